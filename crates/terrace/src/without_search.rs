@@ -25,19 +25,8 @@ impl<'de> Deserialize<'de> for Settings {
 
 impl Settings {
     /// Never called.
-    pub fn options(&self, _: &Path, _: Option<&sql::Settings>) -> anyhow::Result<Options> {
+    pub fn options(&self, _: &Path, _: Option<&sql::Settings>) -> anyhow::Result<Running> {
         match *self {}
-    }
-}
-
-/// Options of a service that never runs.
-#[derive(Debug)]
-pub enum Options {}
-
-impl Options {
-    /// Never called.
-    pub fn start(self, _: &RunningProduction) -> anyhow::Result<Running> {
-        match self {}
     }
 }
 
@@ -46,6 +35,11 @@ impl Options {
 pub enum Running {}
 
 impl Running {
+    /// Never called.
+    pub fn start(self, _: &RunningProduction) -> anyhow::Result<Running> {
+        match self {}
+    }
+
     /// Never called.
     pub async fn stop(self) {
         match self {}

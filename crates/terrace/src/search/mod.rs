@@ -70,7 +70,7 @@ pub struct Settings {
 
 /// Where the service finds what it needs.
 #[derive(Debug)]
-pub struct Options {
+pub struct SearchOptions {
     http: HttpOptions,
     memory: u64,
     indices: usize,
@@ -97,7 +97,7 @@ impl Settings {
 
     /// The options of the service in a node with this data directory; its users are those of SQL. Errors: a setting that cannot
     /// work, by its name.
-    pub fn options(&self, data: &Path, users: Option<&sql::Settings>) -> anyhow::Result<Options> {
+    pub fn options(&self, data: &Path, users: Option<&sql::Settings>) -> anyhow::Result<SearchOptions> {
         let defaults = HttpOptions::default();
         let listen = self.listen.unwrap_or(defaults.listen);
         let authenticate: Option<Authenticate> = users.map(sql::Settings::passwords).transpose()?.flatten();
@@ -132,7 +132,7 @@ impl Settings {
             ..defaults
         };
         http.check()?;
-        Ok(Options {
+        Ok(SearchOptions {
             http,
             memory,
             indices: self.indices.unwrap_or(INDICES_MAX),
@@ -141,10 +141,10 @@ impl Settings {
     }
 }
 
-impl Options {
+impl SearchOptions {
     /// Opens the indices over the node's store and starts the service.
     pub fn start(self, node: &RunningProduction) -> anyhow::Result<Running> {
-        let Options { http, memory, indices, folder } = self;
+        let SearchOptions { http, memory, indices, folder } = self;
         let shelf = FileShelf::open(&folder, FileOptions::default())
             .with_context(|| format!("search cannot use {}", folder.display()))?;
         let indices = Indices::open(IndicesOptions {

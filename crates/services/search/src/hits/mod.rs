@@ -130,6 +130,59 @@ fn filtered(query: Box<dyn Query>, filter: Box<dyn Query>) -> Box<dyn Query> {
     Box::new(BooleanQuery::new(vec![(Occur::Must, query), (Occur::Must, filter)]))
 }
 
+/// The best hits of all targets.
+struct Gathered {
+    hits: Vec<TargetHit>,
+    total: u64,
+    max_score: Option<f32>,
+    terminated: bool,
+}
+
+/// Finds the best hits of each target and merges them.
+fn gather(
+    targets: &[SearchTarget],
+    queries: &[Box<dyn Query>],
+    body: &SearchBody,
+    (limits, context): (&SearchLimits, &QueryContext),
+    limit: &mut Limit<'_>,
+) -> Result<Gathered, SearchError> {
+    let most = (body.from + body.size).min(limits.window);
+    let scores = body.track_scores || (body.sort.is_empty() && body.size > 0);
+    let (mut all, mut total, mut max_score, mut terminated) = (Vec::new(), 0, None::<f32>, false);
+    for (number, (target, query)) in targets.iter().zip(queries).enumerate() {
+        let view = &target.view.view;
+        let after = match &body.search_after {
+            Some(values) => {
+                let pairs = body.sort.iter().zip(values);
+                Some(pairs.map(|(key, value)| key.after(view, value)).collect::<Result<Vec<_>, _>>()?)
+            }
+            None => None,
+        };
+        let hits_query: Box<dyn Query> = match &body.post_filter {
+            Some(filter) => filtered(query.box_clone(), build(view, filter, context)?),
+            None => query.box_clone(),
+        };
+        let wanted = Wanted {
+            keys: &body.sort,
+            most,
+            after,
+            count: body.track_total_hits,
+            min_score: body.min_score,
+            scores,
+            terminate_after: body.terminate_after,
+            base: place_base(number, 0),
+        };
+        let Found { hits, total: found, max_score: max, terminated: ended } =
+            collect::collect(view, &*hits_query, &wanted, limit)?;
+        all.extend(hits.into_iter().map(|hit| TargetHit { target: number, hit }));
+        total += found;
+        max_score = max.into_iter().chain(max_score).max_by(f32::total_cmp);
+        terminated |= ended;
+    }
+    all.sort_by(|a, b| collect::compare(&a.hit, &b.hit, &body.sort).then(a.target.cmp(&b.target)));
+    Ok(Gathered { hits: all, total, max_score, terminated })
+}
+
 /// Runs a search. Errors: what the request asks for cannot be, or is not built; more than the limits allow; it was cancelled.
 pub fn search(
     targets: &[SearchTarget],
@@ -151,40 +204,8 @@ pub fn search(
     let queries = targets.iter().map(|target| query_of(target, body, &context)).collect::<Result<Vec<_>, _>>()?;
     let until = body.timeout.map(|timeout| started + timeout);
     let mut limit = Limit { cancelled, until, timed_out: false };
-    let most = (body.from + body.size).min(limits.window);
-    let scores = body.track_scores || (body.sort.is_empty() && body.size > 0);
-    let (mut all, mut total, mut max_score, mut terminated) = (Vec::new(), 0, None::<f32>, false);
-    for (number, (target, query)) in targets.iter().zip(&queries).enumerate() {
-        let view = &target.view.view;
-        let after = match &body.search_after {
-            Some(values) => {
-                let pairs = body.sort.iter().zip(values);
-                Some(pairs.map(|(key, value)| key.after(view, value)).collect::<Result<Vec<_>, _>>()?)
-            }
-            None => None,
-        };
-        let hits_query: Box<dyn Query> = match &body.post_filter {
-            Some(filter) => filtered(query.box_clone(), build(view, filter, &context)?),
-            None => query.box_clone(),
-        };
-        let wanted = Wanted {
-            keys: &body.sort,
-            most,
-            after,
-            count: body.track_total_hits,
-            min_score: body.min_score,
-            scores,
-            terminate_after: body.terminate_after,
-            base: place_base(number, 0),
-        };
-        let Found { hits, total: found, max_score: max, terminated: ended } =
-            collect::collect(view, &*hits_query, &wanted, &mut limit)?;
-        all.extend(hits.into_iter().map(|hit| TargetHit { target: number, hit }));
-        total += found;
-        max_score = max.into_iter().chain(max_score).max_by(f32::total_cmp);
-        terminated |= ended;
-    }
-    all.sort_by(|a, b| collect::compare(&a.hit, &b.hit, &body.sort).then(a.target.cmp(&b.target)));
+    let Gathered { hits: all, total, max_score, terminated } =
+        gather(targets, &queries, body, (limits, &context), &mut limit)?;
     let page: Vec<TargetHit> = all.into_iter().skip(body.from).take(body.size).collect();
     let aggregations = aggregate(targets, &queries, body, limits, &context, cancelled)?;
     let timed_out = limit.timed_out;

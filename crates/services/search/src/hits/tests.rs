@@ -1,1 +1,1 @@
-//! Tests of searches.
+//! Searches over small indices: orders, pages, totals, sources, highlights, refusals.

@@ -50,23 +50,6 @@ impl NewIndex {
     }
 }
 
-/// Settings in their nested form, as responses show them.
-pub(super) fn nested(flat: &BTreeMap<String, Value>) -> Value {
-    let mut root = json!({});
-    for (name, value) in flat {
-        let mut at = &mut root;
-        for part in name.split('.') {
-            if !at.is_object() {
-                // Both `a` and `a.b` are set: the value of `a` has no place.
-                *at = json!({});
-            }
-            at = &mut at[part];
-        }
-        *at = value.clone();
-    }
-    root
-}
-
 impl Indices {
     /// Creates an index; it gets what the templates for its name say. Durable when it returns.
     ///
@@ -141,7 +124,7 @@ impl Indices {
             let reason = format!("Invalid index name [{name}], already exists as alias");
             return Err(SearchError::new(400, "invalid_index_name_exception", reason).of(name));
         }
-        let Template { settings: mut all, mappings, mut aliases } = self.template_for(name)?;
+        let Template { settings: mut all, mappings, mut aliases } = self.templates.for_index(name)?;
         all.extend(flat_settings(&new.settings)?);
         let mut settings: BTreeMap<String, Value> = all.into_iter().filter(|(_, value)| !value.is_null()).collect();
         settings.entry("index.number_of_shards".to_owned()).or_insert(json!("1"));
@@ -251,7 +234,7 @@ impl Indices {
 
     /// The same, nested.
     pub fn nested_settings(flat: &BTreeMap<String, Value>) -> Value {
-        nested(flat)
+        settings::nested(flat)
     }
 }
 

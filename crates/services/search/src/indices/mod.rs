@@ -32,7 +32,7 @@ mod upkeep;
 pub use create::NewIndex;
 pub use resolve::{Expand, ResolveOptions, Resolved};
 pub use settings::{duration, flat_settings, flat_values};
-pub use templates::TemplateKind;
+pub use templates::{TemplateKind, Templates};
 pub use upkeep::Upkeep;
 
 /// Settings by their full names.
@@ -82,6 +82,8 @@ pub struct Indices {
     registry: RwLock<Registry>,
     /// Held while names change.
     naming: Mutex<()>,
+    /// Its templates.
+    pub templates: Templates,
     /// Settings of the cluster that a restart forgets.
     transient: Mutex<BTreeMap<String, Value>>,
     /// Counts the rounds of the upkeep: who waits for a refresh waits for one of them.
@@ -130,6 +132,7 @@ impl Indices {
             }
         };
         Ok(Arc::new(Indices {
+            templates: Templates::new(place.store.clone()),
             place,
             indices_max,
             registry: RwLock::new(registry),

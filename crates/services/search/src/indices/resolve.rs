@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::Indices;
+use super::{Indices, Registry};
 use crate::error::SearchError;
 use crate::index::SearchIndex;
 use crate::mapping::matches_pattern;
@@ -99,6 +99,31 @@ struct Named {
     filters: Vec<Value>,
 }
 
+impl Registry {
+    /// Names the indices that a pattern stands for; whether there is one.
+    fn by_pattern(&self, part: &str, expand: Expand, named: &mut BTreeMap<String, Named>) -> bool {
+        let is_all = matches!(part, "" | "_all" | "*");
+        let mut found = false;
+        for index in self.open.values() {
+            let definition = index.definition();
+            let hidden = is_hidden(&definition.settings) && !part.starts_with('.') && !expand.hidden;
+            let wanted = if definition.closed { expand.closed } else { expand.open };
+            if hidden || !wanted {
+                continue;
+            }
+            if is_all || matches_pattern(part, &definition.name) {
+                named.entry(definition.name.clone()).or_default().by_itself = true;
+                found = true;
+            }
+            for (_, alias) in definition.aliases.iter().filter(|(alias, _)| !is_all && matches_pattern(part, alias)) {
+                found = true;
+                name_by_alias(named.entry(definition.name.clone()).or_default(), alias);
+            }
+        }
+        found
+    }
+}
+
 impl Indices {
     /// The indices that names, aliases and patterns stand for, by name.
     ///
@@ -118,25 +143,7 @@ impl Indices {
             }
             if part.contains('*') || is_all {
                 had_pattern = true;
-                let mut found = false;
-                for index in registry.open.values() {
-                    let definition = index.definition();
-                    let hidden = is_hidden(&definition.settings) && !part.starts_with('.') && !options.expand.hidden;
-                    let wanted = if definition.closed { options.expand.closed } else { options.expand.open };
-                    if hidden || !wanted {
-                        continue;
-                    }
-                    if is_all || matches_pattern(part, &definition.name) {
-                        named.entry(definition.name.clone()).or_default().by_itself = true;
-                        found = true;
-                    }
-                    for (_, alias) in
-                        definition.aliases.iter().filter(|(alias, _)| !is_all && matches_pattern(part, alias))
-                    {
-                        found = true;
-                        name_by_alias(named.entry(definition.name.clone()).or_default(), alias);
-                    }
-                }
+                let found = registry.by_pattern(part, options.expand, &mut named);
                 if !found && !options.allow_no_indices {
                     return Err(SearchError::no_index(part));
                 }

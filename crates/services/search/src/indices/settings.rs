@@ -209,3 +209,20 @@ pub(super) fn refresh_interval(index: &SearchIndex) -> Option<Duration> {
         Some(text) => Some(duration(text).unwrap_or(REFRESH)),
     }
 }
+
+/// Settings in their nested form, as responses show them.
+pub(super) fn nested(flat: &BTreeMap<String, Value>) -> Value {
+    let mut root = json!({});
+    for (name, value) in flat {
+        let mut at = &mut root;
+        for part in name.split('.') {
+            if !at.is_object() {
+                // Both `a` and `a.b` are set: the value of `a` has no place.
+                *at = json!({});
+            }
+            at = &mut at[part];
+        }
+        *at = value.clone();
+    }
+    root
+}

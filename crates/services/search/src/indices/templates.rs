@@ -7,9 +7,11 @@
 
 use std::collections::BTreeMap;
 
+use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
+use store::Store;
 
-use super::{Indices, flat_settings};
+use super::settings::flat_settings;
 use crate::error::SearchError;
 use crate::index::{catalog_items, put_catalog_item};
 use crate::mapping::{Mapping, matches_pattern};
@@ -78,18 +80,35 @@ fn patterns(template: &Value) -> Vec<&str> {
     }
 }
 
-impl Indices {
+/// The templates of a node.
+pub struct Templates {
+    store: Store,
+    /// Held while they change.
+    changing: Mutex<()>,
+}
+
+impl std::fmt::Debug for Templates {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Templates").finish_non_exhaustive()
+    }
+}
+
+impl Templates {
+    pub(super) fn new(store: Store) -> Templates {
+        Templates { store, changing: Mutex::new(()) }
+    }
+
     /// The templates of a kind, by name.
     ///
     /// Errors: those of the store.
-    pub fn templates(&self, kind: TemplateKind) -> Result<BTreeMap<String, Value>, SearchError> {
-        catalog_items(&self.place.store, kind.items())
+    pub fn all(&self, kind: TemplateKind) -> Result<BTreeMap<String, Value>, SearchError> {
+        catalog_items(&self.store, kind.items())
     }
 
     /// Stores a template. Durable when it returns.
     ///
     /// Errors: what an index could not be created with, a parameter that is not known, `create` and it is there.
-    pub fn put_template(&self, kind: TemplateKind, name: &str, body: &Value, create: bool) -> Result<(), SearchError> {
+    pub fn put(&self, kind: TemplateKind, name: &str, body: &Value, create: bool) -> Result<(), SearchError> {
         let Value::Object(parameters) = body else {
             return Err(SearchError::body("a template is an object"));
         };
@@ -104,8 +123,8 @@ impl Indices {
                 "Validation Failed: 1: index patterns are missing;",
             ));
         }
-        let _naming = self.naming.lock();
-        let templates = self.templates(kind)?;
+        let _naming = self.changing.lock();
+        let templates = self.all(kind)?;
         if create && templates.contains_key(name) {
             return Err(SearchError::argument(format!("index_template [{name}] already exists")));
         }
@@ -139,17 +158,17 @@ impl Indices {
         }
         for part in [if kind == TemplateKind::Legacy { &mut stored } else { &mut stored["template"] }] {
             if let Some(settings) = part.get("settings") {
-                part["settings"] = super::create::nested(&flat_settings(settings)?);
+                part["settings"] = super::settings::nested(&flat_settings(settings)?);
             }
         }
         if stored["template"].is_null() {
             stored.as_object_mut().map(|stored| stored.remove("template"));
         }
-        put_catalog_item(&self.place.store, kind.items(), name, Some(&stored))
+        put_catalog_item(&self.store, kind.items(), name, Some(&stored))
     }
 
     fn component(&self, name: &str) -> Result<Value, SearchError> {
-        self.templates(TemplateKind::Component)?
+        self.all(TemplateKind::Component)?
             .remove(name)
             .ok_or_else(|| SearchError::argument(format!("component template [{name}] does not exist")))
     }
@@ -157,10 +176,9 @@ impl Indices {
     /// Deletes the templates of a name or pattern. Durable when it returns.
     ///
     /// Errors: 404 if there is none; 400 for a component that an index template uses.
-    pub fn delete_template(&self, kind: TemplateKind, pattern: &str) -> Result<(), SearchError> {
-        let _naming = self.naming.lock();
-        let found: Vec<String> =
-            self.templates(kind)?.into_keys().filter(|name| matches_pattern(pattern, name)).collect();
+    pub fn delete(&self, kind: TemplateKind, pattern: &str) -> Result<(), SearchError> {
+        let _naming = self.changing.lock();
+        let found: Vec<String> = self.all(kind)?.into_keys().filter(|name| matches_pattern(pattern, name)).collect();
         if found.is_empty() && pattern != "*" {
             return Err(SearchError::new(
                 404,
@@ -169,7 +187,7 @@ impl Indices {
             ));
         }
         if kind == TemplateKind::Component {
-            for (user, template) in self.templates(TemplateKind::Index)? {
+            for (user, template) in self.all(TemplateKind::Index)? {
                 let used = template["composed_of"].as_array().into_iter().flatten().filter_map(Value::as_str);
                 if let Some(name) = used.into_iter().find(|name| found.iter().any(|found| found == name)) {
                     return Err(SearchError::argument(format!(
@@ -178,17 +196,17 @@ impl Indices {
                 }
             }
         }
-        found.iter().try_for_each(|name| put_catalog_item(&self.place.store, kind.items(), name, None))
+        found.iter().try_for_each(|name| put_catalog_item(&self.store, kind.items(), name, None))
     }
 
     /// What the templates say of an index of this name.
-    pub(super) fn template_for(&self, index: &str) -> Result<Template, SearchError> {
+    pub(super) fn for_index(&self, index: &str) -> Result<Template, SearchError> {
         let matching = |templates: BTreeMap<String, Value>| -> Vec<Value> {
             let fits = |template: &Value| patterns(template).iter().any(|pattern| matches_pattern(pattern, index));
             templates.into_values().filter(fits).collect()
         };
         let mut whole = Template::default();
-        let composable = matching(self.templates(TemplateKind::Index)?);
+        let composable = matching(self.all(TemplateKind::Index)?);
         if let Some(best) = composable.iter().max_by_key(|template| template["priority"].as_i64().unwrap_or(0)) {
             for component in best["composed_of"].as_array().into_iter().flatten().filter_map(Value::as_str) {
                 whole.add(&self.component(component)?["template"])?;
@@ -196,7 +214,7 @@ impl Indices {
             whole.add(&best["template"])?;
             return Ok(whole);
         }
-        let mut legacy = matching(self.templates(TemplateKind::Legacy)?);
+        let mut legacy = matching(self.all(TemplateKind::Legacy)?);
         legacy.sort_by_key(|template| template["order"].as_i64().unwrap_or(0));
         legacy.iter().try_for_each(|template| whole.add(template))?;
         Ok(whole)

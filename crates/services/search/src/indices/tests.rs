@@ -1,1 +1,1 @@
-//! Tests of the indices of a node.
+//! The indices of a node: names, aliases, templates, settings, and what a restart keeps.

@@ -47,9 +47,13 @@ impl Upkeep {
     pub fn start(indices: Arc<Indices>) -> std::io::Result<Upkeep> {
         let ends = Arc::new(AtomicBool::new(false));
         *indices.rounds.lock() = 1;
-        let thread = std::thread::Builder::new().name("search upkeep".to_owned()).spawn({
-            let (indices, ends) = (Arc::clone(&indices), Arc::clone(&ends));
-            move || run(&indices, &ends)
+        let (kept, until) = (Arc::clone(&indices), Arc::clone(&ends));
+        let work = move || run(&kept, &until);
+        let thread = device::supervise::thread("search upkeep", work, |why| {
+            tracing::error!(
+                why,
+                "the upkeep of search ended: indices are refreshed on request alone until the node starts again"
+            );
         })?;
         Ok(Upkeep { indices, ends, thread: Some(thread) })
     }

@@ -84,12 +84,7 @@ fn set(field: &mut MappedField, key: &str, value: &Value) -> Result<(), SearchEr
         ("index", _) => field.indexed = flag()?,
         ("doc_values", FieldKind::Opaque) => drop(flag()?),
         ("scaling_factor", FieldKind::Real(_)) if field.type_name == "scaled_float" => {
-            let factor = value.as_f64().or_else(|| value.as_str().and_then(|text| text.parse().ok()));
-            field.scaling = Some(
-                factor
-                    .filter(|factor| *factor > 0.0)
-                    .ok_or_else(|| SearchError::mapping("[scaling_factor] must be a positive number"))?,
-            );
+            field.scaling = Some(scaling(value)?)
         }
         ("doc_values", kind) if kind != FieldKind::Text => field.doc_values = flag()?,
         ("copy_to", _) => {
@@ -127,4 +122,12 @@ fn set(field: &mut MappedField, key: &str, value: &Value) -> Result<(), SearchEr
         _ => return Err(unknown()),
     }
     Ok(())
+}
+
+/// The factor of a `scaled_float`. Errors: it is no positive number.
+fn scaling(value: &Value) -> Result<f64, SearchError> {
+    let factor = value.as_f64().or_else(|| value.as_str().and_then(|text| text.parse().ok()));
+    factor
+        .filter(|factor| *factor > 0.0)
+        .ok_or_else(|| SearchError::mapping("[scaling_factor] must be a positive number"))
 }

@@ -2,28 +2,13 @@
 
 use serde_json::{Map, Value, json};
 
-use super::api::{Answer, Api};
+use super::api::{Answer, Api, any_state, resolved};
 use super::message::{RestRequest, RestResponse};
 use super::templates::acknowledged;
 use crate::error::SearchError;
 use crate::index::SearchIndex;
 use crate::indices::{Expand, Indices, NewIndex, ResolveOptions, Resolved};
 use crate::mapping::matches_pattern;
-
-/// The options of requests that name indices whether or not they are closed.
-pub(super) fn any_state() -> ResolveOptions {
-    ResolveOptions { forbid_closed: false, ..ResolveOptions::default() }
-}
-
-/// The indices of a request.
-pub(super) fn resolved(
-    api: &Api,
-    request: &RestRequest,
-    names: &str,
-    options: ResolveOptions,
-) -> Result<Vec<Resolved>, SearchError> {
-    api.indices.resolve(names, options.of(&request.parameters)?)
-}
 
 /// `PUT /<index>`.
 pub(super) fn create(api: &Api, request: &RestRequest, name: &str) -> Answer {

@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use super::admin::{any_state, resolved};
-use super::api::{Answer, Api};
+use super::api::{Answer, Api, any_state, resolved};
 use super::message::{RestMethod, RestRequest, RestResponse};
 use super::templates::acknowledged;
 use crate::error::SearchError;

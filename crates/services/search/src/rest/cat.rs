@@ -1,15 +1,14 @@
-//! `_cat`: tables for people.
+//! `_cat`: tables for people, in aligned columns; programs read the same with `format=json`.
 
 use serde_json::Value;
 
-use super::admin::any_state;
-use super::api::{Answer, Api};
+use super::api::{Answer, Api, any_state};
 use super::cluster::counts;
 use super::documents::replicas;
 use super::message::{RestMethod, RestRequest, RestResponse};
 use super::tables::{CatColumn, CatTable, bytes, hidden, left, right};
 use crate::error::SearchError;
-use crate::indices::{Expand, Indices, ResolveOptions, Resolved};
+use crate::indices::{Expand, ResolveOptions, Resolved};
 use crate::mapping::matches_pattern;
 
 /// `GET /_cat/...`.
@@ -304,7 +303,7 @@ fn templates(api: &Api, names: &str) -> Result<CatTable, SearchError> {
     ];
     let mut rows = Vec::new();
     for (kind, order) in [(Legacy, "order"), (Index, "priority")] {
-        for (name, template) in Indices::templates(&api.indices, kind)? {
+        for (name, template) in api.indices.templates.all(kind)? {
             if !names.split(',').any(|pattern| matches_pattern(pattern, &name)) {
                 continue;
             }

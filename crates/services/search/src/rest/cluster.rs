@@ -4,8 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
 
-use super::admin::any_state;
-use super::api::{Answer, Api};
+use super::api::{Answer, Api, any_state};
 use super::documents::replicas;
 use super::message::{RestRequest, RestResponse};
 use super::templates::acknowledged;

@@ -8,13 +8,15 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use serde_json::Value;
 
-use super::searches::KEEP_MAX;
 use crate::error::SearchError;
 use crate::hits::{HiddenKeys, SearchBody, SearchTarget};
 use crate::indices::duration;
 
 /// Most contexts of a node (Elasticsearch's `search.max_open_scroll_context`).
 const CONTEXTS_MAX: usize = 500;
+
+/// The longest time that a scroll or a point in time is kept (Elasticsearch's `search.max_keep_alive`).
+const KEEP_MAX: Duration = Duration::from_secs(24 * 3600);
 
 /// A scroll or a point in time.
 #[derive(Debug)]

@@ -5,8 +5,7 @@ use std::sync::atomic::Ordering;
 
 use serde_json::{Map, Value, json};
 
-use super::admin::resolved;
-use super::api::{Answer, Api};
+use super::api::{Answer, Api, resolved};
 use super::documents::{invalid, replicas, shards_of};
 use super::message::{RestRequest, RestResponse};
 use crate::error::SearchError;
@@ -158,19 +157,9 @@ fn metric_name(asked: &str) -> &str {
     }
 }
 
-/// `GET /<index>/_stats/<metric>`.
-pub(super) fn stats(api: &Api, request: &RestRequest, names: &str, metric: Option<&str>) -> Answer {
-    let metrics: Vec<&str> =
-        metric.unwrap_or("_all").split(',').map(metric_name).filter(|name| !name.is_empty()).collect();
-    let level = request.parameter("level").unwrap_or("indices");
-    if !matches!(level, "cluster" | "indices" | "shards") {
-        return Err(SearchError::argument(format!(
-            "level parameter must be one of [cluster] or [indices] or [shards] but was [{level}]"
-        )));
-    }
-    let found = resolved(api, request, names, ResolveOptions { forbid_closed: false, ..ResolveOptions::default() })?;
-    let (mut all, mut indices) = (json!({}), Map::new());
-    let mut unknown: Vec<&str> = metrics.clone();
+/// Errors: a metric that is not known, or all and one of them.
+fn check_metrics(asked: &str, metrics: &[&str]) -> Result<(), SearchError> {
+    let mut unknown: Vec<&str> = metrics.to_vec();
     let template = [
         "docs",
         "shard_stats",
@@ -199,17 +188,31 @@ pub(super) fn stats(api: &Api, request: &RestRequest, names: &str, metric: Optio
             .iter()
             .find(|known| known.len() + 1 == name.len() + 1 || known.starts_with(&name[..name.len().min(4)]));
         let hint = near.map_or_else(String::new, |known| format!(" -> did you mean [{known}]?"));
-        let reason =
-            format!("request [/_stats/{}] contains unrecognized metric: [{name}]{hint}", metric.unwrap_or_default());
+        let reason = format!("request [/_stats/{}] contains unrecognized metric: [{name}]{hint}", asked);
         return Err(SearchError::argument(reason));
     }
     if metrics.len() > 1 && metrics.contains(&"_all") {
         return Err(SearchError::argument(format!(
             "request [/_stats/{}] contains _all and individual metrics [{}]",
-            metric.unwrap_or_default(),
-            metric.unwrap_or_default()
+            asked, asked
         )));
     }
+    Ok(())
+}
+
+/// `GET /<index>/_stats/<metric>`.
+pub(super) fn stats(api: &Api, request: &RestRequest, names: &str, metric: Option<&str>) -> Answer {
+    let metrics: Vec<&str> =
+        metric.unwrap_or("_all").split(',').map(metric_name).filter(|name| !name.is_empty()).collect();
+    let level = request.parameter("level").unwrap_or("indices");
+    if !matches!(level, "cluster" | "indices" | "shards") {
+        return Err(SearchError::argument(format!(
+            "level parameter must be one of [cluster] or [indices] or [shards] but was [{level}]"
+        )));
+    }
+    let found = resolved(api, request, names, ResolveOptions { forbid_closed: false, ..ResolveOptions::default() })?;
+    check_metrics(metric.unwrap_or_default(), &metrics)?;
+    let (mut all, mut indices) = (json!({}), Map::new());
     for Resolved { index, .. } in &found {
         let mut stats = stats_of(index);
         if !metrics.contains(&"_all") {
@@ -265,6 +268,37 @@ const ANALYZE_BYTES_MAX: usize = 1 << 20;
 /// Most terms of `_analyze` (Elasticsearch's `index.analyze.max_token_count`).
 const ANALYZE_TERMS_MAX: usize = 10_000;
 
+/// The analyzer that `_analyze` asks for. Errors: it is not there.
+fn analyzer_of(body: &Value, index: Option<&SearchIndex>) -> Result<crate::analysis::Analyzer, SearchError> {
+    let analyzers = match index {
+        Some(index) => index.analyzers(),
+        None => std::sync::Arc::new(crate::analysis::Analyzers::default()),
+    };
+    Ok(match (body.get("analyzer"), body.get("field"), body.get("normalizer")) {
+        (Some(Value::String(name)), ..) => analyzers.get(name)?.clone(),
+        (None, Some(Value::String(field)), _) => {
+            let index = index.ok_or_else(|| SearchError::argument("a [field] needs an index"))?;
+            let mapping = index.mapping();
+            let field = mapping.field(field);
+            match field {
+                Some(field) if field.kind == FieldKind::Text => {
+                    analyzers.get(field.analyzer.as_deref().unwrap_or("default"))?.clone()
+                }
+                Some(field) if field.analyzer.is_some() => {
+                    analyzers.normalizer(field.analyzer.as_deref().unwrap_or_default())?.clone()
+                }
+                Some(_) => analyzers.get("keyword")?.clone(),
+                None => analyzers.get("default")?.clone(),
+            }
+        }
+        (None, None, Some(Value::String(name))) => analyzers.normalizer(name)?.clone(),
+        _ if ["tokenizer", "filter", "char_filter"].iter().any(|part| body.get(part).is_some()) => {
+            analyzers.of_request(body)?
+        }
+        _ => analyzers.get("default")?.clone(),
+    })
+}
+
 /// `POST /<index>/_analyze`.
 pub(super) fn analyze(api: &Api, request: &RestRequest, name: Option<&str>) -> Answer {
     let mut body = request.json()?.unwrap_or_else(|| json!({}));
@@ -285,33 +319,7 @@ pub(super) fn analyze(api: &Api, request: &RestRequest, name: Option<&str>) -> A
         Some(name) => api.indices.resolve(name, ResolveOptions::default())?.into_iter().next().map(|found| found.index),
         None => None,
     };
-    let analyzers = match &index {
-        Some(index) => index.analyzers(),
-        None => std::sync::Arc::new(crate::analysis::Analyzers::default()),
-    };
-    let analyzer = match (body.get("analyzer"), body.get("field"), body.get("normalizer")) {
-        (Some(Value::String(name)), ..) => analyzers.get(name)?.clone(),
-        (None, Some(Value::String(field)), _) => {
-            let index = index.as_ref().ok_or_else(|| SearchError::argument("a [field] needs an index"))?;
-            let mapping = index.mapping();
-            let field = mapping.field(field);
-            match field {
-                Some(field) if field.kind == FieldKind::Text => {
-                    analyzers.get(field.analyzer.as_deref().unwrap_or("default"))?.clone()
-                }
-                Some(field) if field.analyzer.is_some() => {
-                    analyzers.normalizer(field.analyzer.as_deref().unwrap_or_default())?.clone()
-                }
-                Some(_) => analyzers.get("keyword")?.clone(),
-                None => analyzers.get("default")?.clone(),
-            }
-        }
-        (None, None, Some(Value::String(name))) => analyzers.normalizer(name)?.clone(),
-        _ if ["tokenizer", "filter", "char_filter"].iter().any(|part| body.get(part).is_some()) => {
-            analyzers.of_request(&body)?
-        }
-        _ => analyzers.get("default")?.clone(),
-    };
+    let analyzer = analyzer_of(&body, index.as_deref())?;
     let (mut tokens, mut position, mut offset) = (Vec::new(), 0, 0);
     for text in texts {
         let terms = analyzer.analyze(text);

@@ -17,6 +17,7 @@ mod documents;
 mod maintenance;
 pub mod message;
 mod nodes;
+mod routes;
 mod searches;
 pub mod server;
 mod tables;

@@ -7,13 +7,6 @@ use super::api::{Answer, Api};
 use super::cluster::VERSION;
 use super::message::RestResponse;
 
-impl Api {
-    /// Names the node to clients.
-    pub(super) fn node_id(&self) -> &str {
-        self.indices.uuid()
-    }
-}
-
 /// `GET /_nodes`, `/_nodes/<node or metrics>`, `/_nodes/stats/<metrics>`, `/_nodes/<node>/stats/<metrics>`.
 pub(super) fn answer(api: &Api, rest: &[&str]) -> Answer {
     let node = match rest {

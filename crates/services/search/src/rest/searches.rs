@@ -1,7 +1,5 @@
 //! Requests that search: `_search`, `_msearch`, `_count`, scrolls and points in time.
 
-use std::time::Duration;
-
 use serde_json::{Value, json};
 
 use super::api::{Answer, Api};
@@ -380,6 +378,3 @@ pub(super) fn validate(api: &Api, request: &RestRequest, names: &str) -> Answer 
     }
     Ok(RestResponse::json(200, answer))
 }
-
-/// The longest time that a scroll or a point in time is kept (Elasticsearch's `search.max_keep_alive`).
-pub(super) const KEEP_MAX: Duration = Duration::from_secs(24 * 3600);

@@ -1,4 +1,4 @@
-//! Requests about templates.
+//! Requests about templates: index templates, their components, and those of the older kind.
 
 use serde_json::{Map, Value, json};
 
@@ -11,7 +11,7 @@ use crate::mapping::matches_pattern;
 /// `GET /_index_template/<pattern>` and its brothers.
 pub(super) fn get(api: &Api, request: &RestRequest, kind: TemplateKind, pattern: Option<&str>) -> Answer {
     let wanted: Vec<&str> = pattern.unwrap_or("*").split(',').collect();
-    let all = api.indices.templates(kind)?;
+    let all = api.indices.templates.all(kind)?;
     let found: Vec<(String, Value)> =
         all.into_iter().filter(|(name, _)| wanted.iter().any(|pattern| matches_pattern(pattern, name))).collect();
     let named = pattern.filter(|pattern| !pattern.contains('*'));
@@ -59,20 +59,20 @@ pub(super) fn get(api: &Api, request: &RestRequest, kind: TemplateKind, pattern:
 
 /// `HEAD /_index_template/<name>` and its brothers.
 pub(super) fn exists(api: &Api, kind: TemplateKind, pattern: &str) -> Answer {
-    let found = api.indices.templates(kind)?.keys().any(|name| matches_pattern(pattern, name));
+    let found = api.indices.templates.all(kind)?.keys().any(|name| matches_pattern(pattern, name));
     Ok(RestResponse::json(if found { 200 } else { 404 }, json!({})))
 }
 
 /// `PUT /_index_template/<name>` and its brothers.
 pub(super) fn put(api: &Api, request: &RestRequest, kind: TemplateKind, name: &str) -> Answer {
     let body = request.json()?.ok_or_else(|| SearchError::body("request body is required"))?;
-    api.indices.put_template(kind, name, &body, request.flag("create")?.unwrap_or(false))?;
+    api.indices.templates.put(kind, name, &body, request.flag("create")?.unwrap_or(false))?;
     Ok(acknowledged())
 }
 
 /// `DELETE /_index_template/<name>` and its brothers.
 pub(super) fn delete(api: &Api, kind: TemplateKind, pattern: &str) -> Answer {
-    api.indices.delete_template(kind, pattern)?;
+    api.indices.templates.delete(kind, pattern)?;
     Ok(acknowledged())
 }
 
