@@ -296,6 +296,8 @@ impl SortKey {
                     .map(SortValue::Whole)
                     .ok_or_else(|| SearchError::argument(format!("Failed to parse sort value [{value}]")))
             }
+            // A response shows null for a hit without a value.
+            KeySource::Field(_) if value.is_null() => self.missing_value(self.field(view)?.as_deref()),
             KeySource::Field(_) => match self.field(view)? {
                 Some(field) => self.value_of(&field, value),
                 None => Ok(SortValue::Last),

@@ -1,1 +1,228 @@
 //! Searches over small indices: orders, pages, totals, sources, highlights, refusals.
+
+use std::sync::atomic::AtomicBool;
+
+use device::MemoryShelf;
+use serde_json::{Value, json};
+use store::{Options, Store};
+
+use super::*;
+use crate::index::{DocumentOp, ExpectedVersion, OpKind};
+use crate::indices::{Indices, IndicesOptions, NewIndex};
+
+fn indices() -> Arc<Indices> {
+    let store = Store::in_memory(Options::default()).expect("a store in memory");
+    let shelf = Arc::new(MemoryShelf::new());
+    let options = IndicesOptions { store, shelf, file_bytes: 1 << 28, writer_bytes: 16 << 20, indices_max: 10 };
+    Indices::open(options).expect("opened")
+}
+
+fn create(indices: &Indices, name: &str, properties: &Value) -> Arc<SearchIndex> {
+    let new = NewIndex::read(Some(&json!({"mappings": {"properties": properties}}))).expect("a body");
+    indices.create(name, new).expect("created")
+}
+
+fn put(index: &SearchIndex, id: usize, source: &Value) {
+    let kind = OpKind::Index(bytes::Bytes::from(source.to_string()));
+    let op = DocumentOp { id: Some(id.to_string()), kind, expected: ExpectedVersion::Any, routing: None };
+    index.apply(&[op]).expect("the store works").pop().expect("one result").expect("stored");
+}
+
+fn targets(found: &[&Arc<SearchIndex>]) -> Vec<SearchTarget> {
+    let target =
+        |index: &&Arc<SearchIndex>| SearchTarget { index: Arc::clone(index), view: index.view(), filter: None };
+    found.iter().map(target).collect()
+}
+
+const LIMITS: SearchLimits =
+    SearchLimits { buckets: 1_000, memory_bytes: 1 << 24, source_bytes: 1 << 24, now: 0, window: 10_000 };
+
+fn run(targets: &[SearchTarget], body: &Value) -> Result<Value, SearchError> {
+    let body = SearchBody::read(Some(body), &std::collections::BTreeMap::new())?;
+    Ok(search(targets, &body, &LIMITS, &AtomicBool::new(false))?.response)
+}
+
+fn found_ids(response: &Value) -> Vec<String> {
+    let hits = response["hits"]["hits"].as_array().expect("a list");
+    hits.iter().map(|hit| hit["_id"].as_str().expect("an id").to_owned()).collect()
+}
+
+/// Documents over two indices, several segments and deletions, and what each has in its fields.
+fn random_documents(indices: &Indices, seed: u64) -> (Vec<SearchTarget>, Vec<(usize, Option<i64>, Option<String>)>) {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let properties = json!({"n": {"type": "long"}, "k": {"type": "keyword"}});
+    let both = [create(indices, "a", &properties), create(indices, "b", &properties)];
+    let mut kept = Vec::new();
+    for id in 0..120 {
+        let number = random.bool().then(|| random.i64(-5..5));
+        let word = (random.u8(..4) > 0).then(|| ["x", "y", "z", "ab"][random.usize(..4)].to_owned());
+        let mut source = json!({"id": id});
+        if let Some(number) = number {
+            source["n"] = json!(number);
+        }
+        if let Some(word) = &word {
+            source["k"] = json!(word);
+        }
+        let index = &both[id % 2];
+        put(index, id, &source);
+        if random.u8(..10) == 0 {
+            let op = DocumentOp {
+                id: Some(id.to_string()),
+                kind: OpKind::Delete,
+                expected: ExpectedVersion::Any,
+                routing: None,
+            };
+            index.apply(&[op]).expect("the store works").pop().expect("one result").expect("deleted");
+        } else {
+            kept.push((id, number, word));
+        }
+        if random.u8(..15) == 0 {
+            index.refresh().expect("refreshed");
+        }
+    }
+    both.iter().for_each(|index| index.refresh().expect("refreshed"));
+    (targets(&[&both[0], &both[1]]), kept)
+}
+
+#[test]
+fn hits_come_in_the_order_of_the_keys_and_pages_together_are_all_of_them() {
+    for seed in 1..5 {
+        let indices = indices();
+        let (targets, mut kept) = random_documents(&indices, seed);
+        // Numbers descending with those that have none first, then words ascending with those that have none last.
+        kept.sort_by(|(_, a, _), (_, b, _)| match (a, b) {
+            (None, None) => std::cmp::Ordering::Equal,
+            (None, _) => std::cmp::Ordering::Less,
+            (_, None) => std::cmp::Ordering::Greater,
+            (Some(a), Some(b)) => b.cmp(a),
+        });
+        kept.sort_by(|(_, a, x), (_, b, y)| {
+            let rank = |word: &Option<String>| (word.is_none(), word.clone());
+            let order = match (a, b) {
+                (None, None) => std::cmp::Ordering::Equal,
+                (None, _) => std::cmp::Ordering::Less,
+                (_, None) => std::cmp::Ordering::Greater,
+                (Some(a), Some(b)) => b.cmp(a),
+            };
+            order.then_with(|| rank(x).cmp(&rank(y)))
+        });
+        let sort = json!([{"n": {"order": "desc", "missing": "_first"}}, "k", {"id": "asc"}]);
+        let whole = run(&targets, &json!({"size": 200, "sort": sort})).expect("searched");
+        assert_eq!(whole["hits"]["total"]["value"], kept.len(), "seed {seed}");
+        let keys = |response: &Value| -> Vec<(Value, Value)> {
+            let hits = response["hits"]["hits"].as_array().expect("a list");
+            hits.iter().map(|hit| (hit["sort"][0].clone(), hit["sort"][1].clone())).collect()
+        };
+        let expected: Vec<(Value, Value)> = kept.iter().map(|(_, number, word)| (json!(number), json!(word))).collect();
+        assert_eq!(keys(&whole), expected, "seed {seed}");
+        let (mut paged, mut after) = (Vec::new(), None::<Value>);
+        loop {
+            let mut body = json!({"size": 7, "sort": sort});
+            if let Some(after) = &after {
+                body["search_after"] = after.clone();
+            }
+            let page = run(&targets, &body).expect("searched");
+            let hits = page["hits"]["hits"].as_array().expect("a list");
+            let Some(last) = hits.last() else { break };
+            after = Some(last["sort"].clone());
+            paged.extend(found_ids(&page));
+        }
+        assert_eq!(paged, found_ids(&whole), "seed {seed}");
+    }
+}
+
+#[test]
+fn totals_are_counted_as_far_as_the_request_says() {
+    let indices = indices();
+    let index = create(&indices, "a", &json!({"t": {"type": "text"}}));
+    for id in 0..30 {
+        put(&index, id, &json!({"t": if id % 3 == 0 { "red apple" } else { "green apple" }}));
+    }
+    index.refresh().expect("refreshed");
+    let targets = targets(&[&index]);
+    for (body, total) in [
+        (json!({}), json!({"value": 30, "relation": "eq"})),
+        (json!({"query": {"match": {"t": "red"}}}), json!({"value": 10, "relation": "eq"})),
+        (
+            json!({"query": {"match": {"t": "red green"}}, "track_total_hits": 5}),
+            json!({"value": 5, "relation": "gte"}),
+        ),
+        (json!({"query": {"match": {"t": "red"}}, "track_total_hits": 10}), json!({"value": 10, "relation": "eq"})),
+        (json!({"track_total_hits": false}), Value::Null),
+        (json!({"query": {"match": {"t": "apple"}}, "min_score": 99}), json!({"value": 0, "relation": "eq"})),
+        (json!({"post_filter": {"match": {"t": "red"}}}), json!({"value": 10, "relation": "eq"})),
+        (json!({"terminate_after": 4}), json!({"value": 4, "relation": "eq"})),
+    ] {
+        assert_eq!(run(&targets, &body).expect("searched")["hits"]["total"], total, "{body}");
+    }
+    let best = run(&targets, &json!({"query": {"match": {"t": "red apple"}}, "size": 10})).expect("searched");
+    let scores: Vec<f64> = best["hits"]["hits"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|hit| hit["_score"].as_f64().expect("a score"))
+        .collect();
+    assert!(scores.is_sorted_by(|a, b| a >= b) && scores.len() == 10, "{scores:?}");
+    assert_eq!(best["hits"]["max_score"].as_f64(), Some(scores[0]));
+}
+
+#[test]
+fn parts_of_a_text_that_a_query_found_are_marked() {
+    let indices = indices();
+    let index = create(&indices, "a", &json!({"t": {"type": "text"}, "k": {"type": "keyword"}}));
+    put(&index, 1, &json!({"t": "The quick brown fox jumps over the lazy dog & the quick cat", "k": "fox"}));
+    index.refresh().expect("refreshed");
+    let targets = targets(&[&index]);
+    let whole = "The <em>quick</em> brown <em>fox</em> jumps over the lazy dog & the <em>quick</em> cat";
+    for (query, highlight, expected) in [
+        (json!({"match": {"t": "quick fox"}}), json!({"fields": {"t": {}}}), json!({"t": [whole]})),
+        (
+            json!({"match_phrase": {"t": "quick cat"}}),
+            json!({"pre_tags": ["<b>"], "post_tags": ["</b>"], "encoder": "html", "number_of_fragments": 0, "fields": {"t": {}}}),
+            json!({"t": ["The quick brown fox jumps over the lazy dog &amp; the <b>quick</b> <b>cat</b>"]}),
+        ),
+        (
+            json!({"match": {"t": "fox"}}),
+            json!({"fields": {"t": {"fragment_size": 20}}}),
+            json!({"t": ["brown <em>fox</em> jumps"]}),
+        ),
+        (json!({"term": {"k": "fox"}}), json!({"fields": {"k": {}, "t": {}}}), json!({"k": ["<em>fox</em>"]})),
+        (json!({"match_all": {}}), json!({"fields": {"t": {"no_match_size": 9}}}), json!({"t": ["The quick"]})),
+        (json!({"match_all": {}}), json!({"fields": {"t": {}}}), Value::Null),
+    ] {
+        let found = run(&targets, &json!({"query": query, "highlight": highlight})).expect("searched");
+        assert_eq!(found["hits"]["hits"][0]["highlight"], expected, "{query} {highlight}");
+    }
+}
+
+#[test]
+fn what_a_search_cannot_do_is_refused_by_its_name() {
+    let indices = indices();
+    let index = create(&indices, "a", &json!({"t": {"type": "text"}, "n": {"type": "long"}}));
+    put(&index, 1, &json!({"t": "x", "n": 1}));
+    index.refresh().expect("refreshed");
+    let targets = targets(&[&index]);
+    for (body, status, named) in [
+        (json!({"rescore": {}}), 400, "rescore"),
+        (json!({"colour": {}}), 400, "colour"),
+        (json!({"size": -1}), 400, "size"),
+        (json!({"from": 9_999, "size": 2}), 400, "Result window is too large"),
+        (json!({"sort": "t"}), 400, "Text fields are not optimised"),
+        (json!({"sort": "nothing"}), 400, "No mapping found for [nothing]"),
+        (json!({"sort": "_id"}), 400, "_id"),
+        (json!({"sort": "n", "search_after": [1, 2]}), 400, "search_after has 2 value(s) but sort has 1"),
+        (json!({"search_after": [1]}), 400, "Sort must contain at least one field"),
+        (json!({"sort": "n", "search_after": ["x"]}), 400, "x"),
+        (json!({"highlight": {"type": "fvh", "fields": {"t": {}}}}), 400, "fvh"),
+        (json!({"docvalue_fields": ["t"]}), 400, "Text fields are not optimised"),
+    ] {
+        let error = run(&targets, &body).expect_err(named);
+        assert_eq!(error.status, status, "{body}: {error}");
+        assert!(error.reason.contains(named), "{body}: {error}");
+    }
+    let limits = SearchLimits { source_bytes: 3, ..LIMITS };
+    let error = search(&targets, &SearchBody::default(), &limits, &AtomicBool::new(false)).err().expect("too large");
+    assert_eq!(error.status, 429);
+    let error = search(&targets, &SearchBody::default(), &LIMITS, &AtomicBool::new(true)).err().expect("cancelled");
+    assert_eq!(error.kind, "task_cancelled_exception");
+}

@@ -1,1 +1,140 @@
 //! The indices of a node: names, aliases, templates, settings, and what a restart keeps.
+
+use std::sync::Arc;
+
+use device::MemoryShelf;
+use serde_json::{Value, json};
+use store::{Options, Store};
+
+use super::*;
+
+struct Bed {
+    store: Store,
+    shelf: Arc<MemoryShelf>,
+}
+
+impl Bed {
+    fn new() -> Bed {
+        Bed {
+            store: Store::in_memory(Options::default()).expect("a store in memory"),
+            shelf: Arc::new(MemoryShelf::new()),
+        }
+    }
+
+    fn open(&self) -> Arc<Indices> {
+        let options = IndicesOptions {
+            store: self.store.clone(),
+            shelf: Arc::<MemoryShelf>::clone(&self.shelf),
+            file_bytes: 1 << 28,
+            writer_bytes: 16 << 20,
+            indices_max: 4,
+        };
+        Indices::open(options).expect("opened")
+    }
+}
+
+fn new(body: &Value) -> NewIndex {
+    NewIndex::read(Some(body)).expect("a body")
+}
+
+fn names(found: &[Resolved]) -> Vec<String> {
+    found.iter().map(|resolved| resolved.index.name()).collect()
+}
+
+#[test]
+fn names_aliases_and_patterns_stand_for_indices() {
+    let indices = Bed::new().open();
+    indices
+        .create("log-1", new(&json!({"aliases": {"logs": {}, "errors": {"filter": {"term": {"level": "error"}}}}})))
+        .expect("created");
+    indices.create("log-2", new(&json!({"aliases": {"logs": {"is_write_index": true}}}))).expect("created");
+    indices.create("hidden", new(&json!({"settings": {"hidden": true}}))).expect("created");
+    let resolve = |names: &str| indices.resolve(names, ResolveOptions::default());
+    for (expression, expected) in [
+        ("log-1", Ok(&["log-1"][..])),
+        ("logs", Ok(&["log-1", "log-2"])),
+        ("log-*", Ok(&["log-1", "log-2"])),
+        ("log-*,-log-1", Ok(&["log-2"])),
+        ("_all", Ok(&["log-1", "log-2"])),
+        ("hidden", Ok(&["hidden"])),
+        ("none*", Ok(&[])),
+        ("none", Err(404)),
+        ("log-1,none", Err(404)),
+    ] {
+        match (resolve(expression), expected) {
+            (Ok(found), Ok(expected)) => assert_eq!(names(&found), expected, "{expression}"),
+            (Err(error), Err(status)) => assert_eq!(error.status, status, "{expression}"),
+            (found, _) => panic!("{expression}: {found:?}"),
+        }
+    }
+    assert!(resolve("errors").expect("there").remove(0).filter.is_some());
+    assert!(resolve("errors,log-1").expect("there").remove(0).filter.is_none());
+    assert_eq!(indices.write_index("logs").expect("one writes").name(), "log-2");
+    assert_eq!(indices.create("logs", NewIndex::default()).expect_err("an alias").status, 400);
+    assert_eq!(
+        indices.create("log-1", NewIndex::default()).expect_err("taken").kind,
+        "resource_already_exists_exception"
+    );
+    for name in ["Upper", "_x", "a b", "a,b", "..", ""] {
+        assert_eq!(indices.create(name, NewIndex::default()).expect_err(name).kind, "invalid_index_name_exception");
+    }
+    indices.create("fourth", NewIndex::default()).expect("created");
+    assert!(indices.create("fifth", NewIndex::default()).expect_err("too many").reason.contains("at most 4"));
+}
+
+#[test]
+fn a_new_index_gets_what_its_templates_say_and_a_restart_keeps_it() {
+    let bed = Bed::new();
+    let indices = bed.open();
+    let component = json!({"template": {"mappings": {"properties": {"at": {"type": "date"}}}}});
+    indices.templates.put(TemplateKind::Component, "times", &component, false).expect("put");
+    let template = json!({
+        "index_patterns": ["log-*"], "composed_of": ["times"], "priority": 5,
+        "template": {"settings": {"number_of_replicas": 0}, "aliases": {"logs": {}}},
+    });
+    indices.templates.put(TemplateKind::Index, "logs", &template, false).expect("put");
+    let error = indices.templates.put(TemplateKind::Index, "other", &template, false).expect_err("the same priority");
+    assert!(error.reason.contains("same priority"), "{error}");
+    assert_eq!(indices.templates.delete(TemplateKind::Component, "times").expect_err("in use").status, 400);
+    let index = indices.for_write("log-7", false).expect("created by its first document");
+    assert!(index.mapping().field("at").is_some());
+    indices.put_settings(&index, &json!({"refresh_interval": "5s"}), false).expect("changed");
+    let error = indices.put_settings(&index, &json!({"number_of_shards": 3}), false).expect_err("final");
+    assert!(error.reason.contains("non dynamic"), "{error}");
+    assert!(indices.put_settings(&index, &json!({"colour": 3}), false).expect_err("unknown").reason.contains("colour"));
+    indices.put_cluster_settings(&json!({"action": {"auto_create_index": "false"}}), &json!({})).expect("put");
+    let uuid = indices.uuid().to_owned();
+    index.close().expect("persisted");
+    drop((index, indices));
+
+    let indices = bed.open();
+    assert_eq!(indices.uuid(), uuid);
+    let index = indices.get("log-7").expect("there");
+    assert_eq!(index.setting("index.refresh_interval"), Some(json!("5s")));
+    assert_eq!(index.setting("index.number_of_replicas"), Some(json!("0")));
+    assert!(indices.is_alias("logs"));
+    assert_eq!(indices.for_write("log-8", false).expect_err("forbidden").status, 404);
+    indices.delete("log-7").expect("deleted");
+    assert!(indices.all().is_empty() && !indices.is_alias("logs"));
+}
+
+#[test]
+fn an_index_that_cannot_be_opened_is_red_and_can_be_deleted() {
+    let bed = Bed::new();
+    let indices = bed.open();
+    indices.create("good", NewIndex::default()).expect("created");
+    indices.create("bad", NewIndex::default()).expect("created");
+    let mut stored = json!(indices.get("bad").expect("there").definition());
+    stored["mapping"] = json!({"properties": {"a": {"type": "of another release"}}});
+    crate::index::put_catalog_item(&bed.store, "index", "bad", Some(&stored)).expect("put");
+    drop(indices);
+
+    let indices = bed.open();
+    assert_eq!(indices.all().len(), 1);
+    assert!(indices.red()[0].why.reason.contains("of another release"), "{:?}", indices.red());
+    assert_eq!(indices.resolve("bad", ResolveOptions::default()).expect_err("red").status, 503);
+    assert_eq!(indices.for_write("bad", false).expect_err("red").status, 503);
+    assert!(indices.resolve("good", ResolveOptions::default()).is_ok());
+    indices.delete("bad").expect("deleted");
+    assert!(indices.red().is_empty());
+}
