@@ -440,7 +440,7 @@ pub struct AdmissionStatus {
 /// The connections of a service, for people and programs.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct DoorStatus {
-    /// `mllp`, `sql` or `control`.
+    /// `mllp`, `sql`, `search` or `control`.
     pub kind: String,
     /// Its name.
     pub service: String,
