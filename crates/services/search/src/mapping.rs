@@ -472,7 +472,7 @@ mod tests {
             .expect("valid");
         for (update, named) in [
             (json!({"properties": {"a": {"type": "text"}}}), "from type [long] to [text]"),
-            (json!({"properties": {"g": {"type": "geo_point"}}}), "geo_point"),
+            (json!({"properties": {"g": {"type": "geo_shape"}}}), "geo_shape"),
             (json!({"properties": {"g": {"type": "keyword", "shape": "round"}}}), "shape"),
             (json!({"properties": {"o": {"type": "long"}}}), "[o]"),
             (json!({"properties": {"a": {"properties": {}}}}), "[a]"),
