@@ -47,8 +47,11 @@ pub(super) fn found_ids(response: &Value) -> Vec<String> {
     hits.iter().map(|hit| hit["_id"].as_str().expect("an id").to_owned()).collect()
 }
 
+/// A document's id, its number, its word.
+type KeptDocument = (usize, Option<i64>, Option<String>);
+
 /// Documents over two indices, several segments and deletions, and what each has in its fields.
-fn random_documents(indices: &Indices, seed: u64) -> (Vec<SearchTarget>, Vec<(usize, Option<i64>, Option<String>)>) {
+fn random_documents(indices: &Indices, seed: u64) -> (Vec<SearchTarget>, Vec<KeptDocument>) {
     let mut random = fastrand::Rng::with_seed(seed);
     let properties = json!({"n": {"type": "long"}, "k": {"type": "keyword"}});
     let both = [create(indices, "a", &properties), create(indices, "b", &properties)];
