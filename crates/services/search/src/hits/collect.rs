@@ -13,7 +13,9 @@ use std::time::Instant;
 use tantivy::query::{AllQuery, EnableScoring, Query, TermQuery, Weight};
 use tantivy::{DocId, SegmentReader, TERMINATED};
 
-use super::sort::{KeyReader, SegmentKey, SortKey, SortValue};
+use super::key_reader::{KeyReader, SegmentKey};
+use super::sort::SortKey;
+use super::sort_value::SortValue;
 use crate::error::SearchError;
 use crate::view::IndexView;
 
@@ -32,7 +34,7 @@ pub(super) struct Wanted<'a> {
     pub(super) min_score: Option<f32>,
     /// Whether hits need their scores though they are not ordered by them.
     pub(super) scores: bool,
-    /// Stop after so many hits of a segment; 0 for never.
+    /// Stop after so many hits; 0 for never.
     pub(super) terminate_after: u64,
     /// Added to places, so that those of several indices differ.
     pub(super) base: i64,
@@ -349,7 +351,7 @@ fn best_by_keys(
     let weight = query.weight(scoring(view, scores))?;
     let mut found = Found::default();
     for (segment, reader) in view.searcher.segment_readers().iter().enumerate() {
-        if limit.is_over()? {
+        if found.terminated || limit.is_over()? {
             break;
         }
         let base = wanted.base + place_base(0, segment);
@@ -386,7 +388,7 @@ fn segment_hits(
 ) -> Result<(), SearchError> {
     let alive = reader.alive_bitset();
     let mut scorer = weight.scorer(reader, 1.0)?;
-    let (mut seen, mut of_segment) = (0_u32, 0_u64);
+    let mut seen = 0_u32;
     let mut doc = scorer.doc();
     while doc != TERMINATED {
         seen += 1;
@@ -396,16 +398,16 @@ fn segment_hits(
         if alive.is_none_or(|alive| alive.is_alive(doc)) {
             let score = if scores { scorer.score() } else { 0.0 };
             if best.wanted.min_score.is_none_or(|least| score >= least) {
+                let most = best.wanted.terminate_after;
+                if most > 0 && found.total >= most {
+                    found.terminated = true;
+                    return Ok(());
+                }
                 found.total += 1;
-                of_segment += 1;
                 if scores {
                     found.max_score = Some(found.max_score.map_or(score, |max| max.max(score)));
                 }
                 best.offer(doc, score);
-                if best.wanted.terminate_after > 0 && of_segment >= best.wanted.terminate_after {
-                    found.terminated = true;
-                    return Ok(());
-                }
             }
         }
         doc = scorer.advance();

@@ -21,7 +21,7 @@ pub(super) struct Fetcher<'a> {
     pub(super) context: &'a QueryContext,
     /// Bytes of sources that the response may still have.
     pub(super) left: usize,
-    /// Sort values of the last hit.
+    /// Sort values of the last hit, exact.
     pub(super) last: Option<Vec<Value>>,
 }
 
@@ -66,8 +66,8 @@ impl Fetcher<'_> {
             contents(body, &view.mapping, parse_source(&document.source)?, highlighters[number].as_ref(), &mut shown)?;
             if !body.sort.is_empty() {
                 let pairs = body.sort.iter().zip(&hit.values);
-                let values = pairs.map(|(key, value)| key.shown(view, value)).collect::<Result<Vec<_>, _>>()?;
-                self.last = Some(values.clone());
+                let values = pairs.clone().map(|(key, value)| key.shown(view, value)).collect::<Result<_, _>>()?;
+                self.last = Some(pairs.map(|(key, value)| key.exact(view, value)).collect::<Result<_, _>>()?);
                 shown.insert("sort".to_owned(), Value::Array(values));
             }
             hits.push(Value::Object(shown));

@@ -28,7 +28,11 @@ mod body;
 mod collect;
 mod fetch;
 mod highlight;
+mod key_reader;
+#[cfg(test)]
+mod paging_tests;
 mod sort;
+mod sort_value;
 #[cfg(test)]
 mod tests;
 
@@ -82,7 +86,7 @@ pub struct SearchLimits {
 pub struct SearchResult {
     /// The body of the response.
     pub response: Value,
-    /// The sort values of the last hit, for the next page.
+    /// The sort values of the last hit for the next page, exact where the response shows them in a coarser format.
     pub last: Option<Vec<Value>>,
     /// Hits of this page.
     pub hits: usize,
@@ -147,6 +151,8 @@ fn gather(
     limit: &mut Limit<'_>,
 ) -> Result<Gathered, SearchError> {
     let most = (body.from + body.size).min(limits.window);
+    let views = || targets.iter().map(|target| &target.view.view);
+    body.sort.iter().try_for_each(|key| key.check_together(views()))?;
     let scores = body.track_scores || (body.sort.is_empty() && body.size > 0);
     let (mut all, mut total, mut max_score, mut terminated) = (Vec::new(), 0, None::<f32>, false);
     for (number, (target, query)) in targets.iter().zip(queries).enumerate() {

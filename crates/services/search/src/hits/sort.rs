@@ -1,30 +1,26 @@
-//! [`SortKey`]: what hits are ordered by, and how their values are read and compared.
+//! [`SortKey`]: what hits are ordered by, as requests write it and responses show it.
 //!
 //! ```text
-//!   in a segment    SegmentKey: a column's value or a term's number, as one whole number; smaller comes first
-//!   between them    SortValue: the value itself
+//!   in a segment    SegmentKey (key_reader): a column's value or a term's number, as one whole number; smaller comes first
+//!   between them    SortValue (sort_value): the value itself
 //! ```
 
-use std::cmp::Ordering;
-use std::net::Ipv6Addr;
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
-use tantivy::columnar::{Column, MonotonicallyMappableToU64, StrColumn};
-use tantivy::{DocId, SegmentReader};
+use tantivy::SegmentReader;
 
+use super::key_reader::{KeyColumn, KeyReader, SortMode};
+use super::sort_value::SortValue;
 use crate::dates::{DateContext, DateFormats, Rounding};
 use crate::document::address;
 use crate::error::SearchError;
-use crate::mapping::{FieldKind, MappedField};
+use crate::mapping::{FieldKind, MappedField, Mapping};
 use crate::schema::SEQ;
 use crate::view::IndexView;
 
 /// Most keys of a sort.
 const KEYS_MAX: usize = 16;
-
-/// Nanoseconds of a millisecond: the library keeps dates in nanoseconds.
-const NANOS: i64 = 1_000_000;
 
 /// What a key reads.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,16 +32,6 @@ enum KeySource {
     Field(String),
 }
 
-/// Which of several values counts.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum SortMode {
-    Min,
-    Max,
-    Sum,
-    Avg,
-    Median,
-}
-
 /// A key of a sort.
 #[derive(Clone, Debug)]
 pub struct SortKey {
@@ -53,33 +39,14 @@ pub struct SortKey {
     descending: bool,
     missing: Option<Value>,
     mode: Option<SortMode>,
-    unmapped: bool,
+    /// Stands for the field where an index does not have it: of its type are the values of `missing`.
+    unmapped: Option<Arc<MappedField>>,
     format: Option<String>,
 }
 
-/// A value that hits are compared by.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum SortValue {
-    /// Before all others, in the order of the key.
-    First,
-    Whole(i64),
-    Unsigned(u64),
-    Real(f64),
-    Text(String),
-    Address(Ipv6Addr),
-    /// After all others.
-    Last,
-}
-
-/// A value within a segment: smaller comes first.
-pub(super) type SegmentKey = (u8, u128);
-
-const FIRST: SegmentKey = (0, 0);
-const LAST: SegmentKey = (2, 0);
-
 impl SortKey {
     fn of(source: KeySource, descending: bool) -> SortKey {
-        SortKey { source, descending, missing: None, mode: None, unmapped: false, format: None }
+        SortKey { source, descending, missing: None, mode: None, unmapped: None, format: None }
     }
 
     /// By score, best first.
@@ -177,7 +144,9 @@ impl SortKey {
             match option.as_str() {
                 "order" | "reverse" => self.order(text)?,
                 "missing" => self.missing = Some(value.clone()),
-                "unmapped_type" | "ignore_unmapped" => self.unmapped = true,
+                "unmapped_type" => self.unmapped = Some(stand_in(name, text)?),
+                "ignore_unmapped" if value == &json!(true) => self.unmapped = Some(stand_in(name, "long")?),
+                "ignore_unmapped" => self.unmapped = None,
                 "format" => self.format = Some(text.to_owned()),
                 "mode" => {
                     self.mode = Some(match text {
@@ -204,8 +173,8 @@ impl SortKey {
         let KeySource::Field(path) = &self.source else { return Ok(None) };
         let Some(field) = view.mapping.field(path) else {
             return match self.unmapped {
-                true => Ok(None),
-                false => Err(SearchError::new(
+                Some(_) => Ok(None),
+                None => Err(SearchError::new(
                     400,
                     "query_shard_exception",
                     format!("No mapping found for [{path}] in order to sort on"),
@@ -228,9 +197,32 @@ impl SortKey {
         Ok(Some(Arc::clone(field)))
     }
 
+    /// Errors: the values of several indices have no common order.
+    pub(super) fn check_together<'v>(&self, views: impl Iterator<Item = &'v IndexView>) -> Result<(), SearchError> {
+        let KeySource::Field(path) = &self.source else { return Ok(()) };
+        let class = |field: &MappedField| match field.kind {
+            FieldKind::UnsignedLong => "unsigned_long",
+            FieldKind::Ip => "ip",
+            FieldKind::Integer(_) | FieldKind::Real(_) | FieldKind::Boolean | FieldKind::Date => "number",
+            FieldKind::Keyword | FieldKind::Text | FieldKind::Opaque => "keyword",
+        };
+        let mut classes = views.filter_map(|view| view.mapping.field(path)).map(|field| class(field));
+        let first = classes.next();
+        match classes.find(|other| Some(*other) != first) {
+            None => Ok(()),
+            Some(other) => {
+                let named = if first == Some("number") { other } else { first.unwrap_or(other) };
+                Err(SearchError::argument(format!(
+                    "Can't do sort across indices, as a field has [{named}] type in one index, and different type in another \
+                     index!"
+                )))
+            }
+        }
+    }
+
     /// Where hits without a value come. Errors: it cannot be a value of the field.
     fn missing_value(&self, field: Option<&MappedField>) -> Result<SortValue, SearchError> {
-        match (&self.missing, field) {
+        match (&self.missing, field.or(self.unmapped.as_deref())) {
             (None, _) => Ok(SortValue::Last),
             (Some(Value::String(text)), _) if text == "_last" => Ok(SortValue::Last),
             (Some(Value::String(text)), _) if text == "_first" => Ok(SortValue::First),
@@ -254,23 +246,29 @@ impl SortKey {
             FieldKind::Integer(_) => match value.as_i64().or_else(|| value.as_str().and_then(|text| text.parse().ok()))
             {
                 Some(whole) => SortValue::Whole(whole),
-                None => SortValue::Whole(number.ok_or_else(bad)? as i64),
+                // Where the fields of several indices have different types, the last hit of a page may have a fraction.
+                None => SortValue::Real(number.ok_or_else(bad)?),
             },
             FieldKind::UnsignedLong => {
                 match value.as_u64().or_else(|| value.as_str().and_then(|text| text.parse().ok())) {
                     Some(whole) => SortValue::Unsigned(whole),
-                    None => SortValue::Unsigned(number.ok_or_else(bad)? as u64),
+                    None => SortValue::Real(number.ok_or_else(bad)?),
                 }
             }
-            FieldKind::Real(_) => SortValue::Real(number.ok_or_else(bad)?),
+            // A whole number of another index, which a number with a fraction may not be able to hold.
+            FieldKind::Real(_) => match (value.as_i64(), value.as_u64()) {
+                (Some(whole), _) => SortValue::Whole(whole),
+                (None, Some(whole)) => SortValue::Unsigned(whole),
+                _ => SortValue::Real(number.ok_or_else(bad)?),
+            },
             FieldKind::Boolean => match value {
                 Value::Bool(flag) => SortValue::Whole(i64::from(*flag)),
                 Value::String(text) if text == "true" || text == "false" => SortValue::Whole(i64::from(text == "true")),
                 _ => SortValue::Whole(number.ok_or_else(bad)? as i64),
             },
             FieldKind::Date => match value.as_i64() {
-                // What a response showed: milliseconds, whatever the format of the field.
-                Some(millis) if self.format.is_none() => SortValue::Whole(millis),
+                // Milliseconds, whatever the format of the field: what a response shows, and what a scroll goes on with.
+                Some(millis) => SortValue::Whole(millis),
                 _ => {
                     let formats = match &self.format {
                         Some(format) => DateFormats::parse_list(format)?,
@@ -289,7 +287,8 @@ impl SortKey {
         let number =
             || value.as_f64().ok_or_else(|| SearchError::argument(format!("Failed to parse sort value [{value}]")));
         match &self.source {
-            KeySource::Score => Ok(SortValue::Real(number()?)),
+            // The digits that a response shows are those of a short number: as a long one they are another number.
+            KeySource::Score => Ok(SortValue::Real(f64::from(number()? as f32))),
             KeySource::Place | KeySource::Seq => {
                 let whole = value.as_i64();
                 whole
@@ -298,10 +297,18 @@ impl SortKey {
             }
             // A response shows null for a hit without a value.
             KeySource::Field(_) if value.is_null() => self.missing_value(self.field(view)?.as_deref()),
-            KeySource::Field(_) => match self.field(view)? {
+            KeySource::Field(_) => match self.field(view)?.or(self.unmapped.clone()) {
                 Some(field) => self.value_of(&field, value),
                 None => Ok(SortValue::Last),
             },
+        }
+    }
+
+    /// The value as [`after`](SortKey::after) reads it, with nothing lost to a format.
+    pub(super) fn exact(&self, view: &IndexView, value: &SortValue) -> Result<Value, SearchError> {
+        match value {
+            SortValue::Whole(whole) => Ok(json!(whole)),
+            value => self.shown(view, value),
         }
     }
 
@@ -337,7 +344,7 @@ impl SortKey {
         let column = match (&self.source, &field) {
             (KeySource::Score, _) => KeyColumn::Score,
             (KeySource::Place, _) => KeyColumn::Place(base),
-            (KeySource::Seq, _) => KeyColumn::Number(fast.u64(SEQ)?, FieldKind::Integer(64)),
+            (KeySource::Seq, _) => KeyColumn::Number(fast.u64(SEQ)?, FieldKind::UnsignedLong),
             (KeySource::Field(_), None) => KeyColumn::None,
             (KeySource::Field(_), Some(field)) => {
                 let name = &field.column;
@@ -358,205 +365,15 @@ impl SortKey {
         {
             return Err(SearchError::argument("we only support MAX and MIN for sorting texts and addresses"));
         }
-        let missing_value = self.missing_value(field.as_deref())?;
-        let mut key = KeyReader { column, descending: self.descending, mode, missing: LAST, missing_value };
-        key.missing = key.key_of(&key.missing_value)?;
-        Ok(key)
+        KeyReader::new(column, self.descending, mode, self.missing_value(field.as_deref())?)
     }
 }
 
-impl SortValue {
-    /// Compares in the order of a key.
-    pub(super) fn compare(&self, other: &SortValue, descending: bool) -> Ordering {
-        use SortValue::{Address, First, Last, Real, Text, Unsigned, Whole};
-        let order = match (self, other) {
-            (First, First) | (Last, Last) => return Ordering::Equal,
-            (First, _) | (_, Last) => return Ordering::Less,
-            (_, First) | (Last, _) => return Ordering::Greater,
-            (Whole(a), Whole(b)) => a.cmp(b),
-            (Unsigned(a), Unsigned(b)) => a.cmp(b),
-            (Text(a), Text(b)) => a.as_bytes().cmp(b.as_bytes()),
-            (Address(a), Address(b)) => a.cmp(b),
-            (Real(a), Real(b)) => a.total_cmp(b),
-            // Fields of several indices with different types.
-            (a, b) => match (a.number(), b.number()) {
-                (Some(a), Some(b)) => a.total_cmp(&b),
-                (a, b) => b.is_some().cmp(&a.is_some()),
-            },
-        };
-        if descending { order.reverse() } else { order }
-    }
-
-    fn number(&self) -> Option<f64> {
-        match self {
-            SortValue::Whole(whole) => Some(*whole as f64),
-            SortValue::Unsigned(whole) => Some(*whole as f64),
-            SortValue::Real(real) => Some(*real),
-            _ => None,
-        }
-    }
-}
-
-enum KeyColumn {
-    Score,
-    /// Added to the document's number in the segment.
-    Place(i64),
-    /// Values as the library keeps them, in an order that whole numbers have.
-    Number(Column<u64>, FieldKind),
-    Text(StrColumn),
-    Address(Column<Ipv6Addr>),
-    /// No document of the segment has a value.
-    None,
-}
-
-/// Reads a key in a segment.
-pub(super) struct KeyReader {
-    column: KeyColumn,
-    descending: bool,
-    mode: SortMode,
-    missing: SegmentKey,
-    missing_value: SortValue,
-}
-
-impl KeyReader {
-    fn ordered(&self, value: u128) -> SegmentKey {
-        (1, if self.descending { !value } else { value })
-    }
-
-    /// The key of a document.
-    pub(super) fn key(&self, doc: DocId, score: f32) -> SegmentKey {
-        let found = match &self.column {
-            KeyColumn::Score => Some(u128::from(f64::from(score).to_u64())),
-            KeyColumn::Place(base) => Some(u128::from((base + i64::from(doc)).to_u64())),
-            KeyColumn::None => None,
-            KeyColumn::Number(column, kind) => self.number(column, *kind, doc).map(u128::from),
-            // Twice, and one: between two terms there is room for a text that the segment does not have.
-            KeyColumn::Text(column) => {
-                let ords = column.term_ords(doc);
-                let ord = if self.mode == SortMode::Max { ords.max() } else { ords.min() };
-                ord.map(|ord| u128::from(ord) * 2 + 1)
-            }
-            KeyColumn::Address(column) => {
-                let values = column.values_for_doc(doc);
-                let value = if self.mode == SortMode::Max { values.max() } else { values.min() };
-                value.map(u128::from)
-            }
-        };
-        found.map_or(self.missing, |value| self.ordered(value))
-    }
-
-    fn number(&self, column: &Column<u64>, kind: FieldKind, doc: DocId) -> Option<u64> {
-        match self.mode {
-            SortMode::Min => column.values_for_doc(doc).min(),
-            SortMode::Max => column.values_for_doc(doc).max(),
-            mode => {
-                let real = |value: u64| match kind {
-                    FieldKind::Real(_) => f64::from_u64(value),
-                    FieldKind::UnsignedLong => value as f64,
-                    FieldKind::Boolean => value as f64,
-                    _ => i64::from_u64(value) as f64,
-                };
-                let mut values: Vec<f64> = column.values_for_doc(doc).map(real).collect();
-                if values.is_empty() {
-                    return None;
-                }
-                values.sort_by(f64::total_cmp);
-                let sum: f64 = values.iter().sum();
-                let middle = values.len() / 2;
-                let value = match mode {
-                    SortMode::Sum => sum,
-                    SortMode::Avg => sum / values.len() as f64,
-                    _ if values.len() % 2 == 1 => values[middle],
-                    _ => (values[middle - 1] + values[middle]) / 2.0,
-                };
-                Some(match kind {
-                    FieldKind::Real(_) => value.to_u64(),
-                    FieldKind::UnsignedLong | FieldKind::Boolean => value as u64,
-                    _ => (value.round() as i64).to_u64(),
-                })
-            }
-        }
-    }
-
-    /// The key that a value has, or would have, in this segment. Errors: the terms cannot be read.
-    pub(super) fn key_of(&self, value: &SortValue) -> Result<SegmentKey, SearchError> {
-        let found = match (value, &self.column) {
-            (SortValue::First, _) => return Ok(FIRST),
-            (SortValue::Last, _) => return Ok(LAST),
-            (SortValue::Text(text), KeyColumn::Text(column)) => {
-                let unreadable = |error: std::io::Error| SearchError::internal(format!("terms of a column: {error}"));
-                let dictionary = column.dictionary();
-                match dictionary.term_ord(text.as_bytes()).map_err(unreadable)? {
-                    Some(ord) => u128::from(ord) * 2 + 1,
-                    None => u128::from(terms_before(column, text).map_err(unreadable)?) * 2,
-                }
-            }
-            (SortValue::Address(address), _) => u128::from(*address),
-            (SortValue::Whole(whole), KeyColumn::Number(_, kind)) => u128::from(match kind {
-                FieldKind::Date => whole.saturating_mul(NANOS).to_u64(),
-                FieldKind::Boolean => *whole as u64,
-                FieldKind::UnsignedLong => (*whole).max(0) as u64,
-                FieldKind::Real(_) => (*whole as f64).to_u64(),
-                _ => whole.to_u64(),
-            }),
-            (SortValue::Whole(whole), _) => u128::from(whole.to_u64()),
-            (SortValue::Unsigned(whole), _) => u128::from(*whole),
-            (SortValue::Real(real), _) => u128::from(real.to_u64()),
-            (SortValue::Text(_), _) => return Ok(LAST),
-        };
-        Ok(self.ordered(found))
-    }
-
-    /// The value behind a key of this segment. Errors: the terms cannot be read.
-    pub(super) fn value_of(&self, key: SegmentKey) -> Result<SortValue, SearchError> {
-        let (rank, value) = key;
-        // Its text may be one that the segment does not have.
-        if key == self.missing {
-            return Ok(self.missing_value.clone());
-        }
-        match rank {
-            0 => return Ok(SortValue::First),
-            2 => return Ok(SortValue::Last),
-            _ => {}
-        }
-        let value = if self.descending { !value } else { value };
-        let small = value as u64;
-        Ok(match &self.column {
-            KeyColumn::Score => SortValue::Real(f64::from_u64(small)),
-            KeyColumn::Place(_) => SortValue::Whole(i64::from_u64(small)),
-            KeyColumn::None => SortValue::Last,
-            KeyColumn::Number(_, kind) => match kind {
-                FieldKind::Real(_) => SortValue::Real(f64::from_u64(small)),
-                FieldKind::UnsignedLong => SortValue::Unsigned(small),
-                FieldKind::Boolean => SortValue::Whole(small as i64),
-                FieldKind::Date => SortValue::Whole(i64::from_u64(small).div_euclid(NANOS)),
-                _ => SortValue::Whole(i64::from_u64(small)),
-            },
-            KeyColumn::Text(column) => {
-                let mut text = String::new();
-                column
-                    .ord_to_str(small / 2, &mut text)
-                    .map_err(|error| SearchError::internal(format!("terms of a column: {error}")))?;
-                SortValue::Text(text)
-            }
-            KeyColumn::Address(_) => SortValue::Address(Ipv6Addr::from(value)),
-        })
-    }
-}
-
-/// How many terms of a column come before a text.
-fn terms_before(column: &StrColumn, text: &str) -> std::io::Result<u64> {
-    let (mut low, mut high) = (0, column.num_terms() as u64);
-    let mut term = String::new();
-    while low < high {
-        let middle = low.midpoint(high);
-        term.clear();
-        column.ord_to_str(middle, &mut term)?;
-        if term.as_bytes() < text.as_bytes() {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    Ok(low)
+/// What stands for a field that an index does not have. Errors: the type is not known.
+fn stand_in(name: &str, type_name: &str) -> Result<Arc<MappedField>, SearchError> {
+    let mapping = Mapping::empty().merged(&json!({"properties": {"field": {"type": type_name}}}))?;
+    let field = mapping.field("field").ok_or_else(|| {
+        SearchError::argument(format!("[unmapped_type] of the sort by [{name}] is a type of fields, not [{type_name}]"))
+    })?;
+    Ok(Arc::clone(field))
 }

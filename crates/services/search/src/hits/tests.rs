@@ -10,45 +10,48 @@ use super::*;
 use crate::index::{DocumentOp, ExpectedVersion, OpKind};
 use crate::indices::{Indices, IndicesOptions, NewIndex};
 
-fn indices() -> Arc<Indices> {
+pub(super) fn indices() -> Arc<Indices> {
     let store = Store::in_memory(Options::default()).expect("a store in memory");
     let shelf = Arc::new(MemoryShelf::new());
     let options = IndicesOptions { store, shelf, file_bytes: 1 << 28, writer_bytes: 16 << 20, indices_max: 10 };
     Indices::open(options).expect("opened")
 }
 
-fn create(indices: &Indices, name: &str, properties: &Value) -> Arc<SearchIndex> {
+pub(super) fn create(indices: &Indices, name: &str, properties: &Value) -> Arc<SearchIndex> {
     let new = NewIndex::read(Some(&json!({"mappings": {"properties": properties}}))).expect("a body");
     indices.create(name, new).expect("created")
 }
 
-fn put(index: &SearchIndex, id: usize, source: &Value) {
+pub(super) fn put(index: &SearchIndex, id: usize, source: &Value) {
     let kind = OpKind::Index(bytes::Bytes::from(source.to_string()));
     let op = DocumentOp { id: Some(id.to_string()), kind, expected: ExpectedVersion::Any, routing: None };
     index.apply(&[op]).expect("the store works").pop().expect("one result").expect("stored");
 }
 
-fn targets(found: &[&Arc<SearchIndex>]) -> Vec<SearchTarget> {
+pub(super) fn targets(found: &[&Arc<SearchIndex>]) -> Vec<SearchTarget> {
     let target =
         |index: &&Arc<SearchIndex>| SearchTarget { index: Arc::clone(index), view: index.view(), filter: None };
     found.iter().map(target).collect()
 }
 
-const LIMITS: SearchLimits =
+pub(super) const LIMITS: SearchLimits =
     SearchLimits { buckets: 1_000, memory_bytes: 1 << 24, source_bytes: 1 << 24, now: 0, window: 10_000 };
 
-fn run(targets: &[SearchTarget], body: &Value) -> Result<Value, SearchError> {
+pub(super) fn run(targets: &[SearchTarget], body: &Value) -> Result<Value, SearchError> {
     let body = SearchBody::read(Some(body), &std::collections::BTreeMap::new())?;
     Ok(search(targets, &body, &LIMITS, &AtomicBool::new(false))?.response)
 }
 
-fn found_ids(response: &Value) -> Vec<String> {
+pub(super) fn found_ids(response: &Value) -> Vec<String> {
     let hits = response["hits"]["hits"].as_array().expect("a list");
     hits.iter().map(|hit| hit["_id"].as_str().expect("an id").to_owned()).collect()
 }
 
+/// A document's id, its number, its word.
+type KeptDocument = (usize, Option<i64>, Option<String>);
+
 /// Documents over two indices, several segments and deletions, and what each has in its fields.
-fn random_documents(indices: &Indices, seed: u64) -> (Vec<SearchTarget>, Vec<(usize, Option<i64>, Option<String>)>) {
+fn random_documents(indices: &Indices, seed: u64) -> (Vec<SearchTarget>, Vec<KeptDocument>) {
     let mut random = fastrand::Rng::with_seed(seed);
     let properties = json!({"n": {"type": "long"}, "k": {"type": "keyword"}});
     let both = [create(indices, "a", &properties), create(indices, "b", &properties)];
