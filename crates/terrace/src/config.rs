@@ -2,7 +2,7 @@
 //! `reference` compares the two. Where things lie (`mode`, `[tiers.NAME]`, `[placement]`) is explained with an example of each mode
 //! in `docs/tiers.md`.
 
-#[cfg(all(test, feature = "sql"))]
+#[cfg(all(test, feature = "sql", feature = "search"))]
 mod reference;
 
 use std::net::SocketAddr;
@@ -22,6 +22,7 @@ use serde::Deserialize;
 use store::CheckpointOptions;
 
 use crate::assemble::{MemorySizes, Plan};
+use crate::services::ServiceSettings;
 use crate::{cli, search, sql};
 
 /// The file that is read where none is named.
@@ -76,7 +77,7 @@ pub struct Config {
     /// The SQL service. Default: none.
     sql: Option<sql::Settings>,
     /// The search service. Default: none.
-    search: Option<search::Settings>,
+    search: Option<search::SearchSettings>,
     /// Space that SQL reserves for messages.
     #[serde(skip)]
     bounds: store::SpaceLimits,
@@ -214,17 +215,12 @@ impl Config {
         self.threads.unwrap_or((cores / 2).min(16)).clamp(*THREADS.start(), *THREADS.end())
     }
 
-    /// The SQL service, taken out; the space that it reserves for messages stays.
-    pub fn take_sql(&mut self) -> Option<sql::Settings> {
-        let sql = self.sql.take();
+    /// The services besides messages, taken out; the space that SQL reserves for messages stays.
+    pub fn take_services(&mut self) -> ServiceSettings {
+        let (sql, search) = (self.sql.take(), self.search.take());
         self.bounds = sql.as_ref().map(sql::Settings::bounds).unwrap_or_default();
         self.transaction_bytes = sql.as_ref().map_or(usize::MAX, sql::Settings::transaction_bytes);
-        sql
-    }
-
-    /// The search service, taken out.
-    pub fn take_search(&mut self) -> Option<search::Settings> {
-        self.search.take()
+        ServiceSettings { sql, search }
     }
 
     /// Log level.

@@ -15,6 +15,7 @@ mod cli;
 mod config;
 mod demo;
 mod journals;
+mod listeners;
 mod maintenance;
 mod messages;
 mod productions;
@@ -24,6 +25,7 @@ mod search;
 #[path = "without_search.rs"]
 mod search;
 mod serve;
+mod services;
 mod show;
 #[cfg(feature = "sql")]
 mod sql;

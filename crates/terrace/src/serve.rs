@@ -22,14 +22,12 @@ use crate::terminal;
 pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     Descriptors::current().enough()?;
     let mut config = Config::read(args.config.as_deref())?;
-    let sql = config.take_sql();
-    let search = config.take_search();
+    let services = config.take_services();
     log(config.log())?;
     let runtime = runtime(config.threads())?;
     let plan = config.plan(args)?;
     // Settings that cannot work are refused before anything is made or listened on.
-    sql.as_ref().map(|settings| settings.options(&plan.options().data)).transpose()?;
-    let search = search.map(|settings| settings.options(&plan.options().data, sql.as_ref())).transpose()?;
+    services.check(&plan.options().data)?;
     let store_only = matches!(plan.options().origin, Origin::StoreOnly(_));
     runtime.block_on(async move {
         let assembled = plan.start().await?;
@@ -37,19 +35,9 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
         if store_only {
             tracing::warn!("no production folder: messages are stored and go nowhere; `terrace production new production` writes one");
         }
-        let sql = match sql.map(|settings| settings.start(node)).transpose() {
-            Ok(sql) => sql,
+        let services = match services.start(node).await {
+            Ok(services) => services,
             Err(error) => {
-                assembled.stop().await;
-                return Err(error);
-            }
-        };
-        let search = match search.map(|options| options.start(node)).transpose() {
-            Ok(search) => search,
-            Err(error) => {
-                if let Some(sql) = sql {
-                    sql.stop().await;
-                }
                 assembled.stop().await;
                 return Err(error);
             }
@@ -58,12 +46,7 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
         tracing::info!(data = %node.data().display(), "ready");
         until_the_end(node).await?;
         let failure = node.failed().borrow().clone();
-        if let Some(search) = search {
-            search.stop().await;
-        }
-        if let Some(sql) = sql {
-            sql.stop().await;
-        }
+        services.stop().await;
         assembled.stop().await;
         match failure {
             None => Ok(ExitCode::SUCCESS),

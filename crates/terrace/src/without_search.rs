@@ -1,5 +1,7 @@
-//! Replaces `search` in a program that is built without that feature. `[search]` in terrace.toml is refused with the way to build
-//! it; indices that another program has made in the same store stay as they are, and are not read.
+//! Replaces `search` in a program that is built without that feature.
+//!
+//! `[search]` in terrace.toml is refused with the way to build it. Indices that another program has made in the same store stay as
+//! they are, and are not read.
 
 use std::path::Path;
 
@@ -7,37 +9,37 @@ use interop::running::RunningProduction;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 
-use crate::sql;
+use crate::listeners::Passwords;
 
-/// Why, and what to do.
-const WITHOUT: &str =
-    "this program was built without search: build it with `cargo build --release`, without --no-default-features";
+pub use AbsentSearch as RunningSearch;
+pub use AbsentSearch as SearchSettings;
 
-/// `[search]`, which is always refused.
+/// `[search]`, which is always refused, and the service, which never runs.
 #[derive(Debug)]
-pub enum Settings {}
+pub enum AbsentSearch {}
 
-impl<'de> Deserialize<'de> for Settings {
-    fn deserialize<D: Deserializer<'de>>(_: D) -> Result<Settings, D::Error> {
-        Err(D::Error::custom(WITHOUT))
+impl<'de> Deserialize<'de> for AbsentSearch {
+    fn deserialize<D: Deserializer<'de>>(_: D) -> Result<AbsentSearch, D::Error> {
+        Err(D::Error::custom(
+            "this program was built without search: build it with `cargo build --release`, without --no-default-features",
+        ))
     }
 }
 
-impl Settings {
+impl AbsentSearch {
     /// Never called.
-    pub fn options(&self, _: &Path, _: Option<&sql::Settings>) -> anyhow::Result<Running> {
+    pub fn options(&self, _: Option<Passwords>) -> anyhow::Result<()> {
         match *self {}
     }
-}
 
-/// The service, which never runs.
-#[derive(Debug)]
-pub enum Running {}
-
-impl Running {
     /// Never called.
-    pub fn start(self, _: &RunningProduction) -> anyhow::Result<Running> {
-        match self {}
+    pub fn indices(&self, _: &Path) -> anyhow::Result<()> {
+        match *self {}
+    }
+
+    /// Never called.
+    pub fn start(&self, _: &RunningProduction, _: Option<Passwords>) -> anyhow::Result<AbsentSearch> {
+        match *self {}
     }
 
     /// Never called.

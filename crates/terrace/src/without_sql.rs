@@ -11,21 +11,26 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
 use store::{Loss, SpaceLimits, Store, StoreError};
 
+use crate::listeners::Passwords;
+
 /// Why, and what to do.
 const WITHOUT: &str =
     "this program was built without SQL: build it with `cargo build --release`, without --no-default-features";
 
-/// `[sql]`, which is always refused.
-#[derive(Debug)]
-pub enum Settings {}
+pub use AbsentSql as Running;
+pub use AbsentSql as Settings;
 
-impl<'de> Deserialize<'de> for Settings {
-    fn deserialize<D: Deserializer<'de>>(_: D) -> Result<Settings, D::Error> {
+/// `[sql]`, which is always refused, and the service, which never runs.
+#[derive(Debug)]
+pub enum AbsentSql {}
+
+impl<'de> Deserialize<'de> for AbsentSql {
+    fn deserialize<D: Deserializer<'de>>(_: D) -> Result<AbsentSql, D::Error> {
         Err(D::Error::custom(WITHOUT))
     }
 }
 
-impl Settings {
+impl AbsentSql {
     /// Never called.
     pub fn bounds(&self) -> SpaceLimits {
         match *self {}
@@ -37,21 +42,20 @@ impl Settings {
     }
 
     /// Never called.
+    pub fn passwords(&self) -> anyhow::Result<Option<Passwords>> {
+        match *self {}
+    }
+
+    /// Never called.
     pub fn options(&self, _: &Path) -> anyhow::Result<()> {
         match *self {}
     }
 
     /// Never called.
-    pub fn start(&self, _: &RunningProduction) -> anyhow::Result<Running> {
+    pub fn start(&self, _: &RunningProduction) -> anyhow::Result<AbsentSql> {
         match *self {}
     }
-}
 
-/// The service, which never runs.
-#[derive(Debug)]
-pub enum Running {}
-
-impl Running {
     /// Never called.
     pub async fn stop(self) {
         match self {}

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! A case is the file's least with one key changed, and goes the way that a user's file goes: `terrace.toml` through [`Config`], the plan
-//! of the node and the options of SQL, the others through [`Production::load`] of a folder.
+//! of the node and the options of SQL and search, the others through [`Production::load`] of a folder.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -192,12 +192,11 @@ impl Bed {
 fn node(file: &Path) -> anyhow::Result<String> {
     let args = cli::ServeArgs { config: None, data: None, production: None, bodies: None };
     let mut config = Config::read(Some(file))?;
-    let sql = config.take_sql();
-    let search = config.take_search();
+    let services = config.take_services();
     let (log, threads) = (config.log(), config.threads());
     let plan = config.plan(&args)?;
-    let search = search.map(|search| search.options(&plan.options().data, sql.as_ref())).transpose()?;
-    let sql = sql.map(|sql| sql.options(&plan.options().data)).transpose()?;
+    let sql = services.sql.as_ref().map(|sql| sql.options(&plan.options().data)).transpose()?;
+    let search = services.search_options(&plan.options().data)?;
     Ok(without_times(&format!("{log} {threads} {plan:?} {sql:?} {search:?}")))
 }
 

@@ -1,51 +1,63 @@
 //! Search in a node: the settings, and the service on a runtime of its own.
 //!
 //! ```text
-//!   [search] of terrace.toml --> Settings --start--> Running: Indices over the node's store and a shelf of their own,
-//!   [sql.users]              -----^                           their upkeep, and the HTTP server over the API
+//!   [search] of terrace.toml --> SearchSettings --start--> RunningSearch: HttpServer over the Api over Indices, with their Upkeep
+//!   [sql.users] ------------------> passwords                                                         |
+//!                                                   documents in the node's store, files of indices in a folder
 //! ```
 //!
-//! Requests run on threads of their own, apart from those that acknowledge messages. The service ends before the node closes its
-//! store: what is not persisted of an index then, the next start makes from the documents.
+//! Requests run on threads of their own, apart from those that serve sockets of messages. The service ends before the node closes
+//! its store; what is not persisted of an index then, the next start makes from the documents.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use ::search::indices::{Indices, IndicesOptions, Upkeep};
+use ::search::rest::{Api, HttpOptions, HttpServer};
 use anyhow::Context;
 use device::{FileOptions, FileShelf};
-use interop::InteropError;
 use interop::production::units::Bytes;
-use interop::running::{Renewed, RunningProduction};
-use node::{Renewal, TlsOptions};
-use search::indices::{Indices, IndicesOptions, Upkeep};
-use search::rest::{Api, Authenticate, HttpOptions, HttpServer};
+use interop::running::RunningProduction;
 use serde::Deserialize;
 
-use crate::sql;
+use crate::listeners::{self, Passwords};
 
 /// Threads that serve sockets: requests have threads of their own.
-const WIRE_THREADS: usize = 2;
+const HTTP_THREADS: usize = 2;
+
+/// Stack of a thread that runs requests: queries nest.
+const STACK_BYTES: usize = 8 << 20;
+
+/// The memory of search where nothing is set.
+const MEMORY_BYTES: usize = 1 << 30;
+
+/// Below this a writer and a body have no room beside each other.
+const MEMORY_MIN: usize = 64 << 20;
+
+/// Of the memory of search, what bodies of requests may take.
+const BODIES_OF: usize = 4;
+
+/// Of the memory of search, what the open files of indices may take.
+const FILES_OF: usize = 2;
+
+/// Of the memory of search, what the writer of one index may take; the library takes no less than 15 MB.
+const WRITER_OF: usize = 32;
+const WRITER_BYTES: std::ops::RangeInclusive<usize> = 16 << 20..=256 << 20;
+
+/// Most indices where nothing is set: each keeps threads and memory of a writer while it is written to.
+const INDICES_MAX: usize = 200;
 
 /// Folder of the index files below the data directory.
 const FOLDER: &str = "search";
 
-/// Below this an index's writer and the files of a search have no room beside each other.
-const MEMORY_MIN: u64 = 128 << 20;
-
-/// Memory of the service where nothing is set.
-const MEMORY: u64 = 1 << 30;
-
-/// Most indices of a node where nothing is set: each keeps threads and memory of a writer while it is written to.
-const INDICES_MAX: usize = 200;
-
 /// `[search]`: there is a service where the table is there.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Settings {
-    /// Address to listen on. Default 127.0.0.1:9200. Beyond this machine TLS is a must.
+pub struct SearchSettings {
+    /// Address to listen on. Default 127.0.0.1:9200. Beyond this machine TLS and a user are a must.
     listen: Option<SocketAddr>,
-    /// Requests from this machine need no user and password. Default no.
+    /// Requests from this machine need no password. Default no. The users are those of SQL.
     #[serde(default)]
     trust: bool,
     /// Certificate, PEM. Default: no TLS.
@@ -58,9 +70,9 @@ pub struct Settings {
     connections: Option<usize>,
     /// Most of them from one address (IPv4, or the first 64 bits of IPv6), 1 or more. Default: half of `connections`.
     connections_per_address: Option<usize>,
-    /// Most bytes of a request's body. Default 100 MiB.
+    /// Most bytes of a request's body, compressed or not, at most a quarter of `memory`. Default 100 MiB, or that quarter.
     body_max: Option<Bytes>,
-    /// Memory of the service, at least 128 MiB. Default 1 GiB. A half is for the files of indices, a quarter for bodies of requests.
+    /// Memory of search, at least 64 MiB. Default 1 GiB. A quarter of it is for bodies of requests, a half for the files of indices.
     memory: Option<Bytes>,
     /// Most indices, 1 or more. Default 200.
     indices: Option<usize>,
@@ -68,111 +80,107 @@ pub struct Settings {
     folder: Option<PathBuf>,
 }
 
-/// Where the service finds what it needs.
+/// Where the indices lie and what they may use.
 #[derive(Debug)]
-pub struct SearchOptions {
-    http: HttpOptions,
-    memory: u64,
-    indices: usize,
+pub struct IndexSettings {
     folder: PathBuf,
+    files_bytes: usize,
+    writer_bytes: usize,
+    indices_max: usize,
 }
 
-impl Settings {
-    fn tls(&self, listen: SocketAddr) -> anyhow::Result<Option<TlsOptions>> {
-        let tls = match (&self.certificate, &self.key) {
-            (None, None) => None,
-            (Some(certificate), Some(key)) => Some(TlsOptions {
-                certificate: certificate.clone(),
-                key: key.clone(),
-                required: self.tls_required.unwrap_or(!listen.ip().is_loopback()),
-            }),
-            _ => anyhow::bail!("search.certificate and search.key go together"),
-        };
-        anyhow::ensure!(
-            tls.is_some() || self.tls_required != Some(true),
-            "search.tls_required needs a certificate and a key"
-        );
-        Ok(tls)
+impl SearchSettings {
+    /// Memory of search, in bytes.
+    fn memory_bytes(&self) -> usize {
+        self.memory.map_or(MEMORY_BYTES, Bytes::as_usize)
     }
 
-    /// The options of the service in a node with this data directory; its users are those of SQL. Errors: a setting that cannot
-    /// work, by its name.
-    pub fn options(&self, data: &Path, users: Option<&sql::Settings>) -> anyhow::Result<SearchOptions> {
+    /// The options of the indices in a node with this data directory. Errors: a setting that cannot work, by its name.
+    pub fn indices(&self, data: &Path) -> anyhow::Result<IndexSettings> {
+        anyhow::ensure!(self.indices != Some(0), "search.indices is at least 1: otherwise nothing could be written");
+        let memory = self.memory_bytes();
+        Ok(IndexSettings {
+            folder: self.folder.clone().unwrap_or_else(|| data.join(FOLDER)),
+            files_bytes: memory / FILES_OF,
+            writer_bytes: (memory / WRITER_OF).clamp(*WRITER_BYTES.start(), *WRITER_BYTES.end()),
+            indices_max: self.indices.unwrap_or(INDICES_MAX),
+        })
+    }
+
+    /// The options of the server. Errors: a setting that cannot work, by its name.
+    pub fn options(&self, passwords: Option<Passwords>) -> anyhow::Result<HttpOptions> {
         let defaults = HttpOptions::default();
         let listen = self.listen.unwrap_or(defaults.listen);
-        let authenticate: Option<Authenticate> = users.map(sql::Settings::passwords).transpose()?.flatten();
+        let files = (self.certificate.as_deref(), self.key.as_deref());
+        let tls = listeners::tls("search", files, self.tls_required, listen)?;
+        let has_places = self.connections != Some(0) && self.connections_per_address != Some(0);
         anyhow::ensure!(
-            authenticate.is_some() || self.trust,
-            "search needs a user: name one under [sql.users], or set `trust = true` under [search] if everyone on this machine may \
-             read and change everything"
+            has_places,
+            "search.connections and search.connections_per_address are at least 1: otherwise nobody could connect"
         );
-        let memory = self.memory.map_or(MEMORY, |bytes| bytes.0);
-        anyhow::ensure!(memory >= MEMORY_MIN, "search.memory is less than 128MiB");
-        anyhow::ensure!(self.indices != Some(0), "search.indices is at least 1");
-        anyhow::ensure!(
-            self.connections != Some(0) && self.connections_per_address != Some(0),
-            "search.connections and search.connections_per_address are at least 1"
-        );
-        let bodies_bytes = usize::try_from(memory / 4).unwrap_or(usize::MAX);
+        let memory = self.memory_bytes();
+        anyhow::ensure!(memory >= MEMORY_MIN, "search.memory is less than 64MiB");
+        let bodies_bytes = memory / BODIES_OF;
         let body_bytes_max = self.body_max.map_or(defaults.body_bytes_max.min(bodies_bytes), Bytes::as_usize);
-        anyhow::ensure!(body_bytes_max > 0, "search.body_max is at least 1");
+        anyhow::ensure!(body_bytes_max > 0, "search.body_max is at least 1B: otherwise nothing could be written");
+        anyhow::ensure!(body_bytes_max <= bodies_bytes, "search.body_max is more than a quarter of search.memory");
+        let users = if cfg!(feature = "sql") {
+            "name one under [sql.users]"
+        } else {
+            "this program was built without SQL, which has the users"
+        };
+        let is_here = listen.ip().is_loopback();
         anyhow::ensure!(
-            body_bytes_max <= bodies_bytes,
-            "search.body_max is more than a quarter of search.memory: the bodies of all requests have no more"
+            passwords.is_some() || is_here,
+            "search.listen = \"{listen}\" is beyond this machine, and there is no user: {users}"
         );
-        let http = HttpOptions {
+        anyhow::ensure!(
+            is_here || tls.as_ref().is_some_and(|tls| tls.required),
+            "search.listen = \"{listen}\" is beyond this machine: set search.certificate and search.key, and require TLS"
+        );
+        anyhow::ensure!(
+            passwords.is_some() || self.trust,
+            "nobody can use search, as there is no user: {users}, or write `trust = true` under [search]"
+        );
+        Ok(HttpOptions {
             listen,
-            authenticate,
+            authenticate: passwords,
             trust: self.trust,
-            tls: self.tls(listen)?,
+            tls,
             connections_max: self.connections.unwrap_or(defaults.connections_max),
             connections_per_address: self.connections_per_address,
             body_bytes_max,
             bodies_bytes,
             ..defaults
-        };
-        http.check()?;
-        Ok(SearchOptions {
-            http,
-            memory,
-            indices: self.indices.unwrap_or(INDICES_MAX),
-            folder: self.folder.clone().unwrap_or_else(|| data.join(FOLDER)),
         })
     }
-}
 
-impl SearchOptions {
-    /// Opens the indices over the node's store and starts the service.
-    pub fn start(self, node: &RunningProduction) -> anyhow::Result<Running> {
-        let SearchOptions { http, memory, indices, folder } = self;
-        let shelf = FileShelf::open(&folder, FileOptions::default())
-            .with_context(|| format!("search cannot use {}", folder.display()))?;
-        let indices = Indices::open(IndicesOptions {
-            store: node.store().clone(),
-            shelf: Arc::new(shelf),
-            file_bytes: memory / 2,
-            // The library takes no less than 15 MB.
-            writer_bytes: usize::try_from(memory / 32).unwrap_or(usize::MAX).clamp(16 << 20, 256 << 20),
-            indices_max: indices,
-        })
-        .context("the indices of search cannot be opened")?;
+    /// Starts the service over the node's store.
+    pub fn start(&self, node: &RunningProduction, passwords: Option<Passwords>) -> anyhow::Result<RunningSearch> {
+        let store = node.store().clone();
+        let options = HttpOptions {
+            admission: Arc::clone(node.admission()),
+            failed: Arc::new(move |why| store.fail(&format_args!("the listener of search ended: {why}"))),
+            ..self.options(passwords)?
+        };
+        let indices = self.indices(node.data())?.open(node)?;
         let upkeep = Upkeep::start(Arc::clone(&indices)).context("search cannot start")?;
-        let api = Arc::new(Api::new(indices, "terrace"));
+        let handler = Arc::new(Api::new(indices, "terrace"));
         let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(WIRE_THREADS)
+            .worker_threads(HTTP_THREADS)
             .thread_name("search")
+            .thread_stack_size(STACK_BYTES)
             .enable_all()
             .build()
             .context("the runtime of search cannot start")?;
-        let http = HttpOptions { admission: Arc::clone(node.admission()), ..http };
         // From another runtime's thread: spawned there, and waited for here.
         let (answer, started) = std::sync::mpsc::channel();
-        runtime.spawn(async move { answer.send(HttpServer::start(api, http).await) });
+        runtime.spawn(async move { answer.send(HttpServer::start(handler, options).await) });
         match started.recv().context("search cannot start").and_then(|server| Ok(server?)) {
             Ok(server) => {
                 tracing::info!(address = %server.address(), "search");
-                renew_with(node, server.renewal());
-                Ok(Running { server, upkeep, runtime })
+                listeners::renew_with(node, server.renewal(), "search");
+                Ok(RunningSearch { server, upkeep, runtime })
             }
             Err(error) => {
                 // A runtime must not be dropped on a thread of another one.
@@ -183,31 +191,31 @@ impl SearchOptions {
     }
 }
 
-/// Has a reload of the node read the service's certificate again.
-fn renew_with(node: &RunningProduction, renewal: Renewal) {
-    if !renewal.is_needed() {
-        return;
+impl IndexSettings {
+    fn open(&self, node: &RunningProduction) -> anyhow::Result<Arc<Indices>> {
+        let shelf = FileShelf::open(&self.folder, FileOptions::default())
+            .with_context(|| format!("search cannot use {}", self.folder.display()))?;
+        let options = IndicesOptions {
+            store: node.store().clone(),
+            shelf: Arc::new(shelf),
+            file_bytes: self.files_bytes as u64,
+            writer_bytes: self.writer_bytes,
+            indices_max: self.indices_max,
+        };
+        Indices::open(options).context("the indices of search cannot be opened")
     }
-    node.on_reload(Box::new(move || -> Result<Renewed, InteropError> {
-        let read = renewal.read().map_err(|error| InteropError::Refused(format!("search: {error}")))?;
-        let renewed: Renewed = Box::new(move || {
-            read();
-            vec!["search: certificate and key were read again".to_owned()]
-        });
-        Ok(renewed)
-    }));
 }
 
 /// The service, until it is stopped.
 #[derive(Debug)]
-pub struct Running {
+pub struct RunningSearch {
     server: HttpServer,
     upkeep: Upkeep,
     runtime: tokio::runtime::Runtime,
 }
 
-impl Running {
-    /// Ends all connections, and persists the indices.
+impl RunningSearch {
+    /// Ends all connections; requests under way may end for a while, then they are cancelled. Then the indices are persisted.
     pub async fn stop(self) {
         self.server.stop().await;
         let upkeep = self.upkeep;
@@ -223,23 +231,30 @@ mod tests {
 
     #[test]
     fn settings_that_would_let_nobody_or_anybody_in_are_refused() {
-        for (text, refused) in [
-            ("trust = true", None),
-            ("", Some("needs a user")),
-            ("trust = true\ncertificate = 'c.pem'", Some("go together")),
-            ("trust = true\ntls_required = true", Some("needs a certificate")),
-            ("trust = true\nconnections = 0", Some("at least 1")),
-            ("trust = true\nmemory = '1MiB'", Some("less than 128MiB")),
-            ("trust = true\nbody_max = '1GiB'", Some("more than a quarter")),
-            ("trust = true\nlisten = '0.0.0.0:9200'", Some("beyond this machine")),
-            ("trust = true\nindices = 0", Some("at least 1")),
+        let tls = "certificate = 'c.pem'\nkey = 'c.key'";
+        for (text, has_users, refused) in [
+            ("".to_owned(), true, None),
+            ("".to_owned(), false, Some("nobody can use search")),
+            ("trust = true".to_owned(), false, None),
+            ("listen = '0.0.0.0:9200'".to_owned(), true, Some("require TLS")),
+            (format!("listen = '0.0.0.0:9200'\n{tls}"), true, None),
+            (format!("listen = '0.0.0.0:9200'\ntls_required = false\n{tls}"), true, Some("require TLS")),
+            (format!("listen = '0.0.0.0:9200'\ntrust = true\n{tls}"), false, Some("there is no user")),
         ] {
-            let settings: Settings = toml::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"));
-            match (settings.options(Path::new("data"), None), refused) {
+            let settings: SearchSettings = toml::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
+            let passwords: Option<Passwords> = has_users.then(|| Arc::new(|_: &str, _: &str| true) as Passwords);
+            match (settings.options(passwords), refused) {
                 (Ok(_), None) => {}
-                (Err(error), Some(why)) => assert!(format!("{error:#}").contains(why), "{error:#}: {text}"),
+                (Err(error), Some(why)) => assert!(error.to_string().contains(why), "{error:#}: {text}"),
                 (answer, _) => panic!("{answer:?}: {text}"),
             }
         }
+    }
+
+    #[test]
+    fn the_largest_body_fits_into_the_memory_of_bodies() {
+        let settings: SearchSettings = toml::from_str("trust = true\nmemory = '64MiB'").expect("settings");
+        let options = settings.options(None).expect("they can work");
+        assert_eq!((options.body_bytes_max, options.bodies_bytes), (16 << 20, 16 << 20));
     }
 }

@@ -23,10 +23,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use interop::InteropError;
 use interop::production::units::{Bytes, Span};
-use interop::running::{Renewed, RunningProduction};
-use node::{Renewal, TlsOptions};
+use interop::running::RunningProduction;
 use serde::Deserialize;
 use sql::engine::SpillOptions;
 pub use sql::engine::TableReport;
@@ -35,6 +33,8 @@ use sql::wire::{Server, Verifier, WireOptions};
 use sql::{Engine, EngineOptions, VirtualTable};
 use store::{SpaceLimit, SpaceLimits};
 use walk::History;
+
+use crate::listeners::{self, Passwords};
 
 /// Threads that serve sockets and logins: computing has threads of its own.
 const WIRE_THREADS: usize = 2;
@@ -132,37 +132,37 @@ impl Settings {
         self.memory.map_or(EngineOptions::default().query_bytes, Bytes::as_usize) / TRANSACTION_OF
     }
 
-    /// Whether a user has a password; none if there are no users. Errors: a verifier that is none.
-    #[cfg(feature = "search")]
-    pub fn passwords(&self) -> anyhow::Result<Option<search::rest::Authenticate>> {
-        let users = self.wire()?.users;
-        let check = move |user: &str, password: &str| users.get(user).is_some_and(|verifier| verifier.check(password));
-        Ok((!self.users.is_empty()).then(|| Arc::new(check) as search::rest::Authenticate))
+    fn verifiers(&self) -> anyhow::Result<BTreeMap<String, Verifier>> {
+        let read = |(name, verifier): (&String, &String)| {
+            let verifier: Verifier = verifier.parse().with_context(|| {
+                format!("sql.users.{name} is no verifier: put there what `terrace sql verifier` prints")
+            })?;
+            Ok((name.clone(), verifier))
+        };
+        self.users.iter().map(read).collect()
+    }
+
+    /// Whether a user has a password, for services whose protocols send it; none if there are no users. Errors: a verifier is
+    /// none, or the system has no random bytes.
+    pub fn passwords(&self) -> anyhow::Result<Option<Passwords>> {
+        let users = self.verifiers()?;
+        if users.is_empty() {
+            return Ok(None);
+        }
+        // An unknown user takes as long as one with a wrong password: the time does not reveal which users exist.
+        let nobody = Verifier::of("")?;
+        Ok(Some(Arc::new(move |user, password| {
+            let known = users.get(user);
+            known.unwrap_or(&nobody).check(password) && known.is_some()
+        })))
     }
 
     fn wire(&self) -> anyhow::Result<WireOptions> {
         let defaults = WireOptions::default();
         let listen = self.listen.unwrap_or(defaults.listen);
-        let mut users = BTreeMap::new();
-        for (name, verifier) in &self.users {
-            let verifier: Verifier = verifier.parse().with_context(|| {
-                format!("sql.users.{name} is no verifier: put there what `terrace sql verifier` prints")
-            })?;
-            users.insert(name.clone(), verifier);
-        }
-        let tls = match (&self.certificate, &self.key) {
-            (None, None) => None,
-            (Some(certificate), Some(key)) => Some(TlsOptions {
-                certificate: certificate.clone(),
-                key: key.clone(),
-                required: self.tls_required.unwrap_or(!listen.ip().is_loopback()),
-            }),
-            _ => anyhow::bail!("sql.certificate and sql.key go together"),
-        };
-        anyhow::ensure!(
-            tls.is_some() || self.tls_required != Some(true),
-            "sql.tls_required needs a certificate and a key"
-        );
+        let users = self.verifiers()?;
+        let files = (self.certificate.as_deref(), self.key.as_deref());
+        let tls = listeners::tls("sql", files, self.tls_required, listen)?;
         let connections_max = self.connections.unwrap_or(defaults.connections_max);
         let connections_per_address = self.connections_per_address;
         anyhow::ensure!(
@@ -238,7 +238,7 @@ impl Settings {
         match started.recv().context("SQL cannot start").and_then(|server| Ok(server?)) {
             Ok(server) => {
                 tracing::info!(address = %server.address(), "sql");
-                renew_with(node, server.renewal());
+                listeners::renew_with(node, server.renewal(), "sql");
                 Ok(Running { server, engine, runtime })
             }
             Err(error) => {
@@ -248,21 +248,6 @@ impl Settings {
             }
         }
     }
-}
-
-/// Has a reload of the node read the service's certificate again.
-fn renew_with(node: &RunningProduction, renewal: Renewal) {
-    if !renewal.is_needed() {
-        return;
-    }
-    node.on_reload(Box::new(move || -> Result<Renewed, InteropError> {
-        let read = renewal.read().map_err(|error| InteropError::Refused(format!("SQL: {error}")))?;
-        let renewed: Renewed = Box::new(move || {
-            read();
-            vec!["sql: certificate and key were read again".to_owned()]
-        });
-        Ok(renewed)
-    }));
 }
 
 /// The service, until it is stopped.

@@ -17,14 +17,6 @@ use crate::tidy::tree::Tree;
 /// behaviour, and one special case.
 const FILES_MAX: usize = 3;
 
-/// Exceptions: the names that a crate defines more than once.
-const TWICE: &[(&str, &[&str])] = &[
-    // One for each kind of processor; only one of them is built.
-    ("crates/media/device", &["Instructions"]),
-    // One for the program with SQL and one for the program without; the other modules use either.
-    ("crates/terrace", &["Running", "Settings"]),
-];
-
 /// Exceptions: the types of a crate with more files, and their number.
 const SPREAD: &[(&str, &[(&str, usize)])] = &[
     ("crates/services/interop", &[("Compiler", 4), ("Machine", 5), ("Parser", 4)]),
@@ -36,7 +28,21 @@ const LIST: &str = "xtask/src/tidy/rules/types.rs";
 
 /// Reports type names that a crate defines twice.
 pub(crate) fn check_names(tree: &Tree) -> Vec<Finding> {
-    names_with(tree, TWICE)
+    let mut findings = Vec::new();
+    for own in crates(tree) {
+        let mut places: BTreeMap<String, Vec<(&str, usize)>> = BTreeMap::new();
+        for definition in own.modules.iter().flat_map(definitions).filter(|definition| definition.is_shared) {
+            places.entry(definition.name).or_default().push((definition.file, definition.line));
+        }
+        places.retain(|_, places| places.len() > 1);
+        for (name, places) in &places {
+            for (file, line) in &places[1..] {
+                let what = format!("type {name} is also defined at {}:{}", places[0].0, places[0].1);
+                findings.push(Finding::new(file, *line, what, "give one of them a more specific name"));
+            }
+        }
+    }
+    findings
 }
 
 /// Reports types with `impl` blocks in too many files.
@@ -73,29 +79,6 @@ fn definitions<'t>(module: &Module<'t>) -> Vec<Definition<'t>> {
     }
     found.sort_by_key(|definition| definition.line);
     found
-}
-
-fn names_with(tree: &Tree, known: &[(&str, &[&str])]) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    for own in crates(tree) {
-        let listed = known.iter().find(|(folder, _)| *folder == own.folder).map_or(&[][..], |(_, names)| names);
-        let mut places: BTreeMap<String, Vec<(&str, usize)>> = BTreeMap::new();
-        for definition in own.modules.iter().flat_map(definitions).filter(|definition| definition.is_shared) {
-            places.entry(definition.name).or_default().push((definition.file, definition.line));
-        }
-        places.retain(|_, places| places.len() > 1);
-        for (name, places) in places.iter().filter(|(name, _)| !listed.contains(&name.as_str())) {
-            for (file, line) in &places[1..] {
-                let what = format!("type {name} is also defined at {}:{}", places[0].0, places[0].1);
-                findings.push(Finding::new(file, *line, what, "give one of them a more specific name"));
-            }
-        }
-        for name in listed.iter().filter(|name| !places.contains_key(**name)) {
-            let what = format!("type {name} of {} is defined once now", own.folder);
-            findings.push(Finding::new(LIST, 1, what, "remove it from the list"));
-        }
-    }
-    findings
 }
 
 fn impls_with(tree: &Tree, known: &[(&str, &[(&str, usize)])]) -> Vec<Finding> {
@@ -225,17 +208,6 @@ mod tests {
             ("crates/b/src/lib.rs", "pub struct Thing;"),
         ];
         assert!(found(check_names, &files).is_empty());
-    }
-
-    #[test]
-    fn the_list_of_names_lets_one_pass_and_may_only_shrink() {
-        let files = [MANIFEST, ("crates/a/src/b.rs", "pub struct T;"), ("crates/a/src/c.rs", "pub struct T;")];
-        let tree = Tree::of(&files);
-        let what = |known: &[(&str, &[&str])]| -> Vec<String> {
-            names_with(&tree, known).into_iter().map(|finding| finding.what).collect()
-        };
-        assert!(what(&[("crates/a", &["T"])]).is_empty());
-        assert_eq!(what(&[("crates/a", &["T", "U"])]), ["type U of crates/a is defined once now"]);
     }
 
     #[test]

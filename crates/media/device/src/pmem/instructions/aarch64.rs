@@ -100,16 +100,16 @@ const HWCAP_DCPOP: u64 = 1 << 16;
 
 /// The routines, and the features of this CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Instructions {
+pub(crate) struct ArmInstructions {
     /// Cleans to the point of persistence; else to the point of coherency, which is also beyond the caches.
     cvap: bool,
     /// The shortest line of any data cache, a power of two.
     line: usize,
 }
 
-impl Instructions {
+impl ArmInstructions {
     /// Detects the features of this CPU; it never fails.
-    pub(crate) fn find() -> Result<Instructions, String> {
+    pub(crate) fn find() -> Result<ArmInstructions, String> {
         let cache_type: u64;
         // SAFETY: CTR_EL0 can be read by every program: Linux allows it, or answers in the CPU's place.
         unsafe { asm!("mrs {}, ctr_el0", out(reg) cache_type, options(nomem, nostack, preserves_flags)) };
@@ -117,7 +117,7 @@ impl Instructions {
         let line = 4usize << (cache_type >> 16 & 0xf);
         // SAFETY: getauxval takes a number and answers one.
         let capabilities = unsafe { libc::getauxval(libc::AT_HWCAP) };
-        Ok(Instructions { cvap: capabilities & HWCAP_DCPOP != 0, line })
+        Ok(ArmInstructions { cvap: capabilities & HWCAP_DCPOP != 0, line })
     }
 
     /// The name of the instruction that writes a line back.
@@ -148,7 +148,7 @@ impl Instructions {
     /// Stores and writes back; persistent after a fence. Returns the number of bytes left.
     ///
     /// # Safety
-    /// As for [`store`](Instructions::store).
+    /// As for [`store`](ArmInstructions::store).
     #[inline]
     pub(crate) unsafe fn store_past_cache(self, to: *mut u8, from: *const u8, bytes: usize) -> usize {
         // SAFETY: the caller's promise.

@@ -37,11 +37,11 @@ mod other;
 mod x86_64;
 
 #[cfg(target_arch = "aarch64")]
-pub(crate) use aarch64::{Instructions, resume};
+pub(crate) use aarch64::{ArmInstructions as Instructions, resume};
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-pub(crate) use other::{Instructions, resume};
+pub(crate) use other::{NoInstructions as Instructions, resume};
 #[cfg(target_arch = "x86_64")]
-pub(crate) use x86_64::{Instructions, resume};
+pub(crate) use x86_64::{X86Instructions as Instructions, resume};
 
 #[cfg(all(test, any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod tests {

@@ -1,14 +1,14 @@
-//! No routines: for CPUs whose persistence rules are not implemented here. [`Instructions::find`] always fails.
+//! No routines: for CPUs whose persistence rules are not implemented here. [`NoInstructions::find`] always fails.
 
 use std::ffi::c_void;
 
 /// There are none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Instructions {}
+pub(crate) enum NoInstructions {}
 
-impl Instructions {
+impl NoInstructions {
     /// Returns an error: there are none.
-    pub(crate) fn find() -> Result<Instructions, String> {
+    pub(crate) fn find() -> Result<NoInstructions, String> {
         Err(format!("persistent stores are not implemented for {}; use files", std::env::consts::ARCH))
     }
 

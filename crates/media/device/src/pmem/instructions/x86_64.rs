@@ -209,14 +209,14 @@ enum WriteBack {
 
 /// The routines, and the features of this CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Instructions {
+pub(crate) struct X86Instructions {
     write_back: WriteBack,
 }
 
-impl Instructions {
+impl X86Instructions {
     /// Detects the features of this CPU: CPUID leaf 7, EBX bits 24 (clwb) and 23 (clflushopt); every x86-64 has
     /// clflush.
-    pub(crate) fn find() -> Result<Instructions, String> {
+    pub(crate) fn find() -> Result<X86Instructions, String> {
         // Leaf 0 contains the number of leaves.
         let features = if __cpuid(0).eax >= 7 { __cpuid_count(7, 0).ebx } else { 0 };
         let write_back = match (features >> 24 & 1, features >> 23 & 1) {
@@ -224,7 +224,7 @@ impl Instructions {
             (0, 1) => WriteBack::Clflushopt,
             _ => WriteBack::Clflush,
         };
-        Ok(Instructions { write_back })
+        Ok(X86Instructions { write_back })
     }
 
     /// The name of the instruction that writes a line back.
@@ -259,7 +259,7 @@ impl Instructions {
     /// Copies into a mapping past the cache; persistent after a fence. Returns the number of bytes left.
     ///
     /// # Safety
-    /// As for [`store`](Instructions::store).
+    /// As for [`store`](X86Instructions::store).
     #[inline]
     pub(crate) unsafe fn store_past_cache(self, to: *mut u8, from: *const u8, bytes: usize) -> usize {
         // SAFETY: the caller's promise; the routine keeps to the calling convention.
