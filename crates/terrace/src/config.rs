@@ -19,7 +19,7 @@ use interop::running::{OnFull, Options, Origin};
 use node::admission::FRAME_BYTES;
 use node::{Admission, Descriptors};
 use serde::Deserialize;
-use store::CheckpointOptions;
+use store::{CheckpointOptions, SpaceLimit};
 
 use crate::assemble::{MemorySizes, Plan};
 use crate::services::ServiceSettings;
@@ -198,6 +198,11 @@ impl Default for Config {
     }
 }
 
+/// The larger of two reserves: both services leave that much to messages.
+fn larger(one: Option<SpaceLimit>, other: SpaceLimit) -> Option<SpaceLimit> {
+    Some(one.filter(|one| one.bytes >= other.bytes).unwrap_or(other))
+}
+
 impl Config {
     /// Reads the file named, or the default one where it exists, or neither.
     pub fn read(file: Option<&Path>) -> anyhow::Result<Self> {
@@ -219,6 +224,9 @@ impl Config {
     pub fn take_services(&mut self) -> ServiceSettings {
         let (sql, search) = (self.sql.take(), self.search.take());
         self.bounds = sql.as_ref().map(sql::Settings::bounds).unwrap_or_default();
+        if let Some(search) = &search {
+            self.bounds.reserve = larger(self.bounds.reserve, search.reserve());
+        }
         self.transaction_bytes = sql.as_ref().map_or(usize::MAX, sql::Settings::transaction_bytes);
         ServiceSettings { sql, search }
     }

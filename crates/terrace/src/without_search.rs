@@ -8,6 +8,7 @@ use std::path::Path;
 use interop::running::RunningProduction;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
+use store::SpaceLimit;
 
 use crate::listeners::Passwords;
 
@@ -29,6 +30,11 @@ impl<'de> Deserialize<'de> for AbsentSearch {
 impl AbsentSearch {
     /// Never called.
     pub fn options(&self, _: Option<Passwords>) -> anyhow::Result<()> {
+        match *self {}
+    }
+
+    /// Never called.
+    pub fn reserve(&self) -> SpaceLimit {
         match *self {}
     }
 

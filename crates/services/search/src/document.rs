@@ -122,22 +122,8 @@ pub struct IndexedDocument<'a> {
 }
 
 impl<'a> IndexedDocument<'a> {
-    /// Reads a source. Errors: a value that its field cannot hold, by the field's name.
-    pub fn read(
-        mapping: &'a Mapping,
-        analyzers: &'a Analyzers,
-        schema: &'a Schema,
-        (id, seq): (&str, u64),
-        source: &Map<String, Value>,
-    ) -> Result<TantivyDocument, SearchError> {
-        let mut doc = IndexedDocument::prepare(mapping, analyzers, schema, source)?;
-        let own = OwnFields::of(schema);
-        doc.add_text(own.id, id);
-        doc.add_u64(own.seq, seq);
-        Ok(doc)
-    }
-
-    /// As [`read`](IndexedDocument::read), before the document has its id and its sequence number.
+    /// Reads a source, before the document has its id and its sequence number. Errors: a value that its field cannot hold, by the
+    /// field's name.
     pub fn prepare(
         mapping: &'a Mapping,
         analyzers: &'a Analyzers,

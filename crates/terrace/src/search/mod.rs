@@ -20,6 +20,7 @@ use device::{FileOptions, FileShelf};
 use interop::production::units::Bytes;
 use interop::running::RunningProduction;
 use serde::Deserialize;
+use store::SpaceLimit;
 
 use crate::listeners::{self, Passwords};
 
@@ -44,6 +45,9 @@ const FILES_OF: usize = 2;
 /// Of the memory of search, what the writer of one index may take; the library takes no less than 15 MB.
 const WRITER_OF: usize = 32;
 const WRITER_BYTES: std::ops::RangeInclusive<usize> = 16 << 20..=256 << 20;
+
+/// Room that documents leave to messages where nothing is set: half of what the journal may take by default.
+const RESERVE_BYTES: u64 = 512 << 20;
 
 /// Most indices where nothing is set: each keeps threads and memory of a writer while it is written to.
 const INDICES_MAX: usize = 200;
@@ -74,6 +78,8 @@ pub struct SearchSettings {
     body_max: Option<Bytes>,
     /// Memory of search, at least 64 MiB. Default 1 GiB. A quarter of it is for bodies of requests, a half for the files of indices.
     memory: Option<Bytes>,
+    /// How much of the medium of the pages documents leave free for messages (429). Default 512 MiB.
+    reserve: Option<Bytes>,
     /// Most indices, 1 or more. Default 200.
     indices: Option<usize>,
     /// The folder of the index files. Default: `search` in the data directory.
@@ -93,6 +99,12 @@ impl SearchSettings {
     /// Memory of search, in bytes.
     fn memory_bytes(&self) -> usize {
         self.memory.map_or(MEMORY_BYTES, Bytes::as_usize)
+    }
+
+    /// Space that documents leave to messages.
+    pub fn reserve(&self) -> SpaceLimit {
+        let bytes = self.reserve.map_or(RESERVE_BYTES, |bytes| bytes.0);
+        SpaceLimit { bytes, setting: "[search] reserve" }
     }
 
     /// The options of the indices in a node with this data directory. Errors: a setting that cannot work, by its name.

@@ -4,7 +4,7 @@
 //! * A type has inherent `impl` blocks in at most [`FILES_MAX`] files. A type with more files is several types under
 //!   one name, and a reader of one method must know all fields.
 //!
-//! Both checks have a list of exceptions, which may only become shorter: an entry that is not needed is a finding.
+//! The second check has a list of exceptions, which may only become shorter: an entry that is not needed is a finding.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -33,7 +33,8 @@ fn index(name: &str, properties: Value, documents: &[Value]) -> IndexView {
     for (seq, document) in documents.iter().enumerate() {
         let source: &Map<String, Value> = document.as_object().expect("an object");
         let id = (format!("{name}{seq}"), seq as u64);
-        let document = IndexedDocument::read(&mapping, &analyzers, &schema, (&id.0, id.1), source).expect("a document");
+        let document =
+            IndexedDocument::read_again(&mapping, &analyzers, &schema, (&id.0, id.1), source).expect("a document");
         writer.add_document(document).expect("added");
         if seq % 2 == 1 {
             writer.commit().expect("committed");

@@ -1,5 +1,7 @@
 //! From the best hits to the `hits` of a response: documents, sort values, fields, highlights.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use serde_json::{Map, Value, json};
 
 use super::body::{SearchBody, ShownField};
@@ -19,6 +21,7 @@ pub(super) struct Fetcher<'a> {
     pub(super) body: &'a SearchBody,
     pub(super) with_score: bool,
     pub(super) context: &'a QueryContext,
+    pub(super) cancelled: &'a AtomicBool,
     /// Bytes of sources that the response may still have.
     pub(super) left: usize,
     /// Sort values of the last hit, exact.
@@ -32,6 +35,9 @@ impl Fetcher<'_> {
         let mut highlighters: Vec<Option<Highlighter<'_>>> = targets.iter().map(|_| None).collect();
         let mut hits = Vec::with_capacity(page.len());
         for TargetHit { target: number, hit } in page {
+            if self.cancelled.load(Ordering::Relaxed) {
+                return Err(super::cancelled());
+            }
             let target = &targets[number];
             let view = &target.view.view;
             let text_max = target.index.setting("index.highlight.max_analyzed_offset");
@@ -41,11 +47,7 @@ impl Fetcher<'_> {
             }
             let seq = seq_of(target, &hit)?;
             let document = target.index.document_at(seq)?;
-            self.left = self.left.checked_sub(document.source.len()).ok_or_else(|| {
-                let reason =
-                    "the sources of this response are too large: ask for fewer hits, or for a part of the sources";
-                SearchError::new(429, "circuit_breaking_exception", reason)
-            })?;
+            self.left = self.left.checked_sub(document.source.len()).ok_or_else(super::too_large)?;
             let mut shown = Map::new();
             shown.insert("_index".to_owned(), json!(view.name));
             if !body.without_metadata {

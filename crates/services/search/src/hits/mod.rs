@@ -102,6 +102,12 @@ pub(crate) fn cancelled() -> SearchError {
     SearchError::new(400, "task_cancelled_exception", "the search was cancelled")
 }
 
+/// The documents of a response have more bytes than it may have.
+pub(crate) fn too_large() -> SearchError {
+    let reason = "the sources of this response are too large: ask for fewer documents at a time";
+    SearchError::new(429, "circuit_breaking_exception", reason)
+}
+
 pub(crate) fn invalid(reason: &str) -> SearchError {
     SearchError::new(400, "action_request_validation_exception", format!("Validation Failed: 1: {reason};"))
 }
@@ -156,6 +162,8 @@ fn gather(
     let scores = body.track_scores || (body.sort.is_empty() && body.size > 0);
     let (mut all, mut total, mut max_score, mut terminated) = (Vec::new(), 0, None::<f32>, false);
     for (number, (target, query)) in targets.iter().zip(queries).enumerate() {
+        // A scroll or a point in time may outlive its index, whose documents are gone then.
+        target.index.check_deleted()?;
         let view = &target.view.view;
         let after = match &body.search_after {
             Some(values) => {
@@ -222,7 +230,8 @@ pub fn search(
     }
     let best = max_score.filter(|_| with_score && body.size > 0 && total_is_known(&page, total));
     hits.insert("max_score".to_owned(), best.map_or(Value::Null, score_json));
-    let mut fetcher = Fetcher { targets, body, with_score, context: &context, left: limits.source_bytes, last: None };
+    let left = limits.source_bytes;
+    let mut fetcher = Fetcher { targets, body, with_score, context: &context, cancelled, left, last: None };
     let count = page.len();
     hits.insert("hits".to_owned(), fetcher.all(page)?);
     let took = started.elapsed();
@@ -286,51 +295,6 @@ pub fn count(
     }
     let found = search(targets, &body, limits, cancelled)?;
     Ok(found.response["hits"]["total"]["value"].as_u64().unwrap_or(0))
-}
-
-/// Calls `each` with every document that matches, in batches, in the order of their places.
-///
-/// Errors: as for [`search`]; those of `each`.
-pub fn each_match(
-    targets: &[SearchTarget],
-    query: &Value,
-    (batch, limits): (usize, &SearchLimits),
-    cancelled: &AtomicBool,
-    mut each: impl FnMut(&[(usize, crate::index::StoredDocument, u64)]) -> Result<bool, SearchError>,
-) -> Result<(), SearchError> {
-    let mut body = SearchBody { query: query.clone(), size: batch, ..SearchBody::default() };
-    body.track_total_hits = 0;
-    body.sort = vec![SortKey::place()];
-    let context = QueryContext { now: limits.now };
-    for (number, target) in targets.iter().enumerate() {
-        let view = &target.view.view;
-        let query = query_of(target, &body, &context)?;
-        let mut after = None;
-        loop {
-            let wanted = Wanted {
-                keys: &body.sort,
-                most: batch,
-                after: after.take(),
-                count: 0,
-                min_score: None,
-                scores: false,
-                terminate_after: 0,
-                base: place_base(number, 0),
-            };
-            let mut limit = Limit { cancelled, until: None, timed_out: false };
-            let found = collect::collect(view, &*query, &wanted, &mut limit)?;
-            let mut documents = Vec::new();
-            for hit in &found.hits {
-                let seq = seq_of(target, hit)?;
-                documents.push((number, target.index.document_at(seq)?, seq));
-            }
-            after = found.hits.last().map(|hit| hit.values.clone());
-            if documents.is_empty() || !each(&documents)? {
-                break;
-            }
-        }
-    }
-    Ok(())
 }
 
 /// The sequence number of a hit's document.

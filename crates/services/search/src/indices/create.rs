@@ -199,10 +199,8 @@ impl Indices {
             let reason = format!("Invalid alias name [{alias}]: {why}");
             Err(SearchError::new(400, "invalid_alias_name_exception", reason).of(alias))
         };
-        if let Err(error) = check_name(alias)
-            && alias != alias.to_uppercase()
-            && check_name(&alias.to_lowercase()).is_err()
-        {
+        // As the name of an index, but for capitals.
+        if let Err(error) = check_name(&alias.to_lowercase()) {
             return refused(&error.reason);
         }
         if self.registry.read().open.contains_key(alias) {

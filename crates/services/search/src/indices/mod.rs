@@ -186,11 +186,12 @@ impl Indices {
         Ok(())
     }
 
-    /// Waits until every operation of an index below `seq` is searchable: until the upkeep's next refresh, or at once with a
-    /// refresh of its own where the index has no refresh interval.
+    /// Waits until every operation of an index below `seq` is searchable: until the upkeep's next refresh, and not longer than a
+    /// moment; then, or where the index has no refresh interval, it refreshes itself.
     ///
     /// Errors: those of the refresh.
     pub fn wait_searchable(&self, index: &SearchIndex, seq: u64) -> Result<(), SearchError> {
+        let until = std::time::Instant::now() + upkeep::WAIT_MAX;
         loop {
             let mut rounds = self.rounds.lock();
             if index.searchable_below() >= seq {
@@ -200,8 +201,8 @@ impl Indices {
                 drop(rounds);
                 return index.refresh();
             }
-            // Bounded: the upkeep may end meanwhile.
-            if self.round.wait_for(&mut rounds, upkeep::WAIT_MAX).timed_out() {
+            // Bounded: the interval may be long, and the upkeep may end meanwhile.
+            if self.round.wait_until(&mut rounds, until).timed_out() {
                 drop(rounds);
                 return index.refresh();
             }

@@ -20,8 +20,8 @@ const PERSIST_BYTES: u64 = 256 << 20;
 /// An index without work for this long gives back the memory of its writer.
 const REST_AFTER: Duration = Duration::from_secs(60);
 
-/// Longest wait for a round.
-pub(super) const WAIT_MAX: Duration = Duration::from_secs(5);
+/// Longest wait for a refresh that the thread makes: the waiting request holds a thread, and refreshes itself then.
+pub(super) const WAIT_MAX: Duration = Duration::from_millis(200);
 
 /// See the head comment of this file. Ends with [`stop`](Upkeep::stop).
 #[derive(Debug)]

@@ -65,7 +65,7 @@ fn shelf() -> Shelf {
     let mut writer: IndexWriter = index.writer_with_num_threads(1, 20_000_000).expect("a writer");
     for (seq, (id, source)) in documents.iter().enumerate() {
         let source = source.as_object().expect("an object");
-        let document = IndexedDocument::read(&mapping, &analyzers, &schema, (id, seq as u64), source);
+        let document = IndexedDocument::read_again(&mapping, &analyzers, &schema, (id, seq as u64), source);
         writer.add_document(document.expect("a document")).expect("room");
         // Two segments, so that nothing holds for one alone.
         if seq == 2 {

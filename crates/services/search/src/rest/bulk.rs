@@ -25,6 +25,9 @@ use crate::source::SourceFilter;
 /// Operations of one index in one transaction: a transaction's memory is bounded.
 const TRANSACTION_BYTES: usize = 8 << 20;
 
+/// Most operations of a request: what is kept of each, and its result, take about a kilobyte.
+const OPERATIONS_MAX: usize = 100_000;
+
 /// One operation of the body.
 struct BulkItem {
     action: &'static str,
@@ -89,6 +92,11 @@ fn read(request: &RestRequest, default: Option<&str>) -> Result<Vec<BulkItem>, S
     while let Some(line) = lines.next()? {
         if line.iter().all(u8::is_ascii_whitespace) {
             continue;
+        }
+        if items.len() == OPERATIONS_MAX {
+            return Err(SearchError::argument(format!(
+                "a bulk request has at most {OPERATIONS_MAX} operations: send them in several"
+            )));
         }
         let number = lines.number;
         let malformed =

@@ -423,6 +423,9 @@ pub(super) fn source(api: &Api, request: &RestRequest, name: &str, id: &str) -> 
     }
 }
 
+/// Bytes of the sources of one response.
+pub(super) const SOURCE_BYTES: usize = 100 << 20;
+
 /// Most documents of one `_mget`.
 const MULTI_GET_MAX: usize = 10_000;
 
@@ -464,17 +467,21 @@ pub(super) fn multi_get(api: &Api, request: &RestRequest, default: Option<&str>)
         let reason = format!("Validation Failed: {}", reasons.join(""));
         return Err(SearchError::new(400, "action_request_validation_exception", reason));
     }
-    let mut docs = Vec::new();
+    let (mut docs, mut left) = (Vec::new(), SOURCE_BYTES);
     for item in wanted {
+        if request.is_cancelled() {
+            return Err(crate::hits::cancelled());
+        }
         let index = item.get("_index").and_then(Value::as_str).or(default).unwrap_or_default().to_owned();
         let id = match &item["_id"] {
             Value::String(id) => id.clone(),
             other => other.to_string(),
         };
-        match multi_get_one(api, request, &by_request, &item, &index, &id) {
+        match multi_get_one((api, request), &by_request, &item, (&index, &id), &mut left) {
             Ok(document) => docs.push(document),
             // What is wrong with the request, not with a document of it.
             Err(error) if error.status == 400 && error.kind != "illegal_argument_exception" => return Err(error),
+            Err(error) if error.status == 429 => return Err(error),
             Err(error) => docs.push(json!({"_index": index, "_id": id, "error": error.to_json()["error"]})),
         }
     }
@@ -482,12 +489,11 @@ pub(super) fn multi_get(api: &Api, request: &RestRequest, default: Option<&str>)
 }
 
 fn multi_get_one(
-    api: &Api,
-    request: &RestRequest,
+    (api, request): (&Api, &RestRequest),
     by_request: &Shown,
     item: &Value,
-    name: &str,
-    id: &str,
+    (name, id): (&str, &str),
+    left: &mut usize,
 ) -> Result<Value, SearchError> {
     for key in item.as_object().into_iter().flatten().map(|(key, _)| key.as_str()) {
         if !matches!(key, "_index" | "_id" | "_source" | "stored_fields" | "version" | "version_type" | "routing") {
@@ -508,6 +514,7 @@ fn multi_get_one(
     let Some((document, seq)) = found else {
         return Ok(json!({"_index": index.name(), "_id": id, "found": false}));
     };
+    *left = left.checked_sub(document.source.len()).ok_or_else(crate::hits::too_large)?;
     match own {
         Some(filter) => Shown { filter, stored_fields: stored.unwrap_or_default() }.document(&index, &document, seq),
         None => by_request.document(&index, &document, seq),

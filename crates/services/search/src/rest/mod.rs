@@ -22,6 +22,8 @@ mod searches;
 pub mod server;
 mod tables;
 mod templates;
+#[cfg(test)]
+mod tests;
 
 pub use api::Api;
 pub use message::{RestBody, RestHandler, RestMethod, RestRequest, RestResponse};

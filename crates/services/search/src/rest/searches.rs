@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::api::{Answer, Api};
 use super::contexts::{OpenContext, keep_alive};
-use super::documents::invalid;
+use super::documents::{SOURCE_BYTES, invalid};
 use super::message::{RestMethod, RestRequest, RestResponse};
 use crate::error::SearchError;
 use crate::hits::{self, SearchBody, SearchLimits, SearchTarget};
@@ -18,8 +18,8 @@ const SEARCHES_MAX: usize = 1_000;
 /// Memory of the aggregations of one search, in bytes.
 const AGGREGATION_BYTES: u64 = 128 << 20;
 
-/// Bytes of the sources of one response.
-const SOURCE_BYTES: usize = 100 << 20;
+/// Bytes of all responses of one `_msearch`.
+const RESPONSE_BYTES: usize = 128 << 20;
 
 /// The furthest hit where an index says nothing (Elasticsearch's `index.max_result_window`).
 const WINDOW: usize = 10_000;
@@ -294,20 +294,28 @@ pub(super) fn multi_search(api: &Api, request: &RestRequest, default: Option<&st
         return Err(invalid("no requests added"));
     }
     let started = std::time::Instant::now();
-    let mut responses = Vec::new();
-    for (header, body) in pairs {
+    let mut body = b"{\"responses\":[".to_vec();
+    for (number, (header, search)) in pairs.into_iter().enumerate() {
         if request.is_cancelled() {
             return Err(crate::hits::cancelled());
         }
-        responses.push(match one_of_many(api, request, default, &header, &body) {
+        let response = match one_of_many(api, request, default, &header, &search) {
             Ok(mut response) => {
                 response["status"] = json!(200);
                 response
             }
             Err(error) => error.to_json(),
-        });
+        };
+        if number > 0 {
+            body.push(b',');
+        }
+        body.extend_from_slice(response.to_string().as_bytes());
+        if body.len() > RESPONSE_BYTES {
+            return Err(crate::hits::too_large());
+        }
     }
-    Ok(RestResponse::json(200, json!({"took": started.elapsed().as_millis() as u64, "responses": responses})))
+    body.extend_from_slice(format!("],\"took\":{}}}", started.elapsed().as_millis()).as_bytes());
+    Ok(RestResponse { status: 200, body: super::message::RestBody::RawJson(body), headers: Vec::new() })
 }
 
 fn one_of_many(
