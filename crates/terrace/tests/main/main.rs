@@ -10,6 +10,8 @@ mod maintenance;
 mod node;
 #[cfg(debug_assertions)]
 mod panics;
+#[cfg(feature = "search")]
+mod searching;
 mod secrets;
 mod sizes;
 mod stopping;

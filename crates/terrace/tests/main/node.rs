@@ -264,13 +264,24 @@ impl Node<'_> {
         }
     }
 
-    /// The address of its SQL service: the last one in the log, once the log has one of this process.
+    /// The address of its SQL service.
     pub(crate) fn sql(&self) -> SocketAddr {
+        self.served(" sql address=")
+    }
+
+    /// The address of its search service.
+    #[cfg(feature = "search")]
+    pub(crate) fn search(&self) -> SocketAddr {
+        self.served(" search address=")
+    }
+
+    /// The address of a service: the last one in the log, once the log has one of this process.
+    fn served(&self, mark: &str) -> SocketAddr {
         let mut address = None;
-        until("SQL is served", || {
+        until("the service is served", || {
             let log = self.bed.log();
             let started = log.rmatch_indices("store opened").next().map_or("", |(at, _)| &log[at..]);
-            let said = started.lines().find_map(|line| line.split_once(" sql address=")?.1.trim().parse().ok());
+            let said = started.lines().find_map(|line| line.split_once(mark)?.1.trim().parse().ok());
             address = said;
             said.is_some()
         });

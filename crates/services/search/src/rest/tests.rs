@@ -19,7 +19,7 @@ fn api() -> (Api, Arc<Indices>) {
     (Api::new(Arc::clone(&indices), "node"), indices)
 }
 
-fn ask(api: &Api, method: RestMethod, target: &str, body: impl Into<bytes::Bytes>) -> (u16, Value) {
+fn send(api: &Api, method: RestMethod, target: &str, body: impl Into<bytes::Bytes>) -> (u16, Value) {
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
     let pairs = query.split('&').filter(|pair| !pair.is_empty());
     let parameters: BTreeMap<String, String> = pairs
@@ -55,7 +55,7 @@ fn each_operation_of_a_bulk_request_has_its_own_result() {
         "{\"delete\":{\"_id\":\"3\"}}\n",
         "{\"index\":{\"_id\":\"4\",\"_index\":\"Wrong\"}}\n{}\n",
     );
-    let (status, answer) = ask(&api, RestMethod::Post, "i/_bulk?refresh=true", body);
+    let (status, answer) = send(&api, RestMethod::Post, "i/_bulk?refresh=true", body);
     assert_eq!((status, &answer["errors"]), (200, &json!(true)), "{answer}");
     let items = answer["items"].as_array().expect("a list");
     let statuses: Vec<u64> = items
@@ -64,8 +64,8 @@ fn each_operation_of_a_bulk_request_has_its_own_result() {
         .map(|status| status.expect("each has one"))
         .collect();
     assert_eq!(statuses, [201, 409, 200, 400, 404, 400], "{answer}");
-    assert_eq!(ask(&api, RestMethod::Get, "i/_source/1", "").1, json!({"a": 1, "b": 3}));
-    assert_eq!(ask(&api, RestMethod::Get, "i/_count", "").1["count"], 1);
+    assert_eq!(send(&api, RestMethod::Get, "i/_source/1", "").1, json!({"a": 1, "b": 3}));
+    assert_eq!(send(&api, RestMethod::Get, "i/_count", "").1["count"], 1);
 }
 
 #[test]
@@ -79,7 +79,7 @@ fn a_bulk_request_that_cannot_be_read_changes_nothing() {
         ("\n\n".to_owned(), "no requests added"),
         (one.repeat(100_001), "at most 100000 operations"),
     ] {
-        let (status, answer) = ask(&api, RestMethod::Post, "_bulk", body);
+        let (status, answer) = send(&api, RestMethod::Post, "_bulk", body);
         assert_eq!(status, 400);
         assert!(answer["error"]["reason"].as_str().expect("a text").contains(named), "{named}: {answer}");
     }
@@ -90,11 +90,11 @@ fn a_bulk_request_that_cannot_be_read_changes_nothing() {
 fn a_scroll_gives_every_document_once_and_ends_with_its_index() {
     let (api, _) = api();
     for id in 0..25 {
-        assert_eq!(ask(&api, RestMethod::Put, &format!("i/_doc/{id}"), r#"{"t":"red"}"#).0, 201);
+        assert_eq!(send(&api, RestMethod::Put, &format!("i/_doc/{id}"), r#"{"t":"red"}"#).0, 201);
     }
-    ask(&api, RestMethod::Post, "_refresh", "");
+    send(&api, RestMethod::Post, "_refresh", "");
     let (_, mut page) =
-        ask(&api, RestMethod::Post, "i/_search?scroll=1m", r#"{"size":10,"query":{"match":{"t":"red"}}}"#);
+        send(&api, RestMethod::Post, "i/_search?scroll=1m", r#"{"size":10,"query":{"match":{"t":"red"}}}"#);
     let mut ids = Vec::new();
     loop {
         let hits = page["hits"]["hits"].as_array().expect("a list");
@@ -103,34 +103,34 @@ fn a_scroll_gives_every_document_once_and_ends_with_its_index() {
         }
         ids.extend(hits.iter().map(|hit| hit["_id"].as_str().expect("an id").to_owned()));
         let next = json!({"scroll_id": page["_scroll_id"], "scroll": "1m"}).to_string();
-        page = ask(&api, RestMethod::Post, "_search/scroll", next).1;
+        page = send(&api, RestMethod::Post, "_search/scroll", next).1;
     }
     ids.sort();
     ids.dedup();
     assert_eq!(ids.len(), 25);
-    let (_, pit) = ask(&api, RestMethod::Post, "i/_pit?keep_alive=1m", "");
-    assert_eq!(ask(&api, RestMethod::Delete, "i", "").0, 200);
+    let (_, pit) = send(&api, RestMethod::Post, "i/_pit?keep_alive=1m", "");
+    assert_eq!(send(&api, RestMethod::Delete, "i", "").0, 200);
     let search = json!({"pit": {"id": pit["id"]}}).to_string();
-    assert_eq!(ask(&api, RestMethod::Post, "_search", search).0, 404);
-    assert_eq!(ask(&api, RestMethod::Post, "_search/scroll", r#"{"scroll_id":"none"}"#).0, 404);
+    assert_eq!(send(&api, RestMethod::Post, "_search", search).0, 404);
+    assert_eq!(send(&api, RestMethod::Post, "_search/scroll", r#"{"scroll_id":"none"}"#).0, 404);
 }
 
 #[test]
 fn who_waits_for_a_refresh_waits_a_moment_whatever_the_interval() {
     let (api, indices) = api();
     let upkeep = Upkeep::start(indices).expect("a thread");
-    ask(&api, RestMethod::Put, "i", r#"{"settings":{"refresh_interval":"1h"}}"#);
+    send(&api, RestMethod::Put, "i", r#"{"settings":{"refresh_interval":"1h"}}"#);
     let from = Instant::now();
-    ask(&api, RestMethod::Put, "i/_doc/1?refresh=wait_for", r#"{"a":1}"#);
+    send(&api, RestMethod::Put, "i/_doc/1?refresh=wait_for", r#"{"a":1}"#);
     assert!(from.elapsed() < Duration::from_secs(30), "{:?}", from.elapsed());
-    assert_eq!(ask(&api, RestMethod::Get, "i/_count", "").1["count"], 1);
+    assert_eq!(send(&api, RestMethod::Get, "i/_count", "").1["count"], 1);
     upkeep.stop();
 }
 
 #[test]
 fn what_is_not_there_or_not_built_is_refused_in_the_shape_that_clients_read() {
     let (api, _) = api();
-    ask(&api, RestMethod::Put, "i/_doc/1", r#"{"a":1}"#);
+    send(&api, RestMethod::Put, "i/_doc/1", r#"{"a":1}"#);
     use RestMethod::{Delete, Get, Post, Put};
     for (method, target, body, status, kind) in [
         (Get, "none/_search", "", 404, "index_not_found_exception"),
@@ -149,7 +149,7 @@ fn what_is_not_there_or_not_built_is_refused_in_the_shape_that_clients_read() {
         (Post, "i/_search", "{", 400, "parse_exception"),
         (Get, "_tasks/a:1", "", 404, "resource_not_found_exception"),
     ] {
-        let (got, answer) = ask(&api, method, target, body);
+        let (got, answer) = send(&api, method, target, body);
         assert_eq!((got, answer["error"]["type"].as_str()), (status, Some(kind)), "{method:?} {target}: {answer}");
         assert_eq!(answer["status"], status);
     }

@@ -1,0 +1,96 @@
+//! The node's process is killed while documents are written over HTTP: what was answered is there, with its last version.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::node::{Bed, until};
+
+/// Writers beside each other, each with documents of its own.
+const WRITERS: usize = 3;
+
+/// Documents of a writer: they are written again and again.
+const DOCUMENTS: usize = 40;
+
+/// A request over a connection of its own; none if the node is gone.
+fn send(address: &str, method: &str, target: &str, body: &str) -> Option<(u16, Value)> {
+    let mut stream = TcpStream::connect(address).ok()?;
+    stream.set_read_timeout(Some(Duration::from_secs(60))).ok()?;
+    let length = body.len();
+    let head = format!(
+        "{method} {target} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-ndjson\r\nContent-Length: {length}\r\n\
+         Connection: close\r\n\r\n"
+    );
+    stream.write_all((head + body).as_bytes()).ok()?;
+    let mut answer = BufReader::new(stream);
+    let mut status = String::new();
+    answer.read_line(&mut status).ok()?;
+    let mut whole = Vec::new();
+    answer.read_to_end(&mut whole).ok()?;
+    let from = whole.windows(4).position(|four| four == b"\r\n\r\n")? + 4;
+    Some((status.split(' ').nth(1)?.parse().ok()?, serde_json::from_slice(&whole[from..]).ok()?))
+}
+
+/// Writes bulk requests until the node is gone; puts down the number in each document that was answered.
+fn write(address: &str, writer: usize, first: u64, answered: &Mutex<BTreeMap<String, u64>>, ends: &AtomicBool) {
+    let mut number = first;
+    while !ends.load(Ordering::Acquire) {
+        let ids: Vec<String> = (0..10).map(|_| format!("{writer}-{}", fastrand::usize(..DOCUMENTS))).collect();
+        let line = |id: &String| format!("{}\n{}\n", json!({"index": {"_id": id}}), json!({"n": number}));
+        let body: String = ids.iter().map(line).collect();
+        let Some((200, answer)) = send(address, "POST", "/killed/_bulk", &body) else { return };
+        for (id, item) in ids.iter().zip(answer["items"].as_array().into_iter().flatten()) {
+            if item["index"]["status"].as_u64().is_some_and(|status| status < 300) {
+                answered.lock().expect("no panic").insert(id.clone(), number);
+            }
+        }
+        number += 1;
+    }
+}
+
+#[test]
+fn after_the_process_is_killed_every_answered_document_is_there_with_its_last_version() {
+    let bed = Bed::new();
+    bed.configure("[search]\ntrust = true\nlisten = \"127.0.0.1:0\"\n");
+    let answered = Mutex::new(BTreeMap::new());
+    for round in 0..4 {
+        let node = bed.start();
+        let place = node.search().to_string();
+        // A document may have a later number than the last answered one: that of the request under way at the kill.
+        for (id, number) in answered.lock().expect("no panic").iter() {
+            let (status, document) = send(&place, "GET", &format!("/killed/_doc/{id}"), "").expect("the node answers");
+            assert_eq!(status, 200, "round {round}: {id} with {number}");
+            assert!(
+                document["_source"]["n"].as_u64() >= Some(*number),
+                "round {round}: {id} with {number}: {document}"
+            );
+        }
+        let known = answered.lock().expect("no panic").len() as u64;
+        if round > 0 {
+            send(&place, "POST", "/killed/_refresh", "").expect("the node answers");
+            let (_, count) = send(&place, "GET", "/killed/_count", "").expect("the node answers");
+            let found = count["count"].as_u64().expect("a number");
+            assert!((known..=(WRITERS * DOCUMENTS) as u64).contains(&found), "round {round}: {found} of {known}");
+        }
+        let ends = AtomicBool::new(false);
+        std::thread::scope(|threads| {
+            for writer in 0..WRITERS {
+                let (place, answered, ends) = (&place, &answered, &ends);
+                threads.spawn(move || write(place, writer, round * 1_000_000, answered, ends));
+            }
+            let before =
+                answered.lock().expect("no panic").values().filter(|number| **number > round * 1_000_000).count();
+            until("some are answered", || {
+                answered.lock().expect("no panic").values().filter(|number| **number > round * 1_000_000).count()
+                    > before + 20
+            });
+            node.kill();
+            ends.store(true, Ordering::Release);
+        });
+    }
+}
