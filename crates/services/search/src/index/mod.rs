@@ -184,8 +184,10 @@ pub struct Counters {
     pub refresh_us: AtomicU64,
     /// Persisted states.
     pub persists: AtomicU64,
-    /// Reads by id.
+    /// Reads by id, and those that found a document.
     pub gets: AtomicU64,
+    /// See `gets`.
+    pub found: AtomicU64,
     /// Merges asked for.
     pub merges: AtomicU64,
 }
@@ -479,6 +481,7 @@ impl SearchIndex {
         }
         let row = snapshot.get(self.trees.docs, &rows::key(rows::DOCUMENT, state.seq))?;
         let row = row.ok_or_else(|| SearchError::internal(format!("document [{id}] has no row")))?;
+        Counters::add(&self.counters.found, 1);
         Ok(Some((rows::decode_document(&row)?, state.seq)))
     }
 

@@ -152,7 +152,7 @@ impl Indices {
         };
         let index = SearchIndex::create(self.place.clone(), definition)?;
         self.registry.write().open.insert(name.to_owned(), Arc::clone(&index));
-        tracing::info!(index = name, number = self.number(), "search index created");
+        tracing::info!(index = name, "search index created");
         Ok(index)
     }
 

@@ -10,7 +10,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use device::Shelf;
 use parking_lot::{Condvar, Mutex, RwLock};
@@ -91,7 +90,6 @@ pub struct Indices {
     round: Condvar,
     /// Names the cluster to clients.
     uuid: String,
-    created: AtomicU64,
 }
 
 impl std::fmt::Debug for Indices {
@@ -141,7 +139,6 @@ impl Indices {
             rounds: Mutex::new(0),
             round: Condvar::new(),
             uuid,
-            created: AtomicU64::new(0),
         }))
     }
 
@@ -250,9 +247,5 @@ impl Indices {
         let value = self.cluster_setting("action.destructive_requires_name");
         // Elasticsearch's default since 8.0.
         value.is_none_or(|value| value.as_str() != Some("false") && value != Value::Bool(false))
-    }
-
-    fn number(&self) -> u64 {
-        self.created.fetch_add(1, Ordering::Relaxed)
     }
 }

@@ -77,8 +77,8 @@ fn stats_of(index: &SearchIndex) -> Map<String, Value> {
             "noop_update_total": 0, "is_throttled": false, "throttle_time_in_millis": 0,
         },
         "get": {
-            "total": count(&counters.gets), "time_in_millis": 0, "exists_total": count(&counters.gets), "exists_time_in_millis": 0,
-            "missing_total": 0, "missing_time_in_millis": 0, "current": 0,
+            "total": count(&counters.gets), "time_in_millis": 0, "exists_total": count(&counters.found), "exists_time_in_millis": 0,
+            "missing_total": count(&counters.gets).saturating_sub(count(&counters.found)), "missing_time_in_millis": 0, "current": 0,
         },
         "search": {
             "open_contexts": 0, "query_total": count(&counters.searches), "query_time_in_millis": millis(&counters.search_us),
