@@ -303,6 +303,17 @@ pub struct OperationArgs {
 pub enum MessageCommand {
     /// List stored messages, newest last
     List(MessageListArgs),
+    /// Search stored messages by words and fields; needs a running node with [search] in terrace.toml
+    ///
+    ///   terrace message search 'MRN:12345 AND type:ORU*'
+    ///   terrace message search potassium ADAMS            # both words, anywhere in a message
+    ///   terrace message search '"chest pain"' --since 2d
+    ///
+    /// Fields: received service status type event control_id sender mrn name visit order accession code
+    /// segments text, and those of [search.index]. AND, OR, NOT, quotes, * and ranges as [A TO B] work as
+    /// in Elasticsearch. Words without a field are searched in the whole message.
+    #[command(verbatim_doc_comment)]
+    Search(MessageSearchArgs),
     /// Print one message: as received, or one of its outputs
     Show {
         /// Its id, as `list` shows it
@@ -349,6 +360,31 @@ pub enum MessageCommand {
         #[arg(long)]
         json: bool,
     },
+}
+
+/// `terrace message search`
+#[derive(Debug, Args)]
+pub struct MessageSearchArgs {
+    /// What to look for
+    #[arg(required = true)]
+    pub query: Vec<String>,
+    #[command(flatten)]
+    pub place: Place,
+    /// Show the newest so many, up to 10000
+    #[arg(long, short = 'n', default_value_t = 20)]
+    pub last: usize,
+    /// Show those that match best, not the newest
+    #[arg(long)]
+    pub best: bool,
+    /// Only received at or after: a time as 2026-11-21T08:00, or an age as 2h
+    #[arg(long, value_name = "TIME")]
+    pub since: Option<String>,
+    /// Only received before
+    #[arg(long, value_name = "TIME")]
+    pub until: Option<String>,
+    /// Print JSON, one message a line, the best or the newest first
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `terrace message list`

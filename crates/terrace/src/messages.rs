@@ -1,4 +1,6 @@
-//! `terrace message`: lists and shows stored messages, and sends them again.
+//! `terrace message`: lists, searches and shows stored messages, and sends them again.
+
+pub mod search;
 
 use std::io::{IsTerminal, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -25,6 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub fn run(command: MessageCommand) -> anyhow::Result<ExitCode> {
     match command {
         MessageCommand::List(args) => list(&args),
+        MessageCommand::Search(args) => search::run(&args),
         MessageCommand::Show { id, output, raw, place } => show(&place.data, id, output.as_deref(), raw),
         MessageCommand::Trace { id, place } => trace(&place.data, id),
         MessageCommand::Resend { id, to, place } => {

@@ -9,6 +9,10 @@
 //! Requests run on threads of their own, apart from those that serve sockets of messages. The service ends before the node closes
 //! its store; what is not persisted of an index then, the next start makes from the documents.
 
+mod message_feed;
+mod message_search;
+
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,6 +24,8 @@ use device::{FileOptions, FileShelf};
 use interop::production::units::Bytes;
 use interop::running::RunningProduction;
 use serde::Deserialize;
+
+use message_search::MessageSearch;
 use store::SpaceLimit;
 
 use crate::listeners::{self, Passwords};
@@ -84,6 +90,11 @@ pub struct SearchSettings {
     indices: Option<usize>,
     /// The folder of the index files. Default: `search` in the data directory.
     folder: Option<PathBuf>,
+    /// Messages can be searched. Default yes.
+    messages: Option<bool>,
+    /// More fields of messages, by the paths of their values.
+    #[serde(default)]
+    index: BTreeMap<String, String>,
 }
 
 /// Where the indices lie and what they may use.
@@ -93,6 +104,8 @@ pub struct IndexSettings {
     files_bytes: usize,
     writer_bytes: usize,
     indices_max: usize,
+    messages: bool,
+    message_fields: BTreeMap<String, String>,
 }
 
 impl SearchSettings {
@@ -110,12 +123,20 @@ impl SearchSettings {
     /// The options of the indices in a node with this data directory. Errors: a setting that cannot work, by its name.
     pub fn indices(&self, data: &Path) -> anyhow::Result<IndexSettings> {
         anyhow::ensure!(self.indices != Some(0), "search.indices is at least 1: otherwise nothing could be written");
+        let messages = self.messages.unwrap_or(true);
+        anyhow::ensure!(
+            messages || self.index.is_empty(),
+            "search.index has fields of messages, and search.messages is off"
+        );
+        message_feed::check(&self.index)?;
         let memory = self.memory_bytes();
         Ok(IndexSettings {
             folder: self.folder.clone().unwrap_or_else(|| data.join(FOLDER)),
             files_bytes: memory / FILES_OF,
             writer_bytes: (memory / WRITER_OF).clamp(*WRITER_BYTES.start(), *WRITER_BYTES.end()),
             indices_max: self.indices.unwrap_or(INDICES_MAX),
+            messages,
+            message_fields: self.index.clone(),
         })
     }
 
@@ -176,6 +197,12 @@ impl SearchSettings {
             ..self.options(passwords)?
         };
         let indices = self.indices(node.data())?.open(node)?;
+        let searching = MessageSearch {
+            indices: Arc::downgrade(&indices),
+            store: node.store().clone(),
+            fields: message_feed::field_names(&self.index),
+        };
+        node.serve_requests(Box::new(move |request| searching.answer(request)));
         let upkeep = Upkeep::start(Arc::clone(&indices)).context("search cannot start")?;
         let handler = Arc::new(Api::new(indices, "terrace"));
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -207,12 +234,15 @@ impl IndexSettings {
     fn open(&self, node: &RunningProduction) -> anyhow::Result<Arc<Indices>> {
         let shelf = FileShelf::open(&self.folder, FileOptions::default())
             .with_context(|| format!("search cannot use {}", self.folder.display()))?;
+        let feeds = self.messages.then(|| message_feed::index(node.store(), &self.message_fields));
+        let feeds = feeds.into_iter().collect();
         let options = IndicesOptions {
             store: node.store().clone(),
             shelf: Arc::new(shelf),
             file_bytes: self.files_bytes as u64,
             writer_bytes: self.writer_bytes,
             indices_max: self.indices_max,
+            feeds,
         };
         Indices::open(options).context("the indices of search cannot be opened")
     }

@@ -94,3 +94,41 @@ fn after_the_process_is_killed_every_answered_document_is_there_with_its_last_ve
         });
     }
 }
+
+#[test]
+fn messages_are_found_by_words_and_fields_and_again_after_the_process_is_killed() {
+    let bed = Bed::new();
+    bed.configure("[search]\ntrust = true\nlisten = \"127.0.0.1:0\"\n[search.index]\ntrigger = \"MSH-9.2\"\n");
+    let search = |query: &[&str]| {
+        let words = ["message", "search", "--json"].iter().chain(query).chain(&["--data"]);
+        let found = bed.run(&words.copied().collect::<Vec<_>>()).succeeds("");
+        let id = |line: &str| serde_json::from_str::<Value>(line).expect("a line of JSON")["control_id"].clone();
+        let mut ids: Vec<String> = found.lines().map(|line| id(line).as_str().expect("a text").to_owned()).collect();
+        ids.sort();
+        ids
+    };
+    let mut node = bed.start();
+    for round in 0..3 {
+        let ids: Vec<String> = (0..=round * 2 + 1).map(|number| format!("S{number}")).collect();
+        for id in &ids[round * 2..] {
+            node.send(id);
+        }
+        // Searched at once: what was acknowledged is found.
+        assert_eq!(search(&["control_id:S*"]), ids, "round {round}");
+        assert_eq!(search(&["Control_ID:S1", "AND", "TYPE:ADT*"]), ["S1"]);
+        assert_eq!(search(&["trigger:A01 s0"]), ["S0"], "words without a field are searched in the whole message");
+        assert_eq!(search(&["nothing-like-this"]), [""; 0]);
+        let place = node.search().to_string();
+        let (_, count) = send(&place, "GET", "/.messages/_count", "").expect("the node answers");
+        assert_eq!(count["count"].as_u64(), Some(ids.len() as u64));
+        let (status, _) = send(&place, "POST", "/.messages/_doc", "{}").expect("the node answers");
+        assert_eq!(status, 403, "nobody but the node writes to it");
+        let (status, _) = send(&place, "DELETE", "/.messages", "").expect("the node answers");
+        assert_eq!(status, 403);
+        node.kill();
+        node = bed.start();
+    }
+    bed.run(&["message", "search", "type:[", "--data"]).fails("Failed to parse query");
+    node.kill();
+    bed.run(&["message", "search", "s1", "--data"]).fails("terrace serve");
+}

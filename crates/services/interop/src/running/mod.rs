@@ -50,6 +50,7 @@ use requests::ControlRequests;
 use services::RunningServices;
 
 pub use reload::{Renew, Renewed};
+pub use requests::ServiceRequests;
 pub use status::{NodeStatus, OperationStatus, ServiceStatus};
 
 /// How long a stopping node waits for its lanes: a receiver that has a message in hand may answer; then it is cut off,
@@ -141,6 +142,8 @@ pub struct RunningProduction {
     reloading: tokio::sync::Mutex<()>,
     /// Other parts that a reload renews.
     renewals: Mutex<Vec<Box<Renew>>>,
+    /// Requests to the control socket that other services answer.
+    service_requests: Mutex<Vec<Arc<ServiceRequests>>>,
 }
 
 /// A lock that protects plain data: a panic elsewhere does not make it wrong.
@@ -240,6 +243,7 @@ impl RunningProduction {
             stop,
             reloading: tokio::sync::Mutex::default(),
             renewals: Mutex::default(),
+            service_requests: Mutex::default(),
         });
         running.operations.start_lanes(&running.engine.plan().queues, &running.surroundings());
         running.services.start(&running.engine, bound)?;

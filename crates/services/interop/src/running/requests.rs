@@ -22,8 +22,8 @@ use node::control::{ProgressSender, Requests};
 use node::maintenance;
 use serde_json::{Value, json};
 
-use super::RunningProduction;
 use super::resend::resend;
+use super::{RunningProduction, lock};
 use crate::error::InteropError;
 use crate::history;
 use crate::record::Switch;
@@ -32,6 +32,22 @@ use crate::rows::Reader;
 /// See the module's text.
 pub(super) struct ControlRequests {
     running: Arc<RunningProduction>,
+}
+
+/// Answers requests to the control socket; `None` to one that it does not know. It may block for as long as a search takes.
+pub type ServiceRequests = dyn Fn(&str) -> Option<Result<Value, String>> + Send + Sync;
+
+impl RunningProduction {
+    /// From now on `answer` gets the requests that nothing else of the node knows.
+    pub fn serve_requests(&self, answer: Box<ServiceRequests>) {
+        lock(&self.service_requests).push(Arc::from(answer));
+    }
+
+    fn service_request(&self, request: &str) -> Option<Result<Value, InteropError>> {
+        let services = lock(&self.service_requests).clone();
+        let answered = services.iter().find_map(|answer| answer(request))?;
+        Some(answered.map_err(InteropError::Refused))
+    }
 }
 
 impl Requests for ControlRequests {
@@ -73,11 +89,12 @@ impl ControlRequests {
     /// Requests that read stored data.
     async fn read(&self, line: &str) -> Result<Value, InteropError> {
         let message_log = Arc::clone(&self.running.engine.message_log);
-        let request = line.to_owned();
+        let (request, running) = (line.to_owned(), Arc::clone(&self.running));
         // Messages acknowledged before the request are in the response.
         let read = move || {
             message_log.wait_visible().map_err(InteropError::from)?;
-            history::answer(&Reader::new(message_log.store()), &request).transpose()
+            let answered = history::answer(&Reader::new(message_log.store()), &request);
+            answered.or_else(|| running.service_request(&request)).transpose()
         };
         let response = tokio::task::spawn_blocking(read).await.unwrap_or(Err(InteropError::Stopping))?;
         response.ok_or_else(|| InteropError::Refused(format!("`{line}` is not a request")))

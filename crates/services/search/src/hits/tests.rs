@@ -13,7 +13,14 @@ use crate::indices::{Indices, IndicesOptions, NewIndex};
 pub(super) fn indices() -> Arc<Indices> {
     let store = Store::in_memory(Options::default()).expect("a store in memory");
     let shelf = Arc::new(MemoryShelf::new());
-    let options = IndicesOptions { store, shelf, file_bytes: 1 << 28, writer_bytes: 16 << 20, indices_max: 10 };
+    let options = IndicesOptions {
+        store,
+        shelf,
+        file_bytes: 1 << 28,
+        writer_bytes: 16 << 20,
+        indices_max: 10,
+        feeds: Vec::new(),
+    };
     Indices::open(options).expect("opened")
 }
 

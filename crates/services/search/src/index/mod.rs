@@ -35,6 +35,7 @@ use crate::view::IndexView;
 
 mod apply;
 mod catalog;
+mod feed;
 mod rows;
 mod searchable;
 mod sequence;
@@ -44,6 +45,7 @@ mod tests;
 pub(crate) use apply::now_millis;
 pub use apply::{DocumentOp, ExpectedVersion, OpKind, OpOutcome, PartialUpdate};
 pub(crate) use catalog::{items as catalog_items, put_item as put_catalog_item};
+pub use feed::{DocumentFeed, FedBatch};
 use rows::{DOCUMENT, TOMBSTONE};
 pub use rows::{ID_BYTES_MAX, IdState, StoredDocument};
 use sequence::Sequencer;
@@ -68,6 +70,9 @@ pub struct IndexDefinition {
     /// Whether it takes no documents and answers nothing.
     #[serde(default)]
     pub closed: bool,
+    /// Of an index over documents that lie elsewhere: what decided how it was made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub feed: Option<Value>,
 }
 
 /// What all indices of a node share.
@@ -124,6 +129,8 @@ pub struct SearchIndex {
     /// Held by a request whose ids another one changed first.
     contended: Mutex<()>,
     deleted: AtomicBool,
+    /// Its documents lie elsewhere.
+    feeding: Option<feed::Feeding>,
 }
 
 /// A committed operation on its way to the library's index.
@@ -228,6 +235,25 @@ impl SearchIndex {
     ///
     /// Errors: a mapping or an analyzer that cannot be; those of the store and the medium, after which nothing is left.
     pub fn create(place: IndexPlace, definition: IndexDefinition) -> Result<Arc<SearchIndex>, SearchError> {
+        SearchIndex::create_with(place, definition, None)
+    }
+
+    /// Creates an index over documents that lie elsewhere. Durable when it returns; it has no document yet.
+    ///
+    /// Errors: as for [`create`](SearchIndex::create).
+    pub fn create_fed(
+        place: IndexPlace,
+        definition: IndexDefinition,
+        feed: Arc<dyn DocumentFeed>,
+    ) -> Result<Arc<SearchIndex>, SearchError> {
+        SearchIndex::create_with(place, definition, Some(feed))
+    }
+
+    fn create_with(
+        place: IndexPlace,
+        definition: IndexDefinition,
+        feed: Option<Arc<dyn DocumentFeed>>,
+    ) -> Result<Arc<SearchIndex>, SearchError> {
         let analyzers = catalog::analyzers_of(&definition.settings)?;
         let mapping = Mapping::stored(&definition.mapping, definition.columns.clone())?;
         for field in mapping.fields() {
@@ -247,7 +273,7 @@ impl SearchIndex {
         transaction.put(tree, &catalog::key(&definition.name), json!(definition).to_string().as_bytes())?;
         let lsn = transaction.commit()?;
         place.store.wait_visible(lsn)?;
-        SearchIndex::open(place, definition)
+        SearchIndex::open_with(place, definition, feed)
     }
 
     /// The definitions in the catalog.
@@ -267,6 +293,26 @@ impl SearchIndex {
     ///
     /// Errors: those of the store and of the medium.
     pub fn open(place: IndexPlace, definition: IndexDefinition) -> Result<Arc<SearchIndex>, SearchError> {
+        SearchIndex::open_with(place, definition, None)
+    }
+
+    /// Opens an index over documents that lie elsewhere. What its last persisted state does not contain comes with
+    /// [`feed`](SearchIndex::feed).
+    ///
+    /// Errors: as for [`open`](SearchIndex::open).
+    pub fn open_fed(
+        place: IndexPlace,
+        definition: IndexDefinition,
+        feed: Arc<dyn DocumentFeed>,
+    ) -> Result<Arc<SearchIndex>, SearchError> {
+        SearchIndex::open_with(place, definition, Some(feed))
+    }
+
+    fn open_with(
+        place: IndexPlace,
+        definition: IndexDefinition,
+        feed: Option<Arc<dyn DocumentFeed>>,
+    ) -> Result<Arc<SearchIndex>, SearchError> {
         let analyzers = Arc::new(catalog::analyzers_of(&definition.settings)?);
         let mapping = Arc::new(Mapping::stored(&definition.mapping, definition.columns.clone())?);
         let snapshot = place.store.snapshot();
@@ -317,6 +363,7 @@ impl SearchIndex {
             counters: Counters::default(),
             contended: Mutex::new(()),
             deleted: AtomicBool::new(false),
+            feeding: feed.map(|feed| feed::Feeding::new(feed, persisted)),
         });
         if let Some(why) = unreadable {
             tracing::error!(
@@ -333,7 +380,8 @@ impl SearchIndex {
     fn catch_up(&self) -> Result<(), SearchError> {
         // A crash may lie between a mapping's new field and the column for it.
         self.put_mapping(&json!({}))?;
-        self.refresh()
+        // A feed's documents come later: the start does not depend on them.
+        if self.is_fed() { Ok(()) } else { self.refresh() }
     }
 
     /// Changes what is stored about it besides mapping and columns. Durable when it returns.
@@ -459,6 +507,10 @@ impl SearchIndex {
     ///
     /// Errors: those of the store.
     pub fn id_state(&self, id: &str) -> Result<Option<IdState>, SearchError> {
+        if self.feeding.is_some() {
+            let state = |(_, seq)| IdState { seq, version: 1, deleted: false };
+            return Ok(self.get(id)?.map(state));
+        }
         self.wait_for_commits()?;
         let row = self.place.store.snapshot().get(self.trees.ids, id.as_bytes())?;
         row.map(|row| IdState::decode(&row)).transpose()
@@ -471,6 +523,10 @@ impl SearchIndex {
         Counters::add(&self.counters.gets, 1);
         if id.is_empty() || id.len() > ID_BYTES_MAX {
             return Ok(None);
+        }
+        if let Some(feeding) = &self.feeding {
+            let Ok(seq) = id.parse() else { return Ok(None) };
+            return Ok(feeding.stored(seq)?.map(|stored| (stored, seq)));
         }
         self.wait_for_commits()?;
         let snapshot = self.place.store.snapshot();
@@ -489,6 +545,11 @@ impl SearchIndex {
     ///
     /// Errors: those of the store; the row is gone, which does not happen while the view is held that found it.
     pub fn document_at(&self, seq: u64) -> Result<StoredDocument, SearchError> {
+        if let Some(feeding) = &self.feeding {
+            let id = seq.to_string();
+            let removed = StoredDocument { id, version: 1, routing: None, source: Bytes::from_static(b"{}") };
+            return Ok(feeding.stored(seq)?.unwrap_or(removed));
+        }
         let row = self.place.store.snapshot().get(self.trees.docs, &rows::key(rows::DOCUMENT, seq))?;
         let row = row.ok_or_else(|| SearchError::internal(format!("the document of operation {seq} has no row")))?;
         rows::decode_document(&row)

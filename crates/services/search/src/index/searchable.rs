@@ -37,7 +37,7 @@ const TOMBSTONE_MILLIS: u64 = 60_000;
 const REPLAY_BATCH: usize = 1_000;
 
 impl WriterState {
-    fn writer(&mut self, bytes: usize) -> Result<&mut IndexWriter, SearchError> {
+    pub(super) fn writer(&mut self, bytes: usize) -> Result<&mut IndexWriter, SearchError> {
         if self.writer.is_none() {
             let options = tantivy::indexer::IndexWriterOptions::builder()
                 .num_worker_threads(1)
@@ -89,6 +89,9 @@ impl SearchIndex {
     }
 
     fn drain_with(&self, state: &mut WriterState) {
+        if self.feeding.is_some() {
+            return;
+        }
         let (ready, watermark) = {
             let mut sequencer = self.sequencer.lock();
             (sequencer.take_ready(), sequencer.watermark())
@@ -103,7 +106,7 @@ impl SearchIndex {
     }
 
     /// The writer failed: everything since its last commit is lost to it.
-    fn fall_behind(&self, state: &mut WriterState, error: &SearchError) {
+    pub(super) fn fall_behind(&self, state: &mut WriterState, error: &SearchError) {
         let index = self.name();
         tracing::error!(index, %error, "the index of search is behind its documents; the next refresh tries again");
         state.is_behind = true;
@@ -113,8 +116,15 @@ impl SearchIndex {
     }
 
     /// Gives a writer that is behind the operations of the store, from its last commit on.
-    fn recover(&self, state: &mut WriterState) -> Result<(), SearchError> {
+    pub(super) fn recover(&self, state: &mut WriterState) -> Result<(), SearchError> {
         if !state.is_behind {
+            return Ok(());
+        }
+        if let Some(feeding) = &self.feeding {
+            drop(state.end_writer());
+            state.applied = state.refreshed;
+            feeding.set_fed_below(state.applied);
+            state.is_behind = false;
             return Ok(());
         }
         let watermark = {
@@ -132,7 +142,7 @@ impl SearchIndex {
         Ok(())
     }
 
-    fn commit(&self, state: &mut WriterState) -> Result<(), SearchError> {
+    pub(super) fn commit(&self, state: &mut WriterState) -> Result<(), SearchError> {
         let committed = match &mut state.writer {
             Some(writer) => writer.commit(),
             None => return Ok(()),
@@ -144,7 +154,7 @@ impl SearchIndex {
         })
     }
 
-    fn index_op(&self, state: &mut WriterState, op: IndexedOp) -> Result<(), SearchError> {
+    pub(super) fn index_op(&self, state: &mut WriterState, op: IndexedOp) -> Result<(), SearchError> {
         let IndexedOp { id, seq, replaces, document, bytes } = op;
         let fields = self.fields.read();
         let own = own(&fields.schema);
@@ -172,6 +182,7 @@ impl SearchIndex {
     ///
     /// Errors: those of the library and of the medium.
     pub fn refresh(&self) -> Result<(), SearchError> {
+        self.feed()?;
         let mut state = self.writer.lock();
         self.drain_with(&mut state);
         self.refresh_with(&mut state)
@@ -192,7 +203,7 @@ impl SearchIndex {
     }
 
     /// New views see the last commit of the writer.
-    fn publish(&self, state: &WriterState) -> Result<(), SearchError> {
+    pub(super) fn publish(&self, state: &WriterState) -> Result<(), SearchError> {
         let mut published = self.published.write();
         published.reader.reload()?;
         published.refreshed = state.refreshed;
@@ -205,7 +216,10 @@ impl SearchIndex {
 
     /// Whether something was answered that is not searchable yet.
     pub fn needs_refresh(&self) -> bool {
-        let watermark = self.sequencer.lock().watermark();
+        let watermark = match &self.feeding {
+            Some(feeding) => feeding.fed_below(),
+            None => self.sequencer.lock().watermark(),
+        };
         self.published.read().refreshed < watermark
     }
 
@@ -366,6 +380,9 @@ impl SearchIndex {
     ///
     /// Errors: a field that is there with another type, an analyzer that is not there, those of the store.
     pub fn put_mapping(&self, update: &Value) -> Result<(), SearchError> {
+        if update.as_object().is_none_or(|update| !update.is_empty()) {
+            self.check_writable()?;
+        }
         let mut state = self.writer.lock();
         self.check_deleted()?;
         self.drain_with(&mut state);

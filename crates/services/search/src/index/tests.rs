@@ -35,6 +35,7 @@ impl Node {
             columns: Columns::default(),
             aliases: BTreeMap::new(),
             closed: false,
+            feed: None,
         };
         SearchIndex::create(self.place.clone(), definition).expect("created")
     }

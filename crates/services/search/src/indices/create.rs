@@ -149,6 +149,7 @@ impl Indices {
             columns: Columns::default(),
             aliases: checked,
             closed: false,
+            feed: None,
         };
         let index = SearchIndex::create(self.place.clone(), definition)?;
         self.registry.write().open.insert(name.to_owned(), Arc::clone(&index));

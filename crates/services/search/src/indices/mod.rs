@@ -21,6 +21,7 @@ use crate::error::SearchError;
 use crate::index::{IndexDefinition, IndexPlace, SearchIndex};
 
 mod create;
+mod feeding;
 mod resolve;
 mod settings;
 mod templates;
@@ -29,6 +30,7 @@ mod tests;
 mod upkeep;
 
 pub use create::NewIndex;
+pub use feeding::FedIndex;
 pub use resolve::{Expand, ResolveOptions, Resolved};
 pub use settings::{duration, flat_settings, flat_values};
 pub use templates::{TemplateKind, Templates};
@@ -50,6 +52,8 @@ pub struct IndicesOptions {
     pub writer_bytes: usize,
     /// Most indices.
     pub indices_max: usize,
+    /// Indices over documents that lie elsewhere in the node.
+    pub feeds: Vec<FedIndex>,
 }
 
 impl std::fmt::Debug for IndicesOptions {
@@ -106,11 +110,13 @@ impl Indices {
     ///
     /// Errors: the catalog cannot be read; those of the shelf.
     pub fn open(options: IndicesOptions) -> Result<Arc<Indices>, SearchError> {
-        let IndicesOptions { store, shelf, file_bytes, writer_bytes, indices_max } = options;
+        let IndicesOptions { store, shelf, file_bytes, writer_bytes, indices_max, feeds } = options;
         let place = IndexPlace { store, shelf, memory: Arc::new(FileMemory::new(file_bytes)), writer_bytes };
         let definitions = SearchIndex::definitions(&place.store)?;
         SearchIndex::remove_orphans(&place, &definitions)?;
         let mut registry = Registry::default();
+        let (fed, definitions): (Vec<_>, Vec<_>) =
+            definitions.into_iter().partition(|definition| definition.feed.is_some());
         for definition in definitions {
             let name = definition.name.clone();
             match SearchIndex::open(place.clone(), definition.clone()) {
@@ -121,6 +127,7 @@ impl Indices {
                 }
             }
         }
+        feeding::open_all(&place, fed, &feeds, &mut registry)?;
         let uuid = match crate::index::catalog_items(&place.store, CLUSTER)?.remove("uuid") {
             Some(Value::String(uuid)) => uuid,
             _ => {
@@ -170,6 +177,7 @@ impl Indices {
         let index = self.get(name);
         match index {
             Some(index) => {
+                index.check_writable()?;
                 index.delete()?;
                 self.registry.write().open.remove(name);
             }

@@ -11,6 +11,7 @@ use super::*;
 struct Bed {
     store: Store,
     shelf: Arc<MemoryShelf>,
+    feeds: Vec<FedIndex>,
 }
 
 impl Bed {
@@ -18,6 +19,7 @@ impl Bed {
         Bed {
             store: Store::in_memory(Options::default()).expect("a store in memory"),
             shelf: Arc::new(MemoryShelf::new()),
+            feeds: Vec::new(),
         }
     }
 
@@ -28,6 +30,7 @@ impl Bed {
             file_bytes: 1 << 28,
             writer_bytes: 16 << 20,
             indices_max: 4,
+            feeds: self.feeds.clone(),
         };
         Indices::open(options).expect("opened")
     }
@@ -137,4 +140,103 @@ fn an_index_that_cannot_be_opened_is_red_and_can_be_deleted() {
     assert!(indices.resolve("good", ResolveOptions::default()).is_ok());
     indices.delete("bad").expect("deleted");
     assert!(indices.red().is_empty());
+}
+
+/// Numbers of documents that are there.
+#[derive(Debug, Default)]
+struct Numbers(Mutex<std::collections::BTreeSet<u64>>);
+
+impl crate::index::DocumentFeed for Numbers {
+    fn documents(&self, from: u64, most: usize) -> Result<crate::index::FedBatch, SearchError> {
+        let numbers = self.0.lock();
+        let mut batch = crate::index::FedBatch { next: from, ..Default::default() };
+        for number in numbers.range(from..).take(most) {
+            let source = json!({"number": number, "kind": if number % 2 == 0 { "even" } else { "odd" }});
+            batch.documents.push((*number, source.as_object().expect("an object").clone()));
+            (batch.next, batch.bytes) = (number + 1, batch.bytes + 20);
+        }
+        Ok(batch)
+    }
+
+    fn document(&self, seq: u64) -> Result<Option<serde_json::Map<String, Value>>, SearchError> {
+        let source = json!({"number": seq});
+        Ok(self.0.lock().contains(&seq).then(|| source.as_object().expect("an object").clone()))
+    }
+
+    fn first(&self) -> Result<Option<u64>, SearchError> {
+        Ok(self.0.lock().first().copied())
+    }
+}
+
+fn fed(numbers: &Arc<Numbers>, revision: u64) -> FedIndex {
+    FedIndex {
+        name: ".numbers".to_owned(),
+        settings: BTreeMap::new(),
+        mapping: json!({"properties": {"number": {"type": "long"}, "kind": {"type": "keyword"}}}),
+        revision: json!(revision),
+        feed: Arc::<Numbers>::clone(numbers),
+    }
+}
+
+fn found(index: &Arc<SearchIndex>, query: &Value) -> u64 {
+    let target = crate::hits::SearchTarget { index: Arc::clone(index), view: index.view(), filter: None };
+    let limits =
+        crate::hits::SearchLimits { buckets: 1, memory_bytes: 0, source_bytes: 1 << 20, now: 0, window: 10_000 };
+    let never = std::sync::atomic::AtomicBool::new(false);
+    crate::hits::count(&[target], Some(query), &limits, None, &never).expect("counted")
+}
+
+#[test]
+fn a_fed_index_goes_on_where_it_was_and_is_made_again_if_its_documents_look_different() {
+    let numbers = Arc::new(Numbers::default());
+    numbers.0.lock().extend(0..2_500);
+    let bed = Bed { feeds: vec![fed(&numbers, 1)], ..Bed::new() };
+    {
+        let indices = bed.open();
+        let index = indices.get(".numbers").expect("it was made");
+        while index.feed().expect("fed") {}
+        index.refresh().expect("refreshed");
+        assert_eq!(found(&index, &json!({"term": {"kind": "odd"}})), 1_250);
+        index.persist().expect("persisted");
+        // In the index, and lost with the process: it comes from the feed again.
+        numbers.0.lock().extend(2_500..2_600);
+        while index.feed().expect("fed") {}
+        index.refresh().expect("refreshed");
+        assert_eq!(found(&index, &json!({"match_all": {}})), 2_600);
+        assert_eq!(names(&indices.resolve("*", ResolveOptions::default()).expect("resolved")), [""; 0]);
+        for refused in [
+            indices.delete(".numbers").expect_err("the node's own"),
+            index.put_mapping(&json!({"properties": {"x": {"type": "long"}}})).expect_err("the node's own"),
+            index.apply(&[]).expect_err("the node's own"),
+        ] {
+            assert_eq!((refused.status, refused.kind), (403, "cluster_block_exception"), "{refused}");
+        }
+    }
+    {
+        let index = bed.open().get(".numbers").expect("it is there");
+        assert_eq!(index.searchable_below(), 2_500, "as persisted");
+        while index.feed().expect("fed") {}
+        index.refresh().expect("refreshed");
+        assert_eq!(found(&index, &json!({"match_all": {}})), 2_600);
+        let (document, seq) = index.get("2599").expect("read").expect("it is there");
+        assert_eq!((&document.source[..], seq), (&br#"{"number":2599}"#[..], 2_599));
+        // Its owner removed documents: those below all that are left go.
+        numbers.0.lock().retain(|number| *number >= 2_000 || *number == 1_000);
+        index.trim().expect("trimmed");
+        assert_eq!(found(&index, &json!({"match_all": {}})), 1_600);
+        assert_eq!(&index.document_at(1_500).expect("a document").source[..], b"{}", "removed, and still in the index");
+        index.rebuild().expect("made again");
+        while index.feed().expect("fed") {}
+        index.refresh().expect("refreshed");
+        assert_eq!(found(&index, &json!({"match_all": {}})), 601);
+    }
+    let other = Bed { feeds: vec![fed(&numbers, 2)], store: bed.store.clone(), shelf: Arc::clone(&bed.shelf) };
+    let index = other.open().get(".numbers").expect("it was made");
+    assert_eq!(found(&index, &json!({"match_all": {}})), 0, "from the beginning");
+    while index.feed().expect("fed") {}
+    index.refresh().expect("refreshed");
+    assert_eq!(found(&index, &json!({"match_all": {}})), 601);
+    drop(index);
+    let none = Bed { feeds: Vec::new(), store: bed.store.clone(), shelf: bed.shelf };
+    assert!(none.open().get(".numbers").is_none(), "its feed is gone");
 }

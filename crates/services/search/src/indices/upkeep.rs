@@ -1,4 +1,4 @@
-//! [`Upkeep`]: the thread that refreshes indices, persists their state, and makes damaged ones again.
+//! [`Upkeep`]: the thread that refreshes indices, persists their state, and makes damaged ones again; and the one that feeds them.
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::{Indices, settings};
+use super::{Indices, feeding, settings};
 use crate::index::SearchIndex;
 
 /// How often the thread looks for work: a refresh is late by at most that.
@@ -28,7 +28,7 @@ pub(super) const WAIT_MAX: Duration = Duration::from_millis(200);
 pub struct Upkeep {
     indices: Arc<Indices>,
     ends: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    threads: Vec<JoinHandle<()>>,
 }
 
 /// What the thread remembers of an index.
@@ -55,7 +55,18 @@ impl Upkeep {
                 "the upkeep of search ended: indices are refreshed on request alone until the node starts again"
             );
         })?;
-        Ok(Upkeep { indices, ends, thread: Some(thread) })
+        let mut threads = vec![thread];
+        if indices.all().iter().any(|index| index.is_fed()) {
+            let (kept, until) = (Arc::clone(&indices), Arc::clone(&ends));
+            let work = move || feeding::run(&kept, &until);
+            threads.push(device::supervise::thread("search feed", work, |why| {
+                tracing::error!(
+                    why,
+                    "the feed of search ended: what is new is not searchable until the node starts again"
+                );
+            })?);
+        }
+        Ok(Upkeep { indices, ends, threads })
     }
 
     /// Ends the thread, and persists all indices.
@@ -70,7 +81,7 @@ impl Upkeep {
 
     fn end(&mut self) {
         self.ends.store(true, Ordering::Release);
-        if let Some(thread) = self.thread.take() {
+        for thread in self.threads.drain(..) {
             thread.thread().unpark();
             drop(thread.join());
         }

@@ -14,7 +14,14 @@ use crate::indices::{Indices, IndicesOptions, Upkeep};
 fn api() -> (Api, Arc<Indices>) {
     let store = Store::in_memory(Options::default()).expect("a store in memory");
     let shelf = Arc::new(MemoryShelf::new());
-    let options = IndicesOptions { store, shelf, file_bytes: 1 << 28, writer_bytes: 16 << 20, indices_max: 10 };
+    let options = IndicesOptions {
+        store,
+        shelf,
+        file_bytes: 1 << 28,
+        writer_bytes: 16 << 20,
+        indices_max: 10,
+        feeds: Vec::new(),
+    };
     let indices = Indices::open(options).expect("opened");
     (Api::new(Arc::clone(&indices), "node"), indices)
 }

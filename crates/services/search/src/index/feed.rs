@@ -1,0 +1,182 @@
+//! An index over documents that lie elsewhere in the node, such as the messages: it keeps no copies of them.
+//!
+//! ```text
+//!   DocumentFeed --documents(from, most)--> feed --> library's writer --refresh--> searchable
+//!        ^                                   number of a document = its `_seq`; its id is that number
+//!        +--document(seq)-- what hits show
+//! ```
+//!
+//! Numbers ascend in the order in which documents become visible. The index remembers the number it has come to with its persisted
+//! state, and goes on there after a start. Requests cannot write to it.
+//!
+//! Invariants: `applied` of the writer is the number that the next batch begins with; a document that its owner removed is shown
+//! without a source until [`SearchIndex::trim`] removes it from the index too.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use serde_json::{Map, Value};
+use tantivy::Term;
+use tantivy::query::RangeQuery;
+
+use super::rows::StoredDocument;
+use super::{Fields, IndexedOp, SearchIndex, own};
+use crate::document::IndexedDocument;
+use crate::error::SearchError;
+
+/// Documents of one batch.
+pub(crate) const BATCH: usize = 1_000;
+
+/// Where the documents of an index lie.
+pub trait DocumentFeed: Send + Sync + std::fmt::Debug {
+    /// Documents from number `from` on, at most `most` and at least one where there is any.
+    ///
+    /// Errors: they cannot be read. Single ones that cannot are reported by the feed, and left out.
+    fn documents(&self, from: u64, most: usize) -> Result<FedBatch, SearchError>;
+
+    /// The source of a document; `None` if it was removed.
+    ///
+    /// Errors: it cannot be read.
+    fn document(&self, seq: u64) -> Result<Option<Map<String, Value>>, SearchError>;
+
+    /// The lowest number that a document has; `None` if there is no document.
+    ///
+    /// Errors: it cannot be read.
+    fn first(&self) -> Result<Option<u64>, SearchError>;
+}
+
+/// Documents in the order of their numbers.
+#[derive(Debug, Default)]
+pub struct FedBatch {
+    /// Number and source of each.
+    pub documents: Vec<(u64, Map<String, Value>)>,
+    /// Where the next batch begins; the same as before if there is nothing new.
+    pub next: u64,
+    /// Bytes of what was read, for the decision when to persist.
+    pub bytes: u64,
+}
+
+/// The state of an index with a feed.
+#[derive(Debug)]
+pub(super) struct Feeding {
+    feed: Arc<dyn DocumentFeed>,
+    /// One batch at a time.
+    one: Mutex<()>,
+    /// Every document below it is in the writer.
+    fed_below: AtomicU64,
+    /// The highest such number ever: documents below it may be in the index already.
+    seen_below: AtomicU64,
+    /// Documents below it were removed.
+    trimmed_below: AtomicU64,
+}
+
+impl Feeding {
+    pub(super) fn new(feed: Arc<dyn DocumentFeed>, from: u64) -> Feeding {
+        Feeding {
+            feed,
+            one: Mutex::default(),
+            fed_below: AtomicU64::new(from),
+            seen_below: AtomicU64::new(from),
+            trimmed_below: AtomicU64::new(0),
+        }
+    }
+
+    pub(super) fn fed_below(&self) -> u64 {
+        self.fed_below.load(Ordering::Acquire)
+    }
+
+    pub(super) fn set_fed_below(&self, number: u64) {
+        self.fed_below.store(number, Ordering::Release);
+        self.seen_below.fetch_max(number, Ordering::AcqRel);
+    }
+
+    /// A document as hits show it.
+    pub(super) fn stored(&self, seq: u64) -> Result<Option<StoredDocument>, SearchError> {
+        let Some(source) = self.feed.document(seq)? else { return Ok(None) };
+        let source = Value::Object(source).to_string().into();
+        Ok(Some(StoredDocument { id: seq.to_string(), version: 1, routing: None, source }))
+    }
+}
+
+impl SearchIndex {
+    /// Whether its documents lie elsewhere, and requests cannot write to it.
+    pub fn is_fed(&self) -> bool {
+        self.feeding.is_some()
+    }
+
+    /// Errors: requests cannot write to it.
+    pub(crate) fn check_writable(&self) -> Result<(), SearchError> {
+        if !self.is_fed() {
+            return Ok(());
+        }
+        let name = self.name();
+        let reason =
+            format!("index [{name}] is read-only: the node itself writes to it, and makes it again if it is lost");
+        Err(SearchError::new(403, "cluster_block_exception", reason).of(&name))
+    }
+
+    /// Takes a batch of its feed into the writer. Returns whether there was any.
+    ///
+    /// Errors: those of the feed and of the library; the next call goes on where the index is.
+    pub fn feed(&self) -> Result<bool, SearchError> {
+        let Some(feeding) = &self.feeding else { return Ok(false) };
+        self.check_deleted()?;
+        let _one = feeding.one.lock();
+        let from = {
+            let mut state = self.writer.lock();
+            self.recover(&mut state)?;
+            state.applied
+        };
+        let batch = feeding.feed.documents(from, BATCH)?;
+        if batch.next <= from {
+            return Ok(false);
+        }
+        let fields = self.fields.read().clone();
+        let ops = batch.documents.iter().map(|(seq, source)| {
+            let Fields { mapping, analyzers, schema, generation } = &fields;
+            let id = seq.to_string();
+            let document = IndexedDocument::read_again(mapping, analyzers, schema, (&id, *seq), source)?;
+            let replaces = from > 0 && *seq < feeding.seen_below.load(Ordering::Acquire);
+            Ok(IndexedOp { id, seq: *seq, replaces, document: Some((document, *generation)), bytes: 0 })
+        });
+        let ops: Vec<IndexedOp> = ops.collect::<Result<_, SearchError>>()?;
+        let mut state = self.writer.lock();
+        // It was made anew meanwhile: the next call begins there.
+        if state.applied != from || state.is_behind {
+            return Ok(true);
+        }
+        if let Err(error) = ops.into_iter().try_for_each(|op| self.index_op(&mut state, op)) {
+            self.fall_behind(&mut state, &error);
+            return Err(error);
+        }
+        state.bytes += batch.bytes;
+        state.applied = batch.next;
+        feeding.set_fed_below(batch.next);
+        Ok(true)
+    }
+
+    /// Removes the documents from the index that are below all that the feed still has.
+    ///
+    /// Errors: those of the feed and of the library.
+    pub fn trim(&self) -> Result<(), SearchError> {
+        let Some(feeding) = &self.feeding else { return Ok(()) };
+        let first = feeding.feed.first()?.unwrap_or_else(|| feeding.fed_below());
+        if first <= feeding.trimmed_below.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let mut state = self.writer.lock();
+        self.check_deleted()?;
+        self.recover(&mut state)?;
+        let end = Term::from_field_u64(own(&self.fields.read().schema).seq, first);
+        let query = RangeQuery::new(std::ops::Bound::Unbounded, std::ops::Bound::Excluded(end));
+        state.writer(self.place.writer_bytes)?.delete_query(Box::new(query))?;
+        self.commit(&mut state)?;
+        state.refreshed = state.applied;
+        // What a start finds is behind now.
+        state.bytes += 1;
+        self.publish(&state)?;
+        feeding.trimmed_below.store(first, Ordering::Release);
+        Ok(())
+    }
+}

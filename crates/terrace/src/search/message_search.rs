@@ -1,0 +1,166 @@
+//! `message-search` of the control socket: what `terrace message search` asks of a running node.
+//!
+//! ```text
+//!   terrace message search QUERY --control socket--> MessageQuery --query_string over .messages--> FoundMessages
+//! ```
+//!
+//! Whoever may use the control socket may read all messages; a right to search is asked for here, in one place, once there are
+//! rights.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Weak;
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
+
+use interop::rows::Reader;
+use search::hits::{self, SearchBody, SearchLimits, SearchTarget};
+use search::indices::Indices;
+use serde_json::{Value, json};
+use store::{Direction, Store};
+
+use super::message_feed::{INDEX, end};
+use crate::messages::search::{FoundMessage, FoundMessages, MessageQuery, REQUEST};
+
+/// Bytes of the documents of one response.
+const SOURCE_BYTES: usize = 64 << 20;
+
+/// Messages of one response.
+const WINDOW: usize = 10_000;
+
+/// Answers the requests of `terrace message search`.
+#[derive(Debug)]
+pub struct MessageSearch {
+    /// The service may have ended.
+    pub indices: Weak<Indices>,
+    /// The store of the messages.
+    pub store: Store,
+    /// Fields by their names, in small letters.
+    pub fields: BTreeSet<String>,
+}
+
+impl MessageSearch {
+    /// The answer to a request; `None` where it is another one.
+    pub fn answer(&self, request: &str) -> Option<Result<Value, String>> {
+        let query = request.strip_prefix(REQUEST)?.strip_prefix(' ')?;
+        let query: MessageQuery = match serde_json::from_str(query) {
+            Ok(query) => query,
+            Err(error) => return Some(Err(format!("`{query}` is no search: {error}"))),
+        };
+        let found = self.search(&query).map(|found| serde_json::to_value(found).expect("plain data becomes JSON"));
+        Some(found)
+    }
+
+    fn search(&self, wanted: &MessageQuery) -> Result<FoundMessages, String> {
+        let started = Instant::now();
+        let indices = self.indices.upgrade().ok_or("the search service has ended")?;
+        let index =
+            indices.get(INDEX).ok_or("this node does not index its messages: see [search] messages in terrace.toml")?;
+        // What was acknowledged before is found, unless the index is far behind.
+        index.refresh().map_err(|error| error.to_string())?;
+        let text = with_known_fields(&wanted.query, &self.fields);
+        let mut filter = Vec::new();
+        if wanted.since_us.is_some() || wanted.until_us.is_some() {
+            let (since, until) = (wanted.since_us.map(|us| us / 1_000), wanted.until_us.map(|us| us / 1_000));
+            let mut range = serde_json::Map::new();
+            range.extend(since.map(|since| ("gte".to_owned(), json!(since))));
+            range.extend(until.map(|until| ("lt".to_owned(), json!(until))));
+            filter.push(json!({"range": {"received": range}}));
+        }
+        let matching = json!({"query_string": {"query": text, "default_field": "text", "default_operator": "AND"}});
+        let sort =
+            if wanted.by_score { json!(["_score", {"received": "desc"}]) } else { json!([{"received": "desc"}]) };
+        let body = json!({
+            "query": {"bool": {"must": [matching], "filter": filter}},
+            "sort": sort,
+            "size": wanted.last.clamp(1, WINDOW),
+            "_source": {"excludes": ["text", "segments"]},
+        });
+        let body = SearchBody::read(Some(&body), &BTreeMap::new()).map_err(|error| error.reason)?;
+        let target = SearchTarget { view: index.view(), index: index.clone(), filter: None };
+        let limits = SearchLimits {
+            buckets: 0,
+            memory_bytes: 0,
+            source_bytes: SOURCE_BYTES,
+            now: jiff::Timestamp::now().as_millisecond(),
+            window: WINDOW,
+        };
+        let found = hits::search(&[target], &body, &limits, &AtomicBool::new(false)).map_err(|error| error.reason)?;
+        let newest = end(&Reader::new(&self.store), Direction::Backward).map_err(|error| error.to_string())?;
+        let hits = &found.response["hits"];
+        let shown = hits["hits"].as_array().into_iter().flatten().filter_map(found_message).collect();
+        Ok(FoundMessages {
+            total: hits["total"]["value"].as_u64().unwrap_or(0),
+            total_is_exact: hits["total"]["relation"] == "eq",
+            took_us: started.elapsed().as_micros() as u64,
+            is_behind: newest.is_some_and(|newest| newest >= index.searchable_below()),
+            messages: shown,
+        })
+    }
+}
+
+/// A hit; `None` if the message was removed since the index was refreshed.
+fn found_message(hit: &Value) -> Option<FoundMessage> {
+    let source = hit["_source"].as_object().filter(|source| !source.is_empty())?;
+    let texts = |name: &str| -> Vec<String> {
+        let one = |value: &Value| value.as_str().map(str::to_owned);
+        match source.get(name) {
+            Some(Value::Array(values)) => values.iter().filter_map(one).collect(),
+            Some(value) => one(value).into_iter().collect(),
+            None => Vec::new(),
+        }
+    };
+    let first = |name: &str| texts(name).into_iter().next().unwrap_or_default();
+    Some(FoundMessage {
+        id: hit["_id"].as_str()?.parse().ok()?,
+        received_us: source.get("received")?.as_i64()? * 1_000,
+        service: first("service"),
+        kind: texts("type").pop().unwrap_or_default(),
+        control_id: first("control_id"),
+        mrn: texts("mrn"),
+        name: texts("name").join(" "),
+        status: first("status"),
+    })
+}
+
+/// A query whose names of fields are written as the index has them: `MRN:12345` finds the field `mrn`.
+fn with_known_fields(query: &str, fields: &BTreeSet<String>) -> String {
+    let mut out = String::with_capacity(query.len());
+    let (mut word, mut is_quoted) = (0, false);
+    for (at, c) in query.char_indices() {
+        match c {
+            '"' => is_quoted = !is_quoted,
+            ':' if !is_quoted => {
+                let lower = query[word..at].to_lowercase();
+                if fields.contains(&lower) {
+                    out.truncate(out.len() - (at - word));
+                    out.push_str(&lower);
+                }
+            }
+            _ => {}
+        }
+        out.push(c);
+        if !(c.is_ascii_alphanumeric() || c == '_') {
+            word = at + c.len_utf8();
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_fields_may_be_written_in_any_case_and_values_stay() {
+        let fields = BTreeSet::from(["mrn".to_owned(), "type".to_owned()]);
+        for (query, expected) in [
+            ("MRN:12345 AND type:ORU*", "mrn:12345 AND type:ORU*"),
+            ("(Type:ADT OR Mrn:A:B)", "(type:ADT OR mrn:A:B)"),
+            ("\"MRN:1\" MRN:2", "\"MRN:1\" mrn:2"),
+            ("Ward:ICU", "Ward:ICU"),
+            ("größe MRN:ü", "größe mrn:ü"),
+        ] {
+            assert_eq!(with_known_fields(query, &fields), expected);
+        }
+    }
+}
