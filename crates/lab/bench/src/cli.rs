@@ -78,6 +78,9 @@ pub struct T4Args {
     /// Leave the data there
     #[arg(long)]
     pub keep: bool,
+    /// Settings of the node: a terrace.toml, for example with [search], to see what a service costs the messages
+    #[arg(long, value_name = "FILE", conflicts_with = "matrix")]
+    pub settings: Option<PathBuf>,
     /// Seed of the generated messages
     #[arg(long, default_value_t = 1)]
     pub seed: u64,

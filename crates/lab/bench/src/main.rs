@@ -8,7 +8,8 @@
 
 mod cli;
 
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -74,6 +75,10 @@ fn measure(command: BenchCommand) -> anyhow::Result<ExitCode> {
     }
 }
 
+fn read_settings(file: &Path) -> anyhow::Result<String> {
+    fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))
+}
+
 fn t4(args: &T4Args) -> anyhow::Result<ExitCode> {
     let options = T4Options {
         services: args.services,
@@ -86,7 +91,7 @@ fn t4(args: &T4Args) -> anyhow::Result<ExitCode> {
         },
         data: args.data.clone(),
         keep: args.keep,
-        settings: None,
+        settings: args.settings.as_deref().map(read_settings).transpose()?,
     };
     if args.matrix {
         let report = matrix::run(&MatrixOptions { t4: options, rounds: args.rounds, dir: args.dir.clone() })?;

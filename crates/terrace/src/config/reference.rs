@@ -47,6 +47,7 @@ const SECTIONS: &[(&str, Of, &[&str], &str)] = &[
     ("[sql]", Of::Terrace, &["sql"], ""),
     ("[sql.users]", Of::Terrace, &["sql", "users"], ""),
     ("[search]", Of::Terrace, &["search"], ""),
+    ("[search.index]", Of::Terrace, &["search", "index"], "[search]"),
     ("production.toml", Of::Production, &[], ""),
     ("A service over MLLP", Of::Service, &[], ""),
     ("[tls] of a service", Of::Service, &["tls"], "A service over MLLP"),

@@ -150,6 +150,9 @@ impl DocumentFeed for MessageFeed {
                 Err(_) if batch.next > from => break,
                 Err(error) => {
                     batch.next = behind_damage(&reader, from).map_err(failed)?;
+                    if batch.next == from {
+                        return Err(failed(error));
+                    }
                     tracing::error!(%error, from, to = batch.next, "messages that cannot be read are not searchable");
                     break;
                 }
@@ -179,18 +182,22 @@ fn behind_damage(reader: &Reader, from: u64) -> Result<u64, InteropError> {
     let start = object_key(from, 0);
     let messages = reader.trees().messages;
     let mut cursor = reader.snapshot().scan(messages, Bound::Included(&start), Bound::Unbounded, Direction::Forward);
-    let id_of = |key: &[u8]| object_of(key).map(|(id, _)| id);
-    loop {
-        match cursor.next_key() {
-            // Its page can be read, and its row cannot.
-            Ok(Some((key, _))) => return Ok(id_of(&key).unwrap_or(from).max(from) + 1),
-            Ok(None) => return Ok(from + 1),
-            Err(error) => match cursor.skip_damage()? {
-                None => return Err(error.into()),
-                Some(skipped) if skipped.high.is_empty() => return Ok(from + 1),
-                Some(skipped) => return Ok(id_of(&skipped.high).unwrap_or(from).max(from + 1)),
-            },
-        }
+    // The end of a page that cannot be read may be the beginning of a key.
+    let id_of = |key: &[u8]| {
+        let mut id = [0; 8];
+        id.iter_mut().zip(key).for_each(|(to, byte)| *to = *byte);
+        u64::from_be_bytes(id)
+    };
+    match cursor.next_key() {
+        // Its page can be read, and its row cannot.
+        Ok(Some((key, _))) => Ok(id_of(&key).max(from) + 1),
+        Ok(None) => Ok(from),
+        Err(error) => match cursor.skip_damage()? {
+            None => Err(error.into()),
+            // The end of the tree: what comes in later is behind it.
+            Some(skipped) if skipped.high.is_empty() => Ok(from),
+            Some(skipped) => Ok(id_of(&skipped.high).max(from + 1)),
+        },
     }
 }
 

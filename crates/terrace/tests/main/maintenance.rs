@@ -166,7 +166,7 @@ fn a_damaged_backup_and_a_damaged_node_are_told_with_the_place_and_nothing_is_ma
 }
 
 /// Changes the first page of the data devices that holds a text; whether there was one.
-fn damage(bed: &Bed, text: &str) -> bool {
+pub(crate) fn damage(bed: &Bed, text: &str) -> bool {
     const PAGE: usize = 8192;
     let mut devices: Vec<_> = fs::read_dir(bed.data().join("pages"))
         .expect("it lists")

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::maintenance::damage;
 use crate::node::{Bed, until};
 
 /// Writers beside each other, each with documents of its own.
@@ -131,4 +132,27 @@ fn messages_are_found_by_words_and_fields_and_again_after_the_process_is_killed(
     bed.run(&["message", "search", "type:[", "--data"]).fails("Failed to parse query");
     node.kill();
     bed.run(&["message", "search", "s1", "--data"]).fails("terrace serve");
+}
+
+#[test]
+fn messages_behind_damage_are_fed() {
+    let bed = Bed::new();
+    let node = bed.start();
+    let ids: Vec<String> = (100..300).map(|number| format!("S{number}")).collect();
+    ids.iter().for_each(|id| node.send(id));
+    node.stop();
+    assert!(damage(&bed, "ADT^A01|S200|P"), "the message lies in a page");
+    bed.configure("[search]\ntrust = true\nlisten = \"127.0.0.1:0\"\n");
+    let node = bed.start();
+    let found = || {
+        let lines = bed.run(&["message", "search", "control_id:S*", "--last", "1000", "--json", "--data"]).succeeds("");
+        let id = |line: &str| serde_json::from_str::<Value>(line).expect("a line of JSON")["control_id"].clone();
+        lines.lines().map(|line| id(line).as_str().expect("a text").to_owned()).collect::<Vec<_>>()
+    };
+    until("the last one is found", || found().contains(&"S299".to_owned()));
+    let found = found();
+    assert!(found.contains(&"S100".to_owned()) && !found.contains(&"S200".to_owned()), "{found:?}");
+    assert!(found.len() >= 100, "one page of messages is lost, not more: {}", found.len());
+    assert!(bed.log().contains("cannot be read are not searchable"), "{}", bed.log());
+    node.kill();
 }
