@@ -8,13 +8,13 @@ use std::net::IpAddr;
 
 use serde_json::{Map, Value, json};
 use tantivy::schema::{Field, Schema};
-use tantivy::tokenizer::{PreTokenizedString, Token};
 use tantivy::{DateTime, TantivyDocument};
 
 use crate::analysis::{AnalyzedTerm, Analyzers};
 use crate::dates::DateFormats;
 use crate::error::SearchError;
 use crate::mapping::{DEPTH_MAX, Dynamic, FieldKind, MappedField, Mapping};
+use crate::packed_terms::PackedTerms;
 use crate::schema::OwnFields;
 
 /// Longest term of a keyword, in bytes (Lucene's `IndexWriter.MAX_TERM_LENGTH`).
@@ -292,16 +292,11 @@ impl<'a> IndexedDocument<'a> {
         let base = self.positions[at].1;
         let end = terms.last().map_or(base, |term| base + term.position + POSITION_GAP);
         self.positions[at].1 = end;
-        let token = |AnalyzedTerm { text, from, to, position }| Token {
-            offset_from: from,
-            offset_to: to,
-            position: base + position,
-            text,
-            position_length: 1,
-        };
-        let tokens: Vec<Token> =
-            terms.into_iter().filter(|term| term.text.len() <= TERM_BYTES_MAX).map(token).collect();
-        self.doc.add_pre_tokenized_text(column, PreTokenizedString { text: String::new(), tokens });
+        let mut packed = PackedTerms::default();
+        for AnalyzedTerm { text, position, .. } in terms.iter().filter(|term| term.text.len() <= TERM_BYTES_MAX) {
+            packed.push(base + position, text);
+        }
+        self.doc.add_text(column, packed.as_str());
         Ok(())
     }
 }

@@ -3,6 +3,7 @@
 //! ```text
 //!   mapping, analysis, dates   what the fields of an index are, and how texts and dates are read
 //!   document, schema           from a source to what the index holds of it
+//!   packed_terms               analyzed texts on their way to the library
 //!   index                      documents in the store, the writer, refreshes, persisted states, recovery
 //!   indices                    all of a node: names, aliases, templates, settings, upkeep
 //!   directory                  the library's files on devices of a shelf
@@ -16,8 +17,6 @@
 //!
 //! This is the only crate that knows the index library. The truth is in the store: an index is made of the documents, and made
 //! again from them if its files are lost or damaged ([`index`]).
-//!
-//! It has no socket yet.
 #![forbid(unsafe_code)]
 
 pub mod aggregation;
@@ -30,6 +29,7 @@ pub mod hits;
 pub mod index;
 pub mod indices;
 pub mod mapping;
+mod packed_terms;
 pub mod query;
 pub mod rest;
 pub mod schema;

@@ -8,11 +8,12 @@
 //! The schema only grows at its end: a segment written with an older one is read with the newer one.
 
 use tantivy::schema::{
-    DateOptions, DateTimePrecision, Field, IndexRecordOption, IpAddrOptions, NumericOptions, Schema, SchemaBuilder,
-    TextFieldIndexing, TextOptions,
+    DateOptions, DateTimePrecision, Field, FieldEntry, FieldType, IndexRecordOption, IpAddrOptions, NumericOptions,
+    Schema, SchemaBuilder, TextFieldIndexing, TextOptions,
 };
 
 use crate::mapping::{FieldKind, MappedField, Mapping};
+use crate::packed_terms::{PACKED, PackedTokenizer};
 
 /// The document's id.
 pub const ID: &str = "_id";
@@ -38,13 +39,28 @@ pub fn of_mapping(mapping: &Mapping, spare: u32) -> Schema {
     builder.add_text_field(NAMES, one_term(false));
     for text in 0..mapping.columns().texts + spare {
         let indexing = TextFieldIndexing::default()
-            .set_tokenizer("raw")
+            .set_tokenizer(PACKED)
             .set_fieldnorms(true)
             .set_index_option(IndexRecordOption::WithFreqsAndPositions);
         builder.add_text_field(&format!("t{text}"), TextOptions::default().set_indexing_options(indexing));
     }
     add_others(&mut builder, mapping, 0);
     builder.build()
+}
+
+/// Gives an index the tokenizer of its texts. Errors: its texts have another one, so that it was written by an older program.
+pub fn register(index: &tantivy::Index) -> Result<(), String> {
+    index.tokenizers().register(PACKED, PackedTokenizer);
+    let is_packed = |entry: &FieldEntry| match entry.field_type() {
+        FieldType::Str(options) if entry.name().starts_with('t') => {
+            options.get_indexing_options().is_none_or(|indexing| indexing.tokenizer() == PACKED)
+        }
+        _ => true,
+    };
+    match index.schema().fields().all(|(_, entry)| is_packed(entry)) {
+        true => Ok(()),
+        false => Err("an older program wrote it in another format".to_owned()),
+    }
 }
 
 /// The schema that a segment's schema grows to for a mapping with more fields; `None` if it would need more text columns, and

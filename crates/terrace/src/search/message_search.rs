@@ -56,7 +56,7 @@ impl MessageSearch {
         let index =
             indices.get(INDEX).ok_or("this node does not index its messages: see [search] messages in terrace.toml")?;
         // What was acknowledged before is found, unless the index is far behind.
-        index.refresh().map_err(|error| error.to_string())?;
+        index.feed().and_then(|_| index.refresh()).map_err(|error| error.to_string())?;
         let text = with_known_fields(&wanted.query, &self.fields);
         let mut filter = Vec::new();
         if wanted.since_us.is_some() || wanted.until_us.is_some() {

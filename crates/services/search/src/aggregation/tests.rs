@@ -28,6 +28,7 @@ fn index(name: &str, properties: Value, documents: &[Value]) -> IndexView {
     let analyzers = Analyzers::of_settings(&json!({})).expect("the default analyzers");
     let schema = schema::of_mapping(&mapping, 1);
     let index = Index::create_in_ram(schema.clone());
+    schema::register(&index).expect("its texts are packed");
     let mut writer: IndexWriter = index.writer_with_num_threads(1, 20_000_000).expect("a writer");
     writer.set_merge_policy(Box::new(NoMergePolicy));
     for (seq, document) in documents.iter().enumerate() {

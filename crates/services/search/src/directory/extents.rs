@@ -122,6 +122,10 @@ impl ExtentPool {
                 Some(place) => place,
                 None => {
                     let name = device_name(&self.name, state.devices.len());
+                    // One before it was lost: its files are made again, and so are those here.
+                    if self.shelf.list().map_err(failed)?.contains(&name) {
+                        self.shelf.remove(&name).map_err(failed)?;
+                    }
                     let device = self.shelf.create_unwritten(&name, DEVICE_BYTES).map_err(failed)?;
                     state.add(device);
                     state.free.pop_first().expect("a new device has free extents")
@@ -170,9 +174,12 @@ impl ExtentPool {
         Ok(out)
     }
 
-    /// A file is no longer there; its extents are kept until [`free`](ExtentPool::free).
+    /// A file is no longer there; its extents are kept until [`free`](ExtentPool::free). Those of a device that was lost are not: a new
+    /// device of that number has other files in them by then.
     pub(super) fn remove(&self, extents: &[FileExtent]) {
-        self.state.lock().removed.extend(extents.iter().map(|extent| extent.place));
+        let mut state = self.state.lock();
+        let end = state.devices.len() as Place * OF_DEVICE;
+        state.removed.extend(extents.iter().map(|extent| extent.place).filter(|place| *place < end));
     }
 
     /// The extents removed so far.

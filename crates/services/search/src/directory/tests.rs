@@ -220,3 +220,28 @@ fn a_persist_that_forgets_a_flush_is_caught_by_the_images() {
     });
     assert!(caught.count() > 0, "the images are strong enough to see a missing flush");
 }
+
+#[test]
+fn files_that_are_made_again_after_devices_were_lost_stay_whole() {
+    for lost in [&["index-0", "index-1"][..], &["index-0"]] {
+        let place = Place::new();
+        let (directory, _) = place.open(0);
+        // More than one device holds.
+        write(&directory, "large", &content(1, (64 << 20) + 1));
+        write(&directory, "small", &content(2, 100_000));
+        directory.persist(&place.store, place.table, 7).expect("persistent");
+        drop(directory);
+        lost.iter().for_each(|name| place.shelf.remove(name).expect("it was there"));
+        let (directory, _) = place.open(0);
+        directory.check().expect_err("they are lost");
+        directory.clear();
+        let names = ["a", "b", "c"];
+        for (number, name) in names.iter().enumerate() {
+            write(&directory, name, &content(number as u64, 40 << 20));
+            directory.persist(&place.store, place.table, 8).expect("persistent");
+            directory.check().unwrap_or_else(|error| panic!("{lost:?} were lost, {name}: {error}"));
+        }
+        drop(directory);
+        place.open(0).0.check().expect("found again");
+    }
+}

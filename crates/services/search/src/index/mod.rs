@@ -30,7 +30,7 @@ use crate::analysis::Analyzers;
 use crate::directory::{FileMemory, ShelfDirectory};
 use crate::error::SearchError;
 use crate::mapping::{Columns, Mapping};
-use crate::schema::OwnFields;
+use crate::schema::{self, OwnFields};
 use crate::view::IndexView;
 
 mod apply;
@@ -582,11 +582,13 @@ fn library_index(directory: &ShelfDirectory, mapping: &Mapping) -> Result<(Index
     if directory.is_empty() {
         return Ok((searchable::new_index(directory.clone(), mapping)?, None));
     }
-    match Index::open(directory.clone()).and_then(|index| index.reader().map(|_| index)) {
+    let opened = Index::open(directory.clone()).and_then(|index| index.reader().map(|_| index));
+    let opened = opened.map_err(|error| error.to_string());
+    match opened.and_then(|index| schema::register(&index).map(|()| index)) {
         Ok(index) => Ok((index, None)),
-        Err(error) => {
+        Err(why) => {
             directory.clear();
-            Ok((searchable::new_index(directory.clone(), mapping)?, Some(error.to_string())))
+            Ok((searchable::new_index(directory.clone(), mapping)?, Some(why)))
         }
     }
 }

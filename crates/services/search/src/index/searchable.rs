@@ -78,7 +78,9 @@ pub(super) fn reader_of(index: &Index) -> Result<IndexReader, SearchError> {
 pub(super) fn new_index(directory: impl Into<Box<dyn Directory>>, mapping: &Mapping) -> Result<Index, SearchError> {
     let spare = SPARE_TEXTS.max(mapping.columns().texts / 2);
     let settings = IndexSettings { docstore_compression: tantivy::store::Compressor::None, ..IndexSettings::default() };
-    Ok(Index::create(directory, schema::of_mapping(mapping, spare), settings)?)
+    let index = Index::create(directory, schema::of_mapping(mapping, spare), settings)?;
+    schema::register(&index).map_err(SearchError::internal)?;
+    Ok(index)
 }
 
 impl SearchIndex {
@@ -182,7 +184,6 @@ impl SearchIndex {
     ///
     /// Errors: those of the library and of the medium.
     pub fn refresh(&self) -> Result<(), SearchError> {
-        self.feed()?;
         let mut state = self.writer.lock();
         self.drain_with(&mut state);
         self.refresh_with(&mut state)
@@ -432,6 +433,7 @@ impl SearchIndex {
     /// Opens the library's index anew over the same files.
     fn reopen(&self, state: &mut WriterState, mapping: Mapping) -> Result<(), SearchError> {
         state.index = Index::open(state.directory.clone())?;
+        schema::register(&state.index).map_err(SearchError::internal)?;
         let schema = state.index.schema();
         let reader = reader_of(&state.index)?;
         {

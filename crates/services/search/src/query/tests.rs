@@ -62,6 +62,7 @@ fn shelf() -> Shelf {
     let analyzers = Analyzers::default();
     let schema = of_mapping(&mapping, 2);
     let index = Index::create_in_ram(schema.clone());
+    crate::schema::register(&index).expect("its texts are packed");
     let mut writer: IndexWriter = index.writer_with_num_threads(1, 20_000_000).expect("a writer");
     for (seq, (id, source)) in documents.iter().enumerate() {
         let source = source.as_object().expect("an object");

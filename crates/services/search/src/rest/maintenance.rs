@@ -23,7 +23,10 @@ pub(super) fn shards(found: &[Resolved]) -> Value {
 /// `POST /<index>/_refresh`.
 pub(super) fn refresh(api: &Api, request: &RestRequest, names: &str) -> Answer {
     let found = resolved(api, request, names, ResolveOptions::default())?;
-    found.iter().try_for_each(|resolved| resolved.index.refresh())?;
+    for Resolved { index, .. } in &found {
+        index.feed()?;
+        index.refresh()?;
+    }
     Ok(RestResponse::json(200, json!({"_shards": shards(&found)})))
 }
 
