@@ -20,6 +20,9 @@ use std::sync::OnceLock;
 use std::task::Poll;
 use std::thread::{Builder, JoinHandle};
 
+/// Nice value of threads whose work may come later.
+const LOW_PRIORITY: libc::c_int = 10;
+
 /// Starts a thread; `panicked` is called on that thread with the text of a panic of `work`.
 ///
 /// Errors: the system cannot start a thread.
@@ -34,6 +37,15 @@ pub fn thread(
             panicked(&format!("the thread {told} panicked: {}", said(&*payload)));
         }
     })
+}
+
+/// From now on the calling thread, and the threads that it starts, get processor time only where others leave it (nice 10, which is a
+/// ninth of their share): for work that may come later. Where the system refuses, it stays as it was.
+pub fn lower_priority() {
+    // SAFETY: takes and returns plain numbers. With 0 Linux means the calling thread, not the process.
+    unsafe {
+        libc::setpriority(libc::PRIO_PROCESS, 0, LOW_PRIORITY);
+    }
 }
 
 /// Runs a future to its end, or returns the text of its panic. It is dropped then.

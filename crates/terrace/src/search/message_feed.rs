@@ -230,7 +230,7 @@ impl MessageFeed {
         let text = |raw: &[u8]| charset.text(raw, delimiters).into_owned();
         let component = |field: u16| {
             let bytes = header.field(field).bytes();
-            bytes.split(move |byte| Some(*byte) == delimiters.component).map(|part| text(part)).collect::<Vec<_>>()
+            bytes.split(move |byte| Some(*byte) == delimiters.component).map(text).collect::<Vec<_>>()
         };
         let kind = component(9);
         let mut types = kind.first().cloned().into_iter().collect::<Vec<_>>();

@@ -158,7 +158,7 @@ mod tests {
             ("(Type:ADT OR Mrn:A:B)", "(type:ADT OR mrn:A:B)"),
             ("\"MRN:1\" MRN:2", "\"MRN:1\" mrn:2"),
             ("Ward:ICU", "Ward:ICU"),
-            ("größe MRN:ü", "größe mrn:ü"),
+            ("gr\u{f6}\u{df}e MRN:\u{fc}", "gr\u{f6}\u{df}e mrn:\u{fc}"),
         ] {
             assert_eq!(with_known_fields(query, &fields), expected);
         }

@@ -99,84 +99,62 @@ impl Feeding {
     }
 }
 
-impl SearchIndex {
-    /// Whether its documents lie elsewhere, and requests cannot write to it.
-    pub fn is_fed(&self) -> bool {
-        self.feeding.is_some()
-    }
-
-    /// Errors: requests cannot write to it.
-    pub(crate) fn check_writable(&self) -> Result<(), SearchError> {
-        if !self.is_fed() {
-            return Ok(());
-        }
-        let name = self.name();
-        let reason =
-            format!("index [{name}] is read-only: the node itself writes to it, and makes it again if it is lost");
-        Err(SearchError::new(403, "cluster_block_exception", reason).of(&name))
-    }
-
-    /// Takes a batch of its feed into the writer. Returns whether there was any.
-    ///
-    /// Errors: those of the feed and of the library; the next call goes on where the index is.
-    pub fn feed(&self) -> Result<bool, SearchError> {
-        let Some(feeding) = &self.feeding else { return Ok(false) };
-        self.check_deleted()?;
-        let _one = feeding.one.lock();
+impl Feeding {
+    /// See [`SearchIndex::feed`].
+    pub(super) fn feed(&self, index: &SearchIndex) -> Result<bool, SearchError> {
+        index.check_deleted()?;
+        let _one = self.one.lock();
         let from = {
-            let mut state = self.writer.lock();
-            self.recover(&mut state)?;
+            let mut state = index.writer.lock();
+            index.recover(&mut state)?;
             state.applied
         };
-        let batch = feeding.feed.documents(from, BATCH)?;
+        let batch = self.feed.documents(from, BATCH)?;
         if batch.next <= from {
             return Ok(false);
         }
-        let fields = self.fields.read().clone();
+        let fields = index.fields.read().clone();
         let ops = batch.documents.iter().map(|(seq, source)| {
             let Fields { mapping, analyzers, schema, generation } = &fields;
             let id = seq.to_string();
             let document = IndexedDocument::read_again(mapping, analyzers, schema, (&id, *seq), source)?;
-            let replaces = from > 0 && *seq < feeding.seen_below.load(Ordering::Acquire);
+            let replaces = from > 0 && *seq < self.seen_below.load(Ordering::Acquire);
             Ok(IndexedOp { id, seq: *seq, replaces, document: Some((document, *generation)), bytes: 0 })
         });
         let ops: Vec<IndexedOp> = ops.collect::<Result<_, SearchError>>()?;
-        let mut state = self.writer.lock();
+        let mut state = index.writer.lock();
         // It was made anew meanwhile: the next call begins there.
         if state.applied != from || state.is_behind {
             return Ok(true);
         }
-        if let Err(error) = ops.into_iter().try_for_each(|op| self.index_op(&mut state, op)) {
-            self.fall_behind(&mut state, &error);
+        if let Err(error) = ops.into_iter().try_for_each(|op| index.index_op(&mut state, op)) {
+            index.fall_behind(&mut state, &error);
             return Err(error);
         }
         state.bytes += batch.bytes;
         state.applied = batch.next;
-        feeding.set_fed_below(batch.next);
+        self.set_fed_below(batch.next);
         Ok(true)
     }
 
-    /// Removes the documents from the index that are below all that the feed still has.
-    ///
-    /// Errors: those of the feed and of the library.
-    pub fn trim(&self) -> Result<(), SearchError> {
-        let Some(feeding) = &self.feeding else { return Ok(()) };
-        let first = feeding.feed.first()?.unwrap_or_else(|| feeding.fed_below());
-        if first <= feeding.trimmed_below.load(Ordering::Acquire) {
+    /// See [`SearchIndex::trim`].
+    pub(super) fn trim(&self, index: &SearchIndex) -> Result<(), SearchError> {
+        let first = self.feed.first()?.unwrap_or_else(|| self.fed_below());
+        if first <= self.trimmed_below.load(Ordering::Acquire) {
             return Ok(());
         }
-        let mut state = self.writer.lock();
-        self.check_deleted()?;
-        self.recover(&mut state)?;
-        let end = Term::from_field_u64(own(&self.fields.read().schema).seq, first);
+        let mut state = index.writer.lock();
+        index.check_deleted()?;
+        index.recover(&mut state)?;
+        let end = Term::from_field_u64(own(&index.fields.read().schema).seq, first);
         let query = RangeQuery::new(std::ops::Bound::Unbounded, std::ops::Bound::Excluded(end));
-        state.writer(self.place.writer_bytes)?.delete_query(Box::new(query))?;
-        self.commit(&mut state)?;
+        state.writer(index.place.writer_bytes)?.delete_query(Box::new(query))?;
+        index.commit(&mut state)?;
         state.refreshed = state.applied;
         // What a start finds is behind now.
         state.bytes += 1;
-        self.publish(&state)?;
-        feeding.trimmed_below.store(first, Ordering::Release);
+        index.publish(&state)?;
+        self.trimmed_below.store(first, Ordering::Release);
         Ok(())
     }
 }

@@ -13,7 +13,6 @@
 //! numbers; a view shows each document as it was when the view was made.
 
 use std::collections::BTreeMap;
-use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -22,7 +21,7 @@ use device::Shelf;
 use parking_lot::{Mutex, RwLock};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use store::{Direction, Lsn, Store, StoreError, TreeId};
+use store::{Lsn, Store, StoreError, TreeId};
 use tantivy::schema::Schema;
 use tantivy::{Index, IndexReader, IndexWriter, TantivyDocument};
 
@@ -30,12 +29,14 @@ use crate::analysis::Analyzers;
 use crate::directory::{FileMemory, ShelfDirectory};
 use crate::error::SearchError;
 use crate::mapping::{Columns, Mapping};
-use crate::schema::{self, OwnFields};
+use crate::schema::OwnFields;
 use crate::view::IndexView;
 
 mod apply;
 mod catalog;
+mod counters;
 mod feed;
+mod opening;
 mod rows;
 mod searchable;
 mod sequence;
@@ -45,8 +46,9 @@ mod tests;
 pub(crate) use apply::now_millis;
 pub use apply::{DocumentOp, ExpectedVersion, OpKind, OpOutcome, PartialUpdate};
 pub(crate) use catalog::{items as catalog_items, put_item as put_catalog_item};
+pub use counters::Counters;
 pub use feed::{DocumentFeed, FedBatch};
-use rows::{DOCUMENT, TOMBSTONE};
+use opening::{library_index, next_seq, tree_names};
 pub use rows::{ID_BYTES_MAX, IdState, StoredDocument};
 use sequence::Sequencer;
 
@@ -170,33 +172,6 @@ struct Published {
     refreshed: u64,
     /// The views given out by epoch, to know which may still be read.
     alive: Vec<std::sync::Weak<u64>>,
-}
-
-/// Counts since the index was opened.
-#[derive(Debug, Default)]
-pub struct Counters {
-    /// Documents stored.
-    pub indexed: AtomicU64,
-    /// Documents deleted.
-    pub deleted: AtomicU64,
-    /// Microseconds that storing took.
-    pub index_us: AtomicU64,
-    /// Searches.
-    pub searches: AtomicU64,
-    /// Microseconds that searching took.
-    pub search_us: AtomicU64,
-    /// Refreshes.
-    pub refreshes: AtomicU64,
-    /// Microseconds that refreshing took.
-    pub refresh_us: AtomicU64,
-    /// Persisted states.
-    pub persists: AtomicU64,
-    /// Reads by id, and those that found a document.
-    pub gets: AtomicU64,
-    /// See `gets`.
-    pub found: AtomicU64,
-    /// Merges asked for.
-    pub merges: AtomicU64,
 }
 
 /// What the writer of an index has left to do.
@@ -488,6 +463,36 @@ impl SearchIndex {
         self.writer.lock().directory.bytes()
     }
 
+    /// Whether its documents lie elsewhere, and requests cannot write to it.
+    pub fn is_fed(&self) -> bool {
+        self.feeding.is_some()
+    }
+
+    /// Errors: requests cannot write to it.
+    pub(crate) fn check_writable(&self) -> Result<(), SearchError> {
+        if !self.is_fed() {
+            return Ok(());
+        }
+        let name = self.name();
+        let reason =
+            format!("index [{name}] is read-only: the node itself writes to it, and makes it again if it is lost");
+        Err(SearchError::new(403, "cluster_block_exception", reason).of(&name))
+    }
+
+    /// Takes a batch of its feed into the writer. Returns whether there was any; an index without a feed has none.
+    ///
+    /// Errors: those of the feed and of the library; the next call goes on where the index is.
+    pub fn feed(&self) -> Result<bool, SearchError> {
+        self.feeding.as_ref().map_or(Ok(false), |feeding| feeding.feed(self))
+    }
+
+    /// Removes the documents from the index that are below all that its feed still has.
+    ///
+    /// Errors: those of the feed and of the library.
+    pub fn trim(&self) -> Result<(), SearchError> {
+        self.feeding.as_ref().map_or(Ok(()), |feeding| feeding.trim(self))
+    }
+
     /// The highest sequence number given out; `None` if none was.
     pub fn highest_seq(&self) -> Option<u64> {
         self.sequencer.lock().highest()
@@ -575,48 +580,6 @@ impl SearchIndex {
     pub(crate) fn mark_deleted(&self) {
         self.deleted.store(true, Ordering::Release);
     }
-}
-
-/// The library's index in a directory: an empty one, with the reason, if the one that was there cannot be read.
-fn library_index(directory: &ShelfDirectory, mapping: &Mapping) -> Result<(Index, Option<String>), SearchError> {
-    if directory.is_empty() {
-        return Ok((searchable::new_index(directory.clone(), mapping)?, None));
-    }
-    let opened = Index::open(directory.clone()).and_then(|index| index.reader().map(|_| index));
-    let opened = opened.map_err(|error| error.to_string());
-    match opened.and_then(|index| schema::register(&index).map(|()| index)) {
-        Ok(index) => Ok((index, None)),
-        Err(why) => {
-            directory.clear();
-            Ok((searchable::new_index(directory.clone(), mapping)?, Some(why)))
-        }
-    }
-}
-
-/// The number after the last operation in the store.
-fn next_seq(store: &Store, trees: Trees) -> Result<u64, SearchError> {
-    let snapshot = store.snapshot();
-    let mut next = 0;
-    for kind in [DOCUMENT, TOMBSTONE] {
-        let (from, to) = (rows::key(kind, 0), rows::key(kind, u64::MAX));
-        let mut cursor = snapshot.scan(trees.docs, Bound::Included(&from), Bound::Included(&to), Direction::Backward);
-        if let Some((key, _)) = cursor.next_key()? {
-            next = next.max(rows::seq_of(kind, &key).map_or(0, |seq| seq + 1));
-        }
-    }
-    Ok(next)
-}
-
-impl Counters {
-    /// Adds to a count.
-    pub fn add(counter: &AtomicU64, number: u64) {
-        counter.fetch_add(number, Ordering::Relaxed);
-    }
-}
-
-/// Names of an index's trees.
-pub(crate) fn tree_names(uuid: &str) -> [String; 3] {
-    ["docs", "ids", "files"].map(|part| format!("search.{uuid}.{part}"))
 }
 
 /// The fields of a library's index that was opened.

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::{Indices, Registry, create};
+use super::{Indices, Registry, create, settings};
 use crate::error::SearchError;
 use crate::index::{DocumentFeed, IndexDefinition, IndexPlace, SearchIndex, now_millis};
 use crate::mapping::Columns;
@@ -110,18 +110,28 @@ pub(super) fn open_all(
     Ok(())
 }
 
-/// Feeds the indices until `ends`.
+/// Feeds the indices until `ends`, and refreshes them. Messages go first: the thread, and those of the library that it starts, get
+/// processor time that others leave, and while there is none the index is behind.
 pub(super) fn run(indices: &Indices, ends: &AtomicBool) {
+    device::supervise::lower_priority();
     let mut trimmed: Option<Instant> = None;
+    let mut refreshed: BTreeMap<String, Instant> = BTreeMap::new();
     while !ends.load(Ordering::Acquire) {
         let trims = trimmed.is_none_or(|at| at.elapsed() >= TRIM_AFTER);
         let mut pause = Some(PAUSE);
         for index in indices.all().iter().filter(|index| index.is_fed()) {
-            let work = || {
+            let work = || -> Result<bool, SearchError> {
                 if trims {
                     index.trim()?;
                 }
-                index.feed()
+                let more = index.feed()?;
+                let at = refreshed.entry(index.definition().uuid).or_insert_with(Instant::now);
+                let is_due = settings::refresh_interval(index).is_some_and(|interval| at.elapsed() >= interval);
+                if is_due && index.needs_refresh() {
+                    index.refresh()?;
+                    *at = Instant::now();
+                }
+                Ok(more)
             };
             // A panic of the library ends this batch, not the thread.
             match catch_unwind(AssertUnwindSafe(work)) {

@@ -136,7 +136,8 @@ fn keep(index: &SearchIndex, times: &mut Times) {
         }
     }
     let due = settings::refresh_interval(index).is_some_and(|interval| now - times.refreshed >= interval);
-    if due && index.needs_refresh() {
+    // The feed refreshes what it fed.
+    if due && !index.is_fed() && index.needs_refresh() {
         times.refreshed = now;
         if let Err(error) = index.refresh() {
             failed("a refresh", error);

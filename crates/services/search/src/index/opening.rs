@@ -1,0 +1,51 @@
+//! What an index begins with at a start: the library's index over its files, and the next sequence number.
+
+use std::ops::Bound;
+
+use store::{Direction, Store};
+use tantivy::Index;
+
+use super::rows::{self, DOCUMENT, TOMBSTONE};
+use super::{Trees, searchable};
+use crate::directory::ShelfDirectory;
+use crate::error::SearchError;
+use crate::mapping::Mapping;
+use crate::schema;
+
+/// The library's index in a directory: an empty one, with the reason, if the one that was there cannot be read.
+pub(super) fn library_index(
+    directory: &ShelfDirectory,
+    mapping: &Mapping,
+) -> Result<(Index, Option<String>), SearchError> {
+    if directory.is_empty() {
+        return Ok((searchable::new_index(directory.clone(), mapping)?, None));
+    }
+    let opened = Index::open(directory.clone()).and_then(|index| index.reader().map(|_| index));
+    let opened = opened.map_err(|error| error.to_string());
+    match opened.and_then(|index| schema::register(&index).map(|()| index)) {
+        Ok(index) => Ok((index, None)),
+        Err(why) => {
+            directory.clear();
+            Ok((searchable::new_index(directory.clone(), mapping)?, Some(why)))
+        }
+    }
+}
+
+/// The number after the last operation in the store.
+pub(super) fn next_seq(store: &Store, trees: Trees) -> Result<u64, SearchError> {
+    let snapshot = store.snapshot();
+    let mut next = 0;
+    for kind in [DOCUMENT, TOMBSTONE] {
+        let (from, to) = (rows::key(kind, 0), rows::key(kind, u64::MAX));
+        let mut cursor = snapshot.scan(trees.docs, Bound::Included(&from), Bound::Included(&to), Direction::Backward);
+        if let Some((key, _)) = cursor.next_key()? {
+            next = next.max(rows::seq_of(kind, &key).map_or(0, |seq| seq + 1));
+        }
+    }
+    Ok(next)
+}
+
+/// Names of an index's trees.
+pub(super) fn tree_names(uuid: &str) -> [String; 3] {
+    ["docs", "ids", "files"].map(|part| format!("search.{uuid}.{part}"))
+}
