@@ -63,6 +63,9 @@ pub struct FoundMessage {
     pub name: String,
     /// The decision.
     pub status: String,
+    /// Why it cannot be read; then only the id counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unreadable: Option<String>,
 }
 
 /// Runs the command.
@@ -107,7 +110,7 @@ fn show(out: &mut impl Write, mut found: FoundMessages) -> anyhow::Result<()> {
     // The newest last, next to the prompt, as `list` shows them.
     found.messages.reverse();
     let mut table = TextTable::new(&["id", "received", "service", "type", "control id", "mrn", "name", "status"]);
-    for message in &found.messages {
+    for message in found.messages.iter().filter(|message| message.unreadable.is_none()) {
         table.row(&[
             &message.id.to_string(),
             &time(message.received_us),
@@ -127,6 +130,9 @@ fn show(out: &mut impl Write, mut found: FoundMessages) -> anyhow::Result<()> {
         let (messages, took) = (if found.total == 1 { "message" } else { "messages" }, found.took_us as f64 / 1e3);
         let part = if shown < found.total { format!(", {shown} shown") } else { String::new() };
         writeln!(out, "{total} {messages}{part}, {took:.1} ms")?;
+    }
+    for (id, why) in found.messages.iter().filter_map(|message| Some((message.id, message.unreadable.as_ref()?))) {
+        writeln!(out, "damaged: message {id} matches, and cannot be read: {why}")?;
     }
     if found.is_behind {
         writeln!(out, "the newest messages are not indexed yet: search again in a moment")?;

@@ -101,6 +101,7 @@ impl MessageSearch {
 /// A hit; `None` if the message was removed since the index was refreshed.
 fn found_message(hit: &Value) -> Option<FoundMessage> {
     let source = hit["_source"].as_object().filter(|source| !source.is_empty())?;
+    let unreadable = source.get("unreadable").and_then(Value::as_str).map(str::to_owned);
     let texts = |name: &str| -> Vec<String> {
         let one = |value: &Value| value.as_str().map(str::to_owned);
         match source.get(name) {
@@ -112,13 +113,14 @@ fn found_message(hit: &Value) -> Option<FoundMessage> {
     let first = |name: &str| texts(name).into_iter().next().unwrap_or_default();
     Some(FoundMessage {
         id: hit["_id"].as_str()?.parse().ok()?,
-        received_us: source.get("received")?.as_i64()? * 1_000,
+        received_us: source.get("received").and_then(Value::as_i64).unwrap_or(0) * 1_000,
         service: first("service"),
         kind: texts("type").pop().unwrap_or_default(),
         control_id: first("control_id"),
         mrn: texts("mrn"),
         name: texts("name").join(" "),
         status: first("status"),
+        unreadable,
     })
 }
 

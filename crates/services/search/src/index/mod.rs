@@ -206,25 +206,10 @@ impl std::fmt::Debug for SearchIndex {
 }
 
 impl SearchIndex {
-    /// Creates an index. Durable when it returns.
+    /// Creates an index, with a feed over documents that lie elsewhere. Durable when it returns.
     ///
     /// Errors: a mapping or an analyzer that cannot be; those of the store and the medium, after which nothing is left.
-    pub fn create(place: IndexPlace, definition: IndexDefinition) -> Result<Arc<SearchIndex>, SearchError> {
-        SearchIndex::create_with(place, definition, None)
-    }
-
-    /// Creates an index over documents that lie elsewhere. Durable when it returns; it has no document yet.
-    ///
-    /// Errors: as for [`create`](SearchIndex::create).
-    pub fn create_fed(
-        place: IndexPlace,
-        definition: IndexDefinition,
-        feed: Arc<dyn DocumentFeed>,
-    ) -> Result<Arc<SearchIndex>, SearchError> {
-        SearchIndex::create_with(place, definition, Some(feed))
-    }
-
-    fn create_with(
+    pub fn create(
         place: IndexPlace,
         definition: IndexDefinition,
         feed: Option<Arc<dyn DocumentFeed>>,
@@ -248,7 +233,7 @@ impl SearchIndex {
         transaction.put(tree, &catalog::key(&definition.name), json!(definition).to_string().as_bytes())?;
         let lsn = transaction.commit()?;
         place.store.wait_visible(lsn)?;
-        SearchIndex::open_with(place, definition, feed)
+        SearchIndex::open(place, definition, feed)
     }
 
     /// The definitions in the catalog.
@@ -264,26 +249,10 @@ impl SearchIndex {
     }
 
     /// Opens an index and indexes what its last persisted state does not contain. An index whose files cannot be read is made
-    /// again from the documents.
+    /// again from the documents. Those of a feed come with [`feed`](SearchIndex::feed).
     ///
     /// Errors: those of the store and of the medium.
-    pub fn open(place: IndexPlace, definition: IndexDefinition) -> Result<Arc<SearchIndex>, SearchError> {
-        SearchIndex::open_with(place, definition, None)
-    }
-
-    /// Opens an index over documents that lie elsewhere. What its last persisted state does not contain comes with
-    /// [`feed`](SearchIndex::feed).
-    ///
-    /// Errors: as for [`open`](SearchIndex::open).
-    pub fn open_fed(
-        place: IndexPlace,
-        definition: IndexDefinition,
-        feed: Arc<dyn DocumentFeed>,
-    ) -> Result<Arc<SearchIndex>, SearchError> {
-        SearchIndex::open_with(place, definition, Some(feed))
-    }
-
-    fn open_with(
+    pub fn open(
         place: IndexPlace,
         definition: IndexDefinition,
         feed: Option<Arc<dyn DocumentFeed>>,
@@ -552,8 +521,13 @@ impl SearchIndex {
     pub fn document_at(&self, seq: u64) -> Result<StoredDocument, SearchError> {
         if let Some(feeding) = &self.feeding {
             let id = seq.to_string();
-            let removed = StoredDocument { id, version: 1, routing: None, source: Bytes::from_static(b"{}") };
-            return Ok(feeding.stored(seq)?.unwrap_or(removed));
+            let shown = |source| StoredDocument { id, version: 1, routing: None, source };
+            return Ok(match feeding.stored(seq) {
+                Ok(Some(stored)) => stored,
+                Ok(None) => shown(Bytes::from_static(b"{}")),
+                // One document must not take the other hits with it.
+                Err(error) => shown(json!({"unreadable": error.reason}).to_string().into()),
+            });
         }
         let row = self.place.store.snapshot().get(self.trees.docs, &rows::key(rows::DOCUMENT, seq))?;
         let row = row.ok_or_else(|| SearchError::internal(format!("the document of operation {seq} has no row")))?;

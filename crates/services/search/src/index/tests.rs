@@ -37,13 +37,13 @@ impl Node {
             closed: false,
             feed: None,
         };
-        SearchIndex::create(self.place.clone(), definition).expect("created")
+        SearchIndex::create(self.place.clone(), definition, None).expect("created")
     }
 
     /// The index as a start after a crash finds it.
     fn reopen(&self) -> Arc<SearchIndex> {
         let definition = SearchIndex::definitions(&self.place.store).expect("readable").pop().expect("one index");
-        SearchIndex::open(self.place.clone(), definition).expect("opened")
+        SearchIndex::open(self.place.clone(), definition, None).expect("opened")
     }
 }
 

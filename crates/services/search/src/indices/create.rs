@@ -151,7 +151,7 @@ impl Indices {
             closed: false,
             feed: None,
         };
-        let index = SearchIndex::create(self.place.clone(), definition)?;
+        let index = SearchIndex::create(self.place.clone(), definition, None)?;
         self.registry.write().open.insert(name.to_owned(), Arc::clone(&index));
         tracing::info!(index = name, "search index created");
         Ok(index)

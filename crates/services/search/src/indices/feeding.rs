@@ -80,7 +80,7 @@ pub(super) fn open_all(
         let same =
             feeds.iter().find(|fed| fed.name == definition.name && definition.feed.as_ref() == Some(&fed.signature()));
         let name = definition.name.clone();
-        let opened = same.map(|fed| SearchIndex::open_fed(place.clone(), definition.clone(), Arc::clone(&fed.feed)));
+        let opened = same.map(|fed| SearchIndex::open(place.clone(), definition.clone(), Some(Arc::clone(&fed.feed))));
         match opened {
             Some(Ok(index)) => drop(registry.open.insert(name, index)),
             Some(Err(error)) => {
@@ -102,7 +102,7 @@ pub(super) fn open_all(
                 "an index of this name is in the way of the node's own: delete it, and start the node again"
             ),
             None => {
-                let index = SearchIndex::create_fed(place.clone(), fed.definition(), Arc::clone(&fed.feed))?;
+                let index = SearchIndex::create(place.clone(), fed.definition(), Some(Arc::clone(&fed.feed)))?;
                 registry.open.insert(fed.name.clone(), index);
             }
         }

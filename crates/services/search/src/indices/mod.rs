@@ -119,7 +119,7 @@ impl Indices {
             definitions.into_iter().partition(|definition| definition.feed.is_some());
         for definition in definitions {
             let name = definition.name.clone();
-            match SearchIndex::open(place.clone(), definition.clone()) {
+            match SearchIndex::open(place.clone(), definition.clone(), None) {
                 Ok(index) => drop(registry.open.insert(name, index)),
                 Err(why) => {
                     tracing::error!(index = name, error = %why, "a search index cannot be opened; it is red");
