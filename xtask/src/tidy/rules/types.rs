@@ -17,7 +17,7 @@ use crate::tidy::tree::Tree;
 /// behaviour, and one special case.
 const FILES_MAX: usize = 3;
 
-/// Exceptions: the types of a crate with more files, and their number.
+/// Exceptions: the types of a crate with more files, and their number. docs/adr/0021-types-in-many-files.md has the reasons.
 const SPREAD: &[(&str, &[(&str, usize)])] = &[
     ("crates/services/interop", &[("Compiler", 4), ("Machine", 5), ("Parser", 4)]),
     ("crates/services/search", &[("QueryBuilder", 8)]),
