@@ -54,6 +54,8 @@ pub struct Media {
     pub data: MediumInUse,
     /// Far memory, where the page cache has any.
     pub far: Option<FarInUse>,
+    /// The files of search indices, where they are placed on a tier.
+    pub search: Option<MediumInUse>,
     /// The timing models of the tiers that are used.
     pub models: Vec<ModelInUse>,
 }
@@ -66,6 +68,6 @@ impl Media {
 
     /// Each on its own, with neither far memory nor models.
     pub fn of(journal: MediumInUse, images: MediumInUse, data: MediumInUse) -> Media {
-        Media { journal, images, data, far: None, models: Vec::new() }
+        Media { journal, images, data, far: None, search: None, models: Vec::new() }
     }
 }

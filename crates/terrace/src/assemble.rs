@@ -157,12 +157,22 @@ impl Plan {
         &self.options
     }
 
+    /// Whether a tier is set for the files of search indices.
+    pub fn places_search(&self) -> bool {
+        self.placement.seat(Structure::Search).is_some()
+    }
+
     /// Starts the node.
     pub async fn start(self) -> anyhow::Result<Assembled> {
         let Plan { options, placement, modelled } = self;
         let seats = Seats::of(&placement)?;
         let locations = seats.locations(&placement);
-        let open = || seats.open(&placement, &options.data, &modelled);
+        let mut search = None;
+        let open = || {
+            let (places, media, shelf) = seats.open(&placement, &options.data, &modelled)?;
+            search = shelf;
+            Ok((places, media))
+        };
         let node = RunningProduction::start_at(&locations, open, options.clone()).await?;
         log_placement(&placement, node.media());
         let slots = Machine::read(Path::new("/")).ok().and_then(|machine| machine.slots);
@@ -171,7 +181,7 @@ impl Plan {
                 tracing::warn!("{doubt}");
             }
         }
-        Ok(Assembled { node, modelled })
+        Ok(Assembled { node, modelled, search })
     }
 }
 
@@ -180,6 +190,8 @@ impl Plan {
 pub struct Assembled {
     /// The node.
     pub node: Arc<RunningProduction>,
+    /// Where the files of search indices lie, if a tier is set for them.
+    pub search: Option<Arc<dyn Shelf>>,
     modelled: BTreeMap<String, Modelled>,
 }
 
@@ -218,11 +230,15 @@ fn facts_of(medium: &Medium) -> MediumFacts {
     MediumFacts { acts_as, capacity: (bytes > 0).then_some(bytes), modules: medium.modules }
 }
 
-/// Where the three structures of the store lie: their seats, or below the data directory.
+/// What is opened: the places of the store, what they and other structures lie on, and the shelf of index files.
+type Opened = (Places, Media, Option<Arc<dyn Shelf>>);
+
+/// Where the three structures of the store lie: their seats, or below the data directory; and the seat of index files.
 struct Seats<'p> {
     journal: &'p Seat,
     images: Option<&'p Seat>,
     data: Option<&'p Seat>,
+    search: Option<&'p Seat>,
 }
 
 impl<'p> Seats<'p> {
@@ -243,7 +259,7 @@ impl<'p> Seats<'p> {
                 "placement.journal and placement.{name} must both lie on memory, or neither: after a crash one would not fit the other"
             );
         }
-        Ok(Seats { journal, images, data })
+        Ok(Seats { journal, images, data, search: placement.seat(Structure::Search) })
     }
 
     fn locations(&self, placement: &Placement) -> Locations {
@@ -259,13 +275,13 @@ impl<'p> Seats<'p> {
         }
     }
 
-    /// Opens all three; a modelled tier is measured once.
+    /// Opens all of them; a modelled tier is measured once.
     fn open(
         &self,
         placement: &Placement,
         data: &Path,
         modelled: &BTreeMap<String, Modelled>,
-    ) -> Result<(Places, Media), NodeError> {
+    ) -> Result<Opened, NodeError> {
         let mut measured = BTreeSet::new();
         let mut of = |seat: Option<&Seat>, home: Location| match seat {
             Some(seat) => {
@@ -283,11 +299,17 @@ impl<'p> Seats<'p> {
         let (journal, journal_medium) = of(Some(self.journal), home.journal)?;
         let (images, images_medium) = of(self.images, home.images)?;
         let (data, data_medium) = of(self.data, home.data)?;
+        let placed = self.search.map(|seat| {
+            let first = measured.insert(seat.tier.clone());
+            open(tier_of(placement, seat), seat, modelled.get(&seat.tier), first)
+        });
+        let (search, search_medium) = placed.transpose()?.unzip();
         let far = cache::far_in_use(placement, modelled, &mut measured)?;
         let used = |tier: &&String| measured.contains(*tier);
         let models = modelled.keys().filter(used).map(|tier| modelled[tier].in_use(tier)).collect();
-        let media = Media { far, models, ..Media::of(journal_medium, images_medium, data_medium) };
-        Ok((Places { journal, images, data }, media))
+        let placed = Media::of(journal_medium, images_medium, data_medium);
+        let media = Media { far, search: search_medium, models, ..placed };
+        Ok((Places { journal, images, data }, media, search))
     }
 }
 
@@ -413,6 +435,7 @@ fn log_placement(placement: &Placement, media: &Media) {
             Structure::WriteImageJournal => Some(&media.images),
             Structure::Data => Some(&media.data),
             Structure::Far => media.far.as_ref().map(|far| &far.medium),
+            Structure::Search => media.search.as_ref(),
             // Neither is ever slowed down: near memory has no model, and files are written past the model of their tier.
             Structure::Cache | Structure::Files => None,
         };

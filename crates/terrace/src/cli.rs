@@ -382,6 +382,9 @@ pub struct MessageSearchArgs {
     /// Only received before
     #[arg(long, value_name = "TIME")]
     pub until: Option<String>,
+    /// End the search after so many seconds, 30 where nothing is said
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3_600))]
+    pub timeout: Option<u64>,
     /// Print JSON, one message a line, the best or the newest first
     #[arg(long)]
     pub json: bool,

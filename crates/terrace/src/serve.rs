@@ -27,7 +27,7 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     let runtime = runtime(config.threads())?;
     let plan = config.plan(args)?;
     // Settings that cannot work are refused before anything is made or listened on.
-    services.check(&plan.options().data)?;
+    services.check(&plan.options().data, plan.places_search())?;
     let store_only = matches!(plan.options().origin, Origin::StoreOnly(_));
     runtime.block_on(async move {
         let assembled = plan.start().await?;
@@ -35,7 +35,7 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
         if store_only {
             tracing::warn!("no production folder: messages are stored and go nowhere; `terrace production new production` writes one");
         }
-        let services = match services.start(node).await {
+        let services = match services.start(node, assembled.search.clone()).await {
             Ok(services) => services,
             Err(error) => {
                 assembled.stop().await;
@@ -253,14 +253,8 @@ fn totals(status: &NodeStatus) -> TextTable {
         "cache",
         &format!("{} of {}, {} behind it", store.cache_mode, bytes(store.near_bytes), bytes(store.far_bytes)),
     ]);
-    for (name, place) in [
-        ("far memory lies on", store.far.as_ref()),
-        ("write images lie on", Some(&status.images)),
-        ("pages lie on", Some(&status.data_pages)),
-    ] {
-        if let Some(place) = place {
-            totals.row(&[name, &lies_on(place)]);
-        }
+    for (name, place) in places(status) {
+        totals.row(&[name, &lies_on(place)]);
     }
     for model in &status.models {
         totals.row(&[&format!("late on tier {}", model.tier), &late(model)]);
@@ -284,6 +278,17 @@ fn totals(status: &NodeStatus) -> TextTable {
     totals.row(&["not in the pages yet", &bytes(store.dirty_bytes)]);
     totals.row(&["journal kept", &bytes(status.journal.durable - status.journal.first)]);
     totals
+}
+
+/// What lies on a tier besides the journal and the cache.
+fn places(status: &NodeStatus) -> impl Iterator<Item = (&'static str, &PlaceStatus)> {
+    let all = [
+        ("far memory lies on", status.store.far.as_ref()),
+        ("write images lie on", Some(&status.images)),
+        ("pages lie on", Some(&status.data_pages)),
+        ("index files lie on", status.search.as_ref()),
+    ];
+    all.into_iter().filter_map(|(name, place)| Some((name, place?)))
 }
 
 /// Tier and medium of a structure; a model is named as one by the medium's own words.

@@ -7,7 +7,9 @@
 //! Search has the users of SQL. It starts last and ends first, so that nothing that it may ask of others is missing.
 
 use std::path::Path;
+use std::sync::Arc;
 
+use device::Shelf;
 use interop::running::RunningProduction;
 
 use crate::listeners::Passwords;
@@ -24,10 +26,19 @@ pub struct ServiceSettings {
 }
 
 impl ServiceSettings {
-    /// Refuses settings that cannot work, in a node with this data directory.
-    pub fn check(&self, data: &Path) -> anyhow::Result<()> {
+    /// Refuses settings that cannot work, in a node with this data directory; `placed` where a tier is set for index files.
+    pub fn check(&self, data: &Path, placed: bool) -> anyhow::Result<()> {
         self.sql.as_ref().map(|sql| sql.options(data)).transpose()?;
         self.search_options(data)?;
+        if placed {
+            let Some(search) = &self.search else {
+                anyhow::bail!("placement.search has no effect: there is no [search]; leave it out, or add that table");
+            };
+            anyhow::ensure!(
+                !search.has_folder(),
+                "search.folder and placement.search both set the place of the index files: leave one of them out"
+            );
+        }
         Ok(())
     }
 
@@ -41,11 +52,12 @@ impl ServiceSettings {
         Ok(Some((search.options(self.passwords()?)?, search.indices(data)?)))
     }
 
-    /// Starts the services over the node's store. Errors: one of them cannot start; those before it are stopped again.
-    pub async fn start(self, node: &RunningProduction) -> anyhow::Result<Services> {
+    /// Starts the services over the node's store; `placed` is where index files lie, if a tier is set. Errors: one of them
+    /// cannot start; those before it are stopped again.
+    pub async fn start(self, node: &RunningProduction, placed: Option<Arc<dyn Shelf>>) -> anyhow::Result<Services> {
         let passwords = self.passwords()?;
         let mut services = Services { sql: self.sql.map(|sql| sql.start(node)).transpose()?, search: None };
-        match self.search.map(|search| search.start(node, passwords)).transpose() {
+        match self.search.map(|search| search.start(node, passwords, placed)).transpose() {
             Ok(search) => services.search = search,
             Err(error) => {
                 services.stop().await;

@@ -4,7 +4,9 @@
 //! they are, and are not read.
 
 use std::path::Path;
+use std::sync::Arc;
 
+use device::Shelf;
 use interop::running::RunningProduction;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
@@ -44,7 +46,17 @@ impl AbsentSearch {
     }
 
     /// Never called.
-    pub fn start(&self, _: &RunningProduction, _: Option<Passwords>) -> anyhow::Result<AbsentSearch> {
+    pub fn has_folder(&self) -> bool {
+        match *self {}
+    }
+
+    /// Never called.
+    pub fn start(
+        &self,
+        _: &RunningProduction,
+        _: Option<Passwords>,
+        _: Option<Arc<dyn Shelf>>,
+    ) -> anyhow::Result<AbsentSearch> {
         match *self {}
     }
 

@@ -32,8 +32,11 @@ use tantivy::directory::{
 };
 
 mod extents;
+mod reserve;
 
 use extents::{EXTENT_BYTES, ExtentPool, FileExtents};
+
+pub use reserve::ReservedShelf;
 
 /// Memory that open files of all indices may take.
 #[derive(Debug)]

@@ -3,6 +3,15 @@
 use serde_json::{Value, json};
 use store::StoreError;
 
+/// The text of the library's error that carries the end of a search through it.
+pub(crate) const STOPPED: &str = "the search was stopped";
+
+/// The type of the error of a search that was cancelled.
+pub(crate) const CANCELLED: &str = "task_cancelled_exception";
+
+/// The type of the error where a thread of the library that indexes documents ended by a panic, or before by another error.
+pub(crate) const INDEXING_ENDED: &str = "indexing_ended_exception";
+
 /// Why a request was refused. Cheap to make; the message is for the person who sent the request.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{reason}")]
@@ -56,6 +65,11 @@ impl SearchError {
     /// More is asked for now than there is memory or time for: repeat later.
     pub fn busy(reason: impl Into<String>) -> SearchError {
         SearchError::new(429, "es_rejected_execution_exception", reason)
+    }
+
+    /// Nobody wants the response any more.
+    pub fn cancelled() -> SearchError {
+        SearchError::new(400, CANCELLED, "the search was cancelled")
     }
 
     /// A version or sequence number is not the one that was named.
@@ -118,6 +132,8 @@ impl From<tantivy::TantivyError> for SearchError {
         match error {
             Tantivy::InvalidArgument(reason) => SearchError::argument(reason),
             Tantivy::AggregationError(reason) => SearchError::argument(reason.to_string()),
+            Tantivy::InternalError(text) if text == STOPPED => SearchError::cancelled(),
+            Tantivy::ErrorInThread(reason) => SearchError::new(500, INDEXING_ENDED, format!("the index: {reason}")),
             Tantivy::FieldNotFound(field) => SearchError::argument(format!("there is no field [{field}]")),
             other => SearchError::internal(format!("the index: {other}")),
         }

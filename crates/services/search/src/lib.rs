@@ -8,6 +8,7 @@
 //!   indices                    all of a node: names, aliases, templates, settings, upkeep
 //!   directory                  the library's files on devices of a shelf
 //!   source                     which parts of a source a response shows
+//!   stop                       when a search has to end before it is done
 //!   view                       an index at one moment
 //!   aggregation                from the aggregations of a search to the library's, and back to a response
 //!   hits                       searches: the best hits, their documents, aggregations
@@ -34,6 +35,7 @@ pub mod query;
 pub mod rest;
 pub mod schema;
 pub mod source;
+pub mod stop;
 pub mod view;
 
 pub use error::SearchError;

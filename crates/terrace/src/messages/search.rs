@@ -27,6 +27,14 @@ pub struct MessageQuery {
     pub since_us: Option<i64>,
     /// Only received before, microseconds since 1970.
     pub until_us: Option<i64>,
+    /// How long it may take, milliseconds.
+    #[serde(default = "time_max_ms")]
+    pub time_max_ms: u64,
+}
+
+/// How long a search may take where nothing is said: a person waits for it.
+fn time_max_ms() -> u64 {
+    30_000
 }
 
 /// What was found.
@@ -85,6 +93,7 @@ pub fn run(args: &MessageSearchArgs) -> anyhow::Result<ExitCode> {
         by_score: args.best,
         since_us: args.since.as_deref().map(super::moment).transpose()?,
         until_us: args.until.as_deref().map(super::moment).transpose()?,
+        time_max_ms: args.timeout.map_or_else(time_max_ms, |seconds| seconds.saturating_mul(1_000)),
     };
     let request = format!("{REQUEST} {}", serde_json::to_string(&query)?);
     let answer = control::request(data, &request).map_err(|error| match error.to_string() {

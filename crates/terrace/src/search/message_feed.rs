@@ -15,6 +15,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::str::FromStr;
+use std::sync::{Mutex, PoisonError};
 
 use hl7::charset::Charset;
 use hl7::{Delimiters, Message, Reading};
@@ -22,7 +23,7 @@ use interop::error::InteropError;
 use interop::record::Stored;
 use interop::rows::{Ids, Reader, Wanted, object_key, object_of};
 use search::SearchError;
-use search::index::{DocumentFeed, FedBatch};
+use search::index::{DocumentFeed, FedBatch, guarded};
 use search::indices::FedIndex;
 use serde_json::{Map, Value, json};
 use store::{Direction, Store};
@@ -76,7 +77,12 @@ pub struct MessageFeed {
     store: Store,
     fields: Vec<PathField>,
     name: Vec<hl7::Path>,
+    /// Messages that are passed over, to name each once.
+    passed: Mutex<BTreeSet<u64>>,
 }
+
+/// Messages that are remembered as passed over: each is a fault of the program.
+const PASSED_MAX: usize = 10_000;
 
 /// Checks the paths of `[search.index]`. Errors: a name or a path that cannot be.
 pub fn check(own: &BTreeMap<String, String>) -> anyhow::Result<()> {
@@ -113,7 +119,7 @@ pub fn index(store: &Store, own: &BTreeMap<String, String>) -> FedIndex {
         properties.insert((*name).to_owned(), json!({"type": "text"}));
     }
     let name = ["PID[*]-5[*].1", "PID[*]-5[*].2", "PID[*]-5[*].3"].map(parse).to_vec();
-    let feed = MessageFeed { store: store.clone(), fields, name };
+    let feed = MessageFeed { store: store.clone(), fields, name, passed: Mutex::default() };
     FedIndex {
         name: INDEX.to_owned(),
         settings: BTreeMap::new(),
@@ -142,7 +148,10 @@ impl DocumentFeed for MessageFeed {
             match walk.next() {
                 Ok(None) => break,
                 Ok(Some(message)) => {
-                    batch.documents.push((message.id, self.source(&message.stored)));
+                    match guarded(|| self.source(&message.stored)) {
+                        Ok(source) => batch.documents.push((message.id, source)),
+                        Err(_) => self.pass_over(message.id),
+                    }
                     batch.bytes += message.stored.raw.len() as u64;
                     batch.next = message.id + 1;
                 }
@@ -202,6 +211,14 @@ fn behind_damage(reader: &Reader, from: u64) -> Result<u64, InteropError> {
 }
 
 impl MessageFeed {
+    /// Names a message that cannot be made a document, once. The text of the panic may contain a part of it.
+    fn pass_over(&self, id: u64) {
+        let mut passed = self.passed.lock().unwrap_or_else(PoisonError::into_inner);
+        if passed.len() < PASSED_MAX && passed.insert(id) {
+            tracing::error!(message = id, "a message cannot be indexed and is not found by searches; report it");
+        }
+    }
+
     /// A message as a document. Bytes that are no message have their record and their text.
     fn source(&self, stored: &Stored) -> Map<String, Value> {
         let mut source = Map::new();
@@ -308,6 +325,7 @@ mod tests {
             store,
             fields: own_paths.into_iter().chain(built_in).collect(),
             name: vec!["PID-5.1".parse().expect("a path")],
+            passed: Mutex::default(),
         };
         let raw = b"MSH|^~\\&|LAB|NORTH|||1||ORU^R01^ORU_R01|C7|P|2.5\rPID|1||7^^^X~8^^^Y||O\\T\\NEIL^ANN\rPV1|1|I|ICU^2\rOBR|1|P1|F1|NA^Sodium\rOBX|1|NM|2951-2^Na||140\r";
         let reading = Reading::lenient(raw, None);

@@ -4,13 +4,16 @@
 //!   terrace message search QUERY --control socket--> MessageQuery --query_string over .messages--> FoundMessages
 //! ```
 //!
+//! Each search has a thread and a time: one that is over its time ends with a message that names it, also where the index is stuck.
+//!
 //! Whoever may use the control socket may read all messages; a right to search is asked for here, in one place, once there are
 //! rights.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Weak;
-use std::sync::atomic::AtomicBool;
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 
 use interop::rows::Reader;
 use search::hits::{self, SearchBody, SearchLimits, SearchTarget};
@@ -27,6 +30,18 @@ const SOURCE_BYTES: usize = 64 << 20;
 /// Messages of one response.
 const WINDOW: usize = 10_000;
 
+/// Searches at a time.
+const SEARCHES: usize = 4;
+
+/// Bytes of a query: longer ones are no search that a person writes.
+const QUERY_BYTES_MAX: usize = 16 << 10;
+
+/// The longest time of a search.
+const TIME_MAX: Duration = Duration::from_secs(3_600);
+
+/// How long after its time a search may take to notice that.
+const GRACE: Duration = Duration::from_secs(2);
+
 /// Answers the requests of `terrace message search`.
 #[derive(Debug)]
 pub struct MessageSearch {
@@ -36,21 +51,78 @@ pub struct MessageSearch {
     pub store: Store,
     /// Fields by their names, in small letters.
     pub fields: BTreeSet<String>,
+    /// Searches that run.
+    pub running: Arc<AtomicUsize>,
+}
+
+/// A search that runs, counted until it is dropped.
+struct RunningOne(Arc<AtomicUsize>);
+
+impl Drop for RunningOne {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+fn too_long(time: Duration) -> String {
+    format!(
+        "the search took more than {} s and was ended: narrow it, for example with --since, or give it more time with --timeout",
+        time.as_secs_f64()
+    )
 }
 
 impl MessageSearch {
     /// The answer to a request; `None` where it is another one.
-    pub fn answer(&self, request: &str) -> Option<Result<Value, String>> {
+    pub fn answer(self: &Arc<MessageSearch>, request: &str) -> Option<Result<Value, String>> {
         let query = request.strip_prefix(REQUEST)?.strip_prefix(' ')?;
         let query: MessageQuery = match serde_json::from_str(query) {
             Ok(query) => query,
             Err(error) => return Some(Err(format!("`{query}` is no search: {error}"))),
         };
-        let found = self.search(&query).map(|found| serde_json::to_value(found).expect("plain data becomes JSON"));
+        let found = self.in_time(query).map(|found| serde_json::to_value(found).expect("plain data becomes JSON"));
         Some(found)
     }
 
-    fn search(&self, wanted: &MessageQuery) -> Result<FoundMessages, String> {
+    /// Searches on a thread of its own, and waits no longer than the search may take.
+    fn in_time(self: &Arc<MessageSearch>, wanted: MessageQuery) -> Result<FoundMessages, String> {
+        if wanted.query.len() > QUERY_BYTES_MAX {
+            return Err(format!("the query has {} bytes, and at most {QUERY_BYTES_MAX}", wanted.query.len()));
+        }
+        let running = self.running.fetch_add(1, Ordering::AcqRel);
+        let counted = RunningOne(Arc::clone(&self.running));
+        if running >= SEARCHES {
+            return Err(format!("{running} searches run, and at most {SEARCHES} may: try again in a moment"));
+        }
+        let time = Duration::from_millis(wanted.time_max_ms).min(TIME_MAX);
+        let cancelled = Arc::new(AtomicBool::new(false));
+        let (sender, receiver) = channel();
+        let (search, stops) = (Arc::clone(self), Arc::clone(&cancelled));
+        let work = move || {
+            let _counted = counted;
+            // Nobody may wait any more.
+            let _ = sender.send(search.search(&wanted, time, &stops));
+        };
+        // A panic is logged with its text, and the search has no response.
+        let panicked = |why: &str| tracing::error!(why, "a search of messages ended by a panic; report it");
+        device::supervise::thread("message search", work, panicked)
+            .map_err(|error| format!("the system starts no thread: {error}"))?;
+        let found = receiver.recv_timeout(time + GRACE);
+        cancelled.store(true, Ordering::Relaxed);
+        match found {
+            Ok(found) => found,
+            Err(RecvTimeoutError::Timeout) => Err(too_long(time)),
+            Err(RecvTimeoutError::Disconnected) => {
+                Err("the search ended by a fault of the program; its log has the text".to_owned())
+            }
+        }
+    }
+
+    fn search(
+        &self,
+        wanted: &MessageQuery,
+        time: Duration,
+        cancelled: &Arc<AtomicBool>,
+    ) -> Result<FoundMessages, String> {
         let started = Instant::now();
         let indices = self.indices.upgrade().ok_or("the search service has ended")?;
         let index =
@@ -74,6 +146,7 @@ impl MessageSearch {
             "sort": sort,
             "size": wanted.last.clamp(1, WINDOW),
             "_source": {"excludes": ["text", "segments"]},
+            "timeout": format!("{}ms", time.saturating_sub(started.elapsed()).as_millis()),
         });
         let body = SearchBody::read(Some(&body), &BTreeMap::new()).map_err(|error| error.reason)?;
         let target = SearchTarget { view: index.view(), index: index.clone(), filter: None };
@@ -84,7 +157,11 @@ impl MessageSearch {
             now: jiff::Timestamp::now().as_millisecond(),
             window: WINDOW,
         };
-        let found = hits::search(&[target], &body, &limits, &AtomicBool::new(false)).map_err(|error| error.reason)?;
+        let found = hits::search(&[target], &body, &limits, cancelled).map_err(|error| error.reason)?;
+        // A part of the hits may lack the newest.
+        if found.response["timed_out"] == true {
+            return Err(too_long(time));
+        }
         let newest = end(&Reader::new(&self.store), Direction::Backward).map_err(|error| error.to_string())?;
         let hits = &found.response["hits"];
         let shown = hits["hits"].as_array().into_iter().flatten().filter_map(found_message).collect();

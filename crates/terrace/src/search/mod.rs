@@ -3,7 +3,7 @@
 //! ```text
 //!   [search] of terrace.toml --> SearchSettings --start--> RunningSearch: HttpServer over the Api over Indices, with their Upkeep
 //!   [sql.users] ------------------> passwords                                                         |
-//!                                                   documents in the node's store, files of indices in a folder
+//!                                                   documents in the node's store, files of indices in a folder or on a tier
 //! ```
 //!
 //! Requests run on threads of their own, apart from those that serve sockets of messages. The service ends before the node closes
@@ -16,11 +16,13 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
+use ::search::directory::ReservedShelf;
 use ::search::indices::{Indices, IndicesOptions, Upkeep};
 use ::search::rest::{Api, HttpOptions, HttpServer};
 use anyhow::Context;
-use device::{FileOptions, FileShelf};
+use device::{FileOptions, FileShelf, Shelf};
 use interop::production::units::Bytes;
 use interop::running::RunningProduction;
 use serde::Deserialize;
@@ -58,6 +60,9 @@ const RESERVE_BYTES: u64 = 512 << 20;
 /// Most indices where nothing is set: each keeps threads and memory of a writer while it is written to.
 const INDICES_MAX: usize = 200;
 
+/// How long the indices may take to end: persisting is a flush of what a half minute wrote, and a merge that runs ends first.
+const END_MAX: Duration = Duration::from_secs(60);
+
 /// Folder of the index files below the data directory.
 const FOLDER: &str = "search";
 
@@ -84,7 +89,7 @@ pub struct SearchSettings {
     body_max: Option<Bytes>,
     /// Memory of search, at least 64 MiB. Default 1 GiB. A quarter of it is for bodies of requests, a half for the files of indices.
     memory: Option<Bytes>,
-    /// How much of the medium of the pages documents leave free for messages (429). Default 512 MiB.
+    /// How much of the medium of the pages documents leave free for messages (429), and index files of theirs. Default 512 MiB.
     reserve: Option<Bytes>,
     /// Most indices, 1 or more. Default 200.
     indices: Option<usize>,
@@ -106,6 +111,8 @@ pub struct IndexSettings {
     indices_max: usize,
     messages: bool,
     message_fields: BTreeMap<String, String>,
+    /// Space that new index files leave free.
+    reserve_bytes: u64,
 }
 
 impl SearchSettings {
@@ -137,6 +144,7 @@ impl SearchSettings {
             indices_max: self.indices.unwrap_or(INDICES_MAX),
             messages,
             message_fields: self.index.clone(),
+            reserve_bytes: self.reserve().bytes,
         })
     }
 
@@ -188,23 +196,35 @@ impl SearchSettings {
         })
     }
 
-    /// Starts the service over the node's store.
-    pub fn start(&self, node: &RunningProduction, passwords: Option<Passwords>) -> anyhow::Result<RunningSearch> {
+    /// Whether it sets the folder of the index files.
+    pub fn has_folder(&self) -> bool {
+        self.folder.is_some()
+    }
+
+    /// Starts the service over the node's store. Index files lie on `placed`, or in the folder of these settings.
+    pub fn start(
+        &self,
+        node: &RunningProduction,
+        passwords: Option<Passwords>,
+        placed: Option<Arc<dyn Shelf>>,
+    ) -> anyhow::Result<RunningSearch> {
         let store = node.store().clone();
         let options = HttpOptions {
             admission: Arc::clone(node.admission()),
             failed: Arc::new(move |why| store.fail(&format_args!("the listener of search ended: {why}"))),
             ..self.options(passwords)?
         };
-        let indices = self.indices(node.data())?.open(node)?;
-        let searching = MessageSearch {
+        let indices = self.indices(node.data())?.open(node, placed)?;
+        let searching = Arc::new(MessageSearch {
             indices: Arc::downgrade(&indices),
             store: node.store().clone(),
             fields: message_feed::field_names(&self.index),
-        };
+            running: Arc::default(),
+        });
         node.serve_requests(Box::new(move |request| searching.answer(request)));
         let upkeep = Upkeep::start(Arc::clone(&indices)).context("search cannot start")?;
-        let handler = Arc::new(Api::new(indices, "terrace"));
+        let api = Arc::new(Api::new(indices, "terrace"));
+        let handler = Arc::clone(&api);
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(HTTP_THREADS)
             .thread_name("search")
@@ -219,7 +239,7 @@ impl SearchSettings {
             Ok(server) => {
                 tracing::info!(address = %server.address(), "search");
                 listeners::renew_with(node, server.renewal(), "search");
-                Ok(RunningSearch { server, upkeep, runtime })
+                Ok(RunningSearch { server, api, upkeep, runtime })
             }
             Err(error) => {
                 // A runtime must not be dropped on a thread of another one.
@@ -231,14 +251,19 @@ impl SearchSettings {
 }
 
 impl IndexSettings {
-    fn open(&self, node: &RunningProduction) -> anyhow::Result<Arc<Indices>> {
-        let shelf = FileShelf::open(&self.folder, FileOptions::default())
-            .with_context(|| format!("search cannot use {}", self.folder.display()))?;
+    fn open(&self, node: &RunningProduction, placed: Option<Arc<dyn Shelf>>) -> anyhow::Result<Arc<Indices>> {
+        let shelf: Arc<dyn Shelf> = match placed {
+            Some(shelf) => shelf,
+            None => Arc::new(
+                FileShelf::open(&self.folder, FileOptions::default())
+                    .with_context(|| format!("search cannot use {}", self.folder.display()))?,
+            ),
+        };
         let feeds = self.messages.then(|| message_feed::index(node.store(), &self.message_fields));
         let feeds = feeds.into_iter().collect();
         let options = IndicesOptions {
             store: node.store().clone(),
-            shelf: Arc::new(shelf),
+            shelf: Arc::new(ReservedShelf::new(shelf, self.reserve_bytes)),
             file_bytes: self.files_bytes as u64,
             writer_bytes: self.writer_bytes,
             indices_max: self.indices_max,
@@ -252,17 +277,32 @@ impl IndexSettings {
 #[derive(Debug)]
 pub struct RunningSearch {
     server: HttpServer,
+    api: Arc<Api>,
     upkeep: Upkeep,
     runtime: tokio::runtime::Runtime,
 }
 
 impl RunningSearch {
-    /// Ends all connections; requests under way may end for a while, then they are cancelled. Then the indices are persisted.
+    /// Ends all connections; requests under way may end for a while, then they are cancelled, and so are those that nobody waits
+    /// for. Then the indices are persisted.
     pub async fn stop(self) {
         self.server.stop().await;
-        let upkeep = self.upkeep;
-        // Persisting takes a moment: not on a thread of the runtime. It only fails if the thread panicked.
-        let _ = tokio::task::spawn_blocking(move || upkeep.stop()).await;
+        let (api, upkeep) = (self.api, self.upkeep);
+        let (sender, ended) = tokio::sync::oneshot::channel();
+        let work = move || {
+            api.end();
+            upkeep.stop();
+            // Nobody may wait any more.
+            let _ = sender.send(());
+        };
+        // A thread that no runtime waits for: an index that is stuck, or that merges for long, does not keep the node from ending.
+        let panicked = |why: &str| tracing::error!(why, "the indices of search were not persisted");
+        let started = device::supervise::thread("search end", work, panicked);
+        if started.is_err() || tokio::time::timeout(END_MAX, ended).await.is_err() {
+            tracing::error!(
+                "the indices of search did not end in time; the next start makes the rest from the documents"
+            );
+        }
         self.runtime.shutdown_background();
     }
 }

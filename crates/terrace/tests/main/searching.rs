@@ -135,6 +135,62 @@ fn messages_are_found_by_words_and_fields_and_again_after_the_process_is_killed(
 }
 
 #[test]
+fn a_message_that_is_damaged_after_it_was_indexed_does_not_hide_the_others() {
+    let bed = Bed::new();
+    bed.configure("[search]\ntrust = true\nlisten = \"127.0.0.1:0\"\n");
+    let node = bed.start();
+    (100..200).for_each(|number| node.send(&format!("S{number}")));
+    let found = |wanted: &str| {
+        let args = ["message", "search", "control_id:S*", "--last", "1000", "--json", "--data"];
+        bed.run(&args).succeeds("").lines().filter(|line| line.contains(wanted)).count()
+    };
+    assert_eq!(found("received_us"), 100);
+    node.stop();
+    assert!(damage(&bed, "ADT^A01|S150|P"), "the message lies in a page");
+    let node = bed.start();
+    let unreadable = found("unreadable");
+    assert!((1..60).contains(&unreadable), "{unreadable} in one page");
+    assert_eq!(found("received_us"), 100, "the others are shown");
+    node.kill();
+}
+
+#[test]
+fn index_files_lie_on_the_tier_that_is_set_and_a_kill_loses_nothing() {
+    let bed = Bed::new();
+    let (tiers, placed) = (crate::modelled_pmem(&bed), "[placement]\nsearch = \"pm\"\n");
+    let search = "[search]\ntrust = true\nlisten = \"127.0.0.1:0\"\n";
+    bed.configure(&format!("{tiers}{placed}"));
+    bed.refuses("placement.search has no effect");
+    bed.configure(&format!("{tiers}{placed}{search}folder = \"elsewhere\"\n"));
+    bed.refuses("search.folder and placement.search");
+    bed.configure(&format!("{tiers}{placed}{search}"));
+    let node = bed.start();
+    let place = node.search().to_string();
+    let put = |id: u32| {
+        let (status, answer) =
+            send(&place, "PUT", &format!("/i/_doc/{id}"), "{\"t\":\"red\"}").expect("the node answers");
+        assert_eq!(status, 201, "{answer}");
+    };
+    (0..20).for_each(put);
+    send(&place, "POST", "/i/_flush", "").expect("the node answers");
+    (20..30).for_each(put);
+    let files = &node.status()["search"];
+    assert_eq!(
+        (&files["tier"], &files["real"], &files["durability"]),
+        (&"pm".into(), &false.into(), &"emulated".into())
+    );
+    bed.run(&["status", "--data"]).succeeds("index files lie on");
+    assert!(bed.path("pm/search").is_dir() && !bed.data().join("search").exists());
+    node.kill();
+    let node = bed.start();
+    let place = node.search().to_string();
+    send(&place, "POST", "/i/_refresh", "").expect("the node answers");
+    let (_, count) = send(&place, "GET", "/i/_count?q=t:red", "").expect("the node answers");
+    assert_eq!(count["count"], 30);
+    node.stop();
+}
+
+#[test]
 fn messages_behind_damage_are_fed() {
     let bed = Bed::new();
     let node = bed.start();

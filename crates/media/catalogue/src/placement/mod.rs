@@ -4,7 +4,7 @@
 //! mode = "dual"                      [tiers.NAME] kind path node model modules bytes absent
 //!      |                                  |
 //!      v                                  v
-//!   expansion  <-- [placement] cache far journal write_image_journal data files: each names a tier and overrides the mode
+//!   expansion  <-- [placement] cache far journal write_image_journal data files search: each names a tier, overrides the mode
 //!      |
 //!      v
 //!   checks: kinds, volatility, near:far ratio, what fits   -->  Placement: a seat for each structure, or a PlacementError
@@ -111,17 +111,20 @@ pub enum Structure {
     Data,
     /// Files that services and operations read and write.
     Files,
+    /// The files of the indices of search. They are made of the documents, and made again where they are lost.
+    Search,
 }
 
 impl Structure {
     /// All, in the order of listings.
-    pub const ALL: [Structure; 6] = [
+    pub const ALL: [Structure; 7] = [
         Structure::Cache,
         Structure::Far,
         Structure::Journal,
         Structure::WriteImageJournal,
         Structure::Data,
         Structure::Files,
+        Structure::Search,
     ];
 
     /// The key below `[placement]`.
@@ -133,6 +136,7 @@ impl Structure {
             Structure::WriteImageJournal => "write_image_journal",
             Structure::Data => "data",
             Structure::Files => "files",
+            Structure::Search => "search",
         }
     }
 
@@ -144,6 +148,7 @@ impl Structure {
             Structure::WriteImageJournal => Some("images"),
             Structure::Data => Some("pages"),
             Structure::Files => Some("files"),
+            Structure::Search => Some("search"),
         }
     }
 }
@@ -157,11 +162,12 @@ impl fmt::Display for Structure {
             Structure::WriteImageJournal => "write image journal",
             Structure::Data => "data",
             Structure::Files => "service files",
+            Structure::Search => "index files",
         })
     }
 }
 
-/// `[placement]`: each of the first six keys names a tier.
+/// `[placement]`: each of the first seven keys names a tier.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PlacementSettings {
@@ -177,6 +183,8 @@ pub struct PlacementSettings {
     pub data: Option<String>,
     /// Relative folders of file services and file operations are in `PATH/files`. Default: the production folder.
     pub files: Option<String>,
+    /// The files of the indices of search. Default: the folder of `[search]`.
+    pub search: Option<String>,
     /// As `files`, for single file services and file operations, by name.
     pub files_of: BTreeMap<String, String>,
     /// Size of near memory. Default: that of its tier.
@@ -200,6 +208,7 @@ impl PlacementSettings {
             Structure::WriteImageJournal => &self.write_image_journal,
             Structure::Data => &self.data,
             Structure::Files => &self.files,
+            Structure::Search => &self.search,
         }
         .as_deref()
     }

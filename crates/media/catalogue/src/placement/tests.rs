@@ -130,6 +130,28 @@ fn seats_know_their_folders_sizes_reasons_and_what_waits_for_the_page_store() {
 }
 
 #[test]
+fn index_files_lie_where_a_key_says_also_on_memory_and_no_mode_places_them() {
+    for (mode, tier, folder) in [
+        ("", "nvme", Some("/mnt/nvme/search")),
+        ("", "pm", Some("/mnt/pmem0/search")),
+        ("", "home", Some("/data/node/search")),
+        ("app-direct", "pm", Some("/mnt/pmem0/search")),
+        // They are made again from the documents.
+        ("", "dram", None),
+    ] {
+        let text = with(mode, &[DRAM, PMEM, NVME], &format!("search = \"{tier}\""));
+        let placement = place(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+        let seat = placement.seat(Structure::Search).expect("it is placed");
+        assert_eq!((&*seat.tier, seat.because), (tier, Because::Setting));
+        assert_eq!(seat.folder.as_deref(), folder.map(Path::new), "{tier}");
+    }
+    for mode in ["", "dram", "memory", "app-direct"] {
+        let placement = place(&with(mode, &[DRAM, PMEM, NVME], "")).expect("it fits");
+        assert!(placement.seat(Structure::Search).is_none(), "{mode}: in the folder of [search]");
+    }
+}
+
+#[test]
 fn every_wrong_tier_is_refused_with_what_to_change() {
     for (text, says) in [
         ("[tiers.a]\nkind = \"nbd\"\n", "comes with volumes"),

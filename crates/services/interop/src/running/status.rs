@@ -71,6 +71,9 @@ pub struct NodeStatus {
     pub images: PlaceStatus,
     /// The pages.
     pub data_pages: PlaceStatus,
+    /// The files of search indices, where they are placed on a tier.
+    #[serde(default)]
+    pub search: Option<PlaceStatus>,
     /// Damaged pages in quarantine that were found since the start; the first hundred.
     pub quarantined: Vec<QuarantinedStatus>,
     /// The timing models in use; empty if no medium is modelled.
@@ -127,6 +130,7 @@ pub(super) fn status(running: &RunningProduction) -> NodeStatus {
         store: StoreStatus::of(store),
         images: PlaceStatus::of(&media.images),
         data_pages: PlaceStatus::of(&media.data),
+        search: media.search.as_ref().map(PlaceStatus::of),
         quarantined: quarantined(store.store()),
         models: media.models.iter().map(ModelStatus::of).collect(),
         stored: read(&counters.stored),

@@ -1,10 +1,8 @@
-//! [`StoppableCollector`]: the library's aggregation collector under a flag that stops it, and [`BuiltQuery`], a query that is
-//! already built as a filter of the library's request.
+//! [`StoppableCollector`]: the library's aggregation collector under a stop; [`StoppableCount`], which counts under one; and
+//! [`BuiltQuery`], a query that is already built as a filter of the library's request.
 //!
 //! Documents are handed over in the blocks that the library makes itself, so the native collectors work as fast as without the
-//! flag, which is read once for 64 blocks.
-
-use std::sync::atomic::{AtomicBool, Ordering};
+//! stop, which is looked at once for 64 blocks.
 
 use tantivy::aggregation::bucket::QueryBuilder;
 use tantivy::aggregation::intermediate_agg_result::IntermediateAggregationResults;
@@ -13,25 +11,18 @@ use tantivy::collector::{Collector, SegmentCollector};
 use tantivy::query::{Query, Weight};
 use tantivy::schema::Schema;
 use tantivy::tokenizer::TokenizerManager;
-use tantivy::{COLLECT_BLOCK_BUFFER_LEN, DocSet, SegmentOrdinal, SegmentReader, TantivyError};
+use tantivy::{COLLECT_BLOCK_BUFFER_LEN, DocId, DocSet, Score, SegmentOrdinal, SegmentReader};
 
-/// Blocks between two looks at the flag.
+use crate::stop::SearchStop;
+
+/// Blocks between two looks at the stop.
 const BLOCKS: usize = 64;
 
-/// Collects until the flag is set; then every segment fails.
+/// Collects until the stop: every segment fails if the search was cancelled, and ends early if its time is over.
 pub(super) struct StoppableCollector<'a> {
     pub(super) inner: DistributedAggregationCollector,
     /// Shared by all threads of the search.
-    pub(super) cancelled: &'a AtomicBool,
-}
-
-impl StoppableCollector<'_> {
-    fn check(&self) -> tantivy::Result<()> {
-        match self.cancelled.load(Ordering::Relaxed) {
-            true => Err(TantivyError::InternalError("cancelled".to_owned())),
-            false => Ok(()),
-        }
-    }
+    pub(super) stop: &'a SearchStop,
 }
 
 impl Collector for StoppableCollector<'_> {
@@ -59,8 +50,12 @@ impl Collector for StoppableCollector<'_> {
         segment: SegmentOrdinal,
         reader: &SegmentReader,
     ) -> tantivy::Result<<Self::Child as SegmentCollector>::Fruit> {
-        self.check()?;
         let mut child = self.inner.for_segment(segment, reader)?;
+        match self.stop.check() {
+            Err(error) if self.stop.is_cancelled() => return Err(error),
+            Err(_) => return Ok(child.harvest()),
+            Ok(()) => {}
+        }
         let mut docs = weight.scorer(reader, 1.0)?;
         let mut block = [0; COLLECT_BLOCK_BUFFER_LEN];
         for number in 1_usize.. {
@@ -85,10 +80,73 @@ impl Collector for StoppableCollector<'_> {
                 break;
             }
             if number % BLOCKS == 0 {
-                self.check()?;
+                match self.stop.check() {
+                    Err(error) if self.stop.is_cancelled() => return Err(error),
+                    // What was seen of the segment in time counts.
+                    Err(_) => break,
+                    Ok(()) => {}
+                }
             }
         }
         Ok(child.harvest())
+    }
+}
+
+/// Counts documents under the same stop.
+pub(super) struct StoppableCount<'a> {
+    pub(super) stop: &'a SearchStop,
+}
+
+/// The documents of a segment, which are counted in blocks.
+pub(super) struct SegmentCount(u64);
+
+impl SegmentCollector for SegmentCount {
+    type Fruit = u64;
+
+    fn collect(&mut self, _: DocId, _: Score) {
+        self.0 += 1;
+    }
+
+    fn harvest(self) -> u64 {
+        self.0
+    }
+}
+
+impl Collector for StoppableCount<'_> {
+    type Fruit = u64;
+    type Child = SegmentCount;
+
+    fn for_segment(&self, _: SegmentOrdinal, _: &SegmentReader) -> tantivy::Result<SegmentCount> {
+        Ok(SegmentCount(0))
+    }
+
+    fn requires_scoring(&self) -> bool {
+        false
+    }
+
+    fn merge_fruits(&self, fruits: Vec<u64>) -> tantivy::Result<u64> {
+        Ok(fruits.into_iter().sum())
+    }
+
+    fn collect_segment(&self, weight: &dyn Weight, _: SegmentOrdinal, reader: &SegmentReader) -> tantivy::Result<u64> {
+        self.stop.check()?;
+        let mut docs = weight.scorer(reader, 1.0)?;
+        let mut block = [0; COLLECT_BLOCK_BUFFER_LEN];
+        let mut count = 0;
+        for number in 1_usize.. {
+            let found = docs.fill_buffer(&mut block);
+            count += match reader.alive_bitset() {
+                Some(alive) => block[..found].iter().filter(|doc| alive.is_alive(**doc)).count(),
+                None => found,
+            };
+            if found < block.len() {
+                break;
+            }
+            if number % BLOCKS == 0 {
+                self.stop.check()?;
+            }
+        }
+        Ok(count as u64)
     }
 }
 

@@ -14,7 +14,6 @@
 //! or filters it as the hit's `_source_spec` says, which is the request's `_source`, if it has one).
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::Value;
 use tantivy::aggregation::agg_req::{Aggregation, AggregationVariants, Aggregations};
@@ -22,13 +21,13 @@ use tantivy::aggregation::agg_result::{AggregationResult, AggregationResults, Me
 use tantivy::aggregation::intermediate_agg_result::IntermediateAggregationResults;
 use tantivy::aggregation::metric::StatsAggregation;
 use tantivy::aggregation::{AggContextParams, AggregationLimitsGuard, DistributedAggregationCollector};
-use tantivy::collector::Count;
 use tantivy::query::{AllQuery, Query};
 use tantivy::tokenizer::TokenizerManager;
 
 use crate::error::SearchError;
+use crate::stop::SearchStop;
 use crate::view::IndexView;
-use collect::StoppableCollector;
+use collect::{StoppableCollector, StoppableCount};
 use native::{NANOS, Translator, native_error};
 use node::{AggregationNode, NodeKind, Reader};
 use render::Renderer;
@@ -70,18 +69,20 @@ pub struct AggregationLimits {
 }
 
 /// Runs the aggregations of a search (its `aggs` object) over one or more indices; returns the response's `aggregations` object.
-/// Errors: what cannot be read or is not built (400), too many buckets (400), too much memory (429), `cancelled` was set.
+/// If its time is over, they are of the documents seen so far.
+///
+/// Errors: what cannot be read or is not built (400), too many buckets (400), too much memory (429), it was cancelled.
 pub fn run(
     inputs: &[AggregationInput<'_>],
     aggs: &Value,
     build: &QueryBuilderFn<'_>,
     limits: &AggregationLimits,
     typed_keys: bool,
-    cancelled: &AtomicBool,
+    stop: &SearchStop,
 ) -> Result<Value, SearchError> {
     let views = inputs.iter().map(|input| input.view).collect();
     let nodes = Reader { views, now: limits.now, count: 0 }.nodes(aggs, 1)?;
-    let searches = AggregationSearches { inputs, build, limits, cancelled };
+    let searches = AggregationSearches { inputs, build, limits, stop };
     let (globals, others): (Vec<_>, Vec<_>) = nodes.into_iter().partition(|node| matches!(node.kind, NodeKind::Global));
     let index = inputs.first().map_or("", |input| &input.view.name);
     let renderer = Renderer::new(limits.buckets, typed_keys, index);
@@ -113,7 +114,7 @@ struct AggregationSearches<'a> {
     inputs: &'a [AggregationInput<'a>],
     build: &'a QueryBuilderFn<'a>,
     limits: &'a AggregationLimits,
-    cancelled: &'a AtomicBool,
+    stop: &'a SearchStop,
 }
 
 impl AggregationSearches<'_> {
@@ -123,7 +124,7 @@ impl AggregationSearches<'_> {
         if global || nodes.iter().any(|node| matches!(node.kind, NodeKind::TopHits { .. })) {
             for input in self.inputs {
                 let query: &dyn Query = if global { &AllQuery } else { &*input.query };
-                total += input.view.searcher.search(query, &Count)? as u64;
+                total += self.count(input.view, query)?;
             }
         }
         let boundaries = self.boundaries(nodes, global)?;
@@ -139,6 +140,12 @@ impl AggregationSearches<'_> {
         Ok(FoundResults { results, total })
     }
 
+    /// The documents that match; those that there is time for.
+    fn count(&self, view: &IndexView, query: &dyn Query) -> Result<u64, SearchError> {
+        let counted = view.searcher.search(query, &StoppableCount { stop: self.stop });
+        Ok(self.stop.cut(counted.map_err(SearchError::from))?.unwrap_or(0))
+    }
+
     /// Runs the library's requests and merges what they find.
     fn collect(
         &self,
@@ -147,10 +154,7 @@ impl AggregationSearches<'_> {
     ) -> Result<AggregationResults, SearchError> {
         // Terms that are sorted here are more than those that are shown: the buckets of the response are counted later.
         let guard = AggregationLimitsGuard::new(Some(self.limits.memory_bytes), Some(u32::MAX));
-        let failed = |error| match self.cancelled.load(Ordering::Relaxed) {
-            true => SearchError::new(400, "task_cancelled_exception", "the search was cancelled"),
-            false => native_error(error, self.limits.buckets),
-        };
+        let failed = |error| native_error(error, self.limits.buckets);
         let mut merged: Option<(IntermediateAggregationResults, Aggregations)> = None;
         for input in self.inputs {
             let aggs = request(input.view)?;
@@ -159,9 +163,10 @@ impl AggregationSearches<'_> {
             }
             let context = AggContextParams::new(guard.clone(), TokenizerManager::default());
             let inner = DistributedAggregationCollector::from_aggs(aggs.clone(), context);
-            let collector = StoppableCollector { inner, cancelled: self.cancelled };
+            let collector = StoppableCollector { inner, stop: self.stop };
             let query: &dyn Query = if global { &AllQuery } else { &*input.query };
-            let found = input.view.searcher.search(query, &collector).map_err(failed)?;
+            let found = self.stop.cut(input.view.searcher.search(query, &collector).map_err(failed))?;
+            let Some(found) = found else { continue };
             match &mut merged {
                 Some((merged, _)) => merged.merge_fruits(found).map_err(failed)?,
                 None => merged = Some((found, aggs)),

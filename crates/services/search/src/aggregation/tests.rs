@@ -15,6 +15,7 @@ use crate::document::IndexedDocument;
 use crate::error::SearchError;
 use crate::mapping::Mapping;
 use crate::schema::{self, OwnFields};
+use crate::stop::SearchStop;
 use crate::view::IndexView;
 
 mod refusals;
@@ -99,7 +100,7 @@ fn filter(view: &IndexView, dsl: &Value) -> Result<Box<dyn Query>, SearchError> 
 fn run_over(views: &[&IndexView], aggs: &Value, typed: bool, limits: &AggregationLimits) -> Result<Value, SearchError> {
     let inputs: Vec<_> =
         views.iter().map(|view| AggregationInput { view, query: Box::new(AllQuery) as Box<dyn Query> }).collect();
-    run(&inputs, aggs, &filter, limits, typed, &AtomicBool::new(false))
+    run(&inputs, aggs, &filter, limits, typed, &SearchStop::default())
 }
 
 /// Compares the responses of single aggregations named `a`.
@@ -405,7 +406,7 @@ fn filters_missing_and_global_are_buckets() {
     let query = filter(&sales, &json!({"term": {"kind": "a"}})).expect("a query");
     let aggs = json!({"g": {"global": {}, "aggs": n, "meta": {"colour": "blue"}}, "n": {"sum": {"field": "n"}}});
     let input = AggregationInput { view: &sales, query };
-    let found = run(&[input], &aggs, &filter, &LIMITS, false, &AtomicBool::new(false)).expect("found");
+    let found = run(&[input], &aggs, &filter, &LIMITS, false, &SearchStop::default()).expect("found");
     assert_eq!(
         found,
         json!({"g": {"doc_count": 5, "n": {"value": 18.0}, "meta": {"colour": "blue"}}, "n": {"value": 4.0}})

@@ -7,8 +7,6 @@
 //! within a few thousand documents after the search was cancelled or its time is over.
 
 use std::collections::BinaryHeap;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
 
 use tantivy::query::{AllQuery, EnableScoring, Query, TermQuery, Weight};
 use tantivy::{DocId, SegmentReader, TERMINATED};
@@ -17,6 +15,7 @@ use super::key_reader::{KeyReader, SegmentKey};
 use super::sort::SortKey;
 use super::sort_value::SortValue;
 use crate::error::SearchError;
+use crate::stop::SearchStop;
 use crate::view::IndexView;
 
 /// Documents between two looks at the clock.
@@ -38,26 +37,6 @@ pub(super) struct Wanted<'a> {
     pub(super) terminate_after: u64,
     /// Added to places, so that those of several indices differ.
     pub(super) base: i64,
-}
-
-/// When to stop.
-pub(super) struct Limit<'a> {
-    pub(super) cancelled: &'a AtomicBool,
-    pub(super) until: Option<Instant>,
-    pub(super) timed_out: bool,
-}
-
-impl Limit<'_> {
-    /// Whether to stop. Errors: the search was cancelled.
-    pub(super) fn is_over(&mut self) -> Result<bool, SearchError> {
-        if self.cancelled.load(Ordering::Relaxed) {
-            return Err(super::cancelled());
-        }
-        if self.until.is_some_and(|until| Instant::now() >= until) {
-            self.timed_out = true;
-        }
-        Ok(self.timed_out)
-    }
 }
 
 /// A hit, before its document is read.
@@ -88,14 +67,14 @@ pub(super) fn collect(
     view: &IndexView,
     query: &dyn Query,
     wanted: &Wanted<'_>,
-    limit: &mut Limit<'_>,
+    stop: &SearchStop,
 ) -> Result<Found, SearchError> {
     let by_score =
         wanted.keys.iter().all(SortKey::is_score) && wanted.min_score.is_none() && wanted.terminate_after == 0;
     let ordered = wanted.keys.first().is_none_or(SortKey::is_descending);
     let mut found = match by_score && ordered && wanted.after.is_none() {
-        true => best_by_score(view, query, wanted, limit)?,
-        false => best_by_keys(view, query, wanted, limit)?,
+        true => best_by_score(view, query, wanted, stop)?,
+        false => best_by_keys(view, query, wanted, stop)?,
     };
     sort_hits(&mut found.hits, wanted.keys);
     found.hits.truncate(wanted.most);
@@ -147,11 +126,11 @@ fn best_by_score(
     view: &IndexView,
     query: &dyn Query,
     wanted: &Wanted<'_>,
-    limit: &mut Limit<'_>,
+    stop: &SearchStop,
 ) -> Result<Found, SearchError> {
     let mut found = Found::default();
     if wanted.count > 0 {
-        count_hits(view, query, wanted, limit, &mut found)?;
+        count_hits(view, query, wanted, stop, &mut found)?;
     }
     if wanted.most == 0 {
         return Ok(found);
@@ -159,7 +138,7 @@ fn best_by_score(
     let weight = query.weight(scoring(view, true))?;
     let mut threshold = f32::MIN;
     for (segment, reader) in view.searcher.segment_readers().iter().enumerate() {
-        if limit.is_over()? {
+        if stop.is_over()? {
             break;
         }
         let mut heap: BinaryHeap<Scored> = BinaryHeap::with_capacity(wanted.most.min(1_024) + 1);
@@ -170,7 +149,7 @@ fn best_by_score(
         weight.for_each_pruning(least, reader, &mut |doc, score| {
             seen += 1;
             if seen.is_multiple_of(CHECK) {
-                match limit.is_over() {
+                match stop.is_over() {
                     Ok(false) => {}
                     Ok(true) => return f32::MAX,
                     Err(error) => {
@@ -209,17 +188,17 @@ fn count_hits(
     view: &IndexView,
     query: &dyn Query,
     wanted: &Wanted<'_>,
-    limit: &mut Limit<'_>,
+    stop: &SearchStop,
     found: &mut Found,
 ) -> Result<(), SearchError> {
     let weight = query.weight(scoring(view, false))?;
     for reader in view.searcher.segment_readers() {
-        if found.total > wanted.count || limit.is_over()? {
+        if found.total > wanted.count || stop.is_over()? {
             break;
         }
         found.total += match counted_at_once(query, &*weight, reader)? {
             Some(count) => count,
-            None => count_segment(&*weight, reader, wanted.count.saturating_sub(found.total), limit)?,
+            None => count_segment(&*weight, reader, wanted.count.saturating_sub(found.total), stop)?,
         };
     }
     Ok(())
@@ -238,7 +217,7 @@ fn count_segment(
     weight: &dyn Weight,
     reader: &SegmentReader,
     most: u64,
-    limit: &mut Limit<'_>,
+    stop: &SearchStop,
 ) -> Result<u64, SearchError> {
     let mut scorer = weight.scorer(reader, 1.0)?;
     let alive = reader.alive_bitset();
@@ -256,7 +235,7 @@ fn count_segment(
         }
         if seen >= CHECK {
             seen = 0;
-            if limit.is_over()? {
+            if stop.is_over()? {
                 return Ok(count);
             }
         }
@@ -342,7 +321,7 @@ fn best_by_keys(
     view: &IndexView,
     query: &dyn Query,
     wanted: &Wanted<'_>,
-    limit: &mut Limit<'_>,
+    stop: &SearchStop,
 ) -> Result<Found, SearchError> {
     // Without keys, by score: a search with a lowest score.
     let score_key = [SortKey::score()];
@@ -351,7 +330,7 @@ fn best_by_keys(
     let weight = query.weight(scoring(view, scores))?;
     let mut found = Found::default();
     for (segment, reader) in view.searcher.segment_readers().iter().enumerate() {
-        if found.terminated || limit.is_over()? {
+        if found.terminated || stop.is_over()? {
             break;
         }
         let base = wanted.base + place_base(0, segment);
@@ -369,7 +348,7 @@ fn best_by_keys(
         };
         let mut best =
             SegmentBest { readers, after, heap: BinaryHeap::new(), most: wanted.most, wanted, keys: Vec::new() };
-        segment_hits(&*weight, reader, scores, &mut best, &mut found, limit)?;
+        segment_hits(&*weight, reader, scores, &mut best, &mut found, stop)?;
         found.hits.extend(best.finish(segment as u32)?);
     }
     if scores && found.max_score.is_none() {
@@ -384,7 +363,7 @@ fn segment_hits(
     scores: bool,
     best: &mut SegmentBest<'_>,
     found: &mut Found,
-    limit: &mut Limit<'_>,
+    stop: &SearchStop,
 ) -> Result<(), SearchError> {
     let alive = reader.alive_bitset();
     let mut scorer = weight.scorer(reader, 1.0)?;
@@ -392,7 +371,7 @@ fn segment_hits(
     let mut doc = scorer.doc();
     while doc != TERMINATED {
         seen += 1;
-        if seen.is_multiple_of(CHECK) && limit.is_over()? {
+        if seen.is_multiple_of(CHECK) && stop.is_over()? {
             return Ok(());
         }
         if alive.is_none_or(|alive| alive.is_alive(doc)) {

@@ -1,7 +1,5 @@
 //! From the best hits to the `hits` of a response: documents, sort values, fields, highlights.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use serde_json::{Map, Value, json};
 
 use super::body::{SearchBody, ShownField};
@@ -14,6 +12,7 @@ use crate::index::{SearchIndex, parse_source};
 use crate::mapping::{FieldKind, MappedField, Mapping, matches_pattern};
 use crate::query::QueryContext;
 use crate::source::{SourceFilter, stored_fields, values_at};
+use crate::stop::SearchStop;
 
 /// Reads the documents of a page of hits.
 pub(super) struct Fetcher<'a> {
@@ -21,7 +20,7 @@ pub(super) struct Fetcher<'a> {
     pub(super) body: &'a SearchBody,
     pub(super) with_score: bool,
     pub(super) context: &'a QueryContext,
-    pub(super) cancelled: &'a AtomicBool,
+    pub(super) stop: &'a SearchStop,
     /// Bytes of sources that the response may still have.
     pub(super) left: usize,
     /// Sort values of the last hit, exact.
@@ -29,21 +28,22 @@ pub(super) struct Fetcher<'a> {
 }
 
 impl Fetcher<'_> {
-    /// The hits of a page. Errors: more bytes of sources than a response has, those of the store.
-    pub(super) fn all(&mut self, page: Vec<TargetHit>) -> Result<Value, SearchError> {
+    /// The hits of a page; those that there was time for. Errors: more bytes of sources than a response has, those of the store.
+    pub(super) fn all(&mut self, page: Vec<TargetHit>) -> Result<Vec<Value>, SearchError> {
         let (targets, body, context) = (self.targets, self.body, self.context);
         let mut highlighters: Vec<Option<Highlighter<'_>>> = targets.iter().map(|_| None).collect();
         let mut hits = Vec::with_capacity(page.len());
         for TargetHit { target: number, hit } in page {
-            if self.cancelled.load(Ordering::Relaxed) {
-                return Err(super::cancelled());
+            if self.stop.is_fetch_over()? {
+                break;
             }
             let target = &targets[number];
             let view = &target.view.view;
             let text_max = target.index.setting("index.highlight.max_analyzed_offset");
             let text_max = text_max.as_ref().and_then(Value::as_str).and_then(|text| text.parse().ok());
             if let (Some(request), None) = (&body.highlight, &highlighters[number]) {
-                highlighters[number] = Some(Highlighter::new(view, request, &body.query, context, text_max)?);
+                highlighters[number] =
+                    Some(Highlighter::new(view, request, &body.query, (context, self.stop), text_max)?);
             }
             let seq = seq_of(target, &hit)?;
             let document = target.index.document_at(seq)?;
@@ -74,7 +74,7 @@ impl Fetcher<'_> {
             }
             hits.push(Value::Object(shown));
         }
-        Ok(Value::Array(hits))
+        Ok(hits)
     }
 }
 
@@ -174,28 +174,41 @@ fn shown_value(field: &MappedField, value: &Value, format: Option<&str>) -> Resu
     })
 }
 
-/// Puts the documents in the place of what `top_hits` found, which names their sequence numbers. Errors: those of the store.
-pub(super) fn top_hits(targets: &[SearchTarget], value: &mut Value) -> Result<(), SearchError> {
-    match value {
-        Value::Object(object) => {
-            if let Some(seq) = object.remove("_seq_ref") {
-                let spec = object.remove("_source_spec");
-                let name = object.get("_index").and_then(Value::as_str).unwrap_or_default();
-                let target = targets.iter().find(|target| target.view.view.name == name);
-                let index: &SearchIndex =
-                    &target.ok_or_else(|| SearchError::internal("a hit of top_hits has no index"))?.index;
-                let document = index.document_at(seq.as_u64().unwrap_or_default())?;
-                object.insert("_id".to_owned(), json!(document.id));
-                let filter = spec.as_ref().map_or(Ok(SourceFilter::all()), SourceFilter::of_value)?;
-                if filter.is_shown() {
-                    let source = filter.apply(parse_source(&document.source)?);
-                    object.insert("_source".to_owned(), Value::Object(source));
-                }
-                return Ok(());
-            }
-            object.values_mut().try_for_each(|value| top_hits(targets, value))
+/// Puts the documents in the place of what `top_hits` found, which names their sequence numbers.
+pub(super) struct TopDocuments<'a> {
+    pub(super) targets: &'a [SearchTarget],
+    pub(super) stop: &'a SearchStop,
+    /// Bytes of sources that the response may still have.
+    pub(super) left: usize,
+}
+
+impl TopDocuments<'_> {
+    /// Those that there is time for. Errors: more bytes of sources than a response has, those of the store.
+    pub(super) fn put_in(&mut self, value: &mut Value) -> Result<(), SearchError> {
+        match value {
+            Value::Object(object) if object.contains_key("_seq_ref") => self.document(object),
+            Value::Object(object) => object.values_mut().try_for_each(|value| self.put_in(value)),
+            Value::Array(values) => values.iter_mut().try_for_each(|value| self.put_in(value)),
+            _ => Ok(()),
         }
-        Value::Array(values) => values.iter_mut().try_for_each(|value| top_hits(targets, value)),
-        _ => Ok(()),
+    }
+
+    fn document(&mut self, hit: &mut Map<String, Value>) -> Result<(), SearchError> {
+        let (seq, spec) = (hit.remove("_seq_ref"), hit.remove("_source_spec"));
+        if self.stop.is_fetch_over()? {
+            return Ok(());
+        }
+        let name = hit.get("_index").and_then(Value::as_str).unwrap_or_default();
+        let target = self.targets.iter().find(|target| target.view.view.name == name);
+        let index: &SearchIndex = &target.ok_or_else(|| SearchError::internal("a hit of top_hits has no index"))?.index;
+        let document = index.document_at(seq.and_then(|seq| seq.as_u64()).unwrap_or_default())?;
+        self.left = self.left.checked_sub(document.source.len()).ok_or_else(super::too_large)?;
+        hit.insert("_id".to_owned(), json!(document.id));
+        let filter = spec.as_ref().map_or(Ok(SourceFilter::all()), SourceFilter::of_value)?;
+        if filter.is_shown() {
+            let source = filter.apply(parse_source(&document.source)?);
+            hit.insert("_source".to_owned(), Value::Object(source));
+        }
+        Ok(())
     }
 }

@@ -12,6 +12,7 @@ use crate::error::SearchError;
 use crate::mapping::{FieldKind, MappedField, matches_pattern};
 use crate::query::{HighlightTerm, QueryContext, highlight_terms};
 use crate::source::values_at;
+use crate::stop::SearchStop;
 use crate::view::IndexView;
 
 /// Longest text that is analyzed, in characters (Elasticsearch's `index.highlight.max_analyzed_offset`).
@@ -132,6 +133,7 @@ pub(super) struct Highlighter<'a> {
     terms: QueryTerms,
     own: Vec<Option<QueryTerms>>,
     text_max: usize,
+    stop: &'a SearchStop,
 }
 
 impl<'a> Highlighter<'a> {
@@ -140,7 +142,7 @@ impl<'a> Highlighter<'a> {
         view: &'a IndexView,
         request: &'a HighlightRequest,
         query: &Value,
-        context: &QueryContext,
+        (context, stop): (&QueryContext, &'a SearchStop),
         text_max: Option<usize>,
     ) -> Result<Highlighter<'a>, SearchError> {
         let terms = highlight_terms(view, query, context)?;
@@ -148,7 +150,7 @@ impl<'a> Highlighter<'a> {
             options.query.as_ref().map(|query| highlight_terms(view, query, context)).transpose()
         };
         let own = request.fields.iter().map(own).collect::<Result<_, _>>()?;
-        Ok(Highlighter { view, request, terms, own, text_max: text_max.unwrap_or(TEXT_MAX).min(TEXT_MAX) })
+        Ok(Highlighter { view, request, terms, own, text_max: text_max.unwrap_or(TEXT_MAX).min(TEXT_MAX), stop })
     }
 
     /// The `highlight` of a hit; `None` if nothing is to be marked.
@@ -161,6 +163,9 @@ impl<'a> Highlighter<'a> {
                     matches!(field.kind, FieldKind::Text | FieldKind::Keyword) && matches_pattern(pattern, &field.path);
                 if !fits || shown.contains_key(&field.path) {
                     continue;
+                }
+                if self.stop.is_fetch_over()? {
+                    return Ok(None);
                 }
                 let fragments = self.field(field, options, terms, source)?;
                 if !fragments.is_empty() {
@@ -206,7 +211,7 @@ impl<'a> Highlighter<'a> {
             if wanted.is_empty() {
                 continue;
             }
-            let marks = marks(&self.analyzed(field, text)?, &wanted);
+            let marks = self.marks(&self.analyzed(field, text)?, &wanted)?;
             if !marks.is_empty() {
                 fragments(text, &marks, options, &mut found);
             }
@@ -234,23 +239,34 @@ impl<'a> Highlighter<'a> {
         };
         Ok(vec![AnalyzedTerm { text: term, from: 0, to: text.len(), position: 0 }])
     }
-}
 
-/// Where a text is marked, in bytes; in order, without overlaps.
-fn marks(terms: &[AnalyzedTerm], wanted: &[&HighlightTerm]) -> Vec<(usize, usize)> {
-    let mut marks = Vec::new();
-    for want in wanted {
-        match want {
-            HighlightTerm::Phrase(phrase) if !phrase.is_empty() => {
-                for start in terms.windows(phrase.len()) {
-                    if start.iter().zip(phrase).all(|(term, own)| term.text == *own) {
-                        marks.extend(start.iter().map(|term| (term.from, term.to)));
+    /// Where a text is marked, in bytes; in order, without overlaps. Nothing if there is no time for it. Errors: it was cancelled.
+    fn marks(&self, terms: &[AnalyzedTerm], wanted: &[&HighlightTerm]) -> Result<Vec<(usize, usize)>, SearchError> {
+        let mut marks = Vec::new();
+        for want in wanted {
+            // A query has thousands of terms, and a text more.
+            if self.stop.is_fetch_over()? {
+                return Ok(Vec::new());
+            }
+            match want {
+                HighlightTerm::Phrase(phrase) if !phrase.is_empty() => {
+                    for start in terms.windows(phrase.len()) {
+                        if start.iter().zip(phrase).all(|(term, own)| term.text == *own) {
+                            marks.extend(start.iter().map(|term| (term.from, term.to)));
+                        }
                     }
                 }
+                want => {
+                    marks.extend(terms.iter().filter(|term| want.matches(&term.text)).map(|term| (term.from, term.to)));
+                }
             }
-            want => marks.extend(terms.iter().filter(|term| want.matches(&term.text)).map(|term| (term.from, term.to))),
         }
+        Ok(joined(marks))
     }
+}
+
+/// Sorts marks, and joins those that overlap.
+fn joined(mut marks: Vec<(usize, usize)>) -> Vec<(usize, usize)> {
     marks.sort_unstable();
     marks.dedup();
     let mut apart: Vec<(usize, usize)> = Vec::new();

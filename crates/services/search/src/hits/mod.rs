@@ -23,6 +23,7 @@ use crate::index::{Counters, OpenView, SearchIndex};
 use crate::mapping::matches_pattern;
 use crate::query::{QueryContext, build};
 use crate::schema::SEQ;
+use crate::stop::SearchStop;
 
 mod body;
 mod collect;
@@ -35,12 +36,14 @@ mod sort;
 mod sort_value;
 #[cfg(test)]
 mod tests;
+mod walk;
 
 pub use body::{HiddenKeys, SearchBody};
 pub use sort::SortKey;
+pub use walk::Walk;
 
-use collect::{Found, FoundHit, Limit, Wanted, place_base};
-use fetch::Fetcher;
+use collect::{Found, FoundHit, Wanted, place_base};
+use fetch::{Fetcher, TopDocuments};
 
 /// An index that is searched.
 #[derive(Clone)]
@@ -98,10 +101,6 @@ struct TargetHit {
     hit: FoundHit,
 }
 
-pub(crate) fn cancelled() -> SearchError {
-    SearchError::new(400, "task_cancelled_exception", "the search was cancelled")
-}
-
 /// The documents of a response have more bytes than it may have.
 pub(crate) fn too_large() -> SearchError {
     let reason = "the sources of this response are too large: ask for fewer documents at a time";
@@ -154,7 +153,7 @@ fn gather(
     queries: &[Box<dyn Query>],
     body: &SearchBody,
     (limits, context): (&SearchLimits, &QueryContext),
-    limit: &mut Limit<'_>,
+    stop: &SearchStop,
 ) -> Result<Gathered, SearchError> {
     let most = (body.from + body.size).min(limits.window);
     let views = || targets.iter().map(|target| &target.view.view);
@@ -186,8 +185,8 @@ fn gather(
             terminate_after: body.terminate_after,
             base: place_base(number, 0),
         };
-        let Found { hits, total: found, max_score: max, terminated: ended } =
-            collect::collect(view, &*hits_query, &wanted, limit)?;
+        let found = stop.cut(collect::collect(view, &*hits_query, &wanted, stop))?;
+        let Found { hits, total: found, max_score: max, terminated: ended } = found.unwrap_or_default();
         all.extend(hits.into_iter().map(|hit| TargetHit { target: number, hit }));
         total += found;
         max_score = max.into_iter().chain(max_score).max_by(f32::total_cmp);
@@ -197,12 +196,14 @@ fn gather(
     Ok(Gathered { hits: all, total, max_score, terminated })
 }
 
-/// Runs a search. Errors: what the request asks for cannot be, or is not built; more than the limits allow; it was cancelled.
+/// Runs a search until it is done, its `timeout` is over or `cancelled` is set.
+///
+/// Errors: what the request asks for cannot be, or is not built; more than the limits allow; it was cancelled.
 pub fn search(
     targets: &[SearchTarget],
     body: &SearchBody,
     limits: &SearchLimits,
-    cancelled: &AtomicBool,
+    cancelled: &Arc<AtomicBool>,
 ) -> Result<SearchResult, SearchError> {
     let started = Instant::now();
     if body.from.saturating_add(body.size) > limits.window {
@@ -214,15 +215,14 @@ pub fn search(
             body.from.saturating_add(body.size)
         )));
     }
-    let context = QueryContext { now: limits.now };
-    let queries = targets.iter().map(|target| query_of(target, body, &context)).collect::<Result<Vec<_>, _>>()?;
     let until = body.timeout.map(|timeout| started + timeout);
-    let mut limit = Limit { cancelled, until, timed_out: false };
+    let stop = Arc::new(SearchStop::new(Arc::clone(cancelled), until));
+    let context = QueryContext { now: limits.now, stop: Some(Arc::clone(&stop)) };
+    let queries = targets.iter().map(|target| query_of(target, body, &context)).collect::<Result<Vec<_>, _>>()?;
     let Gathered { hits: all, total, max_score, terminated } =
-        gather(targets, &queries, body, (limits, &context), &mut limit)?;
+        gather(targets, &queries, body, (limits, &context), &stop)?;
     let page: Vec<TargetHit> = all.into_iter().skip(body.from).take(body.size).collect();
-    let aggregations = aggregate(targets, &queries, body, limits, &context, cancelled)?;
-    let timed_out = limit.timed_out;
+    let aggregations = aggregate(targets, &queries, body, limits, &context)?;
     let with_score = body.sort.is_empty() || body.track_scores || body.sort.iter().any(SortKey::is_score);
     let mut hits = Map::new();
     if let Some(total) = body.total(total.min(body.track_total_hits), total <= body.track_total_hits) {
@@ -231,9 +231,10 @@ pub fn search(
     let best = max_score.filter(|_| with_score && body.size > 0 && total_is_known(&page, total));
     hits.insert("max_score".to_owned(), best.map_or(Value::Null, score_json));
     let left = limits.source_bytes;
-    let mut fetcher = Fetcher { targets, body, with_score, context: &context, cancelled, left, last: None };
-    let count = page.len();
-    hits.insert("hits".to_owned(), fetcher.all(page)?);
+    let mut fetcher = Fetcher { targets, body, with_score, context: &context, stop: &stop, left, last: None };
+    let shown = fetcher.all(page)?;
+    let count = shown.len();
+    hits.insert("hits".to_owned(), Value::Array(shown));
     let took = started.elapsed();
     for target in targets {
         Counters::add(&target.index.counters().searches, 1);
@@ -241,7 +242,7 @@ pub fn search(
     }
     let mut response = Map::new();
     response.insert("took".to_owned(), json!(took.as_millis() as u64));
-    response.insert("timed_out".to_owned(), json!(timed_out));
+    response.insert("timed_out".to_owned(), json!(stop.is_cut_short()));
     if body.terminate_after > 0 {
         response.insert("terminated_early".to_owned(), json!(terminated));
     }
@@ -265,18 +266,18 @@ fn aggregate(
     body: &SearchBody,
     limits: &SearchLimits,
     context: &QueryContext,
-    cancelled: &AtomicBool,
 ) -> Result<Option<Value>, SearchError> {
-    let Some(aggs) = &body.aggs else { return Ok(None) };
+    let (Some(aggs), Some(stop)) = (&body.aggs, &context.stop) else { return Ok(None) };
     let inputs: Vec<AggregationInput<'_>> = targets
         .iter()
         .zip(queries)
         .map(|(target, query)| AggregationInput { view: &target.view.view, query: query.box_clone() })
         .collect();
+    let source_bytes = limits.source_bytes;
     let limits = AggregationLimits { buckets: limits.buckets, memory_bytes: limits.memory_bytes, now: limits.now };
     let builder = |view: &crate::view::IndexView, dsl: &Value| build(view, dsl, context);
-    let mut found = aggregation::run(&inputs, aggs, &builder, &limits, body.typed_keys, cancelled)?;
-    fetch::top_hits(targets, &mut found)?;
+    let mut found = aggregation::run(&inputs, aggs, &builder, &limits, body.typed_keys, stop)?;
+    TopDocuments { targets, stop, left: source_bytes }.put_in(&mut found)?;
     Ok(Some(found))
 }
 
@@ -286,7 +287,7 @@ pub fn count(
     query: Option<&Value>,
     limits: &SearchLimits,
     min_score: Option<f32>,
-    cancelled: &AtomicBool,
+    cancelled: &Arc<AtomicBool>,
 ) -> Result<u64, SearchError> {
     let mut body = SearchBody { size: 0, min_score, ..SearchBody::default() };
     body.counts_all();

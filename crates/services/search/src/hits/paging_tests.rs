@@ -1,7 +1,6 @@
 //! Pages that follow each other: by `search_after` and by the values that a scroll keeps, no hit is lost or comes twice.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::AtomicBool;
 
 use serde_json::{Value, json};
 
@@ -29,7 +28,7 @@ fn by_scroll(targets: &[SearchTarget], body: &Value, size: usize) -> Vec<String>
     let _hidden = search.hide_ties();
     let mut ids = Vec::new();
     for _ in 0..1_000 {
-        let page = super::search(targets, &search, &LIMITS, &AtomicBool::new(false)).expect("searched");
+        let page = super::search(targets, &search, &LIMITS, &Arc::default()).expect("searched");
         ids.extend(found_ids(&page.response));
         match page.last {
             Some(last) if page.hits > 0 => search.continue_after(last),

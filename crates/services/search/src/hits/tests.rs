@@ -46,7 +46,7 @@ pub(super) const LIMITS: SearchLimits =
 
 pub(super) fn run(targets: &[SearchTarget], body: &Value) -> Result<Value, SearchError> {
     let body = SearchBody::read(Some(body), &std::collections::BTreeMap::new())?;
-    Ok(search(targets, &body, &LIMITS, &AtomicBool::new(false))?.response)
+    Ok(search(targets, &body, &LIMITS, &Arc::default())?.response)
 }
 
 pub(super) fn found_ids(response: &Value) -> Vec<String> {
@@ -231,8 +231,37 @@ fn what_a_search_cannot_do_is_refused_by_its_name() {
         assert!(error.reason.contains(named), "{body}: {error}");
     }
     let limits = SearchLimits { source_bytes: 3, ..LIMITS };
-    let error = search(&targets, &SearchBody::default(), &limits, &AtomicBool::new(false)).err().expect("too large");
+    let error = search(&targets, &SearchBody::default(), &limits, &Arc::default()).err().expect("too large");
     assert_eq!(error.status, 429);
-    let error = search(&targets, &SearchBody::default(), &LIMITS, &AtomicBool::new(true)).err().expect("cancelled");
+    let error =
+        search(&targets, &SearchBody::default(), &LIMITS, &Arc::new(AtomicBool::new(true))).err().expect("cancelled");
     assert_eq!(error.kind, "task_cancelled_exception");
+}
+
+#[test]
+fn a_search_whose_time_is_over_shows_what_it_has_and_says_so() {
+    let indices = indices();
+    let index = create(&indices, "i", &json!({"k": {"type": "keyword"}, "t": {"type": "text"}}));
+    for id in 0..10 {
+        put(&index, id, &json!({"k": format!("k{id}"), "t": "red word"}));
+    }
+    index.refresh().expect("refreshed");
+    let targets = targets(&[&index]);
+    for body in [
+        json!({}),
+        json!({"sort": [{"k": "asc"}]}),
+        json!({"query": {"wildcard": {"k": "*k*"}}}),
+        json!({"query": {"match": {"t": "red"}}, "highlight": {"fields": {"t": {}}}}),
+        json!({"size": 0, "aggs": {"a": {"terms": {"field": "k"}, "aggs": {"top": {"top_hits": {}}}}}}),
+        json!({"aggs": {"a": {"global": {}, "aggs": {"b": {"filter": {"prefix": {"k": "k"}}}}}}}),
+    ] {
+        let mut late = body.clone();
+        late["timeout"] = json!("1nanos");
+        let answer = run(&targets, &late).unwrap_or_else(|error| panic!("{error}: {body}"));
+        assert_eq!(answer["timed_out"], true, "{body}: {answer}");
+        assert_eq!(run(&targets, &body).expect("it has time")["timed_out"], false, "{body}");
+        let body = SearchBody::read(Some(&body), &std::collections::BTreeMap::new()).expect("a body");
+        let cancelled = search(&targets, &body, &LIMITS, &Arc::new(AtomicBool::new(true)));
+        assert_eq!(cancelled.err().expect("cancelled").kind, "task_cancelled_exception");
+    }
 }

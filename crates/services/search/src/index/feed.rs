@@ -9,9 +9,13 @@
 //! Numbers ascend in the order in which documents become visible. The index remembers the number it has come to with its persisted
 //! state, and goes on there after a start. Requests cannot write to it.
 //!
+//! One document must not stop the others: what panics when it is read or indexed is named in the log and passed over. The library
+//! indexes on threads of its own, and does not say which document ended one: it is looked for by halves ([`Careful`]).
+//!
 //! Invariants: `applied` of the writer is the number that the next batch begins with; a document that its owner removed is shown
 //! without a source until [`SearchIndex::trim`] removes it from the index too.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -20,10 +24,11 @@ use serde_json::{Map, Value};
 use tantivy::Term;
 use tantivy::query::RangeQuery;
 
+use super::careful::Careful;
 use super::rows::StoredDocument;
-use super::{Fields, IndexedOp, SearchIndex, own};
+use super::{Fields, IndexedOp, SearchIndex, WriterState, own};
 use crate::document::IndexedDocument;
-use crate::error::SearchError;
+use crate::error::{INDEXING_ENDED, SearchError};
 
 /// Documents of one batch.
 pub(crate) const BATCH: usize = 1_000;
@@ -69,6 +74,12 @@ pub(super) struct Feeding {
     seen_below: AtomicU64,
     /// Documents below it were removed.
     trimmed_below: AtomicU64,
+    careful: Mutex<Careful>,
+}
+
+/// Runs work that a document may make panic. Errors: the text of the panic.
+pub fn guarded<T>(work: impl FnOnce() -> T) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(work)).map_err(|payload| device::supervise::said(&*payload))
 }
 
 impl Feeding {
@@ -79,6 +90,7 @@ impl Feeding {
             fed_below: AtomicU64::new(from),
             seen_below: AtomicU64::new(from),
             trimmed_below: AtomicU64::new(0),
+            careful: Mutex::default(),
         }
     }
 
@@ -109,32 +121,85 @@ impl Feeding {
             index.recover(&mut state)?;
             state.applied
         };
-        let batch = self.feed.documents(from, BATCH)?;
+        let most = self.careful.lock().batch(BATCH);
+        let batch = self.feed.documents(from, most)?;
         if batch.next <= from {
             return Ok(false);
         }
         let fields = index.fields.read().clone();
-        let ops = batch.documents.iter().map(|(seq, source)| {
-            let Fields { mapping, analyzers, schema, generation } = &fields;
-            let id = seq.to_string();
-            let document = IndexedDocument::read_again(mapping, analyzers, schema, (&id, *seq), source)?;
-            let replaces = from > 0 && *seq < self.seen_below.load(Ordering::Acquire);
-            Ok(IndexedOp { id, seq: *seq, replaces, document: Some((document, *generation)), bytes: 0 })
-        });
-        let ops: Vec<IndexedOp> = ops.collect::<Result<_, SearchError>>()?;
+        let ops: Vec<IndexedOp> = batch.documents.iter().filter_map(|one| self.op(index, &fields, one)).collect();
         let mut state = index.writer.lock();
         // It was made anew meanwhile: the next call begins there.
         if state.applied != from || state.is_behind {
             return Ok(true);
         }
         if let Err(error) = ops.into_iter().try_for_each(|op| index.index_op(&mut state, op)) {
+            state.applied = batch.next;
             index.fall_behind(&mut state, &error);
             return Err(error);
         }
         state.bytes += batch.bytes;
         state.applied = batch.next;
+        if self.careful.lock().is_on() {
+            self.commit_part(index, &mut state, &batch.documents)?;
+        }
         self.set_fed_below(batch.next);
         Ok(true)
+    }
+
+    /// A document on its way to the writer; `None` if it is passed over.
+    fn op(&self, index: &SearchIndex, fields: &Fields, (seq, source): &(u64, Map<String, Value>)) -> Option<IndexedOp> {
+        if self.careful.lock().passes_over(*seq) {
+            return None;
+        }
+        let Fields { mapping, analyzers, schema, generation } = fields;
+        let id = seq.to_string();
+        let read = || IndexedDocument::read_again(mapping, analyzers, schema, (&id, *seq), source);
+        match guarded(read).map_err(SearchError::internal).flatten() {
+            Ok(document) => {
+                let replaces = *seq > 0 && *seq < self.seen_below.load(Ordering::Acquire);
+                Some(IndexedOp { id, seq: *seq, replaces, document: Some((document, *generation)), bytes: 0 })
+            }
+            Err(error) => {
+                self.pass_over(index, *seq, error.kind);
+                None
+            }
+        }
+    }
+
+    /// From now on the index goes on without this document. The log gets no text of the error: it may contain a part of the document.
+    fn pass_over(&self, index: &SearchIndex, seq: u64, kind: &str) {
+        if self.careful.lock().pass_over(seq) {
+            let index = index.name();
+            tracing::error!(index, document = seq, kind, "a document cannot be indexed and is not found; report it");
+        }
+    }
+
+    /// Commits a batch by itself, after a larger one failed.
+    fn commit_part(
+        &self,
+        index: &SearchIndex,
+        state: &mut WriterState,
+        documents: &[(u64, Map<String, Value>)],
+    ) -> Result<(), SearchError> {
+        let next = state.applied;
+        match index.refresh_with(state) {
+            Ok(()) => {
+                self.careful.lock().done(BATCH, next);
+                Ok(())
+            }
+            // The medium's failures have other types, and pass.
+            Err(error) if error.kind == INDEXING_ENDED && documents.len() == 1 => {
+                self.pass_over(index, documents[0].0, error.kind);
+                Err(error)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The writer lost everything below `until` that it had not committed.
+    pub(super) fn fell_behind(&self, until: u64) {
+        self.careful.lock().failed(BATCH, until);
     }
 
     /// See [`SearchIndex::trim`].

@@ -33,6 +33,7 @@ use crate::schema::OwnFields;
 use crate::view::IndexView;
 
 mod apply;
+mod careful;
 mod catalog;
 mod counters;
 mod feed;
@@ -47,7 +48,7 @@ pub(crate) use apply::now_millis;
 pub use apply::{DocumentOp, ExpectedVersion, OpKind, OpOutcome, PartialUpdate};
 pub(crate) use catalog::{items as catalog_items, put_item as put_catalog_item};
 pub use counters::Counters;
-pub use feed::{DocumentFeed, FedBatch};
+pub use feed::{DocumentFeed, FedBatch, guarded};
 use opening::{library_index, next_seq, tree_names};
 pub use rows::{ID_BYTES_MAX, IdState, StoredDocument};
 use sequence::Sequencer;
@@ -522,7 +523,8 @@ impl SearchIndex {
         if let Some(feeding) = &self.feeding {
             let id = seq.to_string();
             let shown = |source| StoredDocument { id, version: 1, routing: None, source };
-            return Ok(match feeding.stored(seq) {
+            let read = || feeding.stored(seq);
+            return Ok(match feed::guarded(read).unwrap_or_else(|why| Err(SearchError::internal(why))) {
                 Ok(Some(stored)) => stored,
                 Ok(None) => shown(Bytes::from_static(b"{}")),
                 // One document must not take the other hits with it.

@@ -111,6 +111,9 @@ impl SearchIndex {
     pub(super) fn fall_behind(&self, state: &mut WriterState, error: &SearchError) {
         let index = self.name();
         tracing::error!(index, %error, "the index of search is behind its documents; the next refresh tries again");
+        if let Some(feeding) = &self.feeding {
+            feeding.fell_behind(state.applied);
+        }
         state.is_behind = true;
         state.applied = state.refreshed;
         // What it reports is the same failure again.
@@ -189,7 +192,7 @@ impl SearchIndex {
         self.refresh_with(&mut state)
     }
 
-    fn refresh_with(&self, state: &mut WriterState) -> Result<(), SearchError> {
+    pub(super) fn refresh_with(&self, state: &mut WriterState) -> Result<(), SearchError> {
         self.recover(state)?;
         if state.refreshed == state.applied {
             return Ok(());
@@ -353,7 +356,7 @@ impl SearchIndex {
         }
     }
 
-    /// Merges segments until there are at most `most`. Blocks; searches and operations go on meanwhile, refreshes wait.
+    /// Merges segments until there are at most `most`. Blocks; searches, operations and refreshes go on meanwhile.
     ///
     /// Errors: those of the library.
     pub fn force_merge(&self, most: usize) -> Result<(), SearchError> {
@@ -370,10 +373,16 @@ impl SearchIndex {
         by_size.sort_by_key(|(documents, _)| *documents);
         let merged: Vec<_> = by_size.iter().take(segments.len() - most + 1).map(|(_, id)| *id).collect();
         Counters::add(&self.counters.merges, 1);
-        let writer = state.writer(self.place.writer_bytes)?;
-        writer.merge(&merged).wait()?;
+        let merge = state.writer(self.place.writer_bytes)?.merge(&merged);
+        // Operations need the writer meanwhile, and a merge may take minutes.
+        drop(state);
+        merge.wait()?;
+        let state = self.writer.lock();
+        self.check_deleted()?;
         // Removes the files of what was merged.
-        writer.garbage_collect_files().wait()?;
+        if let Some(writer) = &state.writer {
+            writer.garbage_collect_files().wait()?;
+        }
         self.publish(&state)
     }
 

@@ -161,6 +161,7 @@ impl Indices {
     ///
     /// Errors: one that is not known or cannot change; those of the store.
     pub fn put_settings(&self, index: &SearchIndex, changes: &Value, preserve: bool) -> Result<(), SearchError> {
+        index.check_writable()?;
         let flat = flat_settings(changes)?;
         settings::check_dynamic(&index.name(), &flat)?;
         index.redefine(|definition| {
@@ -181,7 +182,8 @@ impl Indices {
     /// Errors: a name that cannot be an alias; those of the store.
     pub fn put_aliases(&self, changes: &[(Arc<SearchIndex>, String, Option<Value>)]) -> Result<(), SearchError> {
         let _naming = self.naming.lock();
-        for (_, alias, body) in changes {
+        for (index, alias, body) in changes {
+            index.check_writable()?;
             if let Some(body) = body {
                 self.check_alias(alias, body)?;
             }

@@ -6,7 +6,7 @@
 //!                        no feed of that name: deleted
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,9 +21,6 @@ use crate::mapping::Columns;
 
 /// How long the thread waits where there is nothing new: what is new is searchable after that and the refresh interval.
 const PAUSE: Duration = Duration::from_millis(100);
-
-/// How long it waits after a failure.
-const PAUSE_FAILED: Duration = Duration::from_secs(5);
 
 /// How often it looks for documents that were removed.
 const TRIM_AFTER: Duration = Duration::from_secs(60);
@@ -67,33 +64,43 @@ impl FedIndex {
     }
 }
 
-/// Opens or makes the indices of `feeds`, and deletes those whose feed is gone.
-///
-/// Errors: those of the store and of the shelf.
-pub(super) fn open_all(
-    place: &IndexPlace,
-    stored: Vec<IndexDefinition>,
-    feeds: &[FedIndex],
-    registry: &mut Registry,
-) -> Result<(), SearchError> {
+/// Opens or makes the indices of `feeds`, and deletes those whose feed is gone. What fails is logged and left for the next start: the
+/// node, which has more to do, goes on.
+pub(super) fn open_all(place: &IndexPlace, stored: Vec<IndexDefinition>, feeds: &[FedIndex], registry: &mut Registry) {
+    // What cannot be deleted is not made again over it.
+    let mut left = BTreeSet::new();
+    let mut delete = |definition: &IndexDefinition| {
+        if let Err(error) = SearchIndex::delete_closed(place, definition) {
+            tracing::error!(index = definition.name, %error, "a search index of the node's own cannot be deleted");
+            left.insert(definition.name.clone());
+        }
+    };
     for definition in stored {
         let same =
             feeds.iter().find(|fed| fed.name == definition.name && definition.feed.as_ref() == Some(&fed.signature()));
         let name = definition.name.clone();
         let opened = same.map(|fed| SearchIndex::open(place.clone(), definition.clone(), Some(Arc::clone(&fed.feed))));
         match opened {
-            Some(Ok(index)) => drop(registry.open.insert(name, index)),
+            Some(Ok(index)) => {
+                // Requests of older releases could close it.
+                if definition.closed
+                    && let Err(error) = index.redefine(|definition| definition.closed = false)
+                {
+                    tracing::error!(index = name, %error, "a search index of the node's own stays closed");
+                }
+                registry.open.insert(name, index);
+            }
             Some(Err(error)) => {
                 tracing::error!(index = name, %error, "a search index cannot be opened; it is made again");
-                SearchIndex::delete_closed(place, &definition)?;
+                delete(&definition);
             }
             None => {
                 tracing::info!(index = name, "what this search index holds has changed; it is made again");
-                SearchIndex::delete_closed(place, &definition)?;
+                delete(&definition);
             }
         }
     }
-    for fed in feeds {
+    for fed in feeds.iter().filter(|fed| !left.contains(&fed.name)) {
         let taken = registry.open.get(&fed.name).map(|index| index.is_fed());
         match taken.or_else(|| registry.red.contains_key(&fed.name).then_some(false)) {
             Some(true) => {}
@@ -101,13 +108,15 @@ pub(super) fn open_all(
                 index = fed.name,
                 "an index of this name is in the way of the node's own: delete it, and start the node again"
             ),
-            None => {
-                let index = SearchIndex::create(place.clone(), fed.definition(), Some(Arc::clone(&fed.feed)))?;
-                registry.open.insert(fed.name.clone(), index);
-            }
+            None => match SearchIndex::create(place.clone(), fed.definition(), Some(Arc::clone(&fed.feed))) {
+                Ok(index) => drop(registry.open.insert(fed.name.clone(), index)),
+                Err(error) => tracing::error!(
+                    index = fed.name, %error,
+                    "a search index cannot be made; the next start of the node tries again"
+                ),
+            },
         }
     }
-    Ok(())
 }
 
 /// Feeds the indices until `ends`, and refreshes them. Messages go first: the thread, and those of the library that it starts, get
@@ -116,9 +125,10 @@ pub(super) fn run(indices: &Indices, ends: &AtomicBool) {
     device::supervise::lower_priority();
     let mut trimmed: Option<Instant> = None;
     let mut refreshed: BTreeMap<String, Instant> = BTreeMap::new();
+    let mut failures = 0;
     while !ends.load(Ordering::Acquire) {
         let trims = trimmed.is_none_or(|at| at.elapsed() >= TRIM_AFTER);
-        let mut pause = Some(PAUSE);
+        let (mut pause, mut failed) = (Some(PAUSE), false);
         for index in indices.all().iter().filter(|index| index.is_fed()) {
             let work = || -> Result<bool, SearchError> {
                 if trims {
@@ -138,17 +148,25 @@ pub(super) fn run(indices: &Indices, ends: &AtomicBool) {
                 Ok(Ok(true)) => pause = None,
                 Ok(Ok(false)) => {}
                 Ok(Err(error)) => {
-                    tracing::error!(index = index.name(), %error, "a search index cannot be fed; it is tried again");
-                    pause = Some(PAUSE_FAILED);
+                    failed = true;
+                    let seconds = settings::retry_after(failures + 1).as_secs();
+                    tracing::error!(
+                        index = index.name(), %error,
+                        "a search index cannot be fed; it is tried again in {seconds} s"
+                    );
                 }
                 Err(_) => {
+                    failed = true;
                     tracing::error!(index = index.name(), "feeding a search index failed; it is tried again");
-                    pause = Some(PAUSE_FAILED);
                 }
             }
         }
         if trims {
             trimmed = Some(Instant::now());
+        }
+        failures = if failed { failures + 1 } else { 0 };
+        if failed {
+            pause = Some(settings::retry_after(failures));
         }
         if let Some(pause) = pause {
             std::thread::park_timeout(pause);

@@ -201,6 +201,16 @@ pub fn duration(text: &str) -> Option<Duration> {
     Duration::try_from_secs_f64(number * unit).ok()
 }
 
+/// How long work on an index that failed is left alone; twice as long each time, up to the second. A writer that failed indexes
+/// again what it lost, and a full medium stays full for a while.
+const RETRY_AFTER: Duration = Duration::from_secs(5);
+const RETRY_MAX: Duration = Duration::from_secs(60);
+
+/// How long to leave something alone that failed so often.
+pub(super) fn retry_after(failures: u32) -> Duration {
+    RETRY_AFTER.saturating_mul(1 << failures.saturating_sub(1).min(8)).min(RETRY_MAX)
+}
+
 /// How often changes of an index become searchable; `None` if only on request.
 pub(super) fn refresh_interval(index: &SearchIndex) -> Option<Duration> {
     match index.setting("index.refresh_interval").as_ref().and_then(Value::as_str) {

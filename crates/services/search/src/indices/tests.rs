@@ -182,7 +182,7 @@ fn found(index: &Arc<SearchIndex>, query: &Value) -> u64 {
     let target = crate::hits::SearchTarget { index: Arc::clone(index), view: index.view(), filter: None };
     let limits =
         crate::hits::SearchLimits { buckets: 1, memory_bytes: 0, source_bytes: 1 << 20, now: 0, window: 10_000 };
-    let never = std::sync::atomic::AtomicBool::new(false);
+    let never = Arc::default();
     crate::hits::count(&[target], Some(query), &limits, None, &never).expect("counted")
 }
 

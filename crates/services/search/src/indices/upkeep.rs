@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::{Indices, feeding, settings};
+use crate::error::SearchError;
 use crate::index::SearchIndex;
 
 /// How often the thread looks for work: a refresh is late by at most that.
@@ -38,6 +39,9 @@ struct Times {
     /// The last time that something was left to persist.
     busy: Instant,
     rests: bool,
+    /// Failures one after the other, and until when nothing is tried again.
+    failures: u32,
+    retries: Instant,
 }
 
 impl Upkeep {
@@ -106,6 +110,8 @@ fn run(indices: &Indices, ends: &AtomicBool) {
                 persisted: now,
                 busy: now,
                 rests: false,
+                failures: 0,
+                retries: now,
             });
             // A panic of the library ends the work on this index, not the thread.
             if catch_unwind(AssertUnwindSafe(|| keep(index, entry))).is_err() {
@@ -120,28 +126,38 @@ fn run(indices: &Indices, ends: &AtomicBool) {
 
 fn keep(index: &SearchIndex, times: &mut Times) {
     let now = Instant::now();
-    let failed = |what: &str, error: crate::SearchError| {
-        tracing::error!(index = index.name(), %error, "{what} of a search index failed; it is tried again");
-    };
+    if now < times.retries {
+        return;
+    }
+    match work(index, times, now) {
+        Ok(()) => times.failures = 0,
+        Err((what, error)) => {
+            times.failures += 1;
+            let after = settings::retry_after(times.failures);
+            times.retries = now + after;
+            let (index, seconds) = (index.name(), after.as_secs());
+            tracing::error!(index, %error, "{what} of a search index failed; it is tried again in {seconds} s");
+        }
+    }
+}
+
+/// Errors: what failed, and why.
+fn work(index: &SearchIndex, times: &mut Times, now: Instant) -> Result<(), (&'static str, SearchError)> {
     // Somebody merges or adds fields: the next round looks again.
-    let Some(state) = index.writer_state() else { return };
+    let Some(state) = index.writer_state() else { return Ok(()) };
     if let Some(why) = state.damage {
         tracing::error!(
             index = index.name(),
             why = &*why,
             "a search index is damaged; it is made again from its documents"
         );
-        if let Err(error) = index.rebuild() {
-            failed("rebuilding", error);
-        }
+        index.rebuild().map_err(|error| ("rebuilding", error))?;
     }
     let due = settings::refresh_interval(index).is_some_and(|interval| now - times.refreshed >= interval);
     // The feed refreshes what it fed.
     if due && !index.is_fed() && index.needs_refresh() {
         times.refreshed = now;
-        if let Err(error) = index.refresh() {
-            failed("a refresh", error);
-        }
+        index.refresh().map_err(|error| ("a refresh", error))?;
     }
     if state.behind {
         times.busy = now;
@@ -151,14 +167,11 @@ fn keep(index: &SearchIndex, times: &mut Times) {
     }
     if state.bytes >= PERSIST_BYTES || (state.behind && now - times.persisted >= PERSIST_AFTER) {
         times.persisted = now;
-        if let Err(error) = index.persist() {
-            failed("persisting", error);
-        }
+        index.persist().map_err(|error| ("persisting", error))?;
     }
     if !times.rests && now - times.busy >= REST_AFTER {
         times.rests = true;
-        if let Err(error) = index.rest() {
-            failed("persisting", error);
-        }
+        index.rest().map_err(|error| ("persisting", error))?;
     }
+    Ok(())
 }

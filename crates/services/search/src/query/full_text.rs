@@ -240,7 +240,12 @@ impl QueryBuilder<'_> {
             for text in texts {
                 let query = if options.how == TextMatch::BoolPrefix && index == last {
                     self.highlight(field, HighlightTerm::Prefix(text.clone()));
-                    let scan = TermScanQuery { field: column, prefix: text, test: TermTest::Any };
+                    let scan = TermScanQuery {
+                        field: column,
+                        prefix: text,
+                        test: TermTest::Any,
+                        stop: self.context.stop.clone(),
+                    };
                     constant(Box::new(scan) as BoxedQuery, 1.0)
                 } else if let Some(fuzzy) = options.fuzzy {
                     self.fuzzy_of((field, column), &text, fuzzy)?
@@ -285,7 +290,12 @@ impl QueryBuilder<'_> {
             self.highlight(field, HighlightTerm::Prefix(last.text.clone()));
         }
         if terms.len() == 1 {
-            let scan = TermScanQuery { field: column, prefix: terms.remove(0).text, test: TermTest::Any };
+            let scan = TermScanQuery {
+                field: column,
+                prefix: terms.remove(0).text,
+                test: TermTest::Any,
+                stop: self.context.stop.clone(),
+            };
             return Ok(constant(Box::new(scan) as BoxedQuery, 1.0));
         }
         for term in &terms[..terms.len() - 1] {

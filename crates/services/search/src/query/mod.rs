@@ -18,6 +18,7 @@ use tantivy::schema::Field;
 
 use crate::error::SearchError;
 use crate::mapping::MappedField;
+use crate::stop::SearchStop;
 use crate::view::IndexView;
 
 mod compound;
@@ -47,10 +48,12 @@ pub const CLAUSES_MAX: usize = 4096;
 pub const TERMS_MAX: usize = 65_536;
 
 /// What a query is read with, apart from the index.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct QueryContext {
     /// What `now` is in date math, in milliseconds.
     pub now: i64,
+    /// When to end: scans of terms look at it. `None`: when they are done.
+    pub stop: Option<Arc<SearchStop>>,
 }
 
 /// A query of the library.

@@ -284,7 +284,11 @@ impl QueryBuilder<'_> {
             return self.with_pattern((&field, column), patterns::wildcard(&pattern, true)?);
         }
         self.highlight(&field, HighlightTerm::Prefix(prefix.clone()));
-        Ok(constant(Box::new(TermScanQuery { field: column, prefix, test: TermTest::Any }) as BoxedQuery, 1.0))
+        Ok(constant(
+            Box::new(TermScanQuery { field: column, prefix, test: TermTest::Any, stop: self.context.stop.clone() })
+                as BoxedQuery,
+            1.0,
+        ))
     }
 
     /// `{"wildcard": {field: "a*b?"}}`
@@ -334,7 +338,8 @@ impl QueryBuilder<'_> {
     ) -> Result<BoxedQuery, SearchError> {
         self.count_clauses(pattern.clauses)?;
         self.highlight(field, HighlightTerm::Pattern(pattern.regex.clone()));
-        let query = TermScanQuery { field: column, prefix: pattern.prefix, test: TermTest::Pattern(pattern.regex) };
+        let (prefix, test) = (pattern.prefix, TermTest::Pattern(pattern.regex));
+        let query = TermScanQuery { field: column, prefix, test, stop: self.context.stop.clone() };
         Ok(constant(Box::new(query) as BoxedQuery, 1.0))
     }
 
@@ -382,7 +387,7 @@ impl QueryBuilder<'_> {
         } else {
             let prefix: String = text.chars().take(options.prefix_length as usize).collect();
             let test = TermTest::Edits(text.to_owned(), edits, options.transpositions);
-            Box::new(TermScanQuery { field: column, prefix, test })
+            Box::new(TermScanQuery { field: column, prefix, test, stop: self.context.stop.clone() })
         };
         Ok(constant(query, 1.0))
     }

@@ -9,6 +9,11 @@ use tantivy::query::{BitSetDocSet, ConstScorer, EnableScoring, Explanation, Quer
 use tantivy::schema::{Field, IndexRecordOption};
 use tantivy::{BitSet, DocId, DocSet, Score, SegmentReader, TERMINATED, TantivyError};
 
+use crate::stop::SearchStop;
+
+/// Terms, and blocks of documents, between two looks at the clock: a pattern on a term of a kilobyte takes some microseconds.
+const CHECK: u32 = 1_024;
+
 /// Which terms are accepted.
 #[derive(Clone, Debug)]
 pub(super) enum TermTest {
@@ -39,6 +44,8 @@ pub(super) struct TermScanQuery {
     pub(super) field: Field,
     pub(super) prefix: String,
     pub(super) test: TermTest,
+    /// When to end before all terms are tested.
+    pub(super) stop: Option<Arc<SearchStop>>,
 }
 
 impl Query for TermScanQuery {
@@ -56,12 +63,22 @@ impl Weight for TermScanQuery {
             range = range.lt(&end);
         }
         let mut terms = range.into_stream()?;
+        let mut steps = 0_u32;
+        let mut step = || {
+            steps = steps.wrapping_add(1);
+            match &self.stop {
+                Some(stop) if steps.is_multiple_of(CHECK) => stop.check(),
+                _ => Ok(()),
+            }
+        };
         while terms.advance() {
+            step()?;
             if !self.test.accepts(terms.key()) {
                 continue;
             }
             let mut postings = index.read_block_postings_from_terminfo(terms.value(), IndexRecordOption::Basic)?;
             while !postings.docs().is_empty() {
+                step()?;
                 for doc in postings.docs() {
                     docs.insert(*doc);
                 }

@@ -11,7 +11,7 @@ use crate::mapping::Mapping;
 use crate::schema::{OwnFields, of_mapping};
 
 /// 2024-03-15T12:00:00Z
-const NOW: QueryContext = QueryContext { now: 1_710_504_000_000 };
+const NOW: QueryContext = QueryContext { now: 1_710_504_000_000, stop: None };
 
 struct Shelf {
     view: IndexView,
@@ -523,5 +523,43 @@ fn highlighted_terms_are_those_that_may_match() {
         ("tag", "green", false),
     ] {
         assert_eq!(lit(field, word), expected, "{field} {word}");
+    }
+}
+
+#[test]
+fn a_scan_of_terms_ends_when_the_search_has_to() {
+    use crate::stop::SearchStop;
+    let mapping = Mapping::empty().merged(&json!({"properties": {"k": {"type": "keyword"}}})).expect("a mapping");
+    let schema = of_mapping(&mapping, 0);
+    let index = Index::create_in_ram(schema.clone());
+    crate::schema::register(&index).expect("registered");
+    let analyzers = Arc::new(Analyzers::default());
+    let mut writer: IndexWriter = index.writer_with_num_threads(1, 20_000_000).expect("a writer");
+    for id in 0..3_000_u64 {
+        let source = json!({"k": format!("k{id}")});
+        let source = source.as_object().expect("an object");
+        let id_text = id.to_string();
+        let document =
+            IndexedDocument::read_again(&mapping, &analyzers, &schema, (&id_text, id), source).expect("read");
+        writer.add_document(document).expect("added");
+    }
+    writer.commit().expect("committed");
+    let searcher = index.reader().expect("a reader").searcher();
+    let own = OwnFields::of(&schema);
+    let view = IndexView { name: "i".to_owned(), mapping: Arc::new(mapping), analyzers, searcher, schema, own };
+    for (dsl, found) in [
+        (json!({"prefix": {"k": "k"}}), 3_000),
+        (json!({"wildcard": {"k": "*9*9*"}}), 84),
+        (json!({"regexp": {"k": "k.*"}}), 3_000),
+        (json!({"fuzzy": {"k": {"value": "k1000", "fuzziness": 2, "prefix_length": 1}}}), 0),
+    ] {
+        let count = |stop: SearchStop| {
+            let context = QueryContext { now: 0, stop: Some(Arc::new(stop)) };
+            view.searcher.search(&*build(&view, &dsl, &context).expect("built"), &Count)
+        };
+        let all = count(SearchStop::default()).expect("it has time");
+        assert!(all == found || found == 0 && all > 0, "{dsl}: {all}");
+        count(SearchStop::new(Arc::default(), Some(std::time::Instant::now()))).expect_err("its time is over");
+        count(SearchStop::new(Arc::new(true.into()), None)).expect_err("it was cancelled");
     }
 }

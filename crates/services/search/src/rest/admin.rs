@@ -175,7 +175,9 @@ pub(super) fn open_or_close(api: &Api, request: &RestRequest, names: &str, close
     let all = Expand { open: true, closed: true, hidden: false };
     let options = ResolveOptions { expand: all, allow_no_indices: false, ..any_state() };
     let mut indices = Map::new();
-    for Resolved { index, .. } in resolved(api, request, names, options)? {
+    let found = resolved(api, request, names, options)?;
+    found.iter().try_for_each(|resolved| resolved.index.check_writable())?;
+    for Resolved { index, .. } in found {
         if close {
             index.persist()?;
         }

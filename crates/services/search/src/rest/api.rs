@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use super::contexts::Contexts;
 use super::message::{RestRequest, RestResponse};
+use super::tasks::Tasks;
 use crate::error::SearchError;
 use crate::indices::{Indices, ResolveOptions, Resolved};
 
@@ -19,12 +20,24 @@ pub struct Api {
     /// The name of the node, shown to clients.
     pub(super) node: String,
     pub(super) contexts: Contexts,
+    pub(super) tasks: Arc<Tasks>,
 }
 
 impl Api {
     /// The API of a node with this name.
     pub fn new(indices: Arc<Indices>, node: impl Into<String>) -> Api {
-        Api { indices, started: Instant::now(), node: node.into(), contexts: Contexts::default() }
+        Api {
+            indices,
+            started: Instant::now(),
+            node: node.into(),
+            contexts: Contexts::default(),
+            tasks: Arc::default(),
+        }
+    }
+
+    /// Ends the requests that go on without their clients: each ends after the batch that it is at. When it returns, none runs.
+    pub fn end(&self) {
+        self.tasks.close();
     }
 
     /// Names the node to clients.

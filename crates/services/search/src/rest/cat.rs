@@ -33,13 +33,15 @@ pub(super) fn answer(api: &Api, request: &RestRequest, path: &[&str]) -> Answer 
         ["templates"] => templates(api, "*")?,
         ["templates", names] => templates(api, names)?,
         ["master"] => master(api),
+        ["tasks"] => super::task_requests::cat(api, request)?,
         _ => return Err(SearchError::unsupported(format!("_cat/{}", path.join("/")))),
     };
     table.answer(request)
 }
 
 fn help() -> String {
-    let names = ["aliases", "count", "health", "indices", "master", "nodes", "segments", "shards", "templates"];
+    let names =
+        ["aliases", "count", "health", "indices", "master", "nodes", "segments", "shards", "tasks", "templates"];
     let mut out = "=^.^=\n".to_owned();
     names.iter().for_each(|name| out.push_str(&format!("/_cat/{name}\n")));
     out

@@ -470,7 +470,7 @@ pub(super) fn multi_get(api: &Api, request: &RestRequest, default: Option<&str>)
     let (mut docs, mut left) = (Vec::new(), SOURCE_BYTES);
     for item in wanted {
         if request.is_cancelled() {
-            return Err(crate::hits::cancelled());
+            return Err(SearchError::cancelled());
         }
         let index = item.get("_index").and_then(Value::as_str).or(default).unwrap_or_default().to_owned();
         let id = match &item["_id"] {

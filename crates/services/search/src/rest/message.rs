@@ -38,6 +38,8 @@ pub struct RestRequest {
     pub body: Bytes,
     /// The user who was authenticated; `None` where the node trusts this machine.
     pub user: Option<String>,
+    /// The name that the client gave the request (`X-Opaque-Id`), shown with its task.
+    pub opaque_id: Option<String>,
     /// Set when the client has gone away, or the server ends: stop.
     pub cancelled: Arc<AtomicBool>,
 }

@@ -1,7 +1,7 @@
 //! The Elasticsearch REST API: requests, what answers them, and the server that reads them from sockets.
 //!
 //! ```text
-//!   socket -- server --> RestRequest -- Api: routes --> documents, bulk, searches, admin, cluster, cat
+//!   socket -- server --> RestRequest -- Api: routes --> documents, bulk, searches, by_query, admin, cluster, tasks, cat
 //!                                                         |
 //!                                       RestResponse <----+
 //! ```
@@ -10,6 +10,7 @@ mod admin;
 mod aliases;
 mod api;
 mod bulk;
+mod by_query;
 mod cat;
 mod cluster;
 mod contexts;
@@ -21,6 +22,8 @@ mod routes;
 mod searches;
 pub mod server;
 mod tables;
+mod task_requests;
+mod tasks;
 mod templates;
 #[cfg(test)]
 mod tests;

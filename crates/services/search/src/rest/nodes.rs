@@ -24,7 +24,8 @@ pub(super) fn answer(api: &Api, rest: &[&str]) -> Answer {
     ))
 }
 
-fn identity(api: &Api) -> Map<String, Value> {
+/// What names the node wherever responses describe it.
+pub(super) fn identity(api: &Api) -> Map<String, Value> {
     let body = json!({
         "name": api.node,
         "transport_address": "127.0.0.1:9300",

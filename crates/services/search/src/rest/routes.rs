@@ -4,7 +4,9 @@ use serde_json::json;
 
 use super::api::{Answer, Api};
 use super::message::{RestHandler, RestMethod, RestRequest, RestResponse};
-use super::{admin, aliases, bulk, cat, cluster, documents, maintenance, nodes, searches, templates};
+use super::{
+    admin, aliases, bulk, by_query, cat, cluster, documents, maintenance, nodes, searches, task_requests, templates,
+};
 use crate::error::SearchError;
 use crate::indices::TemplateKind;
 
@@ -37,11 +39,10 @@ impl Api {
             (Get, ["_cluster", "stats", ..]) => cluster::stats(self)?,
             (Get, ["_cluster", "pending_tasks"]) => RestResponse::json(200, json!({"tasks": []})),
             (Get, ["_nodes", rest @ ..]) => nodes::answer(self, rest)?,
-            (Get, ["_tasks"]) => RestResponse::json(200, json!({"nodes": {}})),
-            (Get, ["_tasks", id]) | (Post, ["_tasks", id, "_cancel"]) => {
-                let reason = format!("task [{id}] isn't running and hasn't stored its results");
-                return Err(SearchError::new(404, "resource_not_found_exception", reason));
-            }
+            (Get, ["_tasks"]) => task_requests::list(self, request)?,
+            (Get, ["_tasks", id]) => task_requests::get(self, request, id)?,
+            (Post, ["_tasks", "_cancel"]) => task_requests::cancel(self, request, None)?,
+            (Post, ["_tasks", id, "_cancel"]) => task_requests::cancel(self, request, Some(id))?,
             _ => return Ok(None),
         }))
     }
@@ -68,6 +69,9 @@ impl Api {
             return Ok(Some(answer));
         }
         if let Some(answer) = self.of_searches(request, path)? {
+            return Ok(Some(answer));
+        }
+        if let Some(answer) = self.by_query(request, path)? {
             return Ok(Some(answer));
         }
         use RestMethod::{Delete, Get, Head, Post, Put};
@@ -113,6 +117,19 @@ impl Api {
             (Get | Post, ["_field_caps"]) => maintenance::field_caps(self, request, "_all")?,
             (Get | Post, [index, "_field_caps"]) => maintenance::field_caps(self, request, index)?,
             (Get, ["_resolve", "index", names]) => aliases::resolve(self, request, names)?,
+            _ => return Ok(None),
+        }))
+    }
+
+    fn by_query(&self, request: &RestRequest, path: &[&str]) -> Result<Option<RestResponse>, SearchError> {
+        use RestMethod::Post;
+        Ok(Some(match (request.method, path) {
+            (Post, [index, "_delete_by_query"]) => by_query::delete(self, request, index)?,
+            (Post, [index, "_update_by_query"]) => by_query::update(self, request, index)?,
+            (Post, ["_reindex"]) => by_query::reindex(self, request)?,
+            (Post, ["_delete_by_query" | "_update_by_query" | "_reindex", id, "_rethrottle"]) => {
+                task_requests::rethrottle(self, request, id)?
+            }
             _ => return Ok(None),
         }))
     }
@@ -170,6 +187,9 @@ fn no_route(request: &RestRequest) -> SearchError {
 impl RestHandler for Api {
     fn respond(&self, request: &RestRequest) -> RestResponse {
         self.contexts.close_old();
-        self.route(request).unwrap_or_else(RestResponse::from)
+        let _listed = self.tasks.begin_request(request);
+        let mut response = self.route(request).unwrap_or_else(RestResponse::from);
+        response.headers.extend(request.opaque_id.clone().map(|id| ("X-Opaque-Id", id)));
+        response
     }
 }

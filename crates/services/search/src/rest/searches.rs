@@ -297,7 +297,7 @@ pub(super) fn multi_search(api: &Api, request: &RestRequest, default: Option<&st
     let mut body = b"{\"responses\":[".to_vec();
     for (number, (header, search)) in pairs.into_iter().enumerate() {
         if request.is_cancelled() {
-            return Err(crate::hits::cancelled());
+            return Err(SearchError::cancelled());
         }
         let response = match one_of_many(api, request, default, &header, &search) {
             Ok(mut response) => {
@@ -344,6 +344,7 @@ fn one_of_many(
         parameters,
         body: bytes::Bytes::from(body.to_string()),
         user: request.user.clone(),
+        opaque_id: None,
         cancelled: std::sync::Arc::clone(&request.cancelled),
     };
     let search = read(&one)?;
@@ -367,7 +368,7 @@ pub(super) fn validate(api: &Api, request: &RestRequest, names: &str) -> Answer 
     let by_text = query_string_of(|name| request.parameter(name));
     let query = by_text.or_else(|| body.get("query").cloned()).unwrap_or_else(|| json!({"match_all": {}}));
     let targets = targets(api, request, names)?;
-    let context = crate::query::QueryContext { now: now_millis() as i64 };
+    let context = crate::query::QueryContext { now: now_millis() as i64, stop: None };
     let mut answer = json!({"valid": true, "_shards": {"total": 1, "successful": 1, "failed": 0}});
     let explain = request.flag("explain")?.unwrap_or(false);
     let mut explanations = Vec::new();

@@ -11,7 +11,7 @@ use store::{Options, Store};
 use super::*;
 use crate::indices::{Indices, IndicesOptions, Upkeep};
 
-fn api() -> (Api, Arc<Indices>) {
+pub(super) fn api() -> (Api, Arc<Indices>) {
     let store = Store::in_memory(Options::default()).expect("a store in memory");
     let shelf = Arc::new(MemoryShelf::new());
     let options = IndicesOptions {
@@ -26,7 +26,7 @@ fn api() -> (Api, Arc<Indices>) {
     (Api::new(Arc::clone(&indices), "node"), indices)
 }
 
-fn send(api: &Api, method: RestMethod, target: &str, body: impl Into<bytes::Bytes>) -> (u16, Value) {
+pub(super) fn send(api: &Api, method: RestMethod, target: &str, body: impl Into<bytes::Bytes>) -> (u16, Value) {
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
     let pairs = query.split('&').filter(|pair| !pair.is_empty());
     let parameters: BTreeMap<String, String> = pairs
@@ -40,6 +40,7 @@ fn send(api: &Api, method: RestMethod, target: &str, body: impl Into<bytes::Byte
         parameters,
         body: body.into(),
         user: None,
+        opaque_id: None,
         cancelled: Arc::default(),
     };
     let response = api.respond(&request);

@@ -53,6 +53,7 @@ fn limits_and_cancellation_end_a_run() {
         run_over(&[&sales], &aggs, false, &AggregationLimits { memory_bytes: 10, ..LIMITS }).expect_err("too large");
     assert_eq!((error.status, error.kind), (429, "circuit_breaking_exception"));
     let input = AggregationInput { view: &sales, query: Box::new(AllQuery) };
-    let error = run(&[input], &aggs, &filter, &LIMITS, false, &AtomicBool::new(true)).expect_err("cancelled");
+    let error = run(&[input], &aggs, &filter, &LIMITS, false, &SearchStop::new(Arc::new(AtomicBool::new(true)), None))
+        .expect_err("cancelled");
     assert_eq!(error.kind, "task_cancelled_exception");
 }

@@ -39,6 +39,9 @@ use crate::rest::message::{RestHandler, RestMethod, RestRequest, RestResponse};
 /// Most bytes of the headers of a request. The protocol's library refuses those that are more than twice as large itself (431).
 pub(super) const HEAD_BYTES_MAX: usize = 64 << 10;
 
+/// Characters of `X-Opaque-Id` that are kept.
+const OPAQUE_ID_MAX: usize = 256;
+
 /// How far the server is with stopping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum StopStage {
@@ -124,14 +127,16 @@ async fn accept(
         answer::check_content_type(&head.headers)?;
     }
     pulse.whole();
-    let class = RequestClass::of(method, &target.path);
+    let class = RequestClass::of_request(method, &target.path, target.parameters.contains_key("wait_for_completion"));
     let Some(turn) = shared.lanes.of(class).turn().await else {
         let name = class.name();
         return Err(SearchError::busy(format!("rejected execution: too many {name} requests run and wait")).into());
     };
     let RequestTarget { path, parameters } = target;
     let cancelled = Arc::new(AtomicBool::new(false));
-    let request = RestRequest { method, path, parameters, body: bytes::Bytes::new(), user, cancelled };
+    let opaque_id = head.headers.get("x-opaque-id").and_then(|id| id.to_str().ok());
+    let opaque_id = opaque_id.map(|id| id.chars().take(OPAQUE_ID_MAX).collect());
+    let request = RestRequest { method, path, parameters, body: bytes::Bytes::new(), user, opaque_id, cancelled };
     Ok(Accepted { request, body, turn })
 }
 

@@ -4,6 +4,7 @@
 //!   read    searches, counts, gets         a flood of one class takes no turn from the others: under a load of searches
 //!   write   bulks, documents, indices      the node is still observable, and a search can be cancelled
 //!   light   the node, its tasks, _cat
+//!   long    requests by query, merges, and those that wait for tasks
 //! ```
 //!
 //! A turn ends when its request has ended on its thread, not when its client has gone away: the bound is on the work.
@@ -25,6 +26,8 @@ pub(super) enum RequestClass {
     Write,
     /// About the node: cheap.
     Light,
+    /// Takes as long as it takes: most of them wait for other threads.
+    Long,
 }
 
 /// First segments of light requests.
@@ -52,7 +55,18 @@ const READS: &[&str] = &[
 /// Changes that are allowed with GET.
 const WRITES: &[&str] = &["_refresh", "_flush"];
 
+/// What takes long.
+const LONG: &[&str] = &["_delete_by_query", "_update_by_query", "_reindex", "_forcemerge"];
+
 impl RequestClass {
+    /// The class of a request that may wait for tasks.
+    pub(super) fn of_request(method: RestMethod, path: &[String], waits_for_tasks: bool) -> RequestClass {
+        match RequestClass::of(method, path) {
+            RequestClass::Light if waits_for_tasks => RequestClass::Long,
+            class => class,
+        }
+    }
+
     /// The class of a request.
     pub(super) fn of(method: RestMethod, path: &[String]) -> RequestClass {
         // The operation is the first or the second segment: `_search`, `index/_search`. Those behind it may be any names.
@@ -63,6 +77,8 @@ impl RequestClass {
             RestMethod::Get | RestMethod::Head if is(WRITES) => RequestClass::Write,
             RestMethod::Get | RestMethod::Head => RequestClass::Read,
             RestMethod::Put => RequestClass::Write,
+            RestMethod::Post if path.last().is_some_and(|last| last == "_rethrottle") => RequestClass::Light,
+            RestMethod::Post if is(LONG) => RequestClass::Long,
             RestMethod::Post | RestMethod::Delete if is(READS) => RequestClass::Read,
             RestMethod::Post | RestMethod::Delete => RequestClass::Write,
         }
@@ -74,6 +90,7 @@ impl RequestClass {
             RequestClass::Read => "read",
             RequestClass::Write => "write",
             RequestClass::Light => "light",
+            RequestClass::Long => "long",
         }
     }
 }
@@ -127,6 +144,7 @@ pub(super) struct RequestLanes {
     read: RequestLane,
     write: RequestLane,
     light: RequestLane,
+    long: RequestLane,
 }
 
 impl RequestLanes {
@@ -135,6 +153,7 @@ impl RequestLanes {
             read: RequestLane::new(options.reads),
             write: RequestLane::new(options.writes),
             light: RequestLane::new(options.light),
+            long: RequestLane::new(options.long),
         }
     }
 
@@ -143,12 +162,13 @@ impl RequestLanes {
             RequestClass::Read => &self.read,
             RequestClass::Write => &self.write,
             RequestClass::Light => &self.light,
+            RequestClass::Long => &self.long,
         }
     }
 
     /// Waits until no request runs on any thread.
     pub(super) async fn ended(&self) {
-        for lane in [&self.read, &self.write, &self.light] {
+        for lane in [&self.read, &self.write, &self.light, &self.long] {
             lane.ended().await;
         }
     }
@@ -160,7 +180,7 @@ mod tests {
 
     #[test]
     fn requests_have_the_class_of_their_operation_and_not_of_names_in_their_path() {
-        use RequestClass::{Light, Read, Write};
+        use RequestClass::{Light, Long, Read, Write};
         use RestMethod::{Delete, Get, Head, Post, Put};
         for (method, path, class) in [
             (Get, "", Light),
@@ -183,10 +203,22 @@ mod tests {
             (Delete, "a", Write),
             (Get, "a/_refresh", Write),
             (Post, "_aliases", Write),
+            (Post, "a/_delete_by_query", Long),
+            (Post, "_reindex", Long),
+            (Post, "_reindex/n:1/_rethrottle", Light),
+            (Post, "a/_forcemerge", Long),
+            (Put, "a/_doc/_reindex", Write),
         ] {
             let segments: Vec<String> = path.split('/').filter(|one| !one.is_empty()).map(str::to_owned).collect();
             assert_eq!(RequestClass::of(method, &segments), class, "{method:?} {path}");
         }
+        let tasks = ["_tasks".to_owned()];
+        assert_eq!(
+            RequestClass::of_request(Get, &tasks, true),
+            Long,
+            "one that waits takes no turn from those that do not"
+        );
+        assert_eq!(RequestClass::of_request(Get, &tasks, false), Light);
     }
 
     #[tokio::test]

@@ -101,6 +101,8 @@ pub struct HttpOptions {
     pub writes: LaneBounds,
     /// Cheap requests about the node and its tasks, which are answered under load too. Default: 2 run, 32 wait.
     pub light: LaneBounds,
+    /// Requests by query, merges of indices, and those that wait for tasks. Default: 16 run, 32 wait.
+    pub long: LaneBounds,
     /// How long it waits for its peers.
     pub times: HttpTimes,
     /// Called with the text if the listener panicked: nothing can connect any more, and the node should fail. Default: it is
@@ -120,7 +122,7 @@ impl fmt::Debug for HttpOptions {
             .field("connections_per_address", &self.connections_per_address)
             .field("body_bytes_max", &self.body_bytes_max)
             .field("bodies_bytes", &self.bodies_bytes)
-            .field("lanes", &(self.reads, self.writes, self.light))
+            .field("lanes", &(self.reads, self.writes, self.light, self.long))
             .field("times", &self.times)
             .finish_non_exhaustive()
     }
@@ -142,6 +144,7 @@ impl Default for HttpOptions {
             reads: LaneBounds { running: cores * 3 / 2 + 1, waiting: 128 },
             writes: LaneBounds { running: cores.max(2), waiting: 128 },
             light: LaneBounds { running: 2, waiting: 32 },
+            long: LaneBounds { running: 16, waiting: 32 },
             times: HttpTimes::default(),
             failed: Arc::new(|why| tracing::error!(why, "search failed")),
         }
@@ -165,7 +168,7 @@ impl HttpOptions {
                 "search that listens beyond this machine needs TLS: set a certificate and a key, and require it",
             );
         }
-        let lanes = [self.reads, self.writes, self.light];
+        let lanes = [self.reads, self.writes, self.light, self.long];
         if self.connections_max == 0 || self.body_bytes_max == 0 || lanes.iter().any(|lane| lane.running == 0) {
             return refused("search needs at least one connection, one byte of a body and one request of each class");
         }
