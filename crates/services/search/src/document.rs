@@ -42,6 +42,9 @@ fn find_new(
         return Err(SearchError::argument(format!("Limit of mapping depth [{DEPTH_MAX}] has been exceeded")));
     }
     for (name, value) in object {
+        if !name.is_empty() && name.chars().all(|c| c == '.') {
+            return Err(SearchError::mapping("field name cannot contain only the character [.]"));
+        }
         if name.is_empty() || name.split('.').any(str::is_empty) {
             return Err(SearchError::mapping("field name cannot be an empty string"));
         }
@@ -160,6 +163,7 @@ impl<'a> IndexedDocument<'a> {
         let mut document =
             IndexedDocument { mapping, analyzers, schema, doc, names: BTreeSet::new(), positions: Vec::new(), again };
         document.object("", source)?;
+        document.constants()?;
         let IndexedDocument { mut doc, names, .. } = document;
         let own = OwnFields::of(schema);
         names.iter().for_each(|name| doc.add_text(own.names, name));
@@ -178,6 +182,9 @@ impl<'a> IndexedDocument<'a> {
     }
 
     fn value(&mut self, path: &str, value: &Value) -> Result<(), SearchError> {
+        if self.mapping.is_nested(path) {
+            return self.nested(path, value);
+        }
         match (self.mapping.field(path), value) {
             (Some(field), value) if field.kind == FieldKind::Opaque => {
                 if !value.is_null() && !self.again {
@@ -214,6 +221,33 @@ impl<'a> IndexedDocument<'a> {
         }
     }
 
+    /// A document without a value of a constant field has it all the same.
+    fn constants(&mut self) -> Result<(), SearchError> {
+        for field in self.mapping.fields() {
+            if let Some(constant) = field.constant.as_ref().filter(|_| !self.names.contains(&field.path)) {
+                self.field(field, &json!(constant))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Nested documents: their values are read as all others, so that a wrong one is refused, and are not indexed.
+    fn nested(&mut self, path: &str, value: &Value) -> Result<(), SearchError> {
+        let doc = std::mem::replace(&mut self.doc, TantivyDocument::new());
+        let (names, positions) = (std::mem::take(&mut self.names), std::mem::take(&mut self.positions));
+        let read = match value {
+            Value::Null => Ok(()),
+            Value::Object(object) => self.object(path, object),
+            Value::Array(values) => values.iter().try_for_each(|value| self.nested(path, value)),
+            _ if self.again => Ok(()),
+            other => Err(SearchError::mapping(format!(
+                "object mapping for [{path}] tried to parse field [{path}] as object, but found a concrete value [{other}]"
+            ))),
+        };
+        (self.doc, self.names, self.positions) = (doc, names, positions);
+        read
+    }
+
     fn field(&mut self, field: &MappedField, value: &Value) -> Result<(), SearchError> {
         let value = match (value, &field.null_value) {
             (Value::Null, None) => return Ok(()),
@@ -227,17 +261,27 @@ impl<'a> IndexedDocument<'a> {
         };
         match added {
             Ok(added) => {
-                if added {
-                    self.names.insert(field.path.clone());
+                match added {
+                    true => drop(self.names.insert(field.path.clone())),
+                    false => self.ignored(field),
                 }
                 Ok(())
             }
-            Err(_) if field.ignore_malformed || self.again => Ok(()),
+            Err(_) if field.ignore_malformed || self.again => {
+                self.ignored(field);
+                Ok(())
+            }
             Err(why) => {
                 let (path, type_name) = (&field.path, &field.type_name);
                 Err(SearchError::mapping(format!("failed to parse field [{path}] of type [{type_name}]: {why}")))
             }
         }
+    }
+
+    /// Notes that a value of a field is not indexed.
+    fn ignored(&mut self, field: &MappedField) {
+        self.names.insert(crate::schema::IGNORED.to_owned());
+        self.names.insert(crate::schema::ignored_name(&field.path));
     }
 
     /// Adds a value; `false` if it is one that is passed over.
@@ -246,6 +290,9 @@ impl<'a> IndexedDocument<'a> {
             FieldKind::Text => self.text(field, column, &text_of(value)?)?,
             FieldKind::Keyword => {
                 let mut text = text_of(value)?;
+                if field.constant.as_ref().is_some_and(|constant| *constant != text) {
+                    return Err("[constant_keyword] field only accepts the value of its mapping".to_owned());
+                }
                 if field.ignore_above.is_some_and(|length| text.chars().count() > length) {
                     return Ok(false);
                 }
@@ -258,7 +305,7 @@ impl<'a> IndexedDocument<'a> {
                 self.doc.add_text(column, &text);
             }
             FieldKind::Integer(bits) => self.doc.add_i64(column, integer(value, bits, field.coerce)?),
-            FieldKind::UnsignedLong => self.doc.add_u64(column, unsigned(value)?),
+            FieldKind::UnsignedLong => self.doc.add_u64(column, unsigned_part(value)?),
             FieldKind::Real(short) => {
                 let number = real(value)?;
                 let number = field.scaling.map_or(number, |factor| (number * factor).round() / factor);
@@ -298,6 +345,38 @@ impl<'a> IndexedDocument<'a> {
         }
         self.doc.add_text(column, packed.as_str());
         Ok(())
+    }
+}
+
+/// The fields of a source with a value that is not indexed: malformed where that is passed over, or too long.
+pub fn ignored_fields(mapping: &Mapping, source: &Map<String, Value>) -> Vec<String> {
+    let mut ignored = Vec::new();
+    for field in mapping.fields().filter(|field| field.ignore_malformed || field.ignore_above.is_some()) {
+        let path = match field.is_multi {
+            true => field.path.rsplit_once('.').map_or(field.path.as_str(), |(parent, _)| parent),
+            false => &field.path,
+        };
+        let mut values = Vec::new();
+        crate::source::values_at(path, source, &mut values);
+        if values.iter().any(|value| is_ignored(field, value)) {
+            ignored.push(field.path.clone());
+        }
+    }
+    ignored
+}
+
+fn is_ignored(field: &MappedField, value: &Value) -> bool {
+    if let Some(most) = field.ignore_above {
+        return text_of(value).is_ok_and(|text| text.len() > most && text.chars().count() > most);
+    }
+    match field.kind {
+        FieldKind::Integer(bits) => integer(value, bits, field.coerce).is_err(),
+        FieldKind::UnsignedLong => unsigned_part(value).is_err(),
+        FieldKind::Real(_) => real(value).is_err(),
+        FieldKind::Boolean => boolean(value).is_err(),
+        FieldKind::Date => field.formats.value(value).is_err(),
+        FieldKind::Ip => value.as_str().is_none_or(|text| address(text).is_err()),
+        FieldKind::Text | FieldKind::Keyword | FieldKind::Opaque => false,
     }
 }
 
@@ -367,6 +446,23 @@ pub fn unsigned(value: &Value) -> Result<u64, String> {
         }
         Value::String(text) => text.trim().parse().map_err(|_| format!("For input string: \"{text}\"")),
         other => Err(format!("a whole number, not {}", short(other))),
+    }
+}
+
+/// A whole number without a sign, of a number with a fraction its whole part.
+fn unsigned_part(value: &Value) -> Result<u64, String> {
+    match value {
+        Value::String(text) => match text.trim().split_once('.') {
+            Some((whole, fraction)) if !fraction.is_empty() && fraction.bytes().all(|byte| byte.is_ascii_digit()) => {
+                unsigned(&json!(whole))
+            }
+            _ => unsigned(value),
+        },
+        Value::Number(number) => match number.as_f64().filter(|real| real.fract() != 0.0 && *real >= 0.0) {
+            Some(real) => Ok(real as u64),
+            None => unsigned(value),
+        },
+        _ => unsigned(value),
     }
 }
 

@@ -7,6 +7,7 @@
 //!   index                      documents in the store, the writer, refreshes, persisted states, recovery
 //!   indices                    all of a node: names, aliases, templates, settings, upkeep
 //!   directory                  the library's files on devices of a shelf
+//!   hash                       how Elasticsearch spreads documents
 //!   source                     which parts of a source a response shows
 //!   stop                       when a search has to end before it is done
 //!   view                       an index at one moment
@@ -26,6 +27,7 @@ pub mod dates;
 pub mod directory;
 pub mod document;
 pub mod error;
+mod hash;
 pub mod hits;
 pub mod index;
 pub mod indices;

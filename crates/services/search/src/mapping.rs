@@ -11,7 +11,7 @@
 //! `t0..`, of which the index has some spare (their lengths are part of a segment, so that a new one needs new segments); every
 //! other field gets the next `f` column, which the index's schema can take at any time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -97,6 +97,8 @@ pub struct MappedField {
     pub scaling: Option<f64>,
     /// Whether `stored_fields` shows it.
     pub stored: bool,
+    /// Of a `constant_keyword`: the value of all documents.
+    pub constant: Option<String>,
 }
 
 /// What happens to fields that the mapping does not have.
@@ -116,6 +118,7 @@ pub struct Mapping {
     json: Map<String, Value>,
     fields: BTreeMap<String, Arc<MappedField>>,
     objects: BTreeMap<String, Option<Dynamic>>,
+    nested: BTreeSet<String>,
     aliases: BTreeMap<String, String>,
     columns: Columns,
     dynamic: Dynamic,
@@ -139,6 +142,7 @@ impl Mapping {
             json: Map::new(),
             fields: BTreeMap::new(),
             objects: BTreeMap::new(),
+            nested: BTreeSet::new(),
             aliases: BTreeMap::new(),
             columns: Columns::default(),
             dynamic: Dynamic::True,
@@ -183,6 +187,11 @@ impl Mapping {
         self.objects.contains_key(path)
     }
 
+    /// Whether the objects with that full name are nested documents: kept, and not found by the searches of their parent.
+    pub fn is_nested(&self, path: &str) -> bool {
+        self.nested.contains(path)
+    }
+
     /// What happens to a new field in the object `path` ("" for the document itself).
     pub fn dynamic_at(&self, path: &str) -> Dynamic {
         let mut path = path;
@@ -218,6 +227,9 @@ impl Mapping {
                 "dynamic_templates" if value.as_array().is_some_and(Vec::is_empty) => {}
                 "dynamic_templates" | "runtime" => {
                     return Err(SearchError::unsupported(format!("[{key}] in a mapping")));
+                }
+                "_doc" => {
+                    return Err(SearchError::argument("Types cannot be provided in put mapping requests"));
                 }
                 other => {
                     return Err(SearchError::mapping(format!(
@@ -255,7 +267,9 @@ impl Mapping {
         }
         for (name, definition) in properties {
             if name.is_empty() || name.len() > 512 {
-                return Err(SearchError::mapping("a field's name has 1 to 512 bytes"));
+                return Err(SearchError::argument(
+                    "a field's name has 1 to 512 bytes: field name cannot be an empty string",
+                ));
             }
             // A name with dots stands for objects in objects.
             if let Some((first, rest)) = name.split_once('.') {
@@ -271,7 +285,7 @@ impl Mapping {
             let path = if prefix.is_empty() { name.clone() } else { format!("{prefix}.{name}") };
             let kind = definition.get("type").and_then(Value::as_str);
             match kind {
-                None | Some("object") => self.add_object(&path, name, definition, json, depth)?,
+                None | Some("object" | "nested") => self.add_object(&path, name, definition, json, depth)?,
                 Some("alias") => {
                     let target = definition.get("path").and_then(Value::as_str);
                     let target =
@@ -309,6 +323,14 @@ impl Mapping {
             };
             return Err(SearchError::argument(reason));
         }
+        let nested = definition.get("type").and_then(Value::as_str) == Some("nested");
+        if self.objects.contains_key(path) && definition.contains_key("type") && nested != self.is_nested(path) {
+            let (from, to) = if nested { ("non-nested", "nested") } else { ("nested", "non-nested") };
+            return Err(SearchError::argument(format!("cannot change object mapping [{path}] from {from} to {to}")));
+        }
+        if nested {
+            self.nested.insert(path.to_owned());
+        }
         let mut own = match json.get(name) {
             Some(own) => own.clone(),
             None => json!({}),
@@ -316,6 +338,10 @@ impl Mapping {
         for (key, value) in definition {
             match key.as_str() {
                 "type" | "properties" => {}
+                "include_in_parent" | "include_in_root" if nested && value == &json!(false) => {}
+                "include_in_parent" | "include_in_root" if nested => {
+                    return Err(SearchError::unsupported(format!("[{key}] of a nested field")));
+                }
                 "dynamic" => {
                     self.objects.insert(path.to_owned(), Some(dynamic(value)?));
                     own["dynamic"] = value.clone();
@@ -338,7 +364,10 @@ impl Mapping {
             self.add_properties(path, properties, &mut inner, depth + 1)?;
             own["properties"] = inner;
         }
-        if own.get("properties").is_none() && own.get("dynamic").is_none() && own.get("enabled").is_none() {
+        if nested {
+            own["type"] = json!("nested");
+        }
+        if own.get("properties").is_none() && own.get("dynamic").is_none() && own.get("enabled").is_none() && !nested {
             own["type"] = json!("object");
         }
         json[name] = own;

@@ -142,6 +142,14 @@ fn add_column(builder: &mut SchemaBuilder, field: &MappedField) {
 /// What stands in [`NAMES`] for a document that was sent with a routing.
 pub const ROUTING: &str = "_routing";
 
+/// What stands in [`NAMES`] for a document with a value that is not indexed: malformed, or too long.
+pub const IGNORED: &str = "_ignored";
+
+/// What stands in [`NAMES`] for such a value of this field.
+pub fn ignored_name(path: &str) -> String {
+    format!("_ignored:{path}")
+}
+
 /// The three fields that every index has.
 #[derive(Clone, Copy, Debug)]
 pub struct OwnFields {

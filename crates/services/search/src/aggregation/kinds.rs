@@ -3,11 +3,15 @@
 
 use serde_json::Value;
 
+use super::fields::{check_native_order, field, of_numbers, only};
 use super::node::{AggregationNode, HistogramOptions, HitOrder, Metric, NodeKind, RangeOption, Reader, TermsOptions};
 use super::options::{Options, order};
+use super::own_kinds::OwnKind;
+use super::own_read;
+use super::pipeline_kinds;
 use super::rounding::{DateRounding, interval_millis};
 use super::sources;
-use crate::dates::{self, CalendarUnit, DateContext, DateFormats, Rounding};
+use crate::dates::{CalendarUnit, DateContext, DateFormats, Rounding};
 use crate::document;
 use crate::error::SearchError;
 use crate::mapping::FieldKind;
@@ -17,9 +21,6 @@ const TOP_HITS_MAX: u64 = 100;
 
 /// Types of Elasticsearch that are not built here.
 const NOT_BUILT: &[&str] = &[
-    "adjacency_matrix",
-    "auto_date_histogram",
-    "avg_bucket",
     "boxplot",
     "bucket_correlation",
     "bucket_count_ks_test",
@@ -30,8 +31,6 @@ const NOT_BUILT: &[&str] = &[
     "change_point",
     "children",
     "cumulative_cardinality",
-    "cumulative_sum",
-    "derivative",
     "diversified_sampler",
     "extended_stats_bucket",
     "frequent_item_sets",
@@ -44,22 +43,15 @@ const NOT_BUILT: &[&str] = &[
     "geotile_grid",
     "inference",
     "ip_prefix",
-    "ip_range",
     "matrix_stats",
-    "max_bucket",
-    "median_absolute_deviation",
-    "min_bucket",
     "moving_avg",
     "moving_fn",
     "moving_percentiles",
-    "multi_terms",
     "nested",
     "normalize",
     "parent",
-    "percentile_ranks",
     "percentiles_bucket",
     "random_sampler",
-    "rare_terms",
     "rate",
     "reverse_nested",
     "sampler",
@@ -67,23 +59,28 @@ const NOT_BUILT: &[&str] = &[
     "serial_diff",
     "significant_terms",
     "significant_text",
-    "stats_bucket",
     "string_stats",
-    "sum_bucket",
     "t_test",
     "time_series",
     "top_metrics",
     "variable_width_histogram",
-    "weighted_avg",
 ];
 
 /// Reads an aggregation's type and parameters into its node. Errors: what is wrong, by name.
 pub(super) fn read(
     reader: &Reader<'_>,
     mut node: AggregationNode,
-    type_name: &str,
+    (type_name, depth): (&str, usize),
     body: &Value,
 ) -> Result<AggregationNode, SearchError> {
+    if let Some(own) = own_read::read(reader, &mut node, type_name, body)? {
+        node.kind = NodeKind::Own(own);
+        return Ok(node);
+    }
+    if let Some(pipeline) = pipeline_kinds::read(&node.name, (type_name, depth), body)? {
+        node.kind = NodeKind::Pipeline(pipeline);
+        return Ok(node);
+    }
     node.kind = match type_name {
         "terms" => terms(reader, &mut node, body)?,
         "histogram" => histogram(reader, &mut node, body)?,
@@ -95,9 +92,10 @@ pub(super) fn read(
         "missing" => {
             let options = Options::of("missing", body)?;
             field(reader, &mut node, &options)?;
-            options.refuse(&["missing"])?;
+            // With a value for the documents without one, no document is without one.
+            let missing = options.get("missing").is_some();
             options.finish()?;
-            NodeKind::Missing
+            if missing { NodeKind::Filter(serde_json::json!({"match_none": {}})) } else { NodeKind::Missing }
         }
         "global" => {
             Options::of("global", body)?.finish()?;
@@ -110,11 +108,17 @@ pub(super) fn read(
         "stats" => metric(reader, &mut node, ("stats", body), Metric::Stats)?,
         "extended_stats" => metric(reader, &mut node, ("extended_stats", body), Metric::ExtendedStats { sigma: None })?,
         "value_count" => metric(reader, &mut node, ("value_count", body), Metric::ValueCount)?,
-        "percentiles" => percentiles(reader, &mut node, body)?,
+        "percentiles" => percentiles(reader, &mut node, (body, depth))?,
         "cardinality" => {
             let options = Options::of("cardinality", body)?;
             field(reader, &mut node, &options)?;
-            options.ignore(&["precision_threshold", "execution_hint", "rehash"]);
+            options.ignore(&["execution_hint", "rehash"]);
+            if let Some(least) = options.number("precision_threshold")?.filter(|least| *least < 0.0) {
+                let name = &node.name;
+                return Err(SearchError::argument(format!(
+                    "[precisionThreshold] must be greater than or equal to 0. Found [{least}] in [{name}]"
+                )));
+            }
             let missing = options.get("missing").cloned();
             options.finish()?;
             NodeKind::Cardinality { missing }
@@ -129,52 +133,6 @@ pub(super) fn read(
     Ok(node)
 }
 
-/// Reads `field`, and `format` and `time_zone` for fields of dates.
-fn field(reader: &Reader<'_>, node: &mut AggregationNode, options: &Options<'_>) -> Result<(), SearchError> {
-    options.refuse(&["script"])?;
-    options.ignore(&["value_type"]);
-    let path = options.text("field")?.ok_or_else(|| {
-        let type_name = options.type_name;
-        SearchError::argument(format!(
-            "Required one of fields [field, script], but none were specified in [{type_name}]"
-        ))
-    })?;
-    node.field = reader.field(path)?;
-    node.path = Some(path.to_owned());
-    if let Some(field) = &node.field {
-        node.format = field.formats.first().to_owned();
-    }
-    if let Some(format) = options.text("format")? {
-        if node.values().is_some_and(|kind| kind != FieldKind::Date) {
-            return Err(SearchError::unsupported(format!(
-                "[format] in aggregation [{}] of numbers",
-                options.type_name
-            )));
-        }
-        DateFormats::parse_list(format)?;
-        node.format = format.split("||").next().unwrap_or(format).to_owned();
-    }
-    if let Some(zone) = options.text("time_zone")? {
-        node.zone = dates::zone(zone)?;
-    }
-    Ok(())
-}
-
-/// Errors: the field's values are none of these.
-fn only(node: &AggregationNode, options: &Options<'_>, kinds: fn(FieldKind) -> bool) -> Result<(), SearchError> {
-    match &node.field {
-        Some(field) if !kinds(field.kind) => Err(SearchError::argument(format!(
-            "Field [{}] of type [{}] is not supported for aggregation [{}]",
-            field.path, field.type_name, options.type_name
-        ))),
-        _ => Ok(()),
-    }
-}
-
-fn of_numbers(kind: FieldKind) -> bool {
-    kind.is_number() || kind == FieldKind::Date
-}
-
 fn terms(reader: &Reader<'_>, node: &mut AggregationNode, body: &Value) -> Result<NodeKind, SearchError> {
     let options = Options::of("terms", body)?;
     field(reader, node, &options)?;
@@ -184,7 +142,7 @@ fn terms(reader: &Reader<'_>, node: &mut AggregationNode, body: &Value) -> Resul
         return Err(SearchError::argument("[size] must be greater than 0. Found [0] in [terms]"));
     }
     let order = options.get("order").map(order).transpose()?.unwrap_or_default();
-    check_order(&order, &node.subs)?;
+    check_native_order(&order, &node.subs)?;
     let (include, exclude) = (options.get("include").cloned(), options.get("exclude").cloned());
     for value in include.iter().chain(&exclude) {
         match value {
@@ -216,26 +174,6 @@ fn terms(reader: &Reader<'_>, node: &mut AggregationNode, body: &Value) -> Resul
     Ok(NodeKind::Terms(found))
 }
 
-/// Errors: an order by an aggregation that is not there.
-fn check_order(order: &[(String, bool)], subs: &[AggregationNode]) -> Result<(), SearchError> {
-    for (path, _) in order {
-        let first = path.split('>').next().unwrap_or(path);
-        let known = matches!(path.as_str(), "_count" | "_key")
-            || subs.iter().any(|sub| {
-                first
-                    .strip_prefix(sub.name.as_str())
-                    .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
-            });
-        if !known {
-            return Err(SearchError::argument(format!(
-                "Invalid aggregation order path [{path}]. The provided aggregation [{first}] either does not exist, or is a \
-                 pipeline aggregation and cannot be used to sort the buckets."
-            )));
-        }
-    }
-    Ok(())
-}
-
 fn histogram_options(
     node: &AggregationNode,
     options: &Options<'_>,
@@ -252,8 +190,10 @@ fn histogram_options(
         }
         Ok(Some((min, max)))
     };
-    let order = options.get("order").map(order).transpose()?.unwrap_or_default();
-    check_order(&order, &node.subs)?;
+    let mut order = options.get("order").map(order).transpose()?.unwrap_or_default();
+    // The old name of the key of a date.
+    order.iter_mut().filter(|(name, _)| name == "_time").for_each(|(name, _)| *name = "_key".to_owned());
+    check_native_order(&order, &node.subs)?;
     let found = HistogramOptions {
         min_doc_count: options.count("min_doc_count")?.unwrap_or(0),
         extended: bounds("extended_bounds")?,
@@ -397,6 +337,7 @@ fn filters(body: &Value) -> Result<NodeKind, SearchError> {
             (map.iter().map(|(name, query)| (Some(name.clone()), query.clone())).collect(), true)
         }
         Some(Value::Array(list)) => (list.iter().map(|query| (None, query.clone())).collect(), false),
+        None => return Err(SearchError::argument("[filters] cannot be empty")),
         _ => return Err(SearchError::parsing("[filters] needs the parameter [filters]")),
     };
     if filters.is_empty() {
@@ -418,7 +359,16 @@ fn metric(
     let options = Options::of(type_name, body)?;
     field(reader, node, &options)?;
     let metric = match metric {
-        Metric::ExtendedStats { .. } => Metric::ExtendedStats { sigma: options.number("sigma")? },
+        Metric::ExtendedStats { .. } => {
+            let sigma = options.number("sigma")?;
+            if let Some(sigma) = sigma.filter(|sigma| *sigma < 0.0) {
+                let name = &node.name;
+                return Err(SearchError::argument(format!(
+                    "[sigma] must be greater than or equal to 0. Found [{sigma:?}] in [{name}]"
+                )));
+            }
+            Metric::ExtendedStats { sigma }
+        }
         other => other,
     };
     match metric {
@@ -434,11 +384,16 @@ fn metric(
     Ok(NodeKind::Metric { metric, missing })
 }
 
-fn percentiles(reader: &Reader<'_>, node: &mut AggregationNode, body: &Value) -> Result<NodeKind, SearchError> {
+fn percentiles(
+    reader: &Reader<'_>,
+    node: &mut AggregationNode,
+    (body, depth): (&Value, usize),
+) -> Result<NodeKind, SearchError> {
     let options = Options::of("percentiles", body)?;
     field(reader, node, &options)?;
     only(node, &options, of_numbers)?;
-    options.ignore(&["tdigest", "hdr", "compression"]);
+    let method = own_read::method(node, &options)?;
+    options.not_null("percents")?;
     let wrong = |value: &Value| SearchError::argument(format!("[percents] cannot be [{value}]: each is from 0 to 100"));
     let percents = match options.get("percents") {
         None => vec![1.0, 5.0, 25.0, 50.0, 75.0, 95.0, 99.0],
@@ -456,7 +411,11 @@ fn percentiles(reader: &Reader<'_>, node: &mut AggregationNode, body: &Value) ->
     }
     let (keyed, missing) = (options.flag("keyed")?.unwrap_or(true), options.number("missing")?);
     options.finish()?;
-    Ok(NodeKind::Percentiles { percents, keyed, missing })
+    // Inside of buckets the library counts, within 1 % of the value.
+    Ok(match depth {
+        1 => NodeKind::Own(OwnKind::Percentiles { percents, keyed, missing, method }),
+        _ => NodeKind::Percentiles { percents, keyed, missing },
+    })
 }
 
 fn top_hits(reader: &Reader<'_>, body: &Value) -> Result<NodeKind, SearchError> {

@@ -4,12 +4,14 @@
 //!   aggs -- request, kinds --> nodes -- native --> a request of the library for each index
 //!                                |                        | collect: run, merged over segments and indices
 //!                                +------ render <---------+
+//!                                            | own: what the library lacks, over lists of documents
+//!                                            | pipeline: what is made of the response
 //! ```
 //!
 //! Invariants: an index without a field, or whose field has no column yet, contributes no values; the shape of the response
 //! depends on the request alone. The buckets of a response are counted as they are made, gaps of histograms too.
 //!
-//! What it deliberately does not do: scripts, pipeline aggregations, and to read documents. The hits of `top_hits` name the
+//! What it deliberately does not do: scripts, and to read documents. The hits of `top_hits` name the
 //! sequence number of their document as `_seq_ref`; the caller puts `_id` and `_source` in its place (and leaves `_source` out
 //! or filters it as the hit's `_source_spec` says, which is the request's `_source`, if it has one).
 
@@ -34,10 +36,17 @@ use render::Renderer;
 use rounding::DateRounding;
 
 mod collect;
+mod fields;
+mod key_value;
 mod kinds;
 mod native;
 mod node;
 mod options;
+mod own;
+mod own_kinds;
+mod own_read;
+mod pipeline;
+mod pipeline_kinds;
 mod render;
 mod render_buckets;
 mod request;
@@ -93,6 +102,11 @@ pub fn run(
         let shown = renderer.single(global, Some((found.total, &found.results)))?;
         response.insert(renderer.name(global), shown);
     }
+    let nodes: Vec<AggregationNode> = others.into_iter().chain(globals).collect();
+    if nodes.iter().any(AggregationNode::has_own) {
+        own::OwnRun::new(&searches, &renderer).fill_all(&nodes, inputs, &mut response)?;
+    }
+    pipeline::apply(&renderer, &nodes, &mut response)?;
     Ok(Value::Object(response))
 }
 

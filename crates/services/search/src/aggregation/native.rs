@@ -82,7 +82,7 @@ impl Translator<'_> {
     fn add(&self, node: &AggregationNode, all: &mut Aggregations) -> Result<(), SearchError> {
         let field = self.column(node.path.as_deref().unwrap_or_default());
         let agg = match &node.kind {
-            NodeKind::Global => return Ok(()),
+            NodeKind::Global | NodeKind::Own(_) | NodeKind::Pipeline(_) => return Ok(()),
             NodeKind::Filter(query) => {
                 let query = (self.build)(self.view, query)?;
                 return self.add_filter(node, node.native(), query, all);

@@ -9,6 +9,8 @@ use std::sync::Arc;
 use jiff::tz::TimeZone;
 use serde_json::{Map, Value};
 
+use super::own_kinds::OwnKind;
+use super::pipeline_kinds::Pipeline;
 use super::rounding::DateRounding;
 use crate::dates::{self, CalendarUnit};
 use crate::error::SearchError;
@@ -18,18 +20,51 @@ use crate::view::IndexView;
 /// What an aggregation does.
 pub(super) enum NodeKind {
     Terms(TermsOptions),
-    Histogram { interval: f64, offset: f64, buckets: HistogramOptions },
-    DateHistogram { rounding: DateRounding, buckets: HistogramOptions },
-    Range { ranges: Vec<RangeOption>, keyed: bool, of_dates: bool },
+    Histogram {
+        interval: f64,
+        offset: f64,
+        buckets: HistogramOptions,
+    },
+    DateHistogram {
+        rounding: DateRounding,
+        buckets: HistogramOptions,
+    },
+    Range {
+        ranges: Vec<RangeOption>,
+        keyed: bool,
+        of_dates: bool,
+    },
     Filter(Value),
-    Filters { filters: Vec<(Option<String>, Value)>, other: Option<String>, keyed: bool },
+    Filters {
+        filters: Vec<(Option<String>, Value)>,
+        other: Option<String>,
+        keyed: bool,
+    },
     Missing,
     Global,
-    Metric { metric: Metric, missing: Option<f64> },
-    Percentiles { percents: Vec<f64>, keyed: bool, missing: Option<f64> },
-    Cardinality { missing: Option<Value> },
+    Metric {
+        metric: Metric,
+        missing: Option<f64>,
+    },
+    Percentiles {
+        percents: Vec<f64>,
+        keyed: bool,
+        missing: Option<f64>,
+    },
+    Cardinality {
+        missing: Option<Value>,
+    },
     Composite(CompositeOptions),
-    TopHits { sort: Vec<HitOrder>, from: u64, size: u64, source: Option<Value> },
+    TopHits {
+        sort: Vec<HitOrder>,
+        from: u64,
+        size: u64,
+        source: Option<Value>,
+    },
+    /// Made here, not by the library.
+    Own(OwnKind),
+    /// Made of the response.
+    Pipeline(Pipeline),
 }
 
 /// A number, or a few, about the values of a field.
@@ -85,13 +120,15 @@ pub(super) struct RangeOption {
 impl NodeKind {
     /// Whether it can have aggregations in it.
     pub(super) fn has_buckets(&self) -> bool {
-        !matches!(
-            self,
+        match self {
+            NodeKind::Own(kind) => kind.has_buckets(),
             NodeKind::Metric { .. }
-                | NodeKind::Percentiles { .. }
-                | NodeKind::Cardinality { .. }
-                | NodeKind::TopHits { .. }
-        )
+            | NodeKind::Percentiles { .. }
+            | NodeKind::Cardinality { .. }
+            | NodeKind::TopHits { .. }
+            | NodeKind::Pipeline(_) => false,
+            _ => true,
+        }
     }
 }
 
@@ -116,6 +153,16 @@ impl AggregationNode {
     /// What its field's values are.
     pub(super) fn values(&self) -> Option<FieldKind> {
         self.field.as_ref().map(|field| field.kind)
+    }
+
+    /// Whether it or one in it is made here, not by the library.
+    pub(super) fn has_own(&self) -> bool {
+        matches!(self.kind, NodeKind::Own(_)) || self.subs.iter().any(AggregationNode::has_own)
+    }
+
+    /// Whether it or one in it is made of the response.
+    pub(super) fn has_pipeline(&self) -> bool {
+        matches!(self.kind, NodeKind::Pipeline(_)) || self.subs.iter().any(AggregationNode::has_pipeline)
     }
 
     /// Name in the library's request.

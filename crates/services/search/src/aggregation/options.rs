@@ -31,6 +31,14 @@ impl<'a> Options<'a> {
         self.map.get(name).filter(|value| !value.is_null())
     }
 
+    /// Errors: the parameter is given as an explicit null.
+    pub(super) fn not_null(&self, name: &'static str) -> Result<(), SearchError> {
+        match self.map.get(name) {
+            Some(Value::Null) => Err(self.wrong(name, &Value::Null)),
+            _ => Ok(()),
+        }
+    }
+
     /// Parameters that change how fast a result is found, not which.
     pub(super) fn ignore(&self, names: &[&'static str]) {
         self.read.borrow_mut().extend(names);

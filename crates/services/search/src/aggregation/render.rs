@@ -52,6 +52,7 @@ impl Renderer {
             NodeKind::Terms(_) => match node.values() {
                 Some(FieldKind::Real(_)) => "dterms",
                 Some(FieldKind::Keyword | FieldKind::Text | FieldKind::Ip) => "sterms",
+                Some(FieldKind::UnsignedLong) => "ulterms",
                 Some(_) => "lterms",
                 None => "umterms",
             },
@@ -76,6 +77,8 @@ impl Renderer {
             NodeKind::Cardinality { .. } => "cardinality",
             NodeKind::Composite(_) => "composite",
             NodeKind::TopHits { .. } => "top_hits",
+            NodeKind::Own(kind) => kind.prefix(),
+            NodeKind::Pipeline(pipeline) => pipeline.prefix(),
         };
         format!("{prefix}#{}", node.name)
     }
@@ -88,7 +91,7 @@ impl Renderer {
         total: u64,
     ) -> Result<Map<String, Value>, SearchError> {
         let mut all = Map::new();
-        for node in nodes {
+        for node in nodes.iter().filter(|node| !matches!(node.kind, NodeKind::Own(_) | NodeKind::Pipeline(_))) {
             let mut shown = self.one(node, results, total)?;
             if let (Some(meta), Some(shown)) = (&node.meta, shown.as_object_mut()) {
                 shown.insert("meta".to_owned(), meta.clone());
@@ -116,7 +119,7 @@ impl Renderer {
                 self.filters(node, filters, (other.as_deref(), *keyed), results)
             }
             NodeKind::Filter(_) | NodeKind::Missing => self.single(node, filter_bucket(found)),
-            NodeKind::Global => self.single(node, None),
+            NodeKind::Global | NodeKind::Own(_) | NodeKind::Pipeline(_) => self.single(node, None),
             NodeKind::Composite(options) => self.composite(node, options, found),
             NodeKind::Metric { metric, .. } => metric_value(node, *metric, found),
             NodeKind::Percentiles { percents, keyed, .. } => percentiles(node, percents, *keyed, found),

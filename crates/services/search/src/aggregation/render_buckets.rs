@@ -97,7 +97,7 @@ impl Renderer {
         let mut buckets = Vec::new();
         for entry in entries {
             let (key, names) = term_names(node, &entry.key)?;
-            if sorts && !is_listed(options, &names) {
+            if sorts && !is_listed(node, options, &names) {
                 continue;
             }
             buckets.push(self.shown(node, key, names, Some((entry.doc_count, &entry.sub_aggregation)))?);
@@ -157,7 +157,7 @@ impl Renderer {
     }
 
     /// The number at `filter>stats.avg`.
-    fn value_at(
+    pub(super) fn value_at(
         &self,
         subs: &[AggregationNode],
         json: &Map<String, Value>,
@@ -510,7 +510,8 @@ fn term_names(node: &AggregationNode, key: &Key) -> Result<(SortedKey, Map<Strin
 }
 
 /// Whether `include` and `exclude` of a field that is no keyword let a term through.
-fn is_listed(options: &TermsOptions, names: &Map<String, Value>) -> bool {
+fn is_listed(node: &AggregationNode, options: &TermsOptions, names: &Map<String, Value>) -> bool {
+    let formats = node.field.as_ref().filter(|field| field.kind == FieldKind::Date).map(|field| &field.formats);
     let is_in = |list: &Value| {
         let of_list = |value: &Value| {
             let fits = |name: &str| match (names.get(name), value) {
@@ -518,7 +519,10 @@ fn is_listed(options: &TermsOptions, names: &Map<String, Value>) -> bool {
                 (Some(a), value) => document::text_of(a).ok() == document::text_of(value).ok(),
                 (None, _) => false,
             };
-            fits("key") || fits("key_as_string")
+            let is_date = |formats: &crate::dates::DateFormats| {
+                formats.value(value).ok() == names.get("key").and_then(Value::as_i64)
+            };
+            fits("key") || fits("key_as_string") || formats.is_some_and(is_date)
         };
         list.as_array().is_none_or(|list| list.iter().any(of_list))
     };

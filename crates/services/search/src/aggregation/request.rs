@@ -69,7 +69,7 @@ impl Reader<'_> {
             subs,
             meta: body.get("meta").cloned(),
         };
-        let node = kinds::read(self, node, type_name, options)?;
+        let node = kinds::read(self, node, (type_name, depth), options)?;
         if !node.subs.is_empty() && !node.kind.has_buckets() {
             return Err(SearchError::argument(format!(
                 "Aggregator [{name}] of type [{type_name}] cannot accept sub-aggregations"

@@ -12,7 +12,8 @@ use crate::mapping::FieldKind;
 /// Reads the parameters. Errors: what is wrong, by name.
 pub(super) fn composite(reader: &Reader<'_>, body: &Value) -> Result<CompositeOptions, SearchError> {
     let options = Options::of("composite", body)?;
-    let list = options.get("sources").and_then(Value::as_array).filter(|list| !list.is_empty());
+    let given = options.get("sources").ok_or_else(|| SearchError::argument("Required [sources]"))?;
+    let list = given.as_array().filter(|list| !list.is_empty());
     let list = list.ok_or_else(|| SearchError::argument("Composite [sources] cannot be null or empty"))?;
     let mut sources: Vec<KeySource> = Vec::new();
     for entry in list {
@@ -27,7 +28,10 @@ pub(super) fn composite(reader: &Reader<'_>, body: &Value) -> Result<CompositeOp
         sources.push(source(reader, name, definition)?);
     }
     let size = options.count("size")?.unwrap_or(10);
-    let size = u32::try_from(size).ok().filter(|size| (1..=65_535).contains(size));
+    if size > 65_535 {
+        return Err(crate::aggregation::too_many_buckets(65_535));
+    }
+    let size = u32::try_from(size).ok().filter(|size| *size > 0);
     let size = size.ok_or_else(|| SearchError::argument("[size] of [composite] is from 1 to 65535"))?;
     let after = match options.get("after") {
         None => None,
@@ -118,7 +122,11 @@ fn dates_by(options: &Options<'_>) -> Result<KeyBy, SearchError> {
     {
         return Err(SearchError::unsupported(format!("time_zone [{zone}] in aggregation [composite]")));
     }
-    match (options.text("calendar_interval")?, options.text("fixed_interval")?) {
+    // The old parameter stands for either.
+    let old = options.text("interval")?;
+    let of_calendar = |text: &&str| CalendarUnit::of_interval(text).is_some();
+    let calendar = options.text("calendar_interval")?.or(old.filter(of_calendar));
+    match (calendar, options.text("fixed_interval")?.or(old.filter(|text| !of_calendar(text)))) {
         (None, Some(fixed)) => match interval_millis(fixed, "fixed_interval")? {
             interval if interval > 0 => Ok(KeyBy::FixedDates(interval)),
             _ => Err(SearchError::argument("[fixed_interval] must be 1ms or more")),

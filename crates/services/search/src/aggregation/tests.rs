@@ -20,7 +20,7 @@ use crate::view::IndexView;
 
 mod refusals;
 
-const LIMITS: AggregationLimits =
+pub(super) const LIMITS: AggregationLimits =
     AggregationLimits { buckets: 65_535, memory_bytes: 100_000_000, now: 1_704_067_200_000 };
 
 /// An index with a segment for each two documents.
@@ -60,7 +60,7 @@ fn properties() -> Value {
     })
 }
 
-fn sales() -> IndexView {
+pub(super) fn sales() -> IndexView {
     index(
         "sales",
         properties(),

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
+use super::collapse_parts::Collapse;
 use super::highlight::HighlightRequest;
 use super::sort::SortKey;
 use crate::error::SearchError;
@@ -53,6 +54,12 @@ pub struct SearchBody {
     pub(super) typed_keys: bool,
     pub(super) total_as_int: bool,
     pub(super) indices_boost: Vec<(String, f32)>,
+    /// Of all hits with the same value, only the best is shown.
+    pub(super) collapse: Option<Collapse>,
+    /// The number of this part of the documents, and how many parts there are.
+    pub(super) slice: Option<(u32, u32)>,
+    /// Groups of searches that statistics count it in.
+    pub(super) groups: Vec<String>,
     /// Hits before the first one.
     pub from: usize,
     /// Most hits.
@@ -86,6 +93,9 @@ impl Default for SearchBody {
             typed_keys: false,
             total_as_int: false,
             indices_boost: Vec::new(),
+            collapse: None,
+            slice: None,
+            groups: Vec::new(),
             from: 0,
             size: SIZE_DEFAULT,
             track_total_hits: TOTAL_DEFAULT,
@@ -101,8 +111,6 @@ const REFUSED: &[&str] = &[
     "script_fields",
     "runtime_mappings",
     "knn",
-    "slice",
-    "collapse",
     "profile",
     "explain",
     "ext",
@@ -110,12 +118,14 @@ const REFUSED: &[&str] = &[
     "rank",
     "retriever",
     "sub_searches",
-    "stats",
 ];
 
 fn number(name: &str, value: &Value, least: i64) -> Result<u64, SearchError> {
     let number = value.as_i64().or_else(|| value.as_str().and_then(|text| text.parse().ok()));
     match number {
+        Some(number) if number > i64::from(i32::MAX) => {
+            Err(SearchError::argument(format!("[{name}]: Numeric value ({number}) out of range of int")))
+        }
         Some(number) if number >= least => Ok(number as u64),
         Some(number) => Err(SearchError::argument(format!("[{name}] parameter cannot be negative, found [{number}]"))),
         None => Err(SearchError::argument(format!("Failed to parse int parameter [{name}] with value [{value}]"))),
@@ -165,7 +175,48 @@ fn shown_fields(name: &str, value: &Value) -> Result<Vec<ShownField>, SearchErro
     items.iter().map(item).collect()
 }
 
+/// `{"id": 0, "max": 2}`. Errors: another field than the id, a number that is out of range.
+fn slice(value: &Value) -> Result<(u32, u32), SearchError> {
+    let object = value.as_object().ok_or_else(|| SearchError::parsing("[slice] is an object"))?;
+    if let Some(field) = object.get("field").filter(|field| *field != "_id") {
+        return Err(SearchError::unsupported(format!("[slice] by the field [{field}]")));
+    }
+    if let Some(other) = object.keys().find(|key| !matches!(key.as_str(), "id" | "max" | "field")) {
+        return Err(SearchError::parsing(format!("[slice] unknown field [{other}]")));
+    }
+    let number = |name: &str| object.get(name).and_then(Value::as_i64);
+    let (Some(id), Some(max)) = (number("id"), number("max")) else {
+        return Err(SearchError::argument("[slice] needs whole numbers [id] and [max]"));
+    };
+    if id < 0 {
+        return Err(SearchError::argument("id must be greater than or equal to 0"));
+    }
+    if max <= 1 {
+        return Err(SearchError::argument("max must be greater than 1"));
+    }
+    if id >= max {
+        return Err(SearchError::argument("max must be greater than id"));
+    }
+    let max = u32::try_from(max).map_err(|_| SearchError::argument(format!("[max] of [slice] cannot be [{max}]")))?;
+    Ok((id as u32, max))
+}
+
 impl SearchBody {
+    /// Whether only the best hit of each value of a field is shown.
+    pub fn collapses(&self) -> bool {
+        self.collapse.is_some()
+    }
+
+    /// The indices and aliases whose hits have a boost, patterns aside.
+    pub fn boosted_names(&self) -> impl Iterator<Item = &str> {
+        self.indices_boost.iter().map(|(name, _)| name.as_str()).filter(|name| !name.contains('*'))
+    }
+
+    /// Whether it asks for a part of the documents.
+    pub fn is_slice(&self) -> bool {
+        self.slice.is_some()
+    }
+
     /// Reads a search; parameters of the URL come before parts of the body. Errors: a part that is not known or not built.
     pub fn read(body: Option<&Value>, parameters: &BTreeMap<String, String>) -> Result<SearchBody, SearchError> {
         let mut search = SearchBody::default();
@@ -208,6 +259,9 @@ impl SearchBody {
         }
         if self.stored_fields.iter().any(|name| name == "_source") {
             self.source = SourceFilter::all();
+        }
+        if self.collapse.is_some() && self.search_after.is_some() {
+            return Err(super::invalid("cannot use `collapse` in conjunction with `search_after`"));
         }
         if let Some(after) = &self.search_after {
             if self.from > 0 {
@@ -264,7 +318,19 @@ impl SearchBody {
             "seq_no_primary_term" => self.seq_no = flag(name, value)?,
             "pit" => self.pit = Some(value.clone()),
             "indices_boost" => self.boosts(value)?,
+            "collapse" => self.collapse = Some(Collapse::read(value)?),
+            "slice" => self.slice = Some(slice(value)?),
+            "stats" => {
+                let names =
+                    value.as_array().filter(|names| names.len() <= NAMES_MAX && names.iter().all(Value::is_string));
+                let names = names
+                    .ok_or_else(|| SearchError::parsing(format!("[stats] is a list of at most {NAMES_MAX} names")))?;
+                self.groups = names.iter().filter_map(Value::as_str).map(str::to_owned).collect();
+            }
             "explain" | "profile" if value == &json!(false) => {}
+            "rescore" if self.collapse.is_some() => {
+                return Err(super::invalid("cannot use `collapse` in conjunction with `rescore`"));
+            }
             other if REFUSED.contains(&other) => {
                 return Err(SearchError::unsupported(format!("[{other}] of a search")));
             }

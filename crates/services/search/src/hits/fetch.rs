@@ -9,7 +9,7 @@ use crate::dates::write;
 use crate::document::{boolean, integer, real};
 use crate::error::SearchError;
 use crate::index::{SearchIndex, parse_source};
-use crate::mapping::{FieldKind, MappedField, Mapping, matches_pattern};
+use crate::mapping::{FieldKind, MappedField, Mapping};
 use crate::query::QueryContext;
 use crate::source::{SourceFilter, stored_fields, values_at};
 use crate::stop::SearchStop;
@@ -48,6 +48,7 @@ impl Fetcher<'_> {
             let seq = seq_of(target, &hit)?;
             let document = target.index.document_at(seq)?;
             self.left = self.left.checked_sub(document.source.len()).ok_or_else(super::too_large)?;
+            let source = parse_source(&document.source)?;
             let mut shown = Map::new();
             shown.insert("_index".to_owned(), json!(view.name));
             if !body.without_metadata {
@@ -63,9 +64,15 @@ impl Fetcher<'_> {
                 shown.insert("_seq_no".to_owned(), json!(seq));
                 shown.insert("_primary_term".to_owned(), json!(1));
             }
+            if !body.without_metadata {
+                let ignored = crate::document::ignored_fields(&view.mapping, &source);
+                if !ignored.is_empty() {
+                    shown.insert("_ignored".to_owned(), json!(ignored));
+                }
+            }
             let score = if self.with_score { score_json(hit.score) } else { Value::Null };
             shown.insert("_score".to_owned(), score);
-            contents(body, &view.mapping, parse_source(&document.source)?, highlighters[number].as_ref(), &mut shown)?;
+            contents(body, &view.mapping, source, highlighters[number].as_ref(), &mut shown)?;
             if !body.sort.is_empty() {
                 let pairs = body.sort.iter().zip(&hit.values);
                 let values = pairs.clone().map(|(key, value)| key.shown(view, value)).collect::<Result<_, _>>()?;
@@ -89,6 +96,11 @@ fn contents(
     let mut fields = stored_fields(mapping, &body.stored_fields, &source);
     for wanted in &body.docvalue_fields {
         shown_values(mapping, wanted, &source, true, &mut fields)?;
+    }
+    if !body.fields.is_empty() && !mapping.shows_source() {
+        return Err(SearchError::argument(
+            "Unable to retrieve the requested [fields] since _source is disabled in the mapping",
+        ));
     }
     for wanted in &body.fields {
         shown_values(mapping, wanted, &source, false, &mut fields)?;
@@ -114,7 +126,13 @@ fn shown_values(
     of_column: bool,
     fields: &mut Map<String, Value>,
 ) -> Result<(), SearchError> {
-    for field in mapping.fields().filter(|field| matches_pattern(&wanted.pattern, &field.path)) {
+    for field in mapping.matching(&wanted.pattern) {
+        if !of_column && wanted.format.is_some() && field.kind != FieldKind::Date && !wanted.pattern.contains('*') {
+            let (path, type_name) = (&field.path, &field.type_name);
+            return Err(SearchError::argument(format!(
+                "error fetching [{path}]: field [{path}] of type [{type_name}] doesn't support formats."
+            )));
+        }
         if of_column && field.kind == FieldKind::Text {
             if wanted.pattern.contains('*') {
                 continue;
@@ -145,7 +163,9 @@ fn shown_values(
             }
         }
         if !read.is_empty() {
-            fields.insert(field.path.clone(), Value::Array(read));
+            // An alias keeps its name.
+            let name = if wanted.pattern.contains('*') { &field.path } else { &wanted.pattern };
+            fields.insert(name.clone(), Value::Array(read));
         }
     }
     Ok(())

@@ -8,7 +8,7 @@
 //! Invariants: a response shows documents as they were in the views that it was made from; the memory of a search is bounded by its
 //! limits, whatever it asks for.
 //!
-//! It deliberately does not do: scripts, rescoring, suggestions, collapsing, nested hits. These are refused by their names.
+//! It deliberately does not do: scripts, rescoring, suggestions, nested hits. These are refused by their names.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -26,6 +26,8 @@ use crate::schema::SEQ;
 use crate::stop::SearchStop;
 
 mod body;
+mod collapse;
+mod collapse_parts;
 mod collect;
 mod fetch;
 mod highlight;
@@ -124,6 +126,9 @@ fn query_of(target: &SearchTarget, body: &SearchBody, context: &QueryContext) ->
         let filter = build(view, filter, context)?;
         query = filtered(query, filter);
     }
+    if let Some(slice) = body.slice {
+        query = filtered(query, crate::query::slice(view, slice, context));
+    }
     let boost = body.indices_boost.iter().find(|(pattern, _)| {
         matches_pattern(pattern, &view.name) || target.index.definition().aliases.contains_key(pattern)
     });
@@ -206,6 +211,9 @@ pub fn search(
     cancelled: &Arc<AtomicBool>,
 ) -> Result<SearchResult, SearchError> {
     let started = Instant::now();
+    if let Some(collapse) = &body.collapse {
+        return collapse::search(targets, (body, collapse), limits, cancelled);
+    }
     if body.from.saturating_add(body.size) > limits.window {
         return Err(SearchError::argument(format!(
             "Result window is too large, from + size must be less than or equal to: [{}] but was [{}]. See the scroll api for a \
@@ -215,6 +223,7 @@ pub fn search(
             body.from.saturating_add(body.size)
         )));
     }
+    check_fields(targets, body)?;
     let until = body.timeout.map(|timeout| started + timeout);
     let stop = Arc::new(SearchStop::new(Arc::clone(cancelled), until));
     let context = QueryContext { now: limits.now, stop: Some(Arc::clone(&stop)) };
@@ -239,6 +248,7 @@ pub fn search(
     for target in targets {
         Counters::add(&target.index.counters().searches, 1);
         Counters::add(&target.index.counters().search_us, took.as_micros() as u64);
+        target.index.counters().add_groups(&body.groups, took);
     }
     let mut response = Map::new();
     response.insert("took".to_owned(), json!(took.as_millis() as u64));
@@ -253,6 +263,35 @@ pub fn search(
         response.insert("aggregations".to_owned(), aggregations);
     }
     Ok(SearchResult { response: Value::Object(response), last: fetcher.last, hits: count })
+}
+
+/// The most slices where an index says nothing (Elasticsearch's `index.max_slices_per_scroll`).
+const SLICES_MAX: u32 = 1024;
+
+/// Errors: more values of columns or more slices than an index allows.
+fn check_fields(targets: &[SearchTarget], body: &SearchBody) -> Result<(), SearchError> {
+    let asked = body.docvalue_fields.len();
+    for target in targets.iter().filter(|_| body.slice.is_some()) {
+        let setting = target.index.setting("index.max_slices_per_scroll");
+        let most = setting.as_ref().and_then(Value::as_str).and_then(|text| text.parse().ok()).unwrap_or(SLICES_MAX);
+        if let Some((_, slices)) = body.slice.filter(|(_, slices)| *slices > most) {
+            return Err(SearchError::argument(format!(
+                "The number of slices [{slices}] is too large. It must be less than [{most}]. This limit can be set by changing \
+                 the [index.max_slices_per_scroll] index level setting."
+            )));
+        }
+    }
+    for target in targets.iter().filter(|_| asked > 0) {
+        let setting = target.index.setting("index.max_docvalue_fields_search");
+        let most = setting.as_ref().and_then(Value::as_str).and_then(|text| text.parse().ok());
+        if let Some(most) = most.filter(|most: &usize| asked > *most) {
+            return Err(SearchError::argument(format!(
+                "Trying to retrieve too many docvalue_fields. Must be less than or equal to: [{most}] but was [{asked}]. This \
+                 limit can be set by changing the [index.max_docvalue_fields_search] index level setting."
+            )));
+        }
+    }
+    Ok(())
 }
 
 fn total_is_known(page: &[TargetHit], total: u64) -> bool {

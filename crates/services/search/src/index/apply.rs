@@ -334,6 +334,7 @@ impl Attempt<'_> {
                     merge(&mut new, doc);
                 }
                 if update.detect_noop && new == old {
+                    Counters::add(&self.index.counters.noops, 1);
                     let source = Some(Bytes::from(Value::Object(old).to_string()));
                     return Ok(OpOutcome { id, version: state.version, seq: state.seq, result: "noop", source });
                 }

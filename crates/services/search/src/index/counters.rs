@@ -1,6 +1,13 @@
 //! [`Counters`]: what an index has done since it was opened.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+/// The most groups of searches of an index that are counted: a search can name any.
+const GROUPS_MAX: usize = 1_000;
 
 /// Counts since the index was opened.
 #[derive(Debug, Default)]
@@ -27,9 +34,37 @@ pub struct Counters {
     pub found: AtomicU64,
     /// Merges asked for.
     pub merges: AtomicU64,
+    /// Updates that changed nothing.
+    pub noops: AtomicU64,
+    /// Flushes asked for, and the persisted states that they made.
+    pub flushes: AtomicU64,
+    /// See `flushes`.
+    pub flush_persists: AtomicU64,
+    /// Searches, and the microseconds they took, by the groups that they name.
+    groups: Mutex<BTreeMap<String, (u64, u64)>>,
 }
 
 impl Counters {
+    /// Counts a search in its groups; those beyond the first thousand names are not counted.
+    pub fn add_groups(&self, names: &[String], took: Duration) {
+        if names.is_empty() {
+            return;
+        }
+        let mut groups = self.groups.lock();
+        for name in names {
+            if groups.len() < GROUPS_MAX || groups.contains_key(name) {
+                let (searches, micros) = groups.entry(name.clone()).or_default();
+                *searches += 1;
+                *micros += took.as_micros() as u64;
+            }
+        }
+    }
+
+    /// Searches, and the microseconds they took, by group.
+    pub fn groups(&self) -> BTreeMap<String, (u64, u64)> {
+        self.groups.lock().clone()
+    }
+
     /// Adds to a count.
     pub fn add(counter: &AtomicU64, number: u64) {
         counter.fetch_add(number, Ordering::Relaxed);

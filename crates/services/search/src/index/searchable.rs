@@ -254,6 +254,13 @@ impl SearchIndex {
         Some(WriterReport { bytes: state.bytes, behind, damage: state.directory.damage() })
     }
 
+    /// Operations that the persisted state does not contain; 0 while somebody uses the writer.
+    pub fn unpersisted_operations(&self) -> u64 {
+        let persisted = self.writer.try_lock().map(|state| state.persisted);
+        let stored = self.highest_seq().map_or(0, |seq| seq + 1);
+        persisted.map_or(0, |persisted| stored.saturating_sub(persisted))
+    }
+
     /// Makes everything that was answered part of what a start finds, and removes rows that nothing shows any more.
     ///
     /// Errors: those of the library, the medium and the store; what was persisted before stays.

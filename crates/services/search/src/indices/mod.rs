@@ -252,7 +252,7 @@ impl Indices {
     }
 
     /// A setting of the cluster.
-    fn cluster_setting(&self, name: &str) -> Option<Value> {
+    pub fn cluster_setting(&self, name: &str) -> Option<Value> {
         let transient = self.transient.lock().get(name).cloned();
         transient.or_else(|| self.cluster_settings().ok()?.0.remove(name))
     }

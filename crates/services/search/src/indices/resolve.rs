@@ -32,6 +32,8 @@ pub struct ResolveOptions {
     pub expand: Expand,
     /// A closed index is an error where it is named.
     pub forbid_closed: bool,
+    /// Patterns stand for aliases too.
+    pub aliases: bool,
 }
 
 impl Default for ResolveOptions {
@@ -41,6 +43,7 @@ impl Default for ResolveOptions {
             allow_no_indices: true,
             expand: Expand { open: true, closed: false, hidden: false },
             forbid_closed: true,
+            aliases: true,
         }
     }
 }
@@ -101,7 +104,8 @@ struct Named {
 
 impl Registry {
     /// Names the indices that a pattern stands for; whether there is one.
-    fn by_pattern(&self, part: &str, expand: Expand, named: &mut BTreeMap<String, Named>) -> bool {
+    fn by_pattern(&self, part: &str, options: &ResolveOptions, named: &mut BTreeMap<String, Named>) -> bool {
+        let expand = options.expand;
         let is_all = matches!(part, "" | "_all" | "*");
         let mut found = false;
         for index in self.open.values() {
@@ -115,7 +119,11 @@ impl Registry {
                 named.entry(definition.name.clone()).or_default().by_itself = true;
                 found = true;
             }
-            for (_, alias) in definition.aliases.iter().filter(|(alias, _)| !is_all && matches_pattern(part, alias)) {
+            for (_, alias) in definition
+                .aliases
+                .iter()
+                .filter(|(alias, _)| options.aliases && !is_all && matches_pattern(part, alias))
+            {
                 found = true;
                 name_by_alias(named.entry(definition.name.clone()).or_default(), alias);
             }
@@ -143,7 +151,7 @@ impl Indices {
             }
             if part.contains('*') || is_all {
                 had_pattern = true;
-                let found = registry.by_pattern(part, options.expand, &mut named);
+                let found = registry.by_pattern(part, &options, &mut named);
                 if !found && !options.allow_no_indices {
                     return Err(SearchError::no_index(part));
                 }

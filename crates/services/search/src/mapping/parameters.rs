@@ -44,9 +44,13 @@ pub(super) fn field(path: &str, type_name: &str, definition: &Map<String, Value>
         is_multi: false,
         scaling: None,
         stored: false,
+        constant: None,
     };
     for (key, value) in definition {
         set(&mut field, key, value)?;
+    }
+    if type_name == "constant_keyword" && field.constant.is_none() {
+        return Err(SearchError::mapping(format!("Field [{path}] is missing required parameter [value]")));
     }
     if type_name == "scaled_float" && field.scaling.is_none() {
         return Err(SearchError::mapping(format!("Field [{path}] misses required parameter [scaling_factor]")));
@@ -82,6 +86,7 @@ fn set(field: &mut MappedField, key: &str, value: &Value) -> Result<(), SearchEr
             }
         }
         ("index", _) => field.indexed = flag()?,
+        ("value", FieldKind::Keyword) if field.type_name == "constant_keyword" => field.constant = Some(name()?),
         ("doc_values", FieldKind::Opaque) => drop(flag()?),
         ("scaling_factor", FieldKind::Real(_)) if field.type_name == "scaled_float" => {
             field.scaling = Some(scaling(value)?)

@@ -25,6 +25,8 @@ mod compound;
 mod demoting;
 mod full_text;
 mod highlighted;
+mod interval_rules;
+mod intervals;
 mod lucene;
 mod multi_match;
 mod patterns;
@@ -63,6 +65,12 @@ type BoxedQuery = Box<dyn Query>;
 /// limits allow, a value that its field cannot hold.
 pub fn build(view: &IndexView, dsl: &Value, context: &QueryContext) -> Result<Box<dyn Query>, SearchError> {
     QueryBuilder::new(view, context).query(dsl)
+}
+
+/// The documents of one slice of so many: by a hash of their ids.
+pub fn slice(view: &IndexView, (slice, slices): (u32, u32), context: &QueryContext) -> Box<dyn Query> {
+    let test = term_scan::TermTest::Slice(slice, slices);
+    Box::new(term_scan::TermScanQuery { field: view.own.id, prefix: String::new(), test, stop: context.stop.clone() })
 }
 
 /// The terms that a query highlights, by field. Errors: as for [`build`].
@@ -147,6 +155,7 @@ impl<'a> QueryBuilder<'a> {
             "regexp" => self.regexp(body_of(name, body)?),
             "fuzzy" => self.fuzzy(body_of(name, body)?),
             "ids" => self.ids(body_of(name, body)?),
+            "intervals" => intervals::intervals(self, body_of(name, body)?),
             "match" | "match_phrase" | "match_phrase_prefix" | "match_bool_prefix" => {
                 self.match_query(name, body_of(name, body)?)
             }
@@ -155,11 +164,12 @@ impl<'a> QueryBuilder<'a> {
             "simple_query_string" => self.simple_query_string(body_of(name, body)?),
             "nested" | "has_child" | "has_parent" | "parent_id" | "geo_distance" | "geo_bounding_box"
             | "geo_polygon" | "geo_shape" | "geo_grid" | "shape" | "script" | "script_score" | "function_score"
-            | "more_like_this" | "percolate" | "knn" | "intervals" | "distance_feature" | "rank_feature"
-            | "combined_fields" | "pinned" | "rule" | "semantic" | "sparse_vector" | "text_expansion"
-            | "weighted_tokens" | "terms_set" | "wrapper" | "type" | "common" | "span_term" | "span_near"
-            | "span_first" | "span_or" | "span_not" | "span_multi" | "span_containing" | "span_within"
-            | "span_field_masking" => Err(SearchError::unsupported(format!("query [{name}]"))),
+            | "more_like_this" | "percolate" | "knn" | "distance_feature" | "rank_feature" | "combined_fields"
+            | "pinned" | "rule" | "semantic" | "sparse_vector" | "text_expansion" | "weighted_tokens" | "terms_set"
+            | "wrapper" | "type" | "common" | "span_term" | "span_near" | "span_first" | "span_or" | "span_not"
+            | "span_multi" | "span_containing" | "span_within" | "span_field_masking" => {
+                Err(SearchError::unsupported(format!("query [{name}]")))
+            }
             _ => Err(SearchError::parsing(format!("unknown query [{name}]"))),
         }
     }

@@ -68,6 +68,11 @@ impl QueryBuilder<'_> {
     /// `{"multi_match": {"query": "a text", "fields": ["a", "b^2"]}}`
     pub(super) fn multi_match(&mut self, body: &Map<String, Value>) -> Result<BoxedQuery, SearchError> {
         let name = "multi_match";
+        if body.get("type").and_then(Value::as_str) == Some("bool_prefix")
+            && let Some(key) = ["slop", "cutoff_frequency"].into_iter().find(|key| body.contains_key(*key))
+        {
+            return Err(SearchError::argument(format!("[{key}] not allowed for type [bool_prefix]")));
+        }
         let known: Vec<&str> = TEXT_PARAMETERS.into_iter().chain(["tie_breaker"]).collect();
         known_only(name, body, &known)?;
         let value = match body.get("query") {

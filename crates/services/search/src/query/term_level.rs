@@ -59,7 +59,7 @@ impl Fuzziness {
         }
     }
 
-    fn edits(self, text: &str) -> u8 {
+    pub(super) fn edits(self, text: &str) -> u8 {
         match self {
             Fuzziness::Edits(edits) => edits,
             Fuzziness::Auto(low, high) => match text.chars().count() {
@@ -109,6 +109,9 @@ impl QueryBuilder<'_> {
         match path {
             "_id" => return self.with_ids(std::slice::from_ref(value)),
             "_index" => return Ok(self.of_index(&text_of(value).map_err(failed)?)),
+            crate::schema::IGNORED => {
+                return Ok(self.has_any_name(vec![crate::schema::ignored_name(&text_of(value).map_err(failed)?)]));
+            }
             _ => {}
         }
         let Some((field, column)) = self.resolve(path)? else { return Ok(none()) };
@@ -154,6 +157,10 @@ impl QueryBuilder<'_> {
                 let mut names = values.iter().filter_map(Value::as_str);
                 let matches = names.any(|name| matches_pattern(name, &self.view.name));
                 return Ok(if matches { all(1.0) } else { none() });
+            }
+            crate::schema::IGNORED => {
+                let names = values.iter().filter_map(Value::as_str).map(crate::schema::ignored_name);
+                return Ok(self.has_any_name(names.collect()));
             }
             _ => {}
         }
@@ -224,13 +231,19 @@ impl QueryBuilder<'_> {
             Some(Value::String(path)) if !path.is_empty() => path,
             _ => return Err(SearchError::parsing("[exists] must be provided with a [field]")),
         };
-        Ok(boosted(self.exists_of(path)?, boost_of("exists", body)?))
+        let boost = boost_of("exists", body)?;
+        match path.as_str() {
+            // Every document has them.
+            "_id" | "_index" | "_seq_no" | "_version" => Ok(boosted(all(1.0), boost)),
+            "_source" => Err(failed("Cannot run exists query on [_source]")),
+            _ => Ok(boosted(self.exists_of(path)?, boost)),
+        }
     }
 
     /// The full names of the fields that a name, a pattern or an object stands for.
     pub(super) fn names_of(&self, path: &str) -> Vec<String> {
         let mapping = &self.view.mapping;
-        if path == crate::schema::ROUTING {
+        if path == crate::schema::ROUTING || path == crate::schema::IGNORED {
             return vec![path.to_owned()];
         }
         if mapping.field(path).is_none() && mapping.is_object(path) {
@@ -360,6 +373,19 @@ impl QueryBuilder<'_> {
         }
     }
 
+    /// Counts the characters of a fuzzy term. Errors: they are too many.
+    pub(super) fn count_fuzzy(&mut self, text: &str) -> Result<(), SearchError> {
+        let chars = text.chars().count();
+        self.fuzzy_chars += chars;
+        if chars > FUZZY_CHARS_MAX || self.fuzzy_chars > FUZZY_CHARS_MAX * 16 {
+            return Err(SearchError::argument(format!(
+                "a fuzzy text has at most {FUZZY_CHARS_MAX} characters, all of a query {}",
+                FUZZY_CHARS_MAX * 16
+            )));
+        }
+        Ok(())
+    }
+
     /// Documents whose field has a term that is near to a text.
     pub(super) fn fuzzy_of(
         &mut self,
@@ -368,19 +394,12 @@ impl QueryBuilder<'_> {
         options: FuzzyOptions,
     ) -> Result<BoxedQuery, SearchError> {
         let edits = options.fuzziness.edits(text);
-        let chars = text.chars().count();
         let term = Term::from_field_text(column, text);
         if edits == 0 {
             self.highlight(field, HighlightTerm::Term(text.to_owned()));
             return Ok(super::values::term_query(term));
         }
-        self.fuzzy_chars += chars;
-        if chars > FUZZY_CHARS_MAX || self.fuzzy_chars > FUZZY_CHARS_MAX * 16 {
-            return Err(SearchError::argument(format!(
-                "a fuzzy text has at most {FUZZY_CHARS_MAX} characters, all of a query {}",
-                FUZZY_CHARS_MAX * 16
-            )));
-        }
+        self.count_fuzzy(text)?;
         self.highlight(field, HighlightTerm::Fuzzy(text.to_owned(), edits));
         let query: BoxedQuery = if options.prefix_length == 0 {
             Box::new(FuzzyTermQuery::new(term, edits, options.transpositions))

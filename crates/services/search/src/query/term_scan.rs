@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use crate::hash::murmur3;
 use tantivy::query::{BitSetDocSet, ConstScorer, EnableScoring, Explanation, Query, Scorer, Weight};
 use tantivy::schema::{Field, IndexRecordOption};
 use tantivy::{BitSet, DocId, DocSet, Score, SegmentReader, TERMINATED, TantivyError};
@@ -23,16 +24,22 @@ pub(super) enum TermTest {
     Pattern(Arc<regex::Regex>),
     /// Those that are at most so many edits away from a text; `true` if a transposition is one edit.
     Edits(String, u8, bool),
+    /// Ids of this slice, of so many.
+    Slice(u32, u32),
 }
 
 impl TermTest {
-    fn accepts(&self, term: &[u8]) -> bool {
+    pub(super) fn accepts(&self, term: &[u8]) -> bool {
         let Ok(term) = std::str::from_utf8(term) else { return false };
         match self {
             TermTest::Any => true,
             TermTest::Pattern(pattern) => pattern.is_match(term),
             TermTest::Edits(text, distance, transpositions) => {
                 edit_distance(text, term, *distance, *transpositions).is_some()
+            }
+            TermTest::Slice(slice, slices) => {
+                let hash = murmur3(term.as_bytes(), SLICE_SEED) as i32;
+                i64::from(hash).rem_euclid(i64::from(*slices)) == i64::from(*slice)
             }
         }
     }
@@ -97,8 +104,11 @@ impl Weight for TermScanQuery {
     }
 }
 
+/// The seed of the hash by which documents lie in slices: another one than that of shards.
+const SLICE_SEED: u32 = 7919;
+
 /// The first bytes after all that begin with `prefix`; none if there are none.
-fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
+pub(super) fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
     let mut end = prefix.to_vec();
     while let Some(last) = end.pop() {
         if last < u8::MAX {

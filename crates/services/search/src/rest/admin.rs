@@ -24,7 +24,7 @@ pub(super) fn delete(api: &Api, request: &RestRequest, names: &str) -> Answer {
         return Err(SearchError::argument("Wildcard expressions or all indices are not allowed"));
     }
     let all = Expand { open: true, closed: true, hidden: false };
-    let options = ResolveOptions { expand: all, ..any_state() }.of(&request.parameters)?;
+    let options = ResolveOptions { expand: all, aliases: false, ..any_state() }.of(&request.parameters)?;
     for name in names.split(',').filter(|name| !name.contains('*')) {
         if api.indices.is_alias(name) && !options.ignore_unavailable {
             return Err(SearchError::argument(format!(

@@ -175,6 +175,8 @@ fn item(
     let index = index.ok_or_else(|| invalid("index is missing"))?;
     let bytes = source.as_ref().map_or(0, Bytes::len) + 64;
     let is_create = action == "create" || (action == "index" && (op_type.as_deref() == Some("create") || id.is_none()));
+    // An index operation with the type of a create is one, in its response too.
+    let action = if action == "index" && op_type.as_deref() == Some("create") { "create" } else { action };
     let kind = match (action, source) {
         ("delete", _) if id.is_none() => return Err(invalid("id is missing")),
         ("update", _) if id.is_none() => return Err(invalid("id is missing")),

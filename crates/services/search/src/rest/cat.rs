@@ -77,6 +77,9 @@ const INDICES: &[CatColumn] = &[
 
 fn indices(api: &Api, request: &RestRequest, names: &str) -> Result<CatTable, SearchError> {
     let health = request.parameter("health");
+    if let Some(other) = health.filter(|health| !matches!(*health, "green" | "yellow" | "red")) {
+        return Err(SearchError::argument(format!("unknown cluster health status [{other}]")));
+    }
     let mut rows = Vec::new();
     for Resolved { index, .. } in found(api, request, names)? {
         let definition = index.definition();

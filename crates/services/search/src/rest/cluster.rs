@@ -234,6 +234,7 @@ pub(super) fn state(api: &Api, rest: &[&str]) -> Answer {
                     "settings": crate::indices::Indices::nested_settings(&definition.settings),
                     "mappings": {"_doc": index.mapping().to_json()},
                     "aliases": aliases,
+                    "routing_num_shards": super::routing::routing_shards(index),
                 }),
             );
         }

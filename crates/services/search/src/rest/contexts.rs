@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::error::SearchError;
 use crate::hits::{HiddenKeys, SearchBody, SearchTarget};
-use crate::indices::duration;
+use crate::indices::{Indices, duration};
 
 /// Most contexts of a node (Elasticsearch's `search.max_open_scroll_context`).
 const CONTEXTS_MAX: usize = 500;
@@ -33,6 +33,8 @@ struct Held {
     context: Option<OpenContext>,
     is_scroll: bool,
     until: Instant,
+    /// In milliseconds since 1970.
+    opened: u64,
 }
 
 /// See the head comment of this file.
@@ -52,14 +54,16 @@ pub(super) struct PointInTime {
     pub(super) targets: Vec<SearchTarget>,
 }
 
-/// How long a context is kept. Errors: not a time, or one that is too long.
-pub(super) fn keep_alive(text: &str) -> Result<Duration, SearchError> {
+/// How long a context is kept. Errors: not a time, or one that is too long for the cluster's settings.
+pub(super) fn keep_alive(indices: &Indices, text: &str) -> Result<Duration, SearchError> {
     let time = duration(text).ok_or_else(|| {
         SearchError::argument(format!("failed to parse setting [keep_alive] with value [{text}] as a time value"))
     })?;
-    if time > KEEP_MAX {
+    let setting = indices.cluster_setting("search.max_keep_alive");
+    let shown = setting.as_ref().and_then(Value::as_str).unwrap_or("1d");
+    if time > duration(shown).unwrap_or(KEEP_MAX).min(KEEP_MAX) {
         return Err(SearchError::argument(format!(
-            "Keep alive for request ({text}) is too large. It must be less than (1d). This limit can be set by changing the \
+            "Keep alive for request ({text}) is too large. It must be less than ({shown}). This limit can be set by changing the \
              [search.max_keep_alive] cluster level setting."
         )));
     }
@@ -86,7 +90,8 @@ impl Contexts {
         let id: String = (0..40).map(|_| fastrand::alphanumeric()).collect();
         let until = Instant::now() + context.kept;
         let is_scroll = context.scroll.is_some();
-        held.insert(id.clone(), Held { context: Some(context), is_scroll, until });
+        let opened = crate::index::now_millis();
+        held.insert(id.clone(), Held { context: Some(context), is_scroll, until, opened });
         Ok(id)
     }
 
@@ -115,7 +120,7 @@ impl Contexts {
         let entry = held.get_mut(id).filter(|entry| entry.until > Instant::now()).ok_or_else(|| missing(id))?;
         let context = entry.context.as_mut().filter(|context| context.scroll.is_none()).ok_or_else(|| missing(id))?;
         if let Some(keep) = keep {
-            context.kept = keep;
+            context.kept = context.kept.max(keep);
         }
         entry.until = Instant::now() + context.kept;
         Ok(PointInTime { targets: context.targets.clone() })
@@ -140,6 +145,13 @@ impl Contexts {
         let ids: Vec<String> = held.iter().filter(|(_, held)| !held.is_scroll).map(|(id, _)| id.clone()).collect();
         ids.iter().for_each(|id| drop(held.remove(id)));
         ids
+    }
+
+    /// The points in time: their ids, when each was opened in milliseconds, and how long it is kept.
+    pub(super) fn points(&self) -> Vec<(String, u64, Duration)> {
+        let held = self.held.lock();
+        let points = held.iter().filter(|(_, held)| !held.is_scroll && held.until > Instant::now());
+        points.filter_map(|(id, held)| Some((id.clone(), held.opened, held.context.as_ref()?.kept))).collect()
     }
 
     /// Closes those whose time is over.

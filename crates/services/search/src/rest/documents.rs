@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::api::{Answer, Api};
 use super::message::{RestMethod, RestRequest, RestResponse};
+use super::routing;
 use crate::error::SearchError;
 use crate::index::{
     DocumentOp, ExpectedVersion, OpKind, OpOutcome, PartialUpdate, SearchIndex, StoredDocument, parse_source,
@@ -114,12 +115,6 @@ pub(super) fn written(index: &SearchIndex, outcome: &OpOutcome, forced: bool) ->
     body
 }
 
-/// Shards that the settings of an index ask for. Its documents lie in one place all the same: there is one node.
-pub(super) fn shards_of(index: &SearchIndex) -> u64 {
-    let value = index.setting("index.number_of_shards");
-    value.as_ref().and_then(Value::as_str).and_then(|text| text.parse().ok()).unwrap_or(1)
-}
-
 /// Copies of an index that its settings ask for beside the one that is there.
 pub(super) fn replicas(index: &SearchIndex) -> u64 {
     let value = index.setting("index.number_of_replicas");
@@ -127,7 +122,7 @@ pub(super) fn replicas(index: &SearchIndex) -> u64 {
 }
 
 /// The routing that a document is sent with.
-fn routing(request: &RestRequest) -> Option<String> {
+fn routing_of(request: &RestRequest) -> Option<String> {
     request.parameter("routing").filter(|routing| !routing.is_empty()).map(str::to_owned)
 }
 
@@ -171,7 +166,7 @@ fn store(api: &Api, request: &RestRequest, name: &str, id: Option<&str>, create:
     let body = body_of(request)?;
     let index = api.indices.for_write(name, request.flag("require_alias")?.unwrap_or(false))?;
     let kind = if create { OpKind::Create(body) } else { OpKind::Index(body) };
-    let outcome = one(&index, DocumentOp { id: id.map(str::to_owned), kind, expected, routing: routing(request) })?;
+    let outcome = one(&index, DocumentOp { id: id.map(str::to_owned), kind, expected, routing: routing_of(request) })?;
     refresh.apply(api, &index, outcome.seq + 1)?;
     let mut response =
         RestResponse::json(outcome.status(), Value::Object(written(&index, &outcome, refresh == RefreshPolicy::Now)));
@@ -203,6 +198,11 @@ pub(super) fn delete(api: &Api, request: &RestRequest, name: &str, id: &str) -> 
         true => api.indices.for_write(name, false)?,
         false => api.indices.write_index(name)?,
     };
+    if routing::is_elsewhere(&index, id, request.parameter("routing"))? {
+        let shards = json!({"total": 1 + replicas(&index), "successful": 1, "failed": 0});
+        let body = json!({"_index": index.name(), "_id": id, "_version": 1, "result": "not_found", "_shards": shards});
+        return Ok(RestResponse::json(404, body));
+    }
     let outcome = one(&index, DocumentOp { id: Some(id.to_owned()), kind: OpKind::Delete, expected, routing: None })?;
     refresh.apply(api, &index, outcome.seq + 1)?;
     Ok(RestResponse::json(outcome.status(), Value::Object(written(&index, &outcome, refresh == RefreshPolicy::Now))))
@@ -278,8 +278,21 @@ pub(super) fn update(api: &Api, request: &RestRequest, name: &str, id: &str) -> 
         filter = SourceFilter::of_parameters(&request.parameters)?;
     }
     let index = api.indices.for_write(name, request.flag("require_alias")?.unwrap_or(false))?;
+    if routing::is_elsewhere(&index, id, request.parameter("routing"))? {
+        let reason = format!("[{id}]: document missing");
+        return Err(match update.upsert.is_some() || update.doc_as_upsert {
+            true => SearchError::unsupported(format!("a second document with the id [{id}] by another routing")),
+            false => SearchError::new(404, "document_missing_exception", reason).of(&index.name()),
+        });
+    }
+    let needs_one = matches!(expected, ExpectedVersion::Seq(..)) && update.upsert.is_none() && !update.doc_as_upsert;
+    if needs_one && index.get(id)?.is_none() {
+        let reason = format!("[{id}]: document missing");
+        return Err(SearchError::new(404, "document_missing_exception", reason).of(&index.name()));
+    }
     let retries = request.number("retry_on_conflict")?.unwrap_or(0).min(100);
-    let op = DocumentOp { id: Some(id.to_owned()), kind: OpKind::Update(update), expected, routing: routing(request) };
+    let op =
+        DocumentOp { id: Some(id.to_owned()), kind: OpKind::Update(update), expected, routing: routing_of(request) };
     let mut outcome = one(&index, op.clone());
     for _ in 0..retries {
         if outcome.as_ref().is_err_and(|error| error.status == 409) {
@@ -359,8 +372,8 @@ fn read_index(api: &Api, name: &str) -> Result<Arc<SearchIndex>, SearchError> {
 fn read(
     api: &Api,
     request: &RestRequest,
-    name: &str,
-    id: &str,
+    (name, id): (&str, &str),
+    routing: Option<&str>,
 ) -> Result<(Arc<SearchIndex>, Option<FoundDocument>), SearchError> {
     let index = read_index(api, name)?;
     let realtime = request.flag("realtime")?.unwrap_or(true);
@@ -368,6 +381,8 @@ fn read(
         index.refresh()?;
     }
     let mut found = index.get(id)?;
+    let routing = routing.or_else(|| request.parameter("routing"));
+    found = found.filter(|(document, _)| routing::finds(&index, id, routing, document.routing.as_deref()));
     if !realtime {
         // Only what searches see.
         found = found.filter(|(_, seq)| *seq < index.searchable_below());
@@ -378,18 +393,14 @@ fn read(
             request.parameter("version_type").unwrap_or_default()
         )));
     }
-    if let (Some(version), Some((document, _))) = (request.number("version")?, &found) {
-        let fits = match request.parameter("version_type") {
-            Some("external_gte") => document.version <= version,
-            _ => document.version == version,
-        };
-        if !fits {
-            let reason = format!(
-                "[{id}]: version conflict, current version [{}] is different than the one provided [{version}]",
-                document.version
-            );
-            return Err(SearchError::conflict(reason).of(&index.name()));
-        }
+    if let (Some(version), Some((document, _))) = (request.number("version")?, &found)
+        && document.version != version
+    {
+        let reason = format!(
+            "[{id}]: version conflict, current version [{}] is different than the one provided [{version}]",
+            document.version
+        );
+        return Err(SearchError::conflict(reason).of(&index.name()));
     }
     Ok((index, found))
 }
@@ -397,7 +408,7 @@ fn read(
 /// `GET /<index>/_doc/<id>`.
 pub(super) fn get(api: &Api, request: &RestRequest, name: &str, id: &str) -> Answer {
     let shown = Shown::of(request)?;
-    let (index, found) = read(api, request, name, id)?;
+    let (index, found) = read(api, request, (name, id), None)?;
     match found {
         Some((document, seq)) => Ok(RestResponse::json(200, shown.document(&index, &document, seq)?)),
         None => Ok(RestResponse::json(404, json!({"_index": index.name(), "_id": id, "found": false}))),
@@ -410,7 +421,7 @@ pub(super) fn source(api: &Api, request: &RestRequest, name: &str, id: &str) -> 
     if !filter.is_shown() {
         return Err(invalid("fetching source can not be disabled"));
     }
-    let (index, found) = read(api, request, name, id)?;
+    let (index, found) = read(api, request, (name, id), None)?;
     match found.filter(|_| index.mapping().shows_source()) {
         Some((document, _)) => {
             Ok(RestResponse::json(200, Value::Object(filter.apply(parse_source(&document.source)?))))
@@ -507,10 +518,15 @@ fn multi_get_one(
     };
     let own = match (item.get("_source"), &stored) {
         (Some(source), _) => Some(SourceFilter::of_value(source)?),
+        (None, Some(names)) if names.iter().any(|name| name == "_source") => Some(SourceFilter::all()),
         (None, Some(_)) => Some(SourceFilter::none()),
         (None, None) => None,
     };
-    let (index, found) = read(api, request, name, id)?;
+    let routing = match &item["routing"] {
+        Value::Number(number) => Some(number.to_string()),
+        other => other.as_str().map(str::to_owned),
+    };
+    let (index, found) = read(api, request, (name, id), routing.as_deref())?;
     let Some((document, seq)) = found else {
         return Ok(json!({"_index": index.name(), "_id": id, "found": false}));
     };

@@ -6,10 +6,11 @@ use std::sync::atomic::Ordering;
 use serde_json::{Map, Value, json};
 
 use super::api::{Answer, Api, resolved};
-use super::documents::{invalid, replicas, shards_of};
+use super::documents::{invalid, replicas};
 use super::message::{RestRequest, RestResponse};
+use super::routing::shards_of;
 use crate::error::SearchError;
-use crate::index::SearchIndex;
+use crate::index::{Counters, SearchIndex};
 use crate::indices::{ResolveOptions, Resolved};
 use crate::mapping::{FieldKind, matches_pattern};
 
@@ -36,7 +37,13 @@ pub(super) fn flush(api: &Api, request: &RestRequest, names: &str) -> Answer {
         return Err(invalid("wait_if_ongoing must be true for a force flush"));
     }
     let found = resolved(api, request, names, ResolveOptions::default())?;
-    found.iter().try_for_each(|resolved| resolved.index.persist())?;
+    for Resolved { index, .. } in &found {
+        let counters = index.counters();
+        let before = counters.persists.load(Ordering::Relaxed);
+        index.persist()?;
+        Counters::add(&counters.flushes, 1);
+        Counters::add(&counters.flush_persists, counters.persists.load(Ordering::Relaxed).saturating_sub(before));
+    }
     Ok(RestResponse::json(200, json!({"_shards": shards(&found)})))
 }
 
@@ -49,16 +56,33 @@ pub(super) fn force_merge(api: &Api, request: &RestRequest, names: &str) -> Answ
             "cannot set only_expunge_deletes and max_num_segments at the same time, those two parameters are mutually exclusive",
         ));
     }
+    let primary_only = request.flag("primary_only")?.unwrap_or(false);
     let found = resolved(api, request, names, ResolveOptions::default())?;
     let merge = |resolved: &Resolved| resolved.index.force_merge(most.unwrap_or(1) as usize);
     found.iter().try_for_each(merge)?;
-    Ok(RestResponse::json(200, json!({"_shards": shards(&found)})))
+    let mut of_shards = shards(&found);
+    if primary_only {
+        of_shards["total"] = of_shards["successful"].clone();
+    }
+    Ok(RestResponse::json(200, json!({ "_shards": of_shards })))
 }
 
 /// `POST /<index>/_cache/clear`: there is no cache of responses.
 pub(super) fn clear_cache(api: &Api, request: &RestRequest, names: &str) -> Answer {
     let found = resolved(api, request, names, ResolveOptions::default())?;
     Ok(RestResponse::json(200, json!({"_shards": shards(&found)})))
+}
+
+/// The statistics of the searches of an index.
+fn search_stats(counters: &Counters) -> Value {
+    let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+    let millis = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed) / 1_000;
+    json!({
+        "open_contexts": 0, "query_total": count(&counters.searches), "query_time_in_millis": millis(&counters.search_us),
+        "query_current": 0, "fetch_total": count(&counters.searches), "fetch_time_in_millis": 0, "fetch_current": 0,
+        "scroll_total": 0, "scroll_time_in_millis": 0, "scroll_current": 0, "suggest_total": 0,
+        "suggest_time_in_millis": 0, "suggest_current": 0,
+    })
 }
 
 /// The statistics of an index, each by the name of its metric.
@@ -68,6 +92,8 @@ fn stats_of(index: &SearchIndex) -> Map<String, Value> {
     let millis = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed) / 1_000;
     let segments = index.segments();
     let bytes = index.file_bytes();
+    let periodic = count(&counters.persists).saturating_sub(count(&counters.flush_persists));
+    let operations = index.unpersisted_operations();
     let unpersisted = index.writer_state().map_or(0, |state| state.bytes);
     let deleted: u64 = segments.iter().map(|(_, _, deleted)| u64::from(*deleted)).sum();
     let body = json!({
@@ -77,18 +103,13 @@ fn stats_of(index: &SearchIndex) -> Map<String, Value> {
         "indexing": {
             "index_total": count(&counters.indexed), "index_time_in_millis": millis(&counters.index_us), "index_current": 0,
             "index_failed": 0, "delete_total": count(&counters.deleted), "delete_time_in_millis": 0, "delete_current": 0,
-            "noop_update_total": 0, "is_throttled": false, "throttle_time_in_millis": 0,
+            "noop_update_total": count(&counters.noops), "is_throttled": false, "throttle_time_in_millis": 0,
         },
         "get": {
             "total": count(&counters.gets), "time_in_millis": 0, "exists_total": count(&counters.found), "exists_time_in_millis": 0,
             "missing_total": count(&counters.gets).saturating_sub(count(&counters.found)), "missing_time_in_millis": 0, "current": 0,
         },
-        "search": {
-            "open_contexts": 0, "query_total": count(&counters.searches), "query_time_in_millis": millis(&counters.search_us),
-            "query_current": 0, "fetch_total": count(&counters.searches), "fetch_time_in_millis": 0, "fetch_current": 0,
-            "scroll_total": 0, "scroll_time_in_millis": 0, "scroll_current": 0, "suggest_total": 0,
-            "suggest_time_in_millis": 0, "suggest_current": 0,
-        },
+        "search": search_stats(counters),
         "merges": {
             "current": 0, "current_docs": 0, "current_size_in_bytes": 0, "total": count(&counters.merges),
             "total_time_in_millis": 0, "total_docs": 0, "total_size_in_bytes": 0, "total_stopped_time_in_millis": 0,
@@ -100,7 +121,7 @@ fn stats_of(index: &SearchIndex) -> Map<String, Value> {
             "listeners": 0,
         },
         "flush": {
-            "total": count(&counters.persists), "periodic": count(&counters.persists), "total_time_in_millis": 0,
+            "total": count(&counters.flushes) + periodic, "periodic": periodic, "total_time_in_millis": 0,
             "total_time_excluding_waiting_on_lock_in_millis": 0,
         },
         "warmer": {"current": 0, "total": 0, "total_time_in_millis": 0},
@@ -117,7 +138,7 @@ fn stats_of(index: &SearchIndex) -> Map<String, Value> {
             "file_sizes": {},
         },
         "translog": {
-            "operations": 0, "size_in_bytes": unpersisted, "uncommitted_operations": 0,
+            "operations": operations, "size_in_bytes": unpersisted, "uncommitted_operations": operations,
             "uncommitted_size_in_bytes": unpersisted, "earliest_last_modified_age": 0,
         },
         "request_cache": {"memory_size_in_bytes": 0, "evictions": 0, "hit_count": 0, "miss_count": 0},
@@ -131,6 +152,29 @@ fn stats_of(index: &SearchIndex) -> Map<String, Value> {
         Value::Object(body) => body,
         _ => Map::new(),
     }
+}
+
+/// Adds times and sizes as people read them to those that programs read.
+fn for_people(stats: &mut Value) {
+    let Some(stats) = stats.as_object_mut() else { return };
+    let mut texts = Vec::new();
+    for (name, value) in stats.iter_mut() {
+        for_people(value);
+        let number = value.as_u64();
+        if let Some((name, millis)) = name.strip_suffix("_in_millis").zip(number) {
+            texts.push((name.to_owned(), if millis == 0 { "0s".to_owned() } else { format!("{millis}ms") }));
+        }
+        if let Some((name, bytes)) = name.strip_suffix("_in_bytes").zip(number) {
+            texts.push((name.to_owned(), super::tables::shown_bytes(bytes)));
+        }
+    }
+    if stats.contains_key("exists_time_in_millis") {
+        // The statistics of reads have their time under two names.
+        texts.extend(
+            texts.iter().find(|(name, _)| name == "time").map(|(_, time)| ("getTime".to_owned(), time.clone())),
+        );
+    }
+    stats.extend(texts.into_iter().map(|(name, text)| (name, json!(text))));
 }
 
 /// Adds numbers to numbers, through all levels.
@@ -221,8 +265,15 @@ pub(super) fn stats(api: &Api, request: &RestRequest, names: &str, metric: Optio
         if !metrics.contains(&"_all") {
             stats.retain(|name, _| metrics.contains(&name.as_str()));
         }
-        select_fields(request, &mut stats)?;
-        let stats = Value::Object(stats);
+        select_fields(request, index, &mut stats)?;
+        if index.definition().closed && request.flag("include_unloaded_segments")? != Some(true) {
+            // A closed index has none that are loaded.
+            stats.entry("segments").and_modify(|segments| segments["count"] = json!(0));
+        }
+        let mut stats = Value::Object(stats);
+        if request.flag("human")?.unwrap_or(false) {
+            for_people(&mut stats);
+        }
         add(&mut all, &stats);
         let definition = index.definition();
         let health = if replicas(index) == 0 { "green" } else { "yellow" };
@@ -249,8 +300,12 @@ pub(super) fn stats(api: &Api, request: &RestRequest, names: &str, metric: Optio
     Ok(RestResponse::json(200, body))
 }
 
-/// Adds the parts that parameters ask for: statistics of groups and fields are counted for none.
-fn select_fields(request: &RestRequest, stats: &mut Map<String, Value>) -> Result<(), SearchError> {
+/// Adds the parts that parameters ask for: statistics of fields are counted for none.
+fn select_fields(
+    request: &RestRequest,
+    index: &SearchIndex,
+    stats: &mut Map<String, Value>,
+) -> Result<(), SearchError> {
     let wants = |names: &[&str]| names.iter().any(|name| request.parameter(name).is_some());
     for (part, parameters) in
         [("fielddata", &["fields", "fielddata_fields"][..]), ("completion", &["fields", "completion_fields"])]
@@ -260,7 +315,19 @@ fn select_fields(request: &RestRequest, stats: &mut Map<String, Value>) -> Resul
         }
     }
     if wants(&["groups"]) && stats.contains_key("search") {
-        stats["search"]["groups"] = json!({});
+        let mut groups = Map::new();
+        let patterns: Vec<&str> = request.parameter("groups").unwrap_or_default().split(',').collect();
+        for (name, (searches, micros)) in index.counters().groups() {
+            if patterns.iter().any(|pattern| matches_pattern(pattern, &name)) {
+                groups.insert(
+                    name,
+                    json!({"query_total": searches, "query_time_in_millis": micros / 1_000, "query_current": 0}),
+                );
+            }
+        }
+        if !groups.is_empty() {
+            stats["search"]["groups"] = Value::Object(groups);
+        }
     }
     Ok(())
 }

@@ -147,6 +147,7 @@ impl Api {
                 searches::open_point_in_time(self, request, index, "pit_id")?
             }
             (Delete, ["_pit"] | ["_search", "point_in_time"]) => searches::close_point_in_time(self, request, false)?,
+            (Get, ["_search", "point_in_time", "_all"]) => searches::points_in_time(self),
             (Delete, ["_search", "point_in_time", "_all"]) => searches::close_point_in_time(self, request, true)?,
             (Get | Post, [index, "_search"]) => searches::search(self, request, Some(index))?,
             (Get | Post, ["_msearch"]) => searches::multi_search(self, request, None)?,

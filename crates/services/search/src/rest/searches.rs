@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::api::{Answer, Api};
 use super::contexts::{OpenContext, keep_alive};
 use super::documents::{SOURCE_BYTES, invalid};
+use super::lookups;
 use super::message::{RestMethod, RestRequest, RestResponse};
 use crate::error::SearchError;
 use crate::hits::{self, SearchBody, SearchLimits, SearchTarget};
@@ -43,6 +44,17 @@ pub(super) fn limits_of(targets: &[SearchTarget]) -> SearchLimits {
     }
 }
 
+/// The same, with the cluster's setting of buckets: it is never more than the default.
+fn limits_in(api: &Api, targets: &[SearchTarget]) -> SearchLimits {
+    let value = api.indices.cluster_setting("search.max_buckets");
+    let most = value.and_then(|value| match value {
+        Value::String(text) => text.parse().ok(),
+        other => other.as_u64(),
+    });
+    let buckets = most.and_then(|most| u32::try_from(most).ok()).map_or(BUCKETS, |most| most.min(BUCKETS));
+    SearchLimits { buckets, ..limits_of(targets) }
+}
+
 /// The indices of a search, each as it is now.
 pub(super) fn targets(api: &Api, request: &RestRequest, names: &str) -> Result<Vec<SearchTarget>, SearchError> {
     let options = ResolveOptions::default().of(&request.parameters)?;
@@ -69,8 +81,9 @@ fn check_body(request: &RestRequest, body: &SearchBody) -> Result<(), SearchErro
     Ok(())
 }
 
-fn read(request: &RestRequest) -> Result<SearchBody, SearchError> {
-    let json = request.json()?;
+fn read(api: &Api, request: &RestRequest) -> Result<SearchBody, SearchError> {
+    let mut json = request.json()?;
+    json.as_mut().map_or(Ok(()), |json| lookups::expand(api, json))?;
     let mut body = SearchBody::read(json.as_ref(), &request.parameters)?;
     let total = request.parameter("rest_total_hits_as_int").is_some_and(|value| value != "false");
     let says = json.as_ref().is_some_and(|json| json.get("track_total_hits").is_some())
@@ -84,7 +97,7 @@ fn read(request: &RestRequest) -> Result<SearchBody, SearchError> {
 
 /// `GET /<index>/_search`.
 pub(super) fn search(api: &Api, request: &RestRequest, names: Option<&str>) -> Answer {
-    let mut body = read(request)?;
+    let mut body = read(api, request)?;
     if let Some(pit) = body.pit.take() {
         if names.is_some() {
             return Err(invalid("[indices] cannot be used with point in time"));
@@ -97,28 +110,42 @@ pub(super) fn search(api: &Api, request: &RestRequest, names: Option<&str>) -> A
     if let Some(keep) = request.parameter("scroll") {
         return begin_scroll(api, request, body, keep, names.unwrap_or("_all"));
     }
+    check_slice(&body, false)?;
+    let options = ResolveOptions { forbid_closed: false, ..ResolveOptions::default() }.of(&request.parameters)?;
+    body.boosted_names().try_for_each(|name| api.indices.resolve(name, options).map(drop))?;
     let targets = targets(api, request, names.unwrap_or("_all"))?;
-    let found = hits::search(&targets, &body, &limits_of(&targets), &request.cancelled)?;
+    let found = hits::search(&targets, &body, &limits_in(api, &targets), &request.cancelled)?;
     Ok(RestResponse::json(200, found.response))
+}
+
+/// Errors: a part of the documents outside of a scroll and a point in time.
+fn check_slice(body: &SearchBody, in_context: bool) -> Result<(), SearchError> {
+    match body.is_slice() && !in_context {
+        true => Err(invalid("`slice` cannot be used outside of a scroll context or PIT context")),
+        false => Ok(()),
+    }
 }
 
 fn search_point_in_time(api: &Api, request: &RestRequest, body: &SearchBody, pit: &Value) -> Answer {
     let id = pit["id"].as_str().ok_or_else(|| SearchError::argument("point in time id is missing"))?;
-    let keep = pit["keep_alive"].as_str().map(keep_alive).transpose()?;
+    let keep = pit["keep_alive"].as_str().map(|keep| keep_alive(&api.indices, keep)).transpose()?;
     let context = api.contexts.get(id, keep)?;
-    let found = hits::search(&context.targets, body, &limits_of(&context.targets), &request.cancelled)?;
+    let found = hits::search(&context.targets, body, &limits_in(api, &context.targets), &request.cancelled)?;
     let mut response = found.response;
     response["pit_id"] = json!(id);
     Ok(RestResponse::json(200, response))
 }
 
 fn begin_scroll(api: &Api, request: &RestRequest, mut body: SearchBody, keep: &str, names: &str) -> Answer {
-    let keep = keep_alive(keep)?;
+    let keep = keep_alive(&api.indices, keep)?;
     if body.size == 0 {
         return Err(invalid("[size] cannot be [0] in a scroll context"));
     }
     if body.from > 0 {
         return Err(invalid("using [from] is not allowed in a scroll context"));
+    }
+    if body.collapses() {
+        return Err(invalid("cannot use `collapse` in a scroll context"));
     }
     if request.flag("request_cache")?.unwrap_or(false) {
         return Err(invalid("[request_cache] cannot be used in a scroll context"));
@@ -127,7 +154,7 @@ fn begin_scroll(api: &Api, request: &RestRequest, mut body: SearchBody, keep: &s
         return Err(invalid("disabling [track_total_hits] is not allowed in a scroll context"));
     }
     let targets = targets(api, request, names)?;
-    let limits = limits_of(&targets);
+    let limits = limits_in(api, &targets);
     if body.size > limits.window {
         return Err(SearchError::argument(format!(
             "Batch size is too large, size must be less than or equal to: [{}] but was [{}]. Scroll batch sizes cost as much memory \
@@ -158,11 +185,12 @@ pub(super) fn scroll(api: &Api, request: &RestRequest, in_path: Option<&str>) ->
     }
     let id = body["scroll_id"].as_str().or(in_path).or(request.parameter("scroll_id"));
     let id = id.ok_or_else(|| invalid("scrollId is missing"))?.to_owned();
-    let keep = body["scroll"].as_str().or(request.parameter("scroll")).map(keep_alive).transpose()?;
+    let keep = body["scroll"].as_str().or(request.parameter("scroll"));
+    let keep = keep.map(|keep| keep_alive(&api.indices, keep)).transpose()?;
     let total_as_int = request.flag("rest_total_hits_as_int")?.unwrap_or(false);
     // One page at a time: the context is taken out while it works.
     let mut context = api.contexts.take(&id)?;
-    let page = next_page(&mut context, request, total_as_int);
+    let page = next_page(api, &mut context, request, total_as_int);
     if let Some(keep) = keep {
         context.kept = keep;
     }
@@ -172,8 +200,13 @@ pub(super) fn scroll(api: &Api, request: &RestRequest, in_path: Option<&str>) ->
     Ok(RestResponse::json(200, response))
 }
 
-fn next_page(context: &mut OpenContext, request: &RestRequest, total_as_int: bool) -> Result<Value, SearchError> {
-    let limits = limits_of(&context.targets);
+fn next_page(
+    api: &Api,
+    context: &mut OpenContext,
+    request: &RestRequest,
+    total_as_int: bool,
+) -> Result<Value, SearchError> {
+    let limits = limits_in(api, &context.targets);
     let Some((body, last, hidden)) = &mut context.scroll else {
         return Err(SearchError::argument("a point in time is not a scroll: search it with [pit]"));
     };
@@ -218,12 +251,19 @@ fn ids_of(value: &Value, in_path: Option<&str>) -> Vec<String> {
 /// `POST /<index>/_pit` and `POST /<index>/_search/point_in_time`.
 pub(super) fn open_point_in_time(api: &Api, request: &RestRequest, names: &str, key: &str) -> Answer {
     let keep = request.parameter("keep_alive").ok_or_else(|| invalid("[keep_alive] is not specified"))?;
-    let keep = keep_alive(keep)?;
+    let keep = keep_alive(&api.indices, keep)?;
     let targets = targets(api, request, names)?;
     let shards = targets.len();
     let id = api.contexts.open(OpenContext { targets, scroll: None, kept: keep })?;
     let shards = json!({"total": shards, "successful": shards, "skipped": 0, "failed": 0});
     Ok(RestResponse::json(200, json!({key: id, "_shards": shards, "creation_time": now_millis()})))
+}
+
+/// `GET /_search/point_in_time/_all`.
+pub(super) fn points_in_time(api: &Api) -> RestResponse {
+    let shown = |(id, opened, kept): (String, u64, std::time::Duration)| json!({"pit_id": id, "creation_time": opened, "keep_alive": kept.as_millis() as u64});
+    let points: Vec<Value> = api.contexts.points().into_iter().map(shown).collect();
+    RestResponse::json(200, json!({ "pits": points }))
 }
 
 /// `DELETE /_pit` and `DELETE /_search/point_in_time`.
@@ -247,7 +287,8 @@ pub(super) fn close_point_in_time(api: &Api, request: &RestRequest, all: bool) -
 
 /// `GET /<index>/_count`.
 pub(super) fn count(api: &Api, request: &RestRequest, names: &str) -> Answer {
-    let body = request.json()?.unwrap_or_else(|| json!({}));
+    let mut body = request.json()?.unwrap_or_else(|| json!({}));
+    lookups::expand(api, &mut body)?;
     for (name, _) in body.as_object().into_iter().flatten() {
         if name != "query" {
             return Err(SearchError::parsing(format!("request does not support [{name}]")));
@@ -261,7 +302,8 @@ pub(super) fn count(api: &Api, request: &RestRequest, names: &str) -> Answer {
         })
     });
     let targets = targets(api, request, names)?;
-    let count = hits::count(&targets, query.as_ref(), &limits_of(&targets), least.transpose()?, &request.cancelled)?;
+    let count =
+        hits::count(&targets, query.as_ref(), &limits_in(api, &targets), least.transpose()?, &request.cancelled)?;
     let shards = json!({"total": targets.len(), "successful": targets.len(), "skipped": 0, "failed": 0});
     Ok(RestResponse::json(200, json!({"count": count, "_shards": shards})))
 }
@@ -347,7 +389,7 @@ fn one_of_many(
         opaque_id: None,
         cancelled: std::sync::Arc::clone(&request.cancelled),
     };
-    let search = read(&one)?;
+    let search = read(api, &one)?;
     if let Some(pit) = &search.pit {
         let response = search_point_in_time(api, &one, &search, pit)?;
         return match response.body {
@@ -355,8 +397,9 @@ fn one_of_many(
             _ => Err(SearchError::internal("a search answered with something else")),
         };
     }
+    check_slice(&search, false)?;
     let targets = targets(api, &one, &names)?;
-    Ok(hits::search(&targets, &search, &limits_of(&targets), &request.cancelled)?.response)
+    Ok(hits::search(&targets, &search, &limits_in(api, &targets), &request.cancelled)?.response)
 }
 
 /// `GET /<index>/_validate/query`.

@@ -132,6 +132,8 @@ impl CatTable {
         let mut out = String::new();
         let mut line = |cells: Vec<&str>| {
             let from = out.len();
+            // Empty cells at the end keep their place, as in Elasticsearch's tables.
+            let ends_empty = cells.last().is_some_and(|cell| cell.is_empty());
             for (number, ((cell, width), (at, _))) in cells.into_iter().zip(&widths).zip(chosen).enumerate() {
                 if number > 0 {
                     out.push(' ');
@@ -142,8 +144,10 @@ impl CatTable {
                     out.push_str(&format!("{cell:<width$}"));
                 }
             }
-            let end = out[from..].trim_end().len();
-            out.truncate(from + end);
+            if !ends_empty {
+                let end = out[from..].trim_end().len();
+                out.truncate(from + end);
+            }
             out.push('\n');
         };
         if with_head {
@@ -174,9 +178,16 @@ pub(super) fn bytes(request: &RestRequest, bytes: u64) -> String {
         Some("kb" | "k") => (bytes >> 10).to_string(),
         Some("mb" | "m") => (bytes >> 20).to_string(),
         Some("gb" | "g") => (bytes >> 30).to_string(),
-        _ if bytes < 1 << 10 => format!("{bytes}b"),
-        _ if bytes < 1 << 20 => format!("{:.1}kb", bytes as f64 / 1024.0),
-        _ if bytes < 1 << 30 => format!("{:.1}mb", bytes as f64 / 1_048_576.0),
-        _ => format!("{:.1}gb", bytes as f64 / 1_073_741_824.0),
+        _ => shown_bytes(bytes),
+    }
+}
+
+/// Bytes as people read them.
+pub(super) fn shown_bytes(bytes: u64) -> String {
+    match bytes {
+        bytes if bytes < 1 << 10 => format!("{bytes}b"),
+        bytes if bytes < 1 << 20 => format!("{:.1}kb", bytes as f64 / 1024.0),
+        bytes if bytes < 1 << 30 => format!("{:.1}mb", bytes as f64 / 1_048_576.0),
+        bytes => format!("{:.1}gb", bytes as f64 / 1_073_741_824.0),
     }
 }

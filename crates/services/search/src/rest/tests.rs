@@ -11,6 +11,8 @@ use store::{Options, Store};
 use super::*;
 use crate::indices::{Indices, IndicesOptions, Upkeep};
 
+mod parts;
+
 pub(super) fn api() -> (Api, Arc<Indices>) {
     let store = Store::in_memory(Options::default()).expect("a store in memory");
     let shelf = Arc::new(MemoryShelf::new());

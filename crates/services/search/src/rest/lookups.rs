@@ -1,0 +1,83 @@
+//! Lookups of `terms` queries: the values of a field of one document take the place of its name.
+//!
+//! ```text
+//!   {"terms": {"user": {"index": "people", "id": "1", "path": "friends"}}}   -->   {"terms": {"user": ["2", "3"]}}
+//! ```
+
+use serde_json::{Map, Value};
+
+use super::api::Api;
+use super::routing;
+use crate::error::SearchError;
+use crate::index::parse_source;
+use crate::indices::ResolveOptions;
+use crate::source::values_at;
+
+/// The most lookups of a request: each reads a document.
+const LOOKUPS_MAX: usize = 100;
+
+/// Puts the values in the place of all lookups of a request's body. Errors: an index that is not there, too many lookups.
+pub(super) fn expand(api: &Api, body: &mut Value) -> Result<(), SearchError> {
+    let mut left = LOOKUPS_MAX;
+    walk(api, body, &mut left)
+}
+
+fn walk(api: &Api, value: &mut Value, left: &mut usize) -> Result<(), SearchError> {
+    match value {
+        Value::Array(values) => values.iter_mut().try_for_each(|value| walk(api, value, left)),
+        Value::Object(object) => {
+            for (name, value) in object {
+                match value {
+                    Value::Object(terms) if name == "terms" => expand_terms(api, terms, left)?,
+                    value => walk(api, value, left)?,
+                }
+            }
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn expand_terms(api: &Api, terms: &mut Map<String, Value>, left: &mut usize) -> Result<(), SearchError> {
+    for value in terms.values_mut() {
+        let is_lookup =
+            |lookup: &Map<String, Value>| ["index", "id", "path"].iter().all(|part| lookup.contains_key(*part));
+        match value {
+            Value::Object(lookup) if is_lookup(lookup) => {
+                *left = left.checked_sub(1).ok_or_else(|| {
+                    SearchError::argument(format!("a request has at most {LOOKUPS_MAX} lookups of [terms]"))
+                })?;
+                *value = Value::Array(values(api, lookup)?);
+            }
+            value => walk(api, value, left)?,
+        }
+    }
+    Ok(())
+}
+
+/// The values that a lookup means; none if there is no such document.
+fn values(api: &Api, lookup: &Map<String, Value>) -> Result<Vec<Value>, SearchError> {
+    let text = |name: &str| match lookup.get(name) {
+        Some(Value::String(text)) => Ok(text.clone()),
+        Some(Value::Number(number)) => Ok(number.to_string()),
+        _ => Err(SearchError::argument(format!("[terms] query lookup element requires specifying the {name}."))),
+    };
+    let known = ["index", "id", "path", "routing", "type"];
+    if let Some(other) = lookup.keys().find(|key| !known.contains(&key.as_str())) {
+        return Err(SearchError::unsupported(format!("[{other}] of a lookup of [terms]")));
+    }
+    let (index, id, path) = (text("index")?, text("id")?, text("path")?);
+    let mut found = api.indices.resolve(&index, ResolveOptions { allow_no_indices: false, ..Default::default() })?;
+    let (Some(one), true) = (found.pop(), found.is_empty()) else {
+        return Err(SearchError::argument(format!("a lookup of [terms] reads one index, not [{index}]")));
+    };
+    let routing = lookup.contains_key("routing").then(|| text("routing")).transpose()?;
+    let document = one.index.get(&id)?;
+    let document = document
+        .filter(|(document, _)| routing::finds(&one.index, &id, routing.as_deref(), document.routing.as_deref()));
+    let mut values = Vec::new();
+    if let Some((document, _)) = document {
+        values_at(&path, &parse_source(&document.source)?, &mut values);
+    }
+    Ok(values)
+}
