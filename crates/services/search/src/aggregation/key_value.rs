@@ -32,6 +32,14 @@ impl KeyValue {
         }
     }
 
+    /// Bytes of its text.
+    pub(super) fn text_bytes(&self) -> u64 {
+        match self {
+            KeyValue::Text(text) => text.len() as u64,
+            _ => 0,
+        }
+    }
+
     /// As a number; none for texts and addresses.
     pub(super) fn number(&self) -> Option<f64> {
         match self {

@@ -7,8 +7,10 @@
 //!
 //! Invariant: the total, the best score and the aggregations are those of the whole search.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Instant;
 
 use serde_json::{Map, Value, json};
 
@@ -65,6 +67,27 @@ fn group(field: &str, value: &Value) -> Value {
     }
 }
 
+/// The hits of a query beside those of the values that were seen.
+fn unseen(query: &Value, field: &str, groups: &[(Value, Value)]) -> Value {
+    let values: Vec<&Value> = groups.iter().map(|(value, _)| value).filter(|value| !value.is_null()).collect();
+    let mut seen = vec![json!({"terms": {field: values}})];
+    if values.len() < groups.len() {
+        seen.push(group(field, &Value::Null));
+    }
+    json!({"bool": {"must": query, "must_not": seen}})
+}
+
+/// A search whose hits are collapsed, while it runs.
+struct CollapsedSearch<'a> {
+    targets: &'a [SearchTarget],
+    limits: &'a SearchLimits,
+    cancelled: &'a Arc<AtomicBool>,
+    until: Option<Instant>,
+    /// Bytes that the hits of the response may still have.
+    left: usize,
+    timed_out: bool,
+}
+
 /// Runs a search whose hits are collapsed. Errors: as for [`search`](super::search).
 pub(super) fn search(
     targets: &[SearchTarget],
@@ -76,61 +99,91 @@ pub(super) fn search(
         return Err(invalid("cannot use `collapse` in conjunction with `search_after`"));
     }
     check(collapse, targets)?;
-    let inner_searches = collapse.inner.iter().map(inner_body).collect::<Result<Vec<_>, _>>()?;
-    let wanted = body.from.saturating_add(body.size);
-    let mut next = SearchBody { collapse: None, from: 0, ..body.clone() };
-    next.size = wanted.saturating_mul(2).max(HITS_MIN).min(limits.window);
-    next.docvalue_fields.push(ShownField { pattern: collapse.field.clone(), format: None });
+    let until = body.timeout.map(|timeout| Instant::now() + timeout);
+    let mut search = CollapsedSearch { targets, limits, cancelled, until, left: limits.source_bytes, timed_out: false };
+    let (mut found, groups) = search.groups(body, collapse)?;
     let shows = body.docvalue_fields.iter().any(|shown| shown.pattern == collapse.field);
-    let (mut first, mut groups, mut last): (Option<Value>, Vec<(Value, Value)>, _) = (None, Vec::new(), None);
-    while groups.len() < wanted || first.is_none() {
-        let mut found = super::search(targets, &next, limits, cancelled)?;
-        let hits = found.response["hits"]["hits"].take();
-        let count = found.hits;
-        last = found.last;
-        if first.is_none() {
-            first = Some(found.response);
-        }
-        let before = groups.len();
-        for hit in hits.as_array().into_iter().flatten() {
-            let value = hit["fields"][&collapse.field][0].clone();
-            if !groups.iter().any(|(known, _)| *known == value) {
-                groups.push((value, hit.clone()));
-            }
-        }
-        if count < next.size || groups.len() == before {
-            break;
-        }
-        let seen: Vec<Value> = groups.iter().map(|(value, _)| group(&collapse.field, value)).collect();
-        next.query = json!({"bool": {"must": body.query, "must_not": seen}});
-        next.aggs = None;
-        next.track_total_hits = 0;
-    }
-    let mut response = first.unwrap_or_default();
+    let inner_searches = collapse.inner.iter().map(inner_body).collect::<Result<Vec<_>, _>>()?;
     let mut shown = Vec::new();
     for (value, mut hit) in groups.into_iter().skip(body.from).take(body.size) {
-        if let (false, Some(fields)) = (shows, hit["fields"].as_object_mut()) {
-            // A hit without a value shows that.
-            fields.insert(collapse.field.clone(), json!([value]));
-        }
-        if value.is_null() {
-            hit["fields"][&collapse.field] = json!([null]);
+        if !shows || value.is_null() {
+            hit["fields"][&collapse.field] = json!([value]);
         }
         let mut inner = Map::new();
         for (InnerHits { name, .. }, of_group) in collapse.inner.iter().zip(&inner_searches) {
             let filter = group(&collapse.field, &value);
             let query = json!({"bool": {"must": body.query, "filter": filter}});
             let of_group = SearchBody { query, post_filter: body.post_filter.clone(), ..of_group.clone() };
-            let of_group = SearchBody { total_as_int: body.total_as_int, ..of_group };
-            let mut found = super::search(targets, &of_group, limits, cancelled)?;
-            inner.insert(name.clone(), json!({"hits": found.response["hits"].take()}));
+            let mut found = search.run(&SearchBody { total_as_int: body.total_as_int, ..of_group })?;
+            let hits = found.response["hits"].take();
+            search.count_bytes(&hits)?;
+            inner.insert(name.clone(), json!({ "hits": hits }));
         }
         if !inner.is_empty() {
             hit["inner_hits"] = Value::Object(inner);
         }
         shown.push(hit);
     }
-    let hits = shown.len();
-    response["hits"]["hits"] = Value::Array(shown);
-    Ok(SearchResult { response, last, hits })
+    found.hits = shown.len();
+    found.response["hits"]["hits"] = Value::Array(shown);
+    found.response["timed_out"] = json!(search.timed_out);
+    Ok(found)
+}
+
+impl CollapsedSearch<'_> {
+    /// One search, for as long as there is time.
+    fn run(&mut self, body: &SearchBody) -> Result<SearchResult, SearchError> {
+        let left = self.until.map(|until| until.saturating_duration_since(Instant::now()));
+        let found =
+            super::search(self.targets, &SearchBody { timeout: left, ..body.clone() }, self.limits, self.cancelled)?;
+        self.timed_out |= found.response["timed_out"] == json!(true);
+        Ok(found)
+    }
+
+    /// Errors: the hits have more bytes than a response may have.
+    fn count_bytes(&mut self, hits: &Value) -> Result<(), SearchError> {
+        self.left = self.left.checked_sub(hits.to_string().len()).ok_or_else(super::too_large)?;
+        Ok(())
+    }
+
+    /// The response of the whole search, without its hits, and the best hit of each value: as many as are asked for, and those
+    /// before them.
+    fn groups(
+        &mut self,
+        body: &SearchBody,
+        collapse: &Collapse,
+    ) -> Result<(SearchResult, Vec<(Value, Value)>), SearchError> {
+        let wanted = body.from + body.size;
+        let mut next = SearchBody { collapse: None, from: 0, ..body.clone() };
+        next.size = wanted.saturating_mul(2).max(HITS_MIN).min(self.limits.window);
+        next.docvalue_fields.push(ShownField { pattern: collapse.field.clone(), format: None });
+        let mut first: Option<SearchResult> = None;
+        let (mut groups, mut known): (Vec<(Value, Value)>, HashSet<String>) = (Vec::new(), HashSet::new());
+        loop {
+            let mut found = self.run(&next)?;
+            let (hits, before) = (found.response["hits"]["hits"].take(), groups.len());
+            for hit in hits.as_array().into_iter().flatten() {
+                let values = &hit["fields"][&collapse.field];
+                if values.as_array().is_some_and(|values| values.len() > 1) {
+                    return Err(SearchError::argument(format!(
+                        "cannot collapse on field `{}`: a document has several values",
+                        collapse.field
+                    )));
+                }
+                if groups.len() < wanted && known.insert(values[0].to_string()) {
+                    self.count_bytes(hit)?;
+                    groups.push((values[0].clone(), hit.clone()));
+                }
+            }
+            let is_last = found.hits < next.size || groups.len() == before || self.timed_out;
+            let first = first.get_or_insert(found);
+            if is_last || groups.len() >= wanted {
+                let whole = SearchResult { response: first.response.take(), last: None, hits: 0 };
+                return Ok((whole, groups));
+            }
+            next.query = unseen(&body.query, &collapse.field, &groups);
+            next.aggs = None;
+            next.track_total_hits = 0;
+        }
+    }
 }

@@ -211,9 +211,6 @@ pub fn search(
     cancelled: &Arc<AtomicBool>,
 ) -> Result<SearchResult, SearchError> {
     let started = Instant::now();
-    if let Some(collapse) = &body.collapse {
-        return collapse::search(targets, (body, collapse), limits, cancelled);
-    }
     if body.from.saturating_add(body.size) > limits.window {
         return Err(SearchError::argument(format!(
             "Result window is too large, from + size must be less than or equal to: [{}] but was [{}]. See the scroll api for a \
@@ -222,6 +219,9 @@ pub fn search(
             limits.window,
             body.from.saturating_add(body.size)
         )));
+    }
+    if let Some(collapse) = &body.collapse {
+        return collapse::search(targets, (body, collapse), limits, cancelled);
     }
     check_fields(targets, body)?;
     let until = body.timeout.map(|timeout| started + timeout);

@@ -12,8 +12,8 @@ use super::interval_rules::{IntervalFilter, IntervalOrder, IntervalRule};
 use super::term_level::{Fuzziness, FuzzyOptions};
 use super::term_scan::{TermTest, prefix_end};
 use super::{
-    BoxedQuery, QueryBuilder, body_of, boost_of, boosted, constant, failed, field_of, flag_of, known_only, needed,
-    none, patterns,
+    BoxedQuery, CLAUSES_MAX, QueryBuilder, body_of, boost_of, boosted, constant, failed, field_of, flag_of, known_only,
+    needed, none, patterns,
 };
 use crate::error::SearchError;
 use crate::mapping::{FieldKind, MappedField};
@@ -253,8 +253,13 @@ impl Query for IntervalsQuery {
 }
 
 impl IntervalsQuery {
-    /// The postings of a leaf in a segment. Errors: it stands for too many terms.
-    fn postings(&self, reader: &SegmentReader, terms: &IntervalTerms) -> tantivy::Result<Vec<SegmentPostings>> {
+    /// The postings of a leaf in a segment; `left` is how many all leaves together may still have. Errors: too many terms.
+    fn postings(
+        &self,
+        reader: &SegmentReader,
+        terms: &IntervalTerms,
+        left: &mut usize,
+    ) -> tantivy::Result<Vec<SegmentPostings>> {
         let index = reader.inverted_index(self.field)?;
         let option = IndexRecordOption::WithFreqsAndPositions;
         match terms {
@@ -280,11 +285,12 @@ impl IntervalsQuery {
                     if !test.accepts(terms.key()) {
                         continue;
                     }
-                    if all.len() >= EXPANSIONS_MAX {
+                    if all.len() >= EXPANSIONS_MAX || *left == 0 {
                         return Err(TantivyError::InvalidArgument(format!(
-                            "a rule of [intervals] expanded to too many terms (limit {EXPANSIONS_MAX})"
+                            "rules of [intervals] expanded to too many terms (limit {EXPANSIONS_MAX}, all of a query {CLAUSES_MAX})"
                         )));
                     }
+                    *left -= 1;
                     all.push(index.read_postings_from_terminfo(terms.value(), option)?);
                 }
                 Ok(all)
@@ -295,8 +301,9 @@ impl IntervalsQuery {
 
 impl Weight for IntervalsQuery {
     fn scorer(&self, reader: &SegmentReader, boost: Score) -> tantivy::Result<Box<dyn Scorer>> {
-        let mut leaves =
-            self.leaves.iter().map(|terms| self.postings(reader, terms)).collect::<tantivy::Result<Vec<_>>>()?;
+        let mut left = CLAUSES_MAX;
+        let leaves = self.leaves.iter().map(|terms| self.postings(reader, terms, &mut left));
+        let mut leaves = leaves.collect::<tantivy::Result<Vec<_>>>()?;
         let mut docs = BitSet::with_max_value(reader.max_doc());
         let mut positions: Vec<Vec<u32>> = vec![Vec::new(); leaves.len()];
         let mut of_term = Vec::new();

@@ -73,7 +73,7 @@ impl OwnRun<'_> {
                     self.budget.take(keys.len() as u64 * PLACE_BYTES)?;
                     for key in keys {
                         if !grouped.contains_key(&key) {
-                            self.budget.take(KEY_BYTES)?;
+                            self.budget.take(KEY_BYTES + key.iter().map(KeyValue::text_bytes).sum::<u64>())?;
                         }
                         grouped.entry(key).or_default().push((number as u32, segment as u32, *doc));
                     }
