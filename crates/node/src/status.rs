@@ -33,6 +33,8 @@ pub struct JournalStatus {
     pub writes: u64,
     /// Bytes written since the start, with padding.
     pub bytes: u64,
+    /// Microseconds that the writes took with their flushes; writes that overlap count each.
+    pub write_us: u64,
     /// Records since the start.
     pub records: u64,
     /// Bytes cut off at the last start since a crash had torn them.
@@ -164,6 +166,7 @@ impl JournalStatus {
             durable: journal.durable().0,
             writes: stats.batches,
             bytes: stats.written_bytes,
+            write_us: stats.write_ns / 1000,
             records: stats.records,
             torn_bytes: opened.torn_bytes(),
         }

@@ -39,6 +39,8 @@ pub enum BenchCommand {
     Put(PutArgs),
     /// TPC-H over row groups: with the cache smaller and larger than the data, cold and warm, beside plain DataFusion
     Analytics(AnalyticsArgs),
+    /// Documents and searches by esrally: 1, 2 and 4 races at a time, the node on SATA, NVMe and App Direct
+    Rally(rally::command::RallyArgs),
     /// Kill a node under load again and again, and check that nothing acknowledged is lost
     Kill(KillArgs),
     /// Hostile clients, careless statements and huge messages against one node, while others send as ever
@@ -138,6 +140,9 @@ pub struct AnalyticsArgs {
 /// `terrace bench kill`
 #[derive(Debug, Args)]
 pub struct KillArgs {
+    /// Under bulk requests of the search service, instead of messages and SQL
+    #[arg(long)]
+    pub search: bool,
     /// How often to kill it
     #[arg(long, default_value_t = 50)]
     pub rounds: usize,

@@ -11,7 +11,7 @@
 //! put       durable puts into the store by 1, 16 and 128 committers, beside the bare journal and the raw medium
 //! under_load a node with a paced load, and something else done to it meanwhile
 //! postgres  a small client of PostgreSQL's protocol
-//! plot, target                       how figures look, and whether they are what was wanted
+//! target                             whether figures are what was wanted
 //! ```
 //!
 //! Invariants: the node under test runs as its user would run it, the real program over real sockets on a real file;
@@ -27,7 +27,6 @@ pub mod kill;
 pub mod matrix;
 mod medium_probe;
 pub mod persist;
-pub mod plot;
 pub mod postgres;
 pub mod put;
 pub mod soak;

@@ -28,6 +28,7 @@ use cli::{
 };
 use device::CountedHeap;
 use interop::engine::Bodies;
+use rally::kill::SearchKillOptions;
 use workload::t4::T4Options;
 use workload::{interrupt, node};
 
@@ -65,6 +66,8 @@ fn program(named: Option<PathBuf>) -> anyhow::Result<PathBuf> {
 fn measure(command: BenchCommand) -> anyhow::Result<ExitCode> {
     match command {
         BenchCommand::T4(args) => t4(&args),
+        BenchCommand::Rally(args) => args.run(),
+        BenchCommand::Kill(args) if args.search => kill_search(&args),
         BenchCommand::Kill(args) => kill(&args),
         BenchCommand::Persist(args) => persist(&args),
         BenchCommand::Analytics(args) => analytics(&args),
@@ -141,6 +144,17 @@ fn kill(args: &KillArgs) -> anyhow::Result<ExitCode> {
     println!("{}", report.to_text());
     write(args.json.as_ref(), || report.to_json())?;
     Ok(exit(report.is_clean()))
+}
+
+fn kill_search(args: &KillArgs) -> anyhow::Result<ExitCode> {
+    let defaults = SearchKillOptions::default();
+    let options = SearchKillOptions {
+        rounds: args.rounds,
+        writers: defaults.writers,
+        seed: args.seed.unwrap_or(defaults.seed),
+        data: args.data.clone(),
+    };
+    rally::command::kill(&options, args.json.as_deref())
 }
 
 fn adversary(args: &AdversaryArgs) -> anyhow::Result<ExitCode> {

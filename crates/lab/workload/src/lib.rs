@@ -7,7 +7,7 @@
 //! node      the node under test, a process of its own
 //! interrupt Ctrl-C during any of them
 //! machine, process, histogram        what it ran on, what it used, how long it took
-//! table                              how figures look
+//! plot, table                        how figures look
 //! ```
 //!
 //! Invariants: the node under test runs as its user would run it, the real program over real sockets on a real file; the
@@ -23,6 +23,7 @@ pub mod load;
 pub mod machine;
 pub mod messages;
 pub mod node;
+pub mod plot;
 pub mod process;
 pub mod t4;
 pub mod table;

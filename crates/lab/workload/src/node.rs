@@ -87,6 +87,16 @@ pub fn log_tail(data: &Path) -> String {
     lines[lines.len().saturating_sub(12)..].join("\n")
 }
 
+/// What a node writes of a model that is faster than the host.
+const TOO_SLOW: &str = "cannot be modelled";
+
+/// The line of a node's log that says that its host is too slow for a model, if that is why it ended: the error is of its start.
+pub fn refused_model(error: &anyhow::Error) -> Option<String> {
+    let text = format!("{error:#}");
+    let line = text.lines().find(|line| line.contains(TOO_SLOW))?;
+    Some(line.trim().trim_start_matches("error: ").to_owned())
+}
+
 /// The panics that nodes on the data folder `data` logged, each with where it was.
 pub fn panics(data: &Path) -> Vec<String> {
     let text = fs::read(data.join("node.log")).unwrap_or_default();
@@ -120,18 +130,31 @@ impl Node {
         Node::spawn_as(shell, data, Bodies::Full, settings)
     }
 
+    /// Starts `program serve` on the data folder `data` with a settings file and without a production: it has the one service that
+    /// `listen` of the settings names.
+    pub fn spawn_without_production(program: &Path, data: &Path, settings: &Path) -> anyhow::Result<Node> {
+        let mut serve = Command::new(program);
+        serve.arg("serve").arg("--data").arg(data).arg("--config").arg(settings);
+        Node::launch(serve, data)
+    }
+
     fn spawn_as(mut command: Command, data: &Path, bodies: Bodies, settings: Option<&Path>) -> anyhow::Result<Node> {
-        let log = File::options().create(true).append(true).open(data.join("node.log"));
-        let log = log.with_context(|| format!("opening {}", data.join("node.log").display()))?;
-        let log_from = log.metadata()?.len() as usize;
-        let child = command
+        command
             .arg("serve")
             .arg("--data")
             .arg(data)
             .arg("--production")
             .arg(data.join("production"))
             .args(["--bodies", bodies_name(bodies)])
-            .args(settings.into_iter().flat_map(|file| ["--config".as_ref(), file.as_os_str()]))
+            .args(settings.into_iter().flat_map(|file| ["--config".as_ref(), file.as_os_str()]));
+        Node::launch(command, data)
+    }
+
+    fn launch(mut command: Command, data: &Path) -> anyhow::Result<Node> {
+        let log = File::options().create(true).append(true).open(data.join("node.log"));
+        let log = log.with_context(|| format!("opening {}", data.join("node.log").display()))?;
+        let log_from = log.metadata()?.len() as usize;
+        let child = command
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)
@@ -189,11 +212,20 @@ impl Node {
 
     /// The address of its SQL service, from its log; none as long as it does not listen.
     pub fn sql_address(&self) -> Option<SocketAddr> {
+        self.address_in_log(" sql address=")
+    }
+
+    /// The address of its search service, from its log; none as long as it does not listen.
+    pub fn search_address(&self) -> Option<SocketAddr> {
+        self.address_in_log(" search address=")
+    }
+
+    fn address_in_log(&self, mark: &str) -> Option<SocketAddr> {
         let text = fs::read(self.data.join("node.log")).ok()?;
         let text = String::from_utf8_lossy(text.get(self.log_from..)?);
         // A line that is not ended may not be whole.
         let lines = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
-        lines.filter_map(|line| line.split_once(" sql address=")?.1.trim().parse().ok()).next_back()
+        lines.filter_map(|line| line.split_once(mark)?.1.trim().parse().ok()).next_back()
     }
 
     /// Its process id.
@@ -271,6 +303,15 @@ impl Drop for Node {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_node_that_ended_because_its_host_is_too_slow_is_told_from_one_that_failed() {
+        let log = "the node ended at its start (exit status: 2):\n INFO begun\nerror: tier optane: optane-p4800x cannot be \
+                   modelled in real time on this host: write should take 10000 ns";
+        let refused = refused_model(&anyhow::anyhow!("{log}").context("journal on Optane SSD")).expect("refused");
+        assert!(refused.starts_with("tier optane: optane-p4800x cannot be modelled"), "{refused}");
+        assert_eq!(refused_model(&anyhow::anyhow!("the node ended at its start: no space left")), None);
+    }
 
     #[test]
     fn a_panic_is_found_in_a_log_with_what_was_wrong() {

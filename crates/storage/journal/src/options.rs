@@ -131,6 +131,9 @@ pub struct Stats {
     pub batches: u64,
     /// Bytes written, including headers and padding.
     pub written_bytes: u64,
+    /// Nanoseconds that writes took with their flushes, those that overlap counted each. Not those of [`crate::Committer`], whose path
+    /// is too short to be timed.
+    pub write_ns: u64,
     /// The largest number of records that one batch completed.
     pub batch_records_max: u64,
     /// Batches that were started while another was in flight.

@@ -13,7 +13,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use device::{DeviceError, Shelf};
 
@@ -283,16 +283,19 @@ impl Shared {
         stats.batch_records_max = stats.batch_records_max.max(u64::from(write.records));
         stats.batches_overlapped += u64::from(write.overlaps);
         let (device, offset) = (segment.device_to_write(), segment.offset(write.start));
-        let (mut state, result) = if self.inline {
+        let begun = Instant::now();
+        let (mut state, result, took) = if self.inline {
             let result = device.write_flush(offset, &write.buffer);
-            (state, result)
+            (state, result, begun.elapsed())
         } else {
             drop(state);
             let panicking = FailOnPanic(self);
             let result = device.write_flush(offset, &write.buffer);
             std::mem::forget(panicking);
-            (self.lock(), result)
+            let took = begun.elapsed();
+            (self.lock(), result, took)
         };
+        state.stats.write_ns += took.as_nanos() as u64;
         let result = result.map_err(|error| error.named(&segment.name()));
         let finished = state.pipeline.finish(write, result);
         self.publish_durable(&state);

@@ -30,6 +30,7 @@ const LAYERS: &[Layer] = &[
     Layer {
         folder: "crates/lab/bench",
         imports: &[
+            "crates/lab/rally",
             "crates/lab/workload",
             "crates/services",
             "crates/node",
@@ -37,6 +38,11 @@ const LAYERS: &[Layer] = &[
             "crates/media",
             "crates/hl7",
         ],
+        shuns: &[],
+    },
+    Layer {
+        folder: "crates/lab/rally",
+        imports: &["crates/lab/workload", "crates/services", "crates/node", "crates/storage", "crates/media"],
         shuns: &[],
     },
     Layer {

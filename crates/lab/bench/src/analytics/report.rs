@@ -12,9 +12,9 @@ use catalogue::Model;
 use catalogue::budget::Traffic;
 
 use super::published::Published;
-use crate::plot;
 use crate::target::{self, Target};
 use workload::machine::Machine;
+use workload::plot;
 use workload::table::{Table, grouped};
 
 /// The total of ours may be so many times that of plain DataFusion on Parquet.

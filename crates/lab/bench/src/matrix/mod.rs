@@ -34,9 +34,6 @@ use workload::t4::{Folder, Report, Session, T4Options};
 const SHARED_MEMORY: &str = "/dev/shm";
 /// Bytes that a message and what becomes of it take in the journal, with room: five objects of 2.4 KB on average.
 const MESSAGE_BYTES: u64 = 16 << 10;
-/// What a node writes of a model that is faster than the host.
-const TOO_SLOW: &str = "cannot be modelled";
-
 /// What to run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MatrixOptions {
@@ -126,17 +123,10 @@ fn one(row: &MatrixMedium, t4: &T4Options, places: Places<'_>) -> anyhow::Result
             session.stop()?;
             Outcome::Ran(Box::new(report), calibration)
         }
-        Err(error) => Outcome::Refused(refusal(&error).ok_or(error)?),
+        Err(error) => Outcome::Refused(workload::node::refused_model(&error).ok_or(error)?),
     };
     std::fs::remove_dir_all(&folder).with_context(|| format!("removing {}", folder.display()))?;
     Ok(outcome)
-}
-
-/// The line of a node's log that says that its host is too slow for a model, if that is why it ended.
-fn refusal(error: &anyhow::Error) -> Option<String> {
-    let text = format!("{error:#}");
-    let line = text.lines().find(|line| line.contains(TOO_SLOW))?;
-    Some(line.trim().trim_start_matches("error: ").to_owned())
 }
 
 fn require_room(folder: &Path, t4: &T4Options) -> anyhow::Result<()> {
@@ -150,18 +140,4 @@ fn require_room(folder: &Path, t4: &T4Options) -> anyhow::Result<()> {
         needed >> 20
     );
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_node_that_ended_because_its_host_is_too_slow_is_told_from_one_that_failed() {
-        let log = "the node ended at its start (exit status: 2):\n INFO begun\nerror: tier optane: optane-p4800x cannot be \
-                   modelled in real time on this host: write should take 10000 ns";
-        let refused = refusal(&anyhow::anyhow!("{log}").context("journal on Optane SSD")).expect("refused");
-        assert!(refused.starts_with("tier optane: optane-p4800x cannot be modelled"), "{refused}");
-        assert_eq!(refusal(&anyhow::anyhow!("the node ended at its start: no space left")), None);
-    }
 }

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use super::published::{Comparison, SHOWN};
 use super::report::{PersistReport, PersistRun, Spread};
-use crate::plot::{self, Curve};
 use crate::target::{Bound, Target};
+use workload::plot::{self, Curve};
 use workload::table::{Table, grouped};
 
 impl PersistReport {
