@@ -10,7 +10,7 @@
 //!   hash                       how Elasticsearch spreads documents
 //!   source                     which parts of a source a response shows
 //!   stop                       when a search has to end before it is done
-//!   view                       an index at one moment
+//!   view, zones                an index at one moment, and the bounds of its columns
 //!   aggregation                from the aggregations of a search to the library's, and back to a response
 //!   hits                       searches: the best hits, their documents, aggregations
 //!   query                      from the query language to a query of the library
@@ -39,5 +39,6 @@ pub mod schema;
 pub mod source;
 pub mod stop;
 pub mod view;
+mod zones;
 
 pub use error::SearchError;

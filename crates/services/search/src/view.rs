@@ -9,6 +9,7 @@ use crate::analysis::{Analyzer, Analyzers};
 use crate::error::SearchError;
 use crate::mapping::{MappedField, Mapping};
 use crate::schema::OwnFields;
+use crate::zones::ZonedColumns;
 
 /// An index at one moment.
 #[derive(Clone)]
@@ -25,6 +26,8 @@ pub struct IndexView {
     pub schema: Schema,
     /// The fields that every index has.
     pub own: OwnFields,
+    /// What is known of the columns of its segments.
+    pub(crate) zones: Arc<ZonedColumns>,
 }
 
 impl IndexView {

@@ -36,6 +36,7 @@ use render::Renderer;
 use rounding::DateRounding;
 
 mod collect;
+mod direct;
 mod fields;
 mod key_value;
 mod kinds;
@@ -52,6 +53,7 @@ mod render_buckets;
 mod request;
 mod rounding;
 mod sources;
+mod tally;
 #[cfg(test)]
 mod tests;
 
@@ -141,16 +143,19 @@ impl AggregationSearches<'_> {
                 total += self.count(input.view, query)?;
             }
         }
+        let direct = direct::run(self.inputs, nodes, global, (self.limits.buckets, self.stop))?;
+        let rest = |node: &&AggregationNode| !direct.0.contains_key(&node.native());
         let boundaries = self.boundaries(nodes, global)?;
-        let results = self.collect(global, &|view| {
+        let mut results = self.collect(global, &|view| {
             Translator {
                 view,
                 build: self.build,
                 boundaries: &boundaries,
                 terms_max: self.limits.buckets.saturating_add(1),
             }
-            .aggregations(nodes)
+            .aggregations(nodes.iter().filter(rest))
         })?;
+        results.0.extend(direct.0);
         Ok(FoundResults { results, total })
     }
 

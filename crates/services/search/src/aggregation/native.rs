@@ -61,7 +61,10 @@ pub(super) struct Translator<'a> {
 
 impl Translator<'_> {
     /// The library's request. Errors: a filter that cannot be built, a value that its field cannot hold.
-    pub(super) fn aggregations(&self, nodes: &[AggregationNode]) -> Result<Aggregations, SearchError> {
+    pub(super) fn aggregations<'n>(
+        &self,
+        nodes: impl IntoIterator<Item = &'n AggregationNode>,
+    ) -> Result<Aggregations, SearchError> {
         let mut all = Aggregations::default();
         for node in nodes {
             self.add(node, &mut all)?;

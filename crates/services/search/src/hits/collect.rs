@@ -1,7 +1,8 @@
 //! The best hits of an index by the keys of a sort, and how many there are.
 //!
-//! Two ways. By score alone: the library passes over documents that cannot be among the best, and hits are counted by themselves,
-//! without scores, no further than the request needs. By other keys: each hit is looked at once.
+//! Four ways. One score for all hits: the first ones are the best. By score alone: the library passes over documents that cannot be
+//! among the best. By a key whose column has zones: the best zones first ([`zoned`](super::zoned)). In these, hits are counted no
+//! further than the request needs. By other keys, or where each hit has to be looked at: once each.
 //!
 //! Invariants: memory is for the best hits only; hits that are equal in all keys come in the order of their places; the work stops
 //! within a few thousand documents after the search was cancelled or its time is over.
@@ -11,42 +12,18 @@ use std::collections::BinaryHeap;
 use tantivy::query::{AllQuery, EnableScoring, Query, TermQuery, Weight};
 use tantivy::{DocId, SegmentReader, TERMINATED};
 
+use super::best::{FoundHit, SegmentBest, Wanted};
 use super::key_reader::{KeyReader, SegmentKey};
 use super::sort::SortKey;
 use super::sort_value::SortValue;
+use super::zoned;
 use crate::error::SearchError;
+use crate::query::{fixed_score, unscored};
 use crate::stop::SearchStop;
 use crate::view::IndexView;
 
 /// Documents between two looks at the clock.
 const CHECK: u32 = 2_048;
-
-/// What is wanted of one index.
-pub(super) struct Wanted<'a> {
-    pub(super) keys: &'a [SortKey],
-    /// How many of the best.
-    pub(super) most: usize,
-    /// Only hits after these values.
-    pub(super) after: Option<Vec<SortValue>>,
-    /// Hits to count.
-    pub(super) count: u64,
-    pub(super) min_score: Option<f32>,
-    /// Whether hits need their scores though they are not ordered by them.
-    pub(super) scores: bool,
-    /// Stop after so many hits; 0 for never.
-    pub(super) terminate_after: u64,
-    /// Added to places, so that those of several indices differ.
-    pub(super) base: i64,
-}
-
-/// A hit, before its document is read.
-#[derive(Clone, Debug)]
-pub(super) struct FoundHit {
-    pub(super) values: Vec<SortValue>,
-    pub(super) score: f32,
-    pub(super) segment: u32,
-    pub(super) doc: DocId,
-}
 
 /// What was found in an index.
 #[derive(Default)]
@@ -72,9 +49,10 @@ pub(super) fn collect(
     let by_score =
         wanted.keys.iter().all(SortKey::is_score) && wanted.min_score.is_none() && wanted.terminate_after == 0;
     let ordered = wanted.keys.first().is_none_or(SortKey::is_descending);
-    let mut found = match by_score && ordered && wanted.after.is_none() {
-        true => best_by_score(view, query, wanted, stop)?,
-        false => best_by_keys(view, query, wanted, stop)?,
+    let mut found = match (by_score && ordered && wanted.after.is_none(), fixed_score(query)) {
+        (true, Some(score)) => first_hits(view, query, score, wanted, stop)?,
+        (true, None) => best_by_score(view, query, wanted, stop)?,
+        (false, _) => best_by_keys(view, query, wanted, stop)?,
     };
     sort_hits(&mut found.hits, wanted.keys);
     found.hits.truncate(wanted.most);
@@ -120,6 +98,57 @@ impl Ord for Scored {
     fn cmp(&self, other: &Scored) -> std::cmp::Ordering {
         other.score.total_cmp(&self.score).then(self.doc.cmp(&other.doc))
     }
+}
+
+/// The first hits and how many there are, where all have the same score: no hit is looked at beyond those that are needed.
+fn first_hits(
+    view: &IndexView,
+    query: &dyn Query,
+    score: f32,
+    wanted: &Wanted<'_>,
+    stop: &SearchStop,
+) -> Result<Found, SearchError> {
+    let weight = query.weight(scoring(view, false))?;
+    let mut found = Found::default();
+    let keys = || wanted.keys.iter().map(|_| SortValue::Real(f64::from(score))).collect();
+    let is_done = |found: &Found| found.hits.len() >= wanted.most && (wanted.count == 0 || found.total > wanted.count);
+    for (segment, reader) in view.searcher.segment_readers().iter().enumerate() {
+        if is_done(&found) || stop.is_over()? {
+            break;
+        }
+        let known = counted_at_once(query, &*weight, reader)?;
+        let before = found.total;
+        let mut scorer = match known {
+            Some(count) if found.hits.len() >= wanted.most => {
+                found.total += count;
+                continue;
+            }
+            _ => weight.scorer(reader, 1.0)?,
+        };
+        let alive = reader.alive_bitset();
+        let mut buffer = [0; tantivy::COLLECT_BLOCK_BUFFER_LEN];
+        for block in 1_u32.. {
+            let filled = scorer.fill_buffer(&mut buffer);
+            for doc in buffer[..filled].iter().filter(|doc| alive.is_none_or(|alive| alive.is_alive(**doc))) {
+                found.total += 1;
+                if found.hits.len() < wanted.most {
+                    found.hits.push(FoundHit { values: keys(), score, segment: segment as u32, doc: *doc });
+                }
+            }
+            let is_known = known.is_some() && found.hits.len() >= wanted.most;
+            if filled < buffer.len() || is_known || is_done(&found) {
+                break;
+            }
+            if block.is_multiple_of(CHECK / buffer.len() as u32) && stop.is_over()? {
+                break;
+            }
+        }
+        if let Some(count) = known {
+            found.total = before + count;
+        }
+    }
+    found.max_score = (!found.hits.is_empty()).then_some(score);
+    Ok(found)
 }
 
 fn best_by_score(
@@ -209,6 +238,7 @@ fn counted_at_once(query: &dyn Query, weight: &dyn Weight, reader: &SegmentReade
     if reader.has_deletes() {
         return Ok(None);
     }
+    let query = unscored(query).unwrap_or(query);
     let is_cheap = query.is::<TermQuery>() || query.is::<AllQuery>();
     Ok(if is_cheap { Some(u64::from(weight.count(reader)?)) } else { None })
 }
@@ -242,81 +272,6 @@ fn count_segment(
     }
 }
 
-/// A hit among the best of a segment: the worst is the greatest.
-#[derive(PartialEq)]
-struct Keyed {
-    keys: Vec<SegmentKey>,
-    doc: DocId,
-    score: f32,
-}
-
-impl Eq for Keyed {}
-
-impl PartialOrd for Keyed {
-    fn partial_cmp(&self, other: &Keyed) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Keyed {
-    fn cmp(&self, other: &Keyed) -> std::cmp::Ordering {
-        self.keys.cmp(&other.keys).then(self.doc.cmp(&other.doc))
-    }
-}
-
-/// The best hits of a segment.
-struct SegmentBest<'a> {
-    readers: Vec<KeyReader>,
-    after: Option<Vec<SegmentKey>>,
-    heap: BinaryHeap<Keyed>,
-    most: usize,
-    wanted: &'a Wanted<'a>,
-    keys: Vec<SegmentKey>,
-}
-
-impl SegmentBest<'_> {
-    fn offer(&mut self, doc: DocId, score: f32) {
-        if self.most == 0 {
-            return;
-        }
-        let first = self.readers.first().map(|reader| reader.key(doc, score));
-        // Most hits are worse than the worst of the best by their first key.
-        if let (Some(worst), Some(first), true) = (self.heap.peek(), first, self.heap.len() == self.most)
-            && first > worst.keys[0]
-        {
-            return;
-        }
-        self.keys.clear();
-        self.keys.extend(first);
-        self.keys.extend(self.readers.iter().skip(1).map(|reader| reader.key(doc, score)));
-        if self.after.as_ref().is_some_and(|after| self.keys <= *after) {
-            return;
-        }
-        let full = self.heap.len() == self.most;
-        if full && self.heap.peek().is_some_and(|worst| (&self.keys, doc) >= (&worst.keys, worst.doc)) {
-            return;
-        }
-        self.heap.push(Keyed { keys: self.keys.clone(), doc, score });
-        if full {
-            self.heap.pop();
-        }
-    }
-
-    fn finish(self, segment: u32) -> Result<Vec<FoundHit>, SearchError> {
-        let mut hits = Vec::with_capacity(self.heap.len());
-        for keyed in self.heap {
-            let values = self.readers.iter().zip(&keyed.keys).map(|(reader, key)| reader.value_of(*key));
-            hits.push(FoundHit {
-                values: values.collect::<Result<_, _>>()?,
-                score: keyed.score,
-                segment,
-                doc: keyed.doc,
-            });
-        }
-        Ok(hits)
-    }
-}
-
 fn best_by_keys(
     view: &IndexView,
     query: &dyn Query,
@@ -329,6 +284,11 @@ fn best_by_keys(
     let scores = wanted.scores || wanted.min_score.is_some() || keys.iter().any(SortKey::is_score);
     let weight = query.weight(scoring(view, scores))?;
     let mut found = Found::default();
+    let may_skip = !scores && wanted.min_score.is_none() && wanted.terminate_after == 0;
+    let zoned = may_skip && keys.first().is_some_and(|key| key.has_zones(view));
+    if zoned && wanted.count > 0 {
+        count_hits(view, query, wanted, stop, &mut found)?;
+    }
     for (segment, reader) in view.searcher.segment_readers().iter().enumerate() {
         if found.terminated || stop.is_over()? {
             break;
@@ -346,15 +306,34 @@ fn best_by_keys(
             ),
             None => None,
         };
-        let mut best =
-            SegmentBest { readers, after, heap: BinaryHeap::new(), most: wanted.most, wanted, keys: Vec::new() };
-        segment_hits(&*weight, reader, scores, &mut best, &mut found, stop)?;
+        let bound = if zoned { bound_of(&mut found, wanted, keys, &readers)? } else { None };
+        let mut best = SegmentBest::new(readers, after, bound, wanted);
+        match zoned {
+            true => zoned::segment_hits(&*weight, reader, &mut best, stop)?,
+            false => segment_hits(&*weight, reader, scores, &mut best, &mut found, stop)?,
+        }
         found.hits.extend(best.finish(segment as u32)?);
     }
     if scores && found.max_score.is_none() {
         found.max_score = found.hits.iter().map(|hit| hit.score).max_by(f32::total_cmp);
     }
     Ok(found)
+}
+
+/// What the first key of a hit must not be beyond, if earlier segments have as many hits as are wanted.
+fn bound_of(
+    found: &mut Found,
+    wanted: &Wanted<'_>,
+    keys: &[SortKey],
+    readers: &[KeyReader],
+) -> Result<Option<SegmentKey>, SearchError> {
+    if found.hits.len() < wanted.most {
+        return Ok(None);
+    }
+    sort_hits(&mut found.hits, keys);
+    found.hits.truncate(wanted.most);
+    let worst = found.hits.last().and_then(|hit| hit.values.first()).zip(readers.first());
+    worst.map(|(value, reader)| reader.key_of(value)).transpose()
 }
 
 fn segment_hits(

@@ -1,18 +1,25 @@
 //! From the best hits to the `hits` of a response: documents, sort values, fields, highlights.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
+
 use serde_json::{Map, Value, json};
 
+use super::best::FoundHit;
 use super::body::{SearchBody, ShownField};
 use super::highlight::Highlighter;
-use super::{SearchTarget, TargetHit, score_json, seq_of};
+use super::{SearchTarget, TargetHit, score_json};
 use crate::dates::write;
 use crate::document::{boolean, integer, real};
 use crate::error::SearchError;
 use crate::index::{SearchIndex, parse_source};
 use crate::mapping::{FieldKind, MappedField, Mapping};
 use crate::query::QueryContext;
+use crate::schema::SEQ;
 use crate::source::{SourceFilter, stored_fields, values_at};
 use crate::stop::SearchStop;
+use crate::zones::Zones;
 
 /// Reads the documents of a page of hits.
 pub(super) struct Fetcher<'a> {
@@ -25,9 +32,24 @@ pub(super) struct Fetcher<'a> {
     pub(super) left: usize,
     /// Sort values of the last hit, exact.
     pub(super) last: Option<Vec<Value>>,
+    /// The columns of sequence numbers, by target and segment.
+    pub(super) seqs: HashMap<(usize, u32), Option<Arc<Zones>>>,
 }
 
 impl Fetcher<'_> {
+    /// The sequence number of a hit's document. The column is opened once for a segment: that takes longer than the rest of a hit.
+    fn seq_of(&mut self, target: usize, hit: &FoundHit) -> Result<u64, SearchError> {
+        let column = match self.seqs.entry((target, hit.segment)) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => {
+                let view = &self.targets[target].view.view;
+                entry.insert(view.zones.of(view.searcher.segment_reader(hit.segment), SEQ)?)
+            }
+        };
+        let seq = column.as_ref().and_then(|zones| zones.column.first(hit.doc));
+        seq.ok_or_else(|| SearchError::internal("a document of the index has no sequence number"))
+    }
+
     /// The hits of a page; those that there was time for. Errors: more bytes of sources than a response has, those of the store.
     pub(super) fn all(&mut self, page: Vec<TargetHit>) -> Result<Vec<Value>, SearchError> {
         let (targets, body, context) = (self.targets, self.body, self.context);
@@ -39,13 +61,13 @@ impl Fetcher<'_> {
             }
             let target = &targets[number];
             let view = &target.view.view;
-            let text_max = target.index.setting("index.highlight.max_analyzed_offset");
-            let text_max = text_max.as_ref().and_then(Value::as_str).and_then(|text| text.parse().ok());
             if let (Some(request), None) = (&body.highlight, &highlighters[number]) {
+                let text_max = target.index.setting("index.highlight.max_analyzed_offset");
+                let text_max = text_max.as_ref().and_then(Value::as_str).and_then(|text| text.parse().ok());
                 highlighters[number] =
                     Some(Highlighter::new(view, request, &body.query, (context, self.stop), text_max)?);
             }
-            let seq = seq_of(target, &hit)?;
+            let seq = self.seq_of(number, &hit)?;
             let document = target.index.document_at(seq)?;
             self.left = self.left.checked_sub(document.source.len()).ok_or_else(super::too_large)?;
             let source = parse_source(&document.source)?;

@@ -16,6 +16,8 @@
 
 use std::cmp::Ordering;
 use std::net::Ipv6Addr;
+use std::ops::Range;
+use std::sync::Arc;
 
 use tantivy::DocId;
 use tantivy::columnar::{Column, MonotonicallyMappableToU64, StrColumn};
@@ -23,6 +25,7 @@ use tantivy::columnar::{Column, MonotonicallyMappableToU64, StrColumn};
 use super::sort_value::{SortValue, whole_and_real};
 use crate::error::SearchError;
 use crate::mapping::FieldKind;
+use crate::zones::{Zone, Zones};
 
 /// Nanoseconds of a millisecond: the library keeps dates in nanoseconds.
 const NANOS: i64 = 1_000_000;
@@ -49,7 +52,7 @@ pub(super) enum KeyColumn {
     /// Added to the document's number in the segment.
     Place(i64),
     /// Values as the library keeps them, in an order that whole numbers have.
-    Number(Column<u64>, FieldKind),
+    Number(Arc<Zones>, FieldKind),
     Text(StrColumn),
     Address(Column<Ipv6Addr>),
     /// No document of the segment has a value.
@@ -88,7 +91,9 @@ impl KeyReader {
             KeyColumn::Score => Some(u128::from(f64::from(score).to_u64())),
             KeyColumn::Place(base) => Some(u128::from((base + i64::from(doc)).to_u64())),
             KeyColumn::None => None,
-            KeyColumn::Number(column, kind) => self.number(column, *kind, doc).map(|code| place(u128::from(code))),
+            KeyColumn::Number(zones, kind) => {
+                self.number(&zones.column, *kind, doc).map(|code| place(u128::from(code)))
+            }
             KeyColumn::Text(column) => {
                 let ords = column.term_ords(doc);
                 let ord = if self.mode == SortMode::Max { ords.max() } else { ords.min() };
@@ -101,6 +106,32 @@ impl KeyReader {
             }
         };
         found.map_or(self.missing, |value| self.ordered(value))
+    }
+
+    /// The best and the worst key that documents of a zone can have. `docs` are their numbers.
+    pub(super) fn zone_keys(&self, number: u32, docs: &Range<DocId>) -> (SegmentKey, SegmentKey) {
+        let ends = |a: u128, b: u128| {
+            let (a, b) = (self.ordered(a), self.ordered(b));
+            (a.min(b), a.max(b))
+        };
+        match &self.column {
+            KeyColumn::Place(base) => {
+                let code = |doc: DocId| u128::from((base + i64::from(doc)).to_u64());
+                ends(code(docs.start), code(docs.end.saturating_sub(1)))
+            }
+            KeyColumn::Number(zones, _) => {
+                let zone: &Zone = &zones.all()[number as usize];
+                let (best, worst) = ends(place(u128::from(zone.min)), place(u128::from(zone.max)));
+                match (zone.has_values(), zone.has_missing) {
+                    (false, _) => (self.missing, self.missing),
+                    (true, true) => (best.min(self.missing), worst.max(self.missing)),
+                    (true, false) => (best, worst),
+                }
+            }
+            KeyColumn::None => (self.missing, self.missing),
+            // Nothing is known.
+            KeyColumn::Score | KeyColumn::Text(_) | KeyColumn::Address(_) => (FIRST, LAST),
+        }
     }
 
     fn number(&self, column: &Column<u64>, kind: FieldKind, doc: DocId) -> Option<u64> {

@@ -10,21 +10,22 @@
 //!
 //! It deliberately does not do: scripts, rescoring, suggestions, nested hits. These are refused by their names.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use serde_json::{Map, Value, json};
-use tantivy::query::{BooleanQuery, BoostQuery, ConstScoreQuery, Occur, Query};
+use tantivy::query::{BooleanQuery, Occur, Query};
 
 use crate::aggregation::{self, AggregationInput, AggregationLimits};
 use crate::error::SearchError;
 use crate::index::{Counters, OpenView, SearchIndex};
 use crate::mapping::matches_pattern;
-use crate::query::{QueryContext, build};
-use crate::schema::SEQ;
+use crate::query::{FixedScoreQuery, QueryContext, boosted, build};
 use crate::stop::SearchStop;
 
+mod best;
 mod body;
 mod collapse;
 mod collapse_parts;
@@ -39,12 +40,16 @@ mod sort_value;
 #[cfg(test)]
 mod tests;
 mod walk;
+mod zoned;
+#[cfg(test)]
+mod zoned_tests;
 
 pub use body::{HiddenKeys, SearchBody};
 pub use sort::SortKey;
 pub use walk::Walk;
 
-use collect::{Found, FoundHit, Wanted, place_base};
+use best::{FoundHit, Wanted};
+use collect::{Found, place_base};
 use fetch::{Fetcher, TopDocuments};
 
 /// An index that is searched.
@@ -133,14 +138,14 @@ fn query_of(target: &SearchTarget, body: &SearchBody, context: &QueryContext) ->
         matches_pattern(pattern, &view.name) || target.index.definition().aliases.contains_key(pattern)
     });
     Ok(match boost {
-        Some((_, boost)) => Box::new(BoostQuery::new(query, *boost)),
+        Some((_, boost)) => boosted(query, *boost),
         None => query,
     })
 }
 
 /// A query whose hits must also match a filter, which does not change their scores.
 fn filtered(query: Box<dyn Query>, filter: Box<dyn Query>) -> Box<dyn Query> {
-    let filter: Box<dyn Query> = Box::new(ConstScoreQuery::new(filter, 0.0));
+    let filter: Box<dyn Query> = Box::new(FixedScoreQuery::new(filter, 0.0));
     Box::new(BooleanQuery::new(vec![(Occur::Must, query), (Occur::Must, filter)]))
 }
 
@@ -240,7 +245,8 @@ pub fn search(
     let best = max_score.filter(|_| with_score && body.size > 0 && total_is_known(&page, total));
     hits.insert("max_score".to_owned(), best.map_or(Value::Null, score_json));
     let left = limits.source_bytes;
-    let mut fetcher = Fetcher { targets, body, with_score, context: &context, stop: &stop, left, last: None };
+    let mut fetcher =
+        Fetcher { targets, body, with_score, context: &context, stop: &stop, left, last: None, seqs: HashMap::new() };
     let shown = fetcher.all(page)?;
     let count = shown.len();
     hits.insert("hits".to_owned(), Value::Array(shown));
@@ -335,11 +341,4 @@ pub fn count(
     }
     let found = search(targets, &body, limits, cancelled)?;
     Ok(found.response["hits"]["total"]["value"].as_u64().unwrap_or(0))
-}
-
-/// The sequence number of a hit's document.
-fn seq_of(target: &SearchTarget, hit: &FoundHit) -> Result<u64, SearchError> {
-    let reader = target.view.view.searcher.segment_reader(hit.segment);
-    let seq = reader.fast_fields().u64(SEQ)?.first(hit.doc);
-    seq.ok_or_else(|| SearchError::internal("a document of the index has no sequence number"))
 }

@@ -337,6 +337,18 @@ impl SortKey {
         })
     }
 
+    /// Whether it has bounds for the documents of a zone.
+    pub(super) fn has_zones(&self, view: &IndexView) -> bool {
+        let of_one = !matches!(self.mode, Some(SortMode::Sum | SortMode::Avg | SortMode::Median));
+        match &self.source {
+            KeySource::Score => false,
+            KeySource::Place | KeySource::Seq => true,
+            KeySource::Field(path) => view.mapping.field(path).is_some_and(|field| {
+                of_one && !matches!(field.kind, FieldKind::Keyword | FieldKind::Text | FieldKind::Ip)
+            }),
+        }
+    }
+
     /// The key's reader for a segment. Errors: the field cannot be sorted by, the column cannot be read.
     pub(super) fn reader(&self, view: &IndexView, reader: &SegmentReader, base: i64) -> Result<KeyReader, SearchError> {
         let field = self.field(view)?;
@@ -344,7 +356,10 @@ impl SortKey {
         let column = match (&self.source, &field) {
             (KeySource::Score, _) => KeyColumn::Score,
             (KeySource::Place, _) => KeyColumn::Place(base),
-            (KeySource::Seq, _) => KeyColumn::Number(fast.u64(SEQ)?, FieldKind::UnsignedLong),
+            (KeySource::Seq, _) => match view.zones.of(reader, SEQ)? {
+                Some(zones) => KeyColumn::Number(zones, FieldKind::UnsignedLong),
+                None => KeyColumn::None,
+            },
             (KeySource::Field(_), None) => KeyColumn::None,
             (KeySource::Field(_), Some(field)) => {
                 let name = &field.column;
@@ -352,8 +367,8 @@ impl SortKey {
                     _ if view.column(field).is_none() => KeyColumn::None,
                     FieldKind::Keyword | FieldKind::Text => fast.str(name)?.map_or(KeyColumn::None, KeyColumn::Text),
                     FieldKind::Ip => KeyColumn::Address(fast.ip_addr(name)?),
-                    kind => match fast.u64_lenient(name)? {
-                        Some((column, _)) => KeyColumn::Number(column, kind),
+                    kind => match view.zones.of(reader, name)? {
+                        Some(zones) => KeyColumn::Number(zones, kind),
                         None => KeyColumn::None,
                     },
                 }

@@ -1,7 +1,8 @@
 //! Operations on documents: versions are checked, rows are written in one transaction for a request, then the operations go to
 //! the library's writer in the order of their numbers.
 
-use std::sync::atomic::Ordering;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -411,12 +412,23 @@ fn merge(into: &mut Map<String, Value>, from: &Map<String, Value>) {
     }
 }
 
-/// A new id: time and chance, 15 bytes as 20 characters, so that those made together lie together in the tree.
+/// A new id: 15 bytes as 20 characters, the moment of this program's first one, a random number, and a count.
+///
+/// Ids that are made one after the other differ in their last characters alone: the list of terms of an index and the tree of ids
+/// grow at one place. With random ids the list took an eighth of all work of indexing (perf, 2026-11-25).
 fn new_id() -> String {
     use base64::Engine as _;
+    static FIRST: OnceLock<[u8; 9]> = OnceLock::new();
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let first = FIRST.get_or_init(|| {
+        let mut bytes = [0; 9];
+        bytes[..6].copy_from_slice(&now_millis().to_be_bytes()[2..]);
+        fastrand::fill(&mut bytes[6..]);
+        bytes
+    });
     let mut bytes = [0; 15];
-    bytes[..6].copy_from_slice(&now_millis().to_be_bytes()[2..]);
-    fastrand::fill(&mut bytes[6..]);
+    bytes[..9].copy_from_slice(first);
+    bytes[9..].copy_from_slice(&COUNT.fetch_add(1, Ordering::Relaxed).to_be_bytes()[2..]);
     base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(bytes)
 }
 

@@ -31,6 +31,7 @@ use crate::error::SearchError;
 use crate::mapping::{Columns, Mapping};
 use crate::schema::OwnFields;
 use crate::view::IndexView;
+use crate::zones::ZonedColumns;
 
 mod apply;
 mod careful;
@@ -124,6 +125,7 @@ pub struct SearchIndex {
     sequencer: Mutex<Sequencer<Vec<IndexedOp>>>,
     writer: Mutex<WriterState>,
     published: RwLock<Published>,
+    zones: Arc<ZonedColumns>,
     /// The last commit of an operation: what reads wait for.
     last_commit: AtomicU64,
     /// Superseded rows, and the refresh after which no new view shows them.
@@ -303,6 +305,7 @@ impl SearchIndex {
             sequencer: Mutex::new(Sequencer::new(next)),
             writer: Mutex::new(writer),
             published: RwLock::new(published),
+            zones: Arc::default(),
             last_commit: AtomicU64::new(0),
             replaced: Mutex::default(),
             counters: Counters::default(),

@@ -215,6 +215,7 @@ impl SearchIndex {
         let weak = Arc::downgrade(&published.epoch);
         published.alive.retain(|epoch| epoch.strong_count() > 0);
         published.alive.push(weak);
+        self.zones.retain(&published.reader.searcher());
         Ok(())
     }
 
@@ -243,6 +244,7 @@ impl SearchIndex {
             searcher: published.reader.searcher(),
             schema: published.schema.clone(),
             own: own(&published.schema),
+            zones: Arc::clone(&self.zones),
         };
         OpenView { view, _epoch: Arc::clone(&published.epoch) }
     }

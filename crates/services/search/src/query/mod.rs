@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
-use tantivy::query::{AllQuery, BoostQuery, ConstScoreQuery, EmptyQuery, Query};
+use tantivy::query::{AllQuery, BoostQuery, EmptyQuery, Query};
 use tantivy::schema::Field;
 
 use crate::error::SearchError;
@@ -21,8 +21,10 @@ use crate::mapping::MappedField;
 use crate::stop::SearchStop;
 use crate::view::IndexView;
 
+mod column_range;
 mod compound;
 mod demoting;
+mod fixed_score;
 mod full_text;
 mod highlighted;
 mod interval_rules;
@@ -37,6 +39,7 @@ mod term_level;
 mod term_scan;
 mod values;
 
+pub(crate) use fixed_score::{FixedScoreQuery, fixed_score, matches_all, unscored};
 pub use highlighted::HighlightTerm;
 pub use string::query_string_of;
 
@@ -290,13 +293,19 @@ fn boost_of(name: &str, body: &Map<String, Value>) -> Result<f32, SearchError> {
 }
 
 /// A query with its score multiplied.
-fn boosted(query: BoxedQuery, boost: f32) -> BoxedQuery {
-    if boost == 1.0 || is_none(&query) { query } else { Box::new(BoostQuery::new(query, boost)) }
+pub(crate) fn boosted(query: BoxedQuery, boost: f32) -> BoxedQuery {
+    if boost == 1.0 || is_none(&query) {
+        return query;
+    }
+    match query.downcast_ref::<FixedScoreQuery>() {
+        Some(fixed) => Box::new(fixed.boosted(boost)),
+        None => Box::new(BoostQuery::new(query, boost)),
+    }
 }
 
 /// A query with this score whatever matches.
 fn constant(query: impl Into<BoxedQuery>, score: f32) -> BoxedQuery {
-    Box::new(ConstScoreQuery::new(query.into(), score))
+    Box::new(FixedScoreQuery::new(query.into(), score))
 }
 
 /// All documents. The wrapper keeps the score, which the library drops for a bare `AllQuery` among other clauses.

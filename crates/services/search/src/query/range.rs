@@ -11,7 +11,7 @@ use crate::document::{address, boolean, real, text_of};
 use crate::error::SearchError;
 use crate::mapping::{FieldKind, MappedField};
 
-use super::values::{WrittenNumber, date_term, kept_real, network, span, written_number};
+use super::values::{WrittenNumber, date_term, kept_real, network, written_number};
 use super::{BoxedQuery, QueryBuilder, all, boost_of, boosted, constant, failed, field_of, flag_of, known_only, none};
 
 /// A bound of a range: the value, and whether it belongs to the range.
@@ -93,17 +93,17 @@ impl QueryBuilder<'_> {
             FieldKind::Integer(_) => {
                 let (from, to) = whole_bounds(&bounds, i64::MIN.into(), i64::MAX.into())?;
                 let term = |number: i128| Term::from_field_i64(column, number as i64);
-                Ok(if from > to { none() } else { span(term(from), term(to)) })
+                Ok(if from > to { none() } else { self.span(term(from), term(to)) })
             }
             FieldKind::UnsignedLong => {
                 let (from, to) = whole_bounds(&bounds, 0, u64::MAX.into())?;
                 let term = |number: i128| Term::from_field_u64(column, number as u64);
-                Ok(if from > to { none() } else { span(term(from), term(to)) })
+                Ok(if from > to { none() } else { self.span(term(from), term(to)) })
             }
             FieldKind::Real(short) => {
                 let (from, to) = real_bounds(&bounds, short)?;
                 let term = |number: f64| Term::from_field_f64(column, number);
-                Ok(if from > to { none() } else { span(term(from), term(to)) })
+                Ok(if from > to { none() } else { self.span(term(from), term(to)) })
             }
             FieldKind::Opaque => Err(SearchError::argument(format!(
                 "Field [{}] of type [{}] does not support range queries",
@@ -117,7 +117,7 @@ impl QueryBuilder<'_> {
                     None => return Ok(none()),
                 };
                 let term = |number: u128| Term::from_field_ip_addr(column, number.into());
-                Ok(if from > to { none() } else { span(term(from), term(to)) })
+                Ok(if from > to { none() } else { self.span(term(from), term(to)) })
             }
         }
     }
@@ -197,7 +197,7 @@ impl QueryBuilder<'_> {
             Some((value, true)) => millis(value, Rounding::Up)?,
             Some((value, false)) => millis(value, Rounding::Down)?.saturating_sub(1),
         };
-        Ok(if from > to { none() } else { span(date_term(column, from), date_term(column, to)) })
+        Ok(if from > to { none() } else { self.span(date_term(column, from), date_term(column, to)) })
     }
 
     /// Documents that have a field: for ranges without bounds.

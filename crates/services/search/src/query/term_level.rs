@@ -12,7 +12,7 @@ use crate::mapping::{FieldKind, MappedField, matches_pattern};
 use super::highlighted::HighlightTerm;
 use super::patterns::{self, TermPattern};
 use super::term_scan::{TermScanQuery, TermTest};
-use super::values::{ColumnValue, span};
+use super::values::ColumnValue;
 use super::{
     BoxedQuery, QueryBuilder, TERMS_MAX, all, boost_of, boosted, constant, count_of, failed, field_of, flag_of,
     known_only, needed, none, parameters_of,
@@ -189,7 +189,7 @@ impl QueryBuilder<'_> {
         spans.sort();
         spans.dedup();
         self.count_clauses(spans.len())?;
-        let mut queries: Vec<BoxedQuery> = spans.into_iter().map(|(from, to)| span(from, to)).collect();
+        let mut queries: Vec<BoxedQuery> = spans.into_iter().map(|(from, to)| self.span(from, to)).collect();
         if !terms.is_empty() {
             queries.push(Box::new(TermSetQuery::new(terms)));
         }

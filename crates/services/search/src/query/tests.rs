@@ -82,6 +82,7 @@ fn shelf() -> Shelf {
         searcher,
         own: OwnFields::of(&schema),
         schema,
+        zones: Arc::default(),
     };
     Shelf { view, ids: documents.iter().map(|(id, _)| *id).collect() }
 }
@@ -546,7 +547,15 @@ fn a_scan_of_terms_ends_when_the_search_has_to() {
     writer.commit().expect("committed");
     let searcher = index.reader().expect("a reader").searcher();
     let own = OwnFields::of(&schema);
-    let view = IndexView { name: "i".to_owned(), mapping: Arc::new(mapping), analyzers, searcher, schema, own };
+    let view = IndexView {
+        name: "i".to_owned(),
+        mapping: Arc::new(mapping),
+        analyzers,
+        searcher,
+        schema,
+        own,
+        zones: Arc::default(),
+    };
     for (dsl, found) in [
         (json!({"prefix": {"k": "k"}}), 3_000),
         (json!({"wildcard": {"k": "*9*9*"}}), 84),

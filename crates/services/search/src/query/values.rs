@@ -5,8 +5,11 @@
 //!   5                          the term 5            10.0.0.0/8               the range of its addresses
 //! ```
 
+use std::sync::Arc;
+
 use serde_json::Value;
-use tantivy::query::{ConstScoreQuery, RangeQuery, TermQuery};
+use tantivy::columnar::MonotonicallyMappableToU64;
+use tantivy::query::{RangeQuery, TermQuery};
 use tantivy::schema::{Field, IndexRecordOption};
 use tantivy::{DateTime, Term};
 
@@ -15,6 +18,7 @@ use crate::document::{address, boolean, real, text_of};
 use crate::error::SearchError;
 use crate::mapping::{FieldKind, MappedField};
 
+use super::column_range::ColumnRangeQuery;
 use super::{BoxedQuery, QueryBuilder, constant, failed, none};
 
 /// The longest value that is looked up, in bytes: longer ones were never indexed.
@@ -94,13 +98,28 @@ pub(super) fn network(text: &str) -> Result<Option<(u128, u128)>, String> {
     Ok(Some((start, start | mask)))
 }
 
-/// All values of a column from one to another, both included; score 1.
-pub(super) fn span(from: Term, to: Term) -> BoxedQuery {
-    let range = RangeQuery::new(std::ops::Bound::Included(from), std::ops::Bound::Included(to));
-    Box::new(ConstScoreQuery::new(Box::new(range), 1.0))
+/// A term's value as the columns of numbers and dates have it; `None` for those of other columns.
+fn column_code(term: &Term) -> Option<u64> {
+    let value = term.value();
+    let whole = value.as_u64().or_else(|| value.as_i64().map(i64::to_u64));
+    whole.or_else(|| value.as_f64().map(f64::to_u64)).or_else(|| value.as_date().map(DateTime::to_u64))
 }
 
 impl QueryBuilder<'_> {
+    /// All values of a column from one to another, both included; score 1.
+    pub(super) fn span(&self, from: Term, to: Term) -> BoxedQuery {
+        let range: BoxedQuery = match column_code(&from).zip(column_code(&to)) {
+            Some((low, high)) => Box::new(ColumnRangeQuery {
+                zones: Arc::clone(&self.view.zones),
+                column: self.view.schema.get_field_name(from.field()).to_owned(),
+                from: low,
+                to: high,
+            }),
+            None => Box::new(RangeQuery::new(std::ops::Bound::Included(from), std::ops::Bound::Included(to))),
+        };
+        constant(range, 1.0)
+    }
+
     /// The context of dates, in a zone.
     pub(super) fn dates(&self, zone: jiff::tz::TimeZone) -> DateContext {
         DateContext { now: self.context.now, zone }
@@ -191,12 +210,12 @@ impl QueryBuilder<'_> {
         }
         Ok(match self.column_value((field, column), value)? {
             ColumnValue::Nothing => none(),
-            ColumnValue::Span(from, to) => span(from, to),
+            ColumnValue::Span(from, to) => self.span(from, to),
             ColumnValue::One(term) => match field.kind {
                 FieldKind::Text | FieldKind::Keyword => term_query(term),
                 FieldKind::Ip => constant(term_query(term), 1.0),
                 _ if field.indexed => constant(term_query(term), 1.0),
-                _ => span(term.clone(), term),
+                _ => self.span(term.clone(), term),
             },
         })
     }

@@ -16,8 +16,10 @@ use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
 use super::api::{Answer, Api};
-use super::documents::{RefreshPolicy, expected, invalid, partial, refuse_unsupported, updated_source, written};
-use super::message::{RestRequest, RestResponse};
+use super::documents::{
+    RefreshPolicy, expected, invalid, partial, refuse_unsupported, replicas, updated_source, write_written, written,
+};
+use super::message::{RestBody, RestRequest, RestResponse};
 use crate::error::SearchError;
 use crate::index::{DocumentOp, OpKind};
 use crate::source::SourceFilter;
@@ -28,6 +30,9 @@ const TRANSACTION_BYTES: usize = 8 << 20;
 /// Most operations of a request: what is kept of each, and its result, take about a kilobyte.
 const OPERATIONS_MAX: usize = 100_000;
 
+/// Bytes of the result of an operation that stored a document, about.
+const RESULT_BYTES: usize = 192;
+
 /// One operation of the body.
 struct BulkItem {
     action: &'static str,
@@ -37,8 +42,8 @@ struct BulkItem {
     id: Option<String>,
     bytes: usize,
     filter: SourceFilter,
-    done: Option<Result<Map<String, Value>, SearchError>>,
-    status: u16,
+    /// Its result, written.
+    done: Option<Result<Vec<u8>, SearchError>>,
 }
 
 struct Lines<'a> {
@@ -89,6 +94,7 @@ fn read(request: &RestRequest, default: Option<&str>) -> Result<Vec<BulkItem>, S
     };
     let mut lines = Lines { body: &request.body, at: 0, number: 0 };
     let mut items = Vec::new();
+    let mut last = (Bytes::new(), Value::Null);
     while let Some(line) = lines.next()? {
         if line.iter().all(u8::is_ascii_whitespace) {
             continue;
@@ -101,8 +107,12 @@ fn read(request: &RestRequest, default: Option<&str>) -> Result<Vec<BulkItem>, S
         let number = lines.number;
         let malformed =
             |what: String| SearchError::argument(format!("Malformed action/metadata line [{number}], {what}"));
-        let action: Value =
-            serde_json::from_slice(&line).map_err(|error| malformed(format!("it is no JSON: {error}")))?;
+        // Most bodies repeat one line.
+        if line != last.0 {
+            let read = serde_json::from_slice(&line).map_err(|error| malformed(format!("it is no JSON: {error}")))?;
+            last = (line, read);
+        }
+        let action: &Value = &last.1;
         let mut actions = action.as_object().into_iter().flatten();
         let (Some((action, metadata)), None) = (actions.next(), actions.next()) else {
             return Err(malformed("expected FIELD_NAME but found [END_OBJECT]".to_owned()));
@@ -201,7 +211,7 @@ fn item(
         _ => kind,
     };
     let op = kind.and_then(|kind| Ok(DocumentOp { id: id.clone(), kind, expected: expected?, routing }));
-    Ok(BulkItem { action, index, require_alias, op, id, bytes, filter, done: None, status: 200 })
+    Ok(BulkItem { action, index, require_alias, op, id, bytes, filter, done: None })
 }
 
 /// `POST /_bulk`, `PUT /_bulk`, and the same of an index.
@@ -228,23 +238,28 @@ pub(super) fn answer(api: &Api, request: &RestRequest, default: Option<&str>) ->
         }
     }
     let mut errors = false;
-    let mut shown = Vec::with_capacity(items.len());
-    for item in items {
-        let BulkItem { action, index, id, done, status, .. } = item;
-        let body = match done.unwrap_or_else(|| Err(SearchError::internal("an operation had no result"))) {
-            Ok(mut body) => {
-                body.insert("status".to_owned(), json!(status));
-                Value::Object(body)
-            }
+    let mut shown = Vec::with_capacity(items.len() * RESULT_BYTES);
+    for (number, item) in items.into_iter().enumerate() {
+        let BulkItem { action, index, id, done, .. } = item;
+        if number > 0 {
+            shown.push(b',');
+        }
+        shown.extend_from_slice(format!("{{\"{action}\":").as_bytes());
+        match done.unwrap_or_else(|| Err(SearchError::internal("an operation had no result"))) {
+            Ok(body) => shown.extend_from_slice(&body),
             Err(error) => {
                 errors = true;
-                json!({"_index": index, "_id": id, "status": error.status, "error": error.cause()})
+                let body = json!({"_index": index, "_id": id, "status": error.status, "error": error.cause()});
+                shown.extend_from_slice(body.to_string().as_bytes());
             }
-        };
-        shown.push(json!({action: body}));
+        }
+        shown.push(b'}');
     }
     let took = started.elapsed().as_millis() as u64;
-    Ok(RestResponse::json(200, json!({"took": took, "errors": errors, "items": shown})))
+    let mut body = format!("{{\"took\":{took},\"errors\":{errors},\"items\":[").into_bytes();
+    body.append(&mut shown);
+    body.extend_from_slice(b"]}");
+    Ok(RestResponse { status: 200, body: RestBody::RawJson(body), headers: Vec::new() })
 }
 
 /// Does the operations of one index at these places.
@@ -284,19 +299,23 @@ fn transaction(
     {
         tracing::warn!(index = name, %error, "the refresh after a bulk request failed; it is tried again");
     }
+    let (name, copies) = (index.name(), 1 + replicas(&index));
+    let quoted = Value::from(name.as_str()).to_string();
     for (at, outcome) in of.into_iter().zip(outcomes) {
         let item = &mut items[at];
-        item.done = Some(match outcome {
-            Ok(outcome) => {
-                item.status = outcome.status();
-                let mut body = written(&index, &outcome, refresh == RefreshPolicy::Now && outcome.result != "noop");
-                match updated_source(&outcome, &item.filter) {
-                    Ok(Some(get)) if item.action == "update" => drop(body.insert("get".to_owned(), get)),
-                    _ => {}
-                }
-                Ok(body)
+        item.done = Some(outcome.map_err(|error| error.of(&name)).and_then(|outcome| {
+            let forced = refresh == RefreshPolicy::Now && outcome.result != "noop";
+            let mut out = Vec::with_capacity(RESULT_BYTES);
+            if item.action != "update" && !forced {
+                write_written(&mut out, (&quoted, copies), &outcome);
+                return Ok(out);
             }
-            Err(error) => Err(error.of(&index.name())),
-        });
+            let mut body = written(&index, &outcome, forced);
+            if let (Ok(Some(get)), "update") = (updated_source(&outcome, &item.filter), item.action) {
+                body.insert("get".to_owned(), get);
+            }
+            body.insert("status".to_owned(), json!(outcome.status()));
+            Ok(Value::Object(body).to_string().into_bytes())
+        }));
     }
 }

@@ -115,6 +115,19 @@ pub(super) fn written(index: &SearchIndex, outcome: &OpOutcome, forced: bool) ->
     body
 }
 
+/// Writes what [`written`] makes, with the status, for an index of which name and copies were read before.
+pub(super) fn write_written(out: &mut Vec<u8>, (name, copies): (&str, u64), outcome: &OpOutcome) {
+    let (id, version, seq) = (Value::from(outcome.id.as_str()), outcome.version, outcome.seq);
+    let (total, successful) = if outcome.result == "noop" { (0, 0) } else { (copies, 1) };
+    let text = format!(
+        "{{\"_index\":{name},\"_id\":{id},\"_version\":{version},\"result\":\"{}\",\"_shards\":{{\"total\":{total},\
+         \"successful\":{successful},\"failed\":0}},\"_seq_no\":{seq},\"_primary_term\":1,\"status\":{}}}",
+        outcome.result,
+        outcome.status()
+    );
+    out.extend_from_slice(text.as_bytes());
+}
+
 /// Copies of an index that its settings ask for beside the one that is there.
 pub(super) fn replicas(index: &SearchIndex) -> u64 {
     let value = index.setting("index.number_of_replicas");
