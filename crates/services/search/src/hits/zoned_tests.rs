@@ -23,6 +23,9 @@ struct Model {
     word: &'static str,
 }
 
+/// Which documents a query matches.
+type Matches<'a> = &'a dyn Fn(&Model) -> bool;
+
 fn op(id: usize, kind: OpKind) -> DocumentOp {
     DocumentOp { id: Some(id.to_string()), kind, expected: ExpectedVersion::Any, routing: None }
 }
@@ -52,7 +55,7 @@ fn document(random: &mut fastrand::Rng, id: usize) -> (Model, OpKind) {
 fn filled(seed: u64, whole: bool) -> (Arc<Indices>, Arc<SearchIndex>, BTreeMap<usize, Model>) {
     let indices = indices();
     let properties = json!({
-        "n": {"type": "long"}, "at": {"type": "date"}, "x": {"type": "double"}, "k": {"type": "keyword"},
+        "n": {"type": "long"}, "at": {"type": "date", "format": "epoch_millis"}, "x": {"type": "double"}, "k": {"type": "keyword"},
         "one": {"type": "integer"}, "ip": {"type": "ip"},
     });
     let index = create(&indices, "a", &properties);
@@ -187,7 +190,7 @@ fn ranges_find_the_documents_with_a_value_in_them() {
         let date = json!({"range": {"at": {"gte": in_at.start, "lt": in_at.end}}});
         let word = json!({"term": {"k": "blue"}});
         let has_number = |model: &Model| model.numbers.iter().any(|number| in_n.contains(number));
-        let cases: [(Value, &dyn Fn(&Model) -> bool); 5] = [
+        let cases: [(Value, Matches<'_>); 5] = [
             (number.clone(), &|model| has_number(model)),
             (date.clone(), &|model| in_at.contains(&model.at)),
             (json!({"bool": {"must": [number, date]}}), &|model| has_number(model) && in_at.contains(&model.at)),

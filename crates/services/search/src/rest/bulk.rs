@@ -303,19 +303,19 @@ fn transaction(
     let quoted = Value::from(name.as_str()).to_string();
     for (at, outcome) in of.into_iter().zip(outcomes) {
         let item = &mut items[at];
-        item.done = Some(outcome.map_err(|error| error.of(&name)).and_then(|outcome| {
+        item.done = Some(outcome.map_err(|error| error.of(&name)).map(|outcome| {
             let forced = refresh == RefreshPolicy::Now && outcome.result != "noop";
             let mut out = Vec::with_capacity(RESULT_BYTES);
             if item.action != "update" && !forced {
                 write_written(&mut out, (&quoted, copies), &outcome);
-                return Ok(out);
+                return out;
             }
             let mut body = written(&index, &outcome, forced);
             if let (Ok(Some(get)), "update") = (updated_source(&outcome, &item.filter), item.action) {
                 body.insert("get".to_owned(), get);
             }
             body.insert("status".to_owned(), json!(outcome.status()));
-            Ok(Value::Object(body).to_string().into_bytes())
+            Value::Object(body).to_string().into_bytes()
         }));
     }
 }
