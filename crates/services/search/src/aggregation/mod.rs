@@ -96,7 +96,8 @@ pub fn run(
     let searches = AggregationSearches { inputs, build, limits, stop };
     let (globals, others): (Vec<_>, Vec<_>) = nodes.into_iter().partition(|node| matches!(node.kind, NodeKind::Global));
     let index = inputs.first().map_or("", |input| &input.view.name);
-    let renderer = Renderer::new(limits.buckets, typed_keys, index);
+    let segments = inputs.iter().map(|input| input.view.searcher.segment_readers().len()).sum();
+    let renderer = Renderer::new(limits.buckets, typed_keys, index, segments);
     let found = searches.run(&others, false)?;
     let mut response = renderer.all(&others, Some(&found.results), found.total)?;
     for global in &globals {

@@ -25,6 +25,8 @@ pub(super) struct Renderer {
     typed_keys: bool,
     /// The index of all hits, if there is one.
     index: String,
+    /// Segments that were searched.
+    pub(super) segments: usize,
     /// Buckets shown so far.
     pub(super) buckets: Cell<u32>,
 }
@@ -33,8 +35,8 @@ pub(super) struct Renderer {
 pub(super) type FoundBucket<'a> = (u64, &'a AggregationResults);
 
 impl Renderer {
-    pub(super) fn new(limit: u32, typed_keys: bool, index: &str) -> Renderer {
-        Renderer { limit, typed_keys, index: index.to_owned(), buckets: Cell::new(0) }
+    pub(super) fn new(limit: u32, typed_keys: bool, index: &str, segments: usize) -> Renderer {
+        Renderer { limit, typed_keys, index: index.to_owned(), segments, buckets: Cell::new(0) }
     }
 
     /// Counts a bucket. Errors: there are too many.

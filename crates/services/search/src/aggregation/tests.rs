@@ -168,6 +168,17 @@ fn terms_count_documents_by_values_of_every_type() {
 }
 
 #[test]
+fn counts_of_terms_in_one_segment_are_exact_however_many_there_are() {
+    // A segment returns ten times as many terms as are shown.
+    let many =
+        |name| index(name, properties(), &[json!({"kind": (10..60).map(|n| n.to_string()).collect::<Vec<_>>()})]);
+    let one = many("one");
+    let shown = |error, count| json!({"doc_count_error_upper_bound": error, "sum_other_doc_count": 49 * count, "buckets": [{"key": "10", "doc_count": count}]});
+    check(&[&one], &[(json!({"terms": {"field": "kind", "size": 1}}), shown(0, 1))]);
+    check(&[&one, &many("two")], &[(json!({"terms": {"field": "kind", "size": 1}}), shown(2, 2))]);
+}
+
+#[test]
 fn terms_are_sorted_by_the_numbers_in_them() {
     let sales = sales();
     let aggs = json!({"m": {"max": {"field": "x"}}, "s": {"stats": {"field": "n"}}});
