@@ -279,10 +279,8 @@ fn route(
         return refused(inbound, Status::Errored, MessageProblem { code: 207, location: None, text }, duplicate);
     }
     let head = head(inbound, Status::Routed, &decision.reason, duplicate);
-    let mut writer = Writer::with_keys(&head, inbound.raw, &inbound.keys);
-    if bodies == Bodies::Full {
-        writer.reserve(decision.sends.len(), inbound.raw.len());
-    }
+    let whole = if bodies == Bodies::Full { decision.sends.len() } else { 0 };
+    let mut writer = Writer::with_room(&head, inbound.raw, &inbound.keys, whole);
     let mut outputs = Vec::with_capacity(decision.sends.len());
     let operations = &plan.production.operations;
     let converts = decision.sends.iter().any(|send| output::converts(inbound, &operations[send.operation]));
@@ -360,13 +358,13 @@ impl<'a> Answers<'a> {
         // A response with content (ORR, RSP ...) may be committed, where its header requests that; it is itself an application
         // acknowledgement, and those are not acknowledged. A plain ACK never is.
         let kind = message.get(&PATHS.kind).bytes().trim_ascii();
-        let enhanced = policy == Acknowledge::Auto && matches!(ack::mode(message), ack::Mode::Enhanced { .. });
-        if kind == b"ACK" || (ack::is_acknowledgement(message) && !enhanced) {
+        let mode = if policy == Acknowledge::Auto { ack::mode(message) } else { ack::Mode::Original };
+        if kind == b"ACK" || (ack::is_acknowledgement(message) && mode == ack::Mode::Original) {
             return out;
         }
-        let (accept, application) = match ack::mode(message) {
-            ack::Mode::Enhanced { accept, application } if policy == Acknowledge::Auto => (accept, application),
-            _ => {
+        let (accept, application) = match mode {
+            ack::Mode::Enhanced { accept, application } => (accept, application),
+            ack::Mode::Original => {
                 let reply = self.reply(code, self.inbound.control_id, problem);
                 mllp::encode(&self.build(message, &reply), &mut out);
                 return out;

@@ -31,6 +31,7 @@
 //! refused, so that an output is never longer than its record.
 //! The journal's checksum has been verified before decoding, so a decode error means a record of another version.
 
+mod buffer;
 mod charsets;
 pub mod search;
 mod sections;
@@ -43,6 +44,7 @@ use hl7::charset::Charset;
 
 use self::search::SearchKeys;
 use crate::error::InteropError;
+use buffer::RecordBuffer;
 pub(crate) use charsets::{CHARSETS, known_charset};
 use charsets::{code, of_code};
 use sections::{Cut, Part, pieces};
@@ -184,7 +186,7 @@ pub struct Head<'a> {
 /// slices of it, and so are the bodies that are sent.
 #[derive(Debug)]
 pub struct Writer {
-    payload: Vec<u8>,
+    buffer: RecordBuffer,
     raw: Range<usize>,
     outputs: u16,
     outputs_at: usize,
@@ -198,19 +200,27 @@ impl Writer {
 
     /// Starts the record of `raw`, whose search keys are known.
     pub fn with_keys(head: &Head<'_>, raw: &[u8], keys: &SearchKeys) -> Self {
-        let mut payload = Vec::with_capacity(HEAD_BYTES + raw.len());
+        Writer::with_room(head, raw, keys, 0)
+    }
+
+    /// The same with memory for so many whole outputs of about the message's length, as far as that is not much, so that they are
+    /// written without being moved.
+    pub fn with_room(head: &Head<'_>, raw: &[u8], keys: &SearchKeys, outputs: usize) -> Self {
+        let section = HEAD_BYTES + raw.len();
+        let mut buffer = RecordBuffer::with_room(section + outputs.saturating_mul(section).min(RESERVED_BYTES));
+        let payload = &mut buffer.0;
         let flags = u8::from(head.duplicate) * FLAG_DUPLICATE + u8::from(head.resent_from.is_some()) * FLAG_RESEND;
         payload.extend_from_slice(&[VERSION, status_code(head.status), flags, code(head.charset)]);
         payload.extend_from_slice(&head.received_us.to_le_bytes());
         payload.extend_from_slice(&head.resent_from.unwrap_or(0).to_le_bytes());
-        put_short(&mut payload, head.service);
-        put_short(&mut payload, head.reason);
-        keys.write(&mut payload);
+        put_short(payload, head.service);
+        put_short(payload, head.reason);
+        keys.write(payload);
         payload.extend_from_slice(&len32(raw).to_le_bytes());
         payload.extend_from_slice(raw);
         let outputs_at = payload.len();
         payload.extend_from_slice(&0u16.to_le_bytes());
-        Self { payload, raw: outputs_at - raw.len()..outputs_at, outputs: 0, outputs_at }
+        Self { buffer, raw: outputs_at - raw.len()..outputs_at, outputs: 0, outputs_at }
     }
 
     /// Where the message as received is in the payload.
@@ -218,26 +228,21 @@ impl Writer {
         self.raw.clone()
     }
 
-    /// Takes memory for so many outputs of so many bytes, as far as that is not much, so that they are written without
-    /// being moved.
-    pub fn reserve(&mut self, outputs: usize, bytes: usize) {
-        self.payload.reserve(outputs.saturating_mul(bytes + HEAD_BYTES).min(RESERVED_BYTES));
-    }
-
     /// Adds an output whose `body` is stored whole; `write` appends it. Returns where in the payload it is.
     pub fn whole(&mut self, operation: &str, transform: &str, write: impl FnOnce(&mut Vec<u8>)) -> Range<usize> {
         let body_at = self.begin_output(operation, transform, 0);
-        self.payload.extend_from_slice(&1u16.to_le_bytes());
-        self.payload.push(PIECE_NEW);
-        let piece_at = self.payload.len();
-        self.payload.extend_from_slice(&[0; 4]);
-        let start = self.payload.len();
-        write(&mut self.payload);
-        let bytes = len32(&self.payload[start..]).to_le_bytes();
+        let payload = &mut self.buffer.0;
+        payload.extend_from_slice(&1u16.to_le_bytes());
+        payload.push(PIECE_NEW);
+        let piece_at = payload.len();
+        payload.extend_from_slice(&[0; 4]);
+        let start = payload.len();
+        write(payload);
+        let bytes = len32(&payload[start..]).to_le_bytes();
         for at in [body_at, piece_at] {
-            self.payload[at..at + 4].copy_from_slice(&bytes);
+            payload[at..at + 4].copy_from_slice(&bytes);
         }
-        start..self.payload.len()
+        start..payload.len()
     }
 
     /// Adds an output of so many bytes as `pieces` of the message and of new bytes: only the new ones are stored.
@@ -249,45 +254,48 @@ impl Writer {
         pieces: impl Iterator<Item = Piece<'p>>,
     ) {
         self.begin_output(operation, transform, offset32(bytes));
-        let count_at = self.payload.len();
-        self.payload.extend_from_slice(&0u16.to_le_bytes());
+        let payload = &mut self.buffer.0;
+        let count_at = payload.len();
+        payload.extend_from_slice(&0u16.to_le_bytes());
         let mut count = 0u16;
         for piece in pieces {
             count = count.checked_add(1).expect("a draft has fewer pieces than 65536: the caller checks");
             match piece {
                 Piece::Original(range) => {
-                    self.payload.push(PIECE_ORIGINAL);
-                    self.payload.extend_from_slice(&offset32(range.start).to_le_bytes());
-                    self.payload.extend_from_slice(&offset32(range.len()).to_le_bytes());
+                    payload.push(PIECE_ORIGINAL);
+                    payload.extend_from_slice(&offset32(range.start).to_le_bytes());
+                    payload.extend_from_slice(&offset32(range.len()).to_le_bytes());
                 }
                 Piece::New(bytes) => {
-                    self.payload.push(PIECE_NEW);
-                    self.payload.extend_from_slice(&len32(bytes).to_le_bytes());
-                    self.payload.extend_from_slice(bytes);
+                    payload.push(PIECE_NEW);
+                    payload.extend_from_slice(&len32(bytes).to_le_bytes());
+                    payload.extend_from_slice(bytes);
                 }
             }
         }
-        self.payload[count_at..count_at + 2].copy_from_slice(&count.to_le_bytes());
+        payload[count_at..count_at + 2].copy_from_slice(&count.to_le_bytes());
     }
 
     /// Counts an output and writes its names and its length; returns the position of the length.
     fn begin_output(&mut self, operation: &str, transform: &str, bytes: u32) -> usize {
         self.outputs += 1;
-        put_short(&mut self.payload, operation);
-        put_short(&mut self.payload, transform);
-        let at = self.payload.len();
-        self.payload.extend_from_slice(&bytes.to_le_bytes());
+        let payload = &mut self.buffer.0;
+        put_short(payload, operation);
+        put_short(payload, transform);
+        let at = payload.len();
+        payload.extend_from_slice(&bytes.to_le_bytes());
         at
     }
 
     /// The record's payload.
     pub fn finish(mut self) -> Bytes {
-        self.payload[self.outputs_at..self.outputs_at + 2].copy_from_slice(&self.outputs.to_le_bytes());
+        let payload = &mut self.buffer.0;
+        payload[self.outputs_at..self.outputs_at + 2].copy_from_slice(&self.outputs.to_le_bytes());
         // Whoever keeps the record counts its length.
-        if self.payload.capacity() > 2 * self.payload.len() {
-            self.payload.shrink_to_fit();
+        if payload.capacity() > 2 * payload.len() {
+            payload.shrink_to_fit();
         }
-        self.payload.into()
+        self.buffer.share()
     }
 }
 

@@ -12,6 +12,9 @@ use super::{Flow, Frame, MAX_VALUE_BYTES, Machine, Stop, too_long};
 /// HL7's "delete what you have".
 pub(super) const NULL: &[u8] = b"\"\"";
 
+/// Memory for a time as text: HL7 writes one in 24 bytes at most. Other patterns may be longer.
+const TIME_BYTES: usize = 24;
+
 impl<'s> Machine<'s, '_> {
     pub(super) fn value_step(&mut self, frame: Frame<'s>, op: &'s Op) -> Result<Flow, Stop> {
         match op {
@@ -32,7 +35,7 @@ impl<'s> Machine<'s, '_> {
                 self.push(count.to_string().as_bytes());
             }
             Op::Now(form) => {
-                let mut text = String::new();
+                let mut text = String::with_capacity(TIME_BYTES);
                 let now = || self.now();
                 let present = Present { now: &now, zone: &self.context.zone };
                 let written = frame.program.forms[*form as usize].write(&self.now(), &present, &mut text);
@@ -219,7 +222,7 @@ impl<'s> Machine<'s, '_> {
         }
         let now = || self.now();
         let present = Present { now: &now, zone: &self.context.zone };
-        let mut text = String::new();
+        let mut text = String::with_capacity(TIME_BYTES);
         let read = from.read(&self.text(self.peek(0)), &present);
         if let Err(unfit) = read.and_then(|moment| to.write(&moment, &present, &mut text)) {
             return Ok(Err(unfit));

@@ -36,6 +36,10 @@ const MAX_INSERTS: u32 = 1 << 20;
 /// it each time.
 const MAX_WRITTEN_BYTES: usize = 256 << 20;
 
+/// The memory for values that a transform begins with: bytes, and values. It grows where that is not enough.
+const ARENA_BYTES: usize = 256;
+const STACK_VALUES: usize = 8;
+
 /// The longest value that is computed: more than the largest document sent in a field, and memory stays bounded.
 const MAX_VALUE_BYTES: usize = 64 << 20;
 
@@ -112,7 +116,11 @@ impl<'s, 'm> Machine<'s, 'm> {
         draft: &'s mut Draft<'m>,
         context: &'s Context<'s>,
     ) -> Machine<'s, 'm> {
-        Machine::new(programs, tables, Subject::Draft(draft), context)
+        let mut machine = Machine::new(programs, tables, Subject::Draft(draft), context);
+        // Nearly every transform computes values: these do not grow step by step.
+        machine.arena.reserve(ARENA_BYTES);
+        machine.starts.reserve(STACK_VALUES);
+        machine
     }
 
     /// Makes a machine that only reads.

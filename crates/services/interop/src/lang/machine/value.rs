@@ -195,9 +195,11 @@ impl Machine<'_, '_> {
     }
 
     /// Plain text of the configuration, as written in this message.
-    pub(super) fn content_of(&self, text: &str) -> Result<Vec<u8>, Stop> {
-        let encoded = self.encode(text)?;
-        Ok(escape::escape(&encoded, self.delimiters).into_owned())
+    pub(super) fn content_of<'t>(&self, text: &'t str) -> Result<Cow<'t, [u8]>, Stop> {
+        Ok(match self.encode(text)? {
+            Cow::Borrowed(encoded) => escape::escape(encoded, self.delimiters),
+            Cow::Owned(encoded) => Cow::Owned(escape::escape(&encoded, self.delimiters).into_owned()),
+        })
     }
 
     fn encode<'t>(&self, text: &'t str) -> Result<Cow<'t, [u8]>, Stop> {
