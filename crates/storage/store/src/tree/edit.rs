@@ -11,9 +11,8 @@ use super::value::Stored;
 use crate::TreeId;
 use crate::page::{HEADER_BYTES, Kind, PageHeader, u16_at};
 
-/// Writes an empty leaf over the page. The first key determines how much of the low fence is shared.
+/// Writes an empty leaf to a page of zeros. The first key determines how much of the low fence is shared.
 pub(super) fn format(page: &mut [u8], tree: TreeId, lsn: u64, low: &[u8], high: &[u8]) {
-    page.fill(0);
     PageHeader { kind: Kind::Leaf, level: 0, flags: 0, tree: tree.0, lsn }.put(page);
     put_u16(page, PREFIX, low.len());
     put_u16(page, LOW, low.len());
@@ -99,8 +98,8 @@ pub(super) fn remove(page: &mut [u8], index: usize) -> Option<usize> {
     Some(space.count - 1)
 }
 
-/// Fills a page with a leaf of these items, which are in order and between the fences; returns `None` if they do not
-/// fit.
+/// Fills a page of zeros with a leaf of these items, which are in order and between the fences; returns `None` if they do
+/// not fit.
 pub(super) fn build<'i>(
     page: &mut [u8],
     tree: TreeId,
@@ -118,6 +117,40 @@ pub(super) fn build<'i>(
         let item = item?;
         insert(page, index, item.key_from(prefix), item.value)?.then_some(())?;
     }
+    Some(())
+}
+
+/// Fills a page of zeros with a leaf of one item, whose key begins with the low fence. The keys to come are expected to
+/// share `prefix` bytes of it: the first that shares fewer rebuilds the leaf.
+pub(super) fn begin(
+    page: &mut [u8],
+    tree: TreeId,
+    lsn: u64,
+    (low, high): (&[u8], &[u8]),
+    (item, prefix): (Item<'_>, usize),
+) -> Option<()> {
+    format(page, tree, lsn, low, high);
+    let prefix = prefix.min(low.len());
+    put_u16(page, PREFIX, prefix);
+    insert(page, 0, item.key_from(prefix), item.value)?.then_some(())
+}
+
+/// Whether [`set_high`] can be used: a high fence of that length fits before the cells as they are.
+pub(super) fn fits_high(page: &[u8], high: usize) -> Option<bool> {
+    let space = Space::of(page)?;
+    let slots = slots_at(usize::from(u16_at(page, LOW)?), high);
+    Some(slots + space.count * SLOT_BYTES <= space.cells)
+}
+
+/// Replaces the high fence, for which [there is room](fits_high), by one that all keys are less than.
+pub(super) fn set_high(page: &mut [u8], high: &[u8]) -> Option<()> {
+    let space = Space::of(page)?;
+    let low = usize::from(u16_at(page, LOW)?);
+    let slots = slots_at(low, high.len());
+    page.copy_within(space.slots..space.slots + space.count * SLOT_BYTES, slots);
+    page[HEADER_BYTES + low..slots].fill(0);
+    page[HEADER_BYTES + low..][..high.len()].copy_from_slice(high);
+    put_u16(page, HIGH, high.len());
     Some(())
 }
 

@@ -15,6 +15,7 @@
 //!
 //! A damaged page is read several times before it is given up: the cause may be a transfer and not the medium.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -127,13 +128,9 @@ impl Tree {
 
 /// A copy of an inner page's image.
 pub(super) fn image_of<P: Pages>(pages: &P, page: PageId) -> Result<Vec<u8>, StoreError> {
-    let mut image = vec![0; pages.page_bytes()];
-    pages.inner(page, |words| {
-        for (bytes, word) in image.as_chunks_mut().0.iter_mut().zip(words) {
-            *bytes = word.load(std::sync::atomic::Ordering::Relaxed).to_le_bytes();
-        }
-    })?;
-    Ok(image)
+    let copy = |words: &[AtomicU64]| words.iter().map(|word| word.load(Ordering::Relaxed).to_le_bytes()).collect();
+    let image: Vec<[u8; 8]> = pages.inner(page, copy)?;
+    Ok(image.into_flattened())
 }
 
 /// Retries a read of a damaged page a few times.
@@ -210,6 +207,7 @@ impl<P: Pages> TreeWriter<'_, P> {
         let is_known = |index: &usize| leaf.cell(*index).is_none_or(|(_, value)| value != Stored::Absent);
         let known: Vec<usize> = (0..leaf.count()).filter(is_known).collect();
         let items = known.iter().map(|index| leaf.item(*index));
+        bytes.fill(0);
         edit::build(&mut bytes, tree.id, at.0, (leaf.low, leaf.high), items).ok_or_else(damaged)?;
         drop(bytes);
         self.forget();

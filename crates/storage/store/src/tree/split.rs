@@ -13,6 +13,8 @@
 //! the whole tree, so that ascending keys leave full leaves; and at the new key if the last insertions directly
 //! followed each other, so that ascending runs inside a tree also leave full leaves. Keys and values differ in length,
 //! so one split may require another; one cell alone always fits (`inline_bytes_max`).
+//!
+//! Where only the new key goes to a new leaf, the old one keeps its cells: it is not rebuilt, but gets another fence.
 
 use std::ops::Range;
 
@@ -167,6 +169,9 @@ impl<P: Pages> TreeWriter<'_, P> {
         path: &[(PageId, usize)],
         change: KeyChange<'_>,
     ) -> Result<(), StoreError> {
+        if let Some(separator) = self.appended(&bytes, change) {
+            return self.append(page, bytes, path, (change, separator));
+        }
         let tree = self.tree;
         let mut scratch = std::mem::take(&mut self.scratch);
         scratch.clear();
@@ -199,10 +204,57 @@ impl<P: Pages> TreeWriter<'_, P> {
             self.give_back(&pairs);
             return Err(error);
         }
+        bytes.fill(0);
         edit::build(&mut bytes, tree.id, change.lsn, fences(0), part(0)).ok_or_else(damaged)?;
         edit::mark_hole(&mut bytes, items.leaf.is_hole);
         self.follow_run(page, &plan, &pairs);
         self.scratch = scratch;
+        Ok(())
+    }
+
+    /// The separator before a new last key that goes to a leaf of its own, while the leaf before it keeps its cells where
+    /// they are; `None` if the leaf must be rebuilt.
+    fn appended(&self, bytes: &[u8], change: KeyChange<'_>) -> Option<Vec<u8>> {
+        let leaf = Leaf::of(bytes, self.tree.id).filter(|leaf| !leaf.is_hole)?;
+        let (items, last) = (Items { leaf, change }, leaf.count());
+        if last == 0 || change.at != Err(last) || self.place(items) != Place::Before(last) {
+            return None;
+        }
+        let mut plan = Plan::of(items, bytes.len(), Place::Before(last))?;
+        let (cut, separator) = plan.cuts.pop()?;
+        let stays = cut == last && plan.cuts.is_empty() && edit::fits_high(bytes, separator.len())?;
+        stays.then_some(separator)
+    }
+
+    /// Puts a new last key into a new leaf, with the separator before it.
+    fn append(
+        &mut self,
+        page: PageId,
+        mut bytes: P::Write<'_>,
+        path: &[(PageId, usize)],
+        (change, separator): (KeyChange<'_>, Vec<u8>),
+    ) -> Result<(), StoreError> {
+        let tree = self.tree;
+        let damaged = |bytes: &[u8]| tree.corrupt_leaf(page, bytes);
+        let (child, mut right) = self.pages.create_leaf()?;
+        let pairs = [Pair { separator, child }];
+        let leaf = Leaf::of(&bytes, tree.id).ok_or_else(|| damaged(&bytes))?;
+        let fences = (&*pairs[0].separator, leaf.high);
+        // The next keys differ from it as the keys before it differ from each other.
+        let item = (Item { prefix: &[], suffix: change.key, value: change.value }, leaf.prefix().len());
+        let begun = edit::begin(&mut right, tree.id, change.lsn, fences, item);
+        drop(right);
+        let hung = match begun {
+            Some(()) => self.hang(path, &pairs, leaf.high.is_empty(), change.lsn),
+            None => Err(damaged(&bytes)),
+        };
+        if let Err(error) = hung {
+            self.give_back(&pairs);
+            return Err(error);
+        }
+        edit::set_high(&mut bytes, &pairs[0].separator).ok_or_else(|| damaged(&bytes))?;
+        edit::set_lsn(&mut bytes, change.lsn);
+        (self.run.leaf, self.run.index) = (child, 0);
         Ok(())
     }
 

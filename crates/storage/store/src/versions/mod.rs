@@ -59,6 +59,9 @@ struct VersionBatch {
     keys: Vec<(Bytes, Option<Cell>)>,
 }
 
+/// Longest list of a version batch whose memory is kept for the next one, versions: about 600 KiB.
+const SPARE_MAX: usize = 8 << 10;
+
 /// Number of version batches of a tree at which the older half of them is merged.
 const BATCHES_MAX: usize = 16;
 
@@ -70,6 +73,8 @@ struct State {
     merged: BTreeMap<Bytes, VecDeque<Version>>,
     /// The keys of each batch in `merged`, oldest first.
     batches: VecDeque<(u64, Vec<Bytes>)>,
+    /// The empty list of a batch that was dropped, for the next one.
+    spare: Vec<(Bytes, Option<Cell>)>,
 }
 
 #[derive(Debug, Default)]
@@ -95,7 +100,7 @@ impl State {
                 }
             }
         }
-        self.recent.push_back(VersionBatch { lsn, keys: Vec::new() });
+        self.recent.push_back(VersionBatch { lsn, keys: std::mem::take(&mut self.spare) });
     }
 
     /// Returns `old` if it is not stored: the batch has already changed the key, and only the value from before the
@@ -165,8 +170,11 @@ impl State {
                 }
             }
         }
-        while let Some(batch) = self.recent.pop_front_if(|batch| batch.lsn <= lsn) {
-            batch.keys.into_iter().for_each(|(_, old)| garbage.take(old));
+        while let Some(mut batch) = self.recent.pop_front_if(|batch| batch.lsn <= lsn) {
+            batch.keys.drain(..).for_each(|(_, old)| garbage.take(old));
+            if (self.spare.capacity()..=SPARE_MAX).contains(&batch.keys.capacity()) {
+                self.spare = batch.keys;
+            }
         }
     }
 }
