@@ -24,7 +24,7 @@ use super::searches::targets;
 use super::tasks::{Progress, per_second};
 use crate::error::SearchError;
 use crate::hits::SearchTarget;
-use crate::index::now_millis;
+use crate::index::{guarded, now_millis};
 use crate::query::query_string_of;
 
 mod copying;
@@ -227,9 +227,13 @@ fn start(
         failures: Vec::new(),
     };
     let (sender, receiver) = channel();
-    let (failing, kept_by) = (sender.clone(), node.clone());
+    let kept_by = node.clone();
     let done = move || {
-        let outcome = job.run(guard.task());
+        // Its task has a result in any case. The text of a panic may contain a part of a document.
+        let outcome = guarded(|| job.run(guard.task())).unwrap_or_else(|_| {
+            tracing::error!("a request by query ended by a panic; report it");
+            Err(SearchError::internal("the request ended by a fault of the program"))
+        });
         if !waits {
             guard.keep(&kept_by, outcome.clone().map(|(_, response)| response));
         }
@@ -237,11 +241,7 @@ fn start(
         // Nobody may wait any more.
         let _ = sender.send(outcome);
     };
-    let panicked = move |why: &str| {
-        tracing::error!(why, "a request by query ended by a panic; report it");
-        let _ = failing
-            .send(Err(SearchError::internal("the request ended by a fault of the program; its log has the text")));
-    };
+    let panicked = |_: &str| tracing::error!("a request by query has no result; report it");
     device::supervise::thread("search by query", done, panicked)
         .map_err(|error| SearchError::busy(format!("the system starts no thread: {error}")))?;
     if !waits {
