@@ -10,7 +10,8 @@
 //! flushes the devices, then writes the table of files in one transaction of the store. The index is behind the documents by
 //! design (they are in the store), so nothing is flushed between two such moments.
 //!
-//! Invariants: an extent of a removed file is used again only after a `persist` that does not name the file; every extent that is
+//! Invariants: an extent of a removed file is used again only after a `persist` that does not name the file, and once nobody has the
+//! file open; every extent that is
 //! read is compared with its checksum, so damage is an error with its place and never a wrong result.
 //!
 //! Files of open segments stay in memory while `memory` has room for them, and are read by extents otherwise.
@@ -34,7 +35,7 @@ use tantivy::directory::{
 mod extents;
 mod reserve;
 
-use extents::{EXTENT_BYTES, ExtentPool, FileExtents};
+use extents::{EXTENT_BYTES, ExtentPool, FileExtents, Place};
 
 pub use reserve::ReservedShelf;
 
@@ -78,6 +79,8 @@ pub struct ShelfDirectory {
 struct Inner {
     pool: ExtentPool,
     files: Mutex<BTreeMap<PathBuf, Stored>>,
+    /// Removed files that may still be open.
+    removed: Mutex<Vec<Arc<FileExtents>>>,
     memory: Arc<FileMemory>,
     watchers: WatchCallbackList,
     locks: Arc<LibraryLocks>,
@@ -137,6 +140,7 @@ impl ShelfDirectory {
         let inner = Inner {
             pool,
             files: Mutex::new(files),
+            removed: Mutex::default(),
             memory,
             watchers: WatchCallbackList::default(),
             locks: Arc::default(),
@@ -169,7 +173,7 @@ impl ShelfDirectory {
     pub fn persist(&self, store: &Store, table: TreeId, applied: u64) -> Result<(), StoreError> {
         let (files, removed) = {
             let files = self.inner.files.lock();
-            (files.clone(), self.inner.pool.removed_so_far())
+            (files.clone(), self.inner.closed_so_far())
         };
         if let Err(error) = self.inner.pool.flush() {
             let why: Arc<str> = format!("its files cannot be made persistent: {error}").into();
@@ -217,7 +221,7 @@ impl ShelfDirectory {
         let files = std::mem::take(&mut *self.inner.files.lock());
         for file in files.into_values() {
             if let Stored::Extents(extents) = file {
-                self.inner.pool.remove(&extents.extents);
+                self.inner.remove(extents);
             }
         }
         self.inner.pool.forget_failures();
@@ -240,6 +244,25 @@ impl ShelfDirectory {
             }
         }
         Ok(bytes)
+    }
+}
+
+impl Inner {
+    /// A file is no longer there. Who has it open may read it until it is closed: a view of a scroll, a search that is running.
+    fn remove(&self, file: Arc<FileExtents>) {
+        self.removed.lock().push(Arc::clone(&file));
+        self.pool.remove(&file.extents);
+    }
+
+    /// The extents of removed files that nobody has open.
+    fn closed_so_far(&self) -> BTreeSet<Place> {
+        let mut closed = self.pool.removed_so_far();
+        let mut removed = self.removed.lock();
+        removed.retain(|file| Arc::strong_count(file) > 1);
+        for extent in removed.iter().flat_map(|file| &file.extents) {
+            closed.remove(&extent.place);
+        }
+        closed
     }
 }
 
@@ -284,7 +307,7 @@ impl Directory for ShelfDirectory {
             None => Err(DeleteError::FileDoesNotExist(path.to_owned())),
             Some(Stored::Whole(_)) => Ok(()),
             Some(Stored::Extents(extents)) => {
-                self.inner.pool.remove(&extents.extents);
+                self.inner.remove(extents);
                 Ok(())
             }
         }

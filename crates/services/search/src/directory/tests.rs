@@ -6,19 +6,19 @@ use store::Options;
 
 use super::*;
 
-struct Place {
+struct TestPlace {
     store: Store,
     table: TreeId,
     shelf: Arc<MemoryShelf>,
 }
 
-impl Place {
-    fn new() -> Place {
+impl TestPlace {
+    fn new() -> TestPlace {
         let store = Store::in_memory(Options::default()).expect("a store in memory");
         let mut transaction = store.begin();
         let table = transaction.create_tree("files").expect("a new name");
         transaction.commit().expect("committed");
-        Place { store, table, shelf: Arc::new(MemoryShelf::new()) }
+        TestPlace { store, table, shelf: Arc::new(MemoryShelf::new()) }
     }
 
     fn open(&self, memory: u64) -> (ShelfDirectory, u64) {
@@ -40,7 +40,7 @@ fn content(seed: u64, bytes: usize) -> Vec<u8> {
 
 #[test]
 fn files_are_read_as_written_from_memory_and_by_range() {
-    let place = Place::new();
+    let place = TestPlace::new();
     for memory in [0, 1 << 30] {
         let (directory, _) = place.open(memory);
         for (number, bytes) in [0, 1, EXTENT_BYTES - 1, EXTENT_BYTES, 3 * EXTENT_BYTES + 17].into_iter().enumerate() {
@@ -57,8 +57,31 @@ fn files_are_read_as_written_from_memory_and_by_range() {
 }
 
 #[test]
+fn a_removed_file_is_read_as_written_while_it_is_open_and_its_space_is_used_again_after_that() {
+    let place = TestPlace::new();
+    // Nothing stays in memory.
+    let (directory, _) = place.open(0);
+    let all = content(1, 3 * EXTENT_BYTES);
+    write(&directory, "a", &all);
+    let file = directory.get_file_handle(Path::new("a")).expect("there");
+    directory.persist(&place.store, place.table, 1).expect("persisted");
+    directory.delete(Path::new("a")).expect("there");
+    let mut places = BTreeSet::new();
+    for number in 2..5 {
+        directory.persist(&place.store, place.table, number).expect("persisted");
+        write(&directory, &number.to_string(), &content(number, 3 * EXTENT_BYTES));
+        places.extend(directory.inner.pool.removed_so_far());
+        assert_eq!(file.read_bytes(0..all.len()).expect("not damaged").as_slice(), all);
+    }
+    assert!(directory.damage().is_none() && places.len() == 3);
+    drop(file);
+    directory.persist(&place.store, place.table, 5).expect("persisted");
+    assert!(directory.inner.pool.removed_so_far().is_empty(), "its space is free");
+}
+
+#[test]
 fn after_a_crash_the_files_of_the_last_persist_are_there_and_no_others() {
-    let place = Place::new();
+    let place = TestPlace::new();
     let all = content(1, 100_000);
     {
         let (directory, applied) = place.open(1 << 20);
@@ -92,7 +115,7 @@ fn after_a_crash_the_files_of_the_last_persist_are_there_and_no_others() {
 
 #[test]
 fn a_damaged_extent_is_an_error_that_names_its_place() {
-    let place = Place::new();
+    let place = TestPlace::new();
     let (directory, _) = place.open(0);
     write(&directory, "a", &content(1, 2 * EXTENT_BYTES));
     let device = place.shelf.open("index-0").expect("there");
@@ -112,7 +135,7 @@ fn a_damaged_extent_is_an_error_that_names_its_place() {
 fn a_lock_is_held_by_one_at_a_time() {
     use tantivy::directory::{INDEX_WRITER_LOCK, META_LOCK};
 
-    let place = Place::new();
+    let place = TestPlace::new();
     let (directory, _) = place.open(0);
     let writer = directory.acquire_lock(&INDEX_WRITER_LOCK).expect("free");
     assert!(directory.acquire_lock(&INDEX_WRITER_LOCK).is_err(), "it does not wait");
@@ -147,7 +170,7 @@ fn rows_of(store: &Store, table: TreeId) -> TableRows {
 /// Files that come and go on a shelf that loses what was not flushed; what the table was after each persist, and how many
 /// operations of the shelf there were then.
 fn rounds(shelf: &Arc<CrashShelf>) -> Vec<(usize, TableRows)> {
-    let place = Place::new();
+    let place = TestPlace::new();
     let memory = Arc::new(FileMemory::new(0));
     let (directory, _) =
         ShelfDirectory::open((&place.store, place.table), shelf.clone(), "index", memory).expect("opened");
@@ -180,7 +203,7 @@ fn first_loss(shelf: &CrashShelf, states: &[(usize, TableRows)]) -> Option<Strin
         }
         let (_, table) = states.iter().rev().find(|(operations, _)| *operations <= point).expect("the first is empty");
         for image in shelf.images(point).take(4) {
-            let place = Place::new();
+            let place = TestPlace::new();
             let mut transaction = place.store.begin();
             for (key, value) in table {
                 transaction.put(place.table, key, value).expect("put");
@@ -224,7 +247,7 @@ fn a_persist_that_forgets_a_flush_is_caught_by_the_images() {
 #[test]
 fn files_that_are_made_again_after_devices_were_lost_stay_whole() {
     for lost in [&["index-0", "index-1"][..], &["index-0"]] {
-        let place = Place::new();
+        let place = TestPlace::new();
         let (directory, _) = place.open(0);
         // More than one device holds.
         write(&directory, "large", &content(1, (64 << 20) + 1));
