@@ -1,4 +1,4 @@
-# Functions of the scripts that test the SQL service of a node with third-party clients. This file is sourced in the
+# Functions of the scripts that test the services of a node with third-party clients. This file is sourced in the
 # root of the checkout, not run. It sets `terrace` (the program), `cache` (the folder of downloads: TERRACE_CACHE, else
 # $XDG_CACHE_HOME/terrace, else ~/.cache/terrace) and `dir` (a folder that is removed at the end, after the node is
 # stopped).
@@ -38,6 +38,15 @@ python_place() {
     python3 -m venv "$place" && "$place/bin/pip" install --quiet --disable-pip-version-check "$@" >"$dir/pip-log" 2>&1 && "$python" -c "$probe"
 }
 
+# wait_ready: waits, at most 30 s, until the node `pid` with the log $dir/log serves or has ended.
+wait_ready() {
+    for _ in $(seq 300); do
+        grep -q ' ready ' "$dir/log" && break
+        kill -0 "$pid" 2>/dev/null || break
+        sleep 0.1
+    done
+}
+
 # start_node [LINE]...: starts a node with the user ann, password s3cret, and these lines in its [sql]. Sets `address`
 # (SQL) and `mllp`.
 start_node() {
@@ -50,11 +59,7 @@ start_node() {
     } >"$dir/terrace.toml"
     (cd "$dir" && exec "$terrace" serve) 2>"$dir/log" &
     pid=$!
-    for _ in $(seq 300); do
-        grep -q ' ready ' "$dir/log" && break
-        kill -0 "$pid" 2>/dev/null || break
-        sleep 0.1
-    done
+    wait_ready
     address=$(sed -n 's/.* sql address=//p' "$dir/log")
     mllp=$(sed -n 's/.* listening .*address=//p' "$dir/log" | head -1)
     if [ -z "$address" ]; then

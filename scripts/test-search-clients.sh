@@ -51,11 +51,7 @@ race() {
 printf 'listen = "127.0.0.1:0"\n[search]\nlisten = "127.0.0.1:0"\ntrust = true\n' >"$dir/terrace.toml"
 (cd "$dir" && exec "$terrace" serve) 2>"$dir/log" &
 pid=$!
-for _ in $(seq 300); do
-    grep -q ' ready ' "$dir/log" && break
-    kill -0 "$pid" 2>/dev/null || break
-    sleep 0.1
-done
+wait_ready
 url=http://$(sed -n 's/.* search address=//p' "$dir/log")
 [ "$url" != http:// ] || { cat "$dir/log" >&2; echo "0 passed, 1 failed"; exit 1; }
 library elasticsearch elasticsearch $ELASTICSEARCH "elasticsearch[async]"

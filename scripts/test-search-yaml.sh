@@ -31,11 +31,7 @@ messages = false
 TOML
 (cd "$dir" && exec "$terrace" serve) 2>"$dir/log" &
 pid=$!
-for _ in $(seq 300); do
-    grep -q ' ready ' "$dir/log" && break
-    kill -0 "$pid" 2>/dev/null || break
-    sleep 0.1
-done
+wait_ready
 address=$(sed -n 's/.* search address=//p' "$dir/log")
 if [ -z "$address" ]; then
     grep -q "built without search" "$dir/log" && skip "the program has no search service"
