@@ -1,7 +1,7 @@
 //! The best hits of an index by the keys of a sort, and how many there are.
 //!
 //! Four ways. One score for all hits: the first ones are the best. By score alone: the library passes over documents that cannot be
-//! among the best. By a key whose column has zones: the best zones first ([`zoned`](super::zoned)). In these, hits are counted no
+//! among the best. By a key whose column has zones: the best zones first ([`super::zoned`]). In these, hits are counted no
 //! further than the request needs. By other keys, or where each hit has to be looked at: once each.
 //!
 //! Invariants: memory is for the best hits only; hits that are equal in all keys come in the order of their places; the work stops

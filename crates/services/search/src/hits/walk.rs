@@ -1,4 +1,4 @@
-//! [`walk`]: all documents of a target that match a query, batch by batch, for requests that do something to each of them.
+//! [`Walk`]: all documents of a target that match a query, batch by batch, for requests that do something to each of them.
 
 use std::sync::Arc;
 
