@@ -52,7 +52,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::DeviceError;
+use crate::batch::{IoRequest, IoSink, submit_in_turn};
+use crate::{AlignedBuffer, DeviceError};
 
 /// The bytes that a crash leaves whole: the old ones or the new ones, never a mixture.
 ///
@@ -95,6 +96,18 @@ impl fmt::Display for Durability {
         f.write_str(self.as_str())
     }
 }
+
+/// A part of a device that has space of its own, or has none and reads as zeros.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// Length, bytes.
+    pub bytes: u64,
+    /// Whether it has space; if not, it reads as zeros.
+    pub has_space: bool,
+}
+
+/// Largest single write of [`Device::write_zeroes`] as provided: large enough that the call costs nothing beside the bytes.
+const ZEROS_BYTES: u64 = 256 << 10;
 
 /// A fixed number of bytes that can be read, written and made persistent. The head comment of this module is the
 /// contract.
@@ -162,6 +175,43 @@ pub trait Device: Send + Sync + fmt::Debug {
     ///
     /// Errors, all of which poison: as for [`write`](Device::write), and [`DeviceError::Unsupported`], which does not.
     fn discard(&self, offset: u64, bytes: u64) -> Result<(), DeviceError>;
+
+    /// Makes a range read as zeros, as a write does: volatile until a flush. With `free`, its space may be given up, as by a discard;
+    /// without, later writes there find their space. Provided: a discard where it may be and can be, otherwise writes.
+    ///
+    /// Errors, all of which poison: as for [`write`](Device::write).
+    fn write_zeroes(&self, offset: u64, bytes: u64, free: bool) -> Result<(), DeviceError> {
+        if free {
+            match self.discard(offset, bytes) {
+                Err(DeviceError::Unsupported { .. }) => {}
+                other => return other,
+            }
+        }
+        let zeros = AlignedBuffer::zeroed(bytes.min(ZEROS_BYTES) as usize);
+        let mut at = offset;
+        while at < offset + bytes {
+            let piece = (offset + bytes - at).min(ZEROS_BYTES);
+            self.write(at, &zeros[..piece as usize])?;
+            at += piece;
+        }
+        Ok(())
+    }
+
+    /// Which parts of a range have space of their own, in order, together as long as the range; neighbours that are alike may be
+    /// given as one. A part without space reads as zeros. Provided: all of it has.
+    ///
+    /// Errors: as for [`read`](Device::read).
+    fn extents(&self, offset: u64, bytes: u64) -> Result<Vec<Extent>, DeviceError> {
+        assert_range_of(self.len(), u64::from(self.block_bytes()), offset, bytes);
+        Ok(vec![Extent { bytes, has_space: true }])
+    }
+
+    /// Starts the requests of `batch`, which it empties, and returns them through `sink`, once each: see [`crate::batch`]. Media that
+    /// can wait by themselves (files through io_uring, other nodes) work on many at once. Provided: one after the other,
+    /// complete before the call returns.
+    fn submit(&self, batch: &mut Vec<IoRequest>, sink: &Arc<dyn IoSink>) {
+        submit_in_turn(self, batch, sink);
+    }
 
     /// The durability of a flush on this device.
     fn durability(&self) -> Durability;

@@ -20,6 +20,7 @@
 //! * [`contract`]: the traits and their guarantees; read it first
 //! * [`error`]: the errors, named by what the caller can do
 //! * [`arena`]: memory divided into latched frames, for caches
+//! * [`batch`]: many requests at once
 //! * [`buffer`]: memory aligned for direct I/O
 //! * [`memory`]: devices in DRAM, or in the memory of one node of the machine
 //! * [`near`]: near memory as a cache in front of far memory
@@ -49,6 +50,7 @@
 //! crates above forbid it.
 
 pub mod arena;
+pub mod batch;
 pub mod buffer;
 pub mod contract;
 pub mod crash;
@@ -66,8 +68,9 @@ pub mod supervise;
 pub mod wrapped;
 
 pub use arena::Arena;
+pub use batch::{IoKind, IoRequest, IoSink};
 pub use buffer::AlignedBuffer;
-pub use contract::{BLOCK_BYTES, Device, Durability, SECTOR_BYTES, Shelf, WORD_BYTES};
+pub use contract::{BLOCK_BYTES, Device, Durability, Extent, SECTOR_BYTES, Shelf, WORD_BYTES};
 pub use crash::CrashShelf;
 pub use error::{DeviceError, Operation};
 pub use faulty::FaultyShelf;
