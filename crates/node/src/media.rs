@@ -56,6 +56,8 @@ pub struct Media {
     pub far: Option<FarInUse>,
     /// The files of search indices, where they are placed on a tier.
     pub search: Option<MediumInUse>,
+    /// Their large files, where these are placed on another tier.
+    pub search_capacity: Option<MediumInUse>,
     /// The timing models of the tiers that are used.
     pub models: Vec<ModelInUse>,
 }
@@ -68,6 +70,6 @@ impl Media {
 
     /// Each on its own, with neither far memory nor models.
     pub fn of(journal: MediumInUse, images: MediumInUse, data: MediumInUse) -> Media {
-        Media { journal, images, data, far: None, search: None, models: Vec::new() }
+        Media { journal, images, data, far: None, search: None, search_capacity: None, models: Vec::new() }
     }
 }

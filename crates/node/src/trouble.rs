@@ -21,6 +21,8 @@ pub enum Matter {
     Failed,
     /// A task of an operation panicked: its messages wait until the next start, all others go on.
     Operation,
+    /// A service besides messages cannot work: the node goes on without it.
+    Service,
     /// There is no room on a medium: messages are refused.
     Full,
     /// The store waits for a file descriptor.
@@ -35,6 +37,7 @@ impl Matter {
         match self {
             Matter::Failed => "failed",
             Matter::Operation => "operation",
+            Matter::Service => "service",
             Matter::Full => "full",
             Matter::Descriptors => "descriptors",
             Matter::Clock => "clock",
@@ -48,6 +51,7 @@ impl Matter {
                 "check the medium, then `terrace stop` and `terrace serve`; if it does not start, `terrace verify` reports the damage"
             }
             Matter::Operation => "`terrace stop` and `terrace serve`, and report the lines of the log",
+            Matter::Service => "set right what the reason names, then `terrace stop` and `terrace serve`",
             Matter::Full => {
                 "free space on the medium; `terrace status` shows when it is enough. [messages] retention and on_full bound the size of kept messages"
             }

@@ -157,9 +157,10 @@ impl Plan {
         &self.options
     }
 
-    /// Whether a tier is set for the files of search indices.
-    pub fn places_search(&self) -> bool {
-        self.placement.seat(Structure::Search).is_some()
+    /// The keys of tiers that are set for the files of search indices.
+    pub fn placed_search(&self) -> Vec<&'static str> {
+        let structures = [Structure::Search, Structure::SearchCapacity].into_iter();
+        structures.filter(|structure| self.placement.seat(*structure).is_some()).map(Structure::key).collect()
     }
 
     /// Starts the node.
@@ -167,7 +168,7 @@ impl Plan {
         let Plan { options, placement, modelled } = self;
         let seats = Seats::of(&placement)?;
         let locations = seats.locations(&placement);
-        let mut search = None;
+        let mut search = SearchShelves::default();
         let open = || {
             let (places, media, shelf) = seats.open(&placement, &options.data, &modelled)?;
             search = shelf;
@@ -185,13 +186,22 @@ impl Plan {
     }
 }
 
+/// Where the files of search indices lie, as far as tiers are set for them.
+#[derive(Clone, Debug, Default)]
+pub struct SearchShelves {
+    /// All of them, or the small ones.
+    pub files: Option<Arc<dyn Shelf>>,
+    /// The large ones.
+    pub capacity: Option<Arc<dyn Shelf>>,
+}
+
 /// A running node, with its media.
 #[derive(Debug)]
 pub struct Assembled {
     /// The node.
     pub node: Arc<RunningProduction>,
-    /// Where the files of search indices lie, if a tier is set for them.
-    pub search: Option<Arc<dyn Shelf>>,
+    /// Where the files of search indices lie.
+    pub search: SearchShelves,
     modelled: BTreeMap<String, Modelled>,
 }
 
@@ -231,7 +241,7 @@ fn facts_of(medium: &Medium) -> MediumFacts {
 }
 
 /// What is opened: the places of the store, what they and other structures lie on, and the shelf of index files.
-type Opened = (Places, Media, Option<Arc<dyn Shelf>>);
+type Opened = (Places, Media, SearchShelves);
 
 /// Where the three structures of the store lie: their seats, or below the data directory; and the seat of index files.
 struct Seats<'p> {
@@ -239,6 +249,7 @@ struct Seats<'p> {
     images: Option<&'p Seat>,
     data: Option<&'p Seat>,
     search: Option<&'p Seat>,
+    search_capacity: Option<&'p Seat>,
 }
 
 impl<'p> Seats<'p> {
@@ -259,7 +270,8 @@ impl<'p> Seats<'p> {
                 "placement.journal and placement.{name} must both lie on memory, or neither: after a crash one would not fit the other"
             );
         }
-        Ok(Seats { journal, images, data, search: placement.seat(Structure::Search) })
+        let (search, search_capacity) = (placement.seat(Structure::Search), placement.seat(Structure::SearchCapacity));
+        Ok(Seats { journal, images, data, search, search_capacity })
     }
 
     fn locations(&self, placement: &Placement) -> Locations {
@@ -299,17 +311,21 @@ impl<'p> Seats<'p> {
         let (journal, journal_medium) = of(Some(self.journal), home.journal)?;
         let (images, images_medium) = of(self.images, home.images)?;
         let (data, data_medium) = of(self.data, home.data)?;
-        let placed = self.search.map(|seat| {
-            let first = measured.insert(seat.tier.clone());
-            open(tier_of(placement, seat), seat, modelled.get(&seat.tier), first)
-        });
-        let (search, search_medium) = placed.transpose()?.unzip();
+        let mut placed = |seat: Option<&Seat>| {
+            let opened = seat.map(|seat| {
+                let first = measured.insert(seat.tier.clone());
+                open(tier_of(placement, seat), seat, modelled.get(&seat.tier), first)
+            });
+            Ok::<_, NodeError>(opened.transpose()?.unzip())
+        };
+        let (files, search) = placed(self.search)?;
+        let (capacity, search_capacity) = placed(self.search_capacity)?;
         let far = cache::far_in_use(placement, modelled, &mut measured)?;
         let used = |tier: &&String| measured.contains(*tier);
         let models = modelled.keys().filter(used).map(|tier| modelled[tier].in_use(tier)).collect();
         let placed = Media::of(journal_medium, images_medium, data_medium);
-        let media = Media { far, search: search_medium, models, ..placed };
-        Ok((Places { journal, images, data }, media, search))
+        let media = Media { far, search, search_capacity, models, ..placed };
+        Ok((Places { journal, images, data }, media, SearchShelves { files, capacity }))
     }
 }
 
@@ -436,6 +452,7 @@ fn log_placement(placement: &Placement, media: &Media) {
             Structure::Data => Some(&media.data),
             Structure::Far => media.far.as_ref().map(|far| &far.medium),
             Structure::Search => media.search.as_ref(),
+            Structure::SearchCapacity => media.search_capacity.as_ref(),
             // Neither is ever slowed down: near memory has no model, and files are written past the model of their tier.
             Structure::Cache | Structure::Files => None,
         };

@@ -27,7 +27,7 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     let runtime = runtime(config.threads())?;
     let plan = config.plan(args)?;
     // Settings that cannot work are refused before anything is made or listened on.
-    services.check(&plan.options().data, plan.places_search())?;
+    services.check(&plan.options().data, &plan.placed_search())?;
     let store_only = matches!(plan.options().origin, Origin::StoreOnly(_));
     runtime.block_on(async move {
         let assembled = plan.start().await?;
@@ -287,6 +287,7 @@ fn places(status: &NodeStatus) -> impl Iterator<Item = (&'static str, &PlaceStat
         ("write images lie on", Some(&status.images)),
         ("pages lie on", Some(&status.data_pages)),
         ("index files lie on", status.search.as_ref()),
+        ("large index files lie on", status.search_capacity.as_ref()),
     ];
     all.into_iter().filter_map(|(name, place)| Some((name, place?)))
 }

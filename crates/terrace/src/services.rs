@@ -7,11 +7,10 @@
 //! Search has the users of SQL. It starts last and ends first, so that nothing that it may ask of others is missing.
 
 use std::path::Path;
-use std::sync::Arc;
 
-use device::Shelf;
 use interop::running::RunningProduction;
 
+use crate::assemble::SearchShelves;
 use crate::listeners::Passwords;
 use crate::search::{RunningSearch, SearchSettings};
 use crate::sql;
@@ -26,16 +25,17 @@ pub struct ServiceSettings {
 }
 
 impl ServiceSettings {
-    /// Refuses settings that cannot work, in a node with this data directory; `placed` where a tier is set for index files.
-    pub fn check(&self, data: &Path, placed: bool) -> anyhow::Result<()> {
+    /// Refuses settings that cannot work, in a node with this data directory; `placed` are the keys of tiers that are set for index
+    /// files.
+    pub fn check(&self, data: &Path, placed: &[&str]) -> anyhow::Result<()> {
         self.sql.as_ref().map(|sql| sql.options(data)).transpose()?;
         self.search_options(data)?;
-        if placed {
+        for key in placed {
             let Some(search) = &self.search else {
-                anyhow::bail!("placement.search has no effect: there is no [search]; leave it out, or add that table");
+                anyhow::bail!("placement.{key} has no effect: there is no [search]; leave it out, or add that table");
             };
             anyhow::ensure!(
-                !search.has_folder(),
+                *key != "search" || !search.has_folder(),
                 "search.folder and placement.search both set the place of the index files: leave one of them out"
             );
         }
@@ -52,9 +52,9 @@ impl ServiceSettings {
         Ok(Some((search.options(self.passwords()?)?, search.indices(data)?)))
     }
 
-    /// Starts the services over the node's store; `placed` is where index files lie, if a tier is set. Errors: one of them
+    /// Starts the services over the node's store; `placed` is where index files lie, as far as tiers are set. Errors: one of them
     /// cannot start; those before it are stopped again.
-    pub async fn start(self, node: &RunningProduction, placed: Option<Arc<dyn Shelf>>) -> anyhow::Result<Services> {
+    pub async fn start(self, node: &RunningProduction, placed: SearchShelves) -> anyhow::Result<Services> {
         let passwords = self.passwords()?;
         let mut services = Services { sql: self.sql.map(|sql| sql.start(node)).transpose()?, search: None };
         match self.search.map(|search| search.start(node, passwords, placed)).transpose() {

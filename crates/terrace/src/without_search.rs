@@ -4,14 +4,13 @@
 //! they are, and are not read.
 
 use std::path::Path;
-use std::sync::Arc;
 
-use device::Shelf;
 use interop::running::RunningProduction;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 use store::SpaceLimit;
 
+use crate::assemble::SearchShelves;
 use crate::listeners::Passwords;
 
 pub use AbsentSearch as RunningSearch;
@@ -51,12 +50,7 @@ impl AbsentSearch {
     }
 
     /// Never called.
-    pub fn start(
-        &self,
-        _: &RunningProduction,
-        _: Option<Passwords>,
-        _: Option<Arc<dyn Shelf>>,
-    ) -> anyhow::Result<AbsentSearch> {
+    pub fn start(&self, _: &RunningProduction, _: Option<Passwords>, _: SearchShelves) -> anyhow::Result<AbsentSearch> {
         match *self {}
     }
 

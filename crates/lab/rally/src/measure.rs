@@ -150,7 +150,7 @@ fn one(load: &Load<'_>, races: usize, place: &Place<'_>) -> anyhow::Result<RunOu
         fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
     }
     let settings = data.join("terrace.toml");
-    fs::write(&settings, place.medium.settings(&place.lies, &data.join("index-files")))?;
+    fs::write(&settings, place.medium.settings(&place.lies))?;
     let result = serve(&data, &settings).and_then(|(node, address)| {
         let measured = measured(load, races, (&node, address), &races_folder)?;
         let status = node.stop()?;

@@ -1,4 +1,4 @@
-//! The media of the published experiment and one between them: the node's journal, write image journal and pages lie there.
+//! The media of the published experiment and one between them: all that a node stores lies there, the files of indices too.
 //!
 //! ```text
 //!   SATA         the published comparison            model sata-s4500, or a folder of a real drive
@@ -6,10 +6,9 @@
 //!   App Direct   the published persistent memory     model dcpmm100-128g x 12, or a folder mounted with DAX
 //! ```
 //!
-//! A modelled medium is a folder in memory, slowed to the figures of the catalogue. The files of indices always lie in a folder that
-//! is not slowed: they are made of the documents, and no response waits for them.
+//! A modelled medium is a folder in memory, slowed to the figures of the catalogue.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// A medium.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,8 +48,8 @@ pub enum Lies {
 }
 
 impl Medium {
-    /// Settings of a node on this medium, with index files in `index_files`.
-    pub fn settings(&self, lies: &Lies, index_files: &Path) -> String {
+    /// Settings of a node on this medium.
+    pub fn settings(&self, lies: &Lies) -> String {
         let Medium { tier, kind, model, modules, .. } = self;
         let (path, modelled) = match lies {
             Lies::Modelled(path) => {
@@ -62,18 +61,15 @@ impl Medium {
         // TOML literals: a path with a backslash or a quotation mark in it stays what it is.
         format!(
             "listen = \"127.0.0.1:0\"\n\n[tiers.{tier}]\nkind = \"{kind}\"\npath = '{}'\n{modelled}\n[placement]\n\
-             journal = \"{tier}\"\nwrite_image_journal = \"{tier}\"\ndata = \"{tier}\"\n\n{}",
+             journal = \"{tier}\"\nwrite_image_journal = \"{tier}\"\ndata = \"{tier}\"\nsearch = \"{tier}\"\n\n{SEARCH_SETTINGS}",
             path.display(),
-            search_settings(Some(index_files))
         )
     }
 }
 
 /// The table `[search]` of a node under test: 1 GiB of memory, which is the default, and no index of messages.
-pub fn search_settings(index_files: Option<&Path>) -> String {
-    let folder = index_files.map(|folder| format!("folder = '{}'\n", folder.display())).unwrap_or_default();
-    format!("[search]\nlisten = \"127.0.0.1:0\"\ntrust = true\nmemory = \"1GiB\"\nmessages = false\n{folder}")
-}
+pub const SEARCH_SETTINGS: &str =
+    "[search]\nlisten = \"127.0.0.1:0\"\ntrust = true\nmemory = \"1GiB\"\nmessages = false\n";
 
 #[cfg(test)]
 mod tests {
@@ -91,15 +87,14 @@ mod tests {
     }
 
     #[test]
-    fn settings_place_journal_images_and_pages_on_the_medium() {
-        let files = Path::new("/x/files");
-        let text = MEDIA[2].settings(&Lies::Modelled("/dev/shm/a".into()), files);
+    fn settings_place_all_that_is_stored_on_the_medium() {
+        let text = MEDIA[2].settings(&Lies::Modelled("/dev/shm/a".into()));
         let wanted = "listen = \"127.0.0.1:0\"\n\n[tiers.pmem]\nkind = \"pmem\"\npath = '/dev/shm/a'\nmodel = \"dcpmm100-128g\"\n\
                       modules = 12\nabsent = \"emulate\"\n\n[placement]\njournal = \"pmem\"\nwrite_image_journal = \"pmem\"\n\
-                      data = \"pmem\"\n\n[search]\nlisten = \"127.0.0.1:0\"\ntrust = true\nmemory = \"1GiB\"\nmessages = false\n\
-                      folder = '/x/files'\n";
+                      data = \"pmem\"\nsearch = \"pmem\"\n\n[search]\nlisten = \"127.0.0.1:0\"\ntrust = true\nmemory = \"1GiB\"\n\
+                      messages = false\n";
         assert_eq!(text, wanted);
-        let real = MEDIA[0].settings(&Lies::Real("/mnt/ssd".into()), files);
+        let real = MEDIA[0].settings(&Lies::Real("/mnt/ssd".into()));
         assert!(real.contains("kind = \"file\"\npath = '/mnt/ssd'\n\n[placement]"), "{real}");
     }
 }

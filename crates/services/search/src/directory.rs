@@ -14,6 +14,9 @@
 //! file open; every extent that is
 //! read is compared with its checksum, so damage is an error with its place and never a wrong result.
 //!
+//! With a second shelf, files beyond a size lie there: only merges make them, so what is searched and merged often stays on the first
+//! one. A file moves when it grows beyond that size while it is written, and never again.
+//!
 //! Files of open segments stay in memory while `memory` has room for them, and are read by extents otherwise.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,7 +38,7 @@ use tantivy::directory::{
 mod extents;
 mod reserve;
 
-use extents::{EXTENT_BYTES, ExtentPool, FileExtents, Place};
+use extents::{EXTENT_BYTES, ExtentPool, FileExtents, FileTier, Place};
 
 pub use reserve::ReservedShelf;
 
@@ -70,6 +73,47 @@ impl FileMemory {
     }
 }
 
+/// Where the files of indices lie.
+#[derive(Clone, Debug)]
+pub struct FileShelves {
+    /// All files, or the small ones.
+    pub fast: Arc<dyn Shelf>,
+    /// The large ones, and how many bytes a file has at most that is not large.
+    pub capacity: Option<(Arc<dyn Shelf>, usize)>,
+}
+
+impl FileShelves {
+    /// All on one.
+    pub fn one(fast: Arc<dyn Shelf>) -> FileShelves {
+        FileShelves { fast, capacity: None }
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Arc<dyn Shelf>> {
+        std::iter::once(&self.fast).chain(self.capacity.as_ref().map(|(shelf, _)| shelf))
+    }
+
+    /// Removes all devices of an index: it is gone, or it is made anew.
+    ///
+    /// Errors: those of the shelves.
+    pub fn remove_devices(&self, name: &str) -> Result<(), StoreError> {
+        self.all().try_for_each(|shelf| ExtentPool::remove_devices(&**shelf, name))
+    }
+
+    /// Removes the devices whose index is not among those of these names.
+    ///
+    /// Errors: those of the shelves.
+    pub fn remove_orphans(&self, is_owner: impl Fn(&str) -> bool) -> Result<(), StoreError> {
+        for shelf in self.all() {
+            for name in shelf.list()? {
+                if !name.rsplit_once('-').is_some_and(|(owner, _)| is_owner(owner)) {
+                    shelf.remove(&name)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
 /// See the head comment of this file.
 #[derive(Clone)]
 pub struct ShelfDirectory {
@@ -77,7 +121,10 @@ pub struct ShelfDirectory {
 }
 
 struct Inner {
-    pool: ExtentPool,
+    fast: ExtentPool,
+    capacity: Option<ExtentPool>,
+    /// Bytes of a file that is not large.
+    large_bytes: usize,
     files: Mutex<BTreeMap<PathBuf, Stored>>,
     /// Removed files that may still be open.
     removed: Mutex<Vec<Arc<FileExtents>>>,
@@ -97,8 +144,9 @@ enum Stored {
     Whole(Arc<Vec<u8>>),
 }
 
-/// Keys of the table: files, and what else it holds.
+/// Keys of the table: files, large ones, and what else it holds.
 const FILE: u8 = b'f';
+const LARGE: u8 = b'c';
 const WHOLE: u8 = b'w';
 const APPLIED: &[u8] = b"applied";
 
@@ -109,20 +157,24 @@ impl ShelfDirectory {
     /// Errors: those of the store and of the shelf.
     pub fn open(
         (store, table): (&Store, TreeId),
-        shelf: Arc<dyn Shelf>,
+        shelves: &FileShelves,
         name: &str,
         memory: Arc<FileMemory>,
     ) -> Result<(ShelfDirectory, u64), StoreError> {
         let mut files = BTreeMap::new();
         let mut applied = 0;
-        let mut in_use = Vec::new();
+        let (mut in_fast, mut in_capacity) = (Vec::new(), Vec::new());
         let mut cursor = store.snapshot().scan(table, Bound::Unbounded, Bound::Unbounded, Direction::Forward);
         while let Some((key, value)) = cursor.next()? {
             let path = || PathBuf::from(String::from_utf8_lossy(&key[1..]).into_owned());
             match key.first() {
                 _ if key == APPLIED => applied = value.as_ref().try_into().map(u64::from_le_bytes).unwrap_or(0),
-                Some(&FILE) => {
-                    let extents = FileExtents::decode(&value).ok_or_else(|| {
+                Some(&kind @ (FILE | LARGE)) => {
+                    let (tier, in_use) = match kind {
+                        FILE => (FileTier::Fast, &mut in_fast),
+                        _ => (FileTier::Capacity, &mut in_capacity),
+                    };
+                    let extents = FileExtents::decode(&value, tier).ok_or_else(|| {
                         StoreError::Refused(
                             format!("the table of search index {name} cannot be read: {}", path().display()).into(),
                         )
@@ -136,9 +188,13 @@ impl ShelfDirectory {
                 _ => {}
             }
         }
-        let pool = ExtentPool::open(shelf, name, &in_use)?;
+        let fast = ExtentPool::open(Arc::clone(&shelves.fast), name, &in_fast)?;
+        let capacity = shelves.capacity.as_ref();
+        let opened = capacity.map(|(shelf, _)| ExtentPool::open(Arc::clone(shelf), name, &in_capacity));
         let inner = Inner {
-            pool,
+            fast,
+            capacity: opened.transpose()?,
+            large_bytes: capacity.map_or(usize::MAX, |(_, bytes)| *bytes),
             files: Mutex::new(files),
             removed: Mutex::default(),
             memory,
@@ -175,7 +231,7 @@ impl ShelfDirectory {
             let files = self.inner.files.lock();
             (files.clone(), self.inner.closed_so_far())
         };
-        if let Err(error) = self.inner.pool.flush() {
+        if let Err(error) = self.inner.pools().try_for_each(|(_, pool)| pool.flush()) {
             let why: Arc<str> = format!("its files cannot be made persistent: {error}").into();
             self.inner.damage.lock().get_or_insert(why);
             return Err(error);
@@ -196,7 +252,10 @@ impl ShelfDirectory {
         for (path, file) in &files {
             let name = path.to_string_lossy();
             match file {
-                Stored::Extents(extents) => put(key(FILE, &name), &extents.encode())?,
+                Stored::Extents(extents) => {
+                    let kind = if extents.tier == FileTier::Fast { FILE } else { LARGE };
+                    put(key(kind, &name), &extents.encode())?;
+                }
                 Stored::Whole(bytes) => put(key(WHOLE, &name), bytes)?,
             }
         }
@@ -205,15 +264,10 @@ impl ShelfDirectory {
             transaction.delete(table, key)?;
         }
         transaction.commit()?;
-        self.inner.pool.free(&removed);
+        for (tier, pool) in self.inner.pools() {
+            removed.get(&tier).into_iter().for_each(|places| pool.free(places));
+        }
         Ok(())
-    }
-
-    /// Removes all devices of an index from the shelf: it is gone, or it is made anew.
-    ///
-    /// Errors: those of the shelf.
-    pub fn remove_devices(shelf: &dyn Shelf, name: &str) -> Result<(), StoreError> {
-        ExtentPool::remove_devices(shelf, name)
     }
 
     /// Removes all files; what was persisted is still found after a crash until the next [`persist`](ShelfDirectory::persist).
@@ -224,7 +278,7 @@ impl ShelfDirectory {
                 self.inner.remove(extents);
             }
         }
-        self.inner.pool.forget_failures();
+        self.inner.pools().for_each(|(_, pool)| pool.forget_failures());
         *self.inner.damage.lock() = None;
     }
 
@@ -237,7 +291,7 @@ impl ShelfDirectory {
                 let mut at = 0;
                 while at < extents.len {
                     let end = (at + EXTENT_BYTES).min(extents.len);
-                    let read = self.inner.pool.read(&extents, at..end);
+                    let read = self.inner.read(&extents, at..end);
                     bytes += read.map_err(|error| format!("{}: {error}", path.display()))?.len() as u64;
                     at = end;
                 }
@@ -251,18 +305,49 @@ impl Inner {
     /// A file is no longer there. Who has it open may read it until it is closed: a view of a scroll, a search that is running.
     fn remove(&self, file: Arc<FileExtents>) {
         self.removed.lock().push(Arc::clone(&file));
-        self.pool.remove(&file.extents);
+        if let Some(pool) = self.pool(file.tier) {
+            pool.remove(&file.extents);
+        }
     }
 
     /// The extents of removed files that nobody has open.
-    fn closed_so_far(&self) -> BTreeSet<Place> {
-        let mut closed = self.pool.removed_so_far();
+    fn closed_so_far(&self) -> BTreeMap<FileTier, BTreeSet<Place>> {
+        let mut closed: BTreeMap<_, _> = self.pools().map(|(tier, pool)| (tier, pool.removed_so_far())).collect();
         let mut removed = self.removed.lock();
         removed.retain(|file| Arc::strong_count(file) > 1);
-        for extent in removed.iter().flat_map(|file| &file.extents) {
-            closed.remove(&extent.place);
+        for file in removed.iter() {
+            if let Some(closed) = closed.get_mut(&file.tier) {
+                file.extents.iter().for_each(|extent| _ = closed.remove(&extent.place));
+            }
         }
         closed
+    }
+
+    fn pools(&self) -> impl Iterator<Item = (FileTier, &ExtentPool)> {
+        let capacity = self.capacity.iter().map(|pool| (FileTier::Capacity, pool));
+        std::iter::once((FileTier::Fast, &self.fast)).chain(capacity)
+    }
+
+    fn pool(&self, tier: FileTier) -> Option<&ExtentPool> {
+        match tier {
+            FileTier::Fast => Some(&self.fast),
+            FileTier::Capacity => self.capacity.as_ref(),
+        }
+    }
+
+    /// A file that nothing names is not made.
+    fn give_up(&self, file: &FileExtents) {
+        if let Some(pool) = self.pool(file.tier) {
+            pool.free(&file.extents.iter().map(|extent| extent.place).collect());
+        }
+    }
+
+    /// Reads a range of a file. Errors: as for the pool; the large files of an index are there, and their shelf is not set any more.
+    fn read(&self, file: &FileExtents, range: Range<usize>) -> io::Result<Vec<u8>> {
+        match self.pool(file.tier) {
+            Some(pool) => pool.read(file, range),
+            None => Err(io::Error::other("it lies on the tier of large files, and none is set")),
+        }
     }
 }
 
@@ -396,12 +481,41 @@ struct ShelfWriter {
     buffer: Vec<u8>,
 }
 
+impl ShelfWriter {
+    /// Writes what is in the buffer.
+    fn append(&mut self) -> io::Result<()> {
+        let inner = Arc::clone(&self.inner);
+        let is_large = self.file.len + self.buffer.len() > inner.large_bytes;
+        if let (FileTier::Fast, true, Some(capacity)) = (self.file.tier, is_large, &inner.capacity) {
+            self.move_to(capacity)?;
+        }
+        match inner.pool(self.file.tier) {
+            Some(pool) => pool.append(&mut self.file, &mut self.buffer),
+            None => Err(io::Error::other("there is no tier of large files")),
+        }
+    }
+
+    /// Moves what was written so far.
+    fn move_to(&mut self, capacity: &ExtentPool) -> io::Result<()> {
+        let mut moved = FileExtents { tier: FileTier::Capacity, ..FileExtents::default() };
+        let len = self.file.len;
+        let copied = (0..len).step_by(EXTENT_BYTES).try_for_each(|at| {
+            let mut bytes = self.inner.fast.read(&self.file, at..(at + EXTENT_BYTES).min(len))?;
+            capacity.append(&mut moved, &mut bytes)
+        });
+        // What is given up is free at once: no table names it.
+        let given_up = if copied.is_ok() { std::mem::replace(&mut self.file, moved) } else { moved };
+        self.inner.give_up(&given_up);
+        copied
+    }
+}
+
 impl Write for ShelfWriter {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
         let taken = data.len().min(EXTENT_BYTES - self.buffer.len());
         self.buffer.extend_from_slice(&data[..taken]);
         if self.buffer.len() == EXTENT_BYTES {
-            self.inner.pool.append(&mut self.file, &mut self.buffer)?;
+            self.append()?;
         }
         Ok(taken)
     }
@@ -414,7 +528,7 @@ impl Write for ShelfWriter {
 impl TerminatingWrite for ShelfWriter {
     fn terminate_ref(&mut self, _: AntiCallToken) -> io::Result<()> {
         if !self.buffer.is_empty() {
-            self.inner.pool.append(&mut self.file, &mut self.buffer)?;
+            self.append()?;
         }
         let file = std::mem::take(&mut self.file);
         self.inner.files.lock().insert(std::mem::take(&mut self.path), Stored::Extents(Arc::new(file)));
@@ -425,7 +539,7 @@ impl TerminatingWrite for ShelfWriter {
 impl Drop for ShelfWriter {
     fn drop(&mut self) {
         // Given up before its end: nothing names these extents.
-        self.inner.pool.free(&self.file.extents.iter().map(|extent| extent.place).collect::<BTreeSet<_>>());
+        self.inner.give_up(&self.file);
     }
 }
 
@@ -440,7 +554,7 @@ struct ShelfFile {
 
 impl ShelfFile {
     fn read(&self, range: Range<usize>) -> io::Result<Vec<u8>> {
-        self.inner.pool.read(&self.extents, range).map_err(|error| {
+        self.inner.read(&self.extents, range).map_err(|error| {
             let why: Arc<str> = format!("{}: {error}", self.path.display()).into();
             self.inner.damage.lock().get_or_insert_with(|| why.clone());
             io::Error::other(why.to_string())

@@ -7,7 +7,7 @@
 //!   index                      documents in the store, the writer, refreshes, persisted states, recovery
 //!   indices                    all of a node: names, aliases, templates, settings, upkeep
 //!   directory                  the library's files on devices of a shelf
-//!   hash                       how Elasticsearch spreads documents
+//!   hash, shards               how Elasticsearch spreads documents
 //!   source                     which parts of a source a response shows
 //!   stop                       when a search has to end before it is done
 //!   view, zones                an index at one moment, and the bounds of its columns
@@ -36,6 +36,7 @@ mod packed_terms;
 pub mod query;
 pub mod rest;
 pub mod schema;
+pub mod shards;
 pub mod source;
 pub mod stop;
 pub mod view;

@@ -8,6 +8,7 @@ use tantivy::schema::{Field, Schema};
 use crate::analysis::{Analyzer, Analyzers};
 use crate::error::SearchError;
 use crate::mapping::{MappedField, Mapping};
+use crate::query::QueryBounds;
 use crate::schema::OwnFields;
 use crate::zones::ZonedColumns;
 
@@ -26,6 +27,8 @@ pub struct IndexView {
     pub schema: Schema,
     /// The fields that every index has.
     pub own: OwnFields,
+    /// What its settings allow of queries.
+    pub bounds: QueryBounds,
     /// What is known of the columns of its segments.
     pub(crate) zones: Arc<ZonedColumns>,
 }

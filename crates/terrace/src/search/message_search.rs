@@ -156,6 +156,7 @@ impl MessageSearch {
             source_bytes: SOURCE_BYTES,
             now: jiff::Timestamp::now().as_millisecond(),
             window: WINDOW,
+            cheap: false,
         };
         let found = hits::search(&[target], &body, &limits, cancelled).map_err(|error| error.reason)?;
         // A part of the hits may lack the newest.

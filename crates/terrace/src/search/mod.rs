@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use ::search::directory::ReservedShelf;
 use ::search::indices::{Indices, IndicesOptions, Upkeep};
-use ::search::rest::{Api, HttpOptions, HttpServer};
+use ::search::rest::{Api, HttpOptions, HttpServer, RestHandler, Unavailable};
 use anyhow::Context;
 use device::{FileOptions, FileShelf, Shelf};
 use interop::production::units::Bytes;
@@ -30,7 +30,9 @@ use serde::Deserialize;
 use message_search::MessageSearch;
 use store::SpaceLimit;
 
+use crate::assemble::SearchShelves;
 use crate::listeners::{self, Passwords};
+use crate::messages::search::REQUEST;
 
 /// Threads that serve sockets: requests have threads of their own.
 const HTTP_THREADS: usize = 2;
@@ -201,12 +203,13 @@ impl SearchSettings {
         self.folder.is_some()
     }
 
-    /// Starts the service over the node's store. Index files lie on `placed`, or in the folder of these settings.
+    /// Starts the service over the node's store. Index files lie on `placed`, or in the folder of these settings. If the indices cannot
+    /// be used, the node goes on, and searches are answered with the reason.
     pub fn start(
         &self,
         node: &RunningProduction,
         passwords: Option<Passwords>,
-        placed: Option<Arc<dyn Shelf>>,
+        placed: SearchShelves,
     ) -> anyhow::Result<RunningSearch> {
         let store = node.store().clone();
         let options = HttpOptions {
@@ -214,17 +217,13 @@ impl SearchSettings {
             failed: Arc::new(move |why| store.fail(&format_args!("the listener of search ended: {why}"))),
             ..self.options(passwords)?
         };
-        let indices = self.indices(node.data())?.open(node, placed)?;
-        let searching = Arc::new(MessageSearch {
-            indices: Arc::downgrade(&indices),
-            store: node.store().clone(),
-            fields: message_feed::field_names(&self.index),
-            running: Arc::default(),
-        });
-        node.serve_requests(Box::new(move |request| searching.answer(request)));
-        let upkeep = Upkeep::start(Arc::clone(&indices)).context("search cannot start")?;
-        let api = Arc::new(Api::new(indices, "terrace"));
-        let handler = Arc::clone(&api);
+        let (handler, work): (Arc<dyn RestHandler>, _) = match self.indices(node.data())?.open(node, placed) {
+            Ok(indices) => {
+                let (api, upkeep) = self.work(node, indices)?;
+                (Arc::<Api>::clone(&api), Some((api, upkeep)))
+            }
+            Err(error) => (without_indices(node, &error), None),
+        };
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(HTTP_THREADS)
             .thread_name("search")
@@ -239,7 +238,7 @@ impl SearchSettings {
             Ok(server) => {
                 tracing::info!(address = %server.address(), "search");
                 listeners::renew_with(node, server.renewal(), "search");
-                Ok(RunningSearch { server, api, upkeep, runtime })
+                Ok(RunningSearch { server, work, runtime })
             }
             Err(error) => {
                 // A runtime must not be dropped on a thread of another one.
@@ -248,11 +247,37 @@ impl SearchSettings {
             }
         }
     }
+
+    /// What works on the indices: the API, and their upkeep.
+    fn work(&self, node: &RunningProduction, indices: Arc<Indices>) -> anyhow::Result<(Arc<Api>, Upkeep)> {
+        let searching = Arc::new(MessageSearch {
+            indices: Arc::downgrade(&indices),
+            store: node.store().clone(),
+            fields: message_feed::field_names(&self.index),
+            running: Arc::default(),
+        });
+        node.serve_requests(Box::new(move |request| searching.answer(request)));
+        let upkeep = Upkeep::start(Arc::clone(&indices)).context("search cannot start")?;
+        Ok((Arc::new(Api::new(indices, "terrace")), upkeep))
+    }
+}
+
+/// The indices cannot be used. Messages do not depend on them: the node goes on, and every search is answered with the reason.
+fn without_indices(node: &RunningProduction, error: &anyhow::Error) -> Arc<dyn RestHandler> {
+    let reason = format!("{error:#}");
+    node.goes_on_without("search", reason.clone());
+    let why = reason.clone();
+    node.serve_requests(Box::new(move |request| {
+        request.starts_with(REQUEST).then(|| Err(format!("search does not work on this node: {why}")))
+    }));
+    Arc::new(Unavailable { reason })
 }
 
 impl IndexSettings {
-    fn open(&self, node: &RunningProduction, placed: Option<Arc<dyn Shelf>>) -> anyhow::Result<Arc<Indices>> {
-        let shelf: Arc<dyn Shelf> = match placed {
+    fn open(&self, node: &RunningProduction, placed: SearchShelves) -> anyhow::Result<Arc<Indices>> {
+        let reserved =
+            |shelf: Arc<dyn Shelf>| Arc::new(ReservedShelf::new(shelf, self.reserve_bytes)) as Arc<dyn Shelf>;
+        let shelf: Arc<dyn Shelf> = match placed.files {
             Some(shelf) => shelf,
             None => Arc::new(
                 FileShelf::open(&self.folder, FileOptions::default())
@@ -263,11 +288,13 @@ impl IndexSettings {
         let feeds = feeds.into_iter().collect();
         let options = IndicesOptions {
             store: node.store().clone(),
-            shelf: Arc::new(ReservedShelf::new(shelf, self.reserve_bytes)),
+            shelf: reserved(shelf),
+            capacity: placed.capacity.map(reserved),
             file_bytes: self.files_bytes as u64,
             writer_bytes: self.writer_bytes,
             indices_max: self.indices_max,
             feeds,
+            reserved: vec![message_feed::INDEX.to_owned()],
         };
         Indices::open(options).context("the indices of search cannot be opened")
     }
@@ -277,8 +304,8 @@ impl IndexSettings {
 #[derive(Debug)]
 pub struct RunningSearch {
     server: HttpServer,
-    api: Arc<Api>,
-    upkeep: Upkeep,
+    /// None where the indices cannot be used.
+    work: Option<(Arc<Api>, Upkeep)>,
     runtime: tokio::runtime::Runtime,
 }
 
@@ -287,7 +314,7 @@ impl RunningSearch {
     /// for. Then the indices are persisted.
     pub async fn stop(self) {
         self.server.stop().await;
-        let (api, upkeep) = (self.api, self.upkeep);
+        let Some((api, upkeep)) = self.work else { return self.runtime.shutdown_background() };
         let (sender, ended) = tokio::sync::oneshot::channel();
         let work = move || {
             api.end();

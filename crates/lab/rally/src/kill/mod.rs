@@ -37,7 +37,7 @@ use workload::t4::Folder;
 
 use crate::client::Client;
 use crate::measure::serve;
-use crate::media::search_settings;
+use crate::media::SEARCH_SETTINGS;
 pub use ledger::{Compared, Ledger, State, States};
 pub use report::{SearchKillConfig, SearchKillReport, SearchKillRun};
 use writer::{INDEX, Round, Writer};
@@ -135,7 +135,7 @@ impl Harness {
     fn new(options: &SearchKillOptions) -> anyhow::Result<Harness> {
         let folder = Folder::new(options.data.as_ref(), "kill-search")?;
         let settings = folder.path().join("terrace.toml");
-        let text = format!("{SETTINGS}{}", search_settings(None));
+        let text = format!("{SETTINGS}{SEARCH_SETTINGS}");
         std::fs::write(&settings, text).context("writing settings")?;
         Ok(Harness {
             rng: Rng::with_seed(options.seed),

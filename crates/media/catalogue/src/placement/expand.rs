@@ -16,7 +16,7 @@ fn wanted(mode: Mode, structure: Structure) -> Option<ActsAs> {
         (Structure::Journal, Mode::AppDirect | Mode::Dual) => Some(ActsAs::Pmem),
         (Structure::WriteImageJournal, Mode::Dual) => Some(ActsAs::Pmem),
         (Structure::Journal | Structure::WriteImageJournal | Structure::Data, _) => Some(ActsAs::Drive),
-        (Structure::Files | Structure::Search, _) => None,
+        (Structure::Files | Structure::Search | Structure::SearchCapacity, _) => None,
     }
 }
 
@@ -95,5 +95,5 @@ fn check_kind(structure: Structure, tier: &Tier) -> Result<(), PlacementError> {
 
 /// Whether it must survive a crash: cache and far memory are refilled, and index files are made again.
 fn survives(structure: Structure) -> bool {
-    !matches!(structure, Structure::Cache | Structure::Far | Structure::Search)
+    !matches!(structure, Structure::Cache | Structure::Far | Structure::Search | Structure::SearchCapacity)
 }

@@ -113,11 +113,13 @@ pub enum Structure {
     Files,
     /// The files of the indices of search. They are made of the documents, and made again where they are lost.
     Search,
+    /// Those of them that only large merges make.
+    SearchCapacity,
 }
 
 impl Structure {
     /// All, in the order of listings.
-    pub const ALL: [Structure; 7] = [
+    pub const ALL: [Structure; 8] = [
         Structure::Cache,
         Structure::Far,
         Structure::Journal,
@@ -125,6 +127,7 @@ impl Structure {
         Structure::Data,
         Structure::Files,
         Structure::Search,
+        Structure::SearchCapacity,
     ];
 
     /// The key below `[placement]`.
@@ -137,6 +140,7 @@ impl Structure {
             Structure::Data => "data",
             Structure::Files => "files",
             Structure::Search => "search",
+            Structure::SearchCapacity => "search_capacity",
         }
     }
 
@@ -149,6 +153,7 @@ impl Structure {
             Structure::Data => Some("pages"),
             Structure::Files => Some("files"),
             Structure::Search => Some("search"),
+            Structure::SearchCapacity => Some("search-capacity"),
         }
     }
 }
@@ -163,11 +168,12 @@ impl fmt::Display for Structure {
             Structure::Data => "data",
             Structure::Files => "service files",
             Structure::Search => "index files",
+            Structure::SearchCapacity => "large index files",
         })
     }
 }
 
-/// `[placement]`: each of the first seven keys names a tier.
+/// `[placement]`: each of the first eight keys names a tier.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PlacementSettings {
@@ -185,6 +191,8 @@ pub struct PlacementSettings {
     pub files: Option<String>,
     /// The files of the indices of search. Default: the folder of `[search]`.
     pub search: Option<String>,
+    /// Their large files. Default: where the others are.
+    pub search_capacity: Option<String>,
     /// As `files`, for single file services and file operations, by name.
     pub files_of: BTreeMap<String, String>,
     /// Size of near memory. Default: that of its tier.
@@ -209,6 +217,7 @@ impl PlacementSettings {
             Structure::Data => &self.data,
             Structure::Files => &self.files,
             Structure::Search => &self.search,
+            Structure::SearchCapacity => &self.search_capacity,
         }
         .as_deref()
     }

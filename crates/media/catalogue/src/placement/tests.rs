@@ -145,6 +145,10 @@ fn index_files_lie_where_a_key_says_also_on_memory_and_no_mode_places_them() {
         assert_eq!((&*seat.tier, seat.because), (tier, Because::Setting));
         assert_eq!(seat.folder.as_deref(), folder.map(Path::new), "{tier}");
     }
+    let two = place(&with("", &[DRAM, PMEM, NVME], "search = \"pm\"\nsearch_capacity = \"nvme\"")).expect("it fits");
+    let seat = |structure| two.seat(structure).and_then(|seat| seat.folder.as_deref());
+    assert_eq!(seat(Structure::Search), Some(Path::new("/mnt/pmem0/search")));
+    assert_eq!(seat(Structure::SearchCapacity), Some(Path::new("/mnt/nvme/search-capacity")));
     for mode in ["", "dram", "memory", "app-direct"] {
         let placement = place(&with(mode, &[DRAM, PMEM, NVME], "")).expect("it fits");
         assert!(placement.seat(Structure::Search).is_none(), "{mode}: in the folder of [search]");

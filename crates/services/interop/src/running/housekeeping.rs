@@ -40,6 +40,8 @@ pub(super) struct Housekeeping {
     pruner: Mutex<Pruner>,
     time: Mutex<Timekeeping>,
     troubles: Mutex<Troubles>,
+    /// Services that cannot work, with the reason.
+    without: Mutex<Vec<(&'static str, String)>>,
     stop: watch::Receiver<bool>,
 }
 
@@ -61,6 +63,7 @@ impl Housekeeping {
             pruner: Mutex::new(pruner),
             time: Mutex::new(time),
             troubles: Mutex::default(),
+            without: Mutex::default(),
             stop,
         })
     }
@@ -113,6 +116,10 @@ impl Housekeeping {
         if !broken.is_empty() {
             facts.push((Matter::Operation, format!("a programming error stopped operation {}", broken.join(", "))));
         }
+        let without = lock(&self.without).iter().map(|(name, reason)| format!("{name}: {reason}")).collect::<Vec<_>>();
+        if !without.is_empty() {
+            facts.push((Matter::Service, without.join("; ")));
+        }
         if store.lacks_descriptor() {
             facts.push((Matter::Descriptors, "the store waits for a file descriptor, to grow".to_owned()));
         }
@@ -141,6 +148,12 @@ impl Housekeeping {
             }
         }
         troubles.list()
+    }
+
+    /// The node goes on without a service.
+    pub(super) fn goes_on_without(&self, service: &'static str, reason: String) {
+        lock(&self.without).push((service, reason));
+        self.detect_troubles();
     }
 
     fn fullness(&self, waits: Option<&str>) -> String {

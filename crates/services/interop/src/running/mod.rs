@@ -285,6 +285,11 @@ impl RunningProduction {
         &self.engine.admission
     }
 
+    /// Reports that another service of the same process cannot work: it is a trouble until the next start.
+    pub fn goes_on_without(&self, service: &'static str, reason: String) {
+        self.housekeeping.goes_on_without(service, reason);
+    }
+
     /// Connections that the node itself may open at one time: one for each lane.
     pub fn outgoing(&self) -> usize {
         self.operations.queues().iter().map(|queue| queue.lanes().len()).sum()

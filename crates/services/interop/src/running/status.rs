@@ -74,6 +74,9 @@ pub struct NodeStatus {
     /// The files of search indices, where they are placed on a tier.
     #[serde(default)]
     pub search: Option<PlaceStatus>,
+    /// Their large files, where these are placed on another tier.
+    #[serde(default)]
+    pub search_capacity: Option<PlaceStatus>,
     /// Damaged pages in quarantine that were found since the start; the first hundred.
     pub quarantined: Vec<QuarantinedStatus>,
     /// The timing models in use; empty if no medium is modelled.
@@ -131,6 +134,7 @@ pub(super) fn status(running: &RunningProduction) -> NodeStatus {
         images: PlaceStatus::of(&media.images),
         data_pages: PlaceStatus::of(&media.data),
         search: media.search.as_ref().map(PlaceStatus::of),
+        search_capacity: media.search_capacity.as_ref().map(PlaceStatus::of),
         quarantined: quarantined(store.store()),
         models: media.models.iter().map(ModelStatus::of).collect(),
         stored: read(&counters.stored),

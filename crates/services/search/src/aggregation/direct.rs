@@ -1,4 +1,4 @@
-//! Aggregations that are read from columns in blocks, without the library: numbers, percentiles and different values of a field,
+//! Aggregations that are read from columns in blocks, without the library: numbers, percentiles of whole numbers and different values of a field,
 //! and dates in buckets of one length, each at the top of a request and without others in it.
 //!
 //! ```text
@@ -28,8 +28,9 @@ use tantivy::{COLLECT_BLOCK_BUFFER_LEN, DocId, DocSet, SegmentReader};
 use super::AggregationInput;
 use super::native::{HALF, column};
 use super::node::{AggregationNode, Metric, NodeKind};
+use super::own_kinds::{OwnKind, Quantiles};
 use super::rounding::DateRounding;
-use super::tally::{DateTally, DistinctTally, SpreadTally, ValueTally};
+use super::tally::{CountTally, DateTally, DistinctTally, ValueTally};
 use crate::error::SearchError;
 use crate::mapping::FieldKind;
 use crate::query::matches_all;
@@ -43,7 +44,7 @@ const GATHERED: usize = 4_096;
 /// What is kept for a node.
 enum Tally {
     Values(ValueTally),
-    Spread(Option<SpreadTally>),
+    Counts(Option<CountTally>),
     /// What is known of each segment.
     Distinct(Vec<(usize, usize, DistinctTally)>),
     Dates(DateTally),
@@ -64,7 +65,11 @@ fn tally_of(node: &AggregationNode) -> Option<(FieldKind, Tally)> {
         _ if !node.subs.is_empty() => return None,
         NodeKind::Metric { metric: Metric::ExtendedStats { .. }, .. } => return None,
         NodeKind::Metric { missing: None, .. } if is_number => Tally::Values(ValueTally::new(kind)),
-        NodeKind::Percentiles { missing: None, .. } if is_number => Tally::Spread(None),
+        NodeKind::Own(OwnKind::Percentiles { missing: None, method: Quantiles::Digest(_), .. })
+            if matches!(kind, FieldKind::Integer(_) | FieldKind::UnsignedLong) =>
+        {
+            Tally::Counts(None)
+        }
         NodeKind::Cardinality { missing: None } if is_number || matches!(kind, FieldKind::Keyword | FieldKind::Ip) => {
             Tally::Distinct(Vec::new())
         }
@@ -185,8 +190,8 @@ impl DirectNode<'_> {
                 }
             }
         }
-        if let Some(Tally::Spread(spread)) = &mut self.tally {
-            *spread = Some(SpreadTally::new(self.kind, min, max));
+        if matches!(self.tally, Some(Tally::Counts(_))) {
+            self.tally = CountTally::new(self.kind, min, max).map(|counts| Tally::Counts(Some(counts)));
         }
         Ok(())
     }
@@ -201,14 +206,14 @@ impl DirectNode<'_> {
     fn add(&mut self, codes: &[u64]) {
         match &mut self.tally {
             Some(Tally::Values(tally)) => tally.add(codes),
-            Some(Tally::Spread(Some(tally))) => tally.add(codes),
+            Some(Tally::Counts(Some(tally))) => tally.add(codes),
             Some(Tally::Distinct(segments)) => {
                 if let Some((.., tally)) = segments.last_mut() {
                     tally.add(codes);
                 }
             }
             Some(Tally::Dates(tally)) => tally.add(codes),
-            Some(Tally::Spread(None)) | None => {}
+            Some(Tally::Counts(None)) | None => {}
         }
     }
 
@@ -284,7 +289,7 @@ impl DirectNode<'_> {
                     }),
                 })
             }
-            (Some(Tally::Spread(Some(tally))), NodeKind::Percentiles { percents, .. }) => {
+            (Some(Tally::Counts(Some(tally))), NodeKind::Own(OwnKind::Percentiles { percents, .. })) => {
                 let entry = |percent: &f64| PercentileValuesVecEntry {
                     key: *percent,
                     value: tally.percentile(*percent).unwrap_or(f64::NAN),

@@ -99,6 +99,7 @@ pub fn run(
     let segments = inputs.iter().map(|input| input.view.searcher.segment_readers().len()).sum();
     let renderer = Renderer::new(limits.buckets, typed_keys, index, segments);
     let found = searches.run(&others, false)?;
+    let others: Vec<AggregationNode> = others.into_iter().map(|node| node.found_in(&found.results)).collect();
     let mut response = renderer.all(&others, Some(&found.results), found.total)?;
     for global in &globals {
         let found = searches.run(&global.subs, true)?;

@@ -137,12 +137,12 @@ impl Translator<'_> {
                     .iter()
                     .map(|order| json!({ self.column(&order.path): if order.descending { "desc" } else { "asc" } }))
                     .collect();
-                if by.is_empty() {
-                    by.push(json!({ schema::SEQ: "asc" }));
-                }
+                // It names the document. As a value of a field, each hit would have a map with its name and two lists: seconds for the
+                // hits of thousands of buckets, in which the library cannot be stopped.
+                by.push(json!({ schema::SEQ: "asc" }));
                 // The library fails for no hits at all, and where there are fewer hits than are left out: both are cut later.
                 let size = (from + size).max(1);
-                let request = json!({"sort": by, "size": size, "docvalue_fields": [schema::SEQ]});
+                let request = json!({"sort": by, "size": size});
                 let request: TopHitsAggregationReq = serde_json::from_value(request)
                     .map_err(|error| SearchError::internal(format!("the request of top_hits: {error}")))?;
                 let agg = AggregationVariants::TopHits(request);

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use jiff::tz::TimeZone;
 use serde_json::{Map, Value};
+use tantivy::aggregation::agg_result::AggregationResults;
 
 use super::own_kinds::OwnKind;
 use super::pipeline_kinds::Pipeline;
@@ -163,6 +164,16 @@ impl AggregationNode {
     /// Whether it or one in it is made of the response.
     pub(super) fn has_pipeline(&self) -> bool {
         matches!(self.kind, NodeKind::Pipeline(_)) || self.subs.iter().any(AggregationNode::has_pipeline)
+    }
+
+    /// The same as one of the library's, if its result is among these: it was read without lists of documents.
+    pub(super) fn found_in(mut self, results: &AggregationResults) -> AggregationNode {
+        if results.0.contains_key(&self.native())
+            && let NodeKind::Own(OwnKind::Percentiles { percents, keyed, missing, .. }) = self.kind
+        {
+            self.kind = NodeKind::Percentiles { percents, keyed, missing };
+        }
+        self
     }
 
     /// Name in the library's request.

@@ -9,7 +9,6 @@ use tantivy::aggregation::Key;
 use tantivy::aggregation::agg_result::{AggregationResult, AggregationResults, BucketResult, MetricResult};
 use tantivy::aggregation::metric::{ExtendedStats, PercentileValues, TopHitsVecEntry};
 use tantivy::columnar::MonotonicallyMappableToU64;
-use tantivy::schema::OwnedValue;
 
 use super::native::NANOS;
 use super::node::AggregationNode;
@@ -17,7 +16,6 @@ use super::node::{HitOrder, Metric, NodeKind};
 use super::too_many_buckets;
 use crate::error::SearchError;
 use crate::mapping::FieldKind;
-use crate::schema;
 
 /// Shows results.
 pub(super) struct Renderer {
@@ -358,13 +356,8 @@ fn top_hits<'a>(
 ) -> Value {
     let mut hits = Vec::new();
     for hit in found {
-        let seq = match hit.doc_value_fields.get(schema::SEQ) {
-            Some(OwnedValue::Array(values)) => match values.first() {
-                Some(OwnedValue::U64(seq)) => *seq,
-                _ => continue,
-            },
-            _ => continue,
-        };
+        // The last key of every sort.
+        let Some(Some(seq)) = hit.sort.last() else { continue };
         let mut shown = json!({"_index": index, "_seq_ref": seq, "_score": null});
         if let Some(source) = source {
             shown["_source_spec"] = source.clone();

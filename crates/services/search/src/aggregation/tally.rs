@@ -1,4 +1,4 @@
-//! What is kept of values that are read from a column in blocks: [`ValueTally`] for numbers about them, [`SpreadTally`] for
+//! What is kept of values that are read from a column in blocks: [`ValueTally`] for numbers about them, [`CountTally`] for
 //! percentiles, [`DistinctTally`] for how many different ones there are, [`DateTally`] for buckets of time.
 //!
 //! Values come as codes: numbers in the order of what they stand for, as columns keep them. Pure: no index, no I/O.
@@ -85,62 +85,47 @@ impl ValueTally {
     }
 }
 
-/// Bits of a number that tell the place of its count: its sign, exponent and the first seven of its fraction. The numbers of a
-/// place differ by less than 0.8 %, so its middle is within 0.4 % of each.
-const PLACE_SHIFT: u32 = 45;
+/// Most different codes between the least and the greatest value that are counted one by one: 8 MiB.
+const COUNTED_MAX: u64 = 1 << 20;
 
-/// How many values there are at each place, for percentiles.
-pub(super) struct SpreadTally {
+/// How often each whole number is there, for percentiles.
+pub(super) struct CountTally {
     kind: FieldKind,
-    /// The place of the first count.
+    /// The code of the first count.
     first: u64,
     counts: Vec<u64>,
     count: u64,
-    min: u64,
-    max: u64,
 }
 
-impl SpreadTally {
-    /// For values between two codes, both included. Takes 4 MiB at most.
-    pub(super) fn new(kind: FieldKind, min: u64, max: u64) -> SpreadTally {
-        let place = |code| number_of(code, kind).to_u64() >> PLACE_SHIFT;
-        let first = place(min);
-        let counts = if min <= max { vec![0; (place(max) - first + 1) as usize] } else { Vec::new() };
-        SpreadTally { kind, first, counts, count: 0, min, max }
+impl CountTally {
+    /// For values between two codes, both included; `None` if they are too far from each other.
+    pub(super) fn new(kind: FieldKind, min: u64, max: u64) -> Option<CountTally> {
+        let codes = match max.checked_sub(min) {
+            None => 0,
+            Some(span) if span < COUNTED_MAX => span + 1,
+            Some(_) => return None,
+        };
+        Some(CountTally { kind, first: min, counts: vec![0; codes as usize], count: 0 })
     }
 
     pub(super) fn add(&mut self, codes: &[u64]) {
         self.count += codes.len() as u64;
-        let (first, last) = (self.first, self.counts.len().saturating_sub(1));
-        let mut count = |number: f64| {
-            let place = ((number.to_u64() >> PLACE_SHIFT) - first) as usize;
-            self.counts[place.min(last)] += 1;
-        };
-        match self.kind {
-            FieldKind::Real(_) => codes.iter().for_each(|code| count(f64::from_u64(*code))),
-            FieldKind::UnsignedLong => codes.iter().for_each(|code| count(*code as f64)),
-            _ => codes.iter().for_each(|code| count(i64::from_u64(*code) as f64)),
+        for code in codes {
+            self.counts[(code - self.first) as usize] += 1;
         }
     }
 
-    /// The value that `percent` of all values are not greater than; `None` if there are no values.
+    /// The value at this place of all values in order; `None` if there are none. It is what a digest that groups nothing has
+    /// there.
     pub(super) fn percentile(&self, percent: f64) -> Option<f64> {
         let last = self.count.checked_sub(1)?;
-        let rank = (percent / 100.0 * last as f64) as u64;
+        let rank = ((percent / 100.0 * self.count as f64) as u64).min(last);
         let mut before = 0;
         let place = self.counts.iter().position(|count| {
             before += count;
             before > rank
         })?;
-        let from = f64::from_u64((self.first + place as u64) << PLACE_SHIFT);
-        let to = f64::from_u64(((self.first + place as u64) << PLACE_SHIFT) | ((1 << PLACE_SHIFT) - 1));
-        let middle = match self.kind {
-            FieldKind::Real(_) if from == 0.0 || to == 0.0 => 0.0,
-            FieldKind::Real(_) => from.midpoint(to),
-            // Small whole numbers have places of their own.
-            _ => f64::midpoint(from.ceil(), to.floor()),
-        };
-        Some(middle.clamp(number_of(self.min, self.kind), number_of(self.max, self.kind)))
+        Some(number_of(self.first + place as u64, self.kind))
     }
 }
 
@@ -272,25 +257,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn percentiles_are_within_half_a_percent_and_those_of_small_whole_numbers_are_exact() {
-        for (kind, code) in [
-            (FieldKind::Integer(64), (|value| (value as i64).to_u64()) as fn(f64) -> u64),
-            (FieldKind::Real(false), |value| value.to_u64()),
-        ] {
-            let values: Vec<f64> = (0..2_000).map(|at| f64::from(at * at - 50_000)).collect();
-            let codes: Vec<u64> = values.iter().map(|value| code(*value)).collect();
-            let mut tally = SpreadTally::new(kind, codes[0], codes[1_999]);
+    fn percentiles_of_whole_numbers_are_those_of_all_values_in_order() {
+        let mut random = fastrand::Rng::with_seed(3);
+        for count in [1, 2, 7, 100, 2_000] {
+            let mut values: Vec<i64> = (0..count).map(|_| random.i64(-500..500)).collect();
+            let codes: Vec<u64> = values.iter().map(|value| value.to_u64()).collect();
+            values.sort_unstable();
+            let (min, max) = (values[0].to_u64(), values[count - 1].to_u64());
+            let mut tally = CountTally::new(FieldKind::Integer(64), min, max).expect("near each other");
             codes.chunks(64).for_each(|codes| tally.add(codes));
             for percent in [0.0, 1.0, 25.0, 50.0, 99.0, 100.0] {
-                let exact = values[(percent / 100.0 * 1_999.0) as usize];
-                let found = tally.percentile(percent).expect("values");
-                assert!((found - exact).abs() <= exact.abs() * 0.005, "{kind:?} {percent}: {found} for {exact}");
+                let at = ((percent / 100.0 * count as f64) as usize).min(count - 1);
+                assert_eq!(tally.percentile(percent), Some(values[at] as f64), "{percent} of {count}");
             }
         }
-        let mut tally = SpreadTally::new(FieldKind::Integer(32), 1_i64.to_u64(), 100_i64.to_u64());
-        tally.add(&(1..=100).map(|value: i64| value.to_u64()).collect::<Vec<_>>());
-        assert_eq!(tally.percentile(50.0), Some(50.0));
-        assert_eq!(SpreadTally::new(FieldKind::Date, u64::MAX, 0).percentile(50.0), None);
+        let none = CountTally::new(FieldKind::Integer(64), u64::MAX, 0).expect("no value");
+        assert_eq!(none.percentile(50.0), None);
+        assert!(CountTally::new(FieldKind::Integer(64), 5, 5 + COUNTED_MAX - 1).is_some());
+        assert!(CountTally::new(FieldKind::Integer(64), 5, 5 + COUNTED_MAX).is_none());
     }
 
     #[test]

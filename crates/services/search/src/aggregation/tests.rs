@@ -49,6 +49,7 @@ fn index(name: &str, properties: Value, documents: &[Value]) -> IndexView {
         analyzers: Arc::new(analyzers),
         searcher: index.reader().expect("a reader").searcher(),
         own: OwnFields::of(&schema),
+        bounds: crate::query::QueryBounds::default(),
         schema,
         zones: Arc::default(),
     }

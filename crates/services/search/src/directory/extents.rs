@@ -28,9 +28,21 @@ pub(super) struct FileExtent {
     pub(super) checksum: u32,
 }
 
+/// On which shelf a file lies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum FileTier {
+    /// The first one, or the only one.
+    #[default]
+    Fast,
+    /// That of large files.
+    Capacity,
+}
+
 /// Where the bytes of a file lie.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct FileExtents {
+    /// On which shelf.
+    pub(super) tier: FileTier,
     /// Its length, in bytes.
     pub(super) len: usize,
     /// Its extents, in order.
@@ -49,7 +61,7 @@ impl FileExtents {
     }
 
     /// `None` if these are not the bytes of a file's extents.
-    pub(super) fn decode(bytes: &[u8]) -> Option<FileExtents> {
+    pub(super) fn decode(bytes: &[u8], tier: FileTier) -> Option<FileExtents> {
         let (len, rest) = bytes.split_first_chunk::<8>()?;
         let len = usize::try_from(u64::from_le_bytes(*len)).ok()?;
         let (pairs, []) = rest.as_chunks::<8>() else { return None };
@@ -57,7 +69,7 @@ impl FileExtents {
         let extents =
             pairs.iter().map(|pair| Some(FileExtent { place: number(&pair[..4])?, checksum: number(&pair[4..])? }));
         let extents: Vec<FileExtent> = extents.collect::<Option<_>>()?;
-        (extents.len() == len.div_ceil(EXTENT_BYTES)).then_some(FileExtents { len, extents })
+        (extents.len() == len.div_ceil(EXTENT_BYTES)).then_some(FileExtents { tier, len, extents })
     }
 }
 
@@ -180,6 +192,12 @@ impl ExtentPool {
         let mut state = self.state.lock();
         let end = state.devices.len() as Place * OF_DEVICE;
         state.removed.extend(extents.iter().map(|extent| extent.place).filter(|place| *place < end));
+    }
+
+    /// Extents that can be used.
+    #[cfg(test)]
+    pub(super) fn free_so_far(&self) -> usize {
+        self.state.lock().free.len()
     }
 
     /// The extents removed so far.

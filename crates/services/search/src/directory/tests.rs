@@ -10,6 +10,8 @@ struct TestPlace {
     store: Store,
     table: TreeId,
     shelf: Arc<MemoryShelf>,
+    /// That of large files.
+    capacity: Option<Arc<MemoryShelf>>,
 }
 
 impl TestPlace {
@@ -18,12 +20,17 @@ impl TestPlace {
         let mut transaction = store.begin();
         let table = transaction.create_tree("files").expect("a new name");
         transaction.commit().expect("committed");
-        TestPlace { store, table, shelf: Arc::new(MemoryShelf::new()) }
+        TestPlace { store, table, shelf: Arc::new(MemoryShelf::new()), capacity: None }
+    }
+
+    fn shelves(&self) -> FileShelves {
+        let capacity = self.capacity.clone().map(|shelf| (shelf as Arc<dyn Shelf>, 4 * EXTENT_BYTES));
+        FileShelves { fast: self.shelf.clone(), capacity }
     }
 
     fn open(&self, memory: u64) -> (ShelfDirectory, u64) {
         let memory = Arc::new(FileMemory::new(memory));
-        ShelfDirectory::open((&self.store, self.table), self.shelf.clone(), "index", memory).expect("opened")
+        ShelfDirectory::open((&self.store, self.table), &self.shelves(), "index", memory).expect("opened")
     }
 }
 
@@ -70,13 +77,13 @@ fn a_removed_file_is_read_as_written_while_it_is_open_and_its_space_is_used_agai
     for number in 2..5 {
         directory.persist(&place.store, place.table, number).expect("persisted");
         write(&directory, &number.to_string(), &content(number, 3 * EXTENT_BYTES));
-        places.extend(directory.inner.pool.removed_so_far());
+        places.extend(directory.inner.fast.removed_so_far());
         assert_eq!(file.read_bytes(0..all.len()).expect("not damaged").as_slice(), all);
     }
     assert!(directory.damage().is_none() && places.len() == 3);
     drop(file);
     directory.persist(&place.store, place.table, 5).expect("persisted");
-    assert!(directory.inner.pool.removed_so_far().is_empty(), "its space is free");
+    assert!(directory.inner.fast.removed_so_far().is_empty(), "its space is free");
 }
 
 #[test]
@@ -173,7 +180,8 @@ fn rounds(shelf: &Arc<CrashShelf>) -> Vec<(usize, TableRows)> {
     let place = TestPlace::new();
     let memory = Arc::new(FileMemory::new(0));
     let (directory, _) =
-        ShelfDirectory::open((&place.store, place.table), shelf.clone(), "index", memory).expect("opened");
+        ShelfDirectory::open((&place.store, place.table), &FileShelves::one(shelf.clone()), "index", memory)
+            .expect("opened");
     let mut random = fastrand::Rng::with_seed(5);
     let mut states = vec![(0, Vec::new())];
     let mut files: Vec<String> = Vec::new();
@@ -210,7 +218,12 @@ fn first_loss(shelf: &CrashShelf, states: &[(usize, TableRows)]) -> Option<Strin
             }
             transaction.commit().expect("committed");
             let memory = Arc::new(FileMemory::new(0));
-            let opened = ShelfDirectory::open((&place.store, place.table), Arc::new(image.shelf()), "index", memory);
+            let opened = ShelfDirectory::open(
+                (&place.store, place.table),
+                &FileShelves::one(Arc::new(image.shelf())),
+                "index",
+                memory,
+            );
             let (directory, _) = opened.expect("opened");
             if let Err(error) = directory.check() {
                 return Some(format!("point {point}: {error}"));
@@ -267,4 +280,65 @@ fn files_that_are_made_again_after_devices_were_lost_stay_whole() {
         drop(directory);
         place.open(0).0.check().expect("found again");
     }
+}
+
+#[test]
+fn files_beyond_a_size_lie_on_the_second_shelf_and_are_found_there_after_a_restart() {
+    let place = TestPlace { capacity: Some(Arc::new(MemoryShelf::new())), ..TestPlace::new() };
+    let (directory, _) = place.open(0);
+    let sizes = [0, 100, 4 * EXTENT_BYTES, 4 * EXTENT_BYTES + 1, 9 * EXTENT_BYTES + 5];
+    for (number, bytes) in sizes.into_iter().enumerate() {
+        write(&directory, &number.to_string(), &content(number as u64, bytes));
+    }
+    let lies = |directory: &ShelfDirectory| {
+        let files = directory.inner.files.lock();
+        let tier = |file: &Stored| matches!(file, Stored::Extents(extents) if extents.tier == FileTier::Capacity);
+        files.values().map(tier).collect::<Vec<_>>()
+    };
+    assert_eq!(lies(&directory), [false, false, false, true, true]);
+    assert_eq!(directory.inner.fast.free_so_far(), 1_024 - 5, "what was moved is free again");
+    directory.persist(&place.store, place.table, 7).expect("persistent");
+    drop(directory);
+    let (directory, applied) = place.open(0);
+    assert_eq!((applied, lies(&directory)), (7, vec![false, false, false, true, true]));
+    for (number, bytes) in sizes.into_iter().enumerate() {
+        let file = directory.get_file_handle(Path::new(&number.to_string())).expect("there");
+        assert_eq!(file.read_bytes(0..bytes).expect("read").as_slice(), content(number as u64, bytes));
+    }
+    // Space of removed ones is used again, and devices of neither shelf are left of an index that is gone.
+    let capacity = place.capacity.clone().expect("it is set");
+    for round in 0..300 {
+        let name = format!("r{round}");
+        write(&directory, &name, &content(1, 9 * EXTENT_BYTES));
+        directory.delete(Path::new(&name)).expect("there");
+        directory.persist(&place.store, place.table, 8).expect("persistent");
+    }
+    assert_eq!(capacity.list().expect("listed").len(), 1);
+    drop(directory);
+    let one = TestPlace { capacity: None, store: place.store.clone(), table: place.table, shelf: place.shelf.clone() };
+    let (directory, _) = one.open(0);
+    let file = directory.get_file_handle(Path::new("4")).expect("named");
+    let error = file.read_bytes(0..1).expect_err("its shelf is not set");
+    assert!(error.to_string().contains("none is set") && directory.damage().is_some(), "{error}");
+    place.shelves().remove_devices("index").expect("removed");
+    assert!(capacity.list().expect("listed").is_empty() && place.shelf.list().expect("listed").is_empty());
+}
+
+#[test]
+fn a_second_shelf_that_fails_fails_the_file_alone() {
+    use device::faulty::{Fault, FaultyShelf, Rule};
+
+    let place = TestPlace::new();
+    let faulty = Arc::new(FaultyShelf::new(Arc::new(MemoryShelf::new())));
+    let shelves = FileShelves { fast: place.shelf.clone(), capacity: Some((faulty.clone(), EXTENT_BYTES)) };
+    let memory = Arc::new(FileMemory::new(0));
+    let (directory, _) = ShelfDirectory::open((&place.store, place.table), &shelves, "index", memory).expect("opened");
+    write(&directory, "small", &content(1, EXTENT_BYTES));
+    faulty.inject(Rule::from(device::Operation::Write, 1, Fault::Eio));
+    let mut writer = directory.open_write(Path::new("large")).expect("a new file");
+    let written = writer.write_all(&content(2, 3 * EXTENT_BYTES)).and_then(|()| writer.terminate());
+    assert!(written.is_err() && !directory.exists(Path::new("large")).expect("known"));
+    write(&directory, "after", &content(3, EXTENT_BYTES));
+    directory.check().expect("the others are whole");
+    assert_eq!(directory.inner.fast.free_so_far(), 1_024 - 2);
 }

@@ -64,10 +64,9 @@ pub struct SearchTarget {
 }
 
 impl SearchTarget {
-    /// Shards that its settings ask for.
-    fn shards(&self) -> u64 {
-        let value = self.index.setting("index.number_of_shards");
-        value.as_ref().and_then(Value::as_str).and_then(|text| text.parse().ok()).unwrap_or(1)
+    /// Shards into which its settings divide it.
+    pub fn shards(&self) -> u64 {
+        self.index.shards().count
     }
 }
 
@@ -90,6 +89,8 @@ pub struct SearchLimits {
     pub now: i64,
     /// The furthest hit that `from` and `size` reach (Elasticsearch's `index.max_result_window`).
     pub window: usize,
+    /// Whether queries are refused that look at many terms (Elasticsearch's `search.allow_expensive_queries: false`).
+    pub cheap: bool,
 }
 
 /// What a search found.
@@ -231,7 +232,7 @@ pub fn search(
     check_fields(targets, body)?;
     let until = body.timeout.map(|timeout| started + timeout);
     let stop = Arc::new(SearchStop::new(Arc::clone(cancelled), until));
-    let context = QueryContext { now: limits.now, stop: Some(Arc::clone(&stop)) };
+    let context = QueryContext { now: limits.now, stop: Some(Arc::clone(&stop)), cheap: limits.cheap };
     let queries = targets.iter().map(|target| query_of(target, body, &context)).collect::<Result<Vec<_>, _>>()?;
     let Gathered { hits: all, total, max_score, terminated } =
         gather(targets, &queries, body, (limits, &context), &stop)?;

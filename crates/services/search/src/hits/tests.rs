@@ -16,10 +16,12 @@ pub(super) fn indices() -> Arc<Indices> {
     let options = IndicesOptions {
         store,
         shelf,
+        capacity: None,
         file_bytes: 1 << 28,
         writer_bytes: 16 << 20,
         indices_max: 10,
         feeds: Vec::new(),
+        reserved: vec![".node".to_owned()],
     };
     Indices::open(options).expect("opened")
 }
@@ -42,7 +44,7 @@ pub(super) fn targets(found: &[&Arc<SearchIndex>]) -> Vec<SearchTarget> {
 }
 
 pub(super) const LIMITS: SearchLimits =
-    SearchLimits { buckets: 1_000, memory_bytes: 1 << 24, source_bytes: 1 << 24, now: 0, window: 10_000 };
+    SearchLimits { buckets: 1_000, memory_bytes: 1 << 24, source_bytes: 1 << 24, now: 0, window: 10_000, cheap: false };
 
 pub(super) fn run(targets: &[SearchTarget], body: &Value) -> Result<Value, SearchError> {
     let body = SearchBody::read(Some(body), &std::collections::BTreeMap::new())?;

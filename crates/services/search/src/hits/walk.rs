@@ -24,6 +24,8 @@ pub struct Walk<'a> {
     pub query: &'a Value,
     /// What `now` is in the query, in milliseconds.
     pub now: i64,
+    /// Whether queries are refused that look at many terms.
+    pub cheap: bool,
     /// Documents of a batch.
     pub batch: usize,
 }
@@ -38,7 +40,7 @@ impl Walk<'_> {
         stop: &Arc<SearchStop>,
         each: &mut dyn FnMut(&[u64]) -> Result<bool, SearchError>,
     ) -> Result<bool, SearchError> {
-        let context = QueryContext { now: self.now, stop: Some(Arc::clone(stop)) };
+        let context = QueryContext { now: self.now, stop: Some(Arc::clone(stop)), cheap: self.cheap };
         let body = SearchBody { query: self.query.clone(), ..SearchBody::default() };
         let query = query_of(self.target, &body, &context)?;
         let view = &self.target.view.view;

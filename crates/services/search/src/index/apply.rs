@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use store::{StoreError, Transaction};
 use tantivy::TantivyDocument;
 
-use super::rows::{self, DOCUMENT, ID_BYTES_MAX, IdState, REPLACED, TOMBSTONE};
+use super::rows::{self, DOCUMENT, ID_BYTES_MAX, IdState, REPLACED, StoredDocument, TOMBSTONE};
 use super::{Counters, Fields, IndexedOp, SearchIndex, parse_source};
 use crate::document::{IndexedDocument, new_fields};
 use crate::error::SearchError;
@@ -70,7 +70,7 @@ pub struct DocumentOp {
     pub kind: OpKind,
     /// On which condition.
     pub expected: ExpectedVersion,
-    /// Kept with the document, and shown; at most 512 bytes.
+    /// Kept with the document, and shown; at most 512 bytes. A delete or an update does not find a document in another shard.
     pub routing: Option<String>,
 }
 
@@ -250,6 +250,9 @@ impl Attempt<'_> {
             return Err(SearchError::argument(format!("a routing has at most {ID_BYTES_MAX} bytes")));
         }
         let version = check(&id, state, op.expected, matches!(op.kind, OpKind::Create(_)))?;
+        if let Some(outcome) = self.elsewhere(&id, state, op)? {
+            return Ok(outcome);
+        }
         match &op.kind {
             OpKind::Index(source) | OpKind::Create(source) => {
                 let Some(Ok(ready)) = prepared.take() else {
@@ -260,6 +263,33 @@ impl Attempt<'_> {
             OpKind::Delete => self.delete(id, state, version),
             OpKind::Update(update) => self.update(id, state, version, (update, op.routing.as_deref())),
         }
+    }
+
+    /// What a delete does where the document lies in another shard than its routing names: nothing. Errors: as an update does there.
+    fn elsewhere(&self, id: &str, state: Option<IdState>, op: &DocumentOp) -> Result<Option<OpOutcome>, SearchError> {
+        let shards = self.index.shards();
+        let Some(state) = state.filter(|state| !state.deleted && shards.count > 1) else { return Ok(None) };
+        if matches!(op.kind, OpKind::Index(_) | OpKind::Create(_)) {
+            return Ok(None);
+        }
+        let stored = self.stored(id, state)?;
+        if shards.finds(id, op.routing.as_deref(), stored.routing.as_deref()) {
+            return Ok(None);
+        }
+        match &op.kind {
+            OpKind::Update(update) if update.upsert.is_some() || update.doc_as_upsert => {
+                Err(SearchError::unsupported(format!("a second document with the id [{id}] by another routing")))
+            }
+            OpKind::Update(_) => Err(missing(id)),
+            _ => {
+                Ok(Some(OpOutcome { id: id.to_owned(), version: 1, seq: state.seq, result: "not_found", source: None }))
+            }
+        }
+    }
+
+    fn stored(&self, id: &str, state: IdState) -> Result<StoredDocument, SearchError> {
+        let row = self.transaction.get(self.index.trees.docs, &rows::key(DOCUMENT, state.seq))?;
+        rows::decode_document(&row.ok_or_else(|| SearchError::internal(format!("document [{id}] has no row")))?)
     }
 
     fn seq(&self) -> u64 {
@@ -325,9 +355,7 @@ impl Attempt<'_> {
         let mut routing = routing.map(str::to_owned);
         let source = match state.filter(|state| !state.deleted) {
             Some(state) => {
-                let row = self.transaction.get(self.index.trees.docs, &rows::key(DOCUMENT, state.seq))?;
-                let row = row.ok_or_else(|| SearchError::internal(format!("document [{id}] has no row")))?;
-                let stored = rows::decode_document(&row)?;
+                let stored = self.stored(&id, state)?;
                 routing = routing.or(stored.routing);
                 let old = parse_source(&stored.source)?;
                 let mut new = old.clone();
@@ -345,11 +373,7 @@ impl Attempt<'_> {
                 (Some(upsert), _) => upsert.clone(),
                 (None, Some(doc)) if update.doc_as_upsert => doc.clone(),
                 _ => {
-                    return Err(SearchError::new(
-                        404,
-                        "document_missing_exception",
-                        format!("[{id}]: document missing"),
-                    ));
+                    return Err(missing(&id));
                 }
             },
         };
@@ -366,6 +390,11 @@ impl Attempt<'_> {
         }
         Ok(())
     }
+}
+
+/// Errors: there is nothing to update.
+fn missing(id: &str) -> SearchError {
+    SearchError::new(404, "document_missing_exception", format!("[{id}]: document missing"))
 }
 
 /// Checks what is expected of an id; returns the version that the operation makes.

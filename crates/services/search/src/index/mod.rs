@@ -17,19 +17,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bytes::Bytes;
-use device::Shelf;
 use parking_lot::{Mutex, RwLock};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use store::{Lsn, Store, StoreError, TreeId};
+use store::{Lsn, Store, TreeId};
 use tantivy::schema::Schema;
 use tantivy::{Index, IndexReader, IndexWriter, TantivyDocument};
 
 use crate::analysis::Analyzers;
-use crate::directory::{FileMemory, ShelfDirectory};
+use crate::directory::{FileMemory, FileShelves, ShelfDirectory};
 use crate::error::SearchError;
 use crate::mapping::{Columns, Mapping};
 use crate::schema::OwnFields;
+use crate::shards::IndexShards;
 use crate::view::IndexView;
 use crate::zones::ZonedColumns;
 
@@ -39,6 +39,7 @@ mod catalog;
 mod counters;
 mod feed;
 mod opening;
+mod rebuild;
 mod rows;
 mod searchable;
 mod sequence;
@@ -79,13 +80,20 @@ pub struct IndexDefinition {
     pub feed: Option<Value>,
 }
 
+impl IndexDefinition {
+    /// The shards into which its settings divide it.
+    pub fn shards(&self) -> IndexShards {
+        IndexShards::of(&self.settings)
+    }
+}
+
 /// What all indices of a node share.
 #[derive(Clone)]
 pub struct IndexPlace {
     /// The node's store.
     pub store: Store,
     /// Where the library's files lie.
-    pub shelf: Arc<dyn Shelf>,
+    pub shelves: FileShelves,
     /// Memory of open files.
     pub memory: Arc<FileMemory>,
     /// Memory of the writer of an index, in bytes.
@@ -94,7 +102,7 @@ pub struct IndexPlace {
 
 impl std::fmt::Debug for IndexPlace {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("IndexPlace").field("shelf", &self.shelf).finish_non_exhaustive()
+        f.debug_struct("IndexPlace").field("shelves", &self.shelves).finish_non_exhaustive()
     }
 }
 
@@ -134,6 +142,10 @@ pub struct SearchIndex {
     /// Held by a request whose ids another one changed first.
     contended: Mutex<()>,
     deleted: AtomicBool,
+    /// See [`rebuild`]. Changes under the writer's lock.
+    rebuilding: AtomicBool,
+    /// The one of the writer.
+    directory: ShelfDirectory,
     /// Its documents lie elsewhere.
     feeding: Option<feed::Feeding>,
 }
@@ -270,7 +282,7 @@ impl SearchIndex {
         let trees = Trees { docs: tree(&docs)?, ids: tree(&ids)?, files: tree(&files)? };
         let (directory, persisted) = ShelfDirectory::open(
             (&place.store, trees.files),
-            Arc::clone(&place.shelf),
+            &place.shelves,
             &definition.uuid,
             Arc::clone(&place.memory),
         )?;
@@ -288,7 +300,7 @@ impl SearchIndex {
             alive,
         };
         let writer = WriterState {
-            directory,
+            directory: directory.clone(),
             index,
             writer: None,
             applied: persisted,
@@ -311,6 +323,8 @@ impl SearchIndex {
             counters: Counters::default(),
             contended: Mutex::new(()),
             deleted: AtomicBool::new(false),
+            rebuilding: AtomicBool::new(false),
+            directory,
             feeding: feed.map(|feed| feed::Feeding::new(feed, persisted)),
         });
         if let Some(why) = unreadable {
@@ -334,10 +348,10 @@ impl SearchIndex {
 
     /// Changes what is stored about it besides mapping and columns. Durable when it returns.
     ///
-    /// Errors: those of the store.
+    /// Errors: those of the store; the index is being made again (503).
     pub fn redefine(&self, change: impl FnOnce(&mut IndexDefinition)) -> Result<(), SearchError> {
         // The writer's lock: a mapping update saves the definition too.
-        let _writer = self.writer.lock();
+        let _writer = self.lock_writer()?;
         self.check_deleted()?;
         let mut definition = self.definition.read().clone();
         change(&mut definition);
@@ -348,9 +362,9 @@ impl SearchIndex {
 
     /// Deletes the index: its definition, documents and files. Durable when it returns.
     ///
-    /// Errors: those of the store; the index is then still there.
+    /// Errors: those of the store, and it is being made again (503); the index is then still there.
     pub fn delete(&self) -> Result<(), SearchError> {
-        let mut state = self.writer.lock();
+        let mut state = self.lock_writer()?;
         self.check_deleted()?;
         let definition = self.definition.read().clone();
         let mut transaction = self.place.store.begin();
@@ -366,7 +380,7 @@ impl SearchIndex {
             tracing::warn!(index = definition.name, %error, "a merge of a deleted index failed");
         }
         // What a failure leaves of the files is removed at the next start.
-        if let Err(error) = ShelfDirectory::remove_devices(&*self.place.shelf, &definition.uuid) {
+        if let Err(error) = self.place.shelves.remove_devices(&definition.uuid) {
             tracing::warn!(index = definition.name, %error, "files of a deleted index are left");
         }
         Ok(())
@@ -387,7 +401,7 @@ impl SearchIndex {
         let lsn = transaction.commit()?;
         place.store.wait_visible(lsn)?;
         // What a failure leaves of the files is removed at the next start.
-        if let Err(error) = ShelfDirectory::remove_devices(&*place.shelf, &definition.uuid) {
+        if let Err(error) = place.shelves.remove_devices(&definition.uuid) {
             tracing::warn!(index = definition.name, %error, "files of a deleted index are left");
         }
         Ok(())
@@ -397,13 +411,8 @@ impl SearchIndex {
     ///
     /// Errors: those of the shelf.
     pub fn remove_orphans(place: &IndexPlace, definitions: &[IndexDefinition]) -> Result<(), SearchError> {
-        for name in place.shelf.list().map_err(StoreError::from)? {
-            let owner = name.rsplit_once('-').map(|(uuid, _)| uuid);
-            if !definitions.iter().any(|definition| Some(definition.uuid.as_str()) == owner) {
-                place.shelf.remove(&name).map_err(StoreError::from)?;
-            }
-        }
-        Ok(())
+        let is_owner = |owner: &str| definitions.iter().any(|definition| definition.uuid == owner);
+        Ok(place.shelves.remove_orphans(is_owner)?)
     }
 
     /// What is stored about it.
@@ -414,6 +423,11 @@ impl SearchIndex {
     /// Its name.
     pub fn name(&self) -> String {
         self.definition.read().name.clone()
+    }
+
+    /// The shards into which its settings divide it.
+    pub fn shards(&self) -> IndexShards {
+        IndexShards::of(&self.definition.read().settings)
     }
 
     /// Its mapping.
@@ -433,7 +447,7 @@ impl SearchIndex {
 
     /// Bytes of the library's files.
     pub fn file_bytes(&self) -> u64 {
-        self.writer.lock().directory.bytes()
+        self.directory.bytes()
     }
 
     /// Whether its documents lie elsewhere, and requests cannot write to it.
@@ -473,7 +487,7 @@ impl SearchIndex {
 
     /// Damage of the library's files that a read has found, with its place.
     pub fn damage(&self) -> Option<Arc<str>> {
-        self.writer.lock().directory.damage()
+        self.directory.damage()
     }
 
     /// A setting (`index.refresh_interval`), if it was put.

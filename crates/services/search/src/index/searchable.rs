@@ -13,11 +13,13 @@ use tantivy::schema::Schema;
 use tantivy::{Index, IndexReader, IndexSettings, IndexWriter, ReloadPolicy, Term};
 
 use super::apply::now_millis;
+use super::rebuild::LOOK;
 use super::rows::{self, DOCUMENT, REPLACED, TOMBSTONE};
 use super::{Counters, Fields, IndexedOp, OpenView, SearchIndex, WriterReport, WriterState, own, parse_source};
 use crate::document::IndexedDocument;
 use crate::error::SearchError;
 use crate::mapping::{FieldKind, Mapping};
+use crate::query::QueryBounds;
 use crate::schema;
 use crate::view::IndexView;
 
@@ -32,9 +34,6 @@ const SWEEP: usize = 2_000;
 
 /// How long the version of a deleted document is remembered (Elasticsearch's `index.gc_deletes`), milliseconds.
 const TOMBSTONE_MILLIS: u64 = 60_000;
-
-/// Documents of the store that are indexed between two looks at the writer's room.
-const REPLAY_BATCH: usize = 1_000;
 
 impl WriterState {
     pub(super) fn writer(&mut self, bytes: usize) -> Result<&mut IndexWriter, SearchError> {
@@ -87,10 +86,17 @@ impl SearchIndex {
     /// Passes what is ready to the writer. If that fails, the documents are durable and the index is behind them: the next
     /// refresh reads them from the store.
     pub(super) fn drain(&self) {
-        self.drain_with(&mut self.writer.lock());
+        loop {
+            if self.drops_for_rebuild() {
+                return;
+            }
+            if let Some(mut state) = self.writer.try_lock_for(LOOK) {
+                return self.drain_with(&mut state);
+            }
+        }
     }
 
-    fn drain_with(&self, state: &mut WriterState) {
+    pub(super) fn drain_with(&self, state: &mut WriterState) {
         if self.feeding.is_some() {
             return;
         }
@@ -185,9 +191,9 @@ impl SearchIndex {
 
     /// Makes everything that was answered searchable.
     ///
-    /// Errors: those of the library and of the medium.
+    /// Errors: those of the library and of the medium; the index is being made again (503).
     pub fn refresh(&self) -> Result<(), SearchError> {
-        let mut state = self.writer.lock();
+        let mut state = self.lock_writer()?;
         self.drain_with(&mut state);
         self.refresh_with(&mut state)
     }
@@ -237,8 +243,16 @@ impl SearchIndex {
     pub fn view(&self) -> OpenView {
         let published = self.published.read();
         let fields = self.fields.read();
+        let definition = self.definition.read();
+        let bound = |name: &str| definition.settings.get(name).and_then(Value::as_str)?.parse().ok();
+        let default = QueryBounds::default();
+        let bounds = QueryBounds {
+            terms: bound("index.max_terms_count").unwrap_or(default.terms),
+            regex_chars: bound("index.max_regex_length").unwrap_or(default.regex_chars),
+        };
         let view = IndexView {
-            name: self.definition.read().name.clone(),
+            name: definition.name.clone(),
+            bounds,
             mapping: Arc::clone(&fields.mapping),
             analyzers: Arc::clone(&fields.analyzers),
             searcher: published.reader.searcher(),
@@ -367,9 +381,9 @@ impl SearchIndex {
 
     /// Merges segments until there are at most `most`. Blocks; searches, operations and refreshes go on meanwhile.
     ///
-    /// Errors: those of the library.
+    /// Errors: those of the library; the index is being made again (503).
     pub fn force_merge(&self, most: usize) -> Result<(), SearchError> {
-        let mut state = self.writer.lock();
+        let mut state = self.lock_writer()?;
         self.drain_with(&mut state);
         self.refresh_with(&mut state)?;
         let most = most.max(1);
@@ -397,12 +411,13 @@ impl SearchIndex {
 
     /// Adds fields. Durable when it returns.
     ///
-    /// Errors: a field that is there with another type, an analyzer that is not there, those of the store.
+    /// Errors: a field that is there with another type, an analyzer that is not there, those of the store; the index is being made
+    /// again (503).
     pub fn put_mapping(&self, update: &Value) -> Result<(), SearchError> {
         if update.as_object().is_none_or(|update| !update.is_empty()) {
             self.check_writable()?;
         }
-        let mut state = self.writer.lock();
+        let mut state = self.lock_writer()?;
         self.check_deleted()?;
         self.drain_with(&mut state);
         let fields = self.fields.read().clone();
@@ -449,7 +464,7 @@ impl SearchIndex {
     }
 
     /// Opens the library's index anew over the same files.
-    fn reopen(&self, state: &mut WriterState, mapping: Mapping) -> Result<(), SearchError> {
+    pub(super) fn reopen(&self, state: &mut WriterState, mapping: Mapping) -> Result<(), SearchError> {
         state.index = Index::open(state.directory.clone())?;
         schema::register(&state.index).map_err(SearchError::internal)?;
         let schema = state.index.schema();
@@ -466,89 +481,6 @@ impl SearchIndex {
         }
         state.refreshed = state.applied;
         self.publish(state)
-    }
-
-    /// Makes the library's index anew from the documents in the store: after damage, or where it needs more text columns.
-    ///
-    /// Errors: those of the store, of the medium and of the library.
-    pub fn rebuild(&self) -> Result<(), SearchError> {
-        let mut state = self.writer.lock();
-        self.check_deleted()?;
-        let mapping = self.mapping();
-        self.rebuild_with(&mut state, Mapping::clone(&mapping))
-    }
-
-    fn rebuild_with(&self, state: &mut WriterState, mapping: Mapping) -> Result<(), SearchError> {
-        state.end_writer()?;
-        state.directory.clear();
-        let index = new_index(state.directory.clone(), &mapping)?;
-        state.index = index;
-        {
-            let mut fields = self.fields.write();
-            fields.mapping = Arc::new(mapping.clone());
-            fields.schema = state.index.schema();
-            fields.generation += 1;
-        }
-        state.refreshed = 0;
-        state.applied = 0;
-        state.is_behind = true;
-        self.recover(state)?;
-        self.commit(state)?;
-        self.reopen(state, mapping)
-    }
-
-    /// Indexes the operations of the store from number `from` on, below `to`.
-    pub(super) fn replay(&self, state: &mut WriterState, from: u64, to: u64) -> Result<(), SearchError> {
-        let snapshot = self.place.store.snapshot();
-        let mut deletes = Vec::new();
-        let ends = [rows::key(TOMBSTONE, from), rows::key(TOMBSTONE, to)];
-        let mut cursor =
-            snapshot.scan(self.trees.docs, Bound::Included(&ends[0]), Bound::Excluded(&ends[1]), Direction::Forward);
-        while let Some((key, value)) = cursor.next()? {
-            if let (Some(seq), Some(id)) = (rows::seq_of(TOMBSTONE, &key), value.get(8..)) {
-                deletes.push((seq, String::from_utf8_lossy(id).into_owned()));
-            }
-        }
-        let mut deletes = deletes.into_iter().peekable();
-        let mut at = from;
-        loop {
-            let ends = [rows::key(DOCUMENT, at), rows::key(DOCUMENT, to)];
-            let mut cursor = snapshot.scan(
-                self.trees.docs,
-                Bound::Included(&ends[0]),
-                Bound::Excluded(&ends[1]),
-                Direction::Forward,
-            );
-            let mut found = 0;
-            while found < REPLAY_BATCH
-                && let Some((key, value)) = cursor.next()?
-            {
-                let Some(seq) = rows::seq_of(DOCUMENT, &key) else { continue };
-                while let Some((seq, id)) = deletes.next_if(|(deleted, _)| *deleted < seq) {
-                    self.index_op(state, IndexedOp { id, seq, replaces: true, document: None, bytes: 0 })?;
-                }
-                let stored = rows::decode_document(&value)?;
-                let fields = self.fields.read().clone();
-                let Fields { mapping, analyzers, schema, generation } = &fields;
-                let object = parse_source(&stored.source)?;
-                let mut document = IndexedDocument::read_again(mapping, analyzers, schema, (&stored.id, seq), &object)?;
-                if stored.routing.is_some() {
-                    document.add_text(own(schema).names, crate::schema::ROUTING);
-                }
-                let bytes = stored.source.len() as u64;
-                let document = Some((document, *generation));
-                self.index_op(state, IndexedOp { id: stored.id, seq, replaces: true, document, bytes })?;
-                at = seq + 1;
-                found += 1;
-            }
-            if found < REPLAY_BATCH {
-                break;
-            }
-        }
-        for (seq, id) in deletes {
-            self.index_op(state, IndexedOp { id, seq, replaces: true, document: None, bytes: 0 })?;
-        }
-        Ok(())
     }
 
     /// How many segments there are, and how many documents they have.

@@ -21,7 +21,12 @@ impl Node {
     fn new() -> Node {
         let store = Store::in_memory(Options::default()).expect("a store in memory");
         let memory = Arc::new(FileMemory::new(1 << 30));
-        let place = IndexPlace { store, shelf: Arc::new(MemoryShelf::new()), memory, writer_bytes: 15 << 20 };
+        let place = IndexPlace {
+            store,
+            shelves: FileShelves::one(Arc::new(MemoryShelf::new())),
+            memory,
+            writer_bytes: 15 << 20,
+        };
         Node { place }
     }
 
@@ -226,7 +231,7 @@ fn damaged_files_are_made_again_from_the_documents() {
     }
     index.persist().expect("persistent");
     drop(index);
-    let device = node.place.shelf.open("u1-0").expect("there");
+    let device = node.place.shelves.fast.open("u1-0").expect("there");
     for extent in 0..40 {
         device.write(extent * 65_536, &[0xAA; 4096]).expect("written");
     }
@@ -288,8 +293,8 @@ fn a_medium_that_fails_loses_no_document_and_the_index_catches_up_when_it_is_wel
         (Operation::Flush, Fault::Eio),
     ] {
         let mut node = Node::new();
-        let shelf = Arc::new(FaultyShelf::new(Arc::clone(&node.place.shelf)));
-        node.place.shelf = shelf.clone();
+        let shelf = Arc::new(FaultyShelf::new(Arc::clone(&node.place.shelves.fast)));
+        node.place.shelves = FileShelves::one(shelf.clone());
         let index = node.create(json!({"properties": {"a": {"type": "text"}}}));
         put(&index, "0", &json!({"a": "word"}));
         if operation != Operation::Create {
@@ -331,7 +336,7 @@ fn a_deleted_index_does_not_come_back_by_a_late_request() {
     assert_eq!(index.apply(&[op(None, OpKind::Index(Bytes::from_static(b"{}")))]).expect_err("gone").status, 404);
     assert_eq!(index.delete().expect_err("gone").status, 404);
     assert!(SearchIndex::definitions(&node.place.store).expect("readable").is_empty());
-    assert!(node.place.shelf.list().expect("listed").is_empty());
+    assert!(node.place.shelves.fast.list().expect("listed").is_empty());
 }
 
 #[test]
@@ -375,4 +380,60 @@ fn numbers_that_are_given_up_do_not_hold_up_those_after_them() {
     index.sequencer.lock().abandon(base);
     index.refresh().expect("refreshed");
     assert_eq!(found(&index, "word"), ids(&["1"]));
+}
+
+#[test]
+fn writes_do_not_wait_while_the_index_is_made_again_and_what_needs_the_writer_is_refused() {
+    let node = Node::new();
+    let index = node.create(json!({"properties": {"a": {"type": "text"}}}));
+    put(&index, "1", &json!({"a": "word"}));
+    let state = index.writer.lock();
+    index.rebuilding.store(true, Ordering::Release);
+    put(&index, "2", &json!({"a": "word"}));
+    assert!(index.get("2").expect("read").is_some());
+    let new_field = one(&index, op(Some("3"), OpKind::Index(Bytes::from_static(br#"{"b": 1}"#))));
+    for refused in [
+        new_field.expect_err("a new field"),
+        index.refresh().expect_err("a refresh"),
+        index.force_merge(1).expect_err("a merge"),
+        index.redefine(|_| ()).expect_err("a setting"),
+        index.delete().expect_err("its end"),
+    ] {
+        assert_eq!(refused.status, 503, "{refused}");
+    }
+    index.rebuilding.store(false, Ordering::Release);
+    drop(state);
+    index.rebuild().expect("made again");
+    assert_eq!(found(&index, "word"), ids(&["1", "2"]), "what was written meanwhile is there");
+}
+
+#[test]
+fn an_index_that_is_made_again_under_writes_has_the_last_of_each() {
+    let node = Node::new();
+    let index = node.create(json!({"properties": {"a": {"type": "text"}}}));
+    for round in 0..3 {
+        std::thread::scope(|scope| {
+            for writer in 0..3 {
+                let index = &index;
+                scope.spawn(move || {
+                    for number in 0..300 {
+                        let id = format!("{writer}-{}", number % 100);
+                        put(index, &id, &json!({"a": format!("last{round}x{}", number / 100)}));
+                        if number % 10 == 9 {
+                            one(index, op(Some(&id), OpKind::Delete)).expect("deleted");
+                        }
+                    }
+                });
+            }
+            index.rebuild().expect("made again");
+        });
+        index.refresh().expect("refreshed");
+        assert_eq!(found(&index, &format!("last{round}x2")).len(), 270, "round {round}");
+        for old in [format!("last{round}x0"), format!("last{round}x1")] {
+            assert!(found(&index, &old).is_empty(), "round {round}");
+        }
+    }
+    index.persist().expect("persistent");
+    drop(index);
+    assert_eq!(found(&node.reopen(), "last2x2").len(), 270, "after a restart");
 }

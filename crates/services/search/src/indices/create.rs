@@ -106,6 +106,10 @@ impl Indices {
 
     fn create_locked(&self, name: &str, new: NewIndex) -> Result<Arc<SearchIndex>, SearchError> {
         {
+            if self.reserved.iter().any(|reserved| reserved == name) {
+                let reason = format!("Invalid index name [{name}], it is that of an index that the node itself makes");
+                return Err(SearchError::new(400, "invalid_index_name_exception", reason).of(name));
+            }
             let registry = self.registry.read();
             let taken = registry.open.get(name).map(|index| index.definition().uuid);
             if let Some(uuid) = taken.or_else(|| registry.red.get(name).map(|red| red.definition.uuid.clone())) {
@@ -205,6 +209,9 @@ impl Indices {
         // As the name of an index, but for capitals.
         if let Err(error) = check_name(&alias.to_lowercase()) {
             return refused(&error.reason);
+        }
+        if self.reserved.iter().any(|reserved| reserved == alias) {
+            return refused("it is the name of an index that the node itself makes");
         }
         if self.registry.read().open.contains_key(alias) {
             return refused("an index or data stream exists with the same name as the alias");

@@ -16,7 +16,7 @@ use parking_lot::{Condvar, Mutex, RwLock};
 use serde_json::{Value, json};
 use store::Store;
 
-use crate::directory::FileMemory;
+use crate::directory::{FileMemory, FileShelves};
 use crate::error::SearchError;
 use crate::index::{IndexDefinition, IndexPlace, SearchIndex};
 
@@ -48,6 +48,8 @@ pub struct IndicesOptions {
     pub store: Store,
     /// Where the library's files lie.
     pub shelf: Arc<dyn Shelf>,
+    /// Where large files lie that merges made, if not there too: those larger than the memory of a writer.
+    pub capacity: Option<Arc<dyn Shelf>>,
     /// Memory of open files, in bytes.
     pub file_bytes: u64,
     /// Memory of the writer of an index, in bytes.
@@ -56,6 +58,8 @@ pub struct IndicesOptions {
     pub indices_max: usize,
     /// Indices over documents that lie elsewhere in the node.
     pub feeds: Vec<FedIndex>,
+    /// Names of indices with a feed, whether or not there is one now: requests cannot take them.
+    pub reserved: Vec<String>,
 }
 
 impl std::fmt::Debug for IndicesOptions {
@@ -84,6 +88,7 @@ struct Registry {
 pub struct Indices {
     place: IndexPlace,
     indices_max: usize,
+    reserved: Vec<String>,
     registry: RwLock<Registry>,
     /// Held while names change.
     naming: Mutex<()>,
@@ -112,8 +117,10 @@ impl Indices {
     ///
     /// Errors: the catalog cannot be read; those of the shelf.
     pub fn open(options: IndicesOptions) -> Result<Arc<Indices>, SearchError> {
-        let IndicesOptions { store, shelf, file_bytes, writer_bytes, indices_max, feeds } = options;
-        let place = IndexPlace { store, shelf, memory: Arc::new(FileMemory::new(file_bytes)), writer_bytes };
+        let IndicesOptions { store, shelf, capacity, file_bytes, writer_bytes, indices_max, feeds, reserved } = options;
+        let capacity = capacity.map(|shelf| (shelf, writer_bytes));
+        let shelves = FileShelves { fast: shelf, capacity };
+        let place = IndexPlace { store, shelves, memory: Arc::new(FileMemory::new(file_bytes)), writer_bytes };
         let definitions = SearchIndex::definitions(&place.store)?;
         if let Err(error) = SearchIndex::remove_orphans(&place, &definitions) {
             tracing::warn!(%error, "files of deleted search indices are left");
@@ -147,6 +154,7 @@ impl Indices {
             templates: Templates::new(place.store.clone()),
             place,
             indices_max,
+            reserved,
             registry: RwLock::new(registry),
             naming: Mutex::new(()),
             transient: Mutex::default(),

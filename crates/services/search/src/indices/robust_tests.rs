@@ -82,10 +82,12 @@ fn open(store: &Store, shelf: Arc<dyn Shelf>, poison: u64) -> Arc<Indices> {
     let options = IndicesOptions {
         store: store.clone(),
         shelf,
+        capacity: None,
         file_bytes: 1 << 28,
         writer_bytes: 16 << 20,
         indices_max: 4,
         feeds: vec![fed],
+        reserved: vec![".node".to_owned()],
     };
     Indices::open(options).expect("opened")
 }
@@ -112,7 +114,7 @@ fn found(index: &Arc<SearchIndex>, word: &str) -> BTreeSet<u64> {
     let target = crate::hits::SearchTarget { index: Arc::clone(index), view, filter: None };
     let mut found = BTreeSet::new();
     let query = json!({"term": {"word": word}});
-    let walk = crate::hits::Walk { target: &target, query: &query, now: 0, batch: 100 };
+    let walk = crate::hits::Walk { target: &target, query: &query, now: 0, cheap: false, batch: 100 };
     let stop = Arc::default();
     walk.run(&stop, &mut |seqs| {
         found.extend(seqs);

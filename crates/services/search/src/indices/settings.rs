@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 
 use crate::error::SearchError;
 use crate::index::SearchIndex;
+use crate::query::{REGEX_CHARS_MAX, TERMS_MAX};
 
 /// How often changes become searchable where nothing is set (Elasticsearch's default).
 const REFRESH: Duration = Duration::from_secs(1);
@@ -150,6 +151,13 @@ fn check(name: &str, value: &Value) -> Result<(), SearchError> {
         },
         "index.max_result_window" if !value.is_null() && text.parse::<u32>().is_err() => {
             bad(format!("Failed to parse value [{text}] for setting [{name}]"))
+        }
+        "index.max_terms_count" | "index.max_regex_length" if !value.is_null() => {
+            let most = if name.ends_with("length") { REGEX_CHARS_MAX } else { TERMS_MAX };
+            match text.parse::<usize>() {
+                Ok(number) if (1..=most).contains(&number) => Ok(()),
+                _ => bad(format!("Failed to parse value [{text}] for setting [{name}] must be from 1 to {most}")),
+            }
         }
         _ => Ok(()),
     }

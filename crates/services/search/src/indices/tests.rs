@@ -27,10 +27,12 @@ impl Bed {
         let options = IndicesOptions {
             store: self.store.clone(),
             shelf: Arc::<MemoryShelf>::clone(&self.shelf),
+            capacity: None,
             file_bytes: 1 << 28,
             writer_bytes: 16 << 20,
             indices_max: 4,
             feeds: self.feeds.clone(),
+            reserved: vec![".node".to_owned()],
         };
         Indices::open(options).expect("opened")
     }
@@ -180,8 +182,14 @@ fn fed(numbers: &Arc<Numbers>, revision: u64) -> FedIndex {
 
 fn found(index: &Arc<SearchIndex>, query: &Value) -> u64 {
     let target = crate::hits::SearchTarget { index: Arc::clone(index), view: index.view(), filter: None };
-    let limits =
-        crate::hits::SearchLimits { buckets: 1, memory_bytes: 0, source_bytes: 1 << 20, now: 0, window: 10_000 };
+    let limits = crate::hits::SearchLimits {
+        buckets: 1,
+        memory_bytes: 0,
+        source_bytes: 1 << 20,
+        now: 0,
+        window: 10_000,
+        cheap: false,
+    };
     let never = Arc::default();
     crate::hits::count(&[target], Some(query), &limits, None, &never).expect("counted")
 }

@@ -42,6 +42,8 @@ struct Times {
     /// Failures one after the other, and until when nothing is tried again.
     failures: u32,
     retries: Instant,
+    /// Makes the index again: that may take long, and other indices are refreshed meanwhile.
+    rebuild: Option<JoinHandle<()>>,
 }
 
 impl Upkeep {
@@ -112,6 +114,7 @@ fn run(indices: &Indices, ends: &AtomicBool) {
                 rests: false,
                 failures: 0,
                 retries: now,
+                rebuild: None,
             });
             // A panic of the library ends the work on this index, not the thread.
             if catch_unwind(AssertUnwindSafe(|| keep(index, entry))).is_err() {
@@ -124,7 +127,7 @@ fn run(indices: &Indices, ends: &AtomicBool) {
     }
 }
 
-fn keep(index: &SearchIndex, times: &mut Times) {
+fn keep(index: &Arc<SearchIndex>, times: &mut Times) {
     let now = Instant::now();
     if now < times.retries {
         return;
@@ -142,7 +145,10 @@ fn keep(index: &SearchIndex, times: &mut Times) {
 }
 
 /// Errors: what failed, and why.
-fn work(index: &SearchIndex, times: &mut Times, now: Instant) -> Result<(), (&'static str, SearchError)> {
+fn work(index: &Arc<SearchIndex>, times: &mut Times, now: Instant) -> Result<(), (&'static str, SearchError)> {
+    if times.rebuild.take_if(|thread| thread.is_finished()).is_none() && times.rebuild.is_some() {
+        return Ok(());
+    }
     // Somebody merges or adds fields: the next round looks again.
     let Some(state) = index.writer_state() else { return Ok(()) };
     if let Some(why) = state.damage {
@@ -151,7 +157,8 @@ fn work(index: &SearchIndex, times: &mut Times, now: Instant) -> Result<(), (&'s
             why = &*why,
             "a search index is damaged; it is made again from its documents"
         );
-        index.rebuild().map_err(|error| ("rebuilding", error))?;
+        times.rebuild = Some(start_rebuild(index).map_err(|error| ("rebuilding", error))?);
+        return Ok(());
     }
     let due = settings::refresh_interval(index).is_some_and(|interval| now - times.refreshed >= interval);
     // The feed refreshes what it fed.
@@ -174,4 +181,19 @@ fn work(index: &SearchIndex, times: &mut Times, now: Instant) -> Result<(), (&'s
         index.rest().map_err(|error| ("persisting", error))?;
     }
     Ok(())
+}
+
+/// Makes an index again on a thread of its own. Errors: the operating system gives no thread.
+fn start_rebuild(index: &Arc<SearchIndex>) -> Result<JoinHandle<()>, SearchError> {
+    let (index, name) = (Arc::clone(index), index.name());
+    let work = move || match index.rebuild() {
+        Ok(()) => tracing::info!(index = index.name(), "a search index was made again"),
+        Err(error) => tracing::error!(
+            index = index.name(), %error,
+            "a search index cannot be made again; it is behind its documents, and is tried again"
+        ),
+    };
+    let panicked = move |why: &str| tracing::error!(index = name, why, "making a search index again failed");
+    device::supervise::thread("search rebuild", work, panicked)
+        .map_err(|error| SearchError::internal(error.to_string()))
 }

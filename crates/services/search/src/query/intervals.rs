@@ -119,7 +119,8 @@ impl RuleReader<'_, '_> {
                 let known = ["pattern", "use_field", "case_insensitive", "max_expansions", "flags", "flags_value"];
                 known_only(name, body, &known)?;
                 let any_case = flag_of(name, body, "case_insensitive")?;
-                let pattern = patterns::regexp(text(name, body, "pattern")?, any_case)?;
+                let pattern =
+                    patterns::regexp(text(name, body, "pattern")?, any_case, self.builder.view.bounds.regex_chars)?;
                 self.builder.count_clauses(pattern.clauses)?;
                 Ok(self.leaf(IntervalTerms::Scanned(pattern.prefix, TermTest::Pattern(pattern.regex))))
             }

@@ -41,6 +41,7 @@ mod values;
 
 pub(crate) use fixed_score::{FixedScoreQuery, fixed_score, matches_all, unscored};
 pub use highlighted::HighlightTerm;
+pub(crate) use patterns::REGEX_CHARS_MAX;
 pub use string::query_string_of;
 
 /// The deepest queries in queries (Elasticsearch's `indices.query.bool.max_nested_depth`).
@@ -49,8 +50,23 @@ pub const QUERY_DEPTH_MAX: usize = 30;
 /// The most clauses of a query, all levels together (Elasticsearch's `indices.query.bool.max_clause_count`).
 pub const CLAUSES_MAX: usize = 4096;
 
-/// The most values of a `terms` query (Elasticsearch's `index.max_terms_count`).
+/// The most values of a `terms` query where an index says nothing, and of `ids` (Elasticsearch's `index.max_terms_count`).
 pub const TERMS_MAX: usize = 65_536;
+
+/// What the settings of an index allow of its queries.
+#[derive(Clone, Copy, Debug)]
+pub struct QueryBounds {
+    /// Values of a `terms` query.
+    pub terms: usize,
+    /// Characters of a regular expression.
+    pub regex_chars: usize,
+}
+
+impl Default for QueryBounds {
+    fn default() -> QueryBounds {
+        QueryBounds { terms: TERMS_MAX, regex_chars: REGEX_CHARS_MAX }
+    }
+}
 
 /// What a query is read with, apart from the index.
 #[derive(Clone, Debug)]
@@ -59,6 +75,8 @@ pub struct QueryContext {
     pub now: i64,
     /// When to end: scans of terms look at it. `None`: when they are done.
     pub stop: Option<Arc<SearchStop>>,
+    /// Whether queries are refused that look at many terms (Elasticsearch's `search.allow_expensive_queries: false`).
+    pub cheap: bool,
 }
 
 /// A query of the library.
@@ -165,6 +183,7 @@ impl<'a> QueryBuilder<'a> {
             "multi_match" => self.multi_match(body_of(name, body)?),
             "query_string" => self.query_string(body_of(name, body)?),
             "simple_query_string" => self.simple_query_string(body_of(name, body)?),
+            "nested" | "has_child" | "has_parent" | "parent_id" if self.context.cheap => self.expensive("joining", ""),
             "nested" | "has_child" | "has_parent" | "parent_id" | "geo_distance" | "geo_bounding_box"
             | "geo_polygon" | "geo_shape" | "geo_grid" | "shape" | "script" | "script_score" | "function_score"
             | "more_like_this" | "percolate" | "knn" | "distance_feature" | "rank_feature" | "combined_fields"
@@ -175,6 +194,17 @@ impl<'a> QueryBuilder<'a> {
             }
             _ => Err(SearchError::parsing(format!("unknown query [{name}]"))),
         }
+    }
+
+    /// Errors: the cluster allows no such query.
+    fn check_cheap(&self, name: &str, more: &str) -> Result<(), SearchError> {
+        if self.context.cheap { self.expensive(name, more) } else { Ok(()) }
+    }
+
+    fn expensive<T>(&self, name: &str, more: &str) -> Result<T, SearchError> {
+        Err(SearchError::argument(format!(
+            "[{name}] queries{more} cannot be executed when 'search.allow_expensive_queries' is set to false."
+        )))
     }
 
     /// Counts clauses. Errors: they are too many.

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use crate::error::SearchError;
 
-/// The longest regular expression, in characters (Elasticsearch's `index.max_regex_length`).
-pub(super) const REGEX_CHARS_MAX: usize = 1000;
+/// The longest regular expression where an index says nothing, in characters (Elasticsearch's `index.max_regex_length`).
+pub(crate) const REGEX_CHARS_MAX: usize = 1000;
 
 /// The longest wildcard pattern, in characters.
 const WILDCARD_CHARS_MAX: usize = 32_766;
@@ -81,12 +81,12 @@ pub(super) fn wildcard(pattern: &str, case_insensitive: bool) -> Result<TermPatt
 }
 
 /// The pattern of a regexp query. Errors: it is too long, cannot be read, or uses an operator that is not supported.
-pub(super) fn regexp(pattern: &str, case_insensitive: bool) -> Result<TermPattern, SearchError> {
+pub(super) fn regexp(pattern: &str, case_insensitive: bool, most: usize) -> Result<TermPattern, SearchError> {
     let length = pattern.chars().count();
-    if length > REGEX_CHARS_MAX {
+    if length > most {
         return Err(SearchError::argument(format!(
             "The length of regex [{length}] used in the Regexp Query request has exceeded the allowed maximum of \
-             [{REGEX_CHARS_MAX}]. This maximum can be set by changing the [index.max_regex_length] index level setting."
+             [{most}]. This maximum can be set by changing the [index.max_regex_length] index level setting."
         )));
     }
     let prefix = if case_insensitive { String::new() } else { literal_beginning(pattern) };

@@ -128,6 +128,7 @@ impl QueryBuilder<'_> {
         column: Field,
         bounds: &RangeBounds<'_>,
     ) -> Result<BoxedQuery, SearchError> {
+        self.check_cheap("range", " on [text] or [keyword] fields")?;
         let bound = |end: RangeEnd<'_>| -> Result<Bound<Term>, SearchError> {
             let Some((value, included)) = end else { return Ok(Bound::Unbounded) };
             let text = self.normalized(field, &text_of(value).map_err(failed)?)?;

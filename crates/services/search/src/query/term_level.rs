@@ -140,10 +140,11 @@ impl QueryBuilder<'_> {
             Value::Object(_) => return Err(SearchError::unsupported("a lookup of [terms]")),
             _ => return Err(SearchError::parsing(format!("[terms] query requires an array of values for [{path}]"))),
         };
-        if values.len() > TERMS_MAX {
+        let most = self.view.bounds.terms;
+        if values.len() > most {
             return Err(SearchError::argument(format!(
                 "The number of terms [{}] used in the Terms Query request has exceeded the allowed maximum of \
-                 [{TERMS_MAX}]. This maximum can be set by changing the [index.max_terms_count] index level setting.",
+                 [{most}]. This maximum can be set by changing the [index.max_terms_count] index level setting.",
                 values.len()
             )));
         }
@@ -291,6 +292,16 @@ impl QueryBuilder<'_> {
             return Ok(self.of_index(&format!("{prefix}*")));
         }
         let Some((field, column)) = self.texts("prefix", path)? else { return Ok(none()) };
+        if self.context.cheap {
+            let error = self.expensive("prefix", "");
+            return error.map_err(|error: SearchError| SearchError {
+                reason: format!(
+                    "{} For optimised prefix queries on text fields please enable [index_prefixes].",
+                    error.reason
+                ),
+                ..error
+            });
+        }
         let prefix = self.normalized(&field, prefix)?;
         if any_case {
             let pattern: String = prefix.chars().flat_map(|c| ['\\', c]).chain(['*']).collect();
@@ -321,6 +332,7 @@ impl QueryBuilder<'_> {
             return Ok(self.of_index(pattern));
         }
         let Some((field, column)) = self.texts("wildcard", path)? else { return Ok(none()) };
+        self.check_cheap("wildcard", "")?;
         let pattern = self.normalized(&field, pattern)?;
         self.with_pattern((&field, column), patterns::wildcard(&pattern, any_case)?)
     }
@@ -339,8 +351,9 @@ impl QueryBuilder<'_> {
     /// Documents whose field has a term that a regular expression fits.
     pub(super) fn regexp_of(&mut self, path: &str, pattern: &str, any_case: bool) -> Result<BoxedQuery, SearchError> {
         // Read even where the field is missing: a request that is wrong is wrong on every index.
-        let pattern = patterns::regexp(pattern, any_case)?;
+        let pattern = patterns::regexp(pattern, any_case, self.view.bounds.regex_chars)?;
         let Some((field, column)) = self.texts("regexp", path)? else { return Ok(none()) };
+        self.check_cheap("regexp", "")?;
         self.with_pattern((&field, column), pattern)
     }
 
@@ -393,6 +406,7 @@ impl QueryBuilder<'_> {
         text: &str,
         options: FuzzyOptions,
     ) -> Result<BoxedQuery, SearchError> {
+        self.check_cheap("fuzzy", "")?;
         let edits = options.fuzziness.edits(text);
         let term = Term::from_field_text(column, text);
         if edits == 0 {

@@ -11,7 +11,7 @@ use crate::mapping::Mapping;
 use crate::schema::{OwnFields, of_mapping};
 
 /// 2024-03-15T12:00:00Z
-const NOW: QueryContext = QueryContext { now: 1_710_504_000_000, stop: None };
+const NOW: QueryContext = QueryContext { now: 1_710_504_000_000, stop: None, cheap: false };
 
 struct Shelf {
     view: IndexView,
@@ -81,6 +81,7 @@ fn shelf() -> Shelf {
         analyzers: analyzers.into(),
         searcher,
         own: OwnFields::of(&schema),
+        bounds: QueryBounds::default(),
         schema,
         zones: Arc::default(),
     };
@@ -554,6 +555,7 @@ fn a_scan_of_terms_ends_when_the_search_has_to() {
         searcher,
         schema,
         own,
+        bounds: QueryBounds::default(),
         zones: Arc::default(),
     };
     for (dsl, found) in [
@@ -563,7 +565,7 @@ fn a_scan_of_terms_ends_when_the_search_has_to() {
         (json!({"fuzzy": {"k": {"value": "k1000", "fuzziness": 2, "prefix_length": 1}}}), 0),
     ] {
         let count = |stop: SearchStop| {
-            let context = QueryContext { now: 0, stop: Some(Arc::new(stop)) };
+            let context = QueryContext { now: 0, stop: Some(Arc::new(stop)), cheap: false };
             view.searcher.search(&*build(&view, &dsl, &context).expect("built"), &Count)
         };
         let all = count(SearchStop::default()).expect("it has time");

@@ -94,14 +94,13 @@ fn indices(api: &Api, request: &RestRequest, names: &str) -> Result<CatTable, Se
         let count = |number: u64| if definition.closed { String::new() } else { number.to_string() };
         let created = jiff::Timestamp::from_millisecond(definition.created)
             .map_or_else(|_| String::new(), |at| format!("{at:.3}"));
-        let shards = index.setting("index.number_of_shards").and_then(|value| value.as_str().map(str::to_owned));
         let sized = |size: &String| if definition.closed { String::new() } else { size.clone() };
         rows.push(vec![
             status.to_owned(),
             state.to_owned(),
             definition.name.clone(),
             definition.uuid.clone(),
-            shards.unwrap_or_else(|| "1".to_owned()),
+            index.shards().count.to_string(),
             copies.to_string(),
             count(index.document_count()),
             count(deleted),
@@ -193,29 +192,24 @@ fn shards(api: &Api, request: &RestRequest, names: &str) -> Result<CatTable, Sea
     let mut rows = Vec::new();
     for Resolved { index, .. } in found(api, request, names)? {
         let text = str::to_owned;
-        let store = bytes(request, index.file_bytes());
-        let documents = index.document_count().to_string();
-        rows.push(vec![
-            index.name(),
-            text("0"),
-            text("p"),
-            text("STARTED"),
-            documents,
-            store,
-            text("127.0.0.1"),
-            api.node.clone(),
-        ]);
-        for _ in 0..replicas(&index) {
+        for number in 0..index.shards().count {
+            // What all shards have together is shown with the first one: it is not kept apart.
+            let (documents, size) = if number == 0 { (index.document_count(), index.file_bytes()) } else { (0, 0) };
             rows.push(vec![
                 index.name(),
-                text("0"),
-                text("r"),
-                text("UNASSIGNED"),
-                text(""),
-                text(""),
-                text(""),
-                text(""),
+                number.to_string(),
+                text("p"),
+                text("STARTED"),
+                documents.to_string(),
+                bytes(request, size),
+                text("127.0.0.1"),
+                api.node.clone(),
             ]);
+            for _ in 0..replicas(&index) {
+                let mut row = vec![index.name(), number.to_string(), text("r"), text("UNASSIGNED")];
+                row.resize(columns.len(), String::new());
+                rows.push(row);
+            }
         }
     }
     Ok(CatTable { columns, rows })

@@ -62,9 +62,9 @@ pub(super) fn info(api: &Api) -> RestResponse {
 
 pub(super) fn counts(api: &Api, found: &[Resolved], with_red: bool) -> ShardCounts {
     ShardCounts {
-        active: found.len() as u64,
-        unassigned: found.iter().map(|resolved| replicas(&resolved.index)).sum(),
-        red: if with_red { api.indices.red().len() as u64 } else { 0 },
+        active: found.iter().map(|resolved| resolved.index.shards().count).sum(),
+        unassigned: found.iter().map(|resolved| resolved.index.shards().count * replicas(&resolved.index)).sum(),
+        red: if with_red { api.indices.red().iter().map(|red| red.definition.shards().count).sum() } else { 0 },
     }
 }
 
@@ -138,17 +138,19 @@ pub(super) fn health(api: &Api, request: &RestRequest, names: Option<&str>) -> A
 fn indices_health(found: &[Resolved], with_shards: bool) -> Value {
     let mut all = Map::new();
     for Resolved { index, .. } in found {
-        let replicas = replicas(index);
+        let (shards, replicas) = (index.shards().count, replicas(index));
         let status = if replicas == 0 { "green" } else { "yellow" };
         let mut one = json!({
-            "status": status, "number_of_shards": 1, "number_of_replicas": replicas, "active_primary_shards": 1,
-            "active_shards": 1, "relocating_shards": 0, "initializing_shards": 0, "unassigned_shards": replicas,
+            "status": status, "number_of_shards": shards, "number_of_replicas": replicas, "active_primary_shards": shards,
+            "active_shards": shards, "relocating_shards": 0, "initializing_shards": 0,
+            "unassigned_shards": shards * replicas,
         });
         if with_shards {
-            one["shards"] = json!({"0": {
+            let shard = json!({
                 "status": status, "primary_active": true, "active_shards": 1, "relocating_shards": 0,
                 "initializing_shards": 0, "unassigned_shards": replicas,
-            }});
+            });
+            one["shards"] = (0..shards).map(|number| (number.to_string(), shard.clone())).collect();
         }
         all.insert(index.name(), one);
     }
@@ -234,16 +236,23 @@ pub(super) fn state(api: &Api, rest: &[&str]) -> Answer {
                     "settings": crate::indices::Indices::nested_settings(&definition.settings),
                     "mappings": {"_doc": index.mapping().to_json()},
                     "aliases": aliases,
-                    "routing_num_shards": super::routing::routing_shards(index),
+                    "routing_num_shards": index.shards().routing,
                 }),
             );
         }
         body["metadata"] = json!({"cluster_uuid": api.indices.uuid(), "templates": {}, "indices": indices});
     }
     if wants("routing_table") {
-        let shard = |name: String| json!({"shards": {"0": [{"state": "STARTED", "primary": true, "node": api.node_id(), "shard": 0, "index": name}]}});
-        let tables: Map<String, Value> =
-            found.iter().map(|found| (found.index.name(), shard(found.index.name()))).collect();
+        let table = |found: &Resolved| {
+            let (name, node) = (found.index.name(), api.node_id());
+            let shard = |number: u64| {
+                let shard = json!({"state": "STARTED", "primary": true, "node": node, "shard": number, "index": name});
+                (number.to_string(), json!([shard]))
+            };
+            let shards: Map<String, Value> = (0..found.index.shards().count).map(shard).collect();
+            (name.clone(), json!({ "shards": shards }))
+        };
+        let tables: Map<String, Value> = found.iter().map(table).collect();
         body["routing_table"] = json!({"indices": tables});
     }
     Ok(RestResponse::json(200, body))
@@ -256,6 +265,7 @@ pub(super) fn stats(api: &Api) -> Answer {
         all.iter().map(|index| Resolved { index: std::sync::Arc::clone(index), filter: None }).collect();
     let documents: u64 = all.iter().map(|index| index.document_count()).sum();
     let bytes: u64 = all.iter().map(|index| index.file_bytes()).sum();
+    let shards: u64 = all.iter().map(|index| index.shards().count).sum();
     Ok(RestResponse::json(
         200,
         json!({
@@ -264,7 +274,7 @@ pub(super) fn stats(api: &Api) -> Answer {
             "cluster_uuid": api.indices.uuid(),
             "status": counts(api, &found, true).status(),
             "indices": {
-                "count": all.len(), "shards": {"total": all.len(), "primaries": all.len()},
+                "count": all.len(), "shards": {"total": shards, "primaries": shards},
                 "docs": {"count": documents, "deleted": 0}, "store": {"size_in_bytes": bytes},
             },
             "nodes": {"count": {"total": 1, "data": 1, "master": 1, "ingest": 0}, "versions": [VERSION]},

@@ -6,7 +6,6 @@ use serde_json::{Map, Value, json};
 
 use super::api::{Answer, Api};
 use super::message::{RestMethod, RestRequest, RestResponse};
-use super::routing;
 use crate::error::SearchError;
 use crate::index::{
     DocumentOp, ExpectedVersion, OpKind, OpOutcome, PartialUpdate, SearchIndex, StoredDocument, parse_source,
@@ -211,12 +210,8 @@ pub(super) fn delete(api: &Api, request: &RestRequest, name: &str, id: &str) -> 
         true => api.indices.for_write(name, false)?,
         false => api.indices.write_index(name)?,
     };
-    if routing::is_elsewhere(&index, id, request.parameter("routing"))? {
-        let shards = json!({"total": 1 + replicas(&index), "successful": 1, "failed": 0});
-        let body = json!({"_index": index.name(), "_id": id, "_version": 1, "result": "not_found", "_shards": shards});
-        return Ok(RestResponse::json(404, body));
-    }
-    let outcome = one(&index, DocumentOp { id: Some(id.to_owned()), kind: OpKind::Delete, expected, routing: None })?;
+    let op = DocumentOp { id: Some(id.to_owned()), kind: OpKind::Delete, expected, routing: routing_of(request) };
+    let outcome = one(&index, op)?;
     refresh.apply(api, &index, outcome.seq + 1)?;
     Ok(RestResponse::json(outcome.status(), Value::Object(written(&index, &outcome, refresh == RefreshPolicy::Now))))
 }
@@ -291,13 +286,6 @@ pub(super) fn update(api: &Api, request: &RestRequest, name: &str, id: &str) -> 
         filter = SourceFilter::of_parameters(&request.parameters)?;
     }
     let index = api.indices.for_write(name, request.flag("require_alias")?.unwrap_or(false))?;
-    if routing::is_elsewhere(&index, id, request.parameter("routing"))? {
-        let reason = format!("[{id}]: document missing");
-        return Err(match update.upsert.is_some() || update.doc_as_upsert {
-            true => SearchError::unsupported(format!("a second document with the id [{id}] by another routing")),
-            false => SearchError::new(404, "document_missing_exception", reason).of(&index.name()),
-        });
-    }
     let needs_one = matches!(expected, ExpectedVersion::Seq(..)) && update.upsert.is_none() && !update.doc_as_upsert;
     if needs_one && index.get(id)?.is_none() {
         let reason = format!("[{id}]: document missing");
@@ -395,7 +383,7 @@ fn read(
     }
     let mut found = index.get(id)?;
     let routing = routing.or_else(|| request.parameter("routing"));
-    found = found.filter(|(document, _)| routing::finds(&index, id, routing, document.routing.as_deref()));
+    found = found.filter(|(document, _)| index.shards().finds(id, routing, document.routing.as_deref()));
     if !realtime {
         // Only what searches see.
         found = found.filter(|(_, seq)| *seq < index.searchable_below());

@@ -7,7 +7,6 @@
 use serde_json::{Map, Value};
 
 use super::api::Api;
-use super::routing;
 use crate::error::SearchError;
 use crate::index::parse_source;
 use crate::indices::ResolveOptions;
@@ -73,8 +72,8 @@ fn values(api: &Api, lookup: &Map<String, Value>) -> Result<Vec<Value>, SearchEr
     };
     let routing = lookup.contains_key("routing").then(|| text("routing")).transpose()?;
     let document = one.index.get(&id)?;
-    let document = document
-        .filter(|(document, _)| routing::finds(&one.index, &id, routing.as_deref(), document.routing.as_deref()));
+    let document =
+        document.filter(|(document, _)| one.index.shards().finds(&id, routing.as_deref(), document.routing.as_deref()));
     let mut values = Vec::new();
     if let Some((document, _)) = document {
         values_at(&path, &parse_source(&document.source)?, &mut values);

@@ -8,7 +8,6 @@ use serde_json::{Map, Value, json};
 use super::api::{Answer, Api, resolved};
 use super::documents::{invalid, replicas};
 use super::message::{RestRequest, RestResponse};
-use super::routing::shards_of;
 use crate::error::SearchError;
 use crate::index::{Counters, SearchIndex};
 use crate::indices::{ResolveOptions, Resolved};
@@ -16,7 +15,7 @@ use crate::mapping::{FieldKind, matches_pattern};
 
 /// The `_shards` of a request to whole indices.
 pub(super) fn shards(found: &[Resolved]) -> Value {
-    let shards = |resolved: &Resolved| shards_of(&resolved.index);
+    let shards = |resolved: &Resolved| resolved.index.shards().count;
     let total: u64 = found.iter().map(|resolved| shards(resolved) * (1 + replicas(&resolved.index))).sum();
     json!({"total": total, "successful": found.iter().map(shards).sum::<u64>(), "failed": 0})
 }

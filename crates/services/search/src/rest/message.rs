@@ -129,6 +129,20 @@ impl From<SearchError> for RestResponse {
     }
 }
 
+/// Answers every request with the reason why search does not work (503).
+#[derive(Clone, Debug)]
+pub struct Unavailable {
+    /// The reason.
+    pub reason: String,
+}
+
+impl RestHandler for Unavailable {
+    fn respond(&self, _: &RestRequest) -> RestResponse {
+        let reason = format!("blocked by: [SERVICE_UNAVAILABLE] search does not work on this node: {}", self.reason);
+        SearchError::new(503, "cluster_block_exception", reason).into()
+    }
+}
+
 /// What answers requests. It blocks: the server calls it on threads for that.
 pub trait RestHandler: Send + Sync + 'static {
     /// Answers a request.

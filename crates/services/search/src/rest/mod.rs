@@ -20,7 +20,6 @@ mod maintenance;
 pub mod message;
 mod nodes;
 mod routes;
-mod routing;
 mod searches;
 pub mod server;
 mod tables;
@@ -31,5 +30,5 @@ mod templates;
 mod tests;
 
 pub use api::Api;
-pub use message::{RestBody, RestHandler, RestMethod, RestRequest, RestResponse};
+pub use message::{RestBody, RestHandler, RestMethod, RestRequest, RestResponse, Unavailable};
 pub use server::{Authenticate, HttpError, HttpOptions, HttpServer, HttpTimes, LaneBounds};

@@ -10,7 +10,7 @@ use super::message::{RestMethod, RestRequest, RestResponse};
 use crate::error::SearchError;
 use crate::hits::{self, SearchBody, SearchLimits, SearchTarget};
 use crate::index::now_millis;
-use crate::indices::{ResolveOptions, Resolved};
+use crate::indices::{Indices, ResolveOptions, Resolved};
 use crate::query::query_string_of;
 
 /// Most searches of one `_msearch`.
@@ -38,6 +38,7 @@ pub(super) fn limits_of(targets: &[SearchTarget]) -> SearchLimits {
         buckets: BUCKETS,
         memory_bytes: AGGREGATION_BYTES,
         source_bytes: SOURCE_BYTES,
+        cheap: false,
         now: now_millis() as i64,
         // More would be hundreds of megabytes of hits.
         window: targets.iter().map(window).min().unwrap_or(WINDOW).min(1_000_000),
@@ -52,7 +53,13 @@ fn limits_in(api: &Api, targets: &[SearchTarget]) -> SearchLimits {
         other => other.as_u64(),
     });
     let buckets = most.and_then(|most| u32::try_from(most).ok()).map_or(BUCKETS, |most| most.min(BUCKETS));
-    SearchLimits { buckets, ..limits_of(targets) }
+    SearchLimits { buckets, cheap: is_cheap(&api.indices), ..limits_of(targets) }
+}
+
+/// Whether the cluster's settings refuse queries that look at many terms.
+pub(super) fn is_cheap(indices: &Indices) -> bool {
+    let value = indices.cluster_setting("search.allow_expensive_queries");
+    value.is_some_and(|value| value == "false" || value == Value::Bool(false))
 }
 
 /// The indices of a search, each as it is now.
@@ -253,9 +260,8 @@ pub(super) fn open_point_in_time(api: &Api, request: &RestRequest, names: &str, 
     let keep = request.parameter("keep_alive").ok_or_else(|| invalid("[keep_alive] is not specified"))?;
     let keep = keep_alive(&api.indices, keep)?;
     let targets = targets(api, request, names)?;
-    let shards = targets.len();
+    let shards = shards(&targets);
     let id = api.contexts.open(OpenContext { targets, scroll: None, kept: keep })?;
-    let shards = json!({"total": shards, "successful": shards, "skipped": 0, "failed": 0});
     Ok(RestResponse::json(200, json!({key: id, "_shards": shards, "creation_time": now_millis()})))
 }
 
@@ -304,8 +310,13 @@ pub(super) fn count(api: &Api, request: &RestRequest, names: &str) -> Answer {
     let targets = targets(api, request, names)?;
     let count =
         hits::count(&targets, query.as_ref(), &limits_in(api, &targets), least.transpose()?, &request.cancelled)?;
-    let shards = json!({"total": targets.len(), "successful": targets.len(), "skipped": 0, "failed": 0});
-    Ok(RestResponse::json(200, json!({"count": count, "_shards": shards})))
+    Ok(RestResponse::json(200, json!({"count": count, "_shards": shards(&targets)})))
+}
+
+/// The `_shards` of a response.
+fn shards(targets: &[SearchTarget]) -> Value {
+    let shards: u64 = targets.iter().map(SearchTarget::shards).sum();
+    json!({"total": shards, "successful": shards, "skipped": 0, "failed": 0})
 }
 
 /// `POST /_msearch`: pairs of lines, what to search and the search.
@@ -325,9 +336,10 @@ pub(super) fn multi_search(api: &Api, request: &RestRequest, default: Option<&st
             serde_json::from_str::<Value>(line)
                 .map_err(|error| SearchError::body(format!("a line of _msearch: {error}")))
         };
+        // Without its header nobody knows which line is a body: that is an error of all. A body is one of its search.
         let header = parse(header)?;
         let body = lines.next().ok_or_else(|| SearchError::argument("a search of _msearch has two lines"))?;
-        pairs.push((header, parse(body)?));
+        pairs.push((header, parse(body)));
         if pairs.len() > SEARCHES_MAX {
             return Err(SearchError::argument(format!("_msearch has at most {SEARCHES_MAX} searches")));
         }
@@ -341,7 +353,7 @@ pub(super) fn multi_search(api: &Api, request: &RestRequest, default: Option<&st
         if request.is_cancelled() {
             return Err(SearchError::cancelled());
         }
-        let response = match one_of_many(api, request, default, &header, &search) {
+        let response = match search.and_then(|search| one_of_many(api, request, default, &header, &search)) {
             Ok(mut response) => {
                 response["status"] = json!(200);
                 response
@@ -411,7 +423,7 @@ pub(super) fn validate(api: &Api, request: &RestRequest, names: &str) -> Answer 
     let by_text = query_string_of(|name| request.parameter(name));
     let query = by_text.or_else(|| body.get("query").cloned()).unwrap_or_else(|| json!({"match_all": {}}));
     let targets = targets(api, request, names)?;
-    let context = crate::query::QueryContext { now: now_millis() as i64, stop: None };
+    let context = crate::query::QueryContext { now: now_millis() as i64, stop: None, cheap: is_cheap(&api.indices) };
     let mut answer = json!({"valid": true, "_shards": {"total": 1, "successful": 1, "failed": 0}});
     let explain = request.flag("explain")?.unwrap_or(false);
     let mut explanations = Vec::new();

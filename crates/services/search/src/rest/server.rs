@@ -23,6 +23,7 @@ mod lanes;
 mod logins;
 mod options;
 mod pulse;
+mod shared;
 mod target;
 #[cfg(test)]
 mod tests;
@@ -49,6 +50,7 @@ use exchange::{HEAD_BYTES_MAX, HttpShared, StopStage};
 use lanes::RequestLanes;
 use logins::BasicLogins;
 use pulse::{ConnectionPulse, PulsedIo};
+use shared::SharedSocket;
 
 pub use options::{Authenticate, HttpError, HttpOptions, HttpTimes, LaneBounds};
 
@@ -174,14 +176,21 @@ async fn connection(
 ) {
     // Without these options responses are slower, and a peer that has disappeared is noticed late.
     let _ = socket::prepare(&socket);
-    let Some(acceptor) = acceptor else { return serve(socket, (peer, permit), shared).await };
+    let Some(acceptor) = acceptor else {
+        let socket = SharedSocket::new(socket);
+        return serve(socket.clone(), socket, (peer, permit), shared).await;
+    };
     let (mut ending, mut stop) = (permit.ending(), shared.stop.clone());
     let handshake = async {
         let is_plain = !is_handshake(&socket).await?;
         if is_plain && shared.options.tls.as_ref().is_none_or(|tls| tls.required) {
             return Err(std::io::Error::other("it does not use TLS, which is required"));
         }
-        Ok(if is_plain { Opened::Plain(socket) } else { Opened::Secured(Box::new(acceptor.accept(socket).await?)) })
+        let socket = SharedSocket::new(socket);
+        Ok(match is_plain {
+            true => Opened::Plain(socket),
+            false => Opened::Secured(Box::new(acceptor.accept(socket.clone()).await?), socket),
+        })
     };
     let opened = tokio::select! {
         opened = timeout(shared.options.times.handshake, handshake) => opened,
@@ -189,8 +198,8 @@ async fn connection(
         _ = stop.wait_for(|stage| *stage > StopStage::Serving) => return,
     };
     match opened {
-        Ok(Ok(Opened::Plain(socket))) => serve(socket, (peer, permit), shared).await,
-        Ok(Ok(Opened::Secured(socket))) => serve(socket, (peer, permit), shared).await,
+        Ok(Ok(Opened::Plain(socket))) => serve(socket.clone(), socket, (peer, permit), shared).await,
+        Ok(Ok(Opened::Secured(secured, socket))) => serve(secured, socket, (peer, permit), shared).await,
         Ok(Err(error)) => permit.note(Reason::Handshake, &format!("{peer}: {error}")),
         Err(_) => permit.note(Reason::Handshake, &format!("{peer}: no handshake in time")),
     }
@@ -198,8 +207,9 @@ async fn connection(
 
 /// A socket whose kind is known.
 enum Opened {
-    Plain(TcpStream),
-    Secured(Box<tokio_rustls::server::TlsStream<TcpStream>>),
+    Plain(SharedSocket),
+    /// With the socket below it.
+    Secured(Box<tokio_rustls::server::TlsStream<SharedSocket>>, SharedSocket),
 }
 
 /// Whether the peer begins with a TLS handshake.
@@ -208,8 +218,8 @@ async fn is_handshake(socket: &TcpStream) -> std::io::Result<bool> {
     Ok(socket.peek(&mut first).await? == 1 && first[0] == HANDSHAKE_BYTE)
 }
 
-/// Serves the requests of a connection until one side ends it.
-async fn serve<S>(socket: S, (peer, mut permit): (SocketAddr, Permit), shared: &Arc<HttpShared>)
+/// Serves the requests of a connection until one side ends it; `below` is its TCP socket.
+async fn serve<S>(socket: S, below: SharedSocket, (peer, mut permit): (SocketAddr, Permit), shared: &Arc<HttpShared>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -228,6 +238,7 @@ where
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (mut ending, mut stop, mut is_last) = (permit.ending(), shared.stop.clone(), false);
     loop {
+        let mut ticked = false;
         tokio::select! {
             // Peers that end their connections, and those that send no HTTP, are nothing to report.
             _ = served.as_mut() => return,
@@ -238,6 +249,7 @@ where
             }
             () = pulse.proven.notified() => permit.prove(),
             _ = look.tick() => {
+                ticked = true;
                 if let Some(reason) = pulse.overdue(&times) {
                     permit.note(reason, &peer.to_string());
                     return;
@@ -247,6 +259,9 @@ where
                     return;
                 }
             }
+        }
+        if ticked && pulse.is_ahead() && below.is_left().await {
+            return;
         }
     }
 }

@@ -11,6 +11,7 @@ use store::{Options, Store};
 use super::*;
 use crate::indices::{Indices, IndicesOptions, Upkeep};
 
+mod limits;
 mod parts;
 
 pub(super) fn api() -> (Api, Arc<Indices>) {
@@ -19,10 +20,12 @@ pub(super) fn api() -> (Api, Arc<Indices>) {
     let options = IndicesOptions {
         store,
         shelf,
+        capacity: None,
         file_bytes: 1 << 28,
         writer_bytes: 16 << 20,
         indices_max: 10,
         feeds: Vec::new(),
+        reserved: vec![".node".to_owned()],
     };
     let indices = Indices::open(options).expect("opened");
     (Api::new(Arc::clone(&indices), "node"), indices)

@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 
 use super::{ByQueryOptions, ByQueryWork};
 use crate::error::SearchError;
-use crate::hits::{self, SearchTarget, Walk};
+use crate::hits::{self, SearchLimits, SearchTarget, Walk};
 use crate::index::{DocumentOp, ExpectedVersion, OpKind, OpOutcome, SearchIndex};
 use crate::indices::Indices;
-use crate::rest::searches::limits_of;
+use crate::rest::searches::{is_cheap, limits_of};
 use crate::rest::tasks::{Progress, RunningTask, add, count};
 use crate::stop::SearchStop;
 
@@ -62,13 +62,14 @@ impl ByQueryJob {
 
     fn walk(&mut self, task: &RunningTask, stop: &Arc<SearchStop>) -> Result<(), SearchError> {
         let targets = std::mem::take(&mut self.targets);
-        let limits = limits_of(&targets);
+        let cheap = is_cheap(&self.indices);
+        let limits = SearchLimits { cheap, ..limits_of(&targets) };
         let total = hits::count(&targets, Some(&self.query), &limits, None, &task.cancelled)?;
         self.progress.total.store(self.options.max_docs.map_or(total, |most| most.min(total)), Ordering::Relaxed);
         let mut left = self.options.max_docs.unwrap_or(u64::MAX);
         let query = self.query.clone();
         for target in &targets {
-            let walk = Walk { target, query: &query, now: self.now, batch: self.options.batch };
+            let walk = Walk { target, query: &query, now: self.now, cheap, batch: self.options.batch };
             let mut each = |seqs: &[u64]| {
                 let since = Instant::now();
                 let most = usize::try_from(left).unwrap_or(usize::MAX).min(seqs.len());

@@ -9,8 +9,8 @@
 //! Invariants: nothing of a body is read for a client that may not send it; a request is cancelled when its client has gone
 //! away (the protocol drops the future) and when the server ends; a panic ends one request.
 //!
-//! A client that sent a part of its next request already is not noticed to be gone before the response: the protocol's library
-//! reads no further then.
+//! The protocol's library reads no further where a client sent a part of its next request already: such a connection is looked at
+//! a few times a second (`pulse`).
 
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -30,7 +30,9 @@ enum PulseStage {
     Head,
     /// A request is read or run.
     Busy {
-        /// Bytes came behind its body.
+        /// It was read to its end.
+        runs: bool,
+        /// Bytes came after that.
         more: bool,
     },
 }
@@ -62,7 +64,7 @@ impl ConnectionPulse {
         match &mut state.stage {
             PulseStage::Silent => (state.stage, state.since) = (PulseStage::Head, Instant::now()),
             PulseStage::Head => {}
-            PulseStage::Busy { more } => *more = true,
+            PulseStage::Busy { more, .. } => *more = true,
         }
     }
 
@@ -86,13 +88,19 @@ impl ConnectionPulse {
 
     /// The body of the request was read: bytes that come from now on are of the next one.
     pub(super) fn whole(&self) {
-        self.state.lock().stage = PulseStage::Busy { more: false };
+        self.state.lock().stage = PulseStage::Busy { runs: true, more: false };
     }
 
     /// A head is whole; the request is busy until the returned guard is dropped.
     pub(super) fn busy(self: &Arc<ConnectionPulse>) -> BusyPulse {
-        self.whole();
+        self.state.lock().stage = PulseStage::Busy { runs: false, more: false };
         BusyPulse(Arc::clone(self))
+    }
+
+    /// Whether a request runs, and a part of the next one was read: the protocol reads no further then, and does not see the end of
+    /// the connection.
+    pub(super) fn is_ahead(&self) -> bool {
+        self.state.lock().stage == PulseStage::Busy { runs: true, more: true }
     }
 
     /// Whether it waits for the rest of a head.
@@ -117,7 +125,7 @@ impl ConnectionPulse {
 
 /// How often a connection is looked at.
 pub(super) fn period(times: &HttpTimes) -> Duration {
-    (times.head.min(times.idle).min(times.silence) / 4).clamp(Duration::from_millis(10), Duration::from_secs(1))
+    (times.head.min(times.idle).min(times.silence) / 4).clamp(Duration::from_millis(10), Duration::from_millis(250))
 }
 
 /// A request that is read or run.
@@ -126,7 +134,7 @@ pub(super) struct BusyPulse(Arc<ConnectionPulse>);
 impl Drop for BusyPulse {
     fn drop(&mut self) {
         let state = &mut *self.0.state.lock();
-        let more = matches!(state.stage, PulseStage::Busy { more: true });
+        let more = matches!(state.stage, PulseStage::Busy { more: true, .. });
         state.stage = if more { PulseStage::Head } else { PulseStage::Silent };
         state.since = Instant::now();
     }

@@ -114,14 +114,21 @@ async fn a_client_that_goes_away_cancels_its_request() {
         RestResponse::json(200, json!({}))
     })
     .await;
-    let mut client = RawClient::connect(server.address());
-    client.send("GET /x/_search HTTP/1.1\r\nHost: localhost\r\n\r\n");
-    until("it runs", || ran.load(Ordering::Relaxed));
-    assert!(!cancelled.load(Ordering::Relaxed));
-    let left = Instant::now();
-    drop(client);
-    until("it is cancelled", || cancelled.load(Ordering::Relaxed));
-    assert!(left.elapsed() < Duration::from_secs(1));
+    let request = "GET /x/_search HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    // The last one has sent more requests than the server reads ahead.
+    for behind in [0, 1, 2_000] {
+        ran.store(false, Ordering::Relaxed);
+        cancelled.store(false, Ordering::Relaxed);
+        let mut client = RawClient::connect(server.address());
+        client.send(request);
+        until("it runs", || ran.load(Ordering::Relaxed));
+        client.send(request.repeat(behind));
+        assert!(!cancelled.load(Ordering::Relaxed));
+        let left = Instant::now();
+        drop(client);
+        until("it is cancelled", || cancelled.load(Ordering::Relaxed));
+        assert!(left.elapsed() < Duration::from_secs(1), "{behind} requests behind it");
+    }
     server.stop().await;
 }
 
