@@ -163,7 +163,9 @@ fn index_files_lie_on_the_tier_that_is_set_and_a_kill_loses_nothing() {
     bed.refuses("placement.search has no effect");
     bed.configure(&format!("{tiers}{placed}{search}folder = \"elsewhere\"\n"));
     bed.refuses("search.folder and placement.search");
-    bed.configure(&format!("{tiers}{placed}{search}"));
+    bed.configure(&format!("{tiers}[placement]\nsearch_capacity = \"pm\"\n"));
+    bed.refuses("placement.search_capacity has no effect");
+    bed.configure(&format!("{tiers}{placed}search_capacity = \"home\"\n{search}"));
     let node = bed.start();
     let place = node.search().to_string();
     let put = |id: u32| {
@@ -179,7 +181,8 @@ fn index_files_lie_on_the_tier_that_is_set_and_a_kill_loses_nothing() {
         (&files["tier"], &files["real"], &files["durability"]),
         (&"pm".into(), &false.into(), &"emulated".into())
     );
-    bed.run(&["status", "--data"]).succeeds("index files lie on");
+    assert_eq!(node.status()["search_capacity"]["tier"], "home");
+    bed.run(&["status", "--data"]).succeeds("large index files lie on");
     assert!(bed.path("pm/search").is_dir() && !bed.data().join("search").exists());
     node.kill();
     let node = bed.start();
@@ -188,6 +191,29 @@ fn index_files_lie_on_the_tier_that_is_set_and_a_kill_loses_nothing() {
     let (_, count) = send(&place, "GET", "/i/_count?q=t:red", "").expect("the node answers");
     assert_eq!(count["count"], 30);
     node.stop();
+}
+
+#[test]
+fn a_folder_that_search_cannot_use_stops_no_message_and_searches_get_the_reason() {
+    let bed = Bed::new();
+    std::fs::write(bed.path("taken"), "a file").expect("a file");
+    let folder = bed.path("taken").display().to_string();
+    bed.configure(&format!("[search]\ntrust = true\nlisten = \"127.0.0.1:0\"\nfolder = '{folder}'\n"));
+    let node = bed.start();
+    node.send("S1");
+    let place = node.search().to_string();
+    for (method, target) in [("GET", "/_search"), ("PUT", "/i/_doc/1"), ("GET", "/_cluster/health")] {
+        let (status, answer) = send(&place, method, target, "{}").expect("the node answers");
+        assert!(status == 503 && answer["error"]["reason"].to_string().contains(&folder), "{target}: {answer}");
+    }
+    bed.run(&["status", "--data"]).finds("service since");
+    assert!(node.status()["troubles"][0]["reason"].to_string().contains(&folder), "{}", node.status());
+    bed.run(&["message", "search", "s1", "--data"]).fails("search does not work on this node");
+    node.stop();
+    std::fs::remove_file(bed.path("taken")).expect("it is there");
+    let node = bed.start();
+    bed.run(&["message", "search", "s1", "--data"]).succeeds("S1");
+    node.kill();
 }
 
 #[test]
