@@ -20,7 +20,7 @@
 //! Files of open segments stay in memory while `memory` has room for them, and are read by extents otherwise.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter};
 use std::ops::{Bound, Range};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -31,14 +31,15 @@ use parking_lot::{Condvar, Mutex};
 use store::{Direction, Store, StoreError, TreeId};
 use tantivy::directory::error::{DeleteError, LockError, OpenReadError, OpenWriteError};
 use tantivy::directory::{
-    AntiCallToken, Directory, DirectoryLock, FileHandle, Lock, OwnedBytes, TerminatingWrite, WatchCallback,
-    WatchCallbackList, WatchHandle, WritePtr,
+    Directory, DirectoryLock, FileHandle, Lock, OwnedBytes, WatchCallback, WatchCallbackList, WatchHandle, WritePtr,
 };
 
 mod extents;
 mod reserve;
+mod writing;
 
 use extents::{EXTENT_BYTES, ExtentPool, FileExtents, FileTier, Place};
+use writing::ShelfWriter;
 
 pub use reserve::ReservedShelf;
 
@@ -406,12 +407,7 @@ impl Directory for ShelfDirectory {
         if self.inner.files.lock().contains_key(path) {
             return Err(OpenWriteError::FileAlreadyExists(path.to_owned()));
         }
-        let writer = ShelfWriter {
-            path: path.to_owned(),
-            inner: Arc::clone(&self.inner),
-            file: FileExtents::default(),
-            buffer: Vec::new(),
-        };
+        let writer = ShelfWriter::new(path, &self.inner);
         Ok(BufWriter::new(Box::new(writer)))
     }
 
@@ -469,77 +465,6 @@ impl Drop for HeldLock {
     fn drop(&mut self) {
         self.locks.held.lock().remove(&self.path);
         self.locks.changed.notify_all();
-    }
-}
-
-/// A file being written; it is there once it is terminated.
-struct ShelfWriter {
-    path: PathBuf,
-    inner: Arc<Inner>,
-    file: FileExtents,
-    /// The bytes of the last extent that is not full.
-    buffer: Vec<u8>,
-}
-
-impl ShelfWriter {
-    /// Writes what is in the buffer.
-    fn append(&mut self) -> io::Result<()> {
-        let inner = Arc::clone(&self.inner);
-        let is_large = self.file.len + self.buffer.len() > inner.large_bytes;
-        if let (FileTier::Fast, true, Some(capacity)) = (self.file.tier, is_large, &inner.capacity) {
-            self.move_to(capacity)?;
-        }
-        match inner.pool(self.file.tier) {
-            Some(pool) => pool.append(&mut self.file, &mut self.buffer),
-            None => Err(io::Error::other("there is no tier of large files")),
-        }
-    }
-
-    /// Moves what was written so far.
-    fn move_to(&mut self, capacity: &ExtentPool) -> io::Result<()> {
-        let mut moved = FileExtents { tier: FileTier::Capacity, ..FileExtents::default() };
-        let len = self.file.len;
-        let copied = (0..len).step_by(EXTENT_BYTES).try_for_each(|at| {
-            let mut bytes = self.inner.fast.read(&self.file, at..(at + EXTENT_BYTES).min(len))?;
-            capacity.append(&mut moved, &mut bytes)
-        });
-        // What is given up is free at once: no table names it.
-        let given_up = if copied.is_ok() { std::mem::replace(&mut self.file, moved) } else { moved };
-        self.inner.give_up(&given_up);
-        copied
-    }
-}
-
-impl Write for ShelfWriter {
-    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
-        let taken = data.len().min(EXTENT_BYTES - self.buffer.len());
-        self.buffer.extend_from_slice(&data[..taken]);
-        if self.buffer.len() == EXTENT_BYTES {
-            self.append()?;
-        }
-        Ok(taken)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl TerminatingWrite for ShelfWriter {
-    fn terminate_ref(&mut self, _: AntiCallToken) -> io::Result<()> {
-        if !self.buffer.is_empty() {
-            self.append()?;
-        }
-        let file = std::mem::take(&mut self.file);
-        self.inner.files.lock().insert(std::mem::take(&mut self.path), Stored::Extents(Arc::new(file)));
-        Ok(())
-    }
-}
-
-impl Drop for ShelfWriter {
-    fn drop(&mut self) {
-        // Given up before its end: nothing names these extents.
-        self.inner.give_up(&self.file);
     }
 }
 

@@ -8,9 +8,29 @@ use tantivy::schema::{Field, Schema};
 use crate::analysis::{Analyzer, Analyzers};
 use crate::error::SearchError;
 use crate::mapping::{MappedField, Mapping};
-use crate::query::QueryBounds;
 use crate::schema::OwnFields;
 use crate::zones::ZonedColumns;
+
+/// The most values of a `terms` query where an index says nothing, and of `ids` (Elasticsearch's `index.max_terms_count`).
+pub const TERMS_MAX: usize = 65_536;
+
+/// The longest regular expression where an index says nothing, in characters (Elasticsearch's `index.max_regex_length`).
+pub const REGEX_CHARS_MAX: usize = 1000;
+
+/// What the settings of an index allow of its queries.
+#[derive(Clone, Copy, Debug)]
+pub struct QueryBounds {
+    /// Values of a `terms` query.
+    pub terms: usize,
+    /// Characters of a regular expression.
+    pub regex_chars: usize,
+}
+
+impl Default for QueryBounds {
+    fn default() -> QueryBounds {
+        QueryBounds { terms: TERMS_MAX, regex_chars: REGEX_CHARS_MAX }
+    }
+}
 
 /// An index at one moment.
 #[derive(Clone)]

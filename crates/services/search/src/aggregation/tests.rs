@@ -49,7 +49,7 @@ fn index(name: &str, properties: Value, documents: &[Value]) -> IndexView {
         analyzers: Arc::new(analyzers),
         searcher: index.reader().expect("a reader").searcher(),
         own: OwnFields::of(&schema),
-        bounds: crate::query::QueryBounds::default(),
+        bounds: crate::view::QueryBounds::default(),
         schema,
         zones: Arc::default(),
     }

@@ -1,5 +1,7 @@
 //! Files on a shelf: reading, crashes, space that is used again, damage.
 
+use std::io::Write;
+
 use device::MemoryShelf;
 use device::crash::CrashShelf;
 use store::Options;

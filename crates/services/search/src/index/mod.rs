@@ -51,7 +51,7 @@ pub use apply::{DocumentOp, ExpectedVersion, OpKind, OpOutcome, PartialUpdate};
 pub(crate) use catalog::{items as catalog_items, put_item as put_catalog_item};
 pub use counters::Counters;
 pub use feed::{DocumentFeed, FedBatch, guarded};
-use opening::{library_index, next_seq, tree_names};
+use opening::{library_index, next_seq, reader_of, tree_names};
 pub use rows::{ID_BYTES_MAX, IdState, StoredDocument};
 use sequence::Sequencer;
 
@@ -292,13 +292,8 @@ impl SearchIndex {
         let next = next_seq(&place.store, trees)?.max(persisted);
         let epoch = Arc::new(1);
         let alive = vec![Arc::downgrade(&epoch)];
-        let published = Published {
-            reader: searchable::reader_of(&index)?,
-            schema: schema.clone(),
-            epoch,
-            refreshed: persisted,
-            alive,
-        };
+        let published =
+            Published { reader: reader_of(&index)?, schema: schema.clone(), epoch, refreshed: persisted, alive };
         let writer = WriterState {
             directory: directory.clone(),
             index,

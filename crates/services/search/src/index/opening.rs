@@ -1,16 +1,34 @@
-//! What an index begins with at a start: the library's index over its files, and the next sequence number.
+//! What an index begins with: the library's index over its files, or an empty one, and the next sequence number.
 
 use std::ops::Bound;
 
 use store::{Direction, Store};
-use tantivy::Index;
+use tantivy::directory::Directory;
+use tantivy::{Index, IndexReader, IndexSettings, ReloadPolicy};
 
+use super::Trees;
 use super::rows::{self, DOCUMENT, TOMBSTONE};
-use super::{Trees, searchable};
 use crate::directory::ShelfDirectory;
 use crate::error::SearchError;
 use crate::mapping::Mapping;
 use crate::schema;
+
+/// Text columns that an index has beyond those of its mapping; each takes a byte for each document.
+const SPARE_TEXTS: u32 = 4;
+
+/// A reader that sees what the last refresh made.
+pub(super) fn reader_of(index: &Index) -> Result<IndexReader, SearchError> {
+    Ok(index.reader_builder().reload_policy(ReloadPolicy::Manual).try_into()?)
+}
+
+/// An index without a document.
+pub(super) fn new_index(directory: impl Into<Box<dyn Directory>>, mapping: &Mapping) -> Result<Index, SearchError> {
+    let spare = SPARE_TEXTS.max(mapping.columns().texts / 2);
+    let settings = IndexSettings { docstore_compression: tantivy::store::Compressor::None, ..IndexSettings::default() };
+    let index = Index::create(directory, schema::of_mapping(mapping, spare), settings)?;
+    schema::register(&index).map_err(SearchError::internal)?;
+    Ok(index)
+}
 
 /// The library's index in a directory: an empty one, with the reason, if the one that was there cannot be read.
 pub(super) fn library_index(
@@ -18,7 +36,7 @@ pub(super) fn library_index(
     mapping: &Mapping,
 ) -> Result<(Index, Option<String>), SearchError> {
     if directory.is_empty() {
-        return Ok((searchable::new_index(directory.clone(), mapping)?, None));
+        return Ok((new_index(directory.clone(), mapping)?, None));
     }
     let opened = Index::open(directory.clone()).and_then(|index| index.reader().map(|_| index));
     let opened = opened.map_err(|error| error.to_string());
@@ -26,7 +44,7 @@ pub(super) fn library_index(
         Ok(index) => Ok((index, None)),
         Err(why) => {
             directory.clear();
-            Ok((searchable::new_index(directory.clone(), mapping)?, Some(why)))
+            Ok((new_index(directory.clone(), mapping)?, Some(why)))
         }
     }
 }

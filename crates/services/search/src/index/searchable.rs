@@ -4,27 +4,29 @@ use std::ops::Bound;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use parking_lot::MutexGuard;
 use serde_json::Value;
 use store::Direction;
 use tantivy::directory::Directory;
 use tantivy::schema::Schema;
-use tantivy::{Index, IndexReader, IndexSettings, IndexWriter, ReloadPolicy, Term};
+use tantivy::{Index, IndexWriter, Term};
 
 use super::apply::now_millis;
-use super::rebuild::LOOK;
+use super::opening::reader_of;
 use super::rows::{self, DOCUMENT, REPLACED, TOMBSTONE};
-use super::{Counters, Fields, IndexedOp, OpenView, SearchIndex, WriterReport, WriterState, own, parse_source};
+use super::{
+    Counters, Fields, IndexedOp, OpenView, SearchIndex, WriterReport, WriterState, own, parse_source, rebuild,
+};
 use crate::document::IndexedDocument;
 use crate::error::SearchError;
 use crate::mapping::{FieldKind, Mapping};
-use crate::query::QueryBounds;
 use crate::schema;
-use crate::view::IndexView;
+use crate::view::{IndexView, QueryBounds};
 
-/// Text columns that an index has beyond those of its mapping; each takes a byte for each document.
-const SPARE_TEXTS: u32 = 4;
+/// How often who waits for the writer looks whether the index is being made again.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// The name that the library gives its list of segments.
 const META: &str = "meta.json";
@@ -66,20 +68,6 @@ impl Drop for WriterState {
             tracing::warn!(%error, "a merge of a search index failed");
         }
     }
-}
-
-/// A reader that sees what the last refresh made.
-pub(super) fn reader_of(index: &Index) -> Result<IndexReader, SearchError> {
-    Ok(index.reader_builder().reload_policy(ReloadPolicy::Manual).try_into()?)
-}
-
-/// An index without a document.
-pub(super) fn new_index(directory: impl Into<Box<dyn Directory>>, mapping: &Mapping) -> Result<Index, SearchError> {
-    let spare = SPARE_TEXTS.max(mapping.columns().texts / 2);
-    let settings = IndexSettings { docstore_compression: tantivy::store::Compressor::None, ..IndexSettings::default() };
-    let index = Index::create(directory, schema::of_mapping(mapping, spare), settings)?;
-    schema::register(&index).map_err(SearchError::internal)?;
-    Ok(index)
 }
 
 impl SearchIndex {
@@ -147,7 +135,7 @@ impl SearchIndex {
         self.wait_for_commits()?;
         drop(state.end_writer());
         let from = state.refreshed;
-        self.replay(state, from, watermark)?;
+        rebuild::replay(self, state, from, watermark)?;
         state.applied = watermark;
         state.is_behind = false;
         Ok(())
@@ -223,6 +211,30 @@ impl SearchIndex {
         published.alive.push(weak);
         self.zones.retain(&published.reader.searcher());
         Ok(())
+    }
+
+    /// The writer, for a request. Errors: the index is being made again (503); the request is to be repeated later.
+    pub(super) fn lock_writer(&self) -> Result<MutexGuard<'_, WriterState>, SearchError> {
+        loop {
+            if let Some(state) = self.writer.try_lock_for(LOOK) {
+                return Ok(state);
+            }
+            if self.rebuilding.load(Ordering::Acquire) {
+                let reason = "the index is being made again from its documents: documents can be written and read by id, and searches \
+                              see the state before it. Repeat the request later";
+                return Err(SearchError::new(503, "unavailable_shards_exception", reason).of(&self.name()));
+            }
+        }
+    }
+
+    /// Whether it is being made again: what is ready is then read from the store, and is not kept here.
+    pub(super) fn drops_for_rebuild(&self) -> bool {
+        let mut sequencer = self.sequencer.lock();
+        let rebuilds = self.rebuilding.load(Ordering::Acquire);
+        if rebuilds {
+            drop(sequencer.take_ready());
+        }
+        rebuilds
     }
 
     /// Whether something was answered that is not searchable yet.
@@ -440,7 +452,7 @@ impl SearchIndex {
         match schema::grown(&fields.schema, &mapping) {
             Some(None) => self.fields.write().mapping = Arc::new(mapping),
             Some(Some(schema)) => self.grow(&mut state, mapping, &schema)?,
-            None => self.rebuild_with(&mut state, mapping)?,
+            None => rebuild::run(self, &mut state, mapping)?,
         }
         Ok(())
     }
@@ -481,6 +493,16 @@ impl SearchIndex {
         }
         state.refreshed = state.applied;
         self.publish(state)
+    }
+
+    /// Makes the library's index anew from the documents in the store: after damage, or where it needs more text columns.
+    ///
+    /// Errors: those of the store, of the medium and of the library.
+    pub fn rebuild(&self) -> Result<(), SearchError> {
+        let mut state = self.writer.lock();
+        self.check_deleted()?;
+        let mapping = self.mapping();
+        rebuild::run(self, &mut state, Mapping::clone(&mapping))
     }
 
     /// How many segments there are, and how many documents they have.

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use crate::error::SearchError;
 use crate::index::SearchIndex;
-use crate::query::{REGEX_CHARS_MAX, TERMS_MAX};
+use crate::view::{REGEX_CHARS_MAX, TERMS_MAX};
 
 /// How often changes become searchable where nothing is set (Elasticsearch's default).
 const REFRESH: Duration = Duration::from_secs(1);

@@ -19,7 +19,7 @@ use tantivy::schema::Field;
 use crate::error::SearchError;
 use crate::mapping::MappedField;
 use crate::stop::SearchStop;
-use crate::view::IndexView;
+use crate::view::{IndexView, TERMS_MAX};
 
 mod column_range;
 mod compound;
@@ -41,7 +41,6 @@ mod values;
 
 pub(crate) use fixed_score::{FixedScoreQuery, fixed_score, matches_all, unscored};
 pub use highlighted::HighlightTerm;
-pub(crate) use patterns::REGEX_CHARS_MAX;
 pub use string::query_string_of;
 
 /// The deepest queries in queries (Elasticsearch's `indices.query.bool.max_nested_depth`).
@@ -49,24 +48,6 @@ pub const QUERY_DEPTH_MAX: usize = 30;
 
 /// The most clauses of a query, all levels together (Elasticsearch's `indices.query.bool.max_clause_count`).
 pub const CLAUSES_MAX: usize = 4096;
-
-/// The most values of a `terms` query where an index says nothing, and of `ids` (Elasticsearch's `index.max_terms_count`).
-pub const TERMS_MAX: usize = 65_536;
-
-/// What the settings of an index allow of its queries.
-#[derive(Clone, Copy, Debug)]
-pub struct QueryBounds {
-    /// Values of a `terms` query.
-    pub terms: usize,
-    /// Characters of a regular expression.
-    pub regex_chars: usize,
-}
-
-impl Default for QueryBounds {
-    fn default() -> QueryBounds {
-        QueryBounds { terms: TERMS_MAX, regex_chars: REGEX_CHARS_MAX }
-    }
-}
 
 /// What a query is read with, apart from the index.
 #[derive(Clone, Debug)]

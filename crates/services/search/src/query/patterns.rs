@@ -6,9 +6,6 @@ use std::sync::Arc;
 
 use crate::error::SearchError;
 
-/// The longest regular expression where an index says nothing, in characters (Elasticsearch's `index.max_regex_length`).
-pub(crate) const REGEX_CHARS_MAX: usize = 1000;
-
 /// The longest wildcard pattern, in characters.
 const WILDCARD_CHARS_MAX: usize = 32_766;
 

@@ -9,6 +9,7 @@ use crate::analysis::Analyzers;
 use crate::document::IndexedDocument;
 use crate::mapping::Mapping;
 use crate::schema::{OwnFields, of_mapping};
+use crate::view::QueryBounds;
 
 /// 2024-03-15T12:00:00Z
 const NOW: QueryContext = QueryContext { now: 1_710_504_000_000, stop: None, cheap: false };
