@@ -10,7 +10,8 @@
 #   hits      the number of hits of the track's 15 queries, and their buckets, on the same documents
 #   scores    the best ten of 200 drawn queries, with one shard and one segment: the same documents, scores within 1e-5
 #
-# With 0 rounds only hits and scores are compared.
+# With 0 rounds only hits and scores are compared. LOAD=python has a client in Python in place of esrally, which takes minutes
+# for each race: the same bulks and queries, both servers in turns.
 #
 # Elasticsearch is downloaded from Maven Central into the folder of downloads and only run; it runs as the user nobody, with a small
 # plugin of ours (search-peers/), since that archive does not respond to GET /. Needs root, a JDK, curl, unzip and python3.
@@ -142,13 +143,20 @@ race() {
 
 [ "$(id -u)" = 0 ] || die "it needs root: Elasticsearch runs as another user, esrally in a process namespace"
 for command in javac jar curl unzip python3 unshare setpriv; do command -v $command >/dev/null || die "no $command"; done
-esrally=$(bash "$repo/crates/lab/rally/esrally.sh")
+[ "${LOAD:-esrally}" = python ] || esrally=$(bash "$repo/crates/lab/rally/esrally.sh")
 parameters=$("$terrace" bench rally --track "$dir/track" --docs "$documents" --seed "$SEED")
 fetch_peer
 start_peer
 start_node
 echo "Terrace at $ours, Elasticsearch $ES at $peer; $documents documents, $rounds rounds, $(nproc) processors, $(uname -r)"
 
+compare=$repo/scripts/search-peers/compare.py
+if ((rounds > 0)) && [ "${LOAD:-esrally}" = python ]; then
+    # The first rounds warm the JVM.
+    python3 "$compare" race "$ours" "$peer" "$dir/track" "$WARM" 20 >"$dir/warm"
+    python3 "$compare" race "$ours" "$peer" "$dir/track" "$rounds" "$iterations"
+    rounds=0
+fi
 for ((warm = 1; rounds > 0 && warm <= WARM; warm++)); do race peer "$peer" "$peer_pid" "warm-$warm" index-only; done
 if ((rounds > 0)); then
     # The processor time of the bulks alone, which the other challenge does not show.
@@ -159,7 +167,6 @@ for ((round = 1; round <= rounds; round++)); do
     race ours "$ours" "$node_pid" "ours-$round" append-and-query
     race peer "$peer" "$peer_pid" "peer-$round" append-and-query
 done
-compare=$repo/scripts/search-peers/compare.py
 failed=0
 if ((rounds > 0)); then
     python3 "$compare" table "$dir" || failed=1

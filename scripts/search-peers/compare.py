@@ -4,21 +4,28 @@
     compare.py hits OURS PEER INDEX TRACK       hits of the track's queries on both
     compare.py top OURS PEER INDEX TRACK SEED N the best ten hits of N drawn queries on both: the same documents and scores
     compare.py table DIR                        the table of DIR/ours-*.csv and DIR/peer-*.csv
+    compare.py race OURS PEER TRACK ROUNDS N    in turns: the bulks of TRACK by two clients, then each query N times; the table
 
 Only the standard library is used. Differences are listed; the exit code is 1 if there is one.
 """
 
 import csv
 import glob
+import http.client
 import json
 import random
 import statistics
 import sys
+import threading
+import time
 import urllib.request
 
 # Lucene and ours compute scores with 32 bits.
 TOLERANCE = 1e-5
 BULK = 5000
+CLIENTS = 2
+# Times that a query is sent before it is measured.
+WARMUP = 20
 
 
 def send(url, method, body=None, kind="application/json"):
@@ -197,6 +204,87 @@ def table(folder):
     return errors
 
 
+class Client:
+    """One connection, as esrally's clients have."""
+
+    def __init__(self, url):
+        self.connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=600)
+        self.connection.connect()
+
+    def send(self, method, target, body=None, kind="application/json"):
+        begun = time.perf_counter()
+        self.connection.request(method, target, body, {"Content-Type": kind})
+        response = self.connection.getresponse()
+        text = response.read()
+        assert response.status == 200, text[:300]
+        return text, (time.perf_counter() - begun) * 1000
+
+
+def bulks(url, bodies, times):
+    """Sends all bodies by the clients; returns how long that took."""
+    left, failed = iter(bodies), []
+    lock = threading.Lock()
+
+    def work():
+        client = Client(url)
+        while True:
+            with lock:
+                body = next(left, None)
+            if body is None:
+                return
+            text, took = client.send("PUT", "/race/_bulk", body, "application/x-ndjson")
+            times.append(took)
+            if b'"errors":false' not in text[:100]:
+                failed.append(text[:300])
+                return
+
+    threads = [threading.Thread(target=work) for _ in range(CLIENTS)]
+    begun = time.perf_counter()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed, failed
+    return time.perf_counter() - begun
+
+
+def race(ours, peer, track, rounds, iterations):
+    with open(track + "/index.json") as file:
+        index = file.read()
+    with open(track + "/documents.json") as file:
+        lines = file.readlines()
+    parts = [lines[at : at + BULK] for at in range(0, len(lines), BULK)]
+    bodies = ["".join('{"index":{}}\n' + line for line in part).encode() for part in parts]
+    queries = [(one["name"], json.dumps(one["body"])) for one in operations(track) if "pages" not in one]
+    sides = {"ours": ours, "peer": peer}
+    rates, p50, p99 = {side: [] for side in sides}, {}, {}
+    for number in range(rounds):
+        for side in sorted(sides, reverse=number % 2 == 1):
+            client, times = Client(sides[side]), []
+            client.send("PUT", "/race", index)
+            rates[side].append(len(lines) / bulks(sides[side], bodies, times))
+            client.send("POST", "/race/_refresh")
+            client.send("POST", "/race/_forcemerge?max_num_segments=1")
+            client.send("POST", "/race/_refresh")
+            measured = [("bulk", times)]
+            for name, body in queries:
+                all_times = [client.send("GET", "/race/_search?request_cache=false", body)[1] for _ in range(WARMUP + iterations)]
+                measured.append((name, all_times[WARMUP:]))
+            client.send("DELETE", "/race")
+            for name, times in measured:
+                times.sort()
+                p50.setdefault((side, name), []).append(statistics.median(times))
+                p99.setdefault((side, name), []).append(times[min(int(len(times) * 0.99), len(times) - 1)])
+            print(f"round {number + 1}, {side}: {rates[side][-1]:,.0f} docs/s", flush=True)
+    middle = {side: statistics.median(values) for side, values in rates.items()}
+    print(f"docs/s, median of {rounds} rounds: {middle['ours']:,.0f} / {middle['peer']:,.0f} = {middle['ours'] / middle['peer']:.2f}")
+    print(f"{'ms, median of rounds':<24} {'ours p50':>9} {'peer p50':>9} {'peer/ours':>10} {'ours p99':>9} {'peer p99':>9}")
+    for name in ["bulk"] + [name for name, _ in queries]:
+        values = [statistics.median(all_times[side, name]) for all_times in (p50, p99) for side in sides]
+        print(f"{name:<24} {values[0]:9.2f} {values[1]:9.2f} {values[1] / values[0]:10.2f} {values[2]:9.2f} {values[3]:9.2f}")
+    return 0
+
+
 def main():
     command, arguments = sys.argv[1], sys.argv[2:]
     if command == "load":
@@ -208,6 +296,8 @@ def main():
         return top(*arguments[:4], int(arguments[4]), int(arguments[5]))
     if command == "table":
         return table(*arguments)
+    if command == "race":
+        return race(*arguments[:3], int(arguments[3]), int(arguments[4]))
     raise SystemExit(__doc__)
 
 

@@ -5,6 +5,7 @@ use std::io::Write;
 use device::MemoryShelf;
 use device::crash::CrashShelf;
 use store::Options;
+use tantivy::directory::TerminatingWrite;
 
 use super::*;
 

@@ -19,6 +19,9 @@ use crate::schema::ROUTING;
 /// How often a request is repeated when another one that committed first changed the same ids.
 const ATTEMPTS: usize = 100;
 
+/// Memory of an operation beside its source, about.
+const OP_BYTES: u64 = 200;
+
 /// How often a document's new fields are added to the mapping while others add some too.
 const MAPPING_ATTEMPTS: usize = 10;
 
@@ -121,7 +124,8 @@ impl<'a> Reservation<'a> {
 
     fn complete(mut self, ops: Vec<IndexedOp>) {
         self.is_complete = true;
-        self.index.sequencer.lock().complete(self.base, ops);
+        let bytes = ops.iter().map(|op| op.bytes + OP_BYTES).sum();
+        self.index.sequencer.lock().complete(self.base, ops, bytes);
     }
 }
 
@@ -142,7 +146,8 @@ struct Attempt<'a> {
 }
 
 impl SearchIndex {
-    /// Does the operations of a request, in order, and returns when they are durable and in the writer. Each has its own result.
+    /// Does the operations of a request, in order, and returns when they are durable; they are in the writer before the next refresh.
+    /// Each has its own result.
     ///
     /// Errors: the store's, and the index is being deleted; then nothing was done, except after
     /// [`StoreError::Poisoned`], where the next start shows it.

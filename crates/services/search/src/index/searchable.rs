@@ -28,6 +28,9 @@ use crate::view::{IndexView, QueryBounds};
 /// How often who waits for the writer looks whether the index is being made again.
 const LOOK: Duration = Duration::from_millis(50);
 
+/// Bytes of answered operations that wait for the writer; beyond it requests do.
+const WAITING_BYTES: u64 = 8 << 20;
+
 /// The name that the library gives its list of segments.
 const META: &str = "meta.json";
 
@@ -71,15 +74,21 @@ impl Drop for WriterState {
 }
 
 impl SearchIndex {
-    /// Passes what is ready to the writer. If that fails, the documents are durable and the index is behind them: the next
-    /// refresh reads them from the store.
+    /// Passes what is ready to the writer. Where somebody has the writer, as for a refresh, the next one passes it, unless that is much:
+    /// the store's work goes on while the library makes a segment. If it fails, the documents are durable and the index is behind them:
+    /// the next refresh reads them from the store.
     pub(super) fn drain(&self) {
         loop {
             if self.drops_for_rebuild() {
                 return;
             }
-            if let Some(mut state) = self.writer.try_lock_for(LOOK) {
+            let may_wait = self.sequencer.lock().waiting_bytes() <= WAITING_BYTES;
+            let state = if may_wait { self.writer.try_lock() } else { self.writer.try_lock_for(LOOK) };
+            if let Some(mut state) = state {
                 return self.drain_with(&mut state);
+            }
+            if may_wait {
+                return;
             }
         }
     }
@@ -241,7 +250,7 @@ impl SearchIndex {
     pub fn needs_refresh(&self) -> bool {
         let watermark = match &self.feeding {
             Some(feeding) => feeding.fed_below(),
-            None => self.sequencer.lock().watermark(),
+            None => self.sequencer.lock().complete_below(),
         };
         self.published.read().refreshed < watermark
     }
@@ -278,7 +287,8 @@ impl SearchIndex {
     /// What the writer has left to do; `None` while somebody uses it.
     pub fn writer_state(&self) -> Option<WriterReport> {
         let state = self.writer.try_lock()?;
-        let behind = state.persisted < state.applied || state.bytes > 0 || state.is_behind;
+        let waits = self.sequencer.lock().waiting_bytes() > 0;
+        let behind = state.persisted < state.applied || state.bytes > 0 || state.is_behind || waits;
         Some(WriterReport { bytes: state.bytes, behind, damage: state.directory.damage() })
     }
 

@@ -10,14 +10,16 @@ use std::collections::BTreeMap;
 #[derive(Debug)]
 pub(super) struct Sequencer<T> {
     next: u64,
-    /// By first number: reserved (`None`) or complete.
-    open: BTreeMap<u64, Option<T>>,
+    /// By first number: reserved (`None`) or complete, with the bytes that it takes.
+    open: BTreeMap<u64, Option<(T, u64)>>,
+    /// Bytes of what is complete.
+    waiting: u64,
 }
 
 impl<T> Sequencer<T> {
     /// Continues at `next`.
     pub(super) fn new(next: u64) -> Sequencer<T> {
-        Sequencer { next, open: BTreeMap::new() }
+        Sequencer { next, open: BTreeMap::new(), waiting: 0 }
     }
 
     /// Reserves `count` numbers, at least one; returns the first.
@@ -36,9 +38,10 @@ impl<T> Sequencer<T> {
         }
     }
 
-    /// What a reservation was for is durable.
-    pub(super) fn complete(&mut self, first: u64, work: T) {
-        self.open.insert(first, Some(work));
+    /// What a reservation was for is durable; the work takes so many bytes until it is taken.
+    pub(super) fn complete(&mut self, first: u64, work: T, bytes: u64) {
+        self.open.insert(first, Some((work, bytes)));
+        self.waiting += bytes;
     }
 
     /// What can be applied now, in order.
@@ -48,7 +51,10 @@ impl<T> Sequencer<T> {
             if entry.get().is_none() {
                 break;
             }
-            ready.extend(entry.remove());
+            if let Some((work, bytes)) = entry.remove() {
+                self.waiting -= bytes;
+                ready.push(work);
+            }
         }
         ready
     }
@@ -56,6 +62,16 @@ impl<T> Sequencer<T> {
     /// Every number below it was taken as ready, or was used for nothing.
     pub(super) fn watermark(&self) -> u64 {
         self.open.first_key_value().map_or(self.next, |(first, _)| *first)
+    }
+
+    /// Every number below it is complete, taken or not, or was used for nothing.
+    pub(super) fn complete_below(&self) -> u64 {
+        self.open.iter().find(|(_, work)| work.is_none()).map_or(self.next, |(first, _)| *first)
+    }
+
+    /// Bytes of what is complete and was not taken.
+    pub(super) fn waiting_bytes(&self) -> u64 {
+        self.waiting
     }
 
     /// The highest number that was given out; `None` if none was.
@@ -73,14 +89,16 @@ mod tests {
         let mut sequencer = Sequencer::new(10);
         let (a, b, c) = (sequencer.reserve(2), sequencer.reserve(1), sequencer.reserve(3));
         assert_eq!((a, b, c, sequencer.watermark()), (10, 12, 13, 10));
-        sequencer.complete(c, "c");
+        sequencer.complete(c, "c", 5);
         assert!(sequencer.take_ready().is_empty());
-        sequencer.complete(a, "a");
+        sequencer.complete(a, "a", 2);
+        assert_eq!((sequencer.complete_below(), sequencer.waiting_bytes()), (12, 7));
         assert_eq!(sequencer.take_ready(), ["a"]);
         assert_eq!(sequencer.watermark(), 12);
         sequencer.abandon(b);
         assert_eq!(sequencer.take_ready(), ["c"]);
         assert_eq!((sequencer.watermark(), sequencer.highest()), (16, Some(15)));
+        assert_eq!((sequencer.complete_below(), sequencer.waiting_bytes()), (16, 0));
         let last = sequencer.reserve(5);
         sequencer.abandon(last);
         assert_eq!(sequencer.reserve(1), 16, "numbers of the last reservation are used again");
