@@ -90,6 +90,16 @@ impl AlignedBuffer {
         self.resize(self.len.next_multiple_of(BLOCK_BYTES), 0);
     }
 
+    /// Changes the length to `bytes` without writing a byte: what appears is what the memory held before. For a buffer
+    /// that is used again and is about to be filled as a whole, where filling it with zeros first would cost as much.
+    ///
+    /// # Panics
+    /// If the capacity is smaller.
+    pub fn set_len(&mut self, bytes: usize) {
+        assert!(bytes <= self.capacity(), "{bytes} bytes do not fit into {}", self.capacity());
+        self.len = bytes;
+    }
+
     /// Keeps the first `bytes`; does nothing if the buffer is shorter.
     pub fn truncate(&mut self, bytes: usize) {
         self.len = self.len.min(bytes);
@@ -163,6 +173,10 @@ mod tests {
         buffer.clear();
         assert!(buffer.is_empty());
         assert_eq!(AlignedBuffer::zeroed(4097).len(), 4097);
+        let mut again = AlignedBuffer::from(&[7u8; 100][..]);
+        again.set_len(1);
+        again.set_len(BLOCK_BYTES);
+        assert!(again[..100].iter().all(|b| *b == 7) && again[100..].iter().all(|b| *b == 0));
         assert_eq!(AlignedBuffer::new().capacity(), 0);
     }
 }

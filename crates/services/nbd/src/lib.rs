@@ -1,0 +1,39 @@
+//! NBD: devices for clients elsewhere, and exports of other servers as devices.
+//!
+//! ```text
+//!   qemu, fio, nbdcopy, kernels, NbdDevice          nbdkit, qemu-nbd, another node
+//!              | unix socket, TCP, TLS                        ^
+//!              v                                              |
+//!   server     exports, sessions, limits            client    pipelining, reconnecting, replay
+//!              |         \                            |       |
+//!              |          +------ protocol -----------+       |   pure: bytes in, steps out
+//!              v                                              v
+//!   Device     memory, files, a volume              NbdDevice is a Device
+//! ```
+//!
+//! # Modules
+//!
+//! * [`protocol`]: numbers, negotiation, requests and replies as pure functions
+//! * [`server`]: exports devices
+//! * [`tls`]: certificates of both sides
+//! * [`error`]: the errors, named by what the caller can do
+//!
+//! Invariants: an acknowledged write with FUA, and everything acknowledged before a flush, is as persistent as the
+//! device makes it, whichever session sent it; one client's memory is bounded, and no client waits for another one.
+//! The guarantees to users are in `docs/nbd.md`.
+//!
+//! Left out: the negotiation before 2013 ("oldstyle"), extended headers, resizing.
+
+#![forbid(unsafe_code)]
+
+pub mod error;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
+pub mod protocol;
+pub mod server;
+pub mod tls;
+
+pub use error::NbdError;
+pub use server::{EpochGate, Export, NbdServer, ServerOptions};
+pub use tls::{ClientTls, ServerTls};

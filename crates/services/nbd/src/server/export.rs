@@ -1,0 +1,336 @@
+//! Exports: a device with a name, what it allows, and who uses it.
+//!
+//! ```text
+//!   open "vol-7/b@41"   --->  find "vol-7/b"  --->  epochs: lower refused, higher kept durably, older sessions cut
+//!                                                     |
+//!                              Session  <-------------+      ended when it is dropped
+//! ```
+//!
+//! Invariants: a session of a lower epoch does nothing any more in the device when a higher one is answered; an export
+//! that was removed admits nobody, and its sessions end after what they have begun.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use device::Device;
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use super::limiter::{Limiter, Limits};
+use super::mailbox::{Course, Mailbox};
+use super::range_locks::RangeLocks;
+use crate::error::NbdError;
+use crate::protocol::{ExportFacts, PAYLOAD_BYTES_MAX, PREFERRED_BLOCK_BYTES, answer, export_flag};
+
+/// The longest name of an export.
+const NAME_BYTES_MAX: usize = 200;
+
+/// How long sessions of an epoch that is over get to end what they have begun. The client waits for the answer meanwhile.
+const CUT_TIME: Duration = Duration::from_secs(10);
+
+/// Keeps the epoch of a copy of a volume. A client names the epoch under which it opens the export: `name@41`.
+///
+/// A lower one is refused. A higher one is kept by [`EpochGate::raise`] before the client is answered, and ends the
+/// sessions of older ones first, so that an owner that is no longer one cannot write.
+pub trait EpochGate: Send + Sync + fmt::Debug {
+    /// The epoch in force.
+    fn current(&self) -> u64;
+
+    /// Makes a higher epoch durable; persistent when it returns. It may wait for a medium.
+    ///
+    /// # Errors
+    /// It could not; the reason, for the client and the log. The epoch in force is as before.
+    fn raise(&self, epoch: u64) -> Result<(), String>;
+}
+
+/// A device that clients may open. Made by [`Export::new`], then changed as needed.
+#[derive(Debug, Clone)]
+pub struct Export {
+    /// The name, without an epoch.
+    pub name: String,
+    /// The device.
+    pub device: Arc<dyn Device>,
+    /// For people; at most 4,096 bytes. Default: empty.
+    pub description: String,
+    /// Whether changes are refused. Default: false.
+    pub read_only: bool,
+    /// Whether clients may use several connections at a time: a flush of one covers the writes of all, since they share
+    /// the device. Default: true.
+    pub multi_conn: bool,
+    /// Whether zeros without `NO_HOLE` take less time than writing: the device gives space up at once. Requests that
+    /// allow nothing else are refused with `ENOTSUP` otherwise. Default: false.
+    pub fast_zero: bool,
+    /// Whether holes are looked for: reads of 64 KiB and more send them without their bytes. Default: true.
+    pub sparse: bool,
+    /// Limits of all sessions together. Default: none.
+    pub limits: Limits,
+    /// Keeper of the epoch, where names have one. Default: none, and a name with an epoch is unknown.
+    pub epochs: Option<Arc<dyn EpochGate>>,
+}
+
+impl Export {
+    /// The device under a name.
+    pub fn new(name: &str, device: Arc<dyn Device>) -> Export {
+        let (name, description) = (name.to_owned(), String::new());
+        Export {
+            name,
+            device,
+            description,
+            read_only: false,
+            multi_conn: true,
+            fast_zero: false,
+            sparse: true,
+            limits: Limits::default(),
+            epochs: None,
+        }
+    }
+
+    fn facts(&self) -> ExportFacts {
+        let mut flags = export_flag::HAS_FLAGS | export_flag::FLUSH | export_flag::FUA | export_flag::CACHE;
+        flags |= export_flag::DONT_FRAGMENT;
+        flags |= match self.read_only {
+            true => export_flag::READ_ONLY,
+            false => export_flag::TRIM | export_flag::WRITE_ZEROES | export_flag::FAST_ZERO,
+        };
+        if self.multi_conn {
+            flags |= export_flag::MULTI_CONN;
+        }
+        ExportFacts {
+            name: self.name.clone(),
+            description: self.description.clone(),
+            bytes: self.device.len(),
+            flags,
+            min_block: 1,
+            preferred_block: PREFERRED_BLOCK_BYTES,
+            max_payload: PAYLOAD_BYTES_MAX,
+            has_epochs: self.epochs.is_some(),
+        }
+    }
+}
+
+/// What sessions of an export have done.
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    pub(super) reads: AtomicU64,
+    pub(super) writes: AtomicU64,
+    pub(super) flushes: AtomicU64,
+    pub(super) read_bytes: AtomicU64,
+    pub(super) written_bytes: AtomicU64,
+    pub(super) errors: AtomicU64,
+}
+
+/// What an export has done since it was added.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ExportStatus {
+    /// Its name.
+    pub name: String,
+    /// Open sessions.
+    pub sessions: usize,
+    /// The epoch in force, if it has epochs.
+    pub epoch: Option<u64>,
+    /// Reads that were requested.
+    pub reads: u64,
+    /// Writes, trims and zeros.
+    pub writes: u64,
+    /// Flushes, and writes with FUA.
+    pub flushes: u64,
+    /// Bytes that were read.
+    pub read_bytes: u64,
+    /// Bytes that were written.
+    pub written_bytes: u64,
+    /// Requests that were answered with an error.
+    pub errors: u64,
+}
+
+/// An export in service.
+#[derive(Debug)]
+pub(super) struct Served {
+    pub(super) settings: Export,
+    pub(super) facts: ExportFacts,
+    /// Locks of its blocks, where these are larger than a byte.
+    pub(super) locks: RangeLocks,
+    pub(super) limiter: Option<Mutex<Limiter>>,
+    /// What the limiter's time counts from.
+    pub(super) started: tokio::time::Instant,
+    pub(super) counters: Counters,
+    is_closed: AtomicBool,
+    /// Held while an epoch is compared and raised, until the session has its place.
+    opening: tokio::sync::Mutex<()>,
+    sessions: Mutex<Sessions>,
+    count: watch::Sender<usize>,
+}
+
+#[derive(Debug, Default)]
+struct Sessions {
+    next: u64,
+    /// Mailbox and epoch of each.
+    open: HashMap<u64, (Arc<Mailbox>, u64)>,
+}
+
+/// Why an export is not opened: kind of [`answer`], and a text.
+pub(super) type Refused = (u32, String);
+
+impl Served {
+    /// # Errors
+    /// [`NbdError::Name`].
+    pub(super) fn new(settings: Export) -> Result<Served, NbdError> {
+        let name = &settings.name;
+        let is_name =
+            (1..=NAME_BYTES_MAX).contains(&name.len()) && !name.contains(|c: char| c == '@' || c.is_control());
+        if !is_name || settings.description.len() > crate::protocol::STRING_BYTES_MAX {
+            return Err(NbdError::Name { name: name.clone() });
+        }
+        let block = settings.device.block_bytes();
+        assert!(block.is_power_of_two() && block <= PREFERRED_BLOCK_BYTES, "a device of blocks of {block} bytes");
+        Ok(Served {
+            facts: settings.facts(),
+            locks: RangeLocks::default(),
+            limiter: settings.limits.any().then(|| Mutex::new(Limiter::new(settings.limits))),
+            started: tokio::time::Instant::now(),
+            counters: Counters::default(),
+            is_closed: AtomicBool::new(false),
+            opening: tokio::sync::Mutex::default(),
+            sessions: Mutex::default(),
+            count: watch::Sender::new(0),
+            settings,
+        })
+    }
+
+    /// Whether a client that only looks may see it under this epoch.
+    pub(super) fn look(&self, epoch: Option<u64>) -> Result<(), Refused> {
+        if self.is_closed.load(Ordering::Acquire) {
+            return Err((answer::SHUTDOWN, format!("{} is no longer exported", self.facts.name)));
+        }
+        match (&self.settings.epochs, epoch) {
+            (None, None) => Ok(()),
+            (None, Some(_)) => Err((answer::UNKNOWN, format!("{} has no epochs", self.facts.name))),
+            (Some(_), None) => {
+                Err((answer::POLICY, format!("{0} is opened with an epoch: {0}@NUMBER", self.facts.name)))
+            }
+            (Some(gate), Some(epoch)) => match gate.current() {
+                current if epoch < current => Err((answer::POLICY, format!("epoch {epoch} is over: it is {current}"))),
+                _ => Ok(()),
+            },
+        }
+    }
+
+    /// Opens it for a session.
+    pub(super) async fn open(self: &Arc<Served>, epoch: Option<u64>) -> Result<Session, Refused> {
+        let _opening = self.opening.lock().await;
+        self.look(epoch)?;
+        if let (Some(gate), Some(epoch)) = (&self.settings.epochs, epoch)
+            && epoch > gate.current()
+        {
+            self.raise(Arc::clone(gate), epoch).await?;
+        }
+        let mailbox = Arc::new(Mailbox::default());
+        let number = {
+            let mut sessions = self.sessions.lock();
+            sessions.next += 1;
+            let number = sessions.next;
+            sessions.open.insert(number, (Arc::clone(&mailbox), epoch.unwrap_or(0)));
+            self.count.send_replace(sessions.open.len());
+            number
+        };
+        let session = Session { export: Arc::clone(self), mailbox, number };
+        // It may have been closed in between: then it is in the list, or it is noticed here.
+        self.look(epoch)?;
+        Ok(session)
+    }
+
+    async fn raise(&self, gate: Arc<dyn EpochGate>, epoch: u64) -> Result<(), Refused> {
+        let raised = tokio::task::spawn_blocking(move || gate.raise(epoch)).await;
+        let raised = raised.unwrap_or_else(|_| Err("keeping the epoch panicked".to_owned()));
+        if let Err(why) = raised {
+            tracing::warn!(export = self.facts.name, epoch, why, "a higher epoch could not be kept: refused");
+            return Err((answer::POLICY, format!("epoch {epoch} cannot be kept: {why}")));
+        }
+        let older = || self.sessions.lock().open.values().filter(|(_, of)| *of < epoch).cloned().collect::<Vec<_>>();
+        older().iter().for_each(|(mailbox, _)| mailbox.restrict(Course::Cut));
+        let mut count = self.count.subscribe();
+        let gone = tokio::time::timeout(CUT_TIME, async { count.wait_for(|_| older().is_empty()).await.is_ok() });
+        if !matches!(gone.await, Ok(true)) {
+            // Their requests are still in the device: the new owner must not begin beside them.
+            return Err((
+                answer::POLICY,
+                format!("requests of an epoch before {epoch} are not complete yet: try again"),
+            ));
+        }
+        Ok(())
+    }
+
+    /// Admits nobody any more and lets the sessions end; returns how many are left after `patience`, which are cut.
+    pub(super) async fn close(&self, patience: Duration) -> usize {
+        self.is_closed.store(true, Ordering::Release);
+        let restrict = |course| self.sessions.lock().open.values().for_each(|(mailbox, _)| mailbox.restrict(course));
+        for (course, patience) in [(Course::Drain, patience), (Course::Cut, CUT_TIME)] {
+            restrict(course);
+            let mut count = self.count.subscribe();
+            let gone = tokio::time::timeout(patience, async { count.wait_for(|count| *count == 0).await.is_ok() });
+            if matches!(gone.await, Ok(true)) {
+                return 0;
+            }
+        }
+        self.sessions.lock().open.len()
+    }
+
+    pub(super) fn status(&self) -> ExportStatus {
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let Counters { reads, writes, flushes, read_bytes, written_bytes, errors } = &self.counters;
+        ExportStatus {
+            name: self.facts.name.clone(),
+            sessions: self.sessions.lock().open.len(),
+            epoch: self.settings.epochs.as_ref().map(|gate| gate.current()),
+            reads: of(reads),
+            writes: of(writes),
+            flushes: of(flushes),
+            read_bytes: of(read_bytes),
+            written_bytes: of(written_bytes),
+            errors: of(errors),
+        }
+    }
+}
+
+/// A session's place at its export; given back when it is dropped, which is when nothing of it is in the device.
+#[derive(Debug)]
+pub(super) struct Session {
+    pub(super) export: Arc<Served>,
+    pub(super) mailbox: Arc<Mailbox>,
+    number: u64,
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        let mut sessions = self.export.sessions.lock();
+        sessions.open.remove(&self.number);
+        self.export.count.send_replace(sessions.open.len());
+    }
+}
+
+/// A name as a client states it, without its epoch, and the epoch. `None`: what follows the `@` is no epoch.
+pub(super) fn split_epoch(name: &str) -> Option<(&str, Option<u64>)> {
+    match name.rsplit_once('@') {
+        None => Some((name, None)),
+        Some((name, epoch)) if epoch.bytes().all(|byte| byte.is_ascii_digit()) => {
+            Some((name, Some(epoch.parse().ok()?)))
+        }
+        Some(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_epoch_is_what_follows_the_at_sign_and_nothing_else() {
+        assert_eq!(split_epoch("vol-7/b@41"), Some(("vol-7/b", Some(41))));
+        assert_eq!(split_epoch("vol-7/b"), Some(("vol-7/b", None)));
+        for wrong in ["a@", "a@x", "a@-1", "a@+1", "a@1 ", "a@99999999999999999999"] {
+            assert_eq!(split_epoch(wrong), None, "{wrong}");
+        }
+    }
+}
