@@ -257,6 +257,7 @@ impl Config {
             THREADS.end()
         );
         let mut options = Options::new(data, origin);
+        options.services_follow = true;
         options.bodies = match args.bodies {
             Some(cli::Bodies::Delta) => Bodies::Delta,
             Some(cli::Bodies::Full) => Bodies::Full,

@@ -42,6 +42,7 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
                 return Err(error);
             }
         };
+        node.services_started();
         node.admission().check(node.outgoing());
         tracing::info!(data = %node.data().display(), "ready");
         until_the_end(node).await?;

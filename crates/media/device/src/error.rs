@@ -96,6 +96,20 @@ pub enum DeviceError {
         /// Its size.
         bytes: u64,
     },
+    /// There is no shelf on the device. Format it, if its content is not needed.
+    #[error("{name} contains no shelf: format it, if its content is not needed")]
+    NoShelf {
+        /// The device.
+        name: String,
+    },
+    /// What the device says about its own content is damaged. Restore it from a copy.
+    #[error("{name} is damaged: {what}; restore it from a copy")]
+    Damaged {
+        /// The device or shelf.
+        name: String,
+        /// What is damaged, and how.
+        what: String,
+    },
     /// The medium does not support the operation.
     #[error("{name} cannot {operation}: the medium under it does not support it")]
     Unsupported {
@@ -172,6 +186,8 @@ impl DeviceError {
             | DeviceError::NoDescriptors { name }
             | DeviceError::ReadOnly { name, .. }
             | DeviceError::NotADevice { name, .. }
+            | DeviceError::NoShelf { name }
+            | DeviceError::Damaged { name, .. }
             | DeviceError::Unsupported { name, .. }
             | DeviceError::Poisoned { name }
             | DeviceError::Lost { name, .. }

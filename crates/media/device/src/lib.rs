@@ -26,6 +26,7 @@
 //! * [`near`]: near memory as a cache in front of far memory
 //! * [`mod@file`]: devices that are files of a directory
 //! * [`crash`]: devices that lose, tear and reorder what was not flushed, at every moment of a recording
+//! * [`device_shelf`]: a shelf whose devices are parts of one device
 //! * [`overlay`]: a layer of memory over a read-only shelf
 //! * [`pmem`]: devices on persistent memory
 //! * [`faulty`]: a script of faults around any other shelf
@@ -54,6 +55,7 @@ pub mod batch;
 pub mod buffer;
 pub mod contract;
 pub mod crash;
+pub mod device_shelf;
 pub mod error;
 pub mod faulty;
 pub mod file;
@@ -72,6 +74,7 @@ pub use batch::{IoKind, IoRequest, IoSink};
 pub use buffer::AlignedBuffer;
 pub use contract::{BLOCK_BYTES, Device, Durability, Extent, SECTOR_BYTES, Shelf, WORD_BYTES};
 pub use crash::CrashShelf;
+pub use device_shelf::DeviceShelf;
 pub use error::{DeviceError, Operation};
 pub use faulty::FaultyShelf;
 pub use file::{FileKind, FileOptions, FileShelf};

@@ -148,6 +148,7 @@ fn a_message_that_is_damaged_after_it_was_indexed_does_not_hide_the_others() {
     node.stop();
     assert!(damage(&bed, "ADT^A01|S150|P"), "the message lies in a page");
     let node = bed.start();
+    node.search();
     let unreadable = found("unreadable");
     assert!((1..60).contains(&unreadable), "{unreadable} in one page");
     assert_eq!(found("received_us"), 100, "the others are shown");
@@ -231,6 +232,7 @@ fn messages_behind_damage_are_fed() {
         let id = |line: &str| serde_json::from_str::<Value>(line).expect("a line of JSON")["control_id"].clone();
         lines.lines().map(|line| id(line).as_str().expect("a text").to_owned()).collect::<Vec<_>>()
     };
+    node.search();
     until("the last one is found", || found().contains(&"S299".to_owned()));
     let found = found();
     assert!(found.contains(&"S100".to_owned()) && !found.contains(&"S200".to_owned()), "{found:?}");

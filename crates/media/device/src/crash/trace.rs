@@ -145,7 +145,7 @@ impl Step {
     }
 
     /// The range that it writes: device, offset, number of bytes.
-    pub(super) fn range(&self) -> Option<(FileId, u64, u64)> {
+    pub(crate) fn range(&self) -> Option<(FileId, u64, u64)> {
         match &self.action {
             Action::Write { file, offset, data } | Action::Store { file, offset, data, .. } => {
                 Some((*file, *offset, data.len() as u64))

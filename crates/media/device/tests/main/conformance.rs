@@ -8,8 +8,8 @@ use std::sync::Arc;
 use device::crash::PmemMode;
 use device::pmem::{Absent, PmemOptions, PmemShelf};
 use device::{
-    AlignedBuffer, BLOCK_BYTES, CrashShelf, Device, DeviceError, FaultyShelf, FileOptions, FileShelf, MemoryShelf,
-    Shelf, WORD_BYTES,
+    AlignedBuffer, BLOCK_BYTES, CrashShelf, Device, DeviceError, DeviceShelf, FaultyShelf, FileOptions, FileShelf,
+    MemoryShelf, Shelf, WORD_BYTES,
 };
 
 use crate::seeds;
@@ -62,6 +62,15 @@ fn on_every_kind(check: impl Fn(&str, &dyn Shelf)) {
     kinds.push(("persistent memory by line, faulty without a fault", Arc::new(FaultyShelf::new(crash(PmemMode::Adr)))));
     kinds.push(("persistent memory by line", pmem(&home.path().join("lines"), Absent::Emulate)));
     kinds.push(("persistent memory by page", pmem(&home.path().join("pages"), Absent::Pages)));
+    for (kind, shelf) in [
+        ("parts of a device in memory", Arc::new(MemoryShelf::new()) as Arc<dyn Shelf>),
+        ("parts of a file", file("parts", true, true)),
+        ("parts of persistent memory by line", pmem(&home.path().join("parts-lines"), Absent::Emulate)),
+    ] {
+        let device = shelf.create("whole", 64 << 20).expect("create");
+        DeviceShelf::format(kind, &device).expect("format");
+        kinds.push((kind, Arc::new(DeviceShelf::open(kind, device).expect("open a shelf"))));
+    }
     if let Some((_, shelf, lines)) = &volatile {
         kinds.push(("file on tmpfs", Arc::clone(shelf)));
         kinds.push(("persistent memory by line on tmpfs", Arc::clone(lines)));

@@ -23,6 +23,7 @@ mod services;
 mod status;
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -102,6 +103,9 @@ pub struct Options {
     /// Descriptors and memory that all services share. Default: the process's limit of open descriptors, and
     /// [`FRAME_BYTES`].
     pub admission: Arc<Admission>,
+    /// Whether other services of the node start after it, until [`RunningProduction::services_started`]: meanwhile a request that
+    /// nothing knows yet is answered with "try again". Default: no.
+    pub services_follow: bool,
 }
 
 impl Options {
@@ -124,6 +128,7 @@ impl Options {
             clock: Clock::system(),
             files: Files::default(),
             admission: Admission::new(Descriptors::current(), FRAME_BYTES),
+            services_follow: false,
         }
     }
 }
@@ -144,6 +149,8 @@ pub struct RunningProduction {
     renewals: Mutex<Vec<Box<Renew>>>,
     /// Requests to the control socket that other services answer.
     service_requests: Mutex<Vec<Arc<ServiceRequests>>>,
+    /// Whether some of them have not started yet.
+    services_follow: AtomicBool,
 }
 
 /// A lock that protects plain data: a panic elsewhere does not make it wrong.
@@ -232,6 +239,7 @@ impl RunningProduction {
         let stop = watch::Sender::new(false);
         let housekeeping = Housekeeping::new(&engine, &operations, &options, (pruner, time), stop.subscribe());
         housekeeping.save_time();
+        let services_follow = AtomicBool::new(options.services_follow);
         let running = Arc::new(Self {
             options,
             store,
@@ -244,6 +252,7 @@ impl RunningProduction {
             reloading: tokio::sync::Mutex::default(),
             renewals: Mutex::default(),
             service_requests: Mutex::default(),
+            services_follow,
         });
         running.operations.start_lanes(&running.engine.plan().queues, &running.surroundings());
         running.services.start(&running.engine, bound)?;

@@ -17,6 +17,7 @@
 //! | `stop` | ; the node ends |
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use node::control::{ProgressSender, Requests};
 use node::maintenance;
@@ -41,6 +42,11 @@ impl RunningProduction {
     /// From now on `answer` gets the requests that nothing else of the node knows.
     pub fn serve_requests(&self, answer: Box<ServiceRequests>) {
         lock(&self.service_requests).push(Arc::from(answer));
+    }
+
+    /// Every service that was to follow has started.
+    pub fn services_started(&self) {
+        self.services_follow.store(false, Ordering::Release);
     }
 
     fn service_request(&self, request: &str) -> Option<Result<Value, InteropError>> {
@@ -97,7 +103,13 @@ impl ControlRequests {
             answered.or_else(|| running.service_request(&request)).transpose()
         };
         let response = tokio::task::spawn_blocking(read).await.unwrap_or(Err(InteropError::Stopping))?;
-        response.ok_or_else(|| InteropError::Refused(format!("`{line}` is not a request")))
+        response.ok_or_else(|| {
+            InteropError::Refused(if self.running.services_follow.load(Ordering::Acquire) {
+                "the services of this node are still starting: try again in a moment".into()
+            } else {
+                format!("`{line}` is not a request")
+            })
+        })
     }
 
     /// Suspends or resumes an operation; it stays so across restarts.

@@ -142,6 +142,20 @@ async fn a_port_in_use_stops_the_start() {
     rig.start().await.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_for_a_service_that_still_starts_is_answered_with_try_again() {
+    let out = Accepting::start().await;
+    let mut rig = Rig::to(out.address);
+    rig.options.services_follow = true;
+    let running = rig.start().await;
+    let answer = refused(&running, "message-search {}").await;
+    assert!(answer.contains("still starting: try again"), "{answer}");
+    running.services_started();
+    let answer = refused(&running, "message-search {}").await;
+    assert!(answer.contains("is not a request"), "{answer}");
+    running.stop().await;
+}
+
 /// A journal in memory has no lock that another process could see.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_node_on_a_data_directory_is_refused_wherever_its_journal_lies() {
