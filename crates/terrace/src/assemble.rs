@@ -188,6 +188,7 @@ impl Plan {
 
 /// Where the files of search indices lie, as far as tiers are set for them.
 #[derive(Clone, Debug, Default)]
+#[cfg_attr(not(feature = "search"), expect(dead_code, reason = "a program without search opens no index"))]
 pub struct SearchShelves {
     /// All of them, or the small ones.
     pub files: Option<Arc<dyn Shelf>>,

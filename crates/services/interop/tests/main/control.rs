@@ -150,7 +150,7 @@ async fn a_request_for_a_service_that_still_starts_is_answered_with_try_again() 
     let running = rig.start().await;
     let answer = refused(&running, "message-search {}").await;
     assert!(answer.contains("still starting: try again"), "{answer}");
-    running.services_started();
+    running.node.services_started();
     let answer = refused(&running, "message-search {}").await;
     assert!(answer.contains("is not a request"), "{answer}");
     running.stop().await;
