@@ -12,28 +12,27 @@
 //! reads or fills.
 //!
 //! Invariants: every request that was submitted is completed exactly once, also after an error or a panic of the device's own threads;
-//! a request is a call of the method of [`Device`] with the same name, with the same guarantees, errors and poisoning. Between the
+//! a request is a call of the method of [`crate::Device`] with the same name, with the same guarantees, errors and poisoning. Between the
 //! requests of a batch there is no order: a flush covers the writes that were *complete* when it was submitted.
 
 use std::fmt;
-use std::sync::Arc;
 
-use crate::{AlignedBuffer, Device, DeviceError};
+use crate::{AlignedBuffer, DeviceError};
 
 /// What a request does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum IoKind {
-    /// [`Device::read`]: fills the buffer.
+    /// [`crate::Device::read`]: fills the buffer.
     Read,
-    /// [`Device::write`]: writes the buffer.
+    /// [`crate::Device::write`]: writes the buffer.
     Write,
-    /// [`Device::write_flush`]: writes the buffer; it is persistent when the request is complete.
+    /// [`crate::Device::write_flush`]: writes the buffer; it is persistent when the request is complete.
     WriteFlush,
-    /// [`Device::flush`].
+    /// [`crate::Device::flush`].
     Flush,
-    /// [`Device::discard`] of [`IoRequest::bytes`] bytes.
+    /// [`crate::Device::discard`] of [`IoRequest::bytes`] bytes.
     Discard,
-    /// [`Device::write_zeroes`] of [`IoRequest::bytes`] bytes.
+    /// [`crate::Device::write_zeroes`] of [`IoRequest::bytes`] bytes.
     WriteZeroes {
         /// Whether the space may be given up.
         free: bool,
@@ -79,20 +78,6 @@ impl IoRequest {
     pub fn discard(offset: u64, bytes: u64, token: u64) -> IoRequest {
         IoRequest { kind: IoKind::Discard, offset, bytes, buffer: AlignedBuffer::new(), token }
     }
-
-    /// Does the request on the calling thread.
-    ///
-    /// Errors: those of the method of [`Device`].
-    pub fn perform<D: Device + ?Sized>(&mut self, device: &D) -> Result<(), DeviceError> {
-        match self.kind {
-            IoKind::Read => device.read(self.offset, &mut self.buffer),
-            IoKind::Write => device.write(self.offset, &self.buffer),
-            IoKind::WriteFlush => device.write_flush(self.offset, &self.buffer),
-            IoKind::Flush => device.flush(),
-            IoKind::Discard => device.discard(self.offset, self.bytes),
-            IoKind::WriteZeroes { free } => device.write_zeroes(self.offset, self.bytes, free),
-        }
-    }
 }
 
 impl fmt::Debug for IoRequest {
@@ -104,67 +89,7 @@ impl fmt::Debug for IoRequest {
 
 /// Where requests are returned to.
 pub trait IoSink: Send + Sync {
-    /// Takes back a request that is complete. It is called on a thread of the device, or inside [`Device::submit`] on the caller's: it
+    /// Takes back a request that is complete. It is called on a thread of the device, or inside [`crate::Device::submit`] on the caller's: it
     /// must not wait, and it may submit further requests only to another device.
     fn complete(&self, request: IoRequest, result: Result<(), DeviceError>);
-}
-
-/// Does the requests one after the other on the calling thread; what [`Device::submit`] does where nothing better is known.
-pub fn submit_in_turn<D: Device + ?Sized>(device: &D, batch: &mut Vec<IoRequest>, sink: &Arc<dyn IoSink>) {
-    for mut request in batch.drain(..) {
-        let result = request.perform(device);
-        sink.complete(request, result);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{BLOCK_BYTES, MemoryShelf, Shelf};
-    use std::sync::Mutex;
-
-    #[derive(Default)]
-    struct Completed(Mutex<Vec<(u64, bool, Vec<u8>)>>);
-
-    impl IoSink for Completed {
-        fn complete(&self, request: IoRequest, result: Result<(), DeviceError>) {
-            self.0.lock().expect("no panic").push((request.token, result.is_ok(), request.buffer.to_vec()));
-        }
-    }
-
-    #[test]
-    fn a_batch_does_what_the_single_calls_do() {
-        let shelf = MemoryShelf::new();
-        let device = shelf.create("a", 8 * BLOCK_BYTES as u64).expect("memory");
-        let completed = Arc::new(Completed::default());
-        let sink: Arc<dyn IoSink> = completed.clone();
-        let block = |value| AlignedBuffer::from(&[value; BLOCK_BYTES][..]);
-        let at = |index: u64| index * BLOCK_BYTES as u64;
-        let mut batch = vec![
-            IoRequest::write(at(1), block(1), 10),
-            IoRequest::write_flush(at(2), block(2), 11),
-            IoRequest::flush(12),
-            IoRequest::discard(at(1), BLOCK_BYTES as u64, 13),
-            IoRequest::write(at(3), block(3), 16),
-            IoRequest::write(at(4), block(3), 17),
-            IoRequest {
-                kind: IoKind::WriteZeroes { free: false },
-                ..IoRequest::discard(at(3), BLOCK_BYTES as u64, 18)
-            },
-            IoRequest { kind: IoKind::WriteZeroes { free: true }, ..IoRequest::discard(at(4), BLOCK_BYTES as u64, 19) },
-        ];
-        device.submit(&mut batch, &sink);
-        assert!(batch.is_empty(), "a batch is taken");
-        let reads = (1..5).map(|index| IoRequest::read(at(index), block(9), 20 + index));
-        device.submit(&mut reads.collect(), &sink);
-        let extents = device.extents(at(0), at(8)).expect("known");
-        assert_eq!(extents.iter().map(|extent| extent.bytes).sum::<u64>(), at(8));
-        let mut told = std::mem::take(&mut *completed.0.lock().expect("no panic"));
-        told.sort_unstable_by_key(|(token, ..)| *token);
-        assert!(told.iter().all(|(_, ok, _)| *ok));
-        let tokens: Vec<u64> = told.iter().map(|(token, ..)| *token).collect();
-        assert_eq!(tokens, [10, 11, 12, 13, 16, 17, 18, 19, 21, 22, 23, 24]);
-        let read: Vec<u8> = told[8..].iter().map(|(.., bytes)| bytes[0]).collect();
-        assert_eq!(read, [0, 2, 0, 0]);
-    }
 }

@@ -52,21 +52,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::batch::{IoRequest, IoSink, submit_in_turn};
-use crate::{AlignedBuffer, DeviceError};
-
-/// The bytes that a crash leaves whole: the old ones or the new ones, never a mixture.
-///
-/// 512 is the smallest logical block of any block device of Linux. A drive with 4 KiB sectors guarantees more, but no
-/// engine here relies on that.
-pub const SECTOR_BYTES: usize = 512;
-
-/// The block of most devices: offsets and lengths are multiples of it. Persistent memory mapped by line has a smaller
-/// one. The size of every device is a multiple of this one, whatever its block is.
-///
-/// 4 KiB is the page of the CPU and the physical sector of current drives, so writing a whole block never makes the
-/// drive read first.
-pub const BLOCK_BYTES: usize = 4096;
+use crate::batch::{IoKind, IoRequest, IoSink};
+use crate::{AlignedBuffer, BLOCK_BYTES, DeviceError, SECTOR_BYTES};
 
 /// The durability of a flush on a medium; reports print it beside every figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -210,11 +197,30 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// can wait by themselves (files through io_uring, other nodes) work on many at once. Provided: one after the other,
     /// complete before the call returns.
     fn submit(&self, batch: &mut Vec<IoRequest>, sink: &Arc<dyn IoSink>) {
-        submit_in_turn(self, batch, sink);
+        for mut request in batch.drain(..) {
+            let result = request.perform(self);
+            sink.complete(request, result);
+        }
     }
 
     /// The durability of a flush on this device.
     fn durability(&self) -> Durability;
+}
+
+impl IoRequest {
+    /// Does the request on the calling thread.
+    ///
+    /// Errors: those of the method of [`Device`].
+    pub fn perform<D: Device + ?Sized>(&mut self, device: &D) -> Result<(), DeviceError> {
+        match self.kind {
+            IoKind::Read => device.read(self.offset, &mut self.buffer),
+            IoKind::Write => device.write(self.offset, &self.buffer),
+            IoKind::WriteFlush => device.write_flush(self.offset, &self.buffer),
+            IoKind::Flush => device.flush(),
+            IoKind::Discard => device.discard(self.offset, self.bytes),
+            IoKind::WriteZeroes { free } => device.write_zeroes(self.offset, self.bytes, free),
+        }
+    }
 }
 
 /// A place that contains devices by name: a directory of files, or its simulation.
@@ -275,10 +281,6 @@ pub trait Shelf: Send + Sync + fmt::Debug {
     /// [`DeviceError::Io`].
     fn rename(&self, from: &str, to: &str) -> Result<(), DeviceError>;
 }
-
-/// The bytes that persistent memory leaves whole: an aligned store of a word is atomic, and nothing larger is (Intel 64
-/// SDM, vol. 3A, "Guaranteed Atomic Operations").
-pub const WORD_BYTES: usize = 8;
 
 /// Longest name of a device, in bytes: the 255 of Linux file systems, less a suffix that is used while a device is
 /// created.

@@ -13,6 +13,10 @@ use crate::{CrashShelf, FaultyShelf, MemoryShelf};
 const BLOCK: u64 = BLOCK_BYTES as u64;
 const BYTES: u64 = 256 << 10;
 
+fn run(start: u64, end: u64) -> Vec<Range<u64>> {
+    vec![Range { start, end }]
+}
+
 fn device_in_memory() -> Arc<dyn Device> {
     let device = MemoryShelf::new().create("whole", BYTES).expect("memory");
     DeviceShelf::format("whole", &device).expect("format");
@@ -36,7 +40,7 @@ fn content(shelf: &DeviceShelf) -> BTreeMap<String, Vec<u8>> {
 
 #[test]
 fn the_bytes_of_a_directory_are_these() {
-    let parts = [("b-1", vec![36_864..40_960, 49_152..57_344]), ("a", vec![32_768..36_864])];
+    let parts = [("b-1", vec![36_864..40_960, 49_152..57_344]), ("a", run(32_768, 36_864))];
     let parts = parts.into_iter().map(|(name, runs)| (name.to_owned(), runs)).collect();
     let directory = Directory { generation: 258, parts };
     let encoded = directory.encode(BYTES).expect("it fits");
@@ -52,7 +56,7 @@ fn the_bytes_of_a_directory_are_these() {
 
 #[test]
 fn a_directory_with_any_bit_changed_is_refused() {
-    let parts = BTreeMap::from([("part".to_owned(), vec![32_768..65_536])]);
+    let parts = BTreeMap::from([("part".to_owned(), run(32_768, 65_536))]);
     let encoded = Directory { generation: 3, parts }.encode(BYTES).expect("it fits").to_vec();
     let used = 64 + 2 + 4 + 16;
     for bit in 0..used * 8 {
@@ -68,11 +72,11 @@ fn a_directory_with_any_bit_changed_is_refused() {
 #[test]
 fn a_directory_whose_parts_cannot_be_is_refused_although_its_checksum_is_right() {
     let cases: [(&str, Vec<Range<u64>>); 6] = [
-        ("inside a slot", vec![16_384..36_864]),
-        ("beyond the device", vec![32_768..BYTES + BLOCK]),
-        ("not in blocks", vec![32_768..32_770]),
-        ("empty", vec![32_768..32_768]),
-        ("backwards", vec![40_960..36_864]),
+        ("inside a slot", run(16_384, 36_864)),
+        ("beyond the device", run(32_768, BYTES + BLOCK)),
+        ("not in blocks", run(32_768, 32_770)),
+        ("empty", run(32_768, 32_768)),
+        ("backwards", run(40_960, 36_864)),
         ("twice the same bytes", vec![32_768..40_960, 36_864..45_056]),
     ];
     for (what, runs) in cases {
@@ -226,13 +230,12 @@ fn check_all(machine: &CrashShelf, moments: &[(usize, Seen)]) -> Result<u64, Str
 
 #[test]
 fn create_remove_and_rename_are_atomic_and_persistent_in_every_crash_image() {
-    let media: [(&str, fn() -> CrashShelf); 3] = [
-        ("sectors", || CrashShelf::new(11)),
-        ("ADR", || CrashShelf::pmem(11, PmemMode::Adr)),
-        ("pages", || CrashShelf::pmem(11, PmemMode::Pages)),
+    let media = [
+        ("sectors", CrashShelf::new(11)),
+        ("ADR", CrashShelf::pmem(11, PmemMode::Adr)),
+        ("pages", CrashShelf::pmem(11, PmemMode::Pages)),
     ];
-    for (medium, new) in media {
-        let machine = new();
+    for (medium, machine) in media {
         let moments = script(&machine);
         let images = check_all(&machine, &moments).unwrap_or_else(|wrong| panic!("{medium}: {wrong}"));
         assert!(images > 500, "{medium}: {images} images");

@@ -65,7 +65,7 @@ fn on_every_kind(check: impl Fn(&str, &dyn Shelf)) {
     for (kind, shelf) in [
         ("parts of a device in memory", Arc::new(MemoryShelf::new()) as Arc<dyn Shelf>),
         ("parts of a file", file("parts", true, true)),
-        ("parts of persistent memory by line", pmem(&home.path().join("parts-lines"), Absent::Emulate)),
+        ("persistent memory by line, parts of it", pmem(&home.path().join("parts-lines"), Absent::Emulate)),
     ] {
         let device = shelf.create("whole", 64 << 20).expect("create");
         DeviceShelf::format(kind, &device).expect("format");

@@ -3,6 +3,7 @@
 //! Randomised tests run with a few fixed seeds and print the seed of a failure; `SEED=n cargo test -p device` runs only
 //! this seed.
 
+mod batch;
 mod canary;
 mod conformance;
 mod crash;
