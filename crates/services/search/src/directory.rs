@@ -17,14 +17,15 @@
 //! With a second shelf, files beyond a size lie there: only merges make them, so what is searched and merged often stays on the first
 //! one. A file moves when it grows beyond that size while it is written, and never again.
 //!
-//! Files of open segments stay in memory while `memory` has room for them, and are read by extents otherwise.
+//! Small files of open segments stay in memory as a whole while a half of `memory` has room for them: reading them copies nothing. All
+//! others are read by extents, of which those that are used stay in the other half.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, BufWriter};
 use std::ops::{Bound, Range};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 use device::{Device, Shelf};
 use parking_lot::{Condvar, Mutex};
@@ -34,10 +35,12 @@ use tantivy::directory::{
     Directory, DirectoryLock, FileHandle, Lock, OwnedBytes, WatchCallback, WatchCallbackList, WatchHandle, WritePtr,
 };
 
+mod cache;
 mod extents;
 mod reserve;
 mod writing;
 
+use cache::ExtentCache;
 use extents::{EXTENT_BYTES, ExtentPool, FileExtents, FileTier, Place};
 use writing::ShelfWriter;
 
@@ -46,22 +49,30 @@ pub use reserve::ReservedShelf;
 /// Memory that open files of all indices may take.
 #[derive(Debug)]
 pub struct FileMemory {
+    /// Of files that are held as a whole.
     bytes: AtomicU64,
     most: u64,
+    cache: ExtentCache,
 }
+
+/// Of the memory of whole files, what one of them may take.
+const WHOLE_OF: u64 = 8;
 
 impl FileMemory {
     /// Room for so many bytes.
     pub fn new(most: u64) -> FileMemory {
-        FileMemory { bytes: AtomicU64::new(0), most }
+        FileMemory { bytes: AtomicU64::new(0), most: most / 2, cache: ExtentCache::new(most / 2) }
     }
 
-    /// Bytes in use.
+    /// Bytes in use by files that are held as a whole.
     pub fn used(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
     fn take(&self, bytes: u64) -> bool {
+        if bytes > self.most / WHOLE_OF {
+            return false;
+        }
         let taken = self.bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
             let new = used.checked_add(bytes)?;
             (new <= self.most).then_some(new)
@@ -127,6 +138,8 @@ struct Inner {
     /// Bytes of a file that is not large.
     large_bytes: usize,
     files: Mutex<BTreeMap<PathBuf, Stored>>,
+    /// Files that are open: a new reader of the same segments shares what the one before it has in memory.
+    open: Mutex<BTreeMap<PathBuf, Weak<ShelfFile>>>,
     /// Removed files that may still be open.
     removed: Mutex<Vec<Arc<FileExtents>>>,
     memory: Arc<FileMemory>,
@@ -189,14 +202,15 @@ impl ShelfDirectory {
                 _ => {}
             }
         }
-        let fast = ExtentPool::open(Arc::clone(&shelves.fast), name, &in_fast)?;
+        let fast = ExtentPool::open(Arc::clone(&shelves.fast), (name, &memory), &in_fast)?;
         let capacity = shelves.capacity.as_ref();
-        let opened = capacity.map(|(shelf, _)| ExtentPool::open(Arc::clone(shelf), name, &in_capacity));
+        let opened = capacity.map(|(shelf, _)| ExtentPool::open(Arc::clone(shelf), (name, &memory), &in_capacity));
         let inner = Inner {
             fast,
             capacity: opened.transpose()?,
             large_bytes: capacity.map_or(usize::MAX, |(_, bytes)| *bytes),
             files: Mutex::new(files),
+            open: Mutex::default(),
             removed: Mutex::default(),
             memory,
             watchers: WatchCallbackList::default(),
@@ -274,6 +288,7 @@ impl ShelfDirectory {
     /// Removes all files; what was persisted is still found after a crash until the next [`persist`](ShelfDirectory::persist).
     pub fn clear(&self) {
         let files = std::mem::take(&mut *self.inner.files.lock());
+        self.inner.open.lock().clear();
         for file in files.into_values() {
             if let Stored::Extents(extents) = file {
                 self.inner.remove(extents);
@@ -379,12 +394,17 @@ impl Directory for ShelfDirectory {
         match file {
             None => Err(OpenReadError::FileDoesNotExist(path.to_owned())),
             Some(Stored::Whole(bytes)) => Ok(Arc::new(OwnedBytes::new(bytes.as_ref().clone()))),
-            Some(Stored::Extents(extents)) => Ok(Arc::new(ShelfFile {
-                path: path.to_owned(),
-                extents,
-                inner: Arc::clone(&self.inner),
-                loaded: Mutex::new(None),
-            })),
+            Some(Stored::Extents(extents)) => {
+                let mut open = self.inner.open.lock();
+                let known = open.get(path).and_then(Weak::upgrade);
+                if let Some(file) = known.filter(|file| Arc::ptr_eq(&file.extents, &extents)) {
+                    return Ok(file);
+                }
+                let (path, inner) = (path.to_owned(), Arc::clone(&self.inner));
+                let file = Arc::new(ShelfFile { path: path.clone(), extents, inner, loaded: Mutex::new(None) });
+                open.insert(path, Arc::downgrade(&file));
+                Ok(file)
+            }
         }
     }
 
@@ -393,6 +413,7 @@ impl Directory for ShelfDirectory {
             None => Err(DeleteError::FileDoesNotExist(path.to_owned())),
             Some(Stored::Whole(_)) => Ok(()),
             Some(Stored::Extents(extents)) => {
+                self.inner.open.lock().remove(path);
                 self.inner.remove(extents);
                 Ok(())
             }

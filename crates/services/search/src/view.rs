@@ -1,7 +1,9 @@
 //! [`IndexView`]: an index at one moment, as queries and aggregations see it.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tantivy::Searcher;
 use tantivy::schema::{Field, Schema};
 
@@ -32,6 +34,35 @@ impl Default for QueryBounds {
     }
 }
 
+/// Most columns whose terms are opened before a search asks for them.
+const USED_MAX: usize = 256;
+
+/// The columns of an index whose terms its queries read: those of new segments are opened before searches see the segments.
+#[derive(Debug, Default)]
+pub struct UsedTerms {
+    columns: Mutex<BTreeSet<String>>,
+}
+
+impl UsedTerms {
+    /// A query reads the terms of a column.
+    pub fn note(&self, column: &str) {
+        let mut columns = self.columns.lock();
+        if columns.len() < USED_MAX && !columns.contains(column) {
+            columns.insert(column.to_owned());
+        }
+    }
+
+    /// Opens the terms of these columns in all segments. What cannot be read fails the search that reads it.
+    pub(crate) fn open(&self, searcher: &Searcher) {
+        let columns = self.columns.lock().clone();
+        let schema = searcher.schema();
+        let fields = columns.iter().filter_map(|column| schema.get_field(column).ok());
+        for field in fields.filter(|field| schema.get_field_entry(*field).is_indexed()) {
+            searcher.segment_readers().iter().for_each(|reader| drop(reader.inverted_index(field)));
+        }
+    }
+}
+
 /// An index at one moment.
 #[derive(Clone)]
 pub struct IndexView {
@@ -49,6 +80,8 @@ pub struct IndexView {
     pub own: OwnFields,
     /// What its settings allow of queries.
     pub bounds: QueryBounds,
+    /// The columns whose terms its queries read.
+    pub used: Arc<UsedTerms>,
     /// What is known of the columns of its segments.
     pub(crate) zones: Arc<ZonedColumns>,
 }

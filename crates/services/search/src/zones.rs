@@ -166,6 +166,14 @@ impl ZonedColumns {
         Ok(Some(zones))
     }
 
+    /// Makes the zones of new segments, for the columns that others have them of. What cannot be read fails the search that reads it.
+    pub(crate) fn open(&self, searcher: &Searcher) {
+        let columns: HashSet<String> = self.held.lock().keys().map(|(_, column)| column.clone()).collect();
+        for column in &columns {
+            searcher.segment_readers().iter().for_each(|reader| drop(self.of(reader, column)));
+        }
+    }
+
     /// Drops what belongs to other segments than those of `searcher`.
     pub(crate) fn retain(&self, searcher: &Searcher) {
         let mut held = self.held.lock();

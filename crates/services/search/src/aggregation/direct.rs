@@ -191,7 +191,7 @@ impl DirectNode<'_> {
             }
         }
         if matches!(self.tally, Some(Tally::Counts(_))) {
-            self.tally = CountTally::new(self.kind, min, max).map(|counts| Tally::Counts(Some(counts)));
+            self.tally = Some(Tally::Counts(Some(CountTally::new(self.kind, min, max))));
         }
         Ok(())
     }
@@ -261,6 +261,7 @@ impl DirectNode<'_> {
                 tally.counts.len() > buckets as usize
             }
             Some(Tally::Distinct(segments)) => segments.last().is_some_and(|(.., tally)| tally.count().is_none()),
+            Some(Tally::Counts(Some(tally))) => tally.is_over(),
             _ => false,
         };
         if is_over {
@@ -289,12 +290,13 @@ impl DirectNode<'_> {
                     }),
                 })
             }
-            (Some(Tally::Counts(Some(tally))), NodeKind::Own(OwnKind::Percentiles { percents, .. })) => {
-                let entry = |percent: &f64| PercentileValuesVecEntry {
+            (Some(Tally::Counts(Some(mut tally))), NodeKind::Own(OwnKind::Percentiles { percents, .. })) => {
+                let Some(found) = tally.percentiles(percents) else { return Ok(None) };
+                let entry = |(percent, value): (&f64, Option<f64>)| PercentileValuesVecEntry {
                     key: *percent,
-                    value: tally.percentile(*percent).unwrap_or(f64::NAN),
+                    value: value.unwrap_or(f64::NAN),
                 };
-                let values = PercentileValues::Vec(percents.iter().map(entry).collect());
+                let values = PercentileValues::Vec(percents.iter().zip(found).map(entry).collect());
                 AggregationResult::MetricResult(MetricResult::Percentiles(PercentilesMetricResult { values }))
             }
             (Some(Tally::Distinct(segments)), _) => {

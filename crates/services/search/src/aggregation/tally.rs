@@ -85,47 +85,81 @@ impl ValueTally {
     }
 }
 
-/// Most different codes between the least and the greatest value that are counted one by one: 8 MiB.
-const COUNTED_MAX: u64 = 1 << 20;
+/// Codes from the least value on that are counted one by one: 16 MiB.
+const COUNTED_MAX: u64 = 1 << 22;
+
+/// Counts that are added up before a look at each of them.
+const COUNTS: usize = 1_024;
+
+/// Most values further away that are kept one by one: 16 MiB.
+const FAR_MAX: usize = 1 << 21;
 
 /// How often each whole number is there, for percentiles.
 pub(super) struct CountTally {
     kind: FieldKind,
     /// The code of the first count.
     first: u64,
-    counts: Vec<u64>,
+    counts: Vec<u32>,
+    /// Codes beyond the last count.
+    far: Vec<u64>,
     count: u64,
 }
 
 impl CountTally {
-    /// For values between two codes, both included; `None` if they are too far from each other.
-    pub(super) fn new(kind: FieldKind, min: u64, max: u64) -> Option<CountTally> {
-        let codes = match max.checked_sub(min) {
-            None => 0,
-            Some(span) if span < COUNTED_MAX => span + 1,
-            Some(_) => return None,
-        };
-        Some(CountTally { kind, first: min, counts: vec![0; codes as usize], count: 0 })
+    /// For values between two codes, both included.
+    pub(super) fn new(kind: FieldKind, min: u64, max: u64) -> CountTally {
+        let codes = max.checked_sub(min).map_or(0, |span| span.saturating_add(1).min(COUNTED_MAX));
+        CountTally { kind, first: min, counts: vec![0; codes as usize], far: Vec::new(), count: 0 }
     }
 
     pub(super) fn add(&mut self, codes: &[u64]) {
         self.count += codes.len() as u64;
         for code in codes {
-            self.counts[(code - self.first) as usize] += 1;
+            match self.counts.get_mut((code - self.first) as usize) {
+                // More of them than a count can hold are given up in the end.
+                Some(count) => *count = count.wrapping_add(1),
+                None if self.far.len() < FAR_MAX => self.far.push(*code),
+                None => {}
+            }
         }
     }
 
-    /// The value at this place of all values in order; `None` if there are none. It is what a digest that groups nothing has
-    /// there.
-    pub(super) fn percentile(&self, percent: f64) -> Option<f64> {
-        let last = self.count.checked_sub(1)?;
-        let rank = ((percent / 100.0 * self.count as f64) as u64).min(last);
+    /// Whether there are more values than are kept.
+    pub(super) fn is_over(&self) -> bool {
+        self.far.len() >= FAR_MAX || u32::try_from(self.count).is_err()
+    }
+
+    /// The values at these places of all values in order, each `None` if there are no values: what a digest has there that groups
+    /// nothing. `None` if there are too many values.
+    pub(super) fn percentiles(&mut self, percents: &[f64]) -> Option<Vec<Option<f64>>> {
+        if self.is_over() {
+            return None;
+        }
+        let mut found = vec![None; percents.len()];
+        let Some(last) = self.count.checked_sub(1) else { return Some(found) };
+        let rank = |percent: f64| ((percent / 100.0 * self.count as f64) as u64).min(last);
+        let mut ranks: Vec<(u64, usize)> =
+            percents.iter().enumerate().map(|(at, percent)| (rank(*percent), at)).collect();
+        ranks.sort_unstable();
+        let mut ranks = ranks.into_iter().peekable();
         let mut before = 0;
-        let place = self.counts.iter().position(|count| {
-            before += count;
-            before > rank
-        })?;
-        Some(number_of(self.first + place as u64, self.kind))
+        for (number, counts) in self.counts.chunks(COUNTS).enumerate() {
+            let all: u64 = counts.iter().map(|count| u64::from(*count)).sum();
+            let (mut sum, mut place) = (before, 0);
+            while let Some((rank, at)) = ranks.next_if(|(rank, _)| *rank < before + all) {
+                while sum + u64::from(counts[place]) <= rank {
+                    sum += u64::from(counts[place]);
+                    place += 1;
+                }
+                found[at] = Some(number_of(self.first + (number * COUNTS + place) as u64, self.kind));
+            }
+            before += all;
+        }
+        self.far.sort_unstable();
+        for (rank, at) in ranks {
+            found[at] = self.far.get((rank - before) as usize).map(|code| number_of(*code, self.kind));
+        }
+        Some(found)
     }
 }
 
@@ -259,22 +293,28 @@ mod tests {
     #[test]
     fn percentiles_of_whole_numbers_are_those_of_all_values_in_order() {
         let mut random = fastrand::Rng::with_seed(3);
-        for count in [1, 2, 7, 100, 2_000] {
-            let mut values: Vec<i64> = (0..count).map(|_| random.i64(-500..500)).collect();
+        for (count, most) in [(1, 500), (2, 500), (7, 500), (100, 20), (2_000, 500), (2_000, 100_000), (2_000, 1 << 40)]
+        {
+            let mut values: Vec<i64> = (0..count).map(|_| random.i64(-most..most)).collect();
             let codes: Vec<u64> = values.iter().map(|value| value.to_u64()).collect();
             values.sort_unstable();
             let (min, max) = (values[0].to_u64(), values[count - 1].to_u64());
-            let mut tally = CountTally::new(FieldKind::Integer(64), min, max).expect("near each other");
+            let mut tally = CountTally::new(FieldKind::Integer(64), min, max);
             codes.chunks(64).for_each(|codes| tally.add(codes));
-            for percent in [0.0, 1.0, 25.0, 50.0, 99.0, 100.0] {
+            let percents = [50.0, 0.0, 1.0, 25.0, 99.0, 100.0, 50.0];
+            let found = tally.percentiles(&percents).expect("few values");
+            for (percent, found) in percents.into_iter().zip(found) {
                 let at = ((percent / 100.0 * count as f64) as usize).min(count - 1);
-                assert_eq!(tally.percentile(percent), Some(values[at] as f64), "{percent} of {count}");
+                assert_eq!(found, Some(values[at] as f64), "{percent} of {count}");
             }
         }
-        let none = CountTally::new(FieldKind::Integer(64), u64::MAX, 0).expect("no value");
-        assert_eq!(none.percentile(50.0), None);
-        assert!(CountTally::new(FieldKind::Integer(64), 5, 5 + COUNTED_MAX - 1).is_some());
-        assert!(CountTally::new(FieldKind::Integer(64), 5, 5 + COUNTED_MAX).is_none());
+        let mut none = CountTally::new(FieldKind::Integer(64), u64::MAX, 0);
+        assert_eq!(none.percentiles(&[50.0]), Some(vec![None]));
+        let mut many = CountTally::new(FieldKind::UnsignedLong, 0, u64::MAX);
+        many.add(&vec![u64::MAX; FAR_MAX - 1]);
+        assert_eq!(many.percentiles(&[100.0]), Some(vec![Some(u64::MAX as f64)]));
+        many.add(&[u64::MAX]);
+        assert!(many.is_over() && many.percentiles(&[50.0]).is_none());
     }
 
     #[test]

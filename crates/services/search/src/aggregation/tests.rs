@@ -50,6 +50,7 @@ fn index(name: &str, properties: Value, documents: &[Value]) -> IndexView {
         searcher: index.reader().expect("a reader").searcher(),
         own: OwnFields::of(&schema),
         bounds: crate::view::QueryBounds::default(),
+        used: Arc::default(),
         schema,
         zones: Arc::default(),
     }

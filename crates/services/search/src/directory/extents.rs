@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{Device, Mutex, Shelf, StoreError};
+use super::{Device, FileMemory, Mutex, Shelf, StoreError};
 
 /// The unit in which files get space. The files of a segment are some ten, so a small segment takes 640 KiB until it is merged.
 pub(super) const EXTENT_BYTES: usize = 64 << 10;
@@ -77,8 +78,14 @@ impl FileExtents {
 pub(super) struct ExtentPool {
     shelf: Arc<dyn Shelf>,
     name: String,
+    /// Distinct from those of all other pools of the process.
+    number: u64,
+    memory: Arc<FileMemory>,
     state: Mutex<PoolState>,
 }
+
+/// Pools so far.
+static POOLS: AtomicU64 = AtomicU64::new(0);
 
 #[derive(Default)]
 struct PoolState {
@@ -97,7 +104,11 @@ fn failed(error: impl std::fmt::Display) -> io::Error {
 }
 
 impl ExtentPool {
-    pub(super) fn open(shelf: Arc<dyn Shelf>, name: &str, in_use: &[FileExtent]) -> Result<ExtentPool, StoreError> {
+    pub(super) fn open(
+        shelf: Arc<dyn Shelf>,
+        (name, memory): (&str, &Arc<FileMemory>),
+        in_use: &[FileExtent],
+    ) -> Result<ExtentPool, StoreError> {
         let mut state = PoolState::default();
         let present: BTreeSet<String> = shelf.list()?.into_iter().collect();
         while present.contains(&device_name(name, state.devices.len())) {
@@ -108,7 +119,9 @@ impl ExtentPool {
             // A place beyond the devices is found when the extent is read.
             state.free.remove(&extent.place);
         }
-        Ok(ExtentPool { shelf, name: name.to_owned(), state: Mutex::new(state) })
+        let number = POOLS.fetch_add(1, Ordering::Relaxed);
+        let (name, memory) = (name.to_owned(), Arc::clone(memory));
+        Ok(ExtentPool { shelf, name, number, memory, state: Mutex::new(state) })
     }
 
     pub(super) fn remove_devices(shelf: &dyn Shelf, name: &str) -> Result<(), StoreError> {
@@ -147,7 +160,9 @@ impl ExtentPool {
             state.written.insert(number);
             (place, Arc::clone(&state.devices[number]))
         };
-        file.extents.push(FileExtent { place, checksum: checksum(buffer) });
+        let checksum = checksum(buffer);
+        file.extents.push(FileExtent { place, checksum });
+        self.memory.cache.put((self.number, place), checksum, buffer);
         if let Err(error) = device.write(offset(place), buffer) {
             self.state.lock().retire((place / OF_DEVICE) as usize);
             return Err(failed(error));
@@ -162,10 +177,19 @@ impl ExtentPool {
             return Err(failed(format!("bytes {range:?} of a file of {} bytes", file.len)));
         }
         let mut out = Vec::with_capacity(range.len());
-        let mut buffer = vec![0; EXTENT_BYTES];
+        let mut buffer = Vec::new();
         let mut at = range.start;
         while at < range.end {
             let extent = file.extents[at / EXTENT_BYTES];
+            let first = at % EXTENT_BYTES;
+            let last = (first + range.end - at).min(EXTENT_BYTES);
+            at += last - first;
+            let key = (self.number, extent.place);
+            if let Some(bytes) = self.memory.cache.get(key, extent.checksum) {
+                out.extend_from_slice(&bytes[first..last]);
+                continue;
+            }
+            buffer.resize(EXTENT_BYTES, 0);
             let device = self.state.lock().devices.get((extent.place / OF_DEVICE) as usize).cloned();
             let device =
                 device.ok_or_else(|| failed(format!("extent {} lies on a device that is missing", extent.place)))?;
@@ -178,10 +202,8 @@ impl ExtentPool {
                     self.name
                 )));
             }
-            let first = at % EXTENT_BYTES;
-            let last = (first + range.end - at).min(EXTENT_BYTES);
+            self.memory.cache.put(key, extent.checksum, &buffer);
             out.extend_from_slice(&buffer[first..last]);
-            at += last - first;
         }
         Ok(out)
     }

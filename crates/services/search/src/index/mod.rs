@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use store::{Lsn, Store, TreeId};
 use tantivy::schema::Schema;
-use tantivy::{Index, IndexReader, IndexWriter, TantivyDocument};
+use tantivy::{Index, IndexReader, IndexWriter, Searcher, TantivyDocument};
 
 use crate::analysis::Analyzers;
 use crate::directory::{FileMemory, FileShelves, ShelfDirectory};
@@ -30,7 +30,7 @@ use crate::error::SearchError;
 use crate::mapping::{Columns, Mapping};
 use crate::schema::OwnFields;
 use crate::shards::IndexShards;
-use crate::view::IndexView;
+use crate::view::{IndexView, UsedTerms};
 use crate::zones::ZonedColumns;
 
 mod apply;
@@ -133,6 +133,7 @@ pub struct SearchIndex {
     sequencer: Mutex<Sequencer<Vec<IndexedOp>>>,
     writer: Mutex<WriterState>,
     published: RwLock<Published>,
+    used: Arc<UsedTerms>,
     zones: Arc<ZonedColumns>,
     /// The last commit of an operation: what reads wait for.
     last_commit: AtomicU64,
@@ -179,7 +180,9 @@ struct WriterState {
 
 /// What searches see.
 struct Published {
+    /// Opens what the writer committed.
     reader: IndexReader,
+    searcher: Searcher,
     schema: Schema,
     /// Number of the refresh that made it.
     epoch: Arc<u64>,
@@ -292,8 +295,11 @@ impl SearchIndex {
         let next = next_seq(&place.store, trees)?.max(persisted);
         let epoch = Arc::new(1);
         let alive = vec![Arc::downgrade(&epoch)];
-        let published =
-            Published { reader: reader_of(&index)?, schema: schema.clone(), epoch, refreshed: persisted, alive };
+        let published = {
+            let reader = reader_of(&index)?;
+            let searcher = reader.searcher();
+            Published { reader, searcher, schema: schema.clone(), epoch, refreshed: persisted, alive }
+        };
         let writer = WriterState {
             directory: directory.clone(),
             index,
@@ -312,6 +318,7 @@ impl SearchIndex {
             sequencer: Mutex::new(Sequencer::new(next)),
             writer: Mutex::new(writer),
             published: RwLock::new(published),
+            used: Arc::default(),
             zones: Arc::default(),
             last_commit: AtomicU64::new(0),
             replaced: Mutex::default(),

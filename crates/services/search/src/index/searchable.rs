@@ -48,7 +48,19 @@ impl WriterState {
                 .memory_budget_per_thread(bytes)
                 .num_merge_threads(1)
                 .build();
-            self.writer = Some(self.index.writer_with_options(options)?);
+            // Its threads have the priority of the one that starts them: searches and messages go first, and requests that write wait for
+            // the library where it gets little time.
+            let index = self.index.clone();
+            let (sender, made) = std::sync::mpsc::channel();
+            let make = move || {
+                device::supervise::lower_priority();
+                // Nobody may wait any more.
+                let _ = sender.send(index.writer_with_options(options));
+            };
+            let failed = |why: &dyn std::fmt::Display| SearchError::internal(format!("a writer cannot be made: {why}"));
+            device::supervise::thread("search writer", make, |why| tracing::error!(why, "making a writer failed"))
+                .map_err(|error| failed(&error))?;
+            self.writer = Some(made.recv().map_err(|error| failed(&error))??);
         }
         Ok(self.writer.as_mut().expect("it was made"))
     }
@@ -211,14 +223,20 @@ impl SearchIndex {
 
     /// New views see the last commit of the writer.
     pub(super) fn publish(&self, state: &WriterState) -> Result<(), SearchError> {
+        // Opening segments takes a while, and searches of those before go on meanwhile.
+        let reader = self.published.read().reader.clone();
+        reader.reload()?;
+        let searcher = reader.searcher();
+        self.used.open(&searcher);
+        self.zones.open(&searcher);
         let mut published = self.published.write();
-        published.reader.reload()?;
+        published.searcher = searcher;
         published.refreshed = state.refreshed;
         published.epoch = Arc::new(*published.epoch + 1);
         let weak = Arc::downgrade(&published.epoch);
         published.alive.retain(|epoch| epoch.strong_count() > 0);
         published.alive.push(weak);
-        self.zones.retain(&published.reader.searcher());
+        self.zones.retain(&published.searcher);
         Ok(())
     }
 
@@ -276,9 +294,10 @@ impl SearchIndex {
             bounds,
             mapping: Arc::clone(&fields.mapping),
             analyzers: Arc::clone(&fields.analyzers),
-            searcher: published.reader.searcher(),
+            searcher: published.searcher.clone(),
             schema: published.schema.clone(),
             own: own(&published.schema),
+            used: Arc::clone(&self.used),
             zones: Arc::clone(&self.zones),
         };
         OpenView { view, _epoch: Arc::clone(&published.epoch) }
@@ -498,6 +517,7 @@ impl SearchIndex {
         }
         {
             let mut published = self.published.write();
+            published.searcher = reader.searcher();
             published.reader = reader;
             published.schema = schema;
         }
@@ -518,7 +538,7 @@ impl SearchIndex {
     /// How many segments there are, and how many documents they have.
     pub fn segments(&self) -> Vec<(String, u32, u32)> {
         let published = self.published.read();
-        let searcher = published.reader.searcher();
+        let searcher = &published.searcher;
         let segment = |reader: &tantivy::SegmentReader| {
             (reader.segment_id().short_uuid_string(), reader.num_docs(), reader.num_deleted_docs())
         };
@@ -527,7 +547,7 @@ impl SearchIndex {
 
     /// Documents that searches find.
     pub fn document_count(&self) -> u64 {
-        self.published.read().reader.searcher().num_docs()
+        self.published.read().searcher.num_docs()
     }
 
     /// When the last operation was refreshed, in epochs: for tests and statistics.

@@ -204,6 +204,7 @@ impl<'a> QueryBuilder<'a> {
         if !field.indexed && !field.doc_values {
             return Err(failed(format!("Cannot search on field [{path}] since it is not indexed nor has doc values.")));
         }
+        self.view.used.note(&field.column);
         Ok(self.view.column(field).map(|column| (field.clone(), column)))
     }
 

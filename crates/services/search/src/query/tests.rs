@@ -83,6 +83,7 @@ fn shelf() -> Shelf {
         searcher,
         own: OwnFields::of(&schema),
         bounds: QueryBounds::default(),
+        used: Arc::default(),
         schema,
         zones: Arc::default(),
     };
@@ -557,6 +558,7 @@ fn a_scan_of_terms_ends_when_the_search_has_to() {
         schema,
         own,
         bounds: QueryBounds::default(),
+        used: Arc::default(),
         zones: Arc::default(),
     };
     for (dsl, found) in [
