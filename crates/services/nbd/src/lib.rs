@@ -1,15 +1,18 @@
-//! NBD: devices for clients elsewhere, and exports of other servers as devices.
+//! NBD: devices for clients elsewhere.
 //!
 //! ```text
-//!   qemu, fio, nbdcopy, kernels, NbdDevice          nbdkit, qemu-nbd, another node
-//!              | unix socket, TCP, TLS                        ^
-//!              v                                              |
-//!   server     exports, sessions, limits            client    pipelining, reconnecting, replay
-//!              |         \                            |       |
-//!              |          +------ protocol -----------+       |   pure: bytes in, steps out
-//!              v                                              v
-//!   Device     memory, files, a volume              NbdDevice is a Device
+//!   qemu, fio, nbdcopy, kernels
+//!              | unix socket, TCP, TLS
+//!              v
+//!   server     exports, sessions, limits
+//!              |         \
+//!              |          +-- protocol      pure: bytes in, steps out, for the side of a client too
+//!              v
+//!   Device     memory, files, a volume
 //! ```
+//!
+//! Not there yet: a client that makes a device of an export (its negotiation and its reading of replies are, in [`protocol`]), and a
+//! command of `terrace`. `examples/serve.rs` serves a device.
 //!
 //! # Modules
 //!
@@ -20,7 +23,6 @@
 //!
 //! Invariants: an acknowledged write with FUA, and everything acknowledged before a flush, is as persistent as the
 //! device makes it, whichever session sent it; one client's memory is bounded, and no client waits for another one.
-//! The guarantees to users are in `docs/nbd.md`.
 //!
 //! Left out: the negotiation before 2013 ("oldstyle"), extended headers, resizing.
 

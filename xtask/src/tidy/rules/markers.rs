@@ -14,6 +14,9 @@ const IN_CODE: &[&str] =
 /// Words that are searched in comments.
 const IN_COMMENTS: &[&str] = &[concat!("FIX", "ME"), concat!("X", "XX"), concat!("TO", "DO"), concat!("HA", "CK")];
 
+/// How git begins and ends the lines of a merge that nobody has finished.
+const OF_MERGES: &[&str] = &[concat!("<<<<", "<<< "), concat!(">>>>", ">>> ")];
+
 /// Reports each marker.
 pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     let mend = "finish it, or refuse the case with a clear error and document it as missing";
@@ -39,6 +42,18 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
             }
         }
     }
+    for file in &tree.files {
+        for (line, text) in numbered(&file.text) {
+            if OF_MERGES.iter().any(|marker| text.starts_with(marker)) {
+                findings.push(Finding::new(
+                    &file.path,
+                    line,
+                    "an unfinished merge".to_owned(),
+                    "keep the right side, or both",
+                ));
+            }
+        }
+    }
     findings
 }
 
@@ -54,6 +69,17 @@ fn starts_word(code: &str, at: usize) -> bool {
 mod tests {
     use super::*;
     use crate::tidy::report::found;
+
+    #[test]
+    fn an_unfinished_merge_is_found_in_any_file() {
+        for marker in OF_MERGES {
+            assert_eq!(
+                found(check, &[("scripts/a.txt", &format!("one\n{marker}HEAD\n"))]),
+                ["scripts/a.txt:2: an unfinished merge"]
+            );
+        }
+        assert_eq!(found(check, &[("scripts/a.txt", "a <<<<<<< b\n=======\n")]), [""; 0]);
+    }
 
     #[test]
     fn every_marker_is_found() {
