@@ -14,7 +14,9 @@
 use device::BLOCK_BYTES;
 
 use crate::members::COPIES_MAX;
-use crate::superblock::PARTS_MAX;
+
+/// The largest number of parts: growth adds one.
+pub(crate) const PARTS_MAX: usize = 64;
 
 /// Blocks of one bit of a dirty map: 64 KiB.
 pub const REGION_BLOCKS: u64 = 16;

@@ -17,6 +17,7 @@ use device::{AlignedBuffer, BLOCK_BYTES, Device};
 
 use crate::checksum;
 use crate::error::VolumeError;
+use crate::geometry::{PARTS_MAX, is_possible};
 use crate::members::{COPIES_MAX, Epoch, Members, Set};
 
 /// The name of its device.
@@ -24,9 +25,6 @@ pub const SUPERBLOCK: &str = "superblock";
 
 /// The version of the format.
 pub const VERSION: u32 = 1;
-
-/// The largest number of parts: growth adds one.
-pub const PARTS_MAX: usize = 64;
 
 /// Bytes of its device.
 pub(crate) const SUPERBLOCK_BYTES: u64 = 2 * BLOCK_BYTES as u64;
@@ -125,7 +123,7 @@ impl Superblock {
             return Err(wrong("its number of parts is not possible"));
         }
         let parts: Vec<u64> = (0..count as usize).map(|part| u64_at(slot, FIXED_BYTES + 8 * part)).collect();
-        if !crate::geometry::is_possible(&parts) {
+        if !is_possible(&parts) {
             return Err(wrong("the size of a part is not possible"));
         }
         let left = [epoch(72), epoch(88), epoch(104)];

@@ -14,7 +14,7 @@ use crate::checksum::Sum;
 use crate::copy;
 use crate::core::Core;
 use crate::error::VolumeError;
-use crate::geometry::{Geometry, REGION_BLOCKS, is_possible};
+use crate::geometry::{Geometry, PARTS_MAX, REGION_BLOCKS, is_possible};
 use crate::members::{Epoch, Members, Set};
 use crate::membership;
 use crate::metrics::{CopyState, CopyStatus, Status};
@@ -24,7 +24,7 @@ use crate::recovery;
 use crate::requests::Requests;
 use crate::resync::{self, Step};
 use crate::scrub::{self, Scrubbed};
-use crate::superblock::{PARTS_MAX, Superblock};
+use crate::superblock::Superblock;
 use crate::upkeep::Upkeep;
 use crate::write::{self, Change};
 
