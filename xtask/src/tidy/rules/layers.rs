@@ -57,6 +57,7 @@ const LAYERS: &[Layer] = &[
     },
     Layer { folder: "crates/node", imports: &["crates/storage", "crates/media"], shuns: &[] },
     Layer { folder: "crates/storage/store", imports: &["crates/storage/journal", "crates/media"], shuns: RUNTIMES },
+    Layer { folder: "crates/storage/volume", imports: &["crates/storage/journal", "crates/media"], shuns: RUNTIMES },
     Layer { folder: "crates/storage", imports: &["crates/media"], shuns: RUNTIMES },
     Layer { folder: "crates/media/catalogue", imports: &["crates/media/device"], shuns: RUNTIMES },
     Layer { folder: "crates/media", imports: &[], shuns: RUNTIMES },

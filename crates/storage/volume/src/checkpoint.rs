@@ -1,0 +1,195 @@
+//! Checkpoints: blocks and tables go to their places, and the journals become short again.
+//!
+//! ```text
+//!   gate, exclusively    the end of each journal, the blocks of the overlay, the sectors of tables that changed    (a moment)
+//!   each copy            images of the sectors into the journal, durable
+//!                        blocks, sectors in place; flush
+//!                        truncate the journal to the end that was noted
+//!   overlay              the blocks leave it, except those written again meanwhile
+//! ```
+//!
+//! Copies that are being brought up to date come first: a cleared bit of a dirty map becomes persistent on the copies in sync only
+//! after the copied blocks are persistent.
+//!
+//! Invariants: a journal is truncated only when everything before the cut is persistent in place on the same copy. Blocks leave the
+//! overlay when every copy that works has them in place; a copy that is in sync and does not work has them in its journal.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use device::{AlignedBuffer, BLOCK_BYTES};
+use journal::Lsn;
+
+use crate::copy::Copy;
+use crate::core::Core;
+use crate::error::VolumeError;
+use crate::geometry::{Geometry, SECTOR};
+use crate::members::Members;
+use crate::options::Threads;
+use crate::overlay::{Fresh, Stored};
+use crate::record::{SECTORS, encode_sectors};
+
+/// Sectors in one record: 64 KiB.
+const SECTORS_PER_RECORD: usize = 128;
+
+/// Blocks that are written in place by one call.
+const RUN_BLOCKS: usize = 256;
+
+/// What a checkpoint writes.
+#[derive(Debug)]
+struct Plan {
+    epoch: u64,
+    geometry: Geometry,
+    blocks: Vec<(u64, Fresh)>,
+    changed: Vec<u64>,
+    images: Vec<u8>,
+    /// The blocks of tables, by their first sector.
+    table_blocks: BTreeMap<u64, Vec<u8>>,
+}
+
+/// Whether the journals have grown so far that a checkpoint should begin: by half of the window.
+pub(crate) fn is_due(core: &Core) -> bool {
+    used(core) * 2 >= core.options.window_bytes
+}
+
+fn used(core: &Core) -> u64 {
+    core.journaled.load(Ordering::Relaxed).max(core.overlay.len() * BLOCK_BYTES as u64)
+}
+
+/// Waits until the journals and the overlay have room for a piece; without threads, makes it.
+pub(crate) fn make_room(core: &Core) -> Result<(), VolumeError> {
+    if core.options.threads == Threads::Callers {
+        if is_due(core) {
+            checkpoint(core)?;
+        }
+        return Ok(());
+    }
+    while used(core) >= core.options.window_bytes {
+        core.check()?;
+        let seen = core.progress.ticks();
+        if used(core) >= core.options.window_bytes {
+            core.progress.wait(seen, Duration::from_millis(100));
+        }
+    }
+    Ok(())
+}
+
+/// Makes a checkpoint.
+///
+/// Errors: [`VolumeError::BelowMinimum`], [`VolumeError::Fenced`]; what could not be written stays in the journals.
+pub(crate) fn checkpoint(core: &Core) -> Result<(), VolumeError> {
+    let _one = core.checkpointing.lock();
+    run(core, Members::NONE)
+}
+
+/// As [`checkpoint`]; the copies of `complete` receive all of the tables. The caller holds the checkpoint's lock.
+pub(crate) fn run(core: &Core, complete: Members) -> Result<(), VolumeError> {
+    core.check()?;
+    if core.is_unequal() {
+        return Err(core.below_minimum());
+    }
+    let (plan, copies) = cut(core);
+    let plan = Arc::new(plan);
+    let (syncing, working): (Vec<_>, Vec<_>) =
+        copies.into_iter().partition(|(copy, _)| core.syncing().has(copy.number));
+    let mut saved = Members::NONE;
+    let mut failures = Vec::new();
+    for copies in [syncing, working] {
+        let mut started = Vec::new();
+        for (copy, end) in copies {
+            let (number, plan) = (copy.number, plan.clone());
+            if complete.has(number)
+                && let Err(why) = copy.write_all_tables(&core.tables)
+            {
+                failures.push((number, why));
+                continue;
+            }
+            started.push((number, core.start(move || save(&copy, &plan, end))?));
+        }
+        for (number, reported) in started {
+            let time = core.options.checkpoint_timeout;
+            match reported.recv_timeout(time).unwrap_or(Err(VolumeError::Stalled(number))) {
+                Ok(()) => saved = saved.with(number),
+                Err(why) => failures.push((number, why)),
+            }
+        }
+    }
+    let failed = failures.iter().map(|(number, why)| core.fail(*number, why)).fold(Ok(()), Result::and);
+    let needed = core.working();
+    if needed.is_empty() || !needed.minus(saved).is_empty() {
+        core.tables.restore_changed(&plan.changed);
+        core.journaled.fetch_max(core.options.window_bytes / 2, Ordering::Relaxed);
+        return failed.and(Err(core.below_minimum()));
+    }
+    core.overlay.remove(&plan.blocks);
+    core.metrics.checkpoints.fetch_add(1, Ordering::Relaxed);
+    core.progress.tick();
+    failed
+}
+
+/// What is to be written, and how far each journal will be truncated.
+fn cut(core: &Core) -> (Plan, Vec<(Arc<Copy>, Lsn)>) {
+    let _gate = core.gate.write();
+    let members = Members(core.working().0 | core.syncing().0);
+    let copies = members.iter().filter_map(|number| core.copy(number));
+    let copies = copies.map(|copy| (copy.clone(), copy.journal.appended())).collect();
+    let changed = core.tables.take_changed();
+    let images = changed.iter().flat_map(|sector| core.tables.encode(*sector)).collect();
+    let table_blocks = changed.iter().map(|sector| core.tables.encode_block(*sector)).collect();
+    let blocks = core.overlay.snapshot();
+    core.journaled.store(0, Ordering::Relaxed);
+    let geometry = core.tables.geometry.clone();
+    (Plan { epoch: core.promised.number, geometry, blocks, changed, images, table_blocks }, copies)
+}
+
+/// Writes the plan to one copy.
+fn save(copy: &Copy, plan: &Plan, end: Lsn) -> Result<(), VolumeError> {
+    for sectors in plan.images.chunks(SECTORS_PER_RECORD * SECTOR) {
+        let head = encode_sectors(plan.epoch, (sectors.len() / SECTOR) as u32);
+        copy.journal.append(SECTORS, &[&head, sectors])?;
+    }
+    // Also what was appended since the cut; its blocks are written in place by a later checkpoint, or by this one.
+    copy.journal.commit(copy.journal.appended())?;
+    let mut rest = &plan.blocks[..];
+    while let Some((first, fresh)) = rest.first() {
+        let blocks = run_of(plan, rest);
+        match &fresh.stored {
+            Stored::Bytes(_) => {
+                let mut bytes = AlignedBuffer::with_capacity(blocks * BLOCK_BYTES);
+                for (_, fresh) in &rest[..blocks] {
+                    if let Stored::Bytes(block) = &fresh.stored {
+                        bytes.extend_from_slice(block);
+                    }
+                }
+                copy.write(*first, &bytes)?;
+            }
+            Stored::Zeroes { free: true } => copy.discard(*first, blocks as u64)?,
+            // The sum says that they are zeros; the space stays theirs.
+            Stored::Zeroes { free: false } => {}
+        }
+        rest = &rest[blocks..];
+    }
+    for (first, bytes) in &plan.table_blocks {
+        copy.write_table_block(*first, bytes)?;
+    }
+    copy.flush()?;
+    copy.journal.truncate(end)?;
+    Ok(())
+}
+
+/// How many of the first blocks are neighbours in one part, with the same kind of content.
+fn run_of(plan: &Plan, blocks: &[(u64, Fresh)]) -> usize {
+    let kind = |fresh: &Fresh| match fresh.stored {
+        Stored::Bytes(_) => 0,
+        Stored::Zeroes { free: true } => 1,
+        Stored::Zeroes { free: false } => 2,
+    };
+    let (first, fresh) = &blocks[0];
+    let part = plan.geometry.part_of(*first);
+    let continues = |(index, (block, other)): &(usize, &(u64, Fresh))| {
+        *block == first + *index as u64 && kind(other) == kind(fresh) && plan.geometry.part_of(*block) == part
+    };
+    blocks.iter().enumerate().take(RUN_BLOCKS).take_while(continues).count()
+}

@@ -1,0 +1,320 @@
+//! [`Copy`]: one copy of a volume on its shelves.
+//!
+//! ```text
+//!   data shelf      superblock | data-0, data-1 ... | tables-0, tables-1 ...
+//!   journal shelf   journal-*, spare-*            of crate journal
+//! ```
+//!
+//! A copy exists when it has a superblock, which is made last and changed as a whole.
+//!
+//! Invariants: every change of the superblock first reads it from the medium, and is refused if a higher term was promised there or a
+//! set that is not the owner's was recorded. A copy writes blocks in place only when told by a checkpoint, a repair or a resync.
+
+use std::sync::Arc;
+
+use device::{AlignedBuffer, BLOCK_BYTES, Device, DeviceError, Shelf};
+use journal::{Check, Journal, JournalError, Preparation};
+use parking_lot::Mutex;
+
+use crate::error::VolumeError;
+use crate::geometry::{Geometry, SECTOR, SECTORS_PER_BLOCK};
+use crate::members::{Epoch, Set};
+use crate::options::{Options, Place, Threads};
+use crate::rules::{Rule, obeys};
+use crate::superblock::{SUPERBLOCK, SUPERBLOCK_BYTES, Superblock};
+use crate::tables::Tables;
+
+/// The largest record of a journal: a piece of a write, or sectors.
+const RECORD_BYTES_MAX: u64 = 1 << 20;
+
+#[derive(Debug)]
+pub(crate) struct Copy {
+    pub(crate) number: u8,
+    pub(crate) journal: Journal,
+    place: Place,
+    superblock: Mutex<(Arc<dyn Device>, Superblock)>,
+    data: Vec<Arc<dyn Device>>,
+    tables: Vec<Arc<dyn Device>>,
+    geometry: Geometry,
+}
+
+fn data_name(part: usize) -> String {
+    format!("data-{part}")
+}
+
+fn tables_name(part: usize) -> String {
+    format!("tables-{part}")
+}
+
+/// The options of a copy's journal.
+fn journal_options(options: &Options, identity: u32) -> journal::Options {
+    let preparation = match options.threads {
+        Threads::Background => Preparation::Background,
+        Threads::Callers => Preparation::Inline,
+    };
+    let segment_bytes = options.segment_bytes;
+    let buffer_bytes = (256 << 10_u64).min(segment_bytes / 2).max(8 << 10);
+    journal::Options {
+        segment_bytes,
+        max_record_bytes: RECORD_BYTES_MAX,
+        buffer_bytes,
+        preparation,
+        check: Check::Everything,
+        identity,
+        ..journal::Options::default()
+    }
+}
+
+/// Removes a copy's devices from its shelves, the superblock first.
+pub(crate) fn clear(place: &Place) -> Result<(), VolumeError> {
+    let remove = |shelf: &dyn Shelf, name: &str| match shelf.remove(name) {
+        Err(DeviceError::NotFound { .. }) => Ok(()),
+        other => other,
+    };
+    remove(&*place.data, SUPERBLOCK)?;
+    for name in place.data.list()? {
+        if name.starts_with("data-") || name.starts_with("tables-") {
+            remove(&*place.data, &name)?;
+        }
+    }
+    clear_journal(place)
+}
+
+fn clear_journal(place: &Place) -> Result<(), VolumeError> {
+    // The last segment first: what is left after a crash has no gap, and is discarded by its identity.
+    for name in place.journal.list()?.iter().rev() {
+        if name.starts_with("journal-") || name.starts_with("spare-") {
+            place.journal.remove(name)?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether the place contains a copy.
+pub(crate) fn exists(place: &Place) -> Result<bool, VolumeError> {
+    Ok(place.data.list()?.iter().any(|name| name == SUPERBLOCK))
+}
+
+/// Reads the superblock of a place.
+pub(crate) fn peek(place: &Place) -> Result<Superblock, VolumeError> {
+    Superblock::read(&*place.data.open(SUPERBLOCK)?)
+}
+
+/// Makes the devices of a part, with tables that say that no block has content.
+pub(crate) fn make_part(place: &Place, geometry: &Geometry, part: usize) -> Result<(), VolumeError> {
+    for name in [data_name(part), tables_name(part)] {
+        match place.data.remove(&name) {
+            Ok(()) | Err(DeviceError::NotFound { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let this = &geometry.parts[part];
+    place.data.create_unwritten(&data_name(part), this.data_bytes())?;
+    let device = place.data.create_unwritten(&tables_name(part), this.tables_bytes())?;
+    let empty = Tables::new(geometry.clone());
+    write_tables(&device, &empty, geometry, part)?;
+    device.flush()?;
+    Ok(())
+}
+
+/// Writes all tables of a part in place.
+fn write_tables(
+    device: &Arc<dyn Device>,
+    tables: &Tables,
+    geometry: &Geometry,
+    part: usize,
+) -> Result<(), VolumeError> {
+    let this = &geometry.parts[part];
+    let mut at = 0;
+    while at < this.sectors() {
+        let (_, bytes) = tables.encode_block(this.first_sector + at);
+        device.write(at * SECTOR as u64, &AlignedBuffer::from(&bytes[..]))?;
+        at += SECTORS_PER_BLOCK;
+    }
+    Ok(())
+}
+
+/// Makes a new copy with nothing in it. `superblock.journal` is drawn here.
+pub(crate) fn format(place: &Place, mut superblock: Superblock, options: &Options) -> Result<(), VolumeError> {
+    let geometry = Geometry::new(&superblock.parts);
+    clear(place)?;
+    (0..geometry.parts.len()).try_for_each(|part| make_part(place, &geometry, part))?;
+    let (journal, _) = Journal::open(place.journal.clone(), journal_options(options, 0))?;
+    superblock.journal = journal.identity();
+    journal.close()?;
+    let device = place.data.create(SUPERBLOCK, SUPERBLOCK_BYTES)?;
+    superblock.write(&device)
+}
+
+/// Promises a term to a new owner; returns the superblock as it is then.
+///
+/// Errors: [`VolumeError::Fenced`] if a term as high was promised to another.
+pub(crate) fn promise(place: &Place, promised: Epoch) -> Result<Superblock, VolumeError> {
+    if obeys(Rule::Fencing)
+        && let Some(fence) = &place.fence
+    {
+        fence.raise(promised.term())?;
+    }
+    let device = place.data.open(SUPERBLOCK)?;
+    let mut superblock = Superblock::read(&*device)?;
+    if superblock.promised == promised {
+        return Ok(superblock);
+    }
+    if superblock.promised.number >= promised.number && obeys(Rule::Fencing) {
+        return Err(VolumeError::Fenced { found: superblock.promised.number, ours: promised.number });
+    }
+    superblock.promised = promised;
+    superblock.sequence += 1;
+    superblock.write(&device)?;
+    Ok(superblock)
+}
+
+impl Copy {
+    /// Opens a copy whose superblock was read before.
+    pub(crate) fn open(place: Place, found: &Superblock, options: &Options) -> Result<Copy, VolumeError> {
+        let (journal, _) = Journal::open(place.journal.clone(), journal_options(options, found.journal))?;
+        if journal.identity() != found.journal {
+            let why = "the journal is not that of the copy: replace the copy";
+            return Err(VolumeError::Format { name: "journal".to_owned(), why });
+        }
+        Copy::with_journal(place, found, journal)
+    }
+
+    /// Opens a copy that is to be brought up to date: with a new journal, marked as syncing.
+    pub(crate) fn open_syncing(place: Place, found: &Superblock, options: &Options) -> Result<Copy, VolumeError> {
+        let device = place.data.open(SUPERBLOCK)?;
+        let mut superblock = found.clone();
+        superblock.is_syncing = true;
+        superblock.sequence += 1;
+        superblock.write(&device)?;
+        clear_journal(&place)?;
+        let (journal, _) = Journal::open(place.journal.clone(), journal_options(options, 0))?;
+        superblock.journal = journal.identity();
+        superblock.sequence += 1;
+        superblock.write(&device)?;
+        Copy::with_journal(place, &superblock, journal)
+    }
+
+    fn with_journal(place: Place, found: &Superblock, journal: Journal) -> Result<Copy, VolumeError> {
+        let geometry = Geometry::new(&found.parts);
+        let (mut data, mut tables) = (Vec::new(), Vec::new());
+        for (part, this) in geometry.parts.iter().enumerate() {
+            data.push(sized(&*place.data, &data_name(part), this.data_bytes())?);
+            tables.push(sized(&*place.data, &tables_name(part), this.tables_bytes())?);
+        }
+        let superblock = Mutex::new((place.data.open(SUPERBLOCK)?, found.clone()));
+        Ok(Copy { number: found.copy, journal, place, superblock, data, tables, geometry })
+    }
+
+    /// Whether nothing keeps an older owner from writing to it.
+    pub(crate) fn is_unfenced(&self) -> bool {
+        self.place.is_unfenced
+    }
+
+    /// Records a set, durably; the copy counts as up to date then.
+    ///
+    /// Errors: [`VolumeError::Fenced`] if the copy belongs to a later owner.
+    pub(crate) fn record(&self, set: &Set) -> Result<(), VolumeError> {
+        let mut guard = self.superblock.lock();
+        let (device, known) = &mut *guard;
+        let mut current = Superblock::read(&**device)?;
+        let is_ours = current.promised == known.promised && current.set.epoch.number < set.epoch.number;
+        if !is_ours && obeys(Rule::Fencing) {
+            let found = current.promised.number.max(current.set.epoch.number);
+            return Err(VolumeError::Fenced { found, ours: set.epoch.number });
+        }
+        current.set = *set;
+        current.is_syncing = false;
+        current.sequence += 1;
+        current.write(device)?;
+        *known = current;
+        Ok(())
+    }
+
+    /// Reads stored blocks, as they are in place.
+    pub(crate) fn read(&self, block: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {
+        let part = self.geometry.part_of(block);
+        self.data[part].read((block - self.geometry.parts[part].first_block) * BLOCK_BYTES as u64, buffer)
+    }
+
+    /// Writes stored blocks in place; they are of one part.
+    pub(crate) fn write(&self, block: u64, bytes: &[u8]) -> Result<(), DeviceError> {
+        let part = self.geometry.part_of(block);
+        self.data[part].write((block - self.geometry.parts[part].first_block) * BLOCK_BYTES as u64, bytes)
+    }
+
+    /// Gives the space of blocks of one part back, where the medium can.
+    pub(crate) fn discard(&self, block: u64, blocks: u64) -> Result<(), DeviceError> {
+        let part = self.geometry.part_of(block);
+        let at = (block - self.geometry.parts[part].first_block) * BLOCK_BYTES as u64;
+        match self.data[part].discard(at, blocks * BLOCK_BYTES as u64) {
+            Err(DeviceError::Unsupported { .. }) => Ok(()),
+            other => other,
+        }
+    }
+
+    /// Writes the block of a table that begins with a sector.
+    pub(crate) fn write_table_block(&self, first_sector: u64, bytes: &[u8]) -> Result<(), DeviceError> {
+        let part = self.geometry.part_of_sector(first_sector);
+        let at = (first_sector - self.geometry.parts[part].first_sector) * SECTOR as u64;
+        self.tables[part].write(at, &AlignedBuffer::from(bytes))
+    }
+
+    /// Writes all tables in place.
+    pub(crate) fn write_all_tables(&self, tables: &Tables) -> Result<(), VolumeError> {
+        self.tables.iter().enumerate().try_for_each(|(part, device)| write_tables(device, tables, &self.geometry, part))
+    }
+
+    /// Calls `visit` with each stored sector and its number. A block that cannot be read is passed over: its sectors stay unknown.
+    pub(crate) fn read_tables(&self, visit: &mut dyn FnMut(u64, &[u8])) {
+        for (part, this) in self.geometry.parts.iter().enumerate() {
+            let mut buffer = AlignedBuffer::zeroed(BLOCK_BYTES);
+            for first in (0..this.sectors()).step_by(SECTORS_PER_BLOCK as usize) {
+                if self.tables[part].read(first * SECTOR as u64, &mut buffer).is_err() {
+                    continue;
+                }
+                for (at, sector) in buffer.chunks_exact(SECTOR).enumerate() {
+                    visit(this.first_sector + first + at as u64, sector);
+                }
+            }
+        }
+    }
+
+    /// Makes everything written in place persistent.
+    pub(crate) fn flush(&self) -> Result<(), DeviceError> {
+        self.data.iter().chain(&self.tables).try_for_each(|device| device.flush())
+    }
+
+    /// Whether the blocks can be read without a system call that waits.
+    pub(crate) fn is_inline(&self) -> bool {
+        self.data.iter().all(|device| device.is_inline() || device.durability() == device::Durability::None)
+    }
+
+    /// The durability of the medium.
+    pub(crate) fn durability(&self) -> device::Durability {
+        self.data[0].durability()
+    }
+
+    /// Ends the use of the shelves.
+    pub(crate) fn close(&self) -> Result<(), JournalError> {
+        self.journal.close()
+    }
+}
+
+/// Opens a device that must have a size.
+fn sized(shelf: &dyn Shelf, name: &str, bytes: u64) -> Result<Arc<dyn Device>, VolumeError> {
+    let device = shelf.open(name)?;
+    if device.len() != bytes {
+        return Err(VolumeError::Format { name: name.to_owned(), why: "it has another size than the superblock says" });
+    }
+    Ok(device)
+}
+
+/// Records that the volume has one part more.
+pub(crate) fn set_parts(place: &Place, parts: &[u64]) -> Result<(), VolumeError> {
+    let device = place.data.open(SUPERBLOCK)?;
+    let mut superblock = Superblock::read(&*device)?;
+    superblock.parts = parts.to_vec();
+    superblock.sequence += 1;
+    superblock.write(&device)
+}

@@ -1,0 +1,389 @@
+//! [`Core`]: the state that all parts of an opened volume share, and the shell of [`crate::membership`].
+//!
+//! ```text
+//!   gate        shared by each write; exclusive for a moment: a checkpoint's cut, a copy that is attached or joins
+//!   control     the membership; held while a set is being recorded. Who needs another set waits here
+//!   slots       the copies that take part: in sync and working, or syncing
+//! ```
+//!
+//! Locks are taken in this order: checkpointing, gate, stripes, control, slots. Nobody waits for the gate under control.
+//!
+//! Invariants:
+//! 1. A copy that failed leaves its slot before its exclusion is recorded: nothing more is read from it.
+//! 2. `in_sync` changes only when the set is recorded on all of its members (rule 2). It grows only while the gate is held
+//!    exclusively: a write in progress sees it shrink at most.
+//! 3. A thread that waits for a copy waits a bounded time, unless the volume has no threads.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use device::supervise;
+use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
+
+use crate::copy::Copy;
+use crate::error::VolumeError;
+use crate::members::{COPIES_MAX, Epoch, Members, Set};
+use crate::membership::{Action, Event, Membership};
+use crate::metrics::Metrics;
+use crate::options::{Disagreement, Options, Threads};
+use crate::overlay::Overlay;
+use crate::record::Order;
+use crate::rules::{Rule, obeys};
+use crate::stripes::Stripes;
+use crate::tables::Tables;
+
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub(crate) options: Options,
+    pub(crate) volume: [u8; 16],
+    pub(crate) copies: u8,
+    pub(crate) min_copies: u8,
+    /// The term of this owner, as copies have promised it.
+    pub(crate) promised: Epoch,
+    pub(crate) tables: Tables,
+    pub(crate) overlay: Overlay,
+    pub(crate) stripes: Stripes,
+    pub(crate) gate: RwLock<()>,
+    pub(crate) checkpointing: Mutex<()>,
+    slots: [RwLock<Option<Arc<Copy>>>; COPIES_MAX],
+    control: Mutex<Membership>,
+    changed: Condvar,
+    /// The in-sync set that is served.
+    in_sync: AtomicU8,
+    /// Copies of it that work.
+    working: AtomicU8,
+    /// Copies that receive writes and are not in sync yet.
+    syncing: AtomicU8,
+    is_frozen: AtomicBool,
+    is_closed: AtomicBool,
+    /// Opened with too few copies: what the journals contain may differ from that of the missing ones, and is kept.
+    is_unequal: AtomicBool,
+    /// The epoch of another owner, or 0.
+    superseded: AtomicU64,
+    sequence: AtomicU64,
+    /// Bytes in the journals since the last cut.
+    pub(crate) journaled: AtomicU64,
+    pub(crate) progress: Arc<Progress>,
+    pub(crate) metrics: Metrics,
+}
+
+/// Wakes those who wait for journals to become durable, and the thread for upkeep.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    ticks: AtomicU64,
+    lock: Mutex<()>,
+    moved: Condvar,
+}
+
+impl Progress {
+    pub(crate) fn ticks(&self) -> u64 {
+        self.ticks.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn tick(&self) {
+        self.ticks.fetch_add(1, Ordering::AcqRel);
+        // With the lock: nobody begins to wait between their look at the count and this call.
+        let _lock = self.lock.lock();
+        self.moved.notify_all();
+    }
+
+    /// Waits until the count differs from `seen`, or until the time is over.
+    pub(crate) fn wait(&self, seen: u64, time: Duration) {
+        let mut lock = self.lock.lock();
+        if self.ticks() == seen {
+            self.moved.wait_for(&mut lock, time);
+        }
+    }
+}
+
+impl Core {
+    pub(crate) fn new(options: Options, found: &crate::superblock::Superblock, tables: Tables, set: Set) -> Core {
+        let overlay = Overlay::new(tables.geometry.blocks());
+        Core {
+            volume: found.volume,
+            copies: found.copies,
+            min_copies: found.min_copies,
+            promised: found.promised,
+            overlay,
+            tables,
+            stripes: Stripes::new(),
+            gate: RwLock::new(()),
+            checkpointing: Mutex::new(()),
+            slots: Default::default(),
+            control: Mutex::new(Membership::new(set, found.min_copies, options.owner)),
+            changed: Condvar::new(),
+            in_sync: AtomicU8::new(set.in_sync.0),
+            working: AtomicU8::new(set.in_sync.0),
+            syncing: AtomicU8::new(0),
+            is_frozen: AtomicBool::new(false),
+            is_closed: AtomicBool::new(false),
+            is_unequal: AtomicBool::new(false),
+            superseded: AtomicU64::new(0),
+            sequence: AtomicU64::new(0),
+            journaled: AtomicU64::new(0),
+            progress: Arc::default(),
+            metrics: Metrics::new(),
+            options,
+        }
+    }
+
+    /// The in-sync set that is served.
+    pub(crate) fn in_sync(&self) -> Members {
+        Members(self.in_sync.load(Ordering::Acquire))
+    }
+
+    /// Copies that are in sync and work.
+    pub(crate) fn working(&self) -> Members {
+        Members(self.working.load(Ordering::Acquire))
+    }
+
+    /// Copies that are being brought up to date.
+    pub(crate) fn syncing(&self) -> Members {
+        Members(self.syncing.load(Ordering::Acquire))
+    }
+
+    /// Whether too few copies work.
+    pub(crate) fn is_frozen(&self) -> bool {
+        self.is_frozen.load(Ordering::Acquire)
+    }
+
+    /// Whether the journals must stay as they are.
+    pub(crate) fn is_unequal(&self) -> bool {
+        self.is_unequal.load(Ordering::Acquire)
+    }
+
+    /// The journals stay as they are until the volume is opened with enough copies.
+    pub(crate) fn keep_journals(&self) {
+        self.is_unequal.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn set(&self) -> Set {
+        self.control.lock().set()
+    }
+
+    pub(crate) fn copy(&self, number: u8) -> Option<Arc<Copy>> {
+        self.slots[number as usize].read().clone()
+    }
+
+    /// Whether requests are served at all. Errors: [`VolumeError::Closed`], [`VolumeError::Fenced`].
+    pub(crate) fn check(&self) -> Result<(), VolumeError> {
+        if self.is_closed.load(Ordering::Acquire) {
+            return Err(VolumeError::Closed);
+        }
+        match self.superseded.load(Ordering::Acquire) {
+            0 => Ok(()),
+            found => Err(VolumeError::Fenced { found, ours: self.promised.number }),
+        }
+    }
+
+    /// The next place in the order of writes.
+    pub(crate) fn next_order(&self) -> Order {
+        Order { epoch: self.promised.number, sequence: self.sequence.fetch_add(1, Ordering::Relaxed) + 1 }
+    }
+
+    pub(crate) fn below_minimum(&self) -> VolumeError {
+        VolumeError::BelowMinimum { working: self.working().count(), needed: self.min_copies }
+    }
+
+    /// Puts a copy into its slot: as working if `is_syncing` is false. The caller holds the gate, or is opening the volume.
+    pub(crate) fn attach(&self, copy: Arc<Copy>, is_syncing: bool) {
+        let number = copy.number;
+        *self.slots[number as usize].write() = Some(copy);
+        if is_syncing {
+            self.syncing.fetch_or(1 << number, Ordering::AcqRel);
+        }
+    }
+
+    /// Begins the first epoch of this owner: with the members that could be opened, recorded on all of them.
+    ///
+    /// Fewer than `min_copies` are not recorded: the volume is frozen then, and reads are served.
+    pub(crate) fn begin(&self, set: Set, working: Members) -> Result<(), VolumeError> {
+        let mut control = self.control.lock();
+        let action = control.begin(self.promised, set.in_sync.minus(working), self.options.accept_loss);
+        self.drive(&mut control, Some(action));
+        self.check()
+    }
+
+    /// Waits until enough copies work, or until `deadline`.
+    pub(crate) fn wait_thawed(&self, deadline: Instant) -> Result<(), VolumeError> {
+        let mut control = self.control.lock();
+        while control.is_frozen() {
+            self.check()?;
+            if self.options.threads == Threads::Callers || self.changed.wait_until(&mut control, deadline).timed_out() {
+                return Err(self.below_minimum());
+            }
+        }
+        Ok(())
+    }
+
+    /// A copy failed: it is excluded, durably, before this returns `Ok`; or it stops being brought up to date.
+    ///
+    /// Errors: [`VolumeError::BelowMinimum`], [`VolumeError::Fenced`].
+    pub(crate) fn fail(&self, number: u8, why: &VolumeError) -> Result<(), VolumeError> {
+        let mut control = self.control.lock();
+        if self.copy(number).is_none() && !control.working().has(number) {
+            // Another thread was here first: what it recorded holds for this one too.
+            return self.outcome(&control);
+        }
+        tracing::warn!(copy = number, %why, "a copy of the volume has failed");
+        self.metrics.copy(number).failed();
+        self.detach(number);
+        let action = control.apply(Event::Failed(number));
+        self.drive(&mut control, action);
+        self.outcome(&control)
+    }
+
+    /// A copy that is up to date joins. The caller holds the gate exclusively.
+    ///
+    /// Errors: as [`fail`](Core::fail), and [`VolumeError::Stalled`] if the copy could not record the set.
+    pub(crate) fn join(&self, number: u8) -> Result<(), VolumeError> {
+        let mut control = self.control.lock();
+        if !self.syncing().has(number) {
+            return Err(VolumeError::Stalled(number));
+        }
+        let action = control.apply(Event::Join(number));
+        self.drive(&mut control, action);
+        self.outcome(&control)?;
+        if control.set().in_sync.has(number) { Ok(()) } else { Err(VolumeError::Stalled(number)) }
+    }
+
+    /// A copy that is out will be replaced.
+    ///
+    /// Errors: as [`fail`](Core::fail).
+    pub(crate) fn expect(&self, number: u8) -> Result<(), VolumeError> {
+        let mut control = self.control.lock();
+        let action = control.apply(Event::Replaced(number));
+        self.drive(&mut control, action);
+        self.check()
+    }
+
+    /// Lets the journal of a copy report what has become durable.
+    pub(crate) fn observe(&self, copy: &Copy) -> Result<(), VolumeError> {
+        if self.options.threads == Threads::Callers || copy.journal.is_inline() {
+            return Ok(());
+        }
+        let progress = self.progress.clone();
+        Ok(copy.journal.start_flusher(move || progress.tick())?)
+    }
+
+    fn outcome(&self, control: &Membership) -> Result<(), VolumeError> {
+        self.check()?;
+        if control.is_frozen() { Err(self.below_minimum()) } else { Ok(()) }
+    }
+
+    /// Performs actions until there is none. The control lock is held meanwhile: there is one change at a time.
+    fn drive(&self, control: &mut MutexGuard<'_, Membership>, first: Option<Action>) {
+        let mut action = first;
+        while let Some(current) = action.take() {
+            match current {
+                Action::Record(members, set) => action = self.record(control, members, &set),
+                Action::Serve(_) | Action::Freeze => {}
+                Action::StepDown(epoch) => self.superseded.store(epoch.max(1), Ordering::Release),
+            }
+        }
+        let (set, working) = (control.set(), control.working());
+        self.syncing.fetch_and(!set.in_sync.0, Ordering::AcqRel);
+        self.in_sync.store(set.in_sync.0, Ordering::Release);
+        self.working.store(working.0, Ordering::Release);
+        self.is_frozen.store(control.is_frozen(), Ordering::Release);
+        self.changed.notify_all();
+        self.progress.tick();
+    }
+
+    /// Records a set on its members; returns the next action.
+    fn record(&self, control: &mut MutexGuard<'_, Membership>, members: Members, set: &Set) -> Option<Action> {
+        if let Some(coordinator) = &self.options.coordinator {
+            match coordinator.change(&control.set(), set) {
+                Ok(()) => {}
+                Err(Disagreement::Superseded(epoch)) => return control.apply(Event::Superseded(epoch)),
+                Err(Disagreement::Unreachable) => return control.apply(Event::Superseded(set.epoch.number)),
+            }
+        }
+        for number in members.iter() {
+            let recorded = match self.copy(number) {
+                _ if !obeys(Rule::ExclusionFirst) => Ok(()),
+                Some(copy) => {
+                    let (copy, set) = (copy.clone(), *set);
+                    self.in_time(number, self.options.copy_timeout, move || copy.record(&set))
+                }
+                None => Err(VolumeError::Stalled(number)),
+            };
+            let event = match recorded {
+                Ok(()) => Event::Recorded(number),
+                Err(VolumeError::Fenced { found, .. }) => Event::Superseded(found),
+                Err(why) => {
+                    tracing::warn!(copy = number, %why, "a copy of the volume cannot record the in-sync set");
+                    self.detach(number);
+                    Event::RecordFailed(number)
+                }
+            };
+            if let Some(action) = control.apply(event) {
+                return Some(action);
+            }
+        }
+        None
+    }
+
+    /// Takes a copy out of its slot. Blocks that it has received while it was syncing are marked: they may be in its journal only.
+    fn detach(&self, number: u8) {
+        let was_syncing = self.syncing.fetch_and(!(1 << number), Ordering::AcqRel) >> number & 1 == 1;
+        self.working.fetch_and(!(1 << number), Ordering::AcqRel);
+        if was_syncing {
+            self.overlay.snapshot().iter().for_each(|(block, _)| self.tables.mark_dirty(number, *block));
+        }
+        let Some(copy) = self.slots[number as usize].write().take() else { return };
+        if self.options.threads == Threads::Background {
+            // A journal ends its threads when it is dropped, and one of them may hang in the device.
+            let dropped =
+                supervise::thread("volume-detach", move || drop(copy), |why| tracing::error!(why, "detaching"));
+            drop(dropped);
+        }
+    }
+
+    /// Runs work on a copy, and waits for it no longer than `time`.
+    ///
+    /// Errors: those of the work, [`VolumeError::Stalled`], [`VolumeError::Thread`].
+    pub(crate) fn in_time<T: Send + 'static>(
+        &self,
+        number: u8,
+        time: Duration,
+        work: impl FnOnce() -> Result<T, VolumeError> + Send + 'static,
+    ) -> Result<T, VolumeError> {
+        if self.options.threads == Threads::Callers {
+            return work();
+        }
+        self.start(work)?.recv_timeout(time).unwrap_or(Err(VolumeError::Stalled(number)))
+    }
+
+    /// Starts work on a thread of its own, or does it at once if the volume has no threads.
+    pub(crate) fn start<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> Result<T, VolumeError> + Send + 'static,
+    ) -> Result<mpsc::Receiver<Result<T, VolumeError>>, VolumeError> {
+        let (report, reported) = mpsc::channel();
+        // If nobody waits any more, the copy has been excluded.
+        let run = move || drop(report.send(work()));
+        if self.options.threads == Threads::Callers {
+            run();
+        } else {
+            let panicked = |why: &str| tracing::error!(why, "work on a copy of the volume");
+            supervise::thread("volume-copy", run, panicked).map_err(VolumeError::Thread)?;
+        }
+        Ok(reported)
+    }
+
+    /// Ends the volume: nothing is served any more. Returns whether it was open.
+    pub(crate) fn close(&self) -> bool {
+        let was_open = !self.is_closed.swap(true, Ordering::AcqRel);
+        self.changed.notify_all();
+        self.progress.tick();
+        was_open
+    }
+
+    /// Takes all copies out of their slots.
+    pub(crate) fn take_copies(&self) -> Vec<Arc<Copy>> {
+        self.slots.iter().filter_map(|slot| slot.write().take()).collect()
+    }
+}

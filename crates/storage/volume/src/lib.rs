@@ -1,0 +1,73 @@
+//! A block volume: a mirror of one to three copies, each with a journal, checksums and a superblock; one owner at a time.
+//!
+//! ```text
+//!   read    overlay, or one copy in place; verified by its sum; repaired from another copy
+//!
+//!   write   +-- journal of copy 0 --+
+//!           +-- journal of copy 1 --+  durable on all in sync  -->  overlay, sums  -->  acknowledged
+//!           +-- journal of copy 2 --+                                   |
+//!                                                          checkpoint: data-0.., tables-0.. of each copy, in place
+//! ```
+//!
+//! # What it promises
+//!
+//! 1. A write that returned `Ok` is durable on every copy in sync, at least `min_copies`, and is found after any crash of the owner, of
+//!    media, and of all but one of the copies in sync.
+//! 2. A block of 4096 bytes is old or new after a crash, also if a write changed a part of it, on every medium: it is in a journal
+//!    whole, with its sum, before it is written in place.
+//! 3. A read returns what the last write of each block stored, or an error; never bytes that do not match their sum; nothing that is
+//!    not durable; nothing older than an earlier read returned, whichever copies they used.
+//! 4. An owner that was replaced by another acknowledges nothing more.
+//!
+//! # Modules, from the top
+//!
+//! * `volume`: the calls of users; `requests`, `upkeep`: the threads
+//! * `recovery`, `resync`, `scrub`, `checkpoint`, `write`, `read`: what happens, one file each
+//! * `core`: the state they share
+//! * [`membership`]: which copies count, a pure state machine
+//! * `copy`: one copy on its shelves
+//! * `overlay`, `tables`, `stripes`: blocks on their way, sums and dirty maps, locks
+//! * [`superblock`], [`record`], `geometry`, `tables`: the format, described in their head comments
+//!
+//! # What it does not do
+//!
+//! No snapshots, no deduplication, no compression, no encryption. No network: a copy on another machine is a shelf whose devices are
+//! remote, with a [`Fence`]. It does not shrink. It does not find out by itself that a copy is back: somebody attaches it.
+
+#![forbid(unsafe_code)]
+
+mod bits;
+mod checkpoint;
+mod checksum;
+mod copy;
+mod core;
+pub mod error;
+mod geometry;
+pub mod members;
+pub mod membership;
+mod metrics;
+mod options;
+mod overlay;
+mod read;
+pub mod record;
+mod recovery;
+mod requests;
+mod resync;
+mod rules;
+mod scrub;
+mod stripes;
+pub mod superblock;
+mod tables;
+mod upkeep;
+mod volume;
+mod write;
+
+pub use error::VolumeError;
+pub use geometry::{REGION_BLOCKS, SECTOR};
+pub use members::{COPIES_MAX, Epoch, Members, Set};
+pub use metrics::{CopyState, CopyStatus, Status};
+pub use options::{Coordinator, Disagreement, Fence, NewVolume, Options, Place, Threads};
+pub use resync::Step;
+pub use scrub::Scrubbed;
+pub use tables::number_of;
+pub use volume::Volume;

@@ -1,0 +1,216 @@
+//! Reading: from the overlay, or from one copy, verified; damage is repaired from another copy and never returned.
+//!
+//! ```text
+//!   bit of the overlay set?  ->  its bytes
+//!   no sum                   ->  zeros
+//!   bytes of one copy match the sum  ->  these                        no lock is held
+//!   they do not: again under the stripe, where no write can interfere
+//!       another copy's bytes match   ->  these; the first copy is written anew
+//!       none does                    ->  VolumeError::Damaged
+//! ```
+//!
+//! A read without a lock may meet a write: it then sees bytes that do not match the sum that it has loaded before, and decides under the
+//! stripe. Bytes that match are those of the moment at which the sum was loaded. A sum is set only when its write is durable on every
+//! copy in sync, and there is one table of sums for all copies: so no reader sees an older state after another has seen a newer one,
+//! whichever copies they read.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use device::BLOCK_BYTES;
+
+use crate::checksum::Sum;
+use crate::copy::Copy;
+use crate::core::Core;
+use crate::error::VolumeError;
+use crate::overlay::Stored;
+
+/// One read of this many goes to another copy than the fastest, so that its time is known: fewer than one in a hundred.
+const PROBE: u64 = 256;
+
+/// The largest number of blocks that are read from a copy at once.
+const RUN_BLOCKS: u64 = 256;
+
+/// Fills `buffer` from `offset`; any bytes of the volume.
+pub(crate) fn read(core: &Core, offset: u64, buffer: &mut [u8]) -> Result<(), VolumeError> {
+    core.check()?;
+    const BLOCK: u64 = BLOCK_BYTES as u64;
+    let mut offset = offset;
+    let mut rest = buffer;
+    let mut whole = [0; BLOCK_BYTES];
+    while !rest.is_empty() {
+        let block = offset / BLOCK;
+        let within = (offset % BLOCK) as usize;
+        let (bytes, blocks) = if within > 0 || rest.len() < BLOCK_BYTES {
+            ((BLOCK_BYTES - within).min(rest.len()), 0)
+        } else {
+            let blocks = (rest.len() as u64 / BLOCK).min(RUN_BLOCKS);
+            ((blocks * BLOCK) as usize, blocks)
+        };
+        let (now, later) = rest.split_at_mut(bytes);
+        if blocks == 0 {
+            read_blocks(core, block, &mut whole)?;
+            now.copy_from_slice(&whole[within..within + bytes]);
+        } else {
+            read_blocks(core, block, now)?;
+        }
+        rest = later;
+        offset += bytes as u64;
+    }
+    Ok(())
+}
+
+/// Reads whole blocks.
+fn read_blocks(core: &Core, first: u64, buffer: &mut [u8]) -> Result<(), VolumeError> {
+    let blocks = (buffer.len() / BLOCK_BYTES) as u64;
+    let mut at = 0;
+    while at < blocks {
+        let block = first + at;
+        let here = &mut buffer[at as usize * BLOCK_BYTES..];
+        if core.overlay.has(block) {
+            match core.overlay.get(block) {
+                Some(Stored::Bytes(bytes)) => here[..BLOCK_BYTES].copy_from_slice(&bytes),
+                Some(Stored::Zeroes { .. }) => here[..BLOCK_BYTES].fill(0),
+                // Its checkpoint has just ended: look again.
+                None => continue,
+            }
+            at += 1;
+            continue;
+        }
+        let sum = core.tables.sum(block);
+        if sum == Sum::NONE {
+            here[..BLOCK_BYTES].fill(0);
+            at += 1;
+            continue;
+        }
+        let end = run_end(core, block, first + blocks);
+        let run = (end - block) as usize * BLOCK_BYTES;
+        read_run(core, block, sum, &mut here[..run])?;
+        at = end - first;
+    }
+    Ok(())
+}
+
+/// The end of the blocks from `block` on that lie in place, in one part.
+fn run_end(core: &Core, block: u64, limit: u64) -> u64 {
+    let part = &core.tables.geometry.parts[core.tables.geometry.part_of(block)];
+    let limit = limit.min(part.first_block + part.blocks);
+    let in_place = |block: &u64| !core.overlay.has(*block) && core.tables.sum(*block) != Sum::NONE;
+    (block + 1..limit).take_while(in_place).count() as u64 + block + 1
+}
+
+/// Reads blocks in place from one copy. `sum` is that of the first, loaded before.
+fn read_run(core: &Core, first: u64, sum: Sum, buffer: &mut [u8]) -> Result<(), VolumeError> {
+    let blocks = (buffer.len() / BLOCK_BYTES) as u64;
+    // Loaded before the bytes are read.
+    let rest: Vec<Sum> = (first + 1..first + blocks).map(|block| core.tables.sum(block)).collect();
+    let began = Instant::now();
+    let source = choose(core);
+    let is_read = source.is_some_and(|number| match core.copy(number) {
+        Some(copy) => copy.read(first, buffer).is_ok(),
+        None => false,
+    });
+    if let Some(number) = source {
+        core.metrics.copy(number).read(began.elapsed());
+    }
+    for (index, here) in buffer.chunks_exact_mut(BLOCK_BYTES).enumerate() {
+        let expected = if index == 0 { sum } else { rest[index - 1] };
+        if !is_read || Sum::of(here) != expected {
+            read_carefully(core, first + index as u64, here)?;
+        }
+    }
+    Ok(())
+}
+
+/// The copy to read: the preferred one, or the fastest.
+fn choose(core: &Core) -> Option<u8> {
+    let working = core.working();
+    if let Some(preferred) = core.options.prefer.filter(|preferred| working.has(*preferred)) {
+        return Some(preferred);
+    }
+    let turn = core.metrics.turn.fetch_add(1, Ordering::Relaxed);
+    if turn.is_multiple_of(PROBE) {
+        return working.iter().nth((turn / PROBE) as usize % working.count().max(1) as usize);
+    }
+    working.iter().min_by_key(|number| core.metrics.copy(*number).read_ns())
+}
+
+/// Reads one block under its stripe.
+fn read_carefully(core: &Core, block: u64, buffer: &mut [u8]) -> Result<(), VolumeError> {
+    let _held = core.stripes.lock(block, 1);
+    read_held(core, block, buffer)
+}
+
+/// Reads one block; the caller holds its stripe. A copy whose bytes are damaged is written anew.
+pub(crate) fn read_held(core: &Core, block: u64, buffer: &mut [u8]) -> Result<(), VolumeError> {
+    loop {
+        match core.overlay.has(block).then(|| core.overlay.get(block)) {
+            Some(Some(Stored::Bytes(bytes))) => {
+                buffer.copy_from_slice(&bytes);
+                return Ok(());
+            }
+            Some(Some(Stored::Zeroes { .. })) => {
+                buffer.fill(0);
+                return Ok(());
+            }
+            Some(None) => {}
+            None => break,
+        }
+    }
+    if core.tables.sum(block) == Sum::NONE {
+        buffer.fill(0);
+        return Ok(());
+    }
+    repair(core, block, buffer).map(drop)
+}
+
+/// Reads a block in place from every working copy until one matches its sum, and writes the damaged ones before it anew. Returns how
+/// many were. The caller holds the stripe, and the block is not in the overlay.
+pub(crate) fn repair(core: &Core, block: u64, buffer: &mut [u8]) -> Result<u64, VolumeError> {
+    let sum = core.tables.sum(block);
+    let mut damaged: Vec<(u8, Arc<Copy>)> = Vec::new();
+    let mut failure = None;
+    let order = choose(core).into_iter().chain(core.working().iter());
+    for number in order {
+        let Some(copy) = core.copy(number) else { continue };
+        if damaged.iter().any(|(other, _)| *other == number) {
+            continue;
+        }
+        match copy.read(block, buffer) {
+            Ok(()) if Sum::of(buffer) == sum => {
+                let count = damaged.len() as u64;
+                for (number, copy) in damaged {
+                    mend(core, number, &copy, block, buffer);
+                }
+                return Ok(count);
+            }
+            // A sum that is lost: what the copies agree on cannot be verified, and is not guessed.
+            Ok(()) => damaged.push((number, copy)),
+            Err(error) => {
+                failure = Some(error);
+                damaged.push((number, copy));
+            }
+        }
+    }
+    if core.working().is_empty() {
+        return Err(core.below_minimum());
+    }
+    core.metrics.damaged.fetch_add(1, Ordering::Relaxed);
+    tracing::error!(block, failure = ?failure, "a block of the volume is damaged on every copy");
+    Err(VolumeError::Damaged { offset: block * BLOCK_BYTES as u64, bytes: BLOCK_BYTES as u64 })
+}
+
+/// Writes good bytes over damaged ones. A crash that tears this write leaves a block that is damaged still.
+fn mend(core: &Core, number: u8, copy: &Copy, block: u64, good: &[u8]) {
+    tracing::warn!(copy = number, block, "a damaged block is written anew from another copy");
+    match copy.write(block, good).and_then(|()| copy.flush()) {
+        Ok(()) => core.metrics.copy(number).repaired(),
+        Err(error) => {
+            // The read goes on from the good copy; the copy that cannot be written is excluded.
+            if let Err(why) = core.fail(number, &error.into()) {
+                tracing::error!(%why, "after a failed repair");
+            }
+        }
+    }
+}

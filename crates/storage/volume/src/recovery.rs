@@ -1,0 +1,362 @@
+//! Opening: which copies count, what their journals contain, and how they become equal.
+//!
+//! ```text
+//!   superblocks        a term is promised by enough copies; the highest epoch decides          membership
+//!   each member        its tables, the images of sectors, the writes in its journal
+//!   the set            without the members that cannot be opened: recorded on the others
+//!   the union          of every block the latest write that any member's journal has; appended where it is missing, durable
+//!   a checkpoint       the journals become empty, the tables equal; only now anything is served
+//! ```
+//!
+//! **Why the union.** A write that was not acknowledged may be in one journal and not in another. If it stayed so, a read would
+//! depend on the copy: the write could appear, then vanish (Crucible #595). The latest write of a block wins, on every copy; no mark
+//! of what had been acknowledged is needed, since an acknowledged write is in every journal and the union loses nothing.
+//!
+//! Nothing is applied in place before every member has the union in its journal: after a crash in between, the next opening finds the
+//! same union again, whichever members it finds.
+//!
+//! **Too few copies.** If fewer than `min_copies` members can be opened, nothing is recorded, appended or written in place: a missing
+//! member may have other writes in its journal. Reads are served; the volume must be opened again with more copies.
+//!
+//! **Sums.** For a block without a write in the union the members must agree. Where they do not, a sector of a table is lost or is
+//! older than it should be: the sum that most members give and whose block matches it wins; the others are repaired like damage.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use device::BLOCK_BYTES;
+use journal::Record;
+
+use crate::checkpoint;
+use crate::checksum::Sum;
+use crate::copy::{self, Copy};
+use crate::core::Core;
+use crate::error::VolumeError;
+use crate::geometry::{Content, Geometry, SECTOR};
+use crate::members::{Epoch, Members, Set};
+use crate::membership::{self, Refusal, decide};
+use crate::options::{Options, Place};
+use crate::overlay::{Fresh, Stored};
+use crate::record::{Found, HEAD, Head, WRITE, ZEROES};
+use crate::rules::{Rule, obeys};
+use crate::superblock::Superblock;
+use crate::tables::{self, StoredTables, Tables};
+
+/// The latest write of each block.
+type Writes = HashMap<u64, Fresh>;
+
+/// A member with what it has stored.
+struct Member {
+    copy: Arc<Copy>,
+    tables: StoredTables,
+    writes: Writes,
+}
+
+/// Opens a volume from the places that are there.
+pub(crate) fn open(places: Vec<Place>, options: Options) -> Result<Core, VolumeError> {
+    options.check()?;
+    let found = promised(places, &options)?;
+    let superblocks: Vec<Superblock> = found.iter().map(|(_, superblock)| superblock.clone()).collect();
+    let (set, usable) = decide(&superblocks, options.accept_loss).map_err(|refusal| refused(&superblocks, refusal))?;
+    let promised = superblocks[0].promised;
+    let parts = parts_of(&superblocks, usable);
+    let geometry = Geometry::new(&parts);
+    let mut members = Vec::new();
+    let mut failure = None;
+    for (place, mut superblock) in found.into_iter().filter(|(_, superblock)| usable.has(superblock.copy)) {
+        superblock.parts.clone_from(&parts);
+        match load(place, &superblock, &geometry, &options) {
+            Ok(member) => members.push(member),
+            Err(error) => {
+                tracing::warn!(copy = superblock.copy, %error, "a copy of the volume cannot be opened");
+                failure = Some(error);
+            }
+        }
+    }
+    let working = members.iter().fold(Members::NONE, |all, member| all.with(member.copy.number));
+    let is_fenced = members.iter().any(|member| !member.copy.is_unfenced());
+    let core = begin(&superblocks[0], &geometry, set, (promised, working), options, failure)?;
+    if !is_fenced && !core.options.accept_loss {
+        return Err(VolumeError::OnlyUnfenced);
+    }
+    for member in &members {
+        core.observe(&member.copy)?;
+        core.attach(member.copy.clone(), false);
+    }
+    core.begin(set, working)?;
+    make_equal(&core, members)?;
+    Ok(core)
+}
+
+/// Reads the superblocks and makes their copies promise a new term.
+fn promised(places: Vec<Place>, options: &Options) -> Result<Vec<(Place, Superblock)>, VolumeError> {
+    let mut found: Vec<(Place, Superblock)> = Vec::new();
+    let mut failure = None;
+    for place in places {
+        match copy::peek(&place) {
+            Ok(superblock) => found.push((place, superblock)),
+            Err(error @ VolumeError::Version { .. }) => return Err(error),
+            Err(error) => failure = Some(error),
+        }
+    }
+    let Some((_, first)) = found.first() else {
+        return Err(failure.unwrap_or(VolumeError::Options("a volume has one to three copies")));
+    };
+    let first = first.clone();
+    for (index, (_, other)) in found.iter().enumerate() {
+        if other.volume != first.volume {
+            return Err(foreign(&other.volume, &first.volume));
+        }
+        if found[..index].iter().any(|(_, earlier)| earlier.copy == other.copy) {
+            return Err(VolumeError::Twice(other.copy));
+        }
+    }
+    let needed = membership::needed(first.copies, first.min_copies);
+    let quorum = |found: usize| VolumeError::Quorum { found: found as u8, needed, copies: first.copies };
+    if found.len() < needed as usize && !options.accept_loss {
+        return Err(quorum(found.len()));
+    }
+    let seen = |superblock: &Superblock| superblock.promised.term().max(superblock.set.epoch.term());
+    let term = found.iter().map(|(_, superblock)| seen(superblock)).max().unwrap_or(0) + 1;
+    let promised = Epoch::of_term(term, membership::mint(options.owner, term));
+    let mut willing = Vec::new();
+    for (place, _) in found {
+        match copy::promise(&place, promised) {
+            Ok(superblock) => willing.push((place, superblock)),
+            Err(error @ VolumeError::Fenced { .. }) => return Err(error),
+            Err(error) => tracing::warn!(%error, "a copy of the volume cannot promise a term"),
+        }
+    }
+    if willing.is_empty() || (willing.len() < needed as usize && !options.accept_loss) {
+        return Err(quorum(willing.len()));
+    }
+    Ok(willing)
+}
+
+pub(crate) fn foreign(found: &[u8; 16], expected: &[u8; 16]) -> VolumeError {
+    let hex = |bytes: &[u8; 16]| bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    VolumeError::Foreign { found: hex(found), expected: hex(expected) }
+}
+
+fn refused(superblocks: &[Superblock], refusal: Refusal) -> VolumeError {
+    match refusal {
+        Refusal::Quorum { found, needed } => VolumeError::Quorum { found, needed, copies: superblocks[0].copies },
+        Refusal::OnlyUnfenced => VolumeError::OnlyUnfenced,
+        Refusal::Diverged => VolumeError::Diverged,
+        Refusal::NoneInSync(set) => {
+            VolumeError::NoneInSync { epoch: set.epoch.number, in_sync: set.in_sync.to_string() }
+        }
+    }
+}
+
+/// The parts that all members have: growing that was interrupted is not finished.
+fn parts_of(superblocks: &[Superblock], usable: Members) -> Vec<u64> {
+    let members = superblocks.iter().filter(|superblock| usable.has(superblock.copy));
+    members.map(|superblock| &superblock.parts).min_by_key(|parts| parts.len()).expect("there is a member").clone()
+}
+
+/// The state of the opened volume, with nothing attached yet.
+fn begin(
+    first: &Superblock,
+    geometry: &Geometry,
+    set: Set,
+    (promised, working): (Epoch, Members),
+    options: Options,
+    failure: Option<VolumeError>,
+) -> Result<Core, VolumeError> {
+    if working.is_empty() {
+        return Err(failure.expect("no member was opened, so one has failed"));
+    }
+    let found = Superblock { promised, ..first.clone() };
+    Ok(Core::new(options, &found, Tables::new(geometry.clone()), set))
+}
+
+/// Opens a member and reads what it has stored.
+fn load(place: Place, found: &Superblock, geometry: &Geometry, options: &Options) -> Result<Member, VolumeError> {
+    let copy = Copy::open(place, found, options)?;
+    let mut tables = StoredTables::new(geometry);
+    copy.read_tables(&mut |number, sector| tables.load(number, sector));
+    let mut writes = Writes::new();
+    for record in copy.journal.read(copy.journal.first()) {
+        visit(&record?, geometry, &mut tables, &mut writes)?;
+    }
+    let unknown = tables.finish();
+    if unknown > 0 {
+        tracing::warn!(copy = copy.number, unknown, "sectors of tables are damaged");
+    }
+    Ok(Member { copy: Arc::new(copy), tables, writes })
+}
+
+/// The blocks of writes in a journal: those that a copy that returns may have and others not.
+pub(crate) fn blocks_in_journal(copy: &Copy, geometry: &Geometry) -> Result<Vec<u64>, VolumeError> {
+    let (mut tables, mut writes) = (StoredTables::new(geometry), Writes::new());
+    for record in copy.journal.read(copy.journal.first()) {
+        visit(&record?, geometry, &mut tables, &mut writes)?;
+    }
+    Ok(writes.into_keys().collect())
+}
+
+fn visit(
+    record: &Record,
+    geometry: &Geometry,
+    tables: &mut StoredTables,
+    writes: &mut Writes,
+) -> Result<(), VolumeError> {
+    let mut take = |head: Head, stored: &mut dyn FnMut(usize) -> Stored| {
+        for index in 0..head.blocks as usize {
+            let block = head.first + index as u64;
+            if writes.get(&block).is_none_or(|known| known.order < head.order) {
+                writes.insert(block, Fresh { order: head.order, stored: stored(index) });
+            }
+        }
+    };
+    match Found::decode(record.kind, &record.payload, geometry.blocks()) {
+        Some(Found::Write(head, _, bytes)) => {
+            take(head, &mut |index| Stored::Bytes(Arc::from(&bytes[index * BLOCK_BYTES..][..BLOCK_BYTES])));
+        }
+        Some(Found::Zeroes(head)) => take(head, &mut |_| Stored::Zeroes { free: head.is_free }),
+        Some(Found::Sectors(sectors)) => {
+            for sector in sectors.chunks_exact(SECTOR) {
+                if let Some(number) = tables::number_of(sector) {
+                    tables.load(number, sector);
+                }
+            }
+        }
+        None => {
+            let why = "a record that is none of this volume";
+            return Err(VolumeError::Format { name: format!("journal, at {}", record.lsn), why });
+        }
+    }
+    Ok(())
+}
+
+/// Makes the members equal, then empties their journals.
+fn make_equal(core: &Core, members: Vec<Member>) -> Result<(), VolumeError> {
+    let mut union: BTreeMap<u64, Fresh> = BTreeMap::new();
+    for (block, fresh) in members.iter().flat_map(|member| &member.writes) {
+        if union.get(block).is_none_or(|known| known.order < fresh.order) {
+            union.insert(*block, fresh.clone());
+        }
+    }
+    if core.is_frozen() {
+        core.keep_journals();
+    } else if obeys(Rule::Equal) {
+        for member in &members {
+            let missing = union
+                .iter()
+                .filter(|(block, fresh)| member.writes.get(block).is_none_or(|known| known.order != fresh.order));
+            if let Err(why) = append_missing(&member.copy, missing) {
+                core.fail(member.copy.number, &why)?;
+            }
+        }
+    } else {
+        return apply_each_alone(core, &members);
+    }
+    merge_tables(core, &members, &union);
+    let out = Members::first(core.copies).minus(core.in_sync());
+    for (block, fresh) in union {
+        let sum = match &fresh.stored {
+            Stored::Bytes(bytes) => Sum::of(bytes),
+            Stored::Zeroes { .. } => Sum::NONE,
+        };
+        core.overlay.put(block, fresh);
+        core.tables.set_sum(block, sum);
+        out.iter().for_each(|number| core.tables.mark_dirty(number, block));
+    }
+    drop(members);
+    if core.is_unequal() { Ok(()) } else { checkpoint::checkpoint(core) }
+}
+
+/// Appends the writes that a journal lacks, under their own order, and makes them durable.
+fn append_missing<'u>(copy: &Copy, missing: impl Iterator<Item = (&'u u64, &'u Fresh)>) -> Result<(), VolumeError> {
+    for (block, fresh) in missing {
+        let is_free = matches!(fresh.stored, Stored::Zeroes { free: true });
+        let head: [u8; HEAD] = Head { order: fresh.order, first: *block, blocks: 1, is_free }.encode();
+        match &fresh.stored {
+            Stored::Bytes(bytes) => copy.journal.append(WRITE, &[&head, &Sum::of(bytes).0.to_le_bytes(), bytes])?,
+            Stored::Zeroes { .. } => copy.journal.append(ZEROES, &[&head])?,
+        };
+    }
+    Ok(copy.journal.commit(copy.journal.appended())?)
+}
+
+/// Fills the tables of the volume from those of the members.
+fn merge_tables(core: &Core, members: &[Member], union: &BTreeMap<u64, Fresh>) {
+    let tables = &core.tables;
+    for sector in 0..tables.geometry.sectors() {
+        match tables.geometry.content(sector) {
+            Content::Sums { first, count } => {
+                for block in (first..first + count).filter(|block| !union.contains_key(block)) {
+                    let sums = members.iter().map(|member| member.tables.sums[block as usize]);
+                    let first = sums.clone().next().expect("there is a member");
+                    if sums.clone().all(|sum| sum == first) {
+                        tables.load_sum(block, first);
+                    } else {
+                        tables.set_sum(block, settle(core, members, block));
+                    }
+                }
+            }
+            Content::Dirty { copy, first, count } => {
+                let is_out = copy < core.copies && !core.in_sync().has(copy);
+                for region in (first..first + count).filter(|_| is_out) {
+                    if members.iter().any(|member| member.tables.dirty[copy as usize].get(region)) {
+                        tables.load_dirty(copy, region);
+                    }
+                }
+                // Members may differ, and a copy that is in sync has no dirty region: stored anew on all.
+                let is_marked = members
+                    .iter()
+                    .any(|member| (first..first + count).any(|region| member.tables.dirty[copy as usize].get(region)));
+                if is_marked {
+                    tables.restore_changed(&[sector]);
+                }
+            }
+        }
+    }
+}
+
+/// The sum of a block about which members disagree: of the most members, and one that the block matches before one that it does not.
+fn settle(core: &Core, members: &[Member], block: u64) -> Sum {
+    let mut buffer = vec![0; BLOCK_BYTES];
+    let mut votes: Vec<(Sum, usize, bool)> = Vec::new();
+    for member in members {
+        let sum = member.tables.sums[block as usize];
+        if sum == Sum::UNKNOWN {
+            continue;
+        }
+        let matches = sum != Sum::NONE && member.copy.read(block, &mut buffer).is_ok() && Sum::of(&buffer) == sum;
+        match votes.iter_mut().find(|(other, ..)| *other == sum) {
+            Some((_, count, verified)) => {
+                *count += 1;
+                *verified |= matches;
+            }
+            None => votes.push((sum, 1, matches)),
+        }
+    }
+    if votes.len() > 1 {
+        core.metrics.disputed.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        tracing::warn!(block, "the copies disagree about the sum of a block");
+    }
+    let best = votes.into_iter().rev().max_by_key(|(_, count, verified)| (*count, *verified));
+    best.map_or(Sum::UNKNOWN, |(sum, ..)| sum)
+}
+
+/// Rule 3 left out: each copy applies its own journal, and the first one's tables count.
+fn apply_each_alone(core: &Core, members: &[Member]) -> Result<(), VolumeError> {
+    for member in members.iter().rev() {
+        for (block, fresh) in &member.writes {
+            if let Stored::Bytes(bytes) = &fresh.stored {
+                member.copy.write(*block, bytes)?;
+                core.tables.set_sum(*block, Sum::of(bytes));
+            }
+        }
+    }
+    let empty = BTreeMap::new();
+    merge_tables(core, &members[..1], &empty);
+    for (block, fresh) in &members[0].writes {
+        if let Stored::Bytes(bytes) = &fresh.stored {
+            core.tables.set_sum(*block, Sum::of(bytes));
+        }
+    }
+    checkpoint::checkpoint(core)
+}

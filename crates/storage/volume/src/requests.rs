@@ -1,0 +1,214 @@
+//! Requests of [`device::Device::submit`]: a few threads serve as many requests as callers have outstanding.
+//!
+//! ```text
+//!   submit  -->  queue of writes  -->  two threads: all that wait, as one batch: append each, wait once for all copies
+//!           -->  queue of reads   -->  four threads: one after the other
+//! ```
+//!
+//! While one batch becomes durable the next one is gathered: the journals' group commit, without a thread for each request. On media
+//! that need no waiting the caller does the request itself.
+//!
+//! Invariants: each request is completed once; a queue has a bound, and who submits more waits; a request that meets a block of another
+//! one of its batch waits for the next batch.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use device::{BLOCK_BYTES, Device, DeviceError, IoKind, IoRequest, IoSink, supervise};
+use parking_lot::{Condvar, Mutex};
+
+use crate::checkpoint;
+use crate::core::Core;
+use crate::error::VolumeError;
+use crate::write::{Batch, Change, piece_bytes, stage};
+
+/// Threads for writes: one batch becomes durable while the next is gathered.
+const WRITERS: usize = 2;
+/// Threads for reads: as many as a drive needs to be busy with; more only cost memory.
+const READERS: usize = 4;
+/// Requests that may wait in each queue.
+const WAITING_MAX: usize = 4096;
+/// Requests of one batch.
+const BATCH: usize = 256;
+
+type Submitted = (IoRequest, Arc<dyn IoSink>);
+
+#[derive(Default)]
+struct Waiting {
+    requests: VecDeque<Submitted>,
+    is_closed: bool,
+}
+
+/// A queue with a bound.
+#[derive(Default)]
+struct Queue {
+    waiting: Mutex<Waiting>,
+    arrived: Condvar,
+    left: Condvar,
+}
+
+impl Queue {
+    /// Waits for room. Gives the request back if the queue is closed.
+    fn push(&self, submitted: Submitted) -> Result<(), Submitted> {
+        let mut waiting = self.waiting.lock();
+        while waiting.requests.len() >= WAITING_MAX && !waiting.is_closed {
+            self.left.wait(&mut waiting);
+        }
+        if waiting.is_closed {
+            return Err(submitted);
+        }
+        waiting.requests.push_back(submitted);
+        self.arrived.notify_one();
+        Ok(())
+    }
+
+    /// Waits for requests and takes up to `most`; none if the queue is closed and empty.
+    fn take(&self, most: usize) -> Vec<Submitted> {
+        let mut waiting = self.waiting.lock();
+        while waiting.requests.is_empty() && !waiting.is_closed {
+            self.arrived.wait(&mut waiting);
+        }
+        let count = waiting.requests.len().min(most);
+        let taken = waiting.requests.drain(..count).collect();
+        self.left.notify_all();
+        taken
+    }
+
+    fn close(&self) {
+        self.waiting.lock().is_closed = true;
+        self.arrived.notify_all();
+        self.left.notify_all();
+    }
+}
+
+/// The queues of a volume and the threads that serve them.
+pub(crate) struct Requests {
+    reads: Arc<Queue>,
+    writes: Arc<Queue>,
+    threads: Mutex<Vec<std::thread::JoinHandle<()>>>,
+}
+
+impl Requests {
+    /// Starts the threads. `volume` does single requests.
+    pub(crate) fn start<D: Device + 'static>(core: &Arc<Core>, volume: &Arc<D>) -> Result<Requests, VolumeError> {
+        let requests = Requests { reads: Arc::default(), writes: Arc::default(), threads: Mutex::default() };
+        for number in 0..WRITERS + READERS {
+            let (core, volume) = (core.clone(), volume.clone());
+            let is_writer = number < WRITERS;
+            let queue = if is_writer { requests.writes.clone() } else { requests.reads.clone() };
+            let (name, failed) = (if is_writer { "volume-write" } else { "volume-read" }, core.clone());
+            let work = move || {
+                loop {
+                    let taken = queue.take(if is_writer { BATCH } else { 1 });
+                    if taken.is_empty() {
+                        return;
+                    }
+                    supervise::rehearse(name);
+                    if is_writer { write_batch(&core, &*volume, taken) } else { perform_each(&*volume, taken) }
+                }
+            };
+            let panicked = move |why: &str| {
+                tracing::error!(why, "the volume serves no longer");
+                failed.close();
+            };
+            let thread = supervise::thread(name, work, panicked).map_err(VolumeError::Thread)?;
+            requests.threads.lock().push(thread);
+        }
+        Ok(requests)
+    }
+
+    /// Takes a batch.
+    pub(crate) fn submit(&self, batch: &mut Vec<IoRequest>, sink: &Arc<dyn IoSink>) {
+        for request in batch.drain(..) {
+            let queue = if request.kind == IoKind::Read { &self.reads } else { &self.writes };
+            if let Err((request, sink)) = queue.push((request, sink.clone())) {
+                sink.complete(request, Err(DeviceError::Poisoned { name: "volume".to_owned() }));
+            }
+        }
+    }
+
+    /// Completes what waits, then ends the threads.
+    pub(crate) fn close(&self) {
+        self.reads.close();
+        self.writes.close();
+        let threads = std::mem::take(&mut *self.threads.lock());
+        for thread in threads {
+            // A panic has been reported by then.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn perform_each<D: Device>(volume: &D, taken: Vec<Submitted>) {
+    for (mut request, sink) in taken {
+        let result = request.perform(volume);
+        sink.complete(request, result);
+    }
+}
+
+/// Makes writes durable together where they fit into one record each and meet no other; the others follow one by one.
+fn write_batch<D: Device>(core: &Core, volume: &D, taken: Vec<Submitted>) {
+    let mut rest = taken;
+    while !rest.is_empty() {
+        let (together, later) = match checkpoint::make_room(core) {
+            Ok(()) => write_together(core, rest),
+            Err(_) => (Vec::new(), rest),
+        };
+        together.into_iter().for_each(|(request, sink)| sink.complete(request, Ok(())));
+        // Those that cannot be in a batch, or whose batch has failed: each waits, and reports, for itself.
+        let (single, again): (Vec<_>, Vec<_>) = later.into_iter().partition(|(request, _)| !fits(request));
+        let is_stuck = again.len() + single.len() > 0 && core.check().is_err() || core.is_frozen();
+        perform_each(volume, single);
+        rest = if is_stuck {
+            perform_each(volume, again);
+            Vec::new()
+        } else {
+            again
+        };
+    }
+}
+
+/// Whether a request is one record.
+fn fits(request: &IoRequest) -> bool {
+    let is_write = matches!(request.kind, IoKind::Write | IoKind::WriteFlush);
+    is_write && request.bytes > 0 && piece_bytes(request.offset, request.bytes) == request.bytes
+}
+
+/// Returns those that are durable, and the others.
+fn write_together(core: &Core, taken: Vec<Submitted>) -> (Vec<Submitted>, Vec<Submitted>) {
+    let began = std::time::Instant::now();
+    let _gate = core.gate.read();
+    let mut batch = Batch::new(core);
+    let (mut together, mut later) = (Vec::new(), Vec::new());
+    for submitted in taken {
+        let request = &submitted.0;
+        let block = BLOCK_BYTES as u64;
+        let held = fits(request)
+            .then(|| core.stripes.try_lock(request.offset / block, request.bytes.div_ceil(block)))
+            .flatten();
+        let Some(held) = held else {
+            later.push(submitted);
+            continue;
+        };
+        let staged = stage(core, held, request.offset, Change::Bytes(&request.buffer));
+        match staged.and_then(|staged| staged.map_or(Ok(()), |staged| batch.append(core, staged))) {
+            Ok(()) => together.push(submitted),
+            Err(_) => later.push(submitted),
+        }
+    }
+    if together.is_empty() {
+        // A stripe that another thread holds: it does not wait for this one.
+        std::thread::yield_now();
+        return (together, later);
+    }
+    match batch.finish(core) {
+        Ok(()) => {
+            together.iter().for_each(|(request, _)| core.metrics.written(request.bytes, began.elapsed()));
+            (together, later)
+        }
+        Err(_) => {
+            together.append(&mut later);
+            (Vec::new(), together)
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! Bringing a copy up to date: what it has missed, or all of it.
+//!
+//! ```text
+//!   attach    it left at a known epoch?   its dirty map, and the blocks of its own journal (they may never have been acknowledged)
+//!             replaced                    all regions are dirty
+//!             a checkpoint makes that persistent; its journal begins anew; it is marked as syncing
+//!   from now on every write goes to it as well
+//!   step      a dirty region: under its stripes, each block verified, written, flushed, read back; then clean
+//!   finish    a checkpoint, with all of its tables; then, with the gate closed, a new epoch with the copy
+//! ```
+//!
+//! A block is copied under its stripe: a write of the same block comes before, and is copied, or after, and goes to both. If the copy
+//! fails, at any moment, it is out as before: what it received meanwhile and is not in place there is marked dirty. If the owner
+//! crashes, the dirty map of the last checkpoint counts, and all blocks of the journals since.
+//!
+//! Invariant: a copy marked as syncing never counts as a member, whatever set its superblock names.
+
+use std::sync::Arc;
+
+use device::{AlignedBuffer, BLOCK_BYTES};
+
+use crate::checkpoint;
+use crate::checksum::Sum;
+use crate::copy::{self, Copy};
+use crate::core::Core;
+use crate::error::VolumeError;
+use crate::geometry::REGION_BLOCKS;
+use crate::members::{Epoch, Members};
+use crate::options::Place;
+use crate::overlay::Stored;
+use crate::read::repair;
+use crate::recovery::{blocks_in_journal, foreign};
+use crate::rules::{Rule, obeys};
+use crate::superblock::Superblock;
+
+/// What a step of a resync has done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// A region was copied; `left` bytes are left at most.
+    Copied {
+        /// Bytes of this step.
+        bytes: u64,
+        /// Bytes left, at most.
+        left: u64,
+    },
+    /// The copy is up to date and has joined.
+    Joined,
+}
+
+/// Attaches a copy that was out. Returns its number.
+pub(crate) fn attach(core: &Core, place: Place) -> Result<u8, VolumeError> {
+    ready(core)?;
+    let found = copy::peek(&place)?;
+    if found.volume != core.volume {
+        return Err(foreign(&found.volume, &core.volume));
+    }
+    let number = found.copy;
+    if core.copy(number).is_some() || number >= core.copies {
+        return Err(VolumeError::Attached(number));
+    }
+    let found = copy::promise(&place, core.promised)?;
+    let set = core.set();
+    let last = if set.in_sync.has(number) { set.epoch } else { set.left[number as usize] };
+    let is_known = last != Epoch::default() && found.set.epoch == last && found.parts == parts(core);
+    if !is_known {
+        return Err(VolumeError::TooOld(number));
+    }
+    let missed = if found.is_syncing { Vec::new() } else { own_blocks(core, &place, &found)? };
+    missed.iter().for_each(|block| core.tables.mark_dirty(number, *block));
+    begin(core, place, &found)?;
+    Ok(number)
+}
+
+/// Attaches a new copy in the place of one that is out, or missing: all of it will be copied.
+pub(crate) fn replace(core: &Core, number: u8, place: Place) -> Result<(), VolumeError> {
+    ready(core)?;
+    if number >= core.copies || core.copy(number).is_some() {
+        return Err(VolumeError::Attached(number));
+    }
+    if copy::exists(&place)? {
+        let found = copy::peek(&place)?;
+        if found.volume != core.volume {
+            return Err(foreign(&found.volume, &core.volume));
+        }
+        if found.copy != number {
+            return Err(VolumeError::Twice(found.copy));
+        }
+    }
+    // A dirty map belongs to one copy: the one that was there before is not recognised any more.
+    core.expect(number)?;
+    core.tables.fill_dirty(number, true);
+    checkpoint::checkpoint(core)?;
+    let set = core.set();
+    let mut recorded = set;
+    // What it would have been the last member of: an interrupted resync continues from the dirty map.
+    recorded.epoch = set.left[number as usize];
+    let superblock = Superblock {
+        sequence: 1,
+        volume: core.volume,
+        copy: number,
+        copies: core.copies,
+        min_copies: core.min_copies,
+        is_unfenced: place.is_unfenced,
+        is_syncing: true,
+        journal: 0,
+        set: recorded,
+        promised: core.promised,
+        check: [0; 16],
+        parts: parts(core),
+    };
+    if obeys(Rule::Fencing)
+        && let Some(fence) = &place.fence
+    {
+        fence.raise(core.promised.term())?;
+    }
+    copy::format(&place, superblock, &core.options)?;
+    let found = copy::peek(&place)?;
+    begin(core, place, &found)
+}
+
+/// Errors: the volume is closed, fenced, or was opened with too few copies.
+fn ready(core: &Core) -> Result<(), VolumeError> {
+    core.check()?;
+    if core.is_unequal() { Err(core.below_minimum()) } else { Ok(()) }
+}
+
+fn parts(core: &Core) -> Vec<u64> {
+    core.tables.geometry.parts.iter().map(|part| part.blocks).collect()
+}
+
+/// The blocks in the journal of a copy that returns.
+fn own_blocks(core: &Core, place: &Place, found: &Superblock) -> Result<Vec<u64>, VolumeError> {
+    let copy = Copy::open(place.clone(), found, &core.options).map_err(|error| {
+        tracing::warn!(copy = found.copy, %error, "the journal of a copy that returns cannot be read");
+        VolumeError::TooOld(found.copy)
+    })?;
+    let blocks = blocks_in_journal(&copy, &core.tables.geometry)?;
+    copy.close()?;
+    Ok(blocks)
+}
+
+/// Makes the dirty map persistent, then lets the copy take part in writes.
+fn begin(core: &Core, place: Place, found: &Superblock) -> Result<(), VolumeError> {
+    checkpoint::checkpoint(core)?;
+    let copy = Arc::new(Copy::open_syncing(place, found, &core.options)?);
+    core.observe(&copy)?;
+    let _gate = core.gate.write();
+    core.attach(copy, true);
+    Ok(())
+}
+
+/// Copies the next dirty region, or ends the resync.
+///
+/// Errors: the copy has failed, and is out as before; or the volume serves no longer; or [`VolumeError::Damaged`]: a block is damaged
+/// on every copy in sync, and the copy stays as it is until the block is written.
+pub(crate) fn step(core: &Core, number: u8) -> Result<Step, VolumeError> {
+    core.check()?;
+    let copy = core.copy(number).filter(|_| core.syncing().has(number)).ok_or(VolumeError::Stalled(number))?;
+    if !obeys(Rule::Rejoin) {
+        return finish(core, number);
+    }
+    let Some(region) = core.tables.next_dirty(number, 0) else { return finish(core, number) };
+    let first = region * REGION_BLOCKS;
+    let _held = core.stripes.lock(first, REGION_BLOCKS);
+    // First clean: a write that the copy does not get marks the region again, and waits for the stripes.
+    let mut copied = 0;
+    for block in first..first + REGION_BLOCKS {
+        copied += copy_block(core, &copy, block)?;
+    }
+    if copied > 0
+        && let Err(error) = verify(core, &copy, first)
+    {
+        core.fail(number, &error)?;
+        return Err(error);
+    }
+    core.tables.clear_dirty(number, region);
+    let left = core.tables.dirty_regions(number) * REGION_BLOCKS * BLOCK_BYTES as u64;
+    Ok(Step::Copied { bytes: copied * BLOCK_BYTES as u64, left })
+}
+
+/// Copies a block whose stripe is held; returns 1 if it has content.
+fn copy_block(core: &Core, copy: &Copy, block: u64) -> Result<u64, VolumeError> {
+    let mut bytes = AlignedBuffer::zeroed(BLOCK_BYTES);
+    if !stored(core, block, &mut bytes)? {
+        return Ok(0);
+    }
+    if let Err(error) = copy.write(block, &bytes) {
+        let error = error.into();
+        core.fail(copy.number, &error)?;
+        return Err(error);
+    }
+    Ok(1)
+}
+
+/// Reads the stored form of a block whose stripe is held; returns whether it has content.
+fn stored(core: &Core, block: u64, bytes: &mut [u8]) -> Result<bool, VolumeError> {
+    while core.overlay.has(block) {
+        match core.overlay.get(block) {
+            Some(Stored::Bytes(fresh)) => {
+                bytes.copy_from_slice(&fresh);
+                return Ok(true);
+            }
+            Some(Stored::Zeroes { .. }) => return Ok(false),
+            None => {}
+        }
+    }
+    if core.tables.sum(block) == Sum::NONE {
+        return Ok(false);
+    }
+    repair(core, block, bytes)?;
+    Ok(true)
+}
+
+/// Makes the blocks of a region persistent on the copy and reads them back.
+fn verify(core: &Core, copy: &Copy, first: u64) -> Result<(), VolumeError> {
+    copy.flush()?;
+    let mut bytes = AlignedBuffer::zeroed(BLOCK_BYTES);
+    for block in first..first + REGION_BLOCKS {
+        let sum = core.tables.sum(block);
+        // A block of the overlay may be written in place by a checkpoint just now, which a later one repeats.
+        if sum == Sum::NONE || core.overlay.has(block) {
+            continue;
+        }
+        copy.read(block, &mut bytes)?;
+        if Sum::of(&bytes) != sum {
+            return Err(VolumeError::Damaged { offset: block * BLOCK_BYTES as u64, bytes: BLOCK_BYTES as u64 });
+        }
+    }
+    Ok(())
+}
+
+/// The copy has everything: it joins.
+fn finish(core: &Core, number: u8) -> Result<Step, VolumeError> {
+    let _one = core.checkpointing.lock();
+    checkpoint::run(core, Members::only(number))?;
+    let _gate = core.gate.write();
+    if !core.syncing().has(number) {
+        return Err(VolumeError::Stalled(number));
+    }
+    if obeys(Rule::Rejoin) && core.tables.next_dirty(number, 0).is_some() {
+        let left = core.tables.dirty_regions(number) * REGION_BLOCKS * BLOCK_BYTES as u64;
+        return Ok(Step::Copied { bytes: 0, left });
+    }
+    core.tables.fill_dirty(number, false);
+    core.join(number)?;
+    Ok(Step::Joined)
+}

@@ -1,0 +1,237 @@
+//! [`Tables`]: the sum of every block and the dirty map of every copy, in memory, and their stored form.
+//!
+//! ```text
+//!   sector   | crc of bytes 4..512: 4 | zeros 4 | number 8 | 496 bytes: 124 sums, or 3968 bits |
+//! ```
+//!
+//! There is one table of sums for the volume, not one for each copy: copies in sync have the same stored bytes. A copy whose bytes
+//! do not match the sum is damaged there.
+//!
+//! Invariants:
+//! 1. A sector is written in place only after its image is durable in the journal of the same copy, and the image stays there until
+//!    the place is persistent. So a sector that a crash tore is always restored from its image, and a sector that has no image and
+//!    does not match its checksum is damage.
+//! 2. A sector contains its number: one that was written to another place is recognised.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::bits::Bits;
+use crate::checksum::{self, Sum};
+use crate::geometry::{Content, Geometry, REGION_BLOCKS, SECTOR, SECTOR_HEAD, SECTORS_PER_BLOCK};
+use crate::members::COPIES_MAX;
+
+/// The tables of a volume.
+#[derive(Debug)]
+pub(crate) struct Tables {
+    pub(crate) geometry: Geometry,
+    sums: Vec<AtomicU32>,
+    dirty: [Bits; COPIES_MAX],
+    /// Sectors that changed since the last checkpoint.
+    changed: Bits,
+}
+
+impl Tables {
+    /// No block has content, and no region is dirty.
+    pub(crate) fn new(geometry: Geometry) -> Tables {
+        let sums = (0..geometry.blocks()).map(|_| AtomicU32::new(Sum::NONE.0)).collect();
+        let dirty = [(); COPIES_MAX].map(|()| Bits::new(geometry.regions()));
+        let changed = Bits::new(geometry.sectors());
+        Tables { geometry, sums, dirty, changed }
+    }
+
+    #[inline]
+    pub(crate) fn sum(&self, block: u64) -> Sum {
+        Sum(self.sums[block as usize].load(Ordering::Acquire))
+    }
+
+    pub(crate) fn set_sum(&self, block: u64, sum: Sum) {
+        self.sums[block as usize].store(sum.0, Ordering::Release);
+        self.changed.set(self.geometry.sum_sector(block));
+    }
+
+    /// As [`set_sum`](Tables::set_sum), for a sum that is stored on every copy.
+    pub(crate) fn load_sum(&self, block: u64, sum: Sum) {
+        self.sums[block as usize].store(sum.0, Ordering::Release);
+    }
+
+    /// Marks a region that is marked on some copy.
+    pub(crate) fn load_dirty(&self, copy: u8, region: u64) {
+        self.dirty[copy as usize].set(region);
+    }
+
+    /// Marks the region of a block as not copied to a copy.
+    pub(crate) fn mark_dirty(&self, copy: u8, block: u64) {
+        let region = block / REGION_BLOCKS;
+        if self.dirty[copy as usize].set(region) {
+            self.changed.set(self.geometry.dirty_sector(copy, region));
+        }
+    }
+
+    /// Returns whether it was marked.
+    pub(crate) fn clear_dirty(&self, copy: u8, region: u64) -> bool {
+        let was = self.dirty[copy as usize].clear(region);
+        if was {
+            self.changed.set(self.geometry.dirty_sector(copy, region));
+        }
+        was
+    }
+
+    /// Marks all regions of a copy, or none.
+    pub(crate) fn fill_dirty(&self, copy: u8, set: bool) {
+        self.dirty[copy as usize].fill(self.geometry.regions(), set);
+        (0..self.geometry.regions()).for_each(|region| _ = self.changed.set(self.geometry.dirty_sector(copy, region)));
+    }
+
+    pub(crate) fn next_dirty(&self, copy: u8, from: u64) -> Option<u64> {
+        self.dirty[copy as usize].next(from).filter(|region| *region < self.geometry.regions())
+    }
+
+    pub(crate) fn dirty_regions(&self, copy: u8) -> u64 {
+        self.dirty[copy as usize].count()
+    }
+
+    /// Takes the numbers of the sectors that changed since the last call.
+    pub(crate) fn take_changed(&self) -> Vec<u64> {
+        self.changed.take()
+    }
+
+    /// Marks sectors as changed again, after a checkpoint that failed.
+    pub(crate) fn restore_changed(&self, sectors: &[u64]) {
+        sectors.iter().for_each(|sector| _ = self.changed.set(*sector));
+    }
+
+    /// The stored form of a sector.
+    pub(crate) fn encode(&self, sector: u64) -> [u8; SECTOR] {
+        let mut out = [0; SECTOR];
+        let (head, content) = out.split_at_mut(SECTOR_HEAD);
+        head[8..].copy_from_slice(&sector.to_le_bytes());
+        match self.geometry.content(sector) {
+            Content::Sums { first, count } => {
+                for (place, block) in content.chunks_exact_mut(4).zip(first..first + count) {
+                    place.copy_from_slice(&self.sum(block).0.to_le_bytes());
+                }
+            }
+            Content::Dirty { copy, first, count } => {
+                for (index, byte) in content.iter_mut().enumerate() {
+                    for bit in (0..8).filter(|bit| index as u64 * 8 + bit < count) {
+                        let region = first + index as u64 * 8 + bit;
+                        *byte |= u8::from(self.dirty[copy as usize].get(region)) << bit;
+                    }
+                }
+            }
+        }
+        let crc = checksum::of(&out[4..]);
+        out[..4].copy_from_slice(&crc.to_le_bytes());
+        out
+    }
+
+    /// The stored form of the block of a table that contains a sector, with the number of its first sector.
+    pub(crate) fn encode_block(&self, sector: u64) -> (u64, Vec<u8>) {
+        // The tables of every part fill whole blocks.
+        let first = sector / SECTORS_PER_BLOCK * SECTORS_PER_BLOCK;
+        (first, (first..first + SECTORS_PER_BLOCK).flat_map(|sector| self.encode(sector)).collect())
+    }
+}
+
+/// The number of a stored sector, if its checksum matches.
+pub fn number_of(sector: &[u8]) -> Option<u64> {
+    let crc = u32::from_le_bytes(sector.get(..4)?.try_into().ok()?);
+    let number = u64::from_le_bytes(sector.get(8..16)?.try_into().ok()?);
+    (sector.len() == SECTOR && checksum::of(&sector[4..]) == crc).then_some(number)
+}
+
+/// The tables of one copy as stored, while a volume is being opened.
+#[derive(Debug)]
+pub(crate) struct StoredTables {
+    geometry: Geometry,
+    pub(crate) sums: Vec<Sum>,
+    pub(crate) dirty: [Bits; COPIES_MAX],
+    /// Sectors whose content is known.
+    known: Bits,
+}
+
+impl StoredTables {
+    /// Nothing is known yet.
+    pub(crate) fn new(geometry: &Geometry) -> StoredTables {
+        StoredTables {
+            geometry: geometry.clone(),
+            sums: vec![Sum::UNKNOWN; geometry.blocks() as usize],
+            dirty: [(); COPIES_MAX].map(|()| Bits::new(geometry.regions())),
+            known: Bits::new(geometry.sectors()),
+        }
+    }
+
+    /// Takes over a stored sector that was found at the place of sector `number`. One that is damaged, or another one, stays unknown.
+    pub(crate) fn load(&mut self, number: u64, sector: &[u8]) {
+        if number >= self.geometry.sectors() || number_of(sector) != Some(number) {
+            return;
+        }
+        self.known.set(number);
+        let content = &sector[SECTOR_HEAD..];
+        match self.geometry.content(number) {
+            Content::Sums { first, count } => {
+                for (bytes, block) in content.chunks_exact(4).zip(first..first + count) {
+                    self.sums[block as usize] = Sum(u32::from_le_bytes(bytes.try_into().expect("four bytes")));
+                }
+            }
+            Content::Dirty { copy, first, count } => {
+                let bits = &self.dirty[copy as usize];
+                for region in first..first + count {
+                    let at = region - first;
+                    if content[(at / 8) as usize] >> (at % 8) & 1 == 1 {
+                        bits.set(region);
+                    } else {
+                        bits.clear(region);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Ends loading: what is unknown in a dirty map counts as dirty. Returns how many sectors are unknown.
+    pub(crate) fn finish(&mut self) -> u64 {
+        let mut unknown = 0;
+        for sector in (0..self.geometry.sectors()).filter(|sector| !self.known.get(*sector)) {
+            unknown += 1;
+            if let Content::Dirty { copy, first, count } = self.geometry.content(sector) {
+                (first..first + count).for_each(|region| _ = self.dirty[copy as usize].set(region));
+            }
+        }
+        unknown
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stored_tables_are_found_again_and_a_damaged_or_misplaced_sector_is_unknown() {
+        let geometry = Geometry::new(&[16 * 64, 16 * 5000]);
+        let tables = Tables::new(geometry.clone());
+        for block in (0..geometry.blocks()).step_by(7) {
+            tables.set_sum(block, Sum(block as u32 + 1));
+            tables.mark_dirty((block % 3) as u8, block);
+        }
+        let mut stored = StoredTables::new(&geometry);
+        (0..geometry.sectors()).for_each(|sector| stored.load(sector, &tables.encode(sector)));
+        assert_eq!(stored.finish(), 0);
+        for block in 0..geometry.blocks() {
+            assert_eq!(stored.sums[block as usize], tables.sum(block));
+        }
+        for region in 0..geometry.regions() {
+            for copy in 0..3 {
+                assert_eq!(stored.dirty[copy].get(region), tables.dirty[copy].get(region));
+            }
+        }
+        let mut damaged = StoredTables::new(&geometry);
+        for sector in 0..geometry.sectors() {
+            let mut bytes = tables.encode(if sector == 2 { 3 } else { sector });
+            bytes[100] ^= u8::from(sector == 0);
+            damaged.load(sector, &bytes);
+        }
+        assert_eq!(damaged.finish(), 2);
+        assert_eq!((damaged.sums[0], damaged.sums[124]), (Sum::UNKNOWN, tables.sum(124)));
+        assert_eq!(damaged.sums[2 * 124], Sum::UNKNOWN);
+    }
+}

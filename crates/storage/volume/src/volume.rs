@@ -1,0 +1,439 @@
+//! [`Volume`]: what its users call.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use device::batch::submit_in_turn;
+use device::{BLOCK_BYTES, Device, DeviceError, Durability, Extent, IoRequest, IoSink, Operation};
+use parking_lot::Mutex;
+
+use crate::checkpoint;
+use crate::checksum::Sum;
+use crate::copy;
+use crate::core::Core;
+use crate::error::VolumeError;
+use crate::geometry::{Geometry, PARTS_MAX, REGION_BLOCKS, is_possible};
+use crate::members::{Epoch, Members, Set};
+use crate::membership;
+use crate::metrics::{CopyState, CopyStatus, Status};
+use crate::options::{NewVolume, Options, Place, Threads};
+use crate::read;
+use crate::recovery;
+use crate::requests::Requests;
+use crate::resync::{self, Step};
+use crate::scrub::{self, Scrubbed};
+use crate::superblock::Superblock;
+use crate::upkeep::Upkeep;
+use crate::write::{self, Change};
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
+
+/// A block volume: one to three copies, one owner.
+///
+/// As a [`Device`] its blocks are single bytes and its atom is 4096 bytes: an aligned block of 4 KiB is whole after a crash, on every
+/// medium. A write is durable when it returns, so a flush has nothing left to do.
+///
+/// Where it differs from the contract of a device: a failed write does not poison. It is not visible; its outcome is unknown, and it may
+/// become visible at a later opening, as long as the block is not written again. A volume that another owner has taken over refuses
+/// everything.
+///
+/// Dropping it closes it.
+pub struct Volume {
+    shared: Arc<Shared>,
+    requests: Option<Requests>,
+    upkeep: Upkeep,
+}
+
+/// What the threads of a volume share with it.
+#[derive(Debug)]
+struct Shared {
+    core: Arc<Core>,
+    /// A scrub by hand and another one take turns.
+    scrubbing: Mutex<()>,
+}
+
+impl Volume {
+    /// Makes the copies of a new volume, which has no content. Copy `n` lies at place `n`.
+    ///
+    /// Errors: [`VolumeError::Options`]; [`VolumeError::Format`] if one of the places contains a copy already (nothing was changed);
+    /// those of the devices. After these, call it again with the same places once they work: what was left behind is not a volume.
+    pub fn create(places: &[Place], new: &NewVolume, options: &Options) -> Result<(), VolumeError> {
+        options.check()?;
+        let (blocks, copies, min_copies) = new.check(places.len())?;
+        for place in places {
+            if copy::exists(place)? {
+                let why = "there is a copy of a volume already: delete it first";
+                return Err(VolumeError::Format { name: "superblock".to_owned(), why });
+            }
+        }
+        let promised = Epoch::of_term(1, membership::mint(options.owner, 1));
+        // The first epoch is drawn here, once, and never by a copy.
+        let epoch = Epoch { number: promised.number + 1, mint: promised.mint };
+        let set = Set { epoch, in_sync: Members::first(copies), left: Default::default() };
+        for (number, place) in places.iter().enumerate() {
+            let superblock = Superblock {
+                sequence: 1,
+                volume: new.volume,
+                copy: number as u8,
+                copies,
+                min_copies,
+                is_unfenced: place.is_unfenced,
+                is_syncing: false,
+                journal: 0,
+                set,
+                promised,
+                check: [0; 16],
+                parts: vec![blocks],
+            };
+            copy::format(place, superblock, options)?;
+        }
+        Ok(())
+    }
+
+    /// Removes the copies of a volume that is not open.
+    ///
+    /// Errors: those of the shelves; a copy whose superblock is gone is no copy any more.
+    pub fn delete(places: &[Place]) -> Result<(), VolumeError> {
+        places.iter().try_for_each(copy::clear)
+    }
+
+    /// Opens a volume from the places that are there, in any order; recovers it, and begins a new epoch. What it returns can be read is
+    /// durable on every copy in sync.
+    ///
+    /// With fewer than `min_copies` copies in sync it is opened for reading: writes wait, and copies cannot be attached; open it again
+    /// when there are more.
+    ///
+    /// Errors: [`VolumeError::Quorum`], [`VolumeError::NoneInSync`], [`VolumeError::OnlyUnfenced`], [`VolumeError::Foreign`],
+    /// [`VolumeError::Twice`], [`VolumeError::Fenced`] (another owner is opening it), [`VolumeError::Diverged`], and those of copies
+    /// that cannot be opened if no other one can.
+    pub fn open(places: Vec<Place>, options: Options) -> Result<Volume, VolumeError> {
+        let threads = options.threads;
+        let core = Arc::new(recovery::open(places, options)?);
+        let shared = Arc::new(Shared { core: core.clone(), scrubbing: Mutex::new(()) });
+        let is_inline = core.working().iter().filter_map(|number| core.copy(number)).all(|copy| copy.is_inline());
+        let needs_threads = threads == Threads::Background && !is_inline;
+        let requests = if needs_threads { Some(Requests::start(&core, &shared)?) } else { None };
+        let upkeep = Upkeep::start(&core)?;
+        Ok(Volume { shared, requests, upkeep })
+    }
+
+    fn core(&self) -> &Core {
+        &self.shared.core
+    }
+
+    /// Makes a volume larger; it is not open meanwhile. All copies must be there and in sync. The new part has no content.
+    ///
+    /// Errors: [`VolumeError::Options`]; [`VolumeError::Quorum`] if a copy is missing; those of the copies. After an error the volume
+    /// has its old size until this is called again.
+    pub fn grow(places: &[Place], bytes: u64, options: &Options) -> Result<(), VolumeError> {
+        // Opening makes the copies equal and empties their journals, and finds out whether all are in sync.
+        let volume = Volume::open(places.to_vec(), Options { threads: Threads::Callers, ..options.clone() })?;
+        let (copies, in_sync) = (volume.core().copies, volume.core().in_sync());
+        let current: Vec<u64> = volume.core().tables.geometry.parts.iter().map(|part| part.blocks).collect();
+        volume.close()?;
+        drop(volume);
+        if in_sync.count() < copies {
+            return Err(VolumeError::Quorum { found: in_sync.count(), needed: copies, copies });
+        }
+        let (now, blocks) = (current.iter().sum::<u64>(), bytes / BLOCK);
+        if !bytes.is_multiple_of(BLOCK) || blocks <= now || current.len() >= PARTS_MAX {
+            return Err(VolumeError::Options("a volume grows by a multiple of 64 KiB, at most 63 times"));
+        }
+        let mut parts = current;
+        parts.push(blocks - now);
+        if !is_possible(&parts) {
+            return Err(VolumeError::Options("a volume grows by a multiple of 64 KiB, to at most 1 PiB"));
+        }
+        let geometry = Geometry::new(&parts);
+        places.iter().try_for_each(|place| copy::make_part(place, &geometry, parts.len() - 1))?;
+        places.iter().try_for_each(|place| copy::set_parts(place, &parts))
+    }
+
+    /// Attaches a copy that was away. What it has missed is copied in the background, or by [`resync_step`](Volume::resync_step).
+    /// Returns its number.
+    ///
+    /// Errors: [`VolumeError::TooOld`] ([`replace`](Volume::replace) it), [`VolumeError::Foreign`], [`VolumeError::Attached`],
+    /// [`VolumeError::BelowMinimum`] (the volume was opened with too few copies); those of the copy, which is then out as before.
+    pub fn attach(&self, place: Place) -> Result<u8, VolumeError> {
+        let number = resync::attach(self.core(), place)?;
+        self.upkeep.wake();
+        Ok(number)
+    }
+
+    /// Makes a new copy at `place`, in the stead of copy `number`, which is out or missing. All content is copied.
+    ///
+    /// Errors: [`VolumeError::Attached`], [`VolumeError::Foreign`], [`VolumeError::Twice`] (the place contains another copy of this
+    /// volume), [`VolumeError::BelowMinimum`]; those of the place.
+    pub fn replace(&self, number: u8, place: Place) -> Result<(), VolumeError> {
+        resync::replace(self.core(), number, place)?;
+        self.upkeep.wake();
+        Ok(())
+    }
+
+    /// Excludes a copy, as if it had failed: to take it away.
+    ///
+    /// Errors: [`VolumeError::BelowMinimum`]: too few would be left; it does not take part any more, and writes wait.
+    pub fn exclude(&self, number: u8) -> Result<(), VolumeError> {
+        self.core().fail(number, &VolumeError::Attached(number))
+    }
+
+    /// Copies one region to a copy that is being brought up to date, or lets it join. The thread of the volume calls this; a caller does
+    /// with [`Threads::Callers`].
+    ///
+    /// Errors: the copy has failed; [`VolumeError::Damaged`]: a block is damaged on every copy in sync.
+    pub fn resync_step(&self, number: u8) -> Result<Step, VolumeError> {
+        resync::step(self.core(), number)
+    }
+
+    /// Reads all blocks of all working copies and repairs what is damaged.
+    ///
+    /// Errors: the volume serves no longer.
+    pub fn scrub(&self) -> Result<Scrubbed, VolumeError> {
+        let _one = self.shared.scrubbing.lock();
+        let mut found = Scrubbed::default();
+        for region in 0..self.core().tables.geometry.regions() {
+            found.add(scrub::region(self.core(), region)?);
+        }
+        self.core().metrics.scrubs.fetch_add(1, Ordering::Relaxed);
+        Ok(found)
+    }
+
+    /// Writes everything in place and empties the journals. Not needed for durability.
+    ///
+    /// Errors: [`VolumeError::BelowMinimum`], [`VolumeError::Fenced`].
+    pub fn checkpoint(&self) -> Result<(), VolumeError> {
+        checkpoint::checkpoint(self.core())
+    }
+
+    /// The state of the volume and of its copies.
+    pub fn status(&self) -> Status {
+        let core = self.core();
+        let set = core.set();
+        let (reads, writes) = core.metrics.latencies();
+        let get = |count: &std::sync::atomic::AtomicU64| count.load(Ordering::Relaxed);
+        Status {
+            volume: core.volume,
+            bytes: core.tables.geometry.bytes(),
+            epoch: set.epoch,
+            in_sync: set.in_sync,
+            min_copies: core.min_copies,
+            is_frozen: core.is_frozen(),
+            copies: (0..core.copies).map(|number| copy_status(core, set.in_sync, number)).collect(),
+            reads,
+            writes,
+            read_bytes: get(&core.metrics.read_bytes),
+            written_bytes: get(&core.metrics.written_bytes),
+            journaled_bytes: get(&core.journaled),
+            checkpoints: get(&core.metrics.checkpoints),
+            damaged: get(&core.metrics.damaged),
+            disputed: get(&core.metrics.disputed),
+            scrubbed: get(&core.metrics.scrubbed),
+            scrubs: get(&core.metrics.scrubs),
+        }
+    }
+
+    /// Writes everything in place and ends the use of the places. A second call does nothing.
+    ///
+    /// Errors: a copy could not be written: nothing acknowledged is lost, the journals have it.
+    pub fn close(&self) -> Result<(), VolumeError> {
+        if let Some(requests) = &self.requests {
+            requests.close();
+        }
+        self.upkeep.stop();
+        let saved = checkpoint::checkpoint(self.core());
+        if !self.core().close() {
+            return Ok(());
+        }
+        let closed = self.core().take_copies().into_iter().map(|copy| copy.close());
+        closed.fold(saved, |result, closed| result.and(closed.map_err(VolumeError::from)))
+    }
+}
+
+fn copy_status(core: &Core, in_sync: Members, number: u8) -> CopyStatus {
+    let dirty = core.tables.dirty_regions(number) * REGION_BLOCKS * BLOCK;
+    let state = match () {
+        () if core.working().has(number) => CopyState::InSync,
+        () if core.syncing().has(number) => CopyState::Syncing { left: dirty },
+        () if in_sync.has(number) => CopyState::Missing,
+        () => CopyState::Out { behind: dirty },
+    };
+    let (reads, repaired, failures) = core.metrics.counts(number);
+    let copy = core.copy(number);
+    CopyStatus {
+        number,
+        state,
+        is_unfenced: copy.as_ref().is_some_and(|copy| copy.is_unfenced()),
+        durability: copy.map(|copy| copy.durability()),
+        reads,
+        repaired,
+        failures,
+        read_ns: core.metrics.copy(number).read_ns(),
+    }
+}
+
+impl Drop for Volume {
+    fn drop(&mut self) {
+        // Drop cannot report an error. Nothing acknowledged depends on closing.
+        let _ = self.close();
+    }
+}
+
+impl fmt::Debug for Volume {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Volume").field("shared", &self.shared).finish_non_exhaustive()
+    }
+}
+
+/// The error of a device for one of the volume.
+fn device_error(error: VolumeError, operation: Operation, offset: u64) -> DeviceError {
+    let name = "volume".to_owned();
+    match error {
+        VolumeError::Damaged { offset, bytes } => DeviceError::Lost { name, offset, bytes },
+        VolumeError::Closed | VolumeError::Fenced { .. } => DeviceError::Poisoned { name },
+        VolumeError::Device(error) => error,
+        VolumeError::BelowMinimum { .. } => {
+            let source = std::io::Error::new(std::io::ErrorKind::TimedOut, error);
+            DeviceError::Io { operation, name, offset, source }
+        }
+        error => DeviceError::Io { operation, name, offset, source: std::io::Error::other(error) },
+    }
+}
+
+impl Shared {
+    fn assert_range(&self, offset: u64, bytes: u64) {
+        let len = self.core.tables.geometry.bytes();
+        assert!(
+            offset <= len && bytes <= len - offset,
+            "range {offset}+{bytes} does not lie inside the volume of {len} bytes"
+        );
+    }
+
+    fn change(&self, offset: u64, change: Change<'_>, bytes: u64, operation: Operation) -> Result<(), DeviceError> {
+        self.assert_range(offset, bytes);
+        let began = Instant::now();
+        write::write(&self.core, offset, change).map_err(|error| device_error(error, operation, offset))?;
+        self.core.metrics.written(bytes, began.elapsed());
+        Ok(())
+    }
+}
+
+impl Device for Shared {
+    fn len(&self) -> u64 {
+        self.core.tables.geometry.bytes()
+    }
+
+    fn block_bytes(&self) -> u32 {
+        1
+    }
+
+    fn atom_bytes(&self) -> u32 {
+        BLOCK_BYTES as u32
+    }
+
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {
+        self.assert_range(offset, buffer.len() as u64);
+        let began = Instant::now();
+        read::read(&self.core, offset, buffer).map_err(|error| device_error(error, Operation::Read, offset))?;
+        self.core.metrics.read(buffer.len() as u64, began.elapsed());
+        Ok(())
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> Result<(), DeviceError> {
+        self.change(offset, Change::Bytes(data), data.len() as u64, Operation::Write)
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        self.core.check().map_err(|error| device_error(error, Operation::Flush, 0))
+    }
+
+    fn discard(&self, offset: u64, bytes: u64) -> Result<(), DeviceError> {
+        self.change(offset, Change::Zeroes { bytes, free: true }, bytes, Operation::Discard)
+    }
+
+    fn write_zeroes(&self, offset: u64, bytes: u64, free: bool) -> Result<(), DeviceError> {
+        self.change(offset, Change::Zeroes { bytes, free }, bytes, Operation::Write)
+    }
+
+    fn extents(&self, offset: u64, bytes: u64) -> Result<Vec<Extent>, DeviceError> {
+        self.assert_range(offset, bytes);
+        let mut all: Vec<Extent> = Vec::new();
+        let (mut at, end) = (offset, offset + bytes);
+        while at < end {
+            let block = at / BLOCK;
+            let bytes = ((block + 1) * BLOCK).min(end) - at;
+            let has_space = self.core.tables.sum(block) != Sum::NONE;
+            match all.last_mut().filter(|last| last.has_space == has_space) {
+                Some(last) => last.bytes += bytes,
+                None => all.push(Extent { bytes, has_space }),
+            }
+            at += bytes;
+        }
+        Ok(all)
+    }
+
+    fn durability(&self) -> Durability {
+        // That of the weakest copy in sync.
+        let copies = self.core.working().iter().filter_map(|number| self.core.copy(number));
+        let weakest = copies.map(|copy| copy.durability()).max_by_key(|durability| match durability {
+            Durability::PowerFailSafe => 0,
+            Durability::Emulated => 1,
+            Durability::None => 2,
+        });
+        weakest.unwrap_or(Durability::None)
+    }
+}
+
+impl Device for Volume {
+    fn len(&self) -> u64 {
+        self.shared.len()
+    }
+
+    fn block_bytes(&self) -> u32 {
+        self.shared.block_bytes()
+    }
+
+    fn atom_bytes(&self) -> u32 {
+        self.shared.atom_bytes()
+    }
+
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {
+        self.shared.read(offset, buffer)
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> Result<(), DeviceError> {
+        self.shared.write(offset, data)
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        self.shared.flush()
+    }
+
+    fn write_flush(&self, offset: u64, data: &[u8]) -> Result<(), DeviceError> {
+        self.shared.write(offset, data)
+    }
+
+    fn discard(&self, offset: u64, bytes: u64) -> Result<(), DeviceError> {
+        self.shared.discard(offset, bytes)
+    }
+
+    fn write_zeroes(&self, offset: u64, bytes: u64, free: bool) -> Result<(), DeviceError> {
+        self.shared.write_zeroes(offset, bytes, free)
+    }
+
+    fn extents(&self, offset: u64, bytes: u64) -> Result<Vec<Extent>, DeviceError> {
+        self.shared.extents(offset, bytes)
+    }
+
+    fn submit(&self, batch: &mut Vec<IoRequest>, sink: &Arc<dyn IoSink>) {
+        match &self.requests {
+            Some(requests) => requests.submit(batch, sink),
+            None => submit_in_turn(&*self.shared, batch, sink),
+        }
+    }
+
+    fn durability(&self) -> Durability {
+        self.shared.durability()
+    }
+}

@@ -1,0 +1,119 @@
+//! Crash images at every moment of a power failure of all copies: data and sums change as one, nothing acknowledged is lost, and the
+//! copies are equal.
+
+use std::sync::Arc;
+
+use device::crash::PmemMode;
+use device::{CrashShelf, Device, Shelf};
+use volume::Volume;
+
+use crate::support::{History, at, new_volume, options, places_on, read_block, tagged};
+
+const BLOCKS: u64 = 16;
+
+fn workload(shelf: &Arc<CrashShelf>, copies: u8) -> History {
+    let any: Arc<dyn Shelf> = shelf.clone();
+    let places = places_on(&any, copies);
+    let mut history = History::new(BLOCKS);
+    let mut tag = 0;
+    for life in 0..2 {
+        let volume = Volume::open(places.clone(), options(10 + life)).expect("opens");
+        let write = |history: &mut History, offset: u64, data: &[u8]| {
+            let called = shelf.operations();
+            volume.write(offset, data).expect("writes");
+            history.change(offset, data, called, Some(shelf.operations()));
+        };
+        for step in 0..4 {
+            tag += 1;
+            write(&mut history, at(tag % 5), &tagged(tag));
+            write(&mut history, at(3) + 1000 + tag, &[tag as u8; 700]);
+            if step == 1 {
+                write(&mut history, at(4), &[tagged(tag + 50), tagged(tag + 51)].concat());
+            }
+            if step == 2 {
+                let called = shelf.operations();
+                volume.discard(at(1), at(1)).expect("discards");
+                history.change(at(1), &[0; 4096], called, Some(shelf.operations()));
+                volume.checkpoint().expect("checkpoints");
+            }
+        }
+        // The second life is killed: it is not closed.
+        if life == 0 {
+            volume.close().expect("closes");
+        } else {
+            std::mem::forget(volume);
+        }
+    }
+    history
+}
+
+fn check(shelf: CrashShelf, copies: u8, history: &History, point: usize) -> Result<(), String> {
+    let any: Arc<dyn Shelf> = Arc::new(shelf);
+    let places = places_on(&any, copies);
+    let volume = Volume::open(places.clone(), options(99)).map_err(|error| error.to_string())?;
+    let mut found = Vec::new();
+    for block in 0..BLOCKS {
+        let bytes = read_block(&volume, block).map_err(|error| error.to_string())?;
+        history.allows(block, &bytes, point)?;
+        found.push(bytes);
+    }
+    let scrubbed = volume.scrub().map_err(|error| error.to_string())?;
+    if scrubbed.repaired + scrubbed.damaged > 0 || volume.status().disputed > 0 {
+        return Err(format!("the copies differ: {scrubbed:?}"));
+    }
+    std::mem::forget(volume);
+    // Another owner, without one of the copies, finds the same.
+    if copies > 1 {
+        let fewer = places[..places.len() - 1].to_vec();
+        if copies == 3 {
+            let volume = Volume::open(fewer, options(100)).map_err(|error| error.to_string())?;
+            for (block, bytes) in found.iter().enumerate() {
+                if read_block(&volume, block as u64).map_err(|error| error.to_string())? != *bytes {
+                    return Err(format!("block {block} was read and has vanished"));
+                }
+            }
+            std::mem::forget(volume);
+        }
+    }
+    Ok(())
+}
+
+fn enumerate(shelf: Arc<CrashShelf>, copies: u8, every: usize) -> usize {
+    let any: Arc<dyn Shelf> = shelf.clone();
+    Volume::create(&places_on(&any, copies), &new_volume(BLOCKS), &options(1)).expect("creates");
+    let first = shelf.operations();
+    let history = workload(&shelf, copies);
+    let mut count = 0;
+    for point in first..=shelf.operations() {
+        for image in shelf.images(point) {
+            count += 1;
+            if count % every == 0 {
+                check(image.shelf(), copies, &history, point).unwrap_or_else(|why| panic!("{image}: {why}"));
+            }
+        }
+    }
+    count / every
+}
+
+#[test]
+fn a_power_failure_at_any_moment_leaves_every_block_old_or_new_with_its_sum_on_a_drive() {
+    let count = enumerate(Arc::new(CrashShelf::new(1)), 1, 1);
+    println!("{count} images");
+    assert!(count > 500, "only {count} images");
+}
+
+#[test]
+fn a_power_failure_at_any_moment_leaves_every_block_old_or_new_with_its_sum_on_persistent_memory() {
+    for mode in [PmemMode::Adr, PmemMode::Eadr, PmemMode::Pages] {
+        let count = enumerate(Arc::new(CrashShelf::pmem(2, mode)), 1, 3);
+        println!("{mode:?}: {count} images");
+        assert!(count > 200, "only {count} images");
+    }
+}
+
+#[test]
+fn a_power_failure_of_three_copies_at_any_moment_loses_nothing_and_leaves_them_equal() {
+    let count = enumerate(Arc::new(CrashShelf::new(3)), 3, 2);
+    println!("{count} images");
+    assert!(count > 500, "only {count} images");
+}

@@ -1,0 +1,5 @@
+//! Tests of volumes on memory, on the crash simulator and on faulty shelves.
+
+mod basics;
+mod crash;
+mod support;
