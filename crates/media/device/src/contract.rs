@@ -197,14 +197,19 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// can wait by themselves (files through io_uring, other nodes) work on many at once. Provided: one after the other,
     /// complete before the call returns.
     fn submit(&self, batch: &mut Vec<IoRequest>, sink: &Arc<dyn IoSink>) {
-        for mut request in batch.drain(..) {
-            let result = request.perform(self);
-            sink.complete(request, result);
-        }
+        submit_in_turn(self, batch, sink);
     }
 
     /// The durability of a flush on this device.
     fn durability(&self) -> Durability;
+}
+
+/// Does the requests one after the other on the calling thread: [`Device::submit`] as provided.
+pub fn submit_in_turn<D: Device + ?Sized>(device: &D, batch: &mut Vec<IoRequest>, sink: &Arc<dyn IoSink>) {
+    for mut request in batch.drain(..) {
+        let result = request.perform(device);
+        sink.complete(request, result);
+    }
 }
 
 impl IoRequest {

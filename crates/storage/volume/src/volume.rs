@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use device::batch::submit_in_turn;
+use device::contract::submit_in_turn;
 use device::{BLOCK_BYTES, Device, DeviceError, Durability, Extent, IoRequest, IoSink, Operation};
 use parking_lot::Mutex;
 
