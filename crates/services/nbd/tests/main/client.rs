@@ -75,6 +75,10 @@ pub(crate) fn tcp(address: SocketAddr) -> TcpStream {
     stream
 }
 
+fn array<const N: usize>(bytes: &[u8]) -> [u8; N] {
+    bytes.try_into().expect("as many bytes as the number has")
+}
+
 /// A string with its length in front.
 pub(crate) fn string(text: &str) -> Vec<u8> {
     [&(text.len() as u32).to_be_bytes(), text.as_bytes()].concat()
@@ -143,11 +147,11 @@ impl Client {
         for (kind, data) in self.negotiate(7, &named(name, &[])) {
             match (kind, data.get(..2)) {
                 (3, Some([0, 0])) => {
-                    facts.bytes = u64::from_be_bytes(data[2..10].try_into().unwrap());
-                    facts.flags = u16::from_be_bytes(data[10..12].try_into().unwrap());
+                    facts.bytes = u64::from_be_bytes(array(&data[2..10]));
+                    facts.flags = u16::from_be_bytes(array(&data[10..12]));
                 }
                 (3, Some([0, 3])) => {
-                    facts.blocks = [2, 6, 10].map(|at| u32::from_be_bytes(data[at..at + 4].try_into().unwrap()));
+                    facts.blocks = [2, 6, 10].map(|at| u32::from_be_bytes(array(&data[at..at + 4])));
                 }
                 (ACK, _) => return Ok(facts),
                 (kind, _) => return Err(kind),
@@ -173,15 +177,15 @@ impl Client {
     }
 
     fn u16(&mut self) -> u16 {
-        u16::from_be_bytes(self.take(2).try_into().unwrap())
+        u16::from_be_bytes(array(&self.take(2)))
     }
 
     fn u32(&mut self) -> u32 {
-        u32::from_be_bytes(self.take(4).try_into().unwrap())
+        u32::from_be_bytes(array(&self.take(4)))
     }
 
     fn u64(&mut self) -> u64 {
-        u64::from_be_bytes(self.take(8).try_into().unwrap())
+        u64::from_be_bytes(array(&self.take(8)))
     }
 
     /// Waits for the end of the stream; returns what came before.
@@ -224,7 +228,7 @@ impl Client {
     pub(crate) fn try_answer(&mut self) -> Option<()> {
         let mut head = [0; 20];
         self.wire.read_exact(&mut head).ok()?;
-        let length = u32::from_be_bytes(head[16..].try_into().unwrap());
+        let length = u32::from_be_bytes(array(&head[16..]));
         self.wire.read_exact(&mut vec![0; length as usize]).ok()
     }
 
@@ -239,6 +243,13 @@ impl Client {
         bytes.extend_from_slice(payload);
         self.send(&bytes);
         cookie
+    }
+
+    /// Sends many reads of the first MiB at once: as many small calls would wait for a server that takes no more.
+    pub(crate) fn begin_reads(&mut self, count: u64) {
+        self.reads.extend((0..count).map(|cookie| (cookie, 1 << 20)));
+        let requests: Vec<u8> = (0..count).flat_map(|cookie| request(0, READ, cookie, 0, 1 << 20)).collect();
+        self.send(&requests);
     }
 
     /// Sends a request and waits for its reply.
@@ -289,8 +300,8 @@ impl Client {
             reply.cookie = cookie;
             let length = *length.get_or_insert_with(|| self.reads.remove(&cookie).unwrap_or(0));
             let payload = self.take(bytes as usize);
-            let at = |range: std::ops::Range<usize>| u64::from_be_bytes(payload[range].try_into().unwrap());
-            let small = |at: usize| u32::from_be_bytes(payload[at..at + 4].try_into().unwrap());
+            let at = |range: std::ops::Range<usize>| u64::from_be_bytes(array(&payload[range]));
+            let small = |at: usize| u32::from_be_bytes(array(&payload[at..at + 4]));
             match kind {
                 0 => assert!(payload.is_empty() && flags & 1 == 1, "a chunk of nothing is the last"),
                 1 | 2 => {
@@ -311,7 +322,7 @@ impl Client {
                 }
                 0x8001 => {
                     reply.error = small(0);
-                    let text = usize::from(u16::from_be_bytes(payload[4..6].try_into().unwrap()));
+                    let text = usize::from(u16::from_be_bytes(array(&payload[4..6])));
                     assert_eq!(payload.len(), 6 + text, "the text of an error has its length");
                 }
                 kind => panic!("chunk of kind {kind:#x}"),

@@ -32,9 +32,7 @@ fn a_client_that_never_reads_does_not_delay_another() {
     // On each worker there is at least one.
     let mut silent: Vec<_> = (0..4).map(|_| rig.simple("disk")).collect();
     for client in &mut silent {
-        for _ in 0..500 {
-            client.begin(0, READ, 0, 1 << 20, &[]);
-        }
+        client.begin_reads(500);
     }
     let mut others = [rig.simple("disk"), rig.structured("disk"), rig.structured("disk"), rig.simple("disk")];
     let start = Instant::now();

@@ -58,9 +58,7 @@ fn a_session_that_does_not_end_is_cut_off_after_the_patience() {
         if name == "a payload that never ends" {
             client.begin(0, WRITE, 0, 100_000, &[1; 50_000]);
         } else {
-            for _ in 0..100 {
-                client.begin(0, READ, 0, 1 << 20, &[]);
-            }
+            client.begin_reads(100);
         }
         until("it has begun", || rig.server().status()[0].reads + rig.server().status()[0].writes > 0);
         let start = Instant::now();
