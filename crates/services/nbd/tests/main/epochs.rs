@@ -195,6 +195,19 @@ fn an_epoch_that_is_being_kept_is_kept_alone_though_its_client_is_gone() {
 }
 
 #[test]
+fn many_sessions_of_older_epochs_end_while_a_higher_one_waits_for_them() {
+    let (gate, probe) = (Gate::at(1), Probe::new(1 << 20));
+    let rig = rig(&gate, &probe);
+    for epoch in 1..25 {
+        let mut old: Vec<_> = (0..40).map(|_| rig.simple(&format!("vol/b@{epoch}"))).collect();
+        let mut new = rig.simple(&format!("vol/b@{}", epoch + 1));
+        assert_eq!(rig.sessions(), 1);
+        old.iter_mut().for_each(|client| assert_eq!(client.until_end(), b""));
+        assert_eq!(new.read(0, 512), [0; 512]);
+    }
+}
+
+#[test]
 fn the_context_of_epochs_reports_the_epoch_of_the_session() {
     let (gate, probe) = (Gate::at(1), Probe::new(1 << 20));
     let rig = rig(&gate, &probe);
