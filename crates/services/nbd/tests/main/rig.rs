@@ -89,7 +89,7 @@ impl Rig {
     }
 
     /// Stops the server.
-    pub(crate) async fn stop(mut self, patience: Duration) -> Result<(), NbdError> {
+    pub(crate) async fn stop(&mut self, patience: Duration) -> Result<(), NbdError> {
         self.server.take().expect("it runs").stop(patience).await
     }
 
