@@ -157,8 +157,8 @@ pub(super) struct Served {
     pub(super) started: tokio::time::Instant,
     pub(super) counters: Counters,
     is_closed: AtomicBool,
-    /// Held while an epoch is compared and raised, until the session has its place.
-    opening: tokio::sync::Mutex<()>,
+    /// Held while an epoch is compared and raised, until the session has its place; also by a raise whose client is gone.
+    opening: Arc<tokio::sync::Mutex<()>>,
     sessions: Mutex<Sessions>,
     count: watch::Sender<usize>,
 }
@@ -169,6 +169,9 @@ struct Sessions {
     /// Mailbox and epoch of each.
     open: HashMap<u64, (Arc<Mailbox>, u64)>,
 }
+
+/// The right to open an export, of one client at a time.
+type Opening = tokio::sync::OwnedMutexGuard<()>;
 
 /// Why an export is not opened: kind of [`answer`], and a text.
 pub(super) type Refused = (u32, String);
@@ -192,7 +195,7 @@ impl Served {
             started: tokio::time::Instant::now(),
             counters: Counters::default(),
             is_closed: AtomicBool::new(false),
-            opening: tokio::sync::Mutex::default(),
+            opening: Arc::default(),
             sessions: Mutex::default(),
             count: watch::Sender::new(0),
             settings,
@@ -219,12 +222,14 @@ impl Served {
 
     /// Opens it for a session.
     pub(super) async fn open(self: &Arc<Served>, epoch: Option<u64>) -> Result<Session, Refused> {
-        let _opening = self.opening.lock().await;
+        let mut opening = Arc::clone(&self.opening).lock_owned().await;
         self.look(epoch)?;
-        if let (Some(gate), Some(epoch)) = (&self.settings.epochs, epoch)
-            && epoch > gate.current()
-        {
-            self.raise(Arc::clone(gate), epoch).await?;
+        if let (Some(gate), Some(epoch)) = (&self.settings.epochs, epoch) {
+            if epoch > gate.current() {
+                opening = self.raise(Arc::clone(gate), epoch, opening).await?;
+            }
+            // Also of an epoch that is in force already: whoever raised it may have been gone before this was over.
+            self.cut_older(epoch).await?;
         }
         let mailbox = Arc::new(Mailbox::default());
         let number = {
@@ -238,21 +243,29 @@ impl Served {
         let session = Session { export: Arc::clone(self), mailbox, number };
         // It may have been closed in between: then it is in the list, or it is noticed here.
         self.look(epoch)?;
+        drop(opening);
         Ok(session)
     }
 
-    async fn raise(&self, gate: Arc<dyn EpochGate>, epoch: u64) -> Result<(), Refused> {
-        let raised = tokio::task::spawn_blocking(move || gate.raise(epoch)).await;
+    /// Keeps a higher epoch. It goes on if the client does not wait for it, and nobody opens the export meanwhile.
+    async fn raise(&self, gate: Arc<dyn EpochGate>, epoch: u64, opening: Opening) -> Result<Opening, Refused> {
+        let raised = tokio::task::spawn_blocking(move || gate.raise(epoch).map(|()| opening)).await;
         let raised = raised.unwrap_or_else(|_| Err("keeping the epoch panicked".to_owned()));
-        if let Err(why) = raised {
+        raised.map_err(|why| {
             tracing::warn!(export = self.facts.name, epoch, why, "a higher epoch could not be kept: refused");
-            return Err((answer::POLICY, format!("epoch {epoch} cannot be kept: {why}")));
-        }
+            (answer::POLICY, format!("epoch {epoch} cannot be kept: {why}"))
+        })
+    }
+
+    /// Ends the sessions of older epochs, and waits until nothing of them is in the device.
+    async fn cut_older(&self, epoch: u64) -> Result<(), Refused> {
         let older = || self.sessions.lock().open.values().filter(|(_, of)| *of < epoch).cloned().collect::<Vec<_>>();
         older().iter().for_each(|(mailbox, _)| mailbox.restrict(Course::Cut));
         let mut count = self.count.subscribe();
-        let gone = tokio::time::timeout(CUT_TIME, async { count.wait_for(|_| older().is_empty()).await.is_ok() });
-        if !matches!(gone.await, Ok(true)) {
+        // Not inside `wait_for`: it would hold the count's lock here, while a session that ends takes both the other way round.
+        let gone =
+            tokio::time::timeout(CUT_TIME, async { while !older().is_empty() && count.changed().await.is_ok() {} });
+        if gone.await.is_err() {
             // Their requests are still in the device: the new owner must not begin beside them.
             return Err((
                 answer::POLICY,

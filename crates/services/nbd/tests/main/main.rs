@@ -1,0 +1,17 @@
+//! Tests of the server with real sockets: what clients of any kind, also wrong and hostile ones, get from it.
+//!
+//! ```text
+//!   client.rs   a client of raw bytes; it shares no code with the server
+//!   rig.rs      a server on a unix socket and on TCP; a device that records, holds back and has holes
+//! ```
+
+mod client;
+mod commands;
+mod crowd;
+mod data;
+mod endings;
+mod epochs;
+mod faults;
+mod negotiation;
+mod rig;
+mod security;

@@ -1,0 +1,147 @@
+//! TLS: where it is required nothing else is answered, and inside it everything is as outside.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use nbd::{Export, NbdError, ServerOptions, ServerTls};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use tokio_rustls::rustls::pki_types::CertificateDer;
+use tokio_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned, crypto};
+
+use crate::client::{self, ACK, Client, FUA, WRITE, named, option, queries};
+use crate::rig::{Rig, memory};
+
+const TLS_REQUIRED: u32 = 0x8000_0005;
+const INVALID: u32 = 0x8000_0003;
+
+/// Writes a certificate for `localhost` and its key; returns its authority.
+fn certificates(folder: &Path) -> CertificateDer<'static> {
+    let mut authority = CertificateParams::new(Vec::new()).expect("parameters");
+    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let authority_key = KeyPair::generate().expect("a key");
+    let certificate = authority.self_signed(&authority_key).expect("an authority");
+    let issuer = Issuer::new(authority, authority_key);
+    let key = KeyPair::generate().expect("a key");
+    let own = CertificateParams::new(vec!["localhost".to_owned()]).expect("parameters");
+    let own = own.signed_by(&key, &issuer).expect("a certificate");
+    std::fs::write(folder.join("certificate.pem"), own.pem()).expect("written");
+    std::fs::write(folder.join("key.pem"), key.serialize_pem()).expect("written");
+    certificate.der().clone()
+}
+
+fn rig(folder: &Path, required: bool) -> (Rig, CertificateDer<'static>) {
+    let authority = certificates(folder);
+    let (certificate, key) = (folder.join("certificate.pem"), folder.join("key.pem"));
+    let tls = Some(ServerTls { certificate, key, client_authority: None, required });
+    let options = ServerOptions { workers: 2, tls, ..ServerOptions::default() };
+    (Rig::with(options, [Export::new("disk", memory(1 << 20))]), authority)
+}
+
+/// A client inside TLS, after `before` was sent outside.
+fn secured(rig: &Rig, authority: CertificateDer<'static>, before: &[(u32, Vec<u8>)]) -> Client {
+    let (stream, mut plain) = {
+        let stream = client::unix(&rig.unix);
+        let plain = Client::greeted(stream.try_clone().expect("a handle"), 3);
+        (stream, plain)
+    };
+    for (code, data) in before {
+        assert_eq!(plain.negotiate(*code, data).last().map(|(kind, _)| *kind), Some(ACK));
+    }
+    assert_eq!(plain.negotiate(5, &[]), [(ACK, vec![])]);
+    let mut roots = RootCertStore::empty();
+    roots.add(authority).expect("an authority");
+    let config = ClientConfig::builder_with_provider(Arc::new(crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .expect("versions")
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let name = "localhost".try_into().expect("a name");
+    let connection = ClientConnection::new(Arc::new(config), name).expect("a connection");
+    Client::new(StreamOwned::new(connection, stream))
+}
+
+#[test]
+fn where_tls_is_required_nothing_else_is_answered_without_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (rig, _) = rig(folder.path(), true);
+    let mut client = Client::greeted(client::tcp(rig.tcp), 3);
+    for (code, data) in [
+        (3, vec![]),
+        (6, named("disk", &[])),
+        (7, named("disk", &[])),
+        (8, vec![]),
+        (9, queries("disk", &[])),
+        (10, queries("disk", &["base:allocation"])),
+        (99, vec![]),
+    ] {
+        let kinds: Vec<_> = client.negotiate(code, &data).into_iter().map(|(kind, _)| kind).collect();
+        assert_eq!(kinds, [TLS_REQUIRED], "option {code}");
+    }
+    assert_eq!(client.negotiate(2, &[]), [(ACK, vec![])], "abort");
+    let cases: [(&str, Vec<u8>); 3] = [
+        ("EXPORT_NAME cannot be refused", option(1, b"disk")),
+        ("bytes behind STARTTLS may be of anybody", [option(5, &[]), option(7, &named("disk", &[]))].concat()),
+        ("no TLS behind STARTTLS", [option(5, &[]), vec![]].concat()),
+    ];
+    for (name, bytes) in cases {
+        let mut client = Client::greeted(client::tcp(rig.tcp), 3);
+        client.send(&bytes);
+        if name == "no TLS behind STARTTLS" {
+            assert_eq!(client.answers(5), [(ACK, vec![])]);
+            client.try_send(&option(7, &named("disk", &[])));
+        }
+        let rest = client.until_end();
+        let needle = &(1u64 << 20).to_be_bytes()[..];
+        assert!(!rest.windows(8).any(|window| window == needle), "{name}: the export is not stated");
+    }
+    assert_eq!(rig.sessions(), 0);
+}
+
+#[test]
+fn inside_tls_everything_is_as_outside() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for required in [true, false] {
+        let (rig, authority) = rig(folder.path(), required);
+        let mut client = secured(&rig, authority, &[]);
+        assert_eq!(client.negotiate(5, &[])[0].0, INVALID, "TLS has begun already");
+        assert_eq!(client.negotiate(8, &[]), [(ACK, vec![])]);
+        assert_eq!(client.go("disk").expect("opens").bytes, 1 << 20);
+        let bytes: Vec<u8> = (0..300_000u32).map(|at| (at % 253) as u8).collect();
+        assert_eq!(client.request(FUA, WRITE, 7, bytes.len() as u32, &bytes).error, 0);
+        assert!(client.read(7, bytes.len() as u32) == bytes);
+        let cookies: Vec<_> = (0..64).map(|at| client.begin(0, client::READ, at, 5000, &[])).collect();
+        let mut replied: Vec<_> = (0..64).map(|_| client.reply().cookie).collect();
+        replied.sort_unstable();
+        assert_eq!(replied, cookies);
+        client.begin(0, client::DISCONNECT, 0, 0, &[]);
+        assert_eq!(client.until_end(), b"");
+    }
+}
+
+#[test]
+fn what_was_agreed_on_before_tls_is_not_in_force_inside() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (rig, authority) = rig(folder.path(), false);
+    let before = [(8, vec![]), (10, queries("disk", &["base:allocation"]))];
+    let mut client = secured(&rig, authority, &before);
+    assert_eq!(client.negotiate(9, &queries("disk", &[]))[0].0, INVALID, "contexts need structured replies");
+    client.go("disk").expect("opens");
+    assert_eq!(client.request(0, client::STATUS, 0, 512, &[]).error, 22);
+    // Where TLS is only offered, a session without it is as before.
+    assert_eq!(rig.simple("disk").read(0, 3), [0; 3]);
+}
+
+#[test]
+fn a_certificate_that_cannot_be_used_is_an_error_of_the_start() {
+    let folder = tempfile::tempdir().expect("a folder");
+    certificates(folder.path());
+    let (certificate, key) = (folder.path().join("certificate.pem"), folder.path().join("key.pem"));
+    for (certificate, key) in [(&key, &certificate), (&folder.path().join("none.pem"), &key)] {
+        let tls =
+            ServerTls { certificate: certificate.clone(), key: key.clone(), client_authority: None, required: true };
+        let options = ServerOptions { tls: Some(tls), ..ServerOptions::default() };
+        let admission = node::Admission::new(node::Descriptors::current(), 0);
+        let started = nbd::NbdServer::start(options, &admission, |_| {});
+        assert!(matches!(started, Err(NbdError::Tls { .. })));
+    }
+}
