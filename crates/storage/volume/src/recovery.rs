@@ -246,7 +246,7 @@ fn make_equal(core: &Core, members: Vec<Member>) -> Result<(), VolumeError> {
                 .iter()
                 .filter(|(block, fresh)| member.writes.get(block).is_none_or(|known| known.order != fresh.order));
             if let Err(why) = append_missing(&member.copy, missing) {
-                core.fail(member.copy.number, &why)?;
+                core.fail(&member.copy, &why)?;
             }
         }
     } else {
