@@ -1,12 +1,13 @@
 //! [`Core`]: the state that all parts of an opened volume share, and the shell of [`crate::membership`].
 //!
 //! ```text
+//!   attaching   one copy is attached at a time: none takes the slot of another
 //!   gate        shared by each write; exclusive for a moment: a checkpoint's cut, a copy that is attached or joins
 //!   control     the membership; held while a set is being recorded. Who needs another set waits here
 //!   slots       the copies that take part: in sync and working, or syncing
 //! ```
 //!
-//! Locks are taken in this order: checkpointing, gate, stripes, control, slots. Nobody waits for the gate under control.
+//! Locks are taken in this order: attaching, checkpointing, gate, stripes, control, slots. Nobody waits for the gate under control.
 //!
 //! Invariants:
 //! 1. A copy that failed leaves its slot before its exclusion is recorded: nothing more is read from it.
@@ -46,6 +47,7 @@ pub(crate) struct Core {
     pub(crate) overlay: Overlay,
     pub(crate) stripes: Stripes,
     pub(crate) gate: RwLock<()>,
+    pub(crate) attaching: Mutex<()>,
     pub(crate) checkpointing: Mutex<()>,
     slots: [RwLock<Option<Arc<Copy>>>; COPIES_MAX],
     control: Mutex<Membership>,
@@ -110,6 +112,7 @@ impl Core {
             tables,
             stripes: Stripes::new(),
             gate: RwLock::new(()),
+            attaching: Mutex::new(()),
             checkpointing: Mutex::new(()),
             slots: Default::default(),
             control: Mutex::new(Membership::new(set, found.min_copies, options.owner)),

@@ -49,6 +49,7 @@ pub enum Step {
 
 /// Attaches a copy that was out. Returns its number.
 pub(crate) fn attach(core: &Core, place: Place) -> Result<u8, VolumeError> {
+    let _one = core.attaching.lock();
     ready(core)?;
     let found = copy::peek(&place)?;
     if found.volume != core.volume {
@@ -73,6 +74,7 @@ pub(crate) fn attach(core: &Core, place: Place) -> Result<u8, VolumeError> {
 
 /// Attaches a new copy in the place of one that is out, or missing: all of it will be copied.
 pub(crate) fn replace(core: &Core, number: u8, place: Place) -> Result<(), VolumeError> {
+    let _one = core.attaching.lock();
     ready(core)?;
     if number >= core.copies || core.copy(number).is_some() {
         return Err(VolumeError::Attached(number));

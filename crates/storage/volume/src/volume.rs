@@ -102,8 +102,8 @@ impl Volume {
     /// Opens a volume from the places that are there, in any order; recovers it, and begins a new epoch. What it returns can be read is
     /// durable on every copy in sync.
     ///
-    /// With fewer than `min_copies` copies in sync it is opened for reading: writes wait, and copies cannot be attached; open it again
-    /// when there are more.
+    /// With fewer than `min_copies` copies in sync it is opened for reading: writes wait. If the others were being brought up to date,
+    /// attach them again; otherwise copies cannot be attached, and it must be opened again when there are more.
     ///
     /// Errors: [`VolumeError::Quorum`], [`VolumeError::NoneInSync`], [`VolumeError::OnlyUnfenced`], [`VolumeError::Foreign`],
     /// [`VolumeError::Twice`], [`VolumeError::Fenced`] (another owner is opening it), [`VolumeError::Diverged`], and those of copies

@@ -230,3 +230,47 @@ fn a_step_in_flight_that_fails_does_not_exclude_the_copy_that_has_replaced_its_o
     assert_eq!(resync(&volume, 1), rig.blocks);
     rig.assert_equal(&volume);
 }
+
+#[test]
+fn a_resync_of_a_copy_that_min_copies_needs_resumes_after_a_crash_of_the_owner() {
+    let (rig, volume) = Rig::filled(2, 2, 16 * REGION);
+    rig.fail(1);
+    for region in [2, 9] {
+        assert!(volume.write(at(region * REGION), &tagged(5000)).is_err(), "too few copies");
+    }
+    rig.count_writes(1);
+    volume.attach(rig.place(1)).expect("attaches");
+    volume.resync_step(1).expect("a step");
+    std::mem::forget(volume);
+    let volume = rig.open(3);
+    assert!(volume.status().is_frozen, "a mixture never counts");
+    for block in 0..rig.blocks {
+        let tag = tag_of(&read_block(&volume, block).expect("reads are served"));
+        assert!(tag == block || tag == 5000 && [2 * REGION, 9 * REGION].contains(&block));
+    }
+    assert!(volume.write(at(0), &tagged(1)).is_err(), "too few copies");
+    volume.attach(rig.place(1)).expect("attaches");
+    resync(&volume, 1);
+    volume.write(at(1), &tagged(5001)).expect("writes");
+    rig.assert_equal(&volume);
+}
+
+#[test]
+fn with_a_member_that_cannot_be_opened_nothing_is_written_and_no_copy_can_be_attached() {
+    let (rig, volume) = Rig::filled(2, 2, 16);
+    volume.write(at(3), &tagged(100)).expect("writes");
+    std::mem::forget(volume);
+    rig.faults[1].inject(Rule::from(Operation::Open, 1, Fault::Eio).on("data-0"));
+    let before = rig.superblock(0).set;
+    let volume = rig.open(3);
+    rig.faults[1].heal();
+    assert_eq!(tag_of(&read_block(&volume, 3).expect("reads")), 100);
+    assert!(volume.write(at(0), &tagged(1)).is_err(), "too few copies");
+    let refused = volume.attach(rig.place(1));
+    assert!(matches!(refused, Err(VolumeError::BelowMinimum { working: 1, needed: 2 })), "{refused:?}");
+    drop(volume);
+    assert_eq!(rig.superblock(0).set, before);
+    let volume = rig.open(4);
+    volume.write(at(0), &tagged(1)).expect("both are there");
+    rig.assert_equal(&volume);
+}
