@@ -11,7 +11,8 @@
 //!
 //! A block is copied under its stripe: a write of the same block comes before, and is copied, or after, and goes to both. If the copy
 //! fails, at any moment, it is out as before: what it received meanwhile and is not in place there is marked dirty. If the owner
-//! crashes, the dirty map of the last checkpoint counts, and all blocks of the journals since.
+//! crashes, the dirty map of the last checkpoint counts, and all blocks of the journals since. If it crashes while the copy joins, the
+//! copy may not know the set that the others name as its last one: it is refused, and all of it must be copied.
 //!
 //! Invariant: a copy marked as syncing never counts as a member, whatever set its superblock names.
 
