@@ -31,11 +31,11 @@
 //!
 //! # What is not tested yet
 //!
-//! Writing, reading, checkpoints, growth and recovery are tested, on crash images too. Copies that fail by a script, return, are
-//! replaced or damaged, owners that crash during a resync, and openings with too few copies are tested in memory, with one caller and
-//! without threads; an exclusion and a resync on crash images too. Not tested: two threads that race, except a replacement during a step of a resync; a copy that does not answer
-//! (the timeouts); power failures during a replacement; a [`Fence`] or a [`Coordinator`]; places that
-//! are unfenced; the simulation that leaves out each rule.
+//! Writing, reading, checkpoints, growth and recovery are tested, on crash images too; so are one exclusion and one resync. Copies that
+//! fail by a script, return, are replaced or damaged, owners that crash during a resync, and openings with too few copies are tested
+//! in memory, with one caller and without threads. Not tested: two threads that race, except a replacement during a step of a resync;
+//! a copy that does not answer (the timeouts); power failures during a replacement; a [`Fence`] or a [`Coordinator`]; places that are
+//! unfenced; the simulation that leaves out each rule.
 //!
 //! # What it does not do
 //!
