@@ -31,6 +31,8 @@
 //!
 //! # What is not tested yet
 //!
+//! Nothing uses a volume yet.
+//!
 //! Writing, reading, checkpoints, growth and recovery are tested, on crash images too; so are one exclusion and one resync. Copies that
 //! fail by a script, return, are replaced or damaged, owners that crash during a resync, and openings with too few copies are tested
 //! in memory, with one caller and without threads. Not tested: two threads that race, except a replacement during a step of a resync;
