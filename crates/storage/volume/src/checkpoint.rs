@@ -103,20 +103,21 @@ pub(crate) fn run(core: &Core, complete: Members) -> Result<(), VolumeError> {
             if complete.has(number)
                 && let Err(why) = copy.write_all_tables(&core.tables)
             {
-                failures.push((number, why));
+                failures.push((copy, why));
                 continue;
             }
-            started.push((number, core.start(move || save(&copy, &plan, end))?));
+            let work = copy.clone();
+            started.push((copy, core.start(move || save(&work, &plan, end))?));
         }
-        for (number, reported) in started {
-            let time = core.options.checkpoint_timeout;
+        for (copy, reported) in started {
+            let (number, time) = (copy.number, core.options.checkpoint_timeout);
             match reported.recv_timeout(time).unwrap_or(Err(VolumeError::Stalled(number))) {
                 Ok(()) => saved = saved.with(number),
-                Err(why) => failures.push((number, why)),
+                Err(why) => failures.push((copy, why)),
             }
         }
     }
-    let failed = failures.iter().map(|(number, why)| core.fail(*number, why)).fold(Ok(()), Result::and);
+    let failed = failures.iter().map(|(copy, why)| core.fail(copy, why)).fold(Ok(()), Result::and);
     let needed = core.working();
     if needed.is_empty() || !needed.minus(saved).is_empty() {
         core.tables.restore_changed(&plan.changed);

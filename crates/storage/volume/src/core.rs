@@ -1,12 +1,13 @@
 //! [`Core`]: the state that all parts of an opened volume share, and the shell of [`crate::membership`].
 //!
 //! ```text
+//!   attaching   one copy is attached at a time: none takes the slot of another
 //!   gate        shared by each write; exclusive for a moment: a checkpoint's cut, a copy that is attached or joins
 //!   control     the membership; held while a set is being recorded. Who needs another set waits here
 //!   slots       the copies that take part: in sync and working, or syncing
 //! ```
 //!
-//! Locks are taken in this order: checkpointing, gate, stripes, control, slots. Nobody waits for the gate under control.
+//! Locks are taken in this order: attaching, checkpointing, gate, stripes, control, slots. Nobody waits for the gate under control.
 //!
 //! Invariants:
 //! 1. A copy that failed leaves its slot before its exclusion is recorded: nothing more is read from it.
@@ -46,6 +47,7 @@ pub(crate) struct Core {
     pub(crate) overlay: Overlay,
     pub(crate) stripes: Stripes,
     pub(crate) gate: RwLock<()>,
+    pub(crate) attaching: Mutex<()>,
     pub(crate) checkpointing: Mutex<()>,
     slots: [RwLock<Option<Arc<Copy>>>; COPIES_MAX],
     control: Mutex<Membership>,
@@ -110,6 +112,7 @@ impl Core {
             tables,
             stripes: Stripes::new(),
             gate: RwLock::new(()),
+            attaching: Mutex::new(()),
             checkpointing: Mutex::new(()),
             slots: Default::default(),
             control: Mutex::new(Membership::new(set, found.min_copies, options.owner)),
@@ -218,12 +221,25 @@ impl Core {
         Ok(())
     }
 
-    /// A copy failed: it is excluded, durably, before this returns `Ok`; or it stops being brought up to date.
+    /// A copy failed: it is excluded, durably, before this returns `Ok`; or it stops being brought up to date. Another copy that has
+    /// taken its slot meanwhile is left alone.
     ///
     /// Errors: [`VolumeError::BelowMinimum`], [`VolumeError::Fenced`].
-    pub(crate) fn fail(&self, number: u8, why: &VolumeError) -> Result<(), VolumeError> {
+    pub(crate) fn fail(&self, copy: &Arc<Copy>, why: &VolumeError) -> Result<(), VolumeError> {
+        self.exclude(copy.number, Some(copy), why)
+    }
+
+    /// Excludes whatever is in a slot; with `copy`, only if it is this one.
+    ///
+    /// Errors: as [`fail`](Core::fail).
+    pub(crate) fn exclude(&self, number: u8, copy: Option<&Arc<Copy>>, why: &VolumeError) -> Result<(), VolumeError> {
         let mut control = self.control.lock();
-        if self.copy(number).is_none() && !control.working().has(number) {
+        let is_over = match (self.copy(number), copy) {
+            (Some(current), Some(copy)) => !Arc::ptr_eq(&current, copy),
+            (Some(_), None) => false,
+            (None, _) => !control.working().has(number),
+        };
+        if is_over {
             // Another thread was here first: what it recorded holds for this one too.
             return self.outcome(&control);
         }
@@ -235,12 +251,30 @@ impl Core {
         self.outcome(&control)
     }
 
+    /// A region was copied to a copy, all of it: it is clean. Returns `false`, and changes nothing, if the slot does not hold the copy
+    /// any more: another one may be there, which has not got the region.
+    pub(crate) fn copied(&self, copy: &Arc<Copy>, region: u64) -> bool {
+        // The slot is held until the bit is cleared. Who attaches another copy marks its regions after this one has left the slot.
+        let slot = self.slots[copy.number as usize].read();
+        let is_there = slot.as_ref().is_some_and(|current| Arc::ptr_eq(current, copy));
+        if is_there {
+            self.tables.clear_dirty(copy.number, region);
+        }
+        is_there
+    }
+
+    /// Whether a copy is still the one in its slot, and is being brought up to date.
+    pub(crate) fn is_syncing(&self, copy: &Arc<Copy>) -> bool {
+        let number = copy.number;
+        self.syncing().has(number) && self.copy(number).is_some_and(|current| Arc::ptr_eq(&current, copy))
+    }
+
     /// A copy that is up to date joins. The caller holds the gate exclusively.
     ///
-    /// Errors: as [`fail`](Core::fail), and [`VolumeError::Stalled`] if the copy could not record the set.
-    pub(crate) fn join(&self, number: u8) -> Result<(), VolumeError> {
-        let mut control = self.control.lock();
-        if !self.syncing().has(number) {
+    /// Errors: as [`fail`](Core::fail), and [`VolumeError::Stalled`] if the copy could not record the set, or is not there any more.
+    pub(crate) fn join(&self, copy: &Arc<Copy>) -> Result<(), VolumeError> {
+        let (number, mut control) = (copy.number, self.control.lock());
+        if !self.is_syncing(copy) {
             return Err(VolumeError::Stalled(number));
         }
         let action = control.apply(Event::Join(number));

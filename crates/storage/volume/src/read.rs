@@ -169,27 +169,27 @@ pub(crate) fn read_held(core: &Core, block: u64, buffer: &mut [u8]) -> Result<()
 /// many were. The caller holds the stripe, and the block is not in the overlay.
 pub(crate) fn repair(core: &Core, block: u64, buffer: &mut [u8]) -> Result<u64, VolumeError> {
     let sum = core.tables.sum(block);
-    let mut damaged: Vec<(u8, Arc<Copy>)> = Vec::new();
+    let mut damaged: Vec<Arc<Copy>> = Vec::new();
     let mut failure = None;
     let order = choose(core).into_iter().chain(core.working().iter());
     for number in order {
         let Some(copy) = core.copy(number) else { continue };
-        if damaged.iter().any(|(other, _)| *other == number) {
+        if damaged.iter().any(|other| other.number == number) {
             continue;
         }
         match copy.read(block, buffer) {
             Ok(()) if Sum::of(buffer) == sum => {
                 let count = damaged.len() as u64;
-                for (number, copy) in damaged {
-                    mend(core, number, &copy, block, buffer);
+                for copy in damaged {
+                    mend(core, &copy, block, buffer);
                 }
                 return Ok(count);
             }
             // A sum that is lost: what the copies agree on cannot be verified, and is not guessed.
-            Ok(()) => damaged.push((number, copy)),
+            Ok(()) => damaged.push(copy),
             Err(error) => {
                 failure = Some(error);
-                damaged.push((number, copy));
+                damaged.push(copy);
             }
         }
     }
@@ -202,13 +202,14 @@ pub(crate) fn repair(core: &Core, block: u64, buffer: &mut [u8]) -> Result<u64, 
 }
 
 /// Writes good bytes over damaged ones. A crash that tears this write leaves a block that is damaged still.
-fn mend(core: &Core, number: u8, copy: &Copy, block: u64, good: &[u8]) {
+fn mend(core: &Core, copy: &Arc<Copy>, block: u64, good: &[u8]) {
+    let number = copy.number;
     tracing::warn!(copy = number, block, "a damaged block is written anew from another copy");
     match copy.write(block, good).and_then(|()| copy.flush()) {
         Ok(()) => core.metrics.copy(number).repaired(),
         Err(error) => {
             // The read goes on from the good copy; the copy that cannot be written is excluded.
-            if let Err(why) = core.fail(number, &error.into()) {
+            if let Err(why) = core.fail(copy, &error.into()) {
                 tracing::error!(%why, "after a failed repair");
             }
         }

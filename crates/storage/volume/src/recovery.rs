@@ -16,7 +16,9 @@
 //! same union again, whichever members it finds.
 //!
 //! **Too few copies.** If fewer than `min_copies` members can be opened, nothing is recorded, appended or written in place: a missing
-//! member may have other writes in its journal. Reads are served; the volume must be opened again with more copies.
+//! member may have other writes in its journal. Reads are served; the volume must be opened again with more copies. A member that was
+//! being brought up to date is not missing in this sense: it has no acknowledged write that the others lack. So a resync of the last
+//! copies that `min_copies` needs can be resumed.
 //!
 //! **Sums.** For a block without a write in the union the members must agree. Where they do not, a sector of a table is lost or is
 //! older than it should be: the sum that most members give and whose block matches it wins; the others are repaired like damage.
@@ -58,6 +60,8 @@ pub(crate) fn open(places: Vec<Place>, options: Options) -> Result<Core, VolumeE
     let found = promised(places, &options)?;
     let superblocks: Vec<Superblock> = found.iter().map(|(_, superblock)| superblock.clone()).collect();
     let (set, usable) = decide(&superblocks, options.accept_loss).map_err(|refusal| refused(&superblocks, refusal))?;
+    let syncing = superblocks.iter().filter(|superblock| superblock.is_syncing);
+    let syncing = syncing.fold(Members::NONE, |all, superblock| all.with(superblock.copy));
     let promised = superblocks[0].promised;
     let parts = parts_of(&superblocks, usable);
     let geometry = Geometry::new(&parts);
@@ -84,6 +88,9 @@ pub(crate) fn open(places: Vec<Place>, options: Options) -> Result<Core, VolumeE
         core.attach(member.copy.clone(), false);
     }
     core.begin(set, working)?;
+    if core.is_frozen() && !set.in_sync.minus(working).minus(syncing).is_empty() {
+        core.keep_journals();
+    }
     make_equal(&core, members)?;
     Ok(core)
 }
@@ -238,22 +245,22 @@ fn make_equal(core: &Core, members: Vec<Member>) -> Result<(), VolumeError> {
             union.insert(*block, fresh.clone());
         }
     }
-    if core.is_frozen() {
-        core.keep_journals();
+    if core.is_unequal() {
+        // Nothing is appended: see the head comment.
     } else if obeys(Rule::Equal) {
         for member in &members {
             let missing = union
                 .iter()
                 .filter(|(block, fresh)| member.writes.get(block).is_none_or(|known| known.order != fresh.order));
             if let Err(why) = append_missing(&member.copy, missing) {
-                core.fail(member.copy.number, &why)?;
+                core.fail(&member.copy, &why)?;
             }
         }
     } else {
         return apply_each_alone(core, &members);
     }
     merge_tables(core, &members, &union);
-    let out = Members::first(core.copies).minus(core.in_sync());
+    let out = Members::first(core.copies).minus(core.working());
     for (block, fresh) in union {
         let sum = match &fresh.stored {
             Stored::Bytes(bytes) => Sum::of(bytes),
@@ -297,13 +304,13 @@ fn merge_tables(core: &Core, members: &[Member], union: &BTreeMap<u64, Fresh>) {
                 }
             }
             Content::Dirty { copy, first, count } => {
-                let is_out = copy < core.copies && !core.in_sync().has(copy);
+                let is_out = copy < core.copies && !core.working().has(copy);
                 for region in (first..first + count).filter(|_| is_out) {
                     if members.iter().any(|member| member.tables.dirty[copy as usize].get(region)) {
                         tables.load_dirty(copy, region);
                     }
                 }
-                // Members may differ, and a copy that is in sync has no dirty region: stored anew on all.
+                // Members may differ, and a copy that works has no dirty region: stored anew on all.
                 let is_marked = members
                     .iter()
                     .any(|member| (first..first + count).any(|region| member.tables.dirty[copy as usize].get(region)));

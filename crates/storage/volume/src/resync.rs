@@ -11,7 +11,8 @@
 //!
 //! A block is copied under its stripe: a write of the same block comes before, and is copied, or after, and goes to both. If the copy
 //! fails, at any moment, it is out as before: what it received meanwhile and is not in place there is marked dirty. If the owner
-//! crashes, the dirty map of the last checkpoint counts, and all blocks of the journals since.
+//! crashes, the dirty map of the last checkpoint counts, and all blocks of the journals since. If it crashes while the copy joins, the
+//! copy may not know the set that the others name as its last one: it is refused, and all of it must be copied.
 //!
 //! Invariant: a copy marked as syncing never counts as a member, whatever set its superblock names.
 
@@ -49,6 +50,7 @@ pub enum Step {
 
 /// Attaches a copy that was out. Returns its number.
 pub(crate) fn attach(core: &Core, place: Place) -> Result<u8, VolumeError> {
+    let _one = core.attaching.lock();
     ready(core)?;
     let found = copy::peek(&place)?;
     if found.volume != core.volume {
@@ -73,6 +75,7 @@ pub(crate) fn attach(core: &Core, place: Place) -> Result<u8, VolumeError> {
 
 /// Attaches a new copy in the place of one that is out, or missing: all of it will be copied.
 pub(crate) fn replace(core: &Core, number: u8, place: Place) -> Result<(), VolumeError> {
+    let _one = core.attaching.lock();
     ready(core)?;
     if number >= core.copies || core.copy(number).is_some() {
         return Err(VolumeError::Attached(number));
@@ -157,12 +160,12 @@ pub(crate) fn step(core: &Core, number: u8) -> Result<Step, VolumeError> {
     core.check()?;
     let copy = core.copy(number).filter(|_| core.syncing().has(number)).ok_or(VolumeError::Stalled(number))?;
     if !obeys(Rule::Rejoin) {
-        return finish(core, number);
+        return finish(core, &copy);
     }
-    let Some(region) = core.tables.next_dirty(number, 0) else { return finish(core, number) };
+    let Some(region) = core.tables.next_dirty(number, 0) else { return finish(core, &copy) };
     let first = region * REGION_BLOCKS;
     let _held = core.stripes.lock(first, REGION_BLOCKS);
-    // First clean: a write that the copy does not get marks the region again, and waits for the stripes.
+    // Clean at last: a write that the copy does not get waits for the stripes, and marks the region again.
     let mut copied = 0;
     for block in first..first + REGION_BLOCKS {
         copied += copy_block(core, &copy, block)?;
@@ -170,23 +173,25 @@ pub(crate) fn step(core: &Core, number: u8) -> Result<Step, VolumeError> {
     if copied > 0
         && let Err(error) = verify(core, &copy, first)
     {
-        core.fail(number, &error)?;
+        core.fail(&copy, &error)?;
         return Err(error);
     }
-    core.tables.clear_dirty(number, region);
+    if !core.copied(&copy, region) {
+        return Err(VolumeError::Stalled(number));
+    }
     let left = core.tables.dirty_regions(number) * REGION_BLOCKS * BLOCK_BYTES as u64;
     Ok(Step::Copied { bytes: copied * BLOCK_BYTES as u64, left })
 }
 
 /// Copies a block whose stripe is held; returns 1 if it has content.
-fn copy_block(core: &Core, copy: &Copy, block: u64) -> Result<u64, VolumeError> {
+fn copy_block(core: &Core, copy: &Arc<Copy>, block: u64) -> Result<u64, VolumeError> {
     let mut bytes = AlignedBuffer::zeroed(BLOCK_BYTES);
     if !stored(core, block, &mut bytes)? {
         return Ok(0);
     }
     if let Err(error) = copy.write(block, &bytes) {
         let error = error.into();
-        core.fail(copy.number, &error)?;
+        core.fail(copy, &error)?;
         return Err(error);
     }
     Ok(1)
@@ -230,11 +235,11 @@ fn verify(core: &Core, copy: &Copy, first: u64) -> Result<(), VolumeError> {
 }
 
 /// The copy has everything: it joins.
-fn finish(core: &Core, number: u8) -> Result<Step, VolumeError> {
-    let _one = core.checkpointing.lock();
+fn finish(core: &Core, copy: &Arc<Copy>) -> Result<Step, VolumeError> {
+    let (number, _one) = (copy.number, core.checkpointing.lock());
     checkpoint::run(core, Members::only(number))?;
     let _gate = core.gate.write();
-    if !core.syncing().has(number) {
+    if !core.is_syncing(copy) {
         return Err(VolumeError::Stalled(number));
     }
     if obeys(Rule::Rejoin) && core.tables.next_dirty(number, 0).is_some() {
@@ -242,6 +247,6 @@ fn finish(core: &Core, number: u8) -> Result<Step, VolumeError> {
         return Ok(Step::Copied { bytes: 0, left });
     }
     core.tables.fill_dirty(number, false);
-    core.join(number)?;
+    core.join(copy)?;
     Ok(Step::Joined)
 }

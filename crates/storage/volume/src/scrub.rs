@@ -79,7 +79,7 @@ fn repair_all(core: &Core, block: u64, bytes: &mut [u8]) -> Result<u64, VolumeEr
                 core.metrics.copy(number).repaired();
                 repaired += 1;
             }
-            Err(error) => core.fail(number, &error.into())?,
+            Err(error) => core.fail(&copy, &error.into())?,
         }
     }
     Ok(repaired)

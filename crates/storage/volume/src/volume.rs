@@ -102,8 +102,8 @@ impl Volume {
     /// Opens a volume from the places that are there, in any order; recovers it, and begins a new epoch. What it returns can be read is
     /// durable on every copy in sync.
     ///
-    /// With fewer than `min_copies` copies in sync it is opened for reading: writes wait, and copies cannot be attached; open it again
-    /// when there are more.
+    /// With fewer than `min_copies` copies in sync it is opened for reading: writes wait. If the others were being brought up to date,
+    /// attach them again; otherwise copies cannot be attached, and it must be opened again when there are more.
     ///
     /// Errors: [`VolumeError::Quorum`], [`VolumeError::NoneInSync`], [`VolumeError::OnlyUnfenced`], [`VolumeError::Foreign`],
     /// [`VolumeError::Twice`], [`VolumeError::Fenced`] (another owner is opening it), [`VolumeError::Diverged`], and those of copies
@@ -176,7 +176,7 @@ impl Volume {
     ///
     /// Errors: [`VolumeError::BelowMinimum`]: too few would be left; it does not take part any more, and writes wait.
     pub fn exclude(&self, number: u8) -> Result<(), VolumeError> {
-        self.core().fail(number, &VolumeError::Attached(number))
+        self.core().exclude(number, None, &VolumeError::Attached(number))
     }
 
     /// Copies one region to a copy that is being brought up to date, or lets it join. The thread of the volume calls this; a caller does

@@ -166,7 +166,7 @@ fn is_empty(core: &Core, block: u64) -> bool {
 pub(crate) struct Batch<'s> {
     /// The copies that receive them, and the end of what was appended there.
     copies: Vec<(Arc<Copy>, Option<Lsn>)>,
-    failures: Vec<(u8, VolumeError)>,
+    failures: Vec<(Arc<Copy>, VolumeError)>,
     staged: Vec<Staged<'s>>,
 }
 
@@ -193,7 +193,7 @@ impl<'s> Batch<'s> {
                 true
             }
             Err(error) => {
-                failures.push((copy.number, error.into()));
+                failures.push((copy.clone(), error.into()));
                 false
             }
         });
@@ -207,9 +207,9 @@ impl<'s> Batch<'s> {
     /// Errors: none of them is visible then, and their outcome is unknown.
     pub(crate) fn finish(mut self, core: &Core) -> Result<(), VolumeError> {
         let durable = if obeys(Rule::AllInSync) { self.commit(core) } else { self.commit_one(core) };
-        for (number, why) in &self.failures {
+        for (copy, why) in &self.failures {
             // What counts is the set that is in force in the end.
-            match core.fail(*number, why) {
+            match core.fail(copy, why) {
                 Ok(()) | Err(VolumeError::BelowMinimum { .. }) => {}
                 Err(error) => return Err(error),
             }
@@ -236,7 +236,7 @@ impl<'s> Batch<'s> {
             }
             match copy.journal.commit(lsn) {
                 Ok(()) => durable = durable.with(copy.number),
-                Err(error) => self.failures.push((copy.number, error.into())),
+                Err(error) => self.failures.push((copy.clone(), error.into())),
             }
         }
         let deadline = Instant::now() + core.options.copy_timeout;
@@ -246,7 +246,7 @@ impl<'s> Batch<'s> {
                 if copy.journal.durable() > *lsn {
                     durable = durable.with(copy.number);
                 } else if let Err(error) = copy.journal.check() {
-                    self.failures.push((copy.number, error.into()));
+                    self.failures.push((copy.clone(), error.into()));
                 } else {
                     return true;
                 }
@@ -254,7 +254,8 @@ impl<'s> Batch<'s> {
             });
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                self.failures.extend(waiting.iter().map(|(copy, _)| (copy.number, VolumeError::Stalled(copy.number))));
+                let stalled = |(copy, _): &(Arc<Copy>, Lsn)| (copy.clone(), VolumeError::Stalled(copy.number));
+                self.failures.extend(waiting.iter().map(stalled));
                 break;
             }
             if !waiting.is_empty() {

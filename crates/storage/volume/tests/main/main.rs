@@ -2,4 +2,9 @@
 
 mod basics;
 mod crash;
+mod damage;
+mod failures;
+mod opening;
+mod resync;
+mod rig;
 mod support;
