@@ -22,7 +22,7 @@ use std::time::Duration;
 use device::{AlignedBuffer, BLOCK_BYTES};
 use journal::Lsn;
 
-use crate::copy::Copy;
+use crate::copy::VolumeCopy;
 use crate::core::Core;
 use crate::error::VolumeError;
 use crate::geometry::{Geometry, SECTOR};
@@ -131,7 +131,7 @@ pub(crate) fn run(core: &Core, complete: Members) -> Result<(), VolumeError> {
 }
 
 /// What is to be written, and how far each journal will be truncated.
-fn cut(core: &Core) -> (Plan, Vec<(Arc<Copy>, Lsn)>) {
+fn cut(core: &Core) -> (Plan, Vec<(Arc<VolumeCopy>, Lsn)>) {
     let _gate = core.gate.write();
     let members = Members(core.working().0 | core.syncing().0);
     let copies = members.iter().filter_map(|number| core.copy(number));
@@ -146,7 +146,7 @@ fn cut(core: &Core) -> (Plan, Vec<(Arc<Copy>, Lsn)>) {
 }
 
 /// Writes the plan to one copy.
-fn save(copy: &Copy, plan: &Plan, end: Lsn) -> Result<(), VolumeError> {
+fn save(copy: &VolumeCopy, plan: &Plan, end: Lsn) -> Result<(), VolumeError> {
     for sectors in plan.images.chunks(SECTORS_PER_RECORD * SECTOR) {
         let head = encode_sectors(plan.epoch, (sectors.len() / SECTOR) as u32);
         copy.journal.append(SECTORS, &[&head, sectors])?;

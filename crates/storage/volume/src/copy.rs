@@ -1,4 +1,4 @@
-//! [`Copy`]: one copy of a volume on its shelves.
+//! [`VolumeCopy`]: one copy of a volume on its shelves.
 //!
 //! ```text
 //!   data shelf      superblock | data-0, data-1 ... | tables-0, tables-1 ...
@@ -28,7 +28,7 @@ use crate::tables::Tables;
 const RECORD_BYTES_MAX: u64 = 1 << 20;
 
 #[derive(Debug)]
-pub(crate) struct Copy {
+pub(crate) struct VolumeCopy {
     pub(crate) number: u8,
     pub(crate) journal: Journal,
     place: Place,
@@ -169,19 +169,19 @@ pub(crate) fn promise(place: &Place, promised: Epoch) -> Result<Superblock, Volu
     Ok(superblock)
 }
 
-impl Copy {
+impl VolumeCopy {
     /// Opens a copy whose superblock was read before.
-    pub(crate) fn open(place: Place, found: &Superblock, options: &Options) -> Result<Copy, VolumeError> {
+    pub(crate) fn open(place: Place, found: &Superblock, options: &Options) -> Result<VolumeCopy, VolumeError> {
         let (journal, _) = Journal::open(place.journal.clone(), journal_options(options, found.journal))?;
         if journal.identity() != found.journal {
             let why = "the journal is not that of the copy: replace the copy";
             return Err(VolumeError::Format { name: "journal".to_owned(), why });
         }
-        Copy::with_journal(place, found, journal)
+        VolumeCopy::with_journal(place, found, journal)
     }
 
     /// Opens a copy that is to be brought up to date: with a new journal, marked as syncing.
-    pub(crate) fn open_syncing(place: Place, found: &Superblock, options: &Options) -> Result<Copy, VolumeError> {
+    pub(crate) fn open_syncing(place: Place, found: &Superblock, options: &Options) -> Result<VolumeCopy, VolumeError> {
         let device = place.data.open(SUPERBLOCK)?;
         let mut superblock = found.clone();
         superblock.is_syncing = true;
@@ -192,10 +192,10 @@ impl Copy {
         superblock.journal = journal.identity();
         superblock.sequence += 1;
         superblock.write(&device)?;
-        Copy::with_journal(place, &superblock, journal)
+        VolumeCopy::with_journal(place, &superblock, journal)
     }
 
-    fn with_journal(place: Place, found: &Superblock, journal: Journal) -> Result<Copy, VolumeError> {
+    fn with_journal(place: Place, found: &Superblock, journal: Journal) -> Result<VolumeCopy, VolumeError> {
         let geometry = Geometry::new(&found.parts);
         let (mut data, mut tables) = (Vec::new(), Vec::new());
         for (part, this) in geometry.parts.iter().enumerate() {
@@ -203,7 +203,7 @@ impl Copy {
             tables.push(sized(&*place.data, &tables_name(part), this.tables_bytes())?);
         }
         let superblock = Mutex::new((place.data.open(SUPERBLOCK)?, found.clone()));
-        Ok(Copy { number: found.copy, journal, place, superblock, data, tables, geometry })
+        Ok(VolumeCopy { number: found.copy, journal, place, superblock, data, tables, geometry })
     }
 
     /// Whether nothing keeps an older owner from writing to it.

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use device::supervise;
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 
-use crate::copy::Copy;
+use crate::copy::VolumeCopy;
 use crate::error::VolumeError;
 use crate::members::{COPIES_MAX, Epoch, Members, Set};
 use crate::membership::{Action, Event, Membership};
@@ -49,7 +49,7 @@ pub(crate) struct Core {
     pub(crate) gate: RwLock<()>,
     pub(crate) attaching: Mutex<()>,
     pub(crate) checkpointing: Mutex<()>,
-    slots: [RwLock<Option<Arc<Copy>>>; COPIES_MAX],
+    slots: [RwLock<Option<Arc<VolumeCopy>>>; COPIES_MAX],
     control: Mutex<Membership>,
     changed: Condvar,
     /// The in-sync set that is served.
@@ -166,7 +166,7 @@ impl Core {
         self.control.lock().set()
     }
 
-    pub(crate) fn copy(&self, number: u8) -> Option<Arc<Copy>> {
+    pub(crate) fn copy(&self, number: u8) -> Option<Arc<VolumeCopy>> {
         self.slots[number as usize].read().clone()
     }
 
@@ -191,7 +191,7 @@ impl Core {
     }
 
     /// Puts a copy into its slot: as working if `is_syncing` is false. The caller holds the gate, or is opening the volume.
-    pub(crate) fn attach(&self, copy: Arc<Copy>, is_syncing: bool) {
+    pub(crate) fn attach(&self, copy: Arc<VolumeCopy>, is_syncing: bool) {
         let number = copy.number;
         *self.slots[number as usize].write() = Some(copy);
         if is_syncing {
@@ -225,14 +225,19 @@ impl Core {
     /// taken its slot meanwhile is left alone.
     ///
     /// Errors: [`VolumeError::BelowMinimum`], [`VolumeError::Fenced`].
-    pub(crate) fn fail(&self, copy: &Arc<Copy>, why: &VolumeError) -> Result<(), VolumeError> {
+    pub(crate) fn fail(&self, copy: &Arc<VolumeCopy>, why: &VolumeError) -> Result<(), VolumeError> {
         self.exclude(copy.number, Some(copy), why)
     }
 
     /// Excludes whatever is in a slot; with `copy`, only if it is this one.
     ///
     /// Errors: as [`fail`](Core::fail).
-    pub(crate) fn exclude(&self, number: u8, copy: Option<&Arc<Copy>>, why: &VolumeError) -> Result<(), VolumeError> {
+    pub(crate) fn exclude(
+        &self,
+        number: u8,
+        copy: Option<&Arc<VolumeCopy>>,
+        why: &VolumeError,
+    ) -> Result<(), VolumeError> {
         let mut control = self.control.lock();
         let is_over = match (self.copy(number), copy) {
             (Some(current), Some(copy)) => !Arc::ptr_eq(&current, copy),
@@ -253,7 +258,7 @@ impl Core {
 
     /// A region was copied to a copy, all of it: it is clean. Returns `false`, and changes nothing, if the slot does not hold the copy
     /// any more: another one may be there, which has not got the region.
-    pub(crate) fn copied(&self, copy: &Arc<Copy>, region: u64) -> bool {
+    pub(crate) fn copied(&self, copy: &Arc<VolumeCopy>, region: u64) -> bool {
         // The slot is held until the bit is cleared. Who attaches another copy marks its regions after this one has left the slot.
         let slot = self.slots[copy.number as usize].read();
         let is_there = slot.as_ref().is_some_and(|current| Arc::ptr_eq(current, copy));
@@ -264,7 +269,7 @@ impl Core {
     }
 
     /// Whether a copy is still the one in its slot, and is being brought up to date.
-    pub(crate) fn is_syncing(&self, copy: &Arc<Copy>) -> bool {
+    pub(crate) fn is_syncing(&self, copy: &Arc<VolumeCopy>) -> bool {
         let number = copy.number;
         self.syncing().has(number) && self.copy(number).is_some_and(|current| Arc::ptr_eq(&current, copy))
     }
@@ -272,7 +277,7 @@ impl Core {
     /// A copy that is up to date joins. The caller holds the gate exclusively.
     ///
     /// Errors: as [`fail`](Core::fail), and [`VolumeError::Stalled`] if the copy could not record the set, or is not there any more.
-    pub(crate) fn join(&self, copy: &Arc<Copy>) -> Result<(), VolumeError> {
+    pub(crate) fn join(&self, copy: &Arc<VolumeCopy>) -> Result<(), VolumeError> {
         let (number, mut control) = (copy.number, self.control.lock());
         if !self.is_syncing(copy) {
             return Err(VolumeError::Stalled(number));
@@ -294,7 +299,7 @@ impl Core {
     }
 
     /// Lets the journal of a copy report what has become durable.
-    pub(crate) fn observe(&self, copy: &Copy) -> Result<(), VolumeError> {
+    pub(crate) fn observe(&self, copy: &VolumeCopy) -> Result<(), VolumeError> {
         if self.options.threads == Threads::Callers || copy.journal.is_inline() {
             return Ok(());
         }
@@ -417,7 +422,7 @@ impl Core {
     }
 
     /// Takes all copies out of their slots.
-    pub(crate) fn take_copies(&self) -> Vec<Arc<Copy>> {
+    pub(crate) fn take_copies(&self) -> Vec<Arc<VolumeCopy>> {
         self.slots.iter().filter_map(|slot| slot.write().take()).collect()
     }
 }

@@ -21,7 +21,7 @@ use std::time::Instant;
 use device::BLOCK_BYTES;
 
 use crate::checksum::Sum;
-use crate::copy::Copy;
+use crate::copy::VolumeCopy;
 use crate::core::Core;
 use crate::error::VolumeError;
 use crate::overlay::Stored;
@@ -169,7 +169,7 @@ pub(crate) fn read_held(core: &Core, block: u64, buffer: &mut [u8]) -> Result<()
 /// many were. The caller holds the stripe, and the block is not in the overlay.
 pub(crate) fn repair(core: &Core, block: u64, buffer: &mut [u8]) -> Result<u64, VolumeError> {
     let sum = core.tables.sum(block);
-    let mut damaged: Vec<Arc<Copy>> = Vec::new();
+    let mut damaged: Vec<Arc<VolumeCopy>> = Vec::new();
     let mut failure = None;
     let order = choose(core).into_iter().chain(core.working().iter());
     for number in order {
@@ -202,7 +202,7 @@ pub(crate) fn repair(core: &Core, block: u64, buffer: &mut [u8]) -> Result<u64, 
 }
 
 /// Writes good bytes over damaged ones. A crash that tears this write leaves a block that is damaged still.
-fn mend(core: &Core, copy: &Arc<Copy>, block: u64, good: &[u8]) {
+fn mend(core: &Core, copy: &Arc<VolumeCopy>, block: u64, good: &[u8]) {
     let number = copy.number;
     tracing::warn!(copy = number, block, "a damaged block is written anew from another copy");
     match copy.write(block, good).and_then(|()| copy.flush()) {

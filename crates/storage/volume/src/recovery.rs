@@ -31,7 +31,7 @@ use journal::Record;
 
 use crate::checkpoint;
 use crate::checksum::Sum;
-use crate::copy::{self, Copy};
+use crate::copy::{self, VolumeCopy};
 use crate::core::Core;
 use crate::error::VolumeError;
 use crate::geometry::{Content, Geometry, SECTOR};
@@ -49,7 +49,7 @@ type Writes = HashMap<u64, Fresh>;
 
 /// A member with what it has stored.
 struct Member {
-    copy: Arc<Copy>,
+    copy: Arc<VolumeCopy>,
     tables: StoredTables,
     writes: Writes,
 }
@@ -180,7 +180,7 @@ fn begin(
 
 /// Opens a member and reads what it has stored.
 fn load(place: Place, found: &Superblock, geometry: &Geometry, options: &Options) -> Result<Member, VolumeError> {
-    let copy = Copy::open(place, found, options)?;
+    let copy = VolumeCopy::open(place, found, options)?;
     let mut tables = StoredTables::new(geometry);
     copy.read_tables(&mut |number, sector| tables.load(number, sector));
     let mut writes = Writes::new();
@@ -195,7 +195,7 @@ fn load(place: Place, found: &Superblock, geometry: &Geometry, options: &Options
 }
 
 /// The blocks of writes in a journal: those that a copy that returns may have and others not.
-pub(crate) fn blocks_in_journal(copy: &Copy, geometry: &Geometry) -> Result<Vec<u64>, VolumeError> {
+pub(crate) fn blocks_in_journal(copy: &VolumeCopy, geometry: &Geometry) -> Result<Vec<u64>, VolumeError> {
     let (mut tables, mut writes) = (StoredTables::new(geometry), Writes::new());
     for record in copy.journal.read(copy.journal.first()) {
         visit(&record?, geometry, &mut tables, &mut writes)?;
@@ -275,7 +275,10 @@ fn make_equal(core: &Core, members: Vec<Member>) -> Result<(), VolumeError> {
 }
 
 /// Appends the writes that a journal lacks, under their own order, and makes them durable.
-fn append_missing<'u>(copy: &Copy, missing: impl Iterator<Item = (&'u u64, &'u Fresh)>) -> Result<(), VolumeError> {
+fn append_missing<'u>(
+    copy: &VolumeCopy,
+    missing: impl Iterator<Item = (&'u u64, &'u Fresh)>,
+) -> Result<(), VolumeError> {
     for (block, fresh) in missing {
         let is_free = matches!(fresh.stored, Stored::Zeroes { free: true });
         let head: [u8; HEAD] = Head { order: fresh.order, first: *block, blocks: 1, is_free }.encode();

@@ -22,7 +22,7 @@ use device::{AlignedBuffer, BLOCK_BYTES};
 
 use crate::checkpoint;
 use crate::checksum::Sum;
-use crate::copy::{self, Copy};
+use crate::copy::{self, VolumeCopy};
 use crate::core::Core;
 use crate::error::VolumeError;
 use crate::geometry::REGION_BLOCKS;
@@ -133,7 +133,7 @@ fn parts(core: &Core) -> Vec<u64> {
 
 /// The blocks in the journal of a copy that returns.
 fn own_blocks(core: &Core, place: &Place, found: &Superblock) -> Result<Vec<u64>, VolumeError> {
-    let copy = Copy::open(place.clone(), found, &core.options).map_err(|error| {
+    let copy = VolumeCopy::open(place.clone(), found, &core.options).map_err(|error| {
         tracing::warn!(copy = found.copy, %error, "the journal of a copy that returns cannot be read");
         VolumeError::TooOld(found.copy)
     })?;
@@ -145,7 +145,7 @@ fn own_blocks(core: &Core, place: &Place, found: &Superblock) -> Result<Vec<u64>
 /// Makes the dirty map persistent, then lets the copy take part in writes.
 fn begin(core: &Core, place: Place, found: &Superblock) -> Result<(), VolumeError> {
     checkpoint::checkpoint(core)?;
-    let copy = Arc::new(Copy::open_syncing(place, found, &core.options)?);
+    let copy = Arc::new(VolumeCopy::open_syncing(place, found, &core.options)?);
     core.observe(&copy)?;
     let _gate = core.gate.write();
     core.attach(copy, true);
@@ -184,7 +184,7 @@ pub(crate) fn step(core: &Core, number: u8) -> Result<Step, VolumeError> {
 }
 
 /// Copies a block whose stripe is held; returns 1 if it has content.
-fn copy_block(core: &Core, copy: &Arc<Copy>, block: u64) -> Result<u64, VolumeError> {
+fn copy_block(core: &Core, copy: &Arc<VolumeCopy>, block: u64) -> Result<u64, VolumeError> {
     let mut bytes = AlignedBuffer::zeroed(BLOCK_BYTES);
     if !stored(core, block, &mut bytes)? {
         return Ok(0);
@@ -217,7 +217,7 @@ fn stored(core: &Core, block: u64, bytes: &mut [u8]) -> Result<bool, VolumeError
 }
 
 /// Makes the blocks of a region persistent on the copy and reads them back.
-fn verify(core: &Core, copy: &Copy, first: u64) -> Result<(), VolumeError> {
+fn verify(core: &Core, copy: &VolumeCopy, first: u64) -> Result<(), VolumeError> {
     copy.flush()?;
     let mut bytes = AlignedBuffer::zeroed(BLOCK_BYTES);
     for block in first..first + REGION_BLOCKS {
@@ -235,7 +235,7 @@ fn verify(core: &Core, copy: &Copy, first: u64) -> Result<(), VolumeError> {
 }
 
 /// The copy has everything: it joins.
-fn finish(core: &Core, copy: &Arc<Copy>) -> Result<Step, VolumeError> {
+fn finish(core: &Core, copy: &Arc<VolumeCopy>) -> Result<Step, VolumeError> {
     let (number, _one) = (copy.number, core.checkpointing.lock());
     checkpoint::run(core, Members::only(number))?;
     let _gate = core.gate.write();

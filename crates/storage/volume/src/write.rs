@@ -23,7 +23,7 @@ use journal::Lsn;
 
 use crate::checkpoint;
 use crate::checksum::Sum;
-use crate::copy::Copy;
+use crate::copy::VolumeCopy;
 use crate::core::Core;
 use crate::error::VolumeError;
 use crate::members::{COPIES_MAX, Members};
@@ -165,8 +165,8 @@ fn is_empty(core: &Core, block: u64) -> bool {
 /// Records that become durable together: one append for each, one wait for all.
 pub(crate) struct Batch<'s> {
     /// The copies that receive them, and the end of what was appended there.
-    copies: Vec<(Arc<Copy>, Option<Lsn>)>,
-    failures: Vec<(Arc<Copy>, VolumeError)>,
+    copies: Vec<(Arc<VolumeCopy>, Option<Lsn>)>,
+    failures: Vec<(Arc<VolumeCopy>, VolumeError)>,
     staged: Vec<Staged<'s>>,
 }
 
@@ -254,7 +254,7 @@ impl<'s> Batch<'s> {
             });
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                let stalled = |(copy, _): &(Arc<Copy>, Lsn)| (copy.clone(), VolumeError::Stalled(copy.number));
+                let stalled = |(copy, _): &(Arc<VolumeCopy>, Lsn)| (copy.clone(), VolumeError::Stalled(copy.number));
                 self.failures.extend(waiting.iter().map(stalled));
                 break;
             }
