@@ -103,7 +103,7 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// Size in bytes, a multiple of [`block_bytes`](Device::block_bytes); never changes.
     fn len(&self) -> u64;
 
-    /// The unit of offsets and lengths, a power of two up to [`BLOCK_BYTES`], which is the default; [`WORD_BYTES`] for
+    /// The unit of offsets and lengths, a power of two up to [`BLOCK_BYTES`], which is the default; [`crate::WORD_BYTES`] for
     /// persistent memory mapped by line.
     fn block_bytes(&self) -> u32 {
         BLOCK_BYTES as u32
