@@ -114,7 +114,7 @@ pub enum Action {
     Continue,
     /// Write the list of exports: [`Negotiation::list`].
     List,
-    /// Look an export up, and answer by [`Negotiation::opened`] or [`Negotiation::refuse`].
+    /// Look an export up, and answer by [`Negotiation::opened`] or [`refuse`].
     Find {
         /// Its name.
         name: String,
@@ -123,7 +123,7 @@ pub enum Action {
         /// Whether name or description were requested.
         wants_names: bool,
     },
-    /// Look an export up, and answer by [`Negotiation::contexts`] or [`Negotiation::refuse`].
+    /// Look an export up, and answer by [`Negotiation::contexts`] or [`refuse`].
     FindContexts {
         /// Its name.
         name: String,
