@@ -17,7 +17,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use device::{AlignedBuffer, BLOCK_BYTES};
 use journal::Lsn;
@@ -58,8 +58,10 @@ fn used(core: &Core) -> u64 {
     core.journaled.load(Ordering::Relaxed).max(core.overlay.len() * BLOCK_BYTES as u64)
 }
 
-/// Waits until the journals and the overlay have room for a piece; without threads, makes it.
-pub(crate) fn make_room(core: &Core) -> Result<(), VolumeError> {
+/// Waits until the journals and the overlay have room for a piece, or until `deadline`; without threads, makes it.
+///
+/// Errors: those of a checkpoint; [`VolumeError::BelowMinimum`] after the deadline: only too few copies keep a checkpoint from ending.
+pub(crate) fn make_room(core: &Core, deadline: Instant) -> Result<(), VolumeError> {
     if core.options.threads == Threads::Callers {
         if is_due(core) {
             checkpoint(core)?;
@@ -71,6 +73,9 @@ pub(crate) fn make_room(core: &Core) -> Result<(), VolumeError> {
         let seen = core.progress.ticks();
         if used(core) >= core.options.window_bytes {
             core.progress.wait(seen, Duration::from_millis(100));
+        }
+        if Instant::now() >= deadline && used(core) >= core.options.window_bytes {
+            return Err(core.below_minimum());
         }
     }
     Ok(())

@@ -13,6 +13,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Instant;
 
 use device::{BLOCK_BYTES, Device, DeviceError, IoKind, IoRequest, IoSink, supervise};
 use parking_lot::{Condvar, Mutex};
@@ -150,13 +151,18 @@ fn perform_each<D: Device>(volume: &D, taken: Vec<Submitted>) {
 fn write_batch<D: Device>(core: &Core, volume: &D, taken: Vec<Submitted>) {
     let mut rest = taken;
     while !rest.is_empty() {
-        let (together, later) = match checkpoint::make_room(core) {
+        let (together, later) = match checkpoint::make_room(core, Instant::now() + core.options.write_timeout) {
             Ok(()) => write_together(core, rest),
             Err(_) => (Vec::new(), rest),
         };
+        let is_none = together.is_empty();
         together.into_iter().for_each(|(request, sink)| sink.complete(request, Ok(())));
-        // Those that cannot be in a batch, or whose batch has failed: each waits, and reports, for itself.
-        let (single, again): (Vec<_>, Vec<_>) = later.into_iter().partition(|(request, _)| !fits(request));
+        // Those that cannot be in a batch, or whose batch has failed: each waits, and reports, for itself. So does one of those that
+        // could not be begun: it waits for its stripe, or has an error that it would meet again.
+        let (mut single, mut again): (Vec<_>, Vec<_>) = later.into_iter().partition(|(request, _)| !fits(request));
+        if is_none && single.is_empty() && !again.is_empty() {
+            single.push(again.remove(0));
+        }
         let is_stuck = again.len() + single.len() > 0 && core.check().is_err() || core.is_frozen();
         perform_each(volume, single);
         rest = if is_stuck {
@@ -176,7 +182,7 @@ fn fits(request: &IoRequest) -> bool {
 
 /// Returns those that are durable, and the others.
 fn write_together(core: &Core, taken: Vec<Submitted>) -> (Vec<Submitted>, Vec<Submitted>) {
-    let began = std::time::Instant::now();
+    let began = Instant::now();
     let _gate = core.gate.read();
     let mut batch = Batch::new(core);
     let (mut together, mut later) = (Vec::new(), Vec::new());
@@ -197,8 +203,6 @@ fn write_together(core: &Core, taken: Vec<Submitted>) -> (Vec<Submitted>, Vec<Su
         }
     }
     if together.is_empty() {
-        // A stripe that another thread holds: it does not wait for this one.
-        std::thread::yield_now();
         return (together, later);
     }
     match batch.finish(core) {

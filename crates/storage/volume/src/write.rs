@@ -93,7 +93,7 @@ pub(crate) fn piece_bytes(offset: u64, bytes: u64) -> u64 {
 fn write_piece(core: &Core, offset: u64, change: Change<'_>) -> Result<(), VolumeError> {
     let deadline = Instant::now() + core.options.write_timeout;
     loop {
-        checkpoint::make_room(core)?;
+        checkpoint::make_room(core, deadline)?;
         match attempt(core, offset, change) {
             Err(VolumeError::BelowMinimum { .. }) => core.wait_thawed(deadline)?,
             other => return other,
@@ -120,7 +120,7 @@ fn attempt(core: &Core, offset: u64, change: Change<'_>) -> Result<(), VolumeErr
 /// A record that is ready to be appended, and the stripes of its blocks.
 pub(crate) struct Staged<'s> {
     head: Head,
-    sums: Vec<u8>,
+    sums: Vec<Sum>,
     bytes: Vec<u8>,
     _held: Held<'s>,
 }
@@ -153,7 +153,7 @@ pub(crate) fn stage<'s>(
     if bytes.is_empty() && is_free && (first..first + u64::from(blocks)).all(|block| is_empty(core, block)) {
         return Ok(None);
     }
-    let sums = bytes.chunks_exact(BLOCK_BYTES).flat_map(|block| Sum::of(block).0.to_le_bytes()).collect();
+    let sums = bytes.chunks_exact(BLOCK_BYTES).map(Sum::of).collect();
     let head = Head { order: Order::default(), first, blocks, is_free };
     Ok(Some(Staged { head, sums, bytes, _held: held }))
 }
@@ -184,8 +184,9 @@ impl<'s> Batch<'s> {
         staged.head.order = core.next_order();
         let head = staged.head.encode();
         let kind = if staged.bytes.is_empty() { ZEROES } else { WRITE };
-        let parts: [&[u8]; 3] = [&head, &staged.sums, &staged.bytes];
-        let bytes = (HEAD + staged.sums.len() + staged.bytes.len()) as u64;
+        let sums: Vec<u8> = staged.sums.iter().flat_map(|sum| sum.0.to_le_bytes()).collect();
+        let parts: [&[u8]; 3] = [&head, &sums, &staged.bytes];
+        let bytes = (HEAD + sums.len() + staged.bytes.len()) as u64;
         let failures = &mut self.failures;
         self.copies.retain_mut(|(copy, end)| match copy.journal.append(kind, &parts) {
             Ok(lsn) => {
@@ -282,7 +283,7 @@ fn apply(core: &Core, staged: &Staged<'_>, durable: Members) {
     for index in 0..u64::from(blocks) {
         let block = first + index;
         let (stored, sum) = match staged.bytes.chunks_exact(BLOCK_BYTES).nth(index as usize) {
-            Some(bytes) => (Stored::Bytes(Arc::from(bytes)), Sum::of(bytes)),
+            Some(bytes) => (Stored::Bytes(Arc::from(bytes)), staged.sums[index as usize]),
             None => (Stored::Zeroes { free: is_free }, Sum::NONE),
         };
         // First the bytes, then the sum: who finds the new sum and not the bytes decides under the stripe.

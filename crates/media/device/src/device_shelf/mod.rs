@@ -186,7 +186,7 @@ impl DeviceShelf {
         Ok(Arc::new(PartDevice::new(name, Arc::clone(&self.device), runs, writable)))
     }
 
-    fn make(&self, name: &str, bytes: u64, may_be_unwritten: bool) -> Result<Arc<dyn Device>, DeviceError> {
+    fn make(&self, name: &str, bytes: u64) -> Result<Arc<dyn Device>, DeviceError> {
         assert_name(name);
         assert_size(bytes);
         self.check_writable(Operation::Create, name)?;
@@ -200,7 +200,8 @@ impl DeviceShelf {
         // From here on an error, or a name that somebody else made meanwhile, drops the runs, which gives them back.
         runs.give_back_at_end();
         for run in runs.list() {
-            self.device.write_zeroes(run.start, run.end - run.start, may_be_unwritten)?;
+            // Not freed: the space of a part is reserved, and a hole in the device below would not be.
+            self.device.write_zeroes(run.start, run.end - run.start, false)?;
         }
         self.device.flush()?;
         self.change(|parts| match parts.insert(name.into(), Arc::clone(&runs)) {
@@ -227,11 +228,7 @@ impl fmt::Debug for DeviceShelf {
 
 impl Shelf for DeviceShelf {
     fn create(&self, name: &str, bytes: u64) -> Result<Arc<dyn Device>, DeviceError> {
-        self.make(name, bytes, false)
-    }
-
-    fn create_unwritten(&self, name: &str, bytes: u64) -> Result<Arc<dyn Device>, DeviceError> {
-        self.make(name, bytes, true)
+        self.make(name, bytes)
     }
 
     fn free_bytes(&self) -> Result<Option<u64>, DeviceError> {

@@ -28,8 +28,9 @@ use crate::protocol::{ExportFacts, PAYLOAD_BYTES_MAX, PREFERRED_BLOCK_BYTES, ans
 /// The longest name of an export.
 const NAME_BYTES_MAX: usize = 200;
 
-/// How long sessions of an epoch that is over get to end what they have begun. The client waits for the answer meanwhile.
-const CUT_TIME: Duration = Duration::from_secs(10);
+/// How long sessions of an epoch that is over get to end what they have begun. The client waits for the answer meanwhile: less than the
+/// time that a negotiation has, so that it gets one.
+const CUT_TIME: Duration = Duration::from_secs(5);
 
 /// Keeps the epoch of a copy of a volume. A client names the epoch under which it opens the export: `name@41`.
 ///

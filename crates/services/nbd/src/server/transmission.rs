@@ -125,6 +125,8 @@ pub(super) struct Transmission<S> {
     pause: Option<Pin<Box<Sleep>>>,
     /// Set while the client takes no replies.
     stall: Option<Pin<Box<Sleep>>>,
+    /// Whether TLS may hold records that the socket did not take yet.
+    is_unflushed: bool,
 }
 
 impl<S: Carrier> Transmission<S> {
@@ -152,6 +154,7 @@ impl<S: Carrier> Transmission<S> {
             phase: Phase::Open,
             pause: None,
             stall: None,
+            is_unflushed: false,
         }
     }
 
@@ -195,7 +198,7 @@ impl<S: Carrier> Transmission<S> {
             }
             if self.phase != Phase::Open {
                 self.stop_receiving();
-                let is_sent = self.outbox.is_empty() || self.phase == Phase::Gone;
+                let is_sent = (self.outbox.is_empty() && !self.is_unflushed) || self.phase == Phase::Gone;
                 if self.work.active() == 0 && is_sent {
                     return Poll::Ready(());
                 }
@@ -368,15 +371,20 @@ impl<S: Carrier> Transmission<S> {
 
     /// Sends what waits; whether something was sent.
     fn send(&mut self, context: &mut Context<'_>) -> bool {
-        if self.outbox.is_empty() || self.phase == Phase::Gone {
+        if self.phase == Phase::Gone || (self.outbox.is_empty() && !self.is_unflushed) {
             return false;
         }
-        match self.outbox.poll_send(&mut self.stream, context) {
+        // TLS keeps records until it is told to send them, and has to be told again where the socket took only some; a socket does
+        // nothing here.
+        let sent = match self.outbox.is_empty() {
+            true => Pin::new(&mut self.stream).poll_flush(context).map_ok(|()| 0),
+            false => self.outbox.poll_send(&mut self.stream, context),
+        };
+        match sent {
             Poll::Ready(Ok(_)) => {
                 self.stall = None;
                 if self.outbox.is_empty() {
-                    // TLS keeps records until it is told to send them; a socket does nothing here.
-                    let _ = Pin::new(&mut self.stream).poll_flush(context);
+                    self.is_unflushed = Pin::new(&mut self.stream).poll_flush(context).is_pending();
                 }
                 true
             }

@@ -39,8 +39,8 @@ const LAST_EDGE: u64 = 2;
 /// Reads at least this long look for holes.
 const SPARSE_READ_BYTES: u32 = status::HOLE_BYTES_MIN as u32;
 
-/// The largest range whose extents are looked up for one reply: bounds the memory of the list.
-const STATUS_RANGE_BYTES: u64 = 1 << 30;
+/// The largest range whose extents are looked up for one reply: bounds the memory of the list, and the time on this thread.
+const STATUS_RANGE_BYTES: u64 = 128 << 20;
 
 /// Where a request is.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -80,6 +80,16 @@ pub(super) struct Slot {
     pub(super) end: u64,
     /// The extents of a read that has holes.
     pieces: Vec<Extent>,
+}
+
+/// The bytes whose extents are looked up for a request.
+fn looked_up_bytes(request: &Request) -> u64 {
+    u64::from(request.length).min(STATUS_RANGE_BYTES)
+}
+
+/// Memory of the extents of a request at most: one for each block of 4 KiB, in a list that has grown by doubling.
+fn extents_memory(request: &Request) -> u64 {
+    (looked_up_bytes(request) / 4096 + 2) * 2 * size_of::<Extent>() as u64
 }
 
 /// The requests of one session.
@@ -132,9 +142,23 @@ impl Work {
 
     /// Memory that a request takes at most.
     pub(super) fn memory(&self, request: &Request) -> u64 {
+        let extents = if self.looks_up(request) { extents_memory(request) } else { 0 };
         match request.command {
-            command::READ | command::WRITE => u64::from(request.length) + 2 * self.block,
-            _ => 0,
+            command::READ | command::WRITE => u64::from(request.length) + 2 * self.block + extents,
+            _ => extents,
+        }
+    }
+
+    /// Whether a request begins with a look at the extents of its range.
+    #[inline]
+    fn looks_up(&self, request: &Request) -> bool {
+        match request.command {
+            command::READ => {
+                let is_sparse = self.structured && self.export.settings.sparse;
+                is_sparse && request.length >= SPARSE_READ_BYTES && !request.has(command_flag::DONT_FRAGMENT)
+            }
+            command::BLOCK_STATUS => self.contexts.allocation,
+            _ => false,
         }
     }
 
@@ -191,27 +215,19 @@ impl Work {
     /// A request without payload begins, which was checked.
     #[inline]
     pub(super) fn start(&mut self, request: Request, outbox: &mut Outbox) {
+        if self.looks_up(&request) {
+            return self.look_up(request, outbox);
+        }
         match request.command {
             command::READ => {
-                let looks = self.structured && self.export.settings.sparse && request.length >= SPARSE_READ_BYTES;
-                if looks && !request.has(command_flag::DONT_FRAGMENT) {
-                    self.look_up(request, u64::from(request.length), outbox);
-                } else {
-                    let slot = self.begin(request, Stage::Device);
-                    self.read(slot);
-                }
+                let slot = self.begin(request, Stage::Device);
+                self.read(slot);
             }
             command::FLUSH => {
                 let slot = self.begin(request, Stage::Device);
                 self.batch.push(IoRequest::flush(u64::from(slot)));
             }
-            command::BLOCK_STATUS => {
-                if self.contexts.allocation {
-                    self.look_up(request, u64::from(request.length).min(STATUS_RANGE_BYTES), outbox);
-                } else {
-                    self.report_status(&request, &[], outbox);
-                }
-            }
+            command::BLOCK_STATUS => self.report_status(&request, &[], outbox),
             _ => self.start_pieces(request, outbox),
         }
     }
@@ -446,8 +462,10 @@ impl Work {
     }
 
     /// Looks the extents of a request up, here if the device knows them at once.
-    fn look_up(&mut self, request: Request, length: u64, outbox: &mut Outbox) {
+    fn look_up(&mut self, request: Request, outbox: &mut Outbox) {
         let slot = self.begin(request, Stage::Extents);
+        self.held += extents_memory(&request);
+        let length = looked_up_bytes(&request);
         let below = self.block - 1;
         let (start, end) = (request.offset & !below, (request.offset + length + below) & !below);
         let device = Arc::clone(&self.export.settings.device);
@@ -468,6 +486,7 @@ impl Work {
     }
 
     fn looked_up(&mut self, slot: u32, result: Result<Vec<Extent>, DeviceError>, outbox: &mut Outbox) {
+        self.held -= extents_memory(&self.slots[slot as usize].request);
         let extents = match result {
             Ok(extents) => extents,
             Err(error) => {
