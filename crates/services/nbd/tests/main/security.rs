@@ -122,25 +122,17 @@ fn inside_tls_everything_is_as_outside() {
 fn a_client_that_reads_its_replies_late_gets_the_last_byte_of_them() {
     let folder = tempfile::tempdir().expect("a folder");
     let (rig, authority) = rig(folder.path(), true);
-    for length in [3, 5_000, 60_000, 250_000] {
-        let mut client = secured(&rig, authority.clone(), &[]);
-        client.go("disk").expect("opens");
-        // More than the buffers of the socket hold, so that the last records wait in TLS.
-        let count = 2_000_000 / length.max(5_000);
-        let cookies: Vec<_> = (0..count).map(|_| client.begin(0, client::READ, 0, length, &[])).collect();
-        std::thread::sleep(std::time::Duration::from_millis(100));
-        let mut replied: Vec<_> = (0..count)
-            .map(|_| {
-                let reply = client.reply();
-                assert_eq!(reply.error, 0);
-                reply.cookie
-            })
-            .collect();
-        replied.sort_unstable();
-        assert_eq!(replied, cookies, "{length}");
-        client.begin(0, client::DISCONNECT, 0, 0, &[]);
-        assert_eq!(client.until_end(), b"");
+    let mut client = secured(&rig, authority, &[]);
+    client.go("disk").expect("opens");
+    // Some of these lengths fill the socket and leave less than 64 KiB over, which TLS takes and keeps.
+    for length in (64 << 10..800 << 10).step_by(24 << 10) {
+        let cookie = client.begin(0, client::READ, 0, length, &[]);
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        let reply = client.reply();
+        assert_eq!((reply.error, reply.cookie), (0, cookie), "{length}");
     }
+    client.begin(0, client::DISCONNECT, 0, 0, &[]);
+    assert_eq!(client.until_end(), b"");
 }
 
 #[test]

@@ -1,10 +1,14 @@
 //! Damage at rest: found by the sums, repaired from another copy, counted; never returned.
 
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
 use device::faulty::{Fault, Rule};
-use device::{Device, DeviceError, Operation};
+use device::{AlignedBuffer, Device, DeviceError, IoRequest, IoSink, Operation};
+use volume::{Options, Threads, Volume};
 
 use crate::rig::Rig;
-use crate::support::{at, read_block, tag_of, tagged};
+use crate::support::{at, options, read_block, tag_of, tagged};
 
 #[test]
 fn bit_rot_on_one_copy_is_repaired_from_another_when_it_is_read_and_counted() {
@@ -52,6 +56,36 @@ fn bit_rot_on_all_copies_is_an_error_that_names_the_block_until_it_is_written_an
     volume.write(at(7), &tagged(100)).expect("writes");
     assert_eq!(tag_of(&read_block(&volume, 7).expect("good again")), 100);
     rig.assert_equal(&volume);
+}
+
+#[test]
+fn submitted_writes_that_meet_damage_on_all_copies_end_with_an_error_and_the_others_are_done() {
+    let (rig, volume) = Rig::filled(2, 1, 16);
+    drop(volume);
+    let settings = Options { threads: Threads::Background, ..options(3) };
+    let volume = Volume::open(rig.places(), settings).expect("opens");
+    (0..2).for_each(|copy| rig.rot(copy, "data-0", 7));
+    let completed = Arc::new(Completed::default());
+    let part = |block: u64| IoRequest::write(at(block) + 9, AlignedBuffer::from(&b"a part needs the rest"[..]), block);
+    let mut batch: Vec<IoRequest> = [7, 7, 3, 7, 4].into_iter().map(part).collect();
+    volume.submit(&mut batch, &(completed.clone() as Arc<dyn IoSink>));
+    let began = Instant::now();
+    while completed.0.lock().expect("no panic").len() < 5 {
+        assert!(began.elapsed() < Duration::from_secs(20), "a request has no end");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let mut done = std::mem::take(&mut *completed.0.lock().expect("no panic"));
+    done.sort_unstable();
+    assert_eq!(done, [(3, true), (4, true), (7, false), (7, false), (7, false)]);
+}
+
+#[derive(Default)]
+struct Completed(Mutex<Vec<(u64, bool)>>);
+
+impl IoSink for Completed {
+    fn complete(&self, request: IoRequest, result: Result<(), DeviceError>) {
+        self.0.lock().expect("no panic").push((request.token, result.is_ok()));
+    }
 }
 
 #[test]
