@@ -340,7 +340,7 @@ impl RallyReport {
             let kind = &self.config.modelled_on.kind;
             let _ = writeln!(
                 out,
-                "Media are modelled on {kind}, unless a real folder was named; the files of indices are not."
+                "Media are modelled on {kind}, unless a real folder was named; all that a node stores lies there."
             );
         }
     }
