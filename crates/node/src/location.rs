@@ -32,7 +32,7 @@
 //! explain.
 
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use device::{DeviceError, FileShelf, Shelf};
@@ -330,20 +330,12 @@ fn parse(text: &str) -> Result<PlacementFile, String> {
 /// Whole and durable, or as it was; nothing where it has the same content already.
 fn write(data: &Path, file: &PlacementFile) -> Result<(), NodeError> {
     let path = data.join(PLACEMENT_FILE);
-    let part = data.join(".placement.json.part");
     if read(data)?.as_ref() == Some(file) {
         // There may be no room to write it again. A process that was killed may have left its name not durable.
         return File::open(data).and_then(|data| data.sync_all()).map_err(NodeError::file("sync", data));
     }
     let text = serde_json::to_string_pretty(file).expect("plain data becomes JSON");
-    let written = || {
-        let mut file = File::create(&part)?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        fs::rename(&part, &path)?;
-        File::open(data)?.sync_all()
-    };
-    written().map_err(NodeError::file("write", &path))
+    device::os::replace_file(&path, text.as_bytes()).map_err(NodeError::file("write", &path))
 }
 
 #[cfg(test)]

@@ -23,6 +23,8 @@ pub enum Matter {
     Operation,
     /// A service besides messages cannot work: the node goes on without it.
     Service,
+    /// A volume cannot be opened, or works without one of its copies.
+    Volume,
     /// There is no room on a medium: messages are refused.
     Full,
     /// The store waits for a file descriptor.
@@ -38,6 +40,7 @@ impl Matter {
             Matter::Failed => "failed",
             Matter::Operation => "operation",
             Matter::Service => "service",
+            Matter::Volume => "volume",
             Matter::Full => "full",
             Matter::Descriptors => "descriptors",
             Matter::Clock => "clock",
@@ -52,6 +55,7 @@ impl Matter {
             }
             Matter::Operation => "`terrace stop` and `terrace serve`, and report the lines of the log",
             Matter::Service => "set right what the reason names, then `terrace stop` and `terrace serve`",
+            Matter::Volume => "`terrace volume status` shows which copy, why, and what to do",
             Matter::Full => {
                 "free space on the medium; `terrace status` shows when it is enough. [messages] retention and on_full bound the size of kept messages"
             }
@@ -60,6 +64,9 @@ impl Matter {
         }
     }
 }
+
+/// Reports, each time it is called, what prevents volumes from doing all of their work: one line for each.
+pub type VolumeTroubles = dyn Fn() -> Vec<String> + Send + Sync;
 
 /// A trouble that a node has.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

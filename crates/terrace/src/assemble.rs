@@ -9,9 +9,7 @@
 //!   journal, images, pages: their seats, or DATA/journal, DATA/images, DATA/pages; the cache: near memory, and a modelled tier
 //!   as far memory
 //!
-//!   a tier's shelf:   file    FileShelf                                 one budget of bandwidth for each modelled tier,
-//!                     pmem    PmemShelf        [ + ModelShelf ]         shared by every structure on it
-//!                     memory  MemoryShelf
+//!   tiers             a tier as a shelf: its medium, and its model
 //! ```
 //!
 //! Invariants: every setting is used or refused, never ignored; a modelled tier is named as such in the log, in the
@@ -23,72 +21,36 @@ mod cache;
 mod modules;
 mod pages;
 mod sizes;
+mod tiers;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context;
-use catalogue::placement::{ActsAs, Because, Kind, MediumFacts, Needs, Placement, Seat, Settings, Structure, Tier};
+use catalogue::Medium;
+use catalogue::placement::{ActsAs, Because, MediumFacts, Needs, Placement, Seat, Settings, Structure, Tier};
 use catalogue::provision::Machine;
-use catalogue::{Budget, CatalogueError, Medium, Model, ModelShelf, Timing};
-use device::pmem::{self, PmemOptions, PmemShelf};
-use device::{Durability, FileOptions, FileShelf, MemoryShelf, Shelf};
+use device::Shelf;
 use interop::production::Files;
 use interop::production::units::Bytes;
 use interop::running::{Options, RunningProduction};
-use node::{Location, Locations, Media, MediumInUse, ModelInUse, NodeError};
-use pages::in_pages;
+use node::{Location, Locations, Media, MediumInUse, NodeError};
 use store::Places;
+use tiers::{Modelled, open_file};
+
+pub use tiers::TierShelves;
 
 /// Journal segments beyond what may wait to be written to the pages: the one that is written, the one prepared behind it, and
 /// the one that still holds the first byte of that.
 const SEGMENTS_BEYOND: u64 = 3;
-
-/// How much is measured at the start of a node on a modelled tier: enough for a median, in a fraction of a second.
-const CALIBRATION: catalogue::calibrate::Options =
-    catalogue::calibrate::Options { operations: 200, bytes: 256 << 10, threads: 1, seed: 1 };
-
-/// How often it is measured before the host counts as too slow: another process may have had the core for one of them.
-const TRIES: usize = 3;
 
 /// How a node is run and where its parts lie, checked and not started.
 #[derive(Debug)]
 pub struct Plan {
     options: Options,
     placement: Placement,
-    /// By name of the tier.
-    modelled: BTreeMap<String, Modelled>,
-}
-
-/// The timing of a modelled tier. One budget for all that lies on it.
-#[derive(Debug)]
-struct Modelled {
-    medium: Medium,
-    model: Model,
-    budget: Arc<Budget>,
-}
-
-impl Modelled {
-    fn of(medium: Medium, modules: u32) -> Result<Modelled, CatalogueError> {
-        let model = Model::of(&medium, modules)?;
-        let budget = Budget::new(&model);
-        Ok(Modelled { medium, model, budget })
-    }
-
-    fn slow_down(&self, shelf: Arc<dyn Shelf>) -> ModelShelf {
-        ModelShelf::new(shelf, self.model.clone(), Arc::clone(&self.budget), Timing::Timed)
-    }
-
-    /// The model of the medium, as text; `below` is the device that does the work.
-    fn in_words(&self, below: &str) -> String {
-        format!("modelled {} x {} on {below}", self.model.modules(), self.model.name())
-    }
-
-    fn in_use(&self, tier: &str) -> ModelInUse {
-        let (medium, modules) = (self.model.name().to_owned(), self.model.modules());
-        ModelInUse { tier: tier.to_owned(), medium, modules, budget: Arc::clone(&self.budget) }
-    }
+    tiers: TierShelves,
 }
 
 /// Sizes of memory as terrace.toml has them at its top level, in bytes.
@@ -149,12 +111,18 @@ impl Plan {
             all: placement.seat(Structure::Files).and_then(|seat| seat.folder.clone()),
             named: placement.files_of().clone(),
         };
-        Ok(Plan { options, placement, modelled })
+        let tiers = TierShelves::new(placement.tiers.clone(), modelled);
+        Ok(Plan { options, placement, tiers })
     }
 
     /// The node's options.
     pub fn options(&self) -> &Options {
         &self.options
+    }
+
+    /// The tiers, for what lies on them besides the node's own structures.
+    pub fn tiers(&self) -> &TierShelves {
+        &self.tiers
     }
 
     /// The keys of tiers that are set for the files of search indices.
@@ -165,24 +133,24 @@ impl Plan {
 
     /// Starts the node.
     pub async fn start(self) -> anyhow::Result<Assembled> {
-        let Plan { options, placement, modelled } = self;
+        let Plan { options, placement, tiers } = self;
         let seats = Seats::of(&placement)?;
         let locations = seats.locations(&placement);
         let mut search = SearchShelves::default();
         let open = || {
-            let (places, media, shelf) = seats.open(&placement, &options.data, &modelled)?;
+            let (places, media, shelf) = seats.open(&placement, &options.data, &tiers)?;
             search = shelf;
             Ok((places, media))
         };
         let node = RunningProduction::start_at(&locations, open, options.clone()).await?;
         log_placement(&placement, node.media());
         let slots = Machine::read(Path::new("/")).ok().and_then(|machine| machine.slots);
-        for (tier, Modelled { medium, model, .. }) in &modelled {
+        for (tier, Modelled { medium, model, .. }) in tiers.modelled() {
             if let Some(doubt) = modules::doubt(tier, medium, model.modules(), slots) {
                 tracing::warn!("{doubt}");
             }
         }
-        Ok(Assembled { node, modelled, search })
+        Ok(Assembled { node, tiers, search })
     }
 }
 
@@ -203,14 +171,19 @@ pub struct Assembled {
     pub node: Arc<RunningProduction>,
     /// Where the files of search indices lie.
     pub search: SearchShelves,
-    modelled: BTreeMap<String, Modelled>,
+    tiers: TierShelves,
 }
 
 impl Assembled {
+    /// The tiers, for what lies on them besides the node's own structures.
+    pub fn tiers(&self) -> &TierShelves {
+        &self.tiers
+    }
+
     /// Stops the node, and logs the accesses through modelled tiers and how many of them ended later than in the model.
     pub async fn stop(&self) {
         self.node.stop().await;
-        for (tier, modelled) in &self.modelled {
+        for (tier, modelled) in self.tiers.modelled() {
             let traffic = modelled.budget.traffic();
             let (accesses, late) = (traffic.accesses, traffic.late);
             let (read, written, late_us) = (traffic.read, traffic.written, traffic.late_ns as u64 / 1000);
@@ -289,19 +262,9 @@ impl<'p> Seats<'p> {
     }
 
     /// Opens all of them; a modelled tier is measured once.
-    fn open(
-        &self,
-        placement: &Placement,
-        data: &Path,
-        modelled: &BTreeMap<String, Modelled>,
-    ) -> Result<Opened, NodeError> {
-        let mut measured = BTreeSet::new();
-        let mut of = |seat: Option<&Seat>, home: Location| match seat {
-            Some(seat) => {
-                let modelled = modelled.get(&seat.tier);
-                let first = measured.insert(seat.tier.clone());
-                open(tier_of(placement, seat), seat, modelled, first)
-            }
+    fn open(&self, placement: &Placement, data: &Path, tiers: &TierShelves) -> Result<Opened, NodeError> {
+        let of = |seat: Option<&Seat>, home: Location| match seat {
+            Some(seat) => tiers.open(tier_of(placement, seat), seat.folder.as_deref()),
             None => {
                 let folder = home.folder_in(data).expect("home is a folder");
                 let (shelf, device, durability) = open_file(&folder)?;
@@ -312,18 +275,14 @@ impl<'p> Seats<'p> {
         let (journal, journal_medium) = of(Some(self.journal), home.journal)?;
         let (images, images_medium) = of(self.images, home.images)?;
         let (data, data_medium) = of(self.data, home.data)?;
-        let mut placed = |seat: Option<&Seat>| {
-            let opened = seat.map(|seat| {
-                let first = measured.insert(seat.tier.clone());
-                open(tier_of(placement, seat), seat, modelled.get(&seat.tier), first)
-            });
+        let placed = |seat: Option<&Seat>| {
+            let opened = seat.map(|seat| tiers.open(tier_of(placement, seat), seat.folder.as_deref()));
             Ok::<_, NodeError>(opened.transpose()?.unzip())
         };
         let (files, search) = placed(self.search)?;
         let (capacity, search_capacity) = placed(self.search_capacity)?;
-        let far = cache::far_in_use(placement, modelled, &mut measured)?;
-        let used = |tier: &&String| measured.contains(*tier);
-        let models = modelled.keys().filter(used).map(|tier| modelled[tier].in_use(tier)).collect();
+        let far = cache::far_in_use(placement, tiers)?;
+        let models = tiers.models_in_use();
         let placed = Media::of(journal_medium, images_medium, data_medium);
         let media = Media { far, search, search_capacity, models, ..placed };
         Ok((Places { journal, images, data }, media, SearchShelves { files, capacity }))
@@ -337,98 +296,6 @@ fn location(seat: &Seat, tier: &Tier, home: Location) -> Location {
     }
     let folder = seat.folder.as_ref().map(|folder| std::path::absolute(folder).unwrap_or_else(|_| folder.clone()));
     Location { tier: tier.name.clone(), kind: tier.kind.name().to_owned(), folder }
-}
-
-/// Opens a structure's shelf on its tier.
-fn open(
-    tier: &Tier,
-    seat: &Seat,
-    modelled: Option<&Modelled>,
-    first: bool,
-) -> Result<(Arc<dyn Shelf>, MediumInUse), NodeError> {
-    let (shelf, device, durability) = open_real(tier, seat.folder.as_deref())?;
-    let name = tier.name.clone();
-    let Some(modelled) = modelled else {
-        return Ok((shelf, MediumInUse { tier: name, device, durability, real: true }));
-    };
-    if first {
-        measure_tier(tier, modelled)?;
-    }
-    let device = modelled.in_words(&device);
-    // A volatile medium stays volatile; a modelled one never promises more than "emulated". The modelled medium would
-    // keep its content; memory would not, however slow.
-    let durability = if matches!(tier.kind, Kind::Memory { .. }) { durability } else { Durability::Emulated };
-    Ok((Arc::new(modelled.slow_down(shelf)), MediumInUse { tier: name, device, durability, real: false }))
-}
-
-/// Measures a tier beside what lies on it: in a folder of its own, which is removed again.
-fn measure_tier(tier: &Tier, modelled: &Modelled) -> Result<(), NodeError> {
-    let folder = match &tier.kind {
-        Kind::Memory { .. } => None,
-        Kind::Pmem { folder, .. } | Kind::File { folder } => {
-            Some(folder.join(format!("calibration-{}", std::process::id())))
-        }
-    };
-    let (shelf, ..) = open_real(tier, folder.as_deref())?;
-    let measured = measure(&tier.name, modelled, in_pages(shelf));
-    if let Some(folder) = folder {
-        std::fs::remove_dir_all(&folder).map_err(NodeError::file("remove", &folder))?;
-    }
-    measured
-}
-
-/// Measures the times of the model's operations on `shelf`, from the size of a page on, and logs them; refuses a model
-/// that the host is too slow for. Smaller accesses that end late are counted and shown in the status.
-fn measure(tier: &str, modelled: &Modelled, shelf: Arc<dyn Shelf>) -> Result<(), NodeError> {
-    let Modelled { medium, model, .. } = modelled;
-    let once = || catalogue::calibrate(&shelf, medium, model, &Timing::Timed, CALIBRATION);
-    let mut measured = once();
-    for _ in 1..TRIES {
-        if matches!(measured, Err(CatalogueError::HostTooSlow { .. })) {
-            measured = once();
-        }
-    }
-    let calibration = measured.map_err(|error| NodeError::Medium(format!("tier {tier}: {error}")))?;
-    let (good, rows) = (calibration.good(), calibration.rows.len());
-    let timed = calibration.rows.iter().filter(|row| row.timed);
-    let (operation, off) = timed
-        .map(|row| (format!("{} {} B", row.operation, row.bytes), row.deviation()))
-        .fold((String::new(), 0.0f64), |worst, row| if row.1.abs() > worst.1.abs() { row } else { worst });
-    let worst = format!("{operation} {off:+.1} %");
-    tracing::info!(tier, medium = medium.name, modules = model.modules(), good, rows, worst, "calibrated");
-    for line in calibration.to_string().lines() {
-        tracing::debug!("{line}");
-    }
-    Ok(())
-}
-
-/// A shelf on the medium itself, how it is used, and what a flush is worth there.
-fn open_real(tier: &Tier, folder: Option<&Path>) -> Result<(Arc<dyn Shelf>, String, Durability), NodeError> {
-    let folder = || folder.expect("what lies on a file or pmem tier has a folder");
-    Ok(match &tier.kind {
-        Kind::File { .. } => open_file(folder())?,
-        Kind::Pmem { absent, .. } => {
-            let absent = match absent {
-                catalogue::placement::Absent::Refuse => pmem::Absent::Refuse,
-                catalogue::placement::Absent::Pages => pmem::Absent::Pages,
-                catalogue::placement::Absent::Emulate => pmem::Absent::Emulate,
-            };
-            let shelf = PmemShelf::open(folder(), PmemOptions { absent })?;
-            let (device, durability) = (shelf.mapping().to_string(), shelf.mapping().durability);
-            (Arc::new(shelf), device, durability)
-        }
-        Kind::Memory { node: None } => (Arc::new(MemoryShelf::new()), "memory, none".to_owned(), Durability::None),
-        Kind::Memory { node: Some(node) } => {
-            let shelf = MemoryShelf::on_node(*node)?;
-            (Arc::new(shelf), format!("memory of NUMA node {node}, none"), Durability::None)
-        }
-    })
-}
-
-fn open_file(folder: &Path) -> Result<(Arc<dyn Shelf>, String, Durability), NodeError> {
-    let shelf = FileShelf::open(folder, FileOptions::default())?;
-    let (device, durability) = (shelf.kind().to_string(), shelf.kind().durability);
-    Ok((Arc::new(shelf), device, durability))
 }
 
 /// Logs the place and the durability of each structure, and whether its medium is real.

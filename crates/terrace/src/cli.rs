@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::tiers::TierCommand;
+use crate::volumes::VolumeCommand;
 
 /// A data platform for machines with more than one kind of memory.
 ///
@@ -53,6 +54,9 @@ pub enum Command {
     /// Show the memory and disks of this machine, and divide its persistent memory
     #[command(subcommand)]
     Tier(TierCommand),
+    /// Make, export and watch block volumes: mirrors of one to three copies, over NBD
+    #[command(subcommand)]
+    Volume(VolumeCommand),
     /// Measure: workloads whose results are printed beside published figures; `terrace bench --help` lists them
     ///
     /// The measurements are a program of their own, terrace-lab, beside this one or on the PATH. It is built by
@@ -86,7 +90,8 @@ pub enum Command {
     /// Copy all that a node has stored to an empty folder, while it runs or not
     ///
     /// A backup contains one moment of all stored data: messages, queues, SQL tables. The node keeps
-    /// working meanwhile. A backup does not contain settings and the production. `terrace verify` checks
+    /// working meanwhile. A backup does not contain settings, the production and volumes (copy a volume as a
+    /// client of its export: `nbdcopy`, `qemu-img convert`). `terrace verify` checks
     /// a backup as it checks a node, and `terrace restore` makes a node's data of it again:
     ///
     ///   terrace backup /backup/monday --data /var/lib/terrace

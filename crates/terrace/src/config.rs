@@ -23,6 +23,7 @@ use store::{CheckpointOptions, SpaceLimit};
 
 use crate::assemble::{MemorySizes, Plan};
 use crate::services::ServiceSettings;
+use crate::volumes::VolumeSettings;
 use crate::{cli, search, sql};
 
 /// The file that is read where none is named.
@@ -78,6 +79,8 @@ pub struct Config {
     sql: Option<sql::Settings>,
     /// The search service. Default: none.
     search: Option<search::SearchSettings>,
+    /// Where the exports of volumes are reached. Default: a unix socket in the data directory.
+    volumes: VolumeSettings,
     /// Space that SQL reserves for messages.
     #[serde(skip)]
     bounds: store::SpaceLimits,
@@ -191,6 +194,7 @@ impl Default for Config {
             media: None,
             sql: None,
             search: None,
+            volumes: VolumeSettings::default(),
             bounds: store::SpaceLimits::default(),
             transaction_bytes: usize::MAX,
             log: LogLevel::default(),
@@ -228,7 +232,12 @@ impl Config {
             self.bounds.reserve = larger(self.bounds.reserve, search.reserve());
         }
         self.transaction_bytes = sql.as_ref().map_or(usize::MAX, sql::Settings::transaction_bytes);
-        ServiceSettings { sql, search }
+        ServiceSettings { sql, search, volumes: std::mem::take(&mut self.volumes) }
+    }
+
+    /// The data directory, where no flag names another one.
+    pub fn data(&self) -> &Path {
+        &self.data
     }
 
     /// Log level.

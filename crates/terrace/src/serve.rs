@@ -35,7 +35,7 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
         if store_only {
             tracing::warn!("no production folder: messages are stored and go nowhere; `terrace production new production` writes one");
         }
-        let services = match services.start(node, assembled.search.clone()).await {
+        let services = match services.start(node, &assembled).await {
             Ok(services) => services,
             Err(error) => {
                 assembled.stop().await;
@@ -58,7 +58,8 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-fn runtime(threads: usize) -> anyhow::Result<tokio::runtime::Runtime> {
+/// The runtime of sockets.
+pub fn runtime(threads: usize) -> anyhow::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(threads)
         .thread_name("node")
@@ -82,7 +83,7 @@ async fn until_the_end(node: &RunningProduction) -> anyhow::Result<()> {
 }
 
 /// Log lines go to standard error; `TERRACE_LOG` wins over the settings.
-fn log(level: &str) -> anyhow::Result<()> {
+pub fn log(level: &str) -> anyhow::Result<()> {
     let directives = std::env::var("TERRACE_LOG").unwrap_or_else(|_| level.to_owned());
     let filter = EnvFilter::try_new(&directives).with_context(|| format!("`{directives}` is not a log level"))?;
     tracing_subscriber::fmt()

@@ -1,7 +1,7 @@
 //! The services of a node besides messages: their settings, start and stop.
 //!
 //! ```text
-//!   [sql], [search] --> ServiceSettings --check, start--> Services --stop--> before the node closes its store
+//!   [sql], [search], [volumes] --> ServiceSettings --check, start--> Services --stop--> before the node closes its store
 //! ```
 //!
 //! Search has the users of SQL. It starts last and ends first, so that nothing that it may ask of others is missing.
@@ -10,10 +10,11 @@ use std::path::Path;
 
 use interop::running::RunningProduction;
 
-use crate::assemble::SearchShelves;
+use crate::assemble::Assembled;
 use crate::listeners::Passwords;
 use crate::search::{RunningSearch, SearchSettings};
 use crate::sql;
+use crate::volumes::{RunningVolumes, VolumeSettings};
 
 /// The settings of the services; a service without settings does not run.
 #[derive(Debug)]
@@ -22,6 +23,8 @@ pub struct ServiceSettings {
     pub sql: Option<sql::Settings>,
     /// `[search]`
     pub search: Option<SearchSettings>,
+    /// `[volumes]`, with its defaults where the table is not there.
+    pub volumes: VolumeSettings,
 }
 
 impl ServiceSettings {
@@ -30,6 +33,7 @@ impl ServiceSettings {
     pub fn check(&self, data: &Path, placed: &[&str]) -> anyhow::Result<()> {
         self.sql.as_ref().map(|sql| sql.options(data)).transpose()?;
         self.search_options(data)?;
+        self.volumes.options(data)?;
         for key in placed {
             let Some(search) = &self.search else {
                 anyhow::bail!("placement.{key} has no effect: there is no [search]; leave it out, or add that table");
@@ -52,17 +56,20 @@ impl ServiceSettings {
         Ok(Some((search.options(self.passwords()?)?, search.indices(data)?)))
     }
 
-    /// Starts the services over the node's store; `placed` is where index files lie, as far as tiers are set. Errors: one of them
-    /// cannot start; those before it are stopped again.
-    pub async fn start(self, node: &RunningProduction, placed: SearchShelves) -> anyhow::Result<Services> {
+    /// Starts the services of a node. Errors: one of them cannot start; those before it are stopped again.
+    pub async fn start(self, node: &RunningProduction, assembled: &Assembled) -> anyhow::Result<Services> {
         let passwords = self.passwords()?;
-        let mut services = Services { sql: self.sql.map(|sql| sql.start(node)).transpose()?, search: None };
-        match self.search.map(|search| search.start(node, passwords, placed)).transpose() {
-            Ok(search) => services.search = search,
-            Err(error) => {
-                services.stop().await;
-                return Err(error);
-            }
+        let sql = self.sql.map(|sql| sql.start(node)).transpose()?;
+        let mut services = Services { sql, search: None, volumes: None };
+        let started = RunningVolumes::start_in(&self.volumes, node, assembled.tiers()).and_then(|volumes| {
+            services.volumes = Some(volumes);
+            let search = self.search.map(|search| search.start(node, passwords, assembled.search.clone()));
+            services.search = search.transpose()?;
+            Ok(())
+        });
+        if let Err(error) = started {
+            services.stop().await;
+            return Err(error);
         }
         Ok(services)
     }
@@ -73,6 +80,7 @@ impl ServiceSettings {
 pub struct Services {
     sql: Option<sql::Running>,
     search: Option<RunningSearch>,
+    volumes: Option<RunningVolumes>,
 }
 
 impl Services {
@@ -83,6 +91,9 @@ impl Services {
         }
         if let Some(sql) = self.sql {
             sql.stop().await;
+        }
+        if let Some(volumes) = self.volumes {
+            volumes.stop().await;
         }
     }
 }

@@ -85,6 +85,12 @@ pub fn print(text: fmt::Arguments<'_>) {
     }
 }
 
+/// Clears the terminal, for a page that is shown anew.
+pub fn clear() {
+    // Cursor to the upper left corner, then erase below (ECMA-48: CUP, ED). Nobody is there to tell where it fails.
+    let _ = io::stdout().write_all(b"\x1b[H\x1b[J");
+}
+
 /// Prints to standard error; behind the macro.
 ///
 /// # Panics

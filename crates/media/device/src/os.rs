@@ -6,7 +6,7 @@
 
 use std::ffi::CString;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
@@ -52,6 +52,38 @@ pub fn make_directory(directory: &Path) -> io::Result<()> {
 /// Errors: those of the system; which names are persistent is then unknown.
 pub fn sync_directory(directory: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()
+}
+
+/// Replaces a small file by another content, or makes it: whole and persistent when it returns, as before after a crash or an error. A
+/// file `.NAME.part` beside it is used meanwhile.
+///
+/// Errors: those of the system.
+///
+/// # Panics
+/// If the path does not end with a name.
+pub fn replace_file(path: &Path, content: &[u8]) -> io::Result<()> {
+    let name = path.file_name().expect("a file has a name");
+    let part = path.with_file_name(format!(".{}.part", name.to_string_lossy()));
+    let mut file = File::create(&part)?;
+    file.write_all(content)?;
+    file.sync_all()?;
+    fs::rename(&part, path)?;
+    sync_parent(path)
+}
+
+/// Removes a file; persistent when it returns.
+///
+/// Errors: those of the system.
+pub fn remove_file(path: &Path) -> io::Result<()> {
+    fs::remove_file(path)?;
+    sync_parent(path)
+}
+
+fn sync_parent(path: &Path) -> io::Result<()> {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => sync_directory(parent),
+        _ => sync_directory(Path::new(".")),
+    }
 }
 
 /// The file system of a directory.

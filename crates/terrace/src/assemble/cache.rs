@@ -10,7 +10,7 @@
 //! Real persistent memory is set up as far memory outside of this program: as Memory Mode, where the machine shows all
 //! of it as memory, or as a memory node of the system, which a tier can name.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use anyhow::bail;
@@ -20,7 +20,8 @@ use device::{Durability, MemoryShelf};
 use node::{FarInUse, MediumInUse, NodeError};
 use store::cache::{CacheOptions, Policy};
 
-use super::{Modelled, measure, tier_of};
+use super::tier_of;
+use super::tiers::{Modelled, TierShelves, measure};
 
 /// All but the size of near memory and of pages.
 pub(super) fn of(placement: &Placement, modelled: &BTreeMap<String, Modelled>) -> anyhow::Result<CacheOptions> {
@@ -63,11 +64,7 @@ pub(super) fn of(placement: &Placement, modelled: &BTreeMap<String, Modelled>) -
 
 /// The medium of far memory, if there is any: memory of this machine, of one node or any, and the model that slows it
 /// down. The model is measured unless its tier was.
-pub(super) fn far_in_use(
-    placement: &Placement,
-    modelled: &BTreeMap<String, Modelled>,
-    measured: &mut BTreeSet<String>,
-) -> Result<Option<FarInUse>, NodeError> {
+pub(super) fn far_in_use(placement: &Placement, tiers: &TierShelves) -> Result<Option<FarInUse>, NodeError> {
     let Some(seat) = placement.seat(Structure::Far) else { return Ok(None) };
     let tier = tier_of(placement, seat);
     let below = match tier.kind {
@@ -79,9 +76,9 @@ pub(super) fn far_in_use(
         Some(Mode::Dual) => "dual",
         _ => "two-tier",
     };
-    let model = modelled.get(&tier.name);
+    let model = tiers.modelled().get(&tier.name);
     if let Some(model) = model
-        && measured.insert(tier.name.clone())
+        && tiers.is_first(&tier.name)
     {
         let shelf = match tier.kind {
             Kind::Memory { node: Some(node) } => MemoryShelf::on_node(node)?,

@@ -73,6 +73,11 @@ pub fn backup(args: &BackupArgs) -> anyhow::Result<ExitCode> {
     table.row(&["latest moment", &format!("lsn {}", made.until)]);
     print!("{table}");
     println!("\nthe production and terrace.toml are not in it; check it with: terrace verify {}", args.to.display());
+    let volumes = crate::volumes::names(&args.place.data);
+    if !volumes.is_empty() {
+        println!("volumes are not in it ({}): copy each from its export, as with", volumes.join(", "));
+        println!("  terrace volume export {0} --read-only; nbdcopy 'URI that it prints' {0}.img", volumes[0]);
+    }
     Ok(ExitCode::SUCCESS)
 }
 

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, TryLockError};
 use std::time::Duration;
 
 use node::timekeeping::Timekeeping;
-use node::trouble::{Change, Matter, Trouble, Troubles};
+use node::trouble::{Change, Matter, Trouble, Troubles, VolumeTroubles};
 use tokio::sync::watch;
 
 use super::operations::RunningOperations;
@@ -42,6 +42,8 @@ pub(super) struct Housekeeping {
     troubles: Mutex<Troubles>,
     /// Services that cannot work, with the reason.
     without: Mutex<Vec<(&'static str, String)>>,
+    /// Report what is the matter with volumes.
+    watched: Mutex<Vec<Box<VolumeTroubles>>>,
     stop: watch::Receiver<bool>,
 }
 
@@ -64,6 +66,7 @@ impl Housekeeping {
             time: Mutex::new(time),
             troubles: Mutex::default(),
             without: Mutex::default(),
+            watched: Mutex::default(),
             stop,
         })
     }
@@ -120,6 +123,10 @@ impl Housekeeping {
         if !without.is_empty() {
             facts.push((Matter::Service, without.join("; ")));
         }
+        let of_volumes: Vec<String> = lock(&self.watched).iter().flat_map(|troubles| troubles()).collect();
+        if !of_volumes.is_empty() {
+            facts.push((Matter::Volume, of_volumes.join("; ")));
+        }
         if store.lacks_descriptor() {
             facts.push((Matter::Descriptors, "the store waits for a file descriptor, to grow".to_owned()));
         }
@@ -148,6 +155,11 @@ impl Housekeeping {
             }
         }
         troubles.list()
+    }
+
+    /// See [`RunningProduction::watch_troubles`](super::RunningProduction::watch_troubles).
+    pub(super) fn watch_troubles(&self, troubles: Box<VolumeTroubles>) {
+        lock(&self.watched).push(troubles);
     }
 
     /// The node goes on without a service.

@@ -30,6 +30,7 @@ use std::time::Duration;
 use device::Shelf;
 use node::admission::FRAME_BYTES;
 use node::timekeeping::Timekeeping;
+use node::trouble::VolumeTroubles;
 use node::{Admission, Clock, Descriptors, DirectoryLock, Locations, Media, MediumInUse, NodeError, NodeStore};
 use store::Places;
 use tokio::sync::watch;
@@ -149,6 +150,8 @@ pub struct RunningProduction {
     renewals: Mutex<Vec<Box<Renew>>>,
     /// Requests to the control socket that other services answer.
     service_requests: Mutex<Vec<Arc<ServiceRequests>>>,
+    /// Those that do not wait for stored messages.
+    requests_at_once: Mutex<Vec<Arc<ServiceRequests>>>,
     /// Whether some of them have not started yet.
     services_follow: AtomicBool,
 }
@@ -252,6 +255,7 @@ impl RunningProduction {
             reloading: tokio::sync::Mutex::default(),
             renewals: Mutex::default(),
             service_requests: Mutex::default(),
+            requests_at_once: Mutex::default(),
             services_follow,
         });
         running.operations.start_lanes(&running.engine.plan().queues, &running.surroundings());
@@ -302,6 +306,11 @@ impl RunningProduction {
     /// Connections that the node itself may open at one time: one for each lane.
     pub fn outgoing(&self) -> usize {
         self.operations.queues().iter().map(|queue| queue.lanes().len()).sum()
+    }
+
+    /// From now on `troubles` is asked every few seconds for what prevents volumes from doing all of their work.
+    pub fn watch_troubles(&self, troubles: Box<VolumeTroubles>) {
+        self.housekeeping.watch_troubles(troubles);
     }
 
     /// The data directory.

@@ -44,6 +44,11 @@ impl RunningProduction {
         lock(&self.service_requests).push(Arc::from(answer));
     }
 
+    /// The same for requests that have nothing to do with stored messages: they are answered also while the store cannot be read.
+    pub fn serve_requests_at_once(&self, answer: Box<ServiceRequests>) {
+        lock(&self.requests_at_once).push(Arc::from(answer));
+    }
+
     /// Every service that was to follow has started.
     pub fn services_started(&self) {
         self.services_follow.store(false, Ordering::Release);
@@ -98,6 +103,10 @@ impl ControlRequests {
         let (request, running) = (line.to_owned(), Arc::clone(&self.running));
         // Messages acknowledged before the request are in the response.
         let read = move || {
+            let at_once = lock(&running.requests_at_once).clone();
+            if let Some(answered) = at_once.iter().find_map(|answer| answer(&request)) {
+                return answered.map(Some).map_err(InteropError::Refused);
+            }
             message_log.wait_visible().map_err(InteropError::from)?;
             let answered = history::answer(&Reader::new(message_log.store()), &request);
             answered.or_else(|| running.service_request(&request)).transpose()

@@ -1,0 +1,189 @@
+//! The tiers of a node as shelves: the medium, slowed down where a model is set, and measured once.
+//!
+//! ```text
+//!   file    FileShelf                                 one budget of bandwidth for each modelled tier,
+//!   pmem    PmemShelf        [ + ModelShelf ]         shared by every structure and every volume on it
+//!   memory  MemoryShelf
+//! ```
+//!
+//! Invariant: a modelled tier is measured before anything lies on it, so a host that is too slow for the model is refused.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use catalogue::placement::{Absent, Kind, Tier, Tiers};
+use catalogue::{Budget, CatalogueError, Medium, Model, ModelShelf, Timing};
+use device::pmem::{self, PmemOptions, PmemShelf};
+use device::{Durability, FileOptions, FileShelf, MemoryShelf, Shelf};
+use node::{MediumInUse, ModelInUse, NodeError};
+
+use super::pages::in_pages;
+
+/// How much is measured at the start of a node on a modelled tier: enough for a median, in a fraction of a second.
+const CALIBRATION: catalogue::calibrate::Options =
+    catalogue::calibrate::Options { operations: 200, bytes: 256 << 10, threads: 1, seed: 1 };
+
+/// How often it is measured before the host counts as too slow: another process may have had the core for one of them.
+const TRIES: usize = 3;
+
+/// The timing of a modelled tier. One budget for all that lies on it.
+#[derive(Debug)]
+pub(super) struct Modelled {
+    pub(super) medium: Medium,
+    pub(super) model: Model,
+    pub(super) budget: Arc<Budget>,
+}
+
+impl Modelled {
+    pub(super) fn of(medium: Medium, modules: u32) -> Result<Modelled, CatalogueError> {
+        let model = Model::of(&medium, modules)?;
+        let budget = Budget::new(&model);
+        Ok(Modelled { medium, model, budget })
+    }
+
+    fn slow_down(&self, shelf: Arc<dyn Shelf>) -> ModelShelf {
+        ModelShelf::new(shelf, self.model.clone(), Arc::clone(&self.budget), Timing::Timed)
+    }
+
+    /// The model of the medium, as text; `below` is the device that does the work.
+    pub(super) fn in_words(&self, below: &str) -> String {
+        format!("modelled {} x {} on {below}", self.model.modules(), self.model.name())
+    }
+
+    pub(super) fn in_use(&self, tier: &str) -> ModelInUse {
+        let (medium, modules) = (self.model.name().to_owned(), self.model.modules());
+        ModelInUse { tier: tier.to_owned(), medium, modules, budget: Arc::clone(&self.budget) }
+    }
+}
+
+/// The tiers of a node, their timing models and what was measured of these. Cheap to clone; clones share the budgets.
+#[derive(Clone, Debug)]
+pub struct TierShelves {
+    tiers: Tiers,
+    modelled: Arc<BTreeMap<String, Modelled>>,
+    measured: Arc<Mutex<BTreeSet<String>>>,
+}
+
+impl TierShelves {
+    pub(super) fn new(tiers: Tiers, modelled: BTreeMap<String, Modelled>) -> TierShelves {
+        TierShelves { tiers, modelled: Arc::new(modelled), measured: Arc::default() }
+    }
+
+    /// The timing models, by name of the tier.
+    pub(super) fn modelled(&self) -> &BTreeMap<String, Modelled> {
+        &self.modelled
+    }
+
+    /// Whether a tier is to be measured now: once, by the first that uses it.
+    pub(super) fn is_first(&self, tier: &str) -> bool {
+        self.measured.lock().unwrap_or_else(PoisonError::into_inner).insert(tier.to_owned())
+    }
+
+    /// The models that are in use.
+    pub(super) fn models_in_use(&self) -> Vec<ModelInUse> {
+        let measured = self.measured.lock().unwrap_or_else(PoisonError::into_inner);
+        self.modelled
+            .iter()
+            .filter(|(tier, _)| measured.contains(*tier))
+            .map(|(tier, model)| model.in_use(tier))
+            .collect()
+    }
+
+    /// The tier with this name.
+    pub fn get(&self, tier: &str) -> Option<&Tier> {
+        self.tiers.get(tier)
+    }
+
+    /// The names of all tiers.
+    pub fn names(&self) -> String {
+        self.tiers.iter().map(|tier| tier.name.as_str()).collect::<Vec<_>>().join(", ")
+    }
+
+    /// Opens a structure's shelf on a tier; `folder` is its folder there.
+    pub fn open(&self, tier: &Tier, folder: Option<&Path>) -> Result<(Arc<dyn Shelf>, MediumInUse), NodeError> {
+        let (shelf, device, durability) = open_real(tier, folder)?;
+        let name = tier.name.clone();
+        let Some(modelled) = self.modelled.get(&tier.name) else {
+            return Ok((shelf, MediumInUse { tier: name, device, durability, real: true }));
+        };
+        if self.is_first(&tier.name) {
+            measure_tier(tier, modelled)?;
+        }
+        let device = modelled.in_words(&device);
+        // A volatile medium stays volatile; a modelled one never promises more than "emulated". The modelled medium would
+        // keep its content; memory would not, however slow.
+        let durability = if matches!(tier.kind, Kind::Memory { .. }) { durability } else { Durability::Emulated };
+        Ok((Arc::new(modelled.slow_down(shelf)), MediumInUse { tier: name, device, durability, real: false }))
+    }
+}
+
+/// Measures a tier beside what lies on it: in a folder of its own, which is removed again.
+fn measure_tier(tier: &Tier, modelled: &Modelled) -> Result<(), NodeError> {
+    let folder = match &tier.kind {
+        Kind::Memory { .. } => None,
+        Kind::Pmem { folder, .. } | Kind::File { folder } => {
+            Some(folder.join(format!("calibration-{}", std::process::id())))
+        }
+    };
+    let (shelf, ..) = open_real(tier, folder.as_deref())?;
+    let measured = measure(&tier.name, modelled, in_pages(shelf));
+    if let Some(folder) = folder {
+        std::fs::remove_dir_all(&folder).map_err(NodeError::file("remove", &folder))?;
+    }
+    measured
+}
+
+/// Measures the times of the model's operations on `shelf`, from the size of a page on, and logs them; refuses a model
+/// that the host is too slow for. Smaller accesses that end late are counted and shown in the status.
+pub(super) fn measure(tier: &str, modelled: &Modelled, shelf: Arc<dyn Shelf>) -> Result<(), NodeError> {
+    let Modelled { medium, model, .. } = modelled;
+    let once = || catalogue::calibrate(&shelf, medium, model, &Timing::Timed, CALIBRATION);
+    let mut measured = once();
+    for _ in 1..TRIES {
+        if matches!(measured, Err(CatalogueError::HostTooSlow { .. })) {
+            measured = once();
+        }
+    }
+    let calibration = measured.map_err(|error| NodeError::Medium(format!("tier {tier}: {error}")))?;
+    let (good, rows) = (calibration.good(), calibration.rows.len());
+    let timed = calibration.rows.iter().filter(|row| row.timed);
+    let (operation, off) = timed
+        .map(|row| (format!("{} {} B", row.operation, row.bytes), row.deviation()))
+        .fold((String::new(), 0.0f64), |worst, row| if row.1.abs() > worst.1.abs() { row } else { worst });
+    let worst = format!("{operation} {off:+.1} %");
+    tracing::info!(tier, medium = medium.name, modules = model.modules(), good, rows, worst, "calibrated");
+    for line in calibration.to_string().lines() {
+        tracing::debug!("{line}");
+    }
+    Ok(())
+}
+
+/// A shelf on the medium itself, how it is used, and what a flush is worth there.
+fn open_real(tier: &Tier, folder: Option<&Path>) -> Result<(Arc<dyn Shelf>, String, Durability), NodeError> {
+    let folder = || folder.expect("what lies on a file or pmem tier has a folder");
+    Ok(match &tier.kind {
+        Kind::File { .. } => open_file(folder())?,
+        Kind::Pmem { absent, .. } => {
+            let absent = match absent {
+                Absent::Refuse => pmem::Absent::Refuse,
+                Absent::Pages => pmem::Absent::Pages,
+                Absent::Emulate => pmem::Absent::Emulate,
+            };
+            let shelf = PmemShelf::open(folder(), PmemOptions { absent })?;
+            let (device, durability) = (shelf.mapping().to_string(), shelf.mapping().durability);
+            (Arc::new(shelf), device, durability)
+        }
+        Kind::Memory { node: None } => (Arc::new(MemoryShelf::new()), "memory, none".to_owned(), Durability::None),
+        Kind::Memory { node: Some(node) } => {
+            let shelf = MemoryShelf::on_node(*node)?;
+            (Arc::new(shelf), format!("memory of NUMA node {node}, none"), Durability::None)
+        }
+    })
+}
+
+pub(super) fn open_file(folder: &Path) -> Result<(Arc<dyn Shelf>, String, Durability), NodeError> {
+    let shelf = FileShelf::open(folder, FileOptions::default())?;
+    let (device, durability) = (shelf.kind().to_string(), shelf.kind().durability);
+    Ok((Arc::new(shelf), device, durability))
+}

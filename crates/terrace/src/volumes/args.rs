@@ -1,0 +1,232 @@
+//! The command line of `terrace volume`.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use interop::production::units::Bytes;
+
+use super::requests::WantedCopy;
+
+/// `terrace volume ...`
+#[derive(Debug, Subcommand)]
+pub enum VolumeCommand {
+    /// Make a volume of one to three copies
+    ///
+    /// A copy lies on a tier of terrace.toml, `home` (the data directory) without any. Each copy has a
+    /// journal, which may lie on a faster tier:
+    ///
+    ///   terrace volume create disk --size 1GiB
+    ///   terrace volume create vol-7 --size 100GiB --copy nvme1,journal=pmem --copy nvme2,journal=pmem --copy nvme3
+    ///   terrace volume export vol-7
+    ///
+    /// A write is acknowledged when it is durable in the journal of every copy in sync, and of at least
+    /// --min-copies. A place for a copy of another node's volume is made with --place; its owner opens it
+    /// under a name with an epoch, and a former owner is refused.
+    #[command(verbatim_doc_comment)]
+    Create(CreateArgs),
+    /// List the volumes
+    List(ListArgs),
+    /// Show the copies of volumes, their state, and what clients do; exit code 1 where something is the matter
+    Status(VolumeStatusArgs),
+    /// Make a copy anew at another place, while the volume is served
+    ///
+    /// All content is copied to it, no faster than the volume's upkeep rate, and verified. Until then the
+    /// volume has one copy less. The former place is cleared when the new copy is in sync.
+    ///
+    ///   terrace volume replace vol-7 1                       # on the same tier
+    ///   terrace volume replace vol-7 1 --copy nvme4,journal=pmem
+    #[command(verbatim_doc_comment)]
+    Replace(ReplaceArgs),
+    /// Read all blocks of all copies, and repair damaged ones from another copy
+    Scrub(NameArgs),
+    /// Make a volume larger while nobody uses it
+    Grow(GrowArgs),
+    /// Export volumes over NBD, now and at each start
+    ///
+    /// Beside a running node, the node exports them. Without one, this command serves them until Ctrl-C:
+    ///
+    ///   terrace volume export disk
+    ///   nbdinfo 'nbd+unix:///disk?socket=terrace-data/nbd.sock'
+    ///
+    /// Clients: qemu, nbdcopy, fio (--ioengine=nbd), nbdfuse, the kernel's nbd-client.
+    #[command(verbatim_doc_comment)]
+    Export(ExportArgs),
+    /// Show what volumes do, every second
+    Top(TopArgs),
+    /// Open a volume that has lost copies, and give up what only these contained
+    AcceptLoss(AcceptLossArgs),
+    /// Remove a volume with all of its data
+    Delete(DeleteArgs),
+}
+
+/// Which node, or data directory.
+#[derive(Debug, Args)]
+pub struct VolumePlace {
+    /// The data directory [default: that of terrace.toml, else terrace-data]
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+    /// Settings file; default: terrace.toml in this directory, if there is one
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+}
+
+/// `terrace volume create`
+#[derive(Debug, Args)]
+pub struct CreateArgs {
+    /// Its name; also that of its export
+    pub name: String,
+    /// Its size, a multiple of 64 KiB, as 10GiB
+    #[arg(long, value_name = "SIZE")]
+    pub size: Bytes,
+    /// Where a copy lies: TIER or TIER,journal=TIER; up to three times
+    #[arg(long = "copy", value_name = "TIER[,journal=TIER]", default_value = "home")]
+    pub copies: Vec<WantedCopy>,
+    /// Copies that must work for a write to be acknowledged [default: 2 of 3, 1 of 2]
+    #[arg(long, value_name = "N")]
+    pub min_copies: Option<u8>,
+    /// The copy to read, by number from 0, as long as it works [default: the fastest]
+    #[arg(long, value_name = "COPY")]
+    pub prefer: Option<u8>,
+    /// Allow several copies on one tier, where one fault can break them together
+    #[arg(long)]
+    pub share_tiers: bool,
+    /// Requests a second that clients get, together
+    #[arg(long, value_name = "N")]
+    pub iops: Option<u64>,
+    /// Bytes a second that clients get, together
+    #[arg(long, value_name = "SIZE")]
+    pub bandwidth: Option<Bytes>,
+    /// Bytes a second that bringing copies up to date and scrubs may take [default: 200 MB]
+    #[arg(long, value_name = "SIZE")]
+    pub upkeep: Option<Bytes>,
+    /// Make a place for one copy of another node's volume instead
+    #[arg(long)]
+    pub place: bool,
+    #[command(flatten)]
+    pub at: VolumePlace,
+}
+
+/// `terrace volume list`
+#[derive(Debug, Args)]
+pub struct ListArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub at: VolumePlace,
+}
+
+/// `terrace volume status`
+#[derive(Debug, Args)]
+pub struct VolumeStatusArgs {
+    /// Only these
+    pub names: Vec<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub at: VolumePlace,
+}
+
+/// `terrace volume replace`
+#[derive(Debug, Args)]
+pub struct ReplaceArgs {
+    /// The volume
+    pub name: String,
+    /// The number of the copy, as status shows it
+    pub number: u8,
+    /// Where the new copy lies [default: the tiers of the former one]
+    #[arg(long, value_name = "TIER[,journal=TIER]")]
+    pub copy: Option<WantedCopy>,
+    /// Return when the new copy is in sync
+    #[arg(long)]
+    pub wait: bool,
+    #[command(flatten)]
+    pub at: VolumePlace,
+}
+
+/// A volume by name.
+#[derive(Debug, Args)]
+pub struct NameArgs {
+    /// The volume
+    pub name: String,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub at: VolumePlace,
+}
+
+/// `terrace volume grow`
+#[derive(Debug, Args)]
+pub struct GrowArgs {
+    /// The volume
+    pub name: String,
+    /// Its new size, a multiple of 64 KiB
+    #[arg(long, value_name = "SIZE")]
+    pub size: Bytes,
+    #[command(flatten)]
+    pub at: VolumePlace,
+}
+
+/// `terrace volume export`
+#[derive(Debug, Args)]
+pub struct ExportArgs {
+    /// The volumes
+    #[arg(required = true)]
+    pub names: Vec<String>,
+    /// Refuse changes
+    #[arg(long, conflicts_with = "stop")]
+    pub read_only: bool,
+    /// End the export instead; the data stays
+    #[arg(long)]
+    pub stop: bool,
+    /// TCP address [default: that of terrace.toml; none]; not beside a running node
+    #[arg(long, value_name = "ADDRESS")]
+    pub listen: Option<SocketAddr>,
+    /// Unix socket [default: that of terrace.toml; nbd.sock in the data directory]; not beside a running node
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+    #[command(flatten)]
+    pub at: VolumePlace,
+}
+
+/// `terrace volume top`
+#[derive(Debug, Args)]
+pub struct TopArgs {
+    /// Only these
+    pub names: Vec<String>,
+    /// Seconds between two lines of a volume
+    #[arg(long, default_value_t = 1, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3_600))]
+    pub interval: u64,
+    /// End after so many; 0 = never
+    #[arg(long, short = 'n', default_value_t = 0, value_name = "TIMES")]
+    pub times: u64,
+    #[command(flatten)]
+    pub at: VolumePlace,
+}
+
+/// `terrace volume accept-loss`
+#[derive(Debug, Args)]
+pub struct AcceptLossArgs {
+    /// The volume
+    pub name: String,
+    /// Do not ask
+    #[arg(long)]
+    pub yes: bool,
+    #[command(flatten)]
+    pub at: VolumePlace,
+}
+
+/// `terrace volume delete`
+#[derive(Debug, Args)]
+pub struct DeleteArgs {
+    /// The volume
+    pub name: String,
+    /// Do not ask
+    #[arg(long)]
+    pub yes: bool,
+    #[command(flatten)]
+    pub at: VolumePlace,
+}

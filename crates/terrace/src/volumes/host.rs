@@ -1,0 +1,540 @@
+//! The volumes of a data directory: opened at the start of a node, kept open, exported.
+//!
+//! ```text
+//!   DATA/volumes/*.json --> HostedVolume, one each --open--> Volume | place --export--> NbdServer
+//!                               ^
+//!   keeper: every second, opens what failed to open, attaches copies that were away
+//!   requests: create, replace, grow, export, delete ... one at a time for each volume
+//! ```
+//!
+//! Invariants: the caller holds the lock of the data directory, so one process at a time serves its volumes. A volume that cannot be
+//! opened stops no other one. What a request answered `Ok` to is durable, also across a crash.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, bail, ensure};
+use nbd::server::Limits;
+use nbd::{Export, NbdServer};
+use serde_json::{Value, json};
+use volume::{NewVolume, Place, Volume};
+
+use super::description::{
+    CopyDescription, Description, Descriptions, ExportDescription, MadeState, VolumeKind, check_name,
+};
+use super::hosted::{HostedVolume, OpenDevice, make_place};
+use super::places;
+use super::requests::{ExportReport, NewVolumeRequest, ScrubReport, VolumeReport, VolumeRequest, WantedCopy};
+use crate::assemble::TierShelves;
+
+/// How long sessions of an export that ends may take for what they have begun.
+const DRAIN: Duration = Duration::from_secs(10);
+
+/// Between two looks of the keeper.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// The server of the exports, and its addresses.
+#[derive(Debug)]
+pub struct Exports {
+    /// The server.
+    pub server: NbdServer,
+    /// The runtime on which an export ends.
+    pub runtime: tokio::runtime::Handle,
+    /// The start of each export's URI, and what follows its name.
+    pub addresses: Vec<(String, String)>,
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub struct VolumeHost {
+    descriptions: Descriptions,
+    tiers: TierShelves,
+    scrub: Option<Duration>,
+    volumes: Mutex<BTreeMap<String, Arc<HostedVolume>>>,
+    /// Descriptions that cannot be read, with the reason.
+    unreadable: Mutex<BTreeMap<String, String>>,
+    exports: Option<Exports>,
+    is_stopping: AtomicBool,
+    keeper: Mutex<Option<std::thread::JoinHandle<()>>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl VolumeHost {
+    /// The volumes of a data directory whose lock the caller has. Nothing is opened.
+    ///
+    /// # Errors
+    /// The folder of descriptions cannot be read.
+    pub fn new(
+        data: &Path,
+        tiers: &TierShelves,
+        scrub: Option<Duration>,
+        exports: Option<Exports>,
+    ) -> anyhow::Result<Arc<VolumeHost>> {
+        let descriptions = Descriptions::of(data);
+        let (mut volumes, mut unreadable) = (BTreeMap::new(), BTreeMap::new());
+        for (name, read) in descriptions.read_all()? {
+            match read {
+                Ok(description) => {
+                    volumes.insert(name, Arc::new(HostedVolume::new(description, scrub)));
+                }
+                Err(error) => {
+                    tracing::error!(volume = name, why = format!("{error:#}"), "a volume cannot be used");
+                    unreadable.insert(name, format!("{error:#}"));
+                }
+            }
+        }
+        Ok(Arc::new(VolumeHost {
+            descriptions,
+            tiers: tiers.clone(),
+            scrub,
+            volumes: Mutex::new(volumes),
+            unreadable: Mutex::new(unreadable),
+            exports,
+            is_stopping: AtomicBool::new(false),
+            keeper: Mutex::default(),
+        }))
+    }
+
+    /// Opens all volumes, each on a thread of its own, and keeps them open from now on.
+    ///
+    /// # Errors
+    /// A thread cannot be started.
+    pub fn start(self: &Arc<VolumeHost>) -> anyhow::Result<()> {
+        let host = Arc::clone(self);
+        let keep = move || {
+            while !host.is_stopping.load(Ordering::Acquire) {
+                device::supervise::rehearse("volume-keeper");
+                host.look();
+                std::thread::park_timeout(LOOK);
+            }
+        };
+        let failed = |why: &str| tracing::error!(why, "volumes that fail are not opened again until the next start");
+        let thread =
+            device::supervise::thread("volume-keeper", keep, failed).context("the keeper of volumes cannot start")?;
+        *lock(&self.keeper) = Some(thread);
+        Ok(())
+    }
+
+    /// Opens what can be opened, attaches what is away.
+    fn look(self: &Arc<VolumeHost>) {
+        for volume in self.all() {
+            if volume.description().state != MadeState::Ready {
+                continue;
+            }
+            if volume.is_due() {
+                // On a thread of its own: a medium that hangs stops no other volume.
+                let host = Arc::clone(self);
+                let opened = device::supervise::thread(
+                    "volume-open",
+                    move || host.open_and_export(&volume),
+                    |why| {
+                        tracing::error!(why, "a volume was not opened");
+                    },
+                );
+                if let Err(error) = opened {
+                    tracing::warn!(%error, "a volume cannot be opened now");
+                }
+            } else if let Ok(_one) = volume.try_operation() {
+                volume.attach_copies(&self.tiers);
+                if let Err(error) = self.clear_retired(&volume) {
+                    tracing::warn!(
+                        volume = volume.description().name,
+                        why = format!("{error:#}"),
+                        "a former place is not cleared"
+                    );
+                }
+            }
+        }
+    }
+
+    /// Opens a volume now, for a caller that waits for it.
+    ///
+    /// # Errors
+    /// It cannot be opened.
+    pub fn open_now(&self, name: &str) -> anyhow::Result<()> {
+        let volume = self.find(name)?;
+        let _one = volume.operation();
+        let open = volume.open(&self.tiers, false)?;
+        match self.export(&volume.description(), &open) {
+            Err(error) if !is_exported_already(&error) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    fn open_and_export(&self, volume: &HostedVolume) {
+        let Ok(_one) = volume.try_operation() else { return };
+        if !volume.is_due() || self.is_stopping.load(Ordering::Acquire) {
+            return;
+        }
+        let name = volume.description().name;
+        match volume.open(&self.tiers, false).and_then(|open| self.export(&volume.description(), &open)) {
+            Ok(()) => tracing::info!(volume = name, "open"),
+            Err(error) => tracing::error!(
+                volume = name,
+                why = format!("{error:#}"),
+                "a volume cannot be opened; it is tried again"
+            ),
+        }
+    }
+
+    fn all(&self) -> Vec<Arc<HostedVolume>> {
+        lock(&self.volumes).values().cloned().collect()
+    }
+
+    fn find(&self, name: &str) -> anyhow::Result<Arc<HostedVolume>> {
+        if let Some(why) = lock(&self.unreadable).get(name) {
+            bail!("{why}");
+        }
+        let volumes = lock(&self.volumes);
+        let known = || match volumes.keys().cloned().collect::<Vec<_>>().join(", ") {
+            none if none.is_empty() => "there is none".to_owned(),
+            names => format!("there are: {names}"),
+        };
+        volumes.get(name).cloned().with_context(|| format!("there is no volume {name}; {}", known()))
+    }
+
+    /// Whether volumes stay open between requests.
+    fn is_serving(&self) -> bool {
+        lock(&self.keeper).is_some()
+    }
+
+    /// What prevents volumes from working, in one line each.
+    pub fn troubles(&self) -> Vec<String> {
+        let unreadable = lock(&self.unreadable).values().cloned().collect::<Vec<_>>();
+        unreadable.into_iter().chain(self.all().iter().filter_map(|volume| volume.trouble())).collect()
+    }
+
+    /// Exports an open volume, if it is to be exported.
+    fn export(&self, description: &Description, open: &OpenDevice) -> anyhow::Result<()> {
+        let (Some(exports), Some(exported)) = (&self.exports, description.exported) else { return Ok(()) };
+        let what = match description.kind {
+            VolumeKind::Mirror => "volume of",
+            VolumeKind::Place => "place for a copy of",
+        };
+        exports.server.add(Export {
+            read_only: exported.read_only,
+            description: format!("{what} {} bytes", description.bytes),
+            limits: Limits { requests: description.iops, bytes: description.bytes_per_second },
+            epochs: open.epochs(),
+            ..Export::new(&description.name, open.device())
+        })?;
+        Ok(())
+    }
+
+    fn unexport(&self, name: &str) -> anyhow::Result<()> {
+        let Some(exports) = &self.exports else { return Ok(()) };
+        match exports.runtime.block_on(exports.server.remove(name, DRAIN)) {
+            Ok(()) | Err(nbd::NbdError::NoExport { .. }) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Does what is requested. It may take as long as reading all of a volume.
+    ///
+    /// # Errors
+    /// What was requested cannot be done; the text says what to do.
+    pub fn handle(&self, request: VolumeRequest) -> anyhow::Result<Value> {
+        ensure!(!self.is_stopping.load(Ordering::Acquire), "the node is stopping");
+        match request {
+            VolumeRequest::Create(new) => self.create(&new),
+            VolumeRequest::Status { names } => Ok(serde_json::to_value(self.status(&names)?)?),
+            VolumeRequest::Replace { name, copy, wanted } => self.replace(&name, copy, wanted),
+            VolumeRequest::Scrub { name } => self.opened(&name, |volume| {
+                let found = volume.mirror()?.scrub()?;
+                Ok(json!(ScrubReport { bytes: found.bytes, repaired: found.repaired, damaged: found.damaged }))
+            }),
+            VolumeRequest::Grow { name, bytes } => self.grow(&name, bytes),
+            VolumeRequest::Export { name, read_only } => self.set_export(&name, Some(ExportDescription { read_only })),
+            VolumeRequest::Unexport { name } => self.set_export(&name, None),
+            VolumeRequest::AcceptLoss { name } => self.accept_loss(&name),
+            VolumeRequest::Delete { name } => self.delete(&name),
+        }
+    }
+
+    /// Does something with an open volume; opens it for that where nothing keeps it open.
+    fn opened(&self, name: &str, work: impl FnOnce(&HostedVolume) -> anyhow::Result<Value>) -> anyhow::Result<Value> {
+        let volume = self.find(name)?;
+        if self.is_serving() {
+            return work(&volume);
+        }
+        let _one = volume.operation();
+        volume.open(&self.tiers, false)?;
+        let done = work(&volume);
+        let closed = volume.close();
+        done.and_then(|done| closed.map(|()| done))
+    }
+
+    fn create(&self, new: &NewVolumeRequest) -> anyhow::Result<Value> {
+        let NewVolumeRequest { name, kind, bytes, .. } = new;
+        check_name(name)?;
+        let is_place = *kind == VolumeKind::Place;
+        ensure!(!is_place || new.copies.len() == 1, "a place for a copy lies on one tier");
+        let copies = places::choose(&self.tiers, name, &new.copies, new.share_tiers)?;
+        let min_copies = new.min_copies.unwrap_or(if copies.len() == 3 { 2 } else { 1 });
+        ensure!(
+            new.prefer.is_none_or(|prefer| usize::from(prefer) < copies.len()),
+            "the preferred copy is a number from 0 to {}",
+            copies.len() - 1
+        );
+        ensure!(
+            new.iops != Some(0) && new.bytes_per_second != Some(0),
+            "a limit of 0 would stop the volume: leave it out"
+        );
+        let description = Description {
+            prefer: new.prefer,
+            iops: new.iops,
+            bytes_per_second: new.bytes_per_second,
+            upkeep_bytes_per_second: new.upkeep_bytes_per_second,
+            ..Description::new(name, *kind, *bytes, min_copies, copies)
+        };
+        let volume = Arc::new(HostedVolume::new(description.clone(), self.scrub));
+        let _one = volume.operation();
+        {
+            let mut volumes = lock(&self.volumes);
+            let exists = volumes.contains_key(name) || self.descriptions.has(name);
+            ensure!(!exists, "there is a volume {name} already");
+            self.descriptions.write(&description)?;
+            volumes.insert(name.clone(), Arc::clone(&volume));
+        }
+        let made = self.make(&volume, &description).inspect_err(|_| {
+            // The first error is the one to report; what is left is shown as unfinished, and can be deleted.
+            let _ = self.clear(&volume);
+        });
+        made.with_context(|| format!("volume {name} was not made"))?;
+        let ready = Description { state: MadeState::Ready, ..description };
+        self.descriptions.write(&ready)?;
+        volume.describe(ready);
+        if self.is_serving() {
+            volume.open(&self.tiers, false)?;
+        }
+        Ok(Value::Null)
+    }
+
+    fn make(&self, volume: &HostedVolume, description: &Description) -> anyhow::Result<()> {
+        if description.kind == VolumeKind::Place {
+            return make_place(&self.tiers, description);
+        }
+        let places = self.places(description, true)?;
+        let new = NewVolume {
+            volume: description.identity()?,
+            bytes: description.bytes,
+            min_copies: Some(description.min_copies),
+        };
+        Ok(Volume::create(&places, &new, &volume.options(description, false))?)
+    }
+
+    fn places(&self, description: &Description, is_new: bool) -> anyhow::Result<Vec<Place>> {
+        let open = |copy| if is_new { places::make(&self.tiers, copy) } else { places::open(&self.tiers, copy) };
+        description.copies.iter().map(|copy| Ok(open(copy)?.place)).collect()
+    }
+
+    fn status(&self, names: &[String]) -> anyhow::Result<Vec<VolumeReport>> {
+        let volumes = match names {
+            [] => self.all(),
+            names => names.iter().map(|name| self.find(name)).collect::<anyhow::Result<_>>()?,
+        };
+        let exported = self.exports.as_ref().map(|exports| exports.server.status()).unwrap_or_default();
+        let report = |volume: Arc<HostedVolume>| {
+            let mut report = volume.report();
+            let description = volume.description();
+            report.export = description.exported.map(|export| {
+                let served = exported.iter().find(|served| served.name == report.name);
+                let addresses = self.exports.iter().flat_map(|exports| &exports.addresses);
+                let uris = addresses.map(|(before, after)| format!("{before}{}{after}", report.name));
+                ExportReport {
+                    read_only: export.read_only,
+                    uris: if served.is_some() { uris.collect() } else { Vec::new() },
+                    sessions: served.map_or(0, |served| served.sessions),
+                    errors: served.map_or(0, |served| served.errors),
+                }
+            });
+            report
+        };
+        Ok(volumes.into_iter().map(report).collect())
+    }
+
+    fn replace(&self, name: &str, copy: u8, wanted: Option<WantedCopy>) -> anyhow::Result<Value> {
+        let volume = self.find(name)?;
+        let _one = volume.operation();
+        ensure!(
+            self.is_serving(),
+            "a copy is replaced while the volume is served: `terrace serve`, or `terrace volume export {name}`"
+        );
+        let mirror = volume.mirror()?;
+        let description = volume.description();
+        let number = usize::from(copy);
+        let old = description.copies.get(number);
+        let old = old.with_context(|| format!("volume {name} has the copies 0 to {}", description.copies.len() - 1))?;
+        let wanted = wanted.unwrap_or_else(|| WantedCopy {
+            tier: old.place.tier.clone(),
+            journal: old.journal.as_ref().map(|journal| journal.tier.clone()),
+        });
+        let new = places::choose_one(&self.tiers, name, copy, &wanted)?;
+        let is_used =
+            mirror.status().copies.get(number).is_some_and(|copy| {
+                matches!(copy.state, volume::CopyState::InSync | volume::CopyState::Syncing { .. })
+            });
+        if is_used {
+            ensure!(
+                description.copies.len() > 1,
+                "volume {name} has one copy: there is nothing to make another one of"
+            );
+            mirror.exclude(copy)?;
+        }
+        let mut changed = description.clone();
+        changed.retired.push(old.clone());
+        changed.copies[number] = new.clone();
+        self.descriptions.write(&changed)?;
+        volume.describe(changed);
+        volume.replace(&self.tiers, copy, &new)?;
+        Ok(json!(new.place.folder))
+    }
+
+    fn grow(&self, name: &str, bytes: u64) -> anyhow::Result<Value> {
+        let volume = self.find(name)?;
+        let _one = volume.operation();
+        let description = volume.description();
+        ensure!(
+            description.kind == VolumeKind::Mirror,
+            "{name} is a place for a copy of another node's volume, which does not grow"
+        );
+        ensure!(
+            !self.is_serving() || description.exported.is_none(),
+            "volume {name} is exported, and grows while nobody uses it: `terrace volume export {name} --stop` first"
+        );
+        let was_open = volume.opened().is_some();
+        volume.close()?;
+        let places = self.places(&description, false)?;
+        let grown = Volume::grow(&places, bytes, &volume.options(&description, false));
+        drop(places);
+        if grown.is_ok() {
+            let changed = Description { bytes, ..description };
+            self.descriptions.write(&changed)?;
+            volume.describe(changed);
+        }
+        if was_open {
+            volume.open(&self.tiers, false)?;
+        }
+        grown?;
+        Ok(Value::Null)
+    }
+
+    fn set_export(&self, name: &str, exported: Option<ExportDescription>) -> anyhow::Result<Value> {
+        let volume = self.find(name)?;
+        let _one = volume.operation();
+        let description = volume.description();
+        ensure!(description.state == MadeState::Ready, "volume {name} was not made completely: delete it");
+        let changed = Description { exported, ..description.clone() };
+        if description.exported != exported {
+            self.descriptions.write(&changed)?;
+            volume.describe(changed.clone());
+            self.unexport(name)?;
+        }
+        if let (Some(open), true) = (volume.opened(), exported.is_some()) {
+            match self.export(&changed, &open) {
+                Err(error) if is_exported_already(&error) => {}
+                exported => exported?,
+            }
+        }
+        let reports = self.status(&[name.to_owned()])?;
+        Ok(serde_json::to_value(&reports[0])?)
+    }
+
+    fn accept_loss(&self, name: &str) -> anyhow::Result<Value> {
+        let volume = self.find(name)?;
+        let _one = volume.operation();
+        ensure!(volume.opened().is_none(), "volume {name} is open: nothing has to be given up");
+        let opened = volume.open(&self.tiers, true)?;
+        if self.is_serving() {
+            self.export(&volume.description(), &opened)?;
+        } else {
+            drop(opened);
+            volume.close()?;
+        }
+        Ok(Value::Null)
+    }
+
+    fn delete(&self, name: &str) -> anyhow::Result<Value> {
+        let volume = self.find(name)?;
+        let _one = volume.operation();
+        let description = Description { exported: None, state: MadeState::Deleting, ..volume.description() };
+        self.descriptions.write(&description)?;
+        volume.describe(description);
+        self.unexport(name)?;
+        // What it would write in place is removed next.
+        let _ = volume.close();
+        self.clear(&volume)?;
+        Ok(Value::Null)
+    }
+
+    /// Clears the former places of replaced copies, once all copies are in sync: until then they may be the last ones.
+    fn clear_retired(&self, volume: &HostedVolume) -> anyhow::Result<()> {
+        let description = volume.description();
+        if description.retired.is_empty() || !volume.is_in_sync() {
+            return Ok(());
+        }
+        description.retired.iter().try_for_each(|copy| self.clear_copy(&description, copy))?;
+        let changed = Description { retired: Vec::new(), ..description };
+        self.descriptions.write(&changed)?;
+        volume.describe(changed);
+        Ok(())
+    }
+
+    /// Removes what lies at a place: the superblock first, so that what a crash leaves behind is no copy; then the folder.
+    fn clear_copy(&self, description: &Description, copy: &CopyDescription) -> anyhow::Result<()> {
+        if places::is_reachable(copy)
+            && description.kind == VolumeKind::Mirror
+            && let Ok(opened) = places::open(&self.tiers, copy)
+        {
+            Volume::delete(&[opened.place])?;
+        }
+        places::remove_folders(copy)
+    }
+
+    /// Removes everything of a volume, its description last.
+    fn clear(&self, volume: &HostedVolume) -> anyhow::Result<()> {
+        let description = volume.description();
+        let copies = description.copies.iter().chain(&description.retired);
+        copies.into_iter().try_for_each(|copy| self.clear_copy(&description, copy))?;
+        self.descriptions.remove(&description.name)?;
+        lock(&self.volumes).remove(&description.name);
+        Ok(())
+    }
+
+    /// Ends the exports and closes all volumes.
+    pub async fn stop(self: Arc<VolumeHost>) {
+        self.is_stopping.store(true, Ordering::Release);
+        if let Some(exports) = &self.exports {
+            for served in exports.server.status() {
+                if let Err(error) = exports.server.remove(&served.name, DRAIN).await {
+                    tracing::warn!(volume = served.name, %error, "an export has not ended");
+                }
+            }
+        }
+        let host = self;
+        let closed = tokio::task::spawn_blocking(move || {
+            if let Some(keeper) = lock(&host.keeper).take() {
+                keeper.thread().unpark();
+                // A panic has been reported by then.
+                let _ = keeper.join();
+            }
+            for volume in host.all() {
+                let _one = volume.operation();
+                if let Err(error) = volume.close() {
+                    tracing::warn!(volume = volume.description().name, why = format!("{error:#}"), "closing");
+                }
+            }
+        });
+        let _ = closed.await;
+    }
+}
+
+fn is_exported_already(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(nbd::NbdError::AlreadyExported { .. }))
+}

@@ -1,0 +1,457 @@
+//! One volume of a node: closed, being opened, open, or impossible to open for now.
+//!
+//! ```text
+//!   Closed --open--> Opening --recovery--> Open --close--> Closed
+//!                       |                   |
+//!                       +--error--> Failed  +-- a copy is away: attach it again, with pauses that grow
+//!                                     |
+//!                                     +--after a pause--> Opening
+//! ```
+//!
+//! Invariants: one operation at a time changes a volume; nothing holds the shelves of a copy but the volume itself, so that a copy that
+//! it gave up can be opened again.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use device::{BLOCK_BYTES, Device};
+use nbd::EpochGate;
+use volume::{CopyState, Options, Volume};
+
+use super::description::{CopyDescription, Description, MadeState, VolumeKind};
+use super::epochs::EpochFile;
+use super::places;
+use super::requests::{Activity, CopyReport, VolumeReport, VolumeState};
+use crate::assemble::TierShelves;
+
+/// The device of a place, on its shelf.
+const PLACE: &str = "place";
+
+/// The first pause before something that failed is tried again; it doubles up to [`PAUSE_MAX`].
+const PAUSE: Duration = Duration::from_secs(2);
+
+/// A medium that comes back is used within a minute.
+const PAUSE_MAX: Duration = Duration::from_secs(60);
+
+/// What is open.
+#[derive(Debug, Clone)]
+pub enum OpenDevice {
+    /// A volume of copies.
+    Mirror(Arc<Volume>),
+    /// A bare device with an epoch.
+    Place(Arc<dyn Device>, Arc<EpochFile>),
+}
+
+impl OpenDevice {
+    /// As a device.
+    pub fn device(&self) -> Arc<dyn Device> {
+        match self {
+            OpenDevice::Mirror(volume) => volume.clone(),
+            OpenDevice::Place(device, _) => device.clone(),
+        }
+    }
+
+    /// The keeper of its epoch, if clients state one.
+    pub fn epochs(&self) -> Option<Arc<dyn EpochGate>> {
+        match self {
+            OpenDevice::Mirror(_) => None,
+            OpenDevice::Place(_, epochs) => Some(epochs.clone()),
+        }
+    }
+}
+
+/// A pause that doubles with each failure.
+#[derive(Debug, Clone)]
+struct Retry {
+    why: String,
+    not_before: Instant,
+    pause: Duration,
+}
+
+impl Retry {
+    fn after(former: Option<&Retry>, why: String) -> Retry {
+        let pause = former.map_or(PAUSE, |former| (former.pause * 2).min(PAUSE_MAX));
+        Retry { why, not_before: Instant::now() + pause, pause }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Hosted {
+    open: Option<OpenDevice>,
+    is_opening: bool,
+    failed: Option<Retry>,
+    /// The medium of each copy in words and whether it is real, and why it could not be attached.
+    copies: [CopyFacts; volume::COPIES_MAX],
+}
+
+#[derive(Debug, Clone, Default)]
+struct CopyFacts {
+    medium: String,
+    real: bool,
+    failed: Option<Retry>,
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub struct HostedVolume {
+    description: Mutex<Description>,
+    hosted: Mutex<Hosted>,
+    /// Held by what changes the volume as a whole.
+    operation: Mutex<()>,
+    scrub: Option<Duration>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl HostedVolume {
+    /// One that is closed.
+    pub fn new(description: Description, scrub: Option<Duration>) -> HostedVolume {
+        let (description, hosted) = (Mutex::new(description), Mutex::default());
+        HostedVolume { description, hosted, operation: Mutex::default(), scrub }
+    }
+
+    /// Its description now.
+    pub fn description(&self) -> Description {
+        lock(&self.description).clone()
+    }
+
+    /// Puts another description in the place of this one, which the caller has made durable.
+    pub fn describe(&self, description: Description) {
+        *lock(&self.description) = description;
+    }
+
+    /// Held while the volume as a whole is changed.
+    pub fn operation(&self) -> MutexGuard<'_, ()> {
+        lock(&self.operation)
+    }
+
+    /// The same, if nothing does that now.
+    ///
+    /// # Errors
+    /// Something does.
+    pub fn try_operation(&self) -> Result<MutexGuard<'_, ()>, TryLockError<MutexGuard<'_, ()>>> {
+        match self.operation.try_lock() {
+            Err(TryLockError::Poisoned(poisoned)) => Ok(poisoned.into_inner()),
+            other => other,
+        }
+    }
+
+    /// What is open, if it is.
+    pub fn opened(&self) -> Option<OpenDevice> {
+        lock(&self.hosted).open.clone()
+    }
+
+    /// The volume, for what only one of copies can do.
+    ///
+    /// # Errors
+    /// It is not open, or it is a place.
+    pub fn mirror(&self) -> anyhow::Result<Arc<Volume>> {
+        let name = self.description().name;
+        match self.opened() {
+            Some(OpenDevice::Mirror(volume)) => Ok(volume),
+            Some(OpenDevice::Place(..)) => {
+                bail!("{name} is a place for a copy of another node's volume: this is done with that volume")
+            }
+            None => match &lock(&self.hosted).failed {
+                Some(retry) => bail!("volume {name} cannot be opened: {}", retry.why),
+                None => bail!("volume {name} is not open yet: try again in a moment"),
+            },
+        }
+    }
+
+    /// Opens it. The caller holds [`operation`](HostedVolume::operation).
+    ///
+    /// # Errors
+    /// Its copies do not allow it; also remembered for reports, and tried again after a pause.
+    pub fn open(&self, tiers: &TierShelves, accept_loss: bool) -> anyhow::Result<OpenDevice> {
+        if let Some(open) = self.opened() {
+            return Ok(open);
+        }
+        lock(&self.hosted).is_opening = true;
+        let description = self.description();
+        let opened = match description.kind {
+            VolumeKind::Mirror => self.open_mirror(tiers, &description, accept_loss),
+            VolumeKind::Place => self.open_place(tiers, &description),
+        };
+        let mut hosted = lock(&self.hosted);
+        hosted.is_opening = false;
+        match &opened {
+            Ok(open) => (hosted.open, hosted.failed) = (Some(open.clone()), None),
+            Err(error) => hosted.failed = Some(Retry::after(hosted.failed.as_ref(), format!("{error:#}"))),
+        }
+        opened
+    }
+
+    fn open_mirror(
+        &self,
+        tiers: &TierShelves,
+        description: &Description,
+        accept_loss: bool,
+    ) -> anyhow::Result<OpenDevice> {
+        let mut found = Vec::new();
+        let mut failures = Vec::new();
+        for (number, copy) in description.copies.iter().enumerate() {
+            match places::open(tiers, copy) {
+                Ok(opened) => {
+                    self.note_medium(number, &opened);
+                    found.push(opened.place);
+                }
+                Err(error) => {
+                    let why = format!("{error:#}");
+                    failures.push(format!("copy {number}: {why}"));
+                    self.note_copy(number, Some(why));
+                }
+            }
+        }
+        if found.is_empty() {
+            bail!("{}", failures.join("; "));
+        }
+        let opened = Volume::open(found, self.options(description, accept_loss));
+        let volume = opened.with_context(|| failures.join("; ")).map_err(|error| match failures.is_empty() {
+            true => anyhow::anyhow!("{}", error.root_cause()),
+            false => error,
+        })?;
+        Ok(OpenDevice::Mirror(Arc::new(volume)))
+    }
+
+    fn open_place(&self, tiers: &TierShelves, description: &Description) -> anyhow::Result<OpenDevice> {
+        let opened = places::open(tiers, &description.copies[0])?;
+        self.note_medium(0, &opened);
+        let shelf = opened.place.data;
+        Ok(OpenDevice::Place(shelf.open(PLACE)?, Arc::new(EpochFile::open(&*shelf)?)))
+    }
+
+    /// The options of its volume, of a new owner.
+    pub fn options(&self, description: &Description, accept_loss: bool) -> Options {
+        let defaults = Options::new(super::draw_id() as u64);
+        Options {
+            accept_loss,
+            prefer: description.prefer,
+            upkeep_bytes_per_second: description.upkeep_bytes_per_second.unwrap_or(defaults.upkeep_bytes_per_second),
+            scrub_interval: self.scrub,
+            ..defaults
+        }
+    }
+
+    fn note_medium(&self, number: usize, opened: &places::OpenedPlace) {
+        let mut hosted = lock(&self.hosted);
+        (hosted.copies[number].medium, hosted.copies[number].real) = (opened.medium.device.clone(), opened.medium.real);
+    }
+
+    fn note_copy(&self, number: usize, failed: Option<String>) {
+        let mut hosted = lock(&self.hosted);
+        let former = hosted.copies[number].failed.take();
+        hosted.copies[number].failed = failed.map(|why| Retry::after(former.as_ref(), why));
+    }
+
+    /// Closes it: what is acknowledged is written in place, and its places are free. The caller holds
+    /// [`operation`](HostedVolume::operation) and has ended its export.
+    ///
+    /// # Errors
+    /// A copy could not be written; nothing acknowledged is lost.
+    pub fn close(&self) -> anyhow::Result<()> {
+        let open = lock(&self.hosted).open.take();
+        match open {
+            Some(OpenDevice::Mirror(volume)) => Ok(volume.close()?),
+            Some(OpenDevice::Place(device, _)) => Ok(device.flush()?),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether it failed to open and its pause is over.
+    pub fn is_due(&self) -> bool {
+        let hosted = lock(&self.hosted);
+        hosted.open.is_none()
+            && !hosted.is_opening
+            && hosted.failed.as_ref().is_none_or(|retry| Instant::now() >= retry.not_before)
+    }
+
+    /// Attaches copies that are away, if their pause is over.
+    pub fn attach_copies(&self, tiers: &TierShelves) {
+        let Some(OpenDevice::Mirror(volume)) = self.opened() else { return };
+        let description = self.description();
+        for copy in volume.status().copies {
+            let number = usize::from(copy.number);
+            if !matches!(copy.state, CopyState::Missing | CopyState::Out { .. }) {
+                continue;
+            }
+            let is_due = lock(&self.hosted).copies[number]
+                .failed
+                .as_ref()
+                .is_none_or(|retry| Instant::now() >= retry.not_before);
+            let Some(place) = description.copies.get(number).filter(|_| is_due) else { continue };
+            match self.attach(tiers, &volume, number, place) {
+                Ok(()) => {
+                    tracing::info!(volume = description.name, copy = number, "a copy is attached again");
+                    self.note_copy(number, None);
+                }
+                Err(error) => {
+                    let why = format!("{error:#}");
+                    tracing::warn!(volume = description.name, copy = number, why, "a copy cannot be attached");
+                    self.note_copy(number, Some(why));
+                }
+            }
+        }
+    }
+
+    fn attach(
+        &self,
+        tiers: &TierShelves,
+        volume: &Volume,
+        number: usize,
+        place: &CopyDescription,
+    ) -> anyhow::Result<()> {
+        let opened = places::open(tiers, place)?;
+        self.note_medium(number, &opened);
+        volume.attach(opened.place)?;
+        Ok(())
+    }
+
+    /// Makes copy `number` anew at `place`, which the description names already.
+    ///
+    /// # Errors
+    /// The volume refuses, or the place failed.
+    pub fn replace(&self, tiers: &TierShelves, number: u8, place: &CopyDescription) -> anyhow::Result<()> {
+        let volume = self.mirror()?;
+        let opened = places::make(tiers, place)?;
+        self.note_medium(usize::from(number), &opened);
+        volume.replace(number, opened.place)?;
+        self.note_copy(usize::from(number), None);
+        Ok(())
+    }
+
+    /// Whether it is open and all of its copies are in sync.
+    pub fn is_in_sync(&self) -> bool {
+        let Some(OpenDevice::Mirror(volume)) = self.opened() else { return false };
+        volume.status().copies.iter().all(|copy| copy.state == CopyState::InSync)
+    }
+
+    /// What prevents it from doing all of its work, for the operator; `None` if nothing does.
+    pub fn trouble(&self) -> Option<String> {
+        let description = self.description();
+        if description.state != MadeState::Ready {
+            return None;
+        }
+        if let Some(failed) = &lock(&self.hosted).failed {
+            return Some(format!("volume {} cannot be opened: {}", description.name, failed.why));
+        }
+        let Some(OpenDevice::Mirror(volume)) = self.opened() else { return None };
+        let status = volume.status();
+        let away = status.copies.iter().filter(|copy| matches!(copy.state, CopyState::Missing | CopyState::Out { .. }));
+        let away: Vec<String> = away.map(|copy| copy.number.to_string()).collect();
+        let frozen = if status.is_frozen { ": writes wait" } else { "" };
+        (!away.is_empty())
+            .then(|| format!("volume {} works without copy {}{frozen}", description.name, away.join(" and ")))
+    }
+
+    /// Reports it, but for its export.
+    pub fn report(&self) -> VolumeReport {
+        let description = self.description();
+        let opened = self.opened();
+        let hosted = lock(&self.hosted);
+        let mut report = VolumeReport {
+            name: description.name.clone(),
+            kind: description.kind,
+            state: match (&opened, description.state) {
+                (_, MadeState::Making | MadeState::Deleting) => VolumeState::Unfinished,
+                (Some(_), _) => VolumeState::Open,
+                (None, _) if hosted.is_opening => VolumeState::Opening,
+                (None, _) if hosted.failed.is_some() => VolumeState::Failed,
+                (None, _) => VolumeState::Closed,
+            },
+            why: hosted.failed.as_ref().map(|retry| retry.why.clone()),
+            bytes: description.bytes,
+            epoch: "-".to_owned(),
+            min_copies: description.min_copies,
+            durability: "-".to_owned(),
+            copies: description
+                .copies
+                .iter()
+                .enumerate()
+                .map(|(number, copy)| copy_report(number, copy, &hosted))
+                .collect(),
+            export: None,
+            activity: Activity::default(),
+        };
+        drop(hosted);
+        match opened {
+            Some(OpenDevice::Mirror(volume)) => add_mirror(&mut report, &volume),
+            Some(OpenDevice::Place(device, epochs)) => {
+                report.epoch = epochs.current().to_string();
+                report.durability = device.durability().to_string();
+                report.copies[0].state = "open".to_owned();
+            }
+            None => {}
+        }
+        report
+    }
+}
+
+fn copy_report(number: usize, copy: &CopyDescription, hosted: &Hosted) -> CopyReport {
+    let facts = &hosted.copies[number];
+    CopyReport {
+        number: number as u8,
+        tier: copy.place.tier.clone(),
+        journal_tier: copy.journal.as_ref().unwrap_or(&copy.place).tier.clone(),
+        folder: copy.place.folder.clone(),
+        medium: facts.medium.clone(),
+        real: facts.real,
+        state: "unknown".to_owned(),
+        behind_bytes: 0,
+        why: facts.failed.as_ref().map(|retry| retry.why.clone()),
+        reads: 0,
+        repaired: 0,
+        failures: 0,
+        read_ns: 0,
+    }
+}
+
+fn add_mirror(report: &mut VolumeReport, volume: &Volume) {
+    let status = volume.status();
+    if status.is_frozen {
+        report.state = VolumeState::Frozen;
+    }
+    report.bytes = status.bytes;
+    report.epoch = status.epoch.to_string();
+    report.durability = volume.durability().to_string();
+    for (copy, found) in report.copies.iter_mut().zip(&status.copies) {
+        let (state, behind) = match found.state {
+            CopyState::InSync => ("in-sync", 0),
+            CopyState::Syncing { left } => ("syncing", left),
+            CopyState::Missing => ("missing", 0),
+            CopyState::Out { behind } => ("out", behind),
+        };
+        (copy.state, copy.behind_bytes) = (state.to_owned(), behind);
+        (copy.reads, copy.repaired, copy.failures, copy.read_ns) =
+            (found.reads, found.repaired, found.failures, found.read_ns);
+    }
+    let classes = |histogram: &hdrhistogram::Histogram<u64>| {
+        histogram.iter_recorded().map(|class| (class.value_iterated_to(), class.count_at_value())).collect()
+    };
+    report.activity = Activity {
+        reads: classes(&status.reads),
+        writes: classes(&status.writes),
+        read_bytes: status.read_bytes,
+        written_bytes: status.written_bytes,
+        journaled_bytes: status.journaled_bytes,
+        checkpoints: status.checkpoints,
+        damaged: status.damaged,
+        disputed: status.disputed,
+        scrubbed_bytes: status.scrubbed * BLOCK_BYTES as u64,
+        scrubs: status.scrubs,
+    };
+}
+
+/// Makes the device and the epoch of a place.
+///
+/// # Errors
+/// Those of the medium.
+pub fn make_place(tiers: &TierShelves, description: &Description) -> anyhow::Result<()> {
+    let shelf = places::make(tiers, &description.copies[0])?.place.data;
+    EpochFile::create(&*shelf)?;
+    shelf.create_unwritten(PLACE, description.bytes)?;
+    Ok(())
+}

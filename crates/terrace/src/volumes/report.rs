@@ -1,0 +1,221 @@
+//! What `terrace volume list`, `status` and `export` print.
+
+use std::process::ExitCode;
+
+use super::description::VolumeKind;
+use super::requests::{CopyReport, VolumeReport, VolumeState};
+use crate::show::{TextTable, bytes, count};
+
+/// One line a volume.
+pub fn list(reports: &[VolumeReport], json: bool) -> anyhow::Result<ExitCode> {
+    if json {
+        println!("{}", serde_json::to_string_pretty(reports)?);
+        return Ok(ExitCode::SUCCESS);
+    }
+    if reports.is_empty() {
+        println!("there is no volume; `terrace volume create NAME --size 1GiB` makes one");
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut table = TextTable::new(&["volume", "size", "copies", "on", "state", "exported"]);
+    for report in reports {
+        let tiers: Vec<&str> = report.copies.iter().map(|copy| copy.tier.as_str()).collect();
+        let copies = match report.kind {
+            VolumeKind::Mirror => format!("{}, {} must work", report.copies.len(), report.min_copies),
+            VolumeKind::Place => "a place".to_owned(),
+        };
+        table.row(&[
+            &report.name,
+            &bytes(report.bytes),
+            &copies,
+            &tiers.join(" "),
+            report.state.name(),
+            exported(report),
+        ]);
+    }
+    print!("{table}");
+    Ok(ExitCode::SUCCESS)
+}
+
+fn exported(report: &VolumeReport) -> &'static str {
+    match &report.export {
+        None => "no",
+        Some(export) if export.read_only => "read-only",
+        Some(_) => "yes",
+    }
+}
+
+/// Whether an operator has to do something.
+fn is_well(report: &VolumeReport) -> bool {
+    let copies = || report.copies.iter().all(|copy| matches!(copy.state.as_str(), "in-sync" | "syncing" | "open"));
+    match report.state {
+        VolumeState::Open => copies() && report.activity.damaged == 0,
+        VolumeState::Closed | VolumeState::Opening => true,
+        VolumeState::Frozen | VolumeState::Failed | VolumeState::Unfinished => false,
+    }
+}
+
+/// All about each volume.
+pub fn status(reports: &[VolumeReport], json: bool) -> anyhow::Result<ExitCode> {
+    let code = if reports.iter().all(is_well) { ExitCode::SUCCESS } else { ExitCode::from(1) };
+    if json {
+        println!("{}", serde_json::to_string_pretty(reports)?);
+        return Ok(code);
+    }
+    if reports.is_empty() {
+        return list(reports, false);
+    }
+    for (number, report) in reports.iter().enumerate() {
+        if number > 0 {
+            println!();
+        }
+        one(report);
+    }
+    Ok(code)
+}
+
+fn one(report: &VolumeReport) {
+    println!("volume {}: {}, {}", report.name, bytes(report.bytes), report.state.name());
+    if let Some(why) = &report.why {
+        println!("  {why}");
+    }
+    if let Some(next) = next(report) {
+        println!("  next: {next}");
+    }
+    println!();
+    let mut copies =
+        TextTable::new(&["copy", "tier", "journal", "state", "behind", "reads", "read time", "repaired", "failures"]);
+    for copy in &report.copies {
+        copies.row(&[
+            &copy.number.to_string(),
+            &copy.tier,
+            &copy.journal_tier,
+            &copy.state,
+            &if copy.behind_bytes > 0 { bytes(copy.behind_bytes) } else { "-".to_owned() },
+            &count(copy.reads),
+            &if copy.read_ns > 0 { micros(copy.read_ns) } else { "-".to_owned() },
+            &count(copy.repaired),
+            &count(copy.failures),
+        ]);
+    }
+    print!("{copies}");
+    report.copies.iter().for_each(lies);
+    println!();
+    let mut totals = TextTable::new(&["", ""]);
+    let activity = &report.activity;
+    totals.row(&["exported", exported(report)]);
+    for uri in report.export.iter().flat_map(|export| &export.uris) {
+        totals.row(&["at", uri]);
+    }
+    if let Some(export) = &report.export {
+        totals.row(&["sessions", &count(export.sessions as u64)]);
+        totals.row(&["requests answered with an error", &count(export.errors)]);
+    }
+    totals.row(&["durability of an acknowledged write", &report.durability]);
+    totals.row(&["epoch", &report.epoch]);
+    totals.row(&["reads", &requests(&activity.reads, activity.read_bytes)]);
+    totals.row(&["writes", &requests(&activity.writes, activity.written_bytes)]);
+    totals.row(&["in the journals, not yet in place", &bytes(activity.journaled_bytes)]);
+    totals.row(&["checkpoints", &count(activity.checkpoints)]);
+    totals.row(&["scrubs", &format!("{}; {} read", count(activity.scrubs), bytes(activity.scrubbed_bytes))]);
+    totals.row(&["reads of blocks damaged on every copy", &count(activity.damaged)]);
+    totals.row(&["blocks that copies disagreed about at the start", &count(activity.disputed)]);
+    print!("{totals}");
+}
+
+/// Where a copy lies, and why it is away.
+fn lies(copy: &CopyReport) {
+    let medium = match (copy.medium.as_str(), copy.real) {
+        ("", _) => String::new(),
+        (medium, true) => format!(": {medium}, real"),
+        (medium, false) => format!(": {medium}"),
+    };
+    println!("copy {} in {}{medium}", copy.number, copy.folder.display());
+    if let Some(why) = &copy.why {
+        println!("copy {} cannot be attached: {why}", copy.number);
+    }
+}
+
+/// What to do, where something is the matter.
+fn next(report: &VolumeReport) -> Option<String> {
+    let name = &report.name;
+    let lost = report.copies.iter().find(|copy| matches!(copy.state.as_str(), "missing" | "out"));
+    match (report.state, lost) {
+        (VolumeState::Unfinished, _) => Some(format!("terrace volume delete {name}")),
+        (VolumeState::Failed, _) => Some(format!(
+            "bring the medium back (it is opened then); if copies are lost for good: terrace volume accept-loss {name}"
+        )),
+        (VolumeState::Frozen, _) => Some("writes wait for a copy: bring its medium back".to_owned()),
+        (_, Some(copy)) => Some(format!(
+            "bring the medium of copy {0} back (it is attached then); if it is lost: terrace volume replace {name} {0}",
+            copy.number
+        )),
+        _ if report.activity.damaged > 0 => {
+            Some(format!("terrace volume scrub {name}, then write the damaged blocks anew"))
+        }
+        _ => None,
+    }
+}
+
+fn requests(classes: &[(u64, u64)], moved: u64) -> String {
+    let total: u64 = classes.iter().map(|(_, times)| times).sum();
+    if total == 0 {
+        return "0".to_owned();
+    }
+    let at = |part| micros(percentile(classes, part));
+    format!("{}, {}; p50 {}, p99 {}, p99.9 {}", count(total), bytes(moved), at(0.5), at(0.99), at(0.999))
+}
+
+/// The class in which a part of all lies: its upper end.
+pub fn percentile(classes: &[(u64, u64)], part: f64) -> u64 {
+    let total: u64 = classes.iter().map(|(_, times)| times).sum();
+    let wanted = ((total as f64 * part).ceil() as u64).max(1);
+    let mut seen = 0;
+    for (value, times) in classes {
+        seen += times;
+        if seen >= wanted {
+            return *value;
+        }
+    }
+    classes.last().map_or(0, |(value, _)| *value)
+}
+
+/// Nanoseconds as microseconds, or milliseconds from 10 on.
+pub fn micros(ns: u64) -> String {
+    match ns {
+        0..100_000 => format!("{:.1} us", ns as f64 / 1e3),
+        100_000..10_000_000 => format!("{:.0} us", ns as f64 / 1e3),
+        _ => format!("{:.1} ms", ns as f64 / 1e6),
+    }
+}
+
+/// After a change of an export.
+pub fn export(report: &VolumeReport) {
+    match &report.export {
+        None => println!("volume {} is not exported any more; its data stays", report.name),
+        Some(export) if export.uris.is_empty() => {
+            println!("volume {} is exported once it is open ({})", report.name, report.state.name());
+        }
+        Some(export) => {
+            let how = if export.read_only { ", read-only" } else { "" };
+            println!("volume {} is exported{how}:", report.name);
+            export.uris.iter().for_each(|uri| println!("  {uri}"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_percentile_is_the_upper_end_of_its_class() {
+        let classes = [(10, 98), (20, 1), (40, 1)];
+        assert_eq!([0.5, 0.98, 0.99, 1.0].map(|part| percentile(&classes, part)), [10, 10, 20, 40]);
+        assert_eq!(percentile(&[], 0.5), 0);
+    }
+
+    #[test]
+    fn times_have_a_unit_that_fits() {
+        assert_eq!([4_200, 150_400, 12_300_000].map(micros), ["4.2 us", "150 us", "12.3 ms"]);
+    }
+}

@@ -1,0 +1,105 @@
+//! `[volumes]` of terrace.toml: where clients reach the exports of a node's volumes.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use anyhow::ensure;
+use interop::production::units::{Bytes, Span};
+use nbd::{ServerOptions, ServerTls};
+use node::{Bounds, Network};
+use serde::Deserialize;
+
+/// The unix socket, below the data directory, where nothing is set.
+const SOCKET: &str = "nbd.sock";
+
+/// The least memory of all sessions: one request of the largest size with its reply.
+const MEMORY_MIN: u64 = 64 << 20;
+
+/// `[volumes]`
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct VolumeSettings {
+    /// TCP address of the exports. Default: none. Beyond this machine TLS is required, or `plaintext`.
+    listen: Option<SocketAddr>,
+    /// Unix socket of the exports; only the user of the node may open it. Default `nbd.sock` in the data directory.
+    socket: Option<PathBuf>,
+    /// Certificate, PEM. Default: no TLS.
+    certificate: Option<PathBuf>,
+    /// Its key, PEM.
+    key: Option<PathBuf>,
+    /// Authorities of clients, PEM: each client has to show a certificate of one of them. Default: clients show none.
+    client_authority: Option<PathBuf>,
+    /// Refuse sessions without TLS. Default: where it listens beyond this machine.
+    tls_required: Option<bool>,
+    /// `listen` may be beyond this machine without TLS. Default no.
+    plaintext: bool,
+    /// From where connections over TCP may come: addresses and networks. Default: everywhere.
+    peers: Vec<String>,
+    /// Most connections at a time, 1 or more. Default 4096.
+    connections: Option<usize>,
+    /// Memory for requests and replies of all sessions, at least 64 MiB. Default 512 MiB.
+    memory: Option<Bytes>,
+    /// Time between the ends of two scrubs of a volume; 0s: none. Default 7 days.
+    scrub: Option<Span>,
+}
+
+/// Checked settings.
+#[derive(Debug, Clone)]
+pub struct VolumeOptions {
+    /// The server.
+    pub server: ServerOptions,
+    /// TCP address, if any.
+    pub listen: Option<SocketAddr>,
+    /// Unix socket.
+    pub socket: PathBuf,
+    /// Time between two scrubs, if any.
+    pub scrub: Option<std::time::Duration>,
+}
+
+impl VolumeSettings {
+    /// Settings of `terrace volume export` without a node: an address and a socket by flags.
+    pub fn with_flags(self, listen: Option<SocketAddr>, socket: Option<PathBuf>) -> VolumeSettings {
+        VolumeSettings { listen: listen.or(self.listen), socket: socket.or(self.socket), ..self }
+    }
+
+    /// Checks the settings, of a node with this data directory.
+    ///
+    /// # Errors
+    /// A setting that cannot work, by its name.
+    pub fn options(&self, data: &Path) -> anyhow::Result<VolumeOptions> {
+        let is_here = self.listen.is_none_or(|listen| listen.ip().is_loopback());
+        let required = self.tls_required.unwrap_or(!is_here && !self.plaintext);
+        let tls = match (&self.certificate, &self.key) {
+            (None, None) => None,
+            (Some(certificate), Some(key)) => {
+                let (certificate, key) = (certificate.clone(), key.clone());
+                Some(ServerTls { certificate, key, client_authority: self.client_authority.clone(), required })
+            }
+            _ => anyhow::bail!("volumes.certificate and volumes.key go together"),
+        };
+        ensure!(tls.is_some() || self.tls_required != Some(true), "volumes.tls_required needs a certificate and a key");
+        ensure!(
+            tls.is_some() || self.client_authority.is_none(),
+            "volumes.client_authority needs a certificate and a key of this node"
+        );
+        ensure!(
+            is_here || self.plaintext || tls.as_ref().is_some_and(|tls| tls.required),
+            "volumes.listen = \"{}\" is beyond this machine, where every machine on the network path could read and write all volumes: set \
+             volumes.certificate and volumes.key, or write `plaintext = true` under [volumes]",
+            self.listen.map_or_else(String::new, |listen| listen.to_string())
+        );
+        ensure!(self.connections != Some(0), "volumes.connections is at least 1: otherwise nobody could connect");
+        ensure!(self.memory.is_none_or(|memory| memory.0 >= MEMORY_MIN), "volumes.memory is less than 64MiB");
+        let peers = self.peers.iter().map(|text| text.parse::<Network>()).collect::<Result<_, _>>()?;
+        let defaults = ServerOptions::default();
+        let bounds = self.connections.map_or(defaults.bounds, |sockets| Bounds { sockets, of_address: sockets });
+        let memory = self.memory.map_or(defaults.memory, |memory| memory.0);
+        let server = ServerOptions { bounds, peers, memory, tls, plaintext: self.plaintext, ..defaults };
+        let scrub = match self.scrub {
+            None => volume::Options::new(0).scrub_interval,
+            Some(Span(span)) => (!span.is_zero()).then_some(span),
+        };
+        let socket = self.socket.clone().unwrap_or_else(|| data.join(SOCKET));
+        Ok(VolumeOptions { server, listen: self.listen, socket, scrub })
+    }
+}
