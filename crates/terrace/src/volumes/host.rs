@@ -141,7 +141,15 @@ impl VolumeHost {
                     tracing::warn!(%error, "a volume cannot be opened now");
                 }
             } else if let Ok(_one) = volume.try_operation() {
-                volume.attach_copies(&self.tiers);
+                if volume.attach_copies(&self.tiers)
+                    && let Err(error) = self.open_anew(&volume, false)
+                {
+                    tracing::warn!(
+                        volume = volume.description().name,
+                        why = format!("{error:#}"),
+                        "it cannot be opened anew"
+                    );
+                }
                 if let Err(error) = self.clear_retired(&volume) {
                     tracing::warn!(
                         volume = volume.description().name,
@@ -165,6 +173,18 @@ impl VolumeHost {
             Err(error) if !is_exported_already(&error) => Err(error),
             _ => Ok(()),
         }
+    }
+
+    /// Closes a volume and opens it with the copies that are there now. Its sessions end; clients connect again. The caller holds the
+    /// volume's operation.
+    fn open_anew(&self, volume: &HostedVolume, accept_loss: bool) -> anyhow::Result<()> {
+        let description = volume.description();
+        tracing::info!(volume = description.name, "opened anew, with the copies that are there now");
+        self.unexport(&description.name)?;
+        // It was open for reading only: nothing has to be written in place.
+        let _ = volume.close();
+        let open = volume.open(&self.tiers, accept_loss)?;
+        self.export(&description, &open)
     }
 
     fn open_and_export(&self, volume: &HostedVolume) {
@@ -376,6 +396,11 @@ impl VolumeHost {
             journal: old.journal.as_ref().map(|journal| journal.tier.clone()),
         });
         let new = places::choose_one(&self.tiers, name, copy, &wanted)?;
+        ensure!(
+            !mirror.status().is_frozen,
+            "fewer copies of volume {name} work than it needs, so none can be made anew: bring one back; or give up what only the missing \
+             ones contain: `terrace volume accept-loss {name}`"
+        );
         let is_used =
             mirror.status().copies.get(number).is_some_and(|copy| {
                 matches!(copy.state, volume::CopyState::InSync | volume::CopyState::Syncing { .. })
@@ -387,12 +412,19 @@ impl VolumeHost {
             );
             mirror.exclude(copy)?;
         }
+        // Durable before anything is made there; until the new copy works, the former place counts as not yet cleared.
         let mut changed = description.clone();
         changed.retired.push(old.clone());
         changed.copies[number] = new.clone();
         self.descriptions.write(&changed)?;
         volume.describe(changed);
-        volume.replace(&self.tiers, copy, &new)?;
+        if let Err(error) = volume.replace(&self.tiers, copy, &new) {
+            self.descriptions.write(&description)?;
+            volume.describe(description);
+            // What was made there is of no use; if it cannot be removed either, the first error is the one to report.
+            let _ = places::remove_folders(&new);
+            return Err(error);
+        }
         Ok(json!(new.place.folder))
     }
 
@@ -449,14 +481,18 @@ impl VolumeHost {
     fn accept_loss(&self, name: &str) -> anyhow::Result<Value> {
         let volume = self.find(name)?;
         let _one = volume.operation();
-        ensure!(volume.opened().is_none(), "volume {name} is open: nothing has to be given up");
-        let opened = volume.open(&self.tiers, true)?;
-        if self.is_serving() {
-            self.export(&volume.description(), &opened)?;
-        } else {
-            drop(opened);
+        if !self.is_serving() {
+            // As it is without a loss; where that serves writes, nothing has to be given up.
+            let _ = volume.open(&self.tiers, false);
+        }
+        let is_frozen = matches!(volume.opened(), Some(OpenDevice::Mirror(mirror)) if mirror.status().is_frozen);
+        let is_needed = is_frozen || volume.opened().is_none();
+        let opened = if is_needed { self.open_anew(&volume, true) } else { Ok(()) };
+        if !self.is_serving() {
             volume.close()?;
         }
+        opened?;
+        ensure!(is_needed, "volume {name} serves writes: nothing has to be given up");
         Ok(Value::Null)
     }
 

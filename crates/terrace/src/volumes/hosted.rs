@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use device::{BLOCK_BYTES, Device};
 use nbd::EpochGate;
-use volume::{CopyState, Options, Volume};
+use volume::{CopyState, Options, Volume, VolumeError};
 
 use super::description::{CopyDescription, Description, MadeState, VolumeKind};
 use super::epochs::EpochFile;
@@ -269,32 +269,39 @@ impl HostedVolume {
             && hosted.failed.as_ref().is_none_or(|retry| Instant::now() >= retry.not_before)
     }
 
-    /// Attaches copies that are away, if their pause is over.
-    pub fn attach_copies(&self, tiers: &TierShelves) {
-        let Some(OpenDevice::Mirror(volume)) = self.opened() else { return };
+    /// Attaches copies that are away, if their pause is over. Returns whether the volume has to be opened anew for that: it was opened
+    /// with too few copies, and there are more now.
+    pub fn attach_copies(&self, tiers: &TierShelves) -> bool {
+        let Some(OpenDevice::Mirror(volume)) = self.opened() else { return false };
         let description = self.description();
+        let mut needs_opening = false;
         for copy in volume.status().copies {
             let number = usize::from(copy.number);
             if !matches!(copy.state, CopyState::Missing | CopyState::Out { .. }) {
                 continue;
             }
-            let is_due = lock(&self.hosted).copies[number]
-                .failed
-                .as_ref()
-                .is_none_or(|retry| Instant::now() >= retry.not_before);
+            let former = lock(&self.hosted).copies[number].failed.clone();
+            let is_due = former.as_ref().is_none_or(|retry| Instant::now() >= retry.not_before);
             let Some(place) = description.copies.get(number).filter(|_| is_due) else { continue };
-            match self.attach(tiers, &volume, number, place) {
+            let error = match self.attach(tiers, &volume, number, place) {
                 Ok(()) => {
                     tracing::info!(volume = description.name, copy = number, "a copy is attached again");
                     self.note_copy(number, None);
+                    continue;
                 }
-                Err(error) => {
-                    let why = format!("{error:#}");
-                    tracing::warn!(volume = description.name, copy = number, why, "a copy cannot be attached");
-                    self.note_copy(number, Some(why));
-                }
+                Err(error) => error,
+            };
+            if matches!(error.downcast_ref(), Some(VolumeError::BelowMinimum { .. })) {
+                needs_opening |= copy.state == CopyState::Missing;
             }
+            let why = format!("{error:#}");
+            // The same reason again is no news.
+            if former.is_none_or(|former| former.why != why) {
+                tracing::warn!(volume = description.name, copy = number, why, "a copy cannot be attached");
+            }
+            self.note_copy(number, Some(why));
         }
+        needs_opening
     }
 
     fn attach(

@@ -100,7 +100,7 @@ fn one(report: &VolumeReport) {
     print!("{copies}");
     report.copies.iter().for_each(lies);
     println!();
-    let mut totals = TextTable::new(&["", ""]);
+    let mut totals = TextTable::new(&["since it was opened", ""]);
     let activity = &report.activity;
     totals.row(&["exported", exported(report)]);
     for uri in report.export.iter().flat_map(|export| &export.uris) {
@@ -144,7 +144,9 @@ fn next(report: &VolumeReport) -> Option<String> {
         (VolumeState::Failed, _) => Some(format!(
             "bring the medium back (it is opened then); if copies are lost for good: terrace volume accept-loss {name}"
         )),
-        (VolumeState::Frozen, _) => Some("writes wait for a copy: bring its medium back".to_owned()),
+        (VolumeState::Frozen, _) => Some(format!(
+            "writes wait: bring the medium of a missing copy back (it is used then); if it is lost for good: terrace volume accept-loss {name}"
+        )),
         (_, Some(copy)) => Some(format!(
             "bring the medium of copy {0} back (it is attached then); if it is lost: terrace volume replace {name} {0}",
             copy.number
