@@ -9,7 +9,7 @@
 //! ```
 //!
 //! A case is the file's least with one key changed, and goes the way that a user's file goes: `terrace.toml` through [`Config`], the plan
-//! of the node and the options of SQL and search, the others through [`Production::load`] of a folder.
+//! of the node and the options of SQL, search and volumes, the others through [`Production::load`] of a folder.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -48,6 +48,7 @@ const SECTIONS: &[(&str, Of, &[&str], &str)] = &[
     ("[sql.users]", Of::Terrace, &["sql", "users"], ""),
     ("[search]", Of::Terrace, &["search"], ""),
     ("[search.index]", Of::Terrace, &["search", "index"], "[search]"),
+    ("[volumes]", Of::Terrace, &["volumes"], ""),
     ("production.toml", Of::Production, &[], ""),
     ("A service over MLLP", Of::Service, &[], ""),
     ("[tls] of a service", Of::Service, &["tls"], "A service over MLLP"),
@@ -198,7 +199,8 @@ fn node(file: &Path) -> anyhow::Result<String> {
     let plan = config.plan(&args)?;
     let sql = services.sql.as_ref().map(|sql| sql.options(&plan.options().data)).transpose()?;
     let search = services.search_options(&plan.options().data)?;
-    Ok(without_times(&format!("{log} {threads} {plan:?} {sql:?} {search:?}")))
+    let volumes = services.volumes.options(&plan.options().data)?;
+    Ok(without_times(&format!("{log} {threads} {plan:?} {sql:?} {search:?} {volumes:?}")))
 }
 
 /// Without the moments at which things were made.
