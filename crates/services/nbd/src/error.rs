@@ -90,6 +90,25 @@ pub enum NbdError {
         /// Why.
         problem: String,
     },
+    /// A higher epoch is in force: another owner has taken the export. Step down; this epoch never works again.
+    #[error("{address}: the server refuses epoch {epoch}: {text}")]
+    Superseded {
+        /// The address.
+        address: String,
+        /// The epoch that is over.
+        epoch: u64,
+        /// The server's text.
+        text: String,
+    },
+    /// The server does not confirm that it enforces epochs: nothing there keeps an older owner from writing.
+    #[error("{address} does not confirm epochs: it cannot be raised")]
+    Unfenced {
+        /// The address.
+        address: String,
+    },
+    /// The client has given the device up. Connect again, and run recovery.
+    #[error("the client has ended: connect again, and run recovery")]
+    Ended,
     /// A thread or a runtime cannot be started.
     #[error("cannot start a thread: {0}")]
     Thread(#[source] io::Error),

@@ -28,14 +28,19 @@
 
 #![forbid(unsafe_code)]
 
+pub mod client;
 pub mod error;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod protocol;
 pub mod server;
+mod socket;
 pub mod tls;
+pub mod uri;
 
+pub use client::{ClientOptions, ClientStatus, NbdDevice};
 pub use error::NbdError;
 pub use server::{EpochGate, Export, NbdServer, ServerOptions};
 pub use tls::{ClientTls, ServerTls};
+pub use uri::{Endpoint, NbdUri};

@@ -14,12 +14,12 @@ use tokio_rustls::TlsAcceptor;
 use super::export::{Session, split_epoch};
 use super::pool::{BufferPool, Share};
 use super::registry::Registry;
-use super::socket::{Carrier, Socket};
 use super::transmission::Transmission;
 use crate::protocol::answer;
 use crate::protocol::negotiation::{
     self, Action, Contexts, Negotiation, OPTION_HEAD_BYTES, OptionFrame, Purpose, TlsPolicy, refuse,
 };
+use crate::socket::{Carrier, Socket};
 
 /// Options of one negotiation.
 const OPTIONS_MAX: usize = 2000;

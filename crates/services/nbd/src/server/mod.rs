@@ -22,7 +22,6 @@ mod pieces;
 mod pool;
 mod range_locks;
 mod registry;
-mod socket;
 mod threaded;
 mod transmission;
 mod work;
@@ -42,10 +41,10 @@ use tokio::sync::watch;
 
 use self::connection::Shared;
 use self::registry::Registry;
-use self::socket::Socket;
 use self::workers::Worker;
 use crate::error::NbdError;
 use crate::protocol::negotiation::TlsPolicy;
+use crate::socket::Socket;
 use crate::tls::ServerTls;
 
 pub use self::export::{EpochGate, Export, ExportStatus};

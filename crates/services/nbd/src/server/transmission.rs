@@ -36,11 +36,11 @@ use super::export::Session;
 use super::mailbox::{Course, Event};
 use super::outbox::Outbox;
 use super::pool::{BufferPool, Share};
-use super::socket::Carrier;
 use super::work::Work;
 use crate::protocol::negotiation::Contexts;
 use crate::protocol::request::{REQUEST_BYTES, Request, RequestFrame};
 use crate::protocol::{PAYLOAD_BYTES_MAX, command, command_flag, errno};
+use crate::socket::Carrier;
 
 /// Bytes of one receive: 2,300 requests of reads, or 15 writes of 4 KiB.
 const SCRATCH_BYTES: usize = 64 << 10;

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   client.rs   a client of raw bytes; it shares no code with the server
+//!   using.rs    what tests of this crate's own client use
 //!   rig.rs      a server on a unix socket and on TCP; a device that records, holds back and has holes
 //! ```
 
@@ -9,9 +10,12 @@ mod client;
 mod commands;
 mod crowd;
 mod data;
+mod device;
 mod endings;
 mod epochs;
 mod faults;
 mod negotiation;
+mod reconnect;
 mod rig;
 mod security;
+mod using;

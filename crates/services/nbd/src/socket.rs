@@ -1,4 +1,4 @@
-//! The sockets of sessions: unix, TCP, and either of them below TLS, behind one trait.
+//! The sockets of both sides: unix, TCP, and either of them below TLS, behind one trait.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -6,13 +6,14 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
-use tokio_rustls::server::TlsStream;
+use tokio_rustls::{client, server};
 
 /// What a session is carried by.
-pub(super) trait Carrier: AsyncRead + AsyncWrite + Unpin + Send {}
+pub(crate) trait Carrier: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl Carrier for Socket {}
-impl Carrier for TlsStream<Socket> {}
+impl Carrier for server::TlsStream<Socket> {}
+impl Carrier for client::TlsStream<Socket> {}
 
 /// A socket without TLS.
 #[derive(Debug)]
