@@ -102,6 +102,17 @@ pub enum DeviceError {
         /// The device.
         name: String,
     },
+    /// A shelf is not complete without its write-back cache, and the one that was given is not that cache, or an older state of it:
+    /// its last writes are elsewhere. Attach that cache, or give up this copy and fill it from the others.
+    #[error(
+        "{name} needs its write-back cache, and {why}: attach that cache, or replace this copy and fill it from the others"
+    )]
+    WrongCache {
+        /// The shelf.
+        name: String,
+        /// What was found instead.
+        why: String,
+    },
     /// What the device says about its own content is damaged. Restore it from a copy.
     #[error("{name} is damaged: {what}; restore it from a copy")]
     Damaged {
@@ -187,6 +198,7 @@ impl DeviceError {
             | DeviceError::ReadOnly { name, .. }
             | DeviceError::NotADevice { name, .. }
             | DeviceError::NoShelf { name }
+            | DeviceError::WrongCache { name, .. }
             | DeviceError::Damaged { name, .. }
             | DeviceError::Unsupported { name, .. }
             | DeviceError::Poisoned { name }

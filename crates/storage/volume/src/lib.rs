@@ -71,6 +71,7 @@ mod tables;
 mod upkeep;
 mod volume;
 mod write;
+pub mod write_back;
 
 pub use error::VolumeError;
 pub use geometry::{REGION_BLOCKS, SECTOR};

@@ -8,3 +8,5 @@ mod opening;
 mod resync;
 mod rig;
 mod support;
+#[path = "../write_back/mod.rs"]
+mod write_back;
