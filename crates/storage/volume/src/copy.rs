@@ -20,6 +20,7 @@ use crate::error::VolumeError;
 use crate::geometry::{Geometry, SECTOR, SECTORS_PER_BLOCK};
 use crate::members::{Epoch, Set};
 use crate::options::{Options, Place, Threads};
+use crate::resync::unrecognised;
 use crate::rules::{Rule, obeys};
 use crate::superblock::{SUPERBLOCK, SUPERBLOCK_BYTES, Superblock};
 use crate::tables::Tables;
@@ -72,9 +73,14 @@ pub(crate) fn clear(place: &Place) -> Result<(), VolumeError> {
         other => other,
     };
     remove(&*place.data, SUPERBLOCK)?;
+    clear_content(place)
+}
+
+/// Removes everything but the superblock.
+fn clear_content(place: &Place) -> Result<(), VolumeError> {
     for name in place.data.list()? {
         if name.starts_with("data-") || name.starts_with("tables-") {
-            remove(&*place.data, &name)?;
+            place.data.remove(&name)?;
         }
     }
     clear_journal(place)
@@ -138,12 +144,40 @@ fn write_tables(
 pub(crate) fn format(place: &Place, mut superblock: Superblock, options: &Options) -> Result<(), VolumeError> {
     let geometry = Geometry::new(&superblock.parts);
     clear(place)?;
-    (0..geometry.parts.len()).try_for_each(|part| make_part(place, &geometry, part))?;
-    let (journal, _) = Journal::open(place.journal.clone(), journal_options(options, 0))?;
-    superblock.journal = journal.identity();
-    journal.close()?;
+    make_content(place, &geometry, &mut superblock, options)?;
     let device = place.data.create(SUPERBLOCK, SUPERBLOCK_BYTES)?;
     superblock.write(&device)
+}
+
+/// As [`format`], also where a copy lies that is to be replaced: its superblock stays, so that the place counts when the volume is
+/// opened after a crash in between.
+pub(crate) fn format_again(place: &Place, mut superblock: Superblock, options: &Options) -> Result<(), VolumeError> {
+    if !exists(place)? {
+        return format(place, superblock, options);
+    }
+    let geometry = Geometry::new(&superblock.parts);
+    let device = place.data.open(SUPERBLOCK)?;
+    superblock.sequence = Superblock::read(&*device)?.sequence + 1;
+    let mut incomplete = superblock.clone();
+    incomplete.set.epoch = unrecognised(superblock.set.epoch);
+    incomplete.write(&device)?;
+    clear_content(place)?;
+    make_content(place, &geometry, &mut superblock, options)?;
+    superblock.sequence += 1;
+    superblock.write(&device)
+}
+
+/// Makes everything but the superblock.
+fn make_content(
+    place: &Place,
+    geometry: &Geometry,
+    superblock: &mut Superblock,
+    options: &Options,
+) -> Result<(), VolumeError> {
+    (0..geometry.parts.len()).try_for_each(|part| make_part(place, geometry, part))?;
+    let (journal, _) = Journal::open(place.journal.clone(), journal_options(options, 0))?;
+    superblock.journal = journal.identity();
+    Ok(journal.close()?)
 }
 
 /// Promises a term to a new owner; returns the superblock as it is then.

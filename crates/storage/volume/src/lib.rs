@@ -65,6 +65,8 @@ mod requests;
 mod resync;
 mod rules;
 mod scrub;
+#[cfg(any(test, feature = "simulation"))]
+pub mod simulation;
 mod stripes;
 pub mod superblock;
 mod tables;

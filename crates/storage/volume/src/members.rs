@@ -114,6 +114,7 @@ pub struct Set {
     pub epoch: Epoch,
     /// The copies that contain every acknowledged write.
     pub in_sync: Members,
-    /// For each other copy: the last epoch in which it was in sync; zero if it never was, or all of it must be copied.
+    /// For each copy in sync: the epoch in which it joined; zero if it has been in sync since the volume was created. For each other
+    /// copy: the last epoch in which it was in sync, or in which its replacement was recorded.
     pub left: [Epoch; COPIES_MAX],
 }

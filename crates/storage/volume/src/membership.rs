@@ -206,14 +206,15 @@ impl Membership {
     }
 }
 
-/// The set after `set`: copies that it loses remember when they were in sync for the last time.
+/// The set after `set`: of copies that it loses it says when they were in sync for the last time, of those that join since when they
+/// are.
 pub(crate) fn following(set: &Set, epoch: Epoch, in_sync: Members) -> Set {
     let mut next = Set { epoch, in_sync, left: set.left };
     for copy in 0..COPIES_MAX as u8 {
-        if in_sync.has(copy) {
-            next.left[copy as usize] = Epoch::default();
-        } else if set.in_sync.has(copy) {
-            next.left[copy as usize] = set.epoch;
+        match (set.in_sync.has(copy), in_sync.has(copy)) {
+            (false, true) => next.left[copy as usize] = epoch,
+            (true, false) => next.left[copy as usize] = set.epoch,
+            _ => {}
         }
     }
     next
@@ -266,11 +267,14 @@ pub fn decide(found: &[Superblock], accept_loss: bool) -> Result<(Set, Members),
     let highest = found.iter().map(|found| found.set.epoch).max().expect("there is one");
     let set = found.iter().map(|found| found.set).find(|set| set.epoch == highest).expect("there is one");
     // Two owners with one term: only after an opening that accepted a loss.
-    if found.iter().any(|other| other.set.epoch.number == highest.number && other.set.epoch != highest) && !accept_loss
-    {
+    let differs = |other: &Superblock| other.set.epoch.number == highest.number && other.set.epoch != highest;
+    if found.iter().any(|other| !other.is_syncing && differs(other)) && !accept_loss {
         return Err(Refusal::Diverged);
     }
-    let usable = found.iter().filter(|found| set.in_sync.has(found.copy) && !found.is_syncing);
+    // A medium that was replaced, and is found again in the place of the one that joined, knows no set since then.
+    let is_former = |found: &Superblock| found.set.epoch.number < set.left[found.copy as usize].number;
+    let is_usable = |found: &&Superblock| set.in_sync.has(found.copy) && !found.is_syncing && !is_former(found);
+    let usable = found.iter().filter(is_usable);
     let members = usable.clone().fold(Members::NONE, |members, found| members.with(found.copy));
     if members.is_empty() {
         return Err(Refusal::NoneInSync(set));

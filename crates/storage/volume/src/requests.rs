@@ -197,7 +197,7 @@ fn write_together(core: &Core, taken: Vec<Submitted>) -> (Vec<Submitted>, Vec<Su
             continue;
         };
         let staged = stage(core, held, request.offset, Change::Bytes(&request.buffer));
-        match staged.and_then(|staged| staged.map_or(Ok(()), |staged| batch.append(core, staged))) {
+        match staged.and_then(|staged| batch.append(core, staged)) {
             Ok(()) => together.push(submitted),
             Err(_) => later.push(submitted),
         }

@@ -18,7 +18,8 @@
 
 use std::sync::Arc;
 
-use device::{AlignedBuffer, BLOCK_BYTES};
+use device::{AlignedBuffer, BLOCK_BYTES, DeviceError};
+use journal::JournalError;
 
 use crate::checkpoint;
 use crate::checksum::Sum;
@@ -88,6 +89,11 @@ pub(crate) fn replace(core: &Core, number: u8, place: Place) -> Result<(), Volum
         if found.copy != number {
             return Err(VolumeError::Twice(found.copy));
         }
+        copy::promise(&place, core.promised)?;
+    } else if obeys(Rule::Fencing)
+        && let Some(fence) = &place.fence
+    {
+        fence.raise(core.promised.term())?;
     }
     // A dirty map belongs to one copy: the one that was there before is not recognised any more.
     core.expect(number)?;
@@ -95,8 +101,9 @@ pub(crate) fn replace(core: &Core, number: u8, place: Place) -> Result<(), Volum
     checkpoint::checkpoint(core)?;
     let set = core.set();
     let mut recorded = set;
-    // What it would have been the last member of: an interrupted resync continues from the dirty map.
-    recorded.epoch = set.left[number as usize];
+    // It knows the set that is in force, as every copy that an opening counts must. And it is recognised by the epoch in which the
+    // replacement was recorded, so that an interrupted resync continues; if nothing could be recorded, by none.
+    recorded.epoch = if set.in_sync.has(number) { unrecognised(set.epoch) } else { set.left[number as usize] };
     let superblock = Superblock {
         sequence: 1,
         volume: core.volume,
@@ -111,14 +118,14 @@ pub(crate) fn replace(core: &Core, number: u8, place: Place) -> Result<(), Volum
         check: [0; 16],
         parts: parts(core),
     };
-    if obeys(Rule::Fencing)
-        && let Some(fence) = &place.fence
-    {
-        fence.raise(core.promised.term())?;
-    }
-    copy::format(&place, superblock, &core.options)?;
+    copy::format_again(&place, superblock, &core.options)?;
     let found = copy::peek(&place)?;
     begin(core, place, &found)
+}
+
+/// An epoch of the same number that no copy has recorded as its last one.
+pub(crate) fn unrecognised(epoch: Epoch) -> Epoch {
+    Epoch { mint: 0, ..epoch }
 }
 
 /// Errors: the volume is closed, fenced, or was opened with too few copies.
@@ -133,13 +140,40 @@ fn parts(core: &Core) -> Vec<u64> {
 
 /// The blocks in the journal of a copy that returns.
 fn own_blocks(core: &Core, place: &Place, found: &Superblock) -> Result<Vec<u64>, VolumeError> {
-    let copy = VolumeCopy::open(place.clone(), found, &core.options).map_err(|error| {
-        tracing::warn!(copy = found.copy, %error, "the journal of a copy that returns cannot be read");
+    let read = || {
+        let copy = VolumeCopy::open(place.clone(), found, &core.options)?;
+        let blocks = blocks_in_journal(&copy, &core.tables.geometry)?;
+        copy.close()?;
+        Ok(blocks)
+    };
+    read().map_err(|error: VolumeError| {
+        if !is_damage(&error) {
+            // It may work the next time: no reason to copy all of it.
+            return error;
+        }
+        tracing::warn!(copy = found.copy, %error, "the journal of a copy that returns is damaged");
         VolumeError::TooOld(found.copy)
-    })?;
-    let blocks = blocks_in_journal(&copy, &core.tables.geometry)?;
-    copy.close()?;
-    Ok(blocks)
+    })
+}
+
+/// Whether what a copy has stored cannot be understood, in contrast to a place that does not work just now.
+fn is_damage(error: &VolumeError) -> bool {
+    use JournalError::{Closed, Full, NoDescriptors, Poisoned, Thread};
+    let is_damaged = |error: &DeviceError| {
+        matches!(
+            error,
+            DeviceError::NotFound { .. }
+                | DeviceError::NotADevice { .. }
+                | DeviceError::Damaged { .. }
+                | DeviceError::Lost { .. }
+        )
+    };
+    match error {
+        VolumeError::Device(error) | VolumeError::Journal(JournalError::Device(error)) => is_damaged(error),
+        VolumeError::Journal(Poisoned { .. } | Closed | Full { .. } | NoDescriptors | Thread(_)) => false,
+        VolumeError::Journal(_) | VolumeError::Format { .. } => true,
+        _ => false,
+    }
 }
 
 /// Makes the dirty map persistent, then lets the copy take part in writes.

@@ -3,8 +3,9 @@
 //! In the product every rule is obeyed: the function is a constant there.
 
 /// One of the rules.
+#[cfg_attr(not(any(test, feature = "simulation")), expect(unreachable_pub, reason = "public for the simulation"))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Rule {
+pub enum Rule {
     /// 1: acknowledged when durable on every copy in sync.
     AllInSync = 1,
     /// 2: exclusion is recorded before the next acknowledgement.
@@ -17,26 +18,25 @@ pub(crate) enum Rule {
     Rejoin = 5,
 }
 
-#[cfg(test)]
+#[cfg(any(test, feature = "simulation"))]
 thread_local! {
     static LEFT_OUT: std::cell::Cell<Option<Rule>> = const { std::cell::Cell::new(None) };
 }
 
-/// Leaves out a rule on this thread.
-#[cfg(test)]
-#[expect(dead_code, reason = "the simulation that leaves out each rule is not written yet")]
-pub(crate) fn leave_out(rule: Option<Rule>) {
+/// Leaves out a rule on this thread, until it is called again.
+#[cfg(any(test, feature = "simulation"))]
+pub fn leave_out(rule: Option<Rule>) {
     LEFT_OUT.with(|left_out| left_out.set(rule));
 }
 
 /// Whether the rule holds.
-#[cfg(test)]
+#[cfg(any(test, feature = "simulation"))]
 pub(crate) fn obeys(rule: Rule) -> bool {
     LEFT_OUT.with(std::cell::Cell::get) != Some(rule)
 }
 
 /// Whether the rule holds.
-#[cfg(not(test))]
+#[cfg(not(any(test, feature = "simulation")))]
 #[inline]
 pub(crate) const fn obeys(_: Rule) -> bool {
     true

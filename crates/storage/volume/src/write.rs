@@ -73,7 +73,7 @@ pub(crate) fn write(core: &Core, offset: u64, change: Change<'_>) -> Result<(), 
     while rest.bytes() > 0 {
         let bytes = rest.bytes().min(piece_bytes(offset, rest.bytes()));
         let (now, later) = rest.split(bytes);
-        write_piece(core, offset, now)?;
+        write_piece(core, offset, now, later.bytes() == 0)?;
         offset += bytes;
         rest = later;
     }
@@ -90,18 +90,18 @@ pub(crate) fn piece_bytes(offset: u64, bytes: u64) -> u64 {
 }
 
 /// Writes a piece; waits while too few copies work.
-fn write_piece(core: &Core, offset: u64, change: Change<'_>) -> Result<(), VolumeError> {
+fn write_piece(core: &Core, offset: u64, change: Change<'_>, is_last: bool) -> Result<(), VolumeError> {
     let deadline = Instant::now() + core.options.write_timeout;
     loop {
         checkpoint::make_room(core, deadline)?;
-        match attempt(core, offset, change) {
+        match attempt(core, offset, change, is_last) {
             Err(VolumeError::BelowMinimum { .. }) => core.wait_thawed(deadline)?,
             other => return other,
         }
     }
 }
 
-fn attempt(core: &Core, offset: u64, change: Change<'_>) -> Result<(), VolumeError> {
+fn attempt(core: &Core, offset: u64, change: Change<'_>, is_last: bool) -> Result<(), VolumeError> {
     let _gate = core.gate.read();
     if core.is_frozen() {
         return Err(core.below_minimum());
@@ -110,7 +110,10 @@ fn attempt(core: &Core, offset: u64, change: Change<'_>) -> Result<(), VolumeErr
     let first = offset / BLOCK;
     let blocks = change.bytes().div_ceil(BLOCK);
     let held = core.stripes.lock(first, blocks);
-    let Some(staged) = stage(core, held, offset, change)? else { return Ok(()) };
+    if !is_last && changes_nothing(core, first, blocks, change) {
+        return Ok(());
+    }
+    let staged = stage(core, held, offset, change)?;
     let mut batch = Batch::new(core);
     let written = batch.append(core, staged);
     let durable = batch.finish(core);
@@ -125,13 +128,20 @@ pub(crate) struct Staged<'s> {
     _held: Held<'s>,
 }
 
-/// Builds the record of a piece; `None` if the piece changes nothing. The caller holds the stripes.
+/// Whether a piece frees blocks that have no content. The last piece of a change is written nevertheless: what is acknowledged
+/// without asking the copies may be that of an owner that was replaced.
+fn changes_nothing(core: &Core, first: u64, blocks: u64, change: Change<'_>) -> bool {
+    let is_empty = |block| !core.overlay.has(block) && core.tables.sum(block) == Sum::NONE;
+    matches!(change, Change::Zeroes { free: true, .. }) && (first..first + blocks).all(is_empty)
+}
+
+/// Builds the record of a piece. The caller holds the stripes.
 pub(crate) fn stage<'s>(
     core: &'s Core,
     held: Held<'s>,
     offset: u64,
     change: Change<'_>,
-) -> Result<Option<Staged<'s>>, VolumeError> {
+) -> Result<Staged<'s>, VolumeError> {
     let (first, within) = (offset / BLOCK, (offset % BLOCK) as usize);
     let blocks = change.bytes().div_ceil(BLOCK) as u32;
     let is_whole = within == 0 && change.bytes().is_multiple_of(BLOCK);
@@ -150,16 +160,9 @@ pub(crate) fn stage<'s>(
         }
     };
     let is_free = matches!(change, Change::Zeroes { free: true, .. });
-    if bytes.is_empty() && is_free && (first..first + u64::from(blocks)).all(|block| is_empty(core, block)) {
-        return Ok(None);
-    }
     let sums = bytes.chunks_exact(BLOCK_BYTES).map(Sum::of).collect();
     let head = Head { order: Order::default(), first, blocks, is_free };
-    Ok(Some(Staged { head, sums, bytes, _held: held }))
-}
-
-fn is_empty(core: &Core, block: u64) -> bool {
-    !core.overlay.has(block) && core.tables.sum(block) == Sum::NONE
+    Ok(Staged { head, sums, bytes, _held: held })
 }
 
 /// Records that become durable together: one append for each, one wait for all.

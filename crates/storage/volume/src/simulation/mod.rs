@@ -1,0 +1,71 @@
+//! A seeded simulation of volumes whose copies and owners fail in every way that they promise to survive.
+//!
+//! ```text
+//!   seed --> World --> owners (each a Volume without threads) --> links --> servers, one for each copy
+//!              |                                               up or down,   power failures, bit rot,
+//!              |                                               fenced        lost and misdirected writes
+//!              +---> History: the values that each block may have, checked at every read and acknowledgement
+//!
+//!   in the middle of any operation of an owner: it is killed, power fails, a link breaks, or another owner opens the volume and
+//!   goes on for some steps while this one is paused
+//! ```
+//!
+//! In the end everything works again: an owner opens the volume, brings all copies up to date, and they must be equal block by block.
+//!
+//! One thread; the same seed always gives the same run. A rule of [`crate::membership`] can be left out, to show that the simulation
+//! needs it.
+//!
+//! What it does not do: no threads (see the tests with real threads), no copies that hang, no unfenced copies beside a second owner,
+//! no `accept_loss`. At most one copy has damaged blocks.
+
+mod finish;
+mod history;
+mod server;
+#[cfg(test)]
+mod tests;
+mod world;
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+pub use crate::rules::{Rule, leave_out};
+
+/// How often what happened in a run, or in several.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    counts: BTreeMap<&'static str, u64>,
+}
+
+impl Report {
+    fn count(&mut self, what: &'static str) {
+        *self.counts.entry(what).or_default() += 1;
+    }
+
+    /// How often something happened; 0 if never.
+    pub fn of(&self, what: &str) -> u64 {
+        self.counts.get(what).copied().unwrap_or(0)
+    }
+
+    /// Adds the counts of another run.
+    pub fn add(&mut self, other: &Report) {
+        for (what, count) in &other.counts {
+            *self.counts.entry(what).or_default() += count;
+        }
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.counts.iter().try_for_each(|(what, count)| writeln!(f, "{count:>12}  {what}"))
+    }
+}
+
+/// Runs one seed.
+///
+/// Errors: what was violated, after the last events of the run.
+pub fn run(seed: u64) -> Result<Report, String> {
+    let world = world::World::new(seed);
+    let ended = world.run();
+    let report = world.end();
+    ended.map(|()| report).map_err(|why| format!("seed {seed}: {why}\n{}", world.events()))
+}
