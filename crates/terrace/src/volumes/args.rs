@@ -20,9 +20,22 @@ pub enum VolumeCommand {
     ///   terrace volume create vol-7 --size 100GiB --copy nvme1,journal=pmem --copy nvme2,journal=pmem --copy nvme3
     ///   terrace volume export vol-7
     ///
+    /// A copy of a slow tier may have a write-back cache on a fast one, for writes, or for reads too; its
+    /// journal then lies there as well:
+    ///
+    ///   --copy disk,cache=pmem:4GiB                  # pages of 16 KiB, writes only
+    ///   --copy disk,cache=pmem:4GiB,page=64KiB,reads
+    ///
+    /// A copy may lie on another node, on a place made there with --place, or on any NBD server:
+    ///
+    ///   other-node$ terrace volume create vol-7-b --size 101GiB --place && terrace volume export vol-7-b
+    ///   terrace volume create vol-7 --size 100GiB --copy nvme1 --copy nbd://other-node/vol-7-b
+    ///
+    /// The owner of a volume opens a place under a name with an epoch, and a former owner is refused. On
+    /// a server without epochs the copy is unfenced: it never opens a volume alone.
+    ///
     /// A write is acknowledged when it is durable in the journal of every copy in sync, and of at least
-    /// --min-copies. A place for a copy of another node's volume is made with --place; its owner opens it
-    /// under a name with an epoch, and a former owner is refused.
+    /// --min-copies.
     #[command(verbatim_doc_comment)]
     Create(CreateArgs),
     /// List the volumes
@@ -79,8 +92,8 @@ pub struct CreateArgs {
     /// Its size, a multiple of 64 KiB, as 10GiB
     #[arg(long, value_name = "SIZE")]
     pub size: Bytes,
-    /// Where a copy lies: TIER or TIER,journal=TIER; up to three times
-    #[arg(long = "copy", value_name = "TIER[,journal=TIER]", default_value = "home")]
+    /// Where a copy lies, up to three times: TIER[,journal=TIER][,cache=TIER:SIZE[,page=SIZE][,reads]] or an NBD URI
+    #[arg(long = "copy", value_name = "PLACE", default_value = "home")]
     pub copies: Vec<WantedCopy>,
     /// Copies that must work for a write to be acknowledged [default: 2 of 3, 1 of 2]
     #[arg(long, value_name = "N")]
@@ -137,7 +150,7 @@ pub struct ReplaceArgs {
     /// The number of the copy, as status shows it
     pub number: u8,
     /// Where the new copy lies [default: the tiers of the former one]
-    #[arg(long, value_name = "TIER[,journal=TIER]")]
+    #[arg(long, value_name = "PLACE")]
     pub copy: Option<WantedCopy>,
     /// Return when the new copy is in sync
     #[arg(long)]

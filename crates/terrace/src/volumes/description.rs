@@ -99,16 +99,59 @@ pub struct CopyDescription {
     /// The place of its journal; with the blocks without.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub journal: Option<PlaceDescription>,
+    /// The write-back cache in front of its blocks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache: Option<CacheDescription>,
 }
 
-/// A place on a tier of this node.
+/// A place of a copy, or of a part of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged, deny_unknown_fields)]
+pub enum PlaceDescription {
+    /// On a tier of this node.
+    Tier {
+        /// The tier.
+        tier: String,
+        /// The folder there.
+        folder: PathBuf,
+    },
+    /// On an export of another node, or of any NBD server.
+    Export {
+        /// Its address.
+        uri: String,
+    },
+}
+
+impl PlaceDescription {
+    /// The tier, or `nbd`.
+    pub fn tier(&self) -> &str {
+        match self {
+            PlaceDescription::Tier { tier, .. } => tier,
+            PlaceDescription::Export { .. } => "nbd",
+        }
+    }
+
+    /// The folder or the address.
+    pub fn text(&self) -> String {
+        match self {
+            PlaceDescription::Tier { folder, .. } => folder.display().to_string(),
+            PlaceDescription::Export { uri } => uri.clone(),
+        }
+    }
+}
+
+/// A write-back cache.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct PlaceDescription {
-    /// The tier.
-    pub tier: String,
-    /// The folder there.
-    pub folder: PathBuf,
+pub struct CacheDescription {
+    /// Where it lies.
+    pub place: PlaceDescription,
+    /// Its size.
+    pub bytes: u64,
+    /// Size of its pages.
+    pub page_bytes: u64,
+    /// Whether reads are cached too.
+    pub caches_reads: bool,
 }
 
 /// How a volume is exported.
@@ -261,8 +304,14 @@ mod tests {
     use super::*;
 
     fn description(name: &str) -> Description {
-        let place = PlaceDescription { tier: "home".to_owned(), folder: PathBuf::from("/x") };
-        Description::new(name, VolumeKind::Mirror, 1 << 20, 1, vec![CopyDescription { place, journal: None }])
+        let place = PlaceDescription::Tier { tier: "home".to_owned(), folder: PathBuf::from("/x") };
+        Description::new(
+            name,
+            VolumeKind::Mirror,
+            1 << 20,
+            1,
+            vec![CopyDescription { place, journal: None, cache: None }],
+        )
     }
 
     #[test]

@@ -26,7 +26,7 @@ use super::description::{
     CopyDescription, Description, Descriptions, ExportDescription, MadeState, VolumeKind, check_name,
 };
 use super::hosted::{HostedVolume, OpenDevice, make_place};
-use super::places;
+use super::places::{self, NewCopy};
 use super::requests::{ExportReport, NewVolumeRequest, ScrubReport, VolumeReport, VolumeRequest, WantedCopy};
 use crate::assemble::TierShelves;
 
@@ -340,7 +340,8 @@ impl VolumeHost {
         if description.kind == VolumeKind::Place {
             return make_place(&self.tiers, description);
         }
-        let places = self.places(description, true)?;
+        let new_copy = NewCopy { bytes: description.bytes, term: 1 };
+        let places = self.places(description, Some(new_copy))?;
         let new = NewVolume {
             volume: description.identity()?,
             bytes: description.bytes,
@@ -349,9 +350,8 @@ impl VolumeHost {
         Ok(Volume::create(&places, &new, &volume.options(description, false))?)
     }
 
-    fn places(&self, description: &Description, is_new: bool) -> anyhow::Result<Vec<Place>> {
-        let open = |copy| if is_new { places::make(&self.tiers, copy) } else { places::open(&self.tiers, copy) };
-        description.copies.iter().map(|copy| Ok(open(copy)?.place)).collect()
+    fn places(&self, description: &Description, new: Option<NewCopy>) -> anyhow::Result<Vec<Place>> {
+        description.copies.iter().map(|copy| Ok(places::open(&self.tiers, copy, new)?.place)).collect()
     }
 
     fn status(&self, names: &[String]) -> anyhow::Result<Vec<VolumeReport>> {
@@ -391,10 +391,7 @@ impl VolumeHost {
         let number = usize::from(copy);
         let old = description.copies.get(number);
         let old = old.with_context(|| format!("volume {name} has the copies 0 to {}", description.copies.len() - 1))?;
-        let wanted = wanted.unwrap_or_else(|| WantedCopy {
-            tier: old.place.tier.clone(),
-            journal: old.journal.as_ref().map(|journal| journal.tier.clone()),
-        });
+        let wanted = wanted.map_or_else(|| places::wanted_again(old), Ok)?;
         let new = places::choose_one(&self.tiers, name, copy, &wanted)?;
         ensure!(
             !mirror.status().is_frozen,
@@ -422,10 +419,10 @@ impl VolumeHost {
             self.descriptions.write(&description)?;
             volume.describe(description);
             // What was made there is of no use; if it cannot be removed either, the first error is the one to report.
-            let _ = places::remove_folders(&new);
+            let _ = places::clear(&self.tiers, &new);
             return Err(error);
         }
-        Ok(json!(new.place.folder))
+        Ok(json!(new.place.text()))
     }
 
     fn grow(&self, name: &str, bytes: u64) -> anyhow::Result<Value> {
@@ -442,7 +439,7 @@ impl VolumeHost {
         );
         let was_open = volume.opened().is_some();
         volume.close()?;
-        let places = self.places(&description, false)?;
+        let places = self.places(&description, None)?;
         let grown = Volume::grow(&places, bytes, &volume.options(&description, false));
         drop(places);
         if grown.is_ok() {
@@ -524,13 +521,10 @@ impl VolumeHost {
 
     /// Removes what lies at a place: the superblock first, so that what a crash leaves behind is no copy; then the folder.
     fn clear_copy(&self, description: &Description, copy: &CopyDescription) -> anyhow::Result<()> {
-        if places::is_reachable(copy)
-            && description.kind == VolumeKind::Mirror
-            && let Ok(opened) = places::open(&self.tiers, copy)
-        {
-            Volume::delete(&[opened.place])?;
+        match description.kind {
+            VolumeKind::Mirror => places::clear(&self.tiers, copy),
+            VolumeKind::Place => places::remove_folders(copy),
         }
-        places::remove_folders(copy)
     }
 
     /// Removes everything of a volume, its description last.

@@ -11,18 +11,19 @@
 //! Invariants: one operation at a time changes a volume; nothing holds the shelves of a copy but the volume itself, so that a copy that
 //! it gave up can be opened again.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use device::{BLOCK_BYTES, Device};
 use nbd::EpochGate;
+use volume::write_back::CachedShelf;
 use volume::{CopyState, Options, Volume, VolumeError};
 
-use super::description::{CopyDescription, Description, MadeState, VolumeKind};
+use super::description::{CacheDescription, CopyDescription, Description, MadeState, VolumeKind};
 use super::epochs::EpochFile;
-use super::places;
-use super::requests::{Activity, CopyReport, VolumeReport, VolumeState};
+use super::places::{self, NewCopy};
+use super::requests::{Activity, CacheReport, CopyReport, VolumeReport, VolumeState};
 use crate::assemble::TierShelves;
 
 /// The device of a place, on its shelf.
@@ -89,6 +90,7 @@ struct Hosted {
 struct CopyFacts {
     medium: String,
     real: bool,
+    cache: Option<Weak<CachedShelf>>,
     failed: Option<Retry>,
 }
 
@@ -194,7 +196,7 @@ impl HostedVolume {
         let mut found = Vec::new();
         let mut failures = Vec::new();
         for (number, copy) in description.copies.iter().enumerate() {
-            match places::open(tiers, copy) {
+            match places::open(tiers, copy, None) {
                 Ok(opened) => {
                     self.note_medium(number, &opened);
                     found.push(opened.place);
@@ -218,7 +220,7 @@ impl HostedVolume {
     }
 
     fn open_place(&self, tiers: &TierShelves, description: &Description) -> anyhow::Result<OpenDevice> {
-        let opened = places::open(tiers, &description.copies[0])?;
+        let opened = places::open(tiers, &description.copies[0], None)?;
         self.note_medium(0, &opened);
         let shelf = opened.place.data;
         Ok(OpenDevice::Place(shelf.open(PLACE)?, Arc::new(EpochFile::open(&*shelf)?)))
@@ -238,7 +240,8 @@ impl HostedVolume {
 
     fn note_medium(&self, number: usize, opened: &places::OpenedPlace) {
         let mut hosted = lock(&self.hosted);
-        (hosted.copies[number].medium, hosted.copies[number].real) = (opened.medium.device.clone(), opened.medium.real);
+        let facts = &mut hosted.copies[number];
+        (facts.medium, facts.real, facts.cache) = (opened.medium.clone(), opened.real, opened.cache.clone());
     }
 
     fn note_copy(&self, number: usize, failed: Option<String>) {
@@ -311,7 +314,7 @@ impl HostedVolume {
         number: usize,
         place: &CopyDescription,
     ) -> anyhow::Result<()> {
-        let opened = places::open(tiers, place)?;
+        let opened = places::open(tiers, place, None)?;
         self.note_medium(number, &opened);
         volume.attach(opened.place)?;
         Ok(())
@@ -323,7 +326,9 @@ impl HostedVolume {
     /// The volume refuses, or the place failed.
     pub fn replace(&self, tiers: &TierShelves, number: u8, place: &CopyDescription) -> anyhow::Result<()> {
         let volume = self.mirror()?;
-        let opened = places::make(tiers, place)?;
+        let status = volume.status();
+        let new = NewCopy { bytes: status.bytes, term: status.epoch.term() };
+        let opened = places::open(tiers, place, Some(new))?;
         self.note_medium(usize::from(number), &opened);
         volume.replace(number, opened.place)?;
         self.note_copy(usize::from(number), None);
@@ -397,13 +402,28 @@ impl HostedVolume {
     }
 }
 
+fn cache_report(cache: &CacheDescription, shelf: &CachedShelf) -> CacheReport {
+    let status = shelf.status();
+    let block = BLOCK_BYTES as u64;
+    CacheReport {
+        tier: cache.place.tier().to_owned(),
+        bytes: cache.bytes,
+        hit_bytes: status.read_hits * block,
+        miss_bytes: status.read_misses * block,
+        dirty_bytes: status.dirty_pages * u64::from(status.page_bytes),
+        destaged_bytes: status.destaged_bytes,
+        stalls: status.stalls,
+    }
+}
+
 fn copy_report(number: usize, copy: &CopyDescription, hosted: &Hosted) -> CopyReport {
     let facts = &hosted.copies[number];
+    let cache = facts.cache.as_ref().and_then(Weak::upgrade);
     CopyReport {
         number: number as u8,
-        tier: copy.place.tier.clone(),
-        journal_tier: copy.journal.as_ref().unwrap_or(&copy.place).tier.clone(),
-        folder: copy.place.folder.clone(),
+        tier: copy.place.tier().to_owned(),
+        journal_tier: copy.journal.as_ref().unwrap_or(&copy.place).tier().to_owned(),
+        at: copy.place.text(),
         medium: facts.medium.clone(),
         real: facts.real,
         state: "unknown".to_owned(),
@@ -411,6 +431,8 @@ fn copy_report(number: usize, copy: &CopyDescription, hosted: &Hosted) -> CopyRe
         why: facts.failed.as_ref().map(|retry| retry.why.clone()),
         reads: 0,
         repaired: 0,
+        is_unfenced: false,
+        cache: copy.cache.as_ref().zip(cache).map(|(cache, shelf)| cache_report(cache, &shelf)),
         failures: 0,
         read_ns: 0,
     }
@@ -432,6 +454,7 @@ fn add_mirror(report: &mut VolumeReport, volume: &Volume) {
             CopyState::Out { behind } => ("out", behind),
         };
         (copy.state, copy.behind_bytes) = (state.to_owned(), behind);
+        copy.is_unfenced = found.is_unfenced;
         (copy.reads, copy.repaired, copy.failures, copy.read_ns) =
             (found.reads, found.repaired, found.failures, found.read_ns);
     }
@@ -457,7 +480,8 @@ fn add_mirror(report: &mut VolumeReport, volume: &Volume) {
 /// # Errors
 /// Those of the medium.
 pub fn make_place(tiers: &TierShelves, description: &Description) -> anyhow::Result<()> {
-    let shelf = places::make(tiers, &description.copies[0])?.place.data;
+    let new = NewCopy { bytes: description.bytes, term: 0 };
+    let shelf = places::open(tiers, &description.copies[0], Some(new))?.place.data;
     EpochFile::create(&*shelf)?;
     shelf.create_unwritten(PLACE, description.bytes)?;
     Ok(())

@@ -15,6 +15,7 @@ mod epochs;
 mod host;
 mod hosted;
 mod places;
+mod remote;
 mod report;
 mod requests;
 mod serving;
@@ -189,8 +190,8 @@ fn create(args: &CreateArgs) -> anyhow::Result<ExitCode> {
 fn replace(args: &ReplaceArgs) -> anyhow::Result<ExitCode> {
     let target = Target::find(&args.at)?;
     let (name, copy) = (args.name.clone(), args.number);
-    let folder: PathBuf = target.ask(VolumeRequest::Replace { name, copy, wanted: args.copy.clone() })?;
-    println!("copy {} of {} is made anew in {}", args.number, args.name, folder.display());
+    let place: String = target.ask(VolumeRequest::Replace { name, copy, wanted: args.copy.clone() })?;
+    println!("copy {} of {} is made anew in {place}", args.number, args.name);
     if !args.wait {
         println!("  `terrace volume status {}` shows how far it is", args.name);
         return Ok(ExitCode::SUCCESS);

@@ -129,7 +129,25 @@ fn lies(copy: &CopyReport) {
         (medium, true) => format!(": {medium}, real"),
         (medium, false) => format!(": {medium}"),
     };
-    println!("copy {} in {}{medium}", copy.number, copy.folder.display());
+    let unfenced = if copy.is_unfenced { "; unfenced: an older owner could still write there" } else { "" };
+    println!("copy {} in {}{medium}{unfenced}", copy.number, copy.at);
+    if let Some(cache) = &copy.cache {
+        let read = cache.hit_bytes + cache.miss_bytes;
+        let hits = if read == 0 {
+            "nothing read yet".to_owned()
+        } else {
+            format!("{:.1} % of reads hit", 100.0 * cache.hit_bytes as f64 / read as f64)
+        };
+        println!(
+            "copy {} cache of {} on {}: {hits}, {} dirty, {} destaged, {} writes waited",
+            copy.number,
+            bytes(cache.bytes),
+            cache.tier,
+            bytes(cache.dirty_bytes),
+            bytes(cache.destaged_bytes),
+            count(cache.stalls)
+        );
+    }
     if let Some(why) = &copy.why {
         println!("copy {} cannot be attached: {why}", copy.number);
     }

@@ -5,8 +5,8 @@
 //!   terrace volume ...  --  `volume {"verb": "status", ...}`  -->  VolumeHost::handle
 //! ```
 
-use std::path::PathBuf;
-
+use interop::production::units::Bytes;
+use nbd::NbdUri;
 use serde::{Deserialize, Serialize};
 
 use super::description::VolumeKind;
@@ -95,29 +95,77 @@ pub struct NewVolumeRequest {
     pub share_tiers: bool,
 }
 
-/// Where a copy shall lie, as `TIER[,journal=TIER]`.
+/// Where a copy shall lie: `TIER[,journal=TIER][,cache=TIER:SIZE[,page=SIZE][,reads]]`, or the address of an export.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WantedCopy {
-    /// The tier of its blocks.
+    /// The tier of its blocks, or the URI of an NBD export.
     pub tier: String,
-    /// The tier of its journal; with the blocks without.
+    /// The tier of its journal. Without: that of the cache if there is one, else that of the blocks.
     pub journal: Option<String>,
+    /// Its write-back cache.
+    pub cache: Option<WantedCache>,
 }
+
+/// A write-back cache that is wanted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WantedCache {
+    /// Its tier.
+    pub tier: String,
+    /// Its size.
+    pub bytes: u64,
+    /// Size of its pages, if not the default.
+    pub page_bytes: Option<u64>,
+    /// Whether reads are cached too.
+    pub caches_reads: bool,
+}
+
+impl WantedCopy {
+    /// Whether it is an export of another node.
+    pub fn is_export(&self) -> bool {
+        self.tier.contains(':')
+    }
+
+    fn on(tier: &str) -> WantedCopy {
+        WantedCopy { tier: tier.to_owned(), journal: None, cache: None }
+    }
+}
+
+/// The words before the options of a copy, for errors.
+const COPY_HELP: &str =
+    "write TIER, then as needed journal=TIER, cache=TIER:SIZE, page=SIZE, reads; or an address as nbd://host/name";
 
 impl std::str::FromStr for WantedCopy {
     type Err = String;
 
     fn from_str(text: &str) -> Result<WantedCopy, String> {
+        if text.contains("://") {
+            let uri: NbdUri = text.parse().map_err(|error: nbd::NbdError| error.to_string())?;
+            return Ok(WantedCopy::on(&uri.to_string()));
+        }
         let mut words = text.split(',');
         let tier = words.next().unwrap_or_default();
-        let mut wanted = WantedCopy { tier: tier.to_owned(), journal: None };
-        if tier.is_empty() || tier.contains('=') {
-            return Err("a copy begins with the name of a tier, as `nvme` or `nvme,journal=pmem`".to_owned());
+        if tier.is_empty() || tier.contains(['=', ':']) {
+            return Err(format!("a copy begins with the name of a tier: {COPY_HELP}"));
         }
+        let mut wanted = WantedCopy::on(tier);
+        let size = |text: &str| text.parse::<Bytes>().map(|bytes| bytes.0);
         for word in words {
-            match word.split_once('=') {
-                Some(("journal", tier)) if !tier.is_empty() => wanted.journal = Some(tier.to_owned()),
-                _ => return Err(format!("`{word}` is not known here: write journal=TIER")),
+            let (key, value) = word.split_once('=').unwrap_or((word, ""));
+            match (key, wanted.cache.as_mut()) {
+                ("journal", _) if !value.is_empty() => wanted.journal = Some(value.to_owned()),
+                ("cache", None) => {
+                    let (tier, bytes) =
+                        value.split_once(':').ok_or("a cache has a tier and a size, as cache=pmem:4GiB")?;
+                    let bytes = size(bytes)?;
+                    let tier = tier.to_owned();
+                    wanted.cache = Some(WantedCache { tier, bytes, page_bytes: None, caches_reads: false });
+                }
+                ("page", Some(cache)) => cache.page_bytes = Some(size(value)?),
+                ("reads", Some(cache)) if value.is_empty() => cache.caches_reads = true,
+                ("page" | "reads", None) => {
+                    return Err(format!("`{word}` belongs to a cache: put cache=TIER:SIZE before it"));
+                }
+                _ => return Err(format!("`{word}` is not known here: {COPY_HELP}")),
             }
         }
         Ok(wanted)
@@ -218,8 +266,8 @@ pub struct CopyReport {
     pub tier: String,
     /// The tier of its journal.
     pub journal_tier: String,
-    /// The folder of its blocks.
-    pub folder: PathBuf,
+    /// The folder of its blocks, or the address of an export.
+    pub at: String,
     /// Its medium in words; empty while it is not attached.
     pub medium: String,
     /// False if a model slows it down.
@@ -235,10 +283,34 @@ pub struct CopyReport {
     pub reads: u64,
     /// Damaged blocks that were written anew from another copy.
     pub repaired: u64,
+    /// Whether nothing keeps an older owner from writing there.
+    pub is_unfenced: bool,
+    /// Its write-back cache, while it is attached.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cache: Option<CacheReport>,
     /// How often it failed.
     pub failures: u64,
     /// Mean time of a read, nanoseconds.
     pub read_ns: u64,
+}
+
+/// A write-back cache, as it is reported; counts since it was opened.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct CacheReport {
+    /// Its tier.
+    pub tier: String,
+    /// Its size.
+    pub bytes: u64,
+    /// Bytes of reads that were found in it.
+    pub hit_bytes: u64,
+    /// Bytes of reads that were not.
+    pub miss_bytes: u64,
+    /// Dirty bytes: pages that are not destaged.
+    pub dirty_bytes: u64,
+    /// Bytes that were destaged.
+    pub destaged_bytes: u64,
+    /// How often a write waited for a place.
+    pub stalls: u64,
 }
 
 /// An export, as it is reported.
@@ -272,9 +344,31 @@ mod tests {
     #[test]
     fn a_copy_is_a_tier_and_perhaps_another_one_for_its_journal() {
         let of = |text: &str| text.parse::<WantedCopy>();
-        assert_eq!(of("nvme"), Ok(WantedCopy { tier: "nvme".into(), journal: None }));
-        assert_eq!(of("nvme,journal=pmem"), Ok(WantedCopy { tier: "nvme".into(), journal: Some("pmem".into()) }));
-        for wrong in ["", ",", "journal=pmem", "nvme,pmem", "nvme,journal=", "nvme,cache=x"] {
+        assert_eq!(of("nvme"), Ok(WantedCopy::on("nvme")));
+        assert_eq!(of("nvme,journal=pmem"), Ok(WantedCopy { journal: Some("pmem".into()), ..WantedCopy::on("nvme") }));
+        let cache = WantedCache { tier: "pmem".into(), bytes: 4 << 30, page_bytes: Some(65_536), caches_reads: true };
+        assert_eq!(
+            of("nvme,cache=pmem:4GiB,page=64KiB,reads"),
+            Ok(WantedCopy { cache: Some(cache), ..WantedCopy::on("nvme") })
+        );
+        for address in ["nbd://host:10809/vol-7/b", "nbd+unix:///b?socket=/run/nbd.sock"] {
+            assert!(of(address).is_ok_and(|copy| copy.is_export()), "{address}");
+        }
+        for wrong in [
+            "",
+            ",",
+            "journal=pmem",
+            "nvme,pmem",
+            "nvme,journal=",
+            "nvme,cache=x",
+            "nvme,cache=x:1",
+            "nvme,page=4KiB",
+            "nvme,reads",
+            "nvme,cache=x:1GiB,cache=y:1GiB",
+            "nvme,cache=x:1GiB,reads=yes",
+            "http://host/x",
+            "nvme:1GiB",
+        ] {
             assert!(of(wrong).is_err(), "{wrong:?}");
         }
     }

@@ -211,11 +211,11 @@ async fn find(
     let (export, epoch) = parts(shared, name)?;
     if purpose == Purpose::Look {
         export.look(epoch)?;
-        state.opened(purpose, wants_names, &export.facts, out);
+        state.opened(purpose, wants_names, export.facts_for(epoch), out);
         return Ok(None);
     }
     let session = export.open(epoch).await?;
-    state.opened(purpose, wants_names, &export.facts, out);
+    state.opened(purpose, wants_names, session.facts(), out);
     Ok(Some((session, epoch.unwrap_or(0))))
 }
 

@@ -151,6 +151,8 @@ pub struct ExportStatus {
 pub(super) struct Served {
     pub(super) settings: Export,
     pub(super) facts: ExportFacts,
+    /// The same for a client that states no epoch although there are epochs: it may read.
+    looking: ExportFacts,
     /// Locks of its blocks, where these are larger than a byte.
     pub(super) locks: RangeLocks,
     pub(super) limiter: Option<Mutex<Limiter>>,
@@ -189,8 +191,12 @@ impl Served {
         }
         let block = settings.device.block_bytes();
         assert!(block.is_power_of_two() && block <= PREFERRED_BLOCK_BYTES, "a device of blocks of {block} bytes");
+        let facts = settings.facts();
+        let writing = export_flag::TRIM | export_flag::WRITE_ZEROES | export_flag::FAST_ZERO;
+        let looking = ExportFacts { flags: facts.flags & !writing | export_flag::READ_ONLY, ..facts.clone() };
         Ok(Served {
-            facts: settings.facts(),
+            facts,
+            looking,
             locks: RangeLocks::default(),
             limiter: settings.limits.any().then(|| Mutex::new(Limiter::new(settings.limits))),
             started: tokio::time::Instant::now(),
@@ -211,14 +217,18 @@ impl Served {
         match (&self.settings.epochs, epoch) {
             (None, None) => Ok(()),
             (None, Some(_)) => Err((answer::UNKNOWN, format!("{} has no epochs", self.facts.name))),
-            (Some(_), None) => {
-                Err((answer::POLICY, format!("{0} is opened with an epoch: {0}@NUMBER", self.facts.name)))
-            }
+            // It may read, and nothing else: who reads before it owns learns the epoch that it needs.
+            (Some(_), None) => Ok(()),
             (Some(gate), Some(epoch)) => match gate.current() {
                 current if epoch < current => Err((answer::POLICY, format!("epoch {epoch} is over: it is {current}"))),
                 _ => Ok(()),
             },
         }
+    }
+
+    /// What a session with this epoch may do.
+    pub(super) fn facts_for(&self, epoch: Option<u64>) -> &ExportFacts {
+        if self.settings.epochs.is_some() && epoch.is_none() { &self.looking } else { &self.facts }
     }
 
     /// Opens it for a session.
@@ -241,7 +251,7 @@ impl Served {
             self.count.send_replace(sessions.open.len());
             number
         };
-        let session = Session { export: Arc::clone(self), mailbox, number };
+        let session = Session { export: Arc::clone(self), mailbox, number, epoch };
         // It may have been closed in between: then it is in the list, or it is noticed here.
         self.look(epoch)?;
         drop(opening);
@@ -314,6 +324,14 @@ pub(super) struct Session {
     pub(super) export: Arc<Served>,
     pub(super) mailbox: Arc<Mailbox>,
     number: u64,
+    epoch: Option<u64>,
+}
+
+impl Session {
+    /// What it may do.
+    pub(super) fn facts(&self) -> &ExportFacts {
+        self.export.facts_for(self.epoch)
+    }
 }
 
 impl Drop for Session {

@@ -333,7 +333,7 @@ impl<S: Carrier> Transmission<S> {
             return;
         }
         let checked = match self.session.mailbox.course() {
-            Course::On => request.check(&self.work.export.facts, self.work.agreed()),
+            Course::On => request.check(self.session.facts(), self.work.agreed()),
             _ => Err(errno::SHUTDOWN),
         };
         let payload = request.payload();

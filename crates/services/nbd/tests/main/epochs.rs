@@ -73,7 +73,6 @@ fn a_name_opens_under_the_epoch_in_force_or_a_higher_one_and_no_other_way() {
     let rig = rig(&gate, &probe);
     let mut client = greeted(&rig);
     for (name, expected) in [
-        ("vol/b", POLICY),
         ("vol/b@4", POLICY),
         ("vol/b@0", POLICY),
         ("vol/b@", UNKNOWN),
@@ -98,6 +97,22 @@ fn a_name_opens_under_the_epoch_in_force_or_a_higher_one_and_no_other_way() {
     assert_eq!(client.go("vol/b@7"), Err(POLICY), "what was in force is over");
     let status = rig.server().status();
     assert_eq!(status.iter().map(|status| status.epoch).collect::<Vec<_>>(), [None, Some(8)]);
+}
+
+#[test]
+fn a_client_without_an_epoch_may_read_and_nothing_else_and_raises_none() {
+    let (gate, probe) = (Gate::at(5), Probe::new(1 << 20));
+    let rig = rig(&gate, &probe);
+    let mut owner = rig.simple("vol/b@5");
+    assert_eq!(owner.write(0, b"owned"), 0);
+    let mut looking = rig.simple("vol/b");
+    assert_eq!(looking.read(0, 5), b"owned");
+    assert_eq!(looking.write(0, b"other"), 1, "EPERM");
+    assert_eq!(looking.request(0, client::ZEROES, 0, 4096, &[]).error, 1, "EPERM");
+    assert_eq!(owner.read(0, 5), b"owned");
+    assert_eq!(gate.current(), 5);
+    let facts = greeted(&rig).go("vol/b").expect("opens");
+    assert_eq!(facts.flags & 2, 2, "it is said to be read-only");
 }
 
 #[test]

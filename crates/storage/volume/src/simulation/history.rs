@@ -42,7 +42,14 @@ impl History {
     pub(super) fn new(blocks: u64) -> History {
         let empty = Block { now: vec![(0, 0)], later: Vec::new() };
         let blocks = vec![empty; blocks as usize];
-        History { blocks, newest: None, is_frozen: false, stale: HashMap::new(), owners: Vec::new(), begun: HashMap::new() }
+        History {
+            blocks,
+            newest: None,
+            is_frozen: false,
+            stale: HashMap::new(),
+            owners: Vec::new(),
+            begun: HashMap::new(),
+        }
     }
 
     pub(super) fn is_newest(&self, owner: usize) -> bool {
