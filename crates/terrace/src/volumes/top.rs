@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   volume   state  reads/s   MB/s  p50  p99   writes/s   MB/s  p50  p99   sessions  unwritten
-//!   copy     tier   state     reads/s  read time  behind
+//!   copy     tier   state     reads/s  read time  hit ratio of its cache, dirty, destaged   behind
 //! ```
 //!
 //! Latencies of several volumes are not averaged: the last line adds their classes up, then takes percentiles.
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use super::Target;
 use super::args::TopArgs;
 use super::report::{micros, percentile};
-use super::requests::{Activity, VolumeReport, VolumeRequest};
+use super::requests::{Activity, CacheReport, VolumeReport, VolumeRequest};
 use crate::show::{TextTable, bytes, count};
 use crate::terminal;
 
@@ -106,6 +106,19 @@ impl Delta {
     }
 }
 
+/// Hit ratio and destaging since the last report, and what is dirty now.
+fn cache_cells(before: Option<&CacheReport>, now: Option<&CacheReport>, seconds: f64) -> [String; 3] {
+    let Some(now) = now else { return ["-", "-", "-"].map(str::to_owned) };
+    let since = |of: fn(&CacheReport) -> u64| of(now).saturating_sub(before.map_or(0, of));
+    let (hits, misses) = (since(|cache| cache.hit_bytes), since(|cache| cache.miss_bytes));
+    let ratio = if hits + misses == 0 {
+        "-".to_owned()
+    } else {
+        format!("{:.1} %", 100.0 * hits as f64 / (hits + misses) as f64)
+    };
+    [ratio, bytes(now.dirty_bytes), format!("{:.1}", since(|cache| cache.destaged_bytes) as f64 / seconds / 1e6)]
+}
+
 fn tables(before: &[VolumeReport], now: &[VolumeReport], seconds: f64) -> (TextTable, TextTable) {
     let mut volumes = TextTable::new(&[
         "volume",
@@ -121,7 +134,18 @@ fn tables(before: &[VolumeReport], now: &[VolumeReport], seconds: f64) -> (TextT
         "sessions",
         "in journals",
     ]);
-    let mut copies = TextTable::new(&["copy", "tier", "state", "reads/s", "read time", "behind", "repaired"]);
+    let mut copies = TextTable::new(&[
+        "copy",
+        "tier",
+        "state",
+        "reads/s",
+        "read time",
+        "cache hits",
+        "dirty",
+        "destaged MB/s",
+        "behind",
+        "repaired",
+    ]);
     let mut all = Delta::default();
     let mut row = |name: &str, state: &str, delta: &Delta, sessions: &str, journaled: &str| {
         let cells = delta.cells(seconds);
@@ -138,15 +162,19 @@ fn tables(before: &[VolumeReport], now: &[VolumeReport], seconds: f64) -> (TextT
         let journaled = bytes(report.activity.journaled_bytes);
         row(&report.name, report.state.name(), &delta, &count(sessions as u64), &journaled);
         for copy in &report.copies {
-            let earlier =
-                former.and_then(|former| former.copies.get(usize::from(copy.number))).map_or(0, |copy| copy.reads);
-            let reads = copy.reads.saturating_sub(earlier) as f64 / seconds;
+            let earlier = former.and_then(|former| former.copies.get(usize::from(copy.number)));
+            let reads = copy.reads.saturating_sub(earlier.map_or(0, |copy| copy.reads)) as f64 / seconds;
+            let [hits, dirty, destaged] =
+                cache_cells(earlier.and_then(|copy| copy.cache.as_ref()), copy.cache.as_ref(), seconds);
             copies.row(&[
                 &format!("{} {}", report.name, copy.number),
                 &copy.tier,
                 &copy.state,
                 &count(reads.round() as u64),
                 &if copy.read_ns > 0 { micros(copy.read_ns) } else { "-".to_owned() },
+                &hits,
+                &dirty,
+                &destaged,
                 &if copy.behind_bytes > 0 { bytes(copy.behind_bytes) } else { "-".to_owned() },
                 &count(copy.repaired),
             ]);
