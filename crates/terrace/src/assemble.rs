@@ -39,7 +39,7 @@ use node::{Location, Locations, Media, MediumInUse, NodeError};
 use store::Places;
 use tiers::{Modelled, open_file};
 
-pub use tiers::TierShelves;
+pub use tiers::{TierShelves, VolumeSource};
 
 /// Journal segments beyond what may wait to be written to the pages: the one that is written, the one prepared behind it, and
 /// the one that still holds the first byte of that.
@@ -175,11 +175,6 @@ pub struct Assembled {
 }
 
 impl Assembled {
-    /// The tiers, for what lies on them besides the node's own structures.
-    pub fn tiers(&self) -> &TierShelves {
-        &self.tiers
-    }
-
     /// Stops the node, and logs the accesses through modelled tiers and how many of them ended later than in the model.
     pub async fn stop(&self) {
         self.node.stop().await;
@@ -264,7 +259,7 @@ impl<'p> Seats<'p> {
     /// Opens all of them; a modelled tier is measured once.
     fn open(&self, placement: &Placement, data: &Path, tiers: &TierShelves) -> Result<Opened, NodeError> {
         let of = |seat: Option<&Seat>, home: Location| match seat {
-            Some(seat) => tiers.open(tier_of(placement, seat), seat.folder.as_deref()),
+            Some(seat) => open_seat(tiers, placement, seat),
             None => {
                 let folder = home.folder_in(data).expect("home is a folder");
                 let (shelf, device, durability) = open_file(&folder)?;
@@ -276,7 +271,7 @@ impl<'p> Seats<'p> {
         let (images, images_medium) = of(self.images, home.images)?;
         let (data, data_medium) = of(self.data, home.data)?;
         let placed = |seat: Option<&Seat>| {
-            let opened = seat.map(|seat| tiers.open(tier_of(placement, seat), seat.folder.as_deref()));
+            let opened = seat.map(|seat| open_seat(tiers, placement, seat));
             Ok::<_, NodeError>(opened.transpose()?.unzip())
         };
         let (files, search) = placed(self.search)?;
@@ -287,6 +282,15 @@ impl<'p> Seats<'p> {
         let media = Media { far, search, search_capacity, models, ..placed };
         Ok((Places { journal, images, data }, media, SearchShelves { files, capacity }))
     }
+}
+
+fn open_seat(
+    tiers: &TierShelves,
+    placement: &Placement,
+    seat: &Seat,
+) -> Result<(Arc<dyn Shelf>, MediumInUse), NodeError> {
+    let part = seat.structure.folder().unwrap_or_else(|| seat.structure.key());
+    tiers.open(tier_of(placement, seat), seat.folder.as_deref(), part)
 }
 
 /// How the placement file records where a structure lies; `home` where it lies there.

@@ -16,6 +16,7 @@ use crate::cli::{ClockCommand, Place, ServeArgs, StatusArgs};
 use crate::config::Config;
 use crate::show::{TextTable, bytes, count, time};
 use crate::terminal;
+use crate::volumes::NodeVolumes;
 
 /// Runs a node until it is stopped (SIGTERM, SIGINT, `terrace stop`). A node that has failed keeps running: stored data
 /// can be read, and senders and `terrace status` get the reason.
@@ -29,16 +30,24 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     // Settings that cannot work are refused before anything is made or listened on.
     services.check(&plan.options().data, &plan.placed_search())?;
     let store_only = matches!(plan.options().origin, Origin::StoreOnly(_));
+    let volumes = NodeVolumes::new(&plan.options().data, &services.volumes, plan.tiers())?;
     runtime.block_on(async move {
-        let assembled = plan.start().await?;
+        let assembled = match plan.start().await {
+            Ok(assembled) => assembled,
+            Err(error) => {
+                volumes.stop().await;
+                return Err(error);
+            }
+        };
         let node = &assembled.node;
         if store_only {
             tracing::warn!("no production folder: messages are stored and go nowhere; `terrace production new production` writes one");
         }
-        let services = match services.start(node, &assembled).await {
+        let services = match services.start(node, assembled.search.clone(), &volumes).await {
             Ok(services) => services,
             Err(error) => {
                 assembled.stop().await;
+                volumes.stop().await;
                 return Err(error);
             }
         };
@@ -49,6 +58,8 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
         let failure = node.failed().borrow().clone();
         services.stop().await;
         assembled.stop().await;
+        // After the store, which may lie on them.
+        volumes.stop().await;
         match failure {
             None => Ok(ExitCode::SUCCESS),
             Some(cause) => {

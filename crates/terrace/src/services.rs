@@ -10,11 +10,11 @@ use std::path::Path;
 
 use interop::running::RunningProduction;
 
-use crate::assemble::Assembled;
+use crate::assemble::SearchShelves;
 use crate::listeners::Passwords;
 use crate::search::{RunningSearch, SearchSettings};
 use crate::sql;
-use crate::volumes::{RunningVolumes, VolumeSettings};
+use crate::volumes::{NodeVolumes, RunningVolumes, VolumeSettings};
 
 /// The settings of the services; a service without settings does not run.
 #[derive(Debug)]
@@ -57,13 +57,18 @@ impl ServiceSettings {
     }
 
     /// Starts the services of a node. Errors: one of them cannot start; those before it are stopped again.
-    pub async fn start(self, node: &RunningProduction, assembled: &Assembled) -> anyhow::Result<Services> {
+    pub async fn start(
+        self,
+        node: &RunningProduction,
+        placed: SearchShelves,
+        volumes: &NodeVolumes,
+    ) -> anyhow::Result<Services> {
         let passwords = self.passwords()?;
         let sql = self.sql.map(|sql| sql.start(node)).transpose()?;
         let mut services = Services { sql, search: None, volumes: None };
-        let started = RunningVolumes::start_in(&self.volumes, node, assembled.tiers()).and_then(|volumes| {
+        let started = RunningVolumes::start_in(volumes, node).and_then(|volumes| {
             services.volumes = Some(volumes);
-            let search = self.search.map(|search| search.start(node, passwords, assembled.search.clone()));
+            let search = self.search.map(|search| search.start(node, passwords, placed));
             services.search = search.transpose()?;
             Ok(())
         });

@@ -4,18 +4,22 @@
 //!   file    FileShelf                                 one budget of bandwidth for each modelled tier,
 //!   pmem    PmemShelf        [ + ModelShelf ]         shared by every structure and every volume on it
 //!   memory  MemoryShelf
+//!   nbd     DeviceShelf on an export   \  one shelf for each tier, of which each structure
+//!   volume  DeviceShelf on a volume    /  has a part under its own name
 //! ```
 //!
 //! Invariant: a modelled tier is measured before anything lies on it, so a host that is too slow for the model is refused.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use catalogue::placement::{Absent, Kind, Tier, Tiers};
 use catalogue::{Budget, CatalogueError, Medium, Model, ModelShelf, Timing};
 use device::pmem::{self, PmemOptions, PmemShelf};
-use device::{Durability, FileOptions, FileShelf, MemoryShelf, Shelf};
+use device::{AlignedBuffer, Device, DeviceShelf, Durability, FileOptions, FileShelf, MemoryShelf, Shelf, SubShelf};
+use nbd::{ClientOptions, NbdDevice, NbdError};
 use node::{MediumInUse, ModelInUse, NodeError};
 
 use super::pages::in_pages;
@@ -63,11 +67,29 @@ pub struct TierShelves {
     tiers: Tiers,
     modelled: Arc<BTreeMap<String, Modelled>>,
     measured: Arc<Mutex<BTreeSet<String>>>,
+    /// Shelves on one device, by name of the tier.
+    shared: Arc<Mutex<BTreeMap<String, (Arc<dyn Shelf>, Durability)>>>,
+    volumes: Arc<OnceLock<Arc<dyn VolumeSource>>>,
+}
+
+/// Where the volumes of tiers of kind volume come from.
+pub trait VolumeSource: Send + Sync + fmt::Debug {
+    /// Opens a volume for the node itself: nobody else may use it from now on. Called with the lock of the data directory.
+    ///
+    /// # Errors
+    /// There is none of this name, it cannot be opened, or clients use it.
+    fn take(&self, name: &str) -> anyhow::Result<Arc<dyn Device>>;
 }
 
 impl TierShelves {
     pub(super) fn new(tiers: Tiers, modelled: BTreeMap<String, Modelled>) -> TierShelves {
-        TierShelves { tiers, modelled: Arc::new(modelled), measured: Arc::default() }
+        let (modelled, measured, shared) = (Arc::new(modelled), Arc::default(), Arc::default());
+        TierShelves { tiers, modelled, measured, shared, volumes: Arc::default() }
+    }
+
+    /// Volumes of tiers come from there. Called once, before anything is opened.
+    pub fn take_volumes_from(&self, source: Arc<dyn VolumeSource>) {
+        assert!(self.volumes.set(source).is_ok(), "volumes come from one place");
     }
 
     /// The timing models, by name of the tier.
@@ -100,15 +122,20 @@ impl TierShelves {
         self.tiers.iter().map(|tier| tier.name.as_str()).collect::<Vec<_>>().join(", ")
     }
 
-    /// Opens a structure's shelf on a tier; `folder` is its folder there.
-    pub fn open(&self, tier: &Tier, folder: Option<&Path>) -> Result<(Arc<dyn Shelf>, MediumInUse), NodeError> {
-        let (shelf, device, durability) = open_real(tier, folder)?;
+    /// Opens a structure's shelf on a tier; `folder` is its folder there, `part` its name on a tier without folders.
+    pub fn open(
+        &self,
+        tier: &Tier,
+        folder: Option<&Path>,
+        part: &str,
+    ) -> Result<(Arc<dyn Shelf>, MediumInUse), NodeError> {
+        let (shelf, device, durability) = self.open_real(tier, folder, part)?;
         let name = tier.name.clone();
         let Some(modelled) = self.modelled.get(&tier.name) else {
             return Ok((shelf, MediumInUse { tier: name, device, durability, real: true }));
         };
         if self.is_first(&tier.name) {
-            measure_tier(tier, modelled)?;
+            self.measure_tier(tier, modelled)?;
         }
         let device = modelled.in_words(&device);
         // A volatile medium stays volatile; a modelled one never promises more than "emulated". The modelled medium would
@@ -116,22 +143,102 @@ impl TierShelves {
         let durability = if matches!(tier.kind, Kind::Memory { .. }) { durability } else { Durability::Emulated };
         Ok((Arc::new(modelled.slow_down(shelf)), MediumInUse { tier: name, device, durability, real: false }))
     }
+
+    /// Measures a tier beside what lies on it: in a folder or a part of its own, which is removed again.
+    fn measure_tier(&self, tier: &Tier, modelled: &Modelled) -> Result<(), NodeError> {
+        let folder = match &tier.kind {
+            Kind::Memory { .. } | Kind::Nbd { .. } | Kind::Volume { .. } => None,
+            Kind::Pmem { folder, .. } | Kind::File { folder } => {
+                Some(folder.join(format!("calibration-{}", std::process::id())))
+            }
+        };
+        let (shelf, ..) = self.open_real(tier, folder.as_deref(), "calibration")?;
+        let measured = measure(&tier.name, modelled, in_pages(shelf));
+        if let Some(folder) = folder {
+            std::fs::remove_dir_all(&folder).map_err(NodeError::file("remove", &folder))?;
+        }
+        measured
+    }
+
+    /// A shelf on the medium itself, how it is used, and what a flush is worth there.
+    fn open_real(&self, tier: &Tier, folder: Option<&Path>, part: &str) -> Result<Real, NodeError> {
+        let folder = || folder.expect("what lies on a file or pmem tier has a folder");
+        Ok(match &tier.kind {
+            Kind::File { .. } => open_file(folder())?,
+            Kind::Pmem { absent, .. } => {
+                let absent = match absent {
+                    Absent::Refuse => pmem::Absent::Refuse,
+                    Absent::Pages => pmem::Absent::Pages,
+                    Absent::Emulate => pmem::Absent::Emulate,
+                };
+                let shelf = PmemShelf::open(folder(), PmemOptions { absent })?;
+                let (device, durability) = (shelf.mapping().to_string(), shelf.mapping().durability);
+                (Arc::new(shelf), device, durability)
+            }
+            Kind::Memory { node: None } => (Arc::new(MemoryShelf::new()), "memory, none".to_owned(), Durability::None),
+            Kind::Memory { node: Some(node) } => {
+                let shelf = MemoryShelf::on_node(*node)?;
+                (Arc::new(shelf), format!("memory of NUMA node {node}, none"), Durability::None)
+            }
+            Kind::Nbd { uri } => {
+                let connect = || {
+                    let uri = uri.parse()?;
+                    Ok::<_, NbdError>(NbdDevice::connect(ClientOptions::new(uri))? as Arc<dyn Device>)
+                };
+                self.part_of(tier, part, format!("export {uri}"), || {
+                    connect().map_err(|error| NodeError::Medium(format!("tier {}: {error}", tier.name)))
+                })?
+            }
+            Kind::Volume { volume } => self.part_of(tier, part, format!("volume {volume}"), || {
+                let failed = |why: String| NodeError::Medium(format!("tier {}: {why}", tier.name));
+                let source = self.volumes.get().ok_or_else(|| failed("only a node opens its volumes".to_owned()))?;
+                source.take(volume).map_err(|error| failed(format!("{error:#}")))
+            })?,
+        })
+    }
+
+    /// The part of a structure on the one device of a tier, which `open` opens for the first of them.
+    fn part_of(
+        &self,
+        tier: &Tier,
+        part: &str,
+        what: String,
+        open: impl FnOnce() -> Result<Arc<dyn Device>, NodeError>,
+    ) -> Result<Real, NodeError> {
+        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        let (shelf, durability) = match shared.get(&tier.name) {
+            Some((shelf, durability)) => (Arc::clone(shelf), *durability),
+            None => {
+                let device = open()?;
+                let durability = device.durability();
+                let shelf: Arc<dyn Shelf> = Arc::new(shelf_on(&what, device)?);
+                shared.insert(tier.name.clone(), (Arc::clone(&shelf), durability));
+                (shelf, durability)
+            }
+        };
+        Ok((Arc::new(SubShelf::new(shelf, part)), format!("{what}, {durability}"), durability))
+    }
 }
 
-/// Measures a tier beside what lies on it: in a folder of its own, which is removed again.
-fn measure_tier(tier: &Tier, modelled: &Modelled) -> Result<(), NodeError> {
-    let folder = match &tier.kind {
-        Kind::Memory { .. } => None,
-        Kind::Pmem { folder, .. } | Kind::File { folder } => {
-            Some(folder.join(format!("calibration-{}", std::process::id())))
+/// A shelf, how its medium is used, and what a flush is worth there.
+type Real = (Arc<dyn Shelf>, String, Durability);
+
+/// How much of a device is looked at before a shelf is made of it: partition tables and file systems begin there.
+const LOOKED_AT: u64 = 1 << 20;
+
+/// Opens the shelf on a device. An empty device becomes an empty shelf; one with something else on it is refused.
+fn shelf_on(what: &str, device: Arc<dyn Device>) -> Result<DeviceShelf, NodeError> {
+    if !DeviceShelf::is_on(&device)? {
+        let mut first = AlignedBuffer::zeroed(device.len().min(LOOKED_AT) as usize);
+        device.read(0, &mut first)?;
+        if first.iter().any(|byte| *byte != 0) {
+            return Err(NodeError::Medium(format!(
+                "{what} contains something, and it is nothing of a node: name an empty one, so that nothing is overwritten"
+            )));
         }
-    };
-    let (shelf, ..) = open_real(tier, folder.as_deref())?;
-    let measured = measure(&tier.name, modelled, in_pages(shelf));
-    if let Some(folder) = folder {
-        std::fs::remove_dir_all(&folder).map_err(NodeError::file("remove", &folder))?;
+        DeviceShelf::format(what, &device)?;
     }
-    measured
+    Ok(DeviceShelf::open(what, device)?)
 }
 
 /// Measures the times of the model's operations on `shelf`, from the size of a page on, and logs them; refuses a model
@@ -157,29 +264,6 @@ pub(super) fn measure(tier: &str, modelled: &Modelled, shelf: Arc<dyn Shelf>) ->
         tracing::debug!("{line}");
     }
     Ok(())
-}
-
-/// A shelf on the medium itself, how it is used, and what a flush is worth there.
-fn open_real(tier: &Tier, folder: Option<&Path>) -> Result<(Arc<dyn Shelf>, String, Durability), NodeError> {
-    let folder = || folder.expect("what lies on a file or pmem tier has a folder");
-    Ok(match &tier.kind {
-        Kind::File { .. } => open_file(folder())?,
-        Kind::Pmem { absent, .. } => {
-            let absent = match absent {
-                Absent::Refuse => pmem::Absent::Refuse,
-                Absent::Pages => pmem::Absent::Pages,
-                Absent::Emulate => pmem::Absent::Emulate,
-            };
-            let shelf = PmemShelf::open(folder(), PmemOptions { absent })?;
-            let (device, durability) = (shelf.mapping().to_string(), shelf.mapping().durability);
-            (Arc::new(shelf), device, durability)
-        }
-        Kind::Memory { node: None } => (Arc::new(MemoryShelf::new()), "memory, none".to_owned(), Durability::None),
-        Kind::Memory { node: Some(node) } => {
-            let shelf = MemoryShelf::on_node(*node)?;
-            (Arc::new(shelf), format!("memory of NUMA node {node}, none"), Durability::None)
-        }
-    })
 }
 
 pub(super) fn open_file(folder: &Path) -> Result<(Arc<dyn Shelf>, String, Durability), NodeError> {

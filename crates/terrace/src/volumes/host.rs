@@ -10,13 +10,14 @@
 //! Invariants: the caller holds the lock of the data directory, so one process at a time serves its volumes. A volume that cannot be
 //! opened stops no other one. What a request answered `Ok` to is durable, also across a crash.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
+use device::Device;
 use nbd::server::Limits;
 use nbd::{Export, NbdServer};
 use serde_json::{Value, json};
@@ -56,7 +57,9 @@ pub struct VolumeHost {
     volumes: Mutex<BTreeMap<String, Arc<HostedVolume>>>,
     /// Descriptions that cannot be read, with the reason.
     unreadable: Mutex<BTreeMap<String, String>>,
-    exports: Option<Exports>,
+    exports: OnceLock<Exports>,
+    /// Volumes that the node itself uses: closed after its store, and nobody else's.
+    taken: Mutex<BTreeSet<String>>,
     is_stopping: AtomicBool,
     keeper: Mutex<Option<std::thread::JoinHandle<()>>>,
 }
@@ -70,12 +73,7 @@ impl VolumeHost {
     ///
     /// # Errors
     /// The folder of descriptions cannot be read.
-    pub fn new(
-        data: &Path,
-        tiers: &TierShelves,
-        scrub: Option<Duration>,
-        exports: Option<Exports>,
-    ) -> anyhow::Result<Arc<VolumeHost>> {
+    pub fn new(data: &Path, tiers: &TierShelves, scrub: Option<Duration>) -> anyhow::Result<Arc<VolumeHost>> {
         let descriptions = Descriptions::of(data);
         let (mut volumes, mut unreadable) = (BTreeMap::new(), BTreeMap::new());
         for (name, read) in descriptions.read_all()? {
@@ -95,17 +93,19 @@ impl VolumeHost {
             scrub,
             volumes: Mutex::new(volumes),
             unreadable: Mutex::new(unreadable),
-            exports,
+            exports: OnceLock::new(),
+            taken: Mutex::default(),
             is_stopping: AtomicBool::new(false),
             keeper: Mutex::default(),
         }))
     }
 
-    /// Opens all volumes, each on a thread of its own, and keeps them open from now on.
+    /// Opens all volumes, each on a thread of its own, exports them, and keeps them open from now on.
     ///
     /// # Errors
     /// A thread cannot be started.
-    pub fn start(self: &Arc<VolumeHost>) -> anyhow::Result<()> {
+    pub fn start(self: &Arc<VolumeHost>, exports: Exports) -> anyhow::Result<()> {
+        assert!(self.exports.set(exports).is_ok(), "a host is started once");
         let host = Arc::clone(self);
         let keep = move || {
             while !host.is_stopping.load(Ordering::Acquire) {
@@ -179,6 +179,7 @@ impl VolumeHost {
     /// volume's operation.
     fn open_anew(&self, volume: &HostedVolume, accept_loss: bool) -> anyhow::Result<()> {
         let description = volume.description();
+        self.check_free(&description.name)?;
         tracing::info!(volume = description.name, "opened anew, with the copies that are there now");
         self.unexport(&description.name)?;
         // It was open for reading only: nothing has to be written in place.
@@ -230,9 +231,33 @@ impl VolumeHost {
         unreadable.into_iter().chain(self.all().iter().filter_map(|volume| volume.trouble())).collect()
     }
 
+    /// Opens a volume for the node itself.
+    ///
+    /// # Errors
+    /// There is none of this name, it is exported or a place, or cannot be opened.
+    pub fn take(&self, name: &str) -> anyhow::Result<Arc<dyn Device>> {
+        let volume = self.find(name)?;
+        let _one = volume.operation();
+        let description = volume.description();
+        ensure!(
+            description.exported.is_none(),
+            "volume {name} is exported, and what clients write would destroy what the node stores: `terrace volume export {name} --stop`"
+        );
+        ensure!(description.kind == VolumeKind::Mirror, "{name} is a place for a copy of another node's volume");
+        let opened = volume.open(&self.tiers, false)?;
+        lock(&self.taken).insert(name.to_owned());
+        Ok(opened.device())
+    }
+
+    /// Refuses what would end a volume under the node's own data.
+    fn check_free(&self, name: &str) -> anyhow::Result<()> {
+        ensure!(!lock(&self.taken).contains(name), "the node keeps its own data on volume {name}");
+        Ok(())
+    }
+
     /// Exports an open volume, if it is to be exported.
     fn export(&self, description: &Description, open: &OpenDevice) -> anyhow::Result<()> {
-        let (Some(exports), Some(exported)) = (&self.exports, description.exported) else { return Ok(()) };
+        let (Some(exports), Some(exported)) = (self.exports.get(), description.exported) else { return Ok(()) };
         let what = match description.kind {
             VolumeKind::Mirror => "volume of",
             VolumeKind::Place => "place for a copy of",
@@ -248,7 +273,7 @@ impl VolumeHost {
     }
 
     fn unexport(&self, name: &str) -> anyhow::Result<()> {
-        let Some(exports) = &self.exports else { return Ok(()) };
+        let Some(exports) = self.exports.get() else { return Ok(()) };
         match exports.runtime.block_on(exports.server.remove(name, DRAIN)) {
             Ok(()) | Err(nbd::NbdError::NoExport { .. }) => Ok(()),
             Err(error) => Err(error.into()),
@@ -359,13 +384,13 @@ impl VolumeHost {
             [] => self.all(),
             names => names.iter().map(|name| self.find(name)).collect::<anyhow::Result<_>>()?,
         };
-        let exported = self.exports.as_ref().map(|exports| exports.server.status()).unwrap_or_default();
+        let exported = self.exports.get().map(|exports| exports.server.status()).unwrap_or_default();
         let report = |volume: Arc<HostedVolume>| {
             let mut report = volume.report();
             let description = volume.description();
             report.export = description.exported.map(|export| {
                 let served = exported.iter().find(|served| served.name == report.name);
-                let addresses = self.exports.iter().flat_map(|exports| &exports.addresses);
+                let addresses = self.exports.get().into_iter().flat_map(|exports| &exports.addresses);
                 let uris = addresses.map(|(before, after)| format!("{before}{}{after}", report.name));
                 ExportReport {
                     read_only: export.read_only,
@@ -437,6 +462,7 @@ impl VolumeHost {
             !self.is_serving() || description.exported.is_none(),
             "volume {name} is exported, and grows while nobody uses it: `terrace volume export {name} --stop` first"
         );
+        self.check_free(name)?;
         let was_open = volume.opened().is_some();
         volume.close()?;
         let places = self.places(&description, None)?;
@@ -459,6 +485,9 @@ impl VolumeHost {
         let _one = volume.operation();
         let description = volume.description();
         ensure!(description.state == MadeState::Ready, "volume {name} was not made completely: delete it");
+        if exported.is_some() {
+            self.check_free(name)?;
+        }
         let changed = Description { exported, ..description.clone() };
         if description.exported != exported {
             self.descriptions.write(&changed)?;
@@ -496,6 +525,7 @@ impl VolumeHost {
     fn delete(&self, name: &str) -> anyhow::Result<Value> {
         let volume = self.find(name)?;
         let _one = volume.operation();
+        self.check_free(name)?;
         let description = Description { exported: None, state: MadeState::Deleting, ..volume.description() };
         self.descriptions.write(&description)?;
         volume.describe(description);
@@ -537,16 +567,21 @@ impl VolumeHost {
         Ok(())
     }
 
-    /// Ends the exports and closes all volumes.
-    pub async fn stop(self: Arc<VolumeHost>) {
-        self.is_stopping.store(true, Ordering::Release);
-        if let Some(exports) = &self.exports {
+    /// Ends the exports: no client uses a volume any more.
+    pub async fn end_exports(&self) {
+        if let Some(exports) = self.exports.get() {
             for served in exports.server.status() {
                 if let Err(error) = exports.server.remove(&served.name, DRAIN).await {
                     tracing::warn!(volume = served.name, %error, "an export has not ended");
                 }
             }
         }
+    }
+
+    /// Closes all volumes. The node has closed what it keeps on them.
+    pub async fn stop(self: Arc<VolumeHost>) {
+        self.is_stopping.store(true, Ordering::Release);
+        self.end_exports().await;
         let host = self;
         let closed = tokio::task::spawn_blocking(move || {
             if let Some(keeper) = lock(&host.keeper).take() {

@@ -35,7 +35,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 pub use args::VolumeCommand;
-pub use serving::RunningVolumes;
+pub use serving::{NodeVolumes, RunningVolumes};
 pub use settings::VolumeSettings;
 
 use crate::cli::ServeArgs;
@@ -146,7 +146,7 @@ fn config_of(at: &VolumePlace) -> anyhow::Result<(Config, PathBuf)> {
 fn host_of(mut config: Config, data: &Path) -> anyhow::Result<Arc<VolumeHost>> {
     let options = config.take_services().volumes.options(data)?;
     let plan = config.plan(&serve_args(data))?;
-    VolumeHost::new(data, plan.tiers(), options.scrub, None)
+    VolumeHost::new(data, plan.tiers(), options.scrub)
 }
 
 fn serve_args(data: &Path) -> ServeArgs {

@@ -134,6 +134,12 @@ fn volumes_folder(tier: &Tier) -> anyhow::Result<PathBuf> {
              below /dev/shm is memory that survives the process)",
             tier.name
         ),
+        Kind::Nbd { uri } => {
+            bail!("tier {} is an export, of which a copy takes all: name it itself, as --copy '{uri}'", tier.name)
+        }
+        Kind::Volume { volume } => {
+            bail!("tier {} is the volume {volume}: a volume does not lie on another one", tier.name)
+        }
         Kind::Pmem { folder, .. } | Kind::File { folder } => Ok(folder.join(FOLDER)),
     }
 }
@@ -235,7 +241,7 @@ fn open_shelf(
         device::os::make_directory(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     }
     ensure!(folder.is_dir(), "{} is not there: is its medium mounted?", folder.display());
-    tiers.open(tier, Some(folder)).with_context(|| format!("tier {}", tier.name))
+    tiers.open(tier, Some(folder), FOLDER).with_context(|| format!("tier {}", tier.name))
 }
 
 /// Removes what lies at the place of a copy: its superblock first, so that what a crash leaves behind is no copy; then its folders, and

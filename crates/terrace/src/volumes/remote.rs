@@ -41,7 +41,8 @@ pub struct RemoteShelf {
 }
 
 struct RemoteState {
-    device: Arc<NbdDevice>,
+    /// `None` while a term is raised, and after that failed.
+    device: Option<Arc<NbdDevice>>,
     /// `None`: the export contains no shelf.
     shelf: Option<Arc<DeviceShelf>>,
     is_owned: bool,
@@ -78,7 +79,7 @@ impl RemoteShelf {
             (true, true) => Some(DeviceShelf::open_read_only(&name, below)?),
             (true, false) => Some(DeviceShelf::open(&name, below)?),
         };
-        let state = RemoteState { device, shelf: shelf.map(Arc::new), is_owned: !has_epochs };
+        let state = RemoteState { device: Some(device), shelf: shelf.map(Arc::new), is_owned: !has_epochs };
         Ok(RemoteShelf { uri: uri.clone(), has_epochs, state: Mutex::new(state) })
     }
 
@@ -94,16 +95,15 @@ impl RemoteShelf {
             self.uri
         );
         let needed = bytes_needed(bytes);
-        ensure!(
-            state.device.len() >= needed,
-            "{} has {} bytes, and a copy of this volume needs {needed}",
-            self.uri,
-            state.device.len()
-        );
-        if self.has_epochs {
-            state.device = self.owned(term)?;
-        }
-        let below: Arc<dyn Device> = state.device.clone();
+        let device = state.device.take();
+        let found = device.as_ref().map_or(0, |device| device.len());
+        ensure!(found >= needed, "{} has {found} bytes, and a copy of this volume needs {needed}", self.uri);
+        let device = match device.filter(|_| !self.has_epochs) {
+            Some(device) => device,
+            None => self.owned(term)?,
+        };
+        state.device = Some(Arc::clone(&device));
+        let below: Arc<dyn Device> = device;
         let name = self.uri.to_string();
         DeviceShelf::format(&name, &below)?;
         state.shelf = Some(Arc::new(DeviceShelf::open(&name, below)?));
@@ -154,11 +154,13 @@ impl Fence for RemoteShelf {
             offset: 0,
             source: std::io::Error::other(why),
         };
+        let mut state = self.state();
+        // The connection that only read ends here; the server would cut it.
+        (state.device, state.shelf) = (None, None);
         let device = self.owned(term).map_err(|error| failed(format!("{error:#}")))?;
         let below: Arc<dyn Device> = device.clone();
         let shelf = DeviceShelf::open(&self.uri.to_string(), below)?;
-        let mut state = self.state();
-        *state = RemoteState { device, shelf: Some(Arc::new(shelf)), is_owned: true };
+        *state = RemoteState { device: Some(device), shelf: Some(Arc::new(shelf)), is_owned: true };
         Ok(())
     }
 }

@@ -124,11 +124,7 @@ fn one(report: &VolumeReport) {
 
 /// Where a copy lies, and why it is away.
 fn lies(copy: &CopyReport) {
-    let medium = match (copy.medium.as_str(), copy.real) {
-        ("", _) => String::new(),
-        (medium, true) => format!(": {medium}, real"),
-        (medium, false) => format!(": {medium}"),
-    };
+    let medium = if copy.medium.is_empty() { String::new() } else { format!(": {}", copy.medium) };
     let unfenced = if copy.is_unfenced { "; unfenced: an older owner could still write there" } else { "" };
     println!("copy {} in {}{medium}{unfenced}", copy.number, copy.at);
     if let Some(cache) = &copy.cache {

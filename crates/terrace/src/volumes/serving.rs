@@ -5,11 +5,12 @@
 //!   terrace volume export   the same without a node: lock, control socket and server of this process, until Ctrl-C
 //! ```
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Context;
+use device::Device;
 use interop::running::RunningProduction;
 use nbd::NbdServer;
 use node::control::{ProgressSender, Requests};
@@ -23,10 +24,55 @@ use super::host::{Exports, VolumeHost};
 use super::requests::{REQUEST, VolumeReport, VolumeRequest};
 use super::settings::{VolumeOptions, VolumeSettings};
 use super::{report, serve_args};
-use crate::assemble::TierShelves;
+use crate::assemble::{TierShelves, VolumeSource};
 use crate::config::Config;
 
-/// Volumes of a process, until they are stopped.
+/// The volumes of a node that starts: made when the first tier needs one, or when they are served; the lock of the data directory is held
+/// by then.
+#[derive(Debug)]
+pub struct NodeVolumes {
+    data: PathBuf,
+    options: VolumeOptions,
+    tiers: TierShelves,
+    host: Mutex<Option<Arc<VolumeHost>>>,
+}
+
+impl NodeVolumes {
+    /// Those of a data directory, with checked settings. Tiers of kind volume take theirs from here.
+    ///
+    /// # Errors
+    /// A setting that cannot work, by its name.
+    pub fn new(data: &Path, settings: &VolumeSettings, tiers: &TierShelves) -> anyhow::Result<Arc<NodeVolumes>> {
+        let (data, options) = (data.to_owned(), settings.options(data)?);
+        let volumes = Arc::new(NodeVolumes { data, options, tiers: tiers.clone(), host: Mutex::default() });
+        tiers.take_volumes_from(Arc::clone(&volumes) as Arc<dyn VolumeSource>);
+        Ok(volumes)
+    }
+
+    fn host(&self) -> anyhow::Result<Arc<VolumeHost>> {
+        let mut host = self.host.lock().unwrap_or_else(PoisonError::into_inner);
+        if host.is_none() {
+            *host = Some(VolumeHost::new(&self.data, &self.tiers, self.options.scrub)?);
+        }
+        Ok(Arc::clone(host.as_ref().expect("it was made")))
+    }
+
+    /// Closes all volumes, after the node's store; also those of a node that did not start.
+    pub async fn stop(&self) {
+        let host = self.host.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(host) = host {
+            host.stop().await;
+        }
+    }
+}
+
+impl VolumeSource for NodeVolumes {
+    fn take(&self, name: &str) -> anyhow::Result<Arc<dyn Device>> {
+        self.host()?.take(name)
+    }
+}
+
+/// Volumes of a process that are served, until that is stopped.
 #[derive(Debug)]
 pub struct RunningVolumes {
     host: Arc<VolumeHost>,
@@ -38,12 +84,11 @@ impl RunningVolumes {
     /// # Errors
     /// An address cannot be listened on; a certificate cannot be read.
     pub fn start(
-        data: &Path,
-        options: VolumeOptions,
-        tiers: &TierShelves,
+        volumes: &NodeVolumes,
         admission: &Arc<Admission>,
         failed: impl Fn(&str) + Send + Sync + 'static,
     ) -> anyhow::Result<RunningVolumes> {
+        let options = volumes.options.clone();
         let has_tls = options.server.tls.is_some();
         let server = NbdServer::start(options.server, admission, failed)?;
         server.listen_unix(&options.socket)?;
@@ -55,8 +100,8 @@ impl RunningVolumes {
             addresses.push((format!("{scheme}://{bound}/"), String::new()));
         }
         let exports = Exports { server, runtime: Handle::current(), addresses };
-        let host = VolumeHost::new(data, tiers, options.scrub, Some(exports))?;
-        host.start()?;
+        let host = volumes.host()?;
+        host.start(exports)?;
         Ok(RunningVolumes { host })
     }
 
@@ -64,16 +109,11 @@ impl RunningVolumes {
     ///
     /// # Errors
     /// As [`start`](RunningVolumes::start).
-    pub fn start_in(
-        settings: &VolumeSettings,
-        node: &RunningProduction,
-        tiers: &TierShelves,
-    ) -> anyhow::Result<RunningVolumes> {
-        let options = settings.options(node.data())?;
+    pub fn start_in(volumes: &NodeVolumes, node: &RunningProduction) -> anyhow::Result<RunningVolumes> {
         let failed = |why: &str| {
             tracing::error!(why, "the server of volumes has ended; `terrace stop` and `terrace serve` start it again")
         };
-        let volumes = RunningVolumes::start(node.data(), options, tiers, node.admission(), failed)?;
+        let volumes = RunningVolumes::start(volumes, node.admission(), failed)?;
         let host = Arc::downgrade(&volumes.host);
         node.serve_requests_at_once(Box::new(move |line| {
             let request = line.strip_prefix(REQUEST)?.strip_prefix(' ')?;
@@ -85,9 +125,9 @@ impl RunningVolumes {
         Ok(volumes)
     }
 
-    /// Ends the exports and closes the volumes.
+    /// Ends the exports. The volumes stay open until [`NodeVolumes::stop`].
     pub async fn stop(self) {
-        self.host.stop().await;
+        self.host.end_exports().await;
     }
 }
 
@@ -124,30 +164,32 @@ impl Requests for VolumeRequests {
 pub fn run(mut config: Config, data: &Path, args: &ExportArgs) -> anyhow::Result<ExitCode> {
     let settings = config.take_services().volumes.with_flags(args.listen, args.socket.clone());
     crate::serve::log(config.log())?;
-    let options = settings.options(data)?;
+    settings.options(data)?;
     let threads = config.threads();
     let plan = config.plan(&serve_args(data))?;
     let lock = DirectoryLock::acquire(data)?;
+    let volumes = NodeVolumes::new(data, &settings, plan.tiers())?;
     let runtime = crate::serve::runtime(threads)?;
     let ended = runtime.block_on(async {
         let admission = Admission::new(Descriptors::current(), 0);
         let (stop, stopping) = watch::channel(false);
         let failed = stop.clone();
-        let volumes = RunningVolumes::start(data, options, plan.tiers(), &admission, move |why| {
+        let running = RunningVolumes::start(&volumes, &admission, move |why| {
             tracing::error!(why, "the server of volumes has ended");
             failed.send_replace(true);
         })?;
-        let requests = Arc::new(VolumeRequests { host: Arc::clone(&volumes.host), stop: stop.clone() });
+        let requests = Arc::new(VolumeRequests { host: Arc::clone(&running.host), stop: stop.clone() });
         let broken = stop.clone();
         let listened = control::listen(data, &admission, stopping.clone(), requests, move |why| {
             tracing::error!(why, "the control socket has ended");
             broken.send_replace(true);
         });
         let served = match listened {
-            Ok(()) => serve(&volumes.host, args, stopping).await,
+            Ok(()) => serve(&running.host, args, stopping).await,
             Err(error) => Err(error.into()),
         };
         stop.send_replace(true);
+        running.stop().await;
         volumes.stop().await;
         served
     });

@@ -15,6 +15,7 @@ mod searching;
 mod secrets;
 mod sizes;
 mod stopping;
+mod volumes;
 
 use std::fs;
 use std::path::Path;

@@ -15,13 +15,15 @@ pub enum PlacementError {
         /// The declared tiers.
         known: String,
     },
-    /// Kind `nbd` is reserved for volumes.
-    #[error(
-        "tier {tier} is of kind nbd, which comes with volumes and is not in this release; use memory, pmem or file"
-    )]
-    Nbd {
+    /// A tier of kind nbd or volume needs its export or its volume.
+    #[error("tier {tier} is of kind {kind} and needs `{key}`")]
+    MissingKey {
         /// The tier.
         tier: String,
+        /// Its kind.
+        kind: &'static str,
+        /// The key.
+        key: &'static str,
     },
     /// The name is reserved for the data directory.
     #[error("the tier name `home` stands for the node's data directory and cannot be declared; choose another")]
@@ -48,8 +50,8 @@ pub enum PlacementError {
         /// The kind it belongs to.
         of: &'static str,
     },
-    /// Two tiers would share one folder, its space and its lock.
-    #[error("tiers {first} and {second} have the same path; a folder belongs to one tier")]
+    /// Two tiers would share one folder, export or volume, its space and its lock.
+    #[error("tiers {first} and {second} have the same path; a folder, an export and a volume belong to one tier")]
     SamePath {
         /// One.
         first: String,

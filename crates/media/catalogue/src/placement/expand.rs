@@ -87,7 +87,7 @@ fn check_kind(structure: Structure, tier: &Tier) -> Result<(), PlacementError> {
         Structure::Far if tier.acts_as == ActsAs::Drive => {
             "byte-addressable memory: pmem, or memory of another NUMA node"
         }
-        Structure::Files if tier.is_volatile() => "a folder: a pmem or file tier",
+        Structure::Files if tier.folder_of(structure).is_none() => "a folder: a pmem or file tier",
         _ => return Ok(()),
     };
     Err(PlacementError::WrongKind { structure, tier: tier.name.clone(), needs })

@@ -1,7 +1,7 @@
 //! Determines which structure lies on which tier: from settings to a checked placement. Pure: nothing is opened here.
 //!
 //! ```text
-//! mode = "dual"                      [tiers.NAME] kind path node model modules bytes absent
+//! mode = "dual"                      [tiers.NAME] kind path node uri volume model modules bytes absent
 //!      |                                  |
 //!      v                                  v
 //!   expansion  <-- [placement] cache far journal write_image_journal data files search: each names a tier, overrides the mode
@@ -144,8 +144,8 @@ impl Structure {
         }
     }
 
-    /// The subfolder of the tier's folder.
-    fn folder(self) -> Option<&'static str> {
+    /// The subfolder of the tier's folder; on an export or a volume the name of its part.
+    pub fn folder(self) -> Option<&'static str> {
         match self {
             Structure::Cache | Structure::Far => None,
             Structure::Journal => Some("journal"),

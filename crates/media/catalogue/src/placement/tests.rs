@@ -158,7 +158,14 @@ fn index_files_lie_where_a_key_says_also_on_memory_and_no_mode_places_them() {
 #[test]
 fn every_wrong_tier_is_refused_with_what_to_change() {
     for (text, says) in [
-        ("[tiers.a]\nkind = \"nbd\"\n", "comes with volumes"),
+        ("[tiers.a]\nkind = \"nbd\"\n", "needs `uri`"),
+        ("[tiers.a]\nkind = \"volume\"\n", "needs `volume`"),
+        ("[tiers.a]\nkind = \"nbd\"\nuri = \"nbd://h/x\"\npath = \"/a\"\n", "`path` belongs to kind pmem or file"),
+        ("[tiers.a]\nkind = \"file\"\npath = \"/a\"\nvolume = \"v\"\n", "`volume` belongs to kind volume"),
+        (
+            "[tiers.a]\nkind = \"volume\"\nvolume = \"v\"\n[tiers.b]\nkind = \"volume\"\nvolume = \"v\"\n",
+            "a and b have the same path",
+        ),
         ("[tiers.a]\nkind = \"file\"\n", "needs `path`"),
         ("[tiers.a]\nkind = \"pmem\"\n", "needs `path`"),
         ("[tiers.a]\nkind = \"memory\"\npath = \"/a\"\n", "a tier has one kind"),

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{HOME, PlacementError, Size, Structure, absolute};
 
-/// The kinds that can be declared; `nbd` is refused with a separate text.
+/// The kinds that can be declared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum KindName {
@@ -18,8 +18,10 @@ pub enum KindName {
     Pmem,
     /// A folder on any other file system.
     File,
-    /// A network export.
+    /// An export of an NBD server.
     Nbd,
+    /// A volume of this node.
+    Volume,
 }
 
 /// What a pmem tier does if its file system cannot map synchronously.
@@ -39,12 +41,16 @@ pub enum Absent {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TierSettings {
-    /// `memory`, `pmem` or `file`.
+    /// `memory`, `pmem`, `file`, `nbd` or `volume`.
     pub kind: KindName,
     /// pmem, file: the folder of its files; created if it is missing.
     pub path: Option<PathBuf>,
     /// memory: the NUMA node. Default: the system's choice.
     pub node: Option<u32>,
+    /// nbd: the address of the export.
+    pub uri: Option<String>,
+    /// volume: its name.
+    pub volume: Option<String>,
     /// The medium whose figures slow this tier down; reports then contain "modelled". Default: none, the tier is not
     /// slowed.
     pub model: Option<String>,
@@ -76,6 +82,16 @@ pub enum Kind {
         /// The folder.
         folder: PathBuf,
     },
+    /// An export of an NBD server. Nothing keeps another node from using it too.
+    Nbd {
+        /// Its address.
+        uri: String,
+    },
+    /// A volume of this node.
+    Volume {
+        /// Its name.
+        volume: String,
+    },
 }
 
 impl Kind {
@@ -85,6 +101,8 @@ impl Kind {
             Kind::Memory { .. } => "memory",
             Kind::Pmem { .. } => "pmem",
             Kind::File { .. } => "file",
+            Kind::Nbd { .. } => "nbd",
+            Kind::Volume { .. } => "volume",
         }
     }
 }
@@ -157,10 +175,10 @@ impl Tier {
         matches!(self.kind, Kind::Memory { .. })
     }
 
-    /// The folder of a structure on it; `None` on memory, or for a structure without files.
+    /// The folder of a structure on it; `None` on media without folders, or for a structure without files.
     pub fn folder_of(&self, structure: Structure) -> Option<PathBuf> {
         let folder = match &self.kind {
-            Kind::Memory { .. } => return None,
+            Kind::Memory { .. } | Kind::Nbd { .. } | Kind::Volume { .. } => return None,
             Kind::Pmem { folder, .. } | Kind::File { folder } => folder,
         };
         structure.folder().map(|name| folder.join(name))
@@ -199,8 +217,14 @@ impl Tiers {
     fn check_paths(&self) -> Result<(), PlacementError> {
         let mut seen: BTreeMap<PathBuf, &str> = BTreeMap::new();
         for tier in self.tiers.values() {
-            let (Kind::Pmem { folder, .. } | Kind::File { folder }) = &tier.kind else { continue };
-            if let Some(first) = seen.insert(absolute(folder), &tier.name) {
+            let place = match &tier.kind {
+                Kind::Memory { .. } => continue,
+                Kind::Pmem { folder, .. } | Kind::File { folder } => absolute(folder),
+                // What tells them apart from folders, which are absolute.
+                Kind::Nbd { uri } => PathBuf::from(uri),
+                Kind::Volume { volume } => PathBuf::from(volume),
+            };
+            if let Some(first) = seen.insert(place, &tier.name) {
                 return Err(PlacementError::SamePath { first: first.to_owned(), second: tier.name.clone() });
             }
         }
@@ -235,24 +259,26 @@ fn tier(
     let tier = || name.to_owned();
     let two = |kind, key, of| PlacementError::TwoKinds { tier: tier(), kind, key, of };
     let (kind, own) = match settings.kind {
-        KindName::Nbd => return Err(PlacementError::Nbd { tier: tier() }),
-        KindName::Memory => {
-            if settings.path.is_some() {
-                return Err(two("memory", "path", "pmem or file"));
-            }
-            (Kind::Memory { node: settings.node }, ActsAs::Memory)
+        KindName::Nbd => (Kind::Nbd { uri: needed(name, "nbd", "uri", settings.uri.as_ref())? }, ActsAs::Drive),
+        KindName::Volume => {
+            (Kind::Volume { volume: needed(name, "volume", "volume", settings.volume.as_ref())? }, ActsAs::Drive)
         }
+        KindName::Memory => (Kind::Memory { node: settings.node }, ActsAs::Memory),
         KindName::Pmem => (
             Kind::Pmem { folder: folder(name, "pmem", settings)?, absent: settings.absent.unwrap_or_default() },
             ActsAs::Pmem,
         ),
         KindName::File => (Kind::File { folder: folder(name, "file", settings)? }, ActsAs::Drive),
     };
-    if settings.node.is_some() && !matches!(kind, Kind::Memory { .. }) {
-        return Err(two(kind.name(), "node", "memory"));
-    }
-    if settings.absent.is_some() && !matches!(kind, Kind::Pmem { .. }) {
-        return Err(two(kind.name(), "absent", "pmem"));
+    let foreign = [
+        (settings.path.is_some() && !matches!(kind, Kind::Pmem { .. } | Kind::File { .. }), "path", "pmem or file"),
+        (settings.node.is_some() && !matches!(kind, Kind::Memory { .. }), "node", "memory"),
+        (settings.absent.is_some() && !matches!(kind, Kind::Pmem { .. }), "absent", "pmem"),
+        (settings.uri.is_some() && !matches!(kind, Kind::Nbd { .. }), "uri", "nbd"),
+        (settings.volume.is_some() && !matches!(kind, Kind::Volume { .. }), "volume", "volume"),
+    ];
+    if let Some((_, key, of)) = foreign.into_iter().find(|(is_foreign, ..)| *is_foreign) {
+        return Err(two(kind.name(), key, of));
     }
     if settings.bytes == Some(Size(0)) {
         return Err(PlacementError::Empty { key: format!("tiers.{name}.bytes") });
@@ -268,6 +294,10 @@ fn tier(
         }
     };
     Ok(Tier { name: tier(), kind, model, acts_as, bytes: settings.bytes.map(|size| size.0) })
+}
+
+fn needed(name: &str, kind: &'static str, key: &'static str, value: Option<&String>) -> Result<String, PlacementError> {
+    value.cloned().ok_or_else(|| PlacementError::MissingKey { tier: name.to_owned(), kind, key })
 }
 
 fn folder(name: &str, kind: &'static str, settings: &TierSettings) -> Result<PathBuf, PlacementError> {
