@@ -21,5 +21,6 @@ mod owners;
 mod reconnect;
 mod rig;
 mod scripted;
+mod secured;
 mod security;
 mod using;
