@@ -59,7 +59,7 @@ fn run() -> Result<(), Problem> {
                 }
                 let device = NbdDevice::connect(options)?;
                 return match command {
-                    "info" => info(&*device),
+                    "info" => info(&device),
                     "check" => check(&device, next("the seed")?.parse()?, next("the steps")?.parse()?, attempts),
                     "raise" => Ok(device.raise(next("the epoch")?.parse()?)?),
                     other => Err(format!("unknown word {other}").into()),

@@ -30,7 +30,7 @@
 
 pub mod client;
 pub mod error;
-#[cfg(feature = "fuzzing")]
+#[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod protocol;
