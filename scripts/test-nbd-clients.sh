@@ -176,7 +176,7 @@ PLUGIN
     kit --filter=noextents memory 32M
     against "nbdkit without extents" "$s"
     kit --filter=error memory 32M error-pwrite=ENOSPC error-pwrite-rate=100%
-    refused "our client and nbdkit without space" "no space left" "$use" "$(uri "$s")" check "$seed" 50
+    refused "our client and nbdkit without space" "no space left\|refuses changes after a failed write" "$use" "$(uri "$s")" check "$seed" 50
     kill "$pid"
     wait "$pid" 2>/dev/null || true
     kit --readonly memory 32M
