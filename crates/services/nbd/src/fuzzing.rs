@@ -62,7 +62,7 @@ pub fn client_bytes(input: &[u8]) {
 /// What a server sends: greeting and answers to options, then replies.
 pub fn server_bytes(input: &[u8]) {
     let Some((wants_tls, bytes)) = input.split_first() else { return };
-    let wish = Wish { name: "a@1".to_owned(), tls: wants_tls & 1 != 0 };
+    let wish = Wish { name: "a@1".to_owned(), tls: wants_tls & 1 != 0, client: 7 };
     let whole = negotiate(wish.clone(), bytes, bytes.len().max(1));
     let cut = negotiate(wish, bytes, 1 + usize::from(wants_tls >> 1));
     // Cut elsewhere, a server that sends too early may be noticed or not; everything else ends alike.

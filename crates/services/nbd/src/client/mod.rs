@@ -22,8 +22,8 @@
 //! * A server can make the device fail or wait; it cannot make it panic, or take memory without bound.
 //!
 //! Left out: several connections for one device; TRIM (it does not promise zeros, so a discard is a request for zeros); changes of
-//! the size. A request of a lost connection that a slow server still carries out can come after a newer one: an epoch, raised, ends the
-//! sessions before it.
+//! the size. A request of a lost connection that a slow server still carries out could come after a newer one: this project's server ends
+//! the sessions that a client had before it opens another one; other servers have that gap.
 
 mod dial;
 mod driver;
