@@ -28,6 +28,8 @@
 mod dial;
 mod driver;
 mod engine;
+#[cfg(test)]
+mod engine_tests;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzzing;
 mod job;
