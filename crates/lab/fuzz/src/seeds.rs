@@ -161,3 +161,29 @@ pub const COPIES: &[&[u8]] = &[
     b"\x80h1,h2\n\"a\nb\",\n\"\"\"\",2\n\\.\n",
     b"\xc0PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\x02ex\0\x02\0\0\0\x01a\xff\xff\xff\xff\0\x02\0\0\0\0\0\0\0\x01b\xff\xff",
 ];
+
+/// What a client of NBD sends: its flags, options, then a read, a write and a flush.
+pub const NBD_CLIENTS: &[&[u8]] = &[
+    b"\0\0\0\x03IHAVEOPT\0\0\0\x08\0\0\0\0IHAVEOPT\0\0\0\x0a\0\0\0\x1c\0\0\0\x01a\0\0\0\x01\0\0\0\x0fbase:allocation\
+      IHAVEOPT\0\0\0\x07\0\0\0\x07\0\0\0\x01a\0\0\
+      \x25\x60\x95\x13\0\0\0\0\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\0\0\0\x10\0\
+      \x25\x60\x95\x13\0\x01\0\x01\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\x10\0\0\0\0\x02ab\
+      \x25\x60\x95\x13\0\0\0\x03\0\0\0\0\0\0\0\x03\0\0\0\0\0\0\0\0\0\0\0\0",
+    b"\0\0\0\x01IHAVEOPT\0\0\0\x03\0\0\0\0IHAVEOPT\0\0\0\x05\0\0\0\0IHAVEOPT\0\0\0\x01\0\0\0\x01a",
+];
+
+/// What a server of NBD sends: a choice and a greeting, answers to options, and a reply.
+pub const NBD_SERVERS: &[&[u8]] =
+    &[b"\0NBDMAGICIHAVEOPT\0\x03\0\x03\xe8\x89\x04\x55\x65\xa9\0\0\0\x08\0\0\0\x01\0\0\0\0\
+      \0\x03\xe8\x89\x04\x55\x65\xa9\0\0\0\x0a\0\0\0\x01\0\0\0\0\
+      \0\x03\xe8\x89\x04\x55\x65\xa9\0\0\0\x07\0\0\0\x03\0\0\0\x0c\0\0\0\0\0\0\0\x10\0\0\0\x0d\
+      \0\x03\xe8\x89\x04\x55\x65\xa9\0\0\0\x07\0\0\0\x01\0\0\0\0\
+      \x67\x44\x66\x98\0\0\0\0\0\0\0\0\0\0\0\x01"];
+
+/// Two choices, and replies of a server of NBD: simple ones, a hole, an error, extents.
+pub const NBD_REPLIES: &[&[u8]] = &[
+    b"\x0e\xff\x67\x44\x66\x98\0\0\0\0\0\0\0\0\0\0\0\x02\x67\x44\x66\x98\0\0\0\x1c\0\0\0\0\0\0\0\x03",
+    b"\x0f\x20\x66\x8e\x33\xef\0\x01\0\x02\0\0\0\0\0\0\0\x01\0\0\0\x0c\0\0\0\0\0\0\x10\0\0\0\x30\0\
+      \x66\x8e\x33\xef\0\x01\x80\x01\0\0\0\0\0\0\0\x07\0\0\0\x06\0\0\0\x05\0\0\
+      \x66\x8e\x33\xef\0\x01\0\x05\0\0\0\0\0\0\0\x08\0\0\0\x0c\0\0\0\x01\0\x01\0\0\0\0\0\x03",
+];

@@ -242,6 +242,51 @@ pub const TARGETS: &[Target] = &[
     Target { name: "wire", run: sql::wire::fuzzing::wire, seeds: seeds::CONVERSATIONS, words: WIRE_WORDS, ..BINARY },
     Target { name: "value", run: sql::wire::fuzzing::value, seeds: seeds::VALUES, words: VALUE_WORDS, ..BINARY },
     Target { name: "copy", run: sql::wire::fuzzing::copy, seeds: seeds::COPIES, words: COPY_WORDS, ..BINARY },
+    Target {
+        name: "nbd-requests",
+        run: nbd::fuzzing::client_bytes,
+        seeds: seeds::NBD_CLIENTS,
+        words: NBD_WORDS,
+        ..BINARY
+    },
+    Target {
+        name: "nbd-replies",
+        run: nbd::fuzzing::server_bytes,
+        seeds: seeds::NBD_SERVERS,
+        words: NBD_WORDS,
+        ..BINARY
+    },
+    Target {
+        name: "nbd-device",
+        run: nbd::fuzzing::device_bytes,
+        seeds: seeds::NBD_REPLIES,
+        words: NBD_WORDS,
+        ..BINARY
+    },
+    Target {
+        name: "nbd-uri",
+        run: nbd::fuzzing::uri,
+        seeds: &[b"nbds://[::1]:10809/vol-7/b@41", b"nbd+unix:///a%20b?socket=/run/a.sock"],
+        words: &["nbd://", "nbd+unix:///", "?socket=", "%2f", "%", "@41", "[::1]", ":65535", "/", "&", "#"],
+        ..BINARY
+    },
+];
+
+/// Words of NBD: magics as text, numbers of options, answers and chunks at their places.
+const NBD_WORDS: &[&str] = &[
+    "NBDMAGIC",
+    "IHAVEOPT",
+    "\0\0\0\u{1}",
+    "\0\0\0\u{3}",
+    "\0\0\0\u{7}",
+    "\0\0\0\u{8}",
+    "\0\0\0\u{a}",
+    "\0\0\0\0\0\0\0\u{1}",
+    "\0\0\u{10}\0",
+    "\0\u{1}",
+    "\0\u{5}",
+    "base:allocation",
+    "terrace:epoch",
 ];
 
 /// Words of PostgreSQL's protocol: heads of messages, counts and lengths at their bounds, SCRAM.

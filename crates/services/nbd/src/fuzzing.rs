@@ -1,4 +1,4 @@
-//! Entry points of the fuzz targets: bytes of a hostile client, and of a hostile server.
+//! Entry points of the fuzz targets: bytes of a hostile client, and of a hostile server, and addresses.
 //!
 //! Besides not panicking, a parser must use no more than it was given and come to the same end however the bytes are cut.
 
@@ -7,6 +7,7 @@ use crate::protocol::negotiation::{self, Action, Negotiation, OPTION_HEAD_BYTES,
 use crate::protocol::reply::{self, ReplyFrame};
 use crate::protocol::request::{Agreed, REQUEST_BYTES, Request, RequestFrame};
 use crate::protocol::{ExportFacts, export_flag, status};
+use crate::uri::NbdUri;
 
 fn facts() -> ExportFacts {
     let flags = export_flag::HAS_FLAGS | export_flag::FLUSH;
@@ -61,7 +62,7 @@ pub fn client_bytes(input: &[u8]) {
 /// What a server sends: greeting and answers to options, then replies.
 pub fn server_bytes(input: &[u8]) {
     let Some((wants_tls, bytes)) = input.split_first() else { return };
-    let wish = Wish { name: "a@1".to_owned(), tls: wants_tls & 1 != 0 };
+    let wish = Wish { name: "a@1".to_owned(), tls: wants_tls & 1 != 0, client: 7 };
     let whole = negotiate(wish.clone(), bytes, bytes.len().max(1));
     let cut = negotiate(wish, bytes, 1 + usize::from(wants_tls >> 1));
     // Cut elsewhere, a server that sends too early may be noticed or not; everything else ends alike.
@@ -89,6 +90,19 @@ pub fn server_bytes(input: &[u8]) {
     }
 }
 
+/// What a server sends to a client with requests on the wire; see `client::fuzzing`.
+pub fn device_bytes(input: &[u8]) {
+    crate::client::fuzzing::device_bytes(input);
+}
+
+/// An address: what is one is written as one that reads back as the same.
+pub fn uri(input: &[u8]) {
+    let Ok(text) = std::str::from_utf8(input) else { return };
+    let Ok(uri) = text.parse::<NbdUri>() else { return };
+    let written = uri.to_string();
+    assert_eq!(written.parse::<NbdUri>().ok(), Some(uri), "{written} does not read back");
+}
+
 /// Negotiates with bytes that come in steps; returns how many were used when it was ready.
 fn negotiate(wish: Wish, bytes: &[u8], step: usize) -> Option<usize> {
     let (mut asking, mut out) = (Asking::new(wish), Vec::new());
@@ -110,4 +124,52 @@ fn negotiate(wish: Wish, bytes: &[u8], step: usize) -> Option<usize> {
         }
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::reply::Head;
+
+    /// A reply that makes sense more often than random bytes do.
+    fn reply(random: &mut fastrand::Rng) -> Vec<u8> {
+        let cookie = random.u64(0..14);
+        let error = if random.u8(..6) == 0 { random.u32(..120) } else { 0 };
+        let (offset, length) = (random.u64(..8) * 4096, 1 << random.u32(9..15));
+        match random.u8(..9) {
+            0..=2 => [Head::simple(cookie, error).as_slice(), &vec![1; random.usize(..2) * 4096]].concat(),
+            3..=4 => [Head::data(cookie, offset, length, random.bool()).as_slice(), &vec![2; length as usize]].concat(),
+            5 => Head::hole(cookie, offset, length, random.bool()).as_slice().to_vec(),
+            6 => Head::error(cookie, error).as_slice().to_vec(),
+            7 => {
+                let list = status::encode(1, &[status::Descriptor { bytes: length, status: random.u32(..4) }]);
+                [Head::status(cookie, list.len() as u32, random.bool()).as_slice(), &list].concat()
+            }
+            _ => (0..random.usize(..40)).map(|_| random.u8(..)).collect(),
+        }
+    }
+
+    #[test]
+    fn no_bytes_of_a_peer_and_no_address_break_a_promise() {
+        let seed = std::env::var("SEED").map_or(11, |seed| seed.parse().expect("a number"));
+        println!("SEED={seed}");
+        let mut random = fastrand::Rng::with_seed(seed);
+        let words =
+            ["nbd", "s", "+unix", "://", "/", "a", "[::1]", ":1", "?", "socket=", "%2", "%00", "@4", "&", "#", "."];
+        for _ in 0..20_000 {
+            let mut bytes = vec![random.u8(..), random.u8(..)];
+            for _ in 0..random.usize(..24) {
+                bytes.extend(reply(&mut random));
+            }
+            if random.bool() {
+                let at = random.usize(..bytes.len());
+                bytes[at] ^= 1 << random.u32(..8);
+            }
+            device_bytes(&bytes);
+            server_bytes(&bytes);
+            client_bytes(&bytes);
+            let address: String = (0..random.usize(..9)).map(|_| words[random.usize(..words.len())]).collect();
+            uri(address.as_bytes());
+        }
+    }
 }

@@ -1,28 +1,30 @@
-//! NBD: devices for clients elsewhere.
+//! NBD: devices for clients elsewhere, and exports of servers elsewhere as devices.
 //!
 //! ```text
-//!   qemu, fio, nbdcopy, kernels
-//!              | unix socket, TCP, TLS
-//!              v
-//!   server     exports, sessions, limits
-//!              |         \
-//!              |          +-- protocol      pure: bytes in, steps out, for the side of a client too
-//!              v
-//!   Device     memory, files, a volume
+//!   qemu, fio, nbdcopy, kernels                            a journal, a volume: any user of a Device
+//!              | unix socket, TCP, TLS                                |
+//!              v                                                      v
+//!   server     exports, sessions, limits                   client     copies of unflushed writes, new connections
+//!              |         \                                 /          |
+//!              |          +-- protocol: pure, both sides --+          | unix socket, TCP, TLS
+//!              v                                                      v
+//!   Device     memory, files, a volume                     this server, nbdkit, qemu-nbd
 //! ```
 //!
-//! Not there yet: a client that makes a device of an export (its negotiation and its reading of replies are, in [`protocol`]), and a
-//! command of `terrace`. `examples/serve.rs` serves a device.
+//! Not there yet: a command of `terrace`. `examples/serve.rs` serves a device, `examples/use.rs` uses an export. `docs/nbd.md` is for
+//! users.
 //!
 //! # Modules
 //!
 //! * [`protocol`]: numbers, negotiation, requests and replies as pure functions
 //! * [`server`]: exports devices
+//! * [`client`]: makes a device of an export
+//! * [`uri`]: addresses of exports
 //! * [`tls`]: certificates of both sides
 //! * [`error`]: the errors, named by what the caller can do
 //!
 //! Invariants: an acknowledged write with FUA, and everything acknowledged before a flush, is as persistent as the
-//! device makes it, whichever session sent it; one client's memory is bounded, and no client waits for another one.
+//! device makes it, whichever session sent it; one client's memory is bounded, and no client waits for another one. A flush of the client succeeds only on a connection that held every write before it.
 //!
 //! Left out: the negotiation before 2013 ("oldstyle"), extended headers, resizing.
 
@@ -30,7 +32,7 @@
 
 pub mod client;
 pub mod error;
-#[cfg(feature = "fuzzing")]
+#[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod protocol;

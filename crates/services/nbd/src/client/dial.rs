@@ -1,5 +1,7 @@
 //! One attempt to open an export: connect, TLS, negotiation, and whether what the server offers can be a device.
 
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
 use std::io;
 use std::time::Duration;
 
@@ -43,6 +45,8 @@ pub(super) struct Dialer {
     endpoint: Endpoint,
     /// The name without an epoch.
     name: String,
+    /// Tells a server which sessions are of this client.
+    client: u64,
     tls: Option<(TlsConnector, ServerName<'static>)>,
     timeout: Duration,
 }
@@ -59,6 +63,8 @@ impl Dialer {
             address: options.uri.to_string(),
             endpoint: options.uri.endpoint.clone(),
             name,
+            // The hasher of the standard library has a random key.
+            client: RandomState::new().hash_one("client") | 1,
             tls: options.tls.as_ref().map(|tls| tls.load(host)).transpose()?,
             timeout: options.connect_timeout,
         })
@@ -78,7 +84,7 @@ impl Dialer {
     async fn open(&self, epoch: Option<u64>) -> Result<Link, NbdError> {
         let mut socket = self.connect().await.map_err(|error| self.failed(error))?;
         let name = epoch.map_or_else(|| self.name.clone(), |epoch| format!("{}@{epoch}", self.name));
-        let mut asking = Asking::new(Wish { name, tls: self.tls.is_some() });
+        let mut asking = Asking::new(Wish { name, tls: self.tls.is_some(), client: self.client });
         if let Some((opened, rest)) = self.negotiate(&mut asking, &mut socket, Vec::new(), epoch).await? {
             return Ok(Link { stream: Box::new(socket), opened, rest });
         }

@@ -187,6 +187,7 @@ impl Driver {
     fn take_post(&mut self, context: &Context<'_>) -> bool {
         let has_new = self.shared.mailbox.take(&mut self.post, context);
         if has_new {
+            device::supervise::rehearse("nbd-client");
             let now = Instant::now();
             for job in self.post.jobs.drain(..) {
                 self.engine.push(job, now);

@@ -22,12 +22,16 @@
 //! * A server can make the device fail or wait; it cannot make it panic, or take memory without bound.
 //!
 //! Left out: several connections for one device; TRIM (it does not promise zeros, so a discard is a request for zeros); changes of
-//! the size. A request of a lost connection that a slow server still carries out can come after a newer one: an epoch, raised, ends the
-//! sessions before it.
+//! the size. A request of a lost connection that a slow server still carries out could come after a newer one: this project's server ends
+//! the sessions that a client had before it opens another one; other servers have that gap.
 
 mod dial;
 mod driver;
 mod engine;
+#[cfg(test)]
+mod engine_tests;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
 mod job;
 mod mailbox;
 mod options;
@@ -341,7 +345,7 @@ impl Device for NbdDevice {
                 at += length;
             }
         }
-        Ok(extents)
+        Ok(whole_blocks(&extents, u64::from(self.block)))
     }
 
     fn submit(&self, batch: &mut Vec<IoRequest>, sink: &Arc<dyn IoSink>) {
@@ -380,11 +384,55 @@ fn flush_of_nothing(mut request: IoRequest) -> IoRequest {
     request
 }
 
+/// Extents of whole blocks: a block that has space in part has space. The range begins and ends with a block.
+fn whole_blocks(extents: &[Extent], block: u64) -> Vec<Extent> {
+    let mut whole = Vec::new();
+    let (mut at, mut done) = (0, 0);
+    for extent in extents {
+        let (from, to) = (at, at + extent.bytes);
+        at = to;
+        let (first, last) = (from.next_multiple_of(block), to & !(block - 1));
+        if !extent.has_space && first < last {
+            append(&mut whole, Extent { bytes: first - done, has_space: true });
+            append(&mut whole, Extent { bytes: last - first, has_space: false });
+            done = last;
+        }
+    }
+    append(&mut whole, Extent { bytes: at - done, has_space: true });
+    whole
+}
+
 /// Adds an extent; neighbours that are alike are one.
 fn append(extents: &mut Vec<Extent>, extent: Extent) {
     match extents.last_mut() {
         _ if extent.bytes == 0 => {}
         Some(last) if last.has_space == extent.has_space => last.bytes += extent.bytes,
         _ => extents.push(extent),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_that_has_space_in_part_has_space() {
+        let extents = |text: &str| -> Vec<Extent> {
+            let extent =
+                |word: &str| Extent { bytes: word[1..].parse().expect("a number"), has_space: &word[..1] == "d" };
+            text.split_whitespace().map(extent).collect()
+        };
+        for (given, expected) in [
+            ("", ""),
+            ("d16", "d16"),
+            ("h16", "h16"),
+            ("d1 h15", "d8 h8"),
+            ("h15 d1", "h8 d8"),
+            ("h12 d2 h18", "h8 d8 h16"),
+            ("d8 h4 d4", "d16"),
+            ("h8 d8 h8", "h8 d8 h8"),
+        ] {
+            assert_eq!(whole_blocks(&extents(given), 8), extents(expected), "{given}");
+        }
     }
 }

@@ -11,8 +11,8 @@
 //! knows the context `terrace:epoch` for this export and opened it under the name with the epoch.
 
 use super::{
-    ALLOCATION_CONTEXT, EPOCH_CONTEXT, ExportFacts, Front, GREETING_MAGIC, OPTION_MAGIC, OPTION_REPLY_MAGIC,
-    PAYLOAD_BYTES_MAX, PREFERRED_BLOCK_BYTES, answer, greeting, info, option, put_string,
+    ALLOCATION_CONTEXT, CLIENT_QUERY, EPOCH_CONTEXT, ExportFacts, Front, GREETING_MAGIC, OPTION_MAGIC,
+    OPTION_REPLY_MAGIC, PAYLOAD_BYTES_MAX, PREFERRED_BLOCK_BYTES, answer, greeting, info, option, put_string,
 };
 
 /// The longest reply to an option that is read.
@@ -31,6 +31,8 @@ pub struct Wish {
     pub name: String,
     /// Whether the session has to use TLS.
     pub tls: bool,
+    /// Who the client is, the same on each of its connections: [`CLIENT_QUERY`]; 0: it does not say.
+    pub client: u64,
 }
 
 /// What was agreed on.
@@ -198,9 +200,11 @@ impl Asking {
             Phase::Structured => option::STRUCTURED_REPLY,
             Phase::Contexts => {
                 put_string(&mut data, &self.wish.name);
-                data.extend_from_slice(&2u32.to_be_bytes());
-                put_string(&mut data, ALLOCATION_CONTEXT);
-                put_string(&mut data, EPOCH_CONTEXT);
+                let client = format!("{CLIENT_QUERY}{:016x}", self.wish.client);
+                let queries = [ALLOCATION_CONTEXT, EPOCH_CONTEXT, &client];
+                let queries = &queries[..if self.wish.client == 0 { 2 } else { 3 }];
+                data.extend_from_slice(&(queries.len() as u32).to_be_bytes());
+                queries.iter().for_each(|query| put_string(&mut data, query));
                 option::SET_META_CONTEXT
             }
             Phase::Go => {

@@ -230,6 +230,11 @@ pub const ALLOCATION_CONTEXT: &str = "base:allocation";
 /// The metadata context by which this server confirms that it enforces epochs in names; its status is the epoch's low 32 bits.
 pub const EPOCH_CONTEXT: &str = "terrace:epoch";
 
+/// The beginning of a query of a metadata context by which a client of this project states who it is, as 16 hexadecimal digits behind
+/// it: this server ends the sessions that it had before, also those that it believes to be lost, and opens the export once nothing of
+/// them is in the device. It is no context that has a status, and servers that do not know it ignore it.
+pub const CLIENT_QUERY: &str = "terrace:client:";
+
 /// The ids of contexts that this server gives.
 pub(crate) const ALLOCATION_ID: u32 = 1;
 /// See [`ALLOCATION_ID`].

@@ -20,8 +20,8 @@
 //! Whether an export exists and may be opened is not known here: the caller decides, and lets [`Negotiation`] write it.
 
 use super::{
-    ALLOCATION_CONTEXT, ALLOCATION_ID, EPOCH_CONTEXT, EPOCH_ID, ExportFacts, Front, GREETING_MAGIC, OPTION_MAGIC,
-    OPTION_REPLY_MAGIC, STRING_BYTES_MAX, answer, greeting, info, option, put_string,
+    ALLOCATION_CONTEXT, ALLOCATION_ID, CLIENT_QUERY, EPOCH_CONTEXT, EPOCH_ID, ExportFacts, Front, GREETING_MAGIC,
+    OPTION_MAGIC, OPTION_REPLY_MAGIC, STRING_BYTES_MAX, answer, greeting, info, option, put_string,
 };
 
 /// The longest option that is read: a name, and as many queries of contexts as anybody has.
@@ -145,6 +145,8 @@ pub struct Contexts {
     pub allocation: bool,
     /// `terrace:epoch`.
     pub epoch: bool,
+    /// Who the client is: [`CLIENT_QUERY`]; 0 if it does not say.
+    pub client: u64,
 }
 
 impl Contexts {
@@ -351,6 +353,7 @@ impl Negotiation {
         let chosen = Contexts {
             allocation: wanted(ALLOCATION_CONTEXT, "base:"),
             epoch: has_epochs && wanted(EPOCH_CONTEXT, "terrace:"),
+            client: queries.iter().find_map(|query| client_of(query)).unwrap_or(0),
         };
         let each = [(chosen.allocation, ALLOCATION_ID, ALLOCATION_CONTEXT), (chosen.epoch, EPOCH_ID, EPOCH_CONTEXT)];
         for (_, id, context) in each.iter().filter(|(is_chosen, ..)| *is_chosen) {
@@ -364,6 +367,13 @@ impl Negotiation {
             name.clone_into(&mut self.contexts_of);
         }
     }
+}
+
+/// Who a client is, if the query says that.
+fn client_of(query: &str) -> Option<u64> {
+    let digits = query.strip_prefix(CLIENT_QUERY)?;
+    let is_number = digits.len() == 16 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    is_number.then(|| u64::from_str_radix(digits, 16).ok()).flatten()
 }
 
 /// Writes an error as the last reply to an option.

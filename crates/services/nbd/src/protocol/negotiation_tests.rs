@@ -84,7 +84,7 @@ fn talk(peer: &mut Peer, wish: Wish) -> Result<Opened, AskingError> {
 }
 
 fn wish(name: &str, tls: bool) -> Wish {
-    Wish { name: name.to_owned(), tls }
+    Wish { name: name.to_owned(), tls, client: 0xabc }
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn both_sides_agree_byte_by_byte_with_and_without_tls() {
         assert!(opened.structured && opened.allocation.is_some() && opened.facts.has_epochs);
         assert!(peer.negotiation.is_structured());
         assert_eq!(peer.is_open.as_deref(), Some("disk@41"));
-        assert_eq!(peer.negotiation.contexts_for("disk@41"), Contexts { allocation: true, epoch: true });
+        assert_eq!(peer.negotiation.contexts_for("disk@41"), Contexts { allocation: true, epoch: true, client: 0xabc });
         assert_eq!(peer.negotiation.contexts_for("disk@42"), Contexts::default(), "contexts are of one export");
     }
 }

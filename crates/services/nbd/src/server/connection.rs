@@ -214,7 +214,7 @@ async fn find(
         state.opened(purpose, wants_names, export.facts_for(epoch), out);
         return Ok(None);
     }
-    let session = export.open(epoch).await?;
+    let session = export.open(epoch, state.contexts_for(name).client).await?;
     state.opened(purpose, wants_names, session.facts(), out);
     Ok(Some((session, epoch.unwrap_or(0))))
 }

@@ -169,8 +169,15 @@ pub(super) struct Served {
 #[derive(Debug, Default)]
 struct Sessions {
     next: u64,
-    /// Mailbox and epoch of each.
-    open: HashMap<u64, (Arc<Mailbox>, u64)>,
+    open: HashMap<u64, Seated>,
+}
+
+/// A session's mailbox, its epoch, and who its client is, 0 for unknown.
+#[derive(Debug, Clone)]
+struct Seated {
+    mailbox: Arc<Mailbox>,
+    epoch: u64,
+    client: u64,
 }
 
 /// The right to open an export, of one client at a time.
@@ -231,8 +238,13 @@ impl Served {
         if self.settings.epochs.is_some() && epoch.is_none() { &self.looking } else { &self.facts }
     }
 
-    /// Opens it for a session.
-    pub(super) async fn open(self: &Arc<Served>, epoch: Option<u64>) -> Result<Session, Refused> {
+    /// Opens it for a session of a client, 0 for one that is not known.
+    pub(super) async fn open(self: &Arc<Served>, epoch: Option<u64>, client: u64) -> Result<Session, Refused> {
+        if client != 0 {
+            // It has given its older connection up. A request of that must not come after one of this, which is newer. Others who
+            // open the export do not wait for that.
+            self.cut("an older connection of this client", |other| other.client == client).await?;
+        }
         let mut opening = Arc::clone(&self.opening).lock_owned().await;
         self.look(epoch)?;
         if let (Some(gate), Some(epoch)) = (&self.settings.epochs, epoch) {
@@ -240,14 +252,15 @@ impl Served {
                 opening = self.raise(Arc::clone(gate), epoch, opening).await?;
             }
             // Also of an epoch that is in force already: whoever raised it may have been gone before this was over.
-            self.cut_older(epoch).await?;
+            self.cut(&format!("an epoch before {epoch}"), |other| other.epoch < epoch).await?;
         }
         let mailbox = Arc::new(Mailbox::default());
         let number = {
             let mut sessions = self.sessions.lock();
             sessions.next += 1;
             let number = sessions.next;
-            sessions.open.insert(number, (Arc::clone(&mailbox), epoch.unwrap_or(0)));
+            let seated = Seated { mailbox: Arc::clone(&mailbox), epoch: epoch.unwrap_or(0), client };
+            sessions.open.insert(number, seated);
             self.count.send_replace(sessions.open.len());
             number
         };
@@ -268,20 +281,17 @@ impl Served {
         })
     }
 
-    /// Ends the sessions of older epochs, and waits until nothing of them is in the device.
-    async fn cut_older(&self, epoch: u64) -> Result<(), Refused> {
-        let older = || self.sessions.lock().open.values().filter(|(_, of)| *of < epoch).cloned().collect::<Vec<_>>();
-        older().iter().for_each(|(mailbox, _)| mailbox.restrict(Course::Cut));
+    /// Ends the sessions that are over, and waits until nothing of them is in the device.
+    async fn cut(&self, whose: &str, is_over: impl Fn(&Seated) -> bool) -> Result<(), Refused> {
+        let older = || self.sessions.lock().open.values().filter(|other| is_over(other)).cloned().collect::<Vec<_>>();
+        older().iter().for_each(|seated| seated.mailbox.restrict(Course::Cut));
         let mut count = self.count.subscribe();
         // Not inside `wait_for`: it would hold the count's lock here, while a session that ends takes both the other way round.
         let gone =
             tokio::time::timeout(CUT_TIME, async { while !older().is_empty() && count.changed().await.is_ok() {} });
         if gone.await.is_err() {
             // Their requests are still in the device: the new owner must not begin beside them.
-            return Err((
-                answer::POLICY,
-                format!("requests of an epoch before {epoch} are not complete yet: try again"),
-            ));
+            return Err((answer::POLICY, format!("requests of {whose} are not complete yet: try again")));
         }
         Ok(())
     }
@@ -289,7 +299,7 @@ impl Served {
     /// Admits nobody any more and lets the sessions end; returns how many are left after `patience`, which are cut.
     pub(super) async fn close(&self, patience: Duration) -> usize {
         self.is_closed.store(true, Ordering::Release);
-        let restrict = |course| self.sessions.lock().open.values().for_each(|(mailbox, _)| mailbox.restrict(course));
+        let restrict = |course| self.sessions.lock().open.values().for_each(|seated| seated.mailbox.restrict(course));
         for (course, patience) in [(Course::Drain, patience), (Course::Cut, CUT_TIME)] {
             restrict(course);
             let mut count = self.count.subscribe();

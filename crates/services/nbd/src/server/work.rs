@@ -517,7 +517,7 @@ impl Work {
     }
 
     fn report_status(&mut self, request: &Request, extents: &[Extent], outbox: &mut Outbox) {
-        let Contexts { allocation, epoch } = self.contexts;
+        let Contexts { allocation, epoch, .. } = self.contexts;
         if allocation {
             let list = status::descriptors(extents, request.has(command_flag::ONE_EXTENT));
             let payload = status::encode(ALLOCATION_ID, &list);

@@ -248,6 +248,37 @@ fn a_batch_is_on_the_wire_at_once_and_comes_back_whole() {
     until("the session ends", || rig.sessions() == 0);
 }
 
+/// A sink that panics.
+struct Bomb;
+
+impl IoSink for Bomb {
+    fn complete(&self, _: IoRequest, _: Result<(), DeviceError>) {
+        panic!("a sink of the test panics");
+    }
+}
+
+#[test]
+fn a_panic_of_the_clients_thread_completes_every_request_with_an_error() {
+    let probe = Probe::new(1 << 20);
+    let rig = Rig::of(Arc::clone(&probe) as _);
+    let device = open(&rig.unix, "disk");
+    let (tell, told) = channel();
+    probe.hold();
+    let bomb: Arc<dyn IoSink> = Arc::new(Bomb);
+    device.submit(&mut vec![IoRequest::flush(0)], &bomb);
+    let sink: Arc<dyn IoSink> = Arc::new(Collect(tell));
+    let mut batch: Vec<_> = (0..4).map(|at| IoRequest::write(at * 4096, AlignedBuffer::zeroed(BLOCK), at)).collect();
+    device.submit(&mut batch, &sink);
+    probe.wait_for(5);
+    // What was held back is done in the opposite order: the flush comes last.
+    probe.release();
+    let results: Vec<_> = (0..4).map(|_| told.recv_timeout(Duration::from_secs(8)).expect("a request").1).collect();
+    assert_eq!(results.len(), 4);
+    until("the panic is known", || device.status().poisoned.is_some_and(|why| why.contains("panics")));
+    assert!(device.write(0, &[1; BLOCK]).is_err() && device.read(0, &mut [0; BLOCK]).is_err());
+    assert!(matches!(device.raise(5), Err(nbd::NbdError::Ended)));
+}
+
 #[test]
 fn an_error_of_the_server_is_the_error_of_its_request_and_a_failed_change_poisons() {
     use device::faulty::{Fault, FaultyShelf, Rule};

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   client.rs   a client of raw bytes; it shares no code with the server
+//!   scripted.rs a server of raw bytes that offers less, or misbehaves
 //!   using.rs    what tests of this crate's own client use
 //!   rig.rs      a server on a unix socket and on TCP; a device that records, holds back and has holes
 //! ```
@@ -14,8 +15,12 @@ mod device;
 mod endings;
 mod epochs;
 mod faults;
+mod foreign;
 mod negotiation;
+mod owners;
 mod reconnect;
 mod rig;
+mod scripted;
+mod secured;
 mod security;
 mod using;

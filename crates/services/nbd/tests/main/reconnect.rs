@@ -7,7 +7,7 @@ use std::time::Duration;
 use device::{Device, DeviceError};
 use nbd::{Export, NbdDevice, NbdUri};
 
-use crate::rig::{memory, until};
+use crate::rig::{Probe, Rig, memory, until};
 use crate::using::{BLOCK, Restartable, Volatile, all_of, open, quick, seed};
 
 fn export(inner: &Arc<Volatile>) -> Export {
@@ -172,6 +172,33 @@ fn an_export_that_is_another_one_after_a_reconnection_ends_the_device() {
             }
         }
     }
+}
+
+/// A request of a connection that was given up must not reach the device after one of the next connection.
+#[test]
+fn an_old_request_that_is_still_in_the_servers_device_comes_before_every_newer_one() {
+    let probe = Probe::new(1 << 20);
+    let rig = Rig::of(Arc::clone(&probe) as _);
+    let mut options = quick(NbdUri::unix(&rig.unix, "disk"));
+    options.request_timeout = Duration::from_millis(200);
+    let device = NbdDevice::connect(options).expect("opens");
+    probe.seen();
+    probe.hold();
+    std::thread::scope(|scope| {
+        let old = scope.spawn(|| device.write(0, &[1; BLOCK]));
+        probe.wait_for(1);
+        until("the connection is given up", || device.status().last_error.is_some());
+        // Another client is not concerned.
+        let other = crate::client::Client::open(crate::client::unix(&rig.unix), "disk", None);
+        std::thread::sleep(Duration::from_millis(300));
+        assert!(!old.is_finished() && !device.status().connected, "the server waits for its device");
+        probe.release();
+        old.join().expect("no panic").expect("write");
+        device.write(0, &[2; BLOCK]).expect("write");
+        drop(other);
+    });
+    assert_eq!(probe.seen().len(), 3, "the old request, the same again, and the newer one");
+    assert_eq!(all_of(&*device)[..BLOCK], [2; BLOCK]);
 }
 
 #[test]

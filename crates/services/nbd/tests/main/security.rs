@@ -14,8 +14,8 @@ use crate::rig::{Rig, memory};
 const TLS_REQUIRED: u32 = 0x8000_0005;
 const INVALID: u32 = 0x8000_0003;
 
-/// Writes a certificate for `localhost` and its key; returns its authority.
-fn certificates(folder: &Path) -> CertificateDer<'static> {
+/// Writes a certificate for `localhost` and its key, one of a client, and their authority, which it returns.
+pub(crate) fn certificates(folder: &Path) -> CertificateDer<'static> {
     let mut authority = CertificateParams::new(Vec::new()).expect("parameters");
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let authority_key = KeyPair::generate().expect("a key");
@@ -26,6 +26,12 @@ fn certificates(folder: &Path) -> CertificateDer<'static> {
     let own = own.signed_by(&key, &issuer).expect("a certificate");
     std::fs::write(folder.join("certificate.pem"), own.pem()).expect("written");
     std::fs::write(folder.join("key.pem"), key.serialize_pem()).expect("written");
+    let key = KeyPair::generate().expect("a key");
+    let client = CertificateParams::new(vec!["client".to_owned()]).expect("parameters");
+    let client = client.signed_by(&key, &issuer).expect("a certificate");
+    std::fs::write(folder.join("client.pem"), client.pem()).expect("written");
+    std::fs::write(folder.join("client-key.pem"), key.serialize_pem()).expect("written");
+    std::fs::write(folder.join("authority.pem"), certificate.pem()).expect("written");
     certificate.der().clone()
 }
 
