@@ -188,7 +188,10 @@ impl CachePool {
             if progress.rounds > seen + 1 || progress.is_stopped {
                 return Ok(false);
             }
-            progress.is_wanted = true;
+            // The thread may have ended a round since it was woken, and sleep again.
+            if !std::mem::replace(&mut progress.is_wanted, true) {
+                self.destaging.changed.notify_all();
+            }
             self.destaging.changed.wait_for(&mut progress, LOOK);
             self.check(backing)?;
         }

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use device::crash::PmemMode;
 use device::{CrashShelf, Shelf};
+use volume::Threads;
 use volume::write_back::CacheOptions;
 
-use crate::write_back::history::{Model, Workload, recover};
+use crate::write_back::history::{Model, Workload, recover, run_threads};
 use crate::write_back::rig::{create, media, policies, seeds, small};
 
 fn record(machine: &Arc<CrashShelf>, options: &CacheOptions, seed: u64, steps: u32) -> (usize, Model) {
@@ -55,6 +56,22 @@ fn a_power_failure_at_any_moment_of_writes_destaging_and_eviction_leaves_what_wa
             let every = if name == "sectors" { 2 } else { 9 };
             let count = enumerate(&format!("SEED={seed}, {name}"), &machine, first, &options, &model, every);
             println!("SEED={seed}, {name}: {count} images");
+            assert!(count > 40, "SEED={seed}, {name}: only {count} images");
+        }
+    }
+}
+
+#[test]
+fn a_power_failure_under_several_threads_with_destaging_beside_them_leaves_what_was_flushed_or_later() {
+    for seed in seeds(6) {
+        let options = options_of(seed);
+        let threads = CacheOptions { threads: Threads::Background, ..options.clone() };
+        for (name, machine) in media(seed) {
+            drop(create(&(machine.clone() as Arc<dyn Shelf>), &options));
+            let first = machine.operations();
+            let model = run_threads(&machine, &threads, seed, 25);
+            let every = if name == "sectors" { 3 } else { 13 };
+            let count = enumerate(&format!("SEED={seed}, {name}"), &machine, first, &options, &model, every);
             assert!(count > 40, "SEED={seed}, {name}: only {count} images");
         }
     }

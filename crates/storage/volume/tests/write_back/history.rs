@@ -274,6 +274,53 @@ impl Workload {
     }
 }
 
+/// Threads that write and flush blocks of their own, two of each page, while the cache's threads destage and populate.
+pub(crate) fn run_threads(machine: &Arc<CrashShelf>, options: &CacheOptions, seed: u64, turns: u64) -> Model {
+    const THREADS: u64 = 3;
+    let any: Arc<dyn Shelf> = machine.clone();
+    let shelf = open(&any, options);
+    let called = machine.operations();
+    let device = shelf.create("a", 6 * THREADS * BLOCK).expect("creates");
+    let created = (called, machine.operations());
+    let empty = Version { tag: 0, called, flushed: Some(called) };
+    let mut blocks = vec![vec![empty]; 6 * THREADS as usize];
+    let work = |thread: u64| {
+        let mut random = fastrand::Rng::with_seed(seed * 10 + thread);
+        let mut own: Vec<(usize, Version)> = Vec::new();
+        for turn in 1..=turns {
+            let block = random.u64(..6) * THREADS + thread;
+            match random.u8(..6) {
+                0..=3 => {
+                    let tag = thread << 32 | turn;
+                    let called = machine.operations();
+                    device.write(block * BLOCK, &filled(tag, 1)).expect("writes");
+                    own.push((block as usize, Version { tag, called, flushed: None }));
+                }
+                4 => {
+                    device.flush().expect("flushes");
+                    let now = machine.operations();
+                    own.iter_mut().for_each(|(_, version)| version.flushed = version.flushed.or(Some(now)));
+                }
+                _ => {
+                    let last =
+                        own.iter().rev().find(|(own, _)| *own == block as usize).map_or(0, |(_, version)| version.tag);
+                    assert!(read(&*device, block, 1) == filled(last, 1), "SEED={seed}: block {block}");
+                }
+            }
+        }
+        own
+    };
+    std::thread::scope(|scope| {
+        let work = &work;
+        let threads: Vec<_> = (0..THREADS).map(|thread| scope.spawn(move || work(thread))).collect();
+        for thread in threads {
+            thread.join().expect("no panic").into_iter().for_each(|(block, version)| blocks[block].push(version));
+        }
+    });
+    drop(shelf);
+    Model { lives: vec![Life { name: "a".into(), blocks, created, removed: None }] }
+}
+
 /// What the cache makes of a machine after its power is back; the error is why that is wrong. Destaging all of it, and opening it
 /// again, changes nothing of what was read.
 pub(crate) fn recover(

@@ -124,9 +124,30 @@ fn mark(device: u64, block: u64, turn: u64) -> u64 {
     device << 48 | block << 32 | turn
 }
 
+/// Blocks of each device of the threads.
+const MARKED: u64 = 96;
+
+/// Reads until it is done: every word is zero or belongs to its block and device.
+fn read_all(devices: &[(u64, Arc<dyn Device>); 2], seed: u64, is_done: &AtomicBool) {
+    let mut random = fastrand::Rng::with_seed(seed);
+    while !is_done.load(Ordering::Relaxed) {
+        let (number, device) = &devices[random.usize(..2)];
+        let first = random.u64(..MARKED - 8);
+        let bytes = read(&**device, first, 8);
+        for (word, bytes) in bytes.chunks_exact(8).enumerate() {
+            let found = u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
+            let block = first + word as u64 / (BLOCK / 8);
+            assert!(
+                found == 0 || found >> 32 == mark(*number, block, 0) >> 32,
+                "SEED={seed}: block {block} of {number} has {found:x}"
+            );
+        }
+    }
+}
+
 #[test]
 fn many_threads_never_see_the_bytes_of_another_block_while_pages_are_evicted_destaged_and_populated() {
-    const BLOCKS: u64 = 96;
+    const BLOCKS: u64 = MARKED;
     for seed in seeds(3) {
         let base = CacheOptions { threads: Threads::Background, dirty_start: 0.2, ..small(12, 8 << 10) };
         for options in policies(&base) {
@@ -174,22 +195,7 @@ fn many_threads_never_see_the_bytes_of_another_block_while_pages_are_evicted_des
                     })
                     .collect();
                 let (devices, is_done) = (&devices, &is_done);
-                let reader = scope.spawn(move || {
-                    let mut random = fastrand::Rng::with_seed(seed);
-                    while !is_done.load(Ordering::Relaxed) {
-                        let (number, device) = &devices[random.usize(..2)];
-                        let first = random.u64(..BLOCKS - 8);
-                        let bytes = read(&**device, first, 8);
-                        for (word, bytes) in bytes.chunks_exact(8).enumerate() {
-                            let found = u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
-                            let block = first + word as u64 / (BLOCK / 8);
-                            assert!(
-                                found == 0 || found >> 32 == mark(*number, block, 0) >> 32,
-                                "SEED={seed}: block {block} of {number} has {found:x}"
-                            );
-                        }
-                    }
-                });
+                let reader = scope.spawn(move || read_all(devices, seed, is_done));
                 let failed = writers.into_iter().filter_map(|writer| writer.join().err()).count();
                 is_done.store(true, Ordering::Relaxed);
                 reader.join().expect("the reader saw its own blocks only");
