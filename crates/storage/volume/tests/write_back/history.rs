@@ -289,14 +289,17 @@ pub(crate) fn run_threads(machine: &Arc<CrashShelf>, options: &CacheOptions, see
         let mut own: Vec<(usize, Version)> = Vec::new();
         for turn in 1..=turns {
             let block = random.u64(..6) * THREADS + thread;
-            match random.u8(..6) {
-                0..=3 => {
-                    let tag = thread << 32 | turn;
+            match random.u8(..7) {
+                kind @ 0..=4 => {
+                    let tag = if kind == 0 { 0 } else { thread << 32 | turn };
                     let called = machine.operations();
-                    device.write(block * BLOCK, &filled(tag, 1)).expect("writes");
+                    match kind {
+                        0 => device.discard(block * BLOCK, BLOCK).expect("discards"),
+                        _ => device.write(block * BLOCK, &filled(tag, 1)).expect("writes"),
+                    }
                     own.push((block as usize, Version { tag, called, flushed: None }));
                 }
-                4 => {
+                5 => {
                     device.flush().expect("flushes");
                     let now = machine.operations();
                     own.iter_mut().for_each(|(_, version)| version.flushed = version.flushed.or(Some(now)));

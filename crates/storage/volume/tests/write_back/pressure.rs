@@ -40,6 +40,40 @@ impl Gate {
     }
 }
 
+/// Lets other threads go first before it reads, and has read: what a lookup has found is old by then.
+#[derive(Debug)]
+struct Lazy(Arc<dyn Device>);
+
+impl Device for Lazy {
+    fn len(&self) -> u64 {
+        self.0.len()
+    }
+
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {
+        for _ in 0..offset / BLOCK % 4 * 5 {
+            std::thread::yield_now();
+        }
+        self.0.read(offset, buffer)
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> Result<(), DeviceError> {
+        std::thread::yield_now();
+        self.0.write(offset, data)
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        self.0.flush()
+    }
+
+    fn discard(&self, offset: u64, bytes: u64) -> Result<(), DeviceError> {
+        self.0.discard(offset, bytes)
+    }
+
+    fn durability(&self) -> Durability {
+        self.0.durability()
+    }
+}
+
 impl Device for Gated {
     fn len(&self) -> u64 {
         self.inner.len()
@@ -293,6 +327,27 @@ fn large_writes_go_past_the_cache_except_where_it_has_dirty_blocks() {
     assert!(read(&*device, 0, 16) == expected);
     device.flush().expect("flushes");
     assert!(read(&*device, 0, 16) == expected);
+}
+
+#[test]
+fn a_range_of_many_pages_is_emptied_in_cache_and_capacity_alike() {
+    let shelf = in_memory(&small(64, 4 << 10));
+    let device = shelf.create("a", 10_000 * BLOCK).expect("creates");
+    for (turn, is_freed) in [(1, Some(true)), (2, Some(false)), (3, None)] {
+        for block in (0..10_000).step_by(97) {
+            device.write(block * BLOCK, &filled(turn, 1)).expect("writes");
+        }
+        let (offset, bytes) = (97 * BLOCK, 9_800 * BLOCK);
+        match is_freed {
+            Some(is_freed) => device.write_zeroes(offset, bytes, is_freed).expect("zeros"),
+            None => device.discard(offset, bytes).expect("discards"),
+        }
+        let content = read(&*device, 0, 10_000);
+        for (block, bytes) in (0..).zip(content.chunks_exact(BLOCK as usize)) {
+            let is_kept = block % 97 == 0 && !(97..9_897).contains(&block);
+            assert!(bytes == filled(if is_kept { turn } else { 0 }, 1), "block {block}, turn {turn}");
+        }
+    }
 }
 
 #[test]
