@@ -185,7 +185,9 @@ fn many_threads_never_see_the_bytes_of_another_block_while_pages_are_evicted_des
     for seed in seeds(3) {
         let base = CacheOptions { threads: Threads::Background, dirty_start: 0.2, ..small(12, 8 << 10) };
         for options in policies(&base) {
-            let shelf = in_memory(&options);
+            let cache = WrappedShelf::new(Arc::new(MemoryShelf::new()), |inner| Arc::new(Lazy(inner)));
+            let capacity = Arc::new(MemoryShelf::new());
+            let shelf = CachedShelf::create(capacity, Arc::new(cache), &options).expect("creates");
             let devices =
                 [1, 2].map(|number| (number, shelf.create(&format!("d{number}"), BLOCKS * BLOCK).expect("creates")));
             let is_done = AtomicBool::new(false);
