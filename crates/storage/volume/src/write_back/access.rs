@@ -30,6 +30,9 @@ use super::shard::Begun;
 /// Attempts of a write to get a place before it goes past the cache.
 const ATTEMPTS: u32 = 64;
 
+/// Pages that are emptied in the capacity at once: a range may be as large as a device.
+const ERASE_PAGES: usize = 4096;
+
 /// What a read did not find in the cache.
 #[derive(Debug, Default)]
 pub(super) struct Misses {
@@ -169,16 +172,17 @@ impl CachePool {
 
     /// Whether the cache has nothing of a range; then it is read from the capacity, as a miss of all of it.
     pub(super) fn look_for_misses(&self, backing: &Backing, offset: u64, bytes: u64) -> Option<Misses> {
+        let has_any = |(key, blocks, _): (PageKey, Range<u32>, _)| {
+            let found = self.shard_of(key).1.lock().find(key);
+            found.is_some_and(|found| {
+                found.valid.contains(blocks.start) || found.valid.run_end(blocks.start, blocks.end) < blocks.end
+            })
+        };
+        if pieces(backing.number, self.layout.page_bytes, offset, bytes).any(has_any) {
+            return None;
+        }
         let mut misses = Misses::default();
         for (key, blocks, _) in pieces(backing.number, self.layout.page_bytes, offset, bytes) {
-            let found = self.shard_of(key).1.lock().find(key);
-            let has_any = found.is_some_and(|found| {
-                found.valid.contains(blocks.start) || found.valid.run_end(blocks.start, blocks.end) < blocks.end
-            });
-            if has_any {
-                populate::cancel(self, misses.fills);
-                return None;
-            }
             // It may have got the page meanwhile: reading older bytes of the capacity is what a read may do that overlaps a write.
             let _ = self.look(key, &blocks, &mut misses);
         }
@@ -240,11 +244,11 @@ impl CachePool {
         }
         let mut state = shard.lock();
         let is_pending = state.end_write(local, blocks);
+        if is_pending {
+            self.add_pending(&state, slot);
+        }
         let is_enough = state.is_to_be_destaged();
         drop(state);
-        if is_pending {
-            self.add_pending(slot);
-        }
         if is_enough {
             self.destaging.wake();
         }
@@ -322,8 +326,10 @@ impl CachePool {
             let piece = pieces.next();
             match &piece {
                 Some((key, blocks, _)) if self.shard_of(*key).1.lock().begin_bypass(*key, blocks) => {
-                    run.extend(piece);
-                    continue;
+                    run.extend(piece.clone());
+                    if run.len() < ERASE_PAGES {
+                        continue;
+                    }
                 }
                 Some(piece) => kept.push(piece.clone()),
                 None => {}

@@ -130,10 +130,11 @@ impl CachePool {
         let mut blocks = 0;
         for page in &copying {
             let (shard, local) = self.local_of(page.slot);
-            let (clean, is_pending) = shard.lock().end_destage(page.key, local, written.is_ok());
+            let mut state = shard.lock();
+            let (clean, is_pending) = state.end_destage(page.key, local, written.is_ok());
             blocks += u64::from(clean);
             if is_pending {
-                self.add_pending(page.slot);
+                self.add_pending(&state, page.slot);
             }
         }
         written.map_err(|error| self.poison(Some(backing), error.named(&backing.name)))?;
@@ -188,7 +189,10 @@ impl CachePool {
             if progress.rounds > seen + 1 || progress.is_stopped {
                 return Ok(false);
             }
-            progress.is_wanted = true;
+            // The thread may have ended a round since it was woken, and sleep again.
+            if !std::mem::replace(&mut progress.is_wanted, true) {
+                self.destaging.changed.notify_all();
+            }
             self.destaging.changed.wait_for(&mut progress, LOOK);
             self.check(backing)?;
         }

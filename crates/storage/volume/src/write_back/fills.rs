@@ -8,8 +8,8 @@ use parking_lot::{Condvar, Mutex};
 
 use super::format::PageKey;
 
-/// Reads whose blocks wait.
-const WAITING_MAX: usize = 256;
+/// Bytes that wait, of all reads.
+const WAITING_BYTES: usize = 16 << 20;
 
 /// Blocks of one page that a read missed.
 #[derive(Debug)]
@@ -29,6 +29,7 @@ impl Fill {
 #[derive(Debug, Default)]
 struct Waiting {
     fills: VecDeque<Fill>,
+    bytes: usize,
     is_stopped: bool,
 }
 
@@ -49,10 +50,11 @@ impl Fills {
     /// Adds a fill with its bytes; gives it back if the queue is full or stopped.
     pub(super) fn add(&self, mut fill: Fill, data: &[u8]) -> Result<(), Fill> {
         let mut waiting = self.waiting.lock();
-        if waiting.fills.len() >= WAITING_MAX || waiting.is_stopped {
+        if waiting.bytes + data.len() > WAITING_BYTES || waiting.is_stopped {
             return Err(fill);
         }
         fill.data.extend_from_slice(data);
+        waiting.bytes += data.len();
         waiting.fills.push_back(fill);
         drop(waiting);
         self.changed.notify_one();
@@ -64,7 +66,10 @@ impl Fills {
         let mut waiting = self.waiting.lock();
         loop {
             match waiting.fills.pop_front() {
-                Some(fill) => return Some(fill),
+                Some(fill) => {
+                    waiting.bytes -= fill.data.len();
+                    return Some(fill);
+                }
                 None if waiting.is_stopped => return None,
                 None => self.changed.wait(&mut waiting),
             }

@@ -249,7 +249,8 @@ impl CacheLabel {
         device.write_flush(BLOCK, &bytes)
     }
 
-    /// Reads the whole place with the higher generation; `None` if both are blank: its making was never finished.
+    /// Reads the whole place with the higher generation; `None` if the second is blank and the first is not whole: its making, which
+    /// writes one after the other, was never finished.
     ///
     /// Errors: [`VolumeError::Format`] if neither is whole, [`VolumeError::Version`], and those of reading.
     pub(super) fn read(kind: LabelKind, device: &dyn Device) -> Result<Option<CacheLabel>, VolumeError> {
@@ -258,7 +259,7 @@ impl CacheLabel {
             return Err(wrong("its device is too short"));
         }
         let mut best: Option<CacheLabel> = None;
-        let (mut failure, mut is_blank) = (None, true);
+        let (mut failure, mut is_blank) = (None, false);
         for place in 0..2 {
             let mut block = AlignedBuffer::zeroed(BLOCK_BYTES);
             // One that cannot be read is as good as a damaged one: the other has the same content.
@@ -267,7 +268,7 @@ impl CacheLabel {
                 is_blank = false;
                 continue;
             }
-            is_blank &= block.iter().all(|byte| *byte == 0);
+            is_blank = block.iter().all(|byte| *byte == 0);
             if let Some(found) = CacheLabel::decode(kind, &block)?
                 && best.as_ref().is_none_or(|best| best.generation < found.generation)
             {

@@ -41,6 +41,21 @@
 //! It does not compress, does not deduplicate, does not share a cache between capacity shelves, and is not moved: a cache is lost
 //! or empty ([`CachedShelf::destage_all`]) before its capacity gets another one.
 //!
+//! # What it costs
+//!
+//! `cargo run --release -p volume --example cache_cost`; 2026-11-25, Intel Xeon with 2 cores, Linux, busy with other work; nanoseconds for
+//! one call of 4096 bytes that the cache has, the device of the cache by itself and through the cache:
+//!
+//! ```text
+//!                                 memory            by line, emulated
+//!                             bare   cached           bare   cached
+//!   read                       479      789            539      673
+//!   write of a dirty page      557      924            401      614
+//!   the same, and a flush      604     1102            396      631
+//!   write of a clean page,
+//!   and a flush                642     1447            532     1311
+//! ```
+//!
 //! Memory: about 250 bytes for each page, and 128 more if the cache device has blocks; for a cache of 100 GiB with pages of 16 KiB
 //! 1.5 GiB. Larger pages take less.
 

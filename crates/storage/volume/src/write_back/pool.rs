@@ -168,9 +168,10 @@ impl CachePool {
         (&self.shards[(slot % count) as usize], slot / count)
     }
 
-    /// Adds a place to the list of entries to be written.
+    /// Adds a place to the list of entries to be written. The lock of its shard is held from the change of the place on: who writes to
+    /// the place after that, and finds it marked, relies on its being in the list when it flushes.
     #[inline]
-    pub(super) fn add_pending(&self, slot: u32) {
+    pub(super) fn add_pending(&self, _locked: &MutexGuard<'_, CacheShard>, slot: u32) {
         self.pending.lock().push(slot);
     }
 
@@ -255,8 +256,9 @@ impl CachePool {
         self.counts.entries_written.fetch_add(changed.len() as u64, Ordering::Relaxed);
         for (slot, snapshot) in changed {
             let (shard, local) = self.local_of(slot);
-            if shard.lock().end_persist(local, snapshot) {
-                self.add_pending(slot);
+            let mut state = shard.lock();
+            if state.end_persist(local, snapshot) {
+                self.add_pending(&state, slot);
             }
         }
         Ok(())
@@ -314,8 +316,9 @@ impl CachePool {
     /// Drops the pages of a device that is gone.
     pub(super) fn drop_device(&self, number: u32) {
         for (index, shard) in self.shards() {
-            let pending = shard.lock().drop_device(number);
-            pending.into_iter().for_each(|local| self.add_pending(self.slot_of(index, local)));
+            let mut state = shard.lock();
+            let pending = state.drop_device(number);
+            pending.into_iter().for_each(|local| self.add_pending(&state, self.slot_of(index, local)));
         }
     }
 

@@ -227,7 +227,7 @@ fn restore(pool: &CachePool, capacity: &dyn Shelf, found: Vec<FoundEntry>) -> Re
             state.restore(local, key, bits, side);
         } else {
             state.restore_stale(local, key, bits, side);
-            pool.add_pending(entry.slot);
+            pool.add_pending(&state, entry.slot);
         }
     }
     pool.shards().for_each(|(_, shard)| shard.lock().end_restore());

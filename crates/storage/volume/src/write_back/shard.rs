@@ -146,8 +146,8 @@ pub(super) struct CacheShard {
     dirty: BTreeSet<PageKey>,
     /// Tokens of read misses.
     reading: PageMap<u64>,
-    /// Hashes of pages that a read has missed.
-    missed: Vec<u64>,
+    /// Parts of the hashes of pages that a read has missed: sets of two, the newer one first. Twice as many as there are places.
+    missed: Vec<[u32; 2]>,
     /// Places that are dirty or listed: from this number on they are destaged, and up to that one there may be.
     held_start: u64,
     held_max: u64,
@@ -177,7 +177,7 @@ impl CacheShard {
             hand: 0,
             dirty: BTreeSet::new(),
             reading: PageMap::default(),
-            missed: vec![0; slots as usize],
+            missed: vec![[0; 2]; slots as usize],
             held_start,
             held_max,
             counts: ShardCounts::default(),
@@ -418,9 +418,15 @@ impl CacheShard {
 
     fn has_missed_before(&mut self, key: PageKey) -> bool {
         let hash = hash_of(key);
-        // The low bits selected the shard.
-        let index = (hash >> 20) as usize % self.missed.len();
-        std::mem::replace(&mut self.missed[index], hash) == hash
+        // Bits that did not select the shard.
+        let index = (hash as u32) as usize % self.missed.len();
+        let part = (hash >> 32) as u32;
+        let set = &mut self.missed[index];
+        let is_known = set.contains(&part);
+        if !is_known {
+            *set = [part, set[0]];
+        }
+        is_known
     }
 
     /// Ends it; how many blocks are there now.

@@ -41,13 +41,11 @@ pub(crate) fn parts(shelf: &Arc<dyn Shelf>) -> (Arc<dyn Shelf>, Arc<dyn Shelf>) 
     (Part::of(shelf.clone(), "far."), Part::of(shelf.clone(), "near."))
 }
 
-#[expect(dead_code, reason = "the crash tests follow")]
 pub(crate) fn create(shelf: &Arc<dyn Shelf>, options: &CacheOptions) -> CachedShelf {
     let (capacity, cache) = parts(shelf);
     CachedShelf::create(capacity, cache, options).expect("creates")
 }
 
-#[expect(dead_code, reason = "the crash tests follow")]
 pub(crate) fn open(shelf: &Arc<dyn Shelf>, options: &CacheOptions) -> CachedShelf {
     let (capacity, cache) = parts(shelf);
     CachedShelf::open(capacity, cache, options).expect("opens")
@@ -70,7 +68,6 @@ pub(crate) fn read(device: &dyn Device, block: u64, blocks: u64) -> Vec<u8> {
 }
 
 /// The number that fills a block.
-#[expect(dead_code, reason = "the crash tests follow")]
 pub(crate) fn tag_at(device: &dyn Device, block: u64) -> u64 {
     let bytes = read(device, block, 1);
     let tag = u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes"));
