@@ -11,6 +11,7 @@
 //! set that is not the owner's was recorded. A copy writes blocks in place only when told by a checkpoint, a repair or a resync.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use device::{AlignedBuffer, BLOCK_BYTES, Device, DeviceError, Shelf};
 use journal::{Check, Journal, JournalError, Preparation};
@@ -32,6 +33,8 @@ const RECORD_BYTES_MAX: u64 = 1 << 20;
 pub(crate) struct VolumeCopy {
     pub(crate) number: u8,
     pub(crate) journal: Journal,
+    /// It has been brought up to date and is still attached, and may join.
+    pub(crate) is_ready: AtomicBool,
     place: Place,
     superblock: Mutex<(Arc<dyn Device>, Superblock)>,
     data: Vec<Arc<dyn Device>>,
@@ -187,7 +190,7 @@ pub(crate) fn promise(place: &Place, promised: Epoch) -> Result<Superblock, Volu
     if obeys(Rule::Fencing)
         && let Some(fence) = &place.fence
     {
-        fence.raise(promised.term())?;
+        fence.raise(promised.fence())?;
     }
     let device = place.data.open(SUPERBLOCK)?;
     let mut superblock = Superblock::read(&*device)?;
@@ -237,7 +240,8 @@ impl VolumeCopy {
             tables.push(sized(&*place.data, &tables_name(part), this.tables_bytes())?);
         }
         let superblock = Mutex::new((place.data.open(SUPERBLOCK)?, found.clone()));
-        Ok(VolumeCopy { number: found.copy, journal, place, superblock, data, tables, geometry })
+        let is_ready = AtomicBool::new(false);
+        Ok(VolumeCopy { number: found.copy, journal, is_ready, place, superblock, data, tables, geometry })
     }
 
     /// Whether nothing keeps an older owner from writing to it.

@@ -274,7 +274,8 @@ impl Core {
         self.syncing().has(number) && self.copy(number).is_some_and(|current| Arc::ptr_eq(&current, copy))
     }
 
-    /// A copy that is up to date joins. The caller holds the gate exclusively.
+    /// A copy that is up to date joins, with others that are and had to wait: where two are missing, one alone may be too few. The
+    /// caller holds the gate exclusively.
     ///
     /// Errors: as [`fail`](Core::fail), and [`VolumeError::Stalled`] if the copy could not record the set, or is not there any more.
     pub(crate) fn join(&self, copy: &Arc<VolumeCopy>) -> Result<(), VolumeError> {
@@ -282,7 +283,13 @@ impl Core {
         if !self.is_syncing(copy) {
             return Err(VolumeError::Stalled(number));
         }
-        let action = control.apply(Event::Join(number));
+        copy.is_ready.store(true, Ordering::Release);
+        let is_ready = |other: &u8| {
+            let copy = self.copy(*other).is_some_and(|copy| copy.is_ready.load(Ordering::Acquire));
+            copy && self.tables.next_dirty(*other, 0).is_none()
+        };
+        let joining = self.syncing().iter().filter(is_ready).fold(Members::NONE, Members::with);
+        let action = control.apply(Event::Join(joining));
         self.drive(&mut control, action);
         self.outcome(&control)?;
         if control.set().in_sync.has(number) { Ok(()) } else { Err(VolumeError::Stalled(number)) }
@@ -323,7 +330,8 @@ impl Core {
             }
         }
         let (set, working) = (control.set(), control.working());
-        self.syncing.fetch_and(!set.in_sync.0, Ordering::AcqRel);
+        // A member that is missing may be syncing: it is one that works only when a set is recorded with it.
+        self.syncing.fetch_and(!working.0, Ordering::AcqRel);
         self.in_sync.store(set.in_sync.0, Ordering::Release);
         self.working.store(working.0, Ordering::Release);
         self.is_frozen.store(control.is_frozen(), Ordering::Release);

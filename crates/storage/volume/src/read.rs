@@ -69,6 +69,7 @@ fn read_blocks(core: &Core, first: u64, buffer: &mut [u8]) -> Result<(), VolumeE
         let block = first + at;
         let here = &mut buffer[at as usize * BLOCK_BYTES..];
         if core.overlay.has(block) {
+            readable(core)?;
             match core.overlay.get(block) {
                 Some(Stored::Bytes(bytes)) => here[..BLOCK_BYTES].copy_from_slice(&bytes),
                 Some(Stored::Zeroes { .. }) => here[..BLOCK_BYTES].fill(0),
@@ -90,6 +91,12 @@ fn read_blocks(core: &Core, first: u64, buffer: &mut [u8]) -> Result<(), VolumeE
         at = end - first;
     }
     Ok(())
+}
+
+/// Errors: [`VolumeError::BelowMinimum`]: a block that only the journals have, of a volume that was opened with too few copies, may have
+/// been written by nobody: the copies that are missing decide. Who read it could see it vanish.
+fn readable(core: &Core) -> Result<(), VolumeError> {
+    if core.is_unequal() { Err(core.below_minimum()) } else { Ok(()) }
 }
 
 /// The end of the blocks from `block` on that lie in place, in one part.
@@ -145,6 +152,9 @@ fn read_carefully(core: &Core, block: u64, buffer: &mut [u8]) -> Result<(), Volu
 /// Reads one block; the caller holds its stripe. A copy whose bytes are damaged is written anew.
 pub(crate) fn read_held(core: &Core, block: u64, buffer: &mut [u8]) -> Result<(), VolumeError> {
     loop {
+        if core.overlay.has(block) {
+            readable(core)?;
+        }
         match core.overlay.has(block).then(|| core.overlay.get(block)) {
             Some(Some(Stored::Bytes(bytes))) => {
                 buffer.copy_from_slice(&bytes);
@@ -202,7 +212,7 @@ pub(crate) fn repair(core: &Core, block: u64, buffer: &mut [u8]) -> Result<u64, 
 }
 
 /// Writes good bytes over damaged ones. A crash that tears this write leaves a block that is damaged still.
-fn mend(core: &Core, copy: &Arc<VolumeCopy>, block: u64, good: &[u8]) {
+pub(crate) fn mend(core: &Core, copy: &Arc<VolumeCopy>, block: u64, good: &[u8]) {
     let number = copy.number;
     tracing::warn!(copy = number, block, "a damaged block is written anew from another copy");
     match copy.write(block, good).and_then(|()| copy.flush()) {

@@ -16,7 +16,8 @@
 //! same union again, whichever members it finds.
 //!
 //! **Too few copies.** If fewer than `min_copies` members can be opened, nothing is recorded, appended or written in place: a missing
-//! member may have other writes in its journal. Reads are served; the volume must be opened again with more copies. A member that was
+//! member may have other writes in its journal. Blocks in place are read; a block that a journal contains is refused, since its write
+//! may have been acknowledged or not. The volume must be opened again with more copies. A member that was
 //! being brought up to date is not missing in this sense: it has no acknowledged write that the others lack. So a resync of the last
 //! copies that `min_copies` needs can be resumed.
 //!
@@ -125,17 +126,31 @@ fn promised(places: Vec<Place>, options: &Options) -> Result<Vec<(Place, Superbl
     }
     let seen = |superblock: &Superblock| superblock.promised.term().max(superblock.set.epoch.term());
     let term = found.iter().map(|(_, superblock)| seen(superblock)).max().unwrap_or(0) + 1;
-    let promised = Epoch::of_term(term, membership::mint(options.owner, term));
-    let mut willing = Vec::new();
-    for (place, _) in found {
-        match copy::promise(&place, promised) {
-            Ok(superblock) => willing.push((place, superblock)),
-            Err(error @ VolumeError::Fenced { .. }) => return Err(error),
-            Err(error) => tracing::warn!(%error, "a copy of the volume cannot promise a term"),
-        }
+    let mut willing = promise_all(&found, term, options)?;
+    if willing.len() < found.len() {
+        // A fence may have been raised by an owner that died before it wrote the superblock: only a later term comes after that one.
+        willing = promise_all(&found, term + 1, options)?;
     }
     if willing.is_empty() || (willing.len() < needed as usize && !options.accept_loss) {
         return Err(quorum(willing.len()));
+    }
+    Ok(willing)
+}
+
+/// Makes copies promise a term; returns those that did.
+fn promise_all(
+    found: &[(Place, Superblock)],
+    term: u64,
+    options: &Options,
+) -> Result<Vec<(Place, Superblock)>, VolumeError> {
+    let promised = Epoch::of_term(term, membership::mint(options.owner, term));
+    let mut willing = Vec::new();
+    for (place, _) in found {
+        match copy::promise(place, promised) {
+            Ok(superblock) => willing.push((place.clone(), superblock)),
+            Err(error @ VolumeError::Fenced { .. }) => return Err(error),
+            Err(error) => tracing::warn!(%error, "a copy of the volume cannot promise a term"),
+        }
     }
     Ok(willing)
 }
@@ -259,19 +274,30 @@ fn make_equal(core: &Core, members: Vec<Member>) -> Result<(), VolumeError> {
     } else {
         return apply_each_alone(core, &members);
     }
+    if core.is_unequal() {
+        merge_tables(core, &members, &BTreeMap::new());
+        // What is in place was visible once, so a write that is equal to it was acknowledged.
+        union.retain(|block, fresh| core.tables.sum(*block) != sum_of(&fresh.stored));
+        union.into_iter().for_each(|(block, fresh)| core.overlay.put(block, fresh));
+        return Ok(());
+    }
     merge_tables(core, &members, &union);
     let out = Members::first(core.copies).minus(core.working());
     for (block, fresh) in union {
-        let sum = match &fresh.stored {
-            Stored::Bytes(bytes) => Sum::of(bytes),
-            Stored::Zeroes { .. } => Sum::NONE,
-        };
+        let sum = sum_of(&fresh.stored);
         core.overlay.put(block, fresh);
         core.tables.set_sum(block, sum);
         out.iter().for_each(|number| core.tables.mark_dirty(number, block));
     }
     drop(members);
-    if core.is_unequal() { Ok(()) } else { checkpoint::checkpoint(core) }
+    checkpoint::checkpoint(core)
+}
+
+fn sum_of(stored: &Stored) -> Sum {
+    match stored {
+        Stored::Bytes(bytes) => Sum::of(bytes),
+        Stored::Zeroes { .. } => Sum::NONE,
+    }
 }
 
 /// Appends the writes that a journal lacks, under their own order, and makes them durable.

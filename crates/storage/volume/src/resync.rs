@@ -30,7 +30,7 @@ use crate::geometry::REGION_BLOCKS;
 use crate::members::{Epoch, Members};
 use crate::options::Place;
 use crate::overlay::Stored;
-use crate::read::repair;
+use crate::read::{mend, repair};
 use crate::recovery::{blocks_in_journal, foreign};
 use crate::rules::{Rule, obeys};
 use crate::superblock::Superblock;
@@ -93,7 +93,7 @@ pub(crate) fn replace(core: &Core, number: u8, place: Place) -> Result<(), Volum
     } else if obeys(Rule::Fencing)
         && let Some(fence) = &place.fence
     {
-        fence.raise(core.promised.term())?;
+        fence.raise(core.promised.fence())?;
     }
     // A dirty map belongs to one copy: the one that was there before is not recognised any more.
     core.expect(number)?;
@@ -220,8 +220,19 @@ pub(crate) fn step(core: &Core, number: u8) -> Result<Step, VolumeError> {
 /// Copies a block whose stripe is held; returns 1 if it has content.
 fn copy_block(core: &Core, copy: &Arc<VolumeCopy>, block: u64) -> Result<u64, VolumeError> {
     let mut bytes = AlignedBuffer::zeroed(BLOCK_BYTES);
-    if !stored(core, block, &mut bytes)? {
-        return Ok(0);
+    match stored(core, block, &mut bytes) {
+        Ok(true) => {}
+        Ok(false) => return Ok(0),
+        Err(error @ VolumeError::Damaged { .. }) => {
+            // The copy may have been in sync until a moment ago: if its own block is the right one, the others get it back.
+            if copy.read(block, &mut bytes).is_err() || Sum::of(&bytes) != core.tables.sum(block) {
+                return Err(error);
+            }
+            let sources = core.working().iter().filter_map(|number| core.copy(number));
+            sources.for_each(|source| mend(core, &source, block, &bytes));
+            return Ok(1);
+        }
+        Err(error) => return Err(error),
     }
     if let Err(error) = copy.write(block, &bytes) {
         let error = error.into();

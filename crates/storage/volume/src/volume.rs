@@ -103,7 +103,8 @@ impl Volume {
     /// durable on every copy in sync.
     ///
     /// With fewer than `min_copies` copies in sync it is opened for reading: writes wait. If the others were being brought up to date,
-    /// attach them again; otherwise copies cannot be attached, and it must be opened again when there are more.
+    /// attach them again; otherwise copies cannot be attached, it must be opened again when there are more, and reads of blocks that
+    /// were written shortly before are refused as well. If a copy is gone for good, accept the loss.
     ///
     /// Errors: [`VolumeError::Quorum`], [`VolumeError::NoneInSync`], [`VolumeError::OnlyUnfenced`], [`VolumeError::Foreign`],
     /// [`VolumeError::Twice`], [`VolumeError::Fenced`] (another owner is opening it), [`VolumeError::Diverged`], and those of copies
@@ -363,7 +364,8 @@ impl Device for Shared {
         while at < end {
             let block = at / BLOCK;
             let bytes = ((block + 1) * BLOCK).min(end) - at;
-            let has_space = self.core.tables.sum(block) != Sum::NONE;
+            let is_unknown = self.core.is_unequal() && self.core.overlay.has(block);
+            let has_space = is_unknown || self.core.tables.sum(block) != Sum::NONE;
             match all.last_mut().filter(|last| last.has_space == has_space) {
                 Some(last) => last.bytes += bytes,
                 None => all.push(Extent { bytes, has_space }),

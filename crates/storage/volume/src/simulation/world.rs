@@ -48,7 +48,7 @@ pub(super) struct World {
     fragile: usize,
     trouble: Mutex<Option<String>>,
     events: Mutex<VecDeque<String>>,
-    report: Mutex<Report>,
+    pub(super) report: Mutex<Report>,
 }
 
 impl World {
@@ -295,7 +295,9 @@ impl World {
     /// The next thing that brings a copy back: attach, replace, or some steps.
     fn bring_back(&self, owner: &Owner, volume: &Volume) {
         let states: Vec<CopyState> = volume.status().copies.iter().map(|copy| copy.state).collect();
-        let Some(copy) = states.iter().position(|state| *state != CopyState::InSync) else { return };
+        let from = self.any(u64::from(self.copies)) as usize;
+        let mut order = (0..states.len()).map(|copy| (copy + from) % states.len());
+        let Some(copy) = order.find(|copy| states[*copy] != CopyState::InSync) else { return };
         if let CopyState::Syncing { .. } = states[copy] {
             for _ in 0..self.any(4) + 1 {
                 let result = volume.resync_step(copy as u8);
