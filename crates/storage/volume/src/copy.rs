@@ -29,6 +29,9 @@ use crate::tables::Tables;
 /// The largest record of a journal: a piece of a write, or sectors.
 const RECORD_BYTES_MAX: u64 = 1 << 20;
 
+/// A superblock that is being made.
+const UNFINISHED: &str = "superblock-unfinished";
+
 #[derive(Debug)]
 pub(crate) struct VolumeCopy {
     pub(crate) number: u8,
@@ -82,7 +85,7 @@ pub(crate) fn clear(place: &Place) -> Result<(), VolumeError> {
 /// Removes everything but the superblock.
 fn clear_content(place: &Place) -> Result<(), VolumeError> {
     for name in place.data.list()? {
-        if name.starts_with("data-") || name.starts_with("tables-") {
+        if name.starts_with("data-") || name.starts_with("tables-") || name == UNFINISHED {
             place.data.remove(&name)?;
         }
     }
@@ -148,8 +151,11 @@ pub(crate) fn format(place: &Place, mut superblock: Superblock, options: &Option
     let geometry = Geometry::new(&superblock.parts);
     clear(place)?;
     make_content(place, &geometry, &mut superblock, options)?;
-    let device = place.data.create(SUPERBLOCK, SUPERBLOCK_BYTES)?;
-    superblock.write(&device)
+    // Under its name only when it has its content: a crash leaves a copy or none.
+    let device = place.data.create(UNFINISHED, SUPERBLOCK_BYTES)?;
+    superblock.write(&device)?;
+    drop(device);
+    Ok(place.data.rename(UNFINISHED, SUPERBLOCK)?)
 }
 
 /// As [`format`], also where a copy lies that is to be replaced: its superblock stays, so that the place counts when the volume is
@@ -222,6 +228,8 @@ impl VolumeCopy {
         let device = place.data.open(SUPERBLOCK)?;
         let mut superblock = found.clone();
         superblock.is_syncing = true;
+        // Its blocks are in the dirty map by now, and it receives none before it has another one.
+        superblock.journal = 0;
         superblock.sequence += 1;
         superblock.write(&device)?;
         clear_journal(&place)?;

@@ -11,7 +11,7 @@
 //!
 //! A block is copied under its stripe: a write of the same block comes before, and is copied, or after, and goes to both. If the copy
 //! fails, at any moment, it is out as before: what it received meanwhile and is not in place there is marked dirty. If the owner
-//! crashes, the dirty map of the last checkpoint counts, and all blocks of the journals since. If it crashes while the copy joins, the
+//! crashes, the dirty map of the last checkpoint counts, all blocks of the journals since, and those of the copy's own journal. If it crashes while the copy joins, the
 //! copy may not know the set that the others name as its last one: it is refused, and all of it must be copied.
 //!
 //! Invariant: a copy marked as syncing never counts as a member, whatever set its superblock names.
@@ -68,7 +68,9 @@ pub(crate) fn attach(core: &Core, place: Place) -> Result<u8, VolumeError> {
     if !is_known {
         return Err(VolumeError::TooOld(number));
     }
-    let missed = if found.is_syncing { Vec::new() } else { own_blocks(core, &place, &found)? };
+    // Also of one that was being brought up to date: blocks that only its journal has are in the dirty map of the owner that saw it
+    // fail, and that one may have crashed since.
+    let missed = if found.journal == 0 { Vec::new() } else { own_blocks(core, &place, &found)? };
     missed.iter().for_each(|block| core.tables.mark_dirty(number, *block));
     begin(core, place, &found)?;
     Ok(number)

@@ -62,8 +62,10 @@ impl History {
 
     /// The one value that a block has for the newest owner, if it is known.
     pub(super) fn known(&self, owner: usize, block: u64) -> Option<Value> {
-        match &self.blocks[block as usize].now[..] {
-            [one] if self.is_newest(owner) => Some(*one),
+        let state = &self.blocks[block as usize];
+        let is_certain = self.is_newest(owner) && !(self.is_frozen && !state.later.is_empty());
+        match &state.now[..] {
+            [one] if is_certain => Some(*one),
             _ => None,
         }
     }
@@ -108,6 +110,9 @@ impl History {
     /// A write was acknowledged. That of an owner that was replaced meanwhile must be part of what the new one has found.
     pub(super) fn acknowledged(&mut self, owner: usize, block: u64, value: Value) -> Result<(), String> {
         let (is_newest, newest, is_frozen) = (self.is_newest(owner), self.newest, self.is_frozen);
+        if let Some(stale) = self.stale.get_mut(&owner) {
+            stale[block as usize] = vec![value];
+        }
         let state = &mut self.blocks[block as usize];
         if is_newest {
             state.passed.append(&mut state.now);

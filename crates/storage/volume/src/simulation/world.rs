@@ -19,7 +19,7 @@ pub(super) const BLOCKS: u64 = 64;
 const BLOCK: u64 = BLOCK_BYTES as u64;
 const HALF: usize = BLOCK_BYTES / 2;
 /// Events that are kept to be printed.
-const EVENTS: usize = 60;
+const EVENTS: usize = 400;
 /// How deep owners may be paused inside each other.
 const DEPTH: u64 = 3;
 
@@ -144,6 +144,9 @@ impl World {
 
     /// An owner that is in no call, mostly the newest.
     fn idle(&self) -> Option<(Arc<Owner>, Arc<Volume>)> {
+        let is_dead = |owner: &&Arc<Owner>| !owner.process.is_alive.load(Ordering::SeqCst);
+        let dead: Vec<Arc<Owner>> = self.owners.lock().iter().filter(is_dead).cloned().collect();
+        dead.iter().for_each(|owner| self.kill(owner));
         let mut owners = self.owners.lock().clone();
         owners.retain(|owner| !owner.is_busy.load(Ordering::SeqCst) && owner.volume.lock().is_some());
         let at = if self.any(4) == 0 { self.any(owners.len().max(1) as u64) as usize } else { owners.len().max(1) - 1 };
@@ -184,6 +187,9 @@ impl World {
 
     /// Another owner opens the volume; the ones before are gone, or go on.
     fn open(self: &Arc<World>) {
+        if self.any(4) == 0 {
+            self.servers.iter().for_each(|server| server.is_up.store(true, Ordering::SeqCst));
+        }
         if self.any(3) > 0 {
             let owners = self.owners.lock().clone();
             owners.iter().filter(|owner| !owner.is_busy.load(Ordering::SeqCst)).for_each(|owner| self.kill(owner));
