@@ -43,6 +43,8 @@ pub(crate) struct VolumeCopy {
     data: Vec<Arc<dyn Device>>,
     tables: Vec<Arc<dyn Device>>,
     geometry: Geometry,
+    /// Dropped last: as long as somebody has it, a call on the copy may be under way.
+    presence: Arc<()>,
 }
 
 fn data_name(part: usize) -> String {
@@ -249,7 +251,13 @@ impl VolumeCopy {
         }
         let superblock = Mutex::new((place.data.open(SUPERBLOCK)?, found.clone()));
         let is_ready = AtomicBool::new(false);
-        Ok(VolumeCopy { number: found.copy, journal, is_ready, place, superblock, data, tables, geometry })
+        let presence = Arc::new(());
+        Ok(VolumeCopy { number: found.copy, journal, is_ready, place, superblock, data, tables, geometry, presence })
+    }
+
+    /// What is alive as long as the copy is.
+    pub(crate) fn presence(&self) -> &Arc<()> {
+        &self.presence
     }
 
     /// Whether nothing keeps an older owner from writing to it.
@@ -306,9 +314,9 @@ impl VolumeCopy {
         self.tables[part].write(at, &AlignedBuffer::from(bytes))
     }
 
-    /// Writes all tables in place.
-    pub(crate) fn write_all_tables(&self, tables: &Tables) -> Result<(), VolumeError> {
-        self.tables.iter().enumerate().try_for_each(|(part, device)| write_tables(device, tables, &self.geometry, part))
+    /// The first sectors of the blocks of all tables.
+    pub(crate) fn table_blocks(&self) -> impl Iterator<Item = u64> {
+        (0..self.geometry.sectors()).step_by(SECTORS_PER_BLOCK as usize)
     }
 
     /// Calls `visit` with each stored sector and its number. A block that cannot be read is passed over: its sectors stay unknown.

@@ -72,6 +72,7 @@ pub mod superblock;
 mod tables;
 mod upkeep;
 mod volume;
+mod workers;
 mod write;
 
 pub use error::VolumeError;

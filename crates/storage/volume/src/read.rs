@@ -115,7 +115,7 @@ fn read_run(core: &Core, first: u64, sum: Sum, buffer: &mut [u8]) -> Result<(), 
     let began = Instant::now();
     let source = choose(core);
     let is_read = source.is_some_and(|number| match core.copy(number) {
-        Some(copy) => copy.read(first, buffer).is_ok(),
+        Some(copy) => core.read_copy(&copy, first, buffer).is_ok(),
         None => false,
     });
     if let Some(number) = source {
@@ -187,7 +187,7 @@ pub(crate) fn repair(core: &Core, block: u64, buffer: &mut [u8]) -> Result<u64, 
         if damaged.iter().any(|other| other.number == number) {
             continue;
         }
-        match copy.read(block, buffer) {
+        match core.read_copy(&copy, block, buffer) {
             Ok(()) if Sum::of(buffer) == sum => {
                 let count = damaged.len() as u64;
                 for copy in damaged {
@@ -197,6 +197,8 @@ pub(crate) fn repair(core: &Core, block: u64, buffer: &mut [u8]) -> Result<u64, 
             }
             // A sum that is lost: what the copies agree on cannot be verified, and is not guessed.
             Ok(()) => damaged.push(copy),
+            // It takes part no longer.
+            Err(VolumeError::Stalled(_)) => {}
             Err(error) => {
                 failure = Some(error);
                 damaged.push(copy);
@@ -215,11 +217,11 @@ pub(crate) fn repair(core: &Core, block: u64, buffer: &mut [u8]) -> Result<u64, 
 pub(crate) fn mend(core: &Core, copy: &Arc<VolumeCopy>, block: u64, good: &[u8]) {
     let number = copy.number;
     tracing::warn!(copy = number, block, "a damaged block is written anew from another copy");
-    match copy.write(block, good).and_then(|()| copy.flush()) {
+    match core.write_copy(copy, block, good, true) {
         Ok(()) => core.metrics.copy(number).repaired(),
         Err(error) => {
             // The read goes on from the good copy; the copy that cannot be written is excluded.
-            if let Err(why) = core.fail(copy, &error.into()) {
+            if let Err(why) = core.fail(copy, &error) {
                 tracing::error!(%why, "after a failed repair");
             }
         }

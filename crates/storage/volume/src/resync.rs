@@ -61,6 +61,7 @@ pub(crate) fn attach(core: &Core, place: Place) -> Result<u8, VolumeError> {
     if core.copy(number).is_some() || number >= core.copies {
         return Err(VolumeError::Attached(number));
     }
+    core.wait_left(number)?;
     let found = copy::promise(&place, core.promised)?;
     let set = core.set();
     let last = if set.in_sync.has(number) { set.epoch } else { set.left[number as usize] };
@@ -91,6 +92,7 @@ pub(crate) fn replace(core: &Core, number: u8, place: Place) -> Result<(), Volum
         if found.copy != number {
             return Err(VolumeError::Twice(found.copy));
         }
+        core.wait_left(number)?;
         copy::promise(&place, core.promised)?;
     } else if obeys(Rule::Fencing)
         && let Some(fence) = &place.fence
@@ -227,7 +229,7 @@ fn copy_block(core: &Core, copy: &Arc<VolumeCopy>, block: u64) -> Result<u64, Vo
         Ok(false) => return Ok(0),
         Err(error @ VolumeError::Damaged { .. }) => {
             // The copy may have been in sync until a moment ago: if its own block is the right one, the others get it back.
-            if copy.read(block, &mut bytes).is_err() || Sum::of(&bytes) != core.tables.sum(block) {
+            if core.read_copy(copy, block, &mut bytes).is_err() || Sum::of(&bytes) != core.tables.sum(block) {
                 return Err(error);
             }
             let sources = core.working().iter().filter_map(|number| core.copy(number));
@@ -236,8 +238,7 @@ fn copy_block(core: &Core, copy: &Arc<VolumeCopy>, block: u64) -> Result<u64, Vo
         }
         Err(error) => return Err(error),
     }
-    if let Err(error) = copy.write(block, &bytes) {
-        let error = error.into();
+    if let Err(error) = core.write_copy(copy, block, &bytes, false) {
         core.fail(copy, &error)?;
         return Err(error);
     }
@@ -264,8 +265,8 @@ fn stored(core: &Core, block: u64, bytes: &mut [u8]) -> Result<bool, VolumeError
 }
 
 /// Makes the blocks of a region persistent on the copy and reads them back.
-fn verify(core: &Core, copy: &VolumeCopy, first: u64) -> Result<(), VolumeError> {
-    copy.flush()?;
+fn verify(core: &Core, copy: &Arc<VolumeCopy>, first: u64) -> Result<(), VolumeError> {
+    core.write_copy(copy, first, &[], true)?;
     let mut bytes = AlignedBuffer::zeroed(BLOCK_BYTES);
     for block in first..first + REGION_BLOCKS {
         let sum = core.tables.sum(block);
@@ -273,7 +274,7 @@ fn verify(core: &Core, copy: &VolumeCopy, first: u64) -> Result<(), VolumeError>
         if sum == Sum::NONE || core.overlay.has(block) {
             continue;
         }
-        copy.read(block, &mut bytes)?;
+        core.read_copy(copy, block, &mut bytes)?;
         if Sum::of(&bytes) != sum {
             return Err(VolumeError::Damaged { offset: block * BLOCK_BYTES as u64, bytes: BLOCK_BYTES as u64 });
         }

@@ -135,7 +135,7 @@ fn a_resync_that_a_crash_of_the_owner_interrupts_resumes() {
 fn a_source_that_fails_in_the_middle_ends_the_resync_cleanly_and_the_copy_does_not_join() {
     let (rig, volume) = behind(2, 1, &[2, 9]);
     volume.attach(rig.place(1)).expect("attaches");
-    rig.faults[0].inject(Rule::from(Operation::Read, REGION + 5, Fault::Eio).on("data-0"));
+    rig.faults[0].inject(Rule::from(Operation::Read, REGION + 3, Fault::Eio).on("data-0"));
     volume.resync_step(1).expect("the first region");
     for _ in 0..2 {
         let refused = volume.resync_step(1);
