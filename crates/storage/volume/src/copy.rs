@@ -10,10 +10,11 @@
 //! Invariants: every change of the superblock first reads it from the medium, and is refused if a higher term was promised there or a
 //! set that is not the owner's was recorded. A copy writes blocks in place only when told by a checkpoint, a repair or a resync.
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use device::{AlignedBuffer, BLOCK_BYTES, Device, DeviceError, Shelf};
+use device::{AlignedBuffer, BLOCK_BYTES, Device, DeviceError, Shelf, supervise};
 use journal::{Check, Journal, JournalError, Preparation};
 use parking_lot::Mutex;
 
@@ -35,7 +36,7 @@ const UNFINISHED: &str = "superblock-unfinished";
 #[derive(Debug)]
 pub(crate) struct VolumeCopy {
     pub(crate) number: u8,
-    pub(crate) journal: Journal,
+    pub(crate) journal: CopyJournal,
     /// It has been brought up to date and is still attached, and may join.
     pub(crate) is_ready: AtomicBool,
     place: Place,
@@ -45,6 +46,36 @@ pub(crate) struct VolumeCopy {
     geometry: Geometry,
     /// Dropped last: as long as somebody has it, a call on the copy may be under way.
     presence: Arc<()>,
+}
+
+/// The journal of a copy. Whoever drops it last does not wait for its threads, one of which may hang in the device.
+#[derive(Debug)]
+pub(crate) struct CopyJournal {
+    journal: Option<Journal>,
+    has_threads: bool,
+    presence: Arc<()>,
+}
+
+impl Deref for CopyJournal {
+    type Target = Journal;
+
+    fn deref(&self) -> &Journal {
+        self.journal.as_ref().expect("it is there until it is dropped")
+    }
+}
+
+impl Drop for CopyJournal {
+    fn drop(&mut self) {
+        let Some(journal) = self.journal.take().filter(|_| self.has_threads) else { return };
+        let presence = self.presence.clone();
+        let work = move || {
+            drop(journal);
+            drop(presence);
+        };
+        if let Err(error) = supervise::thread("volume-detach", work, |why| tracing::error!(why, "detaching")) {
+            tracing::error!(%error, "a journal was dropped without a thread");
+        }
+    }
 }
 
 fn data_name(part: usize) -> String {
@@ -222,7 +253,7 @@ impl VolumeCopy {
             let why = "the journal is not that of the copy: replace the copy";
             return Err(VolumeError::Format { name: "journal".to_owned(), why });
         }
-        VolumeCopy::with_journal(place, found, journal)
+        VolumeCopy::with_journal(place, found, journal, options)
     }
 
     /// Opens a copy that is to be brought up to date: with a new journal, marked as syncing.
@@ -239,10 +270,16 @@ impl VolumeCopy {
         superblock.journal = journal.identity();
         superblock.sequence += 1;
         superblock.write(&device)?;
-        VolumeCopy::with_journal(place, &superblock, journal)
+        VolumeCopy::with_journal(place, &superblock, journal, options)
     }
 
-    fn with_journal(place: Place, found: &Superblock, journal: Journal) -> Result<VolumeCopy, VolumeError> {
+    fn with_journal(
+        place: Place,
+        found: &Superblock,
+        journal: Journal,
+        options: &Options,
+    ) -> Result<VolumeCopy, VolumeError> {
+        let has_threads = options.threads == Threads::Background;
         let geometry = Geometry::new(&found.parts);
         let (mut data, mut tables) = (Vec::new(), Vec::new());
         for (part, this) in geometry.parts.iter().enumerate() {
@@ -252,6 +289,7 @@ impl VolumeCopy {
         let superblock = Mutex::new((place.data.open(SUPERBLOCK)?, found.clone()));
         let is_ready = AtomicBool::new(false);
         let presence = Arc::new(());
+        let journal = CopyJournal { journal: Some(journal), has_threads, presence: presence.clone() };
         Ok(VolumeCopy { number: found.copy, journal, is_ready, place, superblock, data, tables, geometry, presence })
     }
 

@@ -20,7 +20,7 @@ use std::sync::mpsc;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use device::{AlignedBuffer, supervise};
+use device::AlignedBuffer;
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 
 use crate::copy::VolumeCopy;
@@ -388,12 +388,6 @@ impl Core {
         }
         let Some(copy) = self.slots[number as usize].write().take() else { return };
         self.is_leaving(number, Arc::downgrade(copy.presence()));
-        if self.options.threads == Threads::Background {
-            // A journal ends its threads when it is dropped, and one of them may hang in the device.
-            let dropped =
-                supervise::thread("volume-detach", move || drop(copy), |why| tracing::error!(why, "detaching"));
-            drop(dropped);
-        }
     }
 
     /// A call on the copy of a slot may be under way, as long as somebody has its presence.
