@@ -52,6 +52,8 @@ mod checksum;
 mod copy;
 mod core;
 pub mod error;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod geometry;
 pub mod members;
 pub mod membership;
