@@ -242,6 +242,9 @@ pub const TARGETS: &[Target] = &[
     Target { name: "wire", run: sql::wire::fuzzing::wire, seeds: seeds::CONVERSATIONS, words: WIRE_WORDS, ..BINARY },
     Target { name: "value", run: sql::wire::fuzzing::value, seeds: seeds::VALUES, words: VALUE_WORDS, ..BINARY },
     Target { name: "copy", run: sql::wire::fuzzing::copy, seeds: seeds::COPIES, words: COPY_WORDS, ..BINARY },
+    Target { name: "volume_superblock", run: volume::fuzzing::superblock, seeds: seeds::SUPERBLOCKS, ..BINARY },
+    Target { name: "volume_record", run: volume::fuzzing::record, seeds: seeds::VOLUME_RECORDS, ..BINARY },
+    Target { name: "volume_sectors", run: volume::fuzzing::sectors, seeds: seeds::SECTORS, ..BINARY },
 ];
 
 /// Words of PostgreSQL's protocol: heads of messages, counts and lengths at their bounds, SCRAM.

@@ -65,3 +65,42 @@ pub fn sectors(input: &[u8]) {
     assert_eq!(tables.sums.len() as u64, geometry.blocks());
     assert!(tables.finish() <= geometry.sectors());
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::{Head, Order, WRITE, encode_sectors};
+    use crate::tables::Tables;
+
+    /// Inputs that are valid, before anything is changed in them.
+    fn valid() -> [(Vec<u8>, fn(&[u8])); 4] {
+        let block = [7; BLOCK_BYTES];
+        let head = Head { order: Order { epoch: 1, sequence: 2 }, first: 3, blocks: 1, is_free: false };
+        let write = [&[WRITE][..], &head.encode(), &Sum::of(&block).0.to_le_bytes(), &block].concat();
+        let tables = Tables::new(Geometry::new(&[256, 16]));
+        tables.set_sum(9, Sum(5));
+        let sector = tables.encode(0).to_vec();
+        let sectors = [&[3][..], &encode_sectors(1, 1), &sector].concat();
+        let mut slot = vec![0; BLOCK_BYTES];
+        slot[8] = 1;
+        (slot[41], slot[42], slot[152], slot[160]) = (3, 2, 1, 16);
+        [(slot, superblock), (write, record), (sectors, record), (sector, super::sectors)]
+    }
+
+    #[test]
+    fn changed_superblocks_records_and_sectors_are_read_or_refused() {
+        let mut random = fastrand::Rng::with_seed(11);
+        for (input, target) in valid() {
+            target(&input);
+            for _ in 0..2000 {
+                let mut changed = input.clone();
+                for _ in 0..random.usize(1..6) {
+                    let at = random.usize(..changed.len().min(200));
+                    changed[at] = random.u8(..);
+                }
+                changed.truncate(if random.u8(..4) == 0 { random.usize(..=changed.len()) } else { changed.len() });
+                target(&changed);
+            }
+        }
+    }
+}

@@ -52,7 +52,7 @@ mod checksum;
 mod copy;
 mod core;
 pub mod error;
-#[cfg(feature = "fuzzing")]
+#[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 mod geometry;
 pub mod members;
