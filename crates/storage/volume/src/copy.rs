@@ -22,7 +22,6 @@ use crate::error::VolumeError;
 use crate::geometry::{Geometry, SECTOR, SECTORS_PER_BLOCK};
 use crate::members::{Epoch, Set};
 use crate::options::{Options, Place, Threads};
-use crate::resync::unrecognised;
 use crate::rules::{Rule, obeys};
 use crate::superblock::{SUPERBLOCK, SUPERBLOCK_BYTES, Superblock};
 use crate::tables::Tables;
@@ -201,7 +200,7 @@ pub(crate) fn format_again(place: &Place, mut superblock: Superblock, options: &
     let device = place.data.open(SUPERBLOCK)?;
     superblock.sequence = Superblock::read(&*device)?.sequence + 1;
     let mut incomplete = superblock.clone();
-    incomplete.set.epoch = unrecognised(superblock.set.epoch);
+    incomplete.set.epoch = superblock.set.epoch.unrecognised();
     incomplete.write(&device)?;
     clear_content(place)?;
     make_content(place, &geometry, &mut superblock, options)?;

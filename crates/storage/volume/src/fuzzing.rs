@@ -72,8 +72,10 @@ mod tests {
     use crate::record::{Head, Order, WRITE, encode_sectors};
     use crate::tables::Tables;
 
+    type Target = fn(&[u8]);
+
     /// Inputs that are valid, before anything is changed in them.
-    fn valid() -> [(Vec<u8>, fn(&[u8])); 4] {
+    fn valid() -> [(Vec<u8>, Target); 4] {
         let block = [7; BLOCK_BYTES];
         let head = Head { order: Order { epoch: 1, sequence: 2 }, first: 3, blocks: 1, is_free: false };
         let write = [&[WRITE][..], &head.encode(), &Sum::of(&block).0.to_le_bytes(), &block].concat();

@@ -101,6 +101,11 @@ impl Epoch {
         self.term() << 32 | self.mint & u64::from(u32::MAX)
     }
 
+    /// An epoch of the same number that no copy has recorded as its last one.
+    pub(crate) fn unrecognised(self) -> Epoch {
+        Epoch { mint: 0, ..self }
+    }
+
     /// What precedes the first epoch of a term.
     pub(crate) fn of_term(term: u64, mint: u64) -> Epoch {
         Epoch { number: term << 32, mint }

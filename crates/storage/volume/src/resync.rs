@@ -107,7 +107,7 @@ pub(crate) fn replace(core: &Core, number: u8, place: Place) -> Result<(), Volum
     let mut recorded = set;
     // It knows the set that is in force, as every copy that an opening counts must. And it is recognised by the epoch in which the
     // replacement was recorded, so that an interrupted resync continues; if nothing could be recorded, by none.
-    recorded.epoch = if set.in_sync.has(number) { unrecognised(set.epoch) } else { set.left[number as usize] };
+    recorded.epoch = if set.in_sync.has(number) { set.epoch.unrecognised() } else { set.left[number as usize] };
     let superblock = Superblock {
         sequence: 1,
         volume: core.volume,
@@ -125,11 +125,6 @@ pub(crate) fn replace(core: &Core, number: u8, place: Place) -> Result<(), Volum
     copy::format_again(&place, superblock, &core.options)?;
     let found = copy::peek(&place)?;
     begin(core, place, &found)
-}
-
-/// An epoch of the same number that no copy has recorded as its last one.
-pub(crate) fn unrecognised(epoch: Epoch) -> Epoch {
-    Epoch { mint: 0, ..epoch }
 }
 
 /// Errors: the volume is closed, fenced, or was opened with too few copies.

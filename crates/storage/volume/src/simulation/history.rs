@@ -63,7 +63,7 @@ impl History {
     /// The one value that a block has for the newest owner, if it is known.
     pub(super) fn known(&self, owner: usize, block: u64) -> Option<Value> {
         let state = &self.blocks[block as usize];
-        let is_certain = self.is_newest(owner) && !(self.is_frozen && !state.later.is_empty());
+        let is_certain = self.is_newest(owner) && (!self.is_frozen || state.later.is_empty());
         match &state.now[..] {
             [one] if is_certain => Some(*one),
             _ => None,

@@ -163,10 +163,10 @@ impl World {
         };
         owner.is_busy.store(true, Ordering::SeqCst);
         match dice {
-            ..=45 => self.write(&owner, &volume),
-            ..=63 => self.read(&owner, &volume),
-            ..=67 => self.checkpoint(&owner, &volume),
-            ..=83 => self.bring_back(&owner, &volume),
+            0..=45 => self.write(&owner, &volume),
+            46..=63 => self.read(&owner, &volume),
+            64..=67 => self.checkpoint(&owner, &volume),
+            68..=83 => self.bring_back(&owner, &volume),
             84 => {
                 self.event(format!("owner {} scrubs", owner.id));
                 _ = volume.scrub();

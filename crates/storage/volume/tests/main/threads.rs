@@ -164,7 +164,7 @@ fn trouble(volume: &Volume, copies: &Copies, seed: u64, rounds: usize) {
 
 #[test]
 fn writers_and_readers_side_by_side_see_registers_while_copies_fail_hang_and_return() {
-    let seed = fastrand::u64(..);
+    let seed = 11;
     println!("seed {seed}");
     let copies = Copies::new(3, 2);
     let volume = copies.open(2);
