@@ -187,3 +187,22 @@ pub const NBD_REPLIES: &[&[u8]] = &[
       \x66\x8e\x33\xef\0\x01\x80\x01\0\0\0\0\0\0\0\x07\0\0\0\x06\0\0\0\x05\0\0\
       \x66\x8e\x33\xef\0\x01\0\x05\0\0\0\0\0\0\0\x08\0\0\0\x0c\0\0\0\x01\0\x01\0\0\0\0\0\x03",
 ];
+
+/// The head of a slot of a superblock, without its checksum: one of three copies; see `volume::fuzzing::superblock`.
+pub const SUPERBLOCKS: &[&[u8]] = &[
+    b"TERRVOL\0\x01\0\0\0\0\0\0\0\x04\0\0\0\0\0\0\0volume for tests\0\x03\x02\0\x01\0\0\0\x01\0\0\0\x01\0\0\0",
+    b"TERRVOL\0\x01\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0volume for tests\x01\x02\x01\x03",
+];
+
+/// A kind, and the head of a record; see `volume::fuzzing::record`.
+pub const VOLUME_RECORDS: &[&[u8]] = &[
+    b"\x02\x01\0\0\0\x01\0\0\0\x05\0\0\0\0\0\0\0\x03\0\0\0\0\0\0\0\x02\0\0\0\x01\0\0\0",
+    b"\x01\x01\0\0\0\x01\0\0\0\x06\0\0\0\0\0\0\0\x03\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\x7f\x11\x22\x33",
+    b"\x03\x01\0\0\0\x01\0\0\0\0\0\0\0\0\0\0\0",
+];
+
+/// The head of a sector and some sums; see `volume::fuzzing::sectors`.
+pub const SECTORS: &[&[u8]] = &[
+    b"\0\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0\x01\0\0\0\xff\xff\xff\xff\0\0\0\0",
+    b"\0\0\0\0\0\0\0\0\x09\0\0\0\0\0\0\0\xff\0\xff",
+];

@@ -270,6 +270,9 @@ pub const TARGETS: &[Target] = &[
         words: &["nbd://", "nbd+unix:///", "?socket=", "%2f", "%", "@41", "[::1]", ":65535", "/", "&", "#"],
         ..BINARY
     },
+    Target { name: "volume_superblock", run: volume::fuzzing::superblock, seeds: seeds::SUPERBLOCKS, ..BINARY },
+    Target { name: "volume_record", run: volume::fuzzing::record, seeds: seeds::VOLUME_RECORDS, ..BINARY },
+    Target { name: "volume_sectors", run: volume::fuzzing::sectors, seeds: seeds::SECTORS, ..BINARY },
 ];
 
 /// Words of NBD: magics as text, numbers of options, answers and chunks at their places.

@@ -106,7 +106,7 @@ pub(crate) fn run(core: &Core, complete: Members) -> Result<(), VolumeError> {
         for (copy, end) in copies {
             let (number, plan) = (copy.number, plan.clone());
             if complete.has(number)
-                && let Err(why) = copy.write_all_tables(&core.tables)
+                && let Err(why) = write_all_tables(core, &copy)
             {
                 failures.push((copy, why));
                 continue;
@@ -133,6 +133,21 @@ pub(crate) fn run(core: &Core, complete: Members) -> Result<(), VolumeError> {
     core.metrics.checkpoints.fetch_add(1, Ordering::Relaxed);
     core.progress.tick();
     failed
+}
+
+/// Writes all tables of a copy in place, some blocks at a time: each in the time that a checkpoint may take.
+fn write_all_tables(core: &Core, copy: &Arc<VolumeCopy>) -> Result<(), VolumeError> {
+    let mut firsts = copy.table_blocks().peekable();
+    while firsts.peek().is_some() {
+        let some = firsts.by_ref().take(RUN_BLOCKS).map(|first| core.tables.encode_block(first));
+        let (target, blocks) = (copy.clone(), some.collect::<Vec<_>>());
+        let work = move || {
+            let write = |(first, bytes): &(u64, Vec<u8>)| target.write_table_block(*first, bytes);
+            Ok(blocks.iter().try_for_each(write)?)
+        };
+        core.in_time(copy.number, core.options.checkpoint_timeout, work)?;
+    }
+    Ok(())
 }
 
 /// What is to be written, and how far each journal will be truncated.

@@ -10,9 +10,11 @@
 //! Invariants: every change of the superblock first reads it from the medium, and is refused if a higher term was promised there or a
 //! set that is not the owner's was recorded. A copy writes blocks in place only when told by a checkpoint, a repair or a resync.
 
+use std::ops::Deref;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
-use device::{AlignedBuffer, BLOCK_BYTES, Device, DeviceError, Shelf};
+use device::{AlignedBuffer, BLOCK_BYTES, Device, DeviceError, Shelf, supervise};
 use journal::{Check, Journal, JournalError, Preparation};
 use parking_lot::Mutex;
 
@@ -20,7 +22,6 @@ use crate::error::VolumeError;
 use crate::geometry::{Geometry, SECTOR, SECTORS_PER_BLOCK};
 use crate::members::{Epoch, Set};
 use crate::options::{Options, Place, Threads};
-use crate::resync::unrecognised;
 use crate::rules::{Rule, obeys};
 use crate::superblock::{SUPERBLOCK, SUPERBLOCK_BYTES, Superblock};
 use crate::tables::Tables;
@@ -28,15 +29,52 @@ use crate::tables::Tables;
 /// The largest record of a journal: a piece of a write, or sectors.
 const RECORD_BYTES_MAX: u64 = 1 << 20;
 
+/// A superblock that is being made.
+const UNFINISHED: &str = "superblock-unfinished";
+
 #[derive(Debug)]
 pub(crate) struct VolumeCopy {
     pub(crate) number: u8,
-    pub(crate) journal: Journal,
+    pub(crate) journal: CopyJournal,
+    /// It has been brought up to date and is still attached, and may join.
+    pub(crate) is_ready: AtomicBool,
     place: Place,
     superblock: Mutex<(Arc<dyn Device>, Superblock)>,
     data: Vec<Arc<dyn Device>>,
     tables: Vec<Arc<dyn Device>>,
     geometry: Geometry,
+    /// Dropped last: as long as somebody has it, a call on the copy may be under way.
+    presence: Arc<()>,
+}
+
+/// The journal of a copy. Whoever drops it last does not wait for its threads, one of which may hang in the device.
+#[derive(Debug)]
+pub(crate) struct CopyJournal {
+    journal: Option<Journal>,
+    has_threads: bool,
+    presence: Arc<()>,
+}
+
+impl Deref for CopyJournal {
+    type Target = Journal;
+
+    fn deref(&self) -> &Journal {
+        self.journal.as_ref().expect("it is there until it is dropped")
+    }
+}
+
+impl Drop for CopyJournal {
+    fn drop(&mut self) {
+        let Some(journal) = self.journal.take().filter(|_| self.has_threads) else { return };
+        let presence = self.presence.clone();
+        let work = move || {
+            drop(journal);
+            drop(presence);
+        };
+        if let Err(error) = supervise::thread("volume-detach", work, |why| tracing::error!(why, "detaching")) {
+            tracing::error!(%error, "a journal was dropped without a thread");
+        }
+    }
 }
 
 fn data_name(part: usize) -> String {
@@ -79,7 +117,7 @@ pub(crate) fn clear(place: &Place) -> Result<(), VolumeError> {
 /// Removes everything but the superblock.
 fn clear_content(place: &Place) -> Result<(), VolumeError> {
     for name in place.data.list()? {
-        if name.starts_with("data-") || name.starts_with("tables-") {
+        if name.starts_with("data-") || name.starts_with("tables-") || name == UNFINISHED {
             place.data.remove(&name)?;
         }
     }
@@ -145,8 +183,11 @@ pub(crate) fn format(place: &Place, mut superblock: Superblock, options: &Option
     let geometry = Geometry::new(&superblock.parts);
     clear(place)?;
     make_content(place, &geometry, &mut superblock, options)?;
-    let device = place.data.create(SUPERBLOCK, SUPERBLOCK_BYTES)?;
-    superblock.write(&device)
+    // Under its name only when it has its content: a crash leaves a copy or none.
+    let device = place.data.create(UNFINISHED, SUPERBLOCK_BYTES)?;
+    superblock.write(&device)?;
+    drop(device);
+    Ok(place.data.rename(UNFINISHED, SUPERBLOCK)?)
 }
 
 /// As [`format`], also where a copy lies that is to be replaced: its superblock stays, so that the place counts when the volume is
@@ -159,7 +200,7 @@ pub(crate) fn format_again(place: &Place, mut superblock: Superblock, options: &
     let device = place.data.open(SUPERBLOCK)?;
     superblock.sequence = Superblock::read(&*device)?.sequence + 1;
     let mut incomplete = superblock.clone();
-    incomplete.set.epoch = unrecognised(superblock.set.epoch);
+    incomplete.set.epoch = superblock.set.epoch.unrecognised();
     incomplete.write(&device)?;
     clear_content(place)?;
     make_content(place, &geometry, &mut superblock, options)?;
@@ -187,7 +228,7 @@ pub(crate) fn promise(place: &Place, promised: Epoch) -> Result<Superblock, Volu
     if obeys(Rule::Fencing)
         && let Some(fence) = &place.fence
     {
-        fence.raise(promised.term())?;
+        fence.raise(promised.fence())?;
     }
     let device = place.data.open(SUPERBLOCK)?;
     let mut superblock = Superblock::read(&*device)?;
@@ -211,7 +252,7 @@ impl VolumeCopy {
             let why = "the journal is not that of the copy: replace the copy";
             return Err(VolumeError::Format { name: "journal".to_owned(), why });
         }
-        VolumeCopy::with_journal(place, found, journal)
+        VolumeCopy::with_journal(place, found, journal, options)
     }
 
     /// Opens a copy that is to be brought up to date: with a new journal, marked as syncing.
@@ -219,6 +260,8 @@ impl VolumeCopy {
         let device = place.data.open(SUPERBLOCK)?;
         let mut superblock = found.clone();
         superblock.is_syncing = true;
+        // Its blocks are in the dirty map by now, and it receives none before it has another one.
+        superblock.journal = 0;
         superblock.sequence += 1;
         superblock.write(&device)?;
         clear_journal(&place)?;
@@ -226,10 +269,16 @@ impl VolumeCopy {
         superblock.journal = journal.identity();
         superblock.sequence += 1;
         superblock.write(&device)?;
-        VolumeCopy::with_journal(place, &superblock, journal)
+        VolumeCopy::with_journal(place, &superblock, journal, options)
     }
 
-    fn with_journal(place: Place, found: &Superblock, journal: Journal) -> Result<VolumeCopy, VolumeError> {
+    fn with_journal(
+        place: Place,
+        found: &Superblock,
+        journal: Journal,
+        options: &Options,
+    ) -> Result<VolumeCopy, VolumeError> {
+        let has_threads = options.threads == Threads::Background;
         let geometry = Geometry::new(&found.parts);
         let (mut data, mut tables) = (Vec::new(), Vec::new());
         for (part, this) in geometry.parts.iter().enumerate() {
@@ -237,7 +286,15 @@ impl VolumeCopy {
             tables.push(sized(&*place.data, &tables_name(part), this.tables_bytes())?);
         }
         let superblock = Mutex::new((place.data.open(SUPERBLOCK)?, found.clone()));
-        Ok(VolumeCopy { number: found.copy, journal, place, superblock, data, tables, geometry })
+        let is_ready = AtomicBool::new(false);
+        let presence = Arc::new(());
+        let journal = CopyJournal { journal: Some(journal), has_threads, presence: presence.clone() };
+        Ok(VolumeCopy { number: found.copy, journal, is_ready, place, superblock, data, tables, geometry, presence })
+    }
+
+    /// What is alive as long as the copy is.
+    pub(crate) fn presence(&self) -> &Arc<()> {
+        &self.presence
     }
 
     /// Whether nothing keeps an older owner from writing to it.
@@ -294,9 +351,9 @@ impl VolumeCopy {
         self.tables[part].write(at, &AlignedBuffer::from(bytes))
     }
 
-    /// Writes all tables in place.
-    pub(crate) fn write_all_tables(&self, tables: &Tables) -> Result<(), VolumeError> {
-        self.tables.iter().enumerate().try_for_each(|(part, device)| write_tables(device, tables, &self.geometry, part))
+    /// The first sectors of the blocks of all tables.
+    pub(crate) fn table_blocks(&self) -> impl Iterator<Item = u64> {
+        (0..self.geometry.sectors()).step_by(SECTORS_PER_BLOCK as usize)
     }
 
     /// Calls `visit` with each stored sector and its number. A block that cannot be read is passed over: its sectors stay unknown.

@@ -15,12 +15,12 @@
 //!    exclusively: a write in progress sees it shrink at most.
 //! 3. A thread that waits for a copy waits a bounded time, unless the volume has no threads.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use device::supervise;
+use device::AlignedBuffer;
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 
 use crate::copy::VolumeCopy;
@@ -34,6 +34,7 @@ use crate::record::Order;
 use crate::rules::{Rule, obeys};
 use crate::stripes::Stripes;
 use crate::tables::Tables;
+use crate::workers::Workers;
 
 #[derive(Debug)]
 pub(crate) struct Core {
@@ -69,6 +70,9 @@ pub(crate) struct Core {
     pub(crate) journaled: AtomicU64,
     pub(crate) progress: Arc<Progress>,
     pub(crate) metrics: Metrics,
+    workers: Arc<Workers>,
+    /// What was in the slots last, as long as a call on it has not ended.
+    leaving: Mutex<[Weak<()>; COPIES_MAX]>,
 }
 
 /// Wakes those who wait for journals to become durable, and the thread for upkeep.
@@ -128,6 +132,8 @@ impl Core {
             journaled: AtomicU64::new(0),
             progress: Arc::default(),
             metrics: Metrics::new(),
+            workers: Arc::default(),
+            leaving: Mutex::default(),
             options,
         }
     }
@@ -274,7 +280,8 @@ impl Core {
         self.syncing().has(number) && self.copy(number).is_some_and(|current| Arc::ptr_eq(&current, copy))
     }
 
-    /// A copy that is up to date joins. The caller holds the gate exclusively.
+    /// A copy that is up to date joins, with others that are and had to wait: where two are missing, one alone may be too few. The
+    /// caller holds the gate exclusively.
     ///
     /// Errors: as [`fail`](Core::fail), and [`VolumeError::Stalled`] if the copy could not record the set, or is not there any more.
     pub(crate) fn join(&self, copy: &Arc<VolumeCopy>) -> Result<(), VolumeError> {
@@ -282,7 +289,13 @@ impl Core {
         if !self.is_syncing(copy) {
             return Err(VolumeError::Stalled(number));
         }
-        let action = control.apply(Event::Join(number));
+        copy.is_ready.store(true, Ordering::Release);
+        let is_ready = |other: &u8| {
+            let copy = self.copy(*other).is_some_and(|copy| copy.is_ready.load(Ordering::Acquire));
+            copy && self.tables.next_dirty(*other, 0).is_none()
+        };
+        let joining = self.syncing().iter().filter(is_ready).fold(Members::NONE, Members::with);
+        let action = control.apply(Event::Join(joining));
         self.drive(&mut control, action);
         self.outcome(&control)?;
         if control.set().in_sync.has(number) { Ok(()) } else { Err(VolumeError::Stalled(number)) }
@@ -323,7 +336,8 @@ impl Core {
             }
         }
         let (set, working) = (control.set(), control.working());
-        self.syncing.fetch_and(!set.in_sync.0, Ordering::AcqRel);
+        // A member that is missing may be syncing: it is one that works only when a set is recorded with it.
+        self.syncing.fetch_and(!working.0, Ordering::AcqRel);
         self.in_sync.store(set.in_sync.0, Ordering::Release);
         self.working.store(working.0, Ordering::Release);
         self.is_frozen.store(control.is_frozen(), Ordering::Release);
@@ -373,11 +387,76 @@ impl Core {
             self.overlay.snapshot().iter().for_each(|(block, _)| self.tables.mark_dirty(number, *block));
         }
         let Some(copy) = self.slots[number as usize].write().take() else { return };
-        if self.options.threads == Threads::Background {
-            // A journal ends its threads when it is dropped, and one of them may hang in the device.
-            let dropped =
-                supervise::thread("volume-detach", move || drop(copy), |why| tracing::error!(why, "detaching"));
-            drop(dropped);
+        self.is_leaving(number, Arc::downgrade(copy.presence()));
+    }
+
+    /// A call on the copy of a slot may be under way, as long as somebody has its presence.
+    pub(crate) fn is_leaving(&self, number: u8, presence: Weak<()>) {
+        self.leaving.lock()[number as usize] = presence;
+    }
+
+    /// Waits until every call on the copy that was in a slot has ended: one that hangs could write over what a copy that is attached
+    /// again receives.
+    ///
+    /// Errors: [`VolumeError::Stalled`].
+    pub(crate) fn wait_left(&self, number: u8) -> Result<(), VolumeError> {
+        let deadline = Instant::now() + self.options.copy_timeout;
+        let is_there = || self.leaving.lock()[number as usize].strong_count() > 0;
+        while is_there() {
+            if self.options.threads == Threads::Callers || Instant::now() >= deadline {
+                return Err(VolumeError::Stalled(number));
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+
+    /// Reads blocks in place from a copy, and waits no longer than `copy_timeout`: then the copy has failed.
+    ///
+    /// Errors: [`VolumeError::Device`]; [`VolumeError::Stalled`]: it is excluded, or writes wait.
+    pub(crate) fn read_copy(&self, copy: &Arc<VolumeCopy>, block: u64, buffer: &mut [u8]) -> Result<(), VolumeError> {
+        if self.options.threads == Threads::Callers || copy.is_inline() {
+            return Ok(copy.read(block, buffer)?);
+        }
+        let (source, bytes) = (copy.clone(), buffer.len());
+        let work = move || {
+            let mut buffer = AlignedBuffer::zeroed(bytes);
+            source.read(block, &mut buffer)?;
+            Ok(buffer)
+        };
+        let found = self.in_time(copy.number, self.options.copy_timeout, work);
+        self.note_stalled(copy, &found);
+        buffer.copy_from_slice(&found?);
+        Ok(())
+    }
+
+    /// Writes blocks in place on a copy, persistently if `flush`, in the same time.
+    ///
+    /// Errors: as [`read_copy`](Core::read_copy).
+    pub(crate) fn write_copy(
+        &self,
+        copy: &Arc<VolumeCopy>,
+        block: u64,
+        bytes: &[u8],
+        flush: bool,
+    ) -> Result<(), VolumeError> {
+        let (target, bytes) = (copy.clone(), AlignedBuffer::from(bytes));
+        let work = move || {
+            if !bytes.is_empty() {
+                target.write(block, &bytes)?;
+            }
+            if flush { Ok(target.flush()?) } else { Ok(()) }
+        };
+        let written = self.in_time(copy.number, self.options.copy_timeout, work);
+        self.note_stalled(copy, &written);
+        written
+    }
+
+    fn note_stalled<T>(&self, copy: &Arc<VolumeCopy>, result: &Result<T, VolumeError>) {
+        if let Err(why @ VolumeError::Stalled(_)) = result
+            && let Err(error) = self.fail(copy, why)
+        {
+            tracing::error!(%error, "after a copy did not answer");
         }
     }
 
@@ -396,19 +475,22 @@ impl Core {
         self.start(work)?.recv_timeout(time).unwrap_or(Err(VolumeError::Stalled(number)))
     }
 
-    /// Starts work on a thread of its own, or does it at once if the volume has no threads.
+    /// Starts work on a thread, or does it at once if the volume has no threads.
     pub(crate) fn start<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> Result<T, VolumeError> + Send + 'static,
     ) -> Result<mpsc::Receiver<Result<T, VolumeError>>, VolumeError> {
         let (report, reported) = mpsc::channel();
         // If nobody waits any more, the copy has been excluded.
-        let run = move || drop(report.send(work()));
+        let progress = self.progress.clone();
+        let run = move || {
+            drop(report.send(work()));
+            progress.tick();
+        };
         if self.options.threads == Threads::Callers {
             run();
         } else {
-            let panicked = |why: &str| tracing::error!(why, "work on a copy of the volume");
-            supervise::thread("volume-copy", run, panicked).map_err(VolumeError::Thread)?;
+            self.workers.run(run).map_err(VolumeError::Thread)?;
         }
         Ok(reported)
     }

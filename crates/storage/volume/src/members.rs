@@ -95,6 +95,17 @@ impl Epoch {
         self.number >> 32
     }
 
+    /// What a [`crate::Fence`] is raised to: the term, and in the lower half a part of the mint. Two owners that begin the same term at
+    /// one moment have different ones, so a copy serves one of them only, also between reading and writing its superblock.
+    pub fn fence(self) -> u64 {
+        self.term() << 32 | self.mint & u64::from(u32::MAX)
+    }
+
+    /// An epoch of the same number that no copy has recorded as its last one.
+    pub(crate) fn unrecognised(self) -> Epoch {
+        Epoch { mint: 0, ..self }
+    }
+
     /// What precedes the first epoch of a term.
     pub(crate) fn of_term(term: u64, mint: u64) -> Epoch {
         Epoch { number: term << 32, mint }

@@ -39,8 +39,8 @@ use crate::superblock::Superblock;
 pub enum Event {
     /// A copy failed, or did not answer in time.
     Failed(u8),
-    /// A copy that is up to date is to join.
-    Join(u8),
+    /// Copies that are up to date are to join.
+    Join(Members),
     /// A copy that is out will be another one when it comes back: what the former one contains does not count any more.
     Replaced(u8),
     /// A copy has recorded the set of the current change, durably.
@@ -130,7 +130,7 @@ impl Membership {
         }
         match event {
             Event::Failed(copy) | Event::RecordFailed(copy) => self.fail(copy),
-            Event::Join(copy) => self.join(copy),
+            Event::Join(copies) => self.join(copies),
             Event::Replaced(copy) => self.replaced(copy),
             Event::Recorded(copy) => self.recorded(copy),
             Event::Superseded(epoch) => {
@@ -158,9 +158,9 @@ impl Membership {
         }
     }
 
-    fn join(&mut self, copy: u8) -> Option<Action> {
+    fn join(&mut self, copies: Members) -> Option<Action> {
         assert!(self.phase == Phase::Steady, "one change at a time");
-        Some(self.change(self.working().with(copy)))
+        Some(self.change(Members(self.working().0 | copies.0)))
     }
 
     fn replaced(&mut self, copy: u8) -> Option<Action> {

@@ -32,10 +32,11 @@ impl Place {
 
 /// Keeps older owners of a volume from writing to a copy.
 pub trait Fence: Send + Sync + fmt::Debug {
-    /// Promises the term of a new owner: when this returns `Ok`, every handle of an owner with a lower term is refused, also after a
-    /// crash of the place. An NBD export does so when it is opened under a name that ends with the term.
+    /// Promises a number to a new owner: when this returns `Ok`, every handle of an owner with a lower number is refused, also after a
+    /// crash of the place. An NBD export does so when it is opened under a name that ends with the number. It is [`crate::Epoch::fence`]: the
+    /// upper half is the term, the lower half is the owner's own. An owner may raise its number again.
     ///
-    /// Errors: a higher term was promised, or the place failed.
+    /// Errors: a higher number was promised, or the place failed.
     fn raise(&self, term: u64) -> Result<(), DeviceError>;
 }
 

@@ -69,6 +69,7 @@ fn read_blocks(core: &Core, first: u64, buffer: &mut [u8]) -> Result<(), VolumeE
         let block = first + at;
         let here = &mut buffer[at as usize * BLOCK_BYTES..];
         if core.overlay.has(block) {
+            readable(core)?;
             match core.overlay.get(block) {
                 Some(Stored::Bytes(bytes)) => here[..BLOCK_BYTES].copy_from_slice(&bytes),
                 Some(Stored::Zeroes { .. }) => here[..BLOCK_BYTES].fill(0),
@@ -92,6 +93,12 @@ fn read_blocks(core: &Core, first: u64, buffer: &mut [u8]) -> Result<(), VolumeE
     Ok(())
 }
 
+/// Errors: [`VolumeError::BelowMinimum`]: a block that only the journals have, of a volume that was opened with too few copies, may have
+/// been written by nobody: the copies that are missing decide. Who read it could see it vanish.
+fn readable(core: &Core) -> Result<(), VolumeError> {
+    if core.is_unequal() { Err(core.below_minimum()) } else { Ok(()) }
+}
+
 /// The end of the blocks from `block` on that lie in place, in one part.
 fn run_end(core: &Core, block: u64, limit: u64) -> u64 {
     let part = &core.tables.geometry.parts[core.tables.geometry.part_of(block)];
@@ -108,7 +115,7 @@ fn read_run(core: &Core, first: u64, sum: Sum, buffer: &mut [u8]) -> Result<(), 
     let began = Instant::now();
     let source = choose(core);
     let is_read = source.is_some_and(|number| match core.copy(number) {
-        Some(copy) => copy.read(first, buffer).is_ok(),
+        Some(copy) => core.read_copy(&copy, first, buffer).is_ok(),
         None => false,
     });
     if let Some(number) = source {
@@ -145,6 +152,9 @@ fn read_carefully(core: &Core, block: u64, buffer: &mut [u8]) -> Result<(), Volu
 /// Reads one block; the caller holds its stripe. A copy whose bytes are damaged is written anew.
 pub(crate) fn read_held(core: &Core, block: u64, buffer: &mut [u8]) -> Result<(), VolumeError> {
     loop {
+        if core.overlay.has(block) {
+            readable(core)?;
+        }
         match core.overlay.has(block).then(|| core.overlay.get(block)) {
             Some(Some(Stored::Bytes(bytes))) => {
                 buffer.copy_from_slice(&bytes);
@@ -177,7 +187,7 @@ pub(crate) fn repair(core: &Core, block: u64, buffer: &mut [u8]) -> Result<u64, 
         if damaged.iter().any(|other| other.number == number) {
             continue;
         }
-        match copy.read(block, buffer) {
+        match core.read_copy(&copy, block, buffer) {
             Ok(()) if Sum::of(buffer) == sum => {
                 let count = damaged.len() as u64;
                 for copy in damaged {
@@ -187,6 +197,8 @@ pub(crate) fn repair(core: &Core, block: u64, buffer: &mut [u8]) -> Result<u64, 
             }
             // A sum that is lost: what the copies agree on cannot be verified, and is not guessed.
             Ok(()) => damaged.push(copy),
+            // It takes part no longer.
+            Err(VolumeError::Stalled(_)) => {}
             Err(error) => {
                 failure = Some(error);
                 damaged.push(copy);
@@ -202,14 +214,14 @@ pub(crate) fn repair(core: &Core, block: u64, buffer: &mut [u8]) -> Result<u64, 
 }
 
 /// Writes good bytes over damaged ones. A crash that tears this write leaves a block that is damaged still.
-fn mend(core: &Core, copy: &Arc<VolumeCopy>, block: u64, good: &[u8]) {
+pub(crate) fn mend(core: &Core, copy: &Arc<VolumeCopy>, block: u64, good: &[u8]) {
     let number = copy.number;
     tracing::warn!(copy = number, block, "a damaged block is written anew from another copy");
-    match copy.write(block, good).and_then(|()| copy.flush()) {
+    match core.write_copy(copy, block, good, true) {
         Ok(()) => core.metrics.copy(number).repaired(),
         Err(error) => {
             // The read goes on from the good copy; the copy that cannot be written is excluded.
-            if let Err(why) = core.fail(copy, &error.into()) {
+            if let Err(why) = core.fail(copy, &error) {
                 tracing::error!(%why, "after a failed repair");
             }
         }

@@ -16,7 +16,8 @@
 //! same union again, whichever members it finds.
 //!
 //! **Too few copies.** If fewer than `min_copies` members can be opened, nothing is recorded, appended or written in place: a missing
-//! member may have other writes in its journal. Reads are served; the volume must be opened again with more copies. A member that was
+//! member may have other writes in its journal. Blocks in place are read; a block that a journal contains is refused, since its write
+//! may have been acknowledged or not. The volume must be opened again with more copies. A member that was
 //! being brought up to date is not missing in this sense: it has no acknowledged write that the others lack. So a resync of the last
 //! copies that `min_copies` needs can be resumed.
 //!
@@ -25,6 +26,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::sync::mpsc;
 
 use device::BLOCK_BYTES;
 use journal::Record;
@@ -37,12 +39,13 @@ use crate::error::VolumeError;
 use crate::geometry::{Content, Geometry, SECTOR};
 use crate::members::{Epoch, Members, Set};
 use crate::membership::{self, Refusal, decide};
-use crate::options::{Options, Place};
+use crate::options::{Options, Place, Threads};
 use crate::overlay::{Fresh, Stored};
 use crate::record::{Found, HEAD, Head, WRITE, ZEROES};
 use crate::rules::{Rule, obeys};
 use crate::superblock::Superblock;
 use crate::tables::{self, StoredTables, Tables};
+use crate::workers::Workers;
 
 /// The latest write of each block.
 type Writes = HashMap<u64, Fresh>;
@@ -57,7 +60,8 @@ struct Member {
 /// Opens a volume from the places that are there.
 pub(crate) fn open(places: Vec<Place>, options: Options) -> Result<Core, VolumeError> {
     options.check()?;
-    let found = promised(places, &options)?;
+    let workers = Arc::default();
+    let found = promised(places, &workers, &options)?;
     let superblocks: Vec<Superblock> = found.iter().map(|(_, superblock)| superblock.clone()).collect();
     let (set, usable) = decide(&superblocks, options.accept_loss).map_err(|refusal| refused(&superblocks, refusal))?;
     let syncing = superblocks.iter().filter(|superblock| superblock.is_syncing);
@@ -67,12 +71,23 @@ pub(crate) fn open(places: Vec<Place>, options: Options) -> Result<Core, VolumeE
     let geometry = Geometry::new(&parts);
     let mut members = Vec::new();
     let mut failure = None;
+    let (mut started, mut hanging) = (Vec::new(), Vec::new());
     for (place, mut superblock) in found.into_iter().filter(|(_, superblock)| usable.has(superblock.copy)) {
         superblock.parts.clone_from(&parts);
-        match load(place, &superblock, &geometry, &options) {
+        let (number, geometry, settings) = (superblock.copy, geometry.clone(), options.clone());
+        let under_way = Arc::new(());
+        hanging.push((number, Arc::downgrade(&under_way)));
+        let work = move || {
+            let _until_it_ends = under_way;
+            load(place, &superblock, &geometry, &settings)
+        };
+        started.push((number, start(&workers, &options, work)?));
+    }
+    for (number, reported) in started {
+        match reported.recv_timeout(options.checkpoint_timeout).unwrap_or(Err(VolumeError::Stalled(number))) {
             Ok(member) => members.push(member),
             Err(error) => {
-                tracing::warn!(copy = superblock.copy, %error, "a copy of the volume cannot be opened");
+                tracing::warn!(copy = number, %error, "a copy of the volume cannot be opened");
                 failure = Some(error);
             }
         }
@@ -83,6 +98,7 @@ pub(crate) fn open(places: Vec<Place>, options: Options) -> Result<Core, VolumeE
     if !is_fenced && !core.options.accept_loss {
         return Err(VolumeError::OnlyUnfenced);
     }
+    hanging.into_iter().for_each(|(number, under_way)| core.is_leaving(number, under_way));
     for member in &members {
         core.observe(&member.copy)?;
         core.attach(member.copy.clone(), false);
@@ -96,11 +112,20 @@ pub(crate) fn open(places: Vec<Place>, options: Options) -> Result<Core, VolumeE
 }
 
 /// Reads the superblocks and makes their copies promise a new term.
-fn promised(places: Vec<Place>, options: &Options) -> Result<Vec<(Place, Superblock)>, VolumeError> {
+fn promised(
+    places: Vec<Place>,
+    workers: &Arc<Workers>,
+    options: &Options,
+) -> Result<Vec<(Place, Superblock)>, VolumeError> {
     let mut found: Vec<(Place, Superblock)> = Vec::new();
     let mut failure = None;
-    for place in places {
-        match copy::peek(&place) {
+    let look = |place: Place| {
+        let looked = place.clone();
+        start(workers, options, move || copy::peek(&looked)).map(|reported| (place, reported))
+    };
+    let started = places.into_iter().map(look).collect::<Result<Vec<_>, _>>()?;
+    for (index, (place, reported)) in started.into_iter().enumerate() {
+        match reported.recv_timeout(options.checkpoint_timeout).unwrap_or(Err(VolumeError::Stalled(index as u8))) {
             Ok(superblock) => found.push((place, superblock)),
             Err(error @ VolumeError::Version { .. }) => return Err(error),
             Err(error) => failure = Some(error),
@@ -125,19 +150,56 @@ fn promised(places: Vec<Place>, options: &Options) -> Result<Vec<(Place, Superbl
     }
     let seen = |superblock: &Superblock| superblock.promised.term().max(superblock.set.epoch.term());
     let term = found.iter().map(|(_, superblock)| seen(superblock)).max().unwrap_or(0) + 1;
-    let promised = Epoch::of_term(term, membership::mint(options.owner, term));
-    let mut willing = Vec::new();
-    for (place, _) in found {
-        match copy::promise(&place, promised) {
-            Ok(superblock) => willing.push((place, superblock)),
-            Err(error @ VolumeError::Fenced { .. }) => return Err(error),
-            Err(error) => tracing::warn!(%error, "a copy of the volume cannot promise a term"),
-        }
+    let mut willing = promise_all(&found, term, workers, options)?;
+    if willing.len() < found.len() {
+        // A fence may have been raised by an owner that died before it wrote the superblock: only a later term comes after that one.
+        willing = promise_all(&found, term + 1, workers, options)?;
     }
     if willing.is_empty() || (willing.len() < needed as usize && !options.accept_loss) {
         return Err(quorum(willing.len()));
     }
     Ok(willing)
+}
+
+/// Makes copies promise a term; returns those that did, in time.
+fn promise_all(
+    found: &[(Place, Superblock)],
+    term: u64,
+    workers: &Arc<Workers>,
+    options: &Options,
+) -> Result<Vec<(Place, Superblock)>, VolumeError> {
+    let promised = Epoch::of_term(term, membership::mint(options.owner, term));
+    let mut willing = Vec::new();
+    let ask = |(place, _): &(Place, Superblock)| {
+        let asked = place.clone();
+        start(workers, options, move || copy::promise(&asked, promised))
+    };
+    let started = found.iter().map(ask).collect::<Result<Vec<_>, _>>()?;
+    for ((place, superblock), reported) in found.iter().zip(started) {
+        let stalled = Err(VolumeError::Stalled(superblock.copy));
+        match reported.recv_timeout(options.checkpoint_timeout).unwrap_or(stalled) {
+            Ok(superblock) => willing.push((place.clone(), superblock)),
+            Err(error @ VolumeError::Fenced { .. }) => return Err(error),
+            Err(error) => tracing::warn!(%error, "a copy of the volume cannot promise a term"),
+        }
+    }
+    Ok(willing)
+}
+
+/// Starts a call on a place, or does it at once if the volume has no threads: one that hangs does not keep the others from being opened.
+fn start<T: Send + 'static>(
+    workers: &Arc<Workers>,
+    options: &Options,
+    work: impl FnOnce() -> Result<T, VolumeError> + Send + 'static,
+) -> Result<mpsc::Receiver<Result<T, VolumeError>>, VolumeError> {
+    let (report, reported) = mpsc::channel();
+    // If nobody waits any more, the copy is left out.
+    let run = move || drop(report.send(work()));
+    match options.threads {
+        Threads::Callers => run(),
+        Threads::Background => workers.run(run).map_err(VolumeError::Thread)?,
+    }
+    Ok(reported)
 }
 
 pub(crate) fn foreign(found: &[u8; 16], expected: &[u8; 16]) -> VolumeError {
@@ -259,19 +321,30 @@ fn make_equal(core: &Core, members: Vec<Member>) -> Result<(), VolumeError> {
     } else {
         return apply_each_alone(core, &members);
     }
+    if core.is_unequal() {
+        merge_tables(core, &members, &BTreeMap::new());
+        // What is in place was visible once, so a write that is equal to it was acknowledged.
+        union.retain(|block, fresh| core.tables.sum(*block) != sum_of(&fresh.stored));
+        union.into_iter().for_each(|(block, fresh)| core.overlay.put(block, fresh));
+        return Ok(());
+    }
     merge_tables(core, &members, &union);
     let out = Members::first(core.copies).minus(core.working());
     for (block, fresh) in union {
-        let sum = match &fresh.stored {
-            Stored::Bytes(bytes) => Sum::of(bytes),
-            Stored::Zeroes { .. } => Sum::NONE,
-        };
+        let sum = sum_of(&fresh.stored);
         core.overlay.put(block, fresh);
         core.tables.set_sum(block, sum);
         out.iter().for_each(|number| core.tables.mark_dirty(number, block));
     }
     drop(members);
-    if core.is_unequal() { Ok(()) } else { checkpoint::checkpoint(core) }
+    checkpoint::checkpoint(core)
+}
+
+fn sum_of(stored: &Stored) -> Sum {
+    match stored {
+        Stored::Bytes(bytes) => Sum::of(bytes),
+        Stored::Zeroes { .. } => Sum::NONE,
+    }
 }
 
 /// Appends the writes that a journal lacks, under their own order, and makes them durable.

@@ -32,7 +32,8 @@ const WAITING_MAX: usize = 4096;
 /// Requests of one batch.
 const BATCH: usize = 256;
 
-type Submitted = (IoRequest, Arc<dyn IoSink>);
+/// A request, who waits for it, and since when.
+type Submitted = (IoRequest, Arc<dyn IoSink>, Instant);
 
 #[derive(Default)]
 struct Waiting {
@@ -91,7 +92,10 @@ pub(crate) struct Requests {
 
 impl Requests {
     /// Starts the threads. `volume` does single requests.
-    pub(crate) fn start<D: Device + 'static>(core: &Arc<Core>, volume: &Arc<D>) -> Result<Requests, VolumeError> {
+    pub(crate) fn start<D: Device + Until + 'static>(
+        core: &Arc<Core>,
+        volume: &Arc<D>,
+    ) -> Result<Requests, VolumeError> {
         let requests = Requests { reads: Arc::default(), writes: Arc::default(), threads: Mutex::default() };
         for number in 0..WRITERS + READERS {
             let (core, volume) = (core.clone(), volume.clone());
@@ -122,7 +126,7 @@ impl Requests {
     pub(crate) fn submit(&self, batch: &mut Vec<IoRequest>, sink: &Arc<dyn IoSink>) {
         for request in batch.drain(..) {
             let queue = if request.kind == IoKind::Read { &self.reads } else { &self.writes };
-            if let Err((request, sink)) = queue.push((request, sink.clone())) {
+            if let Err((request, sink, _)) = queue.push((request, sink.clone(), Instant::now())) {
                 sink.complete(request, Err(DeviceError::Poisoned { name: "volume".to_owned() }));
             }
         }
@@ -141,36 +145,41 @@ impl Requests {
 }
 
 fn perform_each<D: Device>(volume: &D, taken: Vec<Submitted>) {
-    for (mut request, sink) in taken {
+    for (mut request, sink, _) in taken {
         let result = request.perform(volume);
         sink.complete(request, result);
     }
 }
 
-/// Makes writes durable together where they fit into one record each and meet no other; the others follow one by one.
-fn write_batch<D: Device>(core: &Core, volume: &D, taken: Vec<Submitted>) {
+/// A write of one request, with a time at which it ends; the volume's device does it.
+pub(crate) trait Until {
+    /// As [`IoRequest::perform`] of a request that is no read; it waits until `deadline` while too few copies work.
+    fn perform_until(&self, request: &IoRequest, deadline: Instant) -> Result<(), DeviceError>;
+}
+
+/// Makes writes durable together where they fit into one record each and meet no other; the others follow one by one. Each ends
+/// `write_timeout` after it was submitted at the latest, however many wait before it.
+fn write_batch<D: Until>(core: &Core, volume: &D, taken: Vec<Submitted>) {
     let mut rest = taken;
     while !rest.is_empty() {
-        let (together, later) = match checkpoint::make_room(core, Instant::now() + core.options.write_timeout) {
-            Ok(()) => write_together(core, rest),
-            Err(_) => (Vec::new(), rest),
+        let first = rest.iter().map(|(.., since)| *since).min().unwrap_or_else(Instant::now);
+        let (together, later) = match checkpoint::make_room(core, first + core.options.write_timeout) {
+            Ok(()) if !core.is_frozen() => write_together(core, rest),
+            _ => (Vec::new(), rest),
         };
         let is_none = together.is_empty();
-        together.into_iter().for_each(|(request, sink)| sink.complete(request, Ok(())));
+        together.into_iter().for_each(|(request, sink, _)| sink.complete(request, Ok(())));
         // Those that cannot be in a batch, or whose batch has failed: each waits, and reports, for itself. So does one of those that
         // could not be begun: it waits for its stripe, or has an error that it would meet again.
-        let (mut single, mut again): (Vec<_>, Vec<_>) = later.into_iter().partition(|(request, _)| !fits(request));
+        let (mut single, mut again): (Vec<_>, Vec<_>) = later.into_iter().partition(|(request, ..)| !fits(request));
         if is_none && single.is_empty() && !again.is_empty() {
             single.push(again.remove(0));
         }
-        let is_stuck = again.len() + single.len() > 0 && core.check().is_err() || core.is_frozen();
-        perform_each(volume, single);
-        rest = if is_stuck {
-            perform_each(volume, again);
-            Vec::new()
-        } else {
-            again
-        };
+        for (request, sink, since) in single {
+            let result = volume.perform_until(&request, since + core.options.write_timeout);
+            sink.complete(request, result);
+        }
+        rest = again;
     }
 }
 
@@ -207,7 +216,7 @@ fn write_together(core: &Core, taken: Vec<Submitted>) -> (Vec<Submitted>, Vec<Su
     }
     match batch.finish(core) {
         Ok(()) => {
-            together.iter().for_each(|(request, _)| core.metrics.written(request.bytes, began.elapsed()));
+            together.iter().for_each(|(request, ..)| core.metrics.written(request.bytes, began.elapsed()));
             (together, later)
         }
         Err(_) => {

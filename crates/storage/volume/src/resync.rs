@@ -11,7 +11,7 @@
 //!
 //! A block is copied under its stripe: a write of the same block comes before, and is copied, or after, and goes to both. If the copy
 //! fails, at any moment, it is out as before: what it received meanwhile and is not in place there is marked dirty. If the owner
-//! crashes, the dirty map of the last checkpoint counts, and all blocks of the journals since. If it crashes while the copy joins, the
+//! crashes, the dirty map of the last checkpoint counts, all blocks of the journals since, and those of the copy's own journal. If it crashes while the copy joins, the
 //! copy may not know the set that the others name as its last one: it is refused, and all of it must be copied.
 //!
 //! Invariant: a copy marked as syncing never counts as a member, whatever set its superblock names.
@@ -30,7 +30,7 @@ use crate::geometry::REGION_BLOCKS;
 use crate::members::{Epoch, Members};
 use crate::options::Place;
 use crate::overlay::Stored;
-use crate::read::repair;
+use crate::read::{mend, repair};
 use crate::recovery::{blocks_in_journal, foreign};
 use crate::rules::{Rule, obeys};
 use crate::superblock::Superblock;
@@ -61,6 +61,7 @@ pub(crate) fn attach(core: &Core, place: Place) -> Result<u8, VolumeError> {
     if core.copy(number).is_some() || number >= core.copies {
         return Err(VolumeError::Attached(number));
     }
+    core.wait_left(number)?;
     let found = copy::promise(&place, core.promised)?;
     let set = core.set();
     let last = if set.in_sync.has(number) { set.epoch } else { set.left[number as usize] };
@@ -68,7 +69,9 @@ pub(crate) fn attach(core: &Core, place: Place) -> Result<u8, VolumeError> {
     if !is_known {
         return Err(VolumeError::TooOld(number));
     }
-    let missed = if found.is_syncing { Vec::new() } else { own_blocks(core, &place, &found)? };
+    // Also of one that was being brought up to date: blocks that only its journal has are in the dirty map of the owner that saw it
+    // fail, and that one may have crashed since.
+    let missed = if found.journal == 0 { Vec::new() } else { own_blocks(core, &place, &found)? };
     missed.iter().for_each(|block| core.tables.mark_dirty(number, *block));
     begin(core, place, &found)?;
     Ok(number)
@@ -89,11 +92,12 @@ pub(crate) fn replace(core: &Core, number: u8, place: Place) -> Result<(), Volum
         if found.copy != number {
             return Err(VolumeError::Twice(found.copy));
         }
+        core.wait_left(number)?;
         copy::promise(&place, core.promised)?;
     } else if obeys(Rule::Fencing)
         && let Some(fence) = &place.fence
     {
-        fence.raise(core.promised.term())?;
+        fence.raise(core.promised.fence())?;
     }
     // A dirty map belongs to one copy: the one that was there before is not recognised any more.
     core.expect(number)?;
@@ -103,7 +107,7 @@ pub(crate) fn replace(core: &Core, number: u8, place: Place) -> Result<(), Volum
     let mut recorded = set;
     // It knows the set that is in force, as every copy that an opening counts must. And it is recognised by the epoch in which the
     // replacement was recorded, so that an interrupted resync continues; if nothing could be recorded, by none.
-    recorded.epoch = if set.in_sync.has(number) { unrecognised(set.epoch) } else { set.left[number as usize] };
+    recorded.epoch = if set.in_sync.has(number) { set.epoch.unrecognised() } else { set.left[number as usize] };
     let superblock = Superblock {
         sequence: 1,
         volume: core.volume,
@@ -121,11 +125,6 @@ pub(crate) fn replace(core: &Core, number: u8, place: Place) -> Result<(), Volum
     copy::format_again(&place, superblock, &core.options)?;
     let found = copy::peek(&place)?;
     begin(core, place, &found)
-}
-
-/// An epoch of the same number that no copy has recorded as its last one.
-pub(crate) fn unrecognised(epoch: Epoch) -> Epoch {
-    Epoch { mint: 0, ..epoch }
 }
 
 /// Errors: the volume is closed, fenced, or was opened with too few copies.
@@ -220,11 +219,21 @@ pub(crate) fn step(core: &Core, number: u8) -> Result<Step, VolumeError> {
 /// Copies a block whose stripe is held; returns 1 if it has content.
 fn copy_block(core: &Core, copy: &Arc<VolumeCopy>, block: u64) -> Result<u64, VolumeError> {
     let mut bytes = AlignedBuffer::zeroed(BLOCK_BYTES);
-    if !stored(core, block, &mut bytes)? {
-        return Ok(0);
+    match stored(core, block, &mut bytes) {
+        Ok(true) => {}
+        Ok(false) => return Ok(0),
+        Err(error @ VolumeError::Damaged { .. }) => {
+            // The copy may have been in sync until a moment ago: if its own block is the right one, the others get it back.
+            if core.read_copy(copy, block, &mut bytes).is_err() || Sum::of(&bytes) != core.tables.sum(block) {
+                return Err(error);
+            }
+            let sources = core.working().iter().filter_map(|number| core.copy(number));
+            sources.for_each(|source| mend(core, &source, block, &bytes));
+            return Ok(1);
+        }
+        Err(error) => return Err(error),
     }
-    if let Err(error) = copy.write(block, &bytes) {
-        let error = error.into();
+    if let Err(error) = core.write_copy(copy, block, &bytes, false) {
         core.fail(copy, &error)?;
         return Err(error);
     }
@@ -251,8 +260,8 @@ fn stored(core: &Core, block: u64, bytes: &mut [u8]) -> Result<bool, VolumeError
 }
 
 /// Makes the blocks of a region persistent on the copy and reads them back.
-fn verify(core: &Core, copy: &VolumeCopy, first: u64) -> Result<(), VolumeError> {
-    copy.flush()?;
+fn verify(core: &Core, copy: &Arc<VolumeCopy>, first: u64) -> Result<(), VolumeError> {
+    core.write_copy(copy, first, &[], true)?;
     let mut bytes = AlignedBuffer::zeroed(BLOCK_BYTES);
     for block in first..first + REGION_BLOCKS {
         let sum = core.tables.sum(block);
@@ -260,7 +269,7 @@ fn verify(core: &Core, copy: &VolumeCopy, first: u64) -> Result<(), VolumeError>
         if sum == Sum::NONE || core.overlay.has(block) {
             continue;
         }
-        copy.read(block, &mut bytes)?;
+        core.read_copy(copy, block, &mut bytes)?;
         if Sum::of(&bytes) != sum {
             return Err(VolumeError::Damaged { offset: block * BLOCK_BYTES as u64, bytes: BLOCK_BYTES as u64 });
         }

@@ -49,7 +49,7 @@ pub(crate) fn region(core: &Core, region: u64) -> Result<Scrubbed, VolumeError> 
         for number in core.working().iter() {
             let Some(copy) = core.copy(number) else { continue };
             found.bytes += BLOCK_BYTES as u64;
-            is_damaged |= copy.read(block, &mut bytes).is_err() || Sum::of(&bytes) != sum;
+            is_damaged |= core.read_copy(&copy, block, &mut bytes).is_err() || Sum::of(&bytes) != sum;
         }
         if !is_damaged {
             continue;
@@ -71,15 +71,15 @@ fn repair_all(core: &Core, block: u64, bytes: &mut [u8]) -> Result<u64, VolumeEr
     let good = bytes.to_vec();
     for number in core.working().iter() {
         let Some(copy) = core.copy(number) else { continue };
-        if copy.read(block, bytes).is_ok() && Sum::of(bytes) == sum {
+        if core.read_copy(&copy, block, bytes).is_ok() && Sum::of(bytes) == sum {
             continue;
         }
-        match copy.write(block, &good).and_then(|()| copy.flush()) {
+        match core.write_copy(&copy, block, &good, true) {
             Ok(()) => {
                 core.metrics.copy(number).repaired();
                 repaired += 1;
             }
-            Err(error) => core.fail(&copy, &error.into())?,
+            Err(error) => core.fail(&copy, &error)?,
         }
     }
     Ok(repaired)

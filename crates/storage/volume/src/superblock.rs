@@ -50,7 +50,7 @@ pub struct Superblock {
     pub is_unfenced: bool,
     /// It is being brought up to date: its blocks are a mixture.
     pub is_syncing: bool,
-    /// The identity of its journal.
+    /// The identity of its journal; 0 while a copy that is to be brought up to date has none.
     pub journal: u32,
     /// The last set that it has recorded.
     pub set: Set,

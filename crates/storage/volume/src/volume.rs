@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use device::contract::submit_in_turn;
-use device::{BLOCK_BYTES, Device, DeviceError, Durability, Extent, IoRequest, IoSink, Operation};
+use device::{BLOCK_BYTES, Device, DeviceError, Durability, Extent, IoKind, IoRequest, IoSink, Operation};
 use parking_lot::Mutex;
 
 use crate::checkpoint;
@@ -21,7 +21,7 @@ use crate::metrics::{CopyState, CopyStatus, Status};
 use crate::options::{NewVolume, Options, Place, Threads};
 use crate::read;
 use crate::recovery;
-use crate::requests::Requests;
+use crate::requests::{Requests, Until};
 use crate::resync::{self, Step};
 use crate::scrub::{self, Scrubbed};
 use crate::superblock::Superblock;
@@ -103,7 +103,8 @@ impl Volume {
     /// durable on every copy in sync.
     ///
     /// With fewer than `min_copies` copies in sync it is opened for reading: writes wait. If the others were being brought up to date,
-    /// attach them again; otherwise copies cannot be attached, and it must be opened again when there are more.
+    /// attach them again; otherwise copies cannot be attached, it must be opened again when there are more, and reads of blocks that
+    /// were written shortly before are refused as well. If a copy is gone for good, accept the loss.
     ///
     /// Errors: [`VolumeError::Quorum`], [`VolumeError::NoneInSync`], [`VolumeError::OnlyUnfenced`], [`VolumeError::Foreign`],
     /// [`VolumeError::Twice`], [`VolumeError::Fenced`] (another owner is opening it), [`VolumeError::Diverged`], and those of copies
@@ -246,8 +247,12 @@ impl Volume {
         if !self.core().close() {
             return Ok(());
         }
-        let closed = self.core().take_copies().into_iter().map(|copy| copy.close());
-        closed.fold(saved, |result, closed| result.and(closed.map_err(VolumeError::from)))
+        // A copy that does not answer keeps nobody waiting for longer than a checkpoint does.
+        let closing = self.core().take_copies().into_iter().map(|copy| {
+            let number = copy.number;
+            self.core().in_time(number, self.core().options.checkpoint_timeout, move || Ok(copy.close()?))
+        });
+        closing.fold(saved, Result::and)
     }
 }
 
@@ -311,11 +316,34 @@ impl Shared {
     }
 
     fn change(&self, offset: u64, change: Change<'_>, bytes: u64, operation: Operation) -> Result<(), DeviceError> {
+        let deadline = Instant::now() + self.core.options.write_timeout;
+        self.change_until(offset, change, bytes, (operation, deadline))
+    }
+
+    fn change_until(
+        &self,
+        offset: u64,
+        change: Change<'_>,
+        bytes: u64,
+        (operation, deadline): (Operation, Instant),
+    ) -> Result<(), DeviceError> {
         self.assert_range(offset, bytes);
         let began = Instant::now();
-        write::write(&self.core, offset, change).map_err(|error| device_error(error, operation, offset))?;
+        write::write(&self.core, offset, change, deadline).map_err(|error| device_error(error, operation, offset))?;
         self.core.metrics.written(bytes, began.elapsed());
         Ok(())
+    }
+}
+
+impl Until for Shared {
+    fn perform_until(&self, request: &IoRequest, deadline: Instant) -> Result<(), DeviceError> {
+        let (change, operation) = match request.kind {
+            IoKind::Write | IoKind::WriteFlush => (Change::Bytes(&request.buffer), Operation::Write),
+            IoKind::Discard => (Change::Zeroes { bytes: request.bytes, free: true }, Operation::Discard),
+            IoKind::WriteZeroes { free } => (Change::Zeroes { bytes: request.bytes, free }, Operation::Write),
+            IoKind::Read | IoKind::Flush => return self.flush(),
+        };
+        self.change_until(request.offset, change, request.bytes, (operation, deadline))
     }
 }
 
@@ -363,7 +391,8 @@ impl Device for Shared {
         while at < end {
             let block = at / BLOCK;
             let bytes = ((block + 1) * BLOCK).min(end) - at;
-            let has_space = self.core.tables.sum(block) != Sum::NONE;
+            let is_unknown = self.core.is_unequal() && self.core.overlay.has(block);
+            let has_space = is_unknown || self.core.tables.sum(block) != Sum::NONE;
             match all.last_mut().filter(|last| last.has_space == has_space) {
                 Some(last) => last.bytes += bytes,
                 None => all.push(Extent { bytes, has_space }),

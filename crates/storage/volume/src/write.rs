@@ -16,6 +16,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc;
 use std::time::Instant;
 
 use device::BLOCK_BYTES;
@@ -66,14 +67,15 @@ impl<'d> Change<'d> {
     }
 }
 
-/// Writes a range of any length; every piece of it is durable and visible when it returns `Ok`.
-pub(crate) fn write(core: &Core, offset: u64, change: Change<'_>) -> Result<(), VolumeError> {
+/// Writes a range of any length; every piece of it is durable and visible when it returns `Ok`. It waits until `deadline` while too few
+/// copies work.
+pub(crate) fn write(core: &Core, offset: u64, change: Change<'_>, deadline: Instant) -> Result<(), VolumeError> {
     core.check()?;
     let (mut offset, mut rest) = (offset, change);
     while rest.bytes() > 0 {
         let bytes = rest.bytes().min(piece_bytes(offset, rest.bytes()));
         let (now, later) = rest.split(bytes);
-        write_piece(core, offset, now, later.bytes() == 0)?;
+        write_piece(core, offset, now, (deadline, later.bytes() == 0))?;
         offset += bytes;
         rest = later;
     }
@@ -90,8 +92,12 @@ pub(crate) fn piece_bytes(offset: u64, bytes: u64) -> u64 {
 }
 
 /// Writes a piece; waits while too few copies work.
-fn write_piece(core: &Core, offset: u64, change: Change<'_>, is_last: bool) -> Result<(), VolumeError> {
-    let deadline = Instant::now() + core.options.write_timeout;
+fn write_piece(
+    core: &Core,
+    offset: u64,
+    change: Change<'_>,
+    (deadline, is_last): (Instant, bool),
+) -> Result<(), VolumeError> {
     loop {
         checkpoint::make_room(core, deadline)?;
         match attempt(core, offset, change, is_last) {
@@ -122,10 +128,27 @@ fn attempt(core: &Core, offset: u64, change: Change<'_>, is_last: bool) -> Resul
 
 /// A record that is ready to be appended, and the stripes of its blocks.
 pub(crate) struct Staged<'s> {
+    record: Arc<Record>,
+    _held: Held<'s>,
+}
+
+/// What the journals of all copies receive alike.
+struct Record {
     head: Head,
     sums: Vec<Sum>,
     bytes: Vec<u8>,
-    _held: Held<'s>,
+}
+
+impl Record {
+    fn append(&self, copy: &VolumeCopy) -> Result<Lsn, VolumeError> {
+        let kind = if self.bytes.is_empty() { ZEROES } else { WRITE };
+        let sums: Vec<u8> = self.sums.iter().flat_map(|sum| sum.0.to_le_bytes()).collect();
+        Ok(copy.journal.append(kind, &[&self.head.encode(), &sums, &self.bytes])?)
+    }
+
+    fn len(&self) -> u64 {
+        (HEAD + 4 * self.sums.len() + self.bytes.len()) as u64
+    }
 }
 
 /// Whether a piece frees blocks that have no content. The last piece of a change is written nevertheless: what is acknowledged
@@ -162,51 +185,61 @@ pub(crate) fn stage<'s>(
     let is_free = matches!(change, Change::Zeroes { free: true, .. });
     let sums = bytes.chunks_exact(BLOCK_BYTES).map(Sum::of).collect();
     let head = Head { order: Order::default(), first, blocks, is_free };
-    Ok(Staged { head, sums, bytes, _held: held })
+    Ok(Staged { record: Arc::new(Record { head, sums, bytes }), _held: held })
 }
 
 /// Records that become durable together: one append for each, one wait for all.
 pub(crate) struct Batch<'s> {
-    /// The copies that receive them, and the end of what was appended there.
-    copies: Vec<(Arc<VolumeCopy>, Option<Lsn>)>,
+    /// The copies that receive them.
+    copies: Vec<Arc<VolumeCopy>>,
     failures: Vec<(Arc<VolumeCopy>, VolumeError)>,
     staged: Vec<Staged<'s>>,
+}
+
+/// A copy on which the records are being appended, and then where they end.
+struct Pending {
+    copy: Arc<VolumeCopy>,
+    appended: mpsc::Receiver<Result<Lsn, VolumeError>>,
+    end: Option<Lsn>,
+}
+
+impl Pending {
+    /// Whether the records are durable; `None`: not yet.
+    fn look(&mut self) -> Option<Result<(), VolumeError>> {
+        if self.end.is_none() {
+            match self.appended.try_recv() {
+                Ok(Ok(end)) => self.end = Some(end),
+                Ok(Err(error)) => return Some(Err(error)),
+                Err(mpsc::TryRecvError::Empty) => return None,
+                Err(mpsc::TryRecvError::Disconnected) => return Some(Err(VolumeError::Stalled(self.copy.number))),
+            }
+        }
+        if self.end.is_some_and(|end| self.copy.journal.durable() > end) {
+            return Some(Ok(()));
+        }
+        self.copy.journal.check().err().map(|error| Err(error.into()))
+    }
 }
 
 impl<'s> Batch<'s> {
     /// For the copies that take part now. The caller holds the gate.
     pub(crate) fn new(core: &Core) -> Batch<'s> {
         let members = Members(core.working().0 | core.syncing().0);
-        let copies = members.iter().filter_map(|number| core.copy(number)).map(|copy| (copy, None)).collect();
+        let copies = members.iter().filter_map(|number| core.copy(number)).collect();
         Batch { copies, failures: Vec::new(), staged: Vec::new() }
     }
 
-    /// Appends a record to the journal of every copy that has not failed.
+    /// Takes a record.
     pub(crate) fn append(&mut self, core: &Core, mut staged: Staged<'s>) -> Result<(), VolumeError> {
         core.check()?;
-        staged.head.order = core.next_order();
-        let head = staged.head.encode();
-        let kind = if staged.bytes.is_empty() { ZEROES } else { WRITE };
-        let sums: Vec<u8> = staged.sums.iter().flat_map(|sum| sum.0.to_le_bytes()).collect();
-        let parts: [&[u8]; 3] = [&head, &sums, &staged.bytes];
-        let bytes = (HEAD + sums.len() + staged.bytes.len()) as u64;
-        let failures = &mut self.failures;
-        self.copies.retain_mut(|(copy, end)| match copy.journal.append(kind, &parts) {
-            Ok(lsn) => {
-                *end = Some(lsn);
-                true
-            }
-            Err(error) => {
-                failures.push((copy.clone(), error.into()));
-                false
-            }
-        });
-        core.journaled.fetch_add(bytes, Ordering::Relaxed);
+        let record = Arc::get_mut(&mut staged.record).expect("nobody has it yet");
+        record.head.order = core.next_order();
+        core.journaled.fetch_add(record.len(), Ordering::Relaxed);
         self.staged.push(staged);
         Ok(())
     }
 
-    /// Waits until the records are durable on every copy in sync, and makes them visible.
+    /// Makes the records durable on every copy in sync, and visible.
     ///
     /// Errors: none of them is visible then, and their outcome is unknown.
     pub(crate) fn finish(mut self, core: &Core) -> Result<(), VolumeError> {
@@ -222,48 +255,58 @@ impl<'s> Batch<'s> {
         if !core.in_sync().minus(durable).is_empty() && obeys(Rule::AllInSync) {
             return Err(core.below_minimum());
         }
-        self.staged.iter().for_each(|staged| apply(core, staged, durable));
+        self.staged.iter().for_each(|staged| apply(core, &staged.record, durable));
         Ok(())
     }
 
-    /// Makes what was appended durable; returns where it is.
+    /// Appends the records to the journals and makes them durable; returns where they are.
     fn commit(&mut self, core: &Core) -> Members {
-        let waits = core.options.threads == Threads::Background;
+        let records: Arc<Vec<Arc<Record>>> = Arc::new(self.staged.iter().map(|staged| staged.record.clone()).collect());
         let mut durable = Members::NONE;
-        let mut waiting = Vec::new();
-        for (copy, end) in &self.copies {
-            let Some(lsn) = *end else { continue };
-            if waits && !copy.journal.is_inline() {
-                copy.journal.flush_soon();
-                waiting.push((copy.clone(), lsn));
-                continue;
-            }
-            match copy.journal.commit(lsn) {
-                Ok(()) => durable = durable.with(copy.number),
-                Err(error) => self.failures.push((copy.clone(), error.into())),
+        let (may_wait, direct): (Vec<_>, Vec<_>) = std::mem::take(&mut self.copies)
+            .into_iter()
+            .partition(|copy| core.options.threads == Threads::Background && !copy.is_inline());
+        let mut pending = Vec::new();
+        for copy in may_wait {
+            // Even to append may wait for the device: with another thread.
+            let (target, records) = (copy.clone(), records.clone());
+            let work = move || {
+                let end = append_all(&target, &records)?;
+                target.journal.flush_soon();
+                Ok(end)
+            };
+            match core.start(work) {
+                Ok(appended) => pending.push(Pending { copy, appended, end: None }),
+                Err(error) => self.failures.push((copy, error)),
             }
         }
-        let deadline = Instant::now() + core.options.copy_timeout;
-        while !waiting.is_empty() {
+        for copy in direct {
+            let committed = append_all(&copy, &records).and_then(|end| Ok(copy.journal.commit(end)?));
+            match committed {
+                Ok(()) => durable = durable.with(copy.number),
+                Err(error) => self.failures.push((copy, error)),
+            }
+        }
+        Members(durable.0 | self.wait(core, pending).0)
+    }
+
+    /// Waits for the copies that make the records durable by themselves, no longer than `copy_timeout`.
+    fn wait(&mut self, core: &Core, mut pending: Vec<Pending>) -> Members {
+        let (mut durable, deadline) = (Members::NONE, Instant::now() + core.options.copy_timeout);
+        while !pending.is_empty() {
             let seen = core.progress.ticks();
-            waiting.retain(|(copy, lsn)| {
-                if copy.journal.durable() > *lsn {
-                    durable = durable.with(copy.number);
-                } else if let Err(error) = copy.journal.check() {
-                    self.failures.push((copy.clone(), error.into()));
-                } else {
-                    return true;
+            let is_late = Instant::now() >= deadline;
+            pending.retain_mut(|waiting| {
+                let stalled = is_late.then(|| Err(VolumeError::Stalled(waiting.copy.number)));
+                match waiting.look().or(stalled) {
+                    Some(Ok(())) => durable = durable.with(waiting.copy.number),
+                    Some(Err(error)) => self.failures.push((waiting.copy.clone(), error)),
+                    None => return true,
                 }
                 false
             });
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                let stalled = |(copy, _): &(Arc<VolumeCopy>, Lsn)| (copy.clone(), VolumeError::Stalled(copy.number));
-                self.failures.extend(waiting.iter().map(stalled));
-                break;
-            }
-            if !waiting.is_empty() {
-                core.progress.wait(seen, left);
+            if !pending.is_empty() {
+                core.progress.wait(seen, deadline.saturating_duration_since(Instant::now()));
             }
         }
         durable
@@ -271,27 +314,40 @@ impl<'s> Batch<'s> {
 
     /// Rule 1 left out: one copy is enough.
     fn commit_one(&mut self, _core: &Core) -> Members {
-        let Some((copy, Some(lsn))) = self.copies.first() else { return Members::NONE };
-        match copy.journal.commit(*lsn) {
+        let records: Vec<_> = self.staged.iter().map(|staged| staged.record.clone()).collect();
+        let Some(copy) = self.copies.first() else { return Members::NONE };
+        match append_all(copy, &records).and_then(|end| Ok(copy.journal.commit(end)?)) {
             Ok(()) => Members::first(COPIES_MAX as u8),
             Err(_) => Members::NONE,
         }
     }
 }
 
+/// Appends the records to one journal; returns where the last one is.
+fn append_all(copy: &VolumeCopy, records: &[Arc<Record>]) -> Result<Lsn, VolumeError> {
+    let mut end = copy.journal.first();
+    for record in records {
+        end = record.append(copy)?;
+    }
+    Ok(end)
+}
+
 /// Makes a durable record visible. Copies that do not have it will have to copy its blocks.
-fn apply(core: &Core, staged: &Staged<'_>, durable: Members) {
-    let Head { order, first, blocks, is_free } = staged.head;
-    let lacking = Members::first(core.copies).minus(durable);
+fn apply(core: &Core, record: &Record, durable: Members) {
+    let Head { order, first, blocks, is_free } = record.head;
     for index in 0..u64::from(blocks) {
         let block = first + index;
-        let (stored, sum) = match staged.bytes.chunks_exact(BLOCK_BYTES).nth(index as usize) {
-            Some(bytes) => (Stored::Bytes(Arc::from(bytes)), staged.sums[index as usize]),
+        let (stored, sum) = match record.bytes.chunks_exact(BLOCK_BYTES).nth(index as usize) {
+            Some(bytes) => (Stored::Bytes(Arc::from(bytes)), record.sums[index as usize]),
             None => (Stored::Zeroes { free: is_free }, Sum::NONE),
         };
         // First the bytes, then the sum: who finds the new sum and not the bytes decides under the stripe.
         core.overlay.put(block, Fresh { order, stored });
         core.tables.set_sum(block, sum);
+        // Looked at only now: a copy that was being brought up to date and has failed meanwhile either has found the block in the
+        // overlay, or is seen here. What its journal has does not count any more.
+        let attached = Members(core.working().0 | core.syncing().0);
+        let lacking = Members::first(core.copies).minus(durable.and(attached));
         lacking.iter().for_each(|number| core.tables.mark_dirty(number, block));
     }
 }

@@ -8,7 +8,7 @@ use super::server::Link;
 use super::world::{BLOCKS, Owner, World, attach, options};
 use crate::error::VolumeError;
 use crate::membership::needed;
-use crate::{CopyState, Place, Step, Volume};
+use crate::{CopyState, Options, Place, Step, Volume};
 
 /// More steps than bringing a copy up to date takes.
 const STEPS: usize = 100;
@@ -35,10 +35,14 @@ impl World {
 
     /// Opens the volume with all copies there, and brings each up to date.
     fn bring_all_back(self: &Arc<World>) -> Result<(Arc<Owner>, Volume), String> {
+        let mut accept_loss = false;
         for _ in 0..4 {
             let owner = self.new_owner();
             let places: Vec<Place> = owner.links.iter().map(Link::place).collect();
-            let volume = Volume::open(places, options(owner.id)).map_err(|error| format!("at the end: {error}"))?;
+            let options = Options { accept_loss, ..options(owner.id) };
+            let looks: Vec<String> = places.iter().map(|place| format!("{:?}", crate::copy::peek(place))).collect();
+            let volume = Volume::open(places, options)
+                .map_err(|error| format!("at the end: {error}\nsuperblocks: {looks:#?}"))?;
             self.opened(&owner, &volume);
             for copy in 0..self.copies {
                 if volume.status().copies[copy as usize].state == CopyState::InSync {
@@ -53,8 +57,15 @@ impl World {
                     match volume.resync_step(copy) {
                         Ok(Step::Copied { .. }) => {}
                         Ok(Step::Joined) => break,
-                        // As the error says, it is written anew.
-                        Err(VolumeError::Damaged { .. }) => self.check_blocks(&owner, &volume)?,
+                        // As the error says, it is written anew. If too few copies are left to write, they must be accepted.
+                        Err(VolumeError::Damaged { .. }) if !volume.status().is_frozen => {
+                            self.check_blocks(&owner, &volume)?;
+                        }
+                        Err(VolumeError::Damaged { offset, .. }) if self.is_tainted(offset / BLOCK) => {
+                            self.count("damaged on the last copy");
+                            accept_loss = true;
+                            break;
+                        }
                         Err(error) => {
                             self.event(format!("at the end {copy} does not join: {error}"));
                             break;
@@ -66,6 +77,8 @@ impl World {
                 return Ok((owner, volume));
             }
             self.event(format!("not all came back: {:?}", volume.status().copies));
+            // Of a medium that is lost nobody knows whether it had recorded a set without one of the others: a person decides.
+            accept_loss |= self.report.lock().of("media lost") > 0;
         }
         Err("at the end not all copies come back".to_owned())
     }
@@ -88,6 +101,8 @@ impl World {
                     written.map_err(|error| format!("block {block} cannot be written anew: {error}"))?;
                     self.history.lock().acknowledged(owner.id, block, (0, 0))?;
                 }
+                // Too few copies, and nobody knows whether the block was acknowledged.
+                Err(DeviceError::Io { .. }) if volume.status().is_frozen => self.count("reads refused at the end"),
                 Err(error) => return Err(format!("at the end block {block} cannot be read: {error}")),
             }
         }

@@ -11,7 +11,8 @@
 //! So nothing acknowledged is lost, nothing old is read, nothing that was read vanishes, and what was not acknowledged does not come
 //! back after another value was read behind an opening.
 //!
-//! An owner that another one has replaced may acknowledge nothing, and reads what it had: it does not know yet.
+//! An owner that another one has replaced may acknowledge nothing that the new one has not found, and reads what it had: it does not
+//! know yet.
 
 use std::collections::HashMap;
 
@@ -20,8 +21,11 @@ pub(super) type Value = (u64, u64);
 
 #[derive(Clone, Debug)]
 struct Block {
+    /// In the order of issue, as `later`.
     now: Vec<Value>,
     later: Vec<Value>,
+    /// Those that were possible when a later one came: whoever issued them may still learn that they were stored.
+    passed: Vec<Value>,
 }
 
 #[derive(Debug)]
@@ -40,7 +44,7 @@ pub(super) struct History {
 
 impl History {
     pub(super) fn new(blocks: u64) -> History {
-        let empty = Block { now: vec![(0, 0)], later: Vec::new() };
+        let empty = Block { now: vec![(0, 0)], later: Vec::new(), passed: Vec::new() };
         let blocks = vec![empty; blocks as usize];
         History {
             blocks,
@@ -58,8 +62,10 @@ impl History {
 
     /// The one value that a block has for the newest owner, if it is known.
     pub(super) fn known(&self, owner: usize, block: u64) -> Option<Value> {
-        match &self.blocks[block as usize].now[..] {
-            [one] if self.is_newest(owner) => Some(*one),
+        let state = &self.blocks[block as usize];
+        let is_certain = self.is_newest(owner) && (!self.is_frozen || state.later.is_empty());
+        match &state.now[..] {
+            [one] if is_certain => Some(*one),
             _ => None,
         }
     }
@@ -101,11 +107,26 @@ impl History {
         }
     }
 
+    /// A write was acknowledged. That of an owner that was replaced meanwhile must be part of what the new one has found.
     pub(super) fn acknowledged(&mut self, owner: usize, block: u64, value: Value) -> Result<(), String> {
-        if !self.is_newest(owner) {
-            return Err(format!("owner {owner} was replaced by {:?} and has acknowledged block {block}", self.newest));
+        let (is_newest, newest, is_frozen) = (self.is_newest(owner), self.newest, self.is_frozen);
+        if let Some(stale) = self.stale.get_mut(&owner) {
+            stale[block as usize] = vec![value];
         }
-        self.blocks[block as usize] = Block { now: vec![value], later: Vec::new() };
+        let state = &mut self.blocks[block as usize];
+        if is_newest {
+            state.passed.append(&mut state.now);
+            state.passed.append(&mut state.later);
+        } else if is_frozen && state.later.contains(&value) {
+            state.later.retain(|later| *later != value);
+        } else if state.passed.contains(&value) {
+            return Ok(());
+        } else if !state.now.contains(&value) {
+            return Err(format!(
+                "owner {owner}, replaced by {newest:?}, has acknowledged {value:?} in block {block}: {state:?}"
+            ));
+        }
+        state.now = vec![value];
         Ok(())
     }
 
@@ -126,6 +147,8 @@ impl History {
             };
             state.later.remove(at);
         }
+        let at = state.now.iter().rposition(|now| *now == value).unwrap_or(0);
+        state.passed.extend(state.now.drain(..at));
         state.now = vec![value];
         Ok(())
     }

@@ -19,7 +19,7 @@ pub(super) const BLOCKS: u64 = 64;
 const BLOCK: u64 = BLOCK_BYTES as u64;
 const HALF: usize = BLOCK_BYTES / 2;
 /// Events that are kept to be printed.
-const EVENTS: usize = 60;
+const EVENTS: usize = 400;
 /// How deep owners may be paused inside each other.
 const DEPTH: u64 = 3;
 
@@ -48,7 +48,7 @@ pub(super) struct World {
     fragile: usize,
     trouble: Mutex<Option<String>>,
     events: Mutex<VecDeque<String>>,
-    report: Mutex<Report>,
+    pub(super) report: Mutex<Report>,
 }
 
 impl World {
@@ -144,6 +144,9 @@ impl World {
 
     /// An owner that is in no call, mostly the newest.
     fn idle(&self) -> Option<(Arc<Owner>, Arc<Volume>)> {
+        let is_dead = |owner: &&Arc<Owner>| !owner.process.is_alive.load(Ordering::SeqCst);
+        let dead: Vec<Arc<Owner>> = self.owners.lock().iter().filter(is_dead).cloned().collect();
+        dead.iter().for_each(|owner| self.kill(owner));
         let mut owners = self.owners.lock().clone();
         owners.retain(|owner| !owner.is_busy.load(Ordering::SeqCst) && owner.volume.lock().is_some());
         let at = if self.any(4) == 0 { self.any(owners.len().max(1) as u64) as usize } else { owners.len().max(1) - 1 };
@@ -160,10 +163,10 @@ impl World {
         };
         owner.is_busy.store(true, Ordering::SeqCst);
         match dice {
-            ..=45 => self.write(&owner, &volume),
-            ..=63 => self.read(&owner, &volume),
-            ..=67 => self.checkpoint(&owner, &volume),
-            ..=83 => self.bring_back(&owner, &volume),
+            0..=45 => self.write(&owner, &volume),
+            46..=63 => self.read(&owner, &volume),
+            64..=67 => self.checkpoint(&owner, &volume),
+            68..=83 => self.bring_back(&owner, &volume),
             84 => {
                 self.event(format!("owner {} scrubs", owner.id));
                 _ = volume.scrub();
@@ -184,6 +187,9 @@ impl World {
 
     /// Another owner opens the volume; the ones before are gone, or go on.
     fn open(self: &Arc<World>) {
+        if self.any(4) == 0 {
+            self.servers.iter().for_each(|server| server.is_up.store(true, Ordering::SeqCst));
+        }
         if self.any(3) > 0 {
             let owners = self.owners.lock().clone();
             owners.iter().filter(|owner| !owner.is_busy.load(Ordering::SeqCst)).for_each(|owner| self.kill(owner));
@@ -295,7 +301,9 @@ impl World {
     /// The next thing that brings a copy back: attach, replace, or some steps.
     fn bring_back(&self, owner: &Owner, volume: &Volume) {
         let states: Vec<CopyState> = volume.status().copies.iter().map(|copy| copy.state).collect();
-        let Some(copy) = states.iter().position(|state| *state != CopyState::InSync) else { return };
+        let from = self.any(u64::from(self.copies)) as usize;
+        let mut order = (0..states.len()).map(|copy| (copy + from) % states.len());
+        let Some(copy) = order.find(|copy| states[*copy] != CopyState::InSync) else { return };
         if let CopyState::Syncing { .. } = states[copy] {
             for _ in 0..self.any(4) + 1 {
                 let result = volume.resync_step(copy as u8);

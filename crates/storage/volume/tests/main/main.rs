@@ -4,9 +4,14 @@ mod basics;
 mod crash;
 mod damage;
 mod failures;
+mod fences;
+mod golden;
+mod hanging;
 mod opening;
+mod pitfalls;
 mod resync;
 mod rig;
 mod support;
+mod threads;
 #[path = "../write_back/mod.rs"]
 mod write_back;
