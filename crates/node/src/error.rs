@@ -89,6 +89,16 @@ pub enum NodeError {
         /// The tier.
         tier: String,
     },
+    /// The journal or the pages lie on an export or a volume: start the node, and request them from it.
+    #[error(
+        "this node's data lies on tier {tier} ({kind}), which only the node itself can read: start it with `terrace serve`, then try again"
+    )]
+    OnlyByNode {
+        /// The tier.
+        tier: String,
+        /// Its kind.
+        kind: String,
+    },
     /// The placement file cannot be read: restore it.
     #[error("{path} cannot be read ({problem}): it records where the journal and the pages lie; restore it, or write it anew", path = .path.display())]
     PlacementFile {

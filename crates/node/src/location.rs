@@ -106,6 +106,12 @@ impl Location {
         Location { tier: "home".into(), kind: "file".into(), folder: Some(PathBuf::from(folder)) }
     }
 
+    /// Why nothing but its node can read what lies there.
+    fn unreadable(&self) -> NodeError {
+        let (tier, kind) = (self.tier.clone(), self.kind.clone());
+        if kind == "memory" { NodeError::InMemory { tier } } else { NodeError::OnlyByNode { tier, kind } }
+    }
+
     /// The folder as one path, for the data directory `data`.
     pub fn folder_in(&self, data: &Path) -> Option<PathBuf> {
         self.folder.as_ref().map(|folder| data.join(folder))
@@ -189,13 +195,14 @@ impl PlacementFile {
 ///
 /// # Errors
 /// `NoData` where no node has kept data, `Missing` where the journal's folder is not there, `InMemory` where the journal or
-/// the pages lie in their node's memory, `PlacementFile` where that cannot be read.
+/// the pages lie in their node's memory, `OnlyByNode` where they lie on an export or a volume, `PlacementFile` where that cannot be
+/// read.
 pub fn locations(data: &Path) -> Result<Locations, NodeError> {
     let file = read(data)?;
     let locations = file.as_ref().map_or_else(Locations::home, PlacementFile::locations);
     for (_, location) in locations.named() {
         if location.folder.is_none() {
-            return Err(NodeError::InMemory { tier: location.tier.clone() });
+            return Err(location.unreadable());
         }
     }
     match locations.journal.folder_in(data) {
@@ -216,7 +223,7 @@ pub fn locations(data: &Path) -> Result<Locations, NodeError> {
 pub fn journal_folder(data: &Path) -> Result<PathBuf, NodeError> {
     let location = read(data)?.map_or_else(Locations::home, |file| file.locations()).journal;
     if location.folder.is_none() {
-        return Err(NodeError::InMemory { tier: location.tier });
+        return Err(location.unreadable());
     }
     Ok(locations(data)?.journal.folder_in(data).unwrap_or_else(|| data.join(JOURNAL)))
 }

@@ -29,7 +29,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use catalogue::Medium;
-use catalogue::placement::{ActsAs, Because, MediumFacts, Needs, Placement, Seat, Settings, Structure, Tier};
+use catalogue::placement::{ActsAs, Because, Kind, MediumFacts, Needs, Placement, Seat, Settings, Structure, Tier};
 use catalogue::provision::Machine;
 use device::Shelf;
 use interop::production::Files;
@@ -308,9 +308,11 @@ fn log_placement(placement: &Placement, media: &Media) {
         tracing::info!(%mode, "placement");
     }
     for seat in placement.seats() {
-        let at = match &seat.folder {
-            Some(folder) => folder.display().to_string(),
-            None => "memory".to_owned(),
+        let at = match (&seat.folder, &tier_of(placement, seat).kind) {
+            (Some(folder), _) => folder.display().to_string(),
+            (None, Kind::Nbd { uri }) => uri.clone(),
+            (None, Kind::Volume { volume }) => format!("volume {volume}"),
+            (None, _) => "memory".to_owned(),
         };
         let because = match seat.because {
             Because::Setting => "setting",

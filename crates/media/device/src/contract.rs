@@ -55,8 +55,8 @@ use std::sync::Arc;
 use crate::batch::{IoKind, IoRequest, IoSink};
 use crate::{AlignedBuffer, BLOCK_BYTES, DeviceError, SECTOR_BYTES};
 
-/// The durability of a flush on a medium; reports print it beside every figure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The durability of a flush on a medium; reports print it beside every figure. The weaker one is the greater one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Durability {
     /// Persistent against loss of power, provided the drive honours a cache flush.
     PowerFailSafe,

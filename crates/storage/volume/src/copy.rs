@@ -14,7 +14,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use device::{AlignedBuffer, BLOCK_BYTES, Device, DeviceError, Shelf, supervise};
+use device::{AlignedBuffer, BLOCK_BYTES, Device, DeviceError, Durability, Shelf, supervise};
 use journal::{Check, Journal, JournalError, Preparation};
 use parking_lot::Mutex;
 
@@ -43,6 +43,7 @@ pub(crate) struct VolumeCopy {
     data: Vec<Arc<dyn Device>>,
     tables: Vec<Arc<dyn Device>>,
     geometry: Geometry,
+    journal_durability: Durability,
     /// Dropped last: as long as somebody has it, a call on the copy may be under way.
     presence: Arc<()>,
 }
@@ -244,6 +245,13 @@ pub(crate) fn promise(place: &Place, promised: Epoch) -> Result<Superblock, Volu
     Ok(superblock)
 }
 
+/// The durability of the medium of a journal that is open: that of its first segment.
+fn durability_of_journal(shelf: &dyn Shelf) -> Result<Durability, VolumeError> {
+    let names = shelf.list()?;
+    let segment = names.iter().find(|name| name.starts_with("journal-"));
+    segment.map_or(Ok(Durability::None), |name| Ok(shelf.open_read_only(name)?.durability()))
+}
+
 impl VolumeCopy {
     /// Opens a copy whose superblock was read before.
     pub(crate) fn open(place: Place, found: &Superblock, options: &Options) -> Result<VolumeCopy, VolumeError> {
@@ -289,7 +297,19 @@ impl VolumeCopy {
         let is_ready = AtomicBool::new(false);
         let presence = Arc::new(());
         let journal = CopyJournal { journal: Some(journal), has_threads, presence: presence.clone() };
-        Ok(VolumeCopy { number: found.copy, journal, is_ready, place, superblock, data, tables, geometry, presence })
+        let journal_durability = durability_of_journal(&*place.journal)?;
+        Ok(VolumeCopy {
+            number: found.copy,
+            journal,
+            is_ready,
+            place,
+            superblock,
+            data,
+            tables,
+            geometry,
+            journal_durability,
+            presence,
+        })
     }
 
     /// What is alive as long as the copy is.
@@ -378,12 +398,12 @@ impl VolumeCopy {
 
     /// Whether the blocks can be read without a system call that waits.
     pub(crate) fn is_inline(&self) -> bool {
-        self.data.iter().all(|device| device.is_inline() || device.durability() == device::Durability::None)
+        self.data.iter().all(|device| device.is_inline() || device.durability() == Durability::None)
     }
 
-    /// The durability of the medium.
-    pub(crate) fn durability(&self) -> device::Durability {
-        self.data[0].durability()
+    /// The durability of a write on this copy: it is first in the journal, then in place, so the weaker of both media counts.
+    pub(crate) fn durability(&self) -> Durability {
+        self.data[0].durability().max(self.journal_durability)
     }
 
     /// Ends the use of the shelves.

@@ -63,6 +63,7 @@ pub(crate) struct Core {
     is_closed: AtomicBool,
     /// Opened with too few copies: what the journals contain may differ from that of the missing ones, and is kept.
     is_unequal: AtomicBool,
+    is_inline: AtomicBool,
     /// The epoch of another owner, or 0.
     superseded: AtomicU64,
     sequence: AtomicU64,
@@ -127,6 +128,7 @@ impl Core {
             is_frozen: AtomicBool::new(false),
             is_closed: AtomicBool::new(false),
             is_unequal: AtomicBool::new(false),
+            is_inline: AtomicBool::new(false),
             superseded: AtomicU64::new(0),
             sequence: AtomicU64::new(0),
             journaled: AtomicU64::new(0),
@@ -200,6 +202,8 @@ impl Core {
     pub(crate) fn attach(&self, copy: Arc<VolumeCopy>, is_syncing: bool) {
         let number = copy.number;
         *self.slots[number as usize].write() = Some(copy);
+        let copies = self.slots.iter().filter_map(|slot| slot.read().clone());
+        self.is_inline.store(copies.into_iter().all(|copy| copy.is_inline()), Ordering::Release);
         if is_syncing {
             self.syncing.fetch_or(1 << number, Ordering::AcqRel);
         }
@@ -213,6 +217,11 @@ impl Core {
         let action = control.begin(self.promised, set.in_sync.minus(working), self.options.accept_loss);
         self.drive(&mut control, Some(action));
         self.check()
+    }
+
+    /// Whether no copy that was attached last needs waiting for its medium.
+    pub(crate) fn is_inline(&self) -> bool {
+        self.is_inline.load(Ordering::Acquire)
     }
 
     /// Waits until enough copies work, or until `deadline`.

@@ -6,10 +6,11 @@
 //! ```
 //!
 //! While one batch becomes durable the next one is gathered: the journals' group commit, without a thread for each request. On media
-//! that need no waiting the caller does the request itself.
+//! that need no waiting the caller does the request itself, unless too few copies work.
 //!
-//! Invariants: each request is completed once; a queue has a bound, and who submits more waits; a request that meets a block of another
-//! one of its batch waits for the next batch.
+//! Invariants: each request is completed once; submitting never waits, so one volume that waits for a copy stops no other one whose
+//! clients are served by the same thread; a request that meets a block of another one of its batch waits for the next batch. The
+//! queues have no bound of their own: what waits is what callers have outstanding, in their own buffers.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -27,8 +28,6 @@ use crate::write::{Batch, Change, piece_bytes, stage};
 const WRITERS: usize = 2;
 /// Threads for reads: as many as a drive needs to be busy with; more only cost memory.
 const READERS: usize = 4;
-/// Requests that may wait in each queue.
-const WAITING_MAX: usize = 4096;
 /// Requests of one batch.
 const BATCH: usize = 256;
 
@@ -41,21 +40,16 @@ struct Waiting {
     is_closed: bool,
 }
 
-/// A queue with a bound.
 #[derive(Default)]
 struct Queue {
     waiting: Mutex<Waiting>,
     arrived: Condvar,
-    left: Condvar,
 }
 
 impl Queue {
-    /// Waits for room. Gives the request back if the queue is closed.
+    /// Gives the request back if the queue is closed.
     fn push(&self, submitted: Submitted) -> Result<(), Submitted> {
         let mut waiting = self.waiting.lock();
-        while waiting.requests.len() >= WAITING_MAX && !waiting.is_closed {
-            self.left.wait(&mut waiting);
-        }
         if waiting.is_closed {
             return Err(submitted);
         }
@@ -71,15 +65,12 @@ impl Queue {
             self.arrived.wait(&mut waiting);
         }
         let count = waiting.requests.len().min(most);
-        let taken = waiting.requests.drain(..count).collect();
-        self.left.notify_all();
-        taken
+        waiting.requests.drain(..count).collect()
     }
 
     fn close(&self) {
         self.waiting.lock().is_closed = true;
         self.arrived.notify_all();
-        self.left.notify_all();
     }
 }
 
@@ -124,11 +115,14 @@ impl Requests {
 
     /// Takes a batch.
     pub(crate) fn submit(&self, batch: &mut Vec<IoRequest>, sink: &Arc<dyn IoSink>) {
-        for request in batch.drain(..) {
-            let queue = if request.kind == IoKind::Read { &self.reads } else { &self.writes };
-            if let Err((request, sink, _)) = queue.push((request, sink.clone(), Instant::now())) {
-                sink.complete(request, Err(DeviceError::Poisoned { name: "volume".to_owned() }));
-            }
+        batch.drain(..).for_each(|request| self.submit_one(request, sink));
+    }
+
+    /// Takes one request.
+    pub(crate) fn submit_one(&self, request: IoRequest, sink: &Arc<dyn IoSink>) {
+        let queue = if request.kind == IoKind::Read { &self.reads } else { &self.writes };
+        if let Err((request, sink, _)) = queue.push((request, sink.clone(), Instant::now())) {
+            sink.complete(request, Err(DeviceError::Poisoned { name: "volume".to_owned() }));
         }
     }
 

@@ -199,10 +199,7 @@ pub(crate) fn step(core: &Core, number: u8) -> Result<Step, VolumeError> {
     let first = region * REGION_BLOCKS;
     let _held = core.stripes.lock(first, REGION_BLOCKS);
     // Clean at last: a write that the copy does not get waits for the stripes, and marks the region again.
-    let mut copied = 0;
-    for block in first..first + REGION_BLOCKS {
-        copied += copy_block(core, &copy, block)?;
-    }
+    let copied = copy_region(core, &copy, first)?;
     if copied > 0
         && let Err(error) = verify(core, &copy, first)
     {
@@ -216,28 +213,54 @@ pub(crate) fn step(core: &Core, number: u8) -> Result<Step, VolumeError> {
     Ok(Step::Copied { bytes: copied * BLOCK_BYTES as u64, left })
 }
 
-/// Copies a block whose stripe is held; returns 1 if it has content.
-fn copy_block(core: &Core, copy: &Arc<VolumeCopy>, block: u64) -> Result<u64, VolumeError> {
-    let mut bytes = AlignedBuffer::zeroed(BLOCK_BYTES);
-    match stored(core, block, &mut bytes) {
-        Ok(true) => {}
-        Ok(false) => return Ok(0),
+/// Copies the blocks of a region whose stripes are held, neighbours by one write; returns how many have content.
+fn copy_region(core: &Core, copy: &Arc<VolumeCopy>, first: u64) -> Result<u64, VolumeError> {
+    let mut bytes = AlignedBuffer::zeroed(REGION_BLOCKS as usize * BLOCK_BYTES);
+    let mut sources = [Source::Nothing; REGION_BLOCKS as usize];
+    for ((source, bytes), block) in sources.iter_mut().zip(bytes.chunks_exact_mut(BLOCK_BYTES)).zip(first..) {
+        *source = fetch(core, copy, block, bytes)?;
+    }
+    let mut at = 0;
+    for run in sources.chunk_by(|one, next| one == next) {
+        let (from, to) = (at * BLOCK_BYTES, (at + run.len()) * BLOCK_BYTES);
+        if run[0] == Source::Others
+            && let Err(error) = core.write_copy(copy, first + at as u64, &bytes[from..to], false)
+        {
+            core.fail(copy, &error)?;
+            return Err(error);
+        }
+        at += run.len();
+    }
+    Ok(sources.iter().filter(|source| **source != Source::Nothing).count() as u64)
+}
+
+/// Where the content of a block is that a copy should have.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Source {
+    /// It has none.
+    Nothing,
+    /// On the copies in sync, or in memory.
+    Others,
+    /// On the copy itself, which has given it back to the others.
+    Itself,
+}
+
+/// Reads a block whose stripe is held.
+fn fetch(core: &Core, copy: &Arc<VolumeCopy>, block: u64, bytes: &mut [u8]) -> Result<Source, VolumeError> {
+    match stored(core, block, bytes) {
+        Ok(true) => Ok(Source::Others),
+        Ok(false) => Ok(Source::Nothing),
         Err(error @ VolumeError::Damaged { .. }) => {
             // The copy may have been in sync until a moment ago: if its own block is the right one, the others get it back.
-            if core.read_copy(copy, block, &mut bytes).is_err() || Sum::of(&bytes) != core.tables.sum(block) {
+            if core.read_copy(copy, block, bytes).is_err() || Sum::of(bytes) != core.tables.sum(block) {
                 return Err(error);
             }
             let sources = core.working().iter().filter_map(|number| core.copy(number));
-            sources.for_each(|source| mend(core, &source, block, &bytes));
-            return Ok(1);
+            sources.for_each(|source| mend(core, &source, block, bytes));
+            Ok(Source::Itself)
         }
-        Err(error) => return Err(error),
+        Err(error) => Err(error),
     }
-    if let Err(error) = core.write_copy(copy, block, &bytes, false) {
-        core.fail(copy, &error)?;
-        return Err(error);
-    }
-    Ok(1)
 }
 
 /// Reads the stored form of a block whose stripe is held; returns whether it has content.
@@ -262,15 +285,19 @@ fn stored(core: &Core, block: u64, bytes: &mut [u8]) -> Result<bool, VolumeError
 /// Makes the blocks of a region persistent on the copy and reads them back.
 fn verify(core: &Core, copy: &Arc<VolumeCopy>, first: u64) -> Result<(), VolumeError> {
     core.write_copy(copy, first, &[], true)?;
-    let mut bytes = AlignedBuffer::zeroed(BLOCK_BYTES);
-    for block in first..first + REGION_BLOCKS {
+    let mut region = AlignedBuffer::zeroed(REGION_BLOCKS as usize * BLOCK_BYTES);
+    // Together; one by one where a block without content cannot be read.
+    let is_whole = core.read_copy(copy, first, &mut region).is_ok();
+    for (bytes, block) in region.chunks_exact_mut(BLOCK_BYTES).zip(first..) {
         let sum = core.tables.sum(block);
         // A block of the overlay may be written in place by a checkpoint just now, which a later one repeats.
         if sum == Sum::NONE || core.overlay.has(block) {
             continue;
         }
-        core.read_copy(copy, block, &mut bytes)?;
-        if Sum::of(&bytes) != sum {
+        if !is_whole {
+            core.read_copy(copy, block, bytes)?;
+        }
+        if Sum::of(bytes) != sum {
             return Err(VolumeError::Damaged { offset: block * BLOCK_BYTES as u64, bytes: BLOCK_BYTES as u64 });
         }
     }

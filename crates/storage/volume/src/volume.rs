@@ -113,9 +113,8 @@ impl Volume {
         let threads = options.threads;
         let core = Arc::new(recovery::open(places, options)?);
         let shared = Arc::new(Shared { core: core.clone(), scrubbing: Mutex::new(()) });
-        let is_inline = core.working().iter().filter_map(|number| core.copy(number)).all(|copy| copy.is_inline());
-        let needs_threads = threads == Threads::Background && !is_inline;
-        let requests = if needs_threads { Some(Requests::start(&core, &shared)?) } else { None };
+        let has_threads = threads == Threads::Background;
+        let requests = if has_threads { Some(Requests::start(&core, &shared)?) } else { None };
         let upkeep = Upkeep::start(&core)?;
         Ok(Volume { shared, requests, upkeep })
     }
@@ -335,6 +334,22 @@ impl Shared {
     }
 }
 
+impl Shared {
+    /// Does a request that has not to wait for a copy or for room; `None` where it has to.
+    fn perform_at_once(&self, request: &mut IoRequest) -> Option<Result<(), DeviceError>> {
+        if request.kind == IoKind::Read {
+            return Some(request.perform(self));
+        }
+        if self.core.is_frozen() {
+            return None;
+        }
+        match self.perform_until(request, Instant::now()) {
+            Err(DeviceError::Io { source, .. }) if source.kind() == std::io::ErrorKind::TimedOut => None,
+            result => Some(result),
+        }
+    }
+}
+
 impl Until for Shared {
     fn perform_until(&self, request: &IoRequest, deadline: Instant) -> Result<(), DeviceError> {
         let (change, operation) = match request.kind {
@@ -456,9 +471,15 @@ impl Device for Volume {
     }
 
     fn submit(&self, batch: &mut Vec<IoRequest>, sink: &Arc<dyn IoSink>) {
-        match &self.requests {
-            Some(requests) => requests.submit(batch, sink),
-            None => submit_in_turn(&*self.shared, batch, sink),
+        let Some(requests) = &self.requests else { return submit_in_turn(&*self.shared, batch, sink) };
+        if !self.core().is_inline() {
+            return requests.submit(batch, sink);
+        }
+        for mut request in batch.drain(..) {
+            match self.shared.perform_at_once(&mut request) {
+                Some(result) => sink.complete(request, result),
+                None => requests.submit_one(request, sink),
+            }
         }
     }
 

@@ -435,3 +435,51 @@ fn a_limit_of_requests_bounds_what_all_clients_get_together() {
     // 120 writes at 50 a second, less what may be saved up.
     assert!(began.elapsed() > Duration::from_millis(1_500), "{:?}", began.elapsed());
 }
+
+#[test]
+fn a_node_whose_store_lies_on_a_volume_keeps_every_message_while_copies_go_and_return_and_after_kills() {
+    let bed = Bed::new();
+    let placed = "[tiers.mirror]\nkind = \"volume\"\nvolume = \"node\"\n[placement]\njournal = \"mirror\"\nwrite_image_journal = \"mirror\"\ndata = \"mirror\"\n";
+    bed.configure(&format!("{TIERS}{placed}"));
+    bed.refuses("there is no volume node");
+    volume(&bed, &["create", "place", "--size", "500MiB", "--place", "--data", "other"]);
+    let address = format!("nbd+unix:///place?socket={}", bed.path("other/nbd.sock").display());
+    let mut far = Some(Exporter::start(&bed, &["place", "--data", "other"]));
+    drop(client(&bed.path("other/nbd.sock"), "place"));
+    volume(&bed, &["create", "node", "--size", "256MiB", "--copy", "a", "--copy", "b", "--copy", &address]);
+    let mut sent = Vec::new();
+    for round in 0..4 {
+        let node = bed.start();
+        for number in 0..10 {
+            let id = format!("M{round}-{number}");
+            node.send(&id);
+            sent.push(id);
+            match (round, number) {
+                (0 | 2, 3) => far.take().expect("it runs").kill(),
+                (1 | 2, 5) => far = Some(Exporter::start(&bed, &["place", "--data", "other"])),
+                _ => {}
+            }
+        }
+        if round == 1 {
+            in_sync(&bed, "node");
+        }
+        bed.command_line(&["volume", "export", "node"]).fails("keeps its own data");
+        bed.command_line(&["volume", "delete", "node", "--yes"]).fails("keeps its own data");
+        if round % 2 == 0 {
+            node.kill()
+        } else {
+            node.stop()
+        }
+        bed.run(&["message", "list", "--data"]).fails("only the node itself can read");
+        if round == 1 {
+            fs::remove_dir_all(place_of(&bed, "node", 0)).expect("it is removed");
+            let node = bed.start();
+            volume(&bed, &["replace", "node", "0", "--wait"]);
+            in_sync(&bed, "node");
+            node.stop();
+        }
+    }
+    let _node = bed.start();
+    assert_eq!(bed.stored(), sent, "every acknowledged message, in order");
+    assert_eq!(volume(&bed, &["scrub", "node", "--json"]).matches("\"damaged\": 0").count(), 1);
+}

@@ -322,3 +322,26 @@ fn submitted_writes_of_a_frozen_volume_are_done_when_a_copy_comes_back_in_time()
         assert_eq!(tag_of(&read_block(&volume, block).expect("reads")), block + 1);
     }
 }
+
+#[test]
+fn submitting_to_a_frozen_volume_in_memory_does_not_wait_however_many_requests_there_are() {
+    let places = (0..2).map(|_| Place::on(Arc::new(MemoryShelf::new()))).collect::<Vec<_>>();
+    let new = NewVolume { volume: [7; 16], bytes: BLOCKS * BLOCK_BYTES as u64, min_copies: Some(2) };
+    Volume::create(&places, &new, &settings(1)).expect("creates");
+    let slow = Options { write_timeout: LONG, ..settings(2) };
+    let volume = Volume::open(places.clone(), slow).expect("opens");
+    let completed = Arc::new(Completed::default());
+    let sink: Arc<dyn IoSink> = completed.clone();
+    let write = |token: u64| IoRequest::write(at(token % BLOCKS), AlignedBuffer::from(&tagged(token + 1)[..]), token);
+    volume.submit(&mut vec![write(0)], &sink);
+    assert_eq!(completed.0.lock().expect("no panic").len(), 1, "nothing has to be waited for: it is done at once");
+    volume.exclude(1).expect_err("too few are left");
+    let began = Instant::now();
+    let count = 10_000;
+    volume.submit(&mut (1..=count).map(write).collect(), &sink);
+    assert!(began.elapsed() < LONG / 2, "{:?}", began.elapsed());
+    assert_eq!(completed.0.lock().expect("no panic").len(), 1, "none is acknowledged by one copy");
+    volume.attach(places[1].clone()).expect("attaches");
+    wait_until("all complete", || completed.0.lock().expect("no panic").len() as u64 == count + 1);
+    assert!(completed.0.lock().expect("no panic").iter().all(|(_, is_ok)| *is_ok));
+}
