@@ -9,7 +9,7 @@ use std::sync::Arc;
 use device::{CrashShelf, Device, DeviceError, Shelf};
 use volume::write_back::{CacheOptions, CachedShelf};
 
-use crate::write_back::rig::{BLOCK, filled, open, read};
+use crate::write_back::rig::{BLOCK, filled, open, open_lazily, read};
 
 /// A content of a block.
 #[derive(Clone, Debug)]
@@ -278,7 +278,7 @@ impl Workload {
 pub(crate) fn run_threads(machine: &Arc<CrashShelf>, options: &CacheOptions, seed: u64, turns: u64) -> Model {
     const THREADS: u64 = 3;
     let any: Arc<dyn Shelf> = machine.clone();
-    let shelf = open(&any, options);
+    let shelf = open_lazily(&any, options);
     let called = machine.operations();
     let device = shelf.create("a", 6 * THREADS * BLOCK).expect("creates");
     let created = (called, machine.operations());

@@ -8,7 +8,7 @@ use parking_lot::{Condvar, Mutex};
 use volume::Threads;
 use volume::write_back::{CacheOptions, CachePolicy, CachedShelf};
 
-use crate::write_back::rig::{BLOCK, filled, in_memory, policies, read, seeds, small, tag_at};
+use crate::write_back::rig::{BLOCK, Lazy, filled, in_memory, policies, read, seeds, small, tag_at};
 
 /// Lets writes of a device through only while it is open.
 #[derive(Debug, Default)]
@@ -37,40 +37,6 @@ impl Gate {
             self.changed.wait(&mut is_closed);
         }
         self.waiting.fetch_sub(1, Ordering::SeqCst);
-    }
-}
-
-/// Lets other threads go first before it reads, and has read: what a lookup has found is old by then.
-#[derive(Debug)]
-struct Lazy(Arc<dyn Device>);
-
-impl Device for Lazy {
-    fn len(&self) -> u64 {
-        self.0.len()
-    }
-
-    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {
-        for _ in 0..offset / BLOCK % 4 * 5 {
-            std::thread::yield_now();
-        }
-        self.0.read(offset, buffer)
-    }
-
-    fn write(&self, offset: u64, data: &[u8]) -> Result<(), DeviceError> {
-        std::thread::yield_now();
-        self.0.write(offset, data)
-    }
-
-    fn flush(&self) -> Result<(), DeviceError> {
-        self.0.flush()
-    }
-
-    fn discard(&self, offset: u64, bytes: u64) -> Result<(), DeviceError> {
-        self.0.discard(offset, bytes)
-    }
-
-    fn durability(&self) -> Durability {
-        self.0.durability()
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use device::crash::PmemMode;
-use device::{BLOCK_BYTES, CrashShelf, Device, MemoryShelf, Shelf};
+use device::{BLOCK_BYTES, CrashShelf, Device, DeviceError, Durability, MemoryShelf, Shelf, WrappedShelf};
 use volume::Threads;
 use volume::write_back::{CacheOptions, CachePolicy, CachedShelf};
 
@@ -51,6 +51,13 @@ pub(crate) fn open(shelf: &Arc<dyn Shelf>, options: &CacheOptions) -> CachedShel
     CachedShelf::open(capacity, cache, options).expect("opens")
 }
 
+/// As `open`, with devices that let other threads go first.
+pub(crate) fn open_lazily(shelf: &Arc<dyn Shelf>, options: &CacheOptions) -> CachedShelf {
+    let (capacity, cache) = parts(shelf);
+    let lazy = |inner| Arc::new(WrappedShelf::new(inner, |inner| Arc::new(Lazy(inner))));
+    CachedShelf::open(lazy(capacity), lazy(cache), options).expect("opens")
+}
+
 /// A cache over memory.
 pub(crate) fn in_memory(options: &CacheOptions) -> CachedShelf {
     CachedShelf::create(Arc::new(MemoryShelf::new()), Arc::new(MemoryShelf::new()), options).expect("creates")
@@ -91,5 +98,50 @@ pub(crate) fn seeds(count: u64) -> Vec<u64> {
     match std::env::var("SEED") {
         Ok(seed) => vec![seed.parse().expect("SEED is a number")],
         Err(_) => (0..count).collect(),
+    }
+}
+
+/// Lets other threads go first before it reads, and has read: what a lookup has found is old by then.
+#[derive(Debug)]
+pub(crate) struct Lazy(pub(crate) Arc<dyn Device>);
+
+impl Device for Lazy {
+    fn len(&self) -> u64 {
+        self.0.len()
+    }
+
+    fn block_bytes(&self) -> u32 {
+        self.0.block_bytes()
+    }
+
+    fn atom_bytes(&self) -> u32 {
+        self.0.atom_bytes()
+    }
+
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {
+        for _ in 0..offset / BLOCK % 4 * 5 {
+            std::thread::yield_now();
+        }
+        self.0.read(offset, buffer)
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> Result<(), DeviceError> {
+        std::thread::yield_now();
+        self.0.write(offset, data)
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        for _ in 0..8 {
+            std::thread::yield_now();
+        }
+        self.0.flush()
+    }
+
+    fn discard(&self, offset: u64, bytes: u64) -> Result<(), DeviceError> {
+        self.0.discard(offset, bytes)
+    }
+
+    fn durability(&self) -> Durability {
+        self.0.durability()
     }
 }
