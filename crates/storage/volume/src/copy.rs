@@ -12,7 +12,7 @@
 
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use device::{AlignedBuffer, BLOCK_BYTES, Device, DeviceError, Durability, Shelf, supervise};
 use journal::{Check, Journal, JournalError, Preparation};
@@ -52,7 +52,8 @@ pub(crate) struct VolumeCopy {
 #[derive(Debug)]
 pub(crate) struct CopyJournal {
     journal: Option<Journal>,
-    has_threads: bool,
+    /// Whether dropping it may wait for threads: not once it was closed.
+    has_threads: AtomicBool,
     presence: Arc<()>,
 }
 
@@ -66,7 +67,7 @@ impl Deref for CopyJournal {
 
 impl Drop for CopyJournal {
     fn drop(&mut self) {
-        let Some(journal) = self.journal.take().filter(|_| self.has_threads) else { return };
+        let Some(journal) = self.journal.take().filter(|_| self.has_threads.load(Ordering::Acquire)) else { return };
         let presence = self.presence.clone();
         let work = move || {
             drop(journal);
@@ -286,7 +287,7 @@ impl VolumeCopy {
         journal: Journal,
         options: &Options,
     ) -> Result<VolumeCopy, VolumeError> {
-        let has_threads = options.threads == Threads::Background;
+        let has_threads = AtomicBool::new(options.threads == Threads::Background);
         let geometry = Geometry::new(&found.parts);
         let (mut data, mut tables) = (Vec::new(), Vec::new());
         for (part, this) in geometry.parts.iter().enumerate() {
@@ -408,7 +409,9 @@ impl VolumeCopy {
 
     /// Ends the use of the shelves.
     pub(crate) fn close(&self) -> Result<(), JournalError> {
-        self.journal.close()
+        let closed = self.journal.close();
+        self.journal.has_threads.store(false, Ordering::Release);
+        closed
     }
 }
 
