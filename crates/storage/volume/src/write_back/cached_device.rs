@@ -80,9 +80,9 @@ impl Device for CachedDevice {
         self.backing.capacity.atom_bytes().min(self.pool.cache.atom_bytes())
     }
 
-    /// As the cache is; a write that finds no place in the cache takes longer.
+    /// Only if the capacity is, too: a read that misses, and a write that finds no place, wait for it.
     fn is_inline(&self) -> bool {
-        self.pool.cache.is_inline()
+        self.pool.cache.is_inline() && self.backing.capacity.is_inline()
     }
 
     fn deep_flush(&self) -> Result<(), DeviceError> {
