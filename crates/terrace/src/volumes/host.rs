@@ -140,7 +140,7 @@ impl VolumeHost {
                 if let Err(error) = opened {
                     tracing::warn!(%error, "a volume cannot be opened now");
                 }
-            } else if let Ok(_one) = volume.try_operation() {
+            } else if let Some(_one) = volume.try_operation() {
                 if volume.attach_copies(&self.tiers)
                     && let Err(error) = self.open_anew(&volume, false)
                 {
@@ -167,7 +167,7 @@ impl VolumeHost {
     /// It cannot be opened.
     pub fn open_now(&self, name: &str) -> anyhow::Result<()> {
         let volume = self.find(name)?;
-        let _one = volume.operation();
+        let _one = volume.operation()?;
         let open = volume.open(&self.tiers, false)?;
         match self.export(&volume.description(), &open) {
             Err(error) if !is_exported_already(&error) => Err(error),
@@ -189,7 +189,7 @@ impl VolumeHost {
     }
 
     fn open_and_export(&self, volume: &HostedVolume) {
-        let Ok(_one) = volume.try_operation() else { return };
+        let Some(_one) = volume.try_operation() else { return };
         if !volume.is_due() || self.is_stopping.load(Ordering::Acquire) {
             return;
         }
@@ -237,7 +237,7 @@ impl VolumeHost {
     /// There is none of this name, it is exported or a place, or cannot be opened.
     pub fn take(&self, name: &str) -> anyhow::Result<Arc<dyn Device>> {
         let volume = self.find(name)?;
-        let _one = volume.operation();
+        let _one = volume.operation()?;
         let description = volume.description();
         ensure!(
             description.exported.is_none(),
@@ -308,7 +308,7 @@ impl VolumeHost {
         if self.is_serving() {
             return work(&volume);
         }
-        let _one = volume.operation();
+        let _one = volume.operation()?;
         volume.open(&self.tiers, false)?;
         let done = work(&volume);
         let closed = volume.close();
@@ -339,7 +339,7 @@ impl VolumeHost {
             ..Description::new(name, *kind, *bytes, min_copies, copies)
         };
         let volume = Arc::new(HostedVolume::new(description.clone(), self.scrub));
-        let _one = volume.operation();
+        let _one = volume.operation()?;
         {
             let mut volumes = lock(&self.volumes);
             let exists = volumes.contains_key(name) || self.descriptions.has(name);
@@ -406,7 +406,7 @@ impl VolumeHost {
 
     fn replace(&self, name: &str, copy: u8, wanted: Option<WantedCopy>) -> anyhow::Result<Value> {
         let volume = self.find(name)?;
-        let _one = volume.operation();
+        let _one = volume.operation()?;
         ensure!(
             self.is_serving(),
             "a copy is replaced while the volume is served: `terrace serve`, or `terrace volume export {name}`"
@@ -452,7 +452,7 @@ impl VolumeHost {
 
     fn grow(&self, name: &str, bytes: u64) -> anyhow::Result<Value> {
         let volume = self.find(name)?;
-        let _one = volume.operation();
+        let _one = volume.operation()?;
         let description = volume.description();
         ensure!(
             description.kind == VolumeKind::Mirror,
@@ -482,7 +482,7 @@ impl VolumeHost {
 
     fn set_export(&self, name: &str, exported: Option<ExportDescription>) -> anyhow::Result<Value> {
         let volume = self.find(name)?;
-        let _one = volume.operation();
+        let _one = volume.operation()?;
         let description = volume.description();
         ensure!(description.state == MadeState::Ready, "volume {name} was not made completely: delete it");
         if exported.is_some() {
@@ -506,7 +506,7 @@ impl VolumeHost {
 
     fn accept_loss(&self, name: &str) -> anyhow::Result<Value> {
         let volume = self.find(name)?;
-        let _one = volume.operation();
+        let _one = volume.operation()?;
         if !self.is_serving() {
             // As it is without a loss; where that serves writes, nothing has to be given up.
             let _ = volume.open(&self.tiers, false);
@@ -524,7 +524,7 @@ impl VolumeHost {
 
     fn delete(&self, name: &str) -> anyhow::Result<Value> {
         let volume = self.find(name)?;
-        let _one = volume.operation();
+        let _one = volume.operation()?;
         self.check_free(name)?;
         let description = Description { exported: None, state: MadeState::Deleting, ..volume.description() };
         self.descriptions.write(&description)?;
@@ -590,8 +590,8 @@ impl VolumeHost {
                 let _ = keeper.join();
             }
             for volume in host.all() {
-                let _one = volume.operation();
-                if let Err(error) = volume.close() {
+                let closed = volume.operation().and_then(|_one| volume.close());
+                if let Err(error) = closed {
                     tracing::warn!(volume = volume.description().name, why = format!("{error:#}"), "closing");
                 }
             }

@@ -11,7 +11,7 @@
 //! Invariants: one operation at a time changes a volume; nothing holds the shelves of a copy but the volume itself, so that a copy that
 //! it gave up can be opened again.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
@@ -31,6 +31,9 @@ const PLACE: &str = "place";
 
 /// The first pause before something that failed is tried again; it doubles up to [`PAUSE_MAX`].
 const PAUSE: Duration = Duration::from_secs(2);
+
+/// How long a change of a volume waits for another one.
+const OPERATION_PATIENCE: Duration = Duration::from_secs(20);
 
 /// A medium that comes back is used within a minute.
 const PAUSE_MAX: Duration = Duration::from_secs(60);
@@ -100,7 +103,7 @@ pub struct HostedVolume {
     description: Mutex<Description>,
     hosted: Mutex<Hosted>,
     /// Held by what changes the volume as a whole.
-    operation: Mutex<()>,
+    operation: parking_lot::Mutex<()>,
     scrub: Option<Duration>,
 }
 
@@ -112,7 +115,7 @@ impl HostedVolume {
     /// One that is closed.
     pub fn new(description: Description, scrub: Option<Duration>) -> HostedVolume {
         let (description, hosted) = (Mutex::new(description), Mutex::default());
-        HostedVolume { description, hosted, operation: Mutex::default(), scrub }
+        HostedVolume { description, hosted, operation: parking_lot::Mutex::default(), scrub }
     }
 
     /// Its description now.
@@ -125,20 +128,20 @@ impl HostedVolume {
         *lock(&self.description) = description;
     }
 
-    /// Held while the volume as a whole is changed.
-    pub fn operation(&self) -> MutexGuard<'_, ()> {
-        lock(&self.operation)
-    }
-
-    /// The same, if nothing does that now.
+    /// Held while the volume as a whole is changed. Waits for another change, but not for ever: that may hang in a medium.
     ///
     /// # Errors
-    /// Something does.
-    pub fn try_operation(&self) -> Result<MutexGuard<'_, ()>, TryLockError<MutexGuard<'_, ()>>> {
-        match self.operation.try_lock() {
-            Err(TryLockError::Poisoned(poisoned)) => Ok(poisoned.into_inner()),
-            other => other,
-        }
+    /// Another change is still under way.
+    pub fn operation(&self) -> anyhow::Result<parking_lot::MutexGuard<'_, ()>> {
+        self.operation.try_lock_for(OPERATION_PATIENCE).with_context(|| {
+            let name = &self.description().name;
+            format!("another change of volume {name} is under way, or waits for a medium: `terrace volume status {name}` shows more; try again")
+        })
+    }
+
+    /// The same, if nothing changes it now.
+    pub fn try_operation(&self) -> Option<parking_lot::MutexGuard<'_, ()>> {
+        self.operation.try_lock()
     }
 
     /// What is open, if it is.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use device::faulty::{Fault, FaultyShelf, Rule};
-use device::{Device, MemoryShelf, Operation};
+use device::{BLOCK_BYTES, Device, MemoryShelf, Operation};
 use volume::{CopyState, Members, Place, Step, Volume, VolumeError};
 
 use crate::rig::{Rig, TrapShelf, resync, state};
@@ -42,7 +42,7 @@ fn a_copy_that_comes_back_receives_what_it_has_missed_and_no_more_then_joins() {
     let refused = volume.attach(rig.place(1));
     assert!(matches!(refused, Err(VolumeError::Attached(1))), "{refused:?}");
     assert_eq!(resync(&volume, 1), 2 * REGION);
-    assert_eq!(rig.faults[1].hits(), 2 * REGION, "blocks written in place on the copy");
+    assert_eq!(rig.faults[1].hits(), 2, "one write in place on the copy for each region");
     for copy in 0..3 {
         let superblock = rig.superblock(copy);
         assert!(superblock.set.in_sync == Members::first(3) && !superblock.is_syncing);
@@ -59,7 +59,8 @@ fn a_copy_that_stores_something_else_during_a_resync_does_not_join() {
     let (rig, volume) = behind(3, 2, &[2]);
     volume.attach(rig.place(1)).expect("attaches");
     rig.faults[1].heal();
-    rig.faults[1].inject(Rule::nth(Operation::Write, 5, Fault::BitFlip { byte: 9, bit: 1 }).on("data-0"));
+    rig.faults[1]
+        .inject(Rule::nth(Operation::Write, 1, Fault::BitFlip { byte: 4 * BLOCK_BYTES + 9, bit: 1 }).on("data-0"));
     let refused = volume.resync_step(1);
     assert!(matches!(refused, Err(VolumeError::Damaged { offset, .. }) if offset == at(2 * REGION + 4)), "{refused:?}");
     assert_eq!(state(&volume, 1), CopyState::Out { behind: at(REGION) });
