@@ -277,3 +277,51 @@ fn with_a_member_that_cannot_be_opened_nothing_is_written_and_no_copy_can_be_att
     volume.write(at(0), &tagged(1)).expect("both are there");
     rig.assert_equal(&volume);
 }
+
+#[test]
+fn a_copy_whose_journal_cannot_be_read_just_now_is_refused_and_keeps_what_it_has() {
+    let (rig, volume) = behind(3, 2, &[2]);
+    rig.faults[1].heal();
+    rig.faults[1].inject(Rule::nth(Operation::List, 1, Fault::Eio));
+    let refused = volume.attach(rig.place(1));
+    assert!(matches!(&refused, Err(error) if !matches!(error, VolumeError::TooOld(_))), "{refused:?}");
+    volume.attach(rig.place(1)).expect("it works again");
+    assert_eq!(resync(&volume, 1), REGION, "not all of it");
+    rig.assert_equal(&volume);
+}
+
+#[test]
+fn where_two_copies_are_missing_and_one_is_too_few_both_join_together() {
+    let (rig, volume) = Rig::filled(3, 3, 2 * REGION);
+    for copy in [1, 2] {
+        volume.exclude(copy).expect_err("all are needed");
+    }
+    volume.attach(rig.place(1)).expect("attaches");
+    let waits = (0..4).find_map(|_| volume.resync_step(1).err());
+    assert!(matches!(waits, Some(VolumeError::BelowMinimum { .. })), "{waits:?}");
+    assert!(matches!(state(&volume, 1), CopyState::Syncing { .. }), "it goes on taking part");
+    volume.attach(rig.place(2)).expect("attaches");
+    resync(&volume, 2);
+    volume.write(at(3), &tagged(100)).expect("all are there");
+    rig.assert_equal(&volume);
+}
+
+#[test]
+fn a_replacement_that_a_crash_interrupts_leaves_a_copy_that_counts_and_is_replaced_again() {
+    for nth in 1..12 {
+        let (rig, volume) = Rig::filled(2, 2, 16);
+        volume.exclude(1).expect_err("both are needed");
+        rig.faults[1].inject(Rule::from(Operation::Create, nth, Fault::Eio));
+        let replaced = volume.replace(1, rig.place(1));
+        std::mem::forget(volume);
+        rig.faults[1].heal();
+        // Two superblocks are there: the volume is opened, and no loss has to be accepted.
+        let volume = rig.open(3);
+        for block in 0..16 {
+            assert_eq!(tag_of(&read_block(&volume, block).expect("reads")), block);
+        }
+        volume.replace(1, rig.place(1)).unwrap_or_else(|why| panic!("{nth}: {why} after {replaced:?}"));
+        resync(&volume, 1);
+        rig.assert_equal(&volume);
+    }
+}
