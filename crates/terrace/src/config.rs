@@ -245,6 +245,11 @@ impl Config {
         self.log.name()
     }
 
+    /// The same for a data directory, without flags.
+    pub fn plan_of(self, data: &Path) -> anyhow::Result<Plan> {
+        self.plan(&cli::ServeArgs { config: None, data: Some(data.to_owned()), production: None, bodies: None })
+    }
+
     /// How to run the node and where its parts lie, with the flags given.
     pub fn plan(self, args: &cli::ServeArgs) -> anyhow::Result<Plan> {
         let data = args.data.clone().unwrap_or(self.data);

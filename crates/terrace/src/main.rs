@@ -33,6 +33,7 @@ mod sql;
 #[path = "without_sql.rs"]
 mod sql;
 mod tiers;
+mod volume_commands;
 mod volumes;
 
 use std::panic::{self, AssertUnwindSafe};
@@ -81,7 +82,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Message(command) => messages::run(command),
         Command::Sql(SqlCommand::Verifier) => sql::verifier(),
         Command::Tier(command) => tiers::run(command),
-        Command::Volume(command) => volumes::run(command),
+        Command::Volume(command) => volume_commands::run(command),
         Command::Bench(args) => benches::run(&args.arguments),
         Command::T4Load { settings } => demo::load(&settings),
         Command::Inspect(command) => journals::inspect(command),

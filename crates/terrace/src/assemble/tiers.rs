@@ -68,9 +68,11 @@ pub struct TierShelves {
     modelled: Arc<BTreeMap<String, Modelled>>,
     measured: Arc<Mutex<BTreeSet<String>>>,
     /// Shelves on one device, by name of the tier.
-    shared: Arc<Mutex<BTreeMap<String, (Arc<dyn Shelf>, Durability)>>>,
+    shared: Arc<Mutex<SharedShelves>>,
     volumes: Arc<OnceLock<Arc<dyn VolumeSource>>>,
 }
+
+type SharedShelves = BTreeMap<String, (Arc<dyn Shelf>, Durability)>;
 
 /// Where the volumes of tiers of kind volume come from.
 pub trait VolumeSource: Send + Sync + fmt::Debug {

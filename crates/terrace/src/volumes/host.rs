@@ -13,22 +13,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use device::Device;
 use nbd::server::Limits;
 use nbd::{Export, NbdServer};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
-use volume::{NewVolume, Place, Volume};
 
-use super::description::{
-    CopyDescription, Description, Descriptions, ExportDescription, MadeState, VolumeKind, check_name,
-};
-use super::hosted::{HostedVolume, OpenDevice, make_place};
-use super::places::{self, NewCopy};
-use super::requests::{ExportReport, NewVolumeRequest, ScrubReport, VolumeReport, VolumeRequest, WantedCopy};
+use super::description::{Description, Descriptions, ExportDescription, MadeState, VolumeKind};
+use super::hosted::{HostedVolume, OpenDevice};
+use super::requests::{ExportReport, ScrubReport, VolumeReport, VolumeRequest};
 use crate::assemble::TierShelves;
 
 /// How long sessions of an export that ends may take for what they have begun.
@@ -51,10 +48,10 @@ pub struct Exports {
 /// See the module's text.
 #[derive(Debug)]
 pub struct VolumeHost {
-    descriptions: Descriptions,
-    tiers: TierShelves,
-    scrub: Option<Duration>,
-    volumes: Mutex<BTreeMap<String, Arc<HostedVolume>>>,
+    pub(super) descriptions: Descriptions,
+    pub(super) tiers: TierShelves,
+    pub(super) scrub: Option<Duration>,
+    pub(super) volumes: Mutex<BTreeMap<String, Arc<HostedVolume>>>,
     /// Descriptions that cannot be read, with the reason.
     unreadable: Mutex<BTreeMap<String, String>>,
     exports: OnceLock<Exports>,
@@ -62,10 +59,6 @@ pub struct VolumeHost {
     taken: Mutex<BTreeSet<String>>,
     is_stopping: AtomicBool,
     keeper: Mutex<Option<std::thread::JoinHandle<()>>>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl VolumeHost {
@@ -117,7 +110,7 @@ impl VolumeHost {
         let failed = |why: &str| tracing::error!(why, "volumes that fail are not opened again until the next start");
         let thread =
             device::supervise::thread("volume-keeper", keep, failed).context("the keeper of volumes cannot start")?;
-        *lock(&self.keeper) = Some(thread);
+        *self.keeper.lock() = Some(thread);
         Ok(())
     }
 
@@ -177,7 +170,7 @@ impl VolumeHost {
 
     /// Closes a volume and opens it with the copies that are there now. Its sessions end; clients connect again. The caller holds the
     /// volume's operation.
-    fn open_anew(&self, volume: &HostedVolume, accept_loss: bool) -> anyhow::Result<()> {
+    pub(super) fn open_anew(&self, volume: &HostedVolume, accept_loss: bool) -> anyhow::Result<()> {
         let description = volume.description();
         self.check_free(&description.name)?;
         tracing::info!(volume = description.name, "opened anew, with the copies that are there now");
@@ -205,14 +198,14 @@ impl VolumeHost {
     }
 
     fn all(&self) -> Vec<Arc<HostedVolume>> {
-        lock(&self.volumes).values().cloned().collect()
+        self.volumes.lock().values().cloned().collect()
     }
 
-    fn find(&self, name: &str) -> anyhow::Result<Arc<HostedVolume>> {
-        if let Some(why) = lock(&self.unreadable).get(name) {
+    pub(super) fn find(&self, name: &str) -> anyhow::Result<Arc<HostedVolume>> {
+        if let Some(why) = self.unreadable.lock().get(name) {
             bail!("{why}");
         }
-        let volumes = lock(&self.volumes);
+        let volumes = self.volumes.lock();
         let known = || match volumes.keys().cloned().collect::<Vec<_>>().join(", ") {
             none if none.is_empty() => "there is none".to_owned(),
             names => format!("there are: {names}"),
@@ -221,13 +214,13 @@ impl VolumeHost {
     }
 
     /// Whether volumes stay open between requests.
-    fn is_serving(&self) -> bool {
-        lock(&self.keeper).is_some()
+    pub(super) fn is_serving(&self) -> bool {
+        self.keeper.lock().is_some()
     }
 
     /// What prevents volumes from working, in one line each.
     pub fn troubles(&self) -> Vec<String> {
-        let unreadable = lock(&self.unreadable).values().cloned().collect::<Vec<_>>();
+        let unreadable = self.unreadable.lock().values().cloned().collect::<Vec<_>>();
         unreadable.into_iter().chain(self.all().iter().filter_map(|volume| volume.trouble())).collect()
     }
 
@@ -245,18 +238,18 @@ impl VolumeHost {
         );
         ensure!(description.kind == VolumeKind::Mirror, "{name} is a place for a copy of another node's volume");
         let opened = volume.open(&self.tiers, false)?;
-        lock(&self.taken).insert(name.to_owned());
+        self.taken.lock().insert(name.to_owned());
         Ok(opened.device())
     }
 
     /// Refuses what would end a volume under the node's own data.
-    fn check_free(&self, name: &str) -> anyhow::Result<()> {
-        ensure!(!lock(&self.taken).contains(name), "the node keeps its own data on volume {name}");
+    pub(super) fn check_free(&self, name: &str) -> anyhow::Result<()> {
+        ensure!(!self.taken.lock().contains(name), "the node keeps its own data on volume {name}");
         Ok(())
     }
 
     /// Exports an open volume, if it is to be exported.
-    fn export(&self, description: &Description, open: &OpenDevice) -> anyhow::Result<()> {
+    pub(super) fn export(&self, description: &Description, open: &OpenDevice) -> anyhow::Result<()> {
         let (Some(exports), Some(exported)) = (self.exports.get(), description.exported) else { return Ok(()) };
         let what = match description.kind {
             VolumeKind::Mirror => "volume of",
@@ -272,7 +265,7 @@ impl VolumeHost {
         Ok(())
     }
 
-    fn unexport(&self, name: &str) -> anyhow::Result<()> {
+    pub(super) fn unexport(&self, name: &str) -> anyhow::Result<()> {
         let Some(exports) = self.exports.get() else { return Ok(()) };
         match exports.runtime.block_on(exports.server.remove(name, DRAIN)) {
             Ok(()) | Err(nbd::NbdError::NoExport { .. }) => Ok(()),
@@ -315,71 +308,7 @@ impl VolumeHost {
         done.and_then(|done| closed.map(|()| done))
     }
 
-    fn create(&self, new: &NewVolumeRequest) -> anyhow::Result<Value> {
-        let NewVolumeRequest { name, kind, bytes, .. } = new;
-        check_name(name)?;
-        let is_place = *kind == VolumeKind::Place;
-        ensure!(!is_place || new.copies.len() == 1, "a place for a copy lies on one tier");
-        let copies = places::choose(&self.tiers, name, &new.copies, new.share_tiers)?;
-        let min_copies = new.min_copies.unwrap_or(if copies.len() == 3 { 2 } else { 1 });
-        ensure!(
-            new.prefer.is_none_or(|prefer| usize::from(prefer) < copies.len()),
-            "the preferred copy is a number from 0 to {}",
-            copies.len() - 1
-        );
-        ensure!(
-            new.iops != Some(0) && new.bytes_per_second != Some(0),
-            "a limit of 0 would stop the volume: leave it out"
-        );
-        let description = Description {
-            prefer: new.prefer,
-            iops: new.iops,
-            bytes_per_second: new.bytes_per_second,
-            upkeep_bytes_per_second: new.upkeep_bytes_per_second,
-            ..Description::new(name, *kind, *bytes, min_copies, copies)
-        };
-        let volume = Arc::new(HostedVolume::new(description.clone(), self.scrub));
-        let _one = volume.operation()?;
-        {
-            let mut volumes = lock(&self.volumes);
-            let exists = volumes.contains_key(name) || self.descriptions.has(name);
-            ensure!(!exists, "there is a volume {name} already");
-            self.descriptions.write(&description)?;
-            volumes.insert(name.clone(), Arc::clone(&volume));
-        }
-        let made = self.make(&volume, &description).inspect_err(|_| {
-            // The first error is the one to report; what is left is shown as unfinished, and can be deleted.
-            let _ = self.clear(&volume);
-        });
-        made.with_context(|| format!("volume {name} was not made"))?;
-        let ready = Description { state: MadeState::Ready, ..description };
-        self.descriptions.write(&ready)?;
-        volume.describe(ready);
-        if self.is_serving() {
-            volume.open(&self.tiers, false)?;
-        }
-        Ok(Value::Null)
-    }
-
-    fn make(&self, volume: &HostedVolume, description: &Description) -> anyhow::Result<()> {
-        if description.kind == VolumeKind::Place {
-            return make_place(&self.tiers, description);
-        }
-        let new_copy = NewCopy { bytes: description.bytes, term: 1 };
-        let places = self.places(description, Some(new_copy))?;
-        let new = NewVolume {
-            volume: description.identity()?,
-            bytes: description.bytes,
-            min_copies: Some(description.min_copies),
-        };
-        Ok(Volume::create(&places, &new, &volume.options(description, false))?)
-    }
-
-    fn places(&self, description: &Description, new: Option<NewCopy>) -> anyhow::Result<Vec<Place>> {
-        description.copies.iter().map(|copy| Ok(places::open(&self.tiers, copy, new)?.place)).collect()
-    }
-
-    fn status(&self, names: &[String]) -> anyhow::Result<Vec<VolumeReport>> {
+    pub(super) fn status(&self, names: &[String]) -> anyhow::Result<Vec<VolumeReport>> {
         let volumes = match names {
             [] => self.all(),
             names => names.iter().map(|name| self.find(name)).collect::<anyhow::Result<_>>()?,
@@ -404,169 +333,6 @@ impl VolumeHost {
         Ok(volumes.into_iter().map(report).collect())
     }
 
-    fn replace(&self, name: &str, copy: u8, wanted: Option<WantedCopy>) -> anyhow::Result<Value> {
-        let volume = self.find(name)?;
-        let _one = volume.operation()?;
-        ensure!(
-            self.is_serving(),
-            "a copy is replaced while the volume is served: `terrace serve`, or `terrace volume export {name}`"
-        );
-        let mirror = volume.mirror()?;
-        let description = volume.description();
-        let number = usize::from(copy);
-        let old = description.copies.get(number);
-        let old = old.with_context(|| format!("volume {name} has the copies 0 to {}", description.copies.len() - 1))?;
-        let wanted = wanted.map_or_else(|| places::wanted_again(old), Ok)?;
-        let new = places::choose_one(&self.tiers, name, copy, &wanted)?;
-        ensure!(
-            !mirror.status().is_frozen,
-            "fewer copies of volume {name} work than it needs, so none can be made anew: bring one back; or give up what only the missing \
-             ones contain: `terrace volume accept-loss {name}`"
-        );
-        let is_used =
-            mirror.status().copies.get(number).is_some_and(|copy| {
-                matches!(copy.state, volume::CopyState::InSync | volume::CopyState::Syncing { .. })
-            });
-        if is_used {
-            ensure!(
-                description.copies.len() > 1,
-                "volume {name} has one copy: there is nothing to make another one of"
-            );
-            mirror.exclude(copy)?;
-        }
-        // Durable before anything is made there; until the new copy works, the former place counts as not yet cleared.
-        let mut changed = description.clone();
-        changed.retired.push(old.clone());
-        changed.copies[number] = new.clone();
-        self.descriptions.write(&changed)?;
-        volume.describe(changed);
-        if let Err(error) = volume.replace(&self.tiers, copy, &new) {
-            self.descriptions.write(&description)?;
-            volume.describe(description);
-            // What was made there is of no use; if it cannot be removed either, the first error is the one to report.
-            let _ = places::clear(&self.tiers, &new);
-            return Err(error);
-        }
-        Ok(json!(new.place.text()))
-    }
-
-    fn grow(&self, name: &str, bytes: u64) -> anyhow::Result<Value> {
-        let volume = self.find(name)?;
-        let _one = volume.operation()?;
-        let description = volume.description();
-        ensure!(
-            description.kind == VolumeKind::Mirror,
-            "{name} is a place for a copy of another node's volume, which does not grow"
-        );
-        ensure!(
-            !self.is_serving() || description.exported.is_none(),
-            "volume {name} is exported, and grows while nobody uses it: `terrace volume export {name} --stop` first"
-        );
-        self.check_free(name)?;
-        let was_open = volume.opened().is_some();
-        volume.close()?;
-        let places = self.places(&description, None)?;
-        let grown = Volume::grow(&places, bytes, &volume.options(&description, false));
-        drop(places);
-        if grown.is_ok() {
-            let changed = Description { bytes, ..description };
-            self.descriptions.write(&changed)?;
-            volume.describe(changed);
-        }
-        if was_open {
-            volume.open(&self.tiers, false)?;
-        }
-        grown?;
-        Ok(Value::Null)
-    }
-
-    fn set_export(&self, name: &str, exported: Option<ExportDescription>) -> anyhow::Result<Value> {
-        let volume = self.find(name)?;
-        let _one = volume.operation()?;
-        let description = volume.description();
-        ensure!(description.state == MadeState::Ready, "volume {name} was not made completely: delete it");
-        if exported.is_some() {
-            self.check_free(name)?;
-        }
-        let changed = Description { exported, ..description.clone() };
-        if description.exported != exported {
-            self.descriptions.write(&changed)?;
-            volume.describe(changed.clone());
-            self.unexport(name)?;
-        }
-        if let (Some(open), true) = (volume.opened(), exported.is_some()) {
-            match self.export(&changed, &open) {
-                Err(error) if is_exported_already(&error) => {}
-                exported => exported?,
-            }
-        }
-        let reports = self.status(&[name.to_owned()])?;
-        Ok(serde_json::to_value(&reports[0])?)
-    }
-
-    fn accept_loss(&self, name: &str) -> anyhow::Result<Value> {
-        let volume = self.find(name)?;
-        let _one = volume.operation()?;
-        if !self.is_serving() {
-            // As it is without a loss; where that serves writes, nothing has to be given up.
-            let _ = volume.open(&self.tiers, false);
-        }
-        let is_frozen = matches!(volume.opened(), Some(OpenDevice::Mirror(mirror)) if mirror.status().is_frozen);
-        let is_needed = is_frozen || volume.opened().is_none();
-        let opened = if is_needed { self.open_anew(&volume, true) } else { Ok(()) };
-        if !self.is_serving() {
-            volume.close()?;
-        }
-        opened?;
-        ensure!(is_needed, "volume {name} serves writes: nothing has to be given up");
-        Ok(Value::Null)
-    }
-
-    fn delete(&self, name: &str) -> anyhow::Result<Value> {
-        let volume = self.find(name)?;
-        let _one = volume.operation()?;
-        self.check_free(name)?;
-        let description = Description { exported: None, state: MadeState::Deleting, ..volume.description() };
-        self.descriptions.write(&description)?;
-        volume.describe(description);
-        self.unexport(name)?;
-        // What it would write in place is removed next.
-        let _ = volume.close();
-        self.clear(&volume)?;
-        Ok(Value::Null)
-    }
-
-    /// Clears the former places of replaced copies, once all copies are in sync: until then they may be the last ones.
-    fn clear_retired(&self, volume: &HostedVolume) -> anyhow::Result<()> {
-        let description = volume.description();
-        if description.retired.is_empty() || !volume.is_in_sync() {
-            return Ok(());
-        }
-        description.retired.iter().try_for_each(|copy| self.clear_copy(&description, copy))?;
-        let changed = Description { retired: Vec::new(), ..description };
-        self.descriptions.write(&changed)?;
-        volume.describe(changed);
-        Ok(())
-    }
-
-    /// Removes what lies at a place: the superblock first, so that what a crash leaves behind is no copy; then the folder.
-    fn clear_copy(&self, description: &Description, copy: &CopyDescription) -> anyhow::Result<()> {
-        match description.kind {
-            VolumeKind::Mirror => places::clear(&self.tiers, copy),
-            VolumeKind::Place => places::remove_folders(copy),
-        }
-    }
-
-    /// Removes everything of a volume, its description last.
-    fn clear(&self, volume: &HostedVolume) -> anyhow::Result<()> {
-        let description = volume.description();
-        let copies = description.copies.iter().chain(&description.retired);
-        copies.into_iter().try_for_each(|copy| self.clear_copy(&description, copy))?;
-        self.descriptions.remove(&description.name)?;
-        lock(&self.volumes).remove(&description.name);
-        Ok(())
-    }
-
     /// Ends the exports: no client uses a volume any more.
     pub async fn end_exports(&self) {
         if let Some(exports) = self.exports.get() {
@@ -584,7 +350,7 @@ impl VolumeHost {
         self.end_exports().await;
         let host = self;
         let closed = tokio::task::spawn_blocking(move || {
-            if let Some(keeper) = lock(&host.keeper).take() {
+            if let Some(keeper) = host.keeper.lock().take() {
                 keeper.thread().unpark();
                 // A panic has been reported by then.
                 let _ = keeper.join();
@@ -600,6 +366,6 @@ impl VolumeHost {
     }
 }
 
-fn is_exported_already(error: &anyhow::Error) -> bool {
+pub(super) fn is_exported_already(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(nbd::NbdError::AlreadyExported { .. }))
 }

@@ -1,61 +1,45 @@
-//! `terrace volume`: block volumes of a node, or of a data directory without one.
+//! Block volumes of a data directory: opened, kept open, exported over NBD, changed by requests.
 //!
 //! ```text
-//!   command --node runs--> control socket: `volume {...}` --> VolumeHost of the node
-//!           --none-------> lock of the data directory     --> VolumeHost of this process, for one request or until Ctrl-C
+//!   requests --> host --> hosted --> places --> tiers, caches, exports of other nodes (remote)
+//!                 |         |
+//!                 |         +--> volume: Volume;  epochs: places of other nodes' copies
+//!                 +--> descriptions (one file each);  serving: NBD server, in a node or by itself
 //! ```
 //!
-//! The parts: `description` (which volumes there are), `places` (tiers to shelves), `epochs` (places of other nodes' copies), `hosted`
-//! (one volume), `host` (all of them, and their exports), `serving` (with a server and a control socket), `report` and `top` (what
-//! people see).
+//! `args` is the command line of `terrace volume`; the commands are in `volume_commands`, since they need the settings of a node, which
+//! need those of this module.
 
 mod args;
+mod changes;
 mod description;
 mod epochs;
 mod host;
 mod hosted;
 mod places;
 mod remote;
-mod report;
 mod requests;
 mod serving;
 mod settings;
-mod top;
 
-use std::io::{IsTerminal, Write};
-use std::path::{Path, PathBuf};
-use std::process::ExitCode;
-use std::sync::Arc;
-use std::time::Duration;
+use std::path::Path;
 
-use anyhow::{Context, ensure};
-use indicatif::{ProgressBar, ProgressStyle};
-use node::{DirectoryLock, control};
-use serde::de::DeserializeOwned;
-use serde_json::Value;
-
-pub use args::VolumeCommand;
-pub use serving::{NodeVolumes, RunningVolumes};
+pub use args::{CreateArgs, ExportArgs, GrowArgs, NameArgs, ReplaceArgs, TopArgs, VolumeCommand, VolumePlace};
+pub use description::VolumeKind;
+pub use host::VolumeHost;
+pub use requests::{
+    Activity, CacheReport, CopyReport, NewVolumeRequest, REQUEST, ScrubReport, VolumeReport, VolumeRequest, VolumeState,
+};
+pub use serving::{NodeVolumes, RunningVolumes, VolumeRequests};
 pub use settings::VolumeSettings;
-
-use crate::cli::ServeArgs;
-use crate::config::Config;
-use crate::show::{bytes, count};
-use args::{CreateArgs, ExportArgs, GrowArgs, NameArgs, ReplaceArgs, VolumePlace};
-use description::VolumeKind;
-use host::VolumeHost;
-use requests::{NewVolumeRequest, REQUEST, ScrubReport, VolumeReport, VolumeRequest};
 
 /// Draws a number that no other owner, volume or copy has.
 fn draw_id() -> u128 {
-    use std::hash::{BuildHasher, Hasher, RandomState};
-    // Keys of hash maps are seeded by the system for each process; the time tells two of one process apart.
-    let half = || {
-        let mut hasher = RandomState::new().build_hasher();
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        hasher.write_u128(now.map_or(0, |time| time.as_nanos()));
-        u128::from(hasher.finish())
-    };
+    use std::hash::{BuildHasher, RandomState};
+    use std::sync::atomic::{AtomicU64, Ordering};
+    static DRAWN: AtomicU64 = AtomicU64::new(0);
+    // The keys of a hash map come from the system's randomness; the count tells two of one process apart.
+    let half = || u128::from(RandomState::new().hash_one(DRAWN.fetch_add(1, Ordering::Relaxed)));
     half() << 64 | half()
 }
 
@@ -63,210 +47,4 @@ fn draw_id() -> u128 {
 pub fn names(data: &Path) -> Vec<String> {
     let all = description::Descriptions::of(data).read_all().unwrap_or_default();
     all.into_iter().map(|(name, _)| name).collect()
-}
-
-/// Runs the command.
-pub fn run(command: VolumeCommand) -> anyhow::Result<ExitCode> {
-    match command {
-        VolumeCommand::Create(args) => create(&args),
-        VolumeCommand::List(args) => {
-            let reports: Vec<VolumeReport> =
-                Target::find(&args.at)?.ask(VolumeRequest::Status { names: Vec::new() })?;
-            report::list(&reports, args.json)
-        }
-        VolumeCommand::Status(args) => {
-            let reports: Vec<VolumeReport> =
-                Target::find(&args.at)?.ask(VolumeRequest::Status { names: args.names })?;
-            report::status(&reports, args.json)
-        }
-        VolumeCommand::Replace(args) => replace(&args),
-        VolumeCommand::Scrub(args) => scrub(&args),
-        VolumeCommand::Grow(args) => grow(&args),
-        VolumeCommand::Export(args) => export(&args),
-        VolumeCommand::Top(args) => top::run(&args),
-        VolumeCommand::AcceptLoss(args) => {
-            let what = "What only the missing copies contain is given up, also writes that were acknowledged.";
-            if !args.yes && !confirm(&format!("{what} Open {} without them?", args.name))? {
-                return Ok(ExitCode::from(1));
-            }
-            Target::find(&args.at)?.ask::<Value>(VolumeRequest::AcceptLoss { name: args.name.clone() })?;
-            println!("volume {} opens; replace the copies that are lost: `terrace volume status {0}`", args.name);
-            Ok(ExitCode::SUCCESS)
-        }
-        VolumeCommand::Delete(args) => {
-            if !args.yes && !confirm(&format!("All data of volume {} will be gone. Delete it?", args.name))? {
-                return Ok(ExitCode::from(1));
-            }
-            Target::find(&args.at)?.ask::<Value>(VolumeRequest::Delete { name: args.name.clone() })?;
-            println!("volume {} is deleted", args.name);
-            Ok(ExitCode::SUCCESS)
-        }
-    }
-}
-
-/// Who does what is requested.
-enum Target {
-    /// A process that serves the data directory.
-    Running(PathBuf),
-    /// This process, which has the lock of the directory as long as this exists.
-    Here { host: Arc<VolumeHost>, _lock: DirectoryLock },
-}
-
-impl Target {
-    fn find(at: &VolumePlace) -> anyhow::Result<Target> {
-        let (config, data) = config_of(at)?;
-        if control::is_running(&data) {
-            return Ok(Target::Running(data));
-        }
-        let lock = DirectoryLock::acquire(&data)?;
-        let host = host_of(config, &data)?;
-        Ok(Target::Here { host, _lock: lock })
-    }
-
-    fn ask<T: DeserializeOwned>(&self, request: VolumeRequest) -> anyhow::Result<T> {
-        let response = match self {
-            Target::Running(data) => {
-                let line = format!("{REQUEST} {}", serde_json::to_string(&request)?);
-                control::request(data, &line)?
-            }
-            Target::Here { host, .. } => host.handle(request)?,
-        };
-        serde_json::from_value(response).context("the node's answer cannot be read by this release")
-    }
-}
-
-/// The settings, and the data directory.
-fn config_of(at: &VolumePlace) -> anyhow::Result<(Config, PathBuf)> {
-    let config = Config::read(at.config.as_deref())?;
-    let data = at.data.clone().unwrap_or_else(|| config.data().to_owned());
-    Ok((config, data))
-}
-
-/// The volumes of a data directory, for one request.
-fn host_of(mut config: Config, data: &Path) -> anyhow::Result<Arc<VolumeHost>> {
-    let options = config.take_services().volumes.options(data)?;
-    let plan = config.plan(&serve_args(data))?;
-    VolumeHost::new(data, plan.tiers(), options.scrub)
-}
-
-fn serve_args(data: &Path) -> ServeArgs {
-    ServeArgs { config: None, data: Some(data.to_owned()), production: None, bodies: None }
-}
-
-/// Asks on the terminal.
-fn confirm(question: &str) -> anyhow::Result<bool> {
-    ensure!(std::io::stdin().is_terminal(), "{question} There is no terminal to ask on: add --yes");
-    print!("{question} [y/N] ");
-    std::io::stdout().flush()?;
-    let mut answer = String::new();
-    std::io::stdin().read_line(&mut answer)?;
-    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
-}
-
-fn create(args: &CreateArgs) -> anyhow::Result<ExitCode> {
-    let new = NewVolumeRequest {
-        name: args.name.clone(),
-        kind: if args.place { VolumeKind::Place } else { VolumeKind::Mirror },
-        bytes: args.size.0,
-        copies: args.copies.clone(),
-        min_copies: args.min_copies,
-        prefer: args.prefer,
-        iops: args.iops,
-        bytes_per_second: args.bandwidth.map(|bytes| bytes.0),
-        upkeep_bytes_per_second: args.upkeep.map(|bytes| bytes.0),
-        share_tiers: args.share_tiers,
-    };
-    Target::find(&args.at)?.ask::<Value>(VolumeRequest::Create(new))?;
-    let what = match (args.place, args.copies.len()) {
-        (true, _) => "place for a copy".to_owned(),
-        (false, 1) => "volume of one copy".to_owned(),
-        (false, copies) => format!("volume of {copies} copies"),
-    };
-    println!("made {}: a {what}, {}", args.name, bytes(args.size.0));
-    println!("  next: terrace volume export {}", args.name);
-    Ok(ExitCode::SUCCESS)
-}
-
-fn replace(args: &ReplaceArgs) -> anyhow::Result<ExitCode> {
-    let target = Target::find(&args.at)?;
-    let (name, copy) = (args.name.clone(), args.number);
-    let place: String = target.ask(VolumeRequest::Replace { name, copy, wanted: args.copy.clone() })?;
-    println!("copy {} of {} is made anew in {place}", args.number, args.name);
-    if !args.wait {
-        println!("  `terrace volume status {}` shows how far it is", args.name);
-        return Ok(ExitCode::SUCCESS);
-    }
-    let bar = bar("copying")?;
-    loop {
-        let reports: Vec<VolumeReport> = target.ask(VolumeRequest::Status { names: vec![args.name.clone()] })?;
-        let found = reports.first().and_then(|report| report.copies.get(usize::from(args.number)));
-        let found = found.context("the node does not report this copy any more")?;
-        match found.state.as_str() {
-            "in-sync" => break,
-            "syncing" => {
-                bar.set_length(reports[0].bytes);
-                bar.set_position(reports[0].bytes.saturating_sub(found.behind_bytes));
-            }
-            other => anyhow::bail!("the new copy is {other}: `terrace volume status {}` shows why", args.name),
-        }
-        std::thread::sleep(Duration::from_millis(200));
-    }
-    bar.finish_and_clear();
-    println!("it is in sync");
-    Ok(ExitCode::SUCCESS)
-}
-
-fn bar(what: &'static str) -> anyhow::Result<ProgressBar> {
-    let style =
-        ProgressStyle::with_template("{msg:<12} [{bar:30}] {percent:>3} %  {bytes} of {total_bytes}  {elapsed}")?;
-    let bar = if std::io::stderr().is_terminal() { ProgressBar::new(0) } else { ProgressBar::hidden() };
-    Ok(bar.with_style(style).with_message(what))
-}
-
-fn scrub(args: &NameArgs) -> anyhow::Result<ExitCode> {
-    let target = Target::find(&args.at)?;
-    let found: ScrubReport = target.ask(VolumeRequest::Scrub { name: args.name.clone() })?;
-    let code = if found.damaged == 0 { ExitCode::SUCCESS } else { ExitCode::from(1) };
-    if args.json {
-        println!("{}", serde_json::to_string_pretty(&found)?);
-        return Ok(code);
-    }
-    println!(
-        "read {} on all copies together: {} blocks repaired, {} damaged on every copy",
-        bytes(found.bytes),
-        count(found.repaired),
-        count(found.damaged)
-    );
-    if found.damaged > 0 {
-        println!("reads of these are errors until they are written anew; the node's log names them");
-    }
-    Ok(code)
-}
-
-fn grow(args: &GrowArgs) -> anyhow::Result<ExitCode> {
-    Target::find(&args.at)?.ask::<Value>(VolumeRequest::Grow { name: args.name.clone(), bytes: args.size.0 })?;
-    println!("volume {} has {} now", args.name, bytes(args.size.0));
-    Ok(ExitCode::SUCCESS)
-}
-
-fn export(args: &ExportArgs) -> anyhow::Result<ExitCode> {
-    let (config, data) = config_of(&args.at)?;
-    if !control::is_running(&data) && !args.stop {
-        return serving::run(config, &data, args);
-    }
-    ensure!(
-        args.listen.is_none() && args.socket.is_none(),
-        "a node runs on {}: it listens where terrace.toml says, under [volumes]",
-        data.display()
-    );
-    let target = Target::find(&args.at)?;
-    for name in args.names.clone() {
-        let request = match args.stop {
-            true => VolumeRequest::Unexport { name },
-            false => VolumeRequest::Export { name, read_only: args.read_only },
-        };
-        let report: VolumeReport = target.ask(request)?;
-        report::export(&report);
-    }
-    Ok(ExitCode::SUCCESS)
 }

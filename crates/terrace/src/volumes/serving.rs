@@ -6,26 +6,21 @@
 //! ```
 
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use anyhow::Context;
 use device::Device;
 use interop::running::RunningProduction;
 use nbd::NbdServer;
+use node::Admission;
 use node::control::{ProgressSender, Requests};
-use node::{Admission, Descriptors, DirectoryLock, control};
 use serde_json::Value;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
-use super::args::ExportArgs;
 use super::host::{Exports, VolumeHost};
-use super::requests::{REQUEST, VolumeReport, VolumeRequest};
+use super::requests::{REQUEST, VolumeRequest};
 use super::settings::{VolumeOptions, VolumeSettings};
-use super::{report, serve_args};
 use crate::assemble::{TierShelves, VolumeSource};
-use crate::config::Config;
 
 /// The volumes of a node that starts: made when the first tier needs one, or when they are served; the lock of the data directory is held
 /// by then.
@@ -125,6 +120,11 @@ impl RunningVolumes {
         Ok(volumes)
     }
 
+    /// What answers requests about them.
+    pub fn host(&self) -> &Arc<VolumeHost> {
+        &self.host
+    }
+
     /// Ends the exports. The volumes stay open until [`NodeVolumes::stop`].
     pub async fn stop(self) {
         self.host.end_exports().await;
@@ -138,9 +138,17 @@ fn answer(host: &VolumeHost, request: &str) -> Result<Value, String> {
 }
 
 /// The control socket of a process that serves volumes only.
-struct VolumeRequests {
+#[derive(Debug)]
+pub struct VolumeRequests {
     host: Arc<VolumeHost>,
     stop: watch::Sender<bool>,
+}
+
+impl VolumeRequests {
+    /// Those of running volumes; `stop` is set when the process is asked to end.
+    pub fn of(volumes: &RunningVolumes, stop: watch::Sender<bool>) -> VolumeRequests {
+        VolumeRequests { host: Arc::clone(&volumes.host), stop }
+    }
 }
 
 impl Requests for VolumeRequests {
@@ -158,63 +166,4 @@ impl Requests for VolumeRequests {
         let answered = tokio::task::spawn_blocking(move || answer(&host, &request)).await;
         answered.unwrap_or_else(|_| Err("the request panicked: see the output of the process".to_owned()))
     }
-}
-
-/// `terrace volume export` without a node: serves volumes until it is stopped.
-pub fn run(mut config: Config, data: &Path, args: &ExportArgs) -> anyhow::Result<ExitCode> {
-    let settings = config.take_services().volumes.with_flags(args.listen, args.socket.clone());
-    crate::serve::log(config.log())?;
-    settings.options(data)?;
-    let threads = config.threads();
-    let plan = config.plan(&serve_args(data))?;
-    let lock = DirectoryLock::acquire(data)?;
-    let volumes = NodeVolumes::new(data, &settings, plan.tiers())?;
-    let runtime = crate::serve::runtime(threads)?;
-    let ended = runtime.block_on(async {
-        let admission = Admission::new(Descriptors::current(), 0);
-        let (stop, stopping) = watch::channel(false);
-        let failed = stop.clone();
-        let running = RunningVolumes::start(&volumes, &admission, move |why| {
-            tracing::error!(why, "the server of volumes has ended");
-            failed.send_replace(true);
-        })?;
-        let requests = Arc::new(VolumeRequests { host: Arc::clone(&running.host), stop: stop.clone() });
-        let broken = stop.clone();
-        let listened = control::listen(data, &admission, stopping.clone(), requests, move |why| {
-            tracing::error!(why, "the control socket has ended");
-            broken.send_replace(true);
-        });
-        let served = match listened {
-            Ok(()) => serve(&running.host, args, stopping).await,
-            Err(error) => Err(error.into()),
-        };
-        stop.send_replace(true);
-        running.stop().await;
-        volumes.stop().await;
-        served
-    });
-    drop(lock);
-    ended.map(|()| ExitCode::SUCCESS)
-}
-
-async fn serve(host: &Arc<VolumeHost>, args: &ExportArgs, mut stopping: watch::Receiver<bool>) -> anyhow::Result<()> {
-    for name in args.names.clone() {
-        let (host, read_only) = (Arc::clone(host), args.read_only);
-        let export = move || {
-            host.open_now(&name)?;
-            host.handle(VolumeRequest::Export { name, read_only })
-        };
-        let value = tokio::task::spawn_blocking(export).await.context("the export panicked")??;
-        let exported: VolumeReport = serde_json::from_value(value)?;
-        report::export(&exported);
-    }
-    println!("Ctrl-C, or `terrace stop`, ends this");
-    use tokio::signal::unix::{SignalKind, signal};
-    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-        _ = stopping.wait_for(|stop| *stop) => {}
-    }
-    Ok(())
 }

@@ -2,9 +2,8 @@
 
 use std::process::ExitCode;
 
-use super::description::VolumeKind;
-use super::requests::{CopyReport, VolumeReport, VolumeState};
 use crate::show::{TextTable, bytes, count};
+use crate::volumes::{CopyReport, VolumeKind, VolumeReport, VolumeState};
 
 /// One line a volume.
 pub fn list(reports: &[VolumeReport], json: bool) -> anyhow::Result<ExitCode> {

@@ -13,11 +13,10 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use super::Target;
-use super::args::TopArgs;
 use super::report::{micros, percentile};
-use super::requests::{Activity, CacheReport, VolumeReport, VolumeRequest};
 use crate::show::{TextTable, bytes, count};
 use crate::terminal;
+use crate::volumes::{Activity, CacheReport, TopArgs, VolumeReport, VolumeRequest};
 
 /// Runs until Ctrl-C, or as often as is wanted.
 pub fn run(args: &TopArgs) -> anyhow::Result<ExitCode> {
@@ -26,12 +25,12 @@ pub fn run(args: &TopArgs) -> anyhow::Result<ExitCode> {
         matches!(target, Target::Running(_)),
         "nothing serves these volumes: start `terrace serve`, or `terrace volume export NAME`"
     );
-    let ask = || target.ask::<Vec<VolumeReport>>(VolumeRequest::Status { names: args.names.clone() });
-    let (mut before, mut at) = (ask()?, Instant::now());
+    let report = || target.send::<Vec<VolumeReport>>(VolumeRequest::Status { names: args.names.clone() });
+    let (mut before, mut at) = (report()?, Instant::now());
     let mut shown = 0;
     loop {
         std::thread::sleep(Duration::from_secs(args.interval));
-        let now = ask()?;
+        let now = report()?;
         let seconds = at.elapsed().as_secs_f64();
         at = Instant::now();
         if std::io::stdout().is_terminal() {
