@@ -53,6 +53,7 @@ mod checkpoint;
 mod checksum;
 mod copy;
 mod core;
+pub mod encryption;
 pub mod error;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
