@@ -136,6 +136,7 @@ fn create(args: &CreateArgs) -> anyhow::Result<ExitCode> {
         bytes_per_second: args.bandwidth.map(|bytes| bytes.0),
         upkeep_bytes_per_second: args.upkeep.map(|bytes| bytes.0),
         share_tiers: args.share_tiers,
+        key_file: args.key_file.as_deref().map(std::path::absolute).transpose()?,
     };
     Target::find(&args.at)?.send::<Value>(VolumeRequest::Create(new))?;
     let what = match (args.place, args.copies.len()) {

@@ -110,6 +110,7 @@ fn one(report: &VolumeReport) {
         totals.row(&["requests answered with an error", &count(export.errors)]);
     }
     totals.row(&["durability of an acknowledged write", &report.durability]);
+    totals.row(&["encrypted at rest", if report.is_encrypted { "yes, AES-256-XTS" } else { "no" }]);
     totals.row(&["epoch", &report.epoch]);
     totals.row(&["reads", &requests(&activity.reads, activity.read_bytes)]);
     totals.row(&["writes", &requests(&activity.writes, activity.written_bytes)]);

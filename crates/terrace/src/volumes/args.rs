@@ -113,6 +113,9 @@ pub struct CreateArgs {
     /// Bytes a second that bringing copies up to date and scrubs may take [default: 200 MB]
     #[arg(long, value_name = "SIZE")]
     pub upkeep: Option<Bytes>,
+    /// Encrypt it (AES-256-XTS) with the secret in this file: 32 random bytes or more, mode 600; without it the data is lost
+    #[arg(long, value_name = "FILE")]
+    pub key_file: Option<PathBuf>,
     /// Make a place for one copy of another node's volume instead
     #[arg(long)]
     pub place: bool,

@@ -11,6 +11,7 @@ use volume::{NewVolume, Place, Volume};
 use super::description::{CopyDescription, Description, ExportDescription, MadeState, VolumeKind, check_name};
 use super::host::{VolumeHost, is_exported_already};
 use super::hosted::{HostedVolume, OpenDevice, make_place};
+use super::keys::EncryptionDescription;
 use super::places::{self, NewCopy};
 use super::requests::{NewVolumeRequest, WantedCopy};
 
@@ -31,7 +32,12 @@ impl VolumeHost {
             new.iops != Some(0) && new.bytes_per_second != Some(0),
             "a limit of 0 would stop the volume: leave it out"
         );
+        ensure!(
+            !is_place || new.key_file.is_none(),
+            "a place gets ciphertext from the owner of its copy: encrypt the volume there"
+        );
         let description = Description {
+            encryption: new.key_file.as_deref().map(EncryptionDescription::new).transpose()?,
             prefer: new.prefer,
             iops: new.iops,
             bytes_per_second: new.bytes_per_second,
@@ -186,7 +192,7 @@ impl VolumeHost {
             // As it is without a loss; where that serves writes, nothing has to be given up.
             let _ = volume.open(&self.tiers, false);
         }
-        let is_frozen = matches!(volume.opened(), Some(OpenDevice::Mirror(mirror)) if mirror.status().is_frozen);
+        let is_frozen = matches!(volume.opened(), Some(OpenDevice::Mirror(mirror, _)) if mirror.status().is_frozen);
         let is_needed = is_frozen || volume.opened().is_none();
         let opened = if is_needed { self.open_anew(&volume, true) } else { Ok(()) };
         if !self.is_serving() {

@@ -19,6 +19,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail, ensure};
 use serde::{Deserialize, Serialize};
 
+use super::keys::EncryptionDescription;
+
 /// Version of the file.
 const FORMAT: u32 = 1;
 
@@ -51,6 +53,9 @@ pub struct Description {
     /// Former places of copies that were replaced, which still have to be cleared.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub retired: Vec<CopyDescription>,
+    /// How it is encrypted, if it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub encryption: Option<EncryptionDescription>,
     /// How it is exported, if it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exported: Option<ExportDescription>,
@@ -189,6 +194,7 @@ impl Description {
             min_copies,
             copies,
             retired: Vec::new(),
+            encryption: None,
             exported: None,
             prefer: None,
             iops: None,

@@ -17,11 +17,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use device::{BLOCK_BYTES, Device};
 use nbd::EpochGate;
+use volume::encryption::EncryptedDevice;
 use volume::write_back::CachedShelf;
 use volume::{CopyState, Options, Volume, VolumeError};
 
 use super::description::{CacheDescription, CopyDescription, Description, MadeState, VolumeKind};
 use super::epochs::EpochFile;
+use super::keys::EncryptionDescription;
 use super::places::{self, NewCopy};
 use super::requests::{Activity, CacheReport, CopyReport, VolumeReport, VolumeState};
 use crate::assemble::TierShelves;
@@ -41,8 +43,8 @@ const PAUSE_MAX: Duration = Duration::from_secs(60);
 /// What is open.
 #[derive(Debug, Clone)]
 pub enum OpenDevice {
-    /// A volume of copies.
-    Mirror(Arc<Volume>),
+    /// A volume of copies, and the device above it that encrypts.
+    Mirror(Arc<Volume>, Option<EncryptedDevice>),
     /// A bare device with an epoch.
     Place(Arc<dyn Device>, Arc<EpochFile>),
 }
@@ -51,7 +53,8 @@ impl OpenDevice {
     /// As a device.
     pub fn device(&self) -> Arc<dyn Device> {
         match self {
-            OpenDevice::Mirror(volume) => volume.clone(),
+            OpenDevice::Mirror(_, Some(encrypted)) => Arc::new(encrypted.clone()),
+            OpenDevice::Mirror(volume, None) => volume.clone(),
             OpenDevice::Place(device, _) => device.clone(),
         }
     }
@@ -59,7 +62,7 @@ impl OpenDevice {
     /// The keeper of its epoch, if clients state one.
     pub fn epochs(&self) -> Option<Arc<dyn EpochGate>> {
         match self {
-            OpenDevice::Mirror(_) => None,
+            OpenDevice::Mirror(..) => None,
             OpenDevice::Place(_, epochs) => Some(epochs.clone()),
         }
     }
@@ -156,7 +159,7 @@ impl HostedVolume {
     pub fn mirror(&self) -> anyhow::Result<Arc<Volume>> {
         let name = self.description().name;
         match self.opened() {
-            Some(OpenDevice::Mirror(volume)) => Ok(volume),
+            Some(OpenDevice::Mirror(volume, _)) => Ok(volume),
             Some(OpenDevice::Place(..)) => {
                 bail!("{name} is a place for a copy of another node's volume: this is done with that volume")
             }
@@ -196,6 +199,8 @@ impl HostedVolume {
         description: &Description,
         accept_loss: bool,
     ) -> anyhow::Result<OpenDevice> {
+        // Before anything is opened: without its secret a volume is of no use.
+        let keys = description.encryption.as_ref().map(EncryptionDescription::keys).transpose()?;
         let mut found = Vec::new();
         let mut failures = Vec::new();
         for (number, copy) in description.copies.iter().enumerate() {
@@ -219,7 +224,9 @@ impl HostedVolume {
             true => anyhow::anyhow!("{}", error.root_cause()),
             false => error,
         })?;
-        Ok(OpenDevice::Mirror(Arc::new(volume)))
+        let volume = Arc::new(volume);
+        let encrypted = keys.map(|keys| EncryptedDevice::new(volume.clone(), keys));
+        Ok(OpenDevice::Mirror(volume, encrypted))
     }
 
     fn open_place(&self, tiers: &TierShelves, description: &Description) -> anyhow::Result<OpenDevice> {
@@ -261,7 +268,7 @@ impl HostedVolume {
     pub fn close(&self) -> anyhow::Result<()> {
         let open = lock(&self.hosted).open.take();
         match open {
-            Some(OpenDevice::Mirror(volume)) => Ok(volume.close()?),
+            Some(OpenDevice::Mirror(volume, _)) => Ok(volume.close()?),
             Some(OpenDevice::Place(device, _)) => Ok(device.flush()?),
             None => Ok(()),
         }
@@ -278,7 +285,7 @@ impl HostedVolume {
     /// Attaches copies that are away, if their pause is over. Returns whether the volume has to be opened anew for that: it was opened
     /// with too few copies, and there are more now.
     pub fn attach_copies(&self, tiers: &TierShelves) -> bool {
-        let Some(OpenDevice::Mirror(volume)) = self.opened() else { return false };
+        let Some(OpenDevice::Mirror(volume, _)) = self.opened() else { return false };
         let description = self.description();
         let mut needs_opening = false;
         for copy in volume.status().copies {
@@ -340,7 +347,7 @@ impl HostedVolume {
 
     /// Whether it is open and all of its copies are in sync.
     pub fn is_in_sync(&self) -> bool {
-        let Some(OpenDevice::Mirror(volume)) = self.opened() else { return false };
+        let Some(OpenDevice::Mirror(volume, _)) = self.opened() else { return false };
         volume.status().copies.iter().all(|copy| copy.state == CopyState::InSync)
     }
 
@@ -353,7 +360,7 @@ impl HostedVolume {
         if let Some(failed) = &lock(&self.hosted).failed {
             return Some(format!("volume {} cannot be opened: {}", description.name, failed.why));
         }
-        let Some(OpenDevice::Mirror(volume)) = self.opened() else { return None };
+        let Some(OpenDevice::Mirror(volume, _)) = self.opened() else { return None };
         let status = volume.status();
         let away = status.copies.iter().filter(|copy| matches!(copy.state, CopyState::Missing | CopyState::Out { .. }));
         let away: Vec<String> = away.map(|copy| copy.number.to_string()).collect();
@@ -382,6 +389,7 @@ impl HostedVolume {
             epoch: "-".to_owned(),
             min_copies: description.min_copies,
             durability: "-".to_owned(),
+            is_encrypted: description.encryption.is_some(),
             copies: description
                 .copies
                 .iter()
@@ -393,7 +401,7 @@ impl HostedVolume {
         };
         drop(hosted);
         match opened {
-            Some(OpenDevice::Mirror(volume)) => add_mirror(&mut report, &volume),
+            Some(OpenDevice::Mirror(volume, _)) => add_mirror(&mut report, &volume),
             Some(OpenDevice::Place(device, epochs)) => {
                 report.epoch = epochs.current().to_string();
                 report.durability = device.durability().to_string();

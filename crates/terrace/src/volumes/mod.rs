@@ -16,6 +16,7 @@ mod description;
 mod epochs;
 mod host;
 mod hosted;
+mod keys;
 mod places;
 mod remote;
 mod requests;

@@ -5,6 +5,8 @@
 //!   terrace volume ...  --  `volume {"verb": "status", ...}`  -->  VolumeHost::handle
 //! ```
 
+use std::path::PathBuf;
+
 use interop::production::units::Bytes;
 use nbd::NbdUri;
 use serde::{Deserialize, Serialize};
@@ -93,6 +95,8 @@ pub struct NewVolumeRequest {
     pub upkeep_bytes_per_second: Option<u64>,
     /// Several copies may lie on one tier.
     pub share_tiers: bool,
+    /// Encrypt it with the secret in this file.
+    pub key_file: Option<PathBuf>,
 }
 
 /// Where a copy shall lie: `TIER[,journal=TIER][,cache=TIER:SIZE[,page=SIZE][,reads]]`, or the address of an export.
@@ -224,6 +228,8 @@ pub struct VolumeReport {
     pub min_copies: u8,
     /// The durability of an acknowledged write.
     pub durability: String,
+    /// Whether it is encrypted at rest.
+    pub is_encrypted: bool,
     /// Its copies.
     pub copies: Vec<CopyReport>,
     /// Its export, if it is exported.

@@ -483,3 +483,54 @@ fn a_node_whose_store_lies_on_a_volume_keeps_every_message_while_copies_go_and_r
     assert_eq!(bed.stored(), sent, "every acknowledged message, in order");
     assert_eq!(volume(&bed, &["scrub", "node", "--json"]).matches("\"damaged\": 0").count(), 1);
 }
+
+#[test]
+fn an_encrypted_volume_has_no_plaintext_on_its_media_and_opens_only_with_its_secret() {
+    use std::os::unix::fs::PermissionsExt;
+    let bed = bed();
+    let key = bed.path("key");
+    fs::write(&key, [7; 64]).expect("it is written");
+    bed.command_line(&["volume", "create", "v", "--size", "4MiB", "--key-file", "key"]).fails("chmod 600");
+    fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).expect("it is changed");
+    create(&bed, "v", &["--copy", "a,cache=c:1MiB", "--copy", "b", "--key-file", "key"]);
+    let node = bed.start();
+    volume(&bed, &["export", "v"]);
+    let device = client_of(&bed, "v");
+    let number = u64::from_le_bytes(*b"SECRETS!");
+    assert!((0..64).all(|block| write(&device, block, number)));
+    let mut block = AlignedBuffer::zeroed(BLOCK as usize);
+    block[100..108].copy_from_slice(b"SECRETS!");
+    device.write(70 * BLOCK, &block).expect("it is written");
+    node.stop();
+    let mut looked_at = 0;
+    for tier in ["a", "b", "c"] {
+        for file in files_below(&bed.path(tier)) {
+            let bytes = fs::read(&file).expect("it is read");
+            looked_at += bytes.len();
+            assert!(!bytes.windows(8).any(|part| part == b"SECRETS!"), "{} has plaintext", file.display());
+        }
+    }
+    assert!(looked_at > 8 << 20, "{looked_at} bytes are no two copies");
+    let node = bed.start();
+    let device = client_of(&bed, "v");
+    assert!((0..64).all(|block| read(&device, block) == number) && read(&device, 65) == 0);
+    let mut found = AlignedBuffer::zeroed(BLOCK as usize);
+    device.read(70 * BLOCK, &mut found).expect("it is read");
+    assert_eq!(found[..], block[..]);
+    node.stop();
+    fs::write(&key, [8; 64]).expect("it is written");
+    let _node = bed.start();
+    until("it is not opened", || report(&bed, "v")["state"] == "failed");
+    bed.command_line(&["volume", "status", "v"]).finds("does not contain the secret");
+    fs::write(&key, [7; 64]).expect("it is written");
+    assert_eq!(read(&client_of(&bed, "v"), 5), number, "it is opened once the secret is back");
+}
+
+fn files_below(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() { files.extend(files_below(&path)) } else { files.push(path) }
+    }
+    files
+}
