@@ -11,7 +11,7 @@
 //!   Device     memory, files, a volume                     this server, nbdkit, qemu-nbd
 //! ```
 //!
-//! Not there yet: a command of `terrace`. `examples/serve.rs` serves a device, `examples/use.rs` uses an export. `docs/nbd.md` is for
+//! `terrace volume` exports volumes with it, and uses it for copies on other nodes. `examples/serve.rs` serves a device, `examples/use.rs` uses an export. `docs/nbd.md` is for
 //! users.
 //!
 //! # Modules

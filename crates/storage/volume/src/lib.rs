@@ -30,6 +30,7 @@
 //! * [`membership`]: which copies count, a pure state machine
 //! * `copy`: one copy on its shelves
 //! * `overlay`, `tables`, `stripes`, `workers`: blocks on their way, sums and dirty maps, locks, threads for calls that may hang
+//! * [`write_back`]: a cache under one copy; [`encryption`]: ciphertext for all of them
 //! * [`superblock`], [`record`], `geometry`, `tables`: the format, described in their head comments and in `format.md`
 //!
 //! # How it is tested
@@ -43,7 +44,7 @@
 //!
 //! # What it does not do
 //!
-//! No snapshots, no deduplication, no compression, no encryption. No network: a copy on another machine is a shelf whose devices are
+//! No snapshots, no deduplication, no compression. Encryption is a device above a volume ([`encryption`]). No network: a copy on another machine is a shelf whose devices are
 //! remote, with a [`Fence`]. It does not shrink. It does not find out by itself that a copy is back: somebody attaches it.
 
 #![forbid(unsafe_code)]
