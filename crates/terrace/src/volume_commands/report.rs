@@ -49,7 +49,7 @@ fn is_well(report: &VolumeReport) -> bool {
     match report.state {
         VolumeState::Open => copies() && report.activity.damaged == 0,
         VolumeState::Closed | VolumeState::Opening => true,
-        VolumeState::Frozen | VolumeState::Failed | VolumeState::Unfinished => false,
+        VolumeState::Frozen | VolumeState::Failed | VolumeState::Unfinished | VolumeState::Unreadable => false,
     }
 }
 
@@ -154,6 +154,9 @@ fn next(report: &VolumeReport) -> Option<String> {
     let name = &report.name;
     let lost = report.copies.iter().find(|copy| matches!(copy.state.as_str(), "missing" | "out"));
     match (report.state, lost) {
+        (VolumeState::Unreadable, _) => {
+            Some("restore that file; without it the data of the copies stays where it is".to_owned())
+        }
         (VolumeState::Unfinished, _) => Some(format!("terrace volume delete {name}")),
         (VolumeState::Failed, _) => Some(format!(
             "bring the medium back (it is opened then); if copies are lost for good: terrace volume accept-loss {name}"

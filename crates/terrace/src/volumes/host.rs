@@ -330,7 +330,12 @@ impl VolumeHost {
             });
             report
         };
-        Ok(volumes.into_iter().map(report).collect())
+        let mut reports: Vec<VolumeReport> = volumes.into_iter().map(report).collect();
+        if names.is_empty() {
+            let unreadable = self.unreadable.lock();
+            reports.extend(unreadable.iter().map(|(name, why)| VolumeReport::unreadable(name, why)));
+        }
+        Ok(reports)
     }
 
     /// Ends the exports: no client uses a volume any more.

@@ -192,6 +192,8 @@ pub enum VolumeState {
     Closed,
     /// It was not made completely: delete it.
     Unfinished,
+    /// Its description cannot be read.
+    Unreadable,
 }
 
 impl VolumeState {
@@ -204,6 +206,7 @@ impl VolumeState {
             VolumeState::Failed => "failed",
             VolumeState::Closed => "closed",
             VolumeState::Unfinished => "unfinished",
+            VolumeState::Unreadable => "unreadable",
         }
     }
 }
@@ -236,6 +239,26 @@ pub struct VolumeReport {
     pub export: Option<ExportReport>,
     /// What it has done since it was opened.
     pub activity: Activity,
+}
+
+impl VolumeReport {
+    /// That of a volume whose description cannot be read.
+    pub fn unreadable(name: &str, why: &str) -> VolumeReport {
+        VolumeReport {
+            name: name.to_owned(),
+            kind: VolumeKind::Mirror,
+            state: VolumeState::Unreadable,
+            why: Some(why.to_owned()),
+            bytes: 0,
+            epoch: "-".to_owned(),
+            min_copies: 0,
+            durability: "-".to_owned(),
+            is_encrypted: false,
+            copies: Vec::new(),
+            export: None,
+            activity: Activity::default(),
+        }
+    }
 }
 
 /// What a volume has done since it was opened.
