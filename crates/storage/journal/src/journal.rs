@@ -235,6 +235,14 @@ impl Journal {
         self.shared.make_room(bytes)
     }
 
+    /// Makes spare segments until there are `count`, at most [`Options::spare_segments`], so that the log can grow by so many
+    /// segments also if the shelf is full by then; truncation keeps as many. Persistent when it returns.
+    ///
+    /// Errors: the shelf has no room for them, or fails; those that were made stay.
+    pub fn reserve_segments(&self, count: usize) -> Result<(), JournalError> {
+        self.shared.reserve_segments(count.min(self.shared.options.spare_segments))
+    }
+
     /// Commits appended records and closes the epoch, so that damage to its last batch can be distinguished from a torn
     /// tail. When it returns the shelf may be opened again, even if other references to this journal exist: it writes
     /// nothing more, refuses new records, and still reads existing ones. A second call does nothing.

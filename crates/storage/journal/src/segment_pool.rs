@@ -86,6 +86,16 @@ impl SegmentPool {
         Ok(Prepared { installed, recycled: false })
     }
 
+    /// Makes spares until there are `count` of them, so that so many segments find their space.
+    pub(crate) fn keep(&mut self, shelf: &dyn Shelf, options: &Options, count: usize) -> Result<(), DeviceError> {
+        while self.spares.len() < count {
+            let number = self.take_number();
+            shelf.create(&spare_name(number), options.segment_bytes)?;
+            self.spares.push(number);
+        }
+        Ok(())
+    }
+
     /// Removes a truncated segment from the log: keeps it as a spare while there are few, deletes it otherwise.
     pub(crate) fn retire(
         &mut self,

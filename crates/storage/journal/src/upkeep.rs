@@ -47,6 +47,12 @@ impl Shared {
         Ok(())
     }
 
+    /// See [`Journal::reserve_segments`](crate::Journal::reserve_segments).
+    pub(crate) fn reserve_segments(&self, count: usize) -> Result<(), JournalError> {
+        let mut pool = self.pool.lock().expect("no thread panicked inside the journal");
+        Ok(pool.keep(&*self.shelf, &self.options, count)?)
+    }
+
     /// The preparing thread: works on request, until the journal is closed. If there is no descriptor it retries: other
     /// threads release theirs, and no append is affected until the current segment is full.
     pub(crate) fn prepare_on_request(&self) {

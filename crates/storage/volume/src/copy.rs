@@ -26,6 +26,9 @@ use crate::rules::{Rule, obeys};
 use crate::superblock::{SUPERBLOCK, SUPERBLOCK_BYTES, Superblock};
 use crate::tables::Tables;
 
+/// The most segments that are reserved: with tiny segments they would be many files.
+const SEGMENTS_RESERVED_MAX: usize = 64;
+
 /// The largest record of a journal: a piece of a write, or sectors.
 const RECORD_BYTES_MAX: u64 = 1 << 20;
 
@@ -87,6 +90,13 @@ fn tables_name(part: usize) -> String {
     format!("tables-{part}")
 }
 
+/// Segments that a journal can need at a time beyond the one that it begins with: its window, one that is written meanwhile, and one that
+/// is prepared. They are reserved, so that a volume works on a full medium.
+fn segments_reserved(options: &Options) -> usize {
+    let window = options.window_bytes.div_ceil(options.segment_bytes.max(1));
+    usize::try_from(window).unwrap_or(usize::MAX).saturating_add(2).min(SEGMENTS_RESERVED_MAX)
+}
+
 /// The options of a copy's journal.
 fn journal_options(options: &Options, identity: u32) -> journal::Options {
     let preparation = match options.threads {
@@ -102,6 +112,7 @@ fn journal_options(options: &Options, identity: u32) -> journal::Options {
         preparation,
         check: Check::Everything,
         identity,
+        spare_segments: segments_reserved(options),
         ..journal::Options::default()
     }
 }
@@ -219,6 +230,7 @@ fn make_content(
 ) -> Result<(), VolumeError> {
     (0..geometry.parts.len()).try_for_each(|part| make_part(place, geometry, part))?;
     let (journal, _) = Journal::open(place.journal.clone(), journal_options(options, 0))?;
+    journal.reserve_segments(segments_reserved(options))?;
     superblock.journal = journal.identity();
     Ok(journal.close()?)
 }
@@ -261,6 +273,10 @@ impl VolumeCopy {
             let why = "the journal is not that of the copy: replace the copy";
             return Err(VolumeError::Format { name: "journal".to_owned(), why });
         }
+        // A larger window than before needs more.
+        if let Err(error) = journal.reserve_segments(segments_reserved(options)) {
+            tracing::warn!(copy = found.copy, %error, "no space can be reserved for the journal of a copy");
+        }
         VolumeCopy::with_journal(place, found, journal, options)
     }
 
@@ -275,6 +291,7 @@ impl VolumeCopy {
         superblock.write(&device)?;
         clear_journal(&place)?;
         let (journal, _) = Journal::open(place.journal.clone(), journal_options(options, 0))?;
+        journal.reserve_segments(segments_reserved(options))?;
         superblock.journal = journal.identity();
         superblock.sequence += 1;
         superblock.write(&device)?;

@@ -37,6 +37,9 @@ const PAUSE: Duration = Duration::from_secs(2);
 /// How long a change of a volume waits for another one.
 const OPERATION_PATIENCE: Duration = Duration::from_secs(20);
 
+/// The least bytes that the journals of a volume may contain before a checkpoint.
+const WINDOW_BYTES_MIN: u64 = 8 << 20;
+
 /// A medium that comes back is used within a minute.
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 
@@ -239,7 +242,11 @@ impl HostedVolume {
     /// The options of its volume, of a new owner.
     pub fn options(&self, description: &Description, accept_loss: bool) -> Options {
         let defaults = Options::new(super::draw_id() as u64);
+        // A journal much larger than its volume would only take space; a quarter is written in place often enough.
+        let window_bytes = (description.bytes / 4).next_power_of_two().clamp(WINDOW_BYTES_MIN, defaults.window_bytes);
         Options {
+            window_bytes,
+            segment_bytes: (window_bytes / 4).min(defaults.segment_bytes),
             accept_loss,
             prefer: description.prefer,
             upkeep_bytes_per_second: description.upkeep_bytes_per_second.unwrap_or(defaults.upkeep_bytes_per_second),

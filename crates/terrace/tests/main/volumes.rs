@@ -281,14 +281,15 @@ fn with_too_few_copies_writes_wait_and_a_loss_is_given_up_only_when_that_is_said
 fn after_every_kill_under_load_each_block_has_what_was_acknowledged_last_or_something_later() {
     const BLOCKS: u64 = 512;
     const CLIENTS: u64 = 3;
-    let seed = fastrand::u64(..);
-    println!("seed {seed}");
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let (seed, rounds) = (number("SEED").unwrap_or(1), number("ROUNDS").unwrap_or(6));
+    println!("SEED={seed} ROUNDS={rounds}");
     let bed = bed();
     create(&bed, "v", &["--copy", "a,cache=b:1MiB", "--copy", "b", "--copy", "c"]);
     let mut random = fastrand::Rng::with_seed(seed);
     // For each block: the last acknowledged number and the last that was sent.
     let mut known = vec![(0, 0); BLOCKS as usize];
-    for round in 1..=6_u64 {
+    for round in 1..=rounds {
         let node = bed.start();
         volume(&bed, &["export", "v"]);
         let device = client_of(&bed, "v");

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use device::{
     AlignedBuffer, BLOCK_BYTES, Device, DeviceError, Extent, FileOptions, FileShelf, IoKind, IoRequest, IoSink,
+    MemoryShelf, Shelf,
 };
 use volume::{CopyState, Options, Place, Volume, VolumeError};
 
@@ -176,4 +177,59 @@ fn impossible_volumes_are_refused() {
     assert!(matches!(refused, Err(VolumeError::Format { .. })), "a volume is not made over another one: {refused:?}");
     Volume::delete(&places).expect("deletes");
     assert!(places.iter().all(|place| place.data.list().expect("lists").is_empty()));
+}
+
+/// A shelf that is full: nothing can be made on it any more.
+#[derive(Debug)]
+struct FullShelf {
+    inner: Arc<dyn Shelf>,
+    is_full: std::sync::atomic::AtomicBool,
+}
+
+impl Shelf for FullShelf {
+    fn create(&self, name: &str, bytes: u64) -> Result<Arc<dyn Device>, DeviceError> {
+        if self.is_full.load(std::sync::atomic::Ordering::SeqCst) {
+            return Err(DeviceError::Full { name: name.to_owned(), bytes });
+        }
+        self.inner.create(name, bytes)
+    }
+
+    fn open(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError> {
+        self.inner.open(name)
+    }
+
+    fn open_read_only(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError> {
+        self.inner.open_read_only(name)
+    }
+
+    fn list(&self) -> Result<Vec<String>, DeviceError> {
+        self.inner.list()
+    }
+
+    fn remove(&self, name: &str) -> Result<(), DeviceError> {
+        self.inner.remove(name)
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<(), DeviceError> {
+        self.inner.rename(from, to)
+    }
+}
+
+#[test]
+fn a_volume_works_on_media_that_are_full_since_all_of_its_space_is_reserved_when_it_is_made() {
+    let shelves: Vec<Arc<FullShelf>> =
+        (0..2).map(|_| Arc::new(FullShelf { inner: Arc::new(MemoryShelf::new()), is_full: false.into() })).collect();
+    let places: Vec<Place> = shelves.iter().map(|shelf| Place::on(shelf.clone())).collect();
+    Volume::create(&places, &new_volume(64), &options(1)).expect("creates");
+    shelves.iter().for_each(|shelf| shelf.is_full.store(true, std::sync::atomic::Ordering::SeqCst));
+    for life in 0..4_u64 {
+        let volume = Volume::open(places.clone(), options(2 + life)).expect("opens");
+        // Five times the window, so that the journals go round.
+        for number in 0..1280 {
+            volume.write(at(number % 64), &tagged(life * 10_000 + number)).expect("there is room");
+        }
+        assert!(volume.status().copies.iter().all(|copy| copy.state == CopyState::InSync));
+        assert_eq!(tag_of(&read_block(&volume, 63).expect("reads")), life * 10_000 + 1279);
+        volume.close().expect("closes");
+    }
 }
