@@ -8,6 +8,7 @@ use anyhow::{Context, ensure};
 use clap::Args;
 use interop::production::units::Bytes;
 
+use crate::diskspd;
 use crate::measure::{self, FleetOptions, Times};
 use crate::media::{Base, CacheLayout, Layout, usual_parent};
 use crate::report::{FleetReport, Way};
@@ -17,7 +18,7 @@ use crate::server::{self, ServerProgram};
 const SIZE: u64 = 512 << 20;
 const QUICK_SIZE: u64 = 64 << 20;
 
-/// `terrace bench fleet`
+/// Mirrored volumes under the published loads: 4 KiB reads, 90/10, 2 MiB reads; in-process and over NBD
 ///
 /// Makes volumes of three copies, writes every block, and reads and writes them with 4 threads x 16 requests in progress for each volume,
 /// as the published runs did: in this process, then over NBD to a server in a process of its own, and each time on the bare medium beside
@@ -128,8 +129,8 @@ impl FleetArgs {
     fn write(&self, report: &FleetReport) -> anyhow::Result<()> {
         write(self.json.as_deref(), || report.to_json())?;
         write(self.diskspd.as_deref(), || match self.diskspd.as_deref().and_then(Path::extension) {
-            Some(ending) if ending == "xml" => report.to_diskspd_xml(),
-            _ => report.to_diskspd_text(),
+            Some(ending) if ending == "xml" => diskspd::to_xml(report),
+            _ => diskspd::to_text(report),
         })
     }
 

@@ -14,6 +14,9 @@
 mod text;
 mod xml;
 
+pub use text::to_text;
+pub use xml::to_xml;
+
 use crate::tally::{Latencies, Window};
 
 /// Percentiles of the table, with their names.

@@ -20,36 +20,34 @@ struct Kind<'r> {
     latencies: &'r Latencies,
 }
 
-impl FleetReport {
-    /// The runs as DISKSPD's text.
-    pub fn to_diskspd_text(&self) -> String {
-        let mut out = String::new();
-        let _ =
-            writeln!(out, "terrace bench fleet {}, in the manner of DISKSPD; see its page docs/fleet.md", self.version);
-        for run in &self.runs {
-            self.input(&mut out, run);
-            results(&mut out, run);
-        }
-        out
+/// The runs as DISKSPD's text.
+pub fn to_text(report: &FleetReport) -> String {
+    let mut out = String::new();
+    let _ =
+        writeln!(out, "terrace bench fleet {}, in the manner of DISKSPD; see its page docs/fleet.md", report.version);
+    for run in &report.runs {
+        input(&mut out, report, run);
+        results(&mut out, run);
     }
+    out
+}
 
-    fn input(&self, out: &mut String, run: &FleetRun) {
-        let config = &self.config;
-        let _ = writeln!(out, "\nInput parameters: {}\n\n\ttimespan:   1\n\t-------------", run.name);
-        let _ = writeln!(out, "\tduration: {:.0}s", run.seconds);
-        let _ = writeln!(out, "\twarm up time: {:.0}s", config.warm_seconds);
-        let _ = writeln!(out, "\tcool down time: {:.0}s", config.cool_seconds);
-        let _ = writeln!(out, "\tgathering IOPS at intervals of 1000ms\n\trandom seed: {}", config.seed);
-        for volume in 0..run.volumes {
-            let order = if run.detail.is_random { "random" } else { "sequential" };
-            let (reads, writes) = (run.read_percent, 100 - run.read_percent);
-            let _ = writeln!(out, "\tpath: '{}'", path(run, volume));
-            let _ = writeln!(out, "\t\tsoftware cache disabled, writes are durable when they are counted");
-            let _ = writeln!(out, "\t\tperforming mix test (read/write ratio: {reads}/{writes})");
-            let _ = writeln!(out, "\t\tblock size: {}\n\t\tusing {order} I/O", run.block_bytes);
-            let _ = writeln!(out, "\t\tnumber of outstanding I/O operations per thread: {}", run.outstanding);
-            let _ = writeln!(out, "\t\tthreads per file: {}", run.threads);
-        }
+fn input(out: &mut String, report: &FleetReport, run: &FleetRun) {
+    let config = &report.config;
+    let _ = writeln!(out, "\nInput parameters: {}\n\n\ttimespan:   1\n\t-------------", run.name);
+    let _ = writeln!(out, "\tduration: {:.0}s", run.seconds);
+    let _ = writeln!(out, "\twarm up time: {:.0}s", config.warm_seconds);
+    let _ = writeln!(out, "\tcool down time: {:.0}s", config.cool_seconds);
+    let _ = writeln!(out, "\tgathering IOPS at intervals of 1000ms\n\trandom seed: {}", config.seed);
+    for volume in 0..run.volumes {
+        let order = if run.detail.is_random { "random" } else { "sequential" };
+        let (reads, writes) = (run.read_percent, 100 - run.read_percent);
+        let _ = writeln!(out, "\tpath: '{}'", path(run, volume));
+        let _ = writeln!(out, "\t\tsoftware cache disabled, writes are durable when they are counted");
+        let _ = writeln!(out, "\t\tperforming mix test (read/write ratio: {reads}/{writes})");
+        let _ = writeln!(out, "\t\tblock size: {}\n\t\tusing {order} I/O", run.block_bytes);
+        let _ = writeln!(out, "\t\tnumber of outstanding I/O operations per thread: {}", run.outstanding);
+        let _ = writeln!(out, "\t\tthreads per file: {}", run.threads);
     }
 }
 
@@ -135,7 +133,7 @@ mod tests {
     #[test]
     fn each_run_has_its_tables_and_their_totals_are_the_sums_of_the_threads() {
         let report = example();
-        let text = report.to_diskspd_text();
+        let text = super::to_text(&report);
         for title in ["Total IO", "Read IO", "Write IO", "CPU |  Usage", "  %-ile |", "actual test time:\t5.00s"] {
             assert_eq!(text.matches(title).count(), 2, "{title} in\n{text}");
         }

@@ -59,74 +59,72 @@ fn escaped(text: &str) -> String {
     out
 }
 
-impl FleetReport {
-    /// The runs as DISKSPD's XML.
-    pub fn to_diskspd_xml(&self) -> String {
-        let mut xml = Writer::new();
-        xml.with("Results", |xml| {
-            xml.with("System", |xml| {
-                xml.text("ComputerName", &self.machine.cpu);
-                xml.with("Tool", |xml| {
-                    xml.text("Name", "terrace bench fleet");
-                    xml.text("Version", self.version);
-                });
-                xml.text("ProcessorCount", self.machine.cores);
+/// The runs as DISKSPD's XML.
+pub fn to_xml(report: &FleetReport) -> String {
+    let mut xml = Writer::new();
+    xml.with("Results", |xml| {
+        xml.with("System", |xml| {
+            xml.text("ComputerName", &report.machine.cpu);
+            xml.with("Tool", |xml| {
+                xml.text("Name", "terrace bench fleet");
+                xml.text("Version", report.version);
             });
-            xml.with("Profile", |xml| self.profile(xml));
-            for run in &self.runs {
-                xml.with("TimeSpan", |xml| time_span(xml, run));
-            }
+            xml.text("ProcessorCount", report.machine.cores);
         });
-        xml.out
-    }
+        xml.with("Profile", |xml| profile(report, xml));
+        for run in &report.runs {
+            xml.with("TimeSpan", |xml| time_span(xml, run));
+        }
+    });
+    xml.out
+}
 
-    fn profile(&self, xml: &mut Writer) {
-        xml.text("Progress", 0);
-        xml.text("ResultFormat", "xml");
-        xml.text("Verbose", false);
-        let config = &self.config;
-        xml.with("TimeSpans", |xml| {
-            for run in &self.runs {
-                xml.with("TimeSpan", |xml| {
-                    xml.text("Comment", &run.name);
-                    xml.text("MeasureLatency", true);
-                    xml.text("CalculateIopsStdDev", true);
-                    xml.text("DisableAffinity", true);
-                    xml.number("Duration", run.seconds, 0);
-                    xml.number("Warmup", config.warm_seconds, 0);
-                    xml.number("Cooldown", config.cool_seconds, 0);
-                    xml.text("ThreadCount", 0);
-                    xml.text("RequestCount", 0);
-                    xml.text("IoBucketDuration", 1000);
-                    xml.text("RandSeed", config.seed);
-                    xml.with("Targets", |xml| (0..run.volumes).for_each(|volume| self.target(xml, run, volume)));
-                });
-            }
-        });
-    }
+fn profile(report: &FleetReport, xml: &mut Writer) {
+    xml.text("Progress", 0);
+    xml.text("ResultFormat", "xml");
+    xml.text("Verbose", false);
+    let config = &report.config;
+    xml.with("TimeSpans", |xml| {
+        for run in &report.runs {
+            xml.with("TimeSpan", |xml| {
+                xml.text("Comment", &run.name);
+                xml.text("MeasureLatency", true);
+                xml.text("CalculateIopsStdDev", true);
+                xml.text("DisableAffinity", true);
+                xml.number("Duration", run.seconds, 0);
+                xml.number("Warmup", config.warm_seconds, 0);
+                xml.number("Cooldown", config.cool_seconds, 0);
+                xml.text("ThreadCount", 0);
+                xml.text("RequestCount", 0);
+                xml.text("IoBucketDuration", 1000);
+                xml.text("RandSeed", config.seed);
+                xml.with("Targets", |xml| (0..run.volumes).for_each(|volume| target(report, xml, run, volume)));
+            });
+        }
+    });
+}
 
-    fn target(&self, xml: &mut Writer, run: &FleetRun, volume: usize) {
-        xml.with("Target", |xml| {
-            xml.text("Path", path(run, volume));
-            xml.text("BlockSize", run.block_bytes);
-            xml.text("BaseFileOffset", 0);
-            xml.text("SequentialScan", false);
-            xml.text("RandomAccess", run.detail.is_random);
-            xml.text("TemporaryFile", false);
-            xml.text("UseLargePages", false);
-            xml.text("DisableOSCache", true);
-            xml.text("WriteThrough", true);
-            xml.text("ParallelAsyncIO", false);
-            xml.text("FileSize", self.config.layout.bytes);
-            xml.text(if run.detail.is_random { "Random" } else { "StrideSize" }, run.block_bytes);
-            xml.text("InterlockedSequential", false);
-            xml.text("ThreadStride", 0);
-            xml.text("MaxFileSize", 0);
-            xml.text("RequestCount", run.outstanding);
-            xml.text("WriteRatio", 100 - run.read_percent);
-            xml.text("ThreadsPerFile", run.threads);
-        });
-    }
+fn target(report: &FleetReport, xml: &mut Writer, run: &FleetRun, volume: usize) {
+    xml.with("Target", |xml| {
+        xml.text("Path", path(run, volume));
+        xml.text("BlockSize", run.block_bytes);
+        xml.text("BaseFileOffset", 0);
+        xml.text("SequentialScan", false);
+        xml.text("RandomAccess", run.detail.is_random);
+        xml.text("TemporaryFile", false);
+        xml.text("UseLargePages", false);
+        xml.text("DisableOSCache", true);
+        xml.text("WriteThrough", true);
+        xml.text("ParallelAsyncIO", false);
+        xml.text("FileSize", report.config.layout.bytes);
+        xml.text(if run.detail.is_random { "Random" } else { "StrideSize" }, run.block_bytes);
+        xml.text("InterlockedSequential", false);
+        xml.text("ThreadStride", 0);
+        xml.text("MaxFileSize", 0);
+        xml.text("RequestCount", run.outstanding);
+        xml.text("WriteRatio", 100 - run.read_percent);
+        xml.text("ThreadsPerFile", run.threads);
+    });
 }
 
 /// The name of a target.
@@ -255,7 +253,7 @@ mod tests {
         let mut report = example();
         report.machine.cpu = "a <b> & \"c\" \u{1}".to_owned();
         report.runs[0].name = "</TimeSpan>&".to_owned();
-        let texts = read(&report.to_diskspd_xml());
+        let texts = read(&super::to_xml(&report));
         let of =
             |path: &str| texts.iter().filter(|text| text.0 == path).map(|text| text.1.as_str()).collect::<Vec<_>>();
         assert_eq!(of("Results/System/ComputerName"), ["a &lt;b&gt; &amp; &quot;c&quot; "]);

@@ -1,3 +1,5 @@
+//! Reports of made-up figures: the keys of the contract, and what counts as wrong.
+
 use super::*;
 use crate::media::Base;
 
