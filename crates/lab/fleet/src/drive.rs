@@ -50,6 +50,8 @@ pub struct Target {
     pub place: u32,
     /// What its blocks contain.
     pub ledger: Arc<Ledger>,
+    /// Whether a read that meets a write sees a block before or after it, as a volume promises; a bare device may mix them.
+    pub is_atomic: bool,
 }
 
 /// When a run begins to count, and ends.
@@ -86,6 +88,7 @@ struct Worker<'r> {
     load: &'r Load,
     place: u32,
     ledger: &'r Ledger,
+    is_atomic: bool,
     thread: usize,
     timeline: Timeline,
 }
@@ -113,9 +116,9 @@ pub fn run(load: &Load, targets: &[Target], timeline: Timeline, seed: u64) -> an
     std::thread::scope(|scope| {
         let start = |(target, thread): (&Target, usize)| {
             let device = Arc::clone(&target.devices[thread % target.devices.len()]);
-            let (place, ledger) = (target.place, Arc::clone(&target.ledger));
+            let (place, ledger, is_atomic) = (target.place, Arc::clone(&target.ledger), target.is_atomic);
             scope.spawn(move || {
-                let worker = Worker { load, place, ledger: &ledger, thread, timeline };
+                let worker = Worker { load, place, ledger: &ledger, is_atomic, thread, timeline };
                 let rng = fastrand::Rng::with_seed(seed ^ (u64::from(place) << 32) ^ (thread as u64) << 16);
                 worker.run(&device, rng)
             })
@@ -279,6 +282,9 @@ impl Worker<'_> {
             // Long reads come without writes: what is acknowledged now was so when they began.
             let least = if index == 0 { pending.version } else { self.ledger.at_least(block) };
             let most = self.ledger.at_most(block);
+            if !self.is_atomic && least != most {
+                continue;
+            }
             let found = blocks::version(place, block, bytes);
             tally.checked += 1;
             let is_sampled = tally.checked.is_multiple_of(WHOLE);

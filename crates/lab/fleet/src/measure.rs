@@ -199,7 +199,12 @@ impl Runs<'_> {
                     (0..load.threads).map(|_| server.connect(side, number)).collect::<anyhow::Result<_>>()?
                 }
             };
-            Ok(Target { devices, place: number as u32, ledger: Arc::clone(&ledgers[number]) })
+            Ok(Target {
+                devices,
+                place: number as u32,
+                ledger: Arc::clone(&ledgers[number]),
+                is_atomic: side == Side::Volume,
+            })
         };
         (0..load.volumes(self.layout.volumes)).map(target).collect()
     }

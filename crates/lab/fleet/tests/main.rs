@@ -14,7 +14,7 @@ fn measured(folder: &Path, arguments: &[&str]) -> (Value, String) {
         "--warm",
         "0.1",
         "--seconds",
-        "1",
+        "0.3",
         "--cool",
         "0.1",
         "--threads",

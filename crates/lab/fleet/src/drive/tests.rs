@@ -15,7 +15,7 @@ fn loads() -> Vec<Load> {
 
 fn target(device: Arc<dyn Device>) -> Target {
     fill(&*device, 7).expect("filled");
-    Target { devices: vec![device], place: 7, ledger: Arc::new(Ledger::filled(BLOCKS)) }
+    Target { devices: vec![device], place: 7, ledger: Arc::new(Ledger::filled(BLOCKS)), is_atomic: true }
 }
 
 fn sum(tallies: &[Vec<Tally>]) -> Tally {
