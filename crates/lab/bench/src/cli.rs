@@ -41,6 +41,8 @@ pub enum BenchCommand {
     Analytics(AnalyticsArgs),
     /// Documents and searches by esrally: 1, 2 and 4 races at a time, the node on SATA, NVMe and App Direct
     Rally(rally::command::RallyArgs),
+    // The text of the command is at its arguments: it has several paragraphs.
+    Fleet(fleet::FleetArgs),
     /// Kill a node under load again and again, and check that nothing acknowledged is lost
     Kill(KillArgs),
     /// Hostile clients, careless statements and huge messages against one node, while others send as ever

@@ -31,6 +31,7 @@ const LAYERS: &[Layer] = &[
         folder: "crates/lab/bench",
         imports: &[
             "crates/lab/rally",
+            "crates/lab/fleet",
             "crates/lab/workload",
             "crates/services",
             "crates/node",
@@ -38,6 +39,11 @@ const LAYERS: &[Layer] = &[
             "crates/media",
             "crates/hl7",
         ],
+        shuns: &[],
+    },
+    Layer {
+        folder: "crates/lab/fleet",
+        imports: &["crates/lab/workload", "crates/services", "crates/node", "crates/storage", "crates/media"],
         shuns: &[],
     },
     Layer {
