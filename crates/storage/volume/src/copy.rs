@@ -113,7 +113,6 @@ fn journal_options(options: &Options, identity: u32) -> journal::Options {
         check: Check::Everything,
         identity,
         spare_segments: segments_reserved(options),
-        ..journal::Options::default()
     }
 }
 

@@ -244,7 +244,10 @@ impl VolumeHost {
 
     /// Refuses what would end a volume under the node's own data.
     pub(super) fn check_free(&self, name: &str) -> anyhow::Result<()> {
-        ensure!(!self.taken.lock().contains(name), "the node keeps its own data on volume {name}");
+        ensure!(
+            !self.taken.lock().contains(name),
+            "the node keeps its own data on volume {name}; `terrace stop` and `terrace serve` open it with the copies that are there then"
+        );
         Ok(())
     }
 
