@@ -122,6 +122,12 @@ same() {
     qemu-img compare -f raw -F raw "$(image "$1")" "$(uri "$1")"
 }
 
+# converted NAME: qemu-img makes an image of another form of it.
+converted() {
+    qemu-img convert -f raw -O qcow2 "$(uri "$1")" "$dir/back.qcow2" \
+        && qemu-img compare -f raw -F qcow2 "$(image "$1")" "$dir/back.qcow2" && rm -f "$dir/back.qcow2"
+}
+
 # half_same NAME: the same for the lower half only.
 half_same() {
     nbdcopy --connections=4 "$(uri "$1")" "$dir/back" && cmp --bytes=$HALF "$(image "$1")" "$dir/back" || return 1
@@ -151,6 +157,7 @@ clients() {
     ran "$name: nbdcopy, cmp and qemu-img: back, the same" same "$name"
     ran "$name: nbdinfo --map: there is data" prints "data" nbdinfo --map "$at"
     ran "$name: qemu-img: another image is told apart" refused "Content mismatch" qemu-img compare -f raw -F raw "$dir/terrace.toml" "$at"
+    ran "$name: qemu-img: converted to qcow2" converted "$name"
     ran "$name: qemu-io: patterns, zeros, discard, FUA, unaligned" qemu-io -f raw "$at" \
         -c "write -P 0x5a 33M 1M" -c "write -f -P 0xa5 34607103 7" -c "flush" -c "read -P 0x5a 33M 4095" -c "read -P 0xa5 34607103 7" \
         -c "read -P 0x5a 34607110 511" -c "write -z 34611200 100k" -c "read -P 0 34611200 100k" -c "write -P 3 34611201 1" \
@@ -172,10 +179,11 @@ wrote() {
     [ "$(grep -c "wrote 4096/4096" "$dir/acknowledged")" -ge "$1" ]
 }
 
-# kill_while_writing NAME: kills the process that serves while qemu-io writes block after block, each with a pattern of its own, and
-# fio the upper half; starts it again. What was acknowledged must be there, also where nobody flushed it.
+# kill_while_writing NAME [also]: kills the process that serves while qemu-io writes block after block, each with a pattern of its own,
+# and fio the upper half; `also` kills the processes that serve copies with it. All start again. What was acknowledged must be there,
+# also where nobody flushed it.
 kill_while_writing() {
-    local name=$1 block load writer
+    local name=$1 also=${2:-} block load writer
     ran "$name: content that is flushed before the kill" fresh "$name"
     fio_verified "$name" --rw=randwrite --bs=4k --time_based --runtime=600 >"$dir/fio.log" 2>&1 </dev/null &
     load=$!
@@ -188,6 +196,11 @@ kill_while_writing() {
     writer=$!
     pids+=("$writer")
     ran "$name: writes are acknowledged beside fio" until_true wrote 200
+    if [ -n "$also" ]; then
+        kill -9 "$exporter" "$other" "$qemu"
+        wait "$other" "$qemu" 2>/dev/null
+        needed "$name: the processes of its copies start again after kill -9" serve_copies
+    fi
     kill_process "$exporter"
     wait "$writer" "$load" 2>/dev/null
     ran "$name: fio and qemu-io notice the kill" grep -q "write failed\|Failed to open\|Broken pipe\|Input/output" "$dir/acknowledged"
@@ -259,6 +272,19 @@ remote_copies() {
     ran "secret: no medium has them, not qemu-nbd's either" bash -c '! grep -rlaF TERRACE-PLAINTEXT "$@"' - "$dir/a" "$dir/other" "$dir/qemu.image"
     dd if="$dir/words" of="$(image secret)" conv=notrunc status=none
     ran "secret: the same, again" same secret
+}
+
+# The key file is away, and another one is in its place.
+without_the_key() {
+    needed "secret: stop" stop_serving
+    mv "$dir/key" "$dir/key.away"
+    ran "secret: without its key file it is not opened" refused "key" timeout "$PATIENCE" env -C "$dir" "$terrace" volume export secret
+    head -c 64 /dev/urandom >"$dir/key"
+    chmod 600 "$dir/key"
+    ran "secret: nor with another one" refused "key\|secret" timeout "$PATIENCE" env -C "$dir" "$terrace" volume export secret
+    mv "$dir/key.away" "$dir/key"
+    needed "secret: with its own it is" serve
+    ran "secret: the same, with the key" same secret
 }
 
 # damage OFFSET: changes 64 KiB of copy 1 of plain, which is not open.
@@ -375,6 +401,10 @@ serve_other() {
     other=$pid
 }
 
+serve_copies() {
+    serve_other && start_qemu_nbd
+}
+
 start_qemu_nbd() {
     rm -f "$dir/qemu.sock"
     qemu-nbd --format=raw --persistent --shared=8 --cache=writeback --export-name=far --socket="$dir/qemu.sock" "$dir/qemu.image" \
@@ -405,8 +435,10 @@ for name in plain secret; do
     clients "$name"
     kill_while_writing "$name"
 done
+kill_while_writing secret also
 copy_away
 remote_copies
+without_the_key
 ran "plain: content" fresh plain
 bit_rot
 replacing

@@ -46,7 +46,9 @@ until_true() {
 export_from() {
     local folder=$1 deadline=$((SECONDS + PATIENCE))
     shift
-    (cd "$folder" && exec "$terrace" volume export "$@") >"$folder/export.log" 2>&1 </dev/null &
+    # Not by the process itself: the log of the one before would be read until then.
+    : >"$folder/export.log"
+    (cd "$folder" && exec "$terrace" volume export "$@") >>"$folder/export.log" 2>&1 </dev/null &
     pid=$!
     pids+=("$pid")
     until grep -q "ends this" "$folder/export.log"; do
@@ -68,7 +70,7 @@ serve() {
 
 # kill_process PID: ends a process as a crash does.
 kill_process() {
-    kill -9 "$1"
+    kill -9 "$1" 2>/dev/null
     wait "$1" 2>/dev/null || true
 }
 
