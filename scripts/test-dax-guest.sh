@@ -53,7 +53,7 @@ terrace=$(realpath -m "${TERRACE:-${CARGO_TARGET_DIR:-target}/release/terrace}")
 [ -x "$terrace" ] || give_up "there is no $terrace; build it with cargo build --release"
 dax_check=${CARGO_TARGET_DIR:-target}/release/examples/dax_check
 cargo build --release --quiet -p journal --example dax_check || give_up "cannot build the example dax_check"
-install_packages
+install_packages mkfs.xfs:xfsprogs ndctl:ndctl
 fetch_kernel
 build_initramfs "$dax_check"
 # A file of zeros is a module that was never used.

@@ -1,4 +1,4 @@
-# Functions of test-dax-guest.sh: they build the guest and start it. This file is sourced, not run.
+# Functions of test-dax-guest.sh and test-volume-guest.sh: they build the guest and start it. This file is sourced, not run.
 #
 #   $guest    cache, kept between runs: the kernel package and its unpacked files
 #   $place    files of this run: initramfs, the file of the module, disk, serial logs
@@ -20,11 +20,10 @@ update_packages() {
     "${sudo[@]}" apt-get update -qq || give_up "apt-get update: the Debian mirror is out of reach"
 }
 
-# Installs the Debian packages of the missing commands.
+# install_packages COMMAND:PACKAGE...: installs the Debian packages of the missing commands, also of those that every guest needs.
 install_packages() {
     local missing=() entry
-    for entry in qemu-system-x86_64:qemu-system-x86 busybox:busybox-static mkfs.xfs:xfsprogs mkfs.ext4:e2fsprogs \
-        ndctl:ndctl cpio:cpio depmod:kmod; do
+    for entry in qemu-system-x86_64:qemu-system-x86 busybox:busybox-static mkfs.ext4:e2fsprogs cpio:cpio depmod:kmod "$@"; do
         command -v "${entry%%:*}" >/dev/null || missing+=("${entry##*:}")
     done
     [ ${#missing[@]} -gt 0 ] || return 0
@@ -97,24 +96,32 @@ add_program() {
     done
 }
 
-# Makes $place/initramfs.
+# Makes $place/initramfs, for the guest of test-dax-guest.sh.
 build_initramfs() {
-    local program module
+    modules_wanted="virtio_pci virtio_blk nfit nd_pmem nd_btt dax_pmem device_dax crc32c_generic crc32c_intel ext4 xfs"
+    pack_initramfs scripts/dax-guest "$terrace" "$@" "$(command -v ndctl)" "$(command -v mkfs.xfs)" "$(command -v mkfs.ext4)"
+}
+
+# pack_initramfs FOLDER PROGRAM...: makes $place/initramfs with these programs, the modules in $modules_wanted, and the scripts of
+# the boots in FOLDER.
+pack_initramfs() {
+    local folder=$1 program module
+    shift
     root=$place/root
     mkdir -p "$root"/{bin,lib/modules,proc,sys,dev,tmp,mnt,etc,var/lib}
     cp "$(command -v busybox)" "$root/bin/busybox"
-    for program in "$terrace" "$@" "$(command -v ndctl)" "$(command -v mkfs.xfs)" "$(command -v mkfs.ext4)"; do
+    for program in "$@"; do
         add_program "$program"
     done
     # Debugging information is the largest part of a program, and the guest does not use it.
-    strip "$root"/bin/terrace 2>/dev/null || true
-    for module in $(module_order virtio_pci virtio_blk nfit nd_pmem nd_btt dax_pmem device_dax crc32c_generic \
-        crc32c_intel ext4 xfs); do
+    [ ! -e "$root/bin/terrace" ] || strip "$root/bin/terrace" 2>/dev/null || true
+    # shellcheck disable=SC2086
+    for module in $(module_order $modules_wanted); do
         cp "$modules/$module" "$root/lib/modules/"
         basename "$module" >>"$root/lib/modules/order"
     done
     install -m 755 scripts/dax-guest/init "$root/init"
-    cp scripts/dax-guest/common.sh scripts/dax-guest/boot-*.sh "$root/etc/"
+    cp scripts/dax-guest/common.sh "$folder"/boot-*.sh "$root/etc/"
     (cd "$root" && find . | cpio -o -H newc --quiet | gzip -1) >"$place/initramfs" || give_up "cannot build the initramfs"
 }
 
