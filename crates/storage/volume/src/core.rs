@@ -203,7 +203,8 @@ impl Core {
         let number = copy.number;
         *self.slots[number as usize].write() = Some(copy);
         let copies = self.slots.iter().filter_map(|slot| slot.read().clone());
-        self.is_inline.store(copies.into_iter().all(|copy| copy.is_inline()), Ordering::Release);
+        let is_inline = copies.into_iter().all(|copy| copy.is_inline() && copy.commits_at_once());
+        self.is_inline.store(is_inline, Ordering::Release);
         if is_syncing {
             self.syncing.fetch_or(1 << number, Ordering::AcqRel);
         }

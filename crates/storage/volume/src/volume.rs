@@ -286,7 +286,8 @@ impl Drop for Volume {
 
 impl fmt::Debug for Volume {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Volume").field("shared", &self.shared).finish_non_exhaustive()
+        // Short: tables and overlay have an entry for each block.
+        f.debug_struct("Volume").field("volume", &u128::from_be_bytes(self.core().volume)).finish_non_exhaustive()
     }
 }
 

@@ -265,7 +265,7 @@ impl<'s> Batch<'s> {
         let mut durable = Members::NONE;
         let (may_wait, direct): (Vec<_>, Vec<_>) = std::mem::take(&mut self.copies)
             .into_iter()
-            .partition(|copy| core.options.threads == Threads::Background && !copy.is_inline());
+            .partition(|copy| core.options.threads == Threads::Background && !copy.commits_at_once());
         let mut pending = Vec::new();
         for copy in may_wait {
             // Even to append may wait for the device: with another thread.

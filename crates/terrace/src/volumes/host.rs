@@ -42,7 +42,7 @@ pub struct Exports {
     /// The runtime on which an export ends.
     pub runtime: tokio::runtime::Handle,
     /// The start of each export's URI, and what follows its name.
-    pub addresses: Vec<(String, String)>,
+    pub addresses: Mutex<Vec<(String, String)>>,
 }
 
 /// See the module's text.
@@ -112,6 +112,19 @@ impl VolumeHost {
             device::supervise::thread("volume-keeper", keep, failed).context("the keeper of volumes cannot start")?;
         *self.keeper.lock() = Some(thread);
         Ok(())
+    }
+
+    /// Waits until every volume is open or has failed to, at most so long: clients that connect find their exports then.
+    pub fn wait_tried(&self, patience: Duration) {
+        let deadline = std::time::Instant::now() + patience;
+        while std::time::Instant::now() < deadline && self.all().iter().any(|volume| volume.is_untried()) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// The server, once it is started.
+    pub fn exports(&self) -> Option<&Exports> {
+        self.exports.get()
     }
 
     /// Opens what can be opened, attaches what is away.
@@ -322,7 +335,7 @@ impl VolumeHost {
             let description = volume.description();
             report.export = description.exported.map(|export| {
                 let served = exported.iter().find(|served| served.name == report.name);
-                let addresses = self.exports.get().into_iter().flat_map(|exports| &exports.addresses);
+                let addresses = self.exports.get().into_iter().flat_map(|exports| exports.addresses.lock().clone());
                 let uris = addresses.map(|(before, after)| format!("{before}{}{after}", report.name));
                 ExportReport {
                     read_only: export.read_only,

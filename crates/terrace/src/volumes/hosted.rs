@@ -37,8 +37,9 @@ const PAUSE: Duration = Duration::from_secs(2);
 /// How long a change of a volume waits for another one.
 const OPERATION_PATIENCE: Duration = Duration::from_secs(20);
 
-/// The least bytes that the journals of a volume may contain before a checkpoint.
+/// The least and the most bytes that the journals of a volume may contain before a checkpoint.
 const WINDOW_BYTES_MIN: u64 = 8 << 20;
+const WINDOW_BYTES_MAX: u64 = 64 << 20;
 
 /// A medium that comes back is used within a minute.
 const PAUSE_MAX: Duration = Duration::from_secs(60);
@@ -111,6 +112,12 @@ pub struct HostedVolume {
     /// Held by what changes the volume as a whole.
     operation: parking_lot::Mutex<()>,
     scrub: Option<Duration>,
+}
+
+/// The window of the journals of a volume: one much larger than the volume would only take space; a quarter is written in place often
+/// enough.
+pub fn window_bytes(bytes: u64) -> u64 {
+    (bytes / 4).next_power_of_two().clamp(WINDOW_BYTES_MIN, WINDOW_BYTES_MAX)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -205,12 +212,13 @@ impl HostedVolume {
         // Before anything is opened: without its secret a volume is of no use.
         let keys = description.encryption.as_ref().map(EncryptionDescription::keys).transpose()?;
         let mut found = Vec::new();
-        let mut failures = Vec::new();
+        let (mut failures, mut opened_copies) = (Vec::new(), Vec::new());
         for (number, copy) in description.copies.iter().enumerate() {
             match places::open(tiers, copy, None) {
                 Ok(opened) => {
                     self.note_medium(number, &opened);
                     found.push(opened.place);
+                    opened_copies.push(number);
                 }
                 Err(error) => {
                     let why = format!("{error:#}");
@@ -227,6 +235,7 @@ impl HostedVolume {
             true => anyhow::anyhow!("{}", error.root_cause()),
             false => error,
         })?;
+        opened_copies.into_iter().for_each(|number| self.note_copy(number, None));
         let volume = Arc::new(volume);
         let encrypted = keys.map(|keys| EncryptedDevice::new(volume.clone(), keys));
         Ok(OpenDevice::Mirror(volume, encrypted))
@@ -242,8 +251,7 @@ impl HostedVolume {
     /// The options of its volume, of a new owner.
     pub fn options(&self, description: &Description, accept_loss: bool) -> Options {
         let defaults = Options::new(super::draw_id() as u64);
-        // A journal much larger than its volume would only take space; a quarter is written in place often enough.
-        let window_bytes = (description.bytes / 4).next_power_of_two().clamp(WINDOW_BYTES_MIN, defaults.window_bytes);
+        let window_bytes = window_bytes(description.bytes);
         Options {
             window_bytes,
             segment_bytes: (window_bytes / 4).min(defaults.segment_bytes),
@@ -279,6 +287,12 @@ impl HostedVolume {
             Some(OpenDevice::Place(device, _)) => Ok(device.flush()?),
             None => Ok(()),
         }
+    }
+
+    /// Whether it is to be opened, and neither is open nor has failed to.
+    pub fn is_untried(&self) -> bool {
+        let hosted = lock(&self.hosted);
+        self.description().state == MadeState::Ready && hosted.open.is_none() && hosted.failed.is_none()
     }
 
     /// Whether it failed to open and its pause is over.

@@ -7,7 +7,9 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
+use anyhow::Context;
 use device::Device;
 use interop::running::RunningProduction;
 use nbd::NbdServer;
@@ -21,6 +23,9 @@ use super::host::{Exports, VolumeHost};
 use super::requests::{REQUEST, VolumeRequest};
 use super::settings::{VolumeOptions, VolumeSettings};
 use crate::assemble::{TierShelves, VolumeSource};
+
+/// How long listening waits for volumes to be opened.
+const OPEN_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The volumes of a node that starts: made when the first tier needs one, or when they are served; the lock of the data directory is held
 /// by then.
@@ -86,17 +91,20 @@ impl RunningVolumes {
         let options = volumes.options.clone();
         let has_tls = options.server.tls.is_some();
         let server = NbdServer::start(options.server, admission, failed)?;
-        server.listen_unix(&options.socket)?;
+        let host = volumes.host()?;
+        host.start(Exports { server, runtime: Handle::current(), addresses: parking_lot::Mutex::default() })?;
+        // A client that connects again after a restart finds its export, unless opening it takes long.
+        tokio::task::block_in_place(|| host.wait_tried(OPEN_PATIENCE));
+        let exports = host.exports().context("it was started")?;
+        exports.server.listen_unix(&options.socket)?;
         let socket = std::path::absolute(&options.socket).unwrap_or(options.socket);
         let mut addresses = vec![("nbd+unix:///".to_owned(), format!("?socket={}", socket.display()))];
         if let Some(listen) = options.listen {
-            let bound = server.listen_tcp(listen)?;
+            let bound = exports.server.listen_tcp(listen)?;
             let scheme = if has_tls { "nbds" } else { "nbd" };
             addresses.push((format!("{scheme}://{bound}/"), String::new()));
         }
-        let exports = Exports { server, runtime: Handle::current(), addresses };
-        let host = volumes.host()?;
-        host.start(exports)?;
+        *exports.addresses.lock() = addresses;
         Ok(RunningVolumes { host })
     }
 

@@ -473,9 +473,8 @@ impl Work {
             let result = device.extents(start, end - start);
             return self.looked_up(slot, result, outbox);
         }
-        let mailbox = Arc::clone(&self.mailbox);
+        let (mailbox, name) = (Arc::clone(&self.mailbox), self.export.facts.name.clone());
         node::task::session("nbd-extents", async move {
-            let name = format!("{device:?}");
             let looked_up = tokio::task::spawn_blocking(move || device.extents(start, end - start)).await;
             let panicked = |_| {
                 let source = std::io::Error::other("looking extents up panicked");

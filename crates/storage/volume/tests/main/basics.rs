@@ -233,3 +233,47 @@ fn a_volume_works_on_media_that_are_full_since_all_of_its_space_is_reserved_when
         volume.close().expect("closes");
     }
 }
+
+#[test]
+fn journal_and_blocks_may_lie_on_media_of_different_kinds_and_every_write_is_acknowledged() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let made = |name: &str| {
+        let path = folder.path().join(name);
+        std::fs::create_dir_all(&path).expect("a folder");
+        path
+    };
+    let file = |name: &str| -> Arc<dyn Shelf> {
+        Arc::new(FileShelf::open(&made(name), FileOptions::default()).expect("a shelf"))
+    };
+    let lines = |name: &str| -> Arc<dyn Shelf> {
+        Arc::new(PmemShelf::open(&made(name), PmemOptions { absent: Absent::Emulate }).expect("a shelf"))
+    };
+    let settings = Options { segment_bytes: 1 << 20, window_bytes: 4 << 20, ..Options::new(5) };
+    for (number, (journal, data)) in [
+        (lines("a-j"), file("a-d")),
+        (file("b-j"), lines("b-d")),
+        (lines("c-j"), lines("c-d")),
+        (file("d-j"), file("d-d")),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let place = Place { journal, ..Place::on(data) };
+        Volume::create(std::slice::from_ref(&place), &new_volume(64), &settings).expect("creates");
+        let volume = Volume::open(vec![place], settings.clone()).expect("opens");
+        for block in 0..64 {
+            volume.write(at(block), &tagged(block + 1)).unwrap_or_else(|error| panic!("kind {number}: {error}"));
+        }
+        let completed = Arc::new(Completed::default());
+        let sink: Arc<dyn IoSink> = completed.clone();
+        let write = |token: u64| IoRequest::write(at(token), AlignedBuffer::from(&tagged(token + 2)[..]), token);
+        volume.submit(&mut (0..64).map(write).collect(), &sink);
+        while completed.0.lock().expect("no panic").len() < 64 {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        assert!(completed.0.lock().expect("no panic").iter().all(|(_, is_ok)| *is_ok), "kind {number}");
+        assert_eq!(tag_of(&read_block(&volume, 63).expect("reads")), 65, "kind {number}");
+        assert_eq!(volume.status().copies[0].failures, 0, "kind {number}");
+        assert!(format!("{volume:?}").len() < 200, "what a log prints of it does not grow with the volume");
+    }
+}
