@@ -262,7 +262,7 @@ fn a_wrong_mode_ends_the_start_with_the_reason_before_anything_is_made() {
     bed.configure("mode = \"dual\"\n");
     bed.refuses("mode dual places the far memory on persistent memory, and no tier is");
     bed.configure("[tiers.far]\nkind = \"nbd\"\n");
-    bed.refuses("comes with volumes");
+    bed.refuses("needs `uri`");
     // An ordinary file system is not persistent memory, and the node does not treat it as such unless it is set so.
     bed.configure(&modelled_pmem(&bed).replace("absent = \"emulate\"\n", ""));
     bed.refuses("MAP_SYNC");

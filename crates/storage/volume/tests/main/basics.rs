@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
+use device::pmem::{Absent, PmemOptions, PmemShelf};
 use device::{
     AlignedBuffer, BLOCK_BYTES, Device, DeviceError, Extent, FileOptions, FileShelf, IoKind, IoRequest, IoSink,
     MemoryShelf, Shelf,
