@@ -420,7 +420,7 @@ impl VolumeCopy {
 
     /// Whether its journal is written without a wait that could last: a caller commits by itself, and nobody else flushes it.
     pub(crate) fn commits_at_once(&self) -> bool {
-        self.journal.is_inline() || self.journal_durability == Durability::None
+        self.journal.is_inline() || (self.is_inline() && self.journal_durability == Durability::None)
     }
 
     /// The durability of a write on this copy: it is first in the journal, then in place, so the weaker of both media counts.

@@ -300,6 +300,16 @@ impl Descriptions {
     }
 }
 
+/// The least and the most bytes that the journals of a volume may contain before a checkpoint.
+const WINDOW_BYTES_MIN: u64 = 8 << 20;
+const WINDOW_BYTES_MAX: u64 = 64 << 20;
+
+/// The window of the journals of a volume: one much larger than the volume would only take space; a quarter is written in place often
+/// enough.
+pub fn window_bytes(bytes: u64) -> u64 {
+    (bytes / 4).next_power_of_two().clamp(WINDOW_BYTES_MIN, WINDOW_BYTES_MAX)
+}
+
 /// A name as part of a file's name.
 pub fn file_name(name: &str) -> String {
     name.replace('/', "+")

@@ -21,7 +21,7 @@ use volume::encryption::EncryptedDevice;
 use volume::write_back::CachedShelf;
 use volume::{CopyState, Options, Volume, VolumeError};
 
-use super::description::{CacheDescription, CopyDescription, Description, MadeState, VolumeKind};
+use super::description::{CacheDescription, CopyDescription, Description, MadeState, VolumeKind, window_bytes};
 use super::epochs::EpochFile;
 use super::keys::EncryptionDescription;
 use super::places::{self, NewCopy};
@@ -36,10 +36,6 @@ const PAUSE: Duration = Duration::from_secs(2);
 
 /// How long a change of a volume waits for another one.
 const OPERATION_PATIENCE: Duration = Duration::from_secs(20);
-
-/// The least and the most bytes that the journals of a volume may contain before a checkpoint.
-const WINDOW_BYTES_MIN: u64 = 8 << 20;
-const WINDOW_BYTES_MAX: u64 = 64 << 20;
 
 /// A medium that comes back is used within a minute.
 const PAUSE_MAX: Duration = Duration::from_secs(60);
@@ -112,12 +108,6 @@ pub struct HostedVolume {
     /// Held by what changes the volume as a whole.
     operation: parking_lot::Mutex<()>,
     scrub: Option<Duration>,
-}
-
-/// The window of the journals of a volume: one much larger than the volume would only take space; a quarter is written in place often
-/// enough.
-pub fn window_bytes(bytes: u64) -> u64 {
-    (bytes / 4).next_power_of_two().clamp(WINDOW_BYTES_MIN, WINDOW_BYTES_MAX)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

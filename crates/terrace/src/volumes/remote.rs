@@ -31,7 +31,7 @@ const REQUEST_TIME: Duration = Duration::from_secs(4);
 /// Bytes of the copy's device that a volume of `bytes` needs at least: its blocks, a sum for each, twice the window of its journal, and
 /// the directory of the shelf.
 pub fn bytes_needed(bytes: u64) -> u64 {
-    bytes + bytes / 512 + 2 * super::hosted::window_bytes(bytes) + (16 << 20)
+    bytes + bytes / 512 + 2 * super::description::window_bytes(bytes) + (16 << 20)
 }
 
 /// See the module's text.
