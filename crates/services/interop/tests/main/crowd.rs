@@ -168,7 +168,8 @@ async fn unfinished_long_frames_wait_beyond_the_memory_of_their_service_and_end_
     until("the memory is given back", || (held() == 0).then_some(())).await;
     let large = format!("{}NTE|1||{}\r", adt("large"), "y".repeat(3 << 20));
     running.sender().await.accepted(&large).await;
-    assert_eq!(held(), 0);
+    // The acknowledgement may arrive a moment before the frame's memory is given back.
+    until("its memory is given back too", || (held() == 0).then_some(())).await;
     drop(crowd);
     running.stop().await;
 }
