@@ -109,9 +109,11 @@ impl VolumeHost {
                 matches!(copy.state, volume::CopyState::InSync | volume::CopyState::Syncing { .. })
             });
         if is_used {
+            let left = mirror.status().in_sync.without(copy).count();
             ensure!(
-                description.copies.len() > 1,
-                "volume {name} has one copy: there is nothing to make another one of"
+                left >= description.min_copies.max(1),
+                "without copy {copy}, {left} copies of volume {name} would be in sync, and it needs {}: writes would wait",
+                description.min_copies.max(1)
             );
             mirror.exclude(copy)?;
         }

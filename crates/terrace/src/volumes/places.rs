@@ -269,6 +269,13 @@ pub fn clear(tiers: &TierShelves, copy: &CopyDescription) -> anyhow::Result<()> 
 pub fn remove_folders(copy: &CopyDescription) -> anyhow::Result<()> {
     for place in [copy.journal.as_ref(), copy.cache.as_ref().map(|cache| &cache.place), Some(&copy.place)] {
         let Some(PlaceDescription::Tier { folder, .. }) = place else { continue };
+        // A description that was changed by hand removes nothing else.
+        let above = folder.parent().and_then(Path::parent).and_then(Path::file_name);
+        ensure!(
+            above.is_some_and(|name| name == FOLDER),
+            "{} is no place of a copy: it is not removed",
+            folder.display()
+        );
         match std::fs::remove_dir_all(folder) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
             removed => removed.with_context(|| format!("cannot remove {}", folder.display()))?,

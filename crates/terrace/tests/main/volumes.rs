@@ -535,3 +535,32 @@ fn files_below(folder: &Path) -> Vec<PathBuf> {
     }
     files
 }
+
+#[test]
+fn a_copy_that_a_volume_cannot_do_without_is_not_taken_away() {
+    let bed = bed();
+    create(&bed, "one", &[]);
+    create(&bed, "both", &["--copy", "a", "--copy", "b", "--min-copies", "2"]);
+    let _node = bed.start();
+    for (name, copy) in [("one", "0"), ("both", "1")] {
+        volume(&bed, &["export", name]);
+        bed.command_line(&["volume", "replace", name, copy]).fails("writes would wait");
+        assert!(write(&client_of(&bed, name), 0, 1), "{name} goes on");
+        assert_eq!(report(&bed, name)["state"], "open");
+    }
+    bed.command_line(&["volume", "replace", "one", "7"]).fails("has the copies 0 to 0");
+}
+
+#[test]
+fn a_description_that_was_changed_by_hand_removes_nothing_but_places_of_copies() {
+    let bed = bed();
+    create(&bed, "v", &["--copy", "a"]);
+    let precious = bed.path("precious");
+    fs::create_dir_all(precious.join("x")).expect("a folder");
+    let file = bed.data().join("volumes/v.json");
+    let text = fs::read_to_string(&file).expect("it is read");
+    let place = place_of(&bed, "v", 0).display().to_string();
+    fs::write(&file, text.replace(&place, &precious.display().to_string())).expect("it is written");
+    bed.command_line(&["volume", "delete", "v", "--yes"]).fails("is no place of a copy");
+    assert!(precious.join("x").is_dir());
+}
