@@ -202,7 +202,7 @@ pub(crate) fn format(place: &Place, mut superblock: Superblock, options: &Option
     Ok(place.data.rename(UNFINISHED, SUPERBLOCK)?)
 }
 
-/// As [`format`], also where a copy lies that is to be replaced: its superblock stays, so that the place counts when the volume is
+/// As [`format()`], also where a copy lies that is to be replaced: its superblock stays, so that the place counts when the volume is
 /// opened after a crash in between.
 pub(crate) fn format_again(place: &Place, mut superblock: Superblock, options: &Options) -> Result<(), VolumeError> {
     if !exists(place)? {

@@ -88,24 +88,9 @@ impl RunningVolumes {
         admission: &Arc<Admission>,
         failed: impl Fn(&str) + Send + Sync + 'static,
     ) -> anyhow::Result<RunningVolumes> {
-        let options = volumes.options.clone();
-        let has_tls = options.server.tls.is_some();
-        let server = NbdServer::start(options.server, admission, failed)?;
-        let host = volumes.host()?;
-        host.start(Exports { server, runtime: Handle::current(), addresses: parking_lot::Mutex::default() })?;
-        // A client that connects again after a restart finds its export, unless opening it takes long.
-        tokio::task::block_in_place(|| host.wait_tried(OPEN_PATIENCE));
-        let exports = host.exports().context("it was started")?;
-        exports.server.listen_unix(&options.socket)?;
-        let socket = std::path::absolute(&options.socket).unwrap_or(options.socket);
-        let mut addresses = vec![("nbd+unix:///".to_owned(), format!("?socket={}", socket.display()))];
-        if let Some(listen) = options.listen {
-            let bound = exports.server.listen_tcp(listen)?;
-            let scheme = if has_tls { "nbds" } else { "nbd" };
-            addresses.push((format!("{scheme}://{bound}/"), String::new()));
-        }
-        *exports.addresses.lock() = addresses;
-        Ok(RunningVolumes { host })
+        let running = RunningVolumes::open(volumes, admission, failed)?;
+        running.listen(&volumes.options)?;
+        Ok(running)
     }
 
     /// Starts them beside the other services of a node.
@@ -116,16 +101,46 @@ impl RunningVolumes {
         let failed = |why: &str| {
             tracing::error!(why, "the server of volumes has ended; `terrace stop` and `terrace serve` start it again")
         };
-        let volumes = RunningVolumes::start(volumes, node.admission(), failed)?;
-        let host = Arc::downgrade(&volumes.host);
+        let running = RunningVolumes::open(volumes, node.admission(), failed)?;
+        // Requests are answered while volumes are still being opened.
+        let host = Arc::downgrade(&running.host);
         node.serve_requests_at_once(Box::new(move |line| {
             let request = line.strip_prefix(REQUEST)?.strip_prefix(' ')?;
             let host = host.upgrade().ok_or_else(|| "the volumes of this node are being closed".to_owned());
             Some(host.and_then(|host| answer(&host, request)))
         }));
-        let host = Arc::downgrade(&volumes.host);
+        let host = Arc::downgrade(&running.host);
         node.watch_troubles(Box::new(move || host.upgrade().map(|host| host.troubles()).unwrap_or_default()));
-        Ok(volumes)
+        running.listen(&volumes.options)?;
+        Ok(running)
+    }
+
+    /// Begins to open all volumes, and to keep them open.
+    fn open(
+        volumes: &NodeVolumes,
+        admission: &Arc<Admission>,
+        failed: impl Fn(&str) + Send + Sync + 'static,
+    ) -> anyhow::Result<RunningVolumes> {
+        let server = NbdServer::start(volumes.options.server.clone(), admission, failed)?;
+        let host = volumes.host()?;
+        host.start(Exports { server, runtime: Handle::current(), addresses: parking_lot::Mutex::default() })?;
+        Ok(RunningVolumes { host })
+    }
+
+    fn listen(&self, options: &VolumeOptions) -> anyhow::Result<()> {
+        // A client that connects again after a restart finds its export, unless opening it takes long.
+        tokio::task::block_in_place(|| self.host.wait_tried(OPEN_PATIENCE));
+        let exports = self.host.exports().context("it was started")?;
+        exports.server.listen_unix(&options.socket)?;
+        let socket = std::path::absolute(&options.socket).unwrap_or_else(|_| options.socket.clone());
+        let mut addresses = vec![("nbd+unix:///".to_owned(), format!("?socket={}", socket.display()))];
+        if let Some(listen) = options.listen {
+            let bound = exports.server.listen_tcp(listen)?;
+            let scheme = if options.server.tls.is_some() { "nbds" } else { "nbd" };
+            addresses.push((format!("{scheme}://{bound}/"), String::new()));
+        }
+        *exports.addresses.lock() = addresses;
+        Ok(())
     }
 
     /// What answers requests about them.

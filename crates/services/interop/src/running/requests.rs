@@ -18,6 +18,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use node::control::{ProgressSender, Requests};
 use node::maintenance;
@@ -29,6 +30,10 @@ use crate::error::InteropError;
 use crate::history;
 use crate::record::Switch;
 use crate::rows::Reader;
+
+/// How long a request waits for a service that is still starting, and how often it looks.
+const SERVICES_PATIENCE: Duration = Duration::from_secs(3);
+const SERVICES_PAUSE: Duration = Duration::from_millis(20);
 
 /// See the module's text.
 pub(super) struct ControlRequests {
@@ -97,8 +102,28 @@ impl ControlRequests {
         }
     }
 
-    /// Requests that read stored data.
+    /// Requests that read stored data, and those of other services. One of a service that is still starting waits a moment for it.
     async fn read(&self, line: &str) -> Result<Value, InteropError> {
+        let deadline = Instant::now() + SERVICES_PATIENCE;
+        loop {
+            // Looked at before the request: a service that starts in between is found the next time.
+            let is_starting = self.running.services_follow.load(Ordering::Acquire);
+            if let Some(response) = self.read_once(line).await? {
+                return Ok(response);
+            }
+            if !is_starting {
+                return Err(InteropError::Refused(format!("`{line}` is not a request")));
+            }
+            if Instant::now() >= deadline {
+                let starting = "the services of this node are still starting: try again in a moment";
+                return Err(InteropError::Refused(starting.to_owned()));
+            }
+            tokio::time::sleep(SERVICES_PAUSE).await;
+        }
+    }
+
+    /// `None`: nothing knows the request.
+    async fn read_once(&self, line: &str) -> Result<Option<Value>, InteropError> {
         let message_log = Arc::clone(&self.running.engine.message_log);
         let (request, running) = (line.to_owned(), Arc::clone(&self.running));
         // Messages acknowledged before the request are in the response.
@@ -111,14 +136,7 @@ impl ControlRequests {
             let answered = history::answer(&Reader::new(message_log.store()), &request);
             answered.or_else(|| running.service_request(&request)).transpose()
         };
-        let response = tokio::task::spawn_blocking(read).await.unwrap_or(Err(InteropError::Stopping))?;
-        response.ok_or_else(|| {
-            InteropError::Refused(if self.running.services_follow.load(Ordering::Acquire) {
-                "the services of this node are still starting: try again in a moment".into()
-            } else {
-                format!("`{line}` is not a request")
-            })
-        })
+        tokio::task::spawn_blocking(read).await.unwrap_or(Err(InteropError::Stopping))
     }
 
     /// Suspends or resumes an operation; it stays so across restarts.
