@@ -35,10 +35,11 @@ for program in "$terrace" "$serve"; do
     [[ -x $program ]] || { echo "there is no $program: cargo build --release --bin terrace && cargo build --release -p nbd --example serve"; exit 2; }
 done
 
-start() { # name, command ...
+input=/dev/null
+start() { # name, command ...; its standard input is $input
     local name=$1
     shift
-    "$@" > "$dir/$name.log" 2>&1 &
+    "$@" < "$input" > "$dir/$name.log" 2>&1 &
     pids[$name]=$!
 }
 
@@ -71,7 +72,7 @@ start volume "$terrace" volume export volume --config "$dir/terrace.toml" --sock
 start mirror "$terrace" volume export mirror --config "$dir/other.toml" --socket "$dir/mirror.sock"
 mkfifo "$dir/serving"
 exec 9<> "$dir/serving"
-start device "$serve" memory $((size << 20)) unix "$dir/device.sock" fill < "$dir/serving"
+input=$dir/serving start device "$serve" memory $((size << 20)) unix "$dir/device.sock" fill
 truncate -s "${size}M" "$dir/file.img" "$dir/qemu.img"
 start memory nbdkit -f -U "$dir/memory.sock" memory "${size}M"
 start file nbdkit -f -U "$dir/file.sock" file "$dir/file.img"

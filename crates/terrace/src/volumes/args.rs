@@ -92,7 +92,7 @@ pub struct CreateArgs {
     /// Its size, a multiple of 64 KiB, as 10GiB
     #[arg(long, value_name = "SIZE")]
     pub size: Bytes,
-    /// Where a copy lies, up to three times: TIER[,journal=TIER][,cache=TIER:SIZE[,page=SIZE][,reads]] or an NBD URI
+    /// Where a copy lies, up to three times: TIER, with ,journal=TIER ,cache=TIER:SIZE ,page=SIZE ,reads as needed; or an NBD URI
     #[arg(long = "copy", value_name = "PLACE", default_value = "home")]
     pub copies: Vec<WantedCopy>,
     /// Copies that must work for a write to be acknowledged [default: 2 of 3, 1 of 2]
