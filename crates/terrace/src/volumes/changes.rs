@@ -15,10 +15,19 @@ use super::keys::EncryptionDescription;
 use super::places::{self, NewCopy};
 use super::requests::{NewVolumeRequest, WantedCopy};
 
+/// Sizes of volumes and places: whole regions of a dirty map, as many as the format has room for.
+const SIZE_STEP: u64 = 64 << 10;
+const SIZE_MAX: u64 = 1 << 50;
+
 impl VolumeHost {
     pub(super) fn create(&self, new: &NewVolumeRequest) -> anyhow::Result<Value> {
         let NewVolumeRequest { name, kind, bytes, .. } = new;
         check_name(name)?;
+        // Before anything is made, here or on another node.
+        ensure!(
+            *bytes > 0 && bytes.is_multiple_of(SIZE_STEP) && *bytes <= SIZE_MAX,
+            "the size is a positive multiple of 64 KiB, at most 1 PiB"
+        );
         let is_place = *kind == VolumeKind::Place;
         ensure!(!is_place || new.copies.len() == 1, "a place for a copy lies on one tier");
         let copies = places::choose(&self.tiers, name, &new.copies, new.share_tiers)?;
