@@ -2,57 +2,17 @@
 
 use std::sync::Arc;
 
-use device::{BLOCK_BYTES, Device, DeviceError, MemoryShelf, Shelf};
+use device::{BLOCK_BYTES, Device, DeviceError, MemoryShelf, Shelf, SubShelf};
 use volume::{NewVolume, Options, Place, Threads, Volume};
 
-/// A part of another shelf: the names that begin with a prefix. Several copies on one crash shelf have one recording, so power fails
-/// for all of them at one moment.
-#[derive(Debug)]
-pub(crate) struct Part {
-    prefix: String,
-    inner: Arc<dyn Shelf>,
-}
-
-impl Part {
-    pub(crate) fn of(inner: Arc<dyn Shelf>, prefix: &str) -> Arc<dyn Shelf> {
-        Arc::new(Part { prefix: prefix.to_owned(), inner })
-    }
-
-    fn full(&self, name: &str) -> String {
-        format!("{}{name}", self.prefix)
-    }
-}
-
-impl Shelf for Part {
-    fn create(&self, name: &str, bytes: u64) -> Result<Arc<dyn Device>, DeviceError> {
-        self.inner.create(&self.full(name), bytes)
-    }
-
-    fn open(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError> {
-        self.inner.open(&self.full(name))
-    }
-
-    fn open_read_only(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError> {
-        self.inner.open_read_only(&self.full(name))
-    }
-
-    fn list(&self) -> Result<Vec<String>, DeviceError> {
-        let all = self.inner.list()?;
-        Ok(all.iter().filter_map(|name| name.strip_prefix(&self.prefix)).map(str::to_owned).collect())
-    }
-
-    fn remove(&self, name: &str) -> Result<(), DeviceError> {
-        self.inner.remove(&self.full(name))
-    }
-
-    fn rename(&self, from: &str, to: &str) -> Result<(), DeviceError> {
-        self.inner.rename(&self.full(from), &self.full(to))
-    }
+/// A part of a shelf: several copies on one crash shelf have one recording, so power fails for all of them at one moment.
+pub(crate) fn part(shelf: &Arc<dyn Shelf>, prefix: &str) -> Arc<dyn Shelf> {
+    Arc::new(SubShelf::new(shelf.clone(), prefix))
 }
 
 /// The places of copies on one shelf.
 pub(crate) fn places_on(shelf: &Arc<dyn Shelf>, copies: u8) -> Vec<Place> {
-    (0..copies).map(|copy| Place::on(Part::of(shelf.clone(), &format!("c{copy}.")))).collect()
+    (0..copies).map(|copy| Place::on(part(shelf, &format!("c{copy}")))).collect()
 }
 
 /// Places in memory of their own.

@@ -6,7 +6,7 @@ use device::{CrashShelf, Device, MemoryShelf, Shelf};
 use volume::write_back::{CacheOptions, CachePolicy, CachedShelf};
 use volume::{CopyState, Options, Place, Step, Threads, Volume, VolumeError};
 
-use crate::support::{History, Part, at, new_volume, options, read_block, tagged};
+use crate::support::{self, History, at, new_volume, options, read_block, tagged};
 use crate::write_back::rig::{BLOCK, seeds, small};
 
 /// The shelves of a copy: capacity, cache, journal.
@@ -107,7 +107,7 @@ fn a_copy_whose_cache_is_lost_is_refused_replaced_and_filled_from_the_others() {
 
 /// All copies on one machine, so that the power fails for all of them at one moment.
 fn on(machine: &Arc<dyn Shelf>, copies: u8) -> Vec<Shelves> {
-    let part = |copy: u8, what: &str| Part::of(machine.clone(), &format!("{what}{copy}."));
+    let part = |copy: u8, what: &str| support::part(machine, &format!("{what}{copy}"));
     (0..copies).map(|copy| ["far", "near", "journal"].map(|what| part(copy, what))).collect()
 }
 

@@ -7,7 +7,7 @@ use device::{BLOCK_BYTES, CrashShelf, Device, DeviceError, Durability, MemoryShe
 use volume::Threads;
 use volume::write_back::{CacheOptions, CachePolicy, CachedShelf};
 
-use crate::support::Part;
+use crate::support::part;
 
 pub(crate) const BLOCK: u64 = BLOCK_BYTES as u64;
 
@@ -38,7 +38,7 @@ pub(crate) fn media(seed: u64) -> Vec<(&'static str, Arc<CrashShelf>)> {
 
 /// Capacity and cache as two parts of one shelf, so that one recording has both.
 pub(crate) fn parts(shelf: &Arc<dyn Shelf>) -> (Arc<dyn Shelf>, Arc<dyn Shelf>) {
-    (Part::of(shelf.clone(), "far."), Part::of(shelf.clone(), "near."))
+    (part(shelf, "far"), part(shelf, "near"))
 }
 
 pub(crate) fn create(shelf: &Arc<dyn Shelf>, options: &CacheOptions) -> CachedShelf {
