@@ -209,6 +209,7 @@ impl CachePool {
         let mut attempts = 0;
         let mut is_forced = false;
         let local = loop {
+            let fruitful = self.destaging.fruitful.load(Ordering::SeqCst);
             let mut state = shard.lock();
             let (begun, is_evicted) = state.begin_write(key, blocks, is_forced);
             match begun {
@@ -225,7 +226,7 @@ impl CachePool {
                 Begun::NoRoom => {
                     drop(state);
                     attempts += 1;
-                    if attempts <= ATTEMPTS && self.make_room(backing)? {
+                    if attempts <= ATTEMPTS && self.make_room(backing, fruitful)? {
                         continue;
                     }
                     if self.pass_page(backing, key, blocks, data)? {

@@ -73,7 +73,7 @@ impl CachePool {
         self.destaging.is_running.store(false, Ordering::Relaxed);
         let mut progress = self.destaging.progress.lock();
         progress.rounds += 1;
-        progress.last = pages;
+        self.destaging.fruitful.fetch_add(u64::from(pages > 0), Ordering::SeqCst);
         drop(progress);
         self.destaging.changed.notify_all();
         match failure {
@@ -167,9 +167,10 @@ impl CachePool {
         Ok(())
     }
 
-    /// Waits until there may be a place for another dirty page; false if destaging does not help.
+    /// Waits until there may be a place for another dirty page; false if destaging does not help. `fruitful` is the count of
+    /// fruitful rounds from before the write looked for a place.
     #[cold]
-    pub(super) fn make_room(&self, backing: &Backing) -> Result<bool, DeviceError> {
+    pub(super) fn make_room(&self, backing: &Backing, fruitful: u64) -> Result<bool, DeviceError> {
         self.check(backing)?;
         self.counts.stalls.fetch_add(1, Ordering::Relaxed);
         if self.options.threads == Threads::Callers || self.destaging.is_stopped() {
@@ -183,7 +184,7 @@ impl CachePool {
         // A round that has begun may have chosen its pages before: wait for the one after it.
         let seen = progress.rounds;
         loop {
-            if progress.rounds > seen && progress.last > 0 {
+            if self.destaging.fruitful.load(Ordering::SeqCst) > fruitful {
                 return Ok(true);
             }
             if progress.rounds > seen + 1 || progress.is_stopped {

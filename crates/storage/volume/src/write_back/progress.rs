@@ -2,7 +2,7 @@
 //!
 //! Writers wake the thread without a lock as long as it is awake. Those that wait look at the number of rounds that have ended.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::{Condvar, Mutex};
 
@@ -13,8 +13,6 @@ use super::format::PageKey;
 pub(super) struct DestageProgress {
     /// Rounds that have ended.
     pub(super) rounds: u64,
-    /// Pages of the last one.
-    pub(super) last: u64,
     pub(super) is_wanted: bool,
     pub(super) is_stopped: bool,
 }
@@ -26,6 +24,9 @@ pub(super) struct Destaging {
     pub(super) cursor: Mutex<PageKey>,
     pub(super) progress: Mutex<DestageProgress>,
     pub(super) changed: Condvar,
+    /// Rounds that made places free. A write that found none compares it with what it read before it looked, so that a round in
+    /// between is not missed, however late the write wakes.
+    pub(super) fruitful: AtomicU64,
     pub(super) is_running: AtomicBool,
     /// The thread has been woken and has not begun yet.
     pub(super) is_woken: AtomicBool,
