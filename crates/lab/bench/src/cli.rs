@@ -43,6 +43,8 @@ pub enum BenchCommand {
     Rally(rally::command::RallyArgs),
     // The text of the command is at its arguments: it has several paragraphs.
     Fleet(fleet::FleetArgs),
+    // As above.
+    WhatIf(what_if::WhatIfArgs),
     /// Kill a node under load again and again, and check that nothing acknowledged is lost
     Kill(KillArgs),
     /// Hostile clients, careless statements and huge messages against one node, while others send as ever

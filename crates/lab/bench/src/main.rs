@@ -68,6 +68,7 @@ fn measure(command: BenchCommand) -> anyhow::Result<ExitCode> {
         BenchCommand::T4(args) => t4(&args),
         BenchCommand::Rally(args) => args.run(),
         BenchCommand::Fleet(args) => args.run(&["fleet"]),
+        BenchCommand::WhatIf(args) => args.run(),
         BenchCommand::Kill(args) if args.search => kill_search(&args),
         BenchCommand::Kill(args) => kill(&args),
         BenchCommand::Persist(args) => persist(&args),

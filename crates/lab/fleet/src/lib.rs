@@ -7,7 +7,6 @@
 //!   server      the other process, which exports them
 //!   drive       threads that keep requests in progress, time and check them
 //!     load, blocks, tally       what is asked for, what blocks contain, what is counted
-//!   processors  how busy the machine was
 //! published     the figures beside ours
 //! report, text, diskspd         JSON, text, and DISKSPD's formats
 //! ```
@@ -26,7 +25,6 @@ pub mod drive;
 pub mod load;
 pub mod measure;
 pub mod media;
-pub mod processors;
 pub mod published;
 pub mod report;
 pub mod server;

@@ -21,10 +21,10 @@ use crate::blocks::{BLOCK, Ledger};
 use crate::drive::{self, Target, Timeline};
 use crate::load::Load;
 use crate::media::{Base, Fleet, Layout, Making};
-use crate::processors::{self, ProcessorUse};
 use crate::report::{FleetConfig, FleetReport, FleetRun, Measured, Way};
 use crate::server::{ServerCounts, ServerProcess, ServerProgram, Side};
 use crate::tally::Tally;
+use workload::processors::{self, ProcessorUse};
 
 /// How a run is timed.
 #[derive(Clone, Copy, Debug, PartialEq)]

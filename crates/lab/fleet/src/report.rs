@@ -10,10 +10,10 @@ use workload::machine::{FileSystem, Machine};
 
 use crate::load::{Load, Order};
 use crate::media::{Layout, VolumeCounts};
-use crate::processors::ProcessorUse;
 use crate::published::{self, PublishedRun};
 use crate::server::Side;
 use crate::tally::{Latencies, Steadiness, Tally};
+use workload::processors::ProcessorUse;
 
 /// How requests reach the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]

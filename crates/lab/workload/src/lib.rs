@@ -6,7 +6,7 @@
 //! messages  HL7 messages of realistic size from a seed
 //! node      the node under test, a process of its own
 //! interrupt Ctrl-C during any of them
-//! machine, process, histogram        what it ran on, what it used, how long it took
+//! machine, process, processors, histogram   what it ran on, what it used, how busy all was, how long it took
 //! plot, table                        how figures look
 //! ```
 //!
@@ -25,5 +25,6 @@ pub mod messages;
 pub mod node;
 pub mod plot;
 pub mod process;
+pub mod processors;
 pub mod t4;
 pub mod table;

@@ -32,6 +32,7 @@ const LAYERS: &[Layer] = &[
         imports: &[
             "crates/lab/rally",
             "crates/lab/fleet",
+            "crates/lab/what_if",
             "crates/lab/workload",
             "crates/services",
             "crates/node",
@@ -43,6 +44,11 @@ const LAYERS: &[Layer] = &[
     },
     Layer {
         folder: "crates/lab/fleet",
+        imports: &["crates/lab/workload", "crates/services", "crates/node", "crates/storage", "crates/media"],
+        shuns: &[],
+    },
+    Layer {
+        folder: "crates/lab/what_if",
         imports: &["crates/lab/workload", "crates/services", "crates/node", "crates/storage", "crates/media"],
         shuns: &[],
     },

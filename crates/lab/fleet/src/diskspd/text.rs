@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 
 use super::xml::path;
 use super::{deviation, percentiles};
-use crate::processors::ProcessorUse;
 use crate::report::{FleetReport, FleetRun, ThreadCounts};
 use crate::tally::{Latencies, Window};
+use workload::processors::ProcessorUse;
 
 /// Bytes of a MiB.
 const MIB: f64 = 1_048_576.0;

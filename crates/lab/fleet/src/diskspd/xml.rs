@@ -1,8 +1,8 @@
 //! The XML of DISKSPD's results. Everything is written through [`Writer`], so that it is well-formed whatever the texts contain.
 
 use super::{deviation, percentiles};
-use crate::processors::ProcessorUse;
 use crate::report::{FleetReport, FleetRun};
+use workload::processors::ProcessorUse;
 
 /// Elements with text, and elements with elements.
 struct Writer {

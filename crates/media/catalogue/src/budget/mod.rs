@@ -155,12 +155,12 @@ impl Budget {
     }
 
     /// Nanoseconds of real time since the budget was created.
-    pub(crate) fn now(&self) -> f64 {
+    pub fn now(&self) -> f64 {
         self.origin.elapsed().as_nanos() as f64
     }
 
     /// The real moment of a deadline.
-    pub(crate) fn moment(&self, nanoseconds: f64) -> Instant {
+    pub fn moment(&self, nanoseconds: f64) -> Instant {
         self.origin + Duration::from_nanos(nanoseconds as u64)
     }
 }
