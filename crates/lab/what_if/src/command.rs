@@ -8,8 +8,9 @@ use clap::Args;
 use interop::production::units::{Bytes, Span};
 
 use crate::figures::OwnPatterns;
-use crate::measure::{self, WhatIfOptions};
+use crate::measure;
 use crate::media::Target;
+use crate::options::WhatIfOptions;
 
 /// A SATA SSD, an NVMe SSD, an Optane SSD, persistent memory.
 const MEDIA: [&str; 4] = ["sata-s4500", "nvme-p4510", "optane-p4800x", "dcpmm100-128g"];
@@ -141,7 +142,7 @@ mod tests {
         assert_eq!((plain.targets.len(), plain.rounds, plain.bytes), (4, 3, 2 << 30));
         assert_eq!(plain.timeout, std::time::Duration::from_secs(3600));
         let own =
-            options("--quick --media sata-s4500,nvme-p4510+nvme-p4510 --size 100MB --check -- true").expect("good");
+            options("--quick --media sata-s4500,nvme-p4510+nvme-p4510 --size 100MiB --check -- true").expect("good");
         assert_eq!((own.targets.len(), own.rounds, own.check), (2, 1, true));
         assert_eq!(own.bytes % 4096, 0);
     }

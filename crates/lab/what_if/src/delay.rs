@@ -46,6 +46,11 @@ pub struct PathCost {
 }
 
 impl PathCost {
+    /// Each of the three, changed.
+    pub fn map(self, change: impl Fn(f64) -> f64) -> PathCost {
+        PathCost { read_ns: change(self.read_ns), write_ns: change(self.write_ns), flush_ns: change(self.flush_ns) }
+    }
+
     fn of(&self, kind: IoKind) -> f64 {
         match kind {
             IoKind::Read => self.read_ns,

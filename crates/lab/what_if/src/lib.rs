@@ -6,9 +6,11 @@
 //!   media       what is under a mount: modelled, a mirror of models, an NBD export
 //!   mount       export -> nbdfuse -> loop device -> ext4, and its removal
 //!   delay       a device that completes each request when the medium would have, the path's own cost taken off
-//!   probe       what the path costs, and whether the delays come out: single requests on the loop device
+//!   calibrate   what the path costs, and whether the delays come out
+//!     probe     single requests on the loop device
 //!   child       the command: its output, its time, its end
 //!   figures     the rate and the latency that a command printed
+//!   runs        what runs achieved and used, together
 //!   line        a straight line through measured points
 //! report, text  JSON, text
 //! ```
@@ -19,6 +21,7 @@
 //! Not here: an emulation of what media do beyond time (atoms, torn writes, failures), and a model of the command.
 #![forbid(unsafe_code)]
 
+pub mod calibrate;
 pub mod child;
 pub mod command;
 pub mod delay;
@@ -27,8 +30,10 @@ pub mod line;
 pub mod measure;
 pub mod media;
 pub mod mount;
+pub mod options;
 pub mod probe;
 pub mod report;
+pub mod runs;
 mod text;
 
 pub use command::WhatIfArgs;

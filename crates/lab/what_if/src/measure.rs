@@ -15,12 +15,8 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::Context;
-use catalogue::Model;
-use catalogue::medium::{Direction, Pattern};
-use catalogue::model::Access;
 use nbd::{Export, NbdServer, NbdUri, ServerOptions};
 use node::{Admission, Descriptors};
 use workload::machine::FileSystem;
@@ -28,71 +24,27 @@ use workload::process::{self, Usage};
 use workload::processors::ProcessorUse;
 use workload::t4::Folder;
 
+use crate::calibrate::{Calibrated, EXCESS_MIN, calibrate, path_cost};
 use crate::child;
-use crate::delay::{Delays, PathCost, RequestCounts};
-use crate::figures::{Achieved, OwnPatterns};
+use crate::delay::{Delays, PathCost};
 use crate::line::Line;
-use crate::media::{self, PATH, Target, UnderTest};
+use crate::media::{self, PATH, UnderTest};
 use crate::mount::{self, Mount};
-use crate::probe::{self, Probed, middle};
-use crate::report::{Calibrated, How, Latency, Place, WhatIfReport};
+use crate::options::WhatIfOptions;
+use crate::report::{How, Place, WhatIfReport};
+use crate::runs::{Run, Runs, summed};
 
-/// What each request takes while the path is measured: longer than any path here, so that the timer is part of it.
-const PROBE_DELAY: Duration = Duration::from_micros(500);
 /// What is added in the four runs, as multiples of the excess.
 const ADDED: [f64; 4] = [1.0, 5.0 / 3.0, 7.0 / 3.0, 3.0];
-/// The least excess: below it the four runs would differ by less than the noise, nanoseconds.
-const EXCESS_MIN: f64 = 20_000.0;
 /// A residual above this is no line.
 pub const RESIDUAL_MAX: f64 = 0.15;
-
-/// What is to be measured.
-#[derive(Clone, Debug)]
-pub struct WhatIfOptions {
-    /// The media.
-    pub targets: Vec<Target>,
-    /// Size of the file systems, bytes.
-    pub bytes: u64,
-    /// Where a folder for the run on the real disk is made.
-    pub disk: Option<PathBuf>,
-    /// Rounds; each medium runs once (or four times) in each.
-    pub rounds: usize,
-    /// Run through a shell in each place before everything else.
-    pub setup: Option<String>,
-    /// The command.
-    pub command: Vec<String>,
-    /// How to read its output.
-    pub patterns: OwnPatterns,
-    /// The longest time of a run.
-    pub timeout: Duration,
-    /// Extrapolate also what can be run, to show how far that is off.
-    pub check: bool,
-    /// Exports that have something on them may be overwritten.
-    pub overwrite: bool,
-}
 
 /// One mounted medium.
 struct Mounted {
     under_test: UnderTest,
     mount: Mount,
-    cost: PathCost,
     calibrated: Calibrated,
-    /// What the path takes longer than the medium, nanoseconds; 0 or less: it can be run.
-    excess_ns: f64,
 }
-
-/// What a run used.
-#[derive(Clone, Debug)]
-pub struct Run {
-    achieved: Achieved,
-    cpu_s: f64,
-    path_cpu_s: f64,
-    seconds: f64,
-    counts: Option<RequestCounts>,
-}
-
-/// The runs of one place with one delay, in the order of the rounds.
-type Runs = Vec<Run>;
 
 /// Measures.
 ///
@@ -109,7 +61,8 @@ pub fn run(options: &WhatIfOptions) -> anyhow::Result<WhatIfReport> {
         let under_test = target.open(options.bytes, options.overwrite)?;
         attached.push(area.attach(under_test, attached.len())?);
     }
-    let cost = path_cost(&attached)?;
+    let quick = attached.iter().filter(|attached| attached.is_quick());
+    let cost = path_cost(quick.map(|attached| (&*attached.under_test.device, &*attached.mount.block_device)))?;
     let mounted = attached.into_iter().map(|attached| attached.calibrated(cost));
     let mounted = mounted.collect::<anyhow::Result<Vec<Mounted>>>()?;
     if let Some(setup) = &options.setup {
@@ -179,23 +132,6 @@ struct Attached {
     mount: Mount,
 }
 
-/// What the path costs: the median of all block devices, since it is the same for all and other programs disturb each measurement.
-fn path_cost(attached: &[Attached]) -> anyhow::Result<PathCost> {
-    let fixed = PROBE_DELAY.as_nanos() as f64;
-    let mut probes = Vec::new();
-    eprintln!("measuring the path");
-    for Attached { under_test, mount } in attached.iter().filter(|attached| attached.is_quick()) {
-        under_test.device.set(Delays::Fixed(PROBE_DELAY));
-        probes.push(probe::probe(&mount.block_device)?);
-    }
-    let cost = |of: fn(&Probed) -> f64| (middle(probes.iter().map(of).collect()) - fixed).max(0.0);
-    Ok(PathCost {
-        read_ns: cost(|probed| probed.read_ns),
-        write_ns: cost(|probed| probed.write_ns),
-        flush_ns: cost(|probed| probed.flush_ns),
-    })
-}
-
 impl Attached {
     /// Whether the device below is memory, and takes no time beside the delay.
     fn is_quick(&self) -> bool {
@@ -206,47 +142,12 @@ impl Attached {
     fn calibrated(self, cost: PathCost) -> anyhow::Result<Mounted> {
         let Attached { under_test, mut mount } = self;
         eprintln!("calibrating {}", under_test.name);
-        let target = under_test.model.as_ref().map(times_of);
-        let excess_ns = excess(&cost, target.as_ref());
-        let calibrated = calibrate(&under_test, &mount, cost, target, excess_ns)?;
+        let UnderTest { device, model, .. } = &under_test;
+        let calibrated = calibrate(device, model.as_ref(), &mount.block_device, cost)?;
         under_test.device.set(Delays::None);
         mount.mount()?;
-        Ok(Mounted { under_test, mount, cost, calibrated, excess_ns })
+        Ok(Mounted { under_test, mount, calibrated })
     }
-}
-
-/// What single requests of 4 KiB take on a medium.
-fn times_of(model: &Model) -> Probed {
-    let alone = |direction| {
-        let (pattern, bytes) = (Pattern::Random, 4096);
-        model.alone(&Access { direction, pattern, store: model.store(bytes), bytes, overlapped: false })
-    };
-    Probed { read_ns: alone(Direction::Read), write_ns: alone(Direction::Write), flush_ns: model.flush() }
-}
-
-/// By how much the path is slower than a medium, in the kind of request where it is most.
-fn excess(cost: &PathCost, medium: Option<&Probed>) -> f64 {
-    let medium = medium.copied().unwrap_or_default();
-    let beyond = [cost.read_ns - medium.read_ns, cost.write_ns - medium.write_ns, cost.flush_ns - medium.flush_ns];
-    beyond.into_iter().fold(0.0, f64::max)
-}
-
-/// Single requests with the delays of the first run, beside what they should take.
-fn calibrate(
-    under_test: &UnderTest,
-    mount: &Mount,
-    cost: PathCost,
-    target: Option<Probed>,
-    excess_ns: f64,
-) -> anyhow::Result<Calibrated> {
-    let added_ns = if excess_ns > 0.0 { excess_ns.max(EXCESS_MIN) } else { 0.0 };
-    let Some(target) = target else { return Ok(Calibrated { path: cost, added_ns, wanted: None, achieved: None }) };
-    under_test.device.set(Delays::Medium { cost, added_ns });
-    let achieved = probe::probe(&mount.block_device)?;
-    let more = |ns: f64| ns + added_ns;
-    let wanted =
-        Probed { read_ns: more(target.read_ns), write_ns: more(target.write_ns), flush_ns: more(target.flush_ns) };
-    Ok(Calibrated { path: cost, added_ns, wanted: Some(wanted), achieved: Some(achieved) })
 }
 
 impl Mounted {
@@ -255,20 +156,21 @@ impl Mounted {
     }
 
     fn is_run(&self) -> bool {
-        !self.is_path() && self.excess_ns <= 0.0
+        !self.is_path() && self.calibrated.excess_ns <= 0.0
     }
 
     /// What is added in the four runs, nanoseconds.
     fn added(&self) -> [f64; 4] {
-        let largest = [self.cost.read_ns, self.cost.write_ns, self.cost.flush_ns].into_iter().fold(0.0, f64::max);
+        let Calibrated { path, excess_ns, .. } = &self.calibrated;
+        let largest = [path.read_ns, path.write_ns, path.flush_ns].into_iter().fold(0.0, f64::max);
         // What can be run is extrapolated over the same distance as a medium that takes no time.
-        let excess = if self.excess_ns > 0.0 { self.excess_ns } else { largest };
+        let excess = if *excess_ns > 0.0 { *excess_ns } else { largest };
         ADDED.map(|times| times * excess.max(EXCESS_MIN))
     }
 
     /// The delays of its runs in a round.
     fn delays(&self, options: &WhatIfOptions) -> Vec<Delays> {
-        let medium = |added_ns: f64| Delays::Medium { cost: self.cost, added_ns };
+        let medium = |added_ns: f64| Delays::Medium { cost: self.calibrated.path, added_ns };
         if self.is_path() {
             return vec![Delays::None];
         }
@@ -371,58 +273,6 @@ impl Turn<'_> {
     }
 }
 
-/// Runs of one place with one delay, as one: medians, latencies merged.
-#[derive(Clone, Debug)]
-pub struct Summed {
-    /// The median rate.
-    pub rate: f64,
-    /// Its unit.
-    pub unit: &'static str,
-    /// The smallest and the largest rate.
-    pub range: (f64, f64),
-    /// The median of the latencies that the command printed, microseconds.
-    pub command_latency_us: Option<f64>,
-    /// Processor time of the machine without the path, of one run, seconds.
-    pub cpu_s: f64,
-    /// Processor time of the path, of one run, seconds.
-    pub path_cpu_s: f64,
-    /// Of one run.
-    pub seconds: f64,
-    /// Latencies as the file system sees them.
-    pub latency_us: Option<Latency>,
-    /// Requests of all runs: reads, writes, flushes, for each unit of the rate.
-    pub per_unit: Option<[f64; 3]>,
-}
-
-fn summed(runs: &[Run]) -> Summed {
-    let of = |what: fn(&Run) -> f64| middle(runs.iter().map(what).collect());
-    let rates = runs.iter().map(|run| run.achieved.rate);
-    let range = (rates.clone().fold(f64::INFINITY, f64::min), rates.fold(0.0, f64::max));
-    let latencies: Vec<f64> = runs.iter().filter_map(|run| run.achieved.latency_us).collect();
-    let mut counts = RequestCounts::default();
-    for run in runs {
-        let Some(more) = &run.counts else { continue };
-        counts.latency_ns.add(&more.latency_ns);
-        counts.reads += more.reads;
-        counts.writes += more.writes;
-        counts.flushes += more.flushes;
-    }
-    let us = |quantile| counts.latency_ns.quantile(quantile) as f64 / 1e3;
-    let has_any = counts.latency_ns.count() > 0;
-    let done: f64 = runs.iter().map(|run| run.achieved.rate * run.seconds).sum();
-    Summed {
-        rate: of(|run| run.achieved.rate),
-        unit: runs.first().map_or("", |run| run.achieved.unit),
-        range,
-        command_latency_us: (!latencies.is_empty()).then(|| middle(latencies)),
-        cpu_s: of(|run| run.cpu_s),
-        path_cpu_s: of(|run| run.path_cpu_s),
-        seconds: of(|run| run.seconds),
-        latency_us: has_any.then(|| Latency { p50: us(0.5), p99: us(0.99) }),
-        per_unit: has_any.then(|| [counts.reads, counts.writes, counts.flushes].map(|count| count as f64 / done)),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -439,14 +289,5 @@ mod tests {
         let steep = [(1.0, 1000.0), (2.0, 400.0), (3.0, 250.0), (4.0, 180.0)];
         assert!(extrapolated(&steep).is_err(), "less than no time");
         assert!(extrapolated(&[(1.0, 1.0)]).is_err());
-    }
-
-    #[test]
-    fn the_excess_is_that_of_the_kind_of_request_in_which_the_path_is_slowest() {
-        let cost = PathCost { read_ns: 100.0, write_ns: 120.0, flush_ns: 90.0 };
-        let medium = Probed { read_ns: 150.0, write_ns: 130.0, flush_ns: 20.0 };
-        assert_eq!(excess(&cost, Some(&medium)), 70.0);
-        assert_eq!(excess(&cost, Some(&Probed { flush_ns: 95.0, ..medium })), 0.0);
-        assert_eq!(excess(&cost, None), 120.0);
     }
 }

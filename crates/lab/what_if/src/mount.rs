@@ -87,7 +87,7 @@ pub fn make_folder() -> anyhow::Result<PathBuf> {
 /// Removes what processes that were killed have left behind.
 pub fn clear_left_over() {
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
-    let mut left: Vec<PathBuf> = mounts.lines().filter_map(|line| left_over(line)).collect();
+    let mut left: Vec<PathBuf> = mounts.lines().filter_map(left_over).collect();
     // File systems before the exports that they lie on: the latest mount first.
     left.reverse();
     for path in left {

@@ -7,17 +7,9 @@
 use serde::Serialize;
 use workload::machine::{self, FileSystem, Machine};
 
-use crate::delay::PathCost;
-use crate::measure::{Summed, WhatIfOptions};
-
-/// Latencies as the file system sees them, microseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Latency {
-    /// Half of the requests took no longer.
-    pub p50: f64,
-    /// 99 % took no longer.
-    pub p99: f64,
-}
+use crate::calibrate::{Calibrated, in_us};
+use crate::options::WhatIfOptions;
+use crate::runs::{Latency, Summed};
 
 /// How a figure came about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -45,29 +37,6 @@ impl How {
             How::Extrapolated => "extrapolated",
             How::Refused => "refused",
         }
-    }
-}
-
-/// Single requests of 4 KiB on the loop device.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Calibrated {
-    /// What the path costs.
-    pub path: PathCost,
-    /// What was added to the medium's times.
-    pub added_ns: f64,
-    /// What the requests should take then, if the medium has a model.
-    pub wanted: Option<PathCost>,
-    /// What they took.
-    pub achieved: Option<PathCost>,
-}
-
-impl Calibrated {
-    /// The largest difference of what was achieved, as a part of what was wanted.
-    pub fn is_off_by(&self) -> f64 {
-        let (Some(wanted), Some(achieved)) = (&self.wanted, &self.achieved) else { return 0.0 };
-        let off =
-            in_us(wanted).into_iter().zip(in_us(achieved)).map(|(wanted, achieved)| (achieved / wanted - 1.0).abs());
-        off.fold(0.0, f64::max)
     }
 }
 
@@ -139,11 +108,6 @@ pub struct CalibrationUs {
     pub wanted: Option<[f64; 3]>,
     /// What they took.
     pub achieved: Option<[f64; 3]>,
-}
-
-/// Reads, writes and flushes, microseconds.
-pub fn in_us(cost: &PathCost) -> [f64; 3] {
-    [cost.read_ns, cost.write_ns, cost.flush_ns].map(|ns| ns / 1e3)
 }
 
 impl Place {
@@ -250,7 +214,7 @@ impl WhatIfReport {
         let with_us = |mut place: Place| {
             place.calibration_us = place.calibration.as_ref().map(|calibrated| CalibrationUs {
                 path: in_us(&calibrated.path),
-                added: calibrated.added_ns / 1e3,
+                added: calibrated.added_ns() / 1e3,
                 wanted: calibrated.wanted.as_ref().map(in_us),
                 achieved: calibrated.achieved.as_ref().map(in_us),
             });
@@ -275,6 +239,7 @@ impl WhatIfReport {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::delay::PathCost;
 
     /// A report of made-up figures: a disk, the path, a medium that was run, one that was extrapolated, one that was refused.
     pub(crate) fn example() -> WhatIfReport {
@@ -291,7 +256,7 @@ pub(crate) mod tests {
         };
         let kind = FileSystem { kind: "ext4".to_owned(), source: "/dev/vda".to_owned() };
         let path = PathCost { read_ns: 90e3, write_ns: 80e3, flush_ns: 70e3 };
-        let calibrated = Calibrated { path, added_ns: 20e3, wanted: Some(path), achieved: Some(path) };
+        let calibrated = Calibrated { path, excess_ns: 20e3, wanted: Some(path), achieved: Some(path) };
         let bare = Place::on_disk(&kind, &Summed { latency_us: None, per_unit: None, ..summed(800.0) });
         let medium = |name: &str, how| {
             let mut place = Place::new(name, "drive", how, &summed(1_000.0), bare.rate);
@@ -316,14 +281,13 @@ pub(crate) mod tests {
             bytes: 1 << 30,
             load_average: Some(0.1),
         };
-        let calibrated = WhatIfReport {
+        WhatIfReport {
             bench: "what-if",
             version: "0.1.0",
             machine: Machine::here(),
             config,
             runs: vec![bare, path, slow, faster, refused],
-        };
-        calibrated
+        }
     }
 
     #[test]

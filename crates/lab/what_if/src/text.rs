@@ -4,7 +4,8 @@ use std::fmt::Write;
 
 use workload::table::Table;
 
-use crate::report::{How, WhatIfReport, in_us};
+use crate::calibrate::in_us;
+use crate::report::{How, Place, WhatIfReport};
 
 /// Width of the longest bar.
 const BAR: f64 = 24.0;
@@ -59,7 +60,7 @@ impl WhatIfReport {
     /// Single requests: the path's cost, and wanted against achieved.
     fn singles(&self) -> Table {
         let mut table = Table::ruled(&["4 KiB alone, us", "", "read", "write", "flush"]);
-        for place in &self.runs {
+        for place in self.runs.iter().filter(|place| !self.is_again(place)) {
             let Some(calibrated) = &place.calibration else { continue };
             let mut row = |name: &str, what: String, [read, write, flush]: [f64; 3]| {
                 table.row(vec![name.to_owned(), what, shown(read), shown(write), shown(flush)]);
@@ -68,12 +69,17 @@ impl WhatIfReport {
                 row(&place.name, "costs".to_owned(), in_us(&calibrated.path));
             }
             let (Some(wanted), Some(achieved)) = (&calibrated.wanted, &calibrated.achieved) else { continue };
-            let added = calibrated.added_ns / 1e3;
+            let added = calibrated.added_ns() / 1e3;
             let what = if added > 0.0 { format!("wanted, {added:.0} added") } else { "wanted".to_owned() };
             row(&place.name, what, in_us(wanted));
             row("", "achieved".to_owned(), in_us(achieved));
         }
         table
+    }
+
+    /// Whether a medium that was run is here a second time, extrapolated.
+    fn is_again(&self, place: &Place) -> bool {
+        place.how != How::Run && self.runs.iter().any(|other| other.how == How::Run && other.name == place.name)
     }
 
     fn notes(&self) -> String {
@@ -92,7 +98,7 @@ impl WhatIfReport {
         }
         for place in &self.runs {
             let off = place.calibration.as_ref().map_or(0.0, |calibrated| calibrated.is_off_by());
-            if off > OFF_MAX {
+            if off > OFF_MAX && !self.is_again(place) {
                 let percent = off * 100.0;
                 let _ = writeln!(
                     out,
