@@ -22,7 +22,8 @@ const QUICK_SIZE: u64 = 64 << 20;
 ///
 /// Makes volumes of three copies, writes every block, and reads and writes them with 4 threads x 16 requests in progress for each volume,
 /// as the published runs did: in this process, then over NBD to a server in a process of its own, and each time on the bare medium beside
-/// it. Everything that is read is checked. Exit code 1: a request failed, or a block contained what it must not.
+/// it. Everything that is read is checked. Exit code 1: a request failed, a block contained what it must not, or (with --slow-copies) less
+/// than 99 % of the reads went to the fast copy.
 ///
 ///   terrace bench fleet --quick                                   # a minute, memory as persistent memory
 ///   terrace bench fleet --size 1GiB --json fleet.json             # the run for results

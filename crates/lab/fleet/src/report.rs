@@ -15,6 +15,9 @@ use crate::server::Side;
 use crate::tally::{Latencies, Steadiness, Tally};
 use workload::processors::ProcessorUse;
 
+/// The share of reads that goes to the fast copy at least: one in 256 goes to another one, so that its time is known.
+pub const LOCAL_SHARE: f64 = 0.99;
+
 /// How requests reach the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
@@ -400,7 +403,17 @@ impl FleetReport {
 
     /// Everything that is wrong, a line each.
     pub fn wrong(&self) -> Vec<String> {
-        self.runs.iter().filter_map(FleetRun::wrong).collect()
+        self.runs.iter().filter_map(|run| run.wrong().or_else(|| self.wrong_share(run))).collect()
+    }
+
+    /// With the other copies slowed, nearly all reads go to the first one, unless another one is asked for. Runs with writes read a block that
+    /// is not in place from memory, and do not tell.
+    fn wrong_share(&self, run: &FleetRun) -> Option<String> {
+        let layout = &self.config.layout;
+        let is_told = layout.slow_copies.is_some() && layout.prefer.is_none() && run.read_percent == 100;
+        let share = run.local_read_share.filter(|share| is_told && *share < LOCAL_SHARE)?;
+        let (name, percent, least) = (&run.name, share * 100.0, LOCAL_SHARE * 100.0);
+        Some(format!("{name}: {percent:.2} % of the reads went to the fast copy, less than {least:.0} %"))
     }
 
     /// Whether nothing is wrong.

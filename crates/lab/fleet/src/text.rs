@@ -5,14 +5,11 @@ use std::fmt::Write as _;
 use workload::table::{Table, grouped};
 
 use crate::published::DIFFERS;
-use crate::report::{FleetReport, FleetRun};
+use crate::report::{FleetReport, FleetRun, LOCAL_SHARE};
 use crate::tally::STEADY_WINDOWS;
 
 /// Characters of a line of prose.
 const LINE: usize = 118;
-
-/// Local reads of a volume with one fast copy are to be at least so many.
-const LOCAL_SHARE: f64 = 0.99;
 
 impl FleetReport {
     /// The report as text.

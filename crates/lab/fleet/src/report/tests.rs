@@ -114,6 +114,13 @@ fn errors_wrong_blocks_missing_copies_and_too_early_writes_are_wrong() {
     assert_eq!(FleetRun { write_floor_us: Some(early / 4.0), ..good }.wrong(), None);
     let mut report = example();
     assert!(report.is_clean());
+    report.config.layout.slow_copies = Some("sata-s4500".to_owned());
+    report.runs[0].read_percent = 100;
+    assert!(report.is_clean(), "99 % is enough");
+    report.runs[0].local_read_share = Some(0.98);
+    assert!(report.wrong()[0].contains("98.00 % of the reads"), "{:?}", report.wrong());
+    report.config.layout.prefer = Some(1);
+    assert!(report.is_clean(), "another copy was asked for");
     report.runs[1].errors = 1;
     assert!(!report.is_clean());
 }
