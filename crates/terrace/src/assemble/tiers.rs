@@ -19,7 +19,7 @@ use catalogue::placement::{Absent, Kind, Tier, Tiers};
 use catalogue::{Budget, CatalogueError, Medium, Model, ModelShelf, Timing};
 use device::pmem::{self, PmemOptions, PmemShelf};
 use device::{AlignedBuffer, Device, DeviceShelf, Durability, FileOptions, FileShelf, MemoryShelf, Shelf, SubShelf};
-use nbd::{ClientOptions, NbdDevice, NbdError};
+use nbd::{ClientOptions, ClientTls, NbdDevice, NbdUri};
 use node::{MediumInUse, ModelInUse, NodeError};
 
 use super::pages::in_pages;
@@ -70,6 +70,8 @@ pub struct TierShelves {
     /// Shelves on one device, by name of the tier.
     shared: Arc<Mutex<SharedShelves>>,
     volumes: Arc<OnceLock<Arc<dyn VolumeSource>>>,
+    /// Certificates for exports whose address is `nbds`.
+    tls: Arc<OnceLock<ClientTls>>,
 }
 
 type SharedShelves = BTreeMap<String, (Arc<dyn Shelf>, Durability)>;
@@ -86,12 +88,35 @@ pub trait VolumeSource: Send + Sync + fmt::Debug {
 impl TierShelves {
     pub(super) fn new(tiers: Tiers, modelled: BTreeMap<String, Modelled>) -> TierShelves {
         let (modelled, measured, shared) = (Arc::new(modelled), Arc::default(), Arc::default());
-        TierShelves { tiers, modelled, measured, shared, volumes: Arc::default() }
+        TierShelves { tiers, modelled, measured, shared, volumes: Arc::default(), tls: Arc::default() }
     }
 
     /// Volumes of tiers come from there. Called once, before anything is opened.
     pub fn take_volumes_from(&self, source: Arc<dyn VolumeSource>) {
         assert!(self.volumes.set(source).is_ok(), "volumes come from one place");
+    }
+
+    /// Exports whose address is `nbds` are reached with these certificates; without any, not at all. Called once, before anything is opened.
+    pub fn reach_with(&self, tls: Option<ClientTls>) {
+        let Some(tls) = tls else { return };
+        assert!(self.tls.set(tls).is_ok(), "there is one set of certificates");
+    }
+
+    /// How to reach the export at an address.
+    ///
+    /// # Errors
+    /// It is none, or needs certificates that are not set.
+    pub fn client_of(&self, uri: &str) -> anyhow::Result<ClientOptions> {
+        let address: NbdUri = uri.parse()?;
+        let tls = match (address.tls, self.tls.get()) {
+            (false, _) => None,
+            (true, Some(tls)) => Some(tls.clone()),
+            (true, None) => anyhow::bail!(
+                "{uri} needs certificates: set `authority` under [volumes] in terrace.toml, and `certificate` and `key` if its server asks \
+                 for one"
+            ),
+        };
+        Ok(ClientOptions { tls, ..ClientOptions::new(address) })
     }
 
     /// The timing models, by name of the tier.
@@ -183,12 +208,9 @@ impl TierShelves {
                 (Arc::new(shelf), format!("memory of NUMA node {node}, none"), Durability::None)
             }
             Kind::Nbd { uri } => {
-                let connect = || {
-                    let uri = uri.parse()?;
-                    Ok::<_, NbdError>(NbdDevice::connect(ClientOptions::new(uri))? as Arc<dyn Device>)
-                };
+                let connect = || -> anyhow::Result<Arc<dyn Device>> { Ok(NbdDevice::connect(self.client_of(uri)?)?) };
                 self.part_of(tier, part, format!("export {uri}"), || {
-                    connect().map_err(|error| NodeError::Medium(format!("tier {}: {error}", tier.name)))
+                    connect().map_err(|error| NodeError::Medium(format!("tier {}: {error:#}", tier.name)))
                 })?
             }
             Kind::Volume { volume } => self.part_of(tier, part, format!("volume {volume}"), || {

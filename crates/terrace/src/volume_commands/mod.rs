@@ -111,6 +111,7 @@ fn config_of(at: &VolumePlace) -> anyhow::Result<(Config, PathBuf)> {
 fn host_of(mut config: Config, data: &Path) -> anyhow::Result<Arc<VolumeHost>> {
     let options = config.take_services().volumes.options(data)?;
     let plan = config.plan_of(data)?;
+    plan.tiers().reach_with(options.client);
     VolumeHost::new(data, plan.tiers(), options.scrub)
 }
 

@@ -18,7 +18,6 @@ use std::sync::{Arc, Weak};
 use anyhow::{Context, bail, ensure};
 use catalogue::placement::{HOME, Kind, Tier};
 use device::Shelf;
-use nbd::NbdUri;
 use node::MediumInUse;
 use volume::Place;
 use volume::write_back::{CacheOptions, CachePolicy, CachedShelf};
@@ -151,7 +150,7 @@ fn volumes_folder(tier: &Tier) -> anyhow::Result<PathBuf> {
 /// export cannot be reached.
 pub fn open(tiers: &TierShelves, copy: &CopyDescription, new: Option<NewCopy>) -> anyhow::Result<OpenedPlace> {
     let (tier, folder) = match &copy.place {
-        PlaceDescription::Export { uri } => return open_export(uri, new),
+        PlaceDescription::Export { uri } => return open_export(tiers, uri, new),
         PlaceDescription::Tier { tier, folder } => (tier, folder),
     };
     let (mut data, medium) = open_shelf(tiers, tier, folder, new.is_some())?;
@@ -194,13 +193,8 @@ fn open_cache(
     opened.with_context(|| format!("the cache of the copy in {}", cache.place.text()))
 }
 
-fn open_export(uri: &str, new: Option<NewCopy>) -> anyhow::Result<OpenedPlace> {
-    let address: NbdUri = uri.parse()?;
-    ensure!(
-        !address.tls,
-        "{uri}: a copy over TLS needs certificates, which this release cannot be given: use a tunnel, or a unix socket"
-    );
-    let shelf = Arc::new(RemoteShelf::connect(&address)?);
+fn open_export(tiers: &TierShelves, uri: &str, new: Option<NewCopy>) -> anyhow::Result<OpenedPlace> {
+    let shelf = Arc::new(RemoteShelf::connect(tiers.client_of(uri)?)?);
     if let Some(new) = new {
         shelf.format(new.bytes, new.term)?;
     }

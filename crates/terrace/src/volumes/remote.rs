@@ -21,7 +21,7 @@ use std::time::Duration;
 use anyhow::ensure;
 use device::{Device, DeviceError, DeviceShelf, Operation, Shelf};
 use nbd::client::ClientOptions;
-use nbd::{NbdDevice, NbdError, NbdUri};
+use nbd::{NbdDevice, NbdError};
 use volume::Fence;
 
 /// How long the copy waits for its server before it counts as failed: less than the volume's own time for a copy (5 s), so that the
@@ -36,7 +36,7 @@ pub fn bytes_needed(bytes: u64) -> u64 {
 
 /// See the module's text.
 pub struct RemoteShelf {
-    uri: NbdUri,
+    client: ClientOptions,
     has_epochs: bool,
     state: Mutex<RemoteState>,
 }
@@ -49,14 +49,8 @@ struct RemoteState {
     is_owned: bool,
 }
 
-fn options(uri: &NbdUri, epoch: Option<u64>) -> ClientOptions {
-    ClientOptions {
-        epoch,
-        connect_timeout: REQUEST_TIME,
-        request_timeout: REQUEST_TIME,
-        reconnect_for: REQUEST_TIME,
-        ..ClientOptions::new(uri.clone())
-    }
+fn at(client: &ClientOptions, epoch: Option<u64>) -> ClientOptions {
+    ClientOptions { epoch, ..client.clone() }
 }
 
 impl RemoteShelf {
@@ -64,16 +58,22 @@ impl RemoteShelf {
     ///
     /// # Errors
     /// The server cannot be reached, or refuses; what the export contains is damaged.
-    pub fn connect(uri: &NbdUri) -> anyhow::Result<RemoteShelf> {
-        let has_epochs = match NbdDevice::connect(options(uri, Some(0))) {
+    pub fn connect(client: ClientOptions) -> anyhow::Result<RemoteShelf> {
+        let client = ClientOptions {
+            connect_timeout: REQUEST_TIME,
+            request_timeout: REQUEST_TIME,
+            reconnect_for: REQUEST_TIME,
+            ..client
+        };
+        let has_epochs = match NbdDevice::connect(at(&client, Some(0))) {
             Ok(device) => device.is_fenced(),
             Err(NbdError::Superseded { .. }) => true,
             // A server without epochs knows no such name.
             Err(NbdError::Refused { .. }) => false,
             Err(error) => return Err(error.into()),
         };
-        let device = NbdDevice::connect(options(uri, None))?;
-        let name = uri.to_string();
+        let device = NbdDevice::connect(at(&client, None))?;
+        let name = client.uri.to_string();
         let below: Arc<dyn Device> = device.clone();
         let shelf = match (DeviceShelf::is_on(&below)?, has_epochs) {
             (false, _) => None,
@@ -81,7 +81,7 @@ impl RemoteShelf {
             (true, false) => Some(DeviceShelf::open(&name, below)?),
         };
         let state = RemoteState { device: Some(device), shelf: shelf.map(Arc::new), is_owned: !has_epochs };
-        Ok(RemoteShelf { uri: uri.clone(), has_epochs, state: Mutex::new(state) })
+        Ok(RemoteShelf { client, has_epochs, state: Mutex::new(state) })
     }
 
     /// Makes an empty shelf of the export, for a new copy of a volume of `bytes`; the server's epoch is 0, or has been raised to `term`.
@@ -93,19 +93,19 @@ impl RemoteShelf {
         ensure!(
             state.shelf.is_none(),
             "{} contains something already: if it is not needed any more, make the export anew",
-            self.uri
+            self.client.uri
         );
         let needed = bytes_needed(bytes);
         let device = state.device.take();
         let found = device.as_ref().map_or(0, |device| device.len());
-        ensure!(found >= needed, "{} has {found} bytes, and a copy of this volume needs {needed}", self.uri);
+        ensure!(found >= needed, "{} has {found} bytes, and a copy of this volume needs {needed}", self.client.uri);
         let device = match device.filter(|_| !self.has_epochs) {
             Some(device) => device,
             None => self.owned(term)?,
         };
         state.device = Some(Arc::clone(&device));
         let below: Arc<dyn Device> = device;
-        let name = self.uri.to_string();
+        let name = self.client.uri.to_string();
         DeviceShelf::format(&name, &below)?;
         state.shelf = Some(Arc::new(DeviceShelf::open(&name, below)?));
         state.is_owned = true;
@@ -128,13 +128,13 @@ impl RemoteShelf {
     }
 
     fn owned(&self, term: u64) -> anyhow::Result<Arc<NbdDevice>> {
-        let device = NbdDevice::connect(options(&self.uri, Some(term)))?;
-        ensure!(device.is_fenced(), "{} did not confirm its epoch", self.uri);
+        let device = NbdDevice::connect(at(&self.client, Some(term)))?;
+        ensure!(device.is_fenced(), "{} did not confirm its epoch", self.client.uri);
         Ok(device)
     }
 
     fn shelf(&self) -> Result<Arc<DeviceShelf>, DeviceError> {
-        self.state().shelf.clone().ok_or_else(|| DeviceError::NoShelf { name: self.uri.to_string() })
+        self.state().shelf.clone().ok_or_else(|| DeviceError::NoShelf { name: self.client.uri.to_string() })
     }
 
     /// Opened to write only once it is owned: before, a volume reads its superblock.
@@ -151,7 +151,7 @@ impl Fence for RemoteShelf {
         }
         let failed = |why: String| DeviceError::Io {
             operation: Operation::Open,
-            name: self.uri.to_string(),
+            name: self.client.uri.to_string(),
             offset: 0,
             source: std::io::Error::other(why),
         };
@@ -160,7 +160,7 @@ impl Fence for RemoteShelf {
         (state.device, state.shelf) = (None, None);
         let device = self.owned(term).map_err(|error| failed(format!("{error:#}")))?;
         let below: Arc<dyn Device> = device.clone();
-        let shelf = DeviceShelf::open(&self.uri.to_string(), below)?;
+        let shelf = DeviceShelf::open(&self.client.uri.to_string(), below)?;
         *state = RemoteState { device: Some(device), shelf: Some(Arc::new(shelf)), is_owned: true };
         Ok(())
     }
@@ -169,7 +169,7 @@ impl Fence for RemoteShelf {
 impl fmt::Debug for RemoteShelf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RemoteShelf")
-            .field("uri", &self.uri.to_string())
+            .field("uri", &self.client.uri.to_string())
             .field("has_epochs", &self.has_epochs)
             .finish_non_exhaustive()
     }

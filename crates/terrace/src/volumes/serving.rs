@@ -45,6 +45,7 @@ impl NodeVolumes {
     pub fn new(data: &Path, settings: &VolumeSettings, tiers: &TierShelves) -> anyhow::Result<Arc<NodeVolumes>> {
         let (data, options) = (data.to_owned(), settings.options(data)?);
         let volumes = Arc::new(NodeVolumes { data, options, tiers: tiers.clone(), host: Mutex::default() });
+        tiers.reach_with(volumes.options.client.clone());
         tiers.take_volumes_from(Arc::clone(&volumes) as Arc<dyn VolumeSource>);
         Ok(volumes)
     }

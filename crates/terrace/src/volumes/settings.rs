@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::ensure;
 use interop::production::units::{Bytes, Span};
-use nbd::{ServerOptions, ServerTls};
+use nbd::{ClientTls, ServerOptions, ServerTls};
 use node::{Bounds, Network};
 use serde::Deserialize;
 
@@ -27,6 +27,9 @@ pub struct VolumeSettings {
     certificate: Option<PathBuf>,
     /// Its key, PEM.
     key: Option<PathBuf>,
+    /// Authorities of other servers, PEM: copies and tiers on exports whose address is `nbds` are reached with them, and with the certificate
+    /// above if there is one. Default: no such addresses.
+    authority: Option<PathBuf>,
     /// Authorities of clients, PEM: each client has to show a certificate of one of them. Default: clients show none.
     client_authority: Option<PathBuf>,
     /// Refuse sessions without TLS. Default: where it listens beyond this machine.
@@ -50,6 +53,8 @@ pub struct VolumeOptions {
     pub server: ServerOptions,
     /// TCP address, if any.
     pub listen: Option<SocketAddr>,
+    /// Certificates for exports of others, where their address is `nbds`.
+    pub client: Option<ClientTls>,
     /// Unix socket.
     pub socket: PathBuf,
     /// Time between two scrubs, if any.
@@ -99,7 +104,9 @@ impl VolumeSettings {
             None => volume::Options::new(0).scrub_interval,
             Some(Span(span)) => (!span.is_zero()).then_some(span),
         };
+        let own = self.certificate.clone().zip(self.key.clone());
+        let client = self.authority.clone().map(|authority| ClientTls { authority, own, server_name: None });
         let socket = self.socket.clone().unwrap_or_else(|| data.join(SOCKET));
-        Ok(VolumeOptions { server, listen: self.listen, socket, scrub })
+        Ok(VolumeOptions { server, listen: self.listen, client, socket, scrub })
     }
 }

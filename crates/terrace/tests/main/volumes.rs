@@ -86,10 +86,10 @@ fn place_of(bed: &Bed, name: &str, copy: usize) -> PathBuf {
 }
 
 /// `terrace volume export` as a process of its own; killed when the test ends.
-struct Exporter(Child);
+pub(crate) struct Exporter(Child);
 
 impl Exporter {
-    fn start(bed: &Bed, args: &[&str]) -> Exporter {
+    pub(crate) fn start(bed: &Bed, args: &[&str]) -> Exporter {
         let log = fs::File::options().create(true).append(true).open(bed.path("log")).expect("a file");
         let mut command = Command::new(env!("CARGO_BIN_EXE_terrace"));
         command.args([&["volume", "export"], args].concat()).current_dir(bed.path("."));
@@ -102,7 +102,7 @@ impl Exporter {
         assert!(sent.expect("there is kill").success());
     }
 
-    fn kill(mut self) {
+    pub(crate) fn kill(mut self) {
         self.0.kill().expect("it runs");
         self.0.wait().expect("it can be waited for");
     }
