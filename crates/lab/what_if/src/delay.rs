@@ -14,7 +14,8 @@
 //! which is measured with delays (module `probe`).
 //!
 //! Invariants: each request is completed once; none before the device below is done; bytes and errors are those of the device below; an
-//! error is not delayed. When the last handle is gone, the thread completes what waits, and ends.
+//! error is not delayed. When the last handle is gone, the thread completes what waits, and ends; what the device below completes later is not
+//! delayed.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -338,6 +339,11 @@ impl std::fmt::Debug for Timer {
 impl Timer {
     fn add(&self, waiting: Waiting) {
         let mut schedule = self.schedule.lock();
+        if schedule.is_over {
+            // The thread may have ended: the device below completed this one after the last handle was gone.
+            drop(schedule);
+            return waiting.sink.complete(waiting.request, waiting.result);
+        }
         let is_next = schedule.waiting.peek().is_none_or(|Reverse(next)| waiting.due < next.due);
         schedule.waiting.push(Reverse(waiting));
         drop(schedule);

@@ -98,6 +98,7 @@ pub fn clear_left_over() {
             let _ = run(Command::new("losetup").args(["-d", loops.trim()]));
         }
         let _ = fs::remove_dir(&path);
+        let _ = fs::remove_file(path.with_extension("log"));
         if let Some(folder) = path.parent() {
             let _ = fs::remove_file(folder.join(SOCKET));
             // Not while there is anything in it.
@@ -131,7 +132,8 @@ impl Mount {
         fs::create_dir(&mount.export).with_context(|| format!("making {}", mount.export.display()))?;
         let disk = mount.export.join("disk");
         let mut fuse = Command::new("nbdfuse");
-        fuse.arg(&disk).arg(uri).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let log = fs::File::create(mount.log()).with_context(|| format!("making {}", mount.log().display()))?;
+        fuse.arg(&disk).arg(uri).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         // A Ctrl-C of the terminal is for this process, which unmounts first.
         std::os::unix::process::CommandExt::process_group(&mut fuse, 0);
         mount.fuse = Some(fuse.spawn().context("starting nbdfuse")?);
@@ -143,13 +145,18 @@ impl Mount {
         Ok(mount)
     }
 
+    /// What nbdfuse prints.
+    fn log(&self) -> PathBuf {
+        self.export.with_extension("log")
+    }
+
     fn wait_for(&mut self, disk: &Path) -> anyhow::Result<()> {
         let began = Instant::now();
         while !fs::metadata(disk).is_ok_and(|file| file.len() > 0) {
             interrupt::check()?;
             let ended = self.fuse.as_mut().map(|fuse| fuse.try_wait()).transpose()?.flatten();
             if ended.is_some() || began.elapsed() > START {
-                let why = self.fuse.take().map(stopped).transpose()?.unwrap_or_default();
+                let why = fs::read_to_string(self.log()).unwrap_or_default();
                 bail!("nbdfuse does not mount the export: {}", why.trim());
             }
             std::thread::sleep(Duration::from_millis(20));
@@ -167,7 +174,10 @@ impl Mount {
         make.args(["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0,nodiscard"]).arg(&self.block_device);
         run(&mut make)?;
         make_readable(&self.folder, 0o755)?;
-        run(Command::new("mount").args(["-t", "ext4", "-o", "noatime"]).arg(&self.block_device).arg(&self.folder))?;
+        run(Command::new("mount")
+            .args(["-t", "ext4", "-o", "noatime,nosuid,nodev"])
+            .arg(&self.block_device)
+            .arg(&self.folder))?;
         self.is_mounted = true;
         fs::set_permissions(&self.folder, fs::Permissions::from_mode(0o1777))?;
         Ok(())
@@ -218,6 +228,7 @@ impl Drop for Mount {
             let _ = fuse.wait();
         }
         let _ = fs::remove_dir(&self.export);
+        let _ = fs::remove_file(self.log());
     }
 }
 
@@ -225,13 +236,6 @@ fn make_readable(path: &Path, mode: u32) -> anyhow::Result<()> {
     fs::create_dir(path).with_context(|| format!("making {}", path.display()))?;
     fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
     Ok(())
-}
-
-/// Ends a process, and returns what it printed on standard error.
-fn stopped(mut child: Child) -> anyhow::Result<String> {
-    let _ = child.kill();
-    let output = child.wait_with_output()?;
-    Ok(String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
 /// Runs a program to its end; returns what it printed.
