@@ -59,11 +59,13 @@ pub mod error;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 mod geometry;
+mod handed;
 pub mod members;
 pub mod membership;
 mod metrics;
 mod options;
 mod overlay;
+mod queue;
 mod read;
 pub mod record;
 mod recovery;
