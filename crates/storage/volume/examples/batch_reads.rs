@@ -199,7 +199,7 @@ fn main() -> ExitCode {
     println!("{}", bare.kind());
     let file = bare.create("bare", setup.mib << 20).expect("creates");
     fill(&*file);
-    let mut parts = vec![
+    let mut parts = [
         Part::new("file, ring", file.clone(), 0),
         Part::new("file, 4 threads", file.clone(), 4),
         Part::new("file, 16 threads", file, 16),

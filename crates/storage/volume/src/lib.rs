@@ -24,7 +24,7 @@
 //!
 //! # Modules, from the top
 //!
-//! * `volume`: the calls of users; `requests`, `upkeep`: the threads
+//! * `volume`: the calls of users; `requests`, `queue`, `upkeep`: the threads; `handed`: reads that need none
 //! * `recovery`, `resync`, `scrub`, `checkpoint`, `write`, `read`: what happens, one file each
 //! * `core`: the state they share
 //! * [`membership`]: which copies count, a pure state machine

@@ -2,6 +2,7 @@
 
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
@@ -284,4 +285,76 @@ fn the_last_handle_of_a_device_and_of_a_ring_can_be_dropped_by_a_completion() {
         }
         pending.wait();
     }
+}
+
+#[test]
+fn a_file_that_hangs_holds_up_no_other_one_of_its_shelf_and_dropping_it_waits() {
+    let Some(ring) = ring() else { return };
+    let home = tempfile::tempdir().expect("temporary directory");
+    let (pipe, plain) = (home.path().join("pipe"), home.path().join("a"));
+    let name = std::ffi::CString::new(pipe.as_os_str().as_encoded_bytes()).expect("a path");
+    // SAFETY: mkfifo reads the string, which lives until the call returns.
+    assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0, "{}", io::Error::last_os_error());
+    std::fs::write(&plain, vec![7; BLOCK_BYTES]).expect("write");
+    // Nothing is in the pipe: a read of it waits in the kernel.
+    let mut end = File::options().read(true).write(true).open(&pipe).expect("open");
+    let hanging = BatchedFile::new(file(home.path(), &pipe, false, 0), &ring);
+    let (hanging_sink, hanging_completed) = sink();
+    hanging.submit(&mut vec![IoRequest::read(0, block(0), 1)], &hanging_sink);
+    let other = BatchedFile::new(file(home.path(), &plain, true, 0), &ring);
+    for _ in 0..100 {
+        submit(&other, IoRequest::read(0, block(0), 1)).expect("it is read");
+        submit(&other, IoRequest::write_flush(0, block(1), 1)).expect("it is written");
+    }
+    assert!(hanging_completed.try_recv().is_err(), "it hangs");
+    let dropping = std::thread::spawn(move || drop(hanging));
+    std::thread::sleep(Duration::from_millis(50));
+    assert!(!dropping.is_finished(), "the kernel has the memory of the request");
+    // In two parts: the first one is a short read.
+    for part in [100, BLOCK_BYTES - 100] {
+        end.write_all(&vec![9; part]).expect("write");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    dropping.join().expect("no panic");
+    let (request, result) = hanging_completed.try_recv().expect("it has ended before the device");
+    result.expect("read");
+    assert!(request.buffer.iter().all(|byte| *byte == 9));
+}
+
+#[test]
+fn when_the_thread_of_a_ring_ends_all_that_it_has_ends_and_later_requests_are_done_by_plain_calls() {
+    if ring().is_none() {
+        return;
+    }
+    let home = tempfile::tempdir().expect("temporary directory");
+    let path = home.path().join("a");
+    std::fs::write(&path, vec![7; BLOCK_BYTES]).expect("write");
+    let file = file(home.path(), &path, false, 0);
+    let (sink, completed) = sink();
+    let pending = Arc::default();
+    let job = |token| Job::new(IoRequest::read(0, block(0), token), &sink, &file, &pending);
+    let bell = Arc::new(os::event_counter().expect("a counter"));
+    let (queue, flushes, others) = (Mutex::default(), PlainCalls::default(), PlainCalls::default());
+    let shared = Arc::new(RingShared { queue, bell: Arc::clone(&bell), flushes, others });
+    shared.others.close();
+    let mut kernel = Kernel::new(bell).expect("a ring");
+    kernel.begin(job(1));
+    kernel.wait().expect("it is served");
+    kernel.begin(job(2));
+    shared.queue.lock().jobs.push_back(job(4));
+    let owner = RingOwner { kernel, shared: Arc::clone(&shared), taken: vec![job(3)] };
+    let panicked = catch_unwind(AssertUnwindSafe(move || {
+        let _owner = owner;
+        panic!("in the thread of a ring");
+    }));
+    assert!(panicked.is_err());
+    pending.wait();
+    let mut ended: Vec<u64> =
+        completed.try_iter().filter(|(_, result)| result.is_err()).map(|(r, _)| r.token).collect();
+    ended.sort_unstable();
+    assert_eq!(ended, [1, 2, 3, 4]);
+    shared.add(vec![job(5)]);
+    let (request, result) = completed.try_recv().expect("it is done at once");
+    result.expect("read");
+    assert_eq!((request.token, request.buffer[0]), (5, 7));
 }
