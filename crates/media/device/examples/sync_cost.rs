@@ -76,9 +76,9 @@ fn kinds(directory: &Path, out: &mut impl Write) -> Vec<(&'static str, WriteFlus
         let write_flush: WriteFlush = Arc::new(move |at, data| device.write_flush(at, data).expect("write_flush"));
         kinds.push((name, write_flush));
     };
-    shelf_kind("uring", FileOptions { direct: true, uring: true });
-    shelf_kind("plain", FileOptions { direct: true, uring: false });
-    shelf_kind("buffered", FileOptions { direct: false, uring: false });
+    shelf_kind("uring", FileOptions { direct: true, uring: true, batches: false });
+    shelf_kind("plain", FileOptions { direct: true, uring: false, batches: false });
+    shelf_kind("buffered", FileOptions { direct: false, uring: false, batches: false });
     let path = directory.join("dsync");
     fs::copy(directory.join("plain/segment"), &path).expect("copy");
     let file = direct(&path, libc::O_DSYNC);

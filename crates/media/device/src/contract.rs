@@ -200,6 +200,13 @@ pub trait Device: Send + Sync + fmt::Debug {
         submit_in_turn(self, batch, sink);
     }
 
+    /// Whether [`submit`](Device::submit) returns without waiting for the medium: the device completes requests on threads of its own.
+    /// Callers then hand over many requests from one thread, and need no threads around the device. The answer does not change. The first
+    /// question may start these threads. Provided: no.
+    fn waits_by_itself(&self) -> bool {
+        false
+    }
+
     /// The durability of a flush on this device.
     fn durability(&self) -> Durability;
 }

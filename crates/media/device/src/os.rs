@@ -8,7 +8,7 @@ use std::ffi::CString;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::mem::MaybeUninit;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
@@ -84,6 +84,19 @@ fn sync_parent(path: &Path) -> io::Result<()> {
         Some(parent) if !parent.as_os_str().is_empty() => sync_directory(parent),
         _ => sync_directory(Path::new(".")),
     }
+}
+
+/// A counter of the kernel (eventfd(2)): it is readable while it is not zero, a write adds to it, a read sets it to zero. Neither waits.
+///
+/// Errors: no descriptor is free.
+pub(crate) fn event_counter() -> io::Result<File> {
+    // SAFETY: eventfd takes and returns numbers.
+    let descriptor = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+    if descriptor < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has just opened it for this call, so nobody else owns or closes it.
+    Ok(unsafe { File::from_raw_fd(descriptor) })
 }
 
 /// The file system of a directory.

@@ -20,10 +20,7 @@ impl Poison {
         name: &str,
         change: impl FnOnce() -> Result<(), DeviceError>,
     ) -> Result<(), DeviceError> {
-        // Acquire and release: a thread that sees the flag also sees that the failure came before.
-        if self.poisoned.load(Ordering::Acquire) {
-            return Err(DeviceError::Poisoned { name: name.into() });
-        }
+        self.check(name)?;
         // A new `Ok` is returned instead of the result of `change`: copying the whole result right after the fence of a
         // write to persistent memory waits until all stores before the fence have left the core.
         match change() {
@@ -32,8 +29,19 @@ impl Poison {
         }
     }
 
+    /// Errors: [`DeviceError::Poisoned`].
+    #[inline]
+    pub(crate) fn check(&self, name: &str) -> Result<(), DeviceError> {
+        // Acquire and release: a thread that sees the flag also sees that the failure came before.
+        if self.poisoned.load(Ordering::Acquire) {
+            return Err(DeviceError::Poisoned { name: name.into() });
+        }
+        Ok(())
+    }
+
+    /// Poisons after the error of a change, if that leaves the medium's content unknown; returns the error.
     #[cold]
-    fn note(&self, error: DeviceError) -> DeviceError {
+    pub(crate) fn note(&self, error: DeviceError) -> DeviceError {
         match error {
             DeviceError::ReadOnly { .. } | DeviceError::Unsupported { .. } => {}
             // A simulated machine without power continues to return this.

@@ -5,7 +5,7 @@
 //!         [threads N] [limit-requests N] [limit-bytes N] [tls CERTIFICATE KEY [AUTHORITY OF CLIENTS]] [fill]
 //! ```
 //!
-//! The export's name is `disk`. It prints `ready ADDRESS` and runs until its standard input ends.
+//! Without `threads` a file is served through the io_uring of its shelf, by no thread for each request. The export's name is `disk`. It prints `ready ADDRESS` and runs until its standard input ends.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};

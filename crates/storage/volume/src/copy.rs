@@ -14,7 +14,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use device::{AlignedBuffer, BLOCK_BYTES, Device, DeviceError, Durability, Shelf, supervise};
+use device::{AlignedBuffer, BLOCK_BYTES, Device, DeviceError, Durability, IoRequest, IoSink, Shelf, supervise};
 use journal::{Check, Journal, JournalError, Preparation};
 use parking_lot::Mutex;
 
@@ -363,6 +363,19 @@ impl VolumeCopy {
     pub(crate) fn read(&self, block: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {
         let part = self.geometry.part_of(block);
         self.data[part].read((block - self.geometry.parts[part].first_block) * BLOCK_BYTES as u64, buffer)
+    }
+
+    /// Whether the device of a part completes requests by itself.
+    pub(crate) fn waits_by_itself(&self, part: usize) -> bool {
+        self.data[part].waits_by_itself()
+    }
+
+    /// Hands reads of stored blocks of one part to its device. Their offsets are those of the volume; in the completion they are those of
+    /// the device.
+    pub(crate) fn submit_reads(&self, part: usize, reads: &mut Vec<IoRequest>, sink: &Arc<dyn IoSink>) {
+        let begin = self.geometry.parts[part].first_block * BLOCK_BYTES as u64;
+        reads.iter_mut().for_each(|read| read.offset -= begin);
+        self.data[part].submit(reads, sink);
     }
 
     /// Writes stored blocks in place; they are of one part.

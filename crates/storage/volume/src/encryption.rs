@@ -219,6 +219,10 @@ impl Device for EncryptedDevice {
         self.below.submit(batch, &decrypting);
     }
 
+    fn waits_by_itself(&self) -> bool {
+        self.below.waits_by_itself()
+    }
+
     fn durability(&self) -> Durability {
         self.below.durability()
     }

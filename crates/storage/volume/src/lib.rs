@@ -24,7 +24,7 @@
 //!
 //! # Modules, from the top
 //!
-//! * `volume`: the calls of users; `requests`, `upkeep`: the threads
+//! * `volume`: the calls of users; `requests`, `queue`, `upkeep`: the threads; `handed`: reads that need none
 //! * `recovery`, `resync`, `scrub`, `checkpoint`, `write`, `read`: what happens, one file each
 //! * `core`: the state they share
 //! * [`membership`]: which copies count, a pure state machine
@@ -59,11 +59,13 @@ pub mod error;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 mod geometry;
+mod handed;
 pub mod members;
 pub mod membership;
 mod metrics;
 mod options;
 mod overlay;
+mod queue;
 mod read;
 pub mod record;
 mod recovery;

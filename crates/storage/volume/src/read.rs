@@ -30,7 +30,7 @@ use crate::overlay::Stored;
 const PROBE: u64 = 256;
 
 /// The largest number of blocks that are read from a copy at once.
-const RUN_BLOCKS: u64 = 256;
+pub(crate) const RUN_BLOCKS: u64 = 256;
 
 /// Fills `buffer` from `offset`; any bytes of the volume.
 pub(crate) fn read(core: &Core, offset: u64, buffer: &mut [u8]) -> Result<(), VolumeError> {
@@ -100,7 +100,7 @@ fn readable(core: &Core) -> Result<(), VolumeError> {
 }
 
 /// The end of the blocks from `block` on that lie in place, in one part.
-fn run_end(core: &Core, block: u64, limit: u64) -> u64 {
+pub(crate) fn run_end(core: &Core, block: u64, limit: u64) -> u64 {
     let part = &core.tables.geometry.parts[core.tables.geometry.part_of(block)];
     let limit = limit.min(part.first_block + part.blocks);
     let in_place = |block: &u64| !core.overlay.has(*block) && core.tables.sum(*block) != Sum::NONE;
@@ -131,7 +131,7 @@ fn read_run(core: &Core, first: u64, sum: Sum, buffer: &mut [u8]) -> Result<(), 
 }
 
 /// The copy to read: the preferred one, or the fastest.
-fn choose(core: &Core) -> Option<u8> {
+pub(crate) fn choose(core: &Core) -> Option<u8> {
     let working = core.working();
     if let Some(preferred) = core.options.prefer.filter(|preferred| working.has(*preferred)) {
         return Some(preferred);

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   submit  -->  queue of writes  -->  two threads: all that wait, as one batch: append each, wait once for all copies
+//!           -->  reads in place   -->  the device of a copy, where that completes them by itself (`handed.rs`)
 //!           -->  queue of reads   -->  four threads: one after the other
 //! ```
 //!
@@ -12,16 +13,17 @@
 //! clients are served by the same thread; a request that meets a block of another one of its batch waits for the next batch. The
 //! queues have no bound of their own: what waits is what callers have outstanding, in their own buffers.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
 use device::{BLOCK_BYTES, Device, DeviceError, IoKind, IoRequest, IoSink, supervise};
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 
 use crate::checkpoint;
 use crate::core::Core;
 use crate::error::VolumeError;
+use crate::handed::HandedReads;
+use crate::queue::{Queue, Submitted};
 use crate::write::{Batch, Change, piece_bytes, stage};
 
 /// Threads for writes: one batch becomes durable while the next is gathered.
@@ -31,53 +33,12 @@ const READERS: usize = 4;
 /// Requests of one batch.
 const BATCH: usize = 256;
 
-/// A request, who waits for it, and since when.
-type Submitted = (IoRequest, Arc<dyn IoSink>, Instant);
-
-#[derive(Default)]
-struct Waiting {
-    requests: VecDeque<Submitted>,
-    is_closed: bool,
-}
-
-#[derive(Default)]
-struct Queue {
-    waiting: Mutex<Waiting>,
-    arrived: Condvar,
-}
-
-impl Queue {
-    /// Gives the request back if the queue is closed.
-    fn push(&self, submitted: Submitted) -> Result<(), Submitted> {
-        let mut waiting = self.waiting.lock();
-        if waiting.is_closed {
-            return Err(submitted);
-        }
-        waiting.requests.push_back(submitted);
-        self.arrived.notify_one();
-        Ok(())
-    }
-
-    /// Waits for requests and takes up to `most`; none if the queue is closed and empty.
-    fn take(&self, most: usize) -> Vec<Submitted> {
-        let mut waiting = self.waiting.lock();
-        while waiting.requests.is_empty() && !waiting.is_closed {
-            self.arrived.wait(&mut waiting);
-        }
-        let count = waiting.requests.len().min(most);
-        waiting.requests.drain(..count).collect()
-    }
-
-    fn close(&self) {
-        self.waiting.lock().is_closed = true;
-        self.arrived.notify_all();
-    }
-}
-
 /// The queues of a volume and the threads that serve them.
 pub(crate) struct Requests {
     reads: Arc<Queue>,
     writes: Arc<Queue>,
+    handed: Arc<HandedReads>,
+    watch: Mutex<Option<std::thread::JoinHandle<()>>>,
     threads: Mutex<Vec<std::thread::JoinHandle<()>>>,
 }
 
@@ -87,7 +48,10 @@ impl Requests {
         core: &Arc<Core>,
         volume: &Arc<D>,
     ) -> Result<Requests, VolumeError> {
-        let requests = Requests { reads: Arc::default(), writes: Arc::default(), threads: Mutex::default() };
+        let (reads, writes): (Arc<Queue>, Arc<Queue>) = Default::default();
+        let (handed, threads) = (HandedReads::new(core, &reads), Mutex::default());
+        let watch = Mutex::new(Some(start_watch(core, &handed)?));
+        let requests = Requests { reads, writes, handed, watch, threads };
         for number in 0..WRITERS + READERS {
             let (core, volume) = (core.clone(), volume.clone());
             let is_writer = number < WRITERS;
@@ -115,19 +79,20 @@ impl Requests {
 
     /// Takes a batch.
     pub(crate) fn submit(&self, batch: &mut Vec<IoRequest>, sink: &Arc<dyn IoSink>) {
+        self.handed.hand_over(batch, sink);
         batch.drain(..).for_each(|request| self.submit_one(request, sink));
     }
 
     /// Takes one request.
     pub(crate) fn submit_one(&self, request: IoRequest, sink: &Arc<dyn IoSink>) {
         let queue = if request.kind == IoKind::Read { &self.reads } else { &self.writes };
-        if let Err((request, sink, _)) = queue.push((request, sink.clone(), Instant::now())) {
-            sink.complete(request, Err(DeviceError::Poisoned { name: "volume".to_owned() }));
-        }
+        queue.push_or_refuse(request, sink);
     }
 
     /// Completes what waits, then ends the threads.
     pub(crate) fn close(&self) {
+        // First: what devices do not complete goes to the reading threads.
+        self.handed.close();
         self.reads.close();
         self.writes.close();
         let threads = std::mem::take(&mut *self.threads.lock());
@@ -135,7 +100,28 @@ impl Requests {
             // A panic has been reported by then.
             let _ = thread.join();
         }
+        self.handed.end();
+        if let Some(watch) = self.watch.lock().take() {
+            let _ = watch.join();
+        }
     }
+}
+
+impl Drop for Requests {
+    fn drop(&mut self) {
+        // Where not all threads could be started; otherwise the volume has closed it.
+        self.close();
+    }
+}
+
+fn start_watch(core: &Arc<Core>, handed: &Arc<HandedReads>) -> Result<std::thread::JoinHandle<()>, VolumeError> {
+    let (watching, ended, failed) = (handed.clone(), handed.clone(), core.clone());
+    let panicked = move |why: &str| {
+        tracing::error!(why, "the volume serves no longer");
+        ended.end();
+        failed.close();
+    };
+    supervise::thread("volume-watch", move || watching.watch(), panicked).map_err(VolumeError::Thread)
 }
 
 fn perform_each<D: Device>(volume: &D, taken: Vec<Submitted>) {

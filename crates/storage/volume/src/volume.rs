@@ -484,6 +484,10 @@ impl Device for Volume {
         }
     }
 
+    fn waits_by_itself(&self) -> bool {
+        self.requests.is_some()
+    }
+
     fn durability(&self) -> Durability {
         self.shared.durability()
     }

@@ -176,6 +176,11 @@ impl Device for PartDevice {
         }
     }
 
+    fn waits_by_itself(&self) -> bool {
+        // A request that lies in two runs is done on the calling thread.
+        self.runs.list().len() <= 1 && self.device.waits_by_itself()
+    }
+
     fn durability(&self) -> Durability {
         self.device.durability()
     }

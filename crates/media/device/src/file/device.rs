@@ -57,8 +57,32 @@ impl FileDevice {
         self.writer(operation)?.poison.guard(&self.name, change)
     }
 
-    fn failed(&self, operation: Operation, offset: u64, source: io::Error) -> DeviceError {
+    pub(super) fn failed(&self, operation: Operation, offset: u64, source: io::Error) -> DeviceError {
         failed(operation, &self.name, offset, source)
+    }
+
+    /// Whether a change may begin that another thread does in parts: see `batches`.
+    ///
+    /// Errors: [`DeviceError::ReadOnly`], [`DeviceError::Poisoned`].
+    pub(super) fn check_change(&self, operation: Operation) -> Result<(), DeviceError> {
+        self.writer(operation)?.poison.check(&self.name)
+    }
+
+    /// Poisons the device after the error of such a change, as [`FileDevice::change`] does; returns the error.
+    pub(super) fn poison(&self, error: DeviceError) -> DeviceError {
+        match &self.writer {
+            Some(writer) => writer.poison.note(error),
+            None => error,
+        }
+    }
+
+    /// Flushes; an error names the offset of the write that needed it.
+    pub(super) fn flush_for(&self, offset: u64) -> Result<(), DeviceError> {
+        let writer = self.writer(Operation::Flush)?;
+        let turn = writer.flushers.own(&self.file);
+        writer.poison.guard(&self.name, || {
+            turn.file().sync_data().map_err(|source| self.failed(Operation::Flush, offset, source))
+        })
     }
 
     fn write_all(&self, file: &File, offset: u64, data: &[u8]) -> Result<(), DeviceError> {
@@ -131,11 +155,7 @@ impl Device for FileDevice {
     }
 
     fn flush(&self) -> Result<(), DeviceError> {
-        let writer = self.writer(Operation::Flush)?;
-        let turn = writer.flushers.own(&self.file);
-        writer
-            .poison
-            .guard(&self.name, || turn.file().sync_data().map_err(|source| self.failed(Operation::Flush, 0, source)))
+        self.flush_for(0)
     }
 
     fn write_flush(&self, offset: u64, data: &[u8]) -> Result<(), DeviceError> {

@@ -29,11 +29,17 @@
 //! it, files are opened buffered, and [`FileShelf::kind`] reports that. Reopening after a failure reads from the medium
 //! in both cases: the clean pages of buffered files are dropped at opening.
 //!
+//! # Batches
+//!
+//! [`Device::submit`](crate::Device::submit) goes through one io_uring of the shelf, where the kernel has it (`batches`). Single calls do not: one thread
+//! that waits for one call is served best by the plain one.
+//!
 //! # What it does not do
 //!
 //! It does not cache, retry, or grow a file. It trusts the drive to perform a cache flush. It does not detect another
 //! process that ignores the lock.
 
+mod batches;
 mod device;
 mod flushers;
 mod lock;

@@ -123,7 +123,7 @@ impl PmemShelf {
     /// Errors: [`DeviceError::NotPersistentMemory`], and those of [`FileShelf::open`].
     pub fn open(directory: &Path, options: PmemOptions) -> Result<PmemShelf, DeviceError> {
         let instructions = instructions(directory)?;
-        let files = FileShelf::open(directory, FileOptions { direct: false, uring: false })?;
+        let files = FileShelf::open(directory, FileOptions { direct: false, uring: false, batches: false })?;
         let granted = probe(directory).map_err(|source| failed(Operation::Open, &shown(directory), 0, source))?;
         // A medium that loses its content without power is not persistent memory, whatever is granted: an emulator of
         // system calls may ignore a flag that it does not know (QEMU 7.2 does).

@@ -20,7 +20,8 @@ const BLOCK: u64 = BLOCK_BYTES as u64;
 fn on_every_kind(check: impl Fn(&str, &dyn Shelf)) {
     let home = tempfile::tempdir().expect("temporary directory");
     let file = |name: &str, direct, uring| -> Arc<dyn Shelf> {
-        let shelf = FileShelf::open(&home.path().join(name), FileOptions { direct, uring }).expect("open a shelf");
+        let shelf = FileShelf::open(&home.path().join(name), FileOptions { direct, uring, ..FileOptions::default() })
+            .expect("open a shelf");
         println!("{name}: {}", shelf.kind());
         Arc::new(shelf)
     };

@@ -179,17 +179,18 @@ fn the_space_of_a_device_is_allocated_when_create_returns() {
 #[test]
 fn the_kind_says_what_is_used_and_what_was_refused() {
     let home = tempfile::tempdir().expect("temporary directory");
-    for direct in [false, true] {
-        for uring in [false, true] {
-            let shelf = FileShelf::open(home.path(), FileOptions { direct, uring }).expect("open a shelf");
-            let kind = shelf.kind();
-            println!("{kind}");
-            // A requested feature is either used or listed as missing. A feature that was not requested is not used.
-            let granted = [(direct, kind.direct), (uring, kind.uring)];
-            assert!(granted.iter().all(|(wanted, used)| *wanted || !*used), "{kind}");
-            let missing = granted.iter().filter(|(wanted, used)| *wanted && !*used).count();
-            assert_eq!(kind.refused.len(), missing, "{kind}");
-        }
+    for options in 0..8 {
+        let [direct, uring, batches] = [1, 2, 4].map(|bit| options & bit != 0);
+        let shelf = FileShelf::open(home.path(), FileOptions { direct, uring, batches }).expect("open a shelf");
+        let kind = shelf.kind();
+        println!("{kind}");
+        // A requested feature is either used or listed as missing. A feature that was not requested is not used.
+        let granted = [(direct, kind.direct), (uring, kind.uring), (batches, kind.batches)];
+        assert!(granted.iter().all(|(wanted, used)| *wanted || !*used), "{kind}");
+        let missing = granted.iter().filter(|(wanted, used)| *wanted && !*used).count();
+        assert_eq!(kind.refused.len(), missing, "{kind}");
+        let device = shelf.create(&format!("a{options}"), BLOCK).expect("create");
+        assert_eq!(device.waits_by_itself(), kind.batches, "{kind}");
     }
 }
 

@@ -87,7 +87,8 @@ fn what_a_call_promised_is_there_after_the_power_failed() {
     for (turn, (direct, uring)) in [(true, false), (true, true), (false, false), (false, true)].into_iter().enumerate()
     {
         let directory = mount.at.join("shelf");
-        let shelf = FileShelf::open(&directory, FileOptions { direct, uring }).expect("open a shelf");
+        let shelf =
+            FileShelf::open(&directory, FileOptions { direct, uring, ..FileOptions::default() }).expect("open a shelf");
         println!("turn {turn}: {}", shelf.kind());
         let expect = |list: &[(&str, &[u8])], what: &str| {
             assert_eq!(after_power_failure(home.path(), &disk), devices(list), "turn {turn}: after {what}");
@@ -134,7 +135,8 @@ fn what_was_not_flushed_is_gone_after_the_power_failed() {
     let Some(disk) = disk(home.path()) else { return };
     let mount = Mount::new(&disk, home.path().join("disk"));
     let directory = mount.at.join("shelf");
-    let shelf = FileShelf::open(&directory, FileOptions { direct: false, uring: false }).expect("open a shelf");
+    let shelf =
+        FileShelf::open(&directory, FileOptions { direct: false, uring: false, batches: false }).expect("open a shelf");
     let a = shelf.create("a", BLOCK).expect("create");
     a.write(0, &[1; BLOCK_BYTES]).expect("write, and no flush");
     std::fs::rename(directory.join("a"), directory.join("b")).expect("rename, and no fsync of the directory");

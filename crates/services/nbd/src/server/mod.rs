@@ -11,7 +11,8 @@
 //! negotiation are bounded, and others do not wait for it; an export ends only after what its sessions have begun.
 //!
 //! Devices are called on the worker's thread. One that waits for a medium inside [`device::Device::submit`] belongs
-//! behind [`Threaded`], so that other sessions go on.
+//! behind [`Threaded`], so that other sessions go on. Files and volumes do not: they wait by themselves
+//! ([`device::Device::waits_by_itself`]).
 
 mod connection;
 mod export;

@@ -1,4 +1,5 @@
-//! A device behind threads of its own, for media that make their caller wait: files without io_uring.
+//! A device behind threads of its own, for media that make their caller wait: those that do not wait by themselves
+//! ([`Device::waits_by_itself`]), as files where the kernel has no io_uring.
 //!
 //! ```text
 //!   submit --> [ request | request | ... ] --> thread --> device --> sink
@@ -155,6 +156,10 @@ impl Device for Threaded {
         } else {
             self.queue.work.notify_all();
         }
+    }
+
+    fn waits_by_itself(&self) -> bool {
+        true
     }
 
     fn durability(&self) -> Durability {

@@ -6,6 +6,7 @@ mod damage;
 mod failures;
 mod fences;
 mod golden;
+mod handed;
 mod hanging;
 mod opening;
 mod pitfalls;
@@ -13,5 +14,6 @@ mod resync;
 mod rig;
 mod support;
 mod threads;
+mod waiting;
 #[path = "../write_back/mod.rs"]
 mod write_back;

@@ -11,9 +11,9 @@ use volume::{CopyState, NewVolume, Options, Place, Threads, Volume, VolumeError}
 use crate::hanging::HangingShelf;
 use crate::support::{at, new_volume, options, read_block, tag_of, tagged};
 
-const BLOCKS: u64 = 64;
+pub(crate) const BLOCKS: u64 = 64;
 /// More than anything here takes; a wait without an end fails after it.
-const LONG: Duration = Duration::from_secs(60);
+pub(crate) const LONG: Duration = Duration::from_secs(60);
 
 struct Copies {
     faults: Vec<Arc<FaultyShelf>>,
@@ -44,7 +44,7 @@ impl Copies {
     }
 }
 
-fn settings(owner: u64) -> Options {
+pub(crate) fn settings(owner: u64) -> Options {
     Options {
         threads: Threads::Background,
         copy_timeout: Duration::from_millis(300),
@@ -55,7 +55,7 @@ fn settings(owner: u64) -> Options {
     }
 }
 
-fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+pub(crate) fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     let began = Instant::now();
     while !is_so() {
         assert!(began.elapsed() < LONG, "never: {what}");
@@ -81,18 +81,18 @@ fn bring_back(volume: &Volume, copies: &Copies, copy: usize) {
 
 /// What one call did, in nanoseconds since the beginning.
 #[derive(Clone, Copy, Debug)]
-struct Call {
-    block: u64,
-    tag: u64,
-    began: u64,
-    ended: u64,
-    is_write: bool,
-    is_ok: bool,
+pub(crate) struct Call {
+    pub(crate) block: u64,
+    pub(crate) tag: u64,
+    pub(crate) began: u64,
+    pub(crate) ended: u64,
+    pub(crate) is_write: bool,
+    pub(crate) is_ok: bool,
 }
 
 /// Each block is a register: a read returns no write that began after it, none that another one had replaced before it, none that was
 /// refused; and no read returns an older write than one that had ended before it.
-fn check(calls: &[Call]) {
+pub(crate) fn check(calls: &[Call]) {
     for block in 0..BLOCKS {
         let of_block: Vec<Call> = calls.iter().copied().filter(|call| call.block == block).collect();
         let first = Call { block, tag: 0, began: 0, ended: 0, is_write: true, is_ok: true };
