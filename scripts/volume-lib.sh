@@ -1,4 +1,4 @@
-# Functions that test-volume-clients.sh and test-volume-guest.sh share: volumes, and the processes that export them. This file is
+# Functions that the scripts test-volume-*.sh share: volumes, and the processes that export them. This file is
 # sourced, not run.
 #
 #   $terrace   the program

@@ -33,6 +33,7 @@ use crate::overlay::Overlay;
 use crate::record::Order;
 use crate::rules::{Rule, obeys};
 use crate::stripes::Stripes;
+use crate::superblock::Superblock;
 use crate::tables::Tables;
 use crate::workers::Workers;
 
@@ -106,7 +107,7 @@ impl Progress {
 }
 
 impl Core {
-    pub(crate) fn new(options: Options, found: &crate::superblock::Superblock, tables: Tables, set: Set) -> Core {
+    pub(crate) fn new(options: Options, found: &Superblock, tables: Tables, set: Set) -> Core {
         let overlay = Overlay::new(tables.geometry.blocks());
         Core {
             volume: found.volume,
@@ -176,6 +177,12 @@ impl Core {
 
     pub(crate) fn copy(&self, number: u8) -> Option<Arc<VolumeCopy>> {
         self.slots[number as usize].read().clone()
+    }
+
+    /// The epoch of another owner that has taken the volume over.
+    pub(crate) fn superseded(&self) -> Option<Epoch> {
+        let number = self.superseded.load(Ordering::Acquire);
+        (number > 0).then_some(Epoch { number, mint: 0 })
     }
 
     /// Whether requests are served at all. Errors: [`VolumeError::Closed`], [`VolumeError::Fenced`].
@@ -309,6 +316,23 @@ impl Core {
         self.drive(&mut control, action);
         self.outcome(&control)?;
         if control.set().in_sync.has(number) { Ok(()) } else { Err(VolumeError::Stalled(number)) }
+    }
+
+    /// A copy returns: another owner may have recorded a set on it. With too few copies left to this one, the other has taken the volume
+    /// over, and this one ends: it would serve old blocks. With enough of them the other has only accepted a loss, and keeps this copy.
+    ///
+    /// Errors: [`VolumeError::Fenced`].
+    pub(crate) fn check_taken(&self, found: &Superblock) -> Result<(), VolumeError> {
+        let other = found.set.epoch;
+        if other.term() <= self.promised.term() || !obeys(Rule::Fencing) {
+            return Ok(());
+        }
+        let mut control = self.control.lock();
+        if control.is_frozen() {
+            let action = control.apply(Event::Superseded(other.number));
+            self.drive(&mut control, action);
+        }
+        Err(VolumeError::Fenced { found: other.number, ours: self.promised.number })
     }
 
     /// A copy that is out will be replaced.

@@ -163,6 +163,8 @@ pub struct Status {
     pub min_copies: u8,
     /// Whether writes wait because too few copies work.
     pub is_frozen: bool,
+    /// The epoch of another owner that has taken the volume over: this one serves nothing any more.
+    pub superseded: Option<Epoch>,
     /// Each copy.
     pub copies: Vec<CopyStatus>,
     /// Latency of reads, nanoseconds.

@@ -62,6 +62,7 @@ pub(crate) fn attach(core: &Core, place: Place) -> Result<u8, VolumeError> {
         return Err(VolumeError::Attached(number));
     }
     core.wait_left(number)?;
+    core.check_taken(&found)?;
     let found = copy::promise(&place, core.promised)?;
     let set = core.set();
     let last = if set.in_sync.has(number) { set.epoch } else { set.left[number as usize] };
@@ -93,6 +94,7 @@ pub(crate) fn replace(core: &Core, number: u8, place: Place) -> Result<(), Volum
             return Err(VolumeError::Twice(found.copy));
         }
         core.wait_left(number)?;
+        core.check_taken(&found)?;
         copy::promise(&place, core.promised)?;
     } else if obeys(Rule::Fencing)
         && let Some(fence) = &place.fence

@@ -220,6 +220,7 @@ impl Volume {
             in_sync: set.in_sync,
             min_copies: core.min_copies,
             is_frozen: core.is_frozen(),
+            superseded: core.superseded(),
             copies: (0..core.copies).map(|number| copy_status(core, set.in_sync, number)).collect(),
             reads,
             writes,

@@ -49,7 +49,11 @@ fn is_well(report: &VolumeReport) -> bool {
     match report.state {
         VolumeState::Open => copies() && report.activity.damaged == 0,
         VolumeState::Closed | VolumeState::Opening => true,
-        VolumeState::Frozen | VolumeState::Failed | VolumeState::Unfinished | VolumeState::Unreadable => false,
+        VolumeState::Frozen
+        | VolumeState::Superseded
+        | VolumeState::Failed
+        | VolumeState::Unfinished
+        | VolumeState::Unreadable => false,
     }
 }
 
@@ -158,6 +162,9 @@ fn next(report: &VolumeReport) -> Option<String> {
             Some("restore that file; without it the data of the copies stays where it is".to_owned())
         }
         (VolumeState::Unfinished, _) => Some(format!("terrace volume delete {name}")),
+        (VolumeState::Superseded, _) => {
+            Some("its clients go to the other owner; a restart here takes it back, and ends the other one".to_owned())
+        }
         (VolumeState::Failed, _) => Some(format!(
             "bring the medium back (it is opened then); if copies are lost for good: terrace volume accept-loss {name}"
         )),

@@ -19,7 +19,7 @@ use device::{BLOCK_BYTES, Device};
 use nbd::EpochGate;
 use volume::encryption::EncryptedDevice;
 use volume::write_back::CachedShelf;
-use volume::{CopyState, Options, Volume, VolumeError};
+use volume::{CopyState, Epoch, Options, Volume, VolumeError};
 
 use super::description::{CacheDescription, CopyDescription, Description, MadeState, VolumeKind, window_bytes};
 use super::epochs::EpochFile;
@@ -373,6 +373,9 @@ impl HostedVolume {
         }
         let Some(OpenDevice::Mirror(volume, _)) = self.opened() else { return None };
         let status = volume.status();
+        if let Some(epoch) = status.superseded {
+            return Some(format!("volume {}: {}", description.name, taken_over(epoch)));
+        }
         let away = status.copies.iter().filter(|copy| matches!(copy.state, CopyState::Missing | CopyState::Out { .. }));
         let away: Vec<String> = away.map(|copy| copy.number.to_string()).collect();
         let frozen = if status.is_frozen { ": writes wait" } else { "" };
@@ -424,6 +427,10 @@ impl HostedVolume {
     }
 }
 
+fn taken_over(epoch: Epoch) -> String {
+    format!("another owner has taken it over in epoch {epoch}: nothing is served here any more")
+}
+
 fn cache_report(cache: &CacheDescription, shelf: &CachedShelf) -> CacheReport {
     let status = shelf.status();
     let block = BLOCK_BYTES as u64;
@@ -464,6 +471,10 @@ fn add_mirror(report: &mut VolumeReport, volume: &Volume) {
     let status = volume.status();
     if status.is_frozen {
         report.state = VolumeState::Frozen;
+    }
+    if let Some(epoch) = status.superseded {
+        report.state = VolumeState::Superseded;
+        report.why = Some(taken_over(epoch));
     }
     report.bytes = status.bytes;
     report.epoch = status.epoch.to_string();

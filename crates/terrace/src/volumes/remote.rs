@@ -15,7 +15,7 @@
 //! Invariant: before a term is raised nothing is written to an export with epochs.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::ensure;
@@ -27,6 +27,10 @@ use volume::Fence;
 /// How long the copy waits for its server before it counts as failed: less than the volume's own time for a copy (5 s), so that the
 /// reason is this server's.
 const REQUEST_TIME: Duration = Duration::from_secs(4);
+
+/// Who this process is to servers. A copy that was given up and is opened again has another connection under the same term; what the
+/// former one has sent, and a network or a server has held up, must not arrive behind it: the server ends that one first.
+static CLIENT: LazyLock<u64> = LazyLock::new(|| super::draw_id() as u64 | 1);
 
 /// Bytes of the copy's device that a volume of `bytes` needs at least: its blocks, a sum for each, twice the window of its journal, and
 /// the directory of the shelf.
@@ -49,8 +53,20 @@ struct RemoteState {
     is_owned: bool,
 }
 
+<<<<<<< HEAD
 fn at(client: &ClientOptions, epoch: Option<u64>) -> ClientOptions {
     ClientOptions { epoch, ..client.clone() }
+=======
+fn options(uri: &NbdUri, epoch: Option<u64>) -> ClientOptions {
+    ClientOptions {
+        epoch,
+        client: Some(*CLIENT),
+        connect_timeout: REQUEST_TIME,
+        request_timeout: REQUEST_TIME,
+        reconnect_for: REQUEST_TIME,
+        ..ClientOptions::new(uri.clone())
+    }
+>>>>>>> b4cd41ad1a3b8d37cc583d9cc73b68d0fe725541
 }
 
 impl RemoteShelf {

@@ -186,6 +186,8 @@ pub enum VolumeState {
     Open,
     /// It serves reads; writes wait for copies.
     Frozen,
+    /// Another owner has taken it over: nothing is served here.
+    Superseded,
     /// It cannot be opened; this is tried again.
     Failed,
     /// Nothing has opened it.
@@ -203,6 +205,7 @@ impl VolumeState {
             VolumeState::Opening => "opening",
             VolumeState::Open => "open",
             VolumeState::Frozen => "frozen",
+            VolumeState::Superseded => "superseded",
             VolumeState::Failed => "failed",
             VolumeState::Closed => "closed",
             VolumeState::Unfinished => "unfinished",
@@ -220,7 +223,7 @@ pub struct VolumeReport {
     pub kind: VolumeKind,
     /// Its state.
     pub state: VolumeState,
-    /// Why it cannot be opened, or why its description cannot be read.
+    /// Why it cannot be opened or serves no longer, or why its description cannot be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
     /// Its size.

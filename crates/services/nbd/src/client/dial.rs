@@ -64,7 +64,7 @@ impl Dialer {
             endpoint: options.uri.endpoint.clone(),
             name,
             // The hasher of the standard library has a random key.
-            client: RandomState::new().hash_one("client") | 1,
+            client: options.client.unwrap_or_else(|| RandomState::new().hash_one("client") | 1),
             tls: options.tls.as_ref().map(|tls| tls.load(host)).transpose()?,
             timeout: options.connect_timeout,
         })

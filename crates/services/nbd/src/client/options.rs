@@ -15,6 +15,9 @@ pub struct ClientOptions {
     pub tls: Option<ClientTls>,
     /// The epoch under which the export is opened, from whoever decides who owns it; the client never makes one up. Default: none.
     pub epoch: Option<u64>,
+    /// Who the client is, other than 0: before the server opens the export for it, it ends what any device with this number has open
+    /// there. For whoever opens an export again after a device of it was given up. Default: drawn for each device.
+    pub client: Option<u64>,
     /// Time for one attempt to connect, with TLS and negotiation. Default: 10 s.
     pub connect_timeout: Duration,
     /// Time for the reply to one request. After it the connection counts as dead: it is cut, and the client connects again. Default:
@@ -38,6 +41,7 @@ impl ClientOptions {
             uri,
             tls: None,
             epoch: None,
+            client: None,
             connect_timeout: Duration::from_secs(10),
             request_timeout: Duration::from_secs(30),
             reconnect_for: Duration::from_secs(60),

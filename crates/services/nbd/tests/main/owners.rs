@@ -7,7 +7,7 @@ use device::{Device, DeviceError};
 use nbd::{EpochGate, Export, NbdDevice, NbdError, NbdUri};
 use parking_lot::Mutex;
 
-use crate::rig::{memory, until};
+use crate::rig::{Probe, memory, until};
 use crate::using::{BLOCK, Restartable, quick};
 
 /// Keeps an epoch in memory, or fails to.
@@ -152,4 +152,34 @@ fn only_a_server_that_confirms_epochs_fences() {
     assert!(!device.is_fenced());
     assert!(matches!(device.raise(42), Err(NbdError::Unfenced { .. })));
     device.write(0, &[1; BLOCK]).expect("write");
+}
+
+/// An owner gives a device up while a request is held up on the way, and opens the export again under the same epoch.
+#[test]
+fn what_a_device_that_was_given_up_has_sent_does_not_come_behind_the_next_one_of_the_same_client() {
+    let (keeper, probe) = (Arc::new(Keeper::default()), Probe::new(1 << 20));
+    let inner: Arc<dyn Device> = probe.clone();
+    let server = Restartable::new(export(&keeper, &inner));
+    let open = || {
+        let mut options = quick(NbdUri::unix(&server.socket, "vol/b"));
+        (options.epoch, options.client) = (Some(5), Some(77));
+        (options.request_timeout, options.reconnect_for) = (Duration::from_millis(200), Duration::from_millis(200));
+        NbdDevice::connect(options)
+    };
+    let first = open().expect("opens");
+    probe.hold();
+    assert!(first.write(0, &[1; BLOCK]).is_err(), "it is given up");
+    drop(first);
+    probe.wait_for(1);
+    let second = std::thread::scope(|scope| {
+        let opening = scope.spawn(open);
+        std::thread::sleep(Duration::from_millis(500));
+        assert!(!opening.is_finished(), "the request of the first one is in the device");
+        probe.release();
+        opening.join().expect("no panic").expect("opens")
+    });
+    second.write(0, &[2; BLOCK]).expect("write");
+    let mut bytes = [0; BLOCK];
+    inner.read(0, &mut bytes).expect("read");
+    assert_eq!(bytes, [2; BLOCK]);
 }

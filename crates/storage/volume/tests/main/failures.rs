@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use device::faulty::{Fault, Rule};
 use device::{Device, DeviceError, Operation};
 use volume::superblock::SUPERBLOCK;
-use volume::{CopyState, Members, Volume};
+use volume::{CopyState, Epoch, Members, Options, Volume, VolumeError};
 
 use crate::rig::{Rig, resync, state};
 use crate::support::{at, options, read_block, tag_of, tagged};
@@ -110,4 +110,40 @@ fn an_owner_that_was_replaced_acknowledges_nothing_that_needs_another_set_and_le
     assert_eq!(rig.superblock(0), recorded);
     new.write(at(0), &tagged(101)).expect("the new owner works");
     std::mem::forget(old);
+}
+
+/// A network is cut and healed again: the owner loses two copies, with which another one opens the volume meanwhile.
+#[test]
+fn an_owner_whose_copies_another_one_took_serves_nothing_old_once_one_of_them_returns() {
+    let (rig, old) = Rig::filled(3, 2, 16);
+    [1, 2].into_iter().for_each(|copy| rig.fail(copy));
+    assert!(is_below_minimum(&old.write(at(3), &tagged(100))));
+    assert_eq!(tag_of(&read_block(&old, 3).expect("nobody has told it")), 3);
+    [1, 2].into_iter().for_each(|copy| rig.faults[copy].heal());
+    let new = rig.open_some(&[1, 2], 9).expect("two of three");
+    new.write(at(3), &tagged(101)).expect("it has enough copies");
+    for copy in [1, 2] {
+        let refused = old.attach(rig.place(copy));
+        assert!(matches!(refused, Err(VolumeError::Fenced { .. })), "{refused:?}");
+    }
+    assert!(read_block(&old, 3).is_err(), "what it has is old");
+    assert!(old.write(at(4), &tagged(102)).is_err());
+    assert_eq!(old.status().superseded, Some(Epoch { mint: 0, ..new.status().epoch }));
+    assert_eq!((new.status().superseded, tag_of(&read_block(&new, 3).expect("reads"))), (None, 101));
+    std::mem::forget(old);
+}
+
+/// A copy was opened alone, with its loss accepted, while its owner went on with the others.
+#[test]
+fn an_owner_with_enough_copies_does_not_end_because_of_a_copy_that_another_one_opened_alone() {
+    let (rig, old) = Rig::filled(3, 2, 16);
+    rig.fail(2);
+    old.write(at(3), &tagged(100)).expect("two copies are left");
+    rig.faults[2].heal();
+    let alone = Volume::open(vec![rig.place(2)], Options { accept_loss: true, ..options(9) }).expect("opens");
+    let refused = old.attach(rig.place(2));
+    assert!(matches!(refused, Err(VolumeError::Fenced { .. })), "{refused:?}");
+    old.write(at(4), &tagged(101)).expect("it is the owner");
+    assert_eq!((old.status().superseded, tag_of(&read_block(&old, 3).expect("reads"))), (None, 100));
+    std::mem::forget(alone);
 }
