@@ -122,7 +122,7 @@ volume() { "$terrace" volume "$@" --data "$dir/data" --config "$dir/terrace.toml
 copy_is() { volume status v | grep -Eq "^ +2 +nbd +nbd +$1 "; }
 fio_verified() {
     fio --name=verify --ioengine=nbd "--uri=nbd+unix:///v?socket=$dir/data/nbd.sock" --size=96M --iodepth=16 --verify=crc32c \
-        --verify_fatal=1 --output-format=terse "$@"
+        --verify_fatal=1 --verify_state_save=0 --output-format=terse "$@"
 }
 # A load beside what COMMAND does; its content is verified when it has ended.
 under_load() {
