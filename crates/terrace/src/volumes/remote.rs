@@ -53,20 +53,8 @@ struct RemoteState {
     is_owned: bool,
 }
 
-<<<<<<< HEAD
 fn at(client: &ClientOptions, epoch: Option<u64>) -> ClientOptions {
     ClientOptions { epoch, ..client.clone() }
-=======
-fn options(uri: &NbdUri, epoch: Option<u64>) -> ClientOptions {
-    ClientOptions {
-        epoch,
-        client: Some(*CLIENT),
-        connect_timeout: REQUEST_TIME,
-        request_timeout: REQUEST_TIME,
-        reconnect_for: REQUEST_TIME,
-        ..ClientOptions::new(uri.clone())
-    }
->>>>>>> b4cd41ad1a3b8d37cc583d9cc73b68d0fe725541
 }
 
 impl RemoteShelf {
@@ -76,6 +64,7 @@ impl RemoteShelf {
     /// The server cannot be reached, or refuses; what the export contains is damaged.
     pub fn connect(client: ClientOptions) -> anyhow::Result<RemoteShelf> {
         let client = ClientOptions {
+            client: Some(*CLIENT),
             connect_timeout: REQUEST_TIME,
             request_timeout: REQUEST_TIME,
             reconnect_for: REQUEST_TIME,
