@@ -20,6 +20,9 @@
 //!
 //! A read that waits behind many others of a slow medium is no sign of one that hangs: so the copy is excluded only if it has completed
 //! nothing for as long. Otherwise the read is done again by a thread, whose call has a time of its own.
+//!
+//! Which copy is read: the one that is expected to take least, with what was handed to it already (`metrics.rs`). Reads of more than
+//! 1 MiB, of holes, and of copies behind a cache or another node go to the threads.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
