@@ -20,6 +20,9 @@
 //!
 //! A read that waits behind many others of a slow medium is no sign of one that hangs: so the copy is excluded only if it has completed
 //! nothing for as long. Otherwise the read is done again by a thread, whose call has a time of its own.
+//!
+//! Which copy is read: the one that is expected to take least, with what was handed to it already (`metrics.rs`). Reads of more than
+//! 1 MiB, of holes, and of copies behind a cache or another node go to the threads.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -92,6 +95,8 @@ struct HandedRead {
     capacity: usize,
     first: Sum,
     rest: Vec<Sum>,
+    /// Reads that its copy had when it was handed over, itself included.
+    handed: u64,
     is_taken: AtomicBool,
 }
 
@@ -141,6 +146,7 @@ impl HandedReads {
             if !self.add(&handed_batch) {
                 // The volume is being closed: nothing is handed over any more.
                 requests.iter_mut().for_each(|request| handed_batch.restore(request));
+                requests.iter().for_each(|_| self.core.metrics.copy(copy.number).returned());
                 batch.append(&mut requests);
                 continue;
             }
@@ -173,7 +179,9 @@ impl HandedReads {
             }
         };
         let (token, capacity, is_taken) = (request.token, request.buffer.capacity(), AtomicBool::new(false));
-        Some((&mut groups[index], HandedRead { token, offset, bytes, capacity, first, rest, is_taken }))
+        // Counted here: the next read of the batch may go to another copy.
+        let handed = core.metrics.copy(number).hand_over();
+        Some((&mut groups[index], HandedRead { token, offset, bytes, capacity, first, rest, handed, is_taken }))
     }
 
     /// Notes reads that a device is going to have. Returns `false` if none is handed over any more.
@@ -261,6 +269,7 @@ impl HandedBatch {
 
     /// A read that was taken has been completed, or is in the queue.
     fn passed_on(&self) {
+        self.handed.core.metrics.copy(self.copy.number).returned();
         if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.handed.remove(self);
         }
@@ -312,7 +321,7 @@ impl IoSink for HandedBatch {
         }
         self.restore(&mut request);
         let took = self.began.elapsed();
-        handed.core.metrics.copy(number).read(took);
+        handed.core.metrics.copy(number).read_of(read.handed, took);
         if result.is_ok() && read.is_as_stored(&request.buffer) {
             handed.core.metrics.read(request.bytes, took);
             self.sink.complete(request, Ok(()));

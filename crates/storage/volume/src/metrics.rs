@@ -21,7 +21,12 @@ pub(crate) struct CopyMetrics {
     failures: AtomicU64,
     /// A moving mean of the time of a read, ns; 0 before the first.
     read_ns: AtomicU64,
+    /// Reads that were handed to its device and have not come back.
+    handed: AtomicU64,
 }
+
+/// Reads in progress at which times are compared: as many as there are threads for reads.
+const TOGETHER: u64 = 4;
 
 impl CopyMetrics {
     pub(crate) fn read(&self, took: Duration) {
@@ -29,6 +34,27 @@ impl CopyMetrics {
         let (took, mean) = (took.as_nanos() as u64, self.read_ns.load(Ordering::Relaxed));
         let next = if mean == 0 { took } else { mean - mean / WEIGHT + took / WEIGHT };
         self.read_ns.store(next.max(1), Ordering::Relaxed);
+    }
+
+    /// As [`read`](CopyMetrics::read), of a read that was handed over as one of `handed`. It waited for the others: what counts is what a
+    /// thread would have measured, one of a few, at the same rate (Little's law).
+    pub(crate) fn read_of(&self, handed: u64, took: Duration) {
+        self.read(took.mul_f64(TOGETHER as f64 / handed.max(TOGETHER) as f64));
+    }
+
+    /// A read is handed over; returns how many are.
+    pub(crate) fn hand_over(&self) -> u64 {
+        self.handed.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// A read that was handed over is with the device no longer.
+    pub(crate) fn returned(&self) {
+        self.handed.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// How long a further read would take, in a unit that is the same for all copies: so copies that are equally fast share the reads.
+    pub(crate) fn expected(&self) -> u64 {
+        self.read_ns().max(1).saturating_mul(TOGETHER + self.handed.load(Ordering::Relaxed))
     }
 
     pub(crate) fn read_ns(&self) -> u64 {

@@ -130,7 +130,7 @@ fn read_run(core: &Core, first: u64, sum: Sum, buffer: &mut [u8]) -> Result<(), 
     Ok(())
 }
 
-/// The copy to read: the preferred one, or the fastest.
+/// The copy to read: the preferred one, or the fastest, with what was handed to it already.
 pub(crate) fn choose(core: &Core) -> Option<u8> {
     let working = core.working();
     if let Some(preferred) = core.options.prefer.filter(|preferred| working.has(*preferred)) {
@@ -140,7 +140,7 @@ pub(crate) fn choose(core: &Core) -> Option<u8> {
     if turn.is_multiple_of(PROBE) {
         return working.iter().nth((turn / PROBE) as usize % working.count().max(1) as usize);
     }
-    working.iter().min_by_key(|number| core.metrics.copy(*number).read_ns())
+    working.iter().min_by_key(|number| core.metrics.copy(*number).expected())
 }
 
 /// Reads one block under its stripe.

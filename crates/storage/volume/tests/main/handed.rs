@@ -10,7 +10,7 @@ use device::{
     AlignedBuffer, BLOCK_BYTES, Device, DeviceError, FileOptions, FileShelf, IoRequest, IoSink, MemoryShelf, Operation,
     Shelf,
 };
-use volume::{CopyState, NewVolume, Place, Volume, VolumeError};
+use volume::{CopyState, NewVolume, Options, Place, Volume, VolumeError};
 
 use crate::support::{at, new_volume, options, read_block, tag_of, tagged};
 use crate::threads::{BLOCKS, Call, LONG, check, settings, wait_until};
@@ -122,6 +122,21 @@ fn submitted_reads_of_any_range_return_what_single_reads_return() {
         assert!(request.buffer[..] == expected[..], "seed {seed}: {request:?}");
     }
     assert!(handed() > 200, "only {} reads were handed over", handed());
+}
+
+#[test]
+fn reads_that_are_submitted_together_are_shared_by_copies_that_have_as_few_of_them() {
+    let (copies, volume) = WaitingCopies::filled(3);
+    drop(volume);
+    let volume = Volume::open(copies.places(), Options { prefer: None, ..settings(3) }).expect("opens");
+    let (sink, results) = sink();
+    copies.shelves.iter().for_each(|shelf| shelf.drive.hold(u64::MAX));
+    volume.submit(&mut (0..BLOCKS).map(read_of).collect(), &sink);
+    let held: Vec<usize> = copies.shelves.iter().map(|shelf| shelf.drive.held()).collect();
+    assert_eq!(held.iter().sum::<usize>() as u64, BLOCKS);
+    assert!(held.iter().all(|count| *count as u64 >= BLOCKS / 3 - 2), "{held:?}");
+    copies.shelves.iter().for_each(|shelf| shelf.drive.release());
+    expect_blocks(&results, 0..BLOCKS);
 }
 
 #[test]

@@ -9,7 +9,8 @@
 //!
 //! The ring belongs to one thread, which made it: it submits, waits and reaps. So no lock is around the queues, no request is bound to a
 //! caller's thread (the kernel cancels work that it has for a thread that ends), and completions need no interrupt of another thread
-//! (`DEFER_TASKRUN`, where the kernel has it).
+//! (`DEFER_TASKRUN`, where the kernel has it). A wait for several completions with a time for them (`min_wait_usec`, Linux 6.12) took more
+//! processor time than a wake for each: 13.5 us for a read of 4 KiB instead of 9.7 (2026-11-25, 64 in progress, both cores busy).
 //!
 //! Invariants:
 //! 1. The memory and the descriptor of an entry that the kernel has belong to a job in the table: a job leaves the table only when its
