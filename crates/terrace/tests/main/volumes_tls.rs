@@ -77,8 +77,9 @@ fn a_copy_and_a_tier_on_another_node_are_reached_over_tls_with_certificates_of_b
     let node = bed.start();
     node.send("M1");
     node.stop();
-    bed.start().stop();
+    let node = bed.start();
     assert_eq!(bed.stored(), ["M1"]);
+    node.stop();
     bed.configure(&placed.replace("authority = \"authority.pem\"\n", ""));
     bed.refuses("set `authority` under [volumes]");
 }
