@@ -37,7 +37,7 @@ fn create(bed: &Bed, name: &str, args: &[&str]) {
 }
 
 /// A client that gives up as soon as its server is gone.
-fn client(socket: &Path, name: &str) -> Arc<NbdDevice> {
+pub(crate) fn client(socket: &Path, name: &str) -> Arc<NbdDevice> {
     let options =
         ClientOptions { reconnect_for: Duration::from_millis(1), ..ClientOptions::new(NbdUri::unix(socket, name)) };
     let mut opened = None;

@@ -7,7 +7,7 @@ use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use serde_json::Value;
 
 use crate::node::{Bed, until};
-use crate::volumes::Exporter;
+use crate::volumes::{Exporter, client};
 
 /// Writes an authority, and certificates of `names` with their keys, all in PEM.
 fn certificates(folder: &Path, names: &[&str]) {
@@ -50,6 +50,8 @@ fn a_copy_and_a_tier_on_another_node_are_reached_over_tls_with_certificates_of_b
     bed.command_line(&[&make[..], &["copy", "--place"]].concat()).succeeds("");
     bed.command_line(&[&make[..], &["tier"]].concat()).succeeds("");
     let _far = Exporter::start(&bed, &["copy", "tier", "--data", "other", "--config", "other.toml"]);
+    // Until it serves, a command would take the lock of the data directory itself.
+    drop(client(&bed.path("other/nbd.sock"), "tier"));
     let (copy, tier) = (address(&bed, "copy"), address(&bed, "tier"));
 
     let create = ["volume", "create", "v", "--size", "4MiB", "--copy", "home", "--copy", &copy];
@@ -63,6 +65,7 @@ fn a_copy_and_a_tier_on_another_node_are_reached_over_tls_with_certificates_of_b
     bed.command_line(&["volume", "create", "v", "--size", "4MiB", "--copy", "home", "--copy", &elsewhere]).fails("");
     bed.command_line(&create).succeeds("");
     let near = Exporter::start(&bed, &["v"]);
+    drop(client(&bed.data().join("nbd.sock"), "v"));
     until("both copies are in sync", || {
         let status: Value =
             serde_json::from_str(&bed.command_line(&["volume", "status", "v", "--json"]).printed()).unwrap_or_default();
