@@ -21,7 +21,7 @@ const PROBE_DELAY: Duration = Duration::from_micros(150);
 pub const EXCESS_MIN: f64 = 20_000.0;
 /// Single requests that come this near to what they should take need no correction.
 const NEAR: f64 = 0.05;
-/// How often single requests are timed and corrected at most.
+/// How often the cost is corrected at most.
 const CORRECTIONS: usize = 3;
 /// A corrected cost is at most this multiple of the one that was measured. Without it the corrections of a noisy machine followed each
 /// other upwards, until 1.6 ms were added to persistent memory (2026-11-26).
@@ -110,13 +110,14 @@ pub fn calibrate(
     let target = model.map(times_of);
     let mut calibrated = Calibrated { excess_ns: excess(&path, target.as_ref()), path, wanted: None, achieved: None };
     let Some(target) = target else { return Ok(calibrated) };
-    for _ in 0..CORRECTIONS {
+    for corrections in 0..=CORRECTIONS {
         let added_ns = calibrated.added_ns();
         device.set(Delays::Medium { cost: calibrated.path, added_ns });
         let achieved = probe::probe(block_device)?;
         calibrated.wanted = Some(target.map(|ns| ns + added_ns));
         calibrated.achieved = Some(achieved);
-        if calibrated.is_off_by() <= NEAR {
+        // The last measurement is with the cost that is used.
+        if calibrated.is_off_by() <= NEAR || corrections == CORRECTIONS {
             break;
         }
         let cost = &calibrated.path;
@@ -128,7 +129,6 @@ pub fn calibrate(
         calibrated.excess_ns = excess(&corrected, Some(&target));
         calibrated.path = corrected;
     }
-    // The figures belong to the last delays, and those to the cost that is used.
     Ok(calibrated)
 }
 

@@ -89,8 +89,6 @@ pub fn run(options: &WhatIfOptions) -> anyhow::Result<WhatIfReport> {
     for (place, runs) in mounted.iter().zip(&runs) {
         place.add_to(&mut places, runs, options);
     }
-    drop(mounted);
-    area.end();
     Ok(WhatIfReport::new(options, places))
 }
 
@@ -119,10 +117,13 @@ impl Area {
         let mount = Mount::attach(&self.folder, &name, &uri)?;
         Ok(Attached { under_test, mount })
     }
+}
 
-    fn end(self) {
-        drop(self.server);
-        let _ = std::fs::remove_dir_all(&self.folder);
+impl Drop for Area {
+    /// After its mounts, which come later and so are dropped before. What is still mounted stays, and the next run removes it.
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.socket);
+        let _ = std::fs::remove_dir(&self.folder);
     }
 }
 
