@@ -45,6 +45,23 @@ impl DirectoryLock {
         Ok(DirectoryLock { data: data.to_owned(), _file: file })
     }
 
+    /// As [`acquire`](DirectoryLock::acquire), for a process that stays: it waits up to two seconds, since a command that looks at a stopped
+    /// node (`terrace volume status` in a monitoring script) has the lock for a moment, and must not keep a node from starting.
+    ///
+    /// # Errors
+    /// As `acquire`.
+    pub fn acquire_to_serve(data: &Path) -> Result<DirectoryLock, NodeError> {
+        const TRIES: u32 = 100;
+        const PAUSE: Duration = Duration::from_millis(20);
+        for _ in 0..TRIES {
+            match DirectoryLock::acquire(data) {
+                Err(NodeError::Device(DeviceError::Busy { .. })) => std::thread::sleep(PAUSE),
+                other => return other,
+            }
+        }
+        DirectoryLock::acquire(data)
+    }
+
     /// Locks a data directory to read it; none where it may only be read, and no lock can be written there.
     ///
     /// # Errors
@@ -109,5 +126,19 @@ mod tests {
         );
         drop(lock);
         DirectoryLock::acquire(&data).expect("it is free again");
+    }
+
+    #[test]
+    fn a_command_that_has_the_lock_for_a_moment_does_not_keep_a_node_from_starting() {
+        let home = tempfile::tempdir().expect("a folder");
+        let short = DirectoryLock::acquire(home.path()).expect("it is free");
+        std::thread::scope(|scope| {
+            let starting = scope.spawn(|| DirectoryLock::acquire_to_serve(home.path()));
+            std::thread::sleep(Duration::from_millis(100));
+            drop(short);
+            let lock = starting.join().expect("no panic").expect("it waited");
+            assert!(DirectoryLock::acquire_to_serve(home.path()).is_err(), "a node stays");
+            drop(lock);
+        });
     }
 }

@@ -21,7 +21,7 @@ pub fn run(mut config: Config, data: &Path, args: &ExportArgs) -> anyhow::Result
     settings.options(data)?;
     let threads = config.threads();
     let plan = config.plan_of(data)?;
-    let lock = DirectoryLock::acquire(data)?;
+    let lock = DirectoryLock::acquire_to_serve(data)?;
     let volumes = NodeVolumes::new(data, &settings, plan.tiers())?;
     let runtime = crate::serve::runtime(threads)?;
     let ended = runtime.block_on(async {

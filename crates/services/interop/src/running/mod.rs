@@ -192,7 +192,7 @@ impl RunningProduction {
         open: impl FnOnce() -> Result<(Places, Media), NodeError>,
         options: Options,
     ) -> Result<Arc<Self>, InteropError> {
-        let lock = DirectoryLock::acquire(&options.data)?;
+        let lock = DirectoryLock::acquire_to_serve(&options.data)?;
         // The production is checked before what the node keeps is touched.
         let production = load(&options)?;
         let store = NodeStore::open(lock, locations, open, store_options(&options))?;
