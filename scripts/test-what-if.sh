@@ -87,18 +87,39 @@ for at in $(seq 1 "$1"); do dd if=/dev/zero of="$TERRACE_DIR/log" bs=4k count=1 
 echo "rate $(($1 * 1000000000 / ($(date +%s%N) - began)))"
 EOF
 
-# ebs-io2bx takes longer than any path, so it is run; persistent memory never is. Their line may be bent on a busy machine.
+# The slow medium takes longer than the path of any machine (0.2 ms when idle, above 0.5 ms under load), so it is run; persistent memory never
+# is. Their line may be bent on a busy machine.
 either() { "$@" || [ $? = 1 ]; }
+mkdir "$dir/media"
+cat >"$dir/media/slow.toml" <<'EOF'
+name = "slow"
+title = "A disk for the test"
+kind = "drive"
+capacity_gb = 100
+modules = 1
+figure = [
+  { key = "read_latency", value = 8000000, unit = "ns", source = "test", confidence = "k", how = "chosen" },
+  { key = "write_latency", value = 8000000, unit = "ns", source = "test", confidence = "k", how = "chosen" },
+  { key = "flush_latency", value = 8000000, unit = "ns", source = "test", confidence = "k", how = "chosen" },
+  { key = "read_iops", value = 10000, unit = "IOPS", source = "test", confidence = "k", how = "chosen" },
+  { key = "write_iops", value = 10000, unit = "IOPS", source = "test", confidence = "k", how = "chosen" },
+  { key = "read_bandwidth", value = 0.2, unit = "GB/s", source = "test", confidence = "k", how = "chosen" },
+  { key = "write_bandwidth", value = 0.2, unit = "GB/s", source = "test", confidence = "k", how = "chosen" },
+]
+
+[source]
+test = "scripts/test-what-if.sh"
+EOF
 ran "a command runs on the disk, the path, a slow and a fast medium" either "${measure[@]}" \
-    --media ebs-io2bx,dcpmm100-128g --rate '^rate ([0-9]+)' --setup "touch prepared" -- \
+    --media-folder "$dir/media" --media slow,dcpmm100-128g --rate '^rate ([0-9]+)' --setup "touch prepared" -- \
     sh -c 'test -e {}/prepared && sh '"$dir"'/work.sh 40'
 holds "the slow medium was run, and the fast one was not" \
-    "runs['ebs-io2bx']['how'] == 'run' and runs['dcpmm100-128g']['how'] in ('extrapolated', 'refused')"
+    "runs['slow']['how'] == 'run' and runs['dcpmm100-128g']['how'] in ('extrapolated', 'refused')"
 holds "a fast medium has four runs with added times" \
-    "len(runs['dcpmm100-128g']['added']) == 4 and runs['ebs-io2bx']['added'] == []"
-holds "the slow medium is slower than the path" "runs['ebs-io2bx']['rate'] < runs['path']['rate']"
+    "len(runs['dcpmm100-128g']['added']) == 4 and runs['slow']['added'] == []"
+holds "the slow medium is slower than the path" "runs['slow']['rate'] < runs['path']['rate']"
 holds "its requests take as long as it says" \
-    "all(got >= 0.5 * want for got, want in zip(runs['ebs-io2bx']['calibration_us']['achieved'], runs['ebs-io2bx']['calibration_us']['wanted']))"
+    "all(got >= 0.5 * want for got, want in zip(runs['slow']['calibration_us']['achieved'], runs['slow']['calibration_us']['wanted']))"
 holds "each unit is at least a write and a flush" "runs['path']['requests_per_unit'][2] >= 0.5"
 holds "media are marked as modelled" "runs['disk']['real'] and not runs['dcpmm100-128g']['real']"
 ran "nothing stays mounted" nothing_is_left

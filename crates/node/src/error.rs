@@ -91,7 +91,8 @@ pub enum NodeError {
     },
     /// The journal or the pages lie on an export or a volume: start the node, and request them from it.
     #[error(
-        "this node's data lies on tier {tier} ({kind}), which only the node itself can read: start it with `terrace serve`, then try again"
+        "this node's data lies on tier {tier} ({kind}), which only the node itself can read. Queries go to it while it runs (`terrace serve`); \
+         a volume is checked by `terrace volume scrub`"
     )]
     OnlyByNode {
         /// The tier.

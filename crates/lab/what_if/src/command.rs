@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, ensure};
+use catalogue::Medium;
 use clap::Args;
 use interop::production::units::{Bytes, Span};
 
@@ -42,6 +43,9 @@ pub struct WhatIfArgs {
     /// Media of the catalogue (`terrace tier list` names them), mirrors of them (joined by +), or NBD addresses
     #[arg(long, value_name = "NAMES", value_delimiter = ',', default_values = MEDIA)]
     pub media: Vec<String>,
+    /// Folder with media descriptions of your own, as `media` in a node's settings: NAMES may name them too
+    #[arg(long, value_name = "DIR")]
+    pub media_folder: Option<PathBuf>,
     /// Size of each file system; memory is used as it is written
     #[arg(long, value_name = "SIZE", default_value = "2GiB")]
     pub size: Bytes,
@@ -102,7 +106,11 @@ impl WhatIfArgs {
         let rounds = if self.quick { 1 } else { self.rounds };
         ensure!((1..=1000).contains(&rounds), "--rounds takes 1 to 1000");
         ensure!(self.size.0 >= SIZE_MIN, "--size takes 64MiB at least: ext4 needs room for its journal");
-        let targets = self.media.iter().map(|text| Target::parse(text)).collect::<anyhow::Result<Vec<_>>>()?;
+        let mut known = catalogue::media().to_vec();
+        if let Some(folder) = &self.media_folder {
+            known.extend(Medium::read_folder(folder).context("the media of --media-folder")?);
+        }
+        let targets = self.media.iter().map(|text| Target::parse(text, &known)).collect::<anyhow::Result<Vec<_>>>()?;
         Ok(WhatIfOptions {
             targets,
             // Whole blocks of 4 KiB, as the file system's.

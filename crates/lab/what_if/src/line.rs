@@ -26,9 +26,17 @@ impl Line {
             return None;
         }
         let slope = points.iter().map(|(x, y)| (x - x_mean) * (y - y_mean)).sum::<f64>() / spread;
-        let at_zero = y_mean - slope * x_mean;
+        Some(Line::with(points, y_mean - slope * x_mean, slope))
+    }
+
+    /// The mean of some points, one at least, as a line without a slope.
+    pub fn flat(points: &[(f64, f64)]) -> Line {
+        Line::with(points, points.iter().map(|(_, y)| y).sum::<f64>() / points.len() as f64, 0.0)
+    }
+
+    fn with(points: &[(f64, f64)], at_zero: f64, slope: f64) -> Line {
         let beside = points.iter().map(|(x, y)| ((at_zero + slope * x) / y - 1.0).abs());
-        Some(Line { at_zero, slope, residual: beside.fold(0.0, f64::max) })
+        Line { at_zero, slope, residual: beside.fold(0.0, f64::max) }
     }
 }
 

@@ -31,7 +31,7 @@ use crate::line::Line;
 use crate::media::{self, PATH, UnderTest};
 use crate::mount::{self, Mount};
 use crate::options::WhatIfOptions;
-use crate::report::{How, Place, WhatIfReport};
+use crate::report::{How, Place, ReadOff, WhatIfReport};
 use crate::runs::{Run, Runs, summed};
 
 /// What is added in the four runs, as multiples of the excess.
@@ -215,13 +215,16 @@ impl Mounted {
     }
 }
 
-/// The rate with nothing added, and the residual; an error in words, if the points do not lie on a line.
+/// The rate with nothing added; an error in words and the residual, if the points do not lie on a line. Where more time does not slow the
+/// command, it is not bound by its storage, and less would not speed it up: its rate is then the mean of all.
 ///
 /// # Errors
 /// Why there is no figure.
-pub fn extrapolated(points: &[(f64, f64)]) -> Result<(f64, f64), (String, f64)> {
+pub fn extrapolated(points: &[(f64, f64)]) -> Result<ReadOff, (String, f64)> {
     let times: Vec<(f64, f64)> = points.iter().map(|(added, rate)| (*added, 1.0 / rate.max(1e-12))).collect();
     let Some(line) = Line::through(&times) else { return Err(("too few runs".to_owned(), 1.0)) };
+    let is_flat = line.slope <= 0.0;
+    let line = if is_flat { Line::flat(&times) } else { line };
     let percent = line.residual * 100.0;
     if line.residual > RESIDUAL_MAX {
         let why =
@@ -232,7 +235,7 @@ pub fn extrapolated(points: &[(f64, f64)]) -> Result<(f64, f64), (String, f64)> 
         let why = "the line reaches no time at all: the runs differ too much".to_owned();
         return Err((why, line.residual));
     }
-    Ok((1.0 / line.at_zero, line.residual))
+    Ok(ReadOff { rate: 1.0 / line.at_zero, residual: line.residual, is_flat })
 }
 
 /// One round.
@@ -283,8 +286,11 @@ mod tests {
         // Each transaction takes 100 us of its own and two requests: 1 / (100 + 2 x added).
         let rate = |added: f64| 1e9 / (100e3 + 2.0 * added);
         let points: Vec<(f64, f64)> = ADDED.map(|times| (times * 60e3, rate(times * 60e3))).to_vec();
-        let (found, residual) = extrapolated(&points).expect("a line");
-        assert!((found - 10_000.0).abs() < 1.0 && residual < 1e-6, "{found}");
+        let found = extrapolated(&points).expect("a line");
+        assert!((found.rate - 10_000.0).abs() < 1.0 && found.residual < 1e-6 && !found.is_flat, "{found:?}");
+        let bound_elsewhere = [(1.0, 99.0), (2.0, 100.0), (3.0, 101.0), (4.0, 102.0)];
+        let found = extrapolated(&bound_elsewhere).expect("it is not bound by storage");
+        assert!((found.rate - 100.5).abs() < 0.1 && found.residual < 0.02 && found.is_flat, "{found:?}");
         let bent = [(1.0, 100.0), (2.0, 100.0), (3.0, 100.0), (4.0, 40.0)];
         assert!(extrapolated(&bent).expect_err("no line").0.contains("beside a line"));
         let steep = [(1.0, 1000.0), (2.0, 400.0), (3.0, 250.0), (4.0, 180.0)];

@@ -1,4 +1,4 @@
-//! What is under a mount: a medium of the catalogue, a mirror of such, or an NBD export.
+//! What is under a mount: a medium with a description, a mirror of such, or an NBD export.
 //!
 //! ```text
 //!   optane-p4800x                                  memory, and the model's time
@@ -25,10 +25,10 @@ pub const PATH: &str = "path";
 /// What the user asks for.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Target {
-    /// A medium of the catalogue.
-    Modelled(String),
+    /// A medium with a description.
+    Modelled(Box<Medium>),
     /// A mirror with a copy on each.
-    Mirror(Vec<String>),
+    Mirror(Vec<Medium>),
     /// An NBD export.
     Export(String),
 }
@@ -53,31 +53,31 @@ pub struct UnderTest {
 }
 
 impl Target {
-    /// The target that `text` names.
+    /// The target that `text` names, among `known` media.
     ///
     /// # Errors
-    /// An unknown medium, a mirror of more than three, an address that is none.
-    pub fn parse(text: &str) -> anyhow::Result<Target> {
+    /// An unknown medium, one without the figures of a model, a mirror of more than three, an address that is none.
+    pub fn parse(text: &str, known: &[Medium]) -> anyhow::Result<Target> {
         if text.contains("://") {
             text.parse::<NbdUri>().with_context(|| format!("the export {text}"))?;
             return Ok(Target::Export(text.to_owned()));
         }
-        let names: Vec<String> = text.split('+').map(str::to_owned).collect();
-        for name in &names {
-            model_of(name)?;
+        let media = text.split('+').map(|name| Medium::find_in(known, name)).collect::<Result<Vec<_>, _>>()?;
+        for medium in &media {
+            model_of(medium)?;
         }
-        ensure!(names.len() <= 3, "{text}: a mirror has three copies at most");
-        Ok(match <[String; 1]>::try_from(names) {
-            Ok([name]) => Target::Modelled(name),
-            Err(names) => Target::Mirror(names),
+        ensure!(media.len() <= 3, "{text}: a mirror has three copies at most");
+        Ok(match <[Medium; 1]>::try_from(media) {
+            Ok([medium]) => Target::Modelled(Box::new(medium)),
+            Err(media) => Target::Mirror(media),
         })
     }
 
     /// Its name in the result.
     pub fn name(&self) -> String {
         match self {
-            Target::Modelled(name) => name.clone(),
-            Target::Mirror(names) => names.join("+"),
+            Target::Modelled(medium) => medium.name.clone(),
+            Target::Mirror(media) => media.iter().map(|medium| medium.name.as_str()).collect::<Vec<_>>().join("+"),
             Target::Export(uri) => uri.clone(),
         }
     }
@@ -141,11 +141,11 @@ fn memory(bytes: u64) -> anyhow::Result<Arc<dyn Device>> {
 }
 
 /// The model of one module of a medium.
-fn model_of(name: &str) -> anyhow::Result<Model> {
-    Ok(Model::of(&Medium::find(name)?, 1)?)
+fn model_of(medium: &Medium) -> anyhow::Result<Model> {
+    Ok(Model::of(medium, 1)?)
 }
 
-fn mirror(media: &[String], bytes: u64) -> anyhow::Result<Volume> {
+fn mirror(media: &[Medium], bytes: u64) -> anyhow::Result<Volume> {
     let mut places = Vec::new();
     for medium in media {
         let model = model_of(medium)?;
@@ -172,20 +172,22 @@ mod tests {
 
     #[test]
     fn targets_are_media_mirrors_and_exports_and_the_rest_is_refused() {
-        assert_eq!(Target::parse("sata-s4500").expect("known"), Target::Modelled("sata-s4500".to_owned()));
-        let mirror = Target::parse("sata-s4500+sata-s4500").expect("known");
+        let parse = |text: &str| Target::parse(text, catalogue::media());
+        assert!(matches!(parse("sata-s4500").expect("known"), Target::Modelled(medium) if medium.name == "sata-s4500"));
+        let mirror = parse("sata-s4500+sata-s4500").expect("known");
         assert_eq!(mirror.name(), "sata-s4500+sata-s4500");
-        assert!(matches!(mirror, Target::Mirror(names) if names.len() == 2));
-        assert!(matches!(Target::parse("nbd+unix:///v?socket=/s").expect("an address"), Target::Export(_)));
-        for bad in ["", "no-such", "sata-s4500+", "http://x", &["sata-s4500"; 4].join("+")] {
-            assert!(Target::parse(bad).is_err(), "{bad}");
+        assert!(matches!(mirror, Target::Mirror(media) if media.len() == 2));
+        assert!(matches!(parse("nbd+unix:///v?socket=/s").expect("an address"), Target::Export(_)));
+        for bad in ["", "no-such", "ebs-gp3", "sata-s4500+", "http://x", &["sata-s4500"; 4].join("+")] {
+            assert!(parse(bad).is_err(), "{bad}");
         }
     }
 
     #[test]
     fn a_modelled_medium_and_a_mirror_keep_what_is_written() {
         for text in ["sata-s4500", "dcpmm100-128g+dcpmm100-128g+dcpmm100-128g"] {
-            let under_test = Target::parse(text).expect("known").open(8 << 20, false).expect("opened");
+            let target = Target::parse(text, catalogue::media()).expect("known");
+            let under_test = target.open(8 << 20, false).expect("opened");
             assert!(!under_test.real && under_test.durability == "emulated", "{text}");
             under_test.device.write_flush(4096, &[9; 4096]).expect("written");
             let mut bytes = [0; 4096];

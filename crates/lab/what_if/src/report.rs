@@ -49,6 +49,17 @@ pub struct AddedRun {
     pub rate: f64,
 }
 
+/// A rate that was read off runs with added times.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ReadOff {
+    /// The rate with nothing added.
+    pub rate: f64,
+    /// The largest distance of a run from the line, as a part of the run's value.
+    pub residual: f64,
+    /// More time did not slow the command.
+    pub is_flat: bool,
+}
+
 /// A place and what the command achieved there.
 #[derive(Clone, Debug, Serialize)]
 pub struct Place {
@@ -86,6 +97,8 @@ pub struct Place {
     pub requests_per_unit: Option<[f64; 3]>,
     /// The largest distance of the four runs from a line, percent.
     pub residual_percent: Option<f64>,
+    /// More time did not slow the command: it is not bound by its storage, and the figure is the mean of the four runs.
+    pub is_flat: bool,
     /// The four runs.
     pub added: Vec<AddedRun>,
     /// Why there is no figure.
@@ -131,6 +144,7 @@ impl Place {
             ratio_to_bare: bare.filter(|bare| *bare > 0.0).map(|bare| runs.rate / bare),
             requests_per_unit: runs.per_unit,
             residual_percent: None,
+            is_flat: false,
             added: Vec::new(),
             why: None,
             calibration: None,
@@ -152,14 +166,14 @@ impl Place {
     pub fn set_extrapolated(
         &mut self,
         points: &[(f64, f64)],
-        found: Result<(f64, f64), (String, f64)>,
+        found: Result<ReadOff, (String, f64)>,
         bare: Option<f64>,
     ) {
         self.added = points.iter().map(|(ns, rate)| AddedRun { added_us: ns / 1e3, rate: *rate }).collect();
         (self.latency_us, self.command_latency_us, self.rate_range) = (None, None, None);
         match found {
-            Ok((rate, residual)) => {
-                self.rate = Some(rate);
+            Ok(ReadOff { rate, residual, is_flat }) => {
+                (self.rate, self.is_flat) = (Some(rate), is_flat);
                 self.ratio_to_bare = bare.filter(|bare| *bare > 0.0).map(|bare| rate / bare);
                 self.residual_percent = Some(residual * 100.0);
             }
@@ -266,7 +280,7 @@ pub(crate) mod tests {
         };
         let points = [(20e3, 900.0), (40e3, 800.0), (60e3, 700.0), (80e3, 600.0)];
         let mut faster = medium("optane-p4800x", How::Extrapolated);
-        faster.set_extrapolated(&points, Ok((1_200.0, 0.03)), bare.rate);
+        faster.set_extrapolated(&points, Ok(ReadOff { rate: 1_200.0, residual: 0.03, is_flat: false }), bare.rate);
         let mut refused = medium("dcpmm100-128g", How::Extrapolated);
         refused.set_extrapolated(&points, Err(("no line".to_owned(), 0.3)), bare.rate);
         let slow = medium("sata-s4500", How::Run);

@@ -37,6 +37,9 @@ impl WhatIfReport {
         let most = self.runs.iter().filter_map(|place| place.rate).fold(1e-12, f64::max);
         for place in &self.runs {
             let how = match (place.how, place.residual_percent) {
+                (How::Extrapolated, Some(percent)) if place.is_flat => {
+                    format!("not bound by it, within {percent:.1} %")
+                }
                 (How::Extrapolated, Some(percent)) => format!("extrapolated, within {percent:.1} %"),
                 (how, _) => how.as_str().to_owned(),
             };
@@ -95,6 +98,10 @@ impl WhatIfReport {
                 let runs = place.added.iter().map(|run| format!("+{:.0} us {}", run.added_us, rounded(run.rate)));
                 let _ = writeln!(out, "  {}: {}", place.name, runs.collect::<Vec<_>>().join(", "));
             });
+        }
+        if self.runs.iter().any(|place| place.is_flat) {
+            out += "not bound by it: more time for each request did not slow the command, so less would not speed it up; the mean of the four \
+                    runs.\n";
         }
         for place in &self.runs {
             let off = place.calibration.as_ref().map_or(0.0, |calibrated| calibrated.is_off_by());

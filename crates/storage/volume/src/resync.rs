@@ -5,7 +5,7 @@
 //!             replaced                    all regions are dirty
 //!             a checkpoint makes that persistent; its journal begins anew; it is marked as syncing
 //!   from now on every write goes to it as well
-//!   step      a dirty region: under its stripes, each block verified, written, flushed, read back; then clean
+//!   step      up to four dirty regions side by side: under their stripes, each block verified, written, flushed, read back; then clean
 //!   finish    a checkpoint, with all of its tables; then, with the gate closed, a new epoch with the copy
 //! ```
 //!
@@ -30,15 +30,16 @@ use crate::geometry::REGION_BLOCKS;
 use crate::members::{Epoch, Members};
 use crate::options::Place;
 use crate::overlay::Stored;
-use crate::read::{mend, repair};
+use crate::read::{choose, mend, repair, run_end};
 use crate::recovery::{blocks_in_journal, foreign};
 use crate::rules::{Rule, obeys};
+use crate::stripes::PIECE_BLOCKS;
 use crate::superblock::Superblock;
 
 /// What a step of a resync has done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// A region was copied; `left` bytes are left at most.
+    /// Regions were copied; `left` bytes are left at most.
     Copied {
         /// Bytes of this step.
         bytes: u64,
@@ -187,7 +188,7 @@ fn begin(core: &Core, place: Place, found: &Superblock) -> Result<(), VolumeErro
     Ok(())
 }
 
-/// Copies the next dirty region, or ends the resync.
+/// Copies the next dirty regions, or ends the resync.
 ///
 /// Errors: the copy has failed, and is out as before; or the volume serves no longer; or [`VolumeError::Damaged`]: a block is damaged
 /// on every copy in sync, and the copy stays as it is until the block is written.
@@ -198,30 +199,35 @@ pub(crate) fn step(core: &Core, number: u8) -> Result<Step, VolumeError> {
         return finish(core, &copy);
     }
     let Some(region) = core.tables.next_dirty(number, 0) else { return finish(core, &copy) };
-    let first = region * REGION_BLOCKS;
-    let _held = core.stripes.lock(first, REGION_BLOCKS);
-    // Clean at last: a write that the copy does not get waits for the stripes, and marks the region again.
-    let copied = copy_region(core, &copy, first)?;
+    let (first, regions) = (region * REGION_BLOCKS, dirty_run(core, number, region));
+    let blocks = regions * REGION_BLOCKS;
+    let _held = core.stripes.lock(first, blocks);
+    // Clean at last: a write that the copy does not get waits for the stripes, and marks its region again.
+    let copied = copy_blocks(core, &copy, first, blocks)?;
     if copied > 0
-        && let Err(error) = verify(core, &copy, first)
+        && let Err(error) = verify(core, &copy, first, blocks)
     {
         core.fail(&copy, &error)?;
         return Err(error);
     }
-    if !core.copied(&copy, region) {
+    if !(region..region + regions).all(|region| core.copied(&copy, region)) {
         return Err(VolumeError::Stalled(number));
     }
     let left = core.tables.dirty_regions(number) * REGION_BLOCKS * BLOCK_BYTES as u64;
     Ok(Step::Copied { bytes: copied * BLOCK_BYTES as u64, left })
 }
 
-/// Copies the blocks of a region whose stripes are held, neighbours by one write; returns how many have content.
-fn copy_region(core: &Core, copy: &Arc<VolumeCopy>, first: u64) -> Result<u64, VolumeError> {
-    let mut bytes = AlignedBuffer::zeroed(REGION_BLOCKS as usize * BLOCK_BYTES);
-    let mut sources = [Source::Nothing; REGION_BLOCKS as usize];
-    for ((source, bytes), block) in sources.iter_mut().zip(bytes.chunks_exact_mut(BLOCK_BYTES)).zip(first..) {
-        *source = fetch(core, copy, block, bytes)?;
-    }
+/// How many dirty regions from `region` on, itself included, are copied as one: side by side in one part, and as much as one write.
+fn dirty_run(core: &Core, number: u8, region: u64) -> u64 {
+    let part = &core.tables.geometry.parts[core.tables.geometry.part_of(region * REGION_BLOCKS)];
+    let limit = ((part.first_block + part.blocks) / REGION_BLOCKS).min(region + PIECE_BLOCKS / REGION_BLOCKS);
+    (region..limit).take_while(|region| core.tables.next_dirty(number, *region) == Some(*region)).count() as u64
+}
+
+/// Copies blocks whose stripes are held, neighbours by one write; returns how many have content.
+fn copy_blocks(core: &Core, copy: &Arc<VolumeCopy>, first: u64, blocks: u64) -> Result<u64, VolumeError> {
+    let mut bytes = AlignedBuffer::zeroed(blocks as usize * BLOCK_BYTES);
+    let sources = fetch_all(core, copy, first, &mut bytes)?;
     let mut at = 0;
     for run in sources.chunk_by(|one, next| one == next) {
         let (from, to) = (at * BLOCK_BYTES, (at + run.len()) * BLOCK_BYTES);
@@ -245,6 +251,28 @@ enum Source {
     Others,
     /// On the copy itself, which has given it back to the others.
     Itself,
+}
+
+/// Reads blocks whose stripes are held: neighbours in place by one read of one copy, and one by one what does not match its sum then.
+fn fetch_all(core: &Core, copy: &Arc<VolumeCopy>, first: u64, bytes: &mut [u8]) -> Result<Vec<Source>, VolumeError> {
+    let mut sources = Vec::with_capacity(bytes.len() / BLOCK_BYTES);
+    let limit = first + (bytes.len() / BLOCK_BYTES) as u64;
+    let mut block = first;
+    while block < limit {
+        let is_in_place = !core.overlay.has(block) && core.tables.sum(block) != Sum::NONE;
+        let end = if is_in_place { run_end(core, block, limit) } else { block + 1 };
+        let run = &mut bytes[(block - first) as usize * BLOCK_BYTES..(end - first) as usize * BLOCK_BYTES];
+        let is_read = is_in_place
+            && choose(core)
+                .and_then(|source| core.copy(source))
+                .is_some_and(|source| core.read_copy(&source, block, run).is_ok());
+        for (bytes, block) in run.chunks_exact_mut(BLOCK_BYTES).zip(block..) {
+            let is_good = is_read && Sum::of(bytes) == core.tables.sum(block);
+            sources.push(if is_good { Source::Others } else { fetch(core, copy, block, bytes)? });
+        }
+        block = end;
+    }
+    Ok(sources)
 }
 
 /// Reads a block whose stripe is held.
@@ -284,13 +312,13 @@ fn stored(core: &Core, block: u64, bytes: &mut [u8]) -> Result<bool, VolumeError
     Ok(true)
 }
 
-/// Makes the blocks of a region persistent on the copy and reads them back.
-fn verify(core: &Core, copy: &Arc<VolumeCopy>, first: u64) -> Result<(), VolumeError> {
+/// Makes blocks persistent on the copy and reads them back.
+fn verify(core: &Core, copy: &Arc<VolumeCopy>, first: u64, blocks: u64) -> Result<(), VolumeError> {
     core.write_copy(copy, first, &[], true)?;
-    let mut region = AlignedBuffer::zeroed(REGION_BLOCKS as usize * BLOCK_BYTES);
+    let mut read = AlignedBuffer::zeroed(blocks as usize * BLOCK_BYTES);
     // Together; one by one where a block without content cannot be read.
-    let is_whole = core.read_copy(copy, first, &mut region).is_ok();
-    for (bytes, block) in region.chunks_exact_mut(BLOCK_BYTES).zip(first..) {
+    let is_whole = core.read_copy(copy, first, &mut read).is_ok();
+    for (bytes, block) in read.chunks_exact_mut(BLOCK_BYTES).zip(first..) {
         let sum = core.tables.sum(block);
         // A block of the overlay may be written in place by a checkpoint just now, which a later one repeats.
         if sum == Sum::NONE || core.overlay.has(block) {

@@ -1,6 +1,7 @@
 //! Copies and tiers on exports of another node over TLS: certificates of both sides, and what is refused without them.
 
 use std::fs;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
@@ -50,8 +51,8 @@ fn a_copy_and_a_tier_on_another_node_are_reached_over_tls_with_certificates_of_b
     bed.command_line(&[&make[..], &["copy", "--place"]].concat()).succeeds("");
     bed.command_line(&[&make[..], &["tier"]].concat()).succeeds("");
     let _far = Exporter::start(&bed, &["copy", "tier", "--data", "other", "--config", "other.toml"]);
-    // Until it serves, a command would take the lock of the data directory itself.
-    drop(client(&bed.path("other/nbd.sock"), "tier"));
+    // Until it serves, a command would take the lock of the data directory itself. Its socket demands TLS too.
+    until("the other node serves", || UnixStream::connect(bed.path("other/nbd.sock")).is_ok());
     let (copy, tier) = (address(&bed, "copy"), address(&bed, "tier"));
 
     let create = ["volume", "create", "v", "--size", "4MiB", "--copy", "home", "--copy", &copy];
