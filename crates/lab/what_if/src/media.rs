@@ -23,7 +23,7 @@ const LOOKED_AT: usize = 1 << 20;
 pub const PATH: &str = "path";
 
 /// What the user asks for.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub enum Target {
     /// A medium with a description.
     Modelled(Box<Medium>),

@@ -190,8 +190,8 @@ fn begin(core: &Core, place: Place, found: &Superblock) -> Result<(), VolumeErro
 
 /// Copies the next dirty regions, or ends the resync.
 ///
-/// Errors: the copy has failed, and is out as before; or the volume serves no longer; or [`VolumeError::Damaged`]: a block is damaged
-/// on every copy in sync, and the copy stays as it is until the block is written.
+/// Errors: the copy has failed, and is out as before; or the volume serves no longer; or [`VolumeError::Damaged`]: a source cannot be read
+/// just now.
 pub(crate) fn step(core: &Core, number: u8) -> Result<Step, VolumeError> {
     core.check()?;
     let copy = core.copy(number).filter(|_| core.syncing().has(number)).ok_or(VolumeError::Stalled(number))?;
@@ -203,9 +203,10 @@ pub(crate) fn step(core: &Core, number: u8) -> Result<Step, VolumeError> {
     let blocks = regions * REGION_BLOCKS;
     let _held = core.stripes.lock(first, blocks);
     // Clean at last: a write that the copy does not get waits for the stripes, and marks its region again.
-    let copied = copy_blocks(core, &copy, first, blocks)?;
+    let sources = copy_blocks(core, &copy, first, blocks)?;
+    let copied = sources.iter().filter(|source| **source != Source::Nothing).count() as u64;
     if copied > 0
-        && let Err(error) = verify(core, &copy, first, blocks)
+        && let Err(error) = verify(core, &copy, first, &sources)
     {
         core.fail(&copy, &error)?;
         return Err(error);
@@ -224,8 +225,8 @@ fn dirty_run(core: &Core, number: u8, region: u64) -> u64 {
     (region..limit).take_while(|region| core.tables.next_dirty(number, *region) == Some(*region)).count() as u64
 }
 
-/// Copies blocks whose stripes are held, neighbours by one write; returns how many have content.
-fn copy_blocks(core: &Core, copy: &Arc<VolumeCopy>, first: u64, blocks: u64) -> Result<u64, VolumeError> {
+/// Copies blocks whose stripes are held, neighbours by one write; returns where each of them was.
+fn copy_blocks(core: &Core, copy: &Arc<VolumeCopy>, first: u64, blocks: u64) -> Result<Vec<Source>, VolumeError> {
     let mut bytes = AlignedBuffer::zeroed(blocks as usize * BLOCK_BYTES);
     let sources = fetch_all(core, copy, first, &mut bytes)?;
     let mut at = 0;
@@ -239,7 +240,7 @@ fn copy_blocks(core: &Core, copy: &Arc<VolumeCopy>, first: u64, blocks: u64) -> 
         }
         at += run.len();
     }
-    Ok(sources.iter().filter(|source| **source != Source::Nothing).count() as u64)
+    Ok(sources)
 }
 
 /// Where the content of a block is that a copy should have.
@@ -251,6 +252,9 @@ enum Source {
     Others,
     /// On the copy itself, which has given it back to the others.
     Itself,
+    /// Nowhere: it is damaged on every copy. The copy keeps what it has there, which does not match the sum either: a read reports the
+    /// damage as before. One damaged block must not keep the copy from having all the others.
+    Lost,
 }
 
 /// Reads blocks whose stripes are held: neighbours in place by one read of one copy, and one by one what does not match its sum then.
@@ -283,7 +287,11 @@ fn fetch(core: &Core, copy: &Arc<VolumeCopy>, block: u64, bytes: &mut [u8]) -> R
         Err(error @ VolumeError::Damaged { .. }) => {
             // The copy may have been in sync until a moment ago: if its own block is the right one, the others get it back.
             if core.read_copy(copy, block, bytes).is_err() || Sum::of(bytes) != core.tables.sum(block) {
-                return Err(error);
+                if !sources_work(core, block, bytes) {
+                    return Err(error);
+                }
+                tracing::error!(block, copy = copy.number, %error, "not copied, as no copy has it undamaged");
+                return Ok(Source::Lost);
             }
             let sources = core.working().iter().filter_map(|number| core.copy(number));
             sources.for_each(|source| mend(core, &source, block, bytes));
@@ -291,6 +299,14 @@ fn fetch(core: &Core, copy: &Arc<VolumeCopy>, block: u64, bytes: &mut [u8]) -> R
         }
         Err(error) => Err(error),
     }
+}
+
+/// Whether every source can be read, this block perhaps excepted: it is damaged then. A source that fails as a whole is tried again instead,
+/// so that a copy never joins without what a source has.
+fn sources_work(core: &Core, block: u64, bytes: &mut [u8]) -> bool {
+    let others = [block, 0, core.tables.geometry.blocks() - 1];
+    let mut works = |copy: &Arc<VolumeCopy>| others.iter().any(|block| core.read_copy(copy, *block, bytes).is_ok());
+    core.working().iter().all(|number| core.copy(number).is_some_and(|source| works(&source)))
 }
 
 /// Reads the stored form of a block whose stripe is held; returns whether it has content.
@@ -313,15 +329,15 @@ fn stored(core: &Core, block: u64, bytes: &mut [u8]) -> Result<bool, VolumeError
 }
 
 /// Makes blocks persistent on the copy and reads them back.
-fn verify(core: &Core, copy: &Arc<VolumeCopy>, first: u64, blocks: u64) -> Result<(), VolumeError> {
+fn verify(core: &Core, copy: &Arc<VolumeCopy>, first: u64, sources: &[Source]) -> Result<(), VolumeError> {
     core.write_copy(copy, first, &[], true)?;
-    let mut read = AlignedBuffer::zeroed(blocks as usize * BLOCK_BYTES);
+    let mut read = AlignedBuffer::zeroed(sources.len() * BLOCK_BYTES);
     // Together; one by one where a block without content cannot be read.
     let is_whole = core.read_copy(copy, first, &mut read).is_ok();
-    for (bytes, block) in read.chunks_exact_mut(BLOCK_BYTES).zip(first..) {
+    for ((bytes, block), source) in read.chunks_exact_mut(BLOCK_BYTES).zip(first..).zip(sources) {
         let sum = core.tables.sum(block);
         // A block of the overlay may be written in place by a checkpoint just now, which a later one repeats.
-        if sum == Sum::NONE || core.overlay.has(block) {
+        if sum == Sum::NONE || *source == Source::Lost || core.overlay.has(block) {
             continue;
         }
         if !is_whole {

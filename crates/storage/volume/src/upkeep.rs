@@ -6,7 +6,7 @@
 //!               a region of a scrub, if one is due                     /  upkeep_bytes_per_second
 //! ```
 //!
-//! A step that fails for a reason outside the copy (a damaged block) is tried again after a pause.
+//! A step that fails for a reason outside the copy (its sources cannot be read) is tried again after a pause.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -179,10 +179,11 @@ impl Volume {
         self.core().exclude(number, None, &VolumeError::Attached(number))
     }
 
-    /// Copies one region to a copy that is being brought up to date, or lets it join. The thread of the volume calls this; a caller does
+    /// Copies up to four regions side by side to a copy that is being brought up to date, or lets it join. The thread of the volume calls this; a caller does
     /// with [`Threads::Callers`].
     ///
-    /// Errors: the copy has failed; [`VolumeError::Damaged`]: a block is damaged on every copy in sync.
+    /// Errors: the copy has failed; [`VolumeError::Damaged`]: the copies in sync cannot be read just now. A block that is damaged on all of them
+    /// is left out, and stays damaged.
     pub fn resync_step(&self, number: u8) -> Result<Step, VolumeError> {
         resync::step(self.core(), number)
     }

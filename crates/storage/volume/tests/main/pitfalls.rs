@@ -14,16 +14,21 @@ const REGION: u64 = volume::REGION_BLOCKS;
 // oxidecomputer/crucible#893: a write across the extent that was being repaired and its neighbour lost one of them.
 #[test]
 fn a_write_across_a_region_that_is_copied_and_one_that_is_not_is_on_the_copy_that_joins() {
-    let (rig, volume) = Rig::filled(3, 2, 4 * REGION);
+    // Four regions side by side are copied as one.
+    const STEP: u64 = 4 * REGION;
+    let (rig, volume) = Rig::filled(3, 2, 4 * STEP);
     volume.exclude(1).expect("two are left");
-    for region in 0..4 {
+    for region in 0..16 {
         volume.write(at(region * REGION), &tagged(100 + region)).expect("writes");
     }
     volume.attach(rig.place(1)).expect("attaches");
-    for region in 0..3 {
-        assert!(matches!(volume.resync_step(1), Ok(Step::Copied { .. })));
-        let bytes = [tagged(200 + region), tagged(300 + region)].concat();
-        volume.write(at((region + 1) * REGION - 1), &bytes).expect("writes across the edge");
+    for step in 0..3 {
+        assert_eq!(
+            volume.resync_step(1).expect("a step"),
+            Step::Copied { bytes: at(STEP), left: at((3 - step) * STEP) }
+        );
+        let bytes = [tagged(200 + step), tagged(300 + step)].concat();
+        volume.write(at((step + 1) * STEP - 1), &bytes).expect("writes across the edge");
     }
     resync(&volume, 1);
     rig.assert_equal(&volume);
@@ -216,12 +221,20 @@ fn a_damaged_block_never_is_the_source_of_a_copy() {
     rig.rot(2, "data-0", 5);
     let damaged = rig.medium_block(0, "data-0", 5);
     volume.attach(rig.place(1)).expect("attaches");
-    let refused = (0..8).find_map(|_| volume.resync_step(1).err());
-    assert!(matches!(refused, Some(VolumeError::Damaged { offset, .. }) if offset == at(5)), "{refused:?}");
-    assert!(rig.medium_block(1, "data-0", 5) != damaged, "it was not copied");
-    assert_ne!(state(&volume, 1), CopyState::InSync);
-    volume.write(at(5), &tagged(101)).expect("written anew");
+    volume.write(at(9), &tagged(102)).expect("writes");
     resync(&volume, 1);
+    assert!(rig.medium_block(1, "data-0", 5) != damaged, "it was not copied");
+    // It has everything else, and the damage is reported as before, also by the copy alone, and after it was opened again.
+    volume.exclude(0).expect("two are left");
+    let refused = read_block(&volume, 5);
+    assert!(matches!(refused, Err(VolumeError::Damaged { offset, .. }) if offset == at(5)), "{refused:?}");
+    assert_eq!(tag_of(&read_block(&volume, 9).expect("reads")), 102);
+    drop(volume);
+    let volume = rig.open_some(&[1, 2], 5).expect("opens");
+    assert!(matches!(read_block(&volume, 5), Err(VolumeError::Damaged { .. })));
+    volume.write(at(5), &tagged(101)).expect("written anew");
+    volume.attach(rig.place(0)).expect("attaches");
+    resync(&volume, 0);
     rig.assert_equal(&volume);
 }
 

@@ -133,10 +133,26 @@ fn a_resync_that_a_crash_of_the_owner_interrupts_resumes() {
 }
 
 #[test]
+fn a_block_that_no_source_can_read_is_left_out_and_mended_when_one_can() {
+    let (rig, volume) = behind(2, 1, &[2, 9]);
+    volume.attach(rig.place(1)).expect("attaches");
+    // Of region 9: all of it, its first block, and that block again.
+    for nth in 2..5 {
+        rig.faults[0].inject(Rule::nth(Operation::Read, nth, Fault::Eio).on("data-0"));
+    }
+    assert_eq!(resync(&volume, 1), 2 * REGION);
+    assert_eq!(state(&volume, 1), CopyState::InSync);
+    let found = volume.scrub().expect("reads all");
+    assert_eq!((found.repaired, found.damaged), (1, 0));
+    rig.assert_equal(&volume);
+}
+
+#[test]
 fn a_source_that_fails_in_the_middle_ends_the_resync_cleanly_and_the_copy_does_not_join() {
     let (rig, volume) = behind(2, 1, &[2, 9]);
     volume.attach(rig.place(1)).expect("attaches");
-    rig.faults[0].inject(Rule::from(Operation::Read, REGION + 3, Fault::Eio).on("data-0"));
+    // Regions are read as one.
+    rig.faults[0].inject(Rule::from(Operation::Read, 2, Fault::Eio).on("data-0"));
     volume.resync_step(1).expect("the first region");
     for _ in 0..2 {
         let refused = volume.resync_step(1);
