@@ -226,12 +226,12 @@ fn a_damaged_block_never_is_the_source_of_a_copy() {
     assert!(rig.medium_block(1, "data-0", 5) != damaged, "it was not copied");
     // It has everything else, and the damage is reported as before, also by the copy alone, and after it was opened again.
     volume.exclude(0).expect("two are left");
-    let refused = read_block(&volume, 5);
-    assert!(matches!(refused, Err(VolumeError::Damaged { offset, .. }) if offset == at(5)), "{refused:?}");
+    let refused = read_block(&volume, 5).expect_err("it is damaged").to_string();
+    assert!(refused.contains(&format!("{} bytes at {}", BLOCK_BYTES, at(5))), "{refused}");
     assert_eq!(tag_of(&read_block(&volume, 9).expect("reads")), 102);
     drop(volume);
     let volume = rig.open_some(&[1, 2], 5).expect("opens");
-    assert!(matches!(read_block(&volume, 5), Err(VolumeError::Damaged { .. })));
+    read_block(&volume, 5).expect_err("it is damaged");
     volume.write(at(5), &tagged(101)).expect("written anew");
     volume.attach(rig.place(0)).expect("attaches");
     resync(&volume, 0);
