@@ -331,6 +331,38 @@ replace_under_load() {
     volume replace plain 2 --wait && wait "$load"
 }
 
+# One block is damaged on both copies of a third volume: only that block is lost, and only until it is written.
+damaged_everywhere() {
+    local copy at
+    needed "scarce: stop" stop_serving
+    needed "scarce: it is made" volume create scarce --size 16MiB --copy b --copy c
+    exported="plain secret scarce"
+    needed "scarce: all three are exported" serve
+    at=$(uri scarce)
+    ran "scarce: content" qemu-io -f raw "$at" -c "write -P 1 0 16M" -c flush
+    needed "scarce: stop again" stop_serving
+    for copy in 0 1; do
+        head -c 4096 /dev/urandom | dd of="$(place_of scarce $copy)/data-0" bs=4096 seek=1280 conv=notrunc status=none
+    done
+    needed "scarce: it starts" serve
+    ran "scarce: the damaged block is an error" refused "Input/output error" qemu-io -f raw "$at" -c "read 5M 4k"
+    ran "scarce: everything else is read" qemu-io -f raw "$at" -c "read -P 1 0 5M" -c "read -P 1 5124k 11260k"
+    ran "scarce: the other volume is the same" same plain
+    ran "scarce: a scrub has exit code 1" exits 1 volume scrub scarce
+    ran "scarce: a copy is made anew all the same" volume replace scarce 1 --wait
+    ran "scarce: it is in sync" until_true all_in_sync scarce
+    kill_process "$exporter"
+    needed "scarce: it starts after kill -9" serve
+    ran "scarce: the damaged block is an error still" refused "Input/output error" qemu-io -f raw "$at" -c "read 5M 4k"
+    ran "scarce: everything else is read as before" qemu-io -f raw "$at" -c "read -P 1 0 5M" -c "read -P 1 5124k 11260k"
+    ran "scarce: a write of the block ends it" qemu-io -f raw "$at" -c "write -f -P 2 5M 4k" -c "read -P 2 5M 4k"
+    ran "scarce: a scrub finds nothing damaged" scrubbed scarce
+    needed "scarce: stop at the end" stop_serving
+    ran "scarce: delete" volume delete scarce --yes
+    exported="plain secret"
+    needed "the others are exported" serve
+}
+
 growing() {
     local grown=$((96 << 20))
     ran "plain: content" fresh plain
@@ -442,6 +474,7 @@ without_the_key
 ran "plain: content" fresh plain
 bit_rot
 replacing
+damaged_everywhere
 growing
 file_system
 needed "stop at the end" stop_serving
