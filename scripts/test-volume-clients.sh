@@ -347,10 +347,10 @@ damaged_everywhere() {
     needed "scarce: it starts" serve
     ran "scarce: the damaged block is an error" refused "Input/output error" qemu-io -f raw "$at" -c "read 5M 4k"
     ran "scarce: everything else is read" qemu-io -f raw "$at" -c "read -P 1 0 5M" -c "read -P 1 5124k 11260k"
-    ran "scarce: the other volume is the same" same plain
+    ran "scarce: the half of the other volume that fio did not write is the same" half_same plain
     ran "scarce: a scrub has exit code 1" exits 1 volume scrub scarce
     ran "scarce: a copy is made anew all the same" volume replace scarce 1 --wait
-    ran "scarce: it is in sync" until_true all_in_sync scarce
+    ran "scarce: it is in sync" copy_is scarce 1 in-sync
     kill_process "$exporter"
     needed "scarce: it starts after kill -9" serve
     ran "scarce: the damaged block is an error still" refused "Input/output error" qemu-io -f raw "$at" -c "read 5M 4k"
