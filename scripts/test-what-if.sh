@@ -148,7 +148,7 @@ ran "nothing stays mounted after errors" nothing_is_left
 
 # started: a measurement whose command runs on.
 started() {
-    "${measure[@]}" --media sata-s4500 -- sh -c 'echo $TERRACE_MEDIUM >>'"$dir/began"'; [ $TERRACE_MEDIUM = disk ] || sleep 600' \
+    "${measure[@]}" --media sata-s4500 -- sh -c 'echo $TERRACE_MEDIUM >>'"$dir/began"'; [ $TERRACE_MEDIUM = disk ] || { echo $$ >'"$dir/sleeping"'; exec sleep 600; }' \
         >"$dir/started" 2>&1 &
     measured=$!
     pids+=("$measured")
@@ -166,7 +166,7 @@ killed_and_again() {
     started || return 1
     kill -KILL "$measured"
     ! wait "$measured"
-    pkill -f "sleep 600" || true
+    kill "$(cat "$dir/sleeping")" 2>/dev/null || true
     either "${measure[@]}" --media sata-s4500 -- sh "$dir/work.sh" 5 >"$dir/again" 2>&1 && grep -q "left behind" "$dir/again" && nothing_is_left
 }
 ran "after kill -9 the next run removes what was left behind" killed_and_again

@@ -162,6 +162,8 @@ pub struct SearchShelves {
     pub files: Option<Arc<dyn Shelf>>,
     /// The large ones.
     pub capacity: Option<Arc<dyn Shelf>>,
+    /// Why one of these tiers cannot be used. Without one of them indices would look damaged: then none is opened.
+    pub failure: Option<String>,
 }
 
 /// A running node, with its media.
@@ -270,17 +272,22 @@ impl<'p> Seats<'p> {
         let (journal, journal_medium) = of(Some(self.journal), home.journal)?;
         let (images, images_medium) = of(self.images, home.images)?;
         let (data, data_medium) = of(self.data, home.data)?;
-        let placed = |seat: Option<&Seat>| {
-            let opened = seat.map(|seat| open_seat(tiers, placement, seat));
-            Ok::<_, NodeError>(opened.transpose()?.unzip())
+        let mut failure = None;
+        // The node does not depend on them: it starts without search.
+        let mut placed = |seat: Option<&Seat>| match seat.map(|seat| open_seat(tiers, placement, seat)).transpose() {
+            Ok(opened) => opened.unzip(),
+            Err(error) => {
+                failure = Some(error.to_string());
+                (None, None)
+            }
         };
-        let (files, search) = placed(self.search)?;
-        let (capacity, search_capacity) = placed(self.search_capacity)?;
+        let (files, search) = placed(self.search);
+        let (capacity, search_capacity) = placed(self.search_capacity);
         let far = cache::far_in_use(placement, tiers)?;
         let models = tiers.models_in_use();
         let placed = Media::of(journal_medium, images_medium, data_medium);
         let media = Media { far, search, search_capacity, models, ..placed };
-        Ok((Places { journal, images, data }, media, SearchShelves { files, capacity }))
+        Ok((Places { journal, images, data }, media, SearchShelves { files, capacity, failure }))
     }
 }
 

@@ -186,9 +186,9 @@ fn save(copy: &VolumeCopy, plan: &Plan, end: Lsn) -> Result<(), VolumeError> {
                 }
                 copy.write(*first, &bytes)?;
             }
-            Stored::Zeroes { free: true } => copy.discard(*first, blocks as u64)?,
-            // The sum says that they are zeros; the space stays theirs.
-            Stored::Zeroes { free: false } => {}
+            // The sum says that they are zeros. Their space stays theirs, also where a client has given it up: on a full medium a later
+            // checkpoint could not write them, on any copy.
+            Stored::Zeroes { .. } => {}
         }
         rest = &rest[blocks..];
     }
@@ -204,8 +204,7 @@ fn save(copy: &VolumeCopy, plan: &Plan, end: Lsn) -> Result<(), VolumeError> {
 fn run_of(plan: &Plan, blocks: &[(u64, Fresh)]) -> usize {
     let kind = |fresh: &Fresh| match fresh.stored {
         Stored::Bytes(_) => 0,
-        Stored::Zeroes { free: true } => 1,
-        Stored::Zeroes { free: false } => 2,
+        Stored::Zeroes { .. } => 1,
     };
     let (first, fresh) = &blocks[0];
     let part = plan.geometry.part_of(*first);

@@ -384,16 +384,6 @@ impl VolumeCopy {
         self.data[part].write((block - self.geometry.parts[part].first_block) * BLOCK_BYTES as u64, bytes)
     }
 
-    /// Gives the space of blocks of one part back, where the medium can.
-    pub(crate) fn discard(&self, block: u64, blocks: u64) -> Result<(), DeviceError> {
-        let part = self.geometry.part_of(block);
-        let at = (block - self.geometry.parts[part].first_block) * BLOCK_BYTES as u64;
-        match self.data[part].discard(at, blocks * BLOCK_BYTES as u64) {
-            Err(DeviceError::Unsupported { .. }) => Ok(()),
-            other => other,
-        }
-    }
-
     /// Writes the block of a table that begins with a sector.
     pub(crate) fn write_table_block(&self, first_sector: u64, bytes: &[u8]) -> Result<(), DeviceError> {
         let part = self.geometry.part_of_sector(first_sector);

@@ -249,17 +249,17 @@ impl Core {
     ///
     /// Errors: [`VolumeError::BelowMinimum`], [`VolumeError::Fenced`].
     pub(crate) fn fail(&self, copy: &Arc<VolumeCopy>, why: &VolumeError) -> Result<(), VolumeError> {
-        self.exclude(copy.number, Some(copy), why)
+        self.exclude(copy.number, Some(copy), Some(why))
     }
 
-    /// Excludes whatever is in a slot; with `copy`, only if it is this one.
+    /// Excludes whatever is in a slot; with `copy`, only if it is this one. Without a reason, it was asked for.
     ///
     /// Errors: as [`fail`](Core::fail).
     pub(crate) fn exclude(
         &self,
         number: u8,
         copy: Option<&Arc<VolumeCopy>>,
-        why: &VolumeError,
+        why: Option<&VolumeError>,
     ) -> Result<(), VolumeError> {
         let mut control = self.control.lock();
         let is_over = match (self.copy(number), copy) {
@@ -271,8 +271,13 @@ impl Core {
             // Another thread was here first: what it recorded holds for this one too.
             return self.outcome(&control);
         }
-        tracing::warn!(copy = number, %why, "a copy of the volume has failed");
-        self.metrics.copy(number).failed();
+        match why {
+            Some(why) => {
+                tracing::warn!(copy = number, %why, "a copy of the volume has failed");
+                self.metrics.copy(number).failed();
+            }
+            None => tracing::info!(copy = number, "a copy of the volume is taken out"),
+        }
         self.detach(number);
         let action = control.apply(Event::Failed(number));
         self.drive(&mut control, action);

@@ -176,7 +176,7 @@ impl Volume {
     ///
     /// Errors: [`VolumeError::BelowMinimum`]: too few would be left; it does not take part any more, and writes wait.
     pub fn exclude(&self, number: u8) -> Result<(), VolumeError> {
-        self.core().exclude(number, None, &VolumeError::Attached(number))
+        self.core().exclude(number, None, None)
     }
 
     /// Copies up to four regions side by side to a copy that is being brought up to date, or lets it join. The thread of the volume calls this; a caller does

@@ -275,6 +275,9 @@ fn without_indices(node: &RunningProduction, error: &anyhow::Error) -> Arc<dyn R
 
 impl IndexSettings {
     fn open(&self, node: &RunningProduction, placed: SearchShelves) -> anyhow::Result<Arc<Indices>> {
+        if let Some(failure) = placed.failure {
+            anyhow::bail!("search cannot use its tier: {failure}");
+        }
         let reserved =
             |shelf: Arc<dyn Shelf>| Arc::new(ReservedShelf::new(shelf, self.reserve_bytes)) as Arc<dyn Shelf>;
         let shelf: Arc<dyn Shelf> = match placed.files {

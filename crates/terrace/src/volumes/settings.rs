@@ -40,6 +40,8 @@ pub struct VolumeSettings {
     peers: Vec<String>,
     /// Most connections at a time, 1 or more. Default 4096.
     connections: Option<usize>,
+    /// Most of them from one address over TCP. Default: half of them.
+    connections_per_address: Option<usize>,
     /// Memory for requests and replies of all sessions, at least 64 MiB. Default 512 MiB.
     memory: Option<Bytes>,
     /// Time between the ends of two scrubs of a volume; 0s: none. Default 7 days.
@@ -94,10 +96,12 @@ impl VolumeSettings {
             self.listen.map_or_else(String::new, |listen| listen.to_string())
         );
         ensure!(self.connections != Some(0), "volumes.connections is at least 1: otherwise nobody could connect");
+        ensure!(self.connections_per_address != Some(0), "volumes.connections_per_address is at least 1");
         ensure!(self.memory.is_none_or(|memory| memory.0 >= MEMORY_MIN), "volumes.memory is less than 64MiB");
         let peers = self.peers.iter().map(|text| text.parse::<Network>()).collect::<Result<_, _>>()?;
         let defaults = ServerOptions::default();
-        let bounds = self.connections.map_or(defaults.bounds, |sockets| Bounds { sockets, of_address: sockets });
+        let sockets = self.connections.unwrap_or(defaults.bounds.sockets);
+        let bounds = Bounds::of(sockets, self.connections_per_address);
         let memory = self.memory.map_or(defaults.memory, |memory| memory.0);
         let server = ServerOptions { bounds, peers, memory, tls, plaintext: self.plaintext, ..defaults };
         let scrub = match self.scrub {

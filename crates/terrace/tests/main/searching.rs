@@ -195,28 +195,36 @@ fn index_files_lie_on_the_tier_that_is_set_and_a_kill_loses_nothing() {
 }
 
 #[test]
-fn a_folder_that_search_cannot_use_stops_no_message_and_searches_get_the_reason() {
-    let bed = Bed::new();
-    std::fs::write(bed.path("taken"), "a file").expect("a file");
-    let folder = bed.path("taken").display().to_string();
-    bed.configure(&format!("[search]\ntrust = true\nlisten = \"127.0.0.1:0\"\nfolder = '{folder}'\n"));
-    let node = bed.start();
-    node.send("S1");
-    let place = node.search().to_string();
-    for (method, target) in [("GET", "/_search"), ("PUT", "/i/_doc/1"), ("GET", "/_cluster/health")] {
-        let (status, answer) = send(&place, method, target, "{}").expect("the node answers");
-        assert!(status == 503 && answer["error"]["reason"].to_string().contains(&folder), "{target}: {answer}");
+fn a_place_that_search_cannot_use_stops_no_message_and_searches_get_the_reason() {
+    let search = "[search]\ntrust = true\nlisten = \"127.0.0.1:0\"\n";
+    let tier = "[tiers.taken]\nkind = \"file\"\npath = \"taken\"\n";
+    for settings in [
+        format!("{search}folder = \"taken\"\n"),
+        format!("{search}{tier}[placement]\nsearch = \"taken\"\n"),
+        format!("{search}{tier}[placement]\nsearch_capacity = \"taken\"\n"),
+    ] {
+        let bed = Bed::new();
+        std::fs::write(bed.path("taken"), "a file").expect("a file");
+        bed.configure(&settings);
+        let node = bed.start();
+        node.send("S1");
+        let place = node.search().to_string();
+        for (method, target) in [("GET", "/_search"), ("PUT", "/i/_doc/1"), ("GET", "/_cluster/health")] {
+            let (status, answer) = send(&place, method, target, "{}").expect("the node answers");
+            assert!(status == 503 && answer["error"]["reason"].to_string().contains("taken"), "{target}: {answer}");
+        }
+        bed.run(&["status", "--data"]).finds("service since");
+        bed.run(&["status", "--data"]).finds("taken");
+        bed.run(&["message", "search", "s1", "--data"]).fails("search does not work on this node");
+        node.stop();
+        std::fs::remove_file(bed.path("taken")).expect("it is there");
+        std::fs::create_dir(bed.path("taken")).expect("a folder");
+        let node = bed.start();
+        node.search();
+        let found = || bed.run(&["message", "search", "s1", "--data"]).succeeds("").contains("S1");
+        until("the message is indexed", found);
+        node.kill();
     }
-    bed.run(&["status", "--data"]).finds("service since");
-    bed.run(&["status", "--data"]).finds(&folder);
-    bed.run(&["message", "search", "s1", "--data"]).fails("search does not work on this node");
-    node.stop();
-    std::fs::remove_file(bed.path("taken")).expect("it is there");
-    let node = bed.start();
-    node.search();
-    let found = || bed.run(&["message", "search", "s1", "--data"]).succeeds("").contains("S1");
-    until("the message is indexed", found);
-    node.kill();
 }
 
 #[test]

@@ -82,7 +82,7 @@ impl Default for ServerOptions {
     fn default() -> ServerOptions {
         ServerOptions {
             workers: std::thread::available_parallelism().map_or(1, usize::from).min(8),
-            bounds: Bounds { sockets: 4096, of_address: 4096 },
+            bounds: Bounds::of(4096, None),
             peers: Vec::new(),
             handshake: Duration::from_secs(10),
             memory: 512 << 20,

@@ -9,10 +9,11 @@
 //! Invariants: while it goes on, operations are not handed to the writer but read from the store; searches see the state before it;
 //! what needs the writer (a refresh, a new field, a setting, a merge) is refused meanwhile, and does not wait.
 
+use std::collections::VecDeque;
 use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use store::Direction;
+use store::{Direction, Snapshot};
 
 use super::opening::new_index;
 use super::rows::{self, DOCUMENT, TOMBSTONE};
@@ -83,16 +84,7 @@ pub(super) fn run(index: &SearchIndex, state: &mut WriterState, mapping: Mapping
 /// Indexes the operations of the store from number `from` on, below `to`.
 pub(super) fn replay(index: &SearchIndex, state: &mut WriterState, from: u64, to: u64) -> Result<(), SearchError> {
     let snapshot = index.place.store.snapshot();
-    let mut deletes = Vec::new();
-    let ends = [rows::key(TOMBSTONE, from), rows::key(TOMBSTONE, to)];
-    let mut cursor =
-        snapshot.scan(index.trees.docs, Bound::Included(&ends[0]), Bound::Excluded(&ends[1]), Direction::Forward);
-    while let Some((key, value)) = cursor.next()? {
-        if let (Some(seq), Some(id)) = (rows::seq_of(TOMBSTONE, &key), value.get(8..)) {
-            deletes.push((seq, String::from_utf8_lossy(id).into_owned()));
-        }
-    }
-    let mut deletes = deletes.into_iter().peekable();
+    let mut deletes = DeletesInOrder { index, snapshot: &snapshot, next: from, to, read: VecDeque::new() };
     let mut at = from;
     loop {
         let ends = [rows::key(DOCUMENT, at), rows::key(DOCUMENT, to)];
@@ -103,7 +95,7 @@ pub(super) fn replay(index: &SearchIndex, state: &mut WriterState, from: u64, to
             && let Some((key, value)) = cursor.next()?
         {
             let Some(seq) = rows::seq_of(DOCUMENT, &key) else { continue };
-            while let Some((seq, id)) = deletes.next_if(|(deleted, _)| *deleted < seq) {
+            while let Some((seq, id)) = deletes.before(seq)? {
                 index.index_op(state, IndexedOp { id, seq, replaces: true, document: None, bytes: 0 })?;
             }
             let stored = rows::decode_document(&value)?;
@@ -124,8 +116,46 @@ pub(super) fn replay(index: &SearchIndex, state: &mut WriterState, from: u64, to
             break;
         }
     }
-    for (seq, id) in deletes {
+    while let Some((seq, id)) = deletes.before(to)? {
         index.index_op(state, IndexedOp { id, seq, replaces: true, document: None, bytes: 0 })?;
     }
     Ok(())
+}
+
+/// Deleted ids of a range of operations, a batch of them in memory.
+struct DeletesInOrder<'a> {
+    index: &'a SearchIndex,
+    snapshot: &'a Snapshot,
+    /// Those before are read.
+    next: u64,
+    to: u64,
+    read: VecDeque<(u64, String)>,
+}
+
+impl DeletesInOrder<'_> {
+    /// The next delete, if its number is below `limit`.
+    fn before(&mut self, limit: u64) -> Result<Option<(u64, String)>, SearchError> {
+        if self.read.is_empty() && self.next < self.to {
+            self.fill()?;
+        }
+        let is_before = self.read.front().is_some_and(|(seq, _)| *seq < limit);
+        Ok(if is_before { self.read.pop_front() } else { None })
+    }
+
+    fn fill(&mut self) -> Result<(), SearchError> {
+        let ends = [rows::key(TOMBSTONE, self.next), rows::key(TOMBSTONE, self.to)];
+        let trees = self.index.trees;
+        let mut cursor =
+            self.snapshot.scan(trees.docs, Bound::Included(&ends[0]), Bound::Excluded(&ends[1]), Direction::Forward);
+        self.next = self.to;
+        while let Some((key, value)) = cursor.next()? {
+            let (Some(seq), Some(id)) = (rows::seq_of(TOMBSTONE, &key), value.get(8..)) else { continue };
+            self.read.push_back((seq, String::from_utf8_lossy(id).into_owned()));
+            if self.read.len() == REPLAY_BATCH {
+                self.next = seq + 1;
+                break;
+            }
+        }
+        Ok(())
+    }
 }

@@ -437,3 +437,19 @@ fn an_index_that_is_made_again_under_writes_has_the_last_of_each() {
     drop(index);
     assert_eq!(found(&node.reopen(), "last2x2").len(), 270, "after a restart");
 }
+
+#[test]
+fn more_deletes_than_a_batch_are_in_an_index_that_is_made_again() {
+    let node = Node::new();
+    let index = node.create(json!({"properties": {"a": {"type": "text"}}}));
+    let source = || OpKind::Index(Bytes::from(json!({"a": "word"}).to_string()));
+    let all: Vec<String> = (0..2_500).map(|number| number.to_string()).collect();
+    let apply = |ops: Vec<DocumentOp>| index.apply(&ops).expect("the store works").len();
+    assert_eq!(apply(all.iter().map(|id| op(Some(id), source())).collect()), 2_500);
+    assert_eq!(apply(all[..2_400].iter().map(|id| op(Some(id), OpKind::Delete)).collect()), 2_400);
+    // Some of them are there again: a delete must not come behind what was written after it.
+    assert_eq!(apply(all[1_000..1_010].iter().map(|id| op(Some(id), source())).collect()), 10);
+    let expected: BTreeSet<String> = all[2_400..].iter().chain(&all[1_000..1_010]).cloned().collect();
+    index.rebuild().expect("made again");
+    assert_eq!(found(&index, "word"), expected);
+}

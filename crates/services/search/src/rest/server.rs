@@ -163,7 +163,8 @@ async fn accept(
     // Some time to end, and the same again once they are cancelled.
     if timeout(grace * 2, ended).await.is_err() {
         tracing::warn!("connections of search did not end in time; they are cut off");
-        connections.shutdown().await;
+        // Not waited for: one whose write waits for the journal ends with that.
+        connections.abort_all();
     }
 }
 

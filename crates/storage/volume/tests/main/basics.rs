@@ -235,6 +235,26 @@ fn a_volume_works_on_media_that_are_full_since_all_of_its_space_is_reserved_when
     }
 }
 
+// On a full medium a checkpoint could not write them again, on any copy.
+#[test]
+fn the_space_of_discarded_blocks_stays_reserved() {
+    use std::os::unix::fs::MetadataExt;
+    let folder = tempfile::tempdir().expect("a folder");
+    let shelf = FileShelf::open(folder.path(), FileOptions::default()).expect("a shelf");
+    let places = [Place::on(Arc::new(shelf))];
+    Volume::create(&places, &new_volume(1024), &options(1)).expect("creates");
+    let volume = Volume::open(places.to_vec(), options(2)).expect("opens");
+    let allocated = || std::fs::metadata(folder.path().join("data-0")).expect("a file").blocks();
+    (0..1024).step_by(64).for_each(|block| volume.write(at(block), &[7; 64 * BLOCK_BYTES]).expect("writes"));
+    volume.checkpoint().expect("checkpoints");
+    let before = allocated();
+    volume.discard(0, at(512)).expect("discards");
+    volume.write_zeroes(at(512), at(512), true).expect("writes zeros");
+    volume.checkpoint().expect("checkpoints");
+    assert_eq!(read_block(&volume, 5).expect("reads"), [0; BLOCK_BYTES]);
+    assert!(allocated() >= before, "{} of {before} sectors are left", allocated());
+}
+
 #[test]
 fn journal_and_blocks_may_lie_on_media_of_different_kinds_and_every_write_is_acknowledged() {
     let folder = tempfile::tempdir().expect("a folder");

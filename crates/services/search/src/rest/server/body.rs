@@ -157,6 +157,11 @@ impl ArrivedBody {
         self.bytes.is_empty()
     }
 
+    /// Whether the handler gets no more bytes than this.
+    pub(super) fn is_at_most(&self, bytes: usize) -> bool {
+        !self.is_gzip && self.bytes.len() <= bytes
+    }
+
     /// The body for the handler, and what holds its memory. It unpacks: call it on a thread for that.
     ///
     /// Errors: it is not gzip as declared, or is too large when unpacked.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   head -> target, form -> who -> body -> turn of its class -> thread: unpack, handler, render -> response
-//!     |________________________________________|
+//!     |________________________________________|                (a brief write: the connection's own)
 //!                 a refusal at any step; the rest of the body is read and dropped, so that the client can read the refusal
 //! ```
 //!
@@ -23,6 +23,7 @@ use hyper::body::{Body, Incoming};
 use hyper::header::EXPECT;
 use hyper::http::request::Parts as RequestHead;
 use hyper::{Method, Request};
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::time::timeout;
 
@@ -41,6 +42,12 @@ pub(super) const HEAD_BYTES_MAX: usize = 64 << 10;
 
 /// Characters of `X-Opaque-Id` that are kept.
 const OPAQUE_ID_MAX: usize = 256;
+
+/// Most bytes of the body of a brief write.
+const BRIEF_BYTES_MAX: usize = 16 << 10;
+
+/// Operations that wait for the journal, and for nothing else.
+const BRIEF: &[&str] = &["_bulk", "_doc", "_create", "_update"];
 
 /// How far the server is with stopping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -162,13 +169,30 @@ fn method(head: &RequestHead) -> Result<RestMethod, RestResponse> {
     })
 }
 
-/// Runs a request on a thread. Its turn and the memory of its body are given back when it has ended there.
+/// Whether a request writes a few documents and waits for nothing but the journal.
+fn is_brief(request: &RestRequest, body: &ArrivedBody) -> bool {
+    let writes = matches!(request.method, RestMethod::Post | RestMethod::Put | RestMethod::Delete);
+    let operation = request.path.iter().take(2).find(|segment| segment.starts_with('_'));
+    writes
+        && operation.is_some_and(|operation| BRIEF.contains(&operation.as_str()))
+        && !request.parameters.contains_key("refresh")
+        && body.is_at_most(BRIEF_BYTES_MAX)
+}
+
+/// Whether the runtime has another thread for what this one serves meanwhile.
+fn has_others() -> bool {
+    Handle::try_current().is_ok_and(|at| at.runtime_flavor() == RuntimeFlavor::MultiThread)
+}
+
+/// Runs a request on a thread. Its turn and the memory of its body are given back when it has ended there. A brief write runs on the thread
+/// of its connection, which serves nothing else meanwhile: two changes of threads take longer than a fast medium. It cannot be cancelled.
 async fn run(shared: &HttpShared, accepted: Accepted, form: AnswerForm) -> HttpResponse {
     let Accepted { mut request, body, turn } = accepted;
     let cancelled = Arc::clone(&request.cancelled);
     let _leaving = CancelOnDrop(Arc::clone(&cancelled));
     let handler = Arc::clone(&shared.handler);
-    let mut work = tokio::task::spawn_blocking(move || {
+    let is_brief = is_brief(&request, &body);
+    let work = move || {
         let _turn = turn;
         let work = || {
             rehearse("search-request");
@@ -181,7 +205,11 @@ async fn run(shared: &HttpShared, accepted: Accepted, form: AnswerForm) -> HttpR
             Ok(Err(refusal)) => form.render(SearchError::into(refusal)),
             Err(payload) => form.render(panicked(&said(&*payload))),
         }
-    });
+    };
+    if is_brief && has_others() {
+        return tokio::task::block_in_place(work);
+    }
+    let mut work = tokio::task::spawn_blocking(work);
     let mut stop = shared.stop.clone();
     let ended = tokio::select! {
         ended = &mut work => Some(ended),
