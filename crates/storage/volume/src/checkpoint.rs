@@ -71,12 +71,14 @@ pub(crate) fn make_room(core: &Core, deadline: Instant) -> Result<(), VolumeErro
     while used(core) >= core.options.window_bytes {
         core.check()?;
         let seen = core.progress.ticks();
-        if used(core) >= core.options.window_bytes {
-            core.progress.wait(seen, Duration::from_millis(100));
+        let left = deadline.saturating_duration_since(Instant::now());
+        if used(core) < core.options.window_bytes {
+            break;
         }
-        if Instant::now() >= deadline && used(core) >= core.options.window_bytes {
+        if left.is_zero() {
             return Err(core.below_minimum());
         }
+        core.progress.wait(seen, left.min(Duration::from_millis(100)));
     }
     Ok(())
 }
@@ -101,9 +103,14 @@ pub(crate) fn run(core: &Core, complete: Members) -> Result<(), VolumeError> {
         copies.into_iter().partition(|(copy, _)| core.syncing().has(copy.number));
     let mut saved = Members::NONE;
     let mut failures = Vec::new();
+    // Without a thread nothing has failed; the saves that have begun are waited for, so that none is beside those of the next checkpoint.
+    let mut refused = None;
     for copies in [syncing, working] {
         let mut started = Vec::new();
         for (copy, end) in copies {
+            if refused.is_some() {
+                break;
+            }
             let (number, plan) = (copy.number, plan.clone());
             if complete.has(number)
                 && let Err(why) = write_all_tables(core, &copy)
@@ -112,7 +119,10 @@ pub(crate) fn run(core: &Core, complete: Members) -> Result<(), VolumeError> {
                 continue;
             }
             let work = copy.clone();
-            started.push((copy, core.start(move || save(&work, &plan, end))?));
+            match core.start(move || save(&work, &plan, end)) {
+                Ok(reported) => started.push((copy, reported)),
+                Err(why) => refused = Some(why),
+            }
         }
         for (copy, reported) in started {
             let (number, time) = (copy.number, core.options.checkpoint_timeout);
@@ -124,10 +134,10 @@ pub(crate) fn run(core: &Core, complete: Members) -> Result<(), VolumeError> {
     }
     let failed = failures.iter().map(|(copy, why)| core.fail(copy, why)).fold(Ok(()), Result::and);
     let needed = core.working();
-    if needed.is_empty() || !needed.minus(saved).is_empty() {
+    if refused.is_some() || needed.is_empty() || !needed.minus(saved).is_empty() {
         core.tables.restore_changed(&plan.changed);
         core.journaled.fetch_max(core.options.window_bytes / 2, Ordering::Relaxed);
-        return failed.and(Err(core.below_minimum()));
+        return failed.and(Err(refused.unwrap_or_else(|| core.below_minimum())));
     }
     core.overlay.remove(&plan.blocks);
     core.metrics.checkpoints.fetch_add(1, Ordering::Relaxed);

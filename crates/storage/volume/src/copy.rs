@@ -41,6 +41,8 @@ pub(crate) struct VolumeCopy {
     pub(crate) journal: CopyJournal,
     /// It has been brought up to date and is still attached, and may join.
     pub(crate) is_ready: AtomicBool,
+    /// The block for which its resync waits, and for how many steps.
+    unreadable: Mutex<(u64, u32)>,
     place: Place,
     superblock: Mutex<(Arc<dyn Device>, Superblock)>,
     data: Vec<Arc<dyn Device>>,
@@ -319,6 +321,7 @@ impl VolumeCopy {
             number: found.copy,
             journal,
             is_ready,
+            unreadable: Mutex::new((0, 0)),
             place,
             superblock,
             data,
@@ -376,6 +379,13 @@ impl VolumeCopy {
         let begin = self.geometry.parts[part].first_block * BLOCK_BYTES as u64;
         reads.iter_mut().for_each(|read| read.offset -= begin);
         self.data[part].submit(reads, sink);
+    }
+
+    /// Counts a step of its resync in which no source could read a block; returns how many there were for this block in a row.
+    pub(crate) fn unreadable_again(&self, block: u64) -> u32 {
+        let mut last = self.unreadable.lock();
+        *last = (block, if last.0 == block { last.1 + 1 } else { 1 });
+        last.1
     }
 
     /// Writes stored blocks in place; they are of one part.

@@ -36,6 +36,9 @@ use crate::rules::{Rule, obeys};
 use crate::stripes::PIECE_BLOCKS;
 use crate::superblock::Superblock;
 
+/// Steps, a second apart, in which a source must fail to read a block, and can read others, before it counts as damaged there.
+const UNREADABLE_STEPS: u32 = 60;
+
 /// What a step of a resync has done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
@@ -287,7 +290,7 @@ fn fetch(core: &Core, copy: &Arc<VolumeCopy>, block: u64, bytes: &mut [u8]) -> R
         Err(error @ VolumeError::Damaged { .. }) => {
             // The copy may have been in sync until a moment ago: if its own block is the right one, the others get it back.
             if core.read_copy(copy, block, bytes).is_err() || Sum::of(bytes) != core.tables.sum(block) {
-                if !sources_work(core, block, bytes) {
+                if !is_lost(core, copy, block, bytes) {
                     return Err(error);
                 }
                 tracing::error!(block, copy = copy.number, %error, "not copied, as no copy has it undamaged");
@@ -301,12 +304,29 @@ fn fetch(core: &Core, copy: &Arc<VolumeCopy>, block: u64, bytes: &mut [u8]) -> R
     }
 }
 
-/// Whether every source can be read, this block perhaps excepted: it is damaged then. A source that fails as a whole is tried again instead,
-/// so that a copy never joins without what a source has.
-fn sources_work(core: &Core, block: u64, bytes: &mut [u8]) -> bool {
-    let others = [block, 0, core.tables.geometry.blocks() - 1];
-    let mut works = |copy: &Arc<VolumeCopy>| others.iter().any(|block| core.read_copy(copy, *block, bytes).is_ok());
-    core.working().iter().all(|number| core.copy(number).is_some_and(|source| works(&source)))
+/// Whether nobody has a block: every copy in sync is there, and each has given bytes that do not match the sum. A source that cannot read
+/// just this block is asked again in so many steps before that counts as damage too; one that cannot read anything never does. So a copy
+/// does not join without what a source has.
+fn is_lost(core: &Core, copy: &VolumeCopy, block: u64, bytes: &mut [u8]) -> bool {
+    let sum = core.tables.sum(block);
+    let mut is_unreadable = false;
+    for number in core.working().iter() {
+        let Some(source) = core.copy(number) else { return false };
+        match core.read_copy(&source, block, bytes) {
+            Ok(()) if Sum::of(bytes) == sum => return false,
+            Ok(()) => {}
+            Err(_) => {
+                is_unreadable = true;
+                let others = [0, core.tables.geometry.blocks() - 1];
+                let mut reads = |other: u64| other != block && core.read_copy(&source, other, bytes).is_ok();
+                if !others.into_iter().any(&mut reads) {
+                    return false;
+                }
+            }
+        }
+    }
+    let are_all_there = core.set().in_sync == core.working();
+    are_all_there && (!is_unreadable || copy.unreadable_again(block) >= UNREADABLE_STEPS)
 }
 
 /// Reads the stored form of a block whose stripe is held; returns whether it has content.

@@ -76,11 +76,22 @@ struct Turn {
     scrub_ended: Instant,
     /// No step before this.
     not_before: Instant,
+    /// The copy of the last step.
+    copy: u8,
+}
+
+/// The copy of the next step: in turn among those that are not up to date, so that no copy holds up another one; of those that are, and
+/// wait for others to join with them, any.
+fn next_syncing(core: &Core, last: u8) -> Option<u8> {
+    let syncing = core.syncing();
+    let is_behind = |number: &u8| core.copy(*number).is_some_and(|copy| !copy.is_ready.load(Ordering::Acquire));
+    let behind = || syncing.iter().filter(is_behind);
+    behind().find(|number| *number > last).or_else(|| behind().next()).or_else(|| syncing.iter().next())
 }
 
 fn run(core: &Core, stop: &AtomicBool) {
     let now = Instant::now();
-    let mut turn = Turn { scrub: None, scrub_ended: now, not_before: now };
+    let mut turn = Turn { scrub: None, scrub_ended: now, not_before: now, copy: 0 };
     while !stop.load(Ordering::Acquire) && core.check().is_ok() {
         supervise::rehearse("volume-upkeep");
         let seen = core.progress.ticks();
@@ -102,7 +113,8 @@ fn run(core: &Core, stop: &AtomicBool) {
 
 /// Does a step; returns whether there may be more to do at once.
 fn work(core: &Core, turn: &mut Turn, now: Instant) -> bool {
-    let bytes = if let Some(number) = core.syncing().iter().next() {
+    let bytes = if let Some(number) = next_syncing(core, turn.copy) {
+        turn.copy = number;
         match resync::step(core, number) {
             Ok(Step::Copied { bytes, .. }) => bytes,
             Ok(Step::Joined) => {

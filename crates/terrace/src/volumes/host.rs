@@ -146,24 +146,39 @@ impl VolumeHost {
                 if let Err(error) = opened {
                     tracing::warn!(%error, "a volume cannot be opened now");
                 }
-            } else if let Some(_one) = volume.try_operation() {
-                if volume.attach_copies(&self.tiers)
-                    && let Err(error) = self.open_anew(&volume, false)
-                {
-                    tracing::warn!(
-                        volume = volume.description().name,
-                        why = format!("{error:#}"),
-                        "it cannot be opened anew"
-                    );
-                }
-                if let Err(error) = self.clear_retired(&volume) {
-                    tracing::warn!(
-                        volume = volume.description().name,
-                        why = format!("{error:#}"),
-                        "a former place is not cleared"
-                    );
+            } else if volume.needs_care() && volume.begin_care() {
+                // The same.
+                let (host, kept) = (Arc::clone(self), Arc::clone(&volume));
+                let cared = device::supervise::thread(
+                    "volume-care",
+                    move || {
+                        host.care(&kept);
+                        kept.end_care();
+                    },
+                    |why| tracing::error!(why, "copies of a volume are not attached again until the next start"),
+                );
+                if let Err(error) = cared {
+                    volume.end_care();
+                    tracing::warn!(%error, "copies of a volume cannot be attached now");
                 }
             }
+        }
+    }
+
+    /// Attaches copies of a volume that are away, and clears places that it has left.
+    fn care(&self, volume: &HostedVolume) {
+        let Some(_one) = volume.try_operation() else { return };
+        if self.is_stopping.load(Ordering::Acquire) {
+            return;
+        }
+        let name = volume.description().name;
+        if volume.attach_copies(&self.tiers)
+            && let Err(error) = self.open_anew(volume, false)
+        {
+            tracing::warn!(volume = name, why = format!("{error:#}"), "it cannot be opened anew");
+        }
+        if let Err(error) = self.clear_retired(volume) {
+            tracing::warn!(volume = name, why = format!("{error:#}"), "a former place is not cleared");
         }
     }
 

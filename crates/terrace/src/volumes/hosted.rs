@@ -11,6 +11,7 @@
 //! Invariants: one operation at a time changes a volume; nothing holds the shelves of a copy but the volume itself, so that a copy that
 //! it gave up can be opened again.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -107,6 +108,8 @@ pub struct HostedVolume {
     hosted: Mutex<Hosted>,
     /// Held by what changes the volume as a whole.
     operation: parking_lot::Mutex<()>,
+    /// A thread looks after its copies.
+    is_cared_for: AtomicBool,
     scrub: Option<Duration>,
 }
 
@@ -118,7 +121,13 @@ impl HostedVolume {
     /// One that is closed.
     pub fn new(description: Description, scrub: Option<Duration>) -> HostedVolume {
         let (description, hosted) = (Mutex::new(description), Mutex::default());
-        HostedVolume { description, hosted, operation: parking_lot::Mutex::default(), scrub }
+        HostedVolume {
+            description,
+            hosted,
+            operation: parking_lot::Mutex::default(),
+            is_cared_for: AtomicBool::new(false),
+            scrub,
+        }
     }
 
     /// Its description now.
@@ -291,6 +300,28 @@ impl HostedVolume {
         hosted.open.is_none()
             && !hosted.is_opening
             && hosted.failed.as_ref().is_none_or(|retry| Instant::now() >= retry.not_before)
+    }
+
+    /// Whether a copy is away and its pause is over, or a place that it has left is to be cleared.
+    pub fn needs_care(&self) -> bool {
+        let Some(OpenDevice::Mirror(volume, _)) = self.opened() else { return false };
+        let is_away = |state: &CopyState| matches!(state, CopyState::Missing | CopyState::Out { .. });
+        let mut away = volume.status().copies.into_iter().filter(|copy| is_away(&copy.state));
+        let hosted = lock(&self.hosted);
+        let is_due = |number: u8| {
+            hosted.copies[usize::from(number)].failed.as_ref().is_none_or(|retry| Instant::now() >= retry.not_before)
+        };
+        away.any(|copy| is_due(copy.number)) || !self.description().retired.is_empty()
+    }
+
+    /// Whether nobody looked after it until now: the caller does, until [`end_care`](HostedVolume::end_care).
+    pub fn begin_care(&self) -> bool {
+        !self.is_cared_for.swap(true, Ordering::AcqRel)
+    }
+
+    /// Ends what [`begin_care`](HostedVolume::begin_care) began.
+    pub fn end_care(&self) {
+        self.is_cared_for.store(false, Ordering::Release);
     }
 
     /// Attaches copies that are away, if their pause is over. Returns whether the volume has to be opened anew for that: it was opened

@@ -28,8 +28,8 @@ enum Payload {
     Nothing,
     /// A part of a buffer that is nobody else's.
     Buffer(AlignedBuffer, Range<usize>),
-    /// A part of a buffer of several replies.
-    Part(Arc<AlignedBuffer>, Range<usize>),
+    /// A part of a buffer of several replies, and how much of its memory is counted with this one: all of it with the last.
+    Part(Arc<AlignedBuffer>, Range<usize>, u64),
     Bytes(Vec<u8>),
 }
 
@@ -39,7 +39,7 @@ impl Payload {
         match self {
             Payload::Nothing => &[],
             Payload::Buffer(buffer, range) => &buffer[range.clone()],
-            Payload::Part(buffer, range) => &buffer[range.clone()],
+            Payload::Part(buffer, range, _) => &buffer[range.clone()],
             Payload::Bytes(bytes) => bytes,
         }
     }
@@ -99,9 +99,11 @@ impl Outbox {
         self.pieces.push_back(Piece { head, payload: Payload::Buffer(buffer, range) });
     }
 
-    pub(super) fn part(&mut self, head: Head, buffer: &Arc<AlignedBuffer>, range: Range<usize>) {
-        self.held += range.len() as u64;
-        self.pieces.push_back(Piece { head, payload: Payload::Part(Arc::clone(buffer), range) });
+    /// A part of a buffer; all of its memory is held until the part is sent after which nothing more of it follows.
+    pub(super) fn part(&mut self, head: Head, buffer: &Arc<AlignedBuffer>, range: Range<usize>, is_last: bool) {
+        let counted = if is_last { buffer.capacity() as u64 } else { 0 };
+        self.held += counted;
+        self.pieces.push_back(Piece { head, payload: Payload::Part(Arc::clone(buffer), range, counted) });
     }
 
     pub(super) fn bytes(&mut self, head: Head, bytes: Vec<u8>) {
@@ -124,7 +126,7 @@ impl Outbox {
                 self.held -= buffer.capacity() as u64;
                 self.pool.give(buffer);
             }
-            Payload::Part(_, range) => self.held -= range.len() as u64,
+            Payload::Part(_, _, counted) => self.held -= counted,
             Payload::Bytes(bytes) => self.held -= bytes.len() as u64,
         }
     }
@@ -228,7 +230,7 @@ mod tests {
                         expected.extend_from_slice(&[number as u8; 400]);
                     }
                     2 => {
-                        outbox.part(head, &shared, 100..200);
+                        outbox.part(head, &shared, 100..200, number == 78);
                         expected.extend_from_slice(&[9; 100]);
                     }
                     _ => {
@@ -237,6 +239,7 @@ mod tests {
                     }
                 }
             }
+            assert!(outbox.held() > shared.capacity() as u64, "the whole buffer counts until its last part is sent");
             let mut socket = Narrow { taken: Vec::new(), at_once };
             while !outbox.is_empty() {
                 let sent = outbox.poll_send(&mut socket, &mut Context::from_waker(Waker::noop()));

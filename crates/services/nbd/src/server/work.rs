@@ -447,13 +447,14 @@ impl Work {
             return outbox.buffer(head, buffer, skip..skip + length as usize);
         }
         let (buffer, count) = (Arc::new(buffer), pieces.len());
+        let last_bytes = pieces.iter().rposition(|piece| piece.has_space);
         let mut at = 0;
         for (number, piece) in pieces.iter().enumerate() {
             let (is_last, place) = (number + 1 == count, offset + at as u64);
             let bytes = piece.bytes as usize;
             if piece.has_space {
                 let head = Head::data(cookie, place, bytes as u32, is_last);
-                outbox.part(head, &buffer, skip + at..skip + at + bytes);
+                outbox.part(head, &buffer, skip + at..skip + at + bytes, last_bytes == Some(number));
             } else {
                 outbox.head(Head::hole(cookie, place, bytes as u32, is_last));
             }

@@ -133,18 +133,29 @@ fn a_resync_that_a_crash_of_the_owner_interrupts_resumes() {
 }
 
 #[test]
-fn a_block_that_no_source_can_read_is_left_out_and_mended_when_one_can() {
-    let (rig, volume) = behind(2, 1, &[2, 9]);
-    volume.attach(rig.place(1)).expect("attaches");
-    // Of region 9: all of it at once, then its fourth block, which was missed, and that block again.
-    for nth in [2, 6, 7] {
-        rig.faults[0].inject(Rule::nth(Operation::Read, nth, Fault::Eio).on("data-0"));
+fn a_block_that_no_source_can_read_is_tried_for_a_minute_then_left_out_and_mended_when_one_can() {
+    const STEPS: u64 = 60;
+    for heals in [true, false] {
+        let (rig, volume) = behind(2, 1, &[2, 9]);
+        volume.attach(rig.place(1)).expect("attaches");
+        // Of each step for region 9: all of it at once, then its fourth block, which was missed, and that block again; then the first
+        // block of the volume can be read.
+        for step in 0..if heals { STEPS - 1 } else { STEPS } {
+            for nth in [2, 6, 7] {
+                rig.faults[0].inject(Rule::nth(Operation::Read, 7 * step + nth, Fault::Eio).on("data-0"));
+            }
+        }
+        volume.resync_step(1).expect("region 2");
+        for _ in 0..STEPS - 1 {
+            let refused = volume.resync_step(1);
+            assert!(matches!(refused, Err(VolumeError::Damaged { .. })), "{refused:?}");
+        }
+        assert_eq!(resync(&volume, 1), REGION);
+        assert_eq!(state(&volume, 1), CopyState::InSync);
+        let found = volume.scrub().expect("reads all");
+        assert_eq!((found.repaired, found.damaged), (u64::from(!heals), 0));
+        rig.assert_equal(&volume);
     }
-    assert_eq!(resync(&volume, 1), 2 * REGION);
-    assert_eq!(state(&volume, 1), CopyState::InSync);
-    let found = volume.scrub().expect("reads all");
-    assert_eq!((found.repaired, found.damaged), (1, 0));
-    rig.assert_equal(&volume);
 }
 
 #[test]
