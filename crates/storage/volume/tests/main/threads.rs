@@ -324,6 +324,20 @@ fn submitted_writes_of_a_frozen_volume_are_done_when_a_copy_comes_back_in_time()
 }
 
 #[test]
+fn two_copies_that_need_each_other_are_both_brought_up_to_date_and_join() {
+    let copies = Copies::new(3, 3);
+    let volume = copies.open(2);
+    for copy in [1, 2] {
+        volume.exclude(copy).expect_err("all are needed");
+    }
+    for copy in [1, 2] {
+        wait_until("attached", || volume.attach(copies.place(copy)).is_ok());
+    }
+    wait_until("in sync", || volume.status().copies.iter().all(|copy| copy.state == CopyState::InSync));
+    volume.write(at(3), &tagged(9)).expect("all are there");
+}
+
+#[test]
 fn submitting_to_a_frozen_volume_in_memory_does_not_wait_however_many_requests_there_are() {
     let places = (0..2).map(|_| Place::on(Arc::new(MemoryShelf::new()))).collect::<Vec<_>>();
     let new = NewVolume { volume: [7; 16], bytes: BLOCKS * BLOCK_BYTES as u64, min_copies: Some(2) };
