@@ -363,7 +363,7 @@ fn a_resync_is_no_faster_than_it_may_be_and_without_a_bound_the_copy_is_in_sync_
     while began.elapsed() < Duration::from_millis(1_500) {
         let copied = all - left(&volume);
         // A step is not cut in two, and what it has copied is paid for afterwards.
-        let bound = 4 * at(REGION) + (RATE as f64 * began.elapsed().as_secs_f64()) as u64;
+        let bound = 4 * at(REGION) + RATE * (began.elapsed().as_millis() as u64 + 1) / 1000;
         assert!(copied <= bound, "{copied} of {bound} after {:?}", began.elapsed());
         std::thread::sleep(Duration::from_millis(20));
     }
