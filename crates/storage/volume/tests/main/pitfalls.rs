@@ -1,13 +1,17 @@
 //! Faults that other mirrored volumes have had, each as the claim that it cannot happen here. The comment names the source.
 
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
 use device::faulty::{Fault, FaultyShelf, Rule};
 use device::{AlignedBuffer, BLOCK_BYTES, CrashShelf, Device, MemoryShelf, Operation, Shelf};
-use volume::{CopyState, Members, Step, Volume, VolumeError};
+use volume::{CopyState, Members, Options, Place, Step, Threads, Volume, VolumeError};
 
-use crate::rig::{Rig, resync, state};
+use crate::hanging::HangingShelf;
+use crate::resync::behind;
+use crate::rig::{Rig, TrapShelf, resync, state};
 use crate::support::{at, new_volume, options, places_on, read_block, tag_of, tagged};
+use crate::threads::{LONG, wait_until};
 
 const REGION: u64 = volume::REGION_BLOCKS;
 
@@ -170,7 +174,8 @@ fn one_copy_of_three_acknowledges_nothing() {
     }
 }
 
-// crucible#79, #77: what waited for a flush grew without a bound. #788: a queue without a bound hid the latency.
+// crucible#79, #77, #1358: what waited for a flush grew without a bound, unless the owner flushed by a clock. #788: a queue without a bound
+// hid the latency.
 #[test]
 fn what_a_volume_keeps_in_memory_and_in_its_journals_has_a_bound() {
     let (_rig, volume) = Rig::fresh(3, 2, 512);
@@ -250,6 +255,156 @@ fn a_copy_that_returns_gives_back_a_block_that_all_others_have_lost() {
     resync(&volume, 1);
     assert_eq!(tag_of(&read_block(&volume, 5).expect("reads")), 5);
     rig.assert_equal(&volume);
+}
+
+/// Sixteen regions on copies that may hang, served with threads; copy 1 has missed writes of some of them, no two side by side, so that
+/// each is a step of its own. Copy 0 is read as long as it works.
+fn behind_on_drives(copies: u8, min_copies: u8, copy_timeout: Duration) -> (Rig, Vec<Arc<HangingShelf>>, Volume) {
+    let (rig, volume) = behind(copies, min_copies, &[0, 2, 4, 6, 8, 10]);
+    drop(volume);
+    let drives: Vec<_> = rig.faults.iter().map(|shelf| Arc::new(HangingShelf::new(shelf.clone()))).collect();
+    let settings = Options {
+        threads: Threads::Background,
+        copy_timeout,
+        checkpoint_timeout: 2 * copy_timeout,
+        write_timeout: LONG,
+        prefer: Some(0),
+        ..options(9)
+    };
+    let places = drives.iter().map(|drive| Place::on(drive.clone())).collect();
+    let volume = Volume::open(places, settings).expect("opens");
+    (rig, drives, volume)
+}
+
+/// Attaches copy 1; the blocks of copy 0 hang from the first write of the resync on.
+fn attach_and_hang_the_source(volume: &Volume, drives: &[Arc<HangingShelf>]) {
+    let (trap, gate) = (TrapShelf::new(drives[1].clone()), drives[0].gate.clone());
+    trap.before_write("data-0", move || gate.hang("data"));
+    volume.attach(Place::on(Arc::new(trap))).expect("attaches");
+}
+
+// crucible#1146: checksums did not match after a repair whose source was paused. #1777: all requests waited for a copy that went away
+// while another one was repaired. LINBIT/drbd#137: assertions failed in a resync whose owner had no copy of its own; here all of them are
+// behind devices that wait.
+#[test]
+fn a_resync_whose_source_hangs_in_the_middle_goes_on_from_another_one_and_the_copy_has_everything() {
+    let (rig, drives, volume) = behind_on_drives(3, 2, Duration::from_secs(1));
+    attach_and_hang_the_source(&volume, &drives);
+    // Writes of a region that was missed and of one that was not, while the source hangs; they wait until two copies are in sync.
+    volume.write(at(10 * REGION + 5), &tagged(3000)).expect("writes");
+    volume.write(at(11 * REGION + 5), &tagged(3001)).expect("writes");
+    wait_until("copy 1 is in sync", || state(&volume, 1) == CopyState::InSync);
+    assert_eq!(volume.status().in_sync, Members(0b110), "the source is left out");
+    drives[0].gate.release();
+    // As soon as no call of its former life is under way.
+    wait_until("the source is attached", || volume.attach(Place::on(drives[0].clone())).is_ok());
+    wait_until("the source is in sync", || state(&volume, 0) == CopyState::InSync);
+    for (block, tag) in [(3, 1000), (10 * REGION + 3, 1010), (10 * REGION + 5, 3000), (11 * REGION + 5, 3001)] {
+        assert_eq!(tag_of(&read_block(&volume, block).expect("reads")), tag);
+    }
+    rig.assert_equal(&volume);
+}
+
+// crucible#1146, where there is no other source.
+#[test]
+fn a_copy_whose_only_source_hangs_in_the_middle_of_its_resync_joins_when_it_has_everything_and_not_before() {
+    let (rig, drives, volume) = behind_on_drives(2, 1, Duration::from_secs(1));
+    attach_and_hang_the_source(&volume, &drives);
+    wait_until("the source is given up", || volume.status().is_frozen);
+    let stopped = state(&volume, 1);
+    assert!(matches!(stopped, CopyState::Syncing { left } if left > 0), "{stopped:?}");
+    // The resync is tried again after a second.
+    std::thread::sleep(Duration::from_millis(1_500));
+    assert_eq!(state(&volume, 1), stopped, "it waits");
+    assert_eq!((rig.superblock(0).set.in_sync, rig.superblock(1).is_syncing), (Members(0b01), true));
+    // Nothing in sync is left to this owner: the next one goes on.
+    drives[0].gate.release();
+    drop(volume);
+    let alone = Volume::open(vec![rig.place(1)], Options { accept_loss: true, ..options(10) });
+    assert!(matches!(alone, Err(VolumeError::NoneInSync { .. })), "{alone:?}");
+    let volume = rig.open(11);
+    assert!(matches!(state(&volume, 1), CopyState::Out { behind } if behind > 0), "{:?}", state(&volume, 1));
+    volume.attach(rig.place(1)).expect("attaches");
+    resync(&volume, 1);
+    assert_eq!(tag_of(&read_block(&volume, 10 * REGION + 3).expect("reads")), 1010);
+    rig.assert_equal(&volume);
+}
+
+// crucible#1146, where the pause is shorter than what a copy is given.
+#[test]
+fn a_source_that_pauses_in_the_middle_of_a_resync_stays_and_the_copy_has_everything() {
+    let (rig, drives, volume) = behind_on_drives(3, 2, LONG);
+    attach_and_hang_the_source(&volume, &drives);
+    volume.write(at(10 * REGION + 5), &tagged(3000)).expect("the journals work");
+    std::thread::sleep(Duration::from_millis(200));
+    assert_ne!(state(&volume, 1), CopyState::InSync, "it has not got everything");
+    drives[0].gate.release();
+    wait_until("copy 1 is in sync", || state(&volume, 1) == CopyState::InSync);
+    assert_eq!(volume.status().in_sync, Members::first(3));
+    rig.assert_equal(&volume);
+}
+
+/// Holds a resync step of copy 1 just before it writes in place, calls `before`, writes a block of the region that the step copies, and
+/// lets the step go on; returns what the step returned.
+fn write_beside_a_step(
+    (volume, trap): (&Volume, &TrapShelf),
+    before: impl FnOnce(),
+    (block, tag): (u64, u64),
+) -> Result<Step, VolumeError> {
+    let (begun, begins) = mpsc::channel();
+    let (go, goes) = mpsc::channel::<()>();
+    trap.before_write("data-0", move || {
+        begun.send(()).expect("the test waits for it");
+        // Until the other end is dropped, also by a test that fails.
+        let _ = goes.recv_timeout(LONG);
+    });
+    std::thread::scope(|scope| {
+        let step = scope.spawn(|| volume.resync_step(1));
+        begins.recv_timeout(LONG).expect("the step writes in place");
+        before();
+        let writer = scope.spawn(move || volume.write(at(block), &tagged(tag)));
+        // Long enough for a write that does not wait for the step.
+        std::thread::sleep(Duration::from_millis(100));
+        assert!(!writer.is_finished(), "acknowledged while the step has the former bytes of its block in its hands");
+        drop(go);
+        writer.join().expect("no panic").expect("acknowledged");
+        step.join().expect("no panic")
+    })
+}
+
+// LINBIT/windrbd#27: a late acknowledgement of the resync cleared a bit that a new write had set.
+#[test]
+fn a_write_of_a_region_that_a_step_is_copying_comes_after_it_and_is_on_the_copy_that_joins() {
+    let (rig, volume) = behind(3, 2, &[2, 9]);
+    let trap = Arc::new(TrapShelf::new(rig.faults[1].clone()));
+    volume.attach(Place::on(trap.clone())).expect("attaches");
+    let block = 2 * REGION + 3;
+    let step = write_beside_a_step((&volume, &trap), || {}, (block, 3000));
+    assert_eq!(step.expect("a step"), Step::Copied { bytes: at(REGION), left: at(REGION) });
+    assert_eq!(resync(&volume, 1), REGION);
+    rig.assert_equal(&volume);
+    drop(volume);
+    let volume = rig.open_some(&[1, 2], 5).expect("opens");
+    assert_eq!(tag_of(&read_block(&volume, block).expect("reads")), 3000);
+}
+
+// windrbd#27, where the copy does not get the write: it was left out meanwhile.
+#[test]
+fn a_step_that_ends_late_clears_no_bit_of_a_write_that_its_copy_did_not_get() {
+    let (rig, volume) = behind(3, 2, &[2, 9]);
+    let trap = Arc::new(TrapShelf::new(rig.faults[1].clone()));
+    volume.attach(Place::on(trap.clone())).expect("attaches");
+    let exclude = || volume.exclude(1).expect("two are left");
+    let block = 2 * REGION + 7;
+    let step = write_beside_a_step((&volume, &trap), exclude, (block, 3000));
+    assert!(matches!(step, Err(VolumeError::Stalled(1))), "{step:?}");
+    assert_eq!(state(&volume, 1), CopyState::Out { behind: 2 * at(REGION) }, "both regions are dirty");
+    volume.attach(rig.place(1)).expect("attaches again");
+    assert_eq!(resync(&volume, 1), 2 * REGION);
+    rig.assert_equal(&volume);
+    drop(volume);
+    let volume = rig.open_some(&[1, 2], 5).expect("opens");
+    assert_eq!(tag_of(&read_block(&volume, block).expect("reads")), 3000);
 }
 
 // linstor-server#216 and home-operations/miroir#146: each node minted its own first generation, so that data of one were unrelated.

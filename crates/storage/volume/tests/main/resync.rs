@@ -1,13 +1,15 @@
 //! A copy returns, or is replaced: it is brought up to date, and joins only then.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use device::faulty::{Fault, FaultyShelf, Rule};
 use device::{BLOCK_BYTES, Device, MemoryShelf, Operation};
-use volume::{CopyState, Members, Place, Step, Volume, VolumeError};
+use volume::{CopyState, Members, Options, Place, Step, Threads, Volume, VolumeError};
 
 use crate::rig::{Rig, TrapShelf, resync, state};
 use crate::support::{at, options, read_block, tag_of, tagged};
+use crate::threads::{LONG, wait_until};
 
 const REGION: u64 = volume::REGION_BLOCKS;
 
@@ -18,7 +20,7 @@ fn end_journals_in(volume: &Volume, region: u64) {
 }
 
 /// Sixteen regions; copy 1 has failed, and missed writes in these regions.
-fn behind(copies: u8, min_copies: u8, regions: &[u64]) -> (Rig, Volume) {
+pub(crate) fn behind(copies: u8, min_copies: u8, regions: &[u64]) -> (Rig, Volume) {
     let (rig, volume) = Rig::filled(copies, min_copies, 16 * REGION);
     // The segment in which a journal ends keeps records of before the checkpoint, and what a returning copy has in its journal is
     // copied anew. So the last segment is made to have only blocks of a region that is missed anyway.
@@ -173,7 +175,7 @@ fn a_source_that_fails_in_the_middle_ends_the_resync_cleanly_and_the_copy_does_n
     assert_eq!((rig.superblock(0).set.in_sync, rig.superblock(1).is_syncing), (Members(0b01), true));
     std::mem::forget(volume);
     // The copy alone is no volume, whatever is accepted.
-    let alone = Volume::open(vec![rig.place(1)], volume::Options { accept_loss: true, ..options(3) });
+    let alone = Volume::open(vec![rig.place(1)], Options { accept_loss: true, ..options(3) });
     assert!(matches!(alone, Err(VolumeError::NoneInSync { .. })), "{alone:?}");
     rig.faults[0].heal();
     let volume = rig.open(4);
@@ -351,4 +353,38 @@ fn a_replacement_that_a_crash_interrupts_leaves_a_copy_that_counts_and_is_replac
         resync(&volume, 1);
         rig.assert_equal(&volume);
     }
+}
+
+#[test]
+fn a_resync_is_no_faster_than_it_may_be_and_without_a_bound_the_copy_is_in_sync_soon() {
+    // A region a second: sixteen of them take sixteen seconds.
+    const RATE: u64 = REGION * BLOCK_BYTES as u64;
+    let (rig, volume) = behind(3, 2, &(0..16).collect::<Vec<_>>());
+    drop(volume);
+    let all = at(rig.blocks);
+    let left = |volume: &Volume| match state(volume, 1) {
+        CopyState::Syncing { left } => left,
+        other => panic!("{other:?}"),
+    };
+    let slow = Options { threads: Threads::Background, upkeep_bytes_per_second: RATE, prefer: Some(0), ..options(3) };
+    let volume = Volume::open(rig.places(), slow).expect("opens");
+    let began = Instant::now();
+    volume.attach(rig.place(1)).expect("attaches");
+    wait_until("something is copied", || left(&volume) < all);
+    while began.elapsed() < Duration::from_millis(1_500) {
+        let copied = all - left(&volume);
+        // A step is not cut in two, and what it has copied is paid for afterwards.
+        let bound = 4 * at(REGION) + RATE * (began.elapsed().as_millis() as u64 + 1) / 1000;
+        assert!(copied <= bound, "{copied} of {bound} after {:?}", began.elapsed());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(left(&volume) > 0, "it is not in sync");
+    drop(volume);
+    let usual = Options { threads: Threads::Background, prefer: Some(0), ..options(4) };
+    let volume = Volume::open(rig.places(), usual).expect("opens");
+    let began = Instant::now();
+    volume.attach(rig.place(1)).expect("attaches");
+    wait_until("it is in sync", || state(&volume, 1) == CopyState::InSync);
+    assert!(began.elapsed() < LONG / 6, "it waited for a bound: {:?}", began.elapsed());
+    rig.assert_equal(&volume);
 }
