@@ -463,6 +463,7 @@ ran "status of volumes that are not served: exit code 0" exits 0 volume status
 ran "status of a volume that is not there" refused "there is no volume" volume status nowhere
 needed "one process exports both" serve
 ran "status: exit code 0" exits 0 volume status
+ran "top: volumes, copies and tiers" prints "^pmem *1 *0 \|^a *2 *0 " volume top --times 1 --interval 1
 for name in plain secret; do
     clients "$name"
     kill_while_writing "$name"

@@ -2,7 +2,9 @@
 //!
 //! ```text
 //!   volume   state  reads/s   MB/s  p50  p99   writes/s   MB/s  p50  p99   sessions  unwritten
-//!   copy     tier   state     reads/s  read time  hit ratio of its cache, dirty, destaged   behind
+//!   copy     tier   state     reads/s  share of the volume's reads, read time  hit ratio of its cache, dirty, destaged   behind, and how
+//!                                                                                                               fast that shrinks
+//!   tier     copies in sync and others, reads/s, destaged, behind: of all volumes
 //! ```
 //!
 //! Latencies of several volumes are not averaged: the last line adds their classes up, then takes percentiles.
@@ -16,7 +18,7 @@ use super::Target;
 use super::report::{micros, percentile};
 use crate::show::{TextTable, bytes, count};
 use crate::terminal;
-use crate::volumes::{Activity, CacheReport, TopArgs, VolumeReport, VolumeRequest};
+use crate::volumes::{Activity, CacheReport, CopyReport, TopArgs, VolumeReport, VolumeRequest};
 
 /// Runs until Ctrl-C, or as often as is wanted.
 pub fn run(args: &TopArgs) -> anyhow::Result<ExitCode> {
@@ -38,8 +40,8 @@ pub fn run(args: &TopArgs) -> anyhow::Result<ExitCode> {
         } else if shown > 0 {
             println!();
         }
-        let (volumes, copies) = tables(&before, &now, seconds);
-        print!("{volumes}\n{copies}");
+        let TopTables { volumes, copies, tiers } = tables(&before, &now, seconds);
+        print!("{volumes}\n{copies}\n{tiers}");
         before = now;
         shown += 1;
         if args.times > 0 && shown >= args.times {
@@ -118,33 +120,121 @@ fn cache_cells(before: Option<&CacheReport>, now: Option<&CacheReport>, seconds:
     [ratio, bytes(now.dirty_bytes), format!("{:.1}", since(|cache| cache.destaged_bytes) as f64 / seconds / 1e6)]
 }
 
-fn tables(before: &[VolumeReport], now: &[VolumeReport], seconds: f64) -> (TextTable, TextTable) {
-    let mut volumes = TextTable::new(&[
-        "volume",
-        "state",
-        "reads/s",
-        "MB/s",
-        "p50",
-        "p99",
-        "writes/s",
-        "MB/s",
-        "p50",
-        "p99",
-        "sessions",
-        "in journals",
-    ]);
-    let mut copies = TextTable::new(&[
-        "copy",
-        "tier",
-        "state",
-        "reads/s",
-        "read time",
-        "cache hits",
-        "dirty",
-        "destaged MB/s",
-        "behind",
-        "repaired",
-    ]);
+/// What one copy did between two reports.
+struct CopyDelta<'a> {
+    now: &'a CopyReport,
+    before: Option<&'a CopyReport>,
+    reads: f64,
+    destaged: f64,
+    /// By how many bytes a second it has come nearer.
+    caught_up: f64,
+}
+
+impl<'a> CopyDelta<'a> {
+    fn of(before: Option<&'a CopyReport>, now: &'a CopyReport, seconds: f64) -> CopyDelta<'a> {
+        let destaged = |copy: &CopyReport| copy.cache.as_ref().map_or(0, |cache| cache.destaged_bytes);
+        let since = |of: &dyn Fn(&CopyReport) -> u64| of(now).saturating_sub(before.map_or(0, of)) as f64 / seconds;
+        let behind = before.map_or(0, |before| before.behind_bytes);
+        CopyDelta {
+            now,
+            before,
+            reads: since(&|copy| copy.reads),
+            destaged: since(&destaged),
+            caught_up: behind.saturating_sub(now.behind_bytes) as f64 / seconds,
+        }
+    }
+
+    /// What it lacks, and how fast that becomes less.
+    fn behind(&self) -> String {
+        match (self.now.behind_bytes, self.caught_up) {
+            (0, _) => "-".to_owned(),
+            (behind, speed) if speed > 0.0 => format!("{}, {:.1} MB/s", bytes(behind), speed / 1e6),
+            (behind, _) => bytes(behind),
+        }
+    }
+
+    /// Its row; `reads` are those of all copies of its volume.
+    fn row(&self, volume: &str, reads: f64, seconds: f64) -> Vec<String> {
+        let copy = self.now;
+        let former = self.before.and_then(|copy| copy.cache.as_ref());
+        let [hits, dirty, destaged] = cache_cells(former, copy.cache.as_ref(), seconds);
+        vec![
+            format!("{volume} {}", copy.number),
+            copy.tier.clone(),
+            copy.state.clone(),
+            count(self.reads.round() as u64),
+            if reads > 0.0 { format!("{:.1} %", 100.0 * self.reads / reads) } else { "-".to_owned() },
+            if copy.read_ns > 0 { micros(copy.read_ns) } else { "-".to_owned() },
+            hits,
+            dirty,
+            destaged,
+            self.behind(),
+            count(copy.repaired),
+        ]
+    }
+}
+
+/// What the copies on one tier do together.
+#[derive(Default)]
+struct TierSum {
+    in_sync: u64,
+    others: u64,
+    reads: f64,
+    destaged: f64,
+    behind_bytes: u64,
+}
+
+impl TierSum {
+    fn add(&mut self, copy: &CopyDelta<'_>) {
+        match copy.now.state.as_str() {
+            "in-sync" => self.in_sync += 1,
+            _ => self.others += 1,
+        }
+        self.reads += copy.reads;
+        self.destaged += copy.destaged;
+        self.behind_bytes += copy.now.behind_bytes;
+    }
+
+    fn row(&self, tier: &str) -> Vec<String> {
+        vec![
+            tier.to_owned(),
+            count(self.in_sync),
+            count(self.others),
+            count(self.reads.round() as u64),
+            format!("{:.1}", self.destaged / 1e6),
+            if self.behind_bytes > 0 { bytes(self.behind_bytes) } else { "-".to_owned() },
+        ]
+    }
+}
+
+struct TopTables {
+    volumes: TextTable,
+    copies: TextTable,
+    tiers: TextTable,
+}
+
+const VOLUME_HEADINGS: [&str; 12] =
+    ["volume", "state", "reads/s", "MB/s", "p50", "p99", "writes/s", "MB/s", "p50", "p99", "sessions", "in journals"];
+
+const COPY_HEADINGS: [&str; 11] = [
+    "copy",
+    "tier",
+    "state",
+    "reads/s",
+    "share",
+    "read time",
+    "cache hits",
+    "dirty",
+    "destaged MB/s",
+    "behind",
+    "repaired",
+];
+
+const TIER_HEADINGS: [&str; 6] = ["tier", "in sync", "others", "reads/s", "destaged MB/s", "behind"];
+
+fn tables(before: &[VolumeReport], now: &[VolumeReport], seconds: f64) -> TopTables {
+    let (mut volumes, mut copies) = (TextTable::new(&VOLUME_HEADINGS), TextTable::new(&COPY_HEADINGS));
+    let mut by_tier: BTreeMap<&str, TierSum> = BTreeMap::new();
     let mut all = Delta::default();
     let mut row = |name: &str, state: &str, delta: &Delta, sessions: &str, journaled: &str| {
         let cells = delta.cells(seconds);
@@ -160,29 +250,23 @@ fn tables(before: &[VolumeReport], now: &[VolumeReport], seconds: f64) -> (TextT
         let sessions = report.export.as_ref().map_or(0, |export| export.sessions);
         let journaled = bytes(report.activity.journaled_bytes);
         row(&report.name, report.state.name(), &delta, &count(sessions as u64), &journaled);
-        for copy in &report.copies {
-            let earlier = former.and_then(|former| former.copies.get(usize::from(copy.number)));
-            let reads = copy.reads.saturating_sub(earlier.map_or(0, |copy| copy.reads)) as f64 / seconds;
-            let [hits, dirty, destaged] =
-                cache_cells(earlier.and_then(|copy| copy.cache.as_ref()), copy.cache.as_ref(), seconds);
-            copies.row(&[
-                &format!("{} {}", report.name, copy.number),
-                &copy.tier,
-                &copy.state,
-                &count(reads.round() as u64),
-                &if copy.read_ns > 0 { micros(copy.read_ns) } else { "-".to_owned() },
-                &hits,
-                &dirty,
-                &destaged,
-                &if copy.behind_bytes > 0 { bytes(copy.behind_bytes) } else { "-".to_owned() },
-                &count(copy.repaired),
-            ]);
+        let earlier = |copy: &CopyReport| former.and_then(|former| former.copies.get(usize::from(copy.number)));
+        let deltas = report.copies.iter().map(|copy| CopyDelta::of(earlier(copy), copy, seconds)).collect::<Vec<_>>();
+        let reads = deltas.iter().map(|delta| delta.reads).sum();
+        for delta in &deltas {
+            by_tier.entry(&delta.now.tier).or_default().add(delta);
+            let cells = delta.row(&report.name, reads, seconds);
+            copies.row(&cells.iter().map(String::as_str).collect::<Vec<_>>());
         }
     }
     if now.len() > 1 {
         row("all", "", &all, "", "");
     }
-    (volumes, copies)
+    let mut tiers = TextTable::new(&TIER_HEADINGS);
+    for (tier, sum) in &by_tier {
+        tiers.row(&sum.row(tier).iter().map(String::as_str).collect::<Vec<_>>());
+    }
+    TopTables { volumes, copies, tiers }
 }
 
 #[cfg(test)]
