@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Hostile NBD clients beside a node's messages and another volume: how much longer do those take?
 
-    scripts/hostile_clients.py TERRACE [SECONDS]
+    scripts/bench-hostile-clients.py TERRACE [SECONDS]
 
 A node serves a production and two volumes: `calm`, read and written 4 KiB at a time by one client, and `target`, with a bandwidth limit. Messages
 go in at the same time, each after the acknowledgement of the one before. First both are measured alone, then beside each attack in turn:
