@@ -61,18 +61,19 @@ class Nbd:
     def ask(self, kind, offset, length, payload=b"", flags=0):
         self.socket.sendall(struct.pack(">IHHQQI", 0x25609513, flags, kind, 1, offset, length) + payload)
 
-    def read(self, offset, length):
-        self.ask(0, offset, length)
+    def succeeds(self):
         _, error, _ = struct.unpack(">IIQ", self.take(16))
         if error:
             raise OSError(f"error {error}")
+
+    def read(self, offset, length):
+        self.ask(0, offset, length)
+        self.succeeds()
         return self.take(length)
 
     def write(self, offset, payload):
         self.ask(1, offset, len(payload), payload, flags=1)
-        _, error, _ = struct.unpack(">IIQ", self.take(16))
-        if error:
-            raise OSError(f"error {error}")
+        self.succeeds()
 
 
 def half(path, stop):

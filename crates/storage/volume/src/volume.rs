@@ -179,8 +179,8 @@ impl Volume {
         self.core().exclude(number, None, None)
     }
 
-    /// Copies up to four regions side by side to a copy that is being brought up to date, or lets it join. The thread of the volume calls this; a caller does
-    /// with [`Threads::Callers`].
+    /// Copies up to four regions side by side to a copy that is being brought up to date, or lets it join. The thread of the volume calls
+    /// this; a caller does with [`Threads::Callers`].
     ///
     /// Errors: the copy has failed; [`VolumeError::Damaged`]: the copies in sync cannot be read just now. A block that is damaged on all of them
     /// is left out, and stays damaged.

@@ -42,6 +42,11 @@ pub(super) struct History {
     begun: HashMap<usize, Vec<Vec<Value>>>,
 }
 
+/// What a block may have, with what the next owner may find.
+fn possible(block: &Block) -> Vec<Value> {
+    [&block.now[..], &block.later[..]].concat()
+}
+
 impl History {
     pub(super) fn new(blocks: u64) -> History {
         let empty = Block { now: vec![(0, 0)], later: Vec::new(), passed: Vec::new() };
@@ -72,7 +77,6 @@ impl History {
 
     /// An owner begins to open the volume.
     pub(super) fn begins(&mut self, owner: usize) {
-        let possible = |block: &Block| [&block.now[..], &block.later[..]].concat();
         self.begun.insert(owner, self.blocks.iter().map(possible).collect());
     }
 
@@ -85,8 +89,10 @@ impl History {
             self.stale.insert(owner, begun);
             return;
         }
+        // One that had too few copies may have found writes in place that were never acknowledged, as `read` allows it.
+        let had = |block: &Block| if self.is_frozen { possible(block) } else { block.now.clone() };
         for old in std::mem::replace(&mut self.owners, vec![owner]) {
-            self.stale.entry(old).or_insert_with(|| self.blocks.iter().map(|block| block.now.clone()).collect());
+            self.stale.entry(old).or_insert_with(|| self.blocks.iter().map(had).collect());
         }
         (self.newest, self.is_frozen) = (Some((term, owner)), is_frozen);
         if is_frozen {
