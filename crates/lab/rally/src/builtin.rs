@@ -39,7 +39,7 @@ pub struct BuiltinPlan {
 }
 
 /// The race's bodies of bulks, with how many documents each has.
-fn bodies(plan: BuiltinPlan, race: usize) -> Vec<(usize, String)> {
+pub(crate) fn bodies(plan: BuiltinPlan, race: usize) -> Vec<(usize, String)> {
     let mut corpus = Corpus::new(plan.seed + race as u64);
     let mut left = plan.documents;
     let mut bodies = Vec::new();

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Context, ensure};
 use clap::Args;
 
+use crate::in_process;
 use crate::kill::{self, SearchKillOptions};
 use crate::measure::{self, RallyOptions};
 use crate::media::MEDIA;
@@ -30,7 +31,10 @@ pub struct RallyArgs {
     /// Load by this program, without esrally and Python
     #[arg(long)]
     pub builtin: bool,
-    /// Documents of a bulk request, separated by commas [default: 5000, with --builtin 1,100,5000]
+    /// One client in the process of the engine, without a socket: what a medium is worth to the engine itself
+    #[arg(long, conflicts_with_all = ["builtin", "races", "svg", "track"])]
+    pub in_process: bool,
+    /// Documents of a bulk request, separated by commas [default: 5000, with --builtin or --in-process 1,100,5000]
     #[arg(long, value_name = "N,N...", value_delimiter = ',')]
     pub bulk: Vec<usize>,
     /// Races at a time, separated by commas [default: 1,2,4]
@@ -79,6 +83,12 @@ impl RallyArgs {
             println!("{}", track::write(folder, documents, self.seed)?.parameters());
             return Ok(ExitCode::SUCCESS);
         }
+        if self.in_process {
+            let report = in_process::run(&self.options()?)?;
+            println!("{}", report.to_text());
+            write(self.json.as_deref(), &report.to_json())?;
+            return Ok(ExitCode::SUCCESS);
+        }
         let report = measure::run(&self.options()?)?;
         println!("{}", report.to_text());
         write(self.json.as_deref(), &report.to_json())?;
@@ -88,8 +98,10 @@ impl RallyArgs {
 
     fn options(&self) -> anyhow::Result<RallyOptions> {
         let or = |given: &[usize], default: &[usize]| if given.is_empty() { default.to_vec() } else { given.to_vec() };
-        let (bulk, races) =
-            (or(&self.bulk, if self.builtin { &[1, 100, 5_000] } else { &[5_000] }), or(&self.races, &[1, 2, 4]));
+        let (bulk, races) = (
+            or(&self.bulk, if self.builtin || self.in_process { &[1, 100, 5_000] } else { &[5_000] }),
+            or(&self.races, &[1, 2, 4]),
+        );
         ensure!(bulk.iter().all(|bulk| (1..=100_000).contains(bulk)), "--bulk takes 1 to 100,000");
         ensure!(races.iter().all(|races| (1..=16).contains(races)), "--races takes 1 to 16");
         let rounds = self.rounds.unwrap_or(if self.quick { 1 } else { 3 });

@@ -6,6 +6,7 @@
 //!   media      SATA, NVMe, App Direct: modelled, or real folders
 //!   esrally    the real esrally, several races at a time, each in a `namespace`
 //!   builtin    the same operations by threads of this process
+//! in_process the engine itself in this process, without a socket: what a medium is worth to it
 //! track      mapping, queries and `corpus`, documents from a seed
 //! kill       kill -9 under bulks: every acknowledged document is there with its last version
 //! report, figure                        JSON and text; the published figure as SVG
@@ -23,6 +24,7 @@ pub mod command;
 pub mod corpus;
 pub mod esrally;
 pub mod figure;
+pub mod in_process;
 pub mod kill;
 pub mod measure;
 pub mod media;

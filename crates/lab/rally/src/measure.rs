@@ -66,13 +66,7 @@ pub struct RallyOptions {
 /// What cannot be started, a request that fails, `Interrupted`. A medium that is refused is none.
 pub fn run(options: &RallyOptions) -> anyhow::Result<RallyReport> {
     let esrally = if options.builtin { None } else { Some(esrally::install()?) };
-    let shared = Path::new(SHARED_MEMORY);
-    let parent = match &options.dir {
-        Some(folder) => folder.clone(),
-        None if shared.is_dir() => shared.to_owned(),
-        None => std::env::temp_dir(),
-    };
-    let folder = Folder::scratch(Some(&parent), "rally")?;
+    let folder = Folder::scratch(Some(&scratch_parent(options)), "rally")?;
     let config = RallyConfig {
         load: if options.builtin { "builtin" } else { "esrally" },
         rounds: options.rounds,
@@ -115,8 +109,18 @@ pub fn run(options: &RallyOptions) -> anyhow::Result<RallyReport> {
     Ok(RallyReport::new(Machine::here(), config, runs))
 }
 
+/// The folder in which modelled media and documents get one of their own.
+pub(crate) fn scratch_parent(options: &RallyOptions) -> PathBuf {
+    let shared = Path::new(SHARED_MEMORY);
+    match &options.dir {
+        Some(folder) => folder.clone(),
+        None if shared.is_dir() => shared.to_owned(),
+        None => std::env::temp_dir(),
+    }
+}
+
 /// Where a medium lies; a real one in a new folder below the one named.
-fn lies(medium: &Medium, options: &RallyOptions, modelled: &Path) -> anyhow::Result<Lies> {
+pub(crate) fn lies(medium: &Medium, options: &RallyOptions, modelled: &Path) -> anyhow::Result<Lies> {
     let named = options.real.iter().find(|(tier, _)| *tier == medium.tier);
     Ok(match named {
         None => Lies::Modelled(modelled.join("tier")),

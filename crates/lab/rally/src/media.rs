@@ -48,6 +48,11 @@ pub enum Lies {
 }
 
 impl Medium {
+    /// Whether it is addressed, not read and written in blocks.
+    pub fn is_persistent_memory(&self) -> bool {
+        self.kind == "pmem"
+    }
+
     /// Settings of a node on this medium.
     pub fn settings(&self, lies: &Lies) -> String {
         let Medium { tier, kind, model, modules, .. } = self;

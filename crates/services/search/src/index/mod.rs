@@ -127,7 +127,7 @@ pub(crate) struct Trees {
 /// See the head comment of this file.
 pub struct SearchIndex {
     place: IndexPlace,
-    definition: RwLock<IndexDefinition>,
+    definition: RwLock<Arc<IndexDefinition>>,
     fields: RwLock<Fields>,
     trees: Trees,
     sequencer: Mutex<Sequencer<Vec<IndexedOp>>>,
@@ -312,7 +312,7 @@ impl SearchIndex {
         };
         let index = Arc::new(SearchIndex {
             place,
-            definition: RwLock::new(definition),
+            definition: RwLock::new(Arc::new(definition)),
             fields: RwLock::new(Fields { mapping: Arc::clone(&mapping), analyzers, schema, generation: 0 }),
             trees,
             sequencer: Mutex::new(Sequencer::new(next)),
@@ -355,10 +355,10 @@ impl SearchIndex {
         // The writer's lock: a mapping update saves the definition too.
         let _writer = self.lock_writer()?;
         self.check_deleted()?;
-        let mut definition = self.definition.read().clone();
+        let mut definition = IndexDefinition::clone(&self.definition.read());
         change(&mut definition);
         catalog::save(&self.place.store, &definition)?;
-        *self.definition.write() = definition;
+        *self.definition.write() = Arc::new(definition);
         Ok(())
     }
 
@@ -418,8 +418,8 @@ impl SearchIndex {
     }
 
     /// What is stored about it.
-    pub fn definition(&self) -> IndexDefinition {
-        self.definition.read().clone()
+    pub fn definition(&self) -> Arc<IndexDefinition> {
+        Arc::clone(&self.definition.read())
     }
 
     /// Its name.

@@ -11,13 +11,14 @@ use serde_json::Value;
 use store::Direction;
 use tantivy::directory::Directory;
 use tantivy::schema::Schema;
-use tantivy::{Index, IndexWriter, Term};
+use tantivy::{Index, IndexWriter, TantivyError, Term};
 
 use super::apply::now_millis;
 use super::opening::reader_of;
 use super::rows::{self, DOCUMENT, REPLACED, TOMBSTONE};
 use super::{
-    Counters, Fields, IndexedOp, OpenView, SearchIndex, WriterReport, WriterState, own, parse_source, rebuild,
+    Counters, Fields, IndexDefinition, IndexedOp, OpenView, SearchIndex, WriterReport, WriterState, own, parse_source,
+    rebuild,
 };
 use crate::document::IndexedDocument;
 use crate::error::SearchError;
@@ -30,6 +31,13 @@ const LOOK: Duration = Duration::from_millis(50);
 
 /// Bytes of answered operations that wait for the writer; beyond it requests do.
 const WAITING_BYTES: u64 = 8 << 20;
+
+/// Bytes of answered operations that are passed to the writer together: its thread is woken for some hundred small documents, not for
+/// each. A refresh passes what is left.
+const TOGETHER_BYTES: u64 = 64 << 10;
+
+/// How often a merge on request begins again when merges of the library's own took its segments: each such time one of those has ended.
+const MERGE_ATTEMPTS: usize = 20;
 
 /// The name that the library gives its list of segments.
 const META: &str = "meta.json";
@@ -86,7 +94,7 @@ impl Drop for WriterState {
 }
 
 impl SearchIndex {
-    /// Passes what is ready to the writer. Where somebody has the writer, as for a refresh, the next one passes it, unless that is much:
+    /// Passes what is ready to the writer, once it is enough. Where somebody has the writer, as for a refresh, the next one passes it, unless that is much:
     /// the store's work goes on while the library makes a segment. If it fails, the documents are durable and the index is behind them:
     /// the next refresh reads them from the store.
     pub(super) fn drain(&self) {
@@ -94,7 +102,11 @@ impl SearchIndex {
             if self.drops_for_rebuild() {
                 return;
             }
-            let may_wait = self.sequencer.lock().waiting_bytes() <= WAITING_BYTES;
+            let waiting = self.sequencer.lock().waiting_bytes();
+            if waiting < TOGETHER_BYTES {
+                return;
+            }
+            let may_wait = waiting <= WAITING_BYTES;
             let state = if may_wait { self.writer.try_lock() } else { self.writer.try_lock_for(LOOK) };
             if let Some(mut state) = state {
                 return self.drain_with(&mut state);
@@ -424,14 +436,23 @@ impl SearchIndex {
     ///
     /// Errors: those of the library; the index is being made again (503).
     pub fn force_merge(&self, most: usize) -> Result<(), SearchError> {
+        for _ in 0..MERGE_ATTEMPTS {
+            if self.force_merge_once(most.max(1))? {
+                return Ok(());
+            }
+        }
+        Err(SearchError::busy("other merges of the index keep ending meanwhile; send the request again"))
+    }
+
+    /// Whether it is done; if not, a merge of the library's own took some of the segments, and has ended.
+    fn force_merge_once(&self, most: usize) -> Result<bool, SearchError> {
         let mut state = self.lock_writer()?;
         self.drain_with(&mut state);
         self.refresh_with(&mut state)?;
-        let most = most.max(1);
         let segments = state.index.searchable_segment_metas()?;
         let has_deletes = segments.iter().any(|segment| segment.num_deleted_docs() > 0);
         if segments.len() <= most && !(has_deletes && most == 1) {
-            return Ok(());
+            return Ok(true);
         }
         let mut by_size: Vec<_> = segments.iter().map(|segment| (segment.num_docs(), segment.id())).collect();
         by_size.sort_by_key(|(documents, _)| *documents);
@@ -440,14 +461,20 @@ impl SearchIndex {
         let merge = state.writer(self.place.writer_bytes)?.merge(&merged);
         // Operations need the writer meanwhile, and a merge may take minutes.
         drop(state);
-        merge.wait()?;
+        let is_done = match merge.wait() {
+            Ok(_) => true,
+            // The library names no other error so: the segments are not there any more.
+            Err(TantivyError::InvalidArgument(_)) => false,
+            Err(error) => return Err(error.into()),
+        };
         let state = self.writer.lock();
         self.check_deleted()?;
         // Removes the files of what was merged.
         if let Some(writer) = &state.writer {
             writer.garbage_collect_files().wait()?;
         }
-        self.publish(&state)
+        self.publish(&state)?;
+        Ok(is_done)
     }
 
     /// Adds fields. Durable when it returns.
@@ -473,11 +500,11 @@ impl SearchIndex {
                 fields.analyzers.get(name)?;
             }
         }
-        let mut definition = self.definition.read().clone();
+        let mut definition = IndexDefinition::clone(&self.definition.read());
         definition.mapping = mapping.to_json();
         definition.columns = mapping.columns().clone();
         super::catalog::save(&self.place.store, &definition)?;
-        *self.definition.write() = definition;
+        *self.definition.write() = Arc::new(definition);
         match schema::grown(&fields.schema, &mapping) {
             Some(None) => self.fields.write().mapping = Arc::new(mapping),
             Some(Some(schema)) => self.grow(&mut state, mapping, &schema)?,

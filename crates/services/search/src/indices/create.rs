@@ -111,7 +111,7 @@ impl Indices {
                 return Err(SearchError::new(400, "invalid_index_name_exception", reason).of(name));
             }
             let registry = self.registry.read();
-            let taken = registry.open.get(name).map(|index| index.definition().uuid);
+            let taken = registry.open.get(name).map(|index| index.definition().uuid.clone());
             if let Some(uuid) = taken.or_else(|| registry.red.get(name).map(|red| red.definition.uuid.clone())) {
                 let reason = format!("index [{name}/{uuid}] already exists");
                 return Err(SearchError::new(400, "resource_already_exists_exception", reason).of(name));
@@ -232,7 +232,7 @@ impl Indices {
     /// The settings of an index as responses show them, flat.
     pub fn shown_settings(index: &SearchIndex) -> BTreeMap<String, Value> {
         let definition = index.definition();
-        let mut shown = definition.settings;
+        let mut shown = definition.settings.clone();
         shown.insert("index.uuid".to_owned(), json!(definition.uuid));
         shown.insert("index.creation_date".to_owned(), json!(definition.created.to_string()));
         shown.insert("index.provided_name".to_owned(), json!(definition.name));

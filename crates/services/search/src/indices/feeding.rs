@@ -135,7 +135,7 @@ pub(super) fn run(indices: &Indices, ends: &AtomicBool) {
                     index.trim()?;
                 }
                 let more = index.feed()?;
-                let at = refreshed.entry(index.definition().uuid).or_insert_with(Instant::now);
+                let at = refreshed.entry(index.definition().uuid.clone()).or_insert_with(Instant::now);
                 let is_due = settings::refresh_interval(index).is_some_and(|interval| at.elapsed() >= interval);
                 if is_due && index.needs_refresh() {
                     index.refresh()?;

@@ -179,6 +179,11 @@ impl Indices {
         self.registry.read().open.values().cloned().collect()
     }
 
+    /// Whether a commit of the store takes only instructions ([`Store::is_inline`]).
+    pub fn is_inline(&self) -> bool {
+        self.place.store.is_inline()
+    }
+
     /// The indices that could not be opened.
     pub fn red(&self) -> Vec<RedIndex> {
         self.registry.read().red.values().cloned().collect()

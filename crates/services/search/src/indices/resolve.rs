@@ -212,7 +212,7 @@ impl Indices {
         }
         let found = self.resolve(name, options)?;
         let mut writers = found.iter().filter(|resolved| {
-            let alias = resolved.index.definition().aliases.remove(name).unwrap_or_default();
+            let alias = resolved.index.definition().aliases.get(name).cloned().unwrap_or_default();
             found.len() == 1 && alias["is_write_index"] != json!(false) || alias["is_write_index"] == json!(true)
         });
         match (writers.next(), writers.next()) {

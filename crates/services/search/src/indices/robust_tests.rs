@@ -180,7 +180,7 @@ fn requests_change_nothing_of_an_index_of_the_node_s_own() {
     let indices = open(&store(), Arc::new(MemoryShelf::new()), u64::MAX);
     indices.create("i", NewIndex::default()).expect("created");
     let api = Api::new(Arc::clone(&indices), "node");
-    let before = serde_json::json!(indices.get(".words").expect("there").definition());
+    let before = serde_json::json!(*indices.get(".words").expect("there").definition());
     use RestMethod::{Delete, Post, Put};
     let alias = r#"{"actions": [{"add": {"index": "i", "alias": "a"}}, {"add": {"index": ".words", "alias": "a"}}]}"#;
     for (method, target, body) in [
@@ -210,7 +210,7 @@ fn requests_change_nothing_of_an_index_of_the_node_s_own() {
         let RestBody::Json(answer) = response.body else { panic!("{target}: no JSON") };
         assert_eq!(response.status, 403, "{target}: {answer}");
     }
-    assert_eq!(serde_json::json!(indices.get(".words").expect("there").definition()), before);
+    assert_eq!(serde_json::json!(*indices.get(".words").expect("there").definition()), before);
     let other = indices.get("i").expect("there").definition();
     assert!(!other.closed && other.aliases.is_empty(), "a request that is refused changes nothing: {other:?}");
 }

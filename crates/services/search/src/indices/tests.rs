@@ -129,7 +129,7 @@ fn an_index_that_cannot_be_opened_is_red_and_can_be_deleted() {
     let indices = bed.open();
     indices.create("good", NewIndex::default()).expect("created");
     indices.create("bad", NewIndex::default()).expect("created");
-    let mut stored = json!(indices.get("bad").expect("there").definition());
+    let mut stored = json!(*indices.get("bad").expect("there").definition());
     stored["mapping"] = json!({"properties": {"a": {"type": "of another release"}}});
     crate::index::put_catalog_item(&bed.store, "index", "bad", Some(&stored)).expect("put");
     drop(indices);

@@ -107,7 +107,7 @@ fn run(indices: &Indices, ends: &AtomicBool) {
         times.retain(|uuid, _| all.iter().any(|index| index.definition().uuid == *uuid));
         for index in &all {
             let now = Instant::now();
-            let entry = times.entry(index.definition().uuid).or_insert(Times {
+            let entry = times.entry(index.definition().uuid.clone()).or_insert(Times {
                 refreshed: now,
                 persisted: now,
                 busy: now,

@@ -24,7 +24,7 @@ pub(super) fn shown(index: &SearchIndex, patterns: Option<&[&str]>) -> Value {
             None => wanted || *pattern == "_all" || matches_pattern(pattern, name),
         }),
     };
-    let aliases = index.definition().aliases;
+    let aliases = index.definition().aliases.clone();
     Value::Object(aliases.into_iter().filter(|(name, _)| wanted(name)).collect())
 }
 
@@ -90,9 +90,9 @@ fn missing(names: &str) -> SearchError {
 }
 
 fn removals(index: &Arc<SearchIndex>, aliases: &str, changes: &mut Vec<AliasChange>) {
-    for name in index.definition().aliases.into_keys() {
-        if aliases.split(',').any(|pattern| pattern == "_all" || matches_pattern(pattern, &name)) {
-            changes.push((Arc::clone(index), name, None));
+    for name in index.definition().aliases.keys() {
+        if aliases.split(',').any(|pattern| pattern == "_all" || matches_pattern(pattern, name)) {
+            changes.push((Arc::clone(index), name.clone(), None));
         }
     }
 }
@@ -169,10 +169,9 @@ pub(super) fn resolve(api: &Api, request: &RestRequest, names: &str) -> Answer {
             }
             indices.push(shown);
         }
-        for alias in
-            definition.aliases.into_keys().filter(|alias| names.split(',').any(|name| matches_pattern(name, alias)))
+        for alias in definition.aliases.keys().filter(|alias| names.split(',').any(|name| matches_pattern(name, alias)))
         {
-            aliases.entry(alias).or_default().push(definition.name.clone());
+            aliases.entry(alias.clone()).or_default().push(definition.name.clone());
         }
     }
     let aliases: Vec<Value> =

@@ -255,12 +255,12 @@ fn aliases(api: &Api, names: &str) -> CatTable {
     ];
     let mut rows = Vec::new();
     for index in api.indices.all() {
-        for (alias, body) in index.definition().aliases {
-            if names.split(',').any(|pattern| pattern == "_all" || matches_pattern(pattern, &alias)) {
+        for (alias, body) in &index.definition().aliases {
+            if names.split(',').any(|pattern| pattern == "_all" || matches_pattern(pattern, alias)) {
                 let text = str::to_owned;
                 let filter = if body.get("filter").is_some() { "*" } else { "-" };
                 let write = body.get("is_write_index").map_or_else(|| text("-"), Value::to_string);
-                rows.push(vec![alias, index.name(), text(filter), text("-"), text("-"), write]);
+                rows.push(vec![alias.clone(), index.name(), text(filter), text("-"), text("-"), write]);
             }
         }
     }

@@ -290,7 +290,7 @@ pub(super) fn stats(api: &Api, request: &RestRequest, names: &str, metric: Optio
             shard["seq_no"] = json!({"max_seq_no": highest, "local_checkpoint": highest, "global_checkpoint": highest});
             shown["shards"] = json!({"0": [shard]});
         }
-        indices.insert(definition.name, shown);
+        indices.insert(definition.name.clone(), shown);
     }
     let mut body = json!({"_shards": shards(&found), "_all": {"primaries": all, "total": all}});
     if level != "cluster" {

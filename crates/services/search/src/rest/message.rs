@@ -147,4 +147,10 @@ impl RestHandler for Unavailable {
 pub trait RestHandler: Send + Sync + 'static {
     /// Answers a request.
     fn respond(&self, request: &RestRequest) -> RestResponse;
+
+    /// Whether a write of a few documents takes only instructions: it waits for no device ([`store::Store::is_inline`]). The server
+    /// then answers it without another thread.
+    fn is_inline(&self) -> bool {
+        false
+    }
 }

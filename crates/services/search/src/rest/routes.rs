@@ -193,4 +193,8 @@ impl RestHandler for Api {
         response.headers.extend(request.opaque_id.clone().map(|id| ("X-Opaque-Id", id)));
         response
     }
+
+    fn is_inline(&self) -> bool {
+        self.indices.is_inline()
+    }
 }

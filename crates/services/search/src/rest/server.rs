@@ -248,7 +248,7 @@ where
                 is_last = true;
                 served.as_mut().graceful_shutdown();
             }
-            () = pulse.proven.notified() => permit.prove(),
+            () = pulse.proven() => permit.prove(),
             _ = look.tick() => {
                 ticked = true;
                 if let Some(reason) = pulse.overdue(&times) {

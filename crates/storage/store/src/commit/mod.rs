@@ -44,7 +44,7 @@ use parking_lot::Mutex;
 use crate::apply::{Applier, Recovery};
 use crate::catalog::{CATALOG, FIRST_TREE};
 use crate::interpreter::{Changes, Foreign};
-use crate::limits::SpaceLimits;
+use crate::limits::{FreeAllowance, SpaceLimits};
 use crate::queue::{QueuedRecord, RecordBody};
 use crate::record::{self, Change, RecordWriter};
 use crate::space::devices::DataDevices;
@@ -87,6 +87,7 @@ pub(crate) struct Committer {
     pub(crate) waiters: Arc<CommitWaiters>,
     pub(crate) background: Background,
     data_devices: Arc<DataDevices>,
+    allowance: FreeAllowance,
     order: Mutex<CommitOrder>,
     next_tree: AtomicU32,
 }
@@ -118,7 +119,8 @@ impl Committer {
     ) -> Committer {
         let order = Mutex::new(CommitOrder { trees: recovery.trees, ..CommitOrder::default() });
         let next_tree = AtomicU32::new(recovery.next_tree);
-        Committer { applier, waiters, background: Background::default(), data_devices, order, next_tree }
+        let (background, allowance) = (Background::default(), FreeAllowance::default());
+        Committer { applier, waiters, background, data_devices, allowance, order, next_tree }
     }
 
     /// Returns an id that no tree has had.
@@ -179,7 +181,7 @@ impl Committer {
         if grows == 0 || !writes.trees().any(|tree| tree.0 >= FIRST_TREE) {
             return Ok(());
         }
-        limits.check(grows, &self.applier.space, || self.data_devices.free_bytes())
+        limits.check(grows, &self.applier.space, &self.allowance, || self.data_devices.free_bytes())
     }
 
     fn prepare(&self, writes: &mut WriteBuffer) -> Prepared {

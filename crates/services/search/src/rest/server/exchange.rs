@@ -128,7 +128,7 @@ async fn accept(
     let target = RequestTarget::read(&head.uri)?;
     *form = AnswerForm::read(head, &target.parameters)?;
     let user = shared.logins.user(&head.headers, peer, head.uri.path()).await?;
-    pulse.proven.notify_one();
+    pulse.prove();
     let body = shared.bodies.read(&head.headers, body, &shared.options.times).await?;
     if !body.is_empty() {
         answer::check_content_type(&head.headers)?;
@@ -185,7 +185,11 @@ fn has_others() -> bool {
 }
 
 /// Runs a request on a thread. Its turn and the memory of its body are given back when it has ended there. A brief write runs on the thread
-/// of its connection, which serves nothing else meanwhile: two changes of threads take longer than a fast medium. It cannot be cancelled.
+/// of its connection, which serves nothing else meanwhile: two changes of threads take longer than a fast medium. Where it waits for a
+/// device, the runtime has another thread for other connections; on persistent memory it waits for none. It cannot be cancelled.
+///
+/// One client, bulks of one document, modelled drive: 4,400 documents/s in this way, 2,940 with a thread of its own for each request;
+/// modelled persistent memory: 7,000 on the connection's thread, 5,600 where the runtime changed threads (2026-11-26).
 async fn run(shared: &HttpShared, accepted: Accepted, form: AnswerForm) -> HttpResponse {
     let Accepted { mut request, body, turn } = accepted;
     let cancelled = Arc::clone(&request.cancelled);
@@ -206,6 +210,9 @@ async fn run(shared: &HttpShared, accepted: Accepted, form: AnswerForm) -> HttpR
             Err(payload) => form.render(panicked(&said(&*payload))),
         }
     };
+    if is_brief && shared.handler.is_inline() {
+        return work();
+    }
     if is_brief && has_others() {
         return tokio::task::block_in_place(work);
     }

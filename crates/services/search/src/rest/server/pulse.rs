@@ -13,6 +13,7 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -49,14 +50,14 @@ struct PulseState {
 #[derive(Debug)]
 pub(super) struct ConnectionPulse {
     state: Mutex<PulseState>,
-    /// Rung when a request of it was accepted: it is no silent newcomer any more.
-    pub(super) proven: Notify,
+    is_proven: AtomicBool,
+    proven: Notify,
 }
 
 impl ConnectionPulse {
     pub(super) fn new() -> Arc<ConnectionPulse> {
         let state = PulseState { stage: PulseStage::Silent, since: Instant::now(), unwritten: None };
-        Arc::new(ConnectionPulse { state: Mutex::new(state), proven: Notify::new() })
+        Arc::new(ConnectionPulse { state: Mutex::new(state), is_proven: AtomicBool::new(false), proven: Notify::new() })
     }
 
     fn read_some(&self) {
@@ -84,6 +85,19 @@ impl ConnectionPulse {
         if polled.is_ready() && state.stage == PulseStage::Silent {
             state.since = Instant::now();
         }
+    }
+
+    /// A request of it was accepted: it is no silent newcomer any more. Only the first one is told: a task that is woken while it runs
+    /// is polled once more, and wakes another thread for that.
+    pub(super) fn prove(&self) {
+        if !self.is_proven.load(Ordering::Relaxed) && !self.is_proven.swap(true, Ordering::Relaxed) {
+            self.proven.notify_one();
+        }
+    }
+
+    /// Waits for the first accepted request.
+    pub(super) async fn proven(&self) {
+        self.proven.notified().await;
     }
 
     /// The body of the request was read: bytes that come from now on are of the next one.
