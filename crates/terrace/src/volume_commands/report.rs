@@ -165,6 +165,9 @@ fn next(report: &VolumeReport) -> Option<String> {
         (VolumeState::Superseded, _) => {
             Some("its clients go to the other owner; a restart here takes it back, and ends the other one".to_owned())
         }
+        (VolumeState::Failed, _) if report.kind == VolumeKind::Place => Some(format!(
+            "it is opened again by itself; if its medium is lost: terrace volume delete {name}, make it anew, and the copy on its owner"
+        )),
         (VolumeState::Failed, _) => Some(format!(
             "bring the medium back (it is opened then); if copies are lost for good: terrace volume accept-loss {name}"
         )),

@@ -4,14 +4,20 @@
 //!   Closed --open--> Opening --recovery--> Open --close--> Closed
 //!                       |                   |
 //!                       +--error--> Failed  +-- a copy is away: attach it again, with pauses that grow
-//!                                     |
-//!                                     +--after a pause--> Opening
+//!                                     ^ |   +-- the medium of a place has failed --+
+//!                                     | |                                          |
+//!                                     | +--after a pause--> Opening                |
+//!                                     +--------------------------------------------+
 //! ```
+//!
+//! `care` is what is done for a volume that is open.
 //!
 //! Invariants: one operation at a time changes a volume; nothing holds the shelves of a copy but the volume itself, so that a copy that
 //! it gave up can be opened again.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+mod care;
+
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -20,11 +26,12 @@ use device::{BLOCK_BYTES, Device};
 use nbd::EpochGate;
 use volume::encryption::EncryptedDevice;
 use volume::write_back::CachedShelf;
-use volume::{CopyState, Epoch, Options, Volume, VolumeError};
+use volume::{CopyState, Epoch, Options, Volume};
 
 use super::description::{CacheDescription, CopyDescription, Description, MadeState, VolumeKind, window_bytes};
 use super::epochs::EpochFile;
 use super::keys::EncryptionDescription;
+use super::place_health::PlaceHealth;
 use super::places::{self, NewCopy};
 use super::requests::{Activity, CacheReport, CopyReport, VolumeReport, VolumeState};
 use crate::assemble::TierShelves;
@@ -108,8 +115,10 @@ pub struct HostedVolume {
     hosted: Mutex<Hosted>,
     /// Held by what changes the volume as a whole.
     operation: parking_lot::Mutex<()>,
-    /// A thread looks after its copies.
+    /// A thread looks after its copies, or its medium.
     is_cared_for: AtomicBool,
+    /// Of a place.
+    health: Mutex<PlaceHealth>,
     scrub: Option<Duration>,
 }
 
@@ -126,6 +135,7 @@ impl HostedVolume {
             hosted,
             operation: parking_lot::Mutex::default(),
             is_cared_for: AtomicBool::new(false),
+            health: Mutex::default(),
             scrub,
         }
     }
@@ -244,7 +254,9 @@ impl HostedVolume {
         let opened = places::open(tiers, &description.copies[0], None)?;
         self.note_medium(0, &opened);
         let shelf = opened.place.data;
-        Ok(OpenDevice::Place(shelf.open(PLACE)?, Arc::new(EpochFile::open(&*shelf)?)))
+        let (device, epochs) = (shelf.open(PLACE)?, EpochFile::open(&*shelf)?);
+        lock(&self.health).check_opened(device.len(), description.bytes, epochs.current())?;
+        Ok(OpenDevice::Place(device, Arc::new(epochs)))
     }
 
     /// The options of its volume, of a new owner.
@@ -300,76 +312,6 @@ impl HostedVolume {
         hosted.open.is_none()
             && !hosted.is_opening
             && hosted.failed.as_ref().is_none_or(|retry| Instant::now() >= retry.not_before)
-    }
-
-    /// Whether a copy is away and its pause is over, or a place that it has left is to be cleared.
-    pub fn needs_care(&self) -> bool {
-        let Some(OpenDevice::Mirror(volume, _)) = self.opened() else { return false };
-        let is_away = |state: &CopyState| matches!(state, CopyState::Missing | CopyState::Out { .. });
-        let mut away = volume.status().copies.into_iter().filter(|copy| is_away(&copy.state));
-        let hosted = lock(&self.hosted);
-        let is_due = |number: u8| {
-            hosted.copies[usize::from(number)].failed.as_ref().is_none_or(|retry| Instant::now() >= retry.not_before)
-        };
-        away.any(|copy| is_due(copy.number)) || !self.description().retired.is_empty()
-    }
-
-    /// Whether nobody looked after it until now: the caller does, until [`end_care`](HostedVolume::end_care).
-    pub fn begin_care(&self) -> bool {
-        !self.is_cared_for.swap(true, Ordering::AcqRel)
-    }
-
-    /// Ends what [`begin_care`](HostedVolume::begin_care) began.
-    pub fn end_care(&self) {
-        self.is_cared_for.store(false, Ordering::Release);
-    }
-
-    /// Attaches copies that are away, if their pause is over. Returns whether the volume has to be opened anew for that: it was opened
-    /// with too few copies, and there are more now.
-    pub fn attach_copies(&self, tiers: &TierShelves) -> bool {
-        let Some(OpenDevice::Mirror(volume, _)) = self.opened() else { return false };
-        let description = self.description();
-        let mut needs_opening = false;
-        for copy in volume.status().copies {
-            let number = usize::from(copy.number);
-            if !matches!(copy.state, CopyState::Missing | CopyState::Out { .. }) {
-                continue;
-            }
-            let former = lock(&self.hosted).copies[number].failed.clone();
-            let is_due = former.as_ref().is_none_or(|retry| Instant::now() >= retry.not_before);
-            let Some(place) = description.copies.get(number).filter(|_| is_due) else { continue };
-            let error = match self.attach(tiers, &volume, number, place) {
-                Ok(()) => {
-                    tracing::info!(volume = description.name, copy = number, "a copy is attached again");
-                    self.note_copy(number, None);
-                    continue;
-                }
-                Err(error) => error,
-            };
-            if matches!(error.downcast_ref(), Some(VolumeError::BelowMinimum { .. })) {
-                needs_opening |= copy.state == CopyState::Missing;
-            }
-            let why = format!("{error:#}");
-            // The same reason again is no news.
-            if former.is_none_or(|former| former.why != why) {
-                tracing::warn!(volume = description.name, copy = number, why, "a copy cannot be attached");
-            }
-            self.note_copy(number, Some(why));
-        }
-        needs_opening
-    }
-
-    fn attach(
-        &self,
-        tiers: &TierShelves,
-        volume: &Volume,
-        number: usize,
-        place: &CopyDescription,
-    ) -> anyhow::Result<()> {
-        let opened = places::open(tiers, place, None)?;
-        self.note_medium(number, &opened);
-        volume.attach(opened.place)?;
-        Ok(())
     }
 
     /// Makes copy `number` anew at `place`, which the description names already.
@@ -450,9 +392,14 @@ impl HostedVolume {
             Some(OpenDevice::Place(device, epochs)) => {
                 report.epoch = epochs.current().to_string();
                 report.durability = device.durability().to_string();
-                report.copies[0].state = "open".to_owned();
+                let health = lock(&self.health);
+                report.copies[0].state = if health.failed().is_some() { "failed" } else { "open" }.to_owned();
+                report.why = health.failed().map(str::to_owned);
             }
             None => {}
+        }
+        if description.kind == VolumeKind::Place {
+            report.copies[0].failures = lock(&self.health).failures();
         }
         report
     }

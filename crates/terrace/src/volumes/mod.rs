@@ -17,6 +17,7 @@ mod epochs;
 mod host;
 mod hosted;
 mod keys;
+mod place_health;
 mod places;
 mod remote;
 mod requests;
