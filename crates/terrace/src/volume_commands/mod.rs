@@ -26,7 +26,7 @@ use serde_json::Value;
 use crate::config::Config;
 use crate::show::{bytes, count};
 use crate::volumes::{
-    CreateArgs, ExportArgs, GrowArgs, NameArgs, NewVolumeRequest, REQUEST, ReplaceArgs, ScrubReport, VolumeCommand,
+    CreateArgs, ExportArgs, GrowArgs, LimitArgs, NameArgs, NewVolumeRequest, REQUEST, ReplaceArgs, ScrubReport, VolumeCommand,
     VolumeHost, VolumeKind, VolumePlace, VolumeReport, VolumeRequest,
 };
 
@@ -47,6 +47,7 @@ pub fn run(command: VolumeCommand) -> anyhow::Result<ExitCode> {
         VolumeCommand::Replace(args) => replace(&args),
         VolumeCommand::Scrub(args) => scrub(&args),
         VolumeCommand::Grow(args) => grow(&args),
+        VolumeCommand::Limit(args) => limit(&args),
         VolumeCommand::Export(args) => export(&args),
         VolumeCommand::Top(args) => top::run(&args),
         VolumeCommand::AcceptLoss(args) => {
@@ -209,6 +210,14 @@ fn scrub(args: &NameArgs) -> anyhow::Result<ExitCode> {
 fn grow(args: &GrowArgs) -> anyhow::Result<ExitCode> {
     Target::find(&args.at)?.send::<Value>(VolumeRequest::Grow { name: args.name.clone(), bytes: args.size.0 })?;
     println!("volume {} has {} now", args.name, bytes(args.size.0));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn limit(args: &LimitArgs) -> anyhow::Result<ExitCode> {
+    let LimitArgs { name, iops, bandwidth, at } = args;
+    let request = VolumeRequest::Limit { name: name.clone(), iops: *iops, bytes_per_second: *bandwidth };
+    let report: VolumeReport = Target::find(at)?.send(request)?;
+    println!("clients of volume {name} get {}, all together", report::limits(&report));
     Ok(ExitCode::SUCCESS)
 }
 

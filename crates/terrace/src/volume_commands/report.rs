@@ -113,6 +113,7 @@ fn one(report: &VolumeReport) {
         totals.row(&["sessions", &count(export.sessions as u64)]);
         totals.row(&["requests answered with an error", &count(export.errors)]);
     }
+    totals.row(&["clients get", &limits(report)]);
     totals.row(&["durability of an acknowledged write", &report.durability]);
     totals.row(&["encrypted at rest", if report.is_encrypted { "yes, AES-256-XTS" } else { "no" }]);
     totals.row(&["epoch", &report.epoch]);
@@ -124,6 +125,16 @@ fn one(report: &VolumeReport) {
     totals.row(&["reads of blocks damaged on every copy", &count(activity.damaged)]);
     totals.row(&["blocks that copies disagreed about at the start", &count(activity.disputed)]);
     print!("{totals}");
+}
+
+/// How much all clients together get.
+pub fn limits(report: &VolumeReport) -> String {
+    match (report.iops, report.bytes_per_second) {
+        (None, None) => "as much as there is".to_owned(),
+        (Some(iops), None) => format!("{} requests/s", count(iops)),
+        (None, Some(moved)) => format!("{}/s", bytes(moved)),
+        (Some(iops), Some(moved)) => format!("{} requests/s and {}/s", count(iops), bytes(moved)),
+    }
 }
 
 /// Where a copy lies, and why it is away.

@@ -311,7 +311,7 @@ impl VolumeHost {
         exports.server.add(Export {
             read_only: exported.read_only,
             description: format!("{what} {} bytes", description.bytes),
-            limits: Limits { requests: description.iops, bytes: description.bytes_per_second },
+            limits: limits_of(description),
             epochs: open.epochs(),
             ..Export::new(&description.name, open.device())
         })?;
@@ -341,6 +341,7 @@ impl VolumeHost {
                 Ok(json!(ScrubReport { bytes: found.bytes, repaired: found.repaired, damaged: found.damaged }))
             }),
             VolumeRequest::Grow { name, bytes } => self.grow(&name, bytes),
+            VolumeRequest::Limit { name, iops, bytes_per_second } => self.limit(&name, iops, bytes_per_second),
             VolumeRequest::Export { name, read_only } => self.set_export(&name, Some(ExportDescription { read_only })),
             VolumeRequest::Unexport { name } => self.set_export(&name, None),
             VolumeRequest::AcceptLoss { name } => self.accept_loss(&name),
@@ -422,6 +423,11 @@ impl VolumeHost {
         });
         let _ = closed.await;
     }
+}
+
+/// What its clients get.
+pub(super) fn limits_of(description: &Description) -> Limits {
+    Limits { requests: description.iops, bytes: description.bytes_per_second }
 }
 
 pub(super) fn is_exported_already(error: &anyhow::Error) -> bool {

@@ -383,6 +383,8 @@ impl HostedVolume {
                 .enumerate()
                 .map(|(number, copy)| copy_report(number, copy, &hosted))
                 .collect(),
+            iops: description.iops,
+            bytes_per_second: description.bytes_per_second,
             export: None,
             activity: Activity::default(),
         };

@@ -26,7 +26,9 @@ mod settings;
 
 use std::path::Path;
 
-pub use args::{CreateArgs, ExportArgs, GrowArgs, NameArgs, ReplaceArgs, TopArgs, VolumeCommand, VolumePlace};
+pub use args::{
+    CreateArgs, ExportArgs, GrowArgs, LimitArgs, NameArgs, ReplaceArgs, TopArgs, VolumeCommand, VolumePlace,
+};
 pub use description::VolumeKind;
 pub use host::VolumeHost;
 pub use requests::{

@@ -48,6 +48,17 @@ pub enum VolumeRequest {
         /// Its new size.
         bytes: u64,
     },
+    /// Change the limits of its clients.
+    Limit {
+        /// The volume.
+        name: String,
+        /// Requests a second; 0: no limit. Without: as it is.
+        #[serde(default)]
+        iops: Option<u64>,
+        /// Bytes a second; 0: no limit. Without: as it is.
+        #[serde(default)]
+        bytes_per_second: Option<u64>,
+    },
     /// Export it, now and at each start.
     Export {
         /// The volume.
@@ -238,6 +249,12 @@ pub struct VolumeReport {
     pub is_encrypted: bool,
     /// Its copies.
     pub copies: Vec<CopyReport>,
+    /// Requests a second that clients get, if that is limited.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub iops: Option<u64>,
+    /// Bytes a second that clients get, if that is limited.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes_per_second: Option<u64>,
     /// Its export, if it is exported.
     pub export: Option<ExportReport>,
     /// What it has done since it was opened.
@@ -258,6 +275,8 @@ impl VolumeReport {
             durability: "-".to_owned(),
             is_encrypted: false,
             copies: Vec::new(),
+            iops: None,
+            bytes_per_second: None,
             export: None,
             activity: Activity::default(),
         }

@@ -16,6 +16,7 @@ mod secrets;
 mod sizes;
 mod stopping;
 mod volumes;
+mod volumes_limits;
 mod volumes_media;
 mod volumes_tls;
 
