@@ -455,11 +455,15 @@ fn add_mirror(report: &mut VolumeReport, volume: &Volume) {
     if let Some(epoch) = status.superseded {
         report.state = VolumeState::Superseded;
         report.why = Some(taken_over(epoch));
+        read_times: Vec::new(),
+        read_bytes: 0,
+        write_times: Vec::new(),
+        written_bytes: 0,
     }
     report.bytes = status.bytes;
     report.epoch = status.epoch.to_string();
     report.durability = volume.durability().to_string();
-    for (copy, found) in report.copies.iter_mut().zip(&status.copies) {
+    for (copy, found) in report.copies.iter_mut().zip(status.copies) {
         let (state, behind) = match found.state {
             CopyState::InSync => ("in-sync", 0),
             CopyState::Syncing { left } => ("syncing", left),
@@ -481,6 +485,8 @@ fn add_mirror(report: &mut VolumeReport, volume: &Volume) {
         written_bytes: status.written_bytes,
         journaled_bytes: status.journaled_bytes,
         checkpoints: status.checkpoints,
+        (copy.read_times, copy.read_bytes) = (found.read_times.classes, found.read_times.bytes);
+        (copy.write_times, copy.written_bytes) = (found.write_times.classes, found.write_times.bytes);
         damaged: status.damaged,
         disputed: status.disputed,
         scrubbed_bytes: status.scrubbed * BLOCK_BYTES as u64,

@@ -373,6 +373,18 @@ pub struct ExportReport {
     pub uris: Vec<String>,
     /// Open sessions.
     pub sessions: usize,
+    /// How long reads from it took: `[ns, how many]`, each the upper end of a class.
+    #[serde(default)]
+    pub read_times: Vec<(u64, u64)>,
+    /// Bytes that these read.
+    #[serde(default)]
+    pub read_bytes: u64,
+    /// How long writes took until they were durable in its journal.
+    #[serde(default)]
+    pub write_times: Vec<(u64, u64)>,
+    /// Bytes that these wrote.
+    #[serde(default)]
+    pub written_bytes: u64,
     /// Requests answered with an error.
     pub errors: u64,
 }
