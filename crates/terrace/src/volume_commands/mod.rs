@@ -26,8 +26,8 @@ use serde_json::Value;
 use crate::config::Config;
 use crate::show::{bytes, count};
 use crate::volumes::{
-    CreateArgs, ExportArgs, GrowArgs, LimitArgs, NameArgs, NewVolumeRequest, REQUEST, ReplaceArgs, ScrubReport, VolumeCommand,
-    VolumeHost, VolumeKind, VolumePlace, VolumeReport, VolumeRequest,
+    CreateArgs, ExportArgs, GrowArgs, LimitArgs, MadeReport, NameArgs, NewVolumeRequest, REQUEST, ReplaceArgs,
+    ScrubReport, VolumeCommand, VolumeHost, VolumeKind, VolumePlace, VolumeReport, VolumeRequest,
 };
 
 /// Runs the command.
@@ -140,7 +140,7 @@ fn create(args: &CreateArgs) -> anyhow::Result<ExitCode> {
         share_tiers: args.share_tiers,
         key_file: args.key_file.as_deref().map(std::path::absolute).transpose()?,
     };
-    Target::find(&args.at)?.send::<Value>(VolumeRequest::Create(new))?;
+    let made: MadeReport = Target::find(&args.at)?.send(VolumeRequest::Create(new))?;
     let what = match (args.place, args.copies.len()) {
         (true, _) => "place for a copy".to_owned(),
         (false, 1) => "volume of one copy".to_owned(),
@@ -148,6 +148,9 @@ fn create(args: &CreateArgs) -> anyhow::Result<ExitCode> {
     };
     println!("made {}: a {what}, {}", args.name, bytes(args.size.0));
     println!("  next: terrace volume export {}", args.name);
+    for shared in &made.same_disk {
+        eprintln!("warning: {shared}; --share-tiers says that this is wanted");
+    }
     Ok(ExitCode::SUCCESS)
 }
 

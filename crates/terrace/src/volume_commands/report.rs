@@ -102,6 +102,7 @@ fn one(report: &VolumeReport) {
     }
     print!("{copies}");
     report.copies.iter().for_each(lies);
+    report.same_disk.iter().for_each(|shared| println!("{shared}"));
     println!();
     let mut totals = TextTable::new(&["since it was opened", ""]);
     let activity = &report.activity;

@@ -107,7 +107,7 @@ pub struct CreateArgs {
     /// The copy to read, by number from 0, as long as it works [default: the fastest]
     #[arg(long, value_name = "COPY")]
     pub prefer: Option<u8>,
-    /// Allow several copies on one tier, where one fault can break them together
+    /// Allow several copies on one tier, or on tiers of one disk without a warning: one fault can break them together
     #[arg(long)]
     pub share_tiers: bool,
     /// Requests a second that clients get, together

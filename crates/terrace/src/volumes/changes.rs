@@ -9,11 +9,12 @@ use serde_json::{Value, json};
 use volume::{NewVolume, Place, Volume};
 
 use super::description::{CopyDescription, Description, ExportDescription, MadeState, VolumeKind, check_name};
+use super::disks;
 use super::host::{VolumeHost, is_exported_already, limits_of};
 use super::hosted::{HostedVolume, OpenDevice, make_place};
 use super::keys::EncryptionDescription;
 use super::places::{self, NewCopy};
-use super::requests::{NewVolumeRequest, WantedCopy};
+use super::requests::{MadeReport, NewVolumeRequest, WantedCopy};
 
 /// Sizes of volumes and places: whole regions of a dirty map, as many as the format has room for.
 const SIZE_STEP: u64 = 64 << 10;
@@ -73,7 +74,9 @@ impl VolumeHost {
         if self.is_serving() {
             volume.open(&self.tiers, false)?;
         }
-        Ok(Value::Null)
+        let disks: Vec<_> = volume.description().copies.iter().map(places::disks_of).collect();
+        let same_disk = if new.share_tiers { Vec::new() } else { disks::shared(&disks) };
+        Ok(serde_json::to_value(MadeReport { same_disk })?)
     }
 
     fn make(&self, volume: &HostedVolume, description: &Description) -> anyhow::Result<()> {

@@ -369,6 +369,9 @@ impl VolumeHost {
         };
         let exported = self.exports.get().map(|exports| exports.server.status()).unwrap_or_default();
         let report = |volume: Arc<HostedVolume>| {
+            if !self.is_serving() {
+                volume.note_disks();
+            }
             let mut report = volume.report();
             let description = volume.description();
             report.export = description.exported.map(|export| {

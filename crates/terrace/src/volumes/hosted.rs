@@ -17,6 +17,7 @@
 
 mod care;
 
+use std::collections::BTreeSet;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -29,6 +30,7 @@ use volume::write_back::CachedShelf;
 use volume::{CopyState, Epoch, Options, Volume};
 
 use super::description::{CacheDescription, CopyDescription, Description, MadeState, VolumeKind, window_bytes};
+use super::disks;
 use super::epochs::EpochFile;
 use super::keys::EncryptionDescription;
 use super::place_health::PlaceHealth;
@@ -105,6 +107,7 @@ struct CopyFacts {
     medium: String,
     real: bool,
     cache: Option<Weak<CachedShelf>>,
+    disks: BTreeSet<String>,
     failed: Option<Retry>,
 }
 
@@ -278,6 +281,13 @@ impl HostedVolume {
         let mut hosted = lock(&self.hosted);
         let facts = &mut hosted.copies[number];
         (facts.medium, facts.real, facts.cache) = (opened.medium.clone(), opened.real, opened.cache.clone());
+        facts.disks.clone_from(&opened.disks);
+    }
+
+    /// Finds out on which disks its copies lie, where nothing opens them. It may wait for a medium.
+    pub fn note_disks(&self) {
+        let disks: Vec<_> = self.description().copies.iter().map(places::disks_of).collect();
+        lock(&self.hosted).copies.iter_mut().zip(disks).for_each(|(facts, disks)| facts.disks = disks);
     }
 
     fn note_copy(&self, number: usize, failed: Option<String>) {
@@ -383,6 +393,7 @@ impl HostedVolume {
                 .enumerate()
                 .map(|(number, copy)| copy_report(number, copy, &hosted))
                 .collect(),
+            same_disk: disks::shared(&hosted.copies.each_ref().map(|facts| facts.disks.clone())),
             iops: description.iops,
             bytes_per_second: description.bytes_per_second,
             export: None,
@@ -444,6 +455,10 @@ fn copy_report(number: usize, copy: &CopyDescription, hosted: &Hosted) -> CopyRe
         cache: copy.cache.as_ref().zip(cache).map(|(cache, shelf)| cache_report(cache, &shelf)),
         failures: 0,
         read_ns: 0,
+        read_times: Vec::new(),
+        read_bytes: 0,
+        write_times: Vec::new(),
+        written_bytes: 0,
     }
 }
 
@@ -455,10 +470,6 @@ fn add_mirror(report: &mut VolumeReport, volume: &Volume) {
     if let Some(epoch) = status.superseded {
         report.state = VolumeState::Superseded;
         report.why = Some(taken_over(epoch));
-        read_times: Vec::new(),
-        read_bytes: 0,
-        write_times: Vec::new(),
-        written_bytes: 0,
     }
     report.bytes = status.bytes;
     report.epoch = status.epoch.to_string();
@@ -474,6 +485,8 @@ fn add_mirror(report: &mut VolumeReport, volume: &Volume) {
         copy.is_unfenced = found.is_unfenced;
         (copy.reads, copy.repaired, copy.failures, copy.read_ns) =
             (found.reads, found.repaired, found.failures, found.read_ns);
+        (copy.read_times, copy.read_bytes) = (found.read_times.classes, found.read_times.bytes);
+        (copy.write_times, copy.written_bytes) = (found.write_times.classes, found.write_times.bytes);
     }
     let classes = |histogram: &hdrhistogram::Histogram<u64>| {
         histogram.iter_recorded().map(|class| (class.value_iterated_to(), class.count_at_value())).collect()
@@ -485,8 +498,6 @@ fn add_mirror(report: &mut VolumeReport, volume: &Volume) {
         written_bytes: status.written_bytes,
         journaled_bytes: status.journaled_bytes,
         checkpoints: status.checkpoints,
-        (copy.read_times, copy.read_bytes) = (found.read_times.classes, found.read_times.bytes);
-        (copy.write_times, copy.written_bytes) = (found.write_times.classes, found.write_times.bytes);
         damaged: status.damaged,
         disputed: status.disputed,
         scrubbed_bytes: status.scrubbed * BLOCK_BYTES as u64,

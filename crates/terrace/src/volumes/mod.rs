@@ -13,6 +13,7 @@
 mod args;
 mod changes;
 mod description;
+mod disks;
 mod epochs;
 mod host;
 mod hosted;
@@ -32,7 +33,8 @@ pub use args::{
 pub use description::VolumeKind;
 pub use host::VolumeHost;
 pub use requests::{
-    Activity, CacheReport, CopyReport, NewVolumeRequest, REQUEST, ScrubReport, VolumeReport, VolumeRequest, VolumeState,
+    Activity, CacheReport, CopyReport, MadeReport, NewVolumeRequest, REQUEST, ScrubReport, VolumeReport, VolumeRequest,
+    VolumeState,
 };
 pub use serving::{NodeVolumes, RunningVolumes, VolumeRequests};
 pub use settings::VolumeSettings;

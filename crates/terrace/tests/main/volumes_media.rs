@@ -1,10 +1,11 @@
-//! Media of volumes that fail once: a place for another node's copy, under a running owner.
+//! Media of volumes: a place for another node's copy that fails once, under a running owner; copies that share a disk.
 //!
 //! The system itself makes writes fail: a limit of the size of files, which a running process is given and loses again.
 
 use std::fs;
 
 use nbd::{ClientOptions, NbdDevice, NbdUri};
+use serde_json::json;
 
 use crate::node::until;
 use crate::volumes::{
@@ -46,9 +47,9 @@ fn a_place_whose_medium_fails_once_is_opened_again_from_it_and_its_copy_is_broug
     }
     node.stop();
     // An epoch that cannot be kept is no end either.
-    far.limit_files("4096");
     let epoch = report_at(&bed, "other", "place")["epoch"].as_str().and_then(|text| text.parse::<u64>().ok());
     let epoch = epoch.expect("a number");
+    far.limit_files("4096");
     let takeover = |epoch| {
         let at = NbdUri::unix(&socket, "place");
         NbdDevice::connect(ClientOptions { epoch: Some(epoch), ..ClientOptions::new(at) })
@@ -59,4 +60,28 @@ fn a_place_whose_medium_fails_once_is_opened_again_from_it_and_its_copy_is_broug
     until("a higher epoch is kept again", || takeover(epoch + 1).is_ok());
     assert!(takeover(epoch).is_err(), "an older one is refused");
     assert_eq!(report_at(&bed, "other", "place")["copies"][0]["failures"], 2, "{}", report(&bed, "v"));
+}
+
+#[test]
+fn copies_on_one_disk_are_warned_of_when_they_are_made_and_named_by_the_status() {
+    let bed = bed();
+    // All tiers of a bed are folders of one disk.
+    let said = "copies 0 and 1 are on the same disk (";
+    let made = bed.command_line(&["volume", "create", "v", "--size", "1MiB", "--copy", "a", "--copy", "b"]);
+    assert!(made.warned().contains(&format!("warning: {said}")), "{}", made.warned());
+    made.succeeds("made v");
+    for (name, args) in
+        [("wanted", &["--copy", "a", "--copy", "b", "--share-tiers"][..]), ("single", &["--copy", "a"]), ("home", &[])]
+    {
+        let made = bed.command_line(&[&["volume", "create", name, "--size", "1MiB"], args].concat());
+        assert_eq!(made.warned(), "", "{name}");
+        made.succeeds("");
+    }
+    let shared = |name: &str| report(&bed, name)["same_disk"][0]["copies"].clone();
+    assert!(volume(&bed, &["status", "v"]).contains(said));
+    let node = bed.start();
+    until("the volume is open", || report(&bed, "v")["state"] == "open");
+    assert!(volume(&bed, &["status", "v"]).contains(said));
+    assert_eq!([shared("v"), shared("wanted"), shared("single")], [json!([0, 1]), json!([0, 1]), json!(null)]);
+    node.stop();
 }
