@@ -446,6 +446,12 @@ start_qemu_nbd() {
     until_true test -S "$dir/qemu.sock"
 }
 
+# top_fits: whether all that top shows fits into 120 columns.
+top_fits() {
+    volume top --times 1 --interval 1 >"$dir/top" || return 1
+    awk 'length($0) > 120 { print "wide: " $0; wide = 1 } END { exit wide }' "$dir/top"
+}
+
 echo "SEED=$seed"
 make_tiers
 exported="plain secret"
@@ -463,7 +469,9 @@ ran "status of volumes that are not served: exit code 0" exits 0 volume status
 ran "status of a volume that is not there" refused "there is no volume" volume status nowhere
 needed "one process exports both" serve
 ran "status: exit code 0" exits 0 volume status
-ran "top: volumes, copies and tiers" prints "^pmem *1 *0 \|^a *2 *0 " volume top --times 1 --interval 1
+ran "top: volumes, copies and tiers" prints "^a *2 of 2 " volume top --times 1 --interval 1
+ran "top: copies have reads and writes of their own" prints "^copy *tier *state *reads/s .* writes/s " volume top --times 1 --interval 1
+ran "top: no line is wider than 120 columns" top_fits
 for name in plain secret; do
     clients "$name"
     kill_while_writing "$name"

@@ -321,7 +321,7 @@ impl IoSink for HandedBatch {
         }
         self.restore(&mut request);
         let took = self.began.elapsed();
-        handed.core.metrics.copy(number).read_of(read.handed, took);
+        handed.core.metrics.copy(number).read_of(read.handed, read.bytes as u64, took);
         if result.is_ok() && read.is_as_stored(&request.buffer) {
             handed.core.metrics.read(request.bytes, took);
             self.sink.complete(request, Ok(()));

@@ -60,6 +60,7 @@ pub mod error;
 pub mod fuzzing;
 mod geometry;
 mod handed;
+mod latencies;
 pub mod members;
 pub mod membership;
 mod metrics;
@@ -86,6 +87,7 @@ pub mod write_back;
 
 pub use error::VolumeError;
 pub use geometry::{REGION_BLOCKS, SECTOR};
+pub use latencies::Noted;
 pub use members::{COPIES_MAX, Epoch, Members, Set};
 pub use metrics::{CopyState, CopyStatus, Status};
 pub use options::{Coordinator, Disagreement, Fence, NewVolume, Options, Place, Threads};

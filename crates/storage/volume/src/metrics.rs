@@ -6,6 +6,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use parking_lot::Mutex;
 
+use crate::latencies::{Latencies, Noted};
 use crate::members::{COPIES_MAX, Epoch, Members};
 
 /// The longest latency that is told apart: a minute, in nanoseconds.
@@ -23,23 +24,42 @@ pub(crate) struct CopyMetrics {
     read_ns: AtomicU64,
     /// Reads that were handed to its device and have not come back.
     handed: AtomicU64,
+    read_times: Latencies,
+    write_times: Latencies,
 }
 
 /// Reads in progress at which times are compared: as many as there are threads for reads.
 const TOGETHER: u64 = 4;
 
 impl CopyMetrics {
-    pub(crate) fn read(&self, took: Duration) {
+    pub(crate) fn read(&self, bytes: u64, took: Duration) {
+        self.read_times.note(1, bytes, took);
+        self.expect(took);
+    }
+
+    /// Lets a read count in the mean.
+    fn expect(&self, took: Duration) {
         self.reads.fetch_add(1, Ordering::Relaxed);
         let (took, mean) = (took.as_nanos() as u64, self.read_ns.load(Ordering::Relaxed));
         let next = if mean == 0 { took } else { mean - mean / WEIGHT + took / WEIGHT };
         self.read_ns.store(next.max(1), Ordering::Relaxed);
     }
 
-    /// As [`read`](CopyMetrics::read), of a read that was handed over as one of `handed`. It waited for the others: what counts is what a
-    /// thread would have measured, one of a few, at the same rate (Little's law).
-    pub(crate) fn read_of(&self, handed: u64, took: Duration) {
-        self.read(took.mul_f64(TOGETHER as f64 / handed.max(TOGETHER) as f64));
+    /// As [`read`](CopyMetrics::read), of a read that was handed over as one of `handed`. It waited for the others: what counts in the mean is
+    /// what a thread would have measured, one of a few, at the same rate (Little's law).
+    pub(crate) fn read_of(&self, handed: u64, bytes: u64, took: Duration) {
+        self.read_times.note(1, bytes, took);
+        self.expect(took.mul_f64(TOGETHER as f64 / handed.max(TOGETHER) as f64));
+    }
+
+    /// Writes became durable in its journal together.
+    pub(crate) fn wrote(&self, (writes, bytes): (u64, u64), took: Duration) {
+        self.write_times.note(writes, bytes, took);
+    }
+
+    /// The times of reads, and of writes.
+    pub(crate) fn times(&self) -> (Noted, Noted) {
+        (self.read_times.noted(), self.write_times.noted())
     }
 
     /// A read is handed over; returns how many are.
@@ -172,6 +192,10 @@ pub struct CopyStatus {
     pub failures: u64,
     /// A moving mean of the time of a read from it, nanoseconds; 0 before the first.
     pub read_ns: u64,
+    /// How long reads from it took, and what they moved.
+    pub read_times: Noted,
+    /// How long writes took until they were durable in its journal, and what they moved; without checkpoints and what resync copies.
+    pub write_times: Noted,
 }
 
 /// A volume at one moment.

@@ -119,7 +119,7 @@ fn read_run(core: &Core, first: u64, sum: Sum, buffer: &mut [u8]) -> Result<(), 
         None => false,
     });
     if let Some(number) = source {
-        core.metrics.copy(number).read(began.elapsed());
+        core.metrics.copy(number).read(buffer.len() as u64, began.elapsed());
     }
     for (index, here) in buffer.chunks_exact_mut(BLOCK_BYTES).enumerate() {
         let expected = if index == 0 { sum } else { rest[index - 1] };

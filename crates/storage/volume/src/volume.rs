@@ -266,6 +266,7 @@ fn copy_status(core: &Core, in_sync: Members, number: u8) -> CopyStatus {
         () => CopyState::Out { behind: dirty },
     };
     let (reads, repaired, failures) = core.metrics.counts(number);
+    let (read_times, write_times) = core.metrics.copy(number).times();
     let copy = core.copy(number);
     CopyStatus {
         number,
@@ -276,6 +277,8 @@ fn copy_status(core: &Core, in_sync: Members, number: u8) -> CopyStatus {
         repaired,
         failures,
         read_ns: core.metrics.copy(number).read_ns(),
+        read_times,
+        write_times,
     }
 }
 

@@ -201,6 +201,7 @@ struct Pending {
     copy: Arc<VolumeCopy>,
     appended: mpsc::Receiver<Result<Lsn, VolumeError>>,
     end: Option<Lsn>,
+    began: Instant,
 }
 
 impl Pending {
@@ -267,6 +268,7 @@ impl<'s> Batch<'s> {
             .into_iter()
             .partition(|copy| core.options.threads == Threads::Background && !copy.commits_at_once());
         let mut pending = Vec::new();
+        let (size, mut began) = (self.size(), Instant::now());
         for copy in may_wait {
             // Even to append may wait for the device: with another thread.
             let (target, records) = (copy.clone(), records.clone());
@@ -276,30 +278,44 @@ impl<'s> Batch<'s> {
                 Ok(end)
             };
             match core.start(work) {
-                Ok(appended) => pending.push(Pending { copy, appended, end: None }),
+                Ok(appended) => pending.push(Pending { copy, appended, end: None, began }),
                 Err(error) => self.failures.push((copy, error)),
             }
         }
         for copy in direct {
             let committed = append_all(&copy, &records).and_then(|end| Ok(copy.journal.commit(end)?));
+            let ended = Instant::now();
             match committed {
-                Ok(()) => durable = durable.with(copy.number),
+                Ok(()) => {
+                    durable = durable.with(copy.number);
+                    core.metrics.copy(copy.number).wrote(size, ended - began);
+                }
                 Err(error) => self.failures.push((copy, error)),
             }
+            began = ended;
         }
         Members(durable.0 | self.wait(core, pending).0)
+    }
+
+    /// Its records, and the bytes of blocks in them.
+    fn size(&self) -> (u64, u64) {
+        (self.staged.len() as u64, self.staged.iter().map(|staged| staged.record.bytes.len() as u64).sum())
     }
 
     /// Waits for the copies that make the records durable by themselves, no longer than `copy_timeout`.
     fn wait(&mut self, core: &Core, mut pending: Vec<Pending>) -> Members {
         let (mut durable, deadline) = (Members::NONE, Instant::now() + core.options.copy_timeout);
+        let size = self.size();
         while !pending.is_empty() {
             let seen = core.progress.ticks();
             let is_late = Instant::now() >= deadline;
             pending.retain_mut(|waiting| {
                 let stalled = is_late.then(|| Err(VolumeError::Stalled(waiting.copy.number)));
                 match waiting.look().or(stalled) {
-                    Some(Ok(())) => durable = durable.with(waiting.copy.number),
+                    Some(Ok(())) => {
+                        durable = durable.with(waiting.copy.number);
+                        core.metrics.copy(waiting.copy.number).wrote(size, waiting.began.elapsed());
+                    }
                     Some(Err(error)) => self.failures.push((waiting.copy.clone(), error)),
                     None => return true,
                 }

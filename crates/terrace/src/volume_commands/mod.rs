@@ -26,8 +26,8 @@ use serde_json::Value;
 use crate::config::Config;
 use crate::show::{bytes, count};
 use crate::volumes::{
-    CreateArgs, ExportArgs, GrowArgs, NameArgs, NewVolumeRequest, REQUEST, ReplaceArgs, ScrubReport, VolumeCommand,
-    VolumeHost, VolumeKind, VolumePlace, VolumeReport, VolumeRequest,
+    CreateArgs, ExportArgs, GrowArgs, LimitArgs, MadeReport, NameArgs, NewVolumeRequest, REQUEST, ReplaceArgs,
+    ScrubReport, VolumeCommand, VolumeHost, VolumeKind, VolumePlace, VolumeReport, VolumeRequest,
 };
 
 /// Runs the command.
@@ -47,6 +47,7 @@ pub fn run(command: VolumeCommand) -> anyhow::Result<ExitCode> {
         VolumeCommand::Replace(args) => replace(&args),
         VolumeCommand::Scrub(args) => scrub(&args),
         VolumeCommand::Grow(args) => grow(&args),
+        VolumeCommand::Limit(args) => limit(&args),
         VolumeCommand::Export(args) => export(&args),
         VolumeCommand::Top(args) => top::run(&args),
         VolumeCommand::AcceptLoss(args) => {
@@ -139,7 +140,7 @@ fn create(args: &CreateArgs) -> anyhow::Result<ExitCode> {
         share_tiers: args.share_tiers,
         key_file: args.key_file.as_deref().map(std::path::absolute).transpose()?,
     };
-    Target::find(&args.at)?.send::<Value>(VolumeRequest::Create(new))?;
+    let made: MadeReport = Target::find(&args.at)?.send(VolumeRequest::Create(new))?;
     let what = match (args.place, args.copies.len()) {
         (true, _) => "place for a copy".to_owned(),
         (false, 1) => "volume of one copy".to_owned(),
@@ -147,6 +148,9 @@ fn create(args: &CreateArgs) -> anyhow::Result<ExitCode> {
     };
     println!("made {}: a {what}, {}", args.name, bytes(args.size.0));
     println!("  next: terrace volume export {}", args.name);
+    for shared in &made.same_disk {
+        eprintln!("warning: {shared}; --share-tiers says that this is wanted");
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -209,6 +213,14 @@ fn scrub(args: &NameArgs) -> anyhow::Result<ExitCode> {
 fn grow(args: &GrowArgs) -> anyhow::Result<ExitCode> {
     Target::find(&args.at)?.send::<Value>(VolumeRequest::Grow { name: args.name.clone(), bytes: args.size.0 })?;
     println!("volume {} has {} now", args.name, bytes(args.size.0));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn limit(args: &LimitArgs) -> anyhow::Result<ExitCode> {
+    let LimitArgs { name, iops, bandwidth, at } = args;
+    let request = VolumeRequest::Limit { name: name.clone(), iops: *iops, bytes_per_second: *bandwidth };
+    let report: VolumeReport = Target::find(at)?.send(request)?;
+    println!("clients of volume {name} get {}, all together", report::limits(&report));
     Ok(ExitCode::SUCCESS)
 }
 

@@ -102,6 +102,7 @@ fn one(report: &VolumeReport) {
     }
     print!("{copies}");
     report.copies.iter().for_each(lies);
+    report.same_disk.iter().for_each(|shared| println!("{shared}"));
     println!();
     let mut totals = TextTable::new(&["since it was opened", ""]);
     let activity = &report.activity;
@@ -113,6 +114,7 @@ fn one(report: &VolumeReport) {
         totals.row(&["sessions", &count(export.sessions as u64)]);
         totals.row(&["requests answered with an error", &count(export.errors)]);
     }
+    totals.row(&["clients get", &limits(report)]);
     totals.row(&["durability of an acknowledged write", &report.durability]);
     totals.row(&["encrypted at rest", if report.is_encrypted { "yes, AES-256-XTS" } else { "no" }]);
     totals.row(&["epoch", &report.epoch]);
@@ -124,6 +126,16 @@ fn one(report: &VolumeReport) {
     totals.row(&["reads of blocks damaged on every copy", &count(activity.damaged)]);
     totals.row(&["blocks that copies disagreed about at the start", &count(activity.disputed)]);
     print!("{totals}");
+}
+
+/// How much all clients together get.
+pub fn limits(report: &VolumeReport) -> String {
+    match (report.iops, report.bytes_per_second) {
+        (None, None) => "as much as there is".to_owned(),
+        (Some(iops), None) => format!("{} requests/s", count(iops)),
+        (None, Some(moved)) => format!("{}/s", bytes(moved)),
+        (Some(iops), Some(moved)) => format!("{} requests/s and {}/s", count(iops), bytes(moved)),
+    }
 }
 
 /// Where a copy lies, and why it is away.
@@ -165,6 +177,9 @@ fn next(report: &VolumeReport) -> Option<String> {
         (VolumeState::Superseded, _) => {
             Some("its clients go to the other owner; a restart here takes it back, and ends the other one".to_owned())
         }
+        (VolumeState::Failed, _) if report.kind == VolumeKind::Place => Some(format!(
+            "it is opened again by itself; if its medium is lost: terrace volume delete {name}, make it anew, and the copy on its owner"
+        )),
         (VolumeState::Failed, _) => Some(format!(
             "bring the medium back (it is opened then); if copies are lost for good: terrace volume accept-loss {name}"
         )),

@@ -55,6 +55,12 @@ pub enum VolumeCommand {
     Scrub(NameArgs),
     /// Make a volume larger while nobody uses it
     Grow(GrowArgs),
+    /// Change how much clients get, at once and from now on
+    ///
+    ///   terrace volume limit vol-7 --iops 5000 --bandwidth 200MiB
+    ///   terrace volume limit vol-7 --iops none
+    #[command(verbatim_doc_comment)]
+    Limit(LimitArgs),
     /// Export volumes over NBD, now and at each start
     ///
     /// Beside a running node, the node exports them. Without one, this command serves them until Ctrl-C:
@@ -101,7 +107,7 @@ pub struct CreateArgs {
     /// The copy to read, by number from 0, as long as it works [default: the fastest]
     #[arg(long, value_name = "COPY")]
     pub prefer: Option<u8>,
-    /// Allow several copies on one tier, where one fault can break them together
+    /// Allow several copies on one tier, or on tiers of one disk without a warning: one fault can break them together
     #[arg(long)]
     pub share_tiers: bool,
     /// Requests a second that clients get, together
@@ -186,6 +192,31 @@ pub struct GrowArgs {
     pub at: VolumePlace,
 }
 
+/// `terrace volume limit`
+#[derive(Debug, Args)]
+pub struct LimitArgs {
+    /// The volume
+    pub name: String,
+    /// Requests a second that clients get, together; `none` or 0: as many as there are
+    #[arg(long, value_name = "N", required_unless_present = "bandwidth", value_parser = limit_of_requests)]
+    pub iops: Option<u64>,
+    /// Bytes a second that clients get, together; `none` or 0: as many as there are
+    #[arg(long, value_name = "SIZE", value_parser = limit_of_bytes)]
+    pub bandwidth: Option<u64>,
+    #[command(flatten)]
+    pub at: VolumePlace,
+}
+
+/// A limit, 0 for none.
+fn limit_of_requests(text: &str) -> Result<u64, String> {
+    let wrong = |error| format!("a number of requests a second, or `none`: {error}");
+    if text == "none" { Ok(0) } else { text.parse::<u64>().map_err(|error| wrong(error.to_string())) }
+}
+
+fn limit_of_bytes(text: &str) -> Result<u64, String> {
+    if matches!(text, "none" | "0") { Ok(0) } else { text.parse::<Bytes>().map(|bytes| bytes.0) }
+}
+
 /// `terrace volume export`
 #[derive(Debug, Args)]
 pub struct ExportArgs {
@@ -245,4 +276,27 @@ pub struct DeleteArgs {
     pub yes: bool,
     #[command(flatten)]
     pub at: VolumePlace,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_is_a_number_or_none() {
+        for (text, requests, bytes) in [
+            ("none", Some(0), Some(0)),
+            ("0", Some(0), Some(0)),
+            ("5000", Some(5_000), None),
+            ("2MiB", None, Some(2 << 20)),
+            ("-1", None, None),
+            ("", None, None),
+        ] {
+            assert_eq!(limit_of_requests(text).ok(), requests, "{text:?}");
+            if let Some(bytes) = bytes {
+                assert_eq!(limit_of_bytes(text), Ok(bytes), "{text:?}");
+            }
+        }
+        assert!(limit_of_bytes("-1").is_err() && limit_of_bytes("").is_err());
+    }
 }

@@ -1,4 +1,4 @@
-//! Changes of the volumes of a host: made, replaced copies, grown, exported, given up, deleted.
+//! Changes of the volumes of a host: made, replaced copies, grown, limited, exported, given up, deleted.
 //!
 //! Each holds the volume's operation. The description is durable before anything is made at a place, and goes last.
 
@@ -9,11 +9,12 @@ use serde_json::{Value, json};
 use volume::{NewVolume, Place, Volume};
 
 use super::description::{CopyDescription, Description, ExportDescription, MadeState, VolumeKind, check_name};
-use super::host::{VolumeHost, is_exported_already};
+use super::disks;
+use super::host::{VolumeHost, is_exported_already, limits_of};
 use super::hosted::{HostedVolume, OpenDevice, make_place};
 use super::keys::EncryptionDescription;
 use super::places::{self, NewCopy};
-use super::requests::{NewVolumeRequest, WantedCopy};
+use super::requests::{MadeReport, NewVolumeRequest, WantedCopy};
 
 /// Sizes of volumes and places: whole regions of a dirty map, as many as the format has room for.
 const SIZE_STEP: u64 = 64 << 10;
@@ -73,7 +74,9 @@ impl VolumeHost {
         if self.is_serving() {
             volume.open(&self.tiers, false)?;
         }
-        Ok(Value::Null)
+        let disks: Vec<_> = volume.description().copies.iter().map(places::disks_of).collect();
+        let same_disk = if new.share_tiers { Vec::new() } else { disks::shared(&disks) };
+        Ok(serde_json::to_value(MadeReport { same_disk })?)
     }
 
     fn make(&self, volume: &HostedVolume, description: &Description) -> anyhow::Result<()> {
@@ -170,6 +173,35 @@ impl VolumeHost {
         }
         grown?;
         Ok(Value::Null)
+    }
+
+    /// Changes the limits of its clients: `None` leaves one as it is, 0 takes it away.
+    pub(super) fn limit(&self, name: &str, iops: Option<u64>, bytes_per_second: Option<u64>) -> anyhow::Result<Value> {
+        let volume = self.find(name)?;
+        let _one = volume.operation()?;
+        let description = volume.description();
+        ensure!(description.state == MadeState::Ready, "volume {name} was not made completely: delete it");
+        let changed = |wanted: Option<u64>, now| match wanted {
+            None => now,
+            Some(0) => None,
+            Some(limit) => Some(limit),
+        };
+        let description = Description {
+            iops: changed(iops, description.iops),
+            bytes_per_second: changed(bytes_per_second, description.bytes_per_second),
+            ..description
+        };
+        self.descriptions.write(&description)?;
+        volume.describe(description.clone());
+        if let Some(exports) = self.exports() {
+            match exports.server.limit(name, limits_of(&description)) {
+                // It is exported later, with these.
+                Ok(()) | Err(nbd::NbdError::NoExport { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let reports = self.status(&[name.to_owned()])?;
+        Ok(serde_json::to_value(&reports[0])?)
     }
 
     pub(super) fn set_export(&self, name: &str, exported: Option<ExportDescription>) -> anyhow::Result<Value> {

@@ -9,7 +9,8 @@
 //! ```
 //!
 //! Invariants: when [`EpochFile::raise`] returns `Ok` the epoch is durable in both blocks, so that damage to one of them brings no older
-//! owner back; a crash inside leaves the former one or this one.
+//! owner back; a crash inside leaves the former one or this one. After a write that failed nothing is kept until the file is opened again
+//! ([`EpochFile::failure`]): what is on the medium is unknown until then.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,8 +30,8 @@ const SLOTS: u64 = 2;
 pub struct EpochFile {
     device: Arc<dyn Device>,
     current: AtomicU64,
-    /// One raise at a time, and the number of raises: it chooses the slot.
-    raising: std::sync::Mutex<()>,
+    /// One raise at a time; why the last one that was written failed.
+    raising: std::sync::Mutex<Option<String>>,
 }
 
 impl EpochFile {
@@ -66,6 +67,15 @@ impl EpochFile {
             .context("the epoch of this place is damaged: no owner can be told from an older one; delete the place")?;
         Ok(EpochFile { device, current: AtomicU64::new(epoch), raising: std::sync::Mutex::default() })
     }
+
+    /// Why the medium keeps no epoch any more, until it is opened again. Does not wait for a raise that is under way.
+    pub fn failure(&self) -> Option<String> {
+        match self.raising.try_lock() {
+            Ok(failed) => failed.clone(),
+            Err(std::sync::TryLockError::Poisoned(poisoned)) => poisoned.into_inner().clone(),
+            Err(std::sync::TryLockError::WouldBlock) => None,
+        }
+    }
 }
 
 impl EpochGate for EpochFile {
@@ -74,7 +84,7 @@ impl EpochGate for EpochFile {
     }
 
     fn raise(&self, epoch: u64) -> Result<(), String> {
-        let _one = self.raising.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut failed = self.raising.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let current = self.current();
         if epoch <= current {
             return if epoch == current { Ok(()) } else { Err(format!("it is {current} already")) };
@@ -88,7 +98,12 @@ impl EpochGate for EpochFile {
         let (_, first) = slots.min().expect("there are two");
         for slot in [first, 1 - first] {
             let written = self.device.write_flush(slot * BLOCK_BYTES as u64, &encode(epoch));
-            written.map_err(|error| error.to_string())?;
+            if let Err(error) = written {
+                let why = error.to_string();
+                // The first reason is the cause; later ones say that the device refuses.
+                failed.get_or_insert_with(|| why.clone());
+                return Err(why);
+            }
         }
         self.current.store(epoch, Ordering::Release);
         Ok(())

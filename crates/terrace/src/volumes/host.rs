@@ -3,7 +3,7 @@
 //! ```text
 //!   DATA/volumes/*.json --> HostedVolume, one each --open--> Volume | place --export--> NbdServer
 //!                               ^
-//!   keeper: every second, opens what failed to open, attaches copies that were away
+//!   keeper: every second, opens what failed to open, attaches copies that were away, closes places whose medium has failed
 //!   requests: create, replace, grow, export, delete ... one at a time for each volume
 //! ```
 //!
@@ -127,8 +127,17 @@ impl VolumeHost {
         self.exports.get()
     }
 
+    /// Errors of the requests to each export since it began.
+    fn errors_of_exports(&self) -> BTreeMap<String, u64> {
+        let exported = self.exports.get().map(|exports| exports.server.status()).unwrap_or_default();
+        exported.into_iter().map(|served| (served.name, served.errors)).collect()
+    }
+
     /// Opens what can be opened, attaches what is away.
     fn look(self: &Arc<VolumeHost>) {
+        let exported = self.errors_of_exports();
+        // What is not exported has had no errors.
+        let errors_of = |volume: &HostedVolume| exported.get(&volume.description().name).copied().unwrap_or(0);
         for volume in self.all() {
             if volume.description().state != MadeState::Ready {
                 continue;
@@ -146,7 +155,7 @@ impl VolumeHost {
                 if let Err(error) = opened {
                     tracing::warn!(%error, "a volume cannot be opened now");
                 }
-            } else if volume.needs_care() && volume.begin_care() {
+            } else if volume.needs_care(errors_of(&volume)) && volume.begin_care() {
                 // The same.
                 let (host, kept) = (Arc::clone(self), Arc::clone(&volume));
                 let cared = device::supervise::thread(
@@ -165,13 +174,26 @@ impl VolumeHost {
         }
     }
 
-    /// Attaches copies of a volume that are away, and clears places that it has left.
+    /// Attaches copies of a volume that are away, and clears places that it has left; closes a place whose medium has failed.
     fn care(&self, volume: &HostedVolume) {
         let Some(_one) = volume.try_operation() else { return };
         if self.is_stopping.load(Ordering::Acquire) {
             return;
         }
         let name = volume.description().name;
+        if let Some(why) = volume.failed_medium(self.errors_of_exports().get(&name).copied().unwrap_or(0)) {
+            tracing::error!(
+                volume = name,
+                why,
+                "the medium of a place has failed: its sessions end, and it is opened again from the medium"
+            );
+            match self.unexport(&name) {
+                Ok(()) => volume.give_up_medium(&why),
+                // Nothing is opened beside requests that are still in the device.
+                Err(error) => tracing::warn!(volume = name, why = format!("{error:#}"), "it is not opened again yet"),
+            }
+            return;
+        }
         if volume.attach_copies(&self.tiers)
             && let Err(error) = self.open_anew(volume, false)
         {
@@ -289,7 +311,7 @@ impl VolumeHost {
         exports.server.add(Export {
             read_only: exported.read_only,
             description: format!("{what} {} bytes", description.bytes),
-            limits: Limits { requests: description.iops, bytes: description.bytes_per_second },
+            limits: limits_of(description),
             epochs: open.epochs(),
             ..Export::new(&description.name, open.device())
         })?;
@@ -319,6 +341,7 @@ impl VolumeHost {
                 Ok(json!(ScrubReport { bytes: found.bytes, repaired: found.repaired, damaged: found.damaged }))
             }),
             VolumeRequest::Grow { name, bytes } => self.grow(&name, bytes),
+            VolumeRequest::Limit { name, iops, bytes_per_second } => self.limit(&name, iops, bytes_per_second),
             VolumeRequest::Export { name, read_only } => self.set_export(&name, Some(ExportDescription { read_only })),
             VolumeRequest::Unexport { name } => self.set_export(&name, None),
             VolumeRequest::AcceptLoss { name } => self.accept_loss(&name),
@@ -346,6 +369,9 @@ impl VolumeHost {
         };
         let exported = self.exports.get().map(|exports| exports.server.status()).unwrap_or_default();
         let report = |volume: Arc<HostedVolume>| {
+            if !self.is_serving() {
+                volume.note_disks();
+            }
             let mut report = volume.report();
             let description = volume.description();
             report.export = description.exported.map(|export| {
@@ -400,6 +426,11 @@ impl VolumeHost {
         });
         let _ = closed.await;
     }
+}
+
+/// What its clients get.
+pub(super) fn limits_of(description: &Description) -> Limits {
+    Limits { requests: description.iops, bytes: description.bytes_per_second }
 }
 
 pub(super) fn is_exported_already(error: &anyhow::Error) -> bool {

@@ -4,14 +4,21 @@
 //!   Closed --open--> Opening --recovery--> Open --close--> Closed
 //!                       |                   |
 //!                       +--error--> Failed  +-- a copy is away: attach it again, with pauses that grow
-//!                                     |
-//!                                     +--after a pause--> Opening
+//!                                     ^ |   +-- the medium of a place has failed --+
+//!                                     | |                                          |
+//!                                     | +--after a pause--> Opening                |
+//!                                     +--------------------------------------------+
 //! ```
+//!
+//! `care` is what is done for a volume that is open.
 //!
 //! Invariants: one operation at a time changes a volume; nothing holds the shelves of a copy but the volume itself, so that a copy that
 //! it gave up can be opened again.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+mod care;
+
+use std::collections::BTreeSet;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -20,11 +27,13 @@ use device::{BLOCK_BYTES, Device};
 use nbd::EpochGate;
 use volume::encryption::EncryptedDevice;
 use volume::write_back::CachedShelf;
-use volume::{CopyState, Epoch, Options, Volume, VolumeError};
+use volume::{CopyState, Epoch, Options, Volume};
 
 use super::description::{CacheDescription, CopyDescription, Description, MadeState, VolumeKind, window_bytes};
+use super::disks;
 use super::epochs::EpochFile;
 use super::keys::EncryptionDescription;
+use super::place_health::PlaceHealth;
 use super::places::{self, NewCopy};
 use super::requests::{Activity, CacheReport, CopyReport, VolumeReport, VolumeState};
 use crate::assemble::TierShelves;
@@ -98,6 +107,7 @@ struct CopyFacts {
     medium: String,
     real: bool,
     cache: Option<Weak<CachedShelf>>,
+    disks: BTreeSet<String>,
     failed: Option<Retry>,
 }
 
@@ -108,8 +118,10 @@ pub struct HostedVolume {
     hosted: Mutex<Hosted>,
     /// Held by what changes the volume as a whole.
     operation: parking_lot::Mutex<()>,
-    /// A thread looks after its copies.
+    /// A thread looks after its copies, or its medium.
     is_cared_for: AtomicBool,
+    /// Of a place.
+    health: Mutex<PlaceHealth>,
     scrub: Option<Duration>,
 }
 
@@ -126,6 +138,7 @@ impl HostedVolume {
             hosted,
             operation: parking_lot::Mutex::default(),
             is_cared_for: AtomicBool::new(false),
+            health: Mutex::default(),
             scrub,
         }
     }
@@ -244,7 +257,9 @@ impl HostedVolume {
         let opened = places::open(tiers, &description.copies[0], None)?;
         self.note_medium(0, &opened);
         let shelf = opened.place.data;
-        Ok(OpenDevice::Place(shelf.open(PLACE)?, Arc::new(EpochFile::open(&*shelf)?)))
+        let (device, epochs) = (shelf.open(PLACE)?, EpochFile::open(&*shelf)?);
+        lock(&self.health).check_opened(device.len(), description.bytes, epochs.current())?;
+        Ok(OpenDevice::Place(device, Arc::new(epochs)))
     }
 
     /// The options of its volume, of a new owner.
@@ -266,6 +281,13 @@ impl HostedVolume {
         let mut hosted = lock(&self.hosted);
         let facts = &mut hosted.copies[number];
         (facts.medium, facts.real, facts.cache) = (opened.medium.clone(), opened.real, opened.cache.clone());
+        facts.disks.clone_from(&opened.disks);
+    }
+
+    /// Finds out on which disks its copies lie, where nothing opens them. It may wait for a medium.
+    pub fn note_disks(&self) {
+        let disks: Vec<_> = self.description().copies.iter().map(places::disks_of).collect();
+        lock(&self.hosted).copies.iter_mut().zip(disks).for_each(|(facts, disks)| facts.disks = disks);
     }
 
     fn note_copy(&self, number: usize, failed: Option<String>) {
@@ -300,76 +322,6 @@ impl HostedVolume {
         hosted.open.is_none()
             && !hosted.is_opening
             && hosted.failed.as_ref().is_none_or(|retry| Instant::now() >= retry.not_before)
-    }
-
-    /// Whether a copy is away and its pause is over, or a place that it has left is to be cleared.
-    pub fn needs_care(&self) -> bool {
-        let Some(OpenDevice::Mirror(volume, _)) = self.opened() else { return false };
-        let is_away = |state: &CopyState| matches!(state, CopyState::Missing | CopyState::Out { .. });
-        let mut away = volume.status().copies.into_iter().filter(|copy| is_away(&copy.state));
-        let hosted = lock(&self.hosted);
-        let is_due = |number: u8| {
-            hosted.copies[usize::from(number)].failed.as_ref().is_none_or(|retry| Instant::now() >= retry.not_before)
-        };
-        away.any(|copy| is_due(copy.number)) || !self.description().retired.is_empty()
-    }
-
-    /// Whether nobody looked after it until now: the caller does, until [`end_care`](HostedVolume::end_care).
-    pub fn begin_care(&self) -> bool {
-        !self.is_cared_for.swap(true, Ordering::AcqRel)
-    }
-
-    /// Ends what [`begin_care`](HostedVolume::begin_care) began.
-    pub fn end_care(&self) {
-        self.is_cared_for.store(false, Ordering::Release);
-    }
-
-    /// Attaches copies that are away, if their pause is over. Returns whether the volume has to be opened anew for that: it was opened
-    /// with too few copies, and there are more now.
-    pub fn attach_copies(&self, tiers: &TierShelves) -> bool {
-        let Some(OpenDevice::Mirror(volume, _)) = self.opened() else { return false };
-        let description = self.description();
-        let mut needs_opening = false;
-        for copy in volume.status().copies {
-            let number = usize::from(copy.number);
-            if !matches!(copy.state, CopyState::Missing | CopyState::Out { .. }) {
-                continue;
-            }
-            let former = lock(&self.hosted).copies[number].failed.clone();
-            let is_due = former.as_ref().is_none_or(|retry| Instant::now() >= retry.not_before);
-            let Some(place) = description.copies.get(number).filter(|_| is_due) else { continue };
-            let error = match self.attach(tiers, &volume, number, place) {
-                Ok(()) => {
-                    tracing::info!(volume = description.name, copy = number, "a copy is attached again");
-                    self.note_copy(number, None);
-                    continue;
-                }
-                Err(error) => error,
-            };
-            if matches!(error.downcast_ref(), Some(VolumeError::BelowMinimum { .. })) {
-                needs_opening |= copy.state == CopyState::Missing;
-            }
-            let why = format!("{error:#}");
-            // The same reason again is no news.
-            if former.is_none_or(|former| former.why != why) {
-                tracing::warn!(volume = description.name, copy = number, why, "a copy cannot be attached");
-            }
-            self.note_copy(number, Some(why));
-        }
-        needs_opening
-    }
-
-    fn attach(
-        &self,
-        tiers: &TierShelves,
-        volume: &Volume,
-        number: usize,
-        place: &CopyDescription,
-    ) -> anyhow::Result<()> {
-        let opened = places::open(tiers, place, None)?;
-        self.note_medium(number, &opened);
-        volume.attach(opened.place)?;
-        Ok(())
     }
 
     /// Makes copy `number` anew at `place`, which the description names already.
@@ -441,6 +393,9 @@ impl HostedVolume {
                 .enumerate()
                 .map(|(number, copy)| copy_report(number, copy, &hosted))
                 .collect(),
+            same_disk: disks::shared(&hosted.copies.each_ref().map(|facts| facts.disks.clone())),
+            iops: description.iops,
+            bytes_per_second: description.bytes_per_second,
             export: None,
             activity: Activity::default(),
         };
@@ -450,9 +405,14 @@ impl HostedVolume {
             Some(OpenDevice::Place(device, epochs)) => {
                 report.epoch = epochs.current().to_string();
                 report.durability = device.durability().to_string();
-                report.copies[0].state = "open".to_owned();
+                let health = lock(&self.health);
+                report.copies[0].state = if health.failed().is_some() { "failed" } else { "open" }.to_owned();
+                report.why = health.failed().map(str::to_owned);
             }
             None => {}
+        }
+        if description.kind == VolumeKind::Place {
+            report.copies[0].failures = lock(&self.health).failures();
         }
         report
     }
@@ -495,6 +455,10 @@ fn copy_report(number: usize, copy: &CopyDescription, hosted: &Hosted) -> CopyRe
         cache: copy.cache.as_ref().zip(cache).map(|(cache, shelf)| cache_report(cache, &shelf)),
         failures: 0,
         read_ns: 0,
+        read_times: Vec::new(),
+        read_bytes: 0,
+        write_times: Vec::new(),
+        written_bytes: 0,
     }
 }
 
@@ -510,7 +474,7 @@ fn add_mirror(report: &mut VolumeReport, volume: &Volume) {
     report.bytes = status.bytes;
     report.epoch = status.epoch.to_string();
     report.durability = volume.durability().to_string();
-    for (copy, found) in report.copies.iter_mut().zip(&status.copies) {
+    for (copy, found) in report.copies.iter_mut().zip(status.copies) {
         let (state, behind) = match found.state {
             CopyState::InSync => ("in-sync", 0),
             CopyState::Syncing { left } => ("syncing", left),
@@ -521,6 +485,8 @@ fn add_mirror(report: &mut VolumeReport, volume: &Volume) {
         copy.is_unfenced = found.is_unfenced;
         (copy.reads, copy.repaired, copy.failures, copy.read_ns) =
             (found.reads, found.repaired, found.failures, found.read_ns);
+        (copy.read_times, copy.read_bytes) = (found.read_times.classes, found.read_times.bytes);
+        (copy.write_times, copy.written_bytes) = (found.write_times.classes, found.write_times.bytes);
     }
     let classes = |histogram: &hdrhistogram::Histogram<u64>| {
         histogram.iter_recorded().map(|class| (class.value_iterated_to(), class.count_at_value())).collect()

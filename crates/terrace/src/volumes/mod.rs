@@ -13,10 +13,12 @@
 mod args;
 mod changes;
 mod description;
+mod disks;
 mod epochs;
 mod host;
 mod hosted;
 mod keys;
+mod place_health;
 mod places;
 mod remote;
 mod requests;
@@ -25,11 +27,14 @@ mod settings;
 
 use std::path::Path;
 
-pub use args::{CreateArgs, ExportArgs, GrowArgs, NameArgs, ReplaceArgs, TopArgs, VolumeCommand, VolumePlace};
+pub use args::{
+    CreateArgs, ExportArgs, GrowArgs, LimitArgs, NameArgs, ReplaceArgs, TopArgs, VolumeCommand, VolumePlace,
+};
 pub use description::VolumeKind;
 pub use host::VolumeHost;
 pub use requests::{
-    Activity, CacheReport, CopyReport, NewVolumeRequest, REQUEST, ScrubReport, VolumeReport, VolumeRequest, VolumeState,
+    Activity, CacheReport, CopyReport, MadeReport, NewVolumeRequest, REQUEST, ScrubReport, VolumeReport, VolumeRequest,
+    VolumeState,
 };
 pub use serving::{NodeVolumes, RunningVolumes, VolumeRequests};
 pub use settings::VolumeSettings;

@@ -12,6 +12,7 @@
 //! Invariant: opening does not make a folder that is not there. A medium that is not mounted is a missing copy, and nothing is written
 //! below its mount point.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
@@ -23,6 +24,7 @@ use volume::Place;
 use volume::write_back::{CacheOptions, CachePolicy, CachedShelf};
 
 use super::description::{CacheDescription, CopyDescription, PlaceDescription, file_name};
+use super::disks;
 use super::remote::RemoteShelf;
 use super::requests::WantedCopy;
 use crate::assemble::TierShelves;
@@ -41,6 +43,8 @@ pub struct OpenedPlace {
     pub real: bool,
     /// Its cache, as long as the copy holds it.
     pub cache: Option<Weak<CachedShelf>>,
+    /// The disks of this machine on which a part of it lies.
+    pub disks: BTreeSet<String>,
 }
 
 /// What a new copy is made for.
@@ -173,7 +177,17 @@ pub fn open(tiers: &TierShelves, copy: &CopyDescription, new: Option<NewCopy>) -
             Place { journal, ..Place::on(data) }
         }
     };
-    Ok(OpenedPlace { place, medium: words, real, cache: held })
+    Ok(OpenedPlace { place, medium: words, real, cache: held, disks: disks_of(copy) })
+}
+
+/// The disks of this machine on which a part of a copy lies: it is lost with any of them.
+pub fn disks_of(copy: &CopyDescription) -> BTreeSet<String> {
+    let parts = [Some(&copy.place), copy.journal.as_ref(), copy.cache.as_ref().map(|cache| &cache.place)];
+    let folders = parts.into_iter().flatten().filter_map(|part| match part {
+        PlaceDescription::Tier { folder, .. } => Some(folder),
+        PlaceDescription::Export { .. } => None,
+    });
+    folders.flat_map(|folder| disks::below(folder)).collect()
 }
 
 fn open_cache(
@@ -201,7 +215,7 @@ fn open_export(tiers: &TierShelves, uri: &str, new: Option<NewCopy>) -> anyhow::
     let (medium, is_unfenced) = (shelf.describe(), shelf.is_unfenced());
     let data: Arc<dyn Shelf> = shelf.clone();
     let place = Place { fence: Some(shelf), is_unfenced, ..Place::on(data) };
-    Ok(OpenedPlace { place, medium, real: true, cache: None })
+    Ok(OpenedPlace { place, medium, real: true, cache: None, disks: BTreeSet::new() })
 }
 
 fn open_part(

@@ -48,6 +48,17 @@ pub enum VolumeRequest {
         /// Its new size.
         bytes: u64,
     },
+    /// Change the limits of its clients.
+    Limit {
+        /// The volume.
+        name: String,
+        /// Requests a second; 0: no limit. Without: as it is.
+        #[serde(default)]
+        iops: Option<u64>,
+        /// Bytes a second; 0: no limit. Without: as it is.
+        #[serde(default)]
+        bytes_per_second: Option<u64>,
+    },
     /// Export it, now and at each start.
     Export {
         /// The volume.
@@ -238,6 +249,15 @@ pub struct VolumeReport {
     pub is_encrypted: bool,
     /// Its copies.
     pub copies: Vec<CopyReport>,
+    /// Disks of this machine that several copies share, as far as known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub same_disk: Vec<SharedDisk>,
+    /// Requests a second that clients get, if that is limited.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub iops: Option<u64>,
+    /// Bytes a second that clients get, if that is limited.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes_per_second: Option<u64>,
     /// Its export, if it is exported.
     pub export: Option<ExportReport>,
     /// What it has done since it was opened.
@@ -258,9 +278,38 @@ impl VolumeReport {
             durability: "-".to_owned(),
             is_encrypted: false,
             copies: Vec::new(),
+            same_disk: Vec::new(),
+            iops: None,
+            bytes_per_second: None,
             export: None,
             activity: Activity::default(),
         }
+    }
+}
+
+/// What was made.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MadeReport {
+    /// Disks that several of its copies share without that being wanted.
+    #[serde(default)]
+    pub same_disk: Vec<SharedDisk>,
+}
+
+/// A disk on which several copies of a volume lie.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SharedDisk {
+    /// Its name, as the system has it.
+    pub disk: String,
+    /// The numbers of the copies.
+    pub copies: Vec<u8>,
+}
+
+impl std::fmt::Display for SharedDisk {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let numbers: Vec<String> = self.copies.iter().map(u8::to_string).collect();
+        let (last, first) = numbers.split_last().map_or(("", &[][..]), |(last, first)| (last, first));
+        let lost = if numbers.len() == 2 { "both are lost" } else { "all of these are lost" };
+        write!(f, "copies {} and {last} are on the same disk ({}): if it fails, {lost}", first.join(", "), self.disk)
     }
 }
 
@@ -324,6 +373,18 @@ pub struct CopyReport {
     pub failures: u64,
     /// Mean time of a read, nanoseconds.
     pub read_ns: u64,
+    /// How long reads from it took: `[ns, how many]`, each the upper end of a class.
+    #[serde(default)]
+    pub read_times: Vec<(u64, u64)>,
+    /// Bytes that these read.
+    #[serde(default)]
+    pub read_bytes: u64,
+    /// How long writes took until they were durable in its journal.
+    #[serde(default)]
+    pub write_times: Vec<(u64, u64)>,
+    /// Bytes that these wrote.
+    #[serde(default)]
+    pub written_bytes: u64,
 }
 
 /// A write-back cache, as it is reported; counts since it was opened.

@@ -114,3 +114,40 @@ impl VolumeSettings {
         Ok(VolumeOptions { server, listen: self.listen, client, socket, scrub })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_listener_beyond_this_machine_needs_tls_of_everybody_or_to_be_stated_as_plaintext() {
+        let tls = "certificate = 'c.pem'\nkey = 'k.pem'\n";
+        for (listen, keys, is_right) in [
+            ("127.0.0.1:10809", "", true),
+            ("[::1]:10809", "", true),
+            ("0.0.0.0:10809", "", false),
+            ("[::]:10809", "", false),
+            ("192.0.2.7:10809", "plaintext = false", false),
+            ("192.0.2.7:10809", "plaintext = true", true),
+            ("192.0.2.7:10809", tls, true),
+            ("192.0.2.7:10809", &format!("{tls}tls_required = false"), false),
+            ("192.0.2.7:10809", &format!("{tls}tls_required = false\nplaintext = true"), true),
+        ] {
+            let text = format!("listen = \"{listen}\"\n{keys}");
+            let settings: VolumeSettings = toml::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
+            match settings.options(Path::new("data")) {
+                Ok(options) => {
+                    assert!(is_right, "{text}");
+                    // The server checks the same again.
+                    let is_here = options.listen.is_none_or(|listen| listen.ip().is_loopback());
+                    let is_required = options.server.tls.as_ref().is_some_and(|tls| tls.required);
+                    assert!(is_here || is_required || options.server.plaintext, "{text}");
+                }
+                Err(error) => {
+                    let said = error.to_string();
+                    assert!(!is_right && said.contains("plaintext = true") && said.contains(listen), "{text}: {said}");
+                }
+            }
+        }
+    }
+}

@@ -16,6 +16,8 @@ mod secrets;
 mod sizes;
 mod stopping;
 mod volumes;
+mod volumes_limits;
+mod volumes_media;
 mod volumes_tls;
 
 use std::fs;

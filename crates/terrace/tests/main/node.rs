@@ -190,6 +190,11 @@ impl Ran {
         self.output().0
     }
 
+    /// What it said beside its output.
+    pub(crate) fn warned(&self) -> String {
+        self.output().1
+    }
+
     /// It succeeded and printed `said`; everything it printed.
     pub(crate) fn succeeds(&self, said: &str) -> String {
         let (out, error) = self.output();

@@ -22,17 +22,17 @@ const TIERS: &str = "[tiers.a]\nkind = \"file\"\npath = \"a\"\n[tiers.b]\nkind =
 
 const THREE: [&str; 6] = ["--copy", "a", "--copy", "b", "--copy", "c"];
 
-fn bed() -> Bed {
+pub(crate) fn bed() -> Bed {
     let bed = Bed::new();
     bed.configure(TIERS);
     bed
 }
 
-fn volume(bed: &Bed, args: &[&str]) -> String {
+pub(crate) fn volume(bed: &Bed, args: &[&str]) -> String {
     bed.command_line(&[&["volume"], args].concat()).succeeds("")
 }
 
-fn create(bed: &Bed, name: &str, args: &[&str]) {
+pub(crate) fn create(bed: &Bed, name: &str, args: &[&str]) {
     volume(bed, &[&["create", name, "--size", "4MiB"], args].concat());
 }
 
@@ -48,14 +48,14 @@ pub(crate) fn client(socket: &Path, name: &str) -> Arc<NbdDevice> {
     opened.expect("it is open")
 }
 
-fn write(device: &NbdDevice, block: u64, number: u64) -> bool {
+pub(crate) fn write(device: &NbdDevice, block: u64, number: u64) -> bool {
     let mut bytes = AlignedBuffer::zeroed(BLOCK as usize);
     bytes.chunks_mut(8).for_each(|chunk| chunk.copy_from_slice(&number.to_le_bytes()));
     device.write_flush(block * BLOCK, &bytes).is_ok()
 }
 
 /// The number of a block, all of whose parts must agree.
-fn read(device: &NbdDevice, block: u64) -> u64 {
+pub(crate) fn read(device: &NbdDevice, block: u64) -> u64 {
     let mut bytes = AlignedBuffer::zeroed(BLOCK as usize);
     device.read(block * BLOCK, &mut bytes).unwrap_or_else(|error| panic!("block {block}: {error}"));
     let numbers: Vec<u64> =
@@ -64,24 +64,24 @@ fn read(device: &NbdDevice, block: u64) -> u64 {
     numbers[0]
 }
 
-fn report(bed: &Bed, name: &str) -> Value {
+pub(crate) fn report(bed: &Bed, name: &str) -> Value {
     let ran = bed.command_line(&["volume", "status", name, "--json"]);
     let all: Value = serde_json::from_str(&ran.printed()).expect("JSON");
     all[0].clone()
 }
 
-fn copy_states(bed: &Bed, name: &str) -> Vec<String> {
+pub(crate) fn copy_states(bed: &Bed, name: &str) -> Vec<String> {
     let report = report(bed, name);
     let copies = report["copies"].as_array().expect("a list").iter();
     copies.map(|copy| copy["state"].as_str().expect("a text").to_owned()).collect()
 }
 
-fn in_sync(bed: &Bed, name: &str) {
+pub(crate) fn in_sync(bed: &Bed, name: &str) {
     until("all copies are in sync", || copy_states(bed, name).iter().all(|state| state == "in-sync"));
 }
 
 /// Where a copy lies.
-fn place_of(bed: &Bed, name: &str, copy: usize) -> PathBuf {
+pub(crate) fn place_of(bed: &Bed, name: &str, copy: usize) -> PathBuf {
     PathBuf::from(report(bed, name)["copies"][copy]["at"].as_str().expect("a text"))
 }
 
@@ -91,15 +91,24 @@ pub(crate) struct Exporter(Child);
 impl Exporter {
     pub(crate) fn start(bed: &Bed, args: &[&str]) -> Exporter {
         let log = fs::File::options().create(true).append(true).open(bed.path("log")).expect("a file");
-        let mut command = Command::new(env!("CARGO_BIN_EXE_terrace"));
+        // Without the signal of a write beyond a limit, which is an error then.
+        let mut command = Command::new("sh");
+        command.args(["-c", "trap '' XFSZ; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_terrace")]);
         command.args([&["volume", "export"], args].concat()).current_dir(bed.path("."));
         command.env_remove("TERRACE_LOG").stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         Exporter(command.spawn().expect("the program runs"))
     }
 
-    fn signal(&self, name: &str) {
+    pub(crate) fn signal(&self, name: &str) {
         let sent = Command::new("kill").args([name, &self.0.id().to_string()]).status();
         assert!(sent.expect("there is kill").success());
+    }
+
+    /// From now on writes behind so many bytes of any file are errors of the system; `unlimited` takes that back.
+    pub(crate) fn limit_files(&self, bytes: &str) {
+        let mut command = Command::new("prlimit");
+        command.args(["--pid", &self.0.id().to_string(), &format!("--fsize={bytes}:")]);
+        assert!(command.status().expect("there is prlimit").success());
     }
 
     pub(crate) fn kill(mut self) {
@@ -220,7 +229,7 @@ fn a_copy_that_is_missing_at_the_start_is_reported_and_used_again_when_it_is_bac
     in_sync(&bed, "v");
 }
 
-fn client_of(bed: &Bed, name: &str) -> Arc<NbdDevice> {
+pub(crate) fn client_of(bed: &Bed, name: &str) -> Arc<NbdDevice> {
     client(&bed.data().join("nbd.sock"), name)
 }
 
@@ -387,7 +396,7 @@ fn a_copy_on_another_node_that_hangs_is_left_out_and_comes_back_and_a_former_own
     node.stop();
 }
 
-fn report_at(bed: &Bed, data: &str, name: &str) -> Value {
+pub(crate) fn report_at(bed: &Bed, data: &str, name: &str) -> Value {
     let all: Value =
         serde_json::from_str(&bed.command_line(&["volume", "status", name, "--json", "--data", data]).printed())
             .expect("JSON");

@@ -19,7 +19,7 @@ use device::Device;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use super::limiter::{Limiter, Limits};
+use super::limiter::{Limits, LiveLimits};
 use super::mailbox::{Course, Mailbox};
 use super::range_locks::RangeLocks;
 use crate::error::NbdError;
@@ -66,7 +66,7 @@ pub struct Export {
     pub fast_zero: bool,
     /// Whether holes are looked for: reads of 64 KiB and more send them without their bytes. Default: true.
     pub sparse: bool,
-    /// Limits of all sessions together. Default: none.
+    /// Limits of all sessions together, at first ([`NbdServer::limit`](super::NbdServer::limit)). Default: none.
     pub limits: Limits,
     /// Keeper of the epoch, where names have one. Default: none, and a name with an epoch is unknown.
     pub epochs: Option<Arc<dyn EpochGate>>,
@@ -155,9 +155,7 @@ pub(super) struct Served {
     looking: ExportFacts,
     /// Locks of its blocks, where these are larger than a byte.
     pub(super) locks: RangeLocks,
-    pub(super) limiter: Option<Mutex<Limiter>>,
-    /// What the limiter's time counts from.
-    pub(super) started: tokio::time::Instant,
+    pub(super) limits: LiveLimits,
     pub(super) counters: Counters,
     is_closed: AtomicBool,
     /// Held while an epoch is compared and raised, until the session has its place; also by a raise whose client is gone.
@@ -205,8 +203,7 @@ impl Served {
             facts,
             looking,
             locks: RangeLocks::default(),
-            limiter: settings.limits.any().then(|| Mutex::new(Limiter::new(settings.limits))),
-            started: tokio::time::Instant::now(),
+            limits: LiveLimits::new(settings.limits),
             counters: Counters::default(),
             is_closed: AtomicBool::new(false),
             opening: Arc::default(),
@@ -214,6 +211,12 @@ impl Served {
             count: watch::Sender::new(0),
             settings,
         })
+    }
+
+    /// Puts other limits in force, also for sessions that wait.
+    pub(super) fn limit(&self, limits: Limits) {
+        self.limits.change(limits);
+        self.sessions.lock().open.values().for_each(|seated| seated.mailbox.wake());
     }
 
     /// Whether a client that only looks may see it under this epoch.

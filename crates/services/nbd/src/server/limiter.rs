@@ -5,9 +5,13 @@
 //! ```
 //!
 //! A session is charged for what it has begun, then waits until the debt is over: a request larger than a second's worth
-//! passes too, and delays what comes after it.
+//! passes too, and delays what comes after it. Limits change while sessions wait: these look again, and the debt is forgotten.
 
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
 
 /// Limits of an export. `None`: unlimited.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -63,6 +67,63 @@ impl Limiter {
     }
 }
 
+/// The limits of an export that is served, which may change.
+#[derive(Debug)]
+pub(super) struct LiveLimits {
+    limiter: Mutex<Limiter>,
+    /// Without any, sessions take no lock.
+    are_any: AtomicBool,
+    changes: AtomicU64,
+    started: Instant,
+}
+
+/// How long a session waits, and which limits it waits for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Charged {
+    pub(super) wait: Duration,
+    change: u64,
+}
+
+impl LiveLimits {
+    pub(super) fn new(limits: Limits) -> LiveLimits {
+        LiveLimits {
+            limiter: Mutex::new(Limiter::new(limits)),
+            are_any: AtomicBool::new(limits.any()),
+            changes: AtomicU64::new(0),
+            started: Instant::now(),
+        }
+    }
+
+    /// Other limits are in force when it returns. Who waits has to be woken.
+    pub(super) fn change(&self, limits: Limits) {
+        let mut limiter = self.limiter.lock();
+        *limiter = Limiter::new(limits);
+        limiter.at = self.started.elapsed();
+        self.are_any.store(limits.any(), Ordering::Release);
+        self.changes.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Charges what was begun; returns the wait, if there is one.
+    #[inline]
+    pub(super) fn charge(&self, requests: u64, bytes: u64) -> Option<Charged> {
+        if !self.are_any.load(Ordering::Acquire) {
+            return None;
+        }
+        let now = self.started.elapsed();
+        let mut limiter = self.limiter.lock();
+        let wait = limiter.charge(now, requests, bytes);
+        // Under the lock: the limits that were charged.
+        let change = self.changes.load(Ordering::Acquire);
+        (!wait.is_zero()).then_some(Charged { wait, change })
+    }
+
+    /// Whether these are still the limits that a session waits for.
+    #[inline]
+    pub(super) fn is_in_force(&self, charged: Charged) -> bool {
+        self.changes.load(Ordering::Acquire) == charged.change
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -91,5 +152,20 @@ mod tests {
     #[test]
     fn without_limits_nobody_waits() {
         assert_eq!(Limiter::new(Limits::default()).charge(Duration::ZERO, 1 << 40, 1 << 60), Duration::ZERO);
+    }
+
+    #[test]
+    fn changed_limits_are_charged_at_once_and_whoever_waits_for_the_former_ones_looks_again() {
+        let limits = LiveLimits::new(Limits::default());
+        assert!(limits.charge(1 << 40, 1 << 60).is_none(), "there are none");
+        limits.change(Limits { requests: None, bytes: Some(1000) });
+        let charged = limits.charge(1, 1_000_000).expect("it waits");
+        assert!(charged.wait > Duration::from_secs(990), "{charged:?}");
+        assert!(limits.is_in_force(charged));
+        limits.change(Limits { requests: None, bytes: Some(1 << 40) });
+        assert!(!limits.is_in_force(charged));
+        assert!(limits.charge(1, 1000).is_none(), "the debt is forgotten");
+        limits.change(Limits::default());
+        assert!(limits.charge(1 << 40, 1 << 60).is_none());
     }
 }

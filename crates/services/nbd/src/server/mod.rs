@@ -250,6 +250,16 @@ impl NbdServer {
         }
     }
 
+    /// Puts other limits of an export in force at once, also for its open sessions.
+    ///
+    /// # Errors
+    /// [`NbdError::NoExport`].
+    pub fn limit(&self, name: &str, limits: Limits) -> Result<(), NbdError> {
+        let export = self.registry.get(name).ok_or_else(|| NbdError::NoExport { name: name.to_owned() })?;
+        export.limit(limits);
+        Ok(())
+    }
+
     /// What each export has done.
     pub fn status(&self) -> Vec<ExportStatus> {
         self.registry.status()

@@ -39,6 +39,11 @@ impl Registry {
         exports.get(name).or_else(only).cloned()
     }
 
+    /// An export by its very name.
+    pub(super) fn get(&self, name: &str) -> Option<Arc<Served>> {
+        self.exports.read().get(name).cloned()
+    }
+
     pub(super) fn take(&self, name: &str) -> Option<Arc<Served>> {
         self.exports.write().remove(name)
     }

@@ -33,6 +33,7 @@ use tokio::io::ReadBuf;
 use tokio::time::Sleep;
 
 use super::export::Session;
+use super::limiter::Charged;
 use super::mailbox::{Course, Event};
 use super::outbox::Outbox;
 use super::pool::{BufferPool, Share};
@@ -121,8 +122,8 @@ pub(super) struct Transmission<S> {
     rest: Vec<u8>,
     next: Next,
     phase: Phase,
-    /// Set while the export's limits let the session wait.
-    pause: Option<Pin<Box<Sleep>>>,
+    /// Set while the export's limits let the session wait: the end of that, and for which limits.
+    pause: Option<(Pin<Box<Sleep>>, Charged)>,
     /// Set while the client takes no replies.
     stall: Option<Pin<Box<Sleep>>>,
     /// Whether TLS may hold records that the socket did not take yet.
@@ -412,8 +413,8 @@ impl<S: Carrier> Transmission<S> {
 
     /// Receives once, and uses what came; whether something came.
     fn receive(&mut self, turn: &mut Turn, scratch: &mut [u8], context: &mut Context<'_>) -> bool {
-        if let Some(pause) = &mut self.pause {
-            if pause.as_mut().poll(context).is_pending() {
+        if let Some((pause, charged)) = &mut self.pause {
+            if pause.as_mut().poll(context).is_pending() && self.work.export.limits.is_in_force(*charged) {
                 return false;
             }
             self.pause = None;
@@ -482,17 +483,13 @@ impl<S: Carrier> Transmission<S> {
                 counter.fetch_add(more, Ordering::Relaxed);
             }
         }
-        if let Some(limiter) = &self.work.export.limiter {
-            let now = self.work.export.started.elapsed();
-            let wait = limiter.lock().charge(now, turn.requests, turn.read_bytes + turn.written_bytes);
-            if !wait.is_zero() {
-                let mut pause = Box::pin(tokio::time::sleep(wait));
-                // Polled once, so that its end wakes the session.
-                if pause.as_mut().poll(context).is_pending() {
-                    self.pause = Some(pause);
-                } else {
-                    context.waker().wake_by_ref();
-                }
+        if let Some(charged) = self.work.export.limits.charge(turn.requests, turn.read_bytes + turn.written_bytes) {
+            let mut pause = Box::pin(tokio::time::sleep(charged.wait));
+            // Polled once, so that its end wakes the session. Limits that were changed in between have woken it already.
+            if pause.as_mut().poll(context).is_pending() {
+                self.pause = Some((pause, charged));
+            } else {
+                context.waker().wake_by_ref();
             }
         }
     }

@@ -16,6 +16,7 @@ mod endings;
 mod epochs;
 mod faults;
 mod foreign;
+mod limits;
 mod negotiation;
 mod owners;
 mod reconnect;

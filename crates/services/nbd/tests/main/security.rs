@@ -155,6 +155,43 @@ fn what_was_agreed_on_before_tls_is_not_in_force_inside() {
 }
 
 #[test]
+fn tcp_beyond_this_machine_needs_tls_of_everybody_or_to_be_stated_as_plaintext() {
+    let folder = tempfile::tempdir().expect("a folder");
+    certificates(folder.path());
+    let (certificate, key) = (folder.path().join("certificate.pem"), folder.path().join("key.pem"));
+    let tls = |required| {
+        Some(ServerTls { certificate: certificate.clone(), key: key.clone(), client_authority: None, required })
+    };
+    for (tls, plaintext, is_allowed) in [
+        (None, false, false),
+        (None, true, true),
+        // Offered only: whoever wants to, reads and writes without it.
+        (tls(false), false, false),
+        (tls(false), true, true),
+        (tls(true), false, true),
+    ] {
+        let what = format!("{tls:?}, plaintext = {plaintext}");
+        let options = ServerOptions { workers: 1, tls, plaintext, ..ServerOptions::default() };
+        let admission = node::Admission::new(node::Descriptors::current(), 0);
+        let server = nbd::NbdServer::start(options, &admission, |_| {}).expect("starts");
+        // Addresses of documentation: no machine has them, so what is not refused cannot be bound.
+        for address in ["192.0.2.7:0", "[2001:db8::7]:0"] {
+            let error = server.listen_tcp(address.parse().expect("an address")).expect_err(address);
+            match is_allowed {
+                true => assert!(matches!(error, NbdError::Listen { .. }), "{what}, {address}: {error}"),
+                false => assert!(matches!(error, NbdError::Plaintext { .. }), "{what}, {address}: {error}"),
+            }
+        }
+        // All addresses of the machine are not only those of this machine.
+        for address in ["0.0.0.0:0", "[::]:0"].iter().filter(|_| !is_allowed) {
+            let error = server.listen_tcp(address.parse().expect("an address")).expect_err(address);
+            assert!(matches!(error, NbdError::Plaintext { .. }), "{what}, {address}: {error}");
+        }
+        server.listen_tcp("127.0.0.1:0".parse().expect("an address")).expect(&what);
+    }
+}
+
+#[test]
 fn a_certificate_that_cannot_be_used_is_an_error_of_the_start() {
     let folder = tempfile::tempdir().expect("a folder");
     certificates(folder.path());

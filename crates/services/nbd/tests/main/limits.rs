@@ -1,0 +1,40 @@
+//! Limits of an export that change while clients use it.
+
+use std::time::{Duration, Instant};
+
+use nbd::server::Limits;
+use nbd::{Export, NbdError};
+
+use crate::client::WRITE;
+use crate::rig::{Rig, memory};
+
+const PART: u64 = 512 << 10;
+
+#[test]
+fn a_changed_limit_holds_for_open_sessions_and_frees_those_that_wait_for_the_former_one() {
+    let rig = Rig::new([Export::new("disk", memory(8 << 20))]);
+    let limit = |bytes| rig.server().limit("disk", Limits { requests: None, bytes });
+    let mut clients = [rig.structured("disk"), rig.simple("disk")];
+    limit(Some(4 << 20)).expect("it is exported");
+    let start = Instant::now();
+    for at in 0..12 {
+        assert_eq!(clients[at as usize % 2].write(at * PART, &[1; PART as usize]), 0);
+    }
+    // 6 MiB at 4 MiB/s, without what may be saved up and the debt of the last two.
+    let took = start.elapsed();
+    assert!((Duration::from_millis(700)..Duration::from_secs(8)).contains(&took), "{took:?}");
+    limit(Some(1_000)).expect("it is exported");
+    let [first, second] = &mut clients;
+    assert_eq!(first.write(0, &[2; PART as usize]), 0, "a request larger than a second's worth passes");
+    // A request that meets the end of a turn belongs to it: let that be over.
+    std::thread::sleep(Duration::from_millis(200));
+    let waiting = first.begin(0, WRITE, 0, 4096, &[3; 4096]);
+    std::thread::sleep(Duration::from_millis(200));
+    assert_eq!(rig.server().status()[0].writes, 13, "what comes after it waits");
+    limit(None).expect("it is exported");
+    let start = Instant::now();
+    assert_eq!((first.reply().cookie, second.write(PART, &[4; PART as usize])), (waiting, 0));
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    let nobody = rig.server().limit("none", Limits::default());
+    assert!(matches!(nobody, Err(NbdError::NoExport { .. })));
+}
