@@ -46,6 +46,10 @@ impl Shelf for WrappedShelf {
         self.inner.create_unwritten(name, bytes).map(&self.wrap)
     }
 
+    fn create_sparse(&self, name: &str, bytes: u64) -> Result<Arc<dyn Device>, DeviceError> {
+        self.inner.create_sparse(name, bytes).map(&self.wrap)
+    }
+
     fn open(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError> {
         self.inner.open(name).map(&self.wrap)
     }

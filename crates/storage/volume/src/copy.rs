@@ -23,6 +23,7 @@ use crate::geometry::{Geometry, SECTOR, SECTORS_PER_BLOCK};
 use crate::members::{Epoch, Set};
 use crate::options::{Options, Place, Threads};
 use crate::rules::{Rule, obeys};
+use crate::space::{self, HEADROOM, ThinCopy};
 use crate::superblock::{SUPERBLOCK, SUPERBLOCK_BYTES, Superblock};
 use crate::tables::Tables;
 
@@ -49,6 +50,8 @@ pub(crate) struct VolumeCopy {
     tables: Vec<Arc<dyn Device>>,
     geometry: Geometry,
     journal_durability: Durability,
+    /// Of a thin volume.
+    thin: Option<ThinCopy>,
     /// Dropped last: as long as somebody has it, a call on the copy may be under way.
     presence: Arc<()>,
 }
@@ -131,7 +134,7 @@ pub(crate) fn clear(place: &Place) -> Result<(), VolumeError> {
 /// Removes everything but the superblock.
 fn clear_content(place: &Place) -> Result<(), VolumeError> {
     for name in place.data.list()? {
-        if name.starts_with("data-") || name.starts_with("tables-") || name == UNFINISHED {
+        if name.starts_with("data-") || name.starts_with("tables-") || name == UNFINISHED || name == HEADROOM {
             place.data.remove(&name)?;
         }
     }
@@ -159,7 +162,7 @@ pub(crate) fn peek(place: &Place) -> Result<Superblock, VolumeError> {
 }
 
 /// Makes the devices of a part, with tables that say that no block has content.
-pub(crate) fn make_part(place: &Place, geometry: &Geometry, part: usize) -> Result<(), VolumeError> {
+pub(crate) fn make_part(place: &Place, geometry: &Geometry, part: usize, is_thin: bool) -> Result<(), VolumeError> {
     for name in [data_name(part), tables_name(part)] {
         match place.data.remove(&name) {
             Ok(()) | Err(DeviceError::NotFound { .. }) => {}
@@ -167,7 +170,11 @@ pub(crate) fn make_part(place: &Place, geometry: &Geometry, part: usize) -> Resu
         }
     }
     let this = &geometry.parts[part];
-    place.data.create_unwritten(&data_name(part), this.data_bytes())?;
+    if is_thin {
+        space::make_data(&*place.data, &data_name(part), this.data_bytes())?;
+    } else {
+        place.data.create_unwritten(&data_name(part), this.data_bytes())?;
+    }
     let device = place.data.create_unwritten(&tables_name(part), this.tables_bytes())?;
     let empty = Tables::new(geometry.clone());
     write_tables(&device, &empty, geometry, part)?;
@@ -229,7 +236,11 @@ fn make_content(
     superblock: &mut Superblock,
     options: &Options,
 ) -> Result<(), VolumeError> {
-    (0..geometry.parts.len()).try_for_each(|part| make_part(place, geometry, part))?;
+    let is_thin = superblock.is_thin;
+    (0..geometry.parts.len()).try_for_each(|part| make_part(place, geometry, part, is_thin))?;
+    if is_thin {
+        space::make_headroom(&*place.data, options)?;
+    }
     let (journal, _) = Journal::open(place.journal.clone(), journal_options(options, 0))?;
     journal.reserve_segments(segments_reserved(options))?;
     superblock.journal = journal.identity();
@@ -312,6 +323,7 @@ impl VolumeCopy {
             data.push(sized(&*place.data, &data_name(part), this.data_bytes())?);
             tables.push(sized(&*place.data, &tables_name(part), this.tables_bytes())?);
         }
+        let thin = found.is_thin.then(|| ThinCopy::open(&place.data, geometry.blocks(), options)).transpose()?;
         let superblock = Mutex::new((place.data.open(SUPERBLOCK)?, found.clone()));
         let is_ready = AtomicBool::new(false);
         let presence = Arc::new(());
@@ -328,6 +340,7 @@ impl VolumeCopy {
             tables,
             geometry,
             journal_durability,
+            thin,
             presence,
         })
     }
@@ -390,8 +403,54 @@ impl VolumeCopy {
 
     /// Writes stored blocks in place; they are of one part.
     pub(crate) fn write(&self, block: u64, bytes: &[u8]) -> Result<(), DeviceError> {
+        let (data, at) = self.place_of(block);
+        if let Some(thin) = &self.thin {
+            thin.reserve(&**data, (block, at, bytes.len() as u64), true)?;
+        }
+        data.write(at, bytes)
+    }
+
+    /// The device that has a block, and where.
+    fn place_of(&self, block: u64) -> (&Arc<dyn Device>, u64) {
         let part = self.geometry.part_of(block);
-        self.data[part].write((block - self.geometry.parts[part].first_block) * BLOCK_BYTES as u64, bytes)
+        (&self.data[part], (block - self.geometry.parts[part].first_block) * BLOCK_BYTES as u64)
+    }
+
+    /// Whether its blocks have space only where they have content.
+    pub(crate) fn is_thin(&self) -> bool {
+        self.thin.is_some()
+    }
+
+    /// Of a thin copy, takes space for blocks of one part; the medium keeps what is left to others. Returns whether there was enough.
+    pub(crate) fn reserve(&self, block: u64, blocks: u64) -> Result<bool, DeviceError> {
+        let (data, at) = self.place_of(block);
+        let bytes = blocks * BLOCK_BYTES as u64;
+        let Some(thin) = &self.thin else { return Ok(true) };
+        if !thin.has_free(bytes)? {
+            return Ok(false);
+        }
+        thin.reserve(&**data, (block, at, bytes), false).map(|()| true)
+    }
+
+    /// Of a thin copy, gives the space of blocks of one part back.
+    pub(crate) fn discard(&self, block: u64, blocks: u64) -> Result<(), DeviceError> {
+        let (data, at) = self.place_of(block);
+        self.thin.as_ref().map_or(Ok(()), |thin| thin.discard(&**data, (block, at, blocks)))
+    }
+
+    /// Whether new data finds space on its medium.
+    pub(crate) fn look(&self) -> Result<bool, DeviceError> {
+        self.thin.as_ref().map_or(Ok(true), |thin| thin.look(&self.data))
+    }
+
+    /// Whether it lacks the headroom that a member of a thin volume has.
+    pub(crate) fn lacks_headroom(&self) -> bool {
+        self.thin.as_ref().is_some_and(|thin| !thin.has_headroom())
+    }
+
+    /// Of a thin copy, the bytes that its blocks take, and free bytes of its medium, as found last.
+    pub(crate) fn space(&self) -> Option<(u64, Option<u64>)> {
+        self.thin.as_ref().map(ThinCopy::found)
     }
 
     /// Writes the block of a table that begins with a sector.
