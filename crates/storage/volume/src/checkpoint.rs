@@ -197,12 +197,12 @@ fn save(copy: &VolumeCopy, plan: &Plan, end: Lsn) -> Result<(), VolumeError> {
     copy.journal.commit(copy.journal.appended())?;
     if copy.is_thin() {
         // First, so that others find the space. The discards are in this journal, which is truncated after the flush.
-        each_run(plan, &mut |run| match &run[0].1.stored {
+        each_run(plan, |run| match &run[0].1.stored {
             Stored::Zeroes { .. } => copy.discard(run[0].0, run.len() as u64),
             Stored::Bytes(_) => Ok(()),
         })?;
     }
-    each_run(plan, &mut |run| {
+    each_run(plan, |run| {
         let mut bytes = AlignedBuffer::with_capacity(run.len() * BLOCK_BYTES);
         for (_, fresh) in run {
             match &fresh.stored {
@@ -223,7 +223,10 @@ fn save(copy: &VolumeCopy, plan: &Plan, end: Lsn) -> Result<(), VolumeError> {
 }
 
 /// Calls `visit` with the blocks, neighbours together.
-fn each_run(plan: &Plan, visit: &mut dyn FnMut(&[(u64, Fresh)]) -> Result<(), DeviceError>) -> Result<(), DeviceError> {
+fn each_run<V>(plan: &Plan, mut visit: V) -> Result<(), DeviceError>
+where
+    V: FnMut(&[(u64, Fresh)]) -> Result<(), DeviceError>,
+{
     let mut rest = &plan.blocks[..];
     while !rest.is_empty() {
         let (run, later) = rest.split_at(run_of(plan, rest));

@@ -22,6 +22,7 @@ mod remote;
 mod requests;
 mod serving;
 mod settings;
+mod space;
 
 use std::path::Path;
 

@@ -16,6 +16,7 @@ mod secrets;
 mod sizes;
 mod stopping;
 mod volumes;
+mod volumes_thin;
 mod volumes_tls;
 
 use std::fs;

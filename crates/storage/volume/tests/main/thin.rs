@@ -245,6 +245,8 @@ fn with_threads_a_write_after_a_discard_waits_for_its_space_and_freed_space_is_n
     // More than the headroom can have been used for.
     volume.discard(0, at(450)).expect("discards");
     volume.write(at(4000), &tagged(4000)).expect("it waits for the space");
+    // All that was discarded has given its space back, and others take it.
+    volume.checkpoint().expect("checkpoints");
     leave(&media[0], 0);
     volume.checkpoint().expect("checkpoints");
     let refused = volume.write(at(3900), &[7; 64 * BLOCK_BYTES]);
@@ -257,6 +259,67 @@ fn with_threads_a_write_after_a_discard_waits_for_its_space_and_freed_space_is_n
     }
     assert_all_in_sync(&volume);
     (450..written).for_each(|block| assert_eq!(tag_of(&read_block(&volume, block).expect("reads")), block));
+}
+
+/// Takes all of a file system that is left.
+fn fill(path: &std::path::Path) {
+    let mut file = std::fs::File::create(path).expect("a file");
+    for bytes in [1 << 20, 4096, 1] {
+        let data = vec![9; bytes];
+        while std::io::Write::write_all(&mut file, &data).and_then(|()| file.sync_data()).is_ok() {}
+    }
+}
+
+/// As [`what_was_acknowledged_finds_its_place_although_others_have_filled_the_medium_since`], on a small file system that
+/// `scripts/check-thin-volume.sh` makes.
+#[test]
+fn on_a_file_system_that_is_full_to_the_last_byte_a_checkpoint_places_what_was_acknowledged() {
+    let Some(folder) = std::env::var_os("TERRACE_SMALL_FOLDER").map(std::path::PathBuf::from) else {
+        return println!("skipped: TERRACE_SMALL_FOLDER is not set");
+    };
+    let places = || {
+        let shelf = FileShelf::open(&folder.join("copy"), FileOptions::default()).expect("a shelf");
+        vec![Place::on(Arc::new(shelf))]
+    };
+    let settings = |owner| Options {
+        threads: Threads::Background,
+        write_timeout: Duration::from_secs(20),
+        thin_free_bytes: 8 << 20,
+        ..thin(owner)
+    };
+    Volume::create(&places(), &new_thin(1 << 18), &settings(1)).expect("creates");
+    let volume = Volume::open(places(), settings(2)).expect("opens");
+    let piece = |number: u64| tagged(number + 1).repeat(64);
+    let written = (0..4096).take_while(|number| volume.write(at(number * 64), &piece(*number)).is_ok()).count() as u64;
+    println!("{written} pieces of 256 KiB; then {:?}", volume.status().copies[0].space);
+    assert!((16..4096).contains(&written));
+    // Until there is room; then some that have no place yet.
+    let discarded = 64;
+    volume.discard(0, at(discarded * 64)).expect("discards");
+    (2000..2001).for_each(|number| volume.write(at(number * 64), &piece(number)).expect("there is space again"));
+    volume.checkpoint().expect("checkpoints");
+    (2001..2002).for_each(|number| volume.write(at(number * 64), &piece(number)).expect("there is space again"));
+    fill(&folder.join("others"));
+    volume.checkpoint().expect("the headroom has space for it");
+    assert_all_in_sync(&volume);
+    assert!(is_refused(&volume.write(at(3000 * 64), &piece(1))) && !volume.status().has_room);
+    (discarded..written).for_each(|number| volume.write(at(number * 64), &piece(number)).expect("it has space"));
+    volume.close().expect("closes");
+    drop(volume);
+    let volume = Volume::open(places(), settings(3)).expect("opens on a full medium");
+    for number in (discarded..written).chain(2000..2002) {
+        let mut found = vec![0; 64 * BLOCK_BYTES];
+        volume.read(at(number * 64), &mut found).expect("reads");
+        assert!(found == piece(number), "{number}");
+    }
+    assert!(is_refused(&volume.write(at(3000 * 64), &piece(1))));
+    std::fs::remove_file(folder.join("others")).expect("it is there");
+    let began = Instant::now();
+    while volume.write(at(3000 * 64), &piece(1)).is_err() {
+        assert!(began.elapsed() < Duration::from_secs(20), "freed space is not noticed");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert_all_in_sync(&volume);
 }
 
 const BLOCKS: u64 = 64;
