@@ -72,6 +72,10 @@ impl Shelf for ModelShelf {
         Ok(self.slowed(self.inner.create(name, bytes)?))
     }
 
+    fn medium(&self) -> Option<u64> {
+        self.inner.medium()
+    }
+
     fn free_bytes(&self) -> Result<Option<u64>, DeviceError> {
         self.inner.free_bytes()
     }

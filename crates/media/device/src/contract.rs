@@ -293,6 +293,12 @@ pub trait Shelf: Send + Sync + fmt::Debug {
         Ok(None)
     }
 
+    /// Identifies the medium whose [`free_bytes`](Shelf::free_bytes) these are, among the shelves of this process; `None` if that is
+    /// unknown. Provided: `None`.
+    fn medium(&self) -> Option<u64> {
+        None
+    }
+
     /// Opens a device for reading and writing; flushes it first, so that everything it shows is persistent.
     ///
     /// Errors: [`DeviceError::NotFound`], [`DeviceError::NotADevice`], [`DeviceError::ReadOnly`], [`DeviceError::Io`].

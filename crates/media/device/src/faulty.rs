@@ -211,6 +211,10 @@ impl Shelf for FaultyShelf {
         Ok(self.wrap(name, inner))
     }
 
+    fn medium(&self) -> Option<u64> {
+        self.inner.medium()
+    }
+
     fn free_bytes(&self) -> Result<Option<u64>, DeviceError> {
         self.inner.free_bytes()
     }

@@ -14,6 +14,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::contract::{assert_range, assert_range_of};
@@ -31,6 +32,7 @@ pub struct QuotaShelf {
 
 #[derive(Debug)]
 struct QuotaMedium {
+    number: u64,
     state: Mutex<QuotaState>,
 }
 
@@ -84,7 +86,10 @@ impl QuotaShelf {
         }
         let taken = devices.values().map(Taken::bytes).sum();
         let state = Mutex::new(QuotaState { bytes, taken, devices });
-        Ok(QuotaShelf { inner, medium: Arc::new(QuotaMedium { state }) })
+        // Numbers that no file system has.
+        static NEXT: AtomicU64 = AtomicU64::new(1 << 63);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        Ok(QuotaShelf { inner, medium: Arc::new(QuotaMedium { number, state }) })
     }
 
     /// Changes the size of the medium: what others take of it is not there.
@@ -181,6 +186,10 @@ impl Shelf for QuotaShelf {
     fn create_sparse(&self, name: &str, bytes: u64) -> Result<Arc<dyn Device>, DeviceError> {
         let blocks = vec![false; (bytes / BLOCK) as usize];
         self.make(name, Taken::Sparse(blocks), || self.inner.create_unwritten(name, bytes))
+    }
+
+    fn medium(&self) -> Option<u64> {
+        Some(self.medium.number)
     }
 
     fn free_bytes(&self) -> Result<Option<u64>, DeviceError> {

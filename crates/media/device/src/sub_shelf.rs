@@ -54,6 +54,10 @@ impl Shelf for SubShelf {
         self.inner.create_sparse(&self.full(name), bytes)
     }
 
+    fn medium(&self) -> Option<u64> {
+        self.inner.medium()
+    }
+
     fn free_bytes(&self) -> Result<Option<u64>, DeviceError> {
         self.inner.free_bytes()
     }

@@ -38,6 +38,10 @@ impl Shelf for WrappedShelf {
         self.inner.create(name, bytes).map(&self.wrap)
     }
 
+    fn medium(&self) -> Option<u64> {
+        self.inner.medium()
+    }
+
     fn free_bytes(&self) -> Result<Option<u64>, DeviceError> {
         self.inner.free_bytes()
     }

@@ -48,8 +48,9 @@ struct Plan {
     geometry: Geometry,
     blocks: Vec<(u64, Fresh)>,
     changed: Vec<u64>,
-    /// Of a thin volume: how many discards it has.
+    /// Of a thin volume: how many discards it has, and what its records take of the journals until these are truncated.
     discarded: u64,
+    journaled: u64,
     images: Vec<u8>,
     /// The blocks of tables, by their first sector.
     table_blocks: BTreeMap<u64, Vec<u8>>,
@@ -150,7 +151,10 @@ pub(crate) fn run(core: &Core, complete: Members) -> Result<(), VolumeError> {
     // Before the blocks leave the overlay: see there.
     thin::look(core);
     core.overlay.remove(&plan.blocks);
-    core.thin.iter().for_each(|thin| thin.reclaim(plan.discarded));
+    if let Some(thin) = &core.thin {
+        core.journaled.fetch_sub(plan.journaled, Ordering::Relaxed);
+        thin.reclaim(plan.discarded);
+    }
     core.metrics.checkpoints.fetch_add(1, Ordering::Relaxed);
     core.progress.tick();
     failed
@@ -181,10 +185,15 @@ fn cut(core: &Core) -> (Plan, Vec<(Arc<VolumeCopy>, Lsn)>) {
     let images = changed.iter().flat_map(|sector| core.tables.encode(*sector)).collect();
     let table_blocks = changed.iter().map(|sector| core.tables.encode_block(*sector)).collect();
     let blocks = core.overlay.snapshot();
-    core.journaled.store(0, Ordering::Relaxed);
+    let is_thin = core.thin.is_some();
+    let journaled =
+        if is_thin { core.journaled.load(Ordering::Relaxed) } else { core.journaled.swap(0, Ordering::Relaxed) };
     let geometry = core.tables.geometry.clone();
     let discarded = core.thin.as_ref().map_or(0, ThinState::discarded);
-    (Plan { epoch: core.promised.number, geometry, blocks, changed, discarded, images, table_blocks }, copies)
+    (
+        Plan { epoch: core.promised.number, geometry, blocks, changed, discarded, journaled, images, table_blocks },
+        copies,
+    )
 }
 
 /// Writes the plan to one copy.

@@ -96,14 +96,15 @@ fn tables_name(part: usize) -> String {
 }
 
 /// Segments that a journal can need at a time beyond the one that it begins with: its window, one that is written meanwhile, and one that
-/// is prepared. They are reserved, so that a volume works on a full medium.
-fn segments_reserved(options: &Options) -> usize {
-    let window = options.window_bytes.div_ceil(options.segment_bytes.max(1));
+/// is prepared. They are reserved, so that a volume works on a full medium. That of a thin one is often full: images of sectors count too.
+fn segments_reserved(options: &Options, is_thin: bool) -> usize {
+    let bytes = options.window_bytes + if is_thin { options.window_bytes / 4 } else { 0 };
+    let window = bytes.div_ceil(options.segment_bytes.max(1));
     usize::try_from(window).unwrap_or(usize::MAX).saturating_add(2).min(SEGMENTS_RESERVED_MAX)
 }
 
 /// The options of a copy's journal.
-fn journal_options(options: &Options, identity: u32) -> journal::Options {
+fn journal_options(options: &Options, identity: u32, is_thin: bool) -> journal::Options {
     let preparation = match options.threads {
         Threads::Background => Preparation::Background,
         Threads::Callers => Preparation::Inline,
@@ -117,7 +118,7 @@ fn journal_options(options: &Options, identity: u32) -> journal::Options {
         preparation,
         check: Check::Everything,
         identity,
-        spare_segments: segments_reserved(options),
+        spare_segments: segments_reserved(options, is_thin),
     }
 }
 
@@ -241,8 +242,8 @@ fn make_content(
     if is_thin {
         space::make_headroom(&*place.data, options)?;
     }
-    let (journal, _) = Journal::open(place.journal.clone(), journal_options(options, 0))?;
-    journal.reserve_segments(segments_reserved(options))?;
+    let (journal, _) = Journal::open(place.journal.clone(), journal_options(options, 0, is_thin))?;
+    journal.reserve_segments(segments_reserved(options, is_thin))?;
     superblock.journal = journal.identity();
     Ok(journal.close()?)
 }
@@ -280,13 +281,14 @@ fn durability_of_journal(shelf: &dyn Shelf) -> Result<Durability, VolumeError> {
 impl VolumeCopy {
     /// Opens a copy whose superblock was read before.
     pub(crate) fn open(place: Place, found: &Superblock, options: &Options) -> Result<VolumeCopy, VolumeError> {
-        let (journal, _) = Journal::open(place.journal.clone(), journal_options(options, found.journal))?;
+        let (journal, _) =
+            Journal::open(place.journal.clone(), journal_options(options, found.journal, found.is_thin))?;
         if journal.identity() != found.journal {
             let why = "the journal is not that of the copy: replace the copy";
             return Err(VolumeError::Format { name: "journal".to_owned(), why });
         }
         // A larger window than before needs more.
-        if let Err(error) = journal.reserve_segments(segments_reserved(options)) {
+        if let Err(error) = journal.reserve_segments(segments_reserved(options, found.is_thin)) {
             tracing::warn!(copy = found.copy, %error, "no space can be reserved for the journal of a copy");
         }
         VolumeCopy::with_journal(place, found, journal, options)
@@ -302,8 +304,8 @@ impl VolumeCopy {
         superblock.sequence += 1;
         superblock.write(&device)?;
         clear_journal(&place)?;
-        let (journal, _) = Journal::open(place.journal.clone(), journal_options(options, 0))?;
-        journal.reserve_segments(segments_reserved(options))?;
+        let (journal, _) = Journal::open(place.journal.clone(), journal_options(options, 0, found.is_thin))?;
+        journal.reserve_segments(segments_reserved(options, found.is_thin))?;
         superblock.journal = journal.identity();
         superblock.sequence += 1;
         superblock.write(&device)?;

@@ -2,6 +2,7 @@
 //!
 //! What they are for is in `thin`. Here are no locks but that of the headroom, and no copies.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
@@ -44,14 +45,53 @@ pub(crate) fn make_data(shelf: &dyn Shelf, name: &str, bytes: u64) -> Result<(),
     }
 }
 
+/// The windows of all thin copies that this process has open, by medium: what others have acknowledged may take space as well.
+static WINDOWS: Mutex<BTreeMap<u64, u64>> = Mutex::new(BTreeMap::new());
+
+/// The window of one copy among those.
+#[derive(Debug)]
+struct WindowShare {
+    medium: Option<u64>,
+    bytes: u64,
+}
+
+impl WindowShare {
+    fn new(medium: Option<u64>, bytes: u64) -> WindowShare {
+        if let Some(medium) = medium {
+            *WINDOWS.lock().entry(medium).or_default() += bytes;
+        }
+        WindowShare { medium, bytes }
+    }
+
+    /// The windows of the others on its medium.
+    fn others(&self) -> u64 {
+        let all = self.medium.and_then(|medium| WINDOWS.lock().get(&medium).copied());
+        all.map_or(0, |all| all - self.bytes)
+    }
+}
+
+impl Drop for WindowShare {
+    fn drop(&mut self) {
+        let Some(medium) = self.medium else { return };
+        let mut windows = WINDOWS.lock();
+        let left = windows.get(&medium).map_or(0, |all| all - self.bytes);
+        if left == 0 {
+            windows.remove(&medium);
+        } else {
+            windows.insert(medium, left);
+        }
+    }
+}
+
 /// The space of one copy.
 #[derive(Debug)]
 pub(crate) struct ThinCopy {
     shelf: Arc<dyn Shelf>,
     /// The headroom that it should have.
     wanted: u64,
-    /// Free space that is left to others.
+    /// Free space that is left to others, beside what other thin volumes have acknowledged.
     left_free: u64,
+    share: WindowShare,
     /// The headroom that it has; held while that changes.
     headroom: Mutex<u64>,
     /// Blocks that are known to have space.
@@ -74,6 +114,7 @@ impl ThinCopy {
             shelf: shelf.clone(),
             wanted: headroom_bytes(options),
             left_free: options.thin_free_bytes,
+            share: WindowShare::new(shelf.medium(), options.window_bytes),
             headroom: Mutex::new(headroom),
             has_space: Bits::new(blocks),
             is_short: AtomicBool::new(false),
@@ -121,9 +162,13 @@ impl ThinCopy {
         data.discard(at, blocks * BLOCK_BYTES as u64)
     }
 
+    fn left_free(&self) -> u64 {
+        self.left_free + self.share.others()
+    }
+
     /// Whether the medium has so many bytes and what is left to others; also if that is unknown.
     pub(crate) fn has_free(&self, bytes: u64) -> Result<bool, DeviceError> {
-        Ok(self.shelf.free_bytes()?.is_none_or(|free| free >= bytes.saturating_add(self.left_free)))
+        Ok(self.shelf.free_bytes()?.is_none_or(|free| free >= bytes.saturating_add(self.left_free())))
     }
 
     /// Whether all of the headroom is there; no while it changes.
@@ -146,7 +191,8 @@ impl ThinCopy {
         self.allocated.store(allocated, Ordering::Relaxed);
         // A little more to begin again than to end, so that the answer does not change with every block.
         let was_short = self.is_short.load(Ordering::Relaxed);
-        let needed = if was_short { self.left_free + self.left_free / 8 } else { self.left_free };
+        let left_free = self.left_free();
+        let needed = if was_short { left_free + left_free / 8 } else { left_free };
         let has_room = has_headroom && free.is_none_or(|free| free >= needed);
         self.is_short.store(!has_room, Ordering::Relaxed);
         Ok(has_room)

@@ -153,6 +153,13 @@ impl Record {
     }
 }
 
+/// How much of the window a record takes. On a medium that may be full its journal has only what was reserved, so what counts there is
+/// what a commit of this record alone takes of it: whole blocks, also for its frame.
+fn journal_bytes(core: &Core, record: &Record) -> u64 {
+    const FRAME: u64 = 512;
+    if core.thin.is_some() { (record.len() + FRAME).next_multiple_of(BLOCK) } else { record.len() }
+}
+
 /// Whether a piece frees blocks that have no content. The last piece of a change is written nevertheless: what is acknowledged
 /// without asking the copies may be that of an owner that was replaced.
 fn changes_nothing(core: &Core, first: u64, blocks: u64, change: Change<'_>) -> bool {
@@ -244,7 +251,7 @@ impl<'s> Batch<'s> {
         core.check()?;
         let record = Arc::get_mut(&mut staged.record).expect("nobody has it yet");
         record.head.order = core.next_order();
-        core.journaled.fetch_add(record.len(), Ordering::Relaxed);
+        core.journaled.fetch_add(journal_bytes(core, record), Ordering::Relaxed);
         self.staged.push(staged);
         Ok(())
     }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -325,6 +325,10 @@ impl Shelf for FileShelf {
             }
             Err(error) => Err(error),
         }
+    }
+
+    fn medium(&self) -> Option<u64> {
+        fs::metadata(&self.directory).ok().map(|found| found.dev())
     }
 
     fn free_bytes(&self) -> Result<Option<u64>, DeviceError> {

@@ -52,7 +52,7 @@ fn is_refused(written: &Result<(), DeviceError>) -> bool {
 fn assert_all_in_sync(volume: &Volume) {
     let status = volume.status();
     let works = status.copies.iter().all(|copy| copy.state == CopyState::InSync && copy.failures == 0);
-    assert!(works && !status.is_frozen, "{status:?}");
+    assert!(works && !status.is_frozen, "{:?}", status.copies);
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn what_was_acknowledged_finds_its_place_although_others_have_filled_the_medium_
     for is_killed in [false, true] {
         let media = media(2);
         let mut volume = fresh(&media, 512);
-        (0..100).for_each(|block| volume.write(at(block), &tagged(block + 1)).expect("writes"));
+        (0..60).for_each(|block| volume.write(at(block), &tagged(block + 1)).expect("writes"));
         // Nothing of this is in place.
         media.iter().for_each(|medium| leave(medium, 0));
         if is_killed {
@@ -165,7 +165,7 @@ fn what_was_acknowledged_finds_its_place_although_others_have_filled_the_medium_
         assert!(!volume.status().has_room && is_refused(&volume.write(at(200), &tagged(1))));
         drop(volume);
         let volume = Volume::open(places(&media), thin(4)).expect("opens");
-        (0..100).for_each(|block| assert_eq!(tag_of(&read_block(&volume, block).expect("reads")), block + 1));
+        (0..60).for_each(|block| assert_eq!(tag_of(&read_block(&volume, block).expect("reads")), block + 1));
         assert!(is_refused(&volume.write(at(200), &tagged(1))));
         media.iter().for_each(|medium| leave(medium, 10_000));
         volume.write(at(200), &tagged(1)).expect("the headroom is there again");
@@ -259,6 +259,30 @@ fn with_threads_a_write_after_a_discard_waits_for_its_space_and_freed_space_is_n
     }
     assert_all_in_sync(&volume);
     (450..written).for_each(|block| assert_eq!(tag_of(&read_block(&volume, block).expect("reads")), block));
+}
+
+#[test]
+fn thin_volumes_on_one_medium_leave_each_other_the_space_of_what_they_have_acknowledged() {
+    let medium = Arc::new(QuotaShelf::new(Arc::new(MemoryShelf::new()), 1 << 30).expect("it lists"));
+    let shelf: Arc<dyn Shelf> = medium.clone();
+    let open = |prefix: &str| {
+        let places = [Place::on(part(&shelf, prefix))];
+        Volume::create(&places, &new_thin(1024), &thin(1)).expect("creates");
+        Volume::open(places.to_vec(), thin(2)).expect("opens")
+    };
+    let (one, other) = (open("one"), open("other"));
+    // The window of the other one, what is left to others, and a little.
+    leave(&medium, 256 + LEFT_FREE + 10);
+    let written = (0..1024).take_while(|block| one.write(at(*block), &tagged(*block)).is_ok()).count() as u64;
+    assert!((50..200).contains(&written), "{written}");
+    assert!(space(&one, 0).free.is_some_and(|free| free > at(100)), "{:?}", space(&one, 0));
+    other.write(0, &[7; 100 * BLOCK_BYTES]).expect("it was not looked at yet");
+    other.checkpoint().expect("checkpoints");
+    assert!(is_refused(&other.write(at(500), &tagged(1))));
+    let names = medium.list().expect("lists");
+    assert!(["one.headroom", "other.headroom"].iter().all(|name| names.iter().any(|found| found == name)), "{names:?}");
+    drop(other);
+    one.write(at(900), &tagged(1)).expect("it is alone on the medium");
 }
 
 /// Takes all of a file system that is left.
