@@ -231,7 +231,7 @@ impl Layout {
         let (places, caches): (Vec<_>, Vec<_>) = copies.collect::<anyhow::Result<Vec<_>>>()?.into_iter().unzip();
         let options = Options { prefer: self.prefer, scrub_interval: None, ..Options::new(drawn() as u64) };
         if making == Making::New {
-            let new = NewVolume { volume: drawn().to_le_bytes(), bytes: self.bytes, min_copies: None };
+            let new = NewVolume { volume: drawn().to_le_bytes(), bytes: self.bytes, min_copies: None, is_thin: false };
             Volume::create(&places, &new, &options)?;
         }
         let volume = Arc::new(Volume::open(places, options)?);

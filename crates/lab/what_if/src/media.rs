@@ -155,7 +155,7 @@ fn mirror(media: &[Medium], bytes: u64) -> anyhow::Result<Volume> {
     }
     // It is in the memory of this process: nobody else can know a volume of the same number.
     let options = Options { scrub_interval: None, ..Options::new(1) };
-    let new = NewVolume { volume: [1; 16], bytes, min_copies: None };
+    let new = NewVolume { volume: [1; 16], bytes, min_copies: None, is_thin: false };
     Volume::create(&places, &new, &options)?;
     Ok(Volume::open(places, options)?)
 }

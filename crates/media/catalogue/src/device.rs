@@ -72,12 +72,20 @@ impl Shelf for ModelShelf {
         Ok(self.slowed(self.inner.create(name, bytes)?))
     }
 
+    fn medium(&self) -> Option<u64> {
+        self.inner.medium()
+    }
+
     fn free_bytes(&self) -> Result<Option<u64>, DeviceError> {
         self.inner.free_bytes()
     }
 
     fn create_unwritten(&self, name: &str, bytes: u64) -> Result<Arc<dyn Device>, DeviceError> {
         Ok(self.slowed(self.inner.create_unwritten(name, bytes)?))
+    }
+
+    fn create_sparse(&self, name: &str, bytes: u64) -> Result<Arc<dyn Device>, DeviceError> {
+        Ok(self.slowed(self.inner.create_sparse(name, bytes)?))
     }
 
     fn open(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError> {
@@ -258,6 +266,15 @@ impl Device for ModelDevice {
         }
         let price = self.access(Direction::Write, offset, bytes);
         self.priced(price, || self.inner.discard(offset, bytes))
+    }
+
+    /// A matter of the file system: nothing goes to the medium.
+    fn reserve(&self, offset: u64, bytes: u64) -> Result<(), DeviceError> {
+        self.inner.reserve(offset, bytes)
+    }
+
+    fn allocated_bytes(&self) -> Result<u64, DeviceError> {
+        self.inner.allocated_bytes()
     }
 
     fn durability(&self) -> Durability {

@@ -53,7 +53,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::batch::{IoKind, IoRequest, IoSink};
-use crate::{AlignedBuffer, BLOCK_BYTES, DeviceError, SECTOR_BYTES};
+use crate::{AlignedBuffer, BLOCK_BYTES, DeviceError, Operation, SECTOR_BYTES};
 
 /// The durability of a flush on a medium; reports print it beside every figure. The weaker one is the greater one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -193,6 +193,24 @@ pub trait Device: Send + Sync + fmt::Debug {
         Ok(vec![Extent { bytes, has_space: true }])
     }
 
+    /// Makes sure that a range of a device that was made by [`Shelf::create_sparse`] has space: later writes there do not fail for want of
+    /// it, until the range is discarded. It changes no byte, and like a write it is volatile until a flush. Provided: there is nothing to
+    /// do, since all other devices have all of their space.
+    ///
+    /// Errors, none of which poisons: [`DeviceError::Full`] (a part of the range may have got its space), [`DeviceError::Io`];
+    /// [`DeviceError::Poisoned`], [`DeviceError::ReadOnly`].
+    fn reserve(&self, offset: u64, bytes: u64) -> Result<(), DeviceError> {
+        assert_range_of(self.len(), u64::from(self.block_bytes()), offset, bytes);
+        Ok(())
+    }
+
+    /// Bytes of the medium that it takes. Provided: its size.
+    ///
+    /// Errors: [`DeviceError::Io`].
+    fn allocated_bytes(&self) -> Result<u64, DeviceError> {
+        Ok(self.len())
+    }
+
     /// Starts the requests of `batch`, which it empties, and returns them through `sink`, once each: see [`crate::batch`]. Media that
     /// can wait by themselves (files through io_uring, other nodes) work on many at once. Provided: one after the other,
     /// complete before the call returns.
@@ -258,11 +276,27 @@ pub trait Shelf: Send + Sync + fmt::Debug {
         self.create(name, bytes)
     }
 
+    /// As [`create`](Shelf::create), without reserving its space: a write takes it where there is none and may return
+    /// [`DeviceError::Full`], [`Device::reserve`] takes it beforehand, a discard gives it back. Provided: unsupported.
+    ///
+    /// Errors: those of `create`; [`DeviceError::Unsupported`]: the medium cannot, and nothing was changed.
+    fn create_sparse(&self, name: &str, bytes: u64) -> Result<Arc<dyn Device>, DeviceError> {
+        assert_name(name);
+        assert_size(bytes);
+        Err(DeviceError::Unsupported { operation: Operation::Create, name: name.into() })
+    }
+
     /// Free space for further devices, bytes; `None` if it is unknown. Provided: `None`.
     ///
     /// Errors: [`DeviceError::Io`].
     fn free_bytes(&self) -> Result<Option<u64>, DeviceError> {
         Ok(None)
+    }
+
+    /// Identifies the medium whose [`free_bytes`](Shelf::free_bytes) these are, among the shelves of this process; `None` if that is
+    /// unknown. Provided: `None`.
+    fn medium(&self) -> Option<u64> {
+        None
     }
 
     /// Opens a device for reading and writing; flushes it first, so that everything it shows is persistent.

@@ -206,6 +206,15 @@ impl Shelf for FaultyShelf {
         Ok(self.wrap(name, inner))
     }
 
+    fn create_sparse(&self, name: &str, bytes: u64) -> Result<Arc<dyn Device>, DeviceError> {
+        let inner = self.on_names(Operation::Create, name, bytes, || self.inner.create_sparse(name, bytes))?;
+        Ok(self.wrap(name, inner))
+    }
+
+    fn medium(&self) -> Option<u64> {
+        self.inner.medium()
+    }
+
     fn free_bytes(&self) -> Result<Option<u64>, DeviceError> {
         self.inner.free_bytes()
     }
@@ -353,6 +362,15 @@ impl Device for FaultyDevice {
             Some(Fault::Lost) => Ok(()),
             Some(fault) => Err(error_of(fault, Operation::Discard, &self.name, offset, bytes)),
         })
+    }
+
+    fn reserve(&self, offset: u64, bytes: u64) -> Result<(), DeviceError> {
+        self.poison.check(&self.name)?;
+        self.inner.reserve(offset, bytes)
+    }
+
+    fn allocated_bytes(&self) -> Result<u64, DeviceError> {
+        self.inner.allocated_bytes()
     }
 
     fn durability(&self) -> Durability {

@@ -30,6 +30,7 @@
 //! * [`overlay`]: a layer of memory over a read-only shelf
 //! * [`pmem`]: devices on persistent memory
 //! * [`faulty`]: a script of faults around any other shelf
+//! * [`quota`]: a medium of a chosen size, which can be full
 //! * [`supervise`]: threads and tasks whose panics are reported
 //! * [`wrapped`]: another shelf whose devices are wrapped one by one
 //! * [`heap`]: counts the heap memory of threads
@@ -66,6 +67,7 @@ pub mod os;
 pub mod overlay;
 pub mod pmem;
 mod poison;
+pub mod quota;
 mod sub_shelf;
 pub mod supervise;
 mod units;
@@ -85,6 +87,7 @@ pub use memory::MemoryShelf;
 pub use os::free_bytes;
 pub use overlay::OverlayShelf;
 pub use pmem::{PmemOptions, PmemShelf};
+pub use quota::QuotaShelf;
 pub use sub_shelf::SubShelf;
 pub use units::{BLOCK_BYTES, SECTOR_BYTES, WORD_BYTES};
 pub use wrapped::WrappedShelf;

@@ -163,6 +163,11 @@ pub fn reserve(file: &File, bytes: u64) -> io::Result<()> {
     fallocate(file, 0, 0, bytes)
 }
 
+/// As [`reserve`], for a range inside a file; the length stays.
+pub fn reserve_range(file: &File, offset: u64, bytes: u64) -> io::Result<()> {
+    fallocate(file, libc::FALLOC_FL_KEEP_SIZE, offset, bytes)
+}
+
 /// Returns a range of a file to the file system; it reads as zeros afterwards. The length stays.
 pub fn punch_hole(file: &File, offset: u64, bytes: u64) -> io::Result<()> {
     fallocate(file, libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE, offset, bytes)

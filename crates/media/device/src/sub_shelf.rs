@@ -50,6 +50,14 @@ impl Shelf for SubShelf {
         self.inner.create_unwritten(&self.full(name), bytes)
     }
 
+    fn create_sparse(&self, name: &str, bytes: u64) -> Result<Arc<dyn Device>, DeviceError> {
+        self.inner.create_sparse(&self.full(name), bytes)
+    }
+
+    fn medium(&self) -> Option<u64> {
+        self.inner.medium()
+    }
+
     fn free_bytes(&self) -> Result<Option<u64>, DeviceError> {
         self.inner.free_bytes()
     }

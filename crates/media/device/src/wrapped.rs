@@ -38,12 +38,20 @@ impl Shelf for WrappedShelf {
         self.inner.create(name, bytes).map(&self.wrap)
     }
 
+    fn medium(&self) -> Option<u64> {
+        self.inner.medium()
+    }
+
     fn free_bytes(&self) -> Result<Option<u64>, DeviceError> {
         self.inner.free_bytes()
     }
 
     fn create_unwritten(&self, name: &str, bytes: u64) -> Result<Arc<dyn Device>, DeviceError> {
         self.inner.create_unwritten(name, bytes).map(&self.wrap)
+    }
+
+    fn create_sparse(&self, name: &str, bytes: u64) -> Result<Arc<dyn Device>, DeviceError> {
+        self.inner.create_sparse(name, bytes).map(&self.wrap)
     }
 
     fn open(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError> {

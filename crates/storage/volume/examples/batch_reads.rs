@@ -165,7 +165,7 @@ fn volume(setup: &Setup, name: &str, batches: bool) -> Arc<Volume> {
     let place = |copy| Place::on(shelf(&setup.folder, &format!("{name}-{copy}"), batches));
     let places: Vec<Place> = (0..3).map(place).collect();
     let options = Options { scrub_interval: None, ..Options::new(1) };
-    let new = NewVolume { volume: *b"volume of a run!", bytes: setup.mib << 20, min_copies: None };
+    let new = NewVolume { volume: *b"volume of a run!", bytes: setup.mib << 20, min_copies: None, is_thin: false };
     Volume::create(&places, &new, &options).expect("creates");
     let volume = Volume::open(places, options).expect("opens");
     fill(&volume);

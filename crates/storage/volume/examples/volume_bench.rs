@@ -96,7 +96,7 @@ fn main() -> ExitCode {
     let bare = MemoryShelf::new().create("bare", bytes).expect("there is memory");
     let places: Vec<Place> = (0..3).map(|_| Place::on(Arc::new(MemoryShelf::new()))).collect();
     let options = Options { threads: Threads::Background, scrub_interval: None, ..Options::new(1) };
-    let new = NewVolume { volume: *b"volume of a run!", bytes, min_copies: None };
+    let new = NewVolume { volume: *b"volume of a run!", bytes, min_copies: None, is_thin: false };
     Volume::create(&places, &new, &options).expect("creates");
     let volume = Volume::open(places, options).expect("opens");
     let mut random = fastrand::Rng::with_seed(1);

@@ -8,6 +8,8 @@
 //!   overlay              the blocks leave it, except those written again meanwhile
 //! ```
 //!
+//! On a thin copy blocks that were discarded give their space back first: see `thin`.
+//!
 //! Copies that are being brought up to date come first: a cleared bit of a dirty map becomes persistent on the copies in sync only
 //! after the copied blocks are persistent.
 //!
@@ -19,7 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use device::{AlignedBuffer, BLOCK_BYTES};
+use device::{AlignedBuffer, BLOCK_BYTES, DeviceError};
 use journal::Lsn;
 
 use crate::copy::VolumeCopy;
@@ -30,6 +32,8 @@ use crate::members::Members;
 use crate::options::Threads;
 use crate::overlay::{Fresh, Stored};
 use crate::record::{SECTORS, encode_sectors};
+use crate::space::ThinState;
+use crate::thin;
 
 /// Sectors in one record: 64 KiB.
 const SECTORS_PER_RECORD: usize = 128;
@@ -44,14 +48,18 @@ struct Plan {
     geometry: Geometry,
     blocks: Vec<(u64, Fresh)>,
     changed: Vec<u64>,
+    /// Of a thin volume: how many discards it has, and what its records take of the journals until these are truncated.
+    discarded: u64,
+    journaled: u64,
     images: Vec<u8>,
     /// The blocks of tables, by their first sector.
     table_blocks: BTreeMap<u64, Vec<u8>>,
 }
 
-/// Whether the journals have grown so far that a checkpoint should begin: by half of the window.
+/// Whether the journals have grown so far that a checkpoint should begin, by half of the window; or a thin volume needs what was
+/// discarded.
 pub(crate) fn is_due(core: &Core) -> bool {
-    used(core) * 2 >= core.options.window_bytes
+    used(core) * 2 >= core.options.window_bytes || thin::is_reclaiming(core)
 }
 
 fn used(core: &Core) -> u64 {
@@ -63,6 +71,7 @@ fn used(core: &Core) -> u64 {
 /// Errors: those of a checkpoint; [`VolumeError::BelowMinimum`] after the deadline: only too few copies keep a checkpoint from ending.
 pub(crate) fn make_room(core: &Core, deadline: Instant) -> Result<(), VolumeError> {
     if core.options.threads == Threads::Callers {
+        thin::look_if_short(core);
         if is_due(core) {
             checkpoint(core)?;
         }
@@ -139,7 +148,13 @@ pub(crate) fn run(core: &Core, complete: Members) -> Result<(), VolumeError> {
         core.journaled.fetch_max(core.options.window_bytes / 2, Ordering::Relaxed);
         return failed.and(Err(refused.unwrap_or_else(|| core.below_minimum())));
     }
+    // Before the blocks leave the overlay: see there.
+    thin::look(core);
     core.overlay.remove(&plan.blocks);
+    if let Some(thin) = &core.thin {
+        core.journaled.fetch_sub(plan.journaled, Ordering::Relaxed);
+        thin.reclaim(plan.discarded);
+    }
     core.metrics.checkpoints.fetch_add(1, Ordering::Relaxed);
     core.progress.tick();
     failed
@@ -170,9 +185,15 @@ fn cut(core: &Core) -> (Plan, Vec<(Arc<VolumeCopy>, Lsn)>) {
     let images = changed.iter().flat_map(|sector| core.tables.encode(*sector)).collect();
     let table_blocks = changed.iter().map(|sector| core.tables.encode_block(*sector)).collect();
     let blocks = core.overlay.snapshot();
-    core.journaled.store(0, Ordering::Relaxed);
+    let is_thin = core.thin.is_some();
+    let journaled =
+        if is_thin { core.journaled.load(Ordering::Relaxed) } else { core.journaled.swap(0, Ordering::Relaxed) };
     let geometry = core.tables.geometry.clone();
-    (Plan { epoch: core.promised.number, geometry, blocks, changed, images, table_blocks }, copies)
+    let discarded = core.thin.as_ref().map_or(0, ThinState::discarded);
+    (
+        Plan { epoch: core.promised.number, geometry, blocks, changed, discarded, journaled, images, table_blocks },
+        copies,
+    )
 }
 
 /// Writes the plan to one copy.
@@ -183,30 +204,44 @@ fn save(copy: &VolumeCopy, plan: &Plan, end: Lsn) -> Result<(), VolumeError> {
     }
     // Also what was appended since the cut; its blocks are written in place by a later checkpoint, or by this one.
     copy.journal.commit(copy.journal.appended())?;
-    let mut rest = &plan.blocks[..];
-    while let Some((first, fresh)) = rest.first() {
-        let blocks = run_of(plan, rest);
-        match &fresh.stored {
-            Stored::Bytes(_) => {
-                let mut bytes = AlignedBuffer::with_capacity(blocks * BLOCK_BYTES);
-                for (_, fresh) in &rest[..blocks] {
-                    if let Stored::Bytes(block) = &fresh.stored {
-                        bytes.extend_from_slice(block);
-                    }
-                }
-                copy.write(*first, &bytes)?;
-            }
-            // The sum says that they are zeros. Their space stays theirs, also where a client has given it up: on a full medium a later
-            // checkpoint could not write them, on any copy.
-            Stored::Zeroes { .. } => {}
-        }
-        rest = &rest[blocks..];
+    if copy.is_thin() {
+        // First, so that others find the space. The discards are in this journal, which is truncated after the flush.
+        each_run(plan, |run| match &run[0].1.stored {
+            Stored::Zeroes { .. } => copy.discard(run[0].0, run.len() as u64),
+            Stored::Bytes(_) => Ok(()),
+        })?;
     }
+    each_run(plan, |run| {
+        let mut bytes = AlignedBuffer::with_capacity(run.len() * BLOCK_BYTES);
+        for (_, fresh) in run {
+            match &fresh.stored {
+                Stored::Bytes(block) => bytes.extend_from_slice(block),
+                // The sum says that they are zeros. Unless the copy is thin their space stays theirs, also where a client has given it
+                // up: on a full medium a later checkpoint could not write them, on any copy.
+                Stored::Zeroes { .. } => return Ok(()),
+            }
+        }
+        copy.write(run[0].0, &bytes)
+    })?;
     for (first, bytes) in &plan.table_blocks {
         copy.write_table_block(*first, bytes)?;
     }
     copy.flush()?;
     copy.journal.truncate(end)?;
+    Ok(())
+}
+
+/// Calls `visit` with the blocks, neighbours together.
+fn each_run<V>(plan: &Plan, mut visit: V) -> Result<(), DeviceError>
+where
+    V: FnMut(&[(u64, Fresh)]) -> Result<(), DeviceError>,
+{
+    let mut rest = &plan.blocks[..];
+    while !rest.is_empty() {
+        let (run, later) = rest.split_at(run_of(plan, rest));
+        visit(run)?;
+        rest = later;
+    }
     Ok(())
 }
 

@@ -23,6 +23,7 @@ use crate::geometry::{Geometry, SECTOR, SECTORS_PER_BLOCK};
 use crate::members::{Epoch, Set};
 use crate::options::{Options, Place, Threads};
 use crate::rules::{Rule, obeys};
+use crate::space::{self, HEADROOM, ThinCopy};
 use crate::superblock::{SUPERBLOCK, SUPERBLOCK_BYTES, Superblock};
 use crate::tables::Tables;
 
@@ -49,6 +50,8 @@ pub(crate) struct VolumeCopy {
     tables: Vec<Arc<dyn Device>>,
     geometry: Geometry,
     journal_durability: Durability,
+    /// Of a thin volume.
+    thin: Option<ThinCopy>,
     /// Dropped last: as long as somebody has it, a call on the copy may be under way.
     presence: Arc<()>,
 }
@@ -93,14 +96,15 @@ fn tables_name(part: usize) -> String {
 }
 
 /// Segments that a journal can need at a time beyond the one that it begins with: its window, one that is written meanwhile, and one that
-/// is prepared. They are reserved, so that a volume works on a full medium.
-fn segments_reserved(options: &Options) -> usize {
-    let window = options.window_bytes.div_ceil(options.segment_bytes.max(1));
+/// is prepared. They are reserved, so that a volume works on a full medium. That of a thin one is often full: images of sectors count too.
+fn segments_reserved(options: &Options, is_thin: bool) -> usize {
+    let bytes = options.window_bytes + if is_thin { options.window_bytes / 4 } else { 0 };
+    let window = bytes.div_ceil(options.segment_bytes.max(1));
     usize::try_from(window).unwrap_or(usize::MAX).saturating_add(2).min(SEGMENTS_RESERVED_MAX)
 }
 
 /// The options of a copy's journal.
-fn journal_options(options: &Options, identity: u32) -> journal::Options {
+fn journal_options(options: &Options, identity: u32, is_thin: bool) -> journal::Options {
     let preparation = match options.threads {
         Threads::Background => Preparation::Background,
         Threads::Callers => Preparation::Inline,
@@ -114,7 +118,7 @@ fn journal_options(options: &Options, identity: u32) -> journal::Options {
         preparation,
         check: Check::Everything,
         identity,
-        spare_segments: segments_reserved(options),
+        spare_segments: segments_reserved(options, is_thin),
     }
 }
 
@@ -131,7 +135,7 @@ pub(crate) fn clear(place: &Place) -> Result<(), VolumeError> {
 /// Removes everything but the superblock.
 fn clear_content(place: &Place) -> Result<(), VolumeError> {
     for name in place.data.list()? {
-        if name.starts_with("data-") || name.starts_with("tables-") || name == UNFINISHED {
+        if name.starts_with("data-") || name.starts_with("tables-") || name == UNFINISHED || name == HEADROOM {
             place.data.remove(&name)?;
         }
     }
@@ -159,7 +163,7 @@ pub(crate) fn peek(place: &Place) -> Result<Superblock, VolumeError> {
 }
 
 /// Makes the devices of a part, with tables that say that no block has content.
-pub(crate) fn make_part(place: &Place, geometry: &Geometry, part: usize) -> Result<(), VolumeError> {
+pub(crate) fn make_part(place: &Place, geometry: &Geometry, part: usize, is_thin: bool) -> Result<(), VolumeError> {
     for name in [data_name(part), tables_name(part)] {
         match place.data.remove(&name) {
             Ok(()) | Err(DeviceError::NotFound { .. }) => {}
@@ -167,7 +171,11 @@ pub(crate) fn make_part(place: &Place, geometry: &Geometry, part: usize) -> Resu
         }
     }
     let this = &geometry.parts[part];
-    place.data.create_unwritten(&data_name(part), this.data_bytes())?;
+    if is_thin {
+        space::make_data(&*place.data, &data_name(part), this.data_bytes())?;
+    } else {
+        place.data.create_unwritten(&data_name(part), this.data_bytes())?;
+    }
     let device = place.data.create_unwritten(&tables_name(part), this.tables_bytes())?;
     let empty = Tables::new(geometry.clone());
     write_tables(&device, &empty, geometry, part)?;
@@ -229,9 +237,13 @@ fn make_content(
     superblock: &mut Superblock,
     options: &Options,
 ) -> Result<(), VolumeError> {
-    (0..geometry.parts.len()).try_for_each(|part| make_part(place, geometry, part))?;
-    let (journal, _) = Journal::open(place.journal.clone(), journal_options(options, 0))?;
-    journal.reserve_segments(segments_reserved(options))?;
+    let is_thin = superblock.is_thin;
+    (0..geometry.parts.len()).try_for_each(|part| make_part(place, geometry, part, is_thin))?;
+    if is_thin {
+        space::make_headroom(&*place.data, options)?;
+    }
+    let (journal, _) = Journal::open(place.journal.clone(), journal_options(options, 0, is_thin))?;
+    journal.reserve_segments(segments_reserved(options, is_thin))?;
     superblock.journal = journal.identity();
     Ok(journal.close()?)
 }
@@ -269,13 +281,14 @@ fn durability_of_journal(shelf: &dyn Shelf) -> Result<Durability, VolumeError> {
 impl VolumeCopy {
     /// Opens a copy whose superblock was read before.
     pub(crate) fn open(place: Place, found: &Superblock, options: &Options) -> Result<VolumeCopy, VolumeError> {
-        let (journal, _) = Journal::open(place.journal.clone(), journal_options(options, found.journal))?;
+        let (journal, _) =
+            Journal::open(place.journal.clone(), journal_options(options, found.journal, found.is_thin))?;
         if journal.identity() != found.journal {
             let why = "the journal is not that of the copy: replace the copy";
             return Err(VolumeError::Format { name: "journal".to_owned(), why });
         }
         // A larger window than before needs more.
-        if let Err(error) = journal.reserve_segments(segments_reserved(options)) {
+        if let Err(error) = journal.reserve_segments(segments_reserved(options, found.is_thin)) {
             tracing::warn!(copy = found.copy, %error, "no space can be reserved for the journal of a copy");
         }
         VolumeCopy::with_journal(place, found, journal, options)
@@ -291,8 +304,8 @@ impl VolumeCopy {
         superblock.sequence += 1;
         superblock.write(&device)?;
         clear_journal(&place)?;
-        let (journal, _) = Journal::open(place.journal.clone(), journal_options(options, 0))?;
-        journal.reserve_segments(segments_reserved(options))?;
+        let (journal, _) = Journal::open(place.journal.clone(), journal_options(options, 0, found.is_thin))?;
+        journal.reserve_segments(segments_reserved(options, found.is_thin))?;
         superblock.journal = journal.identity();
         superblock.sequence += 1;
         superblock.write(&device)?;
@@ -312,6 +325,7 @@ impl VolumeCopy {
             data.push(sized(&*place.data, &data_name(part), this.data_bytes())?);
             tables.push(sized(&*place.data, &tables_name(part), this.tables_bytes())?);
         }
+        let thin = found.is_thin.then(|| ThinCopy::open(&place.data, geometry.blocks(), options)).transpose()?;
         let superblock = Mutex::new((place.data.open(SUPERBLOCK)?, found.clone()));
         let is_ready = AtomicBool::new(false);
         let presence = Arc::new(());
@@ -328,6 +342,7 @@ impl VolumeCopy {
             tables,
             geometry,
             journal_durability,
+            thin,
             presence,
         })
     }
@@ -390,8 +405,54 @@ impl VolumeCopy {
 
     /// Writes stored blocks in place; they are of one part.
     pub(crate) fn write(&self, block: u64, bytes: &[u8]) -> Result<(), DeviceError> {
+        let (data, at) = self.place_of(block);
+        if let Some(thin) = &self.thin {
+            thin.reserve(&**data, (block, at, bytes.len() as u64), true)?;
+        }
+        data.write(at, bytes)
+    }
+
+    /// The device that has a block, and where.
+    fn place_of(&self, block: u64) -> (&Arc<dyn Device>, u64) {
         let part = self.geometry.part_of(block);
-        self.data[part].write((block - self.geometry.parts[part].first_block) * BLOCK_BYTES as u64, bytes)
+        (&self.data[part], (block - self.geometry.parts[part].first_block) * BLOCK_BYTES as u64)
+    }
+
+    /// Whether its blocks have space only where they have content.
+    pub(crate) fn is_thin(&self) -> bool {
+        self.thin.is_some()
+    }
+
+    /// Of a thin copy, takes space for blocks of one part; the medium keeps what is left to others. Returns whether there was enough.
+    pub(crate) fn reserve(&self, block: u64, blocks: u64) -> Result<bool, DeviceError> {
+        let (data, at) = self.place_of(block);
+        let bytes = blocks * BLOCK_BYTES as u64;
+        let Some(thin) = &self.thin else { return Ok(true) };
+        if !thin.has_free(bytes)? {
+            return Ok(false);
+        }
+        thin.reserve(&**data, (block, at, bytes), false).map(|()| true)
+    }
+
+    /// Of a thin copy, gives the space of blocks of one part back.
+    pub(crate) fn discard(&self, block: u64, blocks: u64) -> Result<(), DeviceError> {
+        let (data, at) = self.place_of(block);
+        self.thin.as_ref().map_or(Ok(()), |thin| thin.discard(&**data, (block, at, blocks)))
+    }
+
+    /// Whether new data finds space on its medium.
+    pub(crate) fn look(&self) -> Result<bool, DeviceError> {
+        self.thin.as_ref().map_or(Ok(true), |thin| thin.look(&self.data))
+    }
+
+    /// Whether it lacks the headroom that a member of a thin volume has.
+    pub(crate) fn lacks_headroom(&self) -> bool {
+        self.thin.as_ref().is_some_and(|thin| !thin.has_headroom())
+    }
+
+    /// Of a thin copy, the bytes that its blocks take, and free bytes of its medium, as found last.
+    pub(crate) fn space(&self) -> Option<(u64, Option<u64>)> {
+        self.thin.as_ref().map(ThinCopy::found)
     }
 
     /// Writes the block of a table that begins with a sector.

@@ -32,6 +32,7 @@ use crate::options::{Disagreement, Options, Threads};
 use crate::overlay::Overlay;
 use crate::record::Order;
 use crate::rules::{Rule, obeys};
+use crate::space::ThinState;
 use crate::stripes::Stripes;
 use crate::superblock::Superblock;
 use crate::tables::Tables;
@@ -47,6 +48,8 @@ pub(crate) struct Core {
     pub(crate) promised: Epoch,
     pub(crate) tables: Tables,
     pub(crate) overlay: Overlay,
+    /// Of a thin volume.
+    pub(crate) thin: Option<ThinState>,
     pub(crate) stripes: Stripes,
     pub(crate) gate: RwLock<()>,
     pub(crate) attaching: Mutex<()>,
@@ -115,6 +118,7 @@ impl Core {
             min_copies: found.min_copies,
             promised: found.promised,
             overlay,
+            thin: found.is_thin.then(ThinState::default),
             tables,
             stripes: Stripes::new(),
             gate: RwLock::new(()),

@@ -96,6 +96,12 @@ pub enum VolumeError {
         /// The version of this program.
         expected: u32,
     },
+    /// A medium of a thin volume has no space left for blocks that have none yet. Nothing was changed. Free space there, or discard
+    /// data.
+    #[error(
+        "no space is left for new data on the medium of a copy: free some there, or discard data that is not needed any more"
+    )]
+    NoSpace,
     /// The copy does not answer within its time.
     #[error("copy {0} does not answer in time")]
     Stalled(u8),

@@ -29,6 +29,7 @@
 //! * `core`: the state they share
 //! * [`membership`]: which copies count, a pure state machine
 //! * `copy`: one copy on its shelves
+//! * `thin`, `space`: space that is taken when it is needed, and what keeps an acknowledged block from finding none
 //! * `overlay`, `tables`, `stripes`, `workers`: blocks on their way, sums and dirty maps, locks, threads for calls that may hang
 //! * [`write_back`]: a cache under one copy; [`encryption`]: ciphertext for all of them
 //! * [`superblock`], [`record`], `geometry`, `tables`: the format, described in their head comments and in `format.md`
@@ -76,9 +77,11 @@ mod rules;
 mod scrub;
 #[cfg(any(test, feature = "simulation"))]
 pub mod simulation;
+mod space;
 mod stripes;
 pub mod superblock;
 mod tables;
+mod thin;
 mod upkeep;
 mod volume;
 mod workers;
@@ -89,7 +92,7 @@ pub use error::VolumeError;
 pub use geometry::{REGION_BLOCKS, SECTOR};
 pub use latencies::Noted;
 pub use members::{COPIES_MAX, Epoch, Members, Set};
-pub use metrics::{CopyState, CopyStatus, Status};
+pub use metrics::{CopySpace, CopyState, CopyStatus, Status};
 pub use options::{Coordinator, Disagreement, Fence, NewVolume, Options, Place, Threads};
 pub use resync::Step;
 pub use scrub::Scrubbed;

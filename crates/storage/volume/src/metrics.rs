@@ -173,6 +173,17 @@ pub enum CopyState {
     },
 }
 
+/// The space of a copy of a thin volume, as it was found last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CopySpace {
+    /// Bytes of the medium that its blocks take.
+    pub allocated: u64,
+    /// Free bytes of the medium; `None` if that is unknown.
+    pub free: Option<u64>,
+    /// Whether it keeps new data out, since too little is left.
+    pub is_short: bool,
+}
+
 /// One copy, as [`crate::Volume::status`] reports it.
 #[derive(Clone, Debug)]
 pub struct CopyStatus {
@@ -184,6 +195,8 @@ pub struct CopyStatus {
     pub is_unfenced: bool,
     /// The durability of its medium, if it is attached.
     pub durability: Option<device::Durability>,
+    /// Its space, if it is attached and the volume is thin.
+    pub space: Option<CopySpace>,
     /// Blocks in place that were read from it by requests.
     pub reads: u64,
     /// Its damaged blocks that were written anew from another copy.
@@ -213,6 +226,10 @@ pub struct Status {
     pub min_copies: u8,
     /// Whether writes wait because too few copies work.
     pub is_frozen: bool,
+    /// Whether blocks have space only where they have content.
+    pub is_thin: bool,
+    /// Whether blocks that have no space may be written: only of a thin volume it may be false.
+    pub has_room: bool,
     /// The epoch of another owner that has taken the volume over: this one serves nothing any more.
     pub superseded: Option<Epoch>,
     /// Each copy.

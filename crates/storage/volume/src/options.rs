@@ -68,6 +68,9 @@ pub struct NewVolume {
     pub bytes: u64,
     /// Copies that must work for a write to be acknowledged, 1 to the number of copies. `None`: 2 of 3, 1 of 2, 1 of 1.
     pub min_copies: Option<u8>,
+    /// Blocks take space of the media when they are first written, and give it back when they are discarded. Otherwise all of it is
+    /// reserved. The data shelves must have [`Shelf::create_sparse`].
+    pub is_thin: bool,
 }
 
 impl NewVolume {
@@ -124,6 +127,8 @@ pub struct Options {
     pub upkeep_bytes_per_second: u64,
     /// Time between the ends of two scrubs; `None` for none. Default 7 days.
     pub scrub_interval: Option<Duration>,
+    /// Free space that a thin volume leaves to others on each medium: with less it takes no new data. Default 128 MiB.
+    pub thin_free_bytes: u64,
     /// Which threads there are. Default [`Threads::Background`].
     pub threads: Threads,
     /// Agrees to changes of the in-sync set. Default none.
@@ -144,6 +149,7 @@ impl Options {
             write_timeout: Duration::from_secs(30),
             upkeep_bytes_per_second: 200_000_000,
             scrub_interval: Some(Duration::from_secs(7 * 24 * 3600)),
+            thin_free_bytes: 128 << 20,
             threads: Threads::Background,
             coordinator: None,
         }

@@ -32,7 +32,7 @@ const SHARDS: u64 = 64;
 pub(crate) enum Stored {
     /// Its 4096 stored bytes.
     Bytes(Arc<[u8]>),
-    /// Nothing; with `free` its client has given the space up, which stays reserved all the same.
+    /// Nothing; with `free` its client has given the space up, which a thin volume gives back and another one keeps.
     Zeroes { free: bool },
 }
 

@@ -43,7 +43,7 @@ pub struct Head {
     pub first: u64,
     /// How many blocks.
     pub blocks: u32,
-    /// Of zeroes: whether the client has given the space up. It stays reserved all the same.
+    /// Of zeroes: whether the client has given the space up. Only a thin volume gives it back.
     pub is_free: bool,
 }
 

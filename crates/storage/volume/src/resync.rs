@@ -35,6 +35,7 @@ use crate::recovery::{blocks_in_journal, foreign};
 use crate::rules::{Rule, obeys};
 use crate::stripes::PIECE_BLOCKS;
 use crate::superblock::Superblock;
+use crate::thin;
 
 /// Steps, a second apart, in which a source must fail to read a block, and can read others, before it counts as damaged there.
 const UNREADABLE_STEPS: u32 = 60;
@@ -122,6 +123,7 @@ pub(crate) fn replace(core: &Core, number: u8, place: Place) -> Result<(), Volum
         min_copies: core.min_copies,
         is_unfenced: place.is_unfenced,
         is_syncing: true,
+        is_thin: core.thin.is_some(),
         journal: 0,
         set: recorded,
         promised: core.promised,
@@ -235,9 +237,17 @@ fn copy_blocks(core: &Core, copy: &Arc<VolumeCopy>, first: u64, blocks: u64) -> 
     let mut at = 0;
     for run in sources.chunk_by(|one, next| one == next) {
         let (from, to) = (at * BLOCK_BYTES, (at + run.len()) * BLOCK_BYTES);
-        if run[0] == Source::Others
-            && let Err(error) = core.write_copy(copy, first + at as u64, &bytes[from..to], false)
-        {
+        let (block, blocks) = (first + at as u64, run.len() as u64);
+        let copied = match run[0] {
+            Source::Others => {
+                // Without space the copy waits for some; it has not failed.
+                thin::reserve(core, copy, block, blocks)?;
+                core.write_copy(copy, block, &bytes[from..to], false)
+            }
+            Source::Nothing => thin::discard(core, copy, block, blocks),
+            Source::Itself | Source::Lost => Ok(()),
+        };
+        if let Err(error) = copied {
             core.fail(copy, &error)?;
             return Err(error);
         }
@@ -373,6 +383,12 @@ fn verify(core: &Core, copy: &Arc<VolumeCopy>, first: u64, sources: &[Source]) -
 /// The copy has everything: it joins.
 fn finish(core: &Core, copy: &Arc<VolumeCopy>) -> Result<Step, VolumeError> {
     let (number, _one) = (copy.number, core.checkpointing.lock());
+    if copy.lacks_headroom() {
+        thin::look(core);
+    }
+    if copy.lacks_headroom() {
+        return Err(VolumeError::NoSpace);
+    }
     checkpoint::run(core, Members::only(number))?;
     let _gate = core.gate.write();
     if !core.is_syncing(copy) {

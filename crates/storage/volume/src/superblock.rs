@@ -50,6 +50,8 @@ pub struct Superblock {
     pub is_unfenced: bool,
     /// It is being brought up to date: its blocks are a mixture.
     pub is_syncing: bool,
+    /// Its blocks have space only where they have content.
+    pub is_thin: bool,
     /// The identity of its journal; 0 while a copy that is to be brought up to date has none.
     pub journal: u32,
     /// The last set that it has recorded.
@@ -64,6 +66,7 @@ pub struct Superblock {
 
 const UNFENCED: u8 = 1;
 const SYNCING: u8 = 2;
+const THIN: u8 = 4;
 
 impl Superblock {
     /// The bytes of a slot.
@@ -75,7 +78,8 @@ impl Superblock {
         out.extend_from_slice(&[0; 4]);
         out.extend_from_slice(&self.sequence.to_le_bytes());
         out.extend_from_slice(&self.volume);
-        let flags = if self.is_unfenced { UNFENCED } else { 0 } | if self.is_syncing { SYNCING } else { 0 };
+        let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
+        let flags = flag(self.is_unfenced, UNFENCED) | flag(self.is_syncing, SYNCING) | flag(self.is_thin, THIN);
         out.extend_from_slice(&[self.copy, self.copies, self.min_copies, flags]);
         out.extend_from_slice(&self.journal.to_le_bytes());
         let epoch = |epoch: Epoch, out: &mut Vec<u8>| {
@@ -135,6 +139,7 @@ impl Superblock {
             min_copies,
             is_unfenced: flags & UNFENCED != 0,
             is_syncing: flags & SYNCING != 0,
+            is_thin: flags & THIN != 0,
             journal: u32_at(slot, 44),
             set: Set { epoch: epoch(48), in_sync, left },
             promised: epoch(120),

@@ -22,6 +22,7 @@ use crate::error::VolumeError;
 use crate::options::Threads;
 use crate::resync::{self, Step};
 use crate::scrub;
+use crate::thin;
 
 /// The thread looks at least this often; it is woken when the journals become half full.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -78,6 +79,8 @@ struct Turn {
     not_before: Instant,
     /// The copy of the last step.
     copy: u8,
+    /// When the media of a thin volume were looked at.
+    looked: Instant,
 }
 
 /// The copy of the next step: in turn among those that are not up to date, so that no copy holds up another one; of those that are, and
@@ -91,10 +94,11 @@ fn next_syncing(core: &Core, last: u8) -> Option<u8> {
 
 fn run(core: &Core, stop: &AtomicBool) {
     let now = Instant::now();
-    let mut turn = Turn { scrub: None, scrub_ended: now, not_before: now, copy: 0 };
+    let mut turn = Turn { scrub: None, scrub_ended: now, not_before: now, copy: 0, looked: now };
     while !stop.load(Ordering::Acquire) && core.check().is_ok() {
         supervise::rehearse("volume-upkeep");
         let seen = core.progress.ticks();
+        thin::look_in_turn(core, &mut turn.looked);
         if checkpoint::is_due(core) && !core.is_frozen() {
             if let Err(error) = checkpoint::checkpoint(core) {
                 tracing::warn!(%error, "a checkpoint of the volume has failed");
@@ -119,6 +123,11 @@ fn work(core: &Core, turn: &mut Turn, now: Instant) -> bool {
             Ok(Step::Copied { bytes, .. }) => bytes,
             Ok(Step::Joined) => {
                 tracing::info!(copy = number, "a copy of the volume is in sync again");
+                0
+            }
+            // Looking at the media has reported it.
+            Err(VolumeError::NoSpace) => {
+                turn.not_before = now + RETRY;
                 0
             }
             Err(error) => {

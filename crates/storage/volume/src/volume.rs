@@ -17,7 +17,7 @@ use crate::error::VolumeError;
 use crate::geometry::{Geometry, PARTS_MAX, REGION_BLOCKS, is_possible};
 use crate::members::{Epoch, Members, Set};
 use crate::membership;
-use crate::metrics::{CopyState, CopyStatus, Status};
+use crate::metrics::{CopySpace, CopyState, CopyStatus, Status};
 use crate::options::{NewVolume, Options, Place, Threads};
 use crate::read;
 use crate::recovery;
@@ -25,6 +25,7 @@ use crate::requests::{Requests, Until};
 use crate::resync::{self, Step};
 use crate::scrub::{self, Scrubbed};
 use crate::superblock::Superblock;
+use crate::thin;
 use crate::upkeep::Upkeep;
 use crate::write::{self, Change};
 
@@ -81,6 +82,7 @@ impl Volume {
                 min_copies,
                 is_unfenced: place.is_unfenced,
                 is_syncing: false,
+                is_thin: new.is_thin,
                 journal: 0,
                 set,
                 promised,
@@ -131,6 +133,7 @@ impl Volume {
         // Opening makes the copies equal and empties their journals, and finds out whether all are in sync.
         let volume = Volume::open(places.to_vec(), Options { threads: Threads::Callers, ..options.clone() })?;
         let (copies, in_sync) = (volume.core().copies, volume.core().in_sync());
+        let is_thin = volume.core().thin.is_some();
         let current: Vec<u64> = volume.core().tables.geometry.parts.iter().map(|part| part.blocks).collect();
         volume.close()?;
         drop(volume);
@@ -147,7 +150,7 @@ impl Volume {
             return Err(VolumeError::Options("a volume grows by a multiple of 64 KiB, to at most 1 PiB"));
         }
         let geometry = Geometry::new(&parts);
-        places.iter().try_for_each(|place| copy::make_part(place, &geometry, parts.len() - 1))?;
+        places.iter().try_for_each(|place| copy::make_part(place, &geometry, parts.len() - 1, is_thin))?;
         places.iter().try_for_each(|place| copy::set_parts(place, &parts))
     }
 
@@ -221,6 +224,8 @@ impl Volume {
             in_sync: set.in_sync,
             min_copies: core.min_copies,
             is_frozen: core.is_frozen(),
+            is_thin: core.thin.is_some(),
+            has_room: thin::has_room(core),
             superseded: core.superseded(),
             copies: (0..core.copies).map(|number| copy_status(core, set.in_sync, number)).collect(),
             reads,
@@ -272,7 +277,12 @@ fn copy_status(core: &Core, in_sync: Members, number: u8) -> CopyStatus {
         number,
         state,
         is_unfenced: copy.as_ref().is_some_and(|copy| copy.is_unfenced()),
-        durability: copy.map(|copy| copy.durability()),
+        durability: copy.as_ref().map(|copy| copy.durability()),
+        space: copy.and_then(|copy| copy.space()).map(|(allocated, free)| CopySpace {
+            allocated,
+            free,
+            is_short: thin::short(core).has(number),
+        }),
         reads,
         repaired,
         failures,
@@ -307,6 +317,7 @@ fn device_error(error: VolumeError, operation: Operation, offset: u64) -> Device
             let source = std::io::Error::new(std::io::ErrorKind::TimedOut, error);
             DeviceError::Io { operation, name, offset, source }
         }
+        VolumeError::NoSpace => DeviceError::Full { name, bytes: 0 },
         error => DeviceError::Io { operation, name, offset, source: std::io::Error::other(error) },
     }
 }
@@ -351,6 +362,7 @@ impl Shared {
         }
         match self.perform_until(request, Instant::now()) {
             Err(DeviceError::Io { source, .. }) if source.kind() == std::io::ErrorKind::TimedOut => None,
+            Err(DeviceError::Full { .. }) if thin::is_reclaiming(&self.core) => None,
             result => Some(result),
         }
     }

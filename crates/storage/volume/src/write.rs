@@ -34,6 +34,7 @@ use crate::read::read_held;
 use crate::record::{HEAD, Head, Order, WRITE, ZEROES};
 use crate::rules::{Rule, obeys};
 use crate::stripes::{Held, PIECE_BLOCKS};
+use crate::thin;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
@@ -102,6 +103,7 @@ fn write_piece(
         checkpoint::make_room(core, deadline)?;
         match attempt(core, offset, change, is_last) {
             Err(VolumeError::BelowMinimum { .. }) => core.wait_thawed(deadline)?,
+            Err(VolumeError::NoSpace) if thin::wait_reclaimed(core, deadline) => {}
             other => return other,
         }
     }
@@ -151,6 +153,13 @@ impl Record {
     }
 }
 
+/// How much of the window a record takes. On a medium that may be full its journal has only what was reserved, so what counts there is
+/// what a commit of this record alone takes of it: whole blocks, also for its frame.
+fn journal_bytes(core: &Core, record: &Record) -> u64 {
+    const FRAME: u64 = 512;
+    if core.thin.is_some() { (record.len() + FRAME).next_multiple_of(BLOCK) } else { record.len() }
+}
+
 /// Whether a piece frees blocks that have no content. The last piece of a change is written nevertheless: what is acknowledged
 /// without asking the copies may be that of an owner that was replaced.
 fn changes_nothing(core: &Core, first: u64, blocks: u64, change: Change<'_>) -> bool {
@@ -159,6 +168,8 @@ fn changes_nothing(core: &Core, first: u64, blocks: u64, change: Change<'_>) -> 
 }
 
 /// Builds the record of a piece. The caller holds the stripes.
+///
+/// Errors: [`VolumeError::NoSpace`]; those of reading the rest of a block.
 pub(crate) fn stage<'s>(
     core: &'s Core,
     held: Held<'s>,
@@ -168,7 +179,10 @@ pub(crate) fn stage<'s>(
     let (first, within) = (offset / BLOCK, (offset % BLOCK) as usize);
     let blocks = change.bytes().div_ceil(BLOCK) as u32;
     let is_whole = within == 0 && change.bytes().is_multiple_of(BLOCK);
+    let is_free = matches!(change, Change::Zeroes { free: true, .. });
     let bytes = match change {
+        // Zeros whose space is to be kept are content where space goes with content.
+        Change::Zeroes { free: false, bytes } if is_whole && core.thin.is_some() => vec![0; bytes as usize],
         Change::Zeroes { .. } if is_whole => Vec::new(),
         Change::Bytes(data) if is_whole => data.to_vec(),
         _ => {
@@ -179,10 +193,13 @@ pub(crate) fn stage<'s>(
                 Change::Bytes(data) => part.copy_from_slice(data),
                 Change::Zeroes { .. } => part.fill(0),
             }
-            block
+            // A block that has nothing else needs no space for it.
+            if is_free && core.thin.is_some() && block.iter().all(|byte| *byte == 0) { Vec::new() } else { block }
         }
     };
-    let is_free = matches!(change, Change::Zeroes { free: true, .. });
+    if !bytes.is_empty() {
+        thin::admit(core, first, blocks.into())?;
+    }
     let sums = bytes.chunks_exact(BLOCK_BYTES).map(Sum::of).collect();
     let head = Head { order: Order::default(), first, blocks, is_free };
     Ok(Staged { record: Arc::new(Record { head, sums, bytes }), _held: held })
@@ -235,7 +252,7 @@ impl<'s> Batch<'s> {
         core.check()?;
         let record = Arc::get_mut(&mut staged.record).expect("nobody has it yet");
         record.head.order = core.next_order();
-        core.journaled.fetch_add(record.len(), Ordering::Relaxed);
+        core.journaled.fetch_add(journal_bytes(core, record), Ordering::Relaxed);
         self.staged.push(staged);
         Ok(())
     }
@@ -365,5 +382,8 @@ fn apply(core: &Core, record: &Record, durable: Members) {
         let attached = Members(core.working().0 | core.syncing().0);
         let lacking = Members::first(core.copies).minus(durable.and(attached));
         lacking.iter().for_each(|number| core.tables.mark_dirty(number, block));
+    }
+    if let Some(thin) = core.thin.as_ref().filter(|_| record.bytes.is_empty()) {
+        thin.discard();
     }
 }

@@ -138,13 +138,15 @@ fn create(args: &CreateArgs) -> anyhow::Result<ExitCode> {
         bytes_per_second: args.bandwidth.map(|bytes| bytes.0),
         upkeep_bytes_per_second: args.upkeep.map(|bytes| bytes.0),
         share_tiers: args.share_tiers,
+        thin: args.thin,
         key_file: args.key_file.as_deref().map(std::path::absolute).transpose()?,
     };
     let made: MadeReport = Target::find(&args.at)?.send(VolumeRequest::Create(new))?;
+    let thin = if args.thin { "thin " } else { "" };
     let what = match (args.place, args.copies.len()) {
         (true, _) => "place for a copy".to_owned(),
-        (false, 1) => "volume of one copy".to_owned(),
-        (false, copies) => format!("volume of {copies} copies"),
+        (false, 1) => format!("{thin}volume of one copy"),
+        (false, copies) => format!("{thin}volume of {copies} copies"),
     };
     println!("made {}: a {what}, {}", args.name, bytes(args.size.0));
     println!("  next: terrace volume export {}", args.name);

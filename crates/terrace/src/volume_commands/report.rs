@@ -22,17 +22,21 @@ pub fn list(reports: &[VolumeReport], json: bool) -> anyhow::Result<ExitCode> {
             VolumeKind::Mirror => format!("{}, {} must work", report.copies.len(), report.min_copies),
             VolumeKind::Place => "a place".to_owned(),
         };
-        table.row(&[
-            &report.name,
-            &bytes(report.bytes),
-            &copies,
-            &tiers.join(" "),
-            report.state.name(),
-            exported(report),
-        ]);
+        table.row(&[&report.name, &size(report), &copies, &tiers.join(" "), report.state.name(), exported(report)]);
     }
     print!("{table}");
     Ok(ExitCode::SUCCESS)
+}
+
+/// Its size; of a thin volume also what the copy takes that takes most.
+fn size(report: &VolumeReport) -> String {
+    let size = bytes(report.bytes);
+    let most = report.copies.iter().filter_map(|copy| copy.space).map(|space| space.allocated_bytes).max();
+    match most {
+        Some(most) => format!("{size}, thin: {}", bytes(most)),
+        None if report.is_thin => format!("{size}, thin"),
+        None => size,
+    }
 }
 
 fn exported(report: &VolumeReport) -> &'static str {
@@ -50,6 +54,7 @@ fn is_well(report: &VolumeReport) -> bool {
         VolumeState::Open => copies() && report.activity.damaged == 0,
         VolumeState::Closed | VolumeState::Opening => true,
         VolumeState::Frozen
+        | VolumeState::NoSpace
         | VolumeState::Superseded
         | VolumeState::Failed
         | VolumeState::Unfinished
@@ -117,6 +122,7 @@ fn one(report: &VolumeReport) {
     totals.row(&["clients get", &limits(report)]);
     totals.row(&["durability of an acknowledged write", &report.durability]);
     totals.row(&["encrypted at rest", if report.is_encrypted { "yes, AES-256-XTS" } else { "no" }]);
+    totals.row(&["space", if report.is_thin { "thin: taken by what is written" } else { "reserved" }]);
     totals.row(&["epoch", &report.epoch]);
     totals.row(&["reads", &requests(&activity.reads, activity.read_bytes)]);
     totals.row(&["writes", &requests(&activity.writes, activity.written_bytes)]);
@@ -143,6 +149,15 @@ fn lies(copy: &CopyReport) {
     let medium = if copy.medium.is_empty() { String::new() } else { format!(": {}", copy.medium) };
     let unfenced = if copy.is_unfenced { "; unfenced: an older owner could still write there" } else { "" };
     println!("copy {} in {}{medium}{unfenced}", copy.number, copy.at);
+    if let Some(space) = &copy.space {
+        let free = space.free_bytes.map_or("an unknown part".to_owned(), bytes);
+        let short = if space.is_short { ": too little for new data" } else { "" };
+        println!(
+            "copy {} takes {} for its blocks; {free} of its medium is free{short}",
+            copy.number,
+            bytes(space.allocated_bytes)
+        );
+    }
     if let Some(cache) = &copy.cache {
         let read = cache.hit_bytes + cache.miss_bytes;
         let hits = if read == 0 {
@@ -186,10 +201,16 @@ fn next(report: &VolumeReport) -> Option<String> {
         (VolumeState::Frozen, _) => Some(format!(
             "writes wait: bring the medium of a missing copy back (it is used then); if it is lost for good: terrace volume accept-loss {name}"
         )),
+        (VolumeState::NoSpace, None) => Some(
+            "free space on that medium, or discard data of the volume (fstrim in its file system): new data is taken again then".to_owned(),
+        ),
         (_, Some(copy)) => Some(format!(
             "bring the medium of copy {0} back (it is attached then); if it is lost: terrace volume replace {name} {0}",
             copy.number
         )),
+        _ if report.copies.iter().any(|copy| copy.space.is_some_and(|space| space.is_short)) => {
+            Some("a copy waits for space: free some on its medium, and it goes on".to_owned())
+        }
         _ if report.activity.damaged > 0 => {
             Some(format!("terrace volume scrub {name}, then write the damaged blocks anew"))
         }

@@ -36,6 +36,9 @@ pub enum VolumeCommand {
     ///
     /// A write is acknowledged when it is durable in the journal of every copy in sync, and of at least
     /// --min-copies.
+    ///
+    /// All space is reserved, unless the volume is --thin: then its blocks take space when they are written,
+    /// and give it back when clients discard them. A full medium refuses new data (ENOSPC) and nothing else.
     #[command(verbatim_doc_comment)]
     Create(CreateArgs),
     /// List the volumes
@@ -122,6 +125,9 @@ pub struct CreateArgs {
     /// Encrypt it (AES-256-XTS) with the secret in this file: 32 random bytes or more, mode 600; without it the data is lost
     #[arg(long, value_name = "FILE")]
     pub key_file: Option<PathBuf>,
+    /// Take space of the media only for what is written, and give it back for what is discarded; tiers of kind file, without caches
+    #[arg(long, conflicts_with = "place")]
+    pub thin: bool,
     /// Make a place for one copy of another node's volume instead
     #[arg(long)]
     pub place: bool,

@@ -31,7 +31,11 @@ impl VolumeHost {
         );
         let is_place = *kind == VolumeKind::Place;
         ensure!(!is_place || new.copies.len() == 1, "a place for a copy lies on one tier");
+        ensure!(!is_place || !new.thin, "a place is reserved: what lies on it is another node's volume");
         let copies = places::choose(&self.tiers, name, &new.copies, new.share_tiers)?;
+        if new.thin {
+            copies.iter().try_for_each(|copy| places::check_thin(&self.tiers, copy))?;
+        }
         let min_copies = new.min_copies.unwrap_or(if copies.len() == 3 { 2 } else { 1 });
         ensure!(
             new.prefer.is_none_or(|prefer| usize::from(prefer) < copies.len()),
@@ -48,6 +52,7 @@ impl VolumeHost {
         );
         let description = Description {
             encryption: new.key_file.as_deref().map(EncryptionDescription::new).transpose()?,
+            thin: new.thin,
             prefer: new.prefer,
             iops: new.iops,
             bytes_per_second: new.bytes_per_second,
@@ -89,6 +94,7 @@ impl VolumeHost {
             volume: description.identity()?,
             bytes: description.bytes,
             min_copies: Some(description.min_copies),
+            is_thin: description.thin,
         };
         Ok(Volume::create(&places, &new, &volume.options(description, false))?)
     }
@@ -111,6 +117,9 @@ impl VolumeHost {
         let old = old.with_context(|| format!("volume {name} has the copies 0 to {}", description.copies.len() - 1))?;
         let wanted = wanted.map_or_else(|| places::wanted_again(old), Ok)?;
         let new = places::choose_one(&self.tiers, name, copy, &wanted)?;
+        if description.thin {
+            places::check_thin(&self.tiers, &new)?;
+        }
         ensure!(
             !mirror.status().is_frozen,
             "fewer copies of volume {name} work than it needs, so none can be made anew: bring one back; or give up what only the missing \

@@ -53,6 +53,9 @@ pub struct Description {
     /// Former places of copies that were replaced, which still have to be cleared.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub retired: Vec<CopyDescription>,
+    /// Whether its blocks have space only where they have content.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub thin: bool,
     /// How it is encrypted, if it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub encryption: Option<EncryptionDescription>,
@@ -194,6 +197,7 @@ impl Description {
             min_copies,
             copies,
             retired: Vec::new(),
+            thin: false,
             encryption: None,
             exported: None,
             prefer: None,

@@ -36,6 +36,7 @@ use super::keys::EncryptionDescription;
 use super::place_health::PlaceHealth;
 use super::places::{self, NewCopy};
 use super::requests::{Activity, CacheReport, CopyReport, VolumeReport, VolumeState};
+use super::space;
 use crate::assemble::TierShelves;
 
 /// The device of a place, on its shelf.
@@ -362,8 +363,10 @@ impl HostedVolume {
         let away = status.copies.iter().filter(|copy| matches!(copy.state, CopyState::Missing | CopyState::Out { .. }));
         let away: Vec<String> = away.map(|copy| copy.number.to_string()).collect();
         let frozen = if status.is_frozen { ": writes wait" } else { "" };
-        (!away.is_empty())
-            .then(|| format!("volume {} works without copy {}{frozen}", description.name, away.join(" and ")))
+        if !away.is_empty() {
+            return Some(format!("volume {} works without copy {}{frozen}", description.name, away.join(" and ")));
+        }
+        (!status.has_room).then(|| format!("volume {}: {}", description.name, space::no_space(&status)))
     }
 
     /// Reports it, but for its export.
@@ -387,6 +390,7 @@ impl HostedVolume {
             min_copies: description.min_copies,
             durability: "-".to_owned(),
             is_encrypted: description.encryption.is_some(),
+            is_thin: description.thin,
             copies: description
                 .copies
                 .iter()
@@ -452,6 +456,7 @@ fn copy_report(number: usize, copy: &CopyDescription, hosted: &Hosted) -> CopyRe
         reads: 0,
         repaired: 0,
         is_unfenced: false,
+        space: None,
         cache: copy.cache.as_ref().zip(cache).map(|(cache, shelf)| cache_report(cache, &shelf)),
         failures: 0,
         read_ns: 0,
@@ -464,9 +469,14 @@ fn copy_report(number: usize, copy: &CopyDescription, hosted: &Hosted) -> CopyRe
 
 fn add_mirror(report: &mut VolumeReport, volume: &Volume) {
     let status = volume.status();
+    if !status.has_room {
+        report.state = VolumeState::NoSpace;
+        report.why = Some(space::no_space(&status));
+    }
     if status.is_frozen {
         report.state = VolumeState::Frozen;
     }
+    report.is_thin = status.is_thin;
     if let Some(epoch) = status.superseded {
         report.state = VolumeState::Superseded;
         report.why = Some(taken_over(epoch));
@@ -483,6 +493,7 @@ fn add_mirror(report: &mut VolumeReport, volume: &Volume) {
         };
         (copy.state, copy.behind_bytes) = (state.to_owned(), behind);
         copy.is_unfenced = found.is_unfenced;
+        copy.space = found.space.map(space::report);
         (copy.reads, copy.repaired, copy.failures, copy.read_ns) =
             (found.reads, found.repaired, found.failures, found.read_ns);
         (copy.read_times, copy.read_bytes) = (found.read_times.classes, found.read_times.bytes);

@@ -24,6 +24,7 @@ mod remote;
 mod requests;
 mod serving;
 mod settings;
+mod space;
 
 use std::path::Path;
 

@@ -108,6 +108,27 @@ pub fn choose_one(tiers: &TierShelves, name: &str, number: u8, wanted: &WantedCo
     Ok(CopyDescription { place: at(&wanted.tier, "")?, journal, cache })
 }
 
+/// Whether a copy of a thin volume can lie there.
+///
+/// # Errors
+/// Its medium cannot give space back, or what is acknowledged could find none.
+pub fn check_thin(tiers: &TierShelves, copy: &CopyDescription) -> anyhow::Result<()> {
+    ensure!(
+        copy.cache.is_none(),
+        "a copy of a thin volume has no cache: what lies in the cache only could find no space on the medium behind it. Leave the cache \
+         or --thin away"
+    );
+    let PlaceDescription::Tier { tier, .. } = &copy.place else {
+        bail!("a copy on an export takes all of it and cannot be thin: make the volume without --thin");
+    };
+    ensure!(
+        matches!(find(tiers, tier)?.kind, Kind::File { .. }),
+        "tier {tier} is not of kind file: a mapped file without space would end the process when its medium is full. Name another tier, \
+         or leave --thin away"
+    );
+    Ok(())
+}
+
 /// What was wanted of a copy that lies there, for another one in its stead.
 ///
 /// # Errors

@@ -106,6 +106,9 @@ pub struct NewVolumeRequest {
     pub upkeep_bytes_per_second: Option<u64>,
     /// Several copies may lie on one tier.
     pub share_tiers: bool,
+    /// Its blocks take space when they are written, and give it back when they are discarded.
+    #[serde(default)]
+    pub thin: bool,
     /// Encrypt it with the secret in this file.
     pub key_file: Option<PathBuf>,
 }
@@ -195,6 +198,8 @@ pub enum VolumeState {
     Opening,
     /// It serves.
     Open,
+    /// It is thin and serves; data that needs space is refused, since a medium has none.
+    NoSpace,
     /// It serves reads; writes wait for copies.
     Frozen,
     /// Another owner has taken it over: nothing is served here.
@@ -215,6 +220,7 @@ impl VolumeState {
         match self {
             VolumeState::Opening => "opening",
             VolumeState::Open => "open",
+            VolumeState::NoSpace => "no space",
             VolumeState::Frozen => "frozen",
             VolumeState::Superseded => "superseded",
             VolumeState::Failed => "failed",
@@ -247,6 +253,9 @@ pub struct VolumeReport {
     pub durability: String,
     /// Whether it is encrypted at rest.
     pub is_encrypted: bool,
+    /// Whether its blocks have space only where they have content; otherwise all of it is reserved.
+    #[serde(default)]
+    pub is_thin: bool,
     /// Its copies.
     pub copies: Vec<CopyReport>,
     /// Disks of this machine that several copies share, as far as known.
@@ -277,6 +286,7 @@ impl VolumeReport {
             min_copies: 0,
             durability: "-".to_owned(),
             is_encrypted: false,
+            is_thin: false,
             copies: Vec::new(),
             same_disk: Vec::new(),
             iops: None,
@@ -366,6 +376,9 @@ pub struct CopyReport {
     pub repaired: u64,
     /// Whether nothing keeps an older owner from writing there.
     pub is_unfenced: bool,
+    /// Its space, while it is attached, of a thin volume.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub space: Option<SpaceReport>,
     /// Its write-back cache, while it is attached.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cache: Option<CacheReport>,
@@ -385,6 +398,18 @@ pub struct CopyReport {
     /// Bytes that these wrote.
     #[serde(default)]
     pub written_bytes: u64,
+}
+
+/// The space of a copy of a thin volume, as it is reported.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SpaceReport {
+    /// Bytes of the medium that its blocks take.
+    pub allocated_bytes: u64,
+    /// Free bytes of the medium, if that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub free_bytes: Option<u64>,
+    /// Whether too little is left for new data.
+    pub is_short: bool,
 }
 
 /// A write-back cache, as it is reported; counts since it was opened.

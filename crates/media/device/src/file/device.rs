@@ -3,7 +3,7 @@
 use std::fmt;
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::Arc;
 
 use super::flushers::Flushers;
@@ -17,6 +17,9 @@ use crate::{AlignedBuffer, BLOCK_BYTES, Device, DeviceError, Durability, Operati
 
 /// Largest part of a read into unaligned memory that is copied through an aligned buffer.
 const BOUNCE_BYTES: usize = 256 << 10;
+
+/// The unit of `st_blocks` of stat(2).
+const STAT_BLOCK_BYTES: u64 = 512;
 
 /// A file, open to read or to read and write.
 pub(crate) struct FileDevice {
@@ -183,6 +186,21 @@ impl Device for FileDevice {
                 _ => self.failed(Operation::Discard, offset, source),
             })
         })
+    }
+
+    fn reserve(&self, offset: u64, bytes: u64) -> Result<(), DeviceError> {
+        assert_range(self.bytes, offset, bytes);
+        self.check_change(Operation::Write)?;
+        if bytes == 0 {
+            return Ok(());
+        }
+        os::reserve_range(&self.file, offset, bytes)
+            .map_err(|source| self.failed(Operation::Write, offset, source).wanting(bytes))
+    }
+
+    fn allocated_bytes(&self) -> Result<u64, DeviceError> {
+        let found = self.file.metadata().map_err(|source| self.failed(Operation::Read, 0, source))?;
+        Ok(found.blocks() * STAT_BLOCK_BYTES)
     }
 
     fn durability(&self) -> Durability {

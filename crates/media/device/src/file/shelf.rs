@@ -3,7 +3,7 @@
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -209,14 +209,15 @@ impl FileShelf {
 
     /// [`Shelf::create`], returning the file device.
     pub(crate) fn create_file(&self, name: &str, bytes: u64) -> Result<Arc<FileDevice>, DeviceError> {
-        self.make(name, bytes, fill)
+        self.make(name, bytes, bytes, fill)
     }
 
-    /// Creates a device with the content that `prepare` makes persistent in its file.
+    /// Creates a device with the content that `prepare` makes persistent in its file, which needs `wanted` bytes of space.
     fn make(
         &self,
         name: &str,
         bytes: u64,
+        wanted: u64,
         prepare: fn(&File, u64) -> io::Result<()>,
     ) -> Result<Arc<FileDevice>, DeviceError> {
         assert_name(name);
@@ -225,14 +226,14 @@ impl FileShelf {
         self.check_free(Operation::Create, name)?;
         // Checked first, so that an impossible request does not fill the disk before it is refused.
         let io = |source| failed(Operation::Create, name, 0, source);
-        if os::free_bytes(&self.directory).map_err(io)? < bytes {
-            return Err(DeviceError::Full { name: name.into(), bytes });
+        if os::free_bytes(&self.directory).map_err(io)? < wanted {
+            return Err(DeviceError::Full { name: name.into(), bytes: wanted });
         }
         let making = self.directory.join(format!(".{name}{MAKING_SUFFIX}"));
         // Fails if another thread is creating a device of that name.
         let file = self.files().write(true).create_new(true).open(&making).map_err(io)?;
         let made = prepare(&file, bytes)
-            .map_err(|source| io(source).wanting(bytes))
+            .map_err(|source| io(source).wanting(wanted))
             .and_then(|()| self.publish(&making, name, file, bytes));
         if made.is_err() {
             // Best effort: the next writer removes it too. The first error is returned.
@@ -313,7 +314,21 @@ impl Shelf for FileShelf {
     }
 
     fn create_unwritten(&self, name: &str, bytes: u64) -> Result<Arc<dyn Device>, DeviceError> {
-        Ok(self.device(self.make(name, bytes, reserve)?))
+        Ok(self.device(self.make(name, bytes, bytes, reserve)?))
+    }
+
+    fn create_sparse(&self, name: &str, bytes: u64) -> Result<Arc<dyn Device>, DeviceError> {
+        match self.make(name, bytes, BLOCK_BYTES as u64, leave_sparse) {
+            Ok(file) => Ok(self.device(file)),
+            Err(DeviceError::Io { source, .. }) if source.raw_os_error() == Some(libc::EOPNOTSUPP) => {
+                Err(DeviceError::Unsupported { operation: Operation::Create, name: name.into() })
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn medium(&self) -> Option<u64> {
+        fs::metadata(&self.directory).ok().map(|found| found.dev())
     }
 
     fn free_bytes(&self) -> Result<Option<u64>, DeviceError> {
@@ -373,6 +388,14 @@ fn reserve(file: &File, bytes: u64) -> io::Result<()> {
         Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => fill(file, bytes),
         other => other.and_then(|()| file.sync_all()),
     }
+}
+
+/// Gives a new file its length and no space, if the file system can reserve a part of it and take that back.
+fn leave_sparse(file: &File, bytes: u64) -> io::Result<()> {
+    file.set_len(bytes)?;
+    os::reserve_range(file, 0, BLOCK_BYTES as u64)?;
+    os::punch_hole(file, 0, BLOCK_BYTES as u64)?;
+    file.sync_all()
 }
 
 /// Reserves and fills a new file, and makes its content persistent; its name is not persistent yet.

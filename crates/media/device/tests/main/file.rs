@@ -207,3 +207,31 @@ fn memory_of_the_machine_is_not_called_durable() {
     assert_eq!(device.durability(), Durability::None);
     assert_eq!(shelf.kind().durability, Durability::None);
 }
+
+#[test]
+fn a_sparse_file_takes_space_as_it_is_written_or_reserved_and_gives_it_back() {
+    let home = tempfile::tempdir().expect("temporary directory");
+    let shelf = open(home.path());
+    let device = match shelf.create_sparse("a", 1 << 40) {
+        Err(DeviceError::Unsupported { .. }) => return println!("skipped: the file system has no holes"),
+        made => made.expect("it takes no space"),
+    };
+    let allocated = || device.allocated_bytes().expect("known");
+    let metadata = 64 << 10;
+    assert!(allocated() < metadata, "{}", allocated());
+    device.write(4 * BLOCK, &[7; 2 * BLOCK_BYTES]).expect("it writes");
+    device.reserve(1 << 30, 4 << 20).expect("there is space");
+    device.flush().expect("it flushes");
+    assert!(allocated() >= 4 << 20, "{}", allocated());
+    let mut seen = vec![1; 3 * BLOCK_BYTES];
+    device.read(4 * BLOCK, &mut seen).expect("it reads");
+    assert!(
+        seen[..2 * BLOCK_BYTES].iter().all(|byte| *byte == 7) && seen[2 * BLOCK_BYTES..].iter().all(|byte| *byte == 0)
+    );
+    device.discard(1 << 30, 4 << 20).expect("it discards");
+    device.discard(4 * BLOCK, 2 * BLOCK).expect("it discards");
+    device.flush().expect("it flushes");
+    assert!(allocated() < metadata, "{}", allocated());
+    drop(device);
+    assert_eq!(shelf.open("a").expect("it is there").len(), 1 << 40);
+}

@@ -281,6 +281,11 @@ impl Shelf for LinkShelf {
         Ok(self.0.handle(file))
     }
 
+    /// It has space without end.
+    fn create_sparse(&self, name: &str, bytes: u64) -> Result<Arc<dyn Device>, DeviceError> {
+        self.create(name, bytes)
+    }
+
     fn open(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError> {
         let is_unanswered = self.0.begin(Operation::Open, name)?;
         let file = self.0.server.names.lock().get(name).cloned();

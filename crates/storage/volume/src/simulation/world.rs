@@ -36,6 +36,7 @@ pub(super) struct Owner {
 pub(super) struct World {
     pub(super) copies: u8,
     pub(super) min_copies: u8,
+    is_thin: bool,
     pub(super) servers: Vec<Arc<Server>>,
     pub(super) random: Mutex<fastrand::Rng>,
     pub(super) history: Mutex<History>,
@@ -59,6 +60,8 @@ impl World {
         Arc::new(World {
             copies,
             min_copies,
+            // Not drawn: a seed of a volume that is not thin is what it was.
+            is_thin: seed % 3 == 2,
             servers: (0..copies).map(|_| Server::new()).collect(),
             fragile: random.usize(..copies as usize),
             steps: random.u64(20..120),
@@ -78,7 +81,12 @@ impl World {
         self.event(format!("{} copies, at least {}", self.copies, self.min_copies));
         let creator = self.new_owner();
         let places: Vec<Place> = creator.links.iter().map(Link::place).collect();
-        let new = NewVolume { volume: *b"simulated volume", bytes: BLOCKS * BLOCK, min_copies: Some(self.min_copies) };
+        let new = NewVolume {
+            volume: *b"simulated volume",
+            bytes: BLOCKS * BLOCK,
+            min_copies: Some(self.min_copies),
+            is_thin: self.is_thin,
+        };
         Volume::create(&places, &new, &options(creator.id)).map_err(|error| format!("create: {error}"))?;
         for _ in 0..self.steps {
             self.step();

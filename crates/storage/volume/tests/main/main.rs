@@ -13,6 +13,7 @@ mod pitfalls;
 mod resync;
 mod rig;
 mod support;
+mod thin;
 mod threads;
 mod waiting;
 #[path = "../write_back/mod.rs"]

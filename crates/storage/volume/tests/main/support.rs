@@ -21,7 +21,7 @@ pub(crate) fn memory(copies: u8) -> Vec<Place> {
 }
 
 pub(crate) fn new_volume(blocks: u64) -> NewVolume {
-    NewVolume { volume: *b"volume for tests", bytes: blocks * BLOCK_BYTES as u64, min_copies: None }
+    NewVolume { volume: *b"volume for tests", bytes: blocks * BLOCK_BYTES as u64, min_copies: None, is_thin: false }
 }
 
 /// Small segments, no threads, no time to wait.

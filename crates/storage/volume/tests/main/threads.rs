@@ -340,7 +340,7 @@ fn two_copies_that_need_each_other_are_both_brought_up_to_date_and_join() {
 #[test]
 fn submitting_to_a_frozen_volume_in_memory_does_not_wait_however_many_requests_there_are() {
     let places = (0..2).map(|_| Place::on(Arc::new(MemoryShelf::new()))).collect::<Vec<_>>();
-    let new = NewVolume { volume: [7; 16], bytes: BLOCKS * BLOCK_BYTES as u64, min_copies: Some(2) };
+    let new = NewVolume { volume: [7; 16], bytes: BLOCKS * BLOCK_BYTES as u64, min_copies: Some(2), is_thin: false };
     Volume::create(&places, &new, &settings(1)).expect("creates");
     let slow = Options { write_timeout: LONG, ..settings(2) };
     let volume = Volume::open(places.clone(), slow).expect("opens");

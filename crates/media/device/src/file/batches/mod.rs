@@ -329,6 +329,14 @@ impl Device for BatchedFile {
         self.file.extents(offset, bytes)
     }
 
+    fn reserve(&self, offset: u64, bytes: u64) -> Result<(), DeviceError> {
+        self.file.reserve(offset, bytes)
+    }
+
+    fn allocated_bytes(&self) -> Result<u64, DeviceError> {
+        self.file.allocated_bytes()
+    }
+
     fn submit(&self, batch: &mut Vec<IoRequest>, sink: &Arc<dyn IoSink>) {
         let Some(running) = self.ring.running() else { return submit_in_turn(&*self.file, batch, sink) };
         for request in batch.iter() {
