@@ -23,12 +23,15 @@ use std::sync::Arc;
 
 use device::{FileOptions, FileShelf, MemoryShelf, OverlayShelf, Shelf};
 use journal::View;
-use node::{DirectoryLock, Location, Locations, control, location, maintenance, stopped};
+use node::audit::rows::AUDIT_TREE;
+use node::audit::{Audit, AuditEntry, AuditSettings};
+use node::control::LocalPeer;
+use node::{Clock, DirectoryLock, Location, Locations, control, location, maintenance, stopped};
 use serde::Serialize;
 use store::{Loss, Lsn, Manifest, Part, Places, Snapshot, Store, StoreError};
 
 use crate::error::InteropError;
-use crate::rows::{Reader, Rows, check};
+use crate::rows::{Reader, check, interpreter};
 
 /// Something that cannot be had back.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -97,7 +100,7 @@ pub fn repair(
     // Ahead of any change: with the journal as the node left it.
     let source = backup.map(|folder| source(folder, data, &locations)).transpose()?;
     let places = if apply { real(data, &locations)? } else { stopped::places_over(data, &locations)? };
-    let store = stopped::open_to_repair(places, Arc::new(Rows))?;
+    let store = stopped::open_to_repair(places, interpreter())?;
     // Also what a retention has kept so far: a repair must not cost the way back.
     store.keep_journal(Lsn::ZERO);
     let mut report = Repaired { applied: apply, ..Repaired::default() };
@@ -113,12 +116,34 @@ pub fn repair(
     }
     report.derived = messages::derive(&store, &left)?;
     report.given_up = messages::give_up(&store, &left)?;
+    report.given_up.extend(left.iter().filter(|loss| loss.name == AUDIT_TREE).map(|loss| GivenUp {
+        what: format!("{loss}: entries of the audit; `terrace audit verify` reports them as missing"),
+        message: None,
+        waited: false,
+    }));
     let others = others(&store, &left)?;
     report.given_up.extend(others.into_iter().map(|what| GivenUp { what, message: None, waited: false }));
     report.freed = store.close_holes(&losses)?;
     report.problems = problems(&store)?;
+    if apply && !report.damaged.is_empty() {
+        note(&store, data, &mut report);
+    }
     store.close()?;
     Ok(report)
+}
+
+/// Writes into the audit that the data was repaired, and how much was given up.
+fn note(store: &Store, data: &Path, report: &mut Repaired) {
+    // The bound is that of a setting which is not known here.
+    let settings = AuditSettings { max_bytes: u64::MAX, ..AuditSettings::default() };
+    let audit = Audit::open(store, settings, Clock::system());
+    let entry = AuditEntry::new("node.repair", data.display().to_string())
+        .by(&LocalPeer::this_process())
+        .with("damaged", report.damaged.len().to_string())
+        .with("given_up", report.given_up.len().to_string());
+    if let Err(why) = audit.record(entry).and_then(|ticket| audit.wait(ticket)) {
+        report.problems.push(format!("the audit does not say that the data was repaired: {why}"));
+    }
 }
 
 /// Takes data from a backup; returns the remaining losses.
@@ -192,7 +217,7 @@ fn source(backup: &Path, data: &Path, locations: &Locations) -> Result<(Store, b
     };
     let journal = over(kept.as_ref().unwrap_or(&shelf))?;
     let places = Places { journal, images: Arc::new(MemoryShelf::new()), data: over(&shelf)? };
-    Ok((stopped::open_to_repair(places, Arc::new(Rows))?, kept.is_some()))
+    Ok((stopped::open_to_repair(places, interpreter())?, kept.is_some()))
 }
 
 /// Whether a loss concerns a tree of the engine.
