@@ -107,6 +107,9 @@ impl ChainCheck {
             };
             self.report.problem(|| format!("{missing} missing"));
         }
+        if key < expected {
+            self.report.problem(|| format!("entry {key} is there, and was removed or came before"));
+        }
         match ChainedEntry::decode(value) {
             None => {
                 self.report.problem(|| format!("entry {key} cannot be read: it was changed"));
@@ -306,6 +309,8 @@ mod tests {
         let problems = verify(Some(forged), &[], rows[9..].to_vec()).problems;
         assert_eq!(problems, ["no entry confirms that the entries up to 9 were removed by retention"]);
         assert_eq!(found(&rows[7..].to_vec())[0], "entries 1 to 7 are missing");
+        let back = verify(Some(anchor), &[], rows[6..].to_vec());
+        assert_eq!(back.problems, ["entry 7 is there, and was removed or came before"]);
     }
 
     #[test]

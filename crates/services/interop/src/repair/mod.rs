@@ -24,9 +24,7 @@ use std::sync::Arc;
 use device::{FileOptions, FileShelf, MemoryShelf, OverlayShelf, Shelf};
 use journal::View;
 use node::audit::rows::AUDIT_TREE;
-use node::audit::{Audit, AuditEntry, AuditSettings};
-use node::control::LocalPeer;
-use node::{Clock, DirectoryLock, Location, Locations, control, location, maintenance, stopped};
+use node::{DirectoryLock, Location, Locations, control, location, maintenance, stopped};
 use serde::Serialize;
 use store::{Loss, Lsn, Manifest, Part, Places, Snapshot, Store, StoreError};
 
@@ -125,25 +123,8 @@ pub fn repair(
     report.given_up.extend(others.into_iter().map(|what| GivenUp { what, message: None, waited: false }));
     report.freed = store.close_holes(&losses)?;
     report.problems = problems(&store)?;
-    if apply && !report.damaged.is_empty() {
-        note(&store, data, &mut report);
-    }
     store.close()?;
     Ok(report)
-}
-
-/// Writes into the audit that the data was repaired, and how much was given up.
-fn note(store: &Store, data: &Path, report: &mut Repaired) {
-    // The bound is that of a setting which is not known here.
-    let settings = AuditSettings { max_bytes: u64::MAX, ..AuditSettings::default() };
-    let audit = Audit::open(store, settings, Clock::system());
-    let entry = AuditEntry::new("node.repair", data.display().to_string())
-        .by(&LocalPeer::this_process())
-        .with("damaged", report.damaged.len().to_string())
-        .with("given_up", report.given_up.len().to_string());
-    if let Err(why) = audit.record(entry).and_then(|ticket| audit.wait(ticket)) {
-        report.problems.push(format!("the audit does not say that the data was repaired: {why}"));
-    }
 }
 
 /// Takes data from a backup; returns the remaining losses.
