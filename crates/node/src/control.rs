@@ -4,14 +4,17 @@
 //! blanks; one line of JSON back: `{"ok": ...}` or `{"error": "..."}`. Work that takes long sends lines ahead of it,
 //! `{"progress": {"done": ..., "total": ...}}`, as often as the client reads them; it ends when the client hangs up.
 //!
+//! The system says which user sent a request ([`LocalPeer`]); the client cannot choose it.
+//!
 //! Both ends of the socket are here. The services define the requests: see [`Requests`].
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::ops::ControlFlow;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream as BlockingStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use device::os::PRIVATE_FILE;
@@ -64,10 +67,60 @@ impl ProgressSender {
     }
 }
 
+/// Who sent a request over the control socket, as the system reports it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LocalPeer {
+    /// The user's number; none where the system did not say.
+    pub uid: Option<u32>,
+    /// The user's name, as far as the machine's list of users has one; else empty.
+    pub name: String,
+    /// Number of its process.
+    pub pid: Option<i32>,
+    /// Number of the connection since the start of the node.
+    pub connection: u64,
+}
+
+impl LocalPeer {
+    /// The user of this process: for commands that work on the data of a stopped node.
+    pub fn this_process() -> LocalPeer {
+        // The process's own entry belongs to the user that it runs as.
+        let uid = std::fs::metadata("/proc/self").ok().map(|found| found.uid());
+        LocalPeer::of(uid, i32::try_from(std::process::id()).ok(), 0)
+    }
+
+    fn of(uid: Option<u32>, pid: Option<i32>, connection: u64) -> LocalPeer {
+        LocalPeer { uid, name: uid.and_then(user_name).unwrap_or_default(), pid, connection }
+    }
+}
+
+/// The list of users of the machine. Users that a directory service adds are not in it, and have only a number here.
+const USERS: &str = "/etc/passwd";
+const USERS_BYTES_MAX: u64 = 1 << 20;
+
+/// The name of a user of the machine.
+fn user_name(uid: u32) -> Option<String> {
+    let mut text = String::new();
+    std::fs::File::open(USERS).ok()?.take(USERS_BYTES_MAX).read_to_string(&mut text).ok()?;
+    name_in(&text, uid)
+}
+
+fn name_in(users: &str, uid: u32) -> Option<String> {
+    users.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let (name, number) = (fields.next()?, fields.nth(1)?);
+        (number.parse() == Ok(uid) && !name.is_empty()).then(|| name.to_owned())
+    })
+}
+
 /// The handler of requests on the control socket.
 pub trait Requests: Send + Sync + 'static {
-    /// Handles one line; the result is the response, or the text of an error.
-    fn handle(&self, line: &str, progress: ProgressSender) -> impl Future<Output = Result<Value, String>> + Send;
+    /// Handles one line of a user of this machine; the result is the response, or the text of an error.
+    fn handle(
+        &self,
+        line: &str,
+        peer: &LocalPeer,
+        progress: ProgressSender,
+    ) -> impl Future<Output = Result<Value, String>> + Send;
 }
 
 fn socket_path(data: &Path) -> PathBuf {
@@ -94,6 +147,7 @@ pub fn listen(
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(PRIVATE_FILE))
         .map_err(NodeError::file("protect", &path))?;
     let door = admission.door("control", "control", CLIENTS);
+    let connections = AtomicU64::new(0);
     let work = async move {
         loop {
             let accepted = tokio::select! {
@@ -104,7 +158,11 @@ pub fn listen(
                 Ok((stream, _)) => {
                     device::supervise::rehearse("control-listener");
                     if let Some(permit) = door.admit_local(CLIENTS) {
-                        session("control", client(Arc::clone(&requests), stream, permit, stop.clone()));
+                        let connection = connections.fetch_add(1, Ordering::Relaxed) + 1;
+                        let of_peer = stream.peer_cred().ok();
+                        let (uid, pid) = of_peer.map(|peer| (peer.uid(), peer.pid())).unzip();
+                        let peer = LocalPeer::of(uid, pid.flatten(), connection);
+                        session("control", client(Arc::clone(&requests), stream, peer, permit, stop.clone()));
                     }
                 }
                 Err(error) => door.not_accepted(&error).await,
@@ -116,7 +174,13 @@ pub fn listen(
     Ok(())
 }
 
-async fn client(requests: Arc<impl Requests>, mut stream: UnixStream, mut permit: Permit, stop: watch::Receiver<bool>) {
+async fn client(
+    requests: Arc<impl Requests>,
+    mut stream: UnixStream,
+    peer: LocalPeer,
+    mut permit: Permit,
+    stop: watch::Receiver<bool>,
+) {
     let (read, mut write) = stream.split();
     let mut lines = AsyncBufReader::new(read.take(REQUEST_BYTES_MAX)).lines();
     loop {
@@ -128,7 +192,7 @@ async fn client(requests: Arc<impl Requests>, mut stream: UnixStream, mut permit
         permit.prove();
         let (sender, mut reported) = watch::channel(Progress::default());
         let progress = ProgressSender { sender, stop: stop.clone() };
-        let mut response = std::pin::pin!(requests.handle(&line, progress));
+        let mut response = std::pin::pin!(requests.handle(&line, &peer, progress));
         let response = loop {
             tokio::select! {
                 biased;
@@ -204,4 +268,17 @@ pub fn read_response<T: DeserializeOwned>(response: Value) -> Result<T, NodeErro
     serde_json::from_value(response).map_err(|_| {
         NodeError::NodeRefused("a response that this release cannot read; is the node of the same release?".to_owned())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_of_the_list_has_a_name_and_any_other_only_a_number() {
+        let users = "root:x:0:0:root:/root:/bin/sh\nbroken\n:x:5:5::/:\nada:x:1000:1000:Ada,,,:/srv/ada:/bin/sh\n";
+        let names = [0, 5, 10, 1000].map(|uid| name_in(users, uid));
+        assert_eq!(names, [Some("root".to_owned()), None, None, Some("ada".to_owned())]);
+        assert!(LocalPeer::this_process().uid.is_some());
+    }
 }

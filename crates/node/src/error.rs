@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// Errors of what the services of a node share. None contains stored data: they go to logs and terminals.
 #[derive(Debug, thiserror::Error)]
@@ -122,6 +123,9 @@ pub enum NodeError {
     /// The running node refused a request, or sent a response that cannot be read.
     #[error("the node answered: {0}")]
     NodeRefused(String),
+    /// The audit takes no entry, so that what needed one was not done: the text has the reason.
+    #[error("{0}")]
+    Audit(#[from] AuditRefused),
     /// The request cannot be fulfilled: the text has the reason, and what to do.
     #[error("{0}")]
     Refused(String),
@@ -136,4 +140,26 @@ impl NodeError {
         let path = path.into();
         move |source| Self::File { action, path, source }
     }
+}
+
+/// Why an entry was not written. What needed it must not happen.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum AuditRefused {
+    /// The bound of the settings is reached: raise it, or let older entries be removed.
+    #[error(
+        "the audit is full ({bytes} of {max} bytes), and nothing is read or changed without an entry: export it, then raise \
+         [audit] max_bytes or set keep_days, and start the node again"
+    )]
+    Full {
+        /// Bytes of its entries.
+        bytes: u64,
+        /// The bound.
+        max: u64,
+    },
+    /// The medium has no room: free some.
+    #[error("the medium has no room for an entry of the audit, and nothing is read or changed without one: {0}")]
+    NoRoom(Arc<str>),
+    /// The audit cannot be written until the node is started again, or repaired.
+    #[error("the audit cannot be written, and nothing is read or changed without an entry: {0}")]
+    Failed(Arc<str>),
 }

@@ -6,6 +6,7 @@
 //!   stopped, maintenance    the same of a node that does not run; verify, backup, restore
 //!
 //!   control socket   one line in, one line of JSON out            trouble   what keeps a node from its work, and what to do
+//!   audit            who did what, chained, in the store          interpreters   records of several owners in one store
 //!
 //!   listener --accept--> Door of a service --Permit--> connection
 //!                             |                  |        admission: which are accepted, which end for a newcomer,
@@ -18,16 +19,18 @@
 //! there. A socket from outside is bounded, by service and by address, before a byte of it is read; descriptors are
 //! reserved for storage, whatever the network load; refusals are counted, and logged in few lines.
 //!
-//! It deliberately knows no protocol, and not the meaning of a service's records and rows. A service passes in the
-//! interpreter of its records and the requests that it handles, and reports when a connection is proven.
+//! It deliberately knows no protocol, and not the meaning of a service's records and rows: its own are those of the audit. A
+//! service passes in the interpreter of its records and the requests that it handles, and reports when a connection is proven.
 
 #![forbid(unsafe_code)]
 
 pub mod admission;
+pub mod audit;
 pub mod clock;
 pub mod control;
 pub mod descriptors;
 pub mod error;
+pub mod interpreters;
 pub mod location;
 pub mod lock;
 pub mod maintenance;
@@ -43,9 +46,11 @@ pub mod tls;
 pub mod trouble;
 
 pub use admission::{Admission, AdmissionStatus, Bounds, Door, DoorStatus, Permit, Policy, Reason};
+pub use audit::{Audit, AuditSettings};
 pub use clock::Clock;
 pub use descriptors::Descriptors;
 pub use error::NodeError;
+pub use interpreters::Interpreters;
 pub use location::{Location, Locations};
 pub use lock::DirectoryLock;
 pub use maintenance::NodeFolder;

@@ -46,6 +46,14 @@ pub fn open_to_repair(places: Places, interpreter: Arc<dyn Interpreter>) -> Resu
     open_places(places, interpreter, true)
 }
 
+/// Opens a store itself, to write a little.
+///
+/// # Errors
+/// As opening it.
+pub(crate) fn open_to_write(places: Places, interpreter: Arc<dyn Interpreter>) -> Result<Store, NodeError> {
+    open_places(places, interpreter, false)
+}
+
 /// The places of a stopped node under a layer of memory.
 ///
 /// # Errors

@@ -29,6 +29,8 @@ pub enum Matter {
     Full,
     /// The store waits for a file descriptor.
     Descriptors,
+    /// The audit takes no entry: no body is shown and nothing is administered, messages are taken and delivered.
+    Audit,
     /// The clock has moved in a way that was not confirmed: messages are not removed for their age.
     Clock,
 }
@@ -43,6 +45,7 @@ impl Matter {
             Matter::Volume => "volume",
             Matter::Full => "full",
             Matter::Descriptors => "descriptors",
+            Matter::Audit => "audit",
             Matter::Clock => "clock",
         }
     }
@@ -60,6 +63,9 @@ impl Matter {
                 "free space on the medium; `terrace status` shows when it is enough. [messages] retention and on_full bound the size of kept messages"
             }
             Matter::Descriptors => "raise the limit of open files (ulimit -n, or LimitNOFILE of the service manager)",
+            Matter::Audit => {
+                "`terrace audit export` keeps a copy elsewhere; then raise [audit] max_bytes, set keep_days or keep_bytes, or free space on the medium, and start the node again"
+            }
             Matter::Clock => "set the clock right; or, if it is right now, `terrace clock confirm`",
         }
     }

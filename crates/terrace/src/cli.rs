@@ -1,5 +1,7 @@
 //! The command line. Scripts rely on the names and keys here.
 
+mod audit;
+
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -8,6 +10,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::tiers::TierCommand;
 use crate::volumes::VolumeCommand;
+
+pub use audit::{AuditCommand, AuditExportArgs, AuditFilterArgs, AuditListArgs, ExportFormat, OutcomeName};
 
 /// A data platform for machines with more than one kind of memory.
 ///
@@ -48,6 +52,9 @@ pub enum Command {
     /// List and show stored messages, send one, send stored ones again
     #[command(subcommand)]
     Message(MessageCommand),
+    /// Show, export and check the audit: who read which body, who changed what
+    #[command(subcommand)]
+    Audit(AuditCommand),
     /// Prepare settings of the SQL service
     #[command(subcommand)]
     Sql(SqlCommand),
@@ -75,8 +82,8 @@ pub enum Command {
     /// Check everything that a node or a backup has stored; exit code 1 if something is damaged
     ///
     /// Reads all stored data and reports damage: the journal with every checksum, write images, each
-    /// page, extent and tree, the rows of each message against every index entry, and the rows of SQL
-    /// tables.
+    /// page, extent and tree, the rows of each message against every index entry, the chain of the
+    /// audit, and the rows of SQL tables.
     ///
     /// A running node checks itself and keeps working; no checkpoint begins while its pages are read, so
     /// it accepts changes only as long as its cache can hold them. Its SQL tables are not read. For a

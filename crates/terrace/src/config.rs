@@ -6,8 +6,10 @@
 mod reference;
 
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use std::collections::BTreeMap;
 
@@ -17,7 +19,7 @@ use interop::engine::Bodies;
 use interop::production::units::{Bytes, Span};
 use interop::running::{OnFull, Options, Origin};
 use node::admission::FRAME_BYTES;
-use node::{Admission, Descriptors};
+use node::{Admission, AuditSettings, Descriptors};
 use serde::Deserialize;
 use store::{CheckpointOptions, SpaceLimit};
 
@@ -51,6 +53,8 @@ pub struct Config {
     journal: JournalConfig,
     /// How long messages are kept.
     messages: MessagesConfig,
+    /// How long entries of the audit are kept, and how many there may be.
+    audit: AuditConfig,
     /// Memory of the page cache, 4 MiB or more. Default 256 MiB, or `placement.cache_bytes`.
     cache: Option<Bytes>,
     /// Memory of values that were changed or deleted while a statement or a listing still reads an older state; one
@@ -143,6 +147,35 @@ struct MessagesConfig {
     on_full: OnFull,
 }
 
+/// `[audit]`: who read which body, who changed what.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct AuditConfig {
+    /// Entries that are older are removed. Default: none are.
+    keep_days: Option<NonZeroU32>,
+    /// When there are more bytes of entries, the oldest are removed. Default: none are.
+    keep_bytes: Option<Bytes>,
+    /// Bytes of entries, 1 MiB or more, beyond which no body is shown and nothing is administered. Default 1 GiB.
+    max_bytes: Option<Bytes>,
+}
+
+/// The least `audit.max_bytes`: room for some thousand entries.
+const AUDIT_BYTES_MIN: u64 = 1 << 20;
+
+impl AuditConfig {
+    fn settings(&self) -> anyhow::Result<AuditSettings> {
+        let max_bytes = self.max_bytes.map_or(AuditSettings::default().max_bytes, |bytes| bytes.0);
+        anyhow::ensure!(max_bytes >= AUDIT_BYTES_MIN, "audit.max_bytes is 1MiB at least");
+        let keep_bytes = self.keep_bytes.map(|bytes| bytes.0);
+        anyhow::ensure!(
+            keep_bytes.is_none_or(|keep| keep <= max_bytes / 8 * 7),
+            "audit.keep_bytes is 7/8 of audit.max_bytes at most: entries are removed some at a time"
+        );
+        let keep = self.keep_days.map(|days| Duration::from_secs(u64::from(days.get()) * 86_400));
+        Ok(AuditSettings { keep, keep_bytes, max_bytes })
+    }
+}
+
 /// `[pages]`
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -183,6 +216,7 @@ impl Default for Config {
             bodies: Bodies::default(),
             journal: JournalConfig::default(),
             messages: MessagesConfig::default(),
+            audit: AuditConfig::default(),
             cache: None,
             versions: None,
             frame_memory: Bytes(FRAME_BYTES),
@@ -283,6 +317,7 @@ impl Config {
         options.admission = Admission::new(Descriptors::current(), self.frame_memory.0);
         options.retention.age = self.messages.age.map(|age| age.0);
         options.on_full = self.messages.on_full;
+        options.audit = self.audit.settings()?;
         let limit = self.journal.limit.0;
         let checkpoints =
             CheckpointOptions { journal_bytes: limit / 4, journal_bytes_max: limit, ..Default::default() };

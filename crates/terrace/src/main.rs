@@ -10,6 +10,7 @@
 mod terminal;
 
 mod assemble;
+mod audit;
 mod benches;
 mod cli;
 mod config;
@@ -80,6 +81,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Production(command) => productions::run(command),
         Command::Operation(command) => productions::operation(command),
         Command::Message(command) => messages::run(command),
+        Command::Audit(command) => audit::run(command),
         Command::Sql(SqlCommand::Verifier) => sql::verifier(),
         Command::Tier(command) => tiers::run(command),
         Command::Volume(command) => volume_commands::run(command),

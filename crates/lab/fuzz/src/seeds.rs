@@ -81,6 +81,17 @@ pub const RECORDS: &[&[u8]] = &[
     b"\x01\0\0\0\0\0\0\0\0\x02\0op\x03\0why",
 ];
 
+/// Records of the audit: an entry with a read and a detail, the first entry of a chain, an anchor (layout: `node::audit`).
+pub const AUDIT_RECORDS: &[&[u8]] = &[
+    b"\x01\0\x02\x01\xe8\x03\0\0\x02\0\0\0\0\0\0\0\x03\0\0\0\0\0\0\0\x04\0\0\0\0\0\0\0\
+      0123456789abcdef0123456789abcdef\x03\0ada\x07\0control\x05\0local\x01\x007\x0c\0message.body\x0c\0message 4711\x03\0T-1\
+      \x01\0\0\0\0\0\0\0\0\x01\x67\x12\0\0\0\0\0\0\x67\x12\0\0\0\0\0\0\x01\x03\0pid\x02\x0042",
+    b"\x01\0\0\0\xff\xff\xff\xff\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\
+      \0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\
+      \0\0\x04\0node\0\0\0\0\x09\0node.stop\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0",
+    b"\x01\x09\0\0\0\0\0\0\00123456789abcdef0123456789abcdef",
+];
+
 /// Records of the store: a transaction that puts, deletes and drops; a commit record (layout: `store::record`).
 pub const TRANSACTIONS: &[&[u8]] = &[
     b"\x01\0\0\0\x04\0\0\0\x01\x40\x1e\x18\x24\x0a\x06\0\xe8\x03\0\0\x05\0\0\0\x03\0\0\0alphaone\

@@ -41,6 +41,7 @@ use std::ops::Range;
 use bytes::Bytes;
 use hl7::Piece;
 use hl7::charset::Charset;
+use node::audit::{KIND_AUDIT, record as audit_record};
 
 use self::search::SearchKeys;
 use crate::error::InteropError;
@@ -373,7 +374,7 @@ pub fn decode_switch(payload: &Bytes) -> Result<Switch, InteropError> {
 }
 
 /// When a record of this kind was made, microseconds since 1970: a message when it came in, a group of deliveries when the last
-/// of them ended. None where the payload is not of this version.
+/// of them ended, an entry of the audit when it was written. None where the payload is not of this version.
 pub fn time_us(kind: u8, payload: &[u8]) -> Option<u64> {
     let micros = match kind {
         KIND_MESSAGE => i64::from_le_bytes(*payload.get(4..)?.first_chunk()?),
@@ -386,6 +387,7 @@ pub fn time_us(kind: u8, payload: &[u8]) -> Option<u64> {
             last?
         }
         KIND_OPERATION => i64::from_le_bytes(*payload.get(1..)?.first_chunk()?),
+        KIND_AUDIT => return audit_record::time_us(payload),
         _ => return None,
     };
     u64::try_from(micros).ok()

@@ -41,6 +41,7 @@ const SECTIONS: &[(&str, Of, &[&str], &str)] = &[
     ("Top level", Of::Terrace, &[], ""),
     ("[journal]", Of::Terrace, &["journal"], ""),
     ("[messages]", Of::Terrace, &["messages"], ""),
+    ("[audit]", Of::Terrace, &["audit"], ""),
     ("[pages]", Of::Terrace, &["pages"], ""),
     ("[tiers.NAME]", Of::Terrace, &["tiers", "NAME"], ""),
     ("[placement]", Of::Terrace, &["placement"], ""),

@@ -10,12 +10,15 @@ use std::io::IsTerminal;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use interop::record;
-use interop::rows::Rows;
+use interop::rows::interpreter;
+use node::audit::AuditEntry;
+use node::audit::chain::RESTORED;
+use node::audit::requests::note as note_in;
+use node::control::LocalPeer;
 use node::{NodeError, NodeFolder, maintenance};
 use serde_json::json;
 use store::{Lsn, Restoring, StoreError, Until};
@@ -57,7 +60,7 @@ impl Drop for Bar {
 pub fn backup(args: &BackupArgs) -> anyhow::Result<ExitCode> {
     let folder = NodeFolder::find(&args.place.data)?;
     let bar = Bar::new()?;
-    let made = folder.back_up(&args.to, Arc::new(Rows), &mut |progress| {
+    let made = folder.back_up(&args.to, interpreter(), &mut |progress| {
         bar.show("copying pages", progress.done, progress.total);
         ControlFlow::Continue(())
     })?;
@@ -114,6 +117,7 @@ pub fn restore(args: &RestoreArgs) -> anyhow::Result<ExitCode> {
         }
         made => made?,
     };
+    note(args, made.end);
     if args.json {
         let answer = json!({ "folder": args.to, "from": made.manifest.consistent_lsn.0, "end": made.end.0 });
         println!("{answer:#}");
@@ -121,6 +125,20 @@ pub fn restore(args: &RestoreArgs) -> anyhow::Result<ExitCode> {
     }
     restored(&args.to, made.end);
     Ok(ExitCode::SUCCESS)
+}
+
+/// Writes into the audit of the restored data that it was restored.
+fn note(args: &RestoreArgs, end: Lsn) {
+    let backup = std::path::absolute(&args.backup).unwrap_or_else(|_| args.backup.clone());
+    let entry = AuditEntry::new(RESTORED, backup.display().to_string()).with("end", end.0.to_string());
+    let entry = match &args.until {
+        Some(until) => entry.with("until", until),
+        None => entry,
+    };
+    let written = note_in(&args.to, interpreter(), entry.by(&LocalPeer::this_process()));
+    if let Err(error) = written {
+        eprintln!("warning: the data is restored, and its audit does not say so: {error}");
+    }
 }
 
 fn restored(to: &Path, end: Lsn) {

@@ -2,16 +2,17 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use interop::InteropError;
-use interop::rows::{Reader, Rows, check};
+use interop::rows::{Reader, check, interpreter};
+use node::audit::{AuditPlace, AuditReader, ChainReport};
 use node::maintenance::StoreReport;
 use node::{NodeError, NodeFolder};
 use serde::Serialize;
 use store::StoreError;
 
 use super::Bar;
+use crate::audit::summary;
 use crate::cli::VerifyArgs;
 use crate::show::{TextTable, bytes, count};
 use crate::sql::{self, TableReport};
@@ -31,6 +32,8 @@ struct Findings {
     store: Option<StoreReport>,
     /// Messages; none where what lies below is damaged.
     rows: Option<check::Report>,
+    /// The audit's chain; none where what lies below is damaged.
+    audit: Option<ChainReport>,
     /// SQL tables; none of a running node, or where what lies below is damaged.
     tables: Option<Vec<TableReport>>,
     /// The damage, from the bottom up.
@@ -74,7 +77,17 @@ impl Findings {
             dirty_padding_bytes: journal.dirty_padding_bytes,
         };
         let (folder, what) = (folder.to_owned(), kept.name());
-        Findings { sound: false, folder, what, journal, store: None, rows: None, tables: None, problems: Vec::new() }
+        Findings {
+            sound: false,
+            folder,
+            what,
+            journal,
+            store: None,
+            rows: None,
+            audit: None,
+            tables: None,
+            problems: Vec::new(),
+        }
     }
 }
 
@@ -118,21 +131,24 @@ fn look(folder: &Path) -> anyhow::Result<Findings> {
     Ok(found)
 }
 
-/// Messages, and tables where no node runs.
+/// Messages, the audit, and tables where no node runs.
 fn rows(kept: &NodeFolder, found: &mut Findings) -> anyhow::Result<()> {
-    let read = || -> anyhow::Result<(check::Report, Option<Vec<TableReport>>)> {
-        if let NodeFolder::Running(_) = kept {
-            return Ok((check::check_folder(kept)?, None));
+    let read = || -> anyhow::Result<(check::Report, ChainReport, Option<Vec<TableReport>>)> {
+        if let NodeFolder::Running(data) = kept {
+            let audit = AuditPlace::open(data, interpreter())?.verify(&[])?;
+            return Ok((check::check_folder(kept)?, audit, None));
         }
-        let (store, _lock) = kept.open(Arc::new(Rows))?;
-        Ok((check::check(&Reader::new(&store))?, sql::read_tables(store)?))
+        let (store, _lock) = kept.open(interpreter())?;
+        let audit = AuditReader::at(store.snapshot()).and_then(|reader| reader.verify(&[])).map_err(NodeError::from)?;
+        Ok((check::check(&Reader::new(&store))?, audit, sql::read_tables(store)?))
     };
     match read() {
-        Ok((rows, tables)) => {
+        Ok((rows, audit, tables)) => {
             found.problems.extend(rows.problems.iter().cloned());
+            found.problems.extend(audit.problems.iter().map(|problem| format!("the audit: {problem}")));
             let tables_wrong = tables.iter().flatten().filter_map(|table| table.problem.clone());
             found.problems.extend(tables_wrong);
-            (found.rows, found.tables) = (Some(rows), tables);
+            (found.rows, found.audit, found.tables) = (Some(rows), Some(audit), tables);
             Ok(())
         }
         Err(error) => match corruption(&error) {
@@ -190,6 +206,9 @@ fn print(found: &Findings) {
             count(rows.waiting),
             count(rows.entries)
         );
+    }
+    if let Some(audit) = &found.audit {
+        println!("{}", summary(audit));
     }
     if let Some(tables) = &found.tables {
         let rows = tables.iter().map(|table| table.rows).sum();

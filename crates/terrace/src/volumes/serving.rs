@@ -14,7 +14,7 @@ use device::Device;
 use interop::running::RunningProduction;
 use nbd::NbdServer;
 use node::Admission;
-use node::control::{ProgressSender, Requests};
+use node::control::{LocalPeer, ProgressSender, Requests};
 use serde_json::Value;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -176,7 +176,7 @@ impl VolumeRequests {
 }
 
 impl Requests for VolumeRequests {
-    async fn handle(&self, line: &str, _: ProgressSender) -> Result<Value, String> {
+    async fn handle(&self, line: &str, _: &LocalPeer, _: ProgressSender) -> Result<Value, String> {
         if line == "stop" {
             self.stop.send_replace(true);
             return Ok(Value::Null);

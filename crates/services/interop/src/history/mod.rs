@@ -14,7 +14,6 @@ mod answer;
 mod filter;
 
 use std::path::{Path as FilePath, PathBuf};
-use std::sync::Arc;
 
 use node::control::{self, read_response};
 use node::{DirectoryLock, stopped};
@@ -22,7 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::InteropError;
 use crate::record::{Delivery, Status, Stored};
-use crate::rows::{Reader, Rows, check};
+use crate::rows::{Reader, check, interpreter};
 
 pub(crate) use answer::answer;
 
@@ -229,7 +228,7 @@ impl History {
 /// # Errors
 /// As [`stopped::open_stopped`].
 pub fn open_stopped(data: &FilePath) -> Result<(store::Store, Option<DirectoryLock>), InteropError> {
-    Ok(stopped::open_stopped(data, Arc::new(Rows))?)
+    Ok(stopped::open_stopped(data, interpreter())?)
 }
 
 fn trace(reader: &Reader, id: u64) -> Result<Trace, InteropError> {

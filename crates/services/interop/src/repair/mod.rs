@@ -23,12 +23,13 @@ use std::sync::Arc;
 
 use device::{FileOptions, FileShelf, MemoryShelf, OverlayShelf, Shelf};
 use journal::View;
+use node::audit::rows::AUDIT_TREE;
 use node::{DirectoryLock, Location, Locations, control, location, maintenance, stopped};
 use serde::Serialize;
 use store::{Loss, Lsn, Manifest, Part, Places, Snapshot, Store, StoreError};
 
 use crate::error::InteropError;
-use crate::rows::{Reader, Rows, check};
+use crate::rows::{Reader, check, interpreter};
 
 /// Something that cannot be had back.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -97,7 +98,7 @@ pub fn repair(
     // Ahead of any change: with the journal as the node left it.
     let source = backup.map(|folder| source(folder, data, &locations)).transpose()?;
     let places = if apply { real(data, &locations)? } else { stopped::places_over(data, &locations)? };
-    let store = stopped::open_to_repair(places, Arc::new(Rows))?;
+    let store = stopped::open_to_repair(places, interpreter())?;
     // Also what a retention has kept so far: a repair must not cost the way back.
     store.keep_journal(Lsn::ZERO);
     let mut report = Repaired { applied: apply, ..Repaired::default() };
@@ -113,6 +114,11 @@ pub fn repair(
     }
     report.derived = messages::derive(&store, &left)?;
     report.given_up = messages::give_up(&store, &left)?;
+    report.given_up.extend(left.iter().filter(|loss| loss.name == AUDIT_TREE).map(|loss| GivenUp {
+        what: format!("{loss}: entries of the audit; `terrace audit verify` reports them as missing"),
+        message: None,
+        waited: false,
+    }));
     let others = others(&store, &left)?;
     report.given_up.extend(others.into_iter().map(|what| GivenUp { what, message: None, waited: false }));
     report.freed = store.close_holes(&losses)?;
@@ -192,7 +198,7 @@ fn source(backup: &Path, data: &Path, locations: &Locations) -> Result<(Store, b
     };
     let journal = over(kept.as_ref().unwrap_or(&shelf))?;
     let places = Places { journal, images: Arc::new(MemoryShelf::new()), data: over(&shelf)? };
-    Ok((stopped::open_to_repair(places, Arc::new(Rows))?, kept.is_some()))
+    Ok((stopped::open_to_repair(places, interpreter())?, kept.is_some()))
 }
 
 /// Whether a loss concerns a tree of the engine.

@@ -3,14 +3,12 @@
 //!
 //! Every output either waits or has an outcome, and not both. Problems name ids and trees, never contents of a message.
 
-use std::sync::Arc;
-
 use node::{NodeFolder, control};
 use serde::{Deserialize, Serialize};
 use store::{Direction, TreeId};
 
 use super::read::{Brief, Reader, Summary};
-use super::{FAILED_OUTPUT, Rows, TREES, object_key, object_of, state_key, text_prefix, time_key};
+use super::{FAILED_OUTPUT, TREES, interpreter, object_key, object_of, state_key, text_prefix, time_key};
 use crate::error::InteropError;
 use crate::record::search::SearchKeys;
 use crate::record::{self, DeliveryOutcome, Status, Stored};
@@ -56,7 +54,7 @@ pub fn check_folder(folder: &NodeFolder) -> Result<Report, InteropError> {
     match folder {
         NodeFolder::Running(data) => Ok(control::read_response(control::request(data, "check")?)?),
         NodeFolder::Stopped(_) | NodeFolder::Backup(_) => {
-            let (store, _lock) = folder.open(Arc::new(Rows))?;
+            let (store, _lock) = folder.open(interpreter())?;
             check(&Reader::new(&store))
         }
     }
@@ -166,7 +164,7 @@ fn expect(reader: &Reader, report: &mut Report, tree: TreeId, key: &[u8], id: u6
 
 fn name(reader: &Reader, tree: TreeId) -> &'static str {
     let ids = reader.snapshot().store().interpreted();
-    ids.iter().position(|id| *id == tree).map_or("a tree", |at| TREES[at])
+    ids.iter().position(|id| *id == tree).and_then(|at| TREES.get(at)).map_or("a tree", |name| name)
 }
 
 fn outcome(reader: &Reader, report: &mut Report, id: u64, object: u16) -> Result<(), InteropError> {

@@ -19,6 +19,8 @@
 //!  (retention, a transaction of its own)      hl7.marks         id               bytes of messages up to there
 //! ```
 //!
+//! The records of the audit (`node::audit`) lie in the same journal: [`interpreter`] knows both.
+//!
 //! Numbers in keys are big endian, so that keys sort as their numbers: id 8 bytes, n 2 bytes, time 8 bytes with its
 //! sign bit turned. Texts in keys are UTF-8, decoded and unescaped as users type them, cut at [`TEXT_BYTES_MAX`];
 //! behind the text come a zero and the id. A text may itself hold a zero: an entry belongs to a text only if it is as
@@ -51,8 +53,14 @@ pub mod prune;
 pub mod read;
 mod walk;
 
+use std::sync::Arc;
+
+use node::Interpreters;
+use node::audit::{AuditRows, KIND_AUDIT};
+use store::{Interpreter, Snapshot, StoreError, TreeId};
+
+use crate::record;
 use crate::record::search::{TEXT_BYTES_MAX, TextIndex};
-use store::{Snapshot, StoreError, TreeId};
 
 pub use interpret::Rows;
 pub use parts::{PartedWalk, SharedParts};
@@ -79,6 +87,12 @@ pub const TREES: [&str; 11] = [
     "hl7.marks",
     "hl7.by_state",
 ];
+
+/// The interpreter of all records of a node: those of the engine, whose trees come first, and those of the audit.
+pub fn interpreter() -> Arc<dyn Interpreter> {
+    let engine: &[u8] = &[record::KIND_MESSAGE, record::KIND_DELIVERIES, record::KIND_OPERATION];
+    Arc::new(Interpreters::of(vec![(engine, Arc::new(Rows)), (&[KIND_AUDIT], Arc::new(AuditRows))]))
+}
 
 /// In the index by state: a message with an output that failed. Other states are status bytes of records.
 pub(crate) const FAILED_OUTPUT: u8 = u8::MAX;
@@ -120,26 +134,28 @@ impl Trees {
         }
     }
 
-    /// The interpreter's trees, as the store numbers them.
+    /// The engine's trees, as the store numbers them: the first ones of all that the interpreter of the node has.
     ///
     /// # Panics
     /// They are not those of [`TREES`]: a programmer's error.
     pub fn of(ids: &[TreeId]) -> Trees {
-        let [
-            messages,
-            pending,
-            outcomes,
-            operations,
-            by_time,
-            by_control,
-            by_mrn,
-            by_type,
-            by_interface,
-            marks,
-            by_state,
-        ] = *ids
+        let Some(
+            &[
+                messages,
+                pending,
+                outcomes,
+                operations,
+                by_time,
+                by_control,
+                by_mrn,
+                by_type,
+                by_interface,
+                marks,
+                by_state,
+            ],
+        ) = ids.first_chunk::<{ TREES.len() }>()
         else {
-            panic!("the store gives each tree of the interpreter a number")
+            panic!("the store gives each tree of the interpreter a number, those of the engine first")
         };
         Trees {
             messages,

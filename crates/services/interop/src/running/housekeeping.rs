@@ -4,6 +4,7 @@
 //!   every INTERVAL, and at once when a message finds the medium full
 //!     detect    facts -> troubles -> what began and ended, in the log
 //!     prune     beyond the retention; where the medium is full and `on_full` allows it, all that is done
+//!     audit     its oldest entries, beyond its own retention
 //!     room?     no refusal for a while, and the store would take a record: the medium is full no more
 //! ```
 
@@ -12,6 +13,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, TryLockError};
 use std::time::Duration;
 
+use node::Audit;
 use node::timekeeping::Timekeeping;
 use node::trouble::{Change, Matter, Trouble, Troubles, VolumeTroubles};
 use tokio::sync::watch;
@@ -38,6 +40,7 @@ pub(super) struct Housekeeping {
     has_age: bool,
     /// Held while a pass is under way.
     pruner: Mutex<Pruner>,
+    audit: Arc<Audit>,
     time: Mutex<Timekeeping>,
     troubles: Mutex<Troubles>,
     /// Services that cannot work, with the reason.
@@ -53,7 +56,7 @@ impl Housekeeping {
         engine: &Arc<Engine>,
         operations: &Arc<RunningOperations>,
         options: &Options,
-        (pruner, time): (Pruner, Timekeeping),
+        (pruner, time, audit): (Pruner, Timekeeping, &Arc<Audit>),
         stop: watch::Receiver<bool>,
     ) -> Arc<Housekeeping> {
         Arc::new(Housekeeping {
@@ -63,6 +66,7 @@ impl Housekeeping {
             on_full: options.on_full,
             has_age: options.retention.age.is_some(),
             pruner: Mutex::new(pruner),
+            audit: Arc::clone(audit),
             time: Mutex::new(time),
             troubles: Mutex::default(),
             without: Mutex::default(),
@@ -89,6 +93,7 @@ impl Housekeeping {
             if let Err(error) = self.prune(pressed).await {
                 tracing::error!(%error, "messages beyond the retention could not be removed");
             }
+            self.tend_audit().await;
             if !pressed {
                 self.check_room().await;
             }
@@ -133,6 +138,9 @@ impl Housekeeping {
         let waits = store.waits_for_room().filter(|_| !store.lacks_descriptor());
         if waits.is_some() || self.engine.is_full.load(Ordering::Acquire) {
             facts.push((Matter::Full, self.fullness(waits.as_deref())));
+        }
+        if let Some(reason) = self.audit.trouble() {
+            facts.push((Matter::Audit, reason));
         }
         if let Some(ahead_us) = self.age_in_doubt() {
             let days = ahead_us / 86_400_000_000;
@@ -231,6 +239,21 @@ impl Housekeeping {
             tracing::info!(messages = pruned.messages, held = pruned.held, "messages removed");
         }
         Ok(pruned)
+    }
+
+    /// Removes entries of the audit that need not be kept.
+    async fn tend_audit(self: &Arc<Self>) {
+        let this = Arc::clone(self);
+        let tend = move || {
+            let trusted_us = lock(&this.time).at(&this.engine.clock.reading()).trusted_us;
+            this.audit.tend(trusted_us, &|| *this.stop.borrow())
+        };
+        match tokio::task::spawn_blocking(tend).await {
+            Ok(Ok(0)) => {}
+            Ok(Ok(entries)) => tracing::info!(entries, "entries of the audit removed"),
+            Ok(Err(error)) => tracing::error!(%error, "entries of the audit beyond its retention could not be removed"),
+            Err(_) => tracing::error!("removing entries of the audit panicked; the next pass goes on where it was"),
+        }
     }
 
     fn prune_here(&self, pressed: bool) -> Result<Pruned, InteropError> {

@@ -14,6 +14,7 @@
 //!
 //! The parts of a node that have nothing to do with HL7 (lock, places, control socket, clock) are in the crate `node`.
 
+mod audited;
 mod housekeeping;
 mod operations;
 mod reload;
@@ -31,7 +32,10 @@ use device::Shelf;
 use node::admission::FRAME_BYTES;
 use node::timekeeping::Timekeeping;
 use node::trouble::VolumeTroubles;
-use node::{Admission, Clock, Descriptors, DirectoryLock, Locations, Media, MediumInUse, NodeError, NodeStore};
+use node::{
+    Admission, Audit, AuditSettings, Clock, Descriptors, DirectoryLock, Locations, Media, MediumInUse, NodeError,
+    NodeStore,
+};
 use store::Places;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -45,7 +49,7 @@ use crate::production::{Files, Production};
 use crate::queue::Queue;
 use crate::recovery;
 use crate::rows::prune::{Pruned, Pruner, Retention};
-use crate::rows::{Reader, Rows};
+use crate::rows::{Reader, interpreter};
 use housekeeping::Housekeeping;
 use operations::RunningOperations;
 use requests::ControlRequests;
@@ -93,6 +97,8 @@ pub struct Options {
     pub retention: Retention,
     /// The reaction to a full medium. Default: prune.
     pub on_full: OnFull,
+    /// How much of the audit is kept, and how much there may be.
+    pub audit: AuditSettings,
     /// Options of the journal.
     pub journal: journal::Options,
     /// Options of the store; its journal's are those above, and its interpreter is the engine's.
@@ -118,6 +124,7 @@ impl Options {
             bodies: Bodies::default(),
             retention: Retention { bytes: 16 << 30, age: None },
             on_full: OnFull::default(),
+            audit: AuditSettings::default(),
             // A message of the largest size with a few outputs, each stored whole, is one record. The store reads and
             // checks the records that it applies, so opening need not check them before.
             journal: journal::Options {
@@ -142,6 +149,7 @@ pub struct RunningProduction {
     services: RunningServices,
     operations: Arc<RunningOperations>,
     housekeeping: Arc<Housekeeping>,
+    audit: Arc<Audit>,
     hand_over: Mutex<Option<JoinHandle<()>>>,
     stop: watch::Sender<bool>,
     /// One reload at a time.
@@ -233,6 +241,7 @@ impl RunningProduction {
             tracing::warn!(operation, waiting, "messages wait for an operation that the production does not have");
         }
         let pruner = Pruner::new(store.store(), options.retention)?;
+        let audit = Audit::open(store.store(), options.audit, options.clock.clone());
         let message_log = MessageLog::new(store.store().clone());
         let admission = Arc::clone(&options.admission);
         let engine =
@@ -240,7 +249,7 @@ impl RunningProduction {
         let bound = services::bind_all(&engine.plan().production).await?;
         let operations = Arc::new(RunningOperations::new(&engine, found));
         let stop = watch::Sender::new(false);
-        let housekeeping = Housekeeping::new(&engine, &operations, &options, (pruner, time), stop.subscribe());
+        let housekeeping = Housekeeping::new(&engine, &operations, &options, (pruner, time, &audit), stop.subscribe());
         housekeeping.save_time();
         let services_follow = AtomicBool::new(options.services_follow);
         let running = Arc::new(Self {
@@ -250,6 +259,7 @@ impl RunningProduction {
             services: RunningServices::default(),
             operations,
             housekeeping,
+            audit,
             hand_over: Mutex::new(Some(message_log.start()?)),
             stop,
             reloading: tokio::sync::Mutex::default(),
@@ -291,6 +301,11 @@ impl RunningProduction {
     /// The store that holds its messages, for other services of the same process.
     pub fn store(&self) -> &store::Store {
         self.store.store()
+    }
+
+    /// The audit: what another service of the same process shows or changes has an entry there first.
+    pub fn audit(&self) -> &Arc<Audit> {
+        &self.audit
     }
 
     /// Admission of connections, for other services of the same process.
@@ -395,7 +410,7 @@ fn begin_time(reader: &Reader, options: &Options) -> Timekeeping {
 }
 
 fn store_options(options: &Options) -> store::Options {
-    store::Options { journal: options.journal.clone(), interpreter: Some(Arc::new(Rows)), ..options.store.clone() }
+    store::Options { journal: options.journal.clone(), interpreter: Some(interpreter()), ..options.store.clone() }
 }
 
 fn load(options: &Options) -> Result<Production, InteropError> {

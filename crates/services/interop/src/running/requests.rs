@@ -14,16 +14,21 @@
 //! | `verify` | whether the pages below them are sound; takes long |
 //! | `backup FOLDER`, with the folder as a JSON text | makes a backup there; takes long |
 //! | `confirm-clock` | ; the clock is right as it is |
+//! | `audit REQUEST`, with the request as JSON | entries of the audit, its head, a check of its chain |
 //! | `stop` | ; the node ends |
+//!
+//! Which of them have an entry in the audit is in `audited`.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use node::control::{ProgressSender, Requests};
+use node::audit::{AuditRequest, requests as audit_requests};
+use node::control::{LocalPeer, ProgressSender, Requests};
 use node::maintenance;
 use serde_json::{Value, json};
 
+use super::audited;
 use super::resend::resend;
 use super::{RunningProduction, lock};
 use crate::error::InteropError;
@@ -67,8 +72,9 @@ impl RunningProduction {
 }
 
 impl Requests for ControlRequests {
-    async fn handle(&self, line: &str, progress: ProgressSender) -> Result<Value, String> {
-        self.request(line, progress).await.map_err(|error| error.to_string())
+    async fn handle(&self, line: &str, peer: &LocalPeer, progress: ProgressSender) -> Result<Value, String> {
+        let handled = audited::handle(&self.running.audit, line, peer, self.request(line, progress)).await;
+        handled.map_err(|error| error.to_string())
     }
 }
 
@@ -95,6 +101,10 @@ impl ControlRequests {
                 running.stop.send_replace(true);
                 Ok(Value::Null)
             }
+            [audit_requests::AUDIT_REQUEST, ..] => match AuditRequest::of(line) {
+                Some(request) => Ok(audit_requests::answer(&running.audit, request?).await?),
+                None => self.read(line).await,
+            },
             _ => match maintenance::handle(running.store(), line, progress).await {
                 Some(handled) => Ok(handled?),
                 None => self.read(line).await,

@@ -5,12 +5,11 @@
 use std::fs;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use interop::InteropError;
 use interop::history::Filter;
 use interop::repair::{self, Repaired};
-use interop::rows::{Rows, TREES};
+use interop::rows::{TREES, interpreter};
 use interop::running::RunningProduction;
 use node::NodeFolder;
 use store::StoreError;
@@ -46,7 +45,7 @@ async fn filled(rig: &mut Rig) -> PathBuf {
     let to = backup.clone();
     let kept = NodeFolder::Running(rig.data().to_owned());
     let made =
-        tokio::task::spawn_blocking(move || kept.back_up(&to, Arc::new(Rows), &mut |_| ControlFlow::Continue(())));
+        tokio::task::spawn_blocking(move || kept.back_up(&to, interpreter(), &mut |_| ControlFlow::Continue(())));
     made.await.expect("it does not panic").expect("it is backed up");
     running.stop().await;
     backup
@@ -124,7 +123,7 @@ async fn one_damaged_body_of_a_delivered_message_stops_nothing_and_each_read_of_
     let kept = NodeFolder::Running(rig.data().to_owned());
     let refused = tokio::task::spawn_blocking({
         let to = to.clone();
-        move || kept.back_up(&to, Arc::new(Rows), &mut |_| ControlFlow::Continue(()))
+        move || kept.back_up(&to, interpreter(), &mut |_| ControlFlow::Continue(()))
     });
     let refused = refused.await.expect("it does not panic").expect_err("it could not be restored");
     assert!(refused.to_string().contains("there is no backup"), "{refused}");

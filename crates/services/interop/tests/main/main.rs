@@ -3,6 +3,7 @@
 //! Every test has a node of its own, in process, on a shelf of its choice, and talks to it as a sender, as a receiver, or
 //! over the control socket. Nothing sleeps to wait for a state: `rig::until` looks until it has come about.
 
+mod audit;
 mod batches;
 mod charsets;
 mod control;

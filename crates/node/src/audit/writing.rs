@@ -1,0 +1,262 @@
+//! Writes entries, in one chain, and waits until they are durable.
+//!
+//! ```text
+//!   record(entry)   lock: number, hash of the one before --> append to the journal --> ticket       order of numbers = order of LSNs
+//!   wait(ticket)    group commit: whoever waits at the same time shares one write and one flush
+//! ```
+//!
+//! Invariants:
+//! 1. An entry is durable when `wait` or `durable` returns; every entry with a smaller number is then durable as well.
+//! 2. An entry that is refused has not been appended, and the chain goes on without a gap.
+//! 3. The place is bounded. When it is full, or the store has no room, or the newest entry cannot be read, entries are refused
+//!    with the reason, so that what would need one is refused by its caller. Messages are taken and delivered without entries:
+//!    nothing of that calls this.
+//! 4. The entries of retention itself may go beyond the bound: they make room.
+
+use std::ops::Bound;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use store::{Direction, Lsn, Store, StoreError, TreeId};
+
+use super::entry::AuditEntry;
+use super::record::{AuditHead, ChainedEntry, EntryHash, KIND_AUDIT, RECORD_BYTES_MAX};
+use super::rows::{AUDIT_TREE, decode_anchor, entry_key, number_of_key};
+use crate::clock::Clock;
+use crate::error::AuditRefused;
+
+/// How much is kept, and how much there may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AuditSettings {
+    /// Entries older than this are removed. Default: none are.
+    pub keep: Option<Duration>,
+    /// When there are more bytes of entries, the oldest are removed. Default: none are.
+    pub keep_bytes: Option<u64>,
+    /// Bytes of entries beyond which entries are refused. Default 1 GiB.
+    pub max_bytes: u64,
+}
+
+impl Default for AuditSettings {
+    fn default() -> AuditSettings {
+        AuditSettings { keep: None, keep_bytes: None, max_bytes: 1 << 30 }
+    }
+}
+
+/// An entry that was appended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AuditTicket {
+    pub(super) lsn: Lsn,
+    /// Its number.
+    pub number: u64,
+}
+
+/// Where the chain is.
+#[derive(Debug, Default)]
+pub(super) struct ChainState {
+    /// The newest entry.
+    pub(super) head: AuditHead,
+    /// Bytes of all entries, ever.
+    total: u64,
+    /// Bytes of those that were removed.
+    pub(super) removed: u64,
+    /// The LSN of the newest entry of this start.
+    last: Option<Lsn>,
+    /// Why nothing can be written.
+    broken: Option<Arc<str>>,
+    /// Why the last entry was refused; none once one was taken, or there is room again.
+    refusal: Option<AuditRefused>,
+    /// Entries refused since the start.
+    refused: u64,
+}
+
+/// The audit of a node. See the module's text.
+#[derive(Debug)]
+pub struct Audit {
+    store: Store,
+    pub(super) tree: Option<TreeId>,
+    clock: Clock,
+    pub(super) settings: AuditSettings,
+    state: Mutex<ChainState>,
+}
+
+/// Which bound counts for an entry.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum RoomFor {
+    /// The bound of the settings.
+    Use,
+    /// None: it makes room.
+    Retention,
+}
+
+impl Audit {
+    /// The audit of a store that was opened with the audit's interpreter. It opens in any case: where the newest entry cannot be
+    /// read, every later one is refused with the reason, and everything else of the node works.
+    pub fn open(store: &Store, settings: AuditSettings, clock: Clock) -> Arc<Audit> {
+        let (tree, state) = match found(store) {
+            Ok((tree, state)) => (Some(tree), state),
+            Err(error) => (None, ChainState { broken: Some(error.to_string().into()), ..ChainState::default() }),
+        };
+        if let Some(why) = &state.broken {
+            tracing::error!(
+                why = &**why,
+                "the audit cannot be written: bodies are not shown, and nothing is administered"
+            );
+        }
+        Arc::new(Audit { store: store.clone(), tree, clock, settings, state: Mutex::new(state) })
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, ChainState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The store that it lies in.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// Appends an entry; it is durable when [`wait`](Audit::wait) or [`durable`](Audit::durable) has returned.
+    ///
+    /// # Errors
+    /// `AuditRefused`: nothing was appended, and what needed the entry must not happen.
+    pub fn record(&self, entry: AuditEntry) -> Result<AuditTicket, AuditRefused> {
+        self.append(entry, RoomFor::Use)
+    }
+
+    pub(super) fn append(&self, entry: AuditEntry, room: RoomFor) -> Result<AuditTicket, AuditRefused> {
+        let mut state = self.lock();
+        let appended = self.append_to(&mut state, entry, room);
+        state.refused += u64::from(appended.is_err());
+        state.refusal = appended.as_ref().err().cloned();
+        appended
+    }
+
+    fn append_to(&self, state: &mut ChainState, entry: AuditEntry, room: RoomFor) -> Result<AuditTicket, AuditRefused> {
+        if let Some(why) = &state.broken {
+            return Err(AuditRefused::Failed(Arc::clone(why)));
+        }
+        let time_us = u64::try_from(self.clock.now_us()).unwrap_or(0);
+        let AuditHead { number, hash: previous } = state.head;
+        let number = number + 1;
+        let chained = ChainedEntry { number, time_us, bytes_before: state.total, previous, cut: false, entry };
+        let record = chained.encode();
+        let bytes = state.total - state.removed;
+        if room == RoomFor::Use && bytes + record.len() as u64 > self.settings.max_bytes {
+            return Err(AuditRefused::Full { bytes, max: self.settings.max_bytes });
+        }
+        let (hash, len) = (EntryHash::of(&record), record.len() as u64);
+        let lsn = self.store.append(KIND_AUDIT, record).map_err(|error| match error {
+            StoreError::Full(why) => AuditRefused::NoRoom(why),
+            error => AuditRefused::Failed(error.to_string().into()),
+        })?;
+        state.head = AuditHead { number, hash };
+        state.total += len;
+        state.last = Some(lsn);
+        Ok(AuditTicket { lsn, number })
+    }
+
+    /// Returns when an entry is durable. It blocks; those who wait at the same time share a flush.
+    ///
+    /// # Errors
+    /// `Failed`: it is not known whether the entry will be found, and what needed it must not happen.
+    pub fn wait(&self, ticket: AuditTicket) -> Result<(), AuditRefused> {
+        self.store.commit(ticket.lsn).map_err(|error| AuditRefused::Failed(error.to_string().into()))
+    }
+
+    /// The same for a task of a runtime.
+    ///
+    /// # Errors
+    /// As [`wait`](Audit::wait).
+    pub async fn durable(self: &Arc<Self>, ticket: AuditTicket) -> Result<(), AuditRefused> {
+        // On persistent memory a commit takes less time than another thread for it.
+        if self.store.is_inline() {
+            return self.wait(ticket);
+        }
+        let this = Arc::clone(self);
+        let waited = tokio::task::spawn_blocking(move || this.wait(ticket)).await;
+        waited.unwrap_or_else(|_| Err(AuditRefused::Failed("the node is stopping".into())))
+    }
+
+    /// Writes an entry, and returns when it is durable.
+    ///
+    /// # Errors
+    /// As [`record`](Audit::record) and [`wait`](Audit::wait).
+    pub async fn write(self: &Arc<Self>, entry: AuditEntry) -> Result<AuditTicket, AuditRefused> {
+        let ticket = self.record(entry)?;
+        self.durable(ticket).await?;
+        Ok(ticket)
+    }
+
+    /// Returns when readers see every entry that was appended; after a failure of the store, all that they will.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn wait_visible(&self) -> Result<(), StoreError> {
+        let last = self.lock().last;
+        match last.map(|last| self.store.wait_visible(last)) {
+            None | Some(Err(StoreError::Poisoned { .. })) => Ok(()),
+            Some(visible) => visible,
+        }
+    }
+
+    /// The newest entry. It may not be durable yet.
+    pub fn head(&self) -> AuditHead {
+        self.lock().head
+    }
+
+    /// Bytes of the entries that are kept.
+    pub fn bytes(&self) -> u64 {
+        self.bytes_of(&self.lock())
+    }
+
+    pub(super) fn bytes_of(&self, state: &ChainState) -> u64 {
+        state.total - state.removed
+    }
+
+    /// Why entries are refused at present, and how many were; none where they are taken.
+    pub fn trouble(&self) -> Option<String> {
+        let state = self.lock();
+        let broken = || state.broken.clone().map(AuditRefused::Failed);
+        let why = broken().or_else(|| state.refusal.clone())?;
+        Some(format!("{why} ({} entries were refused since the start)", state.refused))
+    }
+
+    /// Looks whether there is room again, after an entry found none.
+    pub(super) fn look_for_room(&self) {
+        let refusal = self.lock().refusal.clone();
+        let is_over = match refusal {
+            Some(AuditRefused::NoRoom(_)) => self.store.try_room(RECORD_BYTES_MAX as u64).is_ok(),
+            Some(AuditRefused::Full { max, .. }) => self.bytes() + RECORD_BYTES_MAX as u64 <= max,
+            Some(AuditRefused::Failed(_)) | None => false,
+        };
+        if is_over {
+            self.lock().refusal = None;
+        }
+    }
+}
+
+/// The end of the chain, and its tree.
+fn found(store: &Store) -> Result<(TreeId, ChainState), StoreError> {
+    let damaged = |what: &str| StoreError::Corrupt(format!("{what} of {AUDIT_TREE} cannot be read").into());
+    let snapshot = store.snapshot();
+    let tree = snapshot.tree(AUDIT_TREE)?.ok_or_else(|| damaged("the tree"))?;
+    let (all, first) = (Bound::Unbounded, entry_key(1));
+    let newest = snapshot.scan(tree, all, all, Direction::Backward).next()?;
+    let oldest = snapshot.scan(tree, Bound::Included(&first), all, Direction::Forward).next()?;
+    let decode = |row: &[u8]| ChainedEntry::decode(row).ok_or_else(|| damaged("an entry"));
+    let Some((key, row)) = newest else { return Ok((tree, ChainState::default())) };
+    if number_of_key(&key) == Some(0) {
+        // Retention keeps the newest entry, so that this is not a state that it leaves.
+        decode_anchor(&row).ok_or_else(|| damaged("the anchor"))?;
+        return Err(damaged("what follows the anchor"));
+    }
+    let entry = decode(&row)?;
+    let (number, hash) = (entry.number, EntryHash::of(&row));
+    if number_of_key(&key) != Some(number) {
+        return Err(damaged("the newest entry"));
+    }
+    let total = entry.bytes_before.saturating_add(row.len() as u64);
+    let removed = oldest.map(|(_, row)| decode(&row)).transpose()?.map_or(total, |entry| entry.bytes_before);
+    let state =
+        ChainState { head: AuditHead { number, hash }, total, removed: removed.min(total), ..ChainState::default() };
+    Ok((tree, state))
+}
