@@ -28,6 +28,7 @@ pub mod clock;
 pub mod control;
 pub mod descriptors;
 pub mod error;
+pub mod identity;
 pub mod location;
 pub mod lock;
 pub mod maintenance;
