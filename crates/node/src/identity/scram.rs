@@ -60,7 +60,8 @@ pub enum ScramError {
 }
 
 /// What is stored instead of a password.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct Verifier {
     iterations: NonZeroU32,
     salt: Vec<u8>,
@@ -125,6 +126,20 @@ impl FromStr for Verifier {
     }
 }
 
+impl From<Verifier> for String {
+    fn from(verifier: Verifier) -> String {
+        verifier.to_string()
+    }
+}
+
+impl TryFrom<String> for Verifier {
+    type Error = ScramError;
+
+    fn try_from(text: String) -> Result<Verifier, ScramError> {
+        text.parse()
+    }
+}
+
 /// A login that waits for the client's proof.
 #[derive(Debug)]
 pub struct Exchange {
@@ -159,8 +174,8 @@ impl Mock {
         Mock(key)
     }
 
-    /// The verifier of `user`, who does not exist.
-    fn verifier(&self, user: &str) -> Verifier {
+    /// The verifier of `user`, who does not exist; no password is known for it.
+    pub fn verifier(&self, user: &str) -> Verifier {
         let made = mac(&self.0, user.as_bytes());
         let iterations = NonZeroU32::new(ITERATIONS).unwrap_or(NonZeroU32::MIN);
         Verifier { iterations, salt: made[..SALT_BYTES].to_vec(), stored: made, server: mac(&made, b"server") }
