@@ -147,7 +147,7 @@ mod tests {
     // From the tests of the reference implementation (phc-winner-argon2, src/test.c).
     #[test]
     fn a_hash_of_the_reference_implementation_is_checked() {
-        let text = "$argon2id$v=19$m=65536,t=2,p=1$c29tZXNhbHQ$CTFhFdXPJO1aFaMaO6Mm5c8y7cJHApl8ArZWb2GRPPc";
+        let text = "$argon2id$v=19$m=65536,t=2,p=1$c29tZXNhbHQ$CTFhFdXPJO1aFaMaO6Mm5c8y7cJHAph8ArZWb2GRPPc";
         let hash: PasswordHash = text.parse().expect("it is one");
         assert!(hash.check("password") && !hash.check("passwort") && hash.is_outdated());
         assert_eq!(hash.to_string(), text);

@@ -192,6 +192,8 @@ impl LoginThrottle {
     fn failed(&mut self, attempt: Attempt, now_ms: u64) -> Turn {
         for subject in attempt.subjects() {
             let most = if attempt.is_local { LOCAL_WAIT_MS_MAX } else { WAIT_MS_MAX };
+            // It may have been given up meanwhile.
+            self.make_room(subject, now_ms);
             let entry = self.entries.entry(subject).or_default();
             entry.pending = entry.pending.saturating_sub(1);
             entry.failures = entry.failures.saturating_add(1);
@@ -208,8 +210,9 @@ impl LoginThrottle {
         if self.entries.len() < ENTRIES_MAX || self.entries.contains_key(&wanted) {
             return;
         }
-        let cost =
-            |entry: &Entry| (now_ms.saturating_sub(entry.last_ms) <= FORGOTTEN_MS, entry.failures, entry.last_ms);
+        let cost = |entry: &Entry| {
+            (now_ms.saturating_sub(entry.last_ms) <= FORGOTTEN_MS, entry.failures.max(entry.pending), entry.last_ms)
+        };
         let least = self.entries.iter().min_by_key(|(_, entry)| cost(entry)).map(|(subject, _)| *subject);
         if let Some(subject) = least {
             self.entries.remove(&subject);
