@@ -442,6 +442,8 @@ impl Applying<'_> {
         if !own && !self.may(Action::RightsGrant) {
             return Err(denied("default privileges of another role need rights-grant"));
         }
+        // The name must be one that a schema can have.
+        schema.iter().try_for_each(|name| Object::Schema(name).exactly().map(|_| ()))?;
         for action in actions {
             if action.kind() != kind || !action.is_grantable() || action.is_withheld() {
                 let text = format!("{} cannot be a default privilege of a {}", action.name(), kind.name());

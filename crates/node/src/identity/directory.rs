@@ -143,7 +143,9 @@ impl Default for Directory {
 pub(super) fn object_prefix(first: u8, object: &ObjectPattern) -> Vec<u8> {
     let (schema, name) = object.parts();
     let mut key = vec![first];
-    for part in [object.kind().name(), schema, name] {
+    // A table may be named `*`: it is not the pattern of all.
+    let how = if object.is_exact() { "" } else { "*" };
+    for part in [object.kind().name(), how, schema, name] {
         key.extend_from_slice(part.as_bytes());
         key.push(0);
     }

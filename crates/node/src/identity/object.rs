@@ -123,33 +123,58 @@ impl<'a> Object<'a> {
         }
     }
 
-    /// The pattern that matches this object alone. Errors: those of [`ObjectPattern::of`].
+    /// What matches this object alone, also if its name contains a `*`: a table may be called so, and a right on it must
+    /// not become one on others.
+    ///
+    /// Errors: [`IdentityError::Name`].
     pub fn exactly(&self) -> Result<ObjectPattern, IdentityError> {
         let (schema, name) = self.parts();
-        ObjectPattern::of(self.kind(), schema, name)
+        ObjectPattern::of(self.kind(), schema, name, false)
     }
 }
 
 /// The objects on which a right was granted.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "UncheckedPattern")]
 pub struct ObjectPattern {
     kind: ObjectKind,
-    #[serde(default, skip_serializing_if = "String::is_empty")]
+    /// Whether a `*` stands for any characters, and not for itself.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    stars: bool,
+    #[serde(skip_serializing_if = "String::is_empty")]
     schema: String,
-    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[serde(skip_serializing_if = "String::is_empty")]
     name: String,
+}
+
+/// A pattern as it is stored or requested.
+#[derive(Deserialize)]
+struct UncheckedPattern {
+    kind: ObjectKind,
+    #[serde(default)]
+    stars: bool,
+    #[serde(default)]
+    schema: String,
+    #[serde(default)]
+    name: String,
+}
+
+impl TryFrom<UncheckedPattern> for ObjectPattern {
+    type Error = IdentityError;
+
+    fn try_from(given: UncheckedPattern) -> Result<ObjectPattern, IdentityError> {
+        ObjectPattern::of(given.kind, &given.schema, &given.name, given.stars)
+    }
 }
 
 impl ObjectPattern {
     /// The node.
     pub fn node() -> ObjectPattern {
-        ObjectPattern { kind: ObjectKind::Node, schema: String::new(), name: String::new() }
+        ObjectPattern { kind: ObjectKind::Node, stars: false, schema: String::new(), name: String::new() }
     }
 
-    /// The objects of a kind whose names match; `schema` is of tables only.
-    ///
     /// Errors: [`IdentityError::Name`].
-    pub fn of(kind: ObjectKind, schema: &str, name: &str) -> Result<ObjectPattern, IdentityError> {
+    fn of(kind: ObjectKind, schema: &str, name: &str, stars: bool) -> Result<ObjectPattern, IdentityError> {
         let wrong = |why: &'static str| IdentityError::Name { name: format!("{schema}.{name}"), why };
         for part in [schema, name] {
             if part.len() > PART_BYTES_MAX {
@@ -165,7 +190,7 @@ impl ObjectPattern {
         if (kind == ObjectKind::Node) != name.is_empty() {
             return Err(wrong("everything but the node has a name"));
         }
-        Ok(ObjectPattern { kind, schema: schema.into(), name: name.into() })
+        Ok(ObjectPattern { kind, stars, schema: schema.into(), name: name.into() })
     }
 
     /// Reads `node`, `service NAME`, `table SCHEMA.NAME` and so on, as commands have it.
@@ -180,7 +205,7 @@ impl ObjectPattern {
             (ObjectKind::Table, Some(parts)) => parts,
             _ => ("", name),
         };
-        ObjectPattern::of(kind, schema, name)
+        ObjectPattern::of(kind, schema, name, name.contains('*') || schema.contains('*'))
     }
 
     /// The kind of its objects.
@@ -195,18 +220,26 @@ impl ObjectPattern {
 
     /// Whether it names one object.
     pub fn is_exact(&self) -> bool {
-        !self.schema.contains('*') && !self.name.contains('*')
+        !self.stars
+    }
+
+    /// Whether two parts match.
+    fn part_matches(&self, pattern: &str, text: &str) -> bool {
+        if self.stars { matches(pattern, text) } else { pattern == text }
     }
 
     /// Whether it matches an object.
     pub fn matches(&self, object: &Object<'_>) -> bool {
         let (schema, name) = object.parts();
-        self.kind == object.kind() && matches(&self.schema, schema) && matches(&self.name, name)
+        self.kind == object.kind() && self.part_matches(&self.schema, schema) && self.part_matches(&self.name, name)
     }
 
     /// Whether it matches every object that the other matches. It errs to `false`.
     pub fn covers(&self, other: &ObjectPattern) -> bool {
-        // A pattern as text: its `*` is matched by a `*` here, and by no other character of ours.
+        if !self.stars {
+            return self == other;
+        }
+        // The other as text: its `*` is matched by a `*` here, and by no other character of ours.
         self.kind == other.kind && matches(&self.schema, &other.schema) && matches(&self.name, &other.name)
     }
 }
@@ -273,13 +306,29 @@ mod tests {
     #[test]
     fn patterns_are_read_as_they_are_written_and_wrong_ones_are_refused() {
         for text in ["node", "service adt-in", "table public.orders", "table hl7.*", "index logs-*", "volume *"] {
-            assert_eq!(ObjectPattern::parse(text).expect("it is one").to_string(), text);
+            let pattern = ObjectPattern::parse(text).expect("it is one");
+            assert_eq!(pattern.to_string(), text);
+            let stored = serde_json::to_string(&pattern).expect("it is JSON");
+            assert_eq!(serde_json::from_str::<ObjectPattern>(&stored).expect("it is one"), pattern);
         }
         for text in
             ["", "tables", "table orders", "node x", "service", "index a\0b", &format!("index {}", "x".repeat(256))]
         {
             assert!(ObjectPattern::parse(text).is_err(), "{text:?}");
         }
+        for stored in [r#"{"kind":"index","name":"a\u0000b"}"#, r#"{"kind":"table","name":"a"}"#, r#"{"kind":"index"}"#]
+        {
+            assert!(serde_json::from_str::<ObjectPattern>(stored).is_err(), "{stored}");
+        }
+    }
+
+    #[test]
+    fn a_star_in_the_name_of_an_object_is_no_pattern() {
+        let table = |name| Object::Table { schema: "public", name, columns: &[] };
+        let own = table("*").exactly().expect("it is a name");
+        assert!(own.is_exact() && own.matches(&table("*")) && !own.matches(&table("orders")));
+        let pattern = ObjectPattern::parse("table public.*").expect("it is one");
+        assert!(pattern != own && pattern.covers(&own) && !own.covers(&pattern) && pattern.matches(&table("orders")));
     }
 
     #[test]

@@ -138,8 +138,17 @@ impl RightsView {
     pub fn of(directory: Arc<Directory>, now_us: i64) -> RightsView {
         let ids = directory.roles().keys().zip(0..);
         let index: HashMap<RoleId, u32> = ids.map(|(id, at)| (*id, at)).collect();
-        let roles: Vec<RoleFacts> =
-            directory.roles().iter().map(|(id, role)| facts(&directory, &index, *id, role, now_us)).collect();
+        let mut joins: HashMap<RoleId, Vec<RoleId>> = HashMap::default();
+        for ((member, _), membership) in directory.members() {
+            if membership.inherit || membership.set {
+                joins.entry(membership.granted_by).or_default().push(*member);
+            }
+        }
+        let facts_of = |(id, role): (&RoleId, &Role)| {
+            let by_it = joins.get(id).map(Vec::as_slice).unwrap_or_default();
+            facts(&directory, &index, (*id, role), by_it, now_us)
+        };
+        let roles: Vec<RoleFacts> = directory.roles().iter().map(facts_of).collect();
         let mut view = RightsView {
             roles,
             index,
@@ -223,27 +232,26 @@ impl RightsView {
         if current.attributes.administrator && !action.is_withheld() {
             return Ok(granted(Via::Administrator));
         }
-        let mut flagged = None;
-        for rights in self.about(&object) {
+        let (schema, name) = object.parts();
+        let kind = &self.kinds[object.kind() as usize];
+        let mut best: Option<Grant> = None;
+        if let Some(rights) = kind.exact.get(schema).and_then(|names| names.get(name)) {
             if rights.owner.is_some_and(|owner| current.inherited.has(owner)) && !action.is_withheld() {
                 return Ok(granted(Via::Owner));
             }
-            match self.held(rights, session, current, action, &object) {
-                Some(grant) if !grant.self_granted => return Ok(grant),
-                found => flagged = flagged.or(found),
+            best = self.held(rights, session, current, action, &object);
+        }
+        for (pattern, rights) in &kind.patterns {
+            if best.is_some_and(|grant| !grant.self_granted) {
+                break;
+            }
+            // The bits of roles first: comparing a pattern takes longer.
+            let found = self.held(rights, session, current, action, &object);
+            if found.is_some_and(|grant| best.is_none() || !grant.self_granted) && pattern.matches(&object) {
+                best = found;
             }
         }
-        flagged.ok_or(denied)
-    }
-
-    /// What there is on an object: under its name, then by patterns.
-    fn about<'v>(&'v self, object: &Object<'_>) -> impl Iterator<Item = &'v ObjectRights> {
-        let (schema, name) = object.parts();
-        let kind = &self.kinds[object.kind() as usize];
-        let exact = kind.exact.get(schema).and_then(|names| names.get(name));
-        let object = *object;
-        let patterns = kind.patterns.iter().filter(move |(pattern, _)| pattern.matches(&object));
-        exact.into_iter().chain(patterns.map(|(_, rights)| rights))
+        best.ok_or(denied)
     }
 
     fn held(
@@ -401,7 +409,14 @@ impl RightsView {
     }
 }
 
-fn facts(directory: &Directory, index: &HashMap<RoleId, u32>, id: RoleId, role: &Role, now_us: i64) -> RoleFacts {
+/// A role, resolved; `joined` are the members of the memberships that it granted.
+fn facts(
+    directory: &Directory,
+    index: &HashMap<RoleId, u32>,
+    (id, role): (RoleId, &Role),
+    joined: &[RoleId],
+    now_us: i64,
+) -> RoleFacts {
     let bits = |ids: std::collections::BTreeSet<RoleId>| {
         Bits::of(index.len(), ids.iter().filter_map(|id| index.get(id).copied()))
     };
@@ -411,9 +426,7 @@ fn facts(directory: &Directory, index: &HashMap<RoleId, u32>, id: RoleId, role: 
             role.attributes.locked.is_none() && role.attributes.until_us.is_none_or(|until| now_us < until)
         })
     };
-    let joined = directory.members().iter().any(|((member, _), membership)| {
-        membership.granted_by == id && all.contains(member) && (membership.inherit || membership.set)
-    });
+    let has_joined_by_itself = joined.iter().any(|member| all.contains(member));
     let own = &role.attributes;
     RoleFacts {
         id,
@@ -424,7 +437,7 @@ fn facts(directory: &Directory, index: &HashMap<RoleId, u32>, id: RoleId, role: 
         inherited: bits(directory.reach(id, |role, membership| membership.inherit && in_force(role))),
         settable: bits(directory.reach(id, |role, membership| membership.set && in_force(role))),
         member_of: bits(all),
-        has_joined_by_itself: joined,
+        has_joined_by_itself,
     }
 }
 
