@@ -43,8 +43,8 @@ pub use node::identity::scram::{ScramError, Verifier, new_secret};
 pub use server::Server;
 pub use server_options::{WireError, WireOptions};
 
-pub(crate) use pgwire::api::results::FieldFormat as Format;
 use node::identity::scram;
+pub(crate) use pgwire::api::results::FieldFormat as Format;
 /// Messages to the client.
 use pgwire::messages::PgWireBackendMessage as Reply;
 /// Messages from the client.
