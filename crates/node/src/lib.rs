@@ -30,6 +30,7 @@ pub mod clock;
 pub mod control;
 pub mod descriptors;
 pub mod error;
+pub mod identity;
 pub mod interpreters;
 pub mod location;
 pub mod lock;

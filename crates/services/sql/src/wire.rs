@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   server              listens, counts connections, ends them
-//!     login             TLS, cancel requests, SCRAM-SHA-256, startup parameters   scram, server_options, registry, activity
+//!     login             TLS, cancel requests, SCRAM-SHA-256, startup parameters   server_options, registry, activity
 //!     session_thread    each session on a thread of its own, behind its socket
 //!     serve             simple and extended protocol, COPY
 //!       codec           pgwire's messages from bytes and back      frame_guard, connection, error_response, reply_text
@@ -12,7 +12,8 @@
 //! ```
 //!
 //! Messages, their layouts and the OIDs of types are pgwire's. Its loop over a socket, its handlers and its values are
-//! not used; docs/adr/0014-sql.md has the reasons. The guard, SCRAM and COPY's data are pure and total, and fuzzed.
+//! not used; docs/adr/0014-sql.md has the reasons. The guard and COPY's data are pure and total, and fuzzed, as is
+//! SCRAM, which is the node's (`node::identity::scram`).
 
 mod activity;
 mod catalog;
@@ -29,7 +30,6 @@ mod oid;
 mod parameter;
 mod registry;
 mod reply_text;
-mod scram;
 mod serve;
 mod server;
 mod server_options;
@@ -39,10 +39,11 @@ mod session_thread;
 mod tests;
 mod value;
 
-pub use scram::{ScramError, Verifier, new_secret};
+pub use node::identity::scram::{ScramError, Verifier, new_secret};
 pub use server::Server;
 pub use server_options::{WireError, WireOptions};
 
+use node::identity::scram;
 pub(crate) use pgwire::api::results::FieldFormat as Format;
 /// Messages to the client.
 use pgwire::messages::PgWireBackendMessage as Reply;

@@ -18,8 +18,7 @@ use pgwire::error::{PgWireError, PgWireResult};
 use tokio::net::TcpListener;
 
 use super::super::Reply;
-use super::super::scram::client_final;
-use super::client::{Client, start};
+use super::client::{Client, client_final, start};
 
 /// Handlers that record what they are asked to run.
 #[derive(Clone, Default)]

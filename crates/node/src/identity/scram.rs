@@ -16,23 +16,23 @@
 //! same step (RFC 5802, section 9, and PostgreSQL's mock authentication); keys are compared in constant time.
 //!
 //! Not here, on purpose: channel binding (`SCRAM-SHA-256-PLUS`). It is not offered, and a client that insists on it is
-//! refused.
+//! refused. Also not here: who the users are, and what a failure costs the next attempt (`Guard`).
 
+use std::borrow::Cow;
 use std::fmt;
 use std::num::NonZeroU32;
 use std::str::FromStr;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use pgwire::api::auth::sasl::scram::gen_salted_password;
 use ring::rand::SecureRandom;
-use ring::{digest, hmac};
+use ring::{digest, hmac, pbkdf2};
 
 /// The mechanism's name.
-pub(crate) const MECHANISM: &str = "SCRAM-SHA-256";
+pub const MECHANISM: &str = "SCRAM-SHA-256";
 
 /// Rounds of hashing in verifiers made here: PostgreSQL's default (`scram_iterations`), and the minimum of RFC 7677.
-pub(crate) const ITERATIONS: u32 = 4096;
+pub const ITERATIONS: u32 = 4096;
 
 /// Bytes of the salt of verifiers made here, as PostgreSQL's (`SCRAM_DEFAULT_SALT_LEN`).
 const SALT_BYTES: usize = 16;
@@ -60,7 +60,8 @@ pub enum ScramError {
 }
 
 /// What is stored instead of a password.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct Verifier {
     iterations: NonZeroU32,
     salt: Vec<u8>,
@@ -84,8 +85,7 @@ impl Verifier {
     }
 
     fn with(password: &str, salt: Vec<u8>, iterations: NonZeroU32) -> Verifier {
-        // Characters that SASLprep (RFC 4013) does not allow are kept as they are, as PostgreSQL and its clients do.
-        let salted = gen_salted_password(password, &salt, iterations.get() as usize);
+        let salted = salted(password, &salt, iterations);
         let stored = hash(&mac(&salted, b"Client Key"));
         Verifier { iterations, salt, stored, server: mac(&salted, b"Server Key") }
     }
@@ -126,9 +126,23 @@ impl FromStr for Verifier {
     }
 }
 
+impl From<Verifier> for String {
+    fn from(verifier: Verifier) -> String {
+        verifier.to_string()
+    }
+}
+
+impl TryFrom<String> for Verifier {
+    type Error = ScramError;
+
+    fn try_from(text: String) -> Result<Verifier, ScramError> {
+        text.parse()
+    }
+}
+
 /// A login that waits for the client's proof.
 #[derive(Debug)]
-pub(crate) struct Exchange {
+pub struct Exchange {
     verifier: Verifier,
     /// Whether the user exists: only then can the login succeed.
     known: bool,
@@ -141,7 +155,7 @@ pub(crate) struct Exchange {
 
 /// Makes the challenges for users that do not exist. They stay the same while its key is kept.
 #[derive(Clone)]
-pub(crate) struct Mock(Key);
+pub struct Mock(Key);
 
 impl fmt::Debug for Mock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -151,24 +165,24 @@ impl fmt::Debug for Mock {
 
 impl Mock {
     /// A mock with a new key.
-    pub(crate) fn new() -> Result<Mock, ScramError> {
+    pub fn new() -> Result<Mock, ScramError> {
         new_secret().map(Mock::of)
     }
 
     /// A mock with this key.
-    pub(crate) fn of(key: Key) -> Mock {
+    pub fn of(key: Key) -> Mock {
         Mock(key)
     }
 
-    /// The verifier of `user`, who does not exist.
-    fn verifier(&self, user: &str) -> Verifier {
+    /// The verifier of `user`, who does not exist; no password is known for it.
+    pub fn verifier(&self, user: &str) -> Verifier {
         let made = mac(&self.0, user.as_bytes());
         let iterations = NonZeroU32::new(ITERATIONS).unwrap_or(NonZeroU32::MIN);
         Verifier { iterations, salt: made[..SALT_BYTES].to_vec(), stored: made, server: mac(&made, b"server") }
     }
 }
 
-/// Draws a secret for [`WireOptions::mock_secret`](super::WireOptions::mock_secret).
+/// Draws the key of a [`Mock`].
 ///
 /// Errors: [`ScramError::Randomness`].
 pub fn new_secret() -> Result<[u8; 32], ScramError> {
@@ -179,7 +193,7 @@ pub fn new_secret() -> Result<[u8; 32], ScramError> {
 
 /// Processes the client's first message. Returns our message and the login that waits for the next message. No
 /// verifier: the user does not exist.
-pub(crate) fn begin(
+pub fn begin(
     first: &[u8],
     user: &str,
     verifier: Option<&Verifier>,
@@ -226,7 +240,7 @@ fn begin_with(
 
 impl Exchange {
     /// Processes the client's last message. Returns our last message; with it the client is logged in.
-    pub(crate) fn finish(self, last: &[u8]) -> Result<String, ScramError> {
+    pub fn finish(self, last: &[u8]) -> Result<String, ScramError> {
         let last = std::str::from_utf8(last).map_err(|_| ScramError::Malformed("it is not UTF-8"))?;
         let (without_proof, proof) = last.rsplit_once(",p=").ok_or(ScramError::Malformed("it has no proof"))?;
         let mut fields = without_proof.split(',');
@@ -251,8 +265,19 @@ impl Exchange {
     }
 }
 
+/// PBKDF2 of a password. Characters that SASLprep (RFC 4013) does not allow are kept as they are, as PostgreSQL and its
+/// clients do.
+fn salted(password: &str, salt: &[u8], iterations: NonZeroU32) -> Key {
+    let prepared = stringprep::saslprep(password).unwrap_or(Cow::Borrowed(password));
+    let mut all = [0; digest::SHA256_OUTPUT_LEN];
+    pbkdf2::derive(pbkdf2::PBKDF2_HMAC_SHA256, iterations, salt, prepared.as_bytes(), &mut all);
+    all
+}
+
 /// Fills `bytes` with random bytes of the system.
-pub(super) fn random(bytes: &mut [u8]) -> Result<(), ScramError> {
+///
+/// Errors: [`ScramError::Randomness`].
+pub fn random(bytes: &mut [u8]) -> Result<(), ScramError> {
     ring::rand::SystemRandom::new().fill(bytes).map_err(|_| ScramError::Randomness)
 }
 
@@ -275,21 +300,8 @@ fn hash(bytes: &[u8]) -> Key {
 }
 
 /// Whether two keys are equal, in constant time.
-pub(super) fn same(a: &[u8], b: &[u8]) -> bool {
+pub fn same(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |all, (a, b)| all | (a ^ b)) == 0
-}
-
-/// The client's last message, for tests: `first` is its first message without the header, `server` the server's answer.
-#[cfg(test)]
-pub(super) fn client_final(password: &str, first: &str, server: &str) -> String {
-    let field = |tag: &str| server.split(',').find_map(|field| field.strip_prefix(tag)).expect("it is there");
-    let salt = decode(field("s=")).expect("it is Base64");
-    let salted = gen_salted_password(password, &salt, field("i=").parse().expect("it is a number"));
-    let key = mac(&salted, b"Client Key");
-    let without_proof = format!("c=biws,r={}", field("r="));
-    let signature = mac(&hash(&key), format!("{first},{server},{without_proof}").as_bytes());
-    let proof: Vec<u8> = key.iter().zip(signature).map(|(key, mask)| key ^ mask).collect();
-    format!("{without_proof},p={}", BASE64.encode(&proof))
 }
 
 #[cfg(test)]

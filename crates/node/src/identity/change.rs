@@ -1,0 +1,185 @@
+//! [`IdentityChange`]: what can be done to roles and rights, as data. What each does, and who may, is [`super::applying`].
+
+use serde::{Deserialize, Serialize};
+
+use super::action::Action;
+use super::hashing::PasswordHash;
+use super::object::{ObjectKind, ObjectPattern};
+use super::role::{AttributeChange, Attributes, Role};
+use super::scram::Verifier;
+use super::token::ApiToken;
+
+/// A change of a role's credentials.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CredentialChange {
+    /// Another password, in the forms that logins need; none of them takes it away.
+    Password {
+        /// For SCRAM.
+        scram: Option<Verifier>,
+        /// For passwords that come as they are.
+        hash: Option<PasswordHash>,
+        /// Whether the role must change it at its next login.
+        must_change: bool,
+    },
+    /// A new token.
+    AddToken(ApiToken),
+    /// Revokes the token of this name.
+    DropToken(String),
+    /// The names in client certificates, all of them.
+    Certificates(Vec<String>),
+    /// The users of this machine, all of them.
+    Uids(Vec<u32>),
+}
+
+/// The privileges that a GRANT or REVOKE is about.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Privileges {
+    /// What.
+    pub actions: Vec<Action>,
+    /// On what.
+    pub object: ObjectPattern,
+    /// On which columns; none: the whole object.
+    pub columns: Vec<String>,
+    /// To or from whom: the name of a role, or `public`.
+    pub grantee: String,
+}
+
+/// A part of a membership, for REVOKE ... OPTION FOR.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MembershipPart {
+    /// All of it.
+    All,
+    /// ADMIN OPTION.
+    Admin,
+    /// INHERIT OPTION.
+    Inherit,
+    /// SET OPTION.
+    Set,
+}
+
+/// What is done to roles and rights.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum IdentityChange {
+    /// CREATE ROLE.
+    Create(Role),
+    /// ALTER ROLE: all attributes, as they are to be.
+    Alter {
+        /// Which role.
+        role: String,
+        /// Its attributes from now on.
+        attributes: Attributes,
+    },
+    /// ALTER ROLE: some attributes.
+    Set {
+        /// Which role.
+        role: String,
+        /// What of it.
+        changes: Vec<AttributeChange>,
+    },
+    /// ALTER ROLE ... RENAME.
+    Rename {
+        /// Which role.
+        role: String,
+        /// Its new name.
+        to: String,
+    },
+    /// Changes credentials.
+    Credential {
+        /// Whose.
+        role: String,
+        /// Which.
+        change: CredentialChange,
+    },
+    /// DROP ROLE, with its memberships and rights. What it granted to others stands in the way without `cascade`; what
+    /// it owns always does.
+    Drop {
+        /// Which role.
+        role: String,
+        /// Whether what it granted ends too.
+        cascade: bool,
+    },
+    /// GRANT role TO member; replaces an earlier membership.
+    Join {
+        /// The role.
+        role: String,
+        /// Who becomes a member.
+        member: String,
+        /// ADMIN OPTION.
+        admin: bool,
+        /// INHERIT OPTION; by default the member's INHERIT attribute.
+        inherit: Option<bool>,
+        /// SET OPTION.
+        set: bool,
+    },
+    /// REVOKE role FROM member.
+    Leave {
+        /// The role.
+        role: String,
+        /// The member.
+        member: String,
+        /// What of it.
+        part: MembershipPart,
+        /// Whether memberships that depend on it end too.
+        cascade: bool,
+    },
+    /// GRANT.
+    Grant {
+        /// What on what to whom.
+        privileges: Privileges,
+        /// WITH GRANT OPTION.
+        grant_option: bool,
+    },
+    /// REVOKE.
+    Revoke {
+        /// What on what from whom.
+        privileges: Privileges,
+        /// GRANT OPTION FOR: only the option.
+        option_only: bool,
+        /// Whether what depends on it ends too.
+        cascade: bool,
+    },
+    /// Takes a right for a time.
+    BreakGlass {
+        /// Which.
+        action: Action,
+        /// On what.
+        object: ObjectPattern,
+        /// Until when, in microseconds since 1970.
+        until_us: i64,
+        /// Why.
+        reason: String,
+    },
+    /// ALTER DEFAULT PRIVILEGES.
+    Default {
+        /// Of objects that this role creates.
+        creator: String,
+        /// In which schema; `None`: in all.
+        schema: Option<String>,
+        /// Of what kind.
+        kind: ObjectKind,
+        /// What.
+        actions: Vec<Action>,
+        /// To whom.
+        grantee: String,
+        /// With which grant option; `None` revokes.
+        grant_option: Option<bool>,
+    },
+    /// ALTER ... OWNER TO.
+    Own {
+        /// The object.
+        object: ObjectPattern,
+        /// Its owner from now on.
+        owner: String,
+    },
+    /// REASSIGN OWNED.
+    Reassign {
+        /// Of whom.
+        from: String,
+        /// To whom.
+        to: String,
+    },
+}

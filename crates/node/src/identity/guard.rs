@@ -1,0 +1,418 @@
+//! [`Guard`]: the one of a node that logs callers in and decides what they may.
+//!
+//! ```text
+//!   password, scram, token, certificate, local, trusted  ->  Caller
+//!   may(caller, action, object)                          ->  Grant, or Denied
+//!   change(caller, changes)    durable, then a new view, then a new version: open sessions compare it
+//! ```
+//!
+//! Invariants: a new view is in force before its version is announced; a view that time has changed is replaced within
+//! [`TICK`]. A login by password takes as long for an unknown user, a user without that kind of password, and one who may
+//! not log in, and ends with the same error. Nothing waits here: an attempt that is too early is refused with the time
+//! to wait. What checks a password takes a processor for some 20 ms, so it does not belong on a task.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use store::Store;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use super::action::Action;
+use super::caller::{Caller, Proof};
+use super::change::IdentityChange;
+use super::error::IdentityError;
+use super::hashing::PasswordHash;
+use super::identity_store::{IdentityStore, ImportedUser};
+use super::object::Object;
+use super::role::{Role, RoleId};
+use super::scram::{self, Exchange, Mock, ScramError};
+use super::throttle::{Attempt, LoginEvent, LoginThrottle, Turn};
+use super::token::TokenDigest;
+use super::view::{Denied, Grant, RightsView};
+use crate::Clock;
+use crate::task;
+
+/// How often is looked whether time has changed a right.
+pub const TICK: Duration = Duration::from_millis(250);
+
+/// Why a login was refused; for the log and the audit, never for who tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LoginRefusal {
+    /// There is no such role, token or name in a certificate.
+    Unknown,
+    /// The password is wrong.
+    WrongPassword,
+    /// The role may not log in: it is a group, locked or expired.
+    NotAllowed,
+}
+
+/// Why a login failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LoginError {
+    /// Too early after failures: try again after this time.
+    #[error("too many failed logins: try again in {} s", .0.as_secs() + 1)]
+    Wait(Duration),
+    /// Who it is was not proven. The text is the same whatever the reason.
+    #[error("the login failed: the user or what proves it is wrong")]
+    Refused(LoginRefusal),
+    /// The role has as many connections as it may.
+    #[error("too many connections of this role")]
+    TooMany,
+    /// What the client sent is not SCRAM.
+    #[error(transparent)]
+    Scram(ScramError),
+}
+
+/// Logs callers in, and decides.
+#[derive(Debug)]
+pub struct Guard {
+    stored: IdentityStore,
+    clock: Clock,
+    view: RwLock<Arc<RightsView>>,
+    version: AtomicU64,
+    changed: watch::Sender<u64>,
+    /// Held while a view is replaced, so that an older one never follows a newer one.
+    replacing: Mutex<()>,
+    throttle: Mutex<LoginThrottle>,
+    connections: Mutex<HashMap<RoleId, u32>>,
+    opened: Instant,
+    mock: Mock,
+    dummy: PasswordHash,
+    /// The user that this process runs as.
+    own_uid: u32,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What panicked while it was held left whole values.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Guard {
+    /// Opens the roles and rights of a store. `mock` is kept by the caller, so that the challenges of unknown users stay
+    /// the same over restarts.
+    ///
+    /// Errors: [`IdentityError`].
+    pub fn open(store: Store, clock: Clock, mock: Mock) -> Result<Arc<Guard>, IdentityError> {
+        let stored = IdentityStore::of(store);
+        let view = RightsView::of(Arc::new(stored.load()?), clock.now_us());
+        Ok(Arc::new(Guard {
+            stored,
+            clock,
+            view: RwLock::new(Arc::new(view)),
+            version: AtomicU64::new(1),
+            changed: watch::Sender::new(1),
+            replacing: Mutex::new(()),
+            throttle: Mutex::new(LoginThrottle::default()),
+            connections: Mutex::new(HashMap::new()),
+            opened: Instant::now(),
+            mock,
+            dummy: PasswordHash::dummy()?,
+            own_uid: rustix::process::geteuid().as_raw(),
+        }))
+    }
+
+    /// The rights of now. A session keeps it, and takes it again when [`version`](Guard::version) has changed.
+    pub fn view(&self) -> Arc<RightsView> {
+        Arc::clone(&self.view.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// A number that is another one whenever a right may have changed.
+    pub fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
+    }
+
+    /// Tells of each new version.
+    pub fn changed(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+
+    /// Decides. Errors: [`Denied`].
+    pub fn may(&self, caller: &Caller, action: Action, object: Object<'_>) -> Result<Grant, Denied> {
+        self.view().may(caller, action, object)
+    }
+
+    /// What is stored, for those who write to it within a transaction of their own; they call
+    /// [`refresh`](Guard::refresh) after its commit.
+    pub fn stored(&self) -> &IdentityStore {
+        &self.stored
+    }
+
+    /// Makes changes by right of a caller, all or none. Durable and in force when it returns; blocks meanwhile.
+    ///
+    /// Errors: those of [`IdentityStore::change`].
+    pub fn change(&self, caller: &Caller, changes: &[IdentityChange]) -> Result<(), IdentityError> {
+        self.stored.change(caller, changes, self.clock.now_us())?;
+        self.refresh()
+    }
+
+    /// Imports the users of the settings. Errors: those of [`IdentityStore::import`].
+    pub fn import(&self, users: &[ImportedUser]) -> Result<(), IdentityError> {
+        self.stored.import(users, self.clock.now_us())?;
+        self.refresh()
+    }
+
+    /// Reads what is stored and puts it in force.
+    ///
+    /// Errors: [`IdentityError::Store`], [`IdentityError::Unreadable`]: the earlier view stays in force.
+    pub fn refresh(&self) -> Result<(), IdentityError> {
+        let _one = locked(&self.replacing);
+        let view = RightsView::of(Arc::new(self.stored.load()?), self.clock.now_us());
+        self.put_in_force(view);
+        Ok(())
+    }
+
+    fn put_in_force(&self, view: RightsView) {
+        *self.view.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(view);
+        let version = self.version.fetch_add(1, Ordering::AcqRel) + 1;
+        self.changed.send_replace(version);
+    }
+
+    /// Puts in force what time has changed.
+    pub fn tick(&self) {
+        let now_us = self.clock.now_us();
+        let is_due = || self.view().next_change_us().is_some_and(|at| at <= now_us);
+        if is_due() {
+            let _one = locked(&self.replacing);
+            if is_due() {
+                let view = RightsView::of(Arc::clone(self.view().directory()), now_us);
+                self.put_in_force(view);
+            }
+        }
+    }
+
+    /// Starts the task that calls [`tick`](Guard::tick); it ends with the guard. `fail` gets the text of its panic.
+    pub fn watch_time(self: &Arc<Self>, fail: impl FnOnce(&str) + Send + 'static) -> JoinHandle<()> {
+        let guard = Arc::downgrade(self);
+        let work = async move {
+            while let Some(guard) = guard.upgrade() {
+                guard.tick();
+                drop(guard);
+                tokio::time::sleep(TICK).await;
+            }
+        };
+        task::supervised("identity", work, fail)
+    }
+
+    /// A login with a password that came as it is. Blocks a thread for some 20 ms.
+    ///
+    /// Errors: [`LoginError`].
+    pub fn password(self: &Arc<Self>, user: &str, password: &str, from: Option<IpAddr>) -> Result<Caller, LoginError> {
+        let begun = self.begin(Some(user), from)?;
+        let view = self.view();
+        let role = self.role(&view, user);
+        let own = role.map(|(_, role)| &role.credentials);
+        // Both are always checked, so that the time does not tell which of them a user has, or whether it exists.
+        let hash = own.and_then(|own| own.hash.as_ref());
+        let verifier = own.and_then(|own| own.scram.as_ref());
+        let by_hash = hash.unwrap_or(&self.dummy).check(password);
+        let by_scram = verifier.unwrap_or(&self.mock.verifier(user)).check(password);
+        let is_right = if hash.is_some() { by_hash } else { verifier.is_some() && by_scram };
+        match role {
+            None => Err(begun.refused(LoginRefusal::Unknown)),
+            Some(_) if !is_right => Err(begun.refused(LoginRefusal::WrongPassword)),
+            Some((id, role)) => begun.entered(id, role, Proof::Password),
+        }
+    }
+
+    /// Processes a client's first message of SCRAM. Returns our message, and the login that waits for the last one.
+    ///
+    /// Errors: [`LoginError::Wait`], [`LoginError::Scram`]; whether the user exists shows only at the end.
+    pub fn scram(
+        self: &Arc<Self>,
+        user: &str,
+        first: &[u8],
+        from: Option<IpAddr>,
+    ) -> Result<(String, ScramLogin), LoginError> {
+        let begun = self.begin(Some(user), from)?;
+        let view = self.view();
+        let verifier = self.role(&view, user).and_then(|(_, role)| role.credentials.scram.as_ref());
+        let (answer, exchange) = scram::begin(first, user, verifier, &self.mock).map_err(LoginError::Scram)?;
+        Ok((answer, ScramLogin { begun, exchange, user: user.to_owned() }))
+    }
+
+    /// A login with a token.
+    ///
+    /// Errors: [`LoginError`].
+    pub fn token(self: &Arc<Self>, text: &str, from: Option<IpAddr>) -> Result<Caller, LoginError> {
+        let view = self.view();
+        let found = TokenDigest::of(text).and_then(|digest| Some((digest, view.of_token(&digest)?)));
+        // A right token is never held up by wrong ones: it cannot be guessed.
+        match found.and_then(|(digest, id)| Some((digest, id, view.directory().roles().get(&id)?))) {
+            Some((digest, id, role)) if role.attributes.may_log_in(self.clock.now_us()) => {
+                Ok(Caller::of(id, Proof::Token(digest), from))
+            }
+            Some(_) => Err(self.begin(None, from)?.refused(LoginRefusal::NotAllowed)),
+            None => Err(self.begin(None, from)?.refused(LoginRefusal::Unknown)),
+        }
+    }
+
+    /// A login by a client certificate that a port has verified: the first of its names that is of a role.
+    ///
+    /// Errors: [`LoginError::Refused`].
+    pub fn certificate(&self, names: &[&str], from: Option<IpAddr>) -> Result<Caller, LoginError> {
+        let view = self.view();
+        let found = names.iter().find_map(|name| view.of_certificate(name));
+        let (name, id) = found.ok_or(LoginError::Refused(LoginRefusal::Unknown))?;
+        self.allowed(&view, id, Proof::Certificate(name), from)
+    }
+
+    /// A caller at the control socket, by the user that the system names: who runs the node, and root, are the node's own
+    /// role; others the role that has the user.
+    ///
+    /// Errors: [`LoginError::Refused`].
+    pub fn local(&self, uid: u32) -> Result<Caller, LoginError> {
+        if uid == 0 || uid == self.own_uid {
+            return Ok(Caller::node());
+        }
+        let view = self.view();
+        let id = view.of_uid(uid).ok_or(LoginError::Refused(LoginRefusal::Unknown))?;
+        self.allowed(&view, id, Proof::Uid(uid), None)
+    }
+
+    /// A caller from this machine whom the settings trust without a proof.
+    ///
+    /// Errors: [`LoginError::Refused`], also for an address of another machine.
+    pub fn trusted(&self, user: &str, from: IpAddr) -> Result<Caller, LoginError> {
+        let view = self.view();
+        match self.role(&view, user).filter(|_| from.to_canonical().is_loopback()) {
+            Some((id, _)) => self.allowed(&view, id, Proof::Trust, Some(from)),
+            None => Err(LoginError::Refused(LoginRefusal::Unknown)),
+        }
+    }
+
+    /// Counts a connection of a caller's role until the result is dropped.
+    ///
+    /// Errors: [`LoginError::TooMany`].
+    pub fn connect(self: &Arc<Self>, caller: &Caller) -> Result<Connected, LoginError> {
+        let id = caller.session();
+        let limit = self.view().attributes(id).and_then(|attributes| attributes.connection_limit);
+        let mut connections = locked(&self.connections);
+        let now = connections.entry(id).or_default();
+        if limit.is_some_and(|limit| *now >= limit) {
+            return Err(LoginError::TooMany);
+        }
+        *now += 1;
+        Ok(Connected { guard: Arc::clone(self), id })
+    }
+
+    /// How many failed logins are remembered, for the status.
+    pub fn failures(&self) -> u64 {
+        locked(&self.throttle).failures()
+    }
+
+    fn role<'v>(&self, view: &'v RightsView, user: &str) -> Option<(RoleId, &'v Role)> {
+        let id = view.directory().named(user).ok().filter(|id| *id != RoleId::LOCAL)?;
+        Some((id, view.directory().roles().get(&id)?))
+    }
+
+    fn allowed(&self, view: &RightsView, id: RoleId, proof: Proof, from: Option<IpAddr>) -> Result<Caller, LoginError> {
+        let caller = Caller::of(id, proof, from);
+        view.holds(&caller).map_err(|_| LoginError::Refused(LoginRefusal::NotAllowed))?;
+        Ok(caller)
+    }
+
+    fn begin(self: &Arc<Self>, user: Option<&str>, from: Option<IpAddr>) -> Result<Begun, LoginError> {
+        let mut throttle = locked(&self.throttle);
+        let attempt = throttle.attempt(user, from);
+        match throttle.apply(attempt, LoginEvent::Begins, self.now_ms()) {
+            Turn::Go => Ok(Begun {
+                guard: Arc::clone(self),
+                attempt,
+                user: user.map(str::to_owned),
+                from,
+                ends: LoginEvent::Failed,
+            }),
+            Turn::Wait(ms) => Err(LoginError::Wait(Duration::from_millis(ms))),
+        }
+    }
+
+    /// The time by which rights begin and end, in microseconds since 1970.
+    pub fn now_us(&self) -> i64 {
+        self.clock.now_us()
+    }
+
+    fn now_ms(&self) -> u64 {
+        u64::try_from(self.opened.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+/// An attempt to log in; one that is dropped before it succeeded has failed.
+#[derive(Debug)]
+struct Begun {
+    guard: Arc<Guard>,
+    attempt: Attempt,
+    user: Option<String>,
+    from: Option<IpAddr>,
+    ends: LoginEvent,
+}
+
+impl Begun {
+    fn entered(mut self, id: RoleId, role: &Role, proof: Proof) -> Result<Caller, LoginError> {
+        if !role.attributes.may_log_in(self.guard.clock.now_us()) {
+            return Err(self.refused(LoginRefusal::NotAllowed));
+        }
+        self.ends = LoginEvent::Succeeded;
+        Ok(Caller::of(id, proof, self.from))
+    }
+
+    fn refused(self, why: LoginRefusal) -> LoginError {
+        let from = self.from.map(|address| address.to_string()).unwrap_or_else(|| "the control socket".into());
+        tracing::warn!(user = self.user.as_deref().unwrap_or("(token)"), from, why = ?why, "a login failed");
+        LoginError::Refused(why)
+    }
+}
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        let now_ms = self.guard.now_ms();
+        locked(&self.guard.throttle).apply(self.attempt, self.ends, now_ms);
+    }
+}
+
+/// A login by SCRAM that waits for the client's proof.
+#[derive(Debug)]
+pub struct ScramLogin {
+    begun: Begun,
+    exchange: Exchange,
+    user: String,
+}
+
+impl ScramLogin {
+    /// Processes the client's last message. Returns our last message, and the caller.
+    ///
+    /// Errors: [`LoginError::Refused`], [`LoginError::Scram`].
+    pub fn finish(self, last: &[u8]) -> Result<(String, Caller), LoginError> {
+        let ScramLogin { begun, exchange, user } = self;
+        let view = begun.guard.view();
+        let role = begun.guard.role(&view, &user).map(|(id, role)| (id, role.clone()));
+        match (exchange.finish(last), role) {
+            (Ok(signature), Some((id, role))) => Ok((signature, begun.entered(id, &role, Proof::Password)?)),
+            (Err(ScramError::WrongPassword), Some(_)) => Err(begun.refused(LoginRefusal::WrongPassword)),
+            (Ok(_) | Err(ScramError::WrongPassword), None) => Err(begun.refused(LoginRefusal::Unknown)),
+            (Err(error), _) => Err(LoginError::Scram(error)),
+        }
+    }
+}
+
+/// A counted connection.
+#[derive(Debug)]
+pub struct Connected {
+    guard: Arc<Guard>,
+    id: RoleId,
+}
+
+impl Drop for Connected {
+    fn drop(&mut self) {
+        let mut connections = locked(&self.guard.connections);
+        if let Some(now) = connections.get_mut(&self.id) {
+            *now = now.saturating_sub(1);
+            if *now == 0 {
+                connections.remove(&self.id);
+            }
+        }
+    }
+}

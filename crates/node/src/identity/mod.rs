@@ -1,0 +1,59 @@
+//! Who may do what on a node: one identity for all ports.
+//!
+//! ```text
+//!   SQL   search   NBD   control socket   ..
+//!     |      |      |       |
+//!     +------+--Guard-------+     logins in, a Caller out; may(caller, action, object)     guard, throttle
+//!                 |
+//!             RightsView          all rights at one version, resolved; decides              view, caller
+//!                 |
+//!             Directory           roles, memberships, privileges, owners                    directory, role
+//!                 |               changes by who may, with what follows                     change, applying, cascade
+//!             node.identity       a tree of the node's store                                identity_store
+//!
+//!   proofs: scram, hashing (argon2id), token          what is asked: action, object
+//! ```
+//!
+//! Invariants: a port decides nothing itself, it names an [`Action`] and an [`Object`] and asks; a change of roles or
+//! rights is durable before anybody sees it, and changes the version that open sessions compare; the last
+//! administrator who can log in cannot be removed, locked, expired or left without a proof.
+//!
+//! It deliberately knows no port and no statement, and records nothing in the audit: a [`Grant`] says whether its use
+//! must be recorded, and logins and changes return what there is to record.
+
+mod action;
+mod applying;
+mod bits;
+mod caller;
+mod cascade;
+mod change;
+mod directory;
+mod error;
+mod guard;
+mod hashing;
+mod identity_store;
+mod object;
+mod requests;
+mod role;
+pub mod scram;
+#[cfg(test)]
+mod tests;
+mod throttle;
+mod token;
+mod view;
+
+pub use action::{Action, ActionSet};
+pub use applying::{BREAK_GLASS_US_MAX, apply};
+pub use caller::{Caller, Proof};
+pub use change::{CredentialChange, IdentityChange, MembershipPart, Privileges};
+pub use directory::{DefaultPrivilege, Directory, Membership, PrivilegeKey, PrivilegeOptions, RowWrite};
+pub use error::IdentityError;
+pub use guard::{Connected, Guard, LoginError, LoginRefusal, ScramLogin, TICK};
+pub use hashing::PasswordHash;
+pub use identity_store::{IdentityStore, ImportedUser, ObjectChange, TREE};
+pub use object::{Object, ObjectKind, ObjectPattern, PART_BYTES_MAX};
+pub use requests::{IdentityRequest, REQUEST, RoleReport, answer};
+pub use role::{AttributeChange, Attributes, Credentials, LOCAL_NAME, Role, RoleId, check_name, check_password};
+pub use throttle::{Attempt, LoginEvent, LoginThrottle, Turn, WAIT_MS_MAX};
+pub use token::{ApiToken, TokenDigest, draw};
+pub use view::{Denied, Grant, RightsView, Via};

@@ -1,0 +1,156 @@
+//! Logins, versions and the time.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use store::{Options, Store};
+
+use super::*;
+use crate::Clock;
+use crate::identity::scram::{Mock, Verifier};
+use crate::identity::{CredentialChange, Guard, ImportedUser, LoginError, LoginRefusal, draw};
+
+const ELSEWHERE: Option<IpAddr> = Some(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 7)));
+const UID: u32 = 60_001;
+
+fn guard() -> (Arc<Guard>, Clock) {
+    let clock = Clock::fixed(1_000_000);
+    let store = Store::in_memory(Options::default()).expect("there is memory");
+    (Guard::open(store, clock.clone(), Mock::of([7; 32])).expect("it opens"), clock)
+}
+
+fn user(name: &str, password: &str) -> IdentityChange {
+    let mut credentials =
+        Credentials { uids: vec![UID], certificates: vec!["ann.example".into()], ..Credentials::default() };
+    credentials.set_password(name, password).expect("it is allowed");
+    IdentityChange::Create(Role { name: name.into(), attributes: Attributes::user(), credentials })
+}
+
+fn made(guard: &Guard, changes: &[IdentityChange]) {
+    guard.change(&Caller::node(), changes).expect("the node may");
+}
+
+fn altered(attributes: Attributes) -> IdentityChange {
+    IdentityChange::Alter { role: "ann".into(), attributes }
+}
+
+#[test]
+fn each_proof_logs_in_and_a_wrong_one_does_not() {
+    let (guard, _) = guard();
+    made(&guard, &[user("ann", "a long password")]);
+    let (text, token) = draw("ci", 0, None).expect("there is randomness");
+    let change = CredentialChange::AddToken(token);
+    made(&guard, &[IdentityChange::Credential { role: "ann".into(), change }]);
+    let ann = guard.view().directory().named("ann").expect("it is there");
+    let callers = [
+        guard.password("ann", "a long password", ELSEWHERE),
+        guard.token(&text, ELSEWHERE),
+        guard.certificate(&["other.example", "ann.example"], ELSEWHERE),
+        guard.local(UID),
+        guard.trusted("ann", Ipv4Addr::LOCALHOST.into()),
+    ];
+    for caller in callers {
+        let caller = caller.expect("it is proven");
+        assert_eq!(caller.session(), ann);
+        assert_eq!(guard.view().holds(&caller), Ok(()));
+    }
+    let refused = [
+        guard.password("ann", "another password", ELSEWHERE),
+        guard.password("eve", "a long password", ELSEWHERE),
+        guard.password("terrace_local", "", ELSEWHERE),
+        guard.token(&text.replace("trc_", "trd_"), ELSEWHERE),
+        guard.certificate(&["other.example"], ELSEWHERE),
+        guard.local(UID + 1),
+        guard.trusted("ann", Ipv4Addr::new(10, 0, 0, 7).into()),
+    ];
+    for result in refused {
+        assert!(matches!(result, Err(LoginError::Refused(_))), "{result:?}");
+    }
+    assert_eq!(guard.local(0), Ok(Caller::node()));
+    let texts = [LoginRefusal::Unknown, LoginRefusal::WrongPassword, LoginRefusal::NotAllowed]
+        .map(|why| LoginError::Refused(why).to_string());
+    assert!(texts.iter().all(|text| *text == texts[0]), "the reason is not for who tries");
+}
+
+#[test]
+fn imported_users_log_in_by_scram_and_by_password() {
+    let (guard, _) = guard();
+    let verifier = Verifier::of("secret").expect("there is randomness");
+    let users = [ImportedUser { name: "ann".into(), verifier, administrator: false }];
+    guard.import(&users).expect("the first time");
+    assert!(matches!(guard.import(&users), Err(IdentityError::Imported)));
+    guard.password("ann", "secret", ELSEWHERE).expect("it is right");
+    for name in ["ann", "eve"] {
+        let (answer, login) = guard.scram(name, b"n,,n=,r=x", ELSEWHERE).expect("both are asked");
+        assert!(answer.ends_with(",i=4096"), "{answer}");
+        let nonce = answer.split(',').next().expect("it is there");
+        let last = format!("c=biws,{nonce},p={}", "A".repeat(43) + "=");
+        assert!(matches!(login.finish(last.as_bytes()), Err(LoginError::Refused(_))), "{name}");
+    }
+}
+
+#[test]
+fn who_may_not_log_in_is_refused_and_open_sessions_hear_of_a_new_version() {
+    let (guard, clock) = guard();
+    made(&guard, &[user("ann", "a long password")]);
+    let caller = guard.password("ann", "a long password", ELSEWHERE).expect("it is right");
+    let (version, mut changed) = (guard.version(), guard.changed());
+    made(&guard, &[altered(Attributes { locked: Some("left".into()), ..Attributes::user() })]);
+    assert!(guard.version() > version && changed.has_changed().expect("the guard is there"));
+    assert!(guard.view().holds(&caller).is_err());
+    let refused = guard.password("ann", "a long password", ELSEWHERE);
+    assert_eq!(refused, Err(LoginError::Refused(LoginRefusal::NotAllowed)));
+    made(&guard, &[altered(Attributes { until_us: Some(2_000_000), ..Attributes::user() })]);
+    changed.mark_unchanged();
+    guard.tick();
+    assert!(guard.view().holds(&caller).is_ok() && !changed.has_changed().expect("the guard is there"));
+    clock.set(2_000_000);
+    guard.tick();
+    assert!(guard.view().holds(&caller).is_err() && changed.has_changed().expect("the guard is there"));
+}
+
+#[tokio::test]
+async fn expiry_is_in_force_within_a_second() {
+    let (guard, clock) = guard();
+    made(&guard, &[user("ann", "a long password")]);
+    made(&guard, &[altered(Attributes { until_us: Some(2_000_000), ..Attributes::user() })]);
+    let caller = guard.password("ann", "a long password", ELSEWHERE).expect("it is right");
+    let task = guard.watch_time(|why| panic!("{why}"));
+    clock.set(2_000_000);
+    tokio::time::sleep(std::time::Duration::from_millis(900)).await;
+    assert!(guard.view().holds(&caller).is_err());
+    task.abort();
+}
+
+#[test]
+fn guesses_are_held_up_and_a_right_token_is_not() {
+    let (guard, _) = guard();
+    made(&guard, &[user("ann", "a long password")]);
+    let (text, token) = draw("ci", 0, None).expect("there is randomness");
+    let change = CredentialChange::AddToken(token);
+    made(&guard, &[IdentityChange::Credential { role: "ann".into(), change }]);
+    // A client that goes away before its proof has failed too.
+    let guesses = (0..100).map(|number| guard.scram(&format!("user{number}"), b"n,,n=,r=x", ELSEWHERE));
+    let tried = guesses.filter(|result| result.is_ok()).count();
+    assert!(tried <= 16, "{tried} of 100 at once");
+    assert!(
+        matches!(guard.password("ann", "a long password", ELSEWHERE), Err(LoginError::Wait(_))),
+        "the address waits"
+    );
+    guard.token(&text, ELSEWHERE).expect("it cannot have been guessed");
+    guard.password("ann", "a long password", Some(Ipv4Addr::LOCALHOST.into())).expect("from this machine");
+    let wrong = (0..100).map(|_| guard.token("trc_wrong", None));
+    let tried = wrong.filter(|result| matches!(result, Err(LoginError::Refused(_)))).count();
+    assert!(tried <= 16 && guard.failures() > 0, "{tried} of 100 at once");
+}
+
+#[test]
+fn connections_of_a_role_are_counted() {
+    let (guard, _) = guard();
+    made(&guard, &[user("ann", "a long password")]);
+    made(&guard, &[altered(Attributes { connection_limit: Some(1), ..Attributes::user() })]);
+    let caller = guard.password("ann", "a long password", ELSEWHERE).expect("it is right");
+    let first = guard.connect(&caller).expect("the first one");
+    assert_eq!(guard.connect(&caller).map(|_| ()), Err(LoginError::TooMany));
+    drop(first);
+    assert!(guard.connect(&caller).is_ok());
+}

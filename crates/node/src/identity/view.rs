@@ -1,0 +1,452 @@
+//! [`RightsView`]: who may do what, at one version; the one place where every port's requests are decided.
+//!
+//! ```text
+//!   may(caller, action, object)
+//!     the caller's role is there, not locked, not expired, its proof still holds       else denied
+//!     its current role is an administrator, and the action is not withheld             granted
+//!     it has the rights of the object's owner                                          granted
+//!     a privilege on the object, or on a pattern that matches, of one of its roles     granted
+//!                                                                                      else denied
+//! ```
+//!
+//! It is made once for a version from a [`Directory`] and a moment, and never changes; a decision reads it without a
+//! lock. Roles' memberships are resolved when it is made: a decision is a look-up of the object, and a bit for each
+//! privilege on it.
+//!
+//! Invariants: what cannot be decided is denied: an unknown role, an action on an object of another kind, a grant that
+//! names a role which is gone. A view holds until [`RightsView::next_change_us`]; then time itself changes rights.
+
+use std::sync::Arc;
+
+use foldhash::HashMap;
+
+use super::action::{Action, ActionSet};
+use super::bits::Bits;
+use super::caller::{Caller, Proof};
+use super::directory::{Directory, PrivilegeKey};
+use super::object::{Object, ObjectKind, ObjectPattern};
+use super::role::{Attributes, Role, RoleId};
+use super::token::TokenDigest;
+
+/// By which right something was granted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Via {
+    /// The role is an administrator.
+    Administrator,
+    /// It owns the object, or is a member of who does.
+    Owner,
+    /// A privilege of this role, or of everyone.
+    Privilege(RoleId),
+}
+
+/// A decision to allow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// By which right.
+    pub via: Via,
+    /// Whether the use must be in the audit before anything is answered.
+    pub audited: bool,
+    /// Whether the caller gave itself this right, or the membership that it comes from.
+    pub self_granted: bool,
+    /// Whether it is a right for a time, with a reason.
+    pub break_glass: bool,
+}
+
+/// Why something is denied. It says nothing about the object, not even whether it is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Denied {
+    /// Nobody granted it.
+    #[error("permission denied: {} is not allowed", .0.name())]
+    NoRight(Action),
+    /// The role was dropped, locked, has expired, or may not log in any more.
+    #[error("permission denied: the role may not be used any more")]
+    Role,
+    /// What proved the role was revoked: log in again.
+    #[error("permission denied: the login was revoked")]
+    Proof,
+    /// The role set by SET ROLE is not one that may be set any more.
+    #[error("permission denied: the role may not be set any more")]
+    SetRole,
+    /// The role must change its password first.
+    #[error("permission denied: the password must be changed first")]
+    MustChangePassword,
+}
+
+/// A role, resolved.
+#[derive(Debug)]
+struct RoleFacts {
+    id: RoleId,
+    name: Box<str>,
+    attributes: Attributes,
+    /// Whether it may log in at the view's moment.
+    may_log_in: bool,
+    /// Whether it is neither locked nor expired.
+    is_in_force: bool,
+    /// The roles whose rights it has, itself among them.
+    inherited: Bits,
+    /// The roles that it may SET ROLE to.
+    settable: Bits,
+    /// All roles that it is a member of, however.
+    member_of: Bits,
+    /// Whether it made itself, or a role that it is a member of, a member of another.
+    has_joined_by_itself: bool,
+}
+
+/// Privileges of one grantee by one grantor.
+#[derive(Debug)]
+struct Held {
+    /// Index of the role; [`PUBLIC`] for everyone.
+    grantee: u32,
+    granted_by: RoleId,
+    break_glass: bool,
+    actions: ActionSet,
+}
+
+const PUBLIC: u32 = u32::MAX;
+
+/// What there is on one object, or on the objects of one pattern.
+#[derive(Debug, Default)]
+struct ObjectRights {
+    owner: Option<u32>,
+    whole: Vec<Held>,
+    columns: HashMap<Box<str>, Vec<Held>>,
+}
+
+/// What there is on the objects of one kind.
+#[derive(Debug, Default)]
+struct KindRights {
+    /// By the two parts of a name.
+    exact: HashMap<Box<str>, HashMap<Box<str>, ObjectRights>>,
+    patterns: Vec<(ObjectPattern, ObjectRights)>,
+}
+
+/// Who may do what, at one version.
+#[derive(Debug)]
+pub struct RightsView {
+    roles: Vec<RoleFacts>,
+    index: HashMap<RoleId, u32>,
+    kinds: [KindRights; ObjectKind::ALL.len()],
+    tokens: HashMap<TokenDigest, RoleId>,
+    certificates: HashMap<Arc<str>, RoleId>,
+    uids: HashMap<u32, RoleId>,
+    directory: Arc<Directory>,
+    next_change_us: Option<i64>,
+}
+
+impl RightsView {
+    /// The rights of a directory at a moment, in microseconds since 1970.
+    pub fn of(directory: Arc<Directory>, now_us: i64) -> RightsView {
+        let ids = directory.roles().keys().zip(0..);
+        let index: HashMap<RoleId, u32> = ids.map(|(id, at)| (*id, at)).collect();
+        let mut joins: HashMap<RoleId, Vec<RoleId>> = HashMap::default();
+        for ((member, _), membership) in directory.members() {
+            if membership.inherit || membership.set {
+                joins.entry(membership.granted_by).or_default().push(*member);
+            }
+        }
+        let facts_of = |(id, role): (&RoleId, &Role)| {
+            let by_it = joins.get(id).map(Vec::as_slice).unwrap_or_default();
+            facts(&directory, &index, (*id, role), by_it, now_us)
+        };
+        let roles: Vec<RoleFacts> = directory.roles().iter().map(facts_of).collect();
+        let mut view = RightsView {
+            roles,
+            index,
+            kinds: Default::default(),
+            tokens: HashMap::default(),
+            certificates: HashMap::default(),
+            uids: HashMap::default(),
+            next_change_us: next_change(&directory, now_us),
+            directory: Arc::clone(&directory),
+        };
+        directory.roles().iter().for_each(|(id, role)| view.add_credentials(*id, role, now_us));
+        for (object, owner) in directory.owners() {
+            let owner = view.index.get(owner).copied();
+            view.rights_mut(object).owner = owner;
+        }
+        for (key, options) in directory.privileges() {
+            if options.until_us.is_none_or(|until| now_us < until) {
+                view.add_privilege(key, options.reason.is_some());
+            }
+        }
+        view
+    }
+
+    fn add_credentials(&mut self, id: RoleId, role: &Role, now_us: i64) {
+        let in_time = |until: Option<i64>| until.is_none_or(|until| now_us < until);
+        let tokens = role.credentials.tokens.iter().filter(|token| in_time(token.until_us));
+        self.tokens.extend(tokens.map(|token| (token.digest, id)));
+        self.certificates.extend(role.credentials.certificates.iter().map(|name| (name.as_str().into(), id)));
+        self.uids.extend(role.credentials.uids.iter().map(|uid| (*uid, id)));
+    }
+
+    fn rights_mut(&mut self, object: &ObjectPattern) -> &mut ObjectRights {
+        let kind = &mut self.kinds[object.kind() as usize];
+        let (schema, name) = object.parts();
+        if object.is_exact() {
+            return kind.exact.entry(schema.into()).or_default().entry(name.into()).or_default();
+        }
+        let at = kind.patterns.iter().position(|(pattern, _)| pattern == object).unwrap_or_else(|| {
+            kind.patterns.push((object.clone(), ObjectRights::default()));
+            kind.patterns.len() - 1
+        });
+        &mut kind.patterns[at].1
+    }
+
+    fn add_privilege(&mut self, key: &PrivilegeKey, break_glass: bool) {
+        let grantee = match self.index.get(&key.grantee) {
+            Some(at) => *at,
+            None if key.grantee == RoleId::PUBLIC => PUBLIC,
+            None => return,
+        };
+        let rights = self.rights_mut(&key.object);
+        let held = match &key.column {
+            Some(column) => rights.columns.entry(column.as_str().into()).or_default(),
+            None => &mut rights.whole,
+        };
+        let is =
+            |held: &Held| (held.grantee, held.granted_by, held.break_glass) == (grantee, key.granted_by, break_glass);
+        match held.iter_mut().find(|held| is(held)) {
+            Some(held) => held.actions.add(key.action),
+            None => {
+                let mut actions = ActionSet::default();
+                actions.add(key.action);
+                held.push(Held { grantee, granted_by: key.granted_by, break_glass, actions });
+            }
+        }
+    }
+
+    /// Decides whether a caller may do something to an object.
+    ///
+    /// Errors: [`Denied`].
+    pub fn may(&self, caller: &Caller, action: Action, object: Object<'_>) -> Result<Grant, Denied> {
+        let (session, current) = self.in_force(caller)?;
+        if session.attributes.must_change_password {
+            return Err(Denied::MustChangePassword);
+        }
+        let denied = Denied::NoRight(action);
+        if action.kind() != object.kind() {
+            return Err(denied);
+        }
+        let granted = |via| Grant { via, audited: action.is_audited(), self_granted: false, break_glass: false };
+        if current.attributes.administrator && !action.is_withheld() {
+            return Ok(granted(Via::Administrator));
+        }
+        let (schema, name) = object.parts();
+        let kind = &self.kinds[object.kind() as usize];
+        let mut best: Option<Grant> = None;
+        if let Some(rights) = kind.exact.get(schema).and_then(|names| names.get(name)) {
+            if rights.owner.is_some_and(|owner| current.inherited.has(owner)) && !action.is_withheld() {
+                return Ok(granted(Via::Owner));
+            }
+            best = self.held(rights, session, current, action, &object);
+        }
+        for (pattern, rights) in &kind.patterns {
+            if best.is_some_and(|grant| !grant.self_granted) {
+                break;
+            }
+            // The bits of roles first: comparing a pattern takes longer.
+            let found = self.held(rights, session, current, action, &object);
+            if found.is_some_and(|grant| best.is_none() || !grant.self_granted) && pattern.matches(&object) {
+                best = found;
+            }
+        }
+        best.ok_or(denied)
+    }
+
+    fn held(
+        &self,
+        rights: &ObjectRights,
+        session: &RoleFacts,
+        current: &RoleFacts,
+        action: Action,
+        object: &Object<'_>,
+    ) -> Option<Grant> {
+        let find = |held: &[Held]| self.first(held, session, current, action);
+        if let Some(grant) = find(&rights.whole) {
+            return Some(grant);
+        }
+        match object {
+            Object::Table { columns, .. } if !columns.is_empty() => {
+                let mut all: Option<Grant> = None;
+                for column in *columns {
+                    let one = find(rights.columns.get(*column)?)?;
+                    let flags = |grant: Grant| Grant {
+                        self_granted: grant.self_granted || one.self_granted,
+                        break_glass: grant.break_glass || one.break_glass,
+                        ..grant
+                    };
+                    all = Some(all.map_or(one, flags));
+                }
+                all
+            }
+            Object::SomeColumn { .. } => rights.columns.values().find_map(|held| find(held)),
+            _ => None,
+        }
+    }
+
+    /// The first of the privileges that the caller has, rather one that it did not give itself.
+    fn first(&self, held: &[Held], session: &RoleFacts, current: &RoleFacts, action: Action) -> Option<Grant> {
+        let mut flagged = None;
+        for held in held.iter().filter(|held| held.actions.has(action)) {
+            let grantee = match self.roles.get(held.grantee as usize) {
+                None => RoleId::PUBLIC,
+                Some(role) if current.inherited.has(held.grantee) && role.is_in_force => role.id,
+                Some(_) => continue,
+            };
+            let by_way_of_role = grantee != session.id && grantee != RoleId::PUBLIC;
+            let grant = Grant {
+                via: Via::Privilege(grantee),
+                audited: action.is_audited() || held.break_glass,
+                self_granted: held.granted_by == session.id || (by_way_of_role && session.has_joined_by_itself),
+                break_glass: held.break_glass,
+            };
+            if !grant.self_granted {
+                return Some(grant);
+            }
+            flagged = flagged.or(Some(grant));
+        }
+        flagged
+    }
+
+    /// The roles of a caller, if its login still holds. Ports call it for what needs no right but a valid session.
+    ///
+    /// Errors: [`Denied::Role`], [`Denied::Proof`], [`Denied::SetRole`].
+    pub fn holds(&self, caller: &Caller) -> Result<(), Denied> {
+        self.in_force(caller).map(|_| ())
+    }
+
+    fn in_force(&self, caller: &Caller) -> Result<(&RoleFacts, &RoleFacts), Denied> {
+        let session = self.facts(caller.session()).ok_or(Denied::Role)?;
+        let by = match caller.proof() {
+            Proof::Password | Proof::Trust => Some(session.id),
+            Proof::Node => Some(RoleId::LOCAL),
+            Proof::Token(digest) => self.tokens.get(digest).copied(),
+            Proof::Certificate(name) => self.certificates.get(name).copied(),
+            Proof::Uid(uid) => self.uids.get(uid).copied(),
+        };
+        if by != Some(session.id) {
+            return Err(Denied::Proof);
+        }
+        if !(session.may_log_in || session.id == RoleId::LOCAL) {
+            return Err(Denied::Role);
+        }
+        if caller.current() == caller.session() {
+            return Ok((session, session));
+        }
+        let at = *self.index.get(&caller.current()).ok_or(Denied::Role)?;
+        let current = &self.roles[at as usize];
+        if caller.is_on_behalf() {
+            return Ok((session, current));
+        }
+        let may_set = session.settable.has(at) || session.attributes.administrator;
+        if may_set && current.is_in_force { Ok((session, current)) } else { Err(Denied::SetRole) }
+    }
+
+    fn facts(&self, id: RoleId) -> Option<&RoleFacts> {
+        self.roles.get(*self.index.get(&id)? as usize)
+    }
+
+    /// SET ROLE: the caller with the rights of another role, or with its own again.
+    ///
+    /// Errors: [`Denied::SetRole`], the same whether or not the role exists.
+    pub fn set_role(&self, caller: &Caller, name: &str) -> Result<Caller, Denied> {
+        let id = self.directory.named(name).map_err(|_| Denied::SetRole)?;
+        let made = caller.with_role(id);
+        self.in_force(&made).map(|_| made)
+    }
+
+    /// Whether a role has the rights of another without SET ROLE; as PostgreSQL's `pg_has_role(.., 'USAGE')`.
+    pub fn has_rights_of(&self, role: RoleId, of: RoleId) -> bool {
+        let at = self.index.get(&of);
+        self.facts(role).zip(at).is_some_and(|(facts, at)| facts.attributes.administrator || facts.inherited.has(*at))
+    }
+
+    /// Whether a role is a member of another, however: as PostgreSQL's `pg_has_role(.., 'MEMBER')`.
+    pub fn is_member(&self, role: RoleId, of: RoleId) -> bool {
+        let at = self.index.get(&of);
+        self.facts(role).zip(at).is_some_and(|(facts, at)| facts.attributes.administrator || facts.member_of.has(*at))
+    }
+
+    /// Whether a role is an administrator.
+    pub fn is_administrator(&self, role: RoleId) -> bool {
+        self.facts(role).is_some_and(|facts| facts.attributes.administrator)
+    }
+
+    /// The attributes of a role.
+    pub fn attributes(&self, role: RoleId) -> Option<&Attributes> {
+        self.facts(role).map(|facts| &facts.attributes)
+    }
+
+    /// The name of a role.
+    pub fn name(&self, role: RoleId) -> Option<&str> {
+        self.facts(role).map(|facts| &*facts.name)
+    }
+
+    /// The role of a token, whatever it may do.
+    pub(super) fn of_token(&self, digest: &TokenDigest) -> Option<RoleId> {
+        self.tokens.get(digest).copied()
+    }
+
+    /// The role of a name in a certificate.
+    pub(super) fn of_certificate(&self, name: &str) -> Option<(Arc<str>, RoleId)> {
+        self.certificates.get_key_value(name).map(|(name, id)| (Arc::clone(name), *id))
+    }
+
+    /// The role of a user of this machine.
+    pub(super) fn of_uid(&self, uid: u32) -> Option<RoleId> {
+        self.uids.get(&uid).copied()
+    }
+
+    /// Everything that it was made of, for lists and catalogs.
+    pub fn directory(&self) -> &Arc<Directory> {
+        &self.directory
+    }
+
+    /// When time itself next changes a right, in microseconds since 1970: a role, a token or a privilege expires.
+    pub fn next_change_us(&self) -> Option<i64> {
+        self.next_change_us
+    }
+}
+
+/// A role, resolved; `joined` are the members of the memberships that it granted.
+fn facts(
+    directory: &Directory,
+    index: &HashMap<RoleId, u32>,
+    (id, role): (RoleId, &Role),
+    joined: &[RoleId],
+    now_us: i64,
+) -> RoleFacts {
+    let bits = |ids: std::collections::BTreeSet<RoleId>| {
+        Bits::of(index.len(), ids.iter().filter_map(|id| index.get(id).copied()))
+    };
+    let all = directory.reach(id, |_, _| true);
+    let in_force = |id: RoleId| {
+        directory.roles().get(&id).is_some_and(|role| {
+            role.attributes.locked.is_none() && role.attributes.until_us.is_none_or(|until| now_us < until)
+        })
+    };
+    let has_joined_by_itself = joined.iter().any(|member| all.contains(member));
+    let own = &role.attributes;
+    RoleFacts {
+        id,
+        name: role.name.as_str().into(),
+        attributes: own.clone(),
+        may_log_in: own.may_log_in(now_us),
+        is_in_force: in_force(id),
+        inherited: bits(directory.reach(id, |role, membership| membership.inherit && in_force(role))),
+        settable: bits(directory.reach(id, |role, membership| membership.set && in_force(role))),
+        member_of: bits(all),
+        has_joined_by_itself,
+    }
+}
+
+fn next_change(directory: &Directory, now_us: i64) -> Option<i64> {
+    let of_role = |role: &Role| {
+        let tokens = role.credentials.tokens.iter().filter_map(|token| token.until_us);
+        tokens.chain(role.attributes.until_us).collect::<Vec<i64>>()
+    };
+    let roles = directory.roles().values().flat_map(of_role);
+    let privileges = directory.privileges().values().filter_map(|options| options.until_us);
+    roles.chain(privileges).filter(|until| *until > now_us).min()
+}
