@@ -89,7 +89,7 @@ pub const AUDIT_RECORDS: &[&[u8]] = &[
     b"\x01\0\0\0\xff\xff\xff\xff\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\
       \0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\
       \0\0\x04\0node\0\0\0\0\x09\0node.stop\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0",
-    b"\x01\x09\0\0\0\0\0\0\00123456789abcdef0123456789abcdef",
+    b"\x01\x09\0\0\0\0\0\0\x000123456789abcdef0123456789abcdef",
 ];
 
 /// Records of the store: a transaction that puts, deletes and drops; a commit record (layout: `store::record`).
