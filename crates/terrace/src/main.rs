@@ -14,10 +14,12 @@ mod benches;
 mod cli;
 mod config;
 mod demo;
+mod identity;
 mod journals;
 mod listeners;
 mod maintenance;
 mod messages;
+mod place;
 mod productions;
 #[cfg(feature = "search")]
 mod search;
@@ -80,6 +82,8 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Production(command) => productions::run(command),
         Command::Operation(command) => productions::operation(command),
         Command::Message(command) => messages::run(command),
+        Command::User(command) => identity::user(command),
+        Command::Role(command) => identity::role(command),
         Command::Sql(SqlCommand::Verifier) => sql::verifier(),
         Command::Tier(command) => tiers::run(command),
         Command::Volume(command) => volume_commands::run(command),
