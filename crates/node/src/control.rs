@@ -182,17 +182,19 @@ async fn client(
     stop: watch::Receiver<bool>,
 ) {
     let (read, mut write) = stream.split();
-    let mut lines = AsyncBufReader::new(read.take(REQUEST_BYTES_MAX)).lines();
+    let mut lines = AsyncBufReader::new(read.take(REQUEST_BYTES_MAX));
     loop {
-        let line = tokio::select! {
-            line = lines.next_line() => line,
+        let mut line = String::new();
+        let read = tokio::select! {
+            read = lines.read_line(&mut line) => read,
             _ = permit.ended() => return,
         };
-        let Ok(Some(line)) = line else { return };
+        // A line without its end was cut: it may be another request than the one that was meant.
+        let (Ok(_), Some(line)) = (read, line.strip_suffix('\n')) else { return };
         permit.prove();
         let (sender, mut reported) = watch::channel(Progress::default());
         let progress = ProgressSender { sender, stop: stop.clone() };
-        let mut response = std::pin::pin!(requests.handle(&line, &peer, progress));
+        let mut response = std::pin::pin!(requests.handle(line, &peer, progress));
         let response = loop {
             tokio::select! {
                 biased;

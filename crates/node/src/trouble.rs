@@ -64,7 +64,7 @@ impl Matter {
             }
             Matter::Descriptors => "raise the limit of open files (ulimit -n, or LimitNOFILE of the service manager)",
             Matter::Audit => {
-                "`terrace audit export` keeps a copy elsewhere; then raise [audit] max_bytes, set keep_days or keep_bytes, or free space on the medium, and start the node again"
+                "`terrace audit export` keeps a copy elsewhere; then raise [audit] max_bytes, set keep_days or keep_bytes, or free space on the medium, and start the node again. Where the reason is damage: `terrace verify`, then `terrace repair`"
             }
             Matter::Clock => "set the clock right; or, if it is right now, `terrace clock confirm`",
         }

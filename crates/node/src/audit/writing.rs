@@ -17,7 +17,7 @@ use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use store::{Direction, Lsn, Store, StoreError, TreeId};
+use store::{Direction, Lsn, Snapshot, Store, StoreError, TreeId};
 
 use super::entry::AuditEntry;
 use super::record::{AuditHead, ChainedEntry, EntryHash, KIND_AUDIT, RECORD_BYTES_MAX};
@@ -234,6 +234,27 @@ impl Audit {
     }
 }
 
+/// The oldest entry that can be read: damage at the old end keeps nobody from writing at the new one, and the check reports it.
+fn oldest_readable(snapshot: &Snapshot, tree: TreeId, first: &[u8]) -> Result<Option<ChainedEntry>, StoreError> {
+    let mut cursor = snapshot.scan(tree, Bound::Included(first), Bound::Unbounded, Direction::Forward);
+    loop {
+        match cursor.next() {
+            Ok(None) => return Ok(None),
+            Ok(Some((_, row))) => {
+                if let Some(entry) = ChainedEntry::decode(&row) {
+                    return Ok(Some(entry));
+                }
+            }
+            Err(error @ StoreError::Corrupt(_)) => {
+                if cursor.skip_damage()?.is_none() {
+                    return Err(error);
+                }
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
 /// The end of the chain, and its tree.
 fn found(store: &Store) -> Result<(TreeId, ChainState), StoreError> {
     let damaged = |what: &str| StoreError::Corrupt(format!("{what} of {AUDIT_TREE} cannot be read").into());
@@ -241,7 +262,6 @@ fn found(store: &Store) -> Result<(TreeId, ChainState), StoreError> {
     let tree = snapshot.tree(AUDIT_TREE)?.ok_or_else(|| damaged("the tree"))?;
     let (all, first) = (Bound::Unbounded, entry_key(1));
     let newest = snapshot.scan(tree, all, all, Direction::Backward).next()?;
-    let oldest = snapshot.scan(tree, Bound::Included(&first), all, Direction::Forward).next()?;
     let decode = |row: &[u8]| ChainedEntry::decode(row).ok_or_else(|| damaged("an entry"));
     let Some((key, row)) = newest else { return Ok((tree, ChainState::default())) };
     if number_of_key(&key) == Some(0) {
@@ -255,7 +275,7 @@ fn found(store: &Store) -> Result<(TreeId, ChainState), StoreError> {
         return Err(damaged("the newest entry"));
     }
     let total = entry.bytes_before.saturating_add(row.len() as u64);
-    let removed = oldest.map(|(_, row)| decode(&row)).transpose()?.map_or(total, |entry| entry.bytes_before);
+    let removed = oldest_readable(&snapshot, tree, &first)?.map_or(total, |entry| entry.bytes_before);
     let state =
         ChainState { head: AuditHead { number, hash }, total, removed: removed.min(total), ..ChainState::default() };
     Ok((tree, state))

@@ -1,6 +1,7 @@
 //! [`IdentityChange`]: what can be done to roles and rights, as data. What each does, and who may, is [`super::applying`].
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 use super::action::Action;
 use super::hashing::PasswordHash;
@@ -182,4 +183,45 @@ pub enum IdentityChange {
         /// To whom.
         to: String,
     },
+}
+
+/// Fields that hold secrets, or what a secret can be guessed from.
+const SECRETS: &[&str] = &["scram", "hash", "digest"];
+
+impl IdentityChange {
+    /// As JSON, for people and for the audit: of secrets only that they are there.
+    pub fn without_secrets(&self) -> Value {
+        let mut shown = json!(self);
+        hide(&mut shown);
+        shown
+    }
+}
+
+fn hide(shown: &mut Value) {
+    match shown {
+        Value::Object(fields) => fields.iter_mut().for_each(|(name, value)| {
+            if SECRETS.contains(&name.as_str()) && !value.is_null() {
+                *value = json!("hidden");
+            } else {
+                hide(value);
+            }
+        }),
+        Value::Array(values) => values.iter_mut().for_each(hide),
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_are_hidden_wherever_they_are_in_a_change() {
+        let mut shown = json!({"create": {"credentials": {"scram": "SCRAM-SHA-256$x", "hash": null,
+            "tokens": [{"name": "ci", "digest": "aa", "last": "zz"}]}}});
+        hide(&mut shown);
+        let credentials =
+            json!({"scram": "hidden", "hash": null, "tokens": [{"name": "ci", "digest": "hidden", "last": "zz"}]});
+        assert_eq!(shown, json!({"create": {"credentials": credentials}}));
+    }
 }

@@ -40,6 +40,7 @@ pub mod shards;
 pub mod source;
 pub mod stop;
 pub mod view;
+mod waiting;
 mod zones;
 
 pub use error::SearchError;

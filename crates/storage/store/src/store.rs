@@ -111,6 +111,11 @@ impl Store {
         self.engine.journal.is_inline()
     }
 
+    /// Whether reading a page takes only instructions: the data devices are on persistent memory.
+    pub fn has_inline_pages(&self) -> bool {
+        self.engine.data_devices.is_inline()
+    }
+
     /// Why the store is poisoned; `None` if it is not. Reads continue while it is.
     pub fn poisoned(&self) -> Option<Arc<str>> {
         self.engine.applier.poison.cause()

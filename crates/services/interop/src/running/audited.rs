@@ -3,21 +3,22 @@
 //! ```text
 //!   a change       entry "granted", durable --> done            and if it fails: entry "failed", which names the first one
 //!   a read         read --> entry with its outcome, durable --> the response        the bodies of a message, the audit itself
-//!   all others     no entry: status, counts, lists of messages without bodies
+//!   harmless       no entry: the words that are listed here: status, counts, lists of messages without bodies
 //!
 //!   the audit takes no entry: a change is not begun, a body is not shown          but for `stop` and reading the audit,
 //!                                                                                 with which a full audit is set right
 //! ```
 //!
-//! What is not known here has no entry of its own: requests of other services that change something are those of volumes.
+//! What is not known here is a change. A request is divided into words as those who handle it divide it.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use node::audit::{AuditEntry, AuditOutcome, AuditTicket, Reads};
+use node::audit::{AuditEntry, AuditOutcome, AuditRequest, AuditTicket, Reads};
 use node::control::LocalPeer;
+use node::identity::IdentityRequest;
 use node::{Audit, NodeError};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::error::InteropError;
 
@@ -39,49 +40,83 @@ enum Audited {
 
 /// The entry of a request; none for one that has none.
 fn entry_of(line: &str) -> Option<(Audited, AuditEntry)> {
-    let (word, rest) = line.trim().split_once(' ').unwrap_or((line.trim(), ""));
-    let rest = rest.trim();
+    let (word, rest) = first_word(line);
     let change = |action: &str, object: &str| Some((Audited::Change, AuditEntry::new(action, object)));
     match word {
         "reload" => change("production.reload", ""),
         "resend" => {
-            let (id, operations) = rest.split_once(' ').unwrap_or((rest, ""));
+            let (id, operations) = first_word(rest);
             let mut entry = AuditEntry::new("message.resend", format!("message {id}"));
-            if !operations.trim().is_empty() {
-                entry = entry.with("operations", operations.trim());
+            if !operations.is_empty() {
+                entry = entry.with("operations", operations);
             }
             Some((Audited::Change, entry))
         }
         "suspend" => change("operation.suspend", rest),
         "resume" => change("operation.resume", rest),
-        "confirm-clock" => change("clock.confirm", ""),
+        // Without a clock retention does not go on, and a full audit would stay full.
+        "confirm-clock" => Some((Audited::Allowed, AuditEntry::new("clock.confirm", ""))),
         "backup" => change("node.backup", &serde_json::from_str::<String>(rest).unwrap_or_else(|_| rest.to_owned())),
         "stop" => Some((Audited::Allowed, AuditEntry::new("node.stop", ""))),
         "message" => {
             let entry = AuditEntry::new("message.body", format!("message {rest}"));
             Some((Audited::Read, entry))
         }
-        "audit" => {
-            let request: Value = serde_json::from_str(rest).ok()?;
-            // The first page of a reading stands for the rest; heads and checks show no entry.
-            let is_first = request["verb"] == "read" && request["query"]["from"].is_null();
-            let entry = || AuditEntry::new("audit.read", "").with("filter", request["query"]["filter"].to_string());
-            is_first.then(|| (Audited::Shown, entry()))
-        }
+        "message-search" => Some((Audited::Read, AuditEntry::new("message.search", "").with("query", rest))),
+        "audit" => audit_request(rest),
+        "identity" => identity(rest),
         "volume" => volume(rest),
-        _ => None,
+        "" | "status" | "messages" | "count" | "check" | "verify" => None,
+        _ => change(&format!("request.{word}"), rest),
     }
+}
+
+/// The first word of a line, and the rest without blanks around it.
+fn first_word(line: &str) -> (&str, &str) {
+    let line = line.trim();
+    let (word, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+    (word, rest.trim())
+}
+
+/// A request about the audit: each page that is shown has an entry; heads and checks show none.
+fn audit_request(request: &str) -> Option<(Audited, AuditEntry)> {
+    match serde_json::from_str(request) {
+        Ok(AuditRequest::Head | AuditRequest::Verify { .. }) => None,
+        Ok(AuditRequest::Read { query }) => {
+            let from = query.from.map(|from| from.to_string());
+            let entry = AuditEntry::new("audit.read", "").with("filter", json!(query.filter).to_string());
+            Some((Audited::Shown, from.into_iter().fold(entry, |entry, from| entry.with("from", from))))
+        }
+        Err(_) => Some((Audited::Shown, AuditEntry::new("audit.unreadable", ""))),
+    }
+}
+
+/// A request about roles and rights: what is changed, without any secret. Reports have no entry.
+fn identity(request: &str) -> Option<(Audited, AuditEntry)> {
+    let entry = match serde_json::from_str(request) {
+        Ok(IdentityRequest::List | IdentityRequest::Show { .. }) => return None,
+        Ok(IdentityRequest::Change { changes }) => {
+            changes.iter().enumerate().fold(AuditEntry::new("identity.change", ""), |entry, (at, change)| {
+                entry.with(format!("change {}", at + 1), change.without_secrets().to_string())
+            })
+        }
+        Ok(IdentityRequest::DrawToken { role, name, until_us }) => {
+            let entry = AuditEntry::new("identity.token", format!("role {role}")).with("token", name);
+            until_us.into_iter().fold(entry, |entry, until| entry.with("until_us", until.to_string()))
+        }
+        Err(_) => AuditEntry::new("identity.unreadable", ""),
+    };
+    Some((Audited::Change, entry))
 }
 
 /// A request about volumes: every one that is not known to change nothing has an entry.
 fn volume(request: &str) -> Option<(Audited, AuditEntry)> {
-    let request: Value = serde_json::from_str(request).ok()?;
-    let verb = request["verb"].as_str()?;
-    let name = request["name"].as_str().unwrap_or_default();
+    let read: Value = serde_json::from_str(request).unwrap_or(Value::Null);
+    let (verb, name) = (read["verb"].as_str().unwrap_or("unreadable"), read["name"].as_str().unwrap_or_default());
     (verb != "status").then(|| {
         let entry = AuditEntry::new(format!("volume.{verb}"), name);
         // What else it says, such as sizes and copies; a key file is a path, and no key.
-        (Audited::Change, entry.with("request", request.to_string()))
+        (Audited::Change, entry.with("request", request))
     })
 }
 
@@ -123,9 +158,10 @@ pub(super) async fn handle(
     }
 }
 
-/// The bodies that a request for a message has read.
+/// The bodies that a request for a message has read; a search shows names and numbers, and no body.
 fn reads_of(line: &str) -> Reads {
-    let id = line.split_whitespace().nth(1).and_then(|id| id.parse().ok());
+    let (word, id) = first_word(line);
+    let id = id.parse().ok().filter(|_| word == "message");
     id.map_or_else(Reads::default, Reads::one)
 }
 
@@ -134,9 +170,16 @@ async fn write(audit: &Arc<Audit>, audited: Audited, entry: AuditEntry) -> Resul
     if matches!(audited, Audited::Change | Audited::Read) {
         return Ok(Some(audit.write(entry).await.map_err(NodeError::from)?));
     }
-    let why = match tokio::time::timeout(PATIENCE, audit.write(entry)).await {
-        Ok(Ok(ticket)) => return Ok(Some(ticket)),
-        Ok(Err(refused)) => refused.to_string(),
+    // On a thread: a medium that hangs holds an append up too.
+    let writing = Arc::clone(audit);
+    let written = tokio::task::spawn_blocking(move || {
+        let ticket = writing.record(entry)?;
+        writing.wait(ticket).map(|()| ticket)
+    });
+    let why = match tokio::time::timeout(PATIENCE, written).await {
+        Ok(Ok(Ok(ticket))) => return Ok(Some(ticket)),
+        Ok(Ok(Err(refused))) => refused.to_string(),
+        Ok(Err(_)) => "the node is stopping".to_owned(),
         Err(_) => "it is not durable yet".to_owned(),
     };
     tracing::error!(why, "an entry of the audit could not be written; the request goes on, since it needs none");
@@ -156,14 +199,26 @@ mod tests {
             ("resend 7 a b", entry(Audited::Change, "message.resend", "message 7")),
             ("suspend out", entry(Audited::Change, "operation.suspend", "out")),
             ("resume  out ", entry(Audited::Change, "operation.resume", "out")),
-            ("confirm-clock", entry(Audited::Change, "clock.confirm", "")),
+            ("resume\tout", entry(Audited::Change, "operation.resume", "out")),
+            ("resend\u{a0}7\ta", entry(Audited::Change, "message.resend", "message 7")),
+            ("confirm-clock", entry(Audited::Allowed, "clock.confirm", "")),
             ("backup \"/b 1\"", entry(Audited::Change, "node.backup", "/b 1")),
             ("stop", entry(Audited::Allowed, "node.stop", "")),
             ("message 7", entry(Audited::Read, "message.body", "message 7")),
             ("volume {\"verb\":\"delete\",\"name\":\"v\"}", entry(Audited::Change, "volume.delete", "v")),
             ("volume {\"verb\":\"status\",\"names\":[]}", None),
             ("audit {\"verb\":\"read\",\"query\":{}}", entry(Audited::Shown, "audit.read", "")),
-            ("audit {\"verb\":\"read\",\"query\":{\"from\":9}}", None),
+            ("backup\t\"/b\"", entry(Audited::Change, "node.backup", "/b")),
+            ("volume [\"delete\",\"v\"]", entry(Audited::Change, "volume.unreadable", "")),
+            ("volume delete v", entry(Audited::Change, "volume.unreadable", "")),
+            ("message-search {\"query\":\"MRN:1\"}", entry(Audited::Read, "message.search", "")),
+            ("identity {\"verb\":\"change\",\"changes\":[]}", entry(Audited::Change, "identity.change", "")),
+            ("identity [\"change\",[]]", entry(Audited::Change, "identity.change", "")),
+            ("identity x", entry(Audited::Change, "identity.unreadable", "")),
+            ("identity {\"verb\":\"list\"}", None),
+            ("invented 1", entry(Audited::Change, "request.invented", "1")),
+            ("audit {\"verb\":\"read\",\"query\":{\"from\":9}}", entry(Audited::Shown, "audit.read", "")),
+            ("audit [\"read\",{}]", entry(Audited::Shown, "audit.read", "")),
             ("audit {\"verb\":\"head\"}", None),
             ("status", None),
             ("messages {}", None),
@@ -173,6 +228,16 @@ mod tests {
         ] {
             assert_eq!(found(line), expected, "{line}");
         }
-        assert_eq!(reads_of("message 7"), Reads::one(7));
+        assert_eq!(reads_of("message\t7"), Reads::one(7));
+        assert_eq!(reads_of("message-search 7"), Reads::default());
+    }
+
+    #[test]
+    fn no_secret_is_in_the_entry_of_a_change_of_roles() {
+        let change =
+            r#"{"credential":{"role":"ann","change":{"password":{"scram":null,"hash":null,"must_change":true}}}}"#;
+        let line = format!("identity {{\"verb\":\"change\",\"changes\":[{change}]}}");
+        let (_, entry) = entry_of(&line).expect("a change");
+        assert!(entry.details[0].1.contains("ann") && entry.details[0].1.contains("must_change"), "{entry:?}");
     }
 }

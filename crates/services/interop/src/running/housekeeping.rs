@@ -36,7 +36,7 @@ pub(super) struct Housekeeping {
     operations: Arc<RunningOperations>,
     data: PathBuf,
     on_full: OnFull,
-    /// Messages are removed for their age.
+    /// Messages, or entries of the audit, are removed for their age.
     has_age: bool,
     /// Held while a pass is under way.
     pruner: Mutex<Pruner>,
@@ -64,7 +64,7 @@ impl Housekeeping {
             operations: Arc::clone(operations),
             data: options.data.clone(),
             on_full: options.on_full,
-            has_age: options.retention.age.is_some(),
+            has_age: options.retention.age.is_some() || options.audit.keep.is_some(),
             pruner: Mutex::new(pruner),
             audit: Arc::clone(audit),
             time: Mutex::new(time),

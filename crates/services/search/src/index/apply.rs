@@ -15,6 +15,7 @@ use super::{Counters, Fields, IndexedOp, SearchIndex, parse_source};
 use crate::document::{IndexedDocument, new_fields};
 use crate::error::SearchError;
 use crate::schema::ROUTING;
+use crate::waiting::waiting;
 
 /// How often a request is repeated when another one that committed first changed the same ids.
 const ATTEMPTS: usize = 100;
@@ -190,9 +191,9 @@ impl SearchIndex {
                     if !matches!(error, StoreError::Conflict) {
                         return Err(error.into());
                     }
-                    alone.get_or_insert_with(|| self.contended.lock());
+                    alone.get_or_insert_with(|| waiting(|| self.contended.lock()));
                     // What won is appended, and the next attempt must see it.
-                    self.place.store.wait_visible(self.place.store.appended())?;
+                    waiting(|| self.place.store.wait_visible(self.place.store.appended()))?;
                     // The documents moved into the attempt: read them again.
                     for (op, prepared) in ops.iter().zip(&mut prepared) {
                         if let (OpKind::Index(source) | OpKind::Create(source), None) = (&op.kind, &prepared) {
@@ -218,7 +219,8 @@ impl SearchIndex {
         for _ in 0..MAPPING_ATTEMPTS {
             let fields: Fields = self.fields.read().clone();
             match new_fields(&fields.mapping, source)? {
-                Some(update) => self.put_mapping(&update)?,
+                // It may make the index again, and waits for who refreshes it.
+                Some(update) => waiting(|| self.put_mapping(&update))?,
                 None => {
                     let Fields { mapping, analyzers, schema, generation } = &fields;
                     let document = IndexedDocument::prepare(mapping, analyzers, schema, source)?;

@@ -25,6 +25,7 @@ use crate::error::SearchError;
 use crate::mapping::{FieldKind, Mapping};
 use crate::schema;
 use crate::view::{IndexView, QueryBounds};
+use crate::waiting::waiting;
 
 /// How often who waits for the writer looks whether the index is being made again.
 const LOOK: Duration = Duration::from_millis(50);
@@ -102,12 +103,12 @@ impl SearchIndex {
             if self.drops_for_rebuild() {
                 return;
             }
-            let waiting = self.sequencer.lock().waiting_bytes();
-            if waiting < TOGETHER_BYTES {
+            let ready = self.sequencer.lock().waiting_bytes();
+            if ready < TOGETHER_BYTES {
                 return;
             }
-            let may_wait = waiting <= WAITING_BYTES;
-            let state = if may_wait { self.writer.try_lock() } else { self.writer.try_lock_for(LOOK) };
+            let may_wait = ready <= WAITING_BYTES;
+            let state = if may_wait { self.writer.try_lock() } else { waiting(|| self.writer.try_lock_for(LOOK)) };
             if let Some(mut state) = state {
                 return self.drain_with(&mut state);
             }
@@ -255,7 +256,7 @@ impl SearchIndex {
     /// The writer, for a request. Errors: the index is being made again (503); the request is to be repeated later.
     pub(super) fn lock_writer(&self) -> Result<MutexGuard<'_, WriterState>, SearchError> {
         loop {
-            if let Some(state) = self.writer.try_lock_for(LOOK) {
+            if let Some(state) = self.writer.try_lock().or_else(|| waiting(|| self.writer.try_lock_for(LOOK))) {
                 return Ok(state);
             }
             if self.rebuilding.load(Ordering::Acquire) {

@@ -10,6 +10,7 @@ use super::{Indices, flat_settings, settings};
 use crate::error::SearchError;
 use crate::index::{IndexDefinition, SearchIndex, now_millis};
 use crate::mapping::{Columns, Mapping};
+use crate::waiting::waiting;
 
 /// The version of Elasticsearch that clients are told, as indices name it.
 const VERSION_ID: &str = "8190099";
@@ -82,11 +83,11 @@ impl Indices {
             let reason = format!("no such index [{name}] and [action.auto_create_index] does not match");
             return Err(SearchError::new(404, "index_not_found_exception", reason).of(name));
         }
-        let _naming = self.naming.lock();
+        let _naming = waiting(|| self.naming.lock());
         // Somebody else may have created it meanwhile.
         match self.get(name) {
             Some(index) => Ok(index),
-            None => self.create_locked(name, NewIndex::default()),
+            None => waiting(|| self.create_locked(name, NewIndex::default())),
         }
     }
 

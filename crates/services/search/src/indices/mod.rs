@@ -179,9 +179,10 @@ impl Indices {
         self.registry.read().open.values().cloned().collect()
     }
 
-    /// Whether a commit of the store takes only instructions ([`Store::is_inline`]).
+    /// Whether a write of a document takes only instructions: journal and pages are on persistent memory, and there is room.
     pub fn is_inline(&self) -> bool {
-        self.place.store.is_inline()
+        let store = &self.place.store;
+        store.is_inline() && store.has_inline_pages() && store.waits_for_room().is_none()
     }
 
     /// The indices that could not be opened.

@@ -148,8 +148,8 @@ pub trait RestHandler: Send + Sync + 'static {
     /// Answers a request.
     fn respond(&self, request: &RestRequest) -> RestResponse;
 
-    /// Whether a write of a few documents takes only instructions: it waits for no device ([`store::Store::is_inline`]). The server
-    /// then answers it without another thread.
+    /// Whether a write of a few documents takes only instructions: it waits for no device. The server then answers it
+    /// without another thread; what waits nevertheless gives the thread's connections away.
     fn is_inline(&self) -> bool {
         false
     }

@@ -139,6 +139,11 @@ impl DataDevices {
         }
     }
 
+    /// Whether all of them take only instructions; see [`Device::is_inline`].
+    pub(crate) fn is_inline(&self) -> bool {
+        self.slots.read().iter().all(|slot| slot.device.is_inline())
+    }
+
     /// Free space for further devices, bytes, if the shelf reports it.
     ///
     /// Errors: [`StoreError::Device`].
