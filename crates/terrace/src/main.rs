@@ -15,12 +15,10 @@ mod benches;
 mod cli;
 mod config;
 mod demo;
-mod identity;
 mod journals;
 mod listeners;
 mod maintenance;
 mod messages;
-mod place;
 mod productions;
 #[cfg(feature = "search")]
 mod search;
@@ -84,8 +82,6 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Operation(command) => productions::operation(command),
         Command::Message(command) => messages::run(command),
         Command::Audit(command) => audit::run(command),
-        Command::User(command) => identity::user(command),
-        Command::Role(command) => identity::role(command),
         Command::Sql(SqlCommand::Verifier) => sql::verifier(),
         Command::Tier(command) => tiers::run(command),
         Command::Volume(command) => volume_commands::run(command),

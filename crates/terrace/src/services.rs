@@ -11,7 +11,6 @@ use std::path::Path;
 use interop::running::RunningProduction;
 
 use crate::assemble::SearchShelves;
-use crate::identity::RunningIdentity;
 use crate::listeners::Passwords;
 use crate::search::{RunningSearch, SearchSettings};
 use crate::sql;
@@ -66,8 +65,7 @@ impl ServiceSettings {
     ) -> anyhow::Result<Services> {
         let passwords = self.passwords()?;
         let sql = self.sql.map(|sql| sql.start(node)).transpose()?;
-        let identity = RunningIdentity::start(node);
-        let mut services = Services { identity, sql, search: None, volumes: None };
+        let mut services = Services { sql, search: None, volumes: None };
         let started = RunningVolumes::start_in(volumes, node).and_then(|volumes| {
             services.volumes = Some(volumes);
             let search = self.search.map(|search| search.start(node, passwords, placed));
@@ -85,7 +83,6 @@ impl ServiceSettings {
 /// The services, until they are stopped.
 #[derive(Debug)]
 pub struct Services {
-    identity: RunningIdentity,
     sql: Option<sql::Running>,
     search: Option<RunningSearch>,
     volumes: Option<RunningVolumes>,
@@ -103,6 +100,5 @@ impl Services {
         if let Some(volumes) = self.volumes {
             volumes.stop().await;
         }
-        self.identity.stop();
     }
 }
