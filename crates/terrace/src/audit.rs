@@ -129,7 +129,7 @@ fn show(number: u64, place: &Place) -> anyhow::Result<ExitCode> {
 fn export(args: &AuditExportArgs) -> anyhow::Result<ExitCode> {
     let host = std::fs::read_to_string(HOST).unwrap_or_default();
     let query = AuditQuery { filter: filter(&args.filter)?, from: args.from, ..AuditQuery::default() };
-    let mut out = std::io::stdout().lock();
+    let mut out = terminal::out();
     let mut is_whole = true;
     pages(&open(&args.place)?, query, &mut |page| {
         for entry in &page.entries {

@@ -23,11 +23,13 @@ fn a_changed_limit_holds_for_open_sessions_and_frees_those_that_wait_for_the_for
     // 6 MiB at 4 MiB/s, without what may be saved up and the debt of the last two.
     let took = start.elapsed();
     assert!((Duration::from_millis(700)..Duration::from_secs(8)).contains(&took), "{took:?}");
+    // A session is charged after it has answered: the last ones are to be charged to the former limit.
+    std::thread::sleep(Duration::from_millis(500));
     limit(Some(1_000)).expect("it is exported");
     let [first, second] = &mut clients;
     assert_eq!(first.write(0, &[2; PART as usize]), 0, "a request larger than a second's worth passes");
     // A request that meets the end of a turn belongs to it: let that be over.
-    std::thread::sleep(Duration::from_millis(200));
+    std::thread::sleep(Duration::from_millis(500));
     let waiting = first.begin(0, WRITE, 0, 4096, &[3; 4096]);
     std::thread::sleep(Duration::from_millis(200));
     assert_eq!(rig.server().status()[0].writes, 13, "what comes after it waits");

@@ -61,7 +61,6 @@ fn check(shelf: CrashShelf, copies: u8, history: &History, point: usize) -> Resu
     if scrubbed.repaired + scrubbed.damaged > 0 || volume.status().disputed > 0 {
         return Err(format!("the copies differ: {scrubbed:?}"));
     }
-    std::mem::forget(volume);
     // Another owner, without one of the copies, finds the same.
     if copies > 1 {
         let fewer = places[..places.len() - 1].to_vec();
@@ -72,7 +71,6 @@ fn check(shelf: CrashShelf, copies: u8, history: &History, point: usize) -> Resu
                     return Err(format!("block {block} was read and has vanished"));
                 }
             }
-            std::mem::forget(volume);
         }
     }
     Ok(())
