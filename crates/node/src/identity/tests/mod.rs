@@ -4,6 +4,7 @@ mod crash;
 mod guard;
 mod model;
 mod random;
+mod reviewed;
 
 use std::sync::Arc;
 
