@@ -7,20 +7,20 @@
 //! |---|---|
 //! | making a role | [`Action::UserAdminister`], which gives ADMIN OPTION on it; an administrator: administrators |
 //! | a role, its credentials | [`Action::UserAdminister`] with ADMIN OPTION on it, or administrators |
-//! | one's own password | oneself |
-//! | membership | who has ADMIN OPTION on the role, or administrators |
+//! | one's own password | oneself, by the password that one had |
+//! | membership | who has ADMIN OPTION on the role, or administrators; ending it: who made it, or administrators |
 //! | privilege | who has it with grant option, the object's owner, or [`Action::RightsGrant`] |
 //! | breaking the glass | [`Action::BreakGlass`], for oneself, for a time |
 //!
 //! Invariants: memberships have no cycle; the last administrator who can log in stays one who can; what a role granted
 //! under a grant option ends with that option ([`super::cascade`]); withheld actions are granted by administrators or
-//! under a grant option only.
+//! under a grant option only; who must change the password changes nothing else before.
 
 use super::action::Action;
-use super::caller::Caller;
-use super::cascade;
+use super::caller::{Caller, Proof};
+use super::cascade::{self, Fallen};
 use super::change::{CredentialChange, IdentityChange, MembershipPart, Privileges};
-use super::directory::{DefaultPrivilege, Directory, Membership, PrivilegeKey, PrivilegeOptions};
+use super::directory::{DefaultPrivilege, Directory, MemberKey, Membership, PrivilegeKey, PrivilegeOptions};
 use super::error::IdentityError;
 use super::object::{Object, ObjectKind, ObjectPattern};
 use super::role::{Attributes, Credentials, LOCAL_NAME, Role, RoleId, check_name};
@@ -40,13 +40,24 @@ pub fn apply(
     now_us: i64,
 ) -> Result<(), IdentityError> {
     let before = directory.standing_administrators();
+    end_broken_glass(directory, now_us);
     for change in changes {
         Applying { directory, view, caller, now_us }.apply(change)?;
     }
+    // What was granted by a right that the same list took away.
+    cascade::end_dependents(directory, false)?;
     if before > 0 && directory.standing_administrators() == 0 {
         return Err(IdentityError::LastAdministrator);
     }
     Ok(())
+}
+
+/// Removes the rights of broken glass whose time is over: a clock that is set back must not bring them back.
+fn end_broken_glass(directory: &mut Directory, now_us: i64) {
+    let over = |options: &PrivilegeOptions| options.until_us.is_some_and(|until| until <= now_us);
+    let all = directory.privileges().iter().filter(|(_, options)| over(options));
+    let over: Vec<PrivilegeKey> = all.map(|(key, _)| key.clone()).collect();
+    over.into_iter().for_each(|key| directory.set_privilege(key, None));
 }
 
 struct Applying<'a> {
@@ -62,6 +73,7 @@ fn denied(what: &str) -> IdentityError {
 
 impl Applying<'_> {
     fn apply(&mut self, change: IdentityChange) -> Result<(), IdentityError> {
+        self.allowed(&change)?;
         match change {
             IdentityChange::Create(role) => self.create(role),
             IdentityChange::Alter { role, attributes } => self.alter(&role, attributes),
@@ -94,13 +106,52 @@ impl Applying<'_> {
         }
     }
 
+    /// What holds for every change: the login does, and a password that must be changed is changed first.
+    fn allowed(&self, change: &IdentityChange) -> Result<(), IdentityError> {
+        if self.view.holds(self.caller).is_err() {
+            return Err(denied("the login does not hold any more"));
+        }
+        let own = self.view.attributes(self.caller.session());
+        let is_first = match change {
+            IdentityChange::Credential { role, change } => self.is_own_password(role, change),
+            _ => false,
+        };
+        if own.is_some_and(|own| own.must_change_password) && !is_first {
+            return Err(denied("the password must be changed first"));
+        }
+        Ok(())
+    }
+
+    /// Whether it replaces the password of the caller, who logged in by it. Who logged in otherwise does not give itself a
+    /// proof that lasts longer than its own: to give a first password, and to take one away, is administration.
+    fn is_own_password(&self, name: &str, change: &CredentialChange) -> bool {
+        let session = self.caller.session();
+        let CredentialChange::Password { scram, hash, .. } = change else { return false };
+        let had = self.directory.roles().get(&session).map(|role| &role.credentials);
+        session != RoleId::LOCAL
+            && self.directory.named(name).is_ok_and(|id| id == session)
+            && *self.caller.proof() == Proof::Password
+            && had.is_some_and(|had| had.scram.is_some() || had.hash.is_some())
+            && (scram.is_some() || hash.is_some())
+    }
+
+    /// What is suspended at this moment, or has ended.
+    fn fallen(&self) -> Fallen {
+        cascade::fallen(self.directory, |role| self.directory.in_force(role, self.now_us))
+    }
+
+    fn has_admin_option(&self, role: RoleId) -> bool {
+        let is_own = |id| self.view.inherits(self.caller.session(), id);
+        cascade::has_admin_option(self.directory, &self.fallen(), is_own, role)
+    }
+
     fn may(&self, action: Action) -> bool {
         self.view.may(self.caller, action, Object::Node).is_ok()
     }
 
     /// Whether the caller is an administrator now, by its current role.
     fn is_administrator(&self) -> bool {
-        self.view.is_administrator(self.caller.current()) && self.view.holds(self.caller).is_ok()
+        self.view.is_administrator(self.caller.current())
     }
 
     /// The role, if the caller may change it.
@@ -113,8 +164,7 @@ impl Applying<'_> {
             return Err(IdentityError::Builtin(LOCAL_NAME.into()));
         }
         let role = self.directory.roles().get(&id).cloned().ok_or_else(|| IdentityError::NoRole(name.into()))?;
-        let has_option = cascade::has_admin_option(self.directory, self.caller.session(), id);
-        if !self.is_administrator() && (role.attributes.administrator || !has_option) {
+        if !self.is_administrator() && (role.attributes.administrator || !self.has_admin_option(id)) {
             return Err(denied("changing this role needs its ADMIN OPTION, or to be an administrator"));
         }
         Ok((id, role))
@@ -136,9 +186,10 @@ impl Applying<'_> {
         made.credentials.hash = role.credentials.hash;
         let id = self.directory.add_role(made);
         if !self.is_administrator() {
-            let granted_by = self.caller.session();
+            // As in PostgreSQL it is not the maker's own grant: what it adds under it, it can end, and not this.
+            let granted_by = RoleId::LOCAL;
             let option = Membership { admin: true, inherit: false, set: false, granted_by, rooted: true };
-            self.directory.set_member(granted_by, id, Some(option));
+            self.directory.add_member(self.caller.session(), id, option);
         }
         let lists = [
             CredentialChange::Certificates(role.credentials.certificates),
@@ -167,13 +218,7 @@ impl Applying<'_> {
     }
 
     fn credential(&mut self, name: &str, change: CredentialChange) -> Result<(), IdentityError> {
-        let own = self.directory.named(name).is_ok_and(|id| id == self.caller.session());
-        // Only a role that has a password replaces it by itself; to take it away is administration.
-        let is_own_password = matches!(
-            change,
-            CredentialChange::Password { ref scram, ref hash, .. } if scram.is_some() || hash.is_some()
-        );
-        if own && is_own_password && self.view.holds(self.caller).is_ok() && self.caller.session() != RoleId::LOCAL {
+        if self.is_own_password(name, &change) {
             return self.set_credential(self.caller.session(), change);
         }
         let (id, _) = self.changeable(name)?;
@@ -189,6 +234,7 @@ impl Applying<'_> {
                 role.attributes.must_change_password = must_change;
             }
             CredentialChange::AddToken(token) => {
+                check_name(&token.name)?;
                 if role.credentials.tokens.iter().any(|other| other.name == token.name) {
                     return Err(IdentityError::Invalid(format!("the role has a token named {}", token.name)));
                 }
@@ -254,8 +300,11 @@ impl Applying<'_> {
         let by_default = self.directory.roles().get(&member).is_none_or(|role| role.attributes.inherit);
         let granted_by = self.caller.session();
         let inherit = inherit.unwrap_or(by_default);
-        let rooted = rooted || self.directory.members().get(&(member, role)).is_some_and(|had| had.rooted);
-        self.directory.set_member(member, role, Some(Membership { admin, inherit, set, granted_by, rooted }));
+        // What was made by right of administration stays so, but what is added to it without that right does not become so.
+        let is_within = |had: &Membership| had.admin >= admin && had.inherit >= inherit && had.set >= set;
+        let had = self.directory.members().get(&(member, role, granted_by));
+        let rooted = rooted || had.is_some_and(|had| had.rooted && is_within(had));
+        self.directory.add_member(member, role, Membership { admin, inherit, set, granted_by, rooted });
         // It may have had more before: what depends on that stands in the way.
         cascade::end_dependents(self.directory, false)
     }
@@ -265,8 +314,7 @@ impl Applying<'_> {
         if self.is_administrator() {
             return Ok(true);
         }
-        let holds = self.view.holds(self.caller).is_ok();
-        if holds && cascade::has_admin_option(self.directory, self.caller.session(), role) {
+        if self.has_admin_option(role) {
             return Ok(false);
         }
         Err(denied("making members of this role needs its ADMIN OPTION"))
@@ -280,26 +328,29 @@ impl Applying<'_> {
         cascade: bool,
     ) -> Result<(), IdentityError> {
         let (role, member) = (self.directory.named(role_name)?, self.directory.named(member_name)?);
-        self.may_make_members(role)?;
-        let Some(mut membership) = self.directory.members().get(&(member, role)).copied() else {
+        let administers = self.may_make_members(role)?;
+        let of_member = self.directory.members().iter().filter(|(key, _)| (key.0, key.1) == (member, role));
+        let all: Vec<(MemberKey, Membership)> = of_member.map(|(key, membership)| (*key, *membership)).collect();
+        if all.is_empty() {
             return Err(IdentityError::Invalid(format!("role \"{member_name}\" is not a member of \"{role_name}\"")));
-        };
-        let left = match part {
-            MembershipPart::All => None,
-            MembershipPart::Admin => {
-                membership.admin = false;
-                Some(membership)
+        }
+        // Administrators end it whoever made it; others what they made themselves.
+        let mut own = all.into_iter().filter(|(key, _)| administers || key.2 == self.caller.session()).peekable();
+        if own.peek().is_none() {
+            return Err(denied("others made this membership: they and administrators end it"));
+        }
+        for (key, membership) in own.collect::<Vec<_>>() {
+            match part {
+                MembershipPart::All => self.directory.remove_member(key),
+                MembershipPart::Admin => {
+                    self.directory.add_member(member, role, Membership { admin: false, ..membership })
+                }
+                MembershipPart::Inherit => {
+                    self.directory.add_member(member, role, Membership { inherit: false, ..membership });
+                }
+                MembershipPart::Set => self.directory.add_member(member, role, Membership { set: false, ..membership }),
             }
-            MembershipPart::Inherit => {
-                membership.inherit = false;
-                Some(membership)
-            }
-            MembershipPart::Set => {
-                membership.set = false;
-                Some(membership)
-            }
-        };
-        self.directory.set_member(member, role, left);
+        }
         cascade::end_dependents(self.directory, cascade)
     }
 
@@ -309,14 +360,16 @@ impl Applying<'_> {
             true => self.is_administrator(),
             false => self.may(Action::RightsGrant),
         };
-        if self.view.holds(self.caller).is_err() {
-            return None;
-        }
         let owner = self.directory.owners().get(object);
         if administers || owner.is_some_and(|owner| self.view.has_rights_of(self.caller.current(), *owner)) {
             return Some(true);
         }
-        cascade::has_grant_option(self.directory, self.caller.current(), action, object, column).then_some(false)
+        // The grant would be the other role's: an administrator grants as itself, so that it is seen.
+        if self.view.is_by_power(self.caller) {
+            return None;
+        }
+        let is_own = |id| self.view.inherits(self.caller.current(), id);
+        cascade::has_grant_option(self.directory, &self.fallen(), is_own, (action, object, column)).then_some(false)
     }
 
     fn each(&self, privileges: &Privileges) -> Result<Vec<(Action, Option<String>)>, IdentityError> {
@@ -358,10 +411,13 @@ impl Applying<'_> {
             // Under a grant option of a role that it is a member of, it is still the session's role that granted.
             let granted_by = if rooted { self.caller.session() } else { self.caller.current() };
             let key = PrivilegeKey { object: object.clone(), action, column, grantee, granted_by };
-            let had = self.directory.privileges().get(&key).cloned().unwrap_or_default();
+            // A broken glass is nothing that is added to; nor does an option that is added become rooted by what was there.
+            let had = self.directory.privileges().get(&key).filter(|had| had.until_us.is_none());
+            let had = had.cloned().unwrap_or_default();
+            let is_within = had.grant_option >= grant_option;
             let options = PrivilegeOptions {
                 grant_option: grant_option || had.grant_option,
-                rooted: rooted || had.rooted,
+                rooted: rooted || (had.rooted && is_within),
                 until_us: None,
                 reason: None,
             };
@@ -438,7 +494,7 @@ impl Applying<'_> {
         actions: &[Action],
         grant_option: Option<bool>,
     ) -> Result<(), IdentityError> {
-        let own = self.view.has_rights_of(self.caller.current(), creator) && self.view.holds(self.caller).is_ok();
+        let own = self.view.has_rights_of(self.caller.current(), creator);
         if !own && !self.may(Action::RightsGrant) {
             return Err(denied("default privileges of another role need rights-grant"));
         }
@@ -460,8 +516,7 @@ impl Applying<'_> {
         let own = |id: RoleId| self.view.has_rights_of(self.caller.current(), id);
         // As in PostgreSQL: who owns it, and could set the role of the new owner.
         let is_owner = self.directory.owners().get(&object).is_some_and(|old| own(*old)) && own(owner);
-        let holds = self.view.holds(self.caller).is_ok();
-        if !(holds && (is_owner || self.is_administrator())) {
+        if !(is_owner || self.is_administrator()) {
             return Err(denied("giving an object away needs to own it, and the rights of its new owner"));
         }
         if !object.is_exact() {

@@ -26,7 +26,10 @@ const MEMBERS: u8 = b'm';
 const DEFAULTS: u8 = b'd';
 const NEXT: u8 = b'n';
 
-/// One role's membership in another.
+/// A membership: the member, the role, and who made it. As in PostgreSQL 16, each grantor's is one of its own.
+pub type MemberKey = (RoleId, RoleId, RoleId);
+
+/// One role's membership in another, by one grantor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Membership {
     /// Whether the member may make others members: ADMIN OPTION.
@@ -111,7 +114,7 @@ pub struct Directory {
     roles: BTreeMap<RoleId, Role>,
     names: BTreeMap<String, RoleId>,
     /// By member, then role.
-    members: BTreeMap<(RoleId, RoleId), Membership>,
+    members: BTreeMap<MemberKey, Membership>,
     privileges: BTreeMap<PrivilegeKey, PrivilegeOptions>,
     owners: BTreeMap<ObjectPattern, RoleId>,
     /// With whether they are granted with grant option.
@@ -169,7 +172,7 @@ impl Row {
     fn key(&self) -> Vec<u8> {
         match self {
             Row::Role(id, _) => numbers(vec![ROLES], &[*id]),
-            Row::Member(member, role, _) => numbers(vec![MEMBERS], &[*member, *role]),
+            Row::Member(member, role, membership) => numbers(vec![MEMBERS], &[*member, *role, membership.granted_by]),
             Row::Privilege(key, _) => {
                 let column = key.column.as_deref().unwrap_or_default();
                 let of_object = object_prefix(PRIVILEGES, &key.object);
@@ -207,7 +210,9 @@ impl Directory {
                 self.next = self.next.max(id.0.saturating_add(1));
                 self.roles.insert(id, role);
             }
-            Row::Member(member, role, membership) => _ = self.members.insert((member, role), membership),
+            Row::Member(member, role, membership) => {
+                self.members.insert((member, role, membership.granted_by), membership);
+            }
             Row::Privilege(key, options) => _ = self.privileges.insert(key, options),
             Row::Owner(object, role) => _ = self.owners.insert(object, role),
             Row::Default(key, grant_option) => _ = self.defaults.insert(key, grant_option),
@@ -226,8 +231,8 @@ impl Directory {
         &self.roles
     }
 
-    /// All memberships, by member and role.
-    pub fn members(&self) -> &BTreeMap<(RoleId, RoleId), Membership> {
+    /// All memberships, by member, role and grantor.
+    pub fn members(&self) -> &BTreeMap<MemberKey, Membership> {
         &self.members
     }
 
@@ -266,17 +271,25 @@ impl Directory {
     }
 
     /// The role itself and all roles that it reaches over memberships that `follow` accepts.
-    pub fn reach(&self, from: RoleId, follow: impl Fn(RoleId, &Membership) -> bool) -> BTreeSet<RoleId> {
+    pub fn reach(&self, from: RoleId, follow: impl Fn(&MemberKey, &Membership) -> bool) -> BTreeSet<RoleId> {
         let (mut found, mut open) = (BTreeSet::from([from]), vec![from]);
+        let (first, last) = (RoleId(0), RoleId(u32::MAX));
         while let Some(member) = open.pop() {
-            let of_member = self.members.range((member, RoleId(0))..=(member, RoleId(u32::MAX)));
-            for ((_, role), _) in of_member.filter(|((_, role), membership)| follow(*role, membership)) {
+            let of_member = self.members.range((member, first, first)..=(member, last, last));
+            for ((_, role, _), _) in of_member.filter(|(key, membership)| follow(key, membership)) {
                 if found.insert(*role) {
                     open.push(*role);
                 }
             }
         }
         found
+    }
+
+    /// Whether a role is there, not locked and not expired at a moment; otherwise it gives no right, and leads to none.
+    pub fn in_force(&self, id: RoleId, now_us: i64) -> bool {
+        self.roles.get(&id).is_some_and(|role| {
+            role.attributes.locked.is_none() && role.attributes.until_us.is_none_or(|until| now_us < until)
+        })
     }
 
     /// Standing administrators apart from the node's own role: those who can always log in.
@@ -307,17 +320,14 @@ impl Directory {
         }
     }
 
-    pub(super) fn set_member(&mut self, member: RoleId, role: RoleId, membership: Option<Membership>) {
-        match membership {
-            Some(membership) => {
-                self.writes.push(Row::Member(member, role, membership).write());
-                self.members.insert((member, role), membership);
-            }
-            None => {
-                self.writes.push((numbers(vec![MEMBERS], &[member, role]), None));
-                self.members.remove(&(member, role));
-            }
-        }
+    pub(super) fn add_member(&mut self, member: RoleId, role: RoleId, membership: Membership) {
+        self.writes.push(Row::Member(member, role, membership).write());
+        self.members.insert((member, role, membership.granted_by), membership);
+    }
+
+    pub(super) fn remove_member(&mut self, key @ (member, role, granted_by): MemberKey) {
+        self.writes.push((numbers(vec![MEMBERS], &[member, role, granted_by]), None));
+        self.members.remove(&key);
     }
 
     pub(super) fn set_privilege(&mut self, key: PrivilegeKey, options: Option<PrivilegeOptions>) {
@@ -361,8 +371,10 @@ impl Directory {
         }
     }
 
-    /// A new object: its owner, and what the owner's default privileges grant on it.
+    /// A new object: its owner, and what the owner's default privileges grant on it. What is left of an earlier object of
+    /// that name gives no right on this one.
     pub(super) fn created(&mut self, object: &ObjectPattern, owner: RoleId) {
+        self.dropped(object);
         self.set_owner(object.clone(), Some(owner));
         let schema = object.parts().0;
         let of_owner: Vec<(DefaultPrivilege, bool)> = self
@@ -382,7 +394,9 @@ impl Directory {
 
     /// An object is gone: nobody has a right on the next one of that name.
     pub(super) fn dropped(&mut self, object: &ObjectPattern) {
-        self.set_owner(object.clone(), None);
+        if self.owners.contains_key(object) {
+            self.set_owner(object.clone(), None);
+        }
         let of_object: Vec<PrivilegeKey> =
             self.privileges.keys().filter(|key| key.object == *object).cloned().collect();
         of_object.into_iter().for_each(|key| self.set_privilege(key, None));

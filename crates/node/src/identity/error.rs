@@ -72,6 +72,9 @@ pub enum IdentityError {
     /// Stored rows cannot be read: see `terrace verify`.
     #[error("the stored roles and rights cannot be read: {0}")]
     Unreadable(String),
+    /// There is no memory to hash a password: try again.
+    #[error("there is no memory to hash a password: try again")]
+    Memory,
     /// The system returned no random bytes.
     #[error("the system returned no random bytes")]
     Randomness,

@@ -9,16 +9,18 @@
 //! Invariants: a new view is in force before its version is announced; a view that time has changed is replaced within
 //! [`TICK`]. A login by password takes as long for an unknown user, a user without that kind of password, and one who may
 //! not log in, and ends with the same error. Nothing waits here: an attempt that is too early is refused with the time
-//! to wait. What checks a password takes a processor for some 20 ms, so it does not belong on a task.
+//! to wait. What checks a password takes a processor for some 20 ms and 19 MiB, so it does not belong on a task, and no
+//! more of it is done at once than there are processors. The time here never goes back: what has expired stays so while
+//! the node runs, whatever is done to the clock.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use store::Store;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
 
 use super::action::Action;
@@ -29,8 +31,8 @@ use super::hashing::PasswordHash;
 use super::identity_store::{IdentityStore, ImportedUser};
 use super::object::Object;
 use super::role::{Role, RoleId};
-use super::scram::{self, Exchange, Mock, ScramError};
-use super::throttle::{Attempt, LoginEvent, LoginThrottle, Turn};
+use super::scram::{self, Exchange, Mock, PASSWORD_BYTES_MAX, ScramError, Verifier};
+use super::throttle::{Attempt, LoginEvent, LoginThrottle, PENDING_MS, Turn};
 use super::token::TokenDigest;
 use super::view::{Denied, Grant, RightsView};
 use crate::Clock;
@@ -38,6 +40,9 @@ use crate::task;
 
 /// How often is looked whether time has changed a right.
 pub const TICK: Duration = Duration::from_millis(250);
+
+/// How long an attempt waits while all processors check passwords.
+const HASHING_WAIT: Duration = Duration::from_millis(100);
 
 /// Why a login was refused; for the log and the audit, never for who tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +53,8 @@ pub enum LoginRefusal {
     WrongPassword,
     /// The role may not log in: it is a group, locked or expired.
     NotAllowed,
+    /// The proof came too late, or the role or its password was changed meanwhile.
+    Outdated,
 }
 
 /// Why a login failed.
@@ -62,6 +69,9 @@ pub enum LoginError {
     /// The role has as many connections as it may.
     #[error("too many connections of this role")]
     TooMany,
+    /// There is no memory to check a password: whether it is right is not known.
+    #[error("the login cannot be checked now: try again")]
+    Memory,
     /// What the client sent is not SCRAM.
     #[error(transparent)]
     Scram(ScramError),
@@ -72,6 +82,10 @@ pub enum LoginError {
 pub struct Guard {
     stored: IdentityStore,
     clock: Clock,
+    /// The latest time that the clock has shown.
+    seen_us: AtomicI64,
+    /// A permit for each password that may be checked at once.
+    pub(super) hashing: Semaphore,
     view: RwLock<Arc<RightsView>>,
     version: AtomicU64,
     changed: watch::Sender<u64>,
@@ -98,10 +112,14 @@ impl Guard {
     /// Errors: [`IdentityError`].
     pub fn open(store: Store, clock: Clock, mock: Mock) -> Result<Arc<Guard>, IdentityError> {
         let stored = IdentityStore::of(store);
-        let view = RightsView::of(Arc::new(stored.load()?), clock.now_us());
+        let now_us = clock.now_us();
+        let view = RightsView::of(Arc::new(stored.load()?), now_us);
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
         Ok(Arc::new(Guard {
             stored,
             clock,
+            seen_us: AtomicI64::new(now_us),
+            hashing: Semaphore::new(processors),
             view: RwLock::new(Arc::new(view)),
             version: AtomicU64::new(1),
             changed: watch::Sender::new(1),
@@ -145,13 +163,13 @@ impl Guard {
     ///
     /// Errors: those of [`IdentityStore::change`].
     pub fn change(&self, caller: &Caller, changes: &[IdentityChange]) -> Result<(), IdentityError> {
-        self.stored.change(caller, changes, self.clock.now_us())?;
+        self.stored.change(caller, changes, self.now_us())?;
         self.refresh()
     }
 
     /// Imports the users of the settings. Errors: those of [`IdentityStore::import`].
     pub fn import(&self, users: &[ImportedUser]) -> Result<(), IdentityError> {
-        self.stored.import(users, self.clock.now_us())?;
+        self.stored.import(users, self.now_us())?;
         self.refresh()
     }
 
@@ -160,7 +178,7 @@ impl Guard {
     /// Errors: [`IdentityError::Store`], [`IdentityError::Unreadable`]: the earlier view stays in force.
     pub fn refresh(&self) -> Result<(), IdentityError> {
         let _one = locked(&self.replacing);
-        let view = RightsView::of(Arc::new(self.stored.load()?), self.clock.now_us());
+        let view = RightsView::of(Arc::new(self.stored.load()?), self.now_us());
         self.put_in_force(view);
         Ok(())
     }
@@ -173,7 +191,7 @@ impl Guard {
 
     /// Puts in force what time has changed.
     pub fn tick(&self) {
-        let now_us = self.clock.now_us();
+        let now_us = self.now_us();
         let is_due = || self.view().next_change_us().is_some_and(|at| at <= now_us);
         if is_due() {
             let _one = locked(&self.replacing);
@@ -201,14 +219,19 @@ impl Guard {
     ///
     /// Errors: [`LoginError`].
     pub fn password(self: &Arc<Self>, user: &str, password: &str, from: Option<IpAddr>) -> Result<Caller, LoginError> {
+        // Before the attempt begins: who has to wait for others has not failed.
+        let _turn = self.hashing.try_acquire().map_err(|_| LoginError::Wait(HASHING_WAIT))?;
         let begun = self.begin(Some(user), from)?;
+        if password.len() > PASSWORD_BYTES_MAX {
+            return Err(begun.refused(LoginRefusal::WrongPassword));
+        }
         let view = self.view();
         let role = self.role(&view, user);
         let own = role.map(|(_, role)| &role.credentials);
         // Both are always checked, so that the time does not tell which of them a user has, or whether it exists.
         let hash = own.and_then(|own| own.hash.as_ref());
         let verifier = own.and_then(|own| own.scram.as_ref());
-        let by_hash = hash.unwrap_or(&self.dummy).check(password);
+        let Ok(by_hash) = hash.unwrap_or(&self.dummy).check(password) else { return Err(begun.unjudged()) };
         let by_scram = verifier.unwrap_or(&self.mock.verifier(user)).check(password);
         let is_right = if hash.is_some() { by_hash } else { verifier.is_some() && by_scram };
         match role {
@@ -229,9 +252,10 @@ impl Guard {
     ) -> Result<(String, ScramLogin), LoginError> {
         let begun = self.begin(Some(user), from)?;
         let view = self.view();
-        let verifier = self.role(&view, user).and_then(|(_, role)| role.credentials.scram.as_ref());
+        let found = self.role(&view, user).and_then(|(id, role)| Some((id, role.credentials.scram.clone()?)));
+        let verifier = found.as_ref().map(|(_, verifier)| verifier);
         let (answer, exchange) = scram::begin(first, user, verifier, &self.mock).map_err(LoginError::Scram)?;
-        Ok((answer, ScramLogin { begun, exchange, user: user.to_owned() }))
+        Ok((answer, ScramLogin { begun, exchange, user: user.to_owned(), found }))
     }
 
     /// A login with a token.
@@ -242,7 +266,7 @@ impl Guard {
         let found = TokenDigest::of(text).and_then(|digest| Some((digest, view.of_token(&digest)?)));
         // A right token is never held up by wrong ones: it cannot be guessed.
         match found.and_then(|(digest, id)| Some((digest, id, view.directory().roles().get(&id)?))) {
-            Some((digest, id, role)) if role.attributes.may_log_in(self.clock.now_us()) => {
+            Some((digest, id, role)) if role.attributes.may_log_in(self.now_us()) => {
                 Ok(Caller::of(id, Proof::Token(digest), from))
             }
             Some(_) => Err(self.begin(None, from)?.refused(LoginRefusal::NotAllowed)),
@@ -324,15 +348,17 @@ impl Guard {
                 attempt,
                 user: user.map(str::to_owned),
                 from,
+                begun_ms: self.now_ms(),
                 ends: LoginEvent::Failed,
             }),
             Turn::Wait(ms) => Err(LoginError::Wait(Duration::from_millis(ms))),
         }
     }
 
-    /// The time by which rights begin and end, in microseconds since 1970.
+    /// The time by which rights begin and end, in microseconds since 1970: the latest that the clock has shown.
     pub fn now_us(&self) -> i64 {
-        self.clock.now_us()
+        let now_us = self.clock.now_us();
+        self.seen_us.fetch_max(now_us, Ordering::AcqRel).max(now_us)
     }
 
     fn now_ms(&self) -> u64 {
@@ -347,16 +373,23 @@ struct Begun {
     attempt: Attempt,
     user: Option<String>,
     from: Option<IpAddr>,
+    begun_ms: u64,
     ends: LoginEvent,
 }
 
 impl Begun {
     fn entered(mut self, id: RoleId, role: &Role, proof: Proof) -> Result<Caller, LoginError> {
-        if !role.attributes.may_log_in(self.guard.clock.now_us()) {
+        if !role.attributes.may_log_in(self.guard.now_us()) {
             return Err(self.refused(LoginRefusal::NotAllowed));
         }
         self.ends = LoginEvent::Succeeded;
         Ok(Caller::of(id, proof, self.from))
+    }
+
+    fn unjudged(mut self) -> LoginError {
+        self.ends = LoginEvent::Unjudged;
+        tracing::error!("there is no memory to check a password");
+        LoginError::Memory
     }
 
     fn refused(self, why: LoginRefusal) -> LoginError {
@@ -379,6 +412,8 @@ pub struct ScramLogin {
     begun: Begun,
     exchange: Exchange,
     user: String,
+    /// The role of that name at the begin, and what the client's proof is checked against.
+    found: Option<(RoleId, Verifier)>,
 }
 
 impl ScramLogin {
@@ -386,13 +421,26 @@ impl ScramLogin {
     ///
     /// Errors: [`LoginError::Refused`], [`LoginError::Scram`].
     pub fn finish(self, last: &[u8]) -> Result<(String, Caller), LoginError> {
-        let ScramLogin { begun, exchange, user } = self;
+        let now_ms = self.begun.guard.now_ms();
+        self.finish_at(last, now_ms)
+    }
+
+    pub(super) fn finish_at(self, last: &[u8], now_ms: u64) -> Result<(String, Caller), LoginError> {
+        let ScramLogin { begun, exchange, user, found } = self;
         let view = begun.guard.view();
-        let role = begun.guard.role(&view, &user).map(|(id, role)| (id, role.clone()));
+        // The role and the verifier of the begin: a new role of that name has not been proven, nor an old password.
+        let is_same = |(id, role): &(RoleId, &Role)| {
+            found.as_ref().is_some_and(|(of, verifier)| of == id && role.credentials.scram.as_ref() == Some(verifier))
+        };
+        let role = begun.guard.role(&view, &user);
+        let nobody = if role.is_some() { LoginRefusal::WrongPassword } else { LoginRefusal::Unknown };
+        let role = role.filter(is_same);
+        let is_late = now_ms.saturating_sub(begun.begun_ms) > PENDING_MS;
         match (exchange.finish(last), role) {
-            (Ok(signature), Some((id, role))) => Ok((signature, begun.entered(id, &role, Proof::Password)?)),
-            (Err(ScramError::WrongPassword), Some(_)) => Err(begun.refused(LoginRefusal::WrongPassword)),
-            (Ok(_) | Err(ScramError::WrongPassword), None) => Err(begun.refused(LoginRefusal::Unknown)),
+            (Ok(_) | Err(ScramError::WrongPassword), _) if found.is_none() => Err(begun.refused(nobody)),
+            (Ok(signature), Some((id, role))) if !is_late => Ok((signature, begun.entered(id, role, Proof::Password)?)),
+            (Ok(_), _) => Err(begun.refused(LoginRefusal::Outdated)),
+            (Err(ScramError::WrongPassword), _) => Err(begun.refused(LoginRefusal::WrongPassword)),
             (Err(error), _) => Err(LoginError::Scram(error)),
         }
     }

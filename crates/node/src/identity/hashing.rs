@@ -16,7 +16,7 @@ use base64::engine::general_purpose::STANDARD_NO_PAD as BASE64;
 use serde::{Deserialize, Serialize};
 
 use super::error::IdentityError;
-use super::scram;
+use super::scram::{self, PASSWORD_BYTES_MAX};
 
 /// Memory, in KiB.
 const MEMORY_KIB: u32 = 19 * 1024;
@@ -28,7 +28,7 @@ const PASSES: u32 = 2;
 const LANES: u32 = 1;
 
 /// Most memory, in KiB, that a stored hash may ask for: a row that was tampered with must not exhaust the machine.
-const MEMORY_KIB_MAX: u32 = 256 * 1024;
+const MEMORY_KIB_MAX: u32 = 64 * 1024;
 
 /// Most passes that a stored hash may ask for.
 const PASSES_MAX: u32 = 16;
@@ -57,14 +57,13 @@ impl fmt::Debug for PasswordHash {
 impl PasswordHash {
     /// The hash of a password, with a new salt. Takes some 20 ms of a processor and 19 MiB.
     ///
-    /// Errors: [`IdentityError::Randomness`], [`IdentityError::Invalid`] if there is no memory for it.
+    /// Errors: [`IdentityError::Randomness`], [`IdentityError::Memory`].
     pub fn of(password: &str) -> Result<PasswordHash, IdentityError> {
         let mut salt = vec![0; SALT_BYTES];
         scram::random(&mut salt).map_err(|_| IdentityError::Randomness)?;
         let mut made =
             PasswordHash { memory_kib: MEMORY_KIB, passes: PASSES, lanes: LANES, salt, hash: [0; HASH_BYTES] };
-        made.hash =
-            made.derived(password).ok_or_else(|| IdentityError::Invalid("the password cannot be hashed".into()))?;
+        made.hash = made.derived(password)?;
         Ok(made)
     }
 
@@ -77,9 +76,15 @@ impl PasswordHash {
         Ok(PasswordHash { memory_kib: MEMORY_KIB, passes: PASSES, lanes: LANES, salt, hash })
     }
 
-    /// Whether this is the password. Hashes are compared in constant time.
-    pub fn check(&self, password: &str) -> bool {
-        self.derived(password).is_some_and(|derived| scram::same(&derived, &self.hash))
+    /// Whether this is the password. Hashes are compared in constant time. No password is longer than 1,024 bytes, so
+    /// nothing is hashed for one that is.
+    ///
+    /// Errors: [`IdentityError::Memory`]: whether it is the password is not known.
+    pub fn check(&self, password: &str) -> Result<bool, IdentityError> {
+        if password.len() > PASSWORD_BYTES_MAX {
+            return Ok(false);
+        }
+        Ok(scram::same(&self.derived(password)?, &self.hash))
     }
 
     /// Whether its parameters are not today's: it is made again at the next login.
@@ -87,12 +92,14 @@ impl PasswordHash {
         (self.memory_kib, self.passes, self.lanes) != (MEMORY_KIB, PASSES, LANES)
     }
 
-    fn derived(&self, password: &str) -> Option<[u8; HASH_BYTES]> {
-        let params = Params::new(self.memory_kib, self.passes, self.lanes, Some(HASH_BYTES)).ok()?;
+    fn derived(&self, password: &str) -> Result<[u8; HASH_BYTES], IdentityError> {
+        // Parameters are within bounds since they were read, so what fails is the memory.
+        let params = Params::new(self.memory_kib, self.passes, self.lanes, Some(HASH_BYTES));
+        let params = params.map_err(|_| IdentityError::Memory)?;
         let mut hash = [0; HASH_BYTES];
         let argon = Argon2::new(Algorithm::Argon2id, Version::V0x13, params);
-        argon.hash_password_into(password.as_bytes(), &self.salt, &mut hash).ok()?;
-        Some(hash)
+        argon.hash_password_into(password.as_bytes(), &self.salt, &mut hash).map_err(|_| IdentityError::Memory)?;
+        Ok(hash)
     }
 }
 
@@ -144,12 +151,23 @@ impl TryFrom<String> for PasswordHash {
 mod tests {
     use super::*;
 
+    fn checked(hash: &PasswordHash, password: &str) -> bool {
+        hash.check(password).expect("there is memory")
+    }
+
+    #[test]
+    fn what_cannot_be_hashed_is_an_error_and_no_wrong_password_and_long_passwords_are_not_hashed() {
+        let broken = PasswordHash { memory_kib: 0, ..PasswordHash::dummy().expect("there is randomness") };
+        assert!(matches!(broken.check("correct horse"), Err(IdentityError::Memory)));
+        assert!(matches!(broken.check(&"x".repeat(1025)), Ok(false)), "it was not hashed");
+    }
+
     // From the tests of the reference implementation (phc-winner-argon2, src/test.c).
     #[test]
     fn a_hash_of_the_reference_implementation_is_checked() {
         let text = "$argon2id$v=19$m=65536,t=2,p=1$c29tZXNhbHQ$CTFhFdXPJO1aFaMaO6Mm5c8y7cJHAph8ArZWb2GRPPc";
         let hash: PasswordHash = text.parse().expect("it is one");
-        assert!(hash.check("password") && !hash.check("passwort") && hash.is_outdated());
+        assert!(checked(&hash, "password") && !checked(&hash, "passwort") && hash.is_outdated());
         assert_eq!(hash.to_string(), text);
     }
 
@@ -159,7 +177,8 @@ mod tests {
         let text = hash.to_string();
         assert!(text.starts_with("$argon2id$v=19$m=19456,t=2,p=1$"), "{text}");
         assert_eq!(text.parse::<PasswordHash>().expect("it is one"), hash);
-        assert!(hash.check("correct horse") && !hash.check("correct hors") && !hash.check("") && !hash.is_outdated());
+        assert!(checked(&hash, "correct horse") && !checked(&hash, "correct hors") && !checked(&hash, ""));
+        assert!(!hash.is_outdated());
         assert_ne!(PasswordHash::of("correct horse").expect("again"), hash, "each has its own salt");
     }
 
@@ -167,9 +186,14 @@ mod tests {
     fn hashes_that_would_exhaust_the_machine_or_are_others_are_refused() {
         let good = PasswordHash::dummy().expect("there is randomness").to_string();
         assert!(good.parse::<PasswordHash>().is_ok());
-        for (from, to) in
-            [("m=19456", "m=4000000"), ("t=2", "t=1000"), ("t=2", "t=0"), ("argon2id", "argon2i"), ("p=1", "p=9")]
-        {
+        for (from, to) in [
+            ("m=19456", "m=65537"),
+            ("m=19456", "m=4000000"),
+            ("t=2", "t=1000"),
+            ("t=2", "t=0"),
+            ("argon2id", "argon2i"),
+            ("p=1", "p=9"),
+        ] {
             assert!(good.replace(from, to).parse::<PasswordHash>().is_err(), "{to}");
         }
         for broken in ["", "$argon2id$v=19$", "$argon2id$v=19$m=19456,t=2$AAAA$AAAA", &good[..good.len() - 3]] {

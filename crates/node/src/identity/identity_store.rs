@@ -2,8 +2,9 @@
 //!
 //! Invariants: what returned is durable. Every change of roles and rights writes one key, so of two at a time one is
 //! made again on what the other left: no rule that holds for each change alone is broken by two (no two administrators
-//! remove each other). What SQL says of its objects ([`ObjectChange`]) is written within SQL's own transaction, and not
-//! under that key: tables are created at the same time by many.
+//! remove each other). What SQL says of its objects ([`ObjectChange`]) is written within SQL's own transaction. It writes
+//! that key too, so that a right on an object that is dropped meanwhile is not left for the next one of that name; only
+//! creating does not, for tables are created at the same time by many.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use store::{Cursor, Direction, Store, StoreError, Transaction, TreeId};
 
 use super::applying::apply;
 use super::caller::Caller;
+use super::cascade;
 use super::change::IdentityChange;
 use super::directory::Directory;
 use super::error::IdentityError;
@@ -163,7 +165,10 @@ impl IdentityStore {
     ) -> Result<(), IdentityError> {
         let tree = tree(transaction)?;
         let mut directory = load_in(transaction, tree)?;
+        let (mut is_renamed, mut only_created) = (false, true);
         for change in changes {
+            is_renamed |= matches!(change, ObjectChange::Renamed { .. });
+            only_created &= matches!(change, ObjectChange::Created { .. });
             match change {
                 ObjectChange::Created { object, owner } => directory.created(object, *owner),
                 ObjectChange::Dropped(object) => directory.dropped(object),
@@ -171,7 +176,12 @@ impl IdentityStore {
                 ObjectChange::Column { table, from, to } => directory.column(table, from, to.as_deref()),
             }
         }
-        write(transaction, tree, &mut directory)
+        if is_renamed {
+            // A right that was granted on under a pattern which does not match the new name.
+            cascade::end_dependents(&mut directory, true)?;
+        }
+        write(transaction, tree, &mut directory)?;
+        if only_created { Ok(()) } else { mark_changed(transaction, tree) }
     }
 
     fn transact(&self, work: impl Fn(&mut Transaction) -> Result<(), IdentityError>) -> Result<(), IdentityError> {
@@ -224,7 +234,7 @@ mod tests {
     use store::Options;
 
     use super::*;
-    use crate::identity::CredentialChange;
+    use crate::identity::{Action, CredentialChange, Privileges};
 
     fn opened() -> IdentityStore {
         IdentityStore::of(Store::in_memory(Options::default()).expect("there is memory"))
@@ -355,5 +365,77 @@ mod tests {
         stored.objects_changed(&mut transaction, &[ObjectChange::Dropped(bills)]).expect("it is written");
         transaction.commit().expect("it is durable");
         stored.change(&node, &[drop_of("ann")], 0).expect("it owns nothing any more");
+    }
+    #[test]
+    fn a_right_on_an_object_that_is_dropped_meanwhile_is_not_left_for_the_next_of_that_name() {
+        let stored = opened();
+        let node = Caller::node();
+        stored.change(&node, &[administrator("ann"), administrator("ben")], 0).expect("they are made");
+        let ann = stored.load().expect("it is read").named("ann").expect("it is there");
+        let table = |text: &str| ObjectPattern::parse(text).expect("it is one");
+        let (orders, bills) = (table("table public.orders"), table("table public.bills"));
+        let grant = || IdentityChange::Grant {
+            privileges: Privileges {
+                actions: vec![Action::TableSelect],
+                object: table("table public.orders"),
+                columns: vec!["id".into()],
+                grantee: "ben".into(),
+            },
+            grant_option: false,
+        };
+        let ends = [
+            ObjectChange::Dropped(orders.clone()),
+            ObjectChange::Renamed { from: orders.clone(), to: bills },
+            ObjectChange::Column { table: orders.clone(), from: "id".into(), to: None },
+        ];
+        for end in ends {
+            let mut dropping = stored.store.begin();
+            let mut granting = stored.store.begin();
+            stored.objects_changed(&mut dropping, std::slice::from_ref(&end)).expect("it is written");
+            stored.change_in(&mut granting, &node, &[grant()], 0).expect("it is there still");
+            dropping.commit().expect("the first one wins");
+            assert!(matches!(granting.commit(), Err(StoreError::Conflict)), "{end:?}");
+        }
+        let made = |object: &ObjectPattern| ObjectChange::Created { object: object.clone(), owner: ann };
+        let (mut one, mut other) = (stored.store.begin(), stored.store.begin());
+        stored.objects_changed(&mut one, &[made(&table("table public.a"))]).expect("it is written");
+        stored.objects_changed(&mut other, &[made(&table("table public.b"))]).expect("it is written");
+        one.commit().expect("it is durable");
+        other.commit().expect("many create at the same time");
+        stored.change(&node, &[grant()], 0).expect("before there is such a table");
+        let mut transaction = stored.store.begin();
+        stored.objects_changed(&mut transaction, &[made(&orders)]).expect("it is written");
+        transaction.commit().expect("it is durable");
+        let directory = stored.load().expect("it is read");
+        assert!(directory.privileges().is_empty(), "what was left is removed");
+        assert_eq!(directory.owners().get(&orders), Some(&ann));
+    }
+
+    #[test]
+    fn what_was_granted_on_under_a_pattern_ends_when_the_object_leaves_it() {
+        let stored = opened();
+        let node = Caller::node();
+        stored.change(&node, &[administrator("ann"), administrator("ben")], 0).expect("they are made");
+        stored.change(&node, &[altered("ann", Attributes::user())], 0).expect("there is another");
+        let directory = stored.load().expect("it is read");
+        let ann = Caller::of(directory.named("ann").expect("it is there"), crate::identity::Proof::Password, None);
+        let grant = |object: &str, grantee: &str, grant_option| IdentityChange::Grant {
+            privileges: Privileges {
+                actions: vec![Action::TableSelect],
+                object: ObjectPattern::parse(object).expect("it is one"),
+                columns: Vec::new(),
+                grantee: grantee.into(),
+            },
+            grant_option,
+        };
+        stored.change(&node, &[grant("table public.*", "ann", true)], 0).expect("the node may");
+        stored.change(&ann, &[grant("table public.orders", "ben", false)], 0).expect("it has the option");
+        let parse = |text: &str| ObjectPattern::parse(text).expect("it is one");
+        let renamed = ObjectChange::Renamed { from: parse("table public.orders"), to: parse("table other.orders") };
+        let mut transaction = stored.store.begin();
+        stored.objects_changed(&mut transaction, &[renamed]).expect("it is written");
+        transaction.commit().expect("it is durable");
+        assert_eq!(stored.load().expect("it is read").privileges().len(), 1);
+        stored.change(&node, &[drop_of("ann")], 0).expect("nothing stands in the way");
     }
 }

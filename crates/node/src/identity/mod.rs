@@ -46,7 +46,7 @@ pub use action::{Action, ActionSet};
 pub use applying::{BREAK_GLASS_US_MAX, apply};
 pub use caller::{Caller, Proof};
 pub use change::{CredentialChange, IdentityChange, MembershipPart, Privileges};
-pub use directory::{DefaultPrivilege, Directory, Membership, PrivilegeKey, PrivilegeOptions, RowWrite};
+pub use directory::{DefaultPrivilege, Directory, MemberKey, Membership, PrivilegeKey, PrivilegeOptions, RowWrite};
 pub use error::IdentityError;
 pub use guard::{Connected, Guard, LoginError, LoginRefusal, ScramLogin, TICK};
 pub use hashing::PasswordHash;

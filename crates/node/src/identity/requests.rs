@@ -6,13 +6,15 @@
 //!
 //! A password does not go over the socket: the command makes its verifier and its hash.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::action::Action;
 use super::caller::Caller;
 use super::change::{CredentialChange, IdentityChange};
-use super::directory::Directory;
+use super::directory::{Directory, PrivilegeKey, PrivilegeOptions};
 use super::error::IdentityError;
 use super::guard::Guard;
 use super::object::Object;
@@ -73,14 +75,17 @@ pub fn answer(guard: &Guard, caller: &Caller, request: IdentityRequest) -> Resul
     match request {
         IdentityRequest::List => {
             let directory = seen(guard, caller, None)?;
-            let all: Vec<RoleReport> = directory.roles().keys().filter_map(|id| report(&directory, *id)).collect();
-            Ok(json!(all))
+            let now_us = guard.now_us();
+            let reports = directory.roles().keys().filter_map(|id| report(&directory, *id, now_us));
+            Ok(json!(reports.collect::<Vec<RoleReport>>()))
         }
         IdentityRequest::Show { role } => {
             let directory = seen(guard, caller, Some(&role))?;
-            Ok(json!(report(&directory, directory.named(&role)?)))
+            Ok(json!(report(&directory, directory.named(&role)?, guard.now_us())))
         }
         IdentityRequest::Change { changes } => {
+            let view = guard.view();
+            changes.iter().try_for_each(|change| revokes_something(view.directory(), change))?;
             guard.change(caller, &changes)?;
             Ok(Value::Null)
         }
@@ -104,7 +109,51 @@ fn seen(guard: &Guard, caller: &Caller, name: Option<&str>) -> Result<std::sync:
     Ok(std::sync::Arc::clone(view.directory()))
 }
 
-fn report(directory: &Directory, id: RoleId) -> Option<RoleReport> {
+/// Whether there is something to revoke. SQL's REVOKE of what was not granted is no error; who types a command believes
+/// that the right is gone, so it says what still gives it.
+///
+/// Errors: [`IdentityError::Invalid`].
+fn revokes_something(directory: &Directory, change: &IdentityChange) -> Result<(), IdentityError> {
+    let IdentityChange::Revoke { privileges, .. } = change else { return Ok(()) };
+    // A role that the same list makes: the change itself says what is wrong.
+    let Ok(grantee) = directory.grantee(&privileges.grantee) else { return Ok(()) };
+    for action in &privileges.actions {
+        let is_it = |key: &PrivilegeKey| {
+            let of_column = key.column.as_ref().is_some_and(|column| privileges.columns.contains(column));
+            (key.action, &key.object, key.grantee) == (*action, &privileges.object, grantee)
+                && (privileges.columns.is_empty() || of_column)
+        };
+        if directory.privileges().keys().any(is_it) {
+            continue;
+        }
+        let mut roles = directory.reach(grantee, |_, membership| membership.inherit || membership.set);
+        roles.insert(RoleId::PUBLIC);
+        let overlaps =
+            |key: &PrivilegeKey| key.object.covers(&privileges.object) || privileges.object.covers(&key.object);
+        let of_roles = directory.privileges().keys().filter(|key| roles.contains(&key.grantee));
+        let still = of_roles.filter(|key| key.action == *action && overlaps(key)).map(|key| {
+            let of =
+                if key.grantee == grantee { String::new() } else { format!(" to {}", directory.name_of(key.grantee)) };
+            let column = key.column.as_ref().map(|column| format!(" ({column})")).unwrap_or_default();
+            format!("{}{column} on {}{of}", action.name(), key.object)
+        });
+        let still: BTreeSet<String> = still.collect();
+        let mut text = format!(
+            "nothing was revoked: {} on {} was not granted to {}",
+            action.name(),
+            privileges.object,
+            privileges.grantee
+        );
+        if !still.is_empty() {
+            let still: Vec<String> = still.into_iter().collect();
+            text.push_str(&format!("; what still gives it: {}", still.join(", ")));
+        }
+        return Err(IdentityError::Invalid(text));
+    }
+    Ok(())
+}
+
+fn report(directory: &Directory, id: RoleId, now_us: i64) -> Option<RoleReport> {
     let role = directory.roles().get(&id)?;
     let own = &role.credentials;
     let mut proofs = Vec::new();
@@ -114,22 +163,32 @@ fn report(directory: &Directory, id: RoleId) -> Option<RoleReport> {
     proofs.extend(own.tokens.iter().map(|token| format!("token {} (...{})", token.name, token.last)));
     proofs.extend(own.certificates.iter().map(|name| format!("certificate {name}")));
     proofs.extend(own.uids.iter().map(|uid| format!("uid {uid}")));
-    let roles = directory.members().keys().filter(|(member, _)| *member == id);
-    let of_role = directory.privileges().iter().filter(|(key, _)| key.grantee == id);
+    let roles = directory.members().keys().filter(|(member, ..)| *member == id);
+    // It is a member once, however many made it one.
+    let roles: BTreeSet<RoleId> = roles.map(|(_, role, _)| *role).collect();
+    let in_time = |options: &PrivilegeOptions| options.until_us.is_none_or(|until| now_us < until);
+    let of_role = directory.privileges().iter().filter(|(key, options)| key.grantee == id && in_time(options));
     let privileges = of_role.map(|(key, options)| {
         let column = key.column.as_ref().map(|column| format!(" ({column})")).unwrap_or_default();
         let option = if options.grant_option { " with grant option" } else { "" };
         let by_itself = if key.granted_by == id { " by itself" } else { "" };
-        format!("{}{column} on {}{option}{by_itself}", key.action.name(), key.object)
+        let until = options.until_us.map(|until| format!(" until {}", time(until))).unwrap_or_default();
+        let reason = options.reason.as_ref().map(|reason| format!(" because: {reason}")).unwrap_or_default();
+        format!("{}{column} on {}{option}{by_itself}{until}{reason}", key.action.name(), key.object)
     });
     Some(RoleReport {
         name: role.name.clone(),
         id,
         attributes: role.attributes.clone(),
         proofs,
-        member_of: roles.map(|(_, role)| directory.name_of(*role).to_owned()).collect(),
+        member_of: roles.into_iter().map(|role| directory.name_of(role).to_owned()).collect(),
         privileges: privileges.collect(),
     })
+}
+
+/// A time as text.
+fn time(us: i64) -> String {
+    jiff::Timestamp::from_microsecond(us).map_or_else(|_| us.to_string(), |time| time.to_string())
 }
 
 #[cfg(test)]
@@ -139,7 +198,7 @@ mod tests {
     use super::*;
     use crate::Clock;
     use crate::identity::scram::Mock;
-    use crate::identity::{Credentials, MembershipPart, Proof, Role};
+    use crate::identity::{Credentials, MembershipPart, ObjectPattern, Privileges, Proof, Role};
 
     #[test]
     fn requests_are_read_as_they_are_written_and_answered_for_who_may() {
@@ -169,5 +228,65 @@ mod tests {
         }
         let listed = answer(&guard, &Caller::node(), IdentityRequest::List).expect("the node may");
         assert_eq!(listed.as_array().map(Vec::len), Some(3));
+    }
+    /// A guard with a user ann, and short words for its requests.
+    fn with_ann() -> (std::sync::Arc<Guard>, Clock) {
+        let clock = Clock::fixed(1_000_000);
+        let store = Store::in_memory(Options::default()).expect("there is memory");
+        let guard = Guard::open(store, clock.clone(), Mock::of([7; 32])).expect("it opens");
+        let credentials = Credentials::default();
+        let ann = Role { name: "ann".into(), attributes: Attributes::user(), credentials };
+        guard.change(&Caller::node(), &[IdentityChange::Create(ann)]).expect("the node may");
+        (guard, clock)
+    }
+
+    fn privileges(action: Action, object: &str, grantee: &str) -> Privileges {
+        let object = ObjectPattern::parse(object).expect("it is one");
+        Privileges { actions: vec![action], object, columns: Vec::new(), grantee: grantee.into() }
+    }
+
+    #[test]
+    fn a_broken_glass_is_shown_with_its_end_and_reason_and_not_after_its_end() {
+        let (guard, clock) = with_ann();
+        let right = privileges(Action::BreakGlass, "node", "ann");
+        guard
+            .change(&Caller::node(), &[IdentityChange::Grant { privileges: right, grant_option: false }])
+            .expect("the node may");
+        let ann = guard.trusted("ann", std::net::Ipv4Addr::LOCALHOST.into()).expect("it is trusted");
+        let (action, object) = (Action::MessageBody, ObjectPattern::parse("service *").expect("it is one"));
+        let broken = IdentityChange::BreakGlass { action, object, until_us: 3_000_000, reason: "an emergency".into() };
+        guard.change(&ann, &[broken]).expect("it may");
+        let show = || {
+            let request = IdentityRequest::Show { role: "ann".into() };
+            answer(&guard, &Caller::node(), request).expect("the node may")["privileges"].to_string()
+        };
+        let shown = show();
+        assert!(shown.contains("until 1970-01-01T00:00:03Z because: an emergency"), "{shown}");
+        clock.set(3_000_000);
+        let shown = show();
+        assert!(!shown.contains("message-body") && shown.contains("break-glass on node"), "{shown}");
+    }
+
+    #[test]
+    fn revoking_what_was_not_granted_says_what_still_gives_the_right() {
+        let (guard, _) = with_ann();
+        let change = |change| answer(&guard, &Caller::node(), IdentityRequest::Change { changes: vec![change] });
+        let grant = |object, grantee| IdentityChange::Grant {
+            privileges: privileges(Action::MessageMetadata, object, grantee),
+            grant_option: false,
+        };
+        let revoke = |object| IdentityChange::Revoke {
+            privileges: privileges(Action::MessageMetadata, object, "ann"),
+            option_only: false,
+            cascade: false,
+        };
+        change(grant("service *", "ann")).expect("the node may");
+        change(grant("service adt", "public")).expect("the node may");
+        let refused = change(revoke("service adt")).expect_err("it is not what was granted").to_string();
+        for part in ["nothing was revoked", "message-metadata on service *,", "on service adt to public"] {
+            assert!(refused.contains(part), "{part}: {refused}");
+        }
+        change(revoke("service *")).expect("that is what was granted");
+        assert!(change(revoke("service *")).is_err(), "once");
     }
 }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::error::IdentityError;
 use super::hashing::PasswordHash;
-use super::scram::Verifier;
+use super::scram::{PASSWORD_BYTES_MAX, Verifier};
 use super::token::ApiToken;
 
 /// Most bytes of a name, as of PostgreSQL's identifiers.
@@ -16,9 +16,6 @@ const NAME_BYTES_MAX: usize = 63;
 
 /// Fewest characters of a password: NIST SP 800-63B, 3.1.1.2, beside slowed-down logins.
 const PASSWORD_CHARACTERS: usize = 8;
-
-/// Most bytes of a password.
-const PASSWORD_BYTES_MAX: usize = 1024;
 
 /// The number of a role; never used twice, so a right never passes to a new role with an old name. PostgreSQL's OID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -39,18 +36,49 @@ impl RoleId {
 /// The name of [`RoleId::LOCAL`].
 pub const LOCAL_NAME: &str = "terrace_local";
 
-/// Checks the name of a role.
+/// Whether a character is shown as nothing or as a blank, or turns the direction of what follows, among those that
+/// SASLprep leaves as they are or maps to nothing. Two names that look the same must not be two roles.
+fn is_hidden(character: char) -> bool {
+    matches!(
+        u32::from(character),
+        0xad | 0x34f
+            | 0x61c
+            | 0x115f..=0x1160
+            | 0x17b4..=0x17b5
+            | 0x180b..=0x180f
+            | 0x200b..=0x200f
+            | 0x2028..=0x202e
+            | 0x2060..=0x206f
+            | 0x2800
+            | 0x3164
+            | 0xfe00..=0xfe0f
+            | 0xfeff
+            | 0xffa0
+            | 0xfff9..=0xfffc
+            | 0xe0000..=0xe0fff
+    )
+}
+
+/// Checks the name of a role or of a token.
 ///
-/// Errors: [`IdentityError::Name`]: empty, longer than 63 bytes, with control characters, or reserved (`public`, `none`,
-/// `pg_...`, `terrace_...`).
+/// Errors: [`IdentityError::Name`]: empty, longer than 63 bytes, with control or hidden characters, with blanks at its
+/// ends, with a `:` (it ends the name in HTTP's logins), not as SASLprep (RFC 4013) writes it, or reserved however it is
+/// written (`public`, `none`, `node`, `pg_...`, `terrace_...`).
 pub fn check_name(name: &str) -> Result<(), IdentityError> {
-    let why = match name {
+    let lower = name.to_ascii_lowercase();
+    let why = match lower.as_str() {
         "" => "it is empty",
         _ if name.len() > NAME_BYTES_MAX => "it is longer than 63 bytes",
         _ if name.chars().any(char::is_control) => "it contains control characters",
-        "public" | "none" => "it is reserved",
-        _ if name.starts_with("pg_") => "names that begin with pg_ are reserved",
-        _ if name.starts_with("terrace_") => "names that begin with terrace_ are reserved",
+        _ if name.chars().any(is_hidden) => "it contains hidden characters",
+        _ if name.trim() != name => "it begins or ends with a blank",
+        _ if name.contains(':') => "it contains a colon",
+        _ if stringprep::saslprep(name).map_or(true, |prepared| prepared != name) => {
+            "SASLprep (RFC 4013) writes it in another way, or does not allow it"
+        }
+        "public" | "none" | "node" => "it is reserved",
+        _ if lower.starts_with("pg_") => "names that begin with pg_ are reserved",
+        _ if lower.starts_with("terrace_") => "names that begin with terrace_ are reserved",
         _ => return Ok(()),
     };
     Err(IdentityError::Name { name: name.chars().take(NAME_BYTES_MAX).collect(), why })
@@ -236,8 +264,21 @@ mod tests {
         for name in ["", "public", "none", "pg_read_all_data", "terrace_local", "a\nb", &"x".repeat(64)] {
             assert!(check_name(name).is_err(), "{name:?}");
         }
-        for name in ["ann", "Ann Smith", "m\u{fc}ller", "publics", &"x".repeat(63)] {
+        for name in ["Public", "NONE", "node", "Node", "PG_monitor", "Terrace_x"] {
+            assert!(check_name(name).is_err(), "{name:?}");
+        }
+        for name in ["ann", "Ann Smith", "m\u{fc}ller", "publics", "nodes", "\u{5d0}\u{5d1}", &"x".repeat(63)] {
             assert!(check_name(name).is_ok(), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn names_that_look_like_another_or_cannot_be_sent_are_refused() {
+        let decomposed = "mu\u{308}ller";
+        let hidden = ["a\u{ad}n", "a\u{200b}n", "a\u{202e}n", "a\u{2066}n", "a\u{115f}n", "a\u{2800}n", "a\u{e0041}n"];
+        let others = [decomposed, " ann", "ann ", "ann\u{a0}", "a:n", "\u{ff41}nn", "\u{212a}im", "\u{5d0}a"];
+        for name in hidden.iter().chain(&others) {
+            assert!(check_name(name).is_err(), "{name:?}");
         }
     }
 

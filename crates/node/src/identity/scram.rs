@@ -21,6 +21,7 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::num::NonZeroU32;
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 use base64::Engine as _;
@@ -33,6 +34,15 @@ pub const MECHANISM: &str = "SCRAM-SHA-256";
 
 /// Rounds of hashing in verifiers made here: PostgreSQL's default (`scram_iterations`), and the minimum of RFC 7677.
 pub const ITERATIONS: u32 = 4096;
+
+/// Rounds that a verifier may name: fewer are guessed too fast, more are a way to keep the processors busy.
+const ITERATIONS_ALLOWED: RangeInclusive<u32> = ITERATIONS..=1_000_000;
+
+/// Bytes that the salt of a verifier may have.
+const SALT_BYTES_ALLOWED: RangeInclusive<usize> = 8..=64;
+
+/// Most bytes of a password: nothing is hashed for a longer one.
+pub(super) const PASSWORD_BYTES_MAX: usize = 1024;
 
 /// Bytes of the salt of verifiers made here, as PostgreSQL's (`SCRAM_DEFAULT_SALT_LEN`).
 const SALT_BYTES: usize = 16;
@@ -52,7 +62,9 @@ pub enum ScramError {
     #[error("malformed SCRAM message: {0}")]
     Malformed(&'static str),
     /// The text is no verifier.
-    #[error("not a verifier: it must read SCRAM-SHA-256$ITERATIONS:SALT$STOREDKEY:SERVERKEY")]
+    #[error(
+        "not a verifier: it must read SCRAM-SHA-256$ITERATIONS:SALT$STOREDKEY:SERVERKEY, with 4096 to 1000000 iterations and a salt of 8 to 64 bytes"
+    )]
     Verifier,
     /// The system returned no random bytes.
     #[error("the system returned no random bytes")]
@@ -91,9 +103,11 @@ impl Verifier {
     }
 
     /// Whether this is the password, for protocols that send it. It hashes as many rounds as the verifier names, which takes
-    /// milliseconds of processor time; the keys are compared in constant time.
+    /// milliseconds of processor time; the keys are compared in constant time. No password is longer than 1,024 bytes, so
+    /// nothing is hashed for one that is.
     pub fn check(&self, password: &str) -> bool {
-        same(&Verifier::with(password, self.salt.clone(), self.iterations).stored, &self.stored)
+        password.len() <= PASSWORD_BYTES_MAX
+            && same(&Verifier::with(password, self.salt.clone(), self.iterations).stored, &self.stored)
     }
 }
 
@@ -116,8 +130,11 @@ impl FromStr for Verifier {
             let (stored, server) = keys.split_once(':')?;
             let key = |text| Key::try_from(decode(text)?).ok();
             Some(Verifier {
-                iterations: iterations.parse().ok()?,
-                salt: decode(salt).filter(|salt| !salt.is_empty())?,
+                iterations: iterations
+                    .parse()
+                    .ok()
+                    .filter(|own: &NonZeroU32| ITERATIONS_ALLOWED.contains(&own.get()))?,
+                salt: decode(salt).filter(|salt| SALT_BYTES_ALLOWED.contains(&salt.len()))?,
                 stored: key(stored)?,
                 server: key(server)?,
             })
@@ -369,6 +386,21 @@ mod tests {
         for broken in ["", "secret", "SCRAM-SHA-256$0:AAAA$AAAA:AAAA", &text[..text.len() - 4], &format!("{text}=")] {
             assert_eq!(broken.parse::<Verifier>(), Err(ScramError::Verifier), "{broken}");
         }
+        for (rounds, salt, is_right) in [
+            ("4095", 16, false),
+            ("4096", 16, true),
+            ("1000000", 16, true),
+            ("1000001", 16, false),
+            ("4096", 7, false),
+            ("4096", 8, true),
+            ("4096", 64, true),
+            ("4096", 65, false),
+        ] {
+            let text = text.replace("4096", rounds).replace(SALT, &BASE64.encode(vec![7; salt]));
+            assert_eq!(text.parse::<Verifier>().is_ok(), is_right, "{rounds} rounds, a salt of {salt} bytes");
+        }
+        let long = "x".repeat(1025);
+        assert!(!Verifier::of(&long).expect("allowed").check(&long), "nothing is hashed for so long a password");
         assert!(pencil().check("pencil") && !pencil().check("pencils") && !pencil().check(""));
         let (one, other) = (Verifier::of("x").expect("allowed"), Verifier::of("x").expect("allowed"));
         assert_ne!(one, other, "each has its own salt");

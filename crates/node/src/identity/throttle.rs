@@ -6,7 +6,8 @@
 //!      +--wait
 //! ```
 //!
-//! An attempt counts from its begin, so that many at once are no way around it. A pair of user and address that has
+//! An attempt counts from its begin, so that many at once are no way around it; one that does not end holds up others for
+//! [`PENDING_MS`], and must not succeed after it. A pair of user and address that has
 //! logged in before waits for its own failures only: who guesses a user's password elsewhere does not keep the user out.
 //! An attempt from this machine never waits for failures of the user elsewhere, and at most a second: the last
 //! administrator always gets in there.
@@ -15,7 +16,7 @@
 //! [`WAIT_MS_MAX`]. Names are kept as keyed hashes, so a mistyped password in place of a name is not kept.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{BuildHasher, Hash, RandomState};
 use std::net::IpAddr;
 
 /// The longest wait after a failure, in milliseconds.
@@ -39,11 +40,20 @@ const PENDING_MAX: u32 = 32;
 /// How long an attempt waits for others that are under way.
 const PENDING_WAIT_MS: u64 = 100;
 
+/// How long an attempt that does not end holds up others; it has failed then, whatever proves it later.
+pub(super) const PENDING_MS: u64 = 10_000;
+
 /// After this time without a failure it is forgotten.
 const FORGOTTEN_MS: u64 = 15 * 60_000;
 
 /// Most entries.
 const ENTRIES_MAX: usize = 8_192;
+
+/// Most pairs that have logged in before. They have a bound of their own, so no failure pushes them out.
+const KNOWN_MAX: usize = 8_192;
+
+/// How many entries are given up at once: looking for them takes long, so it is done seldom.
+const GIVEN_UP: usize = 512;
 
 /// Who tries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +83,8 @@ pub enum LoginEvent {
     Succeeded,
     /// An attempt that was let go ended, wrongly or not at all.
     Failed,
+    /// An attempt that was let go could not be decided: it is not the user's failure.
+    Unjudged,
 }
 
 /// What the attempt does.
@@ -90,8 +102,8 @@ struct Entry {
     pending: u32,
     until_ms: u64,
     last_ms: u64,
-    /// Of a pair: whether it has logged in before.
-    is_known: bool,
+    /// When the last attempt began.
+    begun_ms: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -106,6 +118,8 @@ enum Subject {
 pub struct LoginThrottle {
     hasher: RandomState,
     entries: HashMap<Subject, Entry>,
+    /// The pairs that have logged in before.
+    known: HashMap<u64, Entry>,
 }
 
 impl LoginThrottle {
@@ -119,7 +133,7 @@ impl LoginThrottle {
         let is_local = address.is_none_or(|address| address.to_canonical().is_loopback());
         let user = user.map(|user| self.hasher.hash_one(user));
         let pair = self.hasher.hash_one((user, network));
-        let is_known = self.entries.get(&Subject::Pair(pair)).is_some_and(|entry| entry.is_known);
+        let is_known = self.known.contains_key(&pair);
         Attempt { user, address: network, pair, is_local, alone: is_known || is_local }
     }
 
@@ -130,24 +144,45 @@ impl LoginThrottle {
             LoginEvent::Begins => self.begins(attempt, now_ms),
             LoginEvent::Succeeded => self.succeeded(attempt, now_ms),
             LoginEvent::Failed => self.failed(attempt, now_ms),
+            LoginEvent::Unjudged => self.unjudged(attempt),
         }
     }
 
     /// How many failures are remembered, for the status.
     pub fn failures(&self) -> u64 {
-        self.entries
-            .iter()
-            .filter(|(of, _)| matches!(of, Subject::Pair(_)))
-            .map(|(_, entry)| u64::from(entry.failures))
-            .sum()
+        let pairs = self.entries.iter().filter(|(of, _)| matches!(of, Subject::Pair(_)));
+        pairs.map(|(_, entry)| entry).chain(self.known.values()).map(|entry| u64::from(entry.failures)).sum()
+    }
+
+    fn get_mut(&mut self, subject: Subject) -> Option<&mut Entry> {
+        match subject {
+            Subject::Pair(pair) if self.known.contains_key(&pair) => self.known.get_mut(&pair),
+            _ => self.entries.get_mut(&subject),
+        }
+    }
+
+    /// The entry, made if it is not there: it may have been given up meanwhile.
+    fn entry(&mut self, subject: Subject, now_ms: u64) -> &mut Entry {
+        match subject {
+            Subject::Pair(pair) if self.known.contains_key(&pair) => self.known.entry(pair).or_default(),
+            _ => {
+                if self.entries.len() >= ENTRIES_MAX && !self.entries.contains_key(&subject) {
+                    make_room(&mut self.entries, now_ms);
+                }
+                self.entries.entry(subject).or_default()
+            }
+        }
     }
 
     fn begins(&mut self, attempt: Attempt, now_ms: u64) -> Turn {
         let mut wait = 0;
         for subject in attempt.subjects() {
-            let Some(entry) = self.entries.get_mut(&subject) else { continue };
+            let Some(entry) = self.get_mut(subject) else { continue };
             if now_ms.saturating_sub(entry.last_ms) > FORGOTTEN_MS {
-                *entry = Entry { is_known: entry.is_known, ..Entry::default() };
+                *entry = Entry::default();
+            }
+            if now_ms.saturating_sub(entry.begun_ms) > PENDING_MS {
+                entry.pending = 0;
             }
             wait = wait.max(entry.until_ms.saturating_sub(now_ms));
             let at_once = if entry.failures > free(subject) { 1 } else { PENDING_MAX };
@@ -159,28 +194,32 @@ impl LoginThrottle {
             return Turn::Wait(wait);
         }
         for subject in attempt.subjects() {
-            self.make_room(subject, now_ms);
-            let entry = self.entries.entry(subject).or_default();
+            let entry = self.entry(subject, now_ms);
             entry.pending += 1;
-            entry.last_ms = now_ms;
+            (entry.last_ms, entry.begun_ms) = (now_ms, now_ms);
         }
         Turn::Go
     }
 
     fn succeeded(&mut self, attempt: Attempt, now_ms: u64) -> Turn {
         for subject in attempt.subjects() {
-            let Some(entry) = self.entries.get_mut(&subject) else { continue };
+            let Some(entry) = self.get_mut(subject) else { continue };
             entry.pending = entry.pending.saturating_sub(1);
             match subject {
                 // One user's right password says nothing about guesses at others from the same address.
                 Subject::Address(_) => {}
                 Subject::User(_) => (entry.failures, entry.until_ms) = (0, 0),
-                Subject::Pair(_) => {
-                    *entry = Entry { pending: entry.pending, last_ms: now_ms, is_known: true, ..Entry::default() };
+                Subject::Pair(pair) => {
+                    let known = Entry { failures: 0, until_ms: 0, last_ms: now_ms, ..*entry };
+                    self.entries.remove(&subject);
+                    if self.known.len() >= KNOWN_MAX && !self.known.contains_key(&pair) {
+                        make_room(&mut self.known, now_ms);
+                    }
+                    self.known.insert(pair, known);
                 }
             }
         }
-        let is_idle = |entry: &Entry| entry.failures == 0 && entry.pending == 0 && !entry.is_known;
+        let is_idle = |entry: &Entry| entry.failures == 0 && entry.pending == 0;
         for subject in attempt.subjects() {
             if self.entries.get(&subject).is_some_and(is_idle) {
                 self.entries.remove(&subject);
@@ -192,9 +231,7 @@ impl LoginThrottle {
     fn failed(&mut self, attempt: Attempt, now_ms: u64) -> Turn {
         for subject in attempt.subjects() {
             let most = if attempt.is_local { LOCAL_WAIT_MS_MAX } else { WAIT_MS_MAX };
-            // It may have been given up meanwhile.
-            self.make_room(subject, now_ms);
-            let entry = self.entries.entry(subject).or_default();
+            let entry = self.entry(subject, now_ms);
             entry.pending = entry.pending.saturating_sub(1);
             entry.failures = entry.failures.saturating_add(1);
             entry.last_ms = now_ms;
@@ -205,19 +242,26 @@ impl LoginThrottle {
         Turn::Go
     }
 
-    /// Gives up the entry that costs least to forget: of the fewest failures the oldest.
-    fn make_room(&mut self, wanted: Subject, now_ms: u64) {
-        if self.entries.len() < ENTRIES_MAX || self.entries.contains_key(&wanted) {
-            return;
+    fn unjudged(&mut self, attempt: Attempt) -> Turn {
+        for subject in attempt.subjects() {
+            if let Some(entry) = self.get_mut(subject) {
+                entry.pending = entry.pending.saturating_sub(1);
+            }
         }
-        let cost = |entry: &Entry| {
-            (now_ms.saturating_sub(entry.last_ms) <= FORGOTTEN_MS, entry.failures.max(entry.pending), entry.last_ms)
-        };
-        let least = self.entries.iter().min_by_key(|(_, entry)| cost(entry)).map(|(subject, _)| *subject);
-        if let Some(subject) = least {
-            self.entries.remove(&subject);
-        }
+        Turn::Go
     }
+}
+
+/// Gives up the entries that cost least to forget: of the fewest failures the oldest.
+fn make_room<K: Copy + Eq + Hash>(entries: &mut HashMap<K, Entry>, now_ms: u64) {
+    let cost = |entry: &Entry| {
+        (now_ms.saturating_sub(entry.last_ms) <= FORGOTTEN_MS, entry.failures.max(entry.pending), entry.last_ms)
+    };
+    let mut all: Vec<_> = entries.iter().map(|(key, entry)| (cost(entry), *key)).collect();
+    if all.len() > GIVEN_UP {
+        all.select_nth_unstable_by_key(GIVEN_UP, |(cost, _)| *cost);
+    }
+    all.iter().take(GIVEN_UP).for_each(|(_, key)| _ = entries.remove(key));
 }
 
 fn free(subject: Subject) -> u32 {
@@ -321,6 +365,51 @@ mod tests {
         assert!(throttle.entries.len() <= ENTRIES_MAX + 3, "{}", throttle.entries.len());
         let attempt = throttle.attempt(Some("ann"), Some(ELSEWHERE));
         assert!(matches!(throttle.apply(attempt, LoginEvent::Begins, 60_000), Turn::Wait(_)));
+    }
+
+    #[test]
+    fn an_attempt_that_does_not_end_holds_up_the_user_for_ten_seconds() {
+        let mut throttle = LoginThrottle::default();
+        guesses(&mut throttle, ELSEWHERE, &["ann"], 0, 60_000);
+        let begun = 60_000 + WAIT_MS_MAX;
+        let attempt = throttle.attempt(Some("ann"), Some(HOME));
+        assert_eq!(throttle.apply(attempt, LoginEvent::Begins, begun), Turn::Go);
+        assert!(matches!(throttle.apply(attempt, LoginEvent::Begins, begun + PENDING_MS), Turn::Wait(_)));
+        assert_eq!(throttle.apply(attempt, LoginEvent::Begins, begun + PENDING_MS + 1), Turn::Go);
+    }
+
+    #[test]
+    fn an_attempt_that_could_not_be_decided_is_no_failure() {
+        let mut throttle = LoginThrottle::default();
+        let attempt = throttle.attempt(Some("ann"), Some(ELSEWHERE));
+        for _ in 0..100 {
+            assert_eq!(throttle.apply(attempt, LoginEvent::Begins, 0), Turn::Go);
+            throttle.apply(attempt, LoginEvent::Unjudged, 0);
+        }
+        assert_eq!(throttle.failures(), 0);
+    }
+
+    #[test]
+    fn failures_do_not_push_out_who_logged_in_before_and_they_are_bounded_too() {
+        let mut throttle = LoginThrottle::default();
+        let address = |number: u32| Some(IpAddr::V4(std::net::Ipv4Addr::from_bits(0x0b00_0000 + number)));
+        let mut ends = |number: u32, event| {
+            let attempt = throttle.attempt(Some(&number.to_string()), address(number));
+            if throttle.apply(attempt, LoginEvent::Begins, u64::from(number)) == Turn::Go {
+                throttle.apply(attempt, event, u64::from(number));
+            }
+        };
+        ends(0, LoginEvent::Succeeded);
+        (1..10_000).for_each(|number| ends(number, LoginEvent::Failed));
+        assert!(throttle.attempt(Some("0"), address(0)).alone, "it is known still");
+        let mut ends = |number: u32| {
+            let attempt = throttle.attempt(Some(&number.to_string()), address(number));
+            throttle.apply(attempt, LoginEvent::Begins, u64::from(number));
+            throttle.apply(attempt, LoginEvent::Succeeded, u64::from(number));
+        };
+        (20_000..30_000).for_each(&mut ends);
+        assert!(throttle.known.len() <= KNOWN_MAX && throttle.attempt(Some("29999"), address(29_999)).alone);
+        assert!(!throttle.attempt(Some("0"), address(0)).alone, "the oldest is given up");
     }
 
     #[test]

@@ -16,6 +16,7 @@
 //! Invariants: what cannot be decided is denied: an unknown role, an action on an object of another kind, a grant that
 //! names a role which is gone. A view holds until [`RightsView::next_change_us`]; then time itself changes rights.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use foldhash::HashMap;
@@ -23,7 +24,8 @@ use foldhash::HashMap;
 use super::action::{Action, ActionSet};
 use super::bits::Bits;
 use super::caller::{Caller, Proof};
-use super::directory::{Directory, PrivilegeKey};
+use super::cascade::{self, Fallen};
+use super::directory::{Directory, MemberKey, PrivilegeKey};
 use super::object::{Object, ObjectKind, ObjectPattern};
 use super::role::{Attributes, Role, RoleId};
 use super::token::TokenDigest;
@@ -46,7 +48,8 @@ pub struct Grant {
     pub via: Via,
     /// Whether the use must be in the audit before anything is answered.
     pub audited: bool,
-    /// Whether the caller gave itself this right, or the membership that it comes from.
+    /// Whether the caller gave itself this right, or the membership that it comes from, or has it only because it
+    /// administers: an administrator may SET ROLE to any role, and make any role the owner of a view.
     pub self_granted: bool,
     /// Whether it is a right for a time, with a reason.
     pub break_glass: bool,
@@ -88,6 +91,8 @@ struct RoleFacts {
     settable: Bits,
     /// All roles that it is a member of, however.
     member_of: Bits,
+    /// Whether it is an administrator, or may SET ROLE to one.
+    may_administer: bool,
     /// Whether it made itself, or a role that it is a member of, a member of another.
     has_joined_by_itself: bool,
 }
@@ -103,6 +108,16 @@ struct Held {
 }
 
 const PUBLIC: u32 = u32::MAX;
+
+/// Who asks for what.
+#[derive(Clone, Copy)]
+struct Asked<'v> {
+    session: &'v RoleFacts,
+    current: &'v RoleFacts,
+    /// Whether the session has the current role only because it administers.
+    is_by_power: bool,
+    action: Action,
+}
 
 /// What there is on one object, or on the objects of one pattern.
 #[derive(Debug, Default)]
@@ -139,14 +154,15 @@ impl RightsView {
         let ids = directory.roles().keys().zip(0..);
         let index: HashMap<RoleId, u32> = ids.map(|(id, at)| (*id, at)).collect();
         let mut joins: HashMap<RoleId, Vec<RoleId>> = HashMap::default();
-        for ((member, _), membership) in directory.members() {
+        for ((member, ..), membership) in directory.members() {
             if membership.inherit || membership.set {
                 joins.entry(membership.granted_by).or_default().push(*member);
             }
         }
+        let fallen = cascade::fallen(&directory, |role| directory.in_force(role, now_us));
         let facts_of = |(id, role): (&RoleId, &Role)| {
             let by_it = joins.get(id).map(Vec::as_slice).unwrap_or_default();
-            facts(&directory, &index, (*id, role), by_it, now_us)
+            facts(&directory, &index, (*id, role), (by_it, &fallen), now_us)
         };
         let roles: Vec<RoleFacts> = directory.roles().iter().map(facts_of).collect();
         let mut view = RightsView {
@@ -165,7 +181,7 @@ impl RightsView {
             view.rights_mut(object).owner = owner;
         }
         for (key, options) in directory.privileges() {
-            if options.until_us.is_none_or(|until| now_us < until) {
+            if options.until_us.is_none_or(|until| now_us < until) && !fallen.privileges.contains(key) {
                 view.add_privilege(key, options.reason.is_some());
             }
         }
@@ -232,6 +248,7 @@ impl RightsView {
         if current.attributes.administrator && !action.is_withheld() {
             return Ok(granted(Via::Administrator));
         }
+        let asked = Asked { session, current, is_by_power: self.has_by_power(session, current), action };
         let (schema, name) = object.parts();
         let kind = &self.kinds[object.kind() as usize];
         let mut best: Option<Grant> = None;
@@ -239,14 +256,14 @@ impl RightsView {
             if rights.owner.is_some_and(|owner| current.inherited.has(owner)) && !action.is_withheld() {
                 return Ok(granted(Via::Owner));
             }
-            best = self.held(rights, session, current, action, &object);
+            best = self.held(rights, asked, &object);
         }
         for (pattern, rights) in &kind.patterns {
             if best.is_some_and(|grant| !grant.self_granted) {
                 break;
             }
             // The bits of roles first: comparing a pattern takes longer.
-            let found = self.held(rights, session, current, action, &object);
+            let found = self.held(rights, asked, &object);
             if found.is_some_and(|grant| best.is_none() || !grant.self_granted) && pattern.matches(&object) {
                 best = found;
             }
@@ -254,15 +271,8 @@ impl RightsView {
         best.ok_or(denied)
     }
 
-    fn held(
-        &self,
-        rights: &ObjectRights,
-        session: &RoleFacts,
-        current: &RoleFacts,
-        action: Action,
-        object: &Object<'_>,
-    ) -> Option<Grant> {
-        let find = |held: &[Held]| self.first(held, session, current, action);
+    fn held(&self, rights: &ObjectRights, asked: Asked<'_>, object: &Object<'_>) -> Option<Grant> {
+        let find = |held: &[Held]| self.first(held, asked);
         if let Some(grant) = find(&rights.whole) {
             return Some(grant);
         }
@@ -286,7 +296,8 @@ impl RightsView {
     }
 
     /// The first of the privileges that the caller has, rather one that it did not give itself.
-    fn first(&self, held: &[Held], session: &RoleFacts, current: &RoleFacts, action: Action) -> Option<Grant> {
+    fn first(&self, held: &[Held], asked: Asked<'_>) -> Option<Grant> {
+        let Asked { session, current, is_by_power, action } = asked;
         let mut flagged = None;
         for held in held.iter().filter(|held| held.actions.has(action)) {
             let grantee = match self.roles.get(held.grantee as usize) {
@@ -295,10 +306,13 @@ impl RightsView {
                 Some(_) => continue,
             };
             let by_way_of_role = grantee != session.id && grantee != RoleId::PUBLIC;
+            let by_power = is_by_power && grantee != RoleId::PUBLIC && !session.inherited.has(held.grantee);
             let grant = Grant {
                 via: Via::Privilege(grantee),
                 audited: action.is_audited() || held.break_glass,
-                self_granted: held.granted_by == session.id || (by_way_of_role && session.has_joined_by_itself),
+                self_granted: held.granted_by == session.id
+                    || (by_way_of_role && session.has_joined_by_itself)
+                    || by_power,
                 break_glass: held.break_glass,
             };
             if !grant.self_granted {
@@ -341,6 +355,23 @@ impl RightsView {
         }
         let may_set = session.settable.has(at) || session.attributes.administrator;
         if may_set && current.is_in_force { Ok((session, current)) } else { Err(Denied::SetRole) }
+    }
+
+    /// Whether the session has the current role, by SET ROLE or through a view, only because it administers.
+    fn has_by_power(&self, session: &RoleFacts, current: &RoleFacts) -> bool {
+        let is_given = || self.index.get(&current.id).is_some_and(|at| session.settable.has(*at));
+        current.id != session.id && session.may_administer && !is_given()
+    }
+
+    /// Whether a caller has its current role only because it administers.
+    pub(super) fn is_by_power(&self, caller: &Caller) -> bool {
+        self.in_force(caller).is_ok_and(|(session, current)| self.has_by_power(session, current))
+    }
+
+    /// Whether a role has the rights of another by membership, or is it; unlike
+    /// [`has_rights_of`](RightsView::has_rights_of) administration does not count.
+    pub(super) fn inherits(&self, role: RoleId, of: RoleId) -> bool {
+        self.facts(role).zip(self.index.get(&of)).is_some_and(|(facts, at)| facts.inherited.has(*at))
     }
 
     fn facts(&self, id: RoleId) -> Option<&RoleFacts> {
@@ -409,23 +440,19 @@ impl RightsView {
     }
 }
 
-/// A role, resolved; `joined` are the members of the memberships that it granted.
+/// A role, resolved; `joined` are the members of the memberships that it granted. What fell leads nowhere.
 fn facts(
     directory: &Directory,
     index: &HashMap<RoleId, u32>,
     (id, role): (RoleId, &Role),
-    joined: &[RoleId],
+    (joined, fallen): (&[RoleId], &Fallen),
     now_us: i64,
 ) -> RoleFacts {
-    let bits = |ids: std::collections::BTreeSet<RoleId>| {
-        Bits::of(index.len(), ids.iter().filter_map(|id| index.get(id).copied()))
-    };
+    let bits = |ids: &BTreeSet<RoleId>| Bits::of(index.len(), ids.iter().filter_map(|id| index.get(id).copied()));
     let all = directory.reach(id, |_, _| true);
-    let in_force = |id: RoleId| {
-        directory.roles().get(&id).is_some_and(|role| {
-            role.attributes.locked.is_none() && role.attributes.until_us.is_none_or(|until| now_us < until)
-        })
-    };
+    let leads = |key: &MemberKey| directory.in_force(key.1, now_us) && !fallen.members.contains(key);
+    let settable = directory.reach(id, |key, membership| membership.set && leads(key));
+    let administers = |id: &RoleId| directory.roles().get(id).is_some_and(|role| role.attributes.administrator);
     let has_joined_by_itself = joined.iter().any(|member| all.contains(member));
     let own = &role.attributes;
     RoleFacts {
@@ -433,10 +460,11 @@ fn facts(
         name: role.name.as_str().into(),
         attributes: own.clone(),
         may_log_in: own.may_log_in(now_us),
-        is_in_force: in_force(id),
-        inherited: bits(directory.reach(id, |role, membership| membership.inherit && in_force(role))),
-        settable: bits(directory.reach(id, |role, membership| membership.set && in_force(role))),
-        member_of: bits(all),
+        is_in_force: directory.in_force(id, now_us),
+        inherited: bits(&directory.reach(id, |key, membership| membership.inherit && leads(key))),
+        settable: bits(&settable),
+        member_of: bits(&all),
+        may_administer: settable.iter().any(administers),
         has_joined_by_itself,
     }
 }

@@ -2,12 +2,16 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use ring::{digest, hmac, pbkdf2};
 use store::{Options, Store};
 
 use super::*;
 use crate::Clock;
 use crate::identity::scram::{Mock, Verifier};
-use crate::identity::{CredentialChange, Guard, ImportedUser, LoginError, LoginRefusal, draw};
+use crate::identity::throttle::PENDING_MS;
+use crate::identity::{Guard, ImportedUser, LoginError, LoginRefusal, draw};
 
 const ELSEWHERE: Option<IpAddr> = Some(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 7)));
 const UID: u32 = 60_001;
@@ -141,6 +145,84 @@ fn guesses_are_held_up_and_a_right_token_is_not() {
     let wrong = (0..100).map(|_| guard.token("trc_wrong", None));
     let tried = wrong.filter(|result| matches!(result, Err(LoginError::Refused(_)))).count();
     assert!(tried <= 16 && guard.failures() > 0, "{tried} of 100 at once");
+}
+
+/// A client's last message of SCRAM.
+fn last(answer: &str, password: &str) -> Vec<u8> {
+    let fields: Vec<&str> = answer.split(',').map(|field| &field[2..]).collect();
+    let salt = BASE64.decode(fields[1]).expect("it is Base64");
+    let rounds = fields[2].parse().expect("it is a number");
+    let mut salted = [0; 32];
+    pbkdf2::derive(pbkdf2::PBKDF2_HMAC_SHA256, rounds, &salt, password.as_bytes(), &mut salted);
+    let mac = |key: &[u8], text: &[u8]| hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, key), text);
+    let key = mac(&salted, b"Client Key");
+    let stored = digest::digest(&digest::SHA256, key.as_ref());
+    let without_proof = format!("c=biws,r={}", fields[0]);
+    let signature = mac(stored.as_ref(), format!("n=,r=x,{answer},{without_proof}").as_bytes());
+    let proof: Vec<u8> = key.as_ref().iter().zip(signature.as_ref()).map(|(key, mask)| key ^ mask).collect();
+    format!("{without_proof},p={}", BASE64.encode(proof)).into_bytes()
+}
+
+#[test]
+fn a_login_by_scram_ends_as_the_role_with_the_password_that_it_began_with() {
+    let (guard, _) = guard();
+    let refused = Some(LoginError::Refused(LoginRefusal::Outdated));
+    let begin = || guard.scram("ann", b"n,,n=,r=x", ELSEWHERE).expect("it is SCRAM");
+    let old = "a long password";
+    let again = |guard: &Guard| {
+        made(guard, &[IdentityChange::Drop { role: "ann".into(), cascade: false }, user("ann", "another password")]);
+    };
+    let replace = |guard: &Guard| made(guard, &[password("ann", "a new password")]);
+    let nothing = |_: &Guard| {};
+    type Case<'a> = (&'a dyn Fn(&Guard), Option<LoginError>);
+    let cases: [Case<'_>; 3] = [(&nothing, None), (&replace, refused.clone()), (&again, refused.clone())];
+    for (meanwhile, expected) in cases {
+        made(&guard, &[user("ann", old)]);
+        let (answer, login) = begin();
+        meanwhile(&guard);
+        assert_eq!(login.finish(&last(&answer, old)).err(), expected);
+        made(&guard, &[IdentityChange::Drop { role: "ann".into(), cascade: false }]);
+    }
+    made(&guard, &[user("ann", old)]);
+    let (answer, login) = begin();
+    let late = PENDING_MS + 3_600_000;
+    assert_eq!(login.finish_at(&last(&answer, old), late).err(), refused, "too late");
+}
+
+#[test]
+fn passwords_are_checked_no_more_at_once_than_there_are_processors() {
+    let (guard, _) = guard();
+    made(&guard, &[user("ann", "a long password")]);
+    let all = u32::try_from(guard.hashing.available_permits()).expect("a few");
+    assert_eq!(all as usize, std::thread::available_parallelism().map_or(1, usize::from));
+    let busy = guard.hashing.try_acquire_many(all).expect("nobody else is here");
+    for name in ["ann", "eve"] {
+        let waits = guard.password(name, "a long password", ELSEWHERE);
+        assert!(matches!(waits, Err(LoginError::Wait(_))), "{waits:?}");
+    }
+    assert_eq!(guard.failures(), 0, "to wait is no failure");
+    drop(busy);
+    guard.password("ann", "a long password", ELSEWHERE).expect("it is right");
+    let long = "x".repeat(1025);
+    let refused = guard.password("ann", &long, ELSEWHERE);
+    assert_eq!(refused, Err(LoginError::Refused(LoginRefusal::WrongPassword)));
+}
+
+#[test]
+fn a_clock_that_is_set_back_brings_back_nothing_that_has_expired() {
+    let (guard, clock) = guard();
+    made(&guard, &[user("ann", "a long password")]);
+    made(&guard, &[altered(Attributes { until_us: Some(2_000_000), ..Attributes::user() })]);
+    let caller = guard.password("ann", "a long password", ELSEWHERE).expect("it is right");
+    clock.set(2_000_000);
+    guard.tick();
+    clock.jump(1_000_000);
+    guard.tick();
+    guard.refresh().expect("it is read");
+    assert!(guard.view().holds(&caller).is_err());
+    let refused = guard.password("ann", "a long password", ELSEWHERE);
+    assert_eq!(refused, Err(LoginError::Refused(LoginRefusal::NotAllowed)));
+    assert_eq!(guard.now_us(), 2_000_000);
 }
 
 #[test]

@@ -4,12 +4,13 @@ mod crash;
 mod guard;
 mod model;
 mod random;
+mod reviewed;
 
 use std::sync::Arc;
 
 use super::{
-    Action, Attributes, Caller, Credentials, Directory, IdentityChange, IdentityError, Object, ObjectPattern,
-    Privileges, Proof, RightsView, Role, apply,
+    Action, Attributes, Caller, CredentialChange, Credentials, Directory, IdentityChange, IdentityError, Object,
+    ObjectPattern, Privileges, Proof, RightsView, Role, apply,
 };
 
 /// A directory with a clock, and short words for changes.
@@ -91,6 +92,13 @@ fn grant_on(grantee: &str) -> IdentityChange {
 fn revoke(grantee: &str, cascade: bool) -> IdentityChange {
     let privileges = privileges(Action::TableSelect, "table public.orders", grantee);
     IdentityChange::Revoke { privileges, option_only: false, cascade }
+}
+
+fn password(name: &str, password: &str) -> IdentityChange {
+    let mut made = Credentials::default();
+    made.set_password(name, password).expect("it is allowed");
+    let change = CredentialChange::Password { scram: made.scram, hash: made.hash, must_change: false };
+    IdentityChange::Credential { role: name.into(), change }
 }
 
 fn join(role: &str, member: &str) -> IdentityChange {

@@ -1,7 +1,7 @@
 //! What roles and rights mean, case by case.
 
 use super::*;
-use crate::identity::{CredentialChange, Denied, MembershipPart, ObjectKind, RoleId, Via};
+use crate::identity::{Denied, MembershipPart, ObjectKind, RoleId, Via};
 
 #[test]
 fn nobody_has_a_right_without_a_grant_and_administrators_have_all_but_the_withheld() {
@@ -308,7 +308,7 @@ fn memberships_have_no_cycle_and_end_with_the_admin_option_they_came_from() {
     bench.by_node(leave(true));
     let staff = bench.directory.named("staff").expect("it is there");
     let members: Vec<RoleId> =
-        bench.directory.members().keys().filter(|(_, role)| *role == staff).map(|(member, _)| *member).collect();
+        bench.directory.members().keys().filter(|(_, role, _)| *role == staff).map(|(member, ..)| *member).collect();
     assert_eq!(members, [bench.directory.named("ann").expect("it is there")]);
 }
 
@@ -328,12 +328,10 @@ fn a_view_of_another_owner_reads_with_that_owners_rights_as_long_as_the_session_
 fn a_password_that_must_be_changed_is_all_that_is_allowed() {
     let mut bench = Bench::with(&["ann"]);
     bench.by_node(grant("ann"));
+    bench.by_node(password("ann", "an old password"));
     let must = Attributes { must_change_password: true, ..Attributes::user() };
     bench.by_node(IdentityChange::Alter { role: "ann".into(), attributes: must });
     assert_eq!(bench.view().may(&bench.caller("ann"), Action::TableSelect, ORDERS), Err(Denied::MustChangePassword));
-    let mut made = Credentials::default();
-    made.set_password("ann", "a new password").expect("it is allowed");
-    let change = CredentialChange::Password { scram: made.scram, hash: made.hash, must_change: false };
-    bench.by("ann", IdentityChange::Credential { role: "ann".into(), change }).expect("its own");
+    bench.by("ann", password("ann", "a new password")).expect("its own");
     assert!(bench.reads("ann"));
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Instant;
 
 use super::*;
-use crate::identity::{MembershipPart, RoleId};
+use crate::identity::{MemberKey, Membership, MembershipPart, PrivilegeKey, RoleId};
 
 const ROLES: [&str; 8] = ["r0", "r1", "r2", "r3", "r4", "r5", "r6", "r7"];
 
@@ -35,26 +35,59 @@ fn random_change(random: &mut fastrand::Rng) -> IdentityChange {
     }
 }
 
-/// Whether a role may read, by walking all memberships from it: the same question, answered another way.
-fn expected(directory: &Directory, id: RoleId) -> bool {
-    let in_force = |id: RoleId| directory.roles()[&id].attributes.locked.is_none();
+/// The roles whose rights a role has by these memberships.
+fn rights_of(directory: &Directory, members: &BTreeSet<MemberKey>, id: RoleId) -> BTreeSet<RoleId> {
     let mut has = BTreeSet::from([id]);
     loop {
-        let more: Vec<RoleId> = directory
-            .members()
-            .iter()
-            .filter(|((member, role), membership)| has.contains(member) && membership.inherit && in_force(*role))
-            .map(|((_, role), _)| *role)
-            .filter(|role| !has.contains(role))
-            .collect();
+        let leads = |key: &&MemberKey| {
+            let in_force = directory.roles()[&key.1].attributes.locked.is_none();
+            has.contains(&key.0) && directory.members()[*key].inherit && in_force
+        };
+        let more: Vec<RoleId> =
+            members.iter().filter(leads).map(|key| key.1).filter(|role| !has.contains(role)).collect();
         if more.is_empty() {
-            break;
+            return has;
         }
         has.extend(more);
     }
+}
+
+/// The memberships and privileges that count: those of administration, and what leads back to them by roles in force.
+fn counting(directory: &Directory) -> (BTreeSet<MemberKey>, BTreeSet<PrivilegeKey>) {
+    let mut members = BTreeSet::new();
+    let mut before = None;
+    while before != Some(members.len()) {
+        before = Some(members.len());
+        for (key, membership) in directory.members() {
+            let own = rights_of(directory, &members, key.2);
+            let by = |of: &MemberKey| of.1 == key.1 && directory.members()[of].admin && own.contains(&of.0);
+            if membership.rooted || members.iter().any(by) {
+                members.insert(*key);
+            }
+        }
+    }
+    let mut privileges = BTreeSet::new();
+    let mut before = None;
+    while before != Some(privileges.len()) {
+        before = Some(privileges.len());
+        for (key, options) in directory.privileges() {
+            let own = rights_of(directory, &members, key.granted_by);
+            let by = |of: &PrivilegeKey| directory.privileges()[of].grant_option && own.contains(&of.grantee);
+            if options.rooted || privileges.iter().any(by) {
+                privileges.insert(key.clone());
+            }
+        }
+    }
+    (members, privileges)
+}
+
+/// Whether a role may read, by walking all memberships from it: the same question, answered another way.
+fn expected(directory: &Directory, id: RoleId) -> bool {
+    let (members, privileges) = counting(directory);
+    let has = rights_of(directory, &members, id);
     let owner = directory.owners().get(&pattern("table public.orders")).is_some_and(|owner| has.contains(owner));
-    let granted = directory.privileges().keys().any(|key| has.contains(&key.grantee));
-    in_force(id) && (owner || granted)
+    let granted = privileges.iter().any(|key| has.contains(&key.grantee));
+    directory.roles()[&id].attributes.locked.is_none() && (owner || granted)
 }
 
 /// What holds after every change.
@@ -64,12 +97,11 @@ fn check(bench: &Bench, seed: u64) {
         let id = directory.named(name).expect("it is there");
         assert_eq!(bench.reads(name), expected(directory, id), "seed {seed}: {name}");
     }
-    for ((member, role), membership) in directory.members() {
+    for ((member, role, _), membership) in directory.members() {
         assert!(!directory.reach(*role, |_, _| true).contains(member), "seed {seed}: a cycle");
-        let by_option = directory
-            .reach(membership.granted_by, |_, membership| membership.inherit)
-            .iter()
-            .any(|own| directory.members().get(&(*own, *role)).is_some_and(|membership| membership.admin));
+        let own = directory.reach(membership.granted_by, |_, membership| membership.inherit);
+        let is_option = |(key, other): (&MemberKey, &Membership)| other.admin && key.1 == *role && own.contains(&key.0);
+        let by_option = directory.members().iter().any(is_option);
         assert!(membership.rooted || by_option, "seed {seed}: a membership without a grantor");
     }
     for (key, options) in directory.privileges() {

@@ -1,0 +1,279 @@
+//! Ways around the rules that a review found, each closed.
+
+use super::*;
+use crate::identity::{Grant, MembershipPart, RoleId, TokenDigest, draw};
+
+fn administrator() -> Attributes {
+    Attributes { administrator: true, ..Attributes::user() }
+}
+
+fn bodies(grantee: &str, grant_option: bool) -> IdentityChange {
+    let privileges = privileges(Action::MessageBody, "service *", grantee);
+    IdentityChange::Grant { privileges, grant_option }
+}
+
+fn on_node(action: Action, grantee: &str) -> IdentityChange {
+    IdentityChange::Grant { privileges: privileges(action, "node", grantee), grant_option: false }
+}
+
+fn member(role: &str, member: &str, admin: bool, inherit: bool) -> IdentityChange {
+    let (role, member) = (role.into(), member.into());
+    IdentityChange::Join { role, member, admin, inherit: Some(inherit), set: true }
+}
+
+fn leave(role: &str, member: &str, part: MembershipPart) -> IdentityChange {
+    IdentityChange::Leave { role: role.into(), member: member.into(), part, cascade: false }
+}
+
+fn altered(name: &str, attributes: Attributes) -> IdentityChange {
+    IdentityChange::Alter { role: name.into(), attributes }
+}
+
+fn locked(name: &str, is_locked: bool) -> IdentityChange {
+    altered(name, Attributes { locked: is_locked.then(|| "audit".into()), ..Attributes::default() })
+}
+
+impl Bench {
+    fn id(&self, name: &str) -> RoleId {
+        self.directory.named(name).expect("it is there")
+    }
+
+    fn reads_bodies(&self, caller: &Caller) -> Option<Grant> {
+        self.view().may(caller, Action::MessageBody, Object::Service("adt")).ok()
+    }
+}
+
+#[test]
+fn what_an_administrator_has_as_another_role_only_by_its_power_is_seen() {
+    let mut bench = Bench::with(&["ann", "nurse", "ben"]);
+    bench.create("root", administrator());
+    bench.by_node(bodies("nurse", true));
+    bench.by_node(join("nurse", "ann"));
+    bench.by_node(member("root", "ben", false, false));
+    let seen = |bench: &Bench, caller: &Caller| bench.reads_bodies(caller).expect("the nurse may").self_granted;
+    let as_nurse = |bench: &Bench, name: &str| bench.view().set_role(&bench.caller(name), "nurse").expect("it may");
+    let through = |bench: &Bench, name: &str| bench.caller(name).on_behalf_of(bench.id("nurse"));
+    assert!(!seen(&bench, &bench.caller("nurse")) && !seen(&bench, &as_nurse(&bench, "ann")));
+    assert!(!seen(&bench, &through(&bench, "ann")));
+    assert!(seen(&bench, &as_nurse(&bench, "root")), "by SET ROLE");
+    assert!(seen(&bench, &through(&bench, "root")), "it could have made the nurse the owner of the view");
+    assert!(seen(&bench, &through(&bench, "ben")), "as who may become an administrator could");
+    let by_power = as_nurse(&bench, "root");
+    let refused = bench.change(&by_power, bodies("root", false));
+    assert!(matches!(refused, Err(IdentityError::Denied(_))), "it would be the nurse's grant: {refused:?}");
+    bench.by_node(join("nurse", "root"));
+    assert!(!seen(&bench, &as_nurse(&bench, "root")), "somebody else made it a member");
+}
+
+#[test]
+fn who_must_change_the_password_changes_nothing_before() {
+    let mut bench = Bench::with(&["ben"]);
+    bench.create("staff", Attributes::default());
+    ["root", "boss"].iter().for_each(|name| bench.create(name, administrator()));
+    ["root", "boss"].iter().for_each(|name| bench.by_node(password(name, "an old password")));
+    bench.by_node(grant_on("root"));
+    bench.by_node(member("staff", "root", true, true));
+    let changes = [
+        altered("ben", Attributes::user()),
+        grant("ben"),
+        join("staff", "ben"),
+        IdentityChange::Own { object: pattern("table public.orders"), owner: "root".into() },
+        password("ben", "another password"),
+        on_node(Action::NodeStop, "ben"),
+        IdentityChange::Drop { role: "ben".into(), cascade: false },
+    ];
+    for attributes in [administrator(), Attributes::user()] {
+        bench.by_node(altered("root", Attributes { must_change_password: true, ..attributes }));
+        for change in &changes {
+            let refused = bench.by("root", change.clone());
+            assert!(matches!(&refused, Err(IdentityError::Denied(why)) if why.contains("password")), "{refused:?}");
+        }
+    }
+    bench.by("root", password("root", "a new password")).expect("its own");
+    bench.by("root", grant("ben")).expect("it has the option");
+}
+
+#[test]
+fn a_locked_group_lends_no_options_and_what_was_granted_under_them_is_suspended() {
+    let mut bench = Bench::with(&["ann", "ben", "cid"]);
+    ["staff", "readers"].iter().for_each(|name| bench.create(name, Attributes::default()));
+    bench.by_node(join("staff", "ann"));
+    bench.by_node(member("readers", "staff", true, false));
+    bench.by_node(grant_on("staff"));
+    bench.by("ann", grant("ben")).expect("by way of the group");
+    bench.by("ann", join("readers", "ben")).expect("by way of the group");
+    assert!(bench.reads("ben"));
+    bench.by_node(locked("staff", true));
+    assert!(bench.by("ann", grant("cid")).is_err(), "GRANT OPTION");
+    assert!(bench.by("ann", join("readers", "cid")).is_err(), "ADMIN OPTION");
+    assert!(!bench.reads("ben"), "suspended");
+    assert!(!bench.view().has_rights_of(bench.id("ben"), bench.id("readers")), "suspended");
+    bench.by_node(locked("staff", false));
+    assert!(bench.reads("ben") && bench.view().has_rights_of(bench.id("ben"), bench.id("readers")), "not ended");
+    let expires = Attributes { until_us: Some(100), ..Attributes::default() };
+    bench.by_node(altered("staff", expires));
+    bench.now_us = 100;
+    assert!(!bench.reads("ben") && bench.by("ann", grant("cid")).is_err(), "expired");
+    bench.by_node(altered("staff", Attributes::default()));
+    bench.by_node(altered("ann", Attributes { locked: Some("left".into()), ..Attributes::user() }));
+    assert!(bench.reads("ben"), "what somebody who left granted stays");
+}
+
+#[test]
+fn options_of_a_suspended_grant_do_not_count() {
+    let mut bench = Bench::with(&["ann", "ben", "cid"]);
+    bench.create("staff", Attributes::default());
+    bench.by_node(join("staff", "ann"));
+    bench.by_node(grant_on("staff"));
+    bench.by("ann", grant_on("ben")).expect("by way of the group");
+    bench.by("ben", grant("cid")).expect("it has the option");
+    bench.by_node(locked("staff", true));
+    assert!(!bench.reads("cid") && bench.by("ben", grant("ann")).is_err());
+}
+
+#[test]
+fn memberships_that_lead_to_each_others_admin_option_do_not_hold_each_other_up() {
+    let mut bench = Bench::with(&["ann", "ben"]);
+    ["staff", "leads"].iter().for_each(|name| bench.create(name, Attributes::default()));
+    bench.by_node(member("staff", "leads", true, true));
+    bench.by_node(member("leads", "ann", true, true));
+    bench.by("ann", member("leads", "ben", true, true)).expect("it has the option");
+    bench.by("ben", member("leads", "ann", true, true)).expect("it has the option");
+    let all = IdentityChange::Leave {
+        role: "leads".into(),
+        member: "ann".into(),
+        part: MembershipPart::Admin,
+        cascade: true,
+    };
+    bench.by_node(all);
+    let left: Vec<RoleId> =
+        bench.directory.members().keys().filter(|key| key.1 == bench.id("leads")).map(|key| key.0).collect();
+    assert!(!left.contains(&bench.id("ben")), "{left:?}");
+}
+
+#[test]
+fn a_session_without_the_password_does_not_give_itself_one() {
+    let mut bench = Bench::with(&["ann", "ben"]);
+    let (text, token) = draw("ci", 1, Some(100)).expect("there is randomness");
+    bench.by_node(IdentityChange::Credential { role: "ann".into(), change: CredentialChange::AddToken(token) });
+    bench.by_node(IdentityChange::Credential {
+        role: "ann".into(),
+        change: CredentialChange::Certificates(vec!["ann.example".into()]),
+    });
+    let digest = TokenDigest::of(&text).expect("it is one");
+    let proofs = [Proof::Token(digest), Proof::Certificate("ann.example".into()), Proof::Trust];
+    for has_password in [false, true] {
+        for proof in proofs.clone() {
+            let caller = Caller::of(bench.id("ann"), proof, None);
+            bench.view().holds(&caller).expect("the login holds");
+            let refused = bench.change(&caller, password("ann", "a new password"));
+            assert!(matches!(refused, Err(IdentityError::Denied(_))), "{caller:?} {has_password}");
+        }
+        bench.by_node(password("ann", "an old password"));
+    }
+    bench.by("ann", password("ann", "a new password")).expect("by its password");
+    assert!(bench.by("ben", password("ben", "a new password")).is_err(), "it has none");
+}
+
+#[test]
+fn what_a_delegate_adds_to_a_rooted_grant_ends_with_its_option() {
+    let mut bench = Bench::with(&["ann", "ben"]);
+    bench.create("staff", Attributes::default());
+    bench.by_node(altered("ann", administrator()));
+    bench.by("ann", join("staff", "ben")).expect("an administrator may");
+    bench.by("ann", grant("ben")).expect("an administrator may");
+    bench.by_node(altered("ann", Attributes::user()));
+    bench.by_node(member("staff", "ann", true, true));
+    bench.by_node(grant_on("ann"));
+    bench.by("ann", member("staff", "ben", true, true)).expect("it has the option");
+    bench.by("ann", grant_on("ben")).expect("it has the option");
+    for change in [leave("staff", "ann", MembershipPart::Admin), revoke("ann", false)] {
+        let refused = bench.change(&Caller::node(), change.clone());
+        assert!(matches!(refused, Err(IdentityError::Dependents { count: 1 })), "{change:?} {refused:?}");
+    }
+}
+
+#[test]
+fn a_grant_over_ones_own_broken_glass_is_an_ordinary_one() {
+    let mut bench = Bench::with(&["ann"]);
+    bench.by_node(on_node(Action::BreakGlass, "ann"));
+    bench.by_node(bodies("ann", true));
+    let broken = IdentityChange::BreakGlass {
+        action: Action::MessageBody,
+        object: pattern("service *"),
+        until_us: 100,
+        reason: "an emergency".into(),
+    };
+    bench.by("ann", broken).expect("it may");
+    bench.by("ann", bodies("ann", false)).expect("it has the option");
+    let revoked = IdentityChange::Revoke {
+        privileges: privileges(Action::MessageBody, "service *", "ann"),
+        option_only: true,
+        cascade: false,
+    };
+    let refused = bench.change(&Caller::node(), revoked);
+    assert!(matches!(refused, Err(IdentityError::Dependents { count: 1 })), "{refused:?}");
+}
+
+#[test]
+fn the_rights_of_broken_glass_are_removed_after_their_end() {
+    let mut bench = Bench::with(&["ann"]);
+    bench.by_node(on_node(Action::BreakGlass, "ann"));
+    let broken = IdentityChange::BreakGlass {
+        action: Action::MessageBody,
+        object: pattern("service *"),
+        until_us: 100,
+        reason: "an emergency".into(),
+    };
+    bench.by("ann", broken).expect("it may");
+    assert_eq!(bench.directory.privileges().len(), 2);
+    bench.now_us = 100;
+    bench.by_node(grant("ann"));
+    assert_eq!(bench.directory.privileges().len(), 2, "one came, one went");
+    bench.now_us = 1;
+    assert!(bench.reads_bodies(&bench.caller("ann")).is_none(), "the clock was set back");
+}
+
+#[test]
+fn a_delegate_ends_the_memberships_that_it_made_and_no_others() {
+    let mut bench = Bench::with(&["ann", "ben", "cid"]);
+    bench.create("staff", Attributes::default());
+    bench.by_node(member("staff", "ann", true, true));
+    bench.by_node(join("staff", "ben"));
+    for part in [MembershipPart::All, MembershipPart::Inherit, MembershipPart::Set] {
+        let refused = bench.by("ann", leave("staff", "ben", part));
+        assert!(matches!(refused, Err(IdentityError::Denied(_))), "{part:?} {refused:?}");
+    }
+    bench.by("ann", member("staff", "ben", false, false)).expect("beside the other");
+    assert!(bench.view().has_rights_of(bench.id("ben"), bench.id("staff")), "the other is as it was");
+    bench.by("ann", leave("staff", "ben", MembershipPart::All)).expect("its own");
+    assert!(bench.view().has_rights_of(bench.id("ben"), bench.id("staff")), "the other is left");
+    bench.by("ann", join("staff", "cid")).expect("it has the option");
+    bench.by_node(leave("staff", "cid", MembershipPart::All));
+    assert!(!bench.view().is_member(bench.id("cid"), bench.id("staff")), "administrators end all");
+}
+
+#[test]
+fn who_makes_a_role_adds_itself_under_its_option_and_cannot_be_left_with_it() {
+    let mut bench = Bench::with(&["ann"]);
+    bench.by_node(on_node(Action::UserAdminister, "ann"));
+    let credentials = Credentials::default();
+    let eve = Role { name: "eve".into(), attributes: Attributes::user(), credentials };
+    bench.by("ann", IdentityChange::Create(eve)).expect("that is its right");
+    assert!(!bench.view().has_rights_of(bench.id("ann"), bench.id("eve")));
+    bench.by("ann", join("eve", "ann")).expect("it has ADMIN OPTION");
+    assert!(bench.view().has_rights_of(bench.id("ann"), bench.id("eve")));
+    let refused = bench.change(&Caller::node(), leave("eve", "ann", MembershipPart::Admin));
+    assert!(matches!(refused, Err(IdentityError::Dependents { count: 1 })), "{refused:?}");
+}
+
+#[test]
+fn a_token_has_a_name_as_a_role_has() {
+    let mut bench = Bench::with(&["ann"]);
+    for name in ["", "a:b", " ci", "a\u{200b}b"] {
+        let (_, token) = draw(name, 1, None).expect("there is randomness");
+        let change = IdentityChange::Credential { role: "ann".into(), change: CredentialChange::AddToken(token) };
+        let refused = bench.change(&Caller::node(), change);
+        assert!(matches!(refused, Err(IdentityError::Name { .. })), "{name:?} {refused:?}");
+    }
+}
