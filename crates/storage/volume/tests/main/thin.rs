@@ -11,8 +11,10 @@ use device::{
 };
 use volume::{CopySpace, CopyState, NewVolume, Options, Place, Step, Threads, Volume, VolumeError};
 
+use crate::hanging::HangingShelf;
 use crate::rival::RivalShelf;
 use crate::support::{History, at, memory, new_volume, options, part, read_block, tag_of, tagged};
+use crate::threads::wait_until;
 
 /// Blocks that are left to others.
 const LEFT_FREE: u64 = 16;
@@ -250,6 +252,37 @@ fn others_who_take_what_is_given_up_of_a_headroom_do_not_get_all_of_it_and_new_d
     leave(&medium, 10_000);
     volume.write(at(200), &tagged(1)).expect("the headroom is there again");
     assert!(headroom(&*medium) >= whole);
+}
+
+#[test]
+fn new_data_ends_when_a_medium_fills_up_although_a_checkpoint_lasts() {
+    let medium = Arc::new(QuotaShelf::new(Arc::new(MemoryShelf::new()), 1 << 30).expect("it lists"));
+    let shelf = Arc::new(HangingShelf::new(medium.clone()));
+    let settings = |owner| Options {
+        threads: Threads::Background,
+        checkpoint_timeout: Duration::from_secs(100),
+        scrub_interval: None,
+        ..thin(owner)
+    };
+    Volume::create(&[Place::on(shelf.clone())], &new_thin(512), &settings(1)).expect("creates");
+    let volume = Volume::open(vec![Place::on(shelf.clone())], settings(2)).expect("opens");
+    volume.write(0, &tagged(1)).expect("writes");
+    shelf.gate.hang("data");
+    std::thread::scope(|scope| {
+        let checkpoint = scope.spawn(|| volume.checkpoint());
+        // It has the lock by then, and waits for the medium.
+        std::thread::sleep(Duration::from_millis(300));
+        leave(&medium, 0);
+        wait_until("it is noticed", || !volume.status().has_room);
+        assert!(is_refused(&volume.write(at(5), &tagged(2))));
+        assert!(!checkpoint.is_finished());
+        leave(&medium, 10_000);
+        wait_until("there is room again", || volume.status().has_room);
+        assert!(!checkpoint.is_finished());
+        shelf.gate.release();
+        checkpoint.join().expect("no panic").expect("checkpoints");
+    });
+    assert_all_in_sync(&volume);
 }
 
 #[test]
