@@ -20,7 +20,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ::device::{BLOCK_BYTES, Device, DeviceError, Durability, Shelf};
+use ::device::{BLOCK_BYTES, Device, DeviceError, Durability, Extent, Shelf};
 
 use crate::budget::{Budget, Request};
 use crate::clock::{self, Timing};
@@ -269,6 +269,11 @@ impl Device for ModelDevice {
     }
 
     /// A matter of the file system: nothing goes to the medium.
+    fn extents(&self, offset: u64, bytes: u64) -> Result<Vec<Extent>, DeviceError> {
+        self.inner.extents(offset, bytes)
+    }
+
+    /// As [`extents`](Device::extents).
     fn reserve(&self, offset: u64, bytes: u64) -> Result<(), DeviceError> {
         self.inner.reserve(offset, bytes)
     }

@@ -160,7 +160,8 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// The medium may give the space to others: a later write there can return [`DeviceError::Full`], and takes as long
     /// as a first write. A journal that recycles its segments never calls this.
     ///
-    /// Errors, all of which poison: as for [`write`](Device::write), and [`DeviceError::Unsupported`], which does not.
+    /// Errors, all of which poison: as for [`write`](Device::write), and [`DeviceError::Unsupported`], which does not. Nor does
+    /// [`DeviceError::Full`], where giving space back needs some: each block of the range is as it was, or zero.
     fn discard(&self, offset: u64, bytes: u64) -> Result<(), DeviceError>;
 
     /// Makes a range read as zeros, as a write does: volatile until a flush. With `free`, its space may be given up, as by a discard;
@@ -185,7 +186,8 @@ pub trait Device: Send + Sync + fmt::Debug {
     }
 
     /// Which parts of a range have space of their own, in order, together as long as the range; neighbours that are alike may be
-    /// given as one. A part without space reads as zeros. Provided: all of it has.
+    /// given as one. A part without space reads as zeros; space that was reserved and never written may be given as none. Provided: all
+    /// of it has.
     ///
     /// Errors: as for [`read`](Device::read).
     fn extents(&self, offset: u64, bytes: u64) -> Result<Vec<Extent>, DeviceError> {
@@ -277,7 +279,8 @@ pub trait Shelf: Send + Sync + fmt::Debug {
     }
 
     /// As [`create`](Shelf::create), without reserving its space: a write takes it where there is none and may return
-    /// [`DeviceError::Full`], [`Device::reserve`] takes it beforehand, a discard gives it back. Provided: unsupported.
+    /// [`DeviceError::Full`], [`Device::reserve`] takes it beforehand, a discard gives it back. A file system that copies on write cannot
+    /// reserve what a later write takes, so it has none. Provided: unsupported.
     ///
     /// Errors: those of `create`; [`DeviceError::Unsupported`]: the medium cannot, and nothing was changed.
     fn create_sparse(&self, name: &str, bytes: u64) -> Result<Arc<dyn Device>, DeviceError> {

@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::contract::assert_range_of;
 use crate::poison::Poison;
-use crate::{AlignedBuffer, BLOCK_BYTES, Device, DeviceError, Durability, Operation, Shelf};
+use crate::{AlignedBuffer, BLOCK_BYTES, Device, DeviceError, Durability, Extent, Operation, Shelf};
 
 /// A fault. Not every fault is possible for every operation; a [`Rule`] with an impossible combination panics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -357,11 +357,15 @@ impl Device for FaultyDevice {
 
     fn discard(&self, offset: u64, bytes: u64) -> Result<(), DeviceError> {
         assert_range_of(self.len(), self.block_bytes().into(), offset, bytes);
-        self.poison.guard(&self.name, || match self.script.next(Operation::Discard, &self.name) {
+        self.poison.guard_discard(&self.name, || match self.script.next(Operation::Discard, &self.name) {
             None => self.inner.discard(offset, bytes),
             Some(Fault::Lost) => Ok(()),
             Some(fault) => Err(error_of(fault, Operation::Discard, &self.name, offset, bytes)),
         })
+    }
+
+    fn extents(&self, offset: u64, bytes: u64) -> Result<Vec<Extent>, DeviceError> {
+        self.inner.extents(offset, bytes)
     }
 
     fn reserve(&self, offset: u64, bytes: u64) -> Result<(), DeviceError> {

@@ -187,6 +187,28 @@ fn fallocate(file: &File, mode: libc::c_int, offset: u64, bytes: u64) -> io::Res
     }
 }
 
+/// Where the next bytes of a file are that have been written, at `offset` or after it; `None`: there are none up to its end. lseek(2)
+/// `SEEK_DATA`; it moves the position of the descriptor, which nothing here uses. Space that was reserved and not written counts as a hole.
+pub fn next_data(file: &File, offset: u64) -> io::Result<Option<u64>> {
+    seek(file, offset, libc::SEEK_DATA)
+}
+
+/// Where the next hole of a file is, at `offset` or after it; its end counts as one. As [`next_data`].
+pub fn next_hole(file: &File, offset: u64) -> io::Result<Option<u64>> {
+    seek(file, offset, libc::SEEK_HOLE)
+}
+
+fn seek(file: &File, offset: u64, whence: libc::c_int) -> io::Result<Option<u64>> {
+    let offset = file_offset(offset)?;
+    // SAFETY: no memory is passed; the descriptor is open for as long as file is borrowed.
+    let found = unsafe { libc::lseek(file.as_raw_fd(), offset, whence) };
+    if let Ok(found) = u64::try_from(found) {
+        return Ok(Some(found));
+    }
+    let error = io::Error::last_os_error();
+    if error.raw_os_error() == Some(libc::ENXIO) { Ok(None) } else { Err(error) }
+}
+
 /// Drops the clean cached pages of a file, so that the next read goes to the medium: posix_fadvise(2) `DONTNEED`.
 pub fn drop_cache(file: &File) -> io::Result<()> {
     // SAFETY: no memory is passed; the descriptor is open for as long as file is borrowed.

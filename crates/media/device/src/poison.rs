@@ -29,6 +29,16 @@ impl Poison {
         }
     }
 
+    /// As [`Poison::guard`], for a discard: where it needed space and there was none, nothing has become unknown.
+    pub(crate) fn guard_discard(
+        &self,
+        name: &str,
+        discard: impl FnOnce() -> Result<(), DeviceError>,
+    ) -> Result<(), DeviceError> {
+        self.check(name)?;
+        discard().map_err(|error| if matches!(error, DeviceError::Full { .. }) { error } else { self.note(error) })
+    }
+
     /// Errors: [`DeviceError::Poisoned`].
     #[inline]
     pub(crate) fn check(&self, name: &str) -> Result<(), DeviceError> {
@@ -64,6 +74,8 @@ mod tests {
         assert!(matches!(poison.guard("a", unsupported), Err(DeviceError::Unsupported { .. })));
         assert!(poison.guard("a", || Ok(())).is_ok());
         let full = || Err(DeviceError::Full { name: "a".into(), bytes: 1 });
+        assert!(matches!(poison.guard_discard("a", full), Err(DeviceError::Full { .. })));
+        assert!(poison.guard("a", || Ok(())).is_ok(), "a discard that had no space made nothing unknown");
         assert!(matches!(poison.guard("a", full), Err(DeviceError::Full { .. })));
         assert!(matches!(poison.guard("a", || Ok(())), Err(DeviceError::Poisoned { .. })));
     }

@@ -293,14 +293,21 @@ impl Device for QuotaDevice {
 
     fn discard(&self, offset: u64, bytes: u64) -> Result<(), DeviceError> {
         assert_range_of(self.len(), self.block_bytes().into(), offset, bytes);
-        self.poison.guard(&self.name, || {
+        self.poison.guard_discard(&self.name, || {
             self.inner.discard(offset, bytes)?;
             self.medium.state().change(&self.name, offset, bytes, false)
         })
     }
 
     fn extents(&self, offset: u64, bytes: u64) -> Result<Vec<Extent>, DeviceError> {
-        self.inner.extents(offset, bytes)
+        let state = self.medium.state();
+        let Some(Taken::Sparse(blocks)) = state.devices.get(&self.name) else {
+            return self.inner.extents(offset, bytes);
+        };
+        assert_range(self.len(), offset, bytes);
+        let blocks = &blocks[(offset / BLOCK) as usize..((offset + bytes) / BLOCK) as usize];
+        let extent = |run: &[bool]| Extent { bytes: run.len() as u64 * BLOCK, has_space: run[0] };
+        Ok(blocks.chunk_by(|one, next| one == next).map(extent).collect())
     }
 
     fn reserve(&self, offset: u64, bytes: u64) -> Result<(), DeviceError> {
@@ -340,6 +347,9 @@ mod tests {
         assert!(matches!(refused, Err(DeviceError::Full { .. })), "{refused:?}");
         sparse.write(7 * BLOCK, &[2; BLOCK_BYTES]).expect("a reservation that failed poisons nothing");
         sparse.discard(5 * BLOCK, 2 * BLOCK).expect("it discards");
+        let expected = [(2, false), (1, true), (1, false)];
+        let expected = expected.map(|(blocks, has_space)| Extent { bytes: blocks * BLOCK, has_space });
+        assert_eq!(sparse.extents(5 * BLOCK, 4 * BLOCK).expect("known"), expected);
         assert_eq!(shelf.free_bytes().expect("known"), Some(3 * BLOCK));
         let again = QuotaShelf::around(shelf.inner.clone(), 10 * BLOCK, |name| name == "sparse").expect("it reads");
         assert_eq!(again.taken_bytes(), 7 * BLOCK, "what has content");

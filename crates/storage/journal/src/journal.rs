@@ -211,6 +211,11 @@ impl Journal {
         self.shared.inline
     }
 
+    /// The bytes of which a commit takes whole multiples, of the segment that is written now.
+    pub fn unit_bytes(&self) -> u32 {
+        self.shared.lock().tail.header.unit
+    }
+
     /// A random number that was drawn when the journal was created. It distinguishes the journal from every other one:
     /// code that stores positions of a journal can verify that they belong to this journal.
     pub fn identity(&self) -> u32 {
@@ -236,7 +241,8 @@ impl Journal {
     }
 
     /// Makes spare segments until there are `count`, at most [`Options::spare_segments`], so that the log can grow by so many
-    /// segments also if the shelf is full by then; truncation keeps as many. Persistent when it returns.
+    /// segments also if the shelf is full by then; truncation keeps as many. Spares of another size than
+    /// [`Options::segment_bytes`] are removed. Persistent when it returns.
     ///
     /// Errors: the shelf has no room for them, or fails; those that were made stay.
     pub fn reserve_segments(&self, count: usize) -> Result<(), JournalError> {

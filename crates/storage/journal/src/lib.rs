@@ -189,4 +189,5 @@ pub use journal::Journal;
 pub use lsn::{Lsn, Nonce};
 pub use options::{BUFFERS, Check, Options, Preparation, RECORD_BYTES_LIMIT, Record, Recovered, Stats};
 pub use reader::Reader;
+pub use segment_pool::recycle;
 pub use view::View;

@@ -297,7 +297,7 @@ pub(crate) fn segment_name(base: Lsn) -> String {
     format!("journal-{:016x}", base.0)
 }
 
-fn segment_base(name: &str) -> Option<Lsn> {
+pub(crate) fn segment_base(name: &str) -> Option<Lsn> {
     let digits = name.strip_prefix("journal-")?;
     let base = u64::from_str_radix(digits, 16).ok().map(Lsn)?;
     (segment_name(base) == name).then_some(base)

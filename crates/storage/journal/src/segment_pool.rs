@@ -15,7 +15,7 @@ use crate::error::JournalError;
 use crate::format::{SegmentHeader, unit_of};
 use crate::lsn::{Lsn, Nonce};
 use crate::options::Options;
-use crate::segment::{Installed, Segment, install, spare_name, spare_number};
+use crate::segment::{Installed, Segment, install, segment_base, spare_name, spare_number};
 
 /// The spare segments on the shelf. A thread that adds or removes segments holds this.
 #[derive(Debug)]
@@ -28,6 +28,19 @@ pub(crate) struct SegmentPool {
 pub(crate) struct Prepared {
     pub(crate) installed: Installed,
     pub(crate) recycled: bool,
+}
+
+/// Ends the journal of a shelf for good, and makes spares of its segments: the next one finds their space although the shelf is full.
+/// The newest goes first, so that a crash leaves no gap. Frames that they still contain have the identity of the old journal.
+///
+/// Errors: [`JournalError::Device`]; some segments may be spares.
+pub fn recycle(shelf: &dyn Shelf) -> Result<(), JournalError> {
+    let mut pool = SegmentPool::load(shelf)?;
+    let names = shelf.list()?;
+    for name in names.iter().rev().filter(|name| segment_base(name).is_some()) {
+        shelf.rename(name, &spare_name(pool.take_number()))?;
+    }
+    Ok(())
 }
 
 impl SegmentPool {
@@ -86,8 +99,27 @@ impl SegmentPool {
         Ok(Prepared { installed, recycled: false })
     }
 
-    /// Makes spares until there are `count` of them, so that so many segments find their space.
+    /// Makes spares until there are `count` of them, so that so many segments find their space. Those of another size, from other options,
+    /// are of no use and give up theirs first.
     pub(crate) fn keep(&mut self, shelf: &dyn Shelf, options: &Options, count: usize) -> Result<(), DeviceError> {
+        let mut index = 0;
+        while let Some(number) = self.spares.get(index).copied() {
+            let name = spare_name(number);
+            let bytes = match shelf.open_read_only(&name) {
+                Ok(device) => Some(device.len()),
+                // An earlier attempt returned an error but had taken effect.
+                Err(DeviceError::NotFound { .. }) => None,
+                Err(error) => return Err(error),
+            };
+            if bytes == Some(options.segment_bytes) {
+                index += 1;
+                continue;
+            }
+            if bytes.is_some() {
+                shelf.remove(&name)?;
+            }
+            self.spares.remove(index);
+        }
         while self.spares.len() < count {
             let number = self.take_number();
             shelf.create(&spare_name(number), options.segment_bytes)?;

@@ -19,6 +19,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use device::{AlignedBuffer, BLOCK_BYTES, DeviceError};
@@ -32,7 +33,6 @@ use crate::members::Members;
 use crate::options::Threads;
 use crate::overlay::{Fresh, Stored};
 use crate::record::{SECTORS, encode_sectors};
-use crate::space::ThinState;
 use crate::thin;
 
 /// Sectors in one record: 64 KiB.
@@ -48,9 +48,10 @@ struct Plan {
     geometry: Geometry,
     blocks: Vec<(u64, Fresh)>,
     changed: Vec<u64>,
-    /// Of a thin volume: how many discards it has, and what its records take of the journals until these are truncated.
-    discarded: u64,
+    /// What its records take of the journals until these are truncated.
     journaled: u64,
+    /// Of a thin volume: how many discards it has.
+    discarded: u64,
     images: Vec<u8>,
     /// The blocks of tables, by their first sector.
     table_blocks: BTreeMap<u64, Vec<u8>>,
@@ -66,6 +67,11 @@ fn used(core: &Core) -> u64 {
     core.journaled.load(Ordering::Relaxed).max(core.overlay.len() * BLOCK_BYTES as u64)
 }
 
+/// Whether the journals and the overlay have no room for a piece more.
+pub(crate) fn is_window_full(core: &Core) -> bool {
+    used(core) >= core.options.window_bytes
+}
+
 /// Waits until the journals and the overlay have room for a piece, or until `deadline`; without threads, makes it.
 ///
 /// Errors: those of a checkpoint; [`VolumeError::BelowMinimum`] after the deadline: only too few copies keep a checkpoint from ending.
@@ -77,11 +83,11 @@ pub(crate) fn make_room(core: &Core, deadline: Instant) -> Result<(), VolumeErro
         }
         return Ok(());
     }
-    while used(core) >= core.options.window_bytes {
+    while is_window_full(core) {
         core.check()?;
         let seen = core.progress.ticks();
         let left = deadline.saturating_duration_since(Instant::now());
-        if used(core) < core.options.window_bytes {
+        if !is_window_full(core) {
             break;
         }
         if left.is_zero() {
@@ -134,8 +140,8 @@ pub(crate) fn run(core: &Core, complete: Members) -> Result<(), VolumeError> {
             }
         }
         for (copy, reported) in started {
-            let (number, time) = (copy.number, core.options.checkpoint_timeout);
-            match reported.recv_timeout(time).unwrap_or(Err(VolumeError::Stalled(number))) {
+            let number = copy.number;
+            match wait_saved(core, number, &reported) {
                 Ok(()) => saved = saved.with(number),
                 Err(why) => failures.push((copy, why)),
             }
@@ -151,13 +157,26 @@ pub(crate) fn run(core: &Core, complete: Members) -> Result<(), VolumeError> {
     // Before the blocks leave the overlay: see there.
     thin::look(core);
     core.overlay.remove(&plan.blocks);
+    core.journaled.fetch_sub(plan.journaled, Ordering::Relaxed);
     if let Some(thin) = &core.thin {
-        core.journaled.fetch_sub(plan.journaled, Ordering::Relaxed);
         thin.reclaim(plan.discarded);
     }
     core.metrics.checkpoints.fetch_add(1, Ordering::Relaxed);
     core.progress.tick();
     failed
+}
+
+/// Waits for the save of a copy. On media of a thin volume that fill up meanwhile new data ends at once, not when the save does.
+fn wait_saved(core: &Core, number: u8, reported: &mpsc::Receiver<Result<(), VolumeError>>) -> Result<(), VolumeError> {
+    let deadline = Instant::now() + core.options.checkpoint_timeout;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        match reported.recv_timeout(left.min(if core.thin.is_some() { thin::LOOK } else { left })) {
+            Ok(saved) => return saved,
+            Err(mpsc::RecvTimeoutError::Timeout) if Instant::now() < deadline => thin::look(core),
+            Err(_) => return Err(VolumeError::Stalled(number)),
+        }
+    }
 }
 
 /// Writes all tables of a copy in place, some blocks at a time: each in the time that a checkpoint may take.
@@ -185,13 +204,12 @@ fn cut(core: &Core) -> (Plan, Vec<(Arc<VolumeCopy>, Lsn)>) {
     let images = changed.iter().flat_map(|sector| core.tables.encode(*sector)).collect();
     let table_blocks = changed.iter().map(|sector| core.tables.encode_block(*sector)).collect();
     let blocks = core.overlay.snapshot();
-    let is_thin = core.thin.is_some();
-    let journaled =
-        if is_thin { core.journaled.load(Ordering::Relaxed) } else { core.journaled.swap(0, Ordering::Relaxed) };
+    // It counts until the journals are truncated: they have no more than what was reserved.
+    let journaled = core.journaled.load(Ordering::Relaxed);
     let geometry = core.tables.geometry.clone();
-    let discarded = core.thin.as_ref().map_or(0, ThinState::discarded);
+    let discarded = core.thin.as_ref().map_or(0, |thin| thin.discarded());
     (
-        Plan { epoch: core.promised.number, geometry, blocks, changed, discarded, journaled, images, table_blocks },
+        Plan { epoch: core.promised.number, geometry, blocks, changed, journaled, discarded, images, table_blocks },
         copies,
     )
 }
@@ -209,6 +227,11 @@ fn save(copy: &VolumeCopy, plan: &Plan, end: Lsn) -> Result<(), VolumeError> {
         each_run(plan, |run| match &run[0].1.stored {
             Stored::Zeroes { .. } => copy.discard(run[0].0, run.len() as u64),
             Stored::Bytes(_) => Ok(()),
+        })?;
+        // All of it before the first byte: a medium that has not enough is found before others write to it for as long as that takes.
+        each_run(plan, |run| match &run[0].1.stored {
+            Stored::Zeroes { .. } => Ok(()),
+            Stored::Bytes(_) => copy.reserve_acknowledged(run[0].0, run.len() as u64),
         })?;
     }
     each_run(plan, |run| {
@@ -228,6 +251,8 @@ fn save(copy: &VolumeCopy, plan: &Plan, end: Lsn) -> Result<(), VolumeError> {
     }
     copy.flush()?;
     copy.journal.truncate(end)?;
+    // Opening has reported it; what there is serves.
+    let _ = copy.reserve_segments();
     Ok(())
 }
 

@@ -23,7 +23,7 @@ use crate::geometry::{Geometry, SECTOR, SECTORS_PER_BLOCK};
 use crate::members::{Epoch, Set};
 use crate::options::{Options, Place, Threads};
 use crate::rules::{Rule, obeys};
-use crate::space::{self, HEADROOM, ThinCopy};
+use crate::space::{self, SpaceRange, ThinCopy, ThinState};
 use crate::superblock::{SUPERBLOCK, SUPERBLOCK_BYTES, Superblock};
 use crate::tables::Tables;
 
@@ -40,6 +40,10 @@ const UNFINISHED: &str = "superblock-unfinished";
 pub(crate) struct VolumeCopy {
     pub(crate) number: u8,
     pub(crate) journal: CopyJournal,
+    /// The unit of its commits, bytes.
+    pub(crate) journal_unit: u64,
+    /// How many segments it should have in reserve, and whether it has got them.
+    segments: (usize, AtomicBool),
     /// It has been brought up to date and is still attached, and may join.
     pub(crate) is_ready: AtomicBool,
     /// The block for which its resync waits, and for how many steps.
@@ -96,15 +100,16 @@ fn tables_name(part: usize) -> String {
 }
 
 /// Segments that a journal can need at a time beyond the one that it begins with: its window, one that is written meanwhile, and one that
-/// is prepared. They are reserved, so that a volume works on a full medium. That of a thin one is often full: images of sectors count too.
-fn segments_reserved(options: &Options, is_thin: bool) -> usize {
-    let bytes = options.window_bytes + if is_thin { options.window_bytes / 4 } else { 0 };
+/// is prepared. They are reserved, so that a volume works on a full medium: a quarter more than the window, for images of sectors and for
+/// what threads that pass its bound together write.
+fn segments_reserved(options: &Options) -> usize {
+    let bytes = options.window_bytes + options.window_bytes / 4;
     let window = bytes.div_ceil(options.segment_bytes.max(1));
     usize::try_from(window).unwrap_or(usize::MAX).saturating_add(2).min(SEGMENTS_RESERVED_MAX)
 }
 
 /// The options of a copy's journal.
-fn journal_options(options: &Options, identity: u32, is_thin: bool) -> journal::Options {
+fn journal_options(options: &Options, identity: u32) -> journal::Options {
     let preparation = match options.threads {
         Threads::Background => Preparation::Background,
         Threads::Callers => Preparation::Inline,
@@ -118,7 +123,7 @@ fn journal_options(options: &Options, identity: u32, is_thin: bool) -> journal::
         preparation,
         check: Check::Everything,
         identity,
-        spare_segments: segments_reserved(options, is_thin),
+        spare_segments: segments_reserved(options),
     }
 }
 
@@ -135,7 +140,7 @@ pub(crate) fn clear(place: &Place) -> Result<(), VolumeError> {
 /// Removes everything but the superblock.
 fn clear_content(place: &Place) -> Result<(), VolumeError> {
     for name in place.data.list()? {
-        if name.starts_with("data-") || name.starts_with("tables-") || name == UNFINISHED || name == HEADROOM {
+        if name.starts_with("data-") || name.starts_with("tables-") || name == UNFINISHED || space::is_headroom(&name) {
             place.data.remove(&name)?;
         }
     }
@@ -242,8 +247,8 @@ fn make_content(
     if is_thin {
         space::make_headroom(&*place.data, options)?;
     }
-    let (journal, _) = Journal::open(place.journal.clone(), journal_options(options, 0, is_thin))?;
-    journal.reserve_segments(segments_reserved(options, is_thin))?;
+    let (journal, _) = Journal::open(place.journal.clone(), journal_options(options, 0))?;
+    journal.reserve_segments(segments_reserved(options))?;
     superblock.journal = journal.identity();
     Ok(journal.close()?)
 }
@@ -281,15 +286,10 @@ fn durability_of_journal(shelf: &dyn Shelf) -> Result<Durability, VolumeError> {
 impl VolumeCopy {
     /// Opens a copy whose superblock was read before.
     pub(crate) fn open(place: Place, found: &Superblock, options: &Options) -> Result<VolumeCopy, VolumeError> {
-        let (journal, _) =
-            Journal::open(place.journal.clone(), journal_options(options, found.journal, found.is_thin))?;
+        let (journal, _) = Journal::open(place.journal.clone(), journal_options(options, found.journal))?;
         if journal.identity() != found.journal {
             let why = "the journal is not that of the copy: replace the copy";
             return Err(VolumeError::Format { name: "journal".to_owned(), why });
-        }
-        // A larger window than before needs more.
-        if let Err(error) = journal.reserve_segments(segments_reserved(options, found.is_thin)) {
-            tracing::warn!(copy = found.copy, %error, "no space can be reserved for the journal of a copy");
         }
         VolumeCopy::with_journal(place, found, journal, options)
     }
@@ -303,9 +303,9 @@ impl VolumeCopy {
         superblock.journal = 0;
         superblock.sequence += 1;
         superblock.write(&device)?;
-        clear_journal(&place)?;
-        let (journal, _) = Journal::open(place.journal.clone(), journal_options(options, 0, found.is_thin))?;
-        journal.reserve_segments(segments_reserved(options, found.is_thin))?;
+        // Nothing is given up: on a full medium others would take it.
+        journal::recycle(&*place.journal)?;
+        let (journal, _) = Journal::open(place.journal.clone(), journal_options(options, 0))?;
         superblock.journal = journal.identity();
         superblock.sequence += 1;
         superblock.write(&device)?;
@@ -328,12 +328,14 @@ impl VolumeCopy {
         let thin = found.is_thin.then(|| ThinCopy::open(&place.data, geometry.blocks(), options)).transpose()?;
         let superblock = Mutex::new((place.data.open(SUPERBLOCK)?, found.clone()));
         let is_ready = AtomicBool::new(false);
-        let presence = Arc::new(());
+        let (presence, journal_unit) = (Arc::new(()), journal.unit_bytes().into());
         let journal = CopyJournal { journal: Some(journal), has_threads, presence: presence.clone() };
         let journal_durability = durability_of_journal(&*place.journal)?;
-        Ok(VolumeCopy {
+        let copy = VolumeCopy {
             number: found.copy,
+            segments: (segments_reserved(options), AtomicBool::new(false)),
             journal,
+            journal_unit,
             is_ready,
             unreadable: Mutex::new((0, 0)),
             place,
@@ -344,7 +346,23 @@ impl VolumeCopy {
             journal_durability,
             thin,
             presence,
-        })
+        };
+        // A larger window than before needs more.
+        if let Err(error) = copy.reserve_segments() {
+            tracing::warn!(copy = found.copy, %error, "no space can be reserved for the journal of a copy");
+        }
+        Ok(copy)
+    }
+
+    /// Reserves the segments of its journal, unless it has them. It is tried again after each checkpoint, and where a thin copy is looked
+    /// at.
+    pub(crate) fn reserve_segments(&self) -> Result<(), JournalError> {
+        let (count, is_reserved) = &self.segments;
+        if !is_reserved.load(Ordering::Relaxed) {
+            self.journal.reserve_segments(*count)?;
+            is_reserved.store(true, Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     /// What is alive as long as the copy is.
@@ -406,10 +424,10 @@ impl VolumeCopy {
     /// Writes stored blocks in place; they are of one part.
     pub(crate) fn write(&self, block: u64, bytes: &[u8]) -> Result<(), DeviceError> {
         let (data, at) = self.place_of(block);
-        if let Some(thin) = &self.thin {
-            thin.reserve(&**data, (block, at, bytes.len() as u64), true)?;
+        match &self.thin {
+            Some(thin) => thin.write(&**data, (block, at), bytes),
+            None => data.write(at, bytes),
         }
-        data.write(at, bytes)
     }
 
     /// The device that has a block, and where.
@@ -423,26 +441,47 @@ impl VolumeCopy {
         self.thin.is_some()
     }
 
-    /// Of a thin copy, takes space for blocks of one part; the medium keeps what is left to others. Returns whether there was enough.
+    /// Of a thin copy, takes space for blocks of one part that have none; the medium keeps what is left to others. Returns whether there
+    /// was enough.
     pub(crate) fn reserve(&self, block: u64, blocks: u64) -> Result<bool, DeviceError> {
-        let (data, at) = self.place_of(block);
-        let bytes = blocks * BLOCK_BYTES as u64;
+        let (data, range) = self.range_of(block, blocks);
         let Some(thin) = &self.thin else { return Ok(true) };
-        if !thin.has_free(bytes)? {
+        if !thin.has_space(&**data, range)? && !thin.has_free(range.2)? {
             return Ok(false);
         }
-        thin.reserve(&**data, (block, at, bytes), false).map(|()| true)
+        thin.reserve(&**data, range, false).map(|()| true)
+    }
+
+    /// Of a thin copy, takes space for blocks of one part that a checkpoint is about to write, if need be that of its headroom.
+    pub(crate) fn reserve_acknowledged(&self, block: u64, blocks: u64) -> Result<(), DeviceError> {
+        let (data, range) = self.range_of(block, blocks);
+        self.thin.as_ref().map_or(Ok(()), |thin| thin.reserve(&**data, range, true))
+    }
+
+    fn range_of(&self, block: u64, blocks: u64) -> (&Arc<dyn Device>, SpaceRange) {
+        let (data, at) = self.place_of(block);
+        (data, (block, at, blocks * BLOCK_BYTES as u64))
     }
 
     /// Of a thin copy, gives the space of blocks of one part back.
     pub(crate) fn discard(&self, block: u64, blocks: u64) -> Result<(), DeviceError> {
-        let (data, at) = self.place_of(block);
-        self.thin.as_ref().map_or(Ok(()), |thin| thin.discard(&**data, (block, at, blocks)))
+        let (data, range) = self.range_of(block, blocks);
+        self.thin.as_ref().map_or(Ok(()), |thin| thin.discard(&**data, range))
     }
 
-    /// Whether new data finds space on its medium.
-    pub(crate) fn look(&self) -> Result<bool, DeviceError> {
-        self.thin.as_ref().map_or(Ok(true), |thin| thin.look(&self.data))
+    /// Of a thin copy, notes in the state of its volume whether new data finds space on its medium.
+    pub(crate) fn look(&self) -> Result<(), DeviceError> {
+        let Some(thin) = &self.thin else { return Ok(()) };
+        // Opening has reported it.
+        let _ = self.reserve_segments();
+        thin.look(&self.data)
+    }
+
+    /// Of a thin copy, where it notes that it is short.
+    pub(crate) fn attached(&self, state: &Arc<ThinState>) {
+        if let Some(thin) = &self.thin {
+            thin.attached(state, self.number);
+        }
     }
 
     /// Whether it lacks the headroom that a member of a thin volume has.

@@ -49,7 +49,7 @@ pub(crate) struct Core {
     pub(crate) tables: Tables,
     pub(crate) overlay: Overlay,
     /// Of a thin volume.
-    pub(crate) thin: Option<ThinState>,
+    pub(crate) thin: Option<Arc<ThinState>>,
     pub(crate) stripes: Stripes,
     pub(crate) gate: RwLock<()>,
     pub(crate) attaching: Mutex<()>,
@@ -118,7 +118,7 @@ impl Core {
             min_copies: found.min_copies,
             promised: found.promised,
             overlay,
-            thin: found.is_thin.then(ThinState::default),
+            thin: found.is_thin.then(Arc::default),
             tables,
             stripes: Stripes::new(),
             gate: RwLock::new(()),
@@ -212,6 +212,7 @@ impl Core {
     /// Puts a copy into its slot: as working if `is_syncing` is false. The caller holds the gate, or is opening the volume.
     pub(crate) fn attach(&self, copy: Arc<VolumeCopy>, is_syncing: bool) {
         let number = copy.number;
+        self.thin.iter().for_each(|state| copy.attached(state));
         *self.slots[number as usize].write() = Some(copy);
         let copies = self.slots.iter().filter_map(|slot| slot.read().clone());
         let is_inline = copies.into_iter().all(|copy| copy.is_inline() && copy.commits_at_once());

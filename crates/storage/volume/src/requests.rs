@@ -176,6 +176,11 @@ fn write_together(core: &Core, taken: Vec<Submitted>) -> (Vec<Submitted>, Vec<Su
     let mut batch = Batch::new(core);
     let (mut together, mut later) = (Vec::new(), Vec::new());
     for submitted in taken {
+        // Asked for each: a batch is up to 256 pieces, and what the journals have reserved is not more than the window and a little.
+        if checkpoint::is_window_full(core) {
+            later.push(submitted);
+            continue;
+        }
         let request = &submitted.0;
         let block = BLOCK_BYTES as u64;
         let held = fits(request)

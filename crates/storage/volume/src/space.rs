@@ -1,21 +1,25 @@
 //! [`ThinCopy`]: the space of one copy of a thin volume, with its headroom. [`ThinState`]: what the volume knows of all of them.
 //!
-//! What they are for is in `thin`. Here are no locks but that of the headroom, and no copies.
+//! What they are for is in `thin`. Here are no copies, and no locks but two: that of the headroom, and one that keeps the discard of a range
+//! from coming between the reservation of a block and its write.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use device::{BLOCK_BYTES, Device, DeviceError, Shelf};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 
 use crate::bits::Bits;
 use crate::error::VolumeError;
 use crate::members::Members;
 use crate::options::Options;
 
-/// The device that is the headroom.
-pub(crate) const HEADROOM: &str = "headroom";
+/// How the devices of the headroom begin.
+const HEADROOM: &str = "headroom-";
+
+/// Its pieces: a checkpoint that needs a little gives up a little, and nobody can take all of it at once.
+const PIECES: u64 = 16;
 
 /// What file systems need for themselves when files get space.
 const METADATA_BYTES: u64 = 4 << 20;
@@ -29,17 +33,55 @@ fn headroom_bytes(options: &Options) -> u64 {
     bytes.next_multiple_of(BLOCK_BYTES as u64)
 }
 
+/// Whether a device is a piece of a headroom.
+pub(crate) fn is_headroom(name: &str) -> bool {
+    name.starts_with(HEADROOM)
+}
+
+/// The pieces of a headroom, by name, and their bytes.
+#[derive(Debug, Default)]
+struct Pieces(BTreeMap<String, u64>);
+
+impl Pieces {
+    fn find(shelf: &dyn Shelf) -> Result<Pieces, DeviceError> {
+        let names = shelf.list()?.into_iter().filter(|name| is_headroom(name));
+        names
+            .map(|name| shelf.open_read_only(&name).map(|device| (name, device.len())))
+            .collect::<Result<_, _>>()
+            .map(Pieces)
+    }
+
+    fn bytes(&self) -> u64 {
+        self.0.values().sum()
+    }
+
+    /// Makes pieces until there are `wanted` bytes; none is removed, so that what there is stays.
+    fn fill(&mut self, shelf: &dyn Shelf, wanted: u64) -> Result<(), DeviceError> {
+        let piece = (wanted / PIECES).next_multiple_of(BLOCK_BYTES as u64);
+        let mut number = 0;
+        while self.bytes() < wanted {
+            let name = format!("{HEADROOM}{number:02}");
+            number += 1;
+            if !self.0.contains_key(&name) {
+                let device = shelf.create_unwritten(&name, piece.min(wanted - self.bytes()))?;
+                self.0.insert(name, device.len());
+            }
+        }
+        Ok(())
+    }
+}
+
 /// Reserves the headroom of a new copy.
 pub(crate) fn make_headroom(shelf: &dyn Shelf, options: &Options) -> Result<(), VolumeError> {
-    shelf.create_unwritten(HEADROOM, headroom_bytes(options))?;
-    Ok(())
+    Ok(Pieces::default().fill(shelf, headroom_bytes(options))?)
 }
 
 /// Makes the blocks of a part without space of their own.
 pub(crate) fn make_data(shelf: &dyn Shelf, name: &str, bytes: u64) -> Result<(), VolumeError> {
     match shelf.create_sparse(name, bytes) {
         Err(DeviceError::Unsupported { .. }) => Err(VolumeError::Options(
-            "a medium of this volume cannot give space back, so the volume cannot be thin: use files on a file system with holes",
+            "a medium of this volume cannot give space back, or needs more for every change (btrfs, zfs), so the volume cannot be thin: use \
+             files on ext4, xfs or another file system with holes",
         )),
         made => made.map(drop).map_err(VolumeError::from),
     }
@@ -83,6 +125,9 @@ impl Drop for WindowShare {
     }
 }
 
+/// Blocks of the data of one part: the first one, its place there, and their bytes.
+pub(crate) type SpaceRange = (u64, u64, u64);
+
 /// The space of one copy.
 #[derive(Debug)]
 pub(crate) struct ThinCopy {
@@ -92,10 +137,14 @@ pub(crate) struct ThinCopy {
     /// Free space that is left to others, beside what other thin volumes have acknowledged.
     left_free: u64,
     share: WindowShare,
-    /// The headroom that it has; held while that changes.
-    headroom: Mutex<u64>,
+    /// The headroom that it has; held while that changes, and while it is decided whether the copy is short.
+    headroom: Mutex<Pieces>,
     /// Blocks that are known to have space.
     has_space: Bits,
+    /// Held exclusively while blocks lose their space; shared from where a block is known to have some until it is written.
+    punching: RwLock<()>,
+    /// What the volume knows, and the number of the copy; set when it is attached.
+    volume: OnceLock<(Arc<ThinState>, u8)>,
     is_short: AtomicBool,
     free: AtomicU64,
     allocated: AtomicU64,
@@ -104,62 +153,109 @@ pub(crate) struct ThinCopy {
 impl ThinCopy {
     /// That of a copy which is opened.
     pub(crate) fn open(shelf: &Arc<dyn Shelf>, blocks: u64, options: &Options) -> Result<ThinCopy, VolumeError> {
-        let headroom = match shelf.open_read_only(HEADROOM) {
-            Ok(device) => device.len(),
-            // A checkpoint needed it.
-            Err(DeviceError::NotFound { .. }) => 0,
-            Err(error) => return Err(error.into()),
-        };
         Ok(ThinCopy {
             shelf: shelf.clone(),
             wanted: headroom_bytes(options),
             left_free: options.thin_free_bytes,
             share: WindowShare::new(shelf.medium(), options.window_bytes),
-            headroom: Mutex::new(headroom),
+            // What is missing a checkpoint has needed.
+            headroom: Mutex::new(Pieces::find(&**shelf)?),
             has_space: Bits::new(blocks),
+            punching: RwLock::new(()),
+            volume: OnceLock::new(),
             is_short: AtomicBool::new(false),
             free: AtomicU64::new(UNKNOWN),
             allocated: AtomicU64::new(0),
         })
     }
 
-    /// Makes sure that a range of the data of a part has space; `first` is its first block. With `may_spend`, the headroom is given up
-    /// for it.
+    /// It is attached to a volume.
+    pub(crate) fn attached(&self, state: &Arc<ThinState>, number: u8) {
+        self.volume.get_or_init(|| (state.clone(), number));
+    }
+
+    fn note_short(&self, is_short: bool) {
+        self.is_short.store(is_short, Ordering::Relaxed);
+        if let Some((state, number)) = self.volume.get() {
+            state.is_short(*number, is_short);
+        }
+    }
+
+    /// Makes sure that a range of the data of a part has space; `range` is its first block, its place and its bytes. With `may_spend`, the
+    /// headroom is given up for it, as much as is needed.
     ///
     /// Errors: [`DeviceError::Full`].
-    pub(crate) fn reserve(
+    pub(crate) fn reserve(&self, data: &dyn Device, range: SpaceRange, may_spend: bool) -> Result<(), DeviceError> {
+        let _punching = self.punching.read();
+        self.reserve_held(data, range, may_spend)
+    }
+
+    /// Writes blocks of the data of a part; the headroom is given up for them, as much as is needed.
+    pub(crate) fn write(&self, data: &dyn Device, (first, at): (u64, u64), bytes: &[u8]) -> Result<(), DeviceError> {
+        let _punching = self.punching.read();
+        self.reserve_held(data, (first, at, bytes.len() as u64), true)?;
+        data.write(at, bytes)
+    }
+
+    fn reserve_held(
         &self,
         data: &dyn Device,
-        (first, at, bytes): (u64, u64, u64),
+        (first, at, bytes): SpaceRange,
         may_spend: bool,
     ) -> Result<(), DeviceError> {
         let blocks = first..first + bytes / BLOCK_BYTES as u64;
         if blocks.clone().all(|block| self.has_space.get(block)) {
             return Ok(());
         }
-        match data.reserve(at, bytes) {
-            Err(DeviceError::Full { .. }) if may_spend && self.spend()? => data.reserve(at, bytes)?,
-            reserved => reserved?,
+        loop {
+            match data.reserve(at, bytes) {
+                Err(DeviceError::Full { .. }) if may_spend && self.spend()? => {}
+                reserved => break reserved?,
+            }
         }
         blocks.for_each(|block| _ = self.has_space.set(block));
         Ok(())
     }
 
-    /// Gives the headroom up; returns whether there was one.
+    /// Gives a piece of the headroom up; returns whether there was one. No new data is admitted from the first one on.
     fn spend(&self) -> Result<bool, DeviceError> {
         let mut headroom = self.headroom.lock();
-        if *headroom == 0 {
-            return Ok(false);
+        self.note_short(true);
+        let Some((name, _)) = headroom.0.last_key_value() else { return Ok(false) };
+        match self.shelf.remove(name) {
+            // An earlier attempt returned an error but had taken effect.
+            Ok(()) | Err(DeviceError::NotFound { .. }) => {}
+            Err(error) => return Err(error),
         }
-        self.shelf.remove(HEADROOM)?;
-        *headroom = 0;
+        headroom.0.pop_last();
         Ok(true)
     }
 
-    /// Gives the space of a range of the data of a part back.
-    pub(crate) fn discard(&self, data: &dyn Device, (first, at, blocks): (u64, u64, u64)) -> Result<(), DeviceError> {
-        (first..first + blocks).for_each(|block| _ = self.has_space.clear(block));
-        data.discard(at, blocks * BLOCK_BYTES as u64)
+    /// Gives the space of a range of the data of a part back. Where that needs space itself (a file whose extents are split) and there is
+    /// none, a piece of the headroom is given up for it; if that is not enough the range keeps its space, and no error is returned.
+    pub(crate) fn discard(&self, data: &dyn Device, (first, at, bytes): SpaceRange) -> Result<(), DeviceError> {
+        let _punching = self.punching.write();
+        let blocks = first..first + bytes / BLOCK_BYTES as u64;
+        let is_known = blocks.clone().any(|block| self.has_space.get(block));
+        if !is_known && data.extents(at, bytes)?.iter().all(|extent| !extent.has_space) {
+            return Ok(());
+        }
+        blocks.for_each(|block| _ = self.has_space.clear(block));
+        let discarded = match data.discard(at, bytes) {
+            Err(DeviceError::Full { .. }) if self.spend()? => data.discard(at, bytes),
+            discarded => discarded,
+        };
+        match discarded {
+            Err(DeviceError::Full { .. }) => Ok(()),
+            other => other,
+        }
+    }
+
+    /// Whether all of a range has space already, as far as that is known.
+    pub(crate) fn has_space(&self, data: &dyn Device, (first, at, bytes): SpaceRange) -> Result<bool, DeviceError> {
+        let mut blocks = first..first + bytes / BLOCK_BYTES as u64;
+        Ok(blocks.all(|block| self.has_space.get(block))
+            || data.extents(at, bytes)?.iter().all(|extent| extent.has_space))
     }
 
     fn left_free(&self) -> u64 {
@@ -173,43 +269,33 @@ impl ThinCopy {
 
     /// Whether all of the headroom is there; no while it changes.
     pub(crate) fn has_headroom(&self) -> bool {
-        self.headroom.try_lock().is_some_and(|headroom| *headroom >= self.wanted)
+        self.headroom.try_lock().is_some_and(|headroom| headroom.bytes() >= self.wanted)
     }
 
-    /// Looks how much space there is, and puts the headroom back if there is enough. Returns whether new data finds space.
-    pub(crate) fn look(&self, data: &[Arc<dyn Device>]) -> Result<bool, DeviceError> {
-        let mut headroom = self.headroom.lock();
+    /// Looks how much space there is, and puts the headroom back if there is enough. Whether new data finds space is noted in the state of
+    /// the volume.
+    pub(crate) fn look(&self, data: &[Arc<dyn Device>]) -> Result<(), DeviceError> {
+        // Being given up just now: it is known that there is no space.
+        let Some(mut headroom) = self.headroom.try_lock() else { return Ok(()) };
+        let missing = self.wanted.saturating_sub(headroom.bytes());
         // More than its size, so that the space that another thin volume has just given up for its own blocks is left alone.
-        if *headroom < self.wanted && self.has_free(self.wanted - *headroom)? {
-            self.restore(&mut headroom)?;
+        if missing > 0 && self.has_free(missing)? {
+            match headroom.fill(&*self.shelf, self.wanted) {
+                // Somebody else has taken the space meanwhile.
+                Ok(()) | Err(DeviceError::Full { .. }) => {}
+                Err(error) => return Err(error),
+            }
         }
-        let has_headroom = *headroom >= self.wanted;
-        drop(headroom);
         let free = self.shelf.free_bytes()?;
         let allocated = data.iter().map(|device| device.allocated_bytes()).sum::<Result<u64, _>>()?;
         self.free.store(free.unwrap_or(UNKNOWN), Ordering::Relaxed);
         self.allocated.store(allocated, Ordering::Relaxed);
         // A little more to begin again than to end, so that the answer does not change with every block.
-        let was_short = self.is_short.load(Ordering::Relaxed);
         let left_free = self.left_free();
-        let needed = if was_short { left_free + left_free / 8 } else { left_free };
-        let has_room = has_headroom && free.is_none_or(|free| free >= needed);
-        self.is_short.store(!has_room, Ordering::Relaxed);
-        Ok(has_room)
-    }
-
-    fn restore(&self, headroom: &mut u64) -> Result<(), DeviceError> {
-        if *headroom > 0 {
-            // It is smaller than wanted: the volume has grown.
-            self.shelf.remove(HEADROOM)?;
-            *headroom = 0;
-        }
-        match self.shelf.create_unwritten(HEADROOM, self.wanted) {
-            Ok(device) => *headroom = device.len(),
-            // Somebody else has taken the space meanwhile.
-            Err(DeviceError::Full { .. }) => {}
-            Err(error) => return Err(error),
-        }
+        let needed = if self.is_short.load(Ordering::Relaxed) { left_free + left_free / 8 } else { left_free };
+        let has_room = headroom.bytes() >= self.wanted && free.is_none_or(|free| free >= needed);
+        // While the headroom is held, so that who gives it up comes before or after.
+        self.note_short(!has_room);
         Ok(())
     }
 
@@ -238,9 +324,17 @@ impl ThinState {
         Members(self.short.load(Ordering::Acquire))
     }
 
-    /// These are short now; returns which were.
-    pub(crate) fn found_short(&self, copies: Members) -> Members {
-        Members(self.short.swap(copies.0, Ordering::AcqRel))
+    /// A copy is short, or is not.
+    pub(crate) fn is_short(&self, number: u8, is_short: bool) {
+        match is_short {
+            true => self.short.fetch_or(1 << number, Ordering::AcqRel),
+            false => self.short.fetch_and(!(1 << number), Ordering::AcqRel),
+        };
+    }
+
+    /// Others than these are not there.
+    pub(crate) fn keep_short(&self, attached: Members) {
+        self.short.fetch_and(attached.0, Ordering::AcqRel);
     }
 
     /// Data without a place was admitted, or found none.

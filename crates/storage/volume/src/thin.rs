@@ -1,12 +1,12 @@
 //! Thin volumes: a block takes space of a medium when it is first written in place, and gives it back when it is discarded.
 //!
 //! ```text
-//!   data shelf    superblock | data-0 (sparse) | tables-0 | headroom          the last one is reserved, and nothing lies in it
+//!   data shelf    superblock | data-0 (sparse) | tables-0 | headroom-00 ...   the last ones are reserved, and nothing lies in them
 //!
 //!   write         has the block space?  yes: as ever     no: only while no copy is short, else VolumeError::NoSpace
-//!   checkpoint    discarded blocks give their space back; then each run takes its space, then its bytes are written
-//!                 no space for a run?   the headroom is given up, once
-//!   look          puts the headroom back where there is enough; a copy without it, or on a medium with little left, is short
+//!   checkpoint    discarded blocks give their space back; then all runs take their space, then their bytes are written
+//!                 no space for a run?   the headroom is given up, piece by piece; the copy is short from the first one on
+//!   look          also while a checkpoint lasts: puts the headroom back where there is enough; a copy without it, or on a medium with little left, is short
 //! ```
 //!
 //! **Why a headroom.** What is acknowledged is in the journals and has no place yet. A count of free bytes would promise nothing: others
@@ -20,7 +20,8 @@
 //!    gone: a crash finds the discard, or the zeros that it left.
 //! 3. A copy is looked at before the blocks of a checkpoint leave the overlay: until then no more is admitted than the headroom has.
 //!
-//! A copy is not excluded because its medium is full: the volume refuses new data, on all copies alike.
+//! A copy is not excluded because its medium is full: the volume refuses new data, on all copies alike. One whose medium does not answer is,
+//! as long as enough others are left.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -37,11 +38,11 @@ use crate::overlay::Stored;
 use crate::space::ThinState;
 
 /// Between two looks at media by the thread for upkeep.
-const LOOK: Duration = Duration::from_millis(100);
+pub(crate) const LOOK: Duration = Duration::from_millis(100);
 
 /// Copies that are short: of those in sync, each one keeps new data out.
 pub(crate) fn short(core: &Core) -> Members {
-    core.thin.as_ref().map_or(Members::NONE, ThinState::short)
+    core.thin.as_ref().map_or(Members::NONE, |thin| thin.short())
 }
 
 /// Whether new data finds space.
@@ -51,7 +52,7 @@ pub(crate) fn has_room(core: &Core) -> bool {
 
 /// Whether a checkpoint would give space back that is needed.
 pub(crate) fn is_reclaiming(core: &Core) -> bool {
-    core.thin.as_ref().is_some_and(ThinState::is_behind) && !has_room(core)
+    core.thin.as_ref().is_some_and(|thin| thin.is_behind()) && !has_room(core)
 }
 
 /// Whether blocks may get content. The caller holds their stripes.
@@ -103,19 +104,16 @@ pub(crate) fn wait_reclaimed(core: &Core, deadline: Instant) -> bool {
 pub(crate) fn look(core: &Core) {
     let Some(thin) = &core.thin else { return };
     thin.looks();
-    let mut found = Members::NONE;
+    let before = thin.short();
     for number in Members(core.working().0 | core.syncing().0).iter() {
         let Some(copy) = core.copy(number) else { continue };
-        match core.in_time(number, core.options.copy_timeout, move || Ok(copy.look()?)) {
-            Ok(true) => {}
-            Ok(false) => found = found.with(number),
-            Err(error) => {
-                tracing::warn!(copy = number, %error, "it is unknown how much space the medium of a copy has");
-                found = found.with(number);
-            }
+        let target = copy.clone();
+        if let Err(error) = core.in_time(number, core.options.copy_timeout, move || Ok(target.look()?)) {
+            lost_sight(core, thin, &copy, &error);
         }
     }
-    let before = thin.found_short(found);
+    thin.keep_short(Members(core.working().0 | core.syncing().0));
+    let found = thin.short();
     for number in found.minus(before).iter() {
         tracing::warn!(
             copy = number,
@@ -124,6 +122,20 @@ pub(crate) fn look(core: &Core) {
     }
     for number in before.minus(found).iter() {
         tracing::info!(copy = number, "there is space for new data on the medium of a copy again");
+    }
+}
+
+/// It is not known how much space the medium of a copy has. The copy is excluded as one that fails, and the others take new data; without
+/// it there would be too few, so it is short.
+fn lost_sight(core: &Core, thin: &ThinState, copy: &Arc<VolumeCopy>, error: &VolumeError) {
+    let number = copy.number;
+    tracing::warn!(copy = number, %error, "it is unknown how much space the medium of a copy has");
+    let others = core.working().minus(Members::only(number)).count();
+    if core.syncing().has(number) || others >= core.min_copies {
+        // Who writes next meets the outcome.
+        let _ = core.fail(copy, error);
+    } else {
+        thin.is_short(number, true);
     }
 }
 

@@ -153,12 +153,8 @@ impl Record {
     }
 }
 
-/// How much of the window a record takes. On a medium that may be full its journal has only what was reserved, so what counts there is
-/// what a commit of this record alone takes of it: whole blocks, also for its frame.
-fn journal_bytes(core: &Core, record: &Record) -> u64 {
-    const FRAME: u64 = 512;
-    if core.thin.is_some() { (record.len() + FRAME).next_multiple_of(BLOCK) } else { record.len() }
-}
+/// What the frames of a record take at most, beside it.
+const FRAMES: u64 = 512;
 
 /// Whether a piece frees blocks that have no content. The last piece of a change is written nevertheless: what is acknowledged
 /// without asking the copies may be that of an owner that was replaced.
@@ -211,6 +207,9 @@ pub(crate) struct Batch<'s> {
     copies: Vec<Arc<VolumeCopy>>,
     failures: Vec<(Arc<VolumeCopy>, VolumeError)>,
     staged: Vec<Staged<'s>>,
+    /// What a commit takes of a journal in whole multiples, and what the records take with their frames.
+    unit: u64,
+    framed: u64,
 }
 
 /// A copy on which the records are being appended, and then where they end.
@@ -243,8 +242,9 @@ impl<'s> Batch<'s> {
     /// For the copies that take part now. The caller holds the gate.
     pub(crate) fn new(core: &Core) -> Batch<'s> {
         let members = Members(core.working().0 | core.syncing().0);
-        let copies = members.iter().filter_map(|number| core.copy(number)).collect();
-        Batch { copies, failures: Vec::new(), staged: Vec::new() }
+        let copies: Vec<_> = members.iter().filter_map(|number| core.copy(number)).collect();
+        let unit = copies.iter().map(|copy: &Arc<VolumeCopy>| copy.journal_unit).max().unwrap_or(BLOCK);
+        Batch { copies, failures: Vec::new(), staged: Vec::new(), unit, framed: 0 }
     }
 
     /// Takes a record.
@@ -252,7 +252,10 @@ impl<'s> Batch<'s> {
         core.check()?;
         let record = Arc::get_mut(&mut staged.record).expect("nobody has it yet");
         record.head.order = core.next_order();
-        core.journaled.fetch_add(journal_bytes(core, record), Ordering::Relaxed);
+        // What counts against the window is what a commit takes of a journal, which has only what was reserved for it.
+        let before = self.framed.next_multiple_of(self.unit);
+        self.framed += record.len() + FRAMES;
+        core.journaled.fetch_add(self.framed.next_multiple_of(self.unit) - before, Ordering::Relaxed);
         self.staged.push(staged);
         Ok(())
     }

@@ -13,7 +13,7 @@ use super::system_error::failed;
 use super::transfer::{read_fully, write_fully};
 use crate::contract::assert_range;
 use crate::poison::Poison;
-use crate::{AlignedBuffer, BLOCK_BYTES, Device, DeviceError, Durability, Operation, os};
+use crate::{AlignedBuffer, BLOCK_BYTES, Device, DeviceError, Durability, Extent, Operation, os};
 
 /// Largest part of a read into unaligned memory that is copied through an aligned buffer.
 const BOUNCE_BYTES: usize = 256 << 10;
@@ -175,10 +175,11 @@ impl Device for FileDevice {
 
     fn discard(&self, offset: u64, bytes: u64) -> Result<(), DeviceError> {
         assert_range(self.bytes, offset, bytes);
-        self.change(Operation::Discard, || {
+        self.writer(Operation::Discard)?.poison.guard_discard(&self.name, || {
             if bytes == 0 {
                 return Ok(());
             }
+            // Without space to split an extent every byte is as it was, or zero.
             os::punch_hole(&self.file, offset, bytes).map_err(|source| match source.raw_os_error() {
                 Some(libc::EOPNOTSUPP) => {
                     DeviceError::Unsupported { operation: Operation::Discard, name: self.name.clone() }
@@ -186,6 +187,29 @@ impl Device for FileDevice {
                 _ => self.failed(Operation::Discard, offset, source),
             })
         })
+    }
+
+    fn extents(&self, offset: u64, bytes: u64) -> Result<Vec<Extent>, DeviceError> {
+        assert_range(self.bytes, offset, bytes);
+        let (mut at, end, mut extents) = (offset, offset + bytes, Vec::new());
+        while at < end {
+            let found = os::next_data(&self.file, at).and_then(|data| match data {
+                Some(data) if data == at => os::next_hole(&self.file, at).map(|hole| (true, hole)),
+                data => Ok((false, data)),
+            });
+            let (has_space, next) = match found {
+                // Not a file with holes.
+                Err(error) if error.raw_os_error() == Some(libc::EINVAL) => (true, None),
+                found => found.map_err(|source| self.failed(Operation::Read, at, source))?,
+            };
+            // Beside a discard a hole can be where data was a moment ago.
+            let next = next.unwrap_or(end).clamp(at, end);
+            if next > at {
+                extents.push(Extent { bytes: next - at, has_space });
+            }
+            at = next;
+        }
+        Ok(extents)
     }
 
     fn reserve(&self, offset: u64, bytes: u64) -> Result<(), DeviceError> {

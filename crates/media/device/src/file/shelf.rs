@@ -29,6 +29,9 @@ const ZEROS_BYTES: usize = 1 << 20;
 /// wait for it: with only one flush at the end, a journal on the same drive would wait for all of a segment's zeros.
 const FILL_FLUSH_BYTES: u64 = 4 << 20;
 
+/// File systems that write changed bytes to another place: also what was reserved or written before needs space to be written again.
+const COPY_ON_WRITE: [&str; 2] = ["btrfs", "zfs"];
+
 /// How to use the files. A chosen option that is not available is not used, and [`FileShelf::kind`] reports that.
 ///
 /// The defaults had the best results (example `sync_cost`, 2026-11-21, 2 cores, Linux 6.18, ext4 on a virtio disk with
@@ -318,6 +321,9 @@ impl Shelf for FileShelf {
     }
 
     fn create_sparse(&self, name: &str, bytes: u64) -> Result<Arc<dyn Device>, DeviceError> {
+        if COPY_ON_WRITE.contains(&self.kind.file_system.as_str()) {
+            return Err(DeviceError::Unsupported { operation: Operation::Create, name: name.into() });
+        }
         match self.make(name, bytes, BLOCK_BYTES as u64, leave_sparse) {
             Ok(file) => Ok(self.device(file)),
             Err(DeviceError::Io { source, .. }) if source.raw_os_error() == Some(libc::EOPNOTSUPP) => {

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use device::{BLOCK_BYTES, DeviceError, Durability, FileOptions, FileShelf, Shelf, free_bytes};
+use device::{BLOCK_BYTES, DeviceError, Durability, Extent, FileOptions, FileShelf, Shelf, free_bytes};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
@@ -223,6 +223,11 @@ fn a_sparse_file_takes_space_as_it_is_written_or_reserved_and_gives_it_back() {
     device.reserve(1 << 30, 4 << 20).expect("there is space");
     device.flush().expect("it flushes");
     assert!(allocated() >= 4 << 20, "{}", allocated());
+    let extents = |offset, bytes| device.extents(offset, bytes).expect("known");
+    let extent = |blocks: u64, has_space| Extent { bytes: blocks * BLOCK, has_space };
+    assert_eq!(extents(2 * BLOCK, 8 * BLOCK), [extent(2, false), extent(2, true), extent(4, false)]);
+    assert_eq!(extents(4 * BLOCK, 2 * BLOCK), [extent(2, true)]);
+    assert_eq!((extents(100 * BLOCK, 50 * BLOCK), extents(0, 0)), (vec![extent(50, false)], vec![]));
     let mut seen = vec![1; 3 * BLOCK_BYTES];
     device.read(4 * BLOCK, &mut seen).expect("it reads");
     assert!(
@@ -231,6 +236,7 @@ fn a_sparse_file_takes_space_as_it_is_written_or_reserved_and_gives_it_back() {
     device.discard(1 << 30, 4 << 20).expect("it discards");
     device.discard(4 * BLOCK, 2 * BLOCK).expect("it discards");
     device.flush().expect("it flushes");
+    assert_eq!(extents(2 * BLOCK, 8 * BLOCK), [extent(8, false)]);
     assert!(allocated() < metadata, "{}", allocated());
     drop(device);
     assert_eq!(shelf.open("a").expect("it is there").len(), 1 << 40);

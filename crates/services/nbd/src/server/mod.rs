@@ -241,13 +241,23 @@ impl NbdServer {
     /// `ESHUTDOWN`, and after `patience` sessions are cut off. When it returns `Ok`, nothing of it is in the device.
     ///
     /// # Errors
-    /// [`NbdError::NoExport`]; [`NbdError::StillBusy`]: the device has not completed requests for a long time.
+    /// [`NbdError::NoExport`]; [`NbdError::StillBusy`]: the device has not completed requests for a long time. Nobody opens the export any
+    /// more then; the next call waits for the same requests.
     pub async fn remove(&self, name: &str, patience: Duration) -> Result<(), NbdError> {
-        let export = self.registry.take(name).ok_or_else(|| NbdError::NoExport { name: name.to_owned() })?;
-        match export.close(patience).await {
-            0 => Ok(()),
-            sessions => Err(NbdError::StillBusy { name: name.to_owned(), sessions }),
+        let mut exports = self.registry.take_leaving(name);
+        exports.extend(self.registry.take(name));
+        if exports.is_empty() {
+            return Err(NbdError::NoExport { name: name.to_owned() });
         }
+        let mut left = 0;
+        for export in exports {
+            let sessions = export.close(patience).await;
+            if sessions > 0 {
+                self.registry.leaves(&export);
+            }
+            left += sessions;
+        }
+        if left == 0 { Ok(()) } else { Err(NbdError::StillBusy { name: name.to_owned(), sessions: left }) }
     }
 
     /// Puts other limits of an export in force at once, also for its open sessions.

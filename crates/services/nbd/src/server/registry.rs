@@ -1,9 +1,9 @@
 //! The exports of a server by name, and the memory that their sessions share.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 
 use super::export::{Export, ExportStatus, Served};
 use super::pool::Budget;
@@ -13,12 +13,14 @@ use crate::error::NbdError;
 #[derive(Debug)]
 pub(super) struct Registry {
     exports: RwLock<BTreeMap<String, Arc<Served>>>,
+    /// Exports that were taken out while requests of theirs were in the device, by name.
+    leaving: Mutex<BTreeMap<String, Vec<Weak<Served>>>>,
     pub(super) budget: Arc<Budget>,
 }
 
 impl Registry {
     pub(super) fn new(memory: u64) -> Registry {
-        Registry { exports: RwLock::default(), budget: Arc::new(Budget::new(memory)) }
+        Registry { exports: RwLock::default(), leaving: Mutex::default(), budget: Arc::new(Budget::new(memory)) }
     }
 
     pub(super) fn add(&self, export: Export) -> Result<(), NbdError> {
@@ -46,6 +48,17 @@ impl Registry {
 
     pub(super) fn take(&self, name: &str) -> Option<Arc<Served>> {
         self.exports.write().remove(name)
+    }
+
+    /// Remembers one that was taken out, as long as sessions of it are left.
+    pub(super) fn leaves(&self, served: &Arc<Served>) {
+        self.leaving.lock().entry(served.facts.name.clone()).or_default().push(Arc::downgrade(served));
+    }
+
+    /// Those of a name that were taken out and may have sessions left; they are not remembered any more.
+    pub(super) fn take_leaving(&self, name: &str) -> Vec<Arc<Served>> {
+        let leaving = self.leaving.lock().remove(name).unwrap_or_default();
+        leaving.iter().filter_map(Weak::upgrade).collect()
     }
 
     pub(super) fn all(&self) -> Vec<Arc<Served>> {

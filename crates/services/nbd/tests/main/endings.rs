@@ -70,6 +70,24 @@ fn a_session_that_does_not_end_is_cut_off_after_the_patience() {
 }
 
 #[test]
+fn an_export_that_was_removed_is_busy_as_long_as_requests_of_it_are_in_the_device_however_often_it_is_asked() {
+    let probe = Probe::new(1 << 20);
+    let rig = Rig::of(Arc::clone(&probe) as _);
+    let mut client = rig.simple("disk");
+    probe.hold();
+    client.begin(0, WRITE, 0, 4096, &[1; 4096]);
+    probe.wait_for(1);
+    let remove = || wait(rig.server().remove("disk", Duration::from_millis(50)));
+    for _ in 0..2 {
+        let removed = remove();
+        assert!(matches!(removed, Err(NbdError::StillBusy { sessions: 1, .. })), "{removed:?}");
+    }
+    probe.release();
+    until("it is gone", || matches!(remove(), Ok(()) | Err(NbdError::NoExport { .. })));
+    assert!(matches!(remove(), Err(NbdError::NoExport { .. })));
+}
+
+#[test]
 fn a_server_that_stops_answers_what_has_begun_and_leaves_no_socket() {
     let probe = Probe::new(1 << 20);
     let mut rig = Rig::of(Arc::clone(&probe) as _);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use device::{AlignedBuffer, MemoryShelf, Shelf};
+use device::{AlignedBuffer, MemoryShelf, QuotaShelf, Shelf};
 use journal::{Check, Journal, JournalError, Lsn, Options, Record, View, verify};
 
 use crate::support::{payload, small};
@@ -281,4 +281,47 @@ fn closing_beside_threads_that_append_keeps_every_record_acknowledged_and_refuse
         let (again, recovered) = Journal::open(shelf, small()).expect("opens beside the closed one");
         assert_eq!((all(&again).len(), recovered.torn_bytes), (acknowledged, 0), "round {round}");
     }
+}
+
+/// The spare segments of a shelf, by size.
+fn spares(shelf: &dyn Shelf) -> Vec<u64> {
+    let names = shelf.list().expect("lists").into_iter().filter(|name| name.starts_with("spare-"));
+    names.map(|name| shelf.open_read_only(&name).expect("opens").len()).collect()
+}
+
+#[test]
+fn spares_of_another_size_do_not_count_as_reserved() {
+    let shelf = Arc::new(MemoryShelf::new());
+    let options = Options { spare_segments: 4, ..small() };
+    let (journal, _) = Journal::open(shelf.clone(), options.clone()).expect("opens");
+    journal.reserve_segments(3).expect("there is space");
+    journal.close().expect("closes");
+    drop(journal);
+    assert_eq!(spares(&*shelf), [32 << 10; 3]);
+    let (journal, _) = Journal::open(shelf.clone(), Options { segment_bytes: 64 << 10, ..options }).expect("opens");
+    journal.reserve_segments(4).expect("there is space");
+    assert_eq!(spares(&*shelf), [64 << 10; 4]);
+}
+
+#[test]
+fn a_journal_that_is_recycled_leaves_its_space_to_the_next_one_and_none_of_its_records() {
+    let shelf = Arc::new(QuotaShelf::new(Arc::new(MemoryShelf::new()), 1 << 20).expect("it lists"));
+    let open =
+        |identity| Journal::open(shelf.clone(), Options { spare_segments: 4, identity, ..small() }).expect("opens").0;
+    let journal = open(1);
+    journal.reserve_segments(3).expect("there is space");
+    (0..60_u64).for_each(|number| _ = journal.append_commit(1, &[&payload(number, 1000)]).expect("appends"));
+    drop(journal);
+    shelf.set_bytes(shelf.taken_bytes());
+    let taken = shelf.taken_bytes();
+    journal::recycle(&*shelf).expect("it renames");
+    let journal = open(2);
+    assert_eq!((shelf.taken_bytes(), journal.identity()), (taken, 2));
+    assert_eq!(all(&journal), []);
+    let records: Vec<_> = (0..30_u64).map(|number| payload(100 + number, 900)).collect();
+    records.iter().for_each(|record| _ = journal.append_commit(2, &[record]).expect("its segments have space"));
+    drop(journal);
+    // Places that were not written again still have frames of the first one.
+    let found: Vec<_> = all(&open(2)).into_iter().map(|record| record.payload).collect();
+    assert_eq!(found, records);
 }

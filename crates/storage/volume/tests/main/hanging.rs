@@ -56,6 +56,15 @@ impl Shelf for HangingShelf {
         Ok(self.wrap(name, self.inner.create(name, bytes)?))
     }
 
+    fn create_sparse(&self, name: &str, bytes: u64) -> Result<Arc<dyn Device>, DeviceError> {
+        self.gate.pass(name);
+        Ok(self.wrap(name, self.inner.create_sparse(name, bytes)?))
+    }
+
+    fn free_bytes(&self) -> Result<Option<u64>, DeviceError> {
+        self.inner.free_bytes()
+    }
+
     fn open(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError> {
         self.gate.pass(name);
         Ok(self.wrap(name, self.inner.open(name)?))

@@ -4,10 +4,17 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use device::{BLOCK_BYTES, CrashShelf, Device, DeviceError, FileOptions, FileShelf, MemoryShelf, QuotaShelf, Shelf};
+use device::faulty::{Fault, Rule};
+use device::{
+    BLOCK_BYTES, CrashShelf, Device, DeviceError, FaultyShelf, FileOptions, FileShelf, MemoryShelf, Operation,
+    QuotaShelf, Shelf,
+};
 use volume::{CopySpace, CopyState, NewVolume, Options, Place, Step, Threads, Volume, VolumeError};
 
+use crate::hanging::HangingShelf;
+use crate::rival::RivalShelf;
 use crate::support::{History, at, memory, new_volume, options, part, read_block, tag_of, tagged};
+use crate::threads::wait_until;
 
 /// Blocks that are left to others.
 const LEFT_FREE: u64 = 16;
@@ -43,6 +50,12 @@ fn leave(medium: &QuotaShelf, blocks: u64) {
 
 fn space(volume: &Volume, copy: usize) -> CopySpace {
     volume.status().copies[copy].space.expect("it is thin and attached")
+}
+
+/// Bytes of the headroom on a shelf.
+fn headroom(shelf: &dyn Shelf) -> u64 {
+    let names = shelf.list().expect("lists").into_iter().filter(|name| name.starts_with("headroom-"));
+    names.map(|name| shelf.open_read_only(&name).expect("opens").len()).sum()
 }
 
 fn is_refused(written: &Result<(), DeviceError>) -> bool {
@@ -169,7 +182,7 @@ fn what_was_acknowledged_finds_its_place_although_others_have_filled_the_medium_
         assert!(is_refused(&volume.write(at(200), &tagged(1))));
         media.iter().for_each(|medium| leave(medium, 10_000));
         volume.write(at(200), &tagged(1)).expect("the headroom is there again");
-        assert!(media.iter().all(|medium| medium.list().expect("lists").iter().any(|name| name == "headroom")));
+        assert!(media.iter().all(|medium| headroom(&**medium) >= 5 << 20));
     }
 }
 
@@ -212,6 +225,134 @@ fn a_copy_that_is_brought_up_to_date_waits_for_space_and_has_not_failed() {
         space(&volume, 1).allocated,
         "also what was discarded meanwhile is given back"
     );
+}
+
+#[test]
+fn others_who_take_what_is_given_up_of_a_headroom_do_not_get_all_of_it_and_new_data_ends_with_the_first_piece() {
+    let medium = Arc::new(QuotaShelf::new(Arc::new(MemoryShelf::new()), 1 << 30).expect("it lists"));
+    let rival = Arc::new(RivalShelf::new(medium.clone()));
+    let places = vec![Place::on(rival.clone())];
+    Volume::create(&places, &new_thin(512), &thin(1)).expect("creates");
+    let volume = Arc::new(Volume::open(places, thin(2)).expect("opens"));
+    (0..60).for_each(|block| volume.write(at(block), &tagged(block)).expect("writes"));
+    leave(&medium, 0);
+    let (whole, watched) = (headroom(&*medium), Arc::downgrade(&volume));
+    rival.take_after_removals(5, move || {
+        let volume = watched.upgrade().expect("it is open");
+        assert!(!volume.status().has_room, "the first piece is gone");
+    });
+    volume.checkpoint().expect("the sixth piece is enough");
+    assert_eq!(rival.taken(), 5);
+    assert_all_in_sync(&volume);
+    assert!(!volume.status().has_room && is_refused(&volume.write(at(200), &tagged(1))));
+    let left = headroom(&*medium);
+    assert!((whole / 2..whole).contains(&left), "{left} of {whole}");
+    // It is put back without removing what there is.
+    rival.take_after_removals(u64::MAX, || panic!("a piece was removed"));
+    leave(&medium, 10_000);
+    volume.write(at(200), &tagged(1)).expect("the headroom is there again");
+    assert!(headroom(&*medium) >= whole);
+}
+
+#[test]
+fn new_data_ends_when_a_medium_fills_up_although_a_checkpoint_lasts() {
+    let medium = Arc::new(QuotaShelf::new(Arc::new(MemoryShelf::new()), 1 << 30).expect("it lists"));
+    let shelf = Arc::new(HangingShelf::new(medium.clone()));
+    let settings = |owner| Options {
+        threads: Threads::Background,
+        checkpoint_timeout: Duration::from_secs(100),
+        scrub_interval: None,
+        ..thin(owner)
+    };
+    Volume::create(&[Place::on(shelf.clone())], &new_thin(512), &settings(1)).expect("creates");
+    let volume = Volume::open(vec![Place::on(shelf.clone())], settings(2)).expect("opens");
+    volume.write(0, &tagged(1)).expect("writes");
+    shelf.gate.hang("data");
+    std::thread::scope(|scope| {
+        let checkpoint = scope.spawn(|| volume.checkpoint());
+        // It has the lock by then, and waits for the medium.
+        std::thread::sleep(Duration::from_millis(300));
+        leave(&medium, 0);
+        wait_until("it is noticed", || !volume.status().has_room);
+        assert!(is_refused(&volume.write(at(5), &tagged(2))));
+        assert!(!checkpoint.is_finished());
+        leave(&medium, 10_000);
+        wait_until("there is room again", || volume.status().has_room);
+        assert!(!checkpoint.is_finished());
+        shelf.gate.release();
+        checkpoint.join().expect("no panic").expect("checkpoints");
+    });
+    assert_all_in_sync(&volume);
+}
+
+#[test]
+fn a_copy_that_returns_to_a_full_medium_gives_nothing_up_and_is_in_sync_again() {
+    let media = media(2);
+    let rival = Arc::new(RivalShelf::new(media[1].clone()));
+    let places = vec![Place::on(media[0].clone()), Place::on(rival.clone())];
+    Volume::create(&places, &new_thin(512), &thin(1)).expect("creates");
+    let volume = Volume::open(places.clone(), thin(2)).expect("opens");
+    (0..200).for_each(|block| volume.write(at(block), &tagged(block)).expect("writes"));
+    volume.checkpoint().expect("checkpoints");
+    volume.exclude(1).expect("one is left");
+    (10..50).for_each(|block| volume.write(at(block), &tagged(block + 1)).expect("writes"));
+    leave(&media[1], 0);
+    rival.take_after_removals(u64::MAX, || ());
+    volume.attach(places[1].clone()).expect("its journal has space");
+    while volume.resync_step(1).expect("its blocks have space") != Step::Joined {}
+    assert_eq!(rival.taken(), 0);
+    let status = volume.status();
+    assert!(status.copies.iter().all(|copy| copy.state == CopyState::InSync), "{status:?}");
+    assert_eq!(volume.scrub().expect("scrubs").repaired, 0);
+}
+
+#[test]
+fn a_copy_whose_medium_does_not_say_how_much_space_it_has_is_excluded_unless_it_is_needed() {
+    let media = media(2);
+    let rivals = [0, 1].map(|copy: usize| Arc::new(RivalShelf::new(media[copy].clone())));
+    let places: Vec<Place> = rivals.iter().map(|rival| Place::on(rival.clone())).collect();
+    Volume::create(&places, &new_thin(512), &thin(1)).expect("creates");
+    let volume = Volume::open(places, thin(2)).expect("opens");
+    volume.write(0, &tagged(1)).expect("writes");
+    rivals[1].blind(true);
+    volume.checkpoint().expect("checkpoints");
+    assert!(matches!(volume.status().copies[1].state, CopyState::Out { .. }), "{:?}", volume.status().copies);
+    volume.write(at(1), &tagged(2)).expect("the other one has space");
+    rivals[0].blind(true);
+    volume.checkpoint().expect("checkpoints");
+    assert_eq!(volume.status().copies[0].state, CopyState::InSync);
+    assert!(is_refused(&volume.write(at(2), &tagged(3))));
+    volume.write(at(1), &tagged(4)).expect("it has space");
+    rivals[0].blind(false);
+    volume.write(at(2), &tagged(3)).expect("there is space");
+}
+
+#[test]
+fn a_discard_for_which_a_full_file_system_has_no_space_takes_a_piece_of_the_headroom_and_never_fails_the_copy() {
+    for failures in [1, u64::MAX] {
+        let medium = media(1).remove(0);
+        let faults = Arc::new(FaultyShelf::new(medium.clone()));
+        let places = vec![Place::on(faults.clone())];
+        Volume::create(&places, &new_thin(512), &thin(1)).expect("creates");
+        let volume = Volume::open(places, thin(2)).expect("opens");
+        (0..100).for_each(|block| volume.write(at(block), &tagged(block)).expect("writes"));
+        volume.checkpoint().expect("checkpoints");
+        leave(&medium, 0);
+        let whole = headroom(&*medium);
+        let rule = if failures == 1 { Rule::nth } else { Rule::from };
+        faults.inject(rule(Operation::Discard, 1, Fault::NoSpace).on("data-0"));
+        volume.discard(at(10), at(20)).expect("discards");
+        volume.checkpoint().expect("a discard is no reason to fail");
+        assert_all_in_sync(&volume);
+        // Put back already where the discard had it to give.
+        assert_eq!(headroom(&*medium) < whole, failures > 1);
+        assert_eq!(space(&volume, 0).allocated, at(if failures == 1 { 80 } else { 100 }));
+        assert_eq!(read_block(&volume, 15).expect("reads"), [0; BLOCK_BYTES]);
+        leave(&medium, 10_000);
+        volume.write(at(15), &tagged(7)).expect("writes");
+        volume.checkpoint().expect("checkpoints");
+        assert_eq!(volume.scrub().expect("scrubs").repaired, 0);
+    }
 }
 
 #[test]
@@ -279,8 +420,7 @@ fn thin_volumes_on_one_medium_leave_each_other_the_space_of_what_they_have_ackno
     other.write(0, &[7; 100 * BLOCK_BYTES]).expect("it was not looked at yet");
     other.checkpoint().expect("checkpoints");
     assert!(is_refused(&other.write(at(500), &tagged(1))));
-    let names = medium.list().expect("lists");
-    assert!(["one.headroom", "other.headroom"].iter().all(|name| names.iter().any(|found| found == name)), "{names:?}");
+    assert_eq!(["one", "other"].map(|prefix| headroom(&*part(&shelf, prefix)) >= 5 << 20), [true; 2]);
     drop(other);
     one.write(at(900), &tagged(1)).expect("it is alone on the medium");
 }
@@ -413,10 +553,8 @@ fn check(shelf: CrashShelf, copies: u8, history: &History, point: usize) -> Resu
     let any: Arc<dyn Shelf> = Arc::new(shelf);
     let media: Vec<_> = (0..copies).map(|copy| medium_on(&any, copy)).collect();
     for medium in &media {
-        let names = medium.list().map_err(|error| error.to_string())?;
-        // Where the headroom was given up, its space is what is left.
-        let is_there = names.iter().any(|name| name == "headroom");
-        leave(medium, if is_there { 0 } else { (5 << 20) / BLOCK_BYTES as u64 });
+        // What was given up of the headroom is what is left.
+        leave(medium, (5_u64 << 20).saturating_sub(headroom(&**medium)) / BLOCK_BYTES as u64);
     }
     let volume = Volume::open(places(&media), thin(99)).map_err(|error| error.to_string())?;
     for block in 0..BLOCKS {
