@@ -238,6 +238,7 @@ mod tests {
             r#"{"credential":{"role":"ann","change":{"password":{"scram":null,"hash":null,"must_change":true}}}}"#;
         let line = format!("identity {{\"verb\":\"change\",\"changes\":[{change}]}}");
         let (_, entry) = entry_of(&line).expect("a change");
-        assert!(entry.details[0].1.contains("ann") && entry.details[0].1.contains("must_change"), "{entry:?}");
+        let change = &entry.details["change 1"];
+        assert!(change.contains("ann") && change.contains("must_change"), "{entry:?}");
     }
 }
