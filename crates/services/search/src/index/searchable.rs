@@ -319,9 +319,10 @@ impl SearchIndex {
     /// What the writer has left to do; `None` while somebody uses it.
     pub fn writer_state(&self) -> Option<WriterReport> {
         let state = self.writer.try_lock()?;
-        let waits = self.sequencer.lock().waiting_bytes() > 0;
-        let behind = state.persisted < state.applied || state.bytes > 0 || state.is_behind || waits;
-        Some(WriterReport { bytes: state.bytes, behind, damage: state.directory.damage() })
+        // With what was answered and waits to be passed to it.
+        let bytes = state.bytes + self.sequencer.lock().waiting_bytes();
+        let behind = state.persisted < state.applied || bytes > 0 || state.is_behind;
+        Some(WriterReport { bytes, behind, damage: state.directory.damage() })
     }
 
     /// Operations that the persisted state does not contain; 0 while somebody uses the writer.
