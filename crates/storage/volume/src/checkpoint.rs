@@ -251,8 +251,7 @@ fn save(copy: &VolumeCopy, plan: &Plan, end: Lsn) -> Result<(), VolumeError> {
     }
     copy.flush()?;
     copy.journal.truncate(end)?;
-    // Opening has reported it; what there is serves.
-    let _ = copy.reserve_segments();
+    copy.keep_segments();
     Ok(())
 }
 

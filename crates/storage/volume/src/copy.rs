@@ -365,6 +365,17 @@ impl VolumeCopy {
         Ok(())
     }
 
+    /// The same, where it can be done later too.
+    pub(crate) fn keep_segments(&self) {
+        match self.reserve_segments() {
+            // Opening has reported that they are missing; what there is serves.
+            Ok(()) | Err(JournalError::Full { .. }) => {}
+            Err(error) => {
+                tracing::warn!(copy = self.number, %error, "a segment of the journal of a copy cannot be reserved")
+            }
+        }
+    }
+
     /// What is alive as long as the copy is.
     pub(crate) fn presence(&self) -> &Arc<()> {
         &self.presence
@@ -472,8 +483,10 @@ impl VolumeCopy {
     /// Of a thin copy, notes in the state of its volume whether new data finds space on its medium.
     pub(crate) fn look(&self) -> Result<(), DeviceError> {
         let Some(thin) = &self.thin else { return Ok(()) };
-        // Opening has reported it.
-        let _ = self.reserve_segments();
+        // What a checkpoint gives up is not for the journal.
+        if thin.has_headroom() {
+            self.keep_segments();
+        }
         thin.look(&self.data)
     }
 

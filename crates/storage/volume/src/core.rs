@@ -71,7 +71,7 @@ pub(crate) struct Core {
     /// The epoch of another owner, or 0.
     superseded: AtomicU64,
     sequence: AtomicU64,
-    /// Bytes in the journals since the last cut.
+    /// Bytes that the journals have of the window, with their frames and padding: from a record's append until they are truncated.
     pub(crate) journaled: AtomicU64,
     pub(crate) progress: Arc<Progress>,
     pub(crate) metrics: Metrics,

@@ -239,11 +239,11 @@ fn copy_blocks(core: &Core, copy: &Arc<VolumeCopy>, first: u64, blocks: u64) -> 
         let (from, to) = (at * BLOCK_BYTES, (at + run.len()) * BLOCK_BYTES);
         let (block, blocks) = (first + at as u64, run.len() as u64);
         let copied = match run[0] {
-            Source::Others => {
-                // Without space the copy waits for some; it has not failed.
-                thin::reserve(core, copy, block, blocks)?;
-                core.write_copy(copy, block, &bytes[from..to], false)
-            }
+            Source::Others => match thin::reserve(core, copy, block, blocks) {
+                // It waits for space; it has not failed.
+                Err(VolumeError::NoSpace) => return Err(VolumeError::NoSpace),
+                reserved => reserved.and_then(|()| core.write_copy(copy, block, &bytes[from..to], false)),
+            },
             Source::Nothing => thin::discard(core, copy, block, blocks),
             Source::Itself | Source::Lost => Ok(()),
         };

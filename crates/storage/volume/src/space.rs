@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use device::{BLOCK_BYTES, Device, DeviceError, Shelf};
 use parking_lot::{Mutex, RwLock};
@@ -24,12 +25,18 @@ const PIECES: u64 = 16;
 /// What file systems need for themselves when files get space.
 const METADATA_BYTES: u64 = 4 << 20;
 
+/// How long a look makes pieces; the next one goes on. A piece is some commits of the file system, and a look that takes as long as a copy
+/// may be silent would exclude it.
+const FILL_TIME: Duration = Duration::from_secs(1);
+
 /// Free space that is unknown, in an atomic.
 const UNKNOWN: u64 = u64::MAX;
 
-/// All that the overlay may have: the window, and by how much threads that pass its bound together may exceed it.
+/// All that the overlay may have: the window, and by how much threads that pass its bound together may exceed it; and a piece that a
+/// discard may use up.
 fn headroom_bytes(options: &Options) -> u64 {
-    let bytes = options.window_bytes + options.window_bytes / 4 + METADATA_BYTES;
+    let acknowledged = options.window_bytes + options.window_bytes / 4;
+    let bytes = acknowledged + acknowledged / (PIECES - 1) + METADATA_BYTES;
     bytes.next_multiple_of(BLOCK_BYTES as u64)
 }
 
@@ -55,11 +62,11 @@ impl Pieces {
         self.0.values().sum()
     }
 
-    /// Makes pieces until there are `wanted` bytes; none is removed, so that what there is stays.
-    fn fill(&mut self, shelf: &dyn Shelf, wanted: u64) -> Result<(), DeviceError> {
-        let piece = (wanted / PIECES).next_multiple_of(BLOCK_BYTES as u64);
+    /// Makes pieces until there are `wanted` bytes, or the time is up; none is removed, so that what there is stays.
+    fn fill(&mut self, shelf: &dyn Shelf, wanted: u64, time: Duration) -> Result<(), DeviceError> {
+        let (piece, begun) = ((wanted / PIECES).next_multiple_of(BLOCK_BYTES as u64), Instant::now());
         let mut number = 0;
-        while self.bytes() < wanted {
+        while self.bytes() < wanted && begun.elapsed() < time {
             let name = format!("{HEADROOM}{number:02}");
             number += 1;
             if !self.0.contains_key(&name) {
@@ -73,7 +80,7 @@ impl Pieces {
 
 /// Reserves the headroom of a new copy.
 pub(crate) fn make_headroom(shelf: &dyn Shelf, options: &Options) -> Result<(), VolumeError> {
-    Ok(Pieces::default().fill(shelf, headroom_bytes(options))?)
+    Ok(Pieces::default().fill(shelf, headroom_bytes(options), Duration::MAX)?)
 }
 
 /// Makes the blocks of a part without space of their own.
@@ -232,17 +239,15 @@ impl ThinCopy {
     }
 
     /// Gives the space of a range of the data of a part back. Where that needs space itself (a file whose extents are split) and there is
-    /// none, a piece of the headroom is given up for it; if that is not enough the range keeps its space, and no error is returned.
+    /// none, the first piece of the headroom is given up for it, and no other: they are promised to what was acknowledged. If that is not
+    /// enough the range keeps its space, and no error is returned.
     pub(crate) fn discard(&self, data: &dyn Device, (first, at, bytes): SpaceRange) -> Result<(), DeviceError> {
         let _punching = self.punching.write();
         let blocks = first..first + bytes / BLOCK_BYTES as u64;
-        let is_known = blocks.clone().any(|block| self.has_space.get(block));
-        if !is_known && data.extents(at, bytes)?.iter().all(|extent| !extent.has_space) {
-            return Ok(());
-        }
+        // Also where there is a hole by what the file system tells: it calls so what was reserved and never written.
         blocks.for_each(|block| _ = self.has_space.clear(block));
         let discarded = match data.discard(at, bytes) {
-            Err(DeviceError::Full { .. }) if self.spend()? => data.discard(at, bytes),
+            Err(DeviceError::Full { .. }) if self.has_headroom() && self.spend()? => data.discard(at, bytes),
             discarded => discarded,
         };
         match discarded {
@@ -280,7 +285,7 @@ impl ThinCopy {
         let missing = self.wanted.saturating_sub(headroom.bytes());
         // More than its size, so that the space that another thin volume has just given up for its own blocks is left alone.
         if missing > 0 && self.has_free(missing)? {
-            match headroom.fill(&*self.shelf, self.wanted) {
+            match headroom.fill(&*self.shelf, self.wanted, FILL_TIME) {
                 // Somebody else has taken the space meanwhile.
                 Ok(()) | Err(DeviceError::Full { .. }) => {}
                 Err(error) => return Err(error),

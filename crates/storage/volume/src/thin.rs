@@ -130,6 +130,10 @@ pub(crate) fn look(core: &Core) {
 fn lost_sight(core: &Core, thin: &ThinState, copy: &Arc<VolumeCopy>, error: &VolumeError) {
     let number = copy.number;
     tracing::warn!(copy = number, %error, "it is unknown how much space the medium of a copy has");
+    // A lack of this process, not of the medium.
+    if matches!(error, VolumeError::Thread(_) | VolumeError::Device(DeviceError::NoDescriptors { .. })) {
+        return thin.is_short(number, true);
+    }
     let others = core.working().minus(Members::only(number)).count();
     if core.syncing().has(number) || others >= core.min_copies {
         // Who writes next meets the outcome.

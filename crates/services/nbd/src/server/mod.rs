@@ -232,7 +232,8 @@ impl NbdServer {
     /// Exports a device.
     ///
     /// # Errors
-    /// [`NbdError::Name`], [`NbdError::AlreadyExported`].
+    /// [`NbdError::Name`], [`NbdError::AlreadyExported`]; [`NbdError::StillBusy`]: the device has requests of an export of this name that
+    /// was removed.
     pub fn add(&self, export: Export) -> Result<(), NbdError> {
         self.registry.add(export)
     }
@@ -244,19 +245,15 @@ impl NbdServer {
     /// [`NbdError::NoExport`]; [`NbdError::StillBusy`]: the device has not completed requests for a long time. Nobody opens the export any
     /// more then; the next call waits for the same requests.
     pub async fn remove(&self, name: &str, patience: Duration) -> Result<(), NbdError> {
-        let mut exports = self.registry.take_leaving(name);
-        exports.extend(self.registry.take(name));
+        let exports = self.registry.take(name);
         if exports.is_empty() {
             return Err(NbdError::NoExport { name: name.to_owned() });
         }
         let mut left = 0;
-        for export in exports {
-            let sessions = export.close(patience).await;
-            if sessions > 0 {
-                self.registry.leaves(&export);
-            }
-            left += sessions;
+        for export in &exports {
+            left += export.close(patience).await;
         }
+        self.registry.forget_left(name);
         if left == 0 { Ok(()) } else { Err(NbdError::StillBusy { name: name.to_owned(), sessions: left }) }
     }
 
@@ -283,7 +280,11 @@ impl NbdServer {
         self.stop.send_replace(true);
         let mut result = Ok(());
         for name in self.registry.names() {
-            result = result.and(self.remove(&name, patience).await);
+            match self.remove(&name, patience).await {
+                // It was removed, and its last session has ended meanwhile.
+                Err(NbdError::NoExport { .. }) => {}
+                removed => result = result.and(removed),
+            }
         }
         result
     }

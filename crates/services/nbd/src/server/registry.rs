@@ -1,6 +1,6 @@
 //! The exports of a server by name, and the memory that their sessions share.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 
 use parking_lot::{Mutex, RwLock};
@@ -13,7 +13,7 @@ use crate::error::NbdError;
 #[derive(Debug)]
 pub(super) struct Registry {
     exports: RwLock<BTreeMap<String, Arc<Served>>>,
-    /// Exports that were taken out while requests of theirs were in the device, by name.
+    /// Exports that were taken out and may have requests in the device, by name.
     leaving: Mutex<BTreeMap<String, Vec<Weak<Served>>>>,
     pub(super) budget: Arc<Budget>,
 }
@@ -29,6 +29,11 @@ impl Registry {
         let name = served.facts.name.clone();
         if exports.contains_key(&name) {
             return Err(NbdError::AlreadyExported { name });
+        }
+        // A request of an owner before must not come after what the next one writes.
+        let sessions = self.leaving(&name).iter().map(|served| served.status().sessions).sum();
+        if sessions > 0 {
+            return Err(NbdError::StillBusy { name, sessions });
         }
         exports.insert(name, served);
         Ok(())
@@ -46,27 +51,40 @@ impl Registry {
         self.exports.read().get(name).cloned()
     }
 
-    pub(super) fn take(&self, name: &str) -> Option<Arc<Served>> {
-        self.exports.write().remove(name)
+    /// Takes an export out: nobody finds it any more. Returns it with those of its name that were taken out before and have sessions left.
+    pub(super) fn take(&self, name: &str) -> Vec<Arc<Served>> {
+        let mut exports = self.exports.write();
+        let taken = exports.remove(name);
+        if let Some(served) = &taken {
+            self.leaving.lock().entry(name.to_owned()).or_default().push(Arc::downgrade(served));
+        }
+        // Sessions keep an export; one that is being taken out is kept by who waits for it.
+        self.leaving(name)
     }
 
-    /// Remembers one that was taken out, as long as sessions of it are left.
-    pub(super) fn leaves(&self, served: &Arc<Served>) {
-        self.leaving.lock().entry(served.facts.name.clone()).or_default().push(Arc::downgrade(served));
+    /// Those of a name that were taken out and are in use.
+    fn leaving(&self, name: &str) -> Vec<Arc<Served>> {
+        self.leaving.lock().get(name).into_iter().flatten().filter_map(Weak::upgrade).collect()
     }
 
-    /// Those of a name that were taken out and may have sessions left; they are not remembered any more.
-    pub(super) fn take_leaving(&self, name: &str) -> Vec<Arc<Served>> {
-        let leaving = self.leaving.lock().remove(name).unwrap_or_default();
-        leaving.iter().filter_map(Weak::upgrade).collect()
+    /// Forgets those of a name that have no session left.
+    pub(super) fn forget_left(&self, name: &str) {
+        let mut leaving = self.leaving.lock();
+        let Some(of_name) = leaving.get_mut(name) else { return };
+        of_name.retain(|served| served.upgrade().is_some_and(|served| served.status().sessions > 0));
+        if of_name.is_empty() {
+            leaving.remove(name);
+        }
     }
 
     pub(super) fn all(&self) -> Vec<Arc<Served>> {
         self.exports.read().values().cloned().collect()
     }
 
-    pub(super) fn names(&self) -> Vec<String> {
-        self.exports.read().keys().cloned().collect()
+    /// The names of all exports, and of those that were taken out and may have sessions left.
+    pub(super) fn names(&self) -> BTreeSet<String> {
+        let exports = self.exports.read();
+        exports.keys().cloned().chain(self.leaving.lock().keys().cloned()).collect()
     }
 
     pub(super) fn status(&self) -> Vec<ExportStatus> {
