@@ -21,7 +21,7 @@ use super::view_dependencies;
 use super::view_dependencies::DEEP_MOST;
 use crate::SqlError;
 use crate::engine::parse::ast::{MADE, TARGET};
-use crate::engine::{Engine, parse};
+use crate::engine::{Engine, SessionIdentity, parse};
 use crate::external::{ExternalTable, FileCache};
 use crate::table::providers::{Reads, StoredTable, VirtualTableProvider};
 use crate::table::row_counts::RowCounts;
@@ -48,6 +48,8 @@ pub(crate) struct StatementView {
     /// all changes by others.
     now: RwLock<(Option<View>, Arc<Catalog>)>,
     made: RwLock<HashMap<String, Arc<MemTable>>>,
+    /// Who the session's statements ask for; `None`: the node itself.
+    identity: RwLock<Option<SessionIdentity>>,
     columns: Arc<dyn ColumnStore>,
     counts: Arc<RowCounts>,
     files: Arc<FileCache>,
@@ -58,12 +60,23 @@ impl StatementView {
     pub(crate) fn new(engine: &Engine) -> StatementView {
         let (store, now) = (engine.store.clone(), RwLock::new((None, Arc::new(Catalog::default()))));
         let (columns, counts, files) = (engine.columns.clone(), engine.counts.clone(), engine.files.clone());
-        StatementView { store, now, made: RwLock::default(), columns, counts, files, state: OnceLock::new() }
+        let (made, identity, state) = (RwLock::default(), RwLock::default(), OnceLock::new());
+        StatementView { store, now, made, identity, columns, counts, files, state }
     }
 
     /// Plans read this view from now on.
     pub(crate) fn set(&self, view: View, catalog: Arc<Catalog>) {
         *self.now.write() = (Some(view), catalog);
+    }
+
+    /// Who the session's statements ask for.
+    pub(crate) fn identity(&self) -> Option<SessionIdentity> {
+        self.identity.read().clone()
+    }
+
+    /// Statements ask for this one from now on.
+    pub(crate) fn set_identity(&self, identity: Option<SessionIdentity>) {
+        *self.identity.write() = identity;
     }
 
     /// Releases the view: no plan reads anything any more.
