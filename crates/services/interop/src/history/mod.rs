@@ -25,7 +25,7 @@ use crate::record::{Delivery, Status, Stored};
 use crate::rows::{Reader, check, interpreter};
 
 pub(crate) use answer::answer;
-pub use masked::{Seen, masked, masked_condition, refuse_conditions};
+pub use masked::{Sees, masked, masked_condition, refuse_conditions};
 
 /// The selection of `list`; every given condition must hold.
 #[derive(Debug, Default, Clone, Serialize, Deserialize)]
