@@ -31,7 +31,7 @@ use super::limits::memory_budget::Account;
 use super::plan::planner_context;
 use super::plan::session_catalog::StatementView;
 use super::run::query_task;
-use super::{Canceller, Engine};
+use super::{Canceller, Engine, rights};
 use crate::SqlError;
 use crate::table::View;
 use identity::SessionIdentity;
@@ -187,7 +187,8 @@ impl Session {
             _ => Ok(false),
         };
         self.settings.end(matches!(outcome, Ok(true)));
-        outcome.map(drop)
+        let followed = rights::run::follow_settings(self);
+        outcome.and(followed)
     }
 
     /// The session waits for its client, which has read its rows: outside a transaction the session releases its

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use chrono::{DateTime, Utc};
+use node::identity::Guard;
 use parking_lot::Mutex;
 use store::{Lsn, Savepoint, Transaction, TreeId};
 
@@ -31,6 +32,8 @@ pub(crate) struct SessionTransaction {
     locks: Vec<(u64, bool)>,
     /// Whether it changes the catalog.
     pub(crate) defines: bool,
+    /// Whose roles and rights it changes; they are in force once it has committed.
+    pub(crate) rights_of: Option<Arc<Guard>>,
     /// Whether changes are refused.
     pub(crate) read_only: bool,
     /// Whether the engine began it, and not BEGIN.
@@ -52,6 +55,7 @@ impl SessionTransaction {
             went_back: false,
             locks: Vec::new(),
             defines: false,
+            rights_of: None,
             read_only: false,
             implicit: false,
         }
@@ -182,7 +186,14 @@ impl SessionTransaction {
             }
         }
         self.give_back(outcome.as_ref().ok());
-        Ok(outcome.map(|_| ())?)
+        outcome?;
+        match self.rights_of.take().map(|guard| guard.refresh()) {
+            Some(Err(error)) => {
+                let text = format!("the change is durable, and not in force before the node starts again: {error}");
+                Err(SqlError::Engine(Box::new(ErrorFields::new("XX000", text))))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn give_back(&mut self, committed: Option<&Lsn>) {
