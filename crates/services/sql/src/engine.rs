@@ -13,7 +13,6 @@
 //! | [`semantics`] | PostgreSQL's meaning of an expression where DataFusion's differs |
 //! | [`limits`] | cancelling, time, memory, temporary files |
 //! | [`plan`] | statements to plans: the planner's context, names, column labels, prepared statements |
-//! | [`rights`] | GRANT, CREATE ROLE and the like, as changes of the node's identity |
 //! | [`run`] | plans to rows, on threads of a query |
 //! | [`session`] | one connection: its transaction, settings, locks |
 //! | [`statements`] | INSERT, UPDATE, COPY, CREATE, .. and the fast path for single rows |
@@ -25,7 +24,6 @@
 pub(crate) mod limits;
 pub(crate) mod parse;
 pub(crate) mod plan;
-pub(crate) mod rights;
 pub(crate) mod run;
 pub(crate) mod semantics;
 pub(crate) mod session;

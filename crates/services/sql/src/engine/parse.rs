@@ -12,6 +12,7 @@
 pub(crate) mod ast;
 pub(crate) mod bounded_dialect;
 pub(crate) mod nesting_depth;
+pub(crate) mod rights;
 pub(crate) mod statement_check;
 pub(crate) mod syntax_rewrite;
 
@@ -20,11 +21,11 @@ use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
 
-use super::rights::parser;
-use super::rights::statement::RightsStatement;
 use crate::SqlError;
 use bounded_dialect::BoundedDialect;
 use nesting_depth::{NestingDepth, depth};
+use rights::parser;
+use rights::statement::RightsStatement;
 
 /// The deepest expression that is accepted. The cost of exact arithmetic grows with the cube of the depth: planning a
 /// sum of 990 terms took a development build 70 s, 2026-11-22.

@@ -13,6 +13,7 @@
 //! transaction it is repeated, up to a limit; the client does not notice.
 
 pub(crate) mod identity;
+pub(crate) mod session_role;
 pub(crate) mod session_settings;
 pub(crate) mod settings;
 pub(crate) mod table_locks;
@@ -31,7 +32,7 @@ use super::limits::memory_budget::Account;
 use super::plan::planner_context;
 use super::plan::session_catalog::StatementView;
 use super::run::query_task;
-use super::{Canceller, Engine, rights};
+use super::{Canceller, Engine};
 use crate::SqlError;
 use crate::table::View;
 use identity::SessionIdentity;
@@ -187,7 +188,7 @@ impl Session {
             _ => Ok(false),
         };
         self.settings.end(matches!(outcome, Ok(true)));
-        let followed = rights::run::follow_settings(self);
+        let followed = session_role::follow_role(self);
         outcome.and(followed)
     }
 

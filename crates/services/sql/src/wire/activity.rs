@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 use parking_lot::Mutex;
 
 use crate::SessionState;
-use crate::engine::rights::shown::without_passwords;
+use crate::engine::parse::rights::shown::without_passwords;
 
 /// Bytes of a statement that are shown, as PostgreSQL's `track_activity_query_size`.
 const QUERY_BYTES: usize = 1024;

@@ -14,8 +14,8 @@ use datafusion::sql::sqlparser::ast::{Query, SetExpr, Statement};
 
 use super::column_labels;
 use crate::SqlError;
+use crate::engine::parse::rights::statement::RightsStatement;
 use crate::engine::parse::syntax_rewrite;
-use crate::engine::rights::statement::RightsStatement;
 use crate::engine::semantics::{cast_types, operators, type_inference};
 use crate::table::Catalog;
 

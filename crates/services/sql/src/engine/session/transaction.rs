@@ -32,8 +32,8 @@ pub(crate) struct SessionTransaction {
     locks: Vec<(u64, bool)>,
     /// Whether it changes the catalog.
     pub(crate) defines: bool,
-    /// Whose roles and rights it changes; they are in force once it has committed.
-    pub(crate) rights_of: Option<Arc<Guard>>,
+    /// Whose rights it changes: they are put in force after the commit.
+    pub(crate) refreshes: Option<Arc<Guard>>,
     /// Whether changes are refused.
     pub(crate) read_only: bool,
     /// Whether the engine began it, and not BEGIN.
@@ -55,7 +55,7 @@ impl SessionTransaction {
             went_back: false,
             locks: Vec::new(),
             defines: false,
-            rights_of: None,
+            refreshes: None,
             read_only: false,
             implicit: false,
         }
@@ -187,7 +187,7 @@ impl SessionTransaction {
         }
         self.give_back(outcome.as_ref().ok());
         outcome?;
-        match self.rights_of.take().map(|guard| guard.refresh()) {
+        match self.refreshes.take().map(|guard| guard.refresh()) {
             Some(Err(error)) => {
                 let text = format!("the change is durable, and not in force before the node starts again: {error}");
                 Err(SqlError::Engine(Box::new(ErrorFields::new("XX000", text))))

@@ -7,14 +7,15 @@ use datafusion::scalar::ScalarValue;
 use datafusion::sql::sqlparser::ast::Statement;
 
 use super::{
-    alter_table, copy, create_drop, create_external_table, explain, insert, point_query, session_statements,
+    alter_table, copy, create_drop, create_external_table, explain, insert, point_query, rights, session_statements,
     update_delete,
 };
 use crate::SqlError;
+use crate::engine::parse::rights::statement::RightsStatement;
 use crate::engine::plan::{column_labels, prepared};
-use crate::engine::rights::statement::RightsStatement;
 use crate::engine::run::cancellable_stream::CancellableStream;
-use crate::engine::{Prepared, Session, StatementResult, rights};
+use crate::engine::session::session_role;
+use crate::engine::{Prepared, Session, StatementResult};
 
 /// How often a statement that is its own transaction is repeated after a conflict, and the longest pause before.
 const AGAIN_MOST: u32 = 50;
@@ -84,18 +85,14 @@ impl Session {
         }
     }
 
-    async fn dispatch(
-        &mut self,
-        prepared: &Prepared,
-        parameters: &[ScalarValue],
-    ) -> Result<StatementResult, SqlError> {
+    async fn dispatch(&mut self, prepared: &Prepared, parameters: &[ScalarValue]) -> Result<StatementResult, SqlError> {
         if let Some(rights) = &prepared.rights {
             return self.dispatch_rights(rights).await;
         }
         let Some(statement) = &prepared.statement else { return Ok(StatementResult::Done { tag: String::new() }) };
         let controlled = session_statements::control(self, statement).await;
         // The end of a transaction may have undone a SET ROLE.
-        rights::run::follow_settings(self)?;
+        session_role::follow_role(self)?;
         if let Some(answer) = controlled? {
             return Ok(answer);
         }

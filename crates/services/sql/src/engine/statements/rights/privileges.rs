@@ -2,14 +2,14 @@
 
 use node::identity::{Action, IdentityChange, Object, ObjectKind, ObjectPattern, Privileges, RoleId};
 
-use super::changes::Situation;
-use super::objects;
-use super::statement::{Direction, Privilege, RightsTarget, RoleName};
+use super::objects::{self, Target};
+use super::situation::Situation;
 use crate::SqlError;
 use crate::engine::parse::ast::DATABASE;
+use crate::engine::parse::rights::statement::{Direction, Privilege, RightsTarget, RoleName};
 
 /// What ALL means for tables, as in PostgreSQL 16.
-pub(crate) const OF_TABLES: [Action; 7] = [
+const OF_TABLES: [Action; 7] = [
     Action::TableInsert,
     Action::TableSelect,
     Action::TableUpdate,
@@ -20,18 +20,11 @@ pub(crate) const OF_TABLES: [Action; 7] = [
 ];
 
 /// What ALL means for columns.
-pub(crate) const OF_COLUMNS: [Action; 4] =
+const OF_COLUMNS: [Action; 4] =
     [Action::TableInsert, Action::TableSelect, Action::TableUpdate, Action::TableReferences];
 
 /// Keywords of privileges that PostgreSQL knows and nothing here has.
 const FOREIGN: [&str; 5] = ["temporary", "temp", "execute", "set", "alter system"];
-
-/// An object that rights are granted on, with its columns if it has any that are known.
-pub(super) struct Target {
-    pub(super) pattern: ObjectPattern,
-    pub(super) name: String,
-    pub(super) columns: Option<Vec<String>>,
-}
 
 /// The word for a kind of object in PostgreSQL's texts.
 pub(super) fn word(kind: ObjectKind) -> &'static str {
@@ -121,7 +114,8 @@ pub(super) fn changes(
     situation: &Situation<'_>,
 ) -> Result<Vec<IdentityChange>, SqlError> {
     let (kind, targets) = targets(on, situation)?;
-    let grantees: Vec<(String, RoleId)> = grantees.iter().map(|name| grantee(name, situation)).collect::<Result<_, _>>()?;
+    let grantees: Vec<(String, RoleId)> =
+        grantees.iter().map(|name| grantee(name, situation)).collect::<Result<_, _>>()?;
     let mut changes = Vec::new();
     for privilege in privileges {
         let actions = actions(privilege, kind)?;
@@ -173,7 +167,8 @@ fn check_direction(
     }
     let is_owner = situation.directory().owners().get(&target.pattern) == Some(&id);
     if matches!(direction, Direction::Revoke { .. }) && is_owner {
-        let error = SqlError::unsupported(format!("revoking the rights of \"{grantee}\", who owns \"{}\",", target.name));
+        let error =
+            SqlError::unsupported(format!("revoking the rights of \"{grantee}\", who owns \"{}\",", target.name));
         return Err(error.with_hint("An owner always has all rights: give the object to another role."));
     }
     Ok(())
@@ -207,7 +202,8 @@ pub(super) fn defaults(
             if direction == (Direction::Grant { option: true }) && grantee_id == RoleId::PUBLIC {
                 return Err(SqlError::statement("0LP01", "grant options can only be granted to roles"));
             }
-            for (schema, privilege) in schemas.iter().flat_map(|schema| privileges.iter().map(move |one| (schema, one))) {
+            for (schema, privilege) in schemas.iter().flat_map(|schema| privileges.iter().map(move |one| (schema, one)))
+            {
                 for action in actions(privilege, kind)? {
                     let key = node::identity::DefaultPrivilege {
                         creator: creator_id,
@@ -236,9 +232,4 @@ pub(super) fn defaults(
         }
     }
     Ok(changes)
-}
-
-/// A table as an object of rights.
-pub(super) fn of_table<'a>(schema: &'a str, name: &'a str) -> Object<'a> {
-    Object::Table { schema, name, columns: &[] }
 }

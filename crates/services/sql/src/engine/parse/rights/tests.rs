@@ -25,7 +25,10 @@ fn statements_are_read_as_postgresqls_grammar_has_them() {
         ("revoke grant option for select on t from b cascade", "REVOKE Privileges"),
         ("revoke set option for a from b granted by current_role restrict", "REVOKE ROLE Leave"),
         ("alter default privileges for role a in schema b revoke all on tables from c", "ALTER DEFAULT PRIVILEGES"),
-        ("alter table if exists only s.t owner to current_user", "ALTER TABLE Owner { kind: Table, name: [\"s\", \"t\"]"),
+        (
+            "alter table if exists only s.t owner to current_user",
+            "ALTER TABLE Owner { kind: Table, name: [\"s\", \"t\"]",
+        ),
         ("alter schema s owner to a", "ALTER SCHEMA"),
         ("drop owned by a, current_user cascade", "DROP OWNED"),
         ("reassign owned by a to b", "REASSIGN OWNED"),

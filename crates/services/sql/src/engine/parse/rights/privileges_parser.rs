@@ -3,7 +3,7 @@
 use datafusion::sql::sqlparser::tokenizer::Token;
 use node::identity::ObjectKind;
 
-use super::parser::{cascade, granted_by, role};
+use super::role_names::{cascade, granted_by, role};
 use super::statement::{Direction, Privilege, RightsStatement, RightsTarget, RoleName};
 use super::tokens::Tokens;
 use crate::SqlError;
@@ -96,7 +96,10 @@ fn target(tokens: &mut Tokens<'_>) -> Result<RightsTarget, SqlError> {
         return Ok(RightsTarget::TablesOfSchemas(tokens.list(Tokens::name)?));
     }
     refuse_absent(tokens)?;
-    match tokens.take_any(&["SCHEMA", "DATABASE", "TABLE"]) {
+    // A table may have such a name.
+    let is_name = |word: &&str| ["TO", "FROM"].iter().any(|end| tokens.is_next(&format!("{word} {end}")));
+    let kinds: Vec<&str> = ["SCHEMA", "DATABASE", "TABLE"].into_iter().filter(|word| !is_name(word)).collect();
+    match tokens.take_any(&kinds) {
         Some("SCHEMA") => Ok(RightsTarget::Schemas(tokens.list(Tokens::name)?)),
         Some("DATABASE") => Ok(RightsTarget::Databases(tokens.list(Tokens::name)?)),
         _ => Ok(RightsTarget::Tables(tokens.list(Tokens::qualified)?)),

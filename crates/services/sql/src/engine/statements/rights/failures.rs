@@ -3,7 +3,7 @@
 use node::identity::{Caller, IdentityChange, IdentityError, RightsView};
 
 use super::privileges::word;
-use super::statement::{OwnedKind, RightsStatement};
+use crate::engine::parse::rights::statement::{OwnedKind, RightsStatement};
 use crate::{ErrorFields, SqlError};
 
 /// The error of a statement whose changes the identity refused; `view` is the one that it asked.

@@ -13,14 +13,17 @@
 use std::sync::Arc;
 
 use node::identity::scram::Verifier;
-use node::identity::{Credentials, IdentityError, RightsView};
+use node::identity::{Credentials, IdentityError, ObjectChange, RightsView};
 
-use super::statement::{QualifiedName, RightsStatement, RightsTarget, RoleOptions, Secret};
-use super::changes::Situation;
+use super::situation::Situation;
 use super::{changes, failures, objects};
 use crate::SqlError;
 use crate::engine::parse::ast;
+use crate::engine::parse::rights::statement::{
+    QualifiedName, RightsStatement, RightsTarget, RoleName, RoleOptions, Secret,
+};
 use crate::engine::plan::{column_labels, prepared};
+use crate::engine::session::session_role;
 use crate::engine::statements::create_drop;
 use crate::engine::{Session, SessionIdentity, StatementResult};
 use crate::table::Entry;
@@ -60,7 +63,7 @@ pub(crate) async fn change(session: &mut Session, statement: &RightsStatement) -
         let done = stored.change_in(transaction, &caller, &changes, now_us);
         done.map_err(|error| failures::of(error, statement, &changes, (&view, &caller)))
     })?;
-    transaction.rights_of = Some(guard);
+    transaction.refreshes = Some(guard);
     Ok(StatementResult::Done { tag: tag.into() })
 }
 
@@ -100,33 +103,7 @@ fn set_role(session: &mut Session, local: bool, role: Option<&str>) -> Result<()
         settings.set_role(id.zip(role));
         Ok(())
     })?;
-    follow_settings(session)
-}
-
-/// Lets the session's statements ask for the role that its settings name: after SET ROLE, and after the end of a
-/// transaction, which may have undone one.
-///
-/// Errors: 42501 if it may not be set any more; then the session is its own role again.
-pub(crate) fn follow_settings(session: &mut Session) -> Result<(), SqlError> {
-    let Some(identity) = session.identity().cloned() else { return Ok(()) };
-    let (role, own) = (session.settings.now().role(), identity.caller().session());
-    let wanted = role.unwrap_or(own);
-    if identity.caller().current() == wanted {
-        return Ok(());
-    }
-    let view = identity.guard().view();
-    let caller_with = |id| view.name(id).and_then(|name| view.set_role(identity.caller(), name).ok());
-    match caller_with(wanted) {
-        Some(caller) => session.set_caller(caller),
-        // The login itself does not hold any more: each statement is refused.
-        None if role.is_none() => {}
-        None => {
-            session.settings.now_mut().set_role(None);
-            caller_with(own).into_iter().for_each(|caller| session.set_caller(caller));
-            return Err(SqlError::statement("42501", "permission denied to set the role of before"));
-        }
-    }
-    Ok(())
+    session_role::follow_role(session)
 }
 
 /// Who logged in is who is in the audit: it stays so.
@@ -160,7 +137,7 @@ fn plain(error: IdentityError) -> SqlError {
 fn options(statement: &RightsStatement) -> Option<(&str, &RoleOptions)> {
     match statement {
         RightsStatement::CreateRole { name, options } => Some((name, options)),
-        RightsStatement::AlterRole { role: super::statement::RoleName::Named(name), options } => Some((name, options)),
+        RightsStatement::AlterRole { role: RoleName::Named(name), options } => Some((name, options)),
         RightsStatement::AlterRole { options, .. } => Some(("", options)),
         _ => None,
     }
@@ -224,7 +201,7 @@ fn drop_objects(
     let RightsStatement::DropOwned { of, cascade } = statement else { return Ok(()) };
     let catalog = session.shared.catalog();
     let (guard, caller) = (identity.guard(), identity.caller());
-    let owned = session.changing("DROP OWNED")?.with(|transaction| {
+    let (owned, patterns) = session.changing("DROP OWNED")?.with(|transaction| {
         let directory = guard.stored().directory_in(transaction).map_err(plain)?;
         let view = RightsView::of(Arc::new(directory), guard.now_us());
         let credentials = Credentials::default();
@@ -236,5 +213,9 @@ fn drop_objects(
         let cascade = *cascade && kind != datafusion::sql::sqlparser::ast::ObjectType::Schema;
         create_drop::drop_objects(session, &kind, true, &names, cascade)?;
     }
+    let dropped: Vec<ObjectChange> = patterns.into_iter().map(ObjectChange::Dropped).collect();
+    let transaction = session.changing("DROP OWNED")?;
+    transaction.with(|transaction| guard.stored().objects_changed(transaction, &dropped).map_err(plain))?;
+    transaction.refreshes = Some(Arc::clone(guard));
     Ok(())
 }

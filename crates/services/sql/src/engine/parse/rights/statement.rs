@@ -1,4 +1,4 @@
-//! [`RightsStatement`]: a parsed statement about roles and rights, as data. What each does is [`super::changes`].
+//! [`RightsStatement`]: a parsed statement about roles and rights, as data. What each does is `statements::rights`.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use node::identity::ObjectKind;
 
 /// A password, which is shown nowhere.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Secret(pub(super) String);
+pub(crate) struct Secret(pub(crate) String);
 
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -31,38 +31,38 @@ pub(crate) enum RoleName {
 /// The options of CREATE ROLE and ALTER ROLE; `None`: not given.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RoleOptions {
-    pub(super) superuser: Option<bool>,
-    pub(super) create_role: Option<bool>,
-    pub(super) inherit: Option<bool>,
-    pub(super) login: Option<bool>,
+    pub(crate) superuser: Option<bool>,
+    pub(crate) create_role: Option<bool>,
+    pub(crate) inherit: Option<bool>,
+    pub(crate) login: Option<bool>,
     /// -1: any number.
-    pub(super) connection_limit: Option<i64>,
+    pub(crate) connection_limit: Option<i64>,
     /// `Some(None)`: PASSWORD NULL.
-    pub(super) password: Option<Option<Secret>>,
-    pub(super) valid_until: Option<String>,
+    pub(crate) password: Option<Option<Secret>>,
+    pub(crate) valid_until: Option<String>,
     /// IN ROLE.
-    pub(super) member_of: Vec<RoleName>,
+    pub(crate) member_of: Vec<RoleName>,
     /// ROLE.
-    pub(super) members: Vec<RoleName>,
+    pub(crate) members: Vec<RoleName>,
     /// ADMIN.
-    pub(super) admins: Vec<RoleName>,
+    pub(crate) admins: Vec<RoleName>,
 }
 
 /// The options of a membership; `None`: not given.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MembershipOptions {
-    pub(super) admin: Option<bool>,
-    pub(super) inherit: Option<bool>,
-    pub(super) set: Option<bool>,
+    pub(crate) admin: Option<bool>,
+    pub(crate) inherit: Option<bool>,
+    pub(crate) set: Option<bool>,
 }
 
 /// A privilege in GRANT or REVOKE.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Privilege {
     /// Its keyword in lower case; `None`: ALL.
-    pub(super) keyword: Option<String>,
+    pub(crate) keyword: Option<String>,
     /// Its columns; none: the whole object.
-    pub(super) columns: Vec<String>,
+    pub(crate) columns: Vec<String>,
 }
 
 /// A name with or without its schema.

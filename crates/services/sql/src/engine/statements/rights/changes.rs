@@ -11,81 +11,15 @@
 //! identity, when the changes are applied.
 
 use node::identity::{
-    Action, Attributes, AttributeChange, Caller, CredentialChange, Credentials, Directory, IdentityChange, Object,
-    ObjectPattern, Privileges, RightsView, Role, RoleId,
+    Action, AttributeChange, Attributes, CredentialChange, Credentials, IdentityChange, MembershipPart, ObjectPattern,
+    Privileges, Role,
 };
 
-use super::statement::{MembershipOptions, QualifiedName, RightsStatement, RoleName, RoleOptions};
+use super::situation::Situation;
 use super::{objects, privileges};
 use crate::SqlError;
-use crate::table::Catalog;
+use crate::engine::parse::rights::statement::{MembershipOptions, RightsStatement, RoleName, RoleOptions};
 use crate::text::calendar;
-
-/// By whom, and in which state, a statement is translated.
-pub(super) struct Situation<'a> {
-    /// Who asks.
-    pub(super) caller: &'a Caller,
-    /// The rights as the transaction sees them.
-    pub(super) view: &'a RightsView,
-    /// The objects as the transaction sees them.
-    pub(super) catalog: &'a Catalog,
-    /// The columns of views that the statement names columns of.
-    pub(super) view_columns: &'a [(QualifiedName, Vec<String>)],
-    /// The statement's password in the forms that logins need.
-    pub(super) credentials: &'a Credentials,
-}
-
-impl Situation<'_> {
-    pub(super) fn directory(&self) -> &Directory {
-        self.view.directory()
-    }
-
-    /// The name of a role that is there, or `public`. Errors: 42704.
-    pub(super) fn grantee(&self, role: &RoleName) -> Result<String, SqlError> {
-        match role {
-            RoleName::Public => Ok("public".into()),
-            role => Ok(self.role(role)?.1),
-        }
-    }
-
-    /// A role that is there. Errors: 42704.
-    pub(super) fn role(&self, role: &RoleName) -> Result<(RoleId, String), SqlError> {
-        let of_id = |id: RoleId| Ok((id, self.directory().name_of(id).to_owned()));
-        match role {
-            RoleName::Current => of_id(self.caller.current()),
-            RoleName::Session => of_id(self.caller.session()),
-            RoleName::Public => Err(no_role("public")),
-            RoleName::Named(name) => Ok((self.named(name)?, name.clone())),
-        }
-    }
-
-    /// Errors: 42704.
-    pub(super) fn named(&self, name: &str) -> Result<RoleId, SqlError> {
-        self.directory().named(name).map_err(|_| no_role(name))
-    }
-
-    /// Checks that GRANTED BY names the current role. Errors: 0A000.
-    pub(super) fn check_grantor(&self, granted_by: Option<&RoleName>) -> Result<(), SqlError> {
-        match granted_by.map(|role| self.role(role)).transpose()? {
-            Some((id, _)) if id != self.caller.current() => {
-                Err(SqlError::statement("0A000", "grantor must be current user"))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    fn is_in_use(&self, id: RoleId) -> Option<&'static str> {
-        match id {
-            id if id == self.caller.current() => Some("current"),
-            id if id == self.caller.session() => Some("session"),
-            _ => None,
-        }
-    }
-}
-
-fn no_role(name: &str) -> SqlError {
-    SqlError::statement("42704", format!("role \"{name}\" does not exist"))
-}
 
 /// The changes that a statement makes; none for those that act on the session or drop objects.
 ///
@@ -164,13 +98,8 @@ fn create(name: &str, options: &RoleOptions, situation: &Situation<'_>) -> Resul
     if options.create_role == Some(true) {
         changes.push(IdentityChange::Grant { privileges: administers(name), grant_option: false });
     }
-    let joined = |role: String, member: String, admin| IdentityChange::Join {
-        role,
-        member,
-        admin,
-        inherit: None,
-        set: true,
-    };
+    let joined =
+        |role: String, member: String, admin| IdentityChange::Join { role, member, admin, inherit: None, set: true };
     for role in &options.member_of {
         changes.push(joined(situation.role(role)?.1, name.into(), false));
     }
@@ -182,11 +111,7 @@ fn create(name: &str, options: &RoleOptions, situation: &Situation<'_>) -> Resul
     Ok(changes)
 }
 
-fn alter(
-    role: &RoleName,
-    options: &RoleOptions,
-    situation: &Situation<'_>,
-) -> Result<Vec<IdentityChange>, SqlError> {
+fn alter(role: &RoleName, options: &RoleOptions, situation: &Situation<'_>) -> Result<Vec<IdentityChange>, SqlError> {
     let (id, name) = situation.role(role)?;
     let mut changes = Vec::new();
     let attributes = attributes(options)?;
@@ -199,9 +124,11 @@ fn alter(
         changes.push(IdentityChange::Credential { role: name.clone(), change });
     }
     let node = ObjectPattern::node();
-    let has_it = situation.directory().privileges().keys().any(|key| {
-        key.grantee == id && key.action == Action::UserAdminister && key.object == node
-    });
+    let has_it = situation
+        .directory()
+        .privileges()
+        .keys()
+        .any(|key| key.grantee == id && key.action == Action::UserAdminister && key.object == node);
     match options.create_role {
         Some(true) => changes.push(IdentityChange::Grant { privileges: administers(&name), grant_option: false }),
         Some(false) if has_it => {
@@ -221,11 +148,7 @@ fn rename(name: &str, to: &str, situation: &Situation<'_>) -> Result<Vec<Identit
     Ok(vec![IdentityChange::Rename { role: name.into(), to: to.into() }])
 }
 
-fn drop_roles(
-    names: &[String],
-    if_exists: bool,
-    situation: &Situation<'_>,
-) -> Result<Vec<IdentityChange>, SqlError> {
+fn drop_roles(names: &[String], if_exists: bool, situation: &Situation<'_>) -> Result<Vec<IdentityChange>, SqlError> {
     let mut changes = Vec::new();
     for name in names {
         let id = match situation.named(name) {
@@ -277,7 +200,7 @@ fn leave(
 ) -> Result<Vec<IdentityChange>, SqlError> {
     let (part, cascade) = match statement {
         RightsStatement::Leave { part, cascade, .. } => (*part, *cascade),
-        _ => (node::identity::MembershipPart::All, false),
+        _ => (MembershipPart::All, false),
     };
     let mut changes = Vec::new();
     for role in roles {
@@ -291,10 +214,4 @@ fn leave(
         }
     }
     Ok(changes)
-}
-
-/// Whether the role of a caller may do something on the node's objects, for checks that PostgreSQL makes of a role that
-/// is not the caller's.
-pub(super) fn may_as(situation: &Situation<'_>, role: RoleId, action: Action, object: Object<'_>) -> bool {
-    situation.view.may(&situation.caller.on_behalf_of(role), action, object).is_ok()
 }

@@ -65,7 +65,10 @@ mod tests {
         for (sql, shown) in [
             ("alter role a password 'x y'", "alter role a password '********'"),
             ("ALTER ROLE a PASSWORD  E'x\\'y' LOGIN", "ALTER ROLE a PASSWORD  '********' LOGIN"),
-            ("create user a with encrypted password $q$x$q$;select 1", "create user a with encrypted password '********';select 1"),
+            (
+                "create user a with encrypted password $q$x$q$;select 1",
+                "create user a with encrypted password '********';select 1",
+            ),
             ("alter role a password /* b */ 'x'", "alter role a password /* b */ '********'"),
             ("alter role a password = 'x'", "alter role a password = '********'"),
             ("alter role a password null", "alter role a password null"),

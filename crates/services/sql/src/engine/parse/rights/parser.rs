@@ -1,13 +1,14 @@
 //! Reads statements about roles and rights: PostgreSQL 16's grammar, which the parser for all other statements has in
 //! part only.
 //!
-//! Forms that have no counterpart here are refused by name. Not here: what a statement does ([`super::changes`]), and
+//! Forms that have no counterpart here are refused by name. Not here: what a statement does, and
 //! whether what it names is there.
 
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 use node::identity::MembershipPart;
 
-use super::parse_privileges;
+use super::privileges_parser;
+use super::role_names::{cascade, granted_by, role};
 use super::statement::{MembershipOptions, OwnedKind, RightsStatement, RoleName, RoleOptions, Secret};
 use super::tokens::Tokens;
 use crate::SqlError;
@@ -51,7 +52,7 @@ fn statement(tokens: &mut Tokens<'_>) -> Result<Option<RightsStatement>, SqlErro
         Some("DROP ROLE" | "DROP USER" | "DROP GROUP") => drop_roles(tokens),
         Some("DROP OWNED") => drop_owned(tokens),
         Some("REASSIGN OWNED") => reassign(tokens),
-        Some("ALTER DEFAULT PRIVILEGES") => parse_privileges::defaults(tokens),
+        Some("ALTER DEFAULT PRIVILEGES") => privileges_parser::defaults(tokens),
         Some("GRANT") => grant(tokens),
         Some("REVOKE") => revoke(tokens),
         _ => return of_session_or_owner(tokens),
@@ -106,18 +107,6 @@ fn owner(tokens: &mut Tokens<'_>) -> Option<RightsStatement> {
     let owner = role(&mut ahead).ok().filter(|_| ahead.is_at_end())?;
     *tokens = ahead;
     Some(RightsStatement::Owner { kind, name, if_exists, owner })
-}
-
-/// A role, however it is named. Errors: 42601.
-pub(super) fn role(tokens: &mut Tokens<'_>) -> Result<RoleName, SqlError> {
-    let (name, is_quoted) = tokens.word()?;
-    Ok(match name.as_str() {
-        "current_user" | "current_role" if !is_quoted => RoleName::Current,
-        "session_user" if !is_quoted => RoleName::Session,
-        // As in PostgreSQL it is the same in quotes: no role has this name.
-        "public" => RoleName::Public,
-        _ => RoleName::Named(name),
-    })
 }
 
 /// The name of a role that is to be made. Errors: 42939 for words that denote roles.
@@ -186,15 +175,6 @@ fn reassign(tokens: &mut Tokens<'_>) -> Result<RightsStatement, SqlError> {
     Ok(RightsStatement::Reassign { of, to: role(tokens)? })
 }
 
-/// Reads CASCADE or RESTRICT, the default.
-pub(super) fn cascade(tokens: &mut Tokens<'_>) -> bool {
-    tokens.take_any(&["CASCADE", "RESTRICT"]) == Some("CASCADE")
-}
-
-pub(super) fn granted_by(tokens: &mut Tokens<'_>) -> Result<Option<RoleName>, SqlError> {
-    if tokens.take("GRANTED BY") { role(tokens).map(Some) } else { Ok(None) }
-}
-
 fn set_once<T>(option: &mut Option<T>, value: T) -> Result<(), SqlError> {
     match option.replace(value) {
         None => Ok(()),
@@ -252,7 +232,7 @@ fn option(tokens: &mut Tokens<'_>, options: &mut RoleOptions, creates: bool) -> 
         }
         None => {}
     }
-    match tokens.take_any(&lists).filter(|_| creates) {
+    match if creates { tokens.take_any(&lists) } else { None } {
         Some("IN ROLE" | "IN GROUP") => options.member_of.append(&mut tokens.list(role)?),
         Some("ADMIN") => options.admins.append(&mut tokens.list(role)?),
         Some(_) => options.members.append(&mut tokens.list(role)?),
@@ -274,7 +254,7 @@ fn connection_limit(tokens: &mut Tokens<'_>, options: &mut RoleOptions) -> Resul
 
 /// GRANT: of privileges if there is an ON, otherwise of roles.
 fn grant(tokens: &mut Tokens<'_>) -> Result<RightsStatement, SqlError> {
-    let of_privileges = parse_privileges::grant(tokens)?;
+    let of_privileges = privileges_parser::grant(tokens)?;
     if let Some(statement) = of_privileges {
         return Ok(statement);
     }
@@ -303,7 +283,7 @@ fn membership_option(tokens: &mut Tokens<'_>, options: &mut MembershipOptions) -
 }
 
 fn revoke(tokens: &mut Tokens<'_>) -> Result<RightsStatement, SqlError> {
-    let of_privileges = parse_privileges::revoke(tokens)?;
+    let of_privileges = privileges_parser::revoke(tokens)?;
     if let Some(statement) = of_privileges {
         return Ok(statement);
     }

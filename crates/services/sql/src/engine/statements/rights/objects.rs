@@ -3,20 +3,31 @@
 use datafusion::sql::sqlparser::ast::{Ident, ObjectName, ObjectType};
 use node::identity::{Action, IdentityChange, Object, ObjectKind, ObjectPattern, Privileges, RoleId};
 
-use super::changes::{Situation, may_as};
-use super::privileges::{Target, of_table};
-use super::statement::{OwnedKind, QualifiedName, RoleName};
+use super::situation::{Situation, may_as};
 use crate::SqlError;
 use crate::engine::parse::ast::DATABASE;
+use crate::engine::parse::rights::statement::{OwnedKind, RoleName};
 use crate::table::Entry;
 use crate::table::catalog::PUBLIC;
 
 /// Schemas of PostgreSQL's own catalogs: everybody may read them.
 const CATALOGS: [&str; 2] = ["pg_catalog", "information_schema"];
 
+/// An object that rights are granted on, with its columns if it has any that are known.
+pub(super) struct Target {
+    pub(super) pattern: ObjectPattern,
+    pub(super) name: String,
+    pub(super) columns: Option<Vec<String>>,
+}
+
+/// A table as an object of rights.
+fn of_table<'a>(schema: &'a str, name: &'a str) -> Object<'a> {
+    Object::Table { schema, name, columns: &[] }
+}
+
 /// Schema and name, as `resolve` does it for other statements.
-pub(super) fn resolved(name: &QualifiedName) -> Result<(&str, &str), SqlError> {
-    match name.as_slice() {
+pub(super) fn resolved(name: &[String]) -> Result<(&str, &str), SqlError> {
+    match name {
         [name] => Ok((PUBLIC, name)),
         [schema, name] => Ok((schema, name)),
         [database, schema, name] if database == DATABASE => Ok((schema, name)),
@@ -40,7 +51,7 @@ fn check_schema(name: &str, situation: &Situation<'_>) -> Result<(), SqlError> {
 }
 
 /// A table or view. Errors: 42P01, 3F000.
-pub(super) fn table(name: &QualifiedName, situation: &Situation<'_>) -> Result<Target, SqlError> {
+pub(super) fn table(name: &[String], situation: &Situation<'_>) -> Result<Target, SqlError> {
     let (schema, table) = resolved(name)?;
     check_schema(schema, situation)?;
     let Some(entry) = situation.catalog.get(schema, table) else {
@@ -54,7 +65,7 @@ pub(super) fn table(name: &QualifiedName, situation: &Situation<'_>) -> Result<T
         Entry::Virtual(table) => names(&table.schema()),
         Entry::External(table) => names(&table.schema),
         Entry::View(_) => {
-            let own = situation.view_columns.iter().find(|(view, _)| view == name);
+            let own = situation.view_columns.iter().find(|(view, _)| view.as_slice() == name);
             own.map(|(_, columns)| columns.clone())
         }
     };
@@ -66,9 +77,7 @@ pub(super) fn tables_of(name: &str, situation: &Situation<'_>) -> Result<Vec<Tar
     check_schema(name, situation)?;
     let tables = situation.catalog.schemas.get(name).into_iter().flatten();
     tables
-        .map(|(table, _)| {
-            Ok(Target { pattern: pattern(&of_table(name, table))?, name: table.clone(), columns: None })
-        })
+        .map(|(table, _)| Ok(Target { pattern: pattern(&of_table(name, table))?, name: table.clone(), columns: None }))
         .collect()
 }
 
@@ -81,13 +90,13 @@ pub(super) fn schema(name: &str, situation: &Situation<'_>) -> Result<Target, Sq
 /// ALTER .. OWNER TO.
 pub(super) fn owner(
     kind: OwnedKind,
-    name: &QualifiedName,
+    name: &[String],
     if_exists: bool,
     owner: &RoleName,
     situation: &Situation<'_>,
 ) -> Result<Vec<IdentityChange>, SqlError> {
     let target = match kind {
-        OwnedKind::Schema => match name.as_slice() {
+        OwnedKind::Schema => match name {
             [name] => schema(name, situation),
             _ => Err(SqlError::unsupported(format!("the name {}", name.join(".")))),
         },
@@ -119,11 +128,7 @@ pub(super) fn owner(
 }
 
 /// Roles that the caller has the rights of. Errors: 42704, 42501.
-fn own_roles(
-    of: &[RoleName],
-    what: &str,
-    situation: &Situation<'_>,
-) -> Result<Vec<(RoleId, String)>, SqlError> {
+fn own_roles(of: &[RoleName], what: &str, situation: &Situation<'_>) -> Result<Vec<(RoleId, String)>, SqlError> {
     let mut roles = Vec::new();
     for role in of {
         let (id, name) = situation.role(role)?;
@@ -158,10 +163,7 @@ fn is_of_sql(action: Action) -> bool {
 }
 
 /// DROP OWNED: the rights of the roles, and the default privileges of what they create.
-pub(super) fn drop_owned_rights(
-    of: &[RoleName],
-    situation: &Situation<'_>,
-) -> Result<Vec<IdentityChange>, SqlError> {
+pub(super) fn drop_owned_rights(of: &[RoleName], situation: &Situation<'_>) -> Result<Vec<IdentityChange>, SqlError> {
     let mut changes = Vec::new();
     let directory = situation.directory();
     for (id, name) in own_roles(of, "drop", situation)? {
@@ -185,15 +187,15 @@ pub(super) fn drop_owned_rights(
     Ok(changes)
 }
 
-/// The objects of roles, as DROP statements in an order in which they can run: views, tables, schemas.
+/// What DROP statements drop, in an order in which they can run, and the same as objects of rights.
+pub(super) type OwnedObjects = (Vec<(ObjectType, Vec<ObjectName>)>, Vec<ObjectPattern>);
+
+/// The objects of roles: views, tables, schemas.
 ///
 /// Errors: 42704, 42501.
-pub(super) fn owned(
-    of: &[RoleName],
-    situation: &Situation<'_>,
-) -> Result<Vec<(ObjectType, Vec<ObjectName>)>, SqlError> {
+pub(super) fn owned(of: &[RoleName], situation: &Situation<'_>) -> Result<OwnedObjects, SqlError> {
     let roles = own_roles(of, "drop", situation)?;
-    let (mut views, mut tables, mut schemas) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut views, mut tables, mut schemas, mut objects) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let quoted = |part: &str| Ident::with_quote('"', part);
     for (object, owner) in situation.directory().owners() {
         if !roles.iter().any(|(id, _)| id == owner) {
@@ -208,11 +210,12 @@ pub(super) fn owned(
             (ObjectKind::Schema, _) if situation.catalog.schemas.contains_key(name) && name != PUBLIC => {
                 schemas.push(ObjectName::from(vec![quoted(name)]));
             }
-            _ => {}
+            _ => continue,
         }
+        objects.push(object.clone());
     }
     let all = [(ObjectType::View, views), (ObjectType::Table, tables), (ObjectType::Schema, schemas)];
-    Ok(all.into_iter().filter(|(_, names)| !names.is_empty()).collect())
+    Ok((all.into_iter().filter(|(_, names)| !names.is_empty()).collect(), objects))
 }
 
 /// Refuses to drop a role that has rights on objects, as PostgreSQL does. What it owns, and what it granted, stands in
