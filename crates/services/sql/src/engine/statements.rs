@@ -14,6 +14,7 @@ pub(crate) mod insert;
 pub(crate) mod literal_values;
 pub(crate) mod point_query;
 mod prepare;
+pub(crate) mod read_columns;
 mod rights;
 pub(crate) mod row_changes;
 pub(crate) mod session_statements;

@@ -161,9 +161,10 @@ fn install(session: &Session, backends: &Backends) -> Result<(), SqlError> {
     object_identifiers::register(context, &facts);
     privilege_functions::register(context, &facts);
     set_functions::register(context);
+    let backends = backends.seen_by(Arc::clone(&session.shared));
     backends.register(context);
     let callable = roles::callable(context);
-    names.register_schema(SCHEMA, Arc::new(tables::PgCatalog::new(facts, backends.clone(), callable)))?;
+    names.register_schema(SCHEMA, Arc::new(tables::PgCatalog::new(facts, backends, callable)))?;
     Ok(())
 }
 

@@ -92,6 +92,8 @@ pub struct Settings {
     user: String,
     /// The role of SET ROLE.
     role: Option<RoleId>,
+    /// Whether the user is an administrator.
+    superuser: bool,
     /// The values of the two times in a session that does not set them.
     times: [Duration; 2],
     statement: Duration,
@@ -110,7 +112,13 @@ impl Settings {
         values.insert(STATEMENT_TIMEOUT.into(), shown(statement));
         values.insert(IDLE_TIMEOUT.into(), shown(idle_in_transaction));
         let times = [statement, idle_in_transaction];
-        Settings { values, user: user.into(), role: None, times, statement, idle_in_transaction }
+        Settings { values, user: user.into(), role: None, superuser: true, times, statement, idle_in_transaction }
+    }
+
+    /// Says whether the user is an administrator.
+    pub(crate) fn set_superuser(&mut self, is: bool) {
+        self.superuser = is;
+        self.values.insert("is_superuser".into(), if is { "on" } else { "off" }.into());
     }
 
     /// The longest time of a statement; zero means no limit.
@@ -195,7 +203,8 @@ impl Settings {
     /// `RESET name` or `RESET ALL`.
     pub(crate) fn reset(&mut self, statement: &str) -> Result<(), SqlError> {
         let name = statement.trim_start_matches("RESET ").to_lowercase();
-        let fresh = Settings::new(&self.user, self.times[0], self.times[1]);
+        let mut fresh = Settings::new(&self.user, self.times[0], self.times[1]);
+        fresh.set_superuser(self.superuser);
         if name == "all" {
             // As in PostgreSQL, SET ROLE stays.
             let (role, shown) = (self.role, self.values.get(ROLE).cloned());

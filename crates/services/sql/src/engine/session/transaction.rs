@@ -10,6 +10,7 @@ use node::identity::Guard;
 use parking_lot::Mutex;
 use store::{Lsn, Savepoint, Transaction, TreeId};
 
+use crate::engine::plan::access::OwnObjects;
 use crate::engine::{Canceller, Engine};
 use crate::table::View;
 use crate::{ErrorFields, SqlError};
@@ -30,10 +31,12 @@ pub(crate) struct SessionTransaction {
     went_back: bool,
     /// The tables that it has locked, and whether exclusively.
     locks: Vec<(u64, bool)>,
+    /// What it created and renamed, with the owners.
+    pub(crate) own: OwnObjects,
+    /// Whose rights it changes, also with its objects: they are put in force after the commit.
+    pub(crate) refreshes: Option<Arc<Guard>>,
     /// Whether it changes the catalog.
     pub(crate) defines: bool,
-    /// Whose rights it changes: they are put in force after the commit.
-    pub(crate) refreshes: Option<Arc<Guard>>,
     /// Whether changes are refused.
     pub(crate) read_only: bool,
     /// Whether the engine began it, and not BEGIN.
@@ -54,8 +57,9 @@ impl SessionTransaction {
             rows: Mutex::default(),
             went_back: false,
             locks: Vec::new(),
-            defines: false,
+            own: OwnObjects::default(),
             refreshes: None,
+            defines: false,
             read_only: false,
             implicit: false,
         }
@@ -177,6 +181,12 @@ impl SessionTransaction {
         if self.defines {
             self.engine.definitions.end(outcome.as_ref().ok().map(|lsn| lsn.0));
         }
+        if let (Ok(_), Some(guard)) = (&outcome, self.refreshes.take())
+            && let Err(error) = guard.refresh()
+        {
+            // It is stored; the next change of rights reads it again.
+            tracing::error!(%error, "changed owners and rights are not in force yet");
+        }
         if outcome.is_ok() {
             for (storage, rows) in self.rows.get_mut().drain() {
                 match self.went_back {
@@ -186,14 +196,7 @@ impl SessionTransaction {
             }
         }
         self.give_back(outcome.as_ref().ok());
-        outcome?;
-        match self.refreshes.take().map(|guard| guard.refresh()) {
-            Some(Err(error)) => {
-                let text = format!("the change is durable, and not in force before the node starts again: {error}");
-                Err(SqlError::Engine(Box::new(ErrorFields::new("XX000", text))))
-            }
-            _ => Ok(()),
-        }
+        Ok(outcome.map(|_| ())?)
     }
 
     fn give_back(&mut self, committed: Option<&Lsn>) {

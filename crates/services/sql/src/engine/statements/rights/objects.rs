@@ -187,15 +187,15 @@ pub(super) fn drop_owned_rights(of: &[RoleName], situation: &Situation<'_>) -> R
     Ok(changes)
 }
 
-/// What DROP statements drop, in an order in which they can run, and the same as objects of rights.
-pub(super) type OwnedObjects = (Vec<(ObjectType, Vec<ObjectName>)>, Vec<ObjectPattern>);
-
-/// The objects of roles: views, tables, schemas.
+/// The objects of roles, as DROP statements in an order in which they can run: views, tables, schemas.
 ///
 /// Errors: 42704, 42501.
-pub(super) fn owned(of: &[RoleName], situation: &Situation<'_>) -> Result<OwnedObjects, SqlError> {
+pub(super) fn owned(
+    of: &[RoleName],
+    situation: &Situation<'_>,
+) -> Result<Vec<(ObjectType, Vec<ObjectName>)>, SqlError> {
     let roles = own_roles(of, "drop", situation)?;
-    let (mut views, mut tables, mut schemas, mut objects) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut views, mut tables, mut schemas) = (Vec::new(), Vec::new(), Vec::new());
     let quoted = |part: &str| Ident::with_quote('"', part);
     for (object, owner) in situation.directory().owners() {
         if !roles.iter().any(|(id, _)| id == owner) {
@@ -210,12 +210,11 @@ pub(super) fn owned(of: &[RoleName], situation: &Situation<'_>) -> Result<OwnedO
             (ObjectKind::Schema, _) if situation.catalog.schemas.contains_key(name) && name != PUBLIC => {
                 schemas.push(ObjectName::from(vec![quoted(name)]));
             }
-            _ => continue,
+            _ => {}
         }
-        objects.push(object.clone());
     }
     let all = [(ObjectType::View, views), (ObjectType::Table, tables), (ObjectType::Schema, schemas)];
-    Ok((all.into_iter().filter(|(_, names)| !names.is_empty()).collect(), objects))
+    Ok(all.into_iter().filter(|(_, names)| !names.is_empty()).collect())
 }
 
 /// Refuses to drop a role that has rights on objects, as PostgreSQL does. What it owns, and what it granted, stands in

@@ -13,7 +13,7 @@
 use std::sync::Arc;
 
 use node::identity::scram::Verifier;
-use node::identity::{Credentials, IdentityError, ObjectChange, RightsView};
+use node::identity::{Credentials, IdentityError, RightsView};
 
 use super::situation::Situation;
 use super::{changes, failures, objects};
@@ -201,7 +201,7 @@ fn drop_objects(
     let RightsStatement::DropOwned { of, cascade } = statement else { return Ok(()) };
     let catalog = session.shared.catalog();
     let (guard, caller) = (identity.guard(), identity.caller());
-    let (owned, patterns) = session.changing("DROP OWNED")?.with(|transaction| {
+    let owned = session.changing("DROP OWNED")?.with(|transaction| {
         let directory = guard.stored().directory_in(transaction).map_err(plain)?;
         let view = RightsView::of(Arc::new(directory), guard.now_us());
         let credentials = Credentials::default();
@@ -213,9 +213,5 @@ fn drop_objects(
         let cascade = *cascade && kind != datafusion::sql::sqlparser::ast::ObjectType::Schema;
         create_drop::drop_objects(session, &kind, true, &names, cascade)?;
     }
-    let dropped: Vec<ObjectChange> = patterns.into_iter().map(ObjectChange::Dropped).collect();
-    let transaction = session.changing("DROP OWNED")?;
-    transaction.with(|transaction| guard.stored().objects_changed(transaction, &dropped).map_err(plain))?;
-    transaction.refreshes = Some(Arc::clone(guard));
     Ok(())
 }
