@@ -13,6 +13,7 @@
 //! transaction it is repeated, up to a limit; the client does not notice.
 
 pub(crate) mod identity;
+pub(crate) mod session_role;
 pub(crate) mod session_settings;
 pub(crate) mod settings;
 pub(crate) mod table_locks;
@@ -188,7 +189,8 @@ impl Session {
             _ => Ok(false),
         };
         self.settings.end(matches!(outcome, Ok(true)));
-        outcome.map(drop)
+        let followed = session_role::follow_role(self);
+        outcome.and(followed)
     }
 
     /// The session waits for its client, which has read its rows: outside a transaction the session releases its

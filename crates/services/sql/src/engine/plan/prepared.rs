@@ -16,6 +16,7 @@ use super::access::Access;
 use super::column_labels;
 use super::session_catalog::StatementView;
 use crate::SqlError;
+use crate::engine::parse::rights::statement::RightsStatement;
 use crate::engine::parse::syntax_rewrite;
 use crate::engine::semantics::{cast_types, operators, type_inference};
 use crate::table::Catalog;
@@ -24,6 +25,8 @@ use crate::table::Catalog;
 #[derive(Clone, Debug, Default)]
 pub struct Prepared {
     pub(crate) statement: Option<Statement>,
+    /// The statement instead, if it is about roles and rights.
+    pub(crate) rights: Option<Arc<RightsStatement>>,
     pub(crate) parameters: Vec<Option<DataType>>,
     pub(crate) schema: Option<SchemaRef>,
     pub(crate) plan: Option<KeptPlan>,
@@ -52,10 +55,10 @@ impl Prepared {
 
     /// Whether the text contains only blanks and comments.
     pub fn is_empty(&self) -> bool {
-        self.statement.is_none()
+        self.statement.is_none() && self.rights.is_none()
     }
 
-    /// The parsed statement; `None` for an empty one.
+    /// The parsed statement; `None` for an empty one, and for one about roles and rights.
     pub fn statement(&self) -> Option<&Statement> {
         self.statement.as_ref()
     }

@@ -33,7 +33,7 @@ pub(crate) struct SessionTransaction {
     locks: Vec<(u64, bool)>,
     /// What it created and renamed, with the owners.
     pub(crate) own: OwnObjects,
-    /// Whose rights it changes with its objects: they are put in force after the commit.
+    /// Whose rights it changes, also with its objects: they are put in force after the commit.
     pub(crate) refreshes: Option<Arc<Guard>>,
     /// Whether it changes the catalog.
     pub(crate) defines: bool,
@@ -185,7 +185,7 @@ impl SessionTransaction {
             && let Err(error) = guard.refresh()
         {
             // It is stored; the next change of rights reads it again.
-            tracing::error!(%error, "the owners of new objects are not in force yet");
+            tracing::error!(%error, "changed owners and rights are not in force yet");
         }
         if outcome.is_ok() {
             for (storage, rows) in self.rows.get_mut().drain() {

@@ -1,11 +1,13 @@
 //! Prepares statements: they are parsed, checked, and planned if that determines the types of parameters and results.
 
+use std::sync::Arc;
+
 use datafusion::arrow::datatypes::DataType;
 use datafusion::sql::sqlparser::ast::Statement;
 
 use super::{explain, insert, session_statements, update_delete};
 use crate::SqlError;
-use crate::engine::parse::statement_check;
+use crate::engine::parse::{ParsedStatement, statement_check};
 use crate::engine::plan::prepared::KeptPlan;
 use crate::engine::plan::{column_labels, prepared};
 use crate::engine::{Prepared, Session, parse};
@@ -30,12 +32,19 @@ impl Session {
         if sql.len() > parse::LONG_BYTES {
             self.account.check_room(parse::memory(sql))?;
         }
-        let statements = parse::statements(sql)?;
+        let statements = parse::parsed(sql)?;
         let mut prepared = Vec::with_capacity(statements.len());
         let alone = statements.len() == 1;
         for statement in statements {
-            statement_check::check(&statement)?;
-            prepared.push(self.prepare_one(statement, hints, alone).await?);
+            match statement {
+                ParsedStatement::Rights(rights) => {
+                    prepared.push(Prepared { rights: Some(Arc::new(rights)), ..Prepared::default() });
+                }
+                ParsedStatement::Other(statement) => {
+                    statement_check::check(&statement)?;
+                    prepared.push(self.prepare_one(*statement, hints, alone).await?);
+                }
+            }
         }
         Ok(prepared)
     }
