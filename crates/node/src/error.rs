@@ -126,6 +126,9 @@ pub enum NodeError {
     /// The audit takes no entry, so that what needed one was not done: the text has the reason.
     #[error("{0}")]
     Audit(#[from] AuditRefused),
+    /// Roles and rights were not read or changed: the text has the reason.
+    #[error("{0}")]
+    Identity(#[from] crate::identity::IdentityError),
     /// The request cannot be fulfilled: the text has the reason, and what to do.
     #[error("{0}")]
     Refused(String),

@@ -31,6 +31,8 @@ pub enum Matter {
     Descriptors,
     /// The audit takes no entry: no body is shown and nothing is administered, messages are taken and delivered.
     Audit,
+    /// The stored roles and rights cannot be read: nobody can log in, messages are taken and delivered.
+    Identity,
     /// The clock has moved in a way that was not confirmed: messages are not removed for their age.
     Clock,
 }
@@ -46,6 +48,7 @@ impl Matter {
             Matter::Full => "full",
             Matter::Descriptors => "descriptors",
             Matter::Audit => "audit",
+            Matter::Identity => "identity",
             Matter::Clock => "clock",
         }
     }
@@ -66,6 +69,7 @@ impl Matter {
             Matter::Audit => {
                 "`terrace audit export` keeps a copy elsewhere; then raise [audit] max_bytes, set keep_days or keep_bytes, or free space on the medium, and start the node again. Where the reason is damage: `terrace verify`, then `terrace repair`"
             }
+            Matter::Identity => "`terrace verify` reports the damage; then `terrace stop`, and `terrace repair` or a backup",
             Matter::Clock => "set the clock right; or, if it is right now, `terrace clock confirm`",
         }
     }

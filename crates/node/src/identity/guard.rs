@@ -98,6 +98,8 @@ pub struct Guard {
     dummy: PasswordHash,
     /// The user that this process runs as.
     own_uid: u32,
+    /// Why the stored roles and rights are not in force.
+    unreadable: Option<String>,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -107,13 +109,19 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Guard {
     /// Opens the roles and rights of a store. `mock` is kept by the caller, so that the challenges of unknown users stay
-    /// the same over restarts.
+    /// the same over restarts. Where what is stored cannot be read, nobody but the node's own role may anything, and
+    /// [`unreadable`](Guard::unreadable) says why: messages are taken and delivered without rights.
     ///
-    /// Errors: [`IdentityError`].
+    /// Errors: [`IdentityError::Memory`].
     pub fn open(store: Store, clock: Clock, mock: Mock) -> Result<Arc<Guard>, IdentityError> {
         let stored = IdentityStore::of(store);
         let now_us = clock.now_us();
-        let view = RightsView::of(Arc::new(stored.load()?), now_us);
+        let loaded = stored.load();
+        let unreadable = loaded.as_ref().err().map(ToString::to_string);
+        if let Some(why) = &unreadable {
+            tracing::error!(why, "the stored roles and rights cannot be read: nobody can log in");
+        }
+        let view = RightsView::of(Arc::new(loaded.unwrap_or_default()), now_us);
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         Ok(Arc::new(Guard {
             stored,
@@ -130,7 +138,13 @@ impl Guard {
             mock,
             dummy: PasswordHash::dummy()?,
             own_uid: rustix::process::geteuid().as_raw(),
+            unreadable,
         }))
+    }
+
+    /// Why the stored roles and rights could not be read when the node started; `None`: they are in force.
+    pub fn unreadable(&self) -> Option<&str> {
+        self.unreadable.as_deref()
     }
 
     /// The rights of now. A session keeps it, and takes it again when [`version`](Guard::version) has changed.

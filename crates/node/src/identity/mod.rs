@@ -32,6 +32,7 @@ mod error;
 mod guard;
 mod hashing;
 mod identity_store;
+mod mock_secret;
 mod object;
 mod requests;
 mod role;

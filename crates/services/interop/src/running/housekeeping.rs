@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, TryLockError};
 use std::time::Duration;
 
 use node::Audit;
+use node::identity::Guard;
 use node::timekeeping::Timekeeping;
 use node::trouble::{Change, Matter, Trouble, Troubles, VolumeTroubles};
 use tokio::sync::watch;
@@ -41,6 +42,7 @@ pub(super) struct Housekeeping {
     /// Held while a pass is under way.
     pruner: Mutex<Pruner>,
     audit: Arc<Audit>,
+    guard: Arc<Guard>,
     time: Mutex<Timekeeping>,
     troubles: Mutex<Troubles>,
     /// Services that cannot work, with the reason.
@@ -56,7 +58,7 @@ impl Housekeeping {
         engine: &Arc<Engine>,
         operations: &Arc<RunningOperations>,
         options: &Options,
-        (pruner, time, audit): (Pruner, Timekeeping, &Arc<Audit>),
+        (pruner, time, audit, guard): (Pruner, Timekeeping, &Arc<Audit>, &Arc<Guard>),
         stop: watch::Receiver<bool>,
     ) -> Arc<Housekeeping> {
         Arc::new(Housekeeping {
@@ -67,6 +69,7 @@ impl Housekeeping {
             has_age: options.retention.age.is_some() || options.audit.keep.is_some(),
             pruner: Mutex::new(pruner),
             audit: Arc::clone(audit),
+            guard: Arc::clone(guard),
             time: Mutex::new(time),
             troubles: Mutex::default(),
             without: Mutex::default(),
@@ -138,6 +141,9 @@ impl Housekeeping {
         let waits = store.waits_for_room().filter(|_| !store.lacks_descriptor());
         if waits.is_some() || self.engine.is_full.load(Ordering::Acquire) {
             facts.push((Matter::Full, self.fullness(waits.as_deref())));
+        }
+        if let Some(reason) = self.guard.unreadable() {
+            facts.push((Matter::Identity, reason.to_owned()));
         }
         if let Some(reason) = self.audit.trouble() {
             facts.push((Matter::Audit, reason));

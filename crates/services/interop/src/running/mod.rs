@@ -30,6 +30,8 @@ use std::time::Duration;
 
 use device::Shelf;
 use node::admission::FRAME_BYTES;
+use node::identity::Guard;
+use node::identity::scram::Mock;
 use node::timekeeping::Timekeeping;
 use node::trouble::VolumeTroubles;
 use node::{
@@ -150,6 +152,7 @@ pub struct RunningProduction {
     operations: Arc<RunningOperations>,
     housekeeping: Arc<Housekeeping>,
     audit: Arc<Audit>,
+    guard: Arc<Guard>,
     hand_over: Mutex<Option<JoinHandle<()>>>,
     stop: watch::Sender<bool>,
     /// One reload at a time.
@@ -242,6 +245,8 @@ impl RunningProduction {
         }
         let pruner = Pruner::new(store.store(), options.retention)?;
         let audit = Audit::open(store.store(), options.audit, options.clock.clone());
+        let mock = Mock::kept(&options.data).map_err(NodeError::from)?;
+        let guard = Guard::open(store.store().clone(), options.clock.clone(), mock).map_err(NodeError::from)?;
         let message_log = MessageLog::new(store.store().clone());
         let admission = Arc::clone(&options.admission);
         let engine =
@@ -249,7 +254,7 @@ impl RunningProduction {
         let bound = services::bind_all(&engine.plan().production).await?;
         let operations = Arc::new(RunningOperations::new(&engine, found));
         let stop = watch::Sender::new(false);
-        let housekeeping = Housekeeping::new(&engine, &operations, &options, (pruner, time, &audit), stop.subscribe());
+        let housekeeping = Housekeeping::new(&engine, &operations, &options, (pruner, time, &audit, &guard), stop.subscribe());
         housekeeping.save_time();
         let services_follow = AtomicBool::new(options.services_follow);
         let running = Arc::new(Self {
@@ -260,6 +265,7 @@ impl RunningProduction {
             operations,
             housekeeping,
             audit,
+            guard,
             hand_over: Mutex::new(Some(message_log.start()?)),
             stop,
             reloading: tokio::sync::Mutex::default(),
@@ -272,6 +278,7 @@ impl RunningProduction {
         running.services.start(&running.engine, bound)?;
         running.listen_for_requests()?;
         running.housekeeping.detect_troubles();
+        running.watch_time();
         message_log.supervise("housekeeping", Arc::clone(&running.housekeeping).run());
         running.write_ready();
         Ok(running)
@@ -282,6 +289,12 @@ impl RunningProduction {
         let fail = move |why: &str| message_log.fail(&why);
         let requests = ControlRequests::of(self);
         Ok(node::control::listen(self.data(), self.admission(), self.stop.subscribe(), requests, fail)?)
+    }
+
+    /// Rights begin and end with time: a task that no longer sees that is a failure of the node.
+    fn watch_time(&self) {
+        let message_log = Arc::clone(&self.engine.message_log);
+        self.guard.watch_time(move |why| message_log.fail(&why));
     }
 
     /// The present status of the node.
@@ -306,6 +319,11 @@ impl RunningProduction {
     /// The audit: what another service of the same process shows or changes has an entry there first.
     pub fn audit(&self) -> &Arc<Audit> {
         &self.audit
+    }
+
+    /// Roles and rights: every port of the node logs its callers in here, and asks here what they may.
+    pub fn guard(&self) -> &Arc<Guard> {
+        &self.guard
     }
 
     /// Admission of connections, for other services of the same process.
