@@ -4,7 +4,8 @@
 //! blanks; one line of JSON back: `{"ok": ...}` or `{"error": "..."}`. Work that takes long sends lines ahead of it,
 //! `{"progress": {"done": ..., "total": ...}}`, as often as the client reads them; it ends when the client hangs up.
 //!
-//! The system says which user sent a request ([`LocalPeer`]); the client cannot choose it.
+//! The system says which user sent a request ([`LocalPeer`]); the client cannot choose it. It can put a token ahead of the request,
+//! which makes it one of the token's role. The socket's file is the node's user's own: others do not get as far as being asked.
 //!
 //! Both ends of the socket are here. The services define the requests: see [`Requests`].
 
@@ -13,8 +14,8 @@ use std::ops::ControlFlow;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream as BlockingStream;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use device::os::PRIVATE_FILE;
@@ -232,6 +233,15 @@ pub fn is_running(data: &Path) -> bool {
     BlockingStream::connect(socket_path(data)).is_ok()
 }
 
+/// The token of this process's requests.
+static TOKEN: OnceLock<String> = OnceLock::new();
+
+/// From now on requests of this process come with a token: they are those of its role, and not of the user of the machine.
+pub fn present_token(token: &str) {
+    // The first one counts; a program has one.
+    _ = TOKEN.set(token.trim().to_owned());
+}
+
 /// Sends a request to the node whose data directory is `data`; its response.
 ///
 /// # Errors
@@ -253,7 +263,8 @@ pub fn request_with_progress(
     let no_node = |source| NodeError::NoNode { path: path.clone(), source };
     let mut stream = BlockingStream::connect(&path).map_err(no_node)?;
     stream.set_read_timeout(Some(PATIENCE)).map_err(no_node)?;
-    stream.write_all(format!("{request}\n").as_bytes()).map_err(no_node)?;
+    let token = TOKEN.get().map(|token| format!("as {token} ")).unwrap_or_default();
+    stream.write_all(format!("{token}{request}\n").as_bytes()).map_err(no_node)?;
     let mut lines = BufReader::new(stream).lines();
     let mut response = loop {
         let line = lines.next().transpose().map_err(no_node)?.unwrap_or_default();

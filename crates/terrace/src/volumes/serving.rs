@@ -6,24 +6,25 @@
 //! ```
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use anyhow::Context;
 use device::Device;
 use interop::InteropError;
-use interop::running::{Renewed, RunningProduction};
+use interop::running::{Audited, Needs, Renewed, Requirement, RunningProduction, ServiceRequest};
 use nbd::{NbdServer, ServerOptions, ServerRights};
 use node::Admission;
+use node::audit::AuditEntry;
 use node::control::{LocalPeer, ProgressSender, Requests};
-use node::identity::Caller;
+use node::identity::{Caller, Guard, Object};
 use serde_json::Value;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use super::host::{Exports, VolumeHost};
 use super::requests::{REQUEST, VolumeRequest};
-use super::rights;
+use super::rights::{self, Concerned};
 use super::settings::{VolumeOptions, VolumeSettings};
 use crate::assemble::{TierShelves, VolumeSource};
 
@@ -109,15 +110,14 @@ impl RunningVolumes {
         let running = RunningVolumes::open(volumes, node.admission(), Some(rights), failed)?;
         // Requests are answered while volumes are still being opened.
         let (host, guard) = (Arc::downgrade(&running.host), Arc::clone(node.guard()));
-        node.serve_requests_at_once(Box::new(move |line| {
-            let request = line.strip_prefix(REQUEST)?.strip_prefix(' ')?;
-            let host = host.upgrade().ok_or_else(|| "the volumes of this node are being closed".to_owned());
-            let handle = |request| {
-                let host = host?;
-                rights::handle(&host, &guard.view(), &Caller::node(), request).map_err(|error| format!("{error:#}"))
-            };
-            Some(read(request).and_then(handle))
-        }));
+        node.serve_requests(
+            REQUEST,
+            true,
+            Box::new(move |text| {
+                let (host, guard) = (Weak::clone(&host), Arc::clone(&guard));
+                Ok(Box::new(GuardedRequest { host, guard, request: read(text)? }))
+            }),
+        );
         running.renew_with(node, &volumes.options);
         let host = Arc::downgrade(&running.host);
         node.watch_troubles(Box::new(move || host.upgrade().map(|host| host.troubles()).unwrap_or_default()));
@@ -210,7 +210,43 @@ fn read(request: &str) -> Result<VolumeRequest, String> {
     serde_json::from_str(request).map_err(|error| format!("not a request of this release: {error}"))
 }
 
-/// The control socket of a process that serves volumes only.
+/// A request over the control socket of a node, which has rights.
+struct GuardedRequest {
+    host: Weak<VolumeHost>,
+    guard: Arc<Guard>,
+    request: VolumeRequest,
+}
+
+impl ServiceRequest for GuardedRequest {
+    fn requirement(&self) -> Requirement<'_> {
+        let (action, concerned) = rights::action_of(&self.request);
+        let names = match concerned {
+            Concerned::Named(names) => names,
+            Concerned::All => &[],
+        };
+        let needs = match names {
+            [name] => Needs::Right(action, Object::Volume(name)),
+            // Each of several is asked for with its answer, and of all those are shown that may be seen.
+            _ => Needs::Some(action),
+        };
+        let entry = action.is_audited().then(|| {
+            // What else it says, such as sizes and copies; a key file is a path, and no key.
+            let text = serde_json::to_value(&self.request).unwrap_or_default();
+            let verb = text["verb"].as_str().unwrap_or_default();
+            let entry = AuditEntry::new(format!("volume.{verb}"), names.first().map_or("", String::as_str));
+            (Audited::Change, entry.with_long("request", &text.to_string()))
+        });
+        Requirement { needs, entry }
+    }
+
+    fn answer(&self, caller: &Caller) -> Result<Value, String> {
+        let host = self.host.upgrade().ok_or("the volumes of this node are being closed")?;
+        rights::handle(&host, &self.guard.view(), caller, self.request.clone()).map_err(|error| format!("{error:#}"))
+    }
+}
+
+/// The control socket of a process that serves volumes only. It has no store, so no roles: who can open the socket may do all, as
+/// who can read the files can.
 #[derive(Debug)]
 pub struct VolumeRequests {
     host: Arc<VolumeHost>,

@@ -15,6 +15,7 @@
 //! The parts of a node that have nothing to do with HL7 (lock, places, control socket, clock) are in the crate `node`.
 
 mod audited;
+mod control_request;
 mod housekeeping;
 mod operations;
 mod reload;
@@ -55,11 +56,12 @@ use crate::rows::prune::{Pruned, Pruner, Retention};
 use crate::rows::{Reader, interpreter};
 use housekeeping::Housekeeping;
 use operations::RunningOperations;
-use requests::ControlRequests;
+use requests::{ControlRequests, ServiceVerb};
 use services::RunningServices;
 
+pub use audited::Audited;
+pub use control_request::{Needs, ReadRequest, Requirement, ServiceRequest};
 pub use reload::{Renew, Renewed};
-pub use requests::ServiceRequests;
 pub use status::{NodeStatus, OperationStatus, ServiceStatus};
 
 /// How long a stopping node waits for its lanes: a receiver that has a message in hand may answer; then it is cut off,
@@ -164,9 +166,7 @@ pub struct RunningProduction {
     /// Other parts that a reload renews.
     renewals: Mutex<Vec<Box<Renew>>>,
     /// Requests to the control socket that other services answer.
-    service_requests: Mutex<Vec<Arc<ServiceRequests>>>,
-    /// Those that do not wait for stored messages.
-    requests_at_once: Mutex<Vec<Arc<ServiceRequests>>>,
+    service_verbs: Mutex<Vec<ServiceVerb>>,
     /// Whether some of them have not started yet.
     services_follow: AtomicBool,
 }
@@ -258,7 +258,8 @@ impl RunningProduction {
         let bound = services::bind_all(&engine.plan().production).await?;
         let operations = Arc::new(RunningOperations::new(&engine, found));
         let stop = watch::Sender::new(false);
-        let housekeeping = Housekeeping::new(&engine, &operations, &options, (pruner, time, &audit, &guard), stop.subscribe());
+        let housekeeping =
+            Housekeeping::new(&engine, &operations, &options, (pruner, time, &audit, &guard), stop.subscribe());
         housekeeping.save_time();
         let services_follow = AtomicBool::new(options.services_follow);
         let running = Arc::new(Self {
@@ -274,8 +275,7 @@ impl RunningProduction {
             stop,
             reloading: tokio::sync::Mutex::default(),
             renewals: Mutex::default(),
-            service_requests: Mutex::default(),
-            requests_at_once: Mutex::default(),
+            service_verbs: Mutex::default(),
             services_follow,
         });
         running.operations.start_lanes(&running.engine.plan().queues, &running.surroundings());

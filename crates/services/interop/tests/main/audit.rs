@@ -44,8 +44,9 @@ async fn every_body_shown_and_every_change_has_an_entry_of_the_user_who_asked_fo
     let rig = Rig::to(out.address);
     let running = rig.start_on_files().await;
     running.sender().await.accepted(&adt("1")).await;
+    running.grant_bodies().await;
     let id = running.ids()[0];
-    for request in ["status", "count", "check", "messages {}"] {
+    for request in ["status", "count", "messages {}", &format!("message {id} metadata")] {
         running.request(request).await.expect("it is answered");
     }
     running.request(&format!("message {id}")).await.expect("it is there");
@@ -107,6 +108,7 @@ async fn a_full_audit_stops_reads_of_bodies_and_administration_and_never_message
     let mut rig = Rig::to(out.address);
     rig.options.audit = AuditSettings { max_bytes: 2_000, ..AuditSettings::default() };
     let running = rig.start().await;
+    running.grant_bodies().await;
     let mut sender = running.sender().await;
     sender.accepted(&adt("1")).await;
     let id = running.ids()[0];
@@ -155,6 +157,7 @@ async fn retention_removes_entries_of_a_running_node_and_leaves_messages_alone()
     let mut rig = Rig::to(out.address);
     rig.options.audit = AuditSettings { keep_bytes: Some(1_000), ..AuditSettings::default() };
     let running = rig.start().await;
+    running.grant_bodies().await;
     running.sender().await.accepted(&adt("1")).await;
     let show = format!("message {}", running.ids()[0]);
     for _ in 0..20 {
