@@ -69,7 +69,9 @@ impl Matter {
             Matter::Audit => {
                 "`terrace audit export` keeps a copy elsewhere; then raise [audit] max_bytes, set keep_days or keep_bytes, or free space on the medium, and start the node again. Where the reason is damage: `terrace verify`, then `terrace repair`"
             }
-            Matter::Identity => "`terrace verify` reports the damage; then `terrace stop`, and `terrace repair` or a backup",
+            Matter::Identity => {
+                "`terrace verify` reports the damage; then `terrace stop`, and `terrace repair` or a backup"
+            }
             Matter::Clock => "set the clock right; or, if it is right now, `terrace clock confirm`",
         }
     }

@@ -156,6 +156,13 @@ fn opened(transaction: &mut Transaction) -> Result<(TreeId, Directory), Identity
     }
 }
 
+/// That of a store to which nothing was written yet.
+fn unwritten() -> Directory {
+    let mut first = Directory::first();
+    drop(first.take_writes());
+    first
+}
+
 impl IdentityStore {
     /// The roles and rights of a store. Nothing is written before the first change, so a node whose medium is full starts.
     pub fn of(store: Store) -> IdentityStore {
@@ -167,19 +174,15 @@ impl IdentityStore {
         let snapshot = self.store.snapshot();
         match snapshot.tree(TREE)? {
             Some(tree) => read(snapshot.scan(tree, Bound::Unbounded, Bound::Unbounded, Direction::Forward)),
-            None => {
-                let mut first = Directory::first();
-                drop(first.take_writes());
-                Ok(first)
-            }
+            None => Ok(unwritten()),
         }
     }
 
     /// The state as a transaction sees it, with its own changes. Errors: as [`load`](IdentityStore::load).
     pub fn directory_in(&self, transaction: &Transaction) -> Result<Directory, IdentityError> {
         match transaction.tree(TREE)? {
-            Some(tree) => load_in(transaction, tree),
-            None => Ok(Directory::default()),
+            Some(tree) => read(transaction.scan(tree, Bound::Unbounded, Bound::Unbounded, Direction::Forward)),
+            None => Ok(unwritten()),
         }
     }
 
