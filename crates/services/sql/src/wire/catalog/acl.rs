@@ -3,7 +3,7 @@
 //! As in PostgreSQL the list is NULL while nothing was granted, and otherwise begins with the owner's own rights. A right
 //! on a pattern of objects is listed for each of them.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::DataType;
@@ -88,7 +88,7 @@ pub(super) struct Acls {
 /// The same, ready to be looked up.
 pub(super) struct AclIndex<'v> {
     view: &'v RightsView,
-    exact: HashMap<&'v ObjectPattern, Vec<Granted<'v>>>,
+    exact: BTreeMap<&'v ObjectPattern, Vec<Granted<'v>>>,
     patterns: Vec<Granted<'v>>,
 }
 
@@ -99,7 +99,7 @@ impl Acls {
 
     pub(super) fn index(&self) -> Option<AclIndex<'_>> {
         let view = self.view.as_deref()?;
-        let mut index = AclIndex { view, exact: HashMap::new(), patterns: Vec::new() };
+        let mut index = AclIndex { view, exact: BTreeMap::new(), patterns: Vec::new() };
         for granted in view.directory().privileges() {
             if letter(granted.0.action).is_none() || granted.1.reason.is_some() {
                 continue;
