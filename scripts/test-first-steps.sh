@@ -83,6 +83,8 @@ case_ "it is listed" says 'ADT^A01^ADT_A01  C1' "$terrace" message list --data d
 id=$("$terrace" message list --data data --json | sed -n 's/^{"id":\([0-9]*\),.*/\1/p')
 case_ "it is delivered" await delivered
 case_ "its file is there" written
+case_ "bodies are not shown before that is granted" refuses 2 'terrace role grant message-body' "$terrace" message show "$id" --data data
+case_ "who runs the node grants it" "$terrace" role grant message-body --on "service *" --to terrace_local --data data
 case_ "what was received is shown" says 'PV1|1|I|ICU^1^2' "$terrace" message show "$id" --data data
 case_ "what was made of it is shown" \
     says 'PV1|1|I|Intensive care^1^2' "$terrace" message show "$id" --output archive --data data

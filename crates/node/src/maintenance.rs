@@ -282,27 +282,24 @@ pub fn verify(store: &Store, on_progress: &mut dyn FnMut(Progress)) -> Result<St
     Ok(StoreReport::of(&found))
 }
 
-/// Handles the requests over the control socket that concern the store alone: `verify`, and `backup FOLDER` with the folder as a
-/// JSON text. None where the line is another request.
-pub async fn handle(store: &Store, line: &str, progress: ProgressSender) -> Option<Result<Value, NodeError>> {
+/// Answers the request `verify` of the control socket.
+///
+/// # Errors
+/// Those of [`verify`].
+pub async fn answer_verify(store: &Store, progress: ProgressSender) -> Result<Value, NodeError> {
     let store = store.clone();
-    let work = match line.split_whitespace().next() {
-        Some("verify") if line.trim() == "verify" => tokio::task::spawn_blocking(move || {
-            let report = verify(&store, &mut |read| _ = progress.send(read))?;
-            Ok(json!(report))
-        }),
-        Some("backup") => {
-            let text = line.trim().trim_start_matches("backup").trim().to_owned();
-            let Ok(folder) = serde_json::from_str::<PathBuf>(&text) else {
-                return Some(Err(NodeError::Refused(format!("`{text}` is no folder as a JSON text"))));
-            };
-            tokio::task::spawn_blocking(move || {
-                Ok(json!(back_up(&store, &folder, &mut |copied| progress.send(copied))?))
-            })
-        }
-        _ => return None,
-    };
-    Some(work.await.unwrap_or(Err(NodeError::Stopping)))
+    let work = move || Ok(json!(verify(&store, &mut |read| _ = progress.send(read))?));
+    tokio::task::spawn_blocking(work).await.unwrap_or(Err(NodeError::Stopping))
+}
+
+/// Answers the request `backup FOLDER` of the control socket.
+///
+/// # Errors
+/// The store's, after which there is nothing in the folder.
+pub async fn answer_backup(store: &Store, folder: PathBuf, progress: ProgressSender) -> Result<Value, NodeError> {
+    let store = store.clone();
+    let work = move || Ok(json!(back_up(&store, &folder, &mut |copied| progress.send(copied))?));
+    tokio::task::spawn_blocking(work).await.unwrap_or(Err(NodeError::Stopping))
 }
 
 /// Makes a backup of a store that is open.

@@ -8,6 +8,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::identity::{RoleCommand, UserCommand};
+pub use crate::place::Place;
 use crate::tiers::TierCommand;
 use crate::volumes::VolumeCommand;
 
@@ -55,6 +57,12 @@ pub enum Command {
     /// Show, export and check the audit: who read which body, who changed what
     #[command(subcommand)]
     Audit(AuditCommand),
+    /// Make, lock and drop the users of a running node
+    #[command(subcommand)]
+    User(UserCommand),
+    /// Group users, and grant rights to them
+    #[command(subcommand)]
+    Role(RoleCommand),
     /// Prepare settings of the SQL service
     #[command(subcommand)]
     Sql(SqlCommand),
@@ -210,14 +218,6 @@ pub enum SqlCommand {
     ///
     /// PostgreSQL stores the same verifier (SCRAM-SHA-256). It cannot be used to log in.
     Verifier,
-}
-
-/// Where a node keeps its data.
-#[derive(Debug, Args)]
-pub struct Place {
-    /// The node's data directory
-    #[arg(long, default_value = "terrace-data", value_name = "DIR")]
-    pub data: PathBuf,
 }
 
 /// `terrace bench`

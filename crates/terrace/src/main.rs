@@ -15,10 +15,12 @@ mod benches;
 mod cli;
 mod config;
 mod demo;
+mod identity;
 mod journals;
 mod listeners;
 mod maintenance;
 mod messages;
+mod place;
 mod productions;
 #[cfg(feature = "search")]
 mod search;
@@ -71,6 +73,9 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     if !matches!(cli.command, Command::Production(ProductionCommand::New { .. })) {
         device::os::make_all_private();
     }
+    if let Ok(token) = std::env::var("TERRACE_TOKEN") {
+        node::control::present_token(&token);
+    }
     match cli.command {
         Command::Demo(args) => demo::run(&args),
         Command::Serve(args) => serve::run(&args),
@@ -82,6 +87,8 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Operation(command) => productions::operation(command),
         Command::Message(command) => messages::run(command),
         Command::Audit(command) => audit::run(command),
+        Command::User(command) => identity::user(command),
+        Command::Role(command) => identity::role(command),
         Command::Sql(SqlCommand::Verifier) => sql::verifier(),
         Command::Tier(command) => tiers::run(command),
         Command::Volume(command) => volume_commands::run(command),

@@ -172,7 +172,7 @@ fn hl7_text(body: &[u8], charset: Option<Charset>) -> String {
 }
 
 fn trace(data: &Path, id: u64) -> anyhow::Result<ExitCode> {
-    let trace = History::open(data)?.trace(id)?;
+    let trace = History::open(data)?.outline(id)?;
     let stored = &trace.stored;
     let mut out = terminal::out();
     writeln!(out, "message   {id}")?;
@@ -181,7 +181,7 @@ fn trace(data: &Path, id: u64) -> anyhow::Result<ExitCode> {
         "received  {} by service {}, {}",
         time(stored.received_us),
         stored.service,
-        bytes(stored.raw.len() as u64)
+        bytes(trace.bytes as u64)
     )?;
     if let Some(origin) = stored.resent_from {
         writeln!(out, "resent    from message {origin}")?;
@@ -204,7 +204,7 @@ fn trace(data: &Path, id: u64) -> anyhow::Result<ExitCode> {
             }
         };
         let transform = if output.transform.is_empty() { "-" } else { &output.transform };
-        let size = count(output.body.len() as u64);
+        let size = count(trace.output_bytes.get(n).copied().unwrap_or(0) as u64);
         table.row(&[&output.operation, transform, &size, &count(output.new_bytes as u64), state, &when, detail]);
     }
     write!(out, "\n{table}")?;

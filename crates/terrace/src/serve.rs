@@ -242,6 +242,7 @@ fn totals(status: &NodeStatus) -> TextTable {
         ("partial frames", status.partial),
         ("over the size bound", status.oversize),
         ("connections open", status.connections),
+        ("failed logins, lately", status.failed_logins),
         ("journal writes", status.journal.writes),
     ] {
         totals.row(&[name, &count(value)]);

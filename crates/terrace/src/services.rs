@@ -64,6 +64,9 @@ impl ServiceSettings {
         volumes: &NodeVolumes,
     ) -> anyhow::Result<Services> {
         let passwords = self.passwords()?;
+        if let Some(sql) = &self.sql {
+            sql.import(node).await?;
+        }
         let sql = self.sql.map(|sql| sql.start(node)).transpose()?;
         let mut services = Services { sql, search: None, volumes: None };
         let started = RunningVolumes::start_in(volumes, node).and_then(|volumes| {

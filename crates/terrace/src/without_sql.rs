@@ -52,6 +52,11 @@ impl AbsentSql {
     }
 
     /// Never called.
+    pub async fn import(&self, _: &RunningProduction) -> anyhow::Result<()> {
+        match *self {}
+    }
+
+    /// Never called.
     pub fn start(&self, _: &RunningProduction) -> anyhow::Result<AbsentSql> {
         match *self {}
     }

@@ -51,11 +51,13 @@ pub enum AuditRequest {
 }
 
 impl AuditRequest {
-    /// Reads a request; none where the line is another one.
-    pub fn of(line: &str) -> Option<Result<AuditRequest, NodeError>> {
-        let text = line.trim().strip_prefix(AUDIT_REQUEST)?.strip_prefix(' ')?;
+    /// Reads a request, of what follows its word.
+    ///
+    /// # Errors
+    /// `Refused`: it is none.
+    pub fn of(text: &str) -> Result<AuditRequest, NodeError> {
         let read = serde_json::from_str(text);
-        Some(read.map_err(|error| NodeError::Refused(format!("`{text}` is no request about the audit: {error}"))))
+        read.map_err(|error| NodeError::Refused(format!("`{text}` is no request about the audit: {error}")))
     }
 
     /// The line that is sent.

@@ -180,6 +180,30 @@ mod tests {
     }
 
     #[test]
+    fn the_page_about_security_has_every_right_and_no_other() {
+        let page = include_str!("../../../../docs/security.md");
+        let row = |action: &Action| {
+            let has = match (action.is_grantable(), action.is_withheld()) {
+                (false, _) => "with the owner, never granted",
+                (_, true) => "withheld",
+                _ => "have it",
+            };
+            format!(
+                "| `{}` | {} | {} | {has} | {} | {} |",
+                action.name(),
+                action.kind().name(),
+                if action.is_audited() { "yes" } else { "no" },
+                action.keyword().unwrap_or("-"),
+                action.description()
+            )
+        };
+        let expected: Vec<String> = Action::ALL.iter().map(row).collect();
+        let table = page.lines().skip_while(|line| !line.starts_with("| right | on |")).skip(2);
+        let found: Vec<&str> = table.take_while(|line| line.starts_with('|')).collect();
+        assert_eq!(found, expected);
+    }
+
+    #[test]
     fn what_administrators_do_not_have_unless_granted() {
         let withheld: Vec<&str> =
             Action::ALL.iter().filter(|action| action.is_withheld()).map(|action| action.name()).collect();

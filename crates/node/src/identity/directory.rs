@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::action::Action;
 use super::error::IdentityError;
-use super::object::{ObjectKind, ObjectPattern};
+use super::object::{Object, ObjectKind, ObjectPattern};
 use super::role::{Attributes, Credentials, LOCAL_NAME, Role, RoleId};
 
 /// The first byte of the keys of what is about objects; the rest begins with the object.
@@ -124,6 +124,9 @@ pub struct Directory {
     writes: Vec<RowWrite>,
 }
 
+/// The schema that everyone may use at first, as in PostgreSQL.
+const PUBLIC_SCHEMA: &str = "public";
+
 impl Default for Directory {
     /// With the node's own role alone.
     fn default() -> Directory {
@@ -195,6 +198,23 @@ impl Row {
 }
 
 impl Directory {
+    /// That of a new store, to be written with its first change: with what everyone has in PostgreSQL, logging in to SQL
+    /// and using the names of schema `public`. The node grants both, so that they are revoked as any right is.
+    pub fn first() -> Directory {
+        let mut first = Directory::default();
+        let grants = [
+            (Action::SqlConnect, Some(ObjectPattern::node())),
+            (Action::SchemaUse, Object::Schema(PUBLIC_SCHEMA).exactly().ok()),
+        ];
+        for (action, object) in grants {
+            let Some(object) = object else { continue };
+            let (grantee, granted_by) = (RoleId::PUBLIC, RoleId::LOCAL);
+            let key = PrivilegeKey { object, action, column: None, grantee, granted_by };
+            first.set_privilege(key, Some(PrivilegeOptions { rooted: true, ..PrivilegeOptions::default() }));
+        }
+        first
+    }
+
     /// Adds a stored row. Errors: [`IdentityError::Unreadable`].
     pub fn read(&mut self, key: &[u8], value: &[u8]) -> Result<(), IdentityError> {
         let row: Row =

@@ -61,9 +61,10 @@ pub enum IdentityError {
     /// Whoever asks has no right to change this.
     #[error("permission denied: {0}")]
     Denied(String),
-    /// Users of the settings were imported before: use the commands.
+    /// Other users of the settings were imported before: use the commands.
     #[error(
-        "the users of the settings were imported before; use `terrace user` from now on, and remove them from the settings"
+        "[sql.users] was imported before and has been changed since: users are now in the store; `terrace user add NAME`, \
+         `terrace user password NAME` and `terrace user drop NAME` change them; remove [sql.users] from the settings"
     )]
     Imported,
     /// Others change roles at the same time, again and again: try again.

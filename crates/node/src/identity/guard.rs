@@ -28,7 +28,7 @@ use super::caller::{Caller, Proof};
 use super::change::IdentityChange;
 use super::error::IdentityError;
 use super::hashing::PasswordHash;
-use super::identity_store::{IdentityStore, ImportedUser};
+use super::identity_store::{IdentityStore, Import, ImportedUser};
 use super::object::Object;
 use super::role::{Role, RoleId};
 use super::scram::{self, Exchange, Mock, PASSWORD_BYTES_MAX, ScramError, Verifier};
@@ -182,9 +182,10 @@ impl Guard {
     }
 
     /// Imports the users of the settings. Errors: those of [`IdentityStore::import`].
-    pub fn import(&self, users: &[ImportedUser]) -> Result<(), IdentityError> {
-        self.stored.import(users, self.now_us())?;
-        self.refresh()
+    pub fn import(&self, users: &[ImportedUser]) -> Result<Import, IdentityError> {
+        let import = self.stored.import(users, self.now_us())?;
+        self.refresh()?;
+        Ok(import)
     }
 
     /// Reads what is stored and puts it in force.

@@ -6,15 +6,18 @@
 //! that key too, so that a right on an object that is dropped meanwhile is not left for the next one of that name; only
 //! creating does not, for tables are created at the same time by many.
 
+use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
 
+use ring::digest;
 use store::{Cursor, Direction, Store, StoreError, Transaction, TreeId};
 
+use super::action::Action;
 use super::applying::apply;
 use super::caller::Caller;
 use super::cascade;
-use super::change::IdentityChange;
+use super::change::{IdentityChange, Privileges};
 use super::directory::Directory;
 use super::error::IdentityError;
 use super::object::ObjectPattern;
@@ -28,8 +31,23 @@ pub const TREE: &str = "node.identity";
 /// The key that every change of roles and rights writes.
 const CHANGED: &[u8] = b"x/changed";
 
-/// The mark that the users of the settings were imported.
+/// The digest of the users of the settings that were imported.
 const IMPORTED: &[u8] = b"x/imported";
+
+/// The group of imported users that are not administrators.
+pub const IMPORTED_GROUP: &str = "imported_users";
+
+/// What the group of imported users has: about what a user of the settings could do, without bodies of messages.
+const IMPORTED_RIGHTS: &[(&str, &[Action])] = &[
+    ("node", &[Action::SqlConnect]),
+    ("schema *", &[Action::SchemaUse, Action::TableMake]),
+    (
+        "table *.*",
+        &[Action::TableSelect, Action::TableInsert, Action::TableUpdate, Action::TableDelete, Action::TableTruncate],
+    ),
+    ("index *", &[Action::IndexRead, Action::IndexWrite, Action::IndexMake, Action::IndexManage, Action::IndexMonitor]),
+    ("service *", &[Action::MessageMetadata]),
+];
 
 /// How often a change is made again because others were faster.
 const TRIES: usize = 16;
@@ -75,17 +93,66 @@ pub struct ImportedUser {
     pub administrator: bool,
 }
 
+/// What importing the users of the settings did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Import {
+    /// They were imported now.
+    Done,
+    /// The same users were imported before, and nothing was done.
+    Before,
+}
+
+/// The digest of users of the settings, in hexadecimal: names and verifiers, in whatever order.
+fn digest_of(users: &[ImportedUser]) -> String {
+    let lines: BTreeSet<String> = users.iter().map(|user| format!("{}\0{}\n", user.name, user.verifier)).collect();
+    let mut context = digest::Context::new(&digest::SHA256);
+    lines.iter().for_each(|line| context.update(line.as_bytes()));
+    context.finish().as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The changes that import users.
+fn changes_of(users: &[ImportedUser]) -> Result<Vec<IdentityChange>, IdentityError> {
+    let create = |user: &ImportedUser| {
+        let attributes = Attributes { administrator: user.administrator, ..Attributes::user() };
+        let credentials = Credentials { scram: Some(user.verifier.clone()), ..Credentials::default() };
+        IdentityChange::Create(Role { name: user.name.clone(), attributes, credentials })
+    };
+    let mut changes: Vec<IdentityChange> = users.iter().map(create).collect();
+    let mut plain = users.iter().filter(|user| !user.administrator).peekable();
+    if plain.peek().is_none() {
+        return Ok(changes);
+    }
+    let (attributes, credentials) = (Attributes::default(), Credentials::default());
+    changes.push(IdentityChange::Create(Role { name: IMPORTED_GROUP.into(), attributes, credentials }));
+    for (object, actions) in IMPORTED_RIGHTS {
+        let (object, actions) = (ObjectPattern::parse(object)?, actions.to_vec());
+        let privileges = Privileges { actions, object, columns: Vec::new(), grantee: IMPORTED_GROUP.into() };
+        changes.push(IdentityChange::Grant { privileges, grant_option: false });
+    }
+    changes.extend(plain.map(|user| IdentityChange::Join {
+        role: IMPORTED_GROUP.into(),
+        member: user.name.clone(),
+        admin: false,
+        inherit: None,
+        set: true,
+    }));
+    Ok(changes)
+}
+
 /// The stored roles and rights.
 #[derive(Clone, Debug)]
 pub struct IdentityStore {
     store: Store,
 }
 
-/// The tree, created if it is not there.
-fn tree(transaction: &mut Transaction) -> Result<TreeId, IdentityError> {
+/// The tree, created if it is not there, and the state of now.
+fn opened(transaction: &mut Transaction) -> Result<(TreeId, Directory), IdentityError> {
     match transaction.tree(TREE)? {
-        Some(tree) => Ok(tree),
-        None => Ok(transaction.create_tree(TREE)?),
+        Some(tree) => {
+            let rows = transaction.scan(tree, Bound::Unbounded, Bound::Unbounded, Direction::Forward);
+            Ok((tree, read(rows)?))
+        }
+        None => Ok((transaction.create_tree(TREE)?, Directory::first())),
     }
 }
 
@@ -100,7 +167,11 @@ impl IdentityStore {
         let snapshot = self.store.snapshot();
         match snapshot.tree(TREE)? {
             Some(tree) => read(snapshot.scan(tree, Bound::Unbounded, Bound::Unbounded, Direction::Forward)),
-            None => Ok(Directory::default()),
+            None => {
+                let mut first = Directory::first();
+                drop(first.take_writes());
+                Ok(first)
+            }
         }
     }
 
@@ -128,32 +199,32 @@ impl IdentityStore {
         changes: &[IdentityChange],
         now_us: i64,
     ) -> Result<(), IdentityError> {
-        let tree = tree(transaction)?;
-        let mut directory = load_in(transaction, tree)?;
-        let view = RightsView::of(Arc::new(directory.clone()), now_us);
-        apply(&mut directory, &view, caller, changes.to_vec(), now_us)?;
-        write(transaction, tree, &mut directory)?;
-        mark_changed(transaction, tree)
+        let (tree, directory) = opened(transaction)?;
+        change_from(transaction, (tree, directory), caller, changes, now_us)
     }
 
-    /// Imports the users of the settings, once in the life of a store.
+    /// Imports the users of the settings, once in the life of a store. Who is no administrator becomes a member of
+    /// [`IMPORTED_GROUP`].
     ///
-    /// Errors: [`IdentityError::Imported`] if it was done before, [`IdentityError::Name`] and the like of a user.
-    pub fn import(&self, users: &[ImportedUser], now_us: i64) -> Result<(), IdentityError> {
-        let create = |user: &ImportedUser| {
-            let attributes = Attributes { administrator: user.administrator, ..Attributes::user() };
-            let credentials = Credentials { scram: Some(user.verifier.clone()), ..Credentials::default() };
-            IdentityChange::Create(Role { name: user.name.clone(), attributes, credentials })
-        };
-        let changes: Vec<IdentityChange> = users.iter().map(create).collect();
+    /// Errors: [`IdentityError::Imported`] if others were imported before, [`IdentityError::Name`] and the like of a user.
+    pub fn import(&self, users: &[ImportedUser], now_us: i64) -> Result<Import, IdentityError> {
+        let (digest, changes) = (digest_of(users), changes_of(users)?);
+        let snapshot = self.store.snapshot();
+        let before = snapshot.tree(TREE)?.map(|tree| snapshot.get(tree, IMPORTED)).transpose()?.flatten();
+        match before {
+            Some(before) if before[..] == *digest.as_bytes() => return Ok(Import::Before),
+            Some(_) => return Err(IdentityError::Imported),
+            None => {}
+        }
         self.transact(|transaction| {
-            let tree = tree(transaction)?;
+            let (tree, directory) = opened(transaction)?;
             if transaction.get(tree, IMPORTED)?.is_some() {
                 return Err(IdentityError::Imported);
             }
-            transaction.put(tree, IMPORTED, b"1")?;
-            self.change_in(transaction, &Caller::node(), &changes, now_us)
-        })
+            transaction.put(tree, IMPORTED, digest.as_bytes())?;
+            change_from(transaction, (tree, directory), &Caller::node(), &changes, now_us)
+        })?;
+        Ok(Import::Done)
     }
 
     /// Whether the users of the settings were imported. Errors: [`IdentityError::Store`].
@@ -171,8 +242,7 @@ impl IdentityStore {
         transaction: &mut Transaction,
         changes: &[ObjectChange],
     ) -> Result<(), IdentityError> {
-        let tree = tree(transaction)?;
-        let mut directory = load_in(transaction, tree)?;
+        let (tree, mut directory) = opened(transaction)?;
         let (mut is_renamed, mut only_created) = (false, true);
         for change in changes {
             is_renamed |= matches!(change, ObjectChange::Renamed { .. });
@@ -206,8 +276,19 @@ impl IdentityStore {
     }
 }
 
-fn load_in(transaction: &Transaction, tree: TreeId) -> Result<Directory, IdentityError> {
-    read(transaction.scan(tree, Bound::Unbounded, Bound::Unbounded, Direction::Forward))
+/// Makes changes of what was read in the same transaction.
+fn change_from(
+    transaction: &mut Transaction,
+    (tree, mut directory): (TreeId, Directory),
+    caller: &Caller,
+    changes: &[IdentityChange],
+    now_us: i64,
+) -> Result<(), IdentityError> {
+    // Decided on what is stored; the built-in rights of a new store are written with its first change.
+    let view = RightsView::of(Arc::new(directory.clone()), now_us);
+    apply(&mut directory, &view, caller, changes.to_vec(), now_us)?;
+    write(transaction, tree, &mut directory)?;
+    mark_changed(transaction, tree)
 }
 
 fn write(transaction: &mut Transaction, tree: TreeId, directory: &mut Directory) -> Result<(), IdentityError> {
@@ -242,9 +323,9 @@ mod tests {
     use store::Options;
 
     use super::*;
-    use crate::identity::{Action, CredentialChange, Privileges};
+    use crate::identity::{CredentialChange, Object};
 
-    fn opened() -> IdentityStore {
+    fn new_store() -> IdentityStore {
         IdentityStore::of(Store::in_memory(Options::default()).expect("there is memory"))
     }
 
@@ -268,7 +349,7 @@ mod tests {
 
     #[test]
     fn the_last_administrator_stays_one_who_can_log_in() {
-        let stored = opened();
+        let stored = new_store();
         let node = Caller::node();
         stored.change(&node, &[administrator("ann")], 0).expect("the first one");
         let able = Attributes { administrator: true, ..Attributes::user() };
@@ -295,7 +376,7 @@ mod tests {
 
     #[test]
     fn of_two_who_remove_each_other_at_the_same_time_one_stays() {
-        let stored = opened();
+        let stored = new_store();
         stored.change(&Caller::node(), &[administrator("ann"), administrator("ben")], 0).expect("they are made");
         let mut first = stored.store.begin();
         let mut second = stored.store.begin();
@@ -309,7 +390,7 @@ mod tests {
 
     #[test]
     fn threads_that_remove_administrators_leave_one() {
-        let stored = opened();
+        let stored = new_store();
         let names: Vec<String> = (0..8).map(|number| format!("admin{number}")).collect();
         let all: Vec<IdentityChange> = names.iter().map(|name| administrator(name)).collect();
         stored.change(&Caller::node(), &all, 0).expect("they are made");
@@ -322,24 +403,76 @@ mod tests {
     }
 
     #[test]
-    fn the_users_of_the_settings_are_imported_once() {
-        let stored = opened();
+    fn the_users_of_the_settings_are_imported_once_and_others_are_refused() {
+        let stored = new_store();
         let users = [("ann", true), ("ben", false)].map(|(name, administrator)| ImportedUser {
             name: name.into(),
             verifier: verifier(),
             administrator,
         });
         assert!(!stored.is_imported().expect("it is read"));
-        stored.import(&users, 0).expect("the first time");
+        assert_eq!(stored.import(&users, 0).expect("the first time"), Import::Done);
         let directory = stored.load().expect("it is read");
-        assert_eq!((directory.roles().len(), directory.standing_administrators()), (3, 1));
-        assert!(matches!(stored.import(&users, 0), Err(IdentityError::Imported)));
+        assert_eq!((directory.roles().len(), directory.standing_administrators()), (4, 1));
+        let turned = [users[1].clone(), users[0].clone()];
+        assert_eq!(stored.import(&turned, 0).expect("the same ones"), Import::Before);
+        for others in [&users[..1], &[]] {
+            assert!(matches!(stored.import(others, 0), Err(IdentityError::Imported)), "{others:?}");
+        }
         assert!(stored.is_imported().expect("it is read"));
     }
 
     #[test]
+    fn imported_users_have_the_rights_of_their_group_and_no_bodies() {
+        let stored = new_store();
+        let ben = ImportedUser { name: "ben".into(), verifier: verifier(), administrator: false };
+        stored.import(&[ben], 0).expect("the first time");
+        let directory = stored.load().expect("it is read");
+        let ben = Caller::of(directory.named("ben").expect("it is there"), crate::identity::Proof::Password, None);
+        let view = RightsView::of(Arc::new(directory), 0);
+        let table = Object::Table { schema: "hl7", name: "messages", columns: &[] };
+        let asked = [
+            (Action::SqlConnect, Object::Node, true),
+            (Action::TableMake, Object::Schema("public"), true),
+            (Action::TableSelect, table, true),
+            (Action::TableOwn, table, false),
+            (Action::IndexManage, Object::Index("orders"), true),
+            (Action::MessageMetadata, Object::Service("adt-in"), true),
+            (Action::MessageBody, Object::Service("adt-in"), false),
+            (Action::UserAdminister, Object::Node, false),
+        ];
+        for (action, object, expected) in asked {
+            assert_eq!(view.may(&ben, action, object).is_ok(), expected, "{action:?}");
+            assert_eq!(view.may_some(&ben, action).is_ok(), expected, "{action:?}");
+        }
+    }
+
+    #[test]
+    fn everyone_may_log_in_to_sql_and_use_schema_public_until_that_is_revoked() {
+        let stored = new_store();
+        let may = |action, object| {
+            let directory = stored.load().expect("it is read");
+            let Ok(ben) = directory.named("ben") else { return directory.privileges().len() == 2 };
+            let ben = Caller::of(ben, crate::identity::Proof::Password, None);
+            RightsView::of(Arc::new(directory), 0).may(&ben, action, object).is_ok()
+        };
+        let own = Role { name: "ben".into(), attributes: Attributes::user(), credentials: Credentials::default() };
+        let change = |change| stored.change(&Caller::node(), &[change], 0).expect("the node may");
+        assert!(may(Action::SqlConnect, Object::Node), "before anything is written");
+        change(IdentityChange::Create(own));
+        for (action, object) in [(Action::SqlConnect, Object::Node), (Action::SchemaUse, Object::Schema("public"))] {
+            assert!(may(action, object), "{action:?}");
+            let (actions, object_of) = (vec![action], object.exactly().expect("it is one"));
+            let privileges = Privileges { actions, object: object_of, columns: Vec::new(), grantee: "public".into() };
+            change(IdentityChange::Revoke { privileges, option_only: false, cascade: false });
+            assert!(!may(action, object), "{action:?}");
+        }
+        assert!(stored.load().expect("it is read").privileges().is_empty());
+    }
+
+    #[test]
     fn numbers_of_dropped_roles_are_not_used_again() {
-        let stored = opened();
+        let stored = new_store();
         let node = Caller::node();
         stored.change(&node, &[administrator("ann"), administrator("ben")], 0).expect("they are made");
         let first = stored.load().expect("it is read").named("ben").expect("it is there");
@@ -350,7 +483,7 @@ mod tests {
 
     #[test]
     fn what_happens_to_objects_is_written_with_it_and_rights_do_not_pass_to_the_next_of_that_name() {
-        let stored = opened();
+        let stored = new_store();
         let node = Caller::node();
         stored.change(&node, &[administrator("ann"), administrator("ben")], 0).expect("they are made");
         let ann = stored.load().expect("it is read").named("ann").expect("it is there");
@@ -376,7 +509,7 @@ mod tests {
     }
     #[test]
     fn a_right_on_an_object_that_is_dropped_meanwhile_is_not_left_for_the_next_of_that_name() {
-        let stored = opened();
+        let stored = new_store();
         let node = Caller::node();
         stored.change(&node, &[administrator("ann"), administrator("ben")], 0).expect("they are made");
         let ann = stored.load().expect("it is read").named("ann").expect("it is there");
@@ -415,13 +548,13 @@ mod tests {
         stored.objects_changed(&mut transaction, &[made(&orders)]).expect("it is written");
         transaction.commit().expect("it is durable");
         let directory = stored.load().expect("it is read");
-        assert!(directory.privileges().is_empty(), "what was left is removed");
+        assert_eq!(directory.privileges(), Directory::first().privileges(), "what was left is removed");
         assert_eq!(directory.owners().get(&orders), Some(&ann));
     }
 
     #[test]
     fn what_was_granted_on_under_a_pattern_ends_when_the_object_leaves_it() {
-        let stored = opened();
+        let stored = new_store();
         let node = Caller::node();
         stored.change(&node, &[administrator("ann"), administrator("ben")], 0).expect("they are made");
         stored.change(&node, &[altered("ann", Attributes::user())], 0).expect("there is another");
@@ -443,7 +576,7 @@ mod tests {
         let mut transaction = stored.store.begin();
         stored.objects_changed(&mut transaction, &[renamed]).expect("it is written");
         transaction.commit().expect("it is durable");
-        assert_eq!(stored.load().expect("it is read").privileges().len(), 1);
+        assert_eq!(stored.load().expect("it is read").privileges().len(), 3);
         stored.change(&node, &[drop_of("ann")], 0).expect("nothing stands in the way");
     }
 }

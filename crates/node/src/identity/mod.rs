@@ -51,7 +51,7 @@ pub use directory::{DefaultPrivilege, Directory, MemberKey, Membership, Privileg
 pub use error::IdentityError;
 pub use guard::{Connected, Guard, LoginError, LoginRefusal, ScramLogin, TICK};
 pub use hashing::PasswordHash;
-pub use identity_store::{IdentityStore, ImportedUser, ObjectChange, TREE};
+pub use identity_store::{IMPORTED_GROUP, IdentityStore, Import, ImportedUser, ObjectChange, TREE};
 pub use object::{Object, ObjectKind, ObjectPattern, PART_BYTES_MAX};
 pub use requests::{IdentityRequest, REQUEST, RoleReport, answer};
 pub use role::{AttributeChange, Attributes, Credentials, LOCAL_NAME, Role, RoleId, check_name, check_password};

@@ -213,6 +213,19 @@ impl ObjectPattern {
         self.kind
     }
 
+    /// The object that has the pattern as its name.
+    pub fn as_object(&self) -> Object<'_> {
+        match self.kind {
+            ObjectKind::Node => Object::Node,
+            ObjectKind::Service => Object::Service(&self.name),
+            ObjectKind::Operation => Object::Operation(&self.name),
+            ObjectKind::Schema => Object::Schema(&self.name),
+            ObjectKind::Table => Object::Table { schema: &self.schema, name: &self.name, columns: &[] },
+            ObjectKind::Index => Object::Index(&self.name),
+            ObjectKind::Volume => Object::Volume(&self.name),
+        }
+    }
+
     /// The parts of the name, as patterns.
     pub fn parts(&self) -> (&str, &str) {
         (&self.schema, &self.name)

@@ -271,6 +271,30 @@ impl RightsView {
         best.ok_or(denied)
     }
 
+    /// Whether a caller may do something to any object at all: for requests whose objects are known only when they are
+    /// found, and are then decided one by one.
+    ///
+    /// Errors: [`Denied`].
+    pub fn may_some(&self, caller: &Caller, action: Action) -> Result<(), Denied> {
+        let (session, current) = self.in_force(caller)?;
+        if session.attributes.must_change_password {
+            return Err(Denied::MustChangePassword);
+        }
+        if current.attributes.administrator && !action.is_withheld() {
+            return Ok(());
+        }
+        let asked = Asked { session, current, is_by_power: self.has_by_power(session, current), action };
+        let kind = &self.kinds[action.kind() as usize];
+        let gives = |rights: &ObjectRights| {
+            let is_owner = rights.owner.is_some_and(|owner| current.inherited.has(owner)) && !action.is_withheld();
+            let mut all = rights.columns.values().chain([&rights.whole]);
+            is_owner || all.any(|held| self.first(held, asked).is_some())
+        };
+        let mut all =
+            kind.exact.values().flat_map(HashMap::values).chain(kind.patterns.iter().map(|(_, rights)| rights));
+        if all.any(gives) { Ok(()) } else { Err(Denied::NoRight(action)) }
+    }
+
     fn held(&self, rights: &ObjectRights, asked: Asked<'_>, object: &Object<'_>) -> Option<Grant> {
         let find = |held: &[Held]| self.first(held, asked);
         if let Some(grant) = find(&rights.whole) {

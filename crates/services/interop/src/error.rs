@@ -94,6 +94,9 @@ pub enum InteropError {
     /// The request cannot be fulfilled: the text has the reason, and what to do.
     #[error("{0}")]
     Refused(String),
+    /// Whoever asks has no right to it: the text says which one, and nothing about what it is on.
+    #[error("{0}")]
+    Denied(String),
     /// The node is stopping, or stopped after its journal failed.
     #[error("the node is stopping")]
     Stopping,

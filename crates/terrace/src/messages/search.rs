@@ -15,7 +15,7 @@ use crate::terminal;
 pub const REQUEST: &str = "message-search";
 
 /// What is wanted.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct MessageQuery {
     /// In the language of Elasticsearch's `query_string`.
     pub query: String,

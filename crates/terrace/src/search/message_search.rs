@@ -6,8 +6,7 @@
 //!
 //! Each search has a thread and a time: one that is over its time ends with a message that names it, also where the index is stuck.
 //!
-//! Whoever may use the control socket may read all messages; a right to search is asked for here, in one place, once there are
-//! rights.
+//! Any text of a message is searched, and names of patients are shown: it needs the right to the bodies of all services.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -15,14 +14,18 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use interop::history::EVERY_SERVICE;
 use interop::rows::Reader;
+use interop::running::{Audited, Needs, Requirement, ServiceRequest};
+use node::audit::AuditEntry;
+use node::identity::{Action, Caller, Object};
 use search::hits::{self, SearchBody, SearchLimits, SearchTarget};
 use search::indices::Indices;
 use serde_json::{Value, json};
 use store::{Direction, Store};
 
 use super::message_feed::{INDEX, end};
-use crate::messages::search::{FoundMessage, FoundMessages, MessageQuery, REQUEST};
+use crate::messages::search::{FoundMessage, FoundMessages, MessageQuery};
 
 /// Bytes of the documents of one response.
 const SOURCE_BYTES: usize = 64 << 20;
@@ -55,6 +58,26 @@ pub struct MessageSearch {
     pub running: Arc<AtomicUsize>,
 }
 
+/// A request for a search.
+struct SearchRequest {
+    search: Arc<MessageSearch>,
+    wanted: MessageQuery,
+}
+
+impl ServiceRequest for SearchRequest {
+    fn requirement(&self) -> Requirement<'_> {
+        let query = serde_json::to_string(&self.wanted).unwrap_or_default();
+        let entry = AuditEntry::new("message.search", "").with_long("query", &query);
+        let needs = Needs::Right(Action::MessageBody, Object::Service(EVERY_SERVICE));
+        Requirement { needs, entry: Some((Audited::Read, entry)) }
+    }
+
+    fn answer(&self, _: &Caller) -> Result<Value, String> {
+        let found = self.search.in_time(self.wanted.clone())?;
+        Ok(serde_json::to_value(found).expect("plain data becomes JSON"))
+    }
+}
+
 /// A search that runs, counted until it is dropped.
 struct RunningOne(Arc<AtomicUsize>);
 
@@ -72,15 +95,12 @@ fn too_long(time: Duration) -> String {
 }
 
 impl MessageSearch {
-    /// The answer to a request; `None` where it is another one.
-    pub fn answer(self: &Arc<MessageSearch>, request: &str) -> Option<Result<Value, String>> {
-        let query = request.strip_prefix(REQUEST)?.strip_prefix(' ')?;
-        let query: MessageQuery = match serde_json::from_str(query) {
-            Ok(query) => query,
-            Err(error) => return Some(Err(format!("`{query}` is no search: {error}"))),
-        };
-        let found = self.in_time(query).map(|found| serde_json::to_value(found).expect("plain data becomes JSON"));
-        Some(found)
+    /// Reads a request.
+    pub fn read(self: &Arc<MessageSearch>, query: &str) -> Result<Box<dyn ServiceRequest>, String> {
+        match serde_json::from_str(query) {
+            Ok(wanted) => Ok(Box::new(SearchRequest { search: Arc::clone(self), wanted })),
+            Err(error) => Err(format!("`{query}` is no search: {error}")),
+        }
     }
 
     /// Searches on a thread of its own, and waits no longer than the search may take.

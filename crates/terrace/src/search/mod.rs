@@ -256,7 +256,7 @@ impl SearchSettings {
             fields: message_feed::field_names(&self.index),
             running: Arc::default(),
         });
-        node.serve_requests(Box::new(move |request| searching.answer(request)));
+        node.serve_requests(REQUEST, false, Box::new(move |query| searching.read(query)));
         let upkeep = Upkeep::start(Arc::clone(&indices)).context("search cannot start")?;
         Ok((Arc::new(Api::new(indices, "terrace")), upkeep))
     }
@@ -267,9 +267,7 @@ fn without_indices(node: &RunningProduction, error: &anyhow::Error) -> Arc<dyn R
     let reason = format!("{error:#}");
     node.goes_on_without("search", reason.clone());
     let why = reason.clone();
-    node.serve_requests(Box::new(move |request| {
-        request.starts_with(REQUEST).then(|| Err(format!("search does not work on this node: {why}")))
-    }));
+    node.serve_requests(REQUEST, false, Box::new(move |_| Err(format!("search does not work on this node: {why}"))));
     Arc::new(Unavailable { reason })
 }
 

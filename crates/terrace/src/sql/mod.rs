@@ -25,7 +25,8 @@ use std::time::Duration;
 use anyhow::Context;
 use interop::production::units::{Bytes, Span};
 use interop::running::RunningProduction;
-use node::audit::Audit;
+use node::audit::{Audit, AuditEntry};
+use node::identity::{Import, ImportedUser};
 use serde::Deserialize;
 use sql::engine::SpillOptions;
 pub use sql::engine::TableReport;
@@ -52,7 +53,9 @@ const SPILL_MAX: u64 = 16 << 30;
 pub struct Settings {
     /// Address to listen on. Default 127.0.0.1:5432. Beyond this machine TLS is a must.
     listen: Option<SocketAddr>,
-    /// The users: name, and the output of `terrace sql verifier` for the password.
+    /// Users to import at the first start: name, and the output of `terrace sql verifier` for the password. They are in the store
+    /// from then on, where `terrace user` changes them; leave this table out then.
+    #[serde(default)]
     users: BTreeMap<String, String>,
     /// Users log in from this machine without their password. Default no.
     #[serde(default)]
@@ -143,6 +146,40 @@ impl Settings {
         self.users.iter().map(read).collect()
     }
 
+    /// Brings the users of the settings into the store, once in the life of a node.
+    ///
+    /// # Errors
+    /// The table was changed after that.
+    pub async fn import(&self, node: &RunningProduction) -> anyhow::Result<()> {
+        if self.trust {
+            tracing::warn!("[sql] trust: whoever can connect from this machine is any user, without a password");
+        }
+        // Where they cannot be read, it is a trouble of the node, which goes on.
+        if self.users.is_empty() || node.guard().unreadable().is_some() {
+            return Ok(());
+        }
+        let is_administrator = |name: &String| self.administrators.contains(name);
+        let of_settings = self.verifiers()?.into_iter();
+        let users: Vec<ImportedUser> = of_settings
+            .map(|(name, verifier)| ImportedUser { administrator: is_administrator(&name), name, verifier })
+            .collect();
+        if !node.guard().stored().is_imported()? {
+            let names: Vec<&str> = users.iter().map(|user| user.name.as_str()).collect();
+            let entry = AuditEntry::new("identity.import", "[sql.users]").with("users", names.join(" "));
+            node.audit().write(entry).await.context("the users of the settings are not imported without an entry")?;
+        }
+        match tokio::task::block_in_place(|| node.guard().import(&users))? {
+            Import::Done => tracing::info!(
+                users = users.len(),
+                "[sql.users] was imported: users are in the store now, and `terrace user` changes them; remove the table"
+            ),
+            Import::Before => tracing::warn!(
+                "[sql.users] was imported before and has no effect any more: remove it, `terrace user` changes users"
+            ),
+        }
+        Ok(())
+    }
+
     /// Whether a user has a password, for services whose protocols send it; none if there are no users. Errors: a verifier is
     /// none, or the system has no random bytes.
     pub fn passwords(&self) -> anyhow::Result<Option<Passwords>> {
@@ -173,7 +210,8 @@ impl Settings {
         let login = self.login_timeout.map_or(defaults.login, |span| span.0);
         anyhow::ensure!(!login.is_zero(), "sql.login_timeout is at least 1ms: otherwise no user could log in");
         for name in &self.administrators {
-            anyhow::ensure!(users.contains_key(name), "sql.administrators names {name}, which is not among sql.users");
+            let is_known = users.is_empty() || users.contains_key(name);
+            anyhow::ensure!(is_known, "sql.administrators names {name}, which is not among sql.users");
         }
         Ok(WireOptions { listen, trust: self.trust, tls, connections_max, connections_per_address, login, ..defaults })
     }

@@ -15,26 +15,29 @@ use crate::record::search::SearchKeys;
 use crate::record::{Delivery, DeliveryOutcome, Output, Status, Stored};
 use crate::rows::{Reader, check};
 
-/// The answer to a request about messages; none where it is no such request.
-pub(crate) fn answer(reader: &Reader, request: &str) -> Option<Result<Value, InteropError>> {
-    let (word, rest) = request.trim().split_once(' ').unwrap_or((request.trim(), ""));
-    let answer = match (word, rest.trim()) {
-        ("messages", text) => {
-            let wanted: Result<Filter, _> = serde_json::from_str(text);
-            match wanted {
-                Ok(wanted) => filter::list(reader, &wanted).map(|lines| json(&lines)),
-                Err(error) => Err(InteropError::Refused(format!("`{text}` is no filter: {error}"))),
-            }
-        }
-        ("message", id) => match id.parse() {
-            Ok(id) => super::trace(reader, id).map(|trace| json(&Wire::of(&trace))),
-            Err(_) => Err(InteropError::Refused(format!("`{id}` is not a message id"))),
-        },
-        ("count", "") => filter::count(reader).map(|counts| json(&counts)),
-        ("check", "") => check::check(reader).map(|report| json(&report)),
-        _ => return None,
-    };
-    Some(answer)
+/// The messages that match, of those services that `may_see` allows, as a response.
+pub(crate) fn list(
+    reader: &Reader,
+    filter: &Filter,
+    may_see: &mut dyn FnMut(&str) -> bool,
+) -> Result<Value, InteropError> {
+    filter::list(reader, filter, may_see).map(|lines| json(&lines))
+}
+
+/// A message as a response: with its bodies, or with the reason why they are left out.
+pub(crate) fn message(reader: &Reader, id: u64, withheld: Option<String>) -> Result<Value, InteropError> {
+    let trace = super::trace(reader, id)?;
+    Ok(json(&Wire::of(&trace, withheld)))
+}
+
+/// How much is stored, as a response.
+pub(crate) fn count(reader: &Reader) -> Result<Value, InteropError> {
+    filter::count(reader).map(|counts| json(&counts))
+}
+
+/// Whether all rows fit together, as a response.
+pub(crate) fn check(reader: &Reader) -> Result<Value, InteropError> {
+    check::check(reader).map(|report| json(&report))
 }
 
 fn json(value: &impl Serialize) -> Value {
@@ -59,7 +62,12 @@ struct Wire {
     #[serde(default)]
     charset: Option<String>,
     reason: String,
+    /// The size of `raw`, which may be left out.
+    bytes: usize,
     raw: String,
+    /// Why bodies are left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    withheld: Option<String>,
     outputs: Vec<WireOutput>,
     outcomes: Vec<WireOutcome>,
 }
@@ -68,6 +76,8 @@ struct Wire {
 struct WireOutput {
     operation: String,
     transform: String,
+    /// The size of `body`, which may be left out.
+    bytes: usize,
     body: String,
     new_bytes: usize,
 }
@@ -90,11 +100,13 @@ fn bytes_of(text: &str) -> Option<Bytes> {
 }
 
 impl Wire {
-    fn of(trace: &Trace) -> Wire {
+    fn of(trace: &Trace, withheld: Option<String>) -> Wire {
         let stored = &trace.stored;
+        let text_of = |bytes: &[u8]| if withheld.is_none() { text_of(bytes) } else { String::new() };
         let output = |output: &Output| WireOutput {
             operation: output.operation.clone(),
             transform: output.transform.clone(),
+            bytes: output.body.len(),
             body: text_of(&output.body),
             new_bytes: output.new_bytes,
         };
@@ -112,16 +124,19 @@ impl Wire {
             service: stored.service.clone(),
             charset: stored.charset.map(|charset| charset.name().to_owned()),
             reason: stored.reason.clone(),
+            bytes: stored.raw.len(),
             raw: text_of(&stored.raw),
             outputs: stored.outputs.iter().map(output).collect(),
             outcomes: trace.deliveries.iter().map(outcome).collect(),
+            withheld,
         }
     }
 
     fn read(self, id: u64) -> Option<Trace> {
-        let mut outputs = Vec::new();
+        let (mut outputs, mut output_bytes) = (Vec::new(), Vec::new());
         for output in self.outputs {
-            let WireOutput { operation, transform, body, new_bytes } = output;
+            let WireOutput { operation, transform, bytes, body, new_bytes } = output;
+            output_bytes.push(bytes);
             outputs.push(Output { operation, transform, body: bytes_of(&body)?, new_bytes });
         }
         let charset = self.charset.and_then(|name| Charset::named(name.as_bytes()));
@@ -143,7 +158,7 @@ impl Wire {
         let deliveries = outcomes
             .map(|f| Delivery { id, output: f.output, outcome: f.outcome, at_us: f.at_us, detail: f.detail })
             .collect();
-        Some(Trace { id, stored, deliveries })
+        Some(Trace { id, stored, deliveries, bytes: self.bytes, output_bytes, withheld: self.withheld })
     }
 }
 

@@ -3,7 +3,7 @@
 use hl7::{Path, Reading};
 use store::{Direction, StoreError};
 
-use super::{Counts, Filter, Line, OutputState};
+use super::{Counts, EVERY_SERVICE, Filter, Line, OutputState};
 use crate::error::InteropError;
 use crate::intake;
 use crate::record::search::{SearchKeys, TEXT_BYTES_MAX, TextIndex};
@@ -11,8 +11,13 @@ use crate::record::{DeliveryOutcome, Stored};
 use crate::rows::Reader;
 use crate::rows::read::{ById, ByText, ByTime};
 
-/// Messages that match, oldest first.
-pub(super) fn list(reader: &Reader, filter: &Filter) -> Result<Vec<Line>, InteropError> {
+/// Messages that match, oldest first, of those services that `may_see` allows. Others are left out before anything of them is
+/// compared. Of a damaged message the service is not known: it is listed where `may_see` allows [`EVERY_SERVICE`].
+pub(super) fn list(
+    reader: &Reader,
+    filter: &Filter,
+    may_see: &mut dyn FnMut(&str) -> bool,
+) -> Result<Vec<Line>, InteropError> {
     let wanted = filter
         .wanted
         .iter()
@@ -29,13 +34,17 @@ pub(super) fn list(reader: &Reader, filter: &Filter) -> Result<Vec<Line>, Intero
         let Some(id) = candidates.next()? else { break };
         // An entry without its message would be damage, which `check` reports; a list shows the existing messages.
         let line = reader.inbound(id).and_then(|found| match found {
-            Some((stored, _)) => filter.line(reader, id, &stored, &wanted),
-            None => Ok(None),
+            Some((stored, _)) if may_see(&stored.service) => filter.line(reader, id, &stored, &wanted),
+            Some(_) | None => Ok(None),
         });
         match line {
             Ok(line) => lines.extend(line),
             // It is not known whether it matches: it is listed as damaged, with the others.
-            Err(InteropError::Store(StoreError::Corrupt(why))) => lines.push(Line::damaged(id, why.to_string())),
+            Err(InteropError::Store(StoreError::Corrupt(why))) => {
+                if may_see(EVERY_SERVICE) {
+                    lines.push(Line::damaged(id, why.to_string()));
+                }
+            }
             Err(error) => return Err(error),
         }
     }

@@ -6,12 +6,16 @@
 //!                                        overlay, the directory is held    medium changes
 //! ```
 //!
+//! Who can read the files of a stopped node has its data: no right is asked for there. A running node asks for the rights of
+//! who sends the request.
+//!
 //! A list uses the index that narrows most: MSH-10, then PID-3.1, then a status other than routed or an output that
 //! waits or failed, then service or operation, then the type with its event, else the time; the newest messages are
 //! found by walking backwards. All other conditions are checked in the messages.
 
 mod answer;
 mod filter;
+mod masked;
 
 use std::path::{Path as FilePath, PathBuf};
 
@@ -23,7 +27,12 @@ use crate::error::InteropError;
 use crate::record::{Delivery, Status, Stored};
 use crate::rows::{Reader, check, interpreter};
 
-pub(crate) use answer::answer;
+pub(crate) use answer::{check as answer_check, count as answer_count, list as answer_list, message as answer_message};
+pub use masked::{Sees, masked, masked_condition, refuse_conditions};
+
+/// Stands for all services where a right is asked for: what is granted on `service *` is granted on it, and what is granted on
+/// some services is not.
+pub const EVERY_SERVICE: &str = "*";
 
 /// The selection of `list`; every given condition must hold.
 #[derive(Debug, Default, Clone, Serialize, Deserialize)]
@@ -93,6 +102,13 @@ pub struct Line {
     pub damaged: Option<String>,
 }
 
+impl Filter {
+    /// Whether a condition is on what is in messages: whether one matches says something about its body.
+    pub fn reads_bodies(&self) -> bool {
+        self.mrn.is_some() || !self.wanted.is_empty()
+    }
+}
+
 impl Line {
     /// Of a message that cannot be read.
     fn damaged(id: u64, why: String) -> Line {
@@ -121,6 +137,12 @@ pub struct Trace {
     pub stored: Stored,
     /// The outcomes of its outputs, in their order.
     pub deliveries: Vec<Delivery>,
+    /// The size of the message as received.
+    pub bytes: usize,
+    /// The sizes of its outputs, in their order.
+    pub output_bytes: Vec<usize>,
+    /// Why the bodies are left out of `stored`, where they are.
+    pub withheld: Option<String>,
 }
 
 /// How much is stored.
@@ -177,25 +199,41 @@ impl History {
                 let filter = serde_json::to_string(filter).expect("plain data becomes JSON");
                 Ok(read_response(control::request(data, &format!("messages {filter}"))?)?)
             }
-            Source::Stopped { reader, .. } => filter::list(reader, filter),
+            Source::Stopped { reader, .. } => filter::list(reader, filter, &mut |_| true),
         }
     }
 
-    /// One message as stored.
+    /// One message as stored, with its bodies.
     ///
     /// # Errors
-    /// `NoMessage`, or the store cannot be read.
+    /// `NoMessage`, or the store cannot be read; `Denied` where a running node does not show its bodies.
     pub fn show(&self, id: u64) -> Result<Stored, InteropError> {
-        Ok(self.trace(id)?.stored)
+        let trace = self.trace(id)?;
+        match trace.withheld {
+            None => Ok(trace.stored),
+            Some(why) => Err(InteropError::Denied(why)),
+        }
     }
 
-    /// One message with what became of its outputs.
+    /// One message with what became of its outputs, and with its bodies as far as a running node shows them.
     ///
     /// # Errors
     /// `NoMessage`, or the store cannot be read.
     pub fn trace(&self, id: u64) -> Result<Trace, InteropError> {
+        self.one(id, "")
+    }
+
+    /// The same without bodies: no right to bodies is needed, and none is recorded as read.
+    ///
+    /// # Errors
+    /// `NoMessage`, or the store cannot be read.
+    pub fn outline(&self, id: u64) -> Result<Trace, InteropError> {
+        self.one(id, " metadata")
+    }
+
+    fn one(&self, id: u64, part: &str) -> Result<Trace, InteropError> {
         match &self.source {
-            Source::Node(data) => answer::trace_of(id, control::request(data, &format!("message {id}"))?),
+            Source::Node(data) => answer::trace_of(id, control::request(data, &format!("message {id}{part}"))?),
             Source::Stopped { reader, .. } => trace(reader, id),
         }
     }
@@ -232,5 +270,7 @@ pub fn open_stopped(data: &FilePath) -> Result<(store::Store, Option<DirectoryLo
 }
 
 fn trace(reader: &Reader, id: u64) -> Result<Trace, InteropError> {
-    Ok(Trace { id, stored: reader.message(id)?, deliveries: reader.outcomes(id)? })
+    let (stored, deliveries) = (reader.message(id)?, reader.outcomes(id)?);
+    let output_bytes = stored.outputs.iter().map(|output| output.body.len()).collect();
+    Ok(Trace { id, bytes: stored.raw.len(), output_bytes, withheld: None, stored, deliveries })
 }

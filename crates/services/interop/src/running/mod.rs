@@ -15,6 +15,7 @@
 //! The parts of a node that have nothing to do with HL7 (lock, places, control socket, clock) are in the crate `node`.
 
 mod audited;
+mod control_request;
 mod housekeeping;
 mod operations;
 mod reload;
@@ -29,6 +30,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use device::Shelf;
+use hl7::mask::Masker;
 use node::admission::FRAME_BYTES;
 use node::identity::Guard;
 use node::identity::scram::Mock;
@@ -54,11 +56,12 @@ use crate::rows::prune::{Pruned, Pruner, Retention};
 use crate::rows::{Reader, interpreter};
 use housekeeping::Housekeeping;
 use operations::RunningOperations;
-use requests::ControlRequests;
+use requests::{ControlRequests, ServiceVerb};
 use services::RunningServices;
 
+pub use audited::Audited;
+pub use control_request::{Needs, ReadRequest, Requirement, ServiceRequest};
 pub use reload::{Renew, Renewed};
-pub use requests::ServiceRequests;
 pub use status::{NodeStatus, OperationStatus, ServiceStatus};
 
 /// How long a stopping node waits for its lanes: a receiver that has a message in hand may answer; then it is cut off,
@@ -101,6 +104,8 @@ pub struct Options {
     pub on_full: OnFull,
     /// How much of the audit is kept, and how much there may be.
     pub audit: AuditSettings,
+    /// Which places of messages are masked for readers without a right to patient data. Default: those that identify a patient.
+    pub masker: Arc<Masker>,
     /// Options of the journal.
     pub journal: journal::Options,
     /// Options of the store; its journal's are those above, and its interpreter is the engine's.
@@ -127,6 +132,7 @@ impl Options {
             retention: Retention { bytes: 16 << 30, age: None },
             on_full: OnFull::default(),
             audit: AuditSettings::default(),
+            masker: Arc::default(),
             // A message of the largest size with a few outputs, each stored whole, is one record. The store reads and
             // checks the records that it applies, so opening need not check them before.
             journal: journal::Options {
@@ -160,9 +166,7 @@ pub struct RunningProduction {
     /// Other parts that a reload renews.
     renewals: Mutex<Vec<Box<Renew>>>,
     /// Requests to the control socket that other services answer.
-    service_requests: Mutex<Vec<Arc<ServiceRequests>>>,
-    /// Those that do not wait for stored messages.
-    requests_at_once: Mutex<Vec<Arc<ServiceRequests>>>,
+    service_verbs: Mutex<Vec<ServiceVerb>>,
     /// Whether some of them have not started yet.
     services_follow: AtomicBool,
 }
@@ -254,7 +258,8 @@ impl RunningProduction {
         let bound = services::bind_all(&engine.plan().production).await?;
         let operations = Arc::new(RunningOperations::new(&engine, found));
         let stop = watch::Sender::new(false);
-        let housekeeping = Housekeeping::new(&engine, &operations, &options, (pruner, time, &audit, &guard), stop.subscribe());
+        let housekeeping =
+            Housekeeping::new(&engine, &operations, &options, (pruner, time, &audit, &guard), stop.subscribe());
         housekeeping.save_time();
         let services_follow = AtomicBool::new(options.services_follow);
         let running = Arc::new(Self {
@@ -270,8 +275,7 @@ impl RunningProduction {
             stop,
             reloading: tokio::sync::Mutex::default(),
             renewals: Mutex::default(),
-            service_requests: Mutex::default(),
-            requests_at_once: Mutex::default(),
+            service_verbs: Mutex::default(),
             services_follow,
         });
         running.operations.start_lanes(&running.engine.plan().queues, &running.surroundings());
@@ -314,6 +318,11 @@ impl RunningProduction {
     /// The store that holds its messages, for other services of the same process.
     pub fn store(&self) -> &store::Store {
         self.store.store()
+    }
+
+    /// Masks messages for readers without a right to patient data.
+    pub fn masker(&self) -> &Arc<Masker> {
+        &self.options.masker
     }
 
     /// The audit: what another service of the same process shows or changes has an entry there first.

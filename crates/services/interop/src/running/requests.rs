@@ -8,31 +8,45 @@
 //! | `resend ID [OPERATION ...]` | the id of the new message |
 //! | `suspend OPERATION`, `resume OPERATION` | |
 //! | `messages FILTER`, with the filter of a list as JSON | lines of the list |
-//! | `message ID` | the message with its outputs and their outcomes |
+//! | `message ID` | the message with its outputs and their outcomes; without a right to bodies, these are left out |
+//! | `message ID metadata` | the same without bodies |
 //! | `count` | how much is stored |
 //! | `check` | whether all rows fit together |
 //! | `verify` | whether the pages below them are sound; takes long |
 //! | `backup FOLDER`, with the folder as a JSON text | makes a backup there; takes long |
 //! | `confirm-clock` | ; the clock is right as it is |
 //! | `audit REQUEST`, with the request as JSON | entries of the audit, its head, a check of its chain |
+//! | `identity REQUEST`, with the request as JSON | roles and rights |
 //! | `stop` | ; the node ends |
 //!
-//! Which of them have an entry in the audit is in `audited`.
+//! Ahead of each, `as TOKEN` makes it a request of the token's role. Without it, it is one of the role of the user that the system
+//! names: root and the user that the node runs as are the node's own role.
+//!
+//! ```text
+//!   line --caller--> Caller --+
+//!        --read----> ControlRequest --requirement--> may(caller, action, object) --> entry in the audit --> answer
+//! ```
+//!
+//! Which right each needs, and which has an entry in the audit, is in `control_request`. A message of a service whose messages a
+//! caller may not list is to it as one that is not there.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use node::audit::{AuditRequest, requests as audit_requests};
+use node::audit::{AuditEntry, AuditOutcome, Reads, requests as audit_requests};
 use node::control::{LocalPeer, ProgressSender, Requests};
+use node::identity::{self, Action, Caller, Denied, Grant, IdentityError, IdentityRequest, Object, RightsView};
 use node::maintenance;
 use serde_json::{Value, json};
 
-use super::audited;
+use super::audited::{self, Answered, Audited};
+use super::control_request::{ControlRequest, Needs, ReadRequest, ServiceRequest, first_word};
 use super::resend::resend;
 use super::{RunningProduction, lock};
 use crate::error::InteropError;
-use crate::history;
+use crate::history::{self, Filter};
 use crate::record::Switch;
 use crate::rows::Reader;
 
@@ -40,23 +54,28 @@ use crate::rows::Reader;
 const SERVICES_PATIENCE: Duration = Duration::from_secs(3);
 const SERVICES_PAUSE: Duration = Duration::from_millis(20);
 
+/// The word ahead of a request that comes with a token.
+const AS: &str = "as";
+
 /// See the module's text.
+#[derive(Clone)]
 pub(super) struct ControlRequests {
     running: Arc<RunningProduction>,
 }
 
-/// Answers requests to the control socket; `None` to one that it does not know. It may block for as long as a search takes.
-pub type ServiceRequests = dyn Fn(&str) -> Option<Result<Value, String>> + Send + Sync;
+/// The requests of another service that begin with a word.
+pub(super) struct ServiceVerb {
+    word: &'static str,
+    /// Whether it has nothing to do with stored messages.
+    at_once: bool,
+    read: Arc<ReadRequest>,
+}
 
 impl RunningProduction {
-    /// From now on `answer` gets the requests that nothing else of the node knows.
-    pub fn serve_requests(&self, answer: Box<ServiceRequests>) {
-        lock(&self.service_requests).push(Arc::from(answer));
-    }
-
-    /// The same for requests that have nothing to do with stored messages: they are answered also while the store cannot be read.
-    pub fn serve_requests_at_once(&self, answer: Box<ServiceRequests>) {
-        lock(&self.requests_at_once).push(Arc::from(answer));
+    /// From now on requests that begin with `word` are those that `read` reads. One `at_once` has nothing to do with stored
+    /// messages, and is answered also while the store cannot be read.
+    pub fn serve_requests(&self, word: &'static str, at_once: bool, read: Box<ReadRequest>) {
+        lock(&self.service_verbs).push(ServiceVerb { word, at_once, read: Arc::from(read) });
     }
 
     /// Every service that was to follow has started.
@@ -64,18 +83,67 @@ impl RunningProduction {
         self.services_follow.store(false, Ordering::Release);
     }
 
-    fn service_request(&self, request: &str) -> Option<Result<Value, InteropError>> {
-        let services = lock(&self.service_requests).clone();
-        let answered = services.iter().find_map(|answer| answer(request))?;
-        Some(answered.map_err(InteropError::Refused))
+    fn service_request(&self, line: &str) -> Option<Result<ControlRequest, InteropError>> {
+        let (word, rest) = first_word(line);
+        let verbs = lock(&self.service_verbs);
+        let (at_once, read) =
+            verbs.iter().find(|verb| verb.word == word).map(|verb| (verb.at_once, Arc::clone(&verb.read)))?;
+        drop(verbs);
+        let read = read(rest).map(|request| ControlRequest::OfService { request, at_once });
+        Some(read.map_err(InteropError::Refused))
     }
 }
 
 impl Requests for ControlRequests {
     async fn handle(&self, line: &str, peer: &LocalPeer, progress: ProgressSender) -> Result<Value, String> {
-        let handled = audited::handle(&self.running.audit, line, peer, self.request(line, progress)).await;
+        device::supervise::rehearse("control");
+        let handled = match self.caller(line, peer).await {
+            Ok((caller, request)) => self.request(&caller, peer, request, progress).await,
+            Err(error) => Err(error),
+        };
         handled.map_err(|error| error.to_string())
     }
+}
+
+/// Why a request is not begun.
+struct NotBegun {
+    error: InteropError,
+    outcome: AuditOutcome,
+    /// For the audit; the error may say less.
+    why: String,
+}
+
+impl NotBegun {
+    fn failed(error: InteropError) -> NotBegun {
+        NotBegun { why: error.to_string(), outcome: AuditOutcome::Failed, error }
+    }
+}
+
+/// The text for who was refused. What nobody has at first is granted by a command, and that grant is in the audit.
+fn refusal_text(denied: Denied, caller: &Caller, view: &RightsView) -> String {
+    match denied {
+        Denied::NoRight(action @ (Action::MessageBody | Action::Unmasked)) => {
+            let (action, name) = (action.name(), view.name(caller.session()).unwrap_or("ROLE"));
+            format!(
+                "{denied}; nobody has this right until it is granted, which the audit shows: \
+                 `terrace role grant {action} --on 'service *' --to {name}`"
+            )
+        }
+        _ => denied.to_string(),
+    }
+}
+
+/// The right to one object, for a request that is moved to where it is answered.
+fn owned(needs: Needs<'_>) -> Option<(Action, identity::ObjectPattern)> {
+    match needs {
+        Needs::Right(action, object) => Some((action, object.exactly().ok()?)),
+        Needs::Some(_) | Needs::OfMessage(..) | Needs::ByIdentity => None,
+    }
+}
+
+/// A service's object.
+fn service(name: &str) -> Object<'_> {
+    Object::Service(name)
 }
 
 impl ControlRequests {
@@ -83,43 +151,81 @@ impl ControlRequests {
         Arc::new(ControlRequests { running: Arc::clone(running) })
     }
 
-    async fn request(&self, line: &str, progress: ProgressSender) -> Result<Value, InteropError> {
-        device::supervise::rehearse("control");
-        let running = &self.running;
-        let words: Vec<&str> = line.split_whitespace().collect();
-        match words.as_slice() {
-            ["status"] => Ok(serde_json::to_value(running.status()).expect("plain data becomes JSON")),
-            ["reload"] => Ok(json!(running.reload().await?)),
-            ["resend", id, operations @ ..] => {
-                let id = id.parse().map_err(|_| InteropError::Refused(format!("`{id}` is not a message id")))?;
-                Ok(json!(resend(&running.engine, id, operations).await?))
+    /// Who sends a line, and the request in it.
+    async fn caller<'l>(&self, line: &'l str, peer: &LocalPeer) -> Result<(Caller, &'l str), InteropError> {
+        let guard = &self.running.guard;
+        let (word, rest) = first_word(line);
+        let (login, request) = match (word, peer.uid) {
+            (AS, _) => {
+                let (token, request) = first_word(rest);
+                (guard.token(token, None), request)
             }
-            ["suspend", operation] => self.switch(operation, true).await,
-            ["resume", operation] => self.switch(operation, false).await,
-            ["confirm-clock"] => running.housekeeping.confirm_clock().map(|()| Value::Null),
-            ["stop"] => {
-                running.stop.send_replace(true);
-                Ok(Value::Null)
+            (_, Some(uid)) => (guard.local(uid), line),
+            (_, None) => {
+                let text = "permission denied: the system does not say which user sent the request";
+                return Err(InteropError::Denied(text.to_owned()));
             }
-            [audit_requests::AUDIT_REQUEST, ..] => match AuditRequest::of(line) {
-                Some(request) => Ok(audit_requests::answer(&running.audit, request?).await?),
-                None => self.read(line).await,
-            },
-            _ => match maintenance::handle(running.store(), line, progress).await {
-                Some(handled) => Ok(handled?),
-                None => self.read(line).await,
-            },
+        };
+        match login {
+            Ok(caller) => Ok((caller, request)),
+            Err(error) => {
+                let entry = AuditEntry::new("login", "").by(peer);
+                audited::refused(&self.running.audit, entry, AuditOutcome::Refused, format!("{error}: {error:?}"))
+                    .await;
+                Err(InteropError::Denied(format!("permission denied: {error}")))
+            }
         }
     }
 
-    /// Requests that read stored data, and those of other services. One of a service that is still starting waits a moment for it.
-    async fn read(&self, line: &str) -> Result<Value, InteropError> {
+    /// The one way to every request: it is read, then its right is asked for, then it is recorded and done.
+    async fn request(
+        &self,
+        caller: &Caller,
+        peer: &LocalPeer,
+        line: &str,
+        progress: ProgressSender,
+    ) -> Result<Value, InteropError> {
+        let request = self.read(line).await?;
+        let view = self.running.guard.view();
+        let requirement = request.requirement();
+        let entry = requirement.entry.map(|(audited, entry)| (audited, audited::by(entry, peer, caller, &view)));
+        let granted = match self.decide(caller, requirement.needs).await {
+            Ok(granted) => granted,
+            Err(NotBegun { error, outcome, why }) => {
+                if let Some((_, entry)) = entry.filter(|(audited, _)| *audited != Audited::Used) {
+                    audited::refused(&self.running.audit, entry, outcome, why).await;
+                }
+                return Err(error);
+            }
+        };
+        let is_change = matches!(entry, Some((Audited::Change, _))) && !matches!(request, ControlRequest::Backup(_));
+        // What changes something is not left half done; other work ends with the right to it.
+        let needs = (!is_change).then(|| owned(request.requirement().needs)).flatten();
+        let answer = self.clone().answer(caller.clone(), request, granted, progress);
+        let work = audited::handle(&self.running.audit, entry, answer);
+        match needs {
+            None => work.await,
+            Some((action, object)) => {
+                tokio::select! {
+                    biased;
+                    error = self.revoked(caller, action, &object) => Err(error),
+                    done = work => done,
+                }
+            }
+        }
+    }
+
+    /// Reads a line. One of a service that is still starting waits a moment for it.
+    async fn read(&self, line: &str) -> Result<ControlRequest, InteropError> {
+        if let Some(request) = ControlRequest::of(line)? {
+            return Ok(request);
+        }
         let deadline = Instant::now() + SERVICES_PATIENCE;
         loop {
             // Looked at before the request: a service that starts in between is found the next time.
             let is_starting = self.running.services_follow.load(Ordering::Acquire);
-            if let Some(response) = self.read_once(line).await? {
-                return Ok(response);
+            if let Some(request) = self.running.service_request(line) {
+                return request;
             }
             if !is_starting {
                 return Err(InteropError::Refused(format!("`{line}` is not a request")));
@@ -132,21 +238,176 @@ impl ControlRequests {
         }
     }
 
-    /// `None`: nothing knows the request.
-    async fn read_once(&self, line: &str) -> Result<Option<Value>, InteropError> {
-        let message_log = Arc::clone(&self.running.engine.message_log);
-        let (request, running) = (line.to_owned(), Arc::clone(&self.running));
-        // Messages acknowledged before the request are in the response.
-        let read = move || {
-            let at_once = lock(&running.requests_at_once).clone();
-            if let Some(answered) = at_once.iter().find_map(|answer| answer(&request)) {
-                return answered.map(Some).map_err(InteropError::Refused);
-            }
-            message_log.wait_visible().map_err(InteropError::from)?;
-            let answered = history::answer(&Reader::new(message_log.store()), &request);
-            answered.or_else(|| running.service_request(&request)).transpose()
+    /// Decides. Of a request for a message, by which right, and the service that it came in by.
+    async fn decide(&self, caller: &Caller, needs: Needs<'_>) -> Result<Option<(Grant, String)>, NotBegun> {
+        let guard = &self.running.guard;
+        let refused = |denied: Denied| {
+            let error = InteropError::Denied(refusal_text(denied, caller, &guard.view()));
+            NotBegun { error, outcome: AuditOutcome::Refused, why: denied.to_string() }
         };
-        tokio::task::spawn_blocking(read).await.unwrap_or(Err(InteropError::Stopping))
+        match needs {
+            Needs::Right(action, object) => guard.may(caller, action, object).map(|_| None).map_err(refused),
+            Needs::Some(action) => guard.view().may_some(caller, action).map(|()| None).map_err(refused),
+            Needs::ByIdentity => Ok(None),
+            Needs::OfMessage(action, id) => {
+                guard.view().may_some(caller, action).map_err(refused)?;
+                let name = self.read_stored(move |reader| reader.inbound(id)).await.map_err(NotBegun::failed)?;
+                let Some(name) = name.map(|(stored, _)| stored.service) else {
+                    return Err(NotBegun::failed(InteropError::NoMessage { id }));
+                };
+                let denied = match guard.may(caller, action, service(&name)) {
+                    Ok(grant) => return Ok(Some((grant, name))),
+                    Err(denied) => denied,
+                };
+                if guard.may(caller, Action::MessageMetadata, service(&name)).is_ok() {
+                    return Err(refused(denied));
+                }
+                Err(NotBegun { error: InteropError::NoMessage { id }, ..refused(denied) })
+            }
+        }
+    }
+
+    /// Returns once the caller has the right no more.
+    async fn revoked(&self, caller: &Caller, action: Action, object: &identity::ObjectPattern) -> InteropError {
+        let guard = &self.running.guard;
+        let mut changed = guard.changed();
+        loop {
+            if let Err(denied) = guard.may(caller, action, object.as_object()) {
+                return InteropError::Denied(denied.to_string());
+            }
+            if changed.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    /// Answers what was decided and recorded.
+    async fn answer(
+        self,
+        caller: Caller,
+        request: ControlRequest,
+        granted: Option<(Grant, String)>,
+        progress: ProgressSender,
+    ) -> Result<Answered, InteropError> {
+        let (running, caller) = (&self.running, &caller);
+        let value = match request {
+            ControlRequest::Status => serde_json::to_value(running.status()).expect("plain data becomes JSON"),
+            ControlRequest::Reload => json!(running.reload().await?),
+            ControlRequest::Resend { id, operations } => {
+                let operations: Vec<&str> = operations.iter().map(String::as_str).collect();
+                json!(resend(&running.engine, id, &operations).await?)
+            }
+            ControlRequest::Switch { operation, suspended } => self.switch(&operation, suspended).await?,
+            ControlRequest::ConfirmClock => running.housekeeping.confirm_clock().map(|()| Value::Null)?,
+            ControlRequest::Stop => {
+                running.stop.send_replace(true);
+                Value::Null
+            }
+            ControlRequest::Verify => maintenance::answer_verify(running.store(), progress).await?,
+            ControlRequest::Backup(folder) => maintenance::answer_backup(running.store(), folder, progress).await?,
+            ControlRequest::Messages(filter) => return self.messages(caller, *filter).await,
+            ControlRequest::Message { id, bodies } => return self.message(caller, (id, bodies), granted).await,
+            ControlRequest::Count => self.read_stored(history::answer_count).await?,
+            ControlRequest::Check => self.read_stored(history::answer_check).await?,
+            ControlRequest::Audit(request) => audit_requests::answer(&running.audit, request).await?,
+            ControlRequest::Identity(request) => self.identity(caller, request).await?,
+            ControlRequest::OfService { request, at_once } => self.of_service(caller, request, at_once).await?,
+        };
+        Ok(Answered::with(value))
+    }
+
+    /// The messages that match, of the services that the caller may list.
+    async fn messages(&self, caller: &Caller, filter: Filter) -> Result<Answered, InteropError> {
+        let (view, caller) = (self.running.guard.view(), caller.clone());
+        let list = move |reader: &Reader| {
+            let needed: &[Action] = match filter.reads_bodies() {
+                true => &[Action::MessageMetadata, Action::MessageBody],
+                false => &[Action::MessageMetadata],
+            };
+            let (mut known, mut is_recorded, mut self_granted) = (BTreeMap::<String, bool>::new(), false, false);
+            let mut may_see = |name: &str| {
+                if let Some(may) = known.get(name) {
+                    return *may;
+                }
+                let grants: Result<Vec<Grant>, Denied> =
+                    needed.iter().map(|action| view.may(&caller, *action, service(name))).collect();
+                let grants = grants.ok();
+                let any = |of: fn(&Grant) -> bool| grants.iter().flatten().any(of);
+                is_recorded |= any(|grant| grant.audited);
+                self_granted |= any(|grant| grant.self_granted);
+                known.insert(name.to_owned(), grants.is_some());
+                grants.is_some()
+            };
+            let value = history::answer_list(reader, &filter, &mut may_see)?;
+            Ok(Answered { is_recorded, self_granted, ..Answered::with(value) })
+        };
+        self.read_stored(list).await
+    }
+
+    /// A message: with its bodies if they are requested and the caller may read them.
+    async fn message(
+        &self,
+        caller: &Caller,
+        (id, bodies): (u64, bool),
+        granted: Option<(Grant, String)>,
+    ) -> Result<Answered, InteropError> {
+        let Some((metadata, name)) = granted else { return Err(InteropError::NoMessage { id }) };
+        let view = self.running.guard.view();
+        let body = bodies.then(|| view.may(caller, Action::MessageBody, service(&name)));
+        let withheld = match body {
+            None => Some("the bodies are left out, as requested".to_owned()),
+            Some(Err(denied)) => Some(refusal_text(denied, caller, &view)),
+            Some(Ok(_)) => None,
+        };
+        let reads = if withheld.is_none() { Reads::one(id) } else { Reads::default() };
+        let value = self.read_stored(move |reader| history::answer_message(reader, id, withheld)).await?;
+        Ok(Answered {
+            value,
+            reads,
+            refused: body.and_then(Result::err).map(|denied| denied.to_string()),
+            is_recorded: metadata.audited,
+            self_granted: body.is_some_and(|body| body.is_ok_and(|grant| grant.self_granted)),
+        })
+    }
+
+    async fn identity(&self, caller: &Caller, request: IdentityRequest) -> Result<Value, InteropError> {
+        let (guard, caller) = (Arc::clone(&self.running.guard), caller.clone());
+        let work = move || {
+            identity::answer(&guard, &caller, request).map_err(|error| match error {
+                IdentityError::Denied(_) => InteropError::Denied(error.to_string()),
+                _ => InteropError::Refused(error.to_string()),
+            })
+        };
+        tokio::task::spawn_blocking(work).await.unwrap_or(Err(InteropError::Stopping))
+    }
+
+    async fn of_service(
+        &self,
+        caller: &Caller,
+        request: Box<dyn ServiceRequest>,
+        at_once: bool,
+    ) -> Result<Value, InteropError> {
+        let (message_log, caller) = (Arc::clone(&self.running.engine.message_log), caller.clone());
+        let work = move || {
+            if !at_once {
+                message_log.wait_visible().map_err(InteropError::from)?;
+            }
+            request.answer(&caller).map_err(InteropError::Refused)
+        };
+        tokio::task::spawn_blocking(work).await.unwrap_or(Err(InteropError::Stopping))
+    }
+
+    /// Reads what is stored, on a thread. Messages acknowledged before the request are there.
+    async fn read_stored<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&Reader) -> Result<T, InteropError> + Send + 'static,
+    ) -> Result<T, InteropError> {
+        let message_log = Arc::clone(&self.running.engine.message_log);
+        let work = move || {
+            message_log.wait_visible().map_err(InteropError::from)?;
+            read(&Reader::new(message_log.store()))
+        };
+        tokio::task::spawn_blocking(work).await.unwrap_or(Err(InteropError::Stopping))
     }
 
     /// Suspends or resumes an operation; it stays so across restarts.

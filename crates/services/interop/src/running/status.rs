@@ -105,6 +105,9 @@ pub struct NodeStatus {
     pub connections: u64,
     /// The connections of each service, the refused and ended ones, and the reasons.
     pub admission: AdmissionStatus,
+    /// Failed logins at all ports that are remembered: they slow down further ones.
+    #[serde(default)]
+    pub failed_logins: u64,
     /// Why the node takes and sends nothing any more, if so.
     pub journal_failed: Option<String>,
     /// The troubles of the node, with what to do about them; empty if there are none.
@@ -149,6 +152,7 @@ pub(super) fn status(running: &RunningProduction) -> NodeStatus {
         oversize: read(&counters.oversize),
         connections,
         admission: engine.admission.status(),
+        failed_logins: running.guard.failures(),
         journal_failed,
         troubles,
     }

@@ -23,7 +23,7 @@ async fn a_good_message_is_acknowledged_stored_routed_transformed_and_delivered(
         .write("transforms/to-ward.hl7t", "set MSH-5 = \"WARD\"\n")
         .operation("ward", ward.address, "")
         .operation("billing", billing.address, "");
-    let running = rig.start_on_files().await;
+    let running = rig.start_with_bodies().await;
     let mut sender = running.sender().await;
     let answer = sender.exchange(&adt("17")).await;
     assert_eq!(answer.short(), "AA 17");

@@ -26,6 +26,7 @@ mod records;
 mod refusals;
 mod reload;
 mod rig;
+mod rights;
 mod rows;
 mod sender;
 mod settings;

@@ -13,6 +13,7 @@ use interop::rows::Reader;
 use interop::running::{NodeStatus, Options, Origin, RunningProduction};
 use interop::{InteropError, history};
 use node::admission::FRAME_BYTES;
+use node::identity::{Action, Caller, IdentityChange, LOCAL_NAME, ObjectPattern, Privileges};
 use node::{Admission, Descriptors, MediumInUse, control, location};
 use tempfile::TempDir;
 use tokio::time::Instant;
@@ -149,6 +150,13 @@ impl Rig {
         Running { node: RunningProduction::start(self.fresh()).await.expect("the node starts"), shelf: None }
     }
 
+    /// The same, and who runs the node may read bodies.
+    pub(crate) async fn start_with_bodies(&self) -> Running {
+        let running = self.start_on_files().await;
+        running.grant_bodies().await;
+        running
+    }
+
     /// The options, without a connection yet: each start represents another process.
     fn fresh(&self) -> Options {
         Options { admission: Admission::new(Descriptors::current(), FRAME_BYTES), ..self.options.clone() }
@@ -246,6 +254,19 @@ impl Running {
             .await
             .expect("it does not panic")
             .map_err(InteropError::from)
+    }
+
+    /// Grants the right to read bodies to the node's own role, which has it no more than others at first.
+    pub(crate) async fn grant_bodies(&self) {
+        let guard = Arc::clone(self.node.guard());
+        let privileges = Privileges {
+            actions: vec![Action::MessageBody],
+            object: ObjectPattern::parse("service *").expect("it is one"),
+            columns: Vec::new(),
+            grantee: LOCAL_NAME.to_owned(),
+        };
+        let grant = move || guard.change(&Caller::node(), &[IdentityChange::Grant { privileges, grant_option: false }]);
+        tokio::task::spawn_blocking(grant).await.expect("it does not panic").expect("the node may");
     }
 
     /// Stops the node and waits until its journal is closed, so that another can open it.

@@ -335,7 +335,7 @@ async fn a_list_finds_messages_by_every_key_on_a_running_and_on_a_stopped_node()
         )
         .operation("out", out.address, "")
         .operation("slow", down.address, "");
-    let running = rig.start_on_files().await;
+    let running = rig.start_with_bodies().await;
     let mut sender = running.sender().await;
     for n in 0..6 {
         sender.accepted(&keyed(&format!("C{n}"), &format!("{}", n % 2))).await;

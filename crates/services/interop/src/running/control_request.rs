@@ -1,0 +1,360 @@
+//! [`ControlRequest`]: every request of the control socket, the right that each needs, and its entry in the audit. One table for
+//! both: what is refused to whom, and what is recorded.
+//!
+//! ```text
+//!   a line --read--> ControlRequest --requirement--> Needs: an action on an object       --> node::identity decides
+//!                                             entry, and when it is written      --> audited
+//! ```
+//!
+//! The `match` is exhaustive: a new request does not compile without its right. A line is read once: what is decided and recorded is
+//! what is done.
+//!
+//! Not here: how requests are answered (`requests`), and the rights of requests about roles, which `node::identity` decides itself.
+
+use std::path::PathBuf;
+
+use node::audit::{AuditEntry, AuditRequest};
+use node::identity::{self, Action, Caller, IdentityRequest, Object};
+use serde_json::{Value, json};
+
+use super::audited::Audited;
+use crate::error::InteropError;
+use crate::history::Filter;
+
+/// Most details of an entry that changes of roles and rights have. Each change is visible there, or it is not made.
+const CHANGE_DETAILS_MAX: usize = 12;
+
+/// What a request needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Needs<'a> {
+    /// The right to an action on an object.
+    Right(Action, Object<'a>),
+    /// The right on some object at least: the answer holds only what the caller has it on.
+    Some(Action),
+    /// The right on the service of this stored message.
+    OfMessage(Action, u64),
+    /// What `node::identity` asks for by itself: roles and rights are its own.
+    ByIdentity,
+}
+
+/// What a request asks for.
+#[derive(Debug)]
+pub struct Requirement<'a> {
+    /// The right.
+    pub needs: Needs<'a>,
+    /// Its entry in the audit, and when that is written; none where neither a body is shown nor anything is changed.
+    pub entry: Option<(Audited, AuditEntry)>,
+}
+
+/// A request of another service of the node, as that service has read it.
+pub trait ServiceRequest: Send + Sync {
+    /// What it asks for.
+    fn requirement(&self) -> Requirement<'_>;
+
+    /// Answers it; what it [needs](Requirement::needs) was decided before. It may block for as long as a search takes.
+    ///
+    /// # Errors
+    /// The text for who asked.
+    fn answer(&self, caller: &Caller) -> Result<Value, String>;
+}
+
+/// Reads what follows the word of a request of another service. Errors: it is no request, or the service does not work.
+pub type ReadRequest = dyn Fn(&str) -> Result<Box<dyn ServiceRequest>, String> + Send + Sync;
+
+/// A request.
+pub(super) enum ControlRequest {
+    Status,
+    Reload,
+    Resend { id: u64, operations: Vec<String> },
+    Switch { operation: String, suspended: bool },
+    ConfirmClock,
+    Stop,
+    Verify,
+    Backup(PathBuf),
+    Messages(Box<Filter>),
+    Message { id: u64, bodies: bool },
+    Count,
+    Check,
+    Audit(AuditRequest),
+    Identity(IdentityRequest),
+    OfService { request: Box<dyn ServiceRequest>, at_once: bool },
+}
+
+/// The first word of a line, and the rest without blanks around it.
+pub(super) fn first_word(line: &str) -> (&str, &str) {
+    let line = line.trim();
+    let (word, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+    (word, rest.trim())
+}
+
+fn message_id(text: &str) -> Result<u64, InteropError> {
+    text.parse().map_err(|_| InteropError::Refused(format!("`{text}` is not a message id")))
+}
+
+impl ControlRequest {
+    /// Reads a line. None: no request of the node itself.
+    ///
+    /// # Errors
+    /// What follows the word is wrong.
+    pub(super) fn of(line: &str) -> Result<Option<ControlRequest>, InteropError> {
+        let (word, rest) = first_word(line);
+        let words: Vec<&str> = rest.split_whitespace().collect();
+        let request = match (word, words.as_slice()) {
+            ("status", []) => ControlRequest::Status,
+            ("reload", []) => ControlRequest::Reload,
+            ("resend", [id, operations @ ..]) => {
+                let operations = operations.iter().map(|name| (*name).to_owned()).collect();
+                ControlRequest::Resend { id: message_id(id)?, operations }
+            }
+            ("suspend" | "resume", [operation]) => {
+                ControlRequest::Switch { operation: (*operation).to_owned(), suspended: word == "suspend" }
+            }
+            ("confirm-clock", []) => ControlRequest::ConfirmClock,
+            ("stop", []) => ControlRequest::Stop,
+            ("verify", []) => ControlRequest::Verify,
+            ("backup", [_, ..]) => match serde_json::from_str(rest) {
+                Ok(folder) => ControlRequest::Backup(folder),
+                Err(_) => return Err(InteropError::Refused(format!("`{rest}` is no folder as a JSON text"))),
+            },
+            ("messages", [_, ..]) => match serde_json::from_str(rest) {
+                Ok(filter) => ControlRequest::Messages(Box::new(filter)),
+                Err(error) => return Err(InteropError::Refused(format!("`{rest}` is no filter: {error}"))),
+            },
+            ("message", [id]) => ControlRequest::Message { id: message_id(id)?, bodies: true },
+            ("message", [id, "metadata"]) => ControlRequest::Message { id: message_id(id)?, bodies: false },
+            ("count", []) => ControlRequest::Count,
+            ("check", []) => ControlRequest::Check,
+            ("audit", [_, ..]) => ControlRequest::Audit(AuditRequest::of(rest)?),
+            (identity::REQUEST, [_, ..]) => match serde_json::from_str(rest) {
+                Ok(request) => {
+                    fits(&request)?;
+                    ControlRequest::Identity(request)
+                }
+                // The text may hold a secret: it is not repeated.
+                Err(error) => {
+                    let text = format!("the request about roles cannot be read by this release: {error}");
+                    return Err(InteropError::Refused(text));
+                }
+            },
+            _ => return Ok(None),
+        };
+        Ok(Some(request))
+    }
+
+    /// The right that it needs, and its entry.
+    pub(super) fn requirement(&self) -> Requirement<'_> {
+        let node = |action| Needs::Right(action, Object::Node);
+        let change = |action: &str, object: &str| Some((Audited::Change, AuditEntry::new(action, object)));
+        let (needs, entry) = match self {
+            ControlRequest::Status | ControlRequest::Count => (node(Action::NodeStatus), None),
+            ControlRequest::Reload => (node(Action::ProductionLoad), change("production.reload", "")),
+            ControlRequest::Resend { id, operations } => {
+                let mut entry = AuditEntry::new("message.resend", format!("message {id}"));
+                if !operations.is_empty() {
+                    entry = entry.with_long("operations", &operations.join(" "));
+                }
+                (Needs::OfMessage(Action::MessageResend, *id), Some((Audited::Change, entry)))
+            }
+            ControlRequest::Switch { operation, suspended } => {
+                let action = if *suspended { "operation.suspend" } else { "operation.resume" };
+                (Needs::Right(Action::OperationSuspend, Object::Operation(operation)), change(action, operation))
+            }
+            // Without a clock retention does not go on, and a full audit would stay full.
+            ControlRequest::ConfirmClock => {
+                (node(Action::ClockConfirm), Some((Audited::Allowed, AuditEntry::new("clock.confirm", ""))))
+            }
+            ControlRequest::Stop => {
+                (node(Action::NodeStop), Some((Audited::Allowed, AuditEntry::new("node.stop", ""))))
+            }
+            ControlRequest::Verify => {
+                (node(Action::NodeVerify), Some((Audited::Allowed, AuditEntry::new("node.verify", "pages"))))
+            }
+            ControlRequest::Check => {
+                (node(Action::NodeVerify), Some((Audited::Allowed, AuditEntry::new("node.verify", "rows"))))
+            }
+            ControlRequest::Backup(folder) => {
+                (node(Action::NodeBackup), change("node.backup", &folder.display().to_string()))
+            }
+            ControlRequest::Messages(filter) => {
+                let entry = AuditEntry::new("message.list", "").with_long("filter", &json!(filter).to_string());
+                match filter.reads_bodies() {
+                    true => (Needs::Some(Action::MessageBody), Some((Audited::Read, entry))),
+                    false => (Needs::Some(Action::MessageMetadata), Some((Audited::Used, entry))),
+                }
+            }
+            ControlRequest::Message { id, bodies } => {
+                let object = format!("message {id}");
+                let entry = match bodies {
+                    true => (Audited::Read, AuditEntry::new("message.body", object)),
+                    false => (Audited::Used, AuditEntry::new("message.metadata", object)),
+                };
+                (Needs::OfMessage(Action::MessageMetadata, *id), Some(entry))
+            }
+            ControlRequest::Audit(request) => (node(Action::AuditRead), audit_entry(request)),
+            ControlRequest::Identity(request) => (Needs::ByIdentity, identity_entry(request)),
+            ControlRequest::OfService { request, .. } => return request.requirement(),
+        };
+        Requirement { needs, entry }
+    }
+}
+
+/// The entry of a request about the audit: each page that is shown has one; heads and checks show none.
+fn audit_entry(request: &AuditRequest) -> Option<(Audited, AuditEntry)> {
+    match request {
+        AuditRequest::Head | AuditRequest::Verify { .. } => None,
+        AuditRequest::Read { query } => {
+            let from = query.from.map(|from| from.to_string());
+            let entry = AuditEntry::new("audit.read", "").with_long("filter", &json!(query.filter).to_string());
+            Some((Audited::Shown, from.into_iter().fold(entry, |entry, from| entry.with("from", from))))
+        }
+    }
+}
+
+/// The entry of a request about roles and rights: what is changed, without any secret. Reports have none.
+fn identity_entry(request: &IdentityRequest) -> Option<(Audited, AuditEntry)> {
+    let entry = match request {
+        IdentityRequest::List | IdentityRequest::Show { .. } => return None,
+        IdentityRequest::Change { changes } => {
+            changes.iter().enumerate().fold(AuditEntry::new("identity.change", ""), |entry, (at, change)| {
+                entry.with_long(&format!("change {}", at + 1), &change.without_secrets().to_string())
+            })
+        }
+        IdentityRequest::DrawToken { role, name, until_us } => {
+            let entry = AuditEntry::new("identity.token", format!("role {role}")).with("token", name.clone());
+            until_us.iter().fold(entry, |entry, until| entry.with("until_us", until.to_string()))
+        }
+    };
+    Some((Audited::Change, entry))
+}
+
+/// Refuses changes of roles and rights that one entry of the audit cannot show.
+///
+/// # Errors
+/// `Refused`.
+fn fits(request: &IdentityRequest) -> Result<(), InteropError> {
+    let IdentityRequest::Change { changes } = request else { return Ok(()) };
+    let Some((_, entry)) = identity_entry(request) else { return Ok(()) };
+    let is_cut = entry.details.values().any(|value| value.len() > AuditEntry::VALUE_BYTES_MAX);
+    if entry.details.len() > CHANGE_DETAILS_MAX || is_cut {
+        let (most, bytes) = (CHANGE_DETAILS_MAX, AuditEntry::VALUE_BYTES_MAX);
+        return Err(InteropError::Refused(format!(
+            "nothing was changed: one entry of the audit shows {most} changes at most, and a change of more than {bytes} bytes \
+             counts for several; send these {} in several requests",
+            changes.len()
+        )));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(line: &str) -> Option<ControlRequest> {
+        ControlRequest::of(line).ok().flatten()
+    }
+
+    #[test]
+    fn every_request_has_its_right_and_what_is_audited_its_entry() {
+        let entry = |audited, action: &str, object: &str| Some((audited, action.to_owned(), object.to_owned()));
+        let node = |action| Needs::Right(action, Object::Node);
+        let out = Needs::Right(Action::OperationSuspend, Object::Operation("out"));
+        for (line, needs, expected) in [
+            ("reload", node(Action::ProductionLoad), entry(Audited::Change, "production.reload", "")),
+            (
+                "resend 7 a b",
+                Needs::OfMessage(Action::MessageResend, 7),
+                entry(Audited::Change, "message.resend", "message 7"),
+            ),
+            ("suspend out", out, entry(Audited::Change, "operation.suspend", "out")),
+            ("resume  out ", out, entry(Audited::Change, "operation.resume", "out")),
+            ("resume\tout", out, entry(Audited::Change, "operation.resume", "out")),
+            ("confirm-clock", node(Action::ClockConfirm), entry(Audited::Allowed, "clock.confirm", "")),
+            ("backup \"/b 1\"", node(Action::NodeBackup), entry(Audited::Change, "node.backup", "/b 1")),
+            ("stop", node(Action::NodeStop), entry(Audited::Allowed, "node.stop", "")),
+            (
+                "message 7",
+                Needs::OfMessage(Action::MessageMetadata, 7),
+                entry(Audited::Read, "message.body", "message 7"),
+            ),
+            (
+                "message 7 metadata",
+                Needs::OfMessage(Action::MessageMetadata, 7),
+                entry(Audited::Used, "message.metadata", "message 7"),
+            ),
+            (
+                "audit {\"verb\":\"read\",\"query\":{}}",
+                node(Action::AuditRead),
+                entry(Audited::Shown, "audit.read", ""),
+            ),
+            ("audit {\"verb\":\"head\"}", node(Action::AuditRead), None),
+            (
+                "identity {\"verb\":\"change\",\"changes\":[]}",
+                Needs::ByIdentity,
+                entry(Audited::Change, "identity.change", ""),
+            ),
+            ("identity [\"change\",[]]", Needs::ByIdentity, entry(Audited::Change, "identity.change", "")),
+            ("identity {\"verb\":\"list\"}", Needs::ByIdentity, None),
+            ("status", node(Action::NodeStatus), None),
+            ("count", node(Action::NodeStatus), None),
+            ("messages {}", Needs::Some(Action::MessageMetadata), entry(Audited::Used, "message.list", "")),
+            ("messages {\"mrn\":\"1\"}", Needs::Some(Action::MessageBody), entry(Audited::Read, "message.list", "")),
+            ("check", node(Action::NodeVerify), entry(Audited::Allowed, "node.verify", "rows")),
+            ("verify", node(Action::NodeVerify), entry(Audited::Allowed, "node.verify", "pages")),
+        ] {
+            let request = read(line).unwrap_or_else(|| panic!("{line} is a request"));
+            let requirement = request.requirement();
+            assert_eq!(requirement.needs, needs, "{line}");
+            if let (Needs::Right(action, _) | Needs::OfMessage(action, _), false) =
+                (requirement.needs, line.starts_with("audit"))
+            {
+                let is_recorded = requirement.entry.as_ref().is_some_and(|(audited, _)| *audited != Audited::Used);
+                assert_eq!(action.is_audited() || line == "message 7", is_recorded, "{line}");
+            }
+            let found = requirement.entry.map(|(audited, entry)| (audited, entry.action, entry.object));
+            assert_eq!(found, expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_request_is_not_read_as_one() {
+        for line in ["", "invented 1", "status now", "resend", "resume", "volume {}", "stop it", "identity", "Stop"] {
+            assert!(matches!(ControlRequest::of(line), Ok(None)), "{line}");
+        }
+        for line in ["resend x", "message 7x", "backup nowhere", "messages x", "audit x", "identity x"] {
+            assert!(ControlRequest::of(line).is_err(), "{line}");
+        }
+    }
+
+    #[test]
+    fn no_secret_is_in_the_entry_of_a_change_of_roles() {
+        let change =
+            r#"{"credential":{"role":"ann","change":{"password":{"scram":null,"hash":null,"must_change":true}}}}"#;
+        let request = read(&format!("identity {{\"verb\":\"change\",\"changes\":[{change}]}}")).expect("a change");
+        let (_, entry) = request.requirement().entry.expect("a change has one");
+        let change = &entry.details["change 1"];
+        assert!(change.contains("ann") && change.contains("must_change"), "{entry:?}");
+    }
+
+    #[test]
+    fn changes_of_roles_that_one_entry_cannot_show_are_refused() {
+        let request = |count: usize, length: usize| {
+            let drop = json!({ "drop": { "role": "r".repeat(length), "cascade": false } });
+            ControlRequest::of(&format!("identity {}", json!({ "verb": "change", "changes": vec![drop; count] })))
+        };
+        for (count, length, details) in [(1, 20, Some(1)), (12, 20, Some(12)), (13, 20, None), (1, 700, Some(2))] {
+            let found = request(count, length).ok().flatten();
+            let found = found.and_then(|request| Some(request.requirement().entry?.1.details.len()));
+            assert_eq!(found, details, "{count} changes of {length} bytes");
+        }
+        let Err(refused) = request(1, 60_000) else { panic!("it would be cut") };
+        assert!(refused.to_string().contains("12 changes at most"), "{refused}");
+    }
+
+    #[test]
+    fn a_long_request_is_divided_over_details() {
+        let request = read(&format!("resend 7 {}", "operation ".repeat(100))).expect("it fits");
+        let (_, entry) = request.requirement().entry.expect("a change");
+        assert_eq!(entry.details.keys().collect::<Vec<_>>(), ["operations", "operations part 2"]);
+    }
+}

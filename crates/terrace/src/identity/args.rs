@@ -1,0 +1,209 @@
+//! The command line of `terrace user` and `terrace role`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use crate::place::Place;
+
+/// `terrace user ...`
+#[derive(Debug, Subcommand)]
+pub enum UserCommand {
+    /// Make a user; the password is asked for, or read from a file
+    ///
+    /// The first administrator is made like this, by root or the user that the node runs as:
+    ///
+    ///   terrace user add ann --administrator
+    #[command(verbatim_doc_comment)]
+    Add(AddArgs),
+    /// List users, and the groups that they are in
+    List(ListRolesArgs),
+    /// Show a user, its groups and its rights
+    Show(NameAtArgs),
+    /// Set a password, which is asked for, or read from a file
+    Password(PasswordArgs),
+    /// Lock a user: its sessions end, and it cannot log in
+    Lock(LockArgs),
+    /// Unlock a user
+    Unlock(NameAtArgs),
+    /// Remove a user with its rights
+    Drop(DropArgs),
+    /// Draw a token for a program, or revoke one; the token is shown once
+    Token(TokenArgs),
+}
+
+/// `terrace role ...`
+#[derive(Debug, Subcommand)]
+pub enum RoleCommand {
+    /// Make a role that cannot log in: a group
+    Create(NameAtArgs),
+    /// Make a role a member of others; or, with --on, give it rights
+    ///
+    ///   terrace role grant readers --to ann
+    ///   terrace role grant message-metadata message-body --on "service adt-in" --to readers
+    ///   terrace role grant message-body --on "service *" --to terrace_local
+    ///   terrace role grant table-select --on "table public.orders" --column id --to public
+    ///   terrace role grant node-stop --on node --to ann
+    ///
+    /// Rights lie on: node, service NAME, operation NAME, schema NAME, table SCHEMA.NAME, index NAME, volume NAME; a `*` in a name
+    /// stands for any characters. `terrace role actions` lists the rights.
+    #[command(verbatim_doc_comment)]
+    Grant(GrantArgs),
+    /// End memberships; or, with --on, take rights away
+    Revoke(RevokeArgs),
+    /// List all roles
+    List(ListRolesArgs),
+    /// Show a role, its groups and its rights
+    Show(NameAtArgs),
+    /// List the rights that there are
+    Actions,
+}
+
+/// A role of a running node.
+#[derive(Debug, Args)]
+pub struct NameAtArgs {
+    /// Its name
+    pub name: String,
+    #[command(flatten)]
+    pub place: Place,
+}
+
+/// `terrace user add`
+#[derive(Debug, Args)]
+pub struct AddArgs {
+    /// Its name
+    pub name: String,
+    /// All rights but those to bodies of messages, unmasked data and managing the audit
+    #[arg(long)]
+    pub administrator: bool,
+    /// A program uses it
+    #[arg(long)]
+    pub service_account: bool,
+    /// Without a password: it logs in with tokens
+    #[arg(long, conflicts_with = "password_file")]
+    pub no_password: bool,
+    /// Read the password from the first line of this file
+    #[arg(long, value_name = "FILE")]
+    pub password_file: Option<PathBuf>,
+    /// It must change its password before it does anything else
+    #[arg(long)]
+    pub must_change: bool,
+    /// It expires after so many days
+    #[arg(long, value_name = "N")]
+    pub days: Option<u32>,
+    /// Connections at once
+    #[arg(long, value_name = "N")]
+    pub connections: Option<u32>,
+    #[command(flatten)]
+    pub place: Place,
+}
+
+/// `terrace user list`, `terrace role list`
+#[derive(Debug, Args)]
+pub struct ListRolesArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub place: Place,
+}
+
+/// `terrace user password`
+#[derive(Debug, Args)]
+pub struct PasswordArgs {
+    /// The user
+    pub name: String,
+    /// Read it from the first line of this file
+    #[arg(long, value_name = "FILE")]
+    pub password_file: Option<PathBuf>,
+    /// It must change it before it does anything else
+    #[arg(long)]
+    pub must_change: bool,
+    #[command(flatten)]
+    pub place: Place,
+}
+
+/// `terrace user lock`
+#[derive(Debug, Args)]
+pub struct LockArgs {
+    /// The user
+    pub name: String,
+    /// Why, for others
+    #[arg(long, value_name = "TEXT")]
+    pub reason: String,
+    #[command(flatten)]
+    pub place: Place,
+}
+
+/// `terrace user drop`
+#[derive(Debug, Args)]
+pub struct DropArgs {
+    /// The user
+    pub name: String,
+    /// Also end what it granted to others
+    #[arg(long)]
+    pub cascade: bool,
+    #[command(flatten)]
+    pub place: Place,
+}
+
+/// `terrace user token`
+#[derive(Debug, Args)]
+pub struct TokenArgs {
+    /// The user
+    pub name: String,
+    /// What the token is called
+    pub token: String,
+    /// It expires after so many days
+    #[arg(long, value_name = "N", conflicts_with = "revoke")]
+    pub days: Option<u32>,
+    /// Revoke it
+    #[arg(long)]
+    pub revoke: bool,
+    #[command(flatten)]
+    pub place: Place,
+}
+
+/// `terrace role grant`
+#[derive(Debug, Args)]
+pub struct GrantArgs {
+    /// Roles; with --on: rights
+    #[arg(required = true)]
+    pub what: Vec<String>,
+    /// To whom: a role, or public
+    #[arg(long, value_name = "ROLE")]
+    pub to: String,
+    /// On what
+    #[arg(long, value_name = "OBJECT")]
+    pub on: Option<String>,
+    /// Only on these columns of the table
+    #[arg(long = "column", value_name = "NAME", requires = "on")]
+    pub columns: Vec<String>,
+    /// It may grant this on
+    #[arg(long)]
+    pub option: bool,
+    #[command(flatten)]
+    pub place: Place,
+}
+
+/// `terrace role revoke`
+#[derive(Debug, Args)]
+pub struct RevokeArgs {
+    /// Roles; with --on: rights
+    #[arg(required = true)]
+    pub what: Vec<String>,
+    /// From whom: a role, or public
+    #[arg(long, value_name = "ROLE")]
+    pub from: String,
+    /// On what
+    #[arg(long, value_name = "OBJECT")]
+    pub on: Option<String>,
+    /// Only on these columns of the table
+    #[arg(long = "column", value_name = "NAME", requires = "on")]
+    pub columns: Vec<String>,
+    /// Also end what depends on it
+    #[arg(long)]
+    pub cascade: bool,
+    #[command(flatten)]
+    pub place: Place,
+}
