@@ -178,8 +178,8 @@ impl IdentityStore {
     /// The state as a transaction sees it, with its own changes. Errors: as [`load`](IdentityStore::load).
     pub fn directory_in(&self, transaction: &Transaction) -> Result<Directory, IdentityError> {
         match transaction.tree(TREE)? {
-            Some(tree) => load_in(transaction, tree),
-            None => Ok(Directory::default()),
+            Some(tree) => read(transaction.scan(tree, Bound::Unbounded, Bound::Unbounded, Direction::Forward)),
+            None => self.load(),
         }
     }
 
