@@ -232,7 +232,8 @@ fn option(tokens: &mut Tokens<'_>, options: &mut RoleOptions, creates: bool) -> 
         }
         None => {}
     }
-    match if creates { tokens.take_any(&lists) } else { None } {
+    let list = if creates { tokens.take_any(&lists) } else { None };
+    match list {
         Some("IN ROLE" | "IN GROUP") => options.member_of.append(&mut tokens.list(role)?),
         Some("ADMIN") => options.admins.append(&mut tokens.list(role)?),
         Some(_) => options.members.append(&mut tokens.list(role)?),
