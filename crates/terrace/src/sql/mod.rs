@@ -103,12 +103,12 @@ pub struct Settings {
     external: Vec<PathBuf>,
 }
 
-/// The message history as tables; what callers read of bodies is in the audit.
-fn history(audit: &Arc<Audit>) -> Vec<(String, Arc<dyn VirtualTable>)> {
+/// The message history as tables. What callers read of bodies is in the audit, where there is one.
+fn history(audit: Option<&Arc<Audit>>) -> Vec<(String, Arc<dyn VirtualTable>)> {
     vec![
-        ("hl7.messages".to_owned(), Arc::new(History::<messages::Messages>::audited(Arc::clone(audit)))),
-        ("hl7.segments".to_owned(), Arc::new(History::<segments::Segments>::audited(Arc::clone(audit)))),
-        ("hl7.fields".to_owned(), Arc::new(History::<fields::Fields>::audited(Arc::clone(audit)))),
+        ("hl7.messages".to_owned(), Arc::new(History::<messages::Messages>::audited(audit.cloned()))),
+        ("hl7.segments".to_owned(), Arc::new(History::<segments::Segments>::audited(audit.cloned()))),
+        ("hl7.fields".to_owned(), Arc::new(History::<fields::Fields>::audited(audit.cloned()))),
     ]
 }
 
@@ -246,7 +246,7 @@ impl Settings {
     pub fn start(&self, node: &RunningProduction) -> anyhow::Result<Running> {
         let (wire, options) = self.options(node.data())?;
         let wire = WireOptions { admission: Arc::clone(node.admission()), ..wire };
-        let options = EngineOptions { virtual_tables: history(node.audit()), ..options };
+        let options = EngineOptions { virtual_tables: history(Some(node.audit())), ..options };
         if options.query_bytes < SMALL_BYTES {
             device::heap::give_back_soon();
         }

@@ -112,8 +112,8 @@ impl<T: Table> Default for History<T> {
 
 impl<T: Table> History<T> {
     /// The same; what callers read is recorded.
-    pub(super) fn audited(audit: Arc<Audit>) -> History<T> {
-        History { audit: Some(audit), ..History::default() }
+    pub(super) fn audited(audit: Option<Arc<Audit>>) -> History<T> {
+        History { audit, ..History::default() }
     }
 }
 

@@ -44,7 +44,7 @@ fn session() -> (Session, Vec<u64>) {
         store.wait_visible(lsn).expect("it works");
         ids.push(lsn.0);
     }
-    let options = EngineOptions { virtual_tables: crate::sql::history(), threads: 2, ..EngineOptions::default() };
+    let options = EngineOptions { virtual_tables: crate::sql::history(None), threads: 2, ..EngineOptions::default() };
     (Engine::new(store, options).expect("an engine starts").session("tester"), ids)
 }
 
@@ -213,7 +213,7 @@ fn many() -> Store {
 }
 
 fn engine(store: &Store, threads: usize, query_bytes: usize) -> Arc<Engine> {
-    let virtual_tables = crate::sql::history();
+    let virtual_tables = crate::sql::history(None);
     let options = EngineOptions { virtual_tables, threads, query_bytes, ..EngineOptions::default() };
     Engine::new(store.clone(), options).expect("an engine starts")
 }
