@@ -164,6 +164,7 @@ fn control_characters_of_a_message_never_reach_the_terminal() {
     let list = bed.run(&["message", "list", "--data"]).succeeds("\\u001b]0;owned\\u0007");
     let json = bed.run(&["message", "list", "--json", "--data"]).succeeds("");
     let number = serde_json::from_str::<serde_json::Value>(json.trim()).expect("JSON")["id"].to_string();
+    bed.grant_bodies();
     let shown = bed.run(&["message", "show", &number, "--data"]).succeeds("\\u202ex");
     let trace = bed.run(&["message", "trace", &number, "--data"]).succeeds("");
     let inspected = bed.run(&["inspect", "journal", "--payload", "4096"]).succeeds("");

@@ -95,6 +95,12 @@ impl Bed {
         Ran { output: self.command(&args).output().expect("the program runs"), what: args.join(" ") }
     }
 
+    /// Grants the right to read bodies to who runs the node, which it has no more than others at first.
+    pub(crate) fn grant_bodies(&self) {
+        let grant = ["role", "grant", "message-body", "--on", "service *", "--to", "terrace_local", "--data"];
+        self.run(&grant).succeeds("");
+    }
+
     /// The node does not start, and its error contains `why`.
     pub(crate) fn refuses(&self, why: &str) {
         self.refused(self.command(&["serve"]), why);

@@ -109,6 +109,7 @@ fn messages_are_found_by_words_and_fields_and_again_after_the_process_is_killed(
         ids
     };
     let mut node = bed.start();
+    bed.grant_bodies();
     for round in 0..3 {
         let ids: Vec<String> = (0..=round * 2 + 1).map(|number| format!("S{number}")).collect();
         for id in &ids[round * 2..] {
@@ -139,6 +140,7 @@ fn a_message_that_is_damaged_after_it_was_indexed_does_not_hide_the_others() {
     let bed = Bed::new();
     bed.configure("[search]\ntrust = true\nlisten = \"127.0.0.1:0\"\n");
     let node = bed.start();
+    bed.grant_bodies();
     (100..200).for_each(|number| node.send(&format!("S{number}")));
     let found = |wanted: &str| {
         let args = ["message", "search", "control_id:S*", "--last", "1000", "--json", "--data"];
@@ -221,6 +223,7 @@ fn a_place_that_search_cannot_use_stops_no_message_and_searches_get_the_reason()
         std::fs::create_dir(bed.path("taken")).expect("a folder");
         let node = bed.start();
         node.search();
+        bed.grant_bodies();
         let found = || bed.run(&["message", "search", "s1", "--data"]).succeeds("").contains("S1");
         until("the message is indexed", found);
         node.kill();
@@ -237,6 +240,7 @@ fn messages_behind_damage_are_fed() {
     assert!(damage(&bed, "ADT^A01|S200|P"), "the message lies in a page");
     bed.configure("[search]\ntrust = true\nlisten = \"127.0.0.1:0\"\n");
     let node = bed.start();
+    bed.grant_bodies();
     let found = || {
         let lines = bed.run(&["message", "search", "control_id:S*", "--last", "1000", "--json", "--data"]).succeeds("");
         let id = |line: &str| serde_json::from_str::<Value>(line).expect("a line of JSON")["control_id"].clone();

@@ -297,8 +297,13 @@ impl RunningProduction {
 
     /// Rights begin and end with time: a task that no longer sees that is a failure of the node.
     fn watch_time(&self) {
-        let message_log = Arc::clone(&self.engine.message_log);
-        self.guard.watch_time(move |why| message_log.fail(&why));
+        // The task ends up to a tick after the node: it must not keep the store open.
+        let message_log = Arc::downgrade(&self.engine.message_log);
+        self.guard.watch_time(move |why| {
+            if let Some(message_log) = message_log.upgrade() {
+                message_log.fail(&why);
+            }
+        });
     }
 
     /// The present status of the node.
