@@ -104,6 +104,14 @@ impl IdentityStore {
         }
     }
 
+    /// The state as a transaction sees it, with its own changes. Errors: as [`load`](IdentityStore::load).
+    pub fn directory_in(&self, transaction: &Transaction) -> Result<Directory, IdentityError> {
+        match transaction.tree(TREE)? {
+            Some(tree) => load_in(transaction, tree),
+            None => Ok(Directory::default()),
+        }
+    }
+
     /// Makes changes by right of a caller, all or none. Durable when it returns; blocks meanwhile.
     ///
     /// Errors: those of [`apply`], [`IdentityError::Store`], [`IdentityError::Busy`].

@@ -40,6 +40,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
+use node::identity::{Caller, Guard};
 use parking_lot::Mutex;
 use store::{Direction, TreeId};
 
@@ -56,6 +57,7 @@ pub use limits::cancellation::Canceller;
 pub use limits::spill_options::SpillOptions;
 pub use plan::prepared::Prepared;
 pub(crate) use semantics::cast_types::NUMERIC;
+pub use session::identity::SessionIdentity;
 pub use session::settings::Settings;
 pub use session::{Session, SessionState};
 pub use statement_result::{CopyFormat, CopyIn, CopyOut, StatementResult};
@@ -198,9 +200,22 @@ impl Engine {
         }))
     }
 
-    /// Opens a session for `user`, who is already authenticated.
+    /// Opens a session of the node itself, under this name: for embedders and tests. It may do everything.
     pub fn session(self: &Arc<Self>, user: &str) -> Session {
-        Session::new(self.clone(), user)
+        Session::new(self.clone(), user, None)
+    }
+
+    /// Opens a session for a caller that the guard has logged in: for ports. Its statements ask the guard.
+    ///
+    /// Errors: 28000 if the caller's role is gone.
+    pub fn session_of(self: &Arc<Self>, guard: Arc<Guard>, caller: Caller) -> Result<Session, SqlError> {
+        let view = guard.view();
+        let gone = || SqlError::statement("28000", "the role of this login is not there any more");
+        let user = view.name(caller.session()).ok_or_else(gone)?.to_owned();
+        let is_administrator = view.is_administrator(caller.session());
+        let mut session = Session::new(self.clone(), &user, Some(SessionIdentity::new(guard, caller)));
+        session.settings_mut().set_superuser(is_administrator);
+        Ok(session)
     }
 
     /// Moves rows from the delta store to row groups, now: full row groups of each table, as long as `keep` rows stay.

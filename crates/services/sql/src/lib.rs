@@ -36,8 +36,8 @@ pub mod wire;
 pub const STACK_BYTES: usize = 64 << 20;
 
 pub use engine::{
-    Canceller, CopyIn, Engine, EngineOptions, Prepared, Session, SessionState, StatementResult, TupleMoverOptions,
-    TupleMoverStats,
+    Canceller, CopyIn, Engine, EngineOptions, Prepared, Session, SessionIdentity, SessionState, StatementResult,
+    TupleMoverOptions, TupleMoverStats,
 };
 pub use error::{ErrorFields, SqlError};
 pub use table::{ColumnBound, ScanRequest, VirtualRows, VirtualScan, VirtualTable};

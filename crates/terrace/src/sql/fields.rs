@@ -82,6 +82,9 @@ impl<'a> Wanted<'a> {
 impl Table for Fields {
     type Row = FieldRow;
     const KEYS: Keys = ABOUT_KEYS;
+    const BODIES: &'static [usize] = &[];
+    const IS_BODY: bool = true;
+    const NAME: &'static str = "fields";
 
     fn fields() -> Vec<Field> {
         let mut fields = About::fields();

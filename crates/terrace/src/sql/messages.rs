@@ -68,6 +68,8 @@ impl Table for Messages {
         received: RECEIVED,
         status: Some(STATUS),
     };
+    const BODIES: &'static [usize] = &[REASON, CONTROL, MRN, BODY, RAW];
+    const NAME: &'static str = "messages";
     const BRIEF: &'static [usize] = &[ID, OBJECT, DIRECTION, RECEIVED];
 
     fn fields() -> Vec<Field> {

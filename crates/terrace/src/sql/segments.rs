@@ -45,6 +45,9 @@ pub(super) struct SegmentRow {
 impl Table for Segments {
     type Row = SegmentRow;
     const KEYS: Keys = ABOUT_KEYS;
+    const BODIES: &'static [usize] = &[];
+    const IS_BODY: bool = true;
+    const NAME: &'static str = "segments";
 
     fn fields() -> Vec<Field> {
         let mut fields = About::fields();

@@ -27,12 +27,15 @@ use interop::record::Status;
 use interop::record::search::{SearchKeys, TEXT_BYTES_MAX, TextIndex};
 use interop::rows::read::{ById, ByText, ByTime};
 use interop::rows::{Brief, PartedWalk, ReadMessage, Reader, SharedParts, Wanted};
+use node::audit::{Audit, Reads};
 use sql::arrow::array::{
     ArrayRef, Int32Array, Int64Array, RecordBatch, RecordBatchOptions, StringArray, TimestampMicrosecondArray,
 };
 use sql::arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
 use sql::{ColumnBound, ScalarValue, ScanRequest, SqlError, VirtualRows, VirtualScan, VirtualTable};
 use store::{Direction, ReadAhead, Snapshot, TreeId};
+
+use super::rights::{self, ScanRights};
 
 /// Columns by which messages are found, as positions.
 #[derive(Clone, Copy, Debug)]
@@ -56,6 +59,13 @@ pub(super) trait Table: std::fmt::Debug + Send + Sync + 'static {
     /// Columns that [`brief_rows`](Table::brief_rows) makes, besides that of types if one is requested. Empty: none,
     /// and each message is read.
     const BRIEF: &'static [usize] = &[];
+
+    /// Columns with what is in messages.
+    const BODIES: &'static [usize];
+    /// Whether every row tells what is in a message.
+    const IS_BODY: bool = false;
+    /// Its name in schema `hl7`.
+    const NAME: &'static str;
 
     /// The columns.
     fn fields() -> Vec<Field>;
@@ -90,12 +100,20 @@ const PARTITIONS_MAX: usize = 4;
 #[derive(Debug)]
 pub(super) struct History<T> {
     schema: SchemaRef,
+    audit: Option<Arc<Audit>>,
     table: std::marker::PhantomData<T>,
 }
 
 impl<T: Table> Default for History<T> {
     fn default() -> History<T> {
-        History { schema: Arc::new(Schema::new(T::fields())), table: std::marker::PhantomData }
+        History { schema: Arc::new(Schema::new(T::fields())), audit: None, table: std::marker::PhantomData }
+    }
+}
+
+impl<T: Table> History<T> {
+    /// The same; what callers read is recorded.
+    pub(super) fn audited(audit: Arc<Audit>) -> History<T> {
+        History { audit: Some(audit), ..History::default() }
     }
 }
 
@@ -104,9 +122,16 @@ pub(super) struct Scan {
     pub(super) reader: Reader,
     projection: Vec<usize>,
     bounds: Vec<ColumnBound>,
+    /// `None`: all rows.
+    rights: Option<ScanRights>,
 }
 
 impl Scan {
+    /// Whether the rows of a service's messages are there.
+    fn may(&self, service: &str) -> Result<bool, SqlError> {
+        self.rights.as_ref().map_or(Ok(true), |rights| rights.may(service))
+    }
+
     pub(super) fn wants(&self, column: usize) -> bool {
         self.projection.contains(&column)
     }
@@ -297,7 +322,11 @@ impl<T: Table> VirtualTable for History<T> {
     fn scan(&self, snapshot: &Snapshot, request: &ScanRequest) -> Result<Arc<dyn VirtualScan>, SqlError> {
         let (projection, bounds) = (request.projection.clone(), request.bounds.clone());
         let schema = Arc::new(self.schema.project(&projection)?);
-        let scan = Arc::new(Scan { reader: Reader::at(snapshot.clone()), projection, bounds });
+        let is_body = |column: &usize| T::BODIES.contains(column);
+        let reads_bodies =
+            T::IS_BODY || projection.iter().any(is_body) || bounds.iter().any(|bound| is_body(&bound.column));
+        let rights = ScanRights::of(request, reads_bodies, T::NAME, self.audit.clone())?;
+        let scan = Arc::new(Scan { reader: Reader::at(snapshot.clone()), projection, bounds, rights });
         let is_brief = is_brief::<T>(request);
         let wanted = T::wanted(&scan);
         let all = reads_all(&scan.bounds, T::KEYS, is_brief);
@@ -322,7 +351,7 @@ fn is_brief<T: Table>(request: &ScanRequest) -> bool {
     // A text that the index may have cut is not known from it.
     let one_type = text(&request.bounds, T::KEYS.kind).is_some_and(|text| text.len() < TEXT_BYTES_MAX);
     let is_brief = |column: &usize| T::BRIEF.contains(column) || *column == T::KEYS.kind && one_type;
-    !T::BRIEF.is_empty() && request.projection.iter().all(is_brief)
+    !T::BRIEF.is_empty() && rights::has_all(request.identity.as_ref()) && request.projection.iter().all(is_brief)
 }
 
 /// A scan in progress.
@@ -356,6 +385,8 @@ impl<T: Table> VirtualScan for HistoryScan<T> {
             batch_bytes: self.batch_bytes,
             left: self.limit,
             rows: Vec::new(),
+            reads: Reads::default(),
+            has_more: true,
         })
     }
 }
@@ -371,20 +402,39 @@ struct Walk<T: Table> {
     /// Rows that are still wanted.
     left: usize,
     rows: Vec<T::Row>,
+    /// The messages of these rows.
+    reads: Reads,
+    /// Whether the source has not ended.
+    has_more: bool,
 }
 
 impl<T: Table> Walk<T> {
     /// Adds the rows of the next message; no where there is none.
-    fn add_next(&mut self) -> Result<bool, InteropError> {
+    fn add_next(&mut self) -> Result<bool, SqlError> {
+        let Some(message) = self.next_message().map_err(read_error)? else { return Ok(self.has_more) };
         let (scan, rows) = (&*self.scan, &mut self.rows);
+        if scan.may(&message.stored.service)? {
+            let (id, before) = (message.id, rows.len());
+            T::rows(scan, message, rows);
+            if rows.len() > before {
+                self.reads.push(id);
+            }
+        }
+        Ok(true)
+    }
+
+    /// The next message to make rows of; `None` if its rows were made of an index, or there is none.
+    fn next_message(&mut self) -> Result<Option<ReadMessage>, InteropError> {
+        let (scan, rows) = (&*self.scan, &mut self.rows);
+        self.has_more = true;
         let message = match &mut self.source {
             Source::Brief(found) => match found.next()? {
                 Some((id, Some(brief))) => {
                     T::brief_rows(scan, id, brief, rows);
-                    return Ok(true);
+                    return Ok(None);
                 }
                 Some((id, None)) => match scan.reader.read(id, self.wanted)? {
-                    None => return Ok(true),
+                    None => return Ok(None),
                     message => message,
                 },
                 None => None,
@@ -392,9 +442,8 @@ impl<T: Table> Walk<T> {
             Source::Lookups(lookups) => lookups.next(&scan.reader, self.wanted)?,
             Source::All(messages) => messages.next()?,
         };
-        let Some(message) = message else { return Ok(false) };
-        T::rows(scan, message, rows);
-        Ok(true)
+        self.has_more = message.is_some();
+        Ok(message)
     }
 }
 
@@ -411,11 +460,16 @@ impl<T: Table> Iterator for Walk<T> {
                 Ok(false) => break,
                 Err(error) => {
                     self.left = 0;
-                    return Some(Err(read_error(error)));
+                    return Some(Err(error));
                 }
             }
         }
         self.left -= self.rows.len().min(self.left);
+        let reads = std::mem::take(&mut self.reads);
+        if let Some(Err(error)) = self.scan.rights.as_ref().map(|rights| rights.read(reads)) {
+            self.left = 0;
+            return Some(Err(error));
+        }
         let batch = (!self.rows.is_empty()).then(|| {
             let columns = self.scan.projection.iter().map(|position| T::column(*position, &self.rows)).collect();
             let options = RecordBatchOptions::new().with_row_count(Some(self.rows.len()));

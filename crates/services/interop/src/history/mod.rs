@@ -12,6 +12,7 @@
 
 mod answer;
 mod filter;
+mod masked;
 
 use std::path::{Path as FilePath, PathBuf};
 
@@ -24,6 +25,7 @@ use crate::record::{Delivery, Status, Stored};
 use crate::rows::{Reader, check, interpreter};
 
 pub(crate) use answer::answer;
+pub use masked::{Sees, masked, masked_condition, refuse_conditions};
 
 /// The selection of `list`; every given condition must hold.
 #[derive(Debug, Default, Clone, Serialize, Deserialize)]

@@ -12,17 +12,20 @@
 pub(crate) mod ast;
 pub(crate) mod bounded_dialect;
 pub(crate) mod nesting_depth;
+pub(crate) mod rights;
 pub(crate) mod statement_check;
 pub(crate) mod syntax_rewrite;
 
 use datafusion::sql::sqlparser::ast::{Expr, Statement};
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
-use datafusion::sql::sqlparser::tokenizer::Tokenizer;
+use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
 
 use crate::SqlError;
 use bounded_dialect::BoundedDialect;
 use nesting_depth::{NestingDepth, depth};
+use rights::parser;
+use rights::statement::RightsStatement;
 
 /// The deepest expression that is accepted. The cost of exact arithmetic grows with the cube of the depth: planning a
 /// sum of 990 terms took a development build 70 s, 2026-11-22.
@@ -63,6 +66,52 @@ pub(crate) fn statements(sql: &str) -> Result<Vec<Statement>, SqlError> {
     Ok(deep_statements(sql, NestingDepth::default())?.0)
 }
 
+/// A statement as it was parsed.
+#[derive(Debug)]
+pub(crate) enum ParsedStatement {
+    /// About roles and rights.
+    Rights(RightsStatement),
+    /// Any other.
+    Other(Box<Statement>),
+}
+
+/// Parses statements separated by semicolons, those about roles and rights among them.
+///
+/// Errors: as [`statements`], and those of options.
+pub(crate) fn parsed(sql: &str) -> Result<Vec<ParsedStatement>, SqlError> {
+    let (tokens, _) = tokens_of(sql, NestingDepth::default())?;
+    let mut parts = Vec::new();
+    for part in tokens.split(|token| token.token == Token::SemiColon) {
+        parts.push((part, rights_of(part)?));
+    }
+    let other = |statement| ParsedStatement::Other(Box::new(statement));
+    if parts.iter().all(|(_, rights)| rights.is_none()) {
+        drop(parts);
+        return Ok(read(tokens, |parser| parser.parse_statements())?.into_iter().map(other).collect());
+    }
+    let mut all = Vec::new();
+    for (part, rights) in parts {
+        match rights {
+            Some(rights) => all.push(ParsedStatement::Rights(rights)),
+            None => all.extend(read(part.to_vec(), |parser| parser.parse_statements())?.into_iter().map(other)),
+        }
+    }
+    Ok(all)
+}
+
+/// A statement about roles and rights, if these tokens are one.
+fn rights_of(part: &[TokenWithSpan]) -> Result<Option<RightsStatement>, SqlError> {
+    const BEGINS: [&str; 8] = ["alter", "create", "drop", "grant", "reassign", "reset", "revoke", "set"];
+    let mut words = part.iter().filter(|token| !matches!(token.token, Token::Whitespace(_)));
+    match words.next().map(|token| &token.token) {
+        Some(Token::Word(word)) if BEGINS.iter().any(|begin| word.value.eq_ignore_ascii_case(begin)) => {}
+        _ => return Ok(None),
+    }
+    let tokens: Vec<&TokenWithSpan> =
+        part.iter().filter(|token| !matches!(token.token, Token::Whitespace(_) | Token::EOF)).collect();
+    parser::read(&tokens)
+}
+
 /// Parses text that is planned inside another statement of depth `around`, such as a view's. Returns also the depth of
 /// both together.
 pub(crate) fn deep_statements(sql: &str, around: NestingDepth) -> Result<(Vec<Statement>, NestingDepth), SqlError> {
@@ -79,13 +128,25 @@ fn parse<T>(
     around: NestingDepth,
     read: impl FnOnce(&mut Parser<'_>) -> Result<T, ParserError>,
 ) -> Result<(T, NestingDepth), SqlError> {
+    let (tokens, depth) = tokens_of(sql, around)?;
+    Ok((self::read(tokens, read)?, depth))
+}
+
+/// The tokens of a text, and how deep they nest together with `around`.
+fn tokens_of(sql: &str, around: NestingDepth) -> Result<(Vec<TokenWithSpan>, NestingDepth), SqlError> {
     let tokens = Tokenizer::new(&PostgreSqlDialect {}, sql).tokenize_with_location();
     let tokens = tokens.map_err(|error| fault(error.into()))?;
     let depth = depth(tokens.iter().map(|token| &token.token)).inside(around);
     check(depth)?;
+    Ok((tokens, depth))
+}
+
+fn read<T>(
+    tokens: Vec<TokenWithSpan>,
+    read: impl FnOnce(&mut Parser<'_>) -> Result<T, ParserError>,
+) -> Result<T, SqlError> {
     let dialect = BoundedDialect::new(tokens.len());
-    let tree = read(&mut Parser::new(&dialect).with_tokens_with_locations(tokens)).map_err(fault)?;
-    Ok((tree, depth))
+    read(&mut Parser::new(&dialect).with_tokens_with_locations(tokens)).map_err(fault)
 }
 
 fn fault(error: ParserError) -> SqlError {

@@ -12,6 +12,8 @@
 //! A statement outside of BEGIN that changes rows is a transaction of its own. After a conflict with another
 //! transaction it is repeated, up to a limit; the client does not notice.
 
+pub(crate) mod identity;
+pub(crate) mod session_role;
 pub(crate) mod session_settings;
 pub(crate) mod settings;
 pub(crate) mod table_locks;
@@ -24,14 +26,17 @@ use datafusion::execution::{SendableRecordBatchStream, SessionState as Planning}
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::prelude::SessionContext;
 use datafusion::scalar::ScalarValue;
+use node::identity::{Caller, ObjectChange};
 
 use super::limits::memory_budget::Account;
+use super::plan::access::{self, Access};
 use super::plan::planner_context;
 use super::plan::session_catalog::StatementView;
 use super::run::query_task;
 use super::{Canceller, Engine};
 use crate::SqlError;
 use crate::table::View;
+use identity::SessionIdentity;
 use session_settings::SessionSettings;
 use settings::Settings;
 use transaction::SessionTransaction;
@@ -52,6 +57,8 @@ pub enum SessionState {
 pub struct Session {
     pub(crate) engine: Arc<Engine>,
     pub(crate) user: String,
+    /// Who its statements ask for; `None`: the node itself.
+    identity: Option<SessionIdentity>,
     pub(crate) number: u64,
     pub(crate) context: SessionContext,
     pub(crate) shared: Arc<StatementView>,
@@ -63,14 +70,16 @@ pub struct Session {
 }
 
 impl Session {
-    pub(crate) fn new(engine: Arc<Engine>, user: &str) -> Session {
+    pub(crate) fn new(engine: Arc<Engine>, user: &str, identity: Option<SessionIdentity>) -> Session {
         let shared = Arc::new(StatementView::new(&engine));
+        shared.set_identity(identity.clone());
         let canceller = Canceller::default();
         let account = engine.budget.account();
         Session {
             context: planner_context::make(&engine, &shared, &canceller, &account),
             number: engine.next_session(),
             user: user.into(),
+            identity,
             shared,
             settings: SessionSettings::new(Settings::new(
                 user,
@@ -87,6 +96,20 @@ impl Session {
     /// The user.
     pub fn user(&self) -> &str {
         &self.user
+    }
+
+    /// Who its statements ask for. `None` in a session of the node itself, which may do everything.
+    pub fn identity(&self) -> Option<&SessionIdentity> {
+        self.identity.as_ref()
+    }
+
+    /// SET ROLE and RESET ROLE: the statements from now on ask for this caller, which the guard made
+    /// (`RightsView::set_role`). A session of the node itself stays the node's.
+    pub fn set_caller(&mut self, caller: Caller) {
+        if let Some(identity) = &mut self.identity {
+            *identity = identity.with_caller(caller);
+            self.shared.set_identity(Some(identity.clone()));
+        }
     }
 
     /// The engine.
@@ -166,7 +189,8 @@ impl Session {
             _ => Ok(false),
         };
         self.settings.end(matches!(outcome, Ok(true)));
-        outcome.map(drop)
+        let followed = session_role::follow_role(self);
+        outcome.and(followed)
     }
 
     /// The session waits for its client, which has read its rows: outside a transaction the session releases its
@@ -190,7 +214,31 @@ impl Session {
                 self.engine.definitions.at(lsn, &view, |view| self.engine.load(view))?
             }
         };
+        self.renew_access();
         self.shared.set(view, catalog);
+        Ok(())
+    }
+
+    /// The statement that begins has the rights of now.
+    pub(crate) fn renew_access(&self) {
+        let own = self.transaction.open().map(|transaction| transaction.own.clone()).unwrap_or_default();
+        self.shared.renew_access(own);
+    }
+
+    /// What the running statement may do; `None`: everything.
+    pub(crate) fn access(&self) -> Option<Access> {
+        self.shared.access()
+    }
+
+    /// Writes what happened to objects in the transaction in which it happens.
+    pub(crate) fn objects_changed(&mut self, what: &str, changes: Vec<ObjectChange>) -> Result<(), SqlError> {
+        let Some(access) = self.access().filter(|_| !changes.is_empty()) else { return Ok(()) };
+        let guard = Arc::clone(access.identity().guard());
+        let transaction = self.changing(what)?;
+        transaction
+            .with(|transaction| guard.stored().objects_changed(transaction, &changes).map_err(access::failed))?;
+        changes.iter().for_each(|change| access.note(change));
+        transaction.refreshes = Some(guard);
         Ok(())
     }
 

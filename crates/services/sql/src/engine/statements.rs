@@ -1,4 +1,5 @@
-//! The statements, each of which runs in a session: changes of rows, changes of tables, COPY, EXPLAIN.
+//! The statements, each of which runs in a session: changes of rows, changes of tables, roles and rights, COPY,
+//! EXPLAIN.
 
 pub(crate) mod alter_table;
 pub(crate) mod bulk_load;
@@ -13,6 +14,8 @@ pub(crate) mod insert;
 pub(crate) mod literal_values;
 pub(crate) mod point_query;
 mod prepare;
+pub(crate) mod read_columns;
+mod rights;
 pub(crate) mod row_changes;
 pub(crate) mod session_statements;
 pub(crate) mod update_delete;

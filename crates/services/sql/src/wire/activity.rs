@@ -6,6 +6,7 @@ use chrono::{DateTime, Utc};
 use parking_lot::Mutex;
 
 use crate::SessionState;
+use crate::engine::parse::rights::shown::without_passwords;
 
 /// Bytes of a statement that are shown, as PostgreSQL's `track_activity_query_size`.
 const QUERY_BYTES: usize = 1024;
@@ -51,9 +52,10 @@ impl Activity {
     /// Records that a statement begins.
     pub(super) fn begins(&self, sql: &str) {
         let now = Utc::now();
+        let shown = without_passwords(&sql[..sql.floor_char_boundary(QUERY_BYTES)]);
         let mut doing = self.0.lock();
         doing.query.clear();
-        doing.query.push_str(&sql[..sql.floor_char_boundary(QUERY_BYTES)]);
+        doing.query.push_str(&shown);
         doing.query_began = Some(now);
         doing.transaction.get_or_insert(now);
         (doing.state, doing.state_began) = ("active", now);

@@ -17,6 +17,7 @@
 //!
 //! Not here, on purpose: rewriting other statements than queries, or queries that do not read the catalogs.
 
+mod acl;
 mod arrow_schema;
 mod backends;
 mod cast_types;
@@ -27,9 +28,13 @@ mod empty_catalogs;
 mod functions;
 mod identifiers;
 mod keywords;
+mod known_roles;
 mod object_identifiers;
+mod privilege_functions;
 mod query_parts;
 mod query_rewrite;
+#[cfg(test)]
+mod rights_tests;
 mod roles;
 mod session_objects;
 mod set_functions;
@@ -81,7 +86,6 @@ const MENTIONS: [&str; 19] = [
 /// The catalogs of one session.
 #[derive(Debug)]
 pub(super) struct Catalogs {
-    users: Vec<String>,
     backends: Backends,
     installed: bool,
 }
@@ -89,9 +93,8 @@ pub(super) struct Catalogs {
 impl Catalogs {
     /// Catalogs of a server as the connection with this process number sees them; they are not installed yet.
     pub(super) fn new(shared: &ServerState, process: i32) -> Catalogs {
-        let users = shared.options.users.keys().cloned().collect();
         let backends = Backends::new(Arc::clone(&shared.registry), process, shared.options.database.clone());
-        Catalogs { users, backends, installed: false }
+        Catalogs { backends, installed: false }
     }
 
     /// The text to plan instead of `sql`; installs the catalogs if the text queries them.
@@ -101,7 +104,7 @@ impl Catalogs {
             return Ok(Cow::Borrowed(sql));
         }
         if !self.installed {
-            install(session, &self.users, &self.backends)?;
+            install(session, &self.backends)?;
             self.installed = true;
         }
         // The engine refuses a text that cannot be parsed, with its own error.
@@ -140,12 +143,12 @@ fn labels_of(statement: &mut Statement) -> Vec<Option<String>> {
         .map_or_else(Vec::new, |select| select.projection.iter().map(column_labels::label).collect())
 }
 
-fn install(session: &Session, users: &[String], backends: &Backends) -> Result<(), SqlError> {
+fn install(session: &Session, backends: &Backends) -> Result<(), SqlError> {
     let context = session.context();
     let database = context.state().config_options().catalog.default_catalog.clone();
     let missing = || DataFusionError::Internal(format!("the session has no database {database}"));
     let names = context.catalog(&database).ok_or_else(missing)?;
-    let about = SessionFacts::new(database, users, session.user());
+    let about = SessionFacts::new(database, Arc::clone(&session.shared), session.user());
     let facts = Facts::new(Arc::clone(&session.shared), Arc::clone(&names), Arc::new(about));
     {
         let state = context.state_ref();
@@ -155,11 +158,13 @@ fn install(session: &Session, users: &[String], backends: &Backends) -> Result<(
     }
     functions::register(context, &facts);
     constant_functions::register(context);
-    object_identifiers::register(context, &facts, session.user());
+    object_identifiers::register(context, &facts);
+    privilege_functions::register(context, &facts);
     set_functions::register(context);
+    let backends = backends.seen_by(Arc::clone(&session.shared));
     backends.register(context);
     let callable = roles::callable(context);
-    names.register_schema(SCHEMA, Arc::new(tables::PgCatalog::new(facts, backends.clone(), callable)))?;
+    names.register_schema(SCHEMA, Arc::new(tables::PgCatalog::new(facts, backends, callable)))?;
     Ok(())
 }
 
@@ -173,7 +178,7 @@ mod tests {
             ("SELECT 'a'::regclass, 1::oid", "SELECT regclass_of('a') AS \"regclass\", 1::oid"),
             (
                 "SELECT pg_catalog.version() AS v, current_role",
-                "SELECT version() AS v, session_user AS \"current_role\"",
+                "SELECT version() AS v, current_user AS \"current_role\"",
             ),
             (
                 "SELECT version() UNION SELECT 'x'::regtype::text",

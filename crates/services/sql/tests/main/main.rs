@@ -13,6 +13,7 @@ mod large_tables;
 mod memory;
 mod numbers;
 mod queries;
+mod rights;
 mod sessions;
 mod sql_reference;
 mod support;

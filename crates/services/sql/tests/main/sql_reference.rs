@@ -11,6 +11,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::rights::{engine_and_guard, session_of};
 use crate::support::{session, try_run};
 
 const PAGE: &str = include_str!("../../../../../docs/sql.md");
@@ -40,7 +41,8 @@ fn the_page_on_sql_names_the_functions_of_a_session_and_no_others() {
 
 #[tokio::test]
 async fn what_the_page_on_sql_calls_accepted_runs_and_what_it_calls_refused_fails_as_it_says() {
-    let mut session = session();
+    let (engine, guard) = engine_and_guard();
+    let mut session = session_of(&engine, &guard, "ann");
     let mut wrong = Vec::new();
     let (accepted, refused) = (lines_of("accepted"), lines_of("refused"));
     assert!(!accepted.is_empty() && refused.len() > 20, "the blocks are there");

@@ -6,6 +6,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use node::identity::RoleId;
+
 use crate::SqlError;
 
 /// Settings that accept any value: they have no effect here, or other modules read them.
@@ -77,6 +79,9 @@ pub(crate) fn is_utc(zone: &str) -> bool {
 const STATEMENT_TIMEOUT: &str = "statement_timeout";
 const IDLE_TIMEOUT: &str = "idle_in_transaction_session_timeout";
 
+/// The setting that SET ROLE changes.
+const ROLE: &str = "role";
+
 /// Units of a time in milliseconds, the largest first: a time is shown in the largest unit that fits, as in PostgreSQL.
 const UNITS: [(&str, u64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000), ("ms", 1)];
 
@@ -85,6 +90,10 @@ const UNITS: [(&str, u64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("min", 60
 pub struct Settings {
     values: BTreeMap<String, String>,
     user: String,
+    /// The role of SET ROLE.
+    role: Option<RoleId>,
+    /// Whether the user is an administrator.
+    superuser: bool,
     /// The values of the two times in a session that does not set them.
     times: [Duration; 2],
     statement: Duration,
@@ -99,10 +108,17 @@ impl Settings {
         let fixed = FIXED.iter().map(|(name, values)| (name.to_string(), values[0].to_string()));
         let mut values: BTreeMap<String, String> = free.chain(fixed).collect();
         values.insert("session_authorization".into(), user.into());
+        values.insert(ROLE.into(), "none".into());
         values.insert(STATEMENT_TIMEOUT.into(), shown(statement));
         values.insert(IDLE_TIMEOUT.into(), shown(idle_in_transaction));
         let times = [statement, idle_in_transaction];
-        Settings { values, user: user.into(), times, statement, idle_in_transaction }
+        Settings { values, user: user.into(), role: None, superuser: true, times, statement, idle_in_transaction }
+    }
+
+    /// Says whether the user is an administrator.
+    pub(crate) fn set_superuser(&mut self, is: bool) {
+        self.superuser = is;
+        self.values.insert("is_superuser".into(), if is { "on" } else { "off" }.into());
     }
 
     /// The longest time of a statement; zero means no limit.
@@ -168,6 +184,17 @@ impl Settings {
         Ok(())
     }
 
+    /// The role of SET ROLE; `None`: the session's own.
+    pub(crate) fn role(&self) -> Option<RoleId> {
+        self.role
+    }
+
+    /// SET ROLE: a role and its name, or `None`.
+    pub(crate) fn set_role(&mut self, role: Option<(RoleId, &str)>) {
+        self.role = role.map(|(id, _)| id);
+        self.values.insert(ROLE.into(), role.map_or("none", |(_, name)| name).into());
+    }
+
     /// Whether a setting is on.
     pub(crate) fn is_on(&self, name: &str) -> bool {
         self.values.get(name).is_some_and(|value| value == "on")
@@ -176,9 +203,14 @@ impl Settings {
     /// `RESET name` or `RESET ALL`.
     pub(crate) fn reset(&mut self, statement: &str) -> Result<(), SqlError> {
         let name = statement.trim_start_matches("RESET ").to_lowercase();
-        let fresh = Settings::new(&self.user, self.times[0], self.times[1]);
+        let mut fresh = Settings::new(&self.user, self.times[0], self.times[1]);
+        fresh.set_superuser(self.superuser);
         if name == "all" {
+            // As in PostgreSQL, SET ROLE stays.
+            let (role, shown) = (self.role, self.values.get(ROLE).cloned());
             *self = fresh;
+            self.role = role;
+            self.values.extend(shown.map(|shown| (ROLE.to_owned(), shown)));
             return Ok(());
         }
         match name.as_str() {

@@ -7,17 +7,26 @@ use datafusion::scalar::ScalarValue;
 use datafusion::sql::sqlparser::ast::Statement;
 
 use super::{
-    alter_table, copy, create_drop, create_external_table, explain, insert, point_query, session_statements,
+    alter_table, copy, create_drop, create_external_table, explain, insert, point_query, rights, session_statements,
     update_delete,
 };
 use crate::SqlError;
+use crate::engine::parse::rights::statement::RightsStatement;
 use crate::engine::plan::{column_labels, prepared};
 use crate::engine::run::cancellable_stream::CancellableStream;
+use crate::engine::session::session_role;
 use crate::engine::{Prepared, Session, StatementResult};
 
 /// How often a statement that is its own transaction is repeated after a conflict, and the longest pause before.
 const AGAIN_MOST: u32 = 50;
 const AGAIN_PAUSE_MOST: Duration = Duration::from_millis(50);
+
+/// A statement that changes something, with its parameters.
+#[derive(Clone, Copy)]
+enum Changing<'a> {
+    Rights(&'a RightsStatement),
+    Other(&'a Statement, &'a [ScalarValue]),
+}
 
 impl Session {
     /// Runs a statement. `parameters` are the values of `$1`, `$2`, ...
@@ -26,13 +35,13 @@ impl Session {
         prepared: &Prepared,
         parameters: &[ScalarValue],
     ) -> Result<StatementResult, SqlError> {
-        let Some(statement) = &prepared.statement else {
+        if prepared.is_empty() {
             return Ok(StatementResult::Done { tag: String::new() });
-        };
+        }
         self.transaction.take_back();
         if !self.transaction.is_open() {
             self.transaction.set_failed(false);
-        } else if self.transaction.has_failed() && !ends_failure(statement) {
+        } else if self.transaction.has_failed() && !prepared.statement.as_ref().is_some_and(ends_failure) {
             return Err(SqlError::transaction(
                 "25P02",
                 "current transaction is aborted, commands ignored until end of transaction block",
@@ -41,14 +50,16 @@ impl Session {
         let begins = !self.transaction.is_open();
         self.account.begin(!begins);
         let running = self.canceller.begin(self.settings.now().statement_timeout());
+        self.renew_access();
         let outcome = tokio::select! {
             biased;
-            outcome = self.dispatch(statement, prepared, parameters) => outcome,
+            outcome = self.dispatch(prepared, parameters) => outcome,
             why = running.requested_end() => Err(why),
         };
         let failed = self.transaction.failed_flag();
+        let access = self.access();
         let watch = |stream| -> SendableRecordBatchStream {
-            Box::pin(CancellableStream::new(stream, &running, failed.clone()))
+            Box::pin(CancellableStream::new(stream, &running, failed.clone(), access.clone()))
         };
         match outcome {
             Ok(StatementResult::Rows { schema, stream, tag }) => {
@@ -76,13 +87,15 @@ impl Session {
         }
     }
 
-    async fn dispatch(
-        &mut self,
-        statement: &Statement,
-        prepared: &Prepared,
-        parameters: &[ScalarValue],
-    ) -> Result<StatementResult, SqlError> {
-        if let Some(answer) = session_statements::control(self, statement).await? {
+    async fn dispatch(&mut self, prepared: &Prepared, parameters: &[ScalarValue]) -> Result<StatementResult, SqlError> {
+        if let Some(rights) = &prepared.rights {
+            return self.dispatch_rights(rights).await;
+        }
+        let Some(statement) = &prepared.statement else { return Ok(StatementResult::Done { tag: String::new() }) };
+        let controlled = session_statements::control(self, statement).await;
+        // The end of a transaction may have undone a SET ROLE.
+        session_role::follow_role(self)?;
+        if let Some(answer) = controlled? {
             return Ok(answer);
         }
         match statement {
@@ -99,17 +112,33 @@ impl Session {
                 self.refresh()?;
                 self.change(statement, parameters).await
             }
-            _ => self.alone(statement, parameters).await,
+            _ => self.alone(Changing::Other(statement, parameters)).await,
+        }
+    }
+
+    async fn dispatch_rights(&mut self, rights: &RightsStatement) -> Result<StatementResult, SqlError> {
+        if let Some(answer) = rights::run::of_session(self, rights)? {
+            return Ok(answer);
+        }
+        match self.transaction.is_open() {
+            true => {
+                self.refresh()?;
+                rights::run::change(self, rights).await
+            }
+            false => self.alone(Changing::Rights(rights)).await,
         }
     }
 
     /// Runs a statement that changes something as a transaction of its own.
-    async fn alone(&mut self, statement: &Statement, parameters: &[ScalarValue]) -> Result<StatementResult, SqlError> {
+    async fn alone(&mut self, changing: Changing<'_>) -> Result<StatementResult, SqlError> {
         let mut tries = 0;
         loop {
             self.transaction.begin(self.new_transaction(true));
             let outcome = match self.refresh() {
-                Ok(()) => self.change(statement, parameters).await,
+                Ok(()) => match changing {
+                    Changing::Rights(rights) => rights::run::change(self, rights).await,
+                    Changing::Other(statement, parameters) => self.change(statement, parameters).await,
+                },
                 Err(error) => Err(error),
             };
             let Some(transaction) = self.transaction.take() else { return outcome };
@@ -138,7 +167,7 @@ impl Session {
         if let Some(answer) = point_query::quick_query(self, statement, parameters)? {
             return Ok(answer);
         }
-        let plan = match prepared.plan(&self.shared.catalog()) {
+        let plan = match prepared.plan(&self.shared) {
             Some(plan) => plan,
             None => prepared::plan_with(&self.context, statement, &prepared.parameters).await?.0,
         };

@@ -1,11 +1,14 @@
 //! Prepares statements: they are parsed, checked, and planned if that determines the types of parameters and results.
 
+use std::sync::Arc;
+
 use datafusion::arrow::datatypes::DataType;
 use datafusion::sql::sqlparser::ast::Statement;
 
 use super::{explain, insert, session_statements, update_delete};
 use crate::SqlError;
-use crate::engine::parse::statement_check;
+use crate::engine::parse::{ParsedStatement, statement_check};
+use crate::engine::plan::prepared::KeptPlan;
 use crate::engine::plan::{column_labels, prepared};
 use crate::engine::{Prepared, Session, parse};
 
@@ -29,12 +32,19 @@ impl Session {
         if sql.len() > parse::LONG_BYTES {
             self.account.check_room(parse::memory(sql))?;
         }
-        let statements = parse::statements(sql)?;
+        let statements = parse::parsed(sql)?;
         let mut prepared = Vec::with_capacity(statements.len());
         let alone = statements.len() == 1;
         for statement in statements {
-            statement_check::check(&statement)?;
-            prepared.push(self.prepare_one(statement, hints, alone).await?);
+            match statement {
+                ParsedStatement::Rights(rights) => {
+                    prepared.push(Prepared { rights: Some(Arc::new(rights)), ..Prepared::default() });
+                }
+                ParsedStatement::Other(statement) => {
+                    statement_check::check(&statement)?;
+                    prepared.push(self.prepare_one(*statement, hints, alone).await?);
+                }
+            }
         }
         Ok(prepared)
     }
@@ -55,7 +65,8 @@ impl Session {
                 let (plan, parameters) = prepared::plan_with(&self.context, &statement, hints).await?;
                 prepared.merge_parameters(parameters);
                 prepared.schema = Some(column_labels::labelled(&statement, plan.schema().inner()));
-                prepared.plan = Some((self.shared.catalog(), plan));
+                let (catalog, access) = (self.shared.catalog(), self.access());
+                prepared.plan = Some(KeptPlan { catalog, access, plan });
             }
             Statement::Explain { .. } => {
                 let plain = explain::plain(&statement)?;
@@ -92,7 +103,7 @@ impl Session {
 
     /// Determines the final columns of a query's rows, for a client to which they are described before.
     pub(crate) fn settle(&self, prepared: &mut Prepared) {
-        if let (Some(statement), Some(plan)) = (&prepared.statement, prepared.plan(&self.shared.catalog())) {
+        if let (Some(statement), Some(plan)) = (&prepared.statement, prepared.plan(&self.shared)) {
             prepared.schema = Some(column_labels::labelled(statement, &prepared::columns(&self.context, &plan)));
         }
     }

@@ -60,7 +60,10 @@ pub(crate) async fn control(session: &mut Session, statement: &Statement) -> Res
         Statement::Close { cursor: CloseCursor::All } => done("CLOSE CURSOR ALL"),
         Statement::UNLISTEN { channel } if channel.value == "*" => done("UNLISTEN"),
         Statement::Discard { .. } => {
-            session.settings.change(false, |settings| settings.reset("RESET ALL"))?;
+            session.settings.change(false, |settings| {
+                settings.set_role(None);
+                settings.reset("RESET ALL")
+            })?;
             done("DISCARD ALL")
         }
         Statement::ShowVariable { variable } => show(session, variable).map(Some),

@@ -99,10 +99,12 @@ pub(super) fn register(context: &SessionContext, facts: &Facts) {
     let none = || Signature::nullary(Volatility::Stable);
     let any = || Signature::variadic_any(Volatility::Stable);
     register_one(context, "version", none(), |_, _| Some(format!("PostgreSQL {SERVER_VERSION}")));
-    for name in ["session_user", "current_user", "current_role", "user"] {
+    for name in ["current_user", "current_role", "user"] {
         let about = Arc::clone(&facts.about);
-        register_one(context, name, none(), move |_, _| Some(about.user().to_owned()));
+        register_one(context, name, none(), move |_, _| Some(about.user()));
     }
+    let about = Arc::clone(&facts.about);
+    register_one(context, "session_user", none(), move |_, _| Some(about.session_user()));
     for name in ["current_database", "current_catalog"] {
         let about = Arc::clone(&facts.about);
         register_one(context, name, none(), move |_, _| Some(about.database.clone()));
@@ -111,7 +113,7 @@ pub(super) fn register(context: &SessionContext, facts: &Facts) {
     let about = Arc::clone(&facts.about);
     let user = move |oid: Option<u32>, _| {
         let unknown = |oid: u32| format!("unknown (OID={oid})");
-        Some(oid.and_then(|oid| about.role(oid)).map_or_else(|| unknown(oid.unwrap_or_default()), str::to_owned))
+        Some(oid.and_then(|oid| about.role(oid)).unwrap_or_else(|| unknown(oid.unwrap_or_default())))
     };
     register_one(context, "pg_get_userbyid", any(), user);
     let of = facts.clone();

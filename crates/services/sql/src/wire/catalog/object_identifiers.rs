@@ -22,7 +22,7 @@ use datafusion::prelude::SessionContext;
 
 use super::columns::TABLES;
 use super::identifiers::{parts, quoted};
-use super::session_objects::{Facts, Moment, OWNER};
+use super::session_objects::{Facts, Moment};
 use crate::SqlError;
 use crate::wire::oid::{Kind, Scalar};
 
@@ -55,7 +55,7 @@ enum Named {
 }
 
 /// Registers the functions.
-pub(super) fn register(context: &SessionContext, facts: &Facts, user: &str) {
+pub(super) fn register(context: &SessionContext, facts: &Facts) {
     for name in ["regproc_of", "regproc_name"] {
         let function =
             create_udf(name, vec![DataType::Utf8], DataType::Utf8, Volatility::Immutable, Arc::new(procedure));
@@ -65,10 +65,10 @@ pub(super) fn register(context: &SessionContext, facts: &Facts, user: &str) {
     let all = [(Class, "class"), (Type, "type"), (Namespace, "namespace"), (Role, "role")];
     for (kind, word) in all {
         for (name, strict) in [(format!("to_reg{word}"), false), (format!("reg{word}_of"), true)] {
-            let (facts, user) = (facts.clone(), user.to_owned());
+            let facts = facts.clone();
             let find = move |arguments: &[ColumnarValue]| {
                 let moment = facts.now();
-                numbers(arguments, |name| match number(&moment, kind, name, &user) {
+                numbers(arguments, |name| match number(&moment, kind, name) {
                     None if strict => Err(missing(kind, name)),
                     found => Ok(found),
                 })
@@ -81,11 +81,11 @@ pub(super) fn register(context: &SessionContext, facts: &Facts, user: &str) {
                 Arc::new(find),
             ));
         }
-        let (facts, user) = (facts.clone(), user.to_owned());
+        let facts = facts.clone();
         let tell = move |arguments: &[ColumnarValue]| {
             let moment = facts.now();
             // An OID without an object is shown as it is.
-            names(arguments, |oid| name(&moment, kind, oid, &user).unwrap_or_else(|| oid.to_string()))
+            names(arguments, |oid| name(&moment, kind, oid).unwrap_or_else(|| oid.to_string()))
         };
         let name = format!("reg{word}_name");
         let tell = Arc::new(tell);
@@ -145,7 +145,7 @@ fn missing(kind: Named, name: &str) -> SqlError {
     }
 }
 
-fn number(moment: &Moment, kind: Named, name: &str, user: &str) -> Option<u32> {
+fn number(moment: &Moment, kind: Named, name: &str) -> Option<u32> {
     if let Ok(oid) = name.parse::<u32>() {
         return Some(oid);
     }
@@ -175,7 +175,10 @@ fn number(moment: &Moment, kind: Named, name: &str, user: &str) -> Option<u32> {
             let [schema] = parts(name)?.try_into().ok()?;
             moment.namespaces.iter().find(|namespace| namespace.name == schema).map(|namespace| namespace.oid)
         }
-        Named::Role => (parts(name)? == [user]).then_some(OWNER),
+        Named::Role => {
+            let [role] = parts(name)?.try_into().ok()?;
+            moment.about.role_number(&role)
+        }
     }
 }
 
@@ -201,7 +204,7 @@ pub(super) fn scalar_of(name: &str) -> Option<Scalar> {
     own.or_else(|| INTERNAL.iter().find(|(internal, _)| *internal == name).map(|(_, scalar)| *scalar))
 }
 
-fn name(moment: &Moment, kind: Named, oid: u32, user: &str) -> Option<String> {
+fn name(moment: &Moment, kind: Named, oid: u32) -> Option<String> {
     match kind {
         Named::Type => super::types::of(oid).map(|_| super::types::formatted(oid, None)),
         Named::Class => {
@@ -220,7 +223,7 @@ fn name(moment: &Moment, kind: Named, oid: u32, user: &str) -> Option<String> {
         Named::Namespace => {
             moment.namespaces.iter().find(|namespace| namespace.oid == oid).map(|namespace| quoted(&namespace.name))
         }
-        Named::Role => (oid == OWNER).then(|| quoted(user)),
+        Named::Role => moment.about.role(oid).map(|role| quoted(&role)),
     }
 }
 

@@ -55,7 +55,9 @@ impl VisitorMut for Restate {
             Expr::InSubquery { subquery, negated, .. } if is_gone(&subquery) => truth(negated),
             Expr::Function(Function { args: FunctionArguments::Subquery(query), .. }) if is_gone(&query) => no_texts(),
             Expr::Function(Function { name, args: FunctionArguments::Subquery(query), .. }) if is_array(&name) => {
-                rows_as_list(query)
+                let is_of_names = is_of_names(&query);
+                let list = rows_as_list(query);
+                if is_of_names { call("coalesce", vec![list, no_texts()]) } else { list }
             }
             Expr::Cast { kind, expr, data_type, format, array } => match named(&expr, &data_type) {
                 Some(function) => call(&function, vec![name_of(*expr)]),
@@ -212,7 +214,7 @@ fn is_array(name: &ObjectName) -> bool {
     name.to_string().eq_ignore_ascii_case("array")
 }
 
-/// The list of a query's rows: NULL where PostgreSQL returns an empty list.
+/// The list of a query's rows: NULL where PostgreSQL returns an empty list, unless it is of names.
 fn rows_as_list(mut query: Box<Query>) -> Expr {
     if let SetExpr::Select(select) = query.body.as_mut()
         && let [SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. }] =
@@ -229,6 +231,17 @@ fn rows_as_list(mut query: Box<Query>) -> Expr {
         *expr = list;
     }
     scalar(query)
+}
+
+/// Whether a query is of names: a column whose name ends with `name`.
+fn is_of_names(query: &Query) -> bool {
+    let SetExpr::Select(select) = query.body.as_ref() else { return false };
+    let is_name = |ident: &Ident| ident.value.to_ascii_lowercase().ends_with("name");
+    match select.projection.as_slice() {
+        [SelectItem::UnnamedExpr(Expr::Identifier(ident))] => is_name(ident),
+        [SelectItem::UnnamedExpr(Expr::CompoundIdentifier(parts))] => parts.last().is_some_and(is_name),
+        _ => false,
+    }
 }
 
 /// Whether the expression is a list that a query makes of a relation's options.

@@ -4,11 +4,14 @@
 use datafusion::logical_expr::Volatility;
 use datafusion::prelude::SessionContext;
 use datafusion::scalar::ScalarValue;
+use node::identity::Object;
 
+use super::acl::{Acls, acl_or_null};
 use super::backends::DATABASE;
 use super::catalog_row::{Row, int, text};
 use super::columns::TABLES;
 use super::functions::index;
+use super::known_roles::{HIDDEN, KnownRole};
 use super::session_objects::{Moment, OWNER, PG_CATALOG, SessionFacts, number};
 
 /// PostgreSQL's number of the encoding UTF8.
@@ -19,9 +22,6 @@ const TABLESPACE: u32 = 1663;
 const INTERNAL: u32 = 12;
 /// PostgreSQL's OID of the type `any`: the result type of a function here depends on its arguments.
 const ANY: u32 = 2276;
-/// The text that PostgreSQL shows in place of passwords.
-const HIDDEN: &str = "********";
-
 /// A function that can be called.
 #[derive(Debug)]
 pub(super) struct Callable {
@@ -84,52 +84,69 @@ pub(super) fn procedures(functions: &[Callable]) -> Vec<Row> {
     functions.iter().map(row).collect()
 }
 
-/// The rights of all users: each may do everything.
-fn rights() -> Row {
+/// What a role may do, and its password as it is shown.
+fn role(role: &KnownRole, password: ScalarValue) -> Row {
+    let own = &role.attributes;
+    let limit = own.connection_limit.and_then(|limit| i32::try_from(limit).ok()).unwrap_or(-1);
     vec![
-        ("rolsuper", ScalarValue::from(true)),
-        ("rolinherit", ScalarValue::from(true)),
-        ("rolcanlogin", ScalarValue::from(true)),
-        ("rolconnlimit", ScalarValue::from(-1i32)),
+        ("oid", int(role.oid)),
+        ("rolname", text(&role.name)),
+        ("rolsuper", ScalarValue::from(own.administrator)),
+        ("rolinherit", ScalarValue::from(own.inherit)),
+        ("rolcreaterole", ScalarValue::from(role.creates_roles)),
+        ("rolcanlogin", ScalarValue::from(can_log_in(role))),
+        ("rolconnlimit", ScalarValue::from(limit)),
+        ("rolvaliduntil", until(role)),
+        ("rolpassword", password),
     ]
+}
+
+fn can_log_in(role: &KnownRole) -> bool {
+    role.attributes.login && role.attributes.locked.is_none()
+}
+
+fn until(role: &KnownRole) -> ScalarValue {
+    ScalarValue::TimestampMicrosecond(role.attributes.until_us, Some("+00:00".into()))
 }
 
 /// Rows of `pg_roles`.
 pub(super) fn roles(about: &SessionFacts) -> Vec<Row> {
-    let row = |(oid, name): &(u32, String)| {
-        let mut row = rights();
-        row.extend([("oid", int(*oid)), ("rolname", text(name)), ("rolpassword", text(HIDDEN))]);
-        row
-    };
-    about.roles.iter().map(row).collect()
+    about.roles().iter().map(|known| role(known, text(HIDDEN))).collect()
 }
 
-/// Rows of `pg_authid`: without passwords.
+/// Rows of `pg_authid`: passwords are shown to administrators, as what they are checked against.
 pub(super) fn authorities(about: &SessionFacts) -> Vec<Row> {
-    let row = |(oid, name): &(u32, String)| {
-        let mut row = rights();
-        row.extend([("oid", int(*oid)), ("rolname", text(name))]);
-        row
-    };
-    about.roles.iter().map(row).collect()
+    about.roles().iter().map(|known| role(known, ScalarValue::Utf8(known.verifier.clone()))).collect()
 }
 
-/// Rows of `pg_user` and `pg_shadow`.
+/// Rows of `pg_user`.
 pub(super) fn users(about: &SessionFacts) -> Vec<Row> {
-    let row = |(oid, name): &(u32, String)| {
+    login_roles(about, |_| text(HIDDEN))
+}
+
+/// Rows of `pg_shadow`: as of `pg_authid`.
+pub(super) fn shadows(about: &SessionFacts) -> Vec<Row> {
+    login_roles(about, |role| ScalarValue::Utf8(role.verifier.clone()))
+}
+
+fn login_roles(about: &SessionFacts, password: impl Fn(&KnownRole) -> ScalarValue) -> Vec<Row> {
+    let row = |role: &KnownRole| {
         vec![
-            ("usename", text(name)),
-            ("usesysid", int(*oid)),
-            ("usesuper", ScalarValue::from(true)),
-            ("passwd", text(HIDDEN)),
+            ("usename", text(&role.name)),
+            ("usesysid", int(role.oid)),
+            ("usesuper", ScalarValue::from(role.attributes.administrator)),
+            ("passwd", password(role)),
+            ("valuntil", until(role)),
         ]
     };
-    about.roles.iter().map(row).collect()
+    about.roles().iter().filter(|role| can_log_in(role)).map(row).collect()
 }
 
 /// Rows of `pg_database`. Texts are compared by their bytes.
 pub(super) fn databases(about: &SessionFacts) -> Vec<Row> {
+    let acls = Acls::of(about);
     vec![vec![
+        ("datacl", acl_or_null(acls.index().as_ref(), &Object::Node, None)),
         ("oid", ScalarValue::from(DATABASE)),
         ("datname", text(&about.database)),
         ("datdba", int(OWNER)),
@@ -143,20 +160,25 @@ pub(super) fn databases(about: &SessionFacts) -> Vec<Row> {
     ]]
 }
 
+fn owner_name(moment: &Moment, oid: u32) -> ScalarValue {
+    ScalarValue::Utf8(moment.about.role(oid))
+}
+
 /// Rows of `pg_tables`: the session's tables, and the catalogs.
 pub(super) fn tables(moment: &Moment) -> Vec<Row> {
-    let row = |schema: &str, name: &str, has_index: bool| {
+    let row = |schema: &str, name: &str, owner: u32, has_index: bool| {
         vec![
             ("schemaname", text(schema)),
             ("tablename", text(name)),
-            ("tableowner", text(moment.about.user())),
+            ("tableowner", owner_name(moment, owner)),
             ("tablespace", ScalarValue::Utf8(None)),
             ("hasindexes", ScalarValue::from(has_index)),
         ]
     };
     let own = moment.relations.iter().filter(|relation| relation.query.is_none());
-    let own = own.map(|relation| row(&relation.namespace.name, &relation.name, !relation.key.is_empty()));
-    own.chain(TABLES.iter().map(|(name, ..)| row(super::SCHEMA, name, false))).collect()
+    let own =
+        own.map(|relation| row(&relation.namespace.name, &relation.name, relation.owner, !relation.key.is_empty()));
+    own.chain(TABLES.iter().map(|(name, ..)| row(super::SCHEMA, name, OWNER, false))).collect()
 }
 
 /// Rows of `pg_views`.
@@ -167,7 +189,7 @@ pub(super) fn views(moment: &Moment) -> Vec<Row> {
             vec![
                 ("schemaname", text(&relation.namespace.name)),
                 ("viewname", text(&relation.name)),
-                ("viewowner", text(moment.about.user())),
+                ("viewowner", owner_name(moment, relation.owner)),
                 ("definition", text(query)),
             ]
         })

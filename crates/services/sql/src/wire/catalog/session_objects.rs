@@ -5,6 +5,7 @@ use std::sync::Arc;
 use datafusion::arrow::datatypes::{Schema, SchemaRef};
 use datafusion::catalog::CatalogProvider;
 use datafusion::error::Result;
+use node::identity::Object;
 
 use super::identifiers::quoted;
 use crate::engine::plan::session_catalog::StatementView;
@@ -15,7 +16,7 @@ const FIRST: u32 = 16_384;
 
 /// PostgreSQL's OID of the schema pg_catalog.
 pub(super) const PG_CATALOG: u32 = 11;
-/// PostgreSQL's OID of the first role, which owns everything here.
+/// PostgreSQL's OID of the first role: the node's own, which owns what nobody else owns.
 pub(super) const OWNER: u32 = 10;
 /// PostgreSQL's OID of the schema public.
 const PUBLIC: u32 = 2200;
@@ -24,6 +25,8 @@ const PUBLIC: u32 = 2200;
 #[derive(Debug, Clone)]
 pub(super) struct Namespace {
     pub(super) oid: u32,
+    /// OID of the owner.
+    pub(super) owner: u32,
     pub(super) name: String,
 }
 
@@ -31,6 +34,8 @@ pub(super) struct Namespace {
 #[derive(Debug, Clone)]
 pub(super) struct Relation {
     pub(super) oid: u32,
+    /// OID of the owner.
+    pub(super) owner: u32,
     pub(super) namespace: Namespace,
     pub(super) name: String,
     /// The query of a view, as SQL.
@@ -78,27 +83,16 @@ impl Relation {
 pub(super) struct SessionFacts {
     /// Name of the database.
     pub(super) database: String,
-    /// OIDs and names of the users; the session's own user owns everything.
-    pub(super) roles: Vec<(u32, String)>,
+    /// Who the session's statements ask for, and the objects that they see.
+    pub(super) shared: Arc<StatementView>,
+    /// The user of a session of the node itself.
+    pub(super) user: String,
 }
 
 impl SessionFacts {
-    /// The facts for a session of this user.
-    pub(super) fn new(database: String, users: &[String], user: &str) -> SessionFacts {
-        let mut roles: Vec<(u32, String)> = vec![(OWNER, user.to_owned())];
-        let others = users.iter().filter(|other| *other != user);
-        roles.extend(others.map(|other| (number(&["$role", other]), other.clone())));
-        SessionFacts { database, roles }
-    }
-
-    /// The user with this OID.
-    pub(super) fn role(&self, oid: u32) -> Option<&str> {
-        self.roles.iter().find(|(number, _)| *number == oid).map(|(_, name)| name.as_str())
-    }
-
-    /// The session's own user.
-    pub(super) fn user(&self) -> &str {
-        self.roles.first().map_or("", |(_, name)| name)
+    /// The facts for a session.
+    pub(super) fn new(database: String, shared: Arc<StatementView>, user: &str) -> SessionFacts {
+        SessionFacts { database, shared, user: user.to_owned() }
     }
 }
 
@@ -134,13 +128,14 @@ impl Facts {
     /// The present objects, without the columns of views.
     pub(super) fn now(&self) -> Moment {
         let catalog = self.shared.catalog();
-        let about = Arc::clone(&self.about);
-        let mut moment = Moment { about, namespaces: Vec::new(), relations: Vec::new() };
+        let about = &self.about;
+        let mut moment = Moment { about: Arc::clone(about), namespaces: Vec::new(), relations: Vec::new() };
         let mut schemas = self.names.schema_names();
         schemas.sort();
         schemas.dedup();
         for schema in schemas {
-            let namespace = Namespace { oid: namespace_oid(&schema), name: schema.clone() };
+            let owner = about.owner(Object::Schema(&schema).exactly().ok().as_ref());
+            let namespace = Namespace { oid: namespace_oid(&schema), owner, name: schema.clone() };
             moment.namespaces.push(namespace.clone());
             for (name, entry) in catalog.schemas.get(&schema).into_iter().flatten() {
                 let defaults = match entry {
@@ -156,7 +151,9 @@ impl Facts {
                     Entry::Virtual(table) => (table.schema(), Vec::new(), String::new()),
                     Entry::External(table) => (table.schema.clone(), Vec::new(), String::new()),
                 };
+                let object = Object::Table { schema: &schema, name, columns: &[] };
                 moment.relations.push(Relation {
+                    owner: about.owner(object.exactly().ok().as_ref()),
                     oid: number(&[&schema, name]),
                     namespace: namespace.clone(),
                     name: name.clone(),

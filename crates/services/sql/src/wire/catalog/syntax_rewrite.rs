@@ -7,7 +7,7 @@
 //!   x OPERATOR(pg_catalog.~) y         x ~ y
 //!   '{a,b}'::text[]                    ARRAY['a', 'b']::text[]
 //!   x = ANY ('{a,b}')                  x = ANY (ARRAY['a', 'b'])
-//!   current_schema, current_role       current_schema(), session_user
+//!   current_schema, current_role       current_schema(), current_user
 //!   (SELECT .. string_to_array(current_setting('search_path'), ','))     ('public'), behind IN
 //! ```
 
@@ -107,7 +107,7 @@ fn without_brackets(ident: Ident) -> Expr {
         "current_schema" => call("current_schema", Vec::new()),
         "current_role" => Expr::Function(Function {
             args: FunctionArguments::None,
-            name: ObjectName::from(vec![Ident::new("session_user")]),
+            name: ObjectName::from(vec![Ident::new("current_user")]),
             uses_odbc_syntax: false,
             parameters: FunctionArguments::None,
             filter: None,
@@ -186,7 +186,7 @@ mod tests {
             ("SELECT a <> ALL ('{1,2}') FROM t", "SELECT a <> ALL(ARRAY[1, 2]) FROM t"),
             (
                 "SELECT current_schema, \"user\", user, current_role",
-                "SELECT current_schema(), \"user\", user, session_user",
+                "SELECT current_schema(), \"user\", user, current_user",
             ),
             (
                 "SELECT quote_ident(s) IN (SELECT trim(p[i]) FROM generate_series(1, 2) AS i, \

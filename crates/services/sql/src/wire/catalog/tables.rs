@@ -13,13 +13,15 @@ use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::catalog::{MemTable, SchemaProvider, TableProvider};
 use datafusion::error::Result;
 use datafusion::scalar::ScalarValue;
+use node::identity::Object;
 
+use super::acl::{Acls, acl_or_null};
 use super::arrow_schema::{names, shape};
 use super::backends::{ACTIVITY, Backends, GSSAPI};
 use super::catalog_row::{Row, int, text};
-use super::session_objects::{Facts, Moment, Namespace, OWNER, Relation, SessionFacts};
+use super::session_objects::{Facts, Moment, Namespace, Relation, SessionFacts};
 use super::types::CatalogType;
-use super::{functions, roles, static_catalogs, types};
+use super::{acl, functions, roles, static_catalogs, types};
 use crate::wire::oid::{Described, Kind, Scalar};
 
 /// PostgreSQL's OID of the access method of tables.
@@ -77,6 +79,7 @@ impl SchemaProvider for PgCatalog {
 fn lasting(name: &str) -> Option<fn(&SessionFacts) -> Vec<Row>> {
     Some(match name {
         "pg_am" => static_catalogs::methods,
+        "pg_auth_members" => acl::memberships,
         "pg_authid" => roles::authorities,
         "pg_collation" => static_catalogs::collations,
         "pg_database" => roles::databases,
@@ -84,7 +87,8 @@ fn lasting(name: &str) -> Option<fn(&SessionFacts) -> Vec<Row>> {
         "pg_range" => types::ranges,
         "pg_roles" => roles::roles,
         "pg_settings" => functions::settings,
-        "pg_shadow" | "pg_user" => roles::users,
+        "pg_shadow" => roles::shadows,
+        "pg_user" => roles::users,
         "pg_tablespace" => static_catalogs::tablespaces,
         "pg_type" => types::types,
         _ => return None,
@@ -98,6 +102,7 @@ fn passing(name: &str) -> Option<fn(&Moment) -> Vec<Row>> {
         "pg_attribute" => attributes,
         "pg_class" => classes,
         "pg_constraint" => constraints,
+        "pg_default_acl" => acl::default_acls,
         "pg_index" => indexes,
         "pg_indexes" => roles::indexes,
         "pg_namespace" => namespaces,
@@ -115,6 +120,8 @@ pub(super) fn is_empty(name: &str) -> bool {
 
 fn classes(moment: &Moment) -> Vec<Row> {
     let mut rows = Vec::new();
+    let acls = Acls::of(&moment.about);
+    let index = acls.index();
     for relation in &moment.relations {
         let keyed = !relation.key.is_empty();
         rows.push(class(
@@ -124,6 +131,8 @@ fn classes(moment: &Moment) -> Vec<Row> {
             if relation.query.is_some() { "v" } else { "r" },
             keyed,
         ));
+        let object = Object::Table { schema: &relation.namespace.name, name: &relation.name, columns: &[] };
+        rows.last_mut().into_iter().for_each(|row| row.push(("relacl", acl_or_null(index.as_ref(), &object, None))));
         if keyed {
             rows.push(class(relation, relation.index_oid(), &relation.key_name, "i", false));
         }
@@ -142,7 +151,7 @@ fn class(relation: &Relation, oid: u32, name: &str, kind: &str, keyed: bool) -> 
         ("oid", int(oid)),
         ("relname", text(name)),
         ("relnamespace", int(relation.namespace.oid)),
-        ("relowner", int(OWNER)),
+        ("relowner", int(relation.owner)),
         ("relam", ScalarValue::from(method)),
         ("relhasindex", ScalarValue::from(keyed)),
         ("relpersistence", text("p")),
@@ -155,11 +164,15 @@ fn class(relation: &Relation, oid: u32, name: &str, kind: &str, keyed: bool) -> 
 
 fn attributes(moment: &Moment) -> Vec<Row> {
     let mut rows = Vec::new();
+    let acls = Acls::of(&moment.about);
+    let index = acls.index();
     for relation in &moment.relations {
+        let object = Object::Table { schema: &relation.namespace.name, name: &relation.name, columns: &[] };
         for (at, field) in relation.columns.fields().iter().enumerate() {
             let mut row = attribute(relation.oid, at + 1, field);
             // A column of a view may be NULL, as in PostgreSQL.
             row.push(("attnotnull", ScalarValue::from(!field.is_nullable() && relation.query.is_none())));
+            row.push(("attacl", acl_or_null(index.as_ref(), &object, Some(field.name()))));
             row.push(("atthasdef", ScalarValue::from(relation.defaults.iter().any(|(column, _)| *column == at))));
             rows.push(row);
         }
@@ -261,8 +274,16 @@ fn constraints(moment: &Moment) -> Vec<Row> {
 }
 
 fn namespaces(moment: &Moment) -> Vec<Row> {
+    let acls = Acls::of(&moment.about);
+    let index = acls.index();
     let row = |namespace: &Namespace| {
-        vec![("oid", int(namespace.oid)), ("nspname", text(&namespace.name)), ("nspowner", int(OWNER))]
+        let acl = acl_or_null(index.as_ref(), &Object::Schema(&namespace.name), None);
+        vec![
+            ("nspacl", acl),
+            ("oid", int(namespace.oid)),
+            ("nspname", text(&namespace.name)),
+            ("nspowner", int(namespace.owner)),
+        ]
     };
     moment.namespaces.iter().map(row).collect()
 }

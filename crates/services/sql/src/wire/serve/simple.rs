@@ -21,7 +21,7 @@ impl Serving<'_> {
         let parts = split(sql);
         if parts.len() > 1 {
             // A syntax error anywhere prevents all of them from running.
-            parse::statements(sql).map_err(|error| ErrorResponse::of_statement(&error, sql))?;
+            parse::parsed(sql).map_err(|error| ErrorResponse::of_statement(&error, sql))?;
         }
         device::supervise::rehearse("sql-session");
         let several = parts.len() > 1;
@@ -53,7 +53,7 @@ impl Serving<'_> {
             let answer = self.session.execute(prepared, &[]).await;
             match answer.map_err(|error| ErrorResponse::of_statement(&error, sql))? {
                 StatementResult::Rows { schema, stream, tag } => {
-                    let mut rows = RowSender::new(&schema, stream, tag, &[])?;
+                    let mut rows = RowSender::new(&schema, stream, tag, &[], self.session.access())?;
                     self.connection.reply(rows.description()).await?;
                     self.rows().send(&mut rows, 0).await?;
                 }

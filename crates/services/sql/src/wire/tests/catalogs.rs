@@ -29,7 +29,7 @@ async fn names_lead_to_numbers_and_back_or_to_nothing_or_an_error() {
         ("select to_regclass('nowhere') is null, to_regclass('pairs') = to_regclass('public.pairs')", "t|t"),
         ("select to_regclass('pairs') = to_regclass('s.pairs'), to_regclass('PAIRS') is null", "f|f"),
         ("select to_regclass('\"Odd.Name\"') is null, to_regclass('Odd.Name') is null", "f|t"),
-        ("select to_regnamespace('public'), to_regnamespace('nowhere'), to_regrole('ann')", "2200|NULL|10"),
+        ("select to_regnamespace('public'), to_regnamespace('nowhere'), to_regrole('ann')", "2200|NULL|16384"),
         ("select 'int4'::regtype::oid, 'pairs'::regclass::oid = to_regclass('pairs')", "23|t"),
         ("select 'pg_class'::regclass::oid, '1259'::regclass::oid", "1259|1259"),
         (
