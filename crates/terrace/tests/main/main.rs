@@ -18,6 +18,7 @@ mod stopping;
 mod volumes;
 mod volumes_limits;
 mod volumes_media;
+mod volumes_rights;
 mod volumes_thin;
 mod volumes_tls;
 
