@@ -93,6 +93,9 @@ impl Table for Fields {
 
     fn rows(scan: &Scan, message: ReadMessage, rows: &mut Vec<FieldRow>) {
         let (about, raw, charset) = About::of(scan, message);
+        if raw.is_empty() {
+            return; // the reader may not see it
+        }
         let unreadable = |position, error: String| {
             let (about, error) = (Arc::clone(&about), Some(error));
             FieldRow { about, position, segment: None, occurrence: None, place: None, value: None, error }

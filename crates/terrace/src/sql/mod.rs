@@ -23,6 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use hl7::mask::Masker;
 use interop::production::units::{Bytes, Span};
 use interop::running::RunningProduction;
 use serde::Deserialize;
@@ -99,12 +100,12 @@ pub struct Settings {
     external: Vec<PathBuf>,
 }
 
-/// The message history as tables.
-fn history() -> Vec<(String, Arc<dyn VirtualTable>)> {
+/// The message history as tables, masked by `masker` for who may not see it otherwise.
+fn history(masker: &Arc<Masker>) -> Vec<(String, Arc<dyn VirtualTable>)> {
     vec![
-        ("hl7.messages".to_owned(), Arc::new(History::<messages::Messages>::default())),
-        ("hl7.segments".to_owned(), Arc::new(History::<segments::Segments>::default())),
-        ("hl7.fields".to_owned(), Arc::new(History::<fields::Fields>::default())),
+        ("hl7.messages".to_owned(), Arc::new(History::<messages::Messages>::new(masker))),
+        ("hl7.segments".to_owned(), Arc::new(History::<segments::Segments>::new(masker))),
+        ("hl7.fields".to_owned(), Arc::new(History::<fields::Fields>::new(masker))),
     ]
 }
 
@@ -195,7 +196,7 @@ impl Settings {
         anyhow::ensure!(memory >= MEMORY_MIN, "sql.memory is less than 16MiB");
         anyhow::ensure!(self.threads != Some(0), "sql.threads is at least 1");
         Ok(EngineOptions {
-            virtual_tables: history(),
+            virtual_tables: history(&Arc::default()),
             threads: self.threads.unwrap_or(defaults.threads),
             statement: time(self.statement_timeout),
             idle_in_transaction: time(self.idle_in_transaction_session_timeout),
@@ -218,6 +219,7 @@ impl Settings {
     /// Starts the service over the node's store.
     pub fn start(&self, node: &RunningProduction) -> anyhow::Result<Running> {
         let (wire, options) = self.options(node.data())?;
+        let options = EngineOptions { virtual_tables: history(node.masker()), ..options };
         let mock_secret = Some(secret::kept(node.data())?);
         let wire = WireOptions { admission: Arc::clone(node.admission()), mock_secret, ..wire };
         if options.query_bytes < SMALL_BYTES {

@@ -16,12 +16,14 @@
 
 #[cfg(test)]
 mod tests;
+mod viewer;
 
 use std::collections::VecDeque;
 use std::ops::Bound;
 use std::sync::Arc;
 
 use hl7::charset::Charset;
+use hl7::mask::Masker;
 use interop::InteropError;
 use interop::record::Status;
 use interop::record::search::{SearchKeys, TEXT_BYTES_MAX, TextIndex};
@@ -33,6 +35,7 @@ use sql::arrow::array::{
 use sql::arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
 use sql::{ColumnBound, ScalarValue, ScanRequest, SqlError, VirtualRows, VirtualScan, VirtualTable};
 use store::{Direction, ReadAhead, Snapshot, TreeId};
+use viewer::{Sight, Viewer};
 
 /// Columns by which messages are found, as positions.
 #[derive(Clone, Copy, Debug)]
@@ -90,12 +93,15 @@ const PARTITIONS_MAX: usize = 4;
 #[derive(Debug)]
 pub(super) struct History<T> {
     schema: SchemaRef,
+    masker: Arc<Masker>,
     table: std::marker::PhantomData<T>,
 }
 
-impl<T: Table> Default for History<T> {
-    fn default() -> History<T> {
-        History { schema: Arc::new(Schema::new(T::fields())), table: std::marker::PhantomData }
+impl<T: Table> History<T> {
+    /// Masked by `masker` for who may not see it otherwise.
+    pub(super) fn new(masker: &Arc<Masker>) -> History<T> {
+        let schema = Arc::new(Schema::new(T::fields()));
+        History { schema, masker: Arc::clone(masker), table: std::marker::PhantomData }
     }
 }
 
@@ -103,7 +109,9 @@ impl<T: Table> Default for History<T> {
 pub(super) struct Scan {
     pub(super) reader: Reader,
     projection: Vec<usize>,
+    /// Those that an index may be asked for.
     bounds: Vec<ColumnBound>,
+    viewer: Viewer,
 }
 
 impl Scan {
@@ -291,14 +299,19 @@ impl<T: Table> VirtualTable for History<T> {
     }
 
     fn partitions(&self, request: &ScanRequest, most: usize) -> usize {
-        if reads_all(&request.bounds, T::KEYS, is_brief::<T>(request)) { most.min(PARTITIONS_MAX) } else { 1 }
+        let viewer = Viewer::of(request.identity.clone(), &self.masker);
+        let bounds = viewer.bounds(&request.bounds, T::KEYS);
+        let is_brief = viewer.lists_all() && is_brief::<T>(&request.projection, &bounds);
+        if reads_all(&bounds, T::KEYS, is_brief) { most.min(PARTITIONS_MAX) } else { 1 }
     }
 
     fn scan(&self, snapshot: &Snapshot, request: &ScanRequest) -> Result<Arc<dyn VirtualScan>, SqlError> {
-        let (projection, bounds) = (request.projection.clone(), request.bounds.clone());
+        let viewer = Viewer::of(request.identity.clone(), &self.masker);
+        let (projection, bounds) = (request.projection.clone(), viewer.bounds(&request.bounds, T::KEYS));
         let schema = Arc::new(self.schema.project(&projection)?);
-        let scan = Arc::new(Scan { reader: Reader::at(snapshot.clone()), projection, bounds });
-        let is_brief = is_brief::<T>(request);
+        // An index does not know the service of a message.
+        let is_brief = viewer.lists_all() && is_brief::<T>(&projection, &bounds);
+        let scan = Arc::new(Scan { reader: Reader::at(snapshot.clone()), projection, bounds, viewer });
         let wanted = T::wanted(&scan);
         let all = reads_all(&scan.bounds, T::KEYS, is_brief);
         let all = all.then(|| SharedParts::new(&scan.reader, wanted, request.partitions));
@@ -318,11 +331,11 @@ impl<T: Table> VirtualTable for History<T> {
 }
 
 /// Whether an index contains all requested columns.
-fn is_brief<T: Table>(request: &ScanRequest) -> bool {
+fn is_brief<T: Table>(projection: &[usize], bounds: &[ColumnBound]) -> bool {
     // A text that the index may have cut is not known from it.
-    let one_type = text(&request.bounds, T::KEYS.kind).is_some_and(|text| text.len() < TEXT_BYTES_MAX);
+    let one_type = text(bounds, T::KEYS.kind).is_some_and(|text| text.len() < TEXT_BYTES_MAX);
     let is_brief = |column: &usize| T::BRIEF.contains(column) || *column == T::KEYS.kind && one_type;
-    !T::BRIEF.is_empty() && request.projection.iter().all(is_brief)
+    !T::BRIEF.is_empty() && projection.iter().all(is_brief)
 }
 
 /// A scan in progress.
@@ -348,6 +361,7 @@ impl<T: Table> VirtualScan for HistoryScan<T> {
             None => Source::Lookups(Lookups::new(index())),
         };
         Box::new(Walk::<T> {
+            sight: self.scan.viewer.sight(),
             scan: Arc::clone(&self.scan),
             source,
             wanted: self.wanted,
@@ -363,6 +377,7 @@ impl<T: Table> VirtualScan for HistoryScan<T> {
 /// A walk over messages, a batch at a time.
 struct Walk<T: Table> {
     scan: Arc<Scan>,
+    sight: Sight,
     source: Source,
     wanted: Wanted,
     schema: SchemaRef,
@@ -393,7 +408,9 @@ impl<T: Table> Walk<T> {
             Source::All(messages) => messages.next()?,
         };
         let Some(message) = message else { return Ok(false) };
-        T::rows(scan, message, rows);
+        if let Some(message) = self.sight.of(&scan.viewer, message) {
+            T::rows(scan, message, rows);
+        }
         Ok(true)
     }
 }
@@ -403,6 +420,7 @@ impl<T: Table> Iterator for Walk<T> {
 
     fn next(&mut self) -> Option<Self::Item> {
         self.rows.clear();
+        self.sight.renew(&self.scan.viewer);
         let mut bytes = 0;
         while self.rows.len() < self.batch_rows.min(self.left) && bytes < self.batch_bytes {
             let before = self.rows.len();
