@@ -159,10 +159,7 @@ pub fn listen(
                     device::supervise::rehearse("control-listener");
                     if let Some(permit) = door.admit_local(CLIENTS) {
                         let connection = connections.fetch_add(1, Ordering::Relaxed) + 1;
-                        let of_peer = stream.peer_cred().ok();
-                        let (uid, pid) = of_peer.map(|peer| (peer.uid(), peer.pid())).unzip();
-                        let peer = LocalPeer::of(uid, pid.flatten(), connection);
-                        session("control", client(Arc::clone(&requests), stream, peer, permit, stop.clone()));
+                        session("control", client(Arc::clone(&requests), stream, connection, permit, stop.clone()));
                     }
                 }
                 Err(error) => door.not_accepted(&error).await,
@@ -177,24 +174,36 @@ pub fn listen(
 async fn client(
     requests: Arc<impl Requests>,
     mut stream: UnixStream,
-    peer: LocalPeer,
+    connection: u64,
     mut permit: Permit,
     stop: watch::Receiver<bool>,
 ) {
+    let (uid, pid) = stream.peer_cred().ok().map(|peer| (peer.uid(), peer.pid())).unzip();
+    let mut peer = None;
     let (read, mut write) = stream.split();
     let mut lines = AsyncBufReader::new(read.take(REQUEST_BYTES_MAX));
     loop {
         let mut line = String::new();
+        lines.get_mut().set_limit(REQUEST_BYTES_MAX);
         let read = tokio::select! {
             read = lines.read_line(&mut line) => read,
             _ = permit.ended() => return,
         };
         // A line without its end was cut: it may be another request than the one that was meant.
-        let (Ok(_), Some(line)) = (read, line.strip_suffix('\n')) else { return };
+        let (Ok(_), Some(line)) = (read, line.strip_suffix('\n')) else {
+            if lines.get_ref().limit() == 0 {
+                let why = format!("a request has {REQUEST_BYTES_MAX} bytes at most, and this one is longer");
+                // The client may have gone away; the connection ends in any case.
+                let _ = write.write_all(format!("{}\n", json!({ "error": why })).as_bytes()).await;
+            }
+            return;
+        };
         permit.prove();
+        // Not before it has sent something: who only connects makes the node read no list of users.
+        let peer = &*peer.get_or_insert_with(|| LocalPeer::of(uid, pid.flatten(), connection));
         let (sender, mut reported) = watch::channel(Progress::default());
         let progress = ProgressSender { sender, stop: stop.clone() };
-        let mut response = std::pin::pin!(requests.handle(line, &peer, progress));
+        let mut response = std::pin::pin!(requests.handle(line, peer, progress));
         let response = loop {
             tokio::select! {
                 biased;
@@ -275,6 +284,39 @@ pub fn read_response<T: DeserializeOwned>(response: Value) -> Result<T, NodeErro
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Descriptors;
+    use crate::admission::FRAME_BYTES;
+
+    /// Answers with the length of the request.
+    struct Lengths;
+
+    impl Requests for Lengths {
+        async fn handle(&self, line: &str, _: &LocalPeer, _: ProgressSender) -> Result<Value, String> {
+            Ok(json!(line.len()))
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn each_request_of_a_connection_may_be_as_long_as_one_and_a_longer_one_is_refused_with_the_reason() {
+        let data = tempfile::tempdir().expect("a folder");
+        let admission = Admission::new(Descriptors::current(), FRAME_BYTES);
+        let (_stop, stopped) = watch::channel(false);
+        listen(data.path(), &admission, stopped, Arc::new(Lengths), |why| panic!("{why}")).expect("it listens");
+        let path = socket_path(data.path());
+        let ask = move || {
+            let mut stream = BlockingStream::connect(path).expect("it listens");
+            let mut lines = BufReader::new(stream.try_clone().expect("a descriptor")).lines();
+            let mut answers = Vec::new();
+            for bytes in [40_000, 60_000, 60_000, 70_000] {
+                stream.write_all(format!("{}\n", "x".repeat(bytes)).as_bytes()).expect("it is read, or waits");
+                answers.push(lines.next().expect("an answer").expect("it is whole"));
+            }
+            answers
+        };
+        let answers = tokio::task::spawn_blocking(ask).await.expect("no panic");
+        assert_eq!(answers[..3], ["{\"ok\":40000}", "{\"ok\":60000}", "{\"ok\":60000}"]);
+        assert!(answers[3].contains("65536 bytes at most"), "{}", answers[3]);
+    }
 
     #[test]
     fn a_user_of_the_list_has_a_name_and_any_other_only_a_number() {

@@ -26,6 +26,7 @@
 
 pub mod admission;
 pub mod audit;
+pub mod certificate;
 pub mod clock;
 pub mod control;
 pub mod descriptors;
@@ -58,4 +59,4 @@ pub use maintenance::NodeFolder;
 pub use media::{FarInUse, Media, MediumInUse, ModelInUse};
 pub use opening::NodeStore;
 pub use peers::Network;
-pub use tls::{Renewal, TlsError, TlsOptions};
+pub use tls::{Renewal, ServerFiles, TlsError, TlsOptions};

@@ -1,24 +1,30 @@
-//! TLS of a listener: its files, and the certificate that is in force, which can be renewed while the service runs.
+//! TLS: the files of certificates, keys, authorities and revocations, for every port; and the certificate of a listener
+//! that is in force, which can be renewed while the service runs.
 //!
 //! ```text
+//!   ServerFiles --load--> rustls' settings of a listener, with or without certificates of clients
+//!        ^
 //!   TlsOptions --load--> acceptor --> watch channel --> each new connection
 //!                                        ^
 //!                        Renewal::read --+   the files again, on a reload of the node
 //! ```
 //!
-//! Invariant: files that cannot be used change nothing; connections keep the certificate that they began with.
+//! Invariants: TLS 1.2 at least, 1.3 where both sides have it, with ring's cryptography; files that cannot be used change
+//! nothing; connections keep the certificate that they began with; with revocations a client's certificate counts only
+//! if a list of its authority is there and does not name it.
 //!
-//! Clients are not asked for certificates: the interface engine, which does that, has a loader of its own.
+//! Not here: what the names in a certificate may do ([`crate::certificate`], [`crate::identity`]).
 
-use std::fmt;
+use std::fmt::{self, Display};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use tokio_rustls::rustls::{ServerConfig, crypto};
+use tokio_rustls::rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
+use tokio_rustls::rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
+use tokio_rustls::rustls::{RootCertStore, ServerConfig, crypto, version};
 
 /// Certificate or key cannot be used: put another file there.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -28,6 +34,105 @@ pub struct TlsError {
     pub file: PathBuf,
     /// The fault in it.
     pub problem: String,
+}
+
+fn unusable(file: &Path, error: &dyn Display) -> TlsError {
+    TlsError { file: file.to_owned(), problem: error.to_string() }
+}
+
+/// The certificates of a PEM file, at least one.
+///
+/// # Errors
+/// It cannot be read, or has none.
+pub fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let all: Vec<_> = CertificateDer::pem_file_iter(file)
+        .and_then(Iterator::collect)
+        .map_err(|error| unusable(file, &format!("no certificates can be read: {error}")))?;
+    match all.is_empty() {
+        false => Ok(all),
+        true => Err(unusable(file, &"it holds no certificate (PEM, BEGIN CERTIFICATE)")),
+    }
+}
+
+/// The private key of a PEM file.
+///
+/// # Errors
+/// It cannot be read, or has none.
+pub fn key(file: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
+    PrivateKeyDer::from_pem_file(file).map_err(|error| unusable(file, &format!("no private key can be read: {error}")))
+}
+
+/// The authorities of a PEM file.
+///
+/// # Errors
+/// As [`certificates`].
+pub fn authorities(file: &Path) -> Result<RootCertStore, TlsError> {
+    let mut store = RootCertStore::empty();
+    for certificate in certificates(file)? {
+        store.add(certificate).map_err(|error| unusable(file, &error))?;
+    }
+    Ok(store)
+}
+
+/// The revocation lists of a PEM file, at least one.
+fn revocations(file: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, TlsError> {
+    let all: Vec<_> = CertificateRevocationListDer::pem_file_iter(file)
+        .and_then(Iterator::collect)
+        .map_err(|error| unusable(file, &format!("no revocation lists can be read: {error}")))?;
+    match all.is_empty() {
+        false => Ok(all),
+        true => Err(unusable(file, &"it holds no revocation list (PEM, BEGIN X509 CRL)")),
+    }
+}
+
+/// The files of a listener.
+#[derive(Debug, Clone, Copy)]
+pub struct ServerFiles<'a> {
+    /// The certificate and the chain to its authority, PEM.
+    pub certificate: &'a Path,
+    /// The certificate's private key, PEM.
+    pub key: &'a Path,
+    /// Authorities of clients, PEM: each client has to show a certificate of one of them. `None`: clients show none.
+    pub client_authority: Option<&'a Path>,
+    /// Revocation lists of these authorities, PEM. A list whose time is over still counts.
+    pub client_revocations: Option<&'a Path>,
+}
+
+impl ServerFiles<'_> {
+    /// Reads them.
+    ///
+    /// # Errors
+    /// One of them cannot be read, or they do not belong together.
+    pub fn load(&self) -> Result<ServerConfig, TlsError> {
+        let provider = Arc::new(crypto::ring::default_provider());
+        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+            .with_protocol_versions(&[&version::TLS13, &version::TLS12])
+            .map_err(|error| unusable(self.certificate, &error))?;
+        let builder = match (self.client_authority, self.client_revocations) {
+            (None, None) => builder.with_no_client_auth(),
+            (None, Some(file)) => {
+                return Err(unusable(
+                    file,
+                    &"revocations need an authority of clients: none is asked for a certificate",
+                ));
+            }
+            (Some(authority), lists) => {
+                let mut verifier =
+                    WebPkiClientVerifier::builder_with_provider(Arc::new(authorities(authority)?), provider);
+                if let Some(lists) = lists {
+                    verifier = verifier.with_crls(revocations(lists)?);
+                }
+                let faulty = |error: &VerifierBuilderError| match error {
+                    VerifierBuilderError::InvalidCrl(_) => lists.unwrap_or(authority),
+                    _ => authority,
+                };
+                builder.with_client_cert_verifier(verifier.build().map_err(|error| unusable(faulty(&error), &error))?)
+            }
+        };
+        builder
+            .with_single_cert(certificates(self.certificate)?, key(self.key)?)
+            .map_err(|error| unusable(self.certificate, &error))
+    }
 }
 
 /// TLS of a listener. Versions 1.2 and 1.3.
@@ -47,18 +152,8 @@ impl TlsOptions {
     /// # Errors
     /// One of them cannot be read, or they do not belong together.
     pub fn load(&self) -> Result<TlsAcceptor, TlsError> {
-        let unusable =
-            |file: &Path, error: &dyn fmt::Display| TlsError { file: file.to_owned(), problem: error.to_string() };
-        let chain: Vec<_> = CertificateDer::pem_file_iter(&self.certificate)
-            .and_then(Iterator::collect)
-            .map_err(|error| unusable(&self.certificate, &error))?;
-        let key = PrivateKeyDer::from_pem_file(&self.key).map_err(|error| unusable(&self.key, &error))?;
-        let config = ServerConfig::builder_with_provider(Arc::new(crypto::ring::default_provider()))
-            .with_safe_default_protocol_versions()
-            .map_err(|error| unusable(&self.certificate, &error))?
-            .with_no_client_auth()
-            .with_single_cert(chain, key)
-            .map_err(|error| unusable(&self.certificate, &error))?;
+        let (certificate, key) = (&self.certificate, &self.key);
+        let config = ServerFiles { certificate, key, client_authority: None, client_revocations: None }.load()?;
         Ok(TlsAcceptor::from(Arc::new(config)))
     }
 }

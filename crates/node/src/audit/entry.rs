@@ -161,6 +161,13 @@ pub struct AuditEntry {
 }
 
 impl AuditEntry {
+    /// Details of one entry at most.
+    pub const DETAILS_MAX: usize = 16;
+    /// Bytes of a detail's value at most.
+    pub const VALUE_BYTES_MAX: usize = 512;
+    /// Details over which one long text is divided at most: others have their place beside it.
+    pub const LONG_PARTS_MAX: usize = 12;
+
     /// An entry about an action on an object, by the node itself and granted, until more is said.
     pub fn new(action: impl Into<String>, object: impl Into<String>) -> AuditEntry {
         let origin = AuditOrigin { protocol: "node".to_owned(), ..AuditOrigin::default() };
@@ -189,6 +196,22 @@ impl AuditEntry {
         self
     }
 
+    /// The same with a text that may be long: divided over `name`, `name part 2` and so on, each within its bound. What is longer
+    /// than [`AuditEntry::LONG_PARTS_MAX`] of them is cut when the entry is written.
+    #[must_use]
+    pub fn with_long(self, name: &str, text: &str) -> AuditEntry {
+        let (mut entry, mut rest) = (self, text);
+        for part in 1..Self::LONG_PARTS_MAX {
+            let (first, behind) = rest.split_at(rest.floor_char_boundary(Self::VALUE_BYTES_MAX));
+            entry = entry.with(part_name(name, part), first);
+            rest = behind;
+            if rest.is_empty() {
+                return entry;
+            }
+        }
+        entry.with(part_name(name, Self::LONG_PARTS_MAX), rest)
+    }
+
     /// The same, as it ended.
     #[must_use]
     pub fn ended(mut self, outcome: AuditOutcome, reason: impl Into<String>) -> AuditEntry {
@@ -197,9 +220,28 @@ impl AuditEntry {
     }
 }
 
+/// The name of a part of a long text.
+fn part_name(name: &str, part: usize) -> String {
+    if part == 1 { name.to_owned() } else { format!("{name} part {part}") }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_long_text_is_divided_within_the_bounds_and_nothing_of_it_is_left_out() {
+        for length in [0, 1, 511, 512, 513, 5_000, 20_000] {
+            let text = "a\u{e9}".repeat(length).chars().take(length).collect::<String>();
+            let entry = AuditEntry::new("x", "").with_long("query", &text);
+            let names = (1..=AuditEntry::LONG_PARTS_MAX).map(|part| part_name("query", part));
+            let parts: Vec<&String> = names.map_while(|name| entry.details.get(&name)).collect();
+            assert_eq!(parts.len(), entry.details.len());
+            assert_eq!(parts.iter().map(|part| part.as_str()).collect::<String>(), text);
+            let (_, whole) = parts.split_last().expect("there is one");
+            assert!(whole.iter().all(|part| (509..=AuditEntry::VALUE_BYTES_MAX).contains(&part.len())));
+        }
+    }
 
     #[test]
     fn ranges_are_ascending_and_apart_whatever_the_order_and_every_id_is_in_one() {

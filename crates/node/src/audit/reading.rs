@@ -106,7 +106,10 @@ pub struct AuditReader {
 }
 
 /// The next row, past what cannot be read.
-fn next(cursor: &mut Cursor, damaged: &mut dyn FnMut(&str)) -> Result<Option<(u64, bytes::Bytes)>, StoreError> {
+pub(super) fn next(
+    cursor: &mut Cursor,
+    damaged: &mut dyn FnMut(&str),
+) -> Result<Option<(u64, bytes::Bytes)>, StoreError> {
     loop {
         match cursor.next() {
             Ok(Some((key, row))) => match number_of_key(&key) {
@@ -116,6 +119,7 @@ fn next(cursor: &mut Cursor, damaged: &mut dyn FnMut(&str)) -> Result<Option<(u6
             Ok(None) => return Ok(None),
             Err(StoreError::Corrupt(why)) => {
                 damaged(&why);
+                // None: the row alone cannot be read, as its value in another page, and the walk is behind it.
                 cursor.skip_damage()?;
             }
             Err(error) => return Err(error),

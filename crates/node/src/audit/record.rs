@@ -40,9 +40,9 @@ const NO_ID: u32 = u32::MAX;
 
 /// The bounds of the texts, in their order: actor, protocol, address, session, action, object, reason.
 const TEXTS_MAX: [usize; 7] = [256, 32, 128, 128, 64, 1024, 1024];
-const DETAILS_MAX: usize = 16;
+const DETAILS_MAX: usize = AuditEntry::DETAILS_MAX;
 const NAME_MAX: usize = 64;
-const VALUE_MAX: usize = 512;
+const VALUE_MAX: usize = AuditEntry::VALUE_BYTES_MAX;
 
 /// The SHA-256 of a record.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

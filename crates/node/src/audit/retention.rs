@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A crash between the two leaves an entry that confirms nothing yet; the next pass writes another one. The newest entry always
-//! stays. Where nothing is set, nothing is ever removed.
+//! stays. Where nothing is set, nothing is ever removed. What cannot be read is reported, and goes with the entries around it.
 
 use std::ops::Bound;
 use std::time::Duration;
@@ -16,9 +16,10 @@ use store::{Direction, StoreError};
 
 use super::chain::REMOVED;
 use super::entry::AuditEntry;
+use super::reading::next;
 use super::record::{AuditHead, ChainedEntry, EntryHash};
-use super::rows::{encode_anchor, entry_key, number_of_key};
-use super::writing::{Audit, RoomFor};
+use super::rows::{encode_anchor, entry_key};
+use super::writing::{Audit, OldDamage, RoomFor};
 use crate::error::NodeError;
 
 /// Entries that one transaction removes: some 40 KB of its record.
@@ -60,6 +61,9 @@ impl Audit {
     /// The newest of the entries that shall go with the next transaction, and the bytes of all up to it, ever.
     fn due(&self, now_us: i64, slack: bool) -> Result<Option<(AuditHead, u64)>, StoreError> {
         let (Some(tree), settings) = (self.tree, self.settings) else { return Ok(None) };
+        if settings.keep.is_none() && settings.keep_bytes.is_none() {
+            return Ok(None);
+        }
         let (kept, removed, newest) = {
             let state = self.lock();
             (self.bytes_of(&state), state.removed, state.head.number)
@@ -77,19 +81,26 @@ impl Audit {
         let first = entry_key(1);
         let snapshot = self.store().snapshot();
         let mut cursor = snapshot.scan(tree, Bound::Included(&first), Bound::Unbounded, Direction::Forward);
-        let mut due = None;
-        for nth in 0..PER_TRANSACTION {
-            let Some((key, row)) = cursor.next()? else { break };
-            let number = number_of_key(&key).unwrap_or(u64::MAX);
-            let Some(entry) = ChainedEntry::decode(&row).filter(|_| number < newest) else { break };
+        let (mut due, mut damage, mut readable) = (None, OldDamage::default(), 0);
+        while readable < PER_TRANSACTION {
+            let Some((number, row)) = next(&mut cursor, &mut |why| damage.add(why))? else { break };
+            if number >= newest {
+                break;
+            }
+            let Some(entry) = ChainedEntry::decode(&row) else {
+                damage.row(number);
+                continue;
+            };
+            readable += 1;
             let end = entry.bytes_before.saturating_add(row.len() as u64);
             let too_many = is_much && end.saturating_sub(removed) <= excess;
-            let too_old = u128::from(entry.time_us) < if nth == 0 { begins_us } else { cut_us };
+            let too_old = u128::from(entry.time_us) < if due.is_none() { begins_us } else { cut_us };
             if !too_many && !too_old {
                 break;
             }
             due = Some((AuditHead { number, hash: EntryHash::of(&row) }, end));
         }
+        self.set_damaged(damage.report());
         Ok(due)
     }
 
@@ -103,15 +114,21 @@ impl Audit {
         let (first, end) = (Bound::Included(&first[..]), Bound::Included(&end[..]));
         let mut keys = Vec::new();
         let mut cursor = transaction.scan(tree, first, end, Direction::Forward);
-        while let Some((key, _)) = cursor.next_key()? {
-            keys.push(key);
+        loop {
+            match cursor.next_key() {
+                Ok(Some((key, _))) => keys.push(key),
+                Ok(None) => break,
+                // Keys in a part that cannot be read are not known, and stay in it.
+                Err(StoreError::Corrupt(_)) => drop(cursor.skip_damage()?),
+                Err(error) => return Err(error.into()),
+            }
         }
         for key in &keys {
             transaction.delete(tree, key)?;
         }
         transaction.put(tree, &entry_key(0), &encode_anchor(last))?;
         transaction.commit()?;
-        self.lock().removed = bytes;
+        self.set_removed(bytes);
         Ok(keys.len() as u64)
     }
 }

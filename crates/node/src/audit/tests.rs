@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use device::crash::Image;
 use device::faulty::{Fault, Rule};
-use device::{CrashShelf, FaultyShelf, FileOptions, FileShelf, MemoryShelf, Operation, Shelf};
+use device::{AlignedBuffer, CrashShelf, FaultyShelf, FileOptions, FileShelf, MemoryShelf, Operation, Shelf};
 use journal::Preparation;
 use store::{Direction, Options, Places, Store};
 
@@ -282,6 +282,82 @@ fn where_the_newest_entry_cannot_be_read_every_entry_is_refused_and_the_store_wo
     let page = reader(&broken).page(&AuditQuery::default()).expect("it reads");
     assert_eq!((page.entries.len(), page.damaged), (1, vec!["entry 2 cannot be read: it was changed".to_owned()]));
     store.begin().create_tree("other").expect("everything else works");
+}
+
+/// Changes a bit wherever a text stands in the pages of a store that is closed; at how many places.
+fn damage_pages(shelf: &Arc<dyn Shelf>, text: &[u8]) -> usize {
+    let device = shelf.open("pages-0000").expect("it is there");
+    let mut bytes = AlignedBuffer::zeroed(device.len() as usize);
+    device.read(0, &mut bytes).expect("it reads");
+    let places: Vec<usize> = (0..bytes.len() - text.len()).filter(|at| bytes[*at..].starts_with(text)).collect();
+    places.iter().for_each(|at| bytes[*at] ^= 1);
+    device.write(0, &bytes).expect("it is written");
+    places.len()
+}
+
+#[test]
+fn a_large_entry_at_the_old_end_whose_pages_are_damaged_stops_neither_writing_nor_retention_and_is_reported() {
+    let shelf: Arc<dyn Shelf> = Arc::new(MemoryShelf::new());
+    let store = open(Arc::clone(&shelf), false);
+    let (whole, _) = audit(&store, AuditSettings::default());
+    let text = "needle!!".repeat(64);
+    let large = (0..16).fold(entry(1), |entry, n| entry.with(format!("detail {n:02}"), &text));
+    let large = large.ended(AuditOutcome::Failed, &text);
+    whole.wait(whole.record(large).expect("there is room")).expect("it works");
+    write_all(&whole, 5);
+    drop(whole);
+    store.close().expect("it closes");
+    assert!(damage_pages(&shelf, b"needle!!needle!!needle!!") > 0, "its value lies in pages of its own");
+    let store = open(shelf, false);
+    let keep = Some(Duration::from_secs(3 * 86_400));
+    let (aged, clock) = audit(&store, AuditSettings { keep, ..AuditSettings::default() });
+    clock.set(20 * DAY_US);
+    let trouble = aged.trouble().expect("it says so");
+    assert!(trouble.contains("old entries of the audit are damaged"), "{trouble}");
+    assert_eq!(write(&aged, 6).expect("new entries are taken").number, 7);
+    let report = reader(&aged).verify(&[]).expect("it reads");
+    assert!(report.problems.iter().any(|problem| problem.starts_with("damaged: ")), "{report:?}");
+    assert_eq!(aged.tend(20 * DAY_US, &|| false).expect("it works"), 6);
+    assert_eq!(objects(&reader(&aged))[0], "message 6");
+    let report = reader(&aged).verify(&[]).expect("it reads");
+    assert!(report.is_sound() && report.bytes == aged.bytes(), "{report:?}");
+    assert_eq!(aged.tend(20 * DAY_US, &|| false).expect("it works"), 0);
+    assert_eq!(aged.trouble(), None);
+}
+
+#[test]
+fn retention_goes_past_rows_that_are_no_entries_and_says_so() {
+    let store = in_memory();
+    let keep = Some(Duration::from_secs(3 * 86_400));
+    let (aged, clock) = audit(&store, AuditSettings { keep, ..AuditSettings::default() });
+    for n in 1..=10 {
+        clock.set((10 + n as i64) * DAY_US);
+        write(&aged, n).expect("there is room");
+    }
+    aged.wait_visible().expect("it works");
+    attack(&store, |t, tree| {
+        [1, 3].into_iter().for_each(|n| t.put(tree, &entry_key(n), b"nonsense").expect("it fits"));
+    });
+    // Entry 2 has been too old for less than an hour: it is the oldest one that can be read.
+    assert_eq!(aged.tend(15 * DAY_US + 1, &|| false).expect("it works"), 0);
+    assert_eq!(aged.tend(20 * DAY_US, &|| false).expect("it works"), 6);
+    let trouble = aged.trouble().expect("it says so");
+    assert!(trouble.contains("entry 1 cannot be read") && trouble.ends_with("and 1 more"), "{trouble}");
+    assert_eq!(aged.tend(20 * DAY_US, &|| false).expect("it works"), 0);
+    assert_eq!(aged.trouble(), None);
+    let report = reader(&aged).verify(&[]).expect("it reads");
+    assert!(report.is_sound() && report.bytes == aged.bytes(), "{report:?}");
+}
+
+#[test]
+fn who_asks_how_it_is_does_not_wait_for_an_entry_that_is_being_appended() {
+    let store = in_memory();
+    let (audit, clock) = audit(&store, AuditSettings::default());
+    write(&audit, 1).expect("there is room");
+    let _appending = audit.lock();
+    assert_eq!((audit.trouble(), audit.bytes() > 0), (None, true));
+    audit.look_for_room();
+    assert_eq!(audit.tend(clock.now_us(), &|| false).expect("nothing is set"), 0);
 }
 
 #[test]

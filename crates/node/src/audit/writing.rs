@@ -12,6 +12,7 @@
 //!    with the reason, so that what would need one is refused by its caller. Messages are taken and delivered without entries:
 //!    nothing of that calls this.
 //! 4. The entries of retention itself may go beyond the bound: they make room.
+//! 5. Who asks how it is waits for nobody who appends: a medium that hangs holds these up.
 
 use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,6 +21,7 @@ use std::time::Duration;
 use store::{Direction, Lsn, Snapshot, Store, StoreError, TreeId};
 
 use super::entry::AuditEntry;
+use super::reading::next;
 use super::record::{AuditHead, ChainedEntry, EntryHash, KIND_AUDIT, RECORD_BYTES_MAX};
 use super::rows::{AUDIT_TREE, decode_anchor, entry_key, number_of_key};
 use crate::clock::Clock;
@@ -61,12 +63,19 @@ pub(super) struct ChainState {
     pub(super) removed: u64,
     /// The LSN of the newest entry of this start.
     last: Option<Lsn>,
-    /// Why nothing can be written.
-    broken: Option<Arc<str>>,
+}
+
+/// How it is. Nobody appends while this is locked.
+#[derive(Debug, Default)]
+struct AuditHealth {
     /// Why the last entry was refused; none once one was taken, or there is room again.
     refusal: Option<AuditRefused>,
     /// Entries refused since the start.
     refused: u64,
+    /// Bytes of the entries that are kept.
+    bytes: u64,
+    /// What cannot be read at the old end.
+    damaged: Option<String>,
 }
 
 /// The audit of a node. See the module's text.
@@ -76,7 +85,11 @@ pub struct Audit {
     pub(super) tree: Option<TreeId>,
     clock: Clock,
     pub(super) settings: AuditSettings,
+    /// Why nothing can be written.
+    broken: Option<Arc<str>>,
+    /// Locked while an entry is appended, and before `health`.
     state: Mutex<ChainState>,
+    health: Mutex<AuditHealth>,
 }
 
 /// Which bound counts for an entry.
@@ -92,21 +105,27 @@ impl Audit {
     /// The audit of a store that was opened with the audit's interpreter. It opens in any case: where the newest entry cannot be
     /// read, every later one is refused with the reason, and everything else of the node works.
     pub fn open(store: &Store, settings: AuditSettings, clock: Clock) -> Arc<Audit> {
-        let (tree, state) = match found(store) {
-            Ok((tree, state)) => (Some(tree), state),
-            Err(error) => (None, ChainState { broken: Some(error.to_string().into()), ..ChainState::default() }),
+        let (tree, state, damaged, broken) = match found(store) {
+            Ok((tree, state, damaged)) => (Some(tree), state, damaged, None),
+            Err(error) => (None, ChainState::default(), None, Some(Arc::from(error.to_string()))),
         };
-        if let Some(why) = &state.broken {
+        if let Some(why) = &broken {
             tracing::error!(
                 why = &**why,
                 "the audit cannot be written: bodies are not shown, and nothing is administered"
             );
         }
-        Arc::new(Audit { store: store.clone(), tree, clock, settings, state: Mutex::new(state) })
+        let health = AuditHealth { bytes: state.total - state.removed, damaged, ..AuditHealth::default() };
+        let (state, health) = (Mutex::new(state), Mutex::new(health));
+        Arc::new(Audit { store: store.clone(), tree, clock, settings, broken, state, health })
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, ChainState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn health(&self) -> MutexGuard<'_, AuditHealth> {
+        self.health.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The store that it lies in.
@@ -125,13 +144,15 @@ impl Audit {
     pub(super) fn append(&self, entry: AuditEntry, room: RoomFor) -> Result<AuditTicket, AuditRefused> {
         let mut state = self.lock();
         let appended = self.append_to(&mut state, entry, room);
-        state.refused += u64::from(appended.is_err());
-        state.refusal = appended.as_ref().err().cloned();
+        let mut health = self.health();
+        health.refused += u64::from(appended.is_err());
+        health.refusal = appended.as_ref().err().cloned();
+        health.bytes = self.bytes_of(&state);
         appended
     }
 
     fn append_to(&self, state: &mut ChainState, entry: AuditEntry, room: RoomFor) -> Result<AuditTicket, AuditRefused> {
-        if let Some(why) = &state.broken {
+        if let Some(why) = &self.broken {
             return Err(AuditRefused::Failed(Arc::clone(why)));
         }
         let time_us = u64::try_from(self.clock.now_us()).unwrap_or(0);
@@ -181,9 +202,17 @@ impl Audit {
     /// # Errors
     /// As [`record`](Audit::record) and [`wait`](Audit::wait).
     pub async fn write(self: &Arc<Self>, entry: AuditEntry) -> Result<AuditTicket, AuditRefused> {
-        let ticket = self.record(entry)?;
-        self.durable(ticket).await?;
-        Ok(ticket)
+        let this = Arc::clone(self);
+        let write = move || {
+            let ticket = this.record(entry)?;
+            this.wait(ticket).map(|()| ticket)
+        };
+        if self.store.is_inline() {
+            return write();
+        }
+        // On a thread from the beginning: a medium that hangs holds an append up too.
+        let written = tokio::task::spawn_blocking(write).await;
+        written.unwrap_or_else(|_| Err(AuditRefused::Failed("the node is stopping".into())))
     }
 
     /// Returns when readers see every entry that was appended; after a failure of the store, all that they will.
@@ -205,65 +234,102 @@ impl Audit {
 
     /// Bytes of the entries that are kept.
     pub fn bytes(&self) -> u64 {
-        self.bytes_of(&self.lock())
+        self.health().bytes
     }
 
     pub(super) fn bytes_of(&self, state: &ChainState) -> u64 {
         state.total - state.removed
     }
 
-    /// Why entries are refused at present, and how many were; none where they are taken.
+    /// Notes how much retention has removed.
+    pub(super) fn set_removed(&self, removed: u64) {
+        let mut state = self.lock();
+        state.removed = removed;
+        self.health().bytes = self.bytes_of(&state);
+    }
+
+    /// Notes what cannot be read at the old end.
+    pub(super) fn set_damaged(&self, damaged: Option<String>) {
+        self.health().damaged = damaged;
+    }
+
+    /// Why entries are refused at present, and how many were, or what cannot be read at the old end; none where all is well.
     pub fn trouble(&self) -> Option<String> {
-        let state = self.lock();
-        let broken = || state.broken.clone().map(AuditRefused::Failed);
-        let why = broken().or_else(|| state.refusal.clone())?;
-        Some(format!("{why} ({} entries were refused since the start)", state.refused))
+        let health = self.health();
+        let broken = || self.broken.clone().map(AuditRefused::Failed);
+        match broken().or_else(|| health.refusal.clone()) {
+            Some(why) => Some(format!("{why} ({} entries were refused since the start)", health.refused)),
+            None => health.damaged.clone(),
+        }
     }
 
     /// Looks whether there is room again, after an entry found none.
     pub(super) fn look_for_room(&self) {
-        let refusal = self.lock().refusal.clone();
+        let refusal = self.health().refusal.clone();
         let is_over = match refusal {
             Some(AuditRefused::NoRoom(_)) => self.store.try_room(RECORD_BYTES_MAX as u64).is_ok(),
             Some(AuditRefused::Full { max, .. }) => self.bytes() + RECORD_BYTES_MAX as u64 <= max,
             Some(AuditRefused::Failed(_)) | None => false,
         };
         if is_over {
-            self.lock().refusal = None;
+            self.health().refusal = None;
         }
+    }
+}
+
+/// What cannot be read at the old end; it goes with the entries around it when they are removed.
+#[derive(Debug, Default)]
+pub(super) struct OldDamage {
+    count: u64,
+    first: String,
+}
+
+impl OldDamage {
+    pub(super) fn add(&mut self, why: &str) {
+        if self.count == 0 {
+            self.first = why.to_owned();
+        }
+        self.count += 1;
+    }
+
+    pub(super) fn row(&mut self, number: u64) {
+        self.add(&format!("entry {number} cannot be read: it was changed"));
+    }
+
+    /// As it is reported.
+    pub(super) fn report(&self) -> Option<String> {
+        let more = self.count.checked_sub(1)?;
+        let more = if more == 0 { String::new() } else { format!(", and {more} more") };
+        Some(format!("old entries of the audit are damaged (new ones are taken): {}{more}", self.first))
     }
 }
 
 /// The oldest entry that can be read: damage at the old end keeps nobody from writing at the new one, and the check reports it.
-fn oldest_readable(snapshot: &Snapshot, tree: TreeId, first: &[u8]) -> Result<Option<ChainedEntry>, StoreError> {
+fn oldest_readable(
+    snapshot: &Snapshot,
+    tree: TreeId,
+    first: &[u8],
+    damage: &mut OldDamage,
+) -> Result<Option<ChainedEntry>, StoreError> {
     let mut cursor = snapshot.scan(tree, Bound::Included(first), Bound::Unbounded, Direction::Forward);
-    loop {
-        match cursor.next() {
-            Ok(None) => return Ok(None),
-            Ok(Some((_, row))) => {
-                if let Some(entry) = ChainedEntry::decode(&row) {
-                    return Ok(Some(entry));
-                }
-            }
-            Err(error @ StoreError::Corrupt(_)) => {
-                if cursor.skip_damage()?.is_none() {
-                    return Err(error);
-                }
-            }
-            Err(error) => return Err(error),
+    while let Some((number, row)) = next(&mut cursor, &mut |why| damage.add(why))? {
+        match ChainedEntry::decode(&row) {
+            None => damage.row(number),
+            read => return Ok(read),
         }
     }
+    Ok(None)
 }
 
-/// The end of the chain, and its tree.
-fn found(store: &Store) -> Result<(TreeId, ChainState), StoreError> {
+/// The end of the chain, its tree, and what cannot be read at its old end.
+fn found(store: &Store) -> Result<(TreeId, ChainState, Option<String>), StoreError> {
     let damaged = |what: &str| StoreError::Corrupt(format!("{what} of {AUDIT_TREE} cannot be read").into());
     let snapshot = store.snapshot();
     let tree = snapshot.tree(AUDIT_TREE)?.ok_or_else(|| damaged("the tree"))?;
     let (all, first) = (Bound::Unbounded, entry_key(1));
     let newest = snapshot.scan(tree, all, all, Direction::Backward).next()?;
     let decode = |row: &[u8]| ChainedEntry::decode(row).ok_or_else(|| damaged("an entry"));
-    let Some((key, row)) = newest else { return Ok((tree, ChainState::default())) };
+    let Some((key, row)) = newest else { return Ok((tree, ChainState::default(), None)) };
     if number_of_key(&key) == Some(0) {
         // Retention keeps the newest entry, so that this is not a state that it leaves.
         decode_anchor(&row).ok_or_else(|| damaged("the anchor"))?;
@@ -275,8 +341,9 @@ fn found(store: &Store) -> Result<(TreeId, ChainState), StoreError> {
         return Err(damaged("the newest entry"));
     }
     let total = entry.bytes_before.saturating_add(row.len() as u64);
-    let removed = oldest_readable(&snapshot, tree, &first)?.map_or(total, |entry| entry.bytes_before);
-    let state =
-        ChainState { head: AuditHead { number, hash }, total, removed: removed.min(total), ..ChainState::default() };
-    Ok((tree, state))
+    let mut damage = OldDamage::default();
+    let oldest = oldest_readable(&snapshot, tree, &first, &mut damage)?;
+    let removed = oldest.map_or(total, |entry| entry.bytes_before).min(total);
+    let state = ChainState { head: AuditHead { number, hash }, total, removed, last: None };
+    Ok((tree, state, damage.report()))
 }

@@ -89,7 +89,8 @@ fn setup() -> Result<Setup, Problem> {
             "tls" => {
                 let (certificate, key) = (next()?.into(), next()?.into());
                 let client_authority = words.next_if(|word| word.contains('/')).map(PathBuf::from);
-                setup.options.tls = Some(ServerTls { certificate, key, client_authority, required: true });
+                setup.options.tls =
+                    Some(ServerTls { certificate, key, client_authority, client_revocations: None, required: true });
             }
             other => return Err(format!("unknown word {other}").into()),
         }

@@ -43,6 +43,6 @@ pub mod uri;
 
 pub use client::{ClientOptions, ClientStatus, NbdDevice};
 pub use error::NbdError;
-pub use server::{EpochGate, Export, NbdServer, ServerOptions};
+pub use server::{EpochGate, Export, NbdServer, ServerOptions, ServerRights};
 pub use tls::{ClientTls, ServerTls};
 pub use uri::{Endpoint, NbdUri};

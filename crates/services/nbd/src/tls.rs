@@ -1,15 +1,14 @@
-//! Certificates of both sides, read once, so that a wrong file is reported then and not at the first session. rustls
-//! does the protocol, versions 1.2 and 1.3, with ring's cryptography.
+//! Certificates of both sides, read at the start and when they are renewed, so that a wrong file is reported then and not
+//! at the first session. rustls does the protocol, versions 1.2 and 1.3, with ring's cryptography.
 //!
 //! A server that names an authority of clients accepts no client without a certificate of it.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use tokio_rustls::rustls::pki_types::pem::PemObject;
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use tokio_rustls::rustls::server::WebPkiClientVerifier;
-use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig, crypto};
+use node::tls::{ServerFiles, TlsError, authorities, certificates, key};
+use tokio_rustls::rustls::pki_types::ServerName;
+use tokio_rustls::rustls::{ClientConfig, crypto};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use crate::error::NbdError;
@@ -23,6 +22,8 @@ pub struct ServerTls {
     pub key: PathBuf,
     /// Authorities of clients, PEM: each client has to show a certificate of one of them. `None`: clients show none.
     pub client_authority: Option<PathBuf>,
+    /// Revocation lists of these authorities, PEM. `None`: no certificate of them is revoked.
+    pub client_revocations: Option<PathBuf>,
     /// Whether sessions without TLS are refused.
     pub required: bool,
 }
@@ -38,27 +39,25 @@ pub struct ClientTls {
     pub server_name: Option<String>,
 }
 
+impl From<TlsError> for NbdError {
+    fn from(TlsError { file, problem }: TlsError) -> NbdError {
+        NbdError::Tls { file, problem }
+    }
+}
+
 impl ServerTls {
     /// Reads the files.
     ///
     /// # Errors
     /// [`NbdError::Tls`]: one of them cannot be used.
     pub(crate) fn load(&self) -> Result<TlsAcceptor, NbdError> {
-        let provider = Arc::new(crypto::ring::default_provider());
-        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
-            .with_safe_default_protocol_versions()
-            .map_err(|error| unusable(&self.certificate, &error))?;
-        let builder = match &self.client_authority {
-            None => builder.with_no_client_auth(),
-            Some(path) => {
-                let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(authorities(path)?), provider);
-                builder.with_client_cert_verifier(verifier.build().map_err(|error| unusable(path, &error))?)
-            }
+        let files = ServerFiles {
+            certificate: &self.certificate,
+            key: &self.key,
+            client_authority: self.client_authority.as_deref(),
+            client_revocations: self.client_revocations.as_deref(),
         };
-        let config = builder
-            .with_single_cert(certificates(&self.certificate)?, key(&self.key)?)
-            .map_err(|error| unusable(&self.certificate, &error))?;
-        Ok(TlsAcceptor::from(Arc::new(config)))
+        Ok(TlsAcceptor::from(Arc::new(files.load()?)))
     }
 }
 
@@ -87,26 +86,4 @@ impl ClientTls {
 
 fn unusable(file: &Path, error: &dyn std::fmt::Display) -> NbdError {
     NbdError::Tls { file: file.to_owned(), problem: error.to_string() }
-}
-
-fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, NbdError> {
-    let all: Vec<_> = CertificateDer::pem_file_iter(file)
-        .and_then(Iterator::collect)
-        .map_err(|error| unusable(file, &format!("no certificates can be read: {error}")))?;
-    if all.is_empty() {
-        return Err(unusable(file, &"it has no certificate (PEM, BEGIN CERTIFICATE)"));
-    }
-    Ok(all)
-}
-
-fn key(file: &Path) -> Result<PrivateKeyDer<'static>, NbdError> {
-    PrivateKeyDer::from_pem_file(file).map_err(|error| unusable(file, &format!("no private key can be read: {error}")))
-}
-
-fn authorities(file: &Path) -> Result<RootCertStore, NbdError> {
-    let mut store = RootCertStore::empty();
-    for certificate in certificates(file)? {
-        store.add(certificate).map_err(|error| unusable(file, &error))?;
-    }
-    Ok(store)
 }

@@ -212,7 +212,10 @@ impl Engine {
         let view = guard.view();
         let gone = || SqlError::statement("28000", "the role of this login is not there any more");
         let user = view.name(caller.session()).ok_or_else(gone)?.to_owned();
-        Ok(Session::new(self.clone(), &user, Some(SessionIdentity::new(guard, caller))))
+        let is_administrator = view.is_administrator(caller.session());
+        let mut session = Session::new(self.clone(), &user, Some(SessionIdentity::new(guard, caller)));
+        session.settings_mut().set_superuser(is_administrator);
+        Ok(session)
     }
 
     /// Moves rows from the delta store to row groups, now: full row groups of each table, as long as `keep` rows stay.

@@ -11,6 +11,7 @@
 pub(crate) mod catalog;
 mod column_store;
 mod definition;
+pub(crate) mod guarded;
 pub(crate) mod key;
 pub(crate) mod key_range;
 pub(crate) mod providers;

@@ -197,7 +197,7 @@ fn write_all_tables(core: &Core, copy: &Arc<VolumeCopy>) -> Result<(), VolumeErr
 /// What is to be written, and how far each journal will be truncated.
 fn cut(core: &Core) -> (Plan, Vec<(Arc<VolumeCopy>, Lsn)>) {
     let _gate = core.gate.write();
-    let members = Members(core.working().0 | core.syncing().0);
+    let members = core.attached();
     let copies = members.iter().filter_map(|number| core.copy(number));
     let copies = copies.map(|copy| (copy.clone(), copy.journal.appended())).collect();
     let changed = core.tables.take_changed();

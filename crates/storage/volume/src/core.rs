@@ -160,6 +160,11 @@ impl Core {
         Members(self.syncing.load(Ordering::Acquire))
     }
 
+    /// Copies that take every write: those that work, and those that are being brought up to date.
+    pub(crate) fn attached(&self) -> Members {
+        Members(self.working().0 | self.syncing().0)
+    }
+
     /// Whether too few copies work.
     pub(crate) fn is_frozen(&self) -> bool {
         self.is_frozen.load(Ordering::Acquire)

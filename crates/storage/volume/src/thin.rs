@@ -105,14 +105,14 @@ pub(crate) fn look(core: &Core) {
     let Some(thin) = &core.thin else { return };
     thin.looks();
     let before = thin.short();
-    for number in Members(core.working().0 | core.syncing().0).iter() {
+    for number in core.attached().iter() {
         let Some(copy) = core.copy(number) else { continue };
         let target = copy.clone();
         if let Err(error) = core.in_time(number, core.options.copy_timeout, move || Ok(target.look()?)) {
             lost_sight(core, thin, &copy, &error);
         }
     }
-    thin.keep_short(Members(core.working().0 | core.syncing().0));
+    thin.keep_short(core.attached());
     let found = thin.short();
     for number in found.minus(before).iter() {
         tracing::warn!(

@@ -241,7 +241,7 @@ impl Pending {
 impl<'s> Batch<'s> {
     /// For the copies that take part now. The caller holds the gate.
     pub(crate) fn new(core: &Core) -> Batch<'s> {
-        let members = Members(core.working().0 | core.syncing().0);
+        let members = core.attached();
         let copies: Vec<_> = members.iter().filter_map(|number| core.copy(number)).collect();
         let unit = copies.iter().map(|copy: &Arc<VolumeCopy>| copy.journal_unit).max().unwrap_or(BLOCK);
         Batch { copies, failures: Vec::new(), staged: Vec::new(), unit, framed: 0 }
@@ -382,7 +382,7 @@ fn apply(core: &Core, record: &Record, durable: Members) {
         core.tables.set_sum(block, sum);
         // Looked at only now: a copy that was being brought up to date and has failed meanwhile either has found the block in the
         // overlay, or is seen here. What its journal has does not count any more.
-        let attached = Members(core.working().0 | core.syncing().0);
+        let attached = core.attached();
         let lacking = Members::first(core.copies).minus(durable.and(attached));
         lacking.iter().for_each(|number| core.tables.mark_dirty(number, block));
     }

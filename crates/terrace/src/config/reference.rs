@@ -17,7 +17,7 @@ use std::path::Path;
 
 use interop::production::Production;
 use interop::production::settings::{OperationSettings, ReplyAction, ReplyKind};
-use rcgen::{CertificateParams, KeyPair};
+use rcgen::{CertificateParams, CertificateRevocationListParams, Issuer, KeyIdMethod, KeyPair};
 use sql::wire::Verifier;
 use toml::{Table, Value};
 
@@ -161,6 +161,16 @@ impl Bed {
         bed.put("production/node.pem", &certificate);
         bed.put("production/authority.pem", &certificate);
         bed.put("production/node.key", &key.serialize_pem());
+        let none_revoked = CertificateRevocationListParams {
+            this_update: rcgen::date_time_ymd(2026, 1, 1),
+            next_update: rcgen::date_time_ymd(2027, 1, 1),
+            crl_number: 1.into(),
+            issuing_distribution_point: None,
+            revoked_certs: Vec::new(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        let list = none_revoked.signed_by(&Issuer::new(params, key)).expect("a list");
+        bed.put("production/revoked.pem", &list.pem().expect("a text"));
         bed
     }
 

@@ -82,6 +82,9 @@ impl<'a> Wanted<'a> {
 impl Table for Fields {
     type Row = FieldRow;
     const KEYS: Keys = ABOUT_KEYS;
+    const BODIES: &'static [usize] = &[];
+    const IS_BODY: bool = true;
+    const NAME: &'static str = "fields";
 
     fn fields() -> Vec<Field> {
         let mut fields = About::fields();
@@ -93,9 +96,6 @@ impl Table for Fields {
 
     fn rows(scan: &Scan, message: ReadMessage, rows: &mut Vec<FieldRow>) {
         let (about, raw, charset) = About::of(scan, message);
-        if raw.is_empty() {
-            return; // the reader may not see it
-        }
         let unreadable = |position, error: String| {
             let (about, error) = (Arc::clone(&about), Some(error));
             FieldRow { about, position, segment: None, occurrence: None, place: None, value: None, error }

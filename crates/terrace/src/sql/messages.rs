@@ -68,6 +68,8 @@ impl Table for Messages {
         received: RECEIVED,
         status: Some(STATUS),
     };
+    const BODIES: &'static [usize] = &[REASON, CONTROL, MRN, BODY, RAW];
+    const NAME: &'static str = "messages";
     const BRIEF: &'static [usize] = &[ID, OBJECT, DIRECTION, RECEIVED];
 
     fn fields() -> Vec<Field> {
@@ -121,9 +123,8 @@ impl Table for Messages {
             [None, None, None]
         };
         let [control_id, mrn, kind] = keys;
-        // An empty body is one that the reader may not see: no message is stored that has no bytes.
-        let body = |bytes: &Bytes| (scan.wants(BODY) && !bytes.is_empty()).then(|| readable(bytes, stored.charset));
-        let raw = |bytes: &Bytes| (scan.wants(RAW) && !bytes.is_empty()).then(|| bytes.clone());
+        let body = |bytes: &Bytes| scan.wants(BODY).then(|| readable(bytes, stored.charset));
+        let raw = |bytes: &Bytes| scan.wants(RAW).then(|| bytes.clone());
         let status = |status: &dyn std::fmt::Debug| scan.wants(STATUS).then(|| format!("{status:?}").to_lowercase());
         rows.push(MessageRow {
             id,

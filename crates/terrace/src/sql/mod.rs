@@ -10,7 +10,7 @@
 
 mod fields;
 mod messages;
-mod secret;
+mod rights;
 mod segments;
 mod walk;
 
@@ -26,6 +26,7 @@ use anyhow::Context;
 use hl7::mask::Masker;
 use interop::production::units::{Bytes, Span};
 use interop::running::RunningProduction;
+use node::audit::Audit;
 use serde::Deserialize;
 use sql::engine::SpillOptions;
 pub use sql::engine::TableReport;
@@ -100,12 +101,12 @@ pub struct Settings {
     external: Vec<PathBuf>,
 }
 
-/// The message history as tables, masked by `masker` for who may not see it otherwise.
-fn history(masker: &Arc<Masker>) -> Vec<(String, Arc<dyn VirtualTable>)> {
+/// The message history as tables; what callers read of bodies is in the audit, and masked where they may not see it otherwise.
+fn history(audit: Option<&Arc<Audit>>, masker: &Arc<Masker>) -> Vec<(String, Arc<dyn VirtualTable>)> {
     vec![
-        ("hl7.messages".to_owned(), Arc::new(History::<messages::Messages>::new(masker))),
-        ("hl7.segments".to_owned(), Arc::new(History::<segments::Segments>::new(masker))),
-        ("hl7.fields".to_owned(), Arc::new(History::<fields::Fields>::new(masker))),
+        ("hl7.messages".to_owned(), Arc::new(History::<messages::Messages>::new(audit, masker))),
+        ("hl7.segments".to_owned(), Arc::new(History::<segments::Segments>::new(audit, masker))),
+        ("hl7.fields".to_owned(), Arc::new(History::<fields::Fields>::new(audit, masker))),
     ]
 }
 
@@ -172,21 +173,10 @@ impl Settings {
         );
         let login = self.login_timeout.map_or(defaults.login, |span| span.0);
         anyhow::ensure!(!login.is_zero(), "sql.login_timeout is at least 1ms: otherwise no user could log in");
-        let administrators = self.administrators.iter().cloned().collect();
         for name in &self.administrators {
             anyhow::ensure!(users.contains_key(name), "sql.administrators names {name}, which is not among sql.users");
         }
-        Ok(WireOptions {
-            listen,
-            users,
-            trust: self.trust,
-            tls,
-            connections_max,
-            connections_per_address,
-            administrators,
-            login,
-            ..defaults
-        })
+        Ok(WireOptions { listen, trust: self.trust, tls, connections_max, connections_per_address, login, ..defaults })
     }
 
     fn engine(&self, data: &Path) -> anyhow::Result<EngineOptions> {
@@ -196,7 +186,6 @@ impl Settings {
         anyhow::ensure!(memory >= MEMORY_MIN, "sql.memory is less than 16MiB");
         anyhow::ensure!(self.threads != Some(0), "sql.threads is at least 1");
         Ok(EngineOptions {
-            virtual_tables: history(&Arc::default()),
             threads: self.threads.unwrap_or(defaults.threads),
             statement: time(self.statement_timeout),
             idle_in_transaction: time(self.idle_in_transaction_session_timeout),
@@ -219,9 +208,8 @@ impl Settings {
     /// Starts the service over the node's store.
     pub fn start(&self, node: &RunningProduction) -> anyhow::Result<Running> {
         let (wire, options) = self.options(node.data())?;
-        let options = EngineOptions { virtual_tables: history(node.masker()), ..options };
-        let mock_secret = Some(secret::kept(node.data())?);
-        let wire = WireOptions { admission: Arc::clone(node.admission()), mock_secret, ..wire };
+        let wire = WireOptions { admission: Arc::clone(node.admission()), ..wire };
+        let options = EngineOptions { virtual_tables: history(Some(node.audit()), node.masker()), ..options };
         if options.query_bytes < SMALL_BYTES {
             device::heap::give_back_soon();
         }
@@ -235,8 +223,8 @@ impl Settings {
             .context("the runtime of SQL cannot start")?;
         // From another runtime's thread: spawned there, and waited for here.
         let (answer, started) = std::sync::mpsc::channel();
-        let serving = Arc::clone(&engine);
-        runtime.spawn(async move { answer.send(Server::start(serving, wire).await) });
+        let (serving, guard) = (Arc::clone(&engine), Arc::clone(node.guard()));
+        runtime.spawn(async move { answer.send(Server::start(serving, guard, wire).await) });
         match started.recv().context("SQL cannot start").and_then(|server| Ok(server?)) {
             Ok(server) => {
                 tracing::info!(address = %server.address(), "sql");

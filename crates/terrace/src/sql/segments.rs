@@ -45,6 +45,9 @@ pub(super) struct SegmentRow {
 impl Table for Segments {
     type Row = SegmentRow;
     const KEYS: Keys = ABOUT_KEYS;
+    const BODIES: &'static [usize] = &[];
+    const IS_BODY: bool = true;
+    const NAME: &'static str = "segments";
 
     fn fields() -> Vec<Field> {
         let mut fields = About::fields();
@@ -60,9 +63,6 @@ impl Table for Segments {
 
     fn rows(scan: &Scan, message: ReadMessage, rows: &mut Vec<SegmentRow>) {
         let (about, raw, charset) = About::of(scan, message);
-        if raw.is_empty() {
-            return; // the reader may not see it
-        }
         // Split only if this is known to be right: else a row with the reason in `error`.
         let reading = Reading::of(&raw, charset).map_err(|error| error.to_string());
         let message = match reading.as_ref().map_err(String::clone).and_then(|r| r.message().map_err(|e| e.to_string()))

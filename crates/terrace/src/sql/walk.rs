@@ -16,7 +16,6 @@
 
 #[cfg(test)]
 mod tests;
-mod viewer;
 
 use std::collections::VecDeque;
 use std::ops::Bound;
@@ -29,13 +28,15 @@ use interop::record::Status;
 use interop::record::search::{SearchKeys, TEXT_BYTES_MAX, TextIndex};
 use interop::rows::read::{ById, ByText, ByTime};
 use interop::rows::{Brief, PartedWalk, ReadMessage, Reader, SharedParts, Wanted};
+use node::audit::{Audit, Reads};
 use sql::arrow::array::{
     ArrayRef, Int32Array, Int64Array, RecordBatch, RecordBatchOptions, StringArray, TimestampMicrosecondArray,
 };
 use sql::arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
 use sql::{ColumnBound, ScalarValue, ScanRequest, SqlError, VirtualRows, VirtualScan, VirtualTable};
 use store::{Direction, ReadAhead, Snapshot, TreeId};
-use viewer::{Sight, Viewer};
+
+use super::rights::{self, ScanRights};
 
 /// Columns by which messages are found, as positions.
 #[derive(Clone, Copy, Debug)]
@@ -50,6 +51,13 @@ pub(super) struct Keys {
     pub(super) status: Option<usize>,
 }
 
+impl Keys {
+    /// The columns that have values of a message, and their paths in it.
+    fn paths(self) -> [(usize, &'static str); 3] {
+        [(self.mrn, "PID-3.1"), (self.control, "MSH-10"), (self.kind, "MSH-9")]
+    }
+}
+
 /// One table: the rows of a message, and their columns.
 pub(super) trait Table: std::fmt::Debug + Send + Sync + 'static {
     /// A row.
@@ -59,6 +67,13 @@ pub(super) trait Table: std::fmt::Debug + Send + Sync + 'static {
     /// Columns that [`brief_rows`](Table::brief_rows) makes, besides that of types if one is requested. Empty: none,
     /// and each message is read.
     const BRIEF: &'static [usize] = &[];
+
+    /// Columns with what is in messages.
+    const BODIES: &'static [usize];
+    /// Whether every row tells what is in a message.
+    const IS_BODY: bool = false;
+    /// Its name in schema `hl7`.
+    const NAME: &'static str;
 
     /// The columns.
     fn fields() -> Vec<Field>;
@@ -93,15 +108,16 @@ const PARTITIONS_MAX: usize = 4;
 #[derive(Debug)]
 pub(super) struct History<T> {
     schema: SchemaRef,
+    audit: Option<Arc<Audit>>,
     masker: Arc<Masker>,
     table: std::marker::PhantomData<T>,
 }
 
 impl<T: Table> History<T> {
-    /// Masked by `masker` for who may not see it otherwise.
-    pub(super) fn new(masker: &Arc<Masker>) -> History<T> {
+    /// What callers read is recorded in `audit`, and masked by `masker` where they may not see it otherwise.
+    pub(super) fn new(audit: Option<&Arc<Audit>>, masker: &Arc<Masker>) -> History<T> {
         let schema = Arc::new(Schema::new(T::fields()));
-        History { schema, masker: Arc::clone(masker), table: std::marker::PhantomData }
+        History { schema, audit: audit.cloned(), masker: Arc::clone(masker), table: std::marker::PhantomData }
     }
 }
 
@@ -111,10 +127,16 @@ pub(super) struct Scan {
     projection: Vec<usize>,
     /// Those that an index may be asked for.
     bounds: Vec<ColumnBound>,
-    viewer: Viewer,
+    /// `None`: all rows, as they are.
+    rights: Option<ScanRights>,
 }
 
 impl Scan {
+    /// Whether the rows of a service's messages are there.
+    fn may(&self, service: &str) -> Result<bool, SqlError> {
+        self.rights.as_ref().map_or(Ok(true), |rights| rights.may(service))
+    }
+
     pub(super) fn wants(&self, column: usize) -> bool {
         self.projection.contains(&column)
     }
@@ -299,19 +321,19 @@ impl<T: Table> VirtualTable for History<T> {
     }
 
     fn partitions(&self, request: &ScanRequest, most: usize) -> usize {
-        let viewer = Viewer::of(request.identity.clone(), &self.masker);
-        let bounds = viewer.bounds(&request.bounds, T::KEYS);
-        let is_brief = viewer.lists_all() && is_brief::<T>(&request.projection, &bounds);
-        if reads_all(&bounds, T::KEYS, is_brief) { most.min(PARTITIONS_MAX) } else { 1 }
+        if reads_all(&request.bounds, T::KEYS, is_brief::<T>(request, &request.bounds)) { most.min(PARTITIONS_MAX) } else { 1 }
     }
 
     fn scan(&self, snapshot: &Snapshot, request: &ScanRequest) -> Result<Arc<dyn VirtualScan>, SqlError> {
-        let viewer = Viewer::of(request.identity.clone(), &self.masker);
-        let (projection, bounds) = (request.projection.clone(), viewer.bounds(&request.bounds, T::KEYS));
+        let (projection, bounds) = (request.projection.clone(), &request.bounds);
         let schema = Arc::new(self.schema.project(&projection)?);
-        // An index does not know the service of a message.
-        let is_brief = viewer.lists_all() && is_brief::<T>(&projection, &bounds);
-        let scan = Arc::new(Scan { reader: Reader::at(snapshot.clone()), projection, bounds, viewer });
+        let is_body = |column: &usize| T::BODIES.contains(column);
+        let reads_bodies =
+            T::IS_BODY || projection.iter().any(is_body) || bounds.iter().any(|bound| is_body(&bound.column));
+        let rights = ScanRights::of(request, reads_bodies, T::NAME, (self.audit.clone(), Arc::clone(&self.masker)))?;
+        let bounds = rights.as_ref().map_or_else(|| bounds.clone(), |rights| rights.bounds(bounds, &T::KEYS.paths()));
+        let is_brief = is_brief::<T>(request, &bounds);
+        let scan = Arc::new(Scan { reader: Reader::at(snapshot.clone()), projection, bounds, rights });
         let wanted = T::wanted(&scan);
         let all = reads_all(&scan.bounds, T::KEYS, is_brief);
         let all = all.then(|| SharedParts::new(&scan.reader, wanted, request.partitions));
@@ -331,11 +353,11 @@ impl<T: Table> VirtualTable for History<T> {
 }
 
 /// Whether an index contains all requested columns.
-fn is_brief<T: Table>(projection: &[usize], bounds: &[ColumnBound]) -> bool {
+fn is_brief<T: Table>(request: &ScanRequest, bounds: &[ColumnBound]) -> bool {
     // A text that the index may have cut is not known from it.
     let one_type = text(bounds, T::KEYS.kind).is_some_and(|text| text.len() < TEXT_BYTES_MAX);
     let is_brief = |column: &usize| T::BRIEF.contains(column) || *column == T::KEYS.kind && one_type;
-    !T::BRIEF.is_empty() && projection.iter().all(is_brief)
+    !T::BRIEF.is_empty() && rights::has_all(request.identity.as_ref()) && request.projection.iter().all(is_brief)
 }
 
 /// A scan in progress.
@@ -361,7 +383,6 @@ impl<T: Table> VirtualScan for HistoryScan<T> {
             None => Source::Lookups(Lookups::new(index())),
         };
         Box::new(Walk::<T> {
-            sight: self.scan.viewer.sight(),
             scan: Arc::clone(&self.scan),
             source,
             wanted: self.wanted,
@@ -370,6 +391,8 @@ impl<T: Table> VirtualScan for HistoryScan<T> {
             batch_bytes: self.batch_bytes,
             left: self.limit,
             rows: Vec::new(),
+            reads: Reads::default(),
+            has_more: true,
         })
     }
 }
@@ -377,7 +400,6 @@ impl<T: Table> VirtualScan for HistoryScan<T> {
 /// A walk over messages, a batch at a time.
 struct Walk<T: Table> {
     scan: Arc<Scan>,
-    sight: Sight,
     source: Source,
     wanted: Wanted,
     schema: SchemaRef,
@@ -386,20 +408,43 @@ struct Walk<T: Table> {
     /// Rows that are still wanted.
     left: usize,
     rows: Vec<T::Row>,
+    /// The messages of these rows.
+    reads: Reads,
+    /// Whether the source has not ended.
+    has_more: bool,
 }
 
 impl<T: Table> Walk<T> {
     /// Adds the rows of the next message; no where there is none.
-    fn add_next(&mut self) -> Result<bool, InteropError> {
+    fn add_next(&mut self) -> Result<bool, SqlError> {
+        let Some(message) = self.next_message().map_err(read_error)? else { return Ok(self.has_more) };
         let (scan, rows) = (&*self.scan, &mut self.rows);
+        if scan.may(&message.stored.service)? {
+            let (ReadMessage { id, stored, outcomes }, before) = (message, rows.len());
+            let stored = match &scan.rights {
+                Some(rights) => rights.seen(stored),
+                None => stored,
+            };
+            T::rows(scan, ReadMessage { id, stored, outcomes }, rows);
+            if rows.len() > before {
+                self.reads.push(id);
+            }
+        }
+        Ok(true)
+    }
+
+    /// The next message to make rows of; `None` if its rows were made of an index, or there is none.
+    fn next_message(&mut self) -> Result<Option<ReadMessage>, InteropError> {
+        let (scan, rows) = (&*self.scan, &mut self.rows);
+        self.has_more = true;
         let message = match &mut self.source {
             Source::Brief(found) => match found.next()? {
                 Some((id, Some(brief))) => {
                     T::brief_rows(scan, id, brief, rows);
-                    return Ok(true);
+                    return Ok(None);
                 }
                 Some((id, None)) => match scan.reader.read(id, self.wanted)? {
-                    None => return Ok(true),
+                    None => return Ok(None),
                     message => message,
                 },
                 None => None,
@@ -407,11 +452,8 @@ impl<T: Table> Walk<T> {
             Source::Lookups(lookups) => lookups.next(&scan.reader, self.wanted)?,
             Source::All(messages) => messages.next()?,
         };
-        let Some(message) = message else { return Ok(false) };
-        if let Some(message) = self.sight.of(&scan.viewer, message) {
-            T::rows(scan, message, rows);
-        }
-        Ok(true)
+        self.has_more = message.is_some();
+        Ok(message)
     }
 }
 
@@ -420,7 +462,6 @@ impl<T: Table> Iterator for Walk<T> {
 
     fn next(&mut self) -> Option<Self::Item> {
         self.rows.clear();
-        self.sight.renew(&self.scan.viewer);
         let mut bytes = 0;
         while self.rows.len() < self.batch_rows.min(self.left) && bytes < self.batch_bytes {
             let before = self.rows.len();
@@ -429,11 +470,16 @@ impl<T: Table> Iterator for Walk<T> {
                 Ok(false) => break,
                 Err(error) => {
                     self.left = 0;
-                    return Some(Err(read_error(error)));
+                    return Some(Err(error));
                 }
             }
         }
         self.left -= self.rows.len().min(self.left);
+        let reads = std::mem::take(&mut self.reads);
+        if let Some(Err(error)) = self.scan.rights.as_ref().map(|rights| rights.read(reads)) {
+            self.left = 0;
+            return Some(Err(error));
+        }
         let batch = (!self.rows.is_empty()).then(|| {
             let columns = self.scan.projection.iter().map(|position| T::column(*position, &self.rows)).collect();
             let options = RecordBatchOptions::new().with_row_count(Some(self.rows.len()));

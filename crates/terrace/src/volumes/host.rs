@@ -256,11 +256,8 @@ impl VolumeHost {
             bail!("{why}");
         }
         let volumes = self.volumes.lock();
-        let known = || match volumes.keys().cloned().collect::<Vec<_>>().join(", ") {
-            none if none.is_empty() => "there is none".to_owned(),
-            names => format!("there are: {names}"),
-        };
-        volumes.get(name).cloned().with_context(|| format!("there is no volume {name}; {}", known()))
+        // Which others there are may not be for who asks.
+        volumes.get(name).cloned().with_context(|| format!("there is no volume {name}: see `terrace volume list`"))
     }
 
     /// Whether volumes stay open between requests.

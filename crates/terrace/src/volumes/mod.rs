@@ -22,6 +22,7 @@ mod place_health;
 mod places;
 mod remote;
 mod requests;
+mod rights;
 mod serving;
 mod settings;
 mod space;

@@ -11,16 +11,19 @@ use std::time::Duration;
 
 use anyhow::Context;
 use device::Device;
-use interop::running::RunningProduction;
-use nbd::NbdServer;
+use interop::InteropError;
+use interop::running::{Renewed, RunningProduction};
+use nbd::{NbdServer, ServerOptions, ServerRights};
 use node::Admission;
 use node::control::{LocalPeer, ProgressSender, Requests};
+use node::identity::Caller;
 use serde_json::Value;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use super::host::{Exports, VolumeHost};
 use super::requests::{REQUEST, VolumeRequest};
+use super::rights;
 use super::settings::{VolumeOptions, VolumeSettings};
 use crate::assemble::{TierShelves, VolumeSource};
 
@@ -89,7 +92,7 @@ impl RunningVolumes {
         admission: &Arc<Admission>,
         failed: impl Fn(&str) + Send + Sync + 'static,
     ) -> anyhow::Result<RunningVolumes> {
-        let running = RunningVolumes::open(volumes, admission, failed)?;
+        let running = RunningVolumes::open(volumes, admission, None, failed)?;
         running.listen(&volumes.options)?;
         Ok(running)
     }
@@ -102,27 +105,53 @@ impl RunningVolumes {
         let failed = |why: &str| {
             tracing::error!(why, "the server of volumes has ended; `terrace stop` and `terrace serve` start it again")
         };
-        let running = RunningVolumes::open(volumes, node.admission(), failed)?;
+        let rights = rights_of(&volumes.options, node);
+        let running = RunningVolumes::open(volumes, node.admission(), Some(rights), failed)?;
         // Requests are answered while volumes are still being opened.
-        let host = Arc::downgrade(&running.host);
+        let (host, guard) = (Arc::downgrade(&running.host), Arc::clone(node.guard()));
         node.serve_requests_at_once(Box::new(move |line| {
             let request = line.strip_prefix(REQUEST)?.strip_prefix(' ')?;
             let host = host.upgrade().ok_or_else(|| "the volumes of this node are being closed".to_owned());
-            Some(host.and_then(|host| answer(&host, request)))
+            let handle = |request| {
+                let host = host?;
+                rights::handle(&host, &guard.view(), &Caller::node(), request).map_err(|error| format!("{error:#}"))
+            };
+            Some(read(request).and_then(handle))
         }));
+        running.renew_with(node, &volumes.options);
         let host = Arc::downgrade(&running.host);
         node.watch_troubles(Box::new(move || host.upgrade().map(|host| host.troubles()).unwrap_or_default()));
         running.listen(&volumes.options)?;
         Ok(running)
     }
 
+    /// Has a reload of the node read the certificates again.
+    fn renew_with(&self, node: &RunningProduction, options: &VolumeOptions) {
+        if options.server.tls.is_none() {
+            return;
+        }
+        let host = Arc::downgrade(&self.host);
+        node.on_reload(Box::new(move || -> Result<Renewed, InteropError> {
+            let host = host.upgrade();
+            let exports = host.as_ref().and_then(|host| host.exports());
+            let Some(exports) = exports else { return Ok(Box::new(Vec::new)) };
+            let renew = exports.server.renew().map_err(|error| InteropError::Refused(format!("volumes: {error}")))?;
+            Ok(Box::new(move || {
+                renew();
+                vec!["volumes: certificates and revocations were read again".to_owned()]
+            }))
+        }));
+    }
+
     /// Begins to open all volumes, and to keep them open.
     fn open(
         volumes: &NodeVolumes,
         admission: &Arc<Admission>,
+        rights: Option<ServerRights>,
         failed: impl Fn(&str) + Send + Sync + 'static,
     ) -> anyhow::Result<RunningVolumes> {
-        let server = NbdServer::start(volumes.options.server.clone(), admission, failed)?;
+        let options = ServerOptions { rights, ..volumes.options.server.clone() };
+        let server = NbdServer::start(options, admission, failed)?;
         let host = volumes.host()?;
         host.start(Exports { server, runtime: Handle::current(), addresses: parking_lot::Mutex::default() })?;
         Ok(RunningVolumes { host })
@@ -155,10 +184,30 @@ impl RunningVolumes {
     }
 }
 
+/// The rights of a node, for its exports.
+fn rights_of(options: &VolumeOptions, node: &RunningProduction) -> ServerRights {
+    let asks_for_certificates = options.server.tls.as_ref().is_some_and(|tls| tls.client_authority.is_some());
+    match (&options.anonymous, options.listen) {
+        (Some(role), Some(_)) => tracing::warn!(
+            role,
+            "[volumes] anonymous: every program of this machine opens exports over TCP with the rights of this role"
+        ),
+        (None, Some(listen)) if !asks_for_certificates => tracing::warn!(
+            %listen,
+            "nobody can open an export over TCP: set client_authority under [volumes], or anonymous for this machine"
+        ),
+        _ => {}
+    }
+    let (guard, audit) = (Arc::clone(node.guard()), Some(Arc::clone(node.audit())));
+    ServerRights { guard, anonymous: options.anonymous.clone(), audit }
+}
+
 fn answer(host: &VolumeHost, request: &str) -> Result<Value, String> {
-    let request: VolumeRequest =
-        serde_json::from_str(request).map_err(|error| format!("not a request of this release: {error}"))?;
-    host.handle(request).map_err(|error| format!("{error:#}"))
+    host.handle(read(request)?).map_err(|error| format!("{error:#}"))
+}
+
+fn read(request: &str) -> Result<VolumeRequest, String> {
+    serde_json::from_str(request).map_err(|error| format!("not a request of this release: {error}"))
 }
 
 /// The control socket of a process that serves volumes only.

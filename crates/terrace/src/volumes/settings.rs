@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::ensure;
 use interop::production::units::{Bytes, Span};
 use nbd::{ClientTls, ServerOptions, ServerTls};
+use node::identity::check_name;
 use node::{Bounds, Network};
 use serde::Deserialize;
 
@@ -32,6 +33,12 @@ pub struct VolumeSettings {
     authority: Option<PathBuf>,
     /// Authorities of clients, PEM: each client has to show a certificate of one of them. Default: clients show none.
     client_authority: Option<PathBuf>,
+    /// Revocation lists of these authorities, PEM. Default: none.
+    client_revocations: Option<PathBuf>,
+    /// Role of a connection over TCP from this machine that shows no certificate. Default: it may open nothing on a node.
+    anonymous: Option<String>,
+    /// All users of this machine may open the socket of a node; each opens what its role may. Default no.
+    shared_socket: bool,
     /// Refuse sessions without TLS. Default: where it listens beyond this machine.
     tls_required: Option<bool>,
     /// `listen` may be beyond this machine without TLS. Default no.
@@ -59,6 +66,8 @@ pub struct VolumeOptions {
     pub client: Option<ClientTls>,
     /// Unix socket.
     pub socket: PathBuf,
+    /// Role of connections over TCP from this machine without a certificate.
+    pub anonymous: Option<String>,
     /// Time between two scrubs, if any.
     pub scrub: Option<std::time::Duration>,
 }
@@ -80,7 +89,9 @@ impl VolumeSettings {
             (None, None) => None,
             (Some(certificate), Some(key)) => {
                 let (certificate, key) = (certificate.clone(), key.clone());
-                Some(ServerTls { certificate, key, client_authority: self.client_authority.clone(), required })
+                let client_authority = self.client_authority.clone();
+                let client_revocations = self.client_revocations.clone();
+                Some(ServerTls { certificate, key, client_authority, client_revocations, required })
             }
             _ => anyhow::bail!("volumes.certificate and volumes.key go together"),
         };
@@ -90,10 +101,18 @@ impl VolumeSettings {
             "volumes.client_authority needs a certificate and a key of this node"
         );
         ensure!(
+            self.client_authority.is_some() || self.client_revocations.is_none(),
+            "volumes.client_revocations needs volumes.client_authority"
+        );
+        ensure!(
             is_here || self.plaintext || tls.as_ref().is_some_and(|tls| tls.required),
             "volumes.listen = \"{}\" is beyond this machine, where every machine on the network path could read and write all volumes: set \
              volumes.certificate and volumes.key, or write `plaintext = true` under [volumes]",
             self.listen.map_or_else(String::new, |listen| listen.to_string())
+        );
+        ensure!(
+            self.anonymous.as_deref().is_none_or(|role| check_name(role).is_ok()),
+            "volumes.anonymous is no name of a role"
         );
         ensure!(self.connections != Some(0), "volumes.connections is at least 1: otherwise nobody could connect");
         ensure!(self.connections_per_address != Some(0), "volumes.connections_per_address is at least 1");
@@ -103,7 +122,8 @@ impl VolumeSettings {
         let sockets = self.connections.unwrap_or(defaults.bounds.sockets);
         let bounds = Bounds::of(sockets, self.connections_per_address);
         let memory = self.memory.map_or(defaults.memory, |memory| memory.0);
-        let server = ServerOptions { bounds, peers, memory, tls, plaintext: self.plaintext, ..defaults };
+        let (plaintext, shared_socket) = (self.plaintext, self.shared_socket);
+        let server = ServerOptions { bounds, peers, memory, tls, plaintext, shared_socket, ..defaults };
         let scrub = match self.scrub {
             None => volume::Options::new(0).scrub_interval,
             Some(Span(span)) => (!span.is_zero()).then_some(span),
@@ -111,7 +131,8 @@ impl VolumeSettings {
         let own = self.certificate.clone().zip(self.key.clone());
         let client = self.authority.clone().map(|authority| ClientTls { authority, own, server_name: None });
         let socket = self.socket.clone().unwrap_or_else(|| data.join(SOCKET));
-        Ok(VolumeOptions { server, listen: self.listen, client, socket, scrub })
+        let anonymous = self.anonymous.clone();
+        Ok(VolumeOptions { server, listen: self.listen, client, socket, anonymous, scrub })
     }
 }
 

@@ -342,6 +342,8 @@ pub struct ServerTls {
     /// PEM file with the authorities whose client certificates are required. Default: no client certificate is
     /// requested.
     pub client_authority: Option<PathBuf>,
+    /// PEM file with revocation lists of these authorities. Default: none.
+    pub client_revocations: Option<PathBuf>,
     /// Names of which a client's certificate must carry one, as host names or addresses (subjectAltName; a common name
     /// alone does not count). Needs `client_authority`. Default: any that the authority signed.
     #[serde(default)]

@@ -1,39 +1,35 @@
 //! Certificates and keys of a production, read when it is loaded so that a wrong file is reported then and not at the first
 //! connection. rustls does the protocol; versions 1.2 and 1.3, with ring's cryptography.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use node::tls::{ServerFiles, TlsError, authorities, certificates, key};
 use tokio_rustls::rustls::client::verify_server_name;
-use tokio_rustls::rustls::pki_types::pem::PemObject;
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use tokio_rustls::rustls::server::{ParsedCertificate, WebPkiClientVerifier};
-use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig, crypto};
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
+use tokio_rustls::rustls::server::ParsedCertificate;
+use tokio_rustls::rustls::{ClientConfig, ServerConfig, crypto};
 
 use super::{Tls, settings};
 use crate::error::InteropError;
 
 /// The server side of a service.
 pub(super) fn server(folder: &Path, settings: &settings::ServerTls) -> Result<Arc<ServerConfig>, InteropError> {
-    let file = folder.join(&settings.certificate);
-    let provider = Arc::new(crypto::ring::default_provider());
-    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
-        .with_safe_default_protocol_versions()
-        .map_err(|error| unusable(&file, &error))?;
-    let builder = match &settings.client_authority {
-        None => builder.with_no_client_auth(),
-        Some(authority) => {
-            let path = folder.join(authority);
-            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(authorities(&path)?), provider)
-                .build()
-                .map_err(|error| unusable(&path, &error))?;
-            builder.with_client_cert_verifier(verifier)
-        }
+    let in_folder = |file: &Option<PathBuf>| file.as_ref().map(|file| folder.join(file));
+    let (authority, revocations) = (in_folder(&settings.client_authority), in_folder(&settings.client_revocations));
+    let files = ServerFiles {
+        certificate: &folder.join(&settings.certificate),
+        key: &folder.join(&settings.key),
+        client_authority: authority.as_deref(),
+        client_revocations: revocations.as_deref(),
     };
-    let config = builder
-        .with_single_cert(certificates(&file)?, key(&folder.join(&settings.key))?)
-        .map_err(|error| unusable(&file, &error))?;
-    Ok(Arc::new(config))
+    Ok(Arc::new(files.load()?))
+}
+
+impl From<TlsError> for InteropError {
+    fn from(TlsError { file, problem }: TlsError) -> InteropError {
+        InteropError::Tls { file, problem }
+    }
 }
 
 /// The names of which a client's certificate must carry one.
@@ -93,26 +89,4 @@ pub(super) fn client(folder: &Path, settings: &settings::ClientTls, address: &st
 
 fn unusable(file: &Path, error: &dyn std::fmt::Display) -> InteropError {
     InteropError::Tls { file: file.to_owned(), problem: error.to_string() }
-}
-
-fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, InteropError> {
-    let all: Vec<_> = CertificateDer::pem_file_iter(file)
-        .and_then(Iterator::collect)
-        .map_err(|error| unusable(file, &format!("no certificates can be read: {error}")))?;
-    if all.is_empty() {
-        return Err(unusable(file, &"it holds no certificate (PEM, BEGIN CERTIFICATE)"));
-    }
-    Ok(all)
-}
-
-fn key(file: &Path) -> Result<PrivateKeyDer<'static>, InteropError> {
-    PrivateKeyDer::from_pem_file(file).map_err(|error| unusable(file, &format!("no private key can be read: {error}")))
-}
-
-fn authorities(file: &Path) -> Result<RootCertStore, InteropError> {
-    let mut store = RootCertStore::empty();
-    for certificate in certificates(file)? {
-        store.add(certificate).map_err(|error| unusable(file, &error))?;
-    }
-    Ok(store)
 }

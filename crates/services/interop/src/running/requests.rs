@@ -41,6 +41,7 @@ const SERVICES_PATIENCE: Duration = Duration::from_secs(3);
 const SERVICES_PAUSE: Duration = Duration::from_millis(20);
 
 /// See the module's text.
+#[derive(Clone)]
 pub(super) struct ControlRequests {
     running: Arc<RunningProduction>,
 }
@@ -73,7 +74,8 @@ impl RunningProduction {
 
 impl Requests for ControlRequests {
     async fn handle(&self, line: &str, peer: &LocalPeer, progress: ProgressSender) -> Result<Value, String> {
-        let handled = audited::handle(&self.running.audit, line, peer, self.request(line, progress)).await;
+        let request = self.clone().request(line.to_owned(), progress);
+        let handled = audited::handle(&self.running.audit, line, peer, request).await;
         handled.map_err(|error| error.to_string())
     }
 }
@@ -83,9 +85,9 @@ impl ControlRequests {
         Arc::new(ControlRequests { running: Arc::clone(running) })
     }
 
-    async fn request(&self, line: &str, progress: ProgressSender) -> Result<Value, InteropError> {
+    async fn request(self, line: String, progress: ProgressSender) -> Result<Value, InteropError> {
         device::supervise::rehearse("control");
-        let running = &self.running;
+        let (running, line) = (&self.running, line.as_str());
         let words: Vec<&str> = line.split_whitespace().collect();
         match words.as_slice() {
             ["status"] => Ok(serde_json::to_value(running.status()).expect("plain data becomes JSON")),

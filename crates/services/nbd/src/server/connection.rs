@@ -8,17 +8,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use node::Permit;
+use parking_lot::RwLock;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_rustls::TlsAcceptor;
 
-use super::export::{Session, split_epoch};
+use super::export::{Session, split_epoch, unknown};
+use super::origin::Origin;
 use super::pool::{BufferPool, Share};
 use super::registry::Registry;
+use super::rights::{Rights, Visitor};
 use super::transmission::Transmission;
-use crate::protocol::answer;
 use crate::protocol::negotiation::{
     self, Action, Contexts, Negotiation, OPTION_HEAD_BYTES, OptionFrame, Purpose, TlsPolicy, refuse,
 };
+use crate::protocol::{answer, export_flag};
 use crate::socket::{Carrier, Socket};
 
 /// Options of one negotiation.
@@ -31,9 +34,11 @@ const GOODBYE_TIME: Duration = Duration::from_secs(1);
 #[derive(Clone)]
 pub(super) struct Shared {
     pub(super) registry: Arc<Registry>,
-    pub(super) tls: Option<TlsAcceptor>,
+    /// The certificates in force for new connections.
+    pub(super) tls: Arc<RwLock<Option<TlsAcceptor>>>,
     pub(super) policy: TlsPolicy,
     pub(super) handshake: Duration,
+    pub(super) rights: Option<Arc<Rights>>,
 }
 
 /// What was negotiated.
@@ -54,9 +59,14 @@ enum Outcome {
 }
 
 /// Serves a connection to its end.
-pub(super) async fn serve(shared: Shared, socket: Socket, mut permit: Permit, pool: Arc<BufferPool>) {
+pub(super) async fn serve(
+    shared: Shared,
+    (socket, origin): (Socket, Origin),
+    mut permit: Permit,
+    pool: Arc<BufferPool>,
+) {
     let mut ending = permit.ending();
-    let handshake = tokio::time::timeout(shared.handshake, negotiate(&shared, socket));
+    let handshake = tokio::time::timeout(shared.handshake, negotiate(&shared, socket, origin, &permit));
     let (carried, agreed) = tokio::select! {
         // It had too little time, or its place is needed: closing it is all the answer there is.
         _ = ending.ended() => return,
@@ -79,26 +89,42 @@ enum Carried {
     Tls(Box<tokio_rustls::server::TlsStream<Socket>>),
 }
 
-async fn negotiate(shared: &Shared, mut socket: Socket) -> io::Result<Option<(Carried, Agreed)>> {
+async fn negotiate(
+    shared: &Shared,
+    mut socket: Socket,
+    origin: Origin,
+    permit: &Permit,
+) -> io::Result<Option<(Carried, Agreed)>> {
     socket.write_all(&negotiation::greeting()).await?;
     let flags = socket.read_u32().await?;
     let Some(state) = Negotiation::new(shared.policy, flags) else { return Ok(None) };
-    let mut state = match options(shared, &mut socket, state).await? {
+    let visitor = Visitor::new(shared.rights.clone(), origin);
+    let mut state = match options((shared, &visitor, permit), &mut socket, state).await? {
         Outcome::Opened(agreed) => return Ok(Some((Carried::Plain(socket), agreed))),
         Outcome::StartTls(state) => state,
         Outcome::Ended => return Ok(None),
     };
-    let Some(acceptor) = &shared.tls else { return Ok(None) };
-    let mut stream = acceptor.accept(socket).await?;
+    let Some(acceptor) = shared.tls.read().clone() else { return Ok(None) };
+    let mut stream = match acceptor.accept(socket).await {
+        Ok(stream) => stream,
+        Err(error) => {
+            permit.note(node::Reason::Handshake, &format!("{origin}: {error}"));
+            return Ok(None);
+        }
+    };
     state.secured();
-    match options(shared, &mut stream, state).await? {
+    let visitor = visitor.with_certificate(stream.get_ref().1.peer_certificates());
+    match options((shared, &visitor, permit), &mut stream, state).await? {
         Outcome::Opened(agreed) => Ok(Some((Carried::Tls(Box::new(stream)), agreed))),
         Outcome::StartTls(_) | Outcome::Ended => Ok(None),
     }
 }
 
+/// What a connection is answered by: what all share, who it is, and its place.
+type At<'a> = (&'a Shared, &'a Visitor, &'a Permit);
+
 /// Answers options until an export is open, or TLS begins.
-async fn options<S: Carrier>(shared: &Shared, stream: &mut S, mut state: Negotiation) -> io::Result<Outcome> {
+async fn options<S: Carrier>(at: At<'_>, stream: &mut S, mut state: Negotiation) -> io::Result<Outcome> {
     let (mut input, mut out) = (Vec::new(), Vec::new());
     for _ in 0..OPTIONS_MAX {
         let Some((code, length)) = next_option(stream, &mut input, &mut out).await? else { return Ok(Outcome::Ended) };
@@ -108,15 +134,18 @@ async fn options<S: Carrier>(shared: &Shared, stream: &mut S, mut state: Negotia
         let mut opened = None;
         match action {
             Action::Continue => {}
-            Action::List => state.list(shared.registry.names().iter().map(String::as_str), &mut out),
+            Action::List => match list(at) {
+                Ok(names) => state.list(names.iter().map(String::as_str), &mut out),
+                Err((kind, text)) => refuse(code, kind, &text, &mut out),
+            },
             Action::Find { name, purpose, wants_names } => {
-                match find(shared, &name, purpose, &mut state, wants_names, &mut out).await {
+                match find(at, &name, purpose, &mut state, wants_names, &mut out).await {
                     Ok(session) => opened = session.map(|(session, epoch)| (session, epoch, name)),
                     Err(_) if purpose == Purpose::Name => return Ok(Outcome::Ended),
                     Err((kind, text)) => refuse(code, kind, &text, &mut out),
                 }
             }
-            Action::FindContexts { name, queries, set } => match look(shared, &name) {
+            Action::FindContexts { name, queries, set } => match look(at, &name) {
                 Ok(has_epochs) => state.contexts(&name, &queries, set, has_epochs, &mut out),
                 Err((kind, text)) => refuse(code, kind, &text, &mut out),
             },
@@ -184,37 +213,54 @@ async fn send<S: Carrier>(stream: &mut S, out: &mut Vec<u8>) -> io::Result<()> {
     Ok(())
 }
 
+/// The names of the exports that the client may see.
+fn list((shared, visitor, permit): At<'_>) -> Result<Vec<String>, (u32, String)> {
+    visitor.check_known(permit)?;
+    let names = shared.registry.names();
+    Ok(visitor.listed(names.iter().map(String::as_str)).into_iter().map(str::to_owned).collect())
+}
+
 /// Whether the export of this name, with its epoch, may be looked at, and whether it has epochs.
-fn look(shared: &Shared, name: &str) -> Result<bool, (u32, String)> {
-    let (export, epoch) = parts(shared, name)?;
-    export.look(epoch)?;
+fn look(at: At<'_>, name: &str) -> Result<bool, (u32, String)> {
+    let (export, epoch) = parts(at, name)?;
+    export.look(epoch, at.1.allowed(&export.facts.name).write)?;
     Ok(export.settings.epochs.is_some())
 }
 
 type Found = (Arc<super::export::Served>, Option<u64>);
 
-fn parts(shared: &Shared, name: &str) -> Result<Found, (u32, String)> {
-    let unknown = || (answer::UNKNOWN, "there is no such export".to_owned());
+/// The export of a name that the client may read. Its right is asked for first: without it nothing is looked up.
+fn parts((shared, visitor, permit): At<'_>, name: &str) -> Result<Found, (u32, String)> {
+    visitor.check_known(permit)?;
     let (plain, epoch) = split_epoch(name).ok_or_else(unknown)?;
-    Ok((shared.registry.find(plain).ok_or_else(unknown)?, epoch))
+    if plain.is_empty() {
+        return Ok((shared.registry.only(|name| visitor.allowed(name).read).ok_or_else(unknown)?, epoch));
+    }
+    if !visitor.allowed(plain).read {
+        visitor.log_refused(plain, permit);
+        return Err(unknown());
+    }
+    Ok((shared.registry.get(plain).ok_or_else(unknown)?, epoch))
 }
 
 /// Looks an export up, opens it if that is the purpose, and writes the answer.
 async fn find(
-    shared: &Shared,
+    at: At<'_>,
     name: &str,
     purpose: Purpose,
     state: &mut Negotiation,
     wants_names: bool,
     out: &mut Vec<u8>,
 ) -> Result<Option<(Session, u64)>, (u32, String)> {
-    let (export, epoch) = parts(shared, name)?;
+    let (export, epoch) = parts(at, name)?;
+    let (visitor, allowed) = (at.1, at.1.allowed(&export.facts.name));
     if purpose == Purpose::Look {
-        export.look(epoch)?;
-        state.opened(purpose, wants_names, export.facts_for(epoch), out);
+        export.look(epoch, allowed.write)?;
+        state.opened(purpose, wants_names, export.facts_for(epoch, allowed.write), out);
         return Ok(None);
     }
-    let session = export.open(epoch, state.contexts_for(name).client).await?;
+    let session = export.open(epoch, state.contexts_for(name).client, visitor).await?;
+    visitor.record_opened(&export.facts.name, session.facts().has(export_flag::READ_ONLY), allowed).await?;
     state.opened(purpose, wants_names, session.facts(), out);
     Ok(Some((session, epoch.unwrap_or(0))))
 }

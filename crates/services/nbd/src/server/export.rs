@@ -16,12 +16,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use device::Device;
+use node::identity::{Connected, RightsView};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::limiter::{Limits, LiveLimits};
 use super::mailbox::{Course, Mailbox};
 use super::range_locks::RangeLocks;
+use super::rights::Visitor;
 use crate::error::NbdError;
 use crate::protocol::{ExportFacts, PAYLOAD_BYTES_MAX, PREFERRED_BLOCK_BYTES, answer, export_flag};
 
@@ -151,7 +153,7 @@ pub struct ExportStatus {
 pub(super) struct Served {
     pub(super) settings: Export,
     pub(super) facts: ExportFacts,
-    /// The same for a client that states no epoch although there are epochs: it may read.
+    /// The same for a client that may only read: it has no right to write, or states no epoch although there are epochs.
     looking: ExportFacts,
     /// Locks of its blocks, where these are larger than a byte.
     pub(super) locks: RangeLocks,
@@ -170,12 +172,13 @@ struct Sessions {
     open: HashMap<u64, Seated>,
 }
 
-/// A session's mailbox, its epoch, and who its client is, 0 for unknown.
+/// A session's mailbox, its epoch, which client it is of, 0 for unknown, and who that is.
 #[derive(Debug, Clone)]
 struct Seated {
     mailbox: Arc<Mailbox>,
     epoch: u64,
     client: u64,
+    visitor: Visitor,
 }
 
 /// The right to open an export, of one client at a time.
@@ -219,8 +222,8 @@ impl Served {
         self.sessions.lock().open.values().for_each(|seated| seated.mailbox.wake());
     }
 
-    /// Whether a client that only looks may see it under this epoch.
-    pub(super) fn look(&self, epoch: Option<u64>) -> Result<(), Refused> {
+    /// Whether a client that only looks, and may write or not, may see it under this epoch.
+    pub(super) fn look(&self, epoch: Option<u64>, may_write: bool) -> Result<(), Refused> {
         if self.is_closed.load(Ordering::Acquire) {
             return Err((answer::SHUTDOWN, format!("{} is no longer exported", self.facts.name)));
         }
@@ -229,6 +232,10 @@ impl Served {
             (None, Some(_)) => Err((answer::UNKNOWN, format!("{} has no epochs", self.facts.name))),
             // It may read, and nothing else: who reads before it owns learns the epoch that it needs.
             (Some(_), None) => Ok(()),
+            // An epoch is that of an owner, who writes: it ends the sessions of others.
+            (Some(_), Some(_)) if !may_write => {
+                Err((answer::POLICY, format!("{} is opened with an epoch by who may write it", self.facts.name)))
+            }
             (Some(gate), Some(epoch)) => match gate.current() {
                 current if epoch < current => Err((answer::POLICY, format!("epoch {epoch} is over: it is {current}"))),
                 _ => Ok(()),
@@ -236,20 +243,28 @@ impl Served {
         }
     }
 
-    /// What a session with this epoch may do.
-    pub(super) fn facts_for(&self, epoch: Option<u64>) -> &ExportFacts {
-        if self.settings.epochs.is_some() && epoch.is_none() { &self.looking } else { &self.facts }
+    /// What a session with this epoch may do, of a client that may write or not.
+    pub(super) fn facts_for(&self, epoch: Option<u64>, may_write: bool) -> &ExportFacts {
+        let is_looking = !may_write || (self.settings.epochs.is_some() && epoch.is_none());
+        if is_looking { &self.looking } else { &self.facts }
     }
 
-    /// Opens it for a session of a client, 0 for one that is not known.
-    pub(super) async fn open(self: &Arc<Served>, epoch: Option<u64>, client: u64) -> Result<Session, Refused> {
+    /// Opens it for a session of a client, 0 for one that is not known. Its visitor may read it.
+    pub(super) async fn open(
+        self: &Arc<Served>,
+        epoch: Option<u64>,
+        client: u64,
+        visitor: &Visitor,
+    ) -> Result<Session, Refused> {
+        let may_write = visitor.allowed(&self.facts.name).write;
         if client != 0 {
             // It has given its older connection up. A request of that must not come after one of this, which is newer. Others who
             // open the export do not wait for that.
             self.cut("an older connection of this client", |other| other.client == client).await?;
         }
+        let connected = visitor.connect()?;
         let mut opening = Arc::clone(&self.opening).lock_owned().await;
-        self.look(epoch)?;
+        self.look(epoch, may_write)?;
         if let (Some(gate), Some(epoch)) = (&self.settings.epochs, epoch) {
             if epoch > gate.current() {
                 opening = self.raise(Arc::clone(gate), epoch, opening).await?;
@@ -262,14 +277,22 @@ impl Served {
             let mut sessions = self.sessions.lock();
             sessions.next += 1;
             let number = sessions.next;
-            let seated = Seated { mailbox: Arc::clone(&mailbox), epoch: epoch.unwrap_or(0), client };
+            let visitor = visitor.clone();
+            let seated = Seated { mailbox: Arc::clone(&mailbox), epoch: epoch.unwrap_or(0), client, visitor };
             sessions.open.insert(number, seated);
             self.count.send_replace(sessions.open.len());
             number
         };
-        let session = Session { export: Arc::clone(self), mailbox, number, epoch };
-        // It may have been closed in between: then it is in the list, or it is noticed here.
-        self.look(epoch)?;
+        let session = Session { export: Arc::clone(self), mailbox, number, epoch, _connected: connected };
+        // It may have been closed in between, or a right lost: then it is in the list, or it is noticed here.
+        let allowed = visitor.allowed(&self.facts.name);
+        if !allowed.read {
+            return Err(unknown());
+        }
+        if !allowed.write {
+            session.mailbox.make_read_only();
+        }
+        self.look(epoch, allowed.write)?;
         drop(opening);
         Ok(session)
     }
@@ -287,7 +310,9 @@ impl Served {
     /// Ends the sessions that are over, and waits until nothing of them is in the device.
     async fn cut(&self, whose: &str, is_over: impl Fn(&Seated) -> bool) -> Result<(), Refused> {
         let older = || self.sessions.lock().open.values().filter(|other| is_over(other)).cloned().collect::<Vec<_>>();
-        older().iter().for_each(|seated| seated.mailbox.restrict(Course::Cut));
+        for seated in older() {
+            seated.mailbox.restrict(Course::Cut);
+        }
         let mut count = self.count.subscribe();
         // Not inside `wait_for`: it would hold the count's lock here, while a session that ends takes both the other way round.
         let gone =
@@ -299,10 +324,33 @@ impl Served {
         Ok(())
     }
 
+    /// Puts changed rights in force for the open sessions.
+    pub(super) fn revise(&self, view: &RightsView) {
+        let (mut ended, mut read_only) = (Vec::new(), Vec::new());
+        for seated in self.sessions.lock().open.values() {
+            let allowed = seated.visitor.allowed_by(view, &self.facts.name);
+            if !allowed.read && seated.mailbox.restrict(Course::Cut) {
+                ended.push(seated.visitor.role());
+            } else if !allowed.write && seated.mailbox.make_read_only() {
+                read_only.push(seated.visitor.role());
+            }
+        }
+        for (roles, what) in [(ended, "sessions end"), (read_only, "sessions are read-only from now on")] {
+            if let Some(role) = roles.first() {
+                let (export, sessions) = (&self.facts.name, roles.len());
+                tracing::info!(export, sessions, role, "{what}: the right was lost; `role` is the first one's");
+            }
+        }
+    }
+
     /// Admits nobody any more and lets the sessions end; returns how many are left after `patience`, which are cut.
     pub(super) async fn close(&self, patience: Duration) -> usize {
         self.is_closed.store(true, Ordering::Release);
-        let restrict = |course| self.sessions.lock().open.values().for_each(|seated| seated.mailbox.restrict(course));
+        let restrict = |course| {
+            for seated in self.sessions.lock().open.values() {
+                seated.mailbox.restrict(course);
+            }
+        };
         for (course, patience) in [(Course::Drain, patience), (Course::Cut, CUT_TIME)] {
             restrict(course);
             let mut count = self.count.subscribe();
@@ -338,12 +386,14 @@ pub(super) struct Session {
     pub(super) mailbox: Arc<Mailbox>,
     number: u64,
     epoch: Option<u64>,
+    /// Its place among the connections of its role.
+    _connected: Option<Connected>,
 }
 
 impl Session {
     /// What it may do.
     pub(super) fn facts(&self) -> &ExportFacts {
-        self.export.facts_for(self.epoch)
+        self.export.facts_for(self.epoch, !self.mailbox.is_read_only())
     }
 }
 
@@ -353,6 +403,11 @@ impl Drop for Session {
         sessions.open.remove(&self.number);
         self.export.count.send_replace(sessions.open.len());
     }
+}
+
+/// The answer to a name that is not there, or that the client may not know of.
+pub(super) fn unknown() -> Refused {
+    (answer::UNKNOWN, "there is no such export".to_owned())
 }
 
 /// A name as a client states it, without its epoch, and the epoch. `None`: what follows the `@` is no epoch.

@@ -8,7 +8,7 @@
 //! events that come before the session runs wake it once. Events that a device completes inside `submit`, on the
 //! session's own thread, wake nobody.
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::task::Waker;
 
 use device::{DeviceError, Extent, IoRequest, IoSink};
@@ -40,6 +40,7 @@ pub(super) enum Course {
 #[derive(Debug)]
 pub(super) struct Mailbox {
     course: AtomicU8,
+    is_read_only: AtomicBool,
     inner: Mutex<Waiting>,
 }
 
@@ -52,7 +53,11 @@ struct Waiting {
 
 impl Default for Mailbox {
     fn default() -> Mailbox {
-        Mailbox { course: AtomicU8::new(Course::On as u8), inner: Mutex::default() }
+        Mailbox {
+            course: AtomicU8::new(Course::On as u8),
+            is_read_only: AtomicBool::new(false),
+            inner: Mutex::default(),
+        }
     }
 }
 
@@ -111,10 +116,24 @@ impl Mailbox {
         }
     }
 
-    /// Restricts the session.
-    pub(super) fn restrict(&self, course: Course) {
-        self.course.fetch_max(course as u8, Ordering::AcqRel);
-        self.wake();
+    /// Restricts the session. Returns whether it was not restricted so far already.
+    pub(super) fn restrict(&self, course: Course) -> bool {
+        let is_new = self.course.fetch_max(course as u8, Ordering::AcqRel) < course as u8;
+        if is_new {
+            self.wake();
+        }
+        is_new
+    }
+
+    /// Whether the session may change nothing, whatever its export allows.
+    #[inline]
+    pub(super) fn is_read_only(&self) -> bool {
+        self.is_read_only.load(Ordering::Acquire)
+    }
+
+    /// Lets the session change nothing from now on. Returns whether it could until now.
+    pub(super) fn make_read_only(&self) -> bool {
+        !self.is_read_only.swap(true, Ordering::AcqRel)
     }
 }
 

@@ -5,10 +5,12 @@
 //!                                                          transmission   receive, submit, send
 //!                                                          work, pieces   requests inside the device
 //!   exports   device, locks, limits, epoch, sessions       outbox, pool   replies and buffers
+//!   rights    who a connection is, and what it may open    recorder       what is opened, for the audit
 //! ```
 //!
 //! Invariants: a session has no thread of its own, and while it waits no buffer; a client's requests, memory and time for
-//! negotiation are bounded, and others do not wait for it; an export ends only after what its sessions have begun.
+//! negotiation are bounded, and others do not wait for it; an export ends only after what its sessions have begun; with
+//! rights nothing about an export shows, and nothing is done with it, without them, an open session's included.
 //!
 //! Devices are called on the worker's thread. One that waits for a medium inside [`device::Device::submit`] belongs
 //! behind [`Threaded`], so that other sessions go on. Files and volumes do not: they wait by themselves
@@ -18,11 +20,14 @@ mod connection;
 mod export;
 mod limiter;
 mod mailbox;
+mod origin;
 mod outbox;
 mod pieces;
 mod pool;
 mod range_locks;
+mod recorder;
 mod registry;
+mod rights;
 mod threaded;
 mod transmission;
 mod work;
@@ -36,12 +41,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use node::{Admission, Bounds, Door, Network, Permit, Policy};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::watch;
 
 use self::connection::Shared;
+use self::origin::Origin;
 use self::registry::Registry;
+use self::rights::Rights;
 use self::workers::Worker;
 use crate::error::NbdError;
 use crate::protocol::negotiation::TlsPolicy;
@@ -50,14 +57,21 @@ use crate::tls::ServerTls;
 
 pub use self::export::{EpochGate, Export, ExportStatus};
 pub use self::limiter::Limits;
+pub use self::rights::ServerRights;
 pub use self::threaded::Threaded;
 
 /// Send buffer of a session's socket: replies of a queue of 64 reads of 4 KiB are sent by one call. Linux doubles it, and
 /// takes no more than `net.core.wmem_max`.
 const SEND_BUFFER_BYTES: usize = 512 << 10;
 
-/// Mode of a unix socket: who may open it may read and write every export.
+/// Mode of a unix socket: only the user of this process may open it.
 const SOCKET_MODE: u32 = 0o600;
+
+/// Mode of a unix socket that all users of this machine may open, where there are rights.
+const SHARED_SOCKET_MODE: u32 = 0o666;
+
+/// The least time between two looks at all sessions.
+const REVISE_PAUSE: Duration = Duration::from_millis(50);
 
 /// Settings of a server.
 #[derive(Debug, Clone)]
@@ -76,6 +90,10 @@ pub struct ServerOptions {
     pub tls: Option<ServerTls>,
     /// Whether TCP beyond this machine is allowed without TLS. Default: false.
     pub plaintext: bool,
+    /// Who may open what. Default: none, and who can connect may do everything.
+    pub rights: Option<ServerRights>,
+    /// Whether all users of this machine may open the unix socket. It has no effect without rights. Default: false.
+    pub shared_socket: bool,
 }
 
 impl Default for ServerOptions {
@@ -88,6 +106,8 @@ impl Default for ServerOptions {
             memory: 512 << 20,
             tls: None,
             plaintext: false,
+            rights: None,
+            shared_socket: false,
         }
     }
 }
@@ -130,10 +150,34 @@ impl NbdServer {
             Some(tls) if tls.required => TlsPolicy::Required,
             Some(_) => TlsPolicy::Offered,
         };
-        let tls = options.tls.as_ref().map(ServerTls::load).transpose()?;
-        let shared = Shared { registry: Arc::clone(&registry), tls, policy, handshake: options.handshake };
+        let tls = Arc::new(RwLock::new(options.tls.as_ref().map(ServerTls::load).transpose()?));
+        let rights = options.rights.as_ref().map(Rights::new);
+        let shared = Shared { registry: Arc::clone(&registry), tls, policy, handshake: options.handshake, rights };
         let (admission, stop) = (Arc::clone(admission), watch::Sender::new(false));
-        Ok(NbdServer { registry, workers, shared, options, admission, failed, stop, sockets: Mutex::default() })
+        let sockets = Mutex::default();
+        let server = NbdServer { registry, workers, shared, options, admission, failed, stop, sockets };
+        if let Some(rights) = server.shared.rights.clone() {
+            server.watch_rights(rights);
+        }
+        Ok(server)
+    }
+
+    /// Puts changed rights in force for the open sessions, and enters what they open into the audit.
+    fn watch_rights(&self, rights: Arc<Rights>) {
+        if let Some(work) = rights.recorder().and_then(recorder::Recorder::work) {
+            self.listen("nbd-audit", async move {
+                work.await;
+                Ok(())
+            });
+        }
+        let (registry, mut changed) = (Arc::clone(&self.registry), rights.guard.changed());
+        self.listen("nbd-rights", async move {
+            while changed.changed().await.is_ok() {
+                registry.revise(&rights.guard.view());
+                tokio::time::sleep(REVISE_PAUSE).await;
+            }
+            Ok(())
+        });
     }
 
     /// Listens on a TCP address; returns it with the port that the system chose, if it was 0.
@@ -156,10 +200,11 @@ impl NbdServer {
             let listener = TcpListener::from_std(listener)?;
             loop {
                 let policy = || Policy { bounds, peers: peers.clone() };
-                let (stream, _, permit) = door.accept(&listener, policy).await;
+                let (stream, address, permit) = door.accept(&listener, policy).await;
                 if node::socket::prepare(&stream).is_ok() {
-                    seats.sit(stream.into_std()?, permit, |stream| {
-                        Ok(Socket::Tcp(tokio::net::TcpStream::from_std(stream)?))
+                    seats.sit(stream.into_std()?, permit, move |stream| {
+                        let socket = Socket::Tcp(tokio::net::TcpStream::from_std(stream)?);
+                        Ok((socket, Origin::Tcp(address.ip())))
                     });
                 }
             }
@@ -167,7 +212,7 @@ impl NbdServer {
         Ok(bound)
     }
 
-    /// Listens on a unix socket, which only the user of this process may open. A socket there that nobody listens on is
+    /// Listens on a unix socket, which only the user of this process may open unless it is shared. A socket there that nobody listens on is
     /// replaced; another file is not.
     ///
     /// # Errors
@@ -181,7 +226,9 @@ impl NbdServer {
         }
         let listener = std::os::unix::net::UnixListener::bind(path).map_err(failed)?;
         self.sockets.lock().push(path.to_owned());
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(SOCKET_MODE)).map_err(failed)?;
+        let is_shared = self.options.shared_socket && self.shared.rights.is_some();
+        let mode = if is_shared { SHARED_SOCKET_MODE } else { SOCKET_MODE };
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
         // All clients of a unix socket are one origin.
         let bounds = Bounds { of_address: self.options.bounds.sockets, ..self.options.bounds };
@@ -194,7 +241,11 @@ impl NbdServer {
                     Ok((stream, _)) => {
                         let Some(permit) = door.admit_local(bounds) else { continue };
                         let _ = socket2::SockRef::from(&stream).set_send_buffer_size(SEND_BUFFER_BYTES);
-                        let take = |stream| Ok(Socket::Unix(tokio::net::UnixStream::from_std(stream)?));
+                        let take = |stream| {
+                            let stream = tokio::net::UnixStream::from_std(stream)?;
+                            let uid = stream.peer_cred().ok().map(|peer| peer.uid());
+                            Ok((Socket::Unix(stream), Origin::Local(uid)))
+                        };
                         seats.sit(stream.into_std()?, permit, take);
                     }
                     Err(error) => door.not_accepted(&error).await,
@@ -204,7 +255,7 @@ impl NbdServer {
         Ok(())
     }
 
-    /// Runs a listener on the first worker until the server stops.
+    /// Runs a listener, or another task of the server, on the first worker until the server stops.
     fn listen(&self, name: &'static str, accept: impl Future<Output = std::io::Result<()>> + Send + 'static) {
         let mut stop = self.stop.subscribe();
         let failed = Arc::clone(&self.failed);
@@ -267,6 +318,17 @@ impl NbdServer {
         Ok(())
     }
 
+    /// Reads certificates, authorities and revocations again. New connections use them once the returned function was
+    /// called; open ones keep theirs.
+    ///
+    /// # Errors
+    /// [`NbdError::Tls`]; nothing changes.
+    pub fn renew(&self) -> Result<impl FnOnce() + Send + use<>, NbdError> {
+        let acceptor = self.options.tls.as_ref().map(ServerTls::load).transpose()?;
+        let tls = Arc::clone(&self.shared.tls);
+        Ok(move || *tls.write() = acceptor)
+    }
+
     /// What each export has done.
     pub fn status(&self) -> Vec<ExportStatus> {
         self.registry.status()
@@ -311,7 +373,7 @@ impl Seats {
         &self,
         stream: T,
         permit: Permit,
-        register: impl FnOnce(T) -> std::io::Result<Socket> + Send + 'static,
+        register: impl FnOnce(T) -> std::io::Result<(Socket, Origin)> + Send + 'static,
     ) {
         let seat = workers::seat(&self.workers);
         let (shared, pool) = (self.shared.clone(), Arc::clone(&seat.worker().pool));

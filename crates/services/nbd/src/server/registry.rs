@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 
+use node::identity::RightsView;
 use parking_lot::{Mutex, RwLock};
 
 use super::export::{Export, ExportStatus, Served};
@@ -39,11 +40,17 @@ impl Registry {
         Ok(())
     }
 
-    /// An export by its name; the only one there is also without a name, as clients that were given none expect.
-    pub(super) fn find(&self, name: &str) -> Option<Arc<Served>> {
+    /// The export for clients that name none: the only one that they may read.
+    pub(super) fn only(&self, may_read: impl Fn(&str) -> bool) -> Option<Arc<Served>> {
         let exports = self.exports.read();
-        let only = || exports.values().next().filter(|_| name.is_empty() && exports.len() == 1);
-        exports.get(name).or_else(only).cloned()
+        let mut readable = exports.values().filter(|served| may_read(&served.facts.name));
+        readable.next().filter(|_| readable.next().is_none()).cloned()
+    }
+
+    /// Puts changed rights in force for all open sessions.
+    pub(super) fn revise(&self, view: &RightsView) {
+        let leaving: Vec<_> = self.leaving.lock().values().flatten().filter_map(Weak::upgrade).collect();
+        self.all().iter().chain(&leaving).for_each(|served| served.revise(view));
     }
 
     /// An export by its very name.

@@ -306,7 +306,11 @@ impl<S: Carrier> Transmission<S> {
     fn received(&mut self, slot: u32, at: usize) {
         if at == self.work.payload(slot).len() {
             self.next = Next::Request;
-            self.work.write(slot);
+            // The right to write may have been lost while the payload came, however long that took.
+            match self.session.mailbox.is_read_only() {
+                false => self.work.write(slot),
+                true => self.work.refuse_write(slot, errno::PERM, &mut self.outbox),
+            }
         } else {
             self.next = Next::Payload { slot, at };
         }

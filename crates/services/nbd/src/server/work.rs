@@ -275,6 +275,15 @@ impl Work {
         self.end(slot);
     }
 
+    /// A write whose payload is complete is refused after all: it may no longer be done.
+    pub(super) fn refuse_write(&mut self, slot: u32, error: u32, outbox: &mut Outbox) {
+        let entry = &mut self.slots[slot as usize];
+        entry.error = error;
+        let buffer = std::mem::take(&mut entry.buffer);
+        self.give(buffer);
+        self.reply(slot, outbox);
+    }
+
     /// Locks the blocks of a request, if blocks are larger than bytes. Whether it may go on at once.
     pub(super) fn lock(&mut self, slot: u32, start: u64, end: u64, is_exclusive: bool) -> bool {
         if self.block == 1 {

@@ -21,6 +21,7 @@ mod negotiation;
 mod owners;
 mod reconnect;
 mod rig;
+mod rights;
 mod scripted;
 mod secured;
 mod security;

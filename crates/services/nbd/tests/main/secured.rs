@@ -16,6 +16,7 @@ fn rig(folder: &Path) -> Rig {
         certificate: folder.join("certificate.pem"),
         key: folder.join("key.pem"),
         client_authority: Some(folder.join("authority.pem")),
+        client_revocations: None,
         required: true,
     });
     Rig::with(ServerOptions { workers: 2, tls, ..ServerOptions::default() }, [Export::new("disk", memory(4 << 20))])

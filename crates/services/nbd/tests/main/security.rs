@@ -1,11 +1,15 @@
 //! TLS: where it is required nothing else is answered, and inside it everything is as outside.
 
+use std::net::TcpStream;
 use std::path::Path;
 use std::sync::Arc;
 
 use nbd::{Export, NbdError, ServerOptions, ServerTls};
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
-use tokio_rustls::rustls::pki_types::CertificateDer;
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, IsCa, Issuer, KeyIdMethod, KeyPair,
+    RevokedCertParams,
+};
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned, crypto};
 
 use crate::client::{self, ACK, Client, FUA, WRITE, named, option, queries};
@@ -14,8 +18,47 @@ use crate::rig::{Rig, memory};
 const TLS_REQUIRED: u32 = 0x8000_0005;
 const INVALID: u32 = 0x8000_0003;
 
-/// Writes a certificate for `localhost` and its key, one of a client, and their authority, which it returns.
+/// Signs certificates.
+pub(crate) struct Authority {
+    certificate: CertificateDer<'static>,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+impl Authority {
+    /// Writes a certificate for `localhost` and its key, one of a client, and that of the authority itself.
+    pub(crate) fn write(folder: &Path) -> Authority {
+        let (certificate, issuer) = written(folder);
+        Authority { certificate, issuer }
+    }
+
+    /// A list, in PEM, that revokes the certificate with a number.
+    pub(crate) fn revoked(&self, number: u64) -> String {
+        let at = rcgen::date_time_ymd(2026, 1, 1);
+        let revoked = RevokedCertParams {
+            serial_number: number.into(),
+            revocation_time: at,
+            reason_code: None,
+            invalidity_date: None,
+        };
+        let list = CertificateRevocationListParams {
+            this_update: at,
+            // Its time is over: it still counts.
+            next_update: rcgen::date_time_ymd(2026, 1, 2),
+            crl_number: 1.into(),
+            issuing_distribution_point: None,
+            revoked_certs: vec![revoked],
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        list.signed_by(&self.issuer).and_then(|list| list.pem()).expect("a list")
+    }
+}
+
+/// The same; returns the authority's certificate.
 pub(crate) fn certificates(folder: &Path) -> CertificateDer<'static> {
+    Authority::write(folder).certificate
+}
+
+fn written(folder: &Path) -> (CertificateDer<'static>, Issuer<'static, KeyPair>) {
     let mut authority = CertificateParams::new(Vec::new()).expect("parameters");
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let authority_key = KeyPair::generate().expect("a key");
@@ -32,15 +75,38 @@ pub(crate) fn certificates(folder: &Path) -> CertificateDer<'static> {
     std::fs::write(folder.join("client.pem"), client.pem()).expect("written");
     std::fs::write(folder.join("client-key.pem"), key.serialize_pem()).expect("written");
     std::fs::write(folder.join("authority.pem"), certificate.pem()).expect("written");
-    certificate.der().clone()
+    (certificate.der().clone(), issuer)
 }
 
 fn rig(folder: &Path, required: bool) -> (Rig, CertificateDer<'static>) {
     let authority = certificates(folder);
     let (certificate, key) = (folder.join("certificate.pem"), folder.join("key.pem"));
-    let tls = Some(ServerTls { certificate, key, client_authority: None, required });
+    let tls = Some(ServerTls { certificate, key, client_authority: None, client_revocations: None, required });
     let options = ServerOptions { workers: 2, tls, ..ServerOptions::default() };
     (Rig::with(options, [Export::new("disk", memory(1 << 20))]), authority)
+}
+
+/// A client inside TLS, which shows a certificate of the authority, if any.
+pub(crate) fn connected(stream: TcpStream, authority: &Authority, shows: Option<CertificateParams>) -> Client {
+    let mut plain = Client::greeted(stream.try_clone().expect("a handle"), 3);
+    assert_eq!(plain.negotiate(5, &[]), [(ACK, vec![])]);
+    let mut roots = RootCertStore::empty();
+    roots.add(authority.certificate.clone()).expect("an authority");
+    let builder = ClientConfig::builder_with_provider(Arc::new(crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .expect("versions")
+        .with_root_certificates(roots);
+    let config = match shows {
+        None => builder.with_no_client_auth(),
+        Some(params) => {
+            let key = KeyPair::generate().expect("a key");
+            let own = params.signed_by(&key, &authority.issuer).expect("a certificate").der().clone();
+            let key = PrivateKeyDer::try_from(key.serialize_der()).expect("a key");
+            builder.with_client_auth_cert(vec![own], key).expect("they belong together")
+        }
+    };
+    let connection = ClientConnection::new(Arc::new(config), "localhost".try_into().expect("a name"));
+    Client::new(StreamOwned::new(connection.expect("a connection"), stream))
 }
 
 /// A client inside TLS, after `before` was sent outside.
@@ -160,7 +226,13 @@ fn tcp_beyond_this_machine_needs_tls_of_everybody_or_to_be_stated_as_plaintext()
     certificates(folder.path());
     let (certificate, key) = (folder.path().join("certificate.pem"), folder.path().join("key.pem"));
     let tls = |required| {
-        Some(ServerTls { certificate: certificate.clone(), key: key.clone(), client_authority: None, required })
+        Some(ServerTls {
+            certificate: certificate.clone(),
+            key: key.clone(),
+            client_authority: None,
+            client_revocations: None,
+            required,
+        })
     };
     for (tls, plaintext, is_allowed) in [
         (None, false, false),
@@ -192,13 +264,59 @@ fn tcp_beyond_this_machine_needs_tls_of_everybody_or_to_be_stated_as_plaintext()
 }
 
 #[test]
+fn a_revoked_certificate_of_a_client_is_not_accepted_and_others_are() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let authority = Authority::write(folder.path());
+    let file = |name: &str| folder.path().join(name);
+    std::fs::write(file("revoked.pem"), authority.revoked(7)).expect("written");
+    std::fs::write(file("none.pem"), "").expect("written");
+    let tls = |authority: Option<&str>, revocations: &str| ServerTls {
+        certificate: file("certificate.pem"),
+        key: file("key.pem"),
+        client_authority: authority.map(file),
+        client_revocations: Some(file(revocations)),
+        required: true,
+    };
+    let options = |tls| ServerOptions { workers: 1, tls: Some(tls), ..ServerOptions::default() };
+    let rig = Rig::with(options(tls(Some("authority.pem"), "revoked.pem")), [Export::new("disk", memory(1 << 20))]);
+    let accepts = |number: u64| {
+        let mut params = CertificateParams::new(vec!["client".to_owned()]).expect("parameters");
+        params.serial_number = Some(number.into());
+        let mut client = connected(client::tcp(rig.tcp), &authority, Some(params));
+        // In TLS 1.3 a client learns that it was refused from what it reads.
+        client.try_send(&option(3, &[]));
+        client.try_answer().is_some()
+    };
+    assert_eq!([7, 8].map(accepts), [false, true]);
+    // The list is read again: another certificate is revoked from then on, and a list that cannot be used changes nothing.
+    std::fs::write(file("revoked.pem"), authority.revoked(8)).expect("written");
+    rig.server().renew().expect("it can be used")();
+    assert_eq!([7, 8].map(accepts), [true, false]);
+    std::fs::write(file("revoked.pem"), "").expect("written");
+    assert!(rig.server().renew().is_err());
+    assert_eq!([7, 8].map(accepts), [true, false]);
+    let admission = node::Admission::new(node::Descriptors::current(), 0);
+    for (authority, revocations) in
+        [(None, "revoked.pem"), (Some("authority.pem"), "none.pem"), (Some("authority.pem"), "absent.pem")]
+    {
+        let started = nbd::NbdServer::start(options(tls(authority, revocations)), &admission, |_| {});
+        assert!(matches!(started, Err(NbdError::Tls { file: at, .. }) if at == file(revocations)), "{revocations}");
+    }
+}
+
+#[test]
 fn a_certificate_that_cannot_be_used_is_an_error_of_the_start() {
     let folder = tempfile::tempdir().expect("a folder");
     certificates(folder.path());
     let (certificate, key) = (folder.path().join("certificate.pem"), folder.path().join("key.pem"));
     for (certificate, key) in [(&key, &certificate), (&folder.path().join("none.pem"), &key)] {
-        let tls =
-            ServerTls { certificate: certificate.clone(), key: key.clone(), client_authority: None, required: true };
+        let tls = ServerTls {
+            certificate: certificate.clone(),
+            key: key.clone(),
+            client_authority: None,
+            client_revocations: None,
+            required: true,
+        };
         let options = ServerOptions { tls: Some(tls), ..ServerOptions::default() };
         let admission = node::Admission::new(node::Descriptors::current(), 0);
         let started = nbd::NbdServer::start(options, &admission, |_| {});

@@ -1,5 +1,6 @@
 //! From a statement to DataFusion's plan: the planner's context, the names it finds, and the column labels.
 
+pub(crate) mod access;
 pub(crate) mod catalog_cache;
 pub(crate) mod column_labels;
 pub(crate) mod planner_context;

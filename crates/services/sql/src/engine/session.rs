@@ -25,9 +25,10 @@ use datafusion::execution::{SendableRecordBatchStream, SessionState as Planning}
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::prelude::SessionContext;
 use datafusion::scalar::ScalarValue;
-use node::identity::Caller;
+use node::identity::{Caller, ObjectChange};
 
 use super::limits::memory_budget::Account;
+use super::plan::access::{self, Access};
 use super::plan::planner_context;
 use super::plan::session_catalog::StatementView;
 use super::run::query_task;
@@ -211,7 +212,31 @@ impl Session {
                 self.engine.definitions.at(lsn, &view, |view| self.engine.load(view))?
             }
         };
+        self.renew_access();
         self.shared.set(view, catalog);
+        Ok(())
+    }
+
+    /// The statement that begins has the rights of now.
+    pub(crate) fn renew_access(&self) {
+        let own = self.transaction.open().map(|transaction| transaction.own.clone()).unwrap_or_default();
+        self.shared.renew_access(own);
+    }
+
+    /// What the running statement may do; `None`: everything.
+    pub(crate) fn access(&self) -> Option<Access> {
+        self.shared.access()
+    }
+
+    /// Writes what happened to objects in the transaction in which it happens.
+    pub(crate) fn objects_changed(&mut self, what: &str, changes: Vec<ObjectChange>) -> Result<(), SqlError> {
+        let Some(access) = self.access().filter(|_| !changes.is_empty()) else { return Ok(()) };
+        let guard = Arc::clone(access.identity().guard());
+        let transaction = self.changing(what)?;
+        transaction
+            .with(|transaction| guard.stored().objects_changed(transaction, &changes).map_err(access::failed))?;
+        changes.iter().for_each(|change| access.note(change));
+        transaction.refreshes = Some(guard);
         Ok(())
     }
 

@@ -13,6 +13,7 @@ pub(crate) mod insert;
 pub(crate) mod literal_values;
 pub(crate) mod point_query;
 mod prepare;
+pub(crate) mod read_columns;
 pub(crate) mod row_changes;
 pub(crate) mod session_statements;
 pub(crate) mod update_delete;

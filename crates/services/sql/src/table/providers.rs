@@ -33,6 +33,7 @@ use super::row_scan::RowScan;
 use super::view::View;
 use super::virtual_table::{ScanRequest, VirtualRows, VirtualScan, VirtualTable};
 use crate::SqlError;
+use crate::engine::SessionIdentity;
 
 /// Returns the view that the session's running statement reads.
 pub(crate) trait Reads: Send + Sync + std::fmt::Debug {
@@ -103,6 +104,8 @@ fn is_empty(view: &View, tree: TreeId) -> Result<bool, SqlError> {
 pub(crate) struct VirtualTableProvider {
     pub(crate) table: Arc<dyn VirtualTable>,
     pub(crate) reads: Arc<dyn Reads>,
+    /// Who asks, with the rights of a view's owner within one.
+    pub(crate) identity: Option<SessionIdentity>,
 }
 
 #[async_trait]
@@ -136,7 +139,8 @@ impl TableProvider for VirtualTableProvider {
         let (bounds, complete) = key_range::bounds(&schema, filters);
         let schema = Arc::new(schema.project(&projection)?);
         let limit = limit.filter(|_| complete);
-        let request = ScanRequest { projection, bounds, limit, batch_bytes: BATCH_BYTES, ..ScanRequest::default() };
+        let (identity, batch_bytes) = (self.identity.clone(), BATCH_BYTES);
+        let request = ScanRequest { projection, bounds, limit, batch_bytes, identity, ..ScanRequest::default() };
         let partitions = match limit {
             Some(_) => 1,
             None => self.table.partitions(&request, state.config().target_partitions()).max(1),

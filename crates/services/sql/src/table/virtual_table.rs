@@ -1,7 +1,8 @@
 //! [`VirtualTable`]: a read-only table whose rows another service keeps, in trees of the same store or anywhere.
 //!
 //! The engine checks every condition again on the rows of a virtual table. So a virtual table may use as much or as
-//! little of a request's bounds as its indexes allow. Only the projection is binding.
+//! little of a request's bounds as its indexes allow. Only the projection is binding. What
+//! the caller may not read, the table itself leaves out or refuses: the engine asks for SELECT on the table and no more.
 //!
 //! A scan may have several partitions, which as many threads read. It may decide during the scan which rows belong to
 //! which partition: all partitions of one [`VirtualScan`] together have each row once.
@@ -16,6 +17,7 @@ use datafusion::scalar::ScalarValue;
 use store::Snapshot;
 
 use crate::SqlError;
+use crate::engine::SessionIdentity;
 
 /// A read-only table of another service, named in
 /// [`EngineOptions::virtual_tables`](crate::EngineOptions::virtual_tables).
@@ -60,6 +62,8 @@ pub struct ScanRequest {
     pub batch_rows: usize,
     /// A batch ends at this size of its values, in bytes.
     pub batch_bytes: usize,
+    /// Who asks: the table has the rows that this caller may read. `None`: the node itself, which may read all.
+    pub identity: Option<SessionIdentity>,
     /// Number of partitions of the scan, as [`VirtualTable::partitions`] returned it.
     pub partitions: usize,
 }

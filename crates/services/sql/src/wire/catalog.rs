@@ -44,6 +44,7 @@ use std::sync::Arc;
 use datafusion::common::DataFusionError;
 use datafusion::execution::SessionStateBuilder;
 use datafusion::sql::sqlparser::ast::{Ident, SelectItem, Statement};
+use node::identity::RoleId;
 
 use super::server_state::ServerState;
 use crate::engine::parse;
@@ -89,7 +90,9 @@ pub(super) struct Catalogs {
 impl Catalogs {
     /// Catalogs of a server as the connection with this process number sees them; they are not installed yet.
     pub(super) fn new(shared: &ServerState, process: i32) -> Catalogs {
-        let users = shared.options.users.keys().cloned().collect();
+        let view = shared.guard.view();
+        let roles = view.directory().roles().iter().filter(|(id, _)| **id != RoleId::LOCAL);
+        let users = roles.map(|(_, role)| role.name.clone()).collect();
         let backends = Backends::new(Arc::clone(&shared.registry), process, shared.options.database.clone());
         Catalogs { users, backends, installed: false }
     }
@@ -157,9 +160,10 @@ fn install(session: &Session, users: &[String], backends: &Backends) -> Result<(
     constant_functions::register(context);
     object_identifiers::register(context, &facts, session.user());
     set_functions::register(context);
+    let backends = backends.seen_by(Arc::clone(&session.shared));
     backends.register(context);
     let callable = roles::callable(context);
-    names.register_schema(SCHEMA, Arc::new(tables::PgCatalog::new(facts, backends.clone(), callable)))?;
+    names.register_schema(SCHEMA, Arc::new(tables::PgCatalog::new(facts, backends, callable)))?;
     Ok(())
 }
 

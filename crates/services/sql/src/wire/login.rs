@@ -2,7 +2,7 @@
 //!
 //! | parameter | accepted | otherwise |
 //! |---|---|---|
-//! | user | a configured one | fails like a wrong password |
+//! | user | a role that may log in and has CONNECT | fails like a wrong password; 42501 |
 //! | database | the server's name, `postgres`, the user's own name | 3D000 |
 //! | client_encoding | UTF8, SQL_ASCII | 22023 |
 //! | DateStyle | ISO, ... | 22023 |
@@ -18,9 +18,11 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use node::Permit;
+use node::identity::{Action, Caller, Connected, Denied, LoginError, Object};
 use pgwire::messages::response::{GssEncResponse, ReadyForQuery, SslResponse, TransactionStatus};
 use pgwire::messages::startup::{
     Authentication, BackendKeyData, NegotiateProtocolVersion, ParameterStatus, PasswordMessageFamily, Startup,
@@ -52,6 +54,8 @@ const OPENING_MESSAGES: u32 = 3;
 pub(super) struct Entered {
     pub(super) session: Session,
     pub(super) registered: Registered,
+    /// Counts against the role's limit of connections.
+    pub(super) connected: Connected,
 }
 
 /// Answers first packets until there is a session; `None` if there was only a cancel request.
@@ -96,21 +100,55 @@ pub(super) async fn log_in(
         ConnectionError::fatal(ErrorResponse::new("28000", "no PostgreSQL user name specified in startup packet"))
     })?;
     let version = negotiate(connection, &startup).await?;
-    authenticate(connection, peer, user, shared).await?;
+    let caller = authenticate(connection, peer, user, shared).await?;
     check(parameters, user, &shared.options).map_err(ConnectionError::fatal)?;
-    permit.enter(shared.options.sessions_of(user, peer)).map_err(|_| no_place())?;
-    let mut session = shared.engine.session(user);
+    let is_administrator = may_connect(&caller, shared).map_err(ConnectionError::fatal)?;
+    permit.enter(shared.options.sessions_of(is_administrator)).map_err(|_| no_place())?;
+    let connected = shared.guard.connect(&caller).map_err(|error| ConnectionError::fatal(refused(&error, user)))?;
+    let session = shared.engine.session_of(Arc::clone(&shared.guard), caller.clone());
+    let mut session = session.map_err(|error| ConnectionError::fatal(ErrorResponse::from(&error)))?;
     for (name, value) in settings(parameters) {
         set(&mut session, &name, &value).await?;
     }
     let application = named("application_name").unwrap_or("");
     let activity = Activity::new(user, application, peer);
-    let registered = shared.registry.register(session.canceller(), activity, version);
+    let registered = shared.registry.register(session.canceller(), (activity, caller.clone()), version);
     let registered =
         registered.map_err(|error| ConnectionError::fatal(ErrorResponse::new("58000", error.to_string())))?;
-    greet(connection, user, application, &registered).await?;
+    // Rights may have changed before it was registered: then nobody would end it.
+    let view = shared.guard.view();
+    view.holds(&caller).map_err(|error| ConnectionError::fatal(ErrorResponse::new("57P01", error.to_string())))?;
+    greet(connection, (user, is_administrator), application, &registered).await?;
     connection.logged_in(Some(session.account()));
-    Ok(Some(Entered { session, registered }))
+    Ok(Some(Entered { session, registered, connected }))
+}
+
+/// Whether a caller is an administrator. Errors: 42501 if it may not use SQL.
+fn may_connect(caller: &Caller, shared: &ServerState) -> Result<bool, ErrorResponse> {
+    let view = shared.guard.view();
+    match view.may(caller, Action::SqlConnect, Object::Node) {
+        Ok(_) => Ok(view.is_administrator(caller.session())),
+        Err(denied @ Denied::MustChangePassword) => Err(ErrorResponse::new("28000", denied.to_string())),
+        Err(_) => {
+            let database = &shared.options.database;
+            let response = ErrorResponse::new("42501", format!("permission denied for database \"{database}\""));
+            Err(response.with_hint("User does not have CONNECT privilege."))
+        }
+    }
+}
+
+/// The error of a login.
+fn refused(error: &LoginError, user: &str) -> ErrorResponse {
+    match error {
+        LoginError::Wait(_) => ErrorResponse::new("28P01", error.to_string()),
+        LoginError::Refused(_) | LoginError::Scram(ScramError::WrongPassword) => {
+            ErrorResponse::new("28P01", format!("password authentication failed for user \"{user}\""))
+        }
+        LoginError::TooMany => ErrorResponse::new("53300", format!("too many connections for role \"{user}\"")),
+        LoginError::Memory => ErrorResponse::new("53200", error.to_string()),
+        LoginError::Scram(ScramError::Randomness) => ErrorResponse::new("58000", error.to_string()),
+        LoginError::Scram(other) => ErrorResponse::protocol(other.to_string()),
+    }
 }
 
 fn no_place() -> ConnectionError {
@@ -156,29 +194,25 @@ async fn authenticate(
     peer: SocketAddr,
     user: &str,
     shared: &ServerState,
-) -> Result<(), ConnectionError> {
-    let verifier = shared.options.users.get(user);
-    if shared.options.trust && peer.ip().is_loopback() && verifier.is_some() {
-        return connection.reply(Reply::Authentication(Authentication::Ok)).await;
+) -> Result<Caller, ConnectionError> {
+    if shared.options.trust
+        && let Ok(caller) = shared.guard.trusted(user, peer.ip())
+    {
+        connection.reply(Reply::Authentication(Authentication::Ok)).await?;
+        return Ok(caller);
     }
     let mechanisms = Authentication::SASL(vec![scram::MECHANISM.to_owned()]);
     answer(connection, Reply::Authentication(mechanisms)).await?;
     let first = sasl_first(password(connection).await?).map_err(ConnectionError::fatal)?;
-    let failed = |error: ScramError| {
-        ConnectionError::fatal(match error {
-            ScramError::WrongPassword => {
-                ErrorResponse::new("28P01", format!("password authentication failed for user \"{user}\""))
-            }
-            ScramError::Randomness => ErrorResponse::new("58000", error.to_string()),
-            other => ErrorResponse::protocol(other.to_string()),
-        })
-    };
-    let (question, exchange) = scram::begin(&first, user, verifier, &shared.mock).map_err(failed)?;
+    let failed = |error: LoginError| ConnectionError::fatal(refused(&error, user));
+    // SCRAM is some hashes here: the client has the work of the password.
+    let (question, login) = shared.guard.scram(user, &first, Some(peer.ip())).map_err(failed)?;
     answer(connection, Reply::Authentication(Authentication::SASLContinue(question.into()))).await?;
     let last = password(connection).await?.into_sasl_response().map_err(unreadable).map_err(ConnectionError::fatal)?;
-    let signature = exchange.finish(&last.data).map_err(failed)?;
+    let (signature, caller) = login.finish(&last.data).map_err(failed)?;
     connection.reply(Reply::Authentication(Authentication::SASLFinal(signature.into()))).await?;
-    connection.reply(Reply::Authentication(Authentication::Ok)).await
+    connection.reply(Reply::Authentication(Authentication::Ok)).await?;
+    Ok(caller)
 }
 
 async fn password(connection: &mut Connection) -> Result<PasswordMessageFamily, ConnectionError> {
@@ -284,7 +318,7 @@ async fn set(session: &mut Session, name: &str, value: &str) -> Result<(), Conne
 /// Sends the messages after a successful login.
 async fn greet(
     connection: &mut Connection,
-    user: &str,
+    (user, is_administrator): (&str, bool),
     application: &str,
     registered: &Registered,
 ) -> Result<(), ConnectionError> {
@@ -296,7 +330,7 @@ async fn greet(
         ("in_hot_standby", "off"),
         ("integer_datetimes", "on"),
         ("IntervalStyle", "postgres"),
-        ("is_superuser", "on"),
+        ("is_superuser", if is_administrator { "on" } else { "off" }),
         ("server_encoding", "UTF8"),
         ("server_version", SERVER_VERSION),
         ("session_authorization", user),

@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use node::identity::{Caller, RightsView, RoleId};
 use parking_lot::Mutex;
 use pgwire::messages::ProtocolVersion;
 use pgwire::messages::startup::SecretKey;
@@ -28,6 +29,7 @@ struct Entry {
     canceller: Canceller,
     notify: Arc<Notify>,
     activity: Arc<Activity>,
+    caller: Caller,
     terminated: watch::Sender<bool>,
 }
 
@@ -79,7 +81,7 @@ impl Registry {
     pub(super) fn register(
         self: &Arc<Registry>,
         canceller: Canceller,
-        activity: Activity,
+        (activity, caller): (Activity, Caller),
         version: ProtocolVersion,
     ) -> Result<Registered, ScramError> {
         let long = version == ProtocolVersion::PROTOCOL3_2;
@@ -101,6 +103,7 @@ impl Registry {
             canceller,
             notify: Arc::clone(&notify),
             activity: Arc::clone(&activity),
+            caller,
             terminated: sender,
         };
         inner.entries.insert(process, entry);
@@ -126,6 +129,17 @@ impl Registry {
         self.inner.lock().entries.get(&process).map(Entry::terminate).is_some()
     }
 
+    /// Ends the connections whose login no longer holds: the role was dropped, locked or has expired.
+    pub(super) fn end_revoked(&self, view: &RightsView) {
+        let inner = self.inner.lock();
+        inner.entries.values().filter(|entry| view.holds(&entry.caller).is_err()).for_each(Entry::terminate);
+    }
+
+    /// The role that logged in to a connection.
+    pub(super) fn role_of(&self, process: i32) -> Option<RoleId> {
+        self.inner.lock().entries.get(&process).map(|entry| entry.caller.session())
+    }
+
     /// Ends all connections, and those in their login.
     pub(super) fn terminate_all(&self) {
         let mut inner = self.inner.lock();
@@ -134,10 +148,11 @@ impl Registry {
     }
 
     /// The activities of all connections, by process number.
-    pub(super) fn activities(&self) -> Vec<(i32, Doing)> {
+    pub(super) fn activities(&self) -> Vec<(i32, RoleId, Doing)> {
         let inner = self.inner.lock();
-        let mut all: Vec<_> = inner.entries.iter().map(|(process, entry)| (*process, entry.activity.now())).collect();
-        all.sort_by_key(|(process, _)| *process);
+        let of = |(process, entry): (&i32, &Entry)| (*process, entry.caller.session(), entry.activity.now());
+        let mut all: Vec<_> = inner.entries.iter().map(of).collect();
+        all.sort_by_key(|(process, ..)| *process);
         all
     }
 }

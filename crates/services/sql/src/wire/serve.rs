@@ -26,6 +26,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use datafusion::sql::sqlparser::ast::Statement;
+use node::identity::Connected;
 use pgwire::messages::response::{ReadyForQuery, TransactionStatus};
 use tokio::sync::Notify;
 
@@ -76,6 +77,8 @@ pub(super) struct Serving<'a> {
     session: Session,
     /// Its entry in the registry; dropping it removes the entry.
     registered: Registered,
+    /// Counts against the role's limit of connections until it is dropped.
+    _connected: Connected,
     cancelled: Arc<Notify>,
     catalogs: Catalogs,
     statements: HashMap<String, Arc<Stated>>,
@@ -89,7 +92,7 @@ pub(super) struct Serving<'a> {
 impl<'a> Serving<'a> {
     /// Serves a client that is logged in.
     pub(super) fn new(connection: &'a mut Connection, entered: Entered, shared: &'a Arc<ServerState>) -> Serving<'a> {
-        let Entered { session, registered } = entered;
+        let Entered { session, registered, connected } = entered;
         let cancelled = Arc::clone(&registered.notify);
         let catalogs = Catalogs::new(shared, registered.process);
         Serving {
@@ -97,6 +100,7 @@ impl<'a> Serving<'a> {
             shared,
             session,
             registered,
+            _connected: connected,
             cancelled,
             catalogs,
             statements: HashMap::new(),

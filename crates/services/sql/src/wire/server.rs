@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use device::supervise::caught;
+use node::identity::Guard;
 use node::{Admission, Door, Permit, Policy, Reason, Renewal, socket};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -20,7 +21,6 @@ use super::connection_error::ConnectionError;
 use super::error_response::ErrorResponse;
 use super::login::{self, Entered};
 use super::registry::Registry;
-use super::scram::Mock;
 use super::server_options::{WireError, WireOptions};
 use super::server_state::ServerState;
 use super::session_thread;
@@ -44,7 +44,7 @@ pub struct Server {
 
 impl Server {
     /// Starts to listen, on the runtime of the caller.
-    pub async fn start(engine: Arc<Engine>, options: WireOptions) -> Result<Server, WireError> {
+    pub async fn start(engine: Arc<Engine>, guard: Arc<Guard>, options: WireOptions) -> Result<Server, WireError> {
         options.check()?;
         let (renewal, renewed) = Renewal::first(options.tls.clone())?;
         let listen = |error| WireError::Listen { address: options.listen, error };
@@ -52,11 +52,10 @@ impl Server {
         let address = listener.local_addr().map_err(listen)?;
         let (stop, stopped) = watch::channel(false);
         let registry = Arc::new(Registry::default());
-        let mock = options.mock_secret.map_or_else(Mock::new, |secret| Ok(Mock::of(secret)))?;
         let admission = Arc::clone(&options.admission);
         let door = admission.door("sql", "sql", options.sockets());
         let sink = engine.store.clone();
-        let shared = ServerState { engine, options, registry: Arc::clone(&registry), mock, stop: stopped };
+        let shared = ServerState { engine, options, registry: Arc::clone(&registry), guard, stop: stopped };
         let listener = tokio::spawn(async move {
             if let Err(why) = caught(accept(listener, door, renewed, Arc::new(shared))).await {
                 sink.fail(&format_args!("the listener of SQL panicked: {why}"));
@@ -97,11 +96,17 @@ async fn accept(
 ) {
     let mut stop = shared.stop.clone();
     let mut connections = JoinSet::new();
+    let mut rights = shared.guard.changed();
     let policy = || Policy { bounds: shared.options.sockets(), peers: Vec::new() };
     loop {
         let (socket, peer, permit) = tokio::select! {
             accepted = door.accept(&listener, policy) => accepted,
             _ = stop.changed() => break,
+            // The guard lives as long as this task.
+            _ = rights.changed() => {
+                shared.registry.end_revoked(&shared.guard.view());
+                continue;
+            }
             Some(ended) = connections.join_next() => {
                 // A panic is a fault of this program. It ends its own connection and transaction, and no other.
                 if let Err(error) = ended {

@@ -1,13 +1,10 @@
-//! The options of the server: where it listens, and who may log in.
+//! The options of the server: where it listens, and how many may connect. Who may log in is the guard's.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use node::{Admission, Bounds, Descriptors, TlsError, TlsOptions};
-
-use super::scram::{ScramError, Verifier};
 
 /// Why the server cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -26,9 +23,6 @@ pub enum WireError {
     /// Certificate or key cannot be used: put another file there.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// The system returned no random bytes.
-    #[error(transparent)]
-    Randomness(#[from] ScramError),
 }
 
 /// Options of the server.
@@ -36,8 +30,6 @@ pub enum WireError {
 pub struct WireOptions {
     /// Address to listen on. Default 127.0.0.1:5432; port 0 takes a free one.
     pub listen: SocketAddr,
-    /// The users that may log in, with the verifiers of their passwords. Default none.
-    pub users: BTreeMap<String, Verifier>,
     /// Whether users may log in without a password from this machine. Default no.
     pub trust: bool,
     /// TLS. Default none.
@@ -49,35 +41,26 @@ pub struct WireOptions {
     /// The admission that this service shares with the other services of the node. Default: a node with this service
     /// alone.
     pub admission: Arc<Admission>,
-    /// Users for whom the last of these connections is kept. Default none: then it is kept for connections from this
-    /// machine.
-    pub administrators: BTreeSet<String>,
     /// Most bytes of a message from a client, and of a row of COPY. Default 64 MiB.
     pub message_bytes_max: usize,
     /// Time to log in, TLS included. Default 60 s, as PostgreSQL's.
     pub login: Duration,
     /// Name of the database. Default `terrace`.
     pub database: String,
-    /// The secret from which the challenges of users that do not exist are computed. Keep it as long as the users: with
-    /// a new secret, a restart reveals which users exist. Default: a random one at each start.
-    pub mock_secret: Option<[u8; 32]>,
 }
 
 impl Default for WireOptions {
     fn default() -> WireOptions {
         WireOptions {
             listen: SocketAddr::from(([127, 0, 0, 1], 5432)),
-            users: BTreeMap::new(),
             trust: false,
             tls: None,
             connections_max: 100,
             connections_per_address: None,
             admission: Admission::new(Descriptors::current(), 0),
-            administrators: BTreeSet::new(),
             message_bytes_max: 64 << 20,
             login: Duration::from_secs(60),
             database: "terrace".into(),
-            mock_secret: None,
         }
     }
 }
@@ -92,16 +75,11 @@ impl WireOptions {
         Bounds::of(self.connections_max, self.connections_per_address)
     }
 
-    /// The bounds of logged-in connections for this user: the last connection is kept for administrators. Named
-    /// administrators can get it even if their address has reached its own limit.
-    pub(super) fn sessions_of(&self, user: &str, peer: SocketAddr) -> Bounds {
+    /// The bounds of logged-in connections for one of them: the last connection is kept for administrators, who can get
+    /// it even if their address has reached its own limit.
+    pub(super) fn sessions_of(&self, is_administrator: bool) -> Bounds {
         let all = self.sessions();
-        let is_administrator = match self.administrators.is_empty() {
-            true => peer.ip().is_loopback(),
-            false => self.administrators.contains(user),
-        };
         match is_administrator {
-            true if self.administrators.is_empty() => all,
             true => Bounds { of_address: all.sockets, ..all },
             false => Bounds { sockets: (all.sockets - 1).max(1), ..all },
         }
@@ -113,12 +91,8 @@ impl WireOptions {
         Bounds { sockets: sockets + SPARE, of_address: of_address + SPARE / 2 }
     }
 
-    /// Refuses options with which no user could log in, or anyone from other machines could.
+    /// Refuses options with which passwords would cross a network in clear.
     pub(super) fn check(&self) -> Result<(), WireError> {
-        if self.users.is_empty() {
-            let text = "no user can log in to SQL: name at least one user";
-            return Err(WireError::Options(text.into()));
-        }
         if !self.listen.ip().is_loopback() && self.tls.as_ref().is_none_or(|tls| !tls.required) {
             let text = "SQL that listens beyond this machine needs TLS: set a certificate and a key, and require it";
             return Err(WireError::Options(text.into()));
@@ -133,15 +107,10 @@ mod tests {
 
     #[test]
     fn the_last_place_is_for_administrators() {
-        let near = SocketAddr::from(([127, 0, 0, 1], 1));
-        let far = SocketAddr::from(([192, 0, 2, 1], 1));
         let mut options = WireOptions { connections_max: 10, ..WireOptions::default() };
-        let places = |options: &WireOptions, user, peer| options.sessions_of(user, peer).sockets;
-        assert_eq!((places(&options, "ann", near), places(&options, "ann", far)), (10, 9));
-        options.administrators.insert("root".into());
-        assert_eq!((places(&options, "ann", near), places(&options, "root", far)), (9, 10));
-        assert_eq!(options.sessions_of("root", far).of_address, 10);
+        assert_eq!((options.sessions_of(false).sockets, options.sessions_of(true).sockets), (9, 10));
+        assert_eq!(options.sessions_of(true).of_address, 10);
         options.connections_max = 1;
-        assert_eq!(places(&options, "ann", near), 1);
+        assert_eq!(options.sessions_of(false).sockets, 1);
     }
 }

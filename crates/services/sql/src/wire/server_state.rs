@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use node::identity::Guard;
 use tokio::sync::watch;
 
 use super::registry::Registry;
-use super::scram::Mock;
 use super::server_options::WireOptions;
 use crate::Engine;
 
@@ -15,8 +15,8 @@ pub(super) struct ServerState {
     pub(super) engine: Arc<Engine>,
     pub(super) options: WireOptions,
     pub(super) registry: Arc<Registry>,
-    /// Makes the challenges for users that do not exist.
-    pub(super) mock: Mock,
+    /// Logs callers in, and decides what they may.
+    pub(super) guard: Arc<Guard>,
     /// Whether the server is stopping.
     pub(super) stop: watch::Receiver<bool>,
 }

@@ -13,8 +13,8 @@ use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, CharacterLength, DataType, Expr, Function, FunctionArg, FunctionArgExpr, JoinConstraint,
-    JoinOperator, ObjectName, Query, Select, SelectItem, SetExpr, SetOperator, SetQuantifier, Statement, TableFactor,
-    UnaryOperator, Visit, Visitor,
+    JoinOperator, ObjectName, ObjectNamePart, Query, Select, SelectItem, SetExpr, SetOperator, SetQuantifier,
+    Statement, TableFactor, UnaryOperator, Visit, Visitor,
 };
 
 use crate::SqlError;
@@ -47,6 +47,16 @@ fn refuse_any(found: &[(bool, &str)]) -> ControlFlow<Box<SqlError>> {
 
 impl Visitor for StatementCheck {
     type Break = Box<SqlError>;
+
+    fn pre_visit_relation(&mut self, name: &ObjectName) -> ControlFlow<Self::Break> {
+        // The engine's own schemas: rights are asked for the names of users.
+        let is_own = |part: &ObjectNamePart| part.as_ident().is_some_and(|ident| ident.value.starts_with('$'));
+        if name.0.len() > 1 && name.0.iter().any(is_own) {
+            let missing = SqlError::statement("42P01", format!("relation {name} does not exist"));
+            return ControlFlow::Break(Box::new(missing));
+        }
+        ControlFlow::Continue(())
+    }
 
     fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<Self::Break> {
         if let Some(lock) = query.locks.first() {

@@ -1,6 +1,6 @@
 //! [`Prepared`]: a parsed statement, with its parameters and its result as far as they are known.
 //!
-//! A query's plan is kept with the catalog that it was made for, and used again while the catalog is the same.
+//! A query's plan is kept with the catalog and the rights that it was made for, and used again while they are the same.
 
 use std::sync::Arc;
 
@@ -12,7 +12,9 @@ use datafusion::prelude::SessionContext;
 use datafusion::sql::parser::Statement as DfStatement;
 use datafusion::sql::sqlparser::ast::{Query, SetExpr, Statement};
 
+use super::access::Access;
 use super::column_labels;
+use super::session_catalog::StatementView;
 use crate::SqlError;
 use crate::engine::parse::syntax_rewrite;
 use crate::engine::semantics::{cast_types, operators, type_inference};
@@ -24,7 +26,16 @@ pub struct Prepared {
     pub(crate) statement: Option<Statement>,
     pub(crate) parameters: Vec<Option<DataType>>,
     pub(crate) schema: Option<SchemaRef>,
-    pub(crate) plan: Option<(Arc<Catalog>, LogicalPlan)>,
+    pub(crate) plan: Option<KeptPlan>,
+}
+
+/// A plan, and what it was made for.
+#[derive(Clone, Debug)]
+pub(crate) struct KeptPlan {
+    pub(crate) catalog: Arc<Catalog>,
+    /// The rights with which it was made.
+    pub(crate) access: Option<Access>,
+    pub(crate) plan: LogicalPlan,
 }
 
 impl Prepared {
@@ -49,10 +60,22 @@ impl Prepared {
         self.statement.as_ref()
     }
 
-    /// The plan of a query, if it was made for this catalog.
-    pub(crate) fn plan(&self, catalog: &Arc<Catalog>) -> Option<LogicalPlan> {
-        let (made_for, plan) = self.plan.as_ref()?;
-        Arc::ptr_eq(made_for, catalog).then(|| plan.clone())
+    /// The plan of a query, if it was made for the catalog and the rights of now. The statement then asks what the plan
+    /// asked.
+    pub(crate) fn plan(&self, shared: &StatementView) -> Option<LogicalPlan> {
+        let kept = self.plan.as_ref()?;
+        let is_same = match (&kept.access, shared.access()) {
+            (None, None) => true,
+            (Some(kept), Some(now)) => kept.is_same(&now),
+            _ => false,
+        };
+        if !is_same || !Arc::ptr_eq(&kept.catalog, &shared.catalog()) {
+            return None;
+        }
+        if let Some(access) = &kept.access {
+            shared.take_questions_of(access);
+        }
+        Some(kept.plan.clone())
     }
 }
 

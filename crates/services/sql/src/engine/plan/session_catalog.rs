@@ -13,9 +13,11 @@ use datafusion::datasource::ViewTable;
 use datafusion::error::{DataFusionError, Result as DfResult};
 use datafusion::execution::SessionState as DfState;
 use datafusion::logical_expr::TableType;
+use node::identity::Action;
 use parking_lot::RwLock;
 use store::Store;
 
+use super::access::{Access, OwnObjects};
 use super::prepared;
 use super::view_dependencies;
 use super::view_dependencies::DEEP_MOST;
@@ -23,6 +25,7 @@ use crate::SqlError;
 use crate::engine::parse::ast::{MADE, TARGET};
 use crate::engine::{Engine, SessionIdentity, parse};
 use crate::external::{ExternalTable, FileCache};
+use crate::table::guarded::GuardedTable;
 use crate::table::providers::{Reads, StoredTable, VirtualTableProvider};
 use crate::table::row_counts::RowCounts;
 use crate::table::{Catalog, ColumnStore, Entry, View};
@@ -34,6 +37,8 @@ struct Expanding {
     views: Vec<view_dependencies::Name>,
     /// The depth of their queries together: one is planned inside the other.
     depth: crate::engine::parse::nesting_depth::NestingDepth,
+    /// The rights of the innermost view's owner; `None` in a session of the node itself.
+    access: Option<Access>,
 }
 
 tokio::task_local! {
@@ -50,6 +55,8 @@ pub(crate) struct StatementView {
     made: RwLock<HashMap<String, Arc<MemTable>>>,
     /// Who the session's statements ask for; `None`: the node itself.
     identity: RwLock<Option<SessionIdentity>>,
+    /// The rights of the running statement; `None`: the node itself.
+    access: RwLock<Option<Access>>,
     columns: Arc<dyn ColumnStore>,
     counts: Arc<RowCounts>,
     files: Arc<FileCache>,
@@ -60,8 +67,8 @@ impl StatementView {
     pub(crate) fn new(engine: &Engine) -> StatementView {
         let (store, now) = (engine.store.clone(), RwLock::new((None, Arc::new(Catalog::default()))));
         let (columns, counts, files) = (engine.columns.clone(), engine.counts.clone(), engine.files.clone());
-        let (made, identity, state) = (RwLock::default(), RwLock::default(), OnceLock::new());
-        StatementView { store, now, made, identity, columns, counts, files, state }
+        let (made, identity, access) = (RwLock::default(), RwLock::default(), RwLock::default());
+        StatementView { store, now, made, identity, access, columns, counts, files, state: OnceLock::new() }
     }
 
     /// Plans read this view from now on.
@@ -77,6 +84,23 @@ impl StatementView {
     /// Statements ask for this one from now on.
     pub(crate) fn set_identity(&self, identity: Option<SessionIdentity>) {
         *self.identity.write() = identity;
+        self.renew_access(OwnObjects::default());
+    }
+
+    /// The rights of the running statement.
+    pub(crate) fn access(&self) -> Option<Access> {
+        self.access.read().clone()
+    }
+
+    /// A statement begins: it has the rights of now, and what its transaction created.
+    pub(crate) fn renew_access(&self, own: OwnObjects) {
+        *self.access.write() = self.identity().map(|identity| Access::new(identity, own));
+    }
+
+    /// A kept plan runs: what it asked is asked again when rights change.
+    pub(crate) fn take_questions_of(&self, earlier: &Access) {
+        let mut access = self.access.write();
+        *access = access.take().map(|access| access.with_questions_of(earlier));
     }
 
     /// Releases the view: no plan reads anything any more.
@@ -161,40 +185,56 @@ struct SessionSchema {
 #[async_trait]
 impl SchemaProvider for SessionSchema {
     fn table_names(&self) -> Vec<String> {
-        let catalog = self.shared.catalog();
-        catalog.schemas.get(&self.schema).map(|names| names.keys().cloned().collect()).unwrap_or_default()
+        let (catalog, access) = (self.shared.catalog(), self.shared.access());
+        let shows = |name: &&String| access.as_ref().is_none_or(|access| access.shows(&self.schema, name));
+        let names = catalog.schemas.get(&self.schema);
+        names.map(|names| names.keys().filter(shows).cloned().collect()).unwrap_or_default()
     }
 
     async fn table(&self, name: &str) -> DfResult<Option<Arc<dyn TableProvider>>> {
+        let expanding = EXPANDING.try_with(Clone::clone).ok();
+        if (self.schema == MADE || self.addressed) && expanding.is_some() {
+            // These are the engine's own names: no view may read them.
+            return Ok(None);
+        }
         if self.schema == MADE {
             let made = self.shared.made.read().get(name).cloned();
             return Ok(made.map(|table| table as Arc<dyn TableProvider>));
         }
-        let catalog = self.shared.catalog();
-        let reads: Arc<dyn Reads> = self.shared.clone();
-        Ok(match catalog.get(&self.schema, name) {
-            None => None,
-            Some(Entry::Virtual(table)) => Some(Arc::new(VirtualTableProvider { table: table.clone(), reads })),
-            Some(Entry::Table(table)) => Some(Arc::new(StoredTable {
-                table: table.clone(),
-                reads,
-                columns: self.shared.columns.clone(),
-                counts: self.shared.counts.clone(),
-                addressed: self.addressed,
-            })),
-            Some(Entry::External(table)) => {
-                Some(Arc::new(ExternalTable::new(table.clone(), self.shared.files.clone())?))
-            }
-            Some(Entry::View(sql)) => Some(Arc::new(self.view(name, sql).await?)),
-        })
+        let access = match expanding {
+            Some(expanding) => expanding.access,
+            None => self.shared.access(),
+        };
+        if self.addressed {
+            // The statement that changes the table has asked for what it does to it.
+            return self.provider(name, access.as_ref()).await;
+        }
+        let Some(access) = access else { return self.provider(name, None).await };
+        access.schema(&self.schema)?;
+        let what = match self.shared.catalog().get(&self.schema, name) {
+            None => return Ok(None),
+            Some(Entry::View(_)) => "view",
+            Some(_) => "table",
+        };
+        access.some(Action::TableSelect, what, &self.schema, name)?;
+        let whole = access.has_whole(Action::TableSelect, &self.schema, name);
+        let Some(inner) = self.provider(name, Some(&access)).await? else { return Ok(None) };
+        if whole {
+            return Ok(Some(inner));
+        }
+        let (schema, name) = (self.schema.clone(), name.to_owned());
+        let ask = move |columns| access.columns(Action::TableSelect, what, (&schema, &name), columns);
+        Ok(Some(Arc::new(GuardedTable { inner, ask: Box::new(ask) })))
     }
 
     /// Determines the type without planning views: a list of names may include a view that cannot be planned.
     async fn table_type(&self, name: &str) -> DfResult<Option<TableType>> {
-        if let Some(Entry::View(_)) = self.shared.catalog().get(&self.schema, name) {
-            return Ok(Some(TableType::View));
-        }
-        Ok(self.table(name).await?.map(|table| table.table_type()))
+        Ok(match (self.schema.as_str(), self.shared.catalog().get(&self.schema, name)) {
+            (MADE, _) => self.table_exist(name).then_some(TableType::Base),
+            (_, None) => None,
+            (_, Some(Entry::View(_))) => Some(TableType::View),
+            (_, Some(_)) => Some(TableType::Base),
+        })
     }
 
     fn table_exist(&self, name: &str) -> bool {
@@ -206,8 +246,32 @@ impl SchemaProvider for SessionSchema {
 }
 
 impl SessionSchema {
-    async fn view(&self, name: &str, sql: &str) -> DfResult<ViewTable> {
-        let Expanding { views: mut expanding, depth } = EXPANDING.try_with(Clone::clone).unwrap_or_default();
+    /// The table of a name; `access` is whose rights count in it.
+    async fn provider(&self, name: &str, access: Option<&Access>) -> DfResult<Option<Arc<dyn TableProvider>>> {
+        let catalog = self.shared.catalog();
+        let reads: Arc<dyn Reads> = self.shared.clone();
+        Ok(match catalog.get(&self.schema, name) {
+            None => None,
+            Some(Entry::Virtual(table)) => {
+                let identity = access.map(|access| access.identity().clone());
+                Some(Arc::new(VirtualTableProvider { table: table.clone(), reads, identity }))
+            }
+            Some(Entry::Table(table)) => Some(Arc::new(StoredTable {
+                table: table.clone(),
+                reads,
+                columns: self.shared.columns.clone(),
+                counts: self.shared.counts.clone(),
+                addressed: self.addressed,
+            })),
+            Some(Entry::External(table)) => {
+                Some(Arc::new(ExternalTable::new(table.clone(), self.shared.files.clone())?))
+            }
+            Some(Entry::View(sql)) => Some(Arc::new(self.view(name, sql, access).await?)),
+        })
+    }
+
+    async fn view(&self, name: &str, sql: &str, access: Option<&Access>) -> DfResult<ViewTable> {
+        let Expanding { views: mut expanding, depth, .. } = EXPANDING.try_with(Clone::clone).unwrap_or_default();
         let this = (self.schema.clone(), name.to_string());
         if expanding.contains(&this) {
             return Err(view_dependencies::recursion(name).into());
@@ -217,13 +281,14 @@ impl SessionSchema {
             return Err(SqlError::statement("54001", message).into());
         }
         expanding.push(this);
+        let access = access.map(|access| access.on_behalf_of_owner(&self.schema, name)).transpose()?;
         let state = self.shared.state.get().and_then(Weak::upgrade);
         let state = state.ok_or_else(|| DataFusionError::Internal("the session is gone".into()))?;
         let state = state.read().clone();
         let (mut statements, depth) = parse::deep_statements(sql, depth)?;
         let statement = statements.pop().ok_or_else(|| DataFusionError::Internal("an empty view".into()))?;
         let planning = Box::pin(prepared::plan(&state, statement, &[]));
-        let (plan, _) = EXPANDING.scope(Expanding { views: expanding, depth }, planning).await?;
+        let (plan, _) = EXPANDING.scope(Expanding { views: expanding, depth, access }, planning).await?;
         Ok(ViewTable::new(plan, Some(sql.into())))
     }
 }

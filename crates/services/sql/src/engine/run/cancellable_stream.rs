@@ -1,5 +1,5 @@
-//! [`CancellableStream`]: a query's rows while they are read. It ends when the statement is asked to end, and sets the
-//! session's flag when it fails.
+//! [`CancellableStream`]: a query's rows while they are read. It ends when the statement is asked to end, or one of its
+//! rights is revoked, and sets the session's flag when it fails.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -16,6 +16,7 @@ use futures::Stream;
 
 use crate::SqlError;
 use crate::engine::limits::cancellation::Running;
+use crate::engine::plan::access::Access;
 
 pub(crate) struct CancellableStream {
     inner: Option<SendableRecordBatchStream>,
@@ -23,6 +24,8 @@ pub(crate) struct CancellableStream {
     end: Pin<Box<dyn Future<Output = SqlError> + Send>>,
     running: Arc<Running>,
     failed: Arc<AtomicBool>,
+    /// The rights of the statement: they are asked again when they change.
+    access: Option<Access>,
     /// The time when rows were last returned: the client may be busy with them, which does not count as the statement's
     /// time.
     given: Option<Instant>,
@@ -34,6 +37,7 @@ impl CancellableStream {
         inner: SendableRecordBatchStream,
         running: &Arc<Running>,
         failed: Arc<AtomicBool>,
+        access: Option<Access>,
     ) -> CancellableStream {
         let waits = running.clone();
         CancellableStream {
@@ -42,6 +46,7 @@ impl CancellableStream {
             end: Box::pin(async move { waits.requested_end().await }),
             running: running.clone(),
             failed,
+            access,
             given: None,
         }
     }
@@ -62,7 +67,10 @@ impl Stream for CancellableStream {
             Poll::Ready(why) => Some(Err(why.into())),
             Poll::Pending => match inner.as_mut().poll_next(context) {
                 Poll::Pending => return Poll::Pending,
-                Poll::Ready(next) => next,
+                Poll::Ready(next) => match (next, &watched.access) {
+                    (Some(Ok(batch)), Some(access)) => Some(access.recheck().map(|()| batch).map_err(Into::into)),
+                    (next, _) => next,
+                },
             },
         };
         if !matches!(next, Some(Ok(_))) {

@@ -85,6 +85,8 @@ const UNITS: [(&str, u64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("min", 60
 pub struct Settings {
     values: BTreeMap<String, String>,
     user: String,
+    /// Whether the user is an administrator.
+    superuser: bool,
     /// The values of the two times in a session that does not set them.
     times: [Duration; 2],
     statement: Duration,
@@ -102,7 +104,13 @@ impl Settings {
         values.insert(STATEMENT_TIMEOUT.into(), shown(statement));
         values.insert(IDLE_TIMEOUT.into(), shown(idle_in_transaction));
         let times = [statement, idle_in_transaction];
-        Settings { values, user: user.into(), times, statement, idle_in_transaction }
+        Settings { values, user: user.into(), superuser: true, times, statement, idle_in_transaction }
+    }
+
+    /// Says whether the user is an administrator.
+    pub(crate) fn set_superuser(&mut self, is: bool) {
+        self.superuser = is;
+        self.values.insert("is_superuser".into(), if is { "on" } else { "off" }.into());
     }
 
     /// The longest time of a statement; zero means no limit.
@@ -176,7 +184,8 @@ impl Settings {
     /// `RESET name` or `RESET ALL`.
     pub(crate) fn reset(&mut self, statement: &str) -> Result<(), SqlError> {
         let name = statement.trim_start_matches("RESET ").to_lowercase();
-        let fresh = Settings::new(&self.user, self.times[0], self.times[1]);
+        let mut fresh = Settings::new(&self.user, self.times[0], self.times[1]);
+        fresh.set_superuser(self.superuser);
         if name == "all" {
             *self = fresh;
             return Ok(());

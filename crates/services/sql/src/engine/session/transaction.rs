@@ -6,9 +6,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use chrono::{DateTime, Utc};
+use node::identity::Guard;
 use parking_lot::Mutex;
 use store::{Lsn, Savepoint, Transaction, TreeId};
 
+use crate::engine::plan::access::OwnObjects;
 use crate::engine::{Canceller, Engine};
 use crate::table::View;
 use crate::{ErrorFields, SqlError};
@@ -29,6 +31,10 @@ pub(crate) struct SessionTransaction {
     went_back: bool,
     /// The tables that it has locked, and whether exclusively.
     locks: Vec<(u64, bool)>,
+    /// What it created and renamed, with the owners.
+    pub(crate) own: OwnObjects,
+    /// Whose rights it changes with its objects: they are put in force after the commit.
+    pub(crate) refreshes: Option<Arc<Guard>>,
     /// Whether it changes the catalog.
     pub(crate) defines: bool,
     /// Whether changes are refused.
@@ -51,6 +57,8 @@ impl SessionTransaction {
             rows: Mutex::default(),
             went_back: false,
             locks: Vec::new(),
+            own: OwnObjects::default(),
+            refreshes: None,
             defines: false,
             read_only: false,
             implicit: false,
@@ -172,6 +180,12 @@ impl SessionTransaction {
         let outcome = transaction.commit();
         if self.defines {
             self.engine.definitions.end(outcome.as_ref().ok().map(|lsn| lsn.0));
+        }
+        if let (Ok(_), Some(guard)) = (&outcome, self.refreshes.take())
+            && let Err(error) = guard.refresh()
+        {
+            // It is stored; the next change of rights reads it again.
+            tracing::error!(%error, "the owners of new objects are not in force yet");
         }
         if outcome.is_ok() {
             for (storage, rows) in self.rows.get_mut().drain() {

@@ -9,6 +9,7 @@ use datafusion::sql::sqlparser::ast::{
     SelectItem, Statement,
 };
 use futures::TryStreamExt;
+use node::identity::{Action, ObjectChange};
 
 use super::bulk_load::BulkLoad;
 use super::changed_table;
@@ -20,6 +21,7 @@ use crate::SqlError;
 use crate::engine::parse::ast;
 use crate::engine::parse::ast::folded;
 use crate::engine::parse::ast::resolve;
+use crate::engine::plan::access::{exactly, table_object};
 use crate::engine::plan::prepared;
 use crate::engine::plan::view_dependencies;
 use crate::engine::{Session, StatementResult};
@@ -27,7 +29,7 @@ use crate::table::row_encoding::encode_value;
 use crate::table::{Table, catalog};
 
 pub(crate) async fn alter(session: &mut Session, alter: &AlterTable) -> Result<StatementResult, SqlError> {
-    let table = match changed_table::table(&session.shared.catalog(), &alter.name) {
+    let table = match changed_table::table(session, &alter.name, Action::TableOwn) {
         Err(error) if alter.if_exists && error.code() == "42P01" => return done("ALTER TABLE"),
         table => table?,
     };
@@ -44,6 +46,7 @@ pub(crate) async fn alter(session: &mut Session, alter: &AlterTable) -> Result<S
             .map_err(|error| error.with_hint("Drop the views, change the table, and create them again."))?;
     }
     let old = table.name.clone();
+    let before = table.clone();
     let mut table = (*table).clone();
     match dropped(&table, &alter.operations)? {
         Some(columns) if columns.is_empty() => return done("ALTER TABLE"),
@@ -64,7 +67,30 @@ pub(crate) async fn alter(session: &mut Session, alter: &AlterTable) -> Result<S
         }
         catalog::put_table(transaction, tree, &table)
     })?;
+    let changes = changes(&before, &table, &alter.operations)?;
+    session.objects_changed("ALTER TABLE", changes)?;
     done("ALTER TABLE")
+}
+
+/// What rights must know of: another name of the table, columns that are gone or have another name.
+fn changes(before: &Table, table: &Table, operations: &[AlterTableOperation]) -> Result<Vec<ObjectChange>, SqlError> {
+    let of = |name: &str| exactly(table_object(&table.schema_name, name));
+    let mut changes = Vec::new();
+    for operation in operations {
+        if let AlterTableOperation::RenameColumn { old_column_name, new_column_name } = operation {
+            let (from, to) = (folded(old_column_name), Some(folded(new_column_name)));
+            changes.push(ObjectChange::Column { table: of(&before.name)?, from, to });
+        }
+    }
+    if changes.is_empty() {
+        for column in before.columns.iter().filter(|column| table.position(&column.name).is_none()) {
+            changes.push(ObjectChange::Column { table: of(&before.name)?, from: column.name.clone(), to: None });
+        }
+    }
+    if table.name != before.name {
+        changes.push(ObjectChange::Renamed { from: of(&before.name)?, to: of(&table.name)? });
+    }
+    Ok(changes)
 }
 
 async fn alter_one(session: &mut Session, table: &mut Table, operation: &AlterTableOperation) -> Result<(), SqlError> {
@@ -73,6 +99,9 @@ async fn alter_one(session: &mut Session, table: &mut Table, operation: &AlterTa
             let (_, name) = resolve(name)?;
             if session.shared.catalog().get(&table.schema_name, &name).is_some() {
                 return Err(SqlError::statement("42P07", format!("relation \"{name}\" already exists")));
+            }
+            if let Some(access) = session.access() {
+                access.make_in(&table.schema_name)?;
             }
             table.name = name;
         }

@@ -11,7 +11,9 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::scalar::ScalarValue;
 use datafusion::sql::sqlparser::ast::{Expr, ObjectName, Query, SelectItem, Statement, Value};
 use futures::{TryStreamExt, stream};
+use node::identity::Action;
 
+use super::read_columns::ReadColumns;
 use crate::SqlError;
 use crate::engine::parse::ast::{self, resolve};
 use crate::engine::plan::column_labels;
@@ -22,8 +24,53 @@ use crate::table::catalog::PUBLIC;
 use crate::table::providers::Reads;
 use crate::table::{Catalog, Entry, Table, View};
 
-/// The table of that name, which will be changed. Errors: 42P01, 42809.
-pub(crate) fn table(catalog: &Catalog, name: &ObjectName) -> Result<Arc<Table>, SqlError> {
+/// The table of that name, to which the statement will do this: its rights are asked. Those of single columns are asked
+/// with [`may_change`].
+///
+/// Errors: 42P01, 42809, 42501.
+pub(crate) fn table(session: &Session, name: &ObjectName, action: Action) -> Result<Arc<Table>, SqlError> {
+    let access = session.access();
+    let (schema, named) = resolve(name)?;
+    if let Some(access) = &access {
+        access.schema(&schema)?;
+    }
+    let table = find(&session.shared.catalog(), name)?;
+    match &access {
+        None => {}
+        Some(access) if action == Action::TableOwn => access.own("table", &schema, &named)?,
+        Some(access) => access.some(action, "table", &schema, &named)?,
+    }
+    Ok(table)
+}
+
+/// Asks for single columns of a changed table. Errors: 42501.
+pub(crate) fn may_change(
+    session: &Session,
+    table: &Table,
+    action: Action,
+    columns: impl IntoIterator<Item = usize>,
+) -> Result<(), SqlError> {
+    let names = columns.into_iter().map(|at| table.columns[at].name.clone()).collect();
+    ask(session, table, action, names)
+}
+
+/// Asks for the columns of a changed table that the statement also reads. Errors: 42501.
+pub(crate) fn may_read(session: &Session, table: &Table, read: ReadColumns<'_>) -> Result<(), SqlError> {
+    match read.names() {
+        none if none.is_empty() => Ok(()),
+        names => ask(session, table, Action::TableSelect, names),
+    }
+}
+
+fn ask(session: &Session, table: &Table, action: Action, names: Vec<String>) -> Result<(), SqlError> {
+    match session.access() {
+        Some(access) => access.columns(action, "table", (&table.schema_name, &table.name), names),
+        None => Ok(()),
+    }
+}
+
+/// The table of that name; whoever uses it asks for rights. Errors: 42P01, 42809.
+pub(crate) fn find(catalog: &Catalog, name: &ObjectName) -> Result<Arc<Table>, SqlError> {
     let (schema, name) = resolve(name)?;
     match catalog.get(&schema, &name) {
         Some(Entry::Table(table)) => Ok(table.clone()),

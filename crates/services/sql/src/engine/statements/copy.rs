@@ -11,6 +11,8 @@ use datafusion::sql::sqlparser::ast::{
     CopyLegacyCsvOption, CopyLegacyOption, CopyOption, CopySource, CopyTarget, Ident, Statement,
 };
 
+use node::identity::Action;
+
 use super::bulk_load::BulkLoad;
 use super::changed_table;
 use super::changed_table::column_position;
@@ -20,6 +22,8 @@ use crate::SqlError;
 use crate::engine::limits::cancellation::Running;
 use crate::engine::parse::ast;
 use crate::engine::parse::ast::folded;
+use crate::engine::parse::statement_check;
+use crate::engine::plan::access::Access;
 use crate::engine::plan::prepared;
 use crate::engine::semantics::assignment_casts::assign;
 use crate::engine::session::transaction::SessionTransaction;
@@ -66,6 +70,7 @@ async fn copy_out(session: &mut Session, source: &CopySource, format: CopyFormat
             ast::parse(&format!("SELECT {columns} FROM {table_name}"))?
         }
     };
+    statement_check::check(&query)?;
     let plan = prepared::plan_query(&session.context, &query).await?;
     let stream = session.run(plan, &[]).await?;
     Ok(StatementResult::CopyOut(CopyOut { schema: stream.schema(), stream, format }))
@@ -81,8 +86,9 @@ async fn copy_in(session: &mut Session, source: &CopySource, format: CopyFormat)
         session.transaction.begin(session.new_transaction(true));
     }
     session.refresh()?;
-    let table = changed_table::table(&session.shared.catalog(), table_name)?;
+    let table = changed_table::table(session, table_name, Action::TableInsert)?;
     let columns = positions(&table, columns)?;
+    changed_table::may_change(session, &table, Action::TableInsert, columns.iter().copied())?;
     let fields: Vec<_> =
         columns.iter().map(|at| table.columns[*at].kind.field(&table.columns[*at].name, true)).collect();
     let schema = Arc::new(Schema::new(fields));
@@ -93,7 +99,9 @@ async fn copy_in(session: &mut Session, source: &CopySource, format: CopyFormat)
     let failed = session.transaction.failed_flag();
     let bulk = Some(BulkLoad::new(&session.engine, &table));
     let running = session.canceller.current();
-    let rows = CopyRows { table, columns, defaults, transaction, bulk, back, failed, running: running.clone() };
+    let access = session.access();
+    let running_too = running.clone();
+    let rows = CopyRows { table, columns, defaults, transaction, bulk, back, failed, access, running: running_too };
     Ok(StatementResult::CopyIn(CopyIn { schema, format, sink: Box::new(rows), running }))
 }
 
@@ -109,6 +117,8 @@ struct CopyRows {
     /// The place where a lent transaction is returned.
     back: Option<Lent>,
     failed: Arc<AtomicBool>,
+    /// The rights of the statement.
+    access: Option<Access>,
     /// The statement; it ends when this is dropped.
     running: Arc<Running>,
 }
@@ -119,6 +129,7 @@ impl CopySink for CopyRows {
         let (Some(transaction), Some(bulk)) = (&self.transaction, &mut self.bulk) else {
             return Err(SqlError::transaction("25000", "this COPY has ended"));
         };
+        self.access.as_ref().map_or(Ok(()), Access::recheck)?;
         let values = batch.columns().iter().zip(&self.columns);
         let values = values.map(|(array, at)| assign(array, &self.table.columns[*at], true));
         let values: Vec<ArrayRef> = values.collect::<Result<_, _>>()?;

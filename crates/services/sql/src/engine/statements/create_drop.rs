@@ -9,6 +9,7 @@ use datafusion::sql::sqlparser::ast::{
     ColumnDef, ColumnOption, CreateTable, CreateTableOptions, CreateView, Expr, ObjectName, ObjectType,
     PrimaryKeyConstraint, SchemaName, Statement, TableConstraint, Truncate,
 };
+use node::identity::{Action, Object, ObjectChange};
 use store::TreeId;
 
 use super::bulk_load::BulkLoad;
@@ -17,6 +18,7 @@ use crate::SqlError;
 use crate::engine::parse::ast;
 use crate::engine::parse::ast::folded;
 use crate::engine::parse::ast::resolve;
+use crate::engine::plan::access::{exactly, table_object};
 use crate::engine::plan::prepared;
 use crate::engine::plan::{column_labels, view_dependencies};
 use crate::engine::semantics::assignment_casts::assign;
@@ -40,6 +42,9 @@ pub(crate) fn free(
 ) -> Result<Option<(String, String)>, SqlError> {
     let (schema, name) = resolve(name)?;
     let catalog = session.shared.catalog();
+    if let (Some(access), true) = (session.access(), catalog.schemas.contains_key(&schema)) {
+        access.make_in(&schema)?;
+    }
     match catalog.schemas.get(&schema) {
         None => Err(SqlError::statement("3F000", format!("schema \"{schema}\" does not exist"))),
         Some(names) if !names.contains_key(&name) => Ok(Some((schema, name))),
@@ -89,6 +94,13 @@ pub(crate) async fn create_table(session: &mut Session, create: &CreateTable) ->
     Ok(StatementResult::Done { tag: format!("SELECT {count}") })
 }
 
+/// Writes the owner of an object that the statement created: the role whose rights count.
+pub(crate) fn created(session: &mut Session, what: &str, object: Object<'_>) -> Result<(), SqlError> {
+    let Some(access) = session.access() else { return Ok(()) };
+    let owner = access.caller().current();
+    session.objects_changed(what, vec![ObjectChange::Created { object: exactly(object)?, owner }])
+}
+
 /// Creates a table's tree and stores its definition.
 fn make_table(
     session: &mut Session,
@@ -105,6 +117,7 @@ fn make_table(
     let table = Table { schema_name, name, id, storage, columns, key, key_name, rows, schema, addressed };
     let (tree, transaction) = (session.engine.catalog, session.changing("CREATE TABLE")?);
     transaction.with(|transaction| catalog::put_table(transaction, tree, &table))?;
+    created(session, "CREATE TABLE", table_object(&table.schema_name, &table.name))?;
     Ok(Arc::new(table))
 }
 
@@ -220,6 +233,10 @@ pub(crate) async fn create_view(session: &mut Session, create: &CreateView) -> R
         None if create.if_not_exists => return done("CREATE VIEW"),
         None => resolve(&create.name)?,
     };
+    let is_new = session.shared.catalog().get(&schema, &name).is_none();
+    if let (Some(access), false) = (session.access(), is_new) {
+        access.own("view", &schema, &name)?;
+    }
     match session.shared.catalog().get(&schema, &name) {
         None | Some(Entry::View(_)) => {}
         Some(_) => return Err(SqlError::statement("42809", format!("\"{name}\" is not a view"))),
@@ -243,6 +260,9 @@ pub(crate) async fn create_view(session: &mut Session, create: &CreateView) -> R
     let transaction = session.changing("CREATE VIEW")?;
     transaction.defines = true;
     transaction.with(|transaction| catalog::put_view(transaction, tree, &schema, &name, &sql))?;
+    if is_new {
+        created(session, "CREATE VIEW", table_object(&schema, &name))?;
+    }
     done("CREATE VIEW")
 }
 
@@ -274,6 +294,9 @@ pub(crate) fn create_schema(
     if name.starts_with("pg_") || name == "information_schema" || name.starts_with('$') {
         return Err(SqlError::statement("42939", format!("unacceptable schema name \"{name}\"")));
     }
+    if let Some(access) = session.access() {
+        access.make_schema()?;
+    }
     if session.shared.catalog().schemas.contains_key(&name) {
         return match if_not_exists {
             true => done("CREATE SCHEMA"),
@@ -284,6 +307,7 @@ pub(crate) fn create_schema(
     let transaction = session.changing("CREATE SCHEMA")?;
     transaction.defines = true;
     transaction.with(|transaction| catalog::put_schema(transaction, tree, &name))?;
+    created(session, "CREATE SCHEMA", Object::Schema(&name))?;
     done("CREATE SCHEMA")
 }
 
@@ -304,6 +328,11 @@ pub(crate) fn drop_objects(
         other => return Err(SqlError::unsupported(format!("DROP {other}"))),
     };
     if *kind != ObjectType::Schema {
+        for name in names {
+            let (schema, name) = resolve(name)?;
+            let known = session.shared.catalog().get(&schema, &name).cloned();
+            may_drop(session, &schema, &name, known.as_ref())?;
+        }
         drop_readers(session, names, tag, cascade)?;
     }
     for name in names {
@@ -313,8 +342,10 @@ pub(crate) fn drop_objects(
             continue;
         }
         let known = session.shared.catalog().get(&schema, &name).cloned();
+        may_drop(session, &schema, &name, known.as_ref())?;
         let (tree, transaction) = (session.engine.catalog, session.changing(tag)?);
         transaction.defines = true;
+        let is_there = known.is_some();
         match (known, kind) {
             (None, _) if if_exists => {}
             (None, _) => {
@@ -332,9 +363,24 @@ pub(crate) fn drop_objects(
                 return Err(SqlError::statement("42809", format!("{tag}: \"{name}\" is an object of another kind")));
             }
         }
+        if is_there {
+            let dropped = exactly(table_object(&schema, &name))?;
+            session.objects_changed(tag, vec![ObjectChange::Dropped(dropped)])?;
+        }
         session.refresh()?;
     }
     done(tag)
+}
+
+/// Only the owner drops an object. Errors: 42501.
+fn may_drop(session: &Session, schema: &str, name: &str, known: Option<&Entry>) -> Result<(), SqlError> {
+    let Some(access) = session.access() else { return Ok(()) };
+    match known {
+        Some(Entry::View(_)) => access.own("view", schema, name),
+        Some(_) => access.own("table", schema, name),
+        None if session.shared.catalog().schemas.contains_key(schema) => access.schema(schema),
+        None => Ok(()),
+    }
 }
 
 /// The views that read the objects to be dropped: the statement is refused, or drops them too.
@@ -349,6 +395,8 @@ fn drop_readers(session: &mut Session, names: &[ObjectName], tag: &str, cascade:
         let transaction = session.changing(tag)?;
         transaction.defines = true;
         transaction.with(|transaction| catalog::remove(transaction, tree, schema, name))?;
+        let dropped = exactly(table_object(schema, name))?;
+        session.objects_changed(tag, vec![ObjectChange::Dropped(dropped)])?;
     }
     session.refresh()
 }
@@ -375,9 +423,14 @@ fn drop_schema(session: &mut Session, name: &str, if_exists: bool) -> Result<(),
             Err(SqlError::statement("2BP01", format!("cannot drop schema {name} because other objects depend on it")))
         }
         Some(_) => {
+            if let Some(access) = session.access() {
+                access.own_schema(name)?;
+            }
             let transaction = session.changing("DROP SCHEMA")?;
             transaction.defines = true;
             transaction.with(|transaction| catalog::remove_schema(transaction, tree, name))?;
+            let dropped = exactly(Object::Schema(name))?;
+            session.objects_changed("DROP SCHEMA", vec![ObjectChange::Dropped(dropped)])?;
             session.refresh()
         }
     }
@@ -388,7 +441,7 @@ pub(crate) fn truncate(session: &mut Session, tables: &Truncate) -> Result<State
         return Err(SqlError::unsupported("TRUNCATE with options"));
     }
     for target in &tables.table_names {
-        let table = changed_table::table(&session.shared.catalog(), &target.name)?;
+        let table = changed_table::table(session, &target.name, Action::TableTruncate)?;
         discard_rows(session, &table)?;
         let (storage, rows) = make_storage(session, "TRUNCATE TABLE")?;
         let table = Table { storage, rows, ..(*table).clone() };

@@ -9,6 +9,7 @@ use datafusion::sql::sqlparser::ast::{
 use super::create_drop;
 use super::create_drop::{check_names, done};
 use crate::SqlError;
+use crate::engine::plan::access::table_object;
 use crate::engine::{Session, StatementResult};
 use crate::external::columns;
 use crate::table::{Column, External, catalog};
@@ -16,6 +17,9 @@ use crate::table::{Column, External, catalog};
 /// Creates an external table. Its files must exist, and have its columns.
 pub(crate) async fn create_external(session: &mut Session, create: &CreateTable) -> Result<StatementResult, SqlError> {
     let location = location(create)?;
+    if let Some(access) = session.access() {
+        access.server_files()?;
+    }
     let Some((schema, name)) = create_drop::free(session, &create.name, create.if_not_exists)? else {
         return done("CREATE EXTERNAL TABLE");
     };
@@ -28,6 +32,7 @@ pub(crate) async fn create_external(session: &mut Session, create: &CreateTable)
     let transaction = session.changing("CREATE EXTERNAL TABLE")?;
     transaction.defines = true;
     transaction.with(|transaction| catalog::put_external(transaction, tree, &schema, &name, &table))?;
+    create_drop::created(session, "CREATE EXTERNAL TABLE", table_object(&schema, &name))?;
     done("CREATE EXTERNAL TABLE")
 }
 

@@ -41,14 +41,16 @@ impl Session {
         let begins = !self.transaction.is_open();
         self.account.begin(!begins);
         let running = self.canceller.begin(self.settings.now().statement_timeout());
+        self.renew_access();
         let outcome = tokio::select! {
             biased;
             outcome = self.dispatch(statement, prepared, parameters) => outcome,
             why = running.requested_end() => Err(why),
         };
         let failed = self.transaction.failed_flag();
+        let access = self.access();
         let watch = |stream| -> SendableRecordBatchStream {
-            Box::pin(CancellableStream::new(stream, &running, failed.clone()))
+            Box::pin(CancellableStream::new(stream, &running, failed.clone(), access.clone()))
         };
         match outcome {
             Ok(StatementResult::Rows { schema, stream, tag }) => {
@@ -138,7 +140,7 @@ impl Session {
         if let Some(answer) = point_query::quick_query(self, statement, parameters)? {
             return Ok(answer);
         }
-        let plan = match prepared.plan(&self.shared.catalog()) {
+        let plan = match prepared.plan(&self.shared) {
             Some(plan) => plan,
             None => prepared::plan_with(&self.context, statement, &prepared.parameters).await?.0,
         };

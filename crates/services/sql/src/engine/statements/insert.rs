@@ -12,13 +12,16 @@ use datafusion::sql::sqlparser::ast::{
     Statement, TableObject,
 };
 use futures::TryStreamExt;
+use node::identity::Action;
 
 use super::bulk_load::BulkLoad;
 use super::changed_table;
 use super::changed_table::{ChangedRows, InsertTarget, column_position, note, placeholder};
 use super::column_defaults;
 use super::literal_values::{cells, fits};
+use super::read_columns::ReadColumns;
 use super::row_changes::Existing;
+use super::update_delete::assigned;
 use super::upsert;
 use crate::SqlError;
 use crate::engine::parse::ast;
@@ -51,7 +54,7 @@ fn name(insert: &Insert) -> Result<&datafusion::sql::sqlparser::ast::ObjectName,
 }
 
 fn resolve_insert<'a>(session: &Session, insert: &'a Insert) -> Result<InsertTarget<'a>, SqlError> {
-    let table = changed_table::table(&session.shared.catalog(), name(insert)?)?;
+    let table = changed_table::table(session, name(insert)?, Action::TableInsert)?;
     let mut columns = Vec::new();
     for name in &insert.columns {
         let name = match name.0.as_slice() {
@@ -67,8 +70,31 @@ fn resolve_insert<'a>(session: &Session, insert: &'a Insert) -> Result<InsertTar
     if columns.is_empty() {
         columns = (0..table.columns.len()).collect();
     }
+    changed_table::may_change(session, &table, Action::TableInsert, columns.iter().copied())?;
+    may_also(session, &table, insert)?;
     let alias = insert.table_alias.as_ref().map_or_else(|| table.name.clone(), |alias| folded(&alias.alias));
     Ok(InsertTarget { table, alias, columns, source: insert.source.as_deref() })
+}
+
+/// Asks for what an INSERT does besides: reading for RETURNING, reading and changing existing rows for ON CONFLICT.
+fn may_also(session: &Session, table: &Table, insert: &Insert) -> Result<(), SqlError> {
+    let mut read = ReadColumns::of(table).add_items(insert.returning.as_ref());
+    if let Some(OnInsert::OnConflict(OnConflict { conflict_target, action })) = &insert.on {
+        if conflict_target.is_some() {
+            read = read.add_at(&table.key);
+        }
+        if let OnConflictAction::DoUpdate(update) = action {
+            let values = assigned(table, &update.assignments)?.values;
+            let set = values.iter().enumerate().filter_map(|(at, value)| value.is_some().then_some(at));
+            changed_table::table(session, name(insert)?, Action::TableUpdate)?;
+            changed_table::may_change(session, table, Action::TableUpdate, set)?;
+            read = read.add(&update.selection);
+            for assignment in &update.assignments {
+                read = read.add(&assignment.value);
+            }
+        }
+    }
+    changed_table::may_read(session, table, read)
 }
 
 pub(crate) async fn insert(

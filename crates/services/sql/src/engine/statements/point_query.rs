@@ -24,6 +24,7 @@ use futures::stream;
 
 use super::changed_table;
 use super::literal_values::{cells, fits};
+use super::read_columns::ReadColumns;
 use crate::SqlError;
 use crate::engine::parse::ast;
 use crate::engine::parse::ast::Literal;
@@ -154,7 +155,7 @@ pub(crate) fn quick_query(
     };
     let ([from], Some(condition)) = (select.from.as_slice(), &select.selection) else { return Ok(None) };
     let Some((name, alias)) = plain(from) else { return Ok(None) };
-    let Ok(table) = changed_table::table(&session.shared.catalog(), name) else { return Ok(None) };
+    let Ok(table) = changed_table::find(&session.shared.catalog(), name) else { return Ok(None) };
     let alias = alias.unwrap_or_else(|| table.name.clone());
     let Some(key) = key(&table, &alias, condition, parameters)? else { return Ok(None) };
     let mut rest = query.as_ref().clone();
@@ -176,6 +177,11 @@ pub(crate) fn quick_query(
             },
             _ => return Ok(None),
         }
+    }
+    if let Some(access) = session.access() {
+        access.schema(&table.schema_name)?;
+        let read = ReadColumns::of(&table).add_at(&columns).add_at(&table.key);
+        changed_table::may_read(session, &table, read)?;
     }
     let schema = Arc::new(table.schema.project(&columns)?);
     let batches = match find(session, &session.shared.view(), &table, &key)? {

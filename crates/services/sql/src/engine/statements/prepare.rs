@@ -6,6 +6,7 @@ use datafusion::sql::sqlparser::ast::Statement;
 use super::{explain, insert, session_statements, update_delete};
 use crate::SqlError;
 use crate::engine::parse::statement_check;
+use crate::engine::plan::prepared::KeptPlan;
 use crate::engine::plan::{column_labels, prepared};
 use crate::engine::{Prepared, Session, parse};
 
@@ -55,7 +56,8 @@ impl Session {
                 let (plan, parameters) = prepared::plan_with(&self.context, &statement, hints).await?;
                 prepared.merge_parameters(parameters);
                 prepared.schema = Some(column_labels::labelled(&statement, plan.schema().inner()));
-                prepared.plan = Some((self.shared.catalog(), plan));
+                let (catalog, access) = (self.shared.catalog(), self.access());
+                prepared.plan = Some(KeptPlan { catalog, access, plan });
             }
             Statement::Explain { .. } => {
                 let plain = explain::plain(&statement)?;
@@ -92,7 +94,7 @@ impl Session {
 
     /// Determines the final columns of a query's rows, for a client to which they are described before.
     pub(crate) fn settle(&self, prepared: &mut Prepared) {
-        if let (Some(statement), Some(plan)) = (&prepared.statement, prepared.plan(&self.shared.catalog())) {
+        if let (Some(statement), Some(plan)) = (&prepared.statement, prepared.plan(&self.shared)) {
             prepared.schema = Some(column_labels::labelled(statement, &prepared::columns(&self.context, &plan)));
         }
     }

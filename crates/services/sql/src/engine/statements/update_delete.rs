@@ -16,10 +16,12 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use futures::TryStreamExt;
+use node::identity::Action;
 
 use super::changed_table;
 use super::changed_table::{ChangedRows, column_position, note, placeholder};
 use super::point_query;
+use super::read_columns::ReadColumns;
 use crate::SqlError;
 use crate::engine::parse::ast;
 use crate::engine::parse::ast::folded;
@@ -107,9 +109,17 @@ fn plan_update(session: &Session, update: &Update) -> Result<Planned, SqlError> 
         return Err(SqlError::unsupported("UPDATE with OR, ORDER BY, LIMIT or OUTPUT"));
     }
     let (name, alias) = plain(&update.table)?;
-    let table = changed_table::table(&session.shared.catalog(), name)?;
+    let table = changed_table::table(session, name, Action::TableUpdate)?;
     let alias = alias.unwrap_or_else(|| table.name.clone());
     let Assigned { values, open, parameters } = assigned(&table, &update.assignments)?;
+    let set = values.iter().enumerate().filter_map(|(at, value)| value.is_some().then_some(at));
+    changed_table::may_change(session, &table, Action::TableUpdate, set)?;
+    let values_read: Vec<&Expr> = update.assignments.iter().map(|assignment| &assignment.value).collect();
+    let mut read = ReadColumns::of(&table).add(&update.selection).add(&update.from);
+    for value in values_read {
+        read = read.add(value);
+    }
+    changed_table::may_read(session, &table, read.add_items(update.returning.as_ref()))?;
     let changes_key = table.key.iter().any(|at| values[*at].is_some());
     let mut items = vec![ast::named(ast::column_of(&alias, ADDRESS), ADDRESS)];
     items.extend(new_values(&table, &alias, values));
@@ -133,8 +143,10 @@ fn plan_delete(session: &Session, delete: &Delete) -> Result<Planned, SqlError> 
         return Err(SqlError::unsupported("DELETE from several tables"));
     };
     let (name, alias) = plain(from)?;
-    let table = changed_table::table(&session.shared.catalog(), name)?;
+    let table = changed_table::table(session, name, Action::TableDelete)?;
     let alias = alias.unwrap_or_else(|| table.name.clone());
+    let read = ReadColumns::of(&table).add(&delete.selection).add(&delete.using);
+    changed_table::may_read(session, &table, read.add_items(delete.returning.as_ref()))?;
     let mut items = vec![ast::named(ast::column_of(&alias, ADDRESS), ADDRESS)];
     if delete.returning.is_some() {
         let old = |(nth, column): (usize, &crate::table::Column)| {

@@ -14,9 +14,12 @@ use datafusion::error::Result;
 use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility};
 use datafusion::prelude::SessionContext;
 use datafusion::scalar::ScalarValue;
+use node::identity::{Action, Object, RoleId};
 
 use super::catalog_row::Row;
 use super::session_objects::OWNER;
+use crate::SqlError;
+use crate::engine::plan::session_catalog::StatementView;
 use crate::wire::activity::Doing;
 use crate::wire::registry::Registry;
 
@@ -34,27 +37,50 @@ pub(super) struct Backends {
     /// The connection's own process number.
     process: i32,
     database: String,
+    /// Of the connection's session; it says what the caller may see and do.
+    session: Option<Arc<StatementView>>,
 }
 
 impl Backends {
     /// The connections as the one with this process number sees them.
     pub(super) fn new(registry: Arc<Registry>, process: i32, database: String) -> Backends {
-        Backends { registry, process, database }
+        Backends { registry, process, database, session: None }
+    }
+
+    /// The same, as this session may see them.
+    pub(super) fn seen_by(&self, session: Arc<StatementView>) -> Backends {
+        Backends { session: Some(session), ..self.clone() }
+    }
+
+    /// Whether the caller may do this with connections of a role: with its own, with those of roles whose rights it has,
+    /// and with all by the right to it.
+    fn may(&self, action: Action, role: RoleId) -> bool {
+        let Some(identity) = self.session.as_ref().and_then(|session| session.identity()) else { return true };
+        let (view, caller) = (identity.guard().view(), identity.caller());
+        let has_rights = view.holds(caller).is_ok() && view.has_rights_of(caller.current(), role);
+        let is_shielded =
+            action == Action::SqlSignal && view.is_administrator(role) && !view.is_administrator(caller.current());
+        !is_shielded && (has_rights || view.may(caller, action, Object::Node).is_ok())
     }
 
     /// `pg_stat_activity` at this moment.
     pub(super) fn activity(&self) -> Result<MemTable> {
-        let all = self.registry.activities();
+        let mut all = self.registry.activities();
+        for (_, role, doing) in &mut all {
+            if !self.may(Action::SqlActivity, *role) {
+                doing.query = "<insufficient privilege>".into();
+            }
+        }
         let count = all.len();
         let texts = |text: &dyn Fn(&Doing) -> Option<String>| -> ArrayRef {
-            Arc::new(all.iter().map(|(_, doing)| text(doing)).collect::<StringArray>())
+            Arc::new(all.iter().map(|(_, _, doing)| text(doing)).collect::<StringArray>())
         };
         let times = |time: &dyn Fn(&Doing) -> Option<chrono::DateTime<chrono::Utc>>| -> ArrayRef {
-            let micros = all.iter().map(|(_, doing)| time(doing).map(|time| time.timestamp_micros()));
+            let micros = all.iter().map(|(_, _, doing)| time(doing).map(|time| time.timestamp_micros()));
             Arc::new(micros.collect::<TimestampMicrosecondArray>().with_timezone("+00:00"))
         };
         let numbers = |number: &dyn Fn(i32, &Doing) -> i32| -> ArrayRef {
-            Arc::new(all.iter().map(|(process, doing)| Some(number(*process, doing))).collect::<Int32Array>())
+            Arc::new(all.iter().map(|(process, _, doing)| Some(number(*process, doing))).collect::<Int32Array>())
         };
         let none = |kind: &DataType| new_null_array(kind, count);
         let columns: Vec<(&str, ArrayRef)> = vec![
@@ -91,7 +117,15 @@ impl Backends {
     /// Rows of `pg_stat_gssapi`: GSSAPI is not supported.
     pub(super) fn without_gssapi(&self) -> Vec<Row> {
         let all = self.registry.activities();
-        all.iter().map(|(process, _)| vec![("pid", ScalarValue::from(*process))]).collect()
+        all.iter().map(|(process, ..)| vec![("pid", ScalarValue::from(*process))]).collect()
+    }
+
+    /// Errors: 42501 for a connection that the caller may not touch.
+    fn may_signal(&self, process: i32, what: &str) -> std::result::Result<(), SqlError> {
+        match self.registry.role_of(process).is_none_or(|role| self.may(Action::SqlSignal, role)) {
+            true => Ok(()),
+            false => Err(SqlError::statement("42501", format!("permission denied to {what}"))),
+        }
     }
 
     /// Registers the functions; they replace others of the same names.
@@ -99,10 +133,16 @@ impl Backends {
         let process = self.process;
         let own = Signature::nullary(Volatility::Volatile);
         let one = Signature::any(1, Volatility::Volatile);
-        let registry = self.registry.clone();
-        let cancel = move |process| registry.cancel_process(process);
-        let registry = self.registry.clone();
-        let terminate = move |process| registry.terminate(process);
+        let all = self.clone();
+        let cancel = move |process| {
+            all.may_signal(process, "cancel query")?;
+            Ok(all.registry.cancel_process(process))
+        };
+        let all = self.clone();
+        let terminate = move |process| {
+            all.may_signal(process, "terminate process")?;
+            Ok(all.registry.terminate(process))
+        };
         for backend in [
             Backend { name: "pg_backend_pid", signature: own, act: Act::Own(process) },
             Backend { name: "pg_cancel_backend", signature: one.clone(), act: Act::On(Box::new(cancel)) },
@@ -117,7 +157,7 @@ enum Act {
     /// The connection's own process number.
     Own(i32),
     /// An action on the connection with a process number; returns whether there is one.
-    On(Box<dyn Fn(i32) -> bool + Send + Sync>),
+    On(Box<dyn Fn(i32) -> std::result::Result<bool, SqlError> + Send + Sync>),
 }
 
 /// A function about connections.
@@ -170,8 +210,8 @@ impl ScalarUDFImpl for Backend {
         };
         let Some(numbers) = args.args.first() else { return Ok(ColumnarValue::Scalar(false.into())) };
         let numbers = cast(&numbers.to_array(args.number_rows)?, &DataType::Int64)?;
-        let done = numbers.as_primitive::<Int64Type>().iter();
-        let done = done.map(|number| number.map(|number| i32::try_from(number).is_ok_and(act)));
-        Ok(ColumnarValue::Array(Arc::new(done.collect::<BooleanArray>())))
+        let one = |number: i64| i32::try_from(number).map_or(Ok(false), act);
+        let done = numbers.as_primitive::<Int64Type>().iter().map(|number| number.map(one).transpose());
+        Ok(ColumnarValue::Array(Arc::new(done.collect::<std::result::Result<BooleanArray, SqlError>>()?)))
     }
 }

@@ -246,7 +246,7 @@ impl Serving<'_> {
                 }
                 match self.session.execute(prepared, &portal.values).await? {
                     StatementResult::Rows { schema, stream, tag } => {
-                        Box::new(RowSender::new(&schema, stream, tag, &portal.results)?)
+                        Box::new(RowSender::new(&schema, stream, tag, &portal.results, self.session.access())?)
                     }
                     StatementResult::Done { tag } => return Ok(self.complete(&tag).await?),
                     StatementResult::CopyIn(copy) => return self.rows().copy_in(copy, prepared).await,

@@ -12,6 +12,7 @@ use pgwire::messages::extendedquery::PortalSuspended;
 use super::StatementError;
 use super::row_exchange::RowExchange;
 use crate::SqlError;
+use crate::engine::plan::access::Access;
 use crate::wire::error_response::ErrorResponse;
 use crate::wire::oid::{Described, Kind};
 use crate::wire::{Format, Reply, value};
@@ -23,6 +24,8 @@ pub(super) struct RowSender {
     formats: Vec<Format>,
     tag: &'static str,
     stream: SendableRecordBatchStream,
+    /// The rights of the statement: they are asked again when a portal goes on.
+    access: Option<Access>,
     /// A batch that was read and not sent completely, with the index of the next row.
     batch: Option<(RecordBatch, usize)>,
     /// Rows sent since the last pause.
@@ -82,11 +85,12 @@ impl RowSender {
         stream: SendableRecordBatchStream,
         tag: &'static str,
         given: &[i16],
+        access: Option<Access>,
     ) -> Result<RowSender, ErrorResponse> {
         let columns = schema.fields().iter().map(|field| Described::of(field)).collect::<Result<Vec<_>, _>>()?;
         let kinds = columns.iter().map(|column| column.kind).collect();
         let formats = column_formats(given, columns.len())?;
-        Ok(RowSender { columns, kinds, formats, tag, stream, batch: None, sent: 0, values: BytesMut::new() })
+        Ok(RowSender { columns, kinds, formats, tag, stream, access, batch: None, sent: 0, values: BytesMut::new() })
     }
 
     /// The description of the columns.
@@ -110,6 +114,7 @@ impl RowExchange<'_> {
     /// rows were sent.
     pub(super) async fn send(&mut self, rows: &mut RowSender, most: u64) -> Result<bool, StatementError> {
         rows.sent = 0;
+        rows.access.as_ref().map_or(Ok(()), Access::recheck)?;
         match self.send_some(rows, most).await? {
             Sent::AsManyAsWanted => {
                 self.connection.reply(Reply::PortalSuspended(PortalSuspended::new())).await?;

@@ -53,7 +53,7 @@ impl Serving<'_> {
             let answer = self.session.execute(prepared, &[]).await;
             match answer.map_err(|error| ErrorResponse::of_statement(&error, sql))? {
                 StatementResult::Rows { schema, stream, tag } => {
-                    let mut rows = RowSender::new(&schema, stream, tag, &[])?;
+                    let mut rows = RowSender::new(&schema, stream, tag, &[], self.session.access())?;
                     self.connection.reply(rows.description()).await?;
                     self.rows().send(&mut rows, 0).await?;
                 }

@@ -1,0 +1,303 @@
+//! Who may open which export: the node's [`Guard`] decides, this asks it.
+//!
+//! ```text
+//!   connection --> Visitor   over a unix socket: the user that the system names
+//!                            over TCP: a name in the certificate that it shows; from this machine without one: `anonymous`
+//!                     |
+//!   LIST              +--> volume-list    others are not in the list
+//!   INFO, GO, ..      +--> volume-read    without it an export is as unknown as one that is not there
+//!                     +--> volume-write   without it the session is read-only
+//!   version changed --+--> the same again, for every session: lost read ends it, lost write makes it read-only
+//! ```
+//!
+//! Invariants: the right is asked for before an export is looked up, so that nothing about one shows without it; a
+//! session is looked at again once it is in the list of its export, so that no change falls between. A server without
+//! rights (a program's own, volumes without a node) lets everybody do everything who can connect.
+
+use std::sync::Arc;
+
+use node::audit::{Actor, ActorKind, AuditEntry, AuditOrigin, AuditOutcome};
+use node::identity::{Action, Caller, Connected, Grant, Guard, LoginError, Object, Proof, RightsView};
+use node::{Audit, Permit, certificate};
+use tokio_rustls::rustls::pki_types::CertificateDer;
+
+use super::origin::Origin;
+use super::recorder::Recorder;
+use crate::protocol::answer;
+
+/// The name of an export in a line of the log, at most.
+const NAME_SHOWN: usize = 200;
+
+/// Where rights are kept, and what logs callers in.
+#[derive(Debug, Clone)]
+pub struct ServerRights {
+    /// The one of the node.
+    pub guard: Arc<Guard>,
+    /// The role of a connection over TCP from this machine that shows no certificate. `None`: it may do nothing.
+    pub anonymous: Option<String>,
+    /// Gets an entry for each export that is opened, and for logins that fail.
+    pub audit: Option<Arc<Audit>>,
+}
+
+/// The rights of a running server.
+#[derive(Debug)]
+pub(super) struct Rights {
+    pub(super) guard: Arc<Guard>,
+    anonymous: Option<String>,
+    recorder: Option<Recorder>,
+}
+
+impl Rights {
+    pub(super) fn new(settings: &ServerRights) -> Arc<Rights> {
+        let ServerRights { guard, anonymous, audit } = settings;
+        let recorder = audit.as_ref().map(Recorder::new);
+        Arc::new(Rights { guard: Arc::clone(guard), anonymous: anonymous.clone(), recorder })
+    }
+
+    /// What writes entries, if there are any.
+    pub(super) fn recorder(&self) -> Option<&Recorder> {
+        self.recorder.as_ref()
+    }
+}
+
+/// What a caller may do with an export.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Allowed {
+    pub(super) read: bool,
+    pub(super) write: bool,
+    /// An entry in the audit must be durable before anything is answered.
+    must_record: bool,
+    /// The caller gave itself the right.
+    self_granted: bool,
+}
+
+impl Allowed {
+    const ALL: Allowed = Allowed { read: true, write: true, must_record: false, self_granted: false };
+
+    fn with(self, grant: Grant) -> Allowed {
+        Allowed {
+            must_record: self.must_record || grant.audited,
+            self_granted: self.self_granted || grant.self_granted,
+            ..self
+        }
+    }
+}
+
+/// Why a connection has no role.
+#[derive(Debug, Clone)]
+struct Stranger {
+    /// What it showed: names of a certificate.
+    names: String,
+    why: String,
+}
+
+/// Who a connection is.
+#[derive(Debug, Clone)]
+pub(super) struct Visitor {
+    rights: Option<Arc<Rights>>,
+    origin: Origin,
+    login: Result<Caller, Stranger>,
+}
+
+/// Why something is refused: kind of [`answer`], and a text.
+type Refused = (u32, String);
+
+impl Visitor {
+    /// A connection that has shown no certificate.
+    pub(super) fn new(rights: Option<Arc<Rights>>, origin: Origin) -> Visitor {
+        let stranger = |why: String| Stranger { names: String::new(), why };
+        let login = match (&rights, origin) {
+            // Nobody looks at it.
+            (None, _) => Ok(Caller::node()),
+            (Some(rights), Origin::Local(Some(uid))) => rights.guard.local(uid).map_err(|error| stranger(why(&error))),
+            (Some(_), Origin::Local(None)) => Err(stranger("the system does not say whose it is".to_owned())),
+            (Some(rights), Origin::Tcp(address)) => match &rights.anonymous {
+                Some(role) if address.to_canonical().is_loopback() => {
+                    let text = |error| format!("the role {role} that `anonymous` names: {}", why(&error));
+                    rights.guard.trusted(role, address).map_err(|error| stranger(text(error)))
+                }
+                _ => Err(stranger("it showed no certificate".to_owned())),
+            },
+        };
+        Visitor { rights, origin, login }
+    }
+
+    /// The same, once TLS has verified its certificates. Who shows one is who that says, and nobody else.
+    pub(super) fn with_certificate(self, shown: Option<&[CertificateDer<'_>]>) -> Visitor {
+        let (Some(rights), Some(own)) = (&self.rights, shown.and_then(<[_]>::first)) else { return self };
+        let names = certificate::names(own);
+        let from = match self.origin {
+            Origin::Tcp(address) => Some(address),
+            Origin::Local(_) => None,
+        };
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let login = rights.guard.certificate(&names, from);
+        let login = login.map_err(|error| Stranger { names: names.join(", "), why: why(&error) });
+        Visitor { login, ..self }
+    }
+
+    /// What it may do with an export of this name, whether or not there is one.
+    pub(super) fn allowed(&self, export: &str) -> Allowed {
+        match &self.rights {
+            None => Allowed::ALL,
+            Some(rights) => self.allowed_by(&rights.guard.view(), export),
+        }
+    }
+
+    /// The same by these rights.
+    pub(super) fn allowed_by(&self, view: &RightsView, export: &str) -> Allowed {
+        let may = |action| self.login.as_ref().ok().and_then(|caller| may(view, caller, action, export));
+        let Some(read) = may(Action::VolumeRead) else { return Allowed::default() };
+        let allowed = Allowed { read: true, ..Allowed::default() }.with(read);
+        match may(Action::VolumeWrite) {
+            Some(write) => Allowed { write: true, ..allowed.with(write) },
+            None => allowed,
+        }
+    }
+
+    /// Those of the names that it may see.
+    pub(super) fn listed<'n>(&self, names: impl Iterator<Item = &'n str>) -> Vec<&'n str> {
+        let Some(rights) = &self.rights else { return names.collect() };
+        let (view, Ok(caller)) = (rights.guard.view(), &self.login) else { return Vec::new() };
+        names.filter(|name| may(&view, caller, Action::VolumeList, name).is_some()).collect()
+    }
+
+    /// Refuses who has no role. Where there are rights, that is all that such a connection learns.
+    pub(super) fn check_known(&self, permit: &Permit) -> Result<(), Refused> {
+        let Err(stranger) = &self.login else { return Ok(()) };
+        if let Some(left_out) = permit.line() {
+            let Stranger { names, why } = stranger;
+            tracing::warn!(from = %self.origin, names, why, left_out, "a login failed");
+            if let Some(recorder) = self.recorder() {
+                let entry = self.entry("login", "").ended(AuditOutcome::Refused, why.as_str());
+                recorder.note(entry.with("left_out", left_out.to_string()));
+            }
+        }
+        Err((
+            answer::POLICY,
+            "who you are is not known here: show a client certificate of a role of the node".to_owned(),
+        ))
+    }
+
+    /// Logs that an export was not opened for it.
+    pub(super) fn log_refused(&self, export: &str, permit: &Permit) {
+        if let Some(left_out) = permit.line() {
+            let export: String = export.chars().take(NAME_SHOWN).collect();
+            let role = self.role();
+            tracing::warn!(?export, role, from = %self.origin, left_out, "an export was not opened: no right");
+        }
+    }
+
+    /// Its role's name, as far as it has one.
+    pub(super) fn role(&self) -> String {
+        let name = |caller: &Caller| {
+            let view = self.rights.as_ref()?.guard.view();
+            view.name(caller.session()).map(str::to_owned)
+        };
+        self.login.as_ref().ok().and_then(name).unwrap_or_default()
+    }
+
+    /// Counts a connection of its role.
+    pub(super) fn connect(&self) -> Result<Option<Connected>, Refused> {
+        let (Some(rights), Ok(caller)) = (&self.rights, &self.login) else { return Ok(None) };
+        rights.guard.connect(caller).map(Some).map_err(|error| (answer::POLICY, error.to_string()))
+    }
+
+    /// Enters an opened export into the audit: durably before the answer if its use must be recorded, otherwise as far as
+    /// there is room, so that a full audit stops no disk.
+    pub(super) async fn record_opened(
+        &self,
+        export: &str,
+        is_read_only: bool,
+        allowed: Allowed,
+    ) -> Result<(), Refused> {
+        let Some(recorder) = self.recorder() else { return Ok(()) };
+        let mode = if is_read_only { "read" } else { "read, write" };
+        let mut entry = self.entry("volume.open", export).with("mode", mode);
+        if allowed.self_granted {
+            entry = entry.with("self_granted", "yes");
+        }
+        if allowed.must_record {
+            return recorder
+                .write(entry)
+                .await
+                .map_err(|why| (answer::POLICY, format!("the audit takes no entry: {why}")));
+        }
+        if let Ok(caller) = &self.login {
+            recorder.note_opened(entry, (caller.session(), self.origin, export, is_read_only));
+        }
+        Ok(())
+    }
+
+    fn recorder(&self) -> Option<&Recorder> {
+        self.rights.as_ref().and_then(|rights| rights.recorder())
+    }
+
+    fn entry(&self, action: &str, export: &str) -> AuditEntry {
+        let mut entry = AuditEntry::new(action, export);
+        entry.actor = match (&self.login, self.origin) {
+            (Ok(caller), Origin::Local(id)) if *caller.proof() == Proof::Node => {
+                Actor { kind: ActorKind::Local, id, name: String::new() }
+            }
+            (Ok(caller), _) => Actor { kind: ActorKind::Role, id: Some(caller.session().0), name: self.role() },
+            (Err(stranger), _) => Actor { kind: ActorKind::Claimed, id: None, name: stranger.names.clone() },
+        };
+        let address = match self.origin {
+            Origin::Tcp(address) => address.to_string(),
+            Origin::Local(_) => "local".to_owned(),
+        };
+        entry.origin = AuditOrigin { protocol: "nbd".to_owned(), address, session: String::new() };
+        entry
+    }
+}
+
+fn may(view: &RightsView, caller: &Caller, action: Action, export: &str) -> Option<Grant> {
+    view.may(caller, action, Object::Volume(export)).ok()
+}
+
+/// Why a login failed, for the log.
+fn why(error: &LoginError) -> String {
+    match error {
+        LoginError::Refused(why) => format!("{why:?}").to_lowercase(),
+        error => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use node::audit::{AuditReader, AuditRows, KIND_AUDIT};
+    use node::identity::Via;
+    use node::identity::scram::Mock;
+    use node::{AuditSettings, Clock, Interpreters};
+    use store::{Options, Store};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_use_that_must_be_recorded_is_durable_in_the_audit_or_refused() {
+        let grant = Grant { via: Via::Administrator, audited: true, self_granted: true, break_glass: false };
+        for (max_bytes, is_open) in [(1 << 20, true), (0, false)] {
+            let interpreter = Interpreters::of(vec![(&[KIND_AUDIT], Arc::new(AuditRows))]);
+            let options = Options { interpreter: Some(Arc::new(interpreter)), ..Options::default() };
+            let (store, clock) = (Store::in_memory(options).expect("there is memory"), Clock::fixed(1));
+            let settings = AuditSettings { max_bytes, ..AuditSettings::default() };
+            let audit = Audit::open(&store, settings, clock.clone());
+            let guard = Guard::open(store, clock, Mock::of([7; 32])).expect("it opens");
+            let rights = ServerRights { guard, anonymous: None, audit: Some(Arc::clone(&audit)) };
+            let visitor = Visitor::new(Some(Rights::new(&rights)), Origin::Local(Some(0)));
+            let allowed = visitor.allowed("disk");
+            assert_eq!(allowed, Allowed::ALL);
+            let recorded = visitor.record_opened("disk", false, allowed.with(grant)).await;
+            assert_eq!(recorded.map_err(|(kind, _)| kind), if is_open { Ok(()) } else { Err(answer::POLICY) });
+            audit.wait_visible().expect("it works");
+            let reader = AuditReader::at(audit.store().snapshot()).expect("it is there");
+            let entries = reader.page(&node::audit::AuditQuery::default()).expect("it is whole").entries;
+            let found: Vec<_> = entries.iter().map(|shown| &shown.chained.entry).collect();
+            assert_eq!(found.len(), usize::from(is_open));
+            for entry in found {
+                assert_eq!((entry.object.as_str(), entry.actor.id), ("disk", Some(0)));
+                assert_eq!(entry.details.get("self_granted").map(String::as_str), Some("yes"));
+            }
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! [`Access`]: what a statement may do. Every way from a name to rows, or to a changed definition, asks here.
+//!
+//! ```text
+//!   Session::refresh      an Access for the statement: the rights of now, who asks, what its transaction created
+//!     names of a query    session_catalog   SELECT, or a provider that asks for its columns
+//!     changed tables      changed_table     INSERT, UPDATE, DELETE, TRUNCATE; their columns by the statements
+//!     definitions         create_drop, alter_table    CREATE in the schema, or owner
+//!   Access::recheck       the same questions again, when the rights have changed while rows are sent
+//! ```
+//!
+//! Invariants: what is asked is kept until the statement ends, so that it can be asked again; a view is read with the
+//! rights of its owner, and who has none is an administrator's. A session of the node itself has no `Access`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use node::identity::{Action, Caller, Denied, Object, ObjectChange, ObjectPattern, RightsView, RoleId};
+use parking_lot::Mutex;
+
+use crate::SqlError;
+use crate::engine::SessionIdentity;
+use crate::engine::parse::ast::DATABASE;
+
+/// What objects the open transaction created or renamed, with their owners: nobody else sees them yet.
+pub(crate) type OwnObjects = Arc<Mutex<BTreeMap<ObjectPattern, RoleId>>>;
+
+/// The questions of a statement.
+pub(crate) type Questions = Arc<Mutex<Vec<Question>>>;
+
+/// An object of a question.
+#[derive(Clone, Debug, PartialEq)]
+enum Named {
+    Node,
+    Schema(String),
+    /// A table or view; without columns as a whole.
+    Table(String, String, Vec<String>),
+    /// Any column of it.
+    SomeColumn(String, String),
+}
+
+/// A question that was answered with yes.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Question {
+    caller: Caller,
+    action: Action,
+    object: Named,
+}
+
+/// The rights of a statement.
+#[derive(Clone, Debug)]
+pub(crate) struct Access {
+    identity: SessionIdentity,
+    view: Arc<RightsView>,
+    version: u64,
+    own: OwnObjects,
+    questions: Questions,
+}
+
+/// An error of the identity store, as SQL reports it.
+pub(crate) fn failed(error: node::identity::IdentityError) -> SqlError {
+    use node::identity::IdentityError;
+    match error {
+        IdentityError::Store(error) => SqlError::from(error),
+        IdentityError::Busy => SqlError::Again("roles and rights were changed by others".into()),
+        IdentityError::Denied(text) => SqlError::statement("42501", text),
+        error => SqlError::statement("XX000", error.to_string()),
+    }
+}
+
+/// The pattern of one object. Errors: 42602 for a name that no right can be on.
+pub(crate) fn exactly(object: Object<'_>) -> Result<ObjectPattern, SqlError> {
+    object.exactly().map_err(|error| SqlError::statement("42602", error.to_string()))
+}
+
+/// A table or view as a whole.
+pub(crate) fn table_object<'a>(schema: &'a str, name: &'a str) -> Object<'a> {
+    Object::Table { schema, name, columns: &[] }
+}
+
+fn no_right(what: &str, name: &str) -> SqlError {
+    SqlError::statement("42501", format!("permission denied for {what} {name}"))
+}
+
+impl Access {
+    /// The rights of now.
+    pub(crate) fn new(identity: SessionIdentity, own: OwnObjects) -> Access {
+        // The version first: a view that is newer than it is only read again.
+        let version = identity.guard().version();
+        let view = identity.guard().view();
+        Access { identity, view, version, own, questions: Questions::default() }
+    }
+
+    /// Who asks, and whose rights count.
+    pub(crate) fn caller(&self) -> &Caller {
+        self.identity.caller()
+    }
+
+    /// The session's identity.
+    pub(crate) fn identity(&self) -> &SessionIdentity {
+        &self.identity
+    }
+
+    /// For what is read through a view: its owner's rights. A view without an owner belongs to administrators.
+    pub(crate) fn on_behalf_of_owner(&self, schema: &str, name: &str) -> Result<Access, SqlError> {
+        let pattern = exactly(table_object(schema, name))?;
+        let own = self.own.lock().get(&pattern).copied();
+        let owner = own.or_else(|| self.view.directory().owners().get(&pattern).copied()).unwrap_or(RoleId::LOCAL);
+        Ok(self.on_behalf_of(owner))
+    }
+
+    /// The same questions list, with another role's rights.
+    pub(crate) fn on_behalf_of(&self, owner: RoleId) -> Access {
+        let caller = self.caller().on_behalf_of(owner);
+        Access { identity: self.identity.with_caller(caller), ..self.clone() }
+    }
+
+    /// Whether plans made with the other rights are right with these.
+    pub(crate) fn is_same(&self, other: &Access) -> bool {
+        let is_own_same =
+            || Arc::ptr_eq(&self.own, &other.own) || (self.own.lock().is_empty() && other.own.lock().is_empty());
+        self.version == other.version && self.caller() == other.caller() && is_own_same()
+    }
+
+    /// The same rights, with the questions of an earlier plan.
+    pub(crate) fn with_questions_of(&self, earlier: &Access) -> Access {
+        Access { questions: Arc::clone(&earlier.questions), ..self.clone() }
+    }
+
+    fn decide(view: &RightsView, own: &OwnObjects, question: &Question) -> Result<(), Denied> {
+        let Question { caller, action, object } = question;
+        let has_made = |object: Object<'_>| {
+            let owner = object.exactly().ok().and_then(|pattern| own.lock().get(&pattern).copied());
+            view.holds(caller).is_ok() && owner.is_some_and(|owner| view.has_rights_of(caller.current(), owner))
+        };
+        let (answer, whole) = match object {
+            Named::Node => return view.may(caller, *action, Object::Node).map(drop),
+            Named::Schema(name) => (view.may(caller, *action, Object::Schema(name)), Object::Schema(name)),
+            Named::SomeColumn(schema, name) => {
+                (view.may(caller, *action, Object::SomeColumn { schema, name }), table_object(schema, name))
+            }
+            Named::Table(schema, name, columns) => {
+                let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
+                let object = Object::Table { schema, name, columns: &columns };
+                (view.may(caller, *action, object), table_object(schema, name))
+            }
+        };
+        match answer {
+            Err(_) if has_made(whole) => Ok(()),
+            answer => answer.map(drop),
+        }
+    }
+
+    fn ask(&self, action: Action, object: Named) -> Result<(), Denied> {
+        let question = Question { caller: self.caller().clone(), action, object };
+        Access::decide(&self.view, &self.own, &question)?;
+        let mut questions = self.questions.lock();
+        if !questions.contains(&question) {
+            questions.push(question);
+        }
+        Ok(())
+    }
+
+    /// Asks everything again if the rights have changed. Errors: 42501.
+    pub(crate) fn recheck(&self) -> Result<(), SqlError> {
+        if self.identity.guard().version() == self.version {
+            return Ok(());
+        }
+        let view = self.identity.guard().view();
+        let questions = self.questions.lock().clone();
+        match questions.iter().all(|question| Access::decide(&view, &self.own, question).is_ok()) {
+            true => Ok(()),
+            false => Err(SqlError::statement("42501", "permission denied: a right of this statement was revoked")),
+        }
+    }
+
+    /// USAGE of a schema. Errors: 42501.
+    pub(crate) fn schema(&self, name: &str) -> Result<(), SqlError> {
+        self.ask(Action::SchemaUse, Named::Schema(name.into())).map_err(|_| no_right("schema", name))
+    }
+
+    /// CREATE in a schema. Errors: 42501.
+    pub(crate) fn make_in(&self, schema: &str) -> Result<(), SqlError> {
+        self.schema(schema)?;
+        self.ask(Action::TableMake, Named::Schema(schema.into())).map_err(|_| no_right("schema", schema))
+    }
+
+    /// CREATE of schemas. Errors: 42501.
+    pub(crate) fn make_schema(&self) -> Result<(), SqlError> {
+        self.ask(Action::SchemaMake, Named::Node).map_err(|_| no_right("database", DATABASE))
+    }
+
+    /// Changing or dropping a table or view; `what` is its kind. Errors: 42501.
+    pub(crate) fn own(&self, what: &str, schema: &str, name: &str) -> Result<(), SqlError> {
+        self.schema(schema)?;
+        let object = Named::Table(schema.into(), name.into(), Vec::new());
+        let denied = |_| SqlError::statement("42501", format!("must be owner of {what} {name}"));
+        self.ask(Action::TableOwn, object).map_err(denied)
+    }
+
+    /// Dropping a schema. Errors: 42501.
+    pub(crate) fn own_schema(&self, name: &str) -> Result<(), SqlError> {
+        let denied = |_| SqlError::statement("42501", format!("must be owner of schema {name}"));
+        self.ask(Action::SchemaOwn, Named::Schema(name.into())).map_err(denied)
+    }
+
+    /// Files of this machine as a table: for administrators, as in PostgreSQL. Errors: 42501.
+    pub(crate) fn server_files(&self) -> Result<(), SqlError> {
+        match self.view.holds(self.caller()).is_ok() && self.view.is_administrator(self.caller().current()) {
+            true => Ok(()),
+            false => Err(SqlError::statement("42501", "permission denied to read files of the server")),
+        }
+    }
+
+    /// Some of a table, at least of one column; what exactly is asked by column. Errors: 42501.
+    pub(crate) fn some(&self, action: Action, what: &str, schema: &str, name: &str) -> Result<(), SqlError> {
+        self.schema(schema)?;
+        self.ask(action, Named::SomeColumn(schema.into(), name.into())).map_err(|_| no_right(what, name))
+    }
+
+    /// Whether all of a table may be had, now and in later columns.
+    pub(crate) fn has_whole(&self, action: Action, schema: &str, name: &str) -> bool {
+        self.ask(action, Named::Table(schema.into(), name.into(), Vec::new())).is_ok()
+    }
+
+    /// These columns of a table; no columns: at least one. Errors: 42501.
+    pub(crate) fn columns(
+        &self,
+        action: Action,
+        what: &str,
+        (schema, name): (&str, &str),
+        columns: Vec<String>,
+    ) -> Result<(), SqlError> {
+        let object = match columns.is_empty() {
+            true => Named::SomeColumn(schema.into(), name.into()),
+            false => Named::Table(schema.into(), name.into(), columns),
+        };
+        self.ask(action, object).map_err(|_| no_right(what, name))
+    }
+
+    /// Whether a table shows in lists: some of it may be read.
+    pub(crate) fn shows(&self, schema: &str, name: &str) -> bool {
+        let question = |action, object| Question { caller: self.caller().clone(), action, object };
+        let table = question(Action::TableSelect, Named::SomeColumn(schema.into(), name.into()));
+        let schema = question(Action::SchemaUse, Named::Schema(schema.into()));
+        [schema, table].iter().all(|question| Access::decide(&self.view, &self.own, question).is_ok())
+    }
+
+    /// What happened to an object, for the transaction in which it happens: its creator owns it there at once.
+    pub(crate) fn note(&self, change: &ObjectChange) {
+        let mut own = self.own.lock();
+        match change {
+            ObjectChange::Created { object, owner } => drop(own.insert(object.clone(), *owner)),
+            ObjectChange::Dropped(object) => drop(own.remove(object)),
+            ObjectChange::Renamed { from, to } => {
+                let owners = self.view.directory().owners();
+                if let Some(owner) = own.remove(from).or_else(|| owners.get(from).copied()) {
+                    own.insert(to.clone(), owner);
+                }
+            }
+            ObjectChange::Column { .. } => {}
+        }
+    }
+}
