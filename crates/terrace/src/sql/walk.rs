@@ -321,7 +321,11 @@ impl<T: Table> VirtualTable for History<T> {
     }
 
     fn partitions(&self, request: &ScanRequest, most: usize) -> usize {
-        if reads_all(&request.bounds, T::KEYS, is_brief::<T>(request, &request.bounds)) { most.min(PARTITIONS_MAX) } else { 1 }
+        if reads_all(&request.bounds, T::KEYS, is_brief::<T>(request, &request.bounds)) {
+            most.min(PARTITIONS_MAX)
+        } else {
+            1
+        }
     }
 
     fn scan(&self, snapshot: &Snapshot, request: &ScanRequest) -> Result<Arc<dyn VirtualScan>, SqlError> {
