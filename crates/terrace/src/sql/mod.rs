@@ -23,6 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use hl7::mask::Masker;
 use interop::production::units::{Bytes, Span};
 use interop::running::RunningProduction;
 use node::audit::{Audit, AuditEntry};
@@ -103,12 +104,12 @@ pub struct Settings {
     external: Vec<PathBuf>,
 }
 
-/// The message history as tables. What callers read of bodies is in the audit, where there is one.
-fn history(audit: Option<&Arc<Audit>>) -> Vec<(String, Arc<dyn VirtualTable>)> {
+/// The message history as tables; what callers read of bodies is in the audit, and masked where they may not see it otherwise.
+fn history(audit: Option<&Arc<Audit>>, masker: &Arc<Masker>) -> Vec<(String, Arc<dyn VirtualTable>)> {
     vec![
-        ("hl7.messages".to_owned(), Arc::new(History::<messages::Messages>::audited(audit.cloned()))),
-        ("hl7.segments".to_owned(), Arc::new(History::<segments::Segments>::audited(audit.cloned()))),
-        ("hl7.fields".to_owned(), Arc::new(History::<fields::Fields>::audited(audit.cloned()))),
+        ("hl7.messages".to_owned(), Arc::new(History::<messages::Messages>::new(audit, masker))),
+        ("hl7.segments".to_owned(), Arc::new(History::<segments::Segments>::new(audit, masker))),
+        ("hl7.fields".to_owned(), Arc::new(History::<fields::Fields>::new(audit, masker))),
     ]
 }
 
@@ -246,7 +247,7 @@ impl Settings {
     pub fn start(&self, node: &RunningProduction) -> anyhow::Result<Running> {
         let (wire, options) = self.options(node.data())?;
         let wire = WireOptions { admission: Arc::clone(node.admission()), ..wire };
-        let options = EngineOptions { virtual_tables: history(Some(node.audit())), ..options };
+        let options = EngineOptions { virtual_tables: history(Some(node.audit()), node.masker()), ..options };
         if options.query_bytes < SMALL_BYTES {
             device::heap::give_back_soon();
         }

@@ -22,6 +22,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use hl7::charset::Charset;
+use hl7::mask::Masker;
 use interop::InteropError;
 use interop::record::Status;
 use interop::record::search::{SearchKeys, TEXT_BYTES_MAX, TextIndex};
@@ -48,6 +49,13 @@ pub(super) struct Keys {
     pub(super) received: usize,
     /// If the table has it: the decision on a message, or the outcome of an output.
     pub(super) status: Option<usize>,
+}
+
+impl Keys {
+    /// The columns that have values of a message, and their paths in it.
+    fn paths(self) -> [(usize, &'static str); 3] {
+        [(self.mrn, "PID-3.1"), (self.control, "MSH-10"), (self.kind, "MSH-9")]
+    }
 }
 
 /// One table: the rows of a message, and their columns.
@@ -101,19 +109,15 @@ const PARTITIONS_MAX: usize = 4;
 pub(super) struct History<T> {
     schema: SchemaRef,
     audit: Option<Arc<Audit>>,
+    masker: Arc<Masker>,
     table: std::marker::PhantomData<T>,
 }
 
-impl<T: Table> Default for History<T> {
-    fn default() -> History<T> {
-        History { schema: Arc::new(Schema::new(T::fields())), audit: None, table: std::marker::PhantomData }
-    }
-}
-
 impl<T: Table> History<T> {
-    /// The same; what callers read is recorded.
-    pub(super) fn audited(audit: Option<Arc<Audit>>) -> History<T> {
-        History { audit, ..History::default() }
+    /// What callers read is recorded in `audit`, and masked by `masker` where they may not see it otherwise.
+    pub(super) fn new(audit: Option<&Arc<Audit>>, masker: &Arc<Masker>) -> History<T> {
+        let schema = Arc::new(Schema::new(T::fields()));
+        History { schema, audit: audit.cloned(), masker: Arc::clone(masker), table: std::marker::PhantomData }
     }
 }
 
@@ -121,8 +125,9 @@ impl<T: Table> History<T> {
 pub(super) struct Scan {
     pub(super) reader: Reader,
     projection: Vec<usize>,
+    /// Those that an index may be asked for.
     bounds: Vec<ColumnBound>,
-    /// `None`: all rows.
+    /// `None`: all rows, as they are.
     rights: Option<ScanRights>,
 }
 
@@ -316,18 +321,23 @@ impl<T: Table> VirtualTable for History<T> {
     }
 
     fn partitions(&self, request: &ScanRequest, most: usize) -> usize {
-        if reads_all(&request.bounds, T::KEYS, is_brief::<T>(request)) { most.min(PARTITIONS_MAX) } else { 1 }
+        if reads_all(&request.bounds, T::KEYS, is_brief::<T>(request, &request.bounds)) {
+            most.min(PARTITIONS_MAX)
+        } else {
+            1
+        }
     }
 
     fn scan(&self, snapshot: &Snapshot, request: &ScanRequest) -> Result<Arc<dyn VirtualScan>, SqlError> {
-        let (projection, bounds) = (request.projection.clone(), request.bounds.clone());
+        let (projection, bounds) = (request.projection.clone(), &request.bounds);
         let schema = Arc::new(self.schema.project(&projection)?);
         let is_body = |column: &usize| T::BODIES.contains(column);
         let reads_bodies =
             T::IS_BODY || projection.iter().any(is_body) || bounds.iter().any(|bound| is_body(&bound.column));
-        let rights = ScanRights::of(request, reads_bodies, T::NAME, self.audit.clone())?;
+        let rights = ScanRights::of(request, reads_bodies, T::NAME, (self.audit.clone(), Arc::clone(&self.masker)))?;
+        let bounds = rights.as_ref().map_or_else(|| bounds.clone(), |rights| rights.bounds(bounds, &T::KEYS.paths()));
+        let is_brief = is_brief::<T>(request, &bounds);
         let scan = Arc::new(Scan { reader: Reader::at(snapshot.clone()), projection, bounds, rights });
-        let is_brief = is_brief::<T>(request);
         let wanted = T::wanted(&scan);
         let all = reads_all(&scan.bounds, T::KEYS, is_brief);
         let all = all.then(|| SharedParts::new(&scan.reader, wanted, request.partitions));
@@ -347,9 +357,9 @@ impl<T: Table> VirtualTable for History<T> {
 }
 
 /// Whether an index contains all requested columns.
-fn is_brief<T: Table>(request: &ScanRequest) -> bool {
+fn is_brief<T: Table>(request: &ScanRequest, bounds: &[ColumnBound]) -> bool {
     // A text that the index may have cut is not known from it.
-    let one_type = text(&request.bounds, T::KEYS.kind).is_some_and(|text| text.len() < TEXT_BYTES_MAX);
+    let one_type = text(bounds, T::KEYS.kind).is_some_and(|text| text.len() < TEXT_BYTES_MAX);
     let is_brief = |column: &usize| T::BRIEF.contains(column) || *column == T::KEYS.kind && one_type;
     !T::BRIEF.is_empty() && rights::has_all(request.identity.as_ref()) && request.projection.iter().all(is_brief)
 }
@@ -414,8 +424,12 @@ impl<T: Table> Walk<T> {
         let Some(message) = self.next_message().map_err(read_error)? else { return Ok(self.has_more) };
         let (scan, rows) = (&*self.scan, &mut self.rows);
         if scan.may(&message.stored.service)? {
-            let (id, before) = (message.id, rows.len());
-            T::rows(scan, message, rows);
+            let (ReadMessage { id, stored, outcomes }, before) = (message, rows.len());
+            let stored = match &scan.rights {
+                Some(rights) => rights.seen(stored),
+                None => stored,
+            };
+            T::rows(scan, ReadMessage { id, stored, outcomes }, rows);
             if rows.len() > before {
                 self.reads.push(id);
             }

@@ -1,6 +1,7 @@
 //! The tables of the message history, queried through a session over a store with messages.
 
 use std::fmt::Write as _;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -8,6 +9,9 @@ use futures::{StreamExt, TryStreamExt};
 use hl7::{Message, Path};
 use interop::record::{self, Head, Status, Writer};
 use interop::rows::Rows;
+use node::Clock;
+use node::identity::scram::Mock;
+use node::identity::{Action, Attributes, Caller, Credentials, Guard, IdentityChange, ObjectPattern, Privileges, Role};
 use sql::arrow::util::display::{ArrayFormatter, FormatOptions};
 use sql::{Engine, EngineOptions, Session, StatementResult};
 use store::{Options, Store};
@@ -28,8 +32,8 @@ fn received() -> Vec<Vec<u8>> {
     ]
 }
 
-/// A session, and the ids of the messages.
-fn session() -> (Session, Vec<u64>) {
+/// A store with them, and their ids.
+fn stored() -> (Store, Vec<u64>) {
     let options = Options { interpreter: Some(Arc::new(Rows)), ..Options::default() };
     let store = Store::in_memory(options).expect("memory is enough");
     let mut ids = Vec::new();
@@ -44,7 +48,14 @@ fn session() -> (Session, Vec<u64>) {
         store.wait_visible(lsn).expect("it works");
         ids.push(lsn.0);
     }
-    let options = EngineOptions { virtual_tables: crate::sql::history(None), threads: 2, ..EngineOptions::default() };
+    (store, ids)
+}
+
+/// A session, and the ids of the messages.
+fn session() -> (Session, Vec<u64>) {
+    let (store, ids) = stored();
+    let virtual_tables = crate::sql::history(None, &Arc::default());
+    let options = EngineOptions { virtual_tables, threads: 2, ..EngineOptions::default() };
     (Engine::new(store, options).expect("an engine starts").session("tester"), ids)
 }
 
@@ -213,7 +224,7 @@ fn many() -> Store {
 }
 
 fn engine(store: &Store, threads: usize, query_bytes: usize) -> Arc<Engine> {
-    let virtual_tables = crate::sql::history(None);
+    let virtual_tables = crate::sql::history(None, &Arc::default());
     let options = EngineOptions { virtual_tables, threads, query_bytes, ..EngineOptions::default() };
     Engine::new(store.clone(), options).expect("an engine starts")
 }
@@ -284,4 +295,70 @@ async fn a_walk_over_messages_gives_small_batches_and_ends_when_it_is_cancelled(
         drop(stream);
     }
     assert_eq!(rows_of(&mut session, &[], "SELECT count(raw) FROM hl7.messages").await, "2000\n");
+}
+
+/// A session of a new role with rights, on services by `*`.
+fn reader(engine: &Arc<Engine>, guard: &Arc<Guard>, name: &str, rights: &[(Action, &str)]) -> Session {
+    let attributes = Attributes { login: true, ..Attributes::default() };
+    let grant = |(action, object): &(Action, &str)| IdentityChange::Grant {
+        privileges: Privileges {
+            actions: vec![*action],
+            object: ObjectPattern::parse(object).expect("a pattern"),
+            columns: Vec::new(),
+            grantee: name.to_owned(),
+        },
+        grant_option: false,
+    };
+    let tables = [(Action::SchemaUse, "schema hl7"), (Action::TableSelect, "table hl7.*")];
+    let mut changes =
+        vec![IdentityChange::Create(Role { name: name.to_owned(), attributes, credentials: Credentials::default() })];
+    changes.extend(tables.iter().chain(rights).map(grant));
+    guard.change(&Caller::node(), &changes).expect("the node may");
+    let caller = guard.trusted(name, IpAddr::from([127, 0, 0, 1])).expect("it may log in");
+    engine.session_of(Arc::clone(guard), caller).expect("it is there")
+}
+
+#[tokio::test]
+async fn a_reader_sees_masked_messages_no_bodies_or_none_and_no_condition_says_more() {
+    let (store, ids) = stored();
+    let options =
+        EngineOptions { virtual_tables: crate::sql::history(None, &Arc::default()), ..EngineOptions::default() };
+    let engine = Engine::new(store.clone(), options).expect("an engine starts");
+    let guard = Guard::open(store, Clock::system(), Mock::of([7; 32])).expect("it opens");
+    let (metadata, body) = ((Action::MessageMetadata, "service *"), (Action::MessageBody, "service *"));
+    let mut masked = reader(&engine, &guard, "masked", &[metadata, body]);
+    let mut lister = reader(&engine, &guard, "lister", &[metadata, (Action::MessageBody, "service ward")]);
+    let mut entitled = reader(&engine, &guard, "entitled", &[metadata, body, (Action::Unmasked, "service lab")]);
+
+    let first = "SELECT id, mrn, hl7(raw, 'PID-5.1'), hl7(raw, 'OBX-3.1') FROM hl7.messages WHERE id = #1";
+    for (session, expected) in
+        [(&mut masked, "#1|MASKED|MASKED|GLU\n"), (&mut lister, ""), (&mut entitled, "#1|7|DOE|GLU\n")]
+    {
+        assert_eq!(rows_of(session, &ids, first).await, expected);
+    }
+    for (condition, of_masked, of_entitled) in [
+        ("mrn = '7'", "0", "1"),
+        ("mrn = 'MASKED'", "2", "1"),
+        ("mrn <> 'MASKED'", "0", "1"),
+        ("body LIKE '%DOE%'", "0", "1"),
+        ("hl7(raw, 'PID-5.1') = 'DOE'", "0", "1"),
+        ("control_id = 'C1'", "1", "1"),
+        ("type = 'ORU^R01'", "2", "2"),
+        ("raw IS NULL", "0", "0"),
+        ("true", "4", "4"),
+    ] {
+        let count = format!("SELECT count(*) FROM hl7.messages WHERE {condition}");
+        assert_eq!(rows_of(&mut masked, &ids, &count).await.trim(), of_masked, "{condition}");
+        assert_eq!(rows_of(&mut entitled, &ids, &count).await.trim(), of_entitled, "{condition}");
+    }
+    let fields = "SELECT message_id, value FROM hl7.fields WHERE value IN ('DOE', '7') ORDER BY 1, 2";
+    assert_eq!(rows_of(&mut masked, &ids, fields).await, "");
+    assert_eq!(rows_of(&mut entitled, &ids, fields).await, "#1|7\n#1|DOE\n");
+    let whole = "SELECT count(*) FROM hl7.segments WHERE raw LIKE '%DOE%' OR raw LIKE '%ller%'";
+    assert_eq!(rows_of(&mut masked, &ids, whole).await.trim(), "0");
+    assert_eq!(rows_of(&mut lister, &ids, "SELECT count(*) FROM hl7.segments").await.trim(), "2", "of the ward's");
+    let explained = rows_of(&mut masked, &ids, "EXPLAIN ANALYZE SELECT id FROM hl7.messages WHERE mrn = '7'").await;
+    let other = rows_of(&mut masked, &ids, "EXPLAIN ANALYZE SELECT id FROM hl7.messages WHERE mrn = '0'").await;
+    let rows = |plan: &str| plan.matches("output_rows=4").count();
+    assert!(rows(&explained) > 0 && rows(&explained) == rows(&other), "all are read: {explained}");
 }
