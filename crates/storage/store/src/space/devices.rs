@@ -139,9 +139,11 @@ impl DataDevices {
         }
     }
 
-    /// Whether all of them take only instructions; see [`Device::is_inline`].
+    /// Whether there are some, and all of them take only instructions; see [`Device::is_inline`]. The first one has to be made yet
+    /// where there is none.
     pub(crate) fn is_inline(&self) -> bool {
-        self.slots.read().iter().all(|slot| slot.device.is_inline())
+        let slots = self.slots.read();
+        !slots.is_empty() && slots.iter().all(|slot| slot.device.is_inline())
     }
 
     /// Free space for further devices, bytes, if the shelf reports it.
