@@ -57,7 +57,6 @@ pub use limits::cancellation::Canceller;
 pub use limits::spill_options::SpillOptions;
 pub use plan::prepared::Prepared;
 pub(crate) use semantics::cast_types::NUMERIC;
-pub use session::identity::SessionIdentity;
 pub use session::settings::Settings;
 pub use session::{Session, SessionState};
 pub use statement_result::{CopyFormat, CopyIn, CopyOut, StatementResult};
@@ -66,6 +65,7 @@ pub use tuple_mover::{TupleMoverOptions, TupleMoverStats};
 
 use crate::column::{ROW_GROUP_ROWS, RowGroupStore};
 use crate::external::{AllowedFolders, FileCache, runtime};
+use crate::identity::SessionIdentity;
 use crate::table::catalog::CATALOG_TREE;
 use crate::table::key;
 use crate::table::row_counts::RowCounts;

@@ -26,6 +26,7 @@ pub mod engine;
 mod error;
 pub mod external;
 mod hl7_function;
+mod identity;
 pub mod repair;
 pub mod table;
 mod text;
@@ -36,10 +37,11 @@ pub mod wire;
 pub const STACK_BYTES: usize = 64 << 20;
 
 pub use engine::{
-    Canceller, CopyIn, Engine, EngineOptions, Prepared, Session, SessionIdentity, SessionState, StatementResult,
-    TupleMoverOptions, TupleMoverStats,
+    Canceller, CopyIn, Engine, EngineOptions, Prepared, Session, SessionState, StatementResult, TupleMoverOptions,
+    TupleMoverStats,
 };
 pub use error::{ErrorFields, SqlError};
+pub use identity::SessionIdentity;
 pub use table::{ColumnBound, ScanRequest, VirtualRows, VirtualScan, VirtualTable};
 
 /// Arrow and its values, for crates that provide a [`VirtualTable`].

@@ -12,7 +12,6 @@
 //! A statement outside of BEGIN that changes rows is a transaction of its own. After a conflict with another
 //! transaction it is repeated, up to a limit; the client does not notice.
 
-pub(crate) mod identity;
 pub(crate) mod session_role;
 pub(crate) mod session_settings;
 pub(crate) mod settings;
@@ -35,8 +34,8 @@ use super::plan::session_catalog::StatementView;
 use super::run::query_task;
 use super::{Canceller, Engine};
 use crate::SqlError;
+use crate::identity::SessionIdentity;
 use crate::table::View;
-use identity::SessionIdentity;
 use session_settings::SessionSettings;
 use settings::Settings;
 use transaction::SessionTransaction;

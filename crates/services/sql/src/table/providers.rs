@@ -33,7 +33,7 @@ use super::row_scan::RowScan;
 use super::view::View;
 use super::virtual_table::{ScanRequest, VirtualRows, VirtualScan, VirtualTable};
 use crate::SqlError;
-use crate::engine::SessionIdentity;
+use crate::identity::SessionIdentity;
 
 /// Returns the view that the session's running statement reads.
 pub(crate) trait Reads: Send + Sync + std::fmt::Debug {

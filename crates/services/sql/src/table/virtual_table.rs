@@ -17,7 +17,7 @@ use datafusion::scalar::ScalarValue;
 use store::Snapshot;
 
 use crate::SqlError;
-use crate::engine::SessionIdentity;
+use crate::identity::SessionIdentity;
 
 /// A read-only table of another service, named in
 /// [`EngineOptions::virtual_tables`](crate::EngineOptions::virtual_tables).

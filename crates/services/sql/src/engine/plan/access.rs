@@ -18,8 +18,8 @@ use node::identity::{Action, Caller, Denied, Object, ObjectChange, ObjectPattern
 use parking_lot::Mutex;
 
 use crate::SqlError;
-use crate::engine::SessionIdentity;
 use crate::engine::parse::ast::DATABASE;
+use crate::identity::SessionIdentity;
 
 /// What objects the open transaction created or renamed, with their owners: nobody else sees them yet.
 pub(crate) type OwnObjects = Arc<Mutex<BTreeMap<ObjectPattern, RoleId>>>;
@@ -150,7 +150,7 @@ impl Access {
         }
     }
 
-    fn ask(&self, action: Action, object: Named) -> Result<(), Denied> {
+    fn require(&self, action: Action, object: Named) -> Result<(), Denied> {
         let question = Question { caller: self.caller().clone(), action, object };
         Access::decide(&self.view, &self.own, &question)?;
         let mut questions = self.questions.lock();
@@ -175,18 +175,18 @@ impl Access {
 
     /// USAGE of a schema. Errors: 42501.
     pub(crate) fn schema(&self, name: &str) -> Result<(), SqlError> {
-        self.ask(Action::SchemaUse, Named::Schema(name.into())).map_err(|_| no_right("schema", name))
+        self.require(Action::SchemaUse, Named::Schema(name.into())).map_err(|_| no_right("schema", name))
     }
 
     /// CREATE in a schema. Errors: 42501.
     pub(crate) fn make_in(&self, schema: &str) -> Result<(), SqlError> {
         self.schema(schema)?;
-        self.ask(Action::TableMake, Named::Schema(schema.into())).map_err(|_| no_right("schema", schema))
+        self.require(Action::TableMake, Named::Schema(schema.into())).map_err(|_| no_right("schema", schema))
     }
 
     /// CREATE of schemas. Errors: 42501.
     pub(crate) fn make_schema(&self) -> Result<(), SqlError> {
-        self.ask(Action::SchemaMake, Named::Node).map_err(|_| no_right("database", DATABASE))
+        self.require(Action::SchemaMake, Named::Node).map_err(|_| no_right("database", DATABASE))
     }
 
     /// Changing or dropping a table or view; `what` is its kind. Errors: 42501.
@@ -194,13 +194,13 @@ impl Access {
         self.schema(schema)?;
         let object = Named::Table(schema.into(), name.into(), Vec::new());
         let denied = |_| SqlError::statement("42501", format!("must be owner of {what} {name}"));
-        self.ask(Action::TableOwn, object).map_err(denied)
+        self.require(Action::TableOwn, object).map_err(denied)
     }
 
     /// Dropping a schema. Errors: 42501.
     pub(crate) fn own_schema(&self, name: &str) -> Result<(), SqlError> {
         let denied = |_| SqlError::statement("42501", format!("must be owner of schema {name}"));
-        self.ask(Action::SchemaOwn, Named::Schema(name.into())).map_err(denied)
+        self.require(Action::SchemaOwn, Named::Schema(name.into())).map_err(denied)
     }
 
     /// Files of this machine as a table: for administrators, as in PostgreSQL. Errors: 42501.
@@ -214,12 +214,12 @@ impl Access {
     /// Some of a table, at least of one column; what exactly is asked by column. Errors: 42501.
     pub(crate) fn some(&self, action: Action, what: &str, schema: &str, name: &str) -> Result<(), SqlError> {
         self.schema(schema)?;
-        self.ask(action, Named::SomeColumn(schema.into(), name.into())).map_err(|_| no_right(what, name))
+        self.require(action, Named::SomeColumn(schema.into(), name.into())).map_err(|_| no_right(what, name))
     }
 
     /// Whether all of a table may be had, now and in later columns.
     pub(crate) fn has_whole(&self, action: Action, schema: &str, name: &str) -> bool {
-        self.ask(action, Named::Table(schema.into(), name.into(), Vec::new())).is_ok()
+        self.require(action, Named::Table(schema.into(), name.into(), Vec::new())).is_ok()
     }
 
     /// These columns of a table; no columns: at least one. Errors: 42501.
@@ -234,7 +234,7 @@ impl Access {
             true => Named::SomeColumn(schema.into(), name.into()),
             false => Named::Table(schema.into(), name.into(), columns),
         };
-        self.ask(action, object).map_err(|_| no_right(what, name))
+        self.require(action, object).map_err(|_| no_right(what, name))
     }
 
     /// Whether a table shows in lists: some of it may be read.

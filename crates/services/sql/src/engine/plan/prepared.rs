@@ -14,7 +14,6 @@ use datafusion::sql::sqlparser::ast::{Query, SetExpr, Statement};
 
 use super::access::Access;
 use super::column_labels;
-use super::session_catalog::StatementView;
 use crate::SqlError;
 use crate::engine::parse::rights::statement::RightsStatement;
 use crate::engine::parse::syntax_rewrite;
@@ -61,24 +60,6 @@ impl Prepared {
     /// The parsed statement; `None` for an empty one, and for one about roles and rights.
     pub fn statement(&self) -> Option<&Statement> {
         self.statement.as_ref()
-    }
-
-    /// The plan of a query, if it was made for the catalog and the rights of now. The statement then asks what the plan
-    /// asked.
-    pub(crate) fn plan(&self, shared: &StatementView) -> Option<LogicalPlan> {
-        let kept = self.plan.as_ref()?;
-        let is_same = match (&kept.access, shared.access()) {
-            (None, None) => true,
-            (Some(kept), Some(now)) => kept.is_same(&now),
-            _ => false,
-        };
-        if !is_same || !Arc::ptr_eq(&kept.catalog, &shared.catalog()) {
-            return None;
-        }
-        if let Some(access) = &kept.access {
-            shared.take_questions_of(access);
-        }
-        Some(kept.plan.clone())
     }
 }
 

@@ -12,19 +12,20 @@ use datafusion::catalog::{CatalogProvider, MemTable, SchemaProvider, TableProvid
 use datafusion::datasource::ViewTable;
 use datafusion::error::{DataFusionError, Result as DfResult};
 use datafusion::execution::SessionState as DfState;
-use datafusion::logical_expr::TableType;
+use datafusion::logical_expr::{LogicalPlan, TableType};
 use node::identity::Action;
 use parking_lot::RwLock;
 use store::Store;
 
 use super::access::{Access, OwnObjects};
-use super::prepared;
+use super::prepared::{self, Prepared};
 use super::view_dependencies;
 use super::view_dependencies::DEEP_MOST;
 use crate::SqlError;
 use crate::engine::parse::ast::{MADE, TARGET};
-use crate::engine::{Engine, SessionIdentity, parse};
+use crate::engine::{Engine, parse};
 use crate::external::{ExternalTable, FileCache};
+use crate::identity::SessionIdentity;
 use crate::table::guarded::GuardedTable;
 use crate::table::providers::{Reads, StoredTable, VirtualTableProvider};
 use crate::table::row_counts::RowCounts;
@@ -101,6 +102,24 @@ impl StatementView {
     pub(crate) fn take_questions_of(&self, earlier: &Access) {
         let mut access = self.access.write();
         *access = access.take().map(|access| access.with_questions_of(earlier));
+    }
+
+    /// The plan of a prepared query, if it was made for the catalog and the rights of now. The statement then asks what the
+    /// plan asked.
+    pub(crate) fn kept_plan(&self, prepared: &Prepared) -> Option<LogicalPlan> {
+        let kept = prepared.plan.as_ref()?;
+        let is_same = match (&kept.access, self.access()) {
+            (None, None) => true,
+            (Some(kept), Some(now)) => kept.is_same(&now),
+            _ => false,
+        };
+        if !is_same || !Arc::ptr_eq(&kept.catalog, &self.catalog()) {
+            return None;
+        }
+        if let Some(access) = &kept.access {
+            self.take_questions_of(access);
+        }
+        Some(kept.plan.clone())
     }
 
     /// Releases the view: no plan reads anything any more.

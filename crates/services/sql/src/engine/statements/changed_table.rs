@@ -51,18 +51,18 @@ pub(crate) fn may_change(
     columns: impl IntoIterator<Item = usize>,
 ) -> Result<(), SqlError> {
     let names = columns.into_iter().map(|at| table.columns[at].name.clone()).collect();
-    ask(session, table, action, names)
+    require(session, table, action, names)
 }
 
 /// Asks for the columns of a changed table that the statement also reads. Errors: 42501.
 pub(crate) fn may_read(session: &Session, table: &Table, read: ReadColumns<'_>) -> Result<(), SqlError> {
     match read.names() {
         none if none.is_empty() => Ok(()),
-        names => ask(session, table, Action::TableSelect, names),
+        names => require(session, table, Action::TableSelect, names),
     }
 }
 
-fn ask(session: &Session, table: &Table, action: Action, names: Vec<String>) -> Result<(), SqlError> {
+fn require(session: &Session, table: &Table, action: Action, names: Vec<String>) -> Result<(), SqlError> {
     match session.access() {
         Some(access) => access.columns(action, "table", (&table.schema_name, &table.name), names),
         None => Ok(()),

@@ -167,7 +167,7 @@ impl Session {
         if let Some(answer) = point_query::quick_query(self, statement, parameters)? {
             return Ok(answer);
         }
-        let plan = match prepared.plan(&self.shared) {
+        let plan = match self.shared.kept_plan(prepared) {
             Some(plan) => plan,
             None => prepared::plan_with(&self.context, statement, &prepared.parameters).await?.0,
         };

@@ -103,7 +103,7 @@ impl Session {
 
     /// Determines the final columns of a query's rows, for a client to which they are described before.
     pub(crate) fn settle(&self, prepared: &mut Prepared) {
-        if let (Some(statement), Some(plan)) = (&prepared.statement, prepared.plan(&self.shared)) {
+        if let (Some(statement), Some(plan)) = (&prepared.statement, self.shared.kept_plan(prepared)) {
             prepared.schema = Some(column_labels::labelled(statement, &prepared::columns(&self.context, &plan)));
         }
     }

@@ -1,6 +1,6 @@
 //! GRANT and REVOKE of privileges, and ALTER DEFAULT PRIVILEGES, as changes of the identity.
 
-use node::identity::{Action, IdentityChange, Object, ObjectKind, ObjectPattern, Privileges, RoleId};
+use node::identity::{Action, IdentityChange, ObjectKind, ObjectPattern, Privileges, RoleId};
 
 use super::objects::{self, Target};
 use super::situation::Situation;

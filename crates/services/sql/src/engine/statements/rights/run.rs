@@ -25,7 +25,8 @@ use crate::engine::parse::rights::statement::{
 use crate::engine::plan::{column_labels, prepared};
 use crate::engine::session::session_role;
 use crate::engine::statements::create_drop;
-use crate::engine::{Session, SessionIdentity, StatementResult};
+use crate::engine::{Session, StatementResult};
+use crate::identity::SessionIdentity;
 use crate::table::Entry;
 
 /// What a password begins with that is a verifier already.
