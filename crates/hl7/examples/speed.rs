@@ -48,11 +48,13 @@ fn measure(messages: &[Vec<u8>], bytes: usize) {
     let paths: Vec<hl7::Path> = PATHS.iter().map(|path| path.parse().expect("written here")).collect();
     let edits: Vec<(hl7::Path, &[u8])> =
         EDITS.iter().map(|(path, value)| (path.parse().expect("written here"), value.as_bytes())).collect();
-    let works: [Work<'_>; 6] = [
+    let masker = hl7::mask::Masker::default();
+    let works: [Work<'_>; 7] = [
         ("parse", Box::new(|raw| Message::parse(raw).expect("kept only those that parse").len() as u64)),
         ("parse + five paths", Box::new(|raw| five_paths(raw, &paths))),
         ("parse + index of all fields", Box::new(index)),
         ("parse + four edits + write", Box::new(|raw| edit(raw, &edits))),
+        ("mask, default paths", Box::new(|raw| masker.mask(raw, None).len() as u64)),
         ("hl7-parser: parse", Box::new(peer)),
         ("hl7-parser: parse + five paths", Box::new(peer_paths)),
     ];

@@ -3,9 +3,11 @@
 //! Each panics when an invariant of its module breaks, and returns quietly for input that is refused. They do not
 //! repeat the code's logic; they compare the results of two different parts of it.
 
+mod mask;
 mod protocol;
 mod reading;
 
+pub use mask::mask;
 pub use protocol::{ack, batch, mllp};
 pub use reading::reading;
 

@@ -5,6 +5,7 @@
 //!                                            |                                   |
 //!                                            +--> Draft (edits) --> pieces       +--> escape, charset --> text
 //!                                            +--> ack
+//!                                            +--> mask
 //! ```
 //!
 //! Four rules hold everywhere:
@@ -53,6 +54,7 @@ pub mod escape;
 #[doc(hidden)]
 pub mod fuzzing;
 mod index;
+pub mod mask;
 mod message;
 pub mod mllp;
 mod name;

@@ -154,6 +154,11 @@ impl<'a> Reading<'a> {
         self.transcript.is_some()
     }
 
+    /// The transcript, and the charset that it is of.
+    pub(crate) fn transcript(&self) -> Option<(&str, Charset)> {
+        self.transcript.as_deref().zip(self.known)
+    }
+
     /// Whether it is in a set of two bytes a unit, which no frame can carry and which is written as UTF-8.
     #[must_use]
     pub fn is_wide(&self) -> bool {

@@ -202,7 +202,7 @@ pub(crate) fn part_range(bytes: &[u8], separator: Option<u8>, number: usize) -> 
 const NEAR: usize = 512;
 
 /// The position of the `nth` (from 0) separator.
-fn nth(bytes: &[u8], separator: u8, mut nth: usize) -> Option<usize> {
+pub(crate) fn nth(bytes: &[u8], separator: u8, mut nth: usize) -> Option<usize> {
     let (near, far) = bytes.split_at(bytes.len().min(NEAR));
     let (words, rest) = near.as_chunks::<8>();
     for (at, word) in words.iter().enumerate() {

@@ -96,7 +96,7 @@ impl Table {
 }
 
 /// Where the line that starts at `from` ends, and where the next one starts.
-fn line_end(raw: &[u8], from: usize, field: u8, lines: Lines) -> (usize, usize) {
+pub(crate) fn line_end(raw: &[u8], from: usize, field: u8, lines: Lines) -> (usize, usize) {
     if lines == Lines::Lf {
         return match memchr(b'\n', &raw[from..]) {
             Some(at) => (from + at, from + at + 1),

@@ -112,6 +112,19 @@ fn script(rng: &mut Rng) -> Vec<u8> {
     script
 }
 
+/// Paths to mask, or none.
+fn mask_paths(rng: &mut Rng) -> String {
+    let mut paths = String::new();
+    for _ in 0..rng.usize(..4) {
+        paths += ["PID", "OBX", "ZPD", "NTE", "MSH"][rng.usize(..5)];
+        for separator in ["-", ".", "."].into_iter().take(rng.usize(..4)) {
+            paths += &format!("{separator}{}", rng.u8(1..8));
+        }
+        paths.push('\n');
+    }
+    paths
+}
+
 fn run(seed: u64, seeds: &[Vec<u8>]) {
     let mut rng = Rng::with_seed(seed);
     let from = rng.choice(seeds).expect("at least our own");
@@ -119,6 +132,7 @@ fn run(seed: u64, seeds: &[Vec<u8>]) {
     fuzzing::message(&bytes);
     fuzzing::reading(&[&[rng.u8(..)], &bytes[..]].concat());
     fuzzing::path(&words(&mut rng, 12));
+    fuzzing::mask(&[mask_paths(&mut rng).as_bytes(), &[0], &bytes[..]].concat());
     let mut script = if rng.bool() { script(&mut rng) } else { words(&mut rng, 20) };
     script.push(0);
     script.extend_from_slice(&bytes);
@@ -161,6 +175,8 @@ fn the_fuzz_invariants_hold_for_every_corpus_file() {
     for (_, file) in corpus::files() {
         fuzzing::message(&file);
         fuzzing::reading(&[&[0], &file[..]].concat());
+        fuzzing::mask(&[&[0], &file[..]].concat());
+        fuzzing::mask(&[b"PID-3.1\nPID-5.1.1\nOBX-3.2\nPV1\n\0", &file[..]].concat());
         fuzzing::draft(&[b"=MSH-10\tx\n-PID-3\ni\x02\nd\x03\n=OBX[*]-5[last].2\ty\n\0", &file[..]].concat());
     }
 }

@@ -7,6 +7,7 @@ mod corpus;
 mod draft;
 mod escape;
 mod invariants;
+mod mask;
 mod message;
 mod mllp;
 mod model;

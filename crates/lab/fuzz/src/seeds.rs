@@ -26,6 +26,13 @@ pub const READINGS: &[&[u8]] = &[
     b"\x00\xFF\xFEM\0S\0H\0|\0^\0~\0\\\0&\0|\0A\0\r\0P\0I\0D\0|\0\x71\x5C\r\0",
 ];
 
+/// Paths to mask, a NUL, and a message; see `hl7::fuzzing::mask`.
+pub const MASKS: &[&[u8]] = &[
+    b"\0MSH|^~\\&|A|B|C|D|||ADT^A01|1|P|2.5\rPID|1||4^^^A~5||SAMPLE^ANN||19700101\rNK1|1|SAMPLE\rOBX|1|TX|N||line\nline\r",
+    b"PID-3.1\nPID-5.1.2\nNK1\nMSH-10\n\0MSH!*%?$!A\nPID!1!!4***A%5!!SAMPLE$X*ANN\nNK1!1!SAMPLE\nzzz\n",
+    b"OBX-5.3\nPID\n\0FHS|^~\\&\rMSH|^|A\rPID|1\rMSH*^~\\&*A\rOBX*1***x^y~z\rBTS*1\r",
+];
+
 /// Paths in every form.
 pub const PATHS: &[&[u8]] = &[
     b"PID",

@@ -165,6 +165,14 @@ pub const TARGETS: &[Target] = &[
         before: b"\0",
         ..HL7_FILES
     },
+    Target {
+        name: "mask",
+        run: hl7::fuzzing::mask,
+        seeds: seeds::MASKS,
+        words: HL7_WORDS,
+        before: b"PID-3.1\nOBX-5\n\0",
+        ..HL7_FILES
+    },
     Target { name: "message", run: hl7::fuzzing::message, seeds: seeds::MESSAGES, words: HL7_WORDS, ..HL7_FILES },
     Target {
         name: "path",
