@@ -9,12 +9,14 @@ use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use std::collections::BTreeMap;
 
 use anyhow::Context;
 use catalogue::placement::{self, Mode, PlacementSettings, TierSettings};
+use hl7::mask::Masker;
 use interop::engine::Bodies;
 use interop::production::units::{Bytes, Span};
 use interop::running::{OnFull, Options, Origin};
@@ -55,6 +57,8 @@ pub struct Config {
     messages: MessagesConfig,
     /// How long entries of the audit are kept, and how many there may be.
     audit: AuditConfig,
+    /// What is masked in messages for readers without a right to patient data.
+    masking: MaskingConfig,
     /// Memory of the page cache, 4 MiB or more. Default 256 MiB, or `placement.cache_bytes`.
     cache: Option<Bytes>,
     /// Memory of values that were changed or deleted while a statement or a listing still reads an older state; one
@@ -159,6 +163,21 @@ struct AuditConfig {
     max_bytes: Option<Bytes>,
 }
 
+/// `[masking]`: what readers without the right `unmasked` do not see of a message.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct MaskingConfig {
+    /// Segments, fields, components, subcomponents, as `PID-3.1`. Default: what identifies a patient, `hl7::mask::DEFAULT_PATHS`.
+    paths: Option<Vec<String>>,
+}
+
+impl MaskingConfig {
+    fn masker(&self) -> anyhow::Result<Arc<Masker>> {
+        let Some(paths) = &self.paths else { return Ok(Arc::default()) };
+        Ok(Arc::new(Masker::new(paths).context("masking.paths")?))
+    }
+}
+
 /// The least `audit.max_bytes`: room for some thousand entries.
 const AUDIT_BYTES_MIN: u64 = 1 << 20;
 
@@ -217,6 +236,7 @@ impl Default for Config {
             journal: JournalConfig::default(),
             messages: MessagesConfig::default(),
             audit: AuditConfig::default(),
+            masking: MaskingConfig::default(),
             cache: None,
             versions: None,
             frame_memory: Bytes(FRAME_BYTES),
@@ -318,6 +338,7 @@ impl Config {
         options.retention.age = self.messages.age.map(|age| age.0);
         options.on_full = self.messages.on_full;
         options.audit = self.audit.settings()?;
+        options.masker = self.masking.masker()?;
         let limit = self.journal.limit.0;
         let checkpoints =
             CheckpointOptions { journal_bytes: limit / 4, journal_bytes_max: limit, ..Default::default() };
@@ -356,6 +377,22 @@ mod tests {
             let config: Config = toml::from_str(&example).unwrap_or_else(|error| panic!("{error}\n{example}"));
             config.plan(&args()).unwrap_or_else(|error| panic!("{error:#}\n{example}"));
         }
+    }
+
+    #[test]
+    fn the_page_on_masking_lists_the_default_paths() {
+        let page = include_str!("../../../docs/masking.md");
+        let rows = page
+            .lines()
+            .skip_while(|line| *line != "| paths | what |")
+            .skip(2)
+            .take_while(|line| line.starts_with('|'));
+        let first = rows.map(|row| row.split('|').nth(1).unwrap_or_default());
+        let mut listed: Vec<&str> = first.flat_map(|paths| paths.split('`').skip(1).step_by(2)).collect();
+        let mut default = hl7::mask::DEFAULT_PATHS.to_vec();
+        listed.sort_unstable();
+        default.sort_unstable();
+        assert_eq!(listed, default);
     }
 
     #[test]

@@ -42,6 +42,7 @@ const SECTIONS: &[(&str, Of, &[&str], &str)] = &[
     ("[journal]", Of::Terrace, &["journal"], ""),
     ("[messages]", Of::Terrace, &["messages"], ""),
     ("[audit]", Of::Terrace, &["audit"], ""),
+    ("[masking]", Of::Terrace, &["masking"], ""),
     ("[pages]", Of::Terrace, &["pages"], ""),
     ("[tiers.NAME]", Of::Terrace, &["tiers", "NAME"], ""),
     ("[placement]", Of::Terrace, &["placement"], ""),

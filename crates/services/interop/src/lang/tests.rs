@@ -273,6 +273,28 @@ fn every_script_gives_what_it_says() {
     assert!(update || wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// Errors become reasons, which are shown to readers who do not see what is in a message.
+#[test]
+fn no_error_of_a_script_quotes_a_value_of_its_message() {
+    let files = std::fs::read_dir(folder()).expect("the folder is part of the crate");
+    let texts = files.map(|file| std::fs::read_to_string(file.expect("an entry").path()).expect("scripts are UTF-8"));
+    let cases: Vec<Case> = texts.flat_map(|text| read_cases(&text)).collect();
+    let mut errors = 0;
+    for case in cases.iter().filter(|case| case.of("message").next().is_some() && case.of("result").next().is_some()) {
+        let outcome = case.outcome();
+        let Some(error) = outcome.strip_prefix("error: ") else { continue };
+        errors += 1;
+        let written: String = case.sections.iter().filter(|s| s.kind != "message").map(|s| s.text.as_str()).collect();
+        let written = written.replace(&outcome, "");
+        let message = String::from_utf8_lossy(&case.message()).into_owned();
+        let values = message.split(['|', '^', '~', '&', '\r', '\n', ' ']).filter(|value| value.len() > 3);
+        for value in values.filter(|value| !written.contains(value)) {
+            assert!(!error.contains(value), "{}: `{value}` is in: {error}", case.title);
+        }
+    }
+    assert!(errors >= 5, "only {errors} scripts end with an error");
+}
+
 /// The fenced blocks of a page: the words after the opening fence, and the text.
 fn blocks(page: &str) -> Vec<(String, String)> {
     let mut blocks = Vec::new();

@@ -30,6 +30,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use device::Shelf;
+use hl7::mask::Masker;
 use node::admission::FRAME_BYTES;
 use node::identity::Guard;
 use node::identity::scram::Mock;
@@ -103,6 +104,8 @@ pub struct Options {
     pub on_full: OnFull,
     /// How much of the audit is kept, and how much there may be.
     pub audit: AuditSettings,
+    /// Which places of messages are masked for readers without a right to patient data. Default: those that identify a patient.
+    pub masker: Arc<Masker>,
     /// Options of the journal.
     pub journal: journal::Options,
     /// Options of the store; its journal's are those above, and its interpreter is the engine's.
@@ -129,6 +132,7 @@ impl Options {
             retention: Retention { bytes: 16 << 30, age: None },
             on_full: OnFull::default(),
             audit: AuditSettings::default(),
+            masker: Arc::default(),
             // A message of the largest size with a few outputs, each stored whole, is one record. The store reads and
             // checks the records that it applies, so opening need not check them before.
             journal: journal::Options {
@@ -314,6 +318,11 @@ impl RunningProduction {
     /// The store that holds its messages, for other services of the same process.
     pub fn store(&self) -> &store::Store {
         self.store.store()
+    }
+
+    /// Masks messages for readers without a right to patient data.
+    pub fn masker(&self) -> &Arc<Masker> {
+        &self.options.masker
     }
 
     /// The audit: what another service of the same process shows or changes has an entry there first.
