@@ -21,7 +21,7 @@ use crate::record::{Output, Stored};
 
 /// What a reader sees of the messages of a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct Sees {
     /// That they are there, their times, types, keys and outcomes.
     pub metadata: bool,
     /// What is in them.
@@ -30,9 +30,9 @@ pub struct Seen {
     pub unmasked: bool,
 }
 
-impl Seen {
+impl Sees {
     /// Everything: for the node itself, and who holds its files.
-    pub const ALL: Seen = Seen { metadata: true, body: true, unmasked: true };
+    pub const ALL: Sees = Sees { metadata: true, body: true, unmasked: true };
 
     /// A message as the reader sees it; none where it is as one that is not there. Bodies that are not seen are empty, and
     /// what the message is found by is then masked too.
@@ -142,7 +142,7 @@ mod tests {
     fn a_reader_sees_nothing_keys_masked_bodies_or_all_of_a_message() {
         let raw = "MSH|^~\\&|A|B|||1||ADT^A01|C1|P|2.5\rPID|1||123||DOE\r";
         let of = |metadata, body, unmasked| {
-            let seen = Seen { metadata, body, unmasked }.of(&Masker::default(), stored(raw, &[raw]))?;
+            let seen = Sees { metadata, body, unmasked }.of(&Masker::default(), stored(raw, &[raw]))?;
             let mut number = String::new();
             seen.keys.texts(|index, text| {
                 if index == TextIndex::Mrn {

@@ -28,7 +28,7 @@ use crate::record::{Delivery, Status, Stored};
 use crate::rows::{Reader, check, interpreter};
 
 pub(crate) use answer::{check as answer_check, count as answer_count, list as answer_list, message as answer_message};
-pub use masked::{Seen, masked, masked_condition, refuse_conditions};
+pub use masked::{Sees, masked, masked_condition, refuse_conditions};
 
 /// Stands for all services where a right is asked for: what is granted on `service *` is granted on it, and what is granted on
 /// some services is not.
