@@ -4,6 +4,7 @@
 
 use bytes::Bytes;
 use hl7::charset::Charset;
+use hl7::mask::Masker;
 use node::NodeError;
 use node::control::read_response;
 use serde::{Deserialize, Serialize};
@@ -15,18 +16,24 @@ use crate::record::search::SearchKeys;
 use crate::record::{Delivery, DeliveryOutcome, Output, Status, Stored};
 use crate::rows::{Reader, check};
 
-/// The messages that match, of those services that `may_see` allows, as a response.
+/// The messages that match, of those services that `may_see` allows, each as `seen` returns it, as a response.
 pub(crate) fn list(
     reader: &Reader,
     filter: &Filter,
     may_see: &mut dyn FnMut(&str) -> bool,
+    seen: &dyn Fn(Stored) -> Stored,
 ) -> Result<Value, InteropError> {
-    filter::list(reader, filter, may_see).map(|lines| json(&lines))
+    filter::list(reader, filter, may_see, seen).map(|lines| json(&lines))
 }
 
-/// A message as a response: with its bodies, or with the reason why they are left out.
-pub(crate) fn message(reader: &Reader, id: u64, withheld: Option<String>) -> Result<Value, InteropError> {
-    let trace = super::trace(reader, id)?;
+/// A message as a response: with its bodies, or with the reason why they are left out; masked by `masker`, if there is one.
+pub(crate) fn message(
+    reader: &Reader,
+    id: u64,
+    withheld: Option<String>,
+    masker: Option<&Masker>,
+) -> Result<Value, InteropError> {
+    let trace = super::trace(reader, id, masker)?;
     Ok(json(&Wire::of(&trace, withheld)))
 }
 

@@ -12,11 +12,12 @@ use crate::rows::Reader;
 use crate::rows::read::{ById, ByText, ByTime};
 
 /// Messages that match, oldest first, of those services that `may_see` allows. Others are left out before anything of them is
-/// compared. Of a damaged message the service is not known: it is listed where `may_see` allows [`EVERY_SERVICE`].
+/// compared, and all conditions are on a message as `seen` returns it. Of a damaged message the service is not known: it is listed where `may_see` allows [`EVERY_SERVICE`].
 pub(super) fn list(
     reader: &Reader,
     filter: &Filter,
     may_see: &mut dyn FnMut(&str) -> bool,
+    seen: &dyn Fn(Stored) -> Stored,
 ) -> Result<Vec<Line>, InteropError> {
     let wanted = filter
         .wanted
@@ -34,7 +35,7 @@ pub(super) fn list(
         let Some(id) = candidates.next()? else { break };
         // An entry without its message would be damage, which `check` reports; a list shows the existing messages.
         let line = reader.inbound(id).and_then(|found| match found {
-            Some((stored, _)) if may_see(&stored.service) => filter.line(reader, id, &stored, &wanted),
+            Some((stored, _)) if may_see(&stored.service) => filter.line(reader, id, &seen(stored), &wanted),
             Some(_) | None => Ok(None),
         });
         match line {

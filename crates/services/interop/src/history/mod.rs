@@ -19,6 +19,7 @@ mod masked;
 
 use std::path::{Path as FilePath, PathBuf};
 
+use hl7::mask::Masker;
 use node::control::{self, read_response};
 use node::{DirectoryLock, stopped};
 use serde::{Deserialize, Serialize};
@@ -199,7 +200,7 @@ impl History {
                 let filter = serde_json::to_string(filter).expect("plain data becomes JSON");
                 Ok(read_response(control::request(data, &format!("messages {filter}"))?)?)
             }
-            Source::Stopped { reader, .. } => filter::list(reader, filter, &mut |_| true),
+            Source::Stopped { reader, .. } => filter::list(reader, filter, &mut |_| true, &|stored| stored),
         }
     }
 
@@ -234,7 +235,7 @@ impl History {
     fn one(&self, id: u64, part: &str) -> Result<Trace, InteropError> {
         match &self.source {
             Source::Node(data) => answer::trace_of(id, control::request(data, &format!("message {id}{part}"))?),
-            Source::Stopped { reader, .. } => trace(reader, id),
+            Source::Stopped { reader, .. } => trace(reader, id, None),
         }
     }
 
@@ -269,8 +270,13 @@ pub fn open_stopped(data: &FilePath) -> Result<(store::Store, Option<DirectoryLo
     Ok(stopped::open_stopped(data, interpreter())?)
 }
 
-fn trace(reader: &Reader, id: u64) -> Result<Trace, InteropError> {
+/// A message; masked by `masker`, if there is one.
+fn trace(reader: &Reader, id: u64, masker: Option<&Masker>) -> Result<Trace, InteropError> {
     let (stored, deliveries) = (reader.message(id)?, reader.outcomes(id)?);
+    let stored = match masker {
+        Some(masker) => masked(masker, stored),
+        None => stored,
+    };
     let output_bytes = stored.outputs.iter().map(|output| output.body.len()).collect();
     Ok(Trace { id, bytes: stored.raw.len(), output_bytes, withheld: None, stored, deliveries })
 }

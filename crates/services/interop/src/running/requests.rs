@@ -47,7 +47,7 @@ use super::resend::resend;
 use super::{RunningProduction, lock};
 use crate::error::InteropError;
 use crate::history::{self, Filter};
-use crate::record::Switch;
+use crate::record::{Stored, Switch};
 use crate::rows::Reader;
 
 /// How long a request waits for a service that is still starting, and how often it looks.
@@ -319,11 +319,15 @@ impl ControlRequests {
     /// The messages that match, of the services that the caller may list.
     async fn messages(&self, caller: &Caller, filter: Filter) -> Result<Answered, InteropError> {
         let (view, caller) = (self.running.guard.view(), caller.clone());
+        let masker = Arc::clone(self.running.masker());
+        let is_masked = history::masked_condition(&masker, &filter).is_some();
+        if is_masked && view.may_some(&caller, Action::Unmasked).is_err() {
+            history::refuse_conditions(&masker, &filter)?;
+        }
         let list = move |reader: &Reader| {
-            let needed: &[Action] = match filter.reads_bodies() {
-                true => &[Action::MessageMetadata, Action::MessageBody],
-                false => &[Action::MessageMetadata],
-            };
+            let mut needed = vec![Action::MessageMetadata];
+            needed.extend(filter.reads_bodies().then_some(Action::MessageBody));
+            needed.extend(is_masked.then_some(Action::Unmasked));
             let (mut known, mut is_recorded, mut self_granted) = (BTreeMap::<String, bool>::new(), false, false);
             let mut may_see = |name: &str| {
                 if let Some(may) = known.get(name) {
@@ -338,13 +342,18 @@ impl ControlRequests {
                 known.insert(name.to_owned(), grants.is_some());
                 grants.is_some()
             };
-            let value = history::answer_list(reader, &filter, &mut may_see)?;
+            let seen = |stored: Stored| match view.may(&caller, Action::Unmasked, service(&stored.service)) {
+                Ok(_) => stored,
+                Err(_) => history::masked(&masker, stored),
+            };
+            let value = history::answer_list(reader, &filter, &mut may_see, &seen)?;
             Ok(Answered { is_recorded, self_granted, ..Answered::with(value) })
         };
         self.read_stored(list).await
     }
 
-    /// A message: with its bodies if they are requested and the caller may read them.
+    /// A message: with its bodies if they are requested and the caller may read them, and masked if the caller may not see it
+    /// otherwise.
     async fn message(
         &self,
         caller: &Caller,
@@ -360,13 +369,17 @@ impl ControlRequests {
             Some(Ok(_)) => None,
         };
         let reads = if withheld.is_none() { Reads::one(id) } else { Reads::default() };
-        let value = self.read_stored(move |reader| history::answer_message(reader, id, withheld)).await?;
+        let unmasked = view.may(caller, Action::Unmasked, service(&name));
+        let masker = unmasked.is_err().then(|| Arc::clone(self.running.masker()));
+        let answer = move |reader: &Reader| history::answer_message(reader, id, withheld, masker.as_deref());
+        let value = self.read_stored(answer).await?;
+        let is_self_granted = |grant: Result<Grant, Denied>| grant.is_ok_and(|grant| grant.self_granted);
         Ok(Answered {
             value,
             reads,
             refused: body.and_then(Result::err).map(|denied| denied.to_string()),
             is_recorded: metadata.audited,
-            self_granted: body.is_some_and(|body| body.is_ok_and(|grant| grant.self_granted)),
+            self_granted: body.is_some_and(|body| body.is_ok() && (is_self_granted(body) || is_self_granted(unmasked))),
         })
     }
 

@@ -260,7 +260,7 @@ impl Running {
     pub(crate) async fn grant_bodies(&self) {
         let guard = Arc::clone(self.node.guard());
         let privileges = Privileges {
-            actions: vec![Action::MessageBody],
+            actions: vec![Action::MessageBody, Action::Unmasked],
             object: ObjectPattern::parse("service *").expect("it is one"),
             columns: Vec::new(),
             grantee: LOCAL_NAME.to_owned(),

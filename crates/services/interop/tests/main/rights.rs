@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use hl7::mask::Masker;
 use node::audit::{ActorKind, AuditFilter, AuditOutcome, AuditQuery, AuditReader, ChainedEntry};
 use node::identity::{
     Action, Attributes, Caller, CredentialChange, Credentials, IdentityChange, IdentityRequest, ObjectPattern,
@@ -121,7 +122,8 @@ async fn messages_of_other_services_are_as_if_they_were_not_there_and_bodies_are
     let listed = running.request(&asks("messages {}".into())).await.expect("it may");
     assert_eq!(ids(listed), [own]);
     let shown = running.request(&asks(format!("message {own}"))).await.expect("it may see what it is");
-    assert_eq!((shown["raw"].as_str(), shown["bytes"].as_u64()), (Some(""), Some(keyed("1", "7").len() as u64)));
+    let masked = String::from_utf8(Masker::default().mask(keyed("1", "7").as_bytes(), None)).expect("it was UTF-8");
+    assert_eq!((shown["raw"].as_str(), shown["bytes"].as_u64()), (Some(""), Some(masked.len() as u64)));
     let why = shown["withheld"].as_str().expect("it says so");
     assert!(why.contains("message-body") && why.contains("--to ann"), "{why}");
     assert_eq!(entries(&running).last().expect("it has one").entry.outcome, AuditOutcome::Refused);
@@ -142,9 +144,23 @@ async fn messages_of_other_services_are_as_if_they_were_not_there_and_bodies_are
     }
     // A right to the bodies of another service shows nothing of this one.
     grant(&running, Action::MessageBody, "service other", "ann").await;
+    for guess in
+        ["{\"mrn\":\"7\"}", "{\"wanted\":[[\"PID-5.1\",\"SAMPLE\"]]}", "{\"wanted\":[[\"PID-3[1='7'].4\",\"\"]]}"]
+    {
+        let refused = refusal(&running, &asks(format!("messages {guess}"))).await;
+        assert!(refused.contains("is masked"), "{refused}");
+    }
+    // Nor does a right to see patient data of another service.
+    grant(&running, Action::Unmasked, "service other", "ann").await;
+    grant(&running, Action::MessageBody, "service in", "ann").await;
     let listed = running.request(&asks("messages {\"mrn\":\"7\"}".into())).await.expect("it may on one");
     assert_eq!(ids(listed), Vec::<u64>::new());
-    grant(&running, Action::MessageBody, "service in", "ann").await;
+    let listed = running.request(&asks("messages {\"wanted\":[[\"PID-8\",\"\"]],\"last\":9}".into())).await;
+    assert_eq!(ids(listed.expect("it may")).first(), Some(&own), "a condition on what is not masked");
+    let shown = running.request(&asks(format!("message {own}"))).await.expect("it may");
+    assert_eq!(shown["raw"].as_str(), Some(masked.as_str()));
+    assert_eq!(shown["outputs"][0]["body"].as_str(), Some(masked.as_str()));
+    grant(&running, Action::Unmasked, "service in", "ann").await;
     let listed = running.request(&asks("messages {\"mrn\":\"7\",\"last\":9}".into())).await.expect("it may");
     assert_eq!(ids(listed).first(), Some(&own));
     let shown = running.request(&asks(format!("message {own}"))).await.expect("it may");
