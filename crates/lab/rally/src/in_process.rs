@@ -20,6 +20,9 @@ use anyhow::{Context, ensure};
 use catalogue::{Budget, Model, ModelShelf, Timing};
 use device::pmem::Absent;
 use device::{FileOptions, FileShelf, PmemOptions, PmemShelf, Shelf};
+use node::Clock;
+use node::identity::scram::Mock;
+use node::identity::{Caller, Guard};
 use search::indices::{Indices, IndicesOptions, Upkeep};
 use search::rest::{Api, RestBody, RestHandler, RestMethod, RestRequest};
 use serde::Serialize;
@@ -125,6 +128,8 @@ fn one(
     let [journal, images, data, files] = shelves(medium, lies)?;
     let places = Places { journal, images, data };
     let (store, _) = Store::open(places, Options::default())?;
+    // The node itself asks: its rights are looked up as those of any other.
+    let guard = Guard::open(store.clone(), Clock::fixed(1), Mock::of([1; 32]))?;
     let indices = Indices::open(IndicesOptions {
         store,
         shelf: files,
@@ -136,7 +141,7 @@ fn one(
         reserved: Vec::new(),
     })?;
     let upkeep = Upkeep::start(Arc::clone(&indices))?;
-    let api = Api::new(indices, "in-process");
+    let api = Api::new(indices, guard, "in-process");
     send(&api, RestMethod::Put, INDEX, track::INDEX)?;
     let target = format!("{INDEX}/_bulk");
     let mut times = Histogram::default();
@@ -213,7 +218,7 @@ fn request(method: RestMethod, path: &str, body: &str) -> RestRequest {
         path: path.split('/').map(str::to_owned).collect(),
         parameters: Default::default(),
         body: body.to_owned().into(),
-        user: None,
+        caller: Caller::node(),
         opaque_id: None,
         cancelled: Arc::default(),
     }

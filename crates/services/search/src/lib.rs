@@ -14,7 +14,7 @@
 //!   aggregation                from the aggregations of a search to the library's, and back to a response
 //!   hits                       searches: the best hits, their documents, aggregations
 //!   query                      from the query language to a query of the library
-//!   rest                       the requests of the Elasticsearch API
+//!   rest, rights               the requests of the Elasticsearch API
 //! ```
 //!
 //! This is the only crate that knows the index library. The truth is in the store: an index is made of the documents, and made
@@ -35,6 +35,7 @@ pub mod mapping;
 mod packed_terms;
 pub mod query;
 pub mod rest;
+pub mod rights;
 pub mod schema;
 pub mod shards;
 pub mod source;

@@ -77,6 +77,8 @@ pub struct SearchSettings {
     /// Requests from this machine need no password. Default no. The users are those of SQL.
     #[serde(default)]
     trust: bool,
+    /// The role of requests that `trust` lets in. Default: the node's own, an administrator.
+    trusted: Option<String>,
     /// Certificate, PEM. Default: no TLS.
     certificate: Option<PathBuf>,
     /// Its key, PEM.
@@ -185,10 +187,14 @@ impl SearchSettings {
             passwords.is_some() || self.trust,
             "nobody can use search, as there is no user: {users}, or write `trust = true` under [search]"
         );
+        anyhow::ensure!(
+            self.trust || self.trusted.is_none(),
+            "search.trusted has no effect without `trust = true`: leave it out"
+        );
         Ok(HttpOptions {
             listen,
-            authenticate: passwords,
             trust: self.trust,
+            trusted: self.trusted.clone(),
             tls,
             connections_max: self.connections.unwrap_or(defaults.connections_max),
             connections_per_address: self.connections_per_address,
@@ -214,6 +220,8 @@ impl SearchSettings {
         let store = node.store().clone();
         let options = HttpOptions {
             admission: Arc::clone(node.admission()),
+            guard: Some(Arc::clone(node.guard())),
+            audit: Some(Arc::clone(node.audit())),
             failed: Arc::new(move |why| store.fail(&format_args!("the listener of search ended: {why}"))),
             ..self.options(passwords)?
         };
@@ -258,7 +266,8 @@ impl SearchSettings {
         });
         node.serve_requests(REQUEST, false, Box::new(move |query| searching.read(query)));
         let upkeep = Upkeep::start(Arc::clone(&indices)).context("search cannot start")?;
-        Ok((Arc::new(Api::new(indices, "terrace")), upkeep))
+        let api = Api::new(indices, Arc::clone(node.guard()), "terrace").with_audit(Arc::clone(node.audit()));
+        Ok((Arc::new(api), upkeep))
     }
 }
 

@@ -28,7 +28,7 @@ pub(super) fn indices() -> Arc<Indices> {
 
 pub(super) fn create(indices: &Indices, name: &str, properties: &Value) -> Arc<SearchIndex> {
     let new = NewIndex::read(Some(&json!({"mappings": {"properties": properties}}))).expect("a body");
-    indices.create(name, new).expect("created")
+    indices.create(name, new, &crate::rights::testing::node()).expect("created")
 }
 
 pub(super) fn put(index: &SearchIndex, id: usize, source: &Value) {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use node::identity::Action;
 use serde_json::{Map, Value, json};
 
 use super::templates::Template;
@@ -10,6 +11,7 @@ use super::{Indices, flat_settings, settings};
 use crate::error::SearchError;
 use crate::index::{IndexDefinition, SearchIndex, now_millis};
 use crate::mapping::{Columns, Mapping};
+use crate::rights::Asker;
 use crate::waiting::waiting;
 
 /// The version of Elasticsearch that clients are told, as indices name it.
@@ -54,8 +56,14 @@ impl NewIndex {
 impl Indices {
     /// Creates an index; it gets what the templates for its name say. Durable when it returns.
     ///
-    /// Errors: a name that cannot be or is taken; a setting, mapping or alias that cannot be; too many indices; the store's.
-    pub fn create(&self, name: &str, new: NewIndex) -> Result<Arc<SearchIndex>, SearchError> {
+    /// Errors: `asker` may not make it, or not change one of its aliases; a name that cannot be or is taken; a setting, mapping or alias that cannot be; too many indices; the store's.
+    pub fn create(&self, name: &str, new: NewIndex, asker: &Asker) -> Result<Arc<SearchIndex>, SearchError> {
+        asker.check(name)?;
+        let aliasing = asker.asking("indices:admin/aliases", &[Action::IndexManage]);
+        if !new.aliases.is_empty() {
+            aliasing.check(name)?;
+            new.aliases.keys().try_for_each(|alias| aliasing.check(alias))?;
+        }
         check_name(name)?;
         let _naming = self.naming.lock();
         self.create_locked(name, new)
@@ -64,14 +72,15 @@ impl Indices {
     /// The index that a document goes to, created if there is none.
     ///
     /// Errors: as for [`create`](Indices::create) and [`write_index`](Indices::write_index); the cluster forbids it.
-    pub fn for_write(&self, name: &str, require_alias: bool) -> Result<Arc<SearchIndex>, SearchError> {
+    pub fn for_write(&self, name: &str, require_alias: bool, asker: &Asker) -> Result<Arc<SearchIndex>, SearchError> {
+        self.check_use(name, asker)?;
         if require_alias && !self.is_alias(name) {
             let reason = format!(
                 "no such index [{name}] and [require_alias] request flag is [true] and [{name}] is not an alias"
             );
             return Err(SearchError::new(404, "index_not_found_exception", reason).of(name));
         }
-        match self.write_index(name) {
+        match self.write_index(name, asker) {
             Err(error) if error.kind == "index_not_found_exception" => {}
             found => return found,
         }
@@ -79,6 +88,7 @@ impl Indices {
             return Err(SearchError::new(503, "unavailable_shards_exception", red.why.reason).of(name));
         }
         check_name(name)?;
+        asker.asking("indices:admin/auto_create", &[Action::IndexMake]).check(name)?;
         if !self.may_auto_create(name) {
             let reason = format!("no such index [{name}] and [action.auto_create_index] does not match");
             return Err(SearchError::new(404, "index_not_found_exception", reason).of(name));

@@ -9,6 +9,7 @@ use super::{Indices, Registry};
 use crate::error::SearchError;
 use crate::index::SearchIndex;
 use crate::mapping::matches_pattern;
+use crate::rights::Asker;
 
 /// Which indices a pattern stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,6 +96,13 @@ pub struct Resolved {
     pub filter: Option<Value>,
 }
 
+impl Resolved {
+    /// Whether documents that the filter leaves out may be read too, as by their ids. Errors: the refusal.
+    pub fn check_whole(&self, asker: &Asker) -> Result<(), SearchError> {
+        if self.filter.is_none() { Ok(()) } else { asker.check(&self.index.name()) }
+    }
+}
+
 /// How an index was named.
 #[derive(Default)]
 struct Named {
@@ -103,8 +111,14 @@ struct Named {
 }
 
 impl Registry {
-    /// Names the indices that a pattern stands for; whether there is one.
-    fn by_pattern(&self, part: &str, options: &ResolveOptions, named: &mut BTreeMap<String, Named>) -> bool {
+    /// Names the indices that a pattern stands for, of those that `asker` may see; whether there is one.
+    fn by_pattern(
+        &self,
+        part: &str,
+        options: &ResolveOptions,
+        asker: &Asker,
+        named: &mut BTreeMap<String, Named>,
+    ) -> bool {
         let expand = options.expand;
         let is_all = matches!(part, "" | "_all" | "*");
         let mut found = false;
@@ -115,15 +129,22 @@ impl Registry {
             if hidden || !wanted {
                 continue;
             }
-            if is_all || matches_pattern(part, &definition.name) {
+            let wants_index = is_all || matches_pattern(part, &definition.name);
+            let wants_alias = |alias: &str| options.aliases && (is_all || matches_pattern(part, alias));
+            if !wants_index && !definition.aliases.keys().any(|alias| wants_alias(alias)) {
+                continue;
+            }
+            let may_index = asker.may(&definition.name);
+            if index.is_fed() && !(may_index && asker.may_messages()) {
+                continue;
+            }
+            if may_index && wants_index {
                 named.entry(definition.name.clone()).or_default().by_itself = true;
                 found = true;
             }
-            for (_, alias) in definition
-                .aliases
-                .iter()
-                .filter(|(alias, _)| options.aliases && !is_all && matches_pattern(part, alias))
-            {
+            // All indices are all by themselves; who may use only an alias of one gets it by that.
+            let by_alias = definition.aliases.iter().filter(|(alias, _)| wants_alias(alias) && !(is_all && may_index));
+            for (_, alias) in by_alias.filter(|(alias, _)| may_index || asker.may(alias)) {
                 found = true;
                 name_by_alias(named.entry(definition.name.clone()).or_default(), alias);
             }
@@ -132,11 +153,44 @@ impl Registry {
     }
 }
 
+impl Registry {
+    /// Whether a name may be used, whatever it means.
+    fn may_use(&self, name: &str, asker: &Asker) -> bool {
+        if let Some(index) = self.open.get(name) {
+            return asker.may(name) && (!index.is_fed() || asker.may_messages());
+        }
+        let mut meant = self.open.values().filter(|index| {
+            let definition = index.definition();
+            definition.aliases.contains_key(name)
+        });
+        if meant.clone().any(|index| index.is_fed()) && !asker.may_messages() {
+            return false;
+        }
+        asker.may(name) || (meant.clone().next().is_some() && meant.all(|index| asker.may(&index.definition().name)))
+    }
+}
+
 impl Indices {
+    /// Whether a name may be used, whatever it means. Errors: the refusal.
+    pub fn check_use(&self, name: &str, asker: &Asker) -> Result<(), SearchError> {
+        match self.registry.read().may_use(name, asker) {
+            true => Ok(()),
+            false => Err(asker.refusal()),
+        }
+    }
+
     /// The indices that names, aliases and patterns stand for, by name.
     ///
-    /// Errors: 404 for a name that is not there, 400 for a closed index; 503 for one that is red.
-    pub fn resolve(&self, expression: &str, options: ResolveOptions) -> Result<Vec<Resolved>, SearchError> {
+    /// Patterns stand for what `asker` may use. An alias may be used by who may use it, or all of its indices.
+    ///
+    /// Errors: 403 for a name that may not be used, whether or not it is there; 404 for one that is not there, 400 for a closed
+    /// index; 503 for one that is red.
+    pub fn resolve(
+        &self,
+        expression: &str,
+        options: ResolveOptions,
+        asker: &Asker,
+    ) -> Result<Vec<Resolved>, SearchError> {
         let registry = self.registry.read();
         let mut named: BTreeMap<String, Named> = BTreeMap::new();
         let mut had_pattern = false;
@@ -151,11 +205,17 @@ impl Indices {
             }
             if part.contains('*') || is_all {
                 had_pattern = true;
-                let found = registry.by_pattern(part, &options, &mut named);
+                let found = registry.by_pattern(part, &options, asker, &mut named);
                 if !found && !options.allow_no_indices {
                     return Err(SearchError::no_index(part));
                 }
                 continue;
+            }
+            if !registry.may_use(part, asker) {
+                match options.ignore_unavailable {
+                    true => continue,
+                    false => return Err(asker.refusal()),
+                }
             }
             let mut found = false;
             if let Some(index) = registry.open.get(part) {
@@ -198,9 +258,10 @@ impl Indices {
 
     /// The one index that a write to a name goes to: an index, or the alias of one, or the alias's write index.
     ///
-    /// Errors: 404 if there is none; 400 if it is not one.
-    pub fn write_index(&self, name: &str) -> Result<Arc<SearchIndex>, SearchError> {
+    /// Errors: 403 if it may not be used; 404 if there is none; 400 if it is not one.
+    pub fn write_index(&self, name: &str, asker: &Asker) -> Result<Arc<SearchIndex>, SearchError> {
         if let Some(index) = self.get(name) {
+            self.check_use(name, asker)?;
             if index.definition().closed {
                 return Err(SearchError::new(400, "index_closed_exception", "closed").of(name));
             }
@@ -210,7 +271,7 @@ impl Indices {
         if name.contains('*') || name.contains(',') || name == "_all" {
             return Err(SearchError::argument(format!("a write needs one index, not [{name}]")));
         }
-        let found = self.resolve(name, options)?;
+        let found = self.resolve(name, options, asker)?;
         let mut writers = found.iter().filter(|resolved| {
             let alias = resolved.index.definition().aliases.get(name).cloned().unwrap_or_default();
             found.len() == 1 && alias["is_write_index"] != json!(false) || alias["is_write_index"] == json!(true)

@@ -161,7 +161,7 @@ fn index_files_leave_the_reserve_of_the_medium_free_and_the_index_goes_on_when_t
         let index = indices.get(".words").expect("it was made");
         assert_eq!(feed(&index, 5), 5, "there is no room");
         assert!(files.list().expect("listed").is_empty(), "nothing was written");
-        let other = indices.create("i", NewIndex::default()).expect("created");
+        let other = indices.create("i", NewIndex::default(), &crate::rights::testing::node()).expect("created");
         let kind = crate::index::OpKind::Index(bytes::Bytes::from_static(b"{\"a\":1}"));
         let expected = crate::index::ExpectedVersion::Any;
         let op = crate::index::DocumentOp { id: Some("1".to_owned()), kind, expected, routing: None };
@@ -178,8 +178,8 @@ fn index_files_leave_the_reserve_of_the_medium_free_and_the_index_goes_on_when_t
 #[test]
 fn requests_change_nothing_of_an_index_of_the_node_s_own() {
     let indices = open(&store(), Arc::new(MemoryShelf::new()), u64::MAX);
-    indices.create("i", NewIndex::default()).expect("created");
-    let api = Api::new(Arc::clone(&indices), "node");
+    indices.create("i", NewIndex::default(), &crate::rights::testing::node()).expect("created");
+    let api = Api::new(Arc::clone(&indices), crate::rights::testing::guard_with(&[]), "node");
     let before = serde_json::json!(*indices.get(".words").expect("there").definition());
     use RestMethod::{Delete, Post, Put};
     let alias = r#"{"actions": [{"add": {"index": "i", "alias": "a"}}, {"add": {"index": ".words", "alias": "a"}}]}"#;
@@ -202,7 +202,7 @@ fn requests_change_nothing_of_an_index_of_the_node_s_own() {
             path: target.split('/').map(str::to_owned).collect(),
             parameters: BTreeMap::new(),
             body: bytes::Bytes::from_static(body.as_bytes()),
-            user: None,
+            caller: node::identity::Caller::node(),
             opaque_id: None,
             cancelled: Arc::default(),
         };

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use store::{Options, Store};
 
 use super::*;
+use crate::rights::testing::node;
 
 struct Bed {
     store: Store,
@@ -50,11 +51,15 @@ fn names(found: &[Resolved]) -> Vec<String> {
 fn names_aliases_and_patterns_stand_for_indices() {
     let indices = Bed::new().open();
     indices
-        .create("log-1", new(&json!({"aliases": {"logs": {}, "errors": {"filter": {"term": {"level": "error"}}}}})))
+        .create(
+            "log-1",
+            new(&json!({"aliases": {"logs": {}, "errors": {"filter": {"term": {"level": "error"}}}}})),
+            &node(),
+        )
         .expect("created");
-    indices.create("log-2", new(&json!({"aliases": {"logs": {"is_write_index": true}}}))).expect("created");
-    indices.create("hidden", new(&json!({"settings": {"hidden": true}}))).expect("created");
-    let resolve = |names: &str| indices.resolve(names, ResolveOptions::default());
+    indices.create("log-2", new(&json!({"aliases": {"logs": {"is_write_index": true}}})), &node()).expect("created");
+    indices.create("hidden", new(&json!({"settings": {"hidden": true}})), &node()).expect("created");
+    let resolve = |names: &str| indices.resolve(names, ResolveOptions::default(), &node());
     for (expression, expected) in [
         ("log-1", Ok(&["log-1"][..])),
         ("logs", Ok(&["log-1", "log-2"])),
@@ -74,17 +79,20 @@ fn names_aliases_and_patterns_stand_for_indices() {
     }
     assert!(resolve("errors").expect("there").remove(0).filter.is_some());
     assert!(resolve("errors,log-1").expect("there").remove(0).filter.is_none());
-    assert_eq!(indices.write_index("logs").expect("one writes").name(), "log-2");
-    assert_eq!(indices.create("logs", NewIndex::default()).expect_err("an alias").status, 400);
+    assert_eq!(indices.write_index("logs", &node()).expect("one writes").name(), "log-2");
+    assert_eq!(indices.create("logs", NewIndex::default(), &node()).expect_err("an alias").status, 400);
     assert_eq!(
-        indices.create("log-1", NewIndex::default()).expect_err("taken").kind,
+        indices.create("log-1", NewIndex::default(), &node()).expect_err("taken").kind,
         "resource_already_exists_exception"
     );
     for name in ["Upper", "_x", "a b", "a,b", "..", ""] {
-        assert_eq!(indices.create(name, NewIndex::default()).expect_err(name).kind, "invalid_index_name_exception");
+        assert_eq!(
+            indices.create(name, NewIndex::default(), &node()).expect_err(name).kind,
+            "invalid_index_name_exception"
+        );
     }
-    indices.create("fourth", NewIndex::default()).expect("created");
-    assert!(indices.create("fifth", NewIndex::default()).expect_err("too many").reason.contains("at most 4"));
+    indices.create("fourth", NewIndex::default(), &node()).expect("created");
+    assert!(indices.create("fifth", NewIndex::default(), &node()).expect_err("too many").reason.contains("at most 4"));
 }
 
 #[test]
@@ -101,7 +109,7 @@ fn a_new_index_gets_what_its_templates_say_and_a_restart_keeps_it() {
     let error = indices.templates.put(TemplateKind::Index, "other", &template, false).expect_err("the same priority");
     assert!(error.reason.contains("same priority"), "{error}");
     assert_eq!(indices.templates.delete(TemplateKind::Component, "times").expect_err("in use").status, 400);
-    let index = indices.for_write("log-7", false).expect("created by its first document");
+    let index = indices.for_write("log-7", false, &node()).expect("created by its first document");
     assert!(index.mapping().field("at").is_some());
     indices.put_settings(&index, &json!({"refresh_interval": "5s"}), false).expect("changed");
     let error = indices.put_settings(&index, &json!({"number_of_shards": 3}), false).expect_err("final");
@@ -118,7 +126,7 @@ fn a_new_index_gets_what_its_templates_say_and_a_restart_keeps_it() {
     assert_eq!(index.setting("index.refresh_interval"), Some(json!("5s")));
     assert_eq!(index.setting("index.number_of_replicas"), Some(json!("0")));
     assert!(indices.is_alias("logs"));
-    assert_eq!(indices.for_write("log-8", false).expect_err("forbidden").status, 404);
+    assert_eq!(indices.for_write("log-8", false, &node()).expect_err("forbidden").status, 404);
     indices.delete("log-7").expect("deleted");
     assert!(indices.all().is_empty() && !indices.is_alias("logs"));
 }
@@ -127,8 +135,8 @@ fn a_new_index_gets_what_its_templates_say_and_a_restart_keeps_it() {
 fn an_index_that_cannot_be_opened_is_red_and_can_be_deleted() {
     let bed = Bed::new();
     let indices = bed.open();
-    indices.create("good", NewIndex::default()).expect("created");
-    indices.create("bad", NewIndex::default()).expect("created");
+    indices.create("good", NewIndex::default(), &node()).expect("created");
+    indices.create("bad", NewIndex::default(), &node()).expect("created");
     let mut stored = json!(*indices.get("bad").expect("there").definition());
     stored["mapping"] = json!({"properties": {"a": {"type": "of another release"}}});
     crate::index::put_catalog_item(&bed.store, "index", "bad", Some(&stored)).expect("put");
@@ -137,9 +145,9 @@ fn an_index_that_cannot_be_opened_is_red_and_can_be_deleted() {
     let indices = bed.open();
     assert_eq!(indices.all().len(), 1);
     assert!(indices.red()[0].why.reason.contains("of another release"), "{:?}", indices.red());
-    assert_eq!(indices.resolve("bad", ResolveOptions::default()).expect_err("red").status, 503);
-    assert_eq!(indices.for_write("bad", false).expect_err("red").status, 503);
-    assert!(indices.resolve("good", ResolveOptions::default()).is_ok());
+    assert_eq!(indices.resolve("bad", ResolveOptions::default(), &node()).expect_err("red").status, 503);
+    assert_eq!(indices.for_write("bad", false, &node()).expect_err("red").status, 503);
+    assert!(indices.resolve("good", ResolveOptions::default(), &node()).is_ok());
     indices.delete("bad").expect("deleted");
     assert!(indices.red().is_empty());
 }
@@ -211,7 +219,7 @@ fn a_fed_index_goes_on_where_it_was_and_is_made_again_if_its_documents_look_diff
         while index.feed().expect("fed") {}
         index.refresh().expect("refreshed");
         assert_eq!(found(&index, &json!({"match_all": {}})), 2_600);
-        assert_eq!(names(&indices.resolve("*", ResolveOptions::default()).expect("resolved")), [""; 0]);
+        assert_eq!(names(&indices.resolve("*", ResolveOptions::default(), &node()).expect("resolved")), [""; 0]);
         for refused in [
             indices.delete(".numbers").expect_err("the node's own"),
             index.put_mapping(&json!({"properties": {"x": {"type": "long"}}})).expect_err("the node's own"),

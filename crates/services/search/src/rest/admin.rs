@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
-use super::api::{Answer, Api, any_state, resolved};
-use super::message::{RestRequest, RestResponse};
+use super::api::{Answer, Api, AskedRequest, any_state, resolved};
+use super::message::RestResponse;
 use super::templates::acknowledged;
 use crate::error::SearchError;
 use crate::index::SearchIndex;
@@ -11,28 +11,31 @@ use crate::indices::{Expand, Indices, NewIndex, ResolveOptions, Resolved};
 use crate::mapping::matches_pattern;
 
 /// `PUT /<index>`.
-pub(super) fn create(api: &Api, request: &RestRequest, name: &str) -> Answer {
+pub(super) fn create(api: &Api, request: &AskedRequest<'_>, name: &str) -> Answer {
     let new = NewIndex::read(request.json()?.as_ref())?;
-    api.indices.create(name, new)?;
+    api.indices.create(name, new, &request.asker)?;
     Ok(RestResponse::json(200, json!({"acknowledged": true, "shards_acknowledged": true, "index": name})))
 }
 
 /// `DELETE /<index>`.
-pub(super) fn delete(api: &Api, request: &RestRequest, names: &str) -> Answer {
+pub(super) fn delete(api: &Api, request: &AskedRequest<'_>, names: &str) -> Answer {
     let is_pattern = names.split(',').any(|name| name.contains('*') || name == "_all");
     if is_pattern && api.indices.destructive_requires_name() {
         return Err(SearchError::argument("Wildcard expressions or all indices are not allowed"));
     }
     let all = Expand { open: true, closed: true, hidden: false };
     let options = ResolveOptions { expand: all, aliases: false, ..any_state() }.of(&request.parameters)?;
-    for name in names.split(',').filter(|name| !name.contains('*')) {
+    for name in names.split(',').filter(|name| !name.contains('*') && *name != "_all") {
+        if !options.ignore_unavailable {
+            api.indices.check_use(name, &request.asker)?;
+        }
         if api.indices.is_alias(name) && !options.ignore_unavailable {
             return Err(SearchError::argument(format!(
                 "The provided expression [{name}] matches an alias, specify the corresponding concrete indices instead."
             )));
         }
     }
-    let found = match api.indices.resolve(names, options) {
+    let found = match api.indices.resolve(names, options, &request.asker) {
         // A red index can be deleted by its name.
         Err(error) if error.status == 503 => {
             api.indices.delete(names)?;
@@ -51,9 +54,9 @@ pub(super) fn delete(api: &Api, request: &RestRequest, names: &str) -> Answer {
 }
 
 /// `HEAD /<index>`.
-pub(super) fn exists(api: &Api, request: &RestRequest, names: &str) -> Answer {
+pub(super) fn exists(api: &Api, request: &AskedRequest<'_>, names: &str) -> Answer {
     let options = ResolveOptions { allow_no_indices: false, ..any_state() }.of(&request.parameters)?;
-    let found = api.indices.resolve(names, options);
+    let found = api.indices.resolve(names, options, &request.asker);
     let status = match found {
         Ok(_) => 200,
         Err(error) if error.status == 404 => 404,
@@ -74,7 +77,7 @@ fn shown_settings(index: &SearchIndex, flat: bool, only: Option<&str>) -> Value 
 }
 
 /// `GET /<index>`.
-pub(super) fn get(api: &Api, request: &RestRequest, names: &str) -> Answer {
+pub(super) fn get(api: &Api, request: &AskedRequest<'_>, names: &str) -> Answer {
     let flat = request.flag("flat_settings")?.unwrap_or(false);
     let features = request.parameter("features").map(|text| text.split(',').collect::<Vec<_>>());
     let mut body = Map::new();
@@ -96,7 +99,7 @@ pub(super) fn get(api: &Api, request: &RestRequest, names: &str) -> Answer {
 }
 
 /// `GET /<index>/_mapping`.
-pub(super) fn mapping(api: &Api, request: &RestRequest, names: &str) -> Answer {
+pub(super) fn mapping(api: &Api, request: &AskedRequest<'_>, names: &str) -> Answer {
     let mut body = Map::new();
     for Resolved { index, .. } in resolved(api, request, names, any_state())? {
         body.insert(index.name(), json!({"mappings": index.mapping().to_json()}));
@@ -105,7 +108,7 @@ pub(super) fn mapping(api: &Api, request: &RestRequest, names: &str) -> Answer {
 }
 
 /// `PUT /<index>/_mapping`.
-pub(super) fn put_mapping(api: &Api, request: &RestRequest, names: &str) -> Answer {
+pub(super) fn put_mapping(api: &Api, request: &AskedRequest<'_>, names: &str) -> Answer {
     let update = request.json()?.ok_or_else(|| SearchError::body("request body is required"))?;
     let options = ResolveOptions { allow_no_indices: false, ..any_state() };
     let found = resolved(api, request, names, options)?;
@@ -118,7 +121,7 @@ pub(super) fn put_mapping(api: &Api, request: &RestRequest, names: &str) -> Answ
 }
 
 /// `GET /<index>/_mapping/field/<fields>`.
-pub(super) fn field_mapping(api: &Api, request: &RestRequest, names: &str, fields: &str) -> Answer {
+pub(super) fn field_mapping(api: &Api, request: &AskedRequest<'_>, names: &str, fields: &str) -> Answer {
     let patterns: Vec<&str> = fields.split(',').collect();
     let mut body = Map::new();
     for Resolved { index, .. } in resolved(api, request, names, any_state())? {
@@ -148,7 +151,7 @@ fn definition_of(mapping: &Value, path: &str) -> Option<Value> {
 }
 
 /// `GET /<index>/_settings/<name>`.
-pub(super) fn settings(api: &Api, request: &RestRequest, names: &str, only: Option<&str>) -> Answer {
+pub(super) fn settings(api: &Api, request: &AskedRequest<'_>, names: &str, only: Option<&str>) -> Answer {
     let flat = request.flag("flat_settings")?.unwrap_or(false);
     let mut body = Map::new();
     let all = Expand { open: true, closed: true, hidden: false };
@@ -159,7 +162,7 @@ pub(super) fn settings(api: &Api, request: &RestRequest, names: &str, only: Opti
 }
 
 /// `PUT /<index>/_settings`.
-pub(super) fn put_settings(api: &Api, request: &RestRequest, names: &str) -> Answer {
+pub(super) fn put_settings(api: &Api, request: &AskedRequest<'_>, names: &str) -> Answer {
     let body = request.json()?.ok_or_else(|| SearchError::body("request body is required"))?;
     let changes = body.get("settings").unwrap_or(&body);
     let preserve = request.flag("preserve_existing")?.unwrap_or(false);
@@ -171,7 +174,7 @@ pub(super) fn put_settings(api: &Api, request: &RestRequest, names: &str) -> Ans
 }
 
 /// `POST /<index>/_open`, `POST /<index>/_close`.
-pub(super) fn open_or_close(api: &Api, request: &RestRequest, names: &str, close: bool) -> Answer {
+pub(super) fn open_or_close(api: &Api, request: &AskedRequest<'_>, names: &str, close: bool) -> Answer {
     let all = Expand { open: true, closed: true, hidden: false };
     let options = ResolveOptions { expand: all, allow_no_indices: false, ..any_state() };
     let mut indices = Map::new();

@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use super::api::{Answer, Api, any_state, resolved};
-use super::message::{RestMethod, RestRequest, RestResponse};
+use super::api::{Answer, Api, AskedRequest, any_state, resolved};
+use super::message::{RestMethod, RestResponse};
 use super::templates::acknowledged;
 use crate::error::SearchError;
 use crate::index::SearchIndex;
 use crate::indices::Resolved;
 use crate::mapping::matches_pattern;
+use crate::rights::Asker;
 
 /// A change of one alias of one index; none removes it.
 type AliasChange = (Arc<SearchIndex>, String, Option<Value>);
@@ -29,7 +30,7 @@ pub(super) fn shown(index: &SearchIndex, patterns: Option<&[&str]>) -> Value {
 }
 
 /// `GET /<index>/_alias/<name>`.
-pub(super) fn get(api: &Api, request: &RestRequest, names: &str, alias: Option<&str>) -> Answer {
+pub(super) fn get(api: &Api, request: &AskedRequest<'_>, names: &str, alias: Option<&str>) -> Answer {
     let patterns: Option<Vec<&str>> = alias.map(|names| names.split(',').collect());
     let mut body = Map::new();
     for Resolved { index, .. } in resolved(api, request, names, any_state())? {
@@ -62,10 +63,12 @@ pub(super) fn get(api: &Api, request: &RestRequest, names: &str, alias: Option<&
 }
 
 /// `PUT /<index>/_alias/<name>`.
-pub(super) fn put(api: &Api, request: &RestRequest, names: &str, alias: &str) -> Answer {
+pub(super) fn put(api: &Api, request: &AskedRequest<'_>, names: &str, alias: &str) -> Answer {
     let body = request.json()?.unwrap_or_else(|| json!({}));
     let options = crate::indices::ResolveOptions { allow_no_indices: false, ..any_state() };
+    request.asker.check(alias)?;
     let found = resolved(api, request, names, options)?;
+    found.iter().try_for_each(|found| request.asker.check(&found.index.name()))?;
     let changes: Vec<AliasChange> =
         found.into_iter().map(|Resolved { index, .. }| (index, alias.to_owned(), Some(body.clone()))).collect();
     api.indices.put_aliases(&changes)?;
@@ -73,10 +76,10 @@ pub(super) fn put(api: &Api, request: &RestRequest, names: &str, alias: &str) ->
 }
 
 /// `DELETE /<index>/_alias/<name>`.
-pub(super) fn delete(api: &Api, names: &str, aliases: &str) -> Answer {
+pub(super) fn delete(api: &Api, request: &AskedRequest<'_>, names: &str, aliases: &str) -> Answer {
     let mut changes = Vec::new();
-    for Resolved { index, .. } in api.indices.resolve(names, any_state())? {
-        removals(&index, aliases, &mut changes);
+    for Resolved { index, .. } in api.indices.resolve(names, any_state(), &request.asker)? {
+        removals(&request.asker, &index, aliases, &mut changes)?;
     }
     if changes.is_empty() {
         return Err(missing(aliases));
@@ -89,12 +92,24 @@ fn missing(names: &str) -> SearchError {
     SearchError::new(404, "aliases_not_found_exception", format!("aliases [{names}] missing"))
 }
 
-fn removals(index: &Arc<SearchIndex>, aliases: &str, changes: &mut Vec<AliasChange>) {
+/// Adds the removals of aliases of an index: of those that are named, and of those that patterns stand for and `asker` may change.
+/// Errors: one that is named and may not be changed.
+fn removals(
+    asker: &Asker,
+    index: &Arc<SearchIndex>,
+    aliases: &str,
+    changes: &mut Vec<AliasChange>,
+) -> Result<(), SearchError> {
+    let is_pattern = |name: &&str| *name == "_all" || name.contains('*');
+    asker.check(&index.name())?;
+    aliases.split(',').filter(|name| !is_pattern(name)).try_for_each(|name| asker.check(name))?;
     for name in index.definition().aliases.keys() {
-        if aliases.split(',').any(|pattern| pattern == "_all" || matches_pattern(pattern, name)) {
+        let is_meant = aliases.split(',').any(|pattern| pattern == "_all" || matches_pattern(pattern, name));
+        if is_meant && asker.may(name) {
             changes.push((Arc::clone(index), name.clone(), None));
         }
     }
+    Ok(())
 }
 
 fn texts(action: &Map<String, Value>, one: &str, many: &str) -> Vec<String> {
@@ -107,7 +122,7 @@ fn texts(action: &Map<String, Value>, one: &str, many: &str) -> Vec<String> {
 }
 
 /// `POST /_aliases`.
-pub(super) fn update(api: &Api, request: &RestRequest) -> Answer {
+pub(super) fn update(api: &Api, request: &AskedRequest<'_>) -> Answer {
     let body = request.json()?.ok_or_else(|| SearchError::body("request body is required"))?;
     let actions = body["actions"].as_array().ok_or_else(|| SearchError::argument("No action specified"))?;
     let (mut changes, mut deletes) = (Vec::new(), Vec::new());
@@ -125,9 +140,12 @@ pub(super) fn update(api: &Api, request: &RestRequest) -> Answer {
             return Err(SearchError::argument("One of [alias] or [aliases] is required"));
         }
         let options = crate::indices::ResolveOptions { allow_no_indices: false, ..any_state() };
-        for Resolved { index, .. } in api.indices.resolve(&indices.join(","), options)? {
+        for Resolved { index, .. } in api.indices.resolve(&indices.join(","), options, &request.asker)? {
             match kind.as_str() {
                 "add" => {
+                    // Who reads through the alias reads the index from now on, which another alias is no right to.
+                    request.asker.check(&index.name())?;
+                    aliases.iter().try_for_each(|alias| request.asker.check(alias))?;
                     let mut body = action.clone();
                     body.retain(|name, _| {
                         !matches!(name.as_str(), "index" | "indices" | "alias" | "aliases" | "must_exist")
@@ -140,12 +158,15 @@ pub(super) fn update(api: &Api, request: &RestRequest) -> Answer {
                 }
                 "remove" => {
                     let before = changes.len();
-                    removals(&index, &aliases.join(","), &mut changes);
+                    removals(&request.asker, &index, &aliases.join(","), &mut changes)?;
                     if changes.len() == before && action.get("must_exist") == Some(&json!(true)) {
                         return Err(missing(&aliases.join(",")));
                     }
                 }
-                "remove_index" => deletes.push(index.name()),
+                "remove_index" => {
+                    request.asker.check(&index.name())?;
+                    deletes.push(index.name());
+                }
                 other => return Err(SearchError::parsing(format!("[alias_action] unknown field [{other}]"))),
             }
         }
@@ -156,7 +177,7 @@ pub(super) fn update(api: &Api, request: &RestRequest) -> Answer {
 }
 
 /// `GET /_resolve/index/<names>`.
-pub(super) fn resolve(api: &Api, request: &RestRequest, names: &str) -> Answer {
+pub(super) fn resolve(api: &Api, request: &AskedRequest<'_>, names: &str) -> Answer {
     let (mut indices, mut aliases) = (Vec::new(), std::collections::BTreeMap::<String, Vec<String>>::new());
     for Resolved { index, .. } in resolved(api, request, names, any_state())? {
         let definition = index.definition();

@@ -15,13 +15,15 @@ use std::time::Instant;
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
-use super::api::{Answer, Api};
+use super::api::{Answer, Api, AskedRequest};
 use super::documents::{
-    RefreshPolicy, expected, invalid, partial, refuse_unsupported, replicas, updated_source, write_written, written,
+    RefreshPolicy, check_read_back, expected, invalid, partial, refuse_unsupported, replicas, updated_source,
+    write_written, written,
 };
-use super::message::{RestBody, RestRequest, RestResponse};
+use super::message::{RestBody, RestResponse};
 use crate::error::SearchError;
 use crate::index::{DocumentOp, OpKind};
+use crate::rights::Asker;
 use crate::source::SourceFilter;
 
 /// Operations of one index in one transaction: a transaction's memory is bounded.
@@ -85,7 +87,7 @@ struct BulkDefaults<'a> {
 }
 
 /// The operations of a body. Errors: it cannot be read.
-fn read(request: &RestRequest, default: Option<&str>) -> Result<Vec<BulkItem>, SearchError> {
+fn read(request: &AskedRequest<'_>, default: Option<&str>) -> Result<Vec<BulkItem>, SearchError> {
     let defaults = BulkDefaults {
         index: default,
         filter: SourceFilter::of_parameters_or(&request.parameters, SourceFilter::none())?,
@@ -215,7 +217,7 @@ fn item(
 }
 
 /// `POST /_bulk`, `PUT /_bulk`, and the same of an index.
-pub(super) fn answer(api: &Api, request: &RestRequest, default: Option<&str>) -> Answer {
+pub(super) fn answer(api: &Api, request: &AskedRequest<'_>, default: Option<&str>) -> Answer {
     let started = Instant::now();
     refuse_unsupported(request)?;
     let refresh = RefreshPolicy::of(request)?;
@@ -233,7 +235,7 @@ pub(super) fn answer(api: &Api, request: &RestRequest, default: Option<&str>) ->
                 bytes += items[places[to]].bytes;
                 to += 1;
             }
-            transaction(api, (&name, require_alias), &mut items, &places[from..to], refresh);
+            transaction((api, &request.asker), (&name, require_alias), &mut items, &places[from..to], refresh);
             from = to;
         }
     }
@@ -264,13 +266,13 @@ pub(super) fn answer(api: &Api, request: &RestRequest, default: Option<&str>) ->
 
 /// Does the operations of one index at these places.
 fn transaction(
-    api: &Api,
+    (api, asker): (&Api, &Asker),
     (name, require_alias): (&str, bool),
     items: &mut [BulkItem],
     places: &[usize],
     refresh: RefreshPolicy,
 ) {
-    let index = match api.indices.for_write(name, require_alias) {
+    let index = match api.indices.for_write(name, require_alias, asker) {
         Ok(index) => index,
         Err(error) => {
             for at in places {
@@ -280,7 +282,13 @@ fn transaction(
         }
     };
     let (mut ops, mut of) = (Vec::new(), Vec::new());
+    let mut read_back = None;
     for at in places {
+        let shows = items[*at].action == "update" && items[*at].filter.is_shown();
+        if shows && let Err(error) = read_back.get_or_insert_with(|| check_read_back(api, asker, name)) {
+            items[*at].done = Some(Err(error.clone()));
+            continue;
+        }
         match items[*at].op.clone() {
             Ok(op) => {
                 ops.push(op);

@@ -2,39 +2,35 @@
 
 use serde_json::Value;
 
-use super::api::{Answer, Api, any_state};
+use super::api::{Answer, Api, AskedRequest, any_state};
 use super::cluster::counts;
 use super::documents::replicas;
-use super::message::{RestMethod, RestRequest, RestResponse};
+use super::message::{RestMethod, RestResponse};
+use super::routing::CatRoute;
 use super::tables::{CatColumn, CatTable, bytes, hidden, left, right};
 use crate::error::SearchError;
 use crate::indices::{Expand, ResolveOptions, Resolved};
 use crate::mapping::matches_pattern;
 
 /// `GET /_cat/...`.
-pub(super) fn answer(api: &Api, request: &RestRequest, path: &[&str]) -> Answer {
+pub(super) fn answer(api: &Api, request: &AskedRequest<'_>, route: CatRoute, names: Option<&str>) -> Answer {
     if !matches!(request.method, RestMethod::Get | RestMethod::Head) {
         return Err(SearchError::new(405, "illegal_argument_exception", "_cat answers GET"));
     }
-    let table = match path {
-        [] => return Ok(RestResponse::text(200, help())),
-        ["indices"] => indices(api, request, "_all")?,
-        ["indices", names] => indices(api, request, names)?,
-        ["count"] => count(api, request, "_all")?,
-        ["count", names] => count(api, request, names)?,
-        ["health"] => health(api, request)?,
-        ["shards"] => shards(api, request, "_all")?,
-        ["shards", names] => shards(api, request, names)?,
-        ["segments"] => segments(api, request, "_all")?,
-        ["segments", names] => segments(api, request, names)?,
-        ["aliases"] => aliases(api, "*"),
-        ["aliases", names] => aliases(api, names),
-        ["nodes"] => nodes(api),
-        ["templates"] => templates(api, "*")?,
-        ["templates", names] => templates(api, names)?,
-        ["master"] => master(api),
-        ["tasks"] => super::task_requests::cat(api, request)?,
-        _ => return Err(SearchError::unsupported(format!("_cat/{}", path.join("/")))),
+    let all = names.unwrap_or("_all");
+    let table = match route {
+        CatRoute::Help => return Ok(RestResponse::text(200, help())),
+        CatRoute::Indices => indices(api, request, all)?,
+        CatRoute::Count => count(api, request, all)?,
+        CatRoute::Health => health(api, request)?,
+        CatRoute::Shards => shards(api, request, all)?,
+        CatRoute::Segments => segments(api, request, all)?,
+        CatRoute::Aliases => aliases(api, request, names.unwrap_or("*")),
+        CatRoute::Nodes => nodes(api),
+        CatRoute::Templates => templates(api, names.unwrap_or("*"))?,
+        CatRoute::Master => master(api),
+        CatRoute::Tasks => super::task_requests::cat(api, request)?,
+        CatRoute::Other => return Err(SearchError::unsupported(format!("_cat/{}", request.path[1..].join("/")))),
     };
     table.answer(request)
 }
@@ -54,9 +50,9 @@ fn now() -> (String, String) {
     (seconds.to_string(), format!("{:02}:{:02}:{:02}", day / 3_600, day / 60 % 60, day % 60))
 }
 
-fn found(api: &Api, request: &RestRequest, names: &str) -> Result<Vec<Resolved>, SearchError> {
+fn found(api: &Api, request: &AskedRequest<'_>, names: &str) -> Result<Vec<Resolved>, SearchError> {
     let all = Expand { open: true, closed: true, hidden: false };
-    api.indices.resolve(names, ResolveOptions { expand: all, ..any_state() }.of(&request.parameters)?)
+    api.indices.resolve(names, ResolveOptions { expand: all, ..any_state() }.of(&request.parameters)?, &request.asker)
 }
 
 const INDICES: &[CatColumn] = &[
@@ -75,7 +71,7 @@ const INDICES: &[CatColumn] = &[
     hidden("dataset.size", "", "total dataset size"),
 ];
 
-fn indices(api: &Api, request: &RestRequest, names: &str) -> Result<CatTable, SearchError> {
+fn indices(api: &Api, request: &AskedRequest<'_>, names: &str) -> Result<CatTable, SearchError> {
     let health = request.parameter("health");
     if let Some(other) = health.filter(|health| !matches!(*health, "green" | "yellow" | "red")) {
         return Err(SearchError::argument(format!("unknown cluster health status [{other}]")));
@@ -115,6 +111,7 @@ fn indices(api: &Api, request: &RestRequest, names: &str) -> Result<CatTable, Se
         let name = red.definition.name;
         if names.split(',').any(|pattern| pattern == "_all" || matches_pattern(pattern, &name))
             && health.is_none_or(|health| health == "red")
+            && request.asker.may(&name)
         {
             let mut row = vec!["red".to_owned(), "open".to_owned(), name, red.definition.uuid];
             row.resize(INDICES.len(), String::new());
@@ -124,8 +121,8 @@ fn indices(api: &Api, request: &RestRequest, names: &str) -> Result<CatTable, Se
     Ok(CatTable { columns: INDICES.to_vec(), rows })
 }
 
-fn count(api: &Api, request: &RestRequest, names: &str) -> Result<CatTable, SearchError> {
-    let found = api.indices.resolve(names, ResolveOptions::default().of(&request.parameters)?)?;
+fn count(api: &Api, request: &AskedRequest<'_>, names: &str) -> Result<CatTable, SearchError> {
+    let found = api.indices.resolve(names, ResolveOptions::default().of(&request.parameters)?, &request.asker)?;
     let documents: u64 = found.iter().map(|resolved| resolved.index.document_count()).sum();
     let (epoch, time) = now();
     let columns = vec![
@@ -136,7 +133,7 @@ fn count(api: &Api, request: &RestRequest, names: &str) -> Result<CatTable, Sear
     Ok(CatTable { columns, rows: vec![vec![epoch, time, documents.to_string()]] })
 }
 
-fn health(api: &Api, request: &RestRequest) -> Result<CatTable, SearchError> {
+fn health(api: &Api, request: &AskedRequest<'_>) -> Result<CatTable, SearchError> {
     let shards = counts(api, &found(api, request, "_all")?, true);
     let (epoch, time) = now();
     let mut columns = vec![
@@ -178,7 +175,7 @@ fn health(api: &Api, request: &RestRequest) -> Result<CatTable, SearchError> {
     Ok(CatTable { columns, rows: vec![row] })
 }
 
-fn shards(api: &Api, request: &RestRequest, names: &str) -> Result<CatTable, SearchError> {
+fn shards(api: &Api, request: &AskedRequest<'_>, names: &str) -> Result<CatTable, SearchError> {
     let columns = vec![
         left("index", "i,idx", "index name"),
         left("shard", "s,sh", "shard name"),
@@ -215,7 +212,7 @@ fn shards(api: &Api, request: &RestRequest, names: &str) -> Result<CatTable, Sea
     Ok(CatTable { columns, rows })
 }
 
-fn segments(api: &Api, request: &RestRequest, names: &str) -> Result<CatTable, SearchError> {
+fn segments(api: &Api, request: &AskedRequest<'_>, names: &str) -> Result<CatTable, SearchError> {
     let columns = vec![
         left("index", "i,idx", "index name"),
         left("shard", "s,sh", "shard name"),
@@ -226,7 +223,9 @@ fn segments(api: &Api, request: &RestRequest, names: &str) -> Result<CatTable, S
         right("docs.deleted", "dd,docsDeleted", "number of deleted docs in segment"),
     ];
     let mut rows = Vec::new();
-    for Resolved { index, .. } in api.indices.resolve(names, ResolveOptions::default().of(&request.parameters)?)? {
+    for Resolved { index, .. } in
+        api.indices.resolve(names, ResolveOptions::default().of(&request.parameters)?, &request.asker)?
+    {
         for (name, documents, deleted) in index.segments() {
             let text = str::to_owned;
             let row = [
@@ -244,7 +243,7 @@ fn segments(api: &Api, request: &RestRequest, names: &str) -> Result<CatTable, S
     Ok(CatTable { columns, rows })
 }
 
-fn aliases(api: &Api, names: &str) -> CatTable {
+fn aliases(api: &Api, request: &AskedRequest<'_>, names: &str) -> CatTable {
     let columns = vec![
         left("alias", "a", "alias name"),
         left("index", "i,idx", "index alias points to"),
@@ -255,7 +254,11 @@ fn aliases(api: &Api, names: &str) -> CatTable {
     ];
     let mut rows = Vec::new();
     for index in api.indices.all() {
+        let may_index = request.asker.may(&index.name());
         for (alias, body) in &index.definition().aliases {
+            if !may_index && !request.asker.may(alias) {
+                continue;
+            }
             if names.split(',').any(|pattern| pattern == "_all" || matches_pattern(pattern, alias)) {
                 let text = str::to_owned;
                 let filter = if body.get("filter").is_some() { "*" } else { "-" };

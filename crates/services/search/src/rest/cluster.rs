@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
 
-use super::api::{Answer, Api, any_state};
+use super::api::{Answer, Api, AskedRequest, any_state};
 use super::documents::replicas;
-use super::message::{RestRequest, RestResponse};
+use super::message::RestResponse;
 use super::templates::acknowledged;
 use crate::error::SearchError;
 use crate::indices::{ResolveOptions, Resolved, duration};
@@ -69,7 +69,7 @@ pub(super) fn counts(api: &Api, found: &[Resolved], with_red: bool) -> ShardCoun
 }
 
 /// `GET /_cluster/health`.
-pub(super) fn health(api: &Api, request: &RestRequest, names: Option<&str>) -> Answer {
+pub(super) fn health(api: &Api, request: &AskedRequest<'_>, names: Option<&str>) -> Answer {
     let level = request.parameter("level").unwrap_or("cluster");
     let wait = request.parameter("timeout").map_or(Some(Duration::from_secs(30)), duration);
     let wait = wait.ok_or_else(|| SearchError::argument("failed to parse [timeout]"))?;
@@ -91,7 +91,7 @@ pub(super) fn health(api: &Api, request: &RestRequest, names: Option<&str>) -> A
         let options = ResolveOptions { ignore_unavailable: true, ..any_state() }.of(&request.parameters)?;
         let options =
             ResolveOptions { expand: crate::indices::Expand { open: true, closed: true, hidden: true }, ..options };
-        let found = match api.indices.resolve(names.unwrap_or("_all"), options) {
+        let found = match api.indices.resolve(names.unwrap_or("_all"), options, &request.asker) {
             Err(error) if error.status == 503 => Vec::new(),
             found => found?,
         };
@@ -171,7 +171,7 @@ fn nodes_fit(text: &str) -> bool {
 }
 
 /// `GET /_cluster/settings`.
-pub(super) fn settings(api: &Api, request: &RestRequest) -> Answer {
+pub(super) fn settings(api: &Api, request: &AskedRequest<'_>) -> Answer {
     let flat = request.flag("flat_settings")?.unwrap_or(false);
     let (persistent, transient) = api.indices.cluster_settings()?;
     let shown = |settings| if flat { json!(settings) } else { crate::indices::Indices::nested_settings(&settings) };
@@ -183,7 +183,7 @@ pub(super) fn settings(api: &Api, request: &RestRequest) -> Answer {
 }
 
 /// `PUT /_cluster/settings`.
-pub(super) fn put_settings(api: &Api, request: &RestRequest) -> Answer {
+pub(super) fn put_settings(api: &Api, request: &AskedRequest<'_>) -> Answer {
     let body = request.json()?.ok_or_else(|| SearchError::body("request body is required"))?;
     for name in body.as_object().into_iter().flatten().map(|(name, _)| name.as_str()) {
         if !matches!(name, "persistent" | "transient") {
@@ -204,11 +204,9 @@ pub(super) fn put_settings(api: &Api, request: &RestRequest) -> Answer {
 }
 
 /// `GET /_cluster/state/<metrics>/<indices>`.
-pub(super) fn state(api: &Api, rest: &[&str]) -> Answer {
-    let metrics = rest.first().copied().unwrap_or("_all");
+pub(super) fn state(api: &Api, request: &AskedRequest<'_>, metrics: &str, names: &str) -> Answer {
     let wants = |name: &str| metrics.split(',').any(|metric| metric == "_all" || metric == name);
-    let names = rest.get(1).copied().unwrap_or("_all");
-    let found = api.indices.resolve(names, any_state())?;
+    let found = api.indices.resolve(names, any_state(), &request.asker)?;
     let mut body = json!({"cluster_name": "terrace", "cluster_uuid": api.indices.uuid()});
     if wants("version") {
         body["version"] = json!(1);

@@ -1,16 +1,22 @@
 //! [`Contexts`]: scrolls and points in time that clients hold open.
 //!
-//! Each keeps views of indices, and with them the documents that they show, until its time is over or it is closed.
+//! Each keeps views of indices, and with them the documents that they show, until its time is over or it is closed. It belongs to
+//! who opened it, a role with one proof: nobody else can use, close or see it.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
+use node::identity::Caller;
 use parking_lot::Mutex;
+use ring::rand::{SecureRandom, SystemRandom};
 use serde_json::Value;
 
 use crate::error::SearchError;
 use crate::hits::{HiddenKeys, SearchBody, SearchTarget};
 use crate::indices::{Indices, duration};
+use crate::rights::{Asker, is_same};
 
 /// Most contexts of a node (Elasticsearch's `search.max_open_scroll_context`).
 const CONTEXTS_MAX: usize = 500;
@@ -21,6 +27,8 @@ const KEEP_MAX: Duration = Duration::from_secs(24 * 3600);
 /// A scroll or a point in time.
 #[derive(Debug)]
 pub(super) struct OpenContext {
+    /// Whose it is, and by which rights: to others it is not there, and it ends with them.
+    pub(super) asker: Asker,
     pub(super) targets: Vec<SearchTarget>,
     /// Of a scroll: the search, the last hit's sort values, and what is not shown of them.
     pub(super) scroll: Option<(SearchBody, Option<Vec<Value>>, HiddenKeys)>,
@@ -29,6 +37,8 @@ pub(super) struct OpenContext {
 }
 
 struct Held {
+    /// Whose it is.
+    owner: Caller,
     /// None while a request uses it.
     context: Option<OpenContext>,
     is_scroll: bool,
@@ -52,6 +62,7 @@ impl std::fmt::Debug for Contexts {
 /// A view of the targets of a point in time.
 pub(super) struct PointInTime {
     pub(super) targets: Vec<SearchTarget>,
+    pub(super) asker: Asker,
 }
 
 /// How long a context is kept. Errors: not a time, or one that is too long for the cluster's settings.
@@ -68,6 +79,14 @@ pub(super) fn keep_alive(indices: &Indices, text: &str) -> Result<Duration, Sear
         )));
     }
     Ok(time)
+}
+
+/// An id that cannot be guessed.
+fn new_id() -> Result<String, SearchError> {
+    let mut bytes = [0; 30];
+    let filled = SystemRandom::new().fill(&mut bytes);
+    filled.map_err(|_| SearchError::internal("the system returned no random bytes"))?;
+    Ok(BASE64.encode(bytes))
 }
 
 fn missing(id: &str) -> SearchError {
@@ -87,18 +106,19 @@ impl Contexts {
             );
             return Err(SearchError::busy(reason));
         }
-        let id: String = (0..40).map(|_| fastrand::alphanumeric()).collect();
+        let id = new_id()?;
         let until = Instant::now() + context.kept;
         let is_scroll = context.scroll.is_some();
         let opened = crate::index::now_millis();
-        held.insert(id.clone(), Held { context: Some(context), is_scroll, until, opened });
+        let owner = context.asker.caller().clone();
+        held.insert(id.clone(), Held { owner, context: Some(context), is_scroll, until, opened });
         Ok(id)
     }
 
     /// Takes a scroll out to use it. Errors: there is none, its time is over, or another request uses it.
-    pub(super) fn take(&self, id: &str) -> Result<OpenContext, SearchError> {
+    pub(super) fn take(&self, id: &str, caller: &Caller) -> Result<OpenContext, SearchError> {
         let mut held = self.held.lock();
-        let entry = held.get_mut(id).ok_or_else(|| missing(id))?;
+        let entry = held.get_mut(id).filter(|entry| is_same(&entry.owner, caller)).ok_or_else(|| missing(id))?;
         if entry.until <= Instant::now() {
             held.remove(id);
             return Err(missing(id));
@@ -115,42 +135,47 @@ impl Contexts {
     }
 
     /// The views of a point in time. Errors: there is none, or its time is over.
-    pub(super) fn get(&self, id: &str, keep: Option<Duration>) -> Result<PointInTime, SearchError> {
+    pub(super) fn get(&self, id: &str, keep: Option<Duration>, caller: &Caller) -> Result<PointInTime, SearchError> {
         let mut held = self.held.lock();
-        let entry = held.get_mut(id).filter(|entry| entry.until > Instant::now()).ok_or_else(|| missing(id))?;
+        let is_there = |entry: &&mut Held| entry.until > Instant::now() && is_same(&entry.owner, caller);
+        let entry = held.get_mut(id).filter(is_there).ok_or_else(|| missing(id))?;
         let context = entry.context.as_mut().filter(|context| context.scroll.is_none()).ok_or_else(|| missing(id))?;
         if let Some(keep) = keep {
             context.kept = context.kept.max(keep);
         }
         entry.until = Instant::now() + context.kept;
-        Ok(PointInTime { targets: context.targets.clone() })
+        Ok(PointInTime { targets: context.targets.clone(), asker: context.asker.clone() })
     }
 
     /// Closes a context; whether it was there.
-    pub(super) fn close(&self, id: &str) -> bool {
-        self.held.lock().remove(id).is_some_and(|held| held.until > Instant::now())
+    pub(super) fn close(&self, id: &str, caller: &Caller) -> bool {
+        let mut held = self.held.lock();
+        let is_own = held.get(id).is_some_and(|entry| is_same(&entry.owner, caller));
+        is_own && held.remove(id).is_some_and(|held| held.until > Instant::now())
     }
 
-    /// Closes all scrolls; returns how many.
-    pub(super) fn close_scrolls(&self) -> usize {
+    /// Closes all scrolls of a caller; returns how many.
+    pub(super) fn close_scrolls(&self, caller: &Caller) -> usize {
         let mut held = self.held.lock();
         let before = held.len();
-        held.retain(|_, held| !held.is_scroll);
+        held.retain(|_, held| !held.is_scroll || !is_same(&held.owner, caller));
         before - held.len()
     }
 
-    /// Closes all points in time; returns their ids.
-    pub(super) fn close_points(&self) -> Vec<String> {
+    /// Closes all points in time of a caller; returns their ids.
+    pub(super) fn close_points(&self, caller: &Caller) -> Vec<String> {
         let mut held = self.held.lock();
-        let ids: Vec<String> = held.iter().filter(|(_, held)| !held.is_scroll).map(|(id, _)| id.clone()).collect();
+        let is_meant = |held: &Held| !held.is_scroll && is_same(&held.owner, caller);
+        let ids: Vec<String> = held.iter().filter(|(_, held)| is_meant(held)).map(|(id, _)| id.clone()).collect();
         ids.iter().for_each(|id| drop(held.remove(id)));
         ids
     }
 
-    /// The points in time: their ids, when each was opened in milliseconds, and how long it is kept.
-    pub(super) fn points(&self) -> Vec<(String, u64, Duration)> {
+    /// The points in time of a caller: their ids, when each was opened in milliseconds, and how long it is kept.
+    pub(super) fn points(&self, caller: &Caller) -> Vec<(String, u64, Duration)> {
         let held = self.held.lock();
-        let points = held.iter().filter(|(_, held)| !held.is_scroll && held.until > Instant::now());
+        let is_meant = |held: &Held| !held.is_scroll && is_same(&held.owner, caller);
+        let points = held.iter().filter(|(_, held)| is_meant(held) && held.until > Instant::now());
         points.filter_map(|(id, held)| Some((id.clone(), held.opened, held.context.as_ref()?.kept))).collect()
     }
 

@@ -2,14 +2,17 @@
 
 use std::sync::Arc;
 
+use node::identity::Action;
 use serde_json::{Map, Value, json};
 
-use super::api::{Answer, Api};
-use super::message::{RestMethod, RestRequest, RestResponse};
+use super::api::{Answer, Api, AskedRequest};
+use super::message::{RestMethod, RestResponse};
 use crate::error::SearchError;
 use crate::index::{
     DocumentOp, ExpectedVersion, OpKind, OpOutcome, PartialUpdate, SearchIndex, StoredDocument, parse_source,
 };
+use crate::indices::ResolveOptions;
+use crate::rights::Asker;
 use crate::source::SourceFilter;
 
 /// When an operation's changes are searchable.
@@ -25,7 +28,7 @@ pub(super) enum RefreshPolicy {
 
 impl RefreshPolicy {
     /// The policy of a request. Errors: a value that is not known.
-    pub(super) fn of(request: &RestRequest) -> Result<RefreshPolicy, SearchError> {
+    pub(super) fn of(request: &AskedRequest<'_>) -> Result<RefreshPolicy, SearchError> {
         match request.parameter("refresh") {
             None | Some("false") => Ok(RefreshPolicy::Later),
             Some("" | "true") => Ok(RefreshPolicy::Now),
@@ -45,7 +48,7 @@ impl RefreshPolicy {
 }
 
 /// The parameters of every write that this node cannot honour. Errors: one of them is there.
-pub(super) fn refuse_unsupported(request: &RestRequest) -> Result<(), SearchError> {
+pub(super) fn refuse_unsupported(request: &AskedRequest<'_>) -> Result<(), SearchError> {
     for name in ["pipeline", "parent"] {
         if request.parameter(name).is_some_and(|value| !value.is_empty() && value != "_none") {
             return Err(SearchError::unsupported(format!("parameter [{name}]")));
@@ -84,7 +87,7 @@ pub(super) fn expected(
     }
 }
 
-fn expected_of(request: &RestRequest) -> Result<ExpectedVersion, SearchError> {
+fn expected_of(request: &AskedRequest<'_>) -> Result<ExpectedVersion, SearchError> {
     expected(
         request.number("version")?,
         request.parameter("version_type"),
@@ -134,7 +137,7 @@ pub(super) fn replicas(index: &SearchIndex) -> u64 {
 }
 
 /// The routing that a document is sent with.
-fn routing_of(request: &RestRequest) -> Option<String> {
+fn routing_of(request: &AskedRequest<'_>) -> Option<String> {
     request.parameter("routing").filter(|routing| !routing.is_empty()).map(str::to_owned)
 }
 
@@ -143,7 +146,7 @@ fn one(index: &SearchIndex, op: DocumentOp) -> Result<OpOutcome, SearchError> {
     outcome.ok_or_else(|| SearchError::internal("an operation had no result"))?.map_err(|error| error.of(&index.name()))
 }
 
-fn body_of(request: &RestRequest) -> Result<bytes::Bytes, SearchError> {
+fn body_of(request: &AskedRequest<'_>) -> Result<bytes::Bytes, SearchError> {
     match request.body.iter().all(u8::is_ascii_whitespace) {
         true => Err(SearchError::body("request body is required")),
         false => Ok(request.body.clone()),
@@ -151,7 +154,7 @@ fn body_of(request: &RestRequest) -> Result<bytes::Bytes, SearchError> {
 }
 
 /// `PUT /<index>/_doc/<id>`, `POST /<index>/_doc`.
-pub(super) fn index(api: &Api, request: &RestRequest, name: &str, id: Option<&str>) -> Answer {
+pub(super) fn index(api: &Api, request: &AskedRequest<'_>, name: &str, id: Option<&str>) -> Answer {
     let create = match request.parameter("op_type") {
         None => id.is_none(),
         Some("index") => false,
@@ -164,11 +167,11 @@ pub(super) fn index(api: &Api, request: &RestRequest, name: &str, id: Option<&st
 }
 
 /// `PUT /<index>/_create/<id>`.
-pub(super) fn create(api: &Api, request: &RestRequest, name: &str, id: &str) -> Answer {
+pub(super) fn create(api: &Api, request: &AskedRequest<'_>, name: &str, id: &str) -> Answer {
     store(api, request, name, Some(id), true)
 }
 
-fn store(api: &Api, request: &RestRequest, name: &str, id: Option<&str>, create: bool) -> Answer {
+fn store(api: &Api, request: &AskedRequest<'_>, name: &str, id: Option<&str>, create: bool) -> Answer {
     refuse_unsupported(request)?;
     let refresh = RefreshPolicy::of(request)?;
     let expected = expected_of(request)?;
@@ -176,7 +179,7 @@ fn store(api: &Api, request: &RestRequest, name: &str, id: Option<&str>, create:
         return Err(invalid("create operations only support internal versioning. use index instead"));
     }
     let body = body_of(request)?;
-    let index = api.indices.for_write(name, request.flag("require_alias")?.unwrap_or(false))?;
+    let index = api.indices.for_write(name, request.flag("require_alias")?.unwrap_or(false), &request.asker)?;
     let kind = if create { OpKind::Create(body) } else { OpKind::Index(body) };
     let outcome = one(&index, DocumentOp { id: id.map(str::to_owned), kind, expected, routing: routing_of(request) })?;
     refresh.apply(api, &index, outcome.seq + 1)?;
@@ -201,14 +204,14 @@ fn encoded(text: &str) -> String {
 }
 
 /// `DELETE /<index>/_doc/<id>`.
-pub(super) fn delete(api: &Api, request: &RestRequest, name: &str, id: &str) -> Answer {
+pub(super) fn delete(api: &Api, request: &AskedRequest<'_>, name: &str, id: &str) -> Answer {
     refuse_unsupported(request)?;
     let refresh = RefreshPolicy::of(request)?;
     let expected = expected_of(request)?;
     // A delete with an external version creates the index as a write does; any other one does not.
     let index = match matches!(expected, ExpectedVersion::External(_) | ExpectedVersion::ExternalGte(_)) {
-        true => api.indices.for_write(name, false)?,
-        false => api.indices.write_index(name)?,
+        true => api.indices.for_write(name, false, &request.asker)?,
+        false => api.indices.write_index(name, &request.asker)?,
     };
     let op = DocumentOp { id: Some(id.to_owned()), kind: OpKind::Delete, expected, routing: routing_of(request) };
     let outcome = one(&index, op)?;
@@ -261,7 +264,7 @@ pub(super) fn updated_source(outcome: &OpOutcome, filter: &SourceFilter) -> Resu
 }
 
 /// `POST /<index>/_update/<id>`.
-pub(super) fn update(api: &Api, request: &RestRequest, name: &str, id: &str) -> Answer {
+pub(super) fn update(api: &Api, request: &AskedRequest<'_>, name: &str, id: &str) -> Answer {
     refuse_unsupported(request)?;
     let refresh = RefreshPolicy::of(request)?;
     if request.parameter("version").is_some() || request.parameter("version_type").is_some() {
@@ -285,7 +288,10 @@ pub(super) fn update(api: &Api, request: &RestRequest, name: &str, id: &str) -> 
     if ["_source", "_source_includes", "_source_excludes"].iter().any(|name| request.parameter(name).is_some()) {
         filter = SourceFilter::of_parameters(&request.parameters)?;
     }
-    let index = api.indices.for_write(name, request.flag("require_alias")?.unwrap_or(false))?;
+    if filter.is_shown() {
+        check_read_back(api, &request.asker, name)?;
+    }
+    let index = api.indices.for_write(name, request.flag("require_alias")?.unwrap_or(false), &request.asker)?;
     let needs_one = matches!(expected, ExpectedVersion::Seq(..)) && update.upsert.is_none() && !update.doc_as_upsert;
     if needs_one && index.get(id)?.is_none() {
         let reason = format!("[{id}]: document missing");
@@ -316,7 +322,7 @@ struct Shown {
 }
 
 impl Shown {
-    fn of(request: &RestRequest) -> Result<Shown, SearchError> {
+    fn of(request: &AskedRequest<'_>) -> Result<Shown, SearchError> {
         let stored_fields: Vec<String> = request
             .parameter("stored_fields")
             .map(|names| names.split(',').map(str::to_owned).collect())
@@ -355,33 +361,47 @@ impl Shown {
 type FoundDocument = (StoredDocument, u64);
 
 /// The one index that a read by id means.
-fn read_index(api: &Api, name: &str) -> Result<Arc<SearchIndex>, SearchError> {
-    let mut found =
-        api.indices.resolve(name, crate::indices::ResolveOptions { allow_no_indices: false, ..Default::default() })?;
+fn read_index(api: &Api, asker: &Asker, name: &str) -> Result<Arc<SearchIndex>, SearchError> {
+    let options = ResolveOptions { allow_no_indices: false, ..Default::default() };
+    let mut found = api.indices.resolve(name, options, asker)?;
+    let names: Vec<String> = found.iter().map(|resolved| resolved.index.name()).collect();
     match (found.pop(), found.is_empty()) {
-        (Some(one), true) => Ok(one.index),
+        (Some(one), true) => {
+            // A read by id goes past the filter of an alias.
+            one.check_whole(asker)?;
+            Ok(one.index)
+        }
         _ => Err(SearchError::argument(format!(
             "Alias [{name}] has more than one index associated with it [{}], can't execute a single index op",
-            api.indices.resolve(name, crate::indices::ResolveOptions::default()).map_or_else(
-                |_| String::new(),
-                |found| { found.iter().map(|resolved| resolved.index.name()).collect::<Vec<_>>().join(", ") }
-            )
+            names.join(", ")
         ))),
     }
 }
 
+/// Whether the sources of what is written may be read back in the same request. Errors: the refusal.
+pub(super) fn check_read_back(api: &Api, asker: &Asker, name: &str) -> Result<(), SearchError> {
+    let asker = asker.asking("indices:data/read/get", &[Action::IndexRead]);
+    api.indices.check_use(name, &asker)?;
+    // It may not be there yet.
+    let options = ResolveOptions { ignore_unavailable: true, ..ResolveOptions::default() };
+    api.indices.resolve(name, options, &asker)?.iter().try_for_each(|found| found.check_whole(&asker))
+}
+
 fn read(
     api: &Api,
-    request: &RestRequest,
+    request: &AskedRequest<'_>,
     (name, id): (&str, &str),
     routing: Option<&str>,
 ) -> Result<(Arc<SearchIndex>, Option<FoundDocument>), SearchError> {
-    let index = read_index(api, name)?;
+    let index = read_index(api, &request.asker, name)?;
     let realtime = request.flag("realtime")?.unwrap_or(true);
     if request.flag("refresh")?.unwrap_or(false) {
         index.refresh()?;
     }
     let mut found = index.get(id)?;
+    if index.is_fed() && found.is_some() {
+        request.asker.note(id);
+    }
     let routing = routing.or_else(|| request.parameter("routing"));
     found = found.filter(|(document, _)| index.shards().finds(id, routing, document.routing.as_deref()));
     if !realtime {
@@ -407,7 +427,7 @@ fn read(
 }
 
 /// `GET /<index>/_doc/<id>`.
-pub(super) fn get(api: &Api, request: &RestRequest, name: &str, id: &str) -> Answer {
+pub(super) fn get(api: &Api, request: &AskedRequest<'_>, name: &str, id: &str) -> Answer {
     let shown = Shown::of(request)?;
     let (index, found) = read(api, request, (name, id), None)?;
     match found {
@@ -417,7 +437,7 @@ pub(super) fn get(api: &Api, request: &RestRequest, name: &str, id: &str) -> Ans
 }
 
 /// `GET /<index>/_source/<id>`.
-pub(super) fn source(api: &Api, request: &RestRequest, name: &str, id: &str) -> Answer {
+pub(super) fn source(api: &Api, request: &AskedRequest<'_>, name: &str, id: &str) -> Answer {
     let filter = SourceFilter::of_parameters(&request.parameters)?;
     if !filter.is_shown() {
         return Err(invalid("fetching source can not be disabled"));
@@ -442,7 +462,7 @@ pub(super) const SOURCE_BYTES: usize = 100 << 20;
 const MULTI_GET_MAX: usize = 10_000;
 
 /// `_mget`.
-pub(super) fn multi_get(api: &Api, request: &RestRequest, default: Option<&str>) -> Answer {
+pub(super) fn multi_get(api: &Api, request: &AskedRequest<'_>, default: Option<&str>) -> Answer {
     let body = request.json()?.ok_or_else(|| SearchError::body("request body is required"))?;
     let by_request = Shown::of(request)?;
     let mut wanted = Vec::new();
@@ -501,7 +521,7 @@ pub(super) fn multi_get(api: &Api, request: &RestRequest, default: Option<&str>)
 }
 
 fn multi_get_one(
-    (api, request): (&Api, &RestRequest),
+    (api, request): (&Api, &AskedRequest<'_>),
     by_request: &Shown,
     item: &Value,
     (name, id): (&str, &str),

@@ -4,31 +4,34 @@
 //!   {"terms": {"user": {"index": "people", "id": "1", "path": "friends"}}}   -->   {"terms": {"user": ["2", "3"]}}
 //! ```
 
+use node::identity::Action;
 use serde_json::{Map, Value};
 
 use super::api::Api;
 use crate::error::SearchError;
 use crate::index::parse_source;
 use crate::indices::ResolveOptions;
+use crate::rights::Asker;
 use crate::source::values_at;
 
 /// The most lookups of a request: each reads a document.
 const LOOKUPS_MAX: usize = 100;
 
-/// Puts the values in the place of all lookups of a request's body. Errors: an index that is not there, too many lookups.
-pub(super) fn expand(api: &Api, body: &mut Value) -> Result<(), SearchError> {
+/// Puts the values in the place of all lookups of a request's body. Errors: an index that is not there or
+/// may not be read, too many lookups.
+pub(super) fn expand(api: &Api, asker: &Asker, body: &mut Value) -> Result<(), SearchError> {
     let mut left = LOOKUPS_MAX;
-    walk(api, body, &mut left)
+    walk(api, asker, body, &mut left)
 }
 
-fn walk(api: &Api, value: &mut Value, left: &mut usize) -> Result<(), SearchError> {
+fn walk(api: &Api, asker: &Asker, value: &mut Value, left: &mut usize) -> Result<(), SearchError> {
     match value {
-        Value::Array(values) => values.iter_mut().try_for_each(|value| walk(api, value, left)),
+        Value::Array(values) => values.iter_mut().try_for_each(|value| walk(api, asker, value, left)),
         Value::Object(object) => {
             for (name, value) in object {
                 match value {
-                    Value::Object(terms) if name == "terms" => expand_terms(api, terms, left)?,
-                    value => walk(api, value, left)?,
+                    Value::Object(terms) if name == "terms" => expand_terms(api, asker, terms, left)?,
+                    value => walk(api, asker, value, left)?,
                 }
             }
             Ok(())
@@ -37,7 +40,7 @@ fn walk(api: &Api, value: &mut Value, left: &mut usize) -> Result<(), SearchErro
     }
 }
 
-fn expand_terms(api: &Api, terms: &mut Map<String, Value>, left: &mut usize) -> Result<(), SearchError> {
+fn expand_terms(api: &Api, asker: &Asker, terms: &mut Map<String, Value>, left: &mut usize) -> Result<(), SearchError> {
     for value in terms.values_mut() {
         let is_lookup =
             |lookup: &Map<String, Value>| ["index", "id", "path"].iter().all(|part| lookup.contains_key(*part));
@@ -46,16 +49,16 @@ fn expand_terms(api: &Api, terms: &mut Map<String, Value>, left: &mut usize) -> 
                 *left = left.checked_sub(1).ok_or_else(|| {
                     SearchError::argument(format!("a request has at most {LOOKUPS_MAX} lookups of [terms]"))
                 })?;
-                *value = Value::Array(values(api, lookup)?);
+                *value = Value::Array(values(api, asker, lookup)?);
             }
-            value => walk(api, value, left)?,
+            value => walk(api, asker, value, left)?,
         }
     }
     Ok(())
 }
 
 /// The values that a lookup means; none if there is no such document.
-fn values(api: &Api, lookup: &Map<String, Value>) -> Result<Vec<Value>, SearchError> {
+fn values(api: &Api, asker: &Asker, lookup: &Map<String, Value>) -> Result<Vec<Value>, SearchError> {
     let text = |name: &str| match lookup.get(name) {
         Some(Value::String(text)) => Ok(text.clone()),
         Some(Value::Number(number)) => Ok(number.to_string()),
@@ -65,17 +68,23 @@ fn values(api: &Api, lookup: &Map<String, Value>) -> Result<Vec<Value>, SearchEr
     if let Some(other) = lookup.keys().find(|key| !known.contains(&key.as_str())) {
         return Err(SearchError::unsupported(format!("[{other}] of a lookup of [terms]")));
     }
+    let asker = asker.asking("indices:data/read/get", &[Action::IndexRead]);
     let (index, id, path) = (text("index")?, text("id")?, text("path")?);
-    let mut found = api.indices.resolve(&index, ResolveOptions { allow_no_indices: false, ..Default::default() })?;
+    let mut found =
+        api.indices.resolve(&index, ResolveOptions { allow_no_indices: false, ..Default::default() }, &asker)?;
     let (Some(one), true) = (found.pop(), found.is_empty()) else {
         return Err(SearchError::argument(format!("a lookup of [terms] reads one index, not [{index}]")));
     };
+    one.check_whole(&asker)?;
     let routing = lookup.contains_key("routing").then(|| text("routing")).transpose()?;
     let document = one.index.get(&id)?;
     let document =
         document.filter(|(document, _)| one.index.shards().finds(&id, routing.as_deref(), document.routing.as_deref()));
     let mut values = Vec::new();
     if let Some((document, _)) = document {
+        if one.index.is_fed() {
+            asker.note(&document.id);
+        }
         values_at(&path, &parse_source(&document.source)?, &mut values);
     }
     Ok(values)

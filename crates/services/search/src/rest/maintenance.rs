@@ -5,9 +5,9 @@ use std::sync::atomic::Ordering;
 
 use serde_json::{Map, Value, json};
 
-use super::api::{Answer, Api, resolved};
+use super::api::{Answer, Api, AskedRequest, resolved};
 use super::documents::{invalid, replicas};
-use super::message::{RestRequest, RestResponse};
+use super::message::RestResponse;
 use crate::error::SearchError;
 use crate::index::{Counters, SearchIndex};
 use crate::indices::{ResolveOptions, Resolved};
@@ -21,7 +21,7 @@ pub(super) fn shards(found: &[Resolved]) -> Value {
 }
 
 /// `POST /<index>/_refresh`.
-pub(super) fn refresh(api: &Api, request: &RestRequest, names: &str) -> Answer {
+pub(super) fn refresh(api: &Api, request: &AskedRequest<'_>, names: &str) -> Answer {
     let found = resolved(api, request, names, ResolveOptions::default())?;
     for Resolved { index, .. } in &found {
         index.feed()?;
@@ -31,7 +31,7 @@ pub(super) fn refresh(api: &Api, request: &RestRequest, names: &str) -> Answer {
 }
 
 /// `POST /<index>/_flush`.
-pub(super) fn flush(api: &Api, request: &RestRequest, names: &str) -> Answer {
+pub(super) fn flush(api: &Api, request: &AskedRequest<'_>, names: &str) -> Answer {
     if request.flag("force")? == Some(true) && request.flag("wait_if_ongoing")? == Some(false) {
         return Err(invalid("wait_if_ongoing must be true for a force flush"));
     }
@@ -47,7 +47,7 @@ pub(super) fn flush(api: &Api, request: &RestRequest, names: &str) -> Answer {
 }
 
 /// `POST /<index>/_forcemerge`.
-pub(super) fn force_merge(api: &Api, request: &RestRequest, names: &str) -> Answer {
+pub(super) fn force_merge(api: &Api, request: &AskedRequest<'_>, names: &str) -> Answer {
     let most = request.number("max_num_segments")?;
     let only_deletes = request.flag("only_expunge_deletes")?.unwrap_or(false);
     if only_deletes && most.is_some() {
@@ -67,7 +67,7 @@ pub(super) fn force_merge(api: &Api, request: &RestRequest, names: &str) -> Answ
 }
 
 /// `POST /<index>/_cache/clear`: there is no cache of responses.
-pub(super) fn clear_cache(api: &Api, request: &RestRequest, names: &str) -> Answer {
+pub(super) fn clear_cache(api: &Api, request: &AskedRequest<'_>, names: &str) -> Answer {
     let found = resolved(api, request, names, ResolveOptions::default())?;
     Ok(RestResponse::json(200, json!({"_shards": shards(&found)})))
 }
@@ -247,7 +247,7 @@ fn check_metrics(asked: &str, metrics: &[&str]) -> Result<(), SearchError> {
 }
 
 /// `GET /<index>/_stats/<metric>`.
-pub(super) fn stats(api: &Api, request: &RestRequest, names: &str, metric: Option<&str>) -> Answer {
+pub(super) fn stats(api: &Api, request: &AskedRequest<'_>, names: &str, metric: Option<&str>) -> Answer {
     let metrics: Vec<&str> =
         metric.unwrap_or("_all").split(',').map(metric_name).filter(|name| !name.is_empty()).collect();
     let level = request.parameter("level").unwrap_or("indices");
@@ -301,7 +301,7 @@ pub(super) fn stats(api: &Api, request: &RestRequest, names: &str, metric: Optio
 
 /// Adds the parts that parameters ask for: statistics of fields are counted for none.
 fn select_fields(
-    request: &RestRequest,
+    request: &AskedRequest<'_>,
     index: &SearchIndex,
     stats: &mut Map<String, Value>,
 ) -> Result<(), SearchError> {
@@ -369,7 +369,7 @@ fn analyzer_of(body: &Value, index: Option<&SearchIndex>) -> Result<crate::analy
 }
 
 /// `POST /<index>/_analyze`.
-pub(super) fn analyze(api: &Api, request: &RestRequest, name: Option<&str>) -> Answer {
+pub(super) fn analyze(api: &Api, request: &AskedRequest<'_>, name: Option<&str>) -> Answer {
     let mut body = request.json()?.unwrap_or_else(|| json!({}));
     for (name, value) in &request.parameters {
         if matches!(name.as_str(), "text" | "analyzer" | "field" | "tokenizer") && body.get(name).is_none() {
@@ -385,7 +385,12 @@ pub(super) fn analyze(api: &Api, request: &RestRequest, name: Option<&str>) -> A
         return Err(SearchError::argument(format!("_analyze reads at most {ANALYZE_BYTES_MAX} bytes")));
     }
     let index = match name {
-        Some(name) => api.indices.resolve(name, ResolveOptions::default())?.into_iter().next().map(|found| found.index),
+        Some(name) => api
+            .indices
+            .resolve(name, ResolveOptions::default(), &request.asker)?
+            .into_iter()
+            .next()
+            .map(|found| found.index),
         None => None,
     };
     let analyzer = analyzer_of(&body, index.as_deref())?;
@@ -424,7 +429,7 @@ struct FieldCaps {
 }
 
 /// `GET /<index>/_field_caps`.
-pub(super) fn field_caps(api: &Api, request: &RestRequest, names: &str) -> Answer {
+pub(super) fn field_caps(api: &Api, request: &AskedRequest<'_>, names: &str) -> Answer {
     let body = request.json()?.unwrap_or_else(|| json!({}));
     if let Some(name) = body.as_object().into_iter().flatten().map(|(name, _)| name).find(|name| *name != "fields") {
         return Err(SearchError::unsupported(format!("[{name}] of _field_caps")));

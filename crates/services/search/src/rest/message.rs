@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
+use node::identity::Caller;
 use serde_json::Value;
 
 use crate::error::SearchError;
@@ -36,8 +37,8 @@ pub struct RestRequest {
     pub parameters: BTreeMap<String, String>,
     /// The body, not compressed.
     pub body: Bytes,
-    /// The user who was authenticated; `None` where the node trusts this machine.
-    pub user: Option<String>,
+    /// Who sends it.
+    pub caller: Caller,
     /// The name that the client gave the request (`X-Opaque-Id`), shown with its task.
     pub opaque_id: Option<String>,
     /// Set when the client has gone away, or the server ends: stop.

@@ -9,6 +9,8 @@
 mod admin;
 mod aliases;
 mod api;
+mod audited;
+mod authenticated;
 mod bulk;
 mod by_query;
 mod cat;
@@ -20,6 +22,7 @@ mod maintenance;
 pub mod message;
 mod nodes;
 mod routes;
+mod routing;
 mod searches;
 pub mod server;
 mod tables;
@@ -31,4 +34,4 @@ mod tests;
 
 pub use api::Api;
 pub use message::{RestBody, RestHandler, RestMethod, RestRequest, RestResponse, Unavailable};
-pub use server::{Authenticate, HttpError, HttpOptions, HttpServer, HttpTimes, LaneBounds};
+pub use server::{HttpError, HttpOptions, HttpServer, HttpTimes, LaneBounds};

@@ -1,181 +1,140 @@
-//! Which request is answered by what: the paths and methods of the API.
+//! Which request is answered by what. Every request comes through [`Api::respond`]: its route, its rights, its handler.
 
+use node::identity::Action;
 use serde_json::json;
 
-use super::api::{Answer, Api};
+use super::api::{Answer, Api, AskedRequest};
 use super::message::{RestHandler, RestMethod, RestRequest, RestResponse};
+use super::routing::{DocumentRoute, IndexRoute, NodeNeed, NodeRoute, Route, Routed, SearchRoute};
 use super::{
-    admin, aliases, bulk, by_query, cat, cluster, documents, maintenance, nodes, searches, task_requests, templates,
+    admin, aliases, audited, authenticated, bulk, by_query, cat, cluster, documents, maintenance, nodes, searches,
+    task_requests, templates,
 };
 use crate::error::SearchError;
 use crate::indices::TemplateKind;
+use crate::rights::Asker;
 
 impl Api {
     fn route(&self, request: &RestRequest) -> Answer {
-        let path: Vec<&str> = request.path.iter().map(String::as_str).collect();
-        let first = path.first().copied().unwrap_or_default();
-        let answer = match first {
-            "" | "_cluster" | "_nodes" | "_tasks" => self.of_cluster(request, &path),
-            "_cat" => cat::answer(self, request, &path[1..]).map(Some),
-            "_index_template" | "_component_template" | "_template" => self.of_templates(request, &path),
-            _ => self.of_indices(request, &path),
-        };
-        match answer {
-            Ok(Some(response)) => Ok(response),
-            Ok(None) => Err(no_route(request)),
-            Err(error) => Err(error),
+        let routed = Routed::of(request);
+        let none: (&str, &[Action]) = ("cluster:monitor/main", &[]);
+        let (action, needs) = routed.map_or(none, |routed| (routed.route.action(), routed.route.index_needs()));
+        let asker = Asker::new(&self.guard, request.caller.clone(), action, needs);
+        asker.holds()?;
+        let Some(routed) = routed else { return Err(no_route(request)) };
+        if let NodeNeed::Right(action) = routed.route.node_need() {
+            asker.node(action)?;
         }
+        let request = AskedRequest { request, asker };
+        let answer = match routed.route {
+            Route::Node(route) => self.of_node(&request, route, &routed),
+            Route::Cat(route) => cat::answer(self, &request, route, routed.names),
+            Route::Index(route) => self.of_indices(&request, route, &routed),
+            Route::Search(route) => self.of_searches(&request, route, &routed),
+            Route::Document(route) => self.of_documents(&request, route, &routed),
+        }?;
+        // What was changed is changed; what was read is not shown to who may not read it any more.
+        if routed.route.is_read() {
+            request.asker.still()?;
+        }
+        audited::record(self, &request, routed.route, answer)
     }
 
-    fn of_cluster(&self, request: &RestRequest, path: &[&str]) -> Result<Option<RestResponse>, SearchError> {
-        use RestMethod::{Get, Head, Post, Put};
-        Ok(Some(match (request.method, path) {
-            (Get | Head, []) => cluster::info(self),
-            (Get | Head, ["_cluster", "health"]) => cluster::health(self, request, None)?,
-            (Get | Head, ["_cluster", "health", names]) => cluster::health(self, request, Some(names))?,
-            (Get, ["_cluster", "settings"]) => cluster::settings(self, request)?,
-            (Put, ["_cluster", "settings"]) => cluster::put_settings(self, request)?,
-            (Get, ["_cluster", "state", rest @ ..]) => cluster::state(self, rest)?,
-            (Get, ["_cluster", "stats", ..]) => cluster::stats(self)?,
-            (Get, ["_cluster", "pending_tasks"]) => RestResponse::json(200, json!({"tasks": []})),
-            (Get, ["_nodes", rest @ ..]) => nodes::answer(self, rest)?,
-            (Get, ["_tasks"]) => task_requests::list(self, request)?,
-            (Get, ["_tasks", id]) => task_requests::get(self, request, id)?,
-            (Post, ["_tasks", "_cancel"]) => task_requests::cancel(self, request, None)?,
-            (Post, ["_tasks", id, "_cancel"]) => task_requests::cancel(self, request, Some(id))?,
-            _ => return Ok(None),
-        }))
-    }
-
-    fn of_templates(&self, request: &RestRequest, path: &[&str]) -> Result<Option<RestResponse>, SearchError> {
-        use RestMethod::{Delete, Get, Head, Post, Put};
-        let kind = match path[0] {
-            "_index_template" => TemplateKind::Index,
-            "_component_template" => TemplateKind::Component,
+    fn of_node(&self, request: &AskedRequest<'_>, route: NodeRoute, routed: &Routed<'_>) -> Answer {
+        use NodeRoute as Of;
+        let (path, name) = (&request.path, routed.name);
+        let kind = match path.first().map(String::as_str) {
+            Some("_index_template") => TemplateKind::Index,
+            Some("_component_template") => TemplateKind::Component,
             _ => TemplateKind::Legacy,
         };
-        Ok(Some(match (request.method, &path[1..]) {
-            (Get, []) => templates::get(self, request, kind, None)?,
-            (Get, [name]) => templates::get(self, request, kind, Some(name))?,
-            (Head, [name]) => templates::exists(self, kind, name)?,
-            (Put | Post, [name]) => templates::put(self, request, kind, name)?,
-            (Delete, [name]) => templates::delete(self, kind, name)?,
-            _ => return Ok(None),
-        }))
-    }
-
-    fn of_indices(&self, request: &RestRequest, path: &[&str]) -> Result<Option<RestResponse>, SearchError> {
-        if let Some(answer) = self.of_documents(request, path)? {
-            return Ok(Some(answer));
-        }
-        if let Some(answer) = self.of_searches(request, path)? {
-            return Ok(Some(answer));
-        }
-        if let Some(answer) = self.by_query(request, path)? {
-            return Ok(Some(answer));
-        }
-        use RestMethod::{Delete, Get, Head, Post, Put};
-        Ok(Some(match (request.method, path) {
-            (Put, [index]) if !index.starts_with('_') => admin::create(self, request, index)?,
-            (Delete, [index]) if !index.starts_with('_') || *index == "_all" => admin::delete(self, request, index)?,
-            (Head, [index]) => admin::exists(self, request, index)?,
-            (Get, [index]) if !index.starts_with('_') || *index == "_all" => admin::get(self, request, index)?,
-            (Get, ["_mapping"]) => admin::mapping(self, request, "_all")?,
-            (Get, [index, "_mapping"]) => admin::mapping(self, request, index)?,
-            (Put | Post, [index, "_mapping"] | [index, "_mappings"]) => admin::put_mapping(self, request, index)?,
-            (Get, ["_mapping", "field", fields]) => admin::field_mapping(self, request, "_all", fields)?,
-            (Get, [index, "_mapping", "field", fields]) => admin::field_mapping(self, request, index, fields)?,
-            (Get, ["_settings"]) => admin::settings(self, request, "_all", None)?,
-            (Get, ["_settings", name]) => admin::settings(self, request, "_all", Some(name))?,
-            (Get, [index, "_settings"]) => admin::settings(self, request, index, None)?,
-            (Get, [index, "_settings", name]) => admin::settings(self, request, index, Some(name))?,
-            (Put, ["_settings"]) => admin::put_settings(self, request, "_all")?,
-            (Put, [index, "_settings"]) => admin::put_settings(self, request, index)?,
-            (Post, [index, "_open"]) => admin::open_or_close(self, request, index, false)?,
-            (Post, [index, "_close"]) => admin::open_or_close(self, request, index, true)?,
-            (Post, ["_aliases"]) => aliases::update(self, request)?,
-            (Get, ["_alias"] | ["_aliases"]) => aliases::get(self, request, "_all", None)?,
-            (Get | Head, ["_alias", name]) => aliases::get(self, request, "_all", Some(name))?,
-            (Get, [index, "_alias"]) => aliases::get(self, request, index, None)?,
-            (Get | Head, [index, "_alias", name]) => aliases::get(self, request, index, Some(name))?,
-            (Put | Post, [index, "_alias" | "_aliases", name]) => aliases::put(self, request, index, name)?,
-            (Delete, [index, "_alias" | "_aliases", name]) => aliases::delete(self, index, name)?,
-            (Get | Post, ["_refresh"]) => maintenance::refresh(self, request, "_all")?,
-            (Get | Post, [index, "_refresh"]) => maintenance::refresh(self, request, index)?,
-            (Get | Post, ["_flush"]) => maintenance::flush(self, request, "_all")?,
-            (Get | Post, [index, "_flush"]) => maintenance::flush(self, request, index)?,
-            (Post, ["_forcemerge"]) => maintenance::force_merge(self, request, "_all")?,
-            (Post, [index, "_forcemerge"]) => maintenance::force_merge(self, request, index)?,
-            (Post, ["_cache", "clear"]) => maintenance::clear_cache(self, request, "_all")?,
-            (Post, [index, "_cache", "clear"]) => maintenance::clear_cache(self, request, index)?,
-            (Get, ["_stats"]) => maintenance::stats(self, request, "_all", None)?,
-            (Get, ["_stats", metric]) => maintenance::stats(self, request, "_all", Some(metric))?,
-            (Get, [index, "_stats"]) => maintenance::stats(self, request, index, None)?,
-            (Get, [index, "_stats", metric]) => maintenance::stats(self, request, index, Some(metric))?,
-            (Get | Post, ["_analyze"]) => maintenance::analyze(self, request, None)?,
-            (Get | Post, [index, "_analyze"]) => maintenance::analyze(self, request, Some(index))?,
-            (Get | Post, ["_field_caps"]) => maintenance::field_caps(self, request, "_all")?,
-            (Get | Post, [index, "_field_caps"]) => maintenance::field_caps(self, request, index)?,
-            (Get, ["_resolve", "index", names]) => aliases::resolve(self, request, names)?,
-            _ => return Ok(None),
-        }))
-    }
-
-    fn by_query(&self, request: &RestRequest, path: &[&str]) -> Result<Option<RestResponse>, SearchError> {
-        use RestMethod::Post;
-        Ok(Some(match (request.method, path) {
-            (Post, [index, "_delete_by_query"]) => by_query::delete(self, request, index)?,
-            (Post, [index, "_update_by_query"]) => by_query::update(self, request, index)?,
-            (Post, ["_reindex"]) => by_query::reindex(self, request)?,
-            (Post, ["_delete_by_query" | "_update_by_query" | "_reindex", id, "_rethrottle"]) => {
-                task_requests::rethrottle(self, request, id)?
+        match route {
+            Of::Info => Ok(cluster::info(self)),
+            Of::Authenticate => Ok(authenticated::answer(request)),
+            Of::Health => cluster::health(self, request, routed.names),
+            Of::Settings => cluster::settings(self, request),
+            Of::PutSettings => cluster::put_settings(self, request),
+            Of::State => cluster::state(self, request, name.unwrap_or("_all"), routed.names.unwrap_or("_all")),
+            Of::Stats => cluster::stats(self),
+            Of::PendingTasks => Ok(RestResponse::json(200, json!({"tasks": []}))),
+            Of::Nodes => nodes::answer(self, &path[1..].iter().map(String::as_str).collect::<Vec<_>>()),
+            Of::Tasks => task_requests::list(self, request),
+            Of::Task => task_requests::get(self, request, name.unwrap_or_default()),
+            Of::CancelTask => task_requests::cancel(self, request, name),
+            Of::Rethrottle => task_requests::rethrottle(self, request, name.unwrap_or_default()),
+            Of::Templates if request.method == RestMethod::Head => {
+                templates::exists(self, kind, name.unwrap_or_default())
             }
-            _ => return Ok(None),
-        }))
+            Of::Templates => templates::get(self, request, kind, name),
+            Of::PutTemplate => templates::put(self, request, kind, name.unwrap_or_default()),
+            Of::DeleteTemplate => templates::delete(self, kind, name.unwrap_or_default()),
+        }
     }
 
-    fn of_searches(&self, request: &RestRequest, path: &[&str]) -> Result<Option<RestResponse>, SearchError> {
-        use RestMethod::{Delete, Get, Post};
-        Ok(Some(match (request.method, path) {
-            (Get | Post, ["_search"]) => searches::search(self, request, None)?,
-            (Get | Post, ["_search", "scroll"]) => searches::scroll(self, request, None)?,
-            (Get | Post, ["_search", "scroll", id]) => searches::scroll(self, request, Some(id))?,
-            (Delete, ["_search", "scroll"]) => searches::clear_scroll(self, request, None)?,
-            (Delete, ["_search", "scroll", ids]) => searches::clear_scroll(self, request, Some(ids))?,
-            (Post, [index, "_pit"]) => searches::open_point_in_time(self, request, index, "id")?,
-            (Post, [index, "_search", "point_in_time"]) => {
-                searches::open_point_in_time(self, request, index, "pit_id")?
-            }
-            (Delete, ["_pit"] | ["_search", "point_in_time"]) => searches::close_point_in_time(self, request, false)?,
-            (Get, ["_search", "point_in_time", "_all"]) => searches::points_in_time(self),
-            (Delete, ["_search", "point_in_time", "_all"]) => searches::close_point_in_time(self, request, true)?,
-            (Get | Post, [index, "_search"]) => searches::search(self, request, Some(index))?,
-            (Get | Post, ["_msearch"]) => searches::multi_search(self, request, None)?,
-            (Get | Post, [index, "_msearch"]) => searches::multi_search(self, request, Some(index))?,
-            (Get | Post, ["_count"]) => searches::count(self, request, "_all")?,
-            (Get | Post, [index, "_count"]) => searches::count(self, request, index)?,
-            (Get | Post, ["_validate", "query"]) => searches::validate(self, request, "_all")?,
-            (Get | Post, [index, "_validate", "query"]) => searches::validate(self, request, index)?,
-            _ => return Ok(None),
-        }))
+    fn of_indices(&self, request: &AskedRequest<'_>, route: IndexRoute, routed: &Routed<'_>) -> Answer {
+        use IndexRoute as Of;
+        let (names, name) = (routed.names.unwrap_or("_all"), routed.name);
+        let other = name.unwrap_or_default();
+        match route {
+            Of::Create => admin::create(self, request, names),
+            Of::Delete => admin::delete(self, request, names),
+            Of::Exists => admin::exists(self, request, names),
+            Of::Get => admin::get(self, request, names),
+            Of::Mapping => admin::mapping(self, request, names),
+            Of::PutMapping => admin::put_mapping(self, request, names),
+            Of::FieldMapping => admin::field_mapping(self, request, names, other),
+            Of::Settings => admin::settings(self, request, names, name),
+            Of::PutSettings => admin::put_settings(self, request, names),
+            Of::Open => admin::open_or_close(self, request, names, false),
+            Of::Close => admin::open_or_close(self, request, names, true),
+            Of::UpdateAliases => aliases::update(self, request),
+            Of::Aliases => aliases::get(self, request, names, name),
+            Of::PutAlias => aliases::put(self, request, names, other),
+            Of::DeleteAlias => aliases::delete(self, request, names, other),
+            Of::Refresh => maintenance::refresh(self, request, names),
+            Of::Flush => maintenance::flush(self, request, names),
+            Of::ForceMerge => maintenance::force_merge(self, request, names),
+            Of::ClearCache => maintenance::clear_cache(self, request, names),
+            Of::Stats => maintenance::stats(self, request, names, name),
+            Of::Analyze => maintenance::analyze(self, request, routed.names),
+            Of::FieldCaps => maintenance::field_caps(self, request, names),
+            Of::Resolve => aliases::resolve(self, request, names),
+        }
     }
 
-    fn of_documents(&self, request: &RestRequest, path: &[&str]) -> Result<Option<RestResponse>, SearchError> {
-        use RestMethod::{Delete, Get, Head, Post, Put};
-        Ok(Some(match (request.method, path) {
-            (Post | Put, ["_bulk"]) => bulk::answer(self, request, None)?,
-            (Post | Put, [index, "_bulk"]) => bulk::answer(self, request, Some(index))?,
-            (Get | Post, ["_mget"]) => documents::multi_get(self, request, None)?,
-            (Get | Post, [index, "_mget"]) => documents::multi_get(self, request, Some(index))?,
-            (Post, [index, "_doc"]) => documents::index(self, request, index, None)?,
-            (Put | Post, [index, "_doc", id]) => documents::index(self, request, index, Some(id))?,
-            (Put | Post, [index, "_create", id]) => documents::create(self, request, index, id)?,
-            (Get | Head, [index, "_doc", id]) => documents::get(self, request, index, id)?,
-            (Get | Head, [index, "_source", id]) => documents::source(self, request, index, id)?,
-            (Delete, [index, "_doc", id]) => documents::delete(self, request, index, id)?,
-            (Post, [index, "_update", id]) => documents::update(self, request, index, id)?,
-            _ => return Ok(None),
-        }))
+    fn of_searches(&self, request: &AskedRequest<'_>, route: SearchRoute, routed: &Routed<'_>) -> Answer {
+        use SearchRoute as Of;
+        let names = routed.names.unwrap_or("_all");
+        match route {
+            Of::Search => searches::search(self, request, routed.names),
+            Of::Scroll => searches::scroll(self, request, routed.name),
+            Of::ClearScroll => searches::clear_scroll(self, request, routed.name),
+            Of::OpenPoint => searches::open_point_in_time(self, request, names, routed.name.unwrap_or("id")),
+            Of::ClosePoint => searches::close_point_in_time(self, request, false),
+            Of::CloseAllPoints => searches::close_point_in_time(self, request, true),
+            Of::Points => Ok(searches::points_in_time(self, request)),
+            Of::MultiSearch => searches::multi_search(self, request, routed.names),
+            Of::Count => searches::count(self, request, names),
+            Of::Validate => searches::validate(self, request, names),
+            Of::DeleteByQuery => by_query::delete(self, request, names),
+            Of::UpdateByQuery => by_query::update(self, request, names),
+            Of::Reindex => by_query::reindex(self, request),
+        }
+    }
+
+    fn of_documents(&self, request: &AskedRequest<'_>, route: DocumentRoute, routed: &Routed<'_>) -> Answer {
+        use DocumentRoute as Of;
+        let (index, id) = (routed.names.unwrap_or_default(), routed.name.unwrap_or_default());
+        match route {
+            Of::Bulk => bulk::answer(self, request, routed.names),
+            Of::MultiGet => documents::multi_get(self, request, routed.names),
+            Of::Index => documents::index(self, request, index, routed.name),
+            Of::Create => documents::create(self, request, index, id),
+            Of::Get => documents::get(self, request, index, id),
+            Of::Source => documents::source(self, request, index, id),
+            Of::Delete => documents::delete(self, request, index, id),
+            Of::Update => documents::update(self, request, index, id),
+        }
     }
 }
 

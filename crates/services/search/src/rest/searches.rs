@@ -1,8 +1,9 @@
 //! Requests that search: `_search`, `_msearch`, `_count`, scrolls and points in time.
 
+use node::identity::Action;
 use serde_json::{Value, json};
 
-use super::api::{Answer, Api};
+use super::api::{Answer, Api, AskedRequest};
 use super::contexts::{OpenContext, keep_alive};
 use super::documents::{SOURCE_BYTES, invalid};
 use super::lookups;
@@ -63,9 +64,9 @@ pub(super) fn is_cheap(indices: &Indices) -> bool {
 }
 
 /// The indices of a search, each as it is now.
-pub(super) fn targets(api: &Api, request: &RestRequest, names: &str) -> Result<Vec<SearchTarget>, SearchError> {
+pub(super) fn targets(api: &Api, request: &AskedRequest<'_>, names: &str) -> Result<Vec<SearchTarget>, SearchError> {
     let options = ResolveOptions::default().of(&request.parameters)?;
-    Ok(views(api.indices.resolve(names, options)?))
+    Ok(views(api.indices.resolve(names, options, &request.asker)?))
 }
 
 pub(super) fn views(found: Vec<Resolved>) -> Vec<SearchTarget> {
@@ -73,7 +74,7 @@ pub(super) fn views(found: Vec<Resolved>) -> Vec<SearchTarget> {
     found.into_iter().map(target).collect()
 }
 
-fn check_body(request: &RestRequest, body: &SearchBody) -> Result<(), SearchError> {
+fn check_body(request: &AskedRequest<'_>, body: &SearchBody) -> Result<(), SearchError> {
     let total = request.parameter("rest_total_hits_as_int").is_some_and(|value| value != "false");
     if total
         && body.track_total_hits != u64::MAX
@@ -88,9 +89,9 @@ fn check_body(request: &RestRequest, body: &SearchBody) -> Result<(), SearchErro
     Ok(())
 }
 
-fn read(api: &Api, request: &RestRequest) -> Result<SearchBody, SearchError> {
+fn read(api: &Api, request: &AskedRequest<'_>) -> Result<SearchBody, SearchError> {
     let mut json = request.json()?;
-    json.as_mut().map_or(Ok(()), |json| lookups::expand(api, json))?;
+    json.as_mut().map_or(Ok(()), |json| lookups::expand(api, &request.asker, json))?;
     let mut body = SearchBody::read(json.as_ref(), &request.parameters)?;
     let total = request.parameter("rest_total_hits_as_int").is_some_and(|value| value != "false");
     let says = json.as_ref().is_some_and(|json| json.get("track_total_hits").is_some())
@@ -103,7 +104,7 @@ fn read(api: &Api, request: &RestRequest) -> Result<SearchBody, SearchError> {
 }
 
 /// `GET /<index>/_search`.
-pub(super) fn search(api: &Api, request: &RestRequest, names: Option<&str>) -> Answer {
+pub(super) fn search(api: &Api, request: &AskedRequest<'_>, names: Option<&str>) -> Answer {
     let mut body = read(api, request)?;
     if let Some(pit) = body.pit.take() {
         if names.is_some() {
@@ -119,7 +120,7 @@ pub(super) fn search(api: &Api, request: &RestRequest, names: Option<&str>) -> A
     }
     check_slice(&body, false)?;
     let options = ResolveOptions { forbid_closed: false, ..ResolveOptions::default() }.of(&request.parameters)?;
-    body.boosted_names().try_for_each(|name| api.indices.resolve(name, options).map(drop))?;
+    body.boosted_names().try_for_each(|name| api.indices.resolve(name, options, &request.asker).map(drop))?;
     let targets = targets(api, request, names.unwrap_or("_all"))?;
     let found = hits::search(&targets, &body, &limits_in(api, &targets), &request.cancelled)?;
     Ok(RestResponse::json(200, found.response))
@@ -133,17 +134,20 @@ fn check_slice(body: &SearchBody, in_context: bool) -> Result<(), SearchError> {
     }
 }
 
-fn search_point_in_time(api: &Api, request: &RestRequest, body: &SearchBody, pit: &Value) -> Answer {
+fn search_point_in_time(api: &Api, request: &AskedRequest<'_>, body: &SearchBody, pit: &Value) -> Answer {
     let id = pit["id"].as_str().ok_or_else(|| SearchError::argument("point in time id is missing"))?;
     let keep = pit["keep_alive"].as_str().map(|keep| keep_alive(&api.indices, keep)).transpose()?;
-    let context = api.contexts.get(id, keep)?;
+    let context = api.contexts.get(id, keep, &request.caller)?;
+    request.asker.use_as(&context.asker);
+    context.asker.still()?;
     let found = hits::search(&context.targets, body, &limits_in(api, &context.targets), &request.cancelled)?;
     let mut response = found.response;
+    context.asker.still()?;
     response["pit_id"] = json!(id);
     Ok(RestResponse::json(200, response))
 }
 
-fn begin_scroll(api: &Api, request: &RestRequest, mut body: SearchBody, keep: &str, names: &str) -> Answer {
+fn begin_scroll(api: &Api, request: &AskedRequest<'_>, mut body: SearchBody, keep: &str, names: &str) -> Answer {
     let keep = keep_alive(&api.indices, keep)?;
     if body.size == 0 {
         return Err(invalid("[size] cannot be [0] in a scroll context"));
@@ -174,14 +178,15 @@ fn begin_scroll(api: &Api, request: &RestRequest, mut body: SearchBody, keep: &s
     let found = hits::search(&targets, &body, &limits, &request.cancelled)?;
     let mut response = found.response;
     hidden.strip(&mut response);
-    let context = OpenContext { targets, scroll: Some((body, found.last, hidden)), kept: keep };
+    let context =
+        OpenContext { asker: request.asker.clone(), targets, scroll: Some((body, found.last, hidden)), kept: keep };
     let id = api.contexts.open(context)?;
     response["_scroll_id"] = json!(id);
     Ok(RestResponse::json(200, response))
 }
 
 /// `POST /_search/scroll`.
-pub(super) fn scroll(api: &Api, request: &RestRequest, in_path: Option<&str>) -> Answer {
+pub(super) fn scroll(api: &Api, request: &AskedRequest<'_>, in_path: Option<&str>) -> Answer {
     let body = request.json()?.unwrap_or_else(|| json!({}));
     for (name, _) in body.as_object().into_iter().flatten() {
         if !matches!(name.as_str(), "scroll_id" | "scroll") {
@@ -196,7 +201,7 @@ pub(super) fn scroll(api: &Api, request: &RestRequest, in_path: Option<&str>) ->
     let keep = keep.map(|keep| keep_alive(&api.indices, keep)).transpose()?;
     let total_as_int = request.flag("rest_total_hits_as_int")?.unwrap_or(false);
     // One page at a time: the context is taken out while it works.
-    let mut context = api.contexts.take(&id)?;
+    let mut context = api.contexts.take(&id, &request.caller)?;
     let page = next_page(api, &mut context, request, total_as_int);
     if let Some(keep) = keep {
         context.kept = keep;
@@ -210,9 +215,11 @@ pub(super) fn scroll(api: &Api, request: &RestRequest, in_path: Option<&str>) ->
 fn next_page(
     api: &Api,
     context: &mut OpenContext,
-    request: &RestRequest,
+    request: &AskedRequest<'_>,
     total_as_int: bool,
 ) -> Result<Value, SearchError> {
+    request.asker.use_as(&context.asker);
+    context.asker.still()?;
     let limits = limits_in(api, &context.targets);
     let Some((body, last, hidden)) = &mut context.scroll else {
         return Err(SearchError::argument("a point in time is not a scroll: search it with [pit]"));
@@ -226,6 +233,7 @@ fn next_page(
         None => next.size = 0,
     }
     let found = hits::search(&context.targets, &next, &limits, &request.cancelled)?;
+    context.asker.still()?;
     *last = found.last;
     let mut response = found.response;
     hidden.strip(&mut response);
@@ -233,12 +241,12 @@ fn next_page(
 }
 
 /// `DELETE /_search/scroll`.
-pub(super) fn clear_scroll(api: &Api, request: &RestRequest, in_path: Option<&str>) -> Answer {
+pub(super) fn clear_scroll(api: &Api, request: &AskedRequest<'_>, in_path: Option<&str>) -> Answer {
     let body = request.json()?.unwrap_or_else(|| json!({}));
     let ids = ids_of(&body["scroll_id"], in_path);
     let freed = match ids.iter().any(|id| id == "_all") {
-        true => api.contexts.close_scrolls(),
-        false => ids.iter().filter(|id| api.contexts.close(id)).count(),
+        true => api.contexts.close_scrolls(&request.caller),
+        false => ids.iter().filter(|id| api.contexts.close(id, &request.caller)).count(),
     };
     if ids.is_empty() {
         return Err(invalid("no scroll ids specified"));
@@ -256,45 +264,46 @@ fn ids_of(value: &Value, in_path: Option<&str>) -> Vec<String> {
 }
 
 /// `POST /<index>/_pit` and `POST /<index>/_search/point_in_time`.
-pub(super) fn open_point_in_time(api: &Api, request: &RestRequest, names: &str, key: &str) -> Answer {
+pub(super) fn open_point_in_time(api: &Api, request: &AskedRequest<'_>, names: &str, key: &str) -> Answer {
     let keep = request.parameter("keep_alive").ok_or_else(|| invalid("[keep_alive] is not specified"))?;
     let keep = keep_alive(&api.indices, keep)?;
     let targets = targets(api, request, names)?;
     let shards = shards(&targets);
-    let id = api.contexts.open(OpenContext { targets, scroll: None, kept: keep })?;
+    let id = api.contexts.open(OpenContext { asker: request.asker.clone(), targets, scroll: None, kept: keep })?;
     Ok(RestResponse::json(200, json!({key: id, "_shards": shards, "creation_time": now_millis()})))
 }
 
 /// `GET /_search/point_in_time/_all`.
-pub(super) fn points_in_time(api: &Api) -> RestResponse {
+pub(super) fn points_in_time(api: &Api, request: &AskedRequest<'_>) -> RestResponse {
     let shown = |(id, opened, kept): (String, u64, std::time::Duration)| json!({"pit_id": id, "creation_time": opened, "keep_alive": kept.as_millis() as u64});
-    let points: Vec<Value> = api.contexts.points().into_iter().map(shown).collect();
+    let points: Vec<Value> = api.contexts.points(&request.caller).into_iter().map(shown).collect();
     RestResponse::json(200, json!({ "pits": points }))
 }
 
 /// `DELETE /_pit` and `DELETE /_search/point_in_time`.
-pub(super) fn close_point_in_time(api: &Api, request: &RestRequest, all: bool) -> Answer {
+pub(super) fn close_point_in_time(api: &Api, request: &AskedRequest<'_>, all: bool) -> Answer {
     let body = request.json()?.unwrap_or_else(|| json!({}));
     if all {
-        let closed = api.contexts.close_points();
+        let closed = api.contexts.close_points(&request.caller);
         let closed: Vec<Value> = closed.into_iter().map(|id| json!({"pit_id": id, "successful": true})).collect();
         return Ok(RestResponse::json(200, json!({"pits": closed})));
     }
     if let Some(ids) = body.get("pit_id") {
-        let closed =
-            ids_of(ids, None).into_iter().map(|id| json!({"successful": api.contexts.close(&id), "pit_id": id}));
+        let closed = ids_of(ids, None)
+            .into_iter()
+            .map(|id| json!({"successful": api.contexts.close(&id, &request.caller), "pit_id": id}));
         return Ok(RestResponse::json(200, json!({"pits": closed.collect::<Vec<_>>()})));
     }
     let id = body["id"].as_str().ok_or_else(|| invalid("point in time id is missing"))?;
-    let freed = usize::from(api.contexts.close(id));
+    let freed = usize::from(api.contexts.close(id, &request.caller));
     let status = if freed == 0 { 404 } else { 200 };
     Ok(RestResponse::json(status, json!({"succeeded": freed > 0, "num_freed": freed})))
 }
 
 /// `GET /<index>/_count`.
-pub(super) fn count(api: &Api, request: &RestRequest, names: &str) -> Answer {
+pub(super) fn count(api: &Api, request: &AskedRequest<'_>, names: &str) -> Answer {
     let mut body = request.json()?.unwrap_or_else(|| json!({}));
-    lookups::expand(api, &mut body)?;
+    lookups::expand(api, &request.asker, &mut body)?;
     for (name, _) in body.as_object().into_iter().flatten() {
         if name != "query" {
             return Err(SearchError::parsing(format!("request does not support [{name}]")));
@@ -320,7 +329,7 @@ fn shards(targets: &[SearchTarget]) -> Value {
 }
 
 /// `POST /_msearch`: pairs of lines, what to search and the search.
-pub(super) fn multi_search(api: &Api, request: &RestRequest, default: Option<&str>) -> Answer {
+pub(super) fn multi_search(api: &Api, request: &AskedRequest<'_>, default: Option<&str>) -> Answer {
     let text = std::str::from_utf8(&request.body).map_err(|_| SearchError::body("the body is not UTF-8"))?;
     if !text.is_empty() && !text.ends_with('\n') {
         return Err(SearchError::argument("The msearch request must be terminated by a newline [\\n]"));
@@ -374,7 +383,7 @@ pub(super) fn multi_search(api: &Api, request: &RestRequest, default: Option<&st
 
 fn one_of_many(
     api: &Api,
-    request: &RestRequest,
+    request: &AskedRequest<'_>,
     default: Option<&str>,
     header: &Value,
     body: &Value,
@@ -397,10 +406,12 @@ fn one_of_many(
         path: Vec::new(),
         parameters,
         body: bytes::Bytes::from(body.to_string()),
-        user: request.user.clone(),
+        caller: request.caller.clone(),
         opaque_id: None,
         cancelled: std::sync::Arc::clone(&request.cancelled),
     };
+    let one =
+        AskedRequest { request: &one, asker: request.asker.asking("indices:data/read/search", &[Action::IndexRead]) };
     let search = read(api, &one)?;
     if let Some(pit) = &search.pit {
         let response = search_point_in_time(api, &one, &search, pit)?;
@@ -415,7 +426,7 @@ fn one_of_many(
 }
 
 /// `GET /<index>/_validate/query`.
-pub(super) fn validate(api: &Api, request: &RestRequest, names: &str) -> Answer {
+pub(super) fn validate(api: &Api, request: &AskedRequest<'_>, names: &str) -> Answer {
     let body = request.json()?.unwrap_or_else(|| json!({}));
     if let Some(name) = body.as_object().into_iter().flatten().map(|(name, _)| name).find(|name| *name != "query") {
         return Err(SearchError::parsing(format!("request does not support [{name}]")));

@@ -48,11 +48,11 @@ use super::message::RestHandler;
 use body::BodyBudget;
 use exchange::{HEAD_BYTES_MAX, HttpShared, StopStage};
 use lanes::RequestLanes;
-use logins::BasicLogins;
+use logins::HttpLogins;
 use pulse::{ConnectionPulse, PulsedIo};
 use shared::SharedSocket;
 
-pub use options::{Authenticate, HttpError, HttpOptions, HttpTimes, LaneBounds};
+pub use options::{HttpError, HttpOptions, HttpTimes, LaneBounds};
 
 /// How long a cancelled request may go on before the server ends without it.
 const CANCELLED_MAX: Duration = Duration::from_secs(60);
@@ -91,7 +91,7 @@ impl HttpServer {
         let shared = Arc::new(HttpShared {
             handler,
             lanes: RequestLanes::new(&options),
-            logins: BasicLogins::new(&options)?,
+            logins: HttpLogins::new(&options)?,
             bodies: BodyBudget::new(&options),
             stop: stopped,
             options,

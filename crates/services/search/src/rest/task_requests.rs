@@ -1,12 +1,16 @@
 //! `_tasks`: lists tasks, shows one, cancels, and changes the speed of requests by query.
+//!
+//! A task belongs to who sent its request. Others see that it runs by the right `search-monitor`; what it is about, its results, and
+//! its end are theirs by `search-manage`. Without these it is not there, as one that never was.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use node::identity::{Action, Caller};
 use serde_json::{Map, Value, json};
 
-use super::api::{Answer, Api};
+use super::api::{Answer, Api, AskedRequest};
 use super::message::{RestRequest, RestResponse};
 use super::nodes;
 use super::tables::{CatTable, hidden, left};
@@ -14,6 +18,7 @@ use super::tasks::{RunningTask, description, per_second, shown};
 use crate::error::SearchError;
 use crate::indices::duration;
 use crate::mapping::matches_pattern;
+use crate::rights::is_same;
 
 /// How long a request waits for tasks where it says nothing (Elasticsearch's default), and at most.
 const WAIT: Duration = Duration::from_secs(30);
@@ -48,11 +53,43 @@ impl<'a> WantedTasks<'a> {
     }
 }
 
+/// What a caller may do with a task of this owner.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Sight {
+    Nothing,
+    ThatItRuns,
+    All,
+}
+
+fn sight(request: &AskedRequest<'_>, owner: &Caller) -> Sight {
+    if is_same(owner, &request.caller) || request.asker.may_on_node(Action::SearchManage) {
+        Sight::All
+    } else if request.asker.may_on_node(Action::SearchMonitor) {
+        Sight::ThatItRuns
+    } else {
+        Sight::Nothing
+    }
+}
+
+/// The tasks that run and that a caller may do this with.
+fn running(api: &Api, request: &AskedRequest<'_>, least: Sight) -> impl Iterator<Item = Arc<RunningTask>> {
+    let mut all = api.tasks.running();
+    all.retain(|task| sight(request, &task.owner) >= least);
+    all.into_iter()
+}
+
+/// One of them.
+fn one(api: &Api, request: &AskedRequest<'_>, id: u64, least: Sight) -> Option<Arc<RunningTask>> {
+    api.tasks.one(id).filter(|task| sight(request, &task.owner) >= least)
+}
+
 /// The tasks as a response groups them.
-fn grouped(api: &Api, request: &RestRequest, tasks: &[Arc<RunningTask>]) -> Result<Value, SearchError> {
+fn grouped(api: &Api, request: &AskedRequest<'_>, tasks: &[Arc<RunningTask>]) -> Result<Value, SearchError> {
     let detailed = request.flag("detailed")?.unwrap_or(false);
     let node = api.node_id();
-    let each = tasks.iter().map(|task| (format!("{node}:{}", task.id), shown(node, task, detailed)));
+    let each = tasks.iter().map(|task| {
+        (format!("{node}:{}", task.id), shown(node, task, detailed && sight(request, &task.owner) == Sight::All))
+    });
     Ok(match request.parameter("group_by") {
         Some("none") => json!({"tasks": each.map(|(_, task)| task).collect::<Vec<_>>()}),
         Some("parents") => json!({"tasks": each.collect::<Map<_, _>>()}),
@@ -80,7 +117,7 @@ fn patience(request: &RestRequest) -> Result<Option<Duration>, SearchError> {
     Ok(Some(time.min(WAIT_MAX)))
 }
 
-fn wait(api: &Api, request: &RestRequest, tasks: &[Arc<RunningTask>]) -> Result<(), SearchError> {
+fn wait(api: &Api, request: &AskedRequest<'_>, tasks: &[Arc<RunningTask>]) -> Result<(), SearchError> {
     let Some(patience) = patience(request)? else { return Ok(()) };
     // Requests about tasks would wait for themselves.
     let awaited = tasks.iter().filter(|task| !task.action.starts_with("cluster:")).map(|task| task.id);
@@ -88,9 +125,9 @@ fn wait(api: &Api, request: &RestRequest, tasks: &[Arc<RunningTask>]) -> Result<
 }
 
 /// `GET /_tasks`.
-pub(super) fn list(api: &Api, request: &RestRequest) -> Answer {
+pub(super) fn list(api: &Api, request: &AskedRequest<'_>) -> Answer {
     let wanted = WantedTasks::of(api, request);
-    let tasks: Vec<_> = api.tasks.running().into_iter().filter(|task| wanted.has(task)).collect();
+    let tasks: Vec<_> = running(api, request, Sight::ThatItRuns).filter(|task| wanted.has(task)).collect();
     wait(api, request, &tasks)?;
     Ok(RestResponse::json(200, grouped(api, request, &tasks)?))
 }
@@ -112,18 +149,21 @@ fn number(api: &Api, text: &str) -> Result<u64, SearchError> {
 }
 
 /// `GET /_tasks/<id>`.
-pub(super) fn get(api: &Api, request: &RestRequest, text: &str) -> Answer {
+pub(super) fn get(api: &Api, request: &AskedRequest<'_>, text: &str) -> Answer {
     let id = number(api, text)?;
-    if let Some(patience) = patience(request)? {
+    if let Some(patience) = patience(request)?
+        && one(api, request, id, Sight::ThatItRuns).is_some()
+    {
         api.tasks.wait(&[id], patience, &request.cancelled)?;
     }
     // First those that run: one that ends meanwhile has its result before it is gone.
-    if let Some(task) = api.tasks.one(id) {
-        let body = json!({"completed": false, "task": shown(api.node_id(), &task, true)});
+    if let Some(task) = one(api, request, id, Sight::ThatItRuns) {
+        let detailed = sight(request, &task.owner) == Sight::All;
+        let body = json!({"completed": false, "task": shown(api.node_id(), &task, detailed)});
         return Ok(RestResponse::json(200, body));
     }
     let missing = || no_task(format!("task [{text}] isn't running and hasn't stored its results"));
-    let (task, outcome) = api.tasks.result(id).ok_or_else(missing)?;
+    let (task, outcome) = api.tasks.result(id, |owner| sight(request, owner) == Sight::All).ok_or_else(missing)?;
     let mut body = json!({"completed": true, "task": task});
     match outcome {
         Ok(response) => body["response"] = response,
@@ -133,10 +173,10 @@ pub(super) fn get(api: &Api, request: &RestRequest, text: &str) -> Answer {
 }
 
 /// `POST /_tasks/_cancel` and `POST /_tasks/<id>/_cancel`.
-pub(super) fn cancel(api: &Api, request: &RestRequest, id: Option<&str>) -> Answer {
+pub(super) fn cancel(api: &Api, request: &AskedRequest<'_>, id: Option<&str>) -> Answer {
     let tasks = match id {
         Some(text) => {
-            let task = api.tasks.one(number(api, text)?);
+            let task = one(api, request, number(api, text)?, Sight::All);
             let task = task.ok_or_else(|| no_task(format!("task [{text}] is not found")))?;
             if !task.is_cancellable {
                 return Err(SearchError::argument(format!("task [{text}] doesn't support cancellation")));
@@ -145,7 +185,7 @@ pub(super) fn cancel(api: &Api, request: &RestRequest, id: Option<&str>) -> Answ
         }
         None => {
             let wanted = WantedTasks::of(api, request);
-            let running = api.tasks.running().into_iter();
+            let running = running(api, request, Sight::All);
             running.filter(|task| task.is_cancellable && wanted.has(task)).collect()
         }
     };
@@ -158,11 +198,11 @@ pub(super) fn cancel(api: &Api, request: &RestRequest, id: Option<&str>) -> Answ
 }
 
 /// `POST /_reindex/<id>/_rethrottle`, and the same of the other requests by query.
-pub(super) fn rethrottle(api: &Api, request: &RestRequest, text: &str) -> Answer {
+pub(super) fn rethrottle(api: &Api, request: &AskedRequest<'_>, text: &str) -> Answer {
     let id = number(api, text)?;
     let per_second =
         per_second(request)?.ok_or_else(|| SearchError::argument("requests_per_second is a required parameter"))?;
-    let task = api.tasks.one(id).filter(|task| task.progress.is_some());
+    let task = one(api, request, id, Sight::All).filter(|task| task.progress.is_some());
     let task = task.ok_or_else(|| no_task(format!("task [{text}] is missing, or is no request by query")))?;
     if let Some(progress) = &task.progress {
         progress.rethrottle(per_second);
@@ -171,7 +211,7 @@ pub(super) fn rethrottle(api: &Api, request: &RestRequest, text: &str) -> Answer
 }
 
 /// `GET /_cat/tasks`.
-pub(super) fn cat(api: &Api, request: &RestRequest) -> Result<CatTable, SearchError> {
+pub(super) fn cat(api: &Api, request: &AskedRequest<'_>) -> Result<CatTable, SearchError> {
     let wanted = WantedTasks::of(api, request);
     let mut columns = vec![
         hidden("id", "id", "id of the task with the node"),
@@ -208,9 +248,9 @@ pub(super) fn cat(api: &Api, request: &RestRequest) -> Result<CatTable, SearchEr
             "127.0.0.1".to_owned(),
             api.node.clone(),
             task.opaque_id.clone().unwrap_or_else(|| "-".to_owned()),
-            description(&task),
+            if sight(request, &task.owner) == Sight::All { description(&task) } else { String::new() },
         ]
     };
-    let rows = api.tasks.running().into_iter().filter(|task| wanted.has(task)).map(row).collect();
+    let rows = running(api, request, Sight::ThatItRuns).filter(|task| wanted.has(task)).map(row).collect();
     Ok(CatTable { columns, rows })
 }

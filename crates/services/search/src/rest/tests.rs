@@ -5,14 +5,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use device::MemoryShelf;
+use node::identity::Caller;
 use serde_json::{Value, json};
 use store::{Options, Store};
 
 use super::*;
 use crate::indices::{Indices, IndicesOptions, Upkeep};
+use crate::rights::testing::guard_with;
 
 mod limits;
+mod messages;
 mod parts;
+mod rights;
 
 pub(super) fn api() -> (Api, Arc<Indices>) {
     let store = Store::in_memory(Options::default()).expect("a store in memory");
@@ -28,10 +32,30 @@ pub(super) fn api() -> (Api, Arc<Indices>) {
         reserved: vec![".node".to_owned()],
     };
     let indices = Indices::open(options).expect("opened");
-    (Api::new(Arc::clone(&indices), "node"), indices)
+    (Api::new(Arc::clone(&indices), guard_with(&[]), "node"), indices)
 }
 
 pub(super) fn send(api: &Api, method: RestMethod, target: &str, body: impl Into<bytes::Bytes>) -> (u16, Value) {
+    send_as(api, &Caller::node(), method, target, body)
+}
+
+fn send_as(
+    api: &Api,
+    caller: &Caller,
+    method: RestMethod,
+    target: &str,
+    body: impl Into<bytes::Bytes>,
+) -> (u16, Value) {
+    let response = api.respond(&request(caller, method, target, body));
+    let body = match response.body {
+        RestBody::Json(body) => body,
+        RestBody::RawJson(body) => serde_json::from_slice(&body).expect("it is JSON"),
+        RestBody::Text(text) => json!(text),
+    };
+    (response.status, body)
+}
+
+fn request(caller: &Caller, method: RestMethod, target: &str, body: impl Into<bytes::Bytes>) -> RestRequest {
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
     let pairs = query.split('&').filter(|pair| !pair.is_empty());
     let parameters: BTreeMap<String, String> = pairs
@@ -39,22 +63,15 @@ pub(super) fn send(api: &Api, method: RestMethod, target: &str, body: impl Into<
             pair.split_once('=').map_or((pair.to_owned(), String::new()), |(a, b)| (a.to_owned(), b.to_owned()))
         })
         .collect();
-    let request = RestRequest {
+    RestRequest {
         method,
         path: path.split('/').filter(|part| !part.is_empty()).map(str::to_owned).collect(),
         parameters,
         body: body.into(),
-        user: None,
+        caller: caller.clone(),
         opaque_id: None,
         cancelled: Arc::default(),
-    };
-    let response = api.respond(&request);
-    let body = match response.body {
-        RestBody::Json(body) => body,
-        RestBody::RawJson(body) => serde_json::from_slice(&body).expect("it is JSON"),
-        RestBody::Text(text) => json!(text),
-    };
-    (response.status, body)
+    }
 }
 
 #[test]

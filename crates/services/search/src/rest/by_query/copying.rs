@@ -1,14 +1,15 @@
 //! `_reindex`: documents of some indices are stored in another one.
 
+use node::identity::Action;
 use serde_json::{Map, Value};
 
 use super::{ByQueryOptions, ByQueryWork, body_of, known_only, start};
 use crate::error::SearchError;
 use crate::index::{ExpectedVersion, OpKind, StoredDocument, parse_source};
-use crate::rest::api::{Answer, Api};
+use crate::rest::api::{Answer, Api, AskedRequest};
 use crate::rest::documents::invalid;
-use crate::rest::message::RestRequest;
 use crate::rest::searches::targets;
+use crate::rights::Asker;
 use crate::source::SourceFilter;
 
 /// Which version a copy gets, and on which condition.
@@ -125,6 +126,11 @@ impl Copying {
     }
 }
 
+/// The caller, as far as it writes copies.
+pub(super) fn writing(asker: &Asker) -> Asker {
+    asker.asking("indices:data/write/index", &[Action::IndexWrite])
+}
+
 /// The names of `source.index`. Errors: there are none.
 fn names_of(source: &Map<String, Value>) -> Result<String, SearchError> {
     let names = match source.get("index") {
@@ -139,7 +145,7 @@ fn names_of(source: &Map<String, Value>) -> Result<String, SearchError> {
 }
 
 /// `POST /_reindex`.
-pub(in crate::rest) fn reindex(api: &Api, request: &RestRequest) -> Answer {
+pub(in crate::rest) fn reindex(api: &Api, request: &AskedRequest<'_>) -> Answer {
     let body = body_of(request)?;
     known_only("_reindex", &body, &["source", "dest", "max_docs", "conflicts"])?;
     let part = |name: &str| match body.get(name) {
@@ -156,13 +162,21 @@ pub(in crate::rest) fn reindex(api: &Api, request: &RestRequest) -> Answer {
     let copying = Copying::read(dest, filter, request.flag("require_alias")?.unwrap_or(false))?;
     let names = names_of(source)?;
     let targets = targets(api, request, &names)?;
+    let writing = writing(&request.asker);
+    api.indices.check_use(&copying.index, &writing)?;
     // Found here where there is one: what is missing is made when there is something to copy.
-    if let Ok(into) = api.indices.write_index(&copying.index) {
-        into.check_writable()?;
-        let name = into.name();
-        if targets.iter().any(|target| target.index.name() == name) {
-            return Err(invalid(format!("reindex cannot write into an index its reading from [{name}]")));
+    match api.indices.write_index(&copying.index, &writing) {
+        Ok(into) => {
+            into.check_writable()?;
+            let name = into.name();
+            if targets.iter().any(|target| target.index.name() == name) {
+                return Err(invalid(format!("reindex cannot write into an index its reading from [{name}]")));
+            }
         }
+        Err(error) if error.kind == "index_not_found_exception" => {
+            writing.asking("indices:admin/auto_create", &[Action::IndexMake]).check(&copying.index)?;
+        }
+        Err(_) => {}
     }
     let about = format!("reindex from [{names}] to [{}]", copying.index);
     let query = source.get("query").cloned();

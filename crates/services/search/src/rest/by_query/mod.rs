@@ -17,9 +17,9 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use super::api::{Answer, Api};
+use super::api::{Answer, Api, AskedRequest};
 use super::documents::invalid;
-use super::message::{RestRequest, RestResponse};
+use super::message::RestResponse;
 use super::searches::targets;
 use super::tasks::{Progress, per_second};
 use crate::error::SearchError;
@@ -95,7 +95,7 @@ fn both(name: &str) -> SearchError {
 impl ByQueryOptions {
     /// Reads the parameters, and `max_docs`, `conflicts` and the size of batches of the body. Errors: what cannot be, or is not built.
     fn read(
-        request: &RestRequest,
+        request: &AskedRequest<'_>,
         body: &Map<String, Value>,
         size: Option<&Value>,
     ) -> Result<ByQueryOptions, SearchError> {
@@ -157,7 +157,7 @@ impl ByQueryOptions {
 }
 
 /// The body of a request, an empty one if there is none. Errors: it is no object.
-fn body_of(request: &RestRequest) -> Result<Map<String, Value>, SearchError> {
+fn body_of(request: &AskedRequest<'_>) -> Result<Map<String, Value>, SearchError> {
     match request.json()? {
         None => Ok(Map::new()),
         Some(Value::Object(body)) => Ok(body),
@@ -180,16 +180,16 @@ fn known_only(what: &str, body: &Map<String, Value>, known: &[&str]) -> Result<(
 }
 
 /// `POST /<index>/_delete_by_query`.
-pub(super) fn delete(api: &Api, request: &RestRequest, names: &str) -> Answer {
+pub(super) fn delete(api: &Api, request: &AskedRequest<'_>, names: &str) -> Answer {
     of_query(api, request, names, ByQueryWork::Delete)
 }
 
 /// `POST /<index>/_update_by_query`.
-pub(super) fn update(api: &Api, request: &RestRequest, names: &str) -> Answer {
+pub(super) fn update(api: &Api, request: &AskedRequest<'_>, names: &str) -> Answer {
     of_query(api, request, names, ByQueryWork::Update)
 }
 
-fn of_query(api: &Api, request: &RestRequest, names: &str, work: ByQueryWork) -> Answer {
+fn of_query(api: &Api, request: &AskedRequest<'_>, names: &str, work: ByQueryWork) -> Answer {
     let (body, is_delete) = (body_of(request)?, matches!(work, ByQueryWork::Delete));
     let what = if is_delete { "_delete_by_query" } else { "_update_by_query" };
     known_only(what, &body, &["query", "max_docs", "conflicts"])?;
@@ -207,7 +207,7 @@ fn of_query(api: &Api, request: &RestRequest, names: &str, work: ByQueryWork) ->
 /// Begins the work, and waits for it if the request does.
 fn start(
     api: &Api,
-    request: &RestRequest,
+    request: &AskedRequest<'_>,
     (about, work): (String, ByQueryWork),
     (targets, query, options): (Vec<SearchTarget>, Option<Value>, ByQueryOptions),
 ) -> Answer {
@@ -218,6 +218,8 @@ fn start(
     let query = query.unwrap_or_else(|| json!({"match_all": {}}));
     let job = ByQueryJob {
         indices: Arc::clone(&api.indices),
+        asker: request.asker.clone(),
+        audit: api.audit.clone(),
         targets,
         query,
         now: now_millis() as i64,
@@ -252,7 +254,7 @@ fn start(
 }
 
 fn wait(
-    request: &RestRequest,
+    request: &AskedRequest<'_>,
     receiver: &Receiver<Result<(u16, Value), SearchError>>,
 ) -> Result<(u16, Value), SearchError> {
     loop {

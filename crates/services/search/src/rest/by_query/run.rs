@@ -7,15 +7,19 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use node::Audit;
 use serde_json::{Value, json};
 
+use super::copying::writing;
 use super::{ByQueryOptions, ByQueryWork};
 use crate::error::SearchError;
 use crate::hits::{self, SearchLimits, SearchTarget, Walk};
 use crate::index::{DocumentOp, ExpectedVersion, OpKind, OpOutcome, SearchIndex};
 use crate::indices::Indices;
+use crate::rest::audited;
 use crate::rest::searches::{is_cheap, limits_of};
 use crate::rest::tasks::{Progress, RunningTask, add, count};
+use crate::rights::Asker;
 use crate::stop::SearchStop;
 
 /// Bytes of documents in one transaction, as those of a bulk request.
@@ -28,6 +32,9 @@ const RETRY_AFTER: Duration = Duration::from_millis(250);
 /// See the head comment of this file.
 pub(super) struct ByQueryJob {
     pub(super) indices: Arc<Indices>,
+    /// Who asked for it: it goes on only while its rights are there.
+    pub(super) asker: Asker,
+    pub(super) audit: Option<Arc<Audit>>,
     pub(super) targets: Vec<SearchTarget>,
     pub(super) query: Value,
     pub(super) now: i64,
@@ -101,7 +108,7 @@ impl ByQueryJob {
 
     fn refresh(&self, targets: &[SearchTarget]) -> Result<(), SearchError> {
         match &self.work {
-            ByQueryWork::Copy(copying) => match self.indices.write_index(&copying.index) {
+            ByQueryWork::Copy(copying) => match self.indices.write_index(&copying.index, &writing(&self.asker)) {
                 Ok(index) => index.refresh(),
                 // Nothing was copied, so there may be none.
                 Err(_) => Ok(()),
@@ -112,6 +119,7 @@ impl ByQueryJob {
 
     /// Does the documents of a batch; returns whether to go on.
     fn batch(&mut self, target: &SearchTarget, seqs: &[u64], stop: &SearchStop) -> Result<bool, SearchError> {
+        self.asker.still()?;
         let (mut ops, mut bytes) = (Vec::new(), 0);
         for seq in seqs {
             // A scroll may outlive its index, and so may this.
@@ -154,8 +162,15 @@ impl ByQueryJob {
         ops: &[DocumentOp],
         stop: &SearchStop,
     ) -> Result<bool, SearchError> {
+        self.asker.still()?;
+        if target.index.is_fed() {
+            let ids: Vec<String> = ops.iter().filter_map(|op| op.id.clone()).collect();
+            audited::read(self.audit.as_ref(), &self.asker, &ids, self.work.action())?;
+        }
         let index = match &self.work {
-            ByQueryWork::Copy(copying) => self.indices.for_write(&copying.index, copying.require_alias),
+            ByQueryWork::Copy(copying) => {
+                self.indices.for_write(&copying.index, copying.require_alias, &writing(&self.asker))
+            }
             _ => Ok(Arc::clone(&target.index)),
         };
         let done = index.and_then(|index| Ok((self.apply(&index, ops, stop)?, index)));
@@ -206,6 +221,7 @@ impl ByQueryJob {
             }
             add(&self.progress.retries, 1);
             std::thread::sleep(pause);
+            self.asker.still()?;
             pause *= 2;
         }
         index.apply(ops)

@@ -30,7 +30,7 @@ use tokio::time::timeout;
 use super::answer::{self, AnswerForm, HttpResponse};
 use super::body::{ArrivedBody, BodyBudget};
 use super::lanes::{RequestClass, RequestLanes};
-use super::logins::BasicLogins;
+use super::logins::HttpLogins;
 use super::options::HttpOptions;
 use super::pulse::ConnectionPulse;
 use super::target::RequestTarget;
@@ -65,7 +65,7 @@ pub(super) struct HttpShared {
     pub(super) handler: Arc<dyn RestHandler>,
     pub(super) options: HttpOptions,
     pub(super) lanes: RequestLanes,
-    pub(super) logins: BasicLogins,
+    pub(super) logins: HttpLogins,
     pub(super) bodies: BodyBudget,
     pub(super) stop: watch::Receiver<StopStage>,
 }
@@ -127,7 +127,7 @@ async fn accept(
     }
     let target = RequestTarget::read(&head.uri)?;
     *form = AnswerForm::read(head, &target.parameters)?;
-    let user = shared.logins.user(&head.headers, peer, head.uri.path()).await?;
+    let caller = shared.logins.caller(&head.headers, peer, head.uri.path()).await?;
     pulse.prove();
     let body = shared.bodies.read(&head.headers, body, &shared.options.times).await?;
     if !body.is_empty() {
@@ -143,7 +143,7 @@ async fn accept(
     let cancelled = Arc::new(AtomicBool::new(false));
     let opaque_id = head.headers.get("x-opaque-id").and_then(|id| id.to_str().ok());
     let opaque_id = opaque_id.map(|id| id.chars().take(OPAQUE_ID_MAX).collect());
-    let request = RestRequest { method, path, parameters, body: bytes::Bytes::new(), user, opaque_id, cancelled };
+    let request = RestRequest { method, path, parameters, body: bytes::Bytes::new(), caller, opaque_id, cancelled };
     Ok(Accepted { request, body, turn })
 }
 
@@ -192,7 +192,7 @@ fn has_others() -> bool {
 /// modelled persistent memory: 7,000 on the connection's thread, 5,600 where the runtime changed threads (2026-11-26).
 async fn run(shared: &HttpShared, accepted: Accepted, form: AnswerForm) -> HttpResponse {
     let Accepted { mut request, body, turn } = accepted;
-    let cancelled = Arc::clone(&request.cancelled);
+    let (cancelled, caller) = (Arc::clone(&request.cancelled), request.caller.clone());
     let _leaving = CancelOnDrop(Arc::clone(&cancelled));
     let handler = Arc::clone(&shared.handler);
     let is_brief = is_brief(&request, &body);
@@ -221,6 +221,8 @@ async fn run(shared: &HttpShared, accepted: Accepted, form: AnswerForm) -> HttpR
     let ended = tokio::select! {
         ended = &mut work => Some(ended),
         _ = stop.wait_for(|stage| *stage == StopStage::Cancelling) => None,
+        // Nobody may have the answer any more.
+        () = shared.logins.revoked(&caller) => None,
     };
     let ended = match ended {
         Some(ended) => ended,

@@ -1,20 +1,23 @@
-//! Who a request is from: Basic authentication, or trust in this machine.
+//! Who a request is from: Basic authentication, a token, or trust in this machine; the node's [`Guard`] decides.
 //!
 //! ```text
-//!   Authorization: Basic ... --> known? --yes--> user
-//!                                  |no
-//!                                  +--> a turn, a thread, Authenticate --yes--> known for a minute --> user
-//!                                                                      --no--> a pause, 401
+//!   Authorization: Basic ...  --> known? --yes--> caller
+//!                                   |no
+//!                                   +--> a turn, a thread, Guard::password --> known for a minute --> caller
+//!                                                                         --> 401, or 429 with the time to wait
+//!   ApiKey ..., Bearer ...    --> Guard::token  --> caller
+//!   none, where it is trusted --> Guard::trusted, or the node's own role
 //! ```
 //!
-//! Checking a password takes thousands of rounds of hashing, on purpose. A right one is therefore remembered for a while after
-//! its last use, as a keyed hash under a key that exists only in this process. Wrong ones are not remembered: they take turns,
-//! few at a time, and each answer waits a moment, so that guessing is slow and leaves processors to others.
+//! Checking a password takes thousands of rounds of hashing, on purpose. A right one is therefore remembered for a while after the
+//! check, as a keyed hash under a key that exists only in this process, and only as long as no right and no role changes. Wrong
+//! ones are not remembered: the guard makes who guesses wait, and they take turns here, few at a time.
 //!
 //! Trust in this machine is no trust in the pages that a browser on it shows: a request without a password that comes from one
 //! (it has an `Origin`, or asks for a host by another name than this machine's) is refused.
 
 use std::collections::HashMap;
+use std::future::pending;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,135 +26,231 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use hyper::HeaderMap;
 use hyper::header::{AUTHORIZATION, HOST, ORIGIN};
+use node::Audit;
+use node::audit::{Actor, ActorKind, AuditEntry, AuditOrigin, AuditOutcome};
+use node::identity::{Caller, Guard, LoginError};
 use parking_lot::Mutex;
 use ring::hmac;
 use ring::rand::SystemRandom;
 use tokio::time::{Instant, sleep};
 
 use super::lanes::RequestLane;
-use super::options::{Authenticate, HttpError, HttpOptions, LaneBounds};
+use super::options::{HttpError, HttpOptions, LaneBounds};
 use crate::error::SearchError;
 use crate::rest::message::RestResponse;
 
-/// How long a right password is remembered after its last use.
+/// How long a right password is remembered after it was checked.
 const KNOWN: Duration = Duration::from_secs(60);
 
 /// How many right passwords are remembered.
 const KNOWN_MAX: usize = 1024;
 
-/// The pause before the answer to a wrong password.
-const WRONG_PAUSE: Duration = Duration::from_millis(500);
-
 /// Passwords that are checked at a time.
 const CHECKS: LaneBounds = LaneBounds { running: 2, waiting: 64 };
 
-/// What is remembered of a right password.
+/// A wait that a login goes through here: other ports check passwords at the moment. Longer ones are the client's.
+const SHORT_WAIT: Duration = Duration::from_millis(100);
+
+/// How often it does.
+const SHORT_WAITS: u32 = 50;
+
+/// What a right password is remembered under.
 type KnownKey = [u8; 32];
 
+/// What is remembered of a right password.
+struct KnownLogin {
+    caller: Caller,
+    /// The guard's version before the check.
+    version: u64,
+    checked: Instant,
+}
+
 /// Decides who requests are from.
-pub(super) struct BasicLogins {
-    authenticate: Option<Authenticate>,
+pub(super) struct HttpLogins {
+    guard: Option<Arc<Guard>>,
+    audit: Option<Arc<Audit>>,
     trust: bool,
+    /// The role of those who are trusted; none for the node's own.
+    trusted: Option<String>,
     key: hmac::Key,
-    known: Mutex<HashMap<KnownKey, Instant>>,
+    known: Mutex<HashMap<KnownKey, KnownLogin>>,
     checks: RequestLane,
 }
 
-impl BasicLogins {
-    pub(super) fn new(options: &HttpOptions) -> Result<BasicLogins, HttpError> {
+impl HttpLogins {
+    pub(super) fn new(options: &HttpOptions) -> Result<HttpLogins, HttpError> {
         let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new()).map_err(|_| HttpError::Randomness)?;
-        Ok(BasicLogins {
-            authenticate: options.authenticate.clone(),
-            trust: options.trust || options.authenticate.is_none(),
+        Ok(HttpLogins {
+            guard: options.guard.clone(),
+            audit: options.audit.clone(),
+            trust: options.trust || options.guard.is_none(),
+            trusted: options.trusted.clone(),
             key,
             known: Mutex::default(),
             checks: RequestLane::new(CHECKS),
         })
     }
 
-    /// The user; none where the machine is trusted. Errors: the response with the refusal.
-    pub(super) async fn user(
+    /// Who sends a request. Errors: the response with the refusal.
+    pub(super) async fn caller(
         &self,
         headers: &HeaderMap,
         peer: SocketAddr,
         path: &str,
-    ) -> Result<Option<String>, RestResponse> {
+    ) -> Result<Caller, RestResponse> {
         let given = headers.get(AUTHORIZATION).and_then(|header| header.to_str().ok());
-        let (Some(authenticate), Some(given)) = (&self.authenticate, given) else {
-            if !self.trust || !peer.ip().to_canonical().is_loopback() {
-                return Err(unauthorized(&format!("missing authentication credentials for REST request [{path}]")));
-            }
-            if is_of_page(headers) {
-                let reason = "a request without a user and a password must ask for localhost or an address, and not be of a page in \
-                              a browser";
-                return Err(SearchError::new(403, "security_exception", reason).into());
-            }
-            return Ok(None);
+        let (Some(guard), Some(given)) = (&self.guard, given) else {
+            return self.trusted(headers, peer, path);
         };
+        let (scheme, proof) = given.trim().split_once(' ').unwrap_or((given, ""));
+        if scheme.eq_ignore_ascii_case("apikey") || scheme.eq_ignore_ascii_case("bearer") {
+            let error = match guard.token(proof.trim(), Some(peer.ip())) {
+                Ok(caller) => return Ok(caller),
+                Err(error) => error,
+            };
+            self.failed("(token)", peer.ip(), &error).await;
+            return Err(refusal(&error, || "with the provided token".to_owned(), path));
+        }
         let Some((user, password)) = basic(given) else {
             return Err(unauthorized(&format!(
-                "unable to read the credentials for REST request [{path}]: only Basic is known"
+                "unable to read the credentials for REST request [{path}]: Basic, ApiKey and Bearer are known"
             )));
         };
-        let key = self.key_of(&user, &password);
-        if !self.is_known(&key) {
-            let is_right = self.check(authenticate, user.clone(), password).await?;
-            if !is_right {
-                // The turn was given back: others are checked meanwhile.
-                sleep(WRONG_PAUSE).await;
-                return Err(unauthorized(&format!("unable to authenticate user [{user}] for REST request [{path}]")));
-            }
-            self.remember(key);
-        }
-        Ok(Some(user))
+        self.by_password(guard, (user, password), peer.ip(), path).await
     }
 
-    async fn check(&self, authenticate: &Authenticate, user: String, password: String) -> Result<bool, RestResponse> {
+    fn trusted(&self, headers: &HeaderMap, peer: SocketAddr, path: &str) -> Result<Caller, RestResponse> {
+        if !self.trust || !peer.ip().to_canonical().is_loopback() {
+            return Err(unauthorized(&format!("missing authentication credentials for REST request [{path}]")));
+        }
+        if is_of_page(headers) {
+            let reason = "a request without a user and a password must ask for localhost or an address, and not be of a page in \
+                          a browser";
+            return Err(SearchError::new(403, "security_exception", reason).into());
+        }
+        match self.guard.as_ref().zip(self.trusted.as_deref()) {
+            None => Ok(Caller::node()),
+            Some((guard, role)) => {
+                let who = || format!("user [{role}]");
+                guard.trusted(role, peer.ip()).map_err(|error| refusal(&error, who, path))
+            }
+        }
+    }
+
+    async fn by_password(
+        &self,
+        guard: &Arc<Guard>,
+        (user, password): (String, String),
+        from: IpAddr,
+        path: &str,
+    ) -> Result<Caller, RestResponse> {
+        let key = self.key_of(&user, &password, from);
+        if let Some(caller) = self.known(guard, &key) {
+            return Ok(caller);
+        }
         let Some(turn) = self.checks.turn().await else {
             return Err(SearchError::busy("too many passwords are being checked").into());
         };
-        let authenticate = Arc::clone(authenticate);
-        let checked = tokio::task::spawn_blocking(move || {
-            let _turn = turn;
-            authenticate(&user, &password)
-        });
-        checked.await.map_err(|error| SearchError::internal(format!("a password could not be checked: {error}")).into())
+        let _turn = turn;
+        let mut waits = 0;
+        let error = loop {
+            // Another request may have had it checked meanwhile.
+            if let Some(caller) = self.known(guard, &key) {
+                return Ok(caller);
+            }
+            let version = guard.version();
+            let (checking, of, proof) = (Arc::clone(guard), user.clone(), password.clone());
+            let checked = tokio::task::spawn_blocking(move || checking.password(&of, &proof, Some(from))).await;
+            match checked {
+                Ok(Ok(caller)) => {
+                    self.remember(key, KnownLogin { caller: caller.clone(), version, checked: Instant::now() });
+                    return Ok(caller);
+                }
+                Ok(Err(LoginError::Wait(time))) if time <= SHORT_WAIT && waits < SHORT_WAITS => sleep(time).await,
+                Ok(Err(error)) => break error,
+                Err(error) => {
+                    return Err(SearchError::internal(format!("a password could not be checked: {error}")).into());
+                }
+            }
+            waits += 1;
+        };
+        self.failed(&user, from, &error).await;
+        Err(refusal(&error, || format!("user [{user}]"), path))
     }
 
-    fn key_of(&self, user: &str, password: &str) -> KnownKey {
+    /// Records that who claimed to be `user` did not prove it.
+    async fn failed(&self, user: &str, from: IpAddr, error: &LoginError) {
+        let (Some(audit), LoginError::Refused(why)) = (&self.audit, error) else { return };
+        let entry = AuditEntry {
+            actor: Actor { kind: ActorKind::Claimed, id: None, name: user.to_owned() },
+            origin: AuditOrigin { protocol: "search".to_owned(), address: from.to_string(), session: String::new() },
+            ..AuditEntry::new("login", "")
+        };
+        // It is refused with an entry and without.
+        if let Err(error) = audit.write(entry.ended(AuditOutcome::Refused, format!("{why:?}"))).await {
+            tracing::warn!(%error, "a failed login is not in the audit");
+        }
+    }
+
+    /// Returns when a caller may not use the node any more.
+    pub(super) async fn revoked(&self, caller: &Caller) {
+        let Some(guard) = &self.guard else { return pending().await };
+        let mut changed = guard.changed();
+        while guard.view().holds(caller).is_ok() {
+            if changed.changed().await.is_err() {
+                return pending().await;
+            }
+        }
+    }
+
+    fn key_of(&self, user: &str, password: &str, from: IpAddr) -> KnownKey {
         let mut text = hmac::Context::with_key(&self.key);
         // The length ends the name: no name and password are those of others moved by some letters.
         text.update(&(user.len() as u64).to_le_bytes());
         text.update(user.as_bytes());
+        text.update(&from.to_canonical().to_string().len().to_le_bytes());
+        text.update(from.to_canonical().to_string().as_bytes());
         text.update(password.as_bytes());
         let mut key = KnownKey::default();
         key.copy_from_slice(text.sign().as_ref());
         key
     }
 
-    fn is_known(&self, key: &KnownKey) -> bool {
-        let now = Instant::now();
-        let mut known = self.known.lock();
-        match known.get_mut(key) {
-            Some(used) if now.duration_since(*used) < KNOWN => {
-                *used = now;
-                true
-            }
-            _ => false,
-        }
+    fn known(&self, guard: &Guard, key: &KnownKey) -> Option<Caller> {
+        let known = self.known.lock();
+        let holds = |login: &&KnownLogin| login.checked.elapsed() < KNOWN && login.version == guard.version();
+        known.get(key).filter(holds).map(|login| login.caller.clone())
     }
 
-    fn remember(&self, key: KnownKey) {
-        let now = Instant::now();
+    fn remember(&self, key: KnownKey, login: KnownLogin) {
         let mut known = self.known.lock();
         if known.len() >= KNOWN_MAX {
-            known.retain(|_, used| now.duration_since(*used) < KNOWN);
+            known.retain(|_, other| other.checked.elapsed() < KNOWN && other.version == login.version);
         }
         if known.len() >= KNOWN_MAX {
-            let oldest = known.iter().min_by_key(|(_, used)| **used).map(|(key, _)| *key);
+            let oldest = known.iter().min_by_key(|(_, login)| login.checked).map(|(key, _)| *key);
             oldest.map(|key| known.remove(&key));
         }
-        known.insert(key, now);
+        known.insert(key, login);
+    }
+}
+
+/// What a client is told of a login that failed: never why, but when to try again.
+fn refusal(error: &LoginError, who: impl Fn() -> String, path: &str) -> RestResponse {
+    let retry = |status: u16, kind: &'static str, time: Duration| {
+        let reason = format!("unable to authenticate {} for REST request [{path}]: {error}", who());
+        let mut response = RestResponse::from(SearchError::new(status, kind, reason));
+        response.headers.push(("Retry-After", time.as_secs().saturating_add(1).to_string()));
+        response
+    };
+    match error {
+        // Clients of Elasticsearch try again at 429; at 401 they give up, though the password may be right.
+        LoginError::Wait(time) => retry(429, "es_rejected_execution_exception", *time),
+        LoginError::TooMany => retry(429, "es_rejected_execution_exception", SHORT_WAIT),
+        LoginError::Memory => retry(503, "security_exception", SHORT_WAIT),
+        LoginError::Refused(_) | LoginError::Scram(_) => {
+            unauthorized(&format!("unable to authenticate {} for REST request [{path}]", who()))
+        }
     }
 }
 
@@ -176,12 +275,16 @@ fn is_of_page(headers: &HeaderMap) -> bool {
 
 fn unauthorized(reason: &str) -> RestResponse {
     let mut response = RestResponse::from(SearchError::new(401, "security_exception", reason));
-    response.headers.push(("WWW-Authenticate", "Basic realm=\"terrace\"".to_owned()));
+    for scheme in ["Basic realm=\"terrace\"", "Bearer realm=\"terrace\"", "ApiKey"] {
+        response.headers.push(("WWW-Authenticate", scheme.to_owned()));
+    }
     response
 }
 
 #[cfg(test)]
 mod tests {
+    use node::identity::{AttributeChange, IdentityChange};
+
     use super::*;
 
     #[test]
@@ -214,32 +317,32 @@ mod tests {
         }
     }
 
+    /// A guard with the user `ann`, whose password is `secret`.
+    fn guard() -> Arc<Guard> {
+        crate::rights::testing::guard_with(&[("ann", "secret")])
+    }
+
     #[tokio::test]
-    async fn right_passwords_are_checked_once_a_minute_and_wrong_ones_each_time() {
-        use std::sync::atomic::{AtomicUsize, Ordering};
-        let checks = Arc::new(AtomicUsize::new(0));
-        let counted = Arc::clone(&checks);
-        let authenticate: Authenticate = Arc::new(move |user, password| {
-            counted.fetch_add(1, Ordering::Relaxed);
-            (user, password) == ("ann", "secret")
-        });
-        let options = HttpOptions { authenticate: Some(authenticate), ..HttpOptions::default() };
-        let logins = BasicLogins::new(&options).expect("there is randomness");
+    async fn right_passwords_are_checked_again_once_a_role_changes_and_wrong_ones_each_time() {
+        let guard = guard();
+        let options = HttpOptions { guard: Some(Arc::clone(&guard)), ..HttpOptions::default() };
+        let logins = HttpLogins::new(&options).expect("there is randomness");
         let peer = SocketAddr::from(([127, 0, 0, 1], 1));
         let log_in = async |text: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(AUTHORIZATION, format!("Basic {}", BASE64.encode(text)).parse().expect("a header"));
-            logins.user(&headers, peer, "/").await.map_err(|refused| refused.status)
+            logins.caller(&headers, peer, "/").await.map_err(|refused| refused.status)
         };
+        let ann = guard.view().directory().named("ann").expect("there");
         for _ in 0..3 {
-            assert_eq!(log_in("ann:secret").await, Ok(Some("ann".to_owned())));
+            assert_eq!(log_in("ann:secret").await.map(|caller| caller.session()), Ok(ann));
         }
-        assert_eq!(checks.load(Ordering::Relaxed), 1);
-        assert_eq!((log_in("ann:wrong").await, log_in("ann:wrong").await), (Err(401), Err(401)));
-        assert_eq!(checks.load(Ordering::Relaxed), 3);
-        logins.known.lock().values_mut().for_each(|used| *used = used.checked_sub(KNOWN).expect("it is later"));
-        assert!(log_in("ann:secret").await.is_ok());
-        assert_eq!(checks.load(Ordering::Relaxed), 4);
-        assert_eq!(logins.user(&HeaderMap::new(), peer, "/").await.map_err(|refused| refused.status), Err(401));
+        assert_eq!(logins.known.lock().len(), 1);
+        assert_eq!(log_in("ann:wrong").await, Err(401));
+        assert_eq!(log_in("bob:secret").await, Err(401));
+        let changes = vec![AttributeChange::Locked(Some("she left".to_owned()))];
+        let locked = IdentityChange::Set { role: "ann".to_owned(), changes };
+        guard.change(&Caller::node(), &[locked]).expect("locked");
+        assert_eq!(log_in("ann:secret").await, Err(401), "what was remembered does not count any more");
     }
 }

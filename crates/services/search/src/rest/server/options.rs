@@ -5,10 +5,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use node::{Admission, Bounds, Descriptors, TlsError, TlsOptions};
-
-/// Whether a user, named first, has this password. It may take milliseconds: the server calls it on threads for that.
-pub type Authenticate = Arc<dyn Fn(&str, &str) -> bool + Send + Sync>;
+use node::identity::Guard;
+use node::{Admission, Audit, Bounds, Descriptors, TlsError, TlsOptions};
 
 /// Why the server cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -78,10 +76,14 @@ impl Default for HttpTimes {
 pub struct HttpOptions {
     /// Address to listen on. Default 127.0.0.1:9200; port 0 takes a free one.
     pub listen: SocketAddr,
-    /// Checks the passwords of users. Default none: then peers on this machine are trusted, and there are no others.
-    pub authenticate: Option<Authenticate>,
-    /// Whether peers on this machine are trusted that send no password. Default no. Without `authenticate` they always are.
+    /// Logs users in. Default none, for embedders: then peers on this machine are the node's own role, and there are no others.
+    pub guard: Option<Arc<Guard>>,
+    /// Where failed logins are recorded. Default: nowhere.
+    pub audit: Option<Arc<Audit>>,
+    /// Whether peers on this machine are trusted that send no proof. Default no. Without `guard` they always are.
     pub trust: bool,
+    /// The role of those who are trusted. Default the node's own, an administrator.
+    pub trusted: Option<String>,
     /// TLS. Default none. If it is not required, a port takes connections with and without it.
     pub tls: Option<TlsOptions>,
     /// Most connections at a time. Default 256.
@@ -115,8 +117,8 @@ impl fmt::Debug for HttpOptions {
         // Everything that settings decide, for comparisons of effective settings.
         f.debug_struct("HttpOptions")
             .field("listen", &self.listen)
-            .field("has_users", &self.authenticate.is_some())
-            .field("trust", &self.trust)
+            .field("has_users", &self.guard.is_some())
+            .field("trust", &(self.trust, &self.trusted))
             .field("tls", &self.tls)
             .field("connections_max", &self.connections_max)
             .field("connections_per_address", &self.connections_per_address)
@@ -133,8 +135,10 @@ impl Default for HttpOptions {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         HttpOptions {
             listen: SocketAddr::from(([127, 0, 0, 1], 9200)),
-            authenticate: None,
+            guard: None,
+            audit: None,
             trust: false,
+            trusted: None,
             tls: None,
             connections_max: 256,
             connections_per_address: None,
@@ -160,7 +164,7 @@ impl HttpOptions {
     /// Refuses options with which anyone from other machines could use the service, or nobody could.
     pub fn check(&self) -> Result<(), HttpError> {
         let refused = |text: &str| Err(HttpError::Options(text.to_owned()));
-        if !self.listen.ip().is_loopback() && self.authenticate.is_none() {
+        if !self.listen.ip().is_loopback() && self.guard.is_none() {
             return refused("search that listens beyond this machine needs a user: name at least one");
         }
         if !self.listen.ip().is_loopback() && self.tls.as_ref().is_none_or(|tls| !tls.required) {

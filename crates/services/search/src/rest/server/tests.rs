@@ -39,7 +39,10 @@ async fn started(
 fn echo(request: &RestRequest) -> RestResponse {
     let body = String::from_utf8_lossy(&request.body).into_owned();
     let method = format!("{:?}", request.method);
-    RestResponse::json(200, json!({"method": method, "path": request.path, "body": body, "user": request.user}))
+    RestResponse::json(
+        200,
+        json!({"method": method, "path": request.path, "body": body, "user": format!("{:?}", request.caller.session())}),
+    )
 }
 
 /// Waits until something holds.

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use node::identity::Caller;
 use parking_lot::{Condvar, Mutex};
 use serde_json::Value;
 
@@ -65,6 +66,8 @@ pub(super) struct RunningTask {
     pub(super) started: Instant,
     pub(super) started_millis: u64,
     pub(super) opaque_id: Option<String>,
+    /// Whose it is.
+    pub(super) owner: Caller,
     /// What the work looks at: set when the task is to end.
     pub(super) cancelled: Arc<AtomicBool>,
     pub(super) is_cancellable: bool,
@@ -76,6 +79,7 @@ pub(super) struct RunningTask {
 #[derive(Debug)]
 struct KeptResult {
     id: u64,
+    owner: Caller,
     at: Instant,
     task: Value,
     outcome: Result<Value, SearchError>,
@@ -120,7 +124,8 @@ impl TaskGuard {
         let task = shown::shown(node, &self.task, true);
         let size = |value: &Value| value.to_string().len();
         let bytes = size(&task) + outcome.as_ref().map_or(1_000, size);
-        let kept = KeptResult { id: self.task.id, at: Instant::now(), task, outcome, bytes };
+        let kept =
+            KeptResult { id: self.task.id, owner: self.task.owner.clone(), at: Instant::now(), task, outcome, bytes };
         let mut state = self.tasks.state.lock();
         state.results.push_back(kept);
         state.forget();
@@ -170,6 +175,7 @@ impl Tasks {
             started: Instant::now(),
             started_millis: now_millis(),
             opaque_id: request.opaque_id.clone(),
+            owner: request.caller.clone(),
             cancelled: Arc::clone(&request.cancelled),
             is_cancellable: kind.is_cancellable,
             progress: None,
@@ -205,6 +211,7 @@ impl Tasks {
             started: Instant::now(),
             started_millis: now_millis(),
             opaque_id: request.opaque_id.clone(),
+            owner: request.caller.clone(),
             cancelled: Arc::default(),
             is_cancellable: true,
             progress: Some(Arc::clone(progress)),
@@ -222,11 +229,15 @@ impl Tasks {
         self.state.lock().running.get(&id).cloned()
     }
 
-    /// How a task ended: its description and its outcome.
-    pub(super) fn result(&self, id: u64) -> Option<(Value, Result<Value, SearchError>)> {
+    /// How a task ended that `may_see` is true of: its description and its outcome.
+    pub(super) fn result(
+        &self,
+        id: u64,
+        may_see: impl Fn(&Caller) -> bool,
+    ) -> Option<(Value, Result<Value, SearchError>)> {
         let mut state = self.state.lock();
         state.forget();
-        let found = state.results.iter().find(|result| result.id == id)?;
+        let found = state.results.iter().find(|result| result.id == id && may_see(&result.owner))?;
         Some((found.task.clone(), found.outcome.clone()))
     }
 

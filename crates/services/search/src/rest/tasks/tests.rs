@@ -15,7 +15,7 @@ fn request(method: RestMethod, path: &str, body: &'static str) -> RestRequest {
         path: path.split('/').map(str::to_owned).collect(),
         parameters: BTreeMap::new(),
         body: Bytes::from_static(body.as_bytes()),
-        user: None,
+        caller: node::identity::Caller::node(),
         opaque_id: Some("mine".to_owned()),
         cancelled: Arc::default(),
     }
@@ -103,14 +103,14 @@ fn results_are_bounded_in_number_and_in_bytes() {
         guard.id()
     };
     let first = ended(1);
-    assert!(tasks.result(first).is_some());
+    assert!(tasks.result(first, |_| true).is_some());
     let mut last = first;
     for _ in 0..RESULTS_MAX {
         last = ended(1);
     }
-    assert!(tasks.result(first).is_none() && tasks.result(last).is_some());
+    assert!(tasks.result(first, |_| true).is_none() && tasks.result(last, |_| true).is_some());
     let large = [ended(RESULT_BYTES_MAX / 2), ended(RESULT_BYTES_MAX / 2), ended(1)];
-    assert!(tasks.result(large[0]).is_none() && tasks.result(large[2]).is_some());
+    assert!(tasks.result(large[0], |_| true).is_none() && tasks.result(large[2], |_| true).is_some());
     assert!(tasks.running().is_empty());
     let asked = request(Post, "_search", "");
     asked.cancelled.store(true, Ordering::Relaxed);

@@ -1,10 +1,11 @@
 //! Who may use the server, and over what.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use node::TlsOptions;
+use node::identity::{AttributeChange, Caller, Guard, IdentityChange};
 use rcgen::{CertificateParams, KeyPair};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_rustls::TlsConnector;
@@ -13,14 +14,15 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto};
 
 use super::client::RawClient;
 use super::*;
-use crate::rest::server::Authenticate;
+use crate::rights::testing::{guard_with, user};
 
-fn ann(checks: &Arc<AtomicUsize>) -> Authenticate {
-    let checks = Arc::clone(checks);
-    Arc::new(move |user, password| {
-        checks.fetch_add(1, Ordering::Relaxed);
-        (user, password) == ("ann", "secret")
-    })
+fn ann() -> Arc<Guard> {
+    guard_with(&[("ann", "secret")])
+}
+
+/// What [`echo`] says of a role.
+fn shown(guard: &Guard, name: &str) -> String {
+    format!("{:?}", guard.view().directory().named(name).expect("there"))
 }
 
 fn basic(text: &str) -> String {
@@ -29,43 +31,93 @@ fn basic(text: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn users_prove_who_they_are() {
-    let checks = Arc::new(AtomicUsize::new(0));
-    let server = started(HttpOptions { authenticate: Some(ann(&checks)), ..options() }, echo).await;
+    let guard = ann();
+    let (token, _) = user(&guard, "robot");
+    let server = started(HttpOptions { guard: Some(Arc::clone(&guard)), ..options() }, echo).await;
     let mut client = RawClient::connect(server.address());
     let refused = client.request("GET /", "", b"");
     assert_eq!(refused.error(), (401, "security_exception".to_owned()));
-    assert_eq!(refused.headers["www-authenticate"], "Basic realm=\"terrace\"");
+    assert!(refused.headers.contains_key("www-authenticate"));
     for wrong in ["ann:wrong", "bob:secret", "ann"] {
         assert_eq!(client.request("GET /", &basic(wrong), b"").status, 401, "{wrong}");
     }
-    let before = checks.load(Ordering::Relaxed);
     for _ in 0..3 {
-        assert_eq!(client.request("GET /", &basic("ann:secret"), b"").json()["user"], "ann");
+        assert_eq!(client.request("GET /", &basic("ann:secret"), b"").json()["user"], shown(&guard, "ann"));
     }
-    assert_eq!(checks.load(Ordering::Relaxed), before + 1, "a right password is checked once");
+    for scheme in ["ApiKey", "Bearer"] {
+        let header = format!("Authorization: {scheme} {token}\r\n");
+        assert_eq!(client.request("GET /", &header, b"").json()["user"], shown(&guard, "robot"));
+        let wrong = format!("Authorization: {scheme} {token}x\r\n");
+        assert_eq!(client.request("GET /", &wrong, b"").error(), (401, "security_exception".to_owned()));
+    }
     server.stop().await;
     // With trust, this machine needs no password; a wrong one is wrong all the same.
-    let trusting = HttpOptions { authenticate: Some(ann(&checks)), trust: true, ..options() };
+    let trusting = HttpOptions { guard: Some(ann()), trust: true, ..options() };
     let server = started(trusting, echo).await;
     let mut client = RawClient::connect(server.address());
-    assert_eq!(client.request("GET /", "", b"").status, 200);
+    let node = format!("{:?}", Caller::node().session());
+    assert_eq!(client.request("GET /", "", b"").json()["user"], node);
     assert_eq!(client.request("GET /", &basic("ann:wrong"), b"").status, 401);
     assert_eq!(client.request("GET /", "Origin: https://page.example\r\n", b"").status, 403);
+    server.stop().await;
+    // A role may be named that they have.
+    let (guard, trusted) = (ann(), Some("ann".to_owned()));
+    let trusting = HttpOptions { guard: Some(Arc::clone(&guard)), trust: true, trusted, ..options() };
+    let server = started(trusting, echo).await;
+    let mut client = RawClient::connect(server.address());
+    assert_eq!(client.request("GET /", "", b"").json()["user"], shown(&guard, "ann"));
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_guesses_waits_and_is_told_how_long() {
+    let server = started(HttpOptions { guard: Some(ann()), ..options() }, echo).await;
+    let mut client = RawClient::connect(server.address());
+    let statuses = [(); 8].map(|()| client.request("GET /", &basic("ann:wrong"), b""));
+    let waits = statuses.iter().find(|answer| answer.status == 429).expect("a few are free, and no more");
+    assert_eq!(waits.headers["retry-after"], "1");
+    assert!(statuses.iter().all(|answer| matches!(answer.status, 401 | 429)));
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_runs_is_cancelled_once_its_role_is_locked() {
+    let guard = ann();
+    let (token, _) = user(&guard, "robot");
+    let runs = Arc::new(AtomicBool::new(false));
+    let begun = Arc::clone(&runs);
+    let handler = move |request: &RestRequest| {
+        begun.store(true, Ordering::Relaxed);
+        until("it is cancelled", || request.is_cancelled());
+        RestResponse::json(200, json!({}))
+    };
+    let server = started(HttpOptions { guard: Some(Arc::clone(&guard)), ..options() }, handler).await;
+    let address = server.address();
+    let client = std::thread::spawn(move || {
+        let header = format!("Authorization: ApiKey {token}\r\n");
+        RawClient::connect(address).request("GET /_search", &header, b"").status
+    });
+    until("it runs", || runs.load(Ordering::Relaxed));
+    let changes = vec![AttributeChange::Locked(Some("test".to_owned()))];
+    let locked = IdentityChange::Set { role: "robot".to_owned(), changes };
+    guard.change(&Caller::node(), &[locked]).expect("locked");
+    let from = Instant::now();
+    assert_eq!(client.join().expect("answered"), 200);
+    assert!(from.elapsed() < Duration::from_secs(1), "{:?}", from.elapsed());
     server.stop().await;
 }
 
 #[tokio::test]
 async fn nobody_is_let_in_from_beyond_this_machine_without_tls_and_a_user() {
     let beyond = SocketAddr::from(([0, 0, 0, 0], 0));
-    let checks = Arc::new(AtomicUsize::new(0));
     let tls = |required| Some(TlsOptions { certificate: "a.pem".into(), key: "a.key".into(), required });
     let base = || HttpOptions { listen: beyond, ..HttpOptions::default() };
     for (options, why) in [
         (base(), "needs a user"),
         (HttpOptions { tls: tls(true), trust: true, ..base() }, "needs a user"),
-        (HttpOptions { authenticate: Some(ann(&checks)), ..base() }, "needs TLS"),
-        (HttpOptions { authenticate: Some(ann(&checks)), tls: tls(false), ..base() }, "needs TLS"),
-        (HttpOptions { authenticate: Some(ann(&checks)), tls: tls(true), ..base() }, "a.pem"),
+        (HttpOptions { guard: Some(ann()), ..base() }, "needs TLS"),
+        (HttpOptions { guard: Some(ann()), tls: tls(false), ..base() }, "needs TLS"),
+        (HttpOptions { guard: Some(ann()), tls: tls(true), ..base() }, "a.pem"),
         (HttpOptions { connections_max: 0, ..HttpOptions::default() }, "at least one connection"),
     ] {
         let refused = HttpServer::start(Arc::new(Answering(echo)), options).await.expect_err("it is refused");

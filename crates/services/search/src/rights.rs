@@ -1,0 +1,282 @@
+//! [`Asker`]: who asks for indices and what for, and what the node's rights say to it.
+//!
+//! ```text
+//!   request --route--> Asker: a caller, the rights of now, what is done --may(name)--> yes, and noted; no
+//!                        |
+//!                        +-- still()   are the rights that were used there, now?   at the end, for each page, for each batch
+//! ```
+//!
+//! Invariants: what is not granted is denied, with a text that is the same whether or not there is such an index. Each right that
+//! was used is noted, so that what lasts (a scroll, a request by query, a long search) ends with it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use node::identity::{Action, Caller, Denied, Grant, Guard, Object, RightsView, RoleId};
+use parking_lot::Mutex;
+
+use crate::error::SearchError;
+
+/// A right that was used: the action on an index or alias, or on the node or a service.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum UsedRight {
+    Node(Action),
+    Index(Action, String),
+    Services(Action),
+}
+
+/// What was used by one request.
+#[derive(Debug, Default)]
+struct UsedRights {
+    /// Each with whether its use is recorded.
+    rights: BTreeMap<UsedRight, bool>,
+    /// Messages that were read, and are not in the response.
+    messages: Vec<u64>,
+}
+
+/// Whether two callers are one: the same role, proven by the same.
+pub(crate) fn is_same(a: &Caller, b: &Caller) -> bool {
+    (a.session(), a.proof()) == (b.session(), b.proof())
+}
+
+/// Messages may come in by any service: rights on what is in an index of messages must be on all.
+const ALL_SERVICES: &str = "*";
+
+/// Who asks.
+#[derive(Clone)]
+pub struct Asker {
+    guard: Arc<Guard>,
+    view: Arc<RightsView>,
+    version: u64,
+    caller: Caller,
+    /// What Elasticsearch calls what is done.
+    action: &'static str,
+    /// The rights that it needs on each index.
+    needs: &'static [Action],
+    used: Arc<Mutex<UsedRights>>,
+}
+
+impl fmt::Debug for Asker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Asker").field("caller", &self.caller).field("action", &self.action).finish_non_exhaustive()
+    }
+}
+
+impl Asker {
+    /// A caller by the rights of now. `action` is what Elasticsearch calls what it does, `needs` the rights that this needs on each
+    /// index.
+    pub fn new(guard: &Arc<Guard>, caller: Caller, action: &'static str, needs: &'static [Action]) -> Asker {
+        // In this order: a change between them is noticed.
+        let version = guard.version();
+        Asker { view: guard.view(), guard: Arc::clone(guard), version, caller, action, needs, used: Arc::default() }
+    }
+
+    /// The same caller, for another part of the same request.
+    #[must_use]
+    pub fn asking(&self, action: &'static str, needs: &'static [Action]) -> Asker {
+        Asker { action, needs, ..self.clone() }
+    }
+
+    /// The caller.
+    pub fn caller(&self) -> &Caller {
+        &self.caller
+    }
+
+    /// The name of its role.
+    pub fn user(&self) -> &str {
+        self.name_of(self.caller.session())
+    }
+
+    fn name_of(&self, role: RoleId) -> &str {
+        self.view.name(role).unwrap_or("unknown")
+    }
+
+    /// All roles and rights, as they were when the request began.
+    pub fn view(&self) -> &RightsView {
+        &self.view
+    }
+
+    /// The refusal of what it does.
+    pub fn refusal(&self) -> SearchError {
+        let reason = format!("action [{}] is unauthorized for user [{}]", self.action, self.user());
+        SearchError::new(403, "security_exception", reason)
+    }
+
+    fn refused_by(&self, denied: Denied) -> SearchError {
+        match denied {
+            Denied::NoRight(_) => self.refusal(),
+            other => {
+                let reason = format!("{}: {other}", self.refusal().reason);
+                SearchError::new(403, "security_exception", reason)
+            }
+        }
+    }
+
+    fn has(view: &RightsView, caller: &Caller, right: &UsedRight) -> Result<Grant, Denied> {
+        match right {
+            UsedRight::Node(action) => view.may(caller, *action, Object::Node),
+            UsedRight::Index(action, name) => view.may(caller, *action, Object::Index(name)),
+            UsedRight::Services(action) => view.may(caller, *action, Object::Service(ALL_SERVICES)),
+        }
+    }
+
+    /// Uses rights, all or none.
+    fn use_all(&self, rights: impl Iterator<Item = UsedRight>) -> Result<(), Denied> {
+        let mut granted = Vec::new();
+        for right in rights {
+            let grant = Asker::has(&self.view, &self.caller, &right)?;
+            granted.push((right, grant.audited));
+        }
+        self.used.lock().rights.extend(granted);
+        Ok(())
+    }
+
+    /// Uses what another one used, as a page of a scroll does.
+    pub fn use_as(&self, other: &Asker) {
+        if !Arc::ptr_eq(&self.used, &other.used) {
+            let rights = other.used.lock().rights.clone();
+            self.used.lock().rights.extend(rights);
+        }
+    }
+
+    /// The uses that are recorded whatever was done, with their objects. Reads of messages have entries of their own.
+    pub fn recorded(&self) -> Vec<(Action, String)> {
+        let shown = |right: &UsedRight| match right {
+            UsedRight::Node(action) => Some((*action, "node".to_owned())),
+            UsedRight::Index(action, name) => Some((*action, format!("index {name}"))),
+            UsedRight::Services(_) => None,
+        };
+        let used = self.used.lock();
+        used.rights.iter().filter(|(_, audited)| **audited).filter_map(|(right, _)| shown(right)).collect()
+    }
+
+    /// Whether what is in messages was used.
+    pub fn used_messages(&self) -> bool {
+        self.used.lock().rights.keys().any(|right| matches!(right, UsedRight::Services(_)))
+    }
+
+    /// Notes that a message was read, by its id.
+    pub fn note(&self, id: &str) {
+        self.used.lock().messages.extend(id.parse::<u64>());
+    }
+
+    /// The messages that were noted.
+    pub fn noted(&self) -> Vec<u64> {
+        self.used.lock().messages.clone()
+    }
+
+    /// Whether its login holds. Errors: the refusal.
+    pub fn holds(&self) -> Result<(), SearchError> {
+        self.view.holds(&self.caller).map_err(|denied| self.refused_by(denied))
+    }
+
+    /// A right on the node. Errors: the refusal.
+    pub fn node(&self, action: Action) -> Result<(), SearchError> {
+        self.use_all([UsedRight::Node(action)].into_iter()).map_err(|denied| self.refused_by(denied))
+    }
+
+    /// Whether it has a right on the node.
+    pub fn may_on_node(&self, action: Action) -> bool {
+        self.view.may(&self.caller, action, Object::Node).is_ok()
+    }
+
+    /// Whether it may do what it does to an index or alias of this name.
+    pub fn may(&self, name: &str) -> bool {
+        self.use_all(self.needs.iter().map(|action| UsedRight::Index(*action, name.to_owned()))).is_ok()
+    }
+
+    /// The same. Errors: the refusal.
+    pub fn check(&self, name: &str) -> Result<(), SearchError> {
+        let rights = self.needs.iter().map(|action| UsedRight::Index(*action, name.to_owned()));
+        self.use_all(rights).map_err(|denied| self.refused_by(denied))
+    }
+
+    /// Whether it reads documents.
+    pub fn reads(&self) -> bool {
+        self.needs.contains(&Action::IndexRead)
+    }
+
+    /// Whether it may do what it does to an index of messages, besides the rights on the index: documents there are what is in
+    /// messages.
+    pub fn may_messages(&self) -> bool {
+        !self.reads() || self.use_all([UsedRight::Services(Action::MessageBody)].into_iter()).is_ok()
+    }
+
+    /// Whether a right may have changed since.
+    pub fn is_outdated(&self) -> bool {
+        self.guard.version() != self.version
+    }
+
+    /// The same by the rights of now, with what was used. Errors: a right that was used is not there any more.
+    pub fn still(&self) -> Result<(), SearchError> {
+        if !self.is_outdated() {
+            return Ok(());
+        }
+        let view = self.guard.view();
+        let refused = |denied| self.refused_by(denied);
+        view.holds(&self.caller).map_err(refused)?;
+        let used = self.used.lock();
+        used.rights.keys().try_for_each(|right| Asker::has(&view, &self.caller, right).map(drop)).map_err(refused)
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod testing {
+    //! Guards with users, for tests.
+
+    use node::Clock;
+    use node::identity::scram::Mock;
+    use node::identity::{
+        Attributes, Credentials, IdentityChange, IdentityError, ObjectPattern, Privileges, Role, draw,
+    };
+    use store::{Options, Store};
+
+    use super::*;
+
+    /// The node itself, which may do everything to indices.
+    pub(crate) fn node() -> Asker {
+        Asker::new(&guard_with(&[]), Caller::node(), "test", &[])
+    }
+
+    /// A guard over a store of its own, with these users and passwords.
+    pub(crate) fn guard_with(users: &[(&str, &str)]) -> Arc<Guard> {
+        let store = Store::in_memory(Options::default()).expect("a store in memory");
+        let guard = Guard::open(store, Clock::fixed(1_000_000), Mock::of([7; 32])).expect("it opens");
+        for (name, password) in users {
+            let mut credentials = Credentials::default();
+            credentials.set_password(name, password).expect("it is allowed");
+            let role = Role { name: (*name).into(), attributes: Attributes::user(), credentials };
+            guard.change(&Caller::node(), &[IdentityChange::Create(role)]).expect("made");
+        }
+        guard
+    }
+
+    /// A user with a token and without a right; returns who comes with it.
+    pub(crate) fn user(guard: &Arc<Guard>, name: &str) -> (String, Caller) {
+        let (text, token) = draw("test", 1, None).expect("there is randomness");
+        let credentials = Credentials { tokens: vec![token], ..Credentials::default() };
+        let role = Role { name: name.into(), attributes: Attributes::user(), credentials };
+        guard.change(&Caller::node(), &[IdentityChange::Create(role)]).expect("made");
+        let caller = guard.token(&text, None).expect("it is right");
+        (text, caller)
+    }
+
+    fn privileges(action: Action, object: &str, grantee: &str) -> Privileges {
+        let object = ObjectPattern::parse(object).expect("it is one");
+        Privileges { actions: vec![action], object, columns: Vec::new(), grantee: grantee.into() }
+    }
+
+    /// Grants a right.
+    pub(crate) fn grant(guard: &Guard, action: Action, object: &str, grantee: &str) {
+        let privileges = privileges(action, object, grantee);
+        let change = IdentityChange::Grant { privileges, grant_option: false };
+        guard.change(&Caller::node(), &[change]).expect("granted");
+    }
+
+    /// Revokes a right.
+    pub(crate) fn revoke(guard: &Guard, action: Action, object: &str, grantee: &str) -> Result<(), IdentityError> {
+        let privileges = privileges(action, object, grantee);
+        guard.change(&Caller::node(), &[IdentityChange::Revoke { privileges, option_only: false, cascade: false }])
+    }
+}
