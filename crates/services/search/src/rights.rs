@@ -228,7 +228,7 @@ pub(crate) mod testing {
     use node::Clock;
     use node::identity::scram::Mock;
     use node::identity::{
-        Attributes, Credentials, IdentityChange, IdentityError, ObjectPattern, Privileges, Role, draw,
+        Attributes, CredentialChange, Credentials, IdentityChange, IdentityError, ObjectPattern, Privileges, Role, draw,
     };
     use store::{Options, Store};
 
@@ -255,9 +255,9 @@ pub(crate) mod testing {
     /// A user with a token and without a right; returns who comes with it.
     pub(crate) fn user(guard: &Arc<Guard>, name: &str) -> (String, Caller) {
         let (text, token) = draw("test", 1, None).expect("there is randomness");
-        let credentials = Credentials { tokens: vec![token], ..Credentials::default() };
-        let role = Role { name: name.into(), attributes: Attributes::user(), credentials };
-        guard.change(&Caller::node(), &[IdentityChange::Create(role)]).expect("made");
+        let role = Role { name: name.into(), attributes: Attributes::user(), credentials: Credentials::default() };
+        let token = IdentityChange::Credential { role: name.into(), change: CredentialChange::AddToken(token) };
+        guard.change(&Caller::node(), &[IdentityChange::Create(role), token]).expect("made");
         let caller = guard.token(&text, None).expect("it is right");
         (text, caller)
     }

@@ -317,9 +317,9 @@ mod tests {
         }
     }
 
-    /// A guard with the user `ann`, whose password is `secret`.
+    /// A guard with the user `ann`, whose password is `a long secret`.
     fn guard() -> Arc<Guard> {
-        crate::rights::testing::guard_with(&[("ann", "secret")])
+        crate::rights::testing::guard_with(&[("ann", "a long secret")])
     }
 
     #[tokio::test]
@@ -335,14 +335,14 @@ mod tests {
         };
         let ann = guard.view().directory().named("ann").expect("there");
         for _ in 0..3 {
-            assert_eq!(log_in("ann:secret").await.map(|caller| caller.session()), Ok(ann));
+            assert_eq!(log_in("ann:a long secret").await.map(|caller| caller.session()), Ok(ann));
         }
         assert_eq!(logins.known.lock().len(), 1);
         assert_eq!(log_in("ann:wrong").await, Err(401));
-        assert_eq!(log_in("bob:secret").await, Err(401));
+        assert_eq!(log_in("bob:a long secret").await, Err(401));
         let changes = vec![AttributeChange::Locked(Some("she left".to_owned()))];
         let locked = IdentityChange::Set { role: "ann".to_owned(), changes };
         guard.change(&Caller::node(), &[locked]).expect("locked");
-        assert_eq!(log_in("ann:secret").await, Err(401), "what was remembered does not count any more");
+        assert_eq!(log_in("ann:a long secret").await, Err(401), "what was remembered does not count any more");
     }
 }

@@ -163,13 +163,13 @@ fn patterns_shrink_to_what_may_be_read_and_names_are_refused_with_one_text() {
     grant(&guard, Action::IndexRead, "index i", "ann");
     assert_eq!(count("*").1["count"], 2);
     assert_eq!(count("i,other").0, 403);
-    assert_eq!(count("i,other?").1["count"], 2);
+    assert_eq!(count("i,oth*").1["count"], 2);
     grant(&guard, Action::IndexRead, "index oth*", "ann");
     assert_eq!(count("*").1["count"], 3);
     assert_eq!(count("other2").0, 404, "who may read it may know that there is none");
     grant(&guard, Action::IndexMonitor, "index i", "ann");
     let indices = send_as(&api, &ann, Get, "_cat/indices?h=index", "").1;
-    assert_eq!(indices, json!("i\n"));
+    assert_eq!(indices.as_str().map(str::trim), Some("i"));
 }
 
 #[test]

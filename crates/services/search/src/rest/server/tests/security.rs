@@ -17,7 +17,7 @@ use super::*;
 use crate::rights::testing::{guard_with, user};
 
 fn ann() -> Arc<Guard> {
-    guard_with(&[("ann", "secret")])
+    guard_with(&[("ann", "a long secret")])
 }
 
 /// What [`echo`] says of a role.
@@ -38,11 +38,11 @@ async fn users_prove_who_they_are() {
     let refused = client.request("GET /", "", b"");
     assert_eq!(refused.error(), (401, "security_exception".to_owned()));
     assert!(refused.headers.contains_key("www-authenticate"));
-    for wrong in ["ann:wrong", "bob:secret", "ann"] {
+    for wrong in ["ann:wrong", "bob:a long secret", "ann"] {
         assert_eq!(client.request("GET /", &basic(wrong), b"").status, 401, "{wrong}");
     }
     for _ in 0..3 {
-        assert_eq!(client.request("GET /", &basic("ann:secret"), b"").json()["user"], shown(&guard, "ann"));
+        assert_eq!(client.request("GET /", &basic("ann:a long secret"), b"").json()["user"], shown(&guard, "ann"));
     }
     for scheme in ["ApiKey", "Bearer"] {
         let header = format!("Authorization: {scheme} {token}\r\n");
