@@ -47,13 +47,14 @@ wait_ready() {
     done
 }
 
-# start_node [LINE]...: starts a node with the user ann, password s3cret, and these lines in its [sql]. Sets `address`
-# (SQL) and `mllp`.
+# start_node [LINE]...: starts a node with the administrator ann, password s3cret, and these lines in its [sql]; ann reads bodies of
+# messages. Sets `address` (SQL) and `mllp`.
 start_node() {
     local verifier
     verifier=$(echo s3cret | "$terrace" sql verifier)
     {
         printf 'listen = "127.0.0.1:0"\n[sql]\nlisten = "127.0.0.1:0"\n'
+        printf 'administrators = ["ann"]\n'
         if (($#)); then printf '%s\n' "$@"; fi
         printf '[sql.users]\nann = "%s"\n' "$verifier"
     } >"$dir/terrace.toml"
@@ -67,6 +68,10 @@ start_node() {
         echo "0 passed, 1 failed"
         exit 1
     fi
+    (cd "$dir" && "$terrace" role grant message-body unmasked --on 'service *' --to ann) || {
+        echo "0 passed, 1 failed"
+        exit 1
+    }
 }
 
 passed=0

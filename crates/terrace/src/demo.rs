@@ -60,8 +60,8 @@ fn stay(session: &mut Session) -> anyhow::Result<()> {
     println!("  # list the stored messages, newest last, with their status");
     println!("  {program} message list --data {} --last 5", data.display());
     println!("  {program} message trace ID --data {}", data.display());
-    println!("  # bodies are read by who was granted that, and each read is in the audit");
-    let right = "message-body --on \"service *\" --to terrace_local";
+    println!("  # bodies, and patient data without a mask, are for who was granted that; each read is in the audit");
+    let right = "message-body unmasked --on \"service *\" --to terrace_local";
     println!("  {program} role grant {right} --data {}", data.display());
     println!("  {program} message show ID --output billing --data {}\n", data.display());
     println!("  # see what the node is doing");

@@ -1,17 +1,13 @@
-//! What the settings of services that listen share: passwords, TLS, and its renewal on a reload of the node.
+//! What the settings of services that listen share: TLS, and its renewal on a reload of the node.
 //!
 //! Services of messages have settings of their own kind, in the production.
 
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::Arc;
 
 use interop::InteropError;
 use interop::running::{Renewed, RunningProduction};
 use node::{Renewal, TlsOptions};
-
-/// Whether a user, named first, has this password.
-pub type Passwords = Arc<dyn Fn(&str, &str) -> bool + Send + Sync>;
 
 /// TLS of a service whose settings are the table `table`. It is required beyond this machine where nothing else is set.
 /// Errors: a setting that cannot work, by its name.

@@ -11,7 +11,6 @@ use std::path::Path;
 use interop::running::RunningProduction;
 
 use crate::assemble::SearchShelves;
-use crate::listeners::Passwords;
 use crate::search::{RunningSearch, SearchSettings};
 use crate::sql;
 use crate::volumes::{NodeVolumes, RunningVolumes, VolumeSettings};
@@ -46,14 +45,10 @@ impl ServiceSettings {
         Ok(())
     }
 
-    fn passwords(&self) -> anyhow::Result<Option<Passwords>> {
-        Ok(self.sql.as_ref().map(sql::Settings::passwords).transpose()?.flatten())
-    }
-
     /// The options of search. Errors: a setting that cannot work, by its name.
     pub fn search_options(&self, data: &Path) -> anyhow::Result<Option<impl std::fmt::Debug + use<>>> {
         let Some(search) = &self.search else { return Ok(None) };
-        Ok(Some((search.options(self.passwords()?)?, search.indices(data)?)))
+        Ok(Some((search.options()?, search.indices(data)?)))
     }
 
     /// Starts the services of a node. Errors: one of them cannot start; those before it are stopped again.
@@ -63,7 +58,6 @@ impl ServiceSettings {
         placed: SearchShelves,
         volumes: &NodeVolumes,
     ) -> anyhow::Result<Services> {
-        let passwords = self.passwords()?;
         if let Some(sql) = &self.sql {
             sql.import(node).await?;
         }
@@ -71,7 +65,7 @@ impl ServiceSettings {
         let mut services = Services { sql, search: None, volumes: None };
         let started = RunningVolumes::start_in(volumes, node).and_then(|volumes| {
             services.volumes = Some(volumes);
-            let search = self.search.map(|search| search.start(node, passwords, placed));
+            let search = self.search.map(|search| search.start(node, placed));
             services.search = search.transpose()?;
             Ok(())
         });

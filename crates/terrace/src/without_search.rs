@@ -11,7 +11,6 @@ use serde::{Deserialize, Deserializer};
 use store::SpaceLimit;
 
 use crate::assemble::SearchShelves;
-use crate::listeners::Passwords;
 
 pub use AbsentSearch as RunningSearch;
 pub use AbsentSearch as SearchSettings;
@@ -30,7 +29,7 @@ impl<'de> Deserialize<'de> for AbsentSearch {
 
 impl AbsentSearch {
     /// Never called.
-    pub fn options(&self, _: Option<Passwords>) -> anyhow::Result<()> {
+    pub fn options(&self) -> anyhow::Result<()> {
         match *self {}
     }
 
@@ -50,7 +49,7 @@ impl AbsentSearch {
     }
 
     /// Never called.
-    pub fn start(&self, _: &RunningProduction, _: Option<Passwords>, _: SearchShelves) -> anyhow::Result<AbsentSearch> {
+    pub fn start(&self, _: &RunningProduction, _: SearchShelves) -> anyhow::Result<AbsentSearch> {
         match *self {}
     }
 

@@ -11,8 +11,6 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
 use store::{Loss, SpaceLimits, Store, StoreError};
 
-use crate::listeners::Passwords;
-
 /// Why, and what to do.
 const WITHOUT: &str =
     "this program was built without SQL: build it with `cargo build --release`, without --no-default-features";
@@ -38,11 +36,6 @@ impl AbsentSql {
 
     /// Never called.
     pub fn transaction_bytes(&self) -> usize {
-        match *self {}
-    }
-
-    /// Never called.
-    pub fn passwords(&self) -> anyhow::Result<Option<Passwords>> {
         match *self {}
     }
 

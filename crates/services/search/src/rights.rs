@@ -198,9 +198,10 @@ impl Asker {
     }
 
     /// Whether it may do what it does to an index of messages, besides the rights on the index: documents there are what is in
-    /// messages.
+    /// messages, without a mask.
     pub fn may_messages(&self) -> bool {
-        !self.reads() || self.use_all([UsedRight::Services(Action::MessageBody)].into_iter()).is_ok()
+        let rights = [Action::MessageBody, Action::Unmasked].map(UsedRight::Services);
+        !self.reads() || self.use_all(rights.into_iter()).is_ok()
     }
 
     /// Whether a right may have changed since.

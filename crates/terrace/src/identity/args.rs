@@ -41,7 +41,7 @@ pub enum RoleCommand {
     ///
     ///   terrace role grant readers --to ann
     ///   terrace role grant message-metadata message-body --on "service adt-in" --to readers
-    ///   terrace role grant message-body --on "service *" --to terrace_local
+    ///   terrace role grant message-body unmasked --on "service *" --to terrace_local
     ///   terrace role grant table-select --on "table public.orders" --column id --to public
     ///   terrace role grant node-stop --on node --to ann
     ///

@@ -68,7 +68,7 @@ impl ServiceRequest for SearchRequest {
     fn requirement(&self) -> Requirement<'_> {
         let query = serde_json::to_string(&self.wanted).unwrap_or_default();
         let entry = AuditEntry::new("message.search", "").with_long("query", &query);
-        let needs = Needs::Right(Action::MessageBody, Object::Service(EVERY_SERVICE));
+        let needs = Needs::Every(&[Action::MessageBody, Action::Unmasked], Object::Service(EVERY_SERVICE));
         Requirement { needs, entry: Some((Audited::Read, entry)) }
     }
 

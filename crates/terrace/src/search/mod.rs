@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   [search] of terrace.toml --> SearchSettings --start--> RunningSearch: HttpServer over the Api over Indices, with their Upkeep
-//!   [sql.users] ------------------> passwords                                                         |
+//!   the node's users and rights --> Guard                                                                |
 //!                                                   documents in the node's store, files of indices in a folder or on a tier
 //! ```
 //!
@@ -31,7 +31,7 @@ use message_search::MessageSearch;
 use store::SpaceLimit;
 
 use crate::assemble::SearchShelves;
-use crate::listeners::{self, Passwords};
+use crate::listeners;
 use crate::messages::search::REQUEST;
 
 /// Threads that serve sockets: requests have threads of their own.
@@ -74,7 +74,7 @@ const FOLDER: &str = "search";
 pub struct SearchSettings {
     /// Address to listen on. Default 127.0.0.1:9200. Beyond this machine TLS and a user are a must.
     listen: Option<SocketAddr>,
-    /// Requests from this machine need no password. Default no. The users are those of SQL.
+    /// Requests from this machine need no password. Default no.
     #[serde(default)]
     trust: bool,
     /// The role of requests that `trust` lets in. Default: the node's own, an administrator.
@@ -153,7 +153,7 @@ impl SearchSettings {
     }
 
     /// The options of the server. Errors: a setting that cannot work, by its name.
-    pub fn options(&self, passwords: Option<Passwords>) -> anyhow::Result<HttpOptions> {
+    pub fn options(&self) -> anyhow::Result<HttpOptions> {
         let defaults = HttpOptions::default();
         let listen = self.listen.unwrap_or(defaults.listen);
         let files = (self.certificate.as_deref(), self.key.as_deref());
@@ -169,23 +169,10 @@ impl SearchSettings {
         let body_bytes_max = self.body_max.map_or(defaults.body_bytes_max.min(bodies_bytes), Bytes::as_usize);
         anyhow::ensure!(body_bytes_max > 0, "search.body_max is at least 1B: otherwise nothing could be written");
         anyhow::ensure!(body_bytes_max <= bodies_bytes, "search.body_max is more than a quarter of search.memory");
-        let users = if cfg!(feature = "sql") {
-            "name one under [sql.users]"
-        } else {
-            "this program was built without SQL, which has the users"
-        };
         let is_here = listen.ip().is_loopback();
-        anyhow::ensure!(
-            passwords.is_some() || is_here,
-            "search.listen = \"{listen}\" is beyond this machine, and there is no user: {users}"
-        );
         anyhow::ensure!(
             is_here || tls.as_ref().is_some_and(|tls| tls.required),
             "search.listen = \"{listen}\" is beyond this machine: set search.certificate and search.key, and require TLS"
-        );
-        anyhow::ensure!(
-            passwords.is_some() || self.trust,
-            "nobody can use search, as there is no user: {users}, or write `trust = true` under [search]"
         );
         anyhow::ensure!(
             self.trust || self.trusted.is_none(),
@@ -211,19 +198,14 @@ impl SearchSettings {
 
     /// Starts the service over the node's store. Index files lie on `placed`, or in the folder of these settings. If the indices cannot
     /// be used, the node goes on, and searches are answered with the reason.
-    pub fn start(
-        &self,
-        node: &RunningProduction,
-        passwords: Option<Passwords>,
-        placed: SearchShelves,
-    ) -> anyhow::Result<RunningSearch> {
+    pub fn start(&self, node: &RunningProduction, placed: SearchShelves) -> anyhow::Result<RunningSearch> {
         let store = node.store().clone();
         let options = HttpOptions {
             admission: Arc::clone(node.admission()),
             guard: Some(Arc::clone(node.guard())),
             audit: Some(Arc::clone(node.audit())),
             failed: Arc::new(move |why| store.fail(&format_args!("the listener of search ended: {why}"))),
-            ..self.options(passwords)?
+            ..self.options()?
         };
         let (handler, work): (Arc<dyn RestHandler>, _) = match self.indices(node.data())?.open(node, placed) {
             Ok(indices) => {
@@ -349,20 +331,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn settings_that_would_let_nobody_or_anybody_in_are_refused() {
+    fn settings_that_would_let_passwords_be_read_or_have_no_effect_are_refused() {
         let tls = "certificate = 'c.pem'\nkey = 'c.key'";
-        for (text, has_users, refused) in [
-            ("".to_owned(), true, None),
-            ("".to_owned(), false, Some("nobody can use search")),
-            ("trust = true".to_owned(), false, None),
-            ("listen = '0.0.0.0:9200'".to_owned(), true, Some("require TLS")),
-            (format!("listen = '0.0.0.0:9200'\n{tls}"), true, None),
-            (format!("listen = '0.0.0.0:9200'\ntls_required = false\n{tls}"), true, Some("require TLS")),
-            (format!("listen = '0.0.0.0:9200'\ntrust = true\n{tls}"), false, Some("there is no user")),
+        for (text, refused) in [
+            ("".to_owned(), None),
+            ("trust = true".to_owned(), None),
+            ("trusted = 'ann'".to_owned(), Some("has no effect")),
+            ("listen = '0.0.0.0:9200'".to_owned(), Some("require TLS")),
+            (format!("listen = '0.0.0.0:9200'\n{tls}"), None),
+            (format!("listen = '0.0.0.0:9200'\ntls_required = false\n{tls}"), Some("require TLS")),
         ] {
             let settings: SearchSettings = toml::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
-            let passwords: Option<Passwords> = has_users.then(|| Arc::new(|_: &str, _: &str| true) as Passwords);
-            match (settings.options(passwords), refused) {
+            match (settings.options(), refused) {
                 (Ok(_), None) => {}
                 (Err(error), Some(why)) => assert!(error.to_string().contains(why), "{error:#}: {text}"),
                 (answer, _) => panic!("{answer:?}: {text}"),
@@ -373,7 +353,7 @@ mod tests {
     #[test]
     fn the_largest_body_fits_into_the_memory_of_bodies() {
         let settings: SearchSettings = toml::from_str("trust = true\nmemory = '64MiB'").expect("settings");
-        let options = settings.options(None).expect("they can work");
+        let options = settings.options().expect("they can work");
         assert_eq!((options.body_bytes_max, options.bodies_bytes), (16 << 20, 16 << 20));
     }
 }

@@ -37,7 +37,7 @@ use sql::{Engine, EngineOptions, VirtualTable};
 use store::{SpaceLimit, SpaceLimits};
 use walk::History;
 
-use crate::listeners::{self, Passwords};
+use crate::listeners;
 
 /// Threads that serve sockets and logins: computing has threads of its own.
 const WIRE_THREADS: usize = 2;
@@ -179,21 +179,6 @@ impl Settings {
             ),
         }
         Ok(())
-    }
-
-    /// Whether a user has a password, for services whose protocols send it; none if there are no users. Errors: a verifier is
-    /// none, or the system has no random bytes.
-    pub fn passwords(&self) -> anyhow::Result<Option<Passwords>> {
-        let users = self.verifiers()?;
-        if users.is_empty() {
-            return Ok(None);
-        }
-        // An unknown user takes as long as one with a wrong password: the time does not reveal which users exist.
-        let nobody = Verifier::of("")?;
-        Ok(Some(Arc::new(move |user, password| {
-            let known = users.get(user);
-            known.unwrap_or(&nobody).check(password) && known.is_some()
-        })))
     }
 
     fn wire(&self) -> anyhow::Result<WireOptions> {

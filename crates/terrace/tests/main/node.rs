@@ -95,9 +95,10 @@ impl Bed {
         Ran { output: self.command(&args).output().expect("the program runs"), what: args.join(" ") }
     }
 
-    /// Grants the right to read bodies to who runs the node, which it has no more than others at first.
+    /// Grants the right to read bodies, without the mask, to who runs the node, which it has no more than others at first.
     pub(crate) fn grant_bodies(&self) {
-        let grant = ["role", "grant", "message-body", "--on", "service *", "--to", "terrace_local", "--data"];
+        let grant =
+            ["role", "grant", "message-body", "unmasked", "--on", "service *", "--to", "terrace_local", "--data"];
         self.run(&grant).succeeds("");
     }
 

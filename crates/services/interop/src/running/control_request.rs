@@ -29,6 +29,8 @@ const CHANGE_DETAILS_MAX: usize = 12;
 pub enum Needs<'a> {
     /// The right to an action on an object.
     Right(Action, Object<'a>),
+    /// The rights to all of these actions on an object.
+    Every(&'static [Action], Object<'a>),
     /// The right on some object at least: the answer holds only what the caller has it on.
     Some(Action),
     /// The right on the service of this stored message.

@@ -133,10 +133,11 @@ fn refusal_text(denied: Denied, caller: &Caller, view: &RightsView) -> String {
     }
 }
 
-/// The right to one object, for a request that is moved to where it is answered.
-fn owned(needs: Needs<'_>) -> Option<(Action, identity::ObjectPattern)> {
+/// The rights to one object, for a request that is moved to where it is answered.
+fn owned(needs: Needs<'_>) -> Option<(Vec<Action>, identity::ObjectPattern)> {
     match needs {
-        Needs::Right(action, object) => Some((action, object.exactly().ok()?)),
+        Needs::Right(action, object) => Some((vec![action], object.exactly().ok()?)),
+        Needs::Every(actions, object) => Some((actions.to_vec(), object.exactly().ok()?)),
         Needs::Some(_) | Needs::OfMessage(..) | Needs::ByIdentity => None,
     }
 }
@@ -205,10 +206,10 @@ impl ControlRequests {
         let work = audited::handle(&self.running.audit, entry, answer);
         match needs {
             None => work.await,
-            Some((action, object)) => {
+            Some((actions, object)) => {
                 tokio::select! {
                     biased;
-                    error = self.revoked(caller, action, &object) => Err(error),
+                    error = self.revoked(caller, &actions, &object) => Err(error),
                     done = work => done,
                 }
             }
@@ -247,6 +248,11 @@ impl ControlRequests {
         };
         match needs {
             Needs::Right(action, object) => guard.may(caller, action, object).map(|_| None).map_err(refused),
+            Needs::Every(actions, object) => {
+                let view = guard.view();
+                let all = actions.iter().try_for_each(|action| view.may(caller, *action, object).map(drop));
+                all.map(|()| None).map_err(refused)
+            }
             Needs::Some(action) => guard.view().may_some(caller, action).map(|()| None).map_err(refused),
             Needs::ByIdentity => Ok(None),
             Needs::OfMessage(action, id) => {
@@ -268,11 +274,13 @@ impl ControlRequests {
     }
 
     /// Returns once the caller has the right no more.
-    async fn revoked(&self, caller: &Caller, action: Action, object: &identity::ObjectPattern) -> InteropError {
+    async fn revoked(&self, caller: &Caller, actions: &[Action], object: &identity::ObjectPattern) -> InteropError {
         let guard = &self.running.guard;
         let mut changed = guard.changed();
         loop {
-            if let Err(denied) = guard.may(caller, action, object.as_object()) {
+            let view = guard.view();
+            let all = actions.iter().try_for_each(|action| view.may(caller, *action, object.as_object()).map(drop));
+            if let Err(denied) = all {
                 return InteropError::Denied(denied.to_string());
             }
             if changed.changed().await.is_err() {
