@@ -106,6 +106,8 @@ pub struct EngineOptions {
     pub tuple_mover: Option<TupleMoverOptions>,
     /// The folders that may contain external tables. Default none: there are no external tables.
     pub external: Vec<PathBuf>,
+    /// The audit of the node: changes of roles and rights, and failed logins, are recorded there. Default none.
+    pub audit: Option<Arc<node::Audit>>,
 }
 
 impl Default for EngineOptions {
@@ -121,6 +123,7 @@ impl Default for EngineOptions {
             row_group_rows: ROW_GROUP_ROWS,
             tuple_mover: Some(TupleMoverOptions::default()),
             external: Vec::new(),
+            audit: None,
         }
     }
 }

@@ -232,7 +232,8 @@ impl Settings {
     pub fn start(&self, node: &RunningProduction) -> anyhow::Result<Running> {
         let (wire, options) = self.options(node.data())?;
         let wire = WireOptions { admission: Arc::clone(node.admission()), ..wire };
-        let options = EngineOptions { virtual_tables: history(Some(node.audit()), node.masker()), ..options };
+        let virtual_tables = history(Some(node.audit()), node.masker());
+        let options = EngineOptions { virtual_tables, audit: Some(Arc::clone(node.audit())), ..options };
         if options.query_bytes < SMALL_BYTES {
             device::heap::give_back_soon();
         }

@@ -15,7 +15,7 @@ pub(crate) mod literal_values;
 pub(crate) mod point_query;
 mod prepare;
 pub(crate) mod read_columns;
-mod rights;
+pub(crate) mod rights;
 pub(crate) mod row_changes;
 pub(crate) mod session_statements;
 pub(crate) mod update_delete;

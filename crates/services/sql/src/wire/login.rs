@@ -22,6 +22,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use node::Permit;
+use node::audit::{Actor, ActorKind, AuditEntry, AuditOutcome};
 use node::identity::{Action, Caller, Connected, Denied, LoginError, Object};
 use pgwire::messages::response::{GssEncResponse, ReadyForQuery, SslResponse, TransactionStatus};
 use pgwire::messages::startup::{
@@ -43,6 +44,7 @@ use super::server_state::ServerState;
 use super::{Message, Reply};
 use crate::Session;
 use crate::engine::session::settings;
+use crate::engine::statements::rights::recording;
 
 /// The PostgreSQL version whose protocol and catalogs this server provides.
 pub(super) const SERVER_VERSION: &str = concat!("15.0 (Terrace ", env!("CARGO_PKG_VERSION"), ")");
@@ -204,15 +206,36 @@ async fn authenticate(
     let mechanisms = Authentication::SASL(vec![scram::MECHANISM.to_owned()]);
     answer(connection, Reply::Authentication(mechanisms)).await?;
     let first = sasl_first(password(connection).await?).map_err(ConnectionError::fatal)?;
-    let failed = |error: LoginError| ConnectionError::fatal(refused(&error, user));
     // SCRAM is some hashes here: the client has the work of the password.
-    let (question, login) = shared.guard.scram(user, &first, Some(peer.ip())).map_err(failed)?;
+    let (question, login) = match shared.guard.scram(user, &first, Some(peer.ip())) {
+        Ok(begun) => begun,
+        Err(error) => return Err(failed(error, (peer, user), shared).await),
+    };
     answer(connection, Reply::Authentication(Authentication::SASLContinue(question.into()))).await?;
     let last = password(connection).await?.into_sasl_response().map_err(unreadable).map_err(ConnectionError::fatal)?;
-    let (signature, caller) = login.finish(&last.data).map_err(failed)?;
+    let (signature, caller) = match login.finish(&last.data) {
+        Ok(entered) => entered,
+        Err(error) => return Err(failed(error, (peer, user), shared).await),
+    };
     connection.reply(Reply::Authentication(Authentication::SASLFinal(signature.into()))).await?;
     connection.reply(Reply::Authentication(Authentication::Ok)).await?;
     Ok(caller)
+}
+
+/// The error of a login that failed, which is recorded. What the guard has not looked at, or could not judge, is no failure.
+async fn failed(error: LoginError, (peer, user): (SocketAddr, &str), shared: &ServerState) -> ConnectionError {
+    if let (Some(audit), LoginError::Refused(why)) = (&shared.engine.options.audit, &error) {
+        let entry = AuditEntry {
+            actor: Actor { kind: ActorKind::Claimed, id: None, name: user.to_owned() },
+            origin: recording::origin(Some(peer.ip())),
+            ..AuditEntry::new("login", "")
+        };
+        // It is refused with an entry and without.
+        if let Err(error) = audit.write(entry.ended(AuditOutcome::Refused, format!("{why:?}"))).await {
+            tracing::warn!(%error, "a failed login is not in the audit");
+        }
+    }
+    ConnectionError::fatal(refused(&error, user))
 }
 
 async fn password(connection: &mut Connection) -> Result<PasswordMessageFamily, ConnectionError> {

@@ -16,7 +16,7 @@ use node::identity::scram::Verifier;
 use node::identity::{Credentials, IdentityError, RightsView};
 
 use super::situation::Situation;
-use super::{changes, failures, objects};
+use super::{changes, failures, objects, recording};
 use crate::SqlError;
 use crate::engine::parse::ast;
 use crate::engine::parse::rights::statement::{
@@ -43,6 +43,7 @@ pub(crate) async fn change(session: &mut Session, statement: &RightsStatement) -
         drop_objects(session, statement, &identity)?;
     }
     let catalog = session.shared.catalog();
+    let audit = session.engine.options.audit.clone();
     let transaction = session.changing(tag)?;
     let (guard, caller) = (Arc::clone(identity.guard()), identity.caller().clone());
     let now_us = guard.now_us();
@@ -60,6 +61,9 @@ pub(crate) async fn change(session: &mut Session, statement: &RightsStatement) -
         let changes = changes::of(statement, &situation)?;
         if changes.is_empty() {
             return Ok(());
+        }
+        if let Some(audit) = &audit {
+            recording::record(audit, (&view, &caller), &changes)?;
         }
         let done = stored.change_in(transaction, &caller, &changes, now_us);
         done.map_err(|error| failures::of(error, statement, &changes, (&view, &caller)))
