@@ -25,8 +25,9 @@ pub(super) fn record(
     (view, caller): (&RightsView, &Caller),
     changes: &[IdentityChange],
 ) -> Result<(), SqlError> {
-    let failed =
-        |error: node::error::AuditRefused| SqlError::Engine(Box::new(crate::ErrorFields::new("58030", error.to_string())));
+    let failed = |error: node::error::AuditRefused| {
+        SqlError::Engine(Box::new(crate::ErrorFields::new("58030", error.to_string())))
+    };
     let name_of = |role| view.name(role).unwrap_or_default().to_owned();
     let mut last = None;
     for change in changes {
