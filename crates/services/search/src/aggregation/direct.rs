@@ -92,20 +92,24 @@ pub(super) fn run(
     (buckets, stop): (u32, &SearchStop),
 ) -> Result<AggregationResults, SearchError> {
     let mut found = AggregationResults::default();
-    let all = global || inputs.iter().all(|input| matches_all(&*input.query));
+    let all = inputs.iter().all(|input| matches_all(if global { &*input.base } else { &*input.query }));
     let mut direct: Vec<DirectNode<'_>> = nodes
         .iter()
         .filter_map(|node| tally_of(node).map(|(kind, tally)| DirectNode { node, kind, tally: Some(tally) }))
         .collect();
     // A query is not run twice.
-    if direct.is_empty() || (!all && direct.len() < nodes.len()) {
+    if direct.is_empty() || (!all && !global && direct.len() < nodes.len()) {
         return Ok(found);
     }
     for node in &mut direct {
         node.prepare(inputs)?;
     }
     'all: for (number, input) in inputs.iter().enumerate() {
-        let query: &dyn Query = if all { &AllQuery } else { &*input.query };
+        let query: &dyn Query = match (all, global) {
+            (true, _) => &AllQuery,
+            (false, true) => &*input.base,
+            (false, false) => &*input.query,
+        };
         let weight = query.weight(EnableScoring::disabled_from_searcher(&input.view.searcher))?;
         for (segment, reader) in input.view.searcher.segment_readers().iter().enumerate() {
             if stop.is_over()? {

@@ -12,7 +12,7 @@
 //! depends on the request alone. The buckets of a response are counted as they are made, gaps of histograms too.
 //!
 //! What it deliberately does not do: scripts, and to read documents. The hits of `top_hits` name the
-//! sequence number of their document as `_seq_ref`; the caller puts `_id` and `_source` in its place (and leaves `_source` out
+//! mark of their document (`seq_ref`); the caller puts `_id` and `_source` in its place (and leaves `_source` out
 //! or filters it as the hit's `_source_spec` says, which is the request's `_source`, if it has one).
 
 use std::collections::HashMap;
@@ -52,6 +52,7 @@ mod render;
 mod render_buckets;
 mod request;
 mod rounding;
+pub(crate) mod seq_ref;
 mod sources;
 mod tally;
 #[cfg(test)]
@@ -63,6 +64,8 @@ pub struct AggregationInput<'a> {
     pub view: &'a IndexView,
     /// The documents of it that count.
     pub query: Box<dyn Query>,
+    /// All documents of it that may be seen: those of the alias's filter. `global`, and keys without a document, know no others.
+    pub base: Box<dyn Query>,
 }
 
 /// Builds the query of a filter, as the search's own query is built.
@@ -93,6 +96,7 @@ pub fn run(
 ) -> Result<Value, SearchError> {
     let views = inputs.iter().map(|input| input.view).collect();
     let nodes = Reader { views, now: limits.now, count: 0 }.nodes(aggs, 1)?;
+    refuse_hidden_keys(inputs, &nodes)?;
     let searches = AggregationSearches { inputs, build, limits, stop };
     let (globals, others): (Vec<_>, Vec<_>) = nodes.into_iter().partition(|node| matches!(node.kind, NodeKind::Global));
     let index = inputs.first().map_or("", |input| &input.view.name);
@@ -112,6 +116,18 @@ pub fn run(
     }
     pipeline::apply(&renderer, &nodes, &mut response)?;
     Ok(Value::Object(response))
+}
+
+/// The library lists keys without a document from the dictionary of a whole segment, and so those of documents that an alias
+/// hides. Errors: 400.
+fn refuse_hidden_keys(inputs: &[AggregationInput<'_>], nodes: &[AggregationNode]) -> Result<(), SearchError> {
+    fn has_them(node: &AggregationNode) -> bool {
+        matches!(&node.kind, NodeKind::Terms(options) if options.min_doc_count == 0) || node.subs.iter().any(has_them)
+    }
+    if inputs.iter().all(|input| input.base.is::<AllQuery>()) || !nodes.iter().any(has_them) {
+        return Ok(());
+    }
+    Err(SearchError::argument("[terms] with [min_doc_count] 0 is not supported through an alias with a filter"))
 }
 
 /// Elasticsearch's refusal of a response with too many buckets.
@@ -141,7 +157,7 @@ impl AggregationSearches<'_> {
         let mut total = 0;
         if global || nodes.iter().any(|node| matches!(node.kind, NodeKind::TopHits { .. })) {
             for input in self.inputs {
-                let query: &dyn Query = if global { &AllQuery } else { &*input.query };
+                let query: &dyn Query = if global { &*input.base } else { &*input.query };
                 total += self.count(input.view, query)?;
             }
         }
@@ -185,7 +201,7 @@ impl AggregationSearches<'_> {
             let context = AggContextParams::new(guard.clone(), TokenizerManager::default());
             let inner = DistributedAggregationCollector::from_aggs(aggs.clone(), context);
             let collector = StoppableCollector { inner, stop: self.stop };
-            let query: &dyn Query = if global { &AllQuery } else { &*input.query };
+            let query: &dyn Query = if global { &*input.base } else { &*input.query };
             let found = self.stop.cut(input.view.searcher.search(query, &collector).map_err(failed))?;
             let Some(found) = found else { continue };
             match &mut merged {

@@ -13,6 +13,7 @@ use tantivy::columnar::MonotonicallyMappableToU64;
 use super::native::NANOS;
 use super::node::AggregationNode;
 use super::node::{HitOrder, Metric, NodeKind};
+use super::seq_ref::{SEQ_REF, seq_ref};
 use super::too_many_buckets;
 use crate::error::SearchError;
 use crate::mapping::FieldKind;
@@ -358,7 +359,7 @@ fn top_hits<'a>(
     for hit in found {
         // The last key of every sort.
         let Some(Some(seq)) = hit.sort.last() else { continue };
-        let mut shown = json!({"_index": index, "_seq_ref": seq, "_score": null});
+        let mut shown = json!({"_index": index, SEQ_REF: seq_ref(*seq), "_score": null});
         if let Some(source) = source {
             shown["_source_spec"] = source.clone();
         }

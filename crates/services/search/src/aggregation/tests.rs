@@ -9,6 +9,7 @@ use tantivy::query::{AllQuery, Query, TermQuery};
 use tantivy::schema::IndexRecordOption;
 use tantivy::{Index, IndexWriter, Term};
 
+use super::seq_ref::{seq_of, seq_ref};
 use super::{AggregationInput, AggregationLimits, run};
 use crate::analysis::Analyzers;
 use crate::document::IndexedDocument;
@@ -101,8 +102,10 @@ fn filter(view: &IndexView, dsl: &Value) -> Result<Box<dyn Query>, SearchError> 
 }
 
 fn run_over(views: &[&IndexView], aggs: &Value, typed: bool, limits: &AggregationLimits) -> Result<Value, SearchError> {
-    let inputs: Vec<_> =
-        views.iter().map(|view| AggregationInput { view, query: Box::new(AllQuery) as Box<dyn Query> }).collect();
+    let inputs: Vec<_> = views
+        .iter()
+        .map(|view| AggregationInput { view, query: Box::new(AllQuery) as Box<dyn Query>, base: Box::new(AllQuery) })
+        .collect();
     run(&inputs, aggs, &filter, limits, typed, &SearchStop::default())
 }
 
@@ -419,7 +422,7 @@ fn filters_missing_and_global_are_buckets() {
     );
     let query = filter(&sales, &json!({"term": {"kind": "a"}})).expect("a query");
     let aggs = json!({"g": {"global": {}, "aggs": n, "meta": {"colour": "blue"}}, "n": {"sum": {"field": "n"}}});
-    let input = AggregationInput { view: &sales, query };
+    let input = AggregationInput { view: &sales, query, base: Box::new(AllQuery) };
     let found = run(&[input], &aggs, &filter, &LIMITS, false, &SearchStop::default()).expect("found");
     assert_eq!(
         found,
@@ -473,12 +476,12 @@ fn top_hits_name_the_documents_of_each_bucket() {
         "t": {"top_hits": {"size": 1, "sort": [{"n": {"order": "desc"}}], "_source": false}},
     }}});
     let found = run_over(&[&sales], &aggs, false, &LIMITS).expect("found");
-    let hit = json!({"_index": "sales", "_seq_ref": 2, "_score": null, "_source_spec": false, "sort": [3]});
+    let hit = json!({"_index": "sales", "_seq_ref": seq_ref(2), "_score": null, "_source_spec": false, "sort": [3]});
     let hits = json!({"hits": {"total": {"value": 2, "relation": "eq"}, "max_score": null, "hits": [hit]}});
     assert_eq!(found["a"]["buckets"][0]["t"], hits);
     let found = run_over(&[&sales], &json!({"t": {"top_hits": {}}}), false, &LIMITS).expect("found");
     let seqs: Vec<_> =
-        found["t"]["hits"]["hits"].as_array().expect("hits").iter().map(|hit| hit["_seq_ref"].clone()).collect();
+        found["t"]["hits"]["hits"].as_array().expect("hits").iter().map(|hit| seq_of(&hit["_seq_ref"])).collect();
     assert_eq!((json!(seqs), &found["t"]["hits"]["total"]["value"]), (json!([0, 1, 2]), &json!(5)));
     for (options, expected) in [
         (json!({"size": 0}), json!([])),
@@ -488,7 +491,7 @@ fn top_hits_name_the_documents_of_each_bucket() {
     ] {
         let found = run_over(&[&sales], &json!({"t": {"top_hits": options}}), false, &LIMITS).expect("found");
         let hits = found["t"]["hits"]["hits"].as_array().expect("hits");
-        let seqs: Vec<_> = hits.iter().map(|hit| hit["_seq_ref"].clone()).collect();
+        let seqs: Vec<_> = hits.iter().map(|hit| seq_of(&hit["_seq_ref"])).collect();
         assert_eq!(json!(seqs), expected, "{options}");
     }
 }

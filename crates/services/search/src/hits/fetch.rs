@@ -10,6 +10,7 @@ use super::best::FoundHit;
 use super::body::{SearchBody, ShownField};
 use super::highlight::Highlighter;
 use super::{SearchTarget, TargetHit, score_json};
+use crate::aggregation::seq_ref::{SEQ_REF, seq_of};
 use crate::dates::write;
 use crate::document::{boolean, integer, real};
 use crate::error::SearchError;
@@ -228,22 +229,25 @@ impl TopDocuments<'_> {
     /// Those that there is time for. Errors: more bytes of sources than a response has, those of the store.
     pub(super) fn put_in(&mut self, value: &mut Value) -> Result<(), SearchError> {
         match value {
-            Value::Object(object) if object.contains_key("_seq_ref") => self.document(object),
-            Value::Object(object) => object.values_mut().try_for_each(|value| self.put_in(value)),
+            Value::Object(object) => match object.get(SEQ_REF).and_then(seq_of) {
+                Some(seq) => self.document(object, seq),
+                None => object.values_mut().try_for_each(|value| self.put_in(value)),
+            },
             Value::Array(values) => values.iter_mut().try_for_each(|value| self.put_in(value)),
             _ => Ok(()),
         }
     }
 
-    fn document(&mut self, hit: &mut Map<String, Value>) -> Result<(), SearchError> {
-        let (seq, spec) = (hit.remove("_seq_ref"), hit.remove("_source_spec"));
+    fn document(&mut self, hit: &mut Map<String, Value>, seq: u64) -> Result<(), SearchError> {
+        hit.remove(SEQ_REF);
+        let spec = hit.remove("_source_spec");
         if self.stop.is_fetch_over()? {
             return Ok(());
         }
         let name = hit.get("_index").and_then(Value::as_str).unwrap_or_default();
         let target = self.targets.iter().find(|target| target.view.view.name == name);
         let index: &SearchIndex = &target.ok_or_else(|| SearchError::internal("a hit of top_hits has no index"))?.index;
-        let document = index.document_at(seq.and_then(|seq| seq.as_u64()).unwrap_or_default())?;
+        let document = index.document_at(seq)?;
         self.left = self.left.checked_sub(document.source.len()).ok_or_else(super::too_large)?;
         hit.insert("_id".to_owned(), json!(document.id));
         let filter = spec.as_ref().map_or(Ok(SourceFilter::all()), SourceFilter::of_value)?;

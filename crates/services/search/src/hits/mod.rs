@@ -16,7 +16,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use serde_json::{Map, Value, json};
-use tantivy::query::{BooleanQuery, Occur, Query};
+use tantivy::query::{AllQuery, BooleanQuery, Occur, Query};
 
 use crate::aggregation::{self, AggregationInput, AggregationLimits};
 use crate::error::SearchError;
@@ -314,11 +314,12 @@ fn aggregate(
     context: &QueryContext,
 ) -> Result<Option<Value>, SearchError> {
     let (Some(aggs), Some(stop)) = (&body.aggs, &context.stop) else { return Ok(None) };
-    let inputs: Vec<AggregationInput<'_>> = targets
-        .iter()
-        .zip(queries)
-        .map(|(target, query)| AggregationInput { view: &target.view.view, query: query.box_clone() })
-        .collect();
+    let inputs = targets.iter().zip(queries).map(|(target, query)| {
+        let view = &target.view.view;
+        let base = target.filter.as_ref().map(|filter| build(view, filter, context)).transpose()?;
+        Ok(AggregationInput { view, query: query.box_clone(), base: base.unwrap_or_else(|| Box::new(AllQuery)) })
+    });
+    let inputs = inputs.collect::<Result<Vec<AggregationInput<'_>>, SearchError>>()?;
     let source_bytes = limits.source_bytes;
     let limits = AggregationLimits { buckets: limits.buckets, memory_bytes: limits.memory_bytes, now: limits.now };
     let builder = |view: &crate::view::IndexView, dsl: &Value| build(view, dsl, context);

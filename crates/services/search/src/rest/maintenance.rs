@@ -232,7 +232,7 @@ fn check_metrics(asked: &str, metrics: &[&str]) -> Result<(), SearchError> {
     if let Some(name) = unknown.first() {
         let near = template
             .iter()
-            .find(|known| known.len() + 1 == name.len() + 1 || known.starts_with(&name[..name.len().min(4)]));
+            .find(|known| known.len() + 1 == name.len() + 1 || known.starts_with(&name[..name.floor_char_boundary(4)]));
         let hint = near.map_or_else(String::new, |known| format!(" -> did you mean [{known}]?"));
         let reason = format!("request [/_stats/{}] contains unrecognized metric: [{name}]{hint}", asked);
         return Err(SearchError::argument(reason));
@@ -397,15 +397,7 @@ pub(super) fn analyze(api: &Api, request: &AskedRequest<'_>, name: Option<&str>)
     let (mut tokens, mut position, mut offset) = (Vec::new(), 0, 0);
     for text in texts {
         let terms = analyzer.analyze(text);
-        let chars = |byte: usize| text.get(..byte).map_or(0, |part| part.encode_utf16().count());
-        for term in &terms {
-            tokens.push(json!({
-                "token": term.text, "start_offset": offset + chars(term.from), "end_offset": offset + chars(term.to),
-                "type": if term.text.chars().all(|c| c.is_ascii_digit()) { "<NUM>" } else { "<ALPHANUM>" },
-                "position": position + term.position,
-            }));
-        }
-        if tokens.len() > ANALYZE_TERMS_MAX {
+        if tokens.len() + terms.len() > ANALYZE_TERMS_MAX {
             return Err(SearchError::new(
                 500,
                 "illegal_state_exception",
@@ -414,10 +406,37 @@ pub(super) fn analyze(api: &Api, request: &AskedRequest<'_>, name: Option<&str>)
                 ),
             ));
         }
+        let mut units = Utf16Offsets { text, byte: 0, units: 0 };
+        let mut chars = |byte: usize| units.at(byte);
+        for term in &terms {
+            tokens.push(json!({
+                "token": term.text, "start_offset": offset + chars(term.from), "end_offset": offset + chars(term.to),
+                "type": if term.text.chars().all(|c| c.is_ascii_digit()) { "<NUM>" } else { "<ALPHANUM>" },
+                "position": position + term.position,
+            }));
+        }
         position += terms.last().map_or(0, |term| term.position + 1) + 100;
         offset += text.encode_utf16().count() + 1;
     }
     Ok(RestResponse::json(200, json!({"tokens": tokens})))
+}
+
+/// Offsets in a text as UTF-16 counts them. It goes on from the last one: terms follow each other, and a text may be long.
+struct Utf16Offsets<'a> {
+    text: &'a str,
+    byte: usize,
+    units: usize,
+}
+
+impl Utf16Offsets<'_> {
+    fn at(&mut self, byte: usize) -> usize {
+        if byte < self.byte {
+            (self.byte, self.units) = (0, 0);
+        }
+        self.units += self.text.get(self.byte..byte).map_or(0, |part| part.encode_utf16().count());
+        self.byte = byte;
+        self.units
+    }
 }
 
 /// What fields of one name have in common over the indices.

@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 use tantivy::DocId;
-use tantivy::query::{AllQuery, Query};
 
 use super::OwnRun;
 use super::docs::DocSets;
@@ -103,8 +102,7 @@ impl OwnRun<'_> {
         let mut grouped = self.grouped(&sources, docs)?;
         if options.min_doc_count == 0 {
             // Keys of the other documents are shown too, without a document.
-            let queries: Vec<Box<dyn Query>> = self.views.iter().map(|_| Box::new(AllQuery) as _).collect();
-            let all = DocSets::matching(&self.views, &queries, &self.budget)?;
+            let all = DocSets::matching(&self.views, &self.bases, &self.budget)?;
             for key in self.grouped(&sources, &all)?.into_keys() {
                 grouped.entry(key).or_default();
             }

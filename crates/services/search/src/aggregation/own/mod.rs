@@ -9,7 +9,7 @@
 //! library can do inside of a bucket, it does, over the list of that bucket.
 
 use serde_json::{Map, Value, json};
-use tantivy::query::{AllQuery, Query};
+use tantivy::query::Query;
 
 use super::node::{AggregationNode, NodeKind};
 use super::own_kinds::OwnKind;
@@ -33,6 +33,8 @@ mod values;
 /// Runs the aggregations of one search that are made here.
 pub(super) struct OwnRun<'a> {
     views: Vec<&'a IndexView>,
+    /// Of each view, all documents that may be seen.
+    bases: Vec<Box<dyn Query>>,
     build: &'a QueryBuilderFn<'a>,
     limits: &'a AggregationLimits,
     stop: &'a SearchStop,
@@ -44,6 +46,7 @@ impl<'a> OwnRun<'a> {
     pub(super) fn new(searches: &AggregationSearches<'a>, renderer: &'a Renderer) -> OwnRun<'a> {
         OwnRun {
             views: searches.inputs.iter().map(|input| input.view).collect(),
+            bases: searches.inputs.iter().map(|input| input.base.box_clone()).collect(),
             build: searches.build,
             limits: searches.limits,
             stop: searches.stop,
@@ -63,7 +66,7 @@ impl<'a> OwnRun<'a> {
         let mut of_hits = None;
         for node in nodes.iter().filter(|node| node.has_own()) {
             if let NodeKind::Global = node.kind {
-                let all: Vec<Box<dyn Query>> = inputs.iter().map(|_| Box::new(AllQuery) as _).collect();
+                let all: Vec<Box<dyn Query>> = inputs.iter().map(|input| input.base.box_clone()).collect();
                 let docs = DocSets::matching(&self.views, &all, &self.budget)?;
                 if let Some(Value::Object(shown)) = response.get_mut(&self.renderer.name(node)) {
                     self.fill(&node.subs, shown, &docs)?;
@@ -163,8 +166,10 @@ impl<'a> OwnRun<'a> {
     fn bucket(&self, node: &AggregationNode, docs: &DocSets) -> Result<Map<String, Value>, SearchError> {
         let mut shown = Map::new();
         if !node.subs.is_empty() {
-            let input =
-                |(number, view): (usize, &&'a IndexView)| AggregationInput { view, query: docs.query(number, view) };
+            let input = |(number, view): (usize, &&'a IndexView)| {
+                let base = self.bases[number].box_clone();
+                AggregationInput { view, query: docs.query(number, view), base }
+            };
             let inputs: Vec<AggregationInput<'_>> = self.views.iter().enumerate().map(input).collect();
             let searches =
                 AggregationSearches { inputs: &inputs, build: self.build, limits: self.limits, stop: self.stop };

@@ -12,7 +12,7 @@ use crate::view::IndexView;
 
 fn run_over(view: &IndexView, aggs: &Value, limits: &AggregationLimits) -> Result<Value, SearchError> {
     let build = |view: &IndexView, dsl: &Value| build(view, dsl, &QueryContext { now: 0, stop: None, cheap: false });
-    let input = AggregationInput { view, query: Box::new(AllQuery) };
+    let input = AggregationInput { view, query: Box::new(AllQuery), base: Box::new(AllQuery) };
     run(&[input], aggs, &build, limits, false, &SearchStop::default())
 }
 

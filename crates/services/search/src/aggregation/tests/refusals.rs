@@ -52,7 +52,7 @@ fn limits_and_cancellation_end_a_run() {
     let error =
         run_over(&[&sales], &aggs, false, &AggregationLimits { memory_bytes: 10, ..LIMITS }).expect_err("too large");
     assert_eq!((error.status, error.kind), (429, "circuit_breaking_exception"));
-    let input = AggregationInput { view: &sales, query: Box::new(AllQuery) };
+    let input = AggregationInput { view: &sales, query: Box::new(AllQuery), base: Box::new(AllQuery) };
     let error = run(&[input], &aggs, &filter, &LIMITS, false, &SearchStop::new(Arc::new(AtomicBool::new(true)), None))
         .expect_err("cancelled");
     assert_eq!(error.kind, "task_cancelled_exception");

@@ -115,6 +115,7 @@ fn messages_are_read_by_the_right_on_bodies_beside_that_on_the_index_and_each_re
     let all = |caller: &Caller| send_as(api, caller, Get, "_search?expand_wildcards=all", "").1.to_string();
     assert!(!all(&ann).contains("secret"), "a pattern does not stand for it");
     grant(guard, Action::MessageBody, "service *", "ann");
+    grant(guard, Action::Unmasked, "service *", "ann");
     for (request, action, count) in [
         (requests[0], "message.body", 3),
         (requests[1], "message.search", 0),
@@ -155,6 +156,7 @@ fn where_the_audit_takes_no_entry_nothing_is_answered() {
     let (_, ann) = user(&api.guard, "ann");
     grant(&api.guard, Action::IndexRead, "index .messages", "ann");
     grant(&api.guard, Action::MessageBody, "service *", "ann");
+    grant(&api.guard, Action::Unmasked, "service *", "ann");
     let (status, answer) = send_as(&api, &ann, Get, ".messages/_search", "");
     assert_eq!(status, 503, "{answer}");
     assert!(!answer.to_string().contains("secret"));

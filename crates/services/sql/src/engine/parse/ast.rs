@@ -3,9 +3,12 @@
 //! A query of the engine is parsed from the engine's own text and filled with expressions of a client's statement: no
 //! text of a client is ever parsed twice.
 
+use std::ops::ControlFlow;
+
 use datafusion::scalar::ScalarValue;
 use datafusion::sql::sqlparser::ast::{
     Expr, Ident, ObjectName, Query, Select, SelectItem, SetExpr, Statement, TableWithJoins, UnaryOperator, Value,
+    visit_expressions,
 };
 
 use super::{expression, statements};
@@ -119,8 +122,22 @@ pub(crate) fn is_default(expr: &Expr) -> bool {
 /// The expression of a column's default: NULL if it has none.
 pub(crate) fn default_of(column: &Column) -> Result<Expr, SqlError> {
     match &column.default {
-        Some(text) => expression(text),
+        Some(text) => expression(text).and_then(|default| no_subquery(&default).map(|()| default)),
         None => Ok(Expr::Value(Value::Null.into())),
+    }
+}
+
+/// A default is evaluated for who inserts, with its rights: the table's owner must not read by them.
+///
+/// Errors: 0A000 for a default with a query.
+pub(crate) fn no_subquery(default: &Expr) -> Result<(), SqlError> {
+    let is_query = |expr: &Expr| match expr {
+        Expr::Subquery(_) | Expr::InSubquery { .. } | Expr::Exists { .. } => ControlFlow::Break(()),
+        _ => ControlFlow::Continue(()),
+    };
+    match visit_expressions(default, is_query) {
+        ControlFlow::Break(()) => Err(SqlError::unsupported("a query in DEFAULT")),
+        ControlFlow::Continue(()) => Ok(()),
     }
 }
 

@@ -12,7 +12,7 @@
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, CharacterLength, DataType, Expr, Function, FunctionArg, FunctionArgExpr, JoinConstraint,
+    BinaryOperator, CharacterLength, DataType, Expr, Function, FunctionArg, FunctionArgExpr, Ident, JoinConstraint,
     JoinOperator, ObjectName, ObjectNamePart, Query, Select, SelectItem, SetExpr, SetOperator, SetQuantifier,
     Statement, TableFactor, UnaryOperator, Visit, Visitor,
 };
@@ -132,6 +132,9 @@ impl Visitor for StatementCheck {
 
     fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<Self::Break> {
         match expr {
+            // Where a row lies, which contains its key, is a column of the engine alone: no right is asked for it.
+            Expr::Identifier(name) => own_column(name),
+            Expr::CompoundIdentifier(names) => names.iter().try_for_each(own_column),
             Expr::Cast { data_type, .. } => cast(data_type),
             Expr::TypedString(typed) => cast(&typed.data_type),
             Expr::SimilarTo { .. } => refuse_with("SIMILAR TO", "Use LIKE, or ~ with a regular expression."),
@@ -150,6 +153,15 @@ impl Visitor for StatementCheck {
             _ => ControlFlow::Continue(()),
         }
     }
+}
+
+/// Refuses a column of the engine's own.
+fn own_column(name: &Ident) -> ControlFlow<Box<SqlError>> {
+    if name.value.starts_with('$') {
+        let missing = SqlError::statement("42703", format!("column {name} does not exist"));
+        return ControlFlow::Break(Box::new(missing));
+    }
+    ControlFlow::Continue(())
 }
 
 /// Refuses INTERSECT and EXCEPT with ALL: they do not count rows here, so their result would be wrong.

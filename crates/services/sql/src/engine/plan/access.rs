@@ -100,12 +100,13 @@ impl Access {
         &self.identity
     }
 
-    /// For what is read through a view: its owner's rights. A view without an owner belongs to administrators.
+    /// For what is read through a view: its owner's rights. A view without an owner, made by an earlier version, is read with
+    /// the rights of who reads it.
     pub(crate) fn on_behalf_of_owner(&self, schema: &str, name: &str) -> Result<Access, SqlError> {
         let pattern = exactly(table_object(schema, name))?;
         let own = self.own.lock().get(&pattern).copied();
-        let owner = own.or_else(|| self.view.directory().owners().get(&pattern).copied()).unwrap_or(RoleId::LOCAL);
-        Ok(self.on_behalf_of(owner))
+        let owner = own.or_else(|| self.view.directory().owners().get(&pattern).copied());
+        Ok(owner.map_or_else(|| self.clone(), |owner| self.on_behalf_of(owner)))
     }
 
     /// The same questions list, with another role's rights.

@@ -206,6 +206,7 @@ pub(crate) async fn read_column(
 
 /// Checks that a default can be evaluated, and has the column's type.
 pub(crate) async fn check_default(session: &Session, column: &Column, expr: &Expr) -> Result<(), SqlError> {
+    ast::no_subquery(expr)?;
     let query = ast::select(vec![ast::named(expr.clone(), "default")], Vec::new(), None)?;
     let (schema, batches) = changed_table::collect(session, &query, &[]).await?;
     assign(changed_table::joined(&schema, &batches)?.column(0), column, ast::is_open(expr))?;
@@ -420,6 +421,7 @@ fn drop_schema(session: &mut Session, name: &str, if_exists: bool) -> Result<(),
         None => Err(SqlError::statement("3F000", format!("schema \"{name}\" does not exist"))),
         Some(_) if name == PUBLIC => Err(SqlError::unsupported("dropping schema public")),
         Some(names) if !names.is_empty() => {
+            session.access().map_or(Ok(()), |access| access.own_schema(name))?;
             Err(SqlError::statement("2BP01", format!("cannot drop schema {name} because other objects depend on it")))
         }
         Some(_) => {

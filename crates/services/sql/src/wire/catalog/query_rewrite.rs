@@ -398,7 +398,7 @@ mod tests {
                 "SELECT ARRAY(SELECT d.x FROM d WHERE d.y = a.y ORDER BY d.z) FROM a",
                 "SELECT (SELECT array_agg(d.x ORDER BY d.z) FROM d WHERE d.y = a.y) FROM a",
             ),
-            ("SELECT ARRAY(SELECT d.x FROM pg_auth_members AS d) FROM a", "SELECT CAST(ARRAY[] AS TEXT[]) FROM a"),
+            ("SELECT ARRAY(SELECT d.x FROM pg_depend AS d) FROM a", "SELECT CAST(ARRAY[] AS TEXT[]) FROM a"),
             (
                 "SELECT EXISTS (SELECT 1 FROM d WHERE d.y = a.y) FROM a WHERE EXISTS (SELECT 1 FROM d)",
                 "SELECT (coalesce((SELECT count(1) FROM d WHERE d.y = a.y), 0) > 0) FROM a WHERE EXISTS (SELECT 1 FROM d)",

@@ -172,6 +172,7 @@ fn join(
     options: MembershipOptions,
     situation: &Situation<'_>,
 ) -> Result<Vec<IdentityChange>, SqlError> {
+    privileges::bounded([roles.len(), members.len(), 1])?;
     let mut changes = Vec::new();
     for role in roles {
         let id = situation.named(role)?;
@@ -202,6 +203,7 @@ fn leave(
         RightsStatement::Leave { part, cascade, .. } => (*part, *cascade),
         _ => (MembershipPart::All, false),
     };
+    privileges::bounded([roles.len(), members.len(), 1])?;
     let mut changes = Vec::new();
     for role in roles {
         let id = situation.named(role)?;

@@ -105,6 +105,19 @@ fn targets(on: &RightsTarget, situation: &Situation<'_>) -> Result<(ObjectKind, 
     Ok((kind, targets))
 }
 
+/// Changes of one statement at most: a short text names very many by three lists.
+const CHANGES_MAX: usize = 10_000;
+
+/// Errors: 54000 if lists of these lengths are too many changes.
+pub(super) fn bounded(lists: [usize; 3]) -> Result<(), SqlError> {
+    let changes = lists.iter().fold(1_usize, |product, len| product.saturating_mul(*len));
+    if changes <= CHANGES_MAX {
+        return Ok(());
+    }
+    let message = format!("the statement makes {changes} changes of rights; at most {CHANGES_MAX} are made at once");
+    Err(SqlError::statement("54000", message))
+}
+
 /// The changes of GRANT or REVOKE.
 pub(super) fn changes(
     privileges: &[Privilege],
@@ -116,6 +129,7 @@ pub(super) fn changes(
     let (kind, targets) = targets(on, situation)?;
     let grantees: Vec<(String, RoleId)> =
         grantees.iter().map(|name| grantee(name, situation)).collect::<Result<_, _>>()?;
+    bounded([privileges.len(), targets.len(), grantees.len()])?;
     let mut changes = Vec::new();
     for privilege in privileges {
         let actions = actions(privilege, kind)?;
@@ -194,6 +208,7 @@ pub(super) fn defaults(
     let all = [None];
     let schemas: Vec<Option<String>> = schemas.iter().cloned().map(Some).collect();
     let schemas = if schemas.is_empty() { &all[..] } else { &schemas };
+    bounded([creators.len(), grantees.len(), schemas.len().saturating_mul(privileges.len())])?;
     let mut changes = Vec::new();
     for creator in creators {
         let (creator_id, creator) = situation.role(creator)?;

@@ -1,6 +1,6 @@
 //! Entries of the audit for changes of roles and rights by statements.
 //!
-//! Invariant: an entry is durable before its change is made, and without one nothing is changed. A transaction that is rolled
+//! Invariant: an entry is durable before its change is committed, and without one nothing is changed. A transaction that is rolled
 //! back leaves entries of what it was allowed to do.
 
 use std::net::IpAddr;

@@ -62,11 +62,10 @@ pub(crate) async fn change(session: &mut Session, statement: &RightsStatement) -
         if changes.is_empty() {
             return Ok(());
         }
-        if let Some(audit) = &audit {
-            recording::record(audit, (&view, &caller), &changes)?;
-        }
         let done = stored.change_in(transaction, &caller, &changes, now_us);
-        done.map_err(|error| failures::of(error, statement, &changes, (&view, &caller)))
+        done.map_err(|error| failures::of(error, statement, &changes, (&view, &caller)))?;
+        // What was decided is written in the transaction, and nobody sees it before its commit, which follows the entry.
+        audit.as_ref().map_or(Ok(()), |audit| recording::record(audit, (&view, &caller), &changes))
     })?;
     transaction.refreshes = Some(guard);
     Ok(StatementResult::Done { tag: tag.into() })
