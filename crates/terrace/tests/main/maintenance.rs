@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use bench::postgres::Client;
@@ -11,9 +12,12 @@ use serde_json::Value;
 
 use crate::node::{Bed, Node, until};
 
+/// A new place. All have the same users: a node whose users were imported refuses others.
 fn bed() -> Bed {
+    static VERIFIER: LazyLock<String> =
+        LazyLock::new(|| sql::wire::Verifier::of("not asked for").expect("there is randomness").to_string());
     let bed = Bed::new();
-    let verifier = sql::wire::Verifier::of("not asked for").expect("there is randomness");
+    let verifier = VERIFIER.as_str();
     bed.configure(&format!("[sql]\nlisten = \"127.0.0.1:0\"\ntrust = true\n[sql.users]\nann = \"{verifier}\"\n"));
     bed
 }
