@@ -308,11 +308,12 @@ async fn a_login_needs_connect_and_a_place_of_its_role_and_waits_after_failures(
     server.stop().await;
     let (server, _guard) = guarded_server(|options| options.trust = false).await;
     let mut texts = Vec::new();
-    for _ in 0..2 {
+    // The first failures from this machine are free.
+    for _ in 0..8 {
         texts.push(Client::connect(&server).await.log_in("ann", "wrong").await.expect_err("it is wrong"));
     }
     assert!(texts.iter().all(|(code, _)| code == "28P01"), "{texts:?}");
-    assert!(texts[1].1.starts_with("too many failed logins"), "{texts:?}");
+    assert!(texts[7].1.starts_with("too many failed logins"), "{texts:?}");
     server.stop().await;
 }
 
