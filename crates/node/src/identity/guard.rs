@@ -30,6 +30,7 @@ use super::error::IdentityError;
 use super::hashing::PasswordHash;
 use super::identity_store::{IdentityStore, Import, ImportedUser};
 use super::object::Object;
+use super::recorded_failures::RecordedFailures;
 use super::role::{Role, RoleId};
 use super::scram::{self, Exchange, Mock, PASSWORD_BYTES_MAX, ScramError, Verifier};
 use super::throttle::{Attempt, LoginEvent, LoginThrottle, PENDING_MS, Turn};
@@ -92,6 +93,7 @@ pub struct Guard {
     /// Held while a view is replaced, so that an older one never follows a newer one.
     replacing: Mutex<()>,
     throttle: Mutex<LoginThrottle>,
+    recorded: Mutex<RecordedFailures>,
     connections: Mutex<HashMap<RoleId, u32>>,
     opened: Instant,
     mock: Mock,
@@ -133,6 +135,7 @@ impl Guard {
             changed: watch::Sender::new(1),
             replacing: Mutex::new(()),
             throttle: Mutex::new(LoginThrottle::default()),
+            recorded: Mutex::default(),
             connections: Mutex::new(HashMap::new()),
             opened: Instant::now(),
             mock,
@@ -336,6 +339,12 @@ impl Guard {
         }
         *now += 1;
         Ok(Connected { guard: Arc::clone(self), id })
+    }
+
+    /// Asked for each failed login before it is recorded in the audit: if it has an entry, how many before it had none. Under a
+    /// flood most have none, since a full audit would stop administration.
+    pub fn failure_to_record(&self) -> Option<u64> {
+        locked(&self.recorded).apply(self.now_ms())
     }
 
     /// How many failed logins are remembered, for the status.

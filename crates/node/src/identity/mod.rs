@@ -34,6 +34,7 @@ mod hashing;
 mod identity_store;
 mod mock_secret;
 mod object;
+mod recorded_failures;
 mod requests;
 mod role;
 pub mod scram;

@@ -224,12 +224,16 @@ async fn authenticate(
 
 /// The error of a login that failed, which is recorded. What the guard has not looked at, or could not judge, is no failure.
 async fn failed(error: LoginError, (peer, user): (SocketAddr, &str), shared: &ServerState) -> ConnectionError {
-    if let (Some(audit), LoginError::Refused(why)) = (&shared.engine.options.audit, &error) {
+    let audit = shared.engine.options.audit.as_ref();
+    if let (Some(audit), LoginError::Refused(why)) = (audit, &error)
+        && let Some(left_out) = shared.guard.failure_to_record()
+    {
         let entry = AuditEntry {
             actor: Actor { kind: ActorKind::Claimed, id: None, name: user.to_owned() },
             origin: recording::origin(Some(peer.ip())),
             ..AuditEntry::new("login", "")
         };
+        let entry = if left_out > 0 { entry.with("left_out", left_out.to_string()) } else { entry };
         // It is refused with an entry and without.
         if let Err(error) = audit.write(entry.ended(AuditOutcome::Refused, format!("{why:?}"))).await {
             tracing::warn!(%error, "a failed login is not in the audit");

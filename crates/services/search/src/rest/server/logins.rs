@@ -181,11 +181,13 @@ impl HttpLogins {
     /// Records that who claimed to be `user` did not prove it.
     async fn failed(&self, user: &str, from: IpAddr, error: &LoginError) {
         let (Some(audit), LoginError::Refused(why)) = (&self.audit, error) else { return };
+        let Some(left_out) = self.guard.as_ref().and_then(|guard| guard.failure_to_record()) else { return };
         let entry = AuditEntry {
             actor: Actor { kind: ActorKind::Claimed, id: None, name: user.to_owned() },
             origin: AuditOrigin { protocol: "search".to_owned(), address: from.to_string(), session: String::new() },
             ..AuditEntry::new("login", "")
         };
+        let entry = if left_out > 0 { entry.with("left_out", left_out.to_string()) } else { entry };
         // It is refused with an entry and without.
         if let Err(error) = audit.write(entry.ended(AuditOutcome::Refused, format!("{why:?}"))).await {
             tracing::warn!(%error, "a failed login is not in the audit");
