@@ -199,6 +199,13 @@ impl SearchSettings {
     /// Starts the service over the node's store. Index files lie on `placed`, or in the folder of these settings. If the indices cannot
     /// be used, the node goes on, and searches are answered with the reason.
     pub fn start(&self, node: &RunningProduction, placed: SearchShelves) -> anyhow::Result<RunningSearch> {
+        if self.trust {
+            let role = self.trusted.as_deref().unwrap_or("the node itself, an administrator");
+            tracing::warn!(
+                role,
+                "[search] trust: whoever can connect from this machine is this role, without a password"
+            );
+        }
         let store = node.store().clone();
         let options = HttpOptions {
             admission: Arc::clone(node.admission()),
