@@ -224,7 +224,9 @@ impl Masker {
                 let name = delimiters.and_then(|delimiters| name(line, delimiters.field));
                 let rule = name.and_then(|name| self.rule(name));
                 if name.is_none() || rule.is_some() {
-                    writer.out.extend_from_slice(&raw[copied..begin]);
+                    // Blanks before a header stay only where it can be read.
+                    let kept = if rule.is_some() { begin } else { from };
+                    writer.out.extend_from_slice(&raw[copied..kept]);
                     copied = end;
                     match (rule, delimiters) {
                         (Some(rule), Some(delimiters)) => writer.segment(line, delimiters, rule, lines)?,

@@ -58,6 +58,15 @@ fn each_message_of_a_batch_is_read_by_its_own_header() {
 }
 
 #[test]
+fn what_is_masked_once_stays_as_it_is() {
+    for raw in ["MSH|~\n\0MSH|", "MSH|~\r \tMSH|", "MSH|~\r\0 MSHx\r \0PID|1"] {
+        let once = masker(DEFAULT_PATHS).mask(raw.as_bytes(), None);
+        let twice = masker(DEFAULT_PATHS).mask(&once, None);
+        assert_eq!(twice.escape_ascii().to_string(), once.escape_ascii().to_string(), "{raw:?}");
+    }
+}
+
+#[test]
 fn what_cannot_be_attributed_is_masked() {
     let paths = ["PID-5", "OBX-5.2", "OBX-3.1.2"];
     for (raw, expected) in [
