@@ -342,7 +342,11 @@ impl Writer {
         }
         self.fields(line.get(4..).unwrap_or_default(), delimiters, rule)?;
         if breaks_line(&self.out[begin..], delimiters.field, lines) {
-            // A text with line feeds ended in what was no segment, `\nNTE` for example, and is one in a longer line.
+            // A text with line feeds ended in what was no segment, `\nNTE` for example, and is one in a longer line. In a
+            // header, all that follows would be read otherwise.
+            if rule.name.is_header() {
+                return None;
+            }
             self.out.truncate(begin + 4);
             self.fields(b"", delimiters, rule)?;
         }

@@ -58,6 +58,12 @@ fn each_message_of_a_batch_is_read_by_its_own_header() {
 }
 
 #[test]
+fn a_header_with_a_line_feed_that_masking_would_cut_is_masked_with_its_message() {
+    assert_eq!(masked(&["MSH-10"], "MSH!$!\nPID\r"), MASK);
+    assert_eq!(masked(&["MSH-10"], "MSH!$!!!!!!!!C1!!\nPID\r"), "MSH!$!!!!!!!!MASKED!!\nPID\r");
+}
+
+#[test]
 fn what_is_masked_once_stays_as_it_is() {
     for raw in ["MSH|~\n\0MSH|", "MSH|~\r \tMSH|", "MSH|~\r\0 MSHx\r \0PID|1"] {
         let once = masker(DEFAULT_PATHS).mask(raw.as_bytes(), None);
