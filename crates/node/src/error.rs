@@ -145,19 +145,25 @@ impl NodeError {
     }
 }
 
+fn kept(reserve: u64) -> String {
+    if reserve == 0 { String::new() } else { format!("; {reserve} more are kept for what administrators do") }
+}
+
 /// Why an entry was not written. What needed it must not happen.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AuditRefused {
     /// The bound of the settings is reached: raise it, or let older entries be removed.
     #[error(
-        "the audit is full ({bytes} of {max} bytes), and nothing is read or changed without an entry: export it, then raise \
-         [audit] max_bytes or set keep_days, and start the node again"
+        "the audit is full ({bytes} of {max} bytes{}), and nothing is read or changed without an entry: export it, then raise \
+         [audit] max_bytes or set keep_days, and start the node again", kept(*reserve)
     )]
     Full {
         /// Bytes of its entries.
         bytes: u64,
         /// The bound.
         max: u64,
+        /// Bytes behind it that administrators still have.
+        reserve: u64,
     },
     /// The medium has no room: free some.
     #[error("the medium has no room for an entry of the audit, and nothing is read or changed without one: {0}")]

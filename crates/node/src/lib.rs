@@ -26,6 +26,7 @@
 
 pub mod admission;
 pub mod audit;
+mod bounded_entries;
 pub mod certificate;
 pub mod clock;
 pub mod control;

@@ -31,6 +31,8 @@ pub enum Matter {
     Descriptors,
     /// The audit takes no entry: no body is shown and nothing is administered, messages are taken and delivered.
     Audit,
+    /// A role has taken a right for a time, with a reason: somebody has to look whether that was right.
+    BreakGlass,
     /// The stored roles and rights cannot be read: nobody can log in, messages are taken and delivered.
     Identity,
     /// The clock has moved in a way that was not confirmed: messages are not removed for their age.
@@ -48,6 +50,7 @@ impl Matter {
             Matter::Full => "full",
             Matter::Descriptors => "descriptors",
             Matter::Audit => "audit",
+            Matter::BreakGlass => "break-glass",
             Matter::Identity => "identity",
             Matter::Clock => "clock",
         }
@@ -67,7 +70,10 @@ impl Matter {
             }
             Matter::Descriptors => "raise the limit of open files (ulimit -n, or LimitNOFILE of the service manager)",
             Matter::Audit => {
-                "`terrace audit export` keeps a copy elsewhere; then raise [audit] max_bytes, set keep_days or keep_bytes, or free space on the medium, and start the node again. Where the reason is damage: `terrace verify`, then `terrace repair`"
+                "`terrace audit list` shows what fills it, and `terrace user lock NAME --reason TEXT` ends a role that does: administrators have a place of their own for that. `terrace audit export` keeps a copy elsewhere; then raise [audit] max_bytes, set keep_days or keep_bytes, or free space on the medium, and start the node again. Where the reason is damage: `terrace verify`, then `terrace repair`"
+            }
+            Matter::BreakGlass => {
+                "`terrace audit list --action message` shows what was read by it; `terrace role revoke RIGHT --on OBJECT --from ROLE` ends it before its time. It ends by itself"
             }
             Matter::Identity => {
                 "`terrace verify` reports the damage; then `terrace stop`, and `terrace repair` or a backup"

@@ -19,6 +19,7 @@
 
 mod cache;
 mod modules;
+mod own_exports;
 mod pages;
 mod sizes;
 mod tiers;
@@ -39,6 +40,7 @@ use node::{Location, Locations, Media, MediumInUse, NodeError};
 use store::Places;
 use tiers::{Modelled, open_file};
 
+pub use own_exports::OwnExports;
 pub use tiers::{TierShelves, VolumeSource};
 
 /// Journal segments beyond what may wait to be written to the pages: the one that is written, the one prepared behind it, and

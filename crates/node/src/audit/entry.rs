@@ -158,6 +158,9 @@ pub struct AuditEntry {
     /// More, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub details: BTreeMap<String, String>,
+    /// Whether an administrator of the node did it: then it may take the place that is kept for these. It is not written.
+    #[serde(skip)]
+    pub by_administrator: bool,
 }
 
 impl AuditEntry {
@@ -166,7 +169,7 @@ impl AuditEntry {
     /// Bytes of a detail's value at most.
     pub const VALUE_BYTES_MAX: usize = 512;
     /// Details over which one long text is divided at most: others have their place beside it.
-    pub const LONG_PARTS_MAX: usize = 12;
+    pub const LONG_PARTS_MAX: usize = 10;
 
     /// An entry about an action on an object, by the node itself and granted, until more is said.
     pub fn new(action: impl Into<String>, object: impl Into<String>) -> AuditEntry {

@@ -160,7 +160,8 @@ impl Writer {
 impl ChainedEntry {
     /// Its record.
     pub fn encode(&self) -> Vec<u8> {
-        let AuditEntry { actor, origin, action, object, outcome, reason, reads, details } = &self.entry;
+        let AuditEntry { actor, origin, action, object, outcome, reason, reads, details, by_administrator: _ } =
+            &self.entry;
         let mut writer = Writer { out: Vec::with_capacity(320), cut: self.cut };
         let (kind, id) = (kind_code(actor.kind), actor.id.unwrap_or(NO_ID));
         writer.out.extend_from_slice(&[VERSION, 0, *outcome as u8, kind]);
@@ -221,7 +222,8 @@ impl ChainedEntry {
         let origin = AuditOrigin { protocol, address, session };
         let (reads, details) = (reader.reads()?, reader.details()?);
         let outcome = outcome_of(outcome)?;
-        let entry = AuditEntry { actor, origin, action, object, outcome, reason, reads, details };
+        let by_administrator = false;
+        let entry = AuditEntry { actor, origin, action, object, outcome, reason, reads, details, by_administrator };
         let chained = ChainedEntry { number, time_us, bytes_before, previous, cut: flags == FLAG_CUT, entry };
         reader.rest.is_empty().then_some(chained)
     }

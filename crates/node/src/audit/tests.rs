@@ -239,7 +239,7 @@ fn a_full_place_refuses_entries_says_so_and_takes_them_again_when_the_bound_is_r
     assert_eq!(full.trouble(), None);
     let taken = (1..).find(|n| write(&full, *n).is_err()).expect("it becomes full") - 1;
     let refused = write(&full, 0).expect_err("it is full");
-    assert!(matches!(refused, AuditRefused::Full { max: 20_000, .. }), "{refused}");
+    assert!(matches!(refused, AuditRefused::Full { max: 18_750, reserve: 1_250, .. }), "{refused}");
     assert!(full.bytes() <= 20_000 && refused.to_string().contains("max_bytes"));
     assert!(full.trouble().expect("it says so").contains("2 entries were refused"));
     let report = reader(&full).verify(&[full.head()]).expect("it reads");
@@ -249,6 +249,41 @@ fn a_full_place_refuses_entries_says_so_and_takes_them_again_when_the_bound_is_r
     let (raised, _) = audit(&store, AuditSettings { max_bytes: 60_000, ..bounded });
     assert_eq!(write(&raised, 1).expect("there is room").number, taken + 1);
     assert_eq!(raised.trouble(), None);
+}
+
+#[test]
+fn a_place_that_is_full_of_reads_still_takes_what_administrators_do_and_says_that_it_is_full() {
+    let store = in_memory();
+    let (full, _) = audit(&store, AuditSettings { max_bytes: 40_000, ..AuditSettings::default() });
+    let by_administrator = |entry: AuditEntry| AuditEntry { by_administrator: true, ..entry };
+    while write(&full, 1).is_ok() {}
+    // Not for reads, whoever it is; for what ends the flood, and for that only as long as there is a reserve.
+    assert!(full.record(by_administrator(entry(1))).is_err(), "an administrator's read of a body is one too");
+    assert!(full.record(AuditEntry::new("identity.change", "")).is_err(), "nor for others' changes");
+    let lock = || full.record(by_administrator(AuditEntry::new("identity.change", "lock the role")));
+    full.wait(lock().expect("it has a place")).expect("it is durable");
+    let trouble = full.trouble().expect("it is still full for others");
+    assert!(trouble.contains("2500 more are kept for what administrators do"), "{trouble}");
+    full.look_for_room();
+    assert!(full.trouble().is_some() && full.record(entry(1)).is_err());
+    let refused = std::iter::repeat_with(lock).find_map(Result::err).expect("the reserve is bounded");
+    assert!(matches!(refused, AuditRefused::Full { max: 40_000, reserve: 0, .. }), "{refused}");
+    assert!(full.bytes() <= 40_000);
+    assert!(reader(&full).verify(&[full.head()]).expect("it reads").is_sound());
+}
+
+#[test]
+fn a_flood_of_refusals_has_few_entries_and_the_next_one_says_how_many_had_none() {
+    let store = in_memory();
+    let (bounded, _) = audit(&store, AuditSettings::default());
+    let refused = |id| {
+        let actor = Actor { kind: ActorKind::Role, id: Some(id), name: "eve".to_owned() };
+        AuditEntry { actor, ..entry(1) }.ended(AuditOutcome::Refused, "no right")
+    };
+    let of = |id| bounded.record_refused(refused(id)).expect("there is room");
+    assert_eq!((0..1_000).filter(|_| of(1).is_some()).count(), 20);
+    assert!(of(2).is_some(), "another role has entries of its own");
+    assert_eq!(bounded.head().number, 21);
 }
 
 #[test]

@@ -11,18 +11,20 @@
 //! 3. The place is bounded. When it is full, or the store has no room, or the newest entry cannot be read, entries are refused
 //!    with the reason, so that what would need one is refused by its caller. Messages are taken and delivered without entries:
 //!    nothing of that calls this.
-//! 4. The entries of retention itself may go beyond the bound: they make room.
+//! 4. The entries of retention itself may go beyond the bound: they make room. Those of administrators may take a reserve at the
+//!    end of the place.
 //! 5. Who asks how it is waits for nobody who appends: a medium that hangs holds these up.
 
 use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use store::{Direction, Lsn, Snapshot, Store, StoreError, TreeId};
 
 use super::entry::AuditEntry;
 use super::reading::next;
 use super::record::{AuditHead, ChainedEntry, EntryHash, KIND_AUDIT, RECORD_BYTES_MAX};
+use super::refusals::Refusals;
 use super::rows::{AUDIT_TREE, decode_anchor, entry_key, number_of_key};
 use crate::clock::Clock;
 use crate::error::AuditRefused;
@@ -36,6 +38,17 @@ pub struct AuditSettings {
     pub keep_bytes: Option<u64>,
     /// Bytes of entries beyond which entries are refused. Default 1 GiB.
     pub max_bytes: u64,
+}
+
+/// The largest place that is kept for administrators: some 50,000 entries.
+const RESERVE_BYTES_MAX: u64 = 16 << 20;
+
+impl AuditSettings {
+    /// The bytes at the end of the place that only administration may take, so that an administrator can end what filled the rest:
+    /// 1/16 of it, 16 MiB at most.
+    pub fn reserve_bytes(&self) -> u64 {
+        (self.max_bytes / 16).min(RESERVE_BYTES_MAX)
+    }
 }
 
 impl Default for AuditSettings {
@@ -90,13 +103,17 @@ pub struct Audit {
     /// Locked while an entry is appended, and before `health`.
     state: Mutex<ChainState>,
     health: Mutex<AuditHealth>,
+    refusals: Mutex<Refusals>,
+    opened: Instant,
 }
 
 /// Which bound counts for an entry.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum RoomFor {
-    /// The bound of the settings.
+    /// The bound of the settings without the reserve.
     Use,
+    /// The bound of the settings: what administrators do.
+    Administration,
     /// None: it makes room.
     Retention,
 }
@@ -117,7 +134,8 @@ impl Audit {
         }
         let health = AuditHealth { bytes: state.total - state.removed, damaged, ..AuditHealth::default() };
         let (state, health) = (Mutex::new(state), Mutex::new(health));
-        Arc::new(Audit { store: store.clone(), tree, clock, settings, broken, state, health })
+        let (refusals, opened) = (Mutex::default(), Instant::now());
+        Arc::new(Audit { store: store.clone(), tree, clock, settings, broken, state, health, refusals, opened })
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, ChainState> {
@@ -138,7 +156,24 @@ impl Audit {
     /// # Errors
     /// `AuditRefused`: nothing was appended, and what needed the entry must not happen.
     pub fn record(&self, entry: AuditEntry) -> Result<AuditTicket, AuditRefused> {
-        self.append(entry, RoomFor::Use)
+        let room = if entry.is_administration() { RoomFor::Administration } else { RoomFor::Use };
+        self.append(entry, room)
+    }
+
+    /// Appends the entry of something that was refused, for all ports: of each actor at each port 20 in 10 seconds at most, and the
+    /// next one says in `left_out` how many had none. `None`: it has none. What was refused stays so in any case.
+    ///
+    /// # Errors
+    /// As [`record`](Audit::record).
+    pub fn record_refused(&self, entry: AuditEntry) -> Result<Option<AuditTicket>, AuditRefused> {
+        self.bounded_refusal(entry).map(|entry| self.record(entry)).transpose()
+    }
+
+    /// The entry of a refusal, if it is one of those that are recorded: for who records it later, and lets nobody wait until then.
+    pub fn bounded_refusal(&self, entry: AuditEntry) -> Option<AuditEntry> {
+        let now_ms = u64::try_from(self.opened.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let left_out = self.refusals.lock().unwrap_or_else(PoisonError::into_inner).apply(&entry, now_ms)?;
+        Some(if left_out > 0 { entry.with("left_out", left_out.to_string()) } else { entry })
     }
 
     pub(super) fn append(&self, entry: AuditEntry, room: RoomFor) -> Result<AuditTicket, AuditRefused> {
@@ -146,7 +181,12 @@ impl Audit {
         let appended = self.append_to(&mut state, entry, room);
         let mut health = self.health();
         health.refused += u64::from(appended.is_err());
-        health.refusal = appended.as_ref().err().cloned();
+        match &appended {
+            Err(why) => health.refusal = Some(why.clone()),
+            // What has a place of its own does not say that others have one.
+            Ok(_) if room == RoomFor::Use => health.refusal = None,
+            Ok(_) => {}
+        }
         health.bytes = self.bytes_of(&state);
         appended
     }
@@ -161,8 +201,10 @@ impl Audit {
         let chained = ChainedEntry { number, time_us, bytes_before: state.total, previous, cut: false, entry };
         let record = chained.encode();
         let bytes = state.total - state.removed;
-        if room == RoomFor::Use && bytes + record.len() as u64 > self.settings.max_bytes {
-            return Err(AuditRefused::Full { bytes, max: self.settings.max_bytes });
+        let reserve = if room == RoomFor::Use { self.settings.reserve_bytes() } else { 0 };
+        let max = self.settings.max_bytes - reserve;
+        if room != RoomFor::Retention && bytes + record.len() as u64 > max {
+            return Err(AuditRefused::Full { bytes, max, reserve });
         }
         let (hash, len) = (EntryHash::of(&record), record.len() as u64);
         let lsn = self.store.append(KIND_AUDIT, record).map_err(|error| match error {
@@ -211,6 +253,20 @@ impl Audit {
             return write();
         }
         // On a thread from the beginning: a medium that hangs holds an append up too.
+        let written = tokio::task::spawn_blocking(write).await;
+        written.unwrap_or_else(|_| Err(AuditRefused::Failed("the node is stopping".into())))
+    }
+
+    /// As [`record_refused`](Audit::record_refused), and returns when it is durable.
+    ///
+    /// # Errors
+    /// As [`write`](Audit::write).
+    pub async fn write_refused(self: &Arc<Self>, entry: AuditEntry) -> Result<Option<AuditTicket>, AuditRefused> {
+        let this = Arc::clone(self);
+        let write = move || {
+            let ticket = this.record_refused(entry)?;
+            ticket.map_or(Ok(()), |ticket| this.wait(ticket)).map(|()| ticket)
+        };
         let written = tokio::task::spawn_blocking(write).await;
         written.unwrap_or_else(|_| Err(AuditRefused::Failed("the node is stopping".into())))
     }
@@ -268,7 +324,9 @@ impl Audit {
         let refusal = self.health().refusal.clone();
         let is_over = match refusal {
             Some(AuditRefused::NoRoom(_)) => self.store.try_room(RECORD_BYTES_MAX as u64).is_ok(),
-            Some(AuditRefused::Full { max, .. }) => self.bytes() + RECORD_BYTES_MAX as u64 <= max,
+            Some(AuditRefused::Full { .. }) => {
+                self.bytes() + RECORD_BYTES_MAX as u64 <= self.settings.max_bytes - self.settings.reserve_bytes()
+            }
             Some(AuditRefused::Failed(_)) | None => false,
         };
         if is_over {

@@ -16,6 +16,8 @@
 //! under a grant option ends with that option ([`super::cascade`]); withheld actions are granted by administrators or
 //! under a grant option only; who must change the password changes nothing else before.
 
+use std::fmt::Display;
+
 use super::action::Action;
 use super::caller::{Caller, Proof};
 use super::cascade::{self, Fallen};
@@ -23,7 +25,7 @@ use super::change::{CredentialChange, IdentityChange, MembershipPart, Privileges
 use super::directory::{DefaultPrivilege, Directory, MemberKey, Membership, PrivilegeKey, PrivilegeOptions};
 use super::error::IdentityError;
 use super::object::{Object, ObjectKind, ObjectPattern};
-use super::role::{Attributes, Credentials, LOCAL_NAME, Role, RoleId, check_name};
+use super::role::{Attributes, Credentials, LOCAL_NAME, Role, RoleId, check_certificate_name, check_name};
 use super::view::RightsView;
 
 /// The longest time that a broken glass gives a right for, in microseconds: 12 hours.
@@ -69,6 +71,23 @@ struct Applying<'a> {
 
 fn denied(what: &str) -> IdentityError {
     IdentityError::Denied(what.into())
+}
+
+/// A list of proofs with one more.
+fn added<T: PartialEq + Display>(mut list: Vec<T>, one: T, what: &str) -> Result<Vec<T>, IdentityError> {
+    if list.contains(&one) {
+        return Err(IdentityError::Invalid(format!("the role has the {what} {one} already")));
+    }
+    list.push(one);
+    Ok(list)
+}
+
+/// A list of proofs without one of them.
+fn without<T: PartialEq + Display>(mut list: Vec<T>, one: &T, what: &str) -> Result<Vec<T>, IdentityError> {
+    let at = list.iter().position(|other| other == one);
+    let at = at.ok_or_else(|| IdentityError::Invalid(format!("the role does not have the {what} {one}")))?;
+    list.remove(at);
+    Ok(list)
 }
 
 impl Applying<'_> {
@@ -247,7 +266,24 @@ impl Applying<'_> {
                     return Err(IdentityError::Invalid(format!("the role has no token named {name}")));
                 }
             }
+            CredentialChange::AddCertificate(name) => {
+                let names = added(role.credentials.certificates, name, "certificate's name")?;
+                return self.set_credential(id, CredentialChange::Certificates(names));
+            }
+            CredentialChange::DropCertificate(name) => {
+                let names = without(role.credentials.certificates, &name, "certificate's name")?;
+                return self.set_credential(id, CredentialChange::Certificates(names));
+            }
+            CredentialChange::AddUid(uid) => {
+                let uids = added(role.credentials.uids, uid, "user of this machine,")?;
+                return self.set_credential(id, CredentialChange::Uids(uids));
+            }
+            CredentialChange::DropUid(uid) => {
+                let uids = without(role.credentials.uids, &uid, "user of this machine,")?;
+                return self.set_credential(id, CredentialChange::Uids(uids));
+            }
             CredentialChange::Certificates(names) => {
+                names.iter().try_for_each(|name| check_certificate_name(name))?;
                 let taken = names.iter().find(|name| others().any(|role| role.credentials.certificates.contains(name)));
                 if let Some(name) = taken {
                     return Err(IdentityError::Invalid(format!("another role has the certificate's name {name}")));
@@ -255,6 +291,9 @@ impl Applying<'_> {
                 role.credentials.certificates = names;
             }
             CredentialChange::Uids(uids) => {
+                if uids.contains(&0) {
+                    return Err(IdentityError::Invalid("root is the node's own role, and no other".into()));
+                }
                 let taken = uids.iter().find(|uid| others().any(|role| role.credentials.uids.contains(uid)));
                 if let Some(uid) = taken {
                     return Err(IdentityError::Invalid(format!("another role has the user {uid} of this machine")));

@@ -31,6 +31,14 @@ pub enum CredentialChange {
     Certificates(Vec<String>),
     /// The users of this machine, all of them.
     Uids(Vec<u32>),
+    /// One more name in client certificates.
+    AddCertificate(String),
+    /// A name in client certificates that no longer counts.
+    DropCertificate(String),
+    /// One more user of this machine.
+    AddUid(u32),
+    /// A user of this machine that no longer counts.
+    DropUid(u32),
 }
 
 /// The privileges that a GRANT or REVOKE is about.

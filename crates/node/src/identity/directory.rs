@@ -312,6 +312,24 @@ impl Directory {
         })
     }
 
+    /// The rights for a time that are in force at a moment by broken glass: a line for each role, reason and end.
+    pub fn broken_glass(&self, now_us: i64) -> Vec<String> {
+        let mut taken: BTreeMap<(RoleId, i64, &str), Vec<String>> = BTreeMap::new();
+        for (key, options) in &self.privileges {
+            if let (Some(until_us), Some(reason)) = (options.until_us.filter(|until| *until > now_us), &options.reason)
+            {
+                let of = taken.entry((key.grantee, until_us, reason)).or_default();
+                of.push(format!("{} on {}", key.action.name(), key.object));
+            }
+        }
+        let line = |((role, until_us, reason), rights): ((RoleId, i64, &str), Vec<String>)| {
+            let until =
+                jiff::Timestamp::from_microsecond(until_us).map_or_else(|_| until_us.to_string(), |at| at.to_string());
+            format!("{} has taken {} until {until}, because: {reason}", self.name_of(role), rights.join(", "))
+        };
+        taken.into_iter().map(line).collect()
+    }
+
     /// Standing administrators apart from the node's own role: those who can always log in.
     pub fn standing_administrators(&self) -> usize {
         self.roles.iter().filter(|(id, role)| **id != RoleId::LOCAL && role.is_standing_administrator()).count()

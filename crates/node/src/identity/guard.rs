@@ -26,17 +26,18 @@ use tokio::task::JoinHandle;
 use super::action::Action;
 use super::caller::{Caller, Proof};
 use super::change::IdentityChange;
+use super::change_rate::{ChangeRate, ChangedTooFast};
 use super::error::IdentityError;
 use super::hashing::PasswordHash;
 use super::identity_store::{IdentityStore, Import, ImportedUser};
 use super::object::Object;
-use super::recorded_failures::RecordedFailures;
 use super::role::{Role, RoleId};
 use super::scram::{self, Exchange, Mock, PASSWORD_BYTES_MAX, ScramError, Verifier};
 use super::throttle::{Attempt, LoginEvent, LoginThrottle, PENDING_MS, Turn};
 use super::token::TokenDigest;
 use super::view::{Denied, Grant, RightsView};
 use crate::Clock;
+use crate::bounded_entries::BoundedEntries;
 use crate::task;
 
 /// How often is looked whether time has changed a right.
@@ -93,7 +94,8 @@ pub struct Guard {
     /// Held while a view is replaced, so that an older one never follows a newer one.
     replacing: Mutex<()>,
     throttle: Mutex<LoginThrottle>,
-    recorded: Mutex<RecordedFailures>,
+    recorded: Mutex<BoundedEntries>,
+    rate: Mutex<ChangeRate>,
     connections: Mutex<HashMap<RoleId, u32>>,
     opened: Instant,
     mock: Mock,
@@ -136,6 +138,7 @@ impl Guard {
             replacing: Mutex::new(()),
             throttle: Mutex::new(LoginThrottle::default()),
             recorded: Mutex::default(),
+            rate: Mutex::default(),
             connections: Mutex::new(HashMap::new()),
             opened: Instant::now(),
             mock,
@@ -181,7 +184,35 @@ impl Guard {
     /// Errors: those of [`IdentityStore::change`].
     pub fn change(&self, caller: &Caller, changes: &[IdentityChange]) -> Result<(), IdentityError> {
         self.stored.change(caller, changes, self.now_us())?;
-        self.refresh()
+        self.refresh()?;
+        self.log_broken_glass(caller, changes);
+        Ok(())
+    }
+
+    /// Takes a turn for changes of roles and rights; whoever records and makes changes takes it first. Administrators have
+    /// one at any time, others only so many: each change has an entry in the audit, which must not be filled.
+    ///
+    /// Errors: [`ChangedTooFast`], with the time to wait.
+    pub fn change_turn(&self, caller: &Caller, changes: &[IdentityChange]) -> Result<(), ChangedTooFast> {
+        if self.view().is_administrator(caller.session()) {
+            return Ok(());
+        }
+        locked(&self.rate).apply(caller.session(), changes, self.now_ms())
+    }
+
+    /// The rights for a time that are in force by broken glass, a line for each role and reason.
+    pub fn broken_glass(&self) -> Vec<String> {
+        self.view().directory().broken_glass(self.now_us())
+    }
+
+    /// An alert for those who read the log.
+    fn log_broken_glass(&self, caller: &Caller, changes: &[IdentityChange]) {
+        for change in changes {
+            let IdentityChange::BreakGlass { action, object, reason, .. } = change else { continue };
+            let (view, action) = (self.view(), action.name());
+            let role = view.name(caller.session()).unwrap_or_default();
+            tracing::error!(role, action, %object, reason, "a role has broken the glass: it took this right for a time");
+        }
     }
 
     /// Imports the users of the settings. Errors: those of [`IdentityStore::import`].

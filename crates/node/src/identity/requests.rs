@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::action::Action;
+use super::applying::apply;
 use super::caller::Caller;
 use super::change::{CredentialChange, IdentityChange};
 use super::directory::{Directory, PrivilegeKey, PrivilegeOptions};
@@ -62,10 +63,44 @@ pub struct RoleReport {
     pub attributes: Attributes,
     /// The kinds of proof that it has.
     pub proofs: Vec<String>,
+    /// Its names in client certificates.
+    #[serde(default)]
+    pub certificates: Vec<String>,
+    /// The users of this machine that are it.
+    #[serde(default)]
+    pub uids: Vec<u32>,
     /// The roles that it is a member of.
     pub member_of: Vec<String>,
     /// Its own privileges, as text.
     pub privileges: Vec<String>,
+}
+
+/// Whether a caller may make a request, and it can be done at present: asked before it is recorded as begun, so that one that
+/// is refused anyway has one entry, which is bounded. It also takes the caller's [turn](Guard::change_turn). What is then done is
+/// decided again.
+///
+/// Errors: [`IdentityError`].
+pub fn check(guard: &Guard, caller: &Caller, request: &IdentityRequest) -> Result<(), IdentityError> {
+    let changes = match request {
+        IdentityRequest::List => return seen(guard, caller, None).map(drop),
+        IdentityRequest::Show { role } => return seen(guard, caller, Some(role)).map(drop),
+        IdentityRequest::Change { changes } => changes.clone(),
+        IdentityRequest::DrawToken { role, name, until_us } => {
+            let change = CredentialChange::AddToken(draw(name, guard.now_us(), *until_us)?.1);
+            vec![IdentityChange::Credential { role: role.clone(), change }]
+        }
+    };
+    decide(guard, caller, &changes)?;
+    guard.change_turn(caller, &changes).map_err(|error| IdentityError::Invalid(error.to_string()))
+}
+
+/// Whether changes would be made: first whether the caller may, and then whether each right that is to be revoked was granted,
+/// since the answer to that tells of the rights of others.
+fn decide(guard: &Guard, caller: &Caller, changes: &[IdentityChange]) -> Result<(), IdentityError> {
+    let view = guard.view();
+    let mut tried = Directory::clone(view.directory());
+    apply(&mut tried, &view, caller, changes.to_vec(), guard.now_us())?;
+    changes.iter().try_for_each(|change| revokes_something(view.directory(), change))
 }
 
 /// Does what a caller requests. Blocks while it is made durable.
@@ -84,8 +119,7 @@ pub fn answer(guard: &Guard, caller: &Caller, request: IdentityRequest) -> Resul
             Ok(json!(report(&directory, directory.named(&role)?, guard.now_us())))
         }
         IdentityRequest::Change { changes } => {
-            let view = guard.view();
-            changes.iter().try_for_each(|change| revokes_something(view.directory(), change))?;
+            decide(guard, caller, &changes)?;
             guard.change(caller, &changes)?;
             Ok(Value::Null)
         }
@@ -181,6 +215,8 @@ fn report(directory: &Directory, id: RoleId, now_us: i64) -> Option<RoleReport> 
         id,
         attributes: role.attributes.clone(),
         proofs,
+        certificates: own.certificates.clone(),
+        uids: own.uids.clone(),
         member_of: roles.into_iter().map(|role| directory.name_of(role).to_owned()).collect(),
         privileges: privileges.collect(),
     })
@@ -262,9 +298,91 @@ mod tests {
         };
         let shown = show();
         assert!(shown.contains("until 1970-01-01T00:00:03Z because: an emergency"), "{shown}");
+        let alert = "ann has taken message-body on service * until 1970-01-01T00:00:03Z, because: an emergency";
+        assert_eq!(guard.broken_glass(), [alert]);
         clock.set(3_000_000);
+        assert!(guard.broken_glass().is_empty(), "it ends by itself");
         let shown = show();
         assert!(!shown.contains("message-body") && shown.contains("break-glass on node"), "{shown}");
+    }
+
+    #[test]
+    fn who_may_not_revoke_a_right_does_not_learn_who_has_it() {
+        let (guard, _) = with_ann();
+        let object = ObjectPattern::parse("service adt").expect("it is one");
+        let granted = Privileges { object, ..privileges(Action::MessageMetadata, "service *", "ann") };
+        let grant = IdentityChange::Grant { privileges: granted, grant_option: false };
+        guard.change(&Caller::node(), &[grant]).expect("the node may");
+        let ann = guard.trusted("ann", std::net::Ipv4Addr::LOCALHOST.into()).expect("it is trusted");
+        let refusals = ["service adt", "service other"].map(|object| {
+            let privileges = privileges(Action::MessageMetadata, object, "ann");
+            let change = IdentityChange::Revoke { privileges, option_only: false, cascade: false };
+            let request = IdentityRequest::Change { changes: vec![change] };
+            let checked = check(&guard, &ann, &request).expect_err("it may not");
+            let answered = answer(&guard, &ann, request).expect_err("it may not");
+            assert!(
+                matches!((&checked, &answered), (IdentityError::Denied(_), IdentityError::Denied(_))),
+                "{answered}"
+            );
+            answered.to_string().replace(object, "X")
+        });
+        assert_eq!(refusals[0], refusals[1]);
+    }
+
+    #[test]
+    fn who_is_no_administrator_changes_rights_only_so_fast() {
+        let (guard, _) = with_ann();
+        let owner = |option| IdentityChange::Grant {
+            privileges: privileges(Action::MessageMetadata, "service *", "ann"),
+            grant_option: option,
+        };
+        guard.change(&Caller::node(), &[owner(true)]).expect("the node may");
+        let ann = guard.trusted("ann", std::net::Ipv4Addr::LOCALHOST.into()).expect("it is trusted");
+        let request = || IdentityRequest::Change {
+            changes: vec![IdentityChange::Grant {
+                privileges: privileges(Action::MessageMetadata, "service adt", "public"),
+                grant_option: false,
+            }],
+        };
+        let allowed = (0..300).filter(|_| check(&guard, &ann, &request()).is_ok()).count();
+        assert!((100..110).contains(&allowed), "{allowed}");
+        let error = check(&guard, &ann, &request()).expect_err("too fast").to_string();
+        assert!(error.contains("wait") && error.contains(" s"), "{error}");
+        assert!((0..300).all(|_| check(&guard, &Caller::node(), &request()).is_ok()), "administrators do not wait");
+    }
+
+    #[test]
+    fn names_of_certificates_and_users_of_the_machine_are_added_and_taken_one_by_one() {
+        let (guard, _) = with_ann();
+        let change = |change| {
+            let change = IdentityChange::Credential { role: "ann".into(), change };
+            answer(&guard, &Caller::node(), IdentityRequest::Change { changes: vec![change] }).map(drop)
+        };
+        let shown = || {
+            let shown = answer(&guard, &Caller::node(), IdentityRequest::Show { role: "ann".into() });
+            let report: RoleReport = serde_json::from_value(shown.expect("the node may")).expect("a report");
+            (report.certificates.join(" "), report.uids, report.proofs.join(", "))
+        };
+        for name in ["ann.example", "spiffe://clinic/ann"] {
+            change(CredentialChange::AddCertificate(name.into())).expect("it is new");
+        }
+        change(CredentialChange::AddUid(1_000)).expect("it is new");
+        let proofs = "certificate ann.example, certificate spiffe://clinic/ann, uid 1000";
+        assert_eq!(shown(), ("ann.example spiffe://clinic/ann".into(), vec![1_000], proofs.into()));
+        for wrong in [
+            CredentialChange::AddCertificate("ann.example".into()),
+            CredentialChange::AddCertificate(" x".into()),
+            CredentialChange::DropCertificate("eve".into()),
+            CredentialChange::AddUid(1_000),
+            CredentialChange::AddUid(0),
+            CredentialChange::DropUid(7),
+        ] {
+            assert!(change(wrong.clone()).is_err(), "{wrong:?}");
+        }
+        change(CredentialChange::DropCertificate("ann.example".into())).expect("it has it");
+        change(CredentialChange::DropUid(1_000)).expect("it has it");
+        assert_eq!(shown().0, "spiffe://clinic/ann");
+        assert!(shown().1.is_empty());
     }
 
     #[test]

@@ -84,6 +84,23 @@ pub fn check_name(name: &str) -> Result<(), IdentityError> {
     Err(IdentityError::Name { name: name.chars().take(NAME_BYTES_MAX).collect(), why })
 }
 
+/// Most bytes of a name in a certificate: a URI may be long.
+const CERTIFICATE_NAME_BYTES_MAX: usize = 512;
+
+/// Checks a name that client certificates are to have: it is compared with theirs byte by byte.
+///
+/// Errors: [`IdentityError::Name`].
+pub(super) fn check_certificate_name(name: &str) -> Result<(), IdentityError> {
+    let why = match name {
+        "" => "it is empty",
+        _ if name.len() > CERTIFICATE_NAME_BYTES_MAX => "it is longer than 512 bytes",
+        _ if name.chars().any(char::is_control) => "it contains control characters",
+        _ if name.trim() != name => "it begins or ends with a blank",
+        _ => return Ok(()),
+    };
+    Err(IdentityError::Name { name: name.chars().take(NAME_BYTES_MAX).collect(), why })
+}
+
 /// Checks a new password. Errors: [`IdentityError::Password`].
 pub fn check_password(password: &str, name: &str) -> Result<(), IdentityError> {
     let why = match password {
@@ -279,6 +296,20 @@ mod tests {
         let others = [decomposed, " ann", "ann ", "ann\u{a0}", "a:n", "\u{ff41}nn", "\u{212a}im", "\u{5d0}a"];
         for name in hidden.iter().chain(&others) {
             assert!(check_name(name).is_err(), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn every_proof_without_an_end_keeps_an_administrator_and_no_other_does() {
+        let none = Credentials::default;
+        for (credentials, expected) in [
+            (none(), false),
+            (Credentials { certificates: vec!["ann.example".into()], ..none() }, true),
+            (Credentials { uids: vec![1_000], ..none() }, true),
+        ] {
+            let attributes = Attributes { administrator: true, ..Attributes::user() };
+            let role = Role { name: "ann".into(), attributes, credentials };
+            assert_eq!(role.is_standing_administrator(), expected, "{role:?}");
         }
     }
 

@@ -22,6 +22,7 @@ use device::{AlignedBuffer, Device, DeviceShelf, Durability, FileOptions, FileSh
 use nbd::{ClientOptions, ClientTls, NbdDevice, NbdUri};
 use node::{MediumInUse, ModelInUse, NodeError};
 
+use super::own_exports::OwnExports;
 use super::pages::in_pages;
 
 /// How much is measured at the start of a node on a modelled tier: enough for a median, in a fraction of a second.
@@ -72,6 +73,8 @@ pub struct TierShelves {
     volumes: Arc<OnceLock<Arc<dyn VolumeSource>>>,
     /// Certificates for exports whose address is `nbds`.
     tls: Arc<OnceLock<ClientTls>>,
+    /// The exports of this node: nothing of it lies there.
+    own: Arc<OnceLock<OwnExports>>,
 }
 
 type SharedShelves = BTreeMap<String, (Arc<dyn Shelf>, Durability)>;
@@ -88,7 +91,8 @@ pub trait VolumeSource: Send + Sync + fmt::Debug {
 impl TierShelves {
     pub(super) fn new(tiers: Tiers, modelled: BTreeMap<String, Modelled>) -> TierShelves {
         let (modelled, measured, shared) = (Arc::new(modelled), Arc::default(), Arc::default());
-        TierShelves { tiers, modelled, measured, shared, volumes: Arc::default(), tls: Arc::default() }
+        let (volumes, tls, own) = Default::default();
+        TierShelves { tiers, modelled, measured, shared, volumes, tls, own }
     }
 
     /// Volumes of tiers come from there. Called once, before anything is opened.
@@ -102,12 +106,21 @@ impl TierShelves {
         assert!(self.tls.set(tls).is_ok(), "there is one set of certificates");
     }
 
+    /// The exports of this node are served there. Called once, before anything is opened.
+    pub fn exports_are(&self, own: OwnExports) {
+        assert!(self.own.set(own).is_ok(), "a node serves its exports at one place");
+    }
+
     /// How to reach the export at an address.
     ///
     /// # Errors
-    /// It is none, or needs certificates that are not set.
+    /// It is none, is one of this node itself, or needs certificates that are not set.
     pub fn client_of(&self, uri: &str) -> anyhow::Result<ClientOptions> {
         let address: NbdUri = uri.parse()?;
+        anyhow::ensure!(
+            self.own.get().is_none_or(|own| !own.has(&address)),
+            "{uri} is an export of this node itself, which would wait for itself: name a tier, or an export of another node"
+        );
         let tls = match (address.tls, self.tls.get()) {
             (false, _) => None,
             (true, Some(tls)) => Some(tls.clone()),

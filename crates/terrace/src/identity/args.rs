@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use interop::production::units::Span;
 
 use crate::place::Place;
 
@@ -30,6 +31,83 @@ pub enum UserCommand {
     Drop(DropArgs),
     /// Draw a token for a program, or revoke one; the token is shown once
     Token(TokenArgs),
+    /// Names in client certificates by which a user opens exports of volumes
+    #[command(subcommand)]
+    Certificate(CertificateCommand),
+    /// Users of this machine that are a user of the node, at its sockets
+    #[command(subcommand)]
+    Uid(UidCommand),
+    /// Take a right for a time, with a reason; others are alerted, and each use is in the audit
+    ///
+    /// It is taken by who calls this: with a token (TERRACE_TOKEN) by its user, who then has the right at every port. It needs the
+    /// right break-glass, and ends by itself.
+    ///
+    ///   terrace user break-glass --reason "ticket 4711" --for 30m --on "service adt-in" message-body unmasked
+    #[command(verbatim_doc_comment)]
+    BreakGlass(BreakGlassArgs),
+}
+
+/// `terrace user certificate ...`
+#[derive(Debug, Subcommand)]
+pub enum CertificateCommand {
+    /// Give a user a name: of a client certificate that has it, the user is known
+    Add(CertificateArgs),
+    /// Take a name away: open sessions by it end
+    Remove(CertificateArgs),
+    /// List the names of a user
+    List(NameAtArgs),
+}
+
+/// A name in certificates.
+#[derive(Debug, Args)]
+pub struct CertificateArgs {
+    /// The user
+    pub name: String,
+    /// A DNS name, e-mail address or URI of the certificate's subjectAltName; its common name where it has no subjectAltName
+    pub certificate: String,
+    #[command(flatten)]
+    pub place: Place,
+}
+
+/// `terrace user uid ...`
+#[derive(Debug, Subcommand)]
+pub enum UidCommand {
+    /// Give a user of the node a user of this machine, by its number (`id -u NAME`)
+    Add(UidArgs),
+    /// Take one away
+    Remove(UidArgs),
+    /// List those of a user
+    List(NameAtArgs),
+}
+
+/// A user of this machine.
+#[derive(Debug, Args)]
+pub struct UidArgs {
+    /// The user of the node
+    pub name: String,
+    /// The number of the user of this machine
+    pub uid: u32,
+    #[command(flatten)]
+    pub place: Place,
+}
+
+/// `terrace user break-glass`
+#[derive(Debug, Args)]
+pub struct BreakGlassArgs {
+    /// Rights: message-metadata, message-body, unmasked; table-select; index-read
+    #[arg(required = true)]
+    pub rights: Vec<String>,
+    /// On what
+    #[arg(long, value_name = "OBJECT")]
+    pub on: String,
+    /// Why, for the audit and for those who are alerted
+    #[arg(long, value_name = "TEXT")]
+    pub reason: String,
+    /// For how long: 30m, 2h; 12h at most
+    #[arg(long = "for", value_name = "TIME")]
+    pub time: Span,
+    #[command(flatten)]
+    pub place: Place,
 }
 
 /// `terrace role ...`

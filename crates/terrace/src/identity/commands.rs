@@ -1,7 +1,5 @@
 //! `terrace user` and `terrace role`: requests to a running node, and their answers as text.
 
-use std::fs::File;
-use std::io::{BufRead, BufReader, IsTerminal};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -14,7 +12,13 @@ use node::{Clock, control};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::args::{AddArgs, GrantArgs, ListRolesArgs, RevokeArgs, RoleCommand, TokenArgs, UserCommand};
+use super::args::{
+    AddArgs, BreakGlassArgs, CertificateCommand, GrantArgs, ListRolesArgs, RevokeArgs, RoleCommand, TokenArgs,
+    UidCommand, UserCommand,
+};
+use super::prompt::password;
+use crate::place::Place;
+use crate::show::time;
 
 /// Microseconds of a day.
 const DAY_US: i64 = 24 * 3600 * 1_000_000;
@@ -39,6 +43,9 @@ pub fn user(command: UserCommand) -> anyhow::Result<ExitCode> {
             change_of(&args.place.data, IdentityChange::Drop { role: args.name, cascade: args.cascade })?;
         }
         UserCommand::Token(args) => token(args)?,
+        UserCommand::Certificate(command) => certificate(command)?,
+        UserCommand::Uid(command) => uid(command)?,
+        UserCommand::BreakGlass(args) => break_glass(args)?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -89,26 +96,6 @@ fn in_days(days: Option<u32>) -> Option<i64> {
     days.map(|days| Clock::system().now_us() + i64::from(days) * DAY_US)
 }
 
-/// The forms of a password: the first line of a file, or of standard input. The password itself is sent nowhere, and is no argument:
-/// other users of the machine see these.
-fn password(name: &str, file: Option<&Path>) -> anyhow::Result<Credentials> {
-    let mut typed = String::new();
-    if let Some(file) = file {
-        let opened = File::open(file).with_context(|| format!("cannot read {}", file.display()))?;
-        let read = BufReader::new(opened).read_line(&mut typed);
-        read.with_context(|| format!("cannot read {}", file.display()))?;
-    } else {
-        let input = std::io::stdin();
-        if input.is_terminal() {
-            eprintln!("type the password, then Enter (it is shown):");
-        }
-        input.lock().read_line(&mut typed).context("cannot read the password from standard input")?;
-    }
-    let mut made = Credentials::default();
-    made.set_password(name, typed.trim_end_matches(['\r', '\n']))?;
-    Ok(made)
-}
-
 fn add(args: &AddArgs) -> anyhow::Result<()> {
     let attributes = Attributes {
         administrator: args.administrator,
@@ -138,13 +125,65 @@ fn token(args: TokenArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The rights that are named, on an object, of a role.
-fn privileges(what: &[String], on: &str, columns: Vec<String>, grantee: String) -> anyhow::Result<Privileges> {
+/// Changes one of the proofs of a role.
+fn proof(place: Place, role: String, change: CredentialChange) -> anyhow::Result<()> {
+    change_of(&place.data, IdentityChange::Credential { role, change })
+}
+
+fn certificate(command: CertificateCommand) -> anyhow::Result<()> {
+    match command {
+        CertificateCommand::Add(args) => {
+            proof(args.place, args.name, CredentialChange::AddCertificate(args.certificate))
+        }
+        CertificateCommand::Remove(args) => {
+            proof(args.place, args.name, CredentialChange::DropCertificate(args.certificate))
+        }
+        CertificateCommand::List(args) => {
+            let role: RoleReport = send(&args.place.data, &IdentityRequest::Show { role: args.name })?;
+            role.certificates.iter().for_each(|name| println!("{name}"));
+            Ok(())
+        }
+    }
+}
+
+fn uid(command: UidCommand) -> anyhow::Result<()> {
+    match command {
+        UidCommand::Add(args) => proof(args.place, args.name, CredentialChange::AddUid(args.uid)),
+        UidCommand::Remove(args) => proof(args.place, args.name, CredentialChange::DropUid(args.uid)),
+        UidCommand::List(args) => {
+            let role: RoleReport = send(&args.place.data, &IdentityRequest::Show { role: args.name })?;
+            role.uids.iter().for_each(|uid| println!("{uid}"));
+            Ok(())
+        }
+    }
+}
+
+fn break_glass(args: BreakGlassArgs) -> anyhow::Result<()> {
+    let object = ObjectPattern::parse(&args.on)?;
+    let time_us = i64::try_from(args.time.0.as_micros()).context("that is too long")?;
+    let until_us = Clock::system().now_us().saturating_add(time_us);
+    let taken = actions(&args.rights)?.into_iter().map(|action| IdentityChange::BreakGlass {
+        action,
+        object: object.clone(),
+        until_us,
+        reason: args.reason.clone(),
+    });
+    changes_of(&args.place.data, taken.collect())?;
+    println!("{} on {object}, until {}; `terrace status` shows it to others", args.rights.join(", "), time(until_us));
+    Ok(())
+}
+
+/// The rights that are named.
+fn actions(names: &[String]) -> anyhow::Result<Vec<Action>> {
     let named = |name: &String| {
         Action::named(name).with_context(|| format!("no right is named {name}; `terrace role actions` lists them"))
     };
-    let actions = what.iter().map(named).collect::<anyhow::Result<Vec<Action>>>()?;
-    Ok(Privileges { actions, object: ObjectPattern::parse(on)?, columns, grantee })
+    names.iter().map(named).collect()
+}
+
+/// The rights that are named, on an object, of a role.
+fn privileges(what: &[String], on: &str, columns: Vec<String>, grantee: String) -> anyhow::Result<Privileges> {
+    Ok(Privileges { actions: actions(what)?, object: ObjectPattern::parse(on)?, columns, grantee })
 }
 
 fn grant(args: GrantArgs) -> anyhow::Result<()> {

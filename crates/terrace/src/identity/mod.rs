@@ -10,6 +10,9 @@
 
 mod args;
 mod commands;
+mod prompt;
 
 pub use args::{RoleCommand, UserCommand};
 pub use commands::{role, user};
+#[cfg(feature = "sql")]
+pub use prompt::new_password;

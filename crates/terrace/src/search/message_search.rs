@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use interop::history::EVERY_SERVICE;
 use interop::rows::Reader;
 use interop::running::{Audited, Needs, Requirement, ServiceRequest};
-use node::audit::AuditEntry;
+use node::audit::{AuditEntry, EntryMarks};
 use node::identity::{Action, Caller, Object};
 use search::hits::{self, SearchBody, SearchLimits, SearchTarget};
 use search::indices::Indices;
@@ -67,7 +67,8 @@ struct SearchRequest {
 impl ServiceRequest for SearchRequest {
     fn requirement(&self) -> Requirement<'_> {
         let query = serde_json::to_string(&self.wanted).unwrap_or_default();
-        let entry = AuditEntry::new("message.search", "").with_long("query", &query);
+        let marks = EntryMarks { masked: Some(false), ..EntryMarks::default() };
+        let entry = AuditEntry::new("message.search", "").with_long("query", &query).marked(marks);
         let needs = Needs::Every(&[Action::MessageBody, Action::Unmasked], Object::Service(EVERY_SERVICE));
         Requirement { needs, entry: Some((Audited::Read, entry)) }
     }

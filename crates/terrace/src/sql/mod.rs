@@ -15,7 +15,6 @@ mod segments;
 mod walk;
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, IsTerminal};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -294,15 +293,9 @@ pub fn read_tables(store: store::Store) -> anyhow::Result<Option<Vec<TableReport
 
 /// `terrace sql verifier`: reads a password and prints its verifier.
 pub fn verifier() -> anyhow::Result<ExitCode> {
-    let input = std::io::stdin();
-    if input.is_terminal() {
-        eprintln!("type the password, then Enter (it is shown):");
-    }
-    let mut password = String::new();
-    input.lock().read_line(&mut password).context("cannot read the password from standard input")?;
-    let password = password.trim_end_matches(['\r', '\n']);
+    let password = crate::identity::new_password()?;
     anyhow::ensure!(!password.is_empty(), "the password is empty: give it on standard input");
-    println!("{}", Verifier::of(password)?);
+    println!("{}", Verifier::of(&password)?);
     Ok(ExitCode::SUCCESS)
 }
 

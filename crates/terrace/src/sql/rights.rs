@@ -10,13 +10,14 @@
 //! if there is no such service. Invariant: bodies are in the audit, durable, before the batch that has them leaves.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use hl7::Path;
 use hl7::mask::Masker;
 use interop::history;
 use interop::record::Stored;
-use node::audit::{Actor, ActorKind, Audit, AuditEntry, AuditOrigin, AuditOutcome, Reads};
-use node::identity::{Action, Caller, Object, RightsView};
+use node::audit::{Audit, AuditEntry, AuditOutcome, EntryMarks, Reads};
+use node::identity::{Action, Caller, Grant, Object, RightsView};
 use sql::{ColumnBound, ScanRequest, SessionIdentity, SqlError};
 
 /// What a scan may read.
@@ -31,6 +32,32 @@ pub(super) struct ScanRights {
     table: &'static str,
     audit: Option<Arc<Audit>>,
     masker: Arc<Masker>,
+    used: UsedRights,
+}
+
+/// What is remarkable about the rights that rows were read by since the last entry.
+#[derive(Default)]
+struct UsedRights {
+    self_granted: AtomicBool,
+    break_glass: AtomicBool,
+    /// Whether a row was masked.
+    masked: AtomicBool,
+}
+
+impl UsedRights {
+    fn note(&self, grant: &Grant) {
+        self.self_granted.fetch_or(grant.self_granted, Ordering::Relaxed);
+        self.break_glass.fetch_or(grant.break_glass, Ordering::Relaxed);
+    }
+
+    fn marks(&self) -> EntryMarks {
+        let is = |flag: &AtomicBool| flag.load(Ordering::Relaxed);
+        EntryMarks {
+            self_granted: is(&self.self_granted),
+            break_glass: is(&self.break_glass),
+            masked: Some(is(&self.masked)),
+        }
+    }
 }
 
 /// Only a pattern of all names matches a name that no service has.
@@ -53,7 +80,8 @@ impl ScanRights {
         let needed = if reads_bodies { Action::MessageBody } else { Action::MessageMetadata };
         let (identity, caller, version) = (identity.clone(), identity.caller().clone(), identity.guard().version());
         let view = identity.guard().view();
-        let rights = ScanRights { identity, caller, view, version, needed, table, audit, masker };
+        let rights =
+            ScanRights { identity, caller, view, version, needed, table, audit, masker, used: UsedRights::default() };
         if reads_bodies && !rights.has_any() {
             rights.refused();
             let error = SqlError::statement("42501", format!("permission denied for table {table}"));
@@ -76,20 +104,32 @@ impl ScanRights {
     ///
     /// Errors: 42501 if the right was revoked since the scan began: its rows must not just be missing.
     pub(super) fn may(&self, service: &str) -> Result<bool, SqlError> {
-        let (had, guard) = (self.had(service), self.identity.guard());
+        let (had, guard) = (self.view.may(&self.caller, self.needed, Object::Service(service)), self.identity.guard());
         let is_revoked = || guard.may(&self.caller, self.needed, Object::Service(service)).is_err();
-        if had && guard.version() != self.version && is_revoked() {
+        let Ok(grant) = had else { return Ok(false) };
+        self.used.note(&grant);
+        if guard.version() != self.version && is_revoked() {
             return Err(SqlError::statement("42501", "permission denied: a right of this statement was revoked"));
         }
-        Ok(had)
+        Ok(true)
     }
 
     /// A message as the caller sees it. Of one who may see it unmasked no more, it is masked from now on.
     pub(super) fn seen(&self, stored: Stored) -> Stored {
         let (guard, service) = (self.identity.guard(), Object::Service(&stored.service));
-        let is_unmasked = self.view.may(&self.caller, Action::Unmasked, service).is_ok()
+        let unmasked = self.view.may(&self.caller, Action::Unmasked, service);
+        let is_unmasked = unmasked.is_ok()
             && (guard.version() == self.version || guard.may(&self.caller, Action::Unmasked, service).is_ok());
-        if is_unmasked { stored } else { history::masked(&self.masker, stored) }
+        match unmasked {
+            Ok(grant) if is_unmasked => {
+                self.used.note(&grant);
+                stored
+            }
+            _ => {
+                self.used.masked.store(true, Ordering::Relaxed);
+                history::masked(&self.masker, stored)
+            }
+        }
     }
 
     /// The bounds that an index may be asked for. It has the values as they came in: of a caller who sees any of them
@@ -103,21 +143,14 @@ impl ScanRights {
     }
 
     fn entry(&self) -> AuditEntry {
-        let (id, name) = (self.caller.session(), self.view.name(self.caller.session()).unwrap_or_default());
-        let mut entry = AuditEntry::new("message.body", format!("table hl7.{}", self.table));
-        entry.actor = Actor { kind: ActorKind::Role, id: Some(id.0), name: name.to_owned() };
-        let address = self.caller.address().map(|address| address.to_string()).unwrap_or_default();
-        entry.origin = AuditOrigin { protocol: "sql".to_owned(), address, ..AuditOrigin::default() };
-        match self.view.name(self.caller.current()) {
-            Some(role) if self.caller.current() != id => entry.with("role", role),
-            _ => entry,
-        }
+        let entry = AuditEntry::new("message.body", format!("table hl7.{}", self.table));
+        entry.by_role("sql", &self.caller, &self.view)
     }
 
     fn refused(&self) {
         let Some(audit) = &self.audit else { return };
         // A refusal that cannot be recorded is a refusal all the same.
-        let _ = audit.record(self.entry().ended(AuditOutcome::Refused, "no right"));
+        let _ = audit.record_refused(self.entry().ended(AuditOutcome::Refused, "no right"));
     }
 
     /// Records that bodies of these messages leave now. Durable when it returns.
@@ -128,7 +161,7 @@ impl ScanRights {
         else {
             return Ok(());
         };
-        let mut entry = self.entry();
+        let mut entry = self.entry().marked(self.used.marks());
         entry.reads = reads;
         let recorded = audit.record(entry).and_then(|ticket| audit.wait(ticket));
         recorded.map_err(|error| SqlError::statement("58030", format!("bodies are not shown: {error}")))

@@ -23,6 +23,7 @@ use node::{DirectoryLock, control};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use crate::assemble::OwnExports;
 use crate::config::Config;
 use crate::show::{bytes, count};
 use crate::volumes::{
@@ -113,6 +114,7 @@ fn host_of(mut config: Config, data: &Path) -> anyhow::Result<Arc<VolumeHost>> {
     let options = config.take_services().volumes.options(data)?;
     let plan = config.plan_of(data)?;
     plan.tiers().reach_with(options.client);
+    plan.tiers().exports_are(OwnExports { socket: options.socket, listen: options.listen });
     VolumeHost::new(data, plan.tiers(), options.scrub)
 }
 

@@ -82,6 +82,8 @@ pub fn choose(
 /// As [`choose`].
 pub fn choose_one(tiers: &TierShelves, name: &str, number: u8, wanted: &WantedCopy) -> anyhow::Result<CopyDescription> {
     if wanted.is_export() {
+        // Before anything is made: whether it could be reached at all.
+        tiers.client_of(&wanted.tier)?;
         let place = PlaceDescription::Export { uri: wanted.tier.clone() };
         return Ok(CopyDescription { place, journal: None, cache: None });
     }

@@ -26,7 +26,7 @@ use super::host::{Exports, VolumeHost};
 use super::requests::{REQUEST, VolumeRequest};
 use super::rights::{self, Concerned};
 use super::settings::{VolumeOptions, VolumeSettings};
-use crate::assemble::{TierShelves, VolumeSource};
+use crate::assemble::{OwnExports, TierShelves, VolumeSource};
 
 /// How long listening waits for volumes to be opened.
 const OPEN_PATIENCE: Duration = Duration::from_secs(5);
@@ -50,6 +50,7 @@ impl NodeVolumes {
         let (data, options) = (data.to_owned(), settings.options(data)?);
         let volumes = Arc::new(NodeVolumes { data, options, tiers: tiers.clone(), host: Mutex::default() });
         tiers.reach_with(volumes.options.client.clone());
+        tiers.exports_are(OwnExports { socket: volumes.options.socket.clone(), listen: volumes.options.listen });
         tiers.take_volumes_from(Arc::clone(&volumes) as Arc<dyn VolumeSource>);
         Ok(volumes)
     }

@@ -15,6 +15,7 @@ mod searching;
 mod secrets;
 mod sizes;
 mod stopping;
+mod users;
 mod volumes;
 mod volumes_limits;
 mod volumes_media;

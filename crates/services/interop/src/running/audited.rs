@@ -3,7 +3,7 @@
 //! ```text
 //!   a change       entry "granted", durable --> done            and if it fails: entry "failed", which names the first one
 //!   a read         read --> entry with its outcome, durable --> the response        the bodies of a message, the audit itself
-//!   refused        entry "refused" --> the refusal              of an action whose use has an entry
+//!   refused        entry "refused" --> the refusal              of an action whose use has an entry; of a flood of them, some
 //!
 //!   the audit takes no entry: a change is not begun, a body is not shown          but for `stop` and reading the audit,
 //!                                                                                 with which a full audit is set right
@@ -16,9 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use device::supervise::caught;
-use node::audit::{Actor, ActorKind, AuditEntry, AuditOutcome, AuditTicket, Reads};
-use node::control::LocalPeer;
-use node::identity::{Caller, Proof, RightsView, RoleId};
+use node::audit::{AuditEntry, AuditOutcome, AuditTicket, EntryMarks, Reads};
 use node::task::session;
 use node::{Audit, NodeError};
 use serde_json::Value;
@@ -54,31 +52,14 @@ pub(super) struct Answered {
     pub refused: Option<String>,
     /// Whether a right was used whose uses are recorded.
     pub is_recorded: bool,
-    /// Whether the caller had the right of itself only: it granted it, or administers.
-    pub self_granted: bool,
+    /// What is remarkable about the rights by which something was shown.
+    pub marks: EntryMarks,
 }
 
 impl Answered {
     /// A response without bodies.
     pub(super) fn with(value: Value) -> Answered {
-        Answered { value, reads: Reads::default(), refused: None, is_recorded: false, self_granted: false }
-    }
-}
-
-/// An entry with who sent the request: the user of the machine, and the role if it is another than the node's own.
-pub(super) fn by(entry: AuditEntry, peer: &LocalPeer, caller: &Caller, view: &RightsView) -> AuditEntry {
-    let entry = entry.by(peer);
-    let id = caller.session();
-    if id == RoleId::LOCAL {
-        return entry;
-    }
-    let name = view.name(id).unwrap_or("(dropped)").to_owned();
-    match caller.proof() {
-        Proof::Token(_) => {
-            let uid = peer.uid.map(|uid| uid.to_string()).unwrap_or_default();
-            AuditEntry { actor: Actor { kind: ActorKind::Role, id: Some(id.0), name }, ..entry }.with("uid", uid)
-        }
-        _ => entry.with("role", name),
+        Answered { value, reads: Reads::default(), refused: None, is_recorded: false, marks: EntryMarks::default() }
     }
 }
 
@@ -108,11 +89,7 @@ pub(super) async fn handle(
                 Ok(Answered { reads, .. }) => AuditEntry { reads: reads.clone(), ..entry },
                 Err(error) => entry.ended(outcome_of(error), error.to_string()),
             };
-            let entry = if read.as_ref().is_ok_and(|read| read.self_granted) {
-                entry.with("right", "given by the role to itself")
-            } else {
-                entry
-            };
+            let entry = entry.marked(read.as_ref().map(|read| read.marks).unwrap_or_default());
             if audited != Audited::Used || read.as_ref().is_ok_and(|read| read.is_recorded) {
                 write(audit, audited, entry).await?;
             }
@@ -152,19 +129,22 @@ pub(super) async fn refused(audit: &Arc<Audit>, entry: AuditEntry, outcome: Audi
     _ = write(audit, Audited::Shown, entry.ended(outcome, why)).await;
 }
 
-/// Writes an entry. None where there is none and the request goes on nevertheless.
+/// Writes an entry; of what was not done, as far as a flood of them leaves room. None where there is none and the request goes on
+/// nevertheless.
 async fn write(audit: &Arc<Audit>, audited: Audited, entry: AuditEntry) -> Result<Option<AuditTicket>, InteropError> {
+    let is_done = entry.outcome == AuditOutcome::Granted;
     if matches!(audited, Audited::Change | Audited::Read | Audited::Used) {
-        return Ok(Some(audit.write(entry).await.map_err(NodeError::from)?));
+        let written = if is_done { audit.write(entry).await.map(Some) } else { audit.write_refused(entry).await };
+        return Ok(written.map_err(NodeError::from)?);
     }
     // On a thread: a medium that hangs holds an append up too.
     let writing = Arc::clone(audit);
     let written = tokio::task::spawn_blocking(move || {
-        let ticket = writing.record(entry)?;
-        writing.wait(ticket).map(|()| ticket)
+        let ticket = if is_done { Some(writing.record(entry)?) } else { writing.record_refused(entry)? };
+        ticket.map_or(Ok(()), |ticket| writing.wait(ticket)).map(|()| ticket)
     });
     let why = match tokio::time::timeout(PATIENCE, written).await {
-        Ok(Ok(Ok(ticket))) => return Ok(Some(ticket)),
+        Ok(Ok(Ok(ticket))) => return Ok(ticket),
         Ok(Ok(Err(refused))) => refused.to_string(),
         Ok(Err(_)) => "the node is stopping".to_owned(),
         Err(_) => "it is not durable yet".to_owned(),

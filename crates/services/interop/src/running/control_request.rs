@@ -13,8 +13,8 @@
 
 use std::path::PathBuf;
 
-use node::audit::{AuditEntry, AuditRequest};
-use node::identity::{self, Action, Caller, IdentityRequest, Object};
+use node::audit::{AuditEntry, AuditRequest, EntryMarks};
+use node::identity::{self, Action, Caller, IdentityChange, IdentityRequest, Object};
 use serde_json::{Value, json};
 
 use super::audited::Audited;
@@ -217,9 +217,12 @@ fn identity_entry(request: &IdentityRequest) -> Option<(Audited, AuditEntry)> {
     let entry = match request {
         IdentityRequest::List | IdentityRequest::Show { .. } => return None,
         IdentityRequest::Change { changes } => {
-            changes.iter().enumerate().fold(AuditEntry::new("identity.change", ""), |entry, (at, change)| {
-                entry.with_long(&format!("change {}", at + 1), &change.without_secrets().to_string())
-            })
+            let entry =
+                changes.iter().enumerate().fold(AuditEntry::new("identity.change", ""), |entry, (at, change)| {
+                    entry.with_long(&format!("change {}", at + 1), &change.without_secrets().to_string())
+                });
+            let break_glass = changes.iter().any(|change| matches!(change, IdentityChange::BreakGlass { .. }));
+            entry.marked(EntryMarks { break_glass, ..EntryMarks::default() })
         }
         IdentityRequest::DrawToken { role, name, until_us } => {
             let entry = AuditEntry::new("identity.token", format!("role {role}")).with("token", name.clone());

@@ -145,6 +145,10 @@ impl Housekeeping {
         if let Some(reason) = self.guard.unreadable() {
             facts.push((Matter::Identity, reason.to_owned()));
         }
+        let broken_glass = self.guard.broken_glass();
+        if !broken_glass.is_empty() {
+            facts.push((Matter::BreakGlass, broken_glass.join("; ")));
+        }
         if let Some(reason) = self.audit.trouble() {
             facts.push((Matter::Audit, reason));
         }

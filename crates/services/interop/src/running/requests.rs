@@ -30,12 +30,13 @@
 //! Which right each needs, and which has an entry in the audit, is in `control_request`. A message of a service whose messages a
 //! caller may not list is to it as one that is not there.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use node::audit::{AuditEntry, AuditOutcome, Reads, requests as audit_requests};
+use node::audit::{AuditEntry, AuditOutcome, EntryMarks, Reads, requests as audit_requests};
 use node::control::{LocalPeer, ProgressSender, Requests};
 use node::identity::{self, Action, Caller, Denied, Grant, IdentityError, IdentityRequest, Object, RightsView};
 use node::maintenance;
@@ -119,6 +120,21 @@ impl NotBegun {
     }
 }
 
+/// A decision to answer.
+#[derive(Default)]
+struct Decided {
+    /// Of a request for a message: by which right, and the service that it came in by.
+    granted: Option<(Grant, String)>,
+    /// What is remarkable about the rights.
+    marks: EntryMarks,
+}
+
+impl Decided {
+    fn by(marks: EntryMarks) -> Decided {
+        Decided { granted: None, marks }
+    }
+}
+
 /// The text for who was refused. What nobody has at first is granted by a command, and that grant is in the audit.
 fn refusal_text(denied: Denied, caller: &Caller, view: &RightsView) -> String {
     match denied {
@@ -139,6 +155,14 @@ fn owned(needs: Needs<'_>) -> Option<(Vec<Action>, identity::ObjectPattern)> {
         Needs::Right(action, object) => Some((vec![action], object.exactly().ok()?)),
         Needs::Every(actions, object) => Some((actions.to_vec(), object.exactly().ok()?)),
         Needs::Some(_) | Needs::OfMessage(..) | Needs::ByIdentity => None,
+    }
+}
+
+/// An error of a request about roles and rights.
+fn of_identity(error: &IdentityError) -> InteropError {
+    match error {
+        IdentityError::Denied(_) => InteropError::Denied(error.to_string()),
+        _ => InteropError::Refused(error.to_string()),
     }
 }
 
@@ -189,9 +213,15 @@ impl ControlRequests {
         let request = self.read(line).await?;
         let view = self.running.guard.view();
         let requirement = request.requirement();
-        let entry = requirement.entry.map(|(audited, entry)| (audited, audited::by(entry, peer, caller, &view)));
-        let granted = match self.decide(caller, requirement.needs).await {
-            Ok(granted) => granted,
+        let entry = requirement.entry.map(|(audited, entry)| (audited, entry.at_control(peer, caller, &view)));
+        let decided = match &request {
+            ControlRequest::Identity(request) => {
+                self.check_identity(caller, request).await.map(|()| Decided::default())
+            }
+            _ => self.decide(caller, requirement.needs).await,
+        };
+        let Decided { granted, marks } = match decided {
+            Ok(decided) => decided,
             Err(NotBegun { error, outcome, why }) => {
                 if let Some((_, entry)) = entry.filter(|(audited, _)| *audited != Audited::Used) {
                     audited::refused(&self.running.audit, entry, outcome, why).await;
@@ -203,6 +233,7 @@ impl ControlRequests {
         // What changes something is not left half done; other work ends with the right to it.
         let needs = (!is_change).then(|| owned(request.requirement().needs)).flatten();
         let answer = self.clone().answer(caller.clone(), request, granted, progress);
+        let entry = entry.map(|(audited, entry)| (audited, entry.marked(marks)));
         let work = audited::handle(&self.running.audit, entry, answer);
         match needs {
             None => work.await,
@@ -239,22 +270,27 @@ impl ControlRequests {
         }
     }
 
-    /// Decides. Of a request for a message, by which right, and the service that it came in by.
-    async fn decide(&self, caller: &Caller, needs: Needs<'_>) -> Result<Option<(Grant, String)>, NotBegun> {
+    /// Decides.
+    async fn decide(&self, caller: &Caller, needs: Needs<'_>) -> Result<Decided, NotBegun> {
         let guard = &self.running.guard;
         let refused = |denied: Denied| {
             let error = InteropError::Denied(refusal_text(denied, caller, &guard.view()));
             NotBegun { error, outcome: AuditOutcome::Refused, why: denied.to_string() }
         };
         match needs {
-            Needs::Right(action, object) => guard.may(caller, action, object).map(|_| None).map_err(refused),
+            Needs::Right(action, object) => {
+                guard.may(caller, action, object).map(|grant| Decided::by(EntryMarks::of(&grant))).map_err(refused)
+            }
             Needs::Every(actions, object) => {
                 let view = guard.view();
-                let all = actions.iter().try_for_each(|action| view.may(caller, *action, object).map(drop));
-                all.map(|()| None).map_err(refused)
+                let all = actions.iter().try_fold(EntryMarks::default(), |marks, action| {
+                    view.may(caller, *action, object).map(|grant| marks.and(&grant))
+                });
+                all.map(Decided::by).map_err(refused)
             }
-            Needs::Some(action) => guard.view().may_some(caller, action).map(|()| None).map_err(refused),
-            Needs::ByIdentity => Ok(None),
+            Needs::Some(action) => guard.view().may_some(caller, action).map(|()| Decided::default()).map_err(refused),
+            // See `check_identity`.
+            Needs::ByIdentity => Ok(Decided::default()),
             Needs::OfMessage(action, id) => {
                 guard.view().may_some(caller, action).map_err(refused)?;
                 let name = self.read_stored(move |reader| reader.inbound(id)).await.map_err(NotBegun::failed)?;
@@ -262,7 +298,10 @@ impl ControlRequests {
                     return Err(NotBegun::failed(InteropError::NoMessage { id }));
                 };
                 let denied = match guard.may(caller, action, service(&name)) {
-                    Ok(grant) => return Ok(Some((grant, name))),
+                    Ok(grant) => {
+                        let marks = EntryMarks::of(&grant);
+                        return Ok(Decided { granted: Some((grant, name)), marks });
+                    }
                     Err(denied) => denied,
                 };
                 if guard.may(caller, Action::MessageMetadata, service(&name)).is_ok() {
@@ -271,6 +310,20 @@ impl ControlRequests {
                 Err(NotBegun { error: InteropError::NoMessage { id }, ..refused(denied) })
             }
         }
+    }
+
+    /// Whether a request about roles and rights may be made, and can be: before it has an entry as one that is begun.
+    async fn check_identity(&self, caller: &Caller, request: &IdentityRequest) -> Result<(), NotBegun> {
+        let (guard, caller, request) = (Arc::clone(&self.running.guard), caller.clone(), request.clone());
+        let checked = tokio::task::spawn_blocking(move || identity::check(&guard, &caller, &request));
+        let checked = checked.await.map_err(|_| NotBegun::failed(InteropError::Stopping))?;
+        checked.map_err(|error| {
+            let outcome = match error {
+                IdentityError::Denied(_) => AuditOutcome::Refused,
+                _ => AuditOutcome::Failed,
+            };
+            NotBegun { why: error.to_string(), outcome, error: of_identity(&error) }
+        })
     }
 
     /// Returns once the caller has the right no more.
@@ -328,15 +381,16 @@ impl ControlRequests {
     async fn messages(&self, caller: &Caller, filter: Filter) -> Result<Answered, InteropError> {
         let (view, caller) = (self.running.guard.view(), caller.clone());
         let masker = Arc::clone(self.running.masker());
-        let is_masked = history::masked_condition(&masker, &filter).is_some();
-        if is_masked && view.may_some(&caller, Action::Unmasked).is_err() {
+        let is_by_masked = history::masked_condition(&masker, &filter).is_some();
+        if is_by_masked && view.may_some(&caller, Action::Unmasked).is_err() {
             history::refuse_conditions(&masker, &filter)?;
         }
         let list = move |reader: &Reader| {
             let mut needed = vec![Action::MessageMetadata];
             needed.extend(filter.reads_bodies().then_some(Action::MessageBody));
-            needed.extend(is_masked.then_some(Action::Unmasked));
-            let (mut known, mut is_recorded, mut self_granted) = (BTreeMap::<String, bool>::new(), false, false);
+            needed.extend(is_by_masked.then_some(Action::Unmasked));
+            let mut known: BTreeMap<String, bool> = BTreeMap::new();
+            let (mut is_recorded, mut marks, is_masked) = (false, EntryMarks::default(), Cell::new(false));
             let mut may_see = |name: &str| {
                 if let Some(may) = known.get(name) {
                     return *may;
@@ -344,18 +398,23 @@ impl ControlRequests {
                 let grants: Result<Vec<Grant>, Denied> =
                     needed.iter().map(|action| view.may(&caller, *action, service(name))).collect();
                 let grants = grants.ok();
-                let any = |of: fn(&Grant) -> bool| grants.iter().flatten().any(of);
-                is_recorded |= any(|grant| grant.audited);
-                self_granted |= any(|grant| grant.self_granted);
+                for grant in grants.iter().flatten() {
+                    is_recorded |= grant.audited;
+                    marks = marks.and(grant);
+                }
                 known.insert(name.to_owned(), grants.is_some());
                 grants.is_some()
             };
             let seen = |stored: Stored| match view.may(&caller, Action::Unmasked, service(&stored.service)) {
                 Ok(_) => stored,
-                Err(_) => history::masked(&masker, stored),
+                Err(_) => {
+                    is_masked.set(true);
+                    history::masked(&masker, stored)
+                }
             };
             let value = history::answer_list(reader, &filter, &mut may_see, &seen)?;
-            Ok(Answered { is_recorded, self_granted, ..Answered::with(value) })
+            marks.masked = Some(is_masked.get());
+            Ok(Answered { is_recorded, marks, ..Answered::with(value) })
         };
         self.read_stored(list).await
     }
@@ -381,24 +440,26 @@ impl ControlRequests {
         let masker = unmasked.is_err().then(|| Arc::clone(self.running.masker()));
         let answer = move |reader: &Reader| history::answer_message(reader, id, withheld, masker.as_deref());
         let value = self.read_stored(answer).await?;
-        let is_self_granted = |grant: Result<Grant, Denied>| grant.is_ok_and(|grant| grant.self_granted);
+        let mut marks = EntryMarks::of(&metadata);
+        if let Some(Ok(body)) = &body {
+            marks = marks.and(body);
+            marks.masked = Some(unmasked.is_err());
+        }
+        if let Ok(unmasked) = &unmasked {
+            marks = marks.and(unmasked);
+        }
         Ok(Answered {
             value,
             reads,
             refused: body.and_then(Result::err).map(|denied| denied.to_string()),
             is_recorded: metadata.audited,
-            self_granted: body.is_some_and(|body| body.is_ok() && (is_self_granted(body) || is_self_granted(unmasked))),
+            marks,
         })
     }
 
     async fn identity(&self, caller: &Caller, request: IdentityRequest) -> Result<Value, InteropError> {
         let (guard, caller) = (Arc::clone(&self.running.guard), caller.clone());
-        let work = move || {
-            identity::answer(&guard, &caller, request).map_err(|error| match error {
-                IdentityError::Denied(_) => InteropError::Denied(error.to_string()),
-                _ => InteropError::Refused(error.to_string()),
-            })
-        };
+        let work = move || identity::answer(&guard, &caller, request).map_err(|error| of_identity(&error));
         tokio::task::spawn_blocking(work).await.unwrap_or(Err(InteropError::Stopping))
     }
 

@@ -34,9 +34,13 @@ const NAME_BYTES_MAX: usize = 200;
 /// time that a negotiation has, so that it gets one.
 const CUT_TIME: Duration = Duration::from_secs(5);
 
+/// How far a higher epoch may be from the one in force. Each opening of a volume raises it by one, and a copy may be away for many of
+/// them, or be made anew; an epoch near the end of the numbers is of no owner, and would leave the next one none.
+const EPOCH_STEP_MAX: u64 = 1 << 20;
+
 /// Keeps the epoch of a copy of a volume. A client names the epoch under which it opens the export: `name@41`.
 ///
-/// A lower one is refused. A higher one is kept by [`EpochGate::raise`] before the client is answered, and ends the
+/// A lower one is refused, and one that is more than 1,048,576 (2^20) higher. A higher one is kept by [`EpochGate::raise`] before the client is answered, and ends the
 /// sessions of older ones first, so that an owner that is no longer one cannot write.
 pub trait EpochGate: Send + Sync + fmt::Debug {
     /// The epoch in force.
@@ -238,6 +242,12 @@ impl Served {
             }
             (Some(gate), Some(epoch)) => match gate.current() {
                 current if epoch < current => Err((answer::POLICY, format!("epoch {epoch} is over: it is {current}"))),
+                current if epoch - current > EPOCH_STEP_MAX => Err((
+                    answer::POLICY,
+                    format!(
+                        "epoch {epoch} is too far from the one in force, {current}: owners come one after the other"
+                    ),
+                )),
                 _ => Ok(()),
             },
         }
@@ -260,7 +270,10 @@ impl Served {
         if client != 0 {
             // It has given its older connection up. A request of that must not come after one of this, which is newer. Others who
             // open the export do not wait for that.
-            self.cut("an older connection of this client", |other| other.client == client).await?;
+            // Of its own: a number that another role drew, or guessed, ends nothing of this one's.
+            let role = visitor.role_id();
+            let is_own = |other: &Seated| other.client == client && other.visitor.role_id() == role;
+            self.cut("an older connection of this client", is_own).await?;
         }
         let connected = visitor.connect()?;
         let mut opening = Arc::clone(&self.opening).lock_owned().await;

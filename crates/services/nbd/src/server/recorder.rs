@@ -6,7 +6,7 @@
 //! ```
 //!
 //! The store may lie on a medium that waits for these very exports: a session that waited for it would wait for itself.
-//! A client that opens an export again and again has one entry a minute for it.
+//! A client that opens an export again and again has one entry a minute for it, and one that is refused has some of its refusals.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -60,7 +60,7 @@ impl Recorder {
                 let audit = Arc::clone(&audit);
                 let written = tokio::task::spawn_blocking(move || audit.record(entry)).await;
                 if let Ok(Err(error)) = written {
-                    tracing::warn!(%error, "an opened export has no entry in the audit");
+                    tracing::warn!(%error, "an opened export, or a login that failed, has no entry in the audit");
                 }
             }
         })
@@ -74,6 +74,13 @@ impl Recorder {
             tracing::warn!("entries of opened exports do not reach the audit: it is too slow, or full");
         } else if !is_lost {
             self.is_losing.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// The same for something that was refused, as far as a flood of that leaves room.
+    pub(super) fn note_refused(&self, entry: AuditEntry) {
+        if let Some(entry) = self.audit.bounded_refusal(entry) {
+            self.note(entry);
         }
     }
 

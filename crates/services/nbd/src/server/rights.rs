@@ -14,16 +14,20 @@
 //! session is looked at again once it is in the list of its export, so that no change falls between. A server without
 //! rights (a program's own, volumes without a node) lets everybody do everything who can connect.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
-use node::audit::{Actor, ActorKind, AuditEntry, AuditOrigin, AuditOutcome};
-use node::identity::{Action, Caller, Connected, Grant, Guard, LoginError, Object, Proof, RightsView};
+use node::audit::{Actor, ActorKind, AuditEntry, AuditOutcome, EntryMarks};
+use node::identity::{Action, Caller, Connected, Grant, Guard, LoginError, Object, Proof, RightsView, RoleId};
 use node::{Audit, Permit, certificate};
 use tokio_rustls::rustls::pki_types::CertificateDer;
 
 use super::origin::Origin;
 use super::recorder::Recorder;
 use crate::protocol::answer;
+
+/// The name of this port in entries of the audit.
+const PORT: &str = "nbd";
 
 /// The name of an export in a line of the log, at most.
 const NAME_SHOWN: usize = 200;
@@ -67,19 +71,17 @@ pub(super) struct Allowed {
     pub(super) write: bool,
     /// An entry in the audit must be durable before anything is answered.
     must_record: bool,
-    /// The caller gave itself the right.
-    self_granted: bool,
+    /// What is remarkable about its rights.
+    marks: EntryMarks,
 }
 
 impl Allowed {
-    const ALL: Allowed = Allowed { read: true, write: true, must_record: false, self_granted: false };
+    fn all() -> Allowed {
+        Allowed { read: true, write: true, ..Allowed::default() }
+    }
 
     fn with(self, grant: Grant) -> Allowed {
-        Allowed {
-            must_record: self.must_record || grant.audited,
-            self_granted: self.self_granted || grant.self_granted,
-            ..self
-        }
+        Allowed { must_record: self.must_record || grant.audited, marks: self.marks.and(&grant), ..self }
     }
 }
 
@@ -109,14 +111,20 @@ impl Visitor {
         let login = match (&rights, origin) {
             // Nobody looks at it.
             (None, _) => Ok(Caller::node()),
-            (Some(rights), Origin::Local(Some(uid))) => rights.guard.local(uid).map_err(|error| stranger(why(&error))),
+            (Some(rights), Origin::Local(Some(uid))) => rights.guard.local(uid).map_err(|error| {
+                let how = format!("`terrace user uid add ROLE {uid}` gives this user of the machine to a role");
+                stranger(format!("{}; {how}", why(&error)))
+            }),
             (Some(_), Origin::Local(None)) => Err(stranger("the system does not say whose it is".to_owned())),
             (Some(rights), Origin::Tcp(address)) => match &rights.anonymous {
                 Some(role) if address.to_canonical().is_loopback() => {
                     let text = |error| format!("the role {role} that `anonymous` names: {}", why(&error));
                     rights.guard.trusted(role, address).map_err(|error| stranger(text(error)))
                 }
-                _ => Err(stranger("it showed no certificate".to_owned())),
+                _ => Err(stranger(
+                    "it showed no certificate; [volumes] anonymous names the role of such connections from this machine"
+                        .to_owned(),
+                )),
             },
         };
         Visitor { rights, origin, login }
@@ -126,20 +134,20 @@ impl Visitor {
     pub(super) fn with_certificate(self, shown: Option<&[CertificateDer<'_>]>) -> Visitor {
         let (Some(rights), Some(own)) = (&self.rights, shown.and_then(<[_]>::first)) else { return self };
         let names = certificate::names(own);
-        let from = match self.origin {
-            Origin::Tcp(address) => Some(address),
-            Origin::Local(_) => None,
-        };
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        let login = rights.guard.certificate(&names, from);
-        let login = login.map_err(|error| Stranger { names: names.join(", "), why: why(&error) });
+        let login = rights.guard.certificate(&names, self.address());
+        let login = login.map_err(|error| {
+            let name = names.first().copied().unwrap_or("NAME");
+            let how = format!("`terrace user certificate add ROLE {name}` gives this name to a role");
+            Stranger { names: names.join(", "), why: format!("{}; {how}", why(&error)) }
+        });
         Visitor { login, ..self }
     }
 
     /// What it may do with an export of this name, whether or not there is one.
     pub(super) fn allowed(&self, export: &str) -> Allowed {
         match &self.rights {
-            None => Allowed::ALL,
+            None => Allowed::all(),
             Some(rights) => self.allowed_by(&rights.guard.view(), export),
         }
     }
@@ -168,10 +176,9 @@ impl Visitor {
         if let Some(left_out) = permit.line() {
             let Stranger { names, why } = stranger;
             tracing::warn!(from = %self.origin, names, why, left_out, "a login failed");
-            if let Some(recorder) = self.recorder() {
-                let entry = self.entry("login", "").ended(AuditOutcome::Refused, why.as_str());
-                recorder.note(entry.with("left_out", left_out.to_string()));
-            }
+        }
+        if let Some(recorder) = self.recorder() {
+            recorder.note_refused(self.entry("login", "").ended(AuditOutcome::Refused, stranger.why.as_str()));
         }
         Err((
             answer::POLICY,
@@ -213,10 +220,7 @@ impl Visitor {
     ) -> Result<(), Refused> {
         let Some(recorder) = self.recorder() else { return Ok(()) };
         let mode = if is_read_only { "read" } else { "read, write" };
-        let mut entry = self.entry("volume.open", export).with("mode", mode);
-        if allowed.self_granted {
-            entry = entry.with("self_granted", "yes");
-        }
+        let entry = self.entry("volume.open", export).with("mode", mode).marked(allowed.marks);
         if allowed.must_record {
             return recorder
                 .write(entry)
@@ -229,24 +233,35 @@ impl Visitor {
         Ok(())
     }
 
+    /// Whose it is: one role gives up no connection of another. `None`: of nobody that is known.
+    pub(super) fn role_id(&self) -> Option<RoleId> {
+        self.login.as_ref().ok().map(Caller::session)
+    }
+
+    fn address(&self) -> Option<IpAddr> {
+        match self.origin {
+            Origin::Tcp(address) => Some(address),
+            Origin::Local(_) => None,
+        }
+    }
+
     fn recorder(&self) -> Option<&Recorder> {
         self.rights.as_ref().and_then(|rights| rights.recorder())
     }
 
     fn entry(&self, action: &str, export: &str) -> AuditEntry {
-        let mut entry = AuditEntry::new(action, export);
-        entry.actor = match (&self.login, self.origin) {
-            (Ok(caller), Origin::Local(id)) if *caller.proof() == Proof::Node => {
-                Actor { kind: ActorKind::Local, id, name: String::new() }
+        let (entry, address) = (AuditEntry::new(action, export), self.address());
+        let mut entry = match (&self.login, &self.rights) {
+            (Ok(caller), Some(rights)) => entry.by_role(PORT, caller, &rights.guard.view()),
+            (Ok(_), None) => entry.by_claimed(PORT, "", address),
+            (Err(stranger), _) => entry.by_claimed(PORT, stranger.names.as_str(), address),
+        };
+        if let Origin::Local(id) = self.origin {
+            entry.origin.address = "local".to_owned();
+            if self.login.as_ref().is_ok_and(|caller| *caller.proof() == Proof::Node) {
+                entry.actor = Actor { kind: ActorKind::Local, id, name: String::new() };
             }
-            (Ok(caller), _) => Actor { kind: ActorKind::Role, id: Some(caller.session().0), name: self.role() },
-            (Err(stranger), _) => Actor { kind: ActorKind::Claimed, id: None, name: stranger.names.clone() },
-        };
-        let address = match self.origin {
-            Origin::Tcp(address) => address.to_string(),
-            Origin::Local(_) => "local".to_owned(),
-        };
-        entry.origin = AuditOrigin { protocol: "nbd".to_owned(), address, session: String::new() };
+        }
         entry
     }
 }
@@ -286,7 +301,7 @@ mod tests {
             let rights = ServerRights { guard, anonymous: None, audit: Some(Arc::clone(&audit)) };
             let visitor = Visitor::new(Some(Rights::new(&rights)), Origin::Local(Some(0)));
             let allowed = visitor.allowed("disk");
-            assert_eq!(allowed, Allowed::ALL);
+            assert_eq!(allowed, Allowed::all());
             let recorded = visitor.record_opened("disk", false, allowed.with(grant)).await;
             assert_eq!(recorded.map_err(|(kind, _)| kind), if is_open { Ok(()) } else { Err(answer::POLICY) });
             audit.wait_visible().expect("it works");

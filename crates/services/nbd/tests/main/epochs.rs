@@ -78,6 +78,8 @@ fn a_name_opens_under_the_epoch_in_force_or_a_higher_one_and_no_other_way() {
         ("vol/b@", UNKNOWN),
         ("vol/b@-6", UNKNOWN),
         ("vol/b@6 ", UNKNOWN),
+        ("vol/b@18446744073709551615", POLICY),
+        ("vol/b@1048582", POLICY),
         ("vol/b@99999999999999999999", UNKNOWN),
         ("plain@5", UNKNOWN),
         ("none@5", UNKNOWN),
@@ -89,6 +91,7 @@ fn a_name_opens_under_the_epoch_in_force_or_a_higher_one_and_no_other_way() {
     // Looking at a higher epoch does not raise it.
     assert_eq!(client.negotiate(6, &client::named("vol/b@9", &[])).last().map(|(kind, _)| *kind), Some(client::ACK));
     assert_eq!((gate.current(), gate.state.lock().waiting), (5, 0));
+    assert_eq!(gate.current(), 5, "what is too far ahead is of no owner, and keeps none out");
     for epoch in [5, 6, 6, 8] {
         greeted(&rig).go(&format!("vol/b@{epoch}")).expect("opens");
         assert_eq!(gate.current(), epoch);
@@ -97,6 +100,8 @@ fn a_name_opens_under_the_epoch_in_force_or_a_higher_one_and_no_other_way() {
     assert_eq!(client.go("vol/b@7"), Err(POLICY), "what was in force is over");
     let status = rig.server().status();
     assert_eq!(status.iter().map(|status| status.epoch).collect::<Vec<_>>(), [None, Some(8)]);
+    // A copy that was away for a million owners is opened by the next one.
+    greeted(&rig).go("vol/b@1048584").expect("opens");
 }
 
 #[test]

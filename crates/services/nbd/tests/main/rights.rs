@@ -106,6 +106,15 @@ impl Bench {
         client
     }
 
+    /// The reasons of the entries of failed logins.
+    fn reasons(&self) -> Vec<String> {
+        self.audit.wait_visible().expect("it works");
+        let reader = AuditReader::at(self.audit.store().snapshot()).expect("it is there");
+        let entries = reader.page(&AuditQuery::default()).expect("it is whole").entries.into_iter();
+        let entries = entries.map(|shown| shown.chained.entry).filter(|entry| entry.action == "login");
+        entries.map(|entry| entry.reason).collect()
+    }
+
     /// The entries of the audit about openings and logins: who, what, which export, how it ended, and the mode.
     fn entries(&self) -> Vec<(ActorKind, String, String, AuditOutcome, String)> {
         self.audit.wait_visible().expect("it works");
@@ -380,6 +389,52 @@ fn a_role_has_no_more_sessions_than_it_may() {
     until("one has ended", || bench.rig.sessions() == 1);
     let third = open().expect("two again");
     drop((second, third));
+}
+
+#[test]
+fn a_client_s_number_ends_older_connections_of_its_own_role_only() {
+    let bench = Bench::new(None, [disk("disk")]);
+    for role in ["ann", "eve"] {
+        bench.create(role, &format!("{role}.example"));
+        bench.grant(role, ALL, "volume disk");
+    }
+    let open = |role: &str| {
+        let mut client = bench.shown(dns(&format!("{role}.example")));
+        assert_eq!(client.negotiate(8, &[]), [(ACK, vec![])]);
+        let queries = queries("disk", &["base:allocation", "terrace:client:00000000000000a7"]);
+        assert_eq!(client.negotiate(10, &queries).last().map(|(kind, _)| *kind), Some(ACK));
+        client.go("disk").expect("opens");
+        client
+    };
+    let mut first = open("ann");
+    let mut other = open("eve");
+    assert_eq!(
+        first.request(0, FLUSH, 0, 0, &[]).error,
+        0,
+        "another role has the same number, by chance or as a guess"
+    );
+    let mut second = open("ann");
+    assert_eq!(first.until_end(), b"", "it has given its older connection up");
+    assert_eq!((second.request(0, FLUSH, 0, 0, &[]).error, other.request(0, FLUSH, 0, 0, &[]).error), (0, 0));
+}
+
+#[test]
+fn a_login_that_failed_says_which_command_would_let_it_in_and_a_flood_of_them_has_few_entries() {
+    let bench = Bench::new(None, [disk("disk")]);
+    for _ in 0..60 {
+        assert_eq!(bench.plain().go("disk"), Err(POLICY));
+    }
+    assert_eq!(bench.shown(dns("eve.example")).go("disk"), Err(POLICY));
+    until("the entries are written", || bench.reasons().len() == 20);
+    std::thread::sleep(Duration::from_millis(50));
+    let reasons = bench.reasons();
+    assert_eq!(reasons.len(), 20, "{reasons:?}");
+    assert!(reasons[0].contains("[volumes] anonymous"), "{reasons:?}");
+    let bench = Bench::new(None, [disk("disk")]);
+    assert_eq!(bench.shown(dns("eve.example")).go("disk"), Err(POLICY));
+    until("it is written", || bench.reasons().len() == 1);
+    let command = "`terrace user certificate add ROLE eve.example`";
+    assert!(bench.reasons()[0].contains(command), "{:?}", bench.reasons());
 }
 
 #[test]
