@@ -5,7 +5,8 @@
 
 The documents and the 15 queries are those of `terrace bench rally`. A node with `[search] memory` 1 GiB is loaded by two clients with
 bulks of 5,000, durable before their response. Then one client runs the queries in turns: for SECONDS at rest, and for twice as long while
-two clients index further documents into the same index. No merge by request: the index has the segments that it has.
+two clients index further documents into the same index. No merge by request: the index has the segments that it has. Beside both, one sender
+sends HL7 messages to the same node, 100 a second, each after the acknowledgement of the one before; these are not indexed.
 
 Memory is the peak of the resident memory of the process, mapped files included. DIR keeps the node's data: a second run over as many
 documents measures at once. TERRACE names the program, else target/release/terrace. Exit code 1 after an error of any request.
@@ -19,6 +20,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -40,7 +42,10 @@ class Node:
         with open(folder + "/terrace.toml", "w") as file:
             file.write(SETTINGS)
         self.log = open(folder + "/log", "w+")
-        self.process = subprocess.Popen([program(), "serve"], cwd=folder, stdout=subprocess.DEVNULL, stderr=self.log)
+        self.folder = folder
+        if not os.path.exists(folder + "/made"):
+            subprocess.run([program(), "production", "new", "made"], cwd=folder, check=True, stdout=subprocess.DEVNULL)
+        self.process = subprocess.Popen([program(), "serve", "--production", "made"], cwd=folder, stdout=subprocess.DEVNULL, stderr=self.log)
         for _ in range(6000):
             with open(folder + "/log") as log:
                 found = re.search(r"search address=(\S+)", log.read())
@@ -56,6 +61,11 @@ class Node:
     def memory(self):
         with open(f"/proc/{self.process.pid}/status") as file:
             return {key: int(value) // 1024 for key, value in re.findall(r"(VmHWM|VmRSS|RssFile):\s+(\d+) kB", file.read())}
+
+    def production(self):
+        done = subprocess.run([program(), "status", "--json"], cwd=self.folder, capture_output=True, check=True)
+        host, port = json.loads(done.stdout)["services"][0]["at"].rsplit(":", 1)
+        return host, int(port)
 
     def stop(self):
         self.process.send_signal(signal.SIGTERM)
@@ -102,6 +112,27 @@ def index(node, lines, until, counts):
     return threads, failed
 
 
+def acknowledged(address, until):
+    """Sends messages until the event is set; the milliseconds that each acknowledgement took."""
+    times = []
+
+    def work():
+        client = socket.create_connection(address, timeout=600)
+        while not until.is_set():
+            text = (f"MSH|^~\\&|LAB|A|ALL|A|20260101||ADT^A01|L{time.time_ns()}|P|2.5\rEVN|A01|20260101\r"
+                    "PID|1||1^^^H||Doe^Jane||19700101|F\rPV1|1|I|W^1\r")
+            begun, answer = time.monotonic(), b""
+            client.sendall(b"\x0b" + text.encode() + b"\x1c\r")
+            while not answer.endswith(b"\x1c\r"):
+                answer += client.recv(65536) or sys.exit("the connection for messages was closed")
+            times.append((time.monotonic() - begun) * 1000)
+            until.wait(0.01)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    return thread, times
+
+
 def percentile(times, share):
     return sorted(times)[min(int(len(times) * share), len(times) - 1)]
 
@@ -136,6 +167,8 @@ def main():
         queries = [(one["name"], json.dumps(one["body"])) for one in json.loads("[" + file.read() + "]") if "pages" not in one]
     node = Node(folder)
     client, counts, bad = Client(node.address), {"documents": 0, "429": 0}, []
+    time.sleep(3)
+    print("memory after the start, MiB:", node.memory(), flush=True)
     try:
         lines = open(track + "/documents.json")
         status, answer = client.send("GET", "/large/_count")
@@ -164,16 +197,21 @@ def main():
         count = json.loads(client.send("GET", "/large/_count")[1])["count"]
         segments = len(client.send("GET", "/_cat/segments/large")[1].splitlines())
         print(f"{count} documents in {segments} segments; memory after loading, MiB: {node.memory()}", flush=True)
+        ends = threading.Event()
+        sender, acks = acknowledged(node.production(), ends)
         rest, failed = searches(node, queries, seconds)
+        ends.set()
+        sender.join()
         bad += failed
         print("memory after searches at rest, MiB:", node.memory(), flush=True)
         ends, counts["documents"] = threading.Event(), 0
+        sender, acks_beside = acknowledged(node.production(), ends)
         begun = time.monotonic()
         threads, failed_bulks = index(node, lines, ends.is_set, counts)
         beside, failed = searches(node, queries, 2 * seconds)
         took = time.monotonic() - begun
         ends.set()
-        for thread in threads:
+        for thread in [*threads, sender]:
             thread.join()
         bad += failed + failed_bulks
         print(f"beside: {counts['documents'] / took:.0f} docs/s; memory, MiB: {node.memory()}")
@@ -183,6 +221,9 @@ def main():
             ratio = numbers[3] / numbers[1]
             print(f"{name:24} {numbers[0]:9.2f} {numbers[1]:9.2f} {numbers[2]:11.2f} {numbers[3]:9.2f} {ratio:10.2f} {len(beside[name]):9}")
         every = [[time for times in side.values() for time in times] for side in (rest, beside)]
+        for what, times in (("queries at rest", acks), ("queries and indexing", acks_beside)):
+            print(f"acknowledgements beside {what}: {len(times)}, p50 {percentile(times, 0.5):.1f} ms, p99 {percentile(times, 0.99):.1f}, "
+                  f"longest {max(times):.1f}")
         print(f"all: p99 {percentile(every[0], 0.99):.1f} at rest, {percentile(every[1], 0.99):.1f} beside")
     finally:
         node.stop()
