@@ -33,7 +33,7 @@ fn same_file(one: &Path, other: &Path) -> bool {
         // The socket may not be there yet; its folder is.
         let (folder, name) = (path.parent()?, path.file_name()?);
         let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
-        Some(std::fs::canonicalize(path).or_else(|_| Ok::<_, std::io::Error>(folder.canonicalize()?.join(name))).ok()?)
+        path.canonicalize().or_else(|_| folder.canonicalize().map(|folder| folder.join(name))).ok()
     };
     real(one).is_some_and(|one| real(other) == Some(one))
 }

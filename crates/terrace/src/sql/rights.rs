@@ -35,7 +35,7 @@ pub(super) struct ScanRights {
     used: UsedRights,
 }
 
-/// What is remarkable about the rights that rows were read by since the last entry.
+/// What is remarkable about the rights that rows of the scan were read by so far.
 #[derive(Default)]
 struct UsedRights {
     self_granted: AtomicBool,

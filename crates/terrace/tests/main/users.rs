@@ -56,7 +56,7 @@ fn broken_glass_is_shown_with_its_reason_in_the_status_and_in_the_log() {
 fn a_copy_on_an_export_of_the_node_itself_is_refused_before_anything_is_made() {
     let bed = Bed::new();
     let node = bed.start();
-    volume(&bed, &["create", "place", "--size", "200MiB", "--place"]);
+    volume(&bed, &["create", "place", "--size", "4MiB", "--place"]);
     volume(&bed, &["export", "place"]);
     let own = format!("nbd+unix:///place?socket={}", bed.data().join("nbd.sock").display());
     let create = ["volume", "create", "v", "--size", "4MiB", "--copy", &own, "--data"];
