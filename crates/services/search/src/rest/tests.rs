@@ -13,6 +13,7 @@ use super::*;
 use crate::indices::{Indices, IndicesOptions, Upkeep};
 use crate::rights::testing::guard_with;
 
+mod audited;
 mod limits;
 mod messages;
 mod parts;
