@@ -264,8 +264,20 @@ impl ReadNotes {
     /// The messages that were read, each once, and whether values of messages were summed up.
     pub(crate) fn taken(&self) -> (Reads, bool) {
         let noted = std::mem::take(&mut *self.0.lock());
-        let mut reads = Reads::default();
-        noted.ids.into_iter().for_each(|id| reads.push(id));
+        let (mut reads, mut run) = (Reads::default(), None::<(u64, u64)>);
+        for id in noted.ids {
+            match &mut run {
+                Some((_, last)) if *last + 1 == id => *last = id,
+                other => {
+                    if let Some((first, last)) = other.replace((id, id)) {
+                        reads.push_run(first, last, last - first + 1);
+                    }
+                }
+            }
+        }
+        if let Some((first, last)) = run {
+            reads.push_run(first, last, last - first + 1);
+        }
         (reads, noted.aggregates)
     }
 }

@@ -280,8 +280,12 @@ impl Asker {
         let view = self.guard.view();
         let refused = |denied| self.refused_by(denied);
         view.holds(&self.caller).map_err(refused)?;
-        let used = self.used.lock();
-        used.all().try_for_each(|right| Asker::has(&view, &self.caller, right).map(drop)).map_err(refused)
+        let lost = |right: &UsedRight| Some((right.clone(), Asker::has(&view, &self.caller, right).err()?));
+        // Not locked any more when it is refused, which is noted there too.
+        let lost = self.used.lock().all().find_map(lost);
+        let Some((right, denied)) = lost else { return Ok(()) };
+        self.used.lock().denied(right);
+        Err(refused(denied))
     }
 }
 

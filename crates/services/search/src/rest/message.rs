@@ -157,7 +157,7 @@ pub trait RestHandler: Send + Sync + 'static {
     }
 
     /// Whether a write of a few documents takes only instructions: it waits for no device. The server then answers it
-    /// without another thread, as long as one is left for other connections; what waits nevertheless gives the thread's connections away.
+    /// without another thread; what waits nevertheless gives the thread's connections away.
     fn is_inline(&self) -> bool {
         false
     }

@@ -39,14 +39,14 @@ use hyper_util::rt::TokioIo;
 use node::{Admission, Door, Permit, Policy, Reason, Renewal, socket};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_rustls::TlsAcceptor;
 
 use super::message::RestHandler;
 use body::BodyBudget;
-use exchange::{HEAD_BYTES_MAX, HttpShared, StopStage, inline_threads};
+use exchange::{HEAD_BYTES_MAX, HttpShared, StopStage};
 use lanes::RequestLanes;
 use logins::{CountedRole, HttpLogins};
 use pulse::{ConnectionPulse, PulsedIo};
@@ -93,7 +93,6 @@ impl HttpServer {
             lanes: RequestLanes::new(&options),
             logins: HttpLogins::new(&options)?,
             bodies: BodyBudget::new(&options),
-            inline: Semaphore::new(inline_threads()),
             stop: stopped,
             options,
         });

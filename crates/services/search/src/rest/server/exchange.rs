@@ -24,7 +24,7 @@ use hyper::header::EXPECT;
 use hyper::http::request::Parts as RequestHead;
 use hyper::{Method, Request};
 use tokio::runtime::{Handle, RuntimeFlavor};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::time::timeout;
 
 use super::answer::{self, AnswerForm, HttpResponse};
@@ -67,8 +67,6 @@ pub(super) struct HttpShared {
     pub(super) lanes: RequestLanes,
     pub(super) logins: HttpLogins,
     pub(super) bodies: BodyBudget,
-    /// Threads of connections that may run a request at a time: one is always left for the others.
-    pub(super) inline: Semaphore,
     pub(super) stop: watch::Receiver<StopStage>,
 }
 
@@ -190,16 +188,9 @@ fn has_others() -> bool {
     Handle::try_current().is_ok_and(|at| at.runtime_flavor() == RuntimeFlavor::MultiThread)
 }
 
-/// How many threads of the runtime may run a request in place of their connections: all but one. What takes only instructions may wait
-/// nevertheless, as for room in the store, and must not keep every connection waiting.
-pub(super) fn inline_threads() -> usize {
-    Handle::try_current().map_or(0, |at| at.metrics().num_workers().saturating_sub(1))
-}
-
 /// Runs a request on a thread. Its turn and the memory of its body are given back when it has ended there. A brief write runs on the thread
 /// of its connection, which serves nothing else meanwhile: two changes of threads take longer than a fast medium. Where it waits for a
-/// device, the runtime has another thread for other connections; on persistent memory it waits for none, as long as one thread more is left
-/// for them. It cannot be cancelled.
+/// device, the runtime has another thread for other connections; on persistent memory it waits for none. It cannot be cancelled.
 ///
 /// One client, bulks of one document, modelled drive: 4,400 documents/s in this way, 2,940 with a thread of its own for each request;
 /// modelled persistent memory: 7,000 on the connection's thread, 5,600 where the runtime changed threads (2026-11-26).
@@ -223,10 +214,7 @@ async fn run(shared: &HttpShared, accepted: Accepted, form: AnswerForm) -> HttpR
             Err(payload) => form.render(panicked(&said(&*payload))),
         }
     };
-    if is_brief
-        && shared.handler.is_inline()
-        && let Ok(_inline) = shared.inline.try_acquire()
-    {
+    if is_brief && shared.handler.is_inline() {
         return work();
     }
     if is_brief && has_others() {

@@ -132,42 +132,6 @@ async fn a_client_that_goes_away_cancels_its_request() {
     server.stop().await;
 }
 
-/// Says that its writes take only instructions.
-struct Inline<F>(F);
-
-impl<F: Fn(&RestRequest) -> RestResponse + Send + Sync + 'static> RestHandler for Inline<F> {
-    fn respond(&self, request: &RestRequest) -> RestResponse {
-        (self.0)(request)
-    }
-
-    fn is_inline(&self) -> bool {
-        true
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn brief_writes_that_wait_after_all_leave_a_thread_for_other_connections() {
-    let (waiting, goes_on) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
-    let (waits, may_go) = (Arc::clone(&waiting), Arc::clone(&goes_on));
-    let answer = move |request: &RestRequest| {
-        if request.path.get(1).is_some_and(|operation| operation == "_doc") {
-            waits.fetch_add(1, Ordering::Relaxed);
-            until("it may go on", || may_go.load(Ordering::Relaxed));
-        }
-        RestResponse::json(200, json!({}))
-    };
-    let server = HttpServer::start(Arc::new(Inline(answer)), options()).await.expect("it starts");
-    let write = format!("PUT /x/_doc/1 HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n{JSON}\r\n{{}}");
-    let mut writers: Vec<RawClient> = (0..4).map(|_| RawClient::connect(server.address())).collect();
-    writers.iter_mut().for_each(|writer| writer.send(&write));
-    until("more of them wait than there are threads", || waiting.load(Ordering::Relaxed) == writers.len());
-    let mut other = RawClient::connect(server.address());
-    assert_eq!(other.request("GET /x/_search", "", b"").status, 200);
-    goes_on.store(true, Ordering::Relaxed);
-    assert!(writers.iter_mut().all(|writer| writer.read(false).is_some_and(|reply| reply.status == 200)));
-    server.stop().await;
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_class_refuses_and_the_others_go_on() {
     let lane = LaneBounds { running: 1, waiting: 1 };
