@@ -14,7 +14,7 @@
 //!   aggregation                from the aggregations of a search to the library's, and back to a response
 //!   hits                       searches: the best hits, their documents, aggregations
 //!   query                      from the query language to a query of the library
-//!   rest, rights               the requests of the Elasticsearch API
+//!   rest, rights, recording    the requests of the Elasticsearch API, who may send them, and their entries in the audit
 //! ```
 //!
 //! This is the only crate that knows the index library. The truth is in the store: an index is made of the documents, and made
@@ -34,6 +34,7 @@ pub mod indices;
 pub mod mapping;
 mod packed_terms;
 pub mod query;
+mod recording;
 pub mod rest;
 pub mod rights;
 pub mod schema;

@@ -3,37 +3,23 @@
 //! ```text
 //!   request --route--> Asker: a caller, the rights of now, what is done --may(name)--> yes, and noted; no
 //!                        |
-//!                        +-- still()   are the rights that were used there, now?   at the end, for each page, for each batch
+//!                        +-- still()    are the rights that were used there, now?   at the end, for each page, for each batch
+//!                        +-- record()   entries of the uses that have one, durable  before a change, before the response
 //! ```
 //!
 //! Invariants: what is not granted is denied, with a text that is the same whether or not there is such an index. Each right that
 //! was used is noted, so that what lasts (a scroll, a request by query, a long search) ends with it.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use node::Audit;
+use node::audit::{Actor, ActorKind, AuditEntry, AuditOrigin};
 use node::identity::{Action, Caller, Denied, Grant, Guard, Object, RightsView, RoleId};
 use parking_lot::Mutex;
 
 use crate::error::SearchError;
-
-/// A right that was used: the action on an index or alias, or on the node or a service.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum UsedRight {
-    Node(Action),
-    Index(Action, String),
-    Services(Action),
-}
-
-/// What was used by one request.
-#[derive(Debug, Default)]
-struct UsedRights {
-    /// Each with whether its use is recorded.
-    rights: BTreeMap<UsedRight, bool>,
-    /// Messages that were read, and are not in the response.
-    messages: Vec<u64>,
-}
+use crate::recording::{self, ReadNotes, UsedRight, UsedRights};
 
 /// Whether two callers are one: the same role, proven by the same.
 pub(crate) fn is_same(a: &Caller, b: &Caller) -> bool {
@@ -55,6 +41,9 @@ pub struct Asker {
     /// The rights that it needs on each index.
     needs: &'static [Action],
     used: Arc<Mutex<UsedRights>>,
+    notes: ReadNotes,
+    /// Where uses are recorded; none for embedders.
+    audit: Option<Arc<Audit>>,
 }
 
 impl fmt::Debug for Asker {
@@ -69,7 +58,14 @@ impl Asker {
     pub fn new(guard: &Arc<Guard>, caller: Caller, action: &'static str, needs: &'static [Action]) -> Asker {
         // In this order: a change between them is noticed.
         let version = guard.version();
-        Asker { view: guard.view(), guard: Arc::clone(guard), version, caller, action, needs, used: Arc::default() }
+        let (used, notes, guard) = (Arc::default(), ReadNotes::default(), Arc::clone(guard));
+        Asker { view: guard.view(), guard, version, caller, action, needs, used, notes, audit: None }
+    }
+
+    /// The same, whose uses are recorded.
+    #[must_use]
+    pub fn recorded_in(self, audit: Option<Arc<Audit>>) -> Asker {
+        Asker { audit, ..self }
     }
 
     /// The same caller, for another part of the same request.
@@ -97,19 +93,40 @@ impl Asker {
         &self.view
     }
 
-    /// The refusal of what it does.
+    /// The rights of now.
+    fn now(&self) -> Arc<RightsView> {
+        if self.is_outdated() { self.guard.view() } else { Arc::clone(&self.view) }
+    }
+
+    fn refusal_text(&self) -> String {
+        format!("action [{}] is unauthorized for user [{}]", self.action, self.user())
+    }
+
+    /// The refusal of what it does, for the last right that was not there.
     pub fn refusal(&self) -> SearchError {
-        let reason = format!("action [{}] is unauthorized for user [{}]", self.action, self.user());
-        SearchError::new(403, "security_exception", reason)
+        self.used.lock().refuse();
+        SearchError::new(403, "security_exception", self.refusal_text())
+    }
+
+    /// The refusal of an index or alias that it may use, where what is missing is the right to messages: then it says how to get it.
+    pub fn refusal_of(&self, name: &str) -> SearchError {
+        let refusal = self.refusal();
+        if !self.reads() || !self.may(name) || self.may_messages() {
+            return refusal;
+        }
+        let reason = format!(
+            "{}: messages are read and searched by the rights message-body and unmasked on all services, which somebody who may \
+             grant them gives by: terrace role grant message-body unmasked --on \"service *\" --to {}",
+            refusal.reason,
+            self.user()
+        );
+        SearchError { reason, ..refusal }
     }
 
     fn refused_by(&self, denied: Denied) -> SearchError {
         match denied {
             Denied::NoRight(_) => self.refusal(),
-            other => {
-                let reason = format!("{}: {other}", self.refusal().reason);
-                SearchError::new(403, "security_exception", reason)
-            }
+            other => SearchError::new(403, "security_exception", format!("{}: {other}", self.refusal_text())),
         }
     }
 
@@ -123,47 +140,81 @@ impl Asker {
 
     /// Uses rights, all or none.
     fn use_all(&self, rights: impl Iterator<Item = UsedRight>) -> Result<(), Denied> {
-        let mut granted = Vec::new();
+        let (view, mut granted) = (self.now(), Vec::new());
         for right in rights {
-            let grant = Asker::has(&self.view, &self.caller, &right)?;
-            granted.push((right, grant.audited));
+            match Asker::has(&view, &self.caller, &right) {
+                Ok(grant) => granted.push((right, grant)),
+                Err(denied) => {
+                    self.used.lock().denied(right);
+                    return Err(denied);
+                }
+            }
         }
-        self.used.lock().rights.extend(granted);
+        self.used.lock().granted(granted);
         Ok(())
     }
 
     /// Uses what another one used, as a page of a scroll does.
     pub fn use_as(&self, other: &Asker) {
         if !Arc::ptr_eq(&self.used, &other.used) {
-            let rights = other.used.lock().rights.clone();
-            self.used.lock().rights.extend(rights);
+            let mut used = self.used.lock();
+            used.use_as(&other.used.lock());
         }
     }
 
-    /// The uses that are recorded whatever was done, with their objects. Reads of messages have entries of their own.
-    pub fn recorded(&self) -> Vec<(Action, String)> {
-        let shown = |right: &UsedRight| match right {
-            UsedRight::Node(action) => Some((*action, "node".to_owned())),
-            UsedRight::Index(action, name) => Some((*action, format!("index {name}"))),
-            UsedRight::Services(_) => None,
-        };
-        let used = self.used.lock();
-        used.rights.iter().filter(|(_, audited)| **audited).filter_map(|(right, _)| shown(right)).collect()
+    /// An entry of what it does.
+    pub(crate) fn entry(&self, action: &str, object: &str) -> AuditEntry {
+        let address = self.caller.address().map(|address| address.to_string()).unwrap_or_default();
+        AuditEntry {
+            actor: Actor { kind: ActorKind::Role, id: None, name: self.user().to_owned() },
+            origin: AuditOrigin { protocol: "search".to_owned(), address, session: String::new() },
+            ..AuditEntry::new(action, object)
+        }
+    }
+
+    fn entry_of_use(&self, action: &str, object: &str) -> AuditEntry {
+        self.entry(action, object).with("request", self.action)
+    }
+
+    /// Records the uses of rights that have an entry: called after all was decided and before anything is changed or shown.
+    /// Durable when it returns.
+    ///
+    /// Errors: the audit takes no entry.
+    pub fn record(&self) -> Result<(), SearchError> {
+        let Some(audit) = &self.audit else { return Ok(()) };
+        recording::write_uses(&self.used, audit, &|action, object| self.entry_of_use(action, object))
+    }
+
+    /// Records that what was allowed and recorded failed: on one index, or all of it.
+    pub fn failed(&self, of: Option<&str>, error: &SearchError) {
+        if let Some(audit) = &self.audit {
+            let entry = |action: &str, object: &str| self.entry_of_use(action, object);
+            recording::write_failures(&self.used, audit, (of, error), &entry);
+        }
+    }
+
+    /// Records what was refused.
+    pub fn record_refusals(&self) {
+        if let Some(audit) = &self.audit {
+            let entry = |action: &str, object: &str| self.entry_of_use(action, object);
+            recording::write_refusals(&self.used, (&self.guard, audit), &entry);
+        }
     }
 
     /// Whether what is in messages was used.
     pub fn used_messages(&self) -> bool {
-        self.used.lock().rights.keys().any(|right| matches!(right, UsedRight::Services(_)))
+        self.used.lock().has_messages()
     }
 
-    /// Notes that a message was read, by its id.
-    pub fn note(&self, id: &str) {
-        self.used.lock().messages.extend(id.parse::<u64>());
+    /// An entry about messages, with how the rights to them were given.
+    pub(crate) fn message_entry(&self, action: &str, object: &str) -> AuditEntry {
+        let marks = self.used.lock().message_marks();
+        marks.on(self.entry(action, object))
     }
 
-    /// The messages that were noted.
-    pub fn noted(&self) -> Vec<u64> {
-        self.used.lock().messages.clone()
+    /// Where it is noted what is read of messages.
+    pub(crate) fn notes(&self) -> &ReadNotes {
+        &self.notes
     }
 
     /// Whether its login holds. Errors: the refusal.
@@ -176,9 +227,21 @@ impl Asker {
         self.use_all([UsedRight::Node(action)].into_iter()).map_err(|denied| self.refused_by(denied))
     }
 
-    /// Whether it has a right on the node.
+    /// Whether it has the rights of what it does on any index at all; that is no use of them. Errors: the refusal.
+    pub fn some(&self) -> Result<(), SearchError> {
+        let view = self.now();
+        for action in self.needs {
+            if let Err(denied) = view.may_some(&self.caller, *action) {
+                self.used.lock().denied(UsedRight::Index(*action, "*".to_owned()));
+                return Err(self.refused_by(denied));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether it has a right on the node; that is no use of it.
     pub fn may_on_node(&self, action: Action) -> bool {
-        self.view.may(&self.caller, action, Object::Node).is_ok()
+        self.now().may(&self.caller, action, Object::Node).is_ok()
     }
 
     /// Whether it may do what it does to an index or alias of this name.
@@ -217,8 +280,12 @@ impl Asker {
         let view = self.guard.view();
         let refused = |denied| self.refused_by(denied);
         view.holds(&self.caller).map_err(refused)?;
-        let used = self.used.lock();
-        used.rights.keys().try_for_each(|right| Asker::has(&view, &self.caller, right).map(drop)).map_err(refused)
+        let lost = |right: &UsedRight| Some((right.clone(), Asker::has(&view, &self.caller, right).err()?));
+        // Not locked any more when it is refused, which is noted there too.
+        let lost = self.used.lock().all().find_map(lost);
+        let Some((right, denied)) = lost else { return Ok(()) };
+        self.used.lock().denied(right);
+        Err(refused(denied))
     }
 }
 

@@ -170,7 +170,7 @@ impl MessageSearch {
             "timeout": format!("{}ms", time.saturating_sub(started.elapsed()).as_millis()),
         });
         let body = SearchBody::read(Some(&body), &BTreeMap::new()).map_err(|error| error.reason)?;
-        let target = SearchTarget { view: index.view(), index: index.clone(), filter: None };
+        let target = SearchTarget::whole(index.clone());
         let limits = SearchLimits {
             buckets: 0,
             memory_bytes: 0,

@@ -14,7 +14,7 @@ use crate::aggregation::seq_ref::{SEQ_REF, seq_of};
 use crate::dates::write;
 use crate::document::{boolean, integer, real};
 use crate::error::SearchError;
-use crate::index::{SearchIndex, parse_source};
+use crate::index::parse_source;
 use crate::mapping::{FieldKind, MappedField, Mapping};
 use crate::query::QueryContext;
 use crate::schema::SEQ;
@@ -69,7 +69,7 @@ impl Fetcher<'_> {
                     Some(Highlighter::new(view, request, &body.query, (context, self.stop), text_max)?);
             }
             let seq = self.seq_of(number, &hit)?;
-            let document = target.index.document_at(seq)?;
+            let document = target.document_at(seq)?;
             self.left = self.left.checked_sub(document.source.len()).ok_or_else(super::too_large)?;
             let source = parse_source(&document.source)?;
             let mut shown = Map::new();
@@ -246,8 +246,8 @@ impl TopDocuments<'_> {
         }
         let name = hit.get("_index").and_then(Value::as_str).unwrap_or_default();
         let target = self.targets.iter().find(|target| target.view.view.name == name);
-        let index: &SearchIndex = &target.ok_or_else(|| SearchError::internal("a hit of top_hits has no index"))?.index;
-        let document = index.document_at(seq)?;
+        let target = target.ok_or_else(|| SearchError::internal("a hit of top_hits has no index"))?;
+        let document = target.document_at(seq)?;
         self.left = self.left.checked_sub(document.source.len()).ok_or_else(super::too_large)?;
         hit.insert("_id".to_owned(), json!(document.id));
         let filter = spec.as_ref().map_or(Ok(SourceFilter::all()), SourceFilter::of_value)?;

@@ -20,9 +20,10 @@ use tantivy::query::{AllQuery, BooleanQuery, Occur, Query};
 
 use crate::aggregation::{self, AggregationInput, AggregationLimits};
 use crate::error::SearchError;
-use crate::index::{Counters, OpenView, SearchIndex};
+use crate::index::{Counters, OpenView, SearchIndex, StoredDocument};
 use crate::mapping::matches_pattern;
 use crate::query::{FixedScoreQuery, QueryContext, boosted, build};
+use crate::recording::ReadNotes;
 use crate::stop::SearchStop;
 
 mod best;
@@ -61,12 +62,29 @@ pub struct SearchTarget {
     pub view: OpenView,
     /// The filter of the alias by which it was named.
     pub filter: Option<Value>,
+    /// Where it is noted which documents are read, of an index whose reads are recorded.
+    pub(crate) notes: ReadNotes,
 }
 
 impl SearchTarget {
+    /// A whole index as it is now. Nobody asks what was read of it.
+    pub fn whole(index: Arc<SearchIndex>) -> SearchTarget {
+        SearchTarget { view: index.view(), index, filter: None, notes: ReadNotes::default() }
+    }
+
     /// Shards into which its settings divide it.
     pub fn shards(&self) -> u64 {
         self.index.shards().count
+    }
+
+    /// A document that was found. Everything that a response shows of documents comes from here, but for what aggregations count.
+    ///
+    /// Errors: as for [`SearchIndex::document_at`].
+    pub(crate) fn document_at(&self, seq: u64) -> Result<StoredDocument, SearchError> {
+        if self.index.is_fed() {
+            self.notes.read(seq);
+        }
+        self.index.document_at(seq)
     }
 }
 
@@ -314,6 +332,7 @@ fn aggregate(
     context: &QueryContext,
 ) -> Result<Option<Value>, SearchError> {
     let (Some(aggs), Some(stop)) = (&body.aggs, &context.stop) else { return Ok(None) };
+    targets.iter().filter(|target| target.index.is_fed()).for_each(|target| target.notes.aggregated());
     let inputs = targets.iter().zip(queries).map(|(target, query)| {
         let view = &target.view.view;
         let base = target.filter.as_ref().map(|filter| build(view, filter, context)).transpose()?;

@@ -38,8 +38,7 @@ pub(super) fn put(index: &SearchIndex, id: usize, source: &Value) {
 }
 
 pub(super) fn targets(found: &[&Arc<SearchIndex>]) -> Vec<SearchTarget> {
-    let target =
-        |index: &&Arc<SearchIndex>| SearchTarget { index: Arc::clone(index), view: index.view(), filter: None };
+    let target = |index: &&Arc<SearchIndex>| SearchTarget::whole(Arc::clone(index));
     found.iter().map(target).collect()
 }
 

@@ -38,7 +38,7 @@ const WAITING_BYTES: u64 = 8 << 20;
 const TOGETHER_BYTES: u64 = 64 << 10;
 
 /// How often a merge on request begins again when merges of the library's own took its segments: each such time one of those has ended.
-const MERGE_ATTEMPTS: usize = 20;
+const MERGE_ATTEMPTS: usize = 3;
 
 /// The name that the library gives its list of segments.
 const META: &str = "meta.json";
@@ -110,7 +110,8 @@ impl SearchIndex {
             let may_wait = ready <= WAITING_BYTES;
             let state = if may_wait { self.writer.try_lock() } else { waiting(|| self.writer.try_lock_for(LOOK)) };
             if let Some(mut state) = state {
-                return self.drain_with(&mut state);
+                // The library may make a segment.
+                return waiting(|| self.drain_with(&mut state));
             }
             if may_wait {
                 return;
@@ -463,10 +464,9 @@ impl SearchIndex {
         let merge = state.writer(self.place.writer_bytes)?.merge(&merged);
         // Operations need the writer meanwhile, and a merge may take minutes.
         drop(state);
-        let is_done = match merge.wait() {
-            Ok(_) => true,
-            // The library names no other error so: the segments are not there any more.
-            Err(TantivyError::InvalidArgument(_)) => false,
+        let refused = match merge.wait() {
+            Ok(_) => None,
+            Err(error @ TantivyError::InvalidArgument(_)) => Some(error),
             Err(error) => return Err(error.into()),
         };
         let state = self.writer.lock();
@@ -476,7 +476,11 @@ impl SearchIndex {
             writer.garbage_collect_files().wait()?;
         }
         self.publish(&state)?;
-        Ok(is_done)
+        let Some(error) = refused else { return Ok(true) };
+        let present = state.index.searchable_segment_ids()?;
+        // Without a writer its merges were ended.
+        let are_there = state.writer.is_some() && merged.iter().all(|segment| present.contains(segment));
+        if are_there { Err(error.into()) } else { Ok(false) }
     }
 
     /// Adds fields. Durable when it returns.

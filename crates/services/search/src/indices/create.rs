@@ -65,6 +65,7 @@ impl Indices {
             new.aliases.keys().try_for_each(|alias| aliasing.check(alias))?;
         }
         check_name(name)?;
+        asker.record()?;
         let _naming = self.naming.lock();
         self.create_locked(name, new)
     }
@@ -93,12 +94,15 @@ impl Indices {
             let reason = format!("no such index [{name}] and [action.auto_create_index] does not match");
             return Err(SearchError::new(404, "index_not_found_exception", reason).of(name));
         }
+        asker.record()?;
         let _naming = waiting(|| self.naming.lock());
         // Somebody else may have created it meanwhile.
-        match self.get(name) {
+        let made = match self.get(name) {
             Some(index) => Ok(index),
             None => waiting(|| self.create_locked(name, NewIndex::default())),
-        }
+        };
+        // Others of the same request may be made.
+        made.inspect_err(|error| asker.failed(Some(name), error))
     }
 
     fn may_auto_create(&self, name: &str) -> bool {

@@ -156,27 +156,24 @@ impl Registry {
 impl Registry {
     /// Whether a name may be used, whatever it means.
     fn may_use(&self, name: &str, asker: &Asker) -> bool {
-        if let Some(index) = self.open.get(name) {
-            return asker.may(name) && (!index.is_fed() || asker.may_messages());
-        }
-        let mut meant = self.open.values().filter(|index| {
-            let definition = index.definition();
-            definition.aliases.contains_key(name)
-        });
-        if meant.clone().any(|index| index.is_fed()) && !asker.may_messages() {
-            return false;
-        }
-        asker.may(name) || (meant.clone().next().is_some() && meant.all(|index| asker.may(&index.definition().name)))
+        // A name that is there takes the same steps as one that is not: who may not use it is not to learn it from the time.
+        let may = asker.may(name);
+        let index = self.open.get(name);
+        let is_meant = |index: &&Arc<SearchIndex>| index.definition().aliases.contains_key(name);
+        let meant: Vec<&Arc<SearchIndex>> = self.open.values().filter(is_meant).collect();
+        let may = match index {
+            Some(_) => may,
+            None => may || (!meant.is_empty() && meant.iter().all(|index| asker.may(&index.definition().name))),
+        };
+        may && (!index.into_iter().chain(meant).any(|index| index.is_fed()) || asker.may_messages())
     }
 }
 
 impl Indices {
     /// Whether a name may be used, whatever it means. Errors: the refusal.
     pub fn check_use(&self, name: &str, asker: &Asker) -> Result<(), SearchError> {
-        match self.registry.read().may_use(name, asker) {
-            true => Ok(()),
-            false => Err(asker.refusal()),
-        }
+        let may = self.registry.read().may_use(name, asker);
+        if may { Ok(()) } else { Err(asker.refusal_of(name)) }
     }
 
     /// The indices that names, aliases and patterns stand for, by name.
@@ -214,7 +211,7 @@ impl Indices {
             if !registry.may_use(part, asker) {
                 match options.ignore_unavailable {
                     true => continue,
-                    false => return Err(asker.refusal()),
+                    false => return Err(asker.refusal_of(part)),
                 }
             }
             let mut found = false;
@@ -262,6 +259,7 @@ impl Indices {
     pub fn write_index(&self, name: &str, asker: &Asker) -> Result<Arc<SearchIndex>, SearchError> {
         if let Some(index) = self.get(name) {
             self.check_use(name, asker)?;
+            asker.record()?;
             if index.definition().closed {
                 return Err(SearchError::new(400, "index_closed_exception", "closed").of(name));
             }
@@ -272,6 +270,7 @@ impl Indices {
             return Err(SearchError::argument(format!("a write needs one index, not [{name}]")));
         }
         let found = self.resolve(name, options, asker)?;
+        asker.record()?;
         let mut writers = found.iter().filter(|resolved| {
             let alias = resolved.index.definition().aliases.get(name).cloned().unwrap_or_default();
             found.len() == 1 && alias["is_write_index"] != json!(false) || alias["is_write_index"] == json!(true)

@@ -110,8 +110,7 @@ fn feed(index: &SearchIndex, most: u32) -> u32 {
 }
 
 fn found(index: &Arc<SearchIndex>, word: &str) -> BTreeSet<u64> {
-    let view = index.view();
-    let target = crate::hits::SearchTarget { index: Arc::clone(index), view, filter: None };
+    let target = crate::hits::SearchTarget::whole(Arc::clone(index));
     let mut found = BTreeSet::new();
     let query = json!({"term": {"word": word}});
     let walk = crate::hits::Walk { target: &target, query: &query, now: 0, cheap: false, batch: 100 };

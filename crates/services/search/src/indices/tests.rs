@@ -189,7 +189,7 @@ fn fed(numbers: &Arc<Numbers>, revision: u64) -> FedIndex {
 }
 
 fn found(index: &Arc<SearchIndex>, query: &Value) -> u64 {
-    let target = crate::hits::SearchTarget { index: Arc::clone(index), view: index.view(), filter: None };
+    let target = crate::hits::SearchTarget::whole(Arc::clone(index));
     let limits = crate::hits::SearchLimits {
         buckets: 1,
         memory_bytes: 0,

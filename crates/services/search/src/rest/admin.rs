@@ -38,11 +38,13 @@ pub(super) fn delete(api: &Api, request: &AskedRequest<'_>, names: &str) -> Answ
     let found = match api.indices.resolve(names, options, &request.asker) {
         // A red index can be deleted by its name.
         Err(error) if error.status == 503 => {
+            request.asker.record()?;
             api.indices.delete(names)?;
             return Ok(acknowledged());
         }
         found => found?,
     };
+    request.asker.record()?;
     for Resolved { index, .. } in found {
         let name = index.name();
         let by_name = names.split(',').any(|pattern| pattern == "_all" || matches_pattern(pattern, &name));
@@ -116,6 +118,7 @@ pub(super) fn put_mapping(api: &Api, request: &AskedRequest<'_>, names: &str) ->
     for Resolved { index, .. } in &found {
         index.mapping().merged(&update)?;
     }
+    request.asker.record()?;
     found.iter().try_for_each(|Resolved { index, .. }| index.put_mapping(&update))?;
     Ok(acknowledged())
 }
@@ -167,7 +170,9 @@ pub(super) fn put_settings(api: &Api, request: &AskedRequest<'_>, names: &str) -
     let changes = body.get("settings").unwrap_or(&body);
     let preserve = request.flag("preserve_existing")?.unwrap_or(false);
     let options = ResolveOptions { allow_no_indices: false, ..any_state() };
-    for Resolved { index, .. } in resolved(api, request, names, options)? {
+    let found = resolved(api, request, names, options)?;
+    request.asker.record()?;
+    for Resolved { index, .. } in found {
         api.indices.put_settings(&index, changes, preserve)?;
     }
     Ok(acknowledged())
@@ -180,6 +185,7 @@ pub(super) fn open_or_close(api: &Api, request: &AskedRequest<'_>, names: &str, 
     let mut indices = Map::new();
     let found = resolved(api, request, names, options)?;
     found.iter().try_for_each(|resolved| resolved.index.check_writable())?;
+    request.asker.record()?;
     for Resolved { index, .. } in found {
         if close {
             index.persist()?;

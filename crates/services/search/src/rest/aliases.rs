@@ -71,6 +71,7 @@ pub(super) fn put(api: &Api, request: &AskedRequest<'_>, names: &str, alias: &st
     found.iter().try_for_each(|found| request.asker.check(&found.index.name()))?;
     let changes: Vec<AliasChange> =
         found.into_iter().map(|Resolved { index, .. }| (index, alias.to_owned(), Some(body.clone()))).collect();
+    request.asker.record()?;
     api.indices.put_aliases(&changes)?;
     Ok(acknowledged())
 }
@@ -84,6 +85,7 @@ pub(super) fn delete(api: &Api, request: &AskedRequest<'_>, names: &str, aliases
     if changes.is_empty() {
         return Err(missing(aliases));
     }
+    request.asker.record()?;
     api.indices.put_aliases(&changes)?;
     Ok(acknowledged())
 }
@@ -171,6 +173,7 @@ pub(super) fn update(api: &Api, request: &AskedRequest<'_>) -> Answer {
             }
         }
     }
+    request.asker.record()?;
     api.indices.put_aliases(&changes)?;
     deletes.iter().try_for_each(|name| api.indices.delete(name))?;
     Ok(acknowledged())

@@ -17,7 +17,7 @@ use serde_json::{Map, Value, json};
 
 use super::api::{Answer, Api, AskedRequest};
 use super::documents::{
-    RefreshPolicy, check_read_back, expected, invalid, partial, refuse_unsupported, replicas, updated_source,
+    ReadingBack, RefreshPolicy, expected, invalid, partial, refuse_unsupported, replicas, updated_source,
     write_written, written,
 };
 use super::message::{RestBody, RestResponse};
@@ -272,7 +272,8 @@ fn transaction(
     places: &[usize],
     refresh: RefreshPolicy,
 ) {
-    let index = match api.indices.for_write(name, require_alias, asker) {
+    // Rights that were there when the request began may be gone by now.
+    let index = match asker.still().and_then(|()| api.indices.for_write(name, require_alias, asker)) {
         Ok(index) => index,
         Err(error) => {
             for at in places {
@@ -282,19 +283,16 @@ fn transaction(
         }
     };
     let (mut ops, mut of) = (Vec::new(), Vec::new());
-    let mut read_back = None;
+    let reading = ReadingBack::new(api, asker, name);
     for at in places {
         let shows = items[*at].action == "update" && items[*at].filter.is_shown();
-        if shows && let Err(error) = read_back.get_or_insert_with(|| check_read_back(api, asker, name)) {
-            items[*at].done = Some(Err(error.clone()));
-            continue;
-        }
-        match items[*at].op.clone() {
+        let op = items[*at].op.clone().map_err(|error| error.of(name)).and_then(|op| reading.allowed(op, shows));
+        match op {
             Ok(op) => {
                 ops.push(op);
                 of.push(*at);
             }
-            Err(error) => items[*at].done = Some(Err(error.of(name))),
+            Err(error) => items[*at].done = Some(Err(error)),
         }
     }
     let outcomes = match index.apply(&ops) {

@@ -7,8 +7,10 @@ use super::cluster::counts;
 use super::documents::replicas;
 use super::message::{RestMethod, RestResponse};
 use super::routing::CatRoute;
+use super::searches::{limits_of, targets};
 use super::tables::{CatColumn, CatTable, bytes, hidden, left, right};
 use crate::error::SearchError;
+use crate::hits;
 use crate::indices::{Expand, ResolveOptions, Resolved};
 use crate::mapping::matches_pattern;
 
@@ -122,8 +124,9 @@ fn indices(api: &Api, request: &AskedRequest<'_>, names: &str) -> Result<CatTabl
 }
 
 fn count(api: &Api, request: &AskedRequest<'_>, names: &str) -> Result<CatTable, SearchError> {
-    let found = api.indices.resolve(names, ResolveOptions::default().of(&request.parameters)?, &request.asker)?;
-    let documents: u64 = found.iter().map(|resolved| resolved.index.document_count()).sum();
+    // Not the numbers of the indices: of an alias only the documents of its filter count.
+    let targets = targets(api, request, names)?;
+    let documents = hits::count(&targets, None, &limits_of(&targets), None, &request.cancelled)?;
     let (epoch, time) = now();
     let columns = vec![
         left("epoch", "t,time", "seconds since 1970-01-01 00:00:00"),

@@ -14,6 +14,9 @@ use crate::indices::{ResolveOptions, Resolved, duration};
 /// The version of Elasticsearch whose API this is; clients read it.
 pub(super) const VERSION: &str = "8.19.0";
 
+/// How long a request waits for a state at most: it holds a place of few meanwhile.
+const HEALTH_WAIT_MAX: Duration = Duration::from_secs(60);
+
 /// Shards of the node in its states.
 pub(super) struct ShardCounts {
     pub(super) active: u64,
@@ -72,7 +75,7 @@ pub(super) fn counts(api: &Api, found: &[Resolved], with_red: bool) -> ShardCoun
 pub(super) fn health(api: &Api, request: &AskedRequest<'_>, names: Option<&str>) -> Answer {
     let level = request.parameter("level").unwrap_or("cluster");
     let wait = request.parameter("timeout").map_or(Some(Duration::from_secs(30)), duration);
-    let wait = wait.ok_or_else(|| SearchError::argument("failed to parse [timeout]"))?;
+    let wait = wait.ok_or_else(|| SearchError::argument("failed to parse [timeout]"))?.min(HEALTH_WAIT_MAX);
     let wanted = match request.parameter("wait_for_status").map(str::to_lowercase).as_deref() {
         None | Some("red") => 0,
         Some("yellow") => 1,

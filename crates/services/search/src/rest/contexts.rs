@@ -1,14 +1,18 @@
 //! [`Contexts`]: scrolls and points in time that clients hold open.
 //!
-//! Each keeps views of indices, and with them the documents that they show, until its time is over or it is closed. It belongs to
-//! who opened it, a role with one proof: nobody else can use, close or see it.
+//! Each keeps views of indices, and with them the documents that they show, until its time is over, it is closed, or its role may not
+//! be used any more. It belongs to who opened it, a role with one proof: nobody else can use, close or see it. A role has a part of all
+//! places at most, so that one does not take them from the others.
+//!
+//! One over no indices keeps nothing and takes no place: all of them are [`NOTHING`].
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
-use node::identity::Caller;
+use node::identity::{Caller, Guard};
 use parking_lot::Mutex;
 use ring::rand::{SecureRandom, SystemRandom};
 use serde_json::Value;
@@ -20,6 +24,12 @@ use crate::rights::{Asker, is_same};
 
 /// Most contexts of a node (Elasticsearch's `search.max_open_scroll_context`).
 const CONTEXTS_MAX: usize = 500;
+
+/// Most contexts of one role.
+const ROLE_CONTEXTS_MAX: usize = CONTEXTS_MAX / 10;
+
+/// The scroll and the point in time over no indices: both have no hits, ever.
+pub(super) const NOTHING: &str = "terrace_no_indices";
 
 /// The longest time that a scroll or a point in time is kept (Elasticsearch's `search.max_keep_alive`).
 const KEEP_MAX: Duration = Duration::from_secs(24 * 3600);
@@ -51,6 +61,8 @@ struct Held {
 #[derive(Default)]
 pub(super) struct Contexts {
     held: Mutex<HashMap<String, Held>>,
+    /// The version of the rights by which all of them were looked at.
+    looked: AtomicU64,
 }
 
 impl std::fmt::Debug for Contexts {
@@ -95,14 +107,27 @@ fn missing(id: &str) -> SearchError {
 }
 
 impl Contexts {
-    /// Keeps a context; returns its id. Errors: there are too many.
+    /// Keeps a context; returns its id. Errors: there are too many, of its role or in all.
     pub(super) fn open(&self, context: OpenContext) -> Result<String, SearchError> {
+        if context.targets.is_empty() {
+            return Ok(NOTHING.to_owned());
+        }
         let mut held = self.held.lock();
         held.retain(|_, held| held.context.is_none() || held.until > Instant::now());
         if held.len() >= CONTEXTS_MAX {
             let reason = format!(
                 "Trying to create too many scroll contexts. Must be less than or equal to: [{CONTEXTS_MAX}]: close scrolls and \
                  points in time that are not needed any more"
+            );
+            return Err(SearchError::busy(reason));
+        }
+        let role = context.asker.caller().session();
+        if held.values().filter(|held| held.owner.session() == role).count() >= ROLE_CONTEXTS_MAX {
+            let reason = format!(
+                "Trying to create too many scroll contexts. Those of user [{}] must be less than or equal to: \
+                 [{ROLE_CONTEXTS_MAX}]: close scrolls and points in time that are not needed any more (DELETE _search/scroll/_all, \
+                 DELETE _search/point_in_time/_all), or wait until their time is over",
+                context.asker.user()
             );
             return Err(SearchError::busy(reason));
         }
@@ -115,15 +140,18 @@ impl Contexts {
         Ok(id)
     }
 
-    /// Takes a scroll out to use it. Errors: there is none, its time is over, or another request uses it.
-    pub(super) fn take(&self, id: &str, caller: &Caller) -> Result<OpenContext, SearchError> {
+    /// Takes a scroll out for a request, which notes what is read. Errors: there is none, its time is over, or another request uses it.
+    pub(super) fn take(&self, id: &str, asker: &Asker) -> Result<OpenContext, SearchError> {
         let mut held = self.held.lock();
-        let entry = held.get_mut(id).filter(|entry| is_same(&entry.owner, caller)).ok_or_else(|| missing(id))?;
+        let entry =
+            held.get_mut(id).filter(|entry| is_same(&entry.owner, asker.caller())).ok_or_else(|| missing(id))?;
         if entry.until <= Instant::now() {
             held.remove(id);
             return Err(missing(id));
         }
-        entry.context.take().ok_or_else(|| SearchError::busy("another request reads this scroll"))
+        let mut context = entry.context.take().ok_or_else(|| SearchError::busy("another request reads this scroll"))?;
+        context.targets.iter_mut().for_each(|target| target.notes = asker.notes().clone());
+        Ok(context)
     }
 
     /// Puts a scroll back that was not closed meanwhile.
@@ -134,21 +162,29 @@ impl Contexts {
         }
     }
 
-    /// The views of a point in time. Errors: there is none, or its time is over.
-    pub(super) fn get(&self, id: &str, keep: Option<Duration>, caller: &Caller) -> Result<PointInTime, SearchError> {
+    /// The views of a point in time for a request, which notes what is read. Errors: there is none, or its time is over.
+    pub(super) fn get(&self, id: &str, keep: Option<Duration>, asker: &Asker) -> Result<PointInTime, SearchError> {
+        if id == NOTHING {
+            return Ok(PointInTime { targets: Vec::new(), asker: asker.clone() });
+        }
         let mut held = self.held.lock();
-        let is_there = |entry: &&mut Held| entry.until > Instant::now() && is_same(&entry.owner, caller);
+        let is_there = |entry: &&mut Held| entry.until > Instant::now() && is_same(&entry.owner, asker.caller());
         let entry = held.get_mut(id).filter(is_there).ok_or_else(|| missing(id))?;
         let context = entry.context.as_mut().filter(|context| context.scroll.is_none()).ok_or_else(|| missing(id))?;
         if let Some(keep) = keep {
             context.kept = context.kept.max(keep);
         }
         entry.until = Instant::now() + context.kept;
-        Ok(PointInTime { targets: context.targets.clone(), asker: context.asker.clone() })
+        let mut targets = context.targets.clone();
+        targets.iter_mut().for_each(|target| target.notes = asker.notes().clone());
+        Ok(PointInTime { targets, asker: context.asker.clone() })
     }
 
     /// Closes a context; whether it was there.
     pub(super) fn close(&self, id: &str, caller: &Caller) -> bool {
+        if id == NOTHING {
+            return true;
+        }
         let mut held = self.held.lock();
         let is_own = held.get(id).is_some_and(|entry| is_same(&entry.owner, caller));
         is_own && held.remove(id).is_some_and(|held| held.until > Instant::now())
@@ -179,8 +215,13 @@ impl Contexts {
         points.filter_map(|(id, held)| Some((id.clone(), held.opened, held.context.as_ref()?.kept))).collect()
     }
 
-    /// Closes those whose time is over.
-    pub(super) fn close_old(&self) {
-        self.held.lock().retain(|_, held| held.context.is_none() || held.until > Instant::now());
+    /// Closes those whose time is over, and those whose login does not hold any more: nobody can use these.
+    pub(super) fn close_old(&self, guard: &Guard) {
+        let version = guard.version();
+        let is_looked_at = self.looked.swap(version, Ordering::Relaxed) == version;
+        let view = guard.view();
+        let holds = |held: &Held| is_looked_at || view.holds(&held.owner).is_ok();
+        // One that a request uses ends with it; that request ends by itself.
+        self.held.lock().retain(|_, held| holds(held) && (held.context.is_none() || held.until > Instant::now()));
     }
 }

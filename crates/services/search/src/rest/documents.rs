@@ -1,5 +1,6 @@
 //! Requests about one document, and `_mget`.
 
+use std::cell::OnceCell;
 use std::sync::Arc;
 
 use node::identity::Action;
@@ -181,7 +182,8 @@ fn store(api: &Api, request: &AskedRequest<'_>, name: &str, id: Option<&str>, cr
     let body = body_of(request)?;
     let index = api.indices.for_write(name, request.flag("require_alias")?.unwrap_or(false), &request.asker)?;
     let kind = if create { OpKind::Create(body) } else { OpKind::Index(body) };
-    let outcome = one(&index, DocumentOp { id: id.map(str::to_owned), kind, expected, routing: routing_of(request) })?;
+    let op = DocumentOp { id: id.map(str::to_owned), kind, expected, routing: routing_of(request) };
+    let outcome = one(&index, ReadingBack::new(api, &request.asker, name).allowed(op, false)?)?;
     refresh.apply(api, &index, outcome.seq + 1)?;
     let mut response =
         RestResponse::json(outcome.status(), Value::Object(written(&index, &outcome, refresh == RefreshPolicy::Now)));
@@ -214,7 +216,7 @@ pub(super) fn delete(api: &Api, request: &AskedRequest<'_>, name: &str, id: &str
         false => api.indices.write_index(name, &request.asker)?,
     };
     let op = DocumentOp { id: Some(id.to_owned()), kind: OpKind::Delete, expected, routing: routing_of(request) };
-    let outcome = one(&index, op)?;
+    let outcome = one(&index, ReadingBack::new(api, &request.asker, name).allowed(op, false)?)?;
     refresh.apply(api, &index, outcome.seq + 1)?;
     Ok(RestResponse::json(outcome.status(), Value::Object(written(&index, &outcome, refresh == RefreshPolicy::Now))))
 }
@@ -281,6 +283,7 @@ pub(super) fn update(api: &Api, request: &AskedRequest<'_>, name: &str, id: &str
     if update.upsert.is_some() && expected != ExpectedVersion::Any {
         return Err(invalid("upsert requests don't support `if_seq_no` and `if_primary_term`"));
     }
+    let needs_one = matches!(expected, ExpectedVersion::Seq(..)) && update.upsert.is_none() && !update.doc_as_upsert;
     let mut filter = SourceFilter::none();
     if let Some(source) = &source {
         filter = SourceFilter::of_value(source)?;
@@ -288,18 +291,15 @@ pub(super) fn update(api: &Api, request: &AskedRequest<'_>, name: &str, id: &str
     if ["_source", "_source_includes", "_source_excludes"].iter().any(|name| request.parameter(name).is_some()) {
         filter = SourceFilter::of_parameters(&request.parameters)?;
     }
-    if filter.is_shown() {
-        check_read_back(api, &request.asker, name)?;
-    }
+    let op =
+        DocumentOp { id: Some(id.to_owned()), kind: OpKind::Update(update), expected, routing: routing_of(request) };
+    let op = ReadingBack::new(api, &request.asker, name).allowed(op, filter.is_shown())?;
     let index = api.indices.for_write(name, request.flag("require_alias")?.unwrap_or(false), &request.asker)?;
-    let needs_one = matches!(expected, ExpectedVersion::Seq(..)) && update.upsert.is_none() && !update.doc_as_upsert;
     if needs_one && index.get(id)?.is_none() {
         let reason = format!("[{id}]: document missing");
         return Err(SearchError::new(404, "document_missing_exception", reason).of(&index.name()));
     }
     let retries = request.number("retry_on_conflict")?.unwrap_or(0).min(100);
-    let op =
-        DocumentOp { id: Some(id.to_owned()), kind: OpKind::Update(update), expected, routing: routing_of(request) };
     let mut outcome = one(&index, op.clone());
     for _ in 0..retries {
         if outcome.as_ref().is_err_and(|error| error.status == 409) {
@@ -378,13 +378,46 @@ fn read_index(api: &Api, asker: &Asker, name: &str) -> Result<Arc<SearchIndex>, 
     }
 }
 
-/// Whether the sources of what is written may be read back in the same request. Errors: the refusal.
-pub(super) fn check_read_back(api: &Api, asker: &Asker, name: &str) -> Result<(), SearchError> {
-    let asker = asker.asking("indices:data/read/get", &[Action::IndexRead]);
-    api.indices.check_use(name, &asker)?;
-    // It may not be there yet.
-    let options = ResolveOptions { ignore_unavailable: true, ..ResolveOptions::default() };
-    api.indices.resolve(name, options, &asker)?.iter().try_for_each(|found| found.check_whole(&asker))
+/// Whether who writes may also learn what is stored. Asked at most once for a request, and only if an operation depends on it.
+pub(super) struct ReadingBack<'a> {
+    api: &'a Api,
+    asker: &'a Asker,
+    name: &'a str,
+    decided: OnceCell<Result<(), SearchError>>,
+}
+
+impl<'a> ReadingBack<'a> {
+    pub(super) fn new(api: &'a Api, asker: &'a Asker, name: &'a str) -> ReadingBack<'a> {
+        ReadingBack { api, asker, name, decided: OnceCell::new() }
+    }
+
+    /// Errors: the refusal.
+    fn check(&self) -> Result<(), SearchError> {
+        let decide = || {
+            let asker = self.asker.asking("indices:data/read/get", &[Action::IndexRead]);
+            self.api.indices.check_use(self.name, &asker)?;
+            // It may not be there yet.
+            let options = ResolveOptions { ignore_unavailable: true, ..ResolveOptions::default() };
+            self.api.indices.resolve(self.name, options, &asker)?.iter().try_for_each(|found| found.check_whole(&asker))
+        };
+        self.decided.get_or_init(decide).clone()
+    }
+
+    /// An operation as it may be done: what tells something of the stored document is for who may read it. An update then says in no
+    /// case that the document is the same already, and stores it again.
+    ///
+    /// Errors: it shows the new source, or is done only if the document was not changed since.
+    pub(super) fn allowed(&self, mut op: DocumentOp, shows: bool) -> Result<DocumentOp, SearchError> {
+        if shows || matches!(op.expected, ExpectedVersion::Seq(..)) {
+            self.check()?;
+        }
+        if let OpKind::Update(update) = &mut op.kind
+            && update.detect_noop
+        {
+            update.detect_noop = self.check().is_ok();
+        }
+        Ok(op)
+    }
 }
 
 fn read(
@@ -400,7 +433,7 @@ fn read(
     }
     let mut found = index.get(id)?;
     if index.is_fed() && found.is_some() {
-        request.asker.note(id);
+        id.parse().into_iter().for_each(|id| request.asker.notes().read(id));
     }
     let routing = routing.or_else(|| request.parameter("routing"));
     found = found.filter(|(document, _)| index.shards().finds(id, routing, document.routing.as_deref()));

@@ -83,7 +83,7 @@ fn values(api: &Api, asker: &Asker, lookup: &Map<String, Value>) -> Result<Vec<V
     let mut values = Vec::new();
     if let Some((document, _)) = document {
         if one.index.is_fed() {
-            asker.note(&document.id);
+            document.id.parse().into_iter().for_each(|id| asker.notes().read(id));
         }
         values_at(&path, &parse_source(&document.source)?, &mut values);
     }

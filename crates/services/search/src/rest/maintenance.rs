@@ -23,6 +23,7 @@ pub(super) fn shards(found: &[Resolved]) -> Value {
 /// `POST /<index>/_refresh`.
 pub(super) fn refresh(api: &Api, request: &AskedRequest<'_>, names: &str) -> Answer {
     let found = resolved(api, request, names, ResolveOptions::default())?;
+    request.asker.record()?;
     for Resolved { index, .. } in &found {
         index.feed()?;
         index.refresh()?;
@@ -36,6 +37,7 @@ pub(super) fn flush(api: &Api, request: &AskedRequest<'_>, names: &str) -> Answe
         return Err(invalid("wait_if_ongoing must be true for a force flush"));
     }
     let found = resolved(api, request, names, ResolveOptions::default())?;
+    request.asker.record()?;
     for Resolved { index, .. } in &found {
         let counters = index.counters();
         let before = counters.persists.load(Ordering::Relaxed);
@@ -57,6 +59,7 @@ pub(super) fn force_merge(api: &Api, request: &AskedRequest<'_>, names: &str) ->
     }
     let primary_only = request.flag("primary_only")?.unwrap_or(false);
     let found = resolved(api, request, names, ResolveOptions::default())?;
+    request.asker.record()?;
     let merge = |resolved: &Resolved| resolved.index.force_merge(most.unwrap_or(1) as usize);
     found.iter().try_for_each(merge)?;
     let mut of_shards = shards(&found);
@@ -69,6 +72,7 @@ pub(super) fn force_merge(api: &Api, request: &AskedRequest<'_>, names: &str) ->
 /// `POST /<index>/_cache/clear`: there is no cache of responses.
 pub(super) fn clear_cache(api: &Api, request: &AskedRequest<'_>, names: &str) -> Answer {
     let found = resolved(api, request, names, ResolveOptions::default())?;
+    request.asker.record()?;
     Ok(RestResponse::json(200, json!({"_shards": shards(&found)})))
 }
 

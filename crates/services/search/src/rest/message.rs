@@ -149,6 +149,13 @@ pub trait RestHandler: Send + Sync + 'static {
     /// Answers a request.
     fn respond(&self, request: &RestRequest) -> RestResponse;
 
+    /// The most bytes of the body that a request may send; asked before a byte of it is read, so `request` has none yet. It decides
+    /// in instructions, as the threads of connections do it. Errors: the refusal of one that may not do what it asks for.
+    fn admit(&self, request: &RestRequest) -> Result<usize, RestResponse> {
+        let _ = request;
+        Ok(usize::MAX)
+    }
+
     /// Whether a write of a few documents takes only instructions: it waits for no device. The server then answers it
     /// without another thread; what waits nevertheless gives the thread's connections away.
     fn is_inline(&self) -> bool {

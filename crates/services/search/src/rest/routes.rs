@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::api::{Answer, Api, AskedRequest};
 use super::message::{RestHandler, RestMethod, RestRequest, RestResponse};
-use super::routing::{DocumentRoute, IndexRoute, NodeNeed, NodeRoute, Route, Routed, SearchRoute};
+use super::routing::{BodyNeed, DocumentRoute, IndexRoute, NodeNeed, NodeRoute, Route, Routed, SearchRoute};
 use super::{
     admin, aliases, audited, authenticated, bulk, by_query, cat, cluster, documents, maintenance, nodes, searches,
     task_requests, templates,
@@ -14,30 +14,55 @@ use crate::error::SearchError;
 use crate::indices::TemplateKind;
 use crate::rights::Asker;
 
+/// Bytes of a body that names contexts or tasks, or is for a path that there is not.
+const SMALL_BYTES: usize = 64 << 10;
+
 impl Api {
     fn route(&self, request: &RestRequest) -> Answer {
         let routed = Routed::of(request);
         let none: (&str, &[Action]) = ("cluster:monitor/main", &[]);
         let (action, needs) = routed.map_or(none, |routed| (routed.route.action(), routed.route.index_needs()));
-        let asker = Asker::new(&self.guard, request.caller.clone(), action, needs);
+        let asker = self.asker(request, action, needs);
         asker.holds()?;
         let Some(routed) = routed else { return Err(no_route(request)) };
-        if let NodeNeed::Right(action) = routed.route.node_need() {
-            asker.node(action)?;
-        }
         let request = AskedRequest { request, asker };
+        audited::finish(self, &request, routed.route, self.answer(&request, &routed))
+    }
+
+    /// Errors: the caller has none of the rights that the route needs, or not on the index of a document.
+    fn admitted(&self, asker: &Asker, routed: &Routed<'_>) -> Result<usize, SearchError> {
+        asker.holds()?;
+        match (routed.route.body_need(), routed.route.node_need()) {
+            (BodyNeed::Node, NodeNeed::Right(action)) => asker.node(action)?,
+            (BodyNeed::Some, _) => asker.some()?,
+            (BodyNeed::Index, _) => self.indices.check_use(routed.names.unwrap_or_default(), asker)?,
+            (BodyNeed::Small, _) | (BodyNeed::Node, NodeNeed::Login) => return Ok(SMALL_BYTES),
+        }
+        Ok(usize::MAX)
+    }
+
+    fn asker(&self, request: &RestRequest, action: &'static str, needs: &'static [Action]) -> Asker {
+        Asker::new(&self.guard, request.caller.clone(), action, needs).recorded_in(self.audit.clone())
+    }
+
+    fn answer(&self, request: &AskedRequest<'_>, routed: &Routed<'_>) -> Answer {
+        if let NodeNeed::Right(action) = routed.route.node_need() {
+            request.asker.node(action)?;
+            // It is all that the request needs.
+            request.asker.record()?;
+        }
         let answer = match routed.route {
-            Route::Node(route) => self.of_node(&request, route, &routed),
-            Route::Cat(route) => cat::answer(self, &request, route, routed.names),
-            Route::Index(route) => self.of_indices(&request, route, &routed),
-            Route::Search(route) => self.of_searches(&request, route, &routed),
-            Route::Document(route) => self.of_documents(&request, route, &routed),
+            Route::Node(route) => self.of_node(request, route, routed),
+            Route::Cat(route) => cat::answer(self, request, route, routed.names),
+            Route::Index(route) => self.of_indices(request, route, routed),
+            Route::Search(route) => self.of_searches(request, route, routed),
+            Route::Document(route) => self.of_documents(request, route, routed),
         }?;
         // What was changed is changed; what was read is not shown to who may not read it any more.
         if routed.route.is_read() {
             request.asker.still()?;
         }
-        audited::record(self, &request, routed.route, answer)
+        Ok(answer)
     }
 
     fn of_node(&self, request: &AskedRequest<'_>, route: NodeRoute, routed: &Routed<'_>) -> Answer {
@@ -146,11 +171,20 @@ fn no_route(request: &RestRequest) -> SearchError {
 
 impl RestHandler for Api {
     fn respond(&self, request: &RestRequest) -> RestResponse {
-        self.contexts.close_old();
+        self.contexts.close_old(&self.guard);
         let _listed = self.tasks.begin_request(request);
         let mut response = self.route(request).unwrap_or_else(RestResponse::from);
         response.headers.extend(request.opaque_id.clone().map(|id| ("X-Opaque-Id", id)));
         response
+    }
+
+    fn admit(&self, request: &RestRequest) -> Result<usize, RestResponse> {
+        let Some(routed) = Routed::of(request) else { return Ok(SMALL_BYTES) };
+        let asker = self.asker(request, routed.route.action(), routed.route.index_needs());
+        self.admitted(&asker, &routed).map_err(|refusal| {
+            asker.record_refusals();
+            refusal.into()
+        })
     }
 
     fn is_inline(&self) -> bool {

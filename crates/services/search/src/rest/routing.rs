@@ -16,6 +16,19 @@ pub(super) enum NodeNeed {
     Right(Action),
 }
 
+/// What is asked before the body of a request is read: memory of bodies is for who may use it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BodyNeed {
+    /// The right on the node.
+    Node,
+    /// The rights that it needs on each index, on any at all: which ones it names is in the body, or patterns stand for them.
+    Some,
+    /// The rights on the index that it names.
+    Index,
+    /// None: the body is small, as ids are.
+    Small,
+}
+
 const READ: &[Action] = &[Action::IndexRead];
 const WRITE: &[Action] = &[Action::IndexWrite];
 /// A query tells what is in documents.
@@ -197,6 +210,27 @@ impl Route {
     /// What it needs on each index.
     pub(super) fn index_needs(self) -> &'static [Action] {
         self.facts().2
+    }
+
+    /// What is asked before its body is read.
+    pub(super) fn body_need(self) -> BodyNeed {
+        match self {
+            Route::Document(
+                DocumentRoute::Index | DocumentRoute::Create | DocumentRoute::Update | DocumentRoute::Delete,
+            ) => BodyNeed::Index,
+            // Who lost every right may still close what it holds; texts are analyzed without an index.
+            Route::Search(
+                SearchRoute::Scroll
+                | SearchRoute::ClearScroll
+                | SearchRoute::ClosePoint
+                | SearchRoute::CloseAllPoints
+                | SearchRoute::Points,
+            )
+            | Route::Index(IndexRoute::Analyze) => BodyNeed::Small,
+            _ if self.node_need() != LOGIN => BodyNeed::Node,
+            _ if self.index_needs().is_empty() => BodyNeed::Small,
+            _ => BodyNeed::Some,
+        }
     }
 
     /// Whether it changes nothing.

@@ -1,10 +1,12 @@
 //! Requests that search: `_search`, `_msearch`, `_count`, scrolls and points in time.
 
+use std::collections::BTreeMap;
+
 use node::identity::Action;
 use serde_json::{Value, json};
 
 use super::api::{Answer, Api, AskedRequest};
-use super::contexts::{OpenContext, keep_alive};
+use super::contexts::{NOTHING, OpenContext, keep_alive};
 use super::documents::{SOURCE_BYTES, invalid};
 use super::lookups;
 use super::message::{RestMethod, RestRequest, RestResponse};
@@ -13,6 +15,7 @@ use crate::hits::{self, SearchBody, SearchLimits, SearchTarget};
 use crate::index::now_millis;
 use crate::indices::{Indices, ResolveOptions, Resolved};
 use crate::query::query_string_of;
+use crate::rights::Asker;
 
 /// Most searches of one `_msearch`.
 const SEARCHES_MAX: usize = 1_000;
@@ -66,11 +69,13 @@ pub(super) fn is_cheap(indices: &Indices) -> bool {
 /// The indices of a search, each as it is now.
 pub(super) fn targets(api: &Api, request: &AskedRequest<'_>, names: &str) -> Result<Vec<SearchTarget>, SearchError> {
     let options = ResolveOptions::default().of(&request.parameters)?;
-    Ok(views(api.indices.resolve(names, options, &request.asker)?))
+    Ok(views(api.indices.resolve(names, options, &request.asker)?, &request.asker))
 }
 
-pub(super) fn views(found: Vec<Resolved>) -> Vec<SearchTarget> {
-    let target = |Resolved { index, filter }: Resolved| SearchTarget { view: index.view(), index, filter };
+fn views(found: Vec<Resolved>, asker: &Asker) -> Vec<SearchTarget> {
+    let notes = || asker.notes().clone();
+    let target =
+        |Resolved { index, filter }: Resolved| SearchTarget { view: index.view(), index, filter, notes: notes() };
     found.into_iter().map(target).collect()
 }
 
@@ -137,7 +142,7 @@ fn check_slice(body: &SearchBody, in_context: bool) -> Result<(), SearchError> {
 fn search_point_in_time(api: &Api, request: &AskedRequest<'_>, body: &SearchBody, pit: &Value) -> Answer {
     let id = pit["id"].as_str().ok_or_else(|| SearchError::argument("point in time id is missing"))?;
     let keep = pit["keep_alive"].as_str().map(|keep| keep_alive(&api.indices, keep)).transpose()?;
-    let context = api.contexts.get(id, keep, &request.caller)?;
+    let context = api.contexts.get(id, keep, &request.asker)?;
     request.asker.use_as(&context.asker);
     context.asker.still()?;
     let found = hits::search(&context.targets, body, &limits_in(api, &context.targets), &request.cancelled)?;
@@ -200,8 +205,17 @@ pub(super) fn scroll(api: &Api, request: &AskedRequest<'_>, in_path: Option<&str
     let keep = body["scroll"].as_str().or(request.parameter("scroll"));
     let keep = keep.map(|keep| keep_alive(&api.indices, keep)).transpose()?;
     let total_as_int = request.flag("rest_total_hits_as_int")?.unwrap_or(false);
+    if id == NOTHING {
+        let mut body = SearchBody::read(None, &BTreeMap::new())?;
+        body.size = 0;
+        body.counts_all();
+        body.shows_total_as(total_as_int);
+        let mut response = hits::search(&[], &body, &limits_in(api, &[]), &request.cancelled)?.response;
+        response["_scroll_id"] = json!(id);
+        return Ok(RestResponse::json(200, response));
+    }
     // One page at a time: the context is taken out while it works.
-    let mut context = api.contexts.take(&id, &request.caller)?;
+    let mut context = api.contexts.take(&id, &request.asker)?;
     let page = next_page(api, &mut context, request, total_as_int);
     if let Some(keep) = keep {
         context.kept = keep;

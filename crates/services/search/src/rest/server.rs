@@ -48,7 +48,7 @@ use super::message::RestHandler;
 use body::BodyBudget;
 use exchange::{HEAD_BYTES_MAX, HttpShared, StopStage};
 use lanes::RequestLanes;
-use logins::HttpLogins;
+use logins::{CountedRole, HttpLogins};
 use pulse::{ConnectionPulse, PulsedIo};
 use shared::SharedSocket;
 
@@ -224,10 +224,10 @@ async fn serve<S>(socket: S, below: SharedSocket, (peer, mut permit): (SocketAdd
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let pulse = ConnectionPulse::new();
+    let (pulse, counted) = (ConnectionPulse::new(), Arc::new(CountedRole::default()));
     let service = service_fn(|request| {
-        let (shared, pulse) = (Arc::clone(shared), Arc::clone(&pulse));
-        async move { Ok::<_, Infallible>(exchange::answer(&shared, peer, &pulse, request).await) }
+        let (shared, pulse, counted) = (Arc::clone(shared), Arc::clone(&pulse), Arc::clone(&counted));
+        async move { Ok::<_, Infallible>(exchange::answer(&shared, peer, (&pulse, &counted), request).await) }
     });
     let io = TokioIo::new(PulsedIo { socket, pulse: Arc::clone(&pulse) });
     // The times of a connection are those of its pulse.

@@ -83,9 +83,22 @@ fn one(api: &Api, request: &AskedRequest<'_>, id: u64, least: Sight) -> Option<A
     api.tasks.one(id).filter(|task| sight(request, &task.owner) >= least)
 }
 
+/// Uses the right to manage for tasks of others, whose use is recorded. Errors: the audit takes no entry.
+fn manage<'t>(request: &AskedRequest<'_>, mut owners: impl Iterator<Item = &'t Caller>) -> Result<(), SearchError> {
+    if owners.any(|owner| !is_same(owner, &request.caller)) {
+        request.asker.node(Action::SearchManage)?;
+        request.asker.record()?;
+    }
+    Ok(())
+}
+
 /// The tasks as a response groups them.
 fn grouped(api: &Api, request: &AskedRequest<'_>, tasks: &[Arc<RunningTask>]) -> Result<Value, SearchError> {
     let detailed = request.flag("detailed")?.unwrap_or(false);
+    if detailed {
+        let shown = tasks.iter().map(|task| &task.owner).filter(|owner| sight(request, owner) == Sight::All);
+        manage(request, shown)?;
+    }
     let node = api.node_id();
     let each = tasks.iter().map(|task| {
         (format!("{node}:{}", task.id), shown(node, task, detailed && sight(request, &task.owner) == Sight::All))
@@ -159,11 +172,14 @@ pub(super) fn get(api: &Api, request: &AskedRequest<'_>, text: &str) -> Answer {
     // First those that run: one that ends meanwhile has its result before it is gone.
     if let Some(task) = one(api, request, id, Sight::ThatItRuns) {
         let detailed = sight(request, &task.owner) == Sight::All;
+        manage(request, detailed.then_some(&task.owner).into_iter())?;
         let body = json!({"completed": false, "task": shown(api.node_id(), &task, detailed)});
         return Ok(RestResponse::json(200, body));
     }
     let missing = || no_task(format!("task [{text}] isn't running and hasn't stored its results"));
-    let (task, outcome) = api.tasks.result(id, |owner| sight(request, owner) == Sight::All).ok_or_else(missing)?;
+    let found = api.tasks.result(id, |owner| sight(request, owner) == Sight::All);
+    let (owner, task, outcome) = found.ok_or_else(missing)?;
+    manage(request, [&owner].into_iter())?;
     let mut body = json!({"completed": true, "task": task});
     match outcome {
         Ok(response) => body["response"] = response,
@@ -189,6 +205,7 @@ pub(super) fn cancel(api: &Api, request: &AskedRequest<'_>, id: Option<&str>) ->
             running.filter(|task| task.is_cancellable && wanted.has(task)).collect()
         }
     };
+    manage(request, tasks.iter().map(|task| &task.owner))?;
     for task in &tasks {
         task.cancelled.store(true, Ordering::Relaxed);
         tracing::info!(task = task.id, action = task.action, "a task of search was cancelled");
@@ -204,6 +221,7 @@ pub(super) fn rethrottle(api: &Api, request: &AskedRequest<'_>, text: &str) -> A
         per_second(request)?.ok_or_else(|| SearchError::argument("requests_per_second is a required parameter"))?;
     let task = one(api, request, id, Sight::All).filter(|task| task.progress.is_some());
     let task = task.ok_or_else(|| no_task(format!("task [{text}] is missing, or is no request by query")))?;
+    manage(request, [&task.owner].into_iter())?;
     if let Some(progress) = &task.progress {
         progress.rethrottle(per_second);
     }
@@ -232,6 +250,12 @@ pub(super) fn cat(api: &Api, request: &AskedRequest<'_>) -> Result<CatTable, Sea
     if request.flag("detailed")?.unwrap_or(false) {
         columns.last_mut().expect("there are columns").shown = true;
     }
+    let tasks: Vec<Arc<RunningTask>> =
+        running(api, request, Sight::ThatItRuns).filter(|task| wanted.has(task)).collect();
+    if columns.last().is_some_and(|description| description.shown) || request.parameter("h").is_some() {
+        let shown = tasks.iter().map(|task| &task.owner).filter(|owner| sight(request, owner) == Sight::All);
+        manage(request, shown)?;
+    }
     let row = |task: Arc<RunningTask>| {
         let (day, ran) = (task.started_millis / 1_000 % 86_400, task.started.elapsed());
         vec![
@@ -251,6 +275,6 @@ pub(super) fn cat(api: &Api, request: &AskedRequest<'_>) -> Result<CatTable, Sea
             if sight(request, &task.owner) == Sight::All { description(&task) } else { String::new() },
         ]
     };
-    let rows = running(api, request, Sight::ThatItRuns).filter(|task| wanted.has(task)).map(row).collect();
+    let rows = tasks.into_iter().map(row).collect();
     Ok(CatTable { columns, rows })
 }

@@ -13,6 +13,7 @@ use super::*;
 use crate::indices::{Indices, IndicesOptions, Upkeep};
 use crate::rights::testing::guard_with;
 
+mod audited;
 mod limits;
 mod messages;
 mod parts;
@@ -39,7 +40,7 @@ pub(super) fn send(api: &Api, method: RestMethod, target: &str, body: impl Into<
     send_as(api, &Caller::node(), method, target, body)
 }
 
-fn send_as(
+pub(super) fn send_as(
     api: &Api,
     caller: &Caller,
     method: RestMethod,

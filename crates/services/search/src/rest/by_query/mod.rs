@@ -211,6 +211,7 @@ fn start(
     (about, work): (String, ByQueryWork),
     (targets, query, options): (Vec<SearchTarget>, Option<Value>, ByQueryOptions),
 ) -> Answer {
+    request.asker.record()?;
     let waits = request.flag("wait_for_completion")?.unwrap_or(true);
     let progress = Arc::new(Progress::new(options.per_second, work.shows()));
     let guard = api.tasks.begin_by_query(work.action(), about, request, &progress)?;

@@ -125,6 +125,7 @@ impl ByQueryJob {
             // A scroll may outlive its index, and so may this.
             target.index.check_deleted()?;
             stop.is_over()?;
+            // Not by the target, which notes reads for a response: those of a copy have their entries with each transaction.
             let document = target.index.document_at(*seq)?;
             bytes += document.source.len();
             let op = match &self.work {
@@ -165,7 +166,8 @@ impl ByQueryJob {
         self.asker.still()?;
         if target.index.is_fed() {
             let ids: Vec<String> = ops.iter().filter_map(|op| op.id.clone()).collect();
-            audited::read(self.audit.as_ref(), &self.asker, &ids, self.work.action())?;
+            let query = self.query.to_string();
+            audited::read(self.audit.as_ref(), &self.asker, &ids, (self.work.action(), &query))?;
         }
         let index = match &self.work {
             ByQueryWork::Copy(copying) => {

@@ -1,10 +1,12 @@
 //! Requests by query: what they count, conflicts, refusals, and that they can be slowed down, listed and ended.
 
+use node::identity::Action;
 use serde_json::{Value, json};
 
 use super::*;
 use crate::rest::RestMethod::{self, Delete, Get, Post, Put};
-use crate::rest::tests::{api, send};
+use crate::rest::tests::{api, send, send_as};
+use crate::rights::testing::{grant, user};
 
 fn put(api: &Api, index: &str, ids: std::ops::Range<u32>) {
     for id in ids {
@@ -217,8 +219,18 @@ fn more_than_some_at_a_time_are_refused() {
     let (api, _) = api();
     put(&api, "i", 0..2);
     let slow = "i/_update_by_query?wait_for_completion=false&requests_per_second=0.001&scroll_size=1&conflicts=proceed";
-    let statuses: Vec<u16> = (0..9).map(|_| send(&api, Post, slow, "").0).collect();
-    assert_eq!(statuses, [200, 200, 200, 200, 200, 200, 200, 200, 429]);
+    let callers = ["ann", "bob"].map(|name| user(&api.guard, name).1);
+    for name in ["ann", "bob"] {
+        for right in [Action::IndexRead, Action::IndexWrite] {
+            grant(&api.guard, right, "index i", name);
+        }
+    }
+    // Half of the places are for one role.
+    for caller in &callers {
+        let statuses: Vec<u16> = (0..5).map(|_| send_as(&api, caller, Post, slow, "").0).collect();
+        assert_eq!(statuses, [200, 200, 200, 200, 429]);
+    }
+    assert_eq!(send(&api, Post, slow, "").0, 429, "all places are taken");
     let cancelled = send(&api, Post, "_tasks/_cancel?actions=*byquery&wait_for_completion&group_by=parents", "").1;
     assert_eq!(cancelled["tasks"].as_object().map(Map::len), Some(8), "{cancelled}");
     assert_eq!(send(&api, Post, "i/_update_by_query?conflicts=proceed", "").0, 200);

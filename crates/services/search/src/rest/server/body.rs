@@ -64,6 +64,11 @@ impl BodyBudget {
         }
     }
 
+    /// The same memory, for a body of so many bytes at most.
+    pub(super) fn at_most(&self, bytes: usize) -> BodyBudget {
+        BodyBudget { body_bytes_max: self.body_bytes_max.min(bytes), ..self.clone() }
+    }
+
     fn too_large(&self) -> SearchError {
         let reason = format!("the body of the request has more than {} bytes", self.body_bytes_max);
         SearchError::new(413, "content_too_long_exception", reason)

@@ -1,8 +1,8 @@
 //! One request: from its head to its response.
 //!
 //! ```text
-//!   head -> target, form -> who -> body -> turn of its class -> thread: unpack, handler, render -> response
-//!     |________________________________________|                (a brief write: the connection's own)
+//!   head -> target, form -> who -> may it? -> body -> turn of its class -> thread: unpack, handler, render -> response
+//!     |___________________________________________________|                (a brief write: the connection's own)
 //!                 a refusal at any step; the rest of the body is read and dropped, so that the client can read the refusal
 //! ```
 //!
@@ -30,7 +30,7 @@ use tokio::time::timeout;
 use super::answer::{self, AnswerForm, HttpResponse};
 use super::body::{ArrivedBody, BodyBudget};
 use super::lanes::{RequestClass, RequestLanes};
-use super::logins::HttpLogins;
+use super::logins::{self, CountedRole, HttpLogins};
 use super::options::HttpOptions;
 use super::pulse::ConnectionPulse;
 use super::target::RequestTarget;
@@ -90,7 +90,7 @@ struct Accepted {
 pub(super) async fn answer(
     shared: &HttpShared,
     peer: SocketAddr,
-    pulse: &Arc<ConnectionPulse>,
+    (pulse, counted): (&Arc<ConnectionPulse>, &CountedRole),
     request: Request<Incoming>,
 ) -> HttpResponse {
     let _busy = pulse.busy();
@@ -99,7 +99,7 @@ pub(super) async fn answer(
     if head.method == Method::OPTIONS {
         return answer::options();
     }
-    let refusal = match caught(accept(shared, peer, pulse, &head, &mut body, &mut form)).await {
+    let refusal = match caught(accept(shared, peer, (pulse, counted), &head, &mut body, &mut form)).await {
         Ok(Ok(accepted)) => return run(shared, accepted, form).await,
         Ok(Err(refusal)) => refusal,
         Err(why) => panicked(&why),
@@ -115,7 +115,7 @@ pub(super) async fn answer(
 async fn accept(
     shared: &HttpShared,
     peer: SocketAddr,
-    pulse: &ConnectionPulse,
+    (pulse, counted): (&ConnectionPulse, &CountedRole),
     head: &RequestHead,
     body: &mut Incoming,
     form: &mut AnswerForm,
@@ -127,23 +127,27 @@ async fn accept(
     }
     let target = RequestTarget::read(&head.uri)?;
     *form = AnswerForm::read(head, &target.parameters)?;
+    logins::refuse_other_sites(&head.headers)?;
     let caller = shared.logins.caller(&head.headers, peer, head.uri.path()).await?;
+    shared.logins.count(counted, &caller, head.uri.path())?;
     pulse.prove();
-    let body = shared.bodies.read(&head.headers, body, &shared.options.times).await?;
-    if !body.is_empty() {
-        answer::check_content_type(&head.headers)?;
-    }
-    pulse.whole();
-    let class = RequestClass::of_request(method, &target.path, target.parameters.contains_key("wait_for_completion"));
-    let Some(turn) = shared.lanes.of(class).turn().await else {
-        let name = class.name();
-        return Err(SearchError::busy(format!("rejected execution: too many {name} requests run and wait")).into());
-    };
     let RequestTarget { path, parameters } = target;
     let cancelled = Arc::new(AtomicBool::new(false));
     let opaque_id = head.headers.get("x-opaque-id").and_then(|id| id.to_str().ok());
     let opaque_id = opaque_id.map(|id| id.chars().take(OPAQUE_ID_MAX).collect());
     let request = RestRequest { method, path, parameters, body: bytes::Bytes::new(), caller, opaque_id, cancelled };
+    let most = if body.is_end_stream() { 0 } else { shared.handler.admit(&request)? };
+    let body = shared.bodies.at_most(most).read(&head.headers, body, &shared.options.times).await?;
+    if !body.is_empty() {
+        answer::check_content_type(&head.headers)?;
+    }
+    pulse.whole();
+    let waits = request.parameters.keys().any(|name| name.starts_with("wait_for_"));
+    let class = RequestClass::of_request(method, &request.path, waits);
+    let Some(turn) = shared.lanes.of(class).turn().await else {
+        let name = class.name();
+        return Err(SearchError::busy(format!("rejected execution: too many {name} requests run and wait")).into());
+    };
     Ok(Accepted { request, body, turn })
 }
 

@@ -13,8 +13,11 @@
 //! check, as a keyed hash under a key that exists only in this process, and only as long as no right and no role changes. Wrong
 //! ones are not remembered: the guard makes who guesses wait, and they take turns here, few at a time.
 //!
-//! Trust in this machine is no trust in the pages that a browser on it shows: a request without a password that comes from one
-//! (it has an `Origin`, or asks for a host by another name than this machine's) is refused.
+//! Trust in this machine is no trust in the pages that a browser on it shows, and a browser sends a password that it knows with the
+//! requests of any page: a request of a page of another site is refused, whoever it is from, and one without a password also if it has
+//! an `Origin` at all, or asks for a host by another name than this machine's.
+//!
+//! A connection counts for the role of its last request, against the role's limit of connections.
 
 use std::collections::HashMap;
 use std::future::pending;
@@ -25,10 +28,10 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use hyper::HeaderMap;
-use hyper::header::{AUTHORIZATION, HOST, ORIGIN};
+use hyper::header::{AUTHORIZATION, HOST, HeaderName, ORIGIN};
 use node::Audit;
 use node::audit::{Actor, ActorKind, AuditEntry, AuditOrigin, AuditOutcome};
-use node::identity::{Caller, Guard, LoginError};
+use node::identity::{Caller, Connected, Guard, LoginError, RoleId};
 use parking_lot::Mutex;
 use ring::hmac;
 use ring::rand::SystemRandom;
@@ -194,6 +197,21 @@ impl HttpLogins {
         }
     }
 
+    /// Counts a connection for the caller of its request. Errors: the role has as many as it may.
+    pub(super) fn count(&self, counted: &CountedRole, caller: &Caller, path: &str) -> Result<(), RestResponse> {
+        let (Some(guard), role) = (&self.guard, caller.session()) else { return Ok(()) };
+        let mut counted = counted.0.lock();
+        if counted.as_ref().is_some_and(|(counts, _)| *counts == role) {
+            return Ok(());
+        }
+        // The place of the role before is free in any case.
+        *counted = None;
+        let who = || format!("user [{}]", guard.view().name(role).unwrap_or("unknown"));
+        let connected = guard.connect(caller).map_err(|error| refusal(&error, who, path))?;
+        *counted = Some((role, connected));
+        Ok(())
+    }
+
     /// Returns when a caller may not use the node any more.
     pub(super) async fn revoked(&self, caller: &Caller) {
         let Some(guard) = &self.guard else { return pending().await };
@@ -235,6 +253,24 @@ impl HttpLogins {
         }
         known.insert(key, login);
     }
+}
+
+/// The role that a connection counts for, until it ends.
+#[derive(Debug, Default)]
+pub(super) struct CountedRole(Mutex<Option<(RoleId, Connected)>>);
+
+/// Errors: a page in a browser sends it that is not of this service: browsers say so in `Sec-Fetch-Site` and `Origin`.
+pub(super) fn refuse_other_sites(headers: &HeaderMap) -> Result<(), RestResponse> {
+    let text = |name: HeaderName| headers.get_all(name).into_iter().map(|value| value.to_str().unwrap_or("?").trim());
+    let host = text(HOST).next().unwrap_or_default();
+    let is_own = |origin: &str| origin.split_once("://").is_some_and(|(_, from)| from.eq_ignore_ascii_case(host));
+    let mut sites = text(HeaderName::from_static("sec-fetch-site"));
+    if text(ORIGIN).all(is_own) && sites.all(|site| matches!(site, "same-origin" | "none")) {
+        return Ok(());
+    }
+    let reason = "a request of a page of another site is refused (its Origin is not this service, or its Sec-Fetch-Site is neither \
+                  same-origin nor none): pages in browsers may not use this service";
+    Err(SearchError::new(403, "security_exception", reason).into())
 }
 
 /// What a client is told of a login that failed: never why, but when to try again.

@@ -43,6 +43,12 @@ const RESULT_AGE: Duration = Duration::from_secs(24 * 3600);
 /// Requests by query that run at a time: each holds a thread, a snapshot of its indices and two batches of documents.
 const BY_QUERY_MAX: usize = 8;
 
+/// Requests by query of one role at a time: another one finds a place in any case.
+const ROLE_BY_QUERY_MAX: usize = BY_QUERY_MAX / 2;
+
+/// Results that are kept of one role: many of one do not push those of others out.
+const ROLE_RESULTS_MAX: usize = RESULTS_MAX / 10;
+
 /// How often a wait looks whether it is still wanted.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -127,6 +133,13 @@ impl TaskGuard {
         let kept =
             KeptResult { id: self.task.id, owner: self.task.owner.clone(), at: Instant::now(), task, outcome, bytes };
         let mut state = self.tasks.state.lock();
+        let role = kept.owner.session();
+        let own = |result: &KeptResult| result.owner.session() == role;
+        if state.results.iter().filter(|result| own(result)).count() >= ROLE_RESULTS_MAX
+            && let Some(oldest) = state.results.iter().position(own)
+        {
+            state.results.remove(oldest);
+        }
         state.results.push_back(kept);
         state.forget();
         state.running.remove(&self.task.id);
@@ -186,7 +199,7 @@ impl Tasks {
 
     /// Lists a request by query.
     ///
-    /// Errors: too many run; the node ends.
+    /// Errors: too many run, of its role or in all; the node ends.
     pub(super) fn begin_by_query(
         self: &Arc<Tasks>,
         action: &'static str,
@@ -195,13 +208,21 @@ impl Tasks {
         progress: &Arc<Progress>,
     ) -> Result<TaskGuard, SearchError> {
         let mut state = self.state.lock();
-        let running = state.running.values().filter(|task| task.progress.is_some()).count();
+        let owner = request.caller.session();
+        let by_query = || state.running.values().filter(|task| task.progress.is_some());
+        let (running, own) = (by_query().count(), by_query().filter(|task| task.owner.session() == owner).count());
         if state.is_closed {
             return Err(SearchError::new(503, "node_closed_exception", "the node ends"));
         }
         if running >= BY_QUERY_MAX {
             return Err(SearchError::busy(format!(
                 "rejected execution: {running} requests by query run, and at most {BY_QUERY_MAX} may: see GET _tasks"
+            )));
+        }
+        if own >= ROLE_BY_QUERY_MAX {
+            return Err(SearchError::busy(format!(
+                "rejected execution: {own} requests by query of this user run, and at most {ROLE_BY_QUERY_MAX} may: wait for one, or \
+                 end one with POST _tasks/<id>/_cancel"
             )));
         }
         let task = state.begin(RunningTask {
@@ -229,16 +250,16 @@ impl Tasks {
         self.state.lock().running.get(&id).cloned()
     }
 
-    /// How a task ended that `may_see` is true of: its description and its outcome.
+    /// How a task ended that `may_see` is true of: whose it was, its description and its outcome.
     pub(super) fn result(
         &self,
         id: u64,
         may_see: impl Fn(&Caller) -> bool,
-    ) -> Option<(Value, Result<Value, SearchError>)> {
+    ) -> Option<(Caller, Value, Result<Value, SearchError>)> {
         let mut state = self.state.lock();
         state.forget();
         let found = state.results.iter().find(|result| result.id == id && may_see(&result.owner))?;
-        Some((found.task.clone(), found.outcome.clone()))
+        Some((found.owner.clone(), found.task.clone(), found.outcome.clone()))
     }
 
     /// Waits until none of these tasks runs. Errors: that took too long, or nobody waits any more.

@@ -118,3 +118,28 @@ fn results_are_bounded_in_number_and_in_bytes() {
     let waits = tasks.wait(&[guard.id()], Duration::from_secs(60), &asked.cancelled);
     assert_eq!(waits.expect_err("nobody waits any more").kind, "task_cancelled_exception");
 }
+
+#[test]
+fn one_role_has_half_of_the_places_for_requests_by_query_and_a_tenth_of_the_results() {
+    let guard = crate::rights::testing::guard_with(&[]);
+    let (_, ann) = crate::rights::testing::user(&guard, "ann");
+    let tasks = Arc::new(Tasks::default());
+    let progress = Arc::new(Progress::new(f32::INFINITY, &[]));
+    let begin = |caller: &Caller| {
+        let asked = RestRequest { caller: caller.clone(), ..request(Post, "_reindex", "") };
+        tasks.begin_by_query("a", String::new(), &asked, &progress)
+    };
+    let node = Caller::node();
+    let others = begin(&node).expect("there is room");
+    others.keep("n", Ok(json!(1)));
+    let running: Vec<TaskGuard> = (0..ROLE_BY_QUERY_MAX).map(|_| begin(&ann).expect("there is room")).collect();
+    let refused = begin(&ann).err().expect("it has enough");
+    assert_eq!((refused.status, refused.reason.contains("of this user")), (429, true), "{refused}");
+    assert!(begin(&node).is_ok());
+    drop(running);
+    for _ in 0..RESULTS_MAX {
+        begin(&ann).expect("there is room").keep("n", Ok(json!(1)));
+    }
+    assert!(tasks.result(others.id(), |_| true).is_some(), "those of one role do not push it out");
+    assert_eq!(tasks.state.lock().results.len(), ROLE_RESULTS_MAX + 1);
+}

@@ -34,13 +34,13 @@ impl DocumentFeed for Messages {
     }
 }
 
-struct Bed {
-    api: Api,
+pub(super) struct Bed {
+    pub(super) api: Api,
     store: Store,
 }
 
 impl Bed {
-    fn new() -> Bed {
+    pub(super) fn new() -> Bed {
         let interpreter = Interpreters::of(vec![(&[KIND_AUDIT], Arc::new(AuditRows))]);
         let store = Store::in_memory(Options { interpreter: Some(Arc::new(interpreter)), ..Options::default() })
             .expect("a store in memory");
@@ -69,13 +69,23 @@ impl Bed {
         Bed { api: Api::new(indices, guard_with(&[]), "node").with_audit(audit), store }
     }
 
-    /// The newest entry of the audit.
-    fn newest(&self) -> Option<AuditEntry> {
+    /// An audit of the same store that takes no entry.
+    pub(super) fn full_audit(&self) -> Arc<Audit> {
+        Audit::open(&self.store, AuditSettings { max_bytes: 1, ..AuditSettings::default() }, Clock::fixed(1))
+    }
+
+    /// The entries of the audit, from the first on.
+    pub(super) fn entries(&self) -> Vec<AuditEntry> {
         self.api.audit.as_ref().expect("there").wait_visible().expect("visible");
         let reader = AuditReader::at(self.store.snapshot()).expect("it can be read");
-        let query = AuditQuery { newest_first: true, limit: 1, ..AuditQuery::default() };
-        let mut page = reader.page(&query).expect("a page");
-        page.entries.pop().map(|shown| shown.chained.entry)
+        let page = reader.page(&AuditQuery::default()).expect("a page");
+        assert_eq!(page.next, None, "all are in one page");
+        page.entries.into_iter().map(|shown| shown.chained.entry).collect()
+    }
+
+    /// The newest entry of the audit.
+    pub(super) fn newest(&self) -> Option<AuditEntry> {
+        self.entries().pop()
     }
 }
 
@@ -150,7 +160,7 @@ fn messages_are_read_by_the_right_on_bodies_beside_that_on_the_index_and_each_re
 #[test]
 fn where_the_audit_takes_no_entry_nothing_is_answered() {
     let bed = Bed::new();
-    let audit = Audit::open(&bed.store, AuditSettings { max_bytes: 1, ..AuditSettings::default() }, Clock::fixed(1));
+    let audit = bed.full_audit();
     let Bed { api, .. } = bed;
     let api = api.with_audit(audit);
     let (_, ann) = user(&api.guard, "ann");

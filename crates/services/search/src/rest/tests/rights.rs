@@ -303,3 +303,134 @@ fn who_one_is_can_be_asked() {
     let names: BTreeSet<String> = answer.as_object().expect("an object").keys().cloned().collect();
     assert!(names.contains("roles") && names.contains("authentication_realm"));
 }
+
+#[test]
+fn who_writes_and_may_not_read_learns_nothing_of_what_is_stored() {
+    let (api, guard) = bed();
+    let (_, ann) = user(&guard, "ann");
+    grant(&guard, Action::IndexWrite, "index i", "ann");
+    let update =
+        |doc: &str| send_as(&api, &ann, Post, "i/_update/1", format!(r#"{{"doc":{doc}}}"#)).1["result"].clone();
+    let bulk = |line: &str, doc: &str| {
+        let (_, answer) = send_as(&api, &ann, Post, "i/_bulk", format!("{line}\n{doc}\n"));
+        answer["items"][0].as_object().and_then(|item| item.values().next()).cloned().expect("an item")
+    };
+    let in_bulk = |doc: &str| bulk(r#"{"update":{"_id":"1"}}"#, &format!(r#"{{"doc":{doc}}}"#))["result"].clone();
+    let conditional = "i/_doc/1?if_seq_no=0&if_primary_term=1";
+    let line = r#"{"index":{"_id":"1","if_seq_no":0,"if_primary_term":1}}"#;
+    for (equal, other) in [(r#"{"a":1}"#, r#"{"a":3}"#), (r#"{"a":3}"#, r#"{"a":1}"#)] {
+        assert_eq!((update(equal), update(other)), (json!("updated"), json!("updated")));
+    }
+    assert_eq!((in_bulk(r#"{"a":1}"#), in_bulk(r#"{"a":1}"#)), (json!("updated"), json!("updated")));
+    assert_eq!(send_as(&api, &ann, Put, conditional, "{}").0, 403);
+    assert_eq!(send_as(&api, &ann, Delete, conditional, "").0, 403);
+    assert_eq!(bulk(line, "{}")["status"], 403);
+    grant(&guard, Action::IndexRead, "index i", "ann");
+    assert_eq!((update(r#"{"a":1}"#), in_bulk(r#"{"a":1}"#)), (json!("noop"), json!("noop")));
+    assert_eq!(send_as(&api, &ann, Put, conditional, "{}").0, 409);
+    assert_eq!(bulk(line, "{}")["status"], 409);
+}
+
+#[test]
+fn counts_of_an_alias_are_those_of_its_filter() {
+    let (api, guard) = bed();
+    let (_, ann) = user(&guard, "ann");
+    assert_eq!(send(&api, Put, "i/_alias/reds", r#"{"filter":{"term":{"t":"red"}}}"#).0, 200);
+    grant(&guard, Action::IndexRead, "index reds", "ann");
+    for names in ["/reds", "/*", ""] {
+        let (status, table) = send_as(&api, &ann, Get, &format!("_cat/count{names}?h=count"), "");
+        assert_eq!((status, table.as_str().map(str::trim)), (200, Some("1")), "{names}");
+        assert_eq!(send_as(&api, &ann, Get, &format!("{names}/_count"), "").1["count"], 1, "{names}");
+    }
+}
+
+#[test]
+fn a_right_that_is_revoked_while_a_request_runs_is_not_used_by_its_next_part() {
+    let (api, guard) = bed();
+    let (_, ann) = user(&guard, "ann");
+    grant(&guard, Action::IndexWrite, "index *", "ann");
+    let asker = crate::rights::Asker::new(&guard, ann, "test", &[Action::IndexWrite]);
+    assert!(api.indices.for_write("i", false, &asker).is_ok());
+    revoke(&guard, Action::IndexWrite, "index *", "ann").expect("revoked");
+    assert_eq!(asker.still().expect_err("what it used is gone").status, 403);
+    assert_eq!(api.indices.for_write("gone", false, &asker).expect_err("decided by the rights of now").status, 403);
+}
+
+#[test]
+fn one_role_does_not_take_the_places_of_others_and_loses_its_own_with_its_login() {
+    let (api, guard) = bed();
+    let ((_, ann), (_, bob)) = (user(&guard, "ann"), user(&guard, "bob"));
+    for name in ["ann", "bob"] {
+        grant(&guard, Action::IndexRead, "index i", name);
+    }
+    let open = |caller: &Caller| send_as(&api, caller, Post, "i/_pit?keep_alive=1h", "");
+    let opened = (0..60).map(|_| open(&ann)).take_while(|(status, _)| *status == 200).count();
+    assert_eq!(opened, 50);
+    let (status, answer) = open(&ann);
+    assert_eq!((status, &answer["error"]["type"]), (429, &json!("es_rejected_execution_exception")), "{answer}");
+    assert!(answer["error"]["reason"].as_str().is_some_and(|reason| reason.contains("user [ann]")), "{answer}");
+    assert_eq!(send_as(&api, &ann, Post, "i/_search?scroll=1m", "{}").0, 429);
+    assert_eq!(open(&bob).0, 200);
+    let locked =
+        IdentityChange::Set { role: "ann".to_owned(), changes: vec![AttributeChange::Locked(Some("test".to_owned()))] };
+    guard.change(&Caller::node(), &[locked]).expect("locked");
+    assert_eq!(send(&api, Get, "", "").0, 200);
+    assert_eq!(format!("{:?}", api.contexts), "Contexts { open: 1 }");
+}
+
+#[test]
+fn scrolls_and_points_in_time_over_no_indices_take_no_place_and_have_no_hits() {
+    let (api, guard) = bed();
+    let (_, ann) = user(&guard, "ann");
+    for _ in 0..60 {
+        let (status, page) = send_as(&api, &ann, Post, "none*/_search?scroll=1m", "{}");
+        assert_eq!(status, 200, "{page}");
+        let next = json!({"scroll_id": page["_scroll_id"], "scroll": "1m"}).to_string();
+        let (status, page) = send_as(&api, &ann, Post, "_search/scroll", next.clone());
+        assert_eq!((status, &page["hits"]["total"]["value"], &page["hits"]["hits"]), (200, &json!(0), &json!([])));
+        assert_eq!(
+            send_as(&api, &ann, Delete, "_search/scroll", json!({"scroll_id": page["_scroll_id"]}).to_string()).0,
+            200
+        );
+        let (_, point) = send_as(&api, &ann, Post, "none*/_pit?keep_alive=1m", "");
+        let (status, found) = send_as(&api, &ann, Post, "_search", json!({"pit": {"id": point["id"]}}).to_string());
+        assert_eq!((status, &found["hits"]["hits"]), (200, &json!([])), "{found}");
+    }
+    assert_eq!(format!("{:?}", api.contexts), "Contexts { open: 0 }");
+}
+
+#[test]
+fn a_body_is_not_read_for_who_may_not_send_it() {
+    let (api, guard) = bed();
+    let (_, ann) = user(&guard, "ann");
+    let admitted = |method: RestMethod, target: &str| {
+        use crate::rest::RestHandler as _;
+        api.admit(&request(&ann, method, target, "")).map_err(|refusal| refusal.status)
+    };
+    const SMALL: usize = 64 << 10;
+    for (method, target) in [
+        (Post, "_bulk"),
+        (Post, "i/_bulk"),
+        (Put, "i/_doc/1"),
+        (Put, "there_is_none/_doc/1"),
+        (Post, "i/_search"),
+        (Post, "*/_search"),
+        (Post, "_msearch"),
+        (Post, "_reindex"),
+        (Put, "made"),
+        (Put, "_cluster/settings"),
+        (Put, "_index_template/t"),
+    ] {
+        assert_eq!(admitted(method, target), Err(403), "{target}");
+    }
+    for (method, target) in [(Post, "_search/scroll"), (Delete, "_pit"), (Post, "_analyze"), (Post, "_nothing/at/all")]
+    {
+        assert_eq!(admitted(method, target), Ok(SMALL), "{target}");
+    }
+    grant(&guard, Action::IndexWrite, "index i", "ann");
+    for (target, expected) in
+        [("_bulk", Ok(usize::MAX)), ("i/_doc/1", Ok(usize::MAX)), ("other/_doc/1", Err(403)), ("i/_search", Err(403))]
+    {
+        assert_eq!(admitted(Post, target), expected, "{target}");
+    }
+}

@@ -174,3 +174,92 @@ async fn tls_is_served_beside_none_or_alone_and_its_certificate_is_renewed() {
     assert!(over_tls(server.address(), &connector).await.is_err());
     server.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pages_of_other_sites_are_refused_whoever_they_come_from() {
+    let guard = ann();
+    let (token, _) = user(&guard, "robot");
+    let trusting = HttpOptions { guard: Some(guard), trust: true, ..options() };
+    let server = started(trusting, echo).await;
+    let mut client = RawClient::connect(server.address());
+    let proofs = [String::new(), basic("ann:a long secret"), format!("Authorization: Bearer {token}\r\n")];
+    for proof in &proofs {
+        for header in [
+            "Origin: https://page.example",
+            "Origin: null",
+            "Origin: http://localhost:8080",
+            "Sec-Fetch-Site: cross-site",
+            "Sec-Fetch-Site: same-site",
+        ] {
+            let refused = client.request("GET /i/_refresh", &format!("{proof}{header}\r\n"), b"");
+            assert_eq!(refused.error(), (403, "security_exception".to_owned()), "{header} {proof}");
+        }
+        for header in ["", "Sec-Fetch-Site: none\r\n", "Sec-Fetch-Site: same-origin\r\n"] {
+            assert_eq!(client.request("GET /", &format!("{proof}{header}"), b"").status, 200, "{header} {proof}");
+        }
+    }
+    let own = format!("{}Origin: http://localhost\r\n", proofs[1]);
+    assert_eq!(client.request("GET /", &own, b"").status, 200, "the client asks for localhost");
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_role_has_as_many_connections_as_it_may() {
+    let guard = ann();
+    let (token, _) = user(&guard, "robot");
+    let changes = vec![AttributeChange::ConnectionLimit(Some(1))];
+    let limited = IdentityChange::Set { role: "robot".to_owned(), changes };
+    guard.change(&Caller::node(), &[limited]).expect("set");
+    let server = started(HttpOptions { guard: Some(guard), ..options() }, echo).await;
+    let robot = format!("Authorization: ApiKey {token}\r\n");
+    let mut first = RawClient::connect(server.address());
+    let mut second = RawClient::connect(server.address());
+    for _ in 0..3 {
+        assert_eq!(first.request("GET /", &robot, b"").status, 200);
+        let refused = second.request("GET /", &robot, b"");
+        assert_eq!(refused.error(), (429, "es_rejected_execution_exception".to_owned()));
+        assert!(refused.json()["error"]["reason"].as_str().is_some_and(|why| why.contains("too many connections")));
+    }
+    // The connection counts for another role from now on; and one that ends counts for none.
+    assert_eq!(first.request("GET /", &basic("ann:a long secret"), b"").status, 200);
+    assert_eq!(second.request("GET /", &robot, b"").status, 200);
+    assert_eq!(first.request("GET /", &robot, b"").status, 429);
+    drop(second);
+    until("its place is free", || first.request("GET /", &robot, b"").status == 200);
+    server.stop().await;
+}
+
+/// Takes no bodies.
+struct Closed;
+
+impl RestHandler for Closed {
+    fn respond(&self, _: &RestRequest) -> RestResponse {
+        RestResponse::json(200, json!({}))
+    }
+
+    fn admit(&self, request: &RestRequest) -> Result<usize, RestResponse> {
+        match request.path.first().map(String::as_str) {
+            Some("small") => Ok(10),
+            _ => Err(RestResponse::json(403, json!({"error": {"type": "security_exception"}}))),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_is_refused_before_it_is_read() {
+    let server = HttpServer::start(Arc::new(Closed), options()).await.expect("it starts");
+    let head = |path: &str| {
+        format!(
+            "POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n"
+        )
+    };
+    for (path, refused) in [("/x/_bulk", 403), ("/small", 413)] {
+        let mut client = RawClient::connect(server.address());
+        // No byte of the body is sent.
+        client.send(head(path));
+        assert_eq!(client.read(false).expect("a response").status, refused, "{path}");
+    }
+    let mut client = RawClient::connect(server.address());
+    assert_eq!(client.request("GET /x", "", b"").status, 200, "without a body it is not asked");
+    server.stop().await;
+}
