@@ -9,7 +9,8 @@
 //! A query that reads what is in messages has only the rows of services whose bodies the caller may read, and is refused
 //! if there is no such service. Invariant: bodies are in the audit, durable, before the batch that has them leaves.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use hl7::Path;
 use hl7::mask::Masker;
@@ -31,6 +32,22 @@ pub(super) struct ScanRights {
     table: &'static str,
     audit: Option<Arc<Audit>>,
     masker: Arc<Masker>,
+    /// The services whose rows it has had, and how the caller may read them.
+    used: RwLock<BTreeMap<String, Used>>,
+}
+
+/// How the rows of a service were had.
+#[derive(Clone, Copy, Default)]
+struct Used {
+    /// Some of them as they are.
+    unmasked: bool,
+    self_granted: bool,
+    break_glass: bool,
+}
+
+/// Reads what is locked: what panicked while it was held left whole values.
+fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
+    lock.read().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Only a pattern of all names matches a name that no service has.
@@ -53,7 +70,8 @@ impl ScanRights {
         let needed = if reads_bodies { Action::MessageBody } else { Action::MessageMetadata };
         let (identity, caller, version) = (identity.clone(), identity.caller().clone(), identity.guard().version());
         let view = identity.guard().view();
-        let rights = ScanRights { identity, caller, view, version, needed, table, audit, masker };
+        let used = RwLock::default();
+        let rights = ScanRights { identity, caller, view, version, needed, table, audit, masker, used };
         if reads_bodies && !rights.has_any() {
             rights.refused();
             let error = SqlError::statement("42501", format!("permission denied for table {table}"));
@@ -81,7 +99,31 @@ impl ScanRights {
         if had && guard.version() != self.version && is_revoked() {
             return Err(SqlError::statement("42501", "permission denied: a right of this statement was revoked"));
         }
+        if had {
+            self.keep(service, false);
+        }
         Ok(had)
+    }
+
+    /// A row of a service is made: its rights are asked again while the statement runs, and said in the audit.
+    fn keep(&self, service: &str, unmasked: bool) {
+        let is_kept = |used: &Used| used.unmasked || !unmasked;
+        if read(&self.used).get(service).is_some_and(is_kept) {
+            return;
+        }
+        let action = if unmasked { Action::Unmasked } else { self.needed };
+        self.identity.uses(action, service);
+        let grant = self.view.may(&self.caller, action, Object::Service(service)).ok();
+        let mut all = self.used.write().unwrap_or_else(PoisonError::into_inner);
+        let used = all.entry(service.to_owned()).or_default();
+        used.unmasked |= unmasked;
+        used.self_granted |= grant.is_some_and(|grant| grant.self_granted);
+        used.break_glass |= grant.is_some_and(|grant| grant.break_glass);
+    }
+
+    /// Rows are made of an index alone, for who may see those of all services.
+    pub(super) fn keep_all(&self) {
+        self.identity.uses(Action::MessageMetadata, NO_SERVICE);
     }
 
     /// A message as the caller sees it. Of one who may see it unmasked no more, it is masked from now on.
@@ -89,7 +131,11 @@ impl ScanRights {
         let (guard, service) = (self.identity.guard(), Object::Service(&stored.service));
         let is_unmasked = self.view.may(&self.caller, Action::Unmasked, service).is_ok()
             && (guard.version() == self.version || guard.may(&self.caller, Action::Unmasked, service).is_ok());
-        if is_unmasked { stored } else { history::masked(&self.masker, stored) }
+        if is_unmasked {
+            self.keep(&stored.service, true);
+            return stored;
+        }
+        history::masked(&self.masker, stored)
     }
 
     /// The bounds that an index may be asked for. It has the values as they came in: of a caller who sees any of them
@@ -128,7 +174,10 @@ impl ScanRights {
         else {
             return Ok(());
         };
-        let mut entry = self.entry();
+        let any = |is: fn(&Used) -> bool| read(&self.used).values().any(is);
+        let marks = [("self_granted", any(|used| used.self_granted)), ("break_glass", any(|used| used.break_glass))];
+        let marks = marks.into_iter().filter(|(_, is)| *is);
+        let mut entry = marks.fold(self.entry(), |entry, (name, _)| entry.with(name, "yes"));
         entry.reads = reads;
         let recorded = audit.record(entry).and_then(|ticket| audit.wait(ticket));
         recorded.map_err(|error| SqlError::statement("58030", format!("bodies are not shown: {error}")))
