@@ -9,6 +9,7 @@
 use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ring::digest;
 use store::{Cursor, Direction, Store, StoreError, Transaction, TreeId};
@@ -51,6 +52,9 @@ const IMPORTED_RIGHTS: &[(&str, &[Action])] = &[
 
 /// How often a change is made again because others were faster.
 const TRIES: usize = 16;
+
+/// The pause before the second time; it doubles.
+const AGAIN_PAUSE: Duration = Duration::from_micros(200);
 
 /// What happened to an object that has an owner or rights.
 #[derive(Clone, Debug)]
@@ -266,7 +270,11 @@ impl IdentityStore {
     }
 
     fn transact(&self, work: impl Fn(&mut Transaction) -> Result<(), IdentityError>) -> Result<(), IdentityError> {
-        for _ in 0..TRIES {
+        for tries in 0..TRIES {
+            if tries > 0 {
+                // Others change too: without a pause all of them would only disturb each other.
+                std::thread::sleep(AGAIN_PAUSE * (1 << tries.min(6)));
+            }
             let mut transaction = self.store.begin();
             work(&mut transaction)?;
             match transaction.commit() {

@@ -5,21 +5,33 @@
 //!
 //! It deliberately decides nothing: [`Guard`] does.
 
+use std::fmt;
 use std::sync::Arc;
 
-use node::identity::{Caller, Guard};
+use node::identity::{Action, Caller, Guard};
+
+/// Told of what a virtual table has asked about a service, and was answered with yes.
+#[derive(Clone)]
+struct Kept(Arc<dyn Fn(Action, &str) + Send + Sync>);
+
+impl fmt::Debug for Kept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Kept")
+    }
+}
 
 /// Who a session's statements ask for.
 #[derive(Clone, Debug)]
 pub struct SessionIdentity {
     guard: Arc<Guard>,
     caller: Caller,
+    kept: Option<Kept>,
 }
 
 impl SessionIdentity {
     /// A caller as it logged in.
     pub fn new(guard: Arc<Guard>, caller: Caller) -> SessionIdentity {
-        SessionIdentity { guard, caller }
+        SessionIdentity { guard, caller, kept: None }
     }
 
     /// Who decides.
@@ -34,6 +46,19 @@ impl SessionIdentity {
 
     /// The same with another caller.
     pub(crate) fn with_caller(&self, caller: Caller) -> SessionIdentity {
-        SessionIdentity { guard: Arc::clone(&self.guard), caller }
+        SessionIdentity { guard: Arc::clone(&self.guard), caller, kept: None }
+    }
+
+    /// For the scans of a statement: what they ask about services is asked again for as long as it runs.
+    pub(crate) fn keeping(&self, keep: impl Fn(Action, &str) + Send + Sync + 'static) -> SessionIdentity {
+        SessionIdentity { kept: Some(Kept(Arc::new(keep))), ..self.clone() }
+    }
+
+    /// A scan used a right on a service: if it is revoked, the statement ends before its next rows, also before those that were
+    /// made earlier and wait somewhere in its plan.
+    pub fn uses(&self, action: Action, service: &str) {
+        if let Some(Kept(keep)) = &self.kept {
+            keep(action, service);
+        }
     }
 }

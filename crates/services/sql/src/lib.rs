@@ -27,6 +27,7 @@ mod error;
 pub mod external;
 mod hl7_function;
 mod identity;
+mod recording;
 pub mod repair;
 pub mod table;
 mod text;

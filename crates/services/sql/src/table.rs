@@ -8,6 +8,7 @@
 //!   View          the view that a statement reads: a snapshot, or the session's transaction with its own changes
 //! ```
 
+pub(crate) mod barrier;
 pub(crate) mod catalog;
 mod column_store;
 mod definition;
@@ -22,7 +23,7 @@ pub(crate) mod types;
 mod view;
 mod virtual_table;
 
-pub use catalog::{Catalog, Entry, Schemas};
+pub use catalog::{Catalog, Entry, Schemas, ViewDefinition};
 pub use column_store::{ColumnScanRequest, ColumnStore};
 pub use definition::{ADDRESS, COLUMN_TAG, Column, External, ROW_TAG, Table};
 pub use types::{SqlType, TYPE_KEY};

@@ -9,15 +9,16 @@
 //! A query that reads what is in messages has only the rows of services whose bodies the caller may read, and is refused
 //! if there is no such service. Invariant: bodies are in the audit, durable, before the batch that has them leaves.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use hl7::Path;
 use hl7::mask::Masker;
 use interop::history;
 use interop::record::Stored;
 use node::audit::{Audit, AuditEntry, AuditOutcome, EntryMarks, Reads};
-use node::identity::{Action, Caller, Grant, Object, RightsView};
+use node::identity::{Action, Caller, Object, RightsView};
 use sql::{ColumnBound, ScanRequest, SessionIdentity, SqlError};
 
 /// What a scan may read.
@@ -32,32 +33,24 @@ pub(super) struct ScanRights {
     table: &'static str,
     audit: Option<Arc<Audit>>,
     masker: Arc<Masker>,
-    used: UsedRights,
-}
-
-/// What is remarkable about the rights that rows of the scan were read by so far.
-#[derive(Default)]
-struct UsedRights {
-    self_granted: AtomicBool,
-    break_glass: AtomicBool,
+    /// The services whose rows it has had, and how the caller may read them.
+    used: RwLock<BTreeMap<String, Used>>,
     /// Whether a row was masked.
-    masked: AtomicBool,
+    has_masked: AtomicBool,
 }
 
-impl UsedRights {
-    fn note(&self, grant: &Grant) {
-        self.self_granted.fetch_or(grant.self_granted, Ordering::Relaxed);
-        self.break_glass.fetch_or(grant.break_glass, Ordering::Relaxed);
-    }
+/// How the rows of a service were had.
+#[derive(Clone, Copy, Default)]
+struct Used {
+    /// Some of them as they are.
+    unmasked: bool,
+    self_granted: bool,
+    break_glass: bool,
+}
 
-    fn marks(&self) -> EntryMarks {
-        let is = |flag: &AtomicBool| flag.load(Ordering::Relaxed);
-        EntryMarks {
-            self_granted: is(&self.self_granted),
-            break_glass: is(&self.break_glass),
-            masked: Some(is(&self.masked)),
-        }
-    }
+/// Reads what is locked: what panicked while it was held left whole values.
+fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
+    lock.read().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Only a pattern of all names matches a name that no service has.
@@ -80,8 +73,8 @@ impl ScanRights {
         let needed = if reads_bodies { Action::MessageBody } else { Action::MessageMetadata };
         let (identity, caller, version) = (identity.clone(), identity.caller().clone(), identity.guard().version());
         let view = identity.guard().view();
-        let rights =
-            ScanRights { identity, caller, view, version, needed, table, audit, masker, used: UsedRights::default() };
+        let (used, has_masked) = (RwLock::default(), AtomicBool::new(false));
+        let rights = ScanRights { identity, caller, view, version, needed, table, audit, masker, used, has_masked };
         if reads_bodies && !rights.has_any() {
             rights.refused();
             let error = SqlError::statement("42501", format!("permission denied for table {table}"));
@@ -104,14 +97,36 @@ impl ScanRights {
     ///
     /// Errors: 42501 if the right was revoked since the scan began: its rows must not just be missing.
     pub(super) fn may(&self, service: &str) -> Result<bool, SqlError> {
-        let (had, guard) = (self.view.may(&self.caller, self.needed, Object::Service(service)), self.identity.guard());
+        let (had, guard) = (self.had(service), self.identity.guard());
         let is_revoked = || guard.may(&self.caller, self.needed, Object::Service(service)).is_err();
-        let Ok(grant) = had else { return Ok(false) };
-        self.used.note(&grant);
-        if guard.version() != self.version && is_revoked() {
+        if had && guard.version() != self.version && is_revoked() {
             return Err(SqlError::statement("42501", "permission denied: a right of this statement was revoked"));
         }
-        Ok(true)
+        if had {
+            self.keep(service, false);
+        }
+        Ok(had)
+    }
+
+    /// A row of a service is made: its rights are asked again while the statement runs, and said in the audit.
+    fn keep(&self, service: &str, unmasked: bool) {
+        let is_kept = |used: &Used| used.unmasked || !unmasked;
+        if read(&self.used).get(service).is_some_and(is_kept) {
+            return;
+        }
+        let action = if unmasked { Action::Unmasked } else { self.needed };
+        self.identity.uses(action, service);
+        let grant = self.view.may(&self.caller, action, Object::Service(service)).ok();
+        let mut all = self.used.write().unwrap_or_else(PoisonError::into_inner);
+        let used = all.entry(service.to_owned()).or_default();
+        used.unmasked |= unmasked;
+        used.self_granted |= grant.is_some_and(|grant| grant.self_granted);
+        used.break_glass |= grant.is_some_and(|grant| grant.break_glass);
+    }
+
+    /// Rows are made of an index alone, for who may see those of all services.
+    pub(super) fn keep_all(&self) {
+        self.identity.uses(Action::MessageMetadata, NO_SERVICE);
     }
 
     /// A message as the caller sees it. Of one who may see it unmasked no more, it is masked from now on.
@@ -120,16 +135,12 @@ impl ScanRights {
         let unmasked = self.view.may(&self.caller, Action::Unmasked, service);
         let is_unmasked = unmasked.is_ok()
             && (guard.version() == self.version || guard.may(&self.caller, Action::Unmasked, service).is_ok());
-        match unmasked {
-            Ok(grant) if is_unmasked => {
-                self.used.note(&grant);
-                stored
-            }
-            _ => {
-                self.used.masked.store(true, Ordering::Relaxed);
-                history::masked(&self.masker, stored)
-            }
+        if is_unmasked {
+            self.keep(&stored.service, true);
+            return stored;
         }
+        self.has_masked.store(true, Ordering::Relaxed);
+        history::masked(&self.masker, stored)
     }
 
     /// The bounds that an index may be asked for. It has the values as they came in: of a caller who sees any of them
@@ -161,7 +172,13 @@ impl ScanRights {
         else {
             return Ok(());
         };
-        let mut entry = self.entry().marked(self.used.marks());
+        let any = |is: fn(&Used) -> bool| read(&self.used).values().any(is);
+        let marks = EntryMarks {
+            self_granted: any(|used| used.self_granted),
+            break_glass: any(|used| used.break_glass),
+            masked: Some(self.has_masked.load(Ordering::Relaxed)),
+        };
+        let mut entry = self.entry().marked(marks);
         entry.reads = reads;
         let recorded = audit.record(entry).and_then(|ticket| audit.wait(ticket));
         recorded.map_err(|error| SqlError::statement("58030", format!("bodies are not shown: {error}")))

@@ -15,6 +15,8 @@
 //! ([`SharedParts`]).
 
 #[cfg(test)]
+mod masked_ways;
+#[cfg(test)]
 mod tests;
 
 use std::collections::VecDeque;
@@ -337,6 +339,9 @@ impl<T: Table> VirtualTable for History<T> {
         let rights = ScanRights::of(request, reads_bodies, T::NAME, (self.audit.clone(), Arc::clone(&self.masker)))?;
         let bounds = rights.as_ref().map_or_else(|| bounds.clone(), |rights| rights.bounds(bounds, &T::KEYS.paths()));
         let is_brief = is_brief::<T>(request, &bounds);
+        if is_brief {
+            rights.as_ref().into_iter().for_each(ScanRights::keep_all);
+        }
         let scan = Arc::new(Scan { reader: Reader::at(snapshot.clone()), projection, bounds, rights });
         let wanted = T::wanted(&scan);
         let all = reads_all(&scan.bounds, T::KEYS, is_brief);

@@ -3,6 +3,9 @@
 pub(crate) mod access;
 pub(crate) mod catalog_cache;
 pub(crate) mod column_labels;
+pub(crate) mod expansion;
+pub(crate) mod information_schema;
+pub(crate) mod meanwhile;
 pub(crate) mod planner_context;
 pub(crate) mod prepared;
 pub(crate) mod session_catalog;

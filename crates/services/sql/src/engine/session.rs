@@ -21,25 +21,32 @@ pub(crate) mod transaction_state;
 
 use std::sync::Arc;
 
+use datafusion::error::DataFusionError;
 use datafusion::execution::{SendableRecordBatchStream, SessionState as Planning};
 use datafusion::logical_expr::LogicalPlan;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::prelude::SessionContext;
 use datafusion::scalar::ScalarValue;
+use futures::StreamExt;
 use node::identity::{Caller, ObjectChange};
 
 use super::limits::memory_budget::Account;
 use super::plan::access::{self, Access};
+use super::plan::meanwhile::Meanwhile;
 use super::plan::planner_context;
 use super::plan::session_catalog::StatementView;
 use super::run::query_task;
 use super::{Canceller, Engine};
 use crate::SqlError;
 use crate::identity::SessionIdentity;
-use crate::table::View;
+use crate::table::{Catalog, View};
 use session_settings::SessionSettings;
 use settings::Settings;
 use transaction::SessionTransaction;
 use transaction_state::TransactionState;
+
+/// How often a statement outside of a transaction takes a newer snapshot because definitions changed while it began.
+const REFRESHES_MOST: u32 = 10;
 
 /// The state of a session, as ReadyForQuery reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,7 +114,9 @@ impl Session {
     pub fn set_caller(&mut self, caller: Caller) {
         if let Some(identity) = &mut self.identity {
             *identity = identity.with_caller(caller);
+            let is_administrator = identity.guard().view().is_administrator(identity.caller().current());
             self.shared.set_identity(Some(identity.clone()));
+            self.settings.now_mut().set_superuser(is_administrator);
         }
     }
 
@@ -202,20 +211,40 @@ impl Session {
 
     /// Lets plans read the present state from now on.
     pub(crate) fn refresh(&mut self) -> Result<(), SqlError> {
-        let (view, defines) = match self.transaction.open() {
-            Some(transaction) => (transaction.view(), transaction.defines),
-            None => (View::Snapshot(self.engine.store.snapshot()), false),
-        };
-        let catalog = match defines {
-            true => Arc::new(self.engine.load(&view)?),
-            false => {
-                let lsn = view.snapshot()?.lsn().0;
-                self.engine.definitions.at(lsn, &view, |view| self.engine.load(view))?
+        let mut tries = 0;
+        loop {
+            let (view, defines) = match self.transaction.open() {
+                Some(transaction) => (transaction.view(), transaction.defines),
+                None => (View::Snapshot(self.engine.store.snapshot()), false),
+            };
+            let lsn = view.snapshot()?.lsn().0;
+            let catalog = match defines {
+                true => Arc::new(self.engine.load(&view)?),
+                false => self.engine.definitions.at(lsn, &view, |view| self.engine.load(view))?,
+            };
+            // Rights come after the snapshot, and the names of now after the rights: what was made after the rights were taken
+            // has none among them.
+            self.renew_access();
+            let is_changed = self.identity.is_some() && !self.engine.definitions.is_of_now(lsn);
+            if is_changed && !self.transaction.is_open() && tries < REFRESHES_MOST {
+                tries += 1;
+                continue;
             }
-        };
-        self.renew_access();
-        self.shared.set(view, catalog);
-        Ok(())
+            let meanwhile = match is_changed {
+                true => Some(Meanwhile { before: self.before(&view, defines, &catalog)?, now: self.engine.tables()? }),
+                false => None,
+            };
+            self.shared.set(view, catalog, meanwhile);
+            return Ok(());
+        }
+    }
+
+    /// The names of a view's snapshot, without own changes.
+    fn before(&self, view: &View, defines: bool, catalog: &Arc<Catalog>) -> Result<Arc<Catalog>, SqlError> {
+        match defines {
+            true => Ok(Arc::new(self.engine.load(&View::Snapshot(view.snapshot()?))?)),
+            false => Ok(Arc::clone(catalog)),
+        }
     }
 
     /// The statement that begins has the rights of now.
@@ -264,7 +293,16 @@ impl Session {
         let query = query_task::Query { again: query_task::with_little_memory(state, plan), plan: physical, context };
         self.account.ended().await;
         let team = self.engine.teams.take(&self.account)?;
-        query_task::run(query, team, &self.canceller.current(), &self.account)
+        let rows = query_task::run(query, team, &self.canceller.current(), &self.account)?;
+        Ok(match self.access() {
+            // Rows that a statement writes are no more its own than those that it sends.
+            Some(access) => {
+                let allowed = move |batch| access.recheck().map(|()| batch).map_err(DataFusionError::from);
+                let (schema, rows) = (rows.schema(), rows.map(move |batch| batch.and_then(&allowed)));
+                Box::pin(RecordBatchStreamAdapter::new(schema, rows))
+            }
+            None => rows,
+        })
     }
 
     /// DataFusion's state for a statement that begins now. `now()` returns the time when the transaction began.

@@ -8,6 +8,8 @@ use datafusion::execution::SendableRecordBatchStream;
 
 use crate::SqlError;
 use crate::engine::limits::cancellation::Running;
+use crate::engine::plan::access::Access;
+use crate::engine::run::cancellable_stream;
 
 /// The result of one statement.
 pub enum StatementResult {
@@ -73,6 +75,8 @@ pub struct CopyIn {
     pub(crate) sink: Box<dyn CopySink>,
     /// The statement, which lasts until its rows are stored: it can be cancelled, and its time counts.
     pub(crate) running: Arc<Running>,
+    /// The rights of the statement.
+    pub(crate) access: Option<Access>,
 }
 
 /// Stores the rows of a COPY.
@@ -83,10 +87,10 @@ pub(crate) trait CopySink: Send {
 }
 
 impl CopyIn {
-    /// Waits until a cancel or a timeout asks the statement to end, and returns the error. A caller that waits for the
+    /// Waits until a cancel, a timeout or a revoked right asks the statement to end, and returns the error. A caller that waits for the
     /// client's next rows also waits for this, and then drops the COPY.
     pub async fn requested_end(&self) -> SqlError {
-        self.running.requested_end().await
+        cancellable_stream::ended(&self.running, self.access.as_ref()).await
     }
 
     /// Adds rows. After an error the statement has failed: drop this value.
@@ -109,4 +113,6 @@ pub struct CopyOut {
     pub stream: SendableRecordBatchStream,
     /// The format that the client requested.
     pub format: CopyFormat,
+    /// The rights of the statement: they are asked again when they change.
+    pub(crate) access: Option<Access>,
 }

@@ -8,6 +8,7 @@ pub(crate) mod column_defaults;
 pub(crate) mod copy;
 pub(crate) mod create_drop;
 pub(crate) mod create_external_table;
+pub(crate) mod create_view;
 mod execute;
 pub(crate) mod explain;
 pub(crate) mod insert;

@@ -31,9 +31,23 @@ pub(crate) const PUBLIC: &str = "public";
 #[derive(Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 enum Stored {
-    Table { id: u64, storage: u64, rows: u32, columns: Vec<Column>, key: Vec<usize>, key_name: String },
-    View { sql: String },
-    External { location: PathBuf, columns: Vec<Column> },
+    Table {
+        id: u64,
+        storage: u64,
+        rows: u32,
+        columns: Vec<Column>,
+        key: Vec<usize>,
+        key_name: String,
+    },
+    View {
+        sql: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        barrier: Option<bool>,
+    },
+    External {
+        location: PathBuf,
+        columns: Vec<Column>,
+    },
 }
 
 /// The object that a name denotes.
@@ -41,12 +55,21 @@ enum Stored {
 pub enum Entry {
     /// A table.
     Table(Arc<Table>),
-    /// A view: the SQL text of its query.
-    View(Arc<str>),
+    /// A view.
+    View(ViewDefinition),
     /// A read-only table of another service.
     Virtual(Arc<dyn VirtualTable>),
     /// Files that other programs write.
     External(Arc<External>),
+}
+
+/// A view, as the catalog stores it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ViewDefinition {
+    /// The SQL text of its query.
+    pub sql: Arc<str>,
+    /// Its option `security_barrier`; `None`: it is a barrier for everybody but its owner.
+    pub barrier: Option<bool>,
 }
 
 /// Schema, then name within it, then the object.
@@ -119,7 +142,7 @@ fn read(key: &[u8], value: &[u8]) -> Result<(String, Option<(String, Entry)>), S
     };
     let (schema, name) = rest.split_once('\0').ok_or_else(|| damaged("a key without a name"))?;
     let entry = match serde_json::from_slice(value).map_err(damaged)? {
-        Stored::View { sql } => Entry::View(sql.into()),
+        Stored::View { sql, barrier } => Entry::View(ViewDefinition { sql: sql.into(), barrier }),
         Stored::External { location, columns } => Entry::External(Arc::new(External::new(&location, columns))),
         Stored::Table { id, storage, rows, columns, key, key_name } => {
             if key.iter().any(|at| *at >= columns.len()) {
@@ -171,9 +194,10 @@ pub(crate) fn put_view(
     tree: TreeId,
     schema: &str,
     name: &str,
-    sql: &str,
+    view: &ViewDefinition,
 ) -> Result<(), SqlError> {
-    write(transaction, tree, &key(schema, name), &Stored::View { sql: sql.into() })
+    let stored = Stored::View { sql: view.sql.to_string(), barrier: view.barrier };
+    write(transaction, tree, &key(schema, name), &stored)
 }
 
 /// Stores an external table.

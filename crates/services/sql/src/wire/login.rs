@@ -23,7 +23,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use node::Permit;
 use node::audit::{Actor, ActorKind, AuditEntry, AuditOutcome};
-use node::identity::{Action, Caller, Connected, Denied, LoginError, Object};
+use node::identity::{Action, Caller, Connected, Denied, LoginError, Object, Proof, RightsView};
 use pgwire::messages::response::{GssEncResponse, ReadyForQuery, SslResponse, TransactionStatus};
 use pgwire::messages::startup::{
     Authentication, BackendKeyData, NegotiateProtocolVersion, ParameterStatus, PasswordMessageFamily, Startup,
@@ -44,7 +44,7 @@ use super::server_state::ServerState;
 use super::{Message, Reply};
 use crate::Session;
 use crate::engine::session::settings;
-use crate::engine::statements::rights::recording;
+use crate::recording;
 
 /// The PostgreSQL version whose protocol and catalogs this server provides.
 pub(super) const SERVER_VERSION: &str = concat!("15.0 (Terrace ", env!("CARGO_PKG_VERSION"), ")");
@@ -120,9 +120,22 @@ pub(super) async fn log_in(
     // Rights may have changed before it was registered: then nobody would end it.
     let view = shared.guard.view();
     view.holds(&caller).map_err(|error| ConnectionError::fatal(ErrorResponse::new("57P01", error.to_string())))?;
+    recorded(&caller, &view, shared);
     greet(connection, (user, is_administrator), application, &registered).await?;
     connection.logged_in(Some(session.account()));
     Ok(Some(Entered { session, registered, connected }))
+}
+
+/// Records a login. It is no use of a right that must be recorded before: a full audit keeps nobody out, who can then see why.
+fn recorded(caller: &Caller, view: &RightsView, shared: &ServerState) {
+    let Some(audit) = &shared.engine.options.audit else { return };
+    let proof = match caller.proof() {
+        Proof::Trust => "trust",
+        _ => "password",
+    };
+    if let Err(error) = audit.record(recording::entry("login", "", (view, caller)).with("proof", proof)) {
+        tracing::warn!(%error, "a login is not in the audit");
+    }
 }
 
 /// Whether a caller is an administrator. Errors: 42501 if it may not use SQL.

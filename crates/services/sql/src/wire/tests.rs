@@ -7,6 +7,7 @@ mod client;
 mod crowd;
 mod describing;
 mod ending;
+mod hidden;
 mod pgwire;
 mod postgres;
 mod rights;

@@ -13,7 +13,7 @@ use node::Clock;
 use node::identity::scram::Mock;
 use node::identity::{Action, Attributes, Caller, Credentials, Guard, IdentityChange, ObjectPattern, Privileges, Role};
 use sql::arrow::util::display::{ArrayFormatter, FormatOptions};
-use sql::{Engine, EngineOptions, Session, StatementResult};
+use sql::{Engine, EngineOptions, Session, SqlError, StatementResult};
 use store::{Options, Store};
 
 const FIRST_US: i64 = 1_767_225_600_000_000; // 2026-01-01
@@ -34,10 +34,15 @@ fn received() -> Vec<Vec<u8>> {
 
 /// A store with them, and their ids.
 fn stored() -> (Store, Vec<u64>) {
+    stored_of(received())
+}
+
+/// A store with messages, and their ids.
+pub(super) fn stored_of(messages: Vec<Vec<u8>>) -> (Store, Vec<u64>) {
     let options = Options { interpreter: Some(Arc::new(Rows)), ..Options::default() };
     let store = Store::in_memory(options).expect("memory is enough");
     let mut ids = Vec::new();
-    for (raw, at) in received().into_iter().zip(0..) {
+    for (raw, at) in messages.into_iter().zip(0..) {
         let service = if at == 1 { "ward" } else { "lab" };
         let (status, received_us) = (Status::Unmatched, FIRST_US + at * 1_000_000);
         let head =
@@ -59,26 +64,37 @@ fn session() -> (Session, Vec<u64>) {
     (Engine::new(store, options).expect("an engine starts").session("tester"), ids)
 }
 
+/// The rows of a query as lines `a|b`.
+pub(super) async fn answer_of(session: &mut Session, sql: &str) -> Result<String, SqlError> {
+    let prepared = session.prepare(sql, &[]).await?;
+    let mut lines = String::new();
+    for prepared in prepared {
+        let stream = match session.execute(&prepared, &[]).await? {
+            StatementResult::Rows { stream, .. } => stream,
+            StatementResult::CopyOut(copy) => copy.stream,
+            _ => continue,
+        };
+        let batches: Vec<_> = stream.try_collect().await?;
+        let options = FormatOptions::default().with_null("-");
+        for batch in batches {
+            let columns = batch.columns().iter().map(|column| ArrayFormatter::try_new(column.as_ref(), &options));
+            let columns: Vec<_> = columns.collect::<Result<_, _>>().expect("every type is shown");
+            for row in 0..batch.num_rows() {
+                let cells: Vec<String> = columns.iter().map(|column| column.value(row).to_string()).collect();
+                writeln!(lines, "{}", cells.join("|")).expect("a text grows");
+            }
+        }
+    }
+    Ok(lines)
+}
+
 /// The rows of a query as lines `a|b`; ids of messages as `#1`, `#2`.
 async fn rows_of(session: &mut Session, ids: &[u64], sql: &str) -> String {
     let mut sql = sql.to_owned();
     for (id, nth) in ids.iter().zip(1..) {
         sql = sql.replace(&format!("#{nth}"), &id.to_string());
     }
-    let prepared = session.prepare(&sql, &[]).await.unwrap_or_else(|error| panic!("{error}: {sql}"));
-    let answer = session.execute(&prepared[0], &[]).await.unwrap_or_else(|error| panic!("{error}: {sql}"));
-    let StatementResult::Rows { stream, .. } = answer else { panic!("no rows: {sql}") };
-    let batches: Vec<_> = stream.try_collect().await.unwrap_or_else(|error| panic!("{error}: {sql}"));
-    let options = FormatOptions::default().with_null("-");
-    let mut lines = String::new();
-    for batch in batches {
-        let columns = batch.columns().iter().map(|column| ArrayFormatter::try_new(column.as_ref(), &options));
-        let columns: Vec<_> = columns.collect::<Result<_, _>>().expect("every type is shown");
-        for row in 0..batch.num_rows() {
-            let cells: Vec<String> = columns.iter().map(|column| column.value(row).to_string()).collect();
-            writeln!(lines, "{}", cells.join("|")).expect("a text grows");
-        }
-    }
+    let lines = answer_of(session, &sql).await.unwrap_or_else(|error| panic!("{error}: {sql}"));
     let named = |line: &str| match ids.iter().position(|id| line.starts_with(&format!("{id}|"))) {
         Some(at) => format!("#{}|{}\n", at + 1, line.split_once('|').map_or("", |(_, rest)| rest)),
         None => format!("{line}\n"),
@@ -298,7 +314,7 @@ async fn a_walk_over_messages_gives_small_batches_and_ends_when_it_is_cancelled(
 }
 
 /// A session of a new role with rights, on services by `*`.
-fn reader(engine: &Arc<Engine>, guard: &Arc<Guard>, name: &str, rights: &[(Action, &str)]) -> Session {
+pub(super) fn reader(engine: &Arc<Engine>, guard: &Arc<Guard>, name: &str, rights: &[(Action, &str)]) -> Session {
     let attributes = Attributes { login: true, ..Attributes::default() };
     let grant = |(action, object): &(Action, &str)| IdentityChange::Grant {
         privileges: Privileges {

@@ -4,7 +4,7 @@
 //!   begin --> open --close--> runs to its end --end--> closed
 //!               |      ^            |
 //!               |      +---reopen---+
-//!               +--requested: by a request, by its time, by the session's end
+//!               +--requested: by a request, by its time, by the session's end, by a right that is revoked
 //! ```
 //!
 //! A commit that has begun cannot be undone: after `close`, requests are ignored. Computing threads call
@@ -19,12 +19,16 @@ use tokio::sync::Notify;
 
 use crate::SqlError;
 
-/// States of a statement: the last three are reasons why it ends.
+/// States of a statement: the last four are reasons why it ends.
 const OPEN: u8 = 0;
 const CLOSED: u8 = 1;
 const CANCELLED: u8 = 2;
 const TIMED_OUT: u8 = 3;
 const TERMINATED: u8 = 4;
+const REVOKED: u8 = 5;
+
+/// The text of the error of a statement whose right was revoked while it ran.
+pub(crate) const RIGHT_REVOKED: &str = "permission denied: a right of this statement was revoked";
 
 /// No deadline.
 const NEVER: u64 = u64::MAX;
@@ -111,6 +115,11 @@ impl Running {
         }
     }
 
+    /// Asks the statement to end because one of its rights was revoked.
+    pub(crate) fn revoke(&self) {
+        self.request_end(REVOKED);
+    }
+
     /// From now on the statement runs to its end. Errors: the earlier request to end.
     pub(crate) fn close(&self) -> Result<(), SqlError> {
         self.check()?;
@@ -126,7 +135,7 @@ impl Running {
     }
 
     /// Returns an error if the statement was asked to end. Errors: [`SqlError::Cancelled`], [`SqlError::TimedOut`],
-    /// [`SqlError::Terminated`].
+    /// [`SqlError::Terminated`], 42501.
     pub(crate) fn check(&self) -> Result<(), SqlError> {
         match self.state.load(Ordering::Acquire) {
             CLOSED => Ok(()),
@@ -146,6 +155,7 @@ impl Running {
             CANCELLED => Err(SqlError::Cancelled),
             TIMED_OUT => Err(SqlError::TimedOut),
             TERMINATED => Err(SqlError::Terminated),
+            REVOKED => Err(SqlError::statement("42501", RIGHT_REVOKED)),
             _ => Ok(()),
         }
     }

@@ -13,13 +13,16 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use node::identity::{Action, Caller, Denied, Object, ObjectChange, ObjectPattern, RightsView, RoleId};
+use node::identity::{Action, Caller, Denied, Grant, Object, ObjectChange, ObjectPattern, RightsView, RoleId};
 use parking_lot::Mutex;
 
 use crate::SqlError;
+use crate::engine::limits::cancellation::RIGHT_REVOKED;
 use crate::engine::parse::ast::DATABASE;
 use crate::identity::SessionIdentity;
+use crate::recording::Trail;
 
 /// What objects the open transaction created or renamed, with their owners: nobody else sees them yet.
 pub(crate) type OwnObjects = Arc<Mutex<BTreeMap<ObjectPattern, RoleId>>>;
@@ -36,6 +39,20 @@ enum Named {
     Table(String, String, Vec<String>),
     /// Any column of it.
     SomeColumn(String, String),
+    /// The messages of a service: a virtual table has asked for them.
+    Service(String),
+}
+
+impl Named {
+    /// As the audit names it.
+    fn shown(&self) -> String {
+        match self {
+            Named::Node => "node".to_owned(),
+            Named::Schema(name) => format!("schema {name}"),
+            Named::Table(schema, name, _) | Named::SomeColumn(schema, name) => format!("table {schema}.{name}"),
+            Named::Service(name) => format!("service {name}"),
+        }
+    }
 }
 
 /// A question that was answered with yes.
@@ -54,6 +71,9 @@ pub(crate) struct Access {
     version: u64,
     own: OwnObjects,
     questions: Questions,
+    /// The version of rights at which all questions were last answered with yes; 0 after a new question.
+    checked: Arc<AtomicU64>,
+    trail: Trail,
 }
 
 /// An error of the identity store, as SQL reports it.
@@ -77,17 +97,31 @@ pub(crate) fn table_object<'a>(schema: &'a str, name: &'a str) -> Object<'a> {
     Object::Table { schema, name, columns: &[] }
 }
 
+/// Keeps a question that was answered with yes.
+fn keep(questions: &Questions, checked: &AtomicU64, question: Question) {
+    let mut questions = questions.lock();
+    if !questions.contains(&question) {
+        questions.push(question);
+        checked.store(0, Ordering::Release);
+    }
+}
+
+/// The error of a statement whose right was revoked while it ran.
+fn revoked() -> SqlError {
+    SqlError::statement("42501", RIGHT_REVOKED)
+}
+
 fn no_right(what: &str, name: &str) -> SqlError {
     SqlError::statement("42501", format!("permission denied for {what} {name}"))
 }
 
 impl Access {
     /// The rights of now.
-    pub(crate) fn new(identity: SessionIdentity, own: OwnObjects) -> Access {
+    pub(crate) fn new(identity: SessionIdentity, own: OwnObjects, trail: Trail) -> Access {
         // The version first: a view that is newer than it is only read again.
         let version = identity.guard().version();
         let view = identity.guard().view();
-        Access { identity, view, version, own, questions: Questions::default() }
+        Access { identity, view, version, own, questions: Questions::default(), checked: Arc::default(), trail }
     }
 
     /// Who asks, and whose rights count.
@@ -109,6 +143,16 @@ impl Access {
         Ok(owner.map_or_else(|| self.clone(), |owner| self.on_behalf_of(owner)))
     }
 
+    /// Whether the caller has the rights of an object's owner; what nobody owns belongs to administrators.
+    pub(crate) fn has_owners_rights(&self, schema: &str, name: &str) -> bool {
+        let Ok(pattern) = exactly(table_object(schema, name)) else { return false };
+        let own = self.own.lock().get(&pattern).copied();
+        match own.or_else(|| self.view.directory().owners().get(&pattern).copied()) {
+            Some(owner) => self.view.has_rights_of(self.caller().current(), owner),
+            None => self.view.is_administrator(self.caller().current()),
+        }
+    }
+
     /// The same questions list, with another role's rights.
     pub(crate) fn on_behalf_of(&self, owner: RoleId) -> Access {
         let caller = self.caller().on_behalf_of(owner);
@@ -124,17 +168,33 @@ impl Access {
 
     /// The same rights, with the questions of an earlier plan.
     pub(crate) fn with_questions_of(&self, earlier: &Access) -> Access {
-        Access { questions: Arc::clone(&earlier.questions), ..self.clone() }
+        Access { questions: Arc::clone(&earlier.questions), checked: Arc::clone(&earlier.checked), ..self.clone() }
     }
 
-    fn decide(view: &RightsView, own: &OwnObjects, question: &Question) -> Result<(), Denied> {
+    /// Whether the open transaction created an object.
+    pub(crate) fn has_made(&self, schema: &str, name: &str) -> bool {
+        exactly(table_object(schema, name)).is_ok_and(|pattern| self.own.lock().contains_key(&pattern))
+    }
+
+    /// The identity for the scans of virtual tables: what they ask is asked again with the statement's other questions.
+    pub(crate) fn for_scans(&self) -> SessionIdentity {
+        let (caller, questions, checked) = (self.caller().clone(), self.questions.clone(), self.checked.clone());
+        self.identity.keeping(move |action, service| {
+            let question = Question { caller: caller.clone(), action, object: Named::Service(service.to_owned()) };
+            keep(&questions, &checked, question);
+        })
+    }
+
+    /// The grant is missing where the caller created the object.
+    fn decide(view: &RightsView, own: &OwnObjects, question: &Question) -> Result<Option<Grant>, Denied> {
         let Question { caller, action, object } = question;
         let has_made = |object: Object<'_>| {
             let owner = object.exactly().ok().and_then(|pattern| own.lock().get(&pattern).copied());
             view.holds(caller).is_ok() && owner.is_some_and(|owner| view.has_rights_of(caller.current(), owner))
         };
         let (answer, whole) = match object {
-            Named::Node => return view.may(caller, *action, Object::Node).map(drop),
+            Named::Node => return view.may(caller, *action, Object::Node).map(Some),
+            Named::Service(name) => return view.may(caller, *action, Object::Service(name)).map(Some),
             Named::Schema(name) => (view.may(caller, *action, Object::Schema(name)), Object::Schema(name)),
             Named::SomeColumn(schema, name) => {
                 (view.may(caller, *action, Object::SomeColumn { schema, name }), table_object(schema, name))
@@ -146,62 +206,91 @@ impl Access {
             }
         };
         match answer {
-            Err(_) if has_made(whole) => Ok(()),
-            answer => answer.map(drop),
+            Err(_) if has_made(whole) => Ok(None),
+            answer => answer.map(Some),
         }
     }
 
-    fn require(&self, action: Action, object: Named) -> Result<(), Denied> {
+    /// Asks, and records where each use is recorded. Errors: what `denied` says; 58030 if it cannot be recorded.
+    fn require(&self, action: Action, object: Named, denied: impl FnOnce() -> SqlError) -> Result<(), SqlError> {
         let question = Question { caller: self.caller().clone(), action, object };
-        Access::decide(&self.view, &self.own, &question)?;
-        let mut questions = self.questions.lock();
-        if !questions.contains(&question) {
-            questions.push(question);
+        let by = (&*self.view, self.caller());
+        match Access::decide(&self.view, &self.own, &question) {
+            Ok(grant) => {
+                if action.is_audited() {
+                    self.trail.used(action, &question.object.shown(), by, grant.as_ref())?;
+                }
+                keep(&self.questions, &self.checked, question);
+                Ok(())
+            }
+            Err(_) => {
+                self.trail.refused(action, &question.object.shown(), by);
+                Err(denied())
+            }
         }
-        Ok(())
+    }
+
+    /// Records that rows leave by COPY. Errors: 58030.
+    pub(crate) fn exports(&self, object: &str, query: &str) -> Result<(), SqlError> {
+        self.trail.exported(object, query, (&self.view, self.caller()))
     }
 
     /// Asks everything again if the rights have changed. Errors: 42501.
     pub(crate) fn recheck(&self) -> Result<(), SqlError> {
-        if self.identity.guard().version() == self.version {
+        let version = self.identity.guard().version();
+        if version == self.version || self.checked.load(Ordering::Acquire) == version {
             return Ok(());
         }
         let view = self.identity.guard().view();
-        let questions = self.questions.lock().clone();
-        match questions.iter().all(|question| Access::decide(&view, &self.own, question).is_ok()) {
-            true => Ok(()),
-            false => Err(SqlError::statement("42501", "permission denied: a right of this statement was revoked")),
+        let asked = self.questions.lock().clone();
+        if !asked.iter().all(|question| Access::decide(&view, &self.own, question).is_ok()) {
+            return Err(revoked());
+        }
+        let questions = self.questions.lock();
+        if questions.len() == asked.len() {
+            self.checked.store(version, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// Waits until a right of the statement is revoked.
+    pub(crate) async fn until_revoked(&self) {
+        let mut changed = self.identity.guard().changed();
+        while self.recheck().is_ok() {
+            if changed.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
         }
     }
 
     /// USAGE of a schema. Errors: 42501.
     pub(crate) fn schema(&self, name: &str) -> Result<(), SqlError> {
-        self.require(Action::SchemaUse, Named::Schema(name.into())).map_err(|_| no_right("schema", name))
+        self.require(Action::SchemaUse, Named::Schema(name.into()), || no_right("schema", name))
     }
 
     /// CREATE in a schema. Errors: 42501.
     pub(crate) fn make_in(&self, schema: &str) -> Result<(), SqlError> {
         self.schema(schema)?;
-        self.require(Action::TableMake, Named::Schema(schema.into())).map_err(|_| no_right("schema", schema))
+        self.require(Action::TableMake, Named::Schema(schema.into()), || no_right("schema", schema))
     }
 
     /// CREATE of schemas. Errors: 42501.
     pub(crate) fn make_schema(&self) -> Result<(), SqlError> {
-        self.require(Action::SchemaMake, Named::Node).map_err(|_| no_right("database", DATABASE))
+        self.require(Action::SchemaMake, Named::Node, || no_right("database", DATABASE))
     }
 
     /// Changing or dropping a table or view; `what` is its kind. Errors: 42501.
     pub(crate) fn own(&self, what: &str, schema: &str, name: &str) -> Result<(), SqlError> {
         self.schema(schema)?;
         let object = Named::Table(schema.into(), name.into(), Vec::new());
-        let denied = |_| SqlError::statement("42501", format!("must be owner of {what} {name}"));
-        self.require(Action::TableOwn, object).map_err(denied)
+        let denied = || SqlError::statement("42501", format!("must be owner of {what} {name}"));
+        self.require(Action::TableOwn, object, denied)
     }
 
     /// Dropping a schema. Errors: 42501.
     pub(crate) fn own_schema(&self, name: &str) -> Result<(), SqlError> {
-        let denied = |_| SqlError::statement("42501", format!("must be owner of schema {name}"));
-        self.require(Action::SchemaOwn, Named::Schema(name.into())).map_err(denied)
+        let denied = || SqlError::statement("42501", format!("must be owner of schema {name}"));
+        self.require(Action::SchemaOwn, Named::Schema(name.into()), denied)
     }
 
     /// Files of this machine as a table: for administrators, as in PostgreSQL. Errors: 42501.
@@ -215,12 +304,12 @@ impl Access {
     /// Some of a table, at least of one column; what exactly is asked by column. Errors: 42501.
     pub(crate) fn some(&self, action: Action, what: &str, schema: &str, name: &str) -> Result<(), SqlError> {
         self.schema(schema)?;
-        self.require(action, Named::SomeColumn(schema.into(), name.into())).map_err(|_| no_right(what, name))
+        self.require(action, Named::SomeColumn(schema.into(), name.into()), || no_right(what, name))
     }
 
     /// Whether all of a table may be had, now and in later columns.
     pub(crate) fn has_whole(&self, action: Action, schema: &str, name: &str) -> bool {
-        self.require(action, Named::Table(schema.into(), name.into(), Vec::new())).is_ok()
+        self.require(action, Named::Table(schema.into(), name.into(), Vec::new()), || no_right("table", name)).is_ok()
     }
 
     /// These columns of a table; no columns: at least one. Errors: 42501.
@@ -235,7 +324,7 @@ impl Access {
             true => Named::SomeColumn(schema.into(), name.into()),
             false => Named::Table(schema.into(), name.into(), columns),
         };
-        self.require(action, object).map_err(|_| no_right(what, name))
+        self.require(action, object, || no_right(what, name))
     }
 
     /// Whether a table shows in lists: some of it may be read.

@@ -36,6 +36,12 @@ impl CatalogCache {
         kept.changed = kept.changed.max(lsn.unwrap_or(0));
     }
 
+    /// Whether nothing has changed the catalog since the snapshot with this LSN.
+    pub(crate) fn is_of_now(&self, lsn: u64) -> bool {
+        let kept = self.kept.lock();
+        kept.pending == 0 && kept.changed <= lsn
+    }
+
     /// The catalog at a snapshot's LSN: the kept one if nothing has changed it in between, otherwise the result of
     /// `load`.
     pub(crate) fn at(

@@ -8,6 +8,7 @@ use datafusion::optimizer::analyzer::resolve_grouping_function::ResolveGroupingF
 use datafusion::optimizer::analyzer::type_coercion::TypeCoercion;
 use datafusion::prelude::SessionContext;
 
+use super::prepared;
 use super::session_catalog::{SessionCatalog, StatementView};
 use crate::column::session_config;
 use crate::engine::limits::cancellable_rules;
@@ -49,7 +50,10 @@ pub(crate) fn make(
     let mut config = session_config(engine.options.threads)
         .with_create_default_catalog_and_schema(false)
         .with_default_catalog_and_schema(DATABASE, PUBLIC)
-        .with_information_schema(true);
+        .with_information_schema(false);
+    let names = Arc::clone(shared);
+    let asked = prepared::Asked { canceller: canceller.clone(), names: Arc::new(move || names.catalog()) };
+    config = config.with_extension(Arc::new(asked));
     let bytes = engine.options.query_bytes;
     // With little memory a batch is a small part of it, and so is a merge's reservation.
     config = config.with_batch_size((bytes / BATCH_OF).clamp(BATCH_ROWS_MIN, BATCH_ROWS_MAX).next_power_of_two());

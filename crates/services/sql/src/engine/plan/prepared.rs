@@ -13,8 +13,9 @@ use datafusion::sql::parser::Statement as DfStatement;
 use datafusion::sql::sqlparser::ast::{Query, SetExpr, Statement};
 
 use super::access::Access;
-use super::column_labels;
+use super::{column_labels, expansion};
 use crate::SqlError;
+use crate::engine::Canceller;
 use crate::engine::parse::rights::statement::RightsStatement;
 use crate::engine::parse::syntax_rewrite;
 use crate::engine::semantics::{cast_types, operators, type_inference};
@@ -97,9 +98,19 @@ pub(crate) async fn plan_with(
 /// The columns of a plan after types were made equal, as they are when it runs: a CASE or a UNION of an integer and a
 /// bigint is a bigint. Types that depend on the values of parameters stay as planned.
 pub(crate) fn columns(context: &SessionContext, plan: &LogicalPlan) -> SchemaRef {
-    let state = context.state();
+    columns_of(&context.state(), plan)
+}
+
+/// The same, in a state of a session.
+pub(crate) fn columns_of(state: &Planning, plan: &LogicalPlan) -> SchemaRef {
     let analyzed = state.analyzer().execute_and_check(plan.clone(), state.config_options(), |_, _| {});
     analyzed.as_ref().unwrap_or(plan).schema().inner().clone()
+}
+
+/// What planning asks while it computes: whether it must end, and what names stand for.
+pub(crate) struct Asked {
+    pub(crate) canceller: Canceller,
+    pub(crate) names: Arc<dyn Fn() -> Arc<Catalog> + Send + Sync>,
 }
 
 /// A plan, and the types of its parameters.
@@ -107,9 +118,17 @@ pub(crate) type Planned = Result<(LogicalPlan, Vec<Option<DataType>>), SqlError>
 
 /// DataFusion's plan of a query, which is rewritten where DataFusion would misunderstand it.
 pub(crate) async fn plan(state: &Planning, mut statement: Statement, declared: &[Option<DataType>]) -> Planned {
+    let asked = state.config().get_extension::<Asked>();
+    let check = || asked.as_ref().map_or(Ok(()), |asked| asked.canceller.current().check());
+    check()?;
+    if let Some(asked) = &asked {
+        expansion::check(&(asked.names)(), &statement)?;
+    }
     syntax_rewrite::restate(&mut statement)?;
     let plan = state.statement_to_plan(DfStatement::Statement(Box::new(statement))).await?;
+    check()?;
     let (plan, parameters) = type_inference::typed(plan, declared)?;
+    check()?;
     Ok((operators::meant(plan)?, parameters))
 }
 

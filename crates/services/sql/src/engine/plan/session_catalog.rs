@@ -18,6 +18,8 @@ use parking_lot::RwLock;
 use store::Store;
 
 use super::access::{Access, OwnObjects};
+use super::information_schema::{self, INFORMATION_SCHEMA, ShowsDefinition};
+use super::meanwhile::Meanwhile;
 use super::prepared::{self, Prepared};
 use super::view_dependencies;
 use super::view_dependencies::DEEP_MOST;
@@ -26,10 +28,12 @@ use crate::engine::parse::ast::{MADE, TARGET};
 use crate::engine::{Engine, parse};
 use crate::external::{ExternalTable, FileCache};
 use crate::identity::SessionIdentity;
+use crate::recording::Trail;
+use crate::table::barrier::BarrierTable;
 use crate::table::guarded::GuardedTable;
 use crate::table::providers::{Reads, StoredTable, VirtualTableProvider};
 use crate::table::row_counts::RowCounts;
-use crate::table::{Catalog, ColumnStore, Entry, View};
+use crate::table::{Catalog, ColumnStore, Entry, View, ViewDefinition};
 
 /// The views whose queries are being planned.
 #[derive(Clone, Default)]
@@ -58,6 +62,10 @@ pub(crate) struct StatementView {
     identity: RwLock<Option<SessionIdentity>>,
     /// The rights of the running statement; `None`: the node itself.
     access: RwLock<Option<Access>>,
+    /// What happened to names since the snapshot of the running statement, if something did.
+    meanwhile: RwLock<Option<Meanwhile>>,
+    /// What its statements record.
+    pub(crate) trail: Trail,
     columns: Arc<dyn ColumnStore>,
     counts: Arc<RowCounts>,
     files: Arc<FileCache>,
@@ -68,13 +76,28 @@ impl StatementView {
     pub(crate) fn new(engine: &Engine) -> StatementView {
         let (store, now) = (engine.store.clone(), RwLock::new((None, Arc::new(Catalog::default()))));
         let (columns, counts, files) = (engine.columns.clone(), engine.counts.clone(), engine.files.clone());
-        let (made, identity, access) = (RwLock::default(), RwLock::default(), RwLock::default());
-        StatementView { store, now, made, identity, access, columns, counts, files, state: OnceLock::new() }
+        let (made, identity, access, meanwhile) =
+            (RwLock::default(), RwLock::default(), RwLock::default(), RwLock::default());
+        let trail = Trail::new(engine.options.audit.clone());
+        StatementView {
+            store,
+            now,
+            made,
+            identity,
+            access,
+            meanwhile,
+            trail,
+            columns,
+            counts,
+            files,
+            state: OnceLock::new(),
+        }
     }
 
     /// Plans read this view from now on.
-    pub(crate) fn set(&self, view: View, catalog: Arc<Catalog>) {
+    pub(crate) fn set(&self, view: View, catalog: Arc<Catalog>, meanwhile: Option<Meanwhile>) {
         *self.now.write() = (Some(view), catalog);
+        *self.meanwhile.write() = meanwhile;
     }
 
     /// Who the session's statements ask for.
@@ -95,7 +118,24 @@ impl StatementView {
 
     /// A statement begins: it has the rights of now, and what its transaction created.
     pub(crate) fn renew_access(&self, own: OwnObjects) {
-        *self.access.write() = self.identity().map(|identity| Access::new(identity, own));
+        *self.access.write() = self.identity().map(|identity| Access::new(identity, own, self.trail.clone()));
+    }
+
+    /// Whether the query of a view is shown: to who has its owner's rights.
+    pub(crate) fn shows_definition(&self, schema: &str, name: &str) -> bool {
+        self.access().is_none_or(|access| access.has_owners_rights(schema, name))
+    }
+
+    /// Waits until a right of the running statement is revoked.
+    pub(crate) async fn until_revoked(&self) {
+        let Some(access) = self.access() else { return std::future::pending().await };
+        let mut changed = access.identity().guard().changed();
+        // A statement takes its rights again when it takes another snapshot.
+        while self.access().is_none_or(|access| access.recheck().is_ok()) {
+            if changed.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
     }
 
     /// A kept plan runs: what it asked is asked again when rights change.
@@ -120,6 +160,16 @@ impl StatementView {
             self.take_questions_of(access);
         }
         Some(kept.plan.clone())
+    }
+
+    /// Whether a name of the statement's snapshot stands for the object that the rights of now are about.
+    ///
+    /// Errors: 40001.
+    pub(crate) fn still(&self, access: &Access, schema: &str, name: &str, by_columns: bool) -> Result<(), SqlError> {
+        match &*self.meanwhile.read() {
+            Some(meanwhile) if !access.has_made(schema, name) => meanwhile.still(schema, name, by_columns),
+            _ => Ok(()),
+        }
     }
 
     /// Releases the view: no plan reads anything any more.
@@ -150,16 +200,16 @@ impl Reads for StatementView {
 }
 
 /// The catalog of a session.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct SessionCatalog {
     shared: Arc<StatementView>,
     /// Schemas that other modules registered, such as `pg_catalog`.
-    others: RwLock<HashMap<String, Arc<dyn SchemaProvider>>>,
+    others: Arc<RwLock<HashMap<String, Arc<dyn SchemaProvider>>>>,
 }
 
 impl SessionCatalog {
     pub(crate) fn new(shared: Arc<StatementView>) -> SessionCatalog {
-        SessionCatalog { shared, others: RwLock::default() }
+        SessionCatalog { shared, others: Arc::default() }
     }
 }
 
@@ -171,6 +221,11 @@ impl CatalogProvider for SessionCatalog {
     }
 
     fn schema(&self, name: &str) -> Option<Arc<dyn SchemaProvider>> {
+        if name == INFORMATION_SCHEMA {
+            let shared = Arc::clone(&self.shared);
+            let shows = ShowsDefinition(Arc::new(move |schema, name| shared.shows_definition(schema, name)));
+            return Some(information_schema::schema(Arc::new(self.clone()), shows));
+        }
         if let Some(other) = self.others.read().get(name) {
             return Some(other.clone());
         }
@@ -237,6 +292,7 @@ impl SchemaProvider for SessionSchema {
         };
         access.some(Action::TableSelect, what, &self.schema, name)?;
         let whole = access.has_whole(Action::TableSelect, &self.schema, name);
+        self.shared.still(&access, &self.schema, name, !whole)?;
         let Some(inner) = self.provider(name, Some(&access)).await? else { return Ok(None) };
         if whole {
             return Ok(Some(inner));
@@ -272,7 +328,7 @@ impl SessionSchema {
         Ok(match catalog.get(&self.schema, name) {
             None => None,
             Some(Entry::Virtual(table)) => {
-                let identity = access.map(|access| access.identity().clone());
+                let identity = access.map(Access::for_scans);
                 Some(Arc::new(VirtualTableProvider { table: table.clone(), reads, identity }))
             }
             Some(Entry::Table(table)) => Some(Arc::new(StoredTable {
@@ -285,11 +341,17 @@ impl SessionSchema {
             Some(Entry::External(table)) => {
                 Some(Arc::new(ExternalTable::new(table.clone(), self.shared.files.clone())?))
             }
-            Some(Entry::View(sql)) => Some(Arc::new(self.view(name, sql, access).await?)),
+            Some(Entry::View(view)) => Some(self.view(name, view, access).await?),
         })
     }
 
-    async fn view(&self, name: &str, sql: &str, access: Option<&Access>) -> DfResult<ViewTable> {
+    /// A view. For who is not its owner it is a barrier, unless its option says otherwise.
+    async fn view(
+        &self,
+        name: &str,
+        definition: &ViewDefinition,
+        reader: Option<&Access>,
+    ) -> DfResult<Arc<dyn TableProvider>> {
         let Expanding { views: mut expanding, depth, .. } = EXPANDING.try_with(Clone::clone).unwrap_or_default();
         let this = (self.schema.clone(), name.to_string());
         if expanding.contains(&this) {
@@ -300,7 +362,13 @@ impl SessionSchema {
             return Err(SqlError::statement("54001", message).into());
         }
         expanding.push(this);
-        let access = access.map(|access| access.on_behalf_of_owner(&self.schema, name)).transpose()?;
+        let access = reader.map(|access| access.on_behalf_of_owner(&self.schema, name)).transpose()?;
+        let is_other = match (reader, &access) {
+            (Some(reader), Some(owner)) => reader.caller().current() != owner.caller().current(),
+            _ => false,
+        };
+        let is_barrier = definition.barrier.unwrap_or(is_other);
+        let sql: &str = &definition.sql;
         let state = self.shared.state.get().and_then(Weak::upgrade);
         let state = state.ok_or_else(|| DataFusionError::Internal("the session is gone".into()))?;
         let state = state.read().clone();
@@ -308,6 +376,11 @@ impl SessionSchema {
         let statement = statements.pop().ok_or_else(|| DataFusionError::Internal("an empty view".into()))?;
         let planning = Box::pin(prepared::plan(&state, statement, &[]));
         let (plan, _) = EXPANDING.scope(Expanding { views: expanding, depth, access }, planning).await?;
-        Ok(ViewTable::new(plan, Some(sql.into())))
+        let schema = is_barrier.then(|| prepared::columns_of(&state, &plan));
+        let view = ViewTable::new(plan, Some(sql.into()));
+        Ok(match schema {
+            Some(schema) => Arc::new(BarrierTable { name: format!("{}.{name}", self.schema), view, schema }),
+            None => Arc::new(view),
+        })
     }
 }

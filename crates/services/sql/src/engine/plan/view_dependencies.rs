@@ -56,9 +56,9 @@ pub(crate) fn reaches(catalog: &Catalog, query: Statement, name: &Name) -> Resul
             return Ok(true);
         }
         if seen.insert(next.clone())
-            && let Some(Entry::View(sql)) = catalog.get(&next.0, &next.1)
+            && let Some(Entry::View(view)) = catalog.get(&next.0, &next.1)
         {
-            open.extend(reads(ast::parse(sql)?)?);
+            open.extend(reads(ast::parse(&view.sql)?)?);
         }
     }
     Ok(false)
@@ -70,8 +70,8 @@ pub(crate) fn readers(catalog: &Catalog, names: &[Name]) -> Result<Vec<(Name, Na
     let mut views = Vec::new();
     for (schema, entries) in &catalog.schemas {
         for (name, entry) in entries {
-            if let Entry::View(sql) = entry {
-                views.push(((schema.clone(), name.clone()), reads(ast::parse(sql)?)?));
+            if let Entry::View(view) = entry {
+                views.push(((schema.clone(), name.clone()), reads(ast::parse(&view.sql)?)?));
             }
         }
     }

@@ -15,7 +15,7 @@ use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream};
 use futures::Stream;
 
 use crate::SqlError;
-use crate::engine::limits::cancellation::Running;
+use crate::engine::limits::cancellation::{RIGHT_REVOKED, Running};
 use crate::engine::plan::access::Access;
 
 pub(crate) struct CancellableStream {
@@ -39,16 +39,34 @@ impl CancellableStream {
         failed: Arc<AtomicBool>,
         access: Option<Access>,
     ) -> CancellableStream {
-        let waits = running.clone();
+        let (waits, watched) = (running.clone(), access.clone());
         CancellableStream {
             schema: inner.schema(),
             inner: Some(inner),
-            end: Box::pin(async move { waits.requested_end().await }),
+            end: Box::pin(async move { ended(&waits, watched.as_ref()).await }),
             running: running.clone(),
             failed,
             access,
             given: None,
         }
+    }
+}
+
+/// Waits until the statement is asked to end, or a right of it is revoked.
+pub(crate) async fn ended(running: &Running, access: Option<&Access>) -> SqlError {
+    let revoked = async {
+        match access {
+            Some(access) => access.until_revoked().await,
+            None => std::future::pending().await,
+        }
+        running.revoke();
+        // What was asked to end earlier says why itself.
+        std::future::pending().await
+    };
+    tokio::select! {
+        biased;
+        why = running.requested_end() => why,
+        () = revoked => SqlError::statement("42501", RIGHT_REVOKED),
     }
 }
 

@@ -54,6 +54,7 @@ use super::query_limits::QueryLimits;
 use crate::SqlError;
 use crate::column::RowGroupScan;
 use crate::engine::limits::window_values;
+use crate::table::barrier::BarrierScan;
 use crate::table::row_scan::RowScan;
 
 /// A larger constant is treated as large, if a batch contains a copy of it for each row.
@@ -66,6 +67,10 @@ pub(crate) fn checked(
     limits: &Arc<QueryLimits>,
 ) -> Result<Arc<dyn ExecutionPlan>, SqlError> {
     let asks = |plan: Arc<dyn ExecutionPlan>| {
+        let plan = match plan.downcast_ref::<BarrierScan>() {
+            Some(barrier) => barrier.with_inner(checked(barrier.inner().clone(), context, limits)?),
+            None => plan,
+        };
         let plan = with_checked_values(plan, limits)?;
         let plan = with_checked_filter(&plan, limits)?.unwrap_or(plan);
         let plan = window_values::with_accounted_functions(plan, limits.account())?;
@@ -106,6 +111,9 @@ fn may_not_spill(plan: &Arc<dyn ExecutionPlan>) -> bool {
 fn gives_all_rows_again(plan: &Arc<dyn ExecutionPlan>) -> bool {
     if let Some(checked) = plan.downcast_ref::<CheckedPlan>() {
         return gives_all_rows_again(&checked.inner);
+    }
+    if let Some(barrier) = plan.downcast_ref::<BarrierScan>() {
+        return gives_all_rows_again(barrier.inner());
     }
     let is_known = plan.downcast_ref::<RowScan>().is_some()
         || plan.downcast_ref::<RowGroupScan>().is_some()

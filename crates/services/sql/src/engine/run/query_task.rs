@@ -29,6 +29,7 @@ use super::query_threads::QueryThreads;
 use super::sorted_joins::SortedJoins;
 use crate::engine::limits::cancellation::Running;
 use crate::engine::limits::memory_budget::{Account, OUT_OF_MEMORY};
+use crate::table::barrier::BarrierScan;
 use crate::{ErrorFields, SqlError};
 
 /// Rows of a batch in plans for little memory.
@@ -78,6 +79,10 @@ pub(crate) fn with_little_memory(mut state: Planning, plan: LogicalPlan) -> BoxF
 
 /// Replaces a sort that keeps only the first rows in memory, and does not spill, by a sort of all rows with a limit.
 fn sorted_whole(plan: Arc<dyn ExecutionPlan>) -> DfResult<Transformed<Arc<dyn ExecutionPlan>>> {
+    if let Some(barrier) = plan.downcast_ref::<BarrierScan>() {
+        let inner = barrier.inner().clone().transform_up(sorted_whole)?;
+        return Ok(Transformed::yes(barrier.with_inner(inner.data)));
+    }
     let first = plan.downcast_ref::<SortExec>().and_then(|sort| Some((sort, sort.fetch()?)));
     let Some((sort, fetch)) = first else { return Ok(Transformed::no(plan)) };
     Ok(Transformed::yes(Arc::new(LocalLimitExec::new(Arc::new(sort.with_fetch(None)), fetch))))

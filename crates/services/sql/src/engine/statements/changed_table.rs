@@ -40,6 +40,9 @@ pub(crate) fn table(session: &Session, name: &ObjectName, action: Action) -> Res
         Some(access) if action == Action::TableOwn => access.own("table", &schema, &named)?,
         Some(access) => access.some(action, "table", &schema, &named)?,
     }
+    if let Some(access) = &access {
+        session.shared.still(access, &schema, &named, true)?;
+    }
     Ok(table)
 }
 

@@ -21,7 +21,7 @@ use super::column_defaults::ColumnDefaults;
 use crate::SqlError;
 use crate::engine::limits::cancellation::Running;
 use crate::engine::parse::ast;
-use crate::engine::parse::ast::folded;
+use crate::engine::parse::ast::{folded, resolve};
 use crate::engine::parse::statement_check;
 use crate::engine::plan::access::Access;
 use crate::engine::plan::prepared;
@@ -73,7 +73,18 @@ async fn copy_out(session: &mut Session, source: &CopySource, format: CopyFormat
     statement_check::check(&query)?;
     let plan = prepared::plan_query(&session.context, &query).await?;
     let stream = session.run(plan, &[]).await?;
-    Ok(StatementResult::CopyOut(CopyOut { schema: stream.schema(), stream, format }))
+    let access = session.access();
+    if let Some(access) = &access {
+        let object = match source {
+            CopySource::Table { table_name, .. } => {
+                let (schema, name) = resolve(table_name)?;
+                format!("table {schema}.{name}")
+            }
+            CopySource::Query(_) => "query".to_owned(),
+        };
+        access.exports(&object, &query.to_string())?;
+    }
+    Ok(StatementResult::CopyOut(CopyOut { schema: stream.schema(), stream, format, access }))
 }
 
 async fn copy_in(session: &mut Session, source: &CopySource, format: CopyFormat) -> Result<StatementResult, SqlError> {
@@ -100,9 +111,19 @@ async fn copy_in(session: &mut Session, source: &CopySource, format: CopyFormat)
     let bulk = Some(BulkLoad::new(&session.engine, &table));
     let running = session.canceller.current();
     let access = session.access();
-    let running_too = running.clone();
-    let rows = CopyRows { table, columns, defaults, transaction, bulk, back, failed, access, running: running_too };
-    Ok(StatementResult::CopyIn(CopyIn { schema, format, sink: Box::new(rows), running }))
+    let (running_too, access_too) = (running.clone(), access.clone());
+    let rows = CopyRows {
+        table,
+        columns,
+        defaults,
+        transaction,
+        bulk,
+        back,
+        failed,
+        access: access_too,
+        running: running_too,
+    };
+    Ok(StatementResult::CopyIn(CopyIn { schema, format, sink: Box::new(rows), running, access }))
 }
 
 /// The rows of one COPY, and their transaction: its own, or one that the session lends it.
@@ -141,6 +162,7 @@ impl CopySink for CopyRows {
             (Some(transaction), Some(bulk)) => bulk.finish(transaction)?,
             _ => 0,
         };
+        self.access.as_ref().map_or(Ok(()), Access::recheck)?;
         self.running.close()?;
         match (self.transaction.take(), &self.back) {
             (Some(transaction), Some(back)) => *back.lock() = Some(transaction),

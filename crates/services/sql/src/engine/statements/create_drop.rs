@@ -4,10 +4,10 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use datafusion::arrow::datatypes::{Field, Schema};
+use datafusion::arrow::datatypes::Field;
 use datafusion::sql::sqlparser::ast::{
-    ColumnDef, ColumnOption, CreateTable, CreateTableOptions, CreateView, Expr, ObjectName, ObjectType,
-    PrimaryKeyConstraint, SchemaName, Statement, TableConstraint, Truncate,
+    ColumnDef, ColumnOption, CreateTable, CreateTableOptions, Expr, ObjectName, ObjectType, PrimaryKeyConstraint,
+    SchemaName, Statement, TableConstraint, Truncate,
 };
 use node::identity::{Action, Object, ObjectChange};
 use store::TreeId;
@@ -19,7 +19,6 @@ use crate::engine::parse::ast;
 use crate::engine::parse::ast::folded;
 use crate::engine::parse::ast::resolve;
 use crate::engine::plan::access::{exactly, table_object};
-use crate::engine::plan::prepared;
 use crate::engine::plan::{column_labels, view_dependencies};
 use crate::engine::semantics::assignment_casts::assign;
 use crate::engine::{Session, StatementResult};
@@ -210,76 +209,6 @@ pub(crate) async fn check_default(session: &Session, column: &Column, expr: &Exp
     let query = ast::select(vec![ast::named(expr.clone(), "default")], Vec::new(), None)?;
     let (schema, batches) = changed_table::collect(session, &query, &[]).await?;
     assign(changed_table::joined(&schema, &batches)?.column(0), column, ast::is_open(expr))?;
-    Ok(())
-}
-
-pub(crate) async fn create_view(session: &mut Session, create: &CreateView) -> Result<StatementResult, SqlError> {
-    if create.materialized || create.temporary || !create.columns.is_empty() {
-        return Err(SqlError::unsupported("a view that is materialized, temporary or names its columns"));
-    }
-    let odd = create.or_alter
-        || create.secure
-        || create.with_no_schema_binding
-        || create.copy_grants
-        || create.comment.is_some()
-        || create.to.is_some()
-        || create.params.is_some()
-        || !create.cluster_by.is_empty()
-        || create.options != CreateTableOptions::None;
-    if odd {
-        return Err(SqlError::unsupported("a view with options"));
-    }
-    let (schema, name) = match free(session, &create.name, create.or_replace || create.if_not_exists)? {
-        Some(free) => free,
-        None if create.if_not_exists => return done("CREATE VIEW"),
-        None => resolve(&create.name)?,
-    };
-    let is_new = session.shared.catalog().get(&schema, &name).is_none();
-    if let (Some(access), false) = (session.access(), is_new) {
-        access.own("view", &schema, &name)?;
-    }
-    match session.shared.catalog().get(&schema, &name) {
-        None | Some(Entry::View(_)) => {}
-        Some(_) => return Err(SqlError::statement("42809", format!("\"{name}\" is not a view"))),
-    }
-    let query = Statement::Query(create.query.clone());
-    let plan = prepared::plan_query(&session.context, &query).await?;
-    let labelled = column_labels::labelled(&query, plan.schema().inner());
-    check_apart(labelled.fields().iter().map(|field| field.name()))?;
-    let catalog = session.shared.catalog();
-    if let Some(Entry::View(old)) = catalog.get(&schema, &name) {
-        if view_dependencies::reaches(
-            &catalog,
-            Statement::Query(create.query.clone()),
-            &(schema.clone(), name.clone()),
-        )? {
-            return Err(view_dependencies::recursion(&name));
-        }
-        keeps_columns(session, old, &labelled).await?;
-    }
-    let (tree, sql) = (session.engine.catalog, create.query.to_string());
-    let transaction = session.changing("CREATE VIEW")?;
-    transaction.defines = true;
-    transaction.with(|transaction| catalog::put_view(transaction, tree, &schema, &name, &sql))?;
-    if is_new {
-        created(session, "CREATE VIEW", table_object(&schema, &name))?;
-    }
-    done("CREATE VIEW")
-}
-
-/// Checks that a view that replaces another one has its columns, and perhaps more after them: other views may read
-/// them.
-async fn keeps_columns(session: &Session, old: &str, new: &Schema) -> Result<(), SqlError> {
-    // A view that cannot be planned has no working readers.
-    let query = ast::parse(old)?;
-    let Ok(old) = prepared::plan_query(&session.context, &query).await else { return Ok(()) };
-    for (at, field) in column_labels::labelled(&query, old.schema().inner()).fields().iter().enumerate() {
-        let same = |other: &Arc<Field>| other.name() == field.name() && other.data_type() == field.data_type();
-        if !new.fields().get(at).is_some_and(same) {
-            let message = format!("cannot drop or change column \"{}\" of a view", field.name());
-            return Err(SqlError::statement("42P16", message).with_hint("DROP VIEW first, then create it."));
-        }
-    }
     Ok(())
 }
 
@@ -492,7 +421,7 @@ pub(crate) fn check_names(columns: &[Column]) -> Result<(), SqlError> {
 }
 
 /// Checks that no two names are equal. Errors: 42701.
-fn check_apart<'a>(names: impl Iterator<Item = &'a String>) -> Result<(), SqlError> {
+pub(crate) fn check_apart<'a>(names: impl Iterator<Item = &'a String>) -> Result<(), SqlError> {
     let mut seen = HashSet::new();
     for name in names {
         if !seen.insert(name) {

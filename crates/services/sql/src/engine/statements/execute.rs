@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::scalar::ScalarValue;
-use datafusion::sql::sqlparser::ast::Statement;
+use datafusion::sql::sqlparser::ast::{ObjectType, Statement};
 
 use super::{
-    alter_table, copy, create_drop, create_external_table, explain, insert, point_query, rights, session_statements,
-    update_delete,
+    alter_table, copy, create_drop, create_external_table, create_view, explain, insert, point_query, rights,
+    session_statements, update_delete,
 };
 use crate::SqlError;
 use crate::engine::parse::rights::statement::RightsStatement;
@@ -50,11 +50,19 @@ impl Session {
         let begins = !self.transaction.is_open();
         self.account.begin(!begins);
         let running = self.canceller.begin(self.settings.now().statement_timeout());
+        self.shared.trail.begin(prepared.statement.as_ref().map_or("", words));
         self.renew_access();
+        let shared = self.shared.clone();
+        let revoked = async {
+            shared.until_revoked().await;
+            running.revoke();
+            std::future::pending::<()>().await
+        };
         let outcome = tokio::select! {
             biased;
             outcome = self.dispatch(prepared, parameters) => outcome,
             why = running.requested_end() => Err(why),
+            () = revoked => Err(SqlError::Terminated),
         };
         let failed = self.transaction.failed_flag();
         let access = self.access();
@@ -178,12 +186,29 @@ impl Session {
     }
 
     async fn change(&mut self, statement: &Statement, parameters: &[ScalarValue]) -> Result<StatementResult, SqlError> {
-        match statement {
+        let answer = match statement {
             Statement::Insert(insert) => insert::insert(self, insert, parameters).await,
             Statement::Update(update) => update_delete::update(self, update, parameters).await,
             Statement::Delete(delete) => update_delete::delete(self, delete, parameters).await,
             _ => define(self, statement).await,
-        }
+        };
+        // What was read for it may have been revoked since.
+        answer.and_then(|answer| self.access().map_or(Ok(()), |access| access.recheck()).map(|()| answer))
+    }
+}
+
+/// The first words of a statement that changes definitions, for the audit.
+fn words(statement: &Statement) -> &'static str {
+    match statement {
+        Statement::CreateTable(_) => "CREATE TABLE",
+        Statement::CreateView(_) => "CREATE VIEW",
+        Statement::CreateSchema { .. } => "CREATE SCHEMA",
+        Statement::Drop { object_type: ObjectType::Table, .. } => "DROP TABLE",
+        Statement::Drop { object_type: ObjectType::View, .. } => "DROP VIEW",
+        Statement::Drop { .. } => "DROP SCHEMA",
+        Statement::Truncate(_) => "TRUNCATE TABLE",
+        Statement::AlterTable(_) => "ALTER TABLE",
+        _ => "",
     }
 }
 
@@ -199,7 +224,7 @@ async fn define(session: &mut Session, statement: &Statement) -> Result<Statemen
             create_external_table::create_external(session, create).await
         }
         Statement::CreateTable(create) => create_drop::create_table(session, create).await,
-        Statement::CreateView(create) => create_drop::create_view(session, create).await,
+        Statement::CreateView(create) => create_view::create_view(session, create).await,
         Statement::CreateSchema { schema_name, if_not_exists, with: None, options: None, .. } => {
             create_drop::create_schema(session, schema_name, *if_not_exists)
         }

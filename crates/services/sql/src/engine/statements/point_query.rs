@@ -182,6 +182,7 @@ pub(crate) fn quick_query(
         access.schema(&table.schema_name)?;
         let read = ReadColumns::of(&table).add_at(&columns).add_at(&table.key);
         changed_table::may_read(session, &table, read)?;
+        session.shared.still(&access, &table.schema_name, &table.name, true)?;
     }
     let schema = Arc::new(table.schema.project(&columns)?);
     let batches = match find(session, &session.shared.view(), &table, &key)? {

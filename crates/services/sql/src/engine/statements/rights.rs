@@ -8,7 +8,6 @@
 //! |---|---|
 //! | [`changes`], [`privileges`], [`objects`] | the changes of a statement in a [`situation`] |
 //! | [`run`] | runs it in a session's transaction |
-//! | [`recording`] | entries of the audit |
 //! | [`failures`] | the identity's errors as PostgreSQL's |
 //!
 //! It deliberately decides nothing: who may make a change is the identity's to say.
@@ -17,6 +16,5 @@ mod changes;
 mod failures;
 mod objects;
 mod privileges;
-pub(crate) mod recording;
 pub(crate) mod run;
 mod situation;

@@ -1,17 +1,22 @@
 //! `pg_stat_activity`, and the functions that end statements and connections.
 
+use std::collections::HashSet;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use datafusion::arrow::array::{
     ArrayRef, AsArray, BooleanArray, Int32Array, StringArray, TimestampMicrosecondArray, new_null_array,
 };
 use datafusion::arrow::compute::cast;
-use datafusion::arrow::datatypes::{DataType, Field, Int64Type, Schema};
+use datafusion::arrow::datatypes::{DataType, Field, Int64Type, Schema, SchemaRef};
 use datafusion::arrow::record_batch::RecordBatch;
-use datafusion::catalog::MemTable;
+use datafusion::catalog::{MemTable, Session, TableProvider};
 use datafusion::error::Result;
-use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility};
+use datafusion::logical_expr::{
+    ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TableType, Volatility,
+};
+use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::SessionContext;
 use datafusion::scalar::ScalarValue;
 use node::identity::{Action, Object, RoleId};
@@ -29,6 +34,34 @@ pub(super) const ACTIVITY: &str = "pg_stat_activity";
 pub(super) const GSSAPI: &str = "pg_stat_gssapi";
 /// PostgreSQL's OID of the first database that is created.
 pub(super) const DATABASE: i32 = 16_384;
+
+/// `pg_stat_activity`: the connections when it is read, not when it is planned.
+#[derive(Debug)]
+pub(super) struct ActivityTable {
+    backends: Backends,
+    columns: SchemaRef,
+}
+
+#[async_trait]
+impl TableProvider for ActivityTable {
+    fn schema(&self) -> SchemaRef {
+        self.columns.clone()
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::Base
+    }
+
+    async fn scan(
+        &self,
+        state: &dyn Session,
+        projection: Option<&Vec<usize>>,
+        filters: &[Expr],
+        limit: Option<usize>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        self.backends.activity_now()?.scan(state, projection, filters, limit).await
+    }
+}
 
 /// The connections, as one of them sees them.
 #[derive(Debug, Clone)]
@@ -54,46 +87,88 @@ impl Backends {
 
     /// Whether the caller may do this with connections of a role: with its own, with those of roles whose rights it has,
     /// and with all by the right to it.
-    fn may(&self, action: Action, role: RoleId) -> bool {
-        let Some(identity) = self.session.as_ref().and_then(|session| session.identity()) else { return true };
+    /// What it does to others has an entry in the audit before, which names them with `object`.
+    ///
+    /// Errors: 58030 if it has to be recorded and cannot be.
+    fn may(
+        &self,
+        action: Action,
+        role: RoleId,
+        object: impl FnOnce(&str) -> String,
+    ) -> std::result::Result<bool, SqlError> {
+        let Some(session) = &self.session else { return Ok(true) };
+        let Some(identity) = session.identity() else { return Ok(true) };
         let (view, caller) = (identity.guard().view(), identity.caller());
         let has_rights = view.holds(caller).is_ok() && view.has_rights_of(caller.current(), role);
         let is_shielded =
             action == Action::SqlSignal && view.is_administrator(role) && !view.is_administrator(caller.current());
-        !is_shielded && (has_rights || view.may(caller, action, Object::Node).is_ok())
-    }
-
-    /// `pg_stat_activity` at this moment.
-    pub(super) fn activity(&self) -> Result<MemTable> {
-        let mut all = self.registry.activities();
-        for (_, role, doing) in &mut all {
-            if !self.may(Action::SqlActivity, *role) {
-                doing.query = "<insufficient privilege>".into();
+        let grant = view.may(caller, action, Object::Node).ok();
+        let may = !is_shielded && (has_rights || grant.is_some());
+        if role != caller.session() {
+            let (object, by) = (object(view.name(role).unwrap_or_default()), (&*view, caller));
+            match may {
+                true => session.trail.used(action, &object, by, grant.as_ref())?,
+                // Who lists all connections has not asked for those that are not shown.
+                false if action == Action::SqlActivity => {}
+                false => session.trail.refused(action, &object, by),
             }
         }
+        Ok(may)
+    }
+
+    /// `pg_stat_activity`.
+    pub(super) fn activity(&self) -> Result<ActivityTable> {
+        let columns = self.rows(Vec::new(), &HashSet::new())?.schema();
+        Ok(ActivityTable { backends: self.clone(), columns })
+    }
+
+    /// The connections at this moment.
+    fn activity_now(&self) -> Result<MemTable> {
+        let mut all = self.registry.activities();
+        let mut hidden = HashSet::new();
+        for (process, role, doing) in &mut all {
+            if !self.may(Action::SqlActivity, *role, |name| format!("role {name}"))? {
+                doing.query = "<insufficient privilege>".into();
+                hidden.insert(*process);
+            }
+        }
+        self.rows(all, &hidden)
+    }
+
+    /// The rows of connections. As in PostgreSQL, of hidden ones there is who it is, and nothing of what it does and from where.
+    fn rows(&self, all: Vec<(i32, RoleId, Doing)>, hidden: &HashSet<i32>) -> Result<MemTable> {
+        let shown = |process: &i32| !hidden.contains(process);
         let count = all.len();
-        let texts = |text: &dyn Fn(&Doing) -> Option<String>| -> ArrayRef {
+        let always = |text: &dyn Fn(&Doing) -> Option<String>| -> ArrayRef {
             Arc::new(all.iter().map(|(_, _, doing)| text(doing)).collect::<StringArray>())
         };
+        let texts = |text: &dyn Fn(&Doing) -> Option<String>| -> ArrayRef {
+            let texts = all.iter().map(|(process, _, doing)| shown(process).then(|| text(doing)).flatten());
+            Arc::new(texts.collect::<StringArray>())
+        };
         let times = |time: &dyn Fn(&Doing) -> Option<chrono::DateTime<chrono::Utc>>| -> ArrayRef {
-            let micros = all.iter().map(|(_, _, doing)| time(doing).map(|time| time.timestamp_micros()));
+            let times = all.iter().map(|(process, _, doing)| shown(process).then(|| time(doing)).flatten());
+            let micros = times.map(|time| time.map(|time| time.timestamp_micros()));
             Arc::new(micros.collect::<TimestampMicrosecondArray>().with_timezone("+00:00"))
         };
         let numbers = |number: &dyn Fn(i32, &Doing) -> i32| -> ArrayRef {
             Arc::new(all.iter().map(|(process, _, doing)| Some(number(*process, doing))).collect::<Int32Array>())
         };
         let none = |kind: &DataType| new_null_array(kind, count);
+        let port = |doing: &Doing| i32::from(doing.peer.port());
+        let ports = all.iter().map(|(process, _, doing)| shown(process).then(|| port(doing)));
+        let ports: ArrayRef = Arc::new(ports.collect::<Int32Array>());
         let columns: Vec<(&str, ArrayRef)> = vec![
             ("datid", numbers(&|_, _| DATABASE)),
-            ("datname", texts(&|_| Some(self.database.clone()))),
+            ("datname", always(&|_| Some(self.database.clone()))),
             ("pid", numbers(&|process, _| process)),
             ("leader_pid", none(&DataType::Int32)),
             ("usesysid", numbers(&|_, _| OWNER as i32)),
-            ("usename", texts(&|doing| Some(doing.user.clone()))),
-            ("application_name", texts(&|doing| Some(doing.application.clone()))),
+            ("usename", always(&|doing| Some(doing.user.clone()))),
+            ("application_name", always(&|doing| Some(doing.application.clone()))),
             ("client_addr", texts(&|doing| Some(doing.peer.ip().to_string()))),
             ("client_hostname", none(&DataType::Utf8)),
-            ("client_port", numbers(&|_, doing| i32::from(doing.peer.port()))),
+            ("client_port", ports),
             ("backend_start", times(&|doing| Some(doing.connected))),
             ("xact_start", times(&|doing| doing.transaction)),
             ("query_start", times(&|doing| doing.query_began)),
@@ -104,7 +179,7 @@ impl Backends {
             ("backend_xid", none(&DataType::Int32)),
             ("backend_xmin", none(&DataType::Int32)),
             ("query_id", none(&DataType::Int64)),
-            ("query", texts(&|doing| Some(doing.query.clone()))),
+            ("query", always(&|doing| Some(doing.query.clone()))),
             ("backend_type", texts(&|_| Some("client backend".to_owned()))),
         ];
         let fields: Vec<Field> =
@@ -122,7 +197,8 @@ impl Backends {
 
     /// Errors: 42501 for a connection that the caller may not touch.
     fn may_signal(&self, process: i32, what: &str) -> std::result::Result<(), SqlError> {
-        match self.registry.role_of(process).is_none_or(|role| self.may(Action::SqlSignal, role)) {
+        let object = |name: &str| format!("role {name}, process {process}");
+        match self.registry.role_of(process).map_or(Ok(true), |role| self.may(Action::SqlSignal, role, object))? {
             true => Ok(()),
             false => Err(SqlError::statement("42501", format!("permission denied to {what}"))),
         }

@@ -157,7 +157,7 @@ impl Facts {
                     oid: number(&[&schema, name]),
                     namespace: namespace.clone(),
                     name: name.clone(),
-                    query: if let Entry::View(sql) = entry { Some(Arc::clone(sql)) } else { None },
+                    query: if let Entry::View(view) = entry { Some(Arc::clone(&view.sql)) } else { None },
                     columns,
                     key,
                     key_name,

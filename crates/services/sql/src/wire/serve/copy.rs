@@ -12,6 +12,7 @@ use pgwire::messages::copy::{CopyDone, CopyInResponse, CopyOutResponse};
 
 use super::StatementError;
 use super::row_exchange::RowExchange;
+use crate::engine::plan::access::Access;
 use crate::engine::{CopyIn, CopyOut};
 use crate::wire::copy::{Batch, CopyReader, Writer};
 use crate::wire::error_response::ErrorResponse;
@@ -98,7 +99,7 @@ impl RowExchange<'_> {
 
     /// Sends rows.
     pub(super) async fn copy_out(&mut self, copy: CopyOut) -> Result<(), StatementError> {
-        let CopyOut { schema, mut stream, format } = copy;
+        let CopyOut { schema, mut stream, format, access } = copy;
         let mut writer = Writer::new(&format, &schema)?;
         let columns = schema.fields().len();
         let (all, count, each) = layout(writer.wire_format(), columns);
@@ -117,6 +118,8 @@ impl RowExchange<'_> {
             let Some(batch) = next else { break };
             let batch = batch.map_err(SqlError::from)?;
             for row in 0..batch.num_rows() {
+                // A slow client has them for long.
+                access.as_ref().map_or(Ok(()), Access::recheck)?;
                 self.connection.reply(Reply::CopyData(writer.row(&batch, row)?)).await?;
                 rows += 1;
             }

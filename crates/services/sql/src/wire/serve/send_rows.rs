@@ -153,6 +153,8 @@ impl RowExchange<'_> {
                     rows.batch = Some((batch, row));
                     return Ok(Sent::AsManyAsWanted);
                 }
+                // A slow client has a batch for long.
+                rows.access.as_ref().map_or(Ok(()), Access::recheck)?;
                 if is_wide {
                     self.session.check_room(COPIES * row_bytes(&batch, row))?;
                 }

@@ -14,18 +14,18 @@ fn privileges(actions: &[Action], object: &str, columns: &[&str]) -> Privileges 
     Privileges { actions: actions.to_vec(), object, columns, grantee: "bob".to_owned() }
 }
 
-fn granted(actions: &[Action], object: &str, columns: &[&str]) -> IdentityChange {
+pub(super) fn granted(actions: &[Action], object: &str, columns: &[&str]) -> IdentityChange {
     let privileges = privileges(actions, object, columns);
     IdentityChange::Grant { privileges, grant_option: false }
 }
 
-fn revoked(actions: &[Action], object: &str, columns: &[&str]) -> IdentityChange {
+pub(super) fn revoked(actions: &[Action], object: &str, columns: &[&str]) -> IdentityChange {
     let privileges = privileges(actions, object, columns);
     IdentityChange::Revoke { privileges, option_only: false, cascade: false }
 }
 
 /// A server with the administrator `ann`, and `bob`, who may log in and use the names of `public`.
-async fn with_bob() -> (Server, Arc<Guard>, Client, Client) {
+pub(super) async fn with_bob() -> (Server, Arc<Guard>, Client, Client) {
     let (server, guard) = guarded_server(|_| {}).await;
     change(
         &guard,
@@ -41,14 +41,14 @@ async fn with_bob() -> (Server, Arc<Guard>, Client, Client) {
     (server, guard, ann, bob)
 }
 
-async fn runs(client: &mut Client, statements: &[&str]) {
+pub(super) async fn runs(client: &mut Client, statements: &[&str]) {
     for sql in statements {
         let errors = client.query(sql).await.errors();
         assert!(errors.is_empty(), "{sql}: {errors:?}");
     }
 }
 
-async fn refused(client: &mut Client, statements: &[&str]) {
+pub(super) async fn refused(client: &mut Client, statements: &[&str]) {
     for sql in statements {
         assert_eq!(client.query(sql).await.errors(), ["42501"], "{sql}");
     }

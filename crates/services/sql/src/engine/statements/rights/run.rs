@@ -16,7 +16,7 @@ use node::identity::scram::Verifier;
 use node::identity::{Credentials, IdentityError, RightsView};
 
 use super::situation::Situation;
-use super::{changes, failures, objects, recording};
+use super::{changes, failures, objects};
 use crate::SqlError;
 use crate::engine::parse::ast;
 use crate::engine::parse::rights::statement::{
@@ -27,6 +27,7 @@ use crate::engine::session::session_role;
 use crate::engine::statements::create_drop;
 use crate::engine::{Session, StatementResult};
 use crate::identity::SessionIdentity;
+use crate::recording;
 use crate::table::Entry;
 
 /// What a password begins with that is a verifier already.
@@ -65,7 +66,7 @@ pub(crate) async fn change(session: &mut Session, statement: &RightsStatement) -
         let done = stored.change_in(transaction, &caller, &changes, now_us);
         done.map_err(|error| failures::of(error, statement, &changes, (&view, &caller)))?;
         // What was decided is written in the transaction, and nobody sees it before its commit, which follows the entry.
-        audit.as_ref().map_or(Ok(()), |audit| recording::record(audit, (&view, &caller), &changes))
+        audit.as_ref().map_or(Ok(()), |audit| recording::changes(audit, (&view, &caller), &changes))
     })?;
     transaction.refreshes = Some(guard);
     Ok(StatementResult::Done { tag: tag.into() })
@@ -187,8 +188,8 @@ async fn view_columns(session: &Session, statement: &RightsStatement) -> Vec<(Qu
     let mut found = Vec::new();
     for name in names {
         let Ok((schema, view)) = objects::resolved(name) else { continue };
-        let Some(Entry::View(sql)) = session.shared.catalog().get(schema, view).cloned() else { continue };
-        let Ok(query) = ast::parse(&sql) else { continue };
+        let Some(Entry::View(known)) = session.shared.catalog().get(schema, view).cloned() else { continue };
+        let Ok(query) = ast::parse(&known.sql) else { continue };
         let Ok(plan) = prepared::plan_query(&session.context, &query).await else { continue };
         let columns = column_labels::labelled(&query, plan.schema().inner());
         found.push((name.clone(), columns.fields().iter().map(|field| field.name().clone()).collect()));
