@@ -217,57 +217,71 @@ pub(crate) fn of(action: Action) -> Ways {
     match action {
         Action::MessageMetadata => Of(METADATA_WAYS),
         Action::MessageBody => Of(BODY_WAYS),
-        Action::MessageResend => Of(&[way(Control("resend {id}"), &[RESEND], Done)]),
+        Action::MessageResend => Of(const { &[way(Control("resend {id}"), &[RESEND], Done)] }),
         Action::MessageEdit => Nowhere("no port takes a changed message yet"),
         Action::Unmasked => Of(UNMASKED_WAYS),
-        Action::OperationSuspend => {
-            Of(&[way(Control("suspend out"), &[SUSPEND], Decided), way(Control("resume out"), &[SUSPEND], Decided)])
-        }
-        Action::ProductionLoad => Of(&[way(Control("reload"), &[(Action::ProductionLoad, "node")], Decided)]),
-        Action::ClockConfirm => Of(&[way(Control("confirm-clock"), &[(Action::ClockConfirm, "node")], Decided)]),
-        Action::NodeStatus => Of(&[way(Control("status"), &[STATUS], Done), way(Control("count"), &[STATUS], Done)]),
+        Action::OperationSuspend => Of(SUSPEND_WAYS),
+        Action::ProductionLoad => Of(const { &[way(Control("reload"), &[(Action::ProductionLoad, "node")], Decided)] }),
+        Action::ClockConfirm => Of(CLOCK_WAYS),
+        Action::NodeStatus => Of(STATUS_WAYS),
         Action::NodeMetrics => Nowhere("no port serves metrics yet"),
         Action::NodeStop => Stop,
-        Action::NodeVerify => Of(&[way(Control("verify"), &[VERIFY], Done), way(Control("check"), &[VERIFY], Done)]),
-        Action::NodeBackup => Of(&[way(Control("backup \"{folder}\""), &[(Action::NodeBackup, "node")], Done)]),
+        Action::NodeVerify => Of(VERIFY_WAYS),
+        Action::NodeBackup => Of(BACKUP_WAYS),
         Action::UserAdminister => Of(USER_WAYS),
         Action::RightsGrant => Of(GRANT_WAYS),
         Action::AuditRead => Of(AUDIT_WAYS),
         Action::AuditManage => Nowhere("the audit is removed by its settings only, as the node is started with them"),
         Action::BreakGlass => Of(BREAK_GLASS_WAYS),
-        Action::SqlConnect => Of(&[way(Sql("SELECT 1"), &[CONNECT], Done)]),
+        Action::SqlConnect => Of(const { &[way(Sql("SELECT 1"), &[CONNECT], Done)] }),
         Action::SqlSignal => Of(SIGNAL_WAYS),
         Action::SqlActivity => Of(ACTIVITY_WAYS),
-        Action::SchemaMake => Of(&[way(Sql("CREATE SCHEMA made{n}"), &[(Action::SchemaMake, "node"), CONNECT], Done)]),
-        Action::SchemaUse => Of(&[way(Sql("SELECT a FROM public.t"), &[USE, SELECT, CONNECT], Done)]),
+        Action::SchemaMake => Of(SCHEMA_MAKE_WAYS),
+        Action::SchemaUse => Of(const { &[way(Sql("SELECT a FROM public.t"), &[USE, SELECT, CONNECT], Done)] }),
         Action::TableMake => Of(TABLE_MAKE_WAYS),
         // The schema has a table: who may drop it is told so.
-        Action::SchemaOwn => Of(&[way(Sql("DROP SCHEMA own"), &[OWN_SCHEMA, CONNECT], Decided)]),
+        Action::SchemaOwn => Of(const { &[way(Sql("DROP SCHEMA own"), &[OWN_SCHEMA, CONNECT], Decided)] }),
         Action::TableSelect => Of(SELECT_WAYS),
         Action::TableInsert => Of(INSERT_WAYS),
-        Action::TableUpdate => Of(&[way(Sql("UPDATE t SET b = 1"), &[UPDATE, USE, CONNECT], Done)]),
-        Action::TableDelete => Of(&[way(Sql("DELETE FROM t"), &[DELETE, USE, CONNECT], Done)]),
-        Action::TableTruncate => {
-            Of(&[way(Sql("TRUNCATE t"), &[(Action::TableTruncate, "table public.t"), USE, CONNECT], Done)])
-        }
+        Action::TableUpdate => Of(const { &[way(Sql("UPDATE t SET b = 1"), &[UPDATE, USE, CONNECT], Done)] }),
+        Action::TableDelete => Of(const { &[way(Sql("DELETE FROM t"), &[DELETE, USE, CONNECT], Done)] }),
+        Action::TableTruncate => Of(TRUNCATE_WAYS),
         Action::TableReferences => Nowhere("foreign keys are not supported: it can be granted, as in PostgreSQL"),
         Action::TableTrigger => Nowhere("triggers are not supported: it can be granted, as in PostgreSQL"),
         Action::TableMaintain => Nowhere("ANALYZE and VACUUM do nothing: it can be granted, as in PostgreSQL"),
         Action::TableOwn => Of(TABLE_OWN_WAYS),
         Action::IndexRead => Of(INDEX_READ_WAYS),
         Action::IndexWrite => Of(INDEX_WRITE_WAYS),
-        Action::IndexMake => Of(&[way(Search("PUT", "/made{n}", ""), &[(Action::IndexMake, "index made*")], Done)]),
+        Action::IndexMake => Of(INDEX_MAKE_WAYS),
         Action::IndexManage => Of(INDEX_MANAGE_WAYS),
         Action::IndexMonitor => Of(INDEX_MONITOR_WAYS),
         Action::SearchMonitor => Of(SEARCH_MONITOR_WAYS),
         Action::SearchManage => Of(SEARCH_MANAGE_WAYS),
         Action::VolumeList => Of(VOLUME_LIST_WAYS),
-        Action::VolumeRead => Of(&[way(NbdRead, &[READ_VOLUME], Done)]),
-        Action::VolumeWrite => Of(&[way(NbdWrite, &[READ_VOLUME, (Action::VolumeWrite, "volume v")], Done)]),
+        Action::VolumeRead => Of(const { &[way(NbdRead, &[READ_VOLUME], Done)] }),
+        Action::VolumeWrite => Of(const { &[way(NbdWrite, &[READ_VOLUME, (Action::VolumeWrite, "volume v")], Done)] }),
         Action::VolumeAdminister => Of(VOLUME_ADMINISTER_WAYS),
         Action::VolumeExport => Of(VOLUME_EXPORT_WAYS),
     }
 }
+
+const SUSPEND_WAYS: &[Way] =
+    &[way(Control("suspend out"), &[SUSPEND], Decided), way(Control("resume out"), &[SUSPEND], Decided)];
+
+const CLOCK_WAYS: &[Way] = &[way(Control("confirm-clock"), &[(Action::ClockConfirm, "node")], Decided)];
+
+const STATUS_WAYS: &[Way] = &[way(Control("status"), &[STATUS], Done), way(Control("count"), &[STATUS], Done)];
+
+const VERIFY_WAYS: &[Way] = &[way(Control("verify"), &[VERIFY], Done), way(Control("check"), &[VERIFY], Done)];
+
+const BACKUP_WAYS: &[Way] = &[way(Control("backup \"{folder}\""), &[(Action::NodeBackup, "node")], Done)];
+
+const SCHEMA_MAKE_WAYS: &[Way] = &[way(Sql("CREATE SCHEMA made{n}"), &[(Action::SchemaMake, "node"), CONNECT], Done)];
+
+const TRUNCATE_WAYS: &[Way] =
+    &[way(Sql("TRUNCATE t"), &[(Action::TableTruncate, "table public.t"), USE, CONNECT], Done)];
+
+const INDEX_MAKE_WAYS: &[Way] = &[way(Search("PUT", "/made{n}", ""), &[(Action::IndexMake, "index made*")], Done)];
 
 const AUDIT_WAYS: &[Way] = &[
     way(Control(r#"audit {"verb":"head"}"#), &[AUDIT], Done),
