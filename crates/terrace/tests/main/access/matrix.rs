@@ -142,7 +142,7 @@ fn roles(control: &mut Control, authority: &Authority) -> Vec<TestRole> {
     {
         roles.push(make_role(control, authority, (name, standing), &[]));
     }
-    roles.push(make_role(control, authority, ("none", Standing::Plain), &[]));
+    roles.push(make_role(control, authority, ("nobody", Standing::Plain), &[]));
     let all: Vec<Right> = all.into_iter().filter(|right| right.0.is_grantable()).collect();
     roles.push(make_role(control, authority, ("everything", Standing::Plain), &all));
     roles

@@ -164,15 +164,11 @@ const ACTIVITY_WAYS: &[Way] = &[way(
 const USER_WAYS: &[Way] = &[
     way(Control(r#"identity {"verb":"list"}"#), &[(Action::UserAdminister, "node")], Done),
     way(Control(r#"identity {"verb":"show","role":"expired"}"#), &[(Action::UserAdminister, "node")], Done),
+    // Others' roles are changed by administrators, and by who has ADMIN OPTION on them, as in PostgreSQL.
     way(
         Control(
-            r#"identity {"verb":"change","changes":[{"set":{"role":"expired","changes":[{"connection-limit":{n}}]}}]}"#,
+            r#"identity {"verb":"change","changes":[{"create":{"name":"made{n}","attributes":{},"credentials":{}}}]}"#,
         ),
-        &[(Action::UserAdminister, "node")],
-        Done,
-    ),
-    way(
-        Control(r#"identity {"verb":"draw-token","role":"expired","name":"t{n}","until_us":null}"#),
         &[(Action::UserAdminister, "node")],
         Done,
     ),
