@@ -263,10 +263,10 @@ fn queried(program: &Path, settings: &str, with: bool) -> anyhow::Result<AccessN
         let verifier = node::identity::scram::Verifier::of("not asked for")?;
         control.change(&[json!({ "create": {
             "name": maker, "attributes": { "login": true, "administrator": true }, "credentials": { "scram": verifier } } })])?;
-        let service = json!({ "kind": "service", "name": "*", "stars": true });
-        let grantee = if with { None } else { Some(USER) };
-        for grantee in grantee {
-            let privileges = json!({ "actions": ["message-body", "unmasked"], "object": service, "columns": [], "grantee": grantee });
+        if !with {
+            let object = json!({ "kind": "service", "name": "*", "stars": true });
+            let actions = ["message-body", "unmasked"];
+            let privileges = json!({ "actions": actions, "object": object, "columns": [], "grantee": USER });
             control.change(&[json!({ "grant": { "privileges": privileges, "grant_option": false } })])?;
         }
         if with {
