@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
@@ -23,6 +24,9 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 /// How long a wait for a state looks away.
 const LOOK: Duration = Duration::from_millis(5);
 
+/// Nodes that this process has started: each has a folder of its own.
+static STARTED: AtomicU32 = AtomicU32::new(0);
+
 /// A node with a production of two services, whose messages are kept and sent nowhere.
 pub(super) struct AccessNode {
     pub(super) node: Node,
@@ -32,7 +36,8 @@ pub(super) struct AccessNode {
 impl AccessNode {
     /// Starts a node of `program` with these settings.
     pub(super) fn start(program: &Path, settings: &str) -> anyhow::Result<AccessNode> {
-        let folder = Folder::scratch(None, "access")?;
+        let number = STARTED.fetch_add(1, Ordering::Relaxed);
+        let folder = Folder::scratch(None, &format!("access-node{number}"))?;
         let put = |path: &str, text: &str| -> anyhow::Result<()> {
             let path = folder.path().join(path);
             std::fs::create_dir_all(path.parent().context("a file in a folder")?)?;
