@@ -57,6 +57,10 @@ pub enum BenchCommand {
     ///
     /// scripts/test-sqllogic.sh fetches the scripts, starts a node and calls this.
     Sqllogic(SqllogicArgs),
+    /// What rights cost and give away: times of refusals, the rate with rights and without, reads in the audit
+    ///
+    /// Exit code 1 where refusals can be told apart by their time, the rate is below 0.95, or a read is not in the audit.
+    Access(AccessArgs),
 }
 
 /// `terrace bench t4`
@@ -225,6 +229,56 @@ pub struct PutArgs {
     /// Map the journal's place as persistent memory; emulated, and reported as such, if the file system cannot
     #[arg(long)]
     pub pmem: bool,
+    /// Write the result to a file as JSON
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+/// A part of `terrace bench access`.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum AccessPartArg {
+    /// Times of refusals that must not be told apart
+    Timing,
+    /// T4 and queries, with rights and without, in turns
+    Cost,
+    /// Bodies read by several users beside T4, and the audit of them
+    Reads,
+}
+
+/// `terrace bench access`
+#[derive(Debug, Args)]
+pub struct AccessArgs {
+    /// A small run of about a minute, whose figures say nothing
+    #[arg(long)]
+    pub quick: bool,
+    /// Only this part
+    #[arg(long, value_enum)]
+    pub only: Option<AccessPartArg>,
+    /// Samples of each refusal [default: 10000, with --quick 40]
+    #[arg(long)]
+    pub samples: Option<usize>,
+    /// Pairs of turns [default: 20, with --quick 2]
+    #[arg(long)]
+    pub pairs: Option<usize>,
+    /// Inbound services of T4 [default: 128, with --quick 4]
+    #[arg(long)]
+    pub services: Option<usize>,
+    /// Messages sent to each of them [default: 400, with --quick 25]
+    #[arg(long)]
+    pub messages: Option<usize>,
+    /// Bodies that are read [default: 100000, with --quick 200]
+    #[arg(long)]
+    pub reads: Option<usize>,
+    /// Users that read them [default: 10]
+    #[arg(long)]
+    pub users: Option<usize>,
+    /// A program of a release before rights, for the side without them; default: the program under test, where who asks has all
+    /// rights
+    #[arg(long, value_name = "FILE")]
+    pub against: Option<PathBuf>,
+    /// Seed of everything random
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
     /// Write the result to a file as JSON
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,

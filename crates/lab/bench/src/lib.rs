@@ -1,6 +1,7 @@
 //! Measurements of Terrace from outside, with the published figures beside them. The program is `terrace-lab`.
 //!
 //! ```text
+//! access    times of refusals, the cost of rights, reads in the audit
 //! matrix    the published HL7 messaging workload (`workload::t4`) once for each medium of the journal
 //! adversary hostile clients, careless statements and huge messages against one node, while others send as ever
 //! analytics TPC-H over row groups: cold, warm, caches smaller and larger than the data, beside plain DataFusion
@@ -21,6 +22,7 @@
 //! Not here: micro-benchmarks, and the assembly of a node (the binary's).
 #![forbid(unsafe_code)]
 
+pub mod access;
 pub mod adversary;
 pub mod analytics;
 pub mod kill;

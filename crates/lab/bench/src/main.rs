@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
+use bench::access::{self, AccessOptions, AccessPart};
 use bench::adversary::AdversaryOptions;
 use bench::analytics::AnalyticsOptions;
 use bench::kill::KillOptions;
@@ -23,8 +24,8 @@ use bench::soak::SoakOptions;
 use bench::sqllogic::SqllogicOptions;
 use clap::Parser;
 use cli::{
-    AdversaryArgs, AnalyticsArgs, BenchCommand, BodiesArg, KillArgs, LabArgs, PersistArgs, PutArgs, SoakArgs,
-    SqllogicArgs, T4Args,
+    AccessArgs, AccessPartArg, AdversaryArgs, AnalyticsArgs, BenchCommand, BodiesArg, KillArgs, LabArgs, PersistArgs,
+    PutArgs, SoakArgs, SqllogicArgs, T4Args,
 };
 use device::CountedHeap;
 use interop::engine::Bodies;
@@ -77,6 +78,7 @@ fn measure(command: BenchCommand) -> anyhow::Result<ExitCode> {
         BenchCommand::Sqllogic(args) => sqllogic(&args),
         BenchCommand::Adversary(args) => adversary(&args),
         BenchCommand::Soak(args) => soak(&args),
+        BenchCommand::Access(args) => access(&args),
     }
 }
 
@@ -97,6 +99,7 @@ fn t4(args: &T4Args) -> anyhow::Result<ExitCode> {
         data: args.data.clone(),
         keep: args.keep,
         settings: args.settings.as_deref().map(read_settings).transpose()?,
+        program: None,
     };
     if args.matrix {
         let report = matrix::run(&MatrixOptions { t4: options, rounds: args.rounds, dir: args.dir.clone() })?;
@@ -178,6 +181,31 @@ fn soak(args: &SoakArgs) -> anyhow::Result<ExitCode> {
     println!("{}", report.to_text());
     write(args.json.as_ref(), || report.to_json())?;
     Ok(exit(report.is_clean()))
+}
+
+fn access(args: &AccessArgs) -> anyhow::Result<ExitCode> {
+    let defaults = if args.quick { AccessOptions::quick() } else { AccessOptions::full() };
+    let options = AccessOptions {
+        only: args.only.map(|only| match only {
+            AccessPartArg::Timing => AccessPart::Timing,
+            AccessPartArg::Cost => AccessPart::Cost,
+            AccessPartArg::Reads => AccessPart::Reads,
+        }),
+        samples: args.samples.unwrap_or(defaults.samples),
+        pairs: args.pairs.unwrap_or(defaults.pairs),
+        reads: args.reads.unwrap_or(defaults.reads),
+        users: args.users.unwrap_or(defaults.users),
+        t4: (args.services.unwrap_or(defaults.t4.0), args.messages.unwrap_or(defaults.t4.1)),
+        seed: args.seed,
+        against: args.against.as_ref().map(std::path::absolute).transpose()?,
+        ..defaults
+    };
+    anyhow::ensure!(options.samples > 0 && options.pairs > 0, "--samples and --pairs are above 0");
+    anyhow::ensure!(options.users > 0 && options.reads > 0, "--users and --reads are above 0");
+    let report = access::run(&options)?;
+    println!("{}", report.to_text());
+    write(args.json.as_ref(), || report.to_json())?;
+    Ok(ended(report.is_clean(), &report.missed()))
 }
 
 fn put(args: &PutArgs) -> anyhow::Result<ExitCode> {

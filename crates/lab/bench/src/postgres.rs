@@ -1,7 +1,7 @@
 //! A small blocking client of PostgreSQL's protocol, for loads and checks from outside.
 //!
 //! ```text
-//! connect    startup, and a login without a password (trust), no TLS: loopback only
+//! connect    startup, and a login without a password (trust) or by SCRAM, no TLS: loopback only
 //! query      the simple protocol: one text, rows as text, the tag of its last statement
 //! copy_in    COPY .. FROM STDIN with all its data
 //! canceller  ends what runs on this connection, from another one
@@ -12,7 +12,7 @@
 //! Invariant: after [`Error::Refused`] the connection is in step and can be used again; after [`Error::Broken`] the
 //! effect of the statement is unknown, and every further call fails.
 //!
-//! Not here: prepared statements, binary values, passwords. Third-party drivers test those
+//! Not here: prepared statements, binary values, channel binding. Third-party drivers test those
 //! (`scripts/test-sql-clients.sh`).
 
 use std::io::{self, Read, Write};
@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use fallible_iterator::FallibleIterator;
+use postgres_protocol::authentication::sasl::{ChannelBinding, SCRAM_SHA_256, ScramSha256};
 use postgres_protocol::message::backend::{DataRowBody, ErrorResponseBody, Message};
 use postgres_protocol::message::frontend::{self, CopyData};
 
@@ -113,26 +114,67 @@ impl Canceller {
 impl Client {
     /// Connects as `user`, which needs no password there. A call that gets no byte for `patience` fails as late.
     pub fn connect(address: SocketAddr, user: &str, patience: Duration) -> Result<Client, Error> {
-        let socket = TcpStream::connect_timeout(&address, CONNECT)?;
+        Client::connect_with(address, user, None, patience)
+    }
+
+    /// The same, with a password where the server asks for one.
+    pub fn connect_with(
+        address: SocketAddr,
+        user: &str,
+        password: Option<&str>,
+        patience: Duration,
+    ) -> Result<Client, Error> {
+        Client::over(TcpStream::connect_timeout(&address, CONNECT)?, user, password, patience)
+    }
+
+    /// The same over a connection that is there.
+    pub fn over(socket: TcpStream, user: &str, password: Option<&str>, patience: Duration) -> Result<Client, Error> {
         socket.set_nodelay(true)?;
         socket.set_read_timeout(Some(patience))?;
-        let canceller = Canceller { address, process: 0, secret: 0 };
+        let canceller = Canceller { address: socket.peer_addr()?, process: 0, secret: 0 };
         let (input, output) = (BytesMut::new(), BytesMut::new());
         let mut client = Client { socket, input, output, canceller, in_step: true };
         frontend::startup_message([("user", user), ("client_encoding", "UTF8")], &mut client.output)?;
         client.send()?;
+        let mut scram = None;
         loop {
             match client.receive()? {
                 Message::AuthenticationOk | Message::ParameterStatus(_) | Message::NoticeResponse(_) => {}
+                Message::AuthenticationSasl(_) => scram = Some(client.begin_scram(password)?),
+                Message::AuthenticationSaslContinue(body) => client.answer_scram(scram.as_mut(), body.data())?,
+                Message::AuthenticationSaslFinal(body) => {
+                    scram.as_mut().map_or(Ok(()), |scram: &mut ScramSha256| scram.finish(body.data()))?;
+                }
                 Message::BackendKeyData(key) => {
                     client.canceller.process = key.process_id();
                     client.canceller.secret = key.secret_key();
                 }
                 Message::ReadyForQuery(_) => return Ok(client),
                 Message::ErrorResponse(body) => return Err(refused(&body)?),
-                _ => return Err(Error::Broken(io::Error::other("the server asks for a password: set sql.trust"))),
+                _ => {
+                    return Err(Error::Broken(io::Error::other(
+                        "the server asks for something that is not known here",
+                    )));
+                }
             }
         }
+    }
+
+    fn begin_scram(&mut self, password: Option<&str>) -> Result<ScramSha256, Error> {
+        let none = || Error::Broken(io::Error::other("the server asks for a password: set sql.trust"));
+        let scram = ScramSha256::new(password.ok_or_else(none)?.as_bytes(), ChannelBinding::unsupported());
+        self.output.clear();
+        frontend::sasl_initial_response(SCRAM_SHA_256, scram.message(), &mut self.output)?;
+        self.send()?;
+        Ok(scram)
+    }
+
+    fn answer_scram(&mut self, scram: Option<&mut ScramSha256>, challenge: &[u8]) -> Result<(), Error> {
+        let scram = scram.ok_or_else(|| Error::Broken(io::Error::other("SCRAM goes on that has not begun")))?;
+        scram.update(challenge)?;
+        self.output.clear();
+        frontend::sasl_response(scram.message(), &mut self.output)?;
+        self.send()
     }
 
     /// A handle that ends a statement of this connection.

@@ -124,6 +124,29 @@ mod tests {
         .into()
     }
 
+    /// The requests that a system test sends without a right.
+    const EXAMPLES: &str = include_str!("../../tests/main/access/volume_requests.txt");
+
+    #[test]
+    fn the_walk_from_outside_sends_a_request_of_each_kind() {
+        let number = |request: &VolumeRequest| match request {
+            VolumeRequest::Create(_) => 0,
+            VolumeRequest::Status { names } => 1 + usize::from(names.is_empty()),
+            VolumeRequest::Replace { .. } => 3,
+            VolumeRequest::Scrub { .. } => 4,
+            VolumeRequest::Grow { .. } => 5,
+            VolumeRequest::Limit { .. } => 6,
+            VolumeRequest::Export { .. } => 7,
+            VolumeRequest::Unexport { .. } => 8,
+            VolumeRequest::AcceptLoss { .. } => 9,
+            VolumeRequest::Delete { .. } => 10,
+        };
+        let read = |line: &str| number(&serde_json::from_str(line).expect(line));
+        let found: Vec<usize> = EXAMPLES.lines().map(read).collect();
+        assert_eq!(found, (0..found.len()).collect::<Vec<_>>());
+        assert_eq!(found.len(), 11);
+    }
+
     /// A guard with a user, and the caller that it is.
     fn guard() -> (Arc<Guard>, Caller) {
         let store = store::Store::in_memory(store::Options::default()).expect("there is memory");

@@ -3,6 +3,8 @@
 //! Each test has a folder of its own, a node on a port that the system chose, and reads what the command line prints, as a
 //! person would.
 
+#[cfg(all(feature = "search", feature = "sql"))]
+mod access;
 mod crowd;
 mod ground;
 mod long_files;

@@ -235,11 +235,16 @@ pub(crate) struct Node<'a> {
 impl Node<'_> {
     /// Sends a message and waits for its acknowledgement.
     pub(crate) fn send(&self, id: &str) {
+        self.send_bytes(&message(id));
+    }
+
+    /// The same with this text.
+    pub(crate) fn send_bytes(&self, text: &str) {
         let file = self.bed.path("message.hl7");
-        fs::write(&file, message(id)).expect("a file");
+        fs::write(&file, text).expect("a file");
         let file = file.display().to_string();
         let output = self.bed.command(&["message", "send", &file, "--to", &self.address]).output();
-        let ran = Ran { output: output.expect("the program runs"), what: format!("send {id}") };
+        let ran = Ran { output: output.expect("the program runs"), what: "send".to_owned() };
         ran.succeeds("MSA|AA");
     }
 

@@ -75,6 +75,8 @@ pub struct T4Options {
     pub keep: bool,
     /// The node's settings, as the text of a `terrace.toml`. Default: none, so the journal is in the data folder.
     pub settings: Option<String>,
+    /// The node's program. Default: the program under test.
+    pub program: Option<PathBuf>,
 }
 
 impl Default for T4Options {
@@ -88,6 +90,7 @@ impl Default for T4Options {
             data: None,
             keep: false,
             settings: None,
+            program: None,
         }
     }
 }
@@ -204,7 +207,8 @@ impl Session {
             Some(text) => Some(write_settings(&folder.path, text)?),
         };
         interrupt::check()?;
-        let mut node = Node::spawn(&program, &folder.path, options.bodies, settings.as_deref())?;
+        let program = options.program.as_ref().unwrap_or(&program);
+        let mut node = Node::spawn(program, &folder.path, options.bodies, settings.as_deref())?;
         node.wait_until_ready()?;
         load.aim(service_addresses(&node, plan.services)?)?;
         Ok(Session { node: Some(node), load, folder, plan, bodies: options.bodies })

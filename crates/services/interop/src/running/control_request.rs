@@ -82,6 +82,33 @@ pub(super) enum ControlRequest {
     OfService { request: Box<dyn ServiceRequest>, at_once: bool },
 }
 
+/// A line of each request of the node itself, about the message 1 and the operation `out`: for tests that walk all of them from
+/// outside. Other services have their own, which they register.
+pub const CONTROL_EXAMPLES: &[&str] = &[
+    "status",
+    "reload",
+    "resend 1",
+    "suspend out",
+    "resume out",
+    "confirm-clock",
+    "stop",
+    "verify",
+    "backup \"/nowhere/backup\"",
+    "messages {}",
+    "messages {\"mrn\":\"1\"}",
+    "message 1",
+    "message 1 metadata",
+    "count",
+    "check",
+    "audit {\"verb\":\"head\"}",
+    "audit {\"verb\":\"read\",\"query\":{}}",
+    "audit {\"verb\":\"verify\",\"heads\":[]}",
+    "identity {\"verb\":\"list\"}",
+    "identity {\"verb\":\"show\",\"role\":\"administrator\"}",
+    "identity {\"verb\":\"change\",\"changes\":[{\"drop\":{\"role\":\"administrator\",\"cascade\":true}}]}",
+    "identity {\"verb\":\"draw-token\",\"role\":\"administrator\",\"name\":\"x\",\"until_us\":null}",
+];
+
 /// The first word of a line, and the rest without blanks around it.
 pub(super) fn first_word(line: &str) -> (&str, &str) {
     let line = line.trim();
@@ -319,6 +346,38 @@ mod tests {
             let found = requirement.entry.map(|(audited, entry)| (audited, entry.action, entry.object));
             assert_eq!(found, expected, "{line}");
         }
+    }
+
+    #[test]
+    fn every_request_has_an_example() {
+        let number = |request: &ControlRequest| match request {
+            ControlRequest::Status => 0,
+            ControlRequest::Reload => 1,
+            ControlRequest::Resend { .. } => 2,
+            ControlRequest::Switch { suspended, .. } => 3 + usize::from(*suspended),
+            ControlRequest::ConfirmClock => 5,
+            ControlRequest::Stop => 6,
+            ControlRequest::Verify => 7,
+            ControlRequest::Backup(_) => 8,
+            ControlRequest::Messages(filter) => 9 + usize::from(filter.reads_bodies()),
+            ControlRequest::Message { bodies, .. } => 11 + usize::from(*bodies),
+            ControlRequest::Count => 13,
+            ControlRequest::Check => 14,
+            ControlRequest::Audit(AuditRequest::Head) => 15,
+            ControlRequest::Audit(AuditRequest::Read { .. }) => 16,
+            ControlRequest::Audit(AuditRequest::Verify { .. }) => 17,
+            ControlRequest::Identity(IdentityRequest::List) => 18,
+            ControlRequest::Identity(IdentityRequest::Show { .. }) => 19,
+            ControlRequest::Identity(IdentityRequest::Change { .. }) => 20,
+            ControlRequest::Identity(IdentityRequest::DrawToken { .. }) => 21,
+            ControlRequest::OfService { .. } => unreachable!("it is no request of the node itself"),
+        };
+        let mut found: Vec<usize> = CONTROL_EXAMPLES
+            .iter()
+            .map(|line| number(&read(line).unwrap_or_else(|| panic!("{line} is a request"))))
+            .collect();
+        found.sort_unstable();
+        assert_eq!(found, (0..CONTROL_EXAMPLES.len()).collect::<Vec<_>>());
     }
 
     #[test]

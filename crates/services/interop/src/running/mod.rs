@@ -60,7 +60,7 @@ use requests::{ControlRequests, ServiceVerb};
 use services::RunningServices;
 
 pub use audited::Audited;
-pub use control_request::{Needs, ReadRequest, Requirement, ServiceRequest};
+pub use control_request::{CONTROL_EXAMPLES, Needs, ReadRequest, Requirement, ServiceRequest};
 pub use reload::{Renew, Renewed};
 pub use status::{NodeStatus, OperationStatus, ServiceStatus};
 

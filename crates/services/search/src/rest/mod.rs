@@ -17,6 +17,7 @@ mod cat;
 mod cluster;
 mod contexts;
 mod documents;
+mod examples;
 mod lookups;
 mod maintenance;
 pub mod message;
@@ -33,5 +34,6 @@ mod templates;
 mod tests;
 
 pub use api::Api;
+pub use examples::ROUTE_EXAMPLES;
 pub use message::{RestBody, RestHandler, RestMethod, RestRequest, RestResponse, Unavailable};
 pub use server::{HttpError, HttpOptions, HttpServer, HttpTimes, LaneBounds};

@@ -1,0 +1,16 @@
+//! Who may do what, from outside: real requests over the control socket, SQL, HTTP and NBD to one real node.
+//!
+//! ```text
+//!   Action::ALL --ways (an exhaustive match)--> real requests --> matrix   role x action x port
+//!   the ports' own lists ----------------------------------------> walk     nothing is answered without a right
+//!   two nodes that differ in one masked value --------------------> masked  both answer the same
+//! ```
+//!
+//! The rights of one port in detail are tests of its crate.
+
+mod masked;
+mod matrix;
+mod ports;
+mod rig;
+mod walk;
+mod ways;

@@ -1,0 +1,362 @@
+//! Every action's real requests, over each port that needs it: the table of the matrix.
+//!
+//! [`of`] is an exhaustive `match`: a new action does not compile without its requests. What has no request over any port says
+//! why. In a request `{id}` is the stored message, `{n}` a number that is never used again, `{pid}` the connection over
+//! SQL of another user, `{soon}` a time in some minutes, `{folder}` a folder that is not there yet.
+
+use node::identity::Action;
+
+/// A right: an action on an object.
+pub(crate) type Right = (Action, &'static str);
+
+/// How it shows that a request was let through.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Success {
+    /// It is done without an error.
+    Done,
+    /// Its answer contains this; an answer without it is a refusal: what may not be seen is not there.
+    Shows(&'static str),
+    /// Any answer but a refusal: doing it for each role would change what the next one is asked for.
+    Decided,
+}
+
+/// A request over a port.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Request {
+    /// A line of the control socket.
+    Control(&'static str),
+    /// A statement over SQL.
+    Sql(&'static str),
+    /// Method, target and body over HTTP.
+    Search(&'static str, &'static str, &'static str),
+    /// The list of exports.
+    NbdList,
+    /// Opens an export and reads from it.
+    NbdRead,
+    /// Opens an export and writes to it.
+    NbdWrite,
+}
+
+impl Request {
+    /// Its port.
+    pub(crate) fn port(self) -> &'static str {
+        match self {
+            Request::Control(_) => "control",
+            Request::Sql(_) => "sql",
+            Request::Search(..) => "search",
+            Request::NbdList | Request::NbdRead | Request::NbdWrite => "nbd",
+        }
+    }
+
+    /// As a line of the table shows it.
+    pub(crate) fn text(self) -> String {
+        match self {
+            Request::Control(line) => line.chars().take(60).collect(),
+            Request::Sql(statement) => statement.to_owned(),
+            Request::Search(method, target, _) => format!("{method} {target}"),
+            Request::NbdList => "LIST".to_owned(),
+            Request::NbdRead => "GO v, READ".to_owned(),
+            Request::NbdWrite => "GO v, WRITE".to_owned(),
+        }
+    }
+}
+
+/// A request, and exactly what it needs.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Way {
+    pub(crate) request: Request,
+    pub(crate) needs: &'static [Right],
+    pub(crate) success: Success,
+    /// Whether it needs the right to another action of the same kind as well, which the role of this action has not.
+    pub(crate) is_mixed: bool,
+}
+
+/// The requests of an action.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Ways {
+    /// These.
+    Of(&'static [Way]),
+    /// None over any port, and why.
+    Nowhere(&'static str),
+    /// `stop`, which is asked last.
+    Stop,
+}
+
+pub(crate) const CONNECT: Right = (Action::SqlConnect, "node");
+const USE: Right = (Action::SchemaUse, "schema public");
+const USE_HL7: Right = (Action::SchemaUse, "schema hl7");
+const METADATA: Right = (Action::MessageMetadata, "service *");
+const BODY: Right = (Action::MessageBody, "service *");
+const UNMASKED: Right = (Action::Unmasked, "service *");
+const RESEND: Right = (Action::MessageResend, "service *");
+const SUSPEND: Right = (Action::OperationSuspend, "operation out");
+const READ: Right = (Action::IndexRead, "index i");
+const READ_MESSAGES: Right = (Action::IndexRead, "index .messages");
+const MESSAGES: Right = (Action::TableSelect, "table hl7.messages");
+const FIELDS: Right = (Action::TableSelect, "table hl7.fields");
+const SEGMENTS: Right = (Action::TableSelect, "table hl7.segments");
+const SELECT: Right = (Action::TableSelect, "table public.t");
+const INSERT: Right = (Action::TableInsert, "table public.t");
+const UPDATE: Right = (Action::TableUpdate, "table public.t");
+const DELETE: Right = (Action::TableDelete, "table public.t");
+const LIST_VOLUME: Right = (Action::VolumeList, "volume v");
+const READ_VOLUME: Right = (Action::VolumeRead, "volume v");
+
+use Request::{Control, NbdList, NbdRead, NbdWrite, Search, Sql};
+use Success::{Decided, Done, Shows};
+
+const fn way(request: Request, needs: &'static [Right], success: Success) -> Way {
+    Way { request, needs, success, is_mixed: false }
+}
+
+const fn mixed(request: Request, needs: &'static [Right], success: Success) -> Way {
+    Way { request, needs, success, is_mixed: true }
+}
+
+const METADATA_WAYS: &[Way] = &[
+    way(Control("messages {}"), &[METADATA], Shows("M1")),
+    way(Control("message {id} metadata"), &[METADATA], Shows("adt")),
+    way(
+        Sql("SELECT interface FROM hl7.messages WHERE object = 0"),
+        &[METADATA, CONNECT, USE_HL7, MESSAGES],
+        Shows("adt"),
+    ),
+];
+
+const BODY_WAYS: &[Way] = &[
+    way(Control("message {id}"), &[METADATA, BODY], Shows("MSH|")),
+    way(Control(r#"messages {"wanted":[["MSH-4","NORTH"]]}"#), &[METADATA, BODY], Shows("M1")),
+    way(Sql("SELECT body FROM hl7.messages"), &[BODY, CONNECT, USE_HL7, MESSAGES], Shows("NORTH")),
+    way(Sql("SELECT value FROM hl7.fields WHERE path = 'MSH-4'"), &[BODY, CONNECT, USE_HL7, FIELDS], Shows("NORTH")),
+    way(Sql("SELECT raw FROM hl7.segments"), &[BODY, CONNECT, USE_HL7, SEGMENTS], Shows("NORTH")),
+    way(Sql("COPY (SELECT body FROM hl7.messages) TO STDOUT"), &[BODY, CONNECT, USE_HL7, MESSAGES], Shows("COPY ")),
+];
+
+const UNMASKED_WAYS: &[Way] = &[
+    way(Control("message {id}"), &[METADATA, BODY, UNMASKED], Shows("SAMPLE")),
+    way(Control(r#"messages {"wanted":[["PID-5.1","SAMPLE"]]}"#), &[METADATA, BODY, UNMASKED], Shows("M1")),
+    way(
+        Control(
+            r#"message-search {"query":"sample","last":10,"by_score":false,"since_us":null,"until_us":null,"time_max_ms":30000}"#,
+        ),
+        &[BODY, UNMASKED],
+        Shows("SAMPLE"),
+    ),
+    way(Sql("SELECT body FROM hl7.messages"), &[BODY, UNMASKED, CONNECT, USE_HL7, MESSAGES], Shows("SAMPLE")),
+    way(
+        Sql("SELECT 'found' FROM hl7.fields WHERE value = 'SAMPLE'"),
+        &[BODY, UNMASKED, CONNECT, USE_HL7, FIELDS],
+        Shows("found"),
+    ),
+    way(Search("GET", "/.messages/_search", ""), &[READ_MESSAGES, BODY, UNMASKED], Shows("NORTH")),
+    way(Search("GET", "/.messages/_count?q=text:sample", ""), &[READ_MESSAGES, BODY, UNMASKED], Shows(r#""count":"#)),
+];
+
+const SIGNAL_WAYS: &[Way] =
+    &[way(Sql("SELECT pg_cancel_backend({pid})"), &[(Action::SqlSignal, "node"), CONNECT], Done)];
+
+const ACTIVITY_WAYS: &[Way] = &[way(
+    Sql("SELECT query FROM pg_stat_activity WHERE pid = {pid}"),
+    &[(Action::SqlActivity, "node"), CONNECT],
+    Shows("marked"),
+)];
+
+const USER_WAYS: &[Way] = &[
+    way(Control(r#"identity {"verb":"list"}"#), &[(Action::UserAdminister, "node")], Done),
+    way(Control(r#"identity {"verb":"show","role":"expired"}"#), &[(Action::UserAdminister, "node")], Done),
+    // Others' roles are changed by administrators, and by who has ADMIN OPTION on them, as in PostgreSQL.
+    way(
+        Control(
+            r#"identity {"verb":"change","changes":[{"create":{"name":"made{n}","attributes":{},"credentials":{}}}]}"#,
+        ),
+        &[(Action::UserAdminister, "node")],
+        Done,
+    ),
+    way(Sql("CREATE ROLE made{n}"), &[(Action::UserAdminister, "node"), CONNECT], Done),
+];
+
+const GRANT_WAYS: &[Way] = &[
+    way(
+        Control(
+            r#"identity {"verb":"change","changes":[{"grant":{"privileges":{"actions":["index-read"],"object":{"kind":"index","name":"elsewhere"},"columns":[],"grantee":"expired"},"grant_option":false}}]}"#,
+        ),
+        &[(Action::RightsGrant, "node")],
+        Done,
+    ),
+    way(Sql("GRANT SELECT ON public.t TO expired"), &[(Action::RightsGrant, "node"), CONNECT, USE], Done),
+];
+
+const BREAK_GLASS_WAYS: &[Way] = &[way(
+    Control(
+        r#"identity {"verb":"change","changes":[{"break-glass":{"action":"index-read","object":{"kind":"index","name":"elsewhere"},"until_us":{soon},"reason":"a test"}}]}"#,
+    ),
+    &[(Action::BreakGlass, "node")],
+    Done,
+)];
+
+const STATUS: Right = (Action::NodeStatus, "node");
+const VERIFY: Right = (Action::NodeVerify, "node");
+const AUDIT: Right = (Action::AuditRead, "node");
+const MAKE_TABLE: Right = (Action::TableMake, "schema public");
+const OWN: Right = (Action::TableOwn, "table public.own");
+const OWN_SCHEMA: Right = (Action::SchemaOwn, "schema own");
+const WRITE: Right = (Action::IndexWrite, "index i");
+const MANAGE: Right = (Action::IndexManage, "index i");
+const MONITOR: Right = (Action::IndexMonitor, "index i");
+const SEARCH_MONITOR: Right = (Action::SearchMonitor, "node");
+const SEARCH_MANAGE: Right = (Action::SearchManage, "node");
+const EXPORT: Right = (Action::VolumeExport, "volume v");
+
+/// The requests that need an action.
+pub(crate) fn of(action: Action) -> Ways {
+    use Ways::{Nowhere, Of, Stop};
+    match action {
+        Action::MessageMetadata => Of(METADATA_WAYS),
+        Action::MessageBody => Of(BODY_WAYS),
+        Action::MessageResend => Of(const { &[way(Control("resend {id}"), &[RESEND], Done)] }),
+        Action::MessageEdit => Nowhere("no port takes a changed message yet"),
+        Action::Unmasked => Of(UNMASKED_WAYS),
+        Action::OperationSuspend => Of(SUSPEND_WAYS),
+        Action::ProductionLoad => Of(const { &[way(Control("reload"), &[(Action::ProductionLoad, "node")], Decided)] }),
+        Action::ClockConfirm => Of(CLOCK_WAYS),
+        Action::NodeStatus => Of(STATUS_WAYS),
+        Action::NodeMetrics => Nowhere("no port serves metrics yet"),
+        Action::NodeStop => Stop,
+        Action::NodeVerify => Of(VERIFY_WAYS),
+        Action::NodeBackup => Of(BACKUP_WAYS),
+        Action::UserAdminister => Of(USER_WAYS),
+        Action::RightsGrant => Of(GRANT_WAYS),
+        Action::AuditRead => Of(AUDIT_WAYS),
+        Action::AuditManage => Nowhere("the audit is removed by its settings only, as the node is started with them"),
+        Action::BreakGlass => Of(BREAK_GLASS_WAYS),
+        Action::SqlConnect => Of(const { &[way(Sql("SELECT 1"), &[CONNECT], Done)] }),
+        Action::SqlSignal => Of(SIGNAL_WAYS),
+        Action::SqlActivity => Of(ACTIVITY_WAYS),
+        Action::SchemaMake => Of(SCHEMA_MAKE_WAYS),
+        Action::SchemaUse => Of(const { &[way(Sql("SELECT a FROM public.t"), &[USE, SELECT, CONNECT], Done)] }),
+        Action::TableMake => Of(TABLE_MAKE_WAYS),
+        // The schema has a table: who may drop it is told so.
+        Action::SchemaOwn => Of(const { &[way(Sql("DROP SCHEMA own"), &[OWN_SCHEMA, CONNECT], Decided)] }),
+        Action::TableSelect => Of(SELECT_WAYS),
+        Action::TableInsert => Of(INSERT_WAYS),
+        Action::TableUpdate => Of(const { &[way(Sql("UPDATE t SET b = 1"), &[UPDATE, USE, CONNECT], Done)] }),
+        Action::TableDelete => Of(const { &[way(Sql("DELETE FROM t"), &[DELETE, USE, CONNECT], Done)] }),
+        Action::TableTruncate => Of(TRUNCATE_WAYS),
+        Action::TableReferences => Nowhere("foreign keys are not supported: it can be granted, as in PostgreSQL"),
+        Action::TableTrigger => Nowhere("triggers are not supported: it can be granted, as in PostgreSQL"),
+        Action::TableMaintain => Nowhere("ANALYZE and VACUUM do nothing: it can be granted, as in PostgreSQL"),
+        Action::TableOwn => Of(TABLE_OWN_WAYS),
+        Action::IndexRead => Of(INDEX_READ_WAYS),
+        Action::IndexWrite => Of(INDEX_WRITE_WAYS),
+        Action::IndexMake => Of(INDEX_MAKE_WAYS),
+        Action::IndexManage => Of(INDEX_MANAGE_WAYS),
+        Action::IndexMonitor => Of(INDEX_MONITOR_WAYS),
+        Action::SearchMonitor => Of(SEARCH_MONITOR_WAYS),
+        Action::SearchManage => Of(SEARCH_MANAGE_WAYS),
+        Action::VolumeList => Of(VOLUME_LIST_WAYS),
+        Action::VolumeRead => Of(const { &[way(NbdRead, &[READ_VOLUME], Done)] }),
+        Action::VolumeWrite => Of(const { &[way(NbdWrite, &[READ_VOLUME, (Action::VolumeWrite, "volume v")], Done)] }),
+        Action::VolumeAdminister => Of(VOLUME_ADMINISTER_WAYS),
+        Action::VolumeExport => Of(VOLUME_EXPORT_WAYS),
+    }
+}
+
+const SUSPEND_WAYS: &[Way] =
+    &[way(Control("suspend out"), &[SUSPEND], Decided), way(Control("resume out"), &[SUSPEND], Decided)];
+
+const CLOCK_WAYS: &[Way] = &[way(Control("confirm-clock"), &[(Action::ClockConfirm, "node")], Decided)];
+
+const STATUS_WAYS: &[Way] = &[way(Control("status"), &[STATUS], Done), way(Control("count"), &[STATUS], Done)];
+
+const VERIFY_WAYS: &[Way] = &[way(Control("verify"), &[VERIFY], Done), way(Control("check"), &[VERIFY], Done)];
+
+const BACKUP_WAYS: &[Way] = &[way(Control("backup \"{folder}\""), &[(Action::NodeBackup, "node")], Done)];
+
+const SCHEMA_MAKE_WAYS: &[Way] = &[way(Sql("CREATE SCHEMA made{n}"), &[(Action::SchemaMake, "node"), CONNECT], Done)];
+
+const TRUNCATE_WAYS: &[Way] =
+    &[way(Sql("TRUNCATE t"), &[(Action::TableTruncate, "table public.t"), USE, CONNECT], Done)];
+
+const INDEX_MAKE_WAYS: &[Way] = &[way(Search("PUT", "/made{n}", ""), &[(Action::IndexMake, "index made*")], Done)];
+
+const AUDIT_WAYS: &[Way] = &[
+    way(Control(r#"audit {"verb":"head"}"#), &[AUDIT], Done),
+    way(Control(r#"audit {"verb":"read","query":{"limit":1}}"#), &[AUDIT], Done),
+    way(Control(r#"audit {"verb":"verify","heads":[]}"#), &[AUDIT], Done),
+];
+
+const TABLE_MAKE_WAYS: &[Way] = &[
+    way(Sql("CREATE TABLE made{n} (a int PRIMARY KEY)"), &[MAKE_TABLE, USE, CONNECT], Done),
+    way(Sql("CREATE VIEW made{n} AS SELECT 1 AS a"), &[MAKE_TABLE, USE, CONNECT], Done),
+];
+
+const SELECT_WAYS: &[Way] = &[
+    way(Sql("SELECT * FROM t"), &[SELECT, USE, CONNECT], Done),
+    way(Sql("COPY t TO STDOUT"), &[SELECT, USE, CONNECT], Done),
+    way(Sql("EXPLAIN SELECT count(*) FROM t"), &[SELECT, USE, CONNECT], Done),
+    mixed(Sql("UPDATE t SET b = 1 WHERE a = 0"), &[SELECT, UPDATE, USE, CONNECT], Done),
+    mixed(Sql("DELETE FROM t WHERE a = 0"), &[SELECT, DELETE, USE, CONNECT], Done),
+];
+
+const INSERT_WAYS: &[Way] = &[
+    way(Sql("INSERT INTO t VALUES ({n}, 1)"), &[INSERT, USE, CONNECT], Done),
+    mixed(Sql("INSERT INTO t VALUES ({n}, 1) RETURNING a"), &[INSERT, SELECT, USE, CONNECT], Done),
+];
+
+// A view reads the table: who may drop it is told so.
+const TABLE_OWN_WAYS: &[Way] = &[
+    way(Sql("DROP TABLE own"), &[OWN, USE, CONNECT], Decided),
+    way(Sql("ALTER TABLE own ADD COLUMN b{n} int"), &[OWN, USE, CONNECT], Done),
+];
+
+const INDEX_READ_WAYS: &[Way] = &[
+    way(Search("GET", "/i/_search", ""), &[READ], Shows("red")),
+    way(Search("GET", "/i/_doc/1", ""), &[READ], Shows("red")),
+    way(Search("POST", "/_msearch", "{\"index\":\"i\"}\n{}\n"), &[READ], Shows("red")),
+    way(Search("GET", "/_search", ""), &[READ], Shows("red")),
+    way(Search("GET", "/i/_field_caps?fields=*", ""), &[READ], Shows("colour")),
+];
+
+const INDEX_WRITE_WAYS: &[Way] = &[
+    way(Search("PUT", "/i/_doc/w", "{\"w\":1}"), &[WRITE], Done),
+    way(Search("POST", "/_bulk", "{\"index\":{\"_index\":\"i\",\"_id\":\"w\"}}\n{\"w\":2}\n"), &[WRITE], Done),
+    mixed(Search("POST", "/i/_update/w?_source=true", "{\"doc\":{\"w\":3}}"), &[WRITE, READ], Decided),
+];
+
+const INDEX_MANAGE_WAYS: &[Way] = &[
+    way(Search("PUT", "/i/_mapping", "{\"properties\":{\"m\":{\"type\":\"long\"}}}"), &[MANAGE], Done),
+    way(Search("PUT", "/i/_settings", "{}"), &[MANAGE], Decided),
+];
+
+const INDEX_MONITOR_WAYS: &[Way] = &[
+    way(Search("GET", "/i/_mapping", ""), &[MONITOR], Shows("colour")),
+    way(Search("GET", "/i/_stats", ""), &[MONITOR], Done),
+    way(Search("GET", "/_cat/indices", ""), &[MONITOR], Shows(" i ")),
+];
+
+const SEARCH_MONITOR_WAYS: &[Way] = &[
+    way(Search("GET", "/_cluster/health", ""), &[SEARCH_MONITOR], Done),
+    way(Search("GET", "/_nodes", ""), &[SEARCH_MONITOR], Done),
+    way(Search("GET", "/_index_template", ""), &[SEARCH_MONITOR], Done),
+];
+
+const SEARCH_MANAGE_WAYS: &[Way] = &[
+    way(Search("PUT", "/_cluster/settings", "{\"persistent\":{}}"), &[SEARCH_MANAGE], Done),
+    way(Search("PUT", "/_index_template/t", "{\"index_patterns\":[\"zz\"]}"), &[SEARCH_MANAGE], Done),
+];
+
+const VOLUME_LIST_WAYS: &[Way] = &[
+    way(Control(r#"volume {"verb":"status","names":["v"]}"#), &[LIST_VOLUME], Done),
+    way(Control(r#"volume {"verb":"status","names":[]}"#), &[LIST_VOLUME], Shows("\"v\"")),
+    way(NbdList, &[LIST_VOLUME], Shows("v")),
+];
+
+const ADMINISTER: Right = (Action::VolumeAdminister, "volume v");
+
+const VOLUME_ADMINISTER_WAYS: &[Way] = &[
+    way(Control(r#"volume {"verb":"limit","name":"v","iops":100000}"#), &[ADMINISTER], Done),
+    way(Control(r#"volume {"verb":"grow","name":"v","bytes":1}"#), &[ADMINISTER], Decided),
+];
+
+const VOLUME_EXPORT_WAYS: &[Way] =
+    &[way(Control(r#"volume {"verb":"export","name":"v","read_only":false}"#), &[EXPORT], Decided)];
