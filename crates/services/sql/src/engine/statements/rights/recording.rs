@@ -12,7 +12,7 @@ use node::identity::{Caller, IdentityChange, RightsView};
 use crate::SqlError;
 
 /// Where a session's entries come from.
-pub(crate) fn origin(address: Option<IpAddr>) -> AuditOrigin {
+fn origin(address: Option<IpAddr>) -> AuditOrigin {
     let address = address.map(|address| address.to_string()).unwrap_or_default();
     AuditOrigin { protocol: "sql".to_owned(), address, session: String::new() }
 }
