@@ -29,10 +29,10 @@ class Place:
         settings.update(changes)
         return psycopg.connect(**settings)
 
-    def psql(self, *commands, stdin=None, options=(), check=True):
-        """Runs psql. Returns its output, unaligned and without a header."""
+    def psql(self, *commands, stdin=None, options=(), check=True, settings=""):
+        """Runs psql with more settings of its connection. Returns its output, unaligned and without a header."""
         words = ["psql", "-X", "-v", "ON_ERROR_STOP=1", "-At", *options]
-        words.append(f"host={self.host} port={self.port} user={USER} dbname=terrace password={PASSWORD}")
+        words.append(f"host={self.host} port={self.port} user={USER} dbname=terrace password={PASSWORD} {settings}")
         for command in commands:
             words += ["-c", command]
         done = subprocess.run(words, input=stdin, capture_output=True, text=True, timeout=60)
@@ -275,6 +275,15 @@ def external_files_are_refused_where_no_folder_is_named(place):
 def tls_is_spoken_and_its_certificate_checked(place):
     with place.connect(sslmode="verify-full", sslrootcert=place.certificate, host="localhost") as connection:
         assert connection.pgconn.ssl_in_use
+        assert connection.execute("select 1").fetchone() == (1,)
+
+
+def a_login_is_bound_to_the_certificate_where_the_client_wants_it(place):
+    for binding in ("require", "prefer", "disable"):
+        assert place.psql("select 1", settings=f"sslmode=require channel_binding={binding}") == "1", binding
+    said = place.psql("select 1", settings="sslmode=disable channel_binding=require", check=False)
+    assert "channel binding" in said, said
+    with place.connect(sslmode="require", channel_binding="require") as connection:
         assert connection.execute("select 1").fetchone() == (1,)
 
 

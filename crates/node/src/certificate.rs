@@ -12,7 +12,11 @@
 //! Invariants: any bytes are answered, with no names where they are no certificate; at most [`NAMES_MAX`] names come out,
 //! in their order, none longer than [`NAME_BYTES_MAX`], none with control characters.
 //!
+//! Beside it: [`end_point`], the hash of a server's own certificate, to which clients bind a login.
+//!
 //! Not here: other kinds of name (addresses, directory names), and what a name may do ([`crate::identity`]).
+
+use ring::digest;
 
 /// Most names of a certificate.
 pub const NAMES_MAX: usize = 64;
@@ -37,6 +41,21 @@ const URI: u8 = 0x86;
 const SUBJECT_ALT_NAME: &[u8] = &[0x55, 0x1d, 0x11];
 /// 2.5.4.3
 const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
+
+/// 1.2.840.113549.1.1: RSA with a hash, by the last byte.
+const RSA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01];
+/// The last byte of RSASSA-PSS, whose hash is among its parameters.
+const RSA_PSS: u8 = 0x0a;
+/// 1.2.840.10045.4.1: ECDSA with SHA-1.
+const ECDSA_SHA1: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x01];
+/// 1.2.840.10045.4.3: ECDSA with a hash of SHA-2, by the last byte.
+const ECDSA: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x03];
+/// 2.16.840.1.101.3.4.2: hashes of SHA-2, by the last byte.
+const SHA2: &[u8] = &[0x60, 0x86, 0x48, 0x01, 0x65, 0x03, 0x04, 0x02];
+/// 1.3.14.3.2.26
+const SHA1: &[u8] = &[0x2b, 0x0e, 0x03, 0x02, 0x1a];
+/// The hash of RSASSA-PSS, among its parameters.
+const PSS_HASH: u8 = 0xa0;
 
 /// DER values, one behind the other.
 struct Values<'a>(&'a [u8]);
@@ -76,6 +95,39 @@ pub fn names(certificate: &[u8]) -> Vec<String> {
     let mut names = read(certificate).unwrap_or_default();
     names.truncate(NAMES_MAX);
     names
+}
+
+/// The hash of a server's certificate that clients bind a login to: `tls-server-end-point` of RFC 5929, section 4.1. `None` for
+/// one whose signature has no hash (Ed25519), or one that is not known here.
+pub fn end_point(certificate: &[u8]) -> Option<Vec<u8>> {
+    let whole = take(&mut Values(certificate), SEQUENCE)?;
+    let algorithm = Values(whole).nth(1).filter(|(tag, _)| *tag == SEQUENCE)?.1;
+    let mut fields = Values(algorithm);
+    let (last, family) = take(&mut fields, OBJECT_ID)?.split_last()?;
+    // A certificate that is signed with MD5 or SHA-1 is hashed with SHA-256.
+    let hash = match (family, *last) {
+        (RSA, RSA_PSS) => pss_hash(fields)?,
+        (RSA, 4 | 5 | 11) | (ECDSA, 2) => &digest::SHA256,
+        (RSA, 12) | (ECDSA, 3) => &digest::SHA384,
+        (RSA, 13) | (ECDSA, 4) => &digest::SHA512,
+        _ if [family, &[*last]].concat() == ECDSA_SHA1 => &digest::SHA256,
+        _ => return None,
+    };
+    Some(digest::digest(hash, certificate).as_ref().to_vec())
+}
+
+/// The hash that the parameters of RSASSA-PSS name: SHA-1, so SHA-256 here, where they name none.
+fn pss_hash(mut fields: Values<'_>) -> Option<&'static digest::Algorithm> {
+    let parameters = take(&mut fields, SEQUENCE)?;
+    let Some((_, named)) = Values(parameters).find(|(tag, _)| *tag == PSS_HASH) else { return Some(&digest::SHA256) };
+    let named = take(&mut Values(take(&mut Values(named), SEQUENCE)?), OBJECT_ID)?;
+    match named.split_last()? {
+        _ if named == SHA1 => Some(&digest::SHA256),
+        (1, SHA2) => Some(&digest::SHA256),
+        (2, SHA2) => Some(&digest::SHA384),
+        (3, SHA2) => Some(&digest::SHA512),
+        _ => None,
+    }
 }
 
 fn read(certificate: &[u8]) -> Option<Vec<String>> {
@@ -204,6 +256,36 @@ mod tests {
         }
         let many = vec![(DNS, &b"a"[..]); 1000];
         assert_eq!(names(&certificate(Some(&many), &[])).len(), NAMES_MAX);
+    }
+
+    #[test]
+    fn the_end_point_is_hashed_as_the_certificate_was_signed() {
+        let hash_of = |number: u8| der(PSS_HASH, &der(SEQUENCE, &der(OBJECT_ID, &[SHA2, &[number]].concat())));
+        let pss = |parameters: &[u8]| der(SEQUENCE, parameters);
+        let none = Vec::new();
+        for (family, last, parameters, bytes) in [
+            (RSA, 5, none.clone(), Some(32)),
+            (RSA, 11, none.clone(), Some(32)),
+            (RSA, 12, none.clone(), Some(48)),
+            (RSA, 13, none.clone(), Some(64)),
+            (RSA, RSA_PSS, pss(&[]), Some(32)),
+            (RSA, RSA_PSS, pss(&hash_of(2)), Some(48)),
+            (RSA, RSA_PSS, none.clone(), None),
+            (&ECDSA_SHA1[..6], 1, none.clone(), Some(32)),
+            (ECDSA, 2, none.clone(), Some(32)),
+            (ECDSA, 3, none.clone(), Some(48)),
+            (ECDSA, 4, none.clone(), Some(64)),
+            (&[0x2b, 0x65], 0x70, none, None),
+        ] {
+            let algorithm = [der(OBJECT_ID, &[family, &[last]].concat()), parameters].concat();
+            let made = der(SEQUENCE, &[der(SEQUENCE, &[0; 10]), der(SEQUENCE, &algorithm), der(3, &[0])].concat());
+            let found = end_point(&made);
+            assert_eq!(found.as_ref().map(Vec::len), bytes, "{family:?} {last}");
+            if bytes == Some(32) {
+                assert_eq!(found.as_deref(), Some(digest::digest(&digest::SHA256, &made).as_ref()));
+            }
+            (0..made.len()).for_each(|end| assert_eq!(end_point(&made[..end]), None));
+        }
     }
 
     #[test]

@@ -21,14 +21,6 @@ pub enum NodeError {
     /// The system does not report or set how many descriptors there may be: see the cause.
     #[error("the limit of descriptors cannot be read or raised: {0}")]
     Limit(io::Error),
-    /// A text is no address and no network: correct it.
-    #[error("`{text}` is no address and no network: {problem}; write 10.1.2.3, 10.1.0.0/16 or fd00::/8")]
-    Network {
-        /// The text.
-        text: String,
-        /// What is wrong with it.
-        problem: String,
-    },
     /// A file or socket of the node cannot be used: see the cause.
     #[error("cannot {action} {path}: {source}", path = .path.display())]
     File {

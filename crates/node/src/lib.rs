@@ -60,4 +60,4 @@ pub use maintenance::NodeFolder;
 pub use media::{FarInUse, Media, MediumInUse, ModelInUse};
 pub use opening::NodeStore;
 pub use peers::Network;
-pub use tls::{Renewal, ServerFiles, TlsError, TlsOptions};
+pub use tls::{Renewal, ServerFiles, TlsError, TlsInForce, TlsOptions};

@@ -6,7 +6,15 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::NodeError;
+/// A text is no address and no network: correct it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is no address and no network: {problem}; write 10.1.2.3, 10.1.0.0/16 or fd00::/8")]
+pub struct NetworkError {
+    /// The text.
+    pub text: String,
+    /// What is wrong with it.
+    pub problem: String,
+}
 
 /// An address, or a network as a prefix of addresses: `10.1.2.3`, `10.1.0.0/16`, `fd00::/8`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
@@ -24,6 +32,12 @@ impl Network {
         let (own, own_bits) = number(self.address);
         let (other, other_bits) = number(peer.to_canonical());
         own_bits == other_bits && masked(other, other_bits, self.bits) == own
+    }
+
+    /// Whether every address in it is this machine's own.
+    pub fn is_loopback(&self) -> bool {
+        let least = if self.address.is_ipv4() { 8 } else { 128 };
+        self.address.is_loopback() && self.bits >= least
     }
 }
 
@@ -50,9 +64,9 @@ fn masked(number: u128, of: u32, bits: u32) -> u128 {
 }
 
 impl FromStr for Network {
-    type Err = NodeError;
-    fn from_str(text: &str) -> Result<Network, NodeError> {
-        let wrong = |problem: String| NodeError::Network { text: text.to_owned(), problem };
+    type Err = NetworkError;
+    fn from_str(text: &str) -> Result<Network, NetworkError> {
+        let wrong = |problem: String| NetworkError { text: text.to_owned(), problem };
         let (address, bits) = match text.split_once('/') {
             None => (text, None),
             Some((address, bits)) => (address, Some(bits)),
@@ -66,6 +80,10 @@ impl FromStr for Network {
                 _ => return Err(wrong(format!("`{bits}` is no number of bits from 0 to {all}"))),
             },
         };
+        // Peers count as IPv4 then, so it would never be one.
+        if matches!(address, IpAddr::V6(address) if address.to_ipv4_mapped().is_some()) {
+            return Err(wrong("it is an IPv4 address: write it as one".to_owned()));
+        }
         if masked(value, all, bits) != value {
             return Err(wrong(format!("it has bits behind the first {bits}")));
         }
@@ -83,8 +101,8 @@ impl fmt::Display for Network {
 }
 
 impl TryFrom<String> for Network {
-    type Error = NodeError;
-    fn try_from(text: String) -> Result<Network, NodeError> {
+    type Error = NetworkError;
+    fn try_from(text: String) -> Result<Network, NetworkError> {
         text.parse()
     }
 }
@@ -128,9 +146,27 @@ mod tests {
             ("10.1.2.3/", "from 0 to 32"),
             ("fd00::/129", "from 0 to 128"),
             ("10.1.2.3/8", "bits behind the first 8"),
+            ("::ffff:10.0.0.0/104", "write it as one"),
         ] {
             let refused = text.parse::<Network>().expect_err("it is wrong").to_string();
             assert!(refused.contains(why), "{text}: {refused}");
+        }
+    }
+
+    #[test]
+    fn a_network_is_this_machine_only_if_all_of_it_is() {
+        for (text, is_loopback) in [
+            ("127.0.0.1", true),
+            ("127.0.0.0/8", true),
+            ("126.0.0.0/7", false),
+            ("0.0.0.0/0", false),
+            ("10.0.0.1", false),
+            ("::1", true),
+            ("::/127", false),
+            ("::/0", false),
+        ] {
+            let network: Network = text.parse().expect("it is right");
+            assert_eq!(network.is_loopback(), is_loopback, "{text}");
         }
     }
 

@@ -4,7 +4,7 @@
 //! ```text
 //!   ServerFiles --load--> rustls' settings of a listener, with or without certificates of clients
 //!        ^
-//!   TlsOptions --load--> acceptor --> watch channel --> each new connection
+//!   TlsOptions --load--> TlsInForce --> watch channel --> each new connection
 //!                                        ^
 //!                        Renewal::read --+   the files again, on a reload of the node
 //! ```
@@ -25,6 +25,8 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 use tokio_rustls::rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
 use tokio_rustls::rustls::{RootCertStore, ServerConfig, crypto, version};
+
+use crate::certificate;
 
 /// Certificate or key cannot be used: put another file there.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -142,8 +144,27 @@ pub struct TlsOptions {
     pub certificate: PathBuf,
     /// The certificate's private key, PEM.
     pub key: PathBuf,
+    /// Authorities of clients, PEM: each client has to show a certificate of one of them. `None`: clients show none.
+    pub client_authority: Option<PathBuf>,
+    /// Revocation lists of these authorities, PEM. `None`: no certificate of them is revoked.
+    pub client_revocations: Option<PathBuf>,
     /// Whether connections without TLS are refused.
     pub required: bool,
+}
+
+/// What a new connection of a listener with TLS gets.
+#[derive(Clone)]
+pub struct TlsInForce {
+    /// Does the handshake.
+    pub acceptor: TlsAcceptor,
+    /// The hash of the certificate, to which clients can bind a login; `None` for a certificate that has none.
+    pub end_point: Option<Arc<[u8]>>,
+}
+
+impl fmt::Debug for TlsInForce {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TlsInForce").finish_non_exhaustive()
+    }
 }
 
 impl TlsOptions {
@@ -151,10 +172,17 @@ impl TlsOptions {
     ///
     /// # Errors
     /// One of them cannot be read, or they do not belong together.
-    pub fn load(&self) -> Result<TlsAcceptor, TlsError> {
-        let (certificate, key) = (&self.certificate, &self.key);
-        let config = ServerFiles { certificate, key, client_authority: None, client_revocations: None }.load()?;
-        Ok(TlsAcceptor::from(Arc::new(config)))
+    pub fn load(&self) -> Result<TlsInForce, TlsError> {
+        let files = ServerFiles {
+            certificate: &self.certificate,
+            key: &self.key,
+            client_authority: self.client_authority.as_deref(),
+            client_revocations: self.client_revocations.as_deref(),
+        };
+        let acceptor = TlsAcceptor::from(Arc::new(files.load()?));
+        let own = certificates(&self.certificate)?;
+        let end_point = own.first().and_then(|own| certificate::end_point(own)).map(Arc::from);
+        Ok(TlsInForce { acceptor, end_point })
     }
 }
 
@@ -162,7 +190,7 @@ impl TlsOptions {
 #[derive(Clone)]
 pub struct Renewal {
     options: Option<TlsOptions>,
-    certificate: watch::Sender<Option<TlsAcceptor>>,
+    certificate: watch::Sender<Option<TlsInForce>>,
 }
 
 impl fmt::Debug for Renewal {
@@ -172,11 +200,11 @@ impl fmt::Debug for Renewal {
 }
 
 impl Renewal {
-    /// Reads the files for the first time. The receiver has the acceptor in force; none of a listener without TLS.
+    /// Reads the files for the first time. The receiver has what is in force; none of a listener without TLS.
     ///
     /// # Errors
     /// As [`TlsOptions::load`].
-    pub fn first(options: Option<TlsOptions>) -> Result<(Renewal, watch::Receiver<Option<TlsAcceptor>>), TlsError> {
+    pub fn first(options: Option<TlsOptions>) -> Result<(Renewal, watch::Receiver<Option<TlsInForce>>), TlsError> {
         let (certificate, in_force) = watch::channel(options.as_ref().map(TlsOptions::load).transpose()?);
         Ok((Renewal { options, certificate }, in_force))
     }
@@ -191,8 +219,8 @@ impl Renewal {
     /// # Errors
     /// As [`TlsOptions::load`]; nothing changes.
     pub fn read(&self) -> Result<impl FnOnce() + Send + use<>, TlsError> {
-        let acceptor = self.options.as_ref().map(TlsOptions::load).transpose()?;
+        let read = self.options.as_ref().map(TlsOptions::load).transpose()?;
         let certificate = self.certificate.clone();
-        Ok(move || _ = certificate.send_replace(acceptor))
+        Ok(move || _ = certificate.send_replace(read))
     }
 }

@@ -21,6 +21,7 @@ use interop::engine::Bodies;
 use interop::production::units::{Bytes, Span};
 use interop::running::{OnFull, Options, Origin};
 use node::admission::FRAME_BYTES;
+use node::identity::{AccessRule, AccessRules};
 use node::{Admission, AuditSettings, Descriptors};
 use serde::Deserialize;
 use store::{CheckpointOptions, SpaceLimit};
@@ -31,7 +32,7 @@ use crate::volumes::VolumeSettings;
 use crate::{cli, search, sql};
 
 /// The file that is read where none is named.
-const FILE: &str = "terrace.toml";
+pub const FILE: &str = "terrace.toml";
 
 /// Threads that serve sockets: more than this share no work, they wait for it.
 const THREADS: RangeInclusive<usize> = 1..=256;
@@ -89,6 +90,8 @@ pub struct Config {
     search: Option<search::SearchSettings>,
     /// Where the exports of volumes are reached. Default: a unix socket in the data directory.
     volumes: VolumeSettings,
+    /// Who may come in from where, in their order. Default: no rules, and the settings of the ports decide.
+    access: Vec<AccessRule>,
     /// Space that SQL reserves for messages.
     #[serde(skip)]
     bounds: store::SpaceLimits,
@@ -249,6 +252,7 @@ impl Default for Config {
             sql: None,
             search: None,
             volumes: VolumeSettings::default(),
+            access: Vec::new(),
             bounds: store::SpaceLimits::default(),
             transaction_bytes: usize::MAX,
             log: LogLevel::default(),
@@ -289,6 +293,14 @@ impl Config {
         ServiceSettings { sql, search, volumes: std::mem::take(&mut self.volumes) }
     }
 
+    /// The access rules.
+    ///
+    /// # Errors
+    /// One of them cannot work.
+    pub fn access(&self) -> anyhow::Result<AccessRules> {
+        Ok(AccessRules::new(self.access.clone())?)
+    }
+
     /// The data directory, where no flag names another one.
     pub fn data(&self) -> &Path {
         &self.data
@@ -306,6 +318,7 @@ impl Config {
 
     /// How to run the node and where its parts lie, with the flags given.
     pub fn plan(self, args: &cli::ServeArgs) -> anyhow::Result<Plan> {
+        let access = self.access()?;
         let data = args.data.clone().unwrap_or(self.data);
         let named = args.production.clone().or(self.production);
         let origin = match named {
@@ -326,6 +339,7 @@ impl Config {
         );
         let mut options = Options::new(data, origin);
         options.services_follow = true;
+        options.access = access;
         options.bodies = match args.bodies {
             Some(cli::Bodies::Delta) => Bodies::Delta,
             Some(cli::Bodies::Full) => Bodies::Full,

@@ -9,6 +9,7 @@
 #[macro_use]
 mod terminal;
 
+mod access;
 mod assemble;
 mod audit;
 mod benches;

@@ -12,6 +12,7 @@ use node::trouble::Trouble;
 use node::{AdmissionStatus, Descriptors, DirectoryLock, control};
 use tracing_subscriber::EnvFilter;
 
+use crate::access;
 use crate::cli::{ClockCommand, Place, ServeArgs, StatusArgs};
 use crate::config::Config;
 use crate::show::{TextTable, bytes, count, time};
@@ -40,6 +41,7 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
             }
         };
         let node = &assembled.node;
+        access::renew_with(node, args.config.as_deref());
         if store_only {
             tracing::warn!("no production folder: messages are stored and go nowhere; `terrace production new production` writes one");
         }

@@ -213,12 +213,26 @@ impl Door {
     /// The next connection that is let in. `policy` is called for each. To be called again and again; nothing is lost when it is
     /// dropped while it waits.
     pub async fn accept(&self, listener: &TcpListener, policy: impl Fn() -> Policy) -> (TcpStream, SocketAddr, Permit) {
+        self.accept_if(listener, policy, |_| true).await
+    }
+
+    /// The same for peers for which `admits` holds. Others take no place, and nobody loses one for them.
+    pub async fn accept_if(
+        &self,
+        listener: &TcpListener,
+        policy: impl Fn() -> Policy,
+        admits: impl Fn(SocketAddr) -> bool,
+    ) -> (TcpStream, SocketAddr, Permit) {
         loop {
             match listener.accept().await {
                 Ok((socket, peer)) => {
                     let Policy { bounds, peers } = policy();
                     if !peers::allowed(&peers, peer.ip()) {
                         self.note(Reason::Peer, &peer.to_string());
+                        continue;
+                    }
+                    if !admits(peer) {
+                        self.note(Reason::Access, &peer.to_string());
                         continue;
                     }
                     let number = Some(socket.as_raw_fd());

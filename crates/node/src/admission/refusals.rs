@@ -17,6 +17,8 @@ pub enum Reason {
     Descriptors,
     /// Refused: its address is not among those that may connect.
     Peer,
+    /// Refused: the access rules refuse its address.
+    Access,
     /// Refused: its certificate has none of the names that may connect.
     Certificate,
     /// Refused: the system could not accept it.
@@ -41,6 +43,7 @@ impl Reason {
             Reason::Address => "address_full",
             Reason::Descriptors => "descriptors",
             Reason::Peer => "peer",
+            Reason::Access => "access",
             Reason::Certificate => "certificate",
             Reason::System => "system",
             Reason::Handshake => "handshake",
@@ -58,6 +61,7 @@ impl Reason {
             Reason::Address => "connection refused: the bound of connections from one address is reached",
             Reason::Descriptors => "connection refused: the descriptors that are left are kept for storage",
             Reason::Peer => "connection refused: the address is not one of `peers`",
+            Reason::Access => "connection refused: the access rules refuse its address",
             Reason::Certificate => "connection refused: the certificate has none of the names in `client_names`",
             Reason::System => "a connection could not be accepted",
             Reason::Handshake => "connection ended: handshake or login failed or took too long",
@@ -72,7 +76,13 @@ impl Reason {
     pub fn is_refusal(self) -> bool {
         matches!(
             self,
-            Reason::Full | Reason::Address | Reason::Descriptors | Reason::Peer | Reason::Certificate | Reason::System
+            Reason::Full
+                | Reason::Address
+                | Reason::Descriptors
+                | Reason::Peer
+                | Reason::Access
+                | Reason::Certificate
+                | Reason::System
         )
     }
 }

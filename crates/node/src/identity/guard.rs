@@ -23,6 +23,7 @@ use store::Store;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
 
+use super::access::AccessRules;
 use super::action::Action;
 use super::caller::{Caller, Proof};
 use super::change::IdentityChange;
@@ -32,7 +33,7 @@ use super::hashing::PasswordHash;
 use super::identity_store::{IdentityStore, Import, ImportedUser};
 use super::object::Object;
 use super::role::{Role, RoleId};
-use super::scram::{self, Exchange, Mock, PASSWORD_BYTES_MAX, ScramError, Verifier};
+use super::scram::{self, ChannelBinding, Exchange, Mock, PASSWORD_BYTES_MAX, ScramError, Verifier};
 use super::throttle::{Attempt, LoginEvent, LoginThrottle, PENDING_MS, Turn};
 use super::token::TokenDigest;
 use super::view::{Denied, Grant, RightsView};
@@ -96,6 +97,8 @@ pub struct Guard {
     throttle: Mutex<LoginThrottle>,
     recorded: Mutex<BoundedEntries>,
     rate: Mutex<ChangeRate>,
+    /// Who may come in from where.
+    pub(super) access: RwLock<Arc<AccessRules>>,
     connections: Mutex<HashMap<RoleId, u32>>,
     opened: Instant,
     mock: Mock,
@@ -139,6 +142,7 @@ impl Guard {
             throttle: Mutex::new(LoginThrottle::default()),
             recorded: Mutex::default(),
             rate: Mutex::default(),
+            access: RwLock::default(),
             connections: Mutex::new(HashMap::new()),
             opened: Instant::now(),
             mock,
@@ -290,13 +294,14 @@ impl Guard {
         }
     }
 
-    /// Processes a client's first message of SCRAM. Returns our message, and the login that waits for the last one.
+    /// Processes a client's first message of SCRAM, and how it may be bound to its connection. Returns our message, and the
+    /// login that waits for the last one.
     ///
     /// Errors: [`LoginError::Wait`], [`LoginError::Scram`]; whether the user exists shows only at the end.
     pub fn scram(
         self: &Arc<Self>,
         user: &str,
-        first: &[u8],
+        first: (&[u8], ChannelBinding<'_>),
         from: Option<IpAddr>,
     ) -> Result<(String, ScramLogin), LoginError> {
         let begun = self.begin(Some(user), from)?;
@@ -325,12 +330,40 @@ impl Guard {
 
     /// A login by a client certificate that a port has verified: the first of its names that is of a role.
     ///
-    /// Errors: [`LoginError::Refused`].
-    pub fn certificate(&self, names: &[&str], from: Option<IpAddr>) -> Result<Caller, LoginError> {
+    /// Errors: [`LoginError::Refused`], [`LoginError::Wait`].
+    pub fn certificate(self: &Arc<Self>, names: &[&str], from: Option<IpAddr>) -> Result<Caller, LoginError> {
+        let found = names.iter().find_map(|name| self.view().of_certificate(name));
+        self.by_certificate(found, names.first().copied().unwrap_or_default(), from)
+    }
+
+    /// The same for a client that says which role it is: one of the names has to be that role's.
+    ///
+    /// Errors: those of [`certificate`](Guard::certificate).
+    pub fn certificate_of(
+        self: &Arc<Self>,
+        user: &str,
+        names: &[&str],
+        from: Option<IpAddr>,
+    ) -> Result<Caller, LoginError> {
         let view = self.view();
-        let found = names.iter().find_map(|name| view.of_certificate(name));
-        let (name, id) = found.ok_or(LoginError::Refused(LoginRefusal::Unknown))?;
-        self.allowed(&view, id, Proof::Certificate(name), from)
+        let mut all = names.iter().filter_map(|name| view.of_certificate(name));
+        self.by_certificate(all.find(|(_, id)| view.name(*id) == Some(user)), user, from)
+    }
+
+    fn by_certificate(
+        self: &Arc<Self>,
+        found: Option<(Arc<str>, RoleId)>,
+        user: &str,
+        from: Option<IpAddr>,
+    ) -> Result<Caller, LoginError> {
+        let allowed = |(name, id)| self.allowed(&self.view(), id, Proof::Certificate(name), from);
+        let why = match found.map(allowed) {
+            Some(Ok(caller)) => return Ok(caller),
+            Some(Err(_)) => LoginRefusal::NotAllowed,
+            None => LoginRefusal::Unknown,
+        };
+        // A right one is never held up by wrong ones: it cannot be guessed.
+        Err(self.begin(Some(user), from)?.refused(why))
     }
 
     /// A caller at the control socket, by the user that the system names: who runs the node, and root, are the node's own

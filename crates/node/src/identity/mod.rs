@@ -12,6 +12,7 @@
 //!             node.identity       a tree of the node's store                                identity_store
 //!
 //!   proofs: scram, hashing (argon2id), token          what is asked: action, object
+//!   who may come in from where, before any proof: access (the rules), admitting (the guard asks them)
 //! ```
 //!
 //! Invariants: a port decides nothing itself, it names an [`Action`] and an [`Object`] and asks; a change of roles or
@@ -21,7 +22,9 @@
 //! It deliberately knows no port and no statement, and records nothing in the audit: a [`Grant`] says whether its use
 //! must be recorded, and logins and changes return what there is to record.
 
+mod access;
 mod action;
+mod admitting;
 mod applying;
 mod bits;
 mod caller;
@@ -44,7 +47,12 @@ mod throttle;
 mod token;
 mod view;
 
+pub use access::{
+    AccessAddress, AccessDecision, AccessMethod, AccessPort, AccessRefusal, AccessRule, AccessRuleError, AccessRules,
+    AccessTls, RULES_MAX, Who,
+};
 pub use action::{Action, ActionSet};
+pub use admitting::Visit;
 pub use applying::{BREAK_GLASS_US_MAX, apply};
 pub use caller::{Caller, Proof};
 pub use change::{CredentialChange, IdentityChange, MembershipPart, Privileges};

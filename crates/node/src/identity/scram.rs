@@ -15,8 +15,11 @@
 //! Invariants: for a user that does not exist, the challenge has the same salt each time and the login fails at the
 //! same step (RFC 5802, section 9, and PostgreSQL's mock authentication); keys are compared in constant time.
 //!
-//! Not here, on purpose: channel binding (`SCRAM-SHA-256-PLUS`). It is not offered, and a client that insists on it is
-//! refused. Also not here: who the users are, and what a failure costs the next attempt (`Guard`).
+//! Over TLS a login can be bound to the server's certificate (`SCRAM-SHA-256-PLUS`, `tls-server-end-point` of RFC 5929): the
+//! client then proves that it sees this certificate, so nobody between them can pass the login on. A client that could,
+//! and was told that the server cannot, is refused: somebody has changed the offer.
+//!
+//! Not here: who the users are, and what a failure costs the next attempt (`Guard`).
 
 use std::borrow::Cow;
 use std::fmt;
@@ -31,6 +34,23 @@ use ring::{digest, hmac, pbkdf2};
 
 /// The mechanism's name.
 pub const MECHANISM: &str = "SCRAM-SHA-256";
+
+/// The name of the mechanism with channel binding.
+pub const MECHANISM_PLUS: &str = "SCRAM-SHA-256-PLUS";
+
+/// What a client's first message begins with if the login is bound.
+const END_POINT: &str = "p=tls-server-end-point";
+
+/// Whether a login is bound to the TLS connection that it comes over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ChannelBinding<'a> {
+    /// It cannot be: there is no TLS.
+    Unoffered,
+    /// The client chose the mechanism without it, though both were offered.
+    Unused,
+    /// The client chose [`MECHANISM_PLUS`]; the hash of the server's certificate.
+    EndPoint(&'a [u8]),
+}
 
 /// Rounds of hashing in verifiers made here: PostgreSQL's default (`scram_iterations`), and the minimum of RFC 7677.
 pub const ITERATIONS: u32 = 4096;
@@ -61,6 +81,9 @@ pub enum ScramError {
     /// The client's message is not SCRAM's, or requests something that is not offered.
     #[error("malformed SCRAM message: {0}")]
     Malformed(&'static str),
+    /// The login is not bound to this connection, or the offer was changed on its way: somebody may be between.
+    #[error("SCRAM channel binding: {0}")]
+    Binding(&'static str),
     /// The text is no verifier.
     #[error(
         "not a verifier: it must read SCRAM-SHA-256$ITERATIONS:SALT$STOREDKEY:SERVERKEY, with 4096 to 1000000 iterations and a salt of 8 to 64 bytes"
@@ -163,8 +186,10 @@ pub struct Exchange {
     verifier: Verifier,
     /// Whether the user exists: only then can the login succeed.
     known: bool,
-    /// `n,,` or `y,,`, which the client's last message must repeat.
-    header: String,
+    /// `n,,`, `y,,`, or the header of a bound login with the hash behind it: the client's last message must repeat it.
+    header: Vec<u8>,
+    /// Whether the login is bound.
+    is_bound: bool,
     nonce: String,
     /// The two messages so far; the proof covers them.
     transcript: String,
@@ -211,31 +236,45 @@ pub fn new_secret() -> Result<[u8; 32], ScramError> {
 /// Processes the client's first message. Returns our message and the login that waits for the next message. No
 /// verifier: the user does not exist.
 pub fn begin(
-    first: &[u8],
+    (first, binding): (&[u8], ChannelBinding<'_>),
     user: &str,
     verifier: Option<&Verifier>,
     mock: &Mock,
 ) -> Result<(String, Exchange), ScramError> {
     let mut ours = [0; NONCE_BYTES];
     random(&mut ours)?;
-    begin_with(first, user, verifier, mock, &BASE64.encode(ours))
+    begin_with((first, binding), user, verifier, mock, &BASE64.encode(ours))
+}
+
+/// The rest of a first message behind its header, which must suit what was offered and chosen.
+fn without_header<'a>(first: &'a str, binding: ChannelBinding<'_>) -> Result<&'a str, ScramError> {
+    use ChannelBinding::{EndPoint, Unoffered, Unused};
+    let Some((flag, bare)) = first.split_once(",,") else { return Err(ScramError::Malformed("it has no header")) };
+    match (flag, binding) {
+        ("n", Unoffered | Unused) | ("y", Unoffered) | (END_POINT, EndPoint(_)) => Ok(bare),
+        ("y", Unused) => Err(ScramError::Binding("the client supports it and thinks that the server does not")),
+        ("n" | "y", EndPoint(_)) => {
+            Err(ScramError::Malformed("SCRAM-SHA-256-PLUS was selected, and it has no channel binding"))
+        }
+        (other, EndPoint(_)) if other.starts_with("p=") => {
+            Err(ScramError::Malformed("this type of channel binding is not supported"))
+        }
+        (other, _) if other.starts_with("p=") => {
+            Err(ScramError::Malformed("it has channel binding, and SCRAM-SHA-256-PLUS was not selected"))
+        }
+        _ => Err(ScramError::Malformed("its header is none of n,, y,, and p=")),
+    }
 }
 
 fn begin_with(
-    first: &[u8],
+    (first, binding): (&[u8], ChannelBinding<'_>),
     user: &str,
     verifier: Option<&Verifier>,
     mock: &Mock,
     ours: &str,
 ) -> Result<(String, Exchange), ScramError> {
     let first = std::str::from_utf8(first).map_err(|_| ScramError::Malformed("it is not UTF-8"))?;
-    let bare = match first.split_once(",,") {
-        Some(("n" | "y", bare)) => bare,
-        Some((binding, _)) if binding.starts_with("p=") => {
-            return Err(ScramError::Malformed("channel binding is not supported"));
-        }
-        _ => return Err(ScramError::Malformed("its header is neither n,, nor y,,")),
-    };
+    let bare = without_header(first, binding)?;
     // The user's name is the one of the startup packet, as with PostgreSQL; the name in this message is ignored.
     let mut fields = bare.split(',');
     if !fields.next().is_some_and(|field| field.starts_with("n=")) {
@@ -251,8 +290,15 @@ fn begin_with(
     let nonce = format!("{theirs}{ours}");
     let answer = format!("r={nonce},s={},i={}", BASE64.encode(&verifier.salt), verifier.iterations);
     let transcript = format!("{bare},{answer}");
-    let header = first[..first.len() - bare.len()].to_owned();
-    Ok((answer, Exchange { verifier, known, header, nonce, transcript }))
+    let mut header = first.as_bytes()[..first.len() - bare.len()].to_vec();
+    let is_bound = match binding {
+        ChannelBinding::EndPoint(hash) => {
+            header.extend_from_slice(hash);
+            true
+        }
+        ChannelBinding::Unoffered | ChannelBinding::Unused => false,
+    };
+    Ok((answer, Exchange { verifier, known, header, is_bound, nonce, transcript }))
 }
 
 impl Exchange {
@@ -262,8 +308,12 @@ impl Exchange {
         let (without_proof, proof) = last.rsplit_once(",p=").ok_or(ScramError::Malformed("it has no proof"))?;
         let mut fields = without_proof.split(',');
         let header = fields.next().and_then(|field| field.strip_prefix("c=")).and_then(decode);
-        if header.as_deref() != Some(self.header.as_bytes()) {
-            return Err(ScramError::Malformed("its header differs from that of the first message"));
+        match header {
+            Some(header) if header == self.header => {}
+            Some(header) if self.is_bound && header.starts_with(END_POINT.as_bytes()) => {
+                return Err(ScramError::Binding("the client sees another certificate than the server's"));
+            }
+            _ => return Err(ScramError::Malformed("its header differs from that of the first message")),
         }
         if fields.next().and_then(|field| field.strip_prefix("r=")) != Some(&self.nonce) {
             return Err(ScramError::Malformed("its nonce is not the one of this login"));
@@ -337,7 +387,74 @@ mod tests {
     }
 
     fn begin(first: &[u8], verifier: Option<&Verifier>) -> Result<(String, Exchange), ScramError> {
-        begin_with(first, "user", verifier, &Mock([7; 32]), OURS)
+        bound(first, ChannelBinding::Unoffered, verifier)
+    }
+
+    fn bound(
+        first: &[u8],
+        binding: ChannelBinding<'_>,
+        verifier: Option<&Verifier>,
+    ) -> Result<(String, Exchange), ScramError> {
+        begin_with((first, binding), "user", verifier, &Mock([7; 32]), OURS)
+    }
+
+    /// The client's last message, by a client that knows the password and repeats this as its header.
+    fn last(password: &str, header: &[u8], first_bare: &str, answer: &str) -> String {
+        let salted = salted(password, &decode(SALT).expect("it is"), NonZeroU32::new(4096).expect("it is"));
+        let nonce = answer.split(',').next().expect("it has one");
+        let without_proof = format!("c={},{nonce}", BASE64.encode(header));
+        let signed = format!("{first_bare},{answer},{without_proof}");
+        let key = mac(&salted, b"Client Key");
+        let signature = mac(&hash(&key), signed.as_bytes());
+        let proof: Vec<u8> = key.iter().zip(signature).map(|(byte, mask)| byte ^ mask).collect();
+        format!("{without_proof},p={}", BASE64.encode(proof))
+    }
+
+    #[test]
+    fn a_bound_login_holds_for_the_certificate_that_the_client_sees_and_no_other() {
+        let first = "p=tls-server-end-point,,n=,r=abc";
+        for (seen, is_right) in [(b"certificate of us", true), (b"certificate of xx", false)] {
+            let binding = ChannelBinding::EndPoint(b"certificate of us");
+            let (answer, exchange) = bound(first.as_bytes(), binding, Some(&pencil())).expect("it is SCRAM");
+            let header = [b"p=tls-server-end-point,,", &seen[..]].concat();
+            let told = exchange.finish(last("pencil", &header, "n=,r=abc", &answer).as_bytes());
+            match is_right {
+                true => assert!(told.is_ok(), "{told:?}"),
+                false => assert!(matches!(told, Err(ScramError::Binding(_))), "{told:?}"),
+            }
+        }
+        // Who leaves the hash out is not bound.
+        let (answer, exchange) =
+            bound(first.as_bytes(), ChannelBinding::EndPoint(b"us"), Some(&pencil())).expect("it is SCRAM");
+        let told = exchange.finish(last("pencil", b"n,,", "n=,r=abc", &answer).as_bytes());
+        assert!(matches!(told, Err(ScramError::Malformed(_))), "{told:?}");
+    }
+
+    #[test]
+    fn a_header_has_to_suit_what_was_offered_and_chosen() {
+        use ChannelBinding::{EndPoint, Unoffered, Unused};
+        let chosen = EndPoint(b"hash");
+        for (flag, binding, told) in [
+            ("n", Unoffered, None),
+            ("y", Unoffered, None),
+            ("n", Unused, None),
+            (END_POINT, chosen, None),
+            // The offer of the mechanism with channel binding was taken away on its way to the client.
+            ("y", Unused, Some("thinks that the server does not")),
+            ("n", chosen, Some("no channel binding")),
+            ("y", chosen, Some("no channel binding")),
+            ("p=tls-unique", chosen, Some("type of channel binding")),
+            (END_POINT, Unused, Some("was not selected")),
+            (END_POINT, Unoffered, Some("was not selected")),
+            ("x", Unoffered, Some("none of")),
+        ] {
+            let answer = bound(format!("{flag},,n=,r=x").as_bytes(), binding, Some(&pencil()));
+            match (answer, told) {
+                (Ok(_), None) => {}
+                (Err(error), Some(told)) => assert!(error.to_string().contains(told), "{flag} {binding:?}: {error}"),
+                (answer, _) => panic!("{flag} {binding:?}: {answer:?}"),
+            }
+        }
     }
 
     #[test]

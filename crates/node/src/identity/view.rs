@@ -423,6 +423,12 @@ impl RightsView {
         self.facts(role).zip(at).is_some_and(|(facts, at)| facts.attributes.administrator || facts.member_of.has(*at))
     }
 
+    /// Whether a role is another one or was made a member of it, however; administration does not count.
+    pub(super) fn belongs_to(&self, role: RoleId, of: RoleId) -> bool {
+        let at = self.index.get(&of);
+        role == of || self.facts(role).zip(at).is_some_and(|(facts, at)| facts.member_of.has(*at))
+    }
+
     /// Whether a role is an administrator.
     pub fn is_administrator(&self, role: RoleId) -> bool {
         self.facts(role).is_some_and(|facts| facts.attributes.administrator)

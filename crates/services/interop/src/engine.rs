@@ -22,7 +22,7 @@ pub use crate::plan::{Bodies, Plan};
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
 use bytes::Bytes;
 use hl7::ack;
@@ -30,6 +30,7 @@ use node::{Admission, Clock};
 use store::Lsn;
 use tokio::sync::{Notify, Semaphore, oneshot, watch};
 
+use crate::access::AccessGate;
 use crate::duplicates::{Key, Seen, Window};
 use crate::intake::{self, Answers, Inbound, Work};
 use crate::message_log::{Destination, MessageLog, Refusal};
@@ -151,6 +152,8 @@ pub struct Engine {
     pub connections: watch::Sender<u64>,
     /// Which peers may connect, and how much memory unfinished frames take.
     pub admission: Arc<Admission>,
+    /// From where senders may connect; not set: from everywhere that their service allows.
+    pub access: OnceLock<AccessGate>,
     bodies: Bodies,
     plan: RwLock<Arc<Plan>>,
     window: Mutex<Window>,
@@ -184,6 +187,7 @@ impl Engine {
             counters: EngineCounters::default(),
             connections: watch::Sender::new(0),
             admission,
+            access: OnceLock::new(),
             bodies,
             plan: RwLock::new(Arc::new(plan)),
             window: Mutex::new(window),

@@ -18,6 +18,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod access;
 pub mod duplicates;
 pub mod engine;
 pub mod error;

@@ -51,6 +51,7 @@ const SECTIONS: &[(&str, Of, &[&str], &str)] = &[
     ("[search]", Of::Terrace, &["search"], ""),
     ("[search.index]", Of::Terrace, &["search", "index"], "[search]"),
     ("[volumes]", Of::Terrace, &["volumes"], ""),
+    ("[[access]]", Of::Terrace, &["access"], ""),
     ("production.toml", Of::Production, &[], ""),
     ("A service over MLLP", Of::Service, &[], ""),
     ("[tls] of a service", Of::Service, &["tls"], "A service over MLLP"),
@@ -120,13 +121,21 @@ fn parse(text: &str) -> Table {
     toml::from_str(text).unwrap_or_else(|error| panic!("{error}\n{text}"))
 }
 
+/// A table, or the first of an array of tables.
+fn table_of(value: &mut Value) -> Option<&mut Table> {
+    match value {
+        Value::Array(all) => all.first_mut()?.as_table_mut(),
+        value => value.as_table_mut(),
+    }
+}
+
 /// `file` with lines put into one of its tables, in place of those of the same key.
 fn with(file: &Table, path: &[&str], lines: &[String]) -> Table {
     let mut file = file.clone();
     let mut table = &mut file;
     for name in path {
         let inner = table.entry(name.to_string()).or_insert_with(|| Value::Table(Table::new()));
-        table = inner.as_table_mut().expect("a table");
+        table = table_of(inner).expect("a table");
     }
     lines.iter().for_each(|line| table.extend(parse(line)));
     file
@@ -135,7 +144,7 @@ fn with(file: &Table, path: &[&str], lines: &[String]) -> Table {
 /// `file` without a key of one of its tables.
 fn without(file: &Table, path: &[&str], key: &str) -> Table {
     let mut file = file.clone();
-    let table = path.iter().try_fold(&mut file, |table, name| table.get_mut(*name)?.as_table_mut());
+    let table = path.iter().try_fold(&mut file, |table, name| table_of(table.get_mut(*name)?));
     table.and_then(|table| table.remove(key));
     file
 }

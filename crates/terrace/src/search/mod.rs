@@ -31,7 +31,7 @@ use message_search::MessageSearch;
 use store::SpaceLimit;
 
 use crate::assemble::SearchShelves;
-use crate::listeners;
+use crate::listeners::{self, TlsKeys};
 use crate::messages::search::REQUEST;
 
 /// Threads that serve sockets: requests have threads of their own.
@@ -83,6 +83,10 @@ pub struct SearchSettings {
     certificate: Option<PathBuf>,
     /// Its key, PEM.
     key: Option<PathBuf>,
+    /// Authorities of clients, PEM: each client inside TLS has to show a certificate of one of them. Default: clients show none.
+    client_authority: Option<PathBuf>,
+    /// Revocation lists of these authorities, PEM. Default: none.
+    client_revocations: Option<PathBuf>,
     /// Refuse connections without TLS. Default: where it listens beyond this machine.
     tls_required: Option<bool>,
     /// Most connections at a time, 1 or more. Default 256.
@@ -156,8 +160,14 @@ impl SearchSettings {
     pub fn options(&self) -> anyhow::Result<HttpOptions> {
         let defaults = HttpOptions::default();
         let listen = self.listen.unwrap_or(defaults.listen);
-        let files = (self.certificate.as_deref(), self.key.as_deref());
-        let tls = listeners::tls("search", files, self.tls_required, listen)?;
+        let keys = TlsKeys {
+            certificate: self.certificate.as_deref(),
+            key: self.key.as_deref(),
+            client_authority: self.client_authority.as_deref(),
+            client_revocations: self.client_revocations.as_deref(),
+            tls_required: self.tls_required,
+        };
+        let tls = listeners::tls("search", keys, listen)?;
         let has_places = self.connections != Some(0) && self.connections_per_address != Some(0);
         anyhow::ensure!(
             has_places,

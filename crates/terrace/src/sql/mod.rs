@@ -36,7 +36,7 @@ use sql::{Engine, EngineOptions, VirtualTable};
 use store::{SpaceLimit, SpaceLimits};
 use walk::History;
 
-use crate::listeners;
+use crate::listeners::{self, TlsKeys};
 
 /// Threads that serve sockets and logins: computing has threads of its own.
 const WIRE_THREADS: usize = 2;
@@ -64,6 +64,10 @@ pub struct Settings {
     certificate: Option<PathBuf>,
     /// Its key, PEM.
     key: Option<PathBuf>,
+    /// Authorities of clients, PEM: each client inside TLS has to show a certificate of one of them. Default: clients show none.
+    client_authority: Option<PathBuf>,
+    /// Revocation lists of these authorities, PEM. Default: none.
+    client_revocations: Option<PathBuf>,
     /// Refuse connections without TLS. Default: where it listens beyond this machine.
     tls_required: Option<bool>,
     /// Most connections at a time, 1 or more. Default 100. The last one is kept for administrators.
@@ -184,8 +188,14 @@ impl Settings {
         let defaults = WireOptions::default();
         let listen = self.listen.unwrap_or(defaults.listen);
         let users = self.verifiers()?;
-        let files = (self.certificate.as_deref(), self.key.as_deref());
-        let tls = listeners::tls("sql", files, self.tls_required, listen)?;
+        let keys = TlsKeys {
+            certificate: self.certificate.as_deref(),
+            key: self.key.as_deref(),
+            client_authority: self.client_authority.as_deref(),
+            client_revocations: self.client_revocations.as_deref(),
+            tls_required: self.tls_required,
+        };
+        let tls = listeners::tls("sql", keys, listen)?;
         let connections_max = self.connections.unwrap_or(defaults.connections_max);
         let connections_per_address = self.connections_per_address;
         anyhow::ensure!(

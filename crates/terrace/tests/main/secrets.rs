@@ -136,7 +136,7 @@ fn a_reload_renews_the_certificate_of_sql() {
     assert!(shows(node.sql(), &first));
     let second = certify(&bed);
     assert!(shows(node.sql(), &first) && !shows(node.sql(), &second), "nobody has read it yet");
-    bed.run(&["reload", "--data"]).succeeds("sql: certificate and key were read again");
+    bed.run(&["reload", "--data"]).succeeds("sql: certificates and revocations were read again");
     assert!(shows(node.sql(), &second) && !shows(node.sql(), &first));
     fs::write(bed.path("sql.key"), "no key").expect("a file");
     bed.run(&["reload", "--data"]).fails("sql.key");

@@ -9,9 +9,12 @@ use store::{Options, Store};
 
 use super::*;
 use crate::Clock;
-use crate::identity::scram::{Mock, Verifier};
+use crate::identity::scram::{ChannelBinding, Mock, Verifier};
 use crate::identity::throttle::PENDING_MS;
-use crate::identity::{Guard, Import, ImportedUser, LoginError, LoginRefusal, draw};
+use crate::identity::{
+    AccessAddress, AccessDecision, AccessMethod, AccessPort, AccessRule, AccessRules, AccessTls, Guard, Import,
+    ImportedUser, LoginError, LoginRefusal, Visit, Who, draw,
+};
 
 const ELSEWHERE: Option<IpAddr> = Some(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 7)));
 const UID: u32 = 60_001;
@@ -84,7 +87,8 @@ fn imported_users_log_in_by_scram_and_by_password() {
     assert_eq!(guard.import(&users).expect("the same ones"), Import::Before);
     guard.password("ann", "secret", ELSEWHERE).expect("it is right");
     for name in ["ann", "eve"] {
-        let (answer, login) = guard.scram(name, b"n,,n=,r=x", ELSEWHERE).expect("both are asked");
+        let (answer, login) =
+            guard.scram(name, (b"n,,n=,r=x", ChannelBinding::Unoffered), ELSEWHERE).expect("both are asked");
         assert!(answer.ends_with(",i=4096"), "{answer}");
         let nonce = answer.split(',').next().expect("it is there");
         let last = format!("c=biws,{nonce},p={}", "A".repeat(43) + "=");
@@ -133,7 +137,8 @@ fn guesses_are_held_up_and_a_right_token_is_not() {
     let change = CredentialChange::AddToken(token);
     made(&guard, &[IdentityChange::Credential { role: "ann".into(), change }]);
     // A client that goes away before its proof has failed too.
-    let guesses = (0..100).map(|number| guard.scram(&format!("user{number}"), b"n,,n=,r=x", ELSEWHERE));
+    let guesses = (0..100)
+        .map(|number| guard.scram(&format!("user{number}"), (b"n,,n=,r=x", ChannelBinding::Unoffered), ELSEWHERE));
     let tried = guesses.filter(|result| result.is_ok()).count();
     assert!(tried <= 16, "{tried} of 100 at once");
     assert!(
@@ -167,7 +172,7 @@ fn last(answer: &str, password: &str) -> Vec<u8> {
 fn a_login_by_scram_ends_as_the_role_with_the_password_that_it_began_with() {
     let (guard, _) = guard();
     let refused = Some(LoginError::Refused(LoginRefusal::Outdated));
-    let begin = || guard.scram("ann", b"n,,n=,r=x", ELSEWHERE).expect("it is SCRAM");
+    let begin = || guard.scram("ann", (b"n,,n=,r=x", ChannelBinding::Unoffered), ELSEWHERE).expect("it is SCRAM");
     let old = "a long password";
     let again = |guard: &Guard| {
         made(guard, &[IdentityChange::Drop { role: "ann".into(), cascade: false }, user("ann", "another password")]);
@@ -235,4 +240,66 @@ fn connections_of_a_role_are_counted() {
     assert_eq!(guard.connect(&caller).map(|_| ()), Err(LoginError::TooMany));
     drop(first);
     assert!(guard.connect(&caller).is_ok());
+}
+
+#[test]
+fn rules_for_a_group_are_for_its_members_and_not_for_administrators() {
+    let (guard, _) = guard();
+    let group = Role { name: "ward".into(), attributes: Attributes::default(), credentials: Credentials::default() };
+    let (role, member) = ("ward".into(), "ann".into());
+    let member = IdentityChange::Join { role, member, admin: false, inherit: None, set: true };
+    let mut chief = user("chief", "a long secret");
+    if let IdentityChange::Create(role) = &mut chief {
+        role.attributes.administrator = true;
+        role.credentials.uids.clear();
+        role.credentials.certificates.clear();
+    }
+    let changes = [user("ann", "a long secret"), chief, IdentityChange::Create(group), member];
+    guard.change(&Caller::node(), &changes).expect("the node may");
+    let rule = AccessRule {
+        port: AccessPort::Sql,
+        roles: vec!["+ward".to_owned()],
+        address: AccessAddress::All,
+        tls: AccessTls::Required,
+        method: AccessMethod::Password,
+    };
+    let visit = Visit { port: AccessPort::Sql, address: ELSEWHERE, tls: true };
+    assert_eq!(guard.decide_role(visit, "nobody"), AccessDecision::Comes(AccessMethod::Allow), "there are no rules");
+    guard.set_access(AccessRules::new(vec![rule]).expect("it can work"));
+    for (name, comes) in [("ann", true), ("ward", true), ("chief", false), ("nobody", false), ("", false)] {
+        let decision = if comes { AccessDecision::Comes(AccessMethod::Password) } else { AccessDecision::NoRule };
+        assert_eq!(guard.decide_role(visit, name), decision, "{name}");
+    }
+    assert!(guard.admit_by(visit, "ann", AccessMethod::Password).is_ok());
+    let refused = guard.admit_by(visit, "ann", AccessMethod::Token).expect_err("the rule demands a password");
+    assert_eq!(refused.to_string(), "no access rule for host \"10.0.0.7\", user \"ann\", TLS on");
+    let plain = Visit { tls: false, ..visit };
+    assert!(guard.admit_role(plain, "ann").is_err() && guard.admit(plain, Who::Unnamed).is_err());
+    let recorded = (0..100).filter(|_| guard.admit_role(plain, "ann").expect_err("again").recorded.is_some()).count();
+    assert!(recorded < 20, "the log and the audit get a few: {recorded}");
+}
+
+#[test]
+fn failures_by_every_way_to_log_in_slow_down_the_next_and_a_right_token_or_certificate_is_never_held_up() {
+    let (guard, _) = guard();
+    guard.change(&Caller::node(), &[user("ann", "a long secret")]).expect("the node may");
+    let begin = || guard.scram("bob", (b"n,,n=,r=x", ChannelBinding::Unoffered), ELSEWHERE);
+    // As the ports do it: search by Basic, SQL, search and the control socket by a token, volumes and SQL by a certificate.
+    let ways: [(&str, &dyn Fn() -> Option<LoginError>); 5] = [
+        ("password", &|| guard.password("ann", "wrong", ELSEWHERE).err()),
+        ("scram", &|| match begin() {
+            Ok((_, login)) => login.finish(b"c=biws,r=x,p=AAAA").err(),
+            Err(error) => Some(error),
+        }),
+        ("token", &|| guard.token("wrong", ELSEWHERE).err()),
+        ("control", &|| guard.token("wrong", None).err()),
+        ("certificate", &|| guard.certificate(&["eve.example"], ELSEWHERE).err()),
+    ];
+    for (way, attempt) in ways {
+        let waited = (0..40).any(|_| matches!(attempt(), Some(LoginError::Wait(_))));
+        assert!(waited, "{way}");
+    }
+    assert!(guard.certificate(&["ann.example"], ELSEWHERE).is_ok());
+    assert!(guard.certificate_of("ann", &["eve.example", "ann.example"], ELSEWHERE).is_ok());
+    assert!(guard.certificate_of("eve", &["ann.example"], ELSEWHERE).is_err(), "it is of another role");
 }

@@ -32,8 +32,8 @@ use std::time::Duration;
 use device::Shelf;
 use hl7::mask::Masker;
 use node::admission::FRAME_BYTES;
-use node::identity::Guard;
 use node::identity::scram::Mock;
+use node::identity::{AccessRules, Guard};
 use node::timekeeping::Timekeeping;
 use node::trouble::VolumeTroubles;
 use node::{
@@ -44,6 +44,7 @@ use store::Places;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use crate::access::AccessGate;
 use crate::duplicates::{self, Window};
 use crate::engine::{Bodies, Engine, Plan};
 use crate::error::InteropError;
@@ -117,6 +118,8 @@ pub struct Options {
     /// Descriptors and memory that all services share. Default: the process's limit of open descriptors, and
     /// [`FRAME_BYTES`].
     pub admission: Arc<Admission>,
+    /// Who may come in from where, for all ports. Default: no rules, and the settings of the ports decide.
+    pub access: AccessRules,
     /// Whether other services of the node start after it, until [`RunningProduction::services_started`]: meanwhile a request that
     /// nothing knows yet is answered with "try again". Default: no.
     pub services_follow: bool,
@@ -144,6 +147,7 @@ impl Options {
             clock: Clock::system(),
             files: Files::default(),
             admission: Admission::new(Descriptors::current(), FRAME_BYTES),
+            access: AccessRules::default(),
             services_follow: false,
         }
     }
@@ -255,6 +259,9 @@ impl RunningProduction {
         let admission = Arc::clone(&options.admission);
         let engine =
             Engine::new(Arc::clone(&message_log), options.clock.clone(), plan, options.bodies, window, admission);
+        guard.set_access(options.access.clone());
+        // Nobody has set it: the engine is new.
+        let _ = engine.access.set(AccessGate { guard: Arc::clone(&guard), audit: Arc::clone(&audit) });
         let bound = services::bind_all(&engine.plan().production).await?;
         let operations = Arc::new(RunningOperations::new(&engine, found));
         let stop = watch::Sender::new(false);

@@ -1,7 +1,7 @@
 //! The MLLP service: accepts connections, takes frames, sends acknowledgements.
 //!
 //! ```text
-//! accept -> admission: is there a place? -> connection, which must keep a minimum pace
+//! accept -> access rules, admission: is there a place? -> connection, which must keep a minimum pace
 //! ```
 //!
 //! Invariants:
@@ -94,8 +94,12 @@ pub fn serve(engine: Arc<Engine>, service: Arc<Service>, listener: TcpListener) 
     message_log.supervise("mllp", async move {
         loop {
             let policy = || settings_of(&service.borrow()).policy();
+            let admits = |peer| {
+                let service = service.borrow();
+                engine.access.get().is_none_or(|gate| gate.admits(&service.name, peer, service.tls.is_some()))
+            };
             let (socket, peer, permit) = tokio::select! {
-                accepted = door.accept(&listener, policy) => accepted,
+                accepted = door.accept_if(&listener, policy, admits) => accepted,
                 _ = stopped.wait_for(|stop| *stop) => return,
             };
             device::supervise::rehearse("mllp-listener");

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use hl7::mllp;
 use node::DoorStatus;
+use node::audit::{AuditOutcome, AuditQuery, AuditReader};
+use node::identity::{AccessAddress, AccessMethod, AccessPort, AccessRule, AccessRules, AccessTls};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpStream, UnixStream};
 
@@ -130,6 +132,46 @@ async fn whose_address_is_not_named_is_refused_and_a_reload_names_it() {
     rig.service("in", "peers = [\"127.0.0.0/8\"]\n");
     running.request("reload").await.expect("it is right");
     running.sender().await.accepted(&adt("2")).await;
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_access_rules_decide_from_where_senders_connect_and_who_is_inside_stays() {
+    let rule = |address: &str, tls| AccessRule {
+        port: AccessPort::Mllp,
+        roles: Vec::new(),
+        address: AccessAddress::try_from(address.to_owned()).expect("an address"),
+        tls,
+        method: AccessMethod::Allow,
+    };
+    let rules = |rule| AccessRules::new(vec![rule]).expect("it can work");
+    let out = Accepting::start().await;
+    let mut rig = Rig::to(out.address);
+    rig.options.access = rules(rule("127.0.0.1", AccessTls::Any));
+    let running = rig.start().await;
+    let mut inside = running.sender().await;
+    inside.accepted(&adt("1")).await;
+    for (number, refused) in
+        [rule("10.0.0.0/8", AccessTls::Any), rule("local", AccessTls::Required)].into_iter().enumerate()
+    {
+        running.node.guard().set_access(rules(refused));
+        assert_eq!(running.sender().await.answer_of(&adt("2")).await, None, "it is closed");
+        assert_eq!(door(&running, "mllp").refused, [("access".to_owned(), number as u64 + 1)].into());
+        inside.accepted(&adt(&format!("inside {number}"))).await;
+    }
+    let audit = running.node.audit();
+    let recorded = || {
+        audit.wait_visible().expect("it goes on");
+        let reader = AuditReader::at(audit.store().snapshot()).expect("it reads");
+        let entries = reader.page(&AuditQuery::default()).expect("it reads").entries;
+        let mut entries = entries.into_iter().map(|shown| shown.chained.entry);
+        entries.find(|entry| entry.origin.protocol == "mllp" && entry.outcome == AuditOutcome::Refused)
+    };
+    let entry = until("the refusal has an entry", recorded).await;
+    assert_eq!(entry.reason, "no access rule for host \"127.0.0.1\", TLS off");
+    assert_eq!(entry.details["service"], "in");
+    running.node.guard().set_access(AccessRules::default());
+    running.sender().await.accepted(&adt("3")).await;
     running.stop().await;
 }
 

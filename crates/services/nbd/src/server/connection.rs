@@ -113,7 +113,7 @@ async fn negotiate(
         }
     };
     state.secured();
-    let visitor = visitor.with_certificate(stream.get_ref().1.peer_certificates());
+    let visitor = visitor.secured(stream.get_ref().1.peer_certificates());
     match options((shared, &visitor, permit), &mut stream, state).await? {
         Outcome::Opened(agreed) => Ok(Some((Carried::Tls(Box::new(stream)), agreed))),
         Outcome::StartTls(_) | Outcome::Ended => Ok(None),

@@ -10,6 +10,9 @@
 //!   version changed --+--> the same again, for every session: lost read ends it, lost write makes it read-only
 //! ```
 //!
+//! Before all that the access rules decide whether it may come in from where it is; they see the names in a certificate,
+//! so they are asked behind the TLS handshake.
+//!
 //! Invariants: the right is asked for before an export is looked up, so that nothing about one shows without it; a
 //! session is looked at again once it is in the list of its export, so that no change falls between. A server without
 //! rights (a program's own, volumes without a node) lets everybody do everything who can connect.
@@ -18,7 +21,10 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use node::audit::{Actor, ActorKind, AuditEntry, AuditOutcome, EntryMarks};
-use node::identity::{Action, Caller, Connected, Grant, Guard, LoginError, Object, Proof, RightsView, RoleId};
+use node::identity::{
+    AccessMethod, AccessPort, Action, Caller, Connected, Grant, Guard, LoginError, Object, Proof, RightsView, RoleId,
+    Visit, Who,
+};
 use node::{Audit, Permit, certificate};
 use tokio_rustls::rustls::pki_types::CertificateDer;
 
@@ -98,6 +104,7 @@ struct Stranger {
 pub(super) struct Visitor {
     rights: Option<Arc<Rights>>,
     origin: Origin,
+    is_secure: bool,
     login: Result<Caller, Stranger>,
 }
 
@@ -127,11 +134,15 @@ impl Visitor {
                 )),
             },
         };
-        Visitor { rights, origin, login }
+        Visitor { rights, origin, is_secure: false, login }
     }
 
-    /// The same, once TLS has verified its certificates. Who shows one is who that says, and nobody else.
-    pub(super) fn with_certificate(self, shown: Option<&[CertificateDer<'_>]>) -> Visitor {
+    /// The same over TLS, which has verified its certificates. Who shows one is who that says, and nobody else.
+    pub(super) fn secured(self, shown: Option<&[CertificateDer<'_>]>) -> Visitor {
+        Visitor { is_secure: true, ..self }.with_certificate(shown)
+    }
+
+    fn with_certificate(self, shown: Option<&[CertificateDer<'_>]>) -> Visitor {
         let (Some(rights), Some(own)) = (&self.rights, shown.and_then(<[_]>::first)) else { return self };
         let names = certificate::names(own);
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -170,12 +181,33 @@ impl Visitor {
         names.filter(|name| may(&view, caller, Action::VolumeList, name).is_some()).collect()
     }
 
-    /// Refuses who has no role. Where there are rights, that is all that such a connection learns.
+    /// Refuses whom the access rules refuse.
+    fn check_access(&self) -> Result<(), Refused> {
+        let Some(rights) = &self.rights else { return Ok(()) };
+        let visit = Visit { port: AccessPort::Volumes, address: self.address(), tls: self.is_secure };
+        let admitted = match &self.login {
+            Ok(caller) => rights.guard.admit_caller(visit, caller, method(caller.proof())),
+            Err(_) => rights.guard.admit(visit, Who::Unnamed).map(drop),
+        };
+        let Err(refusal) = admitted else { return Ok(()) };
+        if let (Some(recorder), Some(left_out)) = (self.recorder(), refusal.recorded) {
+            let user = match &self.login {
+                Ok(_) => self.role(),
+                Err(stranger) => stranger.names.clone(),
+            };
+            recorder.note(AuditEntry::failed_login("nbd", &user, refusal.host(), refusal.to_string(), left_out));
+        }
+        Err((answer::POLICY, refusal.to_string()))
+    }
+
+    /// Refuses whom the access rules refuse, and who has no role. Where there are rights, that is all that such a
+    /// connection learns.
     pub(super) fn check_known(&self, permit: &Permit) -> Result<(), Refused> {
+        self.check_access()?;
         let Err(stranger) = &self.login else { return Ok(()) };
         if let Some(left_out) = permit.line() {
             let Stranger { names, why } = stranger;
-            tracing::warn!(from = %self.origin, names, why, left_out, "a login failed");
+            tracing::warn!(from = %self.origin, names, why, left_out, "a login failed: nothing is shown to it");
         }
         if let Some(recorder) = self.recorder() {
             recorder.note_refused(self.entry("login", "").ended(AuditOutcome::Refused, stranger.why.as_str()));
@@ -268,6 +300,16 @@ impl Visitor {
 
 fn may(view: &RightsView, caller: &Caller, action: Action, export: &str) -> Option<Grant> {
     view.may(caller, action, Object::Volume(export)).ok()
+}
+
+/// What a proof is for the access rules.
+fn method(proof: &Proof) -> AccessMethod {
+    match proof {
+        Proof::Password => AccessMethod::Password,
+        Proof::Token(_) => AccessMethod::Token,
+        Proof::Certificate(_) => AccessMethod::Certificate,
+        Proof::Uid(_) | Proof::Trust | Proof::Node => AccessMethod::Trust,
+    }
 }
 
 /// Why a login failed, for the log.

@@ -2,11 +2,13 @@
 //!
 //! ```text
 //!   client.rs   a client of raw bytes; it shares no code with the server
+//!   addresses.rs from where connections may come
 //!   scripted.rs a server of raw bytes that offers less, or misbehaves
 //!   using.rs    what tests of this crate's own client use
 //!   rig.rs      a server on a unix socket and on TCP; a device that records, holds back and has holes
 //! ```
 
+mod addresses;
 mod client;
 mod commands;
 mod crowd;

@@ -20,7 +20,7 @@ use crate::client::{self, ACK, Client, FLUSH, READ, TRIM, WRITE, ZEROES, named, 
 use crate::rig::{Rig, memory, until};
 use crate::security::{Authority, connected};
 
-const POLICY: u32 = 0x8000_0002;
+pub(crate) const POLICY: u32 = 0x8000_0002;
 const UNKNOWN: u32 = 0x8000_0006;
 const EPERM: u32 = 1;
 /// `NBD_FLAG_READ_ONLY`.
@@ -30,18 +30,18 @@ const READ_ONLY: u16 = 2;
 const SOON: Duration = Duration::from_secs(1);
 
 /// A server with rights, and who grants them.
-struct Bench {
-    guard: Arc<Guard>,
+pub(crate) struct Bench {
+    pub(crate) guard: Arc<Guard>,
     audit: Arc<Audit>,
     clock: Clock,
-    rig: Rig,
+    pub(crate) rig: Rig,
     authority: Authority,
     _folder: TempDir,
 }
 
 impl Bench {
     /// With these exports; TLS is offered, and connections without a certificate are `anonymous`.
-    fn new(anonymous: Option<&str>, exports: impl IntoIterator<Item = Export>) -> Bench {
+    pub(crate) fn new(anonymous: Option<&str>, exports: impl IntoIterator<Item = Export>) -> Bench {
         Bench::with(anonymous, AuditSettings::default(), exports)
     }
 
@@ -71,12 +71,12 @@ impl Bench {
     }
 
     /// A user whose certificates have this name.
-    fn create(&self, name: &str, certificate: &str) {
+    pub(crate) fn create(&self, name: &str, certificate: &str) {
         let credentials = Credentials { certificates: vec![certificate.to_owned()], ..Credentials::default() };
         self.change(IdentityChange::Create(Role { name: name.into(), attributes: Attributes::user(), credentials }));
     }
 
-    fn grant(&self, role: &str, actions: &[Action], object: &str) {
+    pub(crate) fn grant(&self, role: &str, actions: &[Action], object: &str) {
         self.change(IdentityChange::Grant { privileges: privileges(role, actions, object), grant_option: false });
     }
 
@@ -90,12 +90,12 @@ impl Bench {
     }
 
     /// A connection from this machine that shows no certificate.
-    fn plain(&self) -> Client {
+    pub(crate) fn plain(&self) -> Client {
         Client::greeted(client::tcp(self.rig.tcp), 3)
     }
 
     /// A connection inside TLS that shows a certificate.
-    fn shown(&self, params: CertificateParams) -> Client {
+    pub(crate) fn shown(&self, params: CertificateParams) -> Client {
         connected(client::tcp(self.rig.tcp), &self.authority, Some(params))
     }
 
@@ -116,7 +116,7 @@ impl Bench {
     }
 
     /// The entries of the audit about openings and logins: who, what, which export, how it ended, and the mode.
-    fn entries(&self) -> Vec<(ActorKind, String, String, AuditOutcome, String)> {
+    pub(crate) fn entries(&self) -> Vec<(ActorKind, String, String, AuditOutcome, String)> {
         self.audit.wait_visible().expect("it works");
         let reader = AuditReader::at(self.audit.store().snapshot()).expect("it is there");
         let page = reader.page(&AuditQuery { limit: 100, ..AuditQuery::default() }).expect("it is whole");
@@ -134,7 +134,7 @@ fn privileges(role: &str, actions: &[Action], object: &str) -> Privileges {
     Privileges { actions: actions.to_vec(), object, columns: Vec::new(), grantee: role.into() }
 }
 
-fn dns(name: &str) -> CertificateParams {
+pub(crate) fn dns(name: &str) -> CertificateParams {
     CertificateParams::new(vec![name.to_owned()]).expect("parameters")
 }
 
@@ -144,7 +144,7 @@ fn common(name: &str) -> CertificateParams {
     params
 }
 
-fn disk(name: &str) -> Export {
+pub(crate) fn disk(name: &str) -> Export {
     Export::new(name, memory(1 << 20))
 }
 

@@ -36,19 +36,18 @@ use std::time::Duration;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use node::{Admission, Door, Permit, Policy, Reason, Renewal, socket};
+use node::{Admission, Door, Permit, Policy, Reason, Renewal, TlsInForce, certificate, socket};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{MissedTickBehavior, interval, timeout};
-use tokio_rustls::TlsAcceptor;
 
 use super::message::RestHandler;
 use body::BodyBudget;
 use exchange::{HEAD_BYTES_MAX, HttpShared, StopStage};
 use lanes::RequestLanes;
-use logins::{CountedRole, HttpLogins};
+use logins::{CountedRole, HttpLogins, HttpOrigin};
 use pulse::{ConnectionPulse, PulsedIo};
 use shared::SharedSocket;
 
@@ -137,7 +136,7 @@ impl HttpServer {
 async fn accept(
     listener: TcpListener,
     door: Door,
-    certificate: watch::Receiver<Option<TlsAcceptor>>,
+    in_force: watch::Receiver<Option<TlsInForce>>,
     shared: Arc<HttpShared>,
 ) {
     let mut stop = shared.stop.clone();
@@ -154,8 +153,8 @@ async fn accept(
                 continue;
             }
         };
-        let (shared, acceptor) = (Arc::clone(&shared), certificate.borrow().clone());
-        connections.spawn(async move { connection(socket, (peer, permit), acceptor, &shared).await });
+        let (shared, tls) = (Arc::clone(&shared), in_force.borrow().clone());
+        connections.spawn(async move { connection(socket, (peer, permit), tls, &shared).await });
     }
     drop(listener);
     let grace = shared.options.times.grace;
@@ -172,14 +171,15 @@ async fn accept(
 async fn connection(
     socket: TcpStream,
     (peer, permit): (SocketAddr, Permit),
-    acceptor: Option<TlsAcceptor>,
+    tls: Option<TlsInForce>,
     shared: &Arc<HttpShared>,
 ) {
     // Without these options responses are slower, and a peer that has disappeared is noticed late.
     let _ = socket::prepare(&socket);
-    let Some(acceptor) = acceptor else {
+    let from = HttpOrigin { peer, tls: None };
+    let Some(tls) = tls else {
         let socket = SharedSocket::new(socket);
-        return serve(socket.clone(), socket, (peer, permit), shared).await;
+        return serve(socket.clone(), socket, (from, permit), shared).await;
     };
     let (mut ending, mut stop) = (permit.ending(), shared.stop.clone());
     let handshake = async {
@@ -190,7 +190,7 @@ async fn connection(
         let socket = SharedSocket::new(socket);
         Ok(match is_plain {
             true => Opened::Plain(socket),
-            false => Opened::Secured(Box::new(acceptor.accept(socket.clone()).await?), socket),
+            false => Opened::Secured(Box::new(tls.acceptor.accept(socket.clone()).await?), socket),
         })
     };
     let opened = tokio::select! {
@@ -199,8 +199,13 @@ async fn connection(
         _ = stop.wait_for(|stage| *stage > StopStage::Serving) => return,
     };
     match opened {
-        Ok(Ok(Opened::Plain(socket))) => serve(socket.clone(), socket, (peer, permit), shared).await,
-        Ok(Ok(Opened::Secured(secured, socket))) => serve(secured, socket, (peer, permit), shared).await,
+        Ok(Ok(Opened::Plain(socket))) => serve(socket.clone(), socket, (from, permit), shared).await,
+        Ok(Ok(Opened::Secured(secured, socket))) => {
+            let shown = secured.get_ref().1.peer_certificates().and_then(<[_]>::first);
+            let names = shown.map(|own| certificate::names(own)).unwrap_or_default();
+            let from = HttpOrigin { peer, tls: Some(names.into()) };
+            serve(secured, socket, (from, permit), shared).await;
+        }
         Ok(Err(error)) => permit.note(Reason::Handshake, &format!("{peer}: {error}")),
         Err(_) => permit.note(Reason::Handshake, &format!("{peer}: no handshake in time")),
     }
@@ -220,14 +225,14 @@ async fn is_handshake(socket: &TcpStream) -> std::io::Result<bool> {
 }
 
 /// Serves the requests of a connection until one side ends it; `below` is its TCP socket.
-async fn serve<S>(socket: S, below: SharedSocket, (peer, mut permit): (SocketAddr, Permit), shared: &Arc<HttpShared>)
+async fn serve<S>(socket: S, below: SharedSocket, (from, mut permit): (HttpOrigin, Permit), shared: &Arc<HttpShared>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let (pulse, counted) = (ConnectionPulse::new(), Arc::new(CountedRole::default()));
     let service = service_fn(|request| {
-        let (shared, pulse, counted) = (Arc::clone(shared), Arc::clone(&pulse), Arc::clone(&counted));
-        async move { Ok::<_, Infallible>(exchange::answer(&shared, peer, (&pulse, &counted), request).await) }
+        let (shared, pulse, counted, from) = (Arc::clone(shared), Arc::clone(&pulse), Arc::clone(&counted), from.clone());
+        async move { Ok::<_, Infallible>(exchange::answer(&shared, &from, (&pulse, &counted), request).await) }
     });
     let io = TokioIo::new(PulsedIo { socket, pulse: Arc::clone(&pulse) });
     // The times of a connection are those of its pulse.
@@ -252,7 +257,7 @@ where
             _ = look.tick() => {
                 ticked = true;
                 if let Some(reason) = pulse.overdue(&times) {
-                    permit.note(reason, &peer.to_string());
+                    permit.note(reason, &from.peer.to_string());
                     return;
                 }
                 // A request that is not there yet is not waited for.

@@ -11,7 +11,7 @@ use super::error_response::ErrorResponse;
 use super::frame_guard;
 use super::frame_guard::Phase;
 use super::oid::{Kind, Scalar};
-use super::scram::{self, Mock, Verifier};
+use super::scram::{self, ChannelBinding, Mock, Verifier};
 use super::value::{self, ValueBuilder};
 use crate::engine::CopyFormat;
 
@@ -31,7 +31,9 @@ pub fn wire(input: &[u8]) {
         answer.into_sasl_initial_response().expect("the guard let it through");
     }
     let half = input.len() / 2;
-    if let Ok((_, exchange)) = scram::begin(&input[..half], "ann", None, &Mock::of([7; 32])) {
+    if let Ok((_, exchange)) =
+        scram::begin((&input[..half], ChannelBinding::Unoffered), "ann", None, &Mock::of([7; 32]))
+    {
         assert!(exchange.finish(&input[half..]).is_err(), "nobody knows this key");
     }
     if let Ok(Ok(verifier)) = std::str::from_utf8(input).map(str::parse::<Verifier>) {

@@ -1,4 +1,5 @@
-//! From the first packet to the first `ReadyForQuery`: TLS, cancel requests, authentication, the client's parameters.
+//! From the first packet to the first `ReadyForQuery`: TLS, cancel requests, access rules, authentication, the client's
+//! parameters.
 //!
 //! | parameter | accepted | otherwise |
 //! |---|---|---|
@@ -21,15 +22,16 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use node::Permit;
-use node::audit::{Actor, ActorKind, AuditEntry, AuditOutcome};
-use node::identity::{Action, Caller, Connected, Denied, LoginError, Object, Proof, RightsView};
+use node::audit::AuditEntry;
+use node::identity::{
+    AccessMethod, AccessPort, Action, Caller, Connected, Denied, LoginError, Object, Proof, RightsView, Visit,
+};
+use node::{Permit, TlsInForce, certificate};
 use pgwire::messages::response::{GssEncResponse, ReadyForQuery, SslResponse, TransactionStatus};
 use pgwire::messages::startup::{
     Authentication, BackendKeyData, NegotiateProtocolVersion, ParameterStatus, PasswordMessageFamily, Startup,
 };
 use pgwire::messages::{ProtocolVersion, SslNegotiationMetaMessage};
-use tokio_rustls::TlsAcceptor;
 
 use super::activity::Activity;
 use super::connection::Connection;
@@ -38,7 +40,7 @@ use super::error_response::ErrorResponse;
 use super::frame_guard;
 use super::registry::Registered;
 use super::reply_text::sent;
-use super::scram::{self, ScramError};
+use super::scram::{self, ChannelBinding, ScramError};
 use super::server_options::WireOptions;
 use super::server_state::ServerState;
 use super::{Message, Reply};
@@ -60,25 +62,38 @@ pub(super) struct Entered {
     pub(super) connected: Connected,
 }
 
-/// Answers first packets until there is a session; `None` if there was only a cancel request.
-pub(super) async fn log_in(
+/// How a connection begins.
+struct Opening {
+    startup: Startup,
+    /// What TLS showed; `None`: there is none.
+    secured: Option<Secured>,
+}
+
+/// What a TLS handshake showed.
+struct Secured {
+    /// The hash of our certificate, to which a login can be bound.
+    end_point: Option<Arc<[u8]>>,
+    /// The names in the client's certificate; none without one.
+    names: Vec<String>,
+}
+
+/// Answers first packets until the startup; `None` if there was only a cancel request.
+async fn open(
     connection: &mut Connection,
-    (peer, permit): (SocketAddr, &mut Permit),
-    acceptor: Option<TlsAcceptor>,
+    tls: Option<TlsInForce>,
     shared: &ServerState,
-) -> Result<Option<Entered>, ConnectionError> {
-    let (mut secure, mut wishes) = (false, 0);
-    let startup = loop {
+) -> Result<Option<Opening>, ConnectionError> {
+    let (mut secured, mut wishes) = (None, 0);
+    loop {
         let message = connection.message().await?;
         wishes += 1;
         if wishes > OPENING_MESSAGES {
             return Err(ConnectionError::fatal(ErrorResponse::protocol("expected a startup packet")));
         }
         match message {
-            Message::SslNegotiation(SslNegotiationMetaMessage::PostgresSsl(_)) => match &acceptor {
-                Some(acceptor) if !secure => {
-                    begin_tls(connection, acceptor, shared.options.message_bytes_max).await?;
-                    secure = true;
+            Message::SslNegotiation(SslNegotiationMetaMessage::PostgresSsl(_)) => match &tls {
+                Some(tls) if secured.is_none() => {
+                    secured = Some(begin_tls(connection, tls, shared.options.message_bytes_max).await?);
                 }
                 _ => answer(connection, Reply::SslResponse(SslResponse::Refuse)).await?,
             },
@@ -87,13 +102,23 @@ pub(super) async fn log_in(
                 shared.registry.cancel(request.pid, &request.secret_key);
                 return Ok(None);
             }
-            Message::Startup(startup) => break startup,
+            Message::Startup(startup) => return Ok(Some(Opening { startup, secured })),
             _ => return Err(ConnectionError::fatal(ErrorResponse::protocol("expected a startup packet"))),
         }
-    };
+    }
+}
+
+/// Logs a client in; `None` if there was only a cancel request.
+pub(super) async fn log_in(
+    connection: &mut Connection,
+    (peer, permit): (SocketAddr, &mut Permit),
+    tls: Option<TlsInForce>,
+    shared: &ServerState,
+) -> Result<Option<Entered>, ConnectionError> {
+    let Some(Opening { startup, secured }) = open(connection, tls, shared).await? else { return Ok(None) };
     let parameters = &startup.parameters;
     let named = |wanted: &str| parameters.get(wanted).map(String::as_str);
-    if !secure && shared.options.tls.as_ref().is_some_and(|tls| tls.required) {
+    if secured.is_none() && shared.options.tls.as_ref().is_some_and(|tls| tls.required) {
         let error_response = ErrorResponse::new("28000", "connections without TLS are not accepted");
         return Err(ConnectionError::fatal(error_response.with_hint("Connect with sslmode=require.")));
     }
@@ -102,7 +127,10 @@ pub(super) async fn log_in(
         ConnectionError::fatal(ErrorResponse::new("28000", "no PostgreSQL user name specified in startup packet"))
     })?;
     let version = negotiate(connection, &startup).await?;
-    let caller = authenticate(connection, peer, user, shared).await?;
+    let visitor = Visitor { peer, user, secured: secured.as_ref() };
+    let database = named("database").filter(|name| !name.is_empty()).unwrap_or(user);
+    let method = admit(visitor, database, shared).await?;
+    let caller = authenticate(connection, visitor, method, shared).await?;
     check(parameters, user, &shared.options).map_err(ConnectionError::fatal)?;
     let is_administrator = may_connect(&caller, shared).map_err(ConnectionError::fatal)?;
     permit.enter(shared.options.sessions_of(is_administrator)).map_err(|_| no_place())?;
@@ -131,6 +159,7 @@ fn recorded(caller: &Caller, view: &RightsView, shared: &ServerState) {
     let Some(audit) = &shared.engine.options.audit else { return };
     let proof = match caller.proof() {
         Proof::Trust => "trust",
+        Proof::Certificate(_) => "certificate",
         _ => "password",
     };
     if let Err(error) = audit.record(recording::entry("login", "", (view, caller)).with("proof", proof)) {
@@ -161,6 +190,7 @@ fn refused(error: &LoginError, user: &str) -> ErrorResponse {
         }
         LoginError::TooMany => ErrorResponse::new("53300", format!("too many connections for role \"{user}\"")),
         LoginError::Memory => ErrorResponse::new("53200", error.to_string()),
+        LoginError::Scram(ScramError::Binding(_)) => ErrorResponse::new("28000", error.to_string()),
         LoginError::Scram(ScramError::Randomness) => ErrorResponse::new("58000", error.to_string()),
         LoginError::Scram(other) => ErrorResponse::protocol(other.to_string()),
     }
@@ -196,31 +226,92 @@ async fn negotiate(connection: &mut Connection, startup: &Startup) -> Result<Pro
     Ok(version)
 }
 
-async fn begin_tls(connection: &mut Connection, acceptor: &TlsAcceptor, limit: usize) -> Result<(), ConnectionError> {
+async fn begin_tls(connection: &mut Connection, tls: &TlsInForce, limit: usize) -> Result<Secured, ConnectionError> {
     answer(connection, Reply::SslResponse(SslResponse::Accept)).await?;
     let plain = std::mem::replace(connection, Connection::new(Box::new(tokio::io::empty()), limit));
-    let stream = acceptor.accept(plain.into_socket()?).await?;
+    let stream = tls.acceptor.accept(plain.into_socket()?).await?;
+    let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+    let names = shown.map(|own| certificate::names(own)).unwrap_or_default();
     *connection = Connection::new(Box::new(stream), limit);
-    Ok(())
+    Ok(Secured { end_point: tls.end_point.clone(), names })
+}
+
+/// Who connects, before it has proven anything.
+#[derive(Clone, Copy)]
+struct Visitor<'a> {
+    peer: SocketAddr,
+    user: &'a str,
+    secured: Option<&'a Secured>,
+}
+
+/// Asks the access rules. Returns what is demanded. Errors: 28000, which is recorded.
+async fn admit(
+    Visitor { peer, user, secured }: Visitor<'_>,
+    database: &str,
+    shared: &ServerState,
+) -> Result<AccessMethod, ConnectionError> {
+    let visit = Visit { port: AccessPort::Sql, address: Some(peer.ip()), tls: secured.is_some() };
+    let refusal = match shared.guard.admit_role(visit, user) {
+        Ok(method) => return Ok(method),
+        Err(refusal) => refusal,
+    };
+    if let Some(left_out) = refusal.recorded {
+        record((peer, user), refusal.to_string(), left_out, shared).await;
+    }
+    let told = refusal.worded(&format!(", database \"{database}\""));
+    Err(ConnectionError::fatal(ErrorResponse::new("28000", told)))
 }
 
 async fn authenticate(
     connection: &mut Connection,
-    peer: SocketAddr,
-    user: &str,
+    visitor: Visitor<'_>,
+    method: AccessMethod,
     shared: &ServerState,
 ) -> Result<Caller, ConnectionError> {
-    if shared.options.trust
-        && let Ok(caller) = shared.guard.trusted(user, peer.ip())
-    {
+    let Visitor { peer, user, .. } = visitor;
+    let is_trusted = method == AccessMethod::Trust || (method == AccessMethod::Allow && shared.options.trust);
+    if is_trusted && let Ok(caller) = shared.guard.trusted(user, peer.ip()) {
         connection.reply(Reply::Authentication(Authentication::Ok)).await?;
         return Ok(caller);
     }
-    let mechanisms = Authentication::SASL(vec![scram::MECHANISM.to_owned()]);
+    if method == AccessMethod::Certificate {
+        let caller = match by_certificate(visitor, shared) {
+            Ok(caller) => caller,
+            Err(error) => {
+                failed(error, (peer, user), shared).await;
+                let told = format!("certificate authentication failed for user \"{user}\"");
+                return Err(ConnectionError::fatal(ErrorResponse::new("28000", told)));
+            }
+        };
+        connection.reply(Reply::Authentication(Authentication::Ok)).await?;
+        return Ok(caller);
+    }
+    by_password(connection, visitor, shared).await
+}
+
+/// A login by SCRAM, bound to the server's certificate if the client wants it.
+async fn by_password(
+    connection: &mut Connection,
+    Visitor { peer, user, secured }: Visitor<'_>,
+    shared: &ServerState,
+) -> Result<Caller, ConnectionError> {
+    let end_point = secured.and_then(|secured| secured.end_point.as_deref());
+    // The better one first, as PostgreSQL does.
+    let bound = end_point.map(|_| scram::MECHANISM_PLUS.to_owned());
+    let mechanisms = Authentication::SASL(bound.into_iter().chain([scram::MECHANISM.to_owned()]).collect());
     answer(connection, Reply::Authentication(mechanisms)).await?;
-    let first = sasl_first(password(connection).await?).map_err(ConnectionError::fatal)?;
+    let (mechanism, first) = sasl_first(password(connection).await?).map_err(ConnectionError::fatal)?;
+    let binding = match (mechanism.as_str(), end_point) {
+        (scram::MECHANISM_PLUS, Some(hash)) => ChannelBinding::EndPoint(hash),
+        (scram::MECHANISM, Some(_)) => ChannelBinding::Unused,
+        (scram::MECHANISM, None) => ChannelBinding::Unoffered,
+        _ => {
+            let error_response = ErrorResponse::protocol("client selected an invalid SASL authentication mechanism");
+            return Err(ConnectionError::fatal(error_response));
+        }
+    };
     // SCRAM is some hashes here: the client has the work of the password.
-    let (question, login) = match shared.guard.scram(user, &first, Some(peer.ip())) {
+    let (question, login) = match shared.guard.scram(user, (&first, binding), Some(peer.ip())) {
         Ok(begun) => begun,
         Err(error) => return Err(failed(error, (peer, user), shared).await),
     };
@@ -235,24 +326,40 @@ async fn authenticate(
     Ok(caller)
 }
 
+/// A login by the certificate that TLS verified: its role has to be the user that the client names.
+fn by_certificate(visitor: Visitor<'_>, shared: &ServerState) -> Result<Caller, LoginError> {
+    let Visitor { peer, user, secured } = visitor;
+    let names = secured.map(|secured| secured.names.as_slice()).unwrap_or_default();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    shared.guard.certificate_of(user, &names, Some(peer.ip()))
+}
+
 /// The error of a login that failed, which is recorded. What the guard has not looked at, or could not judge, is no failure.
 async fn failed(error: LoginError, (peer, user): (SocketAddr, &str), shared: &ServerState) -> ConnectionError {
-    let audit = shared.engine.options.audit.as_ref();
-    if let (Some(audit), LoginError::Refused(why)) = (audit, &error)
+    let why = match &error {
+        LoginError::Refused(why) => Some(format!("{why:?}")),
+        LoginError::Scram(ScramError::Binding(why)) => Some((*why).to_owned()),
+        _ => None,
+    };
+    if let Some(why) = why
         && let Some(left_out) = shared.guard.failure_to_record()
     {
-        let entry = AuditEntry {
-            actor: Actor { kind: ActorKind::Claimed, id: None, name: user.to_owned() },
-            origin: recording::origin(Some(peer.ip())),
-            ..AuditEntry::new("login", "")
-        };
-        let entry = if left_out > 0 { entry.with("left_out", left_out.to_string()) } else { entry };
-        // It is refused with an entry and without.
-        if let Err(error) = audit.write(entry.ended(AuditOutcome::Refused, format!("{why:?}"))).await {
-            tracing::warn!(%error, "a failed login is not in the audit");
+        if matches!(error, LoginError::Scram(_)) {
+            tracing::warn!(user, from = %peer.ip(), %error, left_out, "a login failed: somebody may be between");
         }
+        record((peer, user), why, left_out, shared).await;
     }
     ConnectionError::fatal(refused(&error, user))
+}
+
+/// Enters a login that failed into the audit.
+async fn record((peer, user): (SocketAddr, &str), why: String, left_out: u64, shared: &ServerState) {
+    let Some(audit) = shared.engine.options.audit.as_ref() else { return };
+    let entry = AuditEntry::failed_login("sql", user, peer.ip().to_string(), why, left_out);
+    // It is refused with an entry and without.
+    if let Err(error) = audit.write(entry).await {
+        tracing::warn!(%error, "a failed login is not in the audit");
+    }
 }
 
 async fn password(connection: &mut Connection) -> Result<PasswordMessageFamily, ConnectionError> {
@@ -263,16 +370,13 @@ async fn password(connection: &mut Connection) -> Result<PasswordMessageFamily, 
     }
 }
 
-/// The mechanism's data in the client's first answer.
-fn sasl_first(answer: PasswordMessageFamily) -> Result<Bytes, ErrorResponse> {
+/// The mechanism of the client's first answer, and its data.
+fn sasl_first(answer: PasswordMessageFamily) -> Result<(String, Bytes), ErrorResponse> {
     if let PasswordMessageFamily::Raw(body) = &answer {
         frame_guard::sasl_first(body)?;
     }
     let first = answer.into_sasl_initial_response().map_err(unreadable)?;
-    if first.auth_method != scram::MECHANISM {
-        return Err(ErrorResponse::protocol("client selected an invalid SASL authentication mechanism"));
-    }
-    Ok(first.data.unwrap_or_default())
+    Ok((first.auth_method, first.data.unwrap_or_default()))
 }
 
 fn unreadable(error: pgwire::error::PgWireError) -> ErrorResponse {

@@ -9,12 +9,11 @@ use std::time::Duration;
 
 use device::supervise::caught;
 use node::identity::Guard;
-use node::{Admission, Door, Permit, Policy, Reason, Renewal, socket};
+use node::{Admission, Door, Permit, Policy, Reason, Renewal, TlsInForce, socket};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::error::Elapsed;
-use tokio_rustls::TlsAcceptor;
 
 use super::connection::Connection;
 use super::connection_error::ConnectionError;
@@ -91,7 +90,7 @@ impl Server {
 async fn accept(
     listener: TcpListener,
     door: Door,
-    certificate: watch::Receiver<Option<TlsAcceptor>>,
+    certificate: watch::Receiver<Option<TlsInForce>>,
     shared: Arc<ServerState>,
 ) {
     let mut stop = shared.stop.clone();
@@ -115,8 +114,8 @@ async fn accept(
                 continue;
             }
         };
-        let (shared, acceptor) = (Arc::clone(&shared), certificate.borrow().clone());
-        connections.spawn(async move { connection(socket, (peer, permit), acceptor, &shared).await });
+        let (shared, tls) = (Arc::clone(&shared), certificate.borrow().clone());
+        connections.spawn(async move { connection(socket, (peer, permit), tls, &shared).await });
     }
     drop(listener);
     let ended = async { while connections.join_next().await.is_some() {} };
@@ -130,13 +129,13 @@ async fn accept(
 async fn connection(
     socket: TcpStream,
     (peer, mut permit): (SocketAddr, Permit),
-    acceptor: Option<TlsAcceptor>,
+    tls: Option<TlsInForce>,
     shared: &Arc<ServerState>,
 ) {
     // Without these options replies are slower, and a peer that has disappeared is noticed late.
     let _ = socket::prepare(&socket);
     let mut connection = Connection::new(Box::new(socket), shared.options.message_bytes_max);
-    let opened = open(&mut connection, (peer, &mut permit), acceptor, shared).await;
+    let opened = open(&mut connection, (peer, &mut permit), tls, shared).await;
     let ended = match opened {
         Ok(Ok(Some(entered))) => return session_thread::serve(connection, entered, shared, (peer, permit)).await,
         Ok(Ok(None)) => Err(ConnectionError::Closed),
@@ -155,12 +154,12 @@ async fn connection(
 async fn open(
     connection: &mut Connection,
     (peer, permit): (SocketAddr, &mut Permit),
-    acceptor: Option<TlsAcceptor>,
+    tls: Option<TlsInForce>,
     shared: &Arc<ServerState>,
 ) -> Result<Result<Option<Entered>, ConnectionError>, Elapsed> {
     // A separate receiver, because the login has the permit.
     let (mut ending, mut stop) = (permit.ending(), shared.stop.clone());
-    let login = login::log_in(connection, (peer, permit), acceptor, shared);
+    let login = login::log_in(connection, (peer, permit), tls, shared);
     tokio::select! {
         opened = tokio::time::timeout(shared.options.login, login) => opened,
         _ = ending.ended() => Ok(Err(ConnectionError::Closed)),

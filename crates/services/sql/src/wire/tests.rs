@@ -2,6 +2,7 @@
 //!
 //! The client belongs to these tests. It is made of the protocol's messages, so it can also send what no driver would.
 
+mod addresses;
 mod catalogs;
 mod client;
 mod crowd;

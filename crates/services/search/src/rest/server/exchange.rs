@@ -12,7 +12,6 @@
 //! The protocol's library reads no further where a client sent a part of its next request already: such a connection is looked at
 //! a few times a second (`pulse`).
 
-use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,7 +29,7 @@ use tokio::time::timeout;
 use super::answer::{self, AnswerForm, HttpResponse};
 use super::body::{ArrivedBody, BodyBudget};
 use super::lanes::{RequestClass, RequestLanes};
-use super::logins::{self, CountedRole, HttpLogins};
+use super::logins::{self, CountedRole, HttpLogins, HttpOrigin};
 use super::options::HttpOptions;
 use super::pulse::ConnectionPulse;
 use super::target::RequestTarget;
@@ -89,7 +88,7 @@ struct Accepted {
 /// Answers a request.
 pub(super) async fn answer(
     shared: &HttpShared,
-    peer: SocketAddr,
+    from: &HttpOrigin,
     (pulse, counted): (&Arc<ConnectionPulse>, &CountedRole),
     request: Request<Incoming>,
 ) -> HttpResponse {
@@ -99,7 +98,7 @@ pub(super) async fn answer(
     if head.method == Method::OPTIONS {
         return answer::options();
     }
-    let refusal = match caught(accept(shared, peer, (pulse, counted), &head, &mut body, &mut form)).await {
+    let refusal = match caught(accept(shared, from, (pulse, counted), &head, &mut body, &mut form)).await {
         Ok(Ok(accepted)) => return run(shared, accepted, form).await,
         Ok(Err(refusal)) => refusal,
         Err(why) => panicked(&why),
@@ -114,7 +113,7 @@ pub(super) async fn answer(
 /// Everything up to the request's turn. Errors: the response with the refusal.
 async fn accept(
     shared: &HttpShared,
-    peer: SocketAddr,
+    from: &HttpOrigin,
     (pulse, counted): (&ConnectionPulse, &CountedRole),
     head: &RequestHead,
     body: &mut Incoming,
@@ -128,7 +127,7 @@ async fn accept(
     let target = RequestTarget::read(&head.uri)?;
     *form = AnswerForm::read(head, &target.parameters)?;
     logins::refuse_other_sites(&head.headers)?;
-    let caller = shared.logins.caller(&head.headers, peer, head.uri.path()).await?;
+    let caller = shared.logins.caller(&head.headers, from, head.uri.path()).await?;
     shared.logins.count(counted, &caller, head.uri.path())?;
     pulse.prove();
     let RequestTarget { path, parameters } = target;

@@ -7,7 +7,11 @@
 //!                                                                         --> 401, or 429 with the time to wait
 //!   ApiKey ..., Bearer ...    --> Guard::token  --> caller
 //!   none, where it is trusted --> Guard::trusted, or the node's own role
+//!   none, with a certificate  --> Guard::certificate, where an access rule demands one
 //! ```
+//!
+//! The access rules are asked before a password is checked, and for each request: who may come in from where
+//! (`node::identity::AccessRules`).
 //!
 //! Checking a password takes thousands of rounds of hashing, on purpose. A right one is therefore remembered for a while after the
 //! check, as a keyed hash under a key that exists only in this process, and only as long as no right and no role changes. Wrong
@@ -30,8 +34,11 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use hyper::HeaderMap;
 use hyper::header::{AUTHORIZATION, HOST, HeaderName, ORIGIN};
 use node::Audit;
-use node::audit::{Actor, ActorKind, AuditEntry, AuditOrigin, AuditOutcome};
-use node::identity::{Caller, Connected, Guard, LoginError, RoleId};
+use node::audit::AuditEntry;
+use node::identity::{
+    AccessDecision, AccessMethod, AccessPort, AccessRefusal, Caller, Connected, Guard, LOCAL_NAME, LoginError, RoleId,
+    Visit, Who,
+};
 use parking_lot::Mutex;
 use ring::hmac;
 use ring::rand::SystemRandom;
@@ -68,6 +75,20 @@ struct KnownLogin {
     checked: Instant,
 }
 
+/// From where requests come.
+#[derive(Clone, Debug)]
+pub(super) struct HttpOrigin {
+    pub(super) peer: SocketAddr,
+    /// The names in the client's certificate, none without one. `None`: there is no TLS.
+    pub(super) tls: Option<Arc<[String]>>,
+}
+
+impl HttpOrigin {
+    fn visit(&self) -> Visit {
+        Visit { port: AccessPort::Search, address: Some(self.peer.ip()), tls: self.tls.is_some() }
+    }
+}
+
 /// Decides who requests are from.
 pub(super) struct HttpLogins {
     guard: Option<Arc<Guard>>,
@@ -98,33 +119,92 @@ impl HttpLogins {
     pub(super) async fn caller(
         &self,
         headers: &HeaderMap,
-        peer: SocketAddr,
+        from: &HttpOrigin,
         path: &str,
     ) -> Result<Caller, RestResponse> {
+        let Some(guard) = &self.guard else { return self.trusted(headers, from.peer, path) };
         let given = headers.get(AUTHORIZATION).and_then(|header| header.to_str().ok());
-        let (Some(guard), Some(given)) = (&self.guard, given) else {
-            return self.trusted(headers, peer, path);
-        };
+        let Some(given) = given else { return self.without_header(guard, headers, from, path).await };
         let (scheme, proof) = given.trim().split_once(' ').unwrap_or((given, ""));
         if scheme.eq_ignore_ascii_case("apikey") || scheme.eq_ignore_ascii_case("bearer") {
-            let error = match guard.token(proof.trim(), Some(peer.ip())) {
-                Ok(caller) => return Ok(caller),
-                Err(error) => error,
-            };
-            self.failed("(token)", peer.ip(), &error).await;
-            return Err(refusal(&error, || "with the provided token".to_owned(), path));
+            return self.by_token(guard, proof.trim(), from, path).await;
         }
         let Some((user, password)) = basic(given) else {
             return Err(unauthorized(&format!(
                 "unable to read the credentials for REST request [{path}]: Basic, ApiKey and Bearer are known"
             )));
         };
-        self.by_password(guard, (user, password), peer.ip(), path).await
+        if let Err(refusal) = guard.admit_by(from.visit(), &user, AccessMethod::Password) {
+            return Err(self.turned_away(&refusal).await);
+        }
+        self.by_password(guard, (user, password), from.peer.ip(), path).await
+    }
+
+    /// A request that only its connection can say something about: a certificate, or trust in this machine.
+    async fn without_header(
+        &self,
+        guard: &Arc<Guard>,
+        headers: &HeaderMap,
+        from: &HttpOrigin,
+        path: &str,
+    ) -> Result<Caller, RestResponse> {
+        if let Some(caller) = by_certificate(guard, from) {
+            return Ok(caller);
+        }
+        let role = self.trusted.as_deref().unwrap_or(LOCAL_NAME);
+        match guard.decide_role(from.visit(), role) {
+            AccessDecision::Comes(AccessMethod::Allow) => return self.trusted(headers, from.peer, path),
+            AccessDecision::Comes(AccessMethod::Trust) => return self.without_proof(headers, from.peer, path),
+            _ => {}
+        }
+        // It may say later who it is, if anybody may come from there.
+        match guard.admit(from.visit(), Who::Unnamed) {
+            Ok(_) => Err(missing(path)),
+            Err(refusal) => Err(self.turned_away(&refusal).await),
+        }
+    }
+
+    async fn by_token(
+        &self,
+        guard: &Arc<Guard>,
+        token: &str,
+        from: &HttpOrigin,
+        path: &str,
+    ) -> Result<Caller, RestResponse> {
+        if let Err(refusal) = guard.admit(from.visit(), Who::Unnamed) {
+            return Err(self.turned_away(&refusal).await);
+        }
+        let address = from.peer.ip();
+        let caller = match guard.token(token, Some(address)) {
+            Ok(caller) => caller,
+            Err(error) => {
+                self.failed("(token)", address, &error).await;
+                return Err(refusal(&error, || "with the provided token".to_owned(), path));
+            }
+        };
+        match guard.admit_caller(from.visit(), &caller, AccessMethod::Token) {
+            Ok(()) => Ok(caller),
+            Err(refusal) => Err(self.turned_away(&refusal).await),
+        }
+    }
+
+    /// The answer to somebody whom the access rules refuse, which is recorded.
+    async fn turned_away(&self, refusal: &AccessRefusal) -> RestResponse {
+        if let Some(left_out) = refusal.recorded {
+            let user = refusal.user.as_deref().unwrap_or_default();
+            self.record(AuditEntry::failed_login("search", user, refusal.host(), refusal.to_string(), left_out)).await;
+        }
+        SearchError::new(403, "security_exception", refusal.to_string()).into()
     }
 
     fn trusted(&self, headers: &HeaderMap, peer: SocketAddr, path: &str) -> Result<Caller, RestResponse> {
-        if !self.trust || !peer.ip().to_canonical().is_loopback() {
-            return Err(unauthorized(&format!("missing authentication credentials for REST request [{path}]")));
+        if self.trust { self.without_proof(headers, peer, path) } else { Err(missing(path)) }
+    }
+
+    /// Somebody on this machine, who proves nothing.
+    fn without_proof(&self, headers: &HeaderMap, peer: SocketAddr, path: &str) -> Result<Caller, RestResponse> {
+        if !peer.ip().to_canonical().is_loopback() {
+            return Err(missing(path));
         }
         if is_of_page(headers) {
             let reason = "a request without a user and a password must ask for localhost or an address, and not be of a page in \
@@ -183,16 +263,15 @@ impl HttpLogins {
 
     /// Records that who claimed to be `user` did not prove it.
     async fn failed(&self, user: &str, from: IpAddr, error: &LoginError) {
-        let (Some(audit), LoginError::Refused(why)) = (&self.audit, error) else { return };
+        let LoginError::Refused(why) = error else { return };
         let Some(left_out) = self.guard.as_ref().and_then(|guard| guard.failure_to_record()) else { return };
-        let entry = AuditEntry {
-            actor: Actor { kind: ActorKind::Claimed, id: None, name: user.to_owned() },
-            origin: AuditOrigin { protocol: "search".to_owned(), address: from.to_string(), session: String::new() },
-            ..AuditEntry::new("login", "")
-        };
-        let entry = if left_out > 0 { entry.with("left_out", left_out.to_string()) } else { entry };
+        self.record(AuditEntry::failed_login("search", user, from.to_string(), format!("{why:?}"), left_out)).await;
+    }
+
+    async fn record(&self, entry: AuditEntry) {
+        let Some(audit) = &self.audit else { return };
         // It is refused with an entry and without.
-        if let Err(error) = audit.write(entry.ended(AuditOutcome::Refused, format!("{why:?}"))).await {
+        if let Err(error) = audit.write(entry).await {
             tracing::warn!(%error, "a failed login is not in the audit");
         }
     }
@@ -271,6 +350,21 @@ pub(super) fn refuse_other_sites(headers: &HeaderMap) -> Result<(), RestResponse
     let reason = "a request of a page of another site is refused (its Origin is not this service, or its Sec-Fetch-Site is neither \
                   same-origin nor none): pages in browsers may not use this service";
     Err(SearchError::new(403, "security_exception", reason).into())
+/// The caller of the certificate that TLS verified, where an access rule demands one of its role.
+fn by_certificate(guard: &Arc<Guard>, from: &HttpOrigin) -> Option<Caller> {
+    // Where no rule demands one, requests without another proof are no failed logins.
+    if !guard.access().has(AccessMethod::Certificate) {
+        return None;
+    }
+    let names: Vec<&str> = from.tls.as_deref().unwrap_or_default().iter().map(String::as_str).collect();
+    let caller = guard.certificate(&names, Some(from.peer.ip())).ok()?;
+    let view = guard.view();
+    let decision = guard.decide_role(from.visit(), view.name(caller.session())?);
+    (decision == AccessDecision::Comes(AccessMethod::Certificate)).then_some(caller)
+}
+
+fn missing(path: &str) -> RestResponse {
+    unauthorized(&format!("missing authentication credentials for REST request [{path}]"))
 }
 
 /// What a client is told of a login that failed: never why, but when to try again.
@@ -365,11 +459,11 @@ mod tests {
         let guard = guard();
         let options = HttpOptions { guard: Some(Arc::clone(&guard)), ..HttpOptions::default() };
         let logins = HttpLogins::new(&options).expect("there is randomness");
-        let peer = SocketAddr::from(([127, 0, 0, 1], 1));
+        let from = HttpOrigin { peer: SocketAddr::from(([127, 0, 0, 1], 1)), tls: None };
         let log_in = async |text: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(AUTHORIZATION, format!("Basic {}", BASE64.encode(text)).parse().expect("a header"));
-            logins.caller(&headers, peer, "/").await.map_err(|refused| refused.status)
+            logins.caller(&headers, &from, "/").await.map_err(|refused| refused.status)
         };
         let ann = guard.view().directory().named("ann").expect("there");
         for _ in 0..3 {

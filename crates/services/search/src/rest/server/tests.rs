@@ -1,5 +1,6 @@
 //! The server over real sockets of this machine, with handlers of a few lines.
 
+mod addresses;
 mod bounds;
 mod client;
 mod forms;

@@ -227,12 +227,17 @@ impl Client {
 
 /// The client's last message of SCRAM: `first` is its first message without the header, `server` the server's answer.
 pub(super) fn client_final(password: &str, first: &str, server: &str) -> String {
+    bound_final(password, b"n,,", first, server)
+}
+
+/// The same with another header, which has the certificate's hash behind it where the login is bound.
+pub(super) fn bound_final(password: &str, header: &[u8], first: &str, server: &str) -> String {
     let field = |tag: &str| server.split(',').find_map(|field| field.strip_prefix(tag)).expect("it is there");
     let mac = |key: &[u8], text: &[u8]| hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, key), text);
     let salt = BASE64.decode(field("s=")).expect("it is Base64");
     let salted = gen_salted_password(password, &salt, field("i=").parse().expect("it is a number"));
     let key = mac(&salted, b"Client Key");
-    let without_proof = format!("c=biws,r={}", field("r="));
+    let without_proof = format!("c={},r={}", BASE64.encode(header), field("r="));
     let stored = digest::digest(&digest::SHA256, key.as_ref());
     let signature = mac(stored.as_ref(), format!("{first},{server},{without_proof}").as_bytes());
     let proof: Vec<u8> = key.as_ref().iter().zip(signature.as_ref()).map(|(key, mask)| key ^ mask).collect();

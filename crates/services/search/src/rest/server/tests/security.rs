@@ -110,7 +110,15 @@ async fn a_request_that_runs_is_cancelled_once_its_role_is_locked() {
 #[tokio::test]
 async fn nobody_is_let_in_from_beyond_this_machine_without_tls_and_a_user() {
     let beyond = SocketAddr::from(([0, 0, 0, 0], 0));
-    let tls = |required| Some(TlsOptions { certificate: "a.pem".into(), key: "a.key".into(), required });
+    let tls = |required| {
+        Some(TlsOptions {
+            certificate: "a.pem".into(),
+            key: "a.key".into(),
+            client_authority: None,
+            client_revocations: None,
+            required,
+        })
+    };
     let base = || HttpOptions { listen: beyond, ..HttpOptions::default() };
     for (options, why) in [
         (base(), "needs a user"),
@@ -130,7 +138,13 @@ fn certificate(folder: &std::path::Path) -> (TlsOptions, TlsConnector) {
     let key = KeyPair::generate().expect("a key");
     let params = CertificateParams::new(vec!["localhost".to_owned()]).expect("a name");
     let made = params.self_signed(&key).expect("a certificate");
-    let tls = TlsOptions { certificate: folder.join("a.pem"), key: folder.join("a.key"), required: true };
+    let tls = TlsOptions {
+        certificate: folder.join("a.pem"),
+        key: folder.join("a.key"),
+        client_authority: None,
+        client_revocations: None,
+        required: true,
+    };
     std::fs::write(&tls.certificate, made.pem()).expect("a file");
     std::fs::write(&tls.key, key.serialize_pem()).expect("a file");
     let mut roots = RootCertStore::empty();
