@@ -231,7 +231,8 @@ where
 {
     let (pulse, counted) = (ConnectionPulse::new(), Arc::new(CountedRole::default()));
     let service = service_fn(|request| {
-        let (shared, pulse, counted, from) = (Arc::clone(shared), Arc::clone(&pulse), Arc::clone(&counted), from.clone());
+        let (shared, pulse, counted, from) =
+            (Arc::clone(shared), Arc::clone(&pulse), Arc::clone(&counted), from.clone());
         async move { Ok::<_, Infallible>(exchange::answer(&shared, &from, (&pulse, &counted), request).await) }
     });
     let io = TokioIo::new(PulsedIo { socket, pulse: Arc::clone(&pulse) });

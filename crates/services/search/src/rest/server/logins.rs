@@ -350,6 +350,8 @@ pub(super) fn refuse_other_sites(headers: &HeaderMap) -> Result<(), RestResponse
     let reason = "a request of a page of another site is refused (its Origin is not this service, or its Sec-Fetch-Site is neither \
                   same-origin nor none): pages in browsers may not use this service";
     Err(SearchError::new(403, "security_exception", reason).into())
+}
+
 /// The caller of the certificate that TLS verified, where an access rule demands one of its role.
 fn by_certificate(guard: &Arc<Guard>, from: &HttpOrigin) -> Option<Caller> {
     // Where no rule demands one, requests without another proof are no failed logins.
