@@ -469,13 +469,25 @@ class Check:
             return True
         if states and self.is_damaged and states[2] not in ("in-sync", "syncing") and not self.is_over:
             self.out_since = getattr(self, "out_since", None) or time.monotonic()
-            if time.monotonic() - self.out_since > 70:
-                self.count("copies made anew")
+            if time.monotonic() - self.out_since > 15:
                 self.out_since = None
-                self.remade = self.command(self.owner.folder, "replace", "v", "2", check=False)
+                self.make_anew()
         else:
             self.out_since = None
         return False
+
+    def make_anew(self):
+        """Copy 2 on another place, as `status` says: an export cannot be made anew in the same place."""
+        self.count("copies made anew")
+        place, number = self.places[1], 2
+        place.kill()
+        former, place.export = place.export, f"c2-{self.counts['copies made anew']}"
+        self.command(place.folder, "delete", former, "--yes")
+        self.command(place.folder, "create", place.export, "--size", PLACE, "--place")
+        place.start()
+        uri = f"nbd://127.0.0.1:{port(number)}/{place.export}"
+        replace = lambda: self.command(self.owner.folder, "replace", "v", str(number), "--copy", uri, check=False)
+        self.until("the copy is made anew: " + uri, lambda: replace().returncode == 0)
 
     def run(self):
         self.set_up()

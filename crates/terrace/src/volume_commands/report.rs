@@ -204,10 +204,14 @@ fn next(report: &VolumeReport) -> Option<String> {
         (VolumeState::NoSpace, None) => Some(
             "free space on that medium, or discard data of the volume (fstrim in its file system): new data is taken again then".to_owned(),
         ),
-        (_, Some(copy)) => Some(format!(
-            "bring the medium of copy {0} back (it is attached then); if it is lost: terrace volume replace {name} {0}",
-            copy.number
-        )),
+        (_, Some(copy)) => {
+            // A copy on an export cannot be made anew in the same place.
+            let place = if copy.tier == "nbd" { " --copy URI, of another place" } else { "" };
+            Some(format!(
+                "bring the medium of copy {0} back (it is attached then); if it is lost: terrace volume replace {name} {0}{place}",
+                copy.number
+            ))
+        }
         _ if report.copies.iter().any(|copy| copy.space.is_some_and(|space| space.is_short)) => {
             Some("a copy waits for space: free some on its medium, and it goes on".to_owned())
         }
