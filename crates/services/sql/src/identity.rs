@@ -10,9 +10,12 @@ use std::sync::Arc;
 
 use node::identity::{Action, Caller, Guard};
 
+/// Notes that a right on an object, by its name, was used.
+type NoteUse = dyn Fn(Action, &str) + Send + Sync;
+
 /// Told of what a virtual table has asked about a service, and was answered with yes.
 #[derive(Clone)]
-struct Kept(Arc<dyn Fn(Action, &str) + Send + Sync>);
+struct Kept(Arc<NoteUse>);
 
 impl fmt::Debug for Kept {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -21,9 +21,12 @@ use crate::engine::parse::ast::DATABASE;
 /// The name of the schema.
 pub(crate) const INFORMATION_SCHEMA: &str = "information_schema";
 
+/// Whether the query of a view, by schema and name, may be shown.
+pub(crate) type DefinitionRight = dyn Fn(&str, &str) -> bool + Send + Sync;
+
 /// Whether the query of a view is shown, by schema and name.
 #[derive(Clone)]
-pub(crate) struct ShowsDefinition(pub(crate) Arc<dyn Fn(&str, &str) -> bool + Send + Sync>);
+pub(crate) struct ShowsDefinition(pub(crate) Arc<DefinitionRight>);
 
 impl fmt::Debug for ShowsDefinition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
