@@ -218,22 +218,13 @@ pub(crate) fn write_failures(
     }
 }
 
-/// Writes what was refused. How many entries there are is bounded over all ports: a full audit would stop administration. The
-/// refusal does not wait for its entry.
-pub(crate) fn write_refusals(
-    used: &Mutex<UsedRights>,
-    (guard, audit): (&Guard, &Arc<Audit>),
-    entry: &dyn Fn(&str, &str) -> AuditEntry,
-) {
+/// Writes what was refused, as bounded in number as for all ports. The refusal does not wait for its entry.
+pub(crate) fn write_refusals(used: &Mutex<UsedRights>, audit: &Arc<Audit>, entry: &dyn Fn(&str, &str) -> AuditEntry) {
     let refused = std::mem::take(&mut used.lock().refused);
     for right in refused {
-        let Some(left_out) = guard.failure_to_record() else { continue };
         let (action, object) = right.shown();
-        let mut entry = entry(&action, &object).ended(AuditOutcome::Refused, "the right is not there");
-        if left_out > 0 {
-            entry = entry.with("left_out", left_out.to_string());
-        }
-        if let Err(error) = waiting(|| audit.record(entry)) {
+        let entry = entry(&action, &object).ended(AuditOutcome::Refused, "the right is not there");
+        if let Err(error) = waiting(|| audit.record_refused(entry)) {
             tracing::warn!(%error, "a refusal of search is not in the audit");
         }
     }

@@ -14,7 +14,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use node::Audit;
-use node::audit::{Actor, ActorKind, AuditEntry, AuditOrigin};
+use node::audit::AuditEntry;
 use node::identity::{Action, Caller, Denied, Grant, Guard, Object, RightsView, RoleId};
 use parking_lot::Mutex;
 
@@ -164,12 +164,7 @@ impl Asker {
 
     /// An entry of what it does.
     pub(crate) fn entry(&self, action: &str, object: &str) -> AuditEntry {
-        let address = self.caller.address().map(|address| address.to_string()).unwrap_or_default();
-        AuditEntry {
-            actor: Actor { kind: ActorKind::Role, id: None, name: self.user().to_owned() },
-            origin: AuditOrigin { protocol: "search".to_owned(), address, session: String::new() },
-            ..AuditEntry::new(action, object)
-        }
+        AuditEntry::new(action, object).by_role("search", &self.caller, &self.view)
     }
 
     fn entry_of_use(&self, action: &str, object: &str) -> AuditEntry {
@@ -197,7 +192,7 @@ impl Asker {
     pub fn record_refusals(&self) {
         if let Some(audit) = &self.audit {
             let entry = |action: &str, object: &str| self.entry_of_use(action, object);
-            recording::write_refusals(&self.used, (&self.guard, audit), &entry);
+            recording::write_refusals(&self.used, audit, &entry);
         }
     }
 

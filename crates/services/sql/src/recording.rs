@@ -8,42 +8,27 @@
 //! leaves entries of what it was allowed to do. A statement has one entry for a use of a right on an object, however often it
 //! asks. A refusal is a refusal without an entry too.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use node::Audit;
-use node::audit::{Actor, ActorKind, AuditEntry, AuditOrigin, AuditOutcome};
+use node::audit::{AuditEntry, AuditOutcome, EntryMarks};
 use node::error::AuditRefused;
 use node::identity::{Action, Caller, Grant, IdentityChange, RightsView};
 use parking_lot::Mutex;
 
 use crate::{ErrorFields, SqlError};
 
-/// Where a session's entries come from.
-pub(crate) fn origin(address: Option<IpAddr>) -> AuditOrigin {
-    let address = address.map(|address| address.to_string()).unwrap_or_default();
-    AuditOrigin { protocol: "sql".to_owned(), address, session: String::new() }
-}
+/// The name of this port in entries.
+const PORT: &str = "sql";
 
 /// An entry of what a caller does.
 pub(crate) fn entry(action: &str, object: impl Into<String>, (view, caller): (&RightsView, &Caller)) -> AuditEntry {
-    let name_of = |role| view.name(role).unwrap_or_default().to_owned();
-    let mut entry = AuditEntry::new(action, object);
-    entry.actor = Actor { kind: ActorKind::Role, id: Some(caller.session().0), name: name_of(caller.session()) };
-    entry.origin = origin(caller.address());
-    match caller.current() == caller.session() {
-        true => entry,
-        false => entry.with("role", name_of(caller.current())),
-    }
+    AuditEntry::new(action, object).by_role(PORT, caller, view)
 }
 
 /// The same, with what is to be seen of how the caller has the right.
 pub(crate) fn marked(entry: AuditEntry, grant: Option<&Grant>) -> AuditEntry {
-    let marks = [
-        ("self_granted", grant.is_some_and(|grant| grant.self_granted)),
-        ("break_glass", grant.is_some_and(|grant| grant.break_glass)),
-    ];
-    marks.into_iter().filter(|(_, is)| *is).fold(entry, |entry, (name, _)| entry.with(name, "yes"))
+    entry.marked(grant.map(EntryMarks::of).unwrap_or_default())
 }
 
 fn failed(error: AuditRefused) -> SqlError {
@@ -145,7 +130,7 @@ impl Trail {
         if self.is_first(&name, object, false) {
             // A refusal that cannot be recorded is a refusal all the same.
             let entry = self.with_words(entry(&name, object, by));
-            let _ = audit.record(entry.ended(AuditOutcome::Refused, "no right"));
+            let _ = audit.record_refused(entry.ended(AuditOutcome::Refused, "no right"));
         }
     }
 

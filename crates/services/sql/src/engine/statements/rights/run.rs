@@ -13,7 +13,7 @@
 use std::sync::Arc;
 
 use node::identity::scram::Verifier;
-use node::identity::{Credentials, IdentityError, RightsView};
+use node::identity::{ChangedTooFast, Credentials, IdentityError, RightsView};
 
 use super::situation::Situation;
 use super::{changes, failures, objects};
@@ -63,6 +63,8 @@ pub(crate) async fn change(session: &mut Session, statement: &RightsStatement) -
         if changes.is_empty() {
             return Ok(());
         }
+        let too_fast = |error: ChangedTooFast| SqlError::statement("53400", error.to_string());
+        guard.change_turn(&caller, &changes).map_err(too_fast)?;
         let done = stored.change_in(transaction, &caller, &changes, now_us);
         done.map_err(|error| failures::of(error, statement, &changes, (&view, &caller)))?;
         // What was decided is written in the transaction, and nobody sees it before its commit, which follows the entry.
