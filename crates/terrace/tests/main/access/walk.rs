@@ -96,8 +96,7 @@ const STATEMENTS: &[&str] = &[
     "ALTER ROLE guest SUPERUSER",
     "ALTER ROLE maker PASSWORD 'another password'",
     "ALTER ROLE maker RENAME TO mine",
-    // Of one that owns something it is said that it does, before the right is asked for (docs/security.md, known gaps).
-    "DROP ROLE stranger",
+    "DROP ROLE maker",
     "GRANT SELECT ON t TO CURRENT_USER",
     "GRANT maker TO CURRENT_USER",
     "REVOKE SELECT ON t FROM maker",

@@ -11,8 +11,8 @@
 //! identity, when the changes are applied.
 
 use node::identity::{
-    Action, AttributeChange, Attributes, CredentialChange, Credentials, IdentityChange, MembershipPart, ObjectPattern,
-    Privileges, Role,
+    Action, AttributeChange, Attributes, CredentialChange, Credentials, IdentityChange, MembershipPart, Object,
+    ObjectPattern, Privileges, Role,
 };
 
 use super::situation::Situation;
@@ -159,7 +159,10 @@ fn drop_roles(names: &[String], if_exists: bool, situation: &Situation<'_>) -> R
         if let Some(which) = situation.is_in_use(id) {
             return Err(SqlError::statement("55006", format!("{which} user cannot be dropped")));
         }
-        objects::refuse_dependents(id, name, situation)?;
+        // Who may drop no role is refused for that, and does not see what depends on this one.
+        if situation.view.may(situation.caller, Action::UserAdminister, Object::Node).is_ok() {
+            objects::refuse_dependents(id, name, situation)?;
+        }
         changes.push(IdentityChange::Drop { role: name.clone(), cascade: false });
     }
     Ok(changes)
