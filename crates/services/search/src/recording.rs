@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use node::Audit;
 use node::audit::{AuditEntry, AuditOutcome, AuditTicket, Reads};
-use node::identity::{Action, Grant, Guard};
+use node::identity::{Action, Grant};
 use parking_lot::Mutex;
 
 use crate::error::SearchError;
