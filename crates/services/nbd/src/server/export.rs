@@ -34,9 +34,10 @@ const NAME_BYTES_MAX: usize = 200;
 /// time that a negotiation has, so that it gets one.
 const CUT_TIME: Duration = Duration::from_secs(5);
 
-/// How far a higher epoch may be from the one in force. Each opening of a volume raises it by one, and a copy may be away for many of
-/// them, or be made anew; an epoch near the end of the numbers is of no owner, and would leave the next one none.
-const EPOCH_STEP_MAX: u64 = 1 << 20;
+/// How far a higher epoch may be from the one in force: 2^20 terms. An owner's number is its term, which each opening of the volume
+/// raises by one, and below it 32 bits of its own (`volume::Epoch::fence`); a copy may be away for many terms, or be made anew. An
+/// epoch near the end of the numbers is of no owner, and would leave the next one none.
+const EPOCH_STEP_MAX: u64 = 1 << 52;
 
 /// Keeps the epoch of a copy of a volume. A client names the epoch under which it opens the export: `name@41`.
 ///

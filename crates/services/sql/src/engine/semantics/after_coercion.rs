@@ -9,7 +9,7 @@
 //! ```
 //!
 //! This rule rewrites plans after types were made equal, so implicit casts are included, and before any expression is
-//! evaluated, constants included. A replacement has the name and the type of the expression that it replaces.
+//! evaluated, constants included. A replacement has the type of the expression that it replaces, and outside conditions its name.
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
@@ -40,10 +40,11 @@ impl AnalyzerRule for AfterCoercion {
             if let LogicalPlan::TableScan(scan) = &plan {
                 schema.merge(&DFSchema::try_from_qualified_schema(scan.table_name.clone(), &scan.source.schema())?);
             }
+            let in_condition = matches!(plan, LogicalPlan::Join(_) | LogicalPlan::Filter(_));
             let plan = plan.map_expressions(|expr| {
                 expr.transform_up(|expr| {
                     blanks(expr, &schema)
-                        .transform_data(|expr| text_casts::rewrite(expr, &schema))?
+                        .transform_data(|expr| text_casts::rewrite(expr, &schema, in_condition))?
                         .transform_data(|expr| checked_arithmetic::rewrite(expr, &schema))
                 })
             })?;

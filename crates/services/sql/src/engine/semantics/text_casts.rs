@@ -1,7 +1,8 @@
 //! Casts between text and other types, in PostgreSQL's notation. Arrow writes `2026-01-02T03:04:05` and `1.0`,
 //! PostgreSQL `2026-01-02 03:04:05` and `1`; and Arrow converts a time with a zone, where PostgreSQL ignores the zone.
 //!
-//! The functions replace casts, also implicit ones (`'a' || 1.5`), and have the name of their argument, as casts have.
+//! The functions replace casts, also implicit ones (`'a' || 1.5`), and have the name of their argument, as casts have; in
+//! conditions they have one of their own, since a key of a join becomes a column beside its argument.
 //! Arrow's own casts from whole numbers to text stay; TRY_CAST is Arrow's.
 
 use std::sync::Arc;
@@ -23,7 +24,7 @@ use crate::table::SqlType;
 use crate::text;
 
 /// Replaces a cast between text and another type by a function; other expressions stay unchanged.
-pub(crate) fn rewrite(expr: Expr, schema: &DFSchema) -> DfResult<Transformed<Expr>> {
+pub(crate) fn rewrite(expr: Expr, schema: &DFSchema, in_condition: bool) -> DfResult<Transformed<Expr>> {
     let Expr::Cast(Cast { expr: value, field }) = &expr else { return Ok(Transformed::no(expr)) };
     let (from, to) = (value.get_type(schema)?, field.data_type().clone());
     let direction = if is_text(&to) && text::is_spelled(&from) {
@@ -36,7 +37,7 @@ pub(crate) fn rewrite(expr: Expr, schema: &DFSchema) -> DfResult<Transformed<Exp
         return Ok(Transformed::no(expr));
     };
     let signature = Signature::any(1, Volatility::Immutable);
-    let func = Arc::new(ScalarUDF::from(TextCast { direction, to, signature }));
+    let func = Arc::new(ScalarUDF::from(TextCast { direction, to, in_condition, signature }));
     let args = vec![value.as_ref().clone()];
     Ok(Transformed::yes(Expr::ScalarFunction(ScalarFunction { func, args })))
 }
@@ -75,6 +76,7 @@ enum Direction {
 struct TextCast {
     direction: Direction,
     to: DataType,
+    in_condition: bool,
     signature: Signature,
 }
 
@@ -91,6 +93,9 @@ impl ScalarUDFImpl for TextCast {
     }
 
     fn schema_name(&self, args: &[Expr]) -> DfResult<String> {
+        if self.in_condition {
+            return self.display_name(args);
+        }
         Ok(args.iter().map(|arg| arg.schema_name().to_string()).collect())
     }
 
