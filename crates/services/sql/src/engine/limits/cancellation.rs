@@ -96,6 +96,11 @@ impl Canceller {
         self.inner.lock().running.clone()
     }
 
+    /// Why the running statement was asked to end, by who has asked it.
+    pub(crate) fn why(&self) -> SqlError {
+        self.current().check().err().unwrap_or(SqlError::Cancelled)
+    }
+
     /// From now on the running statement, if any, runs to its end. Errors: the earlier request to end.
     pub(crate) fn close(&self) -> Result<(), SqlError> {
         self.current().close()
@@ -115,9 +120,11 @@ impl Running {
         }
     }
 
-    /// Asks the statement to end because one of its rights was revoked.
-    pub(crate) fn revoke(&self) {
-        self.request_end(REVOKED);
+    /// Asks the statement to end because one of its rights was revoked; `is_over`: its session is to end, too. Returns the
+    /// error that it ends with; none where it runs to its end.
+    pub(crate) fn revoke(&self, is_over: bool) -> Option<SqlError> {
+        self.request_end(if is_over { TERMINATED } else { REVOKED });
+        self.check_state().err()
     }
 
     /// From now on the statement runs to its end. Errors: the earlier request to end.

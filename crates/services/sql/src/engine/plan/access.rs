@@ -253,14 +253,20 @@ impl Access {
         Ok(())
     }
 
-    /// Waits until a right of the statement is revoked.
-    pub(crate) async fn until_revoked(&self) {
+    /// Waits until a right of the statement is revoked. Returns whether its role may not use the node any more at all.
+    pub(crate) async fn until_revoked(&self) -> bool {
         let mut changed = self.identity.guard().changed();
         while self.recheck().is_ok() {
             if changed.changed().await.is_err() {
                 std::future::pending::<()>().await;
             }
         }
+        self.is_over()
+    }
+
+    /// Whether its role may not use the node any more.
+    pub(crate) fn is_over(&self) -> bool {
+        self.identity.guard().view().holds(self.identity.caller()).is_err()
     }
 
     /// USAGE of a schema. Errors: 42501.

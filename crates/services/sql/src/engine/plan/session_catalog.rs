@@ -127,7 +127,7 @@ impl StatementView {
     }
 
     /// Waits until a right of the running statement is revoked.
-    pub(crate) async fn until_revoked(&self) {
+    pub(crate) async fn until_revoked(&self) -> bool {
         let Some(access) = self.access() else { return std::future::pending().await };
         let mut changed = access.identity().guard().changed();
         // A statement takes its rights again when it takes another snapshot.
@@ -136,6 +136,7 @@ impl StatementView {
                 std::future::pending::<()>().await;
             }
         }
+        self.access().is_some_and(|access| access.is_over())
     }
 
     /// A kept plan runs: what it asked is asked again when rights change.

@@ -15,7 +15,7 @@ use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream};
 use futures::Stream;
 
 use crate::SqlError;
-use crate::engine::limits::cancellation::{RIGHT_REVOKED, Running};
+use crate::engine::limits::cancellation::Running;
 use crate::engine::plan::access::Access;
 
 pub(crate) struct CancellableStream {
@@ -55,18 +55,19 @@ impl CancellableStream {
 /// Waits until the statement is asked to end, or a right of it is revoked.
 pub(crate) async fn ended(running: &Running, access: Option<&Access>) -> SqlError {
     let revoked = async {
-        match access {
+        let is_over = match access {
             Some(access) => access.until_revoked().await,
             None => std::future::pending().await,
+        };
+        match running.revoke(is_over) {
+            Some(why) => why,
+            None => std::future::pending().await,
         }
-        running.revoke();
-        // What was asked to end earlier says why itself.
-        std::future::pending().await
     };
     tokio::select! {
         biased;
         why = running.requested_end() => why,
-        () = revoked => SqlError::statement("42501", RIGHT_REVOKED),
+        why = revoked => why,
     }
 }
 

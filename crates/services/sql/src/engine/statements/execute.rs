@@ -54,15 +54,16 @@ impl Session {
         self.renew_access();
         let shared = self.shared.clone();
         let revoked = async {
-            shared.until_revoked().await;
-            running.revoke();
-            std::future::pending::<()>().await
+            match running.revoke(shared.until_revoked().await) {
+                Some(why) => why,
+                None => std::future::pending().await,
+            }
         };
         let outcome = tokio::select! {
             biased;
             outcome = self.dispatch(prepared, parameters) => outcome,
             why = running.requested_end() => Err(why),
-            () = revoked => Err(SqlError::Terminated),
+            why = revoked => Err(why),
         };
         let failed = self.transaction.failed_flag();
         let access = self.access();

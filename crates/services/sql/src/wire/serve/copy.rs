@@ -107,13 +107,13 @@ impl RowExchange<'_> {
         if let Some(head) = writer.head() {
             self.connection.reply(Reply::CopyData(head)).await?;
         }
-        let cancelled = Arc::clone(&self.cancelled);
+        let (cancelled, canceller) = (Arc::clone(&self.cancelled), self.session.canceller());
         let mut rows = 0u64;
         loop {
             let next = tokio::select! {
                 biased;
                 next = stream.next() => next,
-                _ = cancelled.notified() => Some(Err(SqlError::Cancelled.into())),
+                _ = cancelled.notified() => Some(Err(canceller.why().into())),
             };
             let Some(batch) = next else { break };
             let batch = batch.map_err(SqlError::from)?;

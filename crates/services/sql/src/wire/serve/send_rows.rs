@@ -134,11 +134,11 @@ impl RowExchange<'_> {
             let (batch, start) = match rows.batch.take() {
                 Some(rest) => rest,
                 None => {
-                    let cancelled = std::sync::Arc::clone(&self.cancelled);
+                    let (cancelled, canceller) = (std::sync::Arc::clone(&self.cancelled), self.session.canceller());
                     let next = tokio::select! {
                         biased;
                         next = rows.stream.next() => next,
-                        _ = cancelled.notified() => Some(Err(SqlError::Cancelled.into())),
+                        _ = cancelled.notified() => Some(Err(canceller.why().into())),
                     };
                     match next {
                         None => return Ok(Sent::All),

@@ -147,7 +147,7 @@ async fn no_condition_of_a_reader_runs_on_rows_that_a_view_hides() {
     );
     assert_eq!(bob.query("select count(*) from wide").await.rows(), [[some("2")]]);
     assert_eq!(bob.query("select sum(n) from wide where n > 5").await.rows(), [[some("7000000000")]]);
-    runs(&mut ann, &["create view other with (security_barrier) as select 1 as a"]).await;
+    runs(&mut ann, &["create view other with (security_barrier = true) as select 1 as a"]).await;
     for (sql, code) in [
         ("create view bad with (security_barrier = maybe) as select 1 as a", "22023"),
         ("create view bad with (security_invoker = true) as select 1 as a", "0A000"),
