@@ -269,15 +269,17 @@ fn queried(program: &Path, settings: &str, with: bool) -> anyhow::Result<AccessN
             let privileges = json!({ "actions": actions, "object": object, "columns": [], "grantee": USER });
             control.change(&[json!({ "grant": { "privileges": privileges, "grant_option": false } })])?;
         }
-        if with {
-            roles(&mut control)?;
-            control.user(USER, None, &rights())?;
-        }
     }
     let mut client = Client::connect(place.address(Node::sql_address)?, maker, PATIENCE)?;
     client.query("CREATE TABLE t (a bigint PRIMARY KEY, b bigint, c int)")?;
     let rows: Vec<String> = (0..ROWS).map(|row| format!("({row}, {}, {})", row * 7, row % 10)).collect();
     client.query(&format!("INSERT INTO t VALUES {}", rows.join(", ")))?;
+    if with {
+        // Who had rights on the name has none on a new table.
+        let mut control = Control::open(place.data())?;
+        roles(&mut control)?;
+        control.user(USER, None, &rights())?;
+    }
     for _ in 0..MESSAGES {
         place.send("near", MESSAGE)?;
     }

@@ -102,7 +102,7 @@ fn prepare(place: &AccessNode, program: &std::path::Path) -> anyhow::Result<Know
         "credentials": { "scram": node::identity::scram::Verifier::of(PASSWORD)? } } })])?;
     let mut maker = Client::connect_with(place.address(Node::sql_address)?, "maker", Some(PASSWORD), PATIENCE)?;
     maker.query("CREATE SCHEMA hidden")?;
-    maker.query("CREATE TABLE hidden.there (a int PRIMARY KEY)")?;
+    maker.query("CREATE TABLE hidden.kestrel (a int PRIMARY KEY)")?;
     let draw = json!({ "verb": "draw-token", "role": "maker", "name": "bench", "until_us": null });
     let drawn = control.must(&format!("identity {draw}"))?;
     let authorization = format!("Bearer {}", drawn["token"].as_str().context("no token")?);
@@ -117,15 +117,15 @@ fn prepare(place: &AccessNode, program: &std::path::Path) -> anyhow::Result<Know
         line["id"].as_u64()
     };
     let (near, far) = (of("near").context("no message")?, of("far").context("no message")?);
-    place.command(program, &["volume", "create", "there", "--size", "4MiB"])?;
-    place.command(program, &["volume", "export", "there"])?;
+    place.command(program, &["volume", "create", "kestrel", "--size", "4MiB"])?;
+    place.command(program, &["volume", "export", "kestrel"])?;
     Ok(Known { token, hidden: far, absent: near.max(far) + 1_000 })
 }
 
 fn put_index(stream: &mut BufReader<TcpStream>, authorization: &str) -> anyhow::Result<()> {
     let body = "{\"a\":1}";
     let request = format!(
-        "PUT /there/_doc/1?refresh=true HTTP/1.1\r\nHost: localhost\r\nAuthorization: {authorization}\r\n\
+        "PUT /kestrel/_doc/1?refresh=true HTTP/1.1\r\nHost: localhost\r\nAuthorization: {authorization}\r\n\
          Content-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
         body.len()
     );
@@ -168,7 +168,7 @@ fn pairs<'p>(place: &'p AccessNode, known: &'p Known) -> anyhow::Result<Vec<(&'s
     let mut client = Client::connect_with(sql, "guest", Some(PASSWORD), PATIENCE)?;
     let mut rows = Client::connect_with(sql, "guest", Some(PASSWORD), PATIENCE)?;
     let table = move |absent: bool| {
-        let name = if absent { "other" } else { "there" };
+        let name = if absent { "buzzard" } else { "kestrel" };
         refusal(client.query(&format!("SELECT * FROM hidden.{name}")).map(drop), &[name])
     };
     let (hidden, none) = (known.hidden, known.absent);
@@ -180,7 +180,7 @@ fn pairs<'p>(place: &'p AccessNode, known: &'p Known) -> anyhow::Result<Vec<(&'s
     let mut stream = BufReader::new(TcpStream::connect(search)?);
     let authorization = format!("Bearer {}", known.token);
     let index = move |absent: bool| {
-        let name = if absent { "other" } else { "there" };
+        let name = if absent { "buzzard" } else { "kestrel" };
         let (status, body) = http(&mut stream, &authorization, &format!("/{name}/_search"))?;
         Ok(format!("{status} {}", body.replace(name, "NAME")))
     };
@@ -205,7 +205,7 @@ fn of_control<'p>(place: &AccessNode, known: &'p Known) -> anyhow::Result<Vec<(&
         error_of(&answer).map(|text| text.replace(&id.to_string(), "ID"))
     };
     let volume = move |absent: bool| {
-        let name = if absent { "other" } else { "there" };
+        let name = if absent { "buzzard" } else { "kestrel" };
         let request = json!({ "verb": "status", "names": [name] });
         error_of(&volumes.send(&format!("as {} volume {request}", known.token))?)
     };
@@ -232,11 +232,11 @@ fn refusal(done: Result<(), Error>, words: &[&str]) -> anyhow::Result<String> {
 /// The pair over NBD: the option GO, each over a connection of its own, from this machine, whose role may open nothing.
 fn export<'p>(place: &AccessNode) -> anyhow::Result<Ask<'p>> {
     let mut control = Control::open(place.data())?;
-    let status = control.must("volume {\"verb\":\"status\",\"names\":[\"there\"]}")?.to_string();
+    let status = control.must("volume {\"verb\":\"status\",\"names\":[\"kestrel\"]}")?.to_string();
     let address = status.split('"').find_map(|part| part.strip_prefix("nbd://")?.split('/').next()?.parse().ok());
     let address: SocketAddr = address.with_context(|| format!("the export has no address: {status}"))?;
     Ok(Box::new(move |absent: bool| {
-        let name = if absent { "other" } else { "there" };
+        let name = if absent { "buzzard" } else { "kestrel" };
         let mut stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(PATIENCE))?;
