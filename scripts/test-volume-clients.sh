@@ -487,8 +487,8 @@ damaged_everywhere
 growing
 file_system
 needed "stop at the end" stop_serving
-ran "a place: a stock client takes an epoch that is higher" nbdinfo --size "$(uri place@9000000000000000001 "$dir/other")"
-ran "a place: a lower one is refused from then on" refused "policy" nbdinfo --size "$(uri place@9000000000000000000 "$dir/other")"
+ran "a place: a stock client takes an epoch that is higher" nbdinfo --size "$(uri place@2251799813685249 "$dir/other")"
+ran "a place: a lower one is refused from then on" refused "policy" nbdinfo --size "$(uri place@2251799813685248 "$dir/other")"
 ran "delete" volume delete plain --yes
 ran "its media are empty" bash -c '! find "$@" -path "*/volumes/plain/*" | grep .' - "$dir/a" "$dir/b" "$dir/c" "$memory"
 echo "$passed passed, $failed failed"

@@ -80,6 +80,12 @@ struct TextCast {
     signature: Signature,
 }
 
+impl TextCast {
+    fn spelled(&self, args: &[Expr]) -> String {
+        args.iter().map(|arg| format!("CAST({arg} AS {})", self.to)).collect()
+    }
+}
+
 impl ScalarUDFImpl for TextCast {
     fn name(&self) -> &str {
         match self.direction {
@@ -89,12 +95,12 @@ impl ScalarUDFImpl for TextCast {
     }
 
     fn display_name(&self, args: &[Expr]) -> DfResult<String> {
-        Ok(args.iter().map(|arg| format!("CAST({arg} AS {})", self.to)).collect())
+        Ok(self.spelled(args))
     }
 
     fn schema_name(&self, args: &[Expr]) -> DfResult<String> {
         if self.in_condition {
-            return self.display_name(args);
+            return Ok(self.spelled(args));
         }
         Ok(args.iter().map(|arg| arg.schema_name().to_string()).collect())
     }
