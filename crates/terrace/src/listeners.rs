@@ -10,7 +10,6 @@ use interop::running::{Renewed, RunningProduction};
 use node::{Renewal, TlsOptions};
 
 /// The keys of TLS that such a service has.
-#[cfg_attr(not(any(feature = "sql", feature = "search")), expect(dead_code, reason = "no service has it"))]
 #[derive(Debug, Default, Clone, Copy)]
 pub struct TlsKeys<'a> {
     /// Certificate, PEM.
