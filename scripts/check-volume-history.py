@@ -259,7 +259,8 @@ class Check:
         self.owner = Process(folder + "/owner", "v")
         self.places = [Process(f"{folder}/place{n}", f"c{n}") for n in (1, 2)]
         self.socket = folder + "/owner/terrace-data/nbd.sock"
-        self.is_damaged = False
+        self.is_damaged, self.out_since = False, None
+        self.ports = [unused_port() for _ in self.places]
 
     def count(self, what, number=1):
         with self.lock:
@@ -277,12 +278,12 @@ class Check:
         for number, place in enumerate(self.places, 1):
             os.makedirs(place.folder)
             with open(place.folder + "/terrace.toml", "w") as file:
-                file.write(f'[volumes]\nlisten = "127.0.0.1:{port(number)}"\nplaintext = true\n')
+                file.write(f'[volumes]\nlisten = "127.0.0.1:{self.ports[number - 1]}"\nplaintext = true\n')
             self.command(place.folder, "create", place.export, "--size", PLACE, "--place")
             place.start()
         os.makedirs(self.owner.folder)
         open(self.owner.folder + "/terrace.toml", "w").close()
-        copies = [word for n in (1, 2) for word in ("--copy", f"nbd://127.0.0.1:{port(n)}/c{n}")]
+        copies = [word for n in (1, 2) for word in ("--copy", f"nbd://127.0.0.1:{self.ports[n - 1]}/c{n}")]
         self.until("the volume is made", lambda: self.command(
             self.owner.folder, "create", "v", "--size", VOLUME, "--copy", "home", *copies, check=False).returncode == 0)
         self.owner.start()
@@ -468,7 +469,7 @@ class Check:
         if states == ["in-sync"] * 3:
             return True
         if states and self.is_damaged and states[2] not in ("in-sync", "syncing") and not self.is_over:
-            self.out_since = getattr(self, "out_since", None) or time.monotonic()
+            self.out_since = self.out_since or time.monotonic()
             if time.monotonic() - self.out_since > 15:
                 self.out_since = None
                 self.make_anew()
@@ -485,7 +486,7 @@ class Check:
         self.command(place.folder, "delete", former, "--yes")
         self.command(place.folder, "create", place.export, "--size", PLACE, "--place")
         place.start()
-        uri = f"nbd://127.0.0.1:{port(number)}/{place.export}"
+        uri = f"nbd://127.0.0.1:{self.ports[number - 1]}/{place.export}"
         replace = lambda: self.command(self.owner.folder, "replace", "v", str(number), "--copy", uri, check=False)
         self.until("the copy is made anew: " + uri, lambda: replace().returncode == 0)
 
@@ -512,8 +513,10 @@ class Check:
             process.kill()
 
 
-def port(number):
-    return 24800 + number + os.getpid() % 97 * 10
+def unused_port():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
 
 
 def main():

@@ -177,19 +177,6 @@ impl AuditEntry {
         AuditEntry { action: action.into(), object: object.into(), origin, ..AuditEntry::default() }
     }
 
-    /// The entry of a login that failed, or of a connection that the access rules refused: whoever claims to be `user`.
-    /// `left_out` such events before it had none.
-    #[must_use]
-    pub fn failed_login(protocol: &str, user: &str, address: String, why: String, left_out: u64) -> AuditEntry {
-        let entry = AuditEntry {
-            actor: Actor { kind: ActorKind::Claimed, id: None, name: user.to_owned() },
-            origin: AuditOrigin { protocol: protocol.to_owned(), address, session: String::new() },
-            ..AuditEntry::new("login", "")
-        };
-        let entry = if left_out > 0 { entry.with("left_out", left_out.to_string()) } else { entry };
-        entry.ended(AuditOutcome::Refused, why)
-    }
-
     /// The same, by a user of this machine: over the control socket, or by a command on the data of a stopped node.
     #[must_use]
     pub fn by(mut self, peer: &LocalPeer) -> AuditEntry {

@@ -10,7 +10,7 @@
 
 use std::net::IpAddr;
 
-use super::entry::{Actor, ActorKind, AuditEntry, AuditOrigin};
+use super::entry::{Actor, ActorKind, AuditEntry, AuditOrigin, AuditOutcome};
 use crate::control::LocalPeer;
 use crate::identity::{Caller, Grant, Proof, RightsView, RoleId};
 
@@ -62,6 +62,15 @@ impl AuditEntry {
         self.actor = Actor { kind: ActorKind::Claimed, id: None, name: name.into() };
         self.origin = origin(port, address);
         self
+    }
+
+    /// The entry of a login that failed, or of a connection that the access rules refused: whoever claims to be `user`.
+    /// `left_out` such events before it had none.
+    #[must_use]
+    pub fn failed_login(port: &str, user: &str, address: String, why: String, left_out: u64) -> AuditEntry {
+        let mut entry = AuditEntry::new("login", "").by_claimed(port, user, None).ended(AuditOutcome::Refused, why);
+        entry.origin.address = address;
+        if left_out > 0 { entry.with("left_out", left_out.to_string()) } else { entry }
     }
 
     /// The same, by who sent a request over the control socket: the user of the machine, and the role if it is another than the

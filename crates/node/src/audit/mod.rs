@@ -19,20 +19,20 @@
 //! What has an entry: a change has one that is durable before it begins, and a second one if it then fails; the read of a body
 //! has one that is durable before its first byte leaves. One read is one body that leaves by one request, see [`Reads`].
 //! Where no entry can be written, reads of bodies and administration are refused with the reason; taking and delivering
-//! messages never asks. Refusals have only so many entries of each actor at each port, and the last part of the place is kept for
-//! administrators: nobody fills it to keep them from ending that.
+//! messages never asks. Refusals, logins and exports have only so many entries of each actor at each port, and
+//! the last part of the place is kept for administrators: nobody fills it to keep them from ending that.
 //!
 //! What it does not do: it decides no right, and it cannot see who reads the files of a node directly.
 
 pub mod chain;
 pub mod entry;
 pub mod export;
+mod frequent;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod made_by;
 pub mod reading;
 pub mod record;
-mod refusals;
 pub mod requests;
 mod retention;
 pub mod rows;

@@ -280,7 +280,7 @@ fn a_flood_of_refusals_has_few_entries_and_the_next_one_says_how_many_had_none()
         let actor = Actor { kind: ActorKind::Role, id: Some(id), name: "eve".to_owned() };
         AuditEntry { actor, ..entry(1) }.ended(AuditOutcome::Refused, "no right")
     };
-    let of = |id| bounded.record_refused(refused(id)).expect("there is room");
+    let of = |id| bounded.record_bounded(refused(id)).expect("there is room");
     assert_eq!((0..1_000).filter(|_| of(1).is_some()).count(), 20);
     assert!(of(2).is_some(), "another role has entries of its own");
     assert_eq!(bounded.head().number, 21);

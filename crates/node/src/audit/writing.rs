@@ -22,9 +22,9 @@ use std::time::{Duration, Instant};
 use store::{Direction, Lsn, Snapshot, Store, StoreError, TreeId};
 
 use super::entry::AuditEntry;
+use super::frequent::FrequentEntries;
 use super::reading::next;
 use super::record::{AuditHead, ChainedEntry, EntryHash, KIND_AUDIT, RECORD_BYTES_MAX};
-use super::refusals::Refusals;
 use super::rows::{AUDIT_TREE, decode_anchor, entry_key, number_of_key};
 use crate::clock::Clock;
 use crate::error::AuditRefused;
@@ -103,7 +103,7 @@ pub struct Audit {
     /// Locked while an entry is appended, and before `health`.
     state: Mutex<ChainState>,
     health: Mutex<AuditHealth>,
-    refusals: Mutex<Refusals>,
+    frequent: Mutex<FrequentEntries>,
     opened: Instant,
 }
 
@@ -134,8 +134,8 @@ impl Audit {
         }
         let health = AuditHealth { bytes: state.total - state.removed, damaged, ..AuditHealth::default() };
         let (state, health) = (Mutex::new(state), Mutex::new(health));
-        let (refusals, opened) = (Mutex::default(), Instant::now());
-        Arc::new(Audit { store: store.clone(), tree, clock, settings, broken, state, health, refusals, opened })
+        let (frequent, opened) = (Mutex::default(), Instant::now());
+        Arc::new(Audit { store: store.clone(), tree, clock, settings, broken, state, health, frequent, opened })
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, ChainState> {
@@ -160,19 +160,20 @@ impl Audit {
         self.append(entry, room)
     }
 
-    /// Appends the entry of something that was refused, for all ports: of each actor at each port 20 in 10 seconds at most, and the
-    /// next one says in `left_out` how many had none. `None`: it has none. What was refused stays so in any case.
+    /// Appends the entry of something that anybody can cause again and again, for all ports: a refusal, or what needs no right that
+    /// is recorded, as a login. Of each actor at each port refusals have 20 in 10 seconds at most, and so has each other action; the
+    /// next one says in `left_out` how many had none. `None`: it has none.
     ///
     /// # Errors
     /// As [`record`](Audit::record).
-    pub fn record_refused(&self, entry: AuditEntry) -> Result<Option<AuditTicket>, AuditRefused> {
-        self.bounded_refusal(entry).map(|entry| self.record(entry)).transpose()
+    pub fn record_bounded(&self, entry: AuditEntry) -> Result<Option<AuditTicket>, AuditRefused> {
+        self.bounded(entry).map(|entry| self.record(entry)).transpose()
     }
 
-    /// The entry of a refusal, if it is one of those that are recorded: for who records it later, and lets nobody wait until then.
-    pub fn bounded_refusal(&self, entry: AuditEntry) -> Option<AuditEntry> {
+    /// The same entry, if it is one of those that are recorded: for who records it later, and lets nobody wait until then.
+    pub fn bounded(&self, entry: AuditEntry) -> Option<AuditEntry> {
         let now_ms = u64::try_from(self.opened.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let left_out = self.refusals.lock().unwrap_or_else(PoisonError::into_inner).apply(&entry, now_ms)?;
+        let left_out = self.frequent.lock().unwrap_or_else(PoisonError::into_inner).apply(&entry, now_ms)?;
         Some(if left_out > 0 { entry.with("left_out", left_out.to_string()) } else { entry })
     }
 
@@ -257,14 +258,14 @@ impl Audit {
         written.unwrap_or_else(|_| Err(AuditRefused::Failed("the node is stopping".into())))
     }
 
-    /// As [`record_refused`](Audit::record_refused), and returns when it is durable.
+    /// As [`record_bounded`](Audit::record_bounded), and returns when it is durable.
     ///
     /// # Errors
     /// As [`write`](Audit::write).
-    pub async fn write_refused(self: &Arc<Self>, entry: AuditEntry) -> Result<Option<AuditTicket>, AuditRefused> {
+    pub async fn write_bounded(self: &Arc<Self>, entry: AuditEntry) -> Result<Option<AuditTicket>, AuditRefused> {
         let this = Arc::clone(self);
         let write = move || {
-            let ticket = this.record_refused(entry)?;
+            let ticket = this.record_bounded(entry)?;
             ticket.map_or(Ok(()), |ticket| this.wait(ticket)).map(|()| ticket)
         };
         let written = tokio::task::spawn_blocking(write).await;

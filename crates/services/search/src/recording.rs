@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use node::Audit;
-use node::audit::{AuditEntry, AuditOutcome, AuditTicket, Reads};
+use node::audit::{AuditEntry, AuditOutcome, AuditTicket, EntryMarks, Reads};
 use node::identity::{Action, Grant};
 use parking_lot::Mutex;
 
@@ -54,33 +54,12 @@ impl UsedRight {
     }
 }
 
-/// How a right was given, as entries show it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct GrantMarks {
-    self_granted: bool,
-    break_glass: bool,
-}
-
-impl GrantMarks {
-    /// An entry with these marks.
-    pub(crate) fn on(self, entry: AuditEntry) -> AuditEntry {
-        let mut entry = entry;
-        if self.self_granted {
-            entry = entry.with("self_granted", "yes");
-        }
-        if self.break_glass {
-            entry = entry.with("break_glass", "yes");
-        }
-        entry
-    }
-}
-
 /// What is known of the use of a right.
 #[derive(Clone, Copy, Debug)]
 struct RightUse {
     /// Whether it is recorded.
     audited: bool,
-    marks: GrantMarks,
+    marks: EntryMarks,
     /// The number of its entry, once it has one.
     entry: Option<u64>,
     /// It has an entry that says that what it allowed failed.
@@ -101,7 +80,7 @@ impl UsedRights {
     pub(crate) fn granted(&mut self, rights: Vec<(UsedRight, Grant)>) {
         for (right, grant) in rights {
             let audited = grant.audited && !matches!(right, UsedRight::Services(_));
-            let marks = GrantMarks { self_granted: grant.self_granted, break_glass: grant.break_glass };
+            let marks = EntryMarks::of(&grant);
             self.rights.entry(right).or_insert(RightUse { audited, marks, entry: None, failed: false });
         }
     }
@@ -135,8 +114,8 @@ impl UsedRights {
     }
 
     /// How the rights on messages were given.
-    pub(crate) fn message_marks(&self) -> GrantMarks {
-        let mut all = GrantMarks::default();
+    pub(crate) fn message_marks(&self) -> EntryMarks {
+        let mut all = EntryMarks::default();
         for (_, used) in self.rights.iter().filter(|(right, _)| matches!(right, UsedRight::Services(_))) {
             all.self_granted |= used.marks.self_granted;
             all.break_glass |= used.marks.break_glass;
@@ -153,7 +132,7 @@ impl UsedRights {
         let mut last = None;
         for (right, used) in self.rights.iter_mut().filter(|(_, used)| used.audited && used.entry.is_none()) {
             let (action, object) = right.shown();
-            let ticket = audit.record(used.marks.on(entry(&action, &object))).map_err(no_entry)?;
+            let ticket = audit.record(entry(&action, &object).marked(used.marks)).map_err(no_entry)?;
             used.entry = Some(ticket.number);
             last = Some(ticket);
         }
@@ -172,7 +151,7 @@ impl UsedRights {
             let Some(number) = used.entry else { continue };
             used.failed = true;
             let (action, object) = right.shown();
-            let entry = used.marks.on(entry(&action, &object)).with("entry", number.to_string());
+            let entry = entry(&action, &object).marked(used.marks).with("entry", number.to_string());
             entries.push(entry.ended(AuditOutcome::Failed, why));
         }
         entries
@@ -224,7 +203,7 @@ pub(crate) fn write_refusals(used: &Mutex<UsedRights>, audit: &Arc<Audit>, entry
     for right in refused {
         let (action, object) = right.shown();
         let entry = entry(&action, &object).ended(AuditOutcome::Refused, "the right is not there");
-        if let Err(error) = waiting(|| audit.record_refused(entry)) {
+        if let Err(error) = waiting(|| audit.record_bounded(entry)) {
             tracing::warn!(%error, "a refusal of search is not in the audit");
         }
     }

@@ -204,7 +204,7 @@ impl Asker {
     /// An entry about messages, with how the rights to them were given.
     pub(crate) fn message_entry(&self, action: &str, object: &str) -> AuditEntry {
         let marks = self.used.lock().message_marks();
-        marks.on(self.entry(action, object))
+        self.entry(action, object).marked(marks)
     }
 
     /// Where it is noted what is read of messages.

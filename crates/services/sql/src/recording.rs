@@ -130,15 +130,16 @@ impl Trail {
         if self.is_first(&name, object, false) {
             // A refusal that cannot be recorded is a refusal all the same.
             let entry = self.with_words(entry(&name, object, by));
-            let _ = audit.record_refused(entry.ended(AuditOutcome::Refused, "no right"));
+            let _ = audit.record_bounded(entry.ended(AuditOutcome::Refused, "no right"));
         }
     }
 
-    /// Records that rows leave by COPY. Blocks until it is durable.
+    /// Records that rows leave by COPY, which needs no right of its own: bounded in number. Blocks until it is durable.
     ///
     /// Errors: 58030 if it cannot be recorded.
     pub(crate) fn exported(&self, object: &str, query: &str, by: (&RightsView, &Caller)) -> Result<(), SqlError> {
         let Some(audit) = &self.audit else { return Ok(()) };
-        durable(audit, entry("sql.export", object, by).with_long("query", query))
+        let ticket = audit.record_bounded(entry("sql.export", object, by).with_long("query", query)).map_err(failed)?;
+        ticket.map_or(Ok(()), |ticket| audit.wait(ticket).map_err(failed))
     }
 }

@@ -161,7 +161,7 @@ impl ScanRights {
     fn refused(&self) {
         let Some(audit) = &self.audit else { return };
         // A refusal that cannot be recorded is a refusal all the same.
-        let _ = audit.record_refused(self.entry().ended(AuditOutcome::Refused, "no right"));
+        let _ = audit.record_bounded(self.entry().ended(AuditOutcome::Refused, "no right"));
     }
 
     /// Records that bodies of these messages leave now. Durable when it returns.

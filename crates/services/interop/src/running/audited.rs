@@ -134,13 +134,13 @@ pub(super) async fn refused(audit: &Arc<Audit>, entry: AuditEntry, outcome: Audi
 async fn write(audit: &Arc<Audit>, audited: Audited, entry: AuditEntry) -> Result<Option<AuditTicket>, InteropError> {
     let is_done = entry.outcome == AuditOutcome::Granted;
     if matches!(audited, Audited::Change | Audited::Read | Audited::Used) {
-        let written = if is_done { audit.write(entry).await.map(Some) } else { audit.write_refused(entry).await };
+        let written = if is_done { audit.write(entry).await.map(Some) } else { audit.write_bounded(entry).await };
         return Ok(written.map_err(NodeError::from)?);
     }
     // On a thread: a medium that hangs holds an append up too.
     let writing = Arc::clone(audit);
     let written = tokio::task::spawn_blocking(move || {
-        let ticket = if is_done { Some(writing.record(entry)?) } else { writing.record_refused(entry)? };
+        let ticket = if is_done { Some(writing.record(entry)?) } else { writing.record_bounded(entry)? };
         ticket.map_or(Ok(()), |ticket| writing.wait(ticket)).map(|()| ticket)
     });
     let why = match tokio::time::timeout(PATIENCE, written).await {

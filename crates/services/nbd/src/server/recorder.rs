@@ -79,7 +79,7 @@ impl Recorder {
 
     /// The same for something that was refused, as far as a flood of that leaves room.
     pub(super) fn note_refused(&self, entry: AuditEntry) {
-        if let Some(entry) = self.audit.bounded_refusal(entry) {
+        if let Some(entry) = self.audit.bounded(entry) {
             self.note(entry);
         }
     }

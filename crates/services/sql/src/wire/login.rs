@@ -162,7 +162,7 @@ fn recorded(caller: &Caller, view: &RightsView, shared: &ServerState) {
         Proof::Certificate(_) => "certificate",
         _ => "password",
     };
-    if let Err(error) = audit.record(recording::entry("login", "", (view, caller)).with("proof", proof)) {
+    if let Err(error) = audit.record_bounded(recording::entry("login", "", (view, caller)).with("proof", proof)) {
         tracing::warn!(%error, "a login is not in the audit");
     }
 }
