@@ -121,6 +121,9 @@ pub enum NodeError {
     /// Roles and rights were not read or changed: the text has the reason.
     #[error("{0}")]
     Identity(#[from] crate::identity::IdentityError),
+    /// Keys of an encrypted data directory: the text has the reason.
+    #[error(transparent)]
+    Encryption(#[from] encryption::EncryptionError),
     /// The request cannot be fulfilled: the text has the reason, and what to do.
     #[error("{0}")]
     Refused(String),

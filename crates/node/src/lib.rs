@@ -3,6 +3,7 @@
 //! ```text
 //!   data directory   lock, location (where journal, images and pages lie), opening (the store), status, timekeeping (its clock)
 //!        |
+//!        |          encryption: its keys, where it is encrypted
 //!   stopped, maintenance    the same of a node that does not run; verify, backup, restore
 //!
 //!   control socket   one line in, one line of JSON out            trouble   what keeps a node from its work, and what to do
@@ -31,6 +32,7 @@ pub mod certificate;
 pub mod clock;
 pub mod control;
 pub mod descriptors;
+pub mod encryption;
 pub mod error;
 pub mod identity;
 pub mod interpreters;

@@ -20,13 +20,15 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use ::encryption::EnvelopeFile;
 use device::{FileOptions, FileShelf, Shelf};
 use journal::View;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use store::{Interpreter, Manifest, Places, Restoration, Restoring, Store, StoreError, Until, Verified};
+use store::{BackupSource, Interpreter, Manifest, Places, Restoration, Restoring, Store, StoreError, Until, Verified};
 
 use crate::control::{self, OnProgress, Progress, ProgressSender};
+use crate::encryption;
 use crate::error::NodeError;
 use crate::location::{self, IMAGES, JOURNAL, Locations, PAGES, PLACEMENT_FILE};
 use crate::lock::DirectoryLock;
@@ -207,7 +209,8 @@ impl NodeFolder {
             data: shelf(&locations.data)?,
         };
         let mut progress = |read: store::Progress| on_progress(Progress { done: read.done, total: read.total });
-        match store::verify_places(&places, &mut progress) {
+        let sealer = encryption::to_look(self.folder())?;
+        match store::verify_places_with(&places, sealer, &mut progress) {
             Ok(found) => Ok(Some(StoreReport::of(&found))),
             Err(StoreError::Refused(_)) => Ok(None),
             Err(StoreError::Corrupt(why)) => Ok(Some(StoreReport::unreadable(&why))),
@@ -308,9 +311,17 @@ pub async fn answer_backup(store: &Store, folder: PathBuf, progress: ProgressSen
 /// The store's, after which there is nothing in `to`.
 fn back_up(store: &Store, to: &Path, on_progress: OnProgress<'_>) -> Result<BackupReport, NodeError> {
     let shelf = Arc::new(FileShelf::open(to, FileOptions::default())?);
-    let manifest =
-        store.backup(shelf, &mut |copied| on_progress(Progress { done: copied.done, total: copied.total }))?;
-    Ok(BackupReport::of(to, &manifest))
+    let was_encrypted = encryption::is_encrypted(to)?;
+    if !was_encrypted {
+        // Ahead of the manifest: a backup that is complete can be read.
+        encryption::put_envelope(to, store.sealer())?;
+    }
+    let made = store.backup(shelf, &mut |copied| on_progress(Progress { done: copied.done, total: copied.total }));
+    if made.is_err() && !was_encrypted {
+        // The first error is returned, not what removing may add.
+        let _ = fs::remove_file(EnvelopeFile::of(to).path());
+    }
+    Ok(BackupReport::of(to, &made?))
 }
 
 /// Makes a data directory at `to` of the backup in the folder `backup`, as it was at a moment. `kept` is a data
@@ -328,6 +339,9 @@ pub fn restore(
     on_progress: &mut dyn FnMut(Restoring),
 ) -> Result<Restoration, NodeError> {
     let from: Arc<dyn Shelf> = Arc::new(FileShelf::open_read_only(backup)?);
+    // The envelope of the journal that goes on knows also data keys that are newer than the backup.
+    let keys = kept.filter(|kept| EnvelopeFile::of(kept).path().is_file()).unwrap_or(backup);
+    let sealer = encryption::to_look(keys)?;
     let kept = kept.map(|kept| -> Result<Arc<dyn Shelf>, NodeError> {
         let kept = NodeFolder::find(kept)?;
         let folder = kept.locations()?.journal.folder_in(kept.folder()).unwrap_or_else(|| kept.folder().join(JOURNAL));
@@ -347,7 +361,10 @@ pub fn restore(
             Ok(Arc::new(FileShelf::open(folder, FileOptions::default())?))
         };
         let places = Places { journal: open(&folders[0])?, images: open(&folders[1])?, data: open(&folders[2])? };
-        Ok(store::restore(&from, kept.as_ref(), &places, until, &time_of, on_progress)?)
+        let source = BackupSource { backup: &from, kept: kept.as_ref(), sealer: sealer.as_ref() };
+        let restored = store::restore(source, &places, until, &time_of, on_progress)?;
+        encryption::put_envelope(to, sealer.as_deref())?;
+        Ok(restored)
     };
     let made = copy();
     drop(lock);

@@ -1,7 +1,8 @@
 //! Opening the store of a node that starts.
 //!
 //! ```text
-//!   lock the data directory -> compare the wanted places with those recorded, record them -> open the shelves -> open the store
+//!   lock the data directory -> compare the wanted places with those recorded, record them -> begin an epoch of the keys, where the
+//!   directory is encrypted -> open the shelves -> open the store
 //!   (recovery) -> record what is made by now -> warn of folders that others can read
 //! ```
 //!
@@ -15,6 +16,7 @@ use std::sync::Arc;
 use device::{FileOptions, FileShelf, Shelf};
 use store::{Opened, Options, Places, Store};
 
+use crate::encryption;
 use crate::error::NodeError;
 use crate::location::{self, Location, Locations};
 use crate::lock::DirectoryLock;
@@ -35,7 +37,7 @@ impl NodeStore {
     /// Opens a store at `locations`, whose shelves `open_shelves` opens.
     ///
     /// # Errors
-    /// The places are not the recorded ones, a structure is missing, stored data is damaged, and the errors of
+    /// The places are not the recorded ones, a structure is missing, stored data is damaged, a key is missing or wrong, and the errors of
     /// `open_shelves`.
     pub fn open(
         lock: DirectoryLock,
@@ -44,7 +46,9 @@ impl NodeStore {
         options: Options,
     ) -> Result<NodeStore, NodeError> {
         location::claim(lock.data(), locations)?;
+        let sealer = encryption::to_write(lock.data())?;
         let (places, media) = open_shelves()?;
+        let options = Options { journal: journal::Options { sealer, ..options.journal.clone() }, ..options };
         let (store, opened) = Store::open(places, options.clone())?;
         location::record_made(lock.data(), locations)?;
         warn_of_open_folders(lock.data(), locations);

@@ -5,10 +5,12 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use ::encryption::Sealer;
 use device::{DeviceError, FileShelf, MemoryShelf, OverlayShelf, Shelf};
 use journal::{Check, Preparation, RECORD_BYTES_LIMIT};
 use store::{Interpreter, Options, Places, Store};
 
+use crate::encryption;
 use crate::error::NodeError;
 use crate::location::{self, Location, Locations};
 use crate::lock::DirectoryLock;
@@ -35,23 +37,31 @@ pub fn open_stopped(
 /// # Errors
 /// It cannot be read, or recovery is refused.
 pub fn open_at(data: &Path, locations: &Locations, interpreter: Arc<dyn Interpreter>) -> Result<Store, NodeError> {
-    open_places(places_over(data, locations)?, interpreter, false)
+    open_places(places_over(data, locations)?, interpreter, false, encryption::to_look(data)?)
 }
 
-/// Opens a store to be repaired.
+/// Opens a store to be repaired; `sealer` is that of its data directory.
 ///
 /// # Errors
 /// As opening it.
-pub fn open_to_repair(places: Places, interpreter: Arc<dyn Interpreter>) -> Result<Store, NodeError> {
-    open_places(places, interpreter, true)
+pub fn open_to_repair(
+    places: Places,
+    interpreter: Arc<dyn Interpreter>,
+    sealer: Option<Arc<Sealer>>,
+) -> Result<Store, NodeError> {
+    open_places(places, interpreter, true, sealer)
 }
 
 /// Opens a store itself, to write a little.
 ///
 /// # Errors
 /// As opening it.
-pub(crate) fn open_to_write(places: Places, interpreter: Arc<dyn Interpreter>) -> Result<Store, NodeError> {
-    open_places(places, interpreter, false)
+pub(crate) fn open_to_write(
+    places: Places,
+    interpreter: Arc<dyn Interpreter>,
+    sealer: Option<Arc<Sealer>>,
+) -> Result<Store, NodeError> {
+    open_places(places, interpreter, false, sealer)
 }
 
 /// The places of a stopped node under a layer of memory.
@@ -81,11 +91,17 @@ pub(crate) fn shelf_to_read(data: &Path, location: &Location) -> Result<Arc<dyn 
     }
 }
 
-fn open_places(places: Places, interpreter: Arc<dyn Interpreter>, repair: bool) -> Result<Store, NodeError> {
+fn open_places(
+    places: Places,
+    interpreter: Arc<dyn Interpreter>,
+    repair: bool,
+    sealer: Option<Arc<Sealer>>,
+) -> Result<Store, NodeError> {
     let journal = journal::Options {
         max_record_bytes: RECORD_BYTES_LIMIT,
         check: Check::Tail,
         preparation: Preparation::Inline,
+        sealer,
         ..journal::Options::default()
     };
     let options = Options {

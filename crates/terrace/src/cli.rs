@@ -8,6 +8,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::encryption::EncryptionCommand;
 use crate::identity::{RoleCommand, UserCommand};
 pub use crate::place::Place;
 use crate::tiers::TierCommand;
@@ -63,6 +64,9 @@ pub enum Command {
     /// Group users, and grant rights to them
     #[command(subcommand)]
     Role(RoleCommand),
+    /// Make an encrypted data directory, show and change its keys
+    #[command(subcommand)]
+    Encryption(EncryptionCommand),
     /// Prepare settings of the SQL service
     #[command(subcommand)]
     Sql(SqlCommand),

@@ -16,6 +16,7 @@ mod benches;
 mod cli;
 mod config;
 mod demo;
+mod encryption;
 mod identity;
 mod journals;
 mod listeners;
@@ -77,6 +78,9 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     if let Ok(token) = std::env::var("TERRACE_TOKEN") {
         node::control::present_token(&token);
     }
+    if let Ok(key) = std::env::var(node::encryption::KEY_VARIABLE) {
+        node::encryption::present_key(node::encryption::provider_of(&key)?);
+    }
     match cli.command {
         Command::Demo(args) => demo::run(&args),
         Command::Serve(args) => serve::run(&args),
@@ -95,6 +99,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Volume(command) => volume_commands::run(command),
         Command::Bench(args) => benches::run(&args.arguments),
         Command::T4Load { settings } => demo::load(&settings),
+        Command::Encryption(command) => encryption::run(command),
         Command::Inspect(command) => journals::inspect(command),
         Command::Verify(args) => maintenance::verify(&args),
         Command::Backup(args) => maintenance::backup(&args),

@@ -30,6 +30,14 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     let plan = config.plan(args)?;
     // Settings that cannot work are refused before anything is made or listened on.
     services.check(&plan.options().data, &plan.placed_search())?;
+    if node::encryption::is_encrypted(&plan.options().data)? {
+        services.check_encrypted()?;
+        tracing::warn!(
+            encrypted = node::encryption::COVERED,
+            in_clear = node::encryption::NOT_COVERED,
+            "the data directory is encrypted"
+        );
+    }
     let store_only = matches!(plan.options().origin, Origin::StoreOnly(_));
     let volumes = NodeVolumes::new(&plan.options().data, &services.volumes, plan.tiers())?;
     runtime.block_on(async move {

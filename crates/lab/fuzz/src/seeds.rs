@@ -224,3 +224,25 @@ pub const SECTORS: &[&[u8]] = &[
     b"\0\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0\x01\0\0\0\xff\xff\xff\xff\0\0\0\0",
     b"\0\0\0\0\0\0\0\0\x09\0\0\0\0\0\0\0\xff\0\xff",
 ];
+
+/// Envelopes of keys, with one data key and with two; the target sets their checksum (layout: `encryption::Envelope`).
+pub(crate) const ENVELOPES: &[&[u8]] = &[&envelope::<108>(1), &envelope::<184>(2)];
+
+/// An envelope of `keys` data keys, which begins at byte 32 and has 76 bytes for each.
+const fn envelope<const BYTES: usize>(keys: u8) -> [u8; BYTES] {
+    let mut bytes = [7; BYTES];
+    let head = b"TERRKEY\0\x01\0\0\0\0\0\0\0\x03\0\0\0";
+    let mut at = 0;
+    while at < head.len() {
+        bytes[at] = head[at];
+        at += 1;
+    }
+    (bytes[20], bytes[21], bytes[22], bytes[23]) = (keys, 0, 0, 0);
+    let mut key = 0;
+    while key < keys {
+        let at = 32 + 76 * key as usize;
+        (bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]) = (key + 1, 0, 0, 0);
+        key += 1;
+    }
+    bytes
+}

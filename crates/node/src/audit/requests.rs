@@ -158,7 +158,7 @@ pub fn note(data: &Path, interpreter: Arc<dyn Interpreter>, entry: AuditEntry) -
         Ok(Arc::new(FileShelf::open(&data.join(name), FileOptions::default())?))
     };
     let places = Places { journal: open(JOURNAL)?, images: open(IMAGES)?, data: open(PAGES)? };
-    let store = stopped::open_to_write(places, interpreter)?;
+    let store = stopped::open_to_write(places, interpreter, crate::encryption::to_write(data)?)?;
     // The bound is that of a setting which is not known here.
     let audit = Audit::open(&store, AuditSettings { max_bytes: u64::MAX, ..AuditSettings::default() }, Clock::system());
     let written = audit.record(entry).and_then(|ticket| audit.wait(ticket));

@@ -17,6 +17,8 @@ use crate::shared::{FailOnPanic, Guard, Shared, State};
 /// Upper bound of the overhead of a batch: its batch frame, one frame header, and the rest that is too small for a
 /// frame.
 const BATCH_OVERHEAD_BYTES: u64 = 128;
+/// The same in an encrypted journal: three seals more.
+const OVERHEAD_BYTES_ENCRYPTED: u64 = BATCH_OVERHEAD_BYTES + 3 * encryption::SEAL_BYTES as u64;
 
 impl Shared {
     pub(crate) fn append(&self, kind: u8, parts: &[&[u8]]) -> Result<Lsn, JournalError> {
@@ -25,7 +27,8 @@ impl Shared {
         if bytes as u64 > max {
             return Err(JournalError::TooLarge { bytes: bytes as u64, max });
         }
-        let payload_crc = checksum::of_parts(parts);
+        // In an encrypted journal it is computed over what is stored, when the batch is written.
+        let payload_crc = if self.options.sealer.is_some() { 0 } else { checksum::of_parts(parts) };
         let piece = Piece { kind, flags: FIRST | LAST, payload_crc, payload_bytes: bytes, parts };
         // Declared before the guard, so that a panic releases the lock first.
         let panicking = FailOnPanic(self);
@@ -112,7 +115,8 @@ impl Shared {
             let first = if at == 0 { FIRST } else { 0 };
             let last = if at + bytes == piece.payload_bytes { LAST } else { 0 };
             let whole = bytes == piece.payload_bytes;
-            let payload_crc = if whole { piece.payload_crc } else { checksum::of_parts(&parts) };
+            let is_known = whole || self.options.sealer.is_some();
+            let payload_crc = if is_known { piece.payload_crc } else { checksum::of_parts(&parts) };
             let flags = first | last;
             let frame = Piece { kind: piece.kind, flags, payload_crc, payload_bytes: bytes, parts: &parts };
             let pushed = state.pipeline.push(&frame);
@@ -130,7 +134,8 @@ impl Shared {
             if let Err(error) = state.check() {
                 return (state, Err(error));
             }
-            if state.space() >= state.needed(bytes, self.options.buffer_bytes) {
+            let overhead = if self.options.sealer.is_some() { OVERHEAD_BYTES_ENCRYPTED } else { BATCH_OVERHEAD_BYTES };
+            if state.space() >= state.needed(bytes, self.options.buffer_bytes, overhead) {
                 return (state, Ok(()));
             }
             let prepared;
@@ -208,9 +213,9 @@ impl State {
 
     /// The most space that a record can take: an overhead for each batch that it fills and each segment that it
     /// crosses, and the first and last block, which may be partly used.
-    fn needed(&self, bytes: u64, buffer_bytes: u64) -> u64 {
-        let batches = bytes / (buffer_bytes - BATCH_OVERHEAD_BYTES) + self.chain.len() as u64 + BUFFERS as u64;
-        bytes + batches * BATCH_OVERHEAD_BYTES + 2 * BLOCK_BYTES
+    fn needed(&self, bytes: u64, buffer_bytes: u64, overhead: u64) -> u64 {
+        let batches = bytes / (buffer_bytes - overhead) + self.chain.len() as u64 + BUFFERS as u64;
+        bytes + batches * overhead + 2 * BLOCK_BYTES
     }
 }
 

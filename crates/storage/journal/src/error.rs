@@ -4,8 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use device::DeviceError;
+use encryption::SealFault;
 
-use crate::format::{FrameFault, HeaderFault, VERSION};
+use crate::format::{FrameFault, HeaderFault, VERSION_ENCRYPTED as VERSION};
 use crate::lsn::{Lsn, Nonce};
 
 /// Why the journal refused a call.
@@ -88,6 +89,28 @@ pub enum JournalError {
         unit: u32,
         /// The device's block.
         block: u32,
+    },
+    /// The journal is encrypted, and no key was given. Nothing was written.
+    #[error("journal segment {segment} is encrypted: give the key-encryption key")]
+    Encrypted {
+        /// The device's name.
+        segment: String,
+    },
+    /// A key was given, and the journal is not encrypted. Nothing was written.
+    #[error(
+        "journal segment {segment} is not encrypted, but a key was given: data is encrypted from its beginning or not at all"
+    )]
+    Clear {
+        /// The device's name.
+        segment: String,
+    },
+    /// The journal is encrypted with another key. Nothing was written.
+    #[error("journal segment {segment}: {fault}")]
+    Key {
+        /// The device's name.
+        segment: String,
+        /// What does not match.
+        fault: SealFault,
     },
     /// The options contradict each other or the medium.
     #[error("journal options: {0}")]
@@ -183,6 +206,8 @@ pub enum Damage {
     },
     /// Valid frames contradict each other, which no crash can cause.
     Order(&'static str),
+    /// The checksum of a frame matches, and its seal does not verify.
+    Seal(SealFault),
 }
 
 impl fmt::Display for Damage {
@@ -209,6 +234,7 @@ impl fmt::Display for Damage {
                 write!(f, "stale batch: expected epoch {expected} or later, found {found}")
             }
             Damage::Order(what) => f.write_str(what),
+            Damage::Seal(fault) => fault.fmt(f),
         }
     }
 }

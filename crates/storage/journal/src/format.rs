@@ -14,7 +14,12 @@
 //! reader may begin at any frame. There are two checksums because the appending thread computes the payload's before its
 //! LSN is assigned; the header's, over 28 bytes, is computed under the lock.
 //!
+//! In an encrypted journal (version 3) a payload is its ciphertext and a seal of 40 bytes, and a batch frame's payload is followed by a seal
+//! of its own, see [`mod@crate::encrypt`]. Checksums are over what is stored: no key is needed to find the end of the log.
+//!
 //! This module only encodes and checks: it does not read a device, and does not look before or after a frame.
+
+use encryption::{KeyMark, MARK_BYTES, SEAL_BYTES};
 
 use crate::checksum;
 use crate::lsn::{Lsn, Nonce};
@@ -27,17 +32,20 @@ pub const BLOCK_BYTES: u64 = 4096;
 pub const UNIT_BYTES_MIN: u32 = 256;
 /// Bytes before every payload.
 pub const FRAME_HEADER_BYTES: usize = 32;
-/// A batch frame: header and payload.
+/// A batch frame: header and payload. In an encrypted journal it is longer, see [`batch_frame_bytes`].
 pub const BATCH_FRAME_BYTES: usize = FRAME_HEADER_BYTES + BATCH_PAYLOAD_BYTES;
 /// Frames start on multiples of this, so that a header's integers are aligned.
 pub const FRAME_ALIGN: usize = 8;
 /// The version of the format that is written. Version 1, in which every unit is a block, is read and continued; others
 /// are refused.
 pub const VERSION: u32 = 2;
+/// The version of an encrypted journal.
+pub const VERSION_ENCRYPTED: u32 = 3;
 
 const BATCH_PAYLOAD_BYTES: usize = 16;
 const MAGIC: [u8; 8] = *b"TERRJNL\0";
 const SEGMENT_HEADER_USED: usize = 52;
+const MARK_END: usize = SEGMENT_HEADER_USED + MARK_BYTES;
 
 /// The frame begins a record.
 pub const FIRST: u8 = 1;
@@ -55,7 +63,13 @@ pub const CLOSE: u8 = 32;
 // Devices take whole blocks of their own size; the journal's blocks must consist of them.
 const _: () = assert!((BLOCK_BYTES as usize).is_multiple_of(device::BLOCK_BYTES));
 // The header of a batch plus one frame with some payload always fits a unit: room for a batch is room for data.
-const _: () = assert!(BATCH_FRAME_BYTES + FRAME_HEADER_BYTES + FRAME_ALIGN <= UNIT_BYTES_MIN as usize);
+const _: () = assert!(BATCH_FRAME_BYTES + FRAME_HEADER_BYTES + FRAME_ALIGN + 2 * SEAL_BYTES <= UNIT_BYTES_MIN as usize);
+const _: () = assert!(SEAL_BYTES.is_multiple_of(FRAME_ALIGN));
+
+/// A batch frame of a clear or of an encrypted journal.
+pub const fn batch_frame_bytes(is_encrypted: bool) -> usize {
+    if is_encrypted { BATCH_FRAME_BYTES + SEAL_BYTES } else { BATCH_FRAME_BYTES }
+}
 
 /// The unit of the batches on a device that takes blocks of `block_bytes`.
 pub fn unit_of(block_bytes: u32) -> u32 {
@@ -76,6 +90,8 @@ pub struct SegmentHeader {
     pub durable: Lsn,
     /// Batches start on multiples of this; a power of two from [`UNIT_BYTES_MIN`] to [`BLOCK_BYTES`].
     pub unit: u32,
+    /// The data key with which the journal was encrypted when the segment was prepared; `None` in a clear journal.
+    pub encrypted: Option<KeyMark>,
 }
 
 /// Why a segment's first block is not a usable header.
@@ -103,13 +119,17 @@ impl SegmentHeader {
         assert!(is_unit(self.unit));
         block.fill(0);
         block[0..8].copy_from_slice(&MAGIC);
-        block[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        let version = if self.encrypted.is_some() { VERSION_ENCRYPTED } else { VERSION };
+        block[8..12].copy_from_slice(&version.to_le_bytes());
         block[16..24].copy_from_slice(&self.base.0.to_le_bytes());
         block[24..32].copy_from_slice(&self.bytes.to_le_bytes());
         block[32..36].copy_from_slice(&self.nonce.epoch.to_le_bytes());
         block[36..40].copy_from_slice(&self.nonce.identity.to_le_bytes());
         block[40..48].copy_from_slice(&self.durable.0.to_le_bytes());
         block[48..SEGMENT_HEADER_USED].copy_from_slice(&self.unit.to_le_bytes());
+        if let Some(mark) = &self.encrypted {
+            block[SEGMENT_HEADER_USED..MARK_END].copy_from_slice(&mark.encode());
+        }
         let crc = header_block_crc(block);
         block[12..16].copy_from_slice(&crc.to_le_bytes());
     }
@@ -121,7 +141,7 @@ impl SegmentHeader {
             return Err(HeaderFault::Magic);
         }
         let version = u32_at(block, 8);
-        if !(1..=VERSION).contains(&version) {
+        if !(1..=VERSION_ENCRYPTED).contains(&version) {
             return Err(HeaderFault::Version(version));
         }
         let (expected, found) = (header_block_crc(block), u32_at(block, 12));
@@ -138,8 +158,13 @@ impl SegmentHeader {
             nonce: Nonce { epoch: u32_at(block, 32), identity: u32_at(block, 36) },
             durable: Lsn(u64_at(block, 40)),
             unit,
+            encrypted: (version == VERSION_ENCRYPTED).then(|| mark_of(block)),
         })
     }
+}
+
+fn mark_of(block: &[u8]) -> KeyMark {
+    KeyMark::decode(block[SEGMENT_HEADER_USED..].first_chunk().expect("a header is a block"))
 }
 
 fn is_unit(unit: u32) -> bool {
@@ -248,6 +273,13 @@ impl Frame {
         if found == self.payload_crc { Ok(()) } else { Err(FrameFault::Payload { expected: self.payload_crc, found }) }
     }
 
+    /// What the seal of an encrypted frame binds: the header after its checksums, and so position, journal, epoch, length, flags, kind.
+    pub fn place(&self) -> [u8; FRAME_HEADER_BYTES - 8] {
+        let mut header = [0; FRAME_HEADER_BYTES];
+        self.encode(&mut header);
+        *header.last_chunk().expect("the header is longer")
+    }
+
     /// Whether a flag is set.
     pub fn has(&self, flag: u8) -> bool {
         self.flags & flag != 0
@@ -290,35 +322,36 @@ pub struct BatchHeader {
 }
 
 impl BatchHeader {
-    /// Writes the 48 bytes of the batch frame. A batch without other frames ends with this one.
+    /// Writes the batch frame. A batch without other frames ends with this one. `out` has room for the seal in an encrypted journal;
+    /// that is written later, see [`mod@crate::encrypt`].
     pub fn encode(&self, out: &mut [u8]) {
-        assert_eq!(out.len(), BATCH_FRAME_BYTES);
+        assert!(out.len() == BATCH_FRAME_BYTES || out.len() == batch_frame_bytes(true));
         assert!(self.lsn.0.is_multiple_of(UNIT_BYTES_MIN.into()), "a batch starts on a unit");
         assert!(self.durable <= self.lsn, "what is durable lies before what is being written");
-        assert!(self.bytes as usize >= BATCH_FRAME_BYTES);
+        assert!(self.bytes as usize >= out.len());
+        let end = if self.bytes as usize == out.len() { END } else { 0 };
         let (header, payload) = out.split_at_mut(FRAME_HEADER_BYTES);
         payload[0..8].copy_from_slice(&self.durable.0.to_le_bytes());
         let counts = u64::from(self.bytes) | u64::from(self.records) << 32;
         payload[8..16].copy_from_slice(&counts.to_le_bytes());
-        let end = if self.bytes as usize == BATCH_FRAME_BYTES { END } else { 0 };
         let frame = Frame {
             payload_crc: checksum::of(payload),
             lsn: self.lsn,
             nonce: self.nonce,
-            payload_bytes: BATCH_PAYLOAD_BYTES as u32,
+            payload_bytes: payload.len() as u32,
             flags: BATCH | self.flags | end,
             kind: 0,
         };
         frame.encode(header);
     }
 
-    /// Decodes a batch frame that must lie at `at`. Returns `None` for a valid frame that does not begin a batch.
+    /// Decodes a batch frame that must lie at `at`; `bytes` has the length of this journal's batch frames. Returns `None` for a valid frame that does not begin a batch.
     pub fn decode(bytes: &[u8], at: Lsn, identity: u32) -> Result<Option<BatchHeader>, FrameFault> {
         let frame = Frame::decode(&bytes[..FRAME_HEADER_BYTES], at, identity)?;
-        if !frame.has(BATCH) || frame.payload_bytes as usize != BATCH_PAYLOAD_BYTES {
+        if !frame.has(BATCH) || frame.payload_bytes as usize != bytes.len() - FRAME_HEADER_BYTES {
             return Ok(None);
         }
-        let payload = &bytes[FRAME_HEADER_BYTES..BATCH_FRAME_BYTES];
+        let payload = &bytes[FRAME_HEADER_BYTES..];
         frame.check(payload)?;
         Ok(Some(BatchHeader {
             lsn: frame.lsn,
@@ -350,7 +383,8 @@ mod tests {
 
     fn block(version: u32, unit: u32) -> Vec<u8> {
         let nonce = Nonce { identity: 7, epoch: 2 };
-        let header = SegmentHeader { base: Lsn(8192), bytes: 65536, nonce, durable: Lsn(4096), unit: 256 };
+        let header =
+            SegmentHeader { base: Lsn(8192), bytes: 65536, nonce, durable: Lsn(4096), unit: 256, encrypted: None };
         let mut block = vec![0; BLOCK_BYTES as usize];
         header.encode(&mut block);
         block[8..12].copy_from_slice(&version.to_le_bytes());
@@ -370,7 +404,8 @@ mod tests {
         for odd in [0, 8, 128, 300, 8192, u32::MAX] {
             assert_eq!(unit(2, odd), Err(HeaderFault::Unit(odd)));
         }
-        assert_eq!(unit(3, 256), Err(HeaderFault::Version(3)));
+        assert_eq!(unit(3, 256), Ok(256), "an encrypted one");
+        assert_eq!(unit(4, 256), Err(HeaderFault::Version(4)));
         assert_eq!(unit(0, 256), Err(HeaderFault::Version(0)));
     }
 

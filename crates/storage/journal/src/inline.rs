@@ -27,7 +27,8 @@
 //!    may be on the medium without it as threads were writing. The proof of damage remains valid: a missing batch was
 //!    never reported durable.
 //!
-//! Long records, and records that meet a full segment, use the general path. The bytes on the medium are the same.
+//! Long records, records that meet a full segment, and those of an encrypted journal use the general path. The bytes on the medium are the
+//! same.
 
 use std::sync::Arc;
 
@@ -93,7 +94,10 @@ impl<'a> Committer<'a> {
     pub fn append_commit(&mut self, kind: u8, parts: &[&[u8]]) -> Result<Lsn, JournalError> {
         let bytes: usize = parts.iter().map(|part| part.len()).sum();
         let shared = self.shared;
-        if shared.inline && bytes <= PAYLOAD_BYTES_MAX.min(shared.options.max_record_bytes as usize) {
+        if shared.inline
+            && shared.options.sealer.is_none()
+            && bytes <= PAYLOAD_BYTES_MAX.min(shared.options.max_record_bytes as usize)
+        {
             let record = Described { kind, bytes, crc: self.lay(parts, bytes) };
             let panicking = FailOnPanic(shared);
             let lsn = self.at_once(record);

@@ -8,7 +8,7 @@ use std::io::Write;
 use std::sync::Arc;
 
 use crate::error::{Corruption, JournalError};
-use crate::format::{BATCH_FRAME_BYTES, BatchHeader, CLOSE, FIRST, FRAME_HEADER_BYTES, Frame, LAST, OPEN};
+use crate::format::{BatchHeader, CLOSE, FIRST, FRAME_HEADER_BYTES, Frame, LAST, OPEN};
 use crate::lsn::Lsn;
 use crate::recovery::Verdict;
 use crate::segment::Segment;
@@ -60,13 +60,14 @@ fn print_headers(
         let header = &segment.header;
         writeln!(
             out,
-            "segment {} base {} bytes {} unit {} nonce {} durable {}",
+            "segment {} base {} bytes {} unit {} nonce {} durable {}{}",
             segment.name(),
             header.base,
             header.bytes,
             header.unit,
             header.nonce,
-            header.durable
+            header.durable,
+            header.encrypted.map_or(String::new(), |mark| format!(" encrypted, data key {}", mark.id))
         )?;
         segments.next();
     }
@@ -120,7 +121,10 @@ struct Frames<'a> {
 
 impl<'a> Frames<'a> {
     fn of(batch: &'a BatchHeader, bytes: &'a [u8]) -> Frames<'a> {
-        Frames { batch, bytes, at: BATCH_FRAME_BYTES }
+        // The batch frame, which the scan has verified, is the first.
+        let at = Frame::decode(&bytes[..FRAME_HEADER_BYTES], batch.lsn, batch.nonce.identity)
+            .map_or(0, |first| first.bytes());
+        Frames { batch, bytes, at }
     }
 }
 

@@ -43,10 +43,12 @@ impl Journal {
     ///
     /// Errors: [`JournalError::Corrupt`] and [`JournalError::Version`] (nothing was changed), [`JournalError::Full`]
     /// (the log ends exactly with a segment and there is no space for another), [`JournalError::Options`],
-    /// [`JournalError::Thread`], [`JournalError::Device`].
+    /// [`JournalError::Thread`], [`JournalError::Device`]; [`JournalError::Encrypted`], [`JournalError::Clear`] and [`JournalError::Key`] if
+    /// the sealer is not the journal's.
     pub fn open(shelf: Arc<dyn Shelf>, options: Options) -> Result<(Journal, Recovered), JournalError> {
         options.check()?;
         let mut chain = Chain::load(&shelf, Access::Write)?;
+        chain.check_key(options.sealer.as_deref())?;
         let mut pool = SegmentPool::load(&*shelf)?;
         let identity = match chain.front() {
             Some(segment) => segment.header.nonce.identity,
@@ -75,7 +77,7 @@ impl Journal {
             end = end.plus(BLOCK_BYTES);
         }
         chain.iter().filter(|segment| segment.end() <= progress.position).for_each(|segment| segment.finish());
-        let pipeline = Pipeline::new(nonce, end, options.buffer_bytes as usize);
+        let pipeline = Pipeline::new(nonce, end, options.buffer_bytes as usize).encrypted(options.sealer.is_some());
         let shared = Arc::new(Shared::new(shelf, options, pool, chain, pipeline));
         shared.write_marker(OPEN)?;
         let (first, segments) = {

@@ -142,6 +142,8 @@
 //! | no file descriptor for the next segment | retried until there is one; [`JournalError::NoDescriptors`] meanwhile, as above |
 //! | damage to acknowledged bytes | [`JournalError::Corrupt`]: segment, offset, LSN, expected, found, proof |
 //! | a segment is missing in the middle, or belongs to another journal | the same |
+//! | bytes of an encrypted journal were changed, moved or put back | the same, when the record is read |
+//! | an encrypted journal without its key, or a clear one with a key | [`JournalError::Encrypted`], [`JournalError::Clear`], [`JournalError::Key`]; nothing was written |
 //! | a torn tail | cut off, counted in [`Recovered::torn_bytes`] |
 //! | a block cannot be read while opening | [`JournalError::Device`]; nothing was changed |
 //!
@@ -151,8 +153,8 @@
 //!
 //! # What it does not do
 //!
-//! No mirror: there is one copy on one medium, so damage is detected, not repaired. No compression and no encryption:
-//! these belong to layers above or below. No index of records: an LSN *is* the position. No background commit: nothing
+//! No mirror: there is one copy on one medium, so damage is detected, not repaired. No compression: it belongs to layers above.
+//! No keys: who opens an encrypted journal passes a sealer ([`Options::sealer`]); `encrypt` has what is encrypted. No index of records: an LSN *is* the position. No background commit: nothing
 //! becomes durable before a thread commits. The journal does not interpret its records. It cannot detect that
 //! its oldest or its newest segments were removed by hand.
 
@@ -161,6 +163,7 @@
 mod append;
 mod checksum;
 mod copy;
+mod encrypt;
 pub mod error;
 mod flush_requests;
 mod flusher;

@@ -1,5 +1,9 @@
 //! The journal's options, and the values that it returns: [`Options`], [`Recovered`], [`Stats`], [`Record`].
 
+use std::sync::Arc;
+
+use encryption::Sealer;
+
 use crate::error::JournalError;
 use crate::format::BLOCK_BYTES;
 use crate::lsn::Lsn;
@@ -24,6 +28,8 @@ pub struct Options {
     /// Distinguishes the segments of this journal from another's; used when a journal is created. 0, the default, draws
     /// one.
     pub identity: u32,
+    /// Encrypts and decrypts what is stored. `None`, the default: a clear journal. It must be what the journal was created with.
+    pub sealer: Option<Arc<Sealer>>,
 }
 
 /// Number of log buffers: one being filled, two in flight, one sealed and waiting.
@@ -63,6 +69,7 @@ impl Default for Options {
             preparation: Preparation::Background,
             check: Check::Everything,
             identity: 0,
+            sealer: None,
         }
     }
 }

@@ -25,9 +25,10 @@ use std::sync::Arc;
 
 use device::{AlignedBuffer, DeviceError};
 
+use crate::encrypt::seal_bytes;
 use crate::format::{
-    BATCH_FRAME_BYTES, BatchHeader, FIRST, FRAME_ALIGN, FRAME_HEADER_BYTES, Frame, LAST, UNIT_BYTES_MIN, frame_bytes,
-    mark_end,
+    BATCH_FRAME_BYTES, BatchHeader, FIRST, FRAME_ALIGN, FRAME_HEADER_BYTES, Frame, LAST, UNIT_BYTES_MIN,
+    batch_frame_bytes, frame_bytes, mark_end,
 };
 use crate::lsn::{Lsn, Nonce};
 use crate::options::BUFFERS;
@@ -80,6 +81,8 @@ pub(crate) struct Write {
     pub(crate) start: Lsn,
     /// Whole units.
     pub(crate) buffer: AlignedBuffer,
+    /// Bytes of its frames.
+    pub(crate) bytes: usize,
     /// Records that end in this batch.
     pub(crate) records: u32,
     /// Whether another batch was in flight when it was taken.
@@ -116,6 +119,8 @@ pub(crate) struct Pipeline {
     /// The end of the reserved places that other threads write and publish; `None` once all are published.
     reserved: Option<Lsn>,
     failure: Option<Arc<DeviceError>>,
+    /// Frames get room for their seals.
+    is_encrypted: bool,
 }
 
 impl Pipeline {
@@ -138,7 +143,13 @@ impl Pipeline {
             durable: next,
             reserved: None,
             failure: None,
+            is_encrypted: false,
         }
+    }
+
+    /// The same with room for a seal in every frame.
+    pub(crate) fn encrypted(self, is_encrypted: bool) -> Pipeline {
+        Pipeline { is_encrypted, ..self }
     }
 
     /// Where the batch after all existing ones starts.
@@ -186,7 +197,8 @@ impl Pipeline {
     pub(crate) fn room(&self) -> Option<usize> {
         let batch = self.current.as_ref()?;
         let room = batch.limit - batch.buffer.len();
-        (room >= FRAME_HEADER_BYTES + FRAME_ALIGN).then(|| room - FRAME_HEADER_BYTES)
+        let overhead = FRAME_HEADER_BYTES + seal_bytes(self.is_encrypted);
+        (room >= overhead + FRAME_ALIGN).then(|| room - overhead)
     }
 
     /// Whether no batch is being filled.
@@ -205,7 +217,7 @@ impl Pipeline {
         assert!(self.current.is_none() && self.next < segment_end);
         let Some(mut buffer) = self.free.pop() else { return false };
         assert!(buffer.is_empty());
-        buffer.resize(BATCH_FRAME_BYTES, 0);
+        buffer.resize(batch_frame_bytes(self.is_encrypted), 0);
         let limit =
             usize::try_from(segment_end.since(self.next)).map_or(self.buffer_bytes, |n| n.min(self.buffer_bytes));
         let (sequence, start, durable_then) = (self.sequence, self.next, self.next);
@@ -234,7 +246,8 @@ impl Pipeline {
             payload_crc: piece.payload_crc,
             lsn,
             nonce: self.nonce,
-            payload_bytes: u32::try_from(piece.payload_bytes).expect("a buffer is smaller than 4 GiB"),
+            payload_bytes: u32::try_from(piece.payload_bytes + seal_bytes(self.is_encrypted))
+                .expect("a buffer is smaller than 4 GiB"),
             flags: piece.flags,
             kind: piece.kind,
         };
@@ -354,7 +367,7 @@ impl Pipeline {
             records: batch.records,
             flags: batch.flags,
         };
-        header.encode(&mut batch.buffer[..BATCH_FRAME_BYTES]);
+        header.encode(&mut batch.buffer[..batch_frame_bytes(self.is_encrypted)]);
         batch.buffer.resize(bytes.next_multiple_of(batch.unit as usize), 0);
         let overlaps = !self.in_flight.is_empty();
         self.in_flight.push_back(Flight {
@@ -365,7 +378,7 @@ impl Pipeline {
             bytes,
             done: false,
         });
-        Some(Write { start: batch.start, buffer: batch.buffer, records: batch.records, overlaps })
+        Some(Write { start: batch.start, buffer: batch.buffer, bytes, records: batch.records, overlaps })
     }
 
     /// Handles the result of a write: moves `durable`, oldest batch first. Returns the numbers of the batches that
@@ -463,7 +476,7 @@ mod tests {
         assert_eq!(pipeline.finish(a, Ok(())), 0..2);
         assert!(pipeline.durable() > second);
         let c = pipeline.take().expect("the third waits");
-        let header = BatchHeader::decode(&c.buffer, c.start, 1).expect("is valid").expect("is a batch");
+        let header = BatchHeader::decode(&c.buffer[..BATCH_FRAME_BYTES], c.start, 1).expect("is valid").expect("is a batch");
         assert_eq!(header.durable, pipeline.persisted(), "the header has what was durable when the batch was taken");
     }
 

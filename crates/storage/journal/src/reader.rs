@@ -7,6 +7,9 @@
 use std::fmt;
 use std::sync::Arc;
 
+use encryption::Sealer;
+
+use crate::encrypt::decrypt;
 use crate::error::{Damage, JournalError};
 use crate::format::{BATCH, END, FIRST, FRAME_HEADER_BYTES, Frame, LAST, OPEN};
 use crate::lsn::Lsn;
@@ -23,6 +26,8 @@ pub(crate) trait Source: Send + Sync + fmt::Debug {
     fn limit(&self) -> Lsn;
     /// The segment that contains a position before the limit; `None` if it was truncated.
     fn segment(&self, lsn: Lsn) -> Option<Arc<Segment>>;
+    /// Decrypts the records of an encrypted log; `None` if there is no key.
+    fn sealer(&self) -> Option<&Sealer>;
     /// Whether a position that could not be read was truncated meanwhile.
     fn is_truncated(&self, lsn: Lsn) -> Result<bool, JournalError>;
 }
@@ -119,6 +124,7 @@ impl Reader {
             self.position = Lsn(self.position.0.next_multiple_of(unit.into()));
         }
         if frame.has(BATCH) {
+            self.decrypt(&frame, limit, &mut Vec::new())?;
             if frame.has(OPEN) {
                 // The previous epoch left this record unfinished, so it was never acknowledged.
                 self.order.unfinished = Unfinished::No;
@@ -134,15 +140,36 @@ impl Reader {
             // The rest of a record whose beginning was truncated.
             return Ok(None);
         }
-        let window = self.window.as_mut().expect("the window was moved");
-        let payload = window.bytes(at.plus(FRAME_HEADER_BYTES as u64), frame.payload_bytes as usize, limit)?;
         let mut record = self.partial.take().unwrap_or(Record { lsn: at, kind: frame.kind, payload: Vec::new() });
-        record.payload.extend_from_slice(payload);
+        self.decrypt(&frame, limit, &mut record.payload)?;
         if frame.has(LAST) {
             return Ok(Some(record));
         }
         self.partial = Some(record);
         Ok(None)
+    }
+
+    /// Appends the content of a frame that verified to `out`; a batch frame has none.
+    fn decrypt(&mut self, frame: &Frame, limit: Lsn, out: &mut Vec<u8>) -> Result<(), JournalError> {
+        let window = self.window.as_mut().expect("the window was moved");
+        let is_encrypted = window.segment().header.encrypted.is_some();
+        if frame.has(BATCH) && !is_encrypted {
+            return Ok(());
+        }
+        let payload = window.bytes(frame.lsn.plus(FRAME_HEADER_BYTES as u64), frame.payload_bytes as usize, limit)?;
+        let from = out.len();
+        out.extend_from_slice(payload);
+        if !is_encrypted {
+            return Ok(());
+        }
+        let Some(sealer) = self.source.sealer() else {
+            return Err(JournalError::Encrypted { segment: window.segment().name() });
+        };
+        match decrypt(sealer, frame, &mut out[from..]) {
+            Ok(bytes) => out.truncate(from + bytes),
+            Err(fault) => return Err(self.complain(frame.lsn, Damage::Seal(fault))),
+        }
+        Ok(())
     }
 
     /// Returns the meaning of a bad frame: it was truncated while it was read, no frame begins there, or it is damaged.

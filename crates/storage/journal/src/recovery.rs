@@ -31,7 +31,7 @@ use std::sync::Arc;
 use device::DeviceError;
 
 use crate::error::{Corruption, Damage, Proof};
-use crate::format::{BATCH_FRAME_BYTES, BatchHeader};
+use crate::format::{BatchHeader, batch_frame_bytes};
 use crate::lsn::Lsn;
 use crate::scan::{Bad, Found, Progress, Unfinished, judge};
 use crate::segment::{Chain, Segment};
@@ -167,7 +167,7 @@ fn search(chain: &Chain, progress: &Progress) -> Result<Evidence, DeviceError> {
         let unit = segment.header.unit;
         let mut at = segment.start().max(bad_at.plus(unit.into()));
         while at < segment.end() {
-            let bytes = window.bytes(at, BATCH_FRAME_BYTES, segment.end())?;
+            let bytes = window.bytes(at, batch_frame_bytes(segment.header.encrypted.is_some()), segment.end())?;
             if let Ok(Some(header)) = BatchHeader::decode(bytes, at, progress.nonce.identity) {
                 note(at, header.durable);
                 if header.nonce.epoch >= progress.nonce.epoch {

@@ -10,7 +10,7 @@
 
 use crate::error::Damage;
 use crate::format::{
-    BATCH, BATCH_FRAME_BYTES, BatchHeader, CLOSE, END, FIRST, FRAME_HEADER_BYTES, Frame, FrameFault, LAST, OPEN,
+    BATCH, BatchHeader, CLOSE, END, FIRST, FRAME_HEADER_BYTES, Frame, FrameFault, LAST, OPEN, batch_frame_bytes,
 };
 use crate::lsn::{Lsn, Nonce};
 use crate::window::Window;
@@ -90,7 +90,8 @@ pub(crate) fn judge(window: &mut Window, progress: &Progress) -> Result<Found, D
     let (end, unit) = (window.segment().end(), window.segment().header.unit);
     assert!(window.segment().start() <= at && at < end && at.0.is_multiple_of(unit.into()));
     let bad = |damage| Bad { at, damage };
-    let bytes = window.bytes(at, BATCH_FRAME_BYTES, end)?;
+    let head = batch_frame_bytes(window.segment().header.encrypted.is_some());
+    let bytes = window.bytes(at, head, end)?;
     let header = match BatchHeader::decode(bytes, at, progress.nonce.identity) {
         Ok(Some(header)) => header,
         Ok(None) => {
@@ -110,17 +111,22 @@ pub(crate) fn judge(window: &mut Window, progress: &Progress) -> Result<Found, D
     if header.nonce.epoch < progress.nonce.epoch {
         return Ok(Found::Stale(header.nonce));
     }
-    if let Some(what) = contradiction(&header, progress, (end, unit)) {
+    if let Some(what) = contradiction(&header, progress, (end, unit), head) {
         return Ok(Found::Impossible(bad(Damage::Order(what))));
     }
-    frames(window, header, progress)
+    frames(window, header, progress, head)
 }
 
 /// Returns the contradiction between a valid header and `progress`, if there is one.
-fn contradiction(header: &BatchHeader, progress: &Progress, (segment_end, unit): (Lsn, u32)) -> Option<&'static str> {
+fn contradiction(
+    header: &BatchHeader,
+    progress: &Progress,
+    (segment_end, unit): (Lsn, u32),
+    head: usize,
+) -> Option<&'static str> {
     let opens = header.flags & OPEN != 0;
     let at_start = progress.batches == 0;
-    if (header.bytes as usize) < BATCH_FRAME_BYTES || header.next(unit) > segment_end {
+    if (header.bytes as usize) < head || header.next(unit) > segment_end {
         Some("the batch leaves its segment")
     } else if header.durable > header.lsn {
         Some("the batch's durable position lies beyond the batch itself")
@@ -138,14 +144,14 @@ fn contradiction(header: &BatchHeader, progress: &Progress, (segment_end, unit):
 }
 
 /// Walks the frames of a batch whose header is valid.
-fn frames(window: &mut Window, header: BatchHeader, progress: &Progress) -> Result<Found, DeviceError> {
+fn frames(window: &mut Window, header: BatchHeader, progress: &Progress, head: usize) -> Result<Found, DeviceError> {
     let bytes = window.bytes(header.lsn, header.bytes as usize, window.segment().end())?;
     // A new epoch drops the record that the previous one left unfinished.
     let unfinished = if header.flags & OPEN != 0 { Unfinished::No } else { progress.unfinished };
     let mut order = FrameOrder { unfinished, ends: 0, records: 0 };
     let first = Frame::decode(&bytes[..FRAME_HEADER_BYTES], header.lsn, header.nonce.identity);
     let mut ended = first.is_ok_and(|frame| frame.has(END));
-    let mut at = BATCH_FRAME_BYTES;
+    let mut at = head;
     while at < bytes.len() {
         let lsn = header.lsn.plus(at as u64);
         let frame = match whole_frame(&bytes[at..], lsn, header.nonce) {

@@ -15,6 +15,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use device::{AlignedBuffer, Device, DeviceError, Shelf};
+use encryption::Sealer;
 
 use crate::error::{Corruption, Damage, JournalError};
 use crate::format::{BLOCK_BYTES, HeaderFault, SegmentHeader};
@@ -196,6 +197,18 @@ impl Chain {
             chain.make_persistent()?;
         }
         Ok(chain)
+    }
+
+    /// Checks that the sealer is the journal's. Errors: [`JournalError::Encrypted`], [`JournalError::Clear`], [`JournalError::Key`].
+    pub(crate) fn check_key(&self, sealer: Option<&Sealer>) -> Result<(), JournalError> {
+        self.iter().try_for_each(|segment| match (sealer, segment.header.encrypted) {
+            (None, None) => Ok(()),
+            (None, Some(_)) => Err(JournalError::Encrypted { segment: segment.name() }),
+            (Some(_), None) => Err(JournalError::Clear { segment: segment.name() }),
+            (Some(sealer), Some(mark)) => {
+                sealer.check(mark).map_err(|fault| JournalError::Key { segment: segment.name(), fault })
+            }
+        })
     }
 
     /// Everything before this was persistent, according to the segment headers.

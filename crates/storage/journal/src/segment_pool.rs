@@ -66,6 +66,7 @@ impl SegmentPool {
             nonce,
             durable,
             unit: unit_of(device.block_bytes()),
+            encrypted: options.sealer.as_ref().map(|sealer| sealer.mark()),
         };
         while let Some(number) = self.spares.last().copied() {
             let name = spare_name(number);

@@ -16,11 +16,13 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use device::{DeviceError, Shelf};
+use encryption::Sealer;
 
+use crate::encrypt::encrypt;
 use crate::error::JournalError;
 use crate::flush_requests::FlushRequests;
 use crate::format::CLOSE;
-use crate::lsn::Lsn;
+use crate::lsn::{Lsn, Nonce};
 use crate::options::{Options, Preparation, Stats};
 use crate::pipeline::{Pipeline, Place, Write};
 use crate::reader::Source;
@@ -275,7 +277,7 @@ impl Shared {
 
     /// Writes and flushes one batch, without the lock unless the device is inline, and notifies the threads that waited
     /// for it.
-    pub(crate) fn write<'a>(&'a self, mut state: Guard<'a>, write: Write) -> Guard<'a> {
+    pub(crate) fn write<'a>(&'a self, mut state: Guard<'a>, mut write: Write) -> Guard<'a> {
         let segment = state.chain.find(write.start).expect("a batch in flight keeps its segment").clone();
         let stats = &mut state.stats;
         stats.batches += 1;
@@ -283,13 +285,16 @@ impl Shared {
         stats.batch_records_max = stats.batch_records_max.max(u64::from(write.records));
         stats.batches_overlapped += u64::from(write.overlaps);
         let (device, offset) = (segment.device_to_write(), segment.offset(write.start));
+        let nonce = state.pipeline.nonce();
         let begun = Instant::now();
         let (mut state, result, took) = if self.inline {
+            self.encrypt(&mut write, nonce);
             let result = device.write_flush(offset, &write.buffer);
             (state, result, begun.elapsed())
         } else {
             drop(state);
             let panicking = FailOnPanic(self);
+            self.encrypt(&mut write, nonce);
             let result = device.write_flush(offset, &write.buffer);
             std::mem::forget(panicking);
             let took = begun.elapsed();
@@ -322,6 +327,13 @@ impl Shared {
             self.slots[slot_of(batch)].notify_one();
         }
         state
+    }
+
+    /// Encrypts a batch that was taken, if the journal is encrypted.
+    fn encrypt(&self, write: &mut Write, nonce: Nonce) {
+        if let Some(sealer) = &self.options.sealer {
+            encrypt(sealer, &mut write.buffer, write.start, nonce, write.bytes);
+        }
     }
 
     /// Publishes to readers what is durable now.
@@ -460,6 +472,10 @@ impl Source for Shared {
 
     fn segment(&self, lsn: Lsn) -> Option<Arc<Segment>> {
         self.lock().chain.find(lsn).cloned()
+    }
+
+    fn sealer(&self) -> Option<&Sealer> {
+        self.options.sealer.as_deref()
     }
 
     fn is_truncated(&self, lsn: Lsn) -> Result<bool, JournalError> {

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use device::{DeviceError, Shelf};
+use encryption::Sealer;
 
 use crate::error::{Corruption, JournalError};
 use crate::lsn::Lsn;
@@ -26,6 +27,7 @@ pub struct View {
 struct Seen {
     shelf: Arc<dyn Shelf>,
     state: Mutex<State>,
+    sealer: Option<Arc<Sealer>>,
 }
 
 #[derive(Debug)]
@@ -46,10 +48,22 @@ impl View {
     ///
     /// Errors: [`JournalError::Corrupt`] for a damaged segment header or a missing segment, [`JournalError::Version`],
     /// [`JournalError::Device`].
+    ///
+    /// Records of an encrypted journal cannot be read: that needs [`open_with`](View::open_with). All that checksums tell is there.
     pub fn open(shelf: Arc<dyn Shelf>) -> Result<View, JournalError> {
+        View::open_with(shelf, None)
+    }
+
+    /// As [`open`](View::open), with what decrypts the records of an encrypted journal.
+    ///
+    /// Errors: as there; with a sealer also [`JournalError::Clear`] and [`JournalError::Key`].
+    pub fn open_with(shelf: Arc<dyn Shelf>, sealer: Option<Arc<Sealer>>) -> Result<View, JournalError> {
         let (chain, ending) = look(&shelf, None)?;
+        if sealer.is_some() {
+            chain.check_key(sealer.as_deref())?;
+        }
         let state = Mutex::new(State { chain, ending });
-        Ok(View { seen: Arc::new(Seen { shelf, state }) })
+        Ok(View { seen: Arc::new(Seen { shelf, state, sealer }) })
     }
 
     /// Continues from the end that was found last. Returns the new end.
@@ -141,6 +155,10 @@ impl Source for Seen {
 
     fn segment(&self, lsn: Lsn) -> Option<Arc<Segment>> {
         self.lock().chain.find(lsn).cloned()
+    }
+
+    fn sealer(&self) -> Option<&Sealer> {
+        self.sealer.as_deref()
     }
 
     fn is_truncated(&self, lsn: Lsn) -> Result<bool, JournalError> {

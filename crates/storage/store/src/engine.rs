@@ -179,7 +179,12 @@ impl OpenedApplier {
             data_device_bytes: options.data_device_bytes,
             images_device_bytes: options.images_device_bytes,
         };
-        let facts = JournalFacts { identity: journal.identity(), first: recovered.first, end: recovered.end };
+        let facts = JournalFacts {
+            identity: journal.identity(),
+            first: recovered.first,
+            end: recovered.end,
+            sealer: options.journal.sealer.clone(),
+        };
         let opened = OpenedPages::open(places.data, places.images, layout, facts, false, &poison)?;
         let OpenedPages { data_devices, space, writer, superblock, found } = opened;
         let page_bytes = superblock.geometry.page_bytes as usize;

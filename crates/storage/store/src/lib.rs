@@ -55,9 +55,15 @@
 //! [`Store::losses`]). The store does not open without the superblock, the catalog, and the trees that the interpreter
 //! declares vital.
 //!
+//! # Encryption
+//!
+//! With a sealer in [`journal::Options`] the journal, the pages of trees, values in extents, the images of these, and so backups are
+//! encrypted and authenticated, from the creation of the store on (`page::encrypted`, crate `encryption`). A seal that does not verify is
+//! damage like a checksum that does not match. Superblock, allocation map and headers are not secret.
+//!
 //! # What it does not do
 //!
-//! No serializable isolation, no locks held by users, no merging of half-empty leaves, no compression, no encryption.
+//! No serializable isolation, no locks held by users, no merging of half-empty leaves, no compression.
 //! The store has keys and values, but neither rows nor messages.
 
 #![forbid(unsafe_code)]
@@ -103,7 +109,7 @@ mod versions;
 mod write_set;
 mod writes;
 
-pub use backup::restore::{Restoration, Restoring};
+pub use backup::restore::{BackupSource, Restoration, Restoring};
 pub use backup::{Copying, Manifest, Until};
 pub use cache::ReadAhead;
 pub use checkpoint::checkpointer::CheckpointStats;
@@ -117,7 +123,7 @@ pub use error::StoreError;
 pub use interpreter::{Changes, Foreign, Interpreter};
 pub use journal::Lsn;
 pub use limits::{SpaceLimit, SpaceLimits};
-pub use maintenance::{inspect_places, restore, verify_places};
+pub use maintenance::{inspect_places, restore, verify_places, verify_places_with};
 pub use metrics::Metrics;
 pub use options::{Opened, Options, Places};
 pub use range::Direction;

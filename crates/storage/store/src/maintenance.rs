@@ -9,10 +9,11 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use device::Shelf;
+use encryption::Sealer;
 use journal::{Journal, Record};
 
 use crate::apply::Applier;
-use crate::backup::restore::{self, Restoration, Restoring};
+use crate::backup::restore::{self, BackupSource, Restoration, Restoring};
 use crate::backup::{Copying, Manifest, Source, Until, check_empty};
 use crate::catalog::{CATALOG, ROOTS};
 use crate::checkpoint::runner::Checkpoints;
@@ -54,7 +55,8 @@ pub(crate) fn backup(
     let BackedUp { journal, applier, data_devices, segments } = of;
     let consistent_lsn = || applier.redo.consistent_lsn();
     let check = |to: &Arc<dyn Shelf>, manifest: &Manifest| {
-        let found = verify::offline(to.clone(), to.clone(), &trees_of, &mut |_| ())?;
+        let found =
+            verify::offline(to.clone(), to.clone(), applier.options.journal.sealer.clone(), &trees_of, &mut |_| ())?;
         restore::check(manifest, &found)
     };
     let (retention, consistent_lsn) = (&*applier.retention, &consistent_lsn);
@@ -79,7 +81,18 @@ fn not_backed_up(error: StoreError) -> StoreError {
 /// [`StoreError::Device`]. Other damage is not an error but part of the result. The journal is not checked: use
 /// [`journal::verify`].
 pub fn verify_places(places: &Places, progress: &mut dyn FnMut(Progress)) -> Result<Verified, StoreError> {
-    verify::offline(places.data.clone(), places.images.clone(), &trees_of, progress)
+    verify_places_with(places, None, progress)
+}
+
+/// As [`verify_places`], of an encrypted store: every seal is checked too.
+///
+/// Errors: as there; [`StoreError::Corrupt`] if the sealer is not the store's.
+pub fn verify_places_with(
+    places: &Places,
+    sealer: Option<Arc<Sealer>>,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Verified, StoreError> {
+    verify::offline(places.data.clone(), places.images.clone(), sealer, &trees_of, progress)
 }
 
 /// Describes the content of the places as text, for diagnosis: superblock, write images, devices. The store may be
@@ -92,8 +105,7 @@ pub fn inspect_places(places: &Places) -> Result<String, StoreError> {
     Ok(out)
 }
 
-/// Restores a backup to empty places, up to a moment; opening the store there redoes the journal up to it. `kept` is a
-/// journal that continues after the one in the backup: that of the store, if it can still be read. `foreign` returns
+/// Restores a backup to empty places, up to a moment; opening the store there redoes the journal up to it. `foreign` returns
 /// when a record of a service was appended, in microseconds since 1970, if the record contains it; transactions always
 /// do. `progress` is called now and then.
 ///
@@ -105,25 +117,26 @@ pub fn inspect_places(places: &Places) -> Result<String, StoreError> {
 /// it; [`StoreError::Full`], [`StoreError::Journal`], [`StoreError::Device`]. After an error the places must be
 /// emptied.
 pub fn restore(
-    backup: &Arc<dyn Shelf>,
-    kept: Option<&Arc<dyn Shelf>>,
+    source: BackupSource<'_>,
     places: &Places,
     until: Until,
     foreign: &dyn Fn(&Record) -> Option<u64>,
     progress: &mut dyn FnMut(Restoring),
 ) -> Result<Restoration, StoreError> {
+    let backup = source.backup;
     let manifest = Manifest::read(&**backup)?;
     [&places.journal, &places.images, &places.data].into_iter().try_for_each(|shelf| check_empty(&**shelf))?;
     // A backup has no write images: any of its shelves can be passed for them.
-    let found =
-        verify::offline(backup.clone(), backup.clone(), &trees_of, &mut |told| progress(Restoring::Checking(told)))?;
+    let found = verify::offline(backup.clone(), backup.clone(), source.sealer.cloned(), &trees_of, &mut |told| {
+        progress(Restoring::Checking(told));
+    })?;
     restore::check(&manifest, &found)?;
     let time_of = |record: &Record| match record.kind {
         KIND_TRANSACTION | KIND_SPILLED_COMMIT => record::time_us(&record.payload).ok(),
         kind if kind < Foreign::KINDS => foreign(record),
         _ => None,
     };
-    restore::restore(backup, kept, places, until, &time_of, progress)
+    restore::restore(source, places, until, &time_of, progress)
 }
 
 /// Returns the trees of a store with their names, from the root of the tree of roots.

@@ -196,11 +196,15 @@ impl Store {
         let data_devices = &*self.engine.data_devices;
         let mut putting = Putting::new(self);
         let mut covered = Vec::new();
-        let mut bytes = AlignedBuffer::zeroed(self.engine.trees.forest.cache.page_bytes());
+        let mut bytes = AlignedBuffer::zeroed(self.engine.trees.forest.cache.whole_page_bytes());
         for (_, page, tree) in leaves {
             data_devices.read(page, &mut bytes)?;
+            if page::encrypted::open_with(data_devices.sealer(), page, &mut bytes).is_err() {
+                continue;
+            }
+            let node = &bytes[..self.engine.trees.forest.cache.page_bytes()];
             let mut rows = Vec::new();
-            let of_leaf = Tree { root: page, id: tree }.cells_of(&bytes, |key, cell| rows.push((key.to_vec(), cell)));
+            let of_leaf = Tree { root: page, id: tree }.cells_of(node, |key, cell| rows.push((key.to_vec(), cell)));
             let Some((low, high)) = of_leaf else { continue };
             let mut is_whole = true;
             for (key, cell) in rows {
@@ -231,7 +235,7 @@ impl Store {
     fn lost_leaves(&self, losses: &[Loss]) -> Result<Vec<(u64, PageId, TreeId)>, StoreError> {
         let data_devices = &*self.engine.data_devices;
         let mut leaves = Vec::new();
-        let mut bytes = AlignedBuffer::zeroed(self.engine.trees.forest.cache.page_bytes());
+        let mut bytes = AlignedBuffer::zeroed(self.engine.trees.forest.cache.whole_page_bytes());
         for id in self.unreached()? {
             match data_devices.read(id, &mut bytes).map_err(|error| error.of_reading(id, 1)) {
                 Err(StoreError::Corrupt(_)) => continue,

@@ -8,6 +8,7 @@ use journal::Lsn;
 use crate::cache::Hint;
 use crate::catalog::{CATALOG, id_of};
 use crate::engine::Store;
+use crate::page::encrypted::seal_bytes;
 use crate::tree::Cell;
 use crate::versioned::VersionedTrees;
 use crate::versions::Held;
@@ -77,6 +78,11 @@ impl Snapshot {
         let value = cell.map(|cell| self.value(tree, key, &cell, hint)).transpose()?;
         self.check()?;
         Ok(value)
+    }
+
+    /// Bytes by which a stored extent is longer than its part of the value.
+    pub(crate) fn seal_bytes(&self) -> usize {
+        seal_bytes(self.store.engine.data_devices.sealer())
     }
 
     /// Checks that all the old versions it needs still exist. Errors: [`StoreError::TooOld`].

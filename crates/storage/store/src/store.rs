@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use device::{MemoryShelf, Shelf};
+use encryption::Sealer;
 use journal::{Journal, Lsn};
 
 use crate::backup::{Copying, Manifest};
@@ -125,6 +126,11 @@ impl Store {
     /// their contents is an error; everything else continues.
     pub fn quarantined(&self) -> Vec<Quarantined> {
         self.engine.data_devices.quarantine().list()
+    }
+
+    /// What encrypts it; `None` of a clear store.
+    pub fn sealer(&self) -> Option<&Sealer> {
+        self.engine.data_devices.sealer()
     }
 
     /// The longest value that the store accepts, in bytes: [`VALUE_BYTES_MAX`](crate::VALUE_BYTES_MAX), or less if data

@@ -122,6 +122,7 @@ fn journal_options(options: &Options, identity: u32) -> journal::Options {
         buffer_bytes,
         preparation,
         check: Check::Everything,
+        sealer: None,
         identity,
         spare_segments: segments_reserved(options),
     }

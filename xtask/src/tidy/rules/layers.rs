@@ -68,8 +68,21 @@ const LAYERS: &[Layer] = &[
         shuns: &[],
     },
     Layer { folder: "crates/node", imports: &["crates/storage", "crates/media"], shuns: &[] },
-    Layer { folder: "crates/storage/store", imports: &["crates/storage/journal", "crates/media"], shuns: RUNTIMES },
-    Layer { folder: "crates/storage/volume", imports: &["crates/storage/journal", "crates/media"], shuns: RUNTIMES },
+    Layer {
+        folder: "crates/storage/store",
+        imports: &["crates/storage/journal", "crates/storage/encryption", "crates/media"],
+        shuns: RUNTIMES,
+    },
+    Layer {
+        folder: "crates/storage/volume",
+        imports: &["crates/storage/journal", "crates/storage/encryption", "crates/media"],
+        shuns: RUNTIMES,
+    },
+    Layer {
+        folder: "crates/storage/journal",
+        imports: &["crates/storage/encryption", "crates/media"],
+        shuns: RUNTIMES,
+    },
     Layer { folder: "crates/storage", imports: &["crates/media"], shuns: RUNTIMES },
     Layer { folder: "crates/media/catalogue", imports: &["crates/media/device"], shuns: RUNTIMES },
     Layer { folder: "crates/media", imports: &[], shuns: RUNTIMES },

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use device::{FileOptions, FileShelf, MemoryShelf, OverlayShelf, Shelf};
 use journal::View;
 use node::audit::rows::AUDIT_TREE;
-use node::{DirectoryLock, Location, Locations, control, location, maintenance, stopped};
+use node::{DirectoryLock, Location, Locations, control, encryption, location, maintenance, stopped};
 use serde::Serialize;
 use store::{Loss, Lsn, Manifest, Part, Places, Snapshot, Store, StoreError};
 
@@ -98,7 +98,8 @@ pub fn repair(
     // Ahead of any change: with the journal as the node left it.
     let source = backup.map(|folder| source(folder, data, &locations)).transpose()?;
     let places = if apply { real(data, &locations)? } else { stopped::places_over(data, &locations)? };
-    let store = stopped::open_to_repair(places, interpreter())?;
+    let sealer = if apply { encryption::to_write(data)? } else { encryption::to_look(data)? };
+    let store = stopped::open_to_repair(places, interpreter(), sealer)?;
     // Also what a retention has kept so far: a repair must not cost the way back.
     store.keep_journal(Lsn::ZERO);
     let mut report = Repaired { applied: apply, ..Repaired::default() };
@@ -198,7 +199,10 @@ fn source(backup: &Path, data: &Path, locations: &Locations) -> Result<(Store, b
     };
     let journal = over(kept.as_ref().unwrap_or(&shelf))?;
     let places = Places { journal, images: Arc::new(MemoryShelf::new()), data: over(&shelf)? };
-    Ok((stopped::open_to_repair(places, interpreter())?, kept.is_some()))
+    // The node's own envelope knows also data keys that are newer than the backup.
+    let keys = if encryption::is_encrypted(data)? { data } else { backup };
+    let store = stopped::open_to_repair(places, interpreter(), encryption::to_look(keys)?)?;
+    Ok((store, kept.is_some()))
 }
 
 /// Whether a loss concerns a tree of the engine.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use device::{MemoryShelf, Shelf};
 use journal::{Journal, JournalError, Lsn, Record, View, copy};
 
-use crate::support::{MEDIA, all, payload, recover, seed, small};
+use crate::support::{MEDIA, all, clear_and_encrypted, payload, recover, seed, small};
 
 /// A journal of several segments, and the end of each commit.
 fn write(shelf: Arc<dyn Shelf>) -> (Journal, Vec<Lsn>) {
@@ -24,24 +24,27 @@ fn write(shelf: Arc<dyn Shelf>) -> (Journal, Vec<Lsn>) {
 
 #[test]
 fn a_copy_up_to_any_commit_opens_with_exactly_the_records_before_it_at_their_places() {
-    for medium in MEDIA {
-        let source = medium.shelf(seed(31));
-        let (journal, ends) = write(source.clone());
-        let records = all(&journal).expect("reads");
-        for (number, until) in ends.iter().enumerate().step_by(3) {
-            // One byte before the end of the next batch: the copy ends with the batch before.
-            let short = ends.get(number + 1).map_or(*until, |next| Lsn(next.0 - 1));
-            for until in [*until, short] {
-                let to = medium.shelf(seed(32));
-                let view = View::open(source.clone()).expect("opens");
-                let copied = copy(&view, &*to, journal.first(), until).expect("copies");
-                assert_eq!(copied.end, ends[number], "{medium:?}");
-                let (_, found) = recover(to).expect("opens");
-                let expected: Vec<Record> = records.iter().filter(|r| r.lsn < ends[number]).cloned().collect();
-                assert_eq!(found, expected, "{medium:?} up to {until}");
+    clear_and_encrypted(|| {
+        for medium in MEDIA {
+            let source = medium.shelf(seed(31));
+            let (journal, ends) = write(source.clone());
+            let records = all(&journal).expect("reads");
+            for (number, until) in ends.iter().enumerate().step_by(3) {
+                // One byte before the end of the next batch: the copy ends with the batch before.
+                let short = ends.get(number + 1).map_or(*until, |next| Lsn(next.0 - 1));
+                for until in [*until, short] {
+                    let to = medium.shelf(seed(32));
+                    let view = View::open(source.clone()).expect("opens");
+                    let copied = copy(&view, &*to, journal.first(), until).expect("copies");
+                    // What lies behind the batch up to the next one is padding: how much of it is counted depends on the medium.
+                    assert!((ends[number]..=until).contains(&copied.end), "{medium:?}: {} up to {until}", copied.end);
+                    let (_, found) = recover(to).expect("opens");
+                    let expected: Vec<Record> = records.iter().filter(|r| r.lsn < ends[number]).cloned().collect();
+                    assert_eq!(found, expected, "{medium:?} up to {until}");
+                }
             }
         }
-    }
+    });
 }
 
 #[test]

@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex};
 use device::{AlignedBuffer, CrashShelf, MemoryShelf, Shelf};
 use journal::{Check, Journal, Record};
 
-use crate::support::{History, MEDIA, Medium, payload, recover, recover_checking, replay, seed, small};
+use crate::support::{
+    History, MEDIA, Medium, clear_and_encrypted, payload, recover, recover_checking, replay, seed, small,
+};
 
 /// A workload of appends, commits, truncations and reopenings. It crosses every boundary: blocks, buffers, segments,
 /// recycled segments, a record larger than two segments, commits of one record and of many, and records that are
@@ -66,19 +68,21 @@ fn enumerate(
 
 #[test]
 fn a_power_failure_at_any_point_loses_nothing_acknowledged_and_invents_nothing() {
-    let seed = seed(1);
-    for medium in MEDIA {
-        let shelf = medium.shelf(seed);
-        let history = workload(&shelf);
-        let count = enumerate(&shelf, &history, &mut |_, _| ()).unwrap_or_else(|why| {
-            panic!(
-                "{why}\n{}",
-                replay(seed, "crash::a_power_failure_at_any_point_loses_nothing_acknowledged_and_invents_nothing")
-            )
-        });
-        println!("{medium:?}: {} operations, {count} images", shelf.operations());
-        assert!(count > 1000, "only {count} images: the enumeration has become too small to mean anything");
-    }
+    clear_and_encrypted(|| {
+        let seed = seed(1);
+        for medium in MEDIA {
+            let shelf = medium.shelf(seed);
+            let history = workload(&shelf);
+            let count = enumerate(&shelf, &history, &mut |_, _| ()).unwrap_or_else(|why| {
+                panic!(
+                    "{why}\n{}",
+                    replay(seed, "crash::a_power_failure_at_any_point_loses_nothing_acknowledged_and_invents_nothing")
+                )
+            });
+            println!("{medium:?}: {} operations, {count} images", shelf.operations());
+            assert!(count > 1000, "only {count} images: the enumeration has become too small to mean anything");
+        }
+    });
 }
 
 /// The records acknowledged to one of several threads, and the number of operations at that time.
@@ -131,60 +135,66 @@ pub(crate) fn first_loss(shelf: &CrashShelf, acknowledged: &Acknowledged, from: 
 
 #[test]
 fn a_power_failure_under_several_threads_loses_nothing_that_one_of_them_acknowledged() {
-    let seed = seed(6);
-    for medium in MEDIA {
-        let shelf = medium.shelf(seed);
-        let acknowledged = several_threads(&shelf);
-        assert_eq!(first_loss(&shelf, &acknowledged, 0), None, "{medium:?}");
-    }
+    clear_and_encrypted(|| {
+        let seed = seed(6);
+        for medium in MEDIA {
+            let shelf = medium.shelf(seed);
+            let acknowledged = several_threads(&shelf);
+            assert_eq!(first_loss(&shelf, &acknowledged, 0), None, "{medium:?}");
+        }
+    });
 }
 
 #[test]
 fn a_power_failure_during_recovery_changes_nothing_that_recovery_finds() {
-    let seed = seed(2);
-    for medium in MEDIA {
-        let shelf = medium.shelf(seed);
-        let history = workload(&shelf);
-        let mut nested = 0;
-        let mut visit = |count: usize, recovered: Arc<CrashShelf>| {
-            // Every 197th image: recovery runs the same few operations each time, and 197 has no common divisor with
-            // the images per point.
-            if !count.is_multiple_of(197) {
-                return;
-            }
-            let (_, first) = recover(recovered.clone()).expect("a second opening works");
-            for point in recovered.points() {
-                for image in recovered.images(point) {
-                    let (_, second) =
-                        recover(Arc::new(image.shelf())).unwrap_or_else(|error| panic!("{image}: {error}"));
-                    assert!(first == second, "{image}: a second recovery finds other records");
-                    nested += 1;
+    clear_and_encrypted(|| {
+        let seed = seed(2);
+        for medium in MEDIA {
+            let shelf = medium.shelf(seed);
+            let history = workload(&shelf);
+            let mut nested = 0;
+            let mut visit = |count: usize, recovered: Arc<CrashShelf>| {
+                // Every 197th image: recovery runs the same few operations each time, and 197 has no common divisor with
+                // the images per point.
+                if !count.is_multiple_of(197) {
+                    return;
                 }
-            }
-        };
-        let done = enumerate(&shelf, &history, &mut visit);
-        done.unwrap_or_else(|why| {
-            panic!(
-                "{why}\n{}",
-                replay(seed, "crash::a_power_failure_during_recovery_changes_nothing_that_recovery_finds")
-            )
-        });
-        println!("{medium:?}: {nested} images of recoveries");
-        assert!(nested > 1000);
-    }
+                let (_, first) = recover(recovered.clone()).expect("a second opening works");
+                for point in recovered.points() {
+                    for image in recovered.images(point) {
+                        let (_, second) =
+                            recover(Arc::new(image.shelf())).unwrap_or_else(|error| panic!("{image}: {error}"));
+                        assert!(first == second, "{image}: a second recovery finds other records");
+                        nested += 1;
+                    }
+                }
+            };
+            let done = enumerate(&shelf, &history, &mut visit);
+            done.unwrap_or_else(|why| {
+                panic!(
+                    "{why}\n{}",
+                    replay(seed, "crash::a_power_failure_during_recovery_changes_nothing_that_recovery_finds")
+                )
+            });
+            println!("{medium:?}: {nested} images of recoveries");
+            assert!(nested > 1000);
+        }
+    });
 }
 
 #[test]
 fn what_a_crash_cut_off_never_comes_back_over_many_lives() {
-    let base = seed(3);
-    for medium in MEDIA {
-        for round in 0..40 {
-            let seed = base + round * 1000;
-            if let Err(why) = lives(medium, seed) {
-                panic!("{why}\n{}", replay(seed, "crash::what_a_crash_cut_off_never_comes_back_over_many_lives"));
+    clear_and_encrypted(|| {
+        let base = seed(3);
+        for medium in MEDIA {
+            for round in 0..40 {
+                let seed = base + round * 1000;
+                if let Err(why) = lives(medium, seed) {
+                    panic!("{why}\n{}", replay(seed, "crash::what_a_crash_cut_off_never_comes_back_over_many_lives"));
+                }
             }
         }
-    }
+    });
 }
 
 /// Several lives on one medium, each ended by a power failure at a random point. The records of two lives differ only

@@ -4,6 +4,7 @@ mod basics;
 mod committers;
 mod copies;
 mod crash;
+mod encrypted;
 mod faults;
 mod flips;
 mod golden;

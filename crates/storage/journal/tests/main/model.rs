@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use device::Shelf;
-use journal::{Check, Journal, JournalError, Lsn, Options, Preparation, Record, View, verify};
+use journal::{Check, Journal, JournalError, Lsn, Options, Preparation, Record, verify};
 
-use crate::support::{all, payload, replay, seed, shelves, small};
+use crate::support::{all, clear_and_encrypted, payload, replay, seed, shelves, small, view};
 
 /// The expected content of the journal.
 #[derive(Default)]
@@ -150,7 +150,7 @@ impl Run {
     fn finish(mut self) -> Result<(), String> {
         let journal = self.journal.take().expect("it is open between the steps");
         journal.close().map_err(|error| error.to_string())?;
-        let view = View::open(self.shelf).map_err(|error| error.to_string())?;
+        let view = view(self.shelf).map_err(|error| error.to_string())?;
         let found: Vec<Record> =
             view.read(view.first()).collect::<Result<_, _>>().map_err(|error| error.to_string())?;
         self.model.compare(&found, self.model.records.len())?;
@@ -179,11 +179,13 @@ fn check_read_at(journal: &Journal, record: &Record, model: &Model) -> Result<()
 
 #[test]
 fn random_use_gives_what_a_vector_would_give() {
-    let base = seed(7);
-    for round in 0..400 {
-        let seed = base + round * 1000;
-        if let Err(why) = sequence(seed) {
-            panic!("{why}\n{}", replay(seed, "model::random_use_gives_what_a_vector_would_give"));
+    clear_and_encrypted(|| {
+        let base = seed(7);
+        for round in 0..400 {
+            let seed = base + round * 1000;
+            if let Err(why) = sequence(seed) {
+                panic!("{why}\n{}", replay(seed, "model::random_use_gives_what_a_vector_would_give"));
+            }
         }
-    }
+    });
 }

@@ -1,10 +1,39 @@
 //! Shared by the tests: a small journal, recognisable payloads, and the check of the possible results of a crash.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use device::crash::PmemMode;
 use device::{CrashShelf, MemoryShelf, Shelf};
-use journal::{Check, Journal, JournalError, Lsn, Options, Preparation, Record};
+use encryption::Sealer;
+use journal::{Check, Journal, JournalError, Lsn, Options, Preparation, Record, View};
+
+thread_local! {
+    /// The number of the next opening of an encrypted journal; 0: journals of this thread are clear.
+    static EPOCH: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Runs a test with clear journals, then with encrypted ones. What it checks must hold for both.
+pub(crate) fn clear_and_encrypted(test: impl Fn()) {
+    test();
+    EPOCH.set(1);
+    test();
+    EPOCH.set(0);
+}
+
+/// The sealer of one more opening, if journals are encrypted.
+pub(crate) fn sealer() -> Option<Arc<Sealer>> {
+    let epoch = EPOCH.get();
+    (epoch > 0).then(|| {
+        EPOCH.set(epoch + 1);
+        Sealer::for_tests(1, epoch, 0)
+    })
+}
+
+/// A view that can read what [`small`] wrote.
+pub(crate) fn view(shelf: Arc<dyn Shelf>) -> Result<View, JournalError> {
+    View::open_with(shelf, sealer())
+}
 
 /// Segments of 8 blocks and buffers of 4, so that a few records cross every boundary.
 pub(crate) fn small() -> Options {
@@ -16,6 +45,7 @@ pub(crate) fn small() -> Options {
         preparation: Preparation::Inline,
         check: Check::Everything,
         identity: 0x5eed_1d00,
+        sealer: sealer(),
     }
 }
 

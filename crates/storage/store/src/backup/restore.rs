@@ -10,6 +10,7 @@
 use std::sync::Arc;
 
 use device::{AlignedBuffer, DeviceError, Shelf};
+use encryption::Sealer;
 use journal::{JournalError, Lsn, Record, View};
 
 use super::{Manifest, Until, check_empty, create};
@@ -23,6 +24,17 @@ const CHUNK_BYTES: usize = 1 << 20;
 
 /// Name of a device that is being restored.
 const UNFINISHED: &str = "making-pages";
+
+/// What is restored.
+#[derive(Clone, Copy, Debug)]
+pub struct BackupSource<'a> {
+    /// The backup.
+    pub backup: &'a Arc<dyn Shelf>,
+    /// A journal that continues after the one in the backup: that of the store, if it can still be read.
+    pub kept: Option<&'a Arc<dyn Shelf>>,
+    /// What decrypts both, if they are encrypted. Nothing is decrypted or encrypted by restoring, except to check it.
+    pub sealer: Option<&'a Arc<Sealer>>,
+}
 
 /// The result of a restore.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,16 +70,16 @@ pub(crate) type TimeOf<'a> = &'a dyn Fn(&Record) -> Option<u64>;
 /// after the backup; [`StoreError::Full`], [`StoreError::Journal`], [`StoreError::Device`]. After an error the places
 /// must be emptied.
 pub(crate) fn restore(
-    backup: &Arc<dyn Shelf>,
-    kept: Option<&Arc<dyn Shelf>>,
+    source: BackupSource<'_>,
     places: &Places,
     until: Until,
     time_of: TimeOf<'_>,
     progress: &mut dyn FnMut(Restoring),
 ) -> Result<Restoration, StoreError> {
+    let BackupSource { backup, kept, sealer } = source;
     let manifest = Manifest::read(&**backup)?;
     [&places.journal, &places.images, &places.data].into_iter().try_for_each(|shelf| check_empty(&**shelf))?;
-    let view = View::open(kept.unwrap_or(backup).clone())?;
+    let view = View::open_with(kept.unwrap_or(backup).clone(), sealer.cloned())?;
     if view.identity().is_some_and(|identity| identity != manifest.journal) {
         return Err(StoreError::Corrupt("the kept journal is another store's".into()));
     }

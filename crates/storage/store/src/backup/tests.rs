@@ -5,7 +5,7 @@ use std::sync::Arc;
 use device::{MemoryShelf, Shelf};
 use journal::{Lsn, View};
 
-use super::restore::restore;
+use super::restore::{BackupSource, restore};
 use super::*;
 use crate::checkpoint::tests::toy::{Toy, ToyOp, Values};
 use crate::checkpoint::writer::CheckpointWriter;
@@ -109,7 +109,13 @@ fn a_backup_taken_while_pages_change_can_be_restored_to_every_moment_behind_it()
             let new = Node::new();
             let by_itself = *until <= manifest.end && number % 2 == 0;
             let kept = (!by_itself).then_some(&node.logs);
-            let restored = restore(&to, kept, &new.places(), Until::Lsn(*until), &|_| None, &mut |_| ());
+            let restored = restore(
+                BackupSource { backup: &to, kept, sealer: None },
+                &new.places(),
+                Until::Lsn(*until),
+                &|_| None,
+                &mut |_| (),
+            );
             let restored = restored.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
             assert_eq!(restored.end, *until, "seed {seed}");
             // Opening checks every page and the map.
@@ -134,7 +140,9 @@ fn what_cannot_be_restored_is_refused_with_the_reason() {
     let to: Arc<dyn Shelf> = Arc::new(MemoryShelf::new());
     back_up(&toy, &node, &to, &mut |_| ());
     let why = |backup: &Arc<dyn Shelf>, kept: Option<&Arc<dyn Shelf>>, until, new: &Node| {
-        restore(backup, kept, &new.places(), until, &|_| Some(5), &mut |_| ()).expect_err("is refused").to_string()
+        restore(BackupSource { backup, kept, sealer: None }, &new.places(), until, &|_| Some(5), &mut |_| ())
+            .expect_err("is refused")
+            .to_string()
     };
     let text = why(&to, None, Until::Lsn(Lsn(1)), &Node::new());
     assert!(text.contains("before the backup"), "{text}");

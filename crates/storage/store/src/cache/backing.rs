@@ -3,6 +3,8 @@
 //!
 //! The cache calls both from any thread and with latches held. So neither may call the cache, nor wait for the applier.
 
+use encryption::Sealer;
+
 use crate::StoreError;
 use crate::page::{EXTENT_BYTES_MAX, PageId};
 
@@ -24,6 +26,11 @@ pub trait BackingStore: Send + Sync {
     /// Whether the pages from `first` to `last` can be read with one read. Provided: yes.
     fn is_one_run(&self, first: PageId, last: PageId) -> bool {
         first <= last
+    }
+
+    /// What encrypts the pages; provided: none.
+    fn sealer(&self) -> Option<&Sealer> {
+        None
     }
 
     /// The place of a page as text for messages: the device's name and the offset in it.

@@ -118,7 +118,7 @@ impl CheckpointPages {
             wait.once();
         }
         if !run.is_extent {
-            page::seal(page, buffer);
+            page::encrypted::seal_with(cache.backing.sealer(), page, buffer);
         }
     }
 

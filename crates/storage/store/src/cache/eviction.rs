@@ -324,10 +324,19 @@ impl Cache {
     /// anything durable refers to the page.
     fn write_early(&self, page: PageId, state: State, bytes: &mut [u8]) -> Result<(), StoreError> {
         let bytes = &mut bytes[..state.pages() as usize * self.page_bytes];
-        if !state.has(Flag::Extent) {
-            page::seal(page, bytes);
+        match (state.has(Flag::Extent), self.backing.sealer()) {
+            (true, _) => self.backing.write(page, bytes)?,
+            (false, None) => {
+                page::seal(page, bytes);
+                self.backing.write(page, bytes)?;
+            }
+            // The frame stays readable: only a copy is encrypted.
+            (false, sealer @ Some(_)) => {
+                let mut image = AlignedBuffer::from(&*bytes);
+                page::encrypted::seal_with(sealer, page, &mut image);
+                self.backing.write(page, &image)?;
+            }
         }
-        self.backing.write(page, bytes)?;
         self.counters.add(Count::EarlyWrite, 1);
         self.counters.add(Count::EarlyWriteBytes, bytes.len() as u64);
         // If a checkpoint has begun, it writes the page again or refers to it from now on: the word then stays as the

@@ -1,4 +1,4 @@
-//! Extents: runs of pages in one frame, written once and read without copying.
+//! Extents: runs of pages in one frame, written once and read without copying, unless they are encrypted.
 
 use bytes::Bytes;
 use device::AlignedBuffer;
@@ -7,6 +7,7 @@ use super::far::Hint;
 use super::state::{Flag, Place};
 use super::{Cache, other_kind};
 use crate::StoreError;
+use crate::page::encrypted::{open_extent, seal_bytes, seal_extent};
 use crate::page::{EXTENT_BYTES_MAX, Extent, PageId};
 
 /// The name of an extent in messages.
@@ -14,9 +15,11 @@ const EXTENT: &str = "an extent of that length now";
 
 impl Cache {
     pub(super) fn create_run(&self, bytes: &[u8]) -> Result<Extent, StoreError> {
-        let possible = (1..=EXTENT_BYTES_MAX).contains(&bytes.len());
-        assert!(possible, "an extent has 1 to {EXTENT_BYTES_MAX} bytes, not {}", bytes.len());
-        let pages = bytes.len().div_ceil(self.page_bytes) as u32;
+        let sealer = self.backing.sealer();
+        let stored = bytes.len() + seal_bytes(sealer);
+        let possible = !bytes.is_empty() && stored <= EXTENT_BYTES_MAX;
+        assert!(possible, "an extent has 1 to {EXTENT_BYTES_MAX} bytes, not {stored}");
+        let pages = stored.div_ceil(self.page_bytes) as u32;
         let first = self.space.allocate(pages)?;
         let mut frame = match self.in_time(|| self.frame(&self.main, pages)) {
             Ok(frame) => frame,
@@ -27,8 +30,13 @@ impl Cache {
         };
         frame[..bytes.len()].copy_from_slice(bytes);
         frame[bytes.len()..].fill(0);
+        if let Some(sealer) = sealer {
+            // It is ciphertext in memory too: an extent never changes, so its checksum in the cell is that of what is stored.
+            seal_extent(sealer, first, &mut frame[..stored]);
+        }
+        let extent = Extent::of(first, &frame[..stored]);
         self.publish(first, pages, &frame, true);
-        Ok(Extent::of(first, bytes))
+        Ok(extent)
     }
 
     /// As [`read_extent`](crate::pages::Pages::read_extent), with a hint about the reader's use.
@@ -37,11 +45,17 @@ impl Cache {
         if extent.bytes == 0 || bytes > EXTENT_BYTES_MAX {
             return Err(other_kind(first, EXTENT));
         }
-        self.read_run(first, bytes, hint, |buffer| {
+        let stored = self.read_run(first, bytes, hint, |buffer| {
             let pages = extent.pages(self.page_bytes);
             self.backing.read(first, buffer).map_err(|error| error.of_reading(first, pages))?;
             extent.check(&buffer[..bytes])
-        })
+        })?;
+        match self.backing.sealer() {
+            None => Ok(stored),
+            Some(sealer) => {
+                open_extent(sealer, extent, &stored).map(Bytes::from).map_err(|error| self.at_place(first, error))
+            }
+        }
     }
 
     /// Returns the bytes of a run without headers; if it is not in memory, `fill` reads and verifies it.

@@ -26,8 +26,10 @@ impl Cache {
                     // No slot is available: read from the copy.
                     Some(image) => {
                         let (chunks, _) = image.as_chunks::<8>();
-                        let words: Vec<AtomicU64> =
-                            chunks.iter().map(|bytes| AtomicU64::new(u64::from_le_bytes(*bytes))).collect();
+                        let words: Vec<AtomicU64> = chunks[..self.node_bytes / 8]
+                            .iter()
+                            .map(|bytes| AtomicU64::new(u64::from_le_bytes(*bytes)))
+                            .collect();
                         return Ok(probe(&words));
                     }
                 }
@@ -61,7 +63,7 @@ impl Cache {
         }
         let mut image = AlignedBuffer::zeroed(self.page_bytes);
         let read = self.backing.read(page, &mut image).map_err(|error| error.of_reading(page, 1));
-        let read = read.and_then(|()| page::check(page, &image));
+        let read = read.and_then(|()| page::encrypted::open_with(self.backing.sealer(), page, &mut image));
         read.map_err(|error| self.at_place(page, error))?;
         if page::kind(&image) != Some(Kind::Inner) {
             return Err(other_kind(page, INNER));
@@ -81,7 +83,7 @@ impl Cache {
     }
 
     pub(super) fn create_slot(&self, image: &[u8]) -> Result<PageId, StoreError> {
-        assert_eq!(image.len(), self.page_bytes, "an image is a page");
+        assert_eq!(image.len(), self.node_bytes, "an image is a node");
         let page = self.space.allocate(1)?;
         let writing = match self.in_time(|| self.slot()) {
             Ok(writing) => writing,
@@ -98,7 +100,7 @@ impl Cache {
     }
 
     pub(super) fn replace_slot(&self, page: PageId, image: &[u8]) -> Result<(), StoreError> {
-        assert_eq!(image.len(), self.page_bytes, "an image is a page");
+        assert_eq!(image.len(), self.node_bytes, "an image is a node");
         loop {
             let state = self.state(page);
             if !self.is_in_slot(page, state)? {

@@ -14,6 +14,7 @@ use super::metrics::Count;
 use super::state::{Flag, Place, State};
 use super::{Cache, other_kind};
 use crate::StoreError;
+use crate::page::encrypted::{decrypt, seal_bytes};
 use crate::page::{self, Extent, Kind, PageId};
 use crate::pages::Pages;
 
@@ -22,7 +23,11 @@ const LEAF: &str = "a leaf now";
 
 /// A page under a shared latch; or a private copy, if no frame was available.
 #[derive(Debug)]
-pub struct LeafRead<'a>(Held<'a>);
+pub struct LeafRead<'a> {
+    held: Held<'a>,
+    /// Of a node; the frame may have a seal behind them.
+    bytes: usize,
+}
 
 #[derive(Debug)]
 enum Held<'a> {
@@ -32,15 +37,18 @@ enum Held<'a> {
 
 /// A dirty page under an exclusive latch.
 #[derive(Debug)]
-pub struct LeafWrite<'a>(Exclusive<'a>);
+pub struct LeafWrite<'a> {
+    frame: Exclusive<'a>,
+    bytes: usize,
+}
 
 impl Deref for LeafRead<'_> {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        match &self.0 {
-            Held::Frame(frame) => frame,
-            Held::Copy(copy) => copy,
+        match &self.held {
+            Held::Frame(frame) => &frame[..self.bytes],
+            Held::Copy(copy) => &copy[..self.bytes],
         }
     }
 }
@@ -49,13 +57,13 @@ impl Deref for LeafWrite<'_> {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        &self.0
+        &self.frame[..self.bytes]
     }
 }
 
 impl DerefMut for LeafWrite<'_> {
     fn deref_mut(&mut self) -> &mut [u8] {
-        &mut self.0
+        &mut self.frame[..self.bytes]
     }
 }
 
@@ -64,7 +72,7 @@ impl Pages for Cache {
     type Write<'a> = LeafWrite<'a>;
 
     fn page_bytes(&self) -> usize {
-        self.page_bytes
+        self.node_bytes
     }
 
     fn read(&self, page: PageId) -> Result<LeafRead<'_>, StoreError> {
@@ -101,7 +109,7 @@ impl Pages for Cache {
                 self.touch(tier, frame.number(), 1, Direction::Write, false);
                 self.count_use(page, self.state(page));
             }
-            return Ok(LeafWrite(frame));
+            return Ok(LeafWrite { frame, bytes: self.node_bytes });
         }
     }
 
@@ -116,7 +124,7 @@ impl Pages for Cache {
         };
         frame.fill(0);
         self.publish(page, 1, &frame, false);
-        Ok((page, LeafWrite(frame)))
+        Ok((page, LeafWrite { frame, bytes: self.node_bytes }))
     }
 
     fn create_inner(&self, image: &[u8]) -> Result<PageId, StoreError> {
@@ -136,7 +144,7 @@ impl Pages for Cache {
     }
 
     fn extent_bytes_max(&self) -> usize {
-        self.space.run_bytes_max()
+        self.space.run_bytes_max() - seal_bytes(self.backing.sealer())
     }
 
     fn create_extent(&self, bytes: &[u8]) -> Result<Extent, StoreError> {
@@ -160,10 +168,10 @@ impl Cache {
             let state = self.state(page);
             let Some(tier) = self.leaf_tier(page, state)? else {
                 match self.load_leaf(page, state, hint) {
-                    Ok(Some(frame)) => return Ok(LeafRead(Held::Frame(frame.downgrade()))),
+                    Ok(Some(frame)) => return Ok(self.leaf_read(Held::Frame(frame.downgrade()))),
                     Err(StoreError::Full(_)) => {
                         match self.read_past(page, state, 1, |bytes| self.fill_leaf(page, bytes))? {
-                            Some(copy) => return Ok(LeafRead(Held::Copy(copy))),
+                            Some(copy) => return Ok(self.leaf_read(Held::Copy(copy))),
                             None => continue,
                         }
                     }
@@ -182,9 +190,13 @@ impl Cache {
             // An extent that is read for the first time gets its flag while it is read: so the flag is checked again.
             if now.is_where(state) && !now.has(Flag::Extent) {
                 self.used(tier, page, now, hint);
-                return Ok(LeafRead(Held::Frame(frame)));
+                return Ok(self.leaf_read(Held::Frame(frame)));
             }
         }
+    }
+
+    fn leaf_read<'a>(&self, held: Held<'a>) -> LeafRead<'a> {
+        LeafRead { held, bytes: self.node_bytes }
     }
 
     /// Charges and counts a read of a page in a frame.
@@ -225,10 +237,11 @@ impl Cache {
         self.load(page, state, 1, hint, |bytes| self.fill_leaf(page, bytes))
     }
 
-    /// Reads a page from its device and verifies it.
+    /// Reads a page from its device, verifies and decrypts it.
     fn fill_leaf(&self, page: PageId, bytes: &mut [u8]) -> Result<(), StoreError> {
         self.backing.read(page, bytes).map_err(|error| error.of_reading(page, 1))?;
-        check_leaf(page, bytes)
+        check_leaf(page, bytes)?;
+        decrypt(self.backing.sealer(), page, bytes)
     }
 
     /// Reads a run that is not in memory (word `state`) past the cache, by `fill`, when no frame is available: a reader

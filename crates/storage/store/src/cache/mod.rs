@@ -82,6 +82,7 @@ pub(crate) use scan_reader::ScanReader;
 use crate::StoreError;
 use crate::damage::Damage;
 use crate::page::PageId;
+use crate::page::encrypted::seal_bytes;
 use direct::DirectMap;
 use external::Numbers;
 use far::Draw;
@@ -123,6 +124,8 @@ pub struct DirtyBytes {
 /// See the head comment of this module.
 pub struct Cache {
     page_bytes: usize,
+    /// Of these, the bytes that a node may use: less by a seal if pages are encrypted.
+    node_bytes: usize,
     backing: Arc<dyn BackingStore>,
     space: Arc<dyn PageAllocator>,
     table: Table,
@@ -171,6 +174,7 @@ impl Cache {
     ) -> Result<Arc<Cache>, StoreError> {
         options.check()?;
         let page_bytes = options.page_bytes;
+        let node_bytes = page_bytes - seal_bytes(backing.sealer());
         let slots = (options.near_bytes / 16 / page_bytes as u64).max(16) as u32;
         let near = options.near_bytes - options.near_bytes / 16;
         let far_memory = Memory { name: &options.far_name, node: options.far_node, bytes: options.far_bytes };
@@ -190,6 +194,7 @@ impl Cache {
         let ring = Ring::new((main.bytes() / 16).max(SLAB));
         Ok(Arc::new(Cache {
             page_bytes,
+            node_bytes,
             backing,
             space,
             table: Table::new(),
@@ -199,7 +204,7 @@ impl Cache {
             far_model: options.far_model.clone(),
             promote: Draw::new(promote, options.seed),
             ring,
-            slots: Slots::new(page_bytes, slots, slots * 4),
+            slots: Slots::new(node_bytes, slots, slots * 4),
             stripes: (0..STRIPES).map(|_| Mutex::new(())).collect(),
             touched: Mutex::default(),
             pre_images: Mutex::default(),
@@ -211,6 +216,11 @@ impl Cache {
             counters: Counters::default(),
             external: Numbers::default(),
         }))
+    }
+
+    /// Bytes of a page on its device; [`Pages::page_bytes`](crate::pages::Pages::page_bytes) are those that a node may use.
+    pub fn whole_page_bytes(&self) -> usize {
+        self.page_bytes
     }
 
     /// Changes that are not written back.

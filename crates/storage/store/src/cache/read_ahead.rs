@@ -20,6 +20,7 @@ use super::Cache;
 use super::far::Hint;
 use super::leaf::check_leaf;
 use super::state::{Flag, Place, State};
+use crate::page::encrypted::decrypt;
 use crate::page::{Extent, PageId};
 
 /// The largest size of the leaves that are loaded at a time, and of the extents, bytes.
@@ -159,7 +160,10 @@ impl ReadAhead {
         }
         let copy = |frame: &mut [u8]| {
             frame.copy_from_slice(bytes);
-            Ok(())
+            match extent {
+                None => decrypt(cache.backing.sealer(), first, frame),
+                Some(_) => Ok(()),
+            }
         };
         let loaded = cache.load(first, state, pages, Hint::Scan, copy);
         if extent.is_some() && matches!(&loaded, Ok(Some(_))) {

@@ -15,6 +15,7 @@
 use std::sync::Arc;
 
 use device::{AlignedBuffer, DeviceError, Shelf};
+use encryption::Sealer;
 use journal::Lsn;
 
 use crate::StoreError;
@@ -51,7 +52,7 @@ impl Default for Layout {
 }
 
 /// The facts about the journal with which a store is opened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) struct JournalFacts {
     /// Its identity.
     pub(crate) identity: u32,
@@ -59,6 +60,8 @@ pub(crate) struct JournalFacts {
     pub(crate) first: Lsn,
     /// Its end.
     pub(crate) end: Lsn,
+    /// What encrypts it, and the pages.
+    pub(crate) sealer: Option<Arc<Sealer>>,
 }
 
 /// An opened store's pages.
@@ -122,11 +125,11 @@ impl OpenedPages {
                 if batches.is_none() {
                     batches = Some(Images::create(images, poison.clone(), layout.images_device_bytes)?);
                 }
-                create(&*data, geometry, journal)?;
+                create(&*data, geometry, &journal)?;
                 found.is_new = true;
             }
             Verdict::Restore => {}
-            Verdict::Mend => mend(&data, batches.as_ref(), journal, poison)?,
+            Verdict::Mend => mend(&data, batches.as_ref(), &journal, poison)?,
         }
         let batches = batches.ok_or_else(|| StoreError::Corrupt(Refusal::ImagesMissing.text().into()))?;
         batches.even()?;
@@ -139,8 +142,9 @@ impl OpenedPages {
             }
         }
         let superblock = read_superblock(&*data)?;
-        compare(&superblock, journal)?;
-        let data_devices = Arc::new(DataDevices::open(data, superblock.geometry, poison.clone(), true)?);
+        compare(&superblock, &journal)?;
+        let data_devices = DataDevices::open(data, superblock.geometry, poison.clone(), true)?;
+        let data_devices = Arc::new(data_devices.with_sealer(journal.sealer));
         let space = Arc::new(Space::open(data_devices.clone(), superblock.devices, superblock.checkpoint)?);
         let writer = CheckpointWriter::new(data_devices.clone(), space.clone(), batches, superblock, poison.clone());
         Ok(OpenedPages { data_devices, space, writer, superblock, found })
@@ -153,7 +157,7 @@ impl OpenedPages {
 fn mend(
     data: &Arc<dyn Shelf>,
     batches: Option<&Images>,
-    journal: JournalFacts,
+    journal: &JournalFacts,
     poison: &Poison,
 ) -> Result<(), StoreError> {
     let refused = || StoreError::Corrupt(Refusal::Damaged.text().into());
@@ -210,7 +214,7 @@ pub(crate) fn look(data: &dyn Shelf) -> Result<DataState, StoreError> {
         }
         Err(Unreadable::Damaged) => Ok(DataState::Unreadable),
         Err(Unreadable::Version(version)) => {
-            let why = format!("the store has version {version} of its format, this is version {}", superblock::VERSION);
+            let why = format!("the store has version {version} of its format, this program reads versions 1 and 2");
             Err(StoreError::Corrupt(why.into()))
         }
     }
@@ -238,7 +242,8 @@ fn read_superblock(data: &dyn Shelf) -> Result<Superblock, StoreError> {
 }
 
 /// Checks that pages and journal belong together.
-fn compare(superblock: &Superblock, journal: JournalFacts) -> Result<(), StoreError> {
+fn compare(superblock: &Superblock, journal: &JournalFacts) -> Result<(), StoreError> {
+    superblock.check_key(journal.sealer.as_deref())?;
     let Superblock { redo_lsn, journal: identity, .. } = *superblock;
     let why = if identity != journal.identity {
         format!("the pages belong to journal {identity:08x}, this is journal {:08x}", journal.identity)
@@ -253,7 +258,7 @@ fn compare(superblock: &Superblock, journal: JournalFacts) -> Result<(), StoreEr
 }
 
 /// Creates the first data device: superblock and maps are persistent before it has its name.
-fn create(data: &dyn Shelf, geometry: Geometry, journal: JournalFacts) -> Result<(), StoreError> {
+fn create(data: &dyn Shelf, geometry: Geometry, journal: &JournalFacts) -> Result<(), StoreError> {
     match data.remove(UNFINISHED) {
         // Left by a creation that a crash interrupted.
         Ok(()) | Err(DeviceError::NotFound { .. }) => {}
@@ -274,6 +279,7 @@ fn create(data: &dyn Shelf, geometry: Geometry, journal: JournalFacts) -> Result
         redo_lsn: journal.first,
         checkpoint: 0,
         micros: 0,
+        encrypted: journal.sealer.as_ref().map(|sealer| sealer.mark()),
     };
     let mut bitmap = Bitmap::new(geometry.device_pages);
     bitmap.take(0, geometry.reserved(0));

@@ -48,6 +48,7 @@ use crate::limits::{FreeAllowance, SpaceLimits};
 use crate::queue::{QueuedRecord, RecordBody};
 use crate::record::{self, Change, RecordWriter};
 use crate::space::devices::DataDevices;
+use crate::tree::VALUE_EXTENTS_MAX;
 use crate::versions::Held;
 use crate::write_set::WriteSet;
 use crate::writes::WriteBuffer;
@@ -422,7 +423,7 @@ impl Committer {
 
     /// The longest value that trees of this store accept.
     pub(crate) fn value_bytes_max(&self) -> usize {
-        self.data_devices.geometry().value_bytes_max()
+        VALUE_EXTENTS_MAX * self.data_devices.extent_bytes_max()
     }
 
     /// Largest payload of a record.

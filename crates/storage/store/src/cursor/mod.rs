@@ -91,7 +91,7 @@ impl Cursor {
     /// Errors: those of [`next`](Cursor::next).
     pub fn next_key(&mut self) -> Result<Option<(Bytes, usize)>, StoreError> {
         Ok(self.advance()?.map(|(key, found)| match found {
-            Merged::Base(cell) => (key, cell.value_bytes()),
+            Merged::Base(cell) => (key, cell.value_bytes(self.base.snapshot.seal_bytes())),
             Merged::Own(value) => (key, value.len()),
         }))
     }

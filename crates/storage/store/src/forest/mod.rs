@@ -264,7 +264,7 @@ impl Forest {
     /// Marks a value that no longer belongs to the state, although snapshots may still read it. Applier only.
     pub(crate) fn mark_pending_free(&self, cell: &Cell, space: &Space) {
         if let Cell::Large(extents) = cell {
-            let page_bytes = self.cache.page_bytes();
+            let page_bytes = self.cache.whole_page_bytes();
             extents.iter().for_each(|extent| space.mark_pending_free(extent.first, extent.pages(page_bytes)));
         }
     }

@@ -46,6 +46,7 @@ fn the_bytes_on_the_medium_are_those_of_the_format() {
     let mut out = String::new();
     dump("write image journal: a committed batch of three", &bytes, &mut out);
     let superblock = Superblock {
+        encrypted: None,
         geometry: GEOMETRY,
         devices: 2,
         identity: 0x0123_4567_89ab_cdef,

@@ -16,10 +16,13 @@
 //! from it, does not verify. [`seal`] sets the checksum when a page is written to a device, and [`check`] verifies it
 //! when the page was read from one; in memory it has no meaning.
 //!
+//! In an encrypted store the bodies of pages of trees are ciphertext ([`encrypted`]); the checksum is over what is stored.
+//!
 //! Extents are runs of whole pages without a header: their checksum is in the cell that refers to them ([`Extent`]).
 //!
 //! This module does not interpret the content of bodies.
 
+pub(crate) mod encrypted;
 mod extent;
 #[cfg(test)]
 mod tests;

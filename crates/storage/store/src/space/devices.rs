@@ -10,11 +10,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use device::{Device, DeviceError, Shelf};
+use encryption::Sealer;
 use parking_lot::{Mutex, RwLock};
 
 use crate::StoreError;
 use crate::damage::Quarantine;
 use crate::page::PageId;
+use crate::page::encrypted::seal_bytes;
 use crate::space::geometry::Geometry;
 use crate::space::poison::Poison;
 
@@ -60,6 +62,7 @@ pub(crate) struct DataDevices {
     /// Pages written since watching began.
     watched: Mutex<BTreeSet<PageId>>,
     quarantine: Quarantine,
+    sealer: Option<Arc<Sealer>>,
 }
 
 /// The name of a data device.
@@ -108,7 +111,23 @@ impl DataDevices {
             is_watched: AtomicBool::new(false),
             watched: Mutex::default(),
             quarantine: Quarantine::default(),
+            sealer: None,
         })
+    }
+
+    /// The same, whose pages are encrypted.
+    pub(crate) fn with_sealer(self, sealer: Option<Arc<Sealer>>) -> DataDevices {
+        DataDevices { sealer, ..self }
+    }
+
+    /// What encrypts the pages of trees, and extents.
+    pub(crate) fn sealer(&self) -> Option<&Sealer> {
+        self.sealer.as_deref()
+    }
+
+    /// The longest run of a value's bytes.
+    pub(crate) fn extent_bytes_max(&self) -> usize {
+        self.geometry.run_bytes_max() - seal_bytes(self.sealer())
     }
 
     /// The pages that are known to be damaged.
@@ -263,6 +282,10 @@ impl crate::cache::BackingStore for DataDevices {
 
     fn flush(&self) -> Result<(), StoreError> {
         DataDevices::flush(self)
+    }
+
+    fn sealer(&self) -> Option<&Sealer> {
+        DataDevices::sealer(self)
     }
 
     fn is_one_run(&self, first: PageId, last: PageId) -> bool {

@@ -14,7 +14,6 @@
 
 use crate::StoreError;
 use crate::page::{FIRST_EXTERNAL, HEADER_BYTES, PageId, is_page_bytes};
-use crate::tree::VALUE_EXTENTS_MAX;
 
 /// Largest run that [`crate::space::Space::allocate`] returns, in bytes.
 pub(crate) const RUN_BYTES_MAX: u32 = 1 << 20;
@@ -103,11 +102,6 @@ impl Geometry {
     /// Largest size of a run, and so of an extent, bytes.
     pub(crate) fn run_bytes_max(self) -> usize {
         (self.run_pages_max() * self.page_bytes) as usize
-    }
-
-    /// Longest value: as many extents as a cell can list, each a run.
-    pub(crate) fn value_bytes_max(self) -> usize {
-        VALUE_EXTENTS_MAX * self.run_bytes_max()
     }
 }
 

@@ -4,7 +4,7 @@
 //!   offset  bytes  field
 //!        0     32  header of a page: checksum, kind, lsn (redo LSN)
 //!       32      8  magic "TERRSTO" and a zero
-//!       40      4  version, 1
+//!       40      4  version: 1, or 2 of an encrypted store
 //!       44      4  page_bytes
 //!       48      4  device_pages
 //!       52      4  devices whose map counts; later ones are newer and empty
@@ -16,14 +16,17 @@
 //!       80      8  redo LSN: the pages are the state after every record before it
 //!       88      8  checkpoint: number of the checkpoint that wrote this; 0 when the store is created
 //!       96      8  microseconds since 1970 when the checkpoint began
-//!      104    ...  zeros
+//!      104     12  version 2: number of the data key that the store was created with, and 8 bytes that recognise it
+//!      116    ...  zeros
 //! ```
 //!
 //! All fields lie in the first sector, so that geometry can be read before the size of a page is known. The superblock
 //! is written through the write image journal like every changed page: opening repairs a torn one.
 
+use encryption::{KeyMark, MARK_BYTES, Sealer};
 use journal::Lsn;
 
+use crate::StoreError;
 use crate::page::{self, HEADER_BYTES, Kind, PageHeader, PageId};
 use crate::space::geometry::Geometry;
 
@@ -31,6 +34,10 @@ const MAGIC: &[u8; 8] = b"TERRSTO\0";
 
 /// Version of this layout, and of the map's.
 pub(crate) const VERSION: u32 = 1;
+/// Version of an encrypted store.
+const VERSION_ENCRYPTED: u32 = 2;
+/// Where an encrypted store's mark lies.
+const MARK: usize = 104;
 
 /// How many bytes [`Superblock::geometry`] needs.
 pub(crate) const PROBE_BYTES: usize = 4096;
@@ -61,6 +68,8 @@ pub(crate) struct Superblock {
     pub(crate) checkpoint: u64,
     /// When its checkpoint began, microseconds since 1970.
     pub(crate) micros: u64,
+    /// Of an encrypted store: recognises the data key that it was created with.
+    pub(crate) encrypted: Option<KeyMark>,
 }
 
 /// Why page 0 cannot be used.
@@ -89,7 +98,7 @@ impl Superblock {
             return Err(Unreadable::Damaged);
         }
         let version = u32_at(page, 40);
-        if version != VERSION {
+        if version != VERSION && version != VERSION_ENCRYPTED {
             return Err(Unreadable::Version(version));
         }
         Ok(Superblock {
@@ -103,7 +112,22 @@ impl Superblock {
             redo_lsn: Lsn(u64_at(page, 80)),
             checkpoint: u64_at(page, 88),
             micros: u64_at(page, 96),
+            encrypted: (version == VERSION_ENCRYPTED).then(|| mark_of(page)),
         })
+    }
+
+    /// Checks that the sealer is the store's. Errors: [`StoreError::Corrupt`].
+    pub(crate) fn check_key(&self, sealer: Option<&Sealer>) -> Result<(), StoreError> {
+        let refused = |why: String| Err(StoreError::Corrupt(why.into()));
+        match (sealer, self.encrypted) {
+            (None, None) => Ok(()),
+            (None, Some(_)) => refused("the store is encrypted: give the key-encryption key".into()),
+            (Some(_), None) => refused(
+                "the store is not encrypted, but a key was given: data is encrypted from its beginning or not at all"
+                    .into(),
+            ),
+            (Some(sealer), Some(mark)) => sealer.check(mark).or_else(|fault| refused(format!("the store: {fault}"))),
+        }
     }
 
     /// Encodes the sealed page.
@@ -115,16 +139,24 @@ impl Superblock {
             at += bytes.len();
         };
         put(MAGIC);
-        let sizes = [VERSION, self.geometry.page_bytes, self.geometry.device_pages, self.devices];
+        let version = if self.encrypted.is_some() { VERSION_ENCRYPTED } else { VERSION };
+        let sizes = [version, self.geometry.page_bytes, self.geometry.device_pages, self.devices];
         sizes.iter().for_each(|field| put(&field.to_le_bytes()));
         put(&self.identity.to_le_bytes());
         let roots = [self.journal, self.catalog.0, self.next_tree, u32::from(self.is_clean)];
         roots.iter().for_each(|field| put(&field.to_le_bytes()));
         [self.redo_lsn.0, self.checkpoint, self.micros].iter().for_each(|field| put(&field.to_le_bytes()));
+        if let Some(mark) = &self.encrypted {
+            put(&mark.encode());
+        }
         PageHeader { kind: Kind::Super, level: 0, flags: 0, tree: 0, lsn: self.redo_lsn.0 }.put(&mut page);
         page::seal(PAGE, &mut page);
         page
     }
+}
+
+fn mark_of(page: &[u8]) -> KeyMark {
+    KeyMark::decode(page[MARK..].first_chunk::<MARK_BYTES>().expect("the geometry was sound"))
 }
 
 /// Reads a number of a layout.
@@ -153,6 +185,7 @@ mod tests {
             redo_lsn: Lsn(0x1122_3344_5566),
             checkpoint: 9,
             micros: 1_700_000_000_000_000,
+            encrypted: None,
         }
     }
 
@@ -160,6 +193,8 @@ mod tests {
     fn it_reads_what_it_wrote_and_nothing_that_was_changed() {
         let page = example().encode();
         assert_eq!(Superblock::decode(&page), Ok(example()));
+        let encrypted = Superblock { encrypted: Some(Sealer::for_tests(1, 1, 1).mark()), ..example() };
+        assert_eq!(Superblock::decode(&encrypted.encode()), Ok(encrypted));
         for byte in 0..page.len() {
             let mut changed = page.clone();
             changed[byte] ^= 4;
@@ -171,8 +206,8 @@ mod tests {
     #[test]
     fn another_version_is_told_from_damage() {
         let mut page = example().encode();
-        page[40] = 2;
+        page[40] = 3;
         page::seal(PAGE, &mut page);
-        assert_eq!(Superblock::decode(&page), Err(Unreadable::Version(2)));
+        assert_eq!(Superblock::decode(&page), Err(Unreadable::Version(3)));
     }
 }

@@ -67,11 +67,13 @@ pub enum Cell {
 }
 
 impl Cell {
-    /// Length of the value, bytes.
-    pub fn value_bytes(&self) -> usize {
+    /// Length of the value, bytes, if each extent has so many more for its seal.
+    pub fn value_bytes(&self, seal_bytes: usize) -> usize {
         match self {
             Cell::Inline(bytes) => bytes.len(),
-            Cell::Large(extents) => extents.iter().map(|extent| extent.bytes as usize).sum(),
+            Cell::Large(extents) => {
+                extents.iter().map(|extent| (extent.bytes as usize).saturating_sub(seal_bytes)).sum()
+            }
             Cell::Lost(_) => 0,
         }
     }
@@ -99,7 +101,7 @@ impl Cell {
             Cell::Large(extents) => match extents.as_ref() {
                 [one] => pages.read_extent(*one),
                 many => {
-                    let mut whole = BytesMut::with_capacity(self.value_bytes());
+                    let mut whole = BytesMut::with_capacity(self.value_bytes(0));
                     for extent in many {
                         whole.extend_from_slice(&pages.read_extent(*extent)?);
                     }

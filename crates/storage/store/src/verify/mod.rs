@@ -26,6 +26,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use device::{AlignedBuffer, Shelf};
+use encryption::Sealer;
 use journal::Lsn;
 
 use crate::StoreError;
@@ -142,6 +143,7 @@ impl fmt::Display for Verified {
 pub(crate) fn offline(
     data: Arc<dyn Shelf>,
     images: Arc<dyn Shelf>,
+    sealer: Option<Arc<Sealer>>,
     trees: Trees<'_>,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Verified, StoreError> {
@@ -190,7 +192,9 @@ pub(crate) fn offline(
         None => on_devices,
     };
     let superblock = superblock.map_err(|_| StoreError::Corrupt(Refusal::Damaged.text().into()))?;
+    superblock.check_key(sealer.as_deref())?;
     let data_devices = DataDevices::open(data, geometry.unwrap_or(superblock.geometry), poison, false)?;
+    let data_devices = data_devices.with_sealer(sealer);
     let mut walk = Walk::new(UncachedReader::new(&data_devices, overlay), superblock);
     damaged.into_iter().for_each(|what| walk.fault(what));
     walk.run(trees, progress)
@@ -230,7 +234,7 @@ pub(crate) fn unreached(
             match found {
                 Visited::Inner(page) | Visited::Leaf(page) => walk.reach(&name, page, 1),
                 Visited::Extent(extent) => {
-                    let pages = extent.pages(walk.still.page_bytes());
+                    let pages = extent.pages(walk.still.whole_page_bytes());
                     walk.reach(&name, extent.first, pages);
                 }
             }
@@ -353,7 +357,7 @@ impl<'a> Walk<'a> {
             Err(StoreError::Corrupt(why)) => self.fault(format!("tree {name}: {why}")),
             Err(other) => return Err(other),
         }
-        self.reach(name, extent.first, extent.pages(self.still.page_bytes()));
+        self.reach(name, extent.first, extent.pages(self.still.whole_page_bytes()));
         Ok(())
     }
 

@@ -73,6 +73,11 @@ impl<'a> UncachedReader<'a> {
         self.data_devices
     }
 
+    /// Bytes of a page on its device.
+    pub(crate) fn whole_page_bytes(&self) -> usize {
+        self.data_devices.geometry().page_bytes as usize
+    }
+
     /// Reads a page without verifying it. Errors: [`StoreError::Device`], [`StoreError::Corrupt`] if there is none.
     pub(crate) fn raw(&self, page: PageId, buffer: &mut [u8]) -> Result<(), StoreError> {
         match self.images.get(&page) {
@@ -83,14 +88,17 @@ impl<'a> UncachedReader<'a> {
     }
 
     fn checked(&self, page: PageId, is_one: fn(Kind) -> bool) -> Result<Copied, StoreError> {
-        let mut bytes = AlignedBuffer::zeroed(self.page_bytes());
+        let mut bytes = AlignedBuffer::zeroed(self.whole_page_bytes());
         self.raw(page, &mut bytes)?;
         let place = crate::cache::BackingStore::place(self.data_devices, page);
-        if let Err(error) = page::check(page, &bytes) {
+        if let Err(error) = page::encrypted::open_with(self.data_devices.sealer(), page, &mut bytes) {
             return Err(StoreError::Corrupt(format!("{place}: {error}").into()));
         }
         match page::kind(&bytes) {
-            Some(kind) if is_one(kind) => Ok(Copied(bytes)),
+            Some(kind) if is_one(kind) => {
+                bytes.truncate(self.page_bytes());
+                Ok(Copied(bytes))
+            }
             kind => Err(StoreError::Corrupt(format!("{place} is of another kind: {kind:?}").into())),
         }
     }
@@ -107,7 +115,7 @@ impl Pages for UncachedReader<'_> {
         Self: 'a;
 
     fn page_bytes(&self) -> usize {
-        self.data_devices.geometry().page_bytes as usize
+        self.whole_page_bytes() - page::encrypted::seal_bytes(self.data_devices.sealer())
     }
 
     fn read(&self, page: PageId) -> Result<Copied, StoreError> {
@@ -139,7 +147,7 @@ impl Pages for UncachedReader<'_> {
     fn free(&self, _page: PageId) {}
 
     fn extent_bytes_max(&self) -> usize {
-        self.data_devices.geometry().run_bytes_max()
+        self.data_devices.extent_bytes_max()
     }
 
     fn create_extent(&self, _bytes: &[u8]) -> Result<Extent, StoreError> {
@@ -148,18 +156,21 @@ impl Pages for UncachedReader<'_> {
 
     fn read_extent(&self, extent: Extent) -> Result<Bytes, StoreError> {
         let geometry = self.data_devices.geometry();
-        let pages = extent.pages(self.page_bytes());
+        let pages = extent.pages(self.whole_page_bytes());
         let (device, place) = geometry.place(extent.first);
         if u64::from(place) + u64::from(pages) > u64::from(geometry.device_pages) {
             let why = format!("the extent at page {} leaves device {device}", extent.first);
             return Err(StoreError::Corrupt(why.into()));
         }
-        let mut bytes = AlignedBuffer::zeroed(pages as usize * self.page_bytes());
+        let mut bytes = AlignedBuffer::zeroed(pages as usize * self.whole_page_bytes());
         // Extents never change, so no batch contains one.
         self.data_devices.read(extent.first, &mut bytes).map_err(|error| error.of_reading(extent.first, pages))?;
         bytes.truncate(extent.bytes as usize);
         extent.check(&bytes)?;
-        Ok(Bytes::from_owner(Copied(bytes)))
+        match self.data_devices.sealer() {
+            None => Ok(Bytes::from_owner(Copied(bytes))),
+            Some(sealer) => Ok(page::encrypted::open_extent(sealer, extent, &bytes)?.into()),
+        }
     }
 
     fn free_extent(&self, _extent: Extent) {}

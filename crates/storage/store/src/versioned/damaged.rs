@@ -9,7 +9,6 @@ use crate::cache::BackingStore;
 use crate::catalog::CATALOG;
 use crate::damage::{Damage, Quarantined, range_shown, shown};
 use crate::page::{Extent, PageId};
-use crate::pages::Pages;
 use crate::range::{Direction, Span};
 use crate::tree::{Cell, lost};
 use crate::{StoreError, TreeId};
@@ -57,7 +56,7 @@ impl VersionedTrees {
     pub(crate) fn met_value(&self, tree: TreeId, key: &[u8], cell: &Cell, error: StoreError) -> StoreError {
         let StoreError::Corrupt(damage) = &error else { return error };
         let Some((page, pages)) = damage.pages().filter(|_| !damage.is_placed()) else { return error };
-        let page_bytes = self.forest.cache.page_bytes();
+        let page_bytes = self.forest.cache.whole_page_bytes();
         let of = |extent: &Extent| (extent.first, extent.pages(page_bytes));
         let run = match cell {
             Cell::Large(extents) => extents.iter().find(|extent| extent.first == page).map_or((page, pages), of),

@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use device::crash::PmemMode;
 use device::{CrashShelf, Shelf};
-use store::{Direction, Options, Places, Store, StoreError, TreeId, verify_places};
+use store::{Direction, Options, Places, Store, StoreError, TreeId};
 
-use crate::support::{replay, seed, small};
+use crate::support::{clear_and_encrypted, replay, seed, small, verified};
 
 type State = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -124,7 +124,7 @@ fn live(shelf: &Arc<CrashShelf>, changes: usize) -> History {
 
 /// Verifies an image, opens it, and checks its content.
 fn recover(history: &History, point: usize, after: &Arc<CrashShelf>) -> Result<(), String> {
-    match verify_places(&places(after), &mut |_| ()) {
+    match verified(&places(after)) {
         Ok(report) if report.is_sound() => {}
         Ok(report) => return Err(format!("before opening:\n{report}")),
         // The power failed before the store was created.
@@ -141,29 +141,31 @@ fn recover(history: &History, point: usize, after: &Arc<CrashShelf>) -> Result<(
 
 #[test]
 fn a_power_failure_at_any_point_leaves_a_store_that_verifies_and_holds_every_acknowledged_commit() {
-    let seed = seed(41);
-    let pmem = |mode| Arc::new(CrashShelf::pmem(seed, mode));
-    let shelves = [
-        ("sectors", Arc::new(CrashShelf::new(seed)), 2),
-        ("ADR", pmem(PmemMode::Adr), 1),
-        ("eADR", pmem(PmemMode::Eadr), 1),
-        ("pages", pmem(PmemMode::Pages), 1),
-    ];
-    for (name, shelf, changes) in shelves {
-        let history = live(&shelf, changes);
-        let mut count = 0;
-        for point in shelf.points() {
-            // Every third image, another third at each point: all of them would take minutes.
-            for image in shelf.images(point).skip(point % 3).step_by(3) {
-                let after = Arc::new(image.shelf());
-                recover(&history, point, &after).unwrap_or_else(|why| {
-                    let test = "crash::a_power_failure_at_any_point_leaves_a_store_that_verifies_and_holds_every_acknowledged_commit";
-                    panic!("{name}, {image}: {why}\n{}", replay(seed, test))
-                });
-                count += 1;
+    clear_and_encrypted(|| {
+        let seed = seed(41);
+        let pmem = |mode| Arc::new(CrashShelf::pmem(seed, mode));
+        let shelves = [
+            ("sectors", Arc::new(CrashShelf::new(seed)), 2),
+            ("ADR", pmem(PmemMode::Adr), 1),
+            ("eADR", pmem(PmemMode::Eadr), 1),
+            ("pages", pmem(PmemMode::Pages), 1),
+        ];
+        for (name, shelf, changes) in shelves {
+            let history = live(&shelf, changes);
+            let mut count = 0;
+            for point in shelf.points() {
+                // Every third image, another third at each point: all of them would take minutes.
+                for image in shelf.images(point).skip(point % 3).step_by(3) {
+                    let after = Arc::new(image.shelf());
+                    recover(&history, point, &after).unwrap_or_else(|why| {
+                        let test = "crash::a_power_failure_at_any_point_leaves_a_store_that_verifies_and_holds_every_acknowledged_commit";
+                        panic!("{name}, {image}: {why}\n{}", replay(seed, test))
+                    });
+                    count += 1;
+                }
             }
+            println!("{name}: {} operations, {count} images", shelf.operations());
+            assert!(count > 300, "{name}: only {count} images");
         }
-        println!("{name}: {} operations, {count} images", shelf.operations());
-        assert!(count > 300, "{name}: only {count} images");
-    }
+    });
 }

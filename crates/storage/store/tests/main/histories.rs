@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use store::{Direction, Options, Snapshot, Store, StoreError, Transaction, TreeId};
 
-use crate::support::{all, get, memory, open_with_tree, put, replay, seed, small, walk, with_tree};
+use crate::support::{
+    all, clear_and_encrypted, get, memory, open_with_tree, put, replay, seed, small, walk, with_tree,
+};
 
 const KEYS: u32 = 12;
 
@@ -118,7 +120,9 @@ fn histories(test: &str, options: &Options) {
 
 #[test]
 fn random_histories_are_snapshot_isolated() {
-    histories("histories::random_histories_are_snapshot_isolated", &small());
+    clear_and_encrypted(|| {
+        histories("histories::random_histories_are_snapshot_isolated", &small());
+    });
 }
 
 #[test]

@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use device::Shelf;
 use device::file::{FileOptions, FileShelf};
-use store::{CheckpointOptions, Direction, Options, Places, Store, StoreError, verify_places};
+use store::{CheckpointOptions, Direction, Options, Places, Store, StoreError};
 
-use crate::support::{replay, seed, small};
+use crate::support::{replay, seed, small, verified};
 
 const TEST: &str = "kill::a_killed_process_leaves_every_transaction_that_it_acknowledged_and_no_half_of_one";
 const ROUNDS: usize = 12;
@@ -120,7 +120,7 @@ fn a_killed_process_leaves_every_transaction_that_it_acknowledged_and_no_half_of
     for round in 0..ROUNDS {
         let acknowledged = run_and_kill(folder.path(), Duration::from_millis(random.u64(100..500)));
         let told = format!("round {round}; {}", replay(seed, TEST));
-        match verify_places(&places(folder.path()), &mut |_| ()) {
+        match verified(&places(folder.path())) {
             Ok(verified) => assert!(verified.is_sound(), "{verified}; {told}"),
             // The child was killed before it created the store.
             Err(StoreError::Refused(_)) if round == 0 => {}

@@ -3,6 +3,7 @@
 mod basics;
 mod crash;
 mod damage;
+mod encrypted;
 mod histories;
 mod kill;
 mod maintenance;

@@ -8,7 +8,9 @@ use device::faulty::{Fault, Rule};
 use device::{FaultyShelf, MemoryShelf, Operation, Shelf};
 use store::{CheckpointOptions, Direction, Options, Places, Store, StoreError};
 
-use crate::support::{all, get, memory, open_with_tree, places, put, replay, seed, small, walk, with_tree};
+use crate::support::{
+    all, clear_and_encrypted, get, memory, open_with_tree, places, put, replay, seed, small, walk, with_tree,
+};
 
 #[test]
 fn recovery_begins_at_the_redo_lsn_of_the_last_checkpoint_and_the_journal_before_is_given_up() {
@@ -37,75 +39,79 @@ fn recovery_begins_at_the_redo_lsn_of_the_last_checkpoint_and_the_journal_before
 
 #[test]
 fn a_snapshot_held_over_checkpoints_keeps_its_values_also_those_in_extents() {
-    let (store, tree) = with_tree(small());
-    let large = |byte: u8| vec![byte; 300_000];
-    let mut transaction = store.begin();
-    transaction.put(tree, b"large", &large(0)).expect("fits");
-    transaction.put(tree, b"small", b"0").expect("fits");
-    transaction.commit().expect("commits");
-    let old = store.snapshot();
-    let lent = old.get(tree, b"large").expect("reads").expect("is there");
-    for round in 1..=20_u8 {
+    clear_and_encrypted(|| {
+        let (store, tree) = with_tree(small());
+        let large = |byte: u8| vec![byte; 300_000];
         let mut transaction = store.begin();
-        transaction.put(tree, b"large", &large(round)).expect("fits");
-        transaction.put(tree, b"small", round.to_string().as_bytes()).expect("fits");
+        transaction.put(tree, b"large", &large(0)).expect("fits");
+        transaction.put(tree, b"small", b"0").expect("fits");
         transaction.commit().expect("commits");
+        let old = store.snapshot();
+        let lent = old.get(tree, b"large").expect("reads").expect("is there");
+        for round in 1..=20_u8 {
+            let mut transaction = store.begin();
+            transaction.put(tree, b"large", &large(round)).expect("fits");
+            transaction.put(tree, b"small", round.to_string().as_bytes()).expect("fits");
+            transaction.commit().expect("commits");
+            store.checkpoint().expect("writes");
+            let verified = store.verify(&mut |_| ()).expect("reads");
+            assert!(verified.is_sound(), "what only a snapshot sees is not lost space after a crash: {verified}");
+            assert_eq!(get(&old, tree, "small").as_deref(), Some("0"), "round {round}");
+            assert!(old.get(tree, b"large").expect("reads").expect("is there") == large(0), "round {round}");
+        }
+        let used = store.metrics().pages_used;
+        assert!(lent == large(0), "what was lent stays what it was");
+        drop((old, lent));
+        put(&store, tree, "small", "last");
         store.checkpoint().expect("writes");
+        assert!(store.metrics().pages_used <= used);
+        assert_eq!(store.metrics().versions, 0);
         let verified = store.verify(&mut |_| ()).expect("reads");
-        assert!(verified.is_sound(), "what only a snapshot sees is not lost space after a crash: {verified}");
-        assert_eq!(get(&old, tree, "small").as_deref(), Some("0"), "round {round}");
-        assert!(old.get(tree, b"large").expect("reads").expect("is there") == large(0), "round {round}");
-    }
-    let used = store.metrics().pages_used;
-    assert!(lent == large(0), "what was lent stays what it was");
-    drop((old, lent));
-    put(&store, tree, "small", "last");
-    store.checkpoint().expect("writes");
-    assert!(store.metrics().pages_used <= used);
-    assert_eq!(store.metrics().versions, 0);
-    let verified = store.verify(&mut |_| ()).expect("reads");
-    assert!(verified.is_sound(), "{verified}");
+        assert!(verified.is_sound(), "{verified}");
+    });
 }
 
 #[test]
 fn a_tree_larger_than_the_cache_is_loaded_read_and_recovered() {
-    let seed = seed(3);
-    let mut random = fastrand::Rng::with_seed(seed);
-    let places = memory();
-    let options = Options {
-        cache_bytes: 4 << 20,
-        data_device_bytes: 16 << 20,
-        images_device_bytes: 1 << 20,
-        checkpoints: Some(CheckpointOptions {
-            dirty_bytes: 1 << 20,
-            dirty_bytes_max: 2 << 20,
-            ..CheckpointOptions::default()
-        }),
-        ..small()
-    };
-    let (store, _) = Store::open(places.clone(), options.clone()).expect("opens");
-    let mut transaction = store.begin();
-    let tree = transaction.create_tree("t").expect("new");
-    transaction.commit().expect("commits");
-    let mut model = std::collections::BTreeMap::new();
-    for _ in 0..120 {
+    clear_and_encrypted(|| {
+        let seed = seed(3);
+        let mut random = fastrand::Rng::with_seed(seed);
+        let places = memory();
+        let options = Options {
+            cache_bytes: 4 << 20,
+            data_device_bytes: 16 << 20,
+            images_device_bytes: 1 << 20,
+            checkpoints: Some(CheckpointOptions {
+                dirty_bytes: 1 << 20,
+                dirty_bytes_max: 2 << 20,
+                ..CheckpointOptions::default()
+            }),
+            ..small()
+        };
+        let (store, _) = Store::open(places.clone(), options.clone()).expect("opens");
         let mut transaction = store.begin();
-        for _ in 0..100 {
-            let key = random.u32(..20_000);
-            let value = format!("{key}.{}", "v".repeat(random.usize(..900)));
-            transaction.put(tree, format!("k{key:05}").as_bytes(), value.as_bytes()).expect("fits");
-            model.insert(format!("k{key:05}"), value);
-        }
+        let tree = transaction.create_tree("t").expect("new");
         transaction.commit().expect("commits");
-    }
-    let metrics = store.metrics();
-    assert!(metrics.checkpoints.checkpoints > 2 && metrics.cache.misses > 0, "{metrics:?}");
-    let expected: Vec<String> = model.iter().map(|(key, value)| format!("{key}={value}")).collect();
-    let told = replay(seed, "pages::a_tree_larger_than_the_cache_is_loaded_read_and_recovered");
-    assert!(all(&store.snapshot(), tree) == expected, "{told}");
-    drop(store);
-    let (store, _) = Store::open(places, options).expect("opens");
-    assert!(all(&store.snapshot(), tree) == expected, "{told}");
+        let mut model = std::collections::BTreeMap::new();
+        for _ in 0..120 {
+            let mut transaction = store.begin();
+            for _ in 0..100 {
+                let key = random.u32(..20_000);
+                let value = format!("{key}.{}", "v".repeat(random.usize(..900)));
+                transaction.put(tree, format!("k{key:05}").as_bytes(), value.as_bytes()).expect("fits");
+                model.insert(format!("k{key:05}"), value);
+            }
+            transaction.commit().expect("commits");
+        }
+        let metrics = store.metrics();
+        assert!(metrics.checkpoints.checkpoints > 2 && metrics.cache.misses > 0, "{metrics:?}");
+        let expected: Vec<String> = model.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        let told = replay(seed, "pages::a_tree_larger_than_the_cache_is_loaded_read_and_recovered");
+        assert!(all(&store.snapshot(), tree) == expected, "{told}");
+        drop(store);
+        let (store, _) = Store::open(places, options).expect("opens");
+        assert!(all(&store.snapshot(), tree) == expected, "{told}");
+    });
 }
 
 #[test]
@@ -173,37 +179,43 @@ fn a_tree_dropped_under_a_snapshot_is_no_lost_space_before_or_after_reopening() 
 
 #[test]
 fn a_scan_reads_neighbouring_leaves_together_and_finds_what_point_reads_find() {
-    let places = memory();
-    let options = Options { cache_bytes: 8 << 20, ..small() };
-    let (store, tree) = open_with_tree(&places, &options);
-    // Pages of another tree are in between.
-    let mut transaction = store.begin();
-    let other = transaction.create_tree("other").expect("new");
-    transaction.commit().expect("commits");
-    for batch in 0..100 {
+    clear_and_encrypted(|| {
+        let places = memory();
+        let options = Options { cache_bytes: 8 << 20, ..small() };
+        let (store, tree) = open_with_tree(&places, &options);
+        // Pages of another tree are in between.
         let mut transaction = store.begin();
-        for key in batch * 200..(batch + 1) * 200 {
-            let value = format!("{key}").repeat(100);
-            transaction.put(tree, format!("k{key:06}").as_bytes(), value.as_bytes()).expect("fits");
-            transaction.put(other, format!("o{key:06}").as_bytes(), b"small").expect("fits");
-        }
+        let other = transaction.create_tree("other").expect("new");
         transaction.commit().expect("commits");
-    }
-    store.close().expect("closes");
-    let (store, _) = Store::open(places, options).expect("opens");
-    let scanned = |from: &[u8], to: &[u8]| {
-        let before = store.metrics();
-        let range = (Bound::Included(from), Bound::Excluded(to));
-        let rows = walk(store.snapshot().scan(tree, range.0, range.1, Direction::Forward).once()).expect("reads");
-        let after = store.metrics();
-        let reads = after.data_devices.reads - before.data_devices.reads;
-        (rows, reads, (after.data_devices.read_bytes - before.data_devices.read_bytes) / u64::from(small().page_bytes))
-    };
-    let (few, reads, pages) = scanned(b"k010000", b"k010002");
-    assert_eq!((few.len(), pages < 8), (2, true), "{reads} reads of {pages} pages for two rows");
-    let (rows, reads, pages) = scanned(b"k", b"l");
-    assert_eq!(rows.len(), 20_000);
-    assert!(pages > 1000 && reads < pages / 6, "{reads} reads of {pages} pages");
-    let expected = walk(store.snapshot().scan(tree, Bound::Unbounded, Bound::Unbounded, Direction::Forward));
-    assert!(rows == expected.expect("reads"), "the same rows");
+        for batch in 0..100 {
+            let mut transaction = store.begin();
+            for key in batch * 200..(batch + 1) * 200 {
+                let value = format!("{key}").repeat(100);
+                transaction.put(tree, format!("k{key:06}").as_bytes(), value.as_bytes()).expect("fits");
+                transaction.put(other, format!("o{key:06}").as_bytes(), b"small").expect("fits");
+            }
+            transaction.commit().expect("commits");
+        }
+        store.close().expect("closes");
+        let (store, _) = Store::open(places, options).expect("opens");
+        let scanned = |from: &[u8], to: &[u8]| {
+            let before = store.metrics();
+            let range = (Bound::Included(from), Bound::Excluded(to));
+            let rows = walk(store.snapshot().scan(tree, range.0, range.1, Direction::Forward).once()).expect("reads");
+            let after = store.metrics();
+            let reads = after.data_devices.reads - before.data_devices.reads;
+            (
+                rows,
+                reads,
+                (after.data_devices.read_bytes - before.data_devices.read_bytes) / u64::from(small().page_bytes),
+            )
+        };
+        let (few, reads, pages) = scanned(b"k010000", b"k010002");
+        assert_eq!((few.len(), pages < 8), (2, true), "{reads} reads of {pages} pages for two rows");
+        let (rows, reads, pages) = scanned(b"k", b"l");
+        assert_eq!(rows.len(), 20_000);
+        assert!(pages > 1000 && reads < pages / 6, "{reads} reads of {pages} pages");
+        let expected = walk(store.snapshot().scan(tree, Bound::Unbounded, Bound::Unbounded, Direction::Forward));
+        assert!(rows == expected.expect("reads"), "the same rows");
+    });
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use device::{CrashShelf, Shelf};
 use store::{CheckpointOptions, Options, Store, TreeId};
 
-use crate::support::{all, places, replay, seed, small};
+use crate::support::{all, clear_and_encrypted, places, replay, seed, small};
 
 const TEST: &str = "power::a_power_failure_at_any_point_leaves_a_committed_state_with_everything_acknowledged";
 
@@ -113,10 +113,12 @@ fn check(history: &History, point: usize, after: &Arc<CrashShelf>, options: &Opt
 
 #[test]
 fn a_power_failure_at_any_point_leaves_a_committed_state_with_everything_acknowledged() {
-    for (name, options) in [("usual", tiny()), ("hasty", hasty())] {
-        let history = enumerate(&options);
-        assert_eq!(history.begun_inside > 0, name == "hasty", "{name}: {} checkpoints", history.begun_inside);
-    }
+    clear_and_encrypted(|| {
+        for (name, options) in [("usual", tiny()), ("hasty", hasty())] {
+            let history = enumerate(&options);
+            assert_eq!(history.begun_inside > 0, name == "hasty", "{name}: {} checkpoints", history.begun_inside);
+        }
+    });
 }
 
 fn enumerate(options: &Options) -> History {

@@ -1,12 +1,55 @@
 //! Shared by the tests: small stores, seeds, scans.
 
+use std::cell::Cell;
 use std::ops::Bound;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use device::faulty::{Fault, Rule};
 use device::{FaultyShelf, MemoryShelf, Operation, Shelf};
-use store::{Cursor, Direction, Options, Places, Snapshot, Store, StoreError, TreeId};
+use encryption::Sealer;
+use store::{
+    BackupSource, Cursor, Direction, Options, Places, Restoration, Snapshot, Store, StoreError, TreeId, Until, Verified,
+};
+
+thread_local! {
+    /// The number of the next opening of an encrypted store; 0: stores of this thread are clear.
+    static EPOCH: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Runs a test with clear stores, then with encrypted ones. What it checks must hold for both.
+pub(crate) fn clear_and_encrypted(test: impl Fn()) {
+    test();
+    EPOCH.set(1);
+    test();
+    EPOCH.set(0);
+}
+
+/// The sealer of one more opening, if stores are encrypted.
+pub(crate) fn sealer() -> Option<Arc<Sealer>> {
+    let epoch = EPOCH.get();
+    (epoch > 0).then(|| {
+        EPOCH.set(epoch + 1);
+        Sealer::for_tests(1, epoch, 0)
+    })
+}
+
+/// Checks a store in its places, also an encrypted one.
+pub(crate) fn verified(places: &Places) -> Result<Verified, StoreError> {
+    store::verify_places_with(places, sealer(), &mut |_| ())
+}
+
+/// Restores a backup, also an encrypted one.
+pub(crate) fn restored(
+    backup: &Arc<dyn Shelf>,
+    kept: Option<&Arc<dyn Shelf>>,
+    places: &Places,
+    until: Until,
+) -> Result<Restoration, StoreError> {
+    let sealer = sealer();
+    let source = BackupSource { backup, kept, sealer: sealer.as_ref() };
+    store::restore(source, places, until, &|_| None, &mut |_| ())
+}
 
 /// A store without background threads, with small journal segments.
 pub(crate) fn small() -> Options {
@@ -15,6 +58,7 @@ pub(crate) fn small() -> Options {
         buffer_bytes: 64 << 10,
         preparation: journal::Preparation::Inline,
         identity: 0x5eed_1d00,
+        sealer: sealer(),
         ..journal::Options::default()
     };
     Options { journal, cache_bytes: 8 << 20, background: false, clock: Arc::new(|| 1), ..Options::default() }

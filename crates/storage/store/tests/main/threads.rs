@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use device::Shelf;
 use device::pmem::{Absent, PmemOptions, PmemShelf};
-use store::{CheckpointOptions, Direction, Options, Places, Snapshot, Store, StoreError, TreeId, verify_places};
+use store::{CheckpointOptions, Direction, Options, Places, Snapshot, Store, StoreError, TreeId};
 
-use crate::support::{memory, open_with_tree, replay, seed, small};
+use crate::support::{memory, open_with_tree, replay, seed, small, verified};
 
 const WRITERS: u32 = 4;
 const KEYS: u32 = 40;
@@ -90,7 +90,7 @@ fn stress(places: &Places, options: &Options, seed: u64, steps: u32) {
     let rows = check(&store.snapshot(), tree).expect("reads");
     assert!(store.metrics().checkpoints.checkpoints > 0, "no checkpoint ran: {:?}", store.metrics());
     store.close().expect("closes");
-    let verified = verify_places(places, &mut |_| ()).expect("reads");
+    let verified = verified(places).expect("reads");
     assert!(verified.is_sound(), "{verified}");
     let (store, opened) = Store::open(places.clone(), options.clone()).expect("opens");
     assert_eq!(opened.records, 0);

@@ -62,6 +62,7 @@ pub(crate) fn journal_options() -> journal::Options {
         preparation: Preparation::Inline,
         check: Check::Everything,
         identity: 0x5eed_1d00,
+        sealer: None,
     }
 }
 
@@ -147,7 +148,8 @@ impl Toy {
     pub(crate) fn open_on(logs: Arc<dyn Shelf>, data: Arc<dyn Shelf>) -> Result<Toy, StoreError> {
         let poison = Poison::default();
         let (journal, recovered) = Journal::open(logs.clone(), journal_options())?;
-        let facts = JournalFacts { identity: journal.identity(), first: recovered.first, end: recovered.end };
+        let facts =
+            JournalFacts { identity: journal.identity(), first: recovered.first, end: recovered.end, sealer: None };
         let opened = OpenedPages::open(data, logs, LAYOUT, facts, false, &poison)?;
         let OpenedPages { data_devices, space, writer, superblock, found } = opened;
         let mut toy = Toy {

@@ -1,0 +1,316 @@
+//! [`Sealer`]: seals bytes with the key of this opening, and opens bytes of every opening.
+//!
+//! ```text
+//!   | body, encrypted in place | tag 16 | data key u32 | epoch u32 | random u64 | counter u64 |
+//!                                        `------------------ stamp, 24 bytes ----------------'
+//!   key    HKDF-SHA-256(data key, salt = epoch and random, "terrace opening")
+//!   nonce  epoch u32 | counter u64
+//!   AAD    stamp's data key and random, then what the caller names: structure, place, version
+//! ```
+//!
+//! Numbers are little endian. The head comment of the crate has the reasons. Invariant: within one sealer no counter is used twice; the
+//! one that would overflow ends the process, which would take 584 years at a thousand million a second.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+
+use crate::envelope::Envelope;
+use crate::error::SealFault;
+use crate::secret::Secret;
+
+/// Bytes of a tag.
+const TAG_BYTES: usize = 16;
+/// Bytes of a stamp.
+const STAMP_BYTES: usize = 24;
+/// What sealing adds.
+pub const SEAL_BYTES: usize = TAG_BYTES + STAMP_BYTES;
+/// Bytes of an encoded [`KeyMark`].
+pub const MARK_BYTES: usize = 12;
+
+/// Keys of former openings that are kept ready. More are derived again when they are needed.
+const READY_MAX: usize = 1024;
+/// Longest associated data, with the stamp's part.
+const AAD_BYTES_MAX: usize = 64;
+
+/// Tells which data key something is sealed with, so that a wrong envelope is noticed before anything is read or written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyMark {
+    /// The number of the data key.
+    pub id: u32,
+    /// Derived from it.
+    pub check: [u8; 8],
+}
+
+impl KeyMark {
+    /// For a header.
+    pub fn encode(&self) -> [u8; MARK_BYTES] {
+        let mut out = [0; MARK_BYTES];
+        out[..4].copy_from_slice(&self.id.to_le_bytes());
+        out[4..].copy_from_slice(&self.check);
+        out
+    }
+
+    /// From a header.
+    pub fn decode(bytes: &[u8; MARK_BYTES]) -> KeyMark {
+        let (id, check) = bytes.split_first_chunk().expect("it is longer");
+        KeyMark { id: u32::from_le_bytes(*id), check: *check.first_chunk().expect("eight are left") }
+    }
+
+    fn of(id: u32, key: &Secret) -> KeyMark {
+        KeyMark { id, check: *key.derive::<8>(&id.to_le_bytes(), b"terrace data key mark") }
+    }
+}
+
+/// One opening of a data directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Opening {
+    data_key: u32,
+    epoch: u32,
+    random: u64,
+}
+
+/// Seals and opens; shared by all structures of a node. Nothing is locked while bytes are encrypted.
+pub struct Sealer {
+    /// By number, ascending.
+    data_keys: Vec<(u32, Secret)>,
+    marks: Vec<KeyMark>,
+    /// `None`: it only opens.
+    sealing: Option<(Opening, LessSafeKey)>,
+    counter: AtomicU64,
+    ready: RwLock<HashMap<Opening, Arc<LessSafeKey>>>,
+    /// As it was when this was opened.
+    envelope: Option<Envelope>,
+}
+
+impl fmt::Debug for Sealer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sealer").field("sealing", &self.sealing.as_ref().map(|(opening, _)| opening)).finish()
+    }
+}
+
+fn key_of(data_key: &Secret, opening: Opening) -> LessSafeKey {
+    let mut salt = [0; 12];
+    salt[..4].copy_from_slice(&opening.epoch.to_le_bytes());
+    salt[4..].copy_from_slice(&opening.random.to_le_bytes());
+    let key = data_key.derive::<32>(&salt, b"terrace opening");
+    LessSafeKey::new(UnboundKey::new(&AES_256_GCM, &*key).expect("32 bytes are a key of AES-256"))
+}
+
+fn nonce_of(epoch: u32, counter: u64) -> Nonce {
+    let mut nonce = [0; 12];
+    nonce[..4].copy_from_slice(&epoch.to_le_bytes());
+    nonce[4..].copy_from_slice(&counter.to_le_bytes());
+    Nonce::assume_unique_for_key(nonce)
+}
+
+/// The associated data: the key's part of the stamp, then the caller's. The rest of the stamp is in the nonce.
+struct Associated {
+    bytes: [u8; AAD_BYTES_MAX],
+    len: usize,
+}
+
+impl Associated {
+    fn new(opening: Opening, place: &[u8]) -> Associated {
+        let mut bytes = [0; AAD_BYTES_MAX];
+        bytes[..4].copy_from_slice(&opening.data_key.to_le_bytes());
+        bytes[4..12].copy_from_slice(&opening.random.to_le_bytes());
+        bytes[12..12 + place.len()].copy_from_slice(place);
+        Associated { bytes, len: 12 + place.len() }
+    }
+}
+
+impl AsRef<[u8]> for Associated {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+impl Sealer {
+    /// A sealer for an opening whose epoch is durable in the envelope. `data_keys` ascend by number; the last one seals.
+    ///
+    /// # Panics
+    /// Without data keys.
+    pub(crate) fn new(data_keys: Vec<(u32, Secret)>, epoch: u32, random: u64) -> Sealer {
+        let (id, key) = data_keys.last().expect("an envelope has a data key");
+        let opening = Opening { data_key: *id, epoch, random };
+        let sealing = (opening, key_of(key, opening));
+        Sealer { sealing: Some(sealing), ..Sealer::to_read(data_keys) }
+    }
+
+    /// One that only opens: for tools that write nothing, and so need no epoch.
+    pub(crate) fn to_read(data_keys: Vec<(u32, Secret)>) -> Sealer {
+        let marks = data_keys.iter().map(|(id, key)| KeyMark::of(*id, key)).collect();
+        Sealer { data_keys, marks, sealing: None, counter: AtomicU64::new(0), ready: RwLock::default(), envelope: None }
+    }
+
+    /// The same that knows its envelope.
+    pub(crate) fn with_envelope(self, envelope: Envelope) -> Sealer {
+        Sealer { envelope: Some(envelope), ..self }
+    }
+
+    /// The envelope as it was at the opening, to be put beside a copy of the data; `None` of a sealer for tests.
+    pub fn envelope(&self) -> Option<&Envelope> {
+        self.envelope.as_ref()
+    }
+
+    /// A sealer with a fixed key, for tests and benchmarks of the structures above.
+    #[doc(hidden)]
+    pub fn for_tests(key: u8, epoch: u32, random: u64) -> Arc<Sealer> {
+        Arc::new(Sealer::new(vec![(1, Secret::new([key; 32]))], epoch, random))
+    }
+
+    /// The mark of the data key that seals; of the newest one if this only opens.
+    pub fn mark(&self) -> KeyMark {
+        *self.marks.last().expect("there is a data key")
+    }
+
+    /// The epoch of this opening; `None` if this only opens.
+    pub fn epoch(&self) -> Option<u32> {
+        self.sealing.as_ref().map(|(opening, _)| opening.epoch)
+    }
+
+    /// Whether this can open what is marked so. Errors: [`SealFault::UnknownKey`], [`SealFault::OtherKey`].
+    pub fn check(&self, mark: KeyMark) -> Result<(), SealFault> {
+        match self.marks.iter().find(|known| known.id == mark.id) {
+            None => Err(SealFault::UnknownKey(mark.id)),
+            Some(known) if known.check == mark.check => Ok(()),
+            Some(_) => Err(SealFault::OtherKey(mark.id)),
+        }
+    }
+
+    /// Encrypts `bytes` in place, except the last [`SEAL_BYTES`], which become the seal. `place` says what it is and where it belongs:
+    /// it must be given again to open it.
+    ///
+    /// # Panics
+    /// If there is no room for the seal, if `place` has more than 52 bytes, or if this only opens.
+    pub fn seal(&self, place: &[u8], bytes: &mut [u8]) {
+        let (opening, key) = self.sealing.as_ref().expect("who only reads seals nothing");
+        let counter = self.counter.fetch_add(1, Ordering::Relaxed);
+        assert!(counter < u64::MAX, "a counter is never used twice");
+        let body = bytes.len().checked_sub(SEAL_BYTES).expect("there is room for the seal");
+        let (body, seal) = bytes.split_at_mut(body);
+        let associated = Aad::from(Associated::new(*opening, place));
+        let tag = key.seal_in_place_separate_tag(nonce_of(opening.epoch, counter), associated, body);
+        let tag = tag.expect("less than 64 GiB are sealed at once");
+        let (tag_place, stamp) = seal.split_at_mut(TAG_BYTES);
+        tag_place.copy_from_slice(tag.as_ref());
+        stamp[..4].copy_from_slice(&opening.data_key.to_le_bytes());
+        stamp[4..8].copy_from_slice(&opening.epoch.to_le_bytes());
+        stamp[8..16].copy_from_slice(&opening.random.to_le_bytes());
+        stamp[16..].copy_from_slice(&counter.to_le_bytes());
+    }
+
+    /// Decrypts sealed bytes in place, and returns the body. After an error the bytes are undefined.
+    ///
+    /// Errors: [`SealFault`].
+    pub fn open<'a>(&self, place: &[u8], bytes: &'a mut [u8]) -> Result<&'a mut [u8], SealFault> {
+        let (sealed, stamp) = bytes.split_last_chunk_mut::<STAMP_BYTES>().ok_or(SealFault::Short)?;
+        if sealed.len() < TAG_BYTES {
+            return Err(SealFault::Short);
+        }
+        let word = |at: usize| u32::from_le_bytes([stamp[at], stamp[at + 1], stamp[at + 2], stamp[at + 3]]);
+        let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
+        let opening = Opening { data_key: word(0), epoch: word(4), random: long(8) };
+        let nonce = nonce_of(opening.epoch, long(16));
+        let associated = Aad::from(Associated::new(opening, place));
+        let opened = match &self.sealing {
+            Some((mine, key)) if *mine == opening => key.open_in_place(nonce, associated, sealed),
+            _ => self.key(opening)?.open_in_place(nonce, associated, sealed),
+        };
+        opened.map_err(|_| SealFault::Tag)
+    }
+
+    /// The key of a former opening.
+    fn key(&self, opening: Opening) -> Result<Arc<LessSafeKey>, SealFault> {
+        if let Some(key) = self.ready.read().unwrap_or_else(PoisonError::into_inner).get(&opening) {
+            return Ok(Arc::clone(key));
+        }
+        let data_key = self.data_keys.iter().find(|(id, _)| *id == opening.data_key);
+        let (_, data_key) = data_key.ok_or(SealFault::UnknownKey(opening.data_key))?;
+        let key = Arc::new(key_of(data_key, opening));
+        let mut ready = self.ready.write().unwrap_or_else(PoisonError::into_inner);
+        if ready.len() >= READY_MAX {
+            ready.clear();
+        }
+        ready.insert(opening, Arc::clone(&key));
+        Ok(key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sealed(sealer: &Sealer, place: &[u8], body: &[u8]) -> Vec<u8> {
+        let mut bytes = [body, &[0; SEAL_BYTES]].concat();
+        sealer.seal(place, &mut bytes);
+        bytes
+    }
+
+    #[test]
+    fn what_is_sealed_opens_at_its_place_and_no_changed_byte_and_no_other_place_does() {
+        let sealer = Sealer::for_tests(1, 5, 9);
+        for body in [&b""[..], b"x", &[7; 1000]] {
+            let whole = sealed(&sealer, b"here", body);
+            assert_eq!(sealer.open(b"here", &mut whole.clone()).as_deref(), Ok(&mut body.to_vec()[..]).as_deref());
+            assert_eq!(sealer.open(b"there", &mut whole.clone()), Err(SealFault::Tag));
+            for at in 0..whole.len() {
+                let mut changed = whole.clone();
+                changed[at] ^= 1;
+                assert!(sealer.open(b"here", &mut changed).is_err(), "byte {at}");
+            }
+            for bytes in 0..whole.len() {
+                assert!(sealer.open(b"here", &mut whole[..bytes].to_vec()).is_err(), "cut to {bytes}");
+            }
+        }
+    }
+
+    #[test]
+    fn no_stamp_is_given_twice_and_equal_bodies_differ() {
+        let sealer = Sealer::for_tests(1, 5, 9);
+        let all: Vec<Vec<u8>> = (0..100).map(|_| sealed(&sealer, b"", b"the same body")).collect();
+        let stamps: std::collections::HashSet<&[u8]> = all.iter().map(|bytes| &bytes[bytes.len() - 24..]).collect();
+        let bodies: std::collections::HashSet<&[u8]> = all.iter().map(|bytes| &bytes[..13]).collect();
+        assert_eq!((stamps.len(), bodies.len()), (100, 100));
+    }
+
+    #[test]
+    fn two_openings_with_one_epoch_have_different_keys_and_read_each_other() {
+        // A directory that was copied: both copies open with the same epoch.
+        let (one, other) = (Sealer::for_tests(1, 5, 9), Sealer::for_tests(1, 5, 10));
+        let (left, right) = (sealed(&one, b"", &[0; 64]), sealed(&other, b"", &[0; 64]));
+        assert_ne!(left[..64], right[..64], "the key stream is another one although nonces are equal");
+        assert_eq!(other.open(b"", &mut left.clone()).map(|body| body.to_vec()), Ok(vec![0; 64]));
+        assert_eq!(one.open(b"", &mut right.clone()).map(|body| body.to_vec()), Ok(vec![0; 64]));
+    }
+
+    #[test]
+    fn old_data_keys_still_open_and_unknown_ones_are_named() {
+        let keys = |ids: &[u32]| ids.iter().map(|id| (*id, Secret::new([*id as u8; 32]))).collect::<Vec<_>>();
+        let old = Sealer::new(keys(&[1]), 1, 1);
+        let new = Sealer::new(keys(&[1, 2]), 2, 2);
+        let (first, second) = (sealed(&old, b"", b"body"), sealed(&new, b"", b"body"));
+        assert_eq!(new.open(b"", &mut first.clone()).map(|body| body.to_vec()), Ok(b"body".to_vec()));
+        assert_eq!(old.open(b"", &mut second.clone()), Err(SealFault::UnknownKey(2)));
+        assert_eq!((new.check(old.mark()), old.check(new.mark())), (Ok(()), Err(SealFault::UnknownKey(2))));
+        assert_eq!(Sealer::for_tests(9, 1, 1).check(old.mark()), Err(SealFault::OtherKey(1)));
+        assert_eq!(KeyMark::decode(&new.mark().encode()), new.mark());
+        let reading = Sealer::to_read(keys(&[1, 2]));
+        assert_eq!(reading.open(b"", &mut second.clone()).map(|body| body.to_vec()), Ok(b"body".to_vec()));
+        assert_eq!((reading.epoch(), new.epoch()), (None, Some(2)));
+    }
+
+    #[test]
+    fn keys_of_many_openings_do_not_fill_memory() {
+        let reading = Sealer::to_read(vec![(1, Secret::new([1; 32]))]);
+        for epoch in 0..3000 {
+            let bytes = sealed(&Sealer::for_tests(1, epoch, 1), b"", b"body");
+            assert!(reading.open(b"", &mut bytes.clone()).is_ok());
+        }
+        assert!(reading.ready.read().expect("nobody panicked").len() <= READY_MAX);
+    }
+}
