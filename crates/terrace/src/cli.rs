@@ -12,6 +12,7 @@ use crate::encryption::EncryptionCommand;
 use crate::identity::{RoleCommand, UserCommand};
 pub use crate::place::Place;
 use crate::tiers::TierCommand;
+use crate::trials::{RulesCommand, TransformCommand};
 use crate::volumes::VolumeCommand;
 
 pub use audit::{AuditCommand, AuditExportArgs, AuditFilterArgs, AuditListArgs, ExportFormat, OutcomeName};
@@ -52,6 +53,12 @@ pub enum Command {
     /// Suspend or resume an operation of a running node
     #[command(subcommand)]
     Operation(OperationCommand),
+    /// Try a changed transform on messages before it is loaded
+    #[command(subcommand)]
+    Transform(TransformCommand),
+    /// Try changed rules on messages before they are loaded
+    #[command(subcommand)]
+    Rules(RulesCommand),
     /// List and show stored messages, send one, send stored ones again
     #[command(subcommand)]
     Message(MessageCommand),

@@ -38,6 +38,7 @@ mod sql;
 #[path = "without_sql.rs"]
 mod sql;
 mod tiers;
+mod trials;
 mod volume_commands;
 mod volumes;
 
@@ -90,6 +91,8 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Clock(command) => serve::clock(&command),
         Command::Production(command) => productions::run(command),
         Command::Operation(command) => productions::operation(command),
+        Command::Transform(command) => trials::transform(&command),
+        Command::Rules(command) => trials::rules(&command),
         Command::Message(command) => messages::run(command),
         Command::Audit(command) => audit::run(command),
         Command::User(command) => identity::user(command),

@@ -40,7 +40,8 @@ pub fn run(command: MessageCommand) -> anyhow::Result<ExitCode> {
     }
 }
 
-fn filter(args: &MessageListArgs) -> anyhow::Result<Filter> {
+/// The selection that the options of `list` ask for.
+pub fn filter(args: &MessageListArgs) -> anyhow::Result<Filter> {
     let wanted = args.wanted.iter().map(|text| {
         let (path, value) = text.split_once('=').with_context(|| format!("`{text}` is not PATH=VALUE"))?;
         path.parse::<hl7::Path>().with_context(|| format!("`{path}` is not a path"))?;

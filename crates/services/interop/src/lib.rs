@@ -41,5 +41,6 @@ pub mod rows;
 pub mod running;
 pub mod service;
 pub mod timestamp;
+pub mod trial;
 
 pub use error::InteropError;

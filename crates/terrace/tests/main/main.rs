@@ -5,6 +5,7 @@
 
 #[cfg(all(feature = "search", feature = "sql"))]
 mod access;
+mod address_rules;
 mod crowd;
 mod ground;
 mod long_files;

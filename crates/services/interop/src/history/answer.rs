@@ -75,6 +75,8 @@ struct Wire {
     /// Why bodies are left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     withheld: Option<String>,
+    #[serde(default)]
+    masked: bool,
     outputs: Vec<WireOutput>,
     outcomes: Vec<WireOutcome>,
 }
@@ -136,6 +138,7 @@ impl Wire {
             outputs: stored.outputs.iter().map(output).collect(),
             outcomes: trace.deliveries.iter().map(outcome).collect(),
             withheld,
+            masked: trace.masked,
         }
     }
 
@@ -165,7 +168,8 @@ impl Wire {
         let deliveries = outcomes
             .map(|f| Delivery { id, output: f.output, outcome: f.outcome, at_us: f.at_us, detail: f.detail })
             .collect();
-        Some(Trace { id, stored, deliveries, bytes: self.bytes, output_bytes, withheld: self.withheld })
+        let (bytes, withheld, masked) = (self.bytes, self.withheld, self.masked);
+        Some(Trace { id, stored, deliveries, bytes, output_bytes, withheld, masked })
     }
 }
 

@@ -144,6 +144,8 @@ pub struct Trace {
     pub output_bytes: Vec<usize>,
     /// Why the bodies are left out of `stored`, where they are.
     pub withheld: Option<String>,
+    /// Whether `stored` is masked: not as it was stored.
+    pub masked: bool,
 }
 
 /// How much is stored.
@@ -278,5 +280,6 @@ fn trace(reader: &Reader, id: u64, masker: Option<&Masker>) -> Result<Trace, Int
         None => stored,
     };
     let output_bytes = stored.outputs.iter().map(|output| output.body.len()).collect();
-    Ok(Trace { id, bytes: stored.raw.len(), output_bytes, withheld: None, stored, deliveries })
+    let (bytes, masked) = (stored.raw.len(), masker.is_some());
+    Ok(Trace { id, bytes, output_bytes, withheld: None, masked, stored, deliveries })
 }

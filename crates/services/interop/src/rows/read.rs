@@ -131,6 +131,25 @@ impl Reader {
         record::decode_inbound(&row).map(Some).ok_or_else(|| damaged("the row", id))
     }
 
+    /// The service of a message, and true; where there is none of this id, the service of one beside it, and false. None where there are no
+    /// messages. Both take the same steps, so that who may not know of a message cannot learn from the time whether it is there.
+    ///
+    /// # Errors
+    /// As [`inbound`](Reader::inbound).
+    pub fn service_at_or_beside(&self, id: u64) -> Result<Option<(bool, String)>, InteropError> {
+        let key = object_key(id, 0);
+        let is_inbound = |key: &[u8]| object_of(key).is_some_and(|(_, object)| object == 0);
+        let scan = |from, to, direction| self.snapshot.scan(self.trees.messages, from, to, direction);
+        let mut row = scan(Bound::Included(&key[..]), Bound::Unbounded, Direction::Forward).next_of(is_inbound)?;
+        if row.is_none() {
+            row = scan(Bound::Unbounded, Bound::Excluded(&key[..]), Direction::Backward).next_of(is_inbound)?;
+        }
+        let Some((found, row)) = row else { return Ok(None) };
+        let (stored, _) = record::decode_inbound(&row)
+            .ok_or_else(|| damaged("the row", object_of(&found).map_or(id, |(id, _)| id)))?;
+        Ok(Some((found[..] == key, stored.service)))
+    }
+
     /// Output `n`, from 0, of the message that came in as `raw`.
     ///
     /// # Errors

@@ -293,21 +293,26 @@ impl ControlRequests {
             Needs::ByIdentity => Ok(Decided::default()),
             Needs::OfMessage(action, id) => {
                 guard.view().may_some(caller, action).map_err(refused)?;
-                let name = self.read_stored(move |reader| reader.inbound(id)).await.map_err(NotBegun::failed)?;
-                let Some(name) = name.map(|(stored, _)| stored.service) else {
+                // Of a message that is not there, the decision is made for one beside it: the same steps as for one that is hidden.
+                let found = self.read_stored(move |reader| reader.service_at_or_beside(id)).await;
+                let Some((is_it, name)) = found.map_err(NotBegun::failed)? else {
                     return Err(NotBegun::failed(InteropError::NoMessage { id }));
                 };
                 let denied = match guard.may(caller, action, service(&name)) {
-                    Ok(grant) => {
+                    Ok(grant) if is_it => {
                         let marks = EntryMarks::of(&grant);
                         return Ok(Decided { granted: Some((grant, name)), marks });
                     }
+                    Ok(_) => return Err(NotBegun::failed(InteropError::NoMessage { id })),
                     Err(denied) => denied,
                 };
-                if guard.may(caller, Action::MessageMetadata, service(&name)).is_ok() {
-                    return Err(refused(denied));
+                let is_known = guard.may(caller, Action::MessageMetadata, service(&name)).is_ok();
+                let refused = refused(denied);
+                match (is_it, is_known) {
+                    (true, true) => Err(refused),
+                    (true, false) => Err(NotBegun { error: InteropError::NoMessage { id }, ..refused }),
+                    (false, _) => Err(NotBegun::failed(InteropError::NoMessage { id })),
                 }
-                Err(NotBegun { error: InteropError::NoMessage { id }, ..refused(denied) })
             }
         }
     }
