@@ -61,6 +61,10 @@ pub enum BenchCommand {
     ///
     /// Exit code 1 where refusals can be told apart by their time, the rate is below 0.95, or a read is not in the audit.
     Access(AccessArgs),
+    /// What encryption at rest costs: messages, puts and queries, encrypted and in clear in turns
+    ///
+    /// Exit code 1 where the rate is below 0.90 of that in clear.
+    Encryption(EncryptionArgs),
 }
 
 /// `terrace bench t4`
@@ -91,6 +95,9 @@ pub struct T4Args {
     /// Settings of the node: a terrace.toml, for example with [search], to see what a service costs the messages
     #[arg(long, value_name = "FILE", conflicts_with = "matrix")]
     pub settings: Option<PathBuf>,
+    /// The file of a key-encryption key, 32 bytes: the node's data is encrypted
+    #[arg(long, value_name = "FILE", conflicts_with = "matrix")]
+    pub key: Option<PathBuf>,
     /// Seed of the generated messages
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
@@ -229,6 +236,23 @@ pub struct PutArgs {
     /// Map the journal's place as persistent memory; emulated, and reported as such, if the file system cannot
     #[arg(long)]
     pub pmem: bool,
+    /// Write the result to a file as JSON
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+/// `terrace bench encryption`
+#[derive(Debug, Args)]
+pub struct EncryptionArgs {
+    /// A small run of about a minute, whose figures say nothing
+    #[arg(long)]
+    pub quick: bool,
+    /// Pairs of turns [default: 20, with --quick 2]
+    #[arg(long)]
+    pub pairs: Option<usize>,
+    /// Seed of everything random
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
     /// Write the result to a file as JSON
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,

@@ -5,6 +5,7 @@
 //! matrix    the published HL7 messaging workload (`workload::t4`) once for each medium of the journal
 //! adversary hostile clients, careless statements and huge messages against one node, while others send as ever
 //! analytics TPC-H over row groups: cold, warm, caches smaller and larger than the data, beside plain DataFusion
+//! encryption what encryption at rest costs: messages, puts and queries, in turns with and without
 //! kill      the node killed under load, again and again, and what that left
 //! persist   what it costs to make bytes persistent: stores by threads, modelled platforms, the journal
 //! sqllogic  SQLite's sqllogictest scripts over the SQL wire, and why what fails does
@@ -12,6 +13,7 @@
 //! put       durable puts into the store by 1, 16 and 128 committers, beside the bare journal and the raw medium
 //! under_load a node with a paced load, and something else done to it meanwhile
 //! postgres  a small client of PostgreSQL's protocol
+//! turns, statistics                  two sides in turns, and the interval of their ratio
 //! target                             whether figures are what was wanted
 //! ```
 //!
@@ -25,6 +27,7 @@
 pub mod access;
 pub mod adversary;
 pub mod analytics;
+pub mod encryption;
 pub mod kill;
 pub mod matrix;
 mod medium_probe;
@@ -33,5 +36,7 @@ pub mod postgres;
 pub mod put;
 pub mod soak;
 pub mod sqllogic;
+mod statistics;
 pub mod target;
+mod turns;
 mod under_load;

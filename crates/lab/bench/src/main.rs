@@ -16,6 +16,7 @@ use anyhow::Context;
 use bench::access::{self, AccessOptions, AccessPart};
 use bench::adversary::AdversaryOptions;
 use bench::analytics::AnalyticsOptions;
+use bench::encryption::EncryptionOptions;
 use bench::kill::KillOptions;
 use bench::matrix::{self, MatrixOptions};
 use bench::persist::PersistOptions;
@@ -24,7 +25,7 @@ use bench::soak::SoakOptions;
 use bench::sqllogic::SqllogicOptions;
 use clap::Parser;
 use cli::{
-    AccessArgs, AccessPartArg, AdversaryArgs, AnalyticsArgs, BenchCommand, BodiesArg, KillArgs, LabArgs, PersistArgs,
+    AccessArgs, AccessPartArg, AdversaryArgs, AnalyticsArgs, BenchCommand, BodiesArg, EncryptionArgs, KillArgs, LabArgs, PersistArgs,
     PutArgs, SoakArgs, SqllogicArgs, T4Args,
 };
 use device::CountedHeap;
@@ -79,6 +80,7 @@ fn measure(command: BenchCommand) -> anyhow::Result<ExitCode> {
         BenchCommand::Adversary(args) => adversary(&args),
         BenchCommand::Soak(args) => soak(&args),
         BenchCommand::Access(args) => access(&args),
+        BenchCommand::Encryption(args) => encryption(&args),
     }
 }
 
@@ -100,6 +102,7 @@ fn t4(args: &T4Args) -> anyhow::Result<ExitCode> {
         keep: args.keep,
         settings: args.settings.as_deref().map(read_settings).transpose()?,
         program: None,
+        key: args.key.clone(),
     };
     if args.matrix {
         let report = matrix::run(&MatrixOptions { t4: options, rounds: args.rounds, dir: args.dir.clone() })?;
@@ -206,6 +209,16 @@ fn access(args: &AccessArgs) -> anyhow::Result<ExitCode> {
     println!("{}", report.to_text());
     write(args.json.as_ref(), || report.to_json())?;
     Ok(ended(report.is_clean(), &report.missed()))
+}
+
+fn encryption(args: &EncryptionArgs) -> anyhow::Result<ExitCode> {
+    let defaults = if args.quick { EncryptionOptions::quick() } else { EncryptionOptions::full() };
+    let options = EncryptionOptions { pairs: args.pairs.unwrap_or(defaults.pairs), seed: args.seed, ..defaults };
+    anyhow::ensure!(options.pairs > 0, "--pairs is above 0");
+    let report = bench::encryption::run(&options)?;
+    println!("{}", report.to_text());
+    write(args.json.as_ref(), || report.to_json())?;
+    Ok(ended(true, &report.missed()))
 }
 
 fn put(args: &PutArgs) -> anyhow::Result<ExitCode> {

@@ -13,13 +13,16 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
+use std::io::{Read, Write};
 use std::net::SocketAddr;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use ::node::encryption::KEY_VARIABLE;
 use ::node::{control, status};
 use anyhow::{Context, bail};
 use interop::engine::Bodies;
@@ -62,6 +65,17 @@ pub struct Node {
     services: BTreeMap<String, SocketAddr>,
     /// Where in the log, which earlier nodes may have begun, its own lines do.
     log_from: usize,
+}
+
+/// Writes a new key-encryption key into a folder; returns its file.
+pub fn new_key(folder: &Path) -> anyhow::Result<PathBuf> {
+    let path = folder.join("key");
+    let mut random = [0; 32];
+    File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut random)).context("/dev/urandom")?;
+    let mut options = fs::OpenOptions::new();
+    options.write(true).create_new(true).mode(0o600);
+    options.open(&path).and_then(|mut file| file.write_all(&random)).with_context(|| path.display().to_string())?;
+    Ok(path)
 }
 
 /// How the command line and the results name a way to store outputs.
@@ -116,6 +130,25 @@ impl Node {
     /// settings file. It is not ready yet.
     pub fn spawn(program: &Path, data: &Path, bodies: Bodies, settings: Option<&Path>) -> anyhow::Result<Node> {
         Node::spawn_as(Command::new(program), data, bodies, settings)
+    }
+
+    /// The same; with `key`, on an encrypted data directory, which is made so: the file has its key-encryption key.
+    pub fn spawn_with_key(
+        program: &Path,
+        data: &Path,
+        (bodies, settings): (Bodies, Option<&Path>),
+        key: Option<&Path>,
+    ) -> anyhow::Result<Node> {
+        let mut command = Command::new(program);
+        if let Some(key) = key {
+            let place = format!("file:{}", key.display());
+            let mut init = Command::new(program);
+            init.args(["encryption", "init", "--data"]).arg(data).env(KEY_VARIABLE, &place);
+            let made = init.output().context("making an encrypted data directory")?;
+            anyhow::ensure!(made.status.success(), "encryption init: {}", String::from_utf8_lossy(&made.stderr));
+            command.env(KEY_VARIABLE, &place);
+        }
+        Node::spawn_as(command, data, bodies, settings)
     }
 
     /// The same with at most so many descriptors (`ulimit -n`), which it cannot raise.

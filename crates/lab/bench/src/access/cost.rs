@@ -15,13 +15,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::AccessOptions;
 use super::place::{AccessNode, Control, PATIENCE};
-use super::statistics::{Interval, by_order};
 use crate::postgres::Client;
+use crate::turns::{CostRun, Turn, compared, in_turns};
 use workload::interrupt;
 use workload::node::Node;
 use workload::t4::{Session, T4Options};
@@ -50,36 +49,6 @@ const UNMASKED: &str = "[masking]\npaths = []\n";
 /// The user of the queries, on both sides: with `--against` it is one of the settings.
 const USER: &str = "clerk";
 
-/// A load, measured with and without.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct CostRun {
-    /// The load.
-    pub name: String,
-    /// The durability of a flush in the journal's place.
-    pub durability: String,
-    /// Whether that place is a real medium, not a model.
-    pub real: bool,
-    /// Pairs of turns.
-    pub pairs: usize,
-    /// Operations a second with, the median of the turns.
-    pub with_per_s: f64,
-    /// Operations a second without.
-    pub without_per_s: f64,
-    /// The rate with over the rate without.
-    pub ratio: Interval,
-    /// Processor time of the node for an operation without, over that with: above 1, rights would save time.
-    pub cpu_ratio: Interval,
-    /// Whether the ratio is 0.95 or more: by its interval, and where that straddles it by processor time.
-    pub holds: bool,
-}
-
-/// A turn.
-#[derive(Clone, Copy, Debug)]
-struct Turn {
-    per_s: f64,
-    cpu_us: f64,
-}
-
 /// Measures T4 and the queries.
 pub(super) fn run(options: &AccessOptions) -> anyhow::Result<Vec<CostRun>> {
     let program = workload::node::program()?;
@@ -88,38 +57,6 @@ pub(super) fn run(options: &AccessOptions) -> anyhow::Result<Vec<CostRun>> {
     interrupt::check()?;
     runs.extend(queries(options, &program, &other)?);
     Ok(runs)
-}
-
-/// Turns of both sides, in pairs.
-fn in_turns(pairs: usize, mut turn: impl FnMut(bool) -> anyhow::Result<Turn>) -> anyhow::Result<[Vec<Turn>; 2]> {
-    let mut sides = [Vec::new(), Vec::new()];
-    for pair in 0..pairs {
-        for with in [pair % 2 == 0, pair % 2 == 1] {
-            interrupt::check()?;
-            sides[usize::from(with)].push(turn(with)?);
-        }
-    }
-    Ok(sides)
-}
-
-fn compared(name: &str, medium: (String, bool), [without, with]: [Vec<Turn>; 2]) -> CostRun {
-    let pairs = || with.iter().zip(&without);
-    let ratio = by_order(&pairs().map(|(with, without)| with.per_s / without.per_s.max(1e-9)).collect::<Vec<_>>());
-    let cpu = pairs().map(|(with, without)| without.cpu_us / with.cpu_us.max(1e-9));
-    let cpu_ratio = by_order(&cpu.collect::<Vec<_>>());
-    let rate = |turns: &[Turn]| by_order(&turns.iter().map(|turn| turn.per_s).collect::<Vec<_>>()).median;
-    let straddles = ratio.low < LEAST && ratio.high >= LEAST;
-    CostRun {
-        name: name.to_owned(),
-        durability: medium.0,
-        real: medium.1,
-        pairs: with.len(),
-        with_per_s: rate(&with),
-        without_per_s: rate(&without),
-        ratio,
-        cpu_ratio,
-        holds: if straddles { cpu_ratio.median >= LEAST } else { ratio.low >= LEAST },
-    }
 }
 
 fn t4(options: &AccessOptions, program: &Path, other: &Path) -> anyhow::Result<CostRun> {
@@ -131,7 +68,7 @@ fn t4(options: &AccessOptions, program: &Path, other: &Path) -> anyhow::Result<C
         medium = place;
         Ok(turn)
     })?;
-    Ok(compared("T4, inbound messages", medium, sides))
+    Ok(compared("T4, inbound messages", medium, sides, LEAST))
 }
 
 /// A run of T4 beside a user who lists messages.
@@ -240,7 +177,8 @@ fn queries(options: &AccessOptions, program: &Path, other: &Path) -> anyhow::Res
             Ok(Turn { per_s: done as f64 / seconds, cpu_us: cpu as f64 / done as f64 })
         })
         .with_context(|| name.to_owned())?;
-        runs.push(compared(&format!("queries: {name}"), (medium.durability.clone(), medium.real), sides));
+        let name = format!("queries: {name}");
+        runs.push(compared(&name, (medium.durability.clone(), medium.real), sides, LEAST));
     }
     drop(clients);
     with.stop()?;

@@ -16,20 +16,20 @@
 //! Not here: whether a right is asked for at all (system tests of `terrace`, `access`).
 
 mod cost;
-mod place;
+pub(crate) mod place;
 mod reads;
 mod report;
-mod statistics;
 mod timing;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub use cost::CostRun;
 pub use reads::ReadsRun;
 pub use report::{AccessConfig, AccessReport};
-pub use statistics::Interval;
 pub use timing::TimingRun;
+
+pub use crate::statistics::Interval;
+pub use crate::turns::CostRun;
 
 use workload::interrupt;
 

@@ -19,7 +19,7 @@ use workload::node::Node;
 use workload::t4::Folder;
 
 /// How long an answer may take.
-pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How long a wait for a state looks away.
 const LOOK: Duration = Duration::from_millis(5);
@@ -28,14 +28,19 @@ const LOOK: Duration = Duration::from_millis(5);
 static STARTED: AtomicU32 = AtomicU32::new(0);
 
 /// A node with a production of two services, whose messages are kept and sent nowhere.
-pub(super) struct AccessNode {
-    pub(super) node: Node,
+pub(crate) struct AccessNode {
+    pub(crate) node: Node,
     folder: Folder,
 }
 
 impl AccessNode {
     /// Starts a node of `program` with these settings.
-    pub(super) fn start(program: &Path, settings: &str) -> anyhow::Result<AccessNode> {
+    pub(crate) fn start(program: &Path, settings: &str) -> anyhow::Result<AccessNode> {
+        AccessNode::start_with(program, settings, None)
+    }
+
+    /// The same on an encrypted data directory, whose key-encryption key is in the file `key`.
+    pub(crate) fn start_with(program: &Path, settings: &str, key: Option<&Path>) -> anyhow::Result<AccessNode> {
         let number = STARTED.fetch_add(1, Ordering::Relaxed);
         let folder = Folder::scratch(None, &format!("access-node{number}"))?;
         let put = |path: &str, text: &str| -> anyhow::Result<()> {
@@ -50,23 +55,23 @@ impl AccessNode {
         put("production/rules/main.rules", "match first\n\notherwise {\n  drop \"kept\"\n}\n")?;
         put("terrace.toml", settings)?;
         let file = folder.path().join("terrace.toml");
-        let mut node = Node::spawn(program, folder.path(), Bodies::Full, Some(&file))?;
+        let mut node = Node::spawn_with_key(program, folder.path(), (Bodies::Full, Some(&file)), key)?;
         node.wait_until_ready()?;
         Ok(AccessNode { node, folder })
     }
 
     /// Where the data is.
-    pub(super) fn data(&self) -> &Path {
+    pub(crate) fn data(&self) -> &Path {
         self.folder.path()
     }
 
     /// The address of a port, once its log has it.
-    pub(super) fn address(&self, of: fn(&Node) -> Option<SocketAddr>) -> anyhow::Result<SocketAddr> {
+    pub(crate) fn address(&self, of: fn(&Node) -> Option<SocketAddr>) -> anyhow::Result<SocketAddr> {
         until(&self.node, || Ok(of(&self.node)))
     }
 
     /// Runs a command of the program on the data directory.
-    pub(super) fn command(&self, program: &Path, words: &[&str]) -> anyhow::Result<()> {
+    pub(crate) fn command(&self, program: &Path, words: &[&str]) -> anyhow::Result<()> {
         let mut command = Command::new(program);
         command.args(words).arg("--data").arg(self.data()).arg("--config").arg(self.data().join("terrace.toml"));
         let output = command.output().with_context(|| format!("running {words:?}"))?;
@@ -75,7 +80,7 @@ impl AccessNode {
     }
 
     /// Sends a message to a service, and waits for its acknowledgement.
-    pub(super) fn send(&self, service: &str, text: &str) -> anyhow::Result<()> {
+    pub(crate) fn send(&self, service: &str, text: &str) -> anyhow::Result<()> {
         let address = self.node.services().get(service).with_context(|| format!("no service {service}"))?;
         let mut stream = TcpStream::connect(address)?;
         stream.set_read_timeout(Some(PATIENCE))?;
@@ -87,8 +92,15 @@ impl AccessNode {
         Ok(())
     }
 
+    /// Makes an administrator who can log in where `trust` is set.
+    pub(crate) fn administrator(&self, name: &str) -> anyhow::Result<()> {
+        let verifier = Verifier::of("not asked for")?;
+        Control::open(self.data())?.change(&[json!({ "create": {
+            "name": name, "attributes": { "login": true, "administrator": true }, "credentials": { "scram": verifier } } })])
+    }
+
     /// Stops the node.
-    pub(super) fn stop(self) -> anyhow::Result<()> {
+    pub(crate) fn stop(self) -> anyhow::Result<()> {
         let status = self.node.stop()?;
         ensure!(status.success(), "the node ended with {status}");
         Ok(())
@@ -96,7 +108,7 @@ impl AccessNode {
 }
 
 /// Waits for a state of a node.
-pub(super) fn until<T>(node: &Node, mut probe: impl FnMut() -> anyhow::Result<Option<T>>) -> anyhow::Result<T> {
+pub(crate) fn until<T>(node: &Node, mut probe: impl FnMut() -> anyhow::Result<Option<T>>) -> anyhow::Result<T> {
     let begun = std::time::Instant::now();
     loop {
         if let Some(found) = probe()? {
@@ -111,17 +123,17 @@ pub(super) fn until<T>(node: &Node, mut probe: impl FnMut() -> anyhow::Result<Op
 }
 
 /// A connection to the control socket.
-pub(super) struct Control(BufReader<UnixStream>);
+pub(crate) struct Control(BufReader<UnixStream>);
 
 impl Control {
-    pub(super) fn open(data: &Path) -> anyhow::Result<Control> {
+    pub(crate) fn open(data: &Path) -> anyhow::Result<Control> {
         let stream = UnixStream::connect(data.join("control.sock")).context("the control socket")?;
         stream.set_read_timeout(Some(PATIENCE))?;
         Ok(Control(BufReader::new(stream)))
     }
 
     /// Sends a request and reads its answer, refused or not.
-    pub(super) fn send(&mut self, request: &str) -> anyhow::Result<Value> {
+    pub(crate) fn send(&mut self, request: &str) -> anyhow::Result<Value> {
         self.0.get_mut().write_all(format!("{request}\n").as_bytes())?;
         loop {
             let mut line = String::new();
@@ -134,7 +146,7 @@ impl Control {
     }
 
     /// The same, of a request that must succeed.
-    pub(super) fn must(&mut self, request: &str) -> anyhow::Result<Value> {
+    pub(crate) fn must(&mut self, request: &str) -> anyhow::Result<Value> {
         let mut answer = self.send(request)?;
         match answer["error"].as_str() {
             None => Ok(answer["ok"].take()),
@@ -143,7 +155,7 @@ impl Control {
     }
 
     /// Makes a user with these rights, each an action on an object, and returns a token of it.
-    pub(super) fn user(
+    pub(crate) fn user(
         &mut self,
         name: &str,
         password: Option<&str>,
@@ -166,19 +178,19 @@ impl Control {
     }
 
     /// Changes roles and rights.
-    pub(super) fn change(&mut self, changes: &[Value]) -> anyhow::Result<()> {
+    pub(crate) fn change(&mut self, changes: &[Value]) -> anyhow::Result<()> {
         self.must(&format!("identity {}", json!({ "verb": "change", "changes": changes }))).map(drop)
     }
 }
 
 /// An address of this machine that was not used before: the `number`-th of 127.0.0.0/8 behind 127.1.0.0.
-pub(super) fn own_address(number: u32) -> Ipv4Addr {
+pub(crate) fn own_address(number: u32) -> Ipv4Addr {
     let first = u32::from(Ipv4Addr::new(127, 1, 0, 0));
     Ipv4Addr::from(first + number % (1 << 23))
 }
 
 /// Connects from an address of this machine.
-pub(super) fn connect_from(from: Ipv4Addr, to: SocketAddr) -> anyhow::Result<TcpStream> {
+pub(crate) fn connect_from(from: Ipv4Addr, to: SocketAddr) -> anyhow::Result<TcpStream> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
     socket.bind(&SocketAddr::from((from, 0)).into())?;
     socket.connect(&to.into())?;
@@ -189,7 +201,7 @@ pub(super) fn connect_from(from: Ipv4Addr, to: SocketAddr) -> anyhow::Result<Tcp
 }
 
 /// Sends a request over HTTP and reads its answer: the status and the body.
-pub(super) fn http(
+pub(crate) fn http(
     stream: &mut BufReader<TcpStream>,
     authorization: &str,
     target: &str,

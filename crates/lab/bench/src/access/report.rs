@@ -7,10 +7,11 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use super::cost::{CostRun, LEAST};
+use super::cost::LEAST;
 use super::reads::ReadsRun;
 use super::timing::{LIMIT, TimingRun};
-use super::{AccessOptions, Interval};
+use super::AccessOptions;
+use crate::turns::{CostRun, table};
 use workload::machine::{Machine, load_average};
 use workload::table::{Table, grouped};
 
@@ -173,22 +174,11 @@ impl AccessReport {
     }
 
     fn put_cost(&self, text: &mut String) {
-        let headings = ["", "with/s", "without/s", "ratio", "interval", "CPU ratio", "interval", "0.95"];
-        let mut table = Table::new(&headings);
-        for run in &self.runs {
-            let AccessRun::Cost(run) = run else { continue };
-            let interval = |of: &Interval| format!("{:.3} to {:.3} ({:.0} %)", of.low, of.high, of.percent);
-            table.row(vec![
-                run.name.clone(),
-                grouped(run.with_per_s),
-                grouped(run.without_per_s),
-                format!("{:.3}", run.ratio.median),
-                interval(&run.ratio),
-                format!("{:.3}", run.cpu_ratio.median),
-                interval(&run.cpu_ratio),
-                if run.holds { "yes" } else { "NO" }.to_owned(),
-            ]);
-        }
+        let costs = self.runs.iter().filter_map(|run| match run {
+            AccessRun::Cost(run) => Some(run),
+            AccessRun::Timing(_) => None,
+        });
+        let table = table(costs, LEAST);
         if !table.is_empty() {
             let _ = writeln!(text, "{table}");
             let _ = writeln!(text, "{} pairs of turns; without: {}\n", self.config.pairs, self.config.without);

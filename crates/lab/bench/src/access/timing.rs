@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use super::AccessOptions;
 use super::place::{AccessNode, Control, PATIENCE, connect_from, http, own_address};
-use super::statistics::{Interval, difference, median};
+use crate::statistics::{Interval, difference, median};
 use crate::postgres::{Client, Error};
 use workload::interrupt;
 use workload::node::Node;

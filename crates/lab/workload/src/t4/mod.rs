@@ -77,6 +77,8 @@ pub struct T4Options {
     pub settings: Option<String>,
     /// The node's program. Default: the program under test.
     pub program: Option<PathBuf>,
+    /// The file of a key-encryption key: the data directory is encrypted. Default: it is in clear.
+    pub key: Option<PathBuf>,
 }
 
 impl Default for T4Options {
@@ -91,6 +93,7 @@ impl Default for T4Options {
             keep: false,
             settings: None,
             program: None,
+            key: None,
         }
     }
 }
@@ -208,7 +211,8 @@ impl Session {
         };
         interrupt::check()?;
         let program = options.program.as_ref().unwrap_or(&program);
-        let mut node = Node::spawn(program, &folder.path, options.bodies, settings.as_deref())?;
+        let mut node =
+            Node::spawn_with_key(program, &folder.path, (options.bodies, settings.as_deref()), options.key.as_deref())?;
         node.wait_until_ready()?;
         load.aim(service_addresses(&node, plan.services)?)?;
         Ok(Session { node: Some(node), load, folder, plan, bodies: options.bodies })

@@ -19,13 +19,13 @@ pub struct Interval {
 }
 
 /// The median, the upper one of an even number; 0 of nothing.
-pub(super) fn median(values: &mut [f64]) -> f64 {
+pub(crate) fn median(values: &mut [f64]) -> f64 {
     let middle = values.len() / 2;
     if values.is_empty() { 0.0 } else { *values.select_nth_unstable_by(middle, f64::total_cmp).1 }
 }
 
 /// The median of a few values, between the two of them that hold it with 95 % (each value lies below it with one chance in two).
-pub(super) fn by_order(values: &[f64]) -> Interval {
+pub(crate) fn by_order(values: &[f64]) -> Interval {
     let mut sorted = values.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
     let count = sorted.len();
@@ -50,7 +50,7 @@ pub(super) fn by_order(values: &[f64]) -> Interval {
 
 /// How far the median of the second is above that of the first, in percent of the first; the interval is between the quantiles of
 /// bootstrap resamples.
-pub(super) fn difference(first: &[f64], second: &[f64], random: &mut fastrand::Rng) -> Interval {
+pub(crate) fn difference(first: &[f64], second: &[f64], random: &mut fastrand::Rng) -> Interval {
     let percent = |first: &mut [f64], second: &mut [f64]| {
         let base = median(first);
         if base > 0.0 { (median(second) - base) / base * 100.0 } else { 0.0 }
