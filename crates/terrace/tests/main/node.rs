@@ -2,6 +2,8 @@
 
 use std::fs::{self, File};
 use std::net::SocketAddr;
+#[cfg(feature = "search")]
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::thread;
@@ -33,12 +35,26 @@ pub(crate) fn message(id: &str) -> String {
 /// See the module's text.
 pub(crate) struct Bed {
     dir: TempDir,
+    /// Where the key of its data is, if they are encrypted.
+    key: Option<String>,
 }
 
 impl Bed {
     pub(crate) fn new() -> Bed {
-        let bed = Bed { dir: tempfile::tempdir().expect("a folder") };
+        let bed = Bed { dir: tempfile::tempdir().expect("a folder"), key: None };
         bed.configure("");
+        bed
+    }
+
+    /// The same with an encrypted data directory, whose key is in the file `key`.
+    #[cfg(feature = "search")]
+    pub(crate) fn encrypted() -> Bed {
+        let mut bed = Bed::new();
+        let key = bed.path("key");
+        fs::write(&key, [7; 32]).expect("a file");
+        fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).expect("it is ours");
+        bed.key = Some(format!("file:{}", key.display()));
+        bed.run(&["encryption", "init", "--data"]).succeeds("encrypted: ");
         bed
     }
 
@@ -80,6 +96,7 @@ impl Bed {
 
     fn prepared(&self, mut command: Command, args: &[&str]) -> Command {
         command.args(args).current_dir(self.dir.path()).env_remove("TERRACE_LOG").stdin(Stdio::null());
+        command.envs(self.key.iter().map(|key| ("TERRACE_KEY", key)));
         command
     }
 

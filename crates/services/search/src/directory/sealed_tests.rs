@@ -86,65 +86,66 @@ const WHOLE_ENTRY: Range<usize> = 0..usize::MAX;
 /// Changes something; `old` is what lay at place 0 before.
 type Change = fn(&mut Changed<'_>, old: &[u8]);
 
+/// What is done, what it does, and the offset at which file `a` is damaged then.
+const CASES: [(&str, Change, u64); 7] = [
+    (
+        "extents of two files, with their checksums",
+        |changed, _| {
+            changed.exchange(0, 2);
+            changed.exchange_entries(("a", 0), ("b", 0), CHECKSUM);
+        },
+        0,
+    ),
+    (
+        "two extents of one file, with their checksums",
+        |changed, _| {
+            changed.exchange(0, 1);
+            changed.exchange_entries(("a", 0), ("a", 1), CHECKSUM);
+        },
+        0,
+    ),
+    (
+        "two entries of one file, with their seals",
+        |changed, _| changed.exchange_entries(("a", 0), ("a", 1), WHOLE_ENTRY),
+        65_536,
+    ),
+    (
+        "entries of two files, with their seals",
+        |changed, _| changed.exchange_entries(("a", 0), ("b", 0), WHOLE_ENTRY),
+        131_072,
+    ),
+    (
+        "rows of two files",
+        |changed, _| {
+            let b = changed.row("b").clone();
+            let a = std::mem::replace(changed.row("a"), b);
+            *changed.row("b") = a;
+        },
+        131_072,
+    ),
+    (
+        "what lay there before",
+        |changed, old| {
+            changed.put(0, old);
+            changed.set_checksum(("a", 0), old);
+        },
+        0,
+    ),
+    (
+        "a bit",
+        |changed, _| {
+            let mut bytes = changed.extent(0);
+            bytes[1234] ^= 1;
+            changed.put(0, &bytes);
+            changed.set_checksum(("a", 0), &bytes);
+        },
+        0,
+    ),
+];
+
 #[test]
 fn an_extent_of_another_file_place_or_time_is_damage_although_every_checksum_matches() {
-    // What is done, what it does, and the offset at which file `a` is damaged then.
-    let cases: [(&str, Change, u64); 7] = [
-        (
-            "extents of two files, with their checksums",
-            |changed, _| {
-                changed.exchange(0, 2);
-                changed.exchange_entries(("a", 0), ("b", 0), CHECKSUM);
-            },
-            0,
-        ),
-        (
-            "two extents of one file, with their checksums",
-            |changed, _| {
-                changed.exchange(0, 1);
-                changed.exchange_entries(("a", 0), ("a", 1), CHECKSUM);
-            },
-            0,
-        ),
-        (
-            "two entries of one file, with their seals",
-            |changed, _| changed.exchange_entries(("a", 0), ("a", 1), WHOLE_ENTRY),
-            65_536,
-        ),
-        (
-            "entries of two files, with their seals",
-            |changed, _| changed.exchange_entries(("a", 0), ("b", 0), WHOLE_ENTRY),
-            131_072,
-        ),
-        (
-            "rows of two files",
-            |changed, _| {
-                let b = changed.row("b").clone();
-                let a = std::mem::replace(changed.row("a"), b);
-                *changed.row("b") = a;
-            },
-            131_072,
-        ),
-        (
-            "what lay there before",
-            |changed, old| {
-                changed.put(0, old);
-                changed.set_checksum(("a", 0), old);
-            },
-            0,
-        ),
-        (
-            "a bit",
-            |changed, _| {
-                let mut bytes = changed.extent(0);
-                bytes[1234] ^= 1;
-                changed.put(0, &bytes);
-                changed.set_checksum(("a", 0), &bytes);
-            },
-            0,
-        ),
-    ];
-    for (what, change, at) in cases {
+    for (what, change, at) in CASES {
         for (sealer, layout) in [(None, &CLEAR), (sealed(1), &SEALED)] {
             let is_sealed = sealer.is_some();
             let place = TestPlace::with(sealer);
