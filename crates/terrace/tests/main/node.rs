@@ -2,10 +2,9 @@
 
 use std::fs::{self, File};
 use std::net::SocketAddr;
-#[cfg(feature = "search")]
-use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -35,26 +34,14 @@ pub(crate) fn message(id: &str) -> String {
 /// See the module's text.
 pub(crate) struct Bed {
     dir: TempDir,
-    /// Where the key of its data is, if they are encrypted.
-    key: Option<String>,
+    /// `TERRACE_KEY` of its node and of commands.
+    key: Mutex<Option<String>>,
 }
 
 impl Bed {
     pub(crate) fn new() -> Bed {
-        let bed = Bed { dir: tempfile::tempdir().expect("a folder"), key: None };
+        let bed = Bed { dir: tempfile::tempdir().expect("a folder"), key: Mutex::default() };
         bed.configure("");
-        bed
-    }
-
-    /// The same with an encrypted data directory, whose key is in the file `key`.
-    #[cfg(feature = "search")]
-    pub(crate) fn encrypted() -> Bed {
-        let mut bed = Bed::new();
-        let key = bed.path("key");
-        fs::write(&key, [7; 32]).expect("a file");
-        fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).expect("it is ours");
-        bed.key = Some(format!("file:{}", key.display()));
-        bed.run(&["encryption", "init", "--data"]).succeeds("encrypted: ");
         bed
     }
 
@@ -78,6 +65,11 @@ impl Bed {
         fs::write(self.path("terrace.toml"), text).expect("a file");
     }
 
+    /// From now on the node and commands are told that the key-encryption key is there, or nowhere.
+    pub(crate) fn set_key(&self, place: Option<&str>) {
+        *self.key.lock().expect("nobody panicked") = place.map(str::to_owned);
+    }
+
     /// All that nodes of this bed logged.
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.path("log")).unwrap_or_default()
@@ -96,7 +88,10 @@ impl Bed {
 
     fn prepared(&self, mut command: Command, args: &[&str]) -> Command {
         command.args(args).current_dir(self.dir.path()).env_remove("TERRACE_LOG").stdin(Stdio::null());
-        command.envs(self.key.iter().map(|key| ("TERRACE_KEY", key)));
+        match &*self.key.lock().expect("nobody panicked") {
+            Some(key) => command.env("TERRACE_KEY", key),
+            None => command.env_remove("TERRACE_KEY"),
+        };
         command
     }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -256,6 +257,17 @@ fn messages_behind_damage_are_fed() {
     node.kill();
 }
 
+/// A bed whose data directory is encrypted; the key is in its file `key`.
+fn encrypted() -> Bed {
+    let bed = Bed::new();
+    let key = bed.path("key");
+    std::fs::write(&key, [7; 32]).expect("a file");
+    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).expect("it is ours");
+    bed.set_key(Some(&format!("file:{}", key.display())));
+    bed.run(&["encryption", "init", "--data"]).succeeds("encrypted: ");
+    bed
+}
+
 /// Which of these texts lie in the files at and below a folder.
 fn lying_in<'a>(folder: &Path, texts: &[&'a str]) -> Vec<&'a str> {
     let (mut found, mut all) = (Vec::new(), vec![folder.to_owned()]);
@@ -282,7 +294,7 @@ fn lying_in<'a>(folder: &Path, texts: &[&'a str]) -> Vec<&'a str> {
 fn a_node_with_search_on_an_encrypted_directory_writes_nothing_in_clear() {
     // A term of the index of messages, one of documents, what only a document has, a field.
     let texts = ["SAMPLE", "diagnosis_code", "haemochromatosis", "seen on ward seven"];
-    for (bed, lies) in [(Bed::new(), &texts[..]), (Bed::encrypted(), &[])] {
+    for (bed, lies) in [(Bed::new(), &texts[..]), (encrypted(), &[])] {
         bed.configure("[search]\ntrust = true\nlisten = \"127.0.0.1:0\"\n");
         let node = bed.start();
         bed.grant_bodies();
@@ -328,7 +340,7 @@ fn a_node_with_search_on_an_encrypted_directory_writes_nothing_in_clear() {
 
 #[test]
 fn a_node_with_search_does_not_start_with_another_key_and_starts_with_the_new_one() {
-    let bed = Bed::encrypted();
+    let bed = encrypted();
     bed.configure("[search]\ntrust = true\nlisten = \"127.0.0.1:0\"\n");
     let node = bed.start();
     let place = node.search().to_string();

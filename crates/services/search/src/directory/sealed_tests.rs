@@ -83,11 +83,17 @@ impl Changed<'_> {
 const CHECKSUM: Range<usize> = 4..8;
 const WHOLE_ENTRY: Range<usize> = 0..usize::MAX;
 
-/// Changes something; `old` is what lay at place 0 before.
-type Change = fn(&mut Changed<'_>, old: &[u8]);
+/// What lay at place 0 before, of a file that had the name of the one that lies there now, and its entry.
+struct Former {
+    bytes: Vec<u8>,
+    entry: Vec<u8>,
+}
+
+/// Changes something.
+type Change = fn(&mut Changed<'_>, &Former);
 
 /// What is done, what it does, and the offset at which file `a` is damaged then.
-const CASES: [(&str, Change, u64); 7] = [
+const CASES: [(&str, Change, u64); 8] = [
     (
         "extents of two files, with their checksums",
         |changed, _| {
@@ -125,9 +131,18 @@ const CASES: [(&str, Change, u64); 7] = [
     ),
     (
         "what lay there before",
-        |changed, old| {
-            changed.put(0, old);
-            changed.set_checksum(("a", 0), old);
+        |changed, former| {
+            changed.put(0, &former.bytes);
+            changed.set_checksum(("a", 0), &former.bytes);
+        },
+        0,
+    ),
+    (
+        "what lay there before, with its seal",
+        |changed, former| {
+            changed.put(0, &former.bytes);
+            let first = changed.layout.first;
+            changed.row("a")[first..first + former.entry.len()].copy_from_slice(&former.entry);
         },
         0,
     ),
@@ -150,12 +165,12 @@ fn an_extent_of_another_file_place_or_time_is_damage_although_every_checksum_mat
             let is_sealed = sealer.is_some();
             let place = TestPlace::with(sealer);
             let (directory, _) = place.open(0);
-            write(&directory, "old", &content(9, EXTENT_BYTES));
+            write(&directory, "a", &content(9, EXTENT_BYTES));
             directory.persist(&place.store, place.table, 1).expect("persistent");
             let device = place.shelf.open("index-0").expect("there");
-            let mut changed = Changed { device, rows: Vec::new(), layout };
-            let old = changed.extent(0);
-            directory.delete(Path::new("old")).expect("there");
+            let mut changed = Changed { device, rows: rows_of(&place.store, place.table), layout };
+            let former = Former { bytes: changed.extent(0), entry: changed.row("a")[layout.first..].to_vec() };
+            directory.delete(Path::new("a")).expect("there");
             directory.persist(&place.store, place.table, 2).expect("persistent");
             for (seed, name) in [(1, "a"), (2, "b"), (3, "c")] {
                 write(&directory, name, &content(seed, 2 * EXTENT_BYTES));
@@ -163,7 +178,7 @@ fn an_extent_of_another_file_place_or_time_is_damage_although_every_checksum_mat
             directory.persist(&place.store, place.table, 3).expect("persistent");
             drop(directory);
             changed.rows = rows_of(&place.store, place.table);
-            change(&mut changed, &old);
+            change(&mut changed, &former);
             put_rows(&place, &changed.rows);
             let (directory, _) = place.open(0);
             let read = |name: &str| {
