@@ -26,11 +26,12 @@ use crate::error::NodeError;
 pub const KEY_VARIABLE: &str = "TERRACE_KEY";
 
 /// What is encrypted where a data directory is, for people.
-pub const COVERED: &str = "journal, write image journal, pages and values of the store, and its backups";
+pub const COVERED: &str =
+    "journal, write image journal, pages and values of the store, and its backups; the files of search indices";
 
 /// What is not.
 pub const NOT_COVERED: &str =
-    "SQL (spill files, columns on disk), the search index, volumes, files of file services, settings and productions";
+    "SQL (spill files, columns on disk), volumes, files of file services, settings and productions";
 
 /// The provider of this process.
 static PROVIDER: OnceLock<Arc<dyn KeyProvider>> = OnceLock::new();

@@ -14,6 +14,9 @@
 //! file open; every extent that is
 //! read is compared with its checksum, so damage is an error with its place and never a wrong result.
 //!
+//! In an encrypted store each extent is sealed before it is written (`sealing`), and opened when it is read from the shelf: what lies in
+//! memory, whole files and extents of the cache, is plaintext. The table, and small files that are replaced as a whole, lie in the store.
+//!
 //! With a second shelf, files beyond a size lie there: only merges make them, so what is searched and merged often stays on the first
 //! one. A file moves when it grows beyond that size while it is written, and never again.
 //!
@@ -38,10 +41,14 @@ use tantivy::directory::{
 mod cache;
 mod extents;
 mod reserve;
+mod sealing;
+#[cfg(test)]
+pub(crate) mod testing;
 mod writing;
 
 use cache::ExtentCache;
 use extents::{EXTENT_BYTES, ExtentPool, FileExtents, FileTier, Place};
+use sealing::IndexSealing;
 use writing::ShelfWriter;
 
 pub use reserve::ReservedShelf;
@@ -135,6 +142,8 @@ pub struct ShelfDirectory {
 struct Inner {
     fast: ExtentPool,
     capacity: Option<ExtentPool>,
+    /// Of an encrypted store.
+    sealing: Option<IndexSealing>,
     /// Bytes of a file that is not large.
     large_bytes: usize,
     files: Mutex<BTreeMap<PathBuf, Stored>>,
@@ -166,7 +175,7 @@ const APPLIED: &[u8] = b"applied";
 
 impl ShelfDirectory {
     /// Reads the table of an index from the store: its files, and the sequence number up to which they contain all operations; 0
-    /// and no file for a new index. `name` is that of the devices.
+    /// and no file for a new index. `name` is that of the devices. If the store is encrypted, so are the files.
     ///
     /// Errors: those of the store and of the shelf.
     pub fn open(
@@ -175,6 +184,7 @@ impl ShelfDirectory {
         name: &str,
         memory: Arc<FileMemory>,
     ) -> Result<(ShelfDirectory, u64), StoreError> {
+        let sealing = IndexSealing::of(store, name);
         let mut files = BTreeMap::new();
         let mut applied = 0;
         let (mut in_fast, mut in_capacity) = (Vec::new(), Vec::new());
@@ -188,13 +198,15 @@ impl ShelfDirectory {
                         FILE => (FileTier::Fast, &mut in_fast),
                         _ => (FileTier::Capacity, &mut in_capacity),
                     };
-                    let extents = FileExtents::decode(&value, tier).ok_or_else(|| {
+                    let path = path();
+                    let sealing = sealing.as_ref().map(|sealing| (sealing, &*path));
+                    let extents = FileExtents::decode(&value, tier, sealing).ok_or_else(|| {
                         StoreError::Refused(
-                            format!("the table of search index {name} cannot be read: {}", path().display()).into(),
+                            format!("the table of search index {name} cannot be read: {}", path.display()).into(),
                         )
                     })?;
                     in_use.extend_from_slice(&extents.extents);
-                    files.insert(path(), Stored::Extents(Arc::new(extents)));
+                    files.insert(path, Stored::Extents(Arc::new(extents)));
                 }
                 Some(&WHOLE) => {
                     files.insert(path(), Stored::Whole(Arc::new(value.to_vec())));
@@ -208,6 +220,7 @@ impl ShelfDirectory {
         let inner = Inner {
             fast,
             capacity: opened.transpose()?,
+            sealing,
             large_bytes: capacity.map_or(usize::MAX, |(_, bytes)| *bytes),
             files: Mutex::new(files),
             open: Mutex::default(),
@@ -429,6 +442,7 @@ impl Directory for ShelfDirectory {
             return Err(OpenWriteError::FileAlreadyExists(path.to_owned()));
         }
         let writer = ShelfWriter::new(path, &self.inner);
+        let writer = writer.map_err(|error| OpenWriteError::wrap_io_error(error, path.to_owned()))?;
         Ok(BufWriter::new(Box::new(writer)))
     }
 
@@ -556,5 +570,7 @@ impl std::fmt::Debug for ShelfFile {
     }
 }
 
+#[cfg(test)]
+mod sealed_tests;
 #[cfg(test)]
 mod tests;

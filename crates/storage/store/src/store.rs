@@ -133,6 +133,11 @@ impl Store {
         self.engine.data_devices.sealer()
     }
 
+    /// As [`sealer`](Store::sealer), to keep: for files beside the store that have copies of what is in it.
+    pub fn shared_sealer(&self) -> Option<Arc<Sealer>> {
+        self.engine.data_devices.shared_sealer()
+    }
+
     /// The longest value that the store accepts, in bytes: [`VALUE_BYTES_MAX`](crate::VALUE_BYTES_MAX), or less if data
     /// devices are smaller than 2 MiB ([`Options::data_device_bytes`]).
     pub fn value_bytes_max(&self) -> usize {

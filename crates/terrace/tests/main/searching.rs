@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -253,4 +255,109 @@ fn messages_behind_damage_are_fed() {
     assert!(found.len() >= 100, "one page of messages is lost, not more: {}", found.len());
     assert!(bed.log().contains("cannot be read are not searchable"), "{}", bed.log());
     node.kill();
+}
+
+/// A bed whose data directory is encrypted; the key is in its file `key`.
+fn encrypted() -> Bed {
+    let bed = Bed::new();
+    let key = bed.path("key");
+    std::fs::write(&key, [7; 32]).expect("a file");
+    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).expect("it is ours");
+    bed.set_key(Some(&format!("file:{}", key.display())));
+    bed.run(&["encryption", "init", "--data"]).succeeds("encrypted: ");
+    bed
+}
+
+/// Which of these texts lie in the files at and below a folder.
+fn lying_in<'a>(folder: &Path, texts: &[&'a str]) -> Vec<&'a str> {
+    let (mut found, mut all) = (Vec::new(), vec![folder.to_owned()]);
+    while let Some(path) = all.pop() {
+        let meta = std::fs::symlink_metadata(&path).expect("it is there");
+        if meta.is_dir() {
+            all.extend(std::fs::read_dir(&path).expect("it can be read").map(|entry| entry.expect("an entry").path()));
+        } else if meta.is_file() {
+            let bytes = std::fs::read(&path).expect("it can be read");
+            // What was never written is zeros.
+            let parts = bytes.chunks(65_536).filter(|part| part.iter().any(|byte| *byte != 0));
+            for part in parts {
+                let lies = |text: &str| part.windows(text.len()).any(|window| window == text.as_bytes());
+                found.extend(texts.iter().filter(|text| lies(text)));
+            }
+        }
+    }
+    found.sort_unstable();
+    found.dedup();
+    found
+}
+
+#[test]
+fn a_node_with_search_on_an_encrypted_directory_writes_nothing_in_clear() {
+    // A term of the index of messages, one of documents, what only a document has, a field.
+    let texts = ["SAMPLE", "diagnosis_code", "haemochromatosis", "seen on ward seven"];
+    for (bed, lies) in [(Bed::new(), &texts[..]), (encrypted(), &[])] {
+        bed.configure("[search]\ntrust = true\nlisten = \"127.0.0.1:0\"\n");
+        let node = bed.start();
+        bed.grant_bodies();
+        node.send("S1");
+        let place = node.search().to_string();
+        let ask = |place: &str, method: &str, target: &str, body: &str| {
+            let (status, answer) = send(place, method, target, body).expect("the node answers");
+            assert!(status < 300, "{method} {target}: {answer}");
+            answer
+        };
+        let fields = json!({"mappings": {"properties": {"diagnosis_code": {"type": "keyword"}}}}).to_string();
+        ask(&place, "PUT", "/i", &fields);
+        for round in 0..3 {
+            let document = json!({"diagnosis_code": "haemochromatosis", "note": "seen on ward seven"});
+            let line = |n: u32| format!("{}\n{document}\n", json!({"index": {"_id": (round * 100 + n).to_string()}}));
+            ask(&place, "POST", "/i/_bulk", &(0..100).map(line).collect::<String>());
+            ask(&place, "POST", "/i/_flush", "");
+        }
+        ask(&place, "POST", "/i/_forcemerge?max_num_segments=1", "");
+        let is_found = || bed.run(&["message", "search", "SAMPLE", "--data"]).succeeds("").contains("S1");
+        until("the message is indexed", is_found);
+        node.stop();
+        assert_eq!(lying_in(&bed.data(), &texts), lies);
+        // Nor do the files serve anybody: changed ones are made again.
+        for entry in std::fs::read_dir(bed.data().join("search")).expect("index files") {
+            let path = entry.expect("an entry").path();
+            if !path.to_string_lossy().ends_with("-0") {
+                continue;
+            }
+            let mut file = std::fs::File::options().write(true).open(path).expect("a file");
+            file.write_all(&[0xAA; 4 << 20]).expect("written");
+        }
+        let node = bed.start();
+        let place = node.search().to_string();
+        let count = || ask(&place, "GET", "/i/_count?q=diagnosis_code:haemochromatosis", "")["count"] == 300;
+        until("the index is made again", count);
+        until("that of messages too", is_found);
+        assert!(bed.log().contains("damaged"), "{}", bed.log());
+        node.stop();
+        assert_eq!(lying_in(&bed.data(), &texts), lies);
+    }
+}
+
+#[test]
+fn a_node_with_search_does_not_start_with_another_key_and_starts_with_the_new_one() {
+    let bed = encrypted();
+    bed.configure("[search]\ntrust = true\nlisten = \"127.0.0.1:0\"\n");
+    let node = bed.start();
+    let place = node.search().to_string();
+    send(&place, "PUT", "/i/_doc/1", "{\"t\":\"red\"}").expect("the node answers");
+    send(&place, "POST", "/i/_flush", "").expect("the node answers");
+    node.stop();
+    let right = std::fs::read(bed.path("key")).expect("the key");
+    std::fs::write(bed.path("key"), [8; 32]).expect("another key");
+    bed.refuses("give the right key-encryption key");
+    std::fs::write(bed.path("key"), right).expect("the key");
+    // Index files that an older data key sealed are read after a change of keys.
+    bed.run(&["encryption", "rotate-data-key", "--data"]).succeeds("data key 2");
+    let node = bed.start();
+    let place = node.search().to_string();
+    send(&place, "PUT", "/i/_doc/2?refresh", "{\"t\":\"red\"}").expect("the node answers");
+    let (_, count) = send(&place, "GET", "/i/_count?q=t:red", "").expect("the node answers");
+    assert_eq!(count["count"], 2);
+    assert!(!bed.log().contains("damaged"), "{}", bed.log());
+    node.stop();
 }

@@ -3,9 +3,13 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::ops::Range;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use encryption::SEAL_BYTES;
+
+use super::sealing::{FileSeals, IndexSealing, NUMBER_BYTES, Seal};
 use super::{Device, FileMemory, Mutex, Shelf, StoreError};
 
 /// The unit in which files get space. The files of a segment are some ten, so a small segment takes 640 KiB until it is merged.
@@ -20,7 +24,8 @@ const OF_DEVICE: u32 = (DEVICE_BYTES / EXTENT_BYTES as u64) as u32;
 /// The number of an extent, through all devices.
 pub(super) type Place = u32;
 
-/// An extent of a file: where, and the checksum of its bytes (those beyond the end of the file are zeros).
+/// An extent of a file: where, and the checksum of its bytes as they are stored (those beyond the end of the file are zeros, which are
+/// encrypted with the others).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FileExtent {
     /// Which extent.
@@ -39,8 +44,14 @@ pub(super) enum FileTier {
     Capacity,
 }
 
+/// The form of a sealed file in the table.
+const SEALED_VERSION: u8 = 1;
+
+/// Bytes of place and checksum in the table.
+const ENTRY_BYTES: usize = 8;
+
 /// Where the bytes of a file lie.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct FileExtents {
     /// On which shelf.
     pub(super) tier: FileTier,
@@ -48,30 +59,57 @@ pub(super) struct FileExtents {
     pub(super) len: usize,
     /// Its extents, in order.
     pub(super) extents: Vec<FileExtent>,
+    /// Their seals, if they are encrypted.
+    pub(super) seals: Option<FileSeals>,
 }
 
 impl FileExtents {
-    /// `len` u64, then for each extent its place and its checksum, u32 each, little-endian.
+    /// The same file on a shelf, without a byte so far.
+    pub(super) fn begun_again(&self, tier: FileTier) -> FileExtents {
+        FileExtents { tier, seals: self.seals.as_ref().map(FileSeals::begun_again), ..FileExtents::default() }
+    }
+
+    /// `len` u64, then for each extent its place and its checksum, u32 each, little-endian. A sealed file begins with a version, has its
+    /// number behind the length, and the seal of each extent behind its checksum.
     pub(super) fn encode(&self) -> Vec<u8> {
-        let mut out = (self.len as u64).to_le_bytes().to_vec();
-        for extent in &self.extents {
+        let mut out = Vec::new();
+        out.extend(self.seals.as_ref().map(|_| SEALED_VERSION));
+        out.extend_from_slice(&(self.len as u64).to_le_bytes());
+        self.seals.iter().for_each(|seals| out.extend_from_slice(seals.number()));
+        for (at, extent) in self.extents.iter().enumerate() {
             out.extend_from_slice(&extent.place.to_le_bytes());
             out.extend_from_slice(&extent.checksum.to_le_bytes());
+            let seal = self.seals.as_ref().and_then(|seals| seals.seals().get(at));
+            seal.into_iter().for_each(|seal| out.extend_from_slice(seal));
         }
         out
     }
 
-    /// `None` if these are not the bytes of a file's extents.
-    pub(super) fn decode(bytes: &[u8], tier: FileTier) -> Option<FileExtents> {
-        let (len, rest) = bytes.split_first_chunk::<8>()?;
-        let len = usize::try_from(u64::from_le_bytes(*len)).ok()?;
-        let (pairs, []) = rest.as_chunks::<8>() else { return None };
-        let number = |bytes: &[u8]| Some(u32::from_le_bytes(bytes.try_into().ok()?));
-        let extents =
-            pairs.iter().map(|pair| Some(FileExtent { place: number(&pair[..4])?, checksum: number(&pair[4..])? }));
-        let extents: Vec<FileExtent> = extents.collect::<Option<_>>()?;
-        (extents.len() == len.div_ceil(EXTENT_BYTES)).then_some(FileExtents { tier, len, extents })
+    /// `None` if these are not the bytes of a file's extents; those of a file in clear are none of a store that seals, nor the reverse.
+    pub(super) fn decode(bytes: &[u8], tier: FileTier, sealing: Option<(&IndexSealing, &Path)>) -> Option<FileExtents> {
+        let Some((sealing, path)) = sealing else {
+            let (len, rest) = bytes.split_first_chunk::<8>()?;
+            let (entries, []) = rest.as_chunks::<ENTRY_BYTES>() else { return None };
+            return FileExtents::whole(*len, tier, entries.iter().map(extent_of).collect(), None);
+        };
+        let (&SEALED_VERSION, rest) = bytes.split_first()? else { return None };
+        let (len, rest) = rest.split_first_chunk::<8>()?;
+        let (number, rest) = rest.split_first_chunk::<NUMBER_BYTES>()?;
+        let (entries, []) = rest.as_chunks::<{ ENTRY_BYTES + SEAL_BYTES }>() else { return None };
+        let parts = entries.iter().map(|entry| Some((extent_of(entry.first_chunk()?), *entry.last_chunk()?)));
+        let (extents, seals): (Vec<FileExtent>, Vec<Seal>) = parts.collect::<Option<Vec<_>>>()?.into_iter().unzip();
+        FileExtents::whole(*len, tier, extents, Some(sealing.known(path, *number, seals)))
     }
+
+    /// `None` if it has not as many extents as its length needs.
+    fn whole(len: [u8; 8], tier: FileTier, extents: Vec<FileExtent>, seals: Option<FileSeals>) -> Option<FileExtents> {
+        let len = usize::try_from(u64::from_le_bytes(len)).ok()?;
+        (extents.len() == len.div_ceil(EXTENT_BYTES)).then_some(FileExtents { tier, len, extents, seals })
+    }
+}
+
+fn extent_of([a, b, c, d, e, f, g, h]: &[u8; ENTRY_BYTES]) -> FileExtent {
+    FileExtent { place: u32::from_le_bytes([*a, *b, *c, *d]), checksum: u32::from_le_bytes([*e, *f, *g, *h]) }
 }
 
 /// The devices of an index.
@@ -160,10 +198,12 @@ impl ExtentPool {
             state.written.insert(number);
             (place, Arc::clone(&state.devices[number]))
         };
-        let checksum = checksum(buffer);
+        let sealed = file.seals.as_mut().map(|seals| seals.seal_next(buffer));
+        let stored = sealed.as_deref().unwrap_or(buffer);
+        let checksum = checksum(stored);
         file.extents.push(FileExtent { place, checksum });
         self.memory.cache.put((self.number, place), checksum, buffer);
-        if let Err(error) = device.write(offset(place), buffer) {
+        if let Err(error) = device.write(offset(place), stored) {
             self.state.lock().retire((place / OF_DEVICE) as usize);
             return Err(failed(error));
         }
@@ -180,7 +220,8 @@ impl ExtentPool {
         let mut buffer = Vec::new();
         let mut at = range.start;
         while at < range.end {
-            let extent = file.extents[at / EXTENT_BYTES];
+            let position = at / EXTENT_BYTES;
+            let extent = file.extents[position];
             let first = at % EXTENT_BYTES;
             let last = (first + range.end - at).min(EXTENT_BYTES);
             at += last - first;
@@ -195,17 +236,22 @@ impl ExtentPool {
                 device.ok_or_else(|| failed(format!("extent {} lies on a device that is missing", extent.place)))?;
             device.read(offset(extent.place), &mut buffer).map_err(failed)?;
             if checksum(&buffer) != extent.checksum {
-                let number = extent.place / OF_DEVICE;
-                return Err(failed(format!(
-                    "extent at {} of device {}-{number} is damaged",
-                    offset(extent.place),
-                    self.name
-                )));
+                return Err(self.damaged(extent.place, ""));
+            }
+            if let Some(seals) = &file.seals {
+                let opened = seals.open(position, &mut buffer);
+                opened.map_err(|fault| self.damaged(extent.place, format_args!(": {fault}")))?;
             }
             self.memory.cache.put(key, extent.checksum, &buffer);
             out.extend_from_slice(&buffer[first..last]);
         }
         Ok(out)
+    }
+
+    /// The error of an extent that is not what was written.
+    fn damaged(&self, place: Place, why: impl std::fmt::Display) -> io::Error {
+        let (at, number) = (offset(place), place / OF_DEVICE);
+        failed(format!("extent at {at} of device {}-{number} is damaged{why}", self.name))
     }
 
     /// A file is no longer there; its extents are kept until [`free`](ExtentPool::free). Those of a device that was lost are not: a new

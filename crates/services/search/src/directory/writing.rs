@@ -19,9 +19,11 @@ pub(super) struct ShelfWriter {
 }
 
 impl ShelfWriter {
-    pub(super) fn new(path: &Path, inner: &Arc<Inner>) -> ShelfWriter {
-        let (file, buffer) = (FileExtents::default(), Vec::new());
-        ShelfWriter { path: path.to_owned(), inner: Arc::clone(inner), file, buffer }
+    /// Errors: there is no random number for a file that will be sealed.
+    pub(super) fn new(path: &Path, inner: &Arc<Inner>) -> io::Result<ShelfWriter> {
+        let seals = inner.sealing.as_ref().map(|sealing| sealing.begin(path)).transpose().map_err(io::Error::other)?;
+        let file = FileExtents { seals, ..FileExtents::default() };
+        Ok(ShelfWriter { path: path.to_owned(), inner: Arc::clone(inner), file, buffer: Vec::new() })
     }
 
     /// Writes what is in the buffer.
@@ -39,7 +41,7 @@ impl ShelfWriter {
 
     /// Moves what was written so far.
     fn move_to(&mut self, capacity: &ExtentPool) -> io::Result<()> {
-        let mut moved = FileExtents { tier: FileTier::Capacity, ..FileExtents::default() };
+        let mut moved = self.file.begun_again(FileTier::Capacity);
         let len = self.file.len;
         let copied = (0..len).step_by(EXTENT_BYTES).try_for_each(|at| {
             let mut bytes = self.inner.fast.read(&self.file, at..(at + EXTENT_BYTES).min(len))?;
@@ -72,7 +74,9 @@ impl TerminatingWrite for ShelfWriter {
         if !self.buffer.is_empty() {
             self.append()?;
         }
-        let file = std::mem::take(&mut self.file);
+        // What could still be written would be sealed too.
+        let next = self.file.begun_again(FileTier::Fast);
+        let file = std::mem::replace(&mut self.file, next);
         self.inner.files.lock().insert(std::mem::take(&mut self.path), Stored::Extents(Arc::new(file)));
         Ok(())
     }

@@ -41,6 +41,8 @@ mod feed;
 mod opening;
 mod rebuild;
 mod rows;
+#[cfg(test)]
+mod sealed_tests;
 mod searchable;
 mod sequence;
 #[cfg(test)]

@@ -5,24 +5,23 @@ use std::collections::BTreeSet;
 use device::faulty::{Fault, FaultyShelf, Rule};
 use device::{MemoryShelf, Operation};
 use serde_json::json;
-use store::Options;
 use tantivy::Term;
 use tantivy::collector::{Count, DocSetCollector};
 use tantivy::query::TermQuery;
 use tantivy::schema::IndexRecordOption;
 
 use super::*;
+use crate::directory::testing::{clear_and_encrypted, store};
 
-struct Node {
-    place: IndexPlace,
+pub(super) struct Node {
+    pub(super) place: IndexPlace,
 }
 
 impl Node {
-    fn new() -> Node {
-        let store = Store::in_memory(Options::default()).expect("a store in memory");
+    pub(super) fn new() -> Node {
         let memory = Arc::new(FileMemory::new(1 << 30));
         let place = IndexPlace {
-            store,
+            store: store(),
             shelves: FileShelves::one(Arc::new(MemoryShelf::new())),
             memory,
             writer_bytes: 15 << 20,
@@ -30,7 +29,7 @@ impl Node {
         Node { place }
     }
 
-    fn create(&self, mapping: Value) -> Arc<SearchIndex> {
+    pub(super) fn create(&self, mapping: Value) -> Arc<SearchIndex> {
         let definition = IndexDefinition {
             name: "i".into(),
             uuid: "u1".into(),
@@ -46,7 +45,7 @@ impl Node {
     }
 
     /// The index as a start after a crash finds it.
-    fn reopen(&self) -> Arc<SearchIndex> {
+    pub(super) fn reopen(&self) -> Arc<SearchIndex> {
         let definition = SearchIndex::definitions(&self.place.store).expect("readable").pop().expect("one index");
         SearchIndex::open(self.place.clone(), definition, None).expect("opened")
     }
@@ -56,7 +55,7 @@ fn op(id: Option<&str>, kind: OpKind) -> DocumentOp {
     DocumentOp { id: id.map(str::to_owned), kind, expected: ExpectedVersion::Any, routing: None }
 }
 
-fn put(index: &SearchIndex, id: &str, source: &Value) -> OpOutcome {
+pub(super) fn put(index: &SearchIndex, id: &str, source: &Value) -> OpOutcome {
     one(index, op(Some(id), OpKind::Index(Bytes::from(source.to_string())))).expect("stored")
 }
 
@@ -65,7 +64,7 @@ fn one(index: &SearchIndex, op: DocumentOp) -> Result<OpOutcome, SearchError> {
 }
 
 /// The ids of the documents whose text field `a` has a term, by what a new view shows.
-fn found(index: &SearchIndex, term: &str) -> BTreeSet<String> {
+pub(super) fn found(index: &SearchIndex, term: &str) -> BTreeSet<String> {
     let OpenView { view, .. } = index.view();
     let field = view.mapping.field("a").expect("mapped").clone();
     let Some(column) = view.column(&field) else { return BTreeSet::new() };
@@ -159,46 +158,48 @@ fn a_document_that_cannot_be_indexed_is_refused_and_the_others_of_its_request_ar
 
 #[test]
 fn after_a_crash_every_answered_document_is_found_with_its_last_version_whatever_was_persisted() {
-    for seed in 0..6 {
-        let mut random = fastrand::Rng::with_seed(seed);
-        let node = Node::new();
-        let mut index = node.create(json!({"properties": {"a": {"type": "text"}}}));
-        let mut model: BTreeMap<String, (u64, bool)> = BTreeMap::new();
-        for round in 0..120_u64 {
-            let id = format!("d{}", random.u8(..20));
-            match random.u8(..10) {
-                0..6 => {
-                    let mut source = json!({"a": format!("all round{round}")});
-                    if random.u8(..8) == 0 {
-                        // New fields, some of them texts: the schema grows, or the index is made again.
-                        source[format!("t{round}")] = json!("new text");
-                        source[format!("n{round}")] = json!(round);
+    clear_and_encrypted(|| {
+        for seed in 0..6 {
+            let mut random = fastrand::Rng::with_seed(seed);
+            let node = Node::new();
+            let mut index = node.create(json!({"properties": {"a": {"type": "text"}}}));
+            let mut model: BTreeMap<String, (u64, bool)> = BTreeMap::new();
+            for round in 0..120_u64 {
+                let id = format!("d{}", random.u8(..20));
+                match random.u8(..10) {
+                    0..6 => {
+                        let mut source = json!({"a": format!("all round{round}")});
+                        if random.u8(..8) == 0 {
+                            // New fields, some of them texts: the schema grows, or the index is made again.
+                            source[format!("t{round}")] = json!("new text");
+                            source[format!("n{round}")] = json!(round);
+                        }
+                        put(&index, &id, &source);
+                        model.insert(id, (round, true));
                     }
-                    put(&index, &id, &source);
-                    model.insert(id, (round, true));
-                }
-                6 => {
-                    one(&index, op(Some(&id), OpKind::Delete)).expect("answered");
-                    model.insert(id, (round, false));
-                }
-                7 => index.refresh().expect("refreshed"),
-                8 => index.persist().expect("persistent"),
-                _ => {
-                    drop(index);
-                    index = node.reopen();
+                    6 => {
+                        one(&index, op(Some(&id), OpKind::Delete)).expect("answered");
+                        model.insert(id, (round, false));
+                    }
+                    7 => index.refresh().expect("refreshed"),
+                    8 => index.persist().expect("persistent"),
+                    _ => {
+                        drop(index);
+                        index = node.reopen();
+                    }
                 }
             }
+            drop(index);
+            let index = node.reopen();
+            let there = model.iter().filter(|(_, (_, there))| *there);
+            let wanted: BTreeSet<String> = there.clone().map(|(id, _)| id.clone()).collect();
+            assert_eq!(found(&index, "all"), wanted, "seed {seed}");
+            for (id, (round, _)) in there {
+                assert_eq!(found(&index, &format!("round{round}")), BTreeSet::from([id.clone()]), "seed {seed}");
+            }
+            assert_eq!(index.document_count(), wanted.len() as u64, "seed {seed}: no document twice");
         }
-        drop(index);
-        let index = node.reopen();
-        let there = model.iter().filter(|(_, (_, there))| *there);
-        let wanted: BTreeSet<String> = there.clone().map(|(id, _)| id.clone()).collect();
-        assert_eq!(found(&index, "all"), wanted, "seed {seed}");
-        for (id, (round, _)) in there {
-            assert_eq!(found(&index, &format!("round{round}")), BTreeSet::from([id.clone()]), "seed {seed}");
-        }
-        assert_eq!(index.document_count(), wanted.len() as u64, "seed {seed}: no document twice");
-    }
+    });
 }
 
 #[test]
@@ -224,19 +225,21 @@ fn a_view_shows_its_documents_while_they_are_replaced_and_swept() {
 
 #[test]
 fn damaged_files_are_made_again_from_the_documents() {
-    let node = Node::new();
-    let index = node.create(json!({"properties": {"a": {"type": "text"}}}));
-    for number in 0..50 {
-        put(&index, &number.to_string(), &json!({"a": "word"}));
-    }
-    index.persist().expect("persistent");
-    drop(index);
-    let device = node.place.shelves.fast.open("u1-0").expect("there");
-    for extent in 0..40 {
-        device.write(extent * 65_536, &[0xAA; 4096]).expect("written");
-    }
-    let index = node.reopen();
-    assert_eq!(found(&index, "word").len(), 50);
+    clear_and_encrypted(|| {
+        let node = Node::new();
+        let index = node.create(json!({"properties": {"a": {"type": "text"}}}));
+        for number in 0..50 {
+            put(&index, &number.to_string(), &json!({"a": "word"}));
+        }
+        index.persist().expect("persistent");
+        drop(index);
+        let device = node.place.shelves.fast.open("u1-0").expect("there");
+        for extent in 0..40 {
+            device.write(extent * 65_536, &[0xAA; 4096]).expect("written");
+        }
+        let index = node.reopen();
+        assert_eq!(found(&index, "word").len(), 50);
+    });
 }
 
 #[test]
@@ -271,57 +274,61 @@ fn many_writers_of_few_ids_leave_one_document_each_and_every_version_once() {
 
 #[test]
 fn a_merge_leaves_one_segment_and_the_same_documents() {
-    let index = Node::new().create(json!({"properties": {"a": {"type": "text"}}}));
-    for number in 0..12 {
-        put(&index, &number.to_string(), &json!({"a": "word"}));
-        index.refresh().expect("refreshed");
-    }
-    one(&index, op(Some("3"), OpKind::Delete)).expect("deleted");
-    index.force_merge(1).expect("merged");
-    assert_eq!(index.segments().len(), 1);
-    assert_eq!(found(&index, "word").len(), 11);
-    let all = index.view().view.searcher.search(&tantivy::query::AllQuery, &Count).expect("searched");
-    assert_eq!(all, 11);
+    clear_and_encrypted(|| {
+        let index = Node::new().create(json!({"properties": {"a": {"type": "text"}}}));
+        for number in 0..12 {
+            put(&index, &number.to_string(), &json!({"a": "word"}));
+            index.refresh().expect("refreshed");
+        }
+        one(&index, op(Some("3"), OpKind::Delete)).expect("deleted");
+        index.force_merge(1).expect("merged");
+        assert_eq!(index.segments().len(), 1);
+        assert_eq!(found(&index, "word").len(), 11);
+        let all = index.view().view.searcher.search(&tantivy::query::AllQuery, &Count).expect("searched");
+        assert_eq!(all, 11);
+    });
 }
 
 #[test]
 fn a_medium_that_fails_loses_no_document_and_the_index_catches_up_when_it_is_well() {
-    for (operation, fault) in [
-        (Operation::Write, Fault::Eio),
-        (Operation::Write, Fault::NoSpace),
-        (Operation::Create, Fault::NoSpace),
-        (Operation::Flush, Fault::Eio),
-    ] {
-        let mut node = Node::new();
-        let shelf = Arc::new(FaultyShelf::new(Arc::clone(&node.place.shelves.fast)));
-        node.place.shelves = FileShelves::one(shelf.clone());
-        let index = node.create(json!({"properties": {"a": {"type": "text"}}}));
-        put(&index, "0", &json!({"a": "word"}));
-        if operation != Operation::Create {
-            index.persist().expect("persistent");
-        }
-        shelf.inject(Rule::from(operation, 1, fault));
-        for number in 1..30 {
-            let id = number.to_string();
-            put(&index, &id, &json!({"a": "word"}));
-            assert!(index.get(&id).expect("read").is_some());
-            if number % 10 == 0 {
-                // Whether it fails depends on the operation; the documents stay.
-                drop(index.refresh());
+    clear_and_encrypted(|| {
+        for (operation, fault) in [
+            (Operation::Write, Fault::Eio),
+            (Operation::Write, Fault::NoSpace),
+            (Operation::Create, Fault::NoSpace),
+            (Operation::Flush, Fault::Eio),
+        ] {
+            let mut node = Node::new();
+            let shelf = Arc::new(FaultyShelf::new(Arc::clone(&node.place.shelves.fast)));
+            node.place.shelves = FileShelves::one(shelf.clone());
+            let index = node.create(json!({"properties": {"a": {"type": "text"}}}));
+            put(&index, "0", &json!({"a": "word"}));
+            if operation != Operation::Create {
+                index.persist().expect("persistent");
             }
+            shelf.inject(Rule::from(operation, 1, fault));
+            for number in 1..30 {
+                let id = number.to_string();
+                put(&index, &id, &json!({"a": "word"}));
+                assert!(index.get(&id).expect("read").is_some());
+                if number % 10 == 0 {
+                    // Whether it fails depends on the operation; the documents stay.
+                    drop(index.refresh());
+                }
+            }
+            index.persist().expect_err("the medium fails");
+            shelf.heal();
+            if index.persist().is_err() {
+                assert!(index.damage().is_some(), "{operation:?} {fault:?}: the operator sees it");
+                index.rebuild().expect("made again");
+                index.persist().expect("persistent");
+            }
+            assert!(!index.needs_refresh());
+            assert_eq!(found(&index, "word").len(), 30, "{operation:?} {fault:?}");
+            drop(index);
+            assert_eq!(found(&node.reopen(), "word").len(), 30, "{operation:?} {fault:?}: after a restart");
         }
-        index.persist().expect_err("the medium fails");
-        shelf.heal();
-        if index.persist().is_err() {
-            assert!(index.damage().is_some(), "{operation:?} {fault:?}: the operator sees it");
-            index.rebuild().expect("made again");
-            index.persist().expect("persistent");
-        }
-        assert!(!index.needs_refresh());
-        assert_eq!(found(&index, "word").len(), 30, "{operation:?} {fault:?}");
-        drop(index);
-        assert_eq!(found(&node.reopen(), "word").len(), 30, "{operation:?} {fault:?}: after a restart");
-    }
+    });
 }
 
 #[test]

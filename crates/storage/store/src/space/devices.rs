@@ -125,6 +125,11 @@ impl DataDevices {
         self.sealer.as_deref()
     }
 
+    /// The same, to keep.
+    pub(crate) fn shared_sealer(&self) -> Option<Arc<Sealer>> {
+        self.sealer.clone()
+    }
+
     /// The longest run of a value's bytes.
     pub(crate) fn extent_bytes_max(&self) -> usize {
         self.geometry.run_bytes_max() - seal_bytes(self.sealer())
