@@ -6,6 +6,7 @@
 #[cfg(all(feature = "search", feature = "sql"))]
 mod access;
 mod crowd;
+mod encrypted;
 mod ground;
 mod long_files;
 mod maintenance;

@@ -1,5 +1,6 @@
 //! A folder with settings and a data directory, and the node that runs on them as a process of its own.
 
+use std::cell::RefCell;
 use std::fs::{self, File};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -33,11 +34,13 @@ pub(crate) fn message(id: &str) -> String {
 /// See the module's text.
 pub(crate) struct Bed {
     dir: TempDir,
+    /// `TERRACE_KEY` of its node and of commands.
+    key: RefCell<Option<String>>,
 }
 
 impl Bed {
     pub(crate) fn new() -> Bed {
-        let bed = Bed { dir: tempfile::tempdir().expect("a folder") };
+        let bed = Bed { dir: tempfile::tempdir().expect("a folder"), key: RefCell::default() };
         bed.configure("");
         bed
     }
@@ -62,6 +65,11 @@ impl Bed {
         fs::write(self.path("terrace.toml"), text).expect("a file");
     }
 
+    /// From now on the node and commands are told that the key-encryption key is there, or nowhere.
+    pub(crate) fn set_key(&self, place: Option<&str>) {
+        *self.key.borrow_mut() = place.map(str::to_owned);
+    }
+
     /// All that nodes of this bed logged.
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.path("log")).unwrap_or_default()
@@ -80,6 +88,10 @@ impl Bed {
 
     fn prepared(&self, mut command: Command, args: &[&str]) -> Command {
         command.args(args).current_dir(self.dir.path()).env_remove("TERRACE_LOG").stdin(Stdio::null());
+        match &*self.key.borrow() {
+            Some(key) => command.env("TERRACE_KEY", key),
+            None => command.env_remove("TERRACE_KEY"),
+        };
         command
     }
 

@@ -172,6 +172,8 @@ const USER_WAYS: &[Way] = &[
         &[(Action::UserAdminister, "node")],
         Done,
     ),
+    // The node of the matrix is not encrypted, which is told to who may change its keys only.
+    way(Control("encryption rotate-data-key"), &[(Action::UserAdminister, "node")], Decided),
     way(Sql("CREATE ROLE made{n}"), &[(Action::UserAdminister, "node"), CONNECT], Done),
 ];
 
