@@ -251,6 +251,12 @@ impl Sealer {
         Arc::new(Sealer::new(vec![(1, Secret::new([key; 32]))], epoch, random))
     }
 
+    /// Begins another opening of the same data keys, as a change of keys does, in tests of the structures above.
+    #[doc(hidden)]
+    pub fn begin_opening_for_tests(&self, epoch: u32, random: u64) {
+        self.replace(Keys::of_opening(self.keys().data_keys.clone(), epoch, random));
+    }
+
     /// The mark of the data key that seals; of the newest one if this only opens.
     pub fn mark(&self) -> KeyMark {
         *self.keys().marks.last().expect("there is a data key")

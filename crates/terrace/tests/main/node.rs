@@ -1,10 +1,10 @@
 //! A folder with settings and a data directory, and the node that runs on them as a process of its own.
 
-use std::cell::RefCell;
 use std::fs::{self, File};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -35,12 +35,12 @@ pub(crate) fn message(id: &str) -> String {
 pub(crate) struct Bed {
     dir: TempDir,
     /// `TERRACE_KEY` of its node and of commands.
-    key: RefCell<Option<String>>,
+    key: Mutex<Option<String>>,
 }
 
 impl Bed {
     pub(crate) fn new() -> Bed {
-        let bed = Bed { dir: tempfile::tempdir().expect("a folder"), key: RefCell::default() };
+        let bed = Bed { dir: tempfile::tempdir().expect("a folder"), key: Mutex::default() };
         bed.configure("");
         bed
     }
@@ -67,7 +67,7 @@ impl Bed {
 
     /// From now on the node and commands are told that the key-encryption key is there, or nowhere.
     pub(crate) fn set_key(&self, place: Option<&str>) {
-        *self.key.borrow_mut() = place.map(str::to_owned);
+        *self.key.lock().expect("nobody panicked") = place.map(str::to_owned);
     }
 
     /// All that nodes of this bed logged.
@@ -88,7 +88,7 @@ impl Bed {
 
     fn prepared(&self, mut command: Command, args: &[&str]) -> Command {
         command.args(args).current_dir(self.dir.path()).env_remove("TERRACE_LOG").stdin(Stdio::null());
-        match &*self.key.borrow() {
+        match &*self.key.lock().expect("nobody panicked") {
             Some(key) => command.env("TERRACE_KEY", key),
             None => command.env_remove("TERRACE_KEY"),
         };
