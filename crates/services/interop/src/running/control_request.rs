@@ -209,12 +209,12 @@ impl ControlRequest {
             ControlRequest::Backup(folder) => {
                 (node(Action::NodeBackup), change("node.backup", &folder.display().to_string()))
             }
-            // They are credentials of the node.
+            // Who has the keys has everything.
             ControlRequest::Keys(keys) => {
                 let (action, from) = keys.described();
                 let entry = AuditEntry::new(action, "");
                 let entry = from.into_iter().fold(entry, |entry, from| entry.with("from", from));
-                (node(Action::UserAdminister), Some((Audited::Change, entry)))
+                (node(Action::RightsGrant), Some((Audited::Change, entry)))
             }
             ControlRequest::Messages(filter) => {
                 let entry = AuditEntry::new("message.list", "").with_long("filter", &json!(filter).to_string());
@@ -317,7 +317,7 @@ mod tests {
             ("backup \"/b 1\"", node(Action::NodeBackup), entry(Audited::Change, "node.backup", "/b 1")),
             (
                 "encryption rotate-data-key",
-                node(Action::UserAdminister),
+                node(Action::RightsGrant),
                 entry(Audited::Change, "encryption.rotate-data-key", ""),
             ),
             ("stop", node(Action::NodeStop), entry(Audited::Allowed, "node.stop", "")),
