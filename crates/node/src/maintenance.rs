@@ -20,7 +20,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ::encryption::EnvelopeFile;
+use ::encryption::{EnvelopeFile, Sealer};
 use device::{FileOptions, FileShelf, Shelf};
 use journal::View;
 use serde::{Deserialize, Serialize};
@@ -218,6 +218,47 @@ impl NodeFolder {
         }
     }
 
+    /// The numbers of the data keys that something stored is encrypted with: reads all of it. None where it is not encrypted.
+    ///
+    /// # Errors
+    /// `Refused` for a running node, and where something is damaged, so that not all is known; it cannot be read.
+    pub fn data_keys_in_use(&self, on_progress: &mut dyn FnMut(Progress)) -> Result<Option<Vec<u32>>, NodeError> {
+        if let NodeFolder::Running(_) = self {
+            return Err(NodeError::Refused(
+                "a node runs there, and changes what is stored: `terrace stop` it".to_owned(),
+            ));
+        }
+        let _lock = self.lock()?;
+        let Some(sealer) = encryption::to_look(self.folder())? else { return Ok(None) };
+        let locations = self.locations()?;
+        let shelf = |location: &location::Location| stopped::shelf_to_read(self.folder(), location);
+        let (journal, images, data) = (shelf(&locations.journal)?, shelf(&locations.images)?, shelf(&locations.data)?);
+        let view = View::open_with(Arc::clone(&journal), Some(Arc::clone(&sealer)))?;
+        let unknown = |why: &dyn std::fmt::Display| {
+            NodeError::Refused(format!("which data keys are needed is not known: {why}; see `terrace verify`"))
+        };
+        if let Some(corruption) = view.corruption() {
+            return Err(unknown(&corruption));
+        }
+        for record in view.read(view.first()) {
+            record.map_err(|error| unknown(&error))?;
+        }
+        let places = Places { journal, images, data };
+        let mut progress = |read: store::Progress| on_progress(Progress { done: read.done, total: read.total });
+        match store::verify_places_with(&places, Some(Arc::clone(&sealer)), &mut progress) {
+            // All is in the journal yet.
+            Err(StoreError::Refused(_)) => {}
+            Err(error) => return Err(unknown(&error)),
+            Ok(found) => {
+                let report = StoreReport::of(&found);
+                if !report.sound {
+                    return Err(unknown(&report.problems.first().map_or("something is damaged", String::as_str)));
+                }
+            }
+        }
+        Ok(Some(sealer.opened_with()))
+    }
+
     /// Opens the store over a layer of memory: nothing on the medium changes. Not that of a running node, whose journal moves
     /// on meanwhile. No node can start as long as the lock lives.
     ///
@@ -312,6 +353,8 @@ pub async fn answer_backup(store: &Store, folder: PathBuf, progress: ProgressSen
 fn back_up(store: &Store, to: &Path, on_progress: OnProgress<'_>) -> Result<BackupReport, NodeError> {
     let shelf = Arc::new(FileShelf::open(to, FileOptions::default())?);
     let was_encrypted = encryption::is_encrypted(to)?;
+    // A data key that is made meanwhile would not be in the envelope of the backup.
+    let _held = store.sealer().map(Sealer::hold_keys);
     if !was_encrypted {
         // Ahead of the manifest: a backup that is complete can be read.
         encryption::put_envelope(to, store.sealer())?;

@@ -1,15 +1,19 @@
-//! `terrace encryption`: makes a data directory whose store is encrypted, shows its keys and changes them, while no node runs there.
+//! `terrace encryption`: makes a data directory whose store is encrypted, shows its keys and changes them: by the node that runs there,
+//! or by itself.
 //!
-//! The key-encryption key is where `TERRACE_KEY` says. No key is printed or written anywhere in clear.
+//! The key-encryption key is where `TERRACE_KEY` says; a node that runs asks the provider of its own. No key is printed or written
+//! anywhere in clear.
 
 use std::path::Path;
 use std::process::ExitCode;
 
-use ::encryption::{EnvelopeFile, SystemRandomness, create, rotate_data_key, rotate_key_encryption_key};
+use ::encryption::{
+    EnvelopeFile, SystemRandomness, create, retire_data_key, rotate_data_key, rotate_key_encryption_key,
+};
 use anyhow::Context;
 use clap::Subcommand;
-use node::encryption::{COVERED, NOT_COVERED, provider, provider_of};
-use node::{Clock, DirectoryLock, NodeFolder};
+use node::encryption::{COVERED, KeyChange, NOT_COVERED, provider, provider_of};
+use node::{Clock, DirectoryLock, NodeFolder, control};
 
 use crate::place::Place;
 use crate::show::{TextTable, time};
@@ -31,18 +35,35 @@ pub enum EncryptionCommand {
     #[command(verbatim_doc_comment)]
     Init(Place),
     /// Show whether a data directory or a backup is encrypted, with which keys, and what that covers; needs no key
-    Status(Place),
-    /// Make a new data key: what is written from the next start on is encrypted with it
+    Status {
+        /// Read all that is stored, which needs the key, and show which data keys it is encrypted with
+        #[arg(long)]
+        in_use: bool,
+        #[command(flatten)]
+        place: Place,
+    },
+    /// Make a new data key; a node that runs encrypts with it from now on, a stopped one from its next start on
     ///
     /// What was written before stays readable, and is not written again.
     RotateDataKey(Place),
-    /// Wrap the data keys with another key-encryption key
+    /// Wrap the data keys with another key-encryption key, also of a node that runs
     ///
-    /// TERRACE_KEY is the old one, --new says where the new one is. Backups keep the envelope of their time: they need the old one.
+    /// TERRACE_KEY is the old one, --new says where the new one is: for the node, if one runs. Set TERRACE_KEY to that place before its
+    /// next start. Backups keep the envelope of their time: they need the old one.
     RotateKeyEncryptionKey {
         /// Where the new key-encryption key is, as in TERRACE_KEY
         #[arg(long, value_name = "PLACE")]
         new: String,
+        #[command(flatten)]
+        place: Place,
+    },
+    /// Remove a data key that nothing is encrypted with any more, of a stopped node
+    ///
+    /// All that is stored is read first. What old blocks and backups still have of it cannot be read with this envelope; older copies of
+    /// the envelope have the key: wrap the data keys with a new key-encryption key, and destroy the old one.
+    RetireDataKey {
+        /// Its number
+        number: u32,
         #[command(flatten)]
         place: Place,
     },
@@ -52,24 +73,81 @@ pub enum EncryptionCommand {
 pub fn run(command: EncryptionCommand) -> anyhow::Result<ExitCode> {
     match command {
         EncryptionCommand::Init(place) => init(&place.data)?,
-        EncryptionCommand::Status(place) => status(&place.data)?,
+        EncryptionCommand::Status { in_use, place } => status(&place.data, in_use)?,
+        EncryptionCommand::RotateDataKey(place) if control::is_running(&place.data) => {
+            let answer = control::request(&place.data, &KeyChange::request(None))?;
+            println!(
+                "the node encrypts with data key {} from now on; older ones stay, what they encrypted is readable",
+                answer["data_key"]
+            );
+        }
         EncryptionCommand::RotateDataKey(place) => {
             let (file, _lock) = unused(&place.data)?;
-            let number = rotate_data_key(&file, provider(&place.data)?, now(), &SystemRandomness::default())?;
+            let number = rotate_data_key(&file, &*provider(&place.data)?, now(), &SystemRandomness::default())?;
             println!(
                 "data key {number} is used from the next start on; older ones stay, what they encrypted is readable"
             );
         }
-        EncryptionCommand::RotateKeyEncryptionKey { new, place } => {
-            let new = provider_of(&new)?;
-            let (file, _lock) = unused(&place.data)?;
-            let envelope =
-                rotate_key_encryption_key(&file, provider(&place.data)?, &*new, &SystemRandomness::default())?;
-            println!("the data keys are wrapped with {} from {} now", envelope.wrapped_with(), new.name());
-            println!("backups that were made before need the old key");
-        }
+        EncryptionCommand::RotateKeyEncryptionKey { new, place } => rotate_key(&new, &place.data)?,
+        EncryptionCommand::RetireDataKey { number, place } => retire(number, &place.data)?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn rotate_key(new: &str, data: &Path) -> anyhow::Result<()> {
+    let provider_of_new = provider_of(new)?;
+    let (wrapped_with, from) = if control::is_running(data) {
+        // The node is in another folder.
+        let place = match new.split_once(':') {
+            Some(("file", path)) => format!("file:{}", std::path::absolute(path)?.display()),
+            _ => new.to_owned(),
+        };
+        let answer = control::request(data, &KeyChange::request(Some(&place)))?;
+        let text = |name: &str| answer[name].as_str().unwrap_or_default().to_owned();
+        (text("wrapped_with"), text("from"))
+    } else {
+        let (file, _lock) = unused(data)?;
+        let random = SystemRandomness::default();
+        let envelope = rotate_key_encryption_key(&file, &*provider(data)?, &*provider_of_new, &random)?;
+        (envelope.wrapped_with().to_string(), provider_of_new.name())
+    };
+    println!("the data keys are wrapped with {wrapped_with} from {from} now");
+    println!("TERRACE_KEY has to name that place at the next start; backups that were made before need the old key");
+    Ok(())
+}
+
+fn retire(number: u32, data: &Path) -> anyhow::Result<()> {
+    let envelope = EnvelopeFile::of(data).read_existing()?;
+    anyhow::ensure!(
+        envelope.data_keys().iter().any(|key| key.id == number),
+        "{} has no data key {number}; `terrace encryption status` shows those that it has",
+        data.display()
+    );
+    let used = in_use(data)?;
+    anyhow::ensure!(
+        !used.contains(&number),
+        "data key {number} is needed: something that is stored is encrypted with it. It is written again when it changes, and goes when \
+         its messages are removed; `terrace encryption status --in-use` shows which data keys are needed"
+    );
+    // A node cannot have started between the two with anything older than its newest key.
+    let (file, _lock) = unused(data)?;
+    retire_data_key(&file, &*provider(data)?, number)?;
+    println!("data key {number} is removed from {}", file.path().display());
+    println!(
+        "older copies of the envelope, in backups and on old blocks, still have it, wrapped with the key-encryption key of their time"
+    );
+    Ok(())
+}
+
+/// The numbers of the data keys that something is encrypted with.
+fn in_use(data: &Path) -> anyhow::Result<Vec<u32>> {
+    let used = NodeFolder::find(data)?.data_keys_in_use(&mut |_| ())?;
+    let used = used.with_context(|| format!("{} is not encrypted", data.display()))?;
+    // Index files lie outside the store, and their seals in it.
+    let (store, _lock) = interop::history::open_stopped(data)?;
+    let mut all = crate::search::data_keys_in_use(&store)?;
+    all.extend(used);
+    Ok(all.into_iter().collect())
 }
 
 /// Microseconds since 1970.
@@ -86,7 +164,7 @@ fn unused(data: &Path) -> anyhow::Result<(EnvelopeFile, DirectoryLock)> {
 }
 
 fn init(data: &Path) -> anyhow::Result<()> {
-    let provider = provider(data)?;
+    let provider = &*provider(data)?;
     anyhow::ensure!(
         NodeFolder::find(data).is_err(),
         "{} has data already, in clear: data is encrypted from its beginning or not at all",
@@ -106,16 +184,22 @@ fn init(data: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn status(data: &Path) -> anyhow::Result<()> {
+fn status(data: &Path, shows_use: bool) -> anyhow::Result<()> {
     let Some(envelope) = EnvelopeFile::of(data).read()? else {
         println!("{} is not encrypted", data.display());
         return Ok(());
     };
     println!("encrypted: {COVERED}\nnot encrypted: {NOT_COVERED}\n");
-    println!("wrapped with {}; opened {} times", envelope.wrapped_with(), envelope.epoch());
-    let mut table = TextTable::new(&["data key", "made"]);
+    println!("wrapped with {}; {} openings", envelope.wrapped_with(), envelope.epoch());
+    let used = shows_use.then(|| in_use(data)).transpose()?;
+    let mut table = TextTable::new(&["data key", "made", "in use"]);
     for key in envelope.data_keys() {
-        table.row(&[&key.id.to_string(), &time(i64::try_from(key.made).unwrap_or(i64::MAX))]);
+        let is_used = match &used {
+            None => "not looked for",
+            Some(used) if used.contains(&key.id) => "yes",
+            Some(_) => "no",
+        };
+        table.row(&[&key.id.to_string(), &time(i64::try_from(key.made).unwrap_or(i64::MAX)), is_used]);
     }
     print!("{table}");
     Ok(())

@@ -31,7 +31,6 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     // Settings that cannot work are refused before anything is made or listened on.
     services.check(&plan.options().data, &plan.placed_search())?;
     if node::encryption::is_encrypted(&plan.options().data)? {
-        services.check_encrypted()?;
         tracing::warn!(
             encrypted = node::encryption::COVERED,
             in_clear = node::encryption::NOT_COVERED,

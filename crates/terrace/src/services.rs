@@ -45,16 +45,6 @@ impl ServiceSettings {
         Ok(())
     }
 
-    /// Refuses services that would write in clear what an encrypted store has.
-    pub fn check_encrypted(&self) -> anyhow::Result<()> {
-        anyhow::ensure!(
-            self.sql.is_none(),
-            "the data directory is encrypted, and [sql] keeps copies of its data in files in clear, which encryption does not cover \
-             yet: leave [sql] out, or use a data directory in clear on a medium that is encrypted as a whole"
-        );
-        Ok(())
-    }
-
     /// The options of search. Errors: a setting that cannot work, by its name.
     pub fn search_options(&self, data: &Path) -> anyhow::Result<Option<impl std::fmt::Debug + use<>>> {
         let Some(search) = &self.search else { return Ok(None) };

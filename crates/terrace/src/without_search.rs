@@ -3,17 +3,28 @@
 //! `[search]` in terrace.toml is refused with the way to build it. Indices that another program has made in the same store stay as
 //! they are, and are not read.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use interop::running::RunningProduction;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
-use store::SpaceLimit;
+use store::{SpaceLimit, Store};
 
 use crate::assemble::SearchShelves;
 
 pub use AbsentSearch as RunningSearch;
 pub use AbsentSearch as SearchSettings;
+
+/// None: this program does not know index files. Errors: the store has some.
+pub fn data_keys_in_use(store: &Store) -> anyhow::Result<BTreeSet<u32>> {
+    let trees = store.snapshot().trees()?;
+    anyhow::ensure!(
+        !trees.iter().any(|(name, _)| name.starts_with("search.")),
+        "there are search indices here, and this program was built without search: use one that has it"
+    );
+    Ok(BTreeSet::new())
+}
 
 /// `[search]`, which is always refused, and the service, which never runs.
 #[derive(Debug)]

@@ -52,6 +52,7 @@ use sealing::IndexSealing;
 use writing::ShelfWriter;
 
 pub use reserve::ReservedShelf;
+pub use sealing::data_keys_in_use;
 
 /// Memory that open files of all indices may take.
 #[derive(Debug)]

@@ -48,6 +48,7 @@ use store::Store;
 
 use limits::memory_budget::Budget;
 use limits::memory_pool::Pool;
+use limits::spill_options::spill_files;
 use plan::catalog_cache::CatalogCache;
 use run::query_threads::QueryThreadPool;
 use session::table_locks::Locks;
@@ -97,7 +98,8 @@ pub struct EngineOptions {
     /// Memory that all statements together may take, in bytes. A quarter of it is for sorting, grouping and joining;
     /// these spill what does not fit, and copy it meanwhile. Default 1 GiB.
     pub query_bytes: usize,
-    /// The folder for spilled rows. Default none: the system's folder of temporary files, at most 100 GB.
+    /// The folder for spilled rows. Default none: the system's folder of temporary files, at most 100 GB. Files of a store that is
+    /// encrypted are encrypted too.
     pub spill: Option<SpillOptions>,
     /// Rows of a full row group: 1 to 122,880, which is the default and the best for scans.
     pub row_group_rows: usize,
@@ -170,8 +172,8 @@ impl Engine {
         };
         let pool = Arc::new(Pool::new(options.query_bytes / 4));
         let mut builder = RuntimeEnvBuilder::new().with_memory_pool(pool);
-        if let Some(spill) = &options.spill {
-            builder = builder.with_disk_manager_builder(spill.prepare()?);
+        if let Some(spill) = spill_files(options.spill.as_ref(), store.sealer().is_some())? {
+            builder = builder.with_disk_manager_builder(spill);
         }
         let files = Arc::new(FileCache::new(&store, AllowedFolders::new(&options.external)?));
         let runtime = Arc::new(runtime(builder, &files)?);

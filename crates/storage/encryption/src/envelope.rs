@@ -156,7 +156,7 @@ impl Envelope {
         self.data_keys.iter().map(|wrapped| Ok((wrapped.facts.id, unwrap(with, wrapped)?))).collect()
     }
 
-    /// Adds a random data key, which seals from the next opening on. Errors: those of [`unlock`](Envelope::unlock),
+    /// Adds a random data key, which seals in openings that begin after this. Errors: those of [`unlock`](Envelope::unlock),
     /// [`EncryptionError::Full`].
     pub fn add_data_key(
         &mut self,
@@ -167,6 +167,16 @@ impl Envelope {
         self.unlock(with, provider)?;
         self.push(with, made, random)?;
         Ok(self.data_keys.last().map_or(0, |last| last.facts.id))
+    }
+
+    /// Takes out a data key that is not the newest one. Errors: [`EncryptionError::Newest`], [`EncryptionError::NoSuchKey`].
+    pub fn remove_data_key(&mut self, id: u32) -> Result<(), EncryptionError> {
+        if self.data_keys.last().is_some_and(|newest| newest.facts.id == id) {
+            return Err(EncryptionError::Newest(id));
+        }
+        let at = self.data_keys.iter().position(|wrapped| wrapped.facts.id == id);
+        self.data_keys.remove(at.ok_or(EncryptionError::NoSuchKey(id))?);
+        Ok(())
     }
 
     /// Wraps the same data keys with another key. Errors: those of [`unlock`](Envelope::unlock).

@@ -50,6 +50,15 @@ pub enum EncryptionError {
     /// The envelope has no room for one more data key.
     #[error("the envelope has as many data keys as it can have")]
     Full,
+    /// Keys are held by who copies data.
+    #[error("a backup is being made, which has the keys of its beginning: try again when it has ended")]
+    Held,
+    /// The data key that seals cannot be retired.
+    #[error("data key {0} is the newest one, which encrypts what is written: make a new one first")]
+    Newest(u32),
+    /// There is no data key of that number.
+    #[error("the envelope has no data key {0}")]
+    NoSuchKey(u32),
     /// All epochs are used.
     #[error("the data directory was opened 2^32 times: make a new data key")]
     Epochs,

@@ -1,4 +1,4 @@
-//! Opening a data directory's envelope, making one, and changing its keys.
+//! Opening a data directory's envelope, and making one.
 //!
 //! The file is replaced whole: written beside, flushed, renamed, and the folder flushed. A crash leaves the old one or the new one. The
 //! caller holds the lock of the data directory: two processes must not write one envelope.
@@ -129,42 +129,17 @@ pub fn open_in_memory(
     Ok(Arc::new(Sealer::new(keys, 0, u64::from_le_bytes(drawn)).with_envelope(envelope)))
 }
 
-/// Adds a data key, with which the next opening seals. Errors: as [`open`], [`EncryptionError::Full`].
-pub fn rotate_data_key(
-    file: &EnvelopeFile,
-    provider: &dyn KeyProvider,
-    made: u64,
-    random: &dyn Randomness,
-) -> Result<u32, EncryptionError> {
-    let mut envelope = file.read_existing()?;
-    let id = envelope.add_data_key((&provider.key()?, &provider.name()), made, random)?;
-    file.write(&envelope)?;
-    Ok(id)
-}
-
-/// Wraps the data keys with another key-encryption key. The old key still opens old copies of the envelope, in backups. Errors: as
-/// [`open`].
-pub fn rotate_key_encryption_key(
-    file: &EnvelopeFile,
-    old: &dyn KeyProvider,
-    new: &dyn KeyProvider,
-    random: &dyn Randomness,
-) -> Result<Envelope, EncryptionError> {
-    let mut envelope = file.read_existing()?;
-    envelope.wrap_with((&old.key()?, &old.name()), &new.key()?, random)?;
-    file.write(&envelope)?;
-    Ok(envelope)
-}
-
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::envelope::tests::Seeded;
+    use crate::rotation::{rotate_data_key, rotate_key_encryption_key};
     use crate::sealer::SEAL_BYTES;
     use crate::secret::Secret;
 
+    /// A provider of the key of these bytes.
     #[derive(Debug)]
-    struct Given(u8);
+    pub(crate) struct Given(pub(crate) u8);
 
     impl KeyProvider for Given {
         fn name(&self) -> String {

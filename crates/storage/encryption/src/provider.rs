@@ -6,7 +6,7 @@
 //! | [`EnvironmentKey`] | a variable that whoever starts the node sets |
 //! | [`CommandKey`] | a program that asks a key manager, a TPM or a smart card, and prints the key |
 //!
-//! PKCS#11 and KMIP are not built; they would be further providers. Whatever a provider gives is text or raw bytes of one key
+//! PKCS#11 and KMIP are reached by a command (docs/encryption.md has examples). Whatever a provider gives is text or raw bytes of one key
 //! ([`Secret::parse`]), read once at each opening.
 
 use std::fmt;

@@ -8,13 +8,17 @@
 //!   AAD    stamp's data key and random, then what the caller names: structure, place, version
 //! ```
 //!
-//! Numbers are little endian. The head comment of the crate has the reasons. Invariant: within one sealer no counter is used twice; the
+//! Numbers are little endian. The head comment of the crate has the reasons. Invariant: within one opening no counter is used twice; the
 //! one that would overflow ends the process, which would take 584 years at a thousand million a second.
+//!
+//! What is known of keys is one value that is replaced whole, when keys are changed while this is used ([`rotation`](crate::rotation)).
+//! Opening and counter are one object: a seal takes its number from the opening that it uses, also if another one is put in its place
+//! meanwhile.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 
@@ -65,6 +69,11 @@ impl KeyMark {
     }
 }
 
+/// The number of the data key that a seal was made with, as it says itself.
+pub fn data_key_of(seal: &[u8; SEAL_BYTES]) -> u32 {
+    u32::from_le_bytes(*seal[TAG_BYTES..].first_chunk().expect("a stamp has more bytes"))
+}
+
 /// One opening of a data directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Opening {
@@ -73,22 +82,43 @@ struct Opening {
     random: u64,
 }
 
-/// Seals and opens; shared by all structures of a node. Nothing is locked while bytes are encrypted.
-pub struct Sealer {
+/// An opening that seals, with its counter.
+struct Sealing {
+    opening: Opening,
+    key: LessSafeKey,
+    counter: AtomicU64,
+}
+
+/// The keys at one moment.
+pub(crate) struct Keys {
     /// By number, ascending.
     data_keys: Vec<(u32, Secret)>,
     marks: Vec<KeyMark>,
     /// `None`: it only opens.
-    sealing: Option<(Opening, LessSafeKey)>,
-    counter: AtomicU64,
-    ready: RwLock<HashMap<Opening, Arc<LessSafeKey>>>,
-    /// As it was when this was opened.
+    sealing: Option<Arc<Sealing>>,
+    /// What is durable in the file.
     envelope: Option<Envelope>,
+}
+
+/// Seals and opens; shared by all structures of a node. Nothing is locked while bytes are encrypted.
+pub struct Sealer {
+    keys: RwLock<Arc<Keys>>,
+    ready: RwLock<HashMap<Opening, Arc<LessSafeKey>>>,
+    /// A bit for each data key, in their order, of which something was opened.
+    opened: AtomicU64,
+    /// Held for reading by who needs that keys stay, for writing while they change.
+    pub(crate) changes: RwLock<()>,
+}
+
+/// As long as this lives, keys do not change: what is copied meanwhile can be opened with the envelope of before.
+#[derive(Debug)]
+pub struct HeldKeys<'a> {
+    _guard: RwLockReadGuard<'a, ()>,
 }
 
 impl fmt::Debug for Sealer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sealer").field("sealing", &self.sealing.as_ref().map(|(opening, _)| opening)).finish()
+        f.debug_struct("Sealer").field("sealing", &self.keys().sealing.as_ref().map(|sealing| sealing.opening)).finish()
     }
 }
 
@@ -129,32 +159,95 @@ impl AsRef<[u8]> for Associated {
     }
 }
 
+impl Keys {
+    /// Those of an opening whose epoch is durable in the envelope. `data_keys` ascend by number; the last one seals.
+    ///
+    /// # Panics
+    /// Without data keys.
+    pub(crate) fn of_opening(data_keys: Vec<(u32, Secret)>, epoch: u32, random: u64) -> Keys {
+        let (id, key) = data_keys.last().expect("an envelope has a data key");
+        let opening = Opening { data_key: *id, epoch, random };
+        let sealing = Sealing { opening, key: key_of(key, opening), counter: AtomicU64::new(0) };
+        Keys { sealing: Some(Arc::new(sealing)), ..Keys::to_read(data_keys) }
+    }
+
+    /// Those of who only opens.
+    fn to_read(data_keys: Vec<(u32, Secret)>) -> Keys {
+        let marks = data_keys.iter().map(|(id, key)| KeyMark::of(*id, key)).collect();
+        Keys { data_keys, marks, sealing: None, envelope: None }
+    }
+
+    /// The same that knows its envelope.
+    pub(crate) fn with_envelope(self, envelope: Envelope) -> Keys {
+        Keys { envelope: Some(envelope), ..self }
+    }
+
+    /// The same keys and the same opening, with its counter, of another envelope.
+    pub(crate) fn in_envelope(&self, envelope: Envelope) -> Keys {
+        Keys {
+            data_keys: self.data_keys.clone(),
+            marks: self.marks.clone(),
+            sealing: self.sealing.clone(),
+            envelope: Some(envelope),
+        }
+    }
+
+    /// Their envelope.
+    pub(crate) fn envelope(&self) -> Option<&Envelope> {
+        self.envelope.as_ref()
+    }
+}
+
+impl From<Keys> for Sealer {
+    fn from(keys: Keys) -> Sealer {
+        Sealer {
+            keys: RwLock::new(Arc::new(keys)),
+            ready: RwLock::default(),
+            opened: AtomicU64::new(0),
+            changes: RwLock::default(),
+        }
+    }
+}
+
 impl Sealer {
     /// A sealer for an opening whose epoch is durable in the envelope. `data_keys` ascend by number; the last one seals.
     ///
     /// # Panics
     /// Without data keys.
     pub(crate) fn new(data_keys: Vec<(u32, Secret)>, epoch: u32, random: u64) -> Sealer {
-        let (id, key) = data_keys.last().expect("an envelope has a data key");
-        let opening = Opening { data_key: *id, epoch, random };
-        let sealing = (opening, key_of(key, opening));
-        Sealer { sealing: Some(sealing), ..Sealer::to_read(data_keys) }
+        Keys::of_opening(data_keys, epoch, random).into()
     }
 
     /// One that only opens: for tools that write nothing, and so need no epoch.
     pub(crate) fn to_read(data_keys: Vec<(u32, Secret)>) -> Sealer {
-        let marks = data_keys.iter().map(|(id, key)| KeyMark::of(*id, key)).collect();
-        Sealer { data_keys, marks, sealing: None, counter: AtomicU64::new(0), ready: RwLock::default(), envelope: None }
+        Keys::to_read(data_keys).into()
     }
 
     /// The same that knows its envelope.
     pub(crate) fn with_envelope(self, envelope: Envelope) -> Sealer {
-        Sealer { envelope: Some(envelope), ..self }
+        let keys = self.keys().in_envelope(envelope);
+        keys.into()
     }
 
-    /// The envelope as it was at the opening, to be put beside a copy of the data; `None` of a sealer for tests.
-    pub fn envelope(&self) -> Option<&Envelope> {
-        self.envelope.as_ref()
+    /// The keys as they are now.
+    pub(crate) fn keys(&self) -> Arc<Keys> {
+        Arc::clone(&self.keys.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Puts other keys in the place of those there. The number of each data key that stays is where it was.
+    pub(crate) fn replace(&self, keys: Keys) {
+        *self.keys.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(keys);
+    }
+
+    /// The envelope as it is now, to be put beside a copy of the data; `None` of a sealer for tests. Who copies data [holds the
+    /// keys](Sealer::hold_keys) ahead of this until the copy is complete.
+    pub fn envelope(&self) -> Option<Envelope> {
+        self.keys().envelope.clone()
+    }
+
+    /// Keeps keys from changing.
+    pub fn hold_keys(&self) -> HeldKeys<'_> {
+        HeldKeys { _guard: self.changes.read().unwrap_or_else(PoisonError::into_inner) }
     }
 
     /// A sealer with a fixed key, for tests and benchmarks of the structures above.
@@ -163,21 +256,38 @@ impl Sealer {
         Arc::new(Sealer::new(vec![(1, Secret::new([key; 32]))], epoch, random))
     }
 
+    /// Begins another opening of the same data keys, as a change of keys does, in tests of the structures above.
+    #[doc(hidden)]
+    pub fn begin_opening_for_tests(&self, epoch: u32, random: u64) {
+        self.replace(Keys::of_opening(self.keys().data_keys.clone(), epoch, random));
+    }
+
     /// The mark of the data key that seals; of the newest one if this only opens.
     pub fn mark(&self) -> KeyMark {
-        *self.marks.last().expect("there is a data key")
+        *self.keys().marks.last().expect("there is a data key")
     }
 
     /// The epoch of this opening; `None` if this only opens.
     pub fn epoch(&self) -> Option<u32> {
-        self.sealing.as_ref().map(|(opening, _)| opening.epoch)
+        self.keys().sealing.as_ref().map(|sealing| sealing.opening.epoch)
+    }
+
+    /// The numbers of the data keys with which something was sealed that this has opened, and of the marks that it has checked. After
+    /// all that is stored was read, those that are needed.
+    pub fn opened_with(&self) -> Vec<u32> {
+        let (keys, opened) = (self.keys(), self.opened.load(Ordering::Relaxed));
+        keys.data_keys.iter().enumerate().filter(|(at, _)| opened >> at & 1 == 1).map(|(_, (id, _))| *id).collect()
     }
 
     /// Whether this can open what is marked so. Errors: [`SealFault::UnknownKey`], [`SealFault::OtherKey`].
     pub fn check(&self, mark: KeyMark) -> Result<(), SealFault> {
-        match self.marks.iter().find(|known| known.id == mark.id) {
+        let keys = self.keys();
+        match keys.marks.iter().find(|known| known.id == mark.id) {
             None => Err(SealFault::UnknownKey(mark.id)),
-            Some(known) if known.check == mark.check => Ok(()),
+            Some(known) if known.check == mark.check => {
+                self.count_opened(&keys, mark.id);
+                Ok(())
+            }
             Some(_) => Err(SealFault::OtherKey(mark.id)),
         }
     }
@@ -188,8 +298,9 @@ impl Sealer {
     /// # Panics
     /// If there is no room for the seal, if `place` has more than 52 bytes, or if this only opens.
     pub fn seal(&self, place: &[u8], bytes: &mut [u8]) {
-        let (opening, key) = self.sealing.as_ref().expect("who only reads seals nothing");
-        let counter = self.counter.fetch_add(1, Ordering::Relaxed);
+        let keys = self.keys();
+        let Sealing { opening, key, counter } = &**keys.sealing.as_ref().expect("who only reads seals nothing");
+        let counter = counter.fetch_add(1, Ordering::Relaxed);
         assert!(counter < u64::MAX, "a counter is never used twice");
         let body = bytes.len().checked_sub(SEAL_BYTES).expect("there is room for the seal");
         let (body, seal) = bytes.split_at_mut(body);
@@ -217,19 +328,31 @@ impl Sealer {
         let opening = Opening { data_key: word(0), epoch: word(4), random: long(8) };
         let nonce = nonce_of(opening.epoch, long(16));
         let associated = Aad::from(Associated::new(opening, place));
-        let opened = match &self.sealing {
-            Some((mine, key)) if *mine == opening => key.open_in_place(nonce, associated, sealed),
-            _ => self.key(opening)?.open_in_place(nonce, associated, sealed),
+        let keys = self.keys();
+        let opened = match &keys.sealing {
+            Some(mine) if mine.opening == opening => mine.key.open_in_place(nonce, associated, sealed),
+            _ => self.key(&keys, opening)?.open_in_place(nonce, associated, sealed),
         };
-        opened.map_err(|_| SealFault::Tag)
+        let opened = opened.map_err(|_| SealFault::Tag)?;
+        self.count_opened(&keys, opening.data_key);
+        Ok(opened)
     }
 
-    /// The key of a former opening.
-    fn key(&self, opening: Opening) -> Result<Arc<LessSafeKey>, SealFault> {
+    /// Notes that a data key is needed.
+    fn count_opened(&self, keys: &Keys, data_key: u32) {
+        // An envelope has 64 at most, as a word has bits.
+        let bit = keys.marks.iter().position(|mark| mark.id == data_key).map_or(0, |at| 1 << at);
+        if self.opened.load(Ordering::Relaxed) & bit != bit {
+            self.opened.fetch_or(bit, Ordering::Relaxed);
+        }
+    }
+
+    /// The key of another opening.
+    fn key(&self, keys: &Keys, opening: Opening) -> Result<Arc<LessSafeKey>, SealFault> {
         if let Some(key) = self.ready.read().unwrap_or_else(PoisonError::into_inner).get(&opening) {
             return Ok(Arc::clone(key));
         }
-        let data_key = self.data_keys.iter().find(|(id, _)| *id == opening.data_key);
+        let data_key = keys.data_keys.iter().find(|(id, _)| *id == opening.data_key);
         let (_, data_key) = data_key.ok_or(SealFault::UnknownKey(opening.data_key))?;
         let key = Arc::new(key_of(data_key, opening));
         let mut ready = self.ready.write().unwrap_or_else(PoisonError::into_inner);

@@ -12,7 +12,7 @@
 mod message_feed;
 mod message_search;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -28,11 +28,16 @@ use interop::running::RunningProduction;
 use serde::Deserialize;
 
 use message_search::MessageSearch;
-use store::SpaceLimit;
+use store::{SpaceLimit, Store};
 
 use crate::assemble::SearchShelves;
 use crate::listeners::{self, TlsKeys};
 use crate::messages::search::REQUEST;
+
+/// The numbers of the data keys that index files are encrypted with. Errors: the store's, or a file that cannot be read as one.
+pub fn data_keys_in_use(store: &Store) -> anyhow::Result<BTreeSet<u32>> {
+    Ok(::search::index::data_keys_in_use(store)?)
+}
 
 /// Threads that serve sockets: requests have threads of their own.
 const HTTP_THREADS: usize = 2;

@@ -7,6 +7,7 @@
 mod access;
 mod address_rules;
 mod crowd;
+mod encrypted;
 mod ground;
 mod long_files;
 mod maintenance;

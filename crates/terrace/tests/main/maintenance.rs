@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::node::{Bed, Node, until};
 
 /// A new place. All have the same users: a node whose users were imported refuses others.
-fn bed() -> Bed {
+pub(crate) fn bed() -> Bed {
     static VERIFIER: LazyLock<String> =
         LazyLock::new(|| sql::wire::Verifier::of("not asked for").expect("there is randomness").to_string());
     let bed = Bed::new();
@@ -22,21 +22,21 @@ fn bed() -> Bed {
     bed
 }
 
-fn client(node: &Node<'_>) -> Client {
+pub(crate) fn client(node: &Node<'_>) -> Client {
     Client::connect(node.sql(), "ann", Duration::from_secs(60)).expect("it is let in")
 }
 
-fn ids(node: &Node<'_>) -> Vec<u64> {
+pub(crate) fn ids(node: &Node<'_>) -> Vec<u64> {
     let rows = client(node).query("SELECT id FROM t ORDER BY id").expect("it reads").rows;
     rows.into_iter().map(|row| row[0].as_deref().expect("an id").parse().expect("a number")).collect()
 }
 
-fn text(path: &Path) -> String {
+pub(crate) fn text(path: &Path) -> String {
     path.display().to_string()
 }
 
 /// Messages and rows one after the other until `stop`; how many rows there are.
-fn flow(node: &Node<'_>, stop: &AtomicBool, from: u64) -> u64 {
+pub(crate) fn flow(node: &Node<'_>, stop: &AtomicBool, from: u64) -> u64 {
     let mut sql = client(node);
     let mut id = from;
     while !stop.load(Ordering::Relaxed) {

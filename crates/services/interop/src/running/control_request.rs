@@ -14,6 +14,7 @@
 use std::path::PathBuf;
 
 use node::audit::{AuditEntry, AuditRequest, EntryMarks};
+use node::encryption::KeyChange;
 use node::identity::{self, Action, Caller, IdentityChange, IdentityRequest, Object};
 use serde_json::{Value, json};
 
@@ -73,6 +74,7 @@ pub(super) enum ControlRequest {
     Stop,
     Verify,
     Backup(PathBuf),
+    Keys(KeyChange),
     Messages(Box<Filter>),
     Message { id: u64, bodies: bool },
     Count,
@@ -94,6 +96,8 @@ pub const CONTROL_EXAMPLES: &[&str] = &[
     "stop",
     "verify",
     "backup \"/nowhere/backup\"",
+    "encryption rotate-data-key",
+    "encryption rotate-key-encryption-key \"file:/nowhere/key\"",
     "messages {}",
     "messages {\"mrn\":\"1\"}",
     "message 1",
@@ -145,6 +149,7 @@ impl ControlRequest {
                 Ok(folder) => ControlRequest::Backup(folder),
                 Err(_) => return Err(InteropError::Refused(format!("`{rest}` is no folder as a JSON text"))),
             },
+            ("encryption", [_, ..]) => ControlRequest::Keys(KeyChange::of(rest)?),
             ("messages", [_, ..]) => match serde_json::from_str(rest) {
                 Ok(filter) => ControlRequest::Messages(Box::new(filter)),
                 Err(error) => return Err(InteropError::Refused(format!("`{rest}` is no filter: {error}"))),
@@ -203,6 +208,13 @@ impl ControlRequest {
             }
             ControlRequest::Backup(folder) => {
                 (node(Action::NodeBackup), change("node.backup", &folder.display().to_string()))
+            }
+            // Who has the keys has everything.
+            ControlRequest::Keys(keys) => {
+                let (action, from) = keys.described();
+                let entry = AuditEntry::new(action, "");
+                let entry = from.into_iter().fold(entry, |entry, from| entry.with("from", from));
+                (node(Action::RightsGrant), Some((Audited::Change, entry)))
             }
             ControlRequest::Messages(filter) => {
                 let entry = AuditEntry::new("message.list", "").with_long("filter", &json!(filter).to_string());
@@ -303,6 +315,11 @@ mod tests {
             ("resume\tout", out, entry(Audited::Change, "operation.resume", "out")),
             ("confirm-clock", node(Action::ClockConfirm), entry(Audited::Allowed, "clock.confirm", "")),
             ("backup \"/b 1\"", node(Action::NodeBackup), entry(Audited::Change, "node.backup", "/b 1")),
+            (
+                "encryption rotate-data-key",
+                node(Action::RightsGrant),
+                entry(Audited::Change, "encryption.rotate-data-key", ""),
+            ),
             ("stop", node(Action::NodeStop), entry(Audited::Allowed, "node.stop", "")),
             (
                 "message 7",
@@ -370,6 +387,8 @@ mod tests {
             ControlRequest::Identity(IdentityRequest::Show { .. }) => 19,
             ControlRequest::Identity(IdentityRequest::Change { .. }) => 20,
             ControlRequest::Identity(IdentityRequest::DrawToken { .. }) => 21,
+            ControlRequest::Keys(KeyChange::DataKey) => 22,
+            ControlRequest::Keys(KeyChange::KeyEncryptionKey(_)) => 23,
             ControlRequest::OfService { .. } => unreachable!("it is no request of the node itself"),
         };
         let mut found: Vec<usize> = CONTROL_EXAMPLES
@@ -385,7 +404,8 @@ mod tests {
         for line in ["", "invented 1", "status now", "resend", "resume", "volume {}", "stop it", "identity", "Stop"] {
             assert!(matches!(ControlRequest::of(line), Ok(None)), "{line}");
         }
-        for line in ["resend x", "message 7x", "backup nowhere", "messages x", "audit x", "identity x"] {
+        for line in ["resend x", "message 7x", "backup nowhere", "encryption x", "messages x", "audit x", "identity x"]
+        {
             assert!(ControlRequest::of(line).is_err(), "{line}");
         }
     }

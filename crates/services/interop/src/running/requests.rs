@@ -14,6 +14,7 @@
 //! | `check` | whether all rows fit together |
 //! | `verify` | whether the pages below them are sound; takes long |
 //! | `backup FOLDER`, with the folder as a JSON text | makes a backup there; takes long |
+//! | `encryption CHANGE` | a new data key, or another key-encryption key; see `node::encryption` |
 //! | `confirm-clock` | ; the clock is right as it is |
 //! | `audit REQUEST`, with the request as JSON | entries of the audit, its head, a check of its chain |
 //! | `identity REQUEST`, with the request as JSON | roles and rights |
@@ -371,6 +372,9 @@ impl ControlRequests {
             }
             ControlRequest::Verify => maintenance::answer_verify(running.store(), progress).await?,
             ControlRequest::Backup(folder) => maintenance::answer_backup(running.store(), folder, progress).await?,
+            ControlRequest::Keys(change) => {
+                node::encryption::answer_change(running.data(), running.store(), change).await?
+            }
             ControlRequest::Messages(filter) => return self.messages(caller, *filter).await,
             ControlRequest::Message { id, bodies } => return self.message(caller, (id, bodies), granted).await,
             ControlRequest::Count => self.read_stored(history::answer_count).await?,

@@ -76,6 +76,7 @@ async fn who_has_no_right_is_refused_at_every_request_and_what_is_audited_is_rec
         ("verify".to_owned(), true),
         ("check".to_owned(), true),
         ("backup \"/nowhere\"".to_owned(), true),
+        ("encryption rotate-data-key".to_owned(), true),
         ("audit {\"verb\":\"read\",\"query\":{}}".to_owned(), true),
     ];
     for (request, is_recorded) in requests {

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use encryption::SEAL_BYTES;
+use encryption::{SEAL_BYTES, data_key_of};
 
 use super::sealing::{FileSeals, IndexSealing, NUMBER_BYTES, Seal};
 use super::{Device, FileMemory, Mutex, Shelf, StoreError};
@@ -99,6 +99,14 @@ impl FileExtents {
         let parts = entries.iter().map(|entry| Some((extent_of(entry.first_chunk()?), *entry.last_chunk()?)));
         let (extents, seals): (Vec<FileExtent>, Vec<Seal>) = parts.collect::<Option<Vec<_>>>()?.into_iter().unzip();
         FileExtents::whole(*len, tier, extents, Some(sealing.known(path, *number, seals)))
+    }
+
+    /// The numbers of the data keys that the extents of a sealed file are encrypted with. `None`: it is no sealed file.
+    pub(super) fn data_keys(bytes: &[u8]) -> Option<impl Iterator<Item = u32>> {
+        let (&SEALED_VERSION, rest) = bytes.split_first()? else { return None };
+        let (_, rest) = rest.split_first_chunk::<{ 8 + NUMBER_BYTES }>()?;
+        let (entries, []) = rest.as_chunks::<{ ENTRY_BYTES + SEAL_BYTES }>() else { return None };
+        Some(entries.iter().map(|entry| data_key_of(entry.last_chunk().expect("an entry ends with a seal"))))
     }
 
     /// `None` if it has not as many extents as its length needs.

@@ -1,14 +1,15 @@
 //! What an index begins with: the library's index over its files, or an empty one, and the next sequence number.
 
+use std::collections::BTreeSet;
 use std::ops::Bound;
 
-use store::{Direction, Store};
+use store::{Direction, Store, StoreError};
 use tantivy::directory::Directory;
 use tantivy::{Index, IndexReader, IndexSettings, ReloadPolicy};
 
 use super::Trees;
 use super::rows::{self, DOCUMENT, TOMBSTONE};
-use crate::directory::ShelfDirectory;
+use crate::directory::{self, ShelfDirectory};
 use crate::error::SearchError;
 use crate::mapping::Mapping;
 use crate::schema;
@@ -61,6 +62,20 @@ pub(super) fn next_seq(store: &Store, trees: Trees) -> Result<u64, SearchError> 
         }
     }
     Ok(next)
+}
+
+/// The numbers of the data keys that the index files of an encrypted store are encrypted with. Other data of search lies in the store.
+///
+/// # Errors
+/// The store's; `Refused` where a file cannot be read as one.
+pub fn data_keys_in_use(store: &Store) -> Result<BTreeSet<u32>, StoreError> {
+    let mut keys = BTreeSet::new();
+    for (name, table) in store.snapshot().trees()? {
+        if name.starts_with("search.") && name.ends_with(".files") {
+            keys.extend(directory::data_keys_in_use(store, table)?);
+        }
+    }
+    Ok(keys)
 }
 
 /// Names of an index's trees.

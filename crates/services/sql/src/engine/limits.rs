@@ -4,6 +4,7 @@ pub(crate) mod cancellable_rules;
 pub(crate) mod cancellation;
 pub(crate) mod memory_budget;
 pub(crate) mod memory_pool;
+pub(crate) mod sealed_spill;
 pub(crate) mod spill_options;
 mod value_lengths;
 pub(crate) mod value_size;

@@ -7,6 +7,7 @@ static ALLOCATOR: device::CountedHeap = device::CountedHeap;
 mod cancelling;
 mod changes;
 mod crash;
+mod encrypted;
 mod external;
 mod histories;
 mod large_tables;

@@ -13,6 +13,7 @@ use std::panic::resume_unwind;
 use std::sync::Arc;
 
 use device::AlignedBuffer;
+use encryption::Sealer;
 use journal::Lsn;
 
 use crate::StoreError;
@@ -233,8 +234,10 @@ impl CheckpointWriter {
     pub(crate) fn begin(&self, begin: CheckpointBegin, is_clean: bool) -> Checkpoint {
         let CheckpointBegin { redo_lsn, catalog, next_tree, micros, dirty, map } = begin;
         let CheckpointMap { checkpoint, devices, pages: map } = map;
-        let superblock =
-            Superblock { devices, catalog, next_tree, is_clean, redo_lsn, checkpoint, micros, ..self.superblock };
+        // The newest data key: so one that nothing needs any more is named nowhere after a while.
+        let encrypted = self.data_devices.sealer().map(Sealer::mark);
+        let changed = Superblock { devices, catalog, next_tree, is_clean, redo_lsn, ..self.superblock };
+        let superblock = Superblock { checkpoint, micros, encrypted, ..changed };
         let mut order: Vec<(PageId, Option<Vec<u8>>)> = dirty.changed().iter().map(|page| (*page, None)).collect();
         order.extend(map.into_iter().map(|(page, image)| (page, Some(image))));
         order.push((superblock::PAGE, Some(superblock.encode())));

@@ -68,7 +68,7 @@ pub(crate) struct Superblock {
     pub(crate) checkpoint: u64,
     /// When its checkpoint began, microseconds since 1970.
     pub(crate) micros: u64,
-    /// Of an encrypted store: recognises the data key that it was created with.
+    /// Of an encrypted store: recognises the data key that was the newest one at its checkpoint.
     pub(crate) encrypted: Option<KeyMark>,
 }
 

@@ -10,7 +10,7 @@ use device::crash::PmemMode;
 use device::{CrashShelf, Shelf};
 use store::{Direction, Options, Places, Store, StoreError, TreeId};
 
-use crate::support::{clear_and_encrypted, replay, seed, small, verified};
+use crate::support::{change_keys, clear_and_encrypted, replay, seed, small, verified};
 
 type State = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -108,6 +108,7 @@ fn live(shelf: &Arc<CrashShelf>, changes: usize) -> History {
         let (store, _) = Store::open(places(shelf), options()).expect("opens");
         (0..changes).for_each(|_| history.change(&store, shelf, random));
         store.checkpoint().expect("writes in place");
+        change_keys(&store);
         // Old values stay readable over a checkpoint. After a crash their pages must be free again.
         let reader = store.snapshot();
         (0..changes).for_each(|_| history.change(&store, shelf, random));

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use device::{CrashShelf, Shelf};
 use store::{CheckpointOptions, Options, Store, TreeId};
 
-use crate::support::{all, clear_and_encrypted, places, replay, seed, small};
+use crate::support::{all, change_keys, clear_and_encrypted, places, replay, seed, small};
 
 const TEST: &str = "power::a_power_failure_at_any_point_leaves_a_committed_state_with_everything_acknowledged";
 
@@ -74,6 +74,9 @@ fn workload(shelf: &Arc<CrashShelf>, seed: u64, options: &Options) -> History {
             history.acknowledged.push(shelf.operations());
             if step % 4 == 3 {
                 store.checkpoint().expect("writes");
+            }
+            if step % 5 == 3 {
+                change_keys(&store);
             }
         }
         if life == 1 {

@@ -34,6 +34,14 @@ pub(crate) fn sealer() -> Option<Arc<Sealer>> {
     })
 }
 
+/// From now on the store seals in another opening, as after a change of keys, if it is encrypted.
+pub(crate) fn change_keys(store: &Store) {
+    if let Some(sealer) = store.sealer() {
+        let epoch = EPOCH.replace(EPOCH.get() + 1);
+        sealer.begin_opening_for_tests(epoch, 0);
+    }
+}
+
 /// Checks a store in its places, also an encrypted one.
 pub(crate) fn verified(places: &Places) -> Result<Verified, StoreError> {
     store::verify_places_with(places, sealer(), &mut |_| ())

@@ -176,6 +176,8 @@ const USER_WAYS: &[Way] = &[
 ];
 
 const GRANT_WAYS: &[Way] = &[
+    // The node of the matrix is not encrypted, which is told to who may change its keys only.
+    way(Control("encryption rotate-data-key"), &[(Action::RightsGrant, "node")], Decided),
     way(
         Control(
             r#"identity {"verb":"change","changes":[{"grant":{"privileges":{"actions":["index-read"],"object":{"kind":"index","name":"elsewhere"},"columns":[],"grantee":"expired"},"grant_option":false}}]}"#,

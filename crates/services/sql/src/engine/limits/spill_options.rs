@@ -2,14 +2,16 @@
 
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
+use datafusion::execution::disk_manager::{DEFAULT_MAX_TEMP_DIRECTORY_SIZE, DiskManagerBuilder, DiskManagerMode};
 
+use crate::engine::limits::sealed_spill::SealedSpillFiles;
 use crate::{ErrorFields, SqlError};
 
-/// The prefix of the folders that DataFusion creates; other folders are left alone.
-const PREFIX: &str = "datafusion-";
+/// The prefix of the folders that DataFusion creates, and of those of encrypted files; other folders are left alone.
+pub(crate) const PREFIX: &str = "datafusion-";
 
 /// Where queries spill rows that do not fit in memory.
 #[derive(Clone, Debug)]
@@ -20,24 +22,51 @@ pub struct SpillOptions {
     pub bytes: u64,
 }
 
+/// What an engine spills to. None: DataFusion's own way, to the system's folder of temporary files. Of a store that is encrypted: files
+/// that are encrypted, also where no folder is given.
+pub(crate) fn spill_files(
+    spill: Option<&SpillOptions>,
+    is_encrypted: bool,
+) -> Result<Option<DiskManagerBuilder>, SqlError> {
+    if let Some(spill) = spill {
+        spill.prepare()?;
+    }
+    if is_encrypted {
+        let sealed = match spill {
+            Some(spill) => SealedSpillFiles::new(&spill.folder, spill.bytes),
+            None => SealedSpillFiles::new(&std::env::temp_dir(), DEFAULT_MAX_TEMP_DIRECTORY_SIZE),
+        };
+        return Ok(Some(DiskManagerBuilder::default().with_temp_file_factory(Arc::new(sealed?))));
+    }
+    let of_folder = |spill: &SpillOptions| {
+        let mode = DiskManagerMode::Directories(vec![spill.folder.clone()]);
+        DiskManagerBuilder::default().with_mode(mode).with_max_temp_directory_size(spill.bytes)
+    };
+    Ok(spill.map(of_folder))
+}
+
+/// The error if a folder cannot be spilled to.
+pub(crate) fn unusable(folder: &Path) -> impl Fn(io::Error) -> SqlError {
+    move |error| {
+        let text = format!("{}: rows cannot be spilled to this folder: {error}", folder.display());
+        SqlError::Engine(Box::new(ErrorFields::new("58030", text)))
+    }
+}
+
 impl SpillOptions {
     /// Creates the folder and empties it.
-    pub(crate) fn prepare(&self) -> Result<DiskManagerBuilder, SqlError> {
-        let failed = |error: io::Error| {
-            let text = format!("{}: rows cannot be spilled to this folder: {error}", self.folder.display());
-            SqlError::Engine(Box::new(ErrorFields::new("58030", text)))
-        };
-        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.folder).map_err(failed)?;
-        std::fs::set_permissions(&self.folder, std::fs::Permissions::from_mode(0o700)).map_err(failed)?;
-        for entry in std::fs::read_dir(&self.folder).map_err(failed)? {
-            let entry = entry.map_err(failed)?;
+    fn prepare(&self) -> Result<(), SqlError> {
+        let failed = unusable(&self.folder);
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.folder).map_err(&failed)?;
+        std::fs::set_permissions(&self.folder, std::fs::Permissions::from_mode(0o700)).map_err(&failed)?;
+        for entry in std::fs::read_dir(&self.folder).map_err(&failed)? {
+            let entry = entry.map_err(&failed)?;
             let is_ours = entry.file_name().to_str().is_some_and(|name| name.starts_with(PREFIX));
-            if is_ours && entry.file_type().map_err(failed)?.is_dir() {
-                std::fs::remove_dir_all(entry.path()).map_err(failed)?;
+            if is_ours && entry.file_type().map_err(&failed)?.is_dir() {
+                std::fs::remove_dir_all(entry.path()).map_err(&failed)?;
             }
         }
-        let mode = DiskManagerMode::Directories(vec![self.folder.clone()]);
-        Ok(DiskManagerBuilder::default().with_mode(mode).with_max_temp_directory_size(self.bytes))
+        Ok(())
     }
 }
 
