@@ -29,8 +29,7 @@ pub const KEY_VARIABLE: &str = "TERRACE_KEY";
 pub const COVERED: &str = "journal, write image journal, pages and values of the store, and its backups";
 
 /// What is not.
-pub const NOT_COVERED: &str =
-    "SQL (spill files, columns on disk), the search index, volumes, files of file services, settings and productions";
+pub const NOT_COVERED: &str = "SQL (spill files, columns on disk), the search index, volumes made without a key file, files of file services, settings and productions";
 
 /// The provider of this process.
 static PROVIDER: OnceLock<Arc<dyn KeyProvider>> = OnceLock::new();

@@ -59,5 +59,5 @@ pub use opening::{
     ENVELOPE_NAME, EnvelopeFile, create, open, open_in_memory, open_to_read, rotate_data_key, rotate_key_encryption_key,
 };
 pub use provider::{CommandKey, EnvironmentKey, FileKey, KeyProvider};
-pub use sealer::{KeyMark, MARK_BYTES, SEAL_BYTES, Sealer};
+pub use sealer::{KeyMark, MARK_BYTES, SEAL_BYTES, Sealer, TAG_BYTES};
 pub use secret::{KEY_BYTES, Randomness, Secret, SystemRandomness};

@@ -122,7 +122,7 @@ pub struct CreateArgs {
     /// Bytes a second that bringing copies up to date and scrubs may take [default: 200 MB]
     #[arg(long, value_name = "SIZE")]
     pub upkeep: Option<Bytes>,
-    /// Encrypt it (AES-256-XTS) with the secret in this file: 32 random bytes or more, mode 600; without it the data is lost
+    /// Encrypt it (AES-256-GCM) with the secret in this file: 32 random bytes or more, mode 600; without it the data is lost
     #[arg(long, value_name = "FILE")]
     pub key_file: Option<PathBuf>,
     /// Take space of the media only for what is written, and give it back for what is discarded; tiers of kind file, without caches

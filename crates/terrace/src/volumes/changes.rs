@@ -96,7 +96,7 @@ impl VolumeHost {
             min_copies: Some(description.min_copies),
             is_thin: description.thin,
         };
-        Ok(Volume::create(&places, &new, &volume.options(description, false))?)
+        Ok(Volume::create(&places, &new, &volume.options(description, false)?)?)
     }
 
     fn places(&self, description: &Description, new: Option<NewCopy>) -> anyhow::Result<Vec<Place>> {
@@ -167,10 +167,11 @@ impl VolumeHost {
             "volume {name} is exported, and grows while nobody uses it: `terrace volume export {name} --stop` first"
         );
         self.check_free(name)?;
+        let options = volume.options(&description, false)?;
         let was_open = volume.opened().is_some();
         volume.close()?;
         let places = self.places(&description, None)?;
-        let grown = Volume::grow(&places, bytes, &volume.options(&description, false));
+        let grown = Volume::grow(&places, bytes, &options);
         drop(places);
         if grown.is_ok() {
             let changed = Description { bytes, ..description };
@@ -244,7 +245,7 @@ impl VolumeHost {
             // As it is without a loss; where that serves writes, nothing has to be given up.
             let _ = volume.open(&self.tiers, false);
         }
-        let is_frozen = matches!(volume.opened(), Some(OpenDevice::Mirror(mirror, _)) if mirror.status().is_frozen);
+        let is_frozen = matches!(volume.opened(), Some(OpenDevice::Mirror(mirror)) if mirror.status().is_frozen);
         let is_needed = is_frozen || volume.opened().is_none();
         let opened = if is_needed { self.open_anew(&volume, true) } else { Ok(()) };
         if !self.is_serving() {

@@ -340,6 +340,9 @@ pub struct Activity {
     pub checkpoints: u64,
     /// Reads of blocks that are damaged on every copy.
     pub damaged: u64,
+    /// Times that bytes of a copy had the checksum of an encrypted block and not its seal.
+    #[serde(default)]
+    pub forged: u64,
     /// Blocks about whose sum the copies disagreed at the opening.
     pub disputed: u64,
     /// Bytes that scrubs have read on each copy.

@@ -11,6 +11,7 @@
 //! ```
 //!
 //! In the end everything works again: an owner opens the volume, brings all copies up to date, and they must be equal block by block.
+//! Every second volume is encrypted: then no device of a server may have content in clear, and no two seals one stamp.
 //!
 //! One thread; the same seed always gives the same run. A rule of [`crate::membership`] can be left out, to show that the simulation
 //! needs it.
@@ -25,10 +26,36 @@ mod server;
 mod tests;
 mod world;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
 
 pub use crate::rules::{Rule, leave_out};
+
+/// Sees the stamps of all seals of a run, whoever gave them: what a nonce and its key come from.
+#[derive(Debug, Default)]
+pub(crate) struct Witness {
+    stamps: Mutex<HashSet<Box<[u8]>>>,
+    has_repeated: AtomicBool,
+}
+
+impl Witness {
+    pub(crate) fn saw(&self, stamp: &[u8]) {
+        if !self.stamps.lock().insert(stamp.into()) {
+            self.has_repeated.store(true, Ordering::SeqCst);
+        }
+    }
+
+    /// How many there were. Errors: one was there twice.
+    fn check(&self) -> Result<usize, String> {
+        match self.has_repeated.load(Ordering::SeqCst) {
+            true => Err("a stamp was given twice".to_owned()),
+            false => Ok(self.stamps.lock().len()),
+        }
+    }
+}
 
 /// How often what happened in a run, or in several.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -38,7 +65,11 @@ pub struct Report {
 
 impl Report {
     fn count(&mut self, what: &'static str) {
-        *self.counts.entry(what).or_default() += 1;
+        self.count_all(what, 1);
+    }
+
+    fn count_all(&mut self, what: &'static str, times: u64) {
+        *self.counts.entry(what).or_default() += times;
     }
 
     /// How often something happened; 0 if never.
