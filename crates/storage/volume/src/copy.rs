@@ -103,7 +103,9 @@ fn tables_name(part: usize) -> String {
 /// is prepared. They are reserved, so that a volume works on a full medium: a quarter more than the window, for images of sectors and for
 /// what threads that pass its bound together write.
 fn segments_reserved(options: &Options) -> usize {
-    let bytes = options.window_bytes + options.window_bytes / 4;
+    // Records and tables of an encrypted volume have 40 bytes more for each block.
+    let seals = if options.keys.is_some() { options.window_bytes / 16 } else { 0 };
+    let bytes = options.window_bytes + options.window_bytes / 4 + seals;
     let window = bytes.div_ceil(options.segment_bytes.max(1));
     usize::try_from(window).unwrap_or(usize::MAX).saturating_add(2).min(SEGMENTS_RESERVED_MAX)
 }

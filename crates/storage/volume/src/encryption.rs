@@ -45,25 +45,28 @@ use std::sync::Arc;
 
 use device::BLOCK_BYTES;
 pub use encryption::Secret;
-use encryption::{KeyMark, MARK_BYTES, Randomness, SEAL_BYTES, Sealer, SystemRandomness, TAG_BYTES};
+use encryption::{KeyMark, MARK_BYTES, Randomness, Sealer, SystemRandomness};
 
-use crate::checksum::Sum;
 use crate::error::VolumeError;
+use crate::mark::BlockSeal;
 use crate::members::Epoch;
-use crate::superblock::Superblock;
-
-/// Bytes of a block's entry in the tables and records of an encrypted volume: sum and seal.
-pub(crate) const MARKED_BYTES: usize = 4 + SEAL_BYTES;
 
 /// What every associated data begins with.
 const DOMAIN: &[u8; 12] = b"volume block";
+
+/// Sees the stamps of all seals.
+#[cfg(any(test, feature = "simulation"))]
+pub(crate) trait SealWitness: Send + Sync {
+    /// A block was sealed.
+    fn saw(&self, stamp: &[u8]);
+}
 
 /// The data keys of an encrypted volume, by number, ascending: the last one seals, all of them open.
 #[derive(Clone)]
 pub struct VolumeKeys {
     data_keys: Vec<(u32, Secret)>,
     #[cfg(any(test, feature = "simulation"))]
-    witness: Option<Arc<crate::simulation::Witness>>,
+    witness: Option<Arc<dyn SealWitness>>,
 }
 
 impl fmt::Debug for VolumeKeys {
@@ -85,7 +88,7 @@ impl VolumeKeys {
 
     /// The same, whose seals are watched.
     #[cfg(any(test, feature = "simulation"))]
-    pub(crate) fn watched(self: &Arc<VolumeKeys>, witness: Arc<crate::simulation::Witness>) -> Arc<VolumeKeys> {
+    pub(crate) fn watched(self: &Arc<VolumeKeys>, witness: Arc<dyn SealWitness>) -> Arc<VolumeKeys> {
         Arc::new(VolumeKeys { witness: Some(witness), ..VolumeKeys::clone(self) })
     }
 
@@ -97,15 +100,18 @@ impl VolumeKeys {
         check
     }
 
-    /// Whether they are those of the volume of a superblock, or are rightly absent.
+    /// Whether they are those of a volume, as its superblock has it, or are rightly absent.
     ///
     /// Errors: [`VolumeError::KeysMissing`], [`VolumeError::KeysUnwanted`], [`VolumeError::WrongKeys`].
-    pub(crate) fn check_all(keys: Option<&VolumeKeys>, superblock: &Superblock) -> Result<(), VolumeError> {
-        match (keys, superblock.is_encrypted) {
+    pub(crate) fn check_all(
+        keys: Option<&VolumeKeys>,
+        (is_encrypted, check): (bool, [u8; 16]),
+    ) -> Result<(), VolumeError> {
+        match (keys, is_encrypted) {
             (None, false) => Ok(()),
             (None, true) => Err(VolumeError::KeysMissing),
             (Some(_), false) => Err(VolumeError::KeysUnwanted),
-            (Some(keys), true) if keys.check() == superblock.check => Ok(()),
+            (Some(keys), true) if keys.check() == check => Ok(()),
             (Some(_), true) => Err(VolumeError::WrongKeys),
         }
     }
@@ -133,70 +139,13 @@ impl VolumeKeys {
 /// Bytes of the associated data that say where a block belongs.
 const PLACE_BYTES: usize = DOMAIN.len() + 16 + 8;
 
-/// What lies beside the sum of a block: tag and stamp. Zeros where the block has none.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct BlockSeal(pub(crate) [u8; SEAL_BYTES]);
-
-impl BlockSeal {
-    pub(crate) const NONE: BlockSeal = BlockSeal([0; SEAL_BYTES]);
-
-    /// Which of two seals of one block is newer, by the order in which an owner gives them: term, then counter.
-    pub(crate) fn version(&self) -> (u32, u64) {
-        let bytes = &self.0;
-        let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
-        // The layout of a stamp is in the crate `encryption`: data key, epoch, random bits, counter.
-        let stamp = TAG_BYTES;
-        (word(stamp + 4), u64::from(word(stamp + 16)) | u64::from(word(stamp + 20)) << 32)
-    }
-}
-
-impl fmt::Debug for BlockSeal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "BlockSeal{:?}", self.version())
-    }
-}
-
-/// What is known of the stored bytes of a block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct BlockMark {
-    pub(crate) sum: Sum,
-    pub(crate) seal: BlockSeal,
-}
-
-impl BlockMark {
-    /// That of a block without content.
-    pub(crate) const NONE: BlockMark = BlockMark { sum: Sum::NONE, seal: BlockSeal::NONE };
-    /// That of a block of which nothing is known.
-    pub(crate) const UNKNOWN: BlockMark = BlockMark { sum: Sum::UNKNOWN, seal: BlockSeal::NONE };
-
-    /// The stored form, of [`entry_bytes`] bytes.
-    pub(crate) fn encode(&self, into: &mut [u8]) {
-        into[..4].copy_from_slice(&self.sum.0.to_le_bytes());
-        if let Some(seal) = into.get_mut(4..MARKED_BYTES) {
-            seal.copy_from_slice(&self.seal.0);
-        }
-    }
-
-    /// From the stored form.
-    pub(crate) fn decode(bytes: &[u8]) -> BlockMark {
-        let sum = Sum(u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]));
-        let seal = bytes.get(4..MARKED_BYTES).and_then(|seal| seal.try_into().ok());
-        BlockMark { sum, seal: seal.map_or(BlockSeal::NONE, BlockSeal) }
-    }
-}
-
-/// Bytes of the entry of a block in tables and records.
-pub(crate) const fn entry_bytes(is_encrypted: bool) -> usize {
-    if is_encrypted { MARKED_BYTES } else { 4 }
-}
-
 /// Seals and opens the blocks of a volume, for one opening.
 pub(crate) struct BlockSealer {
     sealer: Sealer,
     /// With zeros for the block.
     place: [u8; PLACE_BYTES],
     #[cfg(any(test, feature = "simulation"))]
-    witness: Option<Arc<crate::simulation::Witness>>,
+    witness: Option<Arc<dyn SealWitness>>,
 }
 
 impl fmt::Debug for BlockSealer {
@@ -217,7 +166,7 @@ impl BlockSealer {
         let seal = BlockSeal(self.sealer.seal_apart(&self.place_of(block), bytes));
         #[cfg(any(test, feature = "simulation"))]
         if let Some(witness) = &self.witness {
-            witness.saw(&seal.0[TAG_BYTES..]);
+            witness.saw(seal.stamp());
         }
         seal
     }
@@ -268,16 +217,5 @@ mod tests {
         assert!(first.open(3, &mut opened, &seal) && opened == plain);
         stored[4000] ^= 1;
         assert!(!first.verifies(3, &stored, &seal));
-    }
-
-    #[test]
-    fn an_entry_is_found_as_it_was_stored() {
-        let mark = BlockMark { sum: Sum(77), seal: BlockSeal(std::array::from_fn(|at| at as u8)) };
-        for is_encrypted in [false, true] {
-            let mut bytes = vec![0; entry_bytes(is_encrypted)];
-            mark.encode(&mut bytes);
-            let seal = if is_encrypted { mark.seal } else { BlockSeal::NONE };
-            assert_eq!(BlockMark::decode(&bytes), BlockMark { seal, ..mark });
-        }
     }
 }

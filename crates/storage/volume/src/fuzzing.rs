@@ -3,8 +3,8 @@
 use device::BLOCK_BYTES;
 
 use crate::checksum::{self, Sum};
-use crate::encryption::entry_bytes;
 use crate::geometry::{Geometry, SECTOR};
+use crate::mark::entry_bytes;
 use crate::record::Found;
 use crate::superblock::Superblock;
 use crate::tables::{StoredTables, number_of};
@@ -81,7 +81,7 @@ fn sectors_of(input: &[u8], geometry: &Geometry) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::encryption::BlockMark;
+    use crate::mark::BlockMark;
     use crate::record::{Head, Order, SEALED_WRITE, WRITE, encode_sectors};
     use crate::tables::Tables;
 

@@ -14,7 +14,7 @@
 
 use device::BLOCK_BYTES;
 
-use crate::encryption::entry_bytes;
+use crate::mark::entry_bytes;
 use crate::members::COPIES_MAX;
 
 /// The largest number of parts: growth adds one.

@@ -64,6 +64,7 @@ pub mod fuzzing;
 mod geometry;
 mod handed;
 mod latencies;
+mod mark;
 pub mod members;
 pub mod membership;
 mod metrics;

@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 
 use crate::bits::Bits;
-use crate::encryption::BlockSeal;
+use crate::mark::BlockSeal;
 use crate::record::Order;
 
 /// Shards: enough that two threads rarely meet.

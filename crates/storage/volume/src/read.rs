@@ -26,8 +26,8 @@ use device::BLOCK_BYTES;
 use crate::checksum::Sum;
 use crate::copy::VolumeCopy;
 use crate::core::Core;
-use crate::encryption::{BlockMark, BlockSeal};
 use crate::error::VolumeError;
+use crate::mark::{BlockMark, BlockSeal};
 use crate::overlay::Stored;
 
 /// One read of this many goes to another copy than the fastest, so that its time is known: fewer than one in a hundred.

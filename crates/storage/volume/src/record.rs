@@ -12,8 +12,8 @@
 use device::BLOCK_BYTES;
 
 use crate::checksum::Sum;
-use crate::encryption::{BlockMark, entry_bytes};
 use crate::geometry::SECTOR;
+use crate::mark::{BlockMark, entry_bytes};
 
 /// The kind of a record in the journal.
 pub(crate) const WRITE: u8 = 1;

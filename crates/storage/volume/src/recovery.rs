@@ -35,9 +35,10 @@ use crate::checkpoint;
 use crate::checksum::Sum;
 use crate::copy::{self, VolumeCopy};
 use crate::core::Core;
-use crate::encryption::{BlockMark, VolumeKeys, entry_bytes};
+use crate::encryption::VolumeKeys;
 use crate::error::VolumeError;
 use crate::geometry::{Content, Geometry, SECTOR};
+use crate::mark::{BlockMark, entry_bytes};
 use crate::members::{Epoch, Members, Set};
 use crate::membership::{self, Refusal, decide};
 use crate::options::{Options, Place, Threads};
@@ -140,7 +141,7 @@ fn promised(
         if other.volume != first.volume {
             return Err(foreign(&other.volume, &first.volume));
         }
-        VolumeKeys::check_all(options.keys.as_deref(), other)?;
+        VolumeKeys::check_all(options.keys.as_deref(), other.encryption())?;
         if found[..index].iter().any(|(_, earlier)| earlier.copy == other.copy) {
             return Err(VolumeError::Twice(other.copy));
         }

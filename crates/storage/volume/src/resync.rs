@@ -63,7 +63,7 @@ pub(crate) fn attach(core: &Core, place: Place) -> Result<u8, VolumeError> {
     if found.volume != core.volume {
         return Err(foreign(&found.volume, &core.volume));
     }
-    VolumeKeys::check_all(core.options.keys.as_deref(), &found)?;
+    VolumeKeys::check_all(core.options.keys.as_deref(), found.encryption())?;
     let number = found.copy;
     if core.copy(number).is_some() || number >= core.copies {
         return Err(VolumeError::Attached(number));
@@ -97,7 +97,7 @@ pub(crate) fn replace(core: &Core, number: u8, place: Place) -> Result<(), Volum
         if found.volume != core.volume {
             return Err(foreign(&found.volume, &core.volume));
         }
-        VolumeKeys::check_all(core.options.keys.as_deref(), &found)?;
+        VolumeKeys::check_all(core.options.keys.as_deref(), found.encryption())?;
         if found.copy != number {
             return Err(VolumeError::Twice(found.copy));
         }

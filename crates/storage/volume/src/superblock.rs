@@ -77,6 +77,11 @@ const THIN: u8 = 4;
 const ENCRYPTED: u8 = 8;
 
 impl Superblock {
+    /// Whether the volume is encrypted, and what proves its keys.
+    pub(crate) fn encryption(&self) -> (bool, [u8; 16]) {
+        (self.is_encrypted, self.check)
+    }
+
     /// The bytes of a slot.
     pub fn encode(&self) -> AlignedBuffer {
         assert!(self.parts.len() <= PARTS_MAX, "growing has checked the number of parts");

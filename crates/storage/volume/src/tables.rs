@@ -20,8 +20,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::bits::Bits;
 use crate::checksum::{self, Sum};
-use crate::encryption::{BlockMark, BlockSeal, entry_bytes};
 use crate::geometry::{Content, Geometry, REGION_BLOCKS, SECTOR, SECTOR_HEAD, SECTORS_PER_BLOCK};
+use crate::mark::{BlockMark, BlockSeal, entry_bytes};
 use crate::members::COPIES_MAX;
 
 /// Words of a seal in memory.

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use crate::checksum::Sum;
 use crate::copy::VolumeCopy;
 use crate::core::Core;
-use crate::encryption::{BlockMark, BlockSeal};
+use crate::mark::{BlockMark, BlockSeal};
 
 /// The identity of a volume in logs.
 struct LoggedVolume([u8; 16]);

@@ -2,6 +2,7 @@
 //!
 //! Each holds the volume's operation. The description is durable before anything is made at a place, and goes last.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, ensure};
@@ -186,6 +187,19 @@ impl VolumeHost {
     }
 
     /// Changes the limits of its clients: `None` leaves one as it is, 0 takes it away.
+    pub(super) fn rekey(&self, name: &str, key_file: &Path, new_data_key: bool) -> anyhow::Result<Value> {
+        let volume = self.find(name)?;
+        let _one = volume.operation()?;
+        let description = volume.description();
+        let encryption = description.encryption.as_ref();
+        let encryption = encryption.with_context(|| format!("volume {name} is not encrypted"))?;
+        let encryption = Some(encryption.rekeyed(key_file, new_data_key)?);
+        let description = Description { encryption, ..description };
+        self.descriptions.write(&description)?;
+        volume.describe(description);
+        Ok(Value::Null)
+    }
+
     pub(super) fn limit(&self, name: &str, iops: Option<u64>, bytes_per_second: Option<u64>) -> anyhow::Result<Value> {
         let volume = self.find(name)?;
         let _one = volume.operation()?;

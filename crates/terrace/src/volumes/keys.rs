@@ -40,6 +40,8 @@ pub struct EncryptionDescription {
 
 const CIPHER: &str = "aes-256-gcm";
 
+const DAMAGED: &str = "the envelope in the description of the volume is damaged";
+
 /// Bytes of a salt.
 const SALT_BYTES: usize = 32;
 
@@ -67,21 +69,47 @@ impl EncryptionDescription {
     /// # Errors
     /// The secret cannot be used, or is not the one that the volume was made with.
     pub fn keys(&self) -> anyhow::Result<Arc<VolumeKeys>> {
+        let (envelope, key) = self.envelope()?;
+        let keys = envelope.unlock(&key, "").map_err(|error| self.refused(error))?;
+        VolumeKeys::new(keys).context(DAMAGED)
+    }
+
+    /// The same data keys, wrapped with a key from another file; with a new one, which seals from the next opening on, if that is wanted.
+    ///
+    /// # Errors
+    /// One of the secrets cannot be used, or the old one is not the right one.
+    pub fn rekeyed(&self, key_file: &Path, has_new_data_key: bool) -> anyhow::Result<EncryptionDescription> {
+        let (mut envelope, old) = self.envelope()?;
+        let mut renewed = EncryptionDescription::new(key_file)?;
+        let (_, new) = renewed.envelope()?;
+        let random = SystemRandomness::default();
+        envelope.wrap_with((&old, ""), &new, &random).map_err(|error| self.refused(error))?;
+        if has_new_data_key {
+            let made = u64::try_from(Clock::system().now_us()).unwrap_or_default();
+            envelope.add_data_key((&new, ""), made, &random)?;
+        }
+        renewed.envelope = hex(&envelope.encode());
+        Ok(renewed)
+    }
+
+    /// The envelope, and the key that should open it.
+    fn envelope(&self) -> anyhow::Result<(Envelope, Secret)> {
         ensure!(self.cipher == CIPHER, "the cipher `{}` is not of this release", self.cipher);
         let salt = unhex(&self.salt, SALT_BYTES).filter(|salt| salt.len() == SALT_BYTES);
         let salt = salt.context("the salt in the description of the volume is damaged")?;
-        let damaged = "the envelope in the description of the volume is damaged";
         let envelope =
-            Envelope::decode(&unhex(&self.envelope, ENVELOPE_BYTES_MAX).context(damaged)?).context(damaged)?;
-        let shown = self.key_file.display();
-        let unlocked = envelope.unlock(&wrapping_key(&self.key_file, &salt)?, &shown.to_string());
-        let keys = unlocked.map_err(|error| match error {
+            Envelope::decode(&unhex(&self.envelope, ENVELOPE_BYTES_MAX).context(DAMAGED)?).context(DAMAGED)?;
+        Ok((envelope, wrapping_key(&self.key_file, &salt)?))
+    }
+
+    fn refused(&self, error: EncryptionError) -> anyhow::Error {
+        match error {
             EncryptionError::WrongKey { .. } => anyhow::anyhow!(
-                "{shown} does not contain the secret that this volume was made with: put that file back"
+                "{} does not contain the secret that this volume was made with: put that file back",
+                self.key_file.display()
             ),
-            error => anyhow::Error::new(error).context(damaged),
-        })?;
-        VolumeKeys::new(keys).context(damaged)
+            error => anyhow::Error::new(error).context(DAMAGED),
+        }
     }
 }
 
@@ -133,6 +161,12 @@ mod tests {
         for damaged in [damaged, EncryptionDescription { envelope: "g0".into(), ..made.clone() }] {
             assert!(format!("{:#}", damaged.keys().expect_err("it is damaged")).contains("envelope"));
         }
+        let second = dir.path().join("second");
+        fs::write(&second, [3; 40]).expect("it is written");
+        fs::set_permissions(&second, fs::Permissions::from_mode(0o600)).expect("it is changed");
+        let renewed = made.rekeyed(&second, true).expect("both can be used");
+        assert!(renewed.keys().is_ok() && renewed.key_file == second);
+        assert_eq!(renewed.envelope().expect("it is whole").0.data_keys().len(), 2);
         for (bytes, mode, error) in [
             (&[2; 64][..], 0o600, "does not contain the secret"),
             (&[1; 64], 0o640, "chmod 600"),
@@ -141,8 +175,10 @@ mod tests {
         ] {
             write(bytes, mode);
             assert!(made.keys().expect_err("it is refused").to_string().contains(error), "{error}");
+            assert!(made.rekeyed(&second, false).expect_err("it is refused").to_string().contains(error), "{error}");
         }
         fs::remove_file(&file).expect("it is removed");
+        assert!(renewed.keys().is_ok(), "the former file is not needed");
         assert!(format!("{:#}", made.keys().expect_err("it is gone")).contains("cannot be read"));
     }
 }

@@ -59,6 +59,15 @@ pub enum VolumeRequest {
         #[serde(default)]
         bytes_per_second: Option<u64>,
     },
+    /// Wrap the data keys of an encrypted one with the secret of another file.
+    Rekey {
+        /// The volume.
+        name: String,
+        /// The file with the new secret.
+        key_file: PathBuf,
+        /// Add a data key, which encrypts what is written from the next opening on.
+        new_data_key: bool,
+    },
     /// Export it, now and at each start.
     Export {
         /// The volume.

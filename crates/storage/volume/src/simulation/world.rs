@@ -102,7 +102,10 @@ impl World {
             self.check()?;
         }
         self.finish()?;
-        let sealed = self.witness.check()?;
+        // Where a person accepts a loss nobody knows which terms were promised: the random bits remain.
+        let lost =
+            ["media lost", "damaged on the last copy"].map(|what| self.report.lock().of(what)).iter().sum::<u64>();
+        let sealed = self.witness.check(lost > 0)?;
         self.report.lock().count_all("blocks sealed", sealed as u64);
         Ok(())
     }

@@ -25,7 +25,7 @@ pub(crate) fn new_volume(blocks: u64) -> NewVolume {
     NewVolume { volume: *b"volume for tests", bytes: blocks * BLOCK_BYTES as u64, min_copies: None, is_thin: false }
 }
 
-/// These tests run twice: `tests/encrypted` has them with encryption.
+/// These tests run twice: `encrypted.rs` has them with encryption.
 pub(crate) const IS_ENCRYPTED: bool = matches!(env!("CARGO_CRATE_NAME").as_bytes(), b"encrypted");
 
 /// The defaults, with keys where volumes are encrypted.

@@ -179,6 +179,15 @@ fn put(rig: &Rig, copy: usize, block: u64, stored: &StoredBlock) {
     medium.open("tables-0").expect("a device").write_flush(at(table), &bytes).expect("writes");
 }
 
+/// Fills the journals with blocks from 40 on, and closes: the journals have neither blocks before nor images of their tables any more.
+fn close_with_short_journals(volume: Volume) {
+    for round in 0..3 {
+        (40..64).for_each(|block| volume.write(at(block), &tagged(1000 * round + block)).expect("writes"));
+        volume.checkpoint().expect("checkpoints");
+    }
+    volume.close().expect("closes");
+}
+
 fn exchange(rig: &Rig, copy: usize, one: u64, two: u64) {
     let (first, second) = (take(rig, copy, one), take(rig, copy, two));
     put(rig, copy, one, &second);
@@ -187,9 +196,8 @@ fn exchange(rig: &Rig, copy: usize, one: u64, two: u64) {
 
 #[test]
 fn blocks_that_were_exchanged_with_their_checksums_and_seals_are_damage() {
-    let (rig, volume) = Rig::filled(1, 1, 32);
-    volume.close().expect("closes");
-    drop(volume);
+    let (rig, volume) = Rig::filled(1, 1, 64);
+    close_with_short_journals(volume);
     exchange(&rig, 0, 3, 20);
     let volume = rig.open(3);
     for block in 0..32 {
@@ -204,9 +212,8 @@ fn blocks_that_were_exchanged_with_their_checksums_and_seals_are_damage() {
 #[test]
 fn copies_with_blocks_that_open_win_over_copies_with_exchanged_ones_also_where_these_are_more() {
     for changed in [&[0][..], &[1], &[0, 1], &[1, 2]] {
-        let (rig, volume) = Rig::filled(3, 2, 32);
-        volume.close().expect("closes");
-        drop(volume);
+        let (rig, volume) = Rig::filled(3, 2, 64);
+        close_with_short_journals(volume);
         changed.iter().for_each(|copy| exchange(&rig, *copy, 3, 20));
         let volume = rig.open(3);
         assert_eq!(volume.status().disputed, 2);
@@ -222,7 +229,7 @@ fn copies_with_blocks_that_open_win_over_copies_with_exchanged_ones_also_where_t
 fn an_older_state_of_a_block_in_its_place_opens_only_with_its_own_seal_and_loses_against_the_newer_one_of_another_copy()
 {
     for copy in 0..2 {
-        let (rig, volume) = Rig::filled(2, 1, 32);
+        let (rig, volume) = Rig::filled(2, 1, 64);
         let old = take(&rig, copy, 5);
         drop(volume);
         let volume = rig.open(3);
@@ -236,8 +243,7 @@ fn an_older_state_of_a_block_in_its_place_opens_only_with_its_own_seal_and_loses
             .write_flush(at(5), &AlignedBuffer::from(&old.bytes[..]))
             .expect("writes");
         assert_eq!(tag_of(&read_block(&volume, 5).expect("reads")), 105, "the checksum finds that");
-        volume.close().expect("closes");
-        drop(volume);
+        close_with_short_journals(volume);
         // With a checksum that matches, and the seal of the newer one.
         bytes_only.entry[..4].copy_from_slice(&old.entry[..4]);
         for stored in [&bytes_only, &old] {
@@ -247,6 +253,7 @@ fn an_older_state_of_a_block_in_its_place_opens_only_with_its_own_seal_and_loses
             assert_eq!(tag_of(&read_block(&volume, 5).expect("reads")), 105, "copy {copy}");
             volume.scrub().expect("scrubs");
             rig.assert_equal(&volume);
+            close_with_short_journals(volume);
         }
     }
 }
