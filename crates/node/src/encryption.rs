@@ -36,7 +36,8 @@ pub const COVERED: &str =
     "journal, write image journal, pages and values of the store, its backups, spill files of SQL, the files of search indices";
 
 /// What is not.
-pub const NOT_COVERED: &str = "external tables of SQL, volumes, files of file services, settings and productions";
+pub const NOT_COVERED: &str =
+    "external tables of SQL, volumes made without a key file, files of file services, settings and productions";
 
 /// The provider of this process.
 static PROVIDER: RwLock<Option<Arc<dyn KeyProvider>>> = RwLock::new(None);

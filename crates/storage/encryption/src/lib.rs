@@ -67,5 +67,5 @@ pub use opening::{ENVELOPE_NAME, EnvelopeFile, create, open, open_in_memory, ope
 pub use provider::{CommandKey, EnvironmentKey, FileKey, KeyProvider};
 pub use rotation::{retire_data_key, rotate_data_key, rotate_key_encryption_key};
 pub use scratch::{SCRATCH_TAG_BYTES, ScratchKey};
-pub use sealer::{HeldKeys, KeyMark, MARK_BYTES, SEAL_BYTES, Sealer, data_key_of};
+pub use sealer::{HeldKeys, KeyMark, MARK_BYTES, SEAL_BYTES, Sealer, TAG_BYTES, data_key_of};
 pub use secret::{KEY_BYTES, Randomness, Secret, SystemRandomness};

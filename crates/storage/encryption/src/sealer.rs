@@ -20,14 +20,14 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
-use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, Tag, UnboundKey};
 
 use crate::envelope::Envelope;
 use crate::error::SealFault;
 use crate::secret::Secret;
 
-/// Bytes of a tag.
-const TAG_BYTES: usize = 16;
+/// Bytes of a tag, with which a seal begins.
+pub const TAG_BYTES: usize = 16;
 /// Bytes of a stamp.
 const STAMP_BYTES: usize = 24;
 /// What sealing adds.
@@ -64,7 +64,8 @@ impl KeyMark {
         KeyMark { id: u32::from_le_bytes(*id), check: *check.first_chunk().expect("eight are left") }
     }
 
-    fn of(id: u32, key: &Secret) -> KeyMark {
+    /// Of a data key with this number.
+    pub fn of(id: u32, key: &Secret) -> KeyMark {
         KeyMark { id, check: *key.derive::<8>(&id.to_le_bytes(), b"terrace data key mark") }
     }
 }
@@ -218,6 +219,15 @@ impl Sealer {
         Keys::of_opening(data_keys, epoch, random).into()
     }
 
+    /// A sealer for an opening whose epoch something else than an envelope keeps: the caller has made durable that no other opening with
+    /// these data keys has the same `epoch`, before this is called, and draws `random`. `data_keys` ascend by number; the last one seals.
+    ///
+    /// # Panics
+    /// Without data keys.
+    pub fn for_opening(data_keys: Vec<(u32, Secret)>, epoch: u32, random: u64) -> Sealer {
+        Sealer::new(data_keys, epoch, random)
+    }
+
     /// One that only opens: for tools that write nothing, and so need no epoch.
     pub(crate) fn to_read(data_keys: Vec<(u32, Secret)>) -> Sealer {
         Keys::to_read(data_keys).into()
@@ -298,44 +308,62 @@ impl Sealer {
     /// # Panics
     /// If there is no room for the seal, if `place` has more than 52 bytes, or if this only opens.
     pub fn seal(&self, place: &[u8], bytes: &mut [u8]) {
+        let body = bytes.len().checked_sub(SEAL_BYTES).expect("there is room for the seal");
+        let (body, seal) = bytes.split_at_mut(body);
+        seal.copy_from_slice(&self.seal_apart(place, body));
+    }
+
+    /// Encrypts all of `body` in place, and returns its seal: for what is stored with its seal somewhere else.
+    ///
+    /// # Panics
+    /// If `place` has more than 52 bytes, or if this only opens.
+    pub fn seal_apart(&self, place: &[u8], body: &mut [u8]) -> [u8; SEAL_BYTES] {
         let keys = self.keys();
         let Sealing { opening, key, counter } = &**keys.sealing.as_ref().expect("who only reads seals nothing");
         let counter = counter.fetch_add(1, Ordering::Relaxed);
         assert!(counter < u64::MAX, "a counter is never used twice");
-        let body = bytes.len().checked_sub(SEAL_BYTES).expect("there is room for the seal");
-        let (body, seal) = bytes.split_at_mut(body);
         let associated = Aad::from(Associated::new(*opening, place));
         let tag = key.seal_in_place_separate_tag(nonce_of(opening.epoch, counter), associated, body);
         let tag = tag.expect("less than 64 GiB are sealed at once");
+        let mut seal = [0; SEAL_BYTES];
         let (tag_place, stamp) = seal.split_at_mut(TAG_BYTES);
         tag_place.copy_from_slice(tag.as_ref());
         stamp[..4].copy_from_slice(&opening.data_key.to_le_bytes());
         stamp[4..8].copy_from_slice(&opening.epoch.to_le_bytes());
         stamp[8..16].copy_from_slice(&opening.random.to_le_bytes());
         stamp[16..].copy_from_slice(&counter.to_le_bytes());
+        seal
     }
 
     /// Decrypts sealed bytes in place, and returns the body. After an error the bytes are undefined.
     ///
     /// Errors: [`SealFault`].
     pub fn open<'a>(&self, place: &[u8], bytes: &'a mut [u8]) -> Result<&'a mut [u8], SealFault> {
-        let (sealed, stamp) = bytes.split_last_chunk_mut::<STAMP_BYTES>().ok_or(SealFault::Short)?;
-        if sealed.len() < TAG_BYTES {
-            return Err(SealFault::Short);
-        }
+        let (body, seal) = bytes.split_last_chunk_mut::<SEAL_BYTES>().ok_or(SealFault::Short)?;
+        self.open_apart(place, body, seal)?;
+        Ok(body)
+    }
+
+    /// Decrypts a body in place whose seal lies somewhere else. After an error the bytes are undefined.
+    ///
+    /// Errors: [`SealFault`].
+    pub fn open_apart(&self, place: &[u8], body: &mut [u8], seal: &[u8; SEAL_BYTES]) -> Result<(), SealFault> {
+        let (tag, stamp) = seal.split_first_chunk::<TAG_BYTES>().expect("a seal begins with a tag");
         let word = |at: usize| u32::from_le_bytes([stamp[at], stamp[at + 1], stamp[at + 2], stamp[at + 3]]);
         let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
         let opening = Opening { data_key: word(0), epoch: word(4), random: long(8) };
         let nonce = nonce_of(opening.epoch, long(16));
-        let associated = Aad::from(Associated::new(opening, place));
+        let (tag, associated) = (Tag::from(*tag), Aad::from(Associated::new(opening, place)));
         let keys = self.keys();
         let opened = match &keys.sealing {
-            Some(mine) if mine.opening == opening => mine.key.open_in_place(nonce, associated, sealed),
-            _ => self.key(&keys, opening)?.open_in_place(nonce, associated, sealed),
+            Some(mine) if mine.opening == opening => {
+                mine.key.open_in_place_separate_tag(nonce, associated, tag, body, 0..)
+            }
+            _ => self.key(&keys, opening)?.open_in_place_separate_tag(nonce, associated, tag, body, 0..),
         };
-        let opened = opened.map_err(|_| SealFault::Tag)?;
+        opened.map_err(|_| SealFault::Tag)?;
         self.count_opened(&keys, opening.data_key);
-        Ok(opened)
+        Ok(())
     }
 
     /// Notes that a data key is needed.
@@ -390,6 +418,19 @@ mod tests {
                 assert!(sealer.open(b"here", &mut whole[..bytes].to_vec()).is_err(), "cut to {bytes}");
             }
         }
+    }
+
+    #[test]
+    fn a_seal_that_lies_apart_is_the_one_that_lies_behind() {
+        let sealer = Sealer::for_tests(1, 5, 9);
+        let mut body = b"a body".to_vec();
+        let seal = sealer.seal_apart(b"here", &mut body);
+        assert_ne!(body, b"a body");
+        let mut whole = [&body[..], &seal].concat();
+        assert_eq!(sealer.open(b"here", &mut whole).map(|body| body.to_vec()), Ok(b"a body".to_vec()));
+        assert_eq!(sealer.open_apart(b"there", &mut body.clone(), &seal), Err(SealFault::Tag));
+        assert_eq!(sealer.open_apart(b"here", &mut body, &seal), Ok(()));
+        assert_eq!(body, b"a body");
     }
 
     #[test]

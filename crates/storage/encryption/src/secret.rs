@@ -89,6 +89,17 @@ impl Secret {
         Some(Secret(bytes))
     }
 
+    /// Derives a key from a secret of [`KEY_BYTES`] bytes or more, of which every bit is used, and a salt. `None`: it is shorter.
+    pub fn of_long(given: &[u8], salt: &[u8], purpose: &[u8]) -> Option<Secret> {
+        if given.len() < KEY_BYTES {
+            return None;
+        }
+        let (mut into, purpose) = (Zeroizing::new([0; KEY_BYTES]), [purpose]);
+        let key = Salt::new(HKDF_SHA256, salt).extract(given);
+        key.expand(&purpose, Length(KEY_BYTES)).and_then(|key| key.fill(&mut *into)).ok()?;
+        Some(Secret(into))
+    }
+
     /// The bytes.
     pub(crate) fn bytes(&self) -> &[u8; KEY_BYTES] {
         &self.0
@@ -132,5 +143,10 @@ mod tests {
         assert_ne!(*one.derive::<32>(b"salt", b"use"), *one.derive::<32>(b"sal", b"use"));
         assert_ne!(*one.derive::<32>(b"salt", b"use"), *Secret::new([2; 32]).derive::<32>(b"salt", b"use"));
         assert_eq!(format!("{one:?}"), "Secret");
+        let long = |given: &[u8], salt: &[u8]| Secret::of_long(given, salt, b"use");
+        assert_eq!(long(&[1; 32], b"salt"), Some(Secret(one.derive(b"salt", b"use"))));
+        assert_ne!(long(&[1; 64], b"salt"), long(&[1; 32], b"salt"));
+        assert_ne!(long(&[1; 64], b"salt"), long(&[1; 64], b"sal"));
+        assert_eq!(long(&[1; 31], b"salt"), None);
     }
 }

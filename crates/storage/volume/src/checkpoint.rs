@@ -226,19 +226,19 @@ fn save(copy: &VolumeCopy, plan: &Plan, end: Lsn) -> Result<(), VolumeError> {
         // First, so that others find the space. The discards are in this journal, which is truncated after the flush.
         each_run(plan, |run| match &run[0].1.stored {
             Stored::Zeroes { .. } => copy.discard(run[0].0, run.len() as u64),
-            Stored::Bytes(_) => Ok(()),
+            Stored::Bytes(..) => Ok(()),
         })?;
         // All of it before the first byte: a medium that has not enough is found before others write to it for as long as that takes.
         each_run(plan, |run| match &run[0].1.stored {
             Stored::Zeroes { .. } => Ok(()),
-            Stored::Bytes(_) => copy.reserve_acknowledged(run[0].0, run.len() as u64),
+            Stored::Bytes(..) => copy.reserve_acknowledged(run[0].0, run.len() as u64),
         })?;
     }
     each_run(plan, |run| {
         let mut bytes = AlignedBuffer::with_capacity(run.len() * BLOCK_BYTES);
         for (_, fresh) in run {
             match &fresh.stored {
-                Stored::Bytes(block) => bytes.extend_from_slice(block),
+                Stored::Bytes(block, _) => bytes.extend_from_slice(block),
                 // The sum says that they are zeros. Unless the copy is thin their space stays theirs, also where a client has given it
                 // up: on a full medium a later checkpoint could not write them, on any copy.
                 Stored::Zeroes { .. } => return Ok(()),
@@ -272,7 +272,7 @@ where
 /// How many of the first blocks are neighbours in one part, with the same kind of content.
 fn run_of(plan: &Plan, blocks: &[(u64, Fresh)]) -> usize {
     let kind = |fresh: &Fresh| match fresh.stored {
-        Stored::Bytes(_) => 0,
+        Stored::Bytes(..) => 0,
         Stored::Zeroes { .. } => 1,
     };
     let (first, fresh) = &blocks[0];

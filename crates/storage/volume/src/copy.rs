@@ -103,7 +103,9 @@ fn tables_name(part: usize) -> String {
 /// is prepared. They are reserved, so that a volume works on a full medium: a quarter more than the window, for images of sectors and for
 /// what threads that pass its bound together write.
 fn segments_reserved(options: &Options) -> usize {
-    let bytes = options.window_bytes + options.window_bytes / 4;
+    // Records and tables of an encrypted volume have 40 bytes more for each block.
+    let seals = if options.keys.is_some() { options.window_bytes / 16 } else { 0 };
+    let bytes = options.window_bytes + options.window_bytes / 4 + seals;
     let window = bytes.div_ceil(options.segment_bytes.max(1));
     usize::try_from(window).unwrap_or(usize::MAX).saturating_add(2).min(SEGMENTS_RESERVED_MAX)
 }
@@ -208,7 +210,7 @@ fn write_tables(
 
 /// Makes a new copy with nothing in it. `superblock.journal` is drawn here.
 pub(crate) fn format(place: &Place, mut superblock: Superblock, options: &Options) -> Result<(), VolumeError> {
-    let geometry = Geometry::new(&superblock.parts);
+    let geometry = Geometry::new(&superblock.parts, superblock.is_encrypted);
     clear(place)?;
     make_content(place, &geometry, &mut superblock, options)?;
     // Under its name only when it has its content: a crash leaves a copy or none.
@@ -224,7 +226,7 @@ pub(crate) fn format_again(place: &Place, mut superblock: Superblock, options: &
     if !exists(place)? {
         return format(place, superblock, options);
     }
-    let geometry = Geometry::new(&superblock.parts);
+    let geometry = Geometry::new(&superblock.parts, superblock.is_encrypted);
     let device = place.data.open(SUPERBLOCK)?;
     superblock.sequence = Superblock::read(&*device)?.sequence + 1;
     let mut incomplete = superblock.clone();
@@ -320,7 +322,7 @@ impl VolumeCopy {
         options: &Options,
     ) -> Result<VolumeCopy, VolumeError> {
         let has_threads = AtomicBool::new(options.threads == Threads::Background);
-        let geometry = Geometry::new(&found.parts);
+        let geometry = Geometry::new(&found.parts, found.is_encrypted);
         let (mut data, mut tables) = (Vec::new(), Vec::new());
         for (part, this) in geometry.parts.iter().enumerate() {
             data.push(sized(&*place.data, &data_name(part), this.data_bytes())?);

@@ -24,6 +24,7 @@ use device::AlignedBuffer;
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 
 use crate::copy::VolumeCopy;
+use crate::encryption::BlockSealer;
 use crate::error::VolumeError;
 use crate::members::{COPIES_MAX, Epoch, Members, Set};
 use crate::membership::{Action, Event, Membership};
@@ -47,6 +48,8 @@ pub(crate) struct Core {
     /// The term of this owner, as copies have promised it.
     pub(crate) promised: Epoch,
     pub(crate) tables: Tables,
+    /// Of an encrypted volume.
+    pub(crate) sealer: Option<BlockSealer>,
     pub(crate) overlay: Overlay,
     /// Of a thin volume.
     pub(crate) thin: Option<Arc<ThinState>>,
@@ -110,9 +113,14 @@ impl Progress {
 }
 
 impl Core {
-    pub(crate) fn new(options: Options, found: &Superblock, tables: Tables, set: Set) -> Core {
+    /// The term of `found` is promised, durably: from here on blocks may be sealed.
+    ///
+    /// Errors: [`VolumeError::Randomness`].
+    pub(crate) fn new(options: Options, found: &Superblock, tables: Tables, set: Set) -> Result<Core, VolumeError> {
         let overlay = Overlay::new(tables.geometry.blocks());
-        Core {
+        let sealer = options.keys.as_ref().map(|keys| keys.sealer(found.volume, found.promised)).transpose()?;
+        Ok(Core {
+            sealer,
             volume: found.volume,
             copies: found.copies,
             min_copies: found.min_copies,
@@ -142,7 +150,7 @@ impl Core {
             workers: Arc::default(),
             leaving: Mutex::default(),
             options,
-        }
+        })
     }
 
     /// The in-sync set that is served.

@@ -1,313 +1,221 @@
-//! [`EncryptedDevice`]: encryption at rest, above a volume: every copy, journal, cache and export of another node gets ciphertext only.
+//! Encryption at rest inside a volume: each block of 4096 bytes is sealed once, when it is written, before it goes anywhere.
 //!
 //! ```text
-//!   export --> EncryptedDevice --> Volume --> checksums and journals of ciphertext
+//!   write --> seal --> journals, overlay, blocks in place, caches, places of other nodes, resync: ciphertext only
+//!   read  <-- open <-- any of them
 //!
-//!   block n   AES-256-XTS (IEEE 1619-2018), one data unit of 4096 bytes, tweak n
-//!   keys      HKDF-SHA-256 of the secret and a salt: 64 bytes for XTS, 16 that tell whether a secret is the right one
+//!   block n   AES-256-GCM; associated data: "volume block", the volume, n; the seal (tag and stamp) lies beside the block's sum
+//!   sum       CRC-32C of the ciphertext, as without encryption
 //! ```
 //!
-//! A block without content reads as zeros and is stored as such, so who can read a medium sees which blocks were written. A stored block
-//! of zeros is therefore no ciphertext; one in 2^32768 ciphertexts is.
+//! The sum finds what a medium does to bytes, without a key: a torn or lost write is what it was before. The seal finds what somebody does
+//! to them: bytes that match the sum and do not open at their place are damage of that copy, like bytes that do not match the sum; another
+//! copy is read, and the damaged one is written anew. The associated data has no version: that is the stamp, which is a part of the seal and
+//! of the nonce, so an old ciphertext opens only with the seal that lay beside it. Sum and seal of a block change with its bytes in one
+//! record of the journal.
 //!
-//! Invariants: plaintext is never given to the device below; a wrong secret is noticed before anything is read or written.
+//! A block without content has no seal, and reads as zeros.
 //!
-//! What it does not do: XTS has no authentication. Bytes that were changed on a medium are found by the volume's checksums, which are no
-//! protection against who can write the medium. An older state of a whole medium is not noticed either; epochs are, see `membership`.
+//! # Why a nonce never repeats
+//!
+//! A key is used by one opening of a volume only: HKDF(data key, term of the owner, 64 random bits), and a counter in memory gives the
+//! nonces (crate `encryption`). What is durable before the first seal is the *term*: an opening makes enough copies promise it, in their
+//! superblocks, flushed, before it has a sealer; a later opening finds it there, and takes a higher one. So
+//!
+//! 1. after a crash the term is another one, and with it the key: the counter begins anew with a key that has sealed nothing;
+//! 2. a crash between the promise and the first seal leaves a term without sealed blocks, which harms nothing;
+//! 3. two owners that open the volume side by side have different terms, as a copy promises each term to one of them, unless somebody
+//!    accepted a loss and each found copies that the other did not. Then, as for media that were copied and are opened twice, or put back
+//!    from a backup with their superblocks, only the random bits make the keys differ: two of 2^32 openings share them by chance;
+//! 4. a write that failed and is tried again is sealed again, with the next counter. Nothing of a counter has to survive.
+//!
+//! Not covered: the memory of a virtual machine that is saved while it has the volume open, and started twice.
+//!
+//! # What it does not do
+//!
+//! Who can write a medium can put an older state of it back as a whole, or an older block with its sum and seal, and can turn blocks into
+//! blocks without content; with several copies the others win where they agree, and of sealed blocks the newest does. Which blocks are used,
+//! and when they change, can be seen.
+//!
+//! Invariants: plaintext reaches no shelf; keys that are not those of the volume are refused before anything but superblocks is read, and
+//! before anything is written.
 
 use std::fmt;
 use std::sync::Arc;
 
-use aes::Aes256;
-use aes::cipher::KeyInit;
-use device::{AlignedBuffer, BLOCK_BYTES, Device, DeviceError, Durability, Extent, IoKind, IoRequest, IoSink};
-use ring::hkdf::{HKDF_SHA256, KeyType, Salt};
-use xts_mode::{Xts128, get_tweak_default};
+use device::BLOCK_BYTES;
+pub use encryption::Secret;
+use encryption::{KeyMark, MARK_BYTES, Randomness, Sealer, SystemRandomness};
 
-/// Bytes of a salt.
-pub const SALT_BYTES: usize = 32;
-/// Bytes of what is stored to recognise a secret.
-pub const CHECK_BYTES: usize = 16;
-/// The least bytes of a secret: as many as a key of AES-256 has.
-pub const SECRET_BYTES_MIN: usize = 32;
+use crate::error::VolumeError;
+use crate::mark::BlockSeal;
+use crate::members::Epoch;
 
-/// Two keys of AES-256.
-const KEY_BYTES: usize = 64;
+/// What every associated data begins with.
+const DOMAIN: &[u8; 12] = b"volume block";
 
-const BLOCK: u64 = BLOCK_BYTES as u64;
-
-/// The keys of a volume, derived from a secret.
-pub struct EncryptionKeys {
-    xts: Xts128<Aes256>,
-    check: [u8; CHECK_BYTES],
+/// Sees the stamps of all seals.
+#[cfg(any(test, feature = "simulation"))]
+pub(crate) trait SealWitness: Send + Sync {
+    /// A block was sealed.
+    fn saw(&self, stamp: &[u8]);
 }
 
-impl fmt::Debug for EncryptionKeys {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("EncryptionKeys")
-    }
-}
-
-/// Bytes that HKDF derives.
-struct Length(usize);
-
-impl KeyType for Length {
-    fn len(&self) -> usize {
-        self.0
-    }
-}
-
-impl EncryptionKeys {
-    /// Derives the keys of a volume from a secret, at least [`SECRET_BYTES_MIN`] bytes, and the volume's salt. `None`: it is shorter.
-    pub fn derive(secret: &[u8], salt: &[u8; SALT_BYTES]) -> Option<EncryptionKeys> {
-        if secret.len() < SECRET_BYTES_MIN {
-            return None;
-        }
-        let extracted = Salt::new(HKDF_SHA256, salt).extract(secret);
-        let derive = |purpose: &[u8], into: &mut [u8]| {
-            let purpose = [purpose];
-            // HKDF-SHA-256 derives up to 8,160 bytes.
-            extracted.expand(&purpose, Length(into.len())).and_then(|key| key.fill(into)).is_ok()
-        };
-        let (mut keys, mut check) = ([0; KEY_BYTES], [0; CHECK_BYTES]);
-        if !derive(b"terrace volume xts", &mut keys) || !derive(b"terrace volume check", &mut check) {
-            return None;
-        }
-        let (first, second) = keys.split_at(KEY_BYTES / 2);
-        let xts = Xts128::new(Aes256::new_from_slice(first).ok()?, Aes256::new_from_slice(second).ok()?);
-        Some(EncryptionKeys { xts, check })
-    }
-
-    /// What is stored with the volume to recognise the secret.
-    pub fn check(&self) -> [u8; CHECK_BYTES] {
-        self.check
-    }
-
-    fn encrypt(&self, offset: u64, bytes: &mut [u8]) {
-        self.xts.encrypt_area(bytes, BLOCK_BYTES, u128::from(offset / BLOCK), get_tweak_default);
-    }
-
-    /// Blocks of zeros stay as they are.
-    fn decrypt(&self, offset: u64, bytes: &mut [u8]) {
-        for (block, bytes) in bytes.chunks_exact_mut(BLOCK_BYTES).enumerate() {
-            if bytes.iter().any(|byte| *byte != 0) {
-                self.xts.decrypt_sector(bytes, get_tweak_default(u128::from(offset / BLOCK) + block as u128));
-            }
-        }
-    }
-}
-
-/// A device whose blocks are encrypted on the one below. Its blocks have 4096 bytes.
+/// The data keys of an encrypted volume, by number, ascending: the last one seals, all of them open.
 #[derive(Clone)]
-pub struct EncryptedDevice {
-    below: Arc<dyn Device>,
-    keys: Arc<EncryptionKeys>,
+pub struct VolumeKeys {
+    data_keys: Vec<(u32, Secret)>,
+    #[cfg(any(test, feature = "simulation"))]
+    witness: Option<Arc<dyn SealWitness>>,
 }
 
-impl EncryptedDevice {
-    /// Encrypts a device whose size is a multiple of 4096 bytes.
-    ///
-    /// # Panics
-    /// If its blocks or its size are no multiple of that.
-    pub fn new(below: Arc<dyn Device>, keys: EncryptionKeys) -> EncryptedDevice {
-        assert!(
-            below.len().is_multiple_of(BLOCK) && below.block_bytes() as usize <= BLOCK_BYTES,
-            "blocks of 4096 bytes"
-        );
-        EncryptedDevice { below, keys: Arc::new(keys) }
-    }
-
-    fn assert_blocks(&self, offset: u64, bytes: u64) {
-        let fits = offset <= self.len() && bytes <= self.len() - offset;
-        assert!(
-            fits && offset.is_multiple_of(BLOCK) && bytes.is_multiple_of(BLOCK),
-            "{offset}+{bytes} is no range of blocks"
-        );
-    }
-
-    fn encrypted(&self, offset: u64, data: &[u8]) -> AlignedBuffer {
-        self.assert_blocks(offset, data.len() as u64);
-        let mut bytes = AlignedBuffer::from(data);
-        self.keys.encrypt(offset, &mut bytes);
-        bytes
-    }
-}
-
-impl fmt::Debug for EncryptedDevice {
+impl fmt::Debug for VolumeKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EncryptedDevice").field("below", &self.below).finish_non_exhaustive()
+        f.debug_struct("VolumeKeys").field("keys", &self.data_keys.len()).finish_non_exhaustive()
     }
 }
 
-/// Decrypts what was read before its caller gets it.
-struct Decrypting {
-    keys: Arc<EncryptionKeys>,
-    sink: Arc<dyn IoSink>,
-}
+impl VolumeKeys {
+    /// Those of an envelope, as it gives them. `None`: there are none.
+    pub fn new(data_keys: Vec<(u32, Secret)>) -> Option<Arc<VolumeKeys>> {
+        let keys = VolumeKeys {
+            data_keys,
+            #[cfg(any(test, feature = "simulation"))]
+            witness: None,
+        };
+        (!keys.data_keys.is_empty()).then(|| Arc::new(keys))
+    }
 
-impl IoSink for Decrypting {
-    fn complete(&self, mut request: IoRequest, result: Result<(), DeviceError>) {
-        if request.kind == IoKind::Read && result.is_ok() {
-            self.keys.decrypt(request.offset, &mut request.buffer);
+    /// The same, whose seals are watched.
+    #[cfg(any(test, feature = "simulation"))]
+    pub(crate) fn watched(self: &Arc<VolumeKeys>, witness: Arc<dyn SealWitness>) -> Arc<VolumeKeys> {
+        Arc::new(VolumeKeys { witness: Some(witness), ..VolumeKeys::clone(self) })
+    }
+
+    /// What the superblocks of a new volume have to recognise them: the mark of the oldest one, which stays.
+    pub(crate) fn check(&self) -> [u8; 16] {
+        let (id, key) = self.data_keys.first().expect("there is one");
+        let mut check = [0; 16];
+        check[..MARK_BYTES].copy_from_slice(&KeyMark::of(*id, key).encode());
+        check
+    }
+
+    /// Whether they are those of a volume, as its superblock has it, or are rightly absent.
+    ///
+    /// Errors: [`VolumeError::KeysMissing`], [`VolumeError::KeysUnwanted`], [`VolumeError::WrongKeys`].
+    pub(crate) fn check_all(
+        keys: Option<&VolumeKeys>,
+        (is_encrypted, check): (bool, [u8; 16]),
+    ) -> Result<(), VolumeError> {
+        match (keys, is_encrypted) {
+            (None, false) => Ok(()),
+            (None, true) => Err(VolumeError::KeysMissing),
+            (Some(_), false) => Err(VolumeError::KeysUnwanted),
+            (Some(keys), true) if keys.check() == check => Ok(()),
+            (Some(_), true) => Err(VolumeError::WrongKeys),
         }
-        self.sink.complete(request, result);
+    }
+
+    /// For an opening whose term enough copies have promised, durably.
+    ///
+    /// Errors: [`VolumeError::Randomness`]; [`VolumeError::Options`]: there were 2^32 terms.
+    pub(crate) fn sealer(&self, volume: [u8; 16], promised: Epoch) -> Result<BlockSealer, VolumeError> {
+        let term =
+            u32::try_from(promised.term()).map_err(|_| VolumeError::Options("all terms of the volume are used"))?;
+        let mut random = [0; 8];
+        SystemRandomness::default().fill(&mut random).map_err(|_| VolumeError::Randomness)?;
+        let mut place = [0; PLACE_BYTES];
+        place[..DOMAIN.len()].copy_from_slice(DOMAIN);
+        place[DOMAIN.len()..PLACE_BYTES - 8].copy_from_slice(&volume);
+        Ok(BlockSealer {
+            sealer: Sealer::for_opening(self.data_keys.clone(), term, u64::from_le_bytes(random)),
+            place,
+            #[cfg(any(test, feature = "simulation"))]
+            witness: self.witness.clone(),
+        })
     }
 }
 
-impl Device for EncryptedDevice {
-    fn len(&self) -> u64 {
-        self.below.len()
+/// Bytes of the associated data that say where a block belongs.
+const PLACE_BYTES: usize = DOMAIN.len() + 16 + 8;
+
+/// Seals and opens the blocks of a volume, for one opening.
+pub(crate) struct BlockSealer {
+    sealer: Sealer,
+    /// With zeros for the block.
+    place: [u8; PLACE_BYTES],
+    #[cfg(any(test, feature = "simulation"))]
+    witness: Option<Arc<dyn SealWitness>>,
+}
+
+impl fmt::Debug for BlockSealer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.sealer, f)
+    }
+}
+
+impl BlockSealer {
+    fn place_of(&self, block: u64) -> [u8; PLACE_BYTES] {
+        let mut place = self.place;
+        place[PLACE_BYTES - 8..].copy_from_slice(&block.to_le_bytes());
+        place
     }
 
-    fn block_bytes(&self) -> u32 {
-        BLOCK_BYTES as u32
-    }
-
-    fn atom_bytes(&self) -> u32 {
-        self.below.atom_bytes()
-    }
-
-    fn is_inline(&self) -> bool {
-        self.below.is_inline()
-    }
-
-    fn deep_flush(&self) -> Result<(), DeviceError> {
-        self.below.deep_flush()
-    }
-
-    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {
-        self.assert_blocks(offset, buffer.len() as u64);
-        self.below.read(offset, buffer)?;
-        self.keys.decrypt(offset, buffer);
-        Ok(())
-    }
-
-    fn write(&self, offset: u64, data: &[u8]) -> Result<(), DeviceError> {
-        self.below.write(offset, &self.encrypted(offset, data))
-    }
-
-    fn flush(&self) -> Result<(), DeviceError> {
-        self.below.flush()
-    }
-
-    fn write_flush(&self, offset: u64, data: &[u8]) -> Result<(), DeviceError> {
-        self.below.write_flush(offset, &self.encrypted(offset, data))
-    }
-
-    fn discard(&self, offset: u64, bytes: u64) -> Result<(), DeviceError> {
-        self.assert_blocks(offset, bytes);
-        self.below.discard(offset, bytes)
-    }
-
-    fn write_zeroes(&self, offset: u64, bytes: u64, free: bool) -> Result<(), DeviceError> {
-        self.assert_blocks(offset, bytes);
-        self.below.write_zeroes(offset, bytes, free)
-    }
-
-    fn extents(&self, offset: u64, bytes: u64) -> Result<Vec<Extent>, DeviceError> {
-        self.below.extents(offset, bytes)
-    }
-
-    fn submit(&self, batch: &mut Vec<IoRequest>, sink: &Arc<dyn IoSink>) {
-        for request in batch.iter_mut() {
-            self.assert_blocks(request.offset, request.bytes);
-            if matches!(request.kind, IoKind::Write | IoKind::WriteFlush) {
-                self.keys.encrypt(request.offset, &mut request.buffer);
-            }
+    /// Encrypts a block in place.
+    pub(crate) fn seal(&self, block: u64, bytes: &mut [u8]) -> BlockSeal {
+        let seal = BlockSeal(self.sealer.seal_apart(&self.place_of(block), bytes));
+        #[cfg(any(test, feature = "simulation"))]
+        if let Some(witness) = &self.witness {
+            witness.saw(seal.stamp());
         }
-        let decrypting: Arc<dyn IoSink> = Arc::new(Decrypting { keys: Arc::clone(&self.keys), sink: Arc::clone(sink) });
-        self.below.submit(batch, &decrypting);
+        seal
     }
 
-    fn waits_by_itself(&self) -> bool {
-        self.below.waits_by_itself()
+    /// Decrypts a block in place; `false`: it was not sealed so, and its bytes are undefined.
+    #[must_use]
+    pub(crate) fn open(&self, block: u64, bytes: &mut [u8], seal: &BlockSeal) -> bool {
+        self.sealer.open_apart(&self.place_of(block), bytes, &seal.0).is_ok()
     }
 
-    fn durability(&self) -> Durability {
-        self.below.durability()
+    /// Whether a block was sealed so; its bytes stay ciphertext.
+    pub(crate) fn verifies(&self, block: u64, bytes: &[u8], seal: &BlockSeal) -> bool {
+        let mut copy = [0; BLOCK_BYTES];
+        copy.copy_from_slice(bytes);
+        self.open(block, &mut copy, seal)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use device::{MemoryShelf, Shelf};
-
     use super::*;
 
-    fn hex(text: &str) -> Vec<u8> {
-        (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).expect("hexadecimal")).collect()
+    fn sealer(volume: u8, term: u64) -> BlockSealer {
+        let keys = VolumeKeys::new(vec![(1, Secret::new([1; 32]))]).expect("there is one");
+        keys.sealer([volume; 16], Epoch::of_term(term, 9)).expect("there are random bytes")
     }
 
     #[test]
-    fn the_cipher_gives_the_vector_of_the_standard() {
-        // IEEE 1619-2007, annex B, vector 10: XTS-AES-256, data unit 255, the bytes 0 to 255 twice.
-        let key = hex(
-            "27182818284590452353602874713526624977572470936999595749669676273141592653589793238462643383279502884197169399375105820974944592",
-        );
-        let cipher = |key: &[u8]| Aes256::new_from_slice(key).expect("32 bytes");
-        let xts = Xts128::new(cipher(&key[..32]), cipher(&key[32..]));
-        let mut bytes: Vec<u8> = (0..512).map(|byte| byte as u8).collect();
-        xts.encrypt_sector(&mut bytes, get_tweak_default(255));
-        assert_eq!(bytes[..16], hex("1c3b3a102f770386e4836c99e370cf9b")[..]);
-        assert_eq!(bytes[496..], hex("c4f36ffda9fcea70b9c6e693e148c151")[..]);
-    }
-
-    fn keys(secret: u8) -> EncryptionKeys {
-        EncryptionKeys::derive(&[secret; 32], &[9; SALT_BYTES]).expect("it is long enough")
-    }
-
-    #[test]
-    fn what_is_below_is_ciphertext_that_differs_by_block_and_zeros_stay_zeros() {
-        let below = MemoryShelf::new().create("disk", 8 * BLOCK).expect("it is made");
-        let device = EncryptedDevice::new(below.clone(), keys(1));
-        let plain = vec![0x41; 2 * BLOCK_BYTES];
-        device.write(BLOCK, &plain).expect("it is written");
-        let mut stored = AlignedBuffer::zeroed(3 * BLOCK_BYTES);
-        below.read(0, &mut stored).expect("it is read");
-        let blocks: Vec<&[u8]> = stored.chunks(BLOCK_BYTES).collect();
-        assert!(blocks[0].iter().all(|byte| *byte == 0));
-        assert!(blocks[1] != blocks[2], "equal blocks differ");
-        let equal = blocks[1].iter().filter(|byte| **byte == 0x41).count();
-        assert!(equal < 64, "{equal} of 4096 bytes are the plaintext's; chance gives 16");
-        let mut found = vec![0; 4 * BLOCK_BYTES];
-        device.read(0, &mut found).expect("it is read");
-        assert!(found[..BLOCK_BYTES].iter().all(|byte| *byte == 0) && found[BLOCK_BYTES..3 * BLOCK_BYTES] == plain[..]);
-        device.write_zeroes(BLOCK, BLOCK, true).expect("it is written");
-        device.read(0, &mut found).expect("it is read");
-        assert!(found[BLOCK_BYTES..2 * BLOCK_BYTES].iter().all(|byte| *byte == 0));
-        let other = EncryptedDevice::new(below, keys(2));
-        other.read(2 * BLOCK, &mut found[..BLOCK_BYTES]).expect("it is read");
-        assert!(found[..BLOCK_BYTES] != plain[..BLOCK_BYTES], "another secret gives other bytes");
-    }
-
-    #[test]
-    fn a_secret_is_recognised_and_a_short_one_refused() {
-        assert!(keys(1).check() == keys(1).check() && keys(1).check() != keys(2).check());
-        let salted = EncryptionKeys::derive(&[1; 32], &[8; SALT_BYTES]).expect("it is long enough");
-        assert_ne!(salted.check(), keys(1).check());
-        assert!(EncryptionKeys::derive(&[1; 31], &[9; SALT_BYTES]).is_none());
-    }
-
-    #[test]
-    fn submitted_requests_are_encrypted_and_decrypted_as_calls_are() {
-        struct Kept(parking_lot::Mutex<Vec<IoRequest>>);
-        impl IoSink for Kept {
-            fn complete(&self, request: IoRequest, result: Result<(), DeviceError>) {
-                result.expect("it is done");
-                self.0.lock().push(request);
-            }
-        }
-        let below = MemoryShelf::new().create("disk", 8 * BLOCK).expect("it is made");
-        let device = EncryptedDevice::new(below, keys(1));
-        let kept = Arc::new(Kept(parking_lot::Mutex::default()));
-        let sink: Arc<dyn IoSink> = kept.clone();
-        let plain = AlignedBuffer::from(&vec![7; BLOCK_BYTES][..]);
-        device.submit(&mut vec![IoRequest::write(3 * BLOCK, plain, 1)], &sink);
-        device.submit(&mut vec![IoRequest::read(2 * BLOCK, AlignedBuffer::zeroed(2 * BLOCK_BYTES), 2)], &sink);
-        let read = kept.0.lock().pop().expect("it came back");
+    fn a_block_opens_in_its_volume_at_its_place_with_its_seal_only_and_in_every_opening() {
+        let (first, plain) = (sealer(1, 5), [7; BLOCK_BYTES]);
+        let (mut stored, mut again) = (plain, plain);
+        let (seal, later) = (first.seal(3, &mut stored), first.seal(3, &mut again));
+        assert!(stored != plain && stored != again, "sealed twice, it is not the same");
         assert!(
-            read.buffer[..BLOCK_BYTES].iter().all(|byte| *byte == 0)
-                && read.buffer[BLOCK_BYTES..].iter().all(|byte| *byte == 7)
+            later.version() > seal.version() && sealer(1, 6).seal(3, &mut [7; BLOCK_BYTES]).version() > later.version()
         );
+        for (sealer, block, seal, opens) in [
+            (&first, 3, &seal, true),
+            (&sealer(1, 9), 3, &seal, true),
+            (&first, 4, &seal, false),
+            (&sealer(2, 5), 3, &seal, false),
+            (&first, 3, &later, false),
+            (&first, 3, &BlockSeal::NONE, false),
+        ] {
+            assert_eq!(sealer.verifies(block, &stored, seal), opens, "{sealer:?} {block} {seal:?}");
+        }
+        let mut opened = stored;
+        assert!(first.open(3, &mut opened, &seal) && opened == plain);
+        stored[4000] ^= 1;
+        assert!(!first.verifies(3, &stored, &seal));
     }
 }

@@ -96,6 +96,18 @@ pub enum VolumeError {
         /// The version of this program.
         expected: u32,
     },
+    /// The volume is encrypted, and no keys were given. Nothing was read or changed.
+    #[error("the volume is encrypted: its keys are needed")]
+    KeysMissing,
+    /// Keys were given for a volume that is not encrypted. Nothing was read or changed.
+    #[error("keys were given, and the volume is not encrypted")]
+    KeysUnwanted,
+    /// The keys are those of another volume. Nothing was read or changed.
+    #[error("the keys are not those that the volume was made with")]
+    WrongKeys,
+    /// The system gave no random bytes for the key of this opening.
+    #[error("the system gives no random bytes")]
+    Randomness,
     /// A medium of a thin volume has no space left for blocks that have none yet. Nothing was changed. Free space there, or discard
     /// data.
     #[error(

@@ -4,6 +4,7 @@ use device::BLOCK_BYTES;
 
 use crate::checksum::{self, Sum};
 use crate::geometry::{Geometry, SECTOR};
+use crate::mark::entry_bytes;
 use crate::record::Found;
 use crate::superblock::Superblock;
 use crate::tables::{StoredTables, number_of};
@@ -26,16 +27,25 @@ pub fn superblock(input: &[u8]) {
     }
 }
 
+/// Blocks of the volume whose records are read.
+const BLOCKS: u64 = 4096;
+
 /// Reads the bytes as a record of a journal, the first byte as its kind: no block outside the volume, and no more bytes than there are.
 pub fn record(input: &[u8]) {
-    const BLOCKS: u64 = 4096;
     let Some((kind, payload)) = input.split_first() else { return };
-    match Found::decode(*kind % 5, payload, BLOCKS) {
-        Some(Found::Write(head, sums, bytes)) => {
+    for is_encrypted in [false, true] {
+        record_of(Found::decode(*kind % 6, payload, BLOCKS, is_encrypted), is_encrypted);
+    }
+}
+
+fn record_of(found: Option<Found<'_>>, is_encrypted: bool) {
+    match found {
+        Some(Found::Write(head, marks, bytes)) => {
             assert!(head.first + u64::from(head.blocks) <= BLOCKS, "outside the volume");
-            assert_eq!((sums.len() / 4, bytes.len() / BLOCK_BYTES), (head.blocks as usize, head.blocks as usize));
-            let matches = |(sum, block): (&[u8], &[u8])| sum == Sum::of(block).0.to_le_bytes();
-            assert!(sums.chunks(4).zip(bytes.chunks(BLOCK_BYTES)).all(matches), "a sum of other bytes");
+            let entry = entry_bytes(is_encrypted);
+            assert_eq!((marks.len() / entry, bytes.len() / BLOCK_BYTES), (head.blocks as usize, head.blocks as usize));
+            let matches = |(mark, block): (&[u8], &[u8])| mark[..4] == Sum::of(block).0.to_le_bytes();
+            assert!(marks.chunks(entry).zip(bytes.chunks(BLOCK_BYTES)).all(matches), "a sum of other bytes");
         }
         Some(Found::Zeroes(head)) => assert!(head.first + u64::from(head.blocks) <= BLOCKS, "outside the volume"),
         Some(Found::Sectors(sectors)) => assert!(sectors.len().is_multiple_of(SECTOR), "half a sector"),
@@ -46,8 +56,11 @@ pub fn record(input: &[u8]) {
 /// Loads the bytes as sectors of tables, also with checksums that match, each at the place that it names: nothing outside the tables
 /// changes, and what is not known stays unknown.
 pub fn sectors(input: &[u8]) {
-    let geometry = Geometry::new(&[256, 16]);
-    let mut tables = StoredTables::new(&geometry);
+    [false, true].into_iter().for_each(|is_encrypted| sectors_of(input, &Geometry::new(&[256, 16], is_encrypted)));
+}
+
+fn sectors_of(input: &[u8], geometry: &Geometry) {
+    let mut tables = StoredTables::new(geometry);
     for sector in input.chunks(SECTOR) {
         let mut sector = sector.to_vec();
         sector.resize(SECTOR, 0);
@@ -62,31 +75,32 @@ pub fn sectors(input: &[u8]) {
         tables.load(number, &sector);
         tables.load(number + 1, &sector);
     }
-    assert_eq!(tables.sums.len() as u64, geometry.blocks());
     assert!(tables.finish() <= geometry.sectors());
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{Head, Order, WRITE, encode_sectors};
+    use crate::mark::BlockMark;
+    use crate::record::{Head, Order, SEALED_WRITE, WRITE, encode_sectors};
     use crate::tables::Tables;
 
     type Target = fn(&[u8]);
 
     /// Inputs that are valid, before anything is changed in them.
-    fn valid() -> [(Vec<u8>, Target); 4] {
+    fn valid() -> [(Vec<u8>, Target); 5] {
         let block = [7; BLOCK_BYTES];
         let head = Head { order: Order { epoch: 1, sequence: 2 }, first: 3, blocks: 1, is_free: false };
         let write = [&[WRITE][..], &head.encode(), &Sum::of(&block).0.to_le_bytes(), &block].concat();
-        let tables = Tables::new(Geometry::new(&[256, 16]));
-        tables.set_sum(9, Sum(5));
+        let sealed = [&[SEALED_WRITE][..], &head.encode(), &Sum::of(&block).0.to_le_bytes(), &[5; 40], &block].concat();
+        let tables = Tables::new(Geometry::new(&[256, 16], false));
+        tables.set_mark(9, &BlockMark { sum: Sum(5), ..BlockMark::NONE });
         let sector = tables.encode(0).to_vec();
         let sectors = [&[3][..], &encode_sectors(1, 1), &sector].concat();
         let mut slot = vec![0; BLOCK_BYTES];
         slot[8] = 1;
         (slot[41], slot[42], slot[152], slot[160]) = (3, 2, 1, 16);
-        [(slot, superblock), (write, record), (sectors, record), (sector, super::sectors)]
+        [(slot, superblock), (write, record), (sealed, record), (sectors, record), (sector, super::sectors)]
     }
 
     #[test]

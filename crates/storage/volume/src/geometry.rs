@@ -8,11 +8,13 @@
 //!   tables-k  | sums of the part | dirty map of copy 0 | of copy 1 | of copy 2 |      each padded to a whole block
 //! ```
 //!
-//! A *sector* of a table has a head of 16 bytes and 496 bytes of content: 124 sums, or the bits of 3968 regions. A *region* is
+//! A *sector* of a table has a head of 16 bytes and 496 bytes of content: 124 sums, or 11 sums with seals where blocks are encrypted, or
+//! the bits of 3968 regions. A *region* is
 //! [`REGION_BLOCKS`] blocks: the unit of dirty maps, and of the size of a part.
 
 use device::BLOCK_BYTES;
 
+use crate::mark::entry_bytes;
 use crate::members::COPIES_MAX;
 
 /// The largest number of parts: growth adds one.
@@ -27,8 +29,10 @@ pub const SECTOR: usize = device::SECTOR_BYTES;
 /// Bytes before the content of a sector.
 pub(crate) const SECTOR_HEAD: usize = 16;
 
-/// Sums in a sector.
-pub(crate) const SUMS_PER_SECTOR: u64 = ((SECTOR - SECTOR_HEAD) / 4) as u64;
+/// Blocks that a sector of sums describes.
+const fn blocks_per_sector(is_encrypted: bool) -> u64 {
+    ((SECTOR - SECTOR_HEAD) / entry_bytes(is_encrypted)) as u64
+}
 
 /// Regions in a sector of a dirty map: 62 words of 64 bits.
 pub(crate) const REGIONS_PER_SECTOR: u64 = ((SECTOR - SECTOR_HEAD) * 8) as u64;
@@ -87,21 +91,24 @@ pub(crate) enum Content {
 #[derive(Clone, Debug)]
 pub(crate) struct Geometry {
     pub(crate) parts: Vec<Part>,
+    /// The sums have seals beside them.
+    pub(crate) is_encrypted: bool,
+    blocks_per_sector: u64,
 }
 
 impl Geometry {
-    pub(crate) fn new(parts: &[u64]) -> Geometry {
+    pub(crate) fn new(parts: &[u64], is_encrypted: bool) -> Geometry {
         assert!(is_possible(parts), "the caller has checked the sizes");
-        let mut all: Vec<Part> = Vec::new();
+        let (mut all, blocks_per_sector): (Vec<Part>, _) = (Vec::new(), blocks_per_sector(is_encrypted));
         for blocks in parts {
             let (first_block, first_sector) =
                 all.last().map_or((0, 0), |last| (last.first_block + last.blocks, last.first_sector + last.sectors()));
             let padded = |sectors: u64| sectors.next_multiple_of(SECTORS_PER_BLOCK);
-            let sum_sectors = padded(blocks.div_ceil(SUMS_PER_SECTOR));
+            let sum_sectors = padded(blocks.div_ceil(blocks_per_sector));
             let dirty_sectors = padded((blocks / REGION_BLOCKS).div_ceil(REGIONS_PER_SECTOR));
             all.push(Part { first_block, blocks: *blocks, sum_sectors, dirty_sectors, first_sector });
         }
-        Geometry { parts: all }
+        Geometry { parts: all, is_encrypted, blocks_per_sector }
     }
 
     pub(crate) fn blocks(&self) -> u64 {
@@ -134,7 +141,7 @@ impl Geometry {
     /// The sector with the sum of a block.
     pub(crate) fn sum_sector(&self, block: u64) -> u64 {
         let part = &self.parts[self.part_of(block)];
-        part.first_sector + (block - part.first_block) / SUMS_PER_SECTOR
+        part.first_sector + (block - part.first_block) / self.blocks_per_sector
     }
 
     /// The sector with the bit of a region in the dirty map of a copy.
@@ -149,8 +156,8 @@ impl Geometry {
         let part = &self.parts[self.part_of_sector(sector)];
         let local = sector - part.first_sector;
         if local < part.sum_sectors {
-            let first = (local * SUMS_PER_SECTOR).min(part.blocks);
-            let count = (part.blocks - first).min(SUMS_PER_SECTOR);
+            let first = (local * self.blocks_per_sector).min(part.blocks);
+            let count = (part.blocks - first).min(self.blocks_per_sector);
             return Content::Sums { first: part.first_block + first, count };
         }
         let local = local - part.sum_sectors;
@@ -168,7 +175,12 @@ mod tests {
 
     #[test]
     fn every_block_and_region_is_described_by_exactly_the_sector_that_is_found_for_it() {
-        let geometry = Geometry::new(&[16, 4096, 48, 16 * 9000]);
+        for is_encrypted in [false, true] {
+            check(&Geometry::new(&[16, 4096, 48, 16 * 9000], is_encrypted));
+        }
+    }
+
+    fn check(geometry: &Geometry) {
         let mut sums = vec![0; geometry.blocks() as usize];
         let mut bits = vec![[0; COPIES_MAX]; geometry.regions() as usize];
         for sector in 0..geometry.sectors() {

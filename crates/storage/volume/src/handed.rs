@@ -3,7 +3,7 @@
 //! ```text
 //!   submit      in place, whole blocks, chosen copy's device waits by itself:   sums loaded, read handed over
 //!               all others                                                      queue of the reading threads
-//!   completed   bytes match the sums  -->  the caller's sink
+//!   completed   bytes match the sums, or open with the seals  -->  the caller's sink
 //!               they do not, or an error  -->  queue of the reading threads, which read carefully (`read.rs`)
 //!   watch       not completed in `copy_timeout`  -->  another buffer, queue of the reading threads
 //!                                                     nothing of this copy was completed in that time: the copy is excluded first
@@ -35,6 +35,7 @@ use crate::checksum::Sum;
 use crate::copy::VolumeCopy;
 use crate::core::Core;
 use crate::error::VolumeError;
+use crate::mark::BlockMark;
 use crate::members::COPIES_MAX;
 use crate::queue::Queue;
 use crate::read::{RUN_BLOCKS, choose, run_end};
@@ -93,8 +94,8 @@ struct HandedRead {
     bytes: usize,
     /// Of the buffer: the caller gets as much memory back as it gave, whoever completes the read.
     capacity: usize,
-    first: Sum,
-    rest: Vec<Sum>,
+    first: BlockMark,
+    rest: Vec<BlockMark>,
     /// Reads that its copy had when it was handed over, itself included.
     handed: u64,
     is_taken: AtomicBool,
@@ -164,11 +165,11 @@ impl HandedReads {
         if !is_whole || !is_inside || !(1..=RUN_BLOCKS).contains(&blocks) || core.overlay.has(block) {
             return None;
         }
-        let first = core.tables.sum(block);
-        if first == Sum::NONE || run_end(core, block, block + blocks) != block + blocks {
+        let first = core.tables.mark(block);
+        if first.sum == Sum::NONE || run_end(core, block, block + blocks) != block + blocks {
             return None;
         }
-        let rest = (block + 1..block + blocks).map(|block| core.tables.sum(block)).collect();
+        let rest = (block + 1..block + blocks).map(|block| core.tables.mark(block)).collect();
         let (number, part) = (choose(core)?, core.tables.geometry.part_of(block));
         let index = match groups.iter().position(|group| group.copy.number == number && group.part == part) {
             Some(index) => index,
@@ -302,10 +303,11 @@ impl HandedRead {
         !self.is_taken.swap(true, Ordering::AcqRel)
     }
 
-    fn is_as_stored(&self, bytes: &[u8]) -> bool {
-        let mut blocks = bytes.chunks_exact(BLOCK_BYTES);
-        blocks.next().is_some_and(|first| Sum::of(first) == self.first)
-            && blocks.zip(&self.rest).all(|(block, sum)| Sum::of(block) == *sum)
+    /// Verifies what was read, and makes it what was written.
+    fn opens(&self, core: &Core, bytes: &mut [u8]) -> bool {
+        let marks = std::iter::once(&self.first).chain(&self.rest);
+        let mut blocks = bytes.chunks_exact_mut(BLOCK_BYTES).zip(self.offset / BLOCK..).zip(marks);
+        blocks.all(|((bytes, block), mark)| core.opens_as(block, bytes, mark))
     }
 }
 
@@ -322,7 +324,7 @@ impl IoSink for HandedBatch {
         self.restore(&mut request);
         let took = self.began.elapsed();
         handed.core.metrics.copy(number).read_of(read.handed, read.bytes as u64, took);
-        if result.is_ok() && read.is_as_stored(&request.buffer) {
+        if result.is_ok() && read.opens(&handed.core, &mut request.buffer) {
             handed.core.metrics.read(request.bytes, took);
             self.sink.complete(request, Ok(()));
         } else {

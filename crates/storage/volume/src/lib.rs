@@ -31,7 +31,8 @@
 //! * `copy`: one copy on its shelves
 //! * `thin`, `space`: space that is taken when it is needed, and what keeps an acknowledged block from finding none
 //! * `overlay`, `tables`, `stripes`, `workers`: blocks on their way, sums and dirty maps, locks, threads for calls that may hang
-//! * [`write_back`]: a cache under one copy; [`encryption`]: ciphertext for all of them
+//! * [`encryption`]: seals blocks when they are written; `verify`: what stored bytes must be
+//! * [`write_back`]: a cache under one copy
 //! * [`superblock`], [`record`], `geometry`, `tables`: the format, described in their head comments and in `format.md`
 //!
 //! # How it is tested
@@ -45,8 +46,9 @@
 //!
 //! # What it does not do
 //!
-//! No snapshots, no deduplication, no compression. Encryption is a device above a volume ([`encryption`]). No network: a copy on another machine is a shelf whose devices are
-//! remote, with a [`Fence`]. It does not shrink. It does not find out by itself that a copy is back: somebody attaches it.
+//! No snapshots, no deduplication, no compression. No network: a copy on another machine is a shelf whose devices are remote, with a
+//! [`Fence`]. It does not shrink. It does not find out by itself that a copy is back: somebody attaches it. It keeps no keys: who opens
+//! an encrypted volume gives them.
 
 #![forbid(unsafe_code)]
 
@@ -62,6 +64,7 @@ pub mod fuzzing;
 mod geometry;
 mod handed;
 mod latencies;
+mod mark;
 pub mod members;
 pub mod membership;
 mod metrics;
@@ -83,6 +86,7 @@ pub mod superblock;
 mod tables;
 mod thin;
 mod upkeep;
+mod verify;
 mod volume;
 mod workers;
 mod write;

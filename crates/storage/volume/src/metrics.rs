@@ -100,6 +100,7 @@ pub(crate) struct Metrics {
     pub(crate) checkpoints: AtomicU64,
     /// Blocks that could not be repaired when they were read.
     pub(crate) damaged: AtomicU64,
+    pub(crate) forged: AtomicU64,
     /// Blocks about whose sum the copies disagreed when the volume was opened.
     pub(crate) disputed: AtomicU64,
     pub(crate) scrubbed: AtomicU64,
@@ -122,6 +123,7 @@ impl Metrics {
             written_bytes: AtomicU64::new(0),
             checkpoints: AtomicU64::new(0),
             damaged: AtomicU64::new(0),
+            forged: AtomicU64::new(0),
             disputed: AtomicU64::new(0),
             scrubbed: AtomicU64::new(0),
             scrubs: AtomicU64::new(0),
@@ -228,6 +230,8 @@ pub struct Status {
     pub is_frozen: bool,
     /// Whether blocks have space only where they have content.
     pub is_thin: bool,
+    /// Its blocks are encrypted.
+    pub is_encrypted: bool,
     /// Whether blocks that have no space may be written: only of a thin volume it may be false.
     pub has_room: bool,
     /// The epoch of another owner that has taken the volume over: this one serves nothing any more.
@@ -248,6 +252,8 @@ pub struct Status {
     pub checkpoints: u64,
     /// Reads of blocks that are damaged on every copy.
     pub damaged: u64,
+    /// Times that bytes of a copy had the checksum of an encrypted block and not its seal: somebody changed or moved them.
+    pub forged: u64,
     /// Blocks about whose sum the copies disagreed at the opening.
     pub disputed: u64,
     /// Blocks that scrubs have read on each copy.

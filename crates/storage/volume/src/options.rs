@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use device::{DeviceError, Shelf};
 
+use crate::encryption::VolumeKeys;
 use crate::error::VolumeError;
 use crate::geometry::is_possible;
 use crate::members::{COPIES_MAX, Set};
@@ -131,6 +132,8 @@ pub struct Options {
     pub thin_free_bytes: u64,
     /// Which threads there are. Default [`Threads::Background`].
     pub threads: Threads,
+    /// The keys of an encrypted volume, by which a new one is encrypted. Default none: it is in clear.
+    pub keys: Option<Arc<VolumeKeys>>,
     /// Agrees to changes of the in-sync set. Default none.
     pub coordinator: Option<Arc<dyn Coordinator>>,
 }
@@ -151,6 +154,7 @@ impl Options {
             scrub_interval: Some(Duration::from_secs(7 * 24 * 3600)),
             thin_free_bytes: 128 << 20,
             threads: Threads::Background,
+            keys: None,
             coordinator: None,
         }
     }

@@ -22,6 +22,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 
 use crate::bits::Bits;
+use crate::mark::BlockSeal;
 use crate::record::Order;
 
 /// Shards: enough that two threads rarely meet.
@@ -30,8 +31,8 @@ const SHARDS: u64 = 64;
 /// What a block contains.
 #[derive(Clone, Debug)]
 pub(crate) enum Stored {
-    /// Its 4096 stored bytes.
-    Bytes(Arc<[u8]>),
+    /// Its 4096 stored bytes, and their seal if they are encrypted.
+    Bytes(Arc<[u8]>, BlockSeal),
     /// Nothing; with `free` its client has given the space up, which a thin volume gives back and another one keeps.
     Zeroes { free: bool },
 }

@@ -1,9 +1,9 @@
 //! Reading: from the overlay, or from one copy, verified; damage is repaired from another copy and never returned.
 //!
 //! ```text
-//!   bit of the overlay set?  ->  its bytes
+//!   bit of the overlay set?  ->  its bytes, opened if they are encrypted
 //!   no sum                   ->  zeros
-//!   bytes of one copy match the sum  ->  these                        no lock is held
+//!   bytes of one copy match the sum, or open with the seal  ->  these          no lock is held
 //!   they do not: again under the stripe, where no write can interfere
 //!       another copy's bytes match   ->  these; the first copy is written anew
 //!       none does                    ->  VolumeError::Damaged
@@ -13,6 +13,9 @@
 //! stripe. Bytes that match are those of the moment at which the sum was loaded. A sum is set only when its write is durable on every
 //! copy in sync, and there is one table of sums for all copies: so no reader sees an older state after another has seen a newer one,
 //! whichever copies they read.
+//!
+//! Where blocks are encrypted the seal takes the place of the sum in the first look, as it says more. Under the stripe both count: bytes
+//! that match the sum and not the seal were changed by somebody, which is reported as such.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -24,6 +27,7 @@ use crate::checksum::Sum;
 use crate::copy::VolumeCopy;
 use crate::core::Core;
 use crate::error::VolumeError;
+use crate::mark::{BlockMark, BlockSeal};
 use crate::overlay::Stored;
 
 /// One read of this many goes to another copy than the fastest, so that its time is known: fewer than one in a hundred.
@@ -71,7 +75,7 @@ fn read_blocks(core: &Core, first: u64, buffer: &mut [u8]) -> Result<(), VolumeE
         if core.overlay.has(block) {
             readable(core)?;
             match core.overlay.get(block) {
-                Some(Stored::Bytes(bytes)) => here[..BLOCK_BYTES].copy_from_slice(&bytes),
+                Some(Stored::Bytes(bytes, seal)) => open_fresh(core, block, (&bytes, &seal), &mut here[..BLOCK_BYTES])?,
                 Some(Stored::Zeroes { .. }) => here[..BLOCK_BYTES].fill(0),
                 // Its checkpoint has just ended: look again.
                 None => continue,
@@ -79,15 +83,15 @@ fn read_blocks(core: &Core, first: u64, buffer: &mut [u8]) -> Result<(), VolumeE
             at += 1;
             continue;
         }
-        let sum = core.tables.sum(block);
-        if sum == Sum::NONE {
+        let mark = core.tables.mark(block);
+        if mark.sum == Sum::NONE {
             here[..BLOCK_BYTES].fill(0);
             at += 1;
             continue;
         }
         let end = run_end(core, block, first + blocks);
         let run = (end - block) as usize * BLOCK_BYTES;
-        read_run(core, block, sum, &mut here[..run])?;
+        read_run(core, block, mark, &mut here[..run])?;
         at = end - first;
     }
     Ok(())
@@ -107,11 +111,26 @@ pub(crate) fn run_end(core: &Core, block: u64, limit: u64) -> u64 {
     (block + 1..limit).take_while(in_place).count() as u64 + block + 1
 }
 
-/// Reads blocks in place from one copy. `sum` is that of the first, loaded before.
-fn read_run(core: &Core, first: u64, sum: Sum, buffer: &mut [u8]) -> Result<(), VolumeError> {
+/// Takes a block out of the overlay. Errors: [`VolumeError::Damaged`]: the journals have it so.
+fn open_fresh(core: &Core, block: u64, (bytes, seal): (&[u8], &BlockSeal), into: &mut [u8]) -> Result<(), VolumeError> {
+    into.copy_from_slice(bytes);
+    if core.opens(block, into, seal) {
+        return Ok(());
+    }
+    tracing::error!(volume = %core.name(), block, "a block in the journals was changed, or belongs elsewhere: its seal does not match");
+    Err(lost(core, block))
+}
+
+fn lost(core: &Core, block: u64) -> VolumeError {
+    core.metrics.damaged.fetch_add(1, Ordering::Relaxed);
+    VolumeError::Damaged { offset: block * BLOCK_BYTES as u64, bytes: BLOCK_BYTES as u64 }
+}
+
+/// Reads blocks in place from one copy. `mark` is that of the first, loaded before.
+fn read_run(core: &Core, first: u64, mark: BlockMark, buffer: &mut [u8]) -> Result<(), VolumeError> {
     let blocks = (buffer.len() / BLOCK_BYTES) as u64;
     // Loaded before the bytes are read.
-    let rest: Vec<Sum> = (first + 1..first + blocks).map(|block| core.tables.sum(block)).collect();
+    let rest: Vec<BlockMark> = (first + 1..first + blocks).map(|block| core.tables.mark(block)).collect();
     let began = Instant::now();
     let source = choose(core);
     let is_read = source.is_some_and(|number| match core.copy(number) {
@@ -122,9 +141,10 @@ fn read_run(core: &Core, first: u64, sum: Sum, buffer: &mut [u8]) -> Result<(), 
         core.metrics.copy(number).read(buffer.len() as u64, began.elapsed());
     }
     for (index, here) in buffer.chunks_exact_mut(BLOCK_BYTES).enumerate() {
-        let expected = if index == 0 { sum } else { rest[index - 1] };
-        if !is_read || Sum::of(here) != expected {
-            read_carefully(core, first + index as u64, here)?;
+        let expected = if index == 0 { &mark } else { &rest[index - 1] };
+        let block = first + index as u64;
+        if !is_read || !core.opens_as(block, here, expected) {
+            read_carefully(core, block, here)?;
         }
     }
     Ok(())
@@ -156,10 +176,7 @@ pub(crate) fn read_held(core: &Core, block: u64, buffer: &mut [u8]) -> Result<()
             readable(core)?;
         }
         match core.overlay.has(block).then(|| core.overlay.get(block)) {
-            Some(Some(Stored::Bytes(bytes))) => {
-                buffer.copy_from_slice(&bytes);
-                return Ok(());
-            }
+            Some(Some(Stored::Bytes(bytes, seal))) => return open_fresh(core, block, (&bytes, &seal), buffer),
             Some(Some(Stored::Zeroes { .. })) => {
                 buffer.fill(0);
                 return Ok(());
@@ -168,17 +185,27 @@ pub(crate) fn read_held(core: &Core, block: u64, buffer: &mut [u8]) -> Result<()
             None => break,
         }
     }
-    if core.tables.sum(block) == Sum::NONE {
+    let mark = core.tables.mark(block);
+    if mark.sum == Sum::NONE {
         buffer.fill(0);
         return Ok(());
     }
-    repair(core, block, buffer).map(drop)
+    // Mostly the first copy is good; what follows verifies the seal beside the sum.
+    let first = || choose(core).and_then(|number| core.copy(number));
+    if core.is_encrypted()
+        && first().is_some_and(|copy| core.read_copy(&copy, block, buffer).is_ok())
+        && core.opens(block, buffer, &mark.seal)
+    {
+        return Ok(());
+    }
+    repair(core, block, buffer)?;
+    if core.opens(block, buffer, &mark.seal) { Ok(()) } else { Err(lost(core, block)) }
 }
 
-/// Reads a block in place from every working copy until one matches its sum, and writes the damaged ones before it anew. Returns how
-/// many were. The caller holds the stripe, and the block is not in the overlay.
+/// Reads the stored bytes of a block in place from every working copy until they are those that were written, and writes the damaged ones
+/// before it anew. Returns how many were. The caller holds the stripe, and the block is not in the overlay.
 pub(crate) fn repair(core: &Core, block: u64, buffer: &mut [u8]) -> Result<u64, VolumeError> {
-    let sum = core.tables.sum(block);
+    let mark = core.tables.mark(block);
     let mut damaged: Vec<Arc<VolumeCopy>> = Vec::new();
     let mut failure = None;
     let order = choose(core).into_iter().chain(core.working().iter());
@@ -188,7 +215,7 @@ pub(crate) fn repair(core: &Core, block: u64, buffer: &mut [u8]) -> Result<u64, 
             continue;
         }
         match core.read_copy(&copy, block, buffer) {
-            Ok(()) if Sum::of(buffer) == sum => {
+            Ok(()) if core.is_as_stored(&copy, block, buffer, &mark) => {
                 let count = damaged.len() as u64;
                 for copy in damaged {
                     mend(core, &copy, block, buffer);
@@ -208,9 +235,8 @@ pub(crate) fn repair(core: &Core, block: u64, buffer: &mut [u8]) -> Result<u64, 
     if core.working().is_empty() {
         return Err(core.below_minimum());
     }
-    core.metrics.damaged.fetch_add(1, Ordering::Relaxed);
-    tracing::error!(block, failure = ?failure, "a block of the volume is damaged on every copy");
-    Err(VolumeError::Damaged { offset: block * BLOCK_BYTES as u64, bytes: BLOCK_BYTES as u64 })
+    tracing::error!(volume = %core.name(), block, failure = ?failure, "a block of the volume is damaged on every copy");
+    Err(lost(core, block))
 }
 
 /// Writes good bytes over damaged ones. A crash that tears this write leaves a block that is damaged still.

@@ -2,21 +2,24 @@
 //!
 //! ```text
 //!   write, zeroes   | epoch 8 | sequence 8 | first block 8 | blocks 4 | flags 4 | sums: 4 each | stored bytes: 4096 each |
+//!   sealed write    as a write, with sums and seals: 44 each
 //!   sectors         | epoch 8 | count 4 | zeros 4 | sectors of tables: 512 each |
 //! ```
 //!
 //! The journal's own checksum covers a record, and it is found whole or not at all: so the bytes and the sum of a block change
-//! together. Writes are ordered by epoch and sequence, on all copies alike.
+//! together. Writes are ordered by epoch and sequence, on all copies alike. An encrypted volume has sealed writes, and no others.
 
 use device::BLOCK_BYTES;
 
 use crate::checksum::Sum;
 use crate::geometry::SECTOR;
+use crate::mark::{BlockMark, entry_bytes};
 
 /// The kind of a record in the journal.
 pub(crate) const WRITE: u8 = 1;
 pub(crate) const ZEROES: u8 = 2;
 pub(crate) const SECTORS: u8 = 3;
+pub(crate) const SEALED_WRITE: u8 = 4;
 
 /// The head of a write.
 pub(crate) const HEAD: usize = 32;
@@ -66,6 +69,13 @@ impl Head {
     }
 }
 
+/// The kind of a write with content, and what it has of its blocks between head and bytes.
+pub(crate) fn encode_marks(marks: &[BlockMark], is_encrypted: bool) -> (u8, Vec<u8>) {
+    let mut out = vec![0; marks.len() * entry_bytes(is_encrypted)];
+    out.chunks_exact_mut(entry_bytes(is_encrypted)).zip(marks).for_each(|(place, mark)| mark.encode(place));
+    (if is_encrypted { SEALED_WRITE } else { WRITE }, out)
+}
+
 /// The head of a record of sectors.
 pub(crate) fn encode_sectors(epoch: u64, count: u32) -> [u8; SECTORS_HEAD] {
     let mut out = [0; SECTORS_HEAD];
@@ -77,7 +87,7 @@ pub(crate) fn encode_sectors(epoch: u64, count: u32) -> [u8; SECTORS_HEAD] {
 /// A record, as found in a journal.
 #[derive(Debug)]
 pub enum Found<'r> {
-    /// Blocks with content: the sums (4 bytes each) and the stored bytes.
+    /// Blocks with content: their sums, with seals if the volume is encrypted, as in a table; and the stored bytes.
     Write(Head, &'r [u8], &'r [u8]),
     /// Blocks without content.
     Zeroes(Head),
@@ -86,8 +96,9 @@ pub enum Found<'r> {
 }
 
 impl<'r> Found<'r> {
-    /// Reads a record; `None` if it is none of a volume of `blocks` blocks. The sum of each block is checked as well.
-    pub fn decode(kind: u8, payload: &'r [u8], blocks: u64) -> Option<Found<'r>> {
+    /// Reads a record; `None` if it is none of a volume of `blocks` blocks, encrypted or not. The sum of each block is checked as well;
+    /// seals are not.
+    pub fn decode(kind: u8, payload: &'r [u8], blocks: u64, is_encrypted: bool) -> Option<Found<'r>> {
         if kind == SECTORS {
             let count = u32::from_le_bytes(payload.get(8..12)?.try_into().ok()?) as usize;
             let sectors = payload.get(SECTORS_HEAD..)?;
@@ -101,13 +112,15 @@ impl<'r> Found<'r> {
         let rest = payload.get(HEAD..)?;
         match kind {
             ZEROES => rest.is_empty().then_some(Found::Zeroes(head)),
-            WRITE => {
-                let (sums, stored) = rest.split_at_checked(4 * head.blocks as usize)?;
+            WRITE | SEALED_WRITE if (kind == SEALED_WRITE) == is_encrypted => {
+                let entry = entry_bytes(is_encrypted);
+                let (marks, stored) = rest.split_at_checked(entry * head.blocks as usize)?;
                 if stored.len() != BLOCK_BYTES * head.blocks as usize {
                     return None;
                 }
-                let matches = |(sum, block): (&[u8], &[u8])| sum == Sum::of(block).0.to_le_bytes();
-                sums.chunks(4).zip(stored.chunks(BLOCK_BYTES)).all(matches).then_some(Found::Write(head, sums, stored))
+                let matches = |(mark, block): (&[u8], &[u8])| BlockMark::decode(mark).sum == Sum::of(block);
+                let mut all = marks.chunks(entry).zip(stored.chunks(BLOCK_BYTES));
+                all.all(matches).then_some(Found::Write(head, marks, stored))
             }
             _ => None,
         }

@@ -35,13 +35,15 @@ use crate::checkpoint;
 use crate::checksum::Sum;
 use crate::copy::{self, VolumeCopy};
 use crate::core::Core;
+use crate::encryption::VolumeKeys;
 use crate::error::VolumeError;
 use crate::geometry::{Content, Geometry, SECTOR};
+use crate::mark::{BlockMark, entry_bytes};
 use crate::members::{Epoch, Members, Set};
 use crate::membership::{self, Refusal, decide};
 use crate::options::{Options, Place, Threads};
 use crate::overlay::{Fresh, Stored};
-use crate::record::{Found, HEAD, Head, WRITE, ZEROES};
+use crate::record::{Found, HEAD, Head, ZEROES, encode_marks};
 use crate::rules::{Rule, obeys};
 use crate::superblock::Superblock;
 use crate::tables::{self, StoredTables, Tables};
@@ -68,7 +70,7 @@ pub(crate) fn open(places: Vec<Place>, options: Options) -> Result<Core, VolumeE
     let syncing = syncing.fold(Members::NONE, |all, superblock| all.with(superblock.copy));
     let promised = superblocks[0].promised;
     let parts = parts_of(&superblocks, usable);
-    let geometry = Geometry::new(&parts);
+    let geometry = Geometry::new(&parts, superblocks[0].is_encrypted);
     let mut members = Vec::new();
     let mut failure = None;
     let (mut started, mut hanging) = (Vec::new(), Vec::new());
@@ -139,6 +141,7 @@ fn promised(
         if other.volume != first.volume {
             return Err(foreign(&other.volume, &first.volume));
         }
+        VolumeKeys::check_all(options.keys.as_deref(), other.encryption())?;
         if found[..index].iter().any(|(_, earlier)| earlier.copy == other.copy) {
             return Err(VolumeError::Twice(other.copy));
         }
@@ -237,7 +240,7 @@ fn begin(
         return Err(failure.expect("no member was opened, so one has failed"));
     }
     let found = Superblock { promised, ..first.clone() };
-    Ok(Core::new(options, &found, Tables::new(geometry.clone()), set))
+    Core::new(options, &found, Tables::new(geometry.clone()), set)
 }
 
 /// Opens a member and reads what it has stored.
@@ -279,9 +282,13 @@ fn visit(
             }
         }
     };
-    match Found::decode(record.kind, &record.payload, geometry.blocks()) {
-        Some(Found::Write(head, _, bytes)) => {
-            take(head, &mut |index| Stored::Bytes(Arc::from(&bytes[index * BLOCK_BYTES..][..BLOCK_BYTES])));
+    match Found::decode(record.kind, &record.payload, geometry.blocks(), geometry.is_encrypted) {
+        Some(Found::Write(head, marks, bytes)) => {
+            let entry = entry_bytes(geometry.is_encrypted);
+            take(head, &mut |index| {
+                let mark = BlockMark::decode(&marks[index * entry..][..entry]);
+                Stored::Bytes(Arc::from(&bytes[index * BLOCK_BYTES..][..BLOCK_BYTES]), mark.seal)
+            });
         }
         Some(Found::Zeroes(head)) => take(head, &mut |_| Stored::Zeroes { free: head.is_free }),
         Some(Found::Sectors(sectors)) => {
@@ -303,7 +310,7 @@ fn visit(
 fn make_equal(core: &Core, members: Vec<Member>) -> Result<(), VolumeError> {
     let mut union: BTreeMap<u64, Fresh> = BTreeMap::new();
     for (block, fresh) in members.iter().flat_map(|member| &member.writes) {
-        if union.get(block).is_none_or(|known| known.order < fresh.order) {
+        if union.get(block).is_none_or(|known| is_better(core, *block, known, fresh)) {
             union.insert(*block, fresh.clone());
         }
     }
@@ -314,7 +321,7 @@ fn make_equal(core: &Core, members: Vec<Member>) -> Result<(), VolumeError> {
             let missing = union
                 .iter()
                 .filter(|(block, fresh)| member.writes.get(block).is_none_or(|known| known.order != fresh.order));
-            if let Err(why) = append_missing(&member.copy, missing) {
+            if let Err(why) = append_missing(&member.copy, core.is_encrypted(), missing) {
                 core.fail(&member.copy, &why)?;
             }
         }
@@ -324,39 +331,61 @@ fn make_equal(core: &Core, members: Vec<Member>) -> Result<(), VolumeError> {
     if core.is_unequal() {
         merge_tables(core, &members, &BTreeMap::new());
         // What is in place was visible once, so a write that is equal to it was acknowledged.
-        union.retain(|block, fresh| core.tables.sum(*block) != sum_of(&fresh.stored));
+        union.retain(|block, fresh| core.tables.mark(*block) != mark_of(&fresh.stored));
         union.into_iter().for_each(|(block, fresh)| core.overlay.put(block, fresh));
         return Ok(());
     }
     merge_tables(core, &members, &union);
     let out = Members::first(core.copies).minus(core.working());
     for (block, fresh) in union {
-        let sum = sum_of(&fresh.stored);
+        let mark = mark_of(&fresh.stored);
         core.overlay.put(block, fresh);
-        core.tables.set_sum(block, sum);
+        core.tables.set_mark(block, &mark);
         out.iter().for_each(|number| core.tables.mark_dirty(number, block));
     }
     drop(members);
     checkpoint::checkpoint(core)
 }
 
-fn sum_of(stored: &Stored) -> Sum {
+fn mark_of(stored: &Stored) -> BlockMark {
     match stored {
-        Stored::Bytes(bytes) => Sum::of(bytes),
-        Stored::Zeroes { .. } => Sum::NONE,
+        Stored::Bytes(bytes, seal) => BlockMark { sum: Sum::of(bytes), seal: *seal },
+        Stored::Zeroes { .. } => BlockMark::NONE,
     }
+}
+
+/// Whether a write of a block counts before another one: the later one does. Of one write that two journals have differently, which a
+/// medium does not do to a record whose checksums match, the bytes that open with their seal.
+fn is_better(core: &Core, block: u64, known: &Fresh, other: &Fresh) -> bool {
+    if known.order != other.order || !core.is_encrypted() {
+        return known.order < other.order;
+    }
+    let verifies = |stored: &Stored| match stored {
+        Stored::Bytes(bytes, _) => core.matches(block, bytes, &mark_of(stored)),
+        Stored::Zeroes { .. } => false,
+    };
+    let is_equal = match (&known.stored, &other.stored) {
+        (Stored::Bytes(one, seal), Stored::Bytes(two, other)) => seal == other && one == two,
+        (Stored::Zeroes { .. }, Stored::Zeroes { .. }) => true,
+        _ => false,
+    };
+    !is_equal && !verifies(&known.stored) && verifies(&other.stored)
 }
 
 /// Appends the writes that a journal lacks, under their own order, and makes them durable.
 fn append_missing<'u>(
     copy: &VolumeCopy,
+    is_encrypted: bool,
     missing: impl Iterator<Item = (&'u u64, &'u Fresh)>,
 ) -> Result<(), VolumeError> {
     for (block, fresh) in missing {
         let is_free = matches!(fresh.stored, Stored::Zeroes { free: true });
         let head: [u8; HEAD] = Head { order: fresh.order, first: *block, blocks: 1, is_free }.encode();
         match &fresh.stored {
-            Stored::Bytes(bytes) => copy.journal.append(WRITE, &[&head, &Sum::of(bytes).0.to_le_bytes(), bytes])?,
+            Stored::Bytes(bytes, _) => {
+                let (kind, mark) = encode_marks(&[mark_of(&fresh.stored)], is_encrypted);
+                copy.journal.append(kind, &[&head, &mark, bytes])?
+            }
             Stored::Zeroes { .. } => copy.journal.append(ZEROES, &[&head])?,
         };
     }
@@ -370,12 +399,12 @@ fn merge_tables(core: &Core, members: &[Member], union: &BTreeMap<u64, Fresh>) {
         match tables.geometry.content(sector) {
             Content::Sums { first, count } => {
                 for block in (first..first + count).filter(|block| !union.contains_key(block)) {
-                    let sums = members.iter().map(|member| member.tables.sums[block as usize]);
-                    let first = sums.clone().next().expect("there is a member");
-                    if sums.clone().all(|sum| sum == first) {
-                        tables.load_sum(block, first);
+                    let mut marks = members.iter().map(|member| member.tables.mark(block));
+                    let first = marks.next().expect("there is a member");
+                    if marks.all(|mark| mark == first) {
+                        tables.load_mark(block, &first);
                     } else {
-                        tables.set_sum(block, settle(core, members, block));
+                        tables.set_mark(block, &settle(core, members, block));
                     }
                 }
             }
@@ -398,47 +427,67 @@ fn merge_tables(core: &Core, members: &[Member], union: &BTreeMap<u64, Fresh>) {
     }
 }
 
+/// What members say of a block, how many say so, and whether the block of one of them matches it.
+type Vote = (BlockMark, usize, bool);
+
 /// The sum of a block about which members disagree: of the most members, and one that the block matches before one that it does not.
-fn settle(core: &Core, members: &[Member], block: u64) -> Sum {
+fn settle(core: &Core, members: &[Member], block: u64) -> BlockMark {
     let mut buffer = vec![0; BLOCK_BYTES];
-    let mut votes: Vec<(Sum, usize, bool)> = Vec::new();
+    let mut votes: Vec<Vote> = Vec::new();
     for member in members {
-        let sum = member.tables.sums[block as usize];
-        if sum == Sum::UNKNOWN {
+        let mark = member.tables.mark(block);
+        if mark.sum == Sum::UNKNOWN {
             continue;
         }
-        let matches = sum != Sum::NONE && member.copy.read(block, &mut buffer).is_ok() && Sum::of(&buffer) == sum;
-        match votes.iter_mut().find(|(other, ..)| *other == sum) {
+        let is_there = mark.sum != Sum::NONE && member.copy.read(block, &mut buffer).is_ok();
+        let matches = is_there && core.matches(block, &buffer, &mark);
+        match votes.iter_mut().find(|(other, ..)| *other == mark) {
             Some((_, count, verified)) => {
                 *count += 1;
                 *verified |= matches;
             }
-            None => votes.push((sum, 1, matches)),
+            None => votes.push((mark, 1, matches)),
         }
     }
     if votes.len() > 1 {
         core.metrics.disputed.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         tracing::warn!(block, "the copies disagree about the sum of a block");
     }
-    let best = votes.into_iter().rev().max_by_key(|(_, count, verified)| (*count, *verified));
-    best.map_or(Sum::UNKNOWN, |(sum, ..)| sum)
+    let best = if core.is_encrypted() { best_sealed(votes) } else { best_of(votes) };
+    best.map_or(BlockMark::UNKNOWN, |(mark, ..)| mark)
+}
+
+/// That of the most members; of those, one that the block matches.
+fn best_of(votes: Vec<Vote>) -> Option<Vote> {
+    votes.into_iter().rev().max_by_key(|(_, count, verified)| (*count, *verified))
+}
+
+/// Of sealed blocks one whose seal matches its bytes, and the newest of these: who has no key cannot make one, however many copies are
+/// changed. Whether the block has content at all is decided by the most members.
+fn best_sealed(votes: Vec<Vote>) -> Option<Vote> {
+    let (empty, sealed): (Vec<Vote>, Vec<Vote>) = votes.into_iter().partition(|(mark, ..)| mark.sum == Sum::NONE);
+    let members = sealed.iter().map(|(_, count, _)| count).sum();
+    let newest =
+        |(mark, count, verified): &Vote| (*verified, if *verified { mark.seal.version() } else { (0, 0) }, *count);
+    let best = sealed.into_iter().rev().max_by_key(newest).map(|(mark, _, verified)| (mark, members, verified));
+    best_of(empty.into_iter().chain(best).collect())
 }
 
 /// Rule 3 left out: each copy applies its own journal, and the first one's tables count.
 fn apply_each_alone(core: &Core, members: &[Member]) -> Result<(), VolumeError> {
     for member in members.iter().rev() {
         for (block, fresh) in &member.writes {
-            if let Stored::Bytes(bytes) = &fresh.stored {
+            if let Stored::Bytes(bytes, _) = &fresh.stored {
                 member.copy.write(*block, bytes)?;
-                core.tables.set_sum(*block, Sum::of(bytes));
+                core.tables.set_mark(*block, &mark_of(&fresh.stored));
             }
         }
     }
     let empty = BTreeMap::new();
     merge_tables(core, &members[..1], &empty);
     for (block, fresh) in &members[0].writes {
-        if let Stored::Bytes(bytes) = &fresh.stored {
-            core.tables.set_sum(*block, Sum::of(bytes));
+        if let Stored::Bytes(..) = &fresh.stored {
+            core.tables.set_mark(*block, &mark_of(&fresh.stored));
         }
     }
     checkpoint::checkpoint(core)

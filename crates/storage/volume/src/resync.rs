@@ -25,6 +25,7 @@ use crate::checkpoint;
 use crate::checksum::Sum;
 use crate::copy::{self, VolumeCopy};
 use crate::core::Core;
+use crate::encryption::VolumeKeys;
 use crate::error::VolumeError;
 use crate::geometry::REGION_BLOCKS;
 use crate::members::{Epoch, Members};
@@ -62,6 +63,7 @@ pub(crate) fn attach(core: &Core, place: Place) -> Result<u8, VolumeError> {
     if found.volume != core.volume {
         return Err(foreign(&found.volume, &core.volume));
     }
+    VolumeKeys::check_all(core.options.keys.as_deref(), found.encryption())?;
     let number = found.copy;
     if core.copy(number).is_some() || number >= core.copies {
         return Err(VolumeError::Attached(number));
@@ -95,6 +97,7 @@ pub(crate) fn replace(core: &Core, number: u8, place: Place) -> Result<(), Volum
         if found.volume != core.volume {
             return Err(foreign(&found.volume, &core.volume));
         }
+        VolumeKeys::check_all(core.options.keys.as_deref(), found.encryption())?;
         if found.copy != number {
             return Err(VolumeError::Twice(found.copy));
         }
@@ -127,7 +130,8 @@ pub(crate) fn replace(core: &Core, number: u8, place: Place) -> Result<(), Volum
         journal: 0,
         set: recorded,
         promised: core.promised,
-        check: [0; 16],
+        is_encrypted: core.is_encrypted(),
+        check: core.options.keys.as_ref().map_or([0; 16], |keys| keys.check()),
         parts: parts(core),
     };
     copy::format_again(&place, superblock, &core.options)?;
@@ -284,7 +288,7 @@ fn fetch_all(core: &Core, copy: &Arc<VolumeCopy>, first: u64, bytes: &mut [u8]) 
                 .and_then(|source| core.copy(source))
                 .is_some_and(|source| core.read_copy(&source, block, run).is_ok());
         for (bytes, block) in run.chunks_exact_mut(BLOCK_BYTES).zip(block..) {
-            let is_good = is_read && Sum::of(bytes) == core.tables.sum(block);
+            let is_good = is_read && core.matches(block, bytes, &core.tables.mark(block));
             sources.push(if is_good { Source::Others } else { fetch(core, copy, block, bytes)? });
         }
         block = end;
@@ -299,7 +303,8 @@ fn fetch(core: &Core, copy: &Arc<VolumeCopy>, block: u64, bytes: &mut [u8]) -> R
         Ok(false) => Ok(Source::Nothing),
         Err(error @ VolumeError::Damaged { .. }) => {
             // The copy may have been in sync until a moment ago: if its own block is the right one, the others get it back.
-            if core.read_copy(copy, block, bytes).is_err() || Sum::of(bytes) != core.tables.sum(block) {
+            let mark = core.tables.mark(block);
+            if core.read_copy(copy, block, bytes).is_err() || !core.is_as_stored(copy, block, bytes, &mark) {
                 if !is_lost(core, copy, block, bytes) {
                     return Err(error);
                 }
@@ -318,12 +323,12 @@ fn fetch(core: &Core, copy: &Arc<VolumeCopy>, block: u64, bytes: &mut [u8]) -> R
 /// just this block is asked again in so many steps before that counts as damage too; one that cannot read anything never does. So a copy
 /// does not join without what a source has.
 fn is_lost(core: &Core, copy: &VolumeCopy, block: u64, bytes: &mut [u8]) -> bool {
-    let sum = core.tables.sum(block);
+    let mark = core.tables.mark(block);
     let mut is_unreadable = false;
     for number in core.working().iter() {
         let Some(source) = core.copy(number) else { return false };
         match core.read_copy(&source, block, bytes) {
-            Ok(()) if Sum::of(bytes) == sum => return false,
+            Ok(()) if core.matches(block, bytes, &mark) => return false,
             Ok(()) => {}
             Err(_) => {
                 is_unreadable = true;
@@ -343,7 +348,7 @@ fn is_lost(core: &Core, copy: &VolumeCopy, block: u64, bytes: &mut [u8]) -> bool
 fn stored(core: &Core, block: u64, bytes: &mut [u8]) -> Result<bool, VolumeError> {
     while core.overlay.has(block) {
         match core.overlay.get(block) {
-            Some(Stored::Bytes(fresh)) => {
+            Some(Stored::Bytes(fresh, _)) => {
                 bytes.copy_from_slice(&fresh);
                 return Ok(true);
             }

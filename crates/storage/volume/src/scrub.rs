@@ -1,6 +1,6 @@
 //! Scrub: reads every block of every copy that works, in the background, and writes damaged ones anew.
 //!
-//! A scrub finds damage while another copy still has the bytes. It reads in place under the stripes of some blocks at a time; blocks
+//! A scrub finds damage while another copy still has the bytes; that of sums, and of seals where blocks are encrypted. It reads in place under the stripes of some blocks at a time; blocks
 //! of the overlay are left out, since the next checkpoint writes them anyway.
 
 use std::sync::atomic::Ordering;
@@ -41,15 +41,16 @@ pub(crate) fn region(core: &Core, region: u64) -> Result<Scrubbed, VolumeError> 
     let mut found = Scrubbed::default();
     let mut bytes = AlignedBuffer::zeroed(BLOCK_BYTES);
     for block in first..first + REGION_BLOCKS {
-        let sum = core.tables.sum(block);
-        if core.overlay.has(block) || sum == Sum::NONE {
+        let mark = core.tables.mark(block);
+        if core.overlay.has(block) || mark.sum == Sum::NONE {
             continue;
         }
         let mut is_damaged = false;
         for number in core.working().iter() {
             let Some(copy) = core.copy(number) else { continue };
             found.bytes += BLOCK_BYTES as u64;
-            is_damaged |= core.read_copy(&copy, block, &mut bytes).is_err() || Sum::of(&bytes) != sum;
+            is_damaged |=
+                core.read_copy(&copy, block, &mut bytes).is_err() || !core.is_as_stored(&copy, block, &bytes, &mark);
         }
         if !is_damaged {
             continue;
@@ -66,12 +67,12 @@ pub(crate) fn region(core: &Core, region: u64) -> Result<Scrubbed, VolumeError> 
 
 /// Repairs the copies of a block one after the other, whichever is read first.
 fn repair_all(core: &Core, block: u64, bytes: &mut [u8]) -> Result<u64, VolumeError> {
-    let sum = core.tables.sum(block);
+    let mark = core.tables.mark(block);
     let mut repaired = repair(core, block, bytes)?;
     let good = bytes.to_vec();
     for number in core.working().iter() {
         let Some(copy) = core.copy(number) else { continue };
-        if core.read_copy(&copy, block, bytes).is_ok() && Sum::of(bytes) == sum {
+        if core.read_copy(&copy, block, bytes).is_ok() && core.is_as_stored(&copy, block, bytes, &mark) {
             continue;
         }
         match core.write_copy(&copy, block, &good, true) {

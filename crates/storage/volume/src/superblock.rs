@@ -8,6 +8,8 @@
 //!         | promised 8, mint 8 | check 16 | parts 8 | part: 8 each | zeros |
 //! ```
 //!
+//! An encrypted volume has version 2, so that no older program takes it for one in clear; nothing else differs.
+//!
 //! Invariants: a change is persistent when both slots are; a crash in between leaves one valid slot at least. The valid slot with the
 //! higher sequence counts. So damage to one slot at rest never brings an older set back: the other slot has the same content.
 
@@ -23,8 +25,11 @@ use crate::members::{COPIES_MAX, Epoch, Members, Set};
 /// The name of its device.
 pub const SUPERBLOCK: &str = "superblock";
 
-/// The version of the format.
+/// The version of the format of a volume in clear.
 pub const VERSION: u32 = 1;
+
+/// The version of the format of an encrypted volume.
+pub const VERSION_ENCRYPTED: u32 = 2;
 
 /// Bytes of its device.
 pub(crate) const SUPERBLOCK_BYTES: u64 = 2 * BLOCK_BYTES as u64;
@@ -58,7 +63,9 @@ pub struct Superblock {
     pub set: Set,
     /// The highest term that it has promised to an owner: it records nothing of a lower one.
     pub promised: Epoch,
-    /// Proves a key of encryption; zeros without encryption.
+    /// Its blocks are encrypted.
+    pub is_encrypted: bool,
+    /// The mark of the oldest data key; zeros without encryption.
     pub check: [u8; 16],
     /// The blocks of each part of the volume.
     pub parts: Vec<u64>,
@@ -67,19 +74,28 @@ pub struct Superblock {
 const UNFENCED: u8 = 1;
 const SYNCING: u8 = 2;
 const THIN: u8 = 4;
+const ENCRYPTED: u8 = 8;
 
 impl Superblock {
+    /// Whether the volume is encrypted, and what proves its keys.
+    pub(crate) fn encryption(&self) -> (bool, [u8; 16]) {
+        (self.is_encrypted, self.check)
+    }
+
     /// The bytes of a slot.
     pub fn encode(&self) -> AlignedBuffer {
         assert!(self.parts.len() <= PARTS_MAX, "growing has checked the number of parts");
         let mut out = Vec::with_capacity(BLOCK_BYTES);
         out.extend_from_slice(&MAGIC);
-        out.extend_from_slice(&VERSION.to_le_bytes());
+        out.extend_from_slice(&if self.is_encrypted { VERSION_ENCRYPTED } else { VERSION }.to_le_bytes());
         out.extend_from_slice(&[0; 4]);
         out.extend_from_slice(&self.sequence.to_le_bytes());
         out.extend_from_slice(&self.volume);
         let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
-        let flags = flag(self.is_unfenced, UNFENCED) | flag(self.is_syncing, SYNCING) | flag(self.is_thin, THIN);
+        let flags = flag(self.is_unfenced, UNFENCED)
+            | flag(self.is_syncing, SYNCING)
+            | flag(self.is_thin, THIN)
+            | flag(self.is_encrypted, ENCRYPTED);
         out.extend_from_slice(&[self.copy, self.copies, self.min_copies, flags]);
         out.extend_from_slice(&self.journal.to_le_bytes());
         let epoch = |epoch: Epoch, out: &mut Vec<u8>| {
@@ -109,14 +125,19 @@ impl Superblock {
             return Ok(None);
         }
         let version = u32_at(slot, 8);
-        if version != VERSION {
-            return Err(VolumeError::Version { name: name(), found: version, expected: VERSION });
+        if !(VERSION..=VERSION_ENCRYPTED).contains(&version) {
+            return Err(VolumeError::Version { name: name(), found: version, expected: VERSION_ENCRYPTED });
         }
         let epoch = |at| Epoch { number: u64_at(slot, at), mint: u64_at(slot, at + 8) };
         let wrong = |why| VolumeError::Format { name: name(), why };
         let (copy, copies, min_copies, flags) = (slot[40], slot[41], slot[42], slot[43]);
         if !(1..=COPIES_MAX as u8).contains(&copies) || copy >= copies || !(1..=copies).contains(&min_copies) {
             return Err(wrong("its number of copies is not possible"));
+        }
+        if (flags & ENCRYPTED != 0) != (version == VERSION_ENCRYPTED) {
+            return Err(wrong(
+                "its version is that of an encrypted volume and its flags are not, or the other way round",
+            ));
         }
         let in_sync = Members(slot[64]);
         if !in_sync.minus(Members::first(copies)).is_empty() {
@@ -143,6 +164,7 @@ impl Superblock {
             journal: u32_at(slot, 44),
             set: Set { epoch: epoch(48), in_sync, left },
             promised: epoch(120),
+            is_encrypted: flags & ENCRYPTED != 0,
             check: slot[136..152].try_into().expect("16 bytes"),
             parts,
         }))

@@ -1,8 +1,11 @@
 //! [`Tables`]: the sum of every block and the dirty map of every copy, in memory, and their stored form.
 //!
 //! ```text
-//!   sector   | crc of bytes 4..512: 4 | zeros 4 | number 8 | 496 bytes: 124 sums, or 3968 bits |
+//!   sector   | crc of bytes 4..512: 4 | zeros 4 | number 8 | 496 bytes: 124 sums, or 11 sums with seals, or 3968 bits |
 //! ```
+//!
+//! Blocks of an encrypted volume have a seal beside the sum, 40 bytes, here and in memory. It is not read and stored as one: who holds no
+//! stripe may load a mixture of two, which opens nothing, and looks again under the stripe.
 //!
 //! There is one table of sums for the volume, not one for each copy: copies in sync have the same stored bytes. A copy whose bytes
 //! do not match the sum is damaged there.
@@ -13,18 +16,24 @@
 //!    does not match its checksum is damage.
 //! 2. A sector contains its number: one that was written to another place is recognised.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::bits::Bits;
 use crate::checksum::{self, Sum};
 use crate::geometry::{Content, Geometry, REGION_BLOCKS, SECTOR, SECTOR_HEAD, SECTORS_PER_BLOCK};
+use crate::mark::{BlockMark, BlockSeal, entry_bytes};
 use crate::members::COPIES_MAX;
+
+/// Words of a seal in memory.
+const SEAL_WORDS: usize = size_of::<BlockSeal>() / 8;
 
 /// The tables of a volume.
 #[derive(Debug)]
 pub(crate) struct Tables {
     pub(crate) geometry: Geometry,
     sums: Vec<AtomicU32>,
+    /// [`SEAL_WORDS`] for each block of an encrypted volume, else none.
+    seals: Vec<AtomicU64>,
     dirty: [Bits; COPIES_MAX],
     /// Sectors that changed since the last checkpoint.
     changed: Bits,
@@ -34,9 +43,11 @@ impl Tables {
     /// No block has content, and no region is dirty.
     pub(crate) fn new(geometry: Geometry) -> Tables {
         let sums = (0..geometry.blocks()).map(|_| AtomicU32::new(Sum::NONE.0)).collect();
+        let words = if geometry.is_encrypted { geometry.blocks() as usize * SEAL_WORDS } else { 0 };
+        let seals = (0..words).map(|_| AtomicU64::new(0)).collect();
         let dirty = [(); COPIES_MAX].map(|()| Bits::new(geometry.regions()));
         let changed = Bits::new(geometry.sectors());
-        Tables { geometry, sums, dirty, changed }
+        Tables { geometry, sums, seals, dirty, changed }
     }
 
     #[inline]
@@ -44,14 +55,36 @@ impl Tables {
         Sum(self.sums[block as usize].load(Ordering::Acquire))
     }
 
-    pub(crate) fn set_sum(&self, block: u64, sum: Sum) {
-        self.sums[block as usize].store(sum.0, Ordering::Release);
+    /// The sum of a block and its seal. Without the block's stripe the seal may be newer than the sum, or a mixture.
+    #[inline]
+    pub(crate) fn mark(&self, block: u64) -> BlockMark {
+        BlockMark { sum: self.sum(block), seal: self.seal(block) }
+    }
+
+    #[inline]
+    fn seal(&self, block: u64) -> BlockSeal {
+        let mut seal = BlockSeal::NONE;
+        if let Some(words) = self.seals.get(block as usize * SEAL_WORDS..(block as usize + 1) * SEAL_WORDS) {
+            for (bytes, word) in seal.0.chunks_exact_mut(8).zip(words) {
+                bytes.copy_from_slice(&word.load(Ordering::Acquire).to_le_bytes());
+            }
+        }
+        seal
+    }
+
+    pub(crate) fn set_mark(&self, block: u64, mark: &BlockMark) {
+        self.load_mark(block, mark);
         self.changed.set(self.geometry.sum_sector(block));
     }
 
-    /// As [`set_sum`](Tables::set_sum), for a sum that is stored on every copy.
-    pub(crate) fn load_sum(&self, block: u64, sum: Sum) {
-        self.sums[block as usize].store(sum.0, Ordering::Release);
+    /// As [`set_mark`](Tables::set_mark), for one that is stored on every copy.
+    pub(crate) fn load_mark(&self, block: u64, mark: &BlockMark) {
+        if let Some(words) = self.seals.get(block as usize * SEAL_WORDS..(block as usize + 1) * SEAL_WORDS) {
+            for (bytes, word) in mark.seal.0.as_chunks::<8>().0.iter().zip(words) {
+                word.store(u64::from_le_bytes(*bytes), Ordering::Release);
+            }
+        }
+        self.sums[block as usize].store(mark.sum.0, Ordering::Release);
     }
 
     /// Marks a region that is marked on some copy.
@@ -107,9 +140,8 @@ impl Tables {
         head[8..].copy_from_slice(&sector.to_le_bytes());
         match self.geometry.content(sector) {
             Content::Sums { first, count } => {
-                for (place, block) in content.chunks_exact_mut(4).zip(first..first + count) {
-                    place.copy_from_slice(&self.sum(block).0.to_le_bytes());
-                }
+                let entries = content.chunks_exact_mut(entry_bytes(self.geometry.is_encrypted));
+                entries.zip(first..first + count).for_each(|(place, block)| self.mark(block).encode(place));
             }
             Content::Dirty { copy, first, count } => {
                 for (index, byte) in content.iter_mut().enumerate() {
@@ -144,7 +176,9 @@ pub fn number_of(sector: &[u8]) -> Option<u64> {
 #[derive(Debug)]
 pub(crate) struct StoredTables {
     geometry: Geometry,
-    pub(crate) sums: Vec<Sum>,
+    sums: Vec<Sum>,
+    /// Of an encrypted volume, else none.
+    seals: Vec<BlockSeal>,
     pub(crate) dirty: [Bits; COPIES_MAX],
     /// Sectors whose content is known.
     known: Bits,
@@ -156,9 +190,16 @@ impl StoredTables {
         StoredTables {
             geometry: geometry.clone(),
             sums: vec![Sum::UNKNOWN; geometry.blocks() as usize],
+            seals: vec![BlockSeal::NONE; if geometry.is_encrypted { geometry.blocks() as usize } else { 0 }],
             dirty: [(); COPIES_MAX].map(|()| Bits::new(geometry.regions())),
             known: Bits::new(geometry.sectors()),
         }
+    }
+
+    /// What is known of a block.
+    pub(crate) fn mark(&self, block: u64) -> BlockMark {
+        let seal = self.seals.get(block as usize).copied().unwrap_or(BlockSeal::NONE);
+        BlockMark { sum: self.sums[block as usize], seal }
     }
 
     /// Takes over a stored sector that was found at the place of sector `number`. One that is damaged, or another one, stays unknown.
@@ -170,8 +211,13 @@ impl StoredTables {
         let content = &sector[SECTOR_HEAD..];
         match self.geometry.content(number) {
             Content::Sums { first, count } => {
-                for (bytes, block) in content.chunks_exact(4).zip(first..first + count) {
-                    self.sums[block as usize] = Sum(u32::from_le_bytes(bytes.try_into().expect("four bytes")));
+                let entries = content.chunks_exact(entry_bytes(self.geometry.is_encrypted));
+                for (bytes, block) in entries.zip(first..first + count) {
+                    let mark = BlockMark::decode(bytes);
+                    self.sums[block as usize] = mark.sum;
+                    if let Some(seal) = self.seals.get_mut(block as usize) {
+                        *seal = mark.seal;
+                    }
                 }
             }
             Content::Dirty { copy, first, count } => {
@@ -207,31 +253,36 @@ mod tests {
 
     #[test]
     fn stored_tables_are_found_again_and_a_damaged_or_misplaced_sector_is_unknown() {
-        let geometry = Geometry::new(&[16 * 64, 16 * 5000]);
+        check(&Geometry::new(&[16 * 64, 16 * 5000], false), 124);
+        check(&Geometry::new(&[16 * 64, 16 * 5000], true), 11);
+    }
+
+    fn check(geometry: &Geometry, per_sector: u64) {
         let tables = Tables::new(geometry.clone());
         for block in (0..geometry.blocks()).step_by(7) {
-            tables.set_sum(block, Sum(block as u32 + 1));
+            let seal = if geometry.is_encrypted { BlockSeal([block as u8; 40]) } else { BlockSeal::NONE };
+            tables.set_mark(block, &BlockMark { sum: Sum(block as u32 + 1), seal });
             tables.mark_dirty((block % 3) as u8, block);
         }
-        let mut stored = StoredTables::new(&geometry);
+        let mut stored = StoredTables::new(geometry);
         (0..geometry.sectors()).for_each(|sector| stored.load(sector, &tables.encode(sector)));
         assert_eq!(stored.finish(), 0);
         for block in 0..geometry.blocks() {
-            assert_eq!(stored.sums[block as usize], tables.sum(block));
+            assert_eq!(stored.mark(block), tables.mark(block));
         }
         for region in 0..geometry.regions() {
             for copy in 0..3 {
                 assert_eq!(stored.dirty[copy].get(region), tables.dirty[copy].get(region));
             }
         }
-        let mut damaged = StoredTables::new(&geometry);
+        let mut damaged = StoredTables::new(geometry);
         for sector in 0..geometry.sectors() {
             let mut bytes = tables.encode(if sector == 2 { 3 } else { sector });
             bytes[100] ^= u8::from(sector == 0);
             damaged.load(sector, &bytes);
         }
         assert_eq!(damaged.finish(), 2);
-        assert_eq!((damaged.sums[0], damaged.sums[124]), (Sum::UNKNOWN, tables.sum(124)));
-        assert_eq!(damaged.sums[2 * 124], Sum::UNKNOWN);
+        assert_eq!((damaged.mark(0), damaged.mark(per_sector)), (BlockMark::UNKNOWN, tables.mark(per_sector)));
+        assert_eq!(damaged.mark(2 * per_sector), BlockMark::UNKNOWN);
     }
 }

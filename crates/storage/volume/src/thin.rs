@@ -72,7 +72,7 @@ pub(crate) fn admit(core: &Core, first: u64, blocks: u64) -> Result<(), VolumeEr
 fn lacks_space(core: &Core, block: u64) -> bool {
     let fresh = if core.overlay.has(block) { core.overlay.get(block) } else { None };
     match fresh {
-        Some(Stored::Bytes(_)) => false,
+        Some(Stored::Bytes(..)) => false,
         Some(Stored::Zeroes { .. }) => true,
         None => matches!(core.tables.sum(block), Sum::NONE | Sum::UNKNOWN),
     }

@@ -56,7 +56,7 @@ struct Shared {
 }
 
 impl Volume {
-    /// Makes the copies of a new volume, which has no content. Copy `n` lies at place `n`.
+    /// Makes the copies of a new volume, which has no content. Copy `n` lies at place `n`. It is encrypted if the options have keys.
     ///
     /// Errors: [`VolumeError::Options`]; [`VolumeError::Format`] if one of the places contains a copy already (nothing was changed);
     /// those of the devices. After these, call it again with the same places once they work: what was left behind is not a volume.
@@ -86,7 +86,8 @@ impl Volume {
                 journal: 0,
                 set,
                 promised,
-                check: [0; 16],
+                is_encrypted: options.keys.is_some(),
+                check: options.keys.as_ref().map_or([0; 16], |keys| keys.check()),
                 parts: vec![blocks],
             };
             copy::format(place, superblock, options)?;
@@ -109,8 +110,9 @@ impl Volume {
     /// were written shortly before are refused as well. If a copy is gone for good, accept the loss.
     ///
     /// Errors: [`VolumeError::Quorum`], [`VolumeError::NoneInSync`], [`VolumeError::OnlyUnfenced`], [`VolumeError::Foreign`],
-    /// [`VolumeError::Twice`], [`VolumeError::Fenced`] (another owner is opening it), [`VolumeError::Diverged`], and those of copies
-    /// that cannot be opened if no other one can.
+    /// [`VolumeError::Twice`], [`VolumeError::Fenced`] (another owner is opening it), [`VolumeError::Diverged`],
+    /// [`VolumeError::KeysMissing`], [`VolumeError::KeysUnwanted`], [`VolumeError::WrongKeys`], and those of copies that cannot be opened
+    /// if no other one can.
     pub fn open(places: Vec<Place>, options: Options) -> Result<Volume, VolumeError> {
         let threads = options.threads;
         let core = Arc::new(recovery::open(places, options)?);
@@ -149,7 +151,7 @@ impl Volume {
         if !is_possible(&parts) {
             return Err(VolumeError::Options("a volume grows by a multiple of 64 KiB, to at most 1 PiB"));
         }
-        let geometry = Geometry::new(&parts);
+        let geometry = Geometry::new(&parts, options.keys.is_some());
         places.iter().try_for_each(|place| copy::make_part(place, &geometry, parts.len() - 1, is_thin))?;
         places.iter().try_for_each(|place| copy::set_parts(place, &parts))
     }
@@ -225,6 +227,7 @@ impl Volume {
             min_copies: core.min_copies,
             is_frozen: core.is_frozen(),
             is_thin: core.thin.is_some(),
+            is_encrypted: core.is_encrypted(),
             has_room: thin::has_room(core),
             superseded: core.superseded(),
             copies: (0..core.copies).map(|number| copy_status(core, set.in_sync, number)).collect(),
@@ -235,6 +238,7 @@ impl Volume {
             journaled_bytes: get(&core.journaled),
             checkpoints: get(&core.metrics.checkpoints),
             damaged: get(&core.metrics.damaged),
+            forged: get(&core.metrics.forged),
             disputed: get(&core.metrics.disputed),
             scrubbed: get(&core.metrics.scrubbed),
             scrubs: get(&core.metrics.scrubs),

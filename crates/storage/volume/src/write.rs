@@ -8,6 +8,8 @@
 //!   overlay, sums              from now on readers see it
 //! ```
 //!
+//! Blocks of an encrypted volume are sealed when the record is built: what any copy gets, and what is kept in memory, is ciphertext.
+//!
 //! A write smaller than a block reads the block first, under the same stripe. A write of many blocks is cut into records; each block
 //! of 4096 bytes is whole after a crash, old or new.
 //!
@@ -27,11 +29,12 @@ use crate::checksum::Sum;
 use crate::copy::VolumeCopy;
 use crate::core::Core;
 use crate::error::VolumeError;
+use crate::mark::{BlockMark, entry_bytes};
 use crate::members::{COPIES_MAX, Members};
 use crate::options::Threads;
 use crate::overlay::{Fresh, Stored};
 use crate::read::read_held;
-use crate::record::{HEAD, Head, Order, WRITE, ZEROES};
+use crate::record::{HEAD, Head, Order, ZEROES, encode_marks};
 use crate::rules::{Rule, obeys};
 use crate::stripes::{Held, PIECE_BLOCKS};
 use crate::thin;
@@ -137,19 +140,22 @@ pub(crate) struct Staged<'s> {
 /// What the journals of all copies receive alike.
 struct Record {
     head: Head,
-    sums: Vec<Sum>,
+    marks: Vec<BlockMark>,
     bytes: Vec<u8>,
+    is_encrypted: bool,
 }
 
 impl Record {
     fn append(&self, copy: &VolumeCopy) -> Result<Lsn, VolumeError> {
-        let kind = if self.bytes.is_empty() { ZEROES } else { WRITE };
-        let sums: Vec<u8> = self.sums.iter().flat_map(|sum| sum.0.to_le_bytes()).collect();
-        Ok(copy.journal.append(kind, &[&self.head.encode(), &sums, &self.bytes])?)
+        if self.bytes.is_empty() {
+            return Ok(copy.journal.append(ZEROES, &[&self.head.encode()])?);
+        }
+        let (kind, marks) = encode_marks(&self.marks, self.is_encrypted);
+        Ok(copy.journal.append(kind, &[&self.head.encode(), &marks, &self.bytes])?)
     }
 
     fn len(&self) -> u64 {
-        (HEAD + 4 * self.sums.len() + self.bytes.len()) as u64
+        (HEAD + entry_bytes(self.is_encrypted) * self.marks.len() + self.bytes.len()) as u64
     }
 }
 
@@ -176,7 +182,7 @@ pub(crate) fn stage<'s>(
     let blocks = change.bytes().div_ceil(BLOCK) as u32;
     let is_whole = within == 0 && change.bytes().is_multiple_of(BLOCK);
     let is_free = matches!(change, Change::Zeroes { free: true, .. });
-    let bytes = match change {
+    let mut bytes = match change {
         // Zeros whose space is to be kept are content where space goes with content.
         Change::Zeroes { free: false, bytes } if is_whole && core.thin.is_some() => vec![0; bytes as usize],
         Change::Zeroes { .. } if is_whole => Vec::new(),
@@ -196,9 +202,12 @@ pub(crate) fn stage<'s>(
     if !bytes.is_empty() {
         thin::admit(core, first, blocks.into())?;
     }
-    let sums = bytes.chunks_exact(BLOCK_BYTES).map(Sum::of).collect();
+    // The only place where blocks are sealed. From here on there is ciphertext only.
+    let marks =
+        bytes.chunks_exact_mut(BLOCK_BYTES).zip(first..).map(|(bytes, block)| core.seal(block, bytes)).collect();
     let head = Head { order: Order::default(), first, blocks, is_free };
-    Ok(Staged { record: Arc::new(Record { head, sums, bytes }), _held: held })
+    let record = Record { head, marks, bytes, is_encrypted: core.is_encrypted() };
+    Ok(Staged { record: Arc::new(record), _held: held })
 }
 
 /// Records that become durable together: one append for each, one wait for all.
@@ -373,13 +382,16 @@ fn apply(core: &Core, record: &Record, durable: Members) {
     let Head { order, first, blocks, is_free } = record.head;
     for index in 0..u64::from(blocks) {
         let block = first + index;
-        let (stored, sum) = match record.bytes.chunks_exact(BLOCK_BYTES).nth(index as usize) {
-            Some(bytes) => (Stored::Bytes(Arc::from(bytes)), record.sums[index as usize]),
-            None => (Stored::Zeroes { free: is_free }, Sum::NONE),
+        let (stored, mark) = match record.bytes.chunks_exact(BLOCK_BYTES).nth(index as usize) {
+            Some(bytes) => {
+                let mark = record.marks[index as usize];
+                (Stored::Bytes(Arc::from(bytes), mark.seal), mark)
+            }
+            None => (Stored::Zeroes { free: is_free }, BlockMark::NONE),
         };
         // First the bytes, then the sum: who finds the new sum and not the bytes decides under the stripe.
         core.overlay.put(block, Fresh { order, stored });
-        core.tables.set_sum(block, sum);
+        core.tables.set_mark(block, &mark);
         // Looked at only now: a copy that was being brought up to date and has failed meanwhile either has found the block in the
         // overlay, or is seen here. What its journal has does not count any more.
         let attached = core.attached();

@@ -27,8 +27,8 @@ use crate::assemble::OwnExports;
 use crate::config::Config;
 use crate::show::{bytes, count};
 use crate::volumes::{
-    CreateArgs, ExportArgs, GrowArgs, LimitArgs, MadeReport, NameArgs, NewVolumeRequest, REQUEST, ReplaceArgs,
-    ScrubReport, VolumeCommand, VolumeHost, VolumeKind, VolumePlace, VolumeReport, VolumeRequest,
+    CreateArgs, ExportArgs, GrowArgs, LimitArgs, MadeReport, NameArgs, NewVolumeRequest, REQUEST, RekeyArgs,
+    ReplaceArgs, ScrubReport, VolumeCommand, VolumeHost, VolumeKind, VolumePlace, VolumeReport, VolumeRequest,
 };
 
 /// Runs the command.
@@ -49,6 +49,7 @@ pub fn run(command: VolumeCommand) -> anyhow::Result<ExitCode> {
         VolumeCommand::Scrub(args) => scrub(&args),
         VolumeCommand::Grow(args) => grow(&args),
         VolumeCommand::Limit(args) => limit(&args),
+        VolumeCommand::Rekey(args) => rekey(&args),
         VolumeCommand::Export(args) => export(&args),
         VolumeCommand::Top(args) => top::run(&args),
         VolumeCommand::AcceptLoss(args) => {
@@ -225,6 +226,18 @@ fn limit(args: &LimitArgs) -> anyhow::Result<ExitCode> {
     let request = VolumeRequest::Limit { name: name.clone(), iops: *iops, bytes_per_second: *bandwidth };
     let report: VolumeReport = Target::find(at)?.send(request)?;
     println!("clients of volume {name} get {}, all together", report::limits(&report));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn rekey(args: &RekeyArgs) -> anyhow::Result<ExitCode> {
+    let RekeyArgs { name, key_file, new_data_key, at } = args;
+    let (key_file, new_data_key) = (std::path::absolute(key_file)?, *new_data_key);
+    let request = VolumeRequest::Rekey { name: name.clone(), key_file: key_file.clone(), new_data_key };
+    Target::find(at)?.send::<Value>(request)?;
+    println!(
+        "volume {name} is opened with the secret in {} from now on; it does not need the former one",
+        key_file.display()
+    );
     Ok(ExitCode::SUCCESS)
 }
 

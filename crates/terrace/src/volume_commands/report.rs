@@ -121,7 +121,7 @@ fn one(report: &VolumeReport) {
     }
     totals.row(&["clients get", &limits(report)]);
     totals.row(&["durability of an acknowledged write", &report.durability]);
-    totals.row(&["encrypted at rest", if report.is_encrypted { "yes, AES-256-XTS" } else { "no" }]);
+    totals.row(&["encrypted at rest", if report.is_encrypted { "yes, AES-256-GCM" } else { "no" }]);
     totals.row(&["space", if report.is_thin { "thin: taken by what is written" } else { "reserved" }]);
     totals.row(&["epoch", &report.epoch]);
     totals.row(&["reads", &requests(&activity.reads, activity.read_bytes)]);
@@ -130,6 +130,9 @@ fn one(report: &VolumeReport) {
     totals.row(&["checkpoints", &count(activity.checkpoints)]);
     totals.row(&["scrubs", &format!("{}; {} read", count(activity.scrubs), bytes(activity.scrubbed_bytes))]);
     totals.row(&["reads of blocks damaged on every copy", &count(activity.damaged)]);
+    if report.is_encrypted {
+        totals.row(&["bytes of a copy that somebody changed or moved", &count(activity.forged)]);
+    }
     totals.row(&["blocks that copies disagreed about at the start", &count(activity.disputed)]);
     print!("{totals}");
 }

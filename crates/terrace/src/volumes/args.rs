@@ -64,6 +64,15 @@ pub enum VolumeCommand {
     ///   terrace volume limit vol-7 --iops none
     #[command(verbatim_doc_comment)]
     Limit(LimitArgs),
+    /// Take another key file for an encrypted volume, also while it is used
+    ///
+    /// The data keys are wrapped with the secret in the new file; no data is written anew, and the former
+    /// file is not needed any more. With --new-data-key what is written from the next start on is encrypted
+    /// with another data key, too.
+    ///
+    ///   terrace volume rekey vol-7 --key-file vol-7-2027.key
+    #[command(verbatim_doc_comment)]
+    Rekey(RekeyArgs),
     /// Export volumes over NBD, now and at each start
     ///
     /// Beside a running node, the node exports them. Without one, this command serves them until Ctrl-C:
@@ -122,7 +131,7 @@ pub struct CreateArgs {
     /// Bytes a second that bringing copies up to date and scrubs may take [default: 200 MB]
     #[arg(long, value_name = "SIZE")]
     pub upkeep: Option<Bytes>,
-    /// Encrypt it (AES-256-XTS) with the secret in this file: 32 random bytes or more, mode 600; without it the data is lost
+    /// Encrypt it (AES-256-GCM) with the secret in this file: 32 random bytes or more, mode 600; without it the data is lost
     #[arg(long, value_name = "FILE")]
     pub key_file: Option<PathBuf>,
     /// Take space of the media only for what is written, and give it back for what is discarded; tiers of kind file, without caches
@@ -209,6 +218,21 @@ pub struct LimitArgs {
     /// Bytes a second that clients get, together; `none` or 0: as many as there are
     #[arg(long, value_name = "SIZE", value_parser = limit_of_bytes)]
     pub bandwidth: Option<u64>,
+    #[command(flatten)]
+    pub at: VolumePlace,
+}
+
+/// `terrace volume rekey`
+#[derive(Debug, Args)]
+pub struct RekeyArgs {
+    /// The volume
+    pub name: String,
+    /// The file with the new secret: 32 random bytes or more, mode 600
+    #[arg(long, value_name = "FILE")]
+    pub key_file: PathBuf,
+    /// Add a data key
+    #[arg(long)]
+    pub new_data_key: bool,
     #[command(flatten)]
     pub at: VolumePlace,
 }

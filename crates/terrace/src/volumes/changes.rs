@@ -2,6 +2,7 @@
 //!
 //! Each holds the volume's operation. The description is durable before anything is made at a place, and goes last.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, ensure};
@@ -96,7 +97,7 @@ impl VolumeHost {
             min_copies: Some(description.min_copies),
             is_thin: description.thin,
         };
-        Ok(Volume::create(&places, &new, &volume.options(description, false))?)
+        Ok(Volume::create(&places, &new, &volume.options(description, false)?)?)
     }
 
     fn places(&self, description: &Description, new: Option<NewCopy>) -> anyhow::Result<Vec<Place>> {
@@ -167,10 +168,11 @@ impl VolumeHost {
             "volume {name} is exported, and grows while nobody uses it: `terrace volume export {name} --stop` first"
         );
         self.check_free(name)?;
+        let options = volume.options(&description, false)?;
         let was_open = volume.opened().is_some();
         volume.close()?;
         let places = self.places(&description, None)?;
-        let grown = Volume::grow(&places, bytes, &volume.options(&description, false));
+        let grown = Volume::grow(&places, bytes, &options);
         drop(places);
         if grown.is_ok() {
             let changed = Description { bytes, ..description };
@@ -185,6 +187,19 @@ impl VolumeHost {
     }
 
     /// Changes the limits of its clients: `None` leaves one as it is, 0 takes it away.
+    pub(super) fn rekey(&self, name: &str, key_file: &Path, new_data_key: bool) -> anyhow::Result<Value> {
+        let volume = self.find(name)?;
+        let _one = volume.operation()?;
+        let description = volume.description();
+        let encryption = description.encryption.as_ref();
+        let encryption = encryption.with_context(|| format!("volume {name} is not encrypted"))?;
+        let encryption = Some(encryption.rekeyed(key_file, new_data_key)?);
+        let description = Description { encryption, ..description };
+        self.descriptions.write(&description)?;
+        volume.describe(description);
+        Ok(Value::Null)
+    }
+
     pub(super) fn limit(&self, name: &str, iops: Option<u64>, bytes_per_second: Option<u64>) -> anyhow::Result<Value> {
         let volume = self.find(name)?;
         let _one = volume.operation()?;
@@ -244,7 +259,7 @@ impl VolumeHost {
             // As it is without a loss; where that serves writes, nothing has to be given up.
             let _ = volume.open(&self.tiers, false);
         }
-        let is_frozen = matches!(volume.opened(), Some(OpenDevice::Mirror(mirror, _)) if mirror.status().is_frozen);
+        let is_frozen = matches!(volume.opened(), Some(OpenDevice::Mirror(mirror)) if mirror.status().is_frozen);
         let is_needed = is_frozen || volume.opened().is_none();
         let opened = if is_needed { self.open_anew(&volume, true) } else { Ok(()) };
         if !self.is_serving() {

@@ -339,6 +339,7 @@ impl VolumeHost {
             }),
             VolumeRequest::Grow { name, bytes } => self.grow(&name, bytes),
             VolumeRequest::Limit { name, iops, bytes_per_second } => self.limit(&name, iops, bytes_per_second),
+            VolumeRequest::Rekey { name, key_file, new_data_key } => self.rekey(&name, &key_file, new_data_key),
             VolumeRequest::Export { name, read_only } => self.set_export(&name, Some(ExportDescription { read_only })),
             VolumeRequest::Unexport { name } => self.set_export(&name, None),
             VolumeRequest::AcceptLoss { name } => self.accept_loss(&name),

@@ -25,7 +25,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use device::{BLOCK_BYTES, Device};
 use nbd::EpochGate;
-use volume::encryption::EncryptedDevice;
 use volume::write_back::CachedShelf;
 use volume::{CopyState, Epoch, Options, Volume};
 
@@ -54,8 +53,8 @@ const PAUSE_MAX: Duration = Duration::from_secs(60);
 /// What is open.
 #[derive(Debug, Clone)]
 pub enum OpenDevice {
-    /// A volume of copies, and the device above it that encrypts.
-    Mirror(Arc<Volume>, Option<EncryptedDevice>),
+    /// A volume of copies.
+    Mirror(Arc<Volume>),
     /// A bare device with an epoch.
     Place(Arc<dyn Device>, Arc<EpochFile>),
 }
@@ -64,8 +63,7 @@ impl OpenDevice {
     /// As a device.
     pub fn device(&self) -> Arc<dyn Device> {
         match self {
-            OpenDevice::Mirror(_, Some(encrypted)) => Arc::new(encrypted.clone()),
-            OpenDevice::Mirror(volume, None) => volume.clone(),
+            OpenDevice::Mirror(volume) => volume.clone(),
             OpenDevice::Place(device, _) => device.clone(),
         }
     }
@@ -182,7 +180,7 @@ impl HostedVolume {
     pub fn mirror(&self) -> anyhow::Result<Arc<Volume>> {
         let name = self.description().name;
         match self.opened() {
-            Some(OpenDevice::Mirror(volume, _)) => Ok(volume),
+            Some(OpenDevice::Mirror(volume)) => Ok(volume),
             Some(OpenDevice::Place(..)) => {
                 bail!("{name} is a place for a copy of another node's volume: this is done with that volume")
             }
@@ -223,7 +221,7 @@ impl HostedVolume {
         accept_loss: bool,
     ) -> anyhow::Result<OpenDevice> {
         // Before anything is opened: without its secret a volume is of no use.
-        let keys = description.encryption.as_ref().map(EncryptionDescription::keys).transpose()?;
+        let options = self.options(description, accept_loss)?;
         let mut found = Vec::new();
         let (mut failures, mut opened_copies) = (Vec::new(), Vec::new());
         for (number, copy) in description.copies.iter().enumerate() {
@@ -243,15 +241,13 @@ impl HostedVolume {
         if found.is_empty() {
             bail!("{}", failures.join("; "));
         }
-        let opened = Volume::open(found, self.options(description, accept_loss));
+        let opened = Volume::open(found, options);
         let volume = opened.with_context(|| failures.join("; ")).map_err(|error| match failures.is_empty() {
             true => anyhow::anyhow!("{}", error.root_cause()),
             false => error,
         })?;
         opened_copies.into_iter().for_each(|number| self.note_copy(number, None));
-        let volume = Arc::new(volume);
-        let encrypted = keys.map(|keys| EncryptedDevice::new(volume.clone(), keys));
-        Ok(OpenDevice::Mirror(volume, encrypted))
+        Ok(OpenDevice::Mirror(Arc::new(volume)))
     }
 
     fn open_place(&self, tiers: &TierShelves, description: &Description) -> anyhow::Result<OpenDevice> {
@@ -263,11 +259,15 @@ impl HostedVolume {
         Ok(OpenDevice::Place(device, Arc::new(epochs)))
     }
 
-    /// The options of its volume, of a new owner.
-    pub fn options(&self, description: &Description, accept_loss: bool) -> Options {
+    /// The options of its volume, of a new owner; with its keys, if it is encrypted.
+    ///
+    /// # Errors
+    /// Its secret cannot be had, or is another one.
+    pub fn options(&self, description: &Description, accept_loss: bool) -> anyhow::Result<Options> {
         let defaults = Options::new(super::draw_id() as u64);
         let window_bytes = window_bytes(description.bytes);
-        Options {
+        Ok(Options {
+            keys: description.encryption.as_ref().map(EncryptionDescription::keys).transpose()?,
             window_bytes,
             segment_bytes: (window_bytes / 4).min(defaults.segment_bytes),
             accept_loss,
@@ -275,7 +275,7 @@ impl HostedVolume {
             upkeep_bytes_per_second: description.upkeep_bytes_per_second.unwrap_or(defaults.upkeep_bytes_per_second),
             scrub_interval: self.scrub,
             ..defaults
-        }
+        })
     }
 
     fn note_medium(&self, number: usize, opened: &places::OpenedPlace) {
@@ -305,7 +305,7 @@ impl HostedVolume {
     pub fn close(&self) -> anyhow::Result<()> {
         let open = lock(&self.hosted).open.take();
         match open {
-            Some(OpenDevice::Mirror(volume, _)) => Ok(volume.close()?),
+            Some(OpenDevice::Mirror(volume)) => Ok(volume.close()?),
             Some(OpenDevice::Place(device, _)) => Ok(device.flush()?),
             None => Ok(()),
         }
@@ -342,7 +342,7 @@ impl HostedVolume {
 
     /// Whether it is open and all of its copies are in sync.
     pub fn is_in_sync(&self) -> bool {
-        let Some(OpenDevice::Mirror(volume, _)) = self.opened() else { return false };
+        let Some(OpenDevice::Mirror(volume)) = self.opened() else { return false };
         volume.status().copies.iter().all(|copy| copy.state == CopyState::InSync)
     }
 
@@ -355,7 +355,7 @@ impl HostedVolume {
         if let Some(failed) = &lock(&self.hosted).failed {
             return Some(format!("volume {} cannot be opened: {}", description.name, failed.why));
         }
-        let Some(OpenDevice::Mirror(volume, _)) = self.opened() else { return None };
+        let Some(OpenDevice::Mirror(volume)) = self.opened() else { return None };
         let status = volume.status();
         if let Some(epoch) = status.superseded {
             return Some(format!("volume {}: {}", description.name, taken_over(epoch)));
@@ -405,7 +405,7 @@ impl HostedVolume {
         };
         drop(hosted);
         match opened {
-            Some(OpenDevice::Mirror(volume, _)) => add_mirror(&mut report, &volume),
+            Some(OpenDevice::Mirror(volume)) => add_mirror(&mut report, &volume),
             Some(OpenDevice::Place(device, epochs)) => {
                 report.epoch = epochs.current().to_string();
                 report.durability = device.durability().to_string();
@@ -510,6 +510,7 @@ fn add_mirror(report: &mut VolumeReport, volume: &Volume) {
         journaled_bytes: status.journaled_bytes,
         checkpoints: status.checkpoints,
         damaged: status.damaged,
+        forged: status.forged,
         disputed: status.disputed,
         scrubbed_bytes: status.scrubbed * BLOCK_BYTES as u64,
         scrubs: status.scrubs,

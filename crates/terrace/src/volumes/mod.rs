@@ -30,7 +30,7 @@ mod space;
 use std::path::Path;
 
 pub use args::{
-    CreateArgs, ExportArgs, GrowArgs, LimitArgs, NameArgs, ReplaceArgs, TopArgs, VolumeCommand, VolumePlace,
+    CreateArgs, ExportArgs, GrowArgs, LimitArgs, NameArgs, RekeyArgs, ReplaceArgs, TopArgs, VolumeCommand, VolumePlace,
 };
 pub use description::VolumeKind;
 pub use host::VolumeHost;

@@ -59,6 +59,15 @@ pub enum VolumeRequest {
         #[serde(default)]
         bytes_per_second: Option<u64>,
     },
+    /// Wrap the data keys of an encrypted one with the secret of another file.
+    Rekey {
+        /// The volume.
+        name: String,
+        /// The file with the new secret.
+        key_file: PathBuf,
+        /// Add a data key, which encrypts what is written from the next opening on.
+        new_data_key: bool,
+    },
     /// Export it, now and at each start.
     Export {
         /// The volume.
@@ -340,6 +349,9 @@ pub struct Activity {
     pub checkpoints: u64,
     /// Reads of blocks that are damaged on every copy.
     pub damaged: u64,
+    /// Times that bytes of a copy had the checksum of an encrypted block and not its seal.
+    #[serde(default)]
+    pub forged: u64,
     /// Blocks about whose sum the copies disagreed at the opening.
     pub disputed: u64,
     /// Bytes that scrubs have read on each copy.

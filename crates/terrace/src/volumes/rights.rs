@@ -36,6 +36,7 @@ pub fn action_of(request: &VolumeRequest) -> (Action, Concerned<'_>) {
         | VolumeRequest::Scrub { name }
         | VolumeRequest::Grow { name, .. }
         | VolumeRequest::Limit { name, .. }
+        | VolumeRequest::Rekey { name, .. }
         | VolumeRequest::AcceptLoss { name }
         | VolumeRequest::Delete { name } => (Action::VolumeAdminister, one(name)),
         VolumeRequest::Export { name, .. } | VolumeRequest::Unexport { name } => (Action::VolumeExport, one(name)),
@@ -115,6 +116,7 @@ mod tests {
             (named("scrub", json!({})), Action::VolumeAdminister),
             (named("grow", json!({ "bytes": 1 })), Action::VolumeAdminister),
             (named("limit", json!({ "iops": 1 })), Action::VolumeAdminister),
+            (named("rekey", json!({ "key_file": "key", "new_data_key": false })), Action::VolumeAdminister),
             (named("export", json!({ "read_only": false })), Action::VolumeExport),
             (named("unexport", json!({})), Action::VolumeExport),
             (named("accept-loss", json!({})), Action::VolumeAdminister),
@@ -140,11 +142,12 @@ mod tests {
             VolumeRequest::Unexport { .. } => 8,
             VolumeRequest::AcceptLoss { .. } => 9,
             VolumeRequest::Delete { .. } => 10,
+            VolumeRequest::Rekey { .. } => 11,
         };
         let read = |line: &str| number(&serde_json::from_str(line).expect(line));
         let found: Vec<usize> = EXAMPLES.lines().map(read).collect();
         assert_eq!(found, (0..found.len()).collect::<Vec<_>>());
-        assert_eq!(found.len(), 11);
+        assert_eq!(found.len(), 12);
     }
 
     /// A guard with a user, and the caller that it is.

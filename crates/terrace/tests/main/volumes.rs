@@ -539,6 +539,28 @@ fn an_encrypted_volume_has_no_plaintext_on_its_media_and_opens_only_with_its_sec
     assert_eq!(read(&client_of(&bed, "v"), 5), number, "it is opened once the secret is back");
 }
 
+#[test]
+fn an_encrypted_volume_takes_another_key_file_while_it_is_used_and_a_new_data_key_at_the_next_start() {
+    let bed = bed();
+    for name in ["key", "second"] {
+        fs::write(bed.path(name), name.repeat(16)).expect("it is written");
+        fs::set_permissions(bed.path(name), std::os::unix::fs::PermissionsExt::from_mode(0o600))
+            .expect("it is changed");
+    }
+    create(&bed, "v", &["--copy", "a", "--copy", "b", "--key-file", "key"]);
+    let node = bed.start();
+    volume(&bed, &["export", "v"]);
+    let device = client_of(&bed, "v");
+    assert!(write(&device, 1, 1));
+    volume(&bed, &["rekey", "v", "--key-file", "second", "--new-data-key"]);
+    fs::remove_file(bed.path("key")).expect("it is removed");
+    assert!(write(&device, 2, 2), "it goes on");
+    node.stop();
+    let (_node, device) = (bed.start(), client_of(&bed, "v"));
+    assert!(read(&device, 1) == 1 && read(&device, 2) == 2, "what the former data key has encrypted");
+    assert!(write(&device, 3, 3) && read(&device, 3) == 3);
+}
+
 fn files_below(folder: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for entry in fs::read_dir(folder).expect("a folder") {

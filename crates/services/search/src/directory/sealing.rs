@@ -112,22 +112,16 @@ impl FileSeals {
 
     /// The ciphertext of the file's next extent; its seal is kept here.
     pub(super) fn seal_next(&mut self, plain: &[u8]) -> Vec<u8> {
-        let mut sealed = Vec::with_capacity(plain.len() + SEAL_BYTES);
-        sealed.extend_from_slice(plain);
-        sealed.resize(plain.len() + SEAL_BYTES, 0);
-        self.sealer.seal(&self.place(self.seals.len()), &mut sealed);
-        self.seals.push(*sealed.last_chunk().expect("the seal is the end"));
-        sealed.truncate(plain.len());
+        let mut sealed = plain.to_vec();
+        let seal = self.sealer.seal_apart(&self.place(self.seals.len()), &mut sealed);
+        self.seals.push(seal);
         sealed
     }
 
     /// Decrypts the extent at a position of the file, in place. After an error the bytes are undefined.
-    pub(super) fn open(&self, position: usize, bytes: &mut Vec<u8>) -> Result<(), SealFault> {
-        let len = bytes.len();
-        bytes.extend_from_slice(self.seals.get(position).ok_or(SealFault::Short)?);
-        let opened = self.sealer.open(&self.place(position), bytes).map(|_| ());
-        bytes.truncate(len);
-        opened
+    pub(super) fn open(&self, position: usize, bytes: &mut [u8]) -> Result<(), SealFault> {
+        let seal = self.seals.get(position).ok_or(SealFault::Short)?;
+        self.sealer.open_apart(&self.place(position), bytes, seal)
     }
 
     fn place(&self, position: usize) -> [u8; PLACE_BYTES] {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use device::{BLOCK_BYTES, Device, DeviceError};
 
 use super::server::Link;
-use super::world::{BLOCKS, Owner, World, attach, options};
+use super::world::{BLOCKS, Owner, World, attach};
 use crate::error::VolumeError;
 use crate::membership::needed;
 use crate::{CopyState, Options, Place, Step, Volume};
@@ -39,7 +39,7 @@ impl World {
         for _ in 0..4 {
             let owner = self.new_owner();
             let places: Vec<Place> = owner.links.iter().map(Link::place).collect();
-            let options = Options { accept_loss, ..options(owner.id) };
+            let options = Options { accept_loss, ..self.options(owner.id) };
             let looks: Vec<String> = places.iter().map(|place| format!("{:?}", crate::copy::peek(place))).collect();
             let volume = Volume::open(places, options)
                 .map_err(|error| format!("at the end: {error}\nsuperblocks: {looks:#?}"))?;
@@ -126,11 +126,15 @@ impl World {
         for block in 0..BLOCKS {
             volume.read(block * BLOCK, &mut bytes).map_err(|error| format!("at the end block {block}: {error}"))?;
             self.note(owner.id, block, &bytes);
-            let is_equal = self.servers.iter().all(|server| server.block(block) == bytes);
+            let stored = if self.is_encrypted() { self.servers[0].block(block) } else { bytes.clone() };
+            let is_equal = self.servers.iter().all(|server| server.block(block) == stored);
             // A block without content may have any bytes in place.
             if !is_equal && bytes.iter().any(|byte| *byte != 0) {
                 return Err(format!("at the end the copies of block {block} differ"));
             }
+        }
+        if self.is_encrypted() && self.servers.iter().any(|server| server.has_content_in_clear()) {
+            return Err("content in clear lies on a medium of an encrypted volume".to_owned());
         }
         self.check()
     }
@@ -140,7 +144,8 @@ impl World {
         let owner = self.new_owner();
         let here = (0..self.copies as usize).filter(|copy| *copy != away);
         let places = here.map(|copy| owner.links[copy].place()).collect();
-        let volume = Volume::open(places, options(owner.id)).map_err(|error| format!("without {away}: {error}"))?;
+        let volume =
+            Volume::open(places, self.options(owner.id)).map_err(|error| format!("without {away}: {error}"))?;
         self.opened(&owner, &volume);
         if volume.status().disputed > 0 {
             return Err(format!("without {away}: the copies disagree"));

@@ -11,6 +11,7 @@
 //! ```
 //!
 //! In the end everything works again: an owner opens the volume, brings all copies up to date, and they must be equal block by block.
+//! Every second volume is encrypted: then no device of a server may have content in clear, and no two seals one stamp.
 //!
 //! One thread; the same seed always gives the same run. A rule of [`crate::membership`] can be left out, to show that the simulation
 //! needs it.
@@ -25,10 +26,54 @@ mod server;
 mod tests;
 mod world;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use parking_lot::Mutex;
+
+use crate::encryption::SealWitness;
 pub use crate::rules::{Rule, leave_out};
+
+/// Sees the stamps of all seals of a run, whoever gave them: what a nonce and its key come from.
+#[derive(Debug, Default)]
+pub(crate) struct Witness {
+    stamps: Mutex<HashSet<Box<[u8]>>>,
+    has_repeated: AtomicBool,
+    /// By terms the random bits of the opening that has sealed in it.
+    terms: Mutex<BTreeMap<u32, u64>>,
+    has_shared_term: AtomicBool,
+}
+
+impl SealWitness for Witness {
+    fn saw(&self, stamp: &[u8]) {
+        if !self.stamps.lock().insert(stamp.into()) {
+            self.has_repeated.store(true, Ordering::SeqCst);
+        }
+        // Data key, term, random bits, counter.
+        let (term, random) = (u32::from_le_bytes(stamp_part(stamp, 4)), u64::from_le_bytes(stamp_part(stamp, 8)));
+        if *self.terms.lock().entry(term).or_insert(random) != random {
+            self.has_shared_term.store(true, Ordering::SeqCst);
+        }
+    }
+}
+
+impl Witness {
+    /// How many there were. Errors: one was there twice; or two openings have sealed in one term, unless that may be.
+    fn check(&self, may_share_terms: bool) -> Result<usize, String> {
+        if self.has_repeated.load(Ordering::SeqCst) {
+            return Err("a stamp was given twice".to_owned());
+        }
+        if self.has_shared_term.load(Ordering::SeqCst) && !may_share_terms {
+            return Err("two openings have sealed blocks in one term".to_owned());
+        }
+        Ok(self.stamps.lock().len())
+    }
+}
+
+fn stamp_part<const N: usize>(stamp: &[u8], at: usize) -> [u8; N] {
+    stamp[at..at + N].try_into().expect("a stamp has 24 bytes")
+}
 
 /// How often what happened in a run, or in several.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -38,7 +83,11 @@ pub struct Report {
 
 impl Report {
     fn count(&mut self, what: &'static str) {
-        *self.counts.entry(what).or_default() += 1;
+        self.count_all(what, 1);
+    }
+
+    fn count_all(&mut self, what: &'static str, times: u64) {
+        *self.counts.entry(what).or_default() += times;
     }
 
     /// How often something happened; 0 if never.

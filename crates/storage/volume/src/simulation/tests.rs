@@ -12,7 +12,9 @@ fn no_seed_loses_an_acknowledged_write_reads_an_old_state_or_leaves_copies_that_
         all.add(&run(seed).unwrap_or_else(|why| panic!("{why}")));
     }
     println!("{all}");
-    for what in ["openings", "joined", "owners paused", "owners killed in the middle", "media lost", "damaged"] {
+    for what in
+        ["openings", "joined", "owners paused", "owners killed in the middle", "media lost", "damaged", "blocks sealed"]
+    {
         assert!(all.of(what) > 0, "{what} never happened");
     }
 }

@@ -8,9 +8,10 @@ use std::time::Duration;
 use device::{BLOCK_BYTES, Device};
 use parking_lot::Mutex;
 
-use super::Report;
 use super::history::{History, Value};
 use super::server::{Failure, Link, Process, Server, Silent};
+use super::{Report, Witness};
+use crate::encryption::{Secret, VolumeKeys};
 use crate::error::VolumeError;
 use crate::membership::needed;
 use crate::{CopyState, NewVolume, Options, Place, Step, Threads, Volume};
@@ -37,6 +38,9 @@ pub(super) struct World {
     pub(super) copies: u8,
     pub(super) min_copies: u8,
     is_thin: bool,
+    /// Of an encrypted volume.
+    keys: Option<Arc<VolumeKeys>>,
+    witness: Arc<Witness>,
     pub(super) servers: Vec<Arc<Server>>,
     pub(super) random: Mutex<fastrand::Rng>,
     pub(super) history: Mutex<History>,
@@ -57,11 +61,15 @@ impl World {
         let mut random = fastrand::Rng::with_seed(seed);
         let choices = [(3, 2), (3, 2), (3, 2), (3, 2), (3, 2), (2, 1), (2, 1), (2, 2), (3, 1), (3, 3)];
         let (copies, min_copies) = choices[random.usize(..choices.len())];
+        let witness = Arc::<Witness>::default();
+        let keys = VolumeKeys::new(vec![(1, Secret::new([7; 32]))]).map(|keys| keys.watched(witness.clone()));
         Arc::new(World {
             copies,
             min_copies,
             // Not drawn: a seed of a volume that is not thin is what it was.
             is_thin: seed % 3 == 2,
+            keys: keys.filter(|_| seed / 3 % 2 == 1),
+            witness,
             servers: (0..copies).map(|_| Server::new()).collect(),
             fragile: random.usize(..copies as usize),
             steps: random.u64(20..120),
@@ -78,7 +86,8 @@ impl World {
     }
 
     pub(super) fn run(self: &Arc<World>) -> Result<(), String> {
-        self.event(format!("{} copies, at least {}", self.copies, self.min_copies));
+        let encrypted = if self.is_encrypted() { ", encrypted" } else { "" };
+        self.event(format!("{} copies, at least {}{encrypted}", self.copies, self.min_copies));
         let creator = self.new_owner();
         let places: Vec<Place> = creator.links.iter().map(Link::place).collect();
         let new = NewVolume {
@@ -87,12 +96,34 @@ impl World {
             min_copies: Some(self.min_copies),
             is_thin: self.is_thin,
         };
-        Volume::create(&places, &new, &options(creator.id)).map_err(|error| format!("create: {error}"))?;
+        Volume::create(&places, &new, &self.options(creator.id)).map_err(|error| format!("create: {error}"))?;
         for _ in 0..self.steps {
             self.step();
             self.check()?;
         }
-        self.finish()
+        self.finish()?;
+        // Where a person accepts a loss nobody knows which terms were promised: the random bits remain.
+        let lost =
+            ["media lost", "damaged on the last copy"].map(|what| self.report.lock().of(what)).iter().sum::<u64>();
+        let sealed = self.witness.check(lost > 0)?;
+        self.report.lock().count_all("blocks sealed", sealed as u64);
+        Ok(())
+    }
+
+    pub(super) fn is_encrypted(&self) -> bool {
+        self.keys.is_some()
+    }
+
+    pub(super) fn options(&self, owner: usize) -> Options {
+        Options {
+            window_bytes: 1 << 20,
+            segment_bytes: 64 << 10,
+            write_timeout: Duration::ZERO,
+            threads: Threads::Callers,
+            prefer: Some((owner % 3) as u8),
+            keys: self.keys.clone(),
+            ..Options::new(owner as u64)
+        }
     }
 
     /// Ends all owners.
@@ -214,7 +245,7 @@ impl World {
         self.random.lock().shuffle(&mut places);
         self.event(format!("owner {} opens: links {:?}", owner.id, ups(&owner)));
         self.history.lock().begins(owner.id);
-        match Volume::open(places, options(owner.id)) {
+        match Volume::open(places, self.options(owner.id)) {
             Ok(volume) => {
                 let status = volume.status();
                 let term = owner.links.iter().map(|link| link.term()).max().unwrap_or(0);
@@ -465,17 +496,6 @@ pub(super) fn attach(volume: &Volume, link: &Arc<Link>, copy: u8) -> Result<&'st
             volume.replace(copy, link.place()).map(|()| "replaced by an empty one")
         }
         Err(error) => Err(error),
-    }
-}
-
-pub(super) fn options(owner: usize) -> Options {
-    Options {
-        window_bytes: 1 << 20,
-        segment_bytes: 64 << 10,
-        write_timeout: Duration::ZERO,
-        threads: Threads::Callers,
-        prefer: Some((owner % 3) as u8),
-        ..Options::new(owner as u64)
     }
 }
 

@@ -9,7 +9,7 @@ use device::{
 };
 use volume::{CopyState, Options, Place, Volume, VolumeError};
 
-use crate::support::{History, at, fresh, memory, new_volume, options, read_block, tag_of, tagged};
+use crate::support::{History, at, base, fresh, memory, new_volume, options, read_block, tag_of, tagged};
 
 #[test]
 fn what_is_written_is_read_also_in_pieces_of_any_size_and_after_opening_again() {
@@ -90,7 +90,7 @@ fn many_requests_at_once_on_files_are_each_completed_once_with_few_threads() {
         Place::on(Arc::new(FileShelf::open(&path, FileOptions::default()).expect("a shelf")))
     };
     let places: Vec<Place> = (0..3).map(place).collect();
-    let settings = Options { segment_bytes: 1 << 20, window_bytes: 4 << 20, ..Options::new(5) };
+    let settings = Options { segment_bytes: 1 << 20, window_bytes: 4 << 20, ..base(5) };
     Volume::create(&places, &new_volume(256), &settings).expect("creates");
     let volume = Volume::open(places.clone(), settings.clone()).expect("opens");
     let completed = Arc::new(Completed::default());
@@ -269,7 +269,7 @@ fn journal_and_blocks_may_lie_on_media_of_different_kinds_and_every_write_is_ack
     let lines = |name: &str| -> Arc<dyn Shelf> {
         Arc::new(PmemShelf::open(&made(name), PmemOptions { absent: Absent::Emulate }).expect("a shelf"))
     };
-    let settings = Options { segment_bytes: 1 << 20, window_bytes: 4 << 20, ..Options::new(5) };
+    let settings = Options { segment_bytes: 1 << 20, window_bytes: 4 << 20, ..base(5) };
     for (number, (journal, data)) in [
         (lines("a-j"), file("a-d")),
         (file("b-j"), lines("b-d")),

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use device::{BLOCK_BYTES, Device, DeviceError, MemoryShelf, Shelf, SubShelf};
+use volume::encryption::{Secret, VolumeKeys};
 use volume::{NewVolume, Options, Place, Threads, Volume};
 
 /// A part of a shelf: several copies on one crash shelf have one recording, so power fails for all of them at one moment.
@@ -24,6 +25,15 @@ pub(crate) fn new_volume(blocks: u64) -> NewVolume {
     NewVolume { volume: *b"volume for tests", bytes: blocks * BLOCK_BYTES as u64, min_copies: None, is_thin: false }
 }
 
+/// These tests run twice: `encrypted.rs` has them with encryption.
+pub(crate) const IS_ENCRYPTED: bool = matches!(env!("CARGO_CRATE_NAME").as_bytes(), b"encrypted");
+
+/// The defaults, with keys where volumes are encrypted.
+pub(crate) fn base(owner: u64) -> Options {
+    let keys = VolumeKeys::new(vec![(1, Secret::new([7; 32]))]).filter(|_| IS_ENCRYPTED);
+    Options { keys, ..Options::new(owner) }
+}
+
 /// Small segments, no threads, no time to wait.
 pub(crate) fn options(owner: u64) -> Options {
     Options {
@@ -31,7 +41,7 @@ pub(crate) fn options(owner: u64) -> Options {
         segment_bytes: 64 << 10,
         write_timeout: std::time::Duration::ZERO,
         threads: Threads::Callers,
-        ..Options::new(owner)
+        ..base(owner)
     }
 }
 

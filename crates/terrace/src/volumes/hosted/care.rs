@@ -19,7 +19,7 @@ impl HostedVolume {
     /// failed, with so many `errors` of its export. It waits for no medium.
     pub fn needs_care(&self, errors: u64) -> bool {
         let volume = match self.opened() {
-            Some(OpenDevice::Mirror(volume, _)) => volume,
+            Some(OpenDevice::Mirror(volume)) => volume,
             Some(OpenDevice::Place(_, epochs)) => {
                 return lock(&self.health).is_suspicious(errors, epochs.failure().is_some());
             }
@@ -73,7 +73,7 @@ impl HostedVolume {
     /// Attaches copies that are away, if their pause is over. Returns whether the volume has to be opened anew for that: it was opened
     /// with too few copies, and there are more now.
     pub fn attach_copies(&self, tiers: &TierShelves) -> bool {
-        let Some(OpenDevice::Mirror(volume, _)) = self.opened() else { return false };
+        let Some(OpenDevice::Mirror(volume)) = self.opened() else { return false };
         let description = self.description();
         let mut needs_opening = false;
         for copy in volume.status().copies {
