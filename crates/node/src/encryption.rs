@@ -32,8 +32,7 @@ use crate::error::NodeError;
 pub const KEY_VARIABLE: &str = "TERRACE_KEY";
 
 /// What is encrypted where a data directory is, for people.
-pub const COVERED: &str =
-    "journal, write image journal, pages and values of the store, its backups, spill files of SQL, the files of search indices";
+pub const COVERED: &str = "journal, write image journal, pages and values of the store, its backups, spill files of SQL, the files of search indices";
 
 /// What is not.
 pub const NOT_COVERED: &str =

@@ -1,6 +1,8 @@
 //! The command line. Scripts rely on the names and keys here.
 
 mod audit;
+mod encryption;
+mod trials;
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -8,12 +10,13 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::encryption::EncryptionCommand;
 use crate::identity::{RoleCommand, UserCommand};
 pub use crate::place::Place;
 use crate::tiers::TierCommand;
-use crate::trials::{RulesCommand, TransformCommand};
 use crate::volumes::VolumeCommand;
+
+pub use encryption::EncryptionCommand;
+pub use trials::{RulesCommand, TransformCommand, TrialArgs};
 
 pub use audit::{AuditCommand, AuditExportArgs, AuditFilterArgs, AuditListArgs, ExportFormat, OutcomeName};
 

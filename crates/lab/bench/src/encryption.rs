@@ -220,9 +220,9 @@ fn puts(options: &EncryptionOptions, medium: (String, bool)) -> anyhow::Result<C
                 Ok(())
             };
             let threads: Vec<_> = (0..COMMITTERS).map(|_| scope.spawn(committer)).collect();
-            threads.into_iter().try_for_each(|thread| {
-                thread.join().map_err(|_| anyhow::anyhow!("a committer has panicked"))?
-            })
+            threads
+                .into_iter()
+                .try_for_each(|thread| thread.join().map_err(|_| anyhow::anyhow!("a committer has panicked"))?)
         })?;
         let done = done.into_inner().max(1) as f64;
         let cpu_us = (cpu_ns() - before) / 1_000.0 / done;

@@ -25,8 +25,8 @@ use bench::soak::SoakOptions;
 use bench::sqllogic::SqllogicOptions;
 use clap::Parser;
 use cli::{
-    AccessArgs, AccessPartArg, AdversaryArgs, AnalyticsArgs, BenchCommand, BodiesArg, EncryptionArgs, KillArgs, LabArgs, PersistArgs,
-    PutArgs, SoakArgs, SqllogicArgs, T4Args,
+    AccessArgs, AccessPartArg, AdversaryArgs, AnalyticsArgs, BenchCommand, BodiesArg, EncryptionArgs, KillArgs,
+    LabArgs, PersistArgs, PutArgs, SoakArgs, SqllogicArgs, T4Args,
 };
 use device::CountedHeap;
 use interop::engine::Bodies;

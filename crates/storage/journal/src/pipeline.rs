@@ -476,7 +476,8 @@ mod tests {
         assert_eq!(pipeline.finish(a, Ok(())), 0..2);
         assert!(pipeline.durable() > second);
         let c = pipeline.take().expect("the third waits");
-        let header = BatchHeader::decode(&c.buffer[..BATCH_FRAME_BYTES], c.start, 1).expect("is valid").expect("is a batch");
+        let header =
+            BatchHeader::decode(&c.buffer[..BATCH_FRAME_BYTES], c.start, 1).expect("is valid").expect("is a batch");
         assert_eq!(header.durable, pipeline.persisted(), "the header has what was durable when the batch was taken");
     }
 

@@ -7,10 +7,10 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
+use super::AccessOptions;
 use super::cost::LEAST;
 use super::reads::ReadsRun;
 use super::timing::{LIMIT, TimingRun};
-use super::AccessOptions;
 use crate::turns::{CostRun, table};
 use workload::machine::{Machine, load_average};
 use workload::table::{Table, grouped};

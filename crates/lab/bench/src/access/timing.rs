@@ -17,8 +17,8 @@ use serde_json::{Value, json};
 
 use super::AccessOptions;
 use super::place::{AccessNode, Control, PATIENCE, connect_from, http, own_address};
-use crate::statistics::{Interval, difference, median};
 use crate::postgres::{Client, Error};
+use crate::statistics::{Interval, difference, median};
 use workload::interrupt;
 use workload::node::Node;
 

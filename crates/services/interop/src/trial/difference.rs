@@ -155,12 +155,18 @@ mod tests {
         let message = "MSH|^~\\&|A|B\nPID|1||7||DOE^J\nOBX|1|NM|a\nOBX|2|NM|b\nZZZ|x";
         for (now, expected) in [
             (message, vec![]),
-            ("MSH|^~\\&|A|B\nPID|1||7||DOE^JOHN|x\nOBX|1|NM|a\nOBX|2|NM|b\nZZZ|x", vec!["PID-5 DOE^J > DOE^JOHN", "PID-6  > x"]),
+            (
+                "MSH|^~\\&|A|B\nPID|1||7||DOE^JOHN|x\nOBX|1|NM|a\nOBX|2|NM|b\nZZZ|x",
+                vec!["PID-5 DOE^J > DOE^JOHN", "PID-6  > x"],
+            ),
             ("MSH|^~\\&|C|B\nPID|1||7||DOE^J\nOBX|1|NM|a\nOBX|2|NM|c\nZZZ|x", vec!["MSH-3 A > C", "OBX[2]-3 b > c"]),
             ("MSH|^~\\&|A|B\nPID|1||7||DOE^J\nOBX|1|NM|a\nOBX|2|NM|b", vec!["- ZZZ|x"]),
             ("MSH|^~\\&|A|B\nPID|1||7||DOE^J\nOBX|1|NM|a\nOBX|2|NM|b\nNTE|new", vec!["+ NTE|new", "- ZZZ|x"]),
             ("MSH|^~\\&|A|B\nNTE|new\nPID|1||7||DOE^J\nOBX|1|NM|a\nOBX|2|NM|b\nZZZ|x", vec!["+ NTE|new"]),
-            ("MSH|^~\\&|A|B\nPID#1##7##DOE^J\nOBX|1|NM|a\nOBX|2|NM|b\nZZZ|x", vec!["- PID|1||7||DOE^J", "+ PID#1##7##DOE^J"]),
+            (
+                "MSH|^~\\&|A|B\nPID#1##7##DOE^J\nOBX|1|NM|a\nOBX|2|NM|b\nZZZ|x",
+                vec!["- PID|1||7||DOE^J", "+ PID#1##7##DOE^J"],
+            ),
         ] {
             assert_eq!(of(message, now), expected, "{now}");
         }

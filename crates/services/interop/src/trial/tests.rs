@@ -76,7 +76,8 @@ fn a_changed_transform_shows_the_fields_that_it_changes() {
 #[test]
 fn changed_rules_show_the_decision_then_and_now_and_what_is_sent_no_more() {
     let then = stored(MESSAGE, TRANSFORM);
-    let rules = "match first\nrule women when PID-8 = 'F' { drop 'not for us' }\nrule others { send to lab using to-lab }\n";
+    let rules =
+        "match first\nrule women when PID-8 = 'F' { drop 'not for us' }\nrule others { send to lab using to-lab }\n";
     let tried = trial(rules, TRANSFORM, None).stored(&then).expect("it is tried");
     assert_eq!((tried.result, tried.decision.0), (TrialResult::Changed, Status::Dropped));
     assert_eq!(tried.before.as_ref().map(|(status, _)| *status), Some(Status::Routed));
@@ -101,7 +102,9 @@ fn a_message_that_fails_is_reported_with_the_line_and_one_that_failed_and_passes
 fn a_message_that_does_not_go_through_the_transform_is_unaffected_by_it() {
     let mut then = stored(MESSAGE, TRANSFORM);
     then.outputs.clear();
-    let tried = trial("match first\nrule everything { send to lab }\n", TRANSFORM, Some("to-lab")).stored(&then).expect("it is tried");
+    let tried = trial("match first\nrule everything { send to lab }\n", TRANSFORM, Some("to-lab"))
+        .stored(&then)
+        .expect("it is tried");
     assert_eq!(tried.result, TrialResult::Unaffected);
 }
 

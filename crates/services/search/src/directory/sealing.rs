@@ -45,7 +45,8 @@ pub fn data_keys_in_use(store: &Store, table: TreeId) -> Result<BTreeSet<u32>, S
     while let Some((key, value)) = cursor.next()? {
         if matches!(key.first(), Some(&(FILE | LARGE))) {
             let path = String::from_utf8_lossy(&key[1..]);
-            let unreadable = || StoreError::Refused(format!("the index file {path} is not sealed, or cannot be read").into());
+            let unreadable =
+                || StoreError::Refused(format!("the index file {path} is not sealed, or cannot be read").into());
             keys.extend(FileExtents::data_keys(&value).ok_or_else(unreadable)?);
         }
     }

@@ -53,8 +53,8 @@ pub use apply::{DocumentOp, ExpectedVersion, OpKind, OpOutcome, PartialUpdate};
 pub(crate) use catalog::{items as catalog_items, put_item as put_catalog_item};
 pub use counters::Counters;
 pub use feed::{DocumentFeed, FedBatch, guarded};
-use opening::{library_index, next_seq, reader_of, tree_names};
 pub use opening::data_keys_in_use;
+use opening::{library_index, next_seq, reader_of, tree_names};
 pub use rows::{ID_BYTES_MAX, IdState, StoredDocument};
 use sequence::Sequencer;
 
