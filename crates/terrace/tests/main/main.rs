@@ -19,6 +19,7 @@ mod searching;
 mod secrets;
 mod sizes;
 mod stopping;
+mod trials;
 mod users;
 mod volumes;
 mod volumes_limits;
