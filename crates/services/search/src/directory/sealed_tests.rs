@@ -284,3 +284,31 @@ fn a_row_of_a_sealed_file_has_this_form_and_nothing_shorter_or_in_clear_is_one()
     assert_eq!(clear, [&form[1..9], &form[25..33], &form[73..81]].concat(), "as it always was");
     assert!(read(&clear).is_none() && FileExtents::decode(&clear, FileTier::Fast, None).is_some());
 }
+
+#[test]
+fn a_seal_is_for_one_index_name_number_and_position_and_each_of_them_matters() {
+    let store = store_with(sealed(1));
+    let sealing = |index: &str| IndexSealing::of(&store, index).expect("it is encrypted");
+    let plain = [content(1, 100), content(2, 100)];
+    let mut file = sealing("index").known(Path::new("a"), [7; 16], Vec::new());
+    let stored = [file.seal_next(&plain[0]), file.seal_next(&plain[1])];
+    let opened = |index: &str, path: &str, number: u8, order: [usize; 2]| {
+        let seals = order.iter().map(|at| file.seals()[*at]).collect();
+        let file = sealing(index).known(Path::new(path), [number; 16], seals);
+        let open = |position: usize| {
+            let mut bytes = stored[order[position]].clone();
+            file.open(position, &mut bytes).map(|()| bytes)
+        };
+        [open(0), open(1)]
+    };
+    assert_eq!(opened("index", "a", 7, [0, 1]), plain.map(Ok));
+    for (index, path, number, order) in
+        [("inde", "xa", 7, [0, 1]), ("index", "b", 7, [0, 1]), ("index", "a", 8, [0, 1]), ("index", "a", 7, [1, 0])]
+    {
+        let opened = opened(index, path, number, order);
+        assert!(opened.iter().all(Result::is_err), "{index}, {path}, {number}, {order:?}: {opened:?}");
+    }
+    assert_eq!(file.begun_again().seals().len(), 0);
+    let again = file.begun_again().seal_next(&content(1, 100));
+    assert_ne!(again, stored[0], "what is sealed again has another nonce");
+}
