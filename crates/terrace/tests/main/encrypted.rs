@@ -158,6 +158,15 @@ fn a_wrong_or_missing_key_and_an_envelope_of_other_data_are_refused_with_what_to
     clear.run(&["encryption", "rotate-data-key", "--data"]).fails("is missing");
 }
 
+/// Ends what flows, also if the test fails meanwhile.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 #[test]
 fn both_keys_change_while_messages_and_rows_flow_and_a_backup_of_it_is_verified_and_restored() {
     let bed = encrypted();
@@ -169,6 +178,7 @@ fn both_keys_change_while_messages_and_rows_flow_and_a_backup_of_it_is_verified_
     bed.run(&["backup", &old_backup, "--data"]).succeeds("earliest moment");
     let last = std::thread::scope(|scope| {
         let flowing = scope.spawn(|| flow(&node, &stop, 0));
+        let ends = Stop(&stop);
         let more = |rows: usize| {
             let before = ids(&node).len();
             until("rows flow", || ids(&node).len() >= before + rows);
@@ -184,7 +194,7 @@ fn both_keys_change_while_messages_and_rows_flow_and_a_backup_of_it_is_verified_
         more(20);
         bed.run(&["backup", &backup, "--data"]).succeeds("earliest moment");
         more(5);
-        stop.store(true, Ordering::Relaxed);
+        drop(ends);
         flowing.join().expect("it flows")
     });
     node.send_bytes(&admission("LAST"));
