@@ -321,6 +321,21 @@ fn older_data_keys_open_what_they_sealed_and_the_newest_one_seals() {
     assert!(matches!(read_block(&volume, 3), Err(DeviceError::Lost { .. })), "without the newer key");
 }
 
+#[test]
+fn the_format_of_an_encrypted_volume_is_version_2_and_one_in_clear_stays_as_it_was() {
+    let format = |keys: bool| {
+        let (medium, all) = (Arc::new(MemoryShelf::new()), options(1));
+        let options = Options { keys: all.keys.clone().filter(|_| keys), ..all };
+        Volume::create(&[Place::on(medium.clone())], &new_volume(1024), &options).expect("creates");
+        let mut slot = AlignedBuffer::zeroed(BLOCK_BYTES);
+        medium.open("superblock").expect("a device").read(0, &mut slot).expect("reads");
+        (slot[8], slot[43], slot[136..152] != [0; 16], medium.open("tables-0").expect("a device").len() / SECTOR as u64)
+    };
+    // Sums, then a block of sectors for the dirty map of each of three copies.
+    assert_eq!(format(false), (1, 0, false, 1024_u64.div_ceil(124).next_multiple_of(8) + 24));
+    assert_eq!(format(true), (2, 8, true, 1024_u64.div_ceil(PER_SECTOR as u64).next_multiple_of(8) + 24));
+}
+
 /// The stamp of a seal without its random bits: what makes a nonce differ although these repeat.
 fn stamps(rig_tables: &[u8]) -> Vec<[u8; 12]> {
     let sectors = rig_tables.chunks(SECTOR).take_while(|sector| sector.len() == SECTOR);

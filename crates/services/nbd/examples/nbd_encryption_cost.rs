@@ -1,7 +1,7 @@
 //! What encryption of a volume costs over NBD, in turns with a volume in clear and with the cipher alone:
 //!
 //! ```text
-//!   cargo run --release -p nbd --example encryption_cost -- [--mib N] [--milliseconds N] [--rounds R] [--depth N]
+//!   cargo run --release -p nbd --example nbd_encryption_cost -- [--mib N] [--milliseconds N] [--rounds R] [--depth N]
 //! ```
 //!
 //! Server and client are in this process, on a unix socket; two volumes of two copies in memory, one in clear and one encrypted. Each
@@ -178,7 +178,7 @@ fn main() -> ExitCode {
             ("--rounds", Some(value)) => setup.rounds = value.clamp(1, 1000) as u32,
             ("--depth", Some(value)) => setup.depth = value.clamp(1, 256),
             _ => {
-                eprintln!("encryption_cost [--mib N] [--milliseconds N] [--rounds R] [--depth N]");
+                eprintln!("nbd_encryption_cost [--mib N] [--milliseconds N] [--rounds R] [--depth N]");
                 return ExitCode::from(2);
             }
         }

@@ -1,13 +1,13 @@
 //! What encryption of a volume costs, in the process, at queue depth 1, in turns with a volume in clear and with the cipher alone:
 //!
 //! ```text
-//!   cargo run --release -p volume --example encryption_cost -- [--mib N] [--milliseconds N] [--rounds R]
+//!   cargo run --release -p volume --example volume_encryption_cost -- [--mib N] [--milliseconds N] [--rounds R]
 //! ```
 //!
 //! Two volumes of two copies in memory, one in clear and one encrypted; sizes of 4 KiB and 64 KiB at random places. Each round measures, one
 //! after the other, reads and writes of both, and one pass of AES-256-GCM over as many blocks of 4 KiB: sealing them, and opening them. The
 //! last column is what is demanded to be 1.2 at most: the time that encryption adds, in passes of the cipher. The median of the
-//! rounds counts. For the same over NBD: `cargo run --release -p nbd --example encryption_cost`.
+//! rounds counts. For the same over NBD: `cargo run --release -p nbd --example nbd_encryption_cost`.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -109,7 +109,7 @@ fn main() -> ExitCode {
             ("--milliseconds", Some(value)) => milliseconds = value,
             ("--rounds", Some(value)) => rounds = value.clamp(1, 1000) as u32,
             _ => {
-                eprintln!("encryption_cost [--mib N] [--milliseconds N] [--rounds R]");
+                eprintln!("volume_encryption_cost [--mib N] [--milliseconds N] [--rounds R]");
                 return ExitCode::from(2);
             }
         }
