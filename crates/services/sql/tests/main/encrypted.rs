@@ -136,9 +136,12 @@ async fn statements_that_spill_find_the_same_on_an_encrypted_store_and_write_not
     for ((what, expected, seen), (_, found, sealed)) in clear.iter().zip(&encrypted) {
         assert!(!expected.starts_with("error"), "{what}: {expected}");
         assert_eq!(found, expected, "{what}");
-        assert!(!seen.files.is_empty() && !sealed.files.is_empty(), "{what} spills: {}", sealed.files.len());
+        // How much memory is free decides whether a join spills.
+        assert!(!sealed.files.is_empty() || seen.files.is_empty(), "{what} spills in clear only");
         assert!(sealed.in_clear.is_empty(), "{what}: {:?}", sealed.in_clear);
     }
+    let spilled = encrypted.iter().filter(|(_, _, sealed)| !sealed.files.is_empty()).count();
+    assert!(spilled >= 4, "{spilled} statements spill");
     // What is looked for would be found.
     assert!(clear.iter().any(|(_, _, seen)| !seen.in_clear.is_empty()));
 }
