@@ -35,9 +35,8 @@ fn a_changed_production_is_tried_on_stored_messages_and_nothing_is_sent_or_store
     let bed = bed();
     let node = bed.start();
     ["A1", "A2", "A3"].map(|id| node.send(id));
-    let transform = |production: &str| {
-        bed.run(&["transform", "try", "to-lab", "--production", production, "-n", "0", "--data"])
-    };
+    let transform =
+        |production: &str| bed.run(&["transform", "try", "to-lab", "--production", production, "-n", "0", "--data"]);
     transform("production").fails("the right");
     bed.run(&["role", "grant", "message-body", "--on", "service *", "--to", "terrace_local", "--data"]).succeeds("");
     transform("production").fails("masked");
@@ -63,7 +62,8 @@ fn a_changed_production_is_tried_on_stored_messages_and_nothing_is_sent_or_store
 fn messages_of_a_file_are_tried_without_a_node() {
     let bed = bed();
     fs::write(bed.path("m.hl7"), crate::node::message("F1")).expect("a file");
-    let transform = |more: &[&str]| bed.command_line(&[&["transform", "try", "to-lab", "--file", "m.hl7"], more].concat());
+    let transform =
+        |more: &[&str]| bed.command_line(&[&["transform", "try", "to-lab", "--file", "m.hl7"], more].concat());
     let told = transform(&[]).succeeds("1 tried");
     assert!(told.contains("    MSH-5\n      - HUB\n      + LAB\n"), "{told}");
     transform(&["--service", "in"]).succeeds("output to lab, transform to-lab");

@@ -71,6 +71,7 @@ impl Pages for Cache {
     type Read<'a> = LeafRead<'a>;
     type Write<'a> = LeafWrite<'a>;
 
+    #[expect(clippy::misnamed_getters, reason = "the page of a tree is what the seal leaves of a page of the medium")]
     fn page_bytes(&self) -> usize {
         self.node_bytes
     }
