@@ -24,7 +24,7 @@ use store::{Options, Places, Store, StoreError, TreeId};
 
 use crate::access::place::{AccessNode, PATIENCE};
 use crate::postgres::Client;
-use crate::turns::{CostRun, Turn, compared, in_turns, table};
+use crate::turns::{CostRun, CostTurn, compared, in_turns, table};
 use workload::interrupt;
 use workload::machine::{Machine, load_average};
 use workload::node::{Node, new_key};
@@ -160,7 +160,7 @@ fn t4(options: &EncryptionOptions, key: &Path) -> anyhow::Result<CostRun> {
         let run = report.runs.first().context("T4 has no run")?;
         anyhow::ensure!(report.is_clean(), "T4 lost something:\n{}", report.to_text());
         medium = (run.durability.clone(), run.real);
-        Ok(Turn { per_s: run.inbound_per_s, cpu_us: run.server_cpu_us_per_inbound })
+        Ok(CostTurn { per_s: run.inbound_per_s, cpu_us: run.server_cpu_us_per_inbound })
     })?;
     Ok(compared("T4, inbound messages", medium, sides, LEAST))
 }
@@ -226,7 +226,7 @@ fn puts(options: &EncryptionOptions, medium: (String, bool)) -> anyhow::Result<C
         })?;
         let done = done.into_inner().max(1) as f64;
         let cpu_us = (cpu_ns() - before) / 1_000.0 / done;
-        Ok(Turn { per_s: done / begun.elapsed().as_secs_f64(), cpu_us })
+        Ok(CostTurn { per_s: done / begun.elapsed().as_secs_f64(), cpu_us })
     })?;
     for PutStore { store, .. } in stores {
         store.close()?;
@@ -261,7 +261,7 @@ fn queries(options: &EncryptionOptions, key: &Path) -> anyhow::Result<Vec<CostRu
                 done += 1;
             }
             let (seconds, cpu) = (begun.elapsed().as_secs_f64(), node.usage()?.cpu_us - before);
-            Ok(Turn { per_s: done as f64 / seconds, cpu_us: cpu as f64 / done as f64 })
+            Ok(CostTurn { per_s: done as f64 / seconds, cpu_us: cpu as f64 / done as f64 })
         })
         .with_context(|| name.to_owned())?;
         runs.push(compared(name, (medium.durability.clone(), medium.real), sides, LEAST));

@@ -34,7 +34,7 @@ pub struct CostRun {
 
 /// A turn.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Turn {
+pub(crate) struct CostTurn {
     pub(crate) per_s: f64,
     pub(crate) cpu_us: f64,
 }
@@ -42,8 +42,8 @@ pub(crate) struct Turn {
 /// Turns of both sides, in pairs: without and with.
 pub(crate) fn in_turns(
     pairs: usize,
-    mut turn: impl FnMut(bool) -> anyhow::Result<Turn>,
-) -> anyhow::Result<[Vec<Turn>; 2]> {
+    mut turn: impl FnMut(bool) -> anyhow::Result<CostTurn>,
+) -> anyhow::Result<[Vec<CostTurn>; 2]> {
     let mut sides = [Vec::new(), Vec::new()];
     for pair in 0..pairs {
         for with in [pair % 2 == 0, pair % 2 == 1] {
@@ -55,12 +55,12 @@ pub(crate) fn in_turns(
 }
 
 /// Compares the sides of [`in_turns`]; `least` is the ratio that is wanted.
-pub(crate) fn compared(name: &str, medium: (String, bool), [without, with]: [Vec<Turn>; 2], least: f64) -> CostRun {
+pub(crate) fn compared(name: &str, medium: (String, bool), [without, with]: [Vec<CostTurn>; 2], least: f64) -> CostRun {
     let pairs = || with.iter().zip(&without);
     let ratio = by_order(&pairs().map(|(with, without)| with.per_s / without.per_s.max(1e-9)).collect::<Vec<_>>());
     let cpu = pairs().map(|(with, without)| without.cpu_us / with.cpu_us.max(1e-9));
     let cpu_ratio = by_order(&cpu.collect::<Vec<_>>());
-    let rate = |turns: &[Turn]| by_order(&turns.iter().map(|turn| turn.per_s).collect::<Vec<_>>()).median;
+    let rate = |turns: &[CostTurn]| by_order(&turns.iter().map(|turn| turn.per_s).collect::<Vec<_>>()).median;
     let straddles = ratio.low < least && ratio.high >= least;
     CostRun {
         name: name.to_owned(),

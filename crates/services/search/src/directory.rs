@@ -40,6 +40,7 @@ use tantivy::directory::{
 
 mod cache;
 mod extents;
+mod key_use;
 mod reserve;
 mod sealing;
 #[cfg(test)]
@@ -51,8 +52,8 @@ use extents::{EXTENT_BYTES, ExtentPool, FileExtents, FileTier, Place};
 use sealing::IndexSealing;
 use writing::ShelfWriter;
 
+pub use key_use::data_keys_in_use;
 pub use reserve::ReservedShelf;
-pub use sealing::data_keys_in_use;
 
 /// Memory that open files of all indices may take.
 #[derive(Debug)]

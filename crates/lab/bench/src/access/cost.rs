@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use super::AccessOptions;
 use super::place::{AccessNode, Control, PATIENCE};
 use crate::postgres::Client;
-use crate::turns::{CostRun, Turn, compared, in_turns};
+use crate::turns::{CostRun, CostTurn, compared, in_turns};
 use workload::interrupt;
 use workload::node::Node;
 use workload::t4::{Session, T4Options};
@@ -77,7 +77,7 @@ fn t4_turn(
     program: PathBuf,
     with: bool,
     settings: String,
-) -> anyhow::Result<(Turn, (String, bool))> {
+) -> anyhow::Result<(CostTurn, (String, bool))> {
     let (services, messages) = options.t4;
     let mut session = Session::start(&T4Options {
         services,
@@ -105,7 +105,7 @@ fn t4_turn(
     session.stop()?;
     let run = report.runs.first().context("T4 has no run")?;
     anyhow::ensure!(report.is_clean(), "T4 lost something:\n{}", report.to_text());
-    let turn = Turn { per_s: run.inbound_per_s, cpu_us: run.server_cpu_us_per_inbound };
+    let turn = CostTurn { per_s: run.inbound_per_s, cpu_us: run.server_cpu_us_per_inbound };
     Ok((turn, (run.durability.clone(), run.real)))
 }
 
@@ -174,7 +174,7 @@ fn queries(options: &AccessOptions, program: &Path, other: &Path) -> anyhow::Res
                 done += 1;
             }
             let (seconds, cpu) = (begun.elapsed().as_secs_f64(), place.node.usage()?.cpu_us - before);
-            Ok(Turn { per_s: done as f64 / seconds, cpu_us: cpu as f64 / done as f64 })
+            Ok(CostTurn { per_s: done as f64 / seconds, cpu_us: cpu as f64 / done as f64 })
         })
         .with_context(|| name.to_owned())?;
         let name = format!("queries: {name}");

@@ -1,4 +1,5 @@
-//! Trials of small productions.
+//! Trials of small productions: one service, one operation, one rule and one transform, changed in one point each. What a node and
+//! the command line do with them is a system test of the program.
 
 use std::fs;
 use std::path::Path;

@@ -14,17 +14,12 @@
 //!
 //! It does not know devices. What it seals, [`ExtentPool`](super::extents::ExtentPool) writes.
 
-use std::collections::BTreeSet;
-use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;
 
 use encryption::{EncryptionError, Randomness, SEAL_BYTES, SealFault, Sealer, SystemRandomness};
 use ring::digest;
-use store::{Direction, Store, StoreError, TreeId};
-
-use super::extents::FileExtents;
-use super::{FILE, LARGE};
+use store::Store;
 
 /// Names the structure in the seal of an extent.
 const STRUCTURE: &[u8; 4] = b"srch";
@@ -35,23 +30,6 @@ const PLACE_BYTES: usize = STRUCTURE.len() + 2 * NUMBER_BYTES + 4;
 
 /// The seal of an extent.
 pub(super) type Seal = [u8; SEAL_BYTES];
-
-/// The numbers of the data keys that files of the index with this table are encrypted with.
-///
-/// Errors: those of the store; `Refused`: a file of the table is not sealed, or cannot be read.
-pub fn data_keys_in_use(store: &Store, table: TreeId) -> Result<BTreeSet<u32>, StoreError> {
-    let mut keys = BTreeSet::new();
-    let mut cursor = store.snapshot().scan(table, Bound::Unbounded, Bound::Unbounded, Direction::Forward);
-    while let Some((key, value)) = cursor.next()? {
-        if matches!(key.first(), Some(&(FILE | LARGE))) {
-            let path = String::from_utf8_lossy(&key[1..]);
-            let unreadable =
-                || StoreError::Refused(format!("the index file {path} is not sealed, or cannot be read").into());
-            keys.extend(FileExtents::data_keys(&value).ok_or_else(unreadable)?);
-        }
-    }
-    Ok(keys)
-}
 
 /// Seals the files of an index of an encrypted store.
 #[derive(Clone, Debug)]

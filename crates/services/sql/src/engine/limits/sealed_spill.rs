@@ -32,8 +32,18 @@ use encryption::{SCRATCH_TAG_BYTES, ScratchKey, SystemRandomness};
 use futures::{Stream, stream};
 use parking_lot::Mutex;
 
-use crate::engine::limits::spill_options::{PREFIX, unusable};
 use crate::{ErrorFields, SqlError};
+
+/// The prefix of the folders that DataFusion creates, and of those of encrypted files; other folders are left alone.
+pub(crate) const PREFIX: &str = "datafusion-";
+
+/// The error if a folder cannot be spilled to.
+pub(crate) fn unusable(folder: &Path) -> impl Fn(io::Error) -> SqlError {
+    move |error| {
+        let text = format!("{}: rows cannot be spilled to this folder: {error}", folder.display());
+        SqlError::Engine(Box::new(ErrorFields::new("58030", text)))
+    }
+}
 
 /// Most bytes of rows in a chunk.
 const BODY_BYTES: usize = 64 << 10;

@@ -1,17 +1,13 @@
 //! [`SpillOptions`]: the folder for rows that queries spill, and their size limit.
 
-use std::io;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use datafusion::execution::disk_manager::{DEFAULT_MAX_TEMP_DIRECTORY_SIZE, DiskManagerBuilder, DiskManagerMode};
 
-use crate::engine::limits::sealed_spill::SealedSpillFiles;
-use crate::{ErrorFields, SqlError};
-
-/// The prefix of the folders that DataFusion creates, and of those of encrypted files; other folders are left alone.
-pub(crate) const PREFIX: &str = "datafusion-";
+use crate::SqlError;
+use crate::engine::limits::sealed_spill::{PREFIX, SealedSpillFiles, unusable};
 
 /// Where queries spill rows that do not fit in memory.
 #[derive(Clone, Debug)]
@@ -43,14 +39,6 @@ pub(crate) fn spill_files(
         DiskManagerBuilder::default().with_mode(mode).with_max_temp_directory_size(spill.bytes)
     };
     Ok(spill.map(of_folder))
-}
-
-/// The error if a folder cannot be spilled to.
-pub(crate) fn unusable(folder: &Path) -> impl Fn(io::Error) -> SqlError {
-    move |error| {
-        let text = format!("{}: rows cannot be spilled to this folder: {error}", folder.display());
-        SqlError::Engine(Box::new(ErrorFields::new("58030", text)))
-    }
 }
 
 impl SpillOptions {
