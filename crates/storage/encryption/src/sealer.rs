@@ -138,6 +138,15 @@ fn nonce_of(epoch: u32, counter: u64) -> Nonce {
     Nonce::assume_unique_for_key(nonce)
 }
 
+/// What a seal says: its tag, the opening that made it, and the nonce.
+fn parts_of(seal: &[u8; SEAL_BYTES]) -> ([u8; TAG_BYTES], Opening, Nonce) {
+    let (tag, stamp) = seal.split_first_chunk::<TAG_BYTES>().expect("a seal begins with a tag");
+    let word = |at: usize| u32::from_le_bytes([stamp[at], stamp[at + 1], stamp[at + 2], stamp[at + 3]]);
+    let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
+    let opening = Opening { data_key: word(0), epoch: word(4), random: long(8) };
+    (*tag, opening, nonce_of(opening.epoch, long(16)))
+}
+
 /// The associated data: the key's part of the stamp, then the caller's. The rest of the stamp is in the nonce.
 struct Associated {
     bytes: [u8; AAD_BYTES_MAX],
@@ -335,6 +344,23 @@ impl Sealer {
         seal
     }
 
+    /// Encrypts a body in place that was opened with this seal, and is unchanged since: it is as it was before. The nonce is used again,
+    /// with the same bytes, which gives the same ciphertext and says nothing new. Other bytes are refused, and must not be stored: the
+    /// caller forgets what is in `body` then.
+    ///
+    /// Errors: [`SealFault`].
+    pub fn seal_again(&self, place: &[u8], body: &mut [u8], seal: &[u8; SEAL_BYTES]) -> Result<(), SealFault> {
+        let (tag, opening, nonce) = parts_of(seal);
+        let associated = Aad::from(Associated::new(opening, place));
+        let keys = self.keys();
+        let again = match &keys.sealing {
+            Some(mine) if mine.opening == opening => mine.key.seal_in_place_separate_tag(nonce, associated, body),
+            _ => self.key(&keys, opening)?.seal_in_place_separate_tag(nonce, associated, body),
+        };
+        let again = again.expect("less than 64 GiB are sealed at once");
+        if again.as_ref() == tag { Ok(()) } else { Err(SealFault::Tag) }
+    }
+
     /// Decrypts sealed bytes in place, and returns the body. After an error the bytes are undefined.
     ///
     /// Errors: [`SealFault`].
@@ -348,12 +374,8 @@ impl Sealer {
     ///
     /// Errors: [`SealFault`].
     pub fn open_apart(&self, place: &[u8], body: &mut [u8], seal: &[u8; SEAL_BYTES]) -> Result<(), SealFault> {
-        let (tag, stamp) = seal.split_first_chunk::<TAG_BYTES>().expect("a seal begins with a tag");
-        let word = |at: usize| u32::from_le_bytes([stamp[at], stamp[at + 1], stamp[at + 2], stamp[at + 3]]);
-        let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
-        let opening = Opening { data_key: word(0), epoch: word(4), random: long(8) };
-        let nonce = nonce_of(opening.epoch, long(16));
-        let (tag, associated) = (Tag::from(*tag), Aad::from(Associated::new(opening, place)));
+        let (tag, opening, nonce) = parts_of(seal);
+        let (tag, associated) = (Tag::from(tag), Aad::from(Associated::new(opening, place)));
         let keys = self.keys();
         let opened = match &keys.sealing {
             Some(mine) if mine.opening == opening => {
@@ -431,6 +453,27 @@ mod tests {
         assert_eq!(sealer.open_apart(b"there", &mut body.clone(), &seal), Err(SealFault::Tag));
         assert_eq!(sealer.open_apart(b"here", &mut body, &seal), Ok(()));
         assert_eq!(body, b"a body");
+    }
+
+    #[test]
+    fn what_was_opened_is_sealed_again_as_it_was_and_anything_else_is_refused() {
+        let (sealer, later) = (Sealer::for_tests(1, 5, 9), Sealer::for_tests(1, 6, 3));
+        let mut stored = *b"a body of some length";
+        let seal = sealer.seal_apart(b"here", &mut stored);
+        for sealer in [&sealer, &later] {
+            let mut body = stored;
+            sealer.open_apart(b"here", &mut body, &seal).expect("it is as it was");
+            let mut again = body;
+            assert_eq!(sealer.seal_again(b"here", &mut again, &seal), Ok(()));
+            assert_eq!(again, stored);
+            assert_eq!(sealer.seal_again(b"there", &mut body.clone(), &seal), Err(SealFault::Tag));
+            body[3] ^= 1;
+            assert_eq!(sealer.seal_again(b"here", &mut body, &seal), Err(SealFault::Tag));
+        }
+        assert_eq!(
+            Sealer::for_tests(1, 5, 9).seal_again(b"here", &mut stored.clone(), &[7; SEAL_BYTES]),
+            Err(SealFault::UnknownKey(0x0707_0707))
+        );
     }
 
     #[test]

@@ -117,8 +117,14 @@ impl CheckpointPages {
             }
             wait.once();
         }
-        if !run.is_extent {
-            page::encrypted::seal_with(cache.backing.sealer(), page, buffer);
+        let sealer = cache.backing.sealer();
+        match run.is_extent {
+            false => page::encrypted::seal_with(sealer, page, buffer),
+            true => {
+                let again = page::encrypted::seal_extent_again(sealer, page, buffer);
+                // Wrong bytes under a nonce that was used must not reach a medium.
+                again.unwrap_or_else(|error| panic!("the frame of an extent was changed in memory: {error}"));
+            }
         }
     }
 

@@ -325,7 +325,12 @@ impl Cache {
     fn write_early(&self, page: PageId, state: State, bytes: &mut [u8]) -> Result<(), StoreError> {
         let bytes = &mut bytes[..state.pages() as usize * self.page_bytes];
         match (state.has(Flag::Extent), self.backing.sealer()) {
-            (true, _) => self.backing.write(page, bytes)?,
+            (true, None) => self.backing.write(page, bytes)?,
+            (true, sealer @ Some(_)) => {
+                let mut image = AlignedBuffer::from(&*bytes);
+                page::encrypted::seal_extent_again(sealer, page, &mut image)?;
+                self.backing.write(page, &image)?;
+            }
             (false, None) => {
                 page::seal(page, bytes);
                 self.backing.write(page, bytes)?;

@@ -1,7 +1,8 @@
-//! Extents: runs of pages in one frame, written once and read without copying, unless they are encrypted.
+//! Extents: runs of pages in one frame, written once and read without copying. Those of an encrypted store are in clear here.
 
 use bytes::Bytes;
 use device::AlignedBuffer;
+use encryption::SEAL_BYTES;
 
 use super::far::Hint;
 use super::state::{Flag, Place};
@@ -30,11 +31,17 @@ impl Cache {
         };
         frame[..bytes.len()].copy_from_slice(bytes);
         frame[bytes.len()..].fill(0);
-        if let Some(sealer) = sealer {
-            // It is ciphertext in memory too: an extent never changes, so its checksum in the cell is that of what is stored.
-            seal_extent(sealer, first, &mut frame[..stored]);
-        }
-        let extent = Extent::of(first, &frame[..stored]);
+        let extent = match sealer {
+            None => Extent::of(first, &frame[..stored]),
+            Some(sealer) => {
+                // The checksum is that of what is stored; in memory the value stays readable, and keeps its seal.
+                let mut image = AlignedBuffer::from(&frame[..pages as usize * self.page_bytes]);
+                seal_extent(sealer, first, &mut image);
+                let seal = image.len() - SEAL_BYTES;
+                frame[seal..image.len()].copy_from_slice(&image[seal..]);
+                Extent::of(first, &image[..stored])
+            }
+        };
         self.publish(first, pages, &frame, true);
         Ok(extent)
     }
@@ -48,14 +55,11 @@ impl Cache {
         let stored = self.read_run(first, bytes, hint, |buffer| {
             let pages = extent.pages(self.page_bytes);
             self.backing.read(first, buffer).map_err(|error| error.of_reading(first, pages))?;
-            extent.check(&buffer[..bytes])
+            extent.check(&buffer[..bytes])?;
+            open_extent(self.backing.sealer(), first, buffer).map_err(|error| self.at_place(first, error))
         })?;
-        match self.backing.sealer() {
-            None => Ok(stored),
-            Some(sealer) => {
-                open_extent(sealer, extent, &stored).map(Bytes::from).map_err(|error| self.at_place(first, error))
-            }
-        }
+        let content = bytes.checked_sub(seal_bytes(self.backing.sealer())).ok_or_else(|| other_kind(first, EXTENT))?;
+        Ok(stored.slice(..content))
     }
 
     /// Returns the bytes of a run without headers; if it is not in memory, `fill` reads and verifies it.

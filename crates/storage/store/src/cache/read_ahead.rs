@@ -20,7 +20,7 @@ use super::Cache;
 use super::far::Hint;
 use super::leaf::check_leaf;
 use super::state::{Flag, Place, State};
-use crate::page::encrypted::decrypt;
+use crate::page::encrypted::{decrypt, open_extent};
 use crate::page::{Extent, PageId};
 
 /// The largest size of the leaves that are loaded at a time, and of the extents, bytes.
@@ -162,7 +162,7 @@ impl ReadAhead {
             frame.copy_from_slice(bytes);
             match extent {
                 None => decrypt(cache.backing.sealer(), first, frame),
-                Some(_) => Ok(()),
+                Some(_) => open_extent(cache.backing.sealer(), first, frame),
             }
         };
         let loaded = cache.load(first, state, pages, Hint::Scan, copy);

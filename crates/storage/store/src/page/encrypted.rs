@@ -2,12 +2,16 @@
 //!
 //! ```text
 //!   page      | header 32, checksum over all that is stored | ciphertext of the body | seal 40 |
-//!   extent    | ciphertext of the bytes | seal 40 | zeros |      its cell has the checksum and the length of what is stored
+//!   extent    | ciphertext of the value and of zeros up to the end of the last page | seal 40 |
+//!             `--- checksummed: as many bytes as value and seal have ---'          its cell has this length and this checksum
 //! ```
 //!
 //! The header of a page stays readable, so that pages can be scrubbed, counted and told apart without a key; it has lengths and counts,
 //! and nothing of keys or values. It is authenticated, with the page's number: a page that was moved, or whose kind, tree or LSN was
 //! changed, does not verify. In memory a node of a tree is shorter by the seal, and the end of its frame means nothing.
+//!
+//! An extent never changes, and its cell has the checksum of its ciphertext. In memory it is in clear, with its seal behind it; what is
+//! written is made of that again with the same nonce, and so is the same ciphertext. That this is so is proven by the tag each time.
 //!
 //! Superblock and allocation map are not encrypted: they have places and LSNs only. They have no seal either: who can write the medium can
 //! make them lie about which pages are used. Neither can it be noticed that a page was replaced by an older state of itself, unless
@@ -15,7 +19,7 @@
 
 use encryption::{SEAL_BYTES, SealFault, Sealer};
 
-use super::{Extent, HEADER_BYTES, PageId, check, seal};
+use super::{HEADER_BYTES, PageId, check, seal};
 use crate::StoreError;
 use crate::damage::Damage;
 
@@ -69,24 +73,27 @@ fn place_of_extent(first: PageId) -> [u8; 12] {
     place
 }
 
-/// Encrypts the bytes of an extent at its place; the last [`SEAL_BYTES`] become the seal.
-pub(crate) fn seal_extent(sealer: &Sealer, first: PageId, bytes: &mut [u8]) {
-    sealer.seal(&place_of_extent(first), bytes);
+/// Encrypts the pages of an extent at their place; the last [`SEAL_BYTES`] of the last page become the seal. The rest behind the value is
+/// zeros.
+pub(crate) fn seal_extent(sealer: &Sealer, first: PageId, pages: &mut [u8]) {
+    sealer.seal(&place_of_extent(first), pages);
 }
 
-/// Decrypts a copy of the bytes of an extent, whose checksum was checked. Errors: [`StoreError::Corrupt`].
-pub(crate) fn open_extent(sealer: &Sealer, extent: Extent, bytes: &[u8]) -> Result<Vec<u8>, StoreError> {
-    let mut copy = bytes.to_vec();
-    let opened: Result<usize, SealFault> =
-        sealer.open(&place_of_extent(extent.first), &mut copy).map(|content| content.len());
-    match opened {
-        Ok(content) => {
-            copy.truncate(content);
-            Ok(copy)
-        }
-        Err(fault) => {
-            let first = extent.first;
-            Err(StoreError::Corrupt(Damage::of(first, 1, format_args!("extent at page {first}: {fault}"))))
-        }
-    }
+/// Encrypts the pages of an extent that [`open_extent`] decrypted: they are as they were. Errors: [`StoreError::Corrupt`]: they were changed
+/// in memory, and must not be written.
+pub(crate) fn seal_extent_again(sealer: Option<&Sealer>, first: PageId, pages: &mut [u8]) -> Result<(), StoreError> {
+    let Some(sealer) = sealer else { return Ok(()) };
+    let (body, seal) = pages.split_last_chunk_mut().expect("a page has room for a seal");
+    sealer.seal_again(&place_of_extent(first), body, seal).map_err(|fault| damaged(first, fault))
+}
+
+/// Decrypts the pages of an extent, whose checksum was checked; the seal stays at their end. Errors: [`StoreError::Corrupt`].
+pub(crate) fn open_extent(sealer: Option<&Sealer>, first: PageId, pages: &mut [u8]) -> Result<(), StoreError> {
+    let Some(sealer) = sealer else { return Ok(()) };
+    let (body, seal) = pages.split_last_chunk_mut().expect("a page has room for a seal");
+    sealer.open_apart(&place_of_extent(first), body, seal).map_err(|fault| damaged(first, fault))
+}
+
+fn damaged(first: PageId, fault: SealFault) -> StoreError {
+    StoreError::Corrupt(Damage::of(first, 1, format_args!("extent at page {first}: {fault}")))
 }

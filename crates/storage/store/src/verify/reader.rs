@@ -165,12 +165,14 @@ impl Pages for UncachedReader<'_> {
         let mut bytes = AlignedBuffer::zeroed(pages as usize * self.whole_page_bytes());
         // Extents never change, so no batch contains one.
         self.data_devices.read(extent.first, &mut bytes).map_err(|error| error.of_reading(extent.first, pages))?;
-        bytes.truncate(extent.bytes as usize);
-        extent.check(&bytes)?;
-        match self.data_devices.sealer() {
-            None => Ok(Bytes::from_owner(Copied(bytes))),
-            Some(sealer) => Ok(page::encrypted::open_extent(sealer, extent, &bytes)?.into()),
-        }
+        let (stored, sealer) = (extent.bytes as usize, self.data_devices.sealer());
+        extent.check(&bytes[..stored])?;
+        page::encrypted::open_extent(sealer, extent.first, &mut bytes)?;
+        let content = stored.checked_sub(page::encrypted::seal_bytes(sealer)).ok_or_else(|| {
+            StoreError::Corrupt(format!("the extent at page {} is shorter than a seal", extent.first).into())
+        })?;
+        bytes.truncate(content);
+        Ok(Bytes::from_owner(Copied(bytes)))
     }
 
     fn free_extent(&self, _extent: Extent) {}
