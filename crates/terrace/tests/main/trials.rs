@@ -34,7 +34,7 @@ fn bed() -> Bed {
 fn a_changed_production_is_tried_on_stored_messages_and_nothing_is_sent_or_stored() {
     let bed = bed();
     let node = bed.start();
-    ["A1", "A2", "A3"].map(|id| node.send(id));
+    ["A1", "A2", "A3"].iter().for_each(|id| node.send(id));
     let transform =
         |production: &str| bed.run(&["transform", "try", "to-lab", "--production", production, "-n", "0", "--data"]);
     transform("production").fails("the right");
