@@ -37,7 +37,7 @@ fn a_changed_production_is_tried_on_stored_messages_and_nothing_is_sent_or_store
     ["A1", "A2", "A3"].iter().for_each(|id| node.send(id));
     let transform =
         |production: &str| bed.run(&["transform", "try", "to-lab", "--production", production, "-n", "0", "--data"]);
-    transform("production").fails("the right");
+    transform("production").fails("message-body is not allowed");
     bed.run(&["role", "grant", "message-body", "--on", "service *", "--to", "terrace_local", "--data"]).succeeds("");
     transform("production").fails("masked");
     bed.grant_bodies();
@@ -68,7 +68,7 @@ fn messages_of_a_file_are_tried_without_a_node() {
     assert!(told.contains("    MSH-5\n      - HUB\n      + LAB\n"), "{told}");
     transform(&["--service", "in"]).succeeds("output to lab, transform to-lab");
     transform(&["--service", "out"]).fails("there are: in");
-    bed.command_line(&["rules", "try", "main", "--file", "m.hl7"]).succeeds("routed: rule admissions");
+    bed.command_line(&["rules", "try", "main", "--file", "m.hl7"]).succeeds("routed: main: admissions");
     bed.command_line(&["rules", "try", "other", "--file", "m.hl7"]).fails("there are: main");
     bed.command_line(&["transform", "try", "to-lap", "--file", "m.hl7"]).fails("there are: to-lab");
     write(&bed, "transforms/to-lab.hl7t", "set MSH-5 = uper('x')\n");
