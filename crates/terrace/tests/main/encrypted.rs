@@ -94,7 +94,7 @@ fn messages_and_rows_of_an_encrypted_node_survive_a_kill_and_are_in_no_file_in_c
     fill(&node);
     has_all(&bed, &node);
     node.kill();
-    assert_eq!(in_clear(&bed.data()), [PathBuf::new(); 0]);
+    assert_eq!(in_clear(&bed.data()), Vec::<PathBuf>::new());
     let node = bed.start();
     has_all(&bed, &node);
     // Sorted in less memory than it takes: spilled.
@@ -102,7 +102,7 @@ fn messages_and_rows_of_an_encrypted_node_survive_a_kill_and_are_in_no_file_in_c
         "SELECT count(*) FROM (SELECT body, row_number() OVER (ORDER BY body || repeat('x', 1000)) n FROM large) q";
     assert_eq!(count(&node, sorted), "130000");
     node.stop();
-    assert_eq!(in_clear(&bed.data()), [PathBuf::new(); 0]);
+    assert_eq!(in_clear(&bed.data()), Vec::<PathBuf>::new());
     bed.run(&["verify"]).succeeds("every row reads");
     let log = bed.log();
     assert!(log.contains("the data directory is encrypted") && !log.contains(PATIENT), "{log}");
@@ -210,8 +210,8 @@ fn both_keys_change_while_messages_and_rows_flow_and_a_backup_of_it_is_verified_
     assert_eq!(ids(&node).len() as u64, last);
     assert!(bed.stored().contains(&"LAST".to_owned()));
     node.stop();
-    assert_eq!(in_clear(&bed.data()), [PathBuf::new(); 0]);
-    assert_eq!(in_clear(Path::new(&backup)), [PathBuf::new(); 0]);
+    assert_eq!(in_clear(&bed.data()), Vec::<PathBuf>::new());
+    assert_eq!(in_clear(Path::new(&backup)), Vec::<PathBuf>::new());
     bed.run(&["verify"]).succeeds("every row reads");
     bed.run(&["encryption", "retire-data-key", "3", "--data"]).fails("data key 3 is needed");
     bed.run(&["encryption", "retire-data-key", "1", "--data"]).fails("data key 1 is needed");
@@ -225,7 +225,7 @@ fn both_keys_change_while_messages_and_rows_flow_and_a_backup_of_it_is_verified_
     to.command_line(&["restore", &backup, "--to", &folder]).fails("set TERRACE_KEY");
     to.set_key(Some(&second));
     to.command_line(&["restore", &backup, "--to", &folder]).succeeds("restored to");
-    assert_eq!(in_clear(&to.data()), [PathBuf::new(); 0]);
+    assert_eq!(in_clear(&to.data()), Vec::<PathBuf>::new());
     let node = to.start();
     assert!(ids(&node).len() >= 80);
     node.send_bytes(&admission("NEW"));

@@ -125,7 +125,7 @@ async fn results(sealer: Option<Arc<Sealer>>) -> Vec<(&'static str, String, Seen
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    assert_eq!(files(&spill), [PathBuf::new(); 0], "nothing is left");
+    assert_eq!(files(&spill), Vec::<PathBuf>::new(), "nothing is left");
     all
 }
 
