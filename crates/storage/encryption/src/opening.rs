@@ -198,7 +198,7 @@ pub(crate) mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let (file, random) = (EnvelopeFile::of(folder.path()), Seeded::new(1));
         create(&file, &Given(1), 7, &random).expect("it is made");
-        let first = sealed(&*open(&file, &Given(1), &random).expect("the right key"));
+        let first = sealed(&open(&file, &Given(1), &random).expect("the right key"));
         assert_eq!(rotate_data_key(&file, &Given(1), 8, &random).ok(), Some(2));
         rotate_key_encryption_key(&file, &Given(1), &Given(2), &random).expect("the right key");
         assert!(open(&file, &Given(1), &random).is_err(), "the old key-encryption key is of no use");
