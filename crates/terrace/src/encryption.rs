@@ -114,6 +114,11 @@ fn unused(data: &Path) -> anyhow::Result<(EnvelopeFile, DirectoryLock)> {
 fn init(data: &Path) -> anyhow::Result<()> {
     let provider = &*provider(data)?;
     anyhow::ensure!(
+        EnvelopeFile::of(data).read()?.is_none(),
+        "{} is encrypted already: `terrace encryption status` shows its keys",
+        data.display()
+    );
+    anyhow::ensure!(
         NodeFolder::find(data).is_err(),
         "{} has data already, in clear: data is encrypted from its beginning or not at all",
         data.display()

@@ -112,11 +112,11 @@ fn messages_and_rows_of_an_encrypted_node_survive_a_kill_and_are_in_no_file_in_c
 fn a_wrong_or_missing_key_and_an_envelope_of_other_data_are_refused_with_what_to_do() {
     let bed = encrypted();
     let right = key_file(&bed, "key", 7);
-    bed.run(&["encryption", "init", "--data"]).fails("exists already");
+    bed.run(&["encryption", "init", "--data"]).fails("is encrypted already");
     let node = bed.start();
     node.send_bytes(&admission("M1"));
     node.stop();
-    bed.run(&["encryption", "init", "--data"]).fails("data is encrypted from its beginning or not at all");
+    bed.run(&["encryption", "init", "--data"]).fails("is encrypted already");
 
     bed.set_key(None);
     bed.refuses("is encrypted: set TERRACE_KEY to where its key-encryption key is");

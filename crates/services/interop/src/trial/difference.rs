@@ -8,11 +8,23 @@
 //!
 //! Segments are paired by the longest common sequence; between two equal ones those that were replaced are paired in their order,
 //! where the names are equal. Fields are compared as texts.
+//!
+//! A message may have 100,000 segments: the sequence is looked for during [`PATIENCE`] only, and a pair among [`AHEAD`] segments. Beyond that
+//! differences are shown that are right, and not the fewest.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
 
 use hl7::Reading;
 use hl7::charset::Charset;
 use serde::Serialize;
-use similar::{Algorithm, DiffOp, capture_diff_slices};
+use similar::{Algorithm, DiffOp, capture_diff_slices_deadline};
+
+/// How long the longest common sequence is looked for.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// Among how many replaced segments one of the same name is looked for.
+const AHEAD: usize = 100;
 
 /// A difference.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -48,7 +60,9 @@ pub(super) fn lines(body: &[u8], charset: Option<Charset>) -> Vec<String> {
 /// What differs; texts that have `made_id` now, and had an id made by the engine, are equal there.
 pub(super) fn differences(before: &[String], now: &[String], made_id: &str) -> Vec<SegmentDifference> {
     let mut found = Vec::new();
-    for operation in capture_diff_slices(Algorithm::Myers, before, now) {
+    let labels = labels(now);
+    let deadline = Some(Instant::now() + PATIENCE);
+    for operation in capture_diff_slices_deadline(Algorithm::Myers, before, now, deadline) {
         match operation {
             DiffOp::Equal { .. } => {}
             DiffOp::Delete { old_index, old_len, .. } => {
@@ -59,7 +73,7 @@ pub(super) fn differences(before: &[String], now: &[String], made_id: &str) -> V
             }
             DiffOp::Replace { old_index, old_len, new_index, new_len } => {
                 let (old, new) = (old_index..old_index + old_len, new_index..new_index + new_len);
-                replaced((before, old), (now, new), made_id, &mut found);
+                replaced((before, old), (now, new), (&labels, made_id), &mut found);
             }
         }
     }
@@ -78,26 +92,32 @@ fn name(segment: &str) -> &str {
     segment.get(..3).unwrap_or(segment)
 }
 
-/// Which one of its name a segment is, from 1.
-fn occurrence(segments: &[String], at: usize) -> usize {
-    segments[..=at].iter().filter(|other| name(other) == name(&segments[at])).count()
+/// What each segment is called: `OBX`, and `OBX[2]` the second of its name.
+fn labels(segments: &[String]) -> Vec<String> {
+    let mut seen: HashMap<&str, usize> = HashMap::new();
+    segments
+        .iter()
+        .map(|segment| {
+            let (name, count) = (name(segment), seen.entry(name(segment)).or_default());
+            *count += 1;
+            if *count > 1 { format!("{name}[{count}]") } else { name.to_owned() }
+        })
+        .collect()
 }
 
 /// Pairs replaced segments by their names, in order.
 fn replaced(
     (before, mut old): (&[String], std::ops::Range<usize>),
     (now, new): (&[String], std::ops::Range<usize>),
-    made_id: &str,
+    (labels, made_id): (&[String], &str),
     found: &mut Vec<SegmentDifference>,
 ) {
     for at in new {
-        match old.clone().find(|other| name(&before[*other]) == name(&now[at])) {
+        match old.clone().take(AHEAD).find(|other| name(&before[*other]) == name(&now[at])) {
             Some(other) => {
                 found.extend(before[old.start..other].iter().map(|segment| removed(segment)));
                 old.start = other + 1;
-                let (name, occurrence) = (name(&now[at]), occurrence(now, at));
-                let label = if occurrence > 1 { format!("{name}[{occurrence}]") } else { name.to_owned() };
-                fields(&label, &before[other], &now[at], made_id, found);
+                fields(&labels[at], &before[other], &now[at], made_id, found);
             }
             None => found.push(added(&now[at])),
         }
@@ -170,6 +190,16 @@ mod tests {
         ] {
             assert_eq!(of(message, now), expected, "{now}");
         }
+    }
+
+    #[test]
+    fn long_messages_that_differ_everywhere_are_compared_to_the_end() {
+        let of = |text: &str| -> Vec<String> {
+            (0..100_000).map(|n| format!("{}|{n}|{text}", ["OBX", "NTE"][n % 2])).collect()
+        };
+        assert_eq!(differences(&of("a"), &of("b"), "ID").len(), 100_000);
+        let other: Vec<String> = (0..100_000).map(|n| format!("Z{:02}|{n}", n % 50)).collect();
+        assert_eq!(differences(&of("a"), &other, "ID").len(), 200_000);
     }
 
     #[test]
