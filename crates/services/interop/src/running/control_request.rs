@@ -34,6 +34,8 @@ pub enum Needs<'a> {
     Every(&'static [Action], Object<'a>),
     /// The right on some object at least: the answer holds only what the caller has it on.
     Some(Action),
+    /// The rights to each of these actions on some object at least; the same holds.
+    SomeOfEach(&'static [Action]),
     /// The right on the service of this stored message.
     OfMessage(Action, u64),
     /// What `node::identity` asks for by itself: roles and rights are its own.
@@ -210,12 +212,7 @@ impl ControlRequest {
                 (node(Action::NodeBackup), change("node.backup", &folder.display().to_string()))
             }
             // Who has the keys has everything.
-            ControlRequest::Keys(keys) => {
-                let (action, from) = keys.described();
-                let entry = AuditEntry::new(action, "");
-                let entry = from.into_iter().fold(entry, |entry, from| entry.with("from", from));
-                (node(Action::RightsGrant), Some((Audited::Change, entry)))
-            }
+            ControlRequest::Keys(keys) => (node(Action::RightsGrant), Some((Audited::Change, keys.entry()))),
             ControlRequest::Messages(filter) => {
                 let entry = AuditEntry::new("message.list", "").with_long("filter", &json!(filter).to_string());
                 match filter.reads_bodies() {

@@ -253,6 +253,13 @@ impl RunningProduction {
         }
         let pruner = Pruner::new(store.store(), options.retention)?;
         let audit = Audit::open(store.store(), options.audit, options.clock.clone());
+        match node::audit::pending::take_up(&options.data, &audit) {
+            Ok(0) => {}
+            Ok(entered) => tracing::info!(entered, "what commands did while the node was stopped is in the audit now"),
+            Err(error) => {
+                tracing::error!(%error, "what commands did while the node was stopped is not in the audit yet")
+            }
+        }
         let mock = Mock::kept(&options.data).map_err(NodeError::from)?;
         let guard = Guard::open(store.store().clone(), options.clock.clone(), mock).map_err(NodeError::from)?;
         let message_log = MessageLog::new(store.store().clone());

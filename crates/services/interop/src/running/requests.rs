@@ -155,7 +155,7 @@ fn owned(needs: Needs<'_>) -> Option<(Vec<Action>, identity::ObjectPattern)> {
     match needs {
         Needs::Right(action, object) => Some((vec![action], object.exactly().ok()?)),
         Needs::Every(actions, object) => Some((actions.to_vec(), object.exactly().ok()?)),
-        Needs::Some(_) | Needs::OfMessage(..) | Needs::ByIdentity => None,
+        Needs::Some(_) | Needs::SomeOfEach(_) | Needs::OfMessage(..) | Needs::ByIdentity => None,
     }
 }
 
@@ -195,7 +195,8 @@ impl ControlRequests {
         match login {
             Ok(caller) => Ok((caller, request)),
             Err(error) => {
-                let entry = AuditEntry::new("login", "").by(peer);
+                let proof = if word == AS { "token" } else { "uid" };
+                let entry = AuditEntry::new("login", "").by(peer).with("proof", proof);
                 audited::refused(&self.running.audit, entry, AuditOutcome::Refused, format!("{error}: {error:?}"))
                     .await;
                 Err(InteropError::Denied(format!("permission denied: {error}")))
@@ -290,6 +291,11 @@ impl ControlRequests {
                 all.map(Decided::by).map_err(refused)
             }
             Needs::Some(action) => guard.view().may_some(caller, action).map(|()| Decided::default()).map_err(refused),
+            Needs::SomeOfEach(actions) => {
+                let view = guard.view();
+                let all = actions.iter().try_for_each(|action| view.may_some(caller, *action));
+                all.map(|()| Decided::default()).map_err(refused)
+            }
             // See `check_identity`.
             Needs::ByIdentity => Ok(Decided::default()),
             Needs::OfMessage(action, id) => {
