@@ -168,7 +168,6 @@ impl MessageSearch {
         }
         // After the refresh: what it made searchable may have come in by a service that was not there before.
         let scope = asker.scope_of(&index).map_err(|error| error.reason)?;
-        filter.extend(scope.as_ref().map(|scope| scope.filter()));
         let matching = json!({"query_string": {"query": text, "default_field": "text", "default_operator": "AND"}});
         let sort =
             if wanted.by_score { json!(["_score", {"received": "desc"}]) } else { json!([{"received": "desc"}]) };
@@ -180,7 +179,7 @@ impl MessageSearch {
             "timeout": format!("{}ms", time.saturating_sub(started.elapsed()).as_millis()),
         });
         let body = SearchBody::read(Some(&body), &BTreeMap::new()).map_err(|error| error.reason)?;
-        let target = SearchTarget { is_partial: scope.is_some(), ..SearchTarget::whole(index.clone()) };
+        let target = SearchTarget::whole(index.clone()).within(scope.as_deref());
         let limits = SearchLimits {
             buckets: 0,
             memory_bytes: 0,

@@ -24,6 +24,7 @@ use crate::index::{Counters, OpenView, SearchIndex, StoredDocument};
 use crate::mapping::matches_pattern;
 use crate::query::{FixedScoreQuery, QueryContext, boosted, build};
 use crate::recording::ReadNotes;
+use crate::rights::MessageScope;
 use crate::stop::SearchStop;
 
 mod best;
@@ -72,6 +73,14 @@ impl SearchTarget {
     /// A whole index as it is now. Nobody asks what was read of it.
     pub fn whole(index: Arc<SearchIndex>) -> SearchTarget {
         SearchTarget { view: index.view(), index, filter: None, is_partial: false, notes: ReadNotes::default() }
+    }
+
+    /// The part of an index of messages that its asker may see; none: all of it.
+    #[must_use]
+    pub fn within(self, scope: Option<&MessageScope>) -> SearchTarget {
+        let Some(scope) = scope else { return self };
+        let filters: Vec<Value> = self.filter.into_iter().chain([scope.filter()]).collect();
+        SearchTarget { filter: Some(json!({"bool": {"filter": filters}})), is_partial: true, ..self }
     }
 
     /// Shards into which its settings divide it.

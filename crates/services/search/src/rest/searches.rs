@@ -75,10 +75,8 @@ pub(super) fn targets(api: &Api, request: &AskedRequest<'_>, names: &str) -> Res
 fn views(found: Vec<Resolved>, asker: &Asker) -> Vec<SearchTarget> {
     let notes = || asker.notes().clone();
     let target = |Resolved { index, filter, scope }: Resolved| {
-        let is_partial = scope.is_some();
-        let filters: Vec<Value> = filter.into_iter().chain(scope.map(|scope| scope.filter())).collect();
-        let filter = (!filters.is_empty()).then(|| json!({"bool": {"filter": filters}}));
-        SearchTarget { view: index.view(), index, filter, is_partial, notes: notes() }
+        let named = SearchTarget { view: index.view(), index, filter, is_partial: false, notes: notes() };
+        named.within(scope.as_deref())
     };
     found.into_iter().map(target).collect()
 }

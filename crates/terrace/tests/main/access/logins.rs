@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use node::identity::Action;
 use node::identity::scram::Verifier;
 use serde_json::{Value, json};
 use tokio_rustls::rustls::{ClientConfig, ClientConnection, StreamOwned};
@@ -205,7 +206,6 @@ fn make_roles(control: &mut Control) -> Vec<TriedToken> {
         let credentials = json!({ "scram": verifier, "certificates": [name] });
         control.change(&[json!({ "create": { "name": name, "attributes": attributes, "credentials": credentials } })]);
     }
-    use node::identity::Action;
     for right in [(Action::VolumeRead, "volume v"), (Action::VolumeList, "volume v"), (Action::NodeStatus, "node")] {
         control.change(&[grant(right, "good")]);
     }
