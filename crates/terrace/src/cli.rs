@@ -2,6 +2,7 @@
 
 mod audit;
 mod encryption;
+mod production;
 mod trials;
 
 use std::ffi::OsString;
@@ -16,6 +17,7 @@ use crate::tiers::TierCommand;
 use crate::volumes::VolumeCommand;
 
 pub use encryption::EncryptionCommand;
+pub use production::{GenerationListArgs, ProductionCommand};
 pub use trials::{RulesCommand, TransformCommand, TrialArgs};
 
 pub use audit::{AuditCommand, AuditExportArgs, AuditFilterArgs, AuditListArgs, ExportFormat, OutcomeName};
@@ -284,26 +286,6 @@ pub struct StatusArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-}
-
-/// `terrace production ...`
-#[derive(Debug, Subcommand)]
-pub enum ProductionCommand {
-    /// Report the faults of a production, with file, line and column; exit code 2 if there are any
-    Check {
-        /// The production folder
-        dir: PathBuf,
-        /// Also try to listen on each address (fails while a node runs there)
-        #[arg(long)]
-        ports: bool,
-    },
-    /// Write a small production to begin with
-    New {
-        /// The folder to make
-        dir: PathBuf,
-    },
-    /// The same as `terrace reload`
-    Reload(Place),
 }
 
 /// `terrace operation ...`

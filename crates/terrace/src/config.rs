@@ -18,6 +18,7 @@ use anyhow::Context;
 use catalogue::placement::{self, Mode, PlacementSettings, TierSettings};
 use hl7::mask::Masker;
 use interop::engine::Bodies;
+use interop::production::Values;
 use interop::production::units::{Bytes, Span};
 use interop::running::{OnFull, Options, Origin};
 use node::admission::FRAME_BYTES;
@@ -45,6 +46,10 @@ pub struct Config {
     data: PathBuf,
     /// Production folder. Default `production`, where there is one.
     production: Option<PathBuf>,
+    /// The table of the production's `values.toml` that is for this node, besides `[default]`. Default: none.
+    environment: Option<String>,
+    /// Values that take the places of `${name}` in the settings of the production; they win over its own.
+    values: BTreeMap<String, toml::Value>,
     /// Address of the one service of a node without a production. Default 127.0.0.1:2575.
     listen: SocketAddr,
     /// `listen` may be an address beyond this machine, where every machine on the network path can read every message.
@@ -233,6 +238,8 @@ impl Default for Config {
         Self {
             data: PathBuf::from("terrace-data"),
             production: None,
+            environment: None,
+            values: BTreeMap::new(),
             listen: SocketAddr::from(([127, 0, 0, 1], 2575)),
             plaintext: false,
             bodies: Bodies::default(),
@@ -301,6 +308,15 @@ impl Config {
         Ok(AccessRules::new(self.access.clone())?)
     }
 
+    /// The values for the settings of the production; of another environment than that of the file, if one is named.
+    ///
+    /// # Errors
+    /// A value that cannot be.
+    pub fn values(&self, environment: Option<&str>) -> anyhow::Result<Values> {
+        let environment = environment.map(str::to_owned).or_else(|| self.environment.clone());
+        Values::new(environment, self.values.clone()).map_err(anyhow::Error::msg).context("values")
+    }
+
     /// The data directory, where no flag names another one.
     pub fn data(&self) -> &Path {
         &self.data
@@ -318,7 +334,7 @@ impl Config {
 
     /// How to run the node and where its parts lie, with the flags given.
     pub fn plan(self, args: &cli::ServeArgs) -> anyhow::Result<Plan> {
-        let access = self.access()?;
+        let (access, values) = (self.access()?, self.values(None)?);
         let data = args.data.clone().unwrap_or(self.data);
         let named = args.production.clone().or(self.production);
         let origin = match named {
@@ -340,6 +356,7 @@ impl Config {
         let mut options = Options::new(data, origin);
         options.services_follow = true;
         options.access = access;
+        options.values = values;
         options.bodies = match args.bodies {
             Some(cli::Bodies::Delta) => Bodies::Delta,
             Some(cli::Bodies::Full) => Bodies::Full,

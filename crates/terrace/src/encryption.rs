@@ -6,11 +6,14 @@
 
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use ::encryption::{
     EnvelopeFile, SystemRandomness, create, retire_data_key, rotate_data_key, rotate_key_encryption_key,
 };
 use anyhow::Context;
+use node::audit::{AuditEntry, AuditOutcome, pending};
+use node::control::LocalPeer;
 use node::encryption::{COVERED, KeyChange, NOT_COVERED, provider, provider_of};
 use node::{Clock, DirectoryLock, NodeFolder, control};
 
@@ -31,7 +34,10 @@ pub fn run(command: EncryptionCommand) -> anyhow::Result<ExitCode> {
         }
         EncryptionCommand::RotateDataKey(place) => {
             let (file, _lock) = unused(&place.data)?;
-            let number = rotate_data_key(&file, &*provider(&place.data)?, now(), &SystemRandomness::default())?;
+            let provider = provider(&place.data)?;
+            let number = noted(&place.data, KeyChange::DataKey.entry(), || {
+                Ok(rotate_data_key(&file, &*provider, now(), &SystemRandomness::default())?)
+            })?;
             println!(
                 "data key {number} is used from the next start on; older ones stay, what they encrypted is readable"
             );
@@ -55,8 +61,9 @@ fn rotate_key(new: &str, data: &Path) -> anyhow::Result<()> {
         (text("wrapped_with"), text("from"))
     } else {
         let (file, _lock) = unused(data)?;
-        let random = SystemRandomness::default();
-        let envelope = rotate_key_encryption_key(&file, &*provider(data)?, &*provider_of_new, &random)?;
+        let (random, old) = (SystemRandomness::default(), provider(data)?);
+        let entry = KeyChange::KeyEncryptionKey(Arc::clone(&provider_of_new)).entry();
+        let envelope = noted(data, entry, || Ok(rotate_key_encryption_key(&file, &*old, &*provider_of_new, &random)?))?;
         (envelope.wrapped_with().to_string(), provider_of_new.name())
     };
     println!("the data keys are wrapped with {wrapped_with} from {from} now");
@@ -79,7 +86,9 @@ fn retire(number: u32, data: &Path) -> anyhow::Result<()> {
     );
     // A node cannot have started between the two with anything older than its newest key.
     let (file, _lock) = unused(data)?;
-    retire_data_key(&file, &*provider(data)?, number)?;
+    let provider = provider(data)?;
+    let entry = AuditEntry::new("encryption.retire-data-key", "").with("data_key", number.to_string());
+    noted(data, entry, || Ok(retire_data_key(&file, &*provider, number)?))?;
     println!("data key {number} is removed from {}", file.path().display());
     println!(
         "older copies of the envelope, in backups and on old blocks, still have it, wrapped with the key-encryption key of their time"
@@ -96,6 +105,21 @@ fn in_use(data: &Path) -> anyhow::Result<Vec<u32>> {
     let mut all = crate::search::data_keys_in_use(&store)?;
     all.extend(used);
     Ok(all.into_iter().collect())
+}
+
+/// Does something to the keys of a stopped node, whose lock the caller has. It is noted before, and if it fails after: the next start of
+/// the node enters that into its audit.
+fn noted<T>(data: &Path, entry: AuditEntry, work: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
+    let entry = entry.by(&LocalPeer::this_process());
+    let note = |entry: &AuditEntry| pending::note(data, Clock::system().now_us(), entry);
+    note(&entry).context("nothing was changed: it cannot be noted for the audit")?;
+    let done = work();
+    if let Err(error) = &done
+        && let Err(why) = note(&entry.ended(AuditOutcome::Failed, format!("{error:#}")))
+    {
+        eprintln!("warning: that it failed cannot be noted for the audit: {why}");
+    }
+    done
 }
 
 /// Microseconds since 1970.

@@ -13,10 +13,11 @@ use hl7::charset::Charset;
 use hl7::{Reading, mllp};
 use interop::history::{Filter, History, OutputState};
 use interop::production::units::Span;
-use interop::record::{DeliveryOutcome, Status};
+use interop::record::{DeliveryOutcome, Status, Stored};
 use node::{Clock, control};
 
 use crate::cli::{MessageCommand, MessageListArgs, OutputName, StatusName};
+use crate::productions;
 use crate::show::{TextTable, bytes, count, time};
 use crate::terminal;
 
@@ -191,6 +192,7 @@ fn trace(data: &Path, id: u64) -> anyhow::Result<ExitCode> {
         writeln!(out, "duplicate its sender and control id were seen before")?;
     }
     writeln!(out, "decision  {}: {}", format!("{:?}", stored.status).to_lowercase(), stored.reason)?;
+    decided_by(&mut out, data, stored)?;
     if stored.outputs.is_empty() {
         return Ok(ExitCode::SUCCESS);
     }
@@ -210,6 +212,21 @@ fn trace(data: &Path, id: u64) -> anyhow::Result<ExitCode> {
     }
     write!(out, "\n{table}")?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The generation that decided, and the rules of then.
+fn decided_by(out: &mut impl Write, data: &Path, stored: &Stored) -> anyhow::Result<()> {
+    if stored.generation == 0 {
+        return Ok(());
+    }
+    writeln!(out, "by        generation {} of the production", stored.generation)?;
+    // Who may see the message may not see the production, and its text may be gone: the message is shown all the same.
+    match productions::rule(data, stored.generation, &stored.service, &stored.reason) {
+        Ok(Some(text)) => text.lines().try_for_each(|line| writeln!(out, "          {line}"))?,
+        Ok(None) => {}
+        Err(error) => writeln!(out, "          its rules are not shown: {error:#}")?,
+    }
+    Ok(())
 }
 
 fn counts(data: &Path, json: bool) -> anyhow::Result<ExitCode> {

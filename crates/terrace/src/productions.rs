@@ -1,5 +1,9 @@
 //! `terrace production` and `terrace operation`: the folder of text files, and the parts of it at run time.
 
+mod generations;
+
+pub use generations::rule;
+
 use std::fs;
 use std::net::TcpListener;
 use std::path::Path;
@@ -10,6 +14,7 @@ use interop::production::{Production, settings};
 use node::control;
 
 use crate::cli::{OperationCommand, ProductionCommand};
+use crate::config::Config;
 use crate::serve;
 use crate::show::TextTable;
 
@@ -27,14 +32,19 @@ const TEMPLATE: &[(&str, &str)] = &[
 /// Runs one of the commands.
 pub fn run(command: ProductionCommand) -> anyhow::Result<ExitCode> {
     match command {
-        ProductionCommand::Check { dir, ports } => check(&dir, ports),
+        ProductionCommand::Check { dir, ports, environment } => check(&dir, ports, environment.as_deref()),
         ProductionCommand::New { dir } => new(&dir),
         ProductionCommand::Reload(place) => serve::reload(&place),
+        ProductionCommand::Generations(args) => generations::list(&args),
+        ProductionCommand::Diff { from, to, json, place } => generations::diff(&place.data, (from, to), json),
+        ProductionCommand::Back { generation, write, place } => {
+            generations::back(&place.data, generation, write.as_deref())
+        }
     }
 }
 
-fn check(dir: &Path, ports: bool) -> anyhow::Result<ExitCode> {
-    let production = Production::load(dir)?;
+fn check(dir: &Path, ports: bool, environment: Option<&str>) -> anyhow::Result<ExitCode> {
+    let production = Production::load_with(dir, &Config::read(None)?.values(environment)?)?;
     if ports {
         for service in production.services.values() {
             if let settings::ServiceSettings::Mllp(mllp) = &service.settings {

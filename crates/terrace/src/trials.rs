@@ -15,12 +15,17 @@ use node::Clock;
 use serde_json::json;
 
 use crate::cli::{RulesCommand, TransformCommand, TrialArgs};
+use crate::config::Config;
 use crate::messages;
 
 /// Runs `terrace transform ...`.
 pub fn transform(command: &TransformCommand) -> anyhow::Result<ExitCode> {
     let TransformCommand::Try { name, args } = command;
-    let trial = Trial::new(Production::load(&args.production)?, Some(name), Clock::system())?;
+    let trial = Trial::new(
+        Production::load_with(&args.production, &Config::read(None)?.values(None)?)?,
+        Some(name),
+        Clock::system(),
+    )?;
     match &args.file {
         Some(file) => of_file(file, args, |raw| match &args.wanted.service {
             Some(service) => Ok(trial.file(service, raw)?),
@@ -33,7 +38,11 @@ pub fn transform(command: &TransformCommand) -> anyhow::Result<ExitCode> {
 /// Runs `terrace rules ...`.
 pub fn rules(command: &RulesCommand) -> anyhow::Result<ExitCode> {
     let RulesCommand::Try { name, args } = command;
-    let trial = Trial::new(Production::load(&args.production)?, None, Clock::system())?;
+    let trial = Trial::new(
+        Production::load_with(&args.production, &Config::read(None)?.values(None)?)?,
+        None,
+        Clock::system(),
+    )?;
     let services = trial.services_of(name)?;
     let Some(file) = &args.file else { return of_stored(&trial, args, &services) };
     let service = match (&args.wanted.service, &services[..]) {

@@ -31,6 +31,7 @@ mod frequent;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod made_by;
+pub mod pending;
 pub mod reading;
 pub mod record;
 pub mod requests;

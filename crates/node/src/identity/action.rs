@@ -54,6 +54,7 @@ actions! {
     Unmasked          "unmasked"           Service   "aw" ""           "See and search patient data without the mask.",
     OperationSuspend  "operation-suspend"  Operation "a"  ""           "Suspend and resume an operation.",
     ProductionLoad    "production-load"    Node      "a"  ""           "Load a changed production.",
+    ProductionRead    "production-read"    Node      ""   ""           "Read the production, as it is and as it was.",
     ClockConfirm      "clock-confirm"      Node      "a"  ""           "Confirm that a clock that was set is right.",
     NodeStatus        "node-status"        Node      ""   ""           "See the status and the troubles of the node.",
     NodeMetrics       "node-metrics"       Node      ""   ""           "Read the metrics.",

@@ -244,7 +244,8 @@ fn same_kind(wanted: &str, kind: &[u8]) -> bool {
 
 fn head<'a>(inbound: &Inbound<'a>, status: Status, reason: &'a str, duplicate: bool) -> Head<'a> {
     let (service, charset) = (&inbound.service.name, inbound.service.settings.intake().charset());
-    Head { status, duplicate, resent_from: None, received_us: inbound.now_us, service, charset, reason }
+    let (received_us, generation) = (inbound.now_us, inbound.service.generation());
+    Head { status, duplicate, resent_from: None, received_us, generation, service, charset, reason }
 }
 
 /// A message that is stored and goes nowhere.

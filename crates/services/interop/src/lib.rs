@@ -26,6 +26,7 @@ mod folder;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
+pub mod generations;
 pub mod history;
 pub mod intake;
 pub mod lang;

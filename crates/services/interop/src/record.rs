@@ -12,12 +12,13 @@
 //!   u8  charset     (of the service, below)              u8  outcome (DeliveryOutcome)
 //!   u64 received, microseconds since 1970                u64 time, microseconds since 1970
 //!   u64 origin: id of the message resent, else 0         u16 length + reply code or reason
-//!   u16 length + service name
-//!   u16 length + reason (which rule, or why not)     OPERATION (kind 3)
-//!   search keys     (see `search`)                     u8  0 running, 1 suspended
-//!   u32 length + the message as received               u64 time
-//!   u16 outputs, then for each                         u16 length + operation name
-//!     u16 length + operation, u16 length + transform   u16 length + reason
+//!   u32 generation of the production, 0 = not known
+//!   u16 length + service name                        OPERATION (kind 3)
+//!   u16 length + reason (which rule, or why not)       u8  0 running, 1 suspended
+//!   search keys     (see `search`)                     u64 time
+//!   u32 length + the message as received               u16 length + operation name
+//!   u16 outputs, then for each                         u16 length + reason
+//!     u16 length + operation, u16 length + transform
 //!     u32 length of the output
 //!     u16 pieces, then for each
 //!       u8 0, u32 offset, u32 length   a run of the message as received
@@ -120,6 +121,8 @@ pub struct Stored {
     pub resent_from: Option<u64>,
     /// When it came in, microseconds since 1970.
     pub received_us: i64,
+    /// The generation of the production that decided; 0 where it is not known. Of a message resent, that of its origin.
+    pub generation: u32,
     /// The service that took it.
     pub service: String,
     /// The charset of the message where it declares none, by the settings of the service then.
@@ -173,6 +176,8 @@ pub struct Head<'a> {
     pub resent_from: Option<u64>,
     /// When it came in, microseconds since 1970.
     pub received_us: i64,
+    /// The generation of the production that decided; 0: not known.
+    pub generation: u32,
     /// The service that took it.
     pub service: &'a str,
     /// The charset of the message where it declares none, by the settings of the service then.
@@ -214,6 +219,7 @@ impl Writer {
         payload.extend_from_slice(&[VERSION, status_code(head.status), flags, code(head.charset)]);
         payload.extend_from_slice(&head.received_us.to_le_bytes());
         payload.extend_from_slice(&head.resent_from.unwrap_or(0).to_le_bytes());
+        payload.extend_from_slice(&head.generation.to_le_bytes());
         put_short(payload, head.service);
         put_short(payload, head.reason);
         keys.write(payload);
@@ -451,6 +457,7 @@ fn inbound(r: &mut Reader<'_>) -> Option<(Stored, u16)> {
     let (status, duplicate, resent) = decode_flags(status, flags)?;
     let received_us = r.array().map(i64::from_le_bytes)?;
     let origin = r.array().map(u64::from_le_bytes)?;
+    let generation = r.array().map(u32::from_le_bytes)?;
     let service = r.text()?;
     let reason = r.text()?;
     let (identity, content) = (r.array().map(u64::from_le_bytes)?, r.array().map(u64::from_le_bytes)?);
@@ -461,7 +468,19 @@ fn inbound(r: &mut Reader<'_>) -> Option<(Stored, u16)> {
     let count = r.u16()?;
     let resent_from = resent.then_some(origin);
     let outputs = Vec::new();
-    let stored = Stored { status, duplicate, resent_from, received_us, service, charset, reason, keys, raw, outputs };
+    let stored = Stored {
+        status,
+        duplicate,
+        resent_from,
+        received_us,
+        generation,
+        service,
+        charset,
+        reason,
+        keys,
+        raw,
+        outputs,
+    };
     Some((stored, count))
 }
 

@@ -30,14 +30,25 @@ const REFUSALS_MAX: usize = 16;
 pub(crate) enum UsedRight {
     Node(Action),
     Index(Action, String),
+    /// On all services.
     Services(Action),
+    /// On one.
+    Service(Action, String),
 }
 
 impl UsedRight {
     pub(crate) fn action(&self) -> Action {
         match self {
-            UsedRight::Node(action) | UsedRight::Index(action, _) | UsedRight::Services(action) => *action,
+            UsedRight::Node(action)
+            | UsedRight::Index(action, _)
+            | UsedRight::Services(action)
+            | UsedRight::Service(action, _) => *action,
         }
+    }
+
+    /// Whether it is a right to messages.
+    fn is_of_messages(&self) -> bool {
+        matches!(self, UsedRight::Services(_) | UsedRight::Service(..))
     }
 
     /// Its action and its object, as entries name them.
@@ -46,12 +57,16 @@ impl UsedRight {
         match self {
             UsedRight::Node(_) => (action, "node".to_owned()),
             UsedRight::Index(_, name) => (action, format!("index {name}")),
-            UsedRight::Services(action) => {
-                let name = action.name();
-                (format!("message.{}", name.strip_prefix("message-").unwrap_or(name)), "service *".to_owned())
-            }
+            UsedRight::Services(action) => (of_messages(*action), "service *".to_owned()),
+            UsedRight::Service(action, name) => (of_messages(*action), format!("service {name}")),
         }
     }
+}
+
+/// The name of an action on messages, as entries have it.
+fn of_messages(action: Action) -> String {
+    let name = action.name();
+    format!("message.{}", name.strip_prefix("message-").unwrap_or(name))
 }
 
 /// What is known of the use of a right.
@@ -73,13 +88,15 @@ pub(crate) struct UsedRights {
     /// The last right that was not there: a refusal if the request is refused for it, and nothing where a list leaves something out.
     denied: Option<UsedRight>,
     refused: BTreeSet<UsedRight>,
+    /// An index of messages was searched.
+    searches_messages: bool,
 }
 
 impl UsedRights {
     /// Notes rights that were granted. Those of messages have entries of their own.
     pub(crate) fn granted(&mut self, rights: Vec<(UsedRight, Grant)>) {
         for (right, grant) in rights {
-            let audited = grant.audited && !matches!(right, UsedRight::Services(_));
+            let audited = grant.audited && !right.is_of_messages();
             let marks = EntryMarks::of(&grant);
             self.rights.entry(right).or_insert(RightUse { audited, marks, entry: None, failed: false });
         }
@@ -103,20 +120,26 @@ impl UsedRights {
 
     /// Takes over what another request used, for a use of its own.
     pub(crate) fn use_as(&mut self, other: &UsedRights) {
+        self.searches_messages |= other.searches_messages;
         for (right, used) in &other.rights {
             self.rights.entry(right.clone()).or_insert(RightUse { entry: None, failed: false, ..*used });
         }
     }
 
+    /// Messages are searched, though by no right on any of them: none of them is shown.
+    pub(crate) fn note_messages(&mut self) {
+        self.searches_messages = true;
+    }
+
     /// Whether what is in messages was used.
     pub(crate) fn has_messages(&self) -> bool {
-        self.rights.keys().any(|right| matches!(right, UsedRight::Services(_)))
+        self.searches_messages || self.rights.keys().any(UsedRight::is_of_messages)
     }
 
     /// How the rights on messages were given.
     pub(crate) fn message_marks(&self) -> EntryMarks {
         let mut all = EntryMarks::default();
-        for (_, used) in self.rights.iter().filter(|(right, _)| matches!(right, UsedRight::Services(_))) {
+        for (_, used) in self.rights.iter().filter(|(right, _)| right.is_of_messages()) {
             all.self_granted |= used.marks.self_granted;
             all.break_glass |= used.marks.break_glass;
         }

@@ -7,9 +7,12 @@
 //!                        +-- record()   entries of the uses that have one, durable  before a change, before the response
 //! ```
 //!
+//! An index of messages is seen as far as the rights on their services go: [`MessageScope`] is a filter under every search of it.
+//!
 //! Invariants: what is not granted is denied, with a text that is the same whether or not there is such an index. Each right that
 //! was used is noted, so that what lasts (a scroll, a request by query, a long search) ends with it.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -17,8 +20,10 @@ use node::Audit;
 use node::audit::AuditEntry;
 use node::identity::{Action, Caller, Denied, Grant, Guard, Object, RightsView, RoleId};
 use parking_lot::Mutex;
+use serde_json::{Map, Value, json};
 
 use crate::error::SearchError;
+use crate::index::SearchIndex;
 use crate::recording::{self, ReadNotes, UsedRight, UsedRights};
 
 /// Whether two callers are one: the same role, proven by the same.
@@ -26,8 +31,33 @@ pub(crate) fn is_same(a: &Caller, b: &Caller) -> bool {
     (a.session(), a.proof()) == (b.session(), b.proof())
 }
 
-/// Messages may come in by any service: rights on what is in an index of messages must be on all.
+/// Only a pattern of all names matches it: a right on it is one on the messages of all services.
 const ALL_SERVICES: &str = "*";
+
+/// The rights to what is in messages, as an index of messages has it: without a mask.
+const OF_MESSAGES: [Action; 2] = [Action::MessageBody, Action::Unmasked];
+
+/// The part of an index of messages that a caller may see: what came in by some services.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MessageScope {
+    field: String,
+    services: BTreeSet<String>,
+}
+
+impl MessageScope {
+    /// The query of what is in it.
+    pub fn filter(&self) -> Value {
+        match self.services.is_empty() {
+            true => json!({"match_none": {}}),
+            false => json!({"terms": {(&*self.field): self.services}}),
+        }
+    }
+
+    /// Whether a document is in it.
+    pub fn shows(&self, source: &Map<String, Value>) -> bool {
+        source.get(&self.field).and_then(Value::as_str).is_some_and(|service| self.services.contains(service))
+    }
+}
 
 /// Who asks.
 #[derive(Clone)]
@@ -111,11 +141,11 @@ impl Asker {
     /// The refusal of an index or alias that it may use, where what is missing is the right to messages: then it says how to get it.
     pub fn refusal_of(&self, name: &str) -> SearchError {
         let refusal = self.refusal();
-        if !self.reads() || !self.may(name) || self.may_messages() {
+        if !self.reads() || !self.may(name) || self.may_some_messages() {
             return refusal;
         }
         let reason = format!(
-            "{}: messages are read and searched by the rights message-body and unmasked on all services, which somebody who may \
+            "{}: messages are read and searched by the rights message-body and unmasked on their services, which somebody who may \
              grant them gives by: terrace role grant message-body unmasked --on \"service *\" --to {}",
             refusal.reason,
             self.user()
@@ -135,6 +165,7 @@ impl Asker {
             UsedRight::Node(action) => view.may(caller, *action, Object::Node),
             UsedRight::Index(action, name) => view.may(caller, *action, Object::Index(name)),
             UsedRight::Services(action) => view.may(caller, *action, Object::Service(ALL_SERVICES)),
+            UsedRight::Service(action, name) => view.may(caller, *action, Object::Service(name)),
         }
     }
 
@@ -256,10 +287,43 @@ impl Asker {
     }
 
     /// Whether it may do what it does to an index of messages, besides the rights on the index: documents there are what is in
-    /// messages, without a mask.
-    pub fn may_messages(&self) -> bool {
-        let rights = [Action::MessageBody, Action::Unmasked].map(UsedRight::Services);
-        !self.reads() || self.use_all(rights.into_iter()).is_ok()
+    /// messages, without a mask. Which of them it may see says [`scope_of`](Asker::scope_of); this is no use of a right.
+    pub fn may_some_messages(&self) -> bool {
+        if !self.reads() {
+            return true;
+        }
+        let view = self.now();
+        let missing = OF_MESSAGES.into_iter().find(|action| view.may_some(&self.caller, *action).is_err());
+        if let Some(action) = missing {
+            self.used.lock().denied(UsedRight::Services(action));
+        }
+        missing.is_none()
+    }
+
+    /// The part of an index that it may see, of an index of messages; `None`: all of it. The rights to it are used.
+    ///
+    /// Errors: those of the medium; the refusal where messages do not say which service they came in by.
+    pub fn scope_of(&self, index: &SearchIndex) -> Result<Option<Arc<MessageScope>>, SearchError> {
+        if !index.is_fed() || !self.reads() || self.use_all(OF_MESSAGES.map(UsedRight::Services).into_iter()).is_ok() {
+            return Ok(None);
+        }
+        let Some(field) = index.service_field() else { return Err(self.refusal()) };
+        let may = |service: &String| {
+            self.use_all(OF_MESSAGES.map(|action| UsedRight::Service(action, service.clone())).into_iter()).is_ok()
+        };
+        let services: BTreeSet<String> = index.services()?.into_iter().filter(may).collect();
+        if services.is_empty() {
+            // Nothing is found, and that is recorded as a search of messages all the same.
+            self.used.lock().note_messages();
+        }
+        Ok(Some(Arc::new(MessageScope { field: field.to_owned(), services })))
+    }
+
+    /// Whether it sees how many documents an index has, and how large it is: of an index of messages that is metadata of
+    /// all of them.
+    pub fn sees_statistics_of(&self, index: &SearchIndex) -> bool {
+        let all = Object::Service(ALL_SERVICES);
+        !index.is_fed() || self.now().may(&self.caller, Action::MessageMetadata, all).is_ok()
     }
 
     /// Whether a right may have changed since.

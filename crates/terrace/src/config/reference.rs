@@ -43,6 +43,7 @@ const SECTIONS: &[(&str, Of, &[&str], &str)] = &[
     ("[messages]", Of::Terrace, &["messages"], ""),
     ("[audit]", Of::Terrace, &["audit"], ""),
     ("[masking]", Of::Terrace, &["masking"], ""),
+    ("[values]", Of::Terrace, &["values"], ""),
     ("[pages]", Of::Terrace, &["pages"], ""),
     ("[tiers.NAME]", Of::Terrace, &["tiers", "NAME"], ""),
     ("[placement]", Of::Terrace, &["placement"], ""),

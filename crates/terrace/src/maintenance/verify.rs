@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use interop::InteropError;
+use interop::generations::Generations;
 use interop::rows::{Reader, check, interpreter};
 use node::audit::{AuditPlace, AuditReader, ChainReport};
 use node::maintenance::StoreReport;
@@ -133,18 +134,21 @@ fn look(folder: &Path) -> anyhow::Result<Findings> {
 
 /// Messages, the audit, and tables where no node runs.
 fn rows(kept: &NodeFolder, found: &mut Findings) -> anyhow::Result<()> {
-    let read = || -> anyhow::Result<(check::Report, ChainReport, Option<Vec<TableReport>>)> {
+    let mut generations = Vec::new();
+    let mut read = || -> anyhow::Result<(check::Report, ChainReport, Option<Vec<TableReport>>)> {
         if let NodeFolder::Running(data) = kept {
             let audit = AuditPlace::open(data, interpreter())?.verify(&[])?;
             return Ok((check::check_folder(kept)?, audit, None));
         }
         let (store, _lock) = kept.open(interpreter())?;
         let audit = AuditReader::at(store.snapshot()).and_then(|reader| reader.verify(&[])).map_err(NodeError::from)?;
+        generations = Generations::of(store.clone()).check()?;
         Ok((check::check(&Reader::new(&store))?, audit, sql::read_tables(store)?))
     };
     match read() {
         Ok((rows, audit, tables)) => {
             found.problems.extend(rows.problems.iter().cloned());
+            found.problems.extend(generations);
             found.problems.extend(audit.problems.iter().map(|problem| format!("the audit: {problem}")));
             let tables_wrong = tables.iter().flatten().filter_map(|table| table.problem.clone());
             found.problems.extend(tables_wrong);

@@ -178,6 +178,10 @@ impl DocumentFeed for MessageFeed {
     fn first(&self) -> Result<Option<u64>, SearchError> {
         end(&Reader::new(&self.store), Direction::Forward).map_err(failed)
     }
+
+    fn service_field(&self) -> Option<&str> {
+        Some("service")
+    }
 }
 
 /// The lowest or the highest id.

@@ -6,7 +6,8 @@
 //!
 //! Each search has a thread and a time: one that is over its time ends with a message that names it, also where the index is stuck.
 //!
-//! Any text of a message is searched, and names of patients are shown: it needs the right to the bodies of all services.
+//! Any text of a message is searched, and names of patients are shown: who has no right to that on all services searches the messages
+//! of those that there is one on, and counts no others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -14,13 +15,13 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use interop::history::EVERY_SERVICE;
 use interop::rows::Reader;
 use interop::running::{Audited, Needs, Requirement, ServiceRequest};
 use node::audit::{AuditEntry, EntryMarks};
-use node::identity::{Action, Caller, Object};
+use node::identity::{Action, Caller, Guard};
 use search::hits::{self, SearchBody, SearchLimits, SearchTarget};
 use search::indices::Indices;
+use search::rights::Asker;
 use serde_json::{Value, json};
 use store::{Direction, Store};
 
@@ -52,6 +53,8 @@ pub struct MessageSearch {
     pub indices: Weak<Indices>,
     /// The store of the messages.
     pub store: Store,
+    /// Who may see which messages.
+    pub guard: Arc<Guard>,
     /// Fields by their names, in small letters.
     pub fields: BTreeSet<String>,
     /// Searches that run.
@@ -69,12 +72,15 @@ impl ServiceRequest for SearchRequest {
         let query = serde_json::to_string(&self.wanted).unwrap_or_default();
         let marks = EntryMarks { masked: Some(false), ..EntryMarks::default() };
         let entry = AuditEntry::new("message.search", "").with_long("query", &query).marked(marks);
-        let needs = Needs::Every(&[Action::MessageBody, Action::Unmasked], Object::Service(EVERY_SERVICE));
+        let needs = Needs::SomeOfEach(&[Action::MessageBody, Action::Unmasked]);
         Requirement { needs, entry: Some((Audited::Read, entry)) }
     }
 
-    fn answer(&self, _: &Caller) -> Result<Value, String> {
-        let found = self.search.in_time(self.wanted.clone())?;
+    fn answer(&self, caller: &Caller) -> Result<Value, String> {
+        let asker = Asker::new(&self.search.guard, caller.clone(), "message.search", &[Action::IndexRead]);
+        let found = self.search.in_time(self.wanted.clone(), &asker)?;
+        // What was found is not shown to who may not see it any more.
+        asker.still().map_err(|error| format!("permission denied: {}", error.reason))?;
         Ok(serde_json::to_value(found).expect("plain data becomes JSON"))
     }
 }
@@ -105,7 +111,7 @@ impl MessageSearch {
     }
 
     /// Searches on a thread of its own, and waits no longer than the search may take.
-    fn in_time(self: &Arc<MessageSearch>, wanted: MessageQuery) -> Result<FoundMessages, String> {
+    fn in_time(self: &Arc<MessageSearch>, wanted: MessageQuery, asker: &Asker) -> Result<FoundMessages, String> {
         if wanted.query.len() > QUERY_BYTES_MAX {
             return Err(format!("the query has {} bytes, and at most {QUERY_BYTES_MAX}", wanted.query.len()));
         }
@@ -117,11 +123,11 @@ impl MessageSearch {
         let time = Duration::from_millis(wanted.time_max_ms).min(TIME_MAX);
         let cancelled = Arc::new(AtomicBool::new(false));
         let (sender, receiver) = channel();
-        let (search, stops) = (Arc::clone(self), Arc::clone(&cancelled));
+        let (search, stops, asker) = (Arc::clone(self), Arc::clone(&cancelled), asker.clone());
         let work = move || {
             let _counted = counted;
             // Nobody may wait any more.
-            let _ = sender.send(search.search(&wanted, time, &stops));
+            let _ = sender.send(search.search(&wanted, &asker, time, &stops));
         };
         // A panic is logged with its text, and the search has no response.
         let panicked = |why: &str| tracing::error!(why, "a search of messages ended by a panic; report it");
@@ -141,6 +147,7 @@ impl MessageSearch {
     fn search(
         &self,
         wanted: &MessageQuery,
+        asker: &Asker,
         time: Duration,
         cancelled: &Arc<AtomicBool>,
     ) -> Result<FoundMessages, String> {
@@ -159,6 +166,8 @@ impl MessageSearch {
             range.extend(until.map(|until| ("lt".to_owned(), json!(until))));
             filter.push(json!({"range": {"received": range}}));
         }
+        // After the refresh: what it made searchable may have come in by a service that was not there before.
+        let scope = asker.scope_of(&index).map_err(|error| error.reason)?;
         let matching = json!({"query_string": {"query": text, "default_field": "text", "default_operator": "AND"}});
         let sort =
             if wanted.by_score { json!(["_score", {"received": "desc"}]) } else { json!([{"received": "desc"}]) };
@@ -170,7 +179,7 @@ impl MessageSearch {
             "timeout": format!("{}ms", time.saturating_sub(started.elapsed()).as_millis()),
         });
         let body = SearchBody::read(Some(&body), &BTreeMap::new()).map_err(|error| error.reason)?;
-        let target = SearchTarget::whole(index.clone());
+        let target = SearchTarget::whole(index.clone()).within(scope.as_deref());
         let limits = SearchLimits {
             buckets: 0,
             memory_bytes: 0,

@@ -265,6 +265,7 @@ impl SearchSettings {
         let searching = Arc::new(MessageSearch {
             indices: Arc::downgrade(&indices),
             store: node.store().clone(),
+            guard: Arc::clone(node.guard()),
             fields: message_feed::field_names(&self.index),
             running: Arc::default(),
         });

@@ -1,8 +1,8 @@
 //! `hl7.messages`: the message history as a table, one row for each object: a message as received, and each of its outputs.
 //!
 //! ```text
-//!   id | object | direction | interface | transform | status | reason | control_id | mrn | type | received_at | body | raw
-//!        0 in, from 1 out                                               of the message as received       text, bytes
+//!   id | object | direction | interface | transform | status | reason | control_id | mrn | type | received_at | body | raw | generation
+//!        0 in, from 1 out                                               of the message as received       text, bytes   that decided
 //! ```
 //!
 //! `raw` is the message, byte for byte: `hl7(raw, 'PID-5.1')` decodes it by the message's own character set. `body` is the
@@ -32,6 +32,7 @@ const TYPE: usize = 9;
 const RECEIVED: usize = 10;
 const BODY: usize = 11;
 const RAW: usize = 12;
+const GENERATION: usize = 13;
 
 /// The direction of a message as received.
 const IN: &str = "in";
@@ -55,6 +56,7 @@ pub(super) struct MessageRow {
     received_us: i64,
     body: Option<String>,
     raw: Option<Bytes>,
+    generation: Option<i32>,
 }
 
 impl Table for Messages {
@@ -87,6 +89,7 @@ impl Table for Messages {
             Field::new("received_at", DataType::Timestamp(TimeUnit::Microsecond, None), false),
             text_field("body"),
             Field::new("raw", DataType::Binary, true),
+            Field::new("generation", DataType::Int32, true),
         ]
     }
 
@@ -106,6 +109,7 @@ impl Table for Messages {
             received_us: brief.received_us,
             body: None,
             raw: None,
+            generation: None,
         }));
     }
 
@@ -126,6 +130,7 @@ impl Table for Messages {
         let body = |bytes: &Bytes| scan.wants(BODY).then(|| readable(bytes, stored.charset));
         let raw = |bytes: &Bytes| scan.wants(RAW).then(|| bytes.clone());
         let status = |status: &dyn std::fmt::Debug| scan.wants(STATUS).then(|| format!("{status:?}").to_lowercase());
+        let generation = i32::try_from(stored.generation).ok().filter(|generation| *generation > 0);
         rows.push(MessageRow {
             id,
             object: 0,
@@ -140,6 +145,7 @@ impl Table for Messages {
             received_us: stored.received_us,
             body: body(&stored.raw),
             raw: raw(&stored.raw),
+            generation,
         });
         for (object, output) in (1..).zip(stored.outputs) {
             let outcome = outcomes.iter().find(|outcome| i32::from(outcome.output) + 1 == object);
@@ -157,6 +163,7 @@ impl Table for Messages {
                 received_us: stored.received_us,
                 body: body(&output.body),
                 raw: raw(&output.body),
+                generation,
             });
         }
     }
@@ -187,6 +194,7 @@ impl Table for Messages {
                 rows.iter().for_each(|row| raw.append_option(row.raw.as_deref()));
                 Arc::new(raw.finish())
             }
+            GENERATION => Arc::new(rows.iter().map(|row| row.generation).collect::<Int32Array>()),
             other => panic!("the relation has no column {other}"),
         }
     }

@@ -253,6 +253,13 @@ fn a_data_key_that_nothing_needs_is_retired_and_the_node_goes_on_without_it() {
     bed.run(&["verify"]).succeeds("every row reads");
     let node = bed.start();
     assert_eq!(bed.stored(), ["M1"]);
+    // What was done while no node ran is in the audit since the starts after it.
+    let entries = bed.run(&["audit", "list", "--json", "--last", "0", "--data"]).succeeds("");
+    let of = |action: &str| entries.lines().filter(|line| line.contains(&format!("\"{action}\""))).count();
+    for action in ["rotate-data-key", "rotate-key-encryption-key", "retire-data-key"] {
+        assert_eq!(of(&format!("encryption.{action}")), 1, "{entries}");
+    }
+    assert!(entries.contains("noted_us") && !bed.data().join("audit.pending").exists(), "{entries}");
     node.send_bytes(&admission("M2"));
     node.stop();
 }

@@ -8,6 +8,7 @@ mod access;
 mod address_rules;
 mod crowd;
 mod encrypted;
+mod generations;
 mod ground;
 mod long_files;
 mod maintenance;

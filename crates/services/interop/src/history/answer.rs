@@ -65,6 +65,9 @@ struct Wire {
     duplicate: bool,
     resent_from: Option<u64>,
     received_us: i64,
+    /// The generation of the production that decided.
+    #[serde(default)]
+    generation: u32,
     service: String,
     #[serde(default)]
     charset: Option<String>,
@@ -130,6 +133,7 @@ impl Wire {
             duplicate: stored.duplicate,
             resent_from: stored.resent_from,
             received_us: stored.received_us,
+            generation: stored.generation,
             service: stored.service.clone(),
             charset: stored.charset.map(|charset| charset.name().to_owned()),
             reason: stored.reason.clone(),
@@ -158,6 +162,7 @@ impl Wire {
             duplicate: self.duplicate,
             resent_from: self.resent_from,
             received_us: self.received_us,
+            generation: self.generation,
             service: self.service,
             charset,
             reason: self.reason,

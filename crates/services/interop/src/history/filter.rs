@@ -158,6 +158,7 @@ impl Filter {
             status: stored.status,
             duplicate: stored.duplicate,
             resent_from: stored.resent_from,
+            generation: stored.generation,
             bytes: stored.raw.len(),
             outputs,
             damaged: None,

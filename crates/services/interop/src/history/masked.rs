@@ -114,6 +114,7 @@ mod tests {
             duplicate: false,
             resent_from: None,
             received_us: 1,
+            generation: 1,
             service: "in".to_owned(),
             charset: None,
             reason: "main: all".to_owned(),

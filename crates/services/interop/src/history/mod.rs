@@ -94,6 +94,9 @@ pub struct Line {
     pub duplicate: bool,
     /// The message this one resends.
     pub resent_from: Option<u64>,
+    /// The generation of the production that decided; 0 where it is not known.
+    #[serde(default)]
+    pub generation: u32,
     /// Bytes received.
     pub bytes: usize,
     /// Operation and state of each output.
@@ -122,6 +125,7 @@ impl Line {
             status: Status::Unmatched,
             duplicate: false,
             resent_from: None,
+            generation: 0,
             bytes: 0,
             outputs: Vec::new(),
             damaged: Some(why),

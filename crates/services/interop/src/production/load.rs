@@ -1,23 +1,19 @@
-//! Reads a production folder: files, then references between them, then certificates; all faults are gathered.
+//! Compiles the text of a production: files, then references between them, then certificates; all faults are gathered.
 
 use std::collections::BTreeMap;
-use std::ffi::OsStr;
-use std::fs;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use hl7::charset::Charset;
 use serde::de::DeserializeOwned;
 
+use super::text::{self, GENERAL, PartFile, ProductionText, ReadText};
+use super::values::{VALUES_FILE, Values, ValuesInForce};
 use super::{Operation, Production, Service, settings, tls};
 use crate::error::InteropError;
 use crate::lang::{Diagnostic, Rules, Source, Table, Tables, Transforms, diagnose, suggest};
-
-/// The folders of a production and the ending of the files in each.
-const PARTS: &[(&str, &str)] =
-    &[("services", "toml"), ("rules", "rules"), ("transforms", "hl7t"), ("tables", "csv"), ("operations", "toml")];
 
 /// Largest message that any service may be set to take: with its head (names and a reason, 16 bits each) it is one value of
 /// the store, of 64 MiB at most ([`store::VALUE_BYTES_MAX`]).
@@ -29,22 +25,11 @@ const DECISION_TIME_MIN: Duration = Duration::from_millis(10);
 /// Most lanes of one operation: each is a connection to the receiver.
 const LANES_MAX: usize = 64;
 
-/// A file of the production, read.
-struct File {
-    name: String,
-    label: String,
-    text: String,
-}
-
-impl File {
-    fn source(&self) -> Source<'_> {
-        Source { file: &self.label, text: &self.text }
-    }
-}
-
 /// The parts and faults gathered while loading.
-struct Loader {
+struct Loader<'t> {
     folder: PathBuf,
+    text: &'t ProductionText,
+    values: ValuesInForce,
     /// Operations that have a file, right or wrong: a fault is reported once, in that file, and not where the operation
     /// is named.
     named: Vec<String>,
@@ -52,15 +37,28 @@ struct Loader {
     warnings: Vec<String>,
 }
 
-pub(super) fn load(folder: &Path) -> Result<Production, InteropError> {
-    let mut loader = Loader { folder: folder.to_owned(), named: Vec::new(), faults: Vec::new(), warnings: Vec::new() };
-    loader.unknown_entries()?;
-    let general = loader.general()?;
-    let tables = Arc::new(loader.tables()?);
-    let transforms = Arc::new(loader.transforms(&tables)?);
-    let operations = loader.operations()?;
-    let rules = loader.rules(&transforms, &tables)?;
-    let services = loader.services(&rules)?;
+/// Reads a folder and compiles it, with the values of a node.
+pub(super) fn load(folder: &Path, values: &Values) -> Result<Production, InteropError> {
+    let ReadText { text, faults, warnings } = text::read(folder)?;
+    compile(folder, text, values, (faults, warnings))
+}
+
+/// Compiles a text. Certificates and folders that it names are looked for from `folder` on.
+pub(super) fn compile(
+    folder: &Path,
+    text: ProductionText,
+    values: &Values,
+    (mut faults, warnings): (Vec<Diagnostic>, Vec<String>),
+) -> Result<Production, InteropError> {
+    let (values, wrong) = ValuesInForce::of(text.get(VALUES_FILE), values);
+    faults.extend(wrong);
+    let mut loader = Loader { folder: folder.to_owned(), text: &text, values, named: Vec::new(), faults, warnings };
+    let general = loader.general();
+    let tables = Arc::new(loader.tables());
+    let transforms = Arc::new(loader.transforms(&tables));
+    let operations = loader.operations();
+    let rules = loader.rules(&transforms, &tables);
+    let services = loader.services(&rules);
     loader.unused(&services, &rules);
     if !loader.faults.is_empty() {
         return Err(InteropError::Production(loader.faults));
@@ -70,7 +68,19 @@ pub(super) fn load(folder: &Path) -> Result<Production, InteropError> {
     } else {
         general.name
     };
-    Ok(Production { name, folder: folder.to_owned(), services, operations, transforms, warnings: loader.warnings })
+    let (warnings, values) = (loader.warnings, loader.values.into_used());
+    let (folder, text) = (folder.to_owned(), Arc::new(text));
+    Ok(Production {
+        name,
+        folder,
+        services,
+        operations,
+        transforms,
+        warnings,
+        text,
+        values,
+        generation: OnceLock::new(),
+    })
 }
 
 pub(super) fn store_only(address: std::net::SocketAddr) -> Production {
@@ -80,6 +90,7 @@ pub(super) fn store_only(address: std::net::SocketAddr) -> Production {
         rules: None,
         tls: None,
         client_names: Vec::new(),
+        generation: OnceLock::new(),
     };
     let transforms = Transforms::compile(&[], &Arc::new(Tables::new())).expect("nothing has no faults");
     Production {
@@ -89,63 +100,27 @@ pub(super) fn store_only(address: std::net::SocketAddr) -> Production {
         operations: Vec::new(),
         transforms: Arc::new(transforms),
         warnings: Vec::new(),
+        text: Arc::default(),
+        values: BTreeMap::new(),
+        generation: OnceLock::new(),
     }
 }
 
-impl Loader {
+impl<'t> Loader<'t> {
     fn fault(&mut self, source: Source<'_>, at: Range<usize>, message: impl Into<String>, hint: Option<String>) {
         self.faults.push(diagnose(source, at, message.into(), hint));
     }
 
-    /// Names in the folder that are none of a production's: a `service/` for `services/` must not pass in silence.
-    fn unknown_entries(&mut self) -> Result<(), InteropError> {
-        let known: Vec<&str> = PARTS.iter().map(|(part, _)| *part).chain(["production.toml"]).collect();
-        for entry in fs::read_dir(&self.folder).map_err(InteropError::file("read", &self.folder))? {
-            let entry = entry.map_err(InteropError::file("read", &self.folder))?;
-            let name = entry.file_name().to_string_lossy().into_owned();
-            let ours = known.contains(&name.as_str());
-            // Certificates, readme files, version control and folders that services watch live beside the parts.
-            if !ours
-                && entry.path().is_dir()
-                && known.iter().any(|k| k.trim_end_matches('s') == name.trim_end_matches('s'))
-            {
-                let hint = suggest(&name, known.iter().copied(), "parts of a production");
-                let label = format!("{name}/");
-                self.fault(Source { file: &label, text: "" }, 0..0, "this folder is not read", Some(hint));
-            }
-        }
-        Ok(())
+    /// The files of a part of settings, with the values in their places.
+    fn filled(&mut self, part: &str) -> Vec<(PartFile<'t>, String)> {
+        let files = self.text.part(part);
+        files.into_iter().map(|file| (file, self.fill(file.source()))).collect()
     }
 
-    /// The files of one part, in order of name.
-    fn files(&mut self, part: &str) -> Result<Vec<File>, InteropError> {
-        let ending = PARTS.iter().find(|(name, _)| *name == part).expect("a part of the table").1;
-        let folder = self.folder.join(part);
-        if !folder.exists() {
-            return Ok(Vec::new());
-        }
-        let mut files = Vec::new();
-        for entry in fs::read_dir(&folder).map_err(InteropError::file("read", &folder))? {
-            let path = entry.map_err(InteropError::file("read", &folder))?.path();
-            let label = format!("{part}/{}", path.file_name().unwrap_or_default().to_string_lossy());
-            if path.extension() != Some(OsStr::new(ending)) {
-                self.warnings.push(format!("{label} is not read: files of {part} end in .{ending}"));
-                continue;
-            }
-            let bytes = fs::read(&path).map_err(InteropError::file("read", &path))?;
-            let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-            match String::from_utf8(bytes) {
-                Ok(text) => files.push(File { name, label, text }),
-                Err(_) => self.fault(
-                    Source { file: &label, text: "" },
-                    0..0,
-                    "the file is not UTF-8 text",
-                    Some("save it as UTF-8".to_owned()),
-                ),
-            }
-        }
-        files.sort_by(|a, b| a.name.cmp(&b.name));
-        Ok(files)
+    fn fill(&mut self, source: Source<'_>) -> String {
+        let (filled, faults) = self.values.fill(source);
+        self.faults.extend(faults);
+        filled
     }
 
     /// Reads TOML into `T`; a fault is placed where the text is wrong.
@@ -159,57 +134,54 @@ impl Loader {
         }
     }
 
-    fn general(&mut self) -> Result<settings::General, InteropError> {
-        let path = self.folder.join("production.toml");
-        if !path.exists() {
-            return Ok(settings::General::default());
-        }
-        let text = fs::read_to_string(&path).map_err(InteropError::file("read", &path))?;
-        Ok(self.toml(Source { file: "production.toml", text: &text }).unwrap_or_default())
+    fn general(&mut self) -> settings::General {
+        let Some(text) = self.text.get(GENERAL) else { return settings::General::default() };
+        let text = self.fill(Source { file: GENERAL, text });
+        self.toml(Source { file: GENERAL, text: &text }).unwrap_or_default()
     }
 
-    fn tables(&mut self) -> Result<Tables, InteropError> {
+    fn tables(&mut self) -> Tables {
         let mut tables = Tables::new();
-        for file in self.files("tables")? {
+        for file in self.text.part("tables") {
             let table = Table::parse_csv(file.source()).unwrap_or_else(|fault| {
                 self.faults.push(fault);
                 Table::parse_csv(Source { text: "", ..file.source() }).expect("nothing has no faults")
             });
-            tables.insert(&file.name, table);
+            tables.insert(file.name, table);
         }
-        Ok(tables)
+        tables
     }
 
-    fn transforms(&mut self, tables: &Arc<Tables>) -> Result<Transforms, InteropError> {
-        let files = self.files("transforms")?;
-        let sources: Vec<(String, Source<'_>)> = files.iter().map(|f| (f.name.clone(), f.source())).collect();
-        Ok(Transforms::compile(&sources, tables).unwrap_or_else(|faults| {
+    fn transforms(&mut self, tables: &Arc<Tables>) -> Transforms {
+        let files = self.text.part("transforms");
+        let sources: Vec<(String, Source<'_>)> = files.iter().map(|f| (f.name.to_owned(), f.source())).collect();
+        Transforms::compile(&sources, tables).unwrap_or_else(|faults| {
             self.faults.extend(faults);
             let empty = |(name, _): &(String, Source<'_>)| (name.clone(), Source { text: "", file: "" });
             let empty: Vec<_> = sources.iter().map(empty).collect();
             Transforms::compile(&empty, tables).expect("nothing has no faults")
-        }))
+        })
     }
 
-    fn operations(&mut self) -> Result<Vec<Arc<Operation>>, InteropError> {
+    fn operations(&mut self) -> Vec<Arc<Operation>> {
         let mut operations = Vec::new();
-        for file in self.files("operations")? {
-            self.named.push(file.name.clone());
-            if let Some(operation) = self.operation(&file) {
+        for (file, text) in self.filled("operations") {
+            self.named.push(file.name.to_owned());
+            let source = Source { file: file.label, text: &text };
+            if let Some(operation) = self.operation(file.name, source) {
                 let folder = folder_of(&operation);
                 let shares = |other: &&Arc<Operation>| folder.is_some() && folder_of(other) == folder;
                 if let Some(other) = operations.iter().find(shares) {
                     let message = format!("operation {} writes to the same folder", other.name);
-                    self.fault(file.source(), value_of(&file.text, "folder"), message, None);
+                    self.fault(source, value_of(&text, "folder"), message, None);
                 }
                 operations.push(Arc::new(operation));
             }
         }
-        Ok(operations)
+        operations
     }
 
-    fn operation(&mut self, file: &File) -> Option<Operation> {
-        let source = file.source();
+    fn operation(&mut self, name: &str, source: Source<'_>) -> Option<Operation> {
         let mut settings = match self.kind(source)?.as_str() {
             "mllp" => settings::OperationSettings::Mllp(self.toml(source)?),
             _ => settings::OperationSettings::File(self.toml(source)?),
@@ -232,7 +204,7 @@ impl Loader {
         }
         self.replacement(source, settings.charset())?;
         self.bounds_of_delivery(source, &settings);
-        Some(Operation { name: file.name.clone(), settings, key, tls: client })
+        Some(Operation { name: name.to_owned(), settings, key, tls: client })
     }
 
     /// A replacement is for a charset that has its characters, and separates nothing.
@@ -299,50 +271,43 @@ impl Loader {
         }
     }
 
-    fn rules(
-        &mut self,
-        transforms: &Transforms,
-        tables: &Arc<Tables>,
-    ) -> Result<BTreeMap<String, Arc<Rules>>, InteropError> {
+    fn rules(&mut self, transforms: &Transforms, tables: &Arc<Tables>) -> BTreeMap<String, Arc<Rules>> {
         let named = self.named.clone();
         let names: Vec<&str> = named.iter().map(String::as_str).collect();
         let mut rules = BTreeMap::new();
-        for file in self.files("rules")? {
-            match Rules::compile(&file.name, file.source(), &names, transforms, tables) {
+        for file in self.text.part("rules") {
+            match Rules::compile(file.name, file.source(), &names, transforms, tables) {
                 Ok(compiled) => {
-                    rules.insert(file.name.clone(), Arc::new(compiled));
+                    rules.insert(file.name.to_owned(), Arc::new(compiled));
                 }
                 Err(faults) => self.faults.extend(faults),
             }
         }
-        Ok(rules)
+        rules
     }
 
-    fn services(
-        &mut self,
-        rules: &BTreeMap<String, Arc<Rules>>,
-    ) -> Result<BTreeMap<String, Arc<Service>>, InteropError> {
+    fn services(&mut self, rules: &BTreeMap<String, Arc<Rules>>) -> BTreeMap<String, Arc<Service>> {
         let mut services: BTreeMap<String, Arc<Service>> = BTreeMap::new();
-        for file in self.files("services")? {
-            let Some(service) = self.service(&file, rules) else { continue };
+        for (file, text) in self.filled("services") {
+            let source = Source { file: file.label, text: &text };
+            let Some(service) = self.service(file.name, source, rules) else { continue };
             if let Some(other) = services
                 .values()
                 .find(|other| address(other) == address(&service) && address(other).is_some_and(|a| a.port() != 0))
             {
                 let message = format!("service {} listens on the same address", other.name);
-                self.fault(file.source(), value_of(&file.text, "listen"), message, None);
+                self.fault(source, value_of(&text, "listen"), message, None);
             }
-            services.insert(file.name.clone(), Arc::new(service));
+            services.insert(file.name.to_owned(), Arc::new(service));
         }
         if services.is_empty() && self.faults.is_empty() {
             let hint = "write services/NAME.toml with `kind = \"mllp\"` and `listen = \"127.0.0.1:2575\"`".to_owned();
             self.fault(Source { file: "services/", text: "" }, 0..0, "the production has no service", Some(hint));
         }
-        Ok(services)
+        services
     }
 
-    fn service(&mut self, file: &File, rules: &BTreeMap<String, Arc<Rules>>) -> Option<Service> {
-        let source = file.source();
+    fn service(&mut self, name: &str, source: Source<'_>, rules: &BTreeMap<String, Arc<Rules>>) -> Option<Service> {
         let mut settings = match self.kind(source)?.as_str() {
             "mllp" => settings::ServiceSettings::Mllp(self.toml(source)?),
             _ => settings::ServiceSettings::File(self.toml(source)?),
@@ -358,13 +323,13 @@ impl Loader {
         self.bounds(source, &settings);
         let chosen = match settings.rules() {
             None => None,
-            Some(name) => match rules.get(name) {
+            Some(named) => match rules.get(named) {
                 Some(rules) => Some(Arc::clone(rules)),
                 // Rules that exist but have faults of their own are reported once, there.
-                None if self.folder.join("rules").join(format!("{name}.rules")).exists() => return None,
+                None if self.text.get(&format!("rules/{named}.rules")).is_some() => return None,
                 None => {
-                    let hint = suggest(name, rules.keys().map(String::as_str), "rules files");
-                    let message = format!("there is no rules/{name}.rules");
+                    let hint = suggest(named, rules.keys().map(String::as_str), "rules files");
+                    let message = format!("there is no rules/{named}.rules");
                     self.fault(source, value_of(source.text, "rules"), message, Some(hint));
                     return None;
                 }
@@ -391,7 +356,14 @@ impl Loader {
                     Some(file.error.as_ref().map_or_else(|| file.folder.join("error"), |e| self.folder.join(e)));
             }
         }
-        Some(Service { name: file.name.clone(), settings, rules: chosen, tls: server, client_names })
+        Some(Service {
+            name: name.to_owned(),
+            settings,
+            rules: chosen,
+            tls: server,
+            client_names,
+            generation: OnceLock::new(),
+        })
     }
 
     /// Bounds under which no message could ever come in.

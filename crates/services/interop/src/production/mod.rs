@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! production.toml            optional: name and description
+//! values.toml                optional: values by environment     (values)
 //! services/NAME.toml         where messages come from            (settings::ServiceSettings)
 //! rules/NAME.rules           which operations they go to         (lang::Rules)
 //! transforms/NAME.hl7t       how they are changed on the way     (lang::Transforms)
@@ -17,14 +18,19 @@
 
 mod load;
 pub mod settings;
+pub mod text;
 pub(crate) mod tls;
 pub mod units;
+pub mod values;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use tokio_rustls::rustls;
+
+pub use text::ProductionText;
+pub use values::Values;
 
 use crate::error::InteropError;
 use crate::lang::{Rules, Transforms};
@@ -42,6 +48,15 @@ pub struct Service {
     pub tls: Option<Arc<rustls::ServerConfig>>,
     /// Names of which a client's certificate must carry one; any where there are none.
     pub client_names: Vec<rustls::pki_types::ServerName<'static>>,
+    /// The generation of the production that it is of, once that is known.
+    pub(crate) generation: OnceLock<u32>,
+}
+
+impl Service {
+    /// The generation of the production that it is of; 0 where that is none.
+    pub fn generation(&self) -> u32 {
+        self.generation.get().copied().unwrap_or(0)
+    }
 }
 
 /// An operation, ready to start.
@@ -81,6 +96,12 @@ pub struct Production {
     pub transforms: Arc<Transforms>,
     /// Things that are allowed but look like a mistake, for `terrace production check`.
     pub warnings: Vec<String>,
+    /// The files that it was compiled from.
+    pub text: Arc<ProductionText>,
+    /// The values that took the place of names in its settings.
+    pub values: BTreeMap<String, String>,
+    /// Its generation, once that is known.
+    pub(crate) generation: OnceLock<u32>,
 }
 
 /// Where relative folders of file services and file operations lie, other than in the production folder.
@@ -108,7 +129,45 @@ impl Production {
     /// # Errors
     /// `Production` with every fault found; `File` where the folder or a file cannot be read.
     pub fn load(folder: &Path) -> Result<Self, InteropError> {
-        load::load(folder)
+        load::load(folder, &Values::default())
+    }
+
+    /// The same with the values of a node.
+    ///
+    /// # Errors
+    /// As for `load`.
+    pub fn load_with(folder: &Path, values: &Values) -> Result<Self, InteropError> {
+        load::load(folder, values)
+    }
+
+    /// Reads a folder without compiling it.
+    ///
+    /// # Errors
+    /// `File` where the folder or a file cannot be read.
+    pub fn text_in(folder: &Path) -> Result<ProductionText, InteropError> {
+        Ok(text::read(folder)?.text)
+    }
+
+    /// Compiles a text that was read before. Certificates and folders that it names are looked for from `folder` on.
+    ///
+    /// # Errors
+    /// As for `load`.
+    pub fn of_text(folder: &Path, text: ProductionText, values: &Values) -> Result<Self, InteropError> {
+        load::compile(folder, text, values, (Vec::new(), Vec::new()))
+    }
+
+    /// Tells it and its services which generation it is: once, before it is in force.
+    pub(crate) fn set_generation(&self, generation: u32) {
+        // What is set stays: a number is told to a production that was just loaded.
+        _ = self.generation.set(generation);
+        for service in self.services.values() {
+            _ = service.generation.set(generation);
+        }
+    }
+
+    /// Its generation; 0 where it is none, as without a folder.
+    pub fn generation(&self) -> u32 {
+        self.generation.get().copied().unwrap_or(0)
     }
 
     /// A production with one MLLP service on `address` that stores every message: `terrace serve` runs it where there

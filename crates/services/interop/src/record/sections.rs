@@ -43,6 +43,7 @@ pub(crate) fn sections(payload: &[u8]) -> Option<Sections<'_>> {
     of_code(charset)?;
     let received_us = r.array().map(i64::from_le_bytes)?;
     let _origin: [u8; 8] = r.array()?;
+    let _generation: [u8; 4] = r.array()?;
     let service = r.text()?;
     let _reason = r.text()?;
     let (identity, content) = (r.array().map(u64::from_le_bytes)?, r.array().map(u64::from_le_bytes)?);

@@ -19,6 +19,7 @@ use node::identity::{self, Action, Caller, IdentityChange, IdentityRequest, Obje
 use serde_json::{Value, json};
 
 use super::audited::Audited;
+use super::generations::{PRODUCTION_REQUEST, ProductionRequest};
 use crate::error::InteropError;
 use crate::history::Filter;
 
@@ -34,6 +35,8 @@ pub enum Needs<'a> {
     Every(&'static [Action], Object<'a>),
     /// The right on some object at least: the answer holds only what the caller has it on.
     Some(Action),
+    /// The rights to each of these actions on some object at least; the same holds.
+    SomeOfEach(&'static [Action]),
     /// The right on the service of this stored message.
     OfMessage(Action, u64),
     /// What `node::identity` asks for by itself: roles and rights are its own.
@@ -75,6 +78,7 @@ pub(super) enum ControlRequest {
     Verify,
     Backup(PathBuf),
     Keys(KeyChange),
+    Production(ProductionRequest),
     Messages(Box<Filter>),
     Message { id: u64, bodies: bool },
     Count,
@@ -98,6 +102,11 @@ pub const CONTROL_EXAMPLES: &[&str] = &[
     "backup \"/nowhere/backup\"",
     "encryption rotate-data-key",
     "encryption rotate-key-encryption-key \"file:/nowhere/key\"",
+    "production {\"verb\":\"generations\"}",
+    "production {\"verb\":\"diff\",\"from\":\"1\",\"to\":\"disk\"}",
+    "production {\"verb\":\"texts\",\"generation\":1}",
+    "production {\"verb\":\"rule\",\"generation\":1,\"service\":\"adt\",\"reason\":\"main: all\"}",
+    "production {\"verb\":\"back\",\"generation\":1}",
     "messages {}",
     "messages {\"mrn\":\"1\"}",
     "message 1",
@@ -150,6 +159,7 @@ impl ControlRequest {
                 Err(_) => return Err(InteropError::Refused(format!("`{rest}` is no folder as a JSON text"))),
             },
             ("encryption", [_, ..]) => ControlRequest::Keys(KeyChange::of(rest)?),
+            (PRODUCTION_REQUEST, [_, ..]) => ControlRequest::Production(ProductionRequest::of(rest)?),
             ("messages", [_, ..]) => match serde_json::from_str(rest) {
                 Ok(filter) => ControlRequest::Messages(Box::new(filter)),
                 Err(error) => return Err(InteropError::Refused(format!("`{rest}` is no filter: {error}"))),
@@ -210,12 +220,11 @@ impl ControlRequest {
                 (node(Action::NodeBackup), change("node.backup", &folder.display().to_string()))
             }
             // Who has the keys has everything.
-            ControlRequest::Keys(keys) => {
-                let (action, from) = keys.described();
-                let entry = AuditEntry::new(action, "");
-                let entry = from.into_iter().fold(entry, |entry, from| entry.with("from", from));
-                (node(Action::RightsGrant), Some((Audited::Change, entry)))
+            ControlRequest::Keys(keys) => (node(Action::RightsGrant), Some((Audited::Change, keys.entry()))),
+            ControlRequest::Production(ProductionRequest::Back { generation }) => {
+                (node(Action::ProductionLoad), change("production.back", &format!("generation {generation}")))
             }
+            ControlRequest::Production(_) => (node(Action::ProductionRead), None),
             ControlRequest::Messages(filter) => {
                 let entry = AuditEntry::new("message.list", "").with_long("filter", &json!(filter).to_string());
                 match filter.reads_bodies() {
@@ -313,6 +322,12 @@ mod tests {
             ("suspend out", out, entry(Audited::Change, "operation.suspend", "out")),
             ("resume  out ", out, entry(Audited::Change, "operation.resume", "out")),
             ("resume\tout", out, entry(Audited::Change, "operation.resume", "out")),
+            (
+                "production {\"verb\":\"back\",\"generation\":7}",
+                node(Action::ProductionLoad),
+                entry(Audited::Change, "production.back", "generation 7"),
+            ),
+            ("production {\"verb\":\"generations\"}", node(Action::ProductionRead), None),
             ("confirm-clock", node(Action::ClockConfirm), entry(Audited::Allowed, "clock.confirm", "")),
             ("backup \"/b 1\"", node(Action::NodeBackup), entry(Audited::Change, "node.backup", "/b 1")),
             (
@@ -389,6 +404,11 @@ mod tests {
             ControlRequest::Identity(IdentityRequest::DrawToken { .. }) => 21,
             ControlRequest::Keys(KeyChange::DataKey) => 22,
             ControlRequest::Keys(KeyChange::KeyEncryptionKey(_)) => 23,
+            ControlRequest::Production(ProductionRequest::Generations { .. }) => 24,
+            ControlRequest::Production(ProductionRequest::Diff { .. }) => 25,
+            ControlRequest::Production(ProductionRequest::Texts { .. }) => 26,
+            ControlRequest::Production(ProductionRequest::Rule { .. }) => 27,
+            ControlRequest::Production(ProductionRequest::Back { .. }) => 28,
             ControlRequest::OfService { .. } => unreachable!("it is no request of the node itself"),
         };
         let mut found: Vec<usize> = CONTROL_EXAMPLES

@@ -16,6 +16,7 @@
 
 mod audited;
 mod control_request;
+mod generations;
 mod housekeeping;
 mod operations;
 mod reload;
@@ -50,7 +51,7 @@ use crate::engine::{Bodies, Engine, Plan};
 use crate::error::InteropError;
 use crate::message_log::MessageLog;
 use crate::operation::Surroundings;
-use crate::production::{Files, Production};
+use crate::production::{Files, Production, Values};
 use crate::queue::Queue;
 use crate::recovery;
 use crate::rows::prune::{Pruned, Pruner, Retention};
@@ -62,6 +63,9 @@ use services::RunningServices;
 
 pub use audited::Audited;
 pub use control_request::{CONTROL_EXAMPLES, Needs, ReadRequest, Requirement, ServiceRequest};
+pub use generations::{
+    GenerationDifference, GenerationList, ON_DISK, PRODUCTION_REQUEST, ProductionRequest, WentBack, answer_reading,
+};
 pub use reload::{Renew, Renewed};
 pub use status::{NodeStatus, OperationStatus, ServiceStatus};
 
@@ -115,6 +119,8 @@ pub struct Options {
     pub clock: Clock,
     /// Where relative folders of file services and file operations lie. Default: in the production folder.
     pub files: Files,
+    /// Values that take the places of names in the settings of the production. Default: none of this node.
+    pub values: Values,
     /// Descriptors and memory that all services share. Default: the process's limit of open descriptors, and
     /// [`FRAME_BYTES`].
     pub admission: Arc<Admission>,
@@ -146,6 +152,7 @@ impl Options {
             store: store::Options::default(),
             clock: Clock::system(),
             files: Files::default(),
+            values: Values::default(),
             admission: Admission::new(Descriptors::current(), FRAME_BYTES),
             access: AccessRules::default(),
             services_follow: false,
@@ -234,6 +241,7 @@ impl RunningProduction {
     }
 
     async fn run(store: NodeStore, production: Production, options: Options) -> Result<Arc<Self>, InteropError> {
+        reload::keep_at_start(store.store(), &production, &options);
         let reader = Reader::new(store.store());
         let mut window = Window::new(duplicates::CAPACITY);
         let mut found = recovery::read(&reader, &mut window, duplicates::CAPACITY)?;
@@ -253,6 +261,13 @@ impl RunningProduction {
         }
         let pruner = Pruner::new(store.store(), options.retention)?;
         let audit = Audit::open(store.store(), options.audit, options.clock.clone());
+        match node::audit::pending::take_up(&options.data, &audit) {
+            Ok(0) => {}
+            Ok(entered) => tracing::info!(entered, "what commands did while the node was stopped is in the audit now"),
+            Err(error) => {
+                tracing::error!(%error, "what commands did while the node was stopped is not in the audit yet")
+            }
+        }
         let mock = Mock::kept(&options.data).map_err(NodeError::from)?;
         let guard = Guard::open(store.store().clone(), options.clock.clone(), mock).map_err(NodeError::from)?;
         let message_log = MessageLog::new(store.store().clone());
@@ -454,9 +469,14 @@ fn store_options(options: &Options) -> store::Options {
 
 fn load(options: &Options) -> Result<Production, InteropError> {
     let mut production = match &options.origin {
-        Origin::Folder(folder) => Production::load(folder)?,
+        Origin::Folder(folder) => Production::load_with(folder, &options.values)?,
         Origin::StoreOnly(address) => Production::store_only(*address),
     };
-    production.place_files(&options.files)?;
+    put_in_place(&mut production, options)?;
     Ok(production)
+}
+
+/// Moves the folders of a production that was just loaded to where the node has them.
+fn put_in_place(production: &mut Production, options: &Options) -> Result<(), InteropError> {
+    production.place_files(&options.files)
 }

@@ -15,6 +15,7 @@
 //! | `verify` | whether the pages below them are sound; takes long |
 //! | `backup FOLDER`, with the folder as a JSON text | makes a backup there; takes long |
 //! | `encryption CHANGE` | a new data key, or another key-encryption key; see `node::encryption` |
+//! | `production REQUEST`, with the request as JSON | generations of the production; see `generations` |
 //! | `confirm-clock` | ; the clock is right as it is |
 //! | `audit REQUEST`, with the request as JSON | entries of the audit, its head, a check of its chain |
 //! | `identity REQUEST`, with the request as JSON | roles and rights |
@@ -45,6 +46,7 @@ use serde_json::{Value, json};
 
 use super::audited::{self, Answered, Audited};
 use super::control_request::{ControlRequest, Needs, ReadRequest, ServiceRequest, first_word};
+use super::generations::ProductionRequest;
 use super::resend::resend;
 use super::{RunningProduction, lock};
 use crate::error::InteropError;
@@ -155,7 +157,7 @@ fn owned(needs: Needs<'_>) -> Option<(Vec<Action>, identity::ObjectPattern)> {
     match needs {
         Needs::Right(action, object) => Some((vec![action], object.exactly().ok()?)),
         Needs::Every(actions, object) => Some((actions.to_vec(), object.exactly().ok()?)),
-        Needs::Some(_) | Needs::OfMessage(..) | Needs::ByIdentity => None,
+        Needs::Some(_) | Needs::SomeOfEach(_) | Needs::OfMessage(..) | Needs::ByIdentity => None,
     }
 }
 
@@ -195,7 +197,8 @@ impl ControlRequests {
         match login {
             Ok(caller) => Ok((caller, request)),
             Err(error) => {
-                let entry = AuditEntry::new("login", "").by(peer);
+                let proof = if word == AS { "token" } else { "uid" };
+                let entry = AuditEntry::new("login", "").by(peer).with("proof", proof);
                 audited::refused(&self.running.audit, entry, AuditOutcome::Refused, format!("{error}: {error:?}"))
                     .await;
                 Err(InteropError::Denied(format!("permission denied: {error}")))
@@ -290,6 +293,11 @@ impl ControlRequests {
                 all.map(Decided::by).map_err(refused)
             }
             Needs::Some(action) => guard.view().may_some(caller, action).map(|()| Decided::default()).map_err(refused),
+            Needs::SomeOfEach(actions) => {
+                let view = guard.view();
+                let all = actions.iter().try_for_each(|action| view.may_some(caller, *action));
+                all.map(|()| Decided::default()).map_err(refused)
+            }
             // See `check_identity`.
             Needs::ByIdentity => Ok(Decided::default()),
             Needs::OfMessage(action, id) => {
@@ -359,7 +367,8 @@ impl ControlRequests {
         let (running, caller) = (&self.running, &caller);
         let value = match request {
             ControlRequest::Status => serde_json::to_value(running.status()).expect("plain data becomes JSON"),
-            ControlRequest::Reload => json!(running.reload().await?),
+            ControlRequest::Reload => json!(running.reload_by(self.name_of(caller)).await?),
+            ControlRequest::Production(request) => self.production(caller, request).await?,
             ControlRequest::Resend { id, operations } => {
                 let operations: Vec<&str> = operations.iter().map(String::as_str).collect();
                 json!(resend(&running.engine, id, &operations).await?)
@@ -485,6 +494,23 @@ impl ControlRequests {
             }
             request.answer(&caller).map_err(InteropError::Refused)
         };
+        tokio::task::spawn_blocking(work).await.unwrap_or(Err(InteropError::Stopping))
+    }
+
+    /// The name of the role that logged in; of the node's own the user of the machine is in the audit.
+    fn name_of(&self, caller: &Caller) -> String {
+        self.running.guard.view().name(caller.session()).unwrap_or_default().to_owned()
+    }
+
+    /// Generations of the production.
+    async fn production(&self, caller: &Caller, request: ProductionRequest) -> Result<Value, InteropError> {
+        if let ProductionRequest::Back { generation } = request {
+            return Ok(json!(self.running.go_back(generation, self.name_of(caller)).await?));
+        }
+        let all = service(history::EVERY_SERVICE);
+        let shows_tables = self.running.guard.may(caller, Action::Unmasked, all).is_ok();
+        let running = Arc::clone(&self.running);
+        let work = move || running.answer_production(shows_tables, &request);
         tokio::task::spawn_blocking(work).await.unwrap_or(Err(InteropError::Stopping))
     }
 

@@ -34,6 +34,8 @@ pub(super) async fn resend(engine: &Engine, id: u64, operations: &[&str]) -> Res
         duplicate: false,
         resent_from: Some(id),
         received_us: engine.clock.now_us(),
+        // It was decided then, and is not decided anew.
+        generation: stored.generation,
         service: &stored.service,
         charset: stored.charset,
         reason: "resent by hand",

@@ -55,6 +55,9 @@ pub struct NodeStatus {
     pub pid: u32,
     /// The production's name.
     pub production: String,
+    /// Its generation; 0 where it is none.
+    #[serde(default)]
+    pub generation: u32,
     /// The data directory.
     pub data: PathBuf,
     /// Services.
@@ -128,6 +131,7 @@ pub(super) fn status(running: &RunningProduction) -> NodeStatus {
     NodeStatus {
         pid: process::id(),
         production: production.name.clone(),
+        generation: production.generation(),
         data: options.data.clone(),
         services: services.status(production),
         operations: operations.queues().iter().map(|queue| operation_status(queue)).filter(is_shown).collect(),

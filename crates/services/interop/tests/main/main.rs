@@ -16,6 +16,7 @@ mod duplicates;
 mod durable;
 mod files;
 mod framing;
+mod generations;
 mod glass;
 mod logs;
 mod long;

@@ -38,6 +38,7 @@ fn message(id: &str, number: &str, received_us: i64) -> Vec<u8> {
         duplicate: false,
         resent_from: None,
         received_us,
+        generation: 7,
         service: "in",
         charset: None,
         reason: "main: all",
@@ -106,6 +107,7 @@ fn a_record_whose_rows_the_store_would_not_take_is_refused_before_it_is_appended
             duplicate: false,
             resent_from: None,
             received_us: 1,
+            generation: 7,
             service,
             charset: None,
             reason,
@@ -236,8 +238,16 @@ fn a_check_finds_what_is_missing_and_what_is_left_over() {
 fn a_check_finds_search_keys_that_are_not_those_of_the_bytes() {
     let raw = b"MSH|^~\\&|A|B|||1||ADT^A01|C1|P|2.5\r";
     let (status, received_us) = (Status::Dropped, 5);
-    let head =
-        Head { status, duplicate: false, resent_from: None, received_us, service: "in", charset: None, reason: "" };
+    let head = Head {
+        status,
+        duplicate: false,
+        resent_from: None,
+        received_us,
+        generation: 7,
+        service: "in",
+        charset: None,
+        reason: "",
+    };
     let wrong_of = |keyed_by: &[u8]| {
         let store = store();
         let keys = SearchKeys::read("in", keyed_by, None);

@@ -19,6 +19,7 @@ fn message(number: usize, bytes: usize, outputs: usize) -> Vec<u8> {
         duplicate: false,
         resent_from: None,
         received_us: number as i64,
+        generation: 7,
         service: "in",
         charset: None,
         reason: "",

@@ -210,7 +210,13 @@ impl Visitor {
             tracing::warn!(from = %self.origin, names, why, left_out, "a login failed: nothing is shown to it");
         }
         if let Some(recorder) = self.recorder() {
-            recorder.note_refused(self.entry("login", "").ended(AuditOutcome::Refused, stranger.why.as_str()));
+            let proof = match (self.origin, stranger.names.is_empty()) {
+                (Origin::Local(_), _) => "uid",
+                (Origin::Tcp(_), false) => "certificate",
+                (Origin::Tcp(_), true) => "none",
+            };
+            let entry = self.entry("login", "").with("proof", proof);
+            recorder.note_refused(entry.ended(AuditOutcome::Refused, stranger.why.as_str()));
         }
         Err((
             answer::POLICY,

@@ -27,6 +27,8 @@ pub(super) struct Wanted<'a> {
     pub(super) terminate_after: u64,
     /// Added to places, so that those of several indices differ.
     pub(super) base: i64,
+    /// Whether scores must not depend on documents that the caller may not see.
+    pub(super) is_partial: bool,
 }
 
 /// A hit, before its document is read.

@@ -9,8 +9,9 @@
 
 use std::collections::BinaryHeap;
 
-use tantivy::query::{AllQuery, EnableScoring, Query, TermQuery, Weight};
-use tantivy::{DocId, SegmentReader, TERMINATED};
+use tantivy::query::{AllQuery, Bm25StatisticsProvider, EnableScoring, Query, TermQuery, Weight};
+use tantivy::schema::Field;
+use tantivy::{DocId, SegmentReader, TERMINATED, Term};
 
 use super::best::{FoundHit, SegmentBest, Wanted};
 use super::key_reader::{KeyReader, SegmentKey};
@@ -72,10 +73,35 @@ pub(super) fn compare(a: &FoundHit, b: &FoundHit, keys: &[SortKey]) -> std::cmp:
     values.fold(std::cmp::Ordering::Equal, |order, ((a, b), key)| order.then_with(|| a.compare(b, key.is_descending())))
 }
 
-fn scoring(view: &IndexView, scores: bool) -> EnableScoring<'_> {
-    match scores {
-        true => EnableScoring::enabled_from_searcher(&view.searcher),
-        false => EnableScoring::disabled_from_searcher(&view.searcher),
+/// How scores are made: from how often terms are in all documents, or, for who may see only some of them, from the hit alone.
+fn scoring<'v>(view: &'v IndexView, scores: bool, wanted: &Wanted<'_>) -> EnableScoring<'v> {
+    match (scores, wanted.is_partial) {
+        (true, false) => EnableScoring::enabled_from_searcher(&view.searcher),
+        (true, true) => EnableScoring::enabled_from_statistics_provider(&SameStatistics, &view.searcher),
+        (false, _) => EnableScoring::disabled_from_searcher(&view.searcher),
+    }
+}
+
+/// Statistics that are the same for each term and each index: every term is as rare as every other.
+struct SameStatistics;
+
+/// Documents of an index.
+const SAME_DOCUMENTS: u64 = 1_000;
+
+/// Terms of a document: about what a message has.
+const SAME_TERMS: u64 = 100;
+
+impl Bm25StatisticsProvider for SameStatistics {
+    fn total_num_tokens(&self, _: Field) -> tantivy::Result<u64> {
+        Ok(SAME_DOCUMENTS * SAME_TERMS)
+    }
+
+    fn total_num_docs(&self) -> tantivy::Result<u64> {
+        Ok(SAME_DOCUMENTS)
+    }
+
+    fn doc_freq(&self, _: &Term) -> tantivy::Result<u64> {
+        Ok(1)
     }
 }
 
@@ -108,7 +134,7 @@ fn first_hits(
     wanted: &Wanted<'_>,
     stop: &SearchStop,
 ) -> Result<Found, SearchError> {
-    let weight = query.weight(scoring(view, false))?;
+    let weight = query.weight(scoring(view, false, wanted))?;
     let mut found = Found::default();
     let keys = || wanted.keys.iter().map(|_| SortValue::Real(f64::from(score))).collect();
     let is_done = |found: &Found| found.hits.len() >= wanted.most && (wanted.count == 0 || found.total > wanted.count);
@@ -164,7 +190,7 @@ fn best_by_score(
     if wanted.most == 0 {
         return Ok(found);
     }
-    let weight = query.weight(scoring(view, true))?;
+    let weight = query.weight(scoring(view, true, wanted))?;
     let mut threshold = f32::MIN;
     for (segment, reader) in view.searcher.segment_readers().iter().enumerate() {
         if stop.is_over()? {
@@ -220,7 +246,7 @@ fn count_hits(
     stop: &SearchStop,
     found: &mut Found,
 ) -> Result<(), SearchError> {
-    let weight = query.weight(scoring(view, false))?;
+    let weight = query.weight(scoring(view, false, wanted))?;
     for reader in view.searcher.segment_readers() {
         if found.total > wanted.count || stop.is_over()? {
             break;
@@ -282,7 +308,7 @@ fn best_by_keys(
     let score_key = [SortKey::score()];
     let keys = if wanted.keys.is_empty() { &score_key[..] } else { wanted.keys };
     let scores = wanted.scores || wanted.min_score.is_some() || keys.iter().any(SortKey::is_score);
-    let weight = query.weight(scoring(view, scores))?;
+    let weight = query.weight(scoring(view, scores, wanted))?;
     let mut found = Found::default();
     let may_skip = !scores && wanted.min_score.is_none() && wanted.terminate_after == 0;
     let zoned = may_skip && keys.first().is_some_and(|key| key.has_zones(view));

@@ -24,6 +24,7 @@ use crate::index::{Counters, OpenView, SearchIndex, StoredDocument};
 use crate::mapping::matches_pattern;
 use crate::query::{FixedScoreQuery, QueryContext, boosted, build};
 use crate::recording::ReadNotes;
+use crate::rights::MessageScope;
 use crate::stop::SearchStop;
 
 mod best;
@@ -60,8 +61,10 @@ pub struct SearchTarget {
     pub index: Arc<SearchIndex>,
     /// As of when.
     pub view: OpenView,
-    /// The filter of the alias by which it was named.
+    /// The filter of the alias by which it was named, and of what the caller may see.
     pub filter: Option<Value>,
+    /// Whether the caller may see a part of it only: then scores depend on nothing that is not in a hit itself.
+    pub is_partial: bool,
     /// Where it is noted which documents are read, of an index whose reads are recorded.
     pub(crate) notes: ReadNotes,
 }
@@ -69,7 +72,15 @@ pub struct SearchTarget {
 impl SearchTarget {
     /// A whole index as it is now. Nobody asks what was read of it.
     pub fn whole(index: Arc<SearchIndex>) -> SearchTarget {
-        SearchTarget { view: index.view(), index, filter: None, notes: ReadNotes::default() }
+        SearchTarget { view: index.view(), index, filter: None, is_partial: false, notes: ReadNotes::default() }
+    }
+
+    /// The part of an index of messages that its asker may see; none: all of it.
+    #[must_use]
+    pub fn within(self, scope: Option<&MessageScope>) -> SearchTarget {
+        let Some(scope) = scope else { return self };
+        let filters: Vec<Value> = self.filter.into_iter().chain([scope.filter()]).collect();
+        SearchTarget { filter: Some(json!({"bool": {"filter": filters}})), is_partial: true, ..self }
     }
 
     /// Shards into which its settings divide it.
@@ -213,6 +224,7 @@ fn gather(
             scores,
             terminate_after: body.terminate_after,
             base: place_base(number, 0),
+            is_partial: target.is_partial,
         };
         let found = stop.cut(collect::collect(view, &*hits_query, &wanted, stop))?;
         let Found { hits, total: found, max_score: max, terminated: ended } = found.unwrap_or_default();

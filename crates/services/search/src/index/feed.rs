@@ -49,6 +49,12 @@ pub trait DocumentFeed: Send + Sync + std::fmt::Debug {
     ///
     /// Errors: it cannot be read.
     fn first(&self) -> Result<Option<u64>, SearchError>;
+
+    /// The field that names the service that a message came in by, of single terms. Documents with it are for who may read
+    /// messages of that service; without such a field all are for who may read those of every service.
+    fn service_field(&self) -> Option<&str> {
+        None
+    }
 }
 
 /// Documents in the order of their numbers.
@@ -92,6 +98,10 @@ impl Feeding {
             trimmed_below: AtomicU64::new(0),
             careful: Mutex::default(),
         }
+    }
+
+    pub(super) fn service_field(&self) -> Option<&str> {
+        self.feed.service_field()
     }
 
     pub(super) fn fed_below(&self) -> u64 {

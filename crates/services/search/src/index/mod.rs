@@ -45,6 +45,7 @@ mod rows;
 mod sealed_tests;
 mod searchable;
 mod sequence;
+mod services;
 #[cfg(test)]
 mod tests;
 

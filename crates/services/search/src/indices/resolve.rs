@@ -9,7 +9,7 @@ use super::{Indices, Registry};
 use crate::error::SearchError;
 use crate::index::SearchIndex;
 use crate::mapping::matches_pattern;
-use crate::rights::Asker;
+use crate::rights::{Asker, MessageScope};
 
 /// Which indices a pattern stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,6 +94,8 @@ pub struct Resolved {
     pub index: Arc<SearchIndex>,
     /// The filter of the aliases by which it was named; `None` if it was also named by itself.
     pub filter: Option<Value>,
+    /// The part of it that the caller may see; `None`: all of it.
+    pub scope: Option<Arc<MessageScope>>,
 }
 
 impl Resolved {
@@ -135,7 +137,7 @@ impl Registry {
                 continue;
             }
             let may_index = asker.may(&definition.name);
-            if index.is_fed() && !(may_index && asker.may_messages()) {
+            if index.is_fed() && !(may_index && asker.may_some_messages()) {
                 continue;
             }
             if may_index && wants_index {
@@ -165,7 +167,7 @@ impl Registry {
             Some(_) => may,
             None => may || (!meant.is_empty() && meant.iter().all(|index| asker.may(&index.definition().name))),
         };
-        may && (!index.into_iter().chain(meant).any(|index| index.is_fed()) || asker.may_messages())
+        may && (!index.into_iter().chain(meant).any(|index| index.is_fed()) || asker.may_some_messages())
     }
 }
 
@@ -248,9 +250,16 @@ impl Indices {
             let index = Arc::clone(registry.open.get(&name)?);
             let filter =
                 (!named.by_itself && !named.filters.is_empty()).then(|| json!({"bool": {"should": named.filters}}));
-            Some(Resolved { index, filter })
+            Some((index, filter))
         };
-        Ok(named.into_iter().filter_map(resolved).collect())
+        let found: Vec<(Arc<SearchIndex>, Option<Value>)> = named.into_iter().filter_map(resolved).collect();
+        // The services of an index are read from its files: not under the lock.
+        drop(registry);
+        let scoped = |(index, filter): (Arc<SearchIndex>, Option<Value>)| {
+            let scope = asker.scope_of(&index)?;
+            Ok(Resolved { index, filter, scope })
+        };
+        found.into_iter().map(scoped).collect()
     }
 
     /// The one index that a write to a name goes to: an index, or the alias of one, or the alias's write index.

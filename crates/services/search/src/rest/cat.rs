@@ -89,10 +89,11 @@ fn indices(api: &Api, request: &AskedRequest<'_>, names: &str) -> Result<CatTabl
         let deleted: u64 = index.segments().iter().map(|(_, _, deleted)| u64::from(*deleted)).sum();
         let size = bytes(request, index.file_bytes());
         let state = if definition.closed { "close" } else { "open" };
-        let count = |number: u64| if definition.closed { String::new() } else { number.to_string() };
+        let is_blank = definition.closed || !request.asker.sees_statistics_of(&index);
+        let count = |number: u64| if is_blank { String::new() } else { number.to_string() };
         let created = jiff::Timestamp::from_millisecond(definition.created)
             .map_or_else(|_| String::new(), |at| format!("{at:.3}"));
-        let sized = |size: &String| if definition.closed { String::new() } else { size.clone() };
+        let sized = |size: &String| if is_blank { String::new() } else { size.clone() };
         rows.push(vec![
             status.to_owned(),
             state.to_owned(),
@@ -192,6 +193,8 @@ fn shards(api: &Api, request: &AskedRequest<'_>, names: &str) -> Result<CatTable
     let mut rows = Vec::new();
     for Resolved { index, .. } in found(api, request, names)? {
         let text = str::to_owned;
+        let is_blank = !request.asker.sees_statistics_of(&index);
+        let shown = |figure: String| if is_blank { String::new() } else { figure };
         for number in 0..index.shards().count {
             // What all shards have together is shown with the first one: it is not kept apart.
             let (documents, size) = if number == 0 { (index.document_count(), index.file_bytes()) } else { (0, 0) };
@@ -200,8 +203,8 @@ fn shards(api: &Api, request: &AskedRequest<'_>, names: &str) -> Result<CatTable
                 number.to_string(),
                 text("p"),
                 text("STARTED"),
-                documents.to_string(),
-                bytes(request, size),
+                shown(documents.to_string()),
+                shown(bytes(request, size)),
                 text("127.0.0.1"),
                 api.node.clone(),
             ]);
@@ -229,6 +232,9 @@ fn segments(api: &Api, request: &AskedRequest<'_>, names: &str) -> Result<CatTab
     for Resolved { index, .. } in
         api.indices.resolve(names, ResolveOptions::default().of(&request.parameters)?, &request.asker)?
     {
+        if !request.asker.sees_statistics_of(&index) {
+            continue;
+        }
         for (name, documents, deleted) in index.segments() {
             let text = str::to_owned;
             let row = [

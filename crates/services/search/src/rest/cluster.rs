@@ -1,5 +1,6 @@
 //! Requests about the cluster, which is this node.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
@@ -9,6 +10,7 @@ use super::documents::replicas;
 use super::message::RestResponse;
 use super::templates::acknowledged;
 use crate::error::SearchError;
+use crate::index::SearchIndex;
 use crate::indices::{ResolveOptions, Resolved, duration};
 
 /// The version of Elasticsearch whose API this is; clients read it.
@@ -259,13 +261,28 @@ pub(super) fn state(api: &Api, request: &AskedRequest<'_>, metrics: &str, names:
     Ok(RestResponse::json(200, body))
 }
 
+/// What all indices have together that a caller sees the statistics of.
+pub(super) struct Totals {
+    pub(super) documents: u64,
+    pub(super) bytes: u64,
+}
+
+/// Adds them up.
+pub(super) fn totals(api: &Api, request: &AskedRequest<'_>) -> Totals {
+    let mut all = api.indices.all();
+    all.retain(|index| request.asker.sees_statistics_of(index));
+    Totals {
+        documents: all.iter().map(|index| index.document_count()).sum(),
+        bytes: all.iter().map(|index| index.file_bytes()).sum(),
+    }
+}
+
 /// `GET /_cluster/stats`.
-pub(super) fn stats(api: &Api) -> Answer {
+pub(super) fn stats(api: &Api, request: &AskedRequest<'_>) -> Answer {
     let all = api.indices.all();
-    let found: Vec<Resolved> =
-        all.iter().map(|index| Resolved { index: std::sync::Arc::clone(index), filter: None }).collect();
-    let documents: u64 = all.iter().map(|index| index.document_count()).sum();
-    let bytes: u64 = all.iter().map(|index| index.file_bytes()).sum();
+    let resolved = |index: &Arc<SearchIndex>| Resolved { index: Arc::clone(index), filter: None, scope: None };
+    let found: Vec<Resolved> = all.iter().map(resolved).collect();
+    let Totals { documents, bytes } = totals(api, request);
     let shards: u64 = all.iter().map(|index| index.shards().count).sum();
     Ok(RestResponse::json(
         200,

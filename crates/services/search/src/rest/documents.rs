@@ -12,7 +12,7 @@ use crate::error::SearchError;
 use crate::index::{
     DocumentOp, ExpectedVersion, OpKind, OpOutcome, PartialUpdate, SearchIndex, StoredDocument, parse_source,
 };
-use crate::indices::ResolveOptions;
+use crate::indices::{ResolveOptions, Resolved};
 use crate::rights::Asker;
 use crate::source::SourceFilter;
 
@@ -360,8 +360,8 @@ impl Shown {
 /// A document, with its sequence number.
 type FoundDocument = (StoredDocument, u64);
 
-/// The one index that a read by id means.
-fn read_index(api: &Api, asker: &Asker, name: &str) -> Result<Arc<SearchIndex>, SearchError> {
+/// The one index that a read by id means, and what the caller may see of it.
+fn read_index(api: &Api, asker: &Asker, name: &str) -> Result<Resolved, SearchError> {
     let options = ResolveOptions { allow_no_indices: false, ..Default::default() };
     let mut found = api.indices.resolve(name, options, asker)?;
     let names: Vec<String> = found.iter().map(|resolved| resolved.index.name()).collect();
@@ -369,7 +369,7 @@ fn read_index(api: &Api, asker: &Asker, name: &str) -> Result<Arc<SearchIndex>, 
         (Some(one), true) => {
             // A read by id goes past the filter of an alias.
             one.check_whole(asker)?;
-            Ok(one.index)
+            Ok(one)
         }
         _ => Err(SearchError::argument(format!(
             "Alias [{name}] has more than one index associated with it [{}], can't execute a single index op",
@@ -426,12 +426,18 @@ fn read(
     (name, id): (&str, &str),
     routing: Option<&str>,
 ) -> Result<(Arc<SearchIndex>, Option<FoundDocument>), SearchError> {
-    let index = read_index(api, &request.asker, name)?;
+    let Resolved { index, scope, .. } = read_index(api, &request.asker, name)?;
     let realtime = request.flag("realtime")?.unwrap_or(true);
     if request.flag("refresh")?.unwrap_or(false) {
         index.refresh()?;
     }
     let mut found = index.get(id)?;
+    if let (Some(scope), Some((document, _))) = (&scope, &found)
+        && !scope.shows(&parse_source(&document.source)?)
+    {
+        // A message that it may not see is one that is not there.
+        found = None;
+    }
     if index.is_fed() && found.is_some() {
         id.parse().into_iter().for_each(|id| request.asker.notes().read(id));
     }

@@ -82,10 +82,14 @@ fn values(api: &Api, asker: &Asker, lookup: &Map<String, Value>) -> Result<Vec<V
         document.filter(|(document, _)| one.index.shards().finds(&id, routing.as_deref(), document.routing.as_deref()));
     let mut values = Vec::new();
     if let Some((document, _)) = document {
+        let source = parse_source(&document.source)?;
+        if one.scope.as_ref().is_some_and(|scope| !scope.shows(&source)) {
+            return Ok(values);
+        }
         if one.index.is_fed() {
             document.id.parse().into_iter().for_each(|id| asker.notes().read(id));
         }
-        values_at(&path, &parse_source(&document.source)?, &mut values);
+        values_at(&path, &source, &mut values);
     }
     Ok(values)
 }

@@ -260,7 +260,9 @@ pub(super) fn stats(api: &Api, request: &AskedRequest<'_>, names: &str, metric: 
             "level parameter must be one of [cluster] or [indices] or [shards] but was [{level}]"
         )));
     }
-    let found = resolved(api, request, names, ResolveOptions { forbid_closed: false, ..ResolveOptions::default() })?;
+    let mut found =
+        resolved(api, request, names, ResolveOptions { forbid_closed: false, ..ResolveOptions::default() })?;
+    found.retain(|resolved| request.asker.sees_statistics_of(&resolved.index));
     check_metrics(metric.unwrap_or_default(), &metrics)?;
     let (mut all, mut indices) = (json!({}), Map::new());
     for Resolved { index, .. } in &found {

@@ -3,15 +3,15 @@
 
 use serde_json::{Map, Value, json};
 
-use super::api::{Answer, Api};
-use super::cluster::VERSION;
+use super::api::{Answer, Api, AskedRequest};
+use super::cluster::{Totals, VERSION, totals};
 use super::message::RestResponse;
 
 /// `GET /_nodes`, `/_nodes/<node or metrics>`, `/_nodes/stats/<metrics>`, `/_nodes/<node>/stats/<metrics>`.
-pub(super) fn answer(api: &Api, rest: &[&str]) -> Answer {
+pub(super) fn answer((api, request): (&Api, &AskedRequest<'_>), rest: &[&str]) -> Answer {
     let node = match rest {
-        ["stats", ..] => stats(api),
-        [_, "stats", ..] => stats(api),
+        ["stats", ..] => stats(api, request),
+        [_, "stats", ..] => stats(api, request),
         _ => info(api),
     };
     Ok(RestResponse::json(
@@ -66,10 +66,8 @@ fn info(api: &Api) -> Value {
     Value::Object(node)
 }
 
-fn stats(api: &Api) -> Value {
-    let all = api.indices.all();
-    let documents: u64 = all.iter().map(|index| index.document_count()).sum();
-    let bytes: u64 = all.iter().map(|index| index.file_bytes()).sum();
+fn stats(api: &Api, request: &AskedRequest<'_>) -> Value {
+    let Totals { documents, bytes } = totals(api, request);
     let memory = resident_bytes();
     let mut node = identity(api);
     let more = json!({

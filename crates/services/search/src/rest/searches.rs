@@ -74,8 +74,10 @@ pub(super) fn targets(api: &Api, request: &AskedRequest<'_>, names: &str) -> Res
 
 fn views(found: Vec<Resolved>, asker: &Asker) -> Vec<SearchTarget> {
     let notes = || asker.notes().clone();
-    let target =
-        |Resolved { index, filter }: Resolved| SearchTarget { view: index.view(), index, filter, notes: notes() };
+    let target = |Resolved { index, filter, scope }: Resolved| {
+        let named = SearchTarget { view: index.view(), index, filter, is_partial: false, notes: notes() };
+        named.within(scope.as_deref())
+    };
     found.into_iter().map(target).collect()
 }
 
@@ -454,8 +456,11 @@ pub(super) fn validate(api: &Api, request: &AskedRequest<'_>, names: &str) -> An
     let mut explanations = Vec::new();
     for target in &targets {
         match crate::query::build(&target.view.view, &query, &context) {
-            Ok(built) => explanations
-                .push(json!({"index": target.index.name(), "valid": true, "explanation": format!("{built:?}")})),
+            Ok(built) => {
+                // What a query becomes may depend on all terms of the index.
+                let text = if target.is_partial { query.to_string() } else { format!("{built:?}") };
+                explanations.push(json!({"index": target.index.name(), "valid": true, "explanation": text}));
+            }
             Err(error) => {
                 answer["valid"] = json!(false);
                 explanations.push(json!({"index": target.index.name(), "valid": false, "error": error.reason}));

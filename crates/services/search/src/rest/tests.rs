@@ -16,6 +16,7 @@ use crate::rights::testing::guard_with;
 mod audited;
 mod limits;
 mod messages;
+mod partial;
 mod parts;
 mod rights;
 

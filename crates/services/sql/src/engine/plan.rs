@@ -8,5 +8,6 @@ pub(crate) mod information_schema;
 pub(crate) mod meanwhile;
 pub(crate) mod planner_context;
 pub(crate) mod prepared;
+pub(crate) mod rights_views;
 pub(crate) mod session_catalog;
 pub(crate) mod view_dependencies;

@@ -256,7 +256,7 @@ async fn admit(
         Err(refusal) => refusal,
     };
     if let Some(left_out) = refusal.recorded {
-        record((peer, user), refusal.to_string(), left_out, shared).await;
+        record((peer, user, None), refusal.to_string(), left_out, shared).await;
     }
     let told = refusal.worded(&format!(", database \"{database}\""));
     Err(ConnectionError::fatal(ErrorResponse::new("28000", told)))
@@ -278,7 +278,7 @@ async fn authenticate(
         let caller = match by_certificate(visitor, shared) {
             Ok(caller) => caller,
             Err(error) => {
-                failed(error, (peer, user), shared).await;
+                failed(error, (peer, user, "certificate"), shared).await;
                 let told = format!("certificate authentication failed for user \"{user}\"");
                 return Err(ConnectionError::fatal(ErrorResponse::new("28000", told)));
             }
@@ -313,13 +313,13 @@ async fn by_password(
     // SCRAM is some hashes here: the client has the work of the password.
     let (question, login) = match shared.guard.scram(user, (&first, binding), Some(peer.ip())) {
         Ok(begun) => begun,
-        Err(error) => return Err(failed(error, (peer, user), shared).await),
+        Err(error) => return Err(failed(error, (peer, user, "password"), shared).await),
     };
     answer(connection, Reply::Authentication(Authentication::SASLContinue(question.into()))).await?;
     let last = password(connection).await?.into_sasl_response().map_err(unreadable).map_err(ConnectionError::fatal)?;
     let (signature, caller) = match login.finish(&last.data) {
         Ok(entered) => entered,
-        Err(error) => return Err(failed(error, (peer, user), shared).await),
+        Err(error) => return Err(failed(error, (peer, user, "password"), shared).await),
     };
     connection.reply(Reply::Authentication(Authentication::SASLFinal(signature.into()))).await?;
     connection.reply(Reply::Authentication(Authentication::Ok)).await?;
@@ -335,7 +335,11 @@ fn by_certificate(visitor: Visitor<'_>, shared: &ServerState) -> Result<Caller, 
 }
 
 /// The error of a login that failed, which is recorded. What the guard has not looked at, or could not judge, is no failure.
-async fn failed(error: LoginError, (peer, user): (SocketAddr, &str), shared: &ServerState) -> ConnectionError {
+async fn failed(
+    error: LoginError,
+    (peer, user, proof): (SocketAddr, &str, &str),
+    shared: &ServerState,
+) -> ConnectionError {
     let why = match &error {
         LoginError::Refused(why) => Some(format!("{why:?}")),
         LoginError::Scram(ScramError::Binding(why)) => Some((*why).to_owned()),
@@ -347,15 +351,21 @@ async fn failed(error: LoginError, (peer, user): (SocketAddr, &str), shared: &Se
         if matches!(error, LoginError::Scram(_)) {
             tracing::warn!(user, from = %peer.ip(), %error, left_out, "a login failed: somebody may be between");
         }
-        record((peer, user), why, left_out, shared).await;
+        record((peer, user, Some(proof)), why, left_out, shared).await;
     }
     ConnectionError::fatal(refused(&error, user))
 }
 
-/// Enters a login that failed into the audit.
-async fn record((peer, user): (SocketAddr, &str), why: String, left_out: u64, shared: &ServerState) {
+/// Enters a login that failed into the audit, with what was to prove it; none where the access rules did not let it come so far.
+async fn record(
+    (peer, user, proof): (SocketAddr, &str, Option<&str>),
+    why: String,
+    left_out: u64,
+    shared: &ServerState,
+) {
     let Some(audit) = shared.engine.options.audit.as_ref() else { return };
     let entry = AuditEntry::failed_login("sql", user, peer.ip().to_string(), why, left_out);
+    let entry = proof.into_iter().fold(entry, |entry, proof| entry.with("proof", proof));
     // It is refused with an entry and without.
     if let Err(error) = audit.write(entry).await {
         tracing::warn!(%error, "a failed login is not in the audit");

@@ -219,7 +219,8 @@ pub(crate) fn of(action: Action) -> Ways {
         Action::MessageEdit => Nowhere("no port takes a changed message yet"),
         Action::Unmasked => Of(UNMASKED_WAYS),
         Action::OperationSuspend => Of(SUSPEND_WAYS),
-        Action::ProductionLoad => Of(const { &[way(Control("reload"), &[(Action::ProductionLoad, "node")], Decided)] }),
+        Action::ProductionLoad => Of(PRODUCTION_LOAD_WAYS),
+        Action::ProductionRead => Of(PRODUCTION_READ_WAYS),
         Action::ClockConfirm => Of(CLOCK_WAYS),
         Action::NodeStatus => Of(STATUS_WAYS),
         Action::NodeMetrics => Nowhere("no port serves metrics yet"),
@@ -265,6 +266,30 @@ pub(crate) fn of(action: Action) -> Ways {
 
 const SUSPEND_WAYS: &[Way] =
     &[way(Control("suspend out"), &[SUSPEND], Decided), way(Control("resume out"), &[SUSPEND], Decided)];
+
+const PRODUCTION_LOAD_WAYS: &[Way] = &[
+    way(Control("reload"), &[(Action::ProductionLoad, "node")], Decided),
+    way(Control(r#"production {"verb":"back","generation":99}"#), &[(Action::ProductionLoad, "node")], Decided),
+];
+
+const PRODUCTION_READ_WAYS: &[Way] = &[
+    way(
+        Control(r#"production {"verb":"generations"}"#),
+        &[(Action::ProductionRead, "node")],
+        Shows("rules/main.rules"),
+    ),
+    way(Control(r#"production {"verb":"diff","from":"1","to":"disk"}"#), &[(Action::ProductionRead, "node")], Done),
+    way(
+        Control(r#"production {"verb":"texts","generation":1}"#),
+        &[(Action::ProductionRead, "node")],
+        Shows("admissions"),
+    ),
+    way(
+        Control(r#"production {"verb":"rule","generation":1,"service":"adt","reason":"main: admissions"}"#),
+        &[(Action::ProductionRead, "node")],
+        Shows("send to out"),
+    ),
+];
 
 const CLOCK_WAYS: &[Way] = &[way(Control("confirm-clock"), &[(Action::ClockConfirm, "node")], Decided)];
 

@@ -148,8 +148,13 @@ impl HttpLogins {
         from: &HttpOrigin,
         path: &str,
     ) -> Result<Caller, RestResponse> {
-        if let Some(caller) = by_certificate(guard, from) {
-            return Ok(caller);
+        match by_certificate(guard, from) {
+            Ok(Some(caller)) => return Ok(caller),
+            Ok(None) => {}
+            Err((name, error)) => {
+                self.failed((name, "certificate"), from.peer.ip(), &error).await;
+                return Err(refusal(&error, || "with the provided certificate".to_owned(), path));
+            }
         }
         let role = self.trusted.as_deref().unwrap_or(LOCAL_NAME);
         match guard.decide_role(from.visit(), role) {
@@ -178,7 +183,7 @@ impl HttpLogins {
         let caller = match guard.token(token, Some(address)) {
             Ok(caller) => caller,
             Err(error) => {
-                self.failed("(token)", address, &error).await;
+                self.failed(("(token)", "token"), address, &error).await;
                 return Err(refusal(&error, || "with the provided token".to_owned(), path));
             }
         };
@@ -257,15 +262,16 @@ impl HttpLogins {
             }
             waits += 1;
         };
-        self.failed(&user, from, &error).await;
+        self.failed((&user, "password"), from, &error).await;
         Err(refusal(&error, || format!("user [{user}]"), path))
     }
 
-    /// Records that who claimed to be `user` did not prove it.
-    async fn failed(&self, user: &str, from: IpAddr, error: &LoginError) {
+    /// Records that who claimed to be `user` did not prove it by `proof`.
+    async fn failed(&self, (user, proof): (&str, &str), from: IpAddr, error: &LoginError) {
         let LoginError::Refused(why) = error else { return };
         let Some(left_out) = self.guard.as_ref().and_then(|guard| guard.failure_to_record()) else { return };
-        self.record(AuditEntry::failed_login("search", user, from.to_string(), format!("{why:?}"), left_out)).await;
+        let entry = AuditEntry::failed_login("search", user, from.to_string(), format!("{why:?}"), left_out);
+        self.record(entry.with("proof", proof)).await;
     }
 
     async fn record(&self, entry: AuditEntry) {
@@ -352,17 +358,25 @@ pub(super) fn refuse_other_sites(headers: &HeaderMap) -> Result<(), RestResponse
     Err(SearchError::new(403, "security_exception", reason).into())
 }
 
-/// The caller of the certificate that TLS verified, where an access rule demands one of its role.
-fn by_certificate(guard: &Arc<Guard>, from: &HttpOrigin) -> Option<Caller> {
+/// The caller of the certificate that TLS verified, where an access rule demands one of its role. Errors: the certificate's name,
+/// and why it is of nobody who may come, where a rule demands one from there.
+fn by_certificate<'f>(guard: &Arc<Guard>, from: &'f HttpOrigin) -> Result<Option<Caller>, (&'f str, LoginError)> {
     // Where no rule demands one, requests without another proof are no failed logins.
     if !guard.access().has(AccessMethod::Certificate) {
-        return None;
+        return Ok(None);
     }
     let names: Vec<&str> = from.tls.as_deref().unwrap_or_default().iter().map(String::as_str).collect();
-    let caller = guard.certificate(&names, Some(from.peer.ip())).ok()?;
+    let Some(first) = names.first() else { return Ok(None) };
+    let is_demanded = guard.decide(from.visit(), Who::Unnamed) == AccessDecision::Comes(AccessMethod::Certificate);
+    let caller = match guard.certificate(&names, Some(from.peer.ip())) {
+        Ok(caller) => caller,
+        Err(error) if is_demanded => return Err((first, error)),
+        Err(_) => return Ok(None),
+    };
     let view = guard.view();
-    let decision = guard.decide_role(from.visit(), view.name(caller.session())?);
-    (decision == AccessDecision::Comes(AccessMethod::Certificate)).then_some(caller)
+    let name = view.name(caller.session()).unwrap_or_default();
+    let decision = guard.decide_role(from.visit(), name);
+    Ok((decision == AccessDecision::Comes(AccessMethod::Certificate)).then_some(caller))
 }
 
 fn missing(path: &str) -> RestResponse {

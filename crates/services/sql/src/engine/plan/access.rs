@@ -143,11 +143,21 @@ impl Access {
         Ok(owner.map_or_else(|| self.clone(), |owner| self.on_behalf_of(owner)))
     }
 
+    /// All roles and rights, as the statement sees them.
+    pub(crate) fn rights(&self) -> &Arc<RightsView> {
+        &self.view
+    }
+
+    /// The owner of a table or view; `None`: nobody.
+    pub(crate) fn owner(&self, schema: &str, name: &str) -> Option<RoleId> {
+        let pattern = exactly(table_object(schema, name)).ok()?;
+        let own = self.own.lock().get(&pattern).copied();
+        own.or_else(|| self.view.directory().owners().get(&pattern).copied())
+    }
+
     /// Whether the caller has the rights of an object's owner; what nobody owns belongs to administrators.
     pub(crate) fn has_owners_rights(&self, schema: &str, name: &str) -> bool {
-        let Ok(pattern) = exactly(table_object(schema, name)) else { return false };
-        let own = self.own.lock().get(&pattern).copied();
-        match own.or_else(|| self.view.directory().owners().get(&pattern).copied()) {
+        match self.owner(schema, name) {
             Some(owner) => self.view.has_rights_of(self.caller().current(), owner),
             None => self.view.is_administrator(self.caller().current()),
         }

@@ -1,4 +1,5 @@
-//! `information_schema` of a session: DataFusion's, over the names that the session sees.
+//! `information_schema` of a session: DataFusion's, over the names that the session sees, and the views of roles and rights
+//! ([`super::rights_views`]).
 //!
 //! A view that cannot be planned (what it reads is gone, or its owner may not read it any more) has no columns here, and the
 //! others are listed all the same. As in PostgreSQL, the query of a view shows to who has its owner's rights.
@@ -16,6 +17,7 @@ use datafusion::error::{DataFusionError, Result as DfResult};
 use datafusion::logical_expr::{Expr, TableType};
 use datafusion::physical_plan::ExecutionPlan;
 
+use super::rights_views::{self, RightsViews};
 use crate::engine::parse::ast::DATABASE;
 
 /// The name of the schema.
@@ -35,10 +37,42 @@ impl fmt::Debug for ShowsDefinition {
 }
 
 /// The schema, over the names of a catalog.
-pub(crate) fn schema(names: Arc<dyn CatalogProvider>, shows: ShowsDefinition) -> Arc<dyn SchemaProvider> {
+pub(crate) fn schema(
+    names: Arc<dyn CatalogProvider>,
+    shows: ShowsDefinition,
+    rights: RightsViews,
+) -> Arc<dyn SchemaProvider> {
     let list = MemoryCatalogProviderList::new();
     list.register_catalog(DATABASE.into(), Arc::new(DescribedCatalog { names, shows }));
-    Arc::new(InformationSchemaProvider::new(Arc::new(list)))
+    let described = InformationSchemaProvider::new(Arc::new(list));
+    Arc::new(DescribingSchema { described, rights })
+}
+
+/// The views of objects, and those of rights.
+#[derive(Debug)]
+struct DescribingSchema {
+    described: InformationSchemaProvider,
+    rights: RightsViews,
+}
+
+#[async_trait]
+impl SchemaProvider for DescribingSchema {
+    fn table_names(&self) -> Vec<String> {
+        let mut all = self.described.table_names();
+        all.extend(rights_views::names().map(str::to_owned));
+        all
+    }
+
+    async fn table(&self, name: &str) -> DfResult<Option<Arc<dyn TableProvider>>> {
+        match self.rights.table(name)? {
+            Some(made) => Ok(Some(Arc::new(made))),
+            None => self.described.table(name).await,
+        }
+    }
+
+    fn table_exist(&self, name: &str) -> bool {
+        rights_views::names().any(|known| known == name) || self.described.table_exist(name)
+    }
 }
 
 #[derive(Debug)]

@@ -21,6 +21,7 @@ use super::access::{Access, OwnObjects};
 use super::information_schema::{self, INFORMATION_SCHEMA, ShowsDefinition};
 use super::meanwhile::Meanwhile;
 use super::prepared::{self, Prepared};
+use super::rights_views::RightsViews;
 use super::view_dependencies;
 use super::view_dependencies::DEEP_MOST;
 use crate::SqlError;
@@ -225,7 +226,9 @@ impl CatalogProvider for SessionCatalog {
         if name == INFORMATION_SCHEMA {
             let shared = Arc::clone(&self.shared);
             let shows = ShowsDefinition(Arc::new(move |schema, name| shared.shows_definition(schema, name)));
-            return Some(information_schema::schema(Arc::new(self.clone()), shows));
+            let names: Arc<dyn CatalogProvider> = Arc::new(self.clone());
+            let rights = RightsViews::new(self.shared.access(), self.shared.catalog(), Arc::clone(&names));
+            return Some(information_schema::schema(names, shows, rights));
         }
         if let Some(other) = self.others.read().get(name) {
             return Some(other.clone());
