@@ -53,6 +53,7 @@ actions! {
     MessageEdit       "message-edit"       Service   "a"  ""           "Send stored messages again, changed.",
     Unmasked          "unmasked"           Service   "aw" ""           "See and search patient data without the mask.",
     OperationSuspend  "operation-suspend"  Operation "a"  ""           "Suspend and resume an operation.",
+    OperationSetAside "operation-set-aside" Operation "a" ""          "Set aside a message that waits in an operation.",
     ProductionLoad    "production-load"    Node      "a"  ""           "Load a changed production.",
     ClockConfirm      "clock-confirm"      Node      "a"  ""           "Confirm that a clock that was set is right.",
     NodeStatus        "node-status"        Node      ""   ""           "See the status and the troubles of the node.",

@@ -21,6 +21,7 @@ mod sizes;
 mod stopping;
 mod trials;
 mod users;
+mod verbs;
 mod volumes;
 mod volumes_limits;
 mod volumes_media;

@@ -9,8 +9,8 @@ use bytes::Bytes;
 use store::{Cursor, Direction, Skipped, Snapshot, Store, TreeId};
 
 use super::{
-    FAILED_OUTPUT, Trees, object_key, object_of, object_of_output, state_key, text_entry, text_prefix, time_key,
-    time_of,
+    FAILED_OUTPUT, SET_ASIDE_OUTPUT, Trees, object_key, object_of, object_of_output, state_key, text_entry,
+    text_prefix, time_key, time_of,
 };
 use crate::error::InteropError;
 use crate::record::{self, Delivery, Output, Status, Stored, Switch};
@@ -56,9 +56,11 @@ impl Summary {
         })
     }
 
-    /// Status, whether it was seen before, whether it is a resend.
+    /// Status, whether it was seen before, whether it was made from another one.
     pub fn decided(&self) -> (Status, bool, bool) {
-        record::decode_flags(self.status, self.flags).expect("checked when it was read or made")
+        let (status, duplicate, derivation) =
+            record::decode_flags(self.status, self.flags).expect("checked when it was read or made");
+        (status, duplicate, derivation.is_some())
     }
 }
 
@@ -265,8 +267,18 @@ impl Reader {
         self.by_state(FAILED_OUTPUT, direction)
     }
 
+    /// Ids of messages with an output that was set aside.
+    pub fn with_set_aside_output(&self, direction: Direction) -> ById {
+        self.by_state(SET_ASIDE_OUTPUT, direction)
+    }
+
     fn by_state(&self, state: u8, direction: Direction) -> ById {
-        let (from, to) = (state_key(state, 0), state_key(state, u64::MAX));
+        self.by_state_from(state, 0, direction)
+    }
+
+    /// Ids not below `first` of messages in a state, in their order.
+    pub(super) fn by_state_from(&self, state: u8, first: u64, direction: Direction) -> ById {
+        let (from, to) = (state_key(state, first), state_key(state, u64::MAX));
         let (from, to) = (Bound::Included(&from[..]), Bound::Included(&to[..]));
         ById { cursor: self.snapshot.scan(self.trees.by_state, from, to, direction), at: 1, last: None }
     }

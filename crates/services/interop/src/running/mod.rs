@@ -19,10 +19,14 @@ mod control_request;
 mod housekeeping;
 mod operations;
 mod reload;
+mod reprocess;
 mod requests;
 mod resend;
 mod services;
 mod status;
+mod todo;
+mod verbs;
+mod waiting;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -63,7 +67,12 @@ use services::RunningServices;
 pub use audited::Audited;
 pub use control_request::{CONTROL_EXAMPLES, Needs, ReadRequest, Requirement, ServiceRequest};
 pub use reload::{Renew, Renewed};
-pub use status::{NodeStatus, OperationStatus, ServiceStatus};
+pub use reprocess::{ReprocessOutcome, ReprocessPage, ReprocessRequest, ReprocessResult, ReprocessSearch};
+pub use resend::EditedRequest;
+pub use status::{NodeStatus, ServiceStatus};
+pub use todo::{TodoItem, TodoPage, TodoRequest};
+pub use verbs::{SetAsideMessage, SetAsideRequest};
+pub use waiting::{LaneReport, OperationReport, OperationStatus, WaitingOutput};
 
 /// How long a stopping node waits for its lanes: a receiver that has a message in hand may answer; then it is cut off,
 /// and gets that message again at the next start.
@@ -167,6 +176,8 @@ pub struct RunningProduction {
     stop: watch::Sender<bool>,
     /// One reload at a time.
     reloading: tokio::sync::Mutex<()>,
+    /// One request at a time makes messages under idempotency keys.
+    reprocessing: tokio::sync::Mutex<()>,
     /// Other parts that a reload renews.
     renewals: Mutex<Vec<Box<Renew>>>,
     /// Requests to the control socket that other services answer.
@@ -240,7 +251,7 @@ impl RunningProduction {
         let queues: Vec<Arc<Queue>> = production
             .operations
             .iter()
-            .map(|o| Arc::new(Queue::new(Arc::clone(o), found.suspended.contains(&o.name))))
+            .map(|o| Arc::new(Queue::new(Arc::clone(o), found.suspended.get(&o.name).cloned())))
             .collect();
         let plan = Plan { production: Arc::new(production), queues };
         let queued = recovery::requeue(&reader, &plan, &mut found)?;
@@ -281,6 +292,7 @@ impl RunningProduction {
             hand_over: Mutex::new(Some(message_log.start()?)),
             stop,
             reloading: tokio::sync::Mutex::default(),
+            reprocessing: tokio::sync::Mutex::default(),
             renewals: Mutex::default(),
             service_verbs: Mutex::default(),
             services_follow,
