@@ -23,7 +23,7 @@ use crate::plan::{Bodies, Plan};
 use crate::production::Service;
 use crate::production::settings::{Acknowledge, Intake, ServiceSettings as Settings, Unmatched};
 use crate::record::search::SearchKeys;
-use crate::record::{Head, Origin, Status, Writer};
+use crate::record::{Head, MessageOrigin, Status, Writer};
 use node::Clock;
 use output::{OutputBody, OutputSource};
 
@@ -48,7 +48,7 @@ pub struct Inbound<'a> {
     /// When it came, microseconds since 1970.
     pub now_us: i64,
     /// The stored message that is decided on anew; none for one that came in.
-    pub origin: Option<&'a Origin>,
+    pub origin: Option<&'a MessageOrigin>,
     /// An id that no other message of this node has, for transforms and acknowledgements.
     pub control_id: &'a str,
 }
@@ -69,7 +69,7 @@ impl<'a> Inbound<'a> {
 
     /// The same bytes as a message that is made from a stored one.
     #[must_use]
-    pub fn derived(mut self, origin: Option<&'a Origin>) -> Self {
+    pub fn derived(mut self, origin: Option<&'a MessageOrigin>) -> Self {
         self.origin = origin;
         self
     }

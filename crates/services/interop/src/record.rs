@@ -53,7 +53,7 @@ pub(crate) use charsets::{CHARSETS, known_charset};
 use charsets::{code, of_code};
 pub use deliveries::{Delivery, DeliveryOutcome, decode_deliveries, encode_deliveries};
 pub(crate) use deliveries::{decode_outcome, each_delivery, outcome_of};
-pub use origin::{Derivation, KEY_TEXT_MAX, Origin};
+pub use origin::{Derivation, KEY_TEXT_MAX, MessageOrigin};
 pub(crate) use origin::{derivation_code, derivation_of};
 use sections::{Cut, Part, pieces};
 pub(crate) use sections::{Sections, sections};
@@ -113,7 +113,7 @@ pub struct Stored {
     /// Same MSH-3, MSH-4, MSH-10 seen before.
     pub duplicate: bool,
     /// The message that this one was made from; `None` for one received.
-    pub origin: Option<Origin>,
+    pub origin: Option<MessageOrigin>,
     /// When it came in, microseconds since 1970.
     pub received_us: i64,
     /// The service that took it.
@@ -151,7 +151,7 @@ pub struct Head<'a> {
     /// Same MSH-3, MSH-4, MSH-10 seen before.
     pub duplicate: bool,
     /// The message that this one is made from.
-    pub origin: Option<&'a Origin>,
+    pub origin: Option<&'a MessageOrigin>,
     /// When it came in, microseconds since 1970.
     pub received_us: i64,
     /// The service that took it.
@@ -416,7 +416,7 @@ fn inbound(r: &mut Reader<'_>) -> Option<(Stored, u16)> {
     let id = r.array().map(u64::from_le_bytes)?;
     let origin = match derivation {
         None => None,
-        Some(derivation) => Some(Origin { id, derivation, key: r.key()? }),
+        Some(derivation) => Some(MessageOrigin { id, derivation, key: r.key()? }),
     };
     let service = r.text()?;
     let reason = r.text()?;

@@ -11,14 +11,11 @@
 //! its message.
 
 use serde::{Deserialize, Serialize};
-use store::{Snapshot, Store, StoreError, Transaction, TreeId};
+use store::{Snapshot, Store, StoreError};
 
 use crate::error::InteropError;
 use crate::record::{DeliveryOutcome, Status, Stored};
-use crate::rows::Reader;
-
-/// Name of the tree.
-const TREE: &str = "hl7.todo";
+use crate::rows::{Reader, TODO_TREE};
 
 const VERSION: u8 = 1;
 
@@ -180,7 +177,7 @@ impl TodoNote {
     /// # Errors
     /// The store's.
     pub fn read(snapshot: &Snapshot, id: u64) -> Result<TodoNote, StoreError> {
-        let Some(tree) = snapshot.tree(TREE)? else { return Ok(TodoNote::default()) };
+        let Some(tree) = snapshot.tree(TODO_TREE)? else { return Ok(TodoNote::default()) };
         snapshot.get(tree, &id.to_be_bytes())?.map_or_else(|| Ok(TodoNote::default()), |row| TodoNote::decode(&row))
     }
 
@@ -201,9 +198,9 @@ impl TodoNote {
 
     fn try_change(store: &Store, id: u64, change: &TodoChange, by: &str, at_us: i64) -> Result<TodoNote, StoreError> {
         let mut transaction = store.begin();
-        let tree = match transaction.tree(TREE)? {
+        let tree = match transaction.tree(TODO_TREE)? {
             Some(tree) => tree,
-            None => transaction.create_tree(TREE)?,
+            None => transaction.create_tree(TODO_TREE)?,
         };
         let key = id.to_be_bytes();
         let before = match transaction.get(tree, &key)? {
@@ -215,13 +212,6 @@ impl TodoNote {
         transaction.commit()?;
         Ok(note)
     }
-}
-
-/// The tree and the key of the note of a message that is removed, if it has one.
-pub(crate) fn note_of(transaction: &Transaction, id: u64) -> Result<Option<(TreeId, Vec<u8>)>, StoreError> {
-    let Some(tree) = transaction.tree(TREE)? else { return Ok(None) };
-    let key = id.to_be_bytes().to_vec();
-    Ok(transaction.get(tree, &key)?.map(|_| (tree, key)))
 }
 
 #[cfg(test)]

@@ -24,7 +24,7 @@ use super::{Bodies, Engine, Plan};
 use crate::intake::{self, Inbound, Work};
 use crate::lang::Allowance;
 use crate::production::Service;
-use crate::record::Origin;
+use crate::record::MessageOrigin;
 use node::clock::{self, Clock};
 
 /// A message of this size is not tried on a socket's thread: parsing and copying it alone take about a millisecond.
@@ -43,7 +43,7 @@ struct Job {
     plan: Arc<Plan>,
     raw: Bytes,
     now_us: i64,
-    origin: Option<Origin>,
+    origin: Option<MessageOrigin>,
     control_id: String,
     bodies: Bodies,
     flagged: bool,

@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::{Filter, OutputWait, Trace, filter};
 use crate::error::InteropError;
 use crate::record::search::SearchKeys;
-use crate::record::{Delivery, DeliveryOutcome, Origin, Output, Status, Stored};
+use crate::record::{Delivery, DeliveryOutcome, MessageOrigin, Output, Status, Stored};
 use crate::rows::{DerivedMessage, Reader, check};
 
 /// The messages that match, of those services that `may_see` allows, each as `seen` returns it, as a response.
@@ -81,7 +81,7 @@ struct Wire {
     status: Status,
     duplicate: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    origin: Option<Origin>,
+    origin: Option<MessageOrigin>,
     received_us: i64,
     service: String,
     #[serde(default)]

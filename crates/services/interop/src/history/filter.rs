@@ -7,7 +7,7 @@ use super::{Counts, EVERY_SERVICE, Filter, Line, OutputState};
 use crate::error::InteropError;
 use crate::intake;
 use crate::record::search::{SearchKeys, TEXT_BYTES_MAX, TextIndex};
-use crate::record::{self, DeliveryOutcome, Derivation, Origin, Stored};
+use crate::record::{self, DeliveryOutcome, Derivation, MessageOrigin, Stored};
 use crate::rows::Reader;
 use crate::rows::read::{ById, ByText, ByTime};
 
@@ -183,7 +183,7 @@ impl Filter {
 }
 
 /// The message that one was made from in one of these ways.
-fn made(origin: Option<&Origin>, ways: &[Derivation]) -> Option<u64> {
+fn made(origin: Option<&MessageOrigin>, ways: &[Derivation]) -> Option<u64> {
     origin.filter(|origin| ways.contains(&origin.derivation)).map(|origin| origin.id)
 }
 

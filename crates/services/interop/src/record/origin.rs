@@ -1,4 +1,4 @@
-//! [`Origin`]: of a message that was made from a stored one, which one, how, and under which idempotency key.
+//! [`MessageOrigin`]: of a message that was made from a stored one, which one, how, and under which idempotency key.
 //!
 //! ```text
 //!   flags of the record      bit 1 resent, bit 2 edited, bit 3 reprocessed: one of them, or none for a message received
@@ -42,7 +42,7 @@ impl Derivation {
 
 /// See the head comment of this file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Origin {
+pub struct MessageOrigin {
     /// The stored message.
     pub id: u64,
     /// How.
@@ -52,7 +52,7 @@ pub struct Origin {
     pub key: String,
 }
 
-impl Origin {
+impl MessageOrigin {
     /// Checks the text of a key. The error says what is wrong.
     ///
     /// # Errors
@@ -114,9 +114,9 @@ mod tests {
     #[test]
     fn a_key_is_short_and_plain() {
         for (key, is_one) in [("", false), ("a", true), ("ticket 4711", true), ("a\nb", false), ("\u{e4}", true)] {
-            assert_eq!(Origin::check_key(key).is_ok(), is_one, "{key:?}");
+            assert_eq!(MessageOrigin::check_key(key).is_ok(), is_one, "{key:?}");
         }
-        assert!(Origin::check_key(&"k".repeat(KEY_TEXT_MAX)).is_ok());
-        assert!(Origin::check_key(&"k".repeat(KEY_TEXT_MAX + 1)).is_err());
+        assert!(MessageOrigin::check_key(&"k".repeat(KEY_TEXT_MAX)).is_ok());
+        assert!(MessageOrigin::check_key(&"k".repeat(KEY_TEXT_MAX + 1)).is_err());
     }
 }

@@ -19,6 +19,7 @@
 //!                                             hl7.by_state      253, id          -                  of one set aside
 //!  OPERATION                                  hl7.operations    name             the record
 //!  (retention, a transaction of its own)      hl7.marks         id               bytes of messages up to there
+//!  (a note, a transaction of its own)         hl7.todo          id               the note, see `todo`; not one of the interpreter's
 //! ```
 //!
 //! The records of the audit (`node::audit`) lie in the same journal: [`interpreter`] knows both.
@@ -50,7 +51,6 @@
 
 pub mod check;
 mod interpret;
-mod links;
 mod parts;
 pub mod prune;
 pub mod read;
@@ -66,9 +66,8 @@ use crate::record::search::{TEXT_BYTES_MAX, TextIndex};
 use crate::record::{self, DeliveryOutcome};
 
 pub use interpret::Rows;
-pub use links::DerivedMessage;
 pub use parts::{PartedWalk, SharedParts};
-pub use read::{Brief, Reader, Summary};
+pub use read::{Brief, DerivedMessage, Reader, Summary};
 pub use walk::{Ids, MessageWalk, ReadMessage, Wanted};
 
 /// Name of the tree of what waits.
@@ -76,6 +75,9 @@ pub(crate) const PENDING: &str = "hl7.pending";
 
 /// Name of the tree of operations suspended and resumed.
 pub(crate) const OPERATIONS: &str = "hl7.operations";
+
+/// Name of the tree of what people have noted about messages, by id; it is made when the first note is. See [`crate::todo`].
+pub(crate) const TODO_TREE: &str = "hl7.todo";
 
 /// Names of the trees, in the order in which the store numbers them.
 pub const TREES: [&str; 11] = [

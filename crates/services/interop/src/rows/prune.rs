@@ -30,11 +30,11 @@ use store::{Direction, Store, StoreError, Transaction};
 
 use super::read::Reader;
 use super::{
-    FAILED_OUTPUT, SET_ASIDE_OUTPUT, Trees, link_prefix, object_key, object_of, state_key, text_prefix, time_key,
+    FAILED_OUTPUT, SET_ASIDE_OUTPUT, TODO_TREE, Trees, link_prefix, object_key, object_of, state_key, text_prefix,
+    time_key,
 };
 use crate::error::InteropError;
 use crate::record::{self, Status, Stored};
-use crate::todo;
 
 /// Keys that one transaction removes before it commits; one message may go beyond. 4,096 keys of some 30 bytes make a record
 /// of about 120 KB, far below what the smallest journal takes.
@@ -314,7 +314,11 @@ fn remove(
         keys.push((trees.by_interface, entry(&operation)));
     }
     stored.keys.texts(|index, text| keys.push((trees.of_text(index), entry(text))));
-    keys.extend(todo::note_of(transaction, id)?);
+    if let Some(tree) = transaction.tree(TODO_TREE)?
+        && transaction.get(tree, &id.to_be_bytes())?.is_some()
+    {
+        keys.push((tree, id.to_be_bytes().to_vec()));
+    }
     for (tree, key) in &keys {
         transaction.delete(*tree, key)?;
     }

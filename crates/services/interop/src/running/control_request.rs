@@ -16,44 +16,16 @@ use std::path::PathBuf;
 use node::audit::{AuditEntry, AuditRequest, EntryMarks};
 use node::encryption::KeyChange;
 use node::identity::{self, Action, Caller, IdentityChange, IdentityRequest, Object};
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::audited::Audited;
-use super::{EditedRequest, ReprocessRequest, SetAsideRequest, TodoRequest};
+use super::operator_request::OperatorRequest;
+use super::requirement::{Needs, Requirement};
 use crate::error::InteropError;
 use crate::history::Filter;
-use crate::record::search::content;
-use crate::todo::TodoChange;
 
 /// Most details of an entry that changes of roles and rights have. Each change is visible there, or it is not made.
 const CHANGE_DETAILS_MAX: usize = 12;
-
-/// What a request needs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Needs<'a> {
-    /// The right to an action on an object.
-    Right(Action, Object<'a>),
-    /// The rights to all of these actions on an object.
-    Every(&'static [Action], Object<'a>),
-    /// The right on some object at least: the answer holds only what the caller has it on.
-    Some(Action),
-    /// The right on the service of this stored message.
-    OfMessage(Action, u64),
-    /// The rights to all of these actions there.
-    EveryOfMessage(&'static [Action], u64),
-    /// What `node::identity` asks for by itself: roles and rights are its own.
-    ByIdentity,
-}
-
-/// What a request asks for.
-#[derive(Debug)]
-pub struct Requirement<'a> {
-    /// The right.
-    pub needs: Needs<'a>,
-    /// Its entry in the audit, and when that is written; none where neither a body is shown nor anything is changed.
-    pub entry: Option<(Audited, AuditEntry)>,
-}
 
 /// A request of another service of the node, as that service has read it.
 pub trait ServiceRequest: Send + Sync {
@@ -75,12 +47,7 @@ pub(super) enum ControlRequest {
     Status,
     Reload,
     Resend { id: u64, operations: Vec<String> },
-    ResendEdited(Box<EditedRequest>),
-    Reprocess(ReprocessRequest),
-    SetAside(SetAsideRequest),
-    Todo(TodoRequest),
-    Operations,
-    Operation(String),
+    Operator(OperatorRequest),
     Switch { operation: String, suspended: bool },
     ConfirmClock,
     Stop,
@@ -144,23 +111,6 @@ fn message_id(text: &str) -> Result<u64, InteropError> {
     text.parse().map_err(|_| InteropError::Refused(format!("`{text}` is not a message id")))
 }
 
-/// Reads a request as JSON.
-fn request_of<T: DeserializeOwned>(text: &str) -> Result<T, InteropError> {
-    serde_json::from_str(text).map_err(|error| InteropError::Refused(format!("`{text}` is no such request: {error}")))
-}
-
-/// Reads a request with a body, which is not repeated in an error.
-fn edited(text: &str) -> Result<EditedRequest, InteropError> {
-    let read = serde_json::from_str(text);
-    read.map_err(|_| InteropError::Refused("the request with an edited body cannot be read by this release".to_owned()))
-}
-
-/// The word of a request with an edited body.
-pub(super) const EDITED: &str = "resend-edited";
-
-/// What who sends an edited body needs: it can be made of what is masked, and tells by its outcome what is in the message.
-const EDITS: &[Action] = &[Action::MessageEdit, Action::MessageBody, Action::Unmasked];
-
 impl ControlRequest {
     /// Reads a line. None: no request of the node itself.
     ///
@@ -168,6 +118,9 @@ impl ControlRequest {
     /// What follows the word is wrong.
     pub(super) fn of(line: &str) -> Result<Option<ControlRequest>, InteropError> {
         let (word, rest) = first_word(line);
+        if let Some(request) = OperatorRequest::of(word, rest)? {
+            return Ok(Some(ControlRequest::Operator(request)));
+        }
         let words: Vec<&str> = rest.split_whitespace().collect();
         let request = match (word, words.as_slice()) {
             ("status", []) => ControlRequest::Status,
@@ -176,26 +129,6 @@ impl ControlRequest {
                 let operations = operations.iter().map(|name| (*name).to_owned()).collect();
                 ControlRequest::Resend { id: message_id(id)?, operations }
             }
-            (EDITED, [_, ..]) => ControlRequest::ResendEdited(Box::new(edited(rest)?)),
-            ("reprocess", [_, ..]) => {
-                let request: ReprocessRequest = request_of(rest)?;
-                request.check()?;
-                ControlRequest::Reprocess(request)
-            }
-            ("set-aside", [_, ..]) => {
-                let request: SetAsideRequest = request_of(rest)?;
-                request.check()?;
-                ControlRequest::SetAside(request)
-            }
-            ("todo", [_, ..]) => {
-                let request: TodoRequest = request_of(rest)?;
-                if let TodoRequest::Change { change, .. } = &request {
-                    change.check().map_err(InteropError::Refused)?;
-                }
-                ControlRequest::Todo(request)
-            }
-            ("operations", []) => ControlRequest::Operations,
-            ("operation", [name]) => ControlRequest::Operation((*name).to_owned()),
             ("suspend" | "resume", [operation]) => {
                 ControlRequest::Switch { operation: (*operation).to_owned(), suspended: word == "suspend" }
             }
@@ -246,40 +179,7 @@ impl ControlRequest {
                 }
                 (Needs::OfMessage(Action::MessageResend, *id), Some((Audited::Change, entry)))
             }
-            ControlRequest::ResendEdited(request) => {
-                let EditedRequest { id, to, body } = &**request;
-                let mut entry = AuditEntry::new("message.edit", format!("message {id}"));
-                let sum = request.bytes().map(|bytes| format!("{:016x}", content(&bytes))).unwrap_or_default();
-                entry = entry.with("edited_crc64", sum).with("edited_bytes", body.chars().count().to_string());
-                if !to.is_empty() {
-                    entry = entry.with_long("operations", &to.join(" "));
-                }
-                (Needs::EveryOfMessage(EDITS, *id), Some((Audited::Change, entry)))
-            }
-            ControlRequest::Reprocess(request) => (Needs::Some(Action::MessageResend), reprocess_entry(request)),
-            ControlRequest::SetAside(SetAsideRequest { operation, message, reason }) => {
-                let entry = AuditEntry::new("operation.set-aside", operation).with_long("reason", reason);
-                let message = message.map_or_else(|| "head".to_owned(), |id| id.to_string());
-                let needs = Needs::Right(Action::OperationSetAside, Object::Operation(operation));
-                (needs, Some((Audited::Change, entry.with("message", message))))
-            }
-            ControlRequest::Todo(TodoRequest::List { .. }) => {
-                (Needs::Some(Action::MessageMetadata), Some((Audited::Used, AuditEntry::new("todo.list", ""))))
-            }
-            ControlRequest::Todo(TodoRequest::Change { id, change }) => {
-                let (verb, text) = match change {
-                    TodoChange::Take => ("todo.take", None),
-                    TodoChange::Comment(text) => ("todo.comment", Some(text)),
-                    TodoChange::Done => ("todo.done", None),
-                };
-                let entry = AuditEntry::new(verb, format!("message {id}"));
-                let entry = text.into_iter().fold(entry, |entry, text| entry.with_long("comment", text));
-                (Needs::OfMessage(Action::MessageResend, *id), Some((Audited::Change, entry)))
-            }
-            ControlRequest::Operations => (node(Action::NodeStatus), None),
-            ControlRequest::Operation(name) => {
-                (node(Action::NodeStatus), Some((Audited::Used, AuditEntry::new("operation.answers", name))))
-            }
+            ControlRequest::Operator(request) => return request.requirement(),
             ControlRequest::Switch { operation, suspended } => {
                 let action = if *suspended { "operation.suspend" } else { "operation.resume" };
                 (Needs::Right(Action::OperationSuspend, Object::Operation(operation)), change(action, operation))
@@ -328,24 +228,6 @@ impl ControlRequest {
         };
         Requirement { needs, entry }
     }
-}
-
-/// The entry of a request to decide anew; a preview changes nothing.
-fn reprocess_entry(request: &ReprocessRequest) -> Option<(Audited, AuditEntry)> {
-    let object = match request.ids[..] {
-        [id] => format!("message {id}"),
-        _ => String::new(),
-    };
-    let mut entry = AuditEntry::new("message.reprocess", object);
-    if request.ids.len() > 1 {
-        let ids: Vec<String> = request.ids.iter().map(u64::to_string).collect();
-        entry = entry.with_long("messages", &ids.join(" "));
-    }
-    if let Some(search) = &request.search {
-        entry = entry.with_long("search", &json!(search).to_string()).with("after", request.after.to_string());
-    }
-    let entry = request.key.iter().fold(entry, |entry, key| entry.with("key", key.clone()));
-    (!request.preview).then_some((Audited::Change, entry))
 }
 
 /// The entry of a request about the audit: each page that is shown has one; heads and checks show none.
@@ -419,35 +301,6 @@ mod tests {
                 Needs::OfMessage(Action::MessageResend, 7),
                 entry(Audited::Change, "message.resend", "message 7"),
             ),
-            (
-                "resend-edited {\"id\":7,\"body\":\"MSH|\"}",
-                Needs::EveryOfMessage(EDITS, 7),
-                entry(Audited::Change, "message.edit", "message 7"),
-            ),
-            (
-                "reprocess {\"ids\":[7]}",
-                Needs::Some(Action::MessageResend),
-                entry(Audited::Change, "message.reprocess", "message 7"),
-            ),
-            (
-                "reprocess {\"search\":{\"status\":\"errored\"}}",
-                Needs::Some(Action::MessageResend),
-                entry(Audited::Change, "message.reprocess", ""),
-            ),
-            ("reprocess {\"ids\":[7],\"preview\":true}", Needs::Some(Action::MessageResend), None),
-            (
-                "set-aside {\"operation\":\"out\",\"reason\":\"ticket 4711\"}",
-                Needs::Right(Action::OperationSetAside, Object::Operation("out")),
-                entry(Audited::Change, "operation.set-aside", "out"),
-            ),
-            ("todo {\"verb\":\"list\"}", Needs::Some(Action::MessageMetadata), entry(Audited::Used, "todo.list", "")),
-            (
-                "todo {\"verb\":\"change\",\"id\":7,\"change\":{\"comment\":\"asked them\"}}",
-                Needs::OfMessage(Action::MessageResend, 7),
-                entry(Audited::Change, "todo.comment", "message 7"),
-            ),
-            ("operations", node(Action::NodeStatus), None),
-            ("operation out", node(Action::NodeStatus), entry(Audited::Used, "operation.answers", "out")),
             ("suspend out", out, entry(Audited::Change, "operation.suspend", "out")),
             ("resume  out ", out, entry(Audited::Change, "operation.resume", "out")),
             ("resume\tout", out, entry(Audited::Change, "operation.resume", "out")),
@@ -506,13 +359,7 @@ mod tests {
     #[test]
     fn every_request_has_an_example() {
         let number = |request: &ControlRequest| match request {
-            ControlRequest::ResendEdited(_) => 24,
-            ControlRequest::Reprocess(request) => 25 + usize::from(request.preview),
-            ControlRequest::SetAside(_) => 27,
-            ControlRequest::Todo(TodoRequest::List { .. }) => 30,
-            ControlRequest::Todo(TodoRequest::Change { .. }) => 31,
-            ControlRequest::Operations => 28,
-            ControlRequest::Operation(_) => 29,
+            ControlRequest::Operator(request) => 24 + request.number(),
             ControlRequest::Status => 0,
             ControlRequest::Reload => 1,
             ControlRequest::Resend { .. } => 2,
@@ -548,17 +395,6 @@ mod tests {
     fn what_is_no_request_is_not_read_as_one() {
         for line in ["", "invented 1", "status now", "resend", "resume", "volume {}", "stop it", "identity", "Stop"] {
             assert!(matches!(ControlRequest::of(line), Ok(None)), "{line}");
-        }
-        let long = format!("set-aside {{\"operation\":\"out\",\"reason\":\"{}\"}}", "r".repeat(501));
-        for line in [
-            "set-aside x",
-            "set-aside {\"operation\":\"out\",\"reason\":\" \"}",
-            "set-aside {\"operation\":\"out\"}",
-            &long,
-            "reprocess {}",
-            "resend-edited {}",
-        ] {
-            assert!(ControlRequest::of(line).is_err(), "{line}");
         }
         for line in ["resend x", "message 7x", "backup nowhere", "encryption x", "messages x", "audit x", "identity x"]
         {

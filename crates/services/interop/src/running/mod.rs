@@ -18,12 +18,15 @@ mod audited;
 mod control_request;
 mod housekeeping;
 mod operations;
+mod operator_request;
 mod reload;
 mod reprocess;
 mod requests;
+mod requirement;
 mod resend;
 mod services;
 mod status;
+mod stored;
 mod todo;
 mod verbs;
 mod waiting;
@@ -65,13 +68,14 @@ use requests::{ControlRequests, ServiceVerb};
 use services::RunningServices;
 
 pub use audited::Audited;
-pub use control_request::{CONTROL_EXAMPLES, Needs, ReadRequest, Requirement, ServiceRequest};
+pub use control_request::{CONTROL_EXAMPLES, ReadRequest, ServiceRequest};
+pub use operator_request::{
+    EditedRequest, ReprocessOutcome, ReprocessPage, ReprocessRequest, ReprocessResult, ReprocessSearch,
+    SetAsideMessage, SetAsideRequest, TodoItem, TodoPage, TodoRequest,
+};
 pub use reload::{Renew, Renewed};
-pub use reprocess::{ReprocessOutcome, ReprocessPage, ReprocessRequest, ReprocessResult, ReprocessSearch};
-pub use resend::EditedRequest;
+pub use requirement::{Needs, Requirement};
 pub use status::{NodeStatus, ServiceStatus};
-pub use todo::{TodoItem, TodoPage, TodoRequest};
-pub use verbs::{SetAsideMessage, SetAsideRequest};
 pub use waiting::{LaneReport, OperationReport, OperationStatus, WaitingOutput};
 
 /// How long a stopping node waits for its lanes: a receiver that has a message in hand may answer; then it is cut off,

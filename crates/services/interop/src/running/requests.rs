@@ -50,12 +50,15 @@ use node::maintenance;
 use serde_json::{Value, json};
 
 use super::audited::{self, Answered, Audited};
-use super::control_request::{ControlRequest, EDITED, Needs, ReadRequest, ServiceRequest, first_word};
-use super::resend::{resend, resend_edited};
-use super::{RunningProduction, lock, waiting};
+use super::control_request::{ControlRequest, ReadRequest, ServiceRequest, first_word};
+use super::operator_request::EDITED;
+use super::requirement::Needs;
+use super::resend::resend;
+use super::stored::{self, read_stored};
+use super::{RunningProduction, lock, verbs, waiting};
 use crate::error::InteropError;
 use crate::history::{self, Filter};
-use crate::queue::{Queue, Suspension};
+use crate::queue::Suspension;
 use crate::record::{Stored, Switch};
 use crate::rows::Reader;
 
@@ -194,10 +197,6 @@ impl ControlRequests {
         Arc::new(ControlRequests { running: Arc::clone(running) })
     }
 
-    pub(super) fn running(&self) -> &Arc<RunningProduction> {
-        &self.running
-    }
-
     /// Who sends a line, and the request in it.
     async fn caller<'l>(&self, line: &'l str, peer: &LocalPeer) -> Result<(Caller, &'l str), InteropError> {
         let guard = &self.running.guard;
@@ -333,7 +332,7 @@ impl ControlRequests {
         };
         actions.iter().try_for_each(|action| guard.view().may_some(caller, *action)).map_err(refused)?;
         // Of a message that is not there, the decision is made for one beside it: the same steps as for one that is hidden.
-        let found = self.read_stored(move |reader| reader.service_at_or_beside(id)).await;
+        let found = read_stored(&self.running, move |reader| reader.service_at_or_beside(id)).await;
         let Some((is_it, name)) = found.map_err(NotBegun::failed)? else {
             return Err(NotBegun::failed(InteropError::NoMessage { id }));
         };
@@ -400,13 +399,8 @@ impl ControlRequests {
             ControlRequest::Status => serde_json::to_value(running.status()).expect("plain data becomes JSON"),
             ControlRequest::Reload => json!(running.reload().await?),
             ControlRequest::Resend { id, operations } => json!(resend(&running.engine, id, &operations, &by).await?),
-            ControlRequest::ResendEdited(request) => json!(resend_edited(&running.engine, &request, &by).await?),
-            ControlRequest::Reprocess(request) => return self.reprocess(caller, request).await,
+            ControlRequest::Operator(request) => return verbs::answer(running, caller, request, &by).await,
             ControlRequest::Switch { operation, suspended } => self.switch(&operation, suspended, &by).await?,
-            ControlRequest::SetAside(request) => self.set_aside(request, &by).await?,
-            ControlRequest::Todo(request) => return self.todo(caller, request, &by).await,
-            ControlRequest::Operations => self.operations(),
-            ControlRequest::Operation(name) => return self.operation(caller, &name).await,
             ControlRequest::ConfirmClock => running.housekeeping.confirm_clock().map(|()| Value::Null)?,
             ControlRequest::Stop => {
                 running.stop.send_replace(true);
@@ -419,8 +413,8 @@ impl ControlRequests {
             }
             ControlRequest::Messages(filter) => return self.messages(caller, *filter).await,
             ControlRequest::Message { id, bodies } => return self.message(caller, (id, bodies), granted).await,
-            ControlRequest::Count => self.read_stored(history::answer_count).await?,
-            ControlRequest::Check => self.read_stored(history::answer_check).await?,
+            ControlRequest::Count => read_stored(&self.running, history::answer_count).await?,
+            ControlRequest::Check => read_stored(&self.running, history::answer_check).await?,
             ControlRequest::Audit(request) => audit_requests::answer(&running.audit, request).await?,
             ControlRequest::Identity(request) => self.identity(caller, request).await?,
             ControlRequest::OfService { request, at_once } => self.of_service(caller, request, at_once).await?,
@@ -467,7 +461,7 @@ impl ControlRequests {
             marks.masked = Some(is_masked.get());
             Ok(Answered { is_recorded, marks, ..Answered::with(value) })
         };
-        self.read_stored(list).await
+        read_stored(&self.running, list).await
     }
 
     /// A message: with its bodies if they are requested and the caller may read them, and masked if the caller may not see it
@@ -494,7 +488,7 @@ impl ControlRequests {
             let waits = |id: u64, open: &[(u16, &str)]| waiting::waits(&queues, now_us, id, open);
             history::answer_message(reader, id, withheld, masker.as_deref(), &waits)
         };
-        let value = self.read_stored(answer).await?;
+        let value = read_stored(&self.running, answer).await?;
         let mut marks = EntryMarks::of(&metadata);
         if let Some(Ok(body)) = &body {
             marks = marks.and(body);
@@ -534,35 +528,9 @@ impl ControlRequests {
         tokio::task::spawn_blocking(work).await.unwrap_or(Err(InteropError::Stopping))
     }
 
-    /// Reads what is stored, on a thread. Messages acknowledged before the request are there.
-    pub(super) async fn read_stored<T: Send + 'static>(
-        &self,
-        read: impl FnOnce(&Reader) -> Result<T, InteropError> + Send + 'static,
-    ) -> Result<T, InteropError> {
-        let message_log = Arc::clone(&self.running.engine.message_log);
-        let work = move || {
-            message_log.wait_visible().map_err(InteropError::from)?;
-            read(&Reader::new(message_log.store()))
-        };
-        tokio::task::spawn_blocking(work).await.unwrap_or(Err(InteropError::Stopping))
-    }
-
-    /// The queue of an operation.
-    pub(super) async fn queue(&self, operation: &str) -> Result<Arc<Queue>, InteropError> {
-        // A reload moves queues: not while one is searched.
-        let _no_reload = self.running.reloading.lock().await;
-        let queues = self.running.operations.queues();
-        let found = queues.iter().find(|queue| queue.name == operation).map(Arc::clone);
-        found.ok_or_else(|| InteropError::NoSuch {
-            what: "operation",
-            name: operation.to_owned(),
-            known: queues.iter().map(|queue| queue.name.as_str()).collect::<Vec<_>>().join(", "),
-        })
-    }
-
     /// Suspends or resumes an operation; it stays so across restarts.
     async fn switch(&self, operation: &str, suspended: bool, by: &str) -> Result<Value, InteropError> {
-        let queue = self.queue(operation).await?;
+        let queue = stored::queue(&self.running, operation).await?;
         if queue.is_broken() {
             return Err(InteropError::Refused(format!(
                 "operation {operation} has stopped because of a programming error (see the log): `terrace stop` and `terrace serve` start it again"

@@ -4,40 +4,15 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use hl7::{Path, Reading};
-use serde::{Deserialize, Serialize};
 
+use super::operator_request::EditedRequest;
 use crate::engine::Engine;
 use crate::error::InteropError;
 use crate::message_log::Destination;
 use crate::queue::Entry;
 use crate::record::search::SearchKeys;
-use crate::record::{Derivation, Head, Origin, Status, Stored, Writer};
+use crate::record::{Derivation, Head, MessageOrigin, Status, Stored, Writer};
 use crate::rows::Reader;
-
-/// A request to send an edited body in the place of a stored message's.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct EditedRequest {
-    /// The stored message.
-    pub id: u64,
-    /// Operations that it went to; empty: the one that it went to.
-    #[serde(default)]
-    pub to: Vec<String>,
-    /// The edited body: byte b is character U+00b.
-    pub body: String,
-}
-
-impl EditedRequest {
-    /// Of bytes.
-    pub fn new(id: u64, to: Vec<String>, body: &[u8]) -> EditedRequest {
-        EditedRequest { id, to, body: body.iter().map(|byte| char::from(*byte)).collect() }
-    }
-
-    /// The bytes of the body.
-    pub(super) fn bytes(&self) -> Option<Bytes> {
-        let bytes: Option<Vec<u8>> = self.body.chars().map(|letter| u8::try_from(u32::from(letter)).ok()).collect();
-        bytes.map(Bytes::from)
-    }
-}
 
 async fn read(engine: &Engine, id: u64) -> Result<Stored, InteropError> {
     let message_log = Arc::clone(&engine.message_log);
@@ -67,7 +42,7 @@ fn check_operations(stored: &Stored, wanted: &[String]) -> Result<(), InteropErr
 pub(super) async fn resend(engine: &Engine, id: u64, operations: &[String], by: &str) -> Result<u64, InteropError> {
     let stored = read(engine, id).await?;
     check_operations(&stored, operations)?;
-    let origin = Origin { id, derivation: Derivation::Resent, key: String::new() };
+    let origin = MessageOrigin { id, derivation: Derivation::Resent, key: String::new() };
     let chosen = stored.outputs.iter().filter(|o| operations.is_empty() || operations.contains(&o.operation));
     let bodies: Vec<_> = chosen.map(|output| (&*output.operation, &*output.transform, &output.body)).collect();
     let new = NewMessage { origin: &origin, stored: &stored, raw: &stored.raw, keys: &stored.keys, by };
@@ -97,7 +72,7 @@ pub(super) async fn resend_edited(engine: &Engine, request: &EditedRequest, by: 
         return refused(format!("message {} went to several operations: choose with --to: {all}", request.id));
     }
     let keys = SearchKeys::read(&stored.service, &body, stored.charset);
-    let origin = Origin { id: request.id, derivation: Derivation::Edited, key: String::new() };
+    let origin = MessageOrigin { id: request.id, derivation: Derivation::Edited, key: String::new() };
     let bodies: Vec<_> = to.iter().map(|operation| (*operation, "", &body)).collect();
     let new = NewMessage { origin: &origin, stored: &stored, raw: &body, keys: &keys, by };
     new.send(engine, &bodies).await
@@ -124,7 +99,7 @@ fn check_body(body: &Bytes, stored: &Stored) -> Result<(), String> {
 
 /// A message that is made from a stored one, without deciding anew.
 struct NewMessage<'a> {
-    origin: &'a Origin,
+    origin: &'a MessageOrigin,
     stored: &'a Stored,
     raw: &'a Bytes,
     keys: &'a SearchKeys,

@@ -1,112 +1,77 @@
-//! Requests about operations: what they do, and setting a message aside.
+//! Answers the requests of operators: what operations do, setting a message aside; the others are in modules of their own.
 
 use node::identity::{Action, Caller, Object};
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
 use super::audited::Answered;
-use super::requests::ControlRequests;
-use super::waiting;
+use super::operator_request::{OperatorRequest, SetAsideMessage, SetAsideRequest};
+use super::reprocess::reprocess;
+use super::resend::resend_edited;
+use super::todo::todo;
+use super::{RunningProduction, stored, waiting};
 use crate::error::InteropError;
 use crate::history::EVERY_SERVICE;
 use crate::queue::{Queue, SetAsideOrder, SetAsideRefusal};
 
-/// Longest reason that is taken, in bytes: it fits the record of the outcome and one detail of the audit.
-const REASON_MAX: usize = 500;
-
-/// A request to set a message aside.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct SetAsideRequest {
-    /// The operation.
-    pub operation: String,
-    /// The message; none: the one at the head, where there is one head only.
-    #[serde(default)]
-    pub message: Option<u64>,
-    /// Why. It is shown with the message's metadata: no patient data belongs in it.
-    pub reason: String,
+/// Answers what was decided and recorded. `by`: who asks, for what it leaves in the store.
+pub(super) async fn answer(
+    running: &RunningProduction,
+    caller: &Caller,
+    request: OperatorRequest,
+    by: &str,
+) -> Result<Answered, InteropError> {
+    let value = match request {
+        OperatorRequest::ResendEdited(request) => json!(resend_edited(&running.engine, &request, by).await?),
+        OperatorRequest::Reprocess(request) => return reprocess(running, caller, request).await,
+        OperatorRequest::SetAside(request) => set_aside(running, request, by).await?,
+        OperatorRequest::Todo(request) => todo(running, caller, request, by).await?,
+        OperatorRequest::Operations => json!(waiting::statuses(running)),
+        OperatorRequest::Operation(name) => return operation(running, caller, &name).await,
+    };
+    Ok(Answered::with(value))
 }
 
-impl SetAsideRequest {
-    /// Refuses what is no reason.
-    ///
-    /// # Errors
-    /// `Refused`, with what is wrong.
-    pub(super) fn check(&self) -> Result<(), InteropError> {
-        let is_plain = !self.reason.chars().any(char::is_control);
-        if !self.reason.trim().is_empty() && self.reason.len() <= REASON_MAX && is_plain {
-            return Ok(());
-        }
-        let text = format!("a reason is needed, of {REASON_MAX} bytes at most, on one line");
-        Err(InteropError::Refused(text))
-    }
+/// What an operation does, lane by lane; with texts of answers for who may read bodies without the mask.
+async fn operation(running: &RunningProduction, caller: &Caller, name: &str) -> Result<Answered, InteropError> {
+    let queue = stored::queue(running, name).await?;
+    let view = running.guard.view();
+    let every = Object::Service(EVERY_SERVICE);
+    let may = [Action::MessageBody, Action::Unmasked].iter().all(|action| view.may(caller, *action, every).is_ok());
+    let withheld = (!may).then(|| {
+        let text = "texts of answers can quote messages: they need message-body and unmasked on `service *`";
+        text.to_owned()
+    });
+    let report = waiting::report(&queue, running.engine.clock.now_us(), withheld);
+    let is_recorded = report.lanes.iter().filter_map(|lane| lane.last.as_ref()).any(|last| last.text.is_some());
+    Ok(Answered { is_recorded, ..Answered::with(json!(report)) })
 }
 
-/// A message was set aside, durably.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SetAsideMessage {
-    /// The operation.
-    pub operation: String,
-    /// The message.
-    pub message: u64,
-    /// How many of its outputs to this operation.
-    pub outputs: usize,
-    /// By whom.
-    pub by: String,
-    /// When, microseconds since 1970.
-    pub at_us: i64,
-    /// The message that is now at the head of its lane; none where nothing else waits there.
-    pub next: Option<u64>,
-}
-
-impl ControlRequests {
-    /// What all operations do.
-    pub(super) fn operations(&self) -> Value {
-        json!(waiting::statuses(self.running()))
+/// Sets a message aside that waits in an operation.
+async fn set_aside(running: &RunningProduction, request: SetAsideRequest, by: &str) -> Result<Value, InteropError> {
+    let SetAsideRequest { operation, message, reason } = request;
+    let queue = stored::queue(running, &operation).await?;
+    let id = match message {
+        Some(id) => id,
+        None => only_head(&queue)?,
+    };
+    let place = queue.lanes().iter().find(|lane| !lane.outputs_of(id).is_empty());
+    let lane = place.ok_or_else(|| not_there(&operation, id))?;
+    let (answer, answered) = oneshot::channel();
+    let order = SetAsideOrder { id, by: by.to_owned(), reason, answer };
+    if !lane.order_set_aside(order) {
+        return Err(ended(&queue));
     }
-
-    /// What an operation does, lane by lane; with texts of answers for who may read bodies without the mask.
-    pub(super) async fn operation(&self, caller: &Caller, name: &str) -> Result<Answered, InteropError> {
-        let queue = self.queue(name).await?;
-        let view = self.running().guard.view();
-        let every = Object::Service(EVERY_SERVICE);
-        let may = [Action::MessageBody, Action::Unmasked].iter().all(|action| view.may(caller, *action, every).is_ok());
-        let withheld = (!may).then(|| {
-            let text = "texts of answers can quote messages: they need message-body and unmasked on `service *`";
-            text.to_owned()
-        });
-        let report = waiting::report(&queue, self.running().engine.clock.now_us(), withheld);
-        let is_recorded = report.lanes.iter().filter_map(|lane| lane.last.as_ref()).any(|last| last.text.is_some());
-        Ok(Answered { is_recorded, ..Answered::with(json!(report)) })
-    }
-
-    /// Sets a message aside that waits in an operation.
-    pub(super) async fn set_aside(&self, request: SetAsideRequest, by: &str) -> Result<Value, InteropError> {
-        let SetAsideRequest { operation, message, reason } = request;
-        let queue = self.queue(&operation).await?;
-        let id = match message {
-            Some(id) => id,
-            None => only_head(&queue)?,
-        };
-        let place = queue.lanes().iter().find(|lane| !lane.outputs_of(id).is_empty());
-        let lane = place.ok_or_else(|| not_there(&operation, id))?;
-        let (answer, answered) = oneshot::channel();
-        let order = SetAsideOrder { id, by: by.to_owned(), reason, answer };
-        if !lane.order_set_aside(order) {
-            return Err(ended(&queue));
+    match answered.await {
+        Ok(Ok(done)) => {
+            let (outputs, at_us, next) = (done.outputs, done.at_us, lane.oldest());
+            Ok(json!(SetAsideMessage { operation, message: id, outputs, by: by.to_owned(), at_us, next }))
         }
-        match answered.await {
-            Ok(Ok(done)) => {
-                let (outputs, at_us, next) = (done.outputs, done.at_us, lane.oldest());
-                Ok(json!(SetAsideMessage { operation, message: id, outputs, by: by.to_owned(), at_us, next }))
-            }
-            Ok(Err(SetAsideRefusal::NotThere)) => Err(not_there(&operation, id)),
-            Ok(Err(SetAsideRefusal::NotStored(why))) => Err(InteropError::Refused(format!(
-                "message {id} stays where it is: that it is set aside could not be stored: {why}"
-            ))),
-            Err(_) => Err(ended(&queue)),
-        }
+        Ok(Err(SetAsideRefusal::NotThere)) => Err(not_there(&operation, id)),
+        Ok(Err(SetAsideRefusal::NotStored(why))) => Err(InteropError::Refused(format!(
+            "message {id} stays where it is: that it is set aside could not be stored: {why}"
+        ))),
+        Err(_) => Err(ended(&queue)),
     }
 }
 

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use bytes::Bytes;
 use hl7::Piece;
 use interop::fuzzing;
-use interop::record::{self, Delivery, DeliveryOutcome, Derivation, Head, Origin, Status, Switch, Writer};
+use interop::record::{self, Delivery, DeliveryOutcome, Derivation, Head, MessageOrigin, Status, Switch, Writer};
 
 const RAW: &[u8] = b"MSH|^~\\&|A\rPID|1\r";
 
@@ -13,7 +13,7 @@ const CHANGED: &[u8] = b"MSH|^~\\&|B\rPID|1\r";
 
 /// A reprocessed duplicate with three outputs: as received, changed, whole.
 fn message() -> Vec<u8> {
-    let origin = Origin { id: 0x0102, derivation: Derivation::Reprocessed, key: "k1".to_owned() };
+    let origin = MessageOrigin { id: 0x0102, derivation: Derivation::Reprocessed, key: "k1".to_owned() };
     let head = Head {
         status: Status::Routed,
         duplicate: true,

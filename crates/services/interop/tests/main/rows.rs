@@ -9,7 +9,7 @@ use hl7::Piece;
 use interop::fuzzing;
 use interop::history::{Filter, OutputState};
 use interop::record::search::SearchKeys;
-use interop::record::{self, Delivery, DeliveryOutcome, Derivation, Head, Origin, Status, Switch, Writer};
+use interop::record::{self, Delivery, DeliveryOutcome, Derivation, Head, MessageOrigin, Status, Switch, Writer};
 use interop::rows::prune::{Pruner, Retention};
 use interop::rows::{Ids, Reader, Rows, TREES, Wanted, check, object_key};
 use interop::todo::{TodoChange, TodoNote};
@@ -37,7 +37,7 @@ fn message(id: &str, number: &str, received_us: i64) -> Vec<u8> {
 }
 
 /// The same, made from a stored one.
-fn made_from(origin: Option<&Origin>, id: &str, number: &str, received_us: i64) -> Vec<u8> {
+fn made_from(origin: Option<&MessageOrigin>, id: &str, number: &str, received_us: i64) -> Vec<u8> {
     let raw = Bytes::from(format!("MSH|^~\\&|A|B|||1||ADT^A01^ADT_A01|{id}|P|2.5\rPID|1||{number}~8^^^X\r"));
     let head = Head {
         status: Status::Routed,
@@ -136,7 +136,7 @@ fn the_keys_and_values_of_each_tree_are_those_of_version_1() {
     let id = append(&store, record::KIND_MESSAGE, &message("C1", "7", 1_700_000_000_000_001));
     let outcomes = [delivery(id.0, 0, DeliveryOutcome::Delivered), delivery(id.0, 2, DeliveryOutcome::Failed)];
     append(&store, record::KIND_DELIVERIES, &record::encode_deliveries(&outcomes));
-    let origin = Origin { id: id.0, derivation: Derivation::Reprocessed, key: "k1".to_owned() };
+    let origin = MessageOrigin { id: id.0, derivation: Derivation::Reprocessed, key: "k1".to_owned() };
     let again = append(&store, record::KIND_MESSAGE, &made_from(Some(&origin), "C1", "7", 1_700_000_000_000_009));
     let aside = [delivery(again.0, 1, DeliveryOutcome::SetAside)];
     append(&store, record::KIND_DELIVERIES, &record::encode_deliveries(&aside));
@@ -248,7 +248,7 @@ fn what_was_made_from_a_message_is_found_by_it_and_its_entry_goes_with_the_new_o
     let store = store();
     let first = append(&store, record::KIND_MESSAGE, &message("C1", "7", 5)).0;
     let made = |derivation, key: &str| {
-        let origin = Origin { id: first, derivation, key: key.to_owned() };
+        let origin = MessageOrigin { id: first, derivation, key: key.to_owned() };
         let id = append(&store, record::KIND_MESSAGE, &made_from(Some(&origin), "C1", "7", 6)).0;
         deliver(&store, id);
         id
