@@ -97,7 +97,7 @@ impl OperatorRequest {
                 }
                 (Needs::EveryOfMessage(EDITS, *id), Some((Audited::Change, entry)))
             }
-            OperatorRequest::Reprocess(request) => (Needs::Some(Action::MessageResend), reprocess_entry(request)),
+            OperatorRequest::Reprocess(request) => (Needs::Some(Action::MessageResend), Some(reprocess_entry(request))),
             OperatorRequest::SetAside(SetAsideRequest { operation, message, reason }) => {
                 let entry = AuditEntry::new("operation.set-aside", operation).with_long("reason", reason);
                 let message = message.map_or_else(|| "head".to_owned(), |id| id.to_string());
@@ -419,7 +419,7 @@ pub struct TodoItem {
 }
 
 /// The entry of a request to decide anew; a preview changes nothing.
-fn reprocess_entry(request: &ReprocessRequest) -> Option<(Audited, AuditEntry)> {
+fn reprocess_entry(request: &ReprocessRequest) -> (Audited, AuditEntry) {
     let object = match request.ids[..] {
         [id] => format!("message {id}"),
         _ => String::new(),
@@ -433,7 +433,10 @@ fn reprocess_entry(request: &ReprocessRequest) -> Option<(Audited, AuditEntry)> 
         entry = entry.with_long("search", &json!(search).to_string()).with("after", request.after.to_string());
     }
     let entry = request.key.iter().fold(entry, |entry, key| entry.with("key", key.clone()));
-    (!request.preview).then_some((Audited::Change, entry))
+    if request.preview {
+        return (Audited::Used, entry.with("preview", "yes"));
+    }
+    (Audited::Change, entry)
 }
 
 #[cfg(test)]
@@ -465,7 +468,11 @@ mod tests {
                 Needs::Some(Action::MessageResend),
                 entry(Audited::Change, "message.reprocess", ""),
             ),
-            ("reprocess {\"ids\":[7],\"preview\":true}", Needs::Some(Action::MessageResend), None),
+            (
+                "reprocess {\"ids\":[7],\"preview\":true}",
+                Needs::Some(Action::MessageResend),
+                entry(Audited::Used, "message.reprocess", "message 7"),
+            ),
             (
                 "set-aside {\"operation\":\"out\",\"reason\":\"ticket 4711\"}",
                 Needs::Right(Action::OperationSetAside, Object::Operation("out")),

@@ -106,7 +106,9 @@ pub(super) async fn reprocess(
     {
         return Err(InteropError::Refused(why.clone()));
     }
-    Ok(Answered::with(json!(ReprocessPage { results, next, stopped })))
+    // That somebody has looked what would go where is recorded, as each use of this right.
+    let is_recorded = request.preview;
+    Ok(Answered { is_recorded, ..Answered::with(json!(ReprocessPage { results, next, stopped })) })
 }
 
 /// The ids to look at, and where the search goes on behind them.

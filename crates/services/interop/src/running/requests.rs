@@ -530,7 +530,9 @@ impl ControlRequests {
 
     /// Suspends or resumes an operation; it stays so across restarts.
     async fn switch(&self, operation: &str, suspended: bool, by: &str) -> Result<Value, InteropError> {
-        let queue = stored::queue(&self.running, operation).await?;
+        // A reload moves queues: not while one is searched. And what is stored last is what is in force.
+        let _no_reload = self.running.reloading.lock().await;
+        let queue = stored::queue_during(&self.running, operation)?;
         if queue.is_broken() {
             return Err(InteropError::Refused(format!(
                 "operation {operation} has stopped because of a programming error (see the log): `terrace stop` and `terrace serve` start it again"

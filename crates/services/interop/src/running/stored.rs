@@ -24,6 +24,11 @@ pub(super) async fn read_stored<T: Send + 'static>(
 pub(super) async fn queue(running: &RunningProduction, operation: &str) -> Result<Arc<Queue>, InteropError> {
     // A reload moves queues: not while one is searched.
     let _no_reload = running.reloading.lock().await;
+    queue_during(running, operation)
+}
+
+/// The same for who has locked reloads out.
+pub(super) fn queue_during(running: &RunningProduction, operation: &str) -> Result<Arc<Queue>, InteropError> {
     let queues = running.operations.queues();
     let found = queues.iter().find(|queue| queue.name == operation).map(Arc::clone);
     found.ok_or_else(|| InteropError::NoSuch {

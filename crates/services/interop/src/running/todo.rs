@@ -4,13 +4,16 @@
 //!   index by state: errored, unmatched, failed, set aside --in the order of ids--> not sent again since? not done? --> a page
 //! ```
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 
+use node::audit::EntryMarks;
 use node::identity::{Action, Caller, Object};
 use serde_json::{Value, json};
 use store::StoreError;
 
 use super::RunningProduction;
+use super::audited::Answered;
 use super::operator_request::{PAGE_MAX, TodoItem, TodoPage, TodoRequest};
 use super::stored::read_stored;
 use crate::error::InteropError;
@@ -26,22 +29,31 @@ pub(super) async fn todo(
     caller: &Caller,
     request: TodoRequest,
     by: &str,
-) -> Result<Value, InteropError> {
-    Ok(match request {
+) -> Result<Answered, InteropError> {
+    match request {
         TodoRequest::List { after, limit, owner, done } => {
             let (view, caller) = (running.guard.view(), caller.clone());
             let limit = if (1..PAGE_MAX).contains(&limit) { limit } else { PAGE_MAX };
             let list = move |reader: &Reader| {
-                let may = |service: &str| view.may(&caller, Action::MessageMetadata, Object::Service(service)).is_ok();
+                let used = Cell::new(None);
+                let may = |service: &str| {
+                    let grant = view.may(&caller, Action::MessageMetadata, Object::Service(service));
+                    if let Some(grant) = grant.as_ref().ok().filter(|grant| grant.audited) {
+                        used.set(Some(EntryMarks::of(grant)));
+                    }
+                    grant.is_ok()
+                };
                 let is_wanted = |note: &TodoNote| {
                     (done || !note.done) && owner.as_ref().is_none_or(|owner| note.owner.as_ref() == Some(owner))
                 };
-                page(reader, after, limit, &may, &is_wanted)
+                let page = page(reader, after, limit, &may, &is_wanted)?;
+                let (is_recorded, marks) = (used.get().is_some(), used.get().unwrap_or_default());
+                Ok(Answered { is_recorded, marks, ..Answered::with(json!(page)) })
             };
-            json!(read_stored(running, list).await?)
+            read_stored(running, list).await
         }
-        TodoRequest::Change { id, change } => change_todo(running, id, change, by).await?,
-    })
+        TodoRequest::Change { id, change } => change_todo(running, id, change, by).await.map(Answered::with),
+    }
 }
 
 async fn change_todo(

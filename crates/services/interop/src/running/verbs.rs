@@ -25,7 +25,7 @@ pub(super) async fn answer(
         OperatorRequest::ResendEdited(request) => json!(resend_edited(&running.engine, &request, by).await?),
         OperatorRequest::Reprocess(request) => return reprocess(running, caller, request).await,
         OperatorRequest::SetAside(request) => set_aside(running, request, by).await?,
-        OperatorRequest::Todo(request) => todo(running, caller, request, by).await?,
+        OperatorRequest::Todo(request) => return todo(running, caller, request, by).await,
         OperatorRequest::Operations => json!(waiting::statuses(running)),
         OperatorRequest::Operation(name) => return operation(running, caller, &name).await,
     };
