@@ -2,7 +2,10 @@
 
 mod audit;
 mod encryption;
+mod operations;
 mod production;
+mod reprocess;
+mod todo;
 mod trials;
 
 use std::ffi::OsString;
@@ -17,7 +20,10 @@ use crate::tiers::TierCommand;
 use crate::volumes::VolumeCommand;
 
 pub use encryption::EncryptionCommand;
+pub use operations::OperationCommand;
 pub use production::{GenerationListArgs, ProductionCommand};
+pub use reprocess::{FewName, ReprocessArgs};
+pub use todo::TodoCommand;
 pub use trials::{RulesCommand, TransformCommand, TrialArgs};
 
 pub use audit::{AuditCommand, AuditExportArgs, AuditFilterArgs, AuditListArgs, ExportFormat, OutcomeName};
@@ -55,7 +61,7 @@ pub enum Command {
     /// Check, begin or reload a production: the folder of text files that defines what the engine does
     #[command(subcommand)]
     Production(ProductionCommand),
-    /// Suspend or resume an operation of a running node
+    /// Show the operations of a running node and why messages wait; suspend and resume one, set a message aside
     #[command(subcommand)]
     Operation(OperationCommand),
     /// Try a changed transform on messages before it is loaded
@@ -67,6 +73,9 @@ pub enum Command {
     /// List and show stored messages, send one, send stored ones again
     #[command(subcommand)]
     Message(MessageCommand),
+    /// Messages that need a person: errored, failed, set aside, or matched by no rule, and not sent again since
+    #[command(subcommand)]
+    Todo(TodoCommand),
     /// Show, export and check the audit: who read which body, who changed what
     #[command(subcommand)]
     Audit(AuditCommand),
@@ -288,24 +297,6 @@ pub struct StatusArgs {
     pub json: bool,
 }
 
-/// `terrace operation ...`
-#[derive(Debug, Subcommand)]
-pub enum OperationCommand {
-    /// Suspend an operation; its messages wait
-    Suspend(OperationArgs),
-    /// Resume an operation; if it waits between two tries, it tries at once
-    Resume(OperationArgs),
-}
-
-/// An operation of a running node.
-#[derive(Debug, Args)]
-pub struct OperationArgs {
-    /// Name of the operation
-    pub name: String,
-    #[command(flatten)]
-    pub place: Place,
-}
-
 /// `terrace message ...`
 #[derive(Debug, Subcommand)]
 pub enum MessageCommand {
@@ -335,23 +326,51 @@ pub enum MessageCommand {
         #[command(flatten)]
         place: Place,
     },
-    /// Print the history of one message: the rule that matched, the transforms, its deliveries
+    /// Print the history of one message: the rule that matched, the transforms, its deliveries, and why it still waits
     Trace {
         /// Its id
         id: u64,
         #[command(flatten)]
         place: Place,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
     },
-    /// Send a stored message's outputs again, as a new message
+    /// Send a stored message's outputs again, as a new message, or an edited body in their place
+    ///
+    ///   terrace message resend 8240                     # as it was sent, to all operations
+    ///   terrace message resend 8240 --to lab
+    ///   terrace message show 8240 --output lab --raw >m.hl7; vi m.hl7
+    ///   terrace message resend 8240 --to lab --edited m.hl7
+    ///
+    /// The new message names the old one, and the trace of the old one shows the new one. An edited body is sent as it is in the
+    /// file: no rule and no transform sees it. It needs the rights message-edit, message-body and unmasked.
+    #[command(verbatim_doc_comment)]
     Resend {
         /// Its id
         id: u64,
         /// Only to these operations
         #[arg(long, value_name = "OPERATION")]
         to: Vec<String>,
+        /// A file with the body to send: one message
+        #[arg(long, value_name = "FILE")]
+        edited: Option<PathBuf>,
         #[command(flatten)]
         place: Place,
     },
+    /// Decide on stored messages anew, with the production that is loaded
+    ///
+    /// For messages on which a rule or a transform failed, once that is put right and loaded. What is routed now goes out as a new
+    /// message, which names the old one. Of a message that fails again, or that no rule matches, nothing is stored.
+    ///
+    ///   terrace message reprocess --status errored --preview          # what would go where; nothing is sent
+    ///   terrace message reprocess --status errored --since 2d
+    ///   terrace message reprocess 8240 16432 --key "ticket 4711"      # again with this key: nothing is sent twice
+    ///
+    /// A search goes page by page, oldest first, and leaves out what was reprocessed before. Interrupted, it is finished by the same
+    /// command with the key that it printed. Exit code 1 if a message could not be sent on.
+    #[command(verbatim_doc_comment)]
+    Reprocess(ReprocessArgs),
     /// Send a file over MLLP and print the acknowledgement; exit code 1 unless it is AA or CA
     Send {
         /// The file: one message or a batch, segments ended by CR, LF or CRLF; `-` = standard input
@@ -465,6 +484,8 @@ pub enum OutputName {
     Delivered,
     /// Given up
     Failed,
+    /// Taken out of the queue by hand
+    SetAside,
 }
 
 /// `terrace inspect ...`

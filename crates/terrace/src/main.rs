@@ -22,6 +22,7 @@ mod journals;
 mod listeners;
 mod maintenance;
 mod messages;
+mod operations;
 mod place;
 mod productions;
 #[cfg(feature = "search")]
@@ -38,6 +39,7 @@ mod sql;
 #[path = "without_sql.rs"]
 mod sql;
 mod tiers;
+mod todo;
 mod trials;
 mod volume_commands;
 mod volumes;
@@ -90,10 +92,11 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Reload(place) => serve::reload(&place),
         Command::Clock(command) => serve::clock(&command),
         Command::Production(command) => productions::run(command),
-        Command::Operation(command) => productions::operation(command),
+        Command::Operation(command) => operations::run(command),
         Command::Transform(command) => trials::transform(&command),
         Command::Rules(command) => trials::rules(&command),
         Command::Message(command) => messages::run(command),
+        Command::Todo(command) => todo::run(command),
         Command::Audit(command) => audit::run(command),
         Command::User(command) => identity::user(command),
         Command::Role(command) => identity::role(command),

@@ -1,5 +1,6 @@
 //! `terrace message`: lists, searches and shows stored messages, and sends them again.
 
+mod again;
 pub mod search;
 
 use std::io::{IsTerminal, Read, Write};
@@ -13,7 +14,9 @@ use hl7::charset::Charset;
 use hl7::{Reading, mllp};
 use interop::history::{Filter, History, OutputState};
 use interop::production::units::Span;
+use interop::record::{DeliveryOutcome, Status};
 use interop::record::{DeliveryOutcome, Status, Stored};
+use node::Clock;
 use node::{Clock, control};
 
 use crate::cli::{MessageCommand, MessageListArgs, OutputName, StatusName};
@@ -30,12 +33,9 @@ pub fn run(command: MessageCommand) -> anyhow::Result<ExitCode> {
         MessageCommand::List(args) => list(&args),
         MessageCommand::Search(args) => search::run(&args),
         MessageCommand::Show { id, output, raw, place } => show(&place.data, id, output.as_deref(), raw),
-        MessageCommand::Trace { id, place } => trace(&place.data, id),
-        MessageCommand::Resend { id, to, place } => {
-            let answer = control::request(&place.data, &format!("resend {id} {}", to.join(" ")))?;
-            println!("message {id} goes out again as message {answer}");
-            Ok(ExitCode::SUCCESS)
-        }
+        MessageCommand::Trace { id, place, json } => trace(&place.data, id, json),
+        MessageCommand::Resend { id, to, edited, place } => again::resend(&place.data, id, to, edited.as_deref()),
+        MessageCommand::Reprocess(args) => again::reprocess(&args),
         MessageCommand::Send { file, to } => send(&file, to),
         MessageCommand::Count { place, json } => counts(&place.data, json),
     }
@@ -61,6 +61,7 @@ pub fn filter(args: &MessageListArgs) -> anyhow::Result<Filter> {
             OutputName::Waiting => OutputState::Waiting,
             OutputName::Delivered => OutputState::Delivered,
             OutputName::Failed => OutputState::Failed,
+            OutputName::SetAside => OutputState::SetAside,
         }),
         control_id: args.control.clone(),
         mrn: args.mrn.clone(),
@@ -104,6 +105,9 @@ fn list(args: &MessageListArgs) -> anyhow::Result<ExitCode> {
         if let Some(origin) = line.resent_from {
             status = format!("resent from {origin}");
         }
+        if let Some(origin) = line.reprocessed_from {
+            status += &format!(", reprocessed from {origin}");
+        }
         table.row(&[
             &line.id.to_string(),
             &time(line.received_us),
@@ -134,7 +138,9 @@ fn outputs(outputs: &[(String, OutputState)]) -> String {
     if delivered > 0 {
         parts.push(format!("{delivered} delivered"));
     }
-    for (state, name) in [(OutputState::Waiting, "waiting"), (OutputState::Failed, "failed")] {
+    for (state, name) in
+        [(OutputState::Waiting, "waiting"), (OutputState::Failed, "failed"), (OutputState::SetAside, "set aside")]
+    {
         let names: Vec<&str> = of(state).map(|(operation, _)| operation.as_str()).collect();
         if !names.is_empty() {
             parts.push(format!("{name}: {}", names.join(" ")));
@@ -173,8 +179,13 @@ fn hl7_text(body: &[u8], charset: Option<Charset>) -> String {
     Reading::lenient(body, charset).shown().into_owned()
 }
 
-fn trace(data: &Path, id: u64) -> anyhow::Result<ExitCode> {
-    let trace = History::open(data)?.outline(id)?;
+fn trace(data: &Path, id: u64, json: bool) -> anyhow::Result<ExitCode> {
+    let history = History::open(data)?;
+    if json {
+        println!("{}", history.outline_json(id)?);
+        return Ok(ExitCode::SUCCESS);
+    }
+    let trace = history.outline(id)?;
     let stored = &trace.stored;
     let mut out = terminal::out();
     writeln!(out, "message   {id}")?;
@@ -185,8 +196,12 @@ fn trace(data: &Path, id: u64) -> anyhow::Result<ExitCode> {
         stored.service,
         bytes(trace.bytes as u64)
     )?;
-    if let Some(origin) = stored.resent_from {
-        writeln!(out, "resent    from message {origin}")?;
+    if let Some(origin) = &stored.origin {
+        let key = if origin.key.is_empty() { String::new() } else { format!(", key {}", origin.key) };
+        writeln!(out, "made      from message {}, {}{key}", origin.id, origin.derivation.name())?;
+    }
+    for derived in &trace.derived {
+        writeln!(out, "{:<9} as message {}", derived.how.name(), derived.id)?;
     }
     if stored.duplicate {
         writeln!(out, "duplicate its sender and control id were seen before")?;
@@ -199,16 +214,17 @@ fn trace(data: &Path, id: u64) -> anyhow::Result<ExitCode> {
     let mut table = TextTable::new(&["output", "transform", "bytes", "stored anew", "state", "when", "answer"]);
     for (n, output) in stored.outputs.iter().enumerate() {
         let outcome = trace.deliveries.iter().find(|d| usize::from(d.output) == n);
+        let wait = trace.waits.iter().find(|wait| usize::from(wait.output) == n);
         let (state, when, detail) = match outcome {
-            None => ("waiting", "-".to_owned(), "-"),
-            Some(d) => {
-                let state = if d.outcome == DeliveryOutcome::Delivered { "delivered" } else { "failed" };
-                (state, time(d.at_us), d.detail.as_str())
+            None => ("waiting", "-".to_owned(), wait.map_or_else(|| "-".to_owned(), |wait| wait.cause.clone())),
+            Some(d) if d.outcome == DeliveryOutcome::SetAside => {
+                ("set aside", time(d.at_us), format!("by {}: {}", d.by, d.detail))
             }
+            Some(d) => (d.outcome.name(), time(d.at_us), d.detail.clone()),
         };
         let transform = if output.transform.is_empty() { "-" } else { &output.transform };
         let size = count(trace.output_bytes.get(n).copied().unwrap_or(0) as u64);
-        table.row(&[&output.operation, transform, &size, &count(output.new_bytes as u64), state, &when, detail]);
+        table.row(&[&output.operation, transform, &size, &count(output.new_bytes as u64), state, &when, &detail]);
     }
     write!(out, "\n{table}")?;
     Ok(ExitCode::SUCCESS)
@@ -242,6 +258,7 @@ fn counts(data: &Path, json: bool) -> anyhow::Result<ExitCode> {
         ("outputs", counts.outputs),
         ("outputs delivered", counts.delivered),
         ("outputs failed", counts.failed),
+        ("outputs set aside", counts.set_aside),
         ("message objects", counts.objects),
     ] {
         table.row(&[name, &count(n)]);

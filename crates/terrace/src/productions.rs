@@ -1,4 +1,4 @@
-//! `terrace production` and `terrace operation`: the folder of text files, and the parts of it at run time.
+//! `terrace production`: the folder of text files.
 
 mod generations;
 
@@ -11,9 +11,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use interop::production::{Production, settings};
-use node::control;
 
-use crate::cli::{OperationCommand, ProductionCommand};
+use crate::cli::ProductionCommand;
 use crate::config::Config;
 use crate::serve;
 use crate::show::TextTable;
@@ -87,16 +86,5 @@ fn new(dir: &Path) -> anyhow::Result<ExitCode> {
     let dir = dir.display();
     println!("wrote {dir}; run it with:    terrace serve --production {dir}");
     println!("then, elsewhere, try:  terrace message send {dir}/admission.hl7");
-    Ok(ExitCode::SUCCESS)
-}
-
-/// Runs one of the commands.
-pub fn operation(command: OperationCommand) -> anyhow::Result<ExitCode> {
-    let (word, done, args) = match &command {
-        OperationCommand::Suspend(args) => ("suspend", "is suspended; its messages wait", args),
-        OperationCommand::Resume(args) => ("resume", "is resumed", args),
-    };
-    control::request(&args.place.data, &format!("{word} {}", args.name))?;
-    println!("operation {} {done}", args.name);
     Ok(ExitCode::SUCCESS)
 }

@@ -16,8 +16,8 @@ use crate::access;
 use crate::cli::{ClockCommand, Place, ServeArgs, StatusArgs};
 use crate::config::Config;
 use crate::show::{TextTable, bytes, count, time};
-use crate::terminal;
 use crate::volumes::NodeVolumes;
+use crate::{operations, terminal};
 
 /// Runs a node until it is stopped (SIGTERM, SIGINT, `terrace stop`). A node that has failed keeps running: stored data
 /// can be read, and senders and `terrace status` get the reason.
@@ -167,27 +167,25 @@ pub fn status(args: &StatusArgs) -> anyhow::Result<ExitCode> {
         services.row(&[&s.name, &s.kind, &s.at, tls, s.rules.as_deref().unwrap_or("-")]);
     }
     println!("{services}");
-    let mut operations =
-        TextTable::new(&["operation", "waiting", "in memory", "delivered", "failed", "retried", "state"]);
+    let headings = ["operation", "waiting", "in memory", "delivered", "failed", "set aside", "retried", "state"];
+    let mut table = TextTable::new(&headings);
     for o in &status.operations {
-        let state = if o.suspended {
-            "suspended"
-        } else if o.retired {
-            "ending"
-        } else {
-            "running"
-        };
-        operations.row(&[
+        table.row(&[
             &o.name,
             &count(o.waiting as u64),
             &bytes(o.memory_bytes as u64),
             &count(o.delivered),
             &count(o.failed),
+            &count(o.set_aside),
             &count(o.retried),
-            state,
+            operations::state(o),
         ]);
     }
-    println!("{operations}");
+    println!("{table}");
+    for o in status.operations.iter().filter(|operation| !operation.cause.is_empty()) {
+        let oldest = o.oldest.map_or_else(String::new, |id| format!(" (the oldest is message {id})"));
+        println!("{}: {}{oldest}\n", o.name, o.cause);
+    }
     println!("{}", sockets(&status.admission));
     println!("{}", totals(&status));
     for (operation, waiting) in &status.homeless {

@@ -152,7 +152,7 @@ impl<'a> Report<'a> {
             parts.push(format!("{unaffected} do not go through it"));
         }
         if resent > 0 {
-            parts.push(format!("{resent} resent ones left out"));
+            parts.push(format!("{resent} sent again left out"));
         }
         let seconds = self.began.elapsed().as_secs_f64();
         println!("{tried} tried in {seconds:.2} s: {}; nothing was sent or stored", parts.join(", "));
@@ -174,7 +174,7 @@ fn of_stored(trial: &Trial, args: &TrialArgs, services: &[&str]) -> anyhow::Resu
         if let Some(why) = &line.damaged {
             bail!("message {} cannot be read: {why}; `terrace verify` reports all damage", line.id);
         }
-        if line.resent_from.is_some() {
+        if line.resent_from.is_some() || line.reprocessed_from.is_some() {
             report.counts.resent += 1;
             continue;
         }

@@ -37,7 +37,7 @@ use crate::message_log::{Destination, MessageLog, Refusal};
 use crate::production::Service;
 use crate::production::settings::Duplicates;
 use crate::queue::Entry;
-use crate::record::Status;
+use crate::record::{self, Status};
 use crate::timestamp::{TimestampCache, hl7_timestamp};
 
 /// Figures since the start.
@@ -324,8 +324,14 @@ impl Engine {
             .frames(ack::Code::AR, Some(&problem))
     }
 
-    fn submit(&self, plan: &Plan, work: Work) -> Result<oneshot::Receiver<Lsn>, Refusal> {
+    /// Has the record of a decision stored, and its outputs queued once that is durable.
+    ///
+    /// # Errors
+    /// As [`MessageLog::submit`].
+    pub(crate) fn submit(&self, plan: &Plan, work: Work) -> Result<oneshot::Receiver<Lsn>, Refusal> {
         let outputs = work.outputs.len() as u64;
+        let received_us = record::time_us(record::KIND_MESSAGE, &work.record).and_then(|at| i64::try_from(at).ok());
+        let received_us = received_us.unwrap_or_default();
         let destinations = work
             .outputs
             .into_iter()
@@ -338,7 +344,13 @@ impl Engine {
                 Destination {
                     queue,
                     lane,
-                    entry: Entry { id: 0, output: index, charset: output.charset, body: Some(output.body) },
+                    entry: Entry {
+                        id: 0,
+                        output: index,
+                        received_us,
+                        charset: output.charset,
+                        body: Some(output.body),
+                    },
                 }
             })
             .collect();

@@ -23,7 +23,7 @@ use crate::plan::{Bodies, Plan};
 use crate::production::Service;
 use crate::production::settings::{Acknowledge, Intake, ServiceSettings as Settings, Unmatched};
 use crate::record::search::SearchKeys;
-use crate::record::{Head, Status, Writer};
+use crate::record::{Head, MessageOrigin, Status, Writer};
 use node::Clock;
 use output::{OutputBody, OutputSource};
 
@@ -47,6 +47,8 @@ pub struct Inbound<'a> {
     pub keys: SearchKeys,
     /// When it came, microseconds since 1970.
     pub now_us: i64,
+    /// The stored message that is decided on anew; none for one that came in.
+    pub origin: Option<&'a MessageOrigin>,
     /// An id that no other message of this node has, for transforms and acknowledgements.
     pub control_id: &'a str,
 }
@@ -62,7 +64,14 @@ impl<'a> Inbound<'a> {
     ) -> Self {
         let message = reading.message();
         let keys = SearchKeys::of(&service.name, message.as_ref().ok(), raw);
-        Self { service, raw, reading, unreadable, message, keys, now_us, control_id }
+        Self { service, raw, reading, unreadable, message, keys, now_us, origin: None, control_id }
+    }
+
+    /// The same bytes as a message that is made from a stored one.
+    #[must_use]
+    pub fn derived(mut self, origin: Option<&'a MessageOrigin>) -> Self {
+        self.origin = origin;
+        self
     }
 }
 
@@ -245,7 +254,7 @@ fn same_kind(wanted: &str, kind: &[u8]) -> bool {
 fn head<'a>(inbound: &Inbound<'a>, status: Status, reason: &'a str, duplicate: bool) -> Head<'a> {
     let (service, charset) = (&inbound.service.name, inbound.service.settings.intake().charset());
     let (received_us, generation) = (inbound.now_us, inbound.service.generation());
-    Head { status, duplicate, resent_from: None, received_us, generation, service, charset, reason }
+    Head { status, duplicate, origin: inbound.origin, received_us, generation, service, charset, reason }
 }
 
 /// A message that is stored and goes nowhere.

@@ -42,6 +42,7 @@ pub mod rows;
 pub mod running;
 pub mod service;
 pub mod timestamp;
+pub mod todo;
 pub mod trial;
 
 pub use error::InteropError;

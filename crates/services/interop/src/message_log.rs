@@ -275,15 +275,28 @@ impl MessageLog {
         }
     }
 
+    /// Records what a person decided about outputs; resolves once it is durable.
+    ///
+    /// # Errors
+    /// `Refusal`.
+    pub fn record_durably(&self, deliveries: &[Delivery]) -> Result<oneshot::Receiver<Lsn>, Refusal> {
+        self.append_waited(record::KIND_DELIVERIES, record::encode_deliveries(deliveries).into())
+    }
+
     /// Records an operation suspended or resumed, with the next commit.
     ///
     /// # Errors
     /// `Refusal`.
     pub fn switch(&self, switch: &Switch) -> Result<oneshot::Receiver<Lsn>, Refusal> {
+        self.append_waited(record::KIND_OPERATION, record::encode_switch(switch).into())
+    }
+
+    /// Appends a record of no message, for which the caller waits.
+    fn append_waited(&self, kind: u8, payload: Bytes) -> Result<oneshot::Receiver<Lsn>, Refusal> {
         let (durable, receiver) = oneshot::channel();
         let mut state = self.lock();
         self.check_open(&state)?;
-        let lsn = self.append(record::KIND_OPERATION, record::encode_switch(switch).into())?;
+        let lsn = self.append(kind, payload)?;
         state.waiting.push_back(Waiting { lsn, destinations: Vec::new(), durable: Some(durable) });
         self.appended(state, lsn);
         Ok(receiver)

@@ -8,7 +8,8 @@
 //!
 //! Invariants:
 //! 1. Entries enter in the order of their journal records (the message log pushes in LSN order), and leave a lane from
-//!    the head only, after their outcome is known. So order by key holds through any failure.
+//!    the head only, after their outcome is known, or from where they are once they are set aside. So order by key holds through any
+//!    failure.
 //! 2. An entry is durable before it enters: only persistent outputs are sent.
 //! 3. Memory is bounded: beyond `memory` bytes the body is left in the store and read again when its turn comes. Bodies
 //!    that share a record keep the whole of it, so that the bound can be exceeded by 7/8.
@@ -18,20 +19,23 @@
 //! 5. `depth` counts entries accepted and not yet done; services stop reading while it is at the bound. Connections that
 //!    were past the check may overshoot by one message each; nothing is dropped for the bound's sake.
 
-use std::collections::VecDeque;
+mod lane;
+pub mod progress;
+
 use std::hash::BuildHasher;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use foldhash::fast::FixedState;
-use hl7::charset::Charset;
 use hl7::{Message, Path};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout_at};
 
 use crate::production;
+
+pub use lane::{Entry, Lane, SetAsideDone, SetAsideOrder, SetAsideRefusal};
 
 /// How long a message may wait at a service for a receiver that is behind. 50 ms: above the 23.7 ms a message that the
 /// published workload leaves each of its 128 senders at 5,399 a second, far below any sender's patience.
@@ -53,87 +57,24 @@ const SHARED_PART: usize = 8;
 const REFILL_BYTES: usize = 4 << 20;
 const REFILL_ENTRIES: usize = 256;
 
-/// One output waiting for its delivery.
-#[derive(Debug, Clone)]
-pub struct Entry {
-    /// The message.
-    pub id: u64,
-    /// Which of its outputs.
-    pub output: u16,
-    /// The charset of the output where it declares none.
-    pub charset: Option<Charset>,
-    /// The message to send; `None` = read it from the store.
-    pub body: Option<Bytes>,
-}
-
-/// A strict line of entries.
-#[derive(Debug, Default)]
-pub struct Lane {
-    entries: Mutex<VecDeque<Entry>>,
-    ready: Notify,
-}
-
-impl Lane {
-    fn lock(&self) -> MutexGuard<'_, VecDeque<Entry>> {
-        // The guarded code only moves entries; a panic elsewhere cannot leave the line half changed.
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Waits for an entry and returns the head, leaving it in the line.
-    pub async fn head(&self) -> Entry {
-        loop {
-            if let Some(entry) = self.lock().front() {
-                return entry.clone();
-            }
-            self.ready.notified().await;
-        }
-    }
-
-    /// The entries at the head whose bodies are in the journal only, up to the first that is in memory.
-    pub fn unread(&self) -> Vec<(u64, u16)> {
-        let line = self.lock();
-        let unread = line.iter().take_while(|entry| entry.body.is_none());
-        unread.take(REFILL_ENTRIES).map(|entry| (entry.id, entry.output)).collect()
-    }
-
-    /// The entries at the head whose bodies are in memory: `max` at most, of `bytes` together, and the first in any case.
-    pub fn held(&self, max: usize, bytes: usize) -> Vec<(Entry, Bytes)> {
-        let mut room = bytes;
-        let line = self.lock();
-        let held = line.iter().map_while(|entry| Some((entry.clone(), entry.body.clone()?)));
-        let fits = held.take(max).enumerate().map_while(|(at, (entry, body))| {
-            let fits = at == 0 || body.len() <= room;
-            room = room.saturating_sub(body.len());
-            fits.then_some((entry, body))
-        });
-        fits.collect()
-    }
-
-    /// Entries in the line.
-    pub fn len(&self) -> usize {
-        self.lock().len()
-    }
-
-    /// Whether nothing waits.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// The id at the head: nothing older waits in this line.
-    pub fn oldest(&self) -> Option<u64> {
-        self.lock().front().map(|entry| entry.id)
-    }
-}
-
 /// The state that an operation's lanes share: its settings, and whether it is suspended.
 #[derive(Debug, Clone)]
 pub struct Orders {
     /// Settings, with the values prepared from them.
     pub operation: Arc<production::Operation>,
     /// Suspended: the head stays where it is.
-    pub suspended: bool,
+    pub suspended: Option<Suspension>,
     /// No longer in the production: gives its connections back when its lines are empty.
     pub retired: bool,
+}
+
+/// Why an operation is suspended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Suspension {
+    /// Since when, microseconds since 1970.
+    pub since_us: i64,
+    /// By whom, or the answer that caused it.
+    pub reason: Arc<str>,
 }
 
 /// Figures of one operation since the node started.
@@ -145,6 +86,8 @@ pub struct QueueCounters {
     pub failed: AtomicU64,
     /// Tries that were followed by another.
     pub retried: AtomicU64,
+    /// Outputs set aside.
+    pub set_aside: AtomicU64,
 }
 
 /// The queue of one operation.
@@ -174,7 +117,7 @@ pub struct Queue {
 
 impl Queue {
     /// An empty queue with as many lanes as in the settings.
-    pub fn new(operation: Arc<production::Operation>, suspended: bool) -> Self {
+    pub fn new(operation: Arc<production::Operation>, suspended: Option<Suspension>) -> Self {
         let lanes = operation.settings.order().lanes.max(1);
         let bounds = operation.settings.queue();
         Self {
@@ -223,9 +166,10 @@ impl Queue {
     }
 
     /// A lane's task has ended by a panic: the operation is stopped until the next start.
-    pub fn break_down(&self) {
+    pub fn break_down(&self, now_us: i64) {
         self.broken.store(true, Ordering::Release);
-        self.order(|orders| orders.suspended = true);
+        let reason = "a programming error stopped it until the next start".into();
+        self.order(|orders| orders.suspended = Some(Suspension { since_us: now_us, reason }));
     }
 
     /// Whether it is stopped because of a panic.
@@ -334,16 +278,32 @@ impl Queue {
                 entry.body = Some(Bytes::copy_from_slice(body));
             }
         }
-        let lane = &self.lanes[lane];
-        lane.lock().push_back(entry);
-        lane.ready.notify_one();
+        self.lanes[lane].push(entry);
     }
 
     /// Takes the head off its lane, its outcome being known.
     pub fn done(&self, lane: usize, entry: &Entry) {
         let head = self.lanes[lane].lock().pop_front().expect("only the lane's own task takes entries off");
         assert_eq!((head.id, head.output), (entry.id, entry.output), "an entry leaves from the head of its lane");
-        if let Some(body) = head.body {
+        self.gone(head);
+    }
+
+    /// Takes the outputs of a message that was set aside out of its lane; called by the lane's own task.
+    pub fn remove(&self, lane: usize, id: u64) {
+        let mut removed = Vec::new();
+        self.lanes[lane].lock().retain_mut(|entry| {
+            let stays = entry.id != id;
+            if !stays {
+                removed.push(entry.clone());
+            }
+            stays
+        });
+        removed.into_iter().for_each(|entry| self.gone(entry));
+    }
+
+    /// Gives back what an entry has taken that has left its lane.
+    fn gone(&self, entry: Entry) {
+        if let Some(body) = entry.body {
             let behind = self.is_behind();
             self.memory.fetch_sub(body.len(), Ordering::Relaxed);
             if behind && !self.is_behind() {

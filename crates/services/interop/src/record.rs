@@ -8,11 +8,12 @@
 //! MESSAGE (kind 1)                                   DELIVERIES (kind 2)
 //!   u8  version = 1                                    u16 count, then for each
 //!   u8  status      (Status)                             u64 message id (LSN)
-//!   u8  flags       (bit 0 duplicate, bit 1 resend)      u16 output index
+//!   u8  flags       (bit 0 duplicate, see `origin`)      u16 output index
 //!   u8  charset     (of the service, below)              u8  outcome (DeliveryOutcome)
 //!   u64 received, microseconds since 1970                u64 time, microseconds since 1970
-//!   u64 origin: id of the message resent, else 0         u16 length + reply code or reason
-//!   u32 generation of the production, 0 = not known
+//!   u64 id of the message it is made from, else 0        u16 length + reply code or reason
+//!   u32 generation of the production, 0: not known       if set aside: u16 length + who did it
+//!   u8  length + idempotency key, if it is made so
 //!   u16 length + service name                        OPERATION (kind 3)
 //!   u16 length + reason (which rule, or why not)       u8  0 running, 1 suspended
 //!   search keys     (see `search`)                     u64 time
@@ -34,6 +35,8 @@
 
 mod buffer;
 mod charsets;
+mod deliveries;
+mod origin;
 pub mod search;
 mod sections;
 
@@ -49,8 +52,12 @@ use crate::error::InteropError;
 use buffer::RecordBuffer;
 pub(crate) use charsets::{CHARSETS, known_charset};
 use charsets::{code, of_code};
+pub use deliveries::{Delivery, DeliveryOutcome, decode_deliveries, encode_deliveries};
+pub(crate) use deliveries::{decode_outcome, each_delivery, outcome_of};
+pub use origin::{Derivation, KEY_TEXT_MAX, MessageOrigin};
+pub(crate) use origin::{derivation_code, derivation_of};
 use sections::{Cut, Part, pieces};
-pub(crate) use sections::{Sections, decode_outcome, each_delivery, is_failed, sections};
+pub(crate) use sections::{Sections, sections};
 
 /// Journal record kind of a message.
 pub const KIND_MESSAGE: u8 = 1;
@@ -61,7 +68,6 @@ pub const KIND_OPERATION: u8 = 3;
 
 const VERSION: u8 = 1;
 const FLAG_DUPLICATE: u8 = 1;
-const FLAG_RESEND: u8 = 2;
 const PIECE_ORIGINAL: u8 = 0;
 const PIECE_NEW: u8 = 1;
 
@@ -87,16 +93,6 @@ pub enum Status {
     Errored,
 }
 
-/// The outcome of one output.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum DeliveryOutcome {
-    /// The receiver took it.
-    Delivered,
-    /// Given up on, by the reply table or the limit of tries. It can be resent by hand.
-    Failed,
-}
-
 /// One output of a message, as stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Output {
@@ -117,8 +113,8 @@ pub struct Stored {
     pub status: Status,
     /// Same MSH-3, MSH-4, MSH-10 seen before.
     pub duplicate: bool,
-    /// The message that this one resends; `None` for one received.
-    pub resent_from: Option<u64>,
+    /// The message that this one was made from; `None` for one received.
+    pub origin: Option<MessageOrigin>,
     /// When it came in, microseconds since 1970.
     pub received_us: i64,
     /// The generation of the production that decided; 0 where it is not known. Of a message resent, that of its origin.
@@ -135,21 +131,6 @@ pub struct Stored {
     pub raw: Bytes,
     /// Its outputs, in the order of the rules.
     pub outputs: Vec<Output>,
-}
-
-/// The outcome of one output, as stored.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Delivery {
-    /// The message.
-    pub id: u64,
-    /// Which of its outputs, from 0.
-    pub output: u16,
-    /// Its outcome.
-    pub outcome: DeliveryOutcome,
-    /// When, microseconds since 1970.
-    pub at_us: i64,
-    /// The reply code, or why it failed.
-    pub detail: String,
 }
 
 /// An operation suspended or resumed, as stored.
@@ -172,8 +153,8 @@ pub struct Head<'a> {
     pub status: Status,
     /// Same MSH-3, MSH-4, MSH-10 seen before.
     pub duplicate: bool,
-    /// The message that this one resends.
-    pub resent_from: Option<u64>,
+    /// The message that this one is made from.
+    pub origin: Option<&'a MessageOrigin>,
     /// When it came in, microseconds since 1970.
     pub received_us: i64,
     /// The generation of the production that decided; 0: not known.
@@ -215,11 +196,13 @@ impl Writer {
         let section = HEAD_BYTES + raw.len();
         let mut buffer = RecordBuffer::with_room(section + outputs.saturating_mul(section).min(RESERVED_BYTES));
         let payload = &mut buffer.0;
-        let flags = u8::from(head.duplicate) * FLAG_DUPLICATE + u8::from(head.resent_from.is_some()) * FLAG_RESEND;
+        let derived = head.origin.map_or(0, |origin| derivation_code(origin.derivation));
+        let flags = u8::from(head.duplicate) * FLAG_DUPLICATE + derived;
         payload.extend_from_slice(&[VERSION, status_code(head.status), flags, code(head.charset)]);
         payload.extend_from_slice(&head.received_us.to_le_bytes());
-        payload.extend_from_slice(&head.resent_from.unwrap_or(0).to_le_bytes());
+        payload.extend_from_slice(&head.origin.map_or(0, |origin| origin.id).to_le_bytes());
         payload.extend_from_slice(&head.generation.to_le_bytes());
+        head.origin.iter().for_each(|origin| origin.write_key(payload));
         put_short(payload, head.service);
         put_short(payload, head.reason);
         keys.write(payload);
@@ -306,24 +289,6 @@ impl Writer {
     }
 }
 
-/// The payload of a group of deliveries; at most 65,535.
-pub fn encode_deliveries(deliveries: &[Delivery]) -> Vec<u8> {
-    let count = u16::try_from(deliveries.len()).expect("the message log groups fewer than 65536");
-    let mut out = Vec::with_capacity(2 + deliveries.len() * 28);
-    out.extend_from_slice(&count.to_le_bytes());
-    for delivery in deliveries {
-        out.extend_from_slice(&delivery.id.to_le_bytes());
-        out.extend_from_slice(&delivery.output.to_le_bytes());
-        out.push(match delivery.outcome {
-            DeliveryOutcome::Delivered => 0,
-            DeliveryOutcome::Failed => 1,
-        });
-        out.extend_from_slice(&delivery.at_us.to_le_bytes());
-        put_short(&mut out, &delivery.detail);
-    }
-    out
-}
-
 /// The payload of an operation's change.
 pub fn encode_switch(switch: &Switch) -> Vec<u8> {
     let mut out = vec![u8::from(switch.suspended)];
@@ -357,18 +322,11 @@ pub(crate) fn decode_output(section: &Bytes, raw: &Bytes) -> Option<Output> {
     Some(made)
 }
 
-/// The status and the flags of a stored message: duplicate, resent.
-pub(crate) fn decode_flags(status: u8, flags: u8) -> Option<(Status, bool, bool)> {
+/// The status and the flags of a stored message: duplicate, how it was made from another.
+pub(crate) fn decode_flags(status: u8, flags: u8) -> Option<(Status, bool, Option<Derivation>)> {
     let status = status_of(status)?;
-    (flags <= (FLAG_DUPLICATE | FLAG_RESEND)).then_some((status, flags & FLAG_DUPLICATE != 0, flags & FLAG_RESEND != 0))
-}
-
-/// Reads a group of deliveries.
-///
-/// # Errors
-/// `UnknownRecord` where the payload is not one of this version.
-pub fn decode_deliveries(payload: &Bytes) -> Result<Vec<Delivery>, InteropError> {
-    deliveries(&mut Reader { payload, at: 0 }).ok_or(InteropError::UnknownRecord { kind: KIND_DELIVERIES })
+    let derivation = derivation_of(flags & !FLAG_DUPLICATE)?;
+    Some((status, flags & FLAG_DUPLICATE != 0, derivation))
 }
 
 /// Reads an operation's change.
@@ -433,6 +391,11 @@ impl Reader<'_> {
         let len = usize::from(self.u16()?);
         String::from_utf8(self.take(len)?.to_vec()).ok()
     }
+    /// An idempotency key.
+    fn key(&mut self) -> Option<String> {
+        let len = usize::from(self.u8()?);
+        origin::key_text(&self.take(len)?).map(str::to_owned)
+    }
     fn end(&self) -> Option<()> {
         (self.at == self.payload.len()).then_some(())
     }
@@ -454,10 +417,14 @@ fn inbound(r: &mut Reader<'_>) -> Option<(Stored, u16)> {
         return None;
     }
     let charset = of_code(charset)?;
-    let (status, duplicate, resent) = decode_flags(status, flags)?;
+    let (status, duplicate, derivation) = decode_flags(status, flags)?;
     let received_us = r.array().map(i64::from_le_bytes)?;
-    let origin = r.array().map(u64::from_le_bytes)?;
+    let id = r.array().map(u64::from_le_bytes)?;
     let generation = r.array().map(u32::from_le_bytes)?;
+    let origin = match derivation {
+        None => None,
+        Some(derivation) => Some(MessageOrigin { id, derivation, key: r.key()? }),
+    };
     let service = r.text()?;
     let reason = r.text()?;
     let (identity, content) = (r.array().map(u64::from_le_bytes)?, r.array().map(u64::from_le_bytes)?);
@@ -466,21 +433,9 @@ fn inbound(r: &mut Reader<'_>) -> Option<(Stored, u16)> {
     let len = r.len()?;
     let raw = r.take(len)?;
     let count = r.u16()?;
-    let resent_from = resent.then_some(origin);
     let outputs = Vec::new();
-    let stored = Stored {
-        status,
-        duplicate,
-        resent_from,
-        received_us,
-        generation,
-        service,
-        charset,
-        reason,
-        keys,
-        raw,
-        outputs,
-    };
+    let stored =
+        Stored { status, duplicate, origin, received_us, generation, service, charset, reason, keys, raw, outputs };
     Some((stored, count))
 }
 
@@ -508,24 +463,6 @@ fn output(r: &mut Reader<'_>, raw: &Bytes) -> Option<Output> {
         (parts, _) => parts.concat().into(),
     };
     Some(Output { operation, transform, body, new_bytes })
-}
-
-fn deliveries(r: &mut Reader<'_>) -> Option<Vec<Delivery>> {
-    let count = r.u16()?;
-    let mut all = Vec::new();
-    for _ in 0..count {
-        let id = r.array().map(u64::from_le_bytes)?;
-        let output = r.u16()?;
-        let outcome = match r.u8()? {
-            0 => DeliveryOutcome::Delivered,
-            1 => DeliveryOutcome::Failed,
-            _ => return None,
-        };
-        let at_us = r.array().map(i64::from_le_bytes)?;
-        all.push(Delivery { id, output, outcome, at_us, detail: r.text()? });
-    }
-    r.end()?;
-    Some(all)
 }
 
 fn switch(r: &mut Reader<'_>) -> Option<Switch> {

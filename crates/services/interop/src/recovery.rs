@@ -17,7 +17,7 @@ use store::{Direction, StoreError};
 use crate::duplicates::{Key, Window};
 use crate::engine::Plan;
 use crate::error::InteropError;
-use crate::queue::Entry;
+use crate::queue::{Entry, Suspension};
 use crate::record::Status;
 use crate::rows::Reader;
 
@@ -29,7 +29,7 @@ pub struct Found {
     /// Outputs without a known outcome, by message: those still to be sent.
     pub waiting: BTreeMap<u64, BTreeSet<u16>>,
     /// Suspended operations.
-    pub suspended: BTreeSet<String>,
+    pub suspended: BTreeMap<String, Suspension>,
     /// Waiting outputs by operation that the production does not have.
     pub homeless: BTreeMap<String, u64>,
 }
@@ -41,8 +41,10 @@ pub struct Found {
 /// `AtStake` where it cannot be read what waits or which operation is suspended; a row of another version.
 pub fn read(reader: &Reader, window: &mut Window, capacity: usize) -> Result<Found, InteropError> {
     let switches = reader.switches().map_err(InteropError::at_stake("which operations are suspended"))?;
-    let suspended = switches.into_iter().filter(|switch| switch.suspended).map(|switch| switch.operation);
-    let suspended = suspended.collect();
+    let suspended = switches.into_iter().filter(|switch| switch.suspended);
+    let suspended = suspended
+        .map(|switch| (switch.operation, Suspension { since_us: switch.at_us, reason: switch.reason.into() }))
+        .collect();
     let mut newest = Vec::new();
     let mut cursor = reader.by_time(None, None, Direction::Backward);
     while newest.len() < capacity {
@@ -100,7 +102,8 @@ pub fn requeue(reader: &Reader, plan: &Plan, found: &mut Found) -> Result<u64, I
             let key_hash = message.as_ref().map_or(0, |message| queue.key_hash(message));
             queue.reserve();
             let body = Some(Bytes::copy_from_slice(&made.body));
-            queue.push(queue.lane_of(key_hash), Entry { id, output, charset: stored.charset, body });
+            let (charset, received_us) = (stored.charset, stored.received_us);
+            queue.push(queue.lane_of(key_hash), Entry { id, output, received_us, charset, body });
             queued += 1;
         }
         if !left.is_empty() {

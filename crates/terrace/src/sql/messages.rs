@@ -155,7 +155,10 @@ impl Table for Messages {
                 direction: "out",
                 interface: Some(output.operation),
                 transform: (!output.transform.is_empty()).then_some(output.transform),
-                status: outcome.map_or_else(|| Some("waiting".to_owned()), |outcome| status(&outcome.outcome)),
+                status: match outcome {
+                    None => Some("waiting".to_owned()),
+                    Some(outcome) => scan.wants(STATUS).then(|| outcome.outcome.name().to_owned()),
+                },
                 reason: outcome.map(|outcome| outcome.detail.clone()),
                 control_id: control_id.clone(),
                 mrn: mrn.clone(),

@@ -297,13 +297,14 @@ const FEW: [(&str, Status); 4] = [
 
 /// Whether there is an index of the messages of which one row has this status.
 fn has_index(status: &str) -> bool {
-    matches!(status, "failed" | "waiting") || FEW.iter().any(|(name, _)| *name == status)
+    matches!(status, "failed" | "set-aside" | "waiting") || FEW.iter().any(|(name, _)| *name == status)
 }
 
 /// Messages of which one row has this status, where few have it.
 fn by_state(reader: &Reader, status: &str) -> Option<ById> {
     match status {
         "failed" => Some(reader.with_failed_output(Direction::Forward)),
+        "set-aside" => Some(reader.with_set_aside_output(Direction::Forward)),
         "waiting" => Some(reader.with_waiting_output(Direction::Forward)),
         _ => FEW.iter().find(|(name, _)| *name == status).and_then(|(_, of)| reader.by_status(*of, Direction::Forward)),
     }

@@ -22,6 +22,7 @@ mod sizes;
 mod stopping;
 mod trials;
 mod users;
+mod verbs;
 mod volumes;
 mod volumes_limits;
 mod volumes_media;

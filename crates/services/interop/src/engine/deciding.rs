@@ -24,6 +24,7 @@ use super::{Bodies, Engine, Plan};
 use crate::intake::{self, Inbound, Work};
 use crate::lang::Allowance;
 use crate::production::Service;
+use crate::record::MessageOrigin;
 use node::clock::{self, Clock};
 
 /// A message of this size is not tried on a socket's thread: parsing and copying it alone take about a millisecond.
@@ -42,6 +43,7 @@ struct Job {
     plan: Arc<Plan>,
     raw: Bytes,
     now_us: i64,
+    origin: Option<MessageOrigin>,
     control_id: String,
     bodies: Bodies,
     flagged: bool,
@@ -55,6 +57,7 @@ impl Job {
         let (reading, unreadable) = intake::read(&self.service, &self.raw);
         let read = (&reading, unreadable);
         let inbound = Inbound::new(&self.service, &self.raw, read, self.now_us, &self.control_id);
+        let inbound = inbound.derived(self.origin.as_ref());
         let work = intake::decide(&inbound, &self.plan, self.bodies, self.flagged, &self.clock, &allowance);
         if allowance.was_exceeded() && !abandoned.load(Ordering::Relaxed) {
             let (service, bytes) = (self.service.name.as_str(), self.raw.len());
@@ -84,7 +87,7 @@ pub(crate) fn aside<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
 
 impl Engine {
     /// Decides on a message, here or elsewhere; none where the node's threads end.
-    pub(super) async fn decide(
+    pub(crate) async fn decide(
         &self,
         inbound: &Inbound<'_>,
         service: &Arc<Service>,
@@ -104,6 +107,7 @@ impl Engine {
             plan: Arc::clone(plan),
             raw: inbound.raw.clone(),
             now_us: inbound.now_us,
+            origin: inbound.origin.cloned(),
             control_id: inbound.control_id.to_owned(),
             bodies: self.bodies,
             flagged,

@@ -10,11 +10,11 @@ use node::control::read_response;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Filter, Trace, filter};
+use super::{Filter, OutputWait, Trace, filter};
 use crate::error::InteropError;
 use crate::record::search::SearchKeys;
-use crate::record::{Delivery, DeliveryOutcome, Output, Status, Stored};
-use crate::rows::{Reader, check};
+use crate::record::{Delivery, DeliveryOutcome, MessageOrigin, Output, Status, Stored};
+use crate::rows::{DerivedMessage, Reader, check};
 
 /// The messages that match, of those services that `may_see` allows, each as `seen` returns it, as a response.
 pub(crate) fn list(
@@ -26,15 +26,32 @@ pub(crate) fn list(
     filter::list(reader, filter, may_see, seen).map(|lines| json(&lines))
 }
 
+/// Says why outputs of a message wait, by number and operation: those without an outcome.
+pub(crate) type WhyItWaits<'a> = &'a dyn Fn(u64, &[(u16, &str)]) -> Vec<OutputWait>;
+
 /// A message as a response: with its bodies, or with the reason why they are left out; masked by `masker`, if there is one.
 pub(crate) fn message(
     reader: &Reader,
     id: u64,
     withheld: Option<String>,
     masker: Option<&Masker>,
+    waits: WhyItWaits<'_>,
 ) -> Result<Value, InteropError> {
-    let trace = super::trace(reader, id, masker)?;
+    let mut trace = super::trace(reader, id, masker)?;
+    let is_open = |n: u16| !trace.deliveries.iter().any(|delivery| delivery.output == n);
+    let open: Vec<(u16, &str)> = (0..)
+        .zip(&trace.stored.outputs)
+        .filter(|(n, _)| is_open(*n))
+        .map(|(n, output)| (n, output.operation.as_str()))
+        .collect();
+    trace.waits = waits(id, &open);
     Ok(json(&Wire::of(&trace, withheld)))
+}
+
+/// A message without its bodies, as a running node answers it.
+pub(super) fn outline(reader: &Reader, id: u64) -> Result<Value, InteropError> {
+    let withheld = Some("the bodies are left out, as requested".to_owned());
+    Ok(json(&Wire::of(&super::trace(reader, id, None)?, withheld)))
 }
 
 /// How much is stored, as a response.
@@ -63,7 +80,8 @@ pub(super) fn trace_of(id: u64, answer: Value) -> Result<Trace, InteropError> {
 struct Wire {
     status: Status,
     duplicate: bool,
-    resent_from: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    origin: Option<MessageOrigin>,
     received_us: i64,
     /// The generation of the production that decided.
     #[serde(default)]
@@ -82,6 +100,11 @@ struct Wire {
     masked: bool,
     outputs: Vec<WireOutput>,
     outcomes: Vec<WireOutcome>,
+    /// Why outputs wait; the running node adds it.
+    #[serde(default)]
+    waits: Vec<OutputWait>,
+    #[serde(default)]
+    derived: Vec<DerivedMessage>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -100,6 +123,8 @@ struct WireOutcome {
     outcome: DeliveryOutcome,
     at_us: i64,
     detail: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    by: String,
 }
 
 fn text_of(bytes: &[u8]) -> String {
@@ -127,11 +152,12 @@ impl Wire {
             outcome: d.outcome,
             at_us: d.at_us,
             detail: d.detail.clone(),
+            by: d.by.clone(),
         };
         Wire {
             status: stored.status,
             duplicate: stored.duplicate,
-            resent_from: stored.resent_from,
+            origin: stored.origin.clone(),
             received_us: stored.received_us,
             generation: stored.generation,
             service: stored.service.clone(),
@@ -143,6 +169,8 @@ impl Wire {
             outcomes: trace.deliveries.iter().map(outcome).collect(),
             withheld,
             masked: trace.masked,
+            waits: trace.waits.clone(),
+            derived: trace.derived.clone(),
         }
     }
 
@@ -160,7 +188,7 @@ impl Wire {
             keys: SearchKeys::read(&self.service, &raw, charset),
             status: self.status,
             duplicate: self.duplicate,
-            resent_from: self.resent_from,
+            origin: self.origin,
             received_us: self.received_us,
             generation: self.generation,
             service: self.service,
@@ -171,10 +199,11 @@ impl Wire {
         };
         let outcomes = self.outcomes.into_iter();
         let deliveries = outcomes
-            .map(|f| Delivery { id, output: f.output, outcome: f.outcome, at_us: f.at_us, detail: f.detail })
+            .map(|f| Delivery { id, output: f.output, outcome: f.outcome, at_us: f.at_us, detail: f.detail, by: f.by })
             .collect();
         let (bytes, withheld, masked) = (self.bytes, self.withheld, self.masked);
-        Some(Trace { id, stored, deliveries, bytes, output_bytes, withheld, masked })
+        let (waits, derived) = (self.waits, self.derived);
+        Some(Trace { id, stored, deliveries, waits, derived, bytes, output_bytes, withheld, masked })
     }
 }
 

@@ -7,7 +7,7 @@ use super::{Counts, EVERY_SERVICE, Filter, Line, OutputState};
 use crate::error::InteropError;
 use crate::intake;
 use crate::record::search::{SearchKeys, TEXT_BYTES_MAX, TextIndex};
-use crate::record::{DeliveryOutcome, Stored};
+use crate::record::{self, DeliveryOutcome, Derivation, MessageOrigin, Stored};
 use crate::rows::Reader;
 use crate::rows::read::{ById, ByText, ByTime};
 
@@ -65,9 +65,10 @@ pub(super) fn count(reader: &Reader) -> Result<Counts, InteropError> {
     }
     let mut outcomes = reader.all(reader.trees().outcomes, Direction::Forward);
     while let Some((_, row)) = outcomes.next()? {
-        match row.first() {
-            Some(0) => counts.delivered += 1,
-            _ => counts.failed += 1,
+        match record::outcome_of(&row) {
+            Some(DeliveryOutcome::Delivered) => counts.delivered += 1,
+            Some(DeliveryOutcome::SetAside) => counts.set_aside += 1,
+            Some(DeliveryOutcome::Failed) | None => counts.failed += 1,
         }
     }
     counts.objects = counts.inbound + counts.resent + counts.outputs;
@@ -92,6 +93,7 @@ impl Candidates {
         let by_output = |wanted| match wanted {
             OutputState::Failed => Some(reader.with_failed_output(direction)),
             OutputState::Waiting => Some(reader.with_waiting_output(direction)),
+            OutputState::SetAside => Some(reader.with_set_aside_output(direction)),
             OutputState::Delivered => None,
         };
         let by_state = || {
@@ -159,6 +161,8 @@ impl Filter {
             duplicate: stored.duplicate,
             resent_from: stored.resent_from,
             generation: stored.generation,
+            resent_from: made(stored.origin.as_ref(), &[Derivation::Resent, Derivation::Edited]),
+            reprocessed_from: made(stored.origin.as_ref(), &[Derivation::Reprocessed]),
             bytes: stored.raw.len(),
             outputs,
             damaged: None,
@@ -180,6 +184,11 @@ impl Filter {
     }
 }
 
+/// The message that one was made from in one of these ways.
+fn made(origin: Option<&MessageOrigin>, ways: &[Derivation]) -> Option<u64> {
+    origin.filter(|origin| ways.contains(&origin.derivation)).map(|origin| origin.id)
+}
+
 /// Search keys are cut; so are the texts that they are compared with.
 fn is_cut(wanted: Option<&str>, text: &str) -> bool {
     wanted.is_some_and(|wanted| wanted == text || (text.len() + 4 > TEXT_BYTES_MAX && wanted.starts_with(text)))
@@ -199,6 +208,7 @@ fn outputs(reader: &Reader, id: u64) -> Result<Vec<(String, OutputState)>, Inter
             *state = match delivery.outcome {
                 DeliveryOutcome::Delivered => OutputState::Delivered,
                 DeliveryOutcome::Failed => OutputState::Failed,
+                DeliveryOutcome::SetAside => OutputState::SetAside,
             };
         }
     }

@@ -112,7 +112,7 @@ mod tests {
         Stored {
             status: Status::Routed,
             duplicate: false,
-            resent_from: None,
+            origin: None,
             received_us: 1,
             generation: 1,
             service: "in".to_owned(),

@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::InteropError;
 use crate::record::{Delivery, Status, Stored};
-use crate::rows::{Reader, check, interpreter};
+use crate::rows::{DerivedMessage, Reader, check, interpreter};
 
 pub(crate) use answer::{check as answer_check, count as answer_count, list as answer_list, message as answer_message};
 pub use masked::{Sees, masked, masked_condition, refuse_conditions};
@@ -65,7 +65,7 @@ pub struct Filter {
 
 /// State of one output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "kebab-case")]
 pub enum OutputState {
     /// Not delivered yet.
     Waiting,
@@ -73,6 +73,8 @@ pub enum OutputState {
     Delivered,
     /// Given up on.
     Failed,
+    /// Taken out of the queue by a person.
+    SetAside,
 }
 
 /// One line of a list.
@@ -92,11 +94,14 @@ pub struct Line {
     pub status: Status,
     /// Seen before.
     pub duplicate: bool,
-    /// The message this one resends.
+    /// The message that this one sends again, as it was or edited.
     pub resent_from: Option<u64>,
     /// The generation of the production that decided; 0 where it is not known.
     #[serde(default)]
     pub generation: u32,
+    /// The message that this one decided anew.
+    #[serde(default)]
+    pub reprocessed_from: Option<u64>,
     /// Bytes received.
     pub bytes: usize,
     /// Operation and state of each output.
@@ -126,6 +131,7 @@ impl Line {
             duplicate: false,
             resent_from: None,
             generation: 0,
+            reprocessed_from: None,
             bytes: 0,
             outputs: Vec::new(),
             damaged: Some(why),
@@ -142,6 +148,10 @@ pub struct Trace {
     pub stored: Stored,
     /// The outcomes of its outputs, in their order.
     pub deliveries: Vec<Delivery>,
+    /// Why outputs without an outcome wait; empty where no node runs.
+    pub waits: Vec<OutputWait>,
+    /// The messages that were made from it, the newest hundred.
+    pub derived: Vec<DerivedMessage>,
     /// The size of the message as received.
     pub bytes: usize,
     /// The sizes of its outputs, in their order.
@@ -152,12 +162,26 @@ pub struct Trace {
     pub masked: bool,
 }
 
+/// Why an output waits.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OutputWait {
+    /// Which output, from 0.
+    pub output: u16,
+    /// Outputs ahead of it in its lane; none where it is in no queue.
+    pub ahead: Option<usize>,
+    /// The cause in words; nothing of a message is in it.
+    pub cause: String,
+}
+
+/// How many of the messages that were made from one are shown with it.
+pub(crate) const DERIVED_SHOWN: usize = 100;
+
 /// How much is stored.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     /// Messages received (resends not counted).
     pub inbound: u64,
-    /// Messages resent.
+    /// Messages made from stored ones: resent, edited, reprocessed.
     pub resent: u64,
     /// Outputs made.
     pub outputs: u64,
@@ -165,6 +189,9 @@ pub struct Counts {
     pub delivered: u64,
     /// Outputs given up on.
     pub failed: u64,
+    /// Outputs set aside.
+    #[serde(default)]
+    pub set_aside: u64,
     /// Message objects: inbound, resent and outputs.
     pub objects: u64,
 }
@@ -238,6 +265,17 @@ impl History {
         self.one(id, " metadata")
     }
 
+    /// The same as JSON, as a running node answers it.
+    ///
+    /// # Errors
+    /// `NoMessage`, or the store cannot be read.
+    pub fn outline_json(&self, id: u64) -> Result<serde_json::Value, InteropError> {
+        match &self.source {
+            Source::Node(data) => Ok(control::request(data, &format!("message {id} metadata"))?),
+            Source::Stopped { reader, .. } => answer::outline(reader, id),
+        }
+    }
+
     fn one(&self, id: u64, part: &str) -> Result<Trace, InteropError> {
         match &self.source {
             Source::Node(data) => answer::trace_of(id, control::request(data, &format!("message {id}{part}"))?),
@@ -285,5 +323,6 @@ fn trace(reader: &Reader, id: u64, masker: Option<&Masker>) -> Result<Trace, Int
     };
     let output_bytes = stored.outputs.iter().map(|output| output.body.len()).collect();
     let (bytes, masked) = (stored.raw.len(), masker.is_some());
-    Ok(Trace { id, bytes, output_bytes, withheld: None, masked, stored, deliveries })
+    let derived = reader.derived_from(id, DERIVED_SHOWN)?;
+    Ok(Trace { id, bytes, output_bytes, withheld: None, masked, stored, deliveries, waits: Vec::new(), derived })
 }

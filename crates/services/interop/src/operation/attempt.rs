@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::file;
 use super::mllp::Link;
 use super::reply::Answer;
+use super::{Note, file};
 use crate::production::{Operation, settings};
 use crate::queue::Entry;
+use crate::queue::progress::LaneEvent;
 
 /// Sends messages of one lane; holds the connection between them.
 pub(super) struct Sender {
@@ -39,13 +40,21 @@ impl Sender {
 
     /// Tries a group of messages once, each with its body; an answer for each in order, or up to the first that is not
     /// delivered.
-    pub(super) async fn attempt(&mut self, operation: &Operation, group: &[(Entry, Bytes)]) -> Vec<Answer> {
+    pub(super) async fn attempt(
+        &mut self,
+        operation: &Operation,
+        group: &[(Entry, Bytes)],
+        note: Note<'_>,
+    ) -> Vec<Answer> {
         let Some((entry, body)) = group.first() else { return Vec::new() };
         match &operation.settings {
             settings::OperationSettings::Mllp(settings) => {
-                vec![self.link.exchange(operation, settings, entry.charset, body).await]
+                let answer = self.link.exchange((operation, settings), entry.charset, body, note).await;
+                note(LaneEvent::Connection(self.link.state(&answer)));
+                vec![answer]
             }
             settings::OperationSettings::File(settings) => {
+                note(LaneEvent::Writing);
                 let items = group.iter().map(|(entry, body)| (entry.id, entry.output, body.clone()));
                 let answers = file::write(settings, items.collect(), self.wrote).await;
                 self.wrote |= answers.contains(&Answer::Written);

@@ -25,9 +25,11 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
+use super::Note;
 use super::reply::Answer;
 use crate::production::Operation;
 use crate::production::settings::{MllpOperation, ReplyKind};
+use crate::queue::progress::{ConnectionState, LaneEvent, answer_text};
 
 static CONTROL: LazyLock<Path> = LazyLock::new(|| "MSH-10".parse().expect("a constant path"));
 
@@ -46,10 +48,10 @@ impl Link {
     /// `charset` is the body's, where it declares none.
     pub(super) async fn exchange(
         &mut self,
-        operation: &Operation,
-        settings: &MllpOperation,
+        (operation, settings): (&Operation, &MllpOperation),
         charset: Option<Charset>,
         body: &Bytes,
+        note: Note<'_>,
     ) -> Answer {
         if let Some(at) = mllp::uncarriable(body) {
             return Answer::Impossible { reason: format!("MLLP cannot carry the control character at byte {at}") };
@@ -64,12 +66,22 @@ impl Link {
         }
         let kept = self.kept(control_id).await;
         let reused = kept.is_some();
-        let answer = self.on(kept, operation, settings, body, control_id).await;
+        let at = (operation, settings);
+        let answer = self.on(kept, at, body, control_id, note).await;
         match answer {
             Answer::Unreachable { .. } | Answer::Unanswered { .. } if reused => {
-                self.on(None, operation, settings, body, control_id).await
+                self.on(None, at, body, control_id, note).await
             }
             answer => answer,
+        }
+    }
+
+    /// The state of the connection after a try.
+    pub(super) fn state(&self, answer: &Answer) -> ConnectionState {
+        match answer {
+            _ if self.open.is_some() => ConnectionState::Connected,
+            Answer::Unreachable { .. } | Answer::Unanswered { .. } => ConnectionState::Down,
+            _ => ConnectionState::Closed,
         }
     }
 
@@ -100,18 +112,22 @@ impl Link {
     async fn on(
         &mut self,
         link: Option<(Stream, Decoder)>,
-        operation: &Operation,
-        settings: &MllpOperation,
+        (operation, settings): (&Operation, &MllpOperation),
         body: &[u8],
         control_id: &[u8],
+        note: Note<'_>,
     ) -> Answer {
         let (mut stream, mut decoder) = match link {
             Some(link) => link,
-            None => match connect(operation, settings).await {
-                Ok(stream) => (stream, decoder(settings)),
-                Err(reason) => return Answer::Unreachable { reason },
-            },
+            None => {
+                note(LaneEvent::Connecting);
+                match connect(operation, settings).await {
+                    Ok(stream) => (stream, decoder(settings)),
+                    Err(reason) => return Answer::Unreachable { reason },
+                }
+            }
         };
+        note(LaneEvent::Sent);
         let expected = Expected { control_id, previous: &self.previous, commit_bytes: settings.commit_bytes };
         let exchange = async {
             if let Err(error) = send(&mut stream, body).await {
@@ -125,6 +141,7 @@ impl Link {
         let answer = tokio::time::timeout(settings.ack_timeout.0, exchange).await.unwrap_or_else(|_| Answer::Reply {
             kind: ReplyKind::Timeout,
             detail: format!("no answer within {}", settings.ack_timeout),
+            text: None,
         });
         self.previous.clear();
         self.previous.extend_from_slice(control_id);
@@ -204,11 +221,11 @@ async fn answer(stream: &mut Stream, decoder: &mut Decoder, expected: &Expected<
                     }
                 }
                 Event::Commit(true) if expected.commit_bytes => {
-                    return Ok(Answer::Reply { kind: ReplyKind::CA, detail: "ACK (MLLP release 2)".to_owned() });
+                    return Ok(reply(ReplyKind::CA, "ACK (MLLP release 2)"));
                 }
                 Event::Commit(true) | Event::Restarted { .. } => {}
                 Event::Commit(false) => {
-                    return Ok(Answer::Reply { kind: ReplyKind::CR, detail: "NAK (MLLP release 2)".to_owned() });
+                    return Ok(reply(ReplyKind::CR, "NAK (MLLP release 2)"));
                 }
                 Event::Oversize { .. } => return Ok(unreadable("an answer over reply_bytes")),
                 Event::Junk { first, .. } => {
@@ -227,7 +244,12 @@ async fn answer(stream: &mut Stream, decoder: &mut Decoder, expected: &Expected<
 }
 
 fn unreadable(what: &str) -> Answer {
-    Answer::Reply { kind: ReplyKind::Unreadable, detail: format!("no acknowledgement: {what}") }
+    reply(ReplyKind::Unreadable, &format!("no acknowledgement: {what}"))
+}
+
+/// An answer without a text of the receiver.
+fn reply(kind: ReplyKind, detail: &str) -> Answer {
+    Answer::Reply { kind, detail: detail.to_owned(), text: None }
 }
 
 /// The answer in a frame to our message; `None` if it is about the message before.
@@ -242,8 +264,7 @@ fn read(frame: &[u8], expected: &Expected<'_>) -> Option<Answer> {
         if ack::matches(&received, expected.previous) {
             return None;
         }
-        let detail = "an acknowledgement of another message (MSA-2)".to_owned();
-        return Some(Answer::Reply { kind: ReplyKind::WrongId, detail });
+        return Some(reply(ReplyKind::WrongId, "an acknowledgement of another message (MSA-2)"));
     }
     let kind = match received.code {
         ack::Code::AA => ReplyKind::AA,
@@ -253,7 +274,9 @@ fn read(frame: &[u8], expected: &Expected<'_>) -> Option<Answer> {
         ack::Code::CE => ReplyKind::CE,
         ack::Code::CR => ReplyKind::CR,
     };
-    Some(Answer::Reply { kind, detail: format!("{kind:?}") })
+    let is_refused = !matches!(kind, ReplyKind::AA | ReplyKind::CA);
+    let text = if is_refused { answer_text(received.text.bytes()) } else { None };
+    Some(Answer::Reply { kind, detail: format!("{kind:?}"), text })
 }
 
 async fn connect(operation: &Operation, settings: &MllpOperation) -> Result<Stream, String> {

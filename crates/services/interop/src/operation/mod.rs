@@ -7,6 +7,8 @@
 //!   head of the lane --> attempt --> Answer --> reply::decide --> Complete / Fail -+--> written to the message log
 //!            ^                                       |
 //!            +------- pause, same message -----------+--> Suspend: the head stays until it is resumed
+//!
+//!   between two tries: orders to set a message aside --> durable --> it leaves the lane, the next goes on
 //! ```
 //!
 //! Invariants:
@@ -16,12 +18,15 @@
 //!    late answer cannot match a later message.
 //! 3. A message is sent again only where its outcome is unknown or the reply table has `retry`.
 //! 4. Once the node has failed nothing more is sent: its outcome could not be recorded.
-//! 5. Log lines contain operation, message id and codes; never bytes of a message.
+//! 5. A message is set aside only between two tries, and leaves the lane when that is durable. So one that was sent has its answer, or
+//!    is known not to have one; and whatever the moment of a crash, the next one is not sent ahead of one that is not set aside.
+//! 6. Log lines contain operation, message id and codes; never bytes of a message.
 
 mod attempt;
 mod file;
 mod mllp;
 pub mod reply;
+mod set_aside;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -33,7 +38,8 @@ use tokio::sync::watch;
 
 use crate::error::InteropError;
 use crate::message_log::MessageLog;
-use crate::queue::{Entry, Orders, Queue};
+use crate::queue::progress::LaneEvent;
+use crate::queue::{Entry, Orders, Queue, Suspension};
 use crate::record::{Delivery, DeliveryOutcome, Switch};
 use crate::rows::Reader;
 use attempt::Sender;
@@ -43,6 +49,9 @@ use reply::{Answer, Next, Tries};
 
 /// Bytes of the messages that an operation takes at a time, at most; one that is larger goes alone.
 const GROUP_BYTES: usize = 4 << 20;
+
+/// Notes a step of a try, for the status.
+type Note<'a> = &'a (dyn Fn(LaneEvent) + Sync);
 
 /// The parameters of a lane's task.
 #[derive(Debug, Clone)]
@@ -90,8 +99,9 @@ impl Drop for Lane {
                 operation = self.queue.name,
                 "a programming error stopped this operation; restart the node and report it"
             );
-            self.queue.break_down();
+            self.queue.break_down(self.around.clock.now_us());
         }
+        self.queue.lanes()[self.lane].close_set_asides();
     }
 }
 
@@ -106,8 +116,13 @@ impl Lane {
             if self.around.message_log.has_failed() {
                 // The outcome of a message sent now could not be recorded, so the message would be sent again after the
                 // next start.
+                line.close_set_asides();
                 let _ = self.around.stop.wait_for(|stop| *stop).await;
                 return;
+            }
+            if self.set_aside().await {
+                // Orders may have changed meanwhile.
+                continue;
             }
             if orders.retired && line.is_empty() {
                 // Nothing more is expected, but a message taken in before the reload may still come.
@@ -115,8 +130,9 @@ impl Lane {
             }
             let entry = tokio::select! {
                 biased;
-                entry = line.head(), if !orders.suspended => entry,
+                entry = line.head(), if orders.suspended.is_none() => entry,
                 _ = self.orders.changed() => continue,
+                () = line.set_aside_ordered() => continue,
                 () = self.around.message_log.until_failed() => continue,
                 _ = self.around.stop.wait_for(|stop| *stop) => return,
             };
@@ -150,8 +166,14 @@ impl Lane {
             // Its head is this entry: only this task takes entries off.
             group = if held.is_empty() { group } else { held };
         }
-        let answers = sender.attempt(&orders.operation, &group).await;
+        let line = Arc::clone(&self.queue.lanes()[self.lane]);
+        let clock = self.around.clock.clone();
+        let note = move |event| line.note(event, clock.now_us());
+        note(LaneEvent::Taken { id: group[0].0.id });
+        let answers = sender.attempt(&orders.operation, &group, &note).await;
         for ((entry, _), answer) in group.iter().zip(&answers) {
+            note(LaneEvent::Taken { id: entry.id });
+            note(LaneEvent::Answered(answer.noted(self.around.clock.now_us())));
             self.conclude(orders, entry, answer).await;
         }
     }
@@ -195,6 +217,8 @@ impl Lane {
                         "not delivered; trying again"
                     );
                 }
+                let pause_us = i64::try_from(pause.as_micros()).unwrap_or(i64::MAX);
+                self.note(LaneEvent::Pausing { pause_us });
                 self.pause(pause).await;
             }
             Next::Suspend { reason } => self.suspend(entry, &reason),
@@ -205,8 +229,15 @@ impl Lane {
         self.tries = Tries::default();
         let at_us = self.around.clock.now_us();
         // Recorded before it leaves the line, so that the oldest id still waited for is never ahead of the outcomes.
-        self.around.message_log.record_outcome(Delivery { id: entry.id, output: entry.output, outcome, at_us, detail });
+        let (id, output, by) = (entry.id, entry.output, String::new());
+        self.around.message_log.record_outcome(Delivery { id, output, outcome, at_us, detail, by });
         self.queue.done(self.lane, entry);
+        self.note(LaneEvent::Gone);
+    }
+
+    /// Notes a step for the status.
+    fn note(&self, event: LaneEvent) {
+        self.queue.lanes()[self.lane].note(event, self.around.clock.now_us());
     }
 
     /// Waits, but not past a change of orders (`resume` means "try now") or the end of the node.
@@ -214,6 +245,7 @@ impl Lane {
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
             _ = self.orders.changed() => self.tries.start_over(),
+            () = self.queue.lanes()[self.lane].set_aside_ordered() => {}
             () = self.around.message_log.until_failed() => {}
             _ = self.around.stop.wait_for(|stop| *stop) => {}
         }
@@ -227,13 +259,10 @@ impl Lane {
             "suspended; `terrace operation resume` goes on"
         );
         self.tries = Tries::default();
-        self.queue.order(|orders| orders.suspended = true);
-        let switch = Switch {
-            operation: self.queue.name.clone(),
-            suspended: true,
-            at_us: self.around.clock.now_us(),
-            reason: reason.to_owned(),
-        };
+        let at_us = self.around.clock.now_us();
+        let suspension = Suspension { since_us: at_us, reason: reason.into() };
+        self.queue.order(|orders| orders.suspended = Some(suspension));
+        let switch = Switch { operation: self.queue.name.clone(), suspended: true, at_us, reason: reason.to_owned() };
         if let Err(refusal) = self.around.message_log.switch(&switch) {
             tracing::warn!(operation = self.queue.name, %refusal, "the suspension is not stored; a restart ends it");
         }

@@ -15,6 +15,7 @@
 use std::time::Duration;
 
 use crate::production::settings::{OperationSettings, ReplyAction, ReplyKind, Retry};
+use crate::queue::progress::LastAnswer;
 
 /// The result of one attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,6 +26,8 @@ pub enum Answer {
         kind: ReplyKind,
         /// For the record: the code, with what makes it plain; no bytes of the message.
         detail: String,
+        /// What the receiver says about it, which can quote the message: for display to who may read that.
+        text: Option<String>,
     },
     /// A file was written and is persistent.
     Written,
@@ -43,6 +46,23 @@ pub enum Answer {
         /// Why.
         reason: String,
     },
+}
+
+impl Answer {
+    /// The same for the progress of a lane.
+    pub(super) fn noted(&self, at_us: i64) -> LastAnswer {
+        let (answer, text, reached, unknown) = match self {
+            Answer::Written => ("written", None, true, false),
+            Answer::Reply { kind, detail, text } => {
+                let unknown = matches!(kind, ReplyKind::Timeout | ReplyKind::WrongId | ReplyKind::Unreadable);
+                (detail.as_str(), text.clone(), true, unknown)
+            }
+            Answer::Unreachable { reason } => (reason.as_str(), None, false, false),
+            Answer::Unanswered { reason } => (reason.as_str(), None, true, true),
+            Answer::Impossible { reason } => (reason.as_str(), None, true, false),
+        };
+        LastAnswer { answer: answer.to_owned(), text, reached, unknown, at_us }
+    }
 }
 
 /// The next step.
@@ -112,7 +132,7 @@ pub fn decide(operation: &OperationSettings, answer: &Answer, tries: &mut Tries)
         Answer::Impossible { reason } => return Next::Fail { detail: reason.clone() },
         Answer::Unreachable { reason } => return Next::Retry { pause: tries.pause(&retry), reason: reason.clone() },
         Answer::Unanswered { reason } => (None, reason.clone()),
-        Answer::Reply { kind, detail } => (Some(*kind), detail.clone()),
+        Answer::Reply { kind, detail, .. } => (Some(*kind), detail.clone()),
     };
     let action = match (operation, kind) {
         (OperationSettings::Mllp(mllp), Some(kind)) => mllp.action(kind),
@@ -143,7 +163,7 @@ mod tests {
     }
 
     fn reply(kind: ReplyKind) -> Answer {
-        Answer::Reply { kind, detail: format!("{kind:?}") }
+        Answer::Reply { kind, detail: format!("{kind:?}"), text: None }
     }
 
     #[test]

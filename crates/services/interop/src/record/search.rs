@@ -176,7 +176,7 @@ fn identity(service: &str, message: &Message<'_>) -> u64 {
 }
 
 /// The identity of a content: CRC-64/NVME of the message as received.
-fn content(raw: &[u8]) -> u64 {
+pub(crate) fn content(raw: &[u8]) -> u64 {
     checksum(CrcAlgorithm::Crc64Nvme, raw)
 }
 

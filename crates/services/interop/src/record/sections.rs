@@ -1,4 +1,4 @@
-//! Records and rows read without copying: where a record's rows begin, and the content of an outcome's row.
+//! Records read without copying: where a record's rows begin.
 //!
 //! The checks are the same as those of [`super::decode_message`] and the other decoders: both use [`pieces`], and
 //! fuzzing compares their verdicts.
@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use super::charsets::of_code;
 use super::search::each_text;
-use super::{Delivery, DeliveryOutcome, FLAG_DUPLICATE, FLAG_RESEND, PIECE_NEW, PIECE_ORIGINAL, VERSION, status_of};
+use super::{FLAG_DUPLICATE, PIECE_NEW, PIECE_ORIGINAL, VERSION, decode_flags, origin};
 
 /// A message record cut where its rows begin, checked as `decode_message` checks it. Borrows; copies nothing.
 #[derive(Debug)]
@@ -18,6 +18,8 @@ pub(crate) struct Sections<'a> {
     pub(crate) flags: u8,
     /// When it came in, microseconds since 1970.
     pub(crate) received_us: i64,
+    /// The message that it was made from, the idempotency key, and how, as flags; none for one received.
+    pub(crate) origin: Option<(u64, &'a str, u8)>,
     /// The service that took it.
     pub(crate) service: &'a str,
     /// Identity for duplicates.
@@ -36,14 +38,18 @@ pub(crate) struct Sections<'a> {
 pub(crate) fn sections(payload: &[u8]) -> Option<Sections<'_>> {
     let mut r = Cut { payload, at: 0 };
     let [version, status, flags, charset] = r.array()?;
-    if version != VERSION || flags > (FLAG_DUPLICATE | FLAG_RESEND) {
+    if version != VERSION {
         return None;
     }
-    status_of(status)?;
+    let (_, _, derivation) = decode_flags(status, flags)?;
     of_code(charset)?;
     let received_us = r.array().map(i64::from_le_bytes)?;
-    let _origin: [u8; 8] = r.array()?;
+    let origin = r.array().map(u64::from_le_bytes)?;
     let _generation: [u8; 4] = r.array()?;
+    let origin = match derivation {
+        None => None,
+        Some(_) => Some((origin, r.key()?, flags & !FLAG_DUPLICATE)),
+    };
     let service = r.text()?;
     let _reason = r.text()?;
     let (identity, content) = (r.array().map(u64::from_le_bytes)?, r.array().map(u64::from_le_bytes)?);
@@ -63,44 +69,18 @@ pub(crate) fn sections(payload: &[u8]) -> Option<Sections<'_>> {
         outputs.push((operation, &payload[start..r.at]));
     }
     let is_whole = r.at == payload.len();
-    is_whole.then_some(Sections { status, flags, received_us, service, identity, content, texts, inbound, outputs })
-}
-
-/// The group of deliveries of a record, one by one: message, output, and the bytes from the outcome on, as a row holds them.
-/// `None` where it is not one of this version.
-pub(crate) fn each_delivery(payload: &[u8], mut each: impl FnMut(u64, u16, &[u8])) -> Option<()> {
-    let mut r = Cut { payload, at: 0 };
-    for _ in 0..r.u16()? {
-        let id = r.array().map(u64::from_le_bytes)?;
-        let output = r.u16()?;
-        let start = r.at;
-        let [outcome] = r.array()?;
-        let _at: [u8; 8] = r.array()?;
-        let _note = r.text()?;
-        if outcome > 1 {
-            return None;
-        }
-        each(id, output, &payload[start..r.at]);
-    }
-    (r.at == payload.len()).then_some(())
-}
-
-/// Whether an outcome, as a row holds it, is that an output failed.
-pub(crate) fn is_failed(row: &[u8]) -> bool {
-    row.first() == Some(&1)
-}
-
-/// The outcome of an output, as in a row: from the outcome on.
-pub(crate) fn decode_outcome(id: u64, output: u16, row: &[u8]) -> Option<Delivery> {
-    let mut r = Cut { payload: row, at: 0 };
-    let outcome = match r.array()? {
-        [0] => DeliveryOutcome::Delivered,
-        [1] => DeliveryOutcome::Failed,
-        _ => return None,
-    };
-    let at_us = r.array().map(i64::from_le_bytes)?;
-    let detail = r.text()?.to_owned();
-    (r.at == row.len()).then_some(Delivery { id, output, outcome, at_us, detail })
+    is_whole.then_some(Sections {
+        status,
+        flags,
+        received_us,
+        origin,
+        service,
+        identity,
+        content,
+        texts,
+        inbound,
+        outputs,
+    })
 }
 
 /// Reads borrowed bytes.
@@ -115,16 +95,20 @@ impl<'a> Cut<'a> {
         self.at += len;
         Some(bytes)
     }
-    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+    pub(super) fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
         self.take(N)?.try_into().ok()
     }
-    fn u16(&mut self) -> Option<u16> {
+    pub(super) fn u16(&mut self) -> Option<u16> {
         self.array().map(u16::from_le_bytes)
     }
     fn len(&mut self) -> Option<usize> {
         self.array().map(u32::from_le_bytes).and_then(|len| usize::try_from(len).ok())
     }
-    fn text(&mut self) -> Option<&'a str> {
+    fn key(&mut self) -> Option<&'a str> {
+        let [len] = self.array()?;
+        origin::key_text(self.take(usize::from(len))?)
+    }
+    pub(super) fn text(&mut self) -> Option<&'a str> {
         let len = usize::from(self.u16()?);
         std::str::from_utf8(self.take(len)?).ok()
     }

@@ -17,7 +17,7 @@ use store::{Changes, Cursor, Direction, Foreign, Interpreter, Loss, Lsn, Part, S
 use super::{GivenUp, is_lost, is_ours};
 use crate::error::InteropError;
 use crate::record::{self, Delivery, DeliveryOutcome};
-use crate::rows::{FAILED_OUTPUT, Reader, Rows, TREES, Trees, object_key, object_of, state_key, time_of};
+use crate::rows::{Reader, Rows, TREES, Trees, object_key, object_of, state_key, state_of_outcome, time_of};
 
 /// Changes that one transaction takes. A choice: a record of some hundred KB at most.
 const BATCH: usize = 2_000;
@@ -71,11 +71,13 @@ pub(super) fn derive(store: &Store, losses: &[Loss]) -> Result<u64, InteropError
     let snapshot = store.snapshot();
     let reader = Reader::at(snapshot.clone());
     each_message(&snapshot, &trees, &mut |id, payload| {
-        let failed = state_key(FAILED_OUTPUT, id);
-        if is_lost(store, &lost, trees.by_state, &failed)?
-            && reader.outcomes(id)?.iter().any(|delivery| delivery.outcome == DeliveryOutcome::Failed)
-        {
-            writing.set(trees.by_state, &failed, Some(&[]))?;
+        for outcome in [DeliveryOutcome::Failed, DeliveryOutcome::SetAside] {
+            let Some(of_output) = state_of_outcome(outcome).map(|state| state_key(state, id)) else { continue };
+            if is_lost(store, &lost, trees.by_state, &of_output)?
+                && reader.outcomes(id)?.iter().any(|delivery| delivery.outcome == outcome)
+            {
+                writing.set(trees.by_state, &of_output, Some(&[]))?;
+            }
         }
         let mut changes = Changes::default();
         let found = Foreign { lsn: Lsn(id), kind: record::KIND_MESSAGE, payload: &payload };
@@ -129,6 +131,7 @@ fn outputs(
                     outcome: DeliveryOutcome::Failed,
                     at_us: 0,
                     detail: NOTE.to_owned(),
+                    by: String::new(),
                 });
             }
             _ => writing.set(trees.outcomes, key, None)?,

@@ -8,10 +8,12 @@ use serde::{Deserialize, Serialize};
 use store::{Direction, TreeId};
 
 use super::read::{Brief, Reader, Summary};
-use super::{FAILED_OUTPUT, TREES, interpreter, object_key, object_of, state_key, text_prefix, time_key};
+use super::{
+    TREES, interpreter, link_prefix, object_key, object_of, state_key, state_of_outcome, text_prefix, time_key,
+};
 use crate::error::InteropError;
 use crate::record::search::SearchKeys;
-use crate::record::{self, DeliveryOutcome, Status, Stored};
+use crate::record::{self, Status, Stored};
 
 /// Problems listed; more are counted.
 const LISTED_MAX: usize = 20;
@@ -128,7 +130,7 @@ fn entries(reader: &Reader, report: &mut Report, id: u64, stored: &Stored, outpu
         report.problem(|| format!("the search keys of message {id} are not those of its bytes"));
     }
     let wanted = (
-        (stored.status, stored.duplicate, stored.resent_from.is_some()),
+        (stored.status, stored.duplicate, stored.origin.is_some()),
         outputs,
         stored.keys.identity,
         stored.keys.content,
@@ -141,6 +143,10 @@ fn entries(reader: &Reader, report: &mut Report, id: u64, stored: &Stored, outpu
     expect(reader, report, trees.by_interface, &entry(&stored.service, id), id)?;
     if stored.status != Status::Routed {
         expect(reader, report, trees.by_state, &state_key(record::status_code(stored.status), id), id)?;
+    }
+    if let Some(origin) = &stored.origin {
+        let key = [&link_prefix(origin.id, &origin.key)[..], &id.to_be_bytes()].concat();
+        expect(reader, report, trees.by_state, &key, id)?;
     }
     let mut keys = Vec::new();
     stored.keys.texts(|index, text| keys.push((trees.of_text(index), entry(text, id))));
@@ -175,8 +181,11 @@ fn outcome(reader: &Reader, report: &mut Report, id: u64, object: u16) -> Result
     match (waits, &outcome) {
         (true, None) => {}
         (false, Some(row)) => match record::decode_outcome(id, object - 1, row) {
-            Some(delivery) if delivery.outcome == DeliveryOutcome::Delivered => {}
-            Some(_) => expect(reader, report, reader.trees().by_state, &state_key(FAILED_OUTPUT, id), id)?,
+            Some(delivery) => {
+                if let Some(state) = state_of_outcome(delivery.outcome) {
+                    expect(reader, report, reader.trees().by_state, &state_key(state, id), id)?;
+                }
+            }
             None => report.problem(|| format!("what became of output {object} of message {id} cannot be read")),
         },
         _ => report.problem(|| format!("whether output {object} of message {id} waits cannot be read")),

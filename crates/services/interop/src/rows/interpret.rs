@@ -9,7 +9,9 @@ use bytes::Bytes;
 use store::{Changes, Foreign, Interpreter, KEY_BYTES_MAX, StoreError, TreeId};
 
 use super::read::{Brief, Summary};
-use super::{FAILED_OUTPUT, OPERATIONS, PENDING, TREES, Trees, object_key, object_of_output, state_key, time_key};
+use super::{
+    OPERATIONS, PENDING, TREES, Trees, link_prefix, object_key, object_of_output, state_key, state_of_outcome, time_key,
+};
 use crate::record::search::{TEXT_BYTES_MAX, TextIndex, each_text};
 use crate::record::{self, Sections, Status};
 
@@ -96,6 +98,9 @@ fn message(batch: &mut Batch, trees: &Trees, id: u64, payload: &Bytes, sections:
     if summary.decided().0 != Status::Routed {
         batch.put(trees.by_state, &[&state_key(sections.status, id)], &[]);
     }
+    if let Some((origin, key, derivation)) = sections.origin {
+        batch.put(trees.by_state, &[&link_prefix(origin, key), &tail], &[&[derivation]]);
+    }
     let mut interface = |name: &str| {
         let name = &name[..name.floor_char_boundary(TEXT_BYTES_MAX)];
         batch.put(trees.by_interface, &[name.as_bytes(), &[0], &tail], &[]);
@@ -119,8 +124,8 @@ fn deliveries(batch: &mut Batch, trees: &Trees, payload: &[u8]) -> Option<()> {
         let key = object_key(id, object_of_output(usize::from(output)));
         batch.put(trees.outcomes, &[&key], &[bytes]);
         batch.delete(trees.pending, &key);
-        if record::is_failed(bytes) {
-            batch.put(trees.by_state, &[&state_key(FAILED_OUTPUT, id)], &[]);
+        if let Some(state) = record::outcome_of(bytes).and_then(state_of_outcome) {
+            batch.put(trees.by_state, &[&state_key(state, id)], &[]);
         }
     })
 }

@@ -12,11 +12,14 @@
 //!                                             hl7.by_type       ADT^A01, 0, id   Brief
 //!                                             hl7.by_interface  name, 0, id      -                  service, operations
 //!                                             hl7.by_state      status, id       -                  unless routed
+//!                                             hl7.by_state      254, origin, key, id     u8 how     if it was made from another
 //!  DELIVERIES                                 hl7.fates         id, n            outcome, time, detail
 //!                                             hl7.pending       id, n            removed
 //!                                             hl7.by_state      255, id          -                  of a failed output
+//!                                             hl7.by_state      253, id          -                  of one set aside
 //!  OPERATION                                  hl7.operations    name             the record
 //!  (retention, a transaction of its own)      hl7.marks         id               bytes of messages up to there
+//!  (a note, a transaction of its own)         hl7.todo          id               the note, see `todo`; not one of the interpreter's
 //! ```
 //!
 //! The records of the audit (`node::audit`) lie in the same journal: [`interpreter`] knows both.
@@ -24,7 +27,7 @@
 //! Numbers in keys are big endian, so that keys sort as their numbers: id 8 bytes, n 2 bytes, time 8 bytes with its
 //! sign bit turned. Texts in keys are UTF-8, decoded and unescaped as users type them, cut at [`TEXT_BYTES_MAX`];
 //! behind the text come a zero and the id. A text may itself hold a zero: an entry belongs to a text only if it is as
-//! long as that.
+//! long as that. The idempotency key in the index by state is behind its length, one byte.
 //!
 //! Values are the record's own bytes, little endian:
 //!
@@ -32,7 +35,7 @@
 //! hl7.messages id, 0    the record from its version (1) to the count of outputs: status, flags, charset, time, origin, service,
 //!                       reason, the message as received
 //! hl7.messages id, n    the record's bytes of output n - 1: operation, transform, length, pieces; of the version in row id, 0
-//! hl7.fates             u8 outcome, u64 time, u16 length + detail
+//! hl7.fates             u8 outcome, u64 time, u16 length + detail, of one set aside u16 length + who
 //! hl7.by_time           u8 status, u8 flags, u16 outputs, u64 identity, u64 content      (Summary)
 //! hl7.by_type           i64 time, u16 outputs                                            (Brief)
 //! hl7.marks             u64 bytes
@@ -59,12 +62,12 @@ use node::Interpreters;
 use node::audit::{AuditRows, KIND_AUDIT};
 use store::{Interpreter, Snapshot, StoreError, TreeId};
 
-use crate::record;
 use crate::record::search::{TEXT_BYTES_MAX, TextIndex};
+use crate::record::{self, DeliveryOutcome};
 
 pub use interpret::Rows;
 pub use parts::{PartedWalk, SharedParts};
-pub use read::{Brief, Reader, Summary};
+pub use read::{Brief, DerivedMessage, Reader, Summary};
 pub use walk::{Ids, MessageWalk, ReadMessage, Wanted};
 
 /// Name of the tree of what waits.
@@ -72,6 +75,9 @@ pub(crate) const PENDING: &str = "hl7.pending";
 
 /// Name of the tree of operations suspended and resumed.
 pub(crate) const OPERATIONS: &str = "hl7.operations";
+
+/// Name of the tree of what people have noted about messages, by id; it is made when the first note is. See [`crate::todo`].
+pub(crate) const TODO_TREE: &str = "hl7.todo";
 
 /// Names of the trees, in the order in which the store numbers them.
 pub const TREES: [&str; 11] = [
@@ -96,6 +102,21 @@ pub fn interpreter() -> Arc<dyn Interpreter> {
 
 /// In the index by state: a message with an output that failed. Other states are status bytes of records.
 pub(crate) const FAILED_OUTPUT: u8 = u8::MAX;
+
+/// The same of an output that was set aside.
+pub(crate) const SET_ASIDE_OUTPUT: u8 = 253;
+
+/// In the index by state: messages by the one that they were made from.
+const DERIVED: u8 = 254;
+
+/// Where the index by state has the message of an output with this outcome; none where it has it nowhere.
+pub(crate) fn state_of_outcome(outcome: DeliveryOutcome) -> Option<u8> {
+    match outcome {
+        DeliveryOutcome::Delivered => None,
+        DeliveryOutcome::Failed => Some(FAILED_OUTPUT),
+        DeliveryOutcome::SetAside => Some(SET_ASIDE_OUTPUT),
+    }
+}
 
 /// The trees of the engine in a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -226,6 +247,22 @@ pub(crate) fn state_key(state: u8, id: u64) -> [u8; 9] {
     let mut key = [state; 9];
     key[1..].copy_from_slice(&id.to_be_bytes());
     key
+}
+
+/// The beginning of the entries of all messages that were made from one.
+pub(crate) fn links_prefix(origin: u64) -> [u8; 9] {
+    state_key(DERIVED, origin)
+}
+
+/// The beginning of the entries of messages that were made from one under an idempotency key, or under none; the id of the new
+/// message follows.
+pub(crate) fn link_prefix(origin: u64, key: &str) -> Vec<u8> {
+    let key = &key[..key.floor_char_boundary(record::KEY_TEXT_MAX)];
+    let mut prefix = Vec::with_capacity(18 + key.len());
+    prefix.extend_from_slice(&links_prefix(origin));
+    prefix.push(u8::try_from(key.len()).expect("cut at KEY_TEXT_MAX"));
+    prefix.extend_from_slice(key.as_bytes());
+    prefix
 }
 
 /// The beginning of an index entry of a text: the text, cut, and the zero after it.

@@ -29,7 +29,10 @@ use std::time::Duration;
 use store::{Direction, Store, StoreError, Transaction};
 
 use super::read::Reader;
-use super::{FAILED_OUTPUT, Trees, object_key, object_of, state_key, text_prefix, time_key};
+use super::{
+    FAILED_OUTPUT, SET_ASIDE_OUTPUT, TODO_TREE, Trees, link_prefix, object_key, object_of, state_key, text_prefix,
+    time_key,
+};
 use crate::error::InteropError;
 use crate::record::{self, Status, Stored};
 
@@ -291,9 +294,15 @@ fn remove(
     if stored.status != Status::Routed {
         keys.push((trees.by_state, state_key(record::status_code(stored.status), id).to_vec()));
     }
-    let failed = state_key(FAILED_OUTPUT, id);
-    if reader.snapshot().get(trees.by_state, &failed)?.is_some() {
-        keys.push((trees.by_state, failed.to_vec()));
+    for state in [FAILED_OUTPUT, SET_ASIDE_OUTPUT] {
+        let of_output = state_key(state, id);
+        if reader.snapshot().get(trees.by_state, &of_output)?.is_some() {
+            keys.push((trees.by_state, of_output.to_vec()));
+        }
+    }
+    // What was made from it has an entry of its own, which goes with that.
+    if let Some(origin) = &stored.origin {
+        keys.push((trees.by_state, [&link_prefix(origin.id, &origin.key)[..], &id.to_be_bytes()].concat()));
     }
     let entry = |text: &str| {
         let mut key = text_prefix(text);
@@ -305,6 +314,11 @@ fn remove(
         keys.push((trees.by_interface, entry(&operation)));
     }
     stored.keys.texts(|index, text| keys.push((trees.of_text(index), entry(text))));
+    if let Some(tree) = transaction.tree(TODO_TREE)?
+        && transaction.get(tree, &id.to_be_bytes())?.is_some()
+    {
+        keys.push((tree, id.to_be_bytes().to_vec()));
+    }
     for (tree, key) in &keys {
         transaction.delete(*tree, key)?;
     }

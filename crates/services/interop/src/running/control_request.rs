@@ -20,37 +20,13 @@ use serde_json::{Value, json};
 
 use super::audited::Audited;
 use super::generations::{PRODUCTION_REQUEST, ProductionRequest};
+use super::operator_request::OperatorRequest;
+use super::requirement::{Needs, Requirement};
 use crate::error::InteropError;
 use crate::history::Filter;
 
 /// Most details of an entry that changes of roles and rights have. Each change is visible there, or it is not made.
 const CHANGE_DETAILS_MAX: usize = 12;
-
-/// What a request needs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Needs<'a> {
-    /// The right to an action on an object.
-    Right(Action, Object<'a>),
-    /// The rights to all of these actions on an object.
-    Every(&'static [Action], Object<'a>),
-    /// The right on some object at least: the answer holds only what the caller has it on.
-    Some(Action),
-    /// The rights to each of these actions on some object at least; the same holds.
-    SomeOfEach(&'static [Action]),
-    /// The right on the service of this stored message.
-    OfMessage(Action, u64),
-    /// What `node::identity` asks for by itself: roles and rights are its own.
-    ByIdentity,
-}
-
-/// What a request asks for.
-#[derive(Debug)]
-pub struct Requirement<'a> {
-    /// The right.
-    pub needs: Needs<'a>,
-    /// Its entry in the audit, and when that is written; none where neither a body is shown nor anything is changed.
-    pub entry: Option<(Audited, AuditEntry)>,
-}
 
 /// A request of another service of the node, as that service has read it.
 pub trait ServiceRequest: Send + Sync {
@@ -72,6 +48,7 @@ pub(super) enum ControlRequest {
     Status,
     Reload,
     Resend { id: u64, operations: Vec<String> },
+    Operator(OperatorRequest),
     Switch { operation: String, suspended: bool },
     ConfirmClock,
     Stop,
@@ -94,6 +71,14 @@ pub const CONTROL_EXAMPLES: &[&str] = &[
     "status",
     "reload",
     "resend 1",
+    "resend-edited {\"id\":1,\"body\":\"MSH|\"}",
+    "reprocess {\"ids\":[1]}",
+    "reprocess {\"ids\":[1],\"preview\":true}",
+    "set-aside {\"operation\":\"out\",\"message\":1,\"reason\":\"a test\"}",
+    "operations",
+    "operation out",
+    "todo {\"verb\":\"list\"}",
+    "todo {\"verb\":\"change\",\"id\":1,\"change\":\"take\"}",
     "suspend out",
     "resume out",
     "confirm-clock",
@@ -140,6 +125,9 @@ impl ControlRequest {
     /// What follows the word is wrong.
     pub(super) fn of(line: &str) -> Result<Option<ControlRequest>, InteropError> {
         let (word, rest) = first_word(line);
+        if let Some(request) = OperatorRequest::of(word, rest)? {
+            return Ok(Some(ControlRequest::Operator(request)));
+        }
         let words: Vec<&str> = rest.split_whitespace().collect();
         let request = match (word, words.as_slice()) {
             ("status", []) => ControlRequest::Status,
@@ -199,6 +187,7 @@ impl ControlRequest {
                 }
                 (Needs::OfMessage(Action::MessageResend, *id), Some((Audited::Change, entry)))
             }
+            ControlRequest::Operator(request) => return request.requirement(),
             ControlRequest::Switch { operation, suspended } => {
                 let action = if *suspended { "operation.suspend" } else { "operation.resume" };
                 (Needs::Right(Action::OperationSuspend, Object::Operation(operation)), change(action, operation))
@@ -383,6 +372,7 @@ mod tests {
     #[test]
     fn every_request_has_an_example() {
         let number = |request: &ControlRequest| match request {
+            ControlRequest::Operator(request) => 24 + request.number(),
             ControlRequest::Status => 0,
             ControlRequest::Reload => 1,
             ControlRequest::Resend { .. } => 2,

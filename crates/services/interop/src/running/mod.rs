@@ -19,11 +19,18 @@ mod control_request;
 mod generations;
 mod housekeeping;
 mod operations;
+mod operator_request;
 mod reload;
+mod reprocess;
 mod requests;
+mod requirement;
 mod resend;
 mod services;
 mod status;
+mod stored;
+mod todo;
+mod verbs;
+mod waiting;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -62,12 +69,18 @@ use requests::{ControlRequests, ServiceVerb};
 use services::RunningServices;
 
 pub use audited::Audited;
-pub use control_request::{CONTROL_EXAMPLES, Needs, ReadRequest, Requirement, ServiceRequest};
+pub use control_request::{CONTROL_EXAMPLES, ReadRequest, ServiceRequest};
 pub use generations::{
     GenerationDifference, GenerationList, ON_DISK, PRODUCTION_REQUEST, ProductionRequest, WentBack, answer_reading,
 };
+pub use operator_request::{
+    EditedRequest, ReprocessOutcome, ReprocessPage, ReprocessRequest, ReprocessResult, ReprocessSearch,
+    SetAsideMessage, SetAsideRequest, TodoItem, TodoPage, TodoRequest,
+};
 pub use reload::{Renew, Renewed};
-pub use status::{NodeStatus, OperationStatus, ServiceStatus};
+pub use requirement::{Needs, Requirement};
+pub use status::{NodeStatus, ServiceStatus};
+pub use waiting::{LaneReport, OperationReport, OperationStatus, WaitingOutput};
 
 /// How long a stopping node waits for its lanes: a receiver that has a message in hand may answer; then it is cut off,
 /// and gets that message again at the next start.
@@ -174,6 +187,8 @@ pub struct RunningProduction {
     stop: watch::Sender<bool>,
     /// One reload at a time.
     reloading: tokio::sync::Mutex<()>,
+    /// One request at a time makes messages under idempotency keys.
+    reprocessing: tokio::sync::Mutex<()>,
     /// Other parts that a reload renews.
     renewals: Mutex<Vec<Box<Renew>>>,
     /// Requests to the control socket that other services answer.
@@ -248,7 +263,7 @@ impl RunningProduction {
         let queues: Vec<Arc<Queue>> = production
             .operations
             .iter()
-            .map(|o| Arc::new(Queue::new(Arc::clone(o), found.suspended.contains(&o.name))))
+            .map(|o| Arc::new(Queue::new(Arc::clone(o), found.suspended.get(&o.name).cloned())))
             .collect();
         let plan = Plan { production: Arc::new(production), queues };
         let queued = recovery::requeue(&reader, &plan, &mut found)?;
@@ -296,6 +311,7 @@ impl RunningProduction {
             hand_over: Mutex::new(Some(message_log.start()?)),
             stop,
             reloading: tokio::sync::Mutex::default(),
+            reprocessing: tokio::sync::Mutex::default(),
             renewals: Mutex::default(),
             service_verbs: Mutex::default(),
             services_follow,

@@ -6,7 +6,13 @@
 //! | `status` | `NodeStatus` |
 //! | `reload` | what changed |
 //! | `resend ID [OPERATION ...]` | the id of the new message |
+//! | `resend-edited REQUEST`, with the request as JSON ([`EditedRequest`](super::EditedRequest)) | the id of the new message |
+//! | `reprocess REQUEST`, with the request as JSON ([`ReprocessRequest`](super::ReprocessRequest)) | `ReprocessPage` |
 //! | `suspend OPERATION`, `resume OPERATION` | |
+//! | `set-aside REQUEST`, with the request as JSON ([`SetAsideRequest`](super::SetAsideRequest)) | `SetAsideMessage` |
+//! | `todo REQUEST`, with the request as JSON ([`TodoRequest`](super::TodoRequest)) | `TodoPage`, or the `TodoNote` after a change |
+//! | `operations` | an `OperationStatus` for each |
+//! | `operation NAME` | `OperationReport` |
 //! | `messages FILTER`, with the filter of a list as JSON | lines of the list |
 //! | `message ID` | the message with its outputs and their outcomes; without a right to bodies, these are left out |
 //! | `message ID metadata` | the same without bodies |
@@ -39,18 +45,22 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use node::audit::{AuditEntry, AuditOutcome, EntryMarks, Reads, requests as audit_requests};
-use node::control::{LocalPeer, ProgressSender, Requests};
+use node::control::{LocalPeer, PLAIN_REQUEST_BYTES_MAX, ProgressSender, Requests};
 use node::identity::{self, Action, Caller, Denied, Grant, IdentityError, IdentityRequest, Object, RightsView};
 use node::maintenance;
 use serde_json::{Value, json};
 
 use super::audited::{self, Answered, Audited};
-use super::control_request::{ControlRequest, Needs, ReadRequest, ServiceRequest, first_word};
+use super::control_request::{ControlRequest, ReadRequest, ServiceRequest, first_word};
 use super::generations::ProductionRequest;
+use super::operator_request::EDITED;
+use super::requirement::Needs;
 use super::resend::resend;
-use super::{RunningProduction, lock};
+use super::stored::{self, read_stored};
+use super::{RunningProduction, lock, verbs, waiting};
 use crate::error::InteropError;
 use crate::history::{self, Filter};
+use crate::queue::Suspension;
 use crate::record::{Stored, Switch};
 use crate::rows::Reader;
 
@@ -157,7 +167,11 @@ fn owned(needs: Needs<'_>) -> Option<(Vec<Action>, identity::ObjectPattern)> {
     match needs {
         Needs::Right(action, object) => Some((vec![action], object.exactly().ok()?)),
         Needs::Every(actions, object) => Some((actions.to_vec(), object.exactly().ok()?)),
-        Needs::Some(_) | Needs::SomeOfEach(_) | Needs::OfMessage(..) | Needs::ByIdentity => None,
+        Needs::Some(_)
+        | Needs::SomeOfEach(_)
+        | Needs::OfMessage(..)
+        | Needs::EveryOfMessage(..)
+        | Needs::ByIdentity => None,
     }
 }
 
@@ -172,6 +186,16 @@ fn of_identity(error: &IdentityError) -> InteropError {
 /// A service's object.
 fn service(name: &str) -> Object<'_> {
     Object::Service(name)
+}
+
+/// Who asks, for what a request leaves in the store: the role, or the user of the machine where that is the node's own.
+fn name_of(peer: &LocalPeer, caller: &Caller, view: &RightsView) -> String {
+    let entry = AuditEntry::new("", "").at_control(peer, caller, view);
+    let role = entry.details.get("role").cloned().unwrap_or(entry.actor.name);
+    match (role.as_str(), entry.actor.id) {
+        ("", Some(id)) => format!("user {id}"),
+        _ => role,
+    }
 }
 
 impl ControlRequests {
@@ -236,7 +260,8 @@ impl ControlRequests {
         let is_change = matches!(entry, Some((Audited::Change, _))) && !matches!(request, ControlRequest::Backup(_));
         // What changes something is not left half done; other work ends with the right to it.
         let needs = (!is_change).then(|| owned(request.requirement().needs)).flatten();
-        let answer = self.clone().answer(caller.clone(), request, granted, progress);
+        let who = (caller.clone(), name_of(peer, caller, &view));
+        let answer = self.clone().answer(who, request, granted, progress);
         let entry = entry.map(|(audited, entry)| (audited, entry.marked(marks)));
         let work = audited::handle(&self.running.audit, entry, answer);
         match needs {
@@ -253,6 +278,11 @@ impl ControlRequests {
 
     /// Reads a line. One of a service that is still starting waits a moment for it.
     async fn read(&self, line: &str) -> Result<ControlRequest, InteropError> {
+        if line.len() > PLAIN_REQUEST_BYTES_MAX && first_word(line).0 != EDITED {
+            let text =
+                format!("a request without a body has {PLAIN_REQUEST_BYTES_MAX} bytes at most, and this one is longer");
+            return Err(InteropError::Refused(text));
+        }
         if let Some(request) = ControlRequest::of(line)? {
             return Ok(request);
         }
@@ -300,29 +330,41 @@ impl ControlRequests {
             }
             // See `check_identity`.
             Needs::ByIdentity => Ok(Decided::default()),
-            Needs::OfMessage(action, id) => {
-                guard.view().may_some(caller, action).map_err(refused)?;
-                // Of a message that is not there, the decision is made for one beside it: the same steps as for one that is hidden.
-                let found = self.read_stored(move |reader| reader.service_at_or_beside(id)).await;
-                let Some((is_it, name)) = found.map_err(NotBegun::failed)? else {
-                    return Err(NotBegun::failed(InteropError::NoMessage { id }));
-                };
-                let denied = match guard.may(caller, action, service(&name)) {
-                    Ok(grant) if is_it => {
-                        let marks = EntryMarks::of(&grant);
-                        return Ok(Decided { granted: Some((grant, name)), marks });
-                    }
-                    Ok(_) => return Err(NotBegun::failed(InteropError::NoMessage { id })),
-                    Err(denied) => denied,
-                };
-                let is_known = guard.may(caller, Action::MessageMetadata, service(&name)).is_ok();
-                let refused = refused(denied);
-                match (is_it, is_known) {
-                    (true, true) => Err(refused),
-                    (true, false) => Err(NotBegun { error: InteropError::NoMessage { id }, ..refused }),
-                    (false, _) => Err(NotBegun::failed(InteropError::NoMessage { id })),
-                }
+            Needs::OfMessage(action, id) => self.decide_of_message(caller, &[action], id).await,
+            Needs::EveryOfMessage(actions, id) => self.decide_of_message(caller, actions, id).await,
+        }
+    }
+
+    /// Decides on what is done to a message, which needs the rights to all of these actions on its service.
+    async fn decide_of_message(&self, caller: &Caller, actions: &[Action], id: u64) -> Result<Decided, NotBegun> {
+        let guard = &self.running.guard;
+        let refused = |denied: Denied| {
+            let error = InteropError::Denied(refusal_text(denied, caller, &guard.view()));
+            NotBegun { error, outcome: AuditOutcome::Refused, why: denied.to_string() }
+        };
+        actions.iter().try_for_each(|action| guard.view().may_some(caller, *action)).map_err(refused)?;
+        // Of a message that is not there, the decision is made for one beside it: the same steps as for one that is hidden.
+        let found = read_stored(&self.running, move |reader| reader.service_at_or_beside(id)).await;
+        let Some((is_it, name)) = found.map_err(NotBegun::failed)? else {
+            return Err(NotBegun::failed(InteropError::NoMessage { id }));
+        };
+        let grants = actions.iter().map(|action| guard.may(caller, *action, service(&name)));
+        let grants: Result<Vec<Grant>, Denied> = grants.collect();
+        let denied = match grants {
+            Ok(grants) if is_it => {
+                let marks = grants.iter().fold(EntryMarks::default(), |marks, grant| marks.and(grant));
+                let granted = grants.into_iter().next().map(|grant| (grant, name));
+                return Ok(Decided { granted, marks });
             }
+            Ok(_) => return Err(NotBegun::failed(InteropError::NoMessage { id })),
+            Err(denied) => denied,
+        };
+        let is_known = guard.may(caller, Action::MessageMetadata, service(&name)).is_ok();
+        let refused = refused(denied);
+        match (is_it, is_known) {
+            (true, true) => Err(refused),
+            (true, false) => Err(NotBegun { error: InteropError::NoMessage { id }, ..refused }),
+            (false, _) => Err(NotBegun::failed(InteropError::NoMessage { id })),
         }
     }
 
@@ -359,7 +401,7 @@ impl ControlRequests {
     /// Answers what was decided and recorded.
     async fn answer(
         self,
-        caller: Caller,
+        (caller, by): (Caller, String),
         request: ControlRequest,
         granted: Option<(Grant, String)>,
         progress: ProgressSender,
@@ -367,13 +409,11 @@ impl ControlRequests {
         let (running, caller) = (&self.running, &caller);
         let value = match request {
             ControlRequest::Status => serde_json::to_value(running.status()).expect("plain data becomes JSON"),
-            ControlRequest::Reload => json!(running.reload_by(self.name_of(caller)).await?),
-            ControlRequest::Production(request) => self.production(caller, request).await?,
-            ControlRequest::Resend { id, operations } => {
-                let operations: Vec<&str> = operations.iter().map(String::as_str).collect();
-                json!(resend(&running.engine, id, &operations).await?)
-            }
-            ControlRequest::Switch { operation, suspended } => self.switch(&operation, suspended).await?,
+            ControlRequest::Reload => json!(running.reload_by(by).await?),
+            ControlRequest::Production(request) => self.production(caller, request, by).await?,
+            ControlRequest::Resend { id, operations } => json!(resend(&running.engine, id, &operations, &by).await?),
+            ControlRequest::Operator(request) => return verbs::answer(running, caller, request, &by).await,
+            ControlRequest::Switch { operation, suspended } => self.switch(&operation, suspended, &by).await?,
             ControlRequest::ConfirmClock => running.housekeeping.confirm_clock().map(|()| Value::Null)?,
             ControlRequest::Stop => {
                 running.stop.send_replace(true);
@@ -386,8 +426,8 @@ impl ControlRequests {
             }
             ControlRequest::Messages(filter) => return self.messages(caller, *filter).await,
             ControlRequest::Message { id, bodies } => return self.message(caller, (id, bodies), granted).await,
-            ControlRequest::Count => self.read_stored(history::answer_count).await?,
-            ControlRequest::Check => self.read_stored(history::answer_check).await?,
+            ControlRequest::Count => read_stored(&self.running, history::answer_count).await?,
+            ControlRequest::Check => read_stored(&self.running, history::answer_check).await?,
             ControlRequest::Audit(request) => audit_requests::answer(&running.audit, request).await?,
             ControlRequest::Identity(request) => self.identity(caller, request).await?,
             ControlRequest::OfService { request, at_once } => self.of_service(caller, request, at_once).await?,
@@ -434,7 +474,7 @@ impl ControlRequests {
             marks.masked = Some(is_masked.get());
             Ok(Answered { is_recorded, marks, ..Answered::with(value) })
         };
-        self.read_stored(list).await
+        read_stored(&self.running, list).await
     }
 
     /// A message: with its bodies if they are requested and the caller may read them, and masked if the caller may not see it
@@ -456,8 +496,12 @@ impl ControlRequests {
         let reads = if withheld.is_none() { Reads::one(id) } else { Reads::default() };
         let unmasked = view.may(caller, Action::Unmasked, service(&name));
         let masker = unmasked.is_err().then(|| Arc::clone(self.running.masker()));
-        let answer = move |reader: &Reader| history::answer_message(reader, id, withheld, masker.as_deref());
-        let value = self.read_stored(answer).await?;
+        let (queues, now_us) = (self.running.operations.queues(), self.running.engine.clock.now_us());
+        let answer = move |reader: &Reader| {
+            let waits = |id: u64, open: &[(u16, &str)]| waiting::waits(&queues, now_us, id, open);
+            history::answer_message(reader, id, withheld, masker.as_deref(), &waits)
+        };
+        let value = read_stored(&self.running, answer).await?;
         let mut marks = EntryMarks::of(&metadata);
         if let Some(Ok(body)) = &body {
             marks = marks.and(body);
@@ -497,15 +541,10 @@ impl ControlRequests {
         tokio::task::spawn_blocking(work).await.unwrap_or(Err(InteropError::Stopping))
     }
 
-    /// The name of the role that logged in; of the node's own the user of the machine is in the audit.
-    fn name_of(&self, caller: &Caller) -> String {
-        self.running.guard.view().name(caller.session()).unwrap_or_default().to_owned()
-    }
-
-    /// Generations of the production.
-    async fn production(&self, caller: &Caller, request: ProductionRequest) -> Result<Value, InteropError> {
+    /// Generations of the production. `by`: who asks.
+    async fn production(&self, caller: &Caller, request: ProductionRequest, by: String) -> Result<Value, InteropError> {
         if let ProductionRequest::Back { generation } = request {
-            return Ok(json!(self.running.go_back(generation, self.name_of(caller)).await?));
+            return Ok(json!(self.running.go_back(generation, by).await?));
         }
         let all = service(history::EVERY_SERVICE);
         let shows_tables = self.running.guard.may(caller, Action::Unmasked, all).is_ok();
@@ -514,36 +553,18 @@ impl ControlRequests {
         tokio::task::spawn_blocking(work).await.unwrap_or(Err(InteropError::Stopping))
     }
 
-    /// Reads what is stored, on a thread. Messages acknowledged before the request are there.
-    async fn read_stored<T: Send + 'static>(
-        &self,
-        read: impl FnOnce(&Reader) -> Result<T, InteropError> + Send + 'static,
-    ) -> Result<T, InteropError> {
-        let message_log = Arc::clone(&self.running.engine.message_log);
-        let work = move || {
-            message_log.wait_visible().map_err(InteropError::from)?;
-            read(&Reader::new(message_log.store()))
-        };
-        tokio::task::spawn_blocking(work).await.unwrap_or(Err(InteropError::Stopping))
-    }
-
     /// Suspends or resumes an operation; it stays so across restarts.
-    async fn switch(&self, operation: &str, suspended: bool) -> Result<Value, InteropError> {
-        // A reload moves queues: not while one is searched.
+    async fn switch(&self, operation: &str, suspended: bool, by: &str) -> Result<Value, InteropError> {
+        // A reload moves queues: not while one is searched. And what is stored last is what is in force.
         let _no_reload = self.running.reloading.lock().await;
-        let queues = self.running.operations.queues();
-        let queue = queues.iter().find(|queue| queue.name == operation).ok_or_else(|| InteropError::NoSuch {
-            what: "operation",
-            name: operation.to_owned(),
-            known: queues.iter().map(|queue| queue.name.as_str()).collect::<Vec<_>>().join(", "),
-        })?;
+        let queue = stored::queue_during(&self.running, operation)?;
         if queue.is_broken() {
             return Err(InteropError::Refused(format!(
                 "operation {operation} has stopped because of a programming error (see the log): `terrace stop` and `terrace serve` start it again"
             )));
         }
         let at_us = self.running.engine.clock.now_us();
-        let switch = Switch { operation: operation.to_owned(), suspended, at_us, reason: "by hand".to_owned() };
+        let switch = Switch { operation: operation.to_owned(), suspended, at_us, reason: format!("by {by}") };
         let durable = self
             .running
             .engine
@@ -551,7 +572,8 @@ impl ControlRequests {
             .switch(&switch)
             .map_err(|refusal| InteropError::Refused(refusal.to_string()))?;
         durable.await.map_err(|_| InteropError::Stopping)?;
-        queue.order(|orders| orders.suspended = suspended);
+        let suspension = suspended.then(|| Suspension { since_us: at_us, reason: switch.reason.into() });
+        queue.order(|orders| orders.suspended = suspension);
         Ok(Value::Null)
     }
 }

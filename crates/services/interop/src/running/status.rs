@@ -10,7 +10,7 @@ use node::trouble::Trouble;
 use serde::{Deserialize, Serialize};
 
 use super::RunningProduction;
-use crate::queue::Queue;
+use super::waiting::{self, OperationStatus};
 
 /// A service, for people and programs.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -25,27 +25,6 @@ pub struct ServiceStatus {
     pub tls: bool,
     /// The rules file it uses.
     pub rules: Option<String>,
-}
-
-/// An operation, for people and programs.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct OperationStatus {
-    /// Its name.
-    pub name: String,
-    /// Messages accepted and not done.
-    pub waiting: usize,
-    /// Bytes of them in memory.
-    pub memory_bytes: usize,
-    /// Delivered since the start.
-    pub delivered: u64,
-    /// Given up on since the start.
-    pub failed: u64,
-    /// Tries followed by another, since the start.
-    pub retried: u64,
-    /// Suspended until it is resumed.
-    pub suspended: bool,
-    /// No longer in the production; not shown when empty.
-    pub retired: bool,
 }
 
 /// Everything about a node.
@@ -134,7 +113,7 @@ pub(super) fn status(running: &RunningProduction) -> NodeStatus {
         generation: production.generation(),
         data: options.data.clone(),
         services: services.status(production),
-        operations: operations.queues().iter().map(|queue| operation_status(queue)).filter(is_shown).collect(),
+        operations: waiting::statuses(running),
         homeless: operations.homeless(),
         journal: JournalStatus::of(store),
         store: StoreStatus::of(store),
@@ -159,24 +138,5 @@ pub(super) fn status(running: &RunningProduction) -> NodeStatus {
         failed_logins: running.guard.failures(),
         journal_failed,
         troubles,
-    }
-}
-
-fn is_shown(operation: &OperationStatus) -> bool {
-    !operation.retired || operation.waiting > 0
-}
-
-fn operation_status(queue: &Queue) -> OperationStatus {
-    let orders = queue.orders();
-    let orders = orders.borrow();
-    OperationStatus {
-        name: queue.name.clone(),
-        waiting: queue.depth(),
-        memory_bytes: queue.memory(),
-        delivered: queue.counters.delivered.load(Ordering::Relaxed),
-        failed: queue.counters.failed.load(Ordering::Relaxed),
-        retried: queue.counters.retried.load(Ordering::Relaxed),
-        suspended: orders.suspended,
-        retired: orders.retired,
     }
 }

@@ -96,7 +96,7 @@ impl Trial {
         if let Some(name) = transform {
             known("transform", name, production.transforms.names(), production.transforms.find(name).is_some())?;
         }
-        let queues = production.operations.iter().map(|operation| Arc::new(Queue::new(Arc::clone(operation), false)));
+        let queues = production.operations.iter().map(|operation| Arc::new(Queue::new(Arc::clone(operation), None)));
         let plan = Plan { queues: queues.collect(), production: Arc::new(production) };
         Ok(Trial { plan, clock, transform: transform.map(str::to_owned) })
     }

@@ -82,7 +82,7 @@ async fn run(recording: &CrashShelf, shelf: Arc<dyn Shelf>) -> Before {
 }
 
 /// The store of an image, recovered.
-fn open(image: &Image) -> Result<Reader, StoreError> {
+pub(crate) fn open(image: &Image) -> Result<Reader, StoreError> {
     let journal = journal::Options {
         segment_bytes: 32 << 10,
         buffer_bytes: 8 << 10,
@@ -173,14 +173,14 @@ async fn recover(before: &Before, image: &Image, acknowledged: usize) -> (Arc<Cr
 }
 
 /// Some images of a point, the plain ones first and one by chance.
-fn some(shelf: &CrashShelf, point: usize, random: &mut fastrand::Rng) -> Vec<Image> {
+pub(crate) fn images_of(shelf: &CrashShelf, point: usize, random: &mut fastrand::Rng) -> Vec<Image> {
     let all: Vec<Image> = shelf.images(point).collect();
     let chosen: BTreeSet<usize> =
         (0..IMAGES).map(|n| if n < 2 { n.min(all.len() - 1) } else { random.usize(..all.len()) }).collect();
     chosen.into_iter().map(|n| all[n].clone()).collect()
 }
 
-fn seed() -> u64 {
+pub(crate) fn seed() -> u64 {
     std::env::var("SEED").map_or(1, |seed| seed.parse().expect("SEED is a number"))
 }
 
@@ -194,7 +194,7 @@ async fn after_a_crash_at_any_point_every_acknowledged_message_reaches_all_recei
     let mut points: Vec<usize> = (0..POINTS).map(|_| random.usize(..=end)).collect();
     points.extend([0, 1, end]);
     for point in points {
-        for image in some(&shelf, point, &mut random) {
+        for image in images_of(&shelf, point, &mut random) {
             recover(&before, &image, before.acknowledged_at(point)).await;
         }
     }
@@ -210,13 +210,14 @@ async fn a_crash_during_recovery_loses_nothing_either() {
     for _ in 0..POINTS / 4 {
         let point = random.usize(..=end);
         let acknowledged = before.acknowledged_at(point);
-        let image = some(&shelf, point, &mut random).pop().expect("there is one");
+        let image = images_of(&shelf, point, &mut random).pop().expect("there is one");
         let (second, taken) = recover(&before, &image, acknowledged).await;
         for (all, taken) in before.taken.iter_mut().zip(taken) {
             all.extend(taken);
         }
         for _ in 0..IMAGES {
-            let again = some(&second, random.usize(..=second.operations()), &mut random).pop().expect("there is one");
+            let again =
+                images_of(&second, random.usize(..=second.operations()), &mut random).pop().expect("there is one");
             recover(&before, &again, acknowledged).await;
         }
     }

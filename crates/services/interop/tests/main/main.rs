@@ -27,13 +27,16 @@ mod receivers;
 mod records;
 mod refusals;
 mod reload;
+mod reprocess;
 mod rig;
 mod rights;
 mod rows;
 mod sender;
+mod set_aside;
 mod settings;
 mod shelves;
 mod tls;
+mod waiting;
 mod walks;
 
 /// Every file of the store below a data directory, with its content.

@@ -17,11 +17,11 @@ fn queue(settings: &str) -> Arc<Queue> {
     let settings = settings::OperationSettings::Mllp(toml::from_str(&text).expect("settings"));
     let key = Some("PID-3.1".parse().expect("a path"));
     let operation = production::Operation { name: "out".to_owned(), settings, key, tls: None };
-    Arc::new(Queue::new(Arc::new(operation), false))
+    Arc::new(Queue::new(Arc::new(operation), None))
 }
 
 fn entry(id: u64, bytes: usize) -> Entry {
-    Entry { id, output: 0, charset: None, body: Some(Bytes::from(vec![b'x'; bytes])) }
+    Entry { id, output: 0, received_us: 0, charset: None, body: Some(Bytes::from(vec![b'x'; bytes])) }
 }
 
 #[tokio::test]
@@ -121,7 +121,7 @@ fn bodies_share_the_memory_of_their_record_while_few_wait_and_are_copied_when_ma
     let shares = |number: u16| {
         queue.reserve();
         let body = Some(record.slice(..800));
-        queue.push(0, Entry { id: u64::from(number), output: 0, charset: None, body });
+        queue.push(0, Entry { id: u64::from(number), output: 0, received_us: 0, charset: None, body });
         let held = queue.lanes()[0].held(usize::from(number) + 1, usize::MAX);
         held.last().expect("there is one").1.as_ptr() == record.as_ptr()
     };
@@ -186,6 +186,7 @@ async fn outcomes_are_written_by_themselves_and_before_the_message_log_closes() 
             id: 8,
             output,
             outcome: DeliveryOutcome::Delivered,
+            by: String::new(),
             at_us: 0,
             detail: String::new(),
         });
@@ -204,7 +205,14 @@ async fn outcomes_are_written_by_themselves_and_before_the_message_log_closes() 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_message_takes_the_outcomes_that_wait_into_its_own_write() {
     let (message_log, hand_over) = message_log(Arc::new(MemoryShelf::new()));
-    let outcome = |id| Delivery { id, output: 0, outcome: DeliveryOutcome::Delivered, at_us: 0, detail: String::new() };
+    let outcome = |id| Delivery {
+        id,
+        output: 0,
+        outcome: DeliveryOutcome::Delivered,
+        at_us: 0,
+        detail: String::new(),
+        by: String::new(),
+    };
     for id in 0..20 {
         message_log.record_outcome(outcome(id));
         let durable = message_log.submit(Bytes::from_static(b"a record"), Vec::new()).expect("there is room");

@@ -5,18 +5,19 @@ use std::fmt::Write as _;
 use bytes::Bytes;
 use hl7::Piece;
 use interop::fuzzing;
-use interop::record::{self, Delivery, DeliveryOutcome, Head, Status, Switch, Writer};
+use interop::record::{self, Delivery, DeliveryOutcome, Derivation, Head, MessageOrigin, Status, Switch, Writer};
 
 const RAW: &[u8] = b"MSH|^~\\&|A\rPID|1\r";
 
 const CHANGED: &[u8] = b"MSH|^~\\&|B\rPID|1\r";
 
-/// A resent duplicate with three outputs: as received, changed, whole.
+/// A reprocessed duplicate with three outputs: as received, changed, whole.
 fn message() -> Vec<u8> {
+    let origin = MessageOrigin { id: 0x0102, derivation: Derivation::Reprocessed, key: "k1".to_owned() };
     let head = Head {
         status: Status::Routed,
         duplicate: true,
-        resent_from: Some(0x0102),
+        origin: Some(&origin),
         received_us: 1_700_000_000_000_001,
         generation: 7,
         service: "in",
@@ -40,10 +41,12 @@ fn deliveries() -> Vec<u8> {
         outcome,
         at_us: 1_700_000_000_000_002,
         detail: detail.to_owned(),
+        by: if outcome == DeliveryOutcome::SetAside { "ann".to_owned() } else { String::new() },
     };
     record::encode_deliveries(&[
         delivery(0, DeliveryOutcome::Delivered, "AA"),
         delivery(1, DeliveryOutcome::Failed, "AE"),
+        delivery(2, DeliveryOutcome::SetAside, "unknown patient"),
     ])
 }
 
@@ -129,7 +132,7 @@ fn pieces_that_overlap_or_go_back_are_refused_so_that_an_output_is_never_longer_
     let head = Head {
         status: Status::Routed,
         duplicate: false,
-        resent_from: None,
+        origin: None,
         received_us: 0,
         generation: 7,
         service: "",

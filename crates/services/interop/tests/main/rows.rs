@@ -9,9 +9,10 @@ use hl7::Piece;
 use interop::fuzzing;
 use interop::history::{Filter, OutputState};
 use interop::record::search::SearchKeys;
-use interop::record::{self, Delivery, DeliveryOutcome, Head, Status, Switch, Writer};
+use interop::record::{self, Delivery, DeliveryOutcome, Derivation, Head, MessageOrigin, Status, Switch, Writer};
 use interop::rows::prune::{Pruner, Retention};
 use interop::rows::{Ids, Reader, Rows, TREES, Wanted, check, object_key};
+use interop::todo::{TodoChange, TodoNote};
 use node::Clock;
 use node::trouble::Matter;
 use store::{Direction, KEY_BYTES_MAX, Lsn, Options, Store, StoreError, VALUE_BYTES_MAX};
@@ -32,11 +33,16 @@ fn append(store: &Store, kind: u8, payload: &[u8]) -> Lsn {
 
 /// A message with an output as received, one with pieces, one whole.
 fn message(id: &str, number: &str, received_us: i64) -> Vec<u8> {
+    made_from(None, id, number, received_us)
+}
+
+/// The same, made from a stored one.
+fn made_from(origin: Option<&MessageOrigin>, id: &str, number: &str, received_us: i64) -> Vec<u8> {
     let raw = Bytes::from(format!("MSH|^~\\&|A|B|||1||ADT^A01^ADT_A01|{id}|P|2.5\rPID|1||{number}~8^^^X\r"));
     let head = Head {
         status: Status::Routed,
         duplicate: false,
-        resent_from: None,
+        origin,
         received_us,
         generation: 7,
         service: "in",
@@ -53,7 +59,8 @@ fn message(id: &str, number: &str, received_us: i64) -> Vec<u8> {
 }
 
 fn delivery(id: u64, output: u16, outcome: DeliveryOutcome) -> Delivery {
-    Delivery { id, output, outcome, at_us: 1_700_000_000_000_002, detail: "AA".to_owned() }
+    let by = if outcome == DeliveryOutcome::SetAside { "ann".to_owned() } else { String::new() };
+    Delivery { id, output, outcome, at_us: 1_700_000_000_000_002, detail: "AA".to_owned(), by }
 }
 
 fn deliver(store: &Store, id: u64) {
@@ -105,7 +112,7 @@ fn a_record_whose_rows_the_store_would_not_take_is_refused_before_it_is_appended
         let head = Head {
             status: Status::Routed,
             duplicate: false,
-            resent_from: None,
+            origin: None,
             received_us: 1,
             generation: 7,
             service,
@@ -131,7 +138,11 @@ fn the_keys_and_values_of_each_tree_are_those_of_version_1() {
     let id = append(&store, record::KIND_MESSAGE, &message("C1", "7", 1_700_000_000_000_001));
     let outcomes = [delivery(id.0, 0, DeliveryOutcome::Delivered), delivery(id.0, 2, DeliveryOutcome::Failed)];
     append(&store, record::KIND_DELIVERIES, &record::encode_deliveries(&outcomes));
-    let reason = "by hand".to_owned();
+    let origin = MessageOrigin { id: id.0, derivation: Derivation::Reprocessed, key: "k1".to_owned() };
+    let again = append(&store, record::KIND_MESSAGE, &made_from(Some(&origin), "C1", "7", 1_700_000_000_000_009));
+    let aside = [delivery(again.0, 1, DeliveryOutcome::SetAside)];
+    append(&store, record::KIND_DELIVERIES, &record::encode_deliveries(&aside));
+    let reason = "by ann".to_owned();
     let switch = Switch { operation: "one".to_owned(), suspended: true, at_us: 3, reason };
     append(&store, record::KIND_OPERATION, &record::encode_switch(&switch));
     let found = dump(&store);
@@ -235,13 +246,81 @@ fn a_check_finds_what_is_missing_and_what_is_left_over() {
 }
 
 #[test]
+fn what_was_made_from_a_message_is_found_by_it_and_its_entry_goes_with_the_new_one() {
+    let store = store();
+    let first = append(&store, record::KIND_MESSAGE, &message("C1", "7", 5)).0;
+    let made = |derivation, key: &str| {
+        let origin = MessageOrigin { id: first, derivation, key: key.to_owned() };
+        let id = append(&store, record::KIND_MESSAGE, &made_from(Some(&origin), "C1", "7", 6)).0;
+        deliver(&store, id);
+        id
+    };
+    let (resent, under, other) = (
+        made(Derivation::Resent, ""),
+        made(Derivation::Reprocessed, "key"),
+        made(Derivation::Reprocessed, "key of another"),
+    );
+    let reader = Reader::new(&store);
+    let ids = |reader: &Reader, max| -> Vec<u64> {
+        reader.derived_from(first, max).expect("it reads").iter().map(|link| link.id).collect()
+    };
+    assert_eq!((ids(&reader, 9), ids(&reader, 1)), (vec![resent, under, other], vec![other]));
+    assert_eq!(reader.derived_from(resent, 9).expect("it reads"), []);
+    for (key, expected) in [("key", Some(under)), ("key of another", Some(other)), ("ke", None), ("key of", None)] {
+        assert_eq!(reader.derived_under(first, key).expect("it reads"), expected, "{key}");
+    }
+    assert_eq!(check::check(&reader).expect("it reads").wrong, 0);
+    // The first one waits and stays; the others are done and go, with their entries.
+    let retention = Retention { bytes: 1, age: None };
+    let mut pruner = Pruner::new(&store, retention).expect("it reads");
+    let removed = pruner.pass((other, 1 << 20), 100, true, &|| false).expect("it works").messages;
+    let reader = Reader::new(&store);
+    assert_eq!((removed, ids(&reader, 9)), (3, vec![]));
+    assert_eq!(check::check(&reader).expect("it reads").wrong, 0);
+}
+
+#[test]
+fn retention_removes_what_was_noted_about_a_message_with_it() {
+    let store = store();
+    let ids = [1, 2].map(|n| append(&store, record::KIND_MESSAGE, &message("C1", "7", n)).0);
+    deliver(&store, ids[0]);
+    for id in ids {
+        TodoNote::change(&store, id, &TodoChange::Take, "ann", 1).expect("it works");
+    }
+    let mut pruner = Pruner::new(&store, Retention { bytes: 1, age: None }).expect("it reads");
+    let removed = pruner.pass((ids[1], 1 << 20), 100, true, &|| false).expect("it works").messages;
+    let owners = ids.map(|id| TodoNote::read(&store.snapshot(), id).expect("it reads").owner);
+    assert_eq!((removed, owners), (1, [None, Some("ann".to_owned())]));
+}
+
+#[test]
+fn outputs_that_were_set_aside_are_found_and_a_check_finds_what_is_missing_of_them() {
+    let store = store();
+    let id = append(&store, record::KIND_MESSAGE, &message("C1", "7", 5)).0;
+    let outcomes = record::encode_deliveries(&[delivery(id, 1, DeliveryOutcome::SetAside)]);
+    append(&store, record::KIND_DELIVERIES, &outcomes);
+    let reader = Reader::new(&store);
+    let outcome = reader.outcomes(id).expect("it reads").remove(0);
+    assert_eq!((outcome.outcome, outcome.by.as_str()), (DeliveryOutcome::SetAside, "ann"));
+    assert_eq!(reader.with_set_aside_output(Direction::Forward).next().expect("it reads"), Some(id));
+    assert_eq!(reader.with_failed_output(Direction::Forward).next().expect("it reads"), None);
+    assert_eq!(reader.pending().expect("it reads")[&id].len(), 2);
+    assert_eq!(check::check(&reader).expect("it reads").wrong, 0);
+    let tree = reader.trees().by_state;
+    let mut transaction = store.begin();
+    transaction.delete(tree, &[&[253][..], &id.to_be_bytes()].concat()).expect("a change");
+    transaction.commit().expect("it works");
+    assert_eq!(check::check(&Reader::new(&store)).expect("it reads").wrong, 1);
+}
+
+#[test]
 fn a_check_finds_search_keys_that_are_not_those_of_the_bytes() {
     let raw = b"MSH|^~\\&|A|B|||1||ADT^A01|C1|P|2.5\r";
     let (status, received_us) = (Status::Dropped, 5);
     let head = Head {
         status,
         duplicate: false,
-        resent_from: None,
+        origin: None,
         received_us,
         generation: 7,
         service: "in",

@@ -17,7 +17,7 @@ fn message(number: usize, bytes: usize, outputs: usize) -> Vec<u8> {
     let head = Head {
         status: if outputs == 0 { Status::Unmatched } else { Status::Routed },
         duplicate: false,
-        resent_from: None,
+        origin: None,
         received_us: number as i64,
         generation: 7,
         service: "in",
@@ -53,8 +53,14 @@ fn stored(random: &mut fastrand::Rng) -> (Store, Vec<u64>) {
         ids.push(last.0);
         if outputs > 1 {
             let (id, output, at_us) = (last.0, 1, 5);
-            let delivered =
-                Delivery { id, output, outcome: DeliveryOutcome::Delivered, at_us, detail: "AA".to_owned() };
+            let delivered = Delivery {
+                id,
+                output,
+                outcome: DeliveryOutcome::Delivered,
+                at_us,
+                detail: "AA".to_owned(),
+                by: String::new(),
+            };
             last = append(&store, record::KIND_DELIVERIES, &record::encode_deliveries(&[delivered]));
         }
     }

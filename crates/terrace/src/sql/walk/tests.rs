@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
 use hl7::{Message, Path};
-use interop::record::{self, Head, Status, Writer};
+use interop::record::{self, Delivery, DeliveryOutcome, Head, Status, Writer};
 use interop::rows::Rows;
 use node::Clock;
 use node::identity::scram::Mock;
@@ -45,8 +45,7 @@ pub(super) fn stored_of(messages: Vec<Vec<u8>>) -> (Store, Vec<u64>) {
     for (raw, at) in messages.into_iter().zip(0..) {
         let service = if at == 1 { "ward" } else { "lab" };
         let (status, received_us) = (Status::Unmatched, FIRST_US + at * 1_000_000);
-        let head =
-            Head { status, duplicate: false, resent_from: None, received_us, service, charset: None, reason: "" };
+        let head = Head { status, duplicate: false, origin: None, received_us, service, charset: None, reason: "" };
         let record = Writer::new(&head, &raw).finish();
         let lsn = store.append(record::KIND_MESSAGE, record).expect("there is room");
         store.commit(lsn).expect("it works");
@@ -100,6 +99,42 @@ async fn rows_of(session: &mut Session, ids: &[u64], sql: &str) -> String {
         None => format!("{line}\n"),
     };
     lines.lines().map(named).collect()
+}
+
+#[tokio::test]
+async fn an_output_that_was_set_aside_has_that_status_and_its_reason() {
+    let options = Options { interpreter: Some(Arc::new(Rows)), ..Options::default() };
+    let store = Store::in_memory(options).expect("memory is enough");
+    let append = |kind, payload: Vec<u8>| {
+        let lsn = store.append(kind, payload).expect("there is room");
+        store.commit(lsn).expect("it works");
+        store.wait_visible(lsn).expect("it works");
+        lsn.0
+    };
+    let (status, received_us) = (Status::Routed, FIRST_US);
+    let head =
+        Head { status, duplicate: false, origin: None, received_us, service: "in", charset: None, reason: "all" };
+    let raw = b"MSH|^~\\&|A|B|||1||ADT^A01|C1|P|2.5\r";
+    let mut writer = Writer::new(&head, raw);
+    for operation in ["lab", "ward"] {
+        writer.whole(operation, "", |out| out.extend_from_slice(raw));
+    }
+    let id = append(record::KIND_MESSAGE, writer.finish().to_vec());
+    let (outcome, detail, by) = (DeliveryOutcome::SetAside, "unknown patient".to_owned(), "ann".to_owned());
+    let aside = Delivery { id, output: 0, outcome, at_us: FIRST_US, detail, by };
+    append(record::KIND_DELIVERIES, record::encode_deliveries(&[aside]));
+    let virtual_tables = crate::sql::history(None, &Arc::default());
+    let options = EngineOptions { virtual_tables, threads: 2, ..EngineOptions::default() };
+    let mut session = Engine::new(store, options).expect("an engine starts").session("tester");
+    let all = "SELECT interface, status, reason FROM hl7.messages WHERE";
+    for (condition, expected) in [
+        ("status = 'set-aside'", "lab|set-aside|unknown patient\n"),
+        ("status = 'waiting'", "ward|waiting|-\n"),
+        ("status = 'failed'", ""),
+    ] {
+        let found = answer_of(&mut session, &format!("{all} {condition}")).await.expect("it is a query");
+        assert_eq!(found, expected, "{condition}");
+    }
 }
 
 #[tokio::test]
@@ -228,7 +263,7 @@ fn many() -> Store {
         let (received_us, outputs) = (FIRST_US + number as i64, if number % 3 == 0 { 2 } else { 0 });
         let status = if outputs > 0 { Status::Routed } else { Status::Unmatched };
         let head =
-            Head { status, duplicate: false, resent_from: None, received_us, service: "in", charset: None, reason: "" };
+            Head { status, duplicate: false, origin: None, received_us, service: "in", charset: None, reason: "" };
         let mut writer = Writer::new(&head, &raw);
         (0..outputs).for_each(|_| _ = writer.whole("out", "", |out| out.extend_from_slice(&raw)));
         let lsn = store.append(record::KIND_MESSAGE, writer.finish()).expect("there is room");

@@ -116,6 +116,7 @@ const fn mixed(request: Request, needs: &'static [Right], success: Success) -> W
 const METADATA_WAYS: &[Way] = &[
     way(Control("messages {}"), &[METADATA], Shows("M1")),
     way(Control("message {id} metadata"), &[METADATA], Shows("adt")),
+    way(Control(r#"todo {"verb":"list"}"#), &[METADATA], Done),
     way(
         Sql("SELECT interface FROM hl7.messages WHERE object = 0"),
         &[METADATA, CONNECT, USE_HL7, MESSAGES],
@@ -215,10 +216,11 @@ pub(crate) fn of(action: Action) -> Ways {
     match action {
         Action::MessageMetadata => Of(METADATA_WAYS),
         Action::MessageBody => Of(BODY_WAYS),
-        Action::MessageResend => Of(const { &[way(Control("resend {id}"), &[RESEND], Done)] }),
-        Action::MessageEdit => Nowhere("no port takes a changed message yet"),
+        Action::MessageResend => Of(RESEND_WAYS),
+        Action::MessageEdit => Of(EDIT_WAYS),
         Action::Unmasked => Of(UNMASKED_WAYS),
         Action::OperationSuspend => Of(SUSPEND_WAYS),
+        Action::OperationSetAside => Of(SET_ASIDE_WAYS),
         Action::ProductionLoad => Of(PRODUCTION_LOAD_WAYS),
         Action::ProductionRead => Of(PRODUCTION_READ_WAYS),
         Action::ClockConfirm => Of(CLOCK_WAYS),
@@ -264,6 +266,27 @@ pub(crate) fn of(action: Action) -> Ways {
     }
 }
 
+const RESEND_WAYS: &[Way] = &[
+    way(Control("resend {id}"), &[RESEND], Done),
+    way(Control(r#"reprocess {"ids":[{id}],"preview":true}"#), &[RESEND], Shows("\"routed\"")),
+    way(Control(r#"reprocess {"ids":[{id}]}"#), &[RESEND], Shows("\"routed\"")),
+    // The message needs nobody: who may change what is noted about it is told so.
+    way(Control(r#"todo {"verb":"change","id":{id},"change":"take"}"#), &[RESEND], Decided),
+];
+
+const EDIT_WAYS: &[Way] = &[way(
+    Control(r#"resend-edited {"id":{id},"body":"MSH|^~\\&|HIS|NORTH|HUB|X|2026||ADT^A01|E1|P|2.5\rPID|1\r"}"#),
+    &[(Action::MessageEdit, "service *"), BODY, UNMASKED],
+    Done,
+)];
+
+// The message was delivered long ago: who may set it aside is told so.
+const SET_ASIDE_WAYS: &[Way] = &[way(
+    Control(r#"set-aside {"operation":"out","message":{id},"reason":"a test"}"#),
+    &[(Action::OperationSetAside, "operation out")],
+    Decided,
+)];
+
 const SUSPEND_WAYS: &[Way] =
     &[way(Control("suspend out"), &[SUSPEND], Decided), way(Control("resume out"), &[SUSPEND], Decided)];
 
@@ -293,7 +316,12 @@ const PRODUCTION_READ_WAYS: &[Way] = &[
 
 const CLOCK_WAYS: &[Way] = &[way(Control("confirm-clock"), &[(Action::ClockConfirm, "node")], Decided)];
 
-const STATUS_WAYS: &[Way] = &[way(Control("status"), &[STATUS], Done), way(Control("count"), &[STATUS], Done)];
+const STATUS_WAYS: &[Way] = &[
+    way(Control("status"), &[STATUS], Done),
+    way(Control("count"), &[STATUS], Done),
+    way(Control("operations"), &[STATUS], Shows("\"out\"")),
+    way(Control("operation out"), &[STATUS], Done),
+];
 
 const VERIFY_WAYS: &[Way] = &[way(Control("verify"), &[VERIFY], Done), way(Control("check"), &[VERIFY], Done)];
 

@@ -1,0 +1,122 @@
+//! [`MessageOrigin`]: of a message that was made from a stored one, which one, how, and under which idempotency key.
+//!
+//! ```text
+//!   flags of the record      bit 1 resent, bit 2 edited, bit 3 reprocessed: one of them, or none for a message received
+//!   behind the origin's id   u8 length + key; no bytes = no key
+//! ```
+//!
+//! Invariant: the key lies in the record of the message that was made under it, so that the two are durable together: after
+//! a crash either both are there or none.
+
+use serde::{Deserialize, Serialize};
+
+/// Longest idempotency key, in bytes: it is a part of a key of the index by state.
+pub const KEY_TEXT_MAX: usize = 100;
+
+const FLAG_RESENT: u8 = 2;
+const FLAG_EDITED: u8 = 4;
+const FLAG_REPROCESSED: u8 = 8;
+
+/// How a message was made from a stored one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Derivation {
+    /// Its outputs are those of the stored one.
+    Resent,
+    /// Its bytes are those that a person made of the stored one's.
+    Edited,
+    /// It was decided on anew, with the bytes of the stored one.
+    Reprocessed,
+}
+
+impl Derivation {
+    /// Its name, for display.
+    pub fn name(self) -> &'static str {
+        match self {
+            Derivation::Resent => "resent",
+            Derivation::Edited => "edited",
+            Derivation::Reprocessed => "reprocessed",
+        }
+    }
+}
+
+/// See the head comment of this file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MessageOrigin {
+    /// The stored message.
+    pub id: u64,
+    /// How.
+    pub derivation: Derivation,
+    /// The idempotency key; empty for none.
+    #[serde(default)]
+    pub key: String,
+}
+
+impl MessageOrigin {
+    /// Checks the text of a key. The error says what is wrong.
+    ///
+    /// # Errors
+    /// It is empty, too long, or has control characters.
+    pub fn check_key(key: &str) -> Result<(), String> {
+        let is_plain = !key.chars().any(char::is_control);
+        if (1..=KEY_TEXT_MAX).contains(&key.len()) && is_plain {
+            return Ok(());
+        }
+        Err(format!("an idempotency key has 1 to {KEY_TEXT_MAX} bytes and no control characters"))
+    }
+
+    /// Appends the key as it is stored.
+    pub(super) fn write_key(&self, out: &mut Vec<u8>) {
+        let key = &self.key[..self.key.floor_char_boundary(KEY_TEXT_MAX)];
+        out.push(u8::try_from(key.len()).expect("cut at KEY_TEXT_MAX"));
+        out.extend_from_slice(key.as_bytes());
+    }
+}
+
+/// A key as stored; none where it is not as written.
+pub(super) fn key_text(bytes: &[u8]) -> Option<&str> {
+    std::str::from_utf8(bytes).ok().filter(|key| key.len() <= KEY_TEXT_MAX)
+}
+
+/// The flag of a derivation.
+pub(crate) fn derivation_code(derivation: Derivation) -> u8 {
+    match derivation {
+        Derivation::Resent => FLAG_RESENT,
+        Derivation::Edited => FLAG_EDITED,
+        Derivation::Reprocessed => FLAG_REPROCESSED,
+    }
+}
+
+/// The derivation of flags without the one for duplicates; the outer none: these are no flags.
+pub(crate) fn derivation_of(flags: u8) -> Option<Option<Derivation>> {
+    match flags {
+        0 => Some(None),
+        FLAG_RESENT => Some(Some(Derivation::Resent)),
+        FLAG_EDITED => Some(Some(Derivation::Edited)),
+        FLAG_REPROCESSED => Some(Some(Derivation::Reprocessed)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_is_made_in_one_way_from_another_or_was_received() {
+        for derivation in [Derivation::Resent, Derivation::Edited, Derivation::Reprocessed] {
+            assert_eq!(derivation_of(derivation_code(derivation)), Some(Some(derivation)));
+        }
+        let ways: Vec<u8> = (0..=255).filter(|flags| derivation_of(*flags).is_some()).collect();
+        assert_eq!(ways, [0, 2, 4, 8]);
+    }
+
+    #[test]
+    fn a_key_is_short_and_plain() {
+        for (key, is_one) in [("", false), ("a", true), ("ticket 4711", true), ("a\nb", false), ("\u{e4}", true)] {
+            assert_eq!(MessageOrigin::check_key(key).is_ok(), is_one, "{key:?}");
+        }
+        assert!(MessageOrigin::check_key(&"k".repeat(KEY_TEXT_MAX)).is_ok());
+        assert!(MessageOrigin::check_key(&"k".repeat(KEY_TEXT_MAX + 1)).is_err());
+    }
+}
