@@ -14,10 +14,8 @@ use hl7::charset::Charset;
 use hl7::{Reading, mllp};
 use interop::history::{Filter, History, OutputState};
 use interop::production::units::Span;
-use interop::record::{DeliveryOutcome, Status};
 use interop::record::{DeliveryOutcome, Status, Stored};
 use node::Clock;
-use node::{Clock, control};
 
 use crate::cli::{MessageCommand, MessageListArgs, OutputName, StatusName};
 use crate::productions;

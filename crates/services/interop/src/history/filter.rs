@@ -159,7 +159,6 @@ impl Filter {
             control_id: text("MSH-10"),
             status: stored.status,
             duplicate: stored.duplicate,
-            resent_from: stored.resent_from,
             generation: stored.generation,
             resent_from: made(stored.origin.as_ref(), &[Derivation::Resent, Derivation::Edited]),
             reprocessed_from: made(stored.origin.as_ref(), &[Derivation::Reprocessed]),
