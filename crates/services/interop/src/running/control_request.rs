@@ -301,6 +301,7 @@ mod tests {
         let entry = |audited, action: &str, object: &str| Some((audited, action.to_owned(), object.to_owned()));
         let node = |action| Needs::Right(action, Object::Node);
         let out = Needs::Right(Action::OperationSuspend, Object::Operation("out"));
+        let metadata = Needs::OfMessage(Action::MessageMetadata, 7);
         for (line, needs, expected) in [
             ("reload", node(Action::ProductionLoad), entry(Audited::Change, "production.reload", "")),
             (
@@ -325,16 +326,8 @@ mod tests {
                 entry(Audited::Change, "encryption.rotate-data-key", ""),
             ),
             ("stop", node(Action::NodeStop), entry(Audited::Allowed, "node.stop", "")),
-            (
-                "message 7",
-                Needs::OfMessage(Action::MessageMetadata, 7),
-                entry(Audited::Read, "message.body", "message 7"),
-            ),
-            (
-                "message 7 metadata",
-                Needs::OfMessage(Action::MessageMetadata, 7),
-                entry(Audited::Used, "message.metadata", "message 7"),
-            ),
+            ("message 7", metadata, entry(Audited::Read, "message.body", "message 7")),
+            ("message 7 metadata", metadata, entry(Audited::Used, "message.metadata", "message 7")),
             (
                 "audit {\"verb\":\"read\",\"query\":{}}",
                 node(Action::AuditRead),

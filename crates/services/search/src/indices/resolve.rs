@@ -153,6 +153,40 @@ impl Registry {
         }
         found
     }
+
+    /// Names the index of this name, or those of the alias; whether there is one.
+    ///
+    /// Errors: 400 for a closed index where none is wanted; 503 for one that is red.
+    fn by_name(
+        &self,
+        part: &str,
+        options: &ResolveOptions,
+        named: &mut BTreeMap<String, Named>,
+    ) -> Result<bool, SearchError> {
+        if let Some(index) = self.open.get(part) {
+            if index.definition().closed && options.forbid_closed {
+                return match options.ignore_unavailable {
+                    true => Ok(true),
+                    false => Err(SearchError::new(400, "index_closed_exception", "closed").of(part)),
+                };
+            }
+            named.entry(part.to_owned()).or_default().by_itself = true;
+            return Ok(true);
+        }
+        if let Some(red) = self.red.get(part) {
+            let reason = format!("index [{part}] cannot be opened: {}", red.why);
+            return Err(SearchError::new(503, "no_shard_available_action_exception", reason).of(part));
+        }
+        let mut found = false;
+        for index in self.open.values() {
+            let definition = index.definition();
+            if let Some(alias) = definition.aliases.get(part) {
+                found = true;
+                name_by_alias(named.entry(definition.name.clone()).or_default(), alias);
+            }
+        }
+        Ok(found)
+    }
 }
 
 impl Registry {
@@ -216,29 +250,7 @@ impl Indices {
                     false => return Err(asker.refusal_of(part)),
                 }
             }
-            let mut found = false;
-            if let Some(index) = registry.open.get(part) {
-                let definition = index.definition();
-                if definition.closed && options.forbid_closed {
-                    if options.ignore_unavailable {
-                        continue;
-                    }
-                    return Err(SearchError::new(400, "index_closed_exception", "closed").of(part));
-                }
-                named.entry(part.to_owned()).or_default().by_itself = true;
-                found = true;
-            } else if let Some(red) = registry.red.get(part) {
-                let reason = format!("index [{part}] cannot be opened: {}", red.why);
-                return Err(SearchError::new(503, "no_shard_available_action_exception", reason).of(part));
-            } else {
-                for index in registry.open.values() {
-                    let definition = index.definition();
-                    if let Some(alias) = definition.aliases.get(part) {
-                        found = true;
-                        name_by_alias(named.entry(definition.name.clone()).or_default(), alias);
-                    }
-                }
-            }
+            let found = registry.by_name(part, &options, &mut named)?;
             if !found && !options.ignore_unavailable {
                 return Err(SearchError::no_index(part));
             }
