@@ -44,7 +44,7 @@ impl Receiver {
 fn converse(mut stream: TcpStream, arrived: &Mutex<Vec<(String, String)>>) {
     let (mut bytes, mut chunk) = (Vec::new(), [0; 4096]);
     loop {
-        while let Some(end) = bytes.iter().position(|byte| *byte == 0x1c) {
+        while let Some(end) = bytes.windows(2).position(|end| end == [0x1c, 0x0d]) {
             let body = String::from_utf8_lossy(&bytes[1..end]).into_owned();
             bytes.drain(..end + 2);
             let id = body.split('|').nth(9).expect("a header").to_owned();

@@ -172,7 +172,9 @@ impl Lane {
         note(LaneEvent::Taken { id: group[0].0.id });
         let answers = sender.attempt(&orders.operation, &group, &note).await;
         for ((entry, _), answer) in group.iter().zip(&answers) {
-            note(LaneEvent::Taken { id: entry.id });
+            if group.len() > 1 {
+                note(LaneEvent::Taken { id: entry.id });
+            }
             note(LaneEvent::Answered(answer.noted(self.around.clock.now_us())));
             self.conclude(orders, entry, answer).await;
         }
