@@ -22,6 +22,7 @@ mod journals;
 mod listeners;
 mod maintenance;
 mod messages;
+mod metrics;
 mod place;
 mod productions;
 #[cfg(feature = "search")]

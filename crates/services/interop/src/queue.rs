@@ -20,7 +20,7 @@
 
 use std::collections::VecDeque;
 use std::hash::BuildHasher;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -31,6 +31,7 @@ use hl7::{Message, Path};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout_at};
 
+use crate::figures::OperationFigures;
 use crate::production;
 
 /// How long a message may wait at a service for a receiver that is behind. 50 ms: above the 23.7 ms a message that the
@@ -64,6 +65,8 @@ pub struct Entry {
     pub charset: Option<Charset>,
     /// The message to send; `None` = read it from the store.
     pub body: Option<Bytes>,
+    /// When the message was received, microseconds since 1970.
+    pub received_us: i64,
 }
 
 /// A strict line of entries.
@@ -71,6 +74,8 @@ pub struct Entry {
 pub struct Lane {
     entries: Mutex<VecDeque<Entry>>,
     ready: Notify,
+    /// When the message at the head was received, for readers without the lock; 0: nothing waits.
+    head_us: AtomicI64,
 }
 
 impl Lane {
@@ -117,6 +122,11 @@ impl Lane {
     /// Whether nothing waits.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Notes the new head, for readers without the lock that the caller has.
+    fn note_head(&self, line: &VecDeque<Entry>) {
+        self.head_us.store(line.front().map_or(0, |entry| entry.received_us), Ordering::Relaxed);
     }
 
     /// The id at the head: nothing older waits in this line.
@@ -170,6 +180,8 @@ pub struct Queue {
     broken: AtomicBool,
     /// Figures since the start.
     pub counters: QueueCounters,
+    /// More of them, for metrics.
+    pub figures: OperationFigures,
 }
 
 impl Queue {
@@ -192,6 +204,7 @@ impl Queue {
             orders: watch::Sender::new(Orders { operation, suspended, retired: false }),
             broken: AtomicBool::new(false),
             counters: QueueCounters::default(),
+            figures: OperationFigures::default(),
         }
     }
 
@@ -260,6 +273,11 @@ impl Queue {
     /// The oldest message that still waits here.
     pub fn oldest(&self) -> Option<u64> {
         self.lanes.iter().filter_map(|lane| lane.oldest()).min()
+    }
+
+    /// When the message that has waited longest here was received, microseconds since 1970; none where nothing waits. Takes no lock.
+    pub fn oldest_us(&self) -> Option<i64> {
+        self.lanes.iter().map(|lane| lane.head_us.load(Ordering::Relaxed)).filter(|us| *us != 0).min()
     }
 
     /// Waits until the queue is below its bound, and a moment for a receiver that is behind.
@@ -335,13 +353,21 @@ impl Queue {
             }
         }
         let lane = &self.lanes[lane];
-        lane.lock().push_back(entry);
+        let mut line = lane.lock();
+        line.push_back(entry);
+        if line.len() == 1 {
+            lane.note_head(&line);
+        }
+        drop(line);
         lane.ready.notify_one();
     }
 
     /// Takes the head off its lane, its outcome being known.
     pub fn done(&self, lane: usize, entry: &Entry) {
-        let head = self.lanes[lane].lock().pop_front().expect("only the lane's own task takes entries off");
+        let mut line = self.lanes[lane].lock();
+        let head = line.pop_front().expect("only the lane's own task takes entries off");
+        self.lanes[lane].note_head(&line);
+        drop(line);
         assert_eq!((head.id, head.output), (entry.id, entry.output), "an entry leaves from the head of its lane");
         if let Some(body) = head.body {
             let behind = self.is_behind();

@@ -100,7 +100,8 @@ pub fn requeue(reader: &Reader, plan: &Plan, found: &mut Found) -> Result<u64, I
             let key_hash = message.as_ref().map_or(0, |message| queue.key_hash(message));
             queue.reserve();
             let body = Some(Bytes::copy_from_slice(&made.body));
-            queue.push(queue.lane_of(key_hash), Entry { id, output, charset: stored.charset, body });
+            let (charset, received_us) = (stored.charset, stored.received_us);
+            queue.push(queue.lane_of(key_hash), Entry { id, output, charset, body, received_us });
             queued += 1;
         }
         if !left.is_empty() {

@@ -80,6 +80,7 @@ pub(super) fn store_only(address: std::net::SocketAddr) -> Production {
         rules: None,
         tls: None,
         client_names: Vec::new(),
+        figures: Arc::default(),
     };
     let transforms = Transforms::compile(&[], &Arc::new(Tables::new())).expect("nothing has no faults");
     Production {
@@ -391,7 +392,8 @@ impl Loader {
                     Some(file.error.as_ref().map_or_else(|| file.folder.join("error"), |e| self.folder.join(e)));
             }
         }
-        Some(Service { name: file.name.clone(), settings, rules: chosen, tls: server, client_names })
+        let (name, figures) = (file.name.clone(), Arc::default());
+        Some(Service { name, settings, rules: chosen, tls: server, client_names, figures })
     }
 
     /// Bounds under which no message could ever come in.

@@ -27,6 +27,7 @@ use std::sync::Arc;
 use tokio_rustls::rustls;
 
 use crate::error::InteropError;
+use crate::figures::ServiceFigures;
 use crate::lang::{Rules, Transforms};
 
 /// A service, ready to start.
@@ -42,6 +43,8 @@ pub struct Service {
     pub tls: Option<Arc<rustls::ServerConfig>>,
     /// Names of which a client's certificate must carry one; any where there are none.
     pub client_names: Vec<rustls::pki_types::ServerName<'static>>,
+    /// What it has done since the node started.
+    pub figures: Arc<ServiceFigures>,
 }
 
 /// An operation, ready to start.
@@ -148,6 +151,16 @@ impl Production {
                 name: name.clone(),
                 known: moved.join(", "),
             }),
+        }
+    }
+
+    /// Services go on with the figures that those of the same names have in `before`. To be called once, on a production that was just
+    /// loaded.
+    pub fn keep_figures(&mut self, before: &Production) {
+        for (name, service) in &mut self.services {
+            if let Some(before) = before.services.get(name) {
+                Arc::get_mut(service).expect("it is not shared yet").figures = Arc::clone(&before.figures);
+            }
         }
     }
 

@@ -29,7 +29,9 @@ impl RunningProduction {
     /// The production is wrong or an address is taken: the old one stays in force, whole.
     pub async fn reload(&self) -> Result<Vec<String>, InteropError> {
         let _one = self.reloading.lock().await;
-        let production = Arc::new(load(&self.options)?);
+        let mut production = load(&self.options)?;
+        production.keep_figures(&self.engine.plan().production);
+        let production = Arc::new(production);
         let mut changes = Vec::new();
         // Everything that can fail comes first.
         let bound = self.services.bind_new(&production).await?;

@@ -29,11 +29,12 @@ pub(super) async fn resend(engine: &Engine, id: u64, operations: &[&str]) -> Res
         return Err(InteropError::NoSuch { what: "output of this message", name: (*wrong).to_owned(), known });
     }
     let plan = engine.plan();
+    let received_us = engine.clock.now_us();
     let head = Head {
         status: Status::Routed,
         duplicate: false,
         resent_from: Some(id),
-        received_us: engine.clock.now_us(),
+        received_us,
         service: &stored.service,
         charset: stored.charset,
         reason: "resent by hand",
@@ -51,7 +52,7 @@ pub(super) async fn resend(engine: &Engine, id: u64, operations: &[&str]) -> Res
         let index = u16::try_from(n).expect("a record has fewer outputs than 65536");
         writer.whole(&output.operation, &output.transform, |out| out.extend_from_slice(&output.body));
         let body = Some(Bytes::copy_from_slice(&output.body));
-        let entry = Entry { id: 0, output: index, charset: stored.charset, body };
+        let entry = Entry { id: 0, output: index, charset: stored.charset, body, received_us };
         destinations.push(Destination { queue, lane, entry });
     }
     if destinations.is_empty() {
