@@ -25,7 +25,7 @@ mod sizes;
 mod tiers;
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
@@ -144,6 +144,7 @@ impl Plan {
             search = shelf;
             Ok((places, media))
         };
+        let folders = folders_of(&placement);
         let node = RunningProduction::start_at(&locations, open, options.clone()).await?;
         log_placement(&placement, node.media());
         let slots = Machine::read(Path::new("/")).ok().and_then(|machine| machine.slots);
@@ -152,7 +153,7 @@ impl Plan {
                 tracing::warn!("{doubt}");
             }
         }
-        Ok(Assembled { node, tiers, search })
+        Ok(Assembled { node, tiers, search, folders })
     }
 }
 
@@ -176,9 +177,20 @@ pub struct Assembled {
     /// Where the files of search indices lie.
     pub search: SearchShelves,
     tiers: TierShelves,
+    folders: Vec<(String, PathBuf)>,
 }
 
 impl Assembled {
+    /// The tiers, with what was done to their media.
+    pub fn tiers(&self) -> &TierShelves {
+        &self.tiers
+    }
+
+    /// The folders where structures lie on tiers, by name of the tier.
+    pub fn folders(&self) -> &[(String, PathBuf)] {
+        &self.folders
+    }
+
     /// Stops the node, and logs the accesses through modelled tiers and how many of them ended later than in the model.
     pub async fn stop(&self) {
         self.node.stop().await;
@@ -195,6 +207,18 @@ impl Assembled {
 fn journal_limit(options: &Options) -> u64 {
     let limit = options.store.checkpoints.unwrap_or_default().journal_bytes_max;
     limit.saturating_add(options.store.keep_journal_bytes)
+}
+
+/// One folder of each tier that has structures in folders.
+fn folders_of(placement: &Placement) -> Vec<(String, PathBuf)> {
+    let mut folders = BTreeMap::new();
+    for seat in placement.seats() {
+        if let Some(folder) = &seat.folder {
+            folders.entry(seat.tier.clone()).or_insert_with(|| folder.clone());
+        }
+    }
+    folders.remove(catalogue::placement::HOME);
+    folders.into_iter().collect()
 }
 
 fn tier_of<'a>(placement: &'a Placement, seat: &Seat) -> &'a Tier {
@@ -262,21 +286,25 @@ impl<'p> Seats<'p> {
 
     /// Opens all of them; a modelled tier is measured once.
     fn open(&self, placement: &Placement, data: &Path, tiers: &TierShelves) -> Result<Opened, NodeError> {
-        let of = |seat: Option<&Seat>, home: Location| match seat {
-            Some(seat) => open_seat(tiers, placement, seat),
+        let of = |seat: Option<&Seat>, home: Location, structure: Structure| match seat {
+            Some(seat) => open_seat(tiers, placement, (seat, structure)),
             None => {
                 let folder = home.folder_in(data).expect("home is a folder");
                 let (shelf, device, durability) = open_file(&folder)?;
+                let shelf = tiers.measured(&home.tier, structure, shelf);
                 Ok((shelf, MediumInUse { tier: home.tier, device, durability, real: true }))
             }
         };
         let home = Locations::home();
-        let (journal, journal_medium) = of(Some(self.journal), home.journal)?;
-        let (images, images_medium) = of(self.images, home.images)?;
-        let (data, data_medium) = of(self.data, home.data)?;
+        let (journal, journal_medium) = of(Some(self.journal), home.journal, Structure::Journal)?;
+        let (images, images_medium) = of(self.images, home.images, Structure::WriteImageJournal)?;
+        let (data, data_medium) = of(self.data, home.data, Structure::Data)?;
         let mut failure = None;
         // The node does not depend on them: it starts without search.
-        let mut placed = |seat: Option<&Seat>| match seat.map(|seat| open_seat(tiers, placement, seat)).transpose() {
+        let mut placed = |seat: Option<&Seat>| match seat
+            .map(|seat| open_seat(tiers, placement, (seat, seat.structure)))
+            .transpose()
+        {
             Ok(opened) => opened.unzip(),
             Err(error) => {
                 failure = Some(error.to_string());
@@ -296,10 +324,12 @@ impl<'p> Seats<'p> {
 fn open_seat(
     tiers: &TierShelves,
     placement: &Placement,
-    seat: &Seat,
+    (seat, structure): (&Seat, Structure),
 ) -> Result<(Arc<dyn Shelf>, MediumInUse), NodeError> {
     let part = seat.structure.folder().unwrap_or_else(|| seat.structure.key());
-    tiers.open(tier_of(placement, seat), seat.folder.as_deref(), part)
+    let (shelf, medium) = tiers.open(tier_of(placement, seat), seat.folder.as_deref(), part)?;
+    // What goes with the journal has its seat, and figures of its own.
+    Ok((tiers.measured(&seat.tier, structure, shelf), medium))
 }
 
 /// How the placement file records where a structure lies; `home` where it lies there.

@@ -28,6 +28,7 @@ use serde::Deserialize;
 use store::{CheckpointOptions, SpaceLimit};
 
 use crate::assemble::{MemorySizes, Plan};
+use crate::metrics::MetricsSettings;
 use crate::services::ServiceSettings;
 use crate::volumes::VolumeSettings;
 use crate::{cli, search, sql};
@@ -93,6 +94,8 @@ pub struct Config {
     sql: Option<sql::Settings>,
     /// The search service. Default: none.
     search: Option<search::SearchSettings>,
+    /// Metrics and health over HTTP. Default: none.
+    metrics: Option<MetricsSettings>,
     /// Where the exports of volumes are reached. Default: a unix socket in the data directory.
     volumes: VolumeSettings,
     /// Who may come in from where, in their order. Default: no rules, and the settings of the ports decide.
@@ -258,6 +261,7 @@ impl Default for Config {
             media: None,
             sql: None,
             search: None,
+            metrics: None,
             volumes: VolumeSettings::default(),
             access: Vec::new(),
             bounds: store::SpaceLimits::default(),
@@ -297,7 +301,8 @@ impl Config {
             self.bounds.reserve = larger(self.bounds.reserve, search.reserve());
         }
         self.transaction_bytes = sql.as_ref().map_or(usize::MAX, sql::Settings::transaction_bytes);
-        ServiceSettings { sql, search, volumes: std::mem::take(&mut self.volumes) }
+        let (volumes, metrics) = (std::mem::take(&mut self.volumes), self.metrics.take());
+        ServiceSettings { sql, search, volumes, metrics }
     }
 
     /// The access rules.

@@ -22,6 +22,7 @@ mod journals;
 mod listeners;
 mod maintenance;
 mod messages;
+mod metrics;
 mod operations;
 mod place;
 mod productions;

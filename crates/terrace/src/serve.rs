@@ -15,6 +15,7 @@ use tracing_subscriber::EnvFilter;
 use crate::access;
 use crate::cli::{ClockCommand, Place, ServeArgs, StatusArgs};
 use crate::config::Config;
+use crate::metrics::RunningMetrics;
 use crate::show::{TextTable, bytes, count, time};
 use crate::volumes::NodeVolumes;
 use crate::{operations, terminal};
@@ -24,7 +25,7 @@ use crate::{operations, terminal};
 pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     Descriptors::current().enough()?;
     let mut config = Config::read(args.config.as_deref())?;
-    let services = config.take_services();
+    let mut services = config.take_services();
     log(config.log())?;
     let runtime = runtime(config.threads())?;
     let plan = config.plan(args)?;
@@ -39,10 +40,12 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     }
     let store_only = matches!(plan.options().origin, Origin::StoreOnly(_));
     let volumes = NodeVolumes::new(&plan.options().data, &services.volumes, plan.tiers())?;
+    let metrics = services.metrics.take().map(|metrics| metrics.listen(plan.options())).transpose()?;
     runtime.block_on(async move {
         let assembled = match plan.start().await {
             Ok(assembled) => assembled,
             Err(error) => {
+                stop_metrics(metrics).await;
                 volumes.stop().await;
                 return Err(error);
             }
@@ -55,17 +58,26 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
         let services = match services.start(node, assembled.search.clone(), &volumes).await {
             Ok(services) => services,
             Err(error) => {
+                stop_metrics(metrics).await;
                 assembled.stop().await;
                 volumes.stop().await;
                 return Err(error);
             }
         };
+        if let Some(metrics) = &metrics {
+            metrics.serve(&assembled, services.sources());
+        }
         node.services_started();
         node.admission().check(node.outgoing());
         tracing::info!(data = %node.data().display(), "ready");
         until_the_end(node).await?;
         let failure = node.failed().borrow().clone();
+        if let Some(metrics) = &metrics {
+            metrics.ends();
+        }
         services.stop().await;
+        // Its figures are those of an open store.
+        stop_metrics(metrics).await;
         assembled.stop().await;
         // After the store, which may lie on them.
         volumes.stop().await;
@@ -76,6 +88,13 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
             }
         }
     })
+}
+
+/// Ends the listener of metrics, if there is one.
+async fn stop_metrics(metrics: Option<RunningMetrics>) {
+    if let Some(metrics) = metrics {
+        metrics.stop().await;
+    }
 }
 
 /// The runtime of sockets.

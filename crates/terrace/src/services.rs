@@ -11,6 +11,7 @@ use std::path::Path;
 use interop::running::RunningProduction;
 
 use crate::assemble::SearchShelves;
+use crate::metrics::MetricsSettings;
 use crate::search::{RunningSearch, SearchSettings};
 use crate::sql;
 use crate::volumes::{NodeVolumes, RunningVolumes, VolumeSettings};
@@ -24,6 +25,8 @@ pub struct ServiceSettings {
     pub search: Option<SearchSettings>,
     /// `[volumes]`, with its defaults where the table is not there.
     pub volumes: VolumeSettings,
+    /// `[metrics]`: it begins before all others, and ends after them.
+    pub metrics: Option<MetricsSettings>,
 }
 
 impl ServiceSettings {
@@ -33,6 +36,7 @@ impl ServiceSettings {
         self.sql.as_ref().map(|sql| sql.options(data)).transpose()?;
         self.search_options(data)?;
         self.volumes.options(data)?;
+        self.metrics.as_ref().map(MetricsSettings::options).transpose()?;
         for key in placed {
             let Some(search) = &self.search else {
                 anyhow::bail!("placement.{key} has no effect: there is no [search]; leave it out, or add that table");
@@ -86,6 +90,14 @@ pub struct Services {
 }
 
 impl Services {
+    /// Where the figures of those that run come from.
+    pub fn sources(&self) -> Vec<Box<node_metrics::Source>> {
+        let sql = self.sql.as_ref().map(|sql| sql.source());
+        let search = self.search.as_ref().map(|search| search.source());
+        let volumes = self.volumes.as_ref().map(|volumes| crate::metrics::volumes(volumes.host()));
+        [sql, search, volumes].into_iter().flatten().collect()
+    }
+
     /// Ends all of them.
     pub async fn stop(self) {
         if let Some(search) = self.search {

@@ -33,6 +33,8 @@
 //! * [`quota`]: a medium of a chosen size, which can be full
 //! * [`supervise`]: threads and tasks whose panics are reported
 //! * [`wrapped`]: another shelf whose devices are wrapped one by one
+//! * [`measured`]: a shelf whose devices count and time what is done to them
+//! * [`distribution`]: how long things took, noted by many threads without a lock
 //! * [`heap`]: counts the heap memory of threads
 //! * [`os`]: calls of Linux that the standard library does not offer, as safe functions
 //!
@@ -57,10 +59,12 @@ pub mod buffer;
 pub mod contract;
 pub mod crash;
 pub mod device_shelf;
+pub mod distribution;
 pub mod error;
 pub mod faulty;
 pub mod file;
 pub mod heap;
+pub mod measured;
 pub mod memory;
 pub mod near;
 pub mod os;
@@ -79,10 +83,12 @@ pub use buffer::AlignedBuffer;
 pub use contract::{Device, Durability, Extent, Shelf};
 pub use crash::CrashShelf;
 pub use device_shelf::DeviceShelf;
+pub use distribution::{Distribution, Noted};
 pub use error::{DeviceError, Operation};
 pub use faulty::FaultyShelf;
 pub use file::{FileKind, FileOptions, FileShelf};
 pub use heap::{CountedHeap, HeapCount};
+pub use measured::{DeviceTraffic, TrafficKind};
 pub use memory::MemoryShelf;
 pub use os::free_bytes;
 pub use overlay::OverlayShelf;

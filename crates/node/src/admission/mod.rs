@@ -147,17 +147,24 @@ impl Admission {
     pub fn status(&self) -> AdmissionStatus {
         let inner = self.inner();
         let Inner { state, services, .. } = &*inner;
+        // One pass: connections wait for this lock, and metrics ask each second.
+        let mut inside = vec![(0, 0, 0); services.len()];
+        for guest in state.guests.values() {
+            let (open, proven, held) = &mut inside[guest.service];
+            *open += 1;
+            *proven += usize::from(guest.proven);
+            *held += guest.frame.map_or(0, |frame| frame.bytes);
+        }
         let doors = services.iter().enumerate().filter_map(|(at, service)| {
-            let inside = || state.guests.values().filter(move |guest| guest.service == at);
-            let open = inside().count();
+            let (open, proven, held) = inside[at];
             (service.doors > 0 || open > 0).then(|| DoorStatus {
                 kind: service.kind.to_owned(),
                 service: service.name.clone(),
                 open,
-                proven: inside().filter(|guest| guest.proven).count(),
+                proven,
                 bound: service.bounds.sockets,
                 of_address: service.bounds.of_address,
-                frame_bytes: state.held(Some(at)),
+                frame_bytes: held,
                 refused: service.log.counts(true),
                 ended: service.log.counts(false),
             })

@@ -43,6 +43,8 @@ pub enum AccessPort {
     Volumes,
     /// Services of messages over MLLP.
     Mllp,
+    /// Metrics and health over HTTP.
+    Metrics,
 }
 
 impl AccessPort {
@@ -54,6 +56,7 @@ impl AccessPort {
             AccessPort::Search => "search",
             AccessPort::Volumes => "volumes",
             AccessPort::Mllp => "mllp",
+            AccessPort::Metrics => "metrics",
         }
     }
 
@@ -65,6 +68,7 @@ impl AccessPort {
             AccessPort::Sql => &[Allow, Reject, Password, Certificate, Trust],
             AccessPort::Search => &[Allow, Reject, Password, Token, Certificate, Trust],
             AccessPort::Volumes => &[Allow, Reject, Certificate],
+            AccessPort::Metrics => &[Allow, Reject, Token, Trust],
         }
     }
 }
@@ -225,6 +229,11 @@ impl AccessRules {
     /// How many.
     pub fn len(&self) -> usize {
         self.0.len()
+    }
+
+    /// Whether anybody at all might come in from there: what a port asks before there are roles to ask about.
+    pub fn admit_anybody(&self, port: AccessPort, address: Option<IpAddr>, tls: bool) -> bool {
+        matches!(apply(self, &Knock { port, address, who: Who::Unnamed, tls }), AccessDecision::Comes(_))
     }
 }
 

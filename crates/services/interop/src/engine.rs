@@ -23,6 +23,7 @@ pub use crate::plan::{Bodies, Plan};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::time::Instant;
 
 use bytes::Bytes;
 use hl7::ack;
@@ -233,14 +234,18 @@ impl Engine {
             Known::Again { durable: false } => return self.lost(service, &raw),
             Known::Again { durable: true } => {
                 count(&self.counters.duplicates);
+                count(&service.figures.duplicates);
                 return Ingested::Now { answer: answers.frames(ack::Code::AA, None), accepted: true };
             }
             Known::Claimed { claim, flagged } => (claim, flagged),
         };
         if flagged {
             count(&self.counters.duplicates);
+            count(&service.figures.duplicates);
         }
+        let began = Instant::now();
         let Some(work) = self.decide(&inbound, service, &plan, flagged).await else { return Ingested::Closed };
+        service.figures.decided(began.elapsed());
         for output in &work.outputs {
             let queue = &plan.queues[output.operation];
             // The moment that a receiver is given that is behind is short: a sender that has closed its side gets its answer behind it.
@@ -280,9 +285,10 @@ impl Engine {
         claim: Option<Claim<'_>>,
     ) -> Ingested {
         let answer = answers.frames(work.code, work.problem.as_ref());
-        let status = work.status;
+        let (status, now_us) = (work.status, self.clock.now_us());
         match self.submit(plan, work) {
             Ok(durable) => {
+                service.figures.took(status, answers.raw().len(), now_us);
                 // A resend of a refused message is a new try, not a duplicate: its entry in the window is removed.
                 if let (Some(claim), false) = (claim, matches!(status, Status::Rejected | Status::Errored)) {
                     claim.submitted();
@@ -320,6 +326,7 @@ impl Engine {
         let problem =
             intake::MessageProblem { code: 207, location: None, text: format!("the message is larger than {bound}") };
         count(&self.counters.refused);
+        service.figures.refused();
         Answers::new(&inbound, hl7_timestamp(&self.clock, now_us), format!("{control_id}A"))
             .frames(ack::Code::AR, Some(&problem))
     }
@@ -365,6 +372,7 @@ impl Engine {
 
     /// The answer for a message that was not stored: AR, since it is not the message's fault and may be sent again later.
     fn refuse(&self, service: &Service, answers: &Answers<'_>, refusal: &Refusal) -> Vec<u8> {
+        service.figures.refused();
         // Logged for each message only if it is the message's own fault: a lasting trouble is logged when it begins and
         // ends.
         match refusal {

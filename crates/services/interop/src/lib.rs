@@ -22,6 +22,7 @@ pub mod access;
 pub mod duplicates;
 pub mod engine;
 pub mod error;
+pub mod figures;
 mod folder;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]

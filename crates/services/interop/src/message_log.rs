@@ -34,7 +34,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use device::supervise;
+use device::{Distribution, Noted, supervise};
 use journal::JournalError;
 use node::task::supervised;
 use store::{Lsn, Store, StoreError};
@@ -92,6 +92,8 @@ struct Waiting {
     destinations: Vec<Destination>,
     /// Who waits for it; nobody waits for outcomes.
     durable: Option<oneshot::Sender<Lsn>>,
+    /// When it was appended, if it is a message.
+    since: Option<std::time::Instant>,
 }
 
 #[derive(Default)]
@@ -123,6 +125,8 @@ pub struct MessageLog {
     /// The newest record known to be durable; 0 = none since the start.
     committed: AtomicU64,
     failed: watch::Sender<Option<Arc<str>>>,
+    /// How long records of messages took from their append until they were durable, and how many became so together.
+    commits: (Distribution, Distribution),
 }
 
 impl std::fmt::Debug for MessageLog {
@@ -156,6 +160,7 @@ impl MessageLog {
             handed_over: AtomicU64::new(handed_over),
             committed: AtomicU64::new(0),
             failed: watch::Sender::new(None),
+            commits: Default::default(),
         })
     }
 
@@ -199,6 +204,11 @@ impl MessageLog {
         self.lock().ingested
     }
 
+    /// How long records of messages took from their append until they were known to be durable; and how many became so together.
+    pub fn commits(&self) -> (Noted, Noted) {
+        (self.commits.0.noted(), self.commits.1.noted())
+    }
+
     /// Every entry of a record before this has entered its queue: an entry before it that is in no queue is done.
     pub fn handed_over(&self) -> Lsn {
         Lsn(self.handed_over.load(Ordering::Acquire))
@@ -240,7 +250,8 @@ impl MessageLog {
         match appended {
             Ok(lsn) => {
                 state.ingested = (lsn.0, state.ingested.1 + bytes);
-                state.waiting.push_back(Waiting { lsn, destinations, durable: Some(durable) });
+                let since = Some(std::time::Instant::now());
+                state.waiting.push_back(Waiting { lsn, destinations, durable: Some(durable), since });
                 self.appended(state, lsn);
                 Ok(receiver)
             }
@@ -261,7 +272,7 @@ impl MessageLog {
         let mut state = self.lock();
         self.check()?;
         let Some(lsn) = state.waiting.back().map(|waiting| waiting.lsn) else { return Ok(None) };
-        state.waiting.push_back(Waiting { lsn, destinations: Vec::new(), durable: Some(durable) });
+        state.waiting.push_back(Waiting { lsn, destinations: Vec::new(), durable: Some(durable), since: None });
         Ok(Some(receiver))
     }
 
@@ -297,7 +308,7 @@ impl MessageLog {
         let mut state = self.lock();
         self.check_open(&state)?;
         let lsn = self.append(kind, payload)?;
-        state.waiting.push_back(Waiting { lsn, destinations: Vec::new(), durable: Some(durable) });
+        state.waiting.push_back(Waiting { lsn, destinations: Vec::new(), durable: Some(durable), since: None });
         self.appended(state, lsn);
         Ok(receiver)
     }
@@ -472,7 +483,7 @@ impl MessageLog {
         for (written, group) in outcomes.chunks(OUTCOMES_PER_RECORD).enumerate() {
             match self.append(record::KIND_DELIVERIES, record::encode_deliveries(group).into()) {
                 Ok(lsn) => {
-                    state.waiting.push_back(Waiting { lsn, destinations: Vec::new(), durable: None });
+                    state.waiting.push_back(Waiting { lsn, destinations: Vec::new(), durable: None, since: None });
                     last = Some(lsn);
                 }
                 Err(refusal) => {
@@ -504,6 +515,14 @@ impl MessageLog {
         };
         if let Some(newest) = ready.last() {
             self.committed.fetch_max(newest.lsn.0, Ordering::AcqRel);
+        }
+        let (now, mut messages) = (std::time::Instant::now(), 0);
+        for since in ready.iter().filter_map(|waiting| waiting.since) {
+            messages += 1;
+            self.commits.0.note(1, 0, now.saturating_duration_since(since));
+        }
+        if messages > 0 {
+            self.commits.1.note_value(messages);
         }
         for waiting in ready {
             for mut destination in waiting.destinations {

@@ -33,6 +33,7 @@ use hl7::{Message, Path};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout_at};
 
+use crate::figures::OperationFigures;
 use crate::production;
 
 pub use lane::{Entry, Lane, SetAsideDone, SetAsideOrder, SetAsideRefusal};
@@ -113,6 +114,8 @@ pub struct Queue {
     broken: AtomicBool,
     /// Figures since the start.
     pub counters: QueueCounters,
+    /// More of them, for metrics.
+    pub figures: OperationFigures,
 }
 
 impl Queue {
@@ -135,6 +138,7 @@ impl Queue {
             orders: watch::Sender::new(Orders { operation, suspended, retired: false }),
             broken: AtomicBool::new(false),
             counters: QueueCounters::default(),
+            figures: OperationFigures::default(),
         }
     }
 
@@ -204,6 +208,11 @@ impl Queue {
     /// The oldest message that still waits here.
     pub fn oldest(&self) -> Option<u64> {
         self.lanes.iter().filter_map(|lane| lane.oldest()).min()
+    }
+
+    /// When the message that has waited longest here was received, microseconds since 1970; none where nothing waits. Takes no lock.
+    pub fn oldest_us(&self) -> Option<i64> {
+        self.lanes.iter().filter_map(|lane| lane.head_us()).min()
     }
 
     /// Waits until the queue is below its bound, and a moment for a receiver that is behind.
@@ -283,7 +292,10 @@ impl Queue {
 
     /// Takes the head off its lane, its outcome being known.
     pub fn done(&self, lane: usize, entry: &Entry) {
-        let head = self.lanes[lane].lock().pop_front().expect("only the lane's own task takes entries off");
+        let mut line = self.lanes[lane].lock();
+        let head = line.pop_front().expect("only the lane's own task takes entries off");
+        self.lanes[lane].note_head(&line);
+        drop(line);
         assert_eq!((head.id, head.output), (entry.id, entry.output), "an entry leaves from the head of its lane");
         self.gone(head);
     }
@@ -291,13 +303,16 @@ impl Queue {
     /// Takes the outputs of a message that was set aside out of its lane; called by the lane's own task.
     pub fn remove(&self, lane: usize, id: u64) {
         let mut removed = Vec::new();
-        self.lanes[lane].lock().retain_mut(|entry| {
+        let mut line = self.lanes[lane].lock();
+        line.retain_mut(|entry| {
             let stays = entry.id != id;
             if !stays {
                 removed.push(entry.clone());
             }
             stays
         });
+        self.lanes[lane].note_head(&line);
+        drop(line);
         removed.into_iter().for_each(|entry| self.gone(entry));
     }
 

@@ -22,6 +22,7 @@ mod connection;
 mod connection_error;
 mod copy;
 mod error_response;
+mod figures;
 mod frame_guard;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
@@ -39,6 +40,7 @@ mod session_thread;
 mod tests;
 mod value;
 
+pub use figures::SqlFigures;
 pub use node::identity::scram::{ScramError, Verifier, new_secret};
 pub use server::Server;
 pub use server_options::{WireError, WireOptions};

@@ -240,6 +240,11 @@ impl Store {
         }
     }
 
+    /// How long checkpoints took since the store was opened, with their pauses.
+    pub fn checkpoint_durations(&self) -> device::Noted {
+        self.engine.applier.checkpoints.durations()
+    }
+
     /// The journal, for reading and for metrics. Append only through the store.
     pub fn journal(&self) -> &Journal {
         &self.engine.journal

@@ -63,7 +63,6 @@ pub mod error;
 pub mod fuzzing;
 mod geometry;
 mod handed;
-mod latencies;
 mod mark;
 pub mod members;
 pub mod membership;
@@ -92,9 +91,9 @@ mod workers;
 mod write;
 pub mod write_back;
 
+pub use device::Noted;
 pub use error::VolumeError;
 pub use geometry::{REGION_BLOCKS, SECTOR};
-pub use latencies::Noted;
 pub use members::{COPIES_MAX, Epoch, Members, Set};
 pub use metrics::{CopySpace, CopyState, CopyStatus, Status};
 pub use options::{Coordinator, Disagreement, Fence, NewVolume, Options, Place, Threads};

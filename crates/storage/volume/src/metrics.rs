@@ -3,10 +3,10 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use device::{Distribution, Noted};
 use hdrhistogram::Histogram;
 use parking_lot::Mutex;
 
-use crate::latencies::{Latencies, Noted};
 use crate::members::{COPIES_MAX, Epoch, Members};
 
 /// The longest latency that is told apart: a minute, in nanoseconds.
@@ -24,8 +24,8 @@ pub(crate) struct CopyMetrics {
     read_ns: AtomicU64,
     /// Reads that were handed to its device and have not come back.
     handed: AtomicU64,
-    read_times: Latencies,
-    write_times: Latencies,
+    read_times: Distribution,
+    write_times: Distribution,
 }
 
 /// Reads in progress at which times are compared: as many as there are threads for reads.

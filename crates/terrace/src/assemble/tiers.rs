@@ -15,10 +15,12 @@ use std::fmt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use catalogue::placement::{Absent, Kind, Tier, Tiers};
+use catalogue::placement::{Absent, Kind, Structure, Tier, Tiers};
 use catalogue::{Budget, CatalogueError, Medium, Model, ModelShelf, Timing};
 use device::pmem::{self, PmemOptions, PmemShelf};
-use device::{AlignedBuffer, Device, DeviceShelf, Durability, FileOptions, FileShelf, MemoryShelf, Shelf, SubShelf};
+use device::{
+    AlignedBuffer, Device, DeviceShelf, DeviceTraffic, Durability, FileOptions, FileShelf, MemoryShelf, Shelf, SubShelf,
+};
 use nbd::{ClientOptions, ClientTls, NbdDevice, NbdUri};
 use node::{MediumInUse, ModelInUse, NodeError};
 
@@ -75,7 +77,12 @@ pub struct TierShelves {
     tls: Arc<OnceLock<ClientTls>>,
     /// The exports of this node: nothing of it lies there.
     own: Arc<OnceLock<OwnExports>>,
+    /// What was done to the shelf of each structure of the node.
+    traffic: Arc<Mutex<TrafficOfStructures>>,
 }
+
+/// By tier and structure.
+type TrafficOfStructures = BTreeMap<(String, Structure), Arc<DeviceTraffic>>;
 
 type SharedShelves = BTreeMap<String, (Arc<dyn Shelf>, Durability)>;
 
@@ -91,8 +98,8 @@ pub trait VolumeSource: Send + Sync + fmt::Debug {
 impl TierShelves {
     pub(super) fn new(tiers: Tiers, modelled: BTreeMap<String, Modelled>) -> TierShelves {
         let (modelled, measured, shared) = (Arc::new(modelled), Arc::default(), Arc::default());
-        let (volumes, tls, own) = Default::default();
-        TierShelves { tiers, modelled, measured, shared, volumes, tls, own }
+        let (volumes, tls, own, traffic) = Default::default();
+        TierShelves { tiers, modelled, measured, shared, volumes, tls, own, traffic }
     }
 
     /// Volumes of tiers come from there. Called once, before anything is opened.
@@ -130,6 +137,18 @@ impl TierShelves {
             ),
         };
         Ok(ClientOptions { tls, ..ClientOptions::new(address) })
+    }
+
+    /// A structure's shelf whose operations are counted and timed, for the metrics of the node.
+    pub(super) fn measured(&self, tier: &str, structure: Structure, shelf: Arc<dyn Shelf>) -> Arc<dyn Shelf> {
+        let mut traffic = self.traffic.lock().unwrap_or_else(PoisonError::into_inner);
+        traffic.entry((tier.to_owned(), structure)).or_default().measure(shelf)
+    }
+
+    /// What was done to the structures of the node by now: by tier and structure.
+    pub fn traffic(&self) -> Vec<(String, Structure, Arc<DeviceTraffic>)> {
+        let traffic = self.traffic.lock().unwrap_or_else(PoisonError::into_inner);
+        traffic.iter().map(|((tier, structure), one)| (tier.clone(), *structure, Arc::clone(one))).collect()
     }
 
     /// The timing models, by name of the tier.

@@ -52,6 +52,7 @@ const SECTIONS: &[(&str, Of, &[&str], &str)] = &[
     ("[search]", Of::Terrace, &["search"], ""),
     ("[search.index]", Of::Terrace, &["search", "index"], "[search]"),
     ("[volumes]", Of::Terrace, &["volumes"], ""),
+    ("[metrics]", Of::Terrace, &["metrics"], ""),
     ("[[access]]", Of::Terrace, &["access"], ""),
     ("production.toml", Of::Production, &[], ""),
     ("A service over MLLP", Of::Service, &[], ""),
@@ -222,7 +223,8 @@ fn node(file: &Path) -> anyhow::Result<String> {
     let sql = services.sql.as_ref().map(|sql| sql.options(&plan.options().data)).transpose()?;
     let search = services.search_options(&plan.options().data)?;
     let volumes = services.volumes.options(&plan.options().data)?;
-    Ok(without_times(&format!("{log} {threads} {plan:?} {sql:?} {search:?} {volumes:?}")))
+    let metrics = services.metrics.as_ref().map(|metrics| metrics.options()).transpose()?;
+    Ok(without_times(&format!("{log} {threads} {plan:?} {sql:?} {search:?} {volumes:?} {metrics:?}")))
 }
 
 /// Without the moments at which things were made.

@@ -325,6 +325,11 @@ pub struct RunningSearch {
 }
 
 impl RunningSearch {
+    /// Where its figures come from.
+    pub fn source(&self) -> Box<node_metrics::Source> {
+        crate::metrics::search(Arc::clone(self.server.figures()))
+    }
+
     /// Ends all connections; requests under way may end for a while, then they are cancelled, and so are those that nobody waits
     /// for. Then the indices are persisted.
     pub async fn stop(self) {

@@ -282,6 +282,11 @@ pub struct Running {
 }
 
 impl Running {
+    /// Where its figures come from.
+    pub fn source(&self) -> Box<node_metrics::Source> {
+        crate::metrics::sql(Arc::clone(self.server.figures()))
+    }
+
     /// Ends all connections, and the thread that moves rows to the column store. Queries under way are cancelled.
     pub async fn stop(self) {
         self.server.stop().await;

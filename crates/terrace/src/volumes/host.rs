@@ -271,6 +271,11 @@ impl VolumeHost {
         unreadable.into_iter().chain(self.all().iter().filter_map(|volume| volume.trouble())).collect()
     }
 
+    /// Reports of all volumes, but for their exports.
+    pub fn reports(&self) -> Vec<VolumeReport> {
+        self.all().iter().map(|volume| volume.report()).collect()
+    }
+
     /// Opens a volume for the node itself.
     ///
     /// # Errors

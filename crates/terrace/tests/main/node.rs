@@ -304,6 +304,13 @@ impl Node<'_> {
         self.served(" search address=")
     }
 
+    /// The address of its metrics, which it listens on before it opens its store.
+    pub(crate) fn metrics(&self) -> SocketAddr {
+        let log = self.bed.log();
+        let said = log.lines().rev().find_map(|line| line.split_once(" metrics address=")?.1.trim().parse().ok());
+        said.expect("it listened before anything else")
+    }
+
     /// The address of a service: the last one in the log, once the log has one of this process.
     fn served(&self, mark: &str) -> SocketAddr {
         let mut address = None;

@@ -38,6 +38,11 @@ impl Sender {
         }
     }
 
+    /// Whether it holds a connection.
+    pub(super) fn is_connected(&self) -> bool {
+        self.link.is_open()
+    }
+
     /// Tries a group of messages once, each with its body; an answer for each in order, or up to the first that is not
     /// delivered.
     pub(super) async fn attempt(

@@ -42,6 +42,11 @@ pub(super) struct Link {
 }
 
 impl Link {
+    /// Whether it has a connection, as of the last message.
+    pub(super) fn is_open(&self) -> bool {
+        self.open.is_some()
+    }
+
     /// Sends `body` in a frame and waits for its answer. A connection kept from the message before that turns out to be closed is
     /// made anew at once: many receivers close when idle, and that is no failure.
     ///

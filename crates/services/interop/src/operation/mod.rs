@@ -30,7 +30,7 @@ mod set_aside;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use store::{Lsn, Store};
@@ -75,6 +75,7 @@ pub fn start(queue: &Arc<Queue>, surroundings: &Surroundings) -> Vec<tokio::task
                 around: surroundings.clone(),
                 tries: Tries::default(),
                 sender: None,
+                is_connected: false,
             };
             session("lane", task.run())
         })
@@ -89,11 +90,14 @@ struct Lane {
     tries: Tries,
     /// The sender and the settings it was made from.
     sender: Option<Sender>,
+    /// Its connection counts in the figures of the operation.
+    is_connected: bool,
 }
 
 /// A lane that panics must not disappear unnoticed with its messages waiting: it is suspended, and the status shows it.
 impl Drop for Lane {
     fn drop(&mut self) {
+        self.count_connection(false);
         if std::thread::panicking() {
             tracing::error!(
                 operation = self.queue.name,
@@ -127,6 +131,7 @@ impl Lane {
             if orders.retired && line.is_empty() {
                 // Nothing more is expected, but a message taken in before the reload may still come.
                 self.sender = None;
+                self.count_connection(false);
             }
             let entry = tokio::select! {
                 biased;
@@ -170,13 +175,24 @@ impl Lane {
         let clock = self.around.clock.clone();
         let note = move |event| line.note(event, clock.now_us());
         note(LaneEvent::Taken { id: group[0].0.id });
+        let began = Instant::now();
         let answers = sender.attempt(&orders.operation, &group, &note).await;
+        let (after, is_connected) = (began.elapsed(), sender.is_connected());
+        self.count_connection(is_connected);
         for ((entry, _), answer) in group.iter().zip(&answers) {
+            self.queue.figures.answered(answer.code(), after);
             if group.len() > 1 {
                 note(LaneEvent::Taken { id: entry.id });
             }
             note(LaneEvent::Answered(answer.noted(self.around.clock.now_us())));
             self.conclude(orders, entry, answer).await;
+        }
+    }
+
+    /// Notes whether it has a connection.
+    fn count_connection(&mut self, is_connected: bool) {
+        if std::mem::replace(&mut self.is_connected, is_connected) != is_connected {
+            self.queue.figures.connects(is_connected);
         }
     }
 
@@ -209,6 +225,7 @@ impl Lane {
             }
             Next::Retry { pause, reason } => {
                 self.queue.counters.retried.fetch_add(1, Ordering::Relaxed);
+                self.queue.figures.tries_again(answer.code());
                 if self.tries.worth_a_line() {
                     tracing::warn!(
                         operation = self.queue.name,
@@ -230,6 +247,9 @@ impl Lane {
     fn finish(&mut self, entry: &Entry, outcome: DeliveryOutcome, detail: String) {
         self.tries = Tries::default();
         let at_us = self.around.clock.now_us();
+        if outcome == DeliveryOutcome::Delivered {
+            self.queue.figures.delivered(at_us);
+        }
         // Recorded before it leaves the line, so that the oldest id still waited for is never ahead of the outcomes.
         let (id, output, by) = (entry.id, entry.output, String::new());
         self.around.message_log.record_outcome(Delivery { id, output, outcome, at_us, detail, by });

@@ -14,6 +14,7 @@
 
 use std::time::Duration;
 
+use crate::figures::AnswerCode;
 use crate::production::settings::{OperationSettings, ReplyAction, ReplyKind, Retry};
 use crate::queue::progress::LastAnswer;
 
@@ -62,6 +63,25 @@ impl Answer {
             Answer::Impossible { reason } => (reason.as_str(), None, true, false),
         };
         LastAnswer { answer: answer.to_owned(), text, reached, unknown, at_us }
+    /// Its code in the figures of the operation.
+    pub fn code(&self) -> AnswerCode {
+        match self {
+            Answer::Reply { kind, .. } => match kind {
+                ReplyKind::AA => AnswerCode::AA,
+                ReplyKind::AE => AnswerCode::AE,
+                ReplyKind::AR => AnswerCode::AR,
+                ReplyKind::CA => AnswerCode::CA,
+                ReplyKind::CE => AnswerCode::CE,
+                ReplyKind::CR => AnswerCode::CR,
+                ReplyKind::Timeout => AnswerCode::Timeout,
+                ReplyKind::WrongId => AnswerCode::WrongId,
+                ReplyKind::Unreadable => AnswerCode::Unreadable,
+            },
+            Answer::Written => AnswerCode::Written,
+            Answer::Unreachable { .. } => AnswerCode::Unreachable,
+            Answer::Unanswered { .. } => AnswerCode::Unanswered,
+            Answer::Impossible { .. } => AnswerCode::Impossible,
+        }
     }
 }
 

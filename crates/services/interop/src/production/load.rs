@@ -91,6 +91,7 @@ pub(super) fn store_only(address: std::net::SocketAddr) -> Production {
         tls: None,
         client_names: Vec::new(),
         generation: OnceLock::new(),
+        figures: Arc::default(),
     };
     let transforms = Transforms::compile(&[], &Arc::new(Tables::new())).expect("nothing has no faults");
     Production {
@@ -363,6 +364,7 @@ impl<'t> Loader<'t> {
             tls: server,
             client_names,
             generation: OnceLock::new(),
+            figures: Arc::default(),
         })
     }
 

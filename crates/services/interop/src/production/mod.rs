@@ -33,6 +33,7 @@ pub use text::ProductionText;
 pub use values::Values;
 
 use crate::error::InteropError;
+use crate::figures::ServiceFigures;
 use crate::lang::{Rules, Transforms};
 
 /// A service, ready to start.
@@ -50,6 +51,8 @@ pub struct Service {
     pub client_names: Vec<rustls::pki_types::ServerName<'static>>,
     /// The generation of the production that it is of, once that is known.
     pub(crate) generation: OnceLock<u32>,
+    /// What it has done since the node started.
+    pub figures: Arc<ServiceFigures>,
 }
 
 impl Service {
@@ -207,6 +210,16 @@ impl Production {
                 name: name.clone(),
                 known: moved.join(", "),
             }),
+        }
+    }
+
+    /// Services go on with the figures that those of the same names have in `before`. To be called once, on a production that was just
+    /// loaded.
+    pub fn keep_figures(&mut self, before: &Production) {
+        for (name, service) in &mut self.services {
+            if let Some(before) = before.services.get(name) {
+                Arc::get_mut(service).expect("it is not shared yet").figures = Arc::clone(&before.figures);
+            }
         }
     }
 

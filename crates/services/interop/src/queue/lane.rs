@@ -4,6 +4,7 @@
 //! the task carries out between two tries: never while a message is sent and its answer is not known.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
@@ -33,6 +34,8 @@ pub struct Entry {
 pub struct Lane {
     entries: Mutex<VecDeque<Entry>>,
     ready: Notify,
+    /// When the message at the head was received, for readers without the lock; 0: nothing waits.
+    head_us: AtomicI64,
     progress: Mutex<LaneProgress>,
     /// What it is to set aside, and whether its task has ended.
     set_asides: Mutex<SetAsides>,
@@ -87,8 +90,23 @@ impl Lane {
 
     /// Puts an entry at the end.
     pub(super) fn push(&self, entry: Entry) {
-        self.lock().push_back(entry);
+        let mut line = self.lock();
+        line.push_back(entry);
+        if line.len() == 1 {
+            self.note_head(&line);
+        }
+        drop(line);
         self.ready.notify_one();
+    }
+
+    /// Notes the new head, for readers without the lock that the caller has.
+    pub(super) fn note_head(&self, line: &VecDeque<Entry>) {
+        self.head_us.store(line.front().map_or(0, |entry| entry.received_us), Ordering::Relaxed);
+    }
+
+    /// When the message at the head was received, microseconds since 1970; none where nothing waits. Takes no lock.
+    pub(super) fn head_us(&self) -> Option<i64> {
+        Some(self.head_us.load(Ordering::Relaxed)).filter(|us| *us != 0)
     }
 
     /// Something has happened to the message at the head.

@@ -43,7 +43,7 @@ use node::admission::FRAME_BYTES;
 use node::identity::scram::Mock;
 use node::identity::{AccessRules, Guard};
 use node::timekeeping::Timekeeping;
-use node::trouble::VolumeTroubles;
+use node::trouble::{Trouble, VolumeTroubles};
 use node::{
     Admission, Audit, AuditSettings, Clock, Descriptors, DirectoryLock, Locations, Media, MediumInUse, NodeError,
     NodeStore,
@@ -391,6 +391,26 @@ impl RunningProduction {
     /// Connections that the node itself may open at one time: one for each lane.
     pub fn outgoing(&self) -> usize {
         self.operations.queues().iter().map(|queue| queue.lanes().len()).sum()
+    }
+
+    /// The queues of all operations, also of those that a reload took away.
+    pub fn queues(&self) -> Vec<Arc<Queue>> {
+        self.operations.queues()
+    }
+
+    /// Waiting outputs by operation that the production does not have.
+    pub fn homeless(&self) -> std::collections::BTreeMap<String, u64> {
+        self.operations.homeless()
+    }
+
+    /// The options that its store was opened with.
+    pub fn store_options(&self) -> &store::Options {
+        self.store.options()
+    }
+
+    /// What keeps the node from its work, the worst first; detected now.
+    pub fn troubles(&self) -> Vec<Trouble> {
+        self.housekeeping.detect_troubles()
     }
 
     /// From now on `troubles` is asked every few seconds for what prevents volumes from doing all of their work.

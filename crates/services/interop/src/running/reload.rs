@@ -48,9 +48,10 @@ impl RunningProduction {
     /// Puts a production in force that was just loaded, while no other is. Its generation is durable before.
     pub(super) async fn put_in_force(
         &self,
-        production: Production,
+        mut production: Production,
         cause: LoadCause,
     ) -> Result<Vec<String>, InteropError> {
+        production.keep_figures(&self.engine.plan().production);
         let (production, mut changes) = (Arc::new(production), Vec::new());
         // Everything that can fail comes first.
         let bound = self.services.bind_new(&production).await?;

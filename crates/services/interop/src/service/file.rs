@@ -240,6 +240,7 @@ impl Pickup<'_> {
                     BatchEvent::Problem(problem) => tracing::warn!(service, %file, "{problem}"),
                     BatchEvent::Oversize { at, bytes } => {
                         count(&self.engine.counters.oversize);
+                        count(&self.service.figures.oversize);
                         refused += 1;
                         tracing::warn!(service, %file, at, bytes, "a message over message_bytes was refused; the others are taken");
                     }

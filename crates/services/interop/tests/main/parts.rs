@@ -21,7 +21,7 @@ fn queue(settings: &str) -> Arc<Queue> {
 }
 
 fn entry(id: u64, bytes: usize) -> Entry {
-    Entry { id, output: 0, received_us: 0, charset: None, body: Some(Bytes::from(vec![b'x'; bytes])) }
+    Entry { id, output: 0, charset: None, body: Some(Bytes::from(vec![b'x'; bytes])), received_us: id as i64 }
 }
 
 #[tokio::test]
@@ -121,7 +121,7 @@ fn bodies_share_the_memory_of_their_record_while_few_wait_and_are_copied_when_ma
     let shares = |number: u16| {
         queue.reserve();
         let body = Some(record.slice(..800));
-        queue.push(0, Entry { id: u64::from(number), output: 0, received_us: 0, charset: None, body });
+        queue.push(0, Entry { id: u64::from(number), output: 0, charset: None, body, received_us: 1 });
         let held = queue.lanes()[0].held(usize::from(number) + 1, usize::MAX);
         held.last().expect("there is one").1.as_ptr() == record.as_ptr()
     };

@@ -36,4 +36,4 @@ mod tests;
 pub use api::Api;
 pub use examples::ROUTE_EXAMPLES;
 pub use message::{RestBody, RestHandler, RestMethod, RestRequest, RestResponse, Unavailable};
-pub use server::{HttpError, HttpOptions, HttpServer, HttpTimes, LaneBounds};
+pub use server::{HttpError, HttpOptions, HttpServer, HttpTimes, LaneBounds, SearchFigures};

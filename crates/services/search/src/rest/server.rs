@@ -18,6 +18,7 @@
 mod answer;
 mod body;
 mod exchange;
+mod figures;
 mod filter_path;
 mod lanes;
 mod logins;
@@ -51,6 +52,7 @@ use logins::{CountedRole, HttpLogins, HttpOrigin};
 use pulse::{ConnectionPulse, PulsedIo};
 use shared::SharedSocket;
 
+pub use figures::SearchFigures;
 pub use options::{HttpError, HttpOptions, HttpTimes, LaneBounds};
 
 /// How long a cancelled request may go on before the server ends without it.
@@ -92,6 +94,7 @@ impl HttpServer {
             lanes: RequestLanes::new(&options),
             logins: HttpLogins::new(&options)?,
             bodies: BodyBudget::new(&options),
+            figures: Arc::default(),
             stop: stopped,
             options,
         });
@@ -109,6 +112,11 @@ impl HttpServer {
     /// The admission that decides which connections are accepted.
     pub fn admission(&self) -> &Arc<Admission> {
         &self.shared.options.admission
+    }
+
+    /// What clients have asked for since the start.
+    pub fn figures(&self) -> &Arc<SearchFigures> {
+        &self.shared.figures
     }
 
     /// The handle that puts another certificate in force.

@@ -24,6 +24,7 @@ mod simple;
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 use datafusion::sql::sqlparser::ast::Statement;
 use node::identity::Connected;
@@ -34,6 +35,7 @@ use super::catalog::Catalogs;
 use super::connection::Connection;
 use super::connection_error::ConnectionError;
 use super::error_response::ErrorResponse;
+use super::figures::Protocol;
 use super::login::Entered;
 use super::registry::Registered;
 use super::server_state::ServerState;
@@ -131,7 +133,9 @@ impl<'a> Serving<'a> {
                 Message::Terminate(_) => return Ok(()),
                 Message::Query(query) => {
                     self.skipping = false;
+                    let began = Instant::now();
                     let outcome = self.query(&query.query).await;
+                    self.shared.figures.took(Protocol::Simple, began.elapsed());
                     self.end_series(outcome).await?;
                 }
                 Message::Sync(_) => {
@@ -198,6 +202,7 @@ impl<'a> Serving<'a> {
 
     /// Sends an error, and rolls back the statements that came together with the failed one.
     async fn fail(&mut self, error_response: &ErrorResponse) -> Result<(), ConnectionError> {
+        self.shared.figures.failed(error_response.code);
         let sent = self.connection.reply(error_response.reply(false)).await;
         if std::mem::take(&mut self.implicit) {
             self.end_portals();
@@ -218,6 +223,7 @@ impl<'a> Serving<'a> {
             connection: self.connection,
             session: &mut self.session,
             cancelled: Arc::clone(&self.cancelled),
+            figures: &self.shared.figures,
             message_bytes_max: self.shared.options.message_bytes_max,
         }
     }

@@ -18,6 +18,7 @@ use tokio::time::error::Elapsed;
 use super::connection::Connection;
 use super::connection_error::ConnectionError;
 use super::error_response::ErrorResponse;
+use super::figures::SqlFigures;
 use super::login::{self, Entered};
 use super::registry::Registry;
 use super::server_options::{WireError, WireOptions};
@@ -39,6 +40,7 @@ pub struct Server {
     admission: Arc<Admission>,
     listener: JoinHandle<()>,
     renewal: Renewal,
+    figures: Arc<SqlFigures>,
 }
 
 impl Server {
@@ -54,13 +56,15 @@ impl Server {
         let admission = Arc::clone(&options.admission);
         let door = admission.door("sql", "sql", options.sockets());
         let sink = engine.store.clone();
-        let shared = ServerState { engine, options, registry: Arc::clone(&registry), guard, stop: stopped };
+        let figures = Arc::<SqlFigures>::default();
+        let (registered, counted) = (Arc::clone(&registry), Arc::clone(&figures));
+        let shared = ServerState { engine, options, registry: registered, figures: counted, guard, stop: stopped };
         let listener = tokio::spawn(async move {
             if let Err(why) = caught(accept(listener, door, renewed, Arc::new(shared))).await {
                 sink.fail(&format_args!("the listener of SQL panicked: {why}"));
             }
         });
-        Ok(Server { address, stop, registry, admission, listener, renewal })
+        Ok(Server { address, stop, registry, admission, listener, renewal, figures })
     }
 
     /// The address that it listens on.
@@ -76,6 +80,11 @@ impl Server {
     /// The handle that puts another certificate in force.
     pub fn renewal(&self) -> Renewal {
         self.renewal.clone()
+    }
+
+    /// What clients have asked for since the start.
+    pub fn figures(&self) -> &Arc<SqlFigures> {
+        &self.figures
     }
 
     /// Accepts no more connections, ends running statements with SQLSTATE 57014, notifies the clients and closes.

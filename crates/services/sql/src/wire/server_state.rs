@@ -5,6 +5,7 @@ use std::sync::Arc;
 use node::identity::Guard;
 use tokio::sync::watch;
 
+use super::figures::SqlFigures;
 use super::registry::Registry;
 use super::server_options::WireOptions;
 use crate::Engine;
@@ -15,6 +16,8 @@ pub(super) struct ServerState {
     pub(super) engine: Arc<Engine>,
     pub(super) options: WireOptions,
     pub(super) registry: Arc<Registry>,
+    /// What clients have asked for.
+    pub(super) figures: Arc<SqlFigures>,
     /// Logs callers in, and decides what they may.
     pub(super) guard: Arc<Guard>,
     /// Whether the server is stopping.

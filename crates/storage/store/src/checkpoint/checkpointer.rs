@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use device::supervise;
+use device::{Distribution, Noted, supervise};
 use journal::Lsn;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
@@ -92,6 +92,8 @@ struct Shared {
     work: Condvar,
     /// Notified when a checkpoint is over, or will not complete.
     done: Condvar,
+    /// How long checkpoints took, with their pauses.
+    durations: Distribution<1>,
 }
 
 /// Runs checkpoints on a dedicated thread until it is closed or dropped; dropping runs no last checkpoint.
@@ -131,6 +133,7 @@ impl Checkpointer {
             state: Mutex::new(State { stats, ..State::default() }),
             work: Condvar::new(),
             done: Condvar::new(),
+            durations: Distribution::default(),
         });
         let (runner, poisoned) = (shared.clone(), shared.clone());
         let panicked = move |why: &str| _ = poisoned.poison.set(&why);
@@ -187,6 +190,11 @@ impl Checkpointer {
     /// Why the current checkpoint cannot continue for now, if it cannot.
     pub(crate) fn full(&self) -> Option<StoreError> {
         self.shared.state.lock().full.clone()
+    }
+
+    /// How long each checkpoint took, with its pauses.
+    pub(crate) fn durations(&self) -> Noted {
+        self.shared.durations.noted()
     }
 
     /// Counters since opening.
@@ -313,6 +321,7 @@ impl Shared {
         state.served = asked;
         state.stats.add(&written);
         state.stats.last_duration = began.elapsed();
+        self.durations.note(1, 0, began.elapsed());
         Ok(())
     }
 

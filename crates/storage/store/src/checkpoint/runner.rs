@@ -177,6 +177,14 @@ impl Checkpoints {
         }
     }
 
+    /// How long checkpoints of the thread took.
+    pub(crate) fn durations(&self) -> device::Noted {
+        match &*self.runner.lock() {
+            Runner::Thread(checkpointer) => checkpointer.durations(),
+            Runner::Inline(_) | Runner::Closed => device::Noted::default(),
+        }
+    }
+
     /// Counters of the checkpoints.
     pub(crate) fn stats(&self) -> CheckpointStats {
         match &*self.runner.lock() {

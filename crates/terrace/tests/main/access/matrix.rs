@@ -85,6 +85,8 @@ impl Clients<'_> {
                 let target = self.filled(target);
                 self.http.send(&role.token, (method, &target, body))
             }
+            // A connection for each: the listener keeps a silent one for two minutes.
+            Request::Metrics(target) => Http::open(self.node.metrics()).send(&role.token, ("GET", target, "")),
             Request::NbdList => {
                 self.opened(role, |nbd| nbd.option(option::LIST, &[]).map_or_else(broken, |told| outcome_of(&told)))
             }

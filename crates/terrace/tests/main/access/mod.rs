@@ -1,4 +1,4 @@
-//! Who may do what, from outside: real requests over the control socket, SQL, HTTP and NBD to one real node.
+//! Who may do what, from outside: real requests over the control socket, SQL, HTTP (search, metrics) and NBD to one real node.
 //!
 //! ```text
 //!   Action::ALL --ways (an exhaustive match)--> real requests --> matrix   role x action x port

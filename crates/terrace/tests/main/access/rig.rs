@@ -1,4 +1,4 @@
-//! One node with everything on: a production with a service and an operation, SQL, search, a volume exported over TLS; and
+//! One node with everything on: a production with a service and an operation, SQL, search, metrics, a volume exported over TLS; and
 //! its roles, each with a token, a certificate and, where one is of use, a password.
 //!
 //! Nothing is left to everyone: the two rights that `public` has at first are revoked.
@@ -98,7 +98,7 @@ impl Authority {
 
 /// The settings of a node with everything on.
 pub(crate) const SETTINGS: &str = "production = \"production\"\n[sql]\nlisten = \"127.0.0.1:0\"\ntrust = true\n\
-    [search]\nlisten = \"127.0.0.1:0\"\n\
+    [search]\nlisten = \"127.0.0.1:0\"\n[metrics]\nlisten = \"127.0.0.1:0\"\ntrust = false\n\
     [volumes]\nlisten = \"127.0.0.1:0\"\ntls_required = true\ncertificate = \"tls/localhost.pem\"\n\
     key = \"tls/localhost.key\"\nclient_authority = \"tls/authority.pem\"\n";
 

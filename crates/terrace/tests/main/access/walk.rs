@@ -182,6 +182,30 @@ fn walk_search(http: &mut Http, role: &TestRole, found: &mut Found) {
     }
 }
 
+/// What the listener of metrics answers whoever the access rules let come: whether the process lives, and whether it is ready.
+const HEALTH: [(&str, &str); 2] = [("/healthz", "200 ok\n"), ("/readyz", "200 ready\n")];
+
+fn walk_metrics(address: std::net::SocketAddr, role: &TestRole, found: &mut Found) {
+    for (method, target) in [("GET", "/metrics"), ("HEAD", "/metrics"), ("GET", "/metrics?x")] {
+        let outcome = Http::open(address).send(&role.token, (method, target, ""));
+        if !matches!(outcome, Outcome::Refused(_)) {
+            found.push(format!("metrics, {}: {method} {target}: {outcome:?}", role.name));
+        }
+    }
+    for (target, expected) in HEALTH {
+        let outcome = Http::open(address).send(&role.token, ("GET", target, ""));
+        if outcome != Outcome::Answered(expected.to_owned()) {
+            found.push(format!("metrics, {}: {target}: {outcome:?}", role.name));
+        }
+    }
+    for target in ["/", "/metrics/", "/debug/pprof", "//metrics", "/healthz/../metrics"] {
+        let outcome = Http::open(address).send(&role.token, ("GET", target, ""));
+        if !matches!(&outcome, Outcome::Failed(text) if text.starts_with("404")) {
+            found.push(format!("metrics, {}: {target}: {outcome:?}", role.name));
+        }
+    }
+}
+
 fn walk_sql(address: std::net::SocketAddr, role: &TestRole, found: &mut Found) {
     let mut client = match sql_login(address, &role.name, Some(PASSWORD)) {
         Ok(client) => client,
@@ -253,6 +277,7 @@ fn no_entry_of_any_port_answers_who_has_no_right() {
     for role in strangers(&mut control, &authority) {
         walk_control(&mut control, &role, &mut found);
         walk_search(&mut Http::open(node.search()), &role, &mut found);
+        walk_metrics(node.metrics(), &role, &mut found);
         walk_sql(node.sql(), &role, &mut found);
         walk_nbd(nbd, &role, &mut found);
     }
@@ -268,6 +293,12 @@ fn walk_unknown(control: &mut Control, node: &crate::node::Node<'_>, found: &mut
         let answer = http.exchange(None, (method(*verb), target, body));
         if answer.status != 401 {
             found.push(format!("search, nobody: {verb:?} {target}: {} {}", answer.status, answer.body));
+        }
+    }
+    for method in ["GET", "HEAD"] {
+        let answer = Http::open(node.metrics()).exchange(None, (method, "/metrics", ""));
+        if answer.status != 401 {
+            found.push(format!("metrics, nobody: {method} /metrics: {} {}", answer.status, answer.body));
         }
     }
     for line in CONTROL_EXAMPLES {

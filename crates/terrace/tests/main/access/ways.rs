@@ -29,6 +29,8 @@ pub(crate) enum Request {
     Sql(&'static str),
     /// Method, target and body over HTTP.
     Search(&'static str, &'static str, &'static str),
+    /// A target of the listener of metrics.
+    Metrics(&'static str),
     /// The list of exports.
     NbdList,
     /// Opens an export and reads from it.
@@ -44,6 +46,7 @@ impl Request {
             Request::Control(_) => "control",
             Request::Sql(_) => "sql",
             Request::Search(..) => "search",
+            Request::Metrics(_) => "metrics",
             Request::NbdList | Request::NbdRead | Request::NbdWrite => "nbd",
         }
     }
@@ -54,6 +57,7 @@ impl Request {
             Request::Control(line) => line.chars().take(60).collect(),
             Request::Sql(statement) => statement.to_owned(),
             Request::Search(method, target, _) => format!("{method} {target}"),
+            Request::Metrics(target) => format!("GET {target}"),
             Request::NbdList => "LIST".to_owned(),
             Request::NbdRead => "GO v, READ".to_owned(),
             Request::NbdWrite => "GO v, WRITE".to_owned(),
@@ -102,7 +106,7 @@ const DELETE: Right = (Action::TableDelete, "table public.t");
 const LIST_VOLUME: Right = (Action::VolumeList, "volume v");
 const READ_VOLUME: Right = (Action::VolumeRead, "volume v");
 
-use Request::{Control, NbdList, NbdRead, NbdWrite, Search, Sql};
+use Request::{Control, Metrics, NbdList, NbdRead, NbdWrite, Search, Sql};
 use Success::{Decided, Done, Shows};
 
 const fn way(request: Request, needs: &'static [Right], success: Success) -> Way {
@@ -198,6 +202,15 @@ const BREAK_GLASS_WAYS: &[Way] = &[way(
 )];
 
 const STATUS: Right = (Action::NodeStatus, "node");
+/// The last one is a family of the exposition, whatever else it has.
+const METRICS_WAYS: &[Way] = &[
+    way(
+        Metrics("/metrics"),
+        &[(Action::NodeMetrics, "node")],
+        Shows("terrace_messages_received_total{service=\"adt\""),
+    ),
+    way(Metrics("/metrics?name=x"), &[(Action::NodeMetrics, "node")], Shows("process_start_time_seconds")),
+];
 const VERIFY: Right = (Action::NodeVerify, "node");
 const AUDIT: Right = (Action::AuditRead, "node");
 const MAKE_TABLE: Right = (Action::TableMake, "schema public");
@@ -225,7 +238,7 @@ pub(crate) fn of(action: Action) -> Ways {
         Action::ProductionRead => Of(PRODUCTION_READ_WAYS),
         Action::ClockConfirm => Of(CLOCK_WAYS),
         Action::NodeStatus => Of(STATUS_WAYS),
-        Action::NodeMetrics => Nowhere("no port serves metrics yet"),
+        Action::NodeMetrics => Of(METRICS_WAYS),
         Action::NodeStop => Stop,
         Action::NodeVerify => Of(VERIFY_WAYS),
         Action::NodeBackup => Of(BACKUP_WAYS),

@@ -8,6 +8,7 @@
 //! far as the memory limits of the service and the node allow; the reasons for which connections end are counted in the
 //! service's status.
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -137,14 +138,16 @@ impl Connection {
                 require_final_cr: mllp.require_final_cr,
             })
         };
-        let mut answers = Vec::new();
-        let mut due = Vec::new();
+        let mut due = DueAnswers::default();
         loop {
             let mut ended = false;
             // Not a `for`: while a message waits for room, more is read into the decoder.
             loop {
                 let Some(event) = decoder.next() else { break };
-                ended |= self.ends(&event);
+                if self.ends(&event) {
+                    ended = true;
+                    due.arrived.push_back(Instant::now());
+                }
                 let service = Arc::clone(&self.service.borrow());
                 let mut ingesting = std::pin::pin!(self.event(&service, event));
                 let ingested = tokio::select! {
@@ -152,23 +155,20 @@ impl Connection {
                     ingested = &mut ingesting => ingested,
                     () = std::future::ready(()) => {
                         // It waits for room, possibly for long: the answers to messages already stored are sent before.
-                        self.settle(&service, &mut due, &mut answers).await?;
-                        flush(stream, &mut answers).await?;
+                        self.answer(stream, &service, &mut due).await?;
                         match self.still_there(stream, &mut decoder, ingesting).await? {
                             Some(ingested) => ingested,
                             None => return Ok(()),
                         }
                     }
                 };
-                due.extend(ingested);
-                if due.len() == PIPELINE {
-                    self.settle(&service, &mut due, &mut answers).await?;
-                    flush(stream, &mut answers).await?;
+                due.ingested.extend(ingested);
+                if due.ingested.len() == PIPELINE {
+                    self.answer(stream, &service, &mut due).await?;
                 }
             }
             let service = Arc::clone(&self.service.borrow());
-            self.settle(&service, &mut due, &mut answers).await?;
-            flush(stream, &mut answers).await?;
+            self.answer(stream, &service, &mut due).await?;
             if *self.stop.borrow() {
                 return Ok(());
             }
@@ -288,7 +288,7 @@ impl Connection {
 
     /// The answers that an event requires.
     async fn event(&self, service: &Arc<Service>, event: Event) -> Option<Ingested> {
-        let counters = &self.engine.counters;
+        let (counters, figures) = (&self.engine.counters, &service.figures);
         match event {
             Event::Frame(frame) => {
                 device::supervise::rehearse("mllp");
@@ -299,12 +299,14 @@ impl Connection {
             }
             Event::Oversize { seen } => {
                 count(&counters.oversize);
+                count(&figures.oversize);
                 self.log(service, 0, "a message over message_bytes was refused");
                 let answer = self.engine.refuse_oversize(service, &seen);
                 return Some(Ingested::Now { answer, accepted: false });
             }
             Event::Junk { bytes, first } => {
                 counters.junk_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+                figures.junk_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
                 let what = mllp::explain(&first);
                 if what != mllp::Stray::Blank {
                     self.log(service, bytes, &format!("dropped: {what}"));
@@ -312,10 +314,12 @@ impl Connection {
             }
             Event::Restarted { discarded } => {
                 count(&counters.partial);
+                count(&figures.partial);
                 self.log(service, discarded, "the sender began a new frame inside one");
             }
             Event::Truncated { bytes } => {
                 count(&counters.partial);
+                count(&figures.partial);
                 self.log(service, bytes, "closed inside a frame; the part was not taken");
             }
             Event::Commit(_) => unreachable!("a service's decoder does not look for commit frames"),
@@ -330,28 +334,46 @@ impl Connection {
         }
     }
 
-    /// Waits for each taken frame, in order, and gathers the answers.
-    async fn settle(&self, service: &Service, due: &mut Vec<Ingested>, answers: &mut Vec<u8>) -> io::Result<()> {
+    /// Waits for each taken frame, in order, and sends the answers.
+    async fn answer<S: AsyncWrite + Unpin>(
+        &self,
+        stream: &mut S,
+        service: &Service,
+        due: &mut DueAnswers,
+    ) -> io::Result<()> {
         let commit_bytes = settings_of(service).commit_bytes;
-        for ingested in due.drain(..) {
+        let frames = due.ingested.len();
+        let mut answers = Vec::new();
+        for ingested in due.ingested.drain(..) {
             let (answer, accepted) = ingested.answer(&self.engine, service).await?;
             if commit_bytes {
                 answers.extend_from_slice(if accepted { &mllp::COMMIT_ACK } else { &mllp::COMMIT_NAK });
             }
             answers.extend_from_slice(&answer);
         }
+        write(stream, &answers).await?;
+        for arrived in due.arrived.drain(..frames.min(due.arrived.len())) {
+            service.figures.acknowledged(arrived.elapsed());
+        }
         Ok(())
     }
 }
 
-async fn flush<S: AsyncWrite + Unpin>(stream: &mut S, answers: &mut Vec<u8>) -> io::Result<()> {
+/// Frames that were taken and have no answer yet.
+#[derive(Default)]
+struct DueAnswers {
+    ingested: Vec<Ingested>,
+    /// When the last byte of each was read, and of the one that is being taken.
+    arrived: VecDeque<Instant>,
+}
+
+async fn write<S: AsyncWrite + Unpin>(stream: &mut S, answers: &[u8]) -> io::Result<()> {
     if !answers.is_empty() {
         let write = async {
             stream.write_all(answers).await?;
             stream.flush().await
         };
         timeout(WRITE_PATIENCE, write).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
-        answers.clear();
     }
     Ok(())
 }

@@ -15,6 +15,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use device::supervise::{caught, rehearse, said};
 use http_body_util::BodyExt;
@@ -28,6 +29,7 @@ use tokio::time::timeout;
 
 use super::answer::{self, AnswerForm, HttpResponse};
 use super::body::{ArrivedBody, BodyBudget};
+use super::figures::{REFUSED_CLASS, SearchFigures};
 use super::lanes::{RequestClass, RequestLanes};
 use super::logins::{self, CountedRole, HttpLogins, HttpOrigin};
 use super::options::HttpOptions;
@@ -66,6 +68,7 @@ pub(super) struct HttpShared {
     pub(super) lanes: RequestLanes,
     pub(super) logins: HttpLogins,
     pub(super) bodies: BodyBudget,
+    pub(super) figures: Arc<SearchFigures>,
     pub(super) stop: watch::Receiver<StopStage>,
 }
 
@@ -83,6 +86,7 @@ struct Accepted {
     request: RestRequest,
     body: ArrivedBody,
     turn: OwnedSemaphorePermit,
+    class: RequestClass,
 }
 
 /// Answers a request.
@@ -92,14 +96,19 @@ pub(super) async fn answer(
     (pulse, counted): (&Arc<ConnectionPulse>, &CountedRole),
     request: Request<Incoming>,
 ) -> HttpResponse {
-    let _busy = pulse.busy();
+    let (_busy, began) = (pulse.busy(), Instant::now());
     let (head, mut body) = request.into_parts();
     let mut form = AnswerForm::usual(&head.method);
     if head.method == Method::OPTIONS {
         return answer::options();
     }
     let refusal = match caught(accept(shared, from, (pulse, counted), &head, &mut body, &mut form)).await {
-        Ok(Ok(accepted)) => return run(shared, accepted, form).await,
+        Ok(Ok(accepted)) => {
+            let class = accepted.class.name();
+            let response = run(shared, accepted, form).await;
+            shared.figures.answered(class, response.status().as_u16(), began.elapsed());
+            return response;
+        }
         Ok(Err(refusal)) => refusal,
         Err(why) => panicked(&why),
     };
@@ -107,6 +116,7 @@ pub(super) async fn answer(
     if !body.is_end_stream() && !head.headers.contains_key(EXPECT) {
         node::task::session("search-discard", discard(body, shared.options.clone(), shared.stop.clone()));
     }
+    shared.figures.answered(REFUSED_CLASS, refusal.status, began.elapsed());
     form.render(refusal)
 }
 
@@ -147,7 +157,7 @@ async fn accept(
         let name = class.name();
         return Err(SearchError::busy(format!("rejected execution: too many {name} requests run and wait")).into());
     };
-    Ok(Accepted { request, body, turn })
+    Ok(Accepted { request, body, turn, class })
 }
 
 fn head_bytes(head: &RequestHead) -> usize {
@@ -194,7 +204,7 @@ fn has_others() -> bool {
 /// One client, bulks of one document, modelled drive: 4,400 documents/s in this way, 2,940 with a thread of its own for each request;
 /// modelled persistent memory: 7,000 on the connection's thread, 5,600 where the runtime changed threads (2026-11-26).
 async fn run(shared: &HttpShared, accepted: Accepted, form: AnswerForm) -> HttpResponse {
-    let Accepted { mut request, body, turn } = accepted;
+    let Accepted { mut request, body, turn, class: _ } = accepted;
     let (cancelled, caller) = (Arc::clone(&request.cancelled), request.caller.clone());
     let _leaving = CancelOnDrop(Arc::clone(&cancelled));
     let handler = Arc::clone(&shared.handler);

@@ -1,6 +1,7 @@
 //! The extended protocol: prepared statements and portals.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::scalar::ScalarValue;
@@ -14,6 +15,7 @@ use super::send_rows::{RowSender, description, formats};
 use super::{Serving, StatementError};
 use crate::engine::NUMERIC;
 use crate::wire::error_response::ErrorResponse;
+use crate::wire::figures::Protocol;
 use crate::wire::oid::{Described, Kind, Scalar};
 use crate::wire::{Message, Reply, parameter};
 use crate::{Prepared, StatementResult};
@@ -208,7 +210,9 @@ impl Serving<'_> {
 
     async fn execute(&mut self, name: String, most: u64) -> Result<(), StatementError> {
         let mut portal = self.portals.remove(&name).ok_or_else(|| no_portal(&name))?;
+        let began = Instant::now();
         let result = self.execute_portal(&mut portal, most).await;
+        self.shared.figures.took(Protocol::Extended, began.elapsed());
         let sql = Arc::clone(&portal.stated);
         if result.is_ok() {
             self.portals.insert(name, portal);

@@ -9,6 +9,7 @@ use crate::Session;
 use crate::wire::Reply;
 use crate::wire::connection::Connection;
 use crate::wire::connection_error::ConnectionError;
+use crate::wire::figures::SqlFigures;
 use crate::wire::reply_text::sent;
 
 /// See the head comment of this file. It borrows from the connection that is served, for one statement.
@@ -18,6 +19,8 @@ pub(super) struct RowExchange<'s> {
     pub(super) session: &'s mut Session,
     /// Notified when the statement is cancelled.
     pub(super) cancelled: Arc<Notify>,
+    /// Where completed statements are counted.
+    pub(super) figures: &'s SqlFigures,
     /// The largest message of a client, in bytes.
     pub(super) message_bytes_max: usize,
 }
@@ -25,6 +28,7 @@ pub(super) struct RowExchange<'s> {
 impl RowExchange<'_> {
     /// Sends that the statement is complete.
     pub(super) async fn complete(&mut self, tag: &str) -> Result<(), ConnectionError> {
+        self.figures.completed(tag);
         self.connection.reply(Reply::CommandComplete(CommandComplete::new(sent(tag)))).await
     }
 }

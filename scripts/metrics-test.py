@@ -1,0 +1,401 @@
+"""Tests metrics and health of a real node: see test-metrics.sh.
+
+    metrics-test.py TERRACE TOOLS FOLDER
+
+    load (here, 3 senders) --MLLP--> node --> operations: files; a receiver (here); an address where nobody listens
+                                      |
+              curl, promtool <--------+--------> prometheus, every second, through a restart of the node
+
+Each function named `case_...` is one case; it fails if it raises an exception. Processes are ended by their id.
+"""
+
+import json
+import pathlib
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import traceback
+import urllib.error
+import urllib.parse
+import urllib.request
+
+import yaml
+from grafana_foundation_sdk.models.dashboard import Dashboard
+
+TERRACE, TOOLS, FOLDER = sys.argv[1], pathlib.Path(sys.argv[2]), pathlib.Path(sys.argv[3])
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+DEPLOY = ROOT / "deploy" / "metrics"
+# Longer than any step here takes, also on a slow machine: a step that takes longer has failed.
+PATIENCE = 60
+
+PRODUCTION = {
+    "production.toml": 'name = "measured"',
+    "services/adt-in.toml": 'kind = "mllp"\nlisten = "127.0.0.1:{mllp}"\nrules = "main"\n',
+    "operations/archive.toml": 'kind = "file"\nfolder = "archive"\n',
+    "operations/receiver.toml": 'kind = "mllp"\naddress = "127.0.0.1:{receiver}"\n',
+    "operations/nobody.toml": 'kind = "mllp"\naddress = "127.0.0.1:{nobody}"\n',
+    "rules/main.rules": "match all\nrule admissions when MSH-9.1 = \"ADT\" {\n  send to archive\n  send to receiver\n}\n"
+    "rule lost when MSH-9.2 = \"A02\" {\n  send to nobody\n}\n",
+}
+SETTINGS = """data = "data"
+production = "production"
+[metrics]
+listen = "127.0.0.1:{metrics}"
+[sql]
+listen = "127.0.0.1:0"
+trust = true
+[search]
+listen = "127.0.0.1:0"
+trust = true
+"""
+
+
+def free_port():
+    with socket.socket() as made:
+        made.bind(("127.0.0.1", 0))
+        return made.getsockname()[1]
+
+
+PORTS = {name: free_port() for name in ("mllp", "metrics", "prometheus", "receiver", "nobody")}
+started = []
+
+
+def until(what, probe):
+    """Waits until the probe is true, and returns its answer."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        answer = probe()
+        if answer:
+            return answer
+        time.sleep(0.1)
+    raise AssertionError(f"waited {PATIENCE} s until {what}")
+
+
+def frames(stream):
+    """The frames of a socket, as bytes without their envelope."""
+    held = b""
+    while True:
+        while b"\x1c\r" in held:
+            frame, held = held.split(b"\x1c\r", 1)
+            yield frame.lstrip(b"\x0b")
+        more = stream.recv(65536)
+        if not more:
+            return
+        held += more
+
+
+class Receiver(threading.Thread):
+    """Acknowledges everything."""
+
+    def __init__(self):
+        super().__init__(daemon=True)
+        self.listener = socket.create_server(("127.0.0.1", PORTS["receiver"]))
+
+    def run(self):
+        while True:
+            stream, _ = self.listener.accept()
+            threading.Thread(target=self.serve, args=(stream,), daemon=True).start()
+
+    def serve(self, stream):
+        for frame in frames(stream):
+            control_id = frame.split(b"\r")[0].split(b"|")[9]
+            stream.sendall(b"\x0bMSH|^~\\&|R||T||1||ACK|1|P|2.5\rMSA|AA|" + control_id + b"\r\x1c\r")
+
+
+class Sender(threading.Thread):
+    """Sends messages one after the other, and connects again when the node was away."""
+
+    count = 0
+    lock = threading.Lock()
+    stop = threading.Event()
+
+    def run(self):
+        while not self.stop.is_set():
+            try:
+                with socket.create_connection(("127.0.0.1", PORTS["mllp"]), timeout=PATIENCE) as stream:
+                    self.send_over(stream)
+            except OSError:
+                time.sleep(0.1)
+
+    def send_over(self, stream):
+        answers = frames(stream)
+        while not self.stop.is_set():
+            with Sender.lock:
+                Sender.count += 1
+                number = Sender.count
+            event = "A02" if number % 50 == 1 else "A01"
+            text = f"MSH|^~\\&|S|F|T|F|20260101||ADT^{event}|M{number}|P|2.5\rPID|1||{number}\rNTE|1||{'x' * 500}\r"
+            stream.sendall(b"\x0b" + text.encode() + b"\x1c\r")
+            if next(answers, None) is None:
+                return
+            time.sleep(0.005)
+
+
+def write_files():
+    for name, text in PRODUCTION.items():
+        path = FOLDER / "production" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for port, number in PORTS.items():
+            text = text.replace("{" + port + "}", str(number))
+        path.write_text(text)
+    (FOLDER / "terrace.toml").write_text(SETTINGS.replace("{metrics}", str(PORTS["metrics"])))
+    (FOLDER / "prometheus.yml").write_text(
+        f"""
+global: {{scrape_interval: 1s, evaluation_interval: 1s}}
+rule_files: [{DEPLOY}/terrace.rules.yml]
+scrape_configs:
+- job_name: terrace
+  static_configs:
+  - targets: ["127.0.0.1:{PORTS['metrics']}"]
+"""
+    )
+
+
+def start(*command, log):
+    process = subprocess.Popen(command, cwd=FOLDER, stdout=open(FOLDER / log, "ab"), stderr=subprocess.STDOUT)
+    started.append(process)
+    return process
+
+
+def get(target, accept=None):
+    """Status, content type and text of a target of the node, as curl gets it."""
+    command = ["curl", "-s", "-w", "\n%{http_code} %{content_type}", f"http://127.0.0.1:{PORTS['metrics']}{target}"]
+    if accept:
+        command += ["-H", f"Accept: {accept}"]
+    text, _, last = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE).stdout.rpartition("\n")
+    status, _, content_type = last.partition(" ")
+    return int(status), content_type, text
+
+
+def start_node():
+    node = start(TERRACE, "serve", log="node.log")
+    until("the node is ready", lambda: node.poll() is not None or get("/readyz")[0] == 200)
+    assert node.poll() is None, (FOLDER / "node.log").read_text()
+    return node
+
+
+def end(process):
+    process.send_signal(signal.SIGTERM)
+    process.wait(timeout=300)
+
+
+def promtool(*arguments, text=None):
+    done = subprocess.run([TOOLS / "promtool", *arguments], input=text, capture_output=True, text=True, cwd=DEPLOY)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def query(expression):
+    """The samples of an expression now; an error of it is an error here."""
+    target = f"http://127.0.0.1:{PORTS['prometheus']}/api/v1/query?" + urllib.parse.urlencode({"query": expression})
+    try:
+        with urllib.request.urlopen(target, timeout=PATIENCE) as answer:
+            return json.load(answer)["data"]["result"]
+    except urllib.error.HTTPError as error:
+        raise AssertionError(f"{expression}: {error.read().decode()}") from error
+
+
+def value(expression):
+    found = query(expression)
+    return float(found[0]["value"][1]) if found else None
+
+
+def volume(*arguments):
+    done = subprocess.run([TERRACE, "volume", *arguments, "--data", "data"], cwd=FOLDER, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def names_in(expression):
+    return set(re.findall(r"\b(?:terrace|process)_[a-z_]+", expression))
+
+
+def rules():
+    text = yaml.safe_load((DEPLOY / "terrace.rules.yml").read_text())
+    return [(rule["alert"], rule["expr"]) for group in text["groups"] for rule in group["rules"]]
+
+
+def dashboard():
+    return json.loads((DEPLOY / "grafana" / "dashboard.json").read_text())
+
+
+def expressions():
+    """Those of the dashboard, as Grafana fills them in."""
+    panels = [panel for panel in dashboard()["panels"] if panel["type"] != "row"]
+    filled = lambda text: text.replace("$__rate_interval", "20s").replace("$instance", ".*")
+    return [(panel["title"], filled(target["expr"])) for panel in panels for target in panel["targets"]]
+
+
+def case_health_is_answered_and_other_targets_are_not():
+    assert get("/healthz") == (200, "text/plain; charset=utf-8", "ok"), get("/healthz")
+    assert get("/readyz")[::2] == (200, "ready")
+    assert get("/nothing")[0] == 404
+
+
+def case_promtool_finds_nothing_wrong_with_the_exposition():
+    status, content_type, text = get("/metrics")
+    assert status == 200 and content_type.startswith("text/plain; version=0.0.4"), content_type
+    said = promtool("check", "metrics", text=text + "\n")
+    assert said.strip() == "", said
+
+
+def case_open_metrics_is_served_to_who_accepts_it():
+    status, content_type, text = get("/metrics", "application/openmetrics-text; version=1.0.0")
+    assert status == 200 and content_type.startswith("application/openmetrics-text"), content_type
+    assert text.endswith("# EOF"), text[-80:]
+
+
+def case_rules_their_tests_and_the_configuration_are_right():
+    promtool("check", "rules", "terrace.rules.yml")
+    promtool("test", "rules", "test.yml")
+    promtool("check", "config", "prometheus.yml")
+
+
+def case_the_page_lists_what_the_node_has():
+    page = (ROOT / "docs" / "metrics.md").read_text()
+    listed = set(re.findall(r"^\| `((?:terrace|process)_[a-z_]+)` \|", page, re.M))
+    served = set(re.findall(r"^# TYPE ([a-z_]+) ", get("/metrics")[2], re.M))
+    # Only a timing model, a refused connection, a failed statement has these.
+    sometimes = {name for name in listed if name.startswith("terrace_model_") or "refused" in name or "ended" in name}
+    sometimes |= {"terrace_sql_errors_total", "terrace_volume_repaired_blocks_total"}
+    assert served - listed == set(), served - listed
+    assert listed - served - sometimes == set(), listed - served - sometimes
+
+
+def case_figures_are_those_of_the_load():
+    def ours():
+        text = get("/metrics")[2]
+        samples = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+        return lambda name: float(samples.get(name, 0))
+
+    def delivered():
+        of = ours()
+        return of if of('terrace_deliveries_total{operation="receiver",outcome="delivered"}') >= 100 else None
+
+    of = until("a hundred are delivered", delivered)
+    routed = of('terrace_messages_received_total{service="adt-in",status="routed"}')
+    assert 100 <= routed <= Sender.count, (routed, Sender.count)
+    assert of('terrace_message_bytes_count{service="adt-in"}') == routed
+    # What was answered by then, of what was stored by then.
+    assert 0 < of('terrace_acknowledge_seconds_count{service="adt-in"}') <= Sender.count
+    assert of('terrace_queue_messages{operation="nobody"}') >= 1
+    assert time.time() - of('terrace_queue_oldest_timestamp_seconds{operation="nobody"}') < 600
+    assert of('terrace_operation_connected{operation="receiver"}') == 1
+    assert of('terrace_operation_connected{operation="nobody"}') == 0
+    assert of('terrace_answers_total{operation="nobody",code="unreachable"}') >= 1
+    assert of("terrace_commit_seconds_count") >= routed
+    assert of('terrace_medium_operations_total{tier="home",structure="journal",direction="write"}') > 0
+    assert of("terrace_metrics_gather_seconds") < 1, "a scrape is cheap"
+    print(f"      gathering took {of('terrace_metrics_gather_seconds') * 1e3:.2f} ms, {len(get('/metrics')[2])} bytes")
+
+
+def case_prometheus_scrapes_it():
+    until("Prometheus has scraped", lambda: value('up{job="terrace"}') == 1)
+    until("some more times", lambda: (value('count_over_time(up{job="terrace"}[1m])') or 0) >= 8)
+    targets = f"http://127.0.0.1:{PORTS['prometheus']}/api/v1/targets"
+    with urllib.request.urlopen(targets, timeout=PATIENCE) as answer:
+        target = json.load(answer)["data"]["activeTargets"][0]
+    assert target["lastError"] == "" and target["health"] == "up", target
+
+
+def case_counters_begin_again_at_a_restart_and_prometheus_sees_it():
+    global node
+    counted = 'sum(terrace_messages_received_total{status="routed"})'
+    before = value(counted)
+    began = value("process_start_time_seconds")
+    end(node)
+    until("Prometheus misses it", lambda: value('up{job="terrace"}') == 0)
+    node = start_node()
+    until("it is back", lambda: value('up{job="terrace"}') == 1 and value("process_start_time_seconds") != began)
+    until("it has counted again", lambda: (value(counted) or 0) > 0)
+    assert value(counted) < before + Sender.count and value("max_over_time(process_start_time_seconds[5m])") > began
+    resets = value('resets(terrace_messages_received_total{status="routed"}[5m])')
+    assert resets == 1, resets
+    increase = value('increase(terrace_messages_received_total{status="routed"}[5m])')
+    assert increase is not None and increase > 0, increase
+    # The message that nobody takes has waited since before the restart.
+    oldest = value('terrace_queue_oldest_timestamp_seconds{operation="nobody"}')
+    assert oldest < value("process_start_time_seconds"), oldest
+
+
+def case_every_rule_is_about_metrics_that_are_there():
+    for name, expression in rules():
+        query(expression)
+        for metric in names_in(expression):
+            assert query(f'count({metric})'), f"{name}: there is no {metric}"
+    until("a rule has looked", lambda: query('ALERTS') is not None)
+
+
+def case_every_panel_shows_something():
+    until("rates can be told", lambda: (value('count_over_time(up{job="terrace"}[20s])') or 0) >= 15)
+    # These have nothing to show: no checkpoint has ended within the time, no data is in far memory.
+    silent = {"Checkpoints take"}
+    empty = [f"{title}: {expression}" for title, expression in expressions() if title not in silent and not query(expression)]
+    assert empty == [], "\n".join(empty)
+    for title, expression in expressions():
+        for metric in names_in(expression):
+            base = re.sub(r"_(bucket|sum|count)$", "", metric)
+            assert query(f"count({metric})") or query(f"count({base}_count)"), f"{title}: there is no {metric}"
+
+
+def case_grafana_reads_the_dashboard_and_its_provisioning():
+    read = Dashboard.from_json(dashboard())
+    assert read.title == "Terrace" and len(read.panels) == len(dashboard()["panels"])
+    assert all(panel.grid_pos is not None for panel in read.panels)
+    ids = [panel.id_val for panel in read.panels]
+    assert len(set(ids)) == len(ids)
+    sources = yaml.safe_load((DEPLOY / "grafana/provisioning/datasources/terrace.yml").read_text())
+    providers = yaml.safe_load((DEPLOY / "grafana/provisioning/dashboards/terrace.yml").read_text())
+    assert sources["apiVersion"] == 1 and sources["datasources"][0]["type"] == "prometheus"
+    assert providers["apiVersion"] == 1 and providers["providers"][0]["type"] == "file"
+
+
+def main():
+    global node
+    passed = failed = 0
+    write_files()
+    Receiver().start()
+    try:
+        node = start_node()
+        volume("create", "v", "--size", "4MiB")
+        for _ in range(3):
+            Sender(daemon=True).start()
+        start(
+            TOOLS / "prometheus",
+            "--config.file=prometheus.yml",
+            "--storage.tsdb.path=prometheus-data",
+            f"--web.listen-address=127.0.0.1:{PORTS['prometheus']}",
+            log="prometheus.log",
+        )
+        ready = f"http://127.0.0.1:{PORTS['prometheus']}/-/ready"
+
+        def is_ready():
+            try:
+                return urllib.request.urlopen(ready, timeout=PATIENCE).status == 200
+            except OSError:
+                return False
+
+        until("Prometheus is ready", is_ready)
+        for name, case in [(name, case) for name, case in globals().items() if name.startswith("case_")]:
+            try:
+                case()
+                passed += 1
+                print(f"ok    {name[5:].replace('_', ' ')}", flush=True)
+            except Exception:
+                failed += 1
+                print(f"FAIL  {name[5:].replace('_', ' ')}", flush=True)
+                traceback.print_exc(file=sys.stdout)
+    finally:
+        Sender.stop.set()
+        for process in reversed(started):
+            if process.poll() is None:
+                process.terminate()
+        for process in started:
+            process.wait(timeout=300)
+    print(f"{passed} passed, {failed} failed")
+
+
+main()
