@@ -63,6 +63,8 @@ impl Answer {
             Answer::Impossible { reason } => (reason.as_str(), None, true, false),
         };
         LastAnswer { answer: answer.to_owned(), text, reached, unknown, at_us }
+    }
+
     /// Its code in the figures of the operation.
     pub fn code(&self) -> AnswerCode {
         match self {
