@@ -27,6 +27,7 @@ use serde::Deserialize;
 use store::{CheckpointOptions, SpaceLimit};
 
 use crate::assemble::{MemorySizes, Plan};
+use crate::console::ConsoleSettings;
 use crate::services::ServiceSettings;
 use crate::volumes::VolumeSettings;
 use crate::{cli, search, sql};
@@ -90,6 +91,8 @@ pub struct Config {
     search: Option<search::SearchSettings>,
     /// Where the exports of volumes are reached. Default: a unix socket in the data directory.
     volumes: VolumeSettings,
+    /// The console. Default: none.
+    console: Option<ConsoleSettings>,
     /// Who may come in from where, in their order. Default: no rules, and the settings of the ports decide.
     access: Vec<AccessRule>,
     /// Space that SQL reserves for messages.
@@ -252,6 +255,7 @@ impl Default for Config {
             sql: None,
             search: None,
             volumes: VolumeSettings::default(),
+            console: None,
             access: Vec::new(),
             bounds: store::SpaceLimits::default(),
             transaction_bytes: usize::MAX,
@@ -290,7 +294,7 @@ impl Config {
             self.bounds.reserve = larger(self.bounds.reserve, search.reserve());
         }
         self.transaction_bytes = sql.as_ref().map_or(usize::MAX, sql::Settings::transaction_bytes);
-        ServiceSettings { sql, search, volumes: std::mem::take(&mut self.volumes) }
+        ServiceSettings { sql, search, volumes: std::mem::take(&mut self.volumes), console: self.console.take() }
     }
 
     /// The access rules.

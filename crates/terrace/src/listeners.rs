@@ -26,7 +26,6 @@ pub struct TlsKeys<'a> {
 
 /// TLS of a service whose settings are the table `table`. It is required beyond this machine where nothing else is set.
 /// Errors: a setting that cannot work, by its name.
-#[cfg_attr(not(any(feature = "sql", feature = "search")), expect(dead_code, reason = "no service has it"))]
 pub fn tls(table: &str, keys: TlsKeys<'_>, listen: SocketAddr) -> anyhow::Result<Option<TlsOptions>> {
     let required = keys.tls_required;
     let tls = match (keys.certificate, keys.key) {
@@ -51,7 +50,6 @@ pub fn tls(table: &str, keys: TlsKeys<'_>, listen: SocketAddr) -> anyhow::Result
 }
 
 /// Has a reload of the node read the service's certificate again.
-#[cfg_attr(not(any(feature = "sql", feature = "search")), expect(dead_code, reason = "no service has it"))]
 pub fn renew_with(node: &RunningProduction, renewal: Renewal, service: &'static str) {
     if !renewal.is_needed() {
         return;

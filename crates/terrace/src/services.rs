@@ -1,16 +1,18 @@
 //! The services of a node besides messages: their settings, start and stop.
 //!
 //! ```text
-//!   [sql], [search], [volumes] --> ServiceSettings --check, start--> Services --stop--> before the node closes its store
+//!   [sql], [search], [volumes], [console] --> ServiceSettings --check, start--> Services --stop--> before the node closes its store
 //! ```
 //!
-//! Search has the users of SQL. It starts last and ends first, so that nothing that it may ask of others is missing.
+//! The console asks all others: it starts last and ends first. Search ends before the rest, so that nothing that it may ask is missing.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use interop::running::RunningProduction;
 
 use crate::assemble::SearchShelves;
+use crate::console::{ConsoleSettings, RunningConsole};
 use crate::search::{RunningSearch, SearchSettings};
 use crate::sql;
 use crate::volumes::{NodeVolumes, RunningVolumes, VolumeSettings};
@@ -24,6 +26,8 @@ pub struct ServiceSettings {
     pub search: Option<SearchSettings>,
     /// `[volumes]`, with its defaults where the table is not there.
     pub volumes: VolumeSettings,
+    /// `[console]`
+    pub console: Option<ConsoleSettings>,
 }
 
 impl ServiceSettings {
@@ -33,6 +37,7 @@ impl ServiceSettings {
         self.sql.as_ref().map(|sql| sql.options(data)).transpose()?;
         self.search_options(data)?;
         self.volumes.options(data)?;
+        self.console_options()?;
         for key in placed {
             let Some(search) = &self.search else {
                 anyhow::bail!("placement.{key} has no effect: there is no [search]; leave it out, or add that table");
@@ -51,10 +56,15 @@ impl ServiceSettings {
         Ok(Some((search.options()?, search.indices(data)?)))
     }
 
+    /// What the settings of the console decide. Errors: a setting that cannot work, by its name.
+    pub fn console_options(&self) -> anyhow::Result<Option<impl std::fmt::Debug + use<>>> {
+        self.console.as_ref().map(ConsoleSettings::options).transpose()
+    }
+
     /// Starts the services of a node. Errors: one of them cannot start; those before it are stopped again.
     pub async fn start(
         self,
-        node: &RunningProduction,
+        node: &Arc<RunningProduction>,
         placed: SearchShelves,
         volumes: &NodeVolumes,
     ) -> anyhow::Result<Services> {
@@ -62,11 +72,12 @@ impl ServiceSettings {
             sql.import(node).await?;
         }
         let sql = self.sql.map(|sql| sql.start(node)).transpose()?;
-        let mut services = Services { sql, search: None, volumes: None };
+        let mut services = Services { sql, search: None, volumes: None, console: None };
         let started = RunningVolumes::start_in(volumes, node).and_then(|volumes| {
             services.volumes = Some(volumes);
             let search = self.search.map(|search| search.start(node, placed));
             services.search = search.transpose()?;
+            services.console = self.console.map(|console| console.start(node)).transpose()?;
             Ok(())
         });
         if let Err(error) = started {
@@ -83,11 +94,15 @@ pub struct Services {
     sql: Option<sql::Running>,
     search: Option<RunningSearch>,
     volumes: Option<RunningVolumes>,
+    console: Option<RunningConsole>,
 }
 
 impl Services {
     /// Ends all of them.
     pub async fn stop(self) {
+        if let Some(console) = self.console {
+            console.stop().await;
+        }
         if let Some(search) = self.search {
             search.stop().await;
         }

@@ -39,6 +39,8 @@ pub enum AccessPort {
     Sql,
     /// HTTP of search.
     Search,
+    /// The console.
+    Console,
     /// NBD.
     Volumes,
     /// Services of messages over MLLP.
@@ -52,6 +54,7 @@ impl AccessPort {
             AccessPort::All => "all",
             AccessPort::Sql => "sql",
             AccessPort::Search => "search",
+            AccessPort::Console => "console",
             AccessPort::Volumes => "volumes",
             AccessPort::Mllp => "mllp",
         }
@@ -64,6 +67,7 @@ impl AccessPort {
             AccessPort::All | AccessPort::Mllp => &[Allow, Reject],
             AccessPort::Sql => &[Allow, Reject, Password, Certificate, Trust],
             AccessPort::Search => &[Allow, Reject, Password, Token, Certificate, Trust],
+            AccessPort::Console => &[Allow, Reject, Password, Token],
             AccessPort::Volumes => &[Allow, Reject, Certificate],
         }
     }

@@ -109,6 +109,11 @@ impl Lane {
         fits.collect()
     }
 
+    /// The messages at the head: `most` at most.
+    pub fn first(&self, most: usize) -> Vec<u64> {
+        self.lock().iter().take(most).map(|entry| entry.id).collect()
+    }
+
     /// Entries in the line.
     pub fn len(&self) -> usize {
         self.lock().len()

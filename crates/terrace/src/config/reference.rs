@@ -51,6 +51,7 @@ const SECTIONS: &[(&str, Of, &[&str], &str)] = &[
     ("[search]", Of::Terrace, &["search"], ""),
     ("[search.index]", Of::Terrace, &["search", "index"], "[search]"),
     ("[volumes]", Of::Terrace, &["volumes"], ""),
+    ("[console]", Of::Terrace, &["console"], ""),
     ("[[access]]", Of::Terrace, &["access"], ""),
     ("production.toml", Of::Production, &[], ""),
     ("A service over MLLP", Of::Service, &[], ""),

@@ -48,7 +48,7 @@ fn exported(report: &VolumeReport) -> &'static str {
 }
 
 /// Whether an operator has to do something.
-fn is_well(report: &VolumeReport) -> bool {
+pub fn is_well(report: &VolumeReport) -> bool {
     let copies = || report.copies.iter().all(|copy| matches!(copy.state.as_str(), "in-sync" | "syncing" | "open"));
     match report.state {
         VolumeState::Open => copies() && report.activity.damaged == 0,

@@ -260,6 +260,12 @@ impl Node<'_> {
         ran.succeeds("MSA|AA");
     }
 
+    /// Sends many, over one connection.
+    pub(crate) fn send_bytes_many(&self, texts: &[String]) {
+        let all: Vec<String> = texts.iter().map(|text| text.replace('\r', "\n")).collect();
+        self.send_bytes(&all.join(""));
+    }
+
     /// Its process.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
@@ -302,6 +308,11 @@ impl Node<'_> {
     #[cfg(feature = "search")]
     pub(crate) fn search(&self) -> SocketAddr {
         self.served(" search address=")
+    }
+
+    /// The address of its console.
+    pub(crate) fn console(&self) -> SocketAddr {
+        self.served(" console address=")
     }
 
     /// The address of a service: the last one in the log, once the log has one of this process.

@@ -50,10 +50,14 @@ struct Loader {
     named: Vec<String>,
     faults: Vec<Diagnostic>,
     warnings: Vec<String>,
+    /// A file of the folder, as `rules/main.rules`, and the text that is read in the place of its own.
+    replaced: Option<(String, String)>,
 }
 
-pub(super) fn load(folder: &Path) -> Result<Production, InteropError> {
-    let mut loader = Loader { folder: folder.to_owned(), named: Vec::new(), faults: Vec::new(), warnings: Vec::new() };
+/// Reads a folder; one of its files with another text, if there is one.
+pub(super) fn load(folder: &Path, replaced: Option<(String, String)>) -> Result<Production, InteropError> {
+    let (named, faults, warnings) = (Vec::new(), Vec::new(), Vec::new());
+    let mut loader = Loader { folder: folder.to_owned(), named, faults, warnings, replaced };
     loader.unknown_entries()?;
     let general = loader.general()?;
     let tables = Arc::new(loader.tables()?);
@@ -132,7 +136,10 @@ impl Loader {
                 self.warnings.push(format!("{label} is not read: files of {part} end in .{ending}"));
                 continue;
             }
-            let bytes = fs::read(&path).map_err(InteropError::file("read", &path))?;
+            let bytes = match self.replaced.as_ref().filter(|(replaced, _)| *replaced == label) {
+                Some((_, text)) => text.clone().into_bytes(),
+                None => fs::read(&path).map_err(InteropError::file("read", &path))?,
+            };
             let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
             match String::from_utf8(bytes) {
                 Ok(text) => files.push(File { name, label, text }),

@@ -108,7 +108,15 @@ impl Production {
     /// # Errors
     /// `Production` with every fault found; `File` where the folder or a file cannot be read.
     pub fn load(folder: &Path) -> Result<Self, InteropError> {
-        load::load(folder)
+        load::load(folder, None)
+    }
+
+    /// The same with `text` in the place of what a file of the folder holds, as `rules/main.rules`: to try a change before it is written.
+    ///
+    /// # Errors
+    /// As [`load`](Production::load).
+    pub fn load_with(folder: &Path, file: &str, text: &str) -> Result<Self, InteropError> {
+        load::load(folder, Some((file.to_owned(), text.to_owned())))
     }
 
     /// A production with one MLLP service on `address` that stores every message: `terrace serve` runs it where there

@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 
 use super::audited::Audited;
 use crate::error::InteropError;
-use crate::history::Filter;
+use crate::history::{Filter, ListQuery};
 
 /// Most details of an entry that changes of roles and rights have. Each change is visible there, or it is not made.
 const CHANGE_DETAILS_MAX: usize = 12;
@@ -76,6 +76,7 @@ pub(super) enum ControlRequest {
     Backup(PathBuf),
     Keys(KeyChange),
     Messages(Box<Filter>),
+    MessagePage(Box<ListQuery>),
     Message { id: u64, bodies: bool },
     Count,
     Check,
@@ -100,6 +101,8 @@ pub const CONTROL_EXAMPLES: &[&str] = &[
     "encryption rotate-key-encryption-key \"file:/nowhere/key\"",
     "messages {}",
     "messages {\"mrn\":\"1\"}",
+    "message-page {}",
+    "message-page {\"filter\":{\"mrn\":\"1\"}}",
     "message 1",
     "message 1 metadata",
     "count",
@@ -153,6 +156,10 @@ impl ControlRequest {
             ("messages", [_, ..]) => match serde_json::from_str(rest) {
                 Ok(filter) => ControlRequest::Messages(Box::new(filter)),
                 Err(error) => return Err(InteropError::Refused(format!("`{rest}` is no filter: {error}"))),
+            },
+            ("message-page", [_, ..]) => match serde_json::from_str(rest) {
+                Ok(query) => ControlRequest::MessagePage(Box::new(query)),
+                Err(error) => return Err(InteropError::Refused(format!("`{rest}` is no query of a page: {error}"))),
             },
             ("message", [id]) => ControlRequest::Message { id: message_id(id)?, bodies: true },
             ("message", [id, "metadata"]) => ControlRequest::Message { id: message_id(id)?, bodies: false },
@@ -216,13 +223,8 @@ impl ControlRequest {
                 let entry = from.into_iter().fold(entry, |entry, from| entry.with("from", from));
                 (node(Action::RightsGrant), Some((Audited::Change, entry)))
             }
-            ControlRequest::Messages(filter) => {
-                let entry = AuditEntry::new("message.list", "").with_long("filter", &json!(filter).to_string());
-                match filter.reads_bodies() {
-                    true => (Needs::Some(Action::MessageBody), Some((Audited::Read, entry))),
-                    false => (Needs::Some(Action::MessageMetadata), Some((Audited::Used, entry))),
-                }
-            }
+            ControlRequest::Messages(filter) => list_requirement(filter),
+            ControlRequest::MessagePage(query) => list_requirement(&query.filter),
             ControlRequest::Message { id, bodies } => {
                 let object = format!("message {id}");
                 let entry = match bodies {
@@ -236,6 +238,15 @@ impl ControlRequest {
             ControlRequest::OfService { request, .. } => return request.requirement(),
         };
         Requirement { needs, entry }
+    }
+}
+
+/// The right that a list needs, and its entry: whether a message matches may say something about its body.
+fn list_requirement(filter: &Filter) -> (Needs<'static>, Option<(Audited, AuditEntry)>) {
+    let entry = AuditEntry::new("message.list", "").with_long("filter", &json!(filter).to_string());
+    match filter.reads_bodies() {
+        true => (Needs::Some(Action::MessageBody), Some((Audited::Read, entry))),
+        false => (Needs::Some(Action::MessageMetadata), Some((Audited::Used, entry))),
     }
 }
 
@@ -348,6 +359,12 @@ mod tests {
             ("count", node(Action::NodeStatus), None),
             ("messages {}", Needs::Some(Action::MessageMetadata), entry(Audited::Used, "message.list", "")),
             ("messages {\"mrn\":\"1\"}", Needs::Some(Action::MessageBody), entry(Audited::Read, "message.list", "")),
+            ("message-page {}", Needs::Some(Action::MessageMetadata), entry(Audited::Used, "message.list", "")),
+            (
+                "message-page {\"filter\":{\"mrn\":\"1\"}}",
+                Needs::Some(Action::MessageBody),
+                entry(Audited::Read, "message.list", ""),
+            ),
             ("check", node(Action::NodeVerify), entry(Audited::Allowed, "node.verify", "rows")),
             ("verify", node(Action::NodeVerify), entry(Audited::Allowed, "node.verify", "pages")),
         ] {
@@ -389,6 +406,7 @@ mod tests {
             ControlRequest::Identity(IdentityRequest::DrawToken { .. }) => 21,
             ControlRequest::Keys(KeyChange::DataKey) => 22,
             ControlRequest::Keys(KeyChange::KeyEncryptionKey(_)) => 23,
+            ControlRequest::MessagePage(query) => 24 + usize::from(query.filter.reads_bodies()),
             ControlRequest::OfService { .. } => unreachable!("it is no request of the node itself"),
         };
         let mut found: Vec<usize> = CONTROL_EXAMPLES
@@ -404,7 +422,7 @@ mod tests {
         for line in ["", "invented 1", "status now", "resend", "resume", "volume {}", "stop it", "identity", "Stop"] {
             assert!(matches!(ControlRequest::of(line), Ok(None)), "{line}");
         }
-        for line in ["resend x", "message 7x", "backup nowhere", "encryption x", "messages x", "audit x", "identity x"]
+        for line in ["resend x", "message 7x", "backup nowhere", "encryption x", "messages x", "message-page x", "audit x", "identity x"]
         {
             assert!(ControlRequest::of(line).is_err(), "{line}");
         }

@@ -18,6 +18,7 @@ mod audited;
 mod control_request;
 mod housekeeping;
 mod operations;
+mod queue_heads;
 mod reload;
 mod requests;
 mod resend;
@@ -62,6 +63,7 @@ use services::RunningServices;
 
 pub use audited::Audited;
 pub use control_request::{CONTROL_EXAMPLES, Needs, ReadRequest, Requirement, ServiceRequest};
+pub use queue_heads::QueueHead;
 pub use reload::{Renew, Renewed};
 pub use status::{NodeStatus, OperationStatus, ServiceStatus};
 

@@ -29,6 +29,8 @@ pub(crate) enum Request {
     Sql(&'static str),
     /// Method, target and body over HTTP.
     Search(&'static str, &'static str, &'static str),
+    /// Method and target of the console, with a token.
+    Console(&'static str, &'static str),
     /// The list of exports.
     NbdList,
     /// Opens an export and reads from it.
@@ -44,6 +46,7 @@ impl Request {
             Request::Control(_) => "control",
             Request::Sql(_) => "sql",
             Request::Search(..) => "search",
+            Request::Console(..) => "console",
             Request::NbdList | Request::NbdRead | Request::NbdWrite => "nbd",
         }
     }
@@ -53,7 +56,7 @@ impl Request {
         match self {
             Request::Control(line) => line.chars().take(60).collect(),
             Request::Sql(statement) => statement.to_owned(),
-            Request::Search(method, target, _) => format!("{method} {target}"),
+            Request::Search(method, target, _) | Request::Console(method, target) => format!("{method} {target}"),
             Request::NbdList => "LIST".to_owned(),
             Request::NbdRead => "GO v, READ".to_owned(),
             Request::NbdWrite => "GO v, WRITE".to_owned(),
@@ -102,7 +105,7 @@ const DELETE: Right = (Action::TableDelete, "table public.t");
 const LIST_VOLUME: Right = (Action::VolumeList, "volume v");
 const READ_VOLUME: Right = (Action::VolumeRead, "volume v");
 
-use Request::{Control, NbdList, NbdRead, NbdWrite, Search, Sql};
+use Request::{Console, Control, NbdList, NbdRead, NbdWrite, Search, Sql};
 use Success::{Decided, Done, Shows};
 
 const fn way(request: Request, needs: &'static [Right], success: Success) -> Way {
@@ -116,6 +119,10 @@ const fn mixed(request: Request, needs: &'static [Right], success: Success) -> W
 const METADATA_WAYS: &[Way] = &[
     way(Control("messages {}"), &[METADATA], Shows("M1")),
     way(Control("message {id} metadata"), &[METADATA], Shows("adt")),
+    way(Control("message-page {}"), &[METADATA], Shows("M1")),
+    way(Console("GET", "/api/v1/messages"), &[METADATA], Shows("M1")),
+    way(Console("GET", "/api/v1/messages/{id}"), &[METADATA], Shows("adt")),
+    way(Console("GET", "/messages/{id}"), &[METADATA], Shows("Its way")),
     way(
         Sql("SELECT interface FROM hl7.messages WHERE object = 0"),
         &[METADATA, CONNECT, USE_HL7, MESSAGES],
@@ -126,6 +133,9 @@ const METADATA_WAYS: &[Way] = &[
 const BODY_WAYS: &[Way] = &[
     way(Control("message {id}"), &[METADATA, BODY], Shows("MSH|")),
     way(Control(r#"messages {"wanted":[["MSH-4","NORTH"]]}"#), &[METADATA, BODY], Shows("M1")),
+    way(Console("GET", "/messages/{id}/raw"), &[METADATA, BODY], Shows("MSH|")),
+    way(Console("GET", "/api/v1/messages/{id}/body"), &[METADATA, BODY], Shows("TVNI")),
+    way(Console("GET", "/api/v1/messages?q=MSH-4%3DNORTH"), &[METADATA, BODY], Shows("M1")),
     way(Sql("SELECT body FROM hl7.messages"), &[BODY, CONNECT, USE_HL7, MESSAGES], Shows("NORTH")),
     way(Sql("SELECT value FROM hl7.fields WHERE path = 'MSH-4'"), &[BODY, CONNECT, USE_HL7, FIELDS], Shows("NORTH")),
     way(Sql("SELECT raw FROM hl7.segments"), &[BODY, CONNECT, USE_HL7, SEGMENTS], Shows("NORTH")),
@@ -134,6 +144,8 @@ const BODY_WAYS: &[Way] = &[
 
 const UNMASKED_WAYS: &[Way] = &[
     way(Control("message {id}"), &[METADATA, BODY, UNMASKED], Shows("SAMPLE")),
+    way(Console("GET", "/messages/{id}/raw"), &[METADATA, BODY, UNMASKED], Shows("SAMPLE")),
+    way(Console("GET", "/api/v1/messages?mrn=1"), &[METADATA, BODY, UNMASKED], Shows("M1")),
     way(Control(r#"messages {"wanted":[["PID-5.1","SAMPLE"]]}"#), &[METADATA, BODY, UNMASKED], Shows("M1")),
     way(
         Control(
@@ -163,6 +175,8 @@ const ACTIVITY_WAYS: &[Way] = &[way(
 
 const USER_WAYS: &[Way] = &[
     way(Control(r#"identity {"verb":"list"}"#), &[(Action::UserAdminister, "node")], Done),
+    way(Console("GET", "/users"), &[(Action::UserAdminister, "node")], Done),
+    way(Console("GET", "/api/v1/users"), &[(Action::UserAdminister, "node")], Done),
     way(Control(r#"identity {"verb":"show","role":"expired"}"#), &[(Action::UserAdminister, "node")], Done),
     // Others' roles are changed by administrators, and by who has ADMIN OPTION on them, as in PostgreSQL.
     way(
@@ -215,11 +229,11 @@ pub(crate) fn of(action: Action) -> Ways {
     match action {
         Action::MessageMetadata => Of(METADATA_WAYS),
         Action::MessageBody => Of(BODY_WAYS),
-        Action::MessageResend => Of(const { &[way(Control("resend {id}"), &[RESEND], Done)] }),
+        Action::MessageResend => Of(RESEND_WAYS),
         Action::MessageEdit => Nowhere("no port takes a changed message yet"),
         Action::Unmasked => Of(UNMASKED_WAYS),
         Action::OperationSuspend => Of(SUSPEND_WAYS),
-        Action::ProductionLoad => Of(const { &[way(Control("reload"), &[(Action::ProductionLoad, "node")], Decided)] }),
+        Action::ProductionLoad => Of(LOAD_WAYS),
         Action::ClockConfirm => Of(CLOCK_WAYS),
         Action::NodeStatus => Of(STATUS_WAYS),
         Action::NodeMetrics => Nowhere("no port serves metrics yet"),
@@ -263,12 +277,32 @@ pub(crate) fn of(action: Action) -> Ways {
     }
 }
 
-const SUSPEND_WAYS: &[Way] =
-    &[way(Control("suspend out"), &[SUSPEND], Decided), way(Control("resume out"), &[SUSPEND], Decided)];
+const SUSPEND_WAYS: &[Way] = &[
+    way(Control("suspend out"), &[SUSPEND], Decided),
+    way(Control("resume out"), &[SUSPEND], Decided),
+    way(Console("POST", "/api/v1/operations/out/suspend"), &[SUSPEND], Done),
+    way(Console("POST", "/api/v1/operations/out/resume"), &[SUSPEND], Done),
+];
+
+const RESEND_WAYS: &[Way] = &[
+    way(Control("resend {id}"), &[RESEND], Done),
+    way(Console("POST", "/api/v1/messages/{id}/resend"), &[RESEND], Done),
+];
+
+const LOAD: Right = (Action::ProductionLoad, "node");
+
+const LOAD_WAYS: &[Way] =
+    &[way(Control("reload"), &[LOAD], Decided), way(Console("GET", "/try"), &[LOAD], Shows(">main<"))];
 
 const CLOCK_WAYS: &[Way] = &[way(Control("confirm-clock"), &[(Action::ClockConfirm, "node")], Decided)];
 
-const STATUS_WAYS: &[Way] = &[way(Control("status"), &[STATUS], Done), way(Control("count"), &[STATUS], Done)];
+const STATUS_WAYS: &[Way] = &[
+    way(Control("status"), &[STATUS], Done),
+    way(Control("count"), &[STATUS], Done),
+    way(Console("GET", "/api/v1/status"), &[STATUS], Shows("\"out\"")),
+    way(Console("GET", "/api/v1/operations/out"), &[STATUS], Shows("\"out\"")),
+    way(Console("GET", "/media"), &[STATUS], Shows("Tiers")),
+];
 
 const VERIFY_WAYS: &[Way] = &[way(Control("verify"), &[VERIFY], Done), way(Control("check"), &[VERIFY], Done)];
 
@@ -285,6 +319,8 @@ const AUDIT_WAYS: &[Way] = &[
     way(Control(r#"audit {"verb":"head"}"#), &[AUDIT], Done),
     way(Control(r#"audit {"verb":"read","query":{"limit":1}}"#), &[AUDIT], Done),
     way(Control(r#"audit {"verb":"verify","heads":[]}"#), &[AUDIT], Done),
+    way(Console("GET", "/audit"), &[AUDIT], Done),
+    way(Console("GET", "/api/v1/audit"), &[AUDIT], Done),
 ];
 
 const TABLE_MAKE_WAYS: &[Way] = &[
@@ -351,6 +387,8 @@ const VOLUME_LIST_WAYS: &[Way] = &[
     way(Control(r#"volume {"verb":"status","names":["v"]}"#), &[LIST_VOLUME], Done),
     way(Control(r#"volume {"verb":"status","names":[]}"#), &[LIST_VOLUME], Shows("\"v\"")),
     way(NbdList, &[LIST_VOLUME], Shows("v")),
+    way(Console("GET", "/api/v1/volumes"), &[LIST_VOLUME], Shows("\"v\"")),
+    way(Console("GET", "/volumes"), &[LIST_VOLUME], Shows(">v<")),
 ];
 
 const ADMINISTER: Right = (Action::VolumeAdminister, "volume v");
