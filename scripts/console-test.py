@@ -72,7 +72,7 @@ def message(number, kind, ward="ICU", mrn=None):
     mrn = mrn or 4700 + number
     text = (
         f"MSH|^~\\&|HIS|NORTH|HUB|X|20260101120000||{event}|MSG{number:07}|P|2.5\n"
-        f"PID|1||{mrn}^^^NORTH^MR||Müller^Ann||19700101|F|||Main Street 1^^Springfield\nPV1|1|I|{ward}^12^1\n"
+        f"PID|1||{mrn}^^^NORTH^MR||M\u00fcller^Ann||19700101|F|||Main Street 1^^Springfield\nPV1|1|I|{ward}^12^1\n"
     )
     if kind == "ORU":
         text += f"OBR|1|A{number}|B{number}|GLU^Glucose\nOBX|1|NM|GLU^Glucose||{80 + number % 40}|mg/dL|70-110|N|||F\n"
@@ -242,7 +242,7 @@ def flows(browser):
     def _():
         page.goto(URL + newest(page, "q=control:MSG0004711"))
         text = page.inner_text("main")
-        for part in ["main: everything, admissions", "archive", "to-registry", "delivered", "Müller^Ann", "REGISTRY", "Receiving application"]:
+        for part in ["main: everything, admissions", "archive", "to-registry", "delivered", "M\u00fcller^Ann", "REGISTRY", "Receiving application"]:
             assert part in text, f"{part} is not in: {text}"
 
     @case("a message that errored says in which line of which file, and is on the list of what needs a person")
@@ -320,7 +320,7 @@ def flows(browser):
         seen = other.sign_in("masked")
         seen.goto(URL + target)
         text = seen.inner_text("main")
-        assert "patient data is masked" in text and "Müller" not in text and "884711" not in text, text
+        assert "patient data is masked" in text and "M\u00fcller" not in text and "884711" not in text, text
         assert seen.get_by_role("button", name="Resend").count() == 0
         seen.goto(f"{URL}/messages?q=884711")
         assert "Not looked up among numbers of patients" in seen.inner_text("main")

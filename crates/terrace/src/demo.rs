@@ -48,7 +48,8 @@ fn show(args: &DemoArgs) -> anyhow::Result<ExitCode> {
 /// The port of the console: its usual one, or where that is taken one that is free.
 fn console_port() -> anyhow::Result<u16> {
     let usual = TcpListener::bind((Ipv4Addr::LOCALHOST, CONSOLE));
-    let found = usual.or_else(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0))).context("finding a port for the console")?;
+    let found =
+        usual.or_else(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0))).context("finding a port for the console")?;
     Ok(found.local_addr().context("finding a port for the console")?.port())
 }
 

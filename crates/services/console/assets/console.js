@@ -95,7 +95,7 @@
         })),
       ],
       axes: [
-        { ...axis(), values: (_, all) => all.map((at) => clock(at).slice(0, 8)), space: 90 },
+        { ...axis(), size: 26, gap: 4, values: (_, all) => all.map(clock), space: 90 },
         { ...axis(), size: 46, values: (_, all) => all.map(short) },
       ],
     }, points, host);

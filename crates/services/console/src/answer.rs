@@ -15,7 +15,7 @@ use axum::body::Body;
 use axum::extract::Request;
 use axum::http::header::{
     ACCEPT_ENCODING, AUTHORIZATION, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName,
-    LOCATION, REFERRER_POLICY, VARY, X_CONTENT_TYPE_OPTIONS,
+    REFERRER_POLICY, VARY, X_CONTENT_TYPE_OPTIONS,
 };
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -23,7 +23,6 @@ use bytes::Bytes;
 use futures::FutureExt as _;
 use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
-use maud::Markup;
 use serde_json::json;
 use tokio::time::timeout;
 
@@ -31,10 +30,12 @@ use crate::assets;
 use crate::layout;
 use crate::options::{REQUEST_TIME, TURN_TIME};
 use crate::origin;
+use crate::respond::{Refusal, page, problem};
 use crate::state::ConsoleState;
 
 /// See the module's text.
-const POLICY: &str = "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
+const POLICY: &str =
+    "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
 
 /// Headers of every response.
 const HEADERS: [(HeaderName, &str); 6] = [
@@ -49,56 +50,6 @@ const HEADERS: [(HeaderName, &str); 6] = [
 
 /// Content type of problems (RFC 9457).
 const PROBLEM: &str = "application/problem+json";
-
-/// Something that was not done: as a page for people, as problem+json for programs.
-#[derive(Debug, Clone)]
-pub(crate) struct Refusal {
-    status: StatusCode,
-    text: String,
-}
-
-/// A refusal with a status and the text for who asked.
-pub(crate) fn problem(status: u16, text: &str) -> Refusal {
-    let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    Refusal { status, text: text.to_owned() }
-}
-
-impl Refusal {
-    /// As a response that [`finished`] writes for who asked.
-    pub(crate) fn into_response(self) -> Response {
-        let mut response = self.status.into_response();
-        response.extensions_mut().insert(self);
-        response
-    }
-}
-
-/// A page.
-pub(crate) fn page(status: StatusCode, markup: Markup) -> Response {
-    let mut response = (status, markup.into_string()).into_response();
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
-    response
-}
-
-/// JSON.
-pub(crate) fn json_of(value: &impl serde::Serialize) -> Response {
-    let text = serde_json::to_string(value).unwrap_or_default();
-    let mut response = text.into_response();
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    response
-}
-
-/// To another page of ours, by GET.
-pub(crate) fn see(path: &str) -> Response {
-    let mut response = StatusCode::SEE_OTHER.into_response();
-    let place = HeaderValue::from_str(path).unwrap_or(HeaderValue::from_static("/"));
-    response.headers_mut().insert(LOCATION, place);
-    response
-}
-
-/// To sign-in, and then to `next`.
-pub(crate) fn to_sign_in(next: &str) -> Response {
-    if next == "/" { see("/sign-in") } else { see(&format!("/sign-in?next={}", layout::in_query(next))) }
-}
 
 /// Answers a request.
 pub(crate) async fn answer(state: &Arc<ConsoleState>, router: Router, request: Request) -> Response {
@@ -212,6 +163,7 @@ fn refused(refusal: &Refusal, for_program: bool) -> Response {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::respond::see;
 
     #[test]
     fn every_response_has_the_headers_that_bound_what_a_page_may_do() {

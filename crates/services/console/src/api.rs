@@ -21,10 +21,10 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Value, json};
 
 use crate::admin::{AdminError, MessagePage, MessageView};
-use crate::answer::{self, json_of};
 use crate::form::Fields;
 use crate::gate::Visitor;
 use crate::pages::{audit, messages, no_figures, not_yet, refused, resend};
+use crate::respond::{self, json_of};
 use crate::state::ConsoleState;
 
 /// The description of the API (OpenAPI 3.1).
@@ -54,7 +54,7 @@ async fn openapi() -> Response {
 }
 
 /// An answer of the node as JSON.
-fn told(answer: Result<impl serde::Serialize, AdminError>) -> Response {
+fn answered(answer: Result<impl serde::Serialize, AdminError>) -> Response {
     match answer {
         Ok(value) => json_of(&value),
         Err(error) => refused(&error),
@@ -65,7 +65,9 @@ fn told(answer: Result<impl serde::Serialize, AdminError>) -> Response {
 fn by_token(visitor: &Visitor) -> Result<(), AdminError> {
     match visitor.secret {
         None => Ok(()),
-        Some(_) => Err(AdminError::Denied("a change over the API needs a token: Authorization: Bearer TOKEN".to_owned())),
+        Some(_) => {
+            Err(AdminError::Denied("a change over the API needs a token: Authorization: Bearer TOKEN".to_owned()))
+        }
     }
 }
 
@@ -108,7 +110,7 @@ async fn switch(state: &ConsoleState, visitor: &Visitor, name: &str, suspended: 
         Ok(()) => state.admin.set_suspended(&visitor.caller, name, suspended).await,
         Err(error) => Err(error),
     };
-    told(done.map(|()| json!({ "operation": name, "suspended": suspended })))
+    answered(done.map(|()| json!({ "operation": name, "suspended": suspended })))
 }
 
 /// A page of the list, with its cursor as a text.
@@ -126,7 +128,7 @@ async fn list(State(state): State<Arc<ConsoleState>>, visitor: Visitor, fields: 
         Ok(query) => query,
         Err(why) => return refused(&AdminError::Refused(why)),
     };
-    told(state.admin.messages(&visitor.caller, &query).await.map(|page| page_json(&page)))
+    answered(state.admin.messages(&visitor.caller, &query).await.map(|page| page_json(&page)))
 }
 
 /// A message without its bodies.
@@ -156,16 +158,14 @@ fn message_json(view: &MessageView) -> Value {
 }
 
 async fn message(State(state): State<Arc<ConsoleState>>, visitor: Visitor, Path(id): Path<u64>) -> Response {
-    told(state.admin.message(&visitor.caller, id, false).await.map(|view| message_json(&view)))
+    answered(state.admin.message(&visitor.caller, id, false).await.map(|view| message_json(&view)))
 }
 
 async fn message_body(State(state): State<Arc<ConsoleState>>, visitor: Visitor, Path(id): Path<u64>) -> Response {
     match state.admin.message(&visitor.caller, id, true).await {
         Ok(MessageView { withheld: Some(why), .. }) => refused(&AdminError::Denied(why)),
         Ok(view) => {
-            let output = |one: &crate::admin::OutputView| {
-                json!({ "operation": one.operation, "body": BASE64.encode(&one.body), "differences": one.differences })
-            };
+            let output = |one: &crate::admin::OutputView| json!({ "operation": one.operation, "body": BASE64.encode(&one.body), "differences": one.differences });
             json_of(&json!({
                 "id": view.id,
                 "masked": view.masked,
@@ -186,31 +186,32 @@ async fn resend_message(
     if let Err(error) = by_token(&visitor) {
         return refused(&error);
     }
-    let key = headers.get("idempotency-key").and_then(|key| key.to_str().ok()).filter(|key| (8..=255).contains(&key.len()));
+    let key =
+        headers.get("idempotency-key").and_then(|key| key.to_str().ok()).filter(|key| (8..=255).contains(&key.len()));
     let Some(key) = key else {
-        return answer::problem(400, "a resend needs a header Idempotency-Key of 8 to 255 characters").into_response();
+        return respond::problem(400, "a resend needs a header Idempotency-Key of 8 to 255 characters").into_response();
     };
     let operations: Vec<String> = fields.all("to").map(str::to_owned).collect();
     if operations.iter().any(|name| crate::format::word(name).is_none()) {
         return refused(&AdminError::Refused("an operation has another name".to_owned()));
     }
     let sent = resend::send_once(&state, &visitor.caller, key, (id, &operations)).await;
-    told(sent.map(|new| json!({ "id": new, "resent_from": id })))
+    answered(sent.map(|new| json!({ "id": new, "resent_from": id })))
 }
 
 async fn audit_page(State(state): State<Arc<ConsoleState>>, visitor: Visitor, fields: Fields) -> Response {
     match audit::query_of(&fields, state.options.guard.now_us()) {
-        Ok(query) => told(state.admin.audit(&visitor.caller, &query).await),
+        Ok(query) => answered(state.admin.audit(&visitor.caller, &query).await),
         Err(why) => refused(&AdminError::Refused(why)),
     }
 }
 
 async fn users(State(state): State<Arc<ConsoleState>>, visitor: Visitor) -> Response {
-    told(state.admin.roles(&visitor.caller).await.map(|roles| json!({ "users": roles })))
+    answered(state.admin.roles(&visitor.caller).await.map(|roles| json!({ "users": roles })))
 }
 
 async fn volumes(State(state): State<Arc<ConsoleState>>, visitor: Visitor) -> Response {
-    told(state.admin.volumes(&visitor.caller).await.map(|volumes| json!({ "volumes": volumes })))
+    answered(state.admin.volumes(&visitor.caller).await.map(|volumes| json!({ "volumes": volumes })))
 }
 
 #[cfg(test)]
@@ -226,7 +227,11 @@ mod tests {
         let found: BTreeSet<(String, String)> = paths
             .iter()
             .flat_map(|(path, methods)| {
-                methods.as_object().expect("methods").keys().map(move |method| (format!("/api/v1{path}"), method.clone()))
+                methods
+                    .as_object()
+                    .expect("methods")
+                    .keys()
+                    .map(move |method| (format!("/api/v1{path}"), method.clone()))
             })
             .collect();
         let routes = include_str!("api.rs").lines().filter_map(|line| line.trim().strip_prefix(".route(\""));

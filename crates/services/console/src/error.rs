@@ -8,7 +8,9 @@ use node::TlsError;
 #[derive(Debug, thiserror::Error)]
 pub enum ConsoleError {
     /// The address cannot be listened on: change it, or end what listens there.
-    #[error("the console cannot listen on {address}: {error}; choose another address, or end the program that holds it")]
+    #[error(
+        "the console cannot listen on {address}: {error}; choose another address, or end the program that holds it"
+    )]
     Listen {
         /// The address.
         address: SocketAddr,

@@ -111,7 +111,10 @@ mod tests {
 
     #[test]
     fn figures_are_short_and_say_their_unit() {
-        assert_eq!((count(0), count(999), count(1_000), count(1_234_567)), ("0".into(), "999".into(), "1,000".into(), "1,234,567".into()));
+        assert_eq!(
+            (count(0), count(999), count(1_000), count(1_234_567)),
+            ("0".into(), "999".into(), "1,000".into(), "1,234,567".into())
+        );
         assert_eq!((bytes(1_023), bytes(1_536), bytes(5 << 40)), ("1023 B".into(), "1.5 KiB".into(), "5.0 TiB".into()));
         let rates = [None, Some(0.0), Some(0.25), Some(9.96), Some(412.4), Some(182_440.0)].map(rate);
         assert_eq!(rates, ["-", "0", "0.2", "10.0", "412", "182,440"]);

@@ -19,7 +19,7 @@ use node::audit::AuditEntry;
 use node::identity::{AccessMethod, AccessRefusal, Caller, Guard, LoginError, Who};
 use tokio::sync::Notify;
 
-use crate::answer;
+use crate::respond;
 use crate::secret::{self, SecretDigest};
 use crate::state::{ConsolePeer, ConsoleState};
 
@@ -85,9 +85,7 @@ pub(crate) fn still_holds(state: &ConsoleState, visitor: &Visitor, peer: Console
         found.is_some_and(|found| found.proof == proof_of(guard, &visitor.caller))
     });
     let comes = guard.decide_role(peer.visit(), &visitor.name);
-    is_open
-        && guard.view().holds(&visitor.caller).is_ok()
-        && matches!(comes, node::identity::AccessDecision::Comes(_))
+    is_open && guard.view().holds(&visitor.caller).is_ok() && matches!(comes, node::identity::AccessDecision::Comes(_))
 }
 
 async fn by_token(state: &ConsoleState, token: &str, peer: ConsolePeer) -> Result<Visitor, Response> {
@@ -100,7 +98,7 @@ async fn by_token(state: &ConsoleState, token: &str, peer: ConsolePeer) -> Resul
         Ok(caller) => caller,
         Err(error) => {
             record_failure(state, "(token)", peer, &error).await;
-            return Err(answer::problem(401, "the token is wrong, or its role may not log in").into_response());
+            return Err(respond::problem(401, "the token is wrong, or its role may not log in").into_response());
         }
     };
     if let Err(refusal) = guard.admit_caller(peer.visit(), &caller, AccessMethod::Token) {
@@ -124,7 +122,7 @@ pub(crate) async fn turned_away(state: &ConsoleState, refusal: &AccessRefusal) -
         let user = refusal.user.as_deref().unwrap_or_default();
         record(state, AuditEntry::failed_login(PORT, user, refusal.host(), refusal.to_string(), left_out)).await;
     }
-    answer::problem(403, &refusal.to_string()).into_response()
+    respond::problem(403, &refusal.to_string()).into_response()
 }
 
 async fn record(state: &ConsoleState, entry: AuditEntry) {
@@ -161,7 +159,7 @@ impl FromRequestParts<Arc<ConsoleState>> for Visitor {
 
     async fn from_request_parts(parts: &mut Parts, state: &Arc<ConsoleState>) -> Result<Visitor, Response> {
         let Some(peer) = parts.extensions.get::<ConsolePeer>().copied() else {
-            return Err(answer::problem(500, "the connection of the request is not known").into_response());
+            return Err(respond::problem(500, "the connection of the request is not known").into_response());
         };
         let bearer = parts.headers.get(AUTHORIZATION).map(|header| header.to_str().unwrap_or_default().to_owned());
         let found = match bearer {
@@ -169,7 +167,11 @@ impl FromRequestParts<Arc<ConsoleState>> for Visitor {
                 Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => {
                     Some(by_token(state, token.trim(), peer).await?)
                 }
-                _ => return Err(answer::problem(401, "the console knows Bearer tokens and sessions only").into_response()),
+                _ => {
+                    return Err(
+                        respond::problem(401, "the console knows Bearer tokens and sessions only").into_response()
+                    );
+                }
             },
             None => by_session(state, parts, peer).await?,
         };
@@ -180,10 +182,12 @@ impl FromRequestParts<Arc<ConsoleState>> for Visitor {
             }
             let path = parts.uri.path();
             if path.starts_with("/api/") || path.starts_with(BY_ITSELF) {
-                return Err(answer::problem(401, "sign in, or send a token: Authorization: Bearer TOKEN").into_response());
+                return Err(
+                    respond::problem(401, "sign in, or send a token: Authorization: Bearer TOKEN").into_response()
+                );
             }
             let next = parts.uri.path_and_query().map_or("/", |path| path.as_str());
-            return Err(answer::to_sign_in(if parts.method == Method::GET { next } else { "/" }));
+            return Err(respond::to_sign_in(if parts.method == Method::GET { next } else { "/" }));
         };
         if let Some(proof) = parts.extensions.get::<ConnectionProof>() {
             proof.0.notify_one();

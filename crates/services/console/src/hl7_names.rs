@@ -26,6 +26,9 @@ mod tests {
             count += 1;
         }
         assert_eq!(count, NAMES.len());
-        assert_eq!((name("PID"), name("PID-3"), name("ZZZ")), (Some("Patient identification"), Some("Patient identifiers"), None));
+        assert_eq!(
+            (name("PID"), name("PID-3"), name("ZZZ")),
+            (Some("Patient identification"), Some("Patient identifiers"), None)
+        );
     }
 }

@@ -22,14 +22,15 @@
 
 #![forbid(unsafe_code)]
 
+mod address;
 pub mod admin;
 mod answer;
 mod api;
 mod assets;
 mod body;
 mod error;
-mod format;
 mod form;
+mod format;
 mod gate;
 mod hl7_names;
 mod layout;
@@ -40,15 +41,18 @@ mod pages;
 mod query_text;
 mod rates;
 mod resends;
+mod respond;
+mod routes;
 mod secret;
 mod server;
 mod sessions;
 mod sign_in;
 mod state;
+mod ticker;
 
 pub use admin::{Admin, AdminError};
 pub use api::OPENAPI;
 pub use error::ConsoleError;
 pub use options::ConsoleOptions;
-pub use pages::PAGE_EXAMPLES;
+pub use routes::PAGE_EXAMPLES;
 pub use server::ConsoleServer;

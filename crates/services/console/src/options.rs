@@ -76,7 +76,8 @@ impl ConsoleOptions {
     pub fn check(&self) -> Result<(), ConsoleError> {
         if !self.listen.ip().is_loopback() && self.tls.as_ref().is_none_or(|tls| !tls.required) {
             return Err(ConsoleError::Options(
-                "a console that listens beyond this machine needs TLS: set a certificate and a key, and require it".to_owned(),
+                "a console that listens beyond this machine needs TLS: set a certificate and a key, and require it"
+                    .to_owned(),
             ));
         }
         if self.connections_max == 0 || self.tabs_max == 0 || self.requests_max == 0 {

@@ -125,16 +125,16 @@ fn read_named(asked: &mut Asked, word: &str, now_us: i64) -> Result<bool, String
 mod tests {
     use super::*;
 
-    fn asked(text: &str) -> Asked {
+    fn read_text(text: &str) -> Asked {
         read(text, 1_000_000_000_000).unwrap_or_else(|error| panic!("{text}: {error}"))
     }
 
     #[test]
     fn one_word_may_be_any_key_and_names_say_which() {
-        assert_eq!(asked(" 4711 ").word.as_deref(), Some("4711"));
-        assert_eq!(asked("MSG0007713").word.as_deref(), Some("MSG0007713"));
-        assert_eq!(asked("id:88").id, Some(88));
-        let both = asked("mrn:4711 state:failed to:lab type:ADT^A01 PID-8=F since:1h");
+        assert_eq!(read_text(" 4711 ").word.as_deref(), Some("4711"));
+        assert_eq!(read_text("MSG0007713").word.as_deref(), Some("MSG0007713"));
+        assert_eq!(read_text("id:88").id, Some(88));
+        let both = read_text("mrn:4711 state:failed to:lab type:ADT^A01 PID-8=F since:1h");
         let query = MessageQuery {
             mrn: Some("4711".into()),
             output: Some(OutputState::Failed),
@@ -149,12 +149,12 @@ mod tests {
 
     #[test]
     fn more_words_and_quoted_ones_are_text() {
-        assert_eq!(asked("chest pain").text.as_deref(), Some("chest pain"));
-        assert_eq!(asked("\"chest pain\"").text.as_deref(), Some("\"chest pain\""));
-        assert_eq!(asked("ward:ICU").word.as_deref(), Some("ward:ICU"), "no name of ours");
-        assert_eq!(asked("service:adt smith").text.as_deref(), Some("smith"));
-        assert_eq!(asked("smi*").text.as_deref(), Some("smi*"));
-        assert_eq!(asked(""), Asked::default());
+        assert_eq!(read_text("chest pain").text.as_deref(), Some("chest pain"));
+        assert_eq!(read_text("\"chest pain\"").text.as_deref(), Some("\"chest pain\""));
+        assert_eq!(read_text("ward:ICU").word.as_deref(), Some("ward:ICU"), "no name of ours");
+        assert_eq!(read_text("service:adt smith").text.as_deref(), Some("smith"));
+        assert_eq!(read_text("smi*").text.as_deref(), Some("smi*"));
+        assert_eq!(read_text(""), Asked::default());
     }
 
     #[test]

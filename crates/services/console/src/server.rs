@@ -29,10 +29,10 @@ use crate::admin::Admin;
 use crate::answer;
 use crate::error::ConsoleError;
 use crate::gate::ConnectionProof;
-use crate::live::Ticker;
 use crate::options::{ConsoleOptions, GRACE, PEER_TIME};
-use crate::pages;
+use crate::routes;
 use crate::state::{ConsolePeer, ConsoleState};
+use crate::ticker::Ticker;
 
 /// The first byte of a TLS handshake, which is none of HTTP.
 const HANDSHAKE_BYTE: u8 = 0x16;
@@ -71,7 +71,7 @@ impl ConsoleServer {
         let failed = Arc::clone(&options.failed);
         let (ticker, snapshot) = Ticker::start(Arc::clone(&admin), stopped.clone(), Arc::clone(&failed));
         let state = ConsoleState::new(admin, options, address.port(), (snapshot, stopped));
-        let router = pages::router(&state);
+        let router = routes::router(&state);
         let accept = accept(listener, door, certificate, (state, router));
         let listener = node::task::supervised("console-listener", accept, move |why| failed(why));
         Ok(ConsoleServer { address, stop, listener, ticker, renewal })
@@ -145,7 +145,11 @@ async fn connection(
         if is_plain && served.0.options.tls.as_ref().is_none_or(|tls| tls.required) {
             return Err(std::io::Error::other("it does not use TLS, which is required"));
         }
-        if is_plain { Ok(OpenedSocket::Plain(socket)) } else { Ok(OpenedSocket::Secured(Box::new(tls.acceptor.accept(socket).await?))) }
+        if is_plain {
+            Ok(OpenedSocket::Plain(socket))
+        } else {
+            Ok(OpenedSocket::Secured(Box::new(tls.acceptor.accept(socket).await?)))
+        }
     };
     let opened = tokio::select! {
         opened = timeout(PEER_TIME, handshake) => opened,

@@ -23,10 +23,10 @@ use node::audit::AuditEntry;
 use node::identity::{AccessMethod, Caller, LoginError, Who};
 use tokio::time::{sleep, timeout};
 
-use crate::answer;
 use crate::form::{self, Fields, SignedForm, TOKEN};
 use crate::gate::{self, PORT, cookie, cookie_name, proof_of, record_failure, turned_away};
 use crate::layout::{self, token_field};
+use crate::respond;
 use crate::secret;
 use crate::sessions::{ABSOLUTE_MS, SignedIn};
 use crate::state::{ConsolePeer, ConsoleState};
@@ -110,14 +110,12 @@ const BEFORE_SECONDS: u64 = 3_600;
 /// The page, with a new secret.
 fn fresh_page(state: &ConsoleState, peer: ConsolePeer, (next, user): (&str, &str), wrong: Option<&str>) -> Response {
     let Ok(before) = secret::draw() else {
-        return answer::problem(503, "the system returned no random bytes").into_response();
+        return respond::problem(503, "the system returned no random bytes").into_response();
     };
     let status = if wrong.is_some() { StatusCode::UNAUTHORIZED } else { StatusCode::OK };
     let page = sign_in_page(&secret::form_token(&before), place_within(next), user, wrong);
-    let mut response = answer::page(status, page);
-    response
-        .headers_mut()
-        .append(SET_COOKIE, cookie_header(state, peer.tls, (BEFORE, &before), BEFORE_SECONDS));
+    let mut response = respond::page(status, page);
+    response.headers_mut().append(SET_COOKIE, cookie_header(state, peer.tls, (BEFORE, &before), BEFORE_SECONDS));
     response
 }
 
@@ -162,7 +160,7 @@ pub(crate) async fn enter_by_password(
             response
         }
         Err(LoginError::Memory | LoginError::TooMany) => {
-            answer::problem(503, "the password cannot be checked now: try again in a moment").into_response()
+            respond::problem(503, "the password cannot be checked now: try again in a moment").into_response()
         }
         Err(error @ (LoginError::Refused(_) | LoginError::Scram(_))) => {
             record_failure(&state, user, peer, &error).await;
@@ -200,20 +198,20 @@ async fn enter(
     let entry = AuditEntry::new("login", "").by_role(PORT, caller, &guard.view());
     if let Err(error) = state.options.audit.write(entry).await {
         let text = format!("nobody can sign in while the audit takes no entry: {error}");
-        return answer::problem(503, &text).into_response();
+        return respond::problem(503, &text).into_response();
     }
     let Ok(secret) = secret::draw() else {
-        return answer::problem(503, "the system returned no random bytes").into_response();
+        return respond::problem(503, "the system returned no random bytes").into_response();
     };
     let Some(digest) = secret::digest(&secret) else {
-        return answer::problem(500, "the session cannot be made").into_response();
+        return respond::problem(500, "the session cannot be made").into_response();
     };
     // The session that the browser had, if any, ends: it may be another's.
     if let Some(former) = cookie(headers, &name).and_then(|former| secret::digest(&former)) {
         state.sessions.lock().close(&former);
     }
     state.sessions.lock().open(digest, SignedIn { caller: caller.clone(), proof }, state.now_ms());
-    let mut response = answer::see(place_within(next));
+    let mut response = respond::see(place_within(next));
     let all = response.headers_mut();
     all.append(SET_COOKIE, cookie_header(state, peer.tls, ("", &secret), ABSOLUTE_MS / 1_000));
     all.append(SET_COOKIE, cookie_header(state, peer.tls, (BEFORE, ""), 0));
@@ -235,7 +233,7 @@ pub(crate) async fn leave(
             tracing::warn!(%error, "a sign-out is not in the audit");
         }
     }
-    let mut response = answer::see("/sign-in");
+    let mut response = respond::see("/sign-in");
     response.headers_mut().append(SET_COOKIE, cookie_header(&state, peer.tls, ("", ""), 0));
     response
 }

@@ -10,10 +10,10 @@ use tokio::sync::Semaphore;
 use tokio::sync::watch;
 
 use crate::admin::Admin;
-use crate::live::Snapshot;
 use crate::options::ConsoleOptions;
 use crate::resends::ResendKeys;
 use crate::sessions::SessionTable;
+use crate::ticker::Snapshot;
 
 /// Passwords that are checked at a time: each takes a processor for some 20 ms.
 const CHECKS: usize = 2;

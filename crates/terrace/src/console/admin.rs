@@ -31,7 +31,6 @@ use web_console::{Admin, AdminError};
 use super::figures::FiguresMemory;
 use super::trying;
 use crate::messages::search::{self, FoundMessages};
-use crate::volume_commands;
 use crate::volumes::{self, VolumeReport, VolumeRequest};
 
 /// The name of the console's port in the audit.
@@ -77,7 +76,8 @@ fn unreadable(error: impl std::fmt::Display) -> AdminError {
 
 /// A name as one word of a request.
 fn name_word(name: &str) -> Result<&str, AdminError> {
-    let is_word = !name.is_empty() && name.len() <= NAME_MAX && !name.chars().any(|c| c.is_whitespace() || c.is_control());
+    let is_word =
+        !name.is_empty() && name.len() <= NAME_MAX && !name.chars().any(|c| c.is_whitespace() || c.is_control());
     if is_word { Ok(name) } else { Err(AdminError::Absent(format!("nothing is called `{}`", name.escape_default()))) }
 }
 
@@ -430,7 +430,7 @@ fn volume_line(report: &VolumeReport) -> VolumeLine {
         name: report.name.clone(),
         bytes: report.bytes,
         state: format!("{}{why}", report.state.name()),
-        is_well: volume_commands::report::is_well(report),
+        is_well: report.is_well(),
         copies: report.copies.iter().map(copy).collect(),
         export: report.export.as_ref().and_then(|export| export.uris.first().cloned()),
     }

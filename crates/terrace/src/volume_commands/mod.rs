@@ -8,7 +8,7 @@
 //! `report` and `top` are what people see, `exporting` serves volumes without a node.
 
 mod exporting;
-pub mod report;
+mod report;
 mod top;
 
 use std::io::{IsTerminal, Write};

@@ -8,9 +8,9 @@ use axum::response::Response;
 use maud::html;
 use node::identity::{Action, ObjectKind};
 
-use crate::answer;
 use crate::gate::Visitor;
 use crate::layout::{self, Extras, Place, command, table};
+use crate::respond;
 use crate::state::ConsoleState;
 
 /// `GET /account`
@@ -40,5 +40,8 @@ pub(crate) async fn show(State(state): State<Arc<ConsoleState>>, visitor: Visito
         }
         (command("terrace role grant node-status --on node --to NAME"))
     };
-    answer::page(StatusCode::OK, layout::page(&state, &visitor, ("Your rights", Place::Elsewhere, Extras::None), "", main))
+    respond::page(
+        StatusCode::OK,
+        layout::page(&state, &visitor, ("Your rights", Place::Elsewhere, Extras::None), "", main),
+    )
 }

@@ -9,12 +9,13 @@ use maud::{Markup, html};
 use node::audit::{ActorKind, AuditFilter, AuditOutcome, AuditPage, AuditQuery, ShownEntry};
 
 use super::refused;
+use crate::address::{in_query, target};
 use crate::admin::AdminError;
-use crate::answer;
 use crate::form::Fields;
 use crate::format::{moment, time, word};
 use crate::gate::Visitor;
-use crate::layout::{self, Extras, Place, command, in_query, table, target};
+use crate::layout::{self, Extras, Place, command, table};
+use crate::respond;
 use crate::state::ConsoleState;
 
 /// Entries of a page.
@@ -34,7 +35,9 @@ pub(crate) fn query_of(fields: &Fields, now_us: i64) -> Result<AuditQuery, Strin
     };
     let time = |name: &str| match fields.get(name) {
         None => Ok(None),
-        Some(text) => moment(text, now_us).map(Some).ok_or_else(|| format!("`{text}` is neither a time nor an age as 2h")),
+        Some(text) => {
+            moment(text, now_us).map(Some).ok_or_else(|| format!("`{text}` is neither a time nor an age as 2h"))
+        }
     };
     let outcome = match fields.get("outcome") {
         None => None,
@@ -77,7 +80,7 @@ pub(crate) async fn show(State(state): State<Arc<ConsoleState>>, visitor: Visito
         }
         div.commands { (command_line(&fields)) (command("terrace audit verify")) }
     };
-    answer::page(status, layout::page(&state, &visitor, ("Audit", Place::Audit, Extras::None), "", main))
+    respond::page(status, layout::page(&state, &visitor, ("Audit", Place::Audit, Extras::None), "", main))
 }
 
 fn filters(fields: &Fields) -> Markup {

@@ -4,10 +4,11 @@
 
 use maud::{Markup, html};
 
+use crate::address::{operation_path, target};
 use crate::admin::{NodeFigures, OperationFigures, OperationState};
 use crate::format::{age, count, time};
 use crate::gate::Visitor;
-use crate::layout::{command, operation_path, target};
+use crate::layout::command;
 use crate::pages::operation_table::switch_form;
 use crate::state::ConsoleState;
 
@@ -62,8 +63,13 @@ impl Matter<'_> {
 
     fn sentence(&self, now_us: i64) -> Markup {
         let waits = |one: &OperationFigures| {
-            let oldest = one.oldest.map(|(_, since)| format!(", the oldest {}", age(since, now_us))).unwrap_or_default();
-            format!("{} {} behind it{oldest}.", count(one.waiting), if one.waiting == 1 { "message waits" } else { "messages wait" })
+            let oldest =
+                one.oldest.map(|(_, since)| format!(", the oldest {}", age(since, now_us))).unwrap_or_default();
+            format!(
+                "{} {} behind it{oldest}.",
+                count(one.waiting),
+                if one.waiting == 1 { "message waits" } else { "messages wait" }
+            )
         };
         match self {
             Matter::Trouble(trouble) => html! {
@@ -181,7 +187,14 @@ mod tests {
         };
         let texts: Vec<String> =
             matters(&figures).iter().map(|matter| matter.sentence(figures.at_us).into_string()).collect();
-        let begins = ["<b>full", "<b>stopped has stopped", "<b>stuck is suspended", "<b>old is behind", "<b>4 messages", "<b>idle is"];
+        let begins = [
+            "<b>full",
+            "<b>stopped has stopped",
+            "<b>stuck is suspended",
+            "<b>old is behind",
+            "<b>4 messages",
+            "<b>idle is",
+        ];
         assert_eq!(texts.len(), begins.len(), "{texts:?}");
         for (text, begin) in texts.iter().zip(begins) {
             assert!(text.starts_with(begin), "{text} begins with {begin}");

@@ -5,8 +5,8 @@
 use maud::{Markup, html};
 use serde_json::{Value, json};
 
-use crate::live::Snapshot;
 use crate::rates::Point;
+use crate::ticker::Snapshot;
 
 /// A line of a chart: its name, the variable of its colour, and what it is of a point.
 pub(super) struct ChartLine {
@@ -53,7 +53,9 @@ impl Chart {
 /// The newest points of the charts of a page.
 pub(super) fn newest(charts: &[Chart], snapshot: &Snapshot) -> Markup {
     let history = snapshot.history.lock();
-    let Some(point) = history.points().last() else { return html! { span #points hidden data-at="0" data-values="{}" {} } };
+    let Some(point) = history.points().last() else {
+        return html! { span #points hidden data-at="0" data-values="{}" {} };
+    };
     let values: serde_json::Map<String, Value> = charts
         .iter()
         .map(|chart| {

@@ -11,13 +11,14 @@ use super::charts::{self, Chart, ChartLine};
 use super::production::card;
 use super::{no_figures, not_yet};
 use crate::admin::{NodeFigures, TierFigures};
-use crate::answer;
 use crate::format::{bandwidth, bytes, count, rate, span};
 use crate::gate::Visitor;
 use crate::layout::{self, Extras, Place, command, live_mark, table};
-use crate::live::{self, Snapshot};
+use crate::live;
 use crate::rates::{Rates, TierRates};
+use crate::respond;
 use crate::state::{ConsolePeer, ConsoleState};
+use crate::ticker::Snapshot;
 
 /// Colours of the lines of tiers, in their order.
 const COLOURS: [&str; 5] = ["--accent", "--model", "--warn", "--bad", "--dim"];
@@ -36,7 +37,7 @@ pub(crate) async fn show(State(state): State<Arc<ConsoleState>>, visitor: Visito
         }
     };
     let page = layout::page(&state, &visitor, ("Media", Place::Media, Extras::Charts), "", main);
-    answer::page(StatusCode::OK, page)
+    respond::page(StatusCode::OK, page)
 }
 
 /// `GET /live/media`
@@ -145,9 +146,13 @@ fn cache_card(figures: &NodeFigures, rates: &Rates) -> Markup {
     };
     match rates.cache {
         None => card("Cache hits", html! { "-" }, html! { "nothing was looked up; " (sizes) }),
-        Some([near, far, missed]) => card("Cache hits", html! { (percent(near + far)) }, html! {
-            "near " (percent(near)) @if figures.cache.far_bytes > 0 { ", far " (percent(far)) } ", missed " (percent(missed)) "; " (sizes)
-        }),
+        Some([near, far, missed]) => card(
+            "Cache hits",
+            html! { (percent(near + far)) },
+            html! {
+                "near " (percent(near)) @if figures.cache.far_bytes > 0 { ", far " (percent(far)) } ", missed " (percent(missed)) "; " (sizes)
+            },
+        ),
     }
 }
 

@@ -12,13 +12,14 @@ use node::identity::{Action, Object};
 
 use super::messages::status_tag;
 use super::refused;
+use crate::address::{message_path, operation_path, target};
 use crate::admin::{AdminError, GlassRequest, MessageView, OutputState, OutputView};
-use crate::answer;
 use crate::body;
 use crate::form::{Fields, SignedForm};
 use crate::format::{bytes, count, span, time, word};
 use crate::gate::Visitor;
-use crate::layout::{self, Extras, Place, command, message_path, operation_path, target, token_field};
+use crate::layout::{self, Extras, Place, command, token_field};
+use crate::respond;
 use crate::state::ConsoleState;
 
 /// Minutes that a glass may be broken for, on the page.
@@ -64,7 +65,7 @@ pub(crate) async fn show(
     };
     let title = format!("Message {id}");
     let page = layout::page(&state, &visitor, (&title, Place::Messages, Extras::None), "", main);
-    answer::page(StatusCode::OK, page)
+    respond::page(StatusCode::OK, page)
 }
 
 fn facts(view: &MessageView) -> Markup {
@@ -212,7 +213,7 @@ pub(crate) async fn break_glass(
     let unmasked = fields.get("unmasked").is_some();
     let request = GlassRequest { service: view.service, unmasked, minutes, reason };
     match state.admin.break_glass(&visitor.caller, &request).await {
-        Ok(()) => answer::see(&message_path(id)),
+        Ok(()) => respond::see(&message_path(id)),
         Err(error) => refused(&error),
     }
 }
@@ -227,7 +228,10 @@ pub(crate) async fn raw(State(state): State<Arc<ConsoleState>>, visitor: Visitor
             // Never shown by the browser itself: what is in it was written by others.
             headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
             let file = format!("attachment; filename=\"message-{id}.hl7\"");
-            headers.insert(CONTENT_DISPOSITION, HeaderValue::from_str(&file).unwrap_or(HeaderValue::from_static("attachment")));
+            headers.insert(
+                CONTENT_DISPOSITION,
+                HeaderValue::from_str(&file).unwrap_or(HeaderValue::from_static("attachment")),
+            );
             response
         }
         Err(error) => refused(&error),

@@ -15,13 +15,14 @@ use maud::{Markup, html};
 use node::identity::Action;
 
 use super::refused;
+use crate::address::{in_query, message_path, target};
 use crate::admin::{AdminError, FoundPage, MessageLine, MessagePage, MessageQuery, OutputState};
-use crate::answer;
 use crate::form::Fields;
 use crate::format::{bytes, count, moment, span, time, word};
 use crate::gate::Visitor;
-use crate::layout::{self, Extras, Place, command, denied, in_query, message_path, table, target};
+use crate::layout::{self, Extras, Place, command, denied, table};
 use crate::query_text::{self, Asked, STATES};
+use crate::respond;
 use crate::state::ConsoleState;
 
 /// Lines of a page.
@@ -74,7 +75,7 @@ impl MessagesFields {
     }
 
     /// What is asked for. Errors: the text for who asked.
-    fn asked(&self, now_us: i64) -> Result<Asked, String> {
+    fn wanted(&self, now_us: i64) -> Result<Asked, String> {
         let mut asked = query_text::read(&self.q, now_us)?;
         let query = &mut asked.query;
         let given = |text: &str| (!text.is_empty()).then(|| text.to_owned());
@@ -88,7 +89,8 @@ impl MessagesFields {
             query.since_us = Some(since.ok_or_else(|| format!("`{}` is neither a time nor an age as 2h", self.since))?);
         }
         if !self.before.is_empty() {
-            query.before = Some(place_of(&self.before).ok_or("the place of the page cannot be read: begin at the newest")?);
+            query.before =
+                Some(place_of(&self.before).ok_or("the place of the page cannot be read: begin at the newest")?);
         }
         query.limit = PAGE_LINES;
         Ok(asked)
@@ -108,7 +110,7 @@ pub(crate) fn place_of(text: &str) -> Option<(i64, u64)> {
 
 /// The query of an API request, of the same fields.
 pub(crate) fn query_of(fields: &Fields, now_us: i64) -> Result<MessageQuery, String> {
-    let mut query = MessagesFields::of(fields).asked(now_us)?.query;
+    let mut query = MessagesFields::of(fields).wanted(now_us)?.query;
     let text = |name| fields.get(name).map(str::to_owned);
     query.mrn = text("mrn").or(query.mrn.take());
     query.control_id = text("control").or(query.control_id.take());
@@ -161,7 +163,9 @@ async fn by_word(state: &ConsoleState, visitor: &Visitor, word: &str, as_keys: b
         for (what, query) in [("control ids", control), ("numbers of patients", mrn)] {
             match admin.messages(caller, &query).await {
                 Ok(page) => lines.extend(page.lines),
-                Err(AdminError::Denied(why) | AdminError::Refused(why)) => left_out.push(format!("Not looked up among {what}: {why}")),
+                Err(AdminError::Denied(why) | AdminError::Refused(why)) => {
+                    left_out.push(format!("Not looked up among {what}: {why}"))
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -194,7 +198,7 @@ pub(crate) async fn show(State(state): State<Arc<ConsoleState>>, visitor: Visito
     }
     let asked_for = MessagesFields::of(&fields);
     let now_us = state.options.guard.now_us();
-    let (asked, found) = match asked_for.asked(now_us) {
+    let (asked, found) = match asked_for.wanted(now_us) {
         Err(why) => (None, Err(AdminError::Refused(why))),
         Ok(asked) => {
             let found = find(&state, &visitor, &asked).await;
@@ -218,7 +222,7 @@ pub(crate) async fn show(State(state): State<Arc<ConsoleState>>, visitor: Visito
         @if let Some(asked) = &asked { (commands(asked)) }
     };
     let extras = ("Messages", Place::Messages, Extras::None);
-    answer::page(status, layout::page(&state, &visitor, extras, &asked_for.q, main))
+    respond::page(status, layout::page(&state, &visitor, extras, &asked_for.q, main))
 }
 
 fn filters(state: &ConsoleState, visitor: &Visitor, fields: &MessagesFields) -> Markup {
@@ -441,10 +445,11 @@ mod tests {
 
     #[test]
     fn a_chip_changes_one_field_and_begins_at_the_newest() {
-        let fields = MessagesFields { q: "a b".into(), state: "failed".into(), before: "1.2".into(), ..Default::default() };
+        let fields =
+            MessagesFields { q: "a b".into(), state: "failed".into(), before: "1.2".into(), ..Default::default() };
         assert_eq!(fields.with("state", "errored"), "/messages?q=a%20b&state=errored");
         assert_eq!(fields.with("state", ""), "/messages?q=a%20b");
-        assert!(MessagesFields { before: "x".into(), ..Default::default() }.asked(0).is_err());
+        assert!(MessagesFields { before: "x".into(), ..Default::default() }.wanted(0).is_err());
     }
 
     #[test]

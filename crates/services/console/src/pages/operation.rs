@@ -11,17 +11,22 @@ use super::messages::{SHOWN_FEW, lines_table};
 use super::operation_table::{dot, switch_form};
 use super::production::card;
 use super::{no_figures, not_yet, refused};
+use crate::address::{operation_path, target};
 use crate::admin::{AdminError, OperationFigures, OperationState};
-use crate::answer;
 use crate::form::SignedForm;
 use crate::format::{age, bytes, count, rate, time, word};
 use crate::gate::Visitor;
-use crate::layout::{self, Extras, Place, command, denied, operation_path, target};
+use crate::layout::{self, Extras, Place, command, denied};
 use crate::rates::OperationRates;
+use crate::respond;
 use crate::state::ConsoleState;
 
 /// `GET /operations/NAME`
-pub(crate) async fn show(State(state): State<Arc<ConsoleState>>, visitor: Visitor, Path(name): Path<String>) -> Response {
+pub(crate) async fn show(
+    State(state): State<Arc<ConsoleState>>,
+    visitor: Visitor,
+    Path(name): Path<String>,
+) -> Response {
     if !state.sees_node(&visitor.caller) {
         return no_figures();
     }
@@ -55,7 +60,7 @@ pub(crate) async fn show(State(state): State<Arc<ConsoleState>>, visitor: Visito
         (commands(one))
     };
     let page = layout::page(&state, &visitor, (&one.name, Place::Production, Extras::None), "", main);
-    answer::page(StatusCode::OK, page)
+    respond::page(StatusCode::OK, page)
 }
 
 fn state_banner(one: &OperationFigures, now_us: i64) -> Markup {
@@ -64,7 +69,10 @@ fn state_banner(one: &OperationFigures, now_us: i64) -> Markup {
         OperationState::Running => ("", "It sends what waits, in order."),
         OperationState::Suspended => ("warn", "It sends nothing until it is resumed. Resuming also means: try now."),
         OperationState::Ending => ("warn", "The production has it no more. It sends what waits, and then ends."),
-        OperationState::Broken => ("bad", "A programming error has stopped it. The node's log has the text; it goes on after terrace stop and terrace serve."),
+        OperationState::Broken => (
+            "bad",
+            "A programming error has stopped it. The node's log has the text; it goes on after terrace stop and terrace serve.",
+        ),
     };
     html! {
         div class={ "banner " (class) } role="status" {
@@ -115,12 +123,20 @@ fn commands(one: &OperationFigures) -> Markup {
 }
 
 /// `POST /operations/NAME/suspend`
-pub(crate) async fn suspend(State(state): State<Arc<ConsoleState>>, Path(name): Path<String>, form: SignedForm) -> Response {
+pub(crate) async fn suspend(
+    State(state): State<Arc<ConsoleState>>,
+    Path(name): Path<String>,
+    form: SignedForm,
+) -> Response {
     switch(&state, &name, true, form).await
 }
 
 /// `POST /operations/NAME/resume`
-pub(crate) async fn resume(State(state): State<Arc<ConsoleState>>, Path(name): Path<String>, form: SignedForm) -> Response {
+pub(crate) async fn resume(
+    State(state): State<Arc<ConsoleState>>,
+    Path(name): Path<String>,
+    form: SignedForm,
+) -> Response {
     switch(&state, &name, false, form).await
 }
 
@@ -130,7 +146,7 @@ async fn switch(state: &Arc<ConsoleState>, name: &str, suspended: bool, form: Si
         Ok(()) => {
             wait_for(state, name, suspended).await;
             // Back to one of two pages.
-            answer::see(if fields.get("back") == Some("/") { "/".to_owned() } else { operation_path(name) }.as_str())
+            respond::see(if fields.get("back") == Some("/") { "/".to_owned() } else { operation_path(name) }.as_str())
         }
         Err(error) => refused(&error),
     }
@@ -139,7 +155,7 @@ async fn switch(state: &Arc<ConsoleState>, name: &str, suspended: bool, form: Si
 /// Waits until the figures show it, a little more than a second: the next page should say what was done.
 async fn wait_for(state: &Arc<ConsoleState>, name: &str, suspended: bool) {
     let mut newest = state.snapshot.clone();
-    let shows = |snapshot: &Option<Arc<crate::live::Snapshot>>| {
+    let shows = |snapshot: &Option<Arc<crate::ticker::Snapshot>>| {
         let operations = snapshot.iter().flat_map(|snapshot| &snapshot.figures.operations);
         let mut found = operations.filter(|one| one.name == name);
         found.any(|one| (one.state == OperationState::Suspended) == suspended)

@@ -3,12 +3,13 @@
 use maud::{Markup, html};
 use node::identity::{Action, Object};
 
+use crate::address::{operation_path, target};
 use crate::admin::{OperationFigures, OperationState};
 use crate::format::{age, count, rate};
 use crate::gate::Visitor;
-use crate::layout::{operation_path, table, target, token_field};
-use crate::live::Snapshot;
+use crate::layout::{table, token_field};
 use crate::state::ConsoleState;
+use crate::ticker::Snapshot;
 
 /// The colour of a state.
 pub(super) fn dot(one: &OperationFigures) -> &'static str {
@@ -52,14 +53,14 @@ pub(super) fn operations(state: &ConsoleState, visitor: &Visitor, snapshot: &Sna
         th.num scope="col" { "Oldest" }
         th.num scope="col" { "Out /s" }
         th.num.wide scope="col" { "Failed" }
-        th scope="col" { "State" }
+        th.wide scope="col" { "State" }
         th scope="col" { span.hidden { "Action" } }
     };
     let rows = html! {
         @for one in &figures.operations {
             @let late = one.waiting > 0 && one.state != OperationState::Running;
             tr {
-                td { span.nowrap { span class={ "dot " (dot(one)) } {} a href=(operation_path(&one.name)) { (one.name) } } }
+                td { span.nowrap { span class={ "dot " (dot(one)) } {} a href=(operation_path(&one.name)) { (one.name) } span.hidden { ", " (one.state.name()) } } }
                 td.wide { code { (one.to) } @if one.tls { " " span.tag { "TLS" } } }
                 td.num {
                     @if one.waiting > 0 {
@@ -69,7 +70,7 @@ pub(super) fn operations(state: &ConsoleState, visitor: &Visitor, snapshot: &Sna
                 td.num.warn[late] { (one.oldest.map_or_else(|| "-".to_owned(), |(_, since)| age(since, figures.at_us))) }
                 td.num { (rate(rates.operations.get(&one.name).map(|rates| rates.delivered))) }
                 td.num.wide { @if one.failed > 0 { span.bad { (count(one.failed)) } } @else { "0" } }
-                td { (one.state.name()) }
+                td.wide { (one.state.name()) }
                 td.num { (switch_form(state, visitor, one, "/")) }
             }
         }

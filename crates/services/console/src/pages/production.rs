@@ -12,13 +12,15 @@ use super::charts::{self, Chart, ChartLine};
 use super::messages::{SHOWN_FEW, lines_table};
 use super::operation_table::operations;
 use super::{no_figures, not_yet};
+use crate::address::target;
 use crate::admin::{MessageLine, MessageQuery, NodeFigures, OutputState};
-use crate::answer;
 use crate::format::{age, count, rate};
 use crate::gate::Visitor;
-use crate::layout::{self, Extras, Place, command, denied, live_mark, table, target};
-use crate::live::{self, Snapshot};
+use crate::layout::{self, Extras, Place, command, denied, live_mark, table};
+use crate::live;
+use crate::respond;
 use crate::state::{ConsolePeer, ConsoleState};
+use crate::ticker::Snapshot;
 
 /// Messages that need a person, on the page.
 const TO_DO_SHOWN: usize = 8;
@@ -28,9 +30,9 @@ pub(crate) async fn show(State(state): State<Arc<ConsoleState>>, visitor: Visito
     if !state.sees_node(&visitor.caller) {
         // Who may only look at messages begins there.
         return if state.may_some(&visitor.caller, node::identity::Action::MessageMetadata) {
-            answer::see("/messages")
+            respond::see("/messages")
         } else {
-            answer::see("/account")
+            respond::see("/account")
         };
     }
     let Some(snapshot) = state.figures().await else { return not_yet() };
@@ -55,7 +57,7 @@ pub(crate) async fn show(State(state): State<Arc<ConsoleState>>, visitor: Visito
         }
     };
     let page = layout::page(&state, &visitor, ("Production", Place::Production, Extras::Charts), "", main);
-    answer::page(StatusCode::OK, page)
+    respond::page(StatusCode::OK, page)
 }
 
 /// `GET /live/production`

@@ -14,13 +14,14 @@ use tokio::sync::oneshot;
 
 use super::message::outputs_in_words;
 use super::refused;
+use crate::address::message_path;
 use crate::admin::{AdminError, OperationState};
-use crate::answer;
 use crate::form::SignedForm;
 use crate::format::{bytes, time, word};
 use crate::gate::Visitor;
-use crate::layout::{self, Extras, Place, command, message_path, table, token_field};
+use crate::layout::{self, Extras, Place, command, table, token_field};
 use crate::resends::KeyAnswer;
+use crate::respond;
 use crate::secret;
 use crate::state::ConsoleState;
 
@@ -80,7 +81,7 @@ pub(crate) async fn preview(State(state): State<Arc<ConsoleState>>, visitor: Vis
     };
     let title = format!("Resend {id}");
     let page = layout::page(&state, &visitor, (&title, Place::Messages, Extras::None), "", main);
-    answer::page(StatusCode::OK, page)
+    respond::page(StatusCode::OK, page)
 }
 
 /// Sends once under a key; the new message.
@@ -107,7 +108,9 @@ pub(crate) async fn send_once(
                 // Nobody may wait any more.
                 let _ = tell.send(sent);
             });
-            told.await.unwrap_or_else(|_| Err(AdminError::Unavailable("the resend ended by a fault of the program".to_owned())))
+            told.await.unwrap_or_else(|_| {
+                Err(AdminError::Unavailable("the resend ended by a fault of the program".to_owned()))
+            })
         }
     }
 }
@@ -123,7 +126,7 @@ pub(crate) async fn send(State(state): State<Arc<ConsoleState>>, Path(id): Path<
         return refused(&AdminError::Refused("an operation has another name".to_owned()));
     }
     match send_once(&state, &visitor.caller, key, (id, &operations)).await {
-        Ok(new) => answer::see(&format!("{}?resent={new}", message_path(new))),
+        Ok(new) => respond::see(&format!("{}?resent={new}", message_path(new))),
         Err(error) => refused(&error),
     }
 }

@@ -8,13 +8,14 @@ use axum::response::Response;
 use maud::{Markup, html};
 
 use super::refused;
+use crate::address::{message_path, target};
 use crate::admin::{AdminError, MessageQuery, ProductionSources, TriedLine, TryReport, TryRequest};
-use crate::answer;
 use crate::body;
 use crate::form::{Fields, SignedForm};
 use crate::format::{count, span, word};
 use crate::gate::Visitor;
-use crate::layout::{self, Extras, Place, command, message_path, target, token_field};
+use crate::layout::{self, Extras, Place, command, token_field};
+use crate::respond;
 use crate::state::ConsoleState;
 
 /// Numbers of messages to choose from.
@@ -74,7 +75,12 @@ pub(crate) async fn run(State(state): State<Arc<ConsoleState>>, form: SignedForm
     };
     let wanted = TryFields::of(&fields);
     let Some((of_rules, name, on_disk)) = wanted.source(&sources) else {
-        return page(&state, &visitor, (&sources, &wanted), Some(Err(AdminError::Refused("choose what to try".to_owned()))));
+        return page(
+            &state,
+            &visitor,
+            (&sources, &wanted),
+            Some(Err(AdminError::Refused("choose what to try".to_owned()))),
+        );
     };
     let given = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     let request = TryRequest {
@@ -114,7 +120,7 @@ fn page(
         }
         (commands(sources, wanted))
     };
-    answer::page(status, layout::page(state, visitor, ("Try", Place::Try, Extras::None), "", main))
+    respond::page(status, layout::page(state, visitor, ("Try", Place::Try, Extras::None), "", main))
 }
 
 fn choices(sources: &ProductionSources, wanted: &TryFields) -> Markup {

@@ -9,9 +9,9 @@ use maud::{Markup, html};
 use node::identity::RoleReport;
 
 use super::refused;
-use crate::answer;
 use crate::gate::Visitor;
 use crate::layout::{self, Extras, Place, command, table};
+use crate::respond;
 use crate::state::ConsoleState;
 
 /// Roles that the page has.
@@ -33,7 +33,7 @@ pub(crate) async fn show(State(state): State<Arc<ConsoleState>>, visitor: Visito
             (command("terrace role actions"))
         }
     };
-    answer::page(StatusCode::OK, layout::page(&state, &visitor, ("Users", Place::Users, Extras::None), "", main))
+    respond::page(StatusCode::OK, layout::page(&state, &visitor, ("Users", Place::Users, Extras::None), "", main))
 }
 
 /// What is remarkable about a role.

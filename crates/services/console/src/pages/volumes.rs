@@ -9,10 +9,10 @@ use maud::{Markup, html};
 
 use super::refused;
 use crate::admin::VolumeLine;
-use crate::answer;
 use crate::format::bytes;
 use crate::gate::Visitor;
 use crate::layout::{self, Extras, Place, command, table};
+use crate::respond;
 use crate::state::ConsoleState;
 
 /// `GET /volumes`
@@ -28,7 +28,7 @@ pub(crate) async fn show(State(state): State<Arc<ConsoleState>>, visitor: Visito
         }
         div.commands { (command("terrace volume status")) (command("terrace volume create NAME --size 10GiB")) }
     };
-    answer::page(StatusCode::OK, layout::page(&state, &visitor, ("Volumes", Place::Volumes, Extras::None), "", main))
+    respond::page(StatusCode::OK, layout::page(&state, &visitor, ("Volumes", Place::Volumes, Extras::None), "", main))
 }
 
 fn rows(volumes: &[VolumeLine]) -> Markup {

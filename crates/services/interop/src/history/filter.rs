@@ -88,8 +88,9 @@ impl Candidates {
         let kind = filter.kind.as_ref().filter(|kind| kind.contains('^'));
         let interface = filter.interface.as_ref().or(filter.service.as_ref());
         let text = [(trees.by_control, filter.control_id.as_ref()), (trees.by_mrn, filter.mrn.as_ref())];
-        let by_text =
-            |(tree, text): (_, Option<&String>)| Some(Candidates::Text(reader.by_text_below(tree, text?, below, direction)));
+        let by_text = |(tree, text): (_, Option<&String>)| {
+            Some(Candidates::Text(reader.by_text_below(tree, text?, below, direction)))
+        };
         let by_output = |wanted| match wanted {
             OutputState::Failed => Some(reader.with_failed_output_below(below, direction)),
             OutputState::Waiting => Some(reader.with_waiting_output_below(below, direction)),
@@ -113,9 +114,7 @@ impl Candidates {
         match self {
             Candidates::Text(cursor) => Ok(cursor.next()?.map(of_id)),
             Candidates::State(cursor) => Ok(cursor.next()?.map(of_id)),
-            Candidates::Time(cursor) => {
-                Ok(cursor.next()?.map(|(received_us, id, _)| ListPlace { received_us, id }))
-            }
+            Candidates::Time(cursor) => Ok(cursor.next()?.map(|(received_us, id, _)| ListPlace { received_us, id })),
         }
     }
 }

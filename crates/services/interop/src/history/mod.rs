@@ -29,10 +29,10 @@ use crate::error::InteropError;
 use crate::record::{Delivery, Status, Stored};
 use crate::rows::{Reader, check, interpreter};
 
+pub use answer::trace_of;
 pub(crate) use answer::{
     check as answer_check, count as answer_count, list as answer_list, message as answer_message, page as answer_page,
 };
-pub use answer::trace_of;
 pub use masked::{Sees, masked, masked_condition, refuse_conditions};
 
 /// Stands for all services where a right is asked for: what is granted on `service *` is granted on it, and what is granted on

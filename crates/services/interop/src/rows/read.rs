@@ -311,13 +311,7 @@ impl Reader {
     }
 
     /// The same of what is below an id.
-    pub(crate) fn by_text_below(
-        &self,
-        tree: TreeId,
-        text: &str,
-        below: Option<u64>,
-        direction: Direction,
-    ) -> ByText {
+    pub(crate) fn by_text_below(&self, tree: TreeId, text: &str, below: Option<u64>, direction: Direction) -> ByText {
         let prefix = text_prefix(text);
         let mut end = prefix.clone();
         end.extend_from_slice(&below.unwrap_or(u64::MAX).to_be_bytes());

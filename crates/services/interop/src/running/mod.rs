@@ -53,6 +53,7 @@ use crate::message_log::MessageLog;
 use crate::operation::Surroundings;
 use crate::production::{Files, Production};
 use crate::queue::Queue;
+use crate::record::Switch;
 use crate::recovery;
 use crate::rows::prune::{Pruned, Pruner, Retention};
 use crate::rows::{Reader, interpreter};
@@ -362,6 +363,19 @@ impl RunningProduction {
     /// Connections that the node itself may open at one time: one for each lane.
     pub fn outgoing(&self) -> usize {
         self.operations.queues().iter().map(|queue| queue.lanes().len()).sum()
+    }
+
+    /// The heads of all queues that may hold something, with at most `most` messages of each.
+    pub fn queue_heads(&self, most: usize) -> Vec<QueueHead> {
+        queue_heads::heads(&self.operations.queues(), most)
+    }
+
+    /// The last word on each operation that was ever suspended: since when, and why.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn switches(&self) -> Result<Vec<Switch>, InteropError> {
+        Reader::new(self.store()).switches()
     }
 
     /// From now on `troubles` is asked every few seconds for what prevents volumes from doing all of their work.

@@ -1,11 +1,9 @@
 //! What stands at the heads of the queues: for a console, which shows what an operation waits with.
 
-use super::RunningProduction;
-use crate::error::InteropError;
+use std::sync::Arc;
+
 use crate::production::settings::OperationSettings;
 use crate::queue::Queue;
-use crate::record::Switch;
-use crate::rows::Reader;
 
 /// An operation, and what waits in front of it.
 #[derive(Debug, Clone)]
@@ -28,19 +26,9 @@ pub struct QueueHead {
     pub first: Vec<u64>,
 }
 
-impl RunningProduction {
-    /// The heads of all queues that may hold something, with at most `most` messages of each.
-    pub fn queue_heads(&self, most: usize) -> Vec<QueueHead> {
-        self.operations.queues().iter().map(|queue| head(queue, most)).collect()
-    }
-
-    /// The last word on each operation that was ever suspended: since when, and why.
-    ///
-    /// # Errors
-    /// The store's.
-    pub fn switches(&self) -> Result<Vec<Switch>, InteropError> {
-        Reader::new(self.store()).switches()
-    }
+/// The heads of queues, with at most `most` messages of each.
+pub(super) fn heads(queues: &[Arc<Queue>], most: usize) -> Vec<QueueHead> {
+    queues.iter().map(|queue| head(queue, most)).collect()
 }
 
 fn head(queue: &Queue, most: usize) -> QueueHead {

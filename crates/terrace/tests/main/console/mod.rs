@@ -95,7 +95,10 @@ fn a_user_signs_in_and_out_and_a_wrong_password_says_no_more_than_a_wrong_name()
     assert!(session.contains("; HttpOnly; SameSite=Lax; Max-Age=43200") && !session.contains("Secure"), "{session}");
     let page = browser.get("/").shows(200, "All is well.");
     for (name, value) in [
-        ("content-security-policy", "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"),
+        (
+            "content-security-policy",
+            "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
+        ),
         ("x-content-type-options", "nosniff"),
         ("referrer-policy", "same-origin"),
         ("cache-control", "no-store"),
@@ -104,7 +107,9 @@ fn a_user_signs_in_and_out_and_a_wrong_password_says_no_more_than_a_wrong_name()
     }
     assert!(!page.body.contains(" style=") && !page.body.contains("<style") && !page.body.contains(" onclick"));
     let entries = audited(&bed, "login");
-    let outcome = |entry: &serde_json::Value| format!("{} {} {}", entry["origin"]["protocol"], entry["actor"]["name"], entry["outcome"]);
+    let outcome = |entry: &serde_json::Value| {
+        format!("{} {} {}", entry["origin"]["protocol"], entry["actor"]["name"], entry["outcome"])
+    };
     let told: Vec<String> = entries.iter().map(outcome).collect();
     assert!(told.contains(&"\"console\" \"ann\" \"granted\"".to_owned()), "{told:?}");
     assert_eq!(told.iter().filter(|line| line.ends_with("\"refused\"")).count(), 3, "{told:?}");
@@ -275,7 +280,9 @@ fn no_field_of_a_message_becomes_markup_on_any_page() {
         let asked = browser::encoded(evil);
         for target in [
             format!("/messages?q={asked}"),
-            format!("/messages?q=control:{asked}&service={asked}&to={asked}&state={asked}&since={asked}&before={asked}"),
+            format!(
+                "/messages?q=control:{asked}&service={asked}&to={asked}&state={asked}&since={asked}&before={asked}"
+            ),
             format!("/audit?actor={asked}&object={asked}&action={asked}&since={asked}"),
             format!("/operations/{asked}"),
             format!("/try?what={asked}"),
@@ -317,7 +324,9 @@ fn bodies_are_shown_to_who_may_read_them_masked_to_who_may_not_see_all_and_are_i
     let page = ann.get(&target).shows(200, "SAMPLE");
     assert!(page.body.contains("Receiving application") && page.body.contains("<ins>LAB</ins>"), "{}", page.body);
     let entries = audited(&bed, "message.body");
-    let of = |name: &str| entries.iter().filter(|entry| entry["actor"]["name"] == name && entry["outcome"] == "granted").count();
+    let of = |name: &str| {
+        entries.iter().filter(|entry| entry["actor"]["name"] == name && entry["outcome"] == "granted").count()
+    };
     assert_eq!((of("lists"), of("masked"), of("ann")), (0, 1, 1), "{entries:?}");
     assert!(entries.iter().all(|entry| entry["origin"]["protocol"] == "console"));
     // Who lists no message of a service does not learn of it.
@@ -403,7 +412,11 @@ fn a_changed_transform_is_tried_on_stored_messages_and_kept_nowhere() {
     let node = bed.start();
     ["A1", "A2"].iter().for_each(|id| node.send(id));
     user(&bed, "ann", OPERATOR);
-    user(&bed, "masked", &[("production-load", "node"), ("message-metadata", "service *"), ("message-body", "service *")]);
+    user(
+        &bed,
+        "masked",
+        &[("production-load", "node"), ("message-metadata", "service *"), ("message-body", "service *")],
+    );
     let mut ann = signed_in(&node, "ann");
     let token = token(&mut ann);
     ann.get("/try?what=transform+t").shows(200, "set MSH-5 = &#39;LAB&#39;".replace("&#39;", "'").as_str());
@@ -414,7 +427,10 @@ fn a_changed_transform_is_tried_on_stored_messages_and_kept_nowhere() {
     run(&mut ann, &token, "set MSH-5 = 'WARD'\r\n").shows(200, "<ins>WARD</ins>");
     run(&mut ann, &token, "set MSH-5 = uper('x')\n").shows(422, "t.hl7t:1");
     run(&mut ann, &token, "fail 'not this one'\n").shows(200, "t.hl7t:1");
-    assert_eq!(fs::read_to_string(bed.path("production/transforms/t.hl7t")).expect("it is there"), "set MSH-5 = 'LAB'\n");
+    assert_eq!(
+        fs::read_to_string(bed.path("production/transforms/t.hl7t")).expect("it is there"),
+        "set MSH-5 = 'LAB'\n"
+    );
     assert_eq!(bed.stored(), ["A1", "A2"]);
     let mut masked = signed_in(&node, "masked");
     let own = self::token(&mut masked);
