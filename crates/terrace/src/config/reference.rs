@@ -222,7 +222,8 @@ fn node(file: &Path) -> anyhow::Result<String> {
     let sql = services.sql.as_ref().map(|sql| sql.options(&plan.options().data)).transpose()?;
     let search = services.search_options(&plan.options().data)?;
     let volumes = services.volumes.options(&plan.options().data)?;
-    Ok(without_times(&format!("{log} {threads} {plan:?} {sql:?} {search:?} {volumes:?}")))
+    let console = services.console_options()?;
+    Ok(without_times(&format!("{log} {threads} {plan:?} {sql:?} {search:?} {volumes:?} {console:?}")))
 }
 
 /// Without the moments at which things were made.

@@ -211,7 +211,7 @@ impl TierTable {
 
     fn place(&mut self, place: &PlaceStatus, holds: &str) -> &mut TierFigures {
         let PlaceStatus { tier, device, durability, real } = place;
-        self.at((tier, device, *real, durability), holds)
+        self.at((tier.as_str(), device.as_str(), *real, durability.as_str()), holds)
     }
 }
 
@@ -226,7 +226,7 @@ fn tiers(status: &NodeStatus) -> Vec<TierFigures> {
         tier.used = Some((store.far_bytes, 0));
     }
     let JournalStatus { tier, device, durability, real, writes, bytes, .. } = &status.journal;
-    let journal = table.at((tier, device, *real, durability), "journal");
+    let journal = table.at((tier.as_str(), device.as_str(), *real, durability.as_str()), "journal");
     add(&mut journal.writes, *writes);
     add(&mut journal.written_bytes, *bytes);
     let images = table.place(&status.images, "write images");
