@@ -41,6 +41,10 @@ pub(crate) async fn show(
         Ok(view) => view,
         Err(error) => return refused(&error),
     };
+    let view = match bodies {
+        true => view,
+        false => MessageView { withheld: Some(may_not_read(&view.service)), ..view },
+    };
     let may_resend = state.may(&visitor.caller, Action::MessageResend, Object::Service(&view.service));
     let main = html! {
         div.title {
@@ -66,6 +70,13 @@ pub(crate) async fn show(
     let title = format!("Message {id}");
     let page = layout::page(&state, &visitor, (&title, Place::Messages, Extras::None), "", main);
     respond::page(StatusCode::OK, page)
+}
+
+/// Why a body is not there that was not asked for.
+fn may_not_read(service: &str) -> String {
+    format!(
+        "You may not read bodies of messages of {service}: the right message-body is needed, which nobody has until it is granted."
+    )
 }
 
 fn facts(view: &MessageView) -> Markup {

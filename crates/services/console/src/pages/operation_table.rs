@@ -11,6 +11,9 @@ use crate::layout::{table, token_field};
 use crate::state::ConsoleState;
 use crate::ticker::Snapshot;
 
+/// Operations on the page: it is sent again each second.
+const OPERATIONS_SHOWN: usize = 100;
+
 /// The colour of a state.
 pub(super) fn dot(one: &OperationFigures) -> &'static str {
     match one.state {
@@ -57,7 +60,7 @@ pub(super) fn operations(state: &ConsoleState, visitor: &Visitor, snapshot: &Sna
         th scope="col" { span.hidden { "Action" } }
     };
     let rows = html! {
-        @for one in &figures.operations {
+        @for one in figures.operations.iter().take(OPERATIONS_SHOWN) {
             @let late = one.waiting > 0 && one.state != OperationState::Running;
             tr {
                 td { span.nowrap { span class={ "dot " (dot(one)) } {} a href=(operation_path(&one.name)) { (one.name) } span.hidden { ", " (one.state.name()) } } }
@@ -75,5 +78,9 @@ pub(super) fn operations(state: &ConsoleState, visitor: &Visitor, snapshot: &Sna
             }
         }
     };
-    table("Operations", head, rows)
+    let left_out = figures.operations.len().saturating_sub(OPERATIONS_SHOWN);
+    html! {
+        (table("Operations", head, rows))
+        @if left_out > 0 { p.empty { (left_out) " more operations are not shown; " code { "terrace status" } " has all." } }
+    }
 }

@@ -25,6 +25,9 @@ use crate::ticker::Snapshot;
 /// Messages that need a person, on the page.
 const TO_DO_SHOWN: usize = 8;
 
+/// Services on the page: it is sent again each second.
+const SERVICES_SHOWN: usize = 100;
+
 /// `GET /`
 pub(crate) async fn show(State(state): State<Arc<ConsoleState>>, visitor: Visitor) -> Response {
     if !state.sees_node(&visitor.caller) {
@@ -160,7 +163,7 @@ fn services(figures: &NodeFigures) -> Markup {
         th.num.wide scope="col" { "Refused" }
     };
     let rows = html! {
-        @for one in &figures.services {
+        @for one in figures.services.iter().take(SERVICES_SHOWN) {
             tr {
                 td { span.nowrap { span.dot {} a href=(target("/messages", &[("service", &one.name)])) { (one.name) } } }
                 td { code { (one.at) } " " span.tag { (one.kind) } @if one.tls { " " span.tag { "TLS" } } }
@@ -170,5 +173,9 @@ fn services(figures: &NodeFigures) -> Markup {
             }
         }
     };
-    table("Services", head, rows)
+    let left_out = figures.services.len().saturating_sub(SERVICES_SHOWN);
+    html! {
+        (table("Services", head, rows))
+        @if left_out > 0 { p.empty { (left_out) " more services are not shown; " code { "terrace status" } " has all." } }
+    }
 }

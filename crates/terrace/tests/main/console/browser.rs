@@ -51,7 +51,7 @@ pub(super) fn encoded(text: &str) -> String {
 /// See the module's text.
 #[derive(Debug, Clone)]
 pub(super) struct Browser {
-    address: SocketAddr,
+    pub(super) address: SocketAddr,
     pub(super) cookies: BTreeMap<String, String>,
     /// What it says with a POST, in the place of what a browser would say of a page of the console.
     pub(super) origin: Option<&'static str>,
