@@ -63,6 +63,11 @@ pub struct ProgressSender {
 }
 
 impl ProgressSender {
+    /// One whose reports nobody hears: work that reports ends then. `stop` is set when the node stops.
+    pub fn unheard(stop: watch::Receiver<bool>) -> ProgressSender {
+        ProgressSender { sender: watch::Sender::new(Progress::default()), stop }
+    }
+
     /// Reports progress; `Break` where the client has hung up or the node stops.
     pub fn send(&self, progress: Progress) -> ControlFlow<()> {
         match self.sender.send(progress) {

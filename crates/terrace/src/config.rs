@@ -28,6 +28,7 @@ use serde::Deserialize;
 use store::{CheckpointOptions, SpaceLimit};
 
 use crate::assemble::{MemorySizes, Plan};
+use crate::console::ConsoleSettings;
 use crate::metrics::MetricsSettings;
 use crate::services::ServiceSettings;
 use crate::volumes::VolumeSettings;
@@ -98,6 +99,8 @@ pub struct Config {
     metrics: Option<MetricsSettings>,
     /// Where the exports of volumes are reached. Default: a unix socket in the data directory.
     volumes: VolumeSettings,
+    /// The console. Default: none.
+    console: Option<ConsoleSettings>,
     /// Who may come in from where, in their order. Default: no rules, and the settings of the ports decide.
     access: Vec<AccessRule>,
     /// Space that SQL reserves for messages.
@@ -263,6 +266,7 @@ impl Default for Config {
             search: None,
             metrics: None,
             volumes: VolumeSettings::default(),
+            console: None,
             access: Vec::new(),
             bounds: store::SpaceLimits::default(),
             transaction_bytes: usize::MAX,
@@ -302,7 +306,7 @@ impl Config {
         }
         self.transaction_bytes = sql.as_ref().map_or(usize::MAX, sql::Settings::transaction_bytes);
         let (volumes, metrics) = (std::mem::take(&mut self.volumes), self.metrics.take());
-        ServiceSettings { sql, search, volumes, metrics }
+        ServiceSettings { sql, search, volumes, metrics, console: self.console.take() }
     }
 
     /// The access rules.

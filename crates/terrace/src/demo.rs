@@ -4,6 +4,7 @@
 //! temporary directory. Without the flag to exit, the node and the receivers keep running, so that a user can send a
 //! message by hand and inspect it.
 
+use std::net::{Ipv4Addr, TcpListener};
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -11,6 +12,9 @@ use workload::interrupt;
 use workload::t4::{Session, T4Options, demo_table, service_name};
 
 use crate::cli::DemoArgs;
+
+/// The console's usual port.
+const CONSOLE: u16 = 8480;
 
 /// A message to send by hand; invented.
 const SAMPLE: &str = "MSH|^~\\&|DEMO|WARD7|TERRACE|HERE|20260101120000||ADT^A01|BYHAND1|P|2.5\n\
@@ -24,7 +28,9 @@ pub fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
 
 fn show(args: &DemoArgs) -> anyhow::Result<ExitCode> {
     println!("A node, 128 senders and 4 receivers, for a few seconds ...\n");
-    let mut session = Session::start(&T4Options { quick: true, ..T4Options::default() })?;
+    let console = console_port()?;
+    let settings = Some(format!("[console]\nlisten = \"127.0.0.1:{console}\"\n"));
+    let mut session = Session::start(&T4Options { quick: true, settings, ..T4Options::default() })?;
     let report = session.measure()?;
     println!("{}", demo_table(&report));
     if !report.is_clean() {
@@ -33,10 +39,18 @@ fn show(args: &DemoArgs) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::from(1));
     }
     if !args.exit {
-        stay(&mut session)?;
+        stay(&mut session, console)?;
     }
     session.stop()?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The port of the console: its usual one, or where that is taken one that is free.
+fn console_port() -> anyhow::Result<u16> {
+    let usual = TcpListener::bind((Ipv4Addr::LOCALHOST, CONSOLE));
+    let found =
+        usual.or_else(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0))).context("finding a port for the console")?;
+    Ok(found.local_addr().context("finding a port for the console")?.port())
 }
 
 /// The load of a demo or of t4: the whole of the hidden command that they start.
@@ -46,7 +60,7 @@ pub fn load(settings: &str) -> anyhow::Result<ExitCode> {
 }
 
 /// Prints how to go on by hand, and waits for Ctrl-C, SIGTERM, or the end of the node.
-fn stay(session: &mut Session) -> anyhow::Result<()> {
+fn stay(session: &mut Session, console: u16) -> anyhow::Result<()> {
     let program = std::env::current_exe().context("finding this program")?;
     let program = program.display();
     let data = session.data();
@@ -64,6 +78,8 @@ fn stay(session: &mut Session) -> anyhow::Result<()> {
     let right = "message-body unmasked --on \"service *\" --to terrace_local";
     println!("  {program} role grant {right} --data {}", data.display());
     println!("  {program} message show ID --output billing --data {}\n", data.display());
+    println!("  # the console: make a user, and open http://127.0.0.1:{console} in a browser");
+    println!("  {program} user add me --administrator --data {}\n", data.display());
     println!("  # see what the node is doing");
     println!("  {program} status --data {}\n", data.display());
     // `terrace stop` ends the node, and the receivers have nothing left to do then.

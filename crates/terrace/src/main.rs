@@ -15,6 +15,7 @@ mod audit;
 mod benches;
 mod cli;
 mod config;
+mod console;
 mod demo;
 mod encryption;
 mod identity;

@@ -1,16 +1,18 @@
 //! The services of a node besides messages: their settings, start and stop.
 //!
 //! ```text
-//!   [sql], [search], [volumes] --> ServiceSettings --check, start--> Services --stop--> before the node closes its store
+//!   [sql], [search], [volumes], [console] --> ServiceSettings --check, start--> Services --stop--> before the node closes its store
 //! ```
 //!
-//! Search has the users of SQL. It starts last and ends first, so that nothing that it may ask of others is missing.
+//! The console asks all others: it starts last and ends first. Search ends before the rest, so that nothing that it may ask is missing.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use interop::running::RunningProduction;
 
 use crate::assemble::SearchShelves;
+use crate::console::{ConsoleSettings, RunningConsole};
 use crate::metrics::MetricsSettings;
 use crate::search::{RunningSearch, SearchSettings};
 use crate::sql;
@@ -27,6 +29,8 @@ pub struct ServiceSettings {
     pub volumes: VolumeSettings,
     /// `[metrics]`: it begins before all others, and ends after them.
     pub metrics: Option<MetricsSettings>,
+    /// `[console]`
+    pub console: Option<ConsoleSettings>,
 }
 
 impl ServiceSettings {
@@ -37,6 +41,7 @@ impl ServiceSettings {
         self.search_options(data)?;
         self.volumes.options(data)?;
         self.metrics.as_ref().map(MetricsSettings::options).transpose()?;
+        self.console_options()?;
         for key in placed {
             let Some(search) = &self.search else {
                 anyhow::bail!("placement.{key} has no effect: there is no [search]; leave it out, or add that table");
@@ -55,10 +60,15 @@ impl ServiceSettings {
         Ok(Some((search.options()?, search.indices(data)?)))
     }
 
+    /// What the settings of the console decide. Errors: a setting that cannot work, by its name.
+    pub fn console_options(&self) -> anyhow::Result<Option<impl std::fmt::Debug + use<>>> {
+        self.console.as_ref().map(ConsoleSettings::options).transpose()
+    }
+
     /// Starts the services of a node. Errors: one of them cannot start; those before it are stopped again.
     pub async fn start(
         self,
-        node: &RunningProduction,
+        node: &Arc<RunningProduction>,
         placed: SearchShelves,
         volumes: &NodeVolumes,
     ) -> anyhow::Result<Services> {
@@ -66,11 +76,12 @@ impl ServiceSettings {
             sql.import(node).await?;
         }
         let sql = self.sql.map(|sql| sql.start(node)).transpose()?;
-        let mut services = Services { sql, search: None, volumes: None };
+        let mut services = Services { sql, search: None, volumes: None, console: None };
         let started = RunningVolumes::start_in(volumes, node).and_then(|volumes| {
             services.volumes = Some(volumes);
             let search = self.search.map(|search| search.start(node, placed));
             services.search = search.transpose()?;
+            services.console = self.console.map(|console| console.start(node)).transpose()?;
             Ok(())
         });
         if let Err(error) = started {
@@ -87,6 +98,7 @@ pub struct Services {
     sql: Option<sql::Running>,
     search: Option<RunningSearch>,
     volumes: Option<RunningVolumes>,
+    console: Option<RunningConsole>,
 }
 
 impl Services {
@@ -100,6 +112,9 @@ impl Services {
 
     /// Ends all of them.
     pub async fn stop(self) {
+        if let Some(console) = self.console {
+            console.stop().await;
+        }
         if let Some(search) = self.search {
             search.stop().await;
         }

@@ -39,6 +39,8 @@ pub enum AccessPort {
     Sql,
     /// HTTP of search.
     Search,
+    /// The console.
+    Console,
     /// NBD.
     Volumes,
     /// Services of messages over MLLP.
@@ -54,6 +56,7 @@ impl AccessPort {
             AccessPort::All => "all",
             AccessPort::Sql => "sql",
             AccessPort::Search => "search",
+            AccessPort::Console => "console",
             AccessPort::Volumes => "volumes",
             AccessPort::Mllp => "mllp",
             AccessPort::Metrics => "metrics",
@@ -67,6 +70,7 @@ impl AccessPort {
             AccessPort::All | AccessPort::Mllp => &[Allow, Reject],
             AccessPort::Sql => &[Allow, Reject, Password, Certificate, Trust],
             AccessPort::Search => &[Allow, Reject, Password, Token, Certificate, Trust],
+            AccessPort::Console => &[Allow, Reject, Password, Token],
             AccessPort::Volumes => &[Allow, Reject, Certificate],
             AccessPort::Metrics => &[Allow, Reject, Token, Trust],
         }

@@ -53,6 +53,7 @@ const SECTIONS: &[(&str, Of, &[&str], &str)] = &[
     ("[search.index]", Of::Terrace, &["search", "index"], "[search]"),
     ("[volumes]", Of::Terrace, &["volumes"], ""),
     ("[metrics]", Of::Terrace, &["metrics"], ""),
+    ("[console]", Of::Terrace, &["console"], ""),
     ("[[access]]", Of::Terrace, &["access"], ""),
     ("production.toml", Of::Production, &[], ""),
     ("A service over MLLP", Of::Service, &[], ""),
@@ -224,7 +225,8 @@ fn node(file: &Path) -> anyhow::Result<String> {
     let search = services.search_options(&plan.options().data)?;
     let volumes = services.volumes.options(&plan.options().data)?;
     let metrics = services.metrics.as_ref().map(|metrics| metrics.options()).transpose()?;
-    Ok(without_times(&format!("{log} {threads} {plan:?} {sql:?} {search:?} {volumes:?} {metrics:?}")))
+    let console = services.console_options()?;
+    Ok(without_times(&format!("{log} {threads} {plan:?} {sql:?} {search:?} {volumes:?} {metrics:?} {console:?}")))
 }
 
 /// Without the moments at which things were made.

@@ -130,7 +130,7 @@ fn operation(samples: &mut Samples, queue: &Queue) {
     let (is_suspended, is_retired, is_mllp) = {
         let orders = orders.borrow();
         let is_mllp = matches!(orders.operation.settings, OperationSettings::Mllp(_));
-        (orders.suspended, orders.retired, is_mllp)
+        (orders.suspended.is_some(), orders.retired, is_mllp)
     };
     if is_retired && queue.depth() == 0 {
         return;

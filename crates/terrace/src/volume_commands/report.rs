@@ -47,24 +47,9 @@ fn exported(report: &VolumeReport) -> &'static str {
     }
 }
 
-/// Whether an operator has to do something.
-fn is_well(report: &VolumeReport) -> bool {
-    let copies = || report.copies.iter().all(|copy| matches!(copy.state.as_str(), "in-sync" | "syncing" | "open"));
-    match report.state {
-        VolumeState::Open => copies() && report.activity.damaged == 0,
-        VolumeState::Closed | VolumeState::Opening => true,
-        VolumeState::Frozen
-        | VolumeState::NoSpace
-        | VolumeState::Superseded
-        | VolumeState::Failed
-        | VolumeState::Unfinished
-        | VolumeState::Unreadable => false,
-    }
-}
-
 /// All about each volume.
 pub fn status(reports: &[VolumeReport], json: bool) -> anyhow::Result<ExitCode> {
-    let code = if reports.iter().all(is_well) { ExitCode::SUCCESS } else { ExitCode::from(1) };
+    let code = if reports.iter().all(VolumeReport::is_well) { ExitCode::SUCCESS } else { ExitCode::from(1) };
     if json {
         println!("{}", serde_json::to_string_pretty(reports)?);
         return Ok(code);

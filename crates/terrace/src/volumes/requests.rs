@@ -283,6 +283,21 @@ pub struct VolumeReport {
 }
 
 impl VolumeReport {
+    /// Whether nobody has to do something.
+    pub fn is_well(&self) -> bool {
+        let copies = || self.copies.iter().all(|copy| matches!(copy.state.as_str(), "in-sync" | "syncing" | "open"));
+        match self.state {
+            VolumeState::Open => copies() && self.activity.damaged == 0,
+            VolumeState::Closed | VolumeState::Opening => true,
+            VolumeState::Frozen
+            | VolumeState::NoSpace
+            | VolumeState::Superseded
+            | VolumeState::Failed
+            | VolumeState::Unfinished
+            | VolumeState::Unreadable => false,
+        }
+    }
+
     /// That of a volume whose description cannot be read.
     pub fn unreadable(name: &str, why: &str) -> VolumeReport {
         VolumeReport {

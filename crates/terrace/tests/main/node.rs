@@ -260,6 +260,12 @@ impl Node<'_> {
         ran.succeeds("MSA|AA");
     }
 
+    /// Sends many, over one connection.
+    pub(crate) fn send_bytes_many(&self, texts: &[String]) {
+        let all: Vec<String> = texts.iter().map(|text| text.replace('\r', "\n")).collect();
+        self.send_bytes(&all.join(""));
+    }
+
     /// Its process.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
@@ -309,6 +315,11 @@ impl Node<'_> {
         let log = self.bed.log();
         let said = log.lines().rev().find_map(|line| line.split_once(" metrics address=")?.1.trim().parse().ok());
         said.expect("it listened before anything else")
+    }
+
+    /// The address of its console.
+    pub(crate) fn console(&self) -> SocketAddr {
+        self.served(" console address=")
     }
 
     /// The address of a service: the last one in the log, once the log has one of this process.

@@ -10,7 +10,7 @@ use node::control::read_response;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Filter, OutputWait, Trace, filter};
+use super::{Filter, ListQuery, OutputWait, Trace, filter, page};
 use crate::error::InteropError;
 use crate::record::search::SearchKeys;
 use crate::record::{Delivery, DeliveryOutcome, MessageOrigin, Output, Status, Stored};
@@ -24,6 +24,16 @@ pub(crate) fn list(
     seen: &dyn Fn(Stored) -> Stored,
 ) -> Result<Value, InteropError> {
     filter::list(reader, filter, may_see, seen).map(|lines| json(&lines))
+}
+
+/// A page of the same, as a response.
+pub(crate) fn page(
+    reader: &Reader,
+    query: &ListQuery,
+    may_see: &mut dyn FnMut(&str) -> bool,
+    seen: &dyn Fn(Stored) -> Stored,
+) -> Result<Value, InteropError> {
+    page::page(reader, query, may_see, seen).map(|page| json(&page))
 }
 
 /// Says why outputs of a message wait, by number and operation: those without an outcome.
@@ -69,7 +79,10 @@ fn json(value: &impl Serialize) -> Value {
 }
 
 /// A message as returned by a running node.
-pub(super) fn trace_of(id: u64, answer: Value) -> Result<Trace, InteropError> {
+///
+/// # Errors
+/// `Node`: it is of another release.
+pub fn trace_of(id: u64, answer: Value) -> Result<Trace, InteropError> {
     let wire: Wire = read_response(answer)?;
     wire.read(id).ok_or_else(|| {
         NodeError::NodeRefused("a body that cannot be read; is it of the same release?".to_owned()).into()

@@ -3,7 +3,7 @@
 use hl7::{Path, Reading};
 use store::{Direction, StoreError};
 
-use super::{Counts, EVERY_SERVICE, Filter, Line, OutputState};
+use super::{Counts, EVERY_SERVICE, Filter, Line, ListPlace, OutputState};
 use crate::error::InteropError;
 use crate::intake;
 use crate::record::search::{SearchKeys, TEXT_BYTES_MAX, TextIndex};
@@ -19,20 +19,13 @@ pub(super) fn list(
     may_see: &mut dyn FnMut(&str) -> bool,
     seen: &dyn Fn(Stored) -> Stored,
 ) -> Result<Vec<Line>, InteropError> {
-    let wanted = filter
-        .wanted
-        .iter()
-        .map(|(path, text)| {
-            let path: Path = path.parse().map_err(|_| InteropError::Refused(format!("`{path}` is not a path")))?;
-            Ok((path, text.as_str()))
-        })
-        .collect::<Result<Vec<_>, InteropError>>()?;
+    let wanted = filter.wanted_paths()?;
     // The newest so many: from behind, until there are enough.
     let direction = if filter.last > 0 { Direction::Backward } else { Direction::Forward };
-    let mut candidates = Candidates::of(reader, filter, direction);
+    let mut candidates = Candidates::of(reader, filter, &Walk { direction, before: None });
     let mut lines = Vec::new();
     while filter.last == 0 || lines.len() < filter.last {
-        let Some(id) = candidates.next()? else { break };
+        let Some(ListPlace { id, .. }) = candidates.next()? else { break };
         // An entry without its message would be damage, which `check` reports; a list shows the existing messages.
         let line = reader.inbound(id).and_then(|found| match found {
             Some((stored, _)) if may_see(&stored.service) => filter.line(reader, id, &seen(stored), &wanted),
@@ -75,49 +68,72 @@ pub(super) fn count(reader: &Reader) -> Result<Counts, InteropError> {
     Ok(counts)
 }
 
-/// Ids in the order of the index that narrows most.
-enum Candidates {
+/// How messages are walked over.
+pub(super) struct Walk {
+    pub(super) direction: Direction,
+    /// Only what is older than this; for walks backward.
+    pub(super) before: Option<ListPlace>,
+}
+
+/// Messages in the order of the index that narrows most.
+pub(super) enum Candidates {
     Text(ByText),
     State(ById),
     Time(ByTime),
 }
 
 impl Candidates {
-    fn of(reader: &Reader, filter: &Filter, direction: Direction) -> Candidates {
-        let trees = reader.trees();
+    pub(super) fn of(reader: &Reader, filter: &Filter, walk: &Walk) -> Candidates {
+        let (trees, direction) = (reader.trees(), walk.direction);
+        let below = walk.before.map(|place| place.id);
         let kind = filter.kind.as_ref().filter(|kind| kind.contains('^'));
         let interface = filter.interface.as_ref().or(filter.service.as_ref());
         let text = [(trees.by_control, filter.control_id.as_ref()), (trees.by_mrn, filter.mrn.as_ref())];
-        let by_text =
-            |(tree, text): (_, Option<&String>)| Some(Candidates::Text(reader.by_text(tree, text?, direction)));
+        let by_text = |(tree, text): (_, Option<&String>)| {
+            Some(Candidates::Text(reader.by_text_below(tree, text?, below, direction)))
+        };
         let by_output = |wanted| match wanted {
-            OutputState::Failed => Some(reader.with_failed_output(direction)),
-            OutputState::Waiting => Some(reader.with_waiting_output(direction)),
-            OutputState::SetAside => Some(reader.with_set_aside_output(direction)),
+            OutputState::Failed => Some(reader.with_failed_output_below(below, direction)),
+            OutputState::Waiting => Some(reader.with_waiting_output_below(below, direction)),
+            OutputState::SetAside => Some(reader.with_set_aside_output_below(below, direction)),
             OutputState::Delivered => None,
         };
         let by_state = || {
-            let status = filter.status.and_then(|status| reader.by_status(status, direction));
+            let status = filter.status.and_then(|status| reader.by_status_below(status, below, direction));
             status.or_else(|| filter.output.and_then(by_output)).map(Candidates::State)
         };
         let often = [(trees.by_interface, interface), (trees.by_type, kind)];
         let found =
             text.into_iter().find_map(by_text).or_else(by_state).or_else(|| often.into_iter().find_map(by_text));
-        found.unwrap_or_else(|| Candidates::Time(reader.by_time(filter.since_us, filter.until_us, direction)))
+        let before = walk.before.map(|place| (place.received_us, place.id));
+        let by_time = || reader.by_time_below((filter.since_us, filter.until_us), before, direction);
+        found.unwrap_or_else(|| Candidates::Time(by_time()))
     }
 
-    fn next(&mut self) -> Result<Option<u64>, InteropError> {
+    /// The next one.
+    pub(super) fn next(&mut self) -> Result<Option<ListPlace>, InteropError> {
+        let of_id = |id| ListPlace { received_us: 0, id };
         match self {
-            Candidates::Text(cursor) => cursor.next(),
-            Candidates::State(cursor) => cursor.next(),
-            Candidates::Time(cursor) => Ok(cursor.next()?.map(|(_, id, _)| id)),
+            Candidates::Text(cursor) => Ok(cursor.next()?.map(of_id)),
+            Candidates::State(cursor) => Ok(cursor.next()?.map(of_id)),
+            Candidates::Time(cursor) => Ok(cursor.next()?.map(|(received_us, id, _)| ListPlace { received_us, id })),
         }
     }
 }
 
 impl Filter {
+    /// The conditions on values, with their paths.
+    pub(super) fn wanted_paths(&self) -> Result<Vec<(Path, &str)>, InteropError> {
+        let mut paths = Vec::new();
+        for (path, text) in &self.wanted {
+            let path = path.parse().map_err(|_| InteropError::Refused(format!("`{path}` is not a path")))?;
+            paths.push((path, text.as_str()));
+        }
+        Ok(paths)
+    }
+
     /// The line of a message that matches.
-    fn line(
+    pub(super) fn line(
         &self,
         reader: &Reader,
         id: u64,

@@ -16,6 +16,7 @@
 mod answer;
 mod filter;
 mod masked;
+mod page;
 
 use std::path::{Path as FilePath, PathBuf};
 
@@ -28,7 +29,10 @@ use crate::error::InteropError;
 use crate::record::{Delivery, Status, Stored};
 use crate::rows::{DerivedMessage, Reader, check, interpreter};
 
-pub(crate) use answer::{check as answer_check, count as answer_count, list as answer_list, message as answer_message};
+pub use answer::trace_of;
+pub(crate) use answer::{
+    check as answer_check, count as answer_count, list as answer_list, message as answer_message, page as answer_page,
+};
 pub use masked::{Sees, masked, masked_condition, refuse_conditions};
 
 /// Stands for all services where a right is asked for: what is granted on `service *` is granted on it, and what is granted on
@@ -109,6 +113,45 @@ pub struct Line {
     /// Why it cannot be read, so that it is not known whether it matches; then only the id counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub damaged: Option<String>,
+}
+
+/// A page of the list, from the newest message back.
+#[derive(Debug, Default, Clone, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ListQuery {
+    /// Which messages. Its `last` counts for nothing here.
+    pub filter: Filter,
+    /// Only what the walk finds behind this place, which an earlier page of the same filter had as its `next`.
+    pub before: Option<ListPlace>,
+    /// Lines of the page, 1 to [`ListQuery::LIMIT_MAX`]; 0, and more than that: as many as that.
+    pub limit: usize,
+}
+
+impl ListQuery {
+    /// Most lines of a page.
+    pub const LIMIT_MAX: usize = 1_000;
+}
+
+/// Where a walk over messages is: at one of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListPlace {
+    /// When that message came in, microseconds since 1970; 0 where the walk is in the order of ids.
+    pub received_us: i64,
+    /// Its id.
+    pub id: u64,
+}
+
+/// Some lines of a list, the newest first.
+#[derive(Debug, Default, Clone, Serialize, Deserialize)]
+pub struct ListPage {
+    /// The lines.
+    pub lines: Vec<Line>,
+    /// Where the next page begins; none where there are no more messages.
+    pub next: Option<ListPlace>,
+    /// Messages that were looked at: the page ends early where it took more than some time, or more than some messages, to fill it.
+    pub looked_at: usize,
+    /// Whether it has ended early.
+    pub is_partial: bool,
 }
 
 impl Filter {

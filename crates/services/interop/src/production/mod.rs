@@ -159,6 +159,17 @@ impl Production {
         load::compile(folder, text, values, (Vec::new(), Vec::new()))
     }
 
+    /// The same as [`load_with`](Production::load_with) with `text` in the place of what a file of the folder holds, as
+    /// `rules/main.rules`: to try a change before it is written.
+    ///
+    /// # Errors
+    /// As for `load`; `Refused`: the file is none of a production's.
+    pub fn load_replaced(folder: &Path, (file, text): (&str, &str), values: &Values) -> Result<Self, InteropError> {
+        let mut files = text::read(folder)?.text.files().clone();
+        files.insert(file.to_owned(), text.into());
+        load::compile(folder, ProductionText::of(files)?, values, (Vec::new(), Vec::new()))
+    }
+
     /// Tells it and its services which generation it is: once, before it is in force.
     pub(crate) fn set_generation(&self, generation: u32) {
         // What is set stays: a number is told to a production that was just loaded.

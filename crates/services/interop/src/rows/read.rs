@@ -251,7 +251,19 @@ impl Reader {
 
     /// Ids with their time and summary, received from `since` up to but not at `until`, microseconds since 1970.
     pub fn by_time(&self, since: Option<i64>, until: Option<i64>, direction: Direction) -> ByTime {
-        let (from, to) = (since.map(|at| time_key(at, 0)), until.map(|at| time_key(at, 0)));
+        self.by_time_below((since, until), None, direction)
+    }
+
+    /// The same of what is before a time and an id.
+    pub(crate) fn by_time_below(
+        &self,
+        (since, until): (Option<i64>, Option<i64>),
+        before: Option<(i64, u64)>,
+        direction: Direction,
+    ) -> ByTime {
+        let until = until.map(|at| time_key(at, 0));
+        let before = before.map(|(at, id)| time_key(at, id));
+        let (from, to) = (since.map(|at| time_key(at, 0)), until.into_iter().chain(before).min());
         let from = from.as_ref().map_or(Bound::Unbounded, |key| Bound::Included(&key[..]));
         let to = to.as_ref().map_or(Bound::Unbounded, |key| Bound::Excluded(&key[..]));
         ByTime { cursor: self.snapshot.scan(self.trees.by_time, from, to, direction) }
@@ -268,27 +280,46 @@ impl Reader {
 
     /// Ids of messages with a status. Of those that are routed, which nearly all are, there is no index: none.
     pub fn by_status(&self, status: Status, direction: Direction) -> Option<ById> {
-        (status != Status::Routed).then(|| self.by_state(record::status_code(status), direction))
+        self.by_status_below(status, None, direction)
+    }
+
+    /// The same of what is below an id.
+    pub(crate) fn by_status_below(&self, status: Status, below: Option<u64>, direction: Direction) -> Option<ById> {
+        (status != Status::Routed).then(|| self.by_state(record::status_code(status), below, direction))
     }
 
     /// Ids of messages with an output that failed.
     pub fn with_failed_output(&self, direction: Direction) -> ById {
-        self.by_state(FAILED_OUTPUT, direction)
+        self.with_failed_output_below(None, direction)
+    }
+
+    /// The same of what is below an id.
+    pub(crate) fn with_failed_output_below(&self, below: Option<u64>, direction: Direction) -> ById {
+        self.by_state(FAILED_OUTPUT, below, direction)
     }
 
     /// Ids of messages with an output that was set aside.
     pub fn with_set_aside_output(&self, direction: Direction) -> ById {
-        self.by_state(SET_ASIDE_OUTPUT, direction)
+        self.with_set_aside_output_below(None, direction)
     }
 
-    fn by_state(&self, state: u8, direction: Direction) -> ById {
-        self.by_state_from(state, 0, direction)
+    /// The same of what is below an id.
+    pub(crate) fn with_set_aside_output_below(&self, below: Option<u64>, direction: Direction) -> ById {
+        self.by_state(SET_ASIDE_OUTPUT, below, direction)
+    }
+
+    fn by_state(&self, state: u8, below: Option<u64>, direction: Direction) -> ById {
+        self.by_state_between(state, (0, below), direction)
     }
 
     /// Ids not below `first` of messages in a state, in their order.
     fn by_state_from(&self, state: u8, first: u64, direction: Direction) -> ById {
-        let (from, to) = (state_key(state, first), state_key(state, u64::MAX));
-        let (from, to) = (Bound::Included(&from[..]), Bound::Included(&to[..]));
+        self.by_state_between(state, (first, None), direction)
+    }
+
+    fn by_state_between(&self, state: u8, (first, below): (u64, Option<u64>), direction: Direction) -> ById {
+        let (from, to) = (state_key(state, first), state_key(state, below.unwrap_or(u64::MAX)));
+        let (from, to) = (Bound::Included(&from[..]), upper(&to[..], below));
         ById { cursor: self.snapshot.scan(self.trees.by_state, from, to, direction), at: 1, last: None }
     }
 
@@ -344,17 +375,34 @@ impl Reader {
 
     /// Ids of messages with an output that waits.
     pub fn with_waiting_output(&self, direction: Direction) -> ById {
-        ById { cursor: self.all(self.trees.pending, direction), at: 0, last: None }
+        self.with_waiting_output_below(None, direction)
+    }
+
+    /// The same of what is below an id.
+    pub(crate) fn with_waiting_output_below(&self, below: Option<u64>, direction: Direction) -> ById {
+        let to = below.map(|id| object_key(id, 0));
+        let to = to.as_ref().map_or(Bound::Unbounded, |key| Bound::Excluded(&key[..]));
+        ById { cursor: self.snapshot.scan(self.trees.pending, Bound::Unbounded, to, direction), at: 0, last: None }
     }
 
     /// Ids that an index has for a text.
     pub fn by_text(&self, tree: TreeId, text: &str, direction: Direction) -> ByText {
+        self.by_text_below(tree, text, None, direction)
+    }
+
+    /// The same of what is below an id.
+    pub(crate) fn by_text_below(&self, tree: TreeId, text: &str, below: Option<u64>, direction: Direction) -> ByText {
         let prefix = text_prefix(text);
         let mut end = prefix.clone();
-        end.extend_from_slice(&[0xff; 8]);
-        let cursor = self.snapshot.scan(tree, Bound::Included(&prefix), Bound::Included(&end), direction);
+        end.extend_from_slice(&below.unwrap_or(u64::MAX).to_be_bytes());
+        let cursor = self.snapshot.scan(tree, Bound::Included(&prefix), upper(&end, below), direction);
         ByText { cursor, prefix }
     }
+}
+
+/// The end of a walk: with all keys, or below one of them.
+fn upper(key: &[u8], below: Option<u64>) -> Bound<&[u8]> {
+    if below.is_some() { Bound::Excluded(key) } else { Bound::Included(key) }
 }
 
 /// See [`Reader::by_time`].

@@ -23,7 +23,7 @@ use super::generations::{PRODUCTION_REQUEST, ProductionRequest};
 use super::operator_request::OperatorRequest;
 use super::requirement::{Needs, Requirement};
 use crate::error::InteropError;
-use crate::history::Filter;
+use crate::history::{Filter, ListQuery};
 
 /// Most details of an entry that changes of roles and rights have. Each change is visible there, or it is not made.
 const CHANGE_DETAILS_MAX: usize = 12;
@@ -57,6 +57,7 @@ pub(super) enum ControlRequest {
     Keys(KeyChange),
     Production(ProductionRequest),
     Messages(Box<Filter>),
+    MessagePage(Box<ListQuery>),
     Message { id: u64, bodies: bool },
     Count,
     Check,
@@ -94,6 +95,8 @@ pub const CONTROL_EXAMPLES: &[&str] = &[
     "production {\"verb\":\"back\",\"generation\":1}",
     "messages {}",
     "messages {\"mrn\":\"1\"}",
+    "message-page {}",
+    "message-page {\"filter\":{\"mrn\":\"1\"}}",
     "message 1",
     "message 1 metadata",
     "count",
@@ -151,6 +154,10 @@ impl ControlRequest {
             ("messages", [_, ..]) => match serde_json::from_str(rest) {
                 Ok(filter) => ControlRequest::Messages(Box::new(filter)),
                 Err(error) => return Err(InteropError::Refused(format!("`{rest}` is no filter: {error}"))),
+            },
+            ("message-page", [_, ..]) => match serde_json::from_str(rest) {
+                Ok(query) => ControlRequest::MessagePage(Box::new(query)),
+                Err(error) => return Err(InteropError::Refused(format!("`{rest}` is no query of a page: {error}"))),
             },
             ("message", [id]) => ControlRequest::Message { id: message_id(id)?, bodies: true },
             ("message", [id, "metadata"]) => ControlRequest::Message { id: message_id(id)?, bodies: false },
@@ -214,13 +221,8 @@ impl ControlRequest {
                 (node(Action::ProductionLoad), change("production.back", &format!("generation {generation}")))
             }
             ControlRequest::Production(_) => (node(Action::ProductionRead), None),
-            ControlRequest::Messages(filter) => {
-                let entry = AuditEntry::new("message.list", "").with_long("filter", &json!(filter).to_string());
-                match filter.reads_bodies() {
-                    true => (Needs::Some(Action::MessageBody), Some((Audited::Read, entry))),
-                    false => (Needs::Some(Action::MessageMetadata), Some((Audited::Used, entry))),
-                }
-            }
+            ControlRequest::Messages(filter) => list_requirement(filter),
+            ControlRequest::MessagePage(query) => list_requirement(&query.filter),
             ControlRequest::Message { id, bodies } => {
                 let object = format!("message {id}");
                 let entry = match bodies {
@@ -234,6 +236,15 @@ impl ControlRequest {
             ControlRequest::OfService { request, .. } => return request.requirement(),
         };
         Requirement { needs, entry }
+    }
+}
+
+/// The right that a list needs, and its entry: whether a message matches may say something about its body.
+fn list_requirement(filter: &Filter) -> (Needs<'static>, Option<(Audited, AuditEntry)>) {
+    let entry = AuditEntry::new("message.list", "").with_long("filter", &json!(filter).to_string());
+    match filter.reads_bodies() {
+        true => (Needs::Some(Action::MessageBody), Some((Audited::Read, entry))),
+        false => (Needs::Some(Action::MessageMetadata), Some((Audited::Used, entry))),
     }
 }
 
@@ -345,6 +356,7 @@ mod tests {
             ("count", node(Action::NodeStatus), None),
             ("messages {}", Needs::Some(Action::MessageMetadata), entry(Audited::Used, "message.list", "")),
             ("messages {\"mrn\":\"1\"}", Needs::Some(Action::MessageBody), entry(Audited::Read, "message.list", "")),
+            ("message-page {}", Needs::Some(Action::MessageMetadata), entry(Audited::Used, "message.list", "")),
             ("check", node(Action::NodeVerify), entry(Audited::Allowed, "node.verify", "rows")),
             ("verify", node(Action::NodeVerify), entry(Audited::Allowed, "node.verify", "pages")),
         ] {
@@ -392,6 +404,7 @@ mod tests {
             ControlRequest::Production(ProductionRequest::Texts { .. }) => 26,
             ControlRequest::Production(ProductionRequest::Rule { .. }) => 27,
             ControlRequest::Production(ProductionRequest::Back { .. }) => 28,
+            ControlRequest::MessagePage(query) => 40 + usize::from(query.filter.reads_bodies()),
             ControlRequest::OfService { .. } => unreachable!("it is no request of the node itself"),
         };
         let mut found: Vec<usize> = CONTROL_EXAMPLES
@@ -407,8 +420,16 @@ mod tests {
         for line in ["", "invented 1", "status now", "resend", "resume", "volume {}", "stop it", "identity", "Stop"] {
             assert!(matches!(ControlRequest::of(line), Ok(None)), "{line}");
         }
-        for line in ["resend x", "message 7x", "backup nowhere", "encryption x", "messages x", "audit x", "identity x"]
-        {
+        for line in [
+            "resend x",
+            "message 7x",
+            "backup nowhere",
+            "encryption x",
+            "messages x",
+            "message-page x",
+            "audit x",
+            "identity x",
+        ] {
             assert!(ControlRequest::of(line).is_err(), "{line}");
         }
     }

@@ -20,6 +20,7 @@ mod generations;
 mod housekeeping;
 mod operations;
 mod operator_request;
+mod queue_heads;
 mod reload;
 mod reprocess;
 mod requests;
@@ -60,6 +61,7 @@ use crate::message_log::MessageLog;
 use crate::operation::Surroundings;
 use crate::production::{Files, Production, Values};
 use crate::queue::Queue;
+use crate::record::Switch;
 use crate::recovery;
 use crate::rows::prune::{Pruned, Pruner, Retention};
 use crate::rows::{Reader, interpreter};
@@ -77,6 +79,7 @@ pub use operator_request::{
     EditedRequest, ReprocessOutcome, ReprocessPage, ReprocessRequest, ReprocessResult, ReprocessSearch,
     SetAsideMessage, SetAsideRequest, TodoItem, TodoPage, TodoRequest,
 };
+pub use queue_heads::QueueHead;
 pub use reload::{Renew, Renewed};
 pub use requirement::{Needs, Requirement};
 pub use status::{NodeStatus, ServiceStatus};
@@ -411,6 +414,24 @@ impl RunningProduction {
     /// What keeps the node from its work, the worst first; detected now.
     pub fn troubles(&self) -> Vec<Trouble> {
         self.housekeeping.detect_troubles()
+    }
+
+    /// The values of the node that its production is compiled with.
+    pub fn values(&self) -> &Values {
+        &self.options.values
+    }
+
+    /// The heads of all queues that may hold something, with at most `most` messages of each.
+    pub fn queue_heads(&self, most: usize) -> Vec<QueueHead> {
+        queue_heads::heads(&self.operations.queues(), most)
+    }
+
+    /// The last word on each operation that was ever suspended: since when, and why.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn switches(&self) -> Result<Vec<Switch>, InteropError> {
+        Reader::new(self.store()).switches()
     }
 
     /// From now on `troubles` is asked every few seconds for what prevents volumes from doing all of their work.

@@ -14,6 +14,7 @@
 //! | `operations` | an `OperationStatus` for each |
 //! | `operation NAME` | `OperationReport` |
 //! | `messages FILTER`, with the filter of a list as JSON | lines of the list |
+//! | `message-page QUERY`, with the query as JSON | some lines of the list, and where the next ones begin |
 //! | `message ID` | the message with its outputs and their outcomes; without a right to bodies, these are left out |
 //! | `message ID metadata` | the same without bodies |
 //! | `count` | how much is stored |
@@ -34,6 +35,9 @@
 //!   line --caller--> Caller --+
 //!        --read----> ControlRequest --requirement--> may(caller, action, object) --> entry in the audit --> answer
 //! ```
+//!
+//! Other ports of the process pass requests on for callers who have proven there who they are ([`RunningProduction::request_of`]): they
+//! go the same way.
 //!
 //! Which right each needs, and which has an entry in the audit, is in `control_request`. A message of a service whose messages a
 //! caller may not list is to it as one that is not there.
@@ -71,6 +75,15 @@ const SERVICES_PAUSE: Duration = Duration::from_millis(20);
 /// The word ahead of a request that comes with a token.
 const AS: &str = "as";
 
+/// Where a request came in.
+#[derive(Clone, Copy)]
+enum RequestPort<'a> {
+    /// At the control socket, from a user of this machine.
+    Control(&'a LocalPeer),
+    /// At another port, of this name.
+    Other(&'static str),
+}
+
 /// See the module's text.
 #[derive(Clone)]
 pub(super) struct ControlRequests {
@@ -97,6 +110,21 @@ impl RunningProduction {
         self.services_follow.store(false, Ordering::Release);
     }
 
+    /// Handles a request of the control socket for a caller who has proven at `port`, another one of this process, who it is: by the
+    /// same rights, with the same entries in the audit. Work that reports how far it has come ends at its first report: nobody hears it.
+    ///
+    /// # Errors
+    /// Those of the request; `Denied` where the caller may not do it.
+    pub async fn request_of(
+        self: &Arc<Self>,
+        caller: &Caller,
+        port: &'static str,
+        line: &str,
+    ) -> Result<Value, InteropError> {
+        let progress = ProgressSender::unheard(self.stop.subscribe());
+        ControlRequests::of(self).request(caller, RequestPort::Other(port), line, progress).await
+    }
+
     fn service_request(&self, line: &str) -> Option<Result<ControlRequest, InteropError>> {
         let (word, rest) = first_word(line);
         let verbs = lock(&self.service_verbs);
@@ -112,7 +140,7 @@ impl Requests for ControlRequests {
     async fn handle(&self, line: &str, peer: &LocalPeer, progress: ProgressSender) -> Result<Value, String> {
         device::supervise::rehearse("control");
         let handled = match self.caller(line, peer).await {
-            Ok((caller, request)) => self.request(&caller, peer, request, progress).await,
+            Ok((caller, request)) => self.request(&caller, RequestPort::Control(peer), request, progress).await,
             Err(error) => Err(error),
         };
         handled.map_err(|error| error.to_string())
@@ -183,6 +211,12 @@ fn of_identity(error: &IdentityError) -> InteropError {
     }
 }
 
+/// Whether a service's messages may be listed.
+type MaySee<'a> = &'a mut dyn FnMut(&str) -> bool;
+
+/// A message as it may be seen.
+type Seen<'a> = &'a dyn Fn(Stored) -> Stored;
+
 /// A service's object.
 fn service(name: &str) -> Object<'_> {
     Object::Service(name)
@@ -234,14 +268,18 @@ impl ControlRequests {
     async fn request(
         &self,
         caller: &Caller,
-        peer: &LocalPeer,
+        port: RequestPort<'_>,
         line: &str,
         progress: ProgressSender,
     ) -> Result<Value, InteropError> {
         let request = self.read(line).await?;
         let view = self.running.guard.view();
         let requirement = request.requirement();
-        let entry = requirement.entry.map(|(audited, entry)| (audited, entry.at_control(peer, caller, &view)));
+        let by = |entry: AuditEntry| match port {
+            RequestPort::Control(peer) => entry.at_control(peer, caller, &view),
+            RequestPort::Other(port) => entry.by_role(port, caller, &view),
+        };
+        let entry = requirement.entry.map(|(audited, entry)| (audited, by(entry)));
         let decided = match &request {
             ControlRequest::Identity(request) => {
                 self.check_identity(caller, request).await.map(|()| Decided::default())
@@ -424,7 +462,19 @@ impl ControlRequests {
             ControlRequest::Keys(change) => {
                 node::encryption::answer_change(running.data(), running.store(), change).await?
             }
-            ControlRequest::Messages(filter) => return self.messages(caller, *filter).await,
+            ControlRequest::Messages(filter) => {
+                let list = |reader: &Reader, filter: &Filter, may_see: MaySee<'_>, seen: Seen<'_>| {
+                    history::answer_list(reader, filter, may_see, seen)
+                };
+                return self.messages(caller, *filter, list).await;
+            }
+            ControlRequest::MessagePage(query) => {
+                let filter = query.filter.clone();
+                let page = move |reader: &Reader, _: &Filter, may_see: MaySee<'_>, seen: Seen<'_>| {
+                    history::answer_page(reader, &query, may_see, seen)
+                };
+                return self.messages(caller, filter, page).await;
+            }
             ControlRequest::Message { id, bodies } => return self.message(caller, (id, bodies), granted).await,
             ControlRequest::Count => read_stored(&self.running, history::answer_count).await?,
             ControlRequest::Check => read_stored(&self.running, history::answer_check).await?,
@@ -435,15 +485,20 @@ impl ControlRequests {
         Ok(Answered::with(value))
     }
 
-    /// The messages that match, of the services that the caller may list.
-    async fn messages(&self, caller: &Caller, filter: Filter) -> Result<Answered, InteropError> {
+    /// The messages that match, of the services that the caller may list, as `list` finds them.
+    async fn messages(
+        &self,
+        caller: &Caller,
+        filter: Filter,
+        list: impl FnOnce(&Reader, &Filter, MaySee<'_>, Seen<'_>) -> Result<Value, InteropError> + Send + 'static,
+    ) -> Result<Answered, InteropError> {
         let (view, caller) = (self.running.guard.view(), caller.clone());
         let masker = Arc::clone(self.running.masker());
         let is_by_masked = history::masked_condition(&masker, &filter).is_some();
         if is_by_masked && view.may_some(&caller, Action::Unmasked).is_err() {
             history::refuse_conditions(&masker, &filter)?;
         }
-        let list = move |reader: &Reader| {
+        let found = move |reader: &Reader| {
             let mut needed = vec![Action::MessageMetadata];
             needed.extend(filter.reads_bodies().then_some(Action::MessageBody));
             needed.extend(is_by_masked.then_some(Action::Unmasked));
@@ -470,11 +525,11 @@ impl ControlRequests {
                     history::masked(&masker, stored)
                 }
             };
-            let value = history::answer_list(reader, &filter, &mut may_see, &seen)?;
+            let value = list(reader, &filter, &mut may_see, &seen)?;
             marks.masked = Some(is_masked.get());
             Ok(Answered { is_recorded, marks, ..Answered::with(value) })
         };
-        read_stored(&self.running, list).await
+        read_stored(&self.running, found).await
     }
 
     /// A message: with its bodies if they are requested and the caller may read them, and masked if the caller may not see it

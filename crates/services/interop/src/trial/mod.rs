@@ -16,6 +16,7 @@ mod difference;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use hl7::charset::Charset;
 use hl7::{Draft, Reading};
 use node::Clock;
 use node::clock::thread_time;
@@ -85,6 +86,11 @@ pub struct TriedOutput {
     pub is: bool,
     /// What differs.
     pub differences: Vec<SegmentDifference>,
+}
+
+/// What differs between a message as received and an output of it; `charset` is that of both where they declare none.
+pub fn output_differences(received: &[u8], output: &[u8], charset: Option<Charset>) -> Vec<SegmentDifference> {
+    differences(&lines(received, charset), &lines(output, charset), TRIAL_ID)
 }
 
 impl Trial {
@@ -194,7 +200,7 @@ impl Trial {
                 let mut body = Vec::with_capacity(raw.len());
                 draft.write_to(&mut body);
                 // Edits of a transcript are text; those of the bytes as received are in their charset.
-                let charset = if reading.is_transcript() { Some(hl7::charset::Charset::UTF_8) } else { None };
+                let charset = if reading.is_transcript() { Some(Charset::UTF_8) } else { None };
                 let differences = differences(&lines(raw, None), &lines(&body, charset), TRIAL_ID);
                 let result = if differences.is_empty() { TrialResult::Same } else { TrialResult::Changed };
                 let output = TriedOutput {

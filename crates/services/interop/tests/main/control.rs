@@ -219,3 +219,39 @@ async fn what_takes_long_says_how_far_it_has_come_and_ends_when_nobody_listens()
     assert!(refused.contains("`nowhere` is no folder as a JSON text"), "{refused}");
     running.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_page_of_the_list_goes_on_behind_the_one_before_also_when_messages_come_and_go() {
+    let out = Accepting::start().await;
+    let rig = Rig::to(out.address);
+    let running = rig.start_with_bodies().await;
+    let mut sender = running.sender().await;
+    for number in 0..25 {
+        sender.accepted(&adt(&format!("N{number:02}"))).await;
+    }
+    running.until_outcomes(25).await;
+    for filter in
+        ["{}", r#"{"service":"in"}"#, r#"{"output":"delivered"}"#, r#"{"kind":"ADT^A01"}"#, r#"{"since_us":1}"#]
+    {
+        let (mut seen, mut before) = (Vec::new(), "null".to_owned());
+        for page in 0.. {
+            let query = format!(r#"message-page {{"filter":{filter},"before":{before},"limit":10}}"#);
+            let answer = running.request(&query).await.expect("a page");
+            let lines = answer["lines"].as_array().expect("lines").clone();
+            seen.extend(lines.iter().map(|line| line["control_id"].as_str().expect("a text").to_owned()));
+            if answer["next"].is_null() {
+                break;
+            }
+            assert!(page < 5 && lines.len() == 10, "{filter}: {answer}");
+            before = answer["next"].to_string();
+            // What comes in meanwhile is in front of all pages.
+            sender.accepted(&adt("LATER")).await;
+        }
+        seen.retain(|id| id != "LATER");
+        let expected: Vec<String> = (0..25).rev().map(|number| format!("N{number:02}")).collect();
+        assert_eq!(seen, expected, "{filter}");
+    }
+    let none = running.request(r#"message-page {"filter":{"control_id":"nothing"}}"#).await.expect("a page");
+    assert_eq!((none["lines"].as_array().map(Vec::len), &none["next"]), (Some(0), &serde_json::Value::Null));
+    running.stop().await;
+}

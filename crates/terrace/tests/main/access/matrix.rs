@@ -45,6 +45,7 @@ struct Clients<'n> {
     node: &'n Node<'n>,
     control: Control,
     http: Http,
+    console: Http,
     nbd: std::net::SocketAddr,
     /// One of each role that may log in.
     sql: BTreeMap<String, Result<Client, Outcome>>,
@@ -87,6 +88,10 @@ impl Clients<'_> {
             }
             // A connection for each: the listener keeps a silent one for two minutes.
             Request::Metrics(target) => Http::open(self.node.metrics()).send(&role.token, ("GET", target, "")),
+            Request::Console(method, target) => {
+                let target = self.filled(target);
+                self.console.send(&role.token, (method, &target, ""))
+            }
             Request::NbdList => {
                 self.opened(role, |nbd| nbd.option(option::LIST, &[]).map_or_else(broken, |told| outcome_of(&told)))
             }
@@ -207,6 +212,7 @@ fn every_action_over_every_port_is_let_through_with_its_right_and_refused_withou
         node: &node,
         control,
         http: Http::open(node.search()),
+        console: Http::open_console(node.console()),
         nbd,
         sql: BTreeMap::new(),
         pid,

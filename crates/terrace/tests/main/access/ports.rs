@@ -112,6 +112,8 @@ pub(crate) fn sql(client: &mut Client, statement: &str) -> Outcome {
 /// HTTP: one connection for all, each request with the token of who sends it.
 pub(crate) struct Http {
     address: SocketAddr,
+    /// Headers besides the usual ones.
+    more: &'static str,
     stream: BufReader<TcpStream>,
 }
 
@@ -123,7 +125,12 @@ pub(crate) struct HttpAnswer {
 
 impl Http {
     pub(crate) fn open(address: SocketAddr) -> Http {
-        Http { address, stream: Http::connect(address) }
+        Http { address, more: "", stream: Http::connect(address) }
+    }
+
+    /// The same for the console, whose changes need a key.
+    pub(crate) fn open_console(address: SocketAddr) -> Http {
+        Http { more: "Idempotency-Key: the-key-of-a-test\r\n", ..Http::open(address) }
     }
 
     fn connect(address: SocketAddr) -> BufReader<TcpStream> {
@@ -138,8 +145,9 @@ impl Http {
         let (method, target, body) = request;
         let who = authorization.map(|value| format!("Authorization: {value}\r\n")).unwrap_or_default();
         let head = format!(
-            "{method} {target} HTTP/1.1\r\nHost: localhost\r\n{who}Content-Type: application/x-ndjson\r\n\
+            "{method} {target} HTTP/1.1\r\nHost: localhost\r\n{who}{}Content-Type: application/x-ndjson\r\n\
              Content-Length: {}\r\n\r\n",
+            self.more,
             body.len()
         );
         self.stream.get_mut().write_all((head + body).as_bytes()).expect("it is taken");

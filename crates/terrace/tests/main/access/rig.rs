@@ -99,6 +99,7 @@ impl Authority {
 /// The settings of a node with everything on.
 pub(crate) const SETTINGS: &str = "production = \"production\"\n[sql]\nlisten = \"127.0.0.1:0\"\ntrust = true\n\
     [search]\nlisten = \"127.0.0.1:0\"\n[metrics]\nlisten = \"127.0.0.1:0\"\ntrust = false\n\
+    [console]\nlisten = \"127.0.0.1:0\"\n\
     [volumes]\nlisten = \"127.0.0.1:0\"\ntls_required = true\ncertificate = \"tls/localhost.pem\"\n\
     key = \"tls/localhost.key\"\nclient_authority = \"tls/authority.pem\"\n";
 

@@ -8,6 +8,7 @@ use interop::running::CONTROL_EXAMPLES;
 use nbd::protocol::{answer, command, option};
 use node::identity::Action;
 use search::rest::{ROUTE_EXAMPLES, RestMethod};
+use web_console::PAGE_EXAMPLES;
 
 use super::ports::{Control, Http, Nbd, Outcome, contexts, named, sql, sql_login};
 use super::rig::{
@@ -222,6 +223,21 @@ fn walk_sql(address: std::net::SocketAddr, role: &TestRole, found: &mut Found) {
     }
 }
 
+/// What answers who has no right: who one is and what one may, and lists that are empty then.
+const OPEN_PAGES: [&str; 4] = ["/", "/account", "/volumes", "/api/v1/volumes"];
+
+fn walk_console(http: &mut Http, role: &TestRole, found: &mut Found) {
+    for (method, target) in PAGE_EXAMPLES {
+        let answer = http.exchange(Some(&format!("Bearer {}", role.token)), (method, &target.replace("{id}", "1"), ""));
+        let shows = DATA.iter().any(|word| answer.body.contains(word));
+        // A page without its right leads elsewhere; a form is none of a session.
+        let is_refused = matches!(answer.status, 401 | 403 | 404 | 415);
+        if shows || !(is_refused || OPEN_PAGES.contains(target)) {
+            found.push(format!("console, {}: {method} {target}: {} {}", role.name, answer.status, answer.body));
+        }
+    }
+}
+
 fn walk_nbd(address: std::net::SocketAddr, role: &TestRole, found: &mut Found) {
     let options = [
         ("LIST", option::LIST, Vec::new()),
@@ -278,6 +294,7 @@ fn no_entry_of_any_port_answers_who_has_no_right() {
         walk_control(&mut control, &role, &mut found);
         walk_search(&mut Http::open(node.search()), &role, &mut found);
         walk_metrics(node.metrics(), &role, &mut found);
+        walk_console(&mut Http::open_console(node.console()), &role, &mut found);
         walk_sql(node.sql(), &role, &mut found);
         walk_nbd(nbd, &role, &mut found);
     }
@@ -299,6 +316,19 @@ fn walk_unknown(control: &mut Control, node: &crate::node::Node<'_>, found: &mut
         let answer = Http::open(node.metrics()).exchange(None, (method, "/metrics", ""));
         if answer.status != 401 {
             found.push(format!("metrics, nobody: {method} /metrics: {} {}", answer.status, answer.body));
+        }
+    }
+    let mut console = Http::open_console(node.console());
+    for (method, target) in PAGE_EXAMPLES {
+        let target = target.replace("{id}", "1");
+        let (nobody, wrong) = (
+            console.exchange(None, (method, &target, "")),
+            console.exchange(Some("Bearer wrong"), (method, &target, "")),
+        );
+        // To the sign-in, or refused; 429: wrong tokens have been many.
+        let is_refused = matches!(nobody.status, 303 | 401 | 403) && matches!(wrong.status, 401 | 415 | 429);
+        if !is_refused || DATA.iter().any(|word| nobody.body.contains(word) || wrong.body.contains(word)) {
+            found.push(format!("console, nobody: {method} {target}: {} {}", nobody.status, wrong.status));
         }
     }
     for line in CONTROL_EXAMPLES {

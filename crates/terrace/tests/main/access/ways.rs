@@ -31,6 +31,8 @@ pub(crate) enum Request {
     Search(&'static str, &'static str, &'static str),
     /// A target of the listener of metrics.
     Metrics(&'static str),
+    /// Method and target of the console, with a token.
+    Console(&'static str, &'static str),
     /// The list of exports.
     NbdList,
     /// Opens an export and reads from it.
@@ -47,6 +49,7 @@ impl Request {
             Request::Sql(_) => "sql",
             Request::Search(..) => "search",
             Request::Metrics(_) => "metrics",
+            Request::Console(..) => "console",
             Request::NbdList | Request::NbdRead | Request::NbdWrite => "nbd",
         }
     }
@@ -56,7 +59,7 @@ impl Request {
         match self {
             Request::Control(line) => line.chars().take(60).collect(),
             Request::Sql(statement) => statement.to_owned(),
-            Request::Search(method, target, _) => format!("{method} {target}"),
+            Request::Search(method, target, _) | Request::Console(method, target) => format!("{method} {target}"),
             Request::Metrics(target) => format!("GET {target}"),
             Request::NbdList => "LIST".to_owned(),
             Request::NbdRead => "GO v, READ".to_owned(),
@@ -106,7 +109,7 @@ const DELETE: Right = (Action::TableDelete, "table public.t");
 const LIST_VOLUME: Right = (Action::VolumeList, "volume v");
 const READ_VOLUME: Right = (Action::VolumeRead, "volume v");
 
-use Request::{Control, Metrics, NbdList, NbdRead, NbdWrite, Search, Sql};
+use Request::{Console, Control, Metrics, NbdList, NbdRead, NbdWrite, Search, Sql};
 use Success::{Decided, Done, Shows};
 
 const fn way(request: Request, needs: &'static [Right], success: Success) -> Way {
@@ -121,6 +124,10 @@ const METADATA_WAYS: &[Way] = &[
     way(Control("messages {}"), &[METADATA], Shows("M1")),
     way(Control("message {id} metadata"), &[METADATA], Shows("adt")),
     way(Control(r#"todo {"verb":"list"}"#), &[METADATA], Done),
+    way(Control("message-page {}"), &[METADATA], Shows("M1")),
+    way(Console("GET", "/api/v1/messages"), &[METADATA], Shows("M1")),
+    way(Console("GET", "/api/v1/messages/{id}"), &[METADATA], Shows("adt")),
+    way(Console("GET", "/messages/{id}"), &[METADATA], Shows("Its way")),
     way(
         Sql("SELECT interface FROM hl7.messages WHERE object = 0"),
         &[METADATA, CONNECT, USE_HL7, MESSAGES],
@@ -131,6 +138,9 @@ const METADATA_WAYS: &[Way] = &[
 const BODY_WAYS: &[Way] = &[
     way(Control("message {id}"), &[METADATA, BODY], Shows("MSH|")),
     way(Control(r#"messages {"wanted":[["MSH-4","NORTH"]]}"#), &[METADATA, BODY], Shows("M1")),
+    way(Console("GET", "/messages/{id}/raw"), &[METADATA, BODY], Shows("MSH|")),
+    way(Console("GET", "/api/v1/messages/{id}/body"), &[METADATA, BODY], Shows("TVNI")),
+    way(Console("GET", "/api/v1/messages?q=MSH-4%3DNORTH"), &[METADATA, BODY], Shows("M1")),
     way(Sql("SELECT body FROM hl7.messages"), &[BODY, CONNECT, USE_HL7, MESSAGES], Shows("NORTH")),
     way(Sql("SELECT value FROM hl7.fields WHERE path = 'MSH-4'"), &[BODY, CONNECT, USE_HL7, FIELDS], Shows("NORTH")),
     way(Sql("SELECT raw FROM hl7.segments"), &[BODY, CONNECT, USE_HL7, SEGMENTS], Shows("NORTH")),
@@ -139,6 +149,8 @@ const BODY_WAYS: &[Way] = &[
 
 const UNMASKED_WAYS: &[Way] = &[
     way(Control("message {id}"), &[METADATA, BODY, UNMASKED], Shows("SAMPLE")),
+    way(Console("GET", "/messages/{id}/raw"), &[METADATA, BODY, UNMASKED], Shows("SAMPLE")),
+    way(Console("GET", "/api/v1/messages?mrn=1"), &[METADATA, BODY, UNMASKED], Shows("M1")),
     way(Control(r#"messages {"wanted":[["PID-5.1","SAMPLE"]]}"#), &[METADATA, BODY, UNMASKED], Shows("M1")),
     way(
         Control(
@@ -168,6 +180,8 @@ const ACTIVITY_WAYS: &[Way] = &[way(
 
 const USER_WAYS: &[Way] = &[
     way(Control(r#"identity {"verb":"list"}"#), &[(Action::UserAdminister, "node")], Done),
+    way(Console("GET", "/users"), &[(Action::UserAdminister, "node")], Done),
+    way(Console("GET", "/api/v1/users"), &[(Action::UserAdminister, "node")], Done),
     way(Control(r#"identity {"verb":"show","role":"expired"}"#), &[(Action::UserAdminister, "node")], Done),
     // Others' roles are changed by administrators, and by who has ADMIN OPTION on them, as in PostgreSQL.
     way(
@@ -283,6 +297,7 @@ const RESEND_WAYS: &[Way] = &[
     way(Control("resend {id}"), &[RESEND], Done),
     way(Control(r#"reprocess {"ids":[{id}],"preview":true}"#), &[RESEND], Shows("\"routed\"")),
     way(Control(r#"reprocess {"ids":[{id}]}"#), &[RESEND], Shows("\"routed\"")),
+    way(Console("POST", "/api/v1/messages/{id}/resend"), &[RESEND], Done),
     // The message needs nobody: who may change what is noted about it is told so.
     way(Control(r#"todo {"verb":"change","id":{id},"change":"take"}"#), &[RESEND], Decided),
 ];
@@ -300,11 +315,16 @@ const SET_ASIDE_WAYS: &[Way] = &[way(
     Decided,
 )];
 
-const SUSPEND_WAYS: &[Way] =
-    &[way(Control("suspend out"), &[SUSPEND], Decided), way(Control("resume out"), &[SUSPEND], Decided)];
+const SUSPEND_WAYS: &[Way] = &[
+    way(Control("suspend out"), &[SUSPEND], Decided),
+    way(Control("resume out"), &[SUSPEND], Decided),
+    way(Console("POST", "/api/v1/operations/out/suspend"), &[SUSPEND], Done),
+    way(Console("POST", "/api/v1/operations/out/resume"), &[SUSPEND], Done),
+];
 
 const PRODUCTION_LOAD_WAYS: &[Way] = &[
     way(Control("reload"), &[(Action::ProductionLoad, "node")], Decided),
+    way(Console("GET", "/try"), &[(Action::ProductionLoad, "node")], Shows(">main<")),
     way(Control(r#"production {"verb":"back","generation":99}"#), &[(Action::ProductionLoad, "node")], Decided),
 ];
 
@@ -334,6 +354,9 @@ const STATUS_WAYS: &[Way] = &[
     way(Control("count"), &[STATUS], Done),
     way(Control("operations"), &[STATUS], Shows("\"out\"")),
     way(Control("operation out"), &[STATUS], Done),
+    way(Console("GET", "/api/v1/status"), &[STATUS], Shows("\"out\"")),
+    way(Console("GET", "/api/v1/operations/out"), &[STATUS], Shows("\"out\"")),
+    way(Console("GET", "/media"), &[STATUS], Shows("Tiers")),
 ];
 
 const VERIFY_WAYS: &[Way] = &[way(Control("verify"), &[VERIFY], Done), way(Control("check"), &[VERIFY], Done)];
@@ -351,6 +374,8 @@ const AUDIT_WAYS: &[Way] = &[
     way(Control(r#"audit {"verb":"head"}"#), &[AUDIT], Done),
     way(Control(r#"audit {"verb":"read","query":{"limit":1}}"#), &[AUDIT], Done),
     way(Control(r#"audit {"verb":"verify","heads":[]}"#), &[AUDIT], Done),
+    way(Console("GET", "/audit"), &[AUDIT], Done),
+    way(Console("GET", "/api/v1/audit"), &[AUDIT], Done),
 ];
 
 const TABLE_MAKE_WAYS: &[Way] = &[
@@ -417,6 +442,8 @@ const VOLUME_LIST_WAYS: &[Way] = &[
     way(Control(r#"volume {"verb":"status","names":["v"]}"#), &[LIST_VOLUME], Done),
     way(Control(r#"volume {"verb":"status","names":[]}"#), &[LIST_VOLUME], Shows("\"v\"")),
     way(NbdList, &[LIST_VOLUME], Shows("v")),
+    way(Console("GET", "/api/v1/volumes"), &[LIST_VOLUME], Shows("\"v\"")),
+    way(Console("GET", "/volumes"), &[LIST_VOLUME], Shows(">v<")),
 ];
 
 const ADMINISTER: Right = (Action::VolumeAdminister, "volume v");

@@ -1,0 +1,58 @@
+//! The console: pages in a browser that show a node and administer it, and the same as JSON for programs.
+//!
+//! ```text
+//!   listener --Door--> connection --TLS?--> HTTP/1.1 --> answer: bounds, origin, headers of every response      server, answer
+//!                                                           |
+//!              assets <-------------------------------- router -----------------> api: JSON, openapi.json
+//!                                                           |
+//!   cookie or token --gate--> Visitor --> pages: Production, Messages, Message, Operation, Media, Try, ..       sessions, sign_in
+//!                                           |
+//!   ticker, once a second --> live: a stream for each tab      Admin --> the node: rights, masking, audit       admin
+//! ```
+//!
+//! Pages are made here and work without a script, but for what is live: fragments come over one stream of events for each tab, and all
+//! tabs share one collection of figures. The reasons are in decision 0030.
+//!
+//! Invariants: a page decides nothing about rights, it asks [`Admin`] with the caller; every text from outside is escaped where it is
+//! written (maud does); nothing is loaded from another host, and no script or style is within a page; what changes something comes from
+//! a page of this console and has the token of its session; no number of visitors, tabs or requests takes more than its bound.
+//!
+//! It knows no message store, no production and no volumes: the program passes them in as [`Admin`]. It does not edit a production:
+//! that is text in a folder.
+
+#![forbid(unsafe_code)]
+
+mod address;
+pub mod admin;
+mod answer;
+mod api;
+mod assets;
+mod body;
+mod error;
+mod form;
+mod format;
+mod gate;
+mod hl7_names;
+mod layout;
+mod live;
+mod options;
+mod origin;
+mod pages;
+mod query_text;
+mod rates;
+mod resends;
+mod respond;
+mod routes;
+mod secret;
+mod server;
+mod sessions;
+mod sign_in;
+mod state;
+mod ticker;
+
+pub use admin::{Admin, AdminError};
+pub use api::OPENAPI;
+pub use error::ConsoleError;
+pub use options::ConsoleOptions;
+pub use routes::PAGE_EXAMPLES;
+pub use server::ConsoleServer;

@@ -1,0 +1,104 @@
+//! [`ConsoleState`]: what all requests of the console share.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use node::identity::{AccessPort, Action, Caller, Object, Visit};
+use parking_lot::Mutex;
+use tokio::sync::Semaphore;
+use tokio::sync::watch;
+
+use crate::admin::Admin;
+use crate::options::ConsoleOptions;
+use crate::resends::ResendKeys;
+use crate::sessions::SessionTable;
+use crate::ticker::Snapshot;
+
+/// Passwords that are checked at a time: each takes a processor for some 20 ms.
+const CHECKS: usize = 2;
+
+/// From where a connection comes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ConsolePeer {
+    /// Its address.
+    pub(crate) address: SocketAddr,
+    /// Whether it is over TLS.
+    pub(crate) tls: bool,
+}
+
+impl ConsolePeer {
+    /// For the access rules.
+    pub(crate) fn visit(self) -> Visit {
+        Visit { port: AccessPort::Console, address: Some(self.address.ip()), tls: self.tls }
+    }
+}
+
+/// See the module's text.
+pub(crate) struct ConsoleState {
+    pub(crate) admin: Arc<dyn Admin>,
+    pub(crate) options: ConsoleOptions,
+    /// The port that it listens on: cookies of consoles on one machine must differ.
+    pub(crate) port: u16,
+    pub(crate) sessions: Mutex<SessionTable>,
+    pub(crate) resends: Mutex<ResendKeys>,
+    /// The newest figures; none before the first collection.
+    pub(crate) snapshot: watch::Receiver<Option<Arc<Snapshot>>>,
+    /// A permit for each tab that is live.
+    pub(crate) tabs: Arc<Semaphore>,
+    /// A permit for each request that runs.
+    pub(crate) requests: Semaphore,
+    /// A permit for each password that is checked.
+    pub(crate) checks: Semaphore,
+    /// Set when the console stops: streams end.
+    pub(crate) stop: watch::Receiver<bool>,
+}
+
+impl ConsoleState {
+    pub(crate) fn new(
+        admin: Arc<dyn Admin>,
+        options: ConsoleOptions,
+        port: u16,
+        (snapshot, stop): (watch::Receiver<Option<Arc<Snapshot>>>, watch::Receiver<bool>),
+    ) -> Arc<ConsoleState> {
+        Arc::new(ConsoleState {
+            admin,
+            port,
+            sessions: Mutex::default(),
+            resends: Mutex::default(),
+            snapshot,
+            tabs: Arc::new(Semaphore::new(options.tabs_max)),
+            requests: Semaphore::new(options.requests_max),
+            checks: Semaphore::new(CHECKS),
+            stop,
+            options,
+        })
+    }
+
+    /// Milliseconds by a clock that never goes back.
+    pub(crate) fn now_ms(&self) -> u64 {
+        u64::try_from(node::clock::monotonic().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// Whether a caller may do something; nothing is recorded, since nothing is done.
+    pub(crate) fn may(&self, caller: &Caller, action: Action, object: Object<'_>) -> bool {
+        self.options.guard.may(caller, action, object).is_ok()
+    }
+
+    /// Whether a caller may do something to some object.
+    pub(crate) fn may_some(&self, caller: &Caller, action: Action) -> bool {
+        self.options.guard.view().may_some(caller, action).is_ok()
+    }
+
+    /// Whether a caller may see the figures of the node.
+    pub(crate) fn sees_node(&self, caller: &Caller) -> bool {
+        self.may(caller, Action::NodeStatus, Object::Node)
+    }
+
+    /// The newest figures; waits a moment for the first ones.
+    pub(crate) async fn figures(&self) -> Option<Arc<Snapshot>> {
+        let mut snapshot = self.snapshot.clone();
+        let found = tokio::time::timeout(Duration::from_secs(3), snapshot.wait_for(Option::is_some)).await;
+        found.ok()?.ok()?.clone()
+    }
+}

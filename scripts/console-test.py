@@ -1,0 +1,424 @@
+"""The cases of test-console.sh: the console of a node in chromium.
+
+usage: console-test.py URL TERRACE FOLDER AXE    (FOLDER: settings and data of the node; PICTURES: where pictures go)
+
+Every request to another host is blocked and counts as a failure, as does every message of the browser about a breach of the policy of
+contents. A case is a claim; the last line has the counts.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import time
+
+from playwright.sync_api import sync_playwright
+
+URL, TERRACE, FOLDER, AXE = sys.argv[1:5]
+PICTURES = os.environ.get("PICTURES")
+PASSWORD = "correct horse battery"
+ARGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+    "--disable-dev-shm-usage",
+]
+# What a first visit may load over the wire.
+FIRST_VISIT = 150_000
+
+passed, failed = 0, 0
+
+
+def case(claim):
+    """Runs a case at once, and counts it."""
+
+    def run(work):
+        global passed, failed
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001: any failure is the case's
+            failed += 1
+            print(f"FAILED {claim}: {str(error)[:1500]}")
+        else:
+            passed += 1
+            print(f"passed {claim}")
+
+    return run
+
+
+def terrace(*arguments, stdin=None):
+    done = subprocess.run([TERRACE, *arguments], cwd=FOLDER, input=stdin, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{arguments}: {done.stdout} {done.stderr}"
+    return done.stdout
+
+
+def services():
+    text = terrace("status")
+    return dict(re.findall(r"^(adt-in|lab-in) +mllp +(\S+)", text, re.M))
+
+
+def until(what, probe):
+    deadline = time.monotonic() + 60
+    while not probe():
+        assert time.monotonic() < deadline, f"it did not come to pass: {what}"
+        time.sleep(0.05)
+
+
+def message(number, kind, ward="ICU", mrn=None):
+    event = {"ADT": "ADT^A01", "ORU": "ORU^R01", "SIU": "SIU^S12"}[kind]
+    mrn = mrn or 4700 + number
+    text = (
+        f"MSH|^~\\&|HIS|NORTH|HUB|X|20260101120000||{event}|MSG{number:07}|P|2.5\n"
+        f"PID|1||{mrn}^^^NORTH^MR||M\u00fcller^Ann||19700101|F|||Main Street 1^^Springfield\nPV1|1|I|{ward}^12^1\n"
+    )
+    if kind == "ORU":
+        text += f"OBR|1|A{number}|B{number}|GLU^Glucose\nOBX|1|NM|GLU^Glucose||{80 + number % 40}|mg/dL|70-110|N|||F\n"
+    return text
+
+
+def send(service, texts):
+    path = os.path.join(FOLDER, "messages.hl7")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write("".join(texts))
+    subprocess.run([TERRACE, "message", "send", path, "--to", services()[service]], cwd=FOLDER, capture_output=True, check=False)
+
+
+def prepare():
+    password = os.path.join(FOLDER, "password")
+    with open(password, "w", encoding="utf-8") as file:
+        file.write(PASSWORD)
+    for user in ("ann", "masked"):
+        terrace("user", "add", user, "--password-file", password)
+    rights = {
+        "ann": ["message-body", "unmasked"],
+        "masked": ["message-metadata", "message-body"],
+    }
+    for user, names in rights.items():
+        terrace("role", "grant", *names, "--on", "service *", "--to", user)
+    terrace("role", "grant", "message-metadata", "message-resend", "--on", "service *", "--to", "ann")
+    terrace("role", "grant", "operation-suspend", "--on", "operation *", "--to", "ann")
+    node = ["node-status", "production-load", "audit-read", "user-administer", "break-glass"]
+    terrace("role", "grant", *node, "--on", "node", "--to", "ann")
+    terrace("role", "grant", "volume-list", "--on", "volume *", "--to", "ann")
+    terrace("role", "grant", "node-status", "--on", "node", "--to", "masked")
+    terrace("volume", "create", "scratch", "--size", "4MiB")
+    send("adt-in", [message(number, "ADT") for number in range(60)])
+    send("lab-in", [message(number, "ORU", "W7") for number in range(100, 130)])
+    send("lab-in", [message(200, "ORU", "NOWHERE"), message(201, "SIU")])
+    send("adt-in", [message(4711, "ADT", "W7", "884711")])
+
+
+class Visit:
+    """A browser's context that notes what it should not have to."""
+
+    def __init__(self, browser, scheme="light", width=1280, height=900, script=True):
+        self.context = browser.new_context(
+            color_scheme=scheme,
+            viewport={"width": width, "height": height},
+            java_script_enabled=script,
+            permissions=["clipboard-read", "clipboard-write"] if script else [],
+            timezone_id="Europe/Berlin",
+        )
+        self.wrong, self.bytes = [], 0
+        self.context.route("**/*", self.routed)
+        self.page = self.context.new_page()
+        self.page.on("console", self.said)
+        self.page.on("pageerror", lambda error: self.wrong.append(f"error of a script: {error}"))
+        self.page.set_default_timeout(20_000)
+
+    def routed(self, route):
+        if route.request.url.startswith(URL):
+            route.continue_()
+        else:
+            self.wrong.append(f"a request to {route.request.url}")
+            route.abort()
+
+    def said(self, line):
+        if line.type in ("error", "warning") and "status of" not in line.text:
+            self.wrong.append(f"the browser says: {line.text}")
+
+    def sign_in(self, user="ann"):
+        self.page.goto(f"{URL}/sign-in")
+        self.page.fill("#user", user)
+        self.page.fill("#password", PASSWORD)
+        self.page.keyboard.press("Enter")
+        self.page.wait_for_url(lambda url: "sign-in" not in url)
+        return self.page
+
+    def clean(self):
+        assert not self.wrong, self.wrong
+        return True
+
+    def close(self):
+        self.context.close()
+
+
+def axe(page):
+    page.add_init_script("")
+    with open(AXE, encoding="utf-8") as file:
+        page.evaluate(file.read())
+    found = page.evaluate("axe.run(document, {runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice']})")
+    wrong = [
+        f"{one['id']} ({one['impact']}): {one['help']}: {[node['html'][:160] + ' ' + str(node.get('failureSummary'))[:300] for node in one['nodes'][:3]]}"
+        for one in found["violations"]
+    ]
+    assert not wrong, "\n".join(wrong)
+    return len(found["passes"])
+
+
+def newest(page, query):
+    page.goto(f"{URL}/messages?{query}")
+    return page.locator("tbody a[href^='/messages/']").first.get_attribute("href")
+
+
+def main():
+    prepare()
+    until("lab-out has tried", lambda: "lab-out" in terrace("status"))
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=ARGS)
+        first_visit(browser)
+        flows(browser)
+        pages(browser)
+        without_script(browser)
+        browser.close()
+    print(f"{passed} passed, {failed} failed")
+
+
+def first_visit(browser):
+    @case("a first visit loads at most 150 KB, from this host alone, and breaks no policy")
+    def _():
+        visit = Visit(browser)
+        session = visit.context.new_cdp_session(visit.page)
+        session.send("Network.enable")
+        sizes = []
+        session.on("Network.loadingFinished", lambda event: sizes.append(event["encodedDataLength"]))
+        visit.sign_in()
+        visit.page.wait_for_selector(".chart canvas")
+        assert sum(sizes) <= FIRST_VISIT, f"{sum(sizes)} bytes: {sizes}"
+        print(f"  {sum(sizes)} bytes in {len(sizes)} responses")
+        visit.clean()
+        visit.close()
+
+    @case("the page is live: what comes in shows within seconds, and a button keeps its focus meanwhile")
+    def _():
+        visit = Visit(browser)
+        page = visit.sign_in()
+        button = page.get_by_role("button", name="Suspend registry")
+        button.focus()
+        before = page.locator(".card:has-text('Messages in') .sub").inner_text()
+        send("adt-in", [message(number, "ADT") for number in range(300, 305)])
+        page.wait_for_function(
+            "before => [...document.querySelectorAll('.card')].some(card => card.textContent.includes('Messages in') && card.querySelector('.sub').textContent !== before)",
+            arg=before,
+        )
+        focused = page.evaluate("document.activeElement.getAttribute('aria-label')")
+        assert focused == "Suspend registry", focused
+        points = page.evaluate("document.querySelectorAll('.chart canvas').length")
+        assert points == 1, points
+        visit.clean()
+        visit.close()
+
+
+def flows(browser):
+    visit = Visit(browser)
+    page = visit.sign_in()
+
+    @case("a patient's message: / and the number and Enter, then Enter")
+    def _():
+        page.goto(f"{URL}/")
+        page.keyboard.press("/")
+        page.keyboard.type("884711")
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/messages?q=884711")
+        page.wait_for_selector("text=1 found")
+        page.keyboard.press("Enter")
+        page.wait_for_url(re.compile(r"/messages/\d+$"))
+        page.wait_for_selector("text=Patient identifiers")
+
+    @case("a message shows why it went where, what each output changed, and its values decoded")
+    def _():
+        page.goto(URL + newest(page, "q=control:MSG0004711"))
+        text = page.inner_text("main")
+        for part in ["main: everything, admissions", "archive", "to-registry", "delivered", "M\u00fcller^Ann", "REGISTRY", "Receiving application"]:
+            assert part in text, f"{part} is not in: {text}"
+
+    @case("a message that errored says in which line of which file, and is on the list of what needs a person")
+    def _():
+        page.goto(f"{URL}/")
+        link = page.locator("section:has-text('need a person') tbody a").first
+        link.wait_for()
+        page.goto(URL + newest(page, "state=errored"))
+        assert "to-laboratory.hl7t:2" in page.inner_text("main"), page.inner_text("main")
+
+    @case("an operation is suspended and resumed by keyboard, and the banner says so with its button")
+    def _():
+        page.goto(f"{URL}/operations/lab-out")
+        page.get_by_role("button", name="Suspend lab-out").focus()
+        page.keyboard.press("Enter")
+        page.get_by_role("button", name="Resume lab-out").wait_for()
+        page.goto(f"{URL}/")
+        banner = page.locator(".banner").first
+        assert "lab-out is suspended" in banner.inner_text(), banner.inner_text()
+        assert "by hand" in banner.inner_text()
+        assert "MSG" not in banner.inner_text()
+        banner.get_by_role("button", name="Resume lab-out").press("Enter")
+        page.get_by_role("button", name="Suspend lab-out").wait_for()
+
+    @case("what waits for a receiver that is down is shown with its age, from the first")
+    def _():
+        page.goto(f"{URL}/operations/lab-out")
+        text = page.inner_text("main")
+        assert "30" in text and "Head of the queue" in text, text
+        assert page.locator("tbody tr").count() == 20
+
+    @case("a resend shows what goes where; loading the answer again sends nothing")
+    def _():
+        target = newest(page, "q=control:MSG0004711")
+        page.goto(f"{URL}{target}/resend")
+        page.locator("input[value=registry]").uncheck()
+        page.get_by_role("button", name="Send again").press("Enter")
+        page.wait_for_selector("text=It went out again")
+        page.reload()
+        again = terrace("message", "list", "--control", "MSG0004711", "--last", "0", "--json").strip().splitlines()
+        assert len(again) == 2, again
+
+    @case("a changed transform is tried on stored messages, with a difference and the command")
+    def _():
+        page.goto(f"{URL}/try")
+        page.get_by_role("link", name="to-registry").press("Enter")
+        page.fill("#text", "set MSH-5 = \"OTHER\"\n")
+        page.get_by_role("button", name="Try", exact=True).press("Enter")
+        page.wait_for_selector("text=changed")
+        text = page.inner_text("main")
+        assert "OTHER" in text and "terrace transform try to-registry" in text, text
+
+    @case("a command is copied")
+    def _():
+        page.goto(f"{URL}/operations/lab-out")
+        page.locator(".command button").first.click()
+        page.wait_for_selector("text=Copied")
+        assert page.evaluate("navigator.clipboard.readText()") == "terrace operation suspend lab-out"
+
+    @case("chips, pages and the way back work without a number of a page")
+    def _():
+        page.goto(f"{URL}/messages")
+        assert page.locator("tbody tr").count() == 50
+        page.get_by_role("link", name="Older").press("Enter")
+        page.wait_for_url("**before=**")
+        page.get_by_role("link", name="failed", exact=True).press("Enter")
+        page.wait_for_url("**state=failed**")
+        page.go_back()
+        page.wait_for_url("**before=**")
+
+    @case("who sees no patient data sees it nowhere, and is told why")
+    def _():
+        target = newest(page, "q=control:MSG0004711")
+        other = Visit(browser)
+        seen = other.sign_in("masked")
+        seen.goto(URL + target)
+        text = seen.inner_text("main")
+        assert "patient data is masked" in text and "M\u00fcller" not in text and "884711" not in text, text
+        assert seen.get_by_role("button", name="Resend").count() == 0
+        seen.goto(f"{URL}/messages?q=884711")
+        assert "Not looked up among numbers of patients" in seen.inner_text("main")
+        other.clean()
+        other.close()
+
+    @case("signing out by keyboard ends the session")
+    def _():
+        page.goto(f"{URL}/")
+        page.locator("details.who summary").press("Enter")
+        page.get_by_role("button", name="Sign out").press("Enter")
+        page.wait_for_url("**/sign-in")
+        page.goto(f"{URL}/messages")
+        assert "/sign-in" in page.url
+
+    @case("no flow asked another host for anything or broke the policy of contents")
+    def _():
+        visit.clean()
+
+    visit.close()
+
+
+def places(page):
+    target = newest(page, "q=control:MSG0000110")
+    errored = newest(page, "state=errored")
+    return {
+        "production": "/",
+        "messages": "/messages",
+        "found": "/messages?q=884711",
+        "message": target,
+        "errored": errored,
+        "resend": f"{target}/resend",
+        "operation": "/operations/lab-out",
+        "media": "/media",
+        "try": "/try?what=transform+to-registry",
+        "volumes": "/volumes",
+        "users": "/users",
+        "audit": "/audit",
+        "account": "/account",
+    }
+
+
+def pages(browser):
+    for scheme in ("light", "dark"):
+        for width in (1280, 390):
+            visit = Visit(browser, scheme, width)
+            outside(visit, scheme, width)
+            page = visit.sign_in()
+            for name, path in places(page).items():
+                look(visit, name, path, (scheme, width))
+            visit.close()
+
+
+def outside(visit, scheme, width):
+    @case(f"the page sign-in, {scheme}, {width} pixels: axe finds nothing")
+    def _():
+        visit.page.goto(f"{URL}/sign-in")
+        axe(visit.page)
+        picture(visit.page, f"sign-in-{scheme}-{width}")
+        visit.clean()
+
+
+def look(visit, name, path, shape):
+    scheme, width = shape
+
+    @case(f"the page {name}, {scheme}, {width} pixels: axe finds nothing, nothing is wider than the screen")
+    def _():
+        page = visit.page
+        page.goto(f"{URL}{path}")
+        if name in ("production", "media"):
+            page.wait_for_selector(".chart canvas")
+            time.sleep(2.2)
+        axe(page)
+        wide = page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
+        assert wide <= 0, f"{wide} pixels too wide"
+        picture(page, f"{name}-{scheme}-{width}")
+        visit.clean()
+
+
+def picture(page, name):
+    if PICTURES:
+        os.makedirs(PICTURES, exist_ok=True)
+        page.screenshot(path=os.path.join(PICTURES, f"{name}.png"), full_page=True)
+
+
+def without_script(browser):
+    @case("without a script every page is there, and an operation is suspended and resumed")
+    def _():
+        visit = Visit(browser, script=False)
+        page = visit.sign_in()
+        for path in places(page).values():
+            response = page.goto(f"{URL}{path}")
+            assert response.status == 200, f"{path}: {response.status}"
+        page.goto(f"{URL}/operations/archive")
+        page.get_by_role("button", name="Suspend archive").click()
+        page.get_by_role("button", name="Resume archive").click()
+        page.get_by_role("button", name="Suspend archive").wait_for()
+        visit.close()
+
+
+main()
