@@ -98,7 +98,7 @@ fn figures(one: &OperationFigures, rates: Option<OperationRates>, now_us: i64) -
             }))
             (card("Delivered", html! { (of(|rates| rates.delivered)) small { " /s" } }, html! { (count(one.delivered)) " since the start" }))
             (card("Tried again", html! { (of(|rates| rates.retried)) small { " /s" } }, html! { (count(one.retried)) " since the start" }))
-            (card("Given up", html! { span.bad[one.failed > 0] { (count(one.failed)) } }, html! { "since the start" }))
+            (card("Given up", html! { span.bad[one.failed > 0] { (count(one.failed)) } }, html! { "since the start, " (of(|rates| rates.failed)) " /s" }))
         }
         section.card {
             h2 { "Facts" }
