@@ -35,8 +35,6 @@ struct Loader<'t> {
     named: Vec<String>,
     faults: Vec<Diagnostic>,
     warnings: Vec<String>,
-    /// A file of the folder, as `rules/main.rules`, and the text that is read in the place of its own.
-    replaced: Option<(String, String)>,
 }
 
 /// Reads a folder and compiles it, with the values of a node.
