@@ -23,6 +23,7 @@ mod listeners;
 mod maintenance;
 mod messages;
 mod place;
+mod production_requests;
 mod productions;
 #[cfg(feature = "search")]
 mod search;

@@ -45,8 +45,16 @@ pub(super) fn stored_of(messages: Vec<Vec<u8>>) -> (Store, Vec<u64>) {
     for (raw, at) in messages.into_iter().zip(0..) {
         let service = if at == 1 { "ward" } else { "lab" };
         let (status, received_us) = (Status::Unmatched, FIRST_US + at * 1_000_000);
-        let head =
-            Head { status, duplicate: false, resent_from: None, received_us, service, charset: None, reason: "" };
+        let head = Head {
+            status,
+            duplicate: false,
+            resent_from: None,
+            received_us,
+            service,
+            generation: 0,
+            charset: None,
+            reason: "",
+        };
         let record = Writer::new(&head, &raw).finish();
         let lsn = store.append(record::KIND_MESSAGE, record).expect("there is room");
         store.commit(lsn).expect("it works");
@@ -227,8 +235,16 @@ fn many() -> Store {
         let raw = Bytes::from(raw);
         let (received_us, outputs) = (FIRST_US + number as i64, if number % 3 == 0 { 2 } else { 0 });
         let status = if outputs > 0 { Status::Routed } else { Status::Unmatched };
-        let head =
-            Head { status, duplicate: false, resent_from: None, received_us, service: "in", charset: None, reason: "" };
+        let head = Head {
+            status,
+            duplicate: false,
+            resent_from: None,
+            received_us,
+            service: "in",
+            generation: 0,
+            charset: None,
+            reason: "",
+        };
         let mut writer = Writer::new(&head, &raw);
         (0..outputs).for_each(|_| _ = writer.whole("out", "", |out| out.extend_from_slice(&raw)));
         let lsn = store.append(record::KIND_MESSAGE, writer.finish()).expect("there is room");
