@@ -25,7 +25,6 @@ use encryption::{
 use serde_json::{Value, json};
 use store::Store;
 
-use crate::audit::AuditEntry;
 use crate::clock::Clock;
 use crate::error::NodeError;
 
@@ -160,12 +159,6 @@ impl KeyChange {
             None => "encryption rotate-data-key".to_owned(),
             Some(place) => format!("encryption rotate-key-encryption-key {}", Value::from(place)),
         }
-    }
-
-    /// Its entry in the audit: what is changed, and where the new key is.
-    pub fn entry(&self) -> AuditEntry {
-        let (action, from) = self.described();
-        from.into_iter().fold(AuditEntry::new(action, ""), |entry, from| entry.with("from", from))
     }
 
     /// Its name in the audit, and where the new key is.

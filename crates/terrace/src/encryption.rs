@@ -35,7 +35,7 @@ pub fn run(command: EncryptionCommand) -> anyhow::Result<ExitCode> {
         EncryptionCommand::RotateDataKey(place) => {
             let (file, _lock) = unused(&place.data)?;
             let provider = provider(&place.data)?;
-            let number = noted(&place.data, KeyChange::DataKey.entry(), || {
+            let number = noted(&place.data, AuditEntry::of_keys(&KeyChange::DataKey), || {
                 Ok(rotate_data_key(&file, &*provider, now(), &SystemRandomness::default())?)
             })?;
             println!(
@@ -62,7 +62,7 @@ fn rotate_key(new: &str, data: &Path) -> anyhow::Result<()> {
     } else {
         let (file, _lock) = unused(data)?;
         let (random, old) = (SystemRandomness::default(), provider(data)?);
-        let entry = KeyChange::KeyEncryptionKey(Arc::clone(&provider_of_new)).entry();
+        let entry = AuditEntry::of_keys(&KeyChange::KeyEncryptionKey(Arc::clone(&provider_of_new)));
         let envelope = noted(data, entry, || Ok(rotate_key_encryption_key(&file, &*old, &*provider_of_new, &random)?))?;
         (envelope.wrapped_with().to_string(), provider_of_new.name())
     };

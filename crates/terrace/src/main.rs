@@ -26,6 +26,7 @@ mod messages;
 mod metrics;
 mod operations;
 mod place;
+mod production_requests;
 mod productions;
 #[cfg(feature = "search")]
 mod search;

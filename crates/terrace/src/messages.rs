@@ -18,7 +18,7 @@ use interop::record::{DeliveryOutcome, Status, Stored};
 use node::Clock;
 
 use crate::cli::{MessageCommand, MessageListArgs, OutputName, StatusName};
-use crate::productions;
+use crate::production_requests;
 use crate::show::{TextTable, bytes, count, time};
 use crate::terminal;
 
@@ -235,7 +235,7 @@ fn decided_by(out: &mut impl Write, data: &Path, stored: &Stored) -> anyhow::Res
     }
     writeln!(out, "by        generation {} of the production", stored.generation)?;
     // Who may see the message may not see the production, and its text may be gone: the message is shown all the same.
-    match productions::rule(data, stored.generation, &stored.service, &stored.reason) {
+    match production_requests::rule(data, stored.generation, &stored.service, &stored.reason) {
         Ok(Some(text)) => text.lines().try_for_each(|line| writeln!(out, "          {line}"))?,
         Ok(None) => {}
         Err(error) => writeln!(out, "          its rules are not shown: {error:#}")?,

@@ -2,8 +2,6 @@
 
 mod generations;
 
-pub use generations::rule;
-
 use std::fs;
 use std::net::TcpListener;
 use std::path::Path;

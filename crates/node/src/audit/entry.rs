@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::control::LocalPeer;
+use crate::encryption::KeyChange;
 
 /// The kind of an actor.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -177,7 +178,13 @@ impl AuditEntry {
         AuditEntry { action: action.into(), object: object.into(), origin, ..AuditEntry::default() }
     }
 
-    /// The same, by a user of this machine: over the control socket, or by a command on the data of a stopped node.
+    /// An entry about a change of keys: what is changed, and where the new key is.
+    pub fn of_keys(change: &KeyChange) -> AuditEntry {
+        let (action, from) = change.described();
+        from.into_iter().fold(AuditEntry::new(action, ""), |entry, from| entry.with("from", from))
+    }
+
+    /// An entry as of [`AuditEntry::new`], by a user of this machine: over the control socket, or by a command on the data of a stopped node.
     #[must_use]
     pub fn by(mut self, peer: &LocalPeer) -> AuditEntry {
         let (protocol, session) = match peer.connection {

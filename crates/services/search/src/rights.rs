@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 
 use crate::error::SearchError;
-use crate::index::SearchIndex;
+use crate::index::{SearchIndex, service_field, services_of};
 use crate::recording::{self, ReadNotes, UsedRight, UsedRights};
 
 /// Whether two callers are one: the same role, proven by the same.
@@ -307,11 +307,11 @@ impl Asker {
         if !index.is_fed() || !self.reads() || self.use_all(OF_MESSAGES.map(UsedRight::Services).into_iter()).is_ok() {
             return Ok(None);
         }
-        let Some(field) = index.service_field() else { return Err(self.refusal()) };
+        let Some(field) = service_field(index) else { return Err(self.refusal()) };
         let may = |service: &String| {
             self.use_all(OF_MESSAGES.map(|action| UsedRight::Service(action, service.clone())).into_iter()).is_ok()
         };
-        let services: BTreeSet<String> = index.services()?.into_iter().filter(may).collect();
+        let services: BTreeSet<String> = services_of(index)?.into_iter().filter(may).collect();
         if services.is_empty() {
             // Nothing is found, and that is recorded as a search of messages all the same.
             self.used.lock().note_messages();

@@ -9,35 +9,17 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, ensure};
-use interop::generations::{FileChange, FileDifference, Generation, Generations, LoadKind, VALUES_IN_FORCE};
-use interop::running::{GenerationDifference, GenerationList, ProductionRequest, WentBack, answer_reading};
+use interop::generations::{FileChange, FileDifference, Generation, LoadKind, VALUES_IN_FORCE};
+use interop::running::{GenerationDifference, GenerationList, ProductionRequest, WentBack};
 use node::control;
-use serde::de::DeserializeOwned;
 
 use crate::cli::GenerationListArgs;
+use crate::production_requests::request;
 use crate::show::{TextTable, bytes, count, time};
 use crate::terminal;
 
 /// Digits of a hash or a commit that a table shows.
 const DIGITS: usize = 10;
-
-/// Asks the node, or reads the store where none runs.
-fn request<T: DeserializeOwned>(data: &Path, request: &ProductionRequest) -> anyhow::Result<T> {
-    let answer = if control::is_running(data) {
-        control::request(data, &request.line())?
-    } else {
-        let (store, _lock) = interop::history::open_stopped(data)?;
-        // Who can read the files of a stopped node has the data.
-        answer_reading(&Generations::of(store), (None, None), true, request)?
-    };
-    serde_json::from_value(answer).context("the answer cannot be read by this release")
-}
-
-/// The rules that decided about a message, as they stood in its generation; none where that is not known or not kept.
-pub fn rule(data: &Path, generation: u32, service: &str, reason: &str) -> anyhow::Result<Option<String>> {
-    let (service, reason) = (service.to_owned(), reason.to_owned());
-    request(data, &ProductionRequest::Rule { generation, service, reason })
-}
 
 /// How a generation came, in words.
 fn how(kind: LoadKind) -> String {

@@ -119,7 +119,7 @@ fn one_folder_serves_two_environments_and_a_missing_value_is_a_fault_with_its_li
     let bed = bed();
     put(&bed, "services/in.toml", &SERVICE.replace("127.0.0.1:0", "${address}:${port}"));
     put(&bed, "values.toml", "[default]\nport = 0\n[live]\naddress = \"127.0.0.1\"\n");
-    bed.refuses("services/in.toml:2:12: there is no value `address`");
+    bed.refuses("services/in.toml:2:11: there is no value `address`");
     let folder = bed.path("production").display().to_string();
     bed.command_line(&["production", "check", &folder]).fails("there is no value `address`");
     bed.command_line(&["production", "check", &folder, "--environment", "live"]).succeeds("is in order");

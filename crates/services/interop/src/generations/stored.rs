@@ -1,4 +1,4 @@
-//! Generations in the store.
+//! Generations in the store: a row for each, and the texts of their files by what they are.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};

@@ -33,6 +33,8 @@ struct Loader<'t> {
     /// Operations that have a file, right or wrong: a fault is reported once, in that file, and not where the operation
     /// is named.
     named: Vec<String>,
+    /// Files with a place that no value takes: that is their fault, and not what is wrong with the text without it.
+    unfilled: Vec<String>,
     faults: Vec<Diagnostic>,
     warnings: Vec<String>,
 }
@@ -52,7 +54,8 @@ pub(super) fn compile(
 ) -> Result<Production, InteropError> {
     let (values, wrong) = ValuesInForce::of(text.get(VALUES_FILE), values);
     faults.extend(wrong);
-    let mut loader = Loader { folder: folder.to_owned(), text: &text, values, named: Vec::new(), faults, warnings };
+    let (named, unfilled, folder_of) = (Vec::new(), Vec::new(), folder.to_owned());
+    let mut loader = Loader { folder: folder_of, text: &text, values, named, unfilled, faults, warnings };
     let general = loader.general();
     let tables = Arc::new(loader.tables());
     let transforms = Arc::new(loader.transforms(&tables));
@@ -120,6 +123,9 @@ impl<'t> Loader<'t> {
 
     fn fill(&mut self, source: Source<'_>) -> String {
         let (filled, faults) = self.values.fill(source);
+        if !faults.is_empty() {
+            self.unfilled.push(source.file.to_owned());
+        }
         self.faults.extend(faults);
         filled
     }
@@ -128,6 +134,7 @@ impl<'t> Loader<'t> {
     fn toml<T: DeserializeOwned>(&mut self, source: Source<'_>) -> Option<T> {
         match toml::from_str(source.text) {
             Ok(value) => Some(value),
+            Err(_) if self.unfilled.iter().any(|file| file == source.file) => None,
             Err(error) => {
                 self.fault(source, error.span().unwrap_or(0..0), error.message().trim(), None);
                 None

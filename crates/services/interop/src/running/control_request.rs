@@ -216,7 +216,9 @@ impl ControlRequest {
                 (node(Action::NodeBackup), change("node.backup", &folder.display().to_string()))
             }
             // Who has the keys has everything.
-            ControlRequest::Keys(keys) => (node(Action::RightsGrant), Some((Audited::Change, keys.entry()))),
+            ControlRequest::Keys(keys) => {
+                (node(Action::RightsGrant), Some((Audited::Change, AuditEntry::of_keys(keys))))
+            }
             ControlRequest::Production(ProductionRequest::Back { generation }) => {
                 (node(Action::ProductionLoad), change("production.back", &format!("generation {generation}")))
             }

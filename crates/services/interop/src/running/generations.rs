@@ -233,48 +233,45 @@ fn production_of(generations: &Generations, options: &Options, number: u32) -> R
     Ok(production)
 }
 
-impl RunningProduction {
-    /// The generations of its production.
-    pub fn generations(&self) -> Generations {
-        Generations::of(self.store().clone())
-    }
+/// The generations of a running production.
+pub(super) fn generations_of(running: &RunningProduction) -> Generations {
+    Generations::of(running.store().clone())
+}
 
-    /// Answers a request that reads; blocks meanwhile.
-    pub(super) fn answer_production(
-        &self,
-        shows_tables: bool,
-        request: &ProductionRequest,
-    ) -> Result<Value, InteropError> {
-        let in_force = Some(self.engine.plan().production.generation()).filter(|number| *number > 0);
-        answer_reading(&self.generations(), (Some(&self.options), in_force), shows_tables, request)
-    }
+/// Answers a request that reads; blocks meanwhile.
+pub(super) fn answer_production(
+    running: &RunningProduction,
+    shows_tables: bool,
+    request: &ProductionRequest,
+) -> Result<Value, InteropError> {
+    let in_force = Some(running.engine.plan().production.generation()).filter(|number| *number > 0);
+    answer_reading(&generations_of(running), (Some(&running.options), in_force), shows_tables, request)
+}
 
-    /// Loads an earlier generation again; the folder stays as it is.
-    ///
-    /// # Errors
-    /// It is not kept, or is wrong with the certificates and values of now; as for a reload.
-    pub(super) async fn go_back(&self, number: u32, by: String) -> Result<WentBack, InteropError> {
-        let _one = self.reloading.lock().await;
-        let (generations, options) = (self.generations(), self.options.clone());
-        let made = tokio::task::spawn_blocking(move || production_of(&generations, &options, number)).await;
-        let production = made.unwrap_or(Err(InteropError::Stopping))?;
-        let texts = GenerationContent::of(&production).files;
-        let cause = LoadCause { by, kind: LoadKind::Back(number) };
-        let changes = self.put_in_force(production, cause).await?;
-        let generation = self.engine.plan().production.generation();
-        let texts: BTreeMap<String, Option<Arc<str>>> =
-            texts.into_iter().map(|(path, text)| (path, Some(text))).collect();
-        let Origin::Folder(folder) = &self.options.origin else { return Err(InteropError::Stopping) };
-        let (place, options) = (folder.clone(), self.options.clone());
-        let on_disk = tokio::task::spawn_blocking(move || Side::of_folder(&place, &options)).await;
-        // What is in force is in force, whether or not the folder can be read.
-        let on_disk = match on_disk.unwrap_or(Err(InteropError::Stopping)) {
-            Ok(side) => differences(&texts, &side.texts, false),
-            Err(error) => {
-                tracing::warn!(%error, "the production folder cannot be compared with what is in force");
-                Vec::new()
-            }
-        };
-        Ok(WentBack { generation, changes, folder: folder.display().to_string(), on_disk })
-    }
+/// Loads an earlier generation again; the folder stays as it is.
+///
+/// # Errors
+/// It is not kept, or is wrong with the certificates and values of now; as for a reload.
+pub(super) async fn go_back(running: &RunningProduction, number: u32, by: String) -> Result<WentBack, InteropError> {
+    let _one = running.reloading.lock().await;
+    let (generations, options) = (generations_of(running), running.options.clone());
+    let made = tokio::task::spawn_blocking(move || production_of(&generations, &options, number)).await;
+    let production = made.unwrap_or(Err(InteropError::Stopping))?;
+    let texts = GenerationContent::of(&production).files;
+    let cause = LoadCause { by, kind: LoadKind::Back(number) };
+    let changes = running.put_in_force(production, cause).await?;
+    let generation = running.engine.plan().production.generation();
+    let texts: BTreeMap<String, Option<Arc<str>>> = texts.into_iter().map(|(path, text)| (path, Some(text))).collect();
+    let Origin::Folder(folder) = &running.options.origin else { return Err(InteropError::Stopping) };
+    let (place, options) = (folder.clone(), running.options.clone());
+    let on_disk = tokio::task::spawn_blocking(move || Side::of_folder(&place, &options)).await;
+    // What is in force is in force, whether or not the folder can be read.
+    let on_disk = match on_disk.unwrap_or(Err(InteropError::Stopping)) {
+        Ok(side) => differences(&texts, &side.texts, false),
+        Err(error) => {
+            tracing::warn!(%error, "the production folder cannot be compared with what is in force");
+            Vec::new()
+        }
+    };
+    Ok(WentBack { generation, changes, folder: folder.display().to_string(), on_disk })
 }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use store::Store;
 
+use super::generations::generations_of;
 use super::{Options, Origin, RunningProduction, load, lock};
 use crate::error::InteropError;
 use crate::generations::{Generation, GenerationContent, Generations, LoadCause, LoadKind};
@@ -76,7 +77,7 @@ impl RunningProduction {
         if matches!(self.options.origin, Origin::StoreOnly(_)) {
             return Ok(Vec::new());
         }
-        let (generations, content) = (self.generations(), GenerationContent::of(production));
+        let (generations, content) = (generations_of(self), GenerationContent::of(production));
         let before = self.engine.plan().production.generation();
         let now_us = self.engine.clock.now_us();
         let work = move || -> Result<(u32, FileChanges), InteropError> {

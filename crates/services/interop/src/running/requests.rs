@@ -56,7 +56,7 @@ use serde_json::{Value, json};
 
 use super::audited::{self, Answered, Audited};
 use super::control_request::{ControlRequest, ReadRequest, ServiceRequest, first_word};
-use super::generations::ProductionRequest;
+use super::generations::{ProductionRequest, answer_production, go_back};
 use super::operator_request::EDITED;
 use super::requirement::Needs;
 use super::resend::resend;
@@ -598,12 +598,12 @@ impl ControlRequests {
     /// Generations of the production. `by`: who asks.
     async fn production(&self, caller: &Caller, request: ProductionRequest, by: String) -> Result<Value, InteropError> {
         if let ProductionRequest::Back { generation } = request {
-            return Ok(json!(self.running.go_back(generation, by).await?));
+            return Ok(json!(go_back(&self.running, generation, by).await?));
         }
         let all = service(history::EVERY_SERVICE);
         let shows_tables = self.running.guard.may(caller, Action::Unmasked, all).is_ok();
         let running = Arc::clone(&self.running);
-        let work = move || running.answer_production(shows_tables, &request);
+        let work = move || answer_production(&running, shows_tables, &request);
         tokio::task::spawn_blocking(work).await.unwrap_or(Err(InteropError::Stopping))
     }
 

@@ -16,7 +16,7 @@ use store::{Options, Places, Store};
 use crate::receiver::Accepting;
 use crate::rig::{Rig, Running, adt};
 
-async fn ask<T: DeserializeOwned>(running: &Running, request: ProductionRequest) -> Result<T, String> {
+async fn answered<T: DeserializeOwned>(running: &Running, request: ProductionRequest) -> Result<T, String> {
     match running.request(&request.line()).await {
         Ok(answer) => Ok(serde_json::from_value(answer).expect("it is one")),
         Err(InteropError::Node(NodeError::NodeRefused(why))) => Err(why),
@@ -25,15 +25,15 @@ async fn ask<T: DeserializeOwned>(running: &Running, request: ProductionRequest)
 }
 
 async fn list(running: &Running) -> GenerationList {
-    ask(running, ProductionRequest::Generations { last: 0 }).await.expect("it is answered")
+    answered(running, ProductionRequest::Generations { last: 0 }).await.expect("it is answered")
 }
 
 async fn diff(running: &Running, from: &str, to: &str) -> Result<GenerationDifference, String> {
-    ask(running, ProductionRequest::Diff { from: from.to_owned(), to: to.to_owned() }).await
+    answered(running, ProductionRequest::Diff { from: from.to_owned(), to: to.to_owned() }).await
 }
 
 async fn back(running: &Running, generation: u32) -> Result<WentBack, String> {
-    ask(running, ProductionRequest::Back { generation }).await
+    answered(running, ProductionRequest::Back { generation }).await
 }
 
 async fn reload(running: &Running) -> Vec<String> {
@@ -115,7 +115,7 @@ async fn differences_show_what_a_reload_would_change_and_the_rule_of_then() {
     let (_, stored) = running.stored().remove(0);
     let rule =
         ProductionRequest::Rule { generation: stored.generation, service: stored.service, reason: stored.reason };
-    let text: Option<String> = ask(&running, rule).await.expect("it is answered");
+    let text: Option<String> = answered(&running, rule).await.expect("it is answered");
     let text = text.expect("the rule is known");
     assert!(text.starts_with("rules/main.rules:2\n  rule all"), "{text}");
     running.stop().await;
@@ -173,7 +173,7 @@ async fn values_of_the_environment_are_in_force_and_a_changed_one_is_a_change() 
     running.sender().await.accepted(&adt("1")).await;
     assert_eq!(out.received(1).await, ["1"]);
     let texts: std::collections::BTreeMap<String, Option<String>> =
-        ask(&running, ProductionRequest::Texts { generation: 1 }).await.expect("it is answered");
+        answered(&running, ProductionRequest::Texts { generation: 1 }).await.expect("it is answered");
     assert!(texts["operations/out.toml"].as_deref().is_some_and(|text| text.contains("${receiver}")), "{texts:?}");
     assert!(!texts.contains_key("values (in force)"));
     running.stop().await;

@@ -58,6 +58,7 @@ pub use opening::data_keys_in_use;
 use opening::{library_index, next_seq, reader_of, tree_names};
 pub use rows::{ID_BYTES_MAX, IdState, StoredDocument};
 use sequence::Sequencer;
+pub(crate) use services::{service_field, services as services_of};
 
 /// What is stored about an index, as JSON.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -138,7 +138,7 @@ impl Attempts {
             None => self.texts.push((proof, text)),
         }
         let mut new = Vec::new();
-        until("it has an entry", || {
+        until(&format!("{} {proof} {what} has an entry", self.port), || {
             new = logins(control).split_off(before);
             !new.is_empty()
         });
