@@ -16,11 +16,15 @@ mod benches;
 mod cli;
 mod config;
 mod demo;
+mod doctor;
 mod encryption;
 mod identity;
+mod init;
 mod journals;
 mod listeners;
+mod logging;
 mod maintenance;
+mod manual;
 mod messages;
 mod place;
 mod productions;
@@ -37,6 +41,7 @@ mod sql;
 #[cfg(not(feature = "sql"))]
 #[path = "without_sql.rs"]
 mod sql;
+mod supervision;
 mod tiers;
 mod trials;
 mod volume_commands;
@@ -72,8 +77,12 @@ fn main() -> ExitCode {
 fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     // A store has many files, whichever command opens it.
     Descriptors::raise()?;
-    // Files that commands make contain patient data. A new production contains none, and users edit it.
-    if !matches!(cli.command, Command::Production(ProductionCommand::New { .. })) {
+    // Files that commands make contain patient data. A new production, settings and manual pages contain none, and users edit or read them.
+    let made_for_others = matches!(
+        cli.command,
+        Command::Production(ProductionCommand::New { .. }) | Command::Init(_) | Command::ManPages(_)
+    );
+    if !made_for_others {
         device::os::make_all_private();
     }
     if let Ok(token) = std::env::var("TERRACE_TOKEN") {
@@ -84,6 +93,10 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     }
     match cli.command {
         Command::Demo(args) => demo::run(&args),
+        Command::Init(args) => init::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
+        Command::Completions(args) => manual::completions(&args),
+        Command::ManPages(args) => manual::man_pages(&args),
         Command::Serve(args) => serve::run(&args),
         Command::Stop(place) => serve::stop(&place),
         Command::Status(args) => serve::status(&args),

@@ -1,7 +1,6 @@
 //! `terrace serve`, `stop`, `status`: a node and its neighbours.
 
 use std::collections::BTreeMap;
-use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -10,13 +9,13 @@ use interop::running::{NodeStatus, Origin, RunningProduction};
 use node::status::{ModelStatus, PlaceStatus};
 use node::trouble::Trouble;
 use node::{AdmissionStatus, Descriptors, DirectoryLock, control};
-use tracing_subscriber::EnvFilter;
 
 use crate::access;
 use crate::cli::{ClockCommand, Place, ServeArgs, StatusArgs};
 use crate::config::Config;
+use crate::logging;
 use crate::show::{TextTable, bytes, count, time};
-use crate::terminal;
+use crate::supervision::Supervision;
 use crate::volumes::NodeVolumes;
 
 /// Runs a node until it is stopped (SIGTERM, SIGINT, `terrace stop`). A node that has failed keeps running: stored data
@@ -25,7 +24,8 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     Descriptors::current().enough()?;
     let mut config = Config::read(args.config.as_deref())?;
     let services = config.take_services();
-    log(config.log())?;
+    logging::begin(&config)?;
+    let supervision = Supervision::begin()?;
     let runtime = runtime(config.threads())?;
     let plan = config.plan(args)?;
     // Settings that cannot work are refused before anything is made or listened on.
@@ -63,7 +63,9 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
         node.services_started();
         node.admission().check(node.outgoing());
         tracing::info!(data = %node.data().display(), "ready");
+        let watched = supervision.ready(node);
         until_the_end(node).await?;
+        watched.stopping();
         let failure = node.failed().borrow().clone();
         services.stop().await;
         assembled.stop().await;
@@ -99,19 +101,6 @@ async fn until_the_end(node: &RunningProduction) -> anyhow::Result<()> {
         _ = interrupt.recv() => {}
         _ = stopping.wait_for(|stop| *stop) => {}
     }
-    Ok(())
-}
-
-/// Log lines go to standard error; `TERRACE_LOG` wins over the settings.
-pub fn log(level: &str) -> anyhow::Result<()> {
-    let directives = std::env::var("TERRACE_LOG").unwrap_or_else(|_| level.to_owned());
-    let filter = EnvFilter::try_new(&directives).with_context(|| format!("`{directives}` is not a log level"))?;
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(terminal::log)
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_target(false)
-        .init();
     Ok(())
 }
 

@@ -34,6 +34,7 @@
 //! * [`supervise`]: threads and tasks whose panics are reported
 //! * [`wrapped`]: another shelf whose devices are wrapped one by one
 //! * [`heap`]: counts the heap memory of threads
+//! * [`inherited`]: listening sockets that a process was started with
 //! * [`os`]: calls of Linux that the standard library does not offer, as safe functions
 //!
 //! # What differs between media
@@ -61,6 +62,7 @@ pub mod error;
 pub mod faulty;
 pub mod file;
 pub mod heap;
+pub mod inherited;
 pub mod memory;
 pub mod near;
 pub mod os;

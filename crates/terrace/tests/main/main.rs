@@ -9,6 +9,7 @@ mod address_rules;
 mod crowd;
 mod encrypted;
 mod ground;
+mod installed;
 mod long_files;
 mod maintenance;
 mod node;
