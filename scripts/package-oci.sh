@@ -19,8 +19,8 @@ need ldd libc-bin
 out=$(realpath -m "${1:-${CARGO_TARGET_DIR:-target}/packages}")
 check_glibc
 root=$work/root
-mkdir -p "$root"/{data,tmp,etc/terrace} "$out"
-chmod 755 "$root" "$root"/{etc,etc/terrace}
+mkdir -p "$root"/{data,tmp,proc,sys,dev,etc/terrace} "$out"
+chmod 755 "$root" "$root"/{proc,sys,dev,etc,etc/terrace}
 chmod 700 "$root/data"
 chmod 1777 "$root/tmp"
 

@@ -50,6 +50,8 @@ layout, target = sys.argv[1:]
 blob = lambda described: os.path.join(layout, "blobs/sha256", described["digest"].split(":")[1])
 manifest = json.load(open(blob(json.load(open(os.path.join(layout, "index.json")))["manifests"][0])))
 with tarfile.open(blob(manifest["layers"][0])) as layer:
+    if hasattr(tarfile, "fully_trusted_filter"):
+        layer.extraction_filter = tarfile.fully_trusted_filter
     layer.extractall(target, numeric_owner=True)
 END
 rm -rf "$place/packages"

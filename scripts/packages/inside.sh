@@ -124,13 +124,15 @@ case_ "the manager ends the node" wait "$manager"
 case_ "all files belong to the service's user" bash -c '[ -z "$(find /var/lib/terrace ! -user terrace)" ]'
 
 case_ "the package is removed" dpkg -r terrace
-case_ "its program is gone" bash -c '! ls /usr/bin/terrace /usr/lib/systemd/system/terrace.service 2>/dev/null'
+gone() { local path; for path; do [ ! -e "$path" ] || { echo "$path is there"; return 1; }; done; }
+case_ "its program is gone" gone /usr/bin/terrace /usr/lib/systemd/system/terrace.service
 case_ "settings and data stay" ls /etc/terrace/terrace.toml /var/lib/terrace/journal
 case_ "it is purged" dpkg -P terrace
-case_ "settings are gone" bash -c '! ls /etc/terrace /etc/default/terrace 2>/dev/null'
+case_ "settings are gone" gone /etc/terrace /etc/default/terrace
 case_ "data stay, with their owner" owner_and_mode /var/lib/terrace "terrace:terrace 700"
 
 # The image, as a container runs it: no other files, another user, nothing to write to but /data.
+mount -t proc proc image/proc
 image() { chroot --userspec=65532:65532 image /usr/bin/terrace "$@"; }
 case_ "the program of the image runs on the image's own files" says '^terrace ' image --version
 image serve --config /etc/terrace/terrace.toml 2>image.log &
