@@ -3,15 +3,22 @@
 //! `TERRACE_LOG` (a level, or filters by module) and `TERRACE_LOG_FORMAT` win over the settings: a service manager's unit can set them
 //! without a change of the file. Each record is one line in both formats, whatever it quotes: `crate::terminal` sees to that.
 //!
+//! With JSON the error with which a node ends, and panics, are records of the log too: whoever reads it meets no other lines.
+//!
 //! Invariant: lines contain names and counts, never bytes of a message.
 
 use std::io::IsTerminal;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, bail};
 use tracing_subscriber::EnvFilter;
 
 use crate::config::{Config, LogFormat};
 use crate::terminal;
+
+/// Whether lines of this process are objects.
+static IS_JSON: AtomicBool = AtomicBool::new(false);
 
 /// Begins the log of this process, as settings and environment say.
 ///
@@ -29,9 +36,24 @@ pub fn begin(config: &Config) -> anyhow::Result<()> {
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(terminal::log);
     match format {
         LogFormat::Text => lines.with_ansi(std::io::stderr().is_terminal()).with_target(false).init(),
-        LogFormat::Json => lines.with_ansi(false).json().with_current_span(false).with_span_list(false).init(),
+        LogFormat::Json => {
+            lines.with_ansi(false).json().with_current_span(false).with_span_list(false).init();
+            IS_JSON.store(true, Ordering::Relaxed);
+            std::panic::set_hook(Box::new(|panic| tracing::error!(%panic, "a thread panicked; report it")));
+        }
     }
     Ok(())
+}
+
+/// The end of a node: with a log for programs its error is a record of it, and not a line of text.
+pub fn ended(result: anyhow::Result<ExitCode>) -> anyhow::Result<ExitCode> {
+    match result {
+        Err(error) if IS_JSON.load(Ordering::Relaxed) => {
+            tracing::error!(error = crate::explain(&error), "the node ended with an error");
+            Ok(ExitCode::from(2))
+        }
+        other => other,
+    }
 }
 
 #[cfg(test)]

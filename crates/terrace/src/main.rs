@@ -125,7 +125,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
 }
 
 /// The error and its causes, each printed once: many errors name their cause in their own text.
-fn explain(error: &anyhow::Error) -> String {
+pub fn explain(error: &anyhow::Error) -> String {
     error.chain().map(ToString::to_string).fold(String::new(), |text, cause| match text.as_str() {
         "" => cause,
         text if text.contains(&cause) => text.to_owned(),

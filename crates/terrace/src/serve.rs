@@ -22,9 +22,13 @@ use crate::volumes::NodeVolumes;
 /// can be read, and senders and `terrace status` get the reason.
 pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     Descriptors::current().enough()?;
-    let mut config = Config::read(args.config.as_deref())?;
-    let services = config.take_services();
+    let config = Config::read(args.config.as_deref())?;
     logging::begin(&config)?;
+    logging::ended(serve(args, config))
+}
+
+fn serve(args: &ServeArgs, mut config: Config) -> anyhow::Result<ExitCode> {
+    let services = config.take_services();
     let supervision = Supervision::begin()?;
     let runtime = runtime(config.threads())?;
     let plan = config.plan(args)?;

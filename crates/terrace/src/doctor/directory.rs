@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use node::control::LocalPeer;
 use node::{NodeError, location};
 
-use super::finding::Findings;
+use super::finding::FindingList;
 use super::settings::ReadSettings;
 use crate::init::{SYSTEM_SETTINGS, system_uid};
 use crate::show::bytes;
@@ -21,7 +21,7 @@ const FILES_MAX: usize = 20_000;
 const LEAST_FREE: u64 = 64 << 20;
 
 /// Checks the data directory.
-pub fn check(findings: &mut Findings, read: &ReadSettings, is_running: bool) {
+pub fn check(findings: &mut FindingList, read: &ReadSettings, is_running: bool) {
     let data = &read.data;
     let place = data.display();
     let found = match fs::metadata(data) {
@@ -64,7 +64,7 @@ pub fn check(findings: &mut Findings, read: &ReadSettings, is_running: bool) {
 }
 
 /// The user that a node on this directory runs as: the package's where its settings are used.
-fn check_owner(findings: &mut Findings, read: &ReadSettings, owner: u32) {
+fn check_owner(findings: &mut FindingList, read: &ReadSettings, owner: u32) {
     let place = read.data.display();
     let is_system = read.file.as_ref().is_some_and(|file| file.starts_with(SYSTEM_SETTINGS));
     match (is_system.then(system_uid).flatten(), LocalPeer::this_process().uid) {
@@ -88,7 +88,7 @@ fn check_owner(findings: &mut Findings, read: &ReadSettings, owner: u32) {
 }
 
 /// Files of another user below the directory: a command that root ran there once has left them, and the node cannot open them.
-fn check_strangers(findings: &mut Findings, data: &Path, owner: u32) {
+fn check_strangers(findings: &mut FindingList, data: &Path, owner: u32) {
     let (mut folders, mut looked) = (vec![data.to_owned()], 0);
     let mut strangers: Vec<PathBuf> = Vec::new();
     while let Some(folder) = folders.pop() {
@@ -116,7 +116,7 @@ fn check_strangers(findings: &mut Findings, data: &Path, owner: u32) {
     }
 }
 
-fn check_space(findings: &mut Findings, read: &ReadSettings) {
+fn check_space(findings: &mut FindingList, read: &ReadSettings) {
     let Some(place) = read.data.ancestors().find(|place| place.is_dir()) else {
         findings.unknown("space", "there is no folder to look at yet");
         return;
@@ -142,7 +142,7 @@ fn size_of(folder: &Path) -> u64 {
     files.filter_map(|file| file.metadata().ok()).filter(fs::Metadata::is_file).map(|file| file.len()).sum()
 }
 
-fn check_lock(findings: &mut Findings, data: &Path, is_running: bool) {
+fn check_lock(findings: &mut FindingList, data: &Path, is_running: bool) {
     let Ok(mut file) = File::open(data.join("node.lock")) else {
         findings.fine("lock", "none: no process has used the directory");
         return;
@@ -170,7 +170,7 @@ fn check_lock(findings: &mut Findings, data: &Path, is_running: bool) {
 /// The least bytes of a segment's head in which its version is: `format.rs` of crate journal.
 const HEAD_BYTES: usize = 12;
 
-fn check_journal(findings: &mut Findings, data: &Path) {
+fn check_journal(findings: &mut FindingList, data: &Path) {
     let folder = match location::journal_folder(data) {
         Ok(folder) => folder,
         Err(NodeError::NoData { .. }) => return findings.fine("format", "nothing is stored yet"),
@@ -241,7 +241,7 @@ mod tests {
         }
     }
 
-    fn state(findings: &Findings, check: &str) -> Option<FindingState> {
+    fn state(findings: &FindingList, check: &str) -> Option<FindingState> {
         findings.all().iter().find(|finding| finding.check == check).map(|finding| finding.state)
     }
 
@@ -249,14 +249,14 @@ mod tests {
     fn a_directory_that_others_may_open_a_full_medium_and_an_ended_node_are_found() {
         let data = tempfile::tempdir().expect("a folder");
         fs::set_permissions(data.path(), fs::Permissions::from_mode(0o755)).expect("ours");
-        let mut findings = Findings::default();
+        let mut findings = FindingList::default();
         check(&mut findings, &read(data.path()), false);
         assert_eq!(state(&findings, "data-directory-mode"), Some(FindingState::Problem));
         assert_eq!(state(&findings, "space"), Some(FindingState::Fine));
         fs::set_permissions(data.path(), fs::Permissions::from_mode(0o700)).expect("ours");
         fs::write(data.path().join("node.lock"), "4711\n").expect("a file");
         fs::write(data.path().join("node.json"), "{}").expect("a file");
-        let mut findings = Findings::default();
+        let mut findings = FindingList::default();
         check(&mut findings, &ReadSettings { journal_bytes: u64::MAX, ..read(data.path()) }, false);
         assert_eq!(state(&findings, "data-directory-mode"), Some(FindingState::Fine));
         assert_eq!(state(&findings, "space"), Some(FindingState::Warning));
@@ -272,7 +272,7 @@ mod tests {
             let mut head = [0; 16];
             head[8..12].copy_from_slice(&version.to_le_bytes());
             fs::write(data.path().join("journal/journal-1"), head).expect("a file");
-            let mut findings = Findings::default();
+            let mut findings = FindingList::default();
             check_journal(&mut findings, data.path());
             assert_eq!(state(&findings, "format"), Some(expected), "{findings:?}");
         }

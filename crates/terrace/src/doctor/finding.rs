@@ -44,11 +44,11 @@ pub struct Finding {
 
 /// All findings, in the order of the checks.
 #[derive(Debug, Default, Serialize)]
-pub struct Findings {
+pub struct FindingList {
     findings: Vec<Finding>,
 }
 
-impl Findings {
+impl FindingList {
     /// It is as it should be.
     pub fn fine(&mut self, check: &'static str, found: impl Into<String>) {
         self.findings.push(Finding { check, state: FindingState::Fine, found: found.into(), next: None });
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn the_exit_code_is_that_of_the_worst_finding() {
-        let mut findings = Findings::default();
+        let mut findings = FindingList::default();
         assert_eq!(findings.exit_code(), 0);
         findings.fine("a", "b");
         findings.unknown("a", "b");

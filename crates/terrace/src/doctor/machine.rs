@@ -6,7 +6,7 @@ use std::path::Path;
 use node::timekeeping::Timekeeping;
 use node::{Clock, Descriptors};
 
-use super::finding::Findings;
+use super::finding::FindingList;
 use super::settings::ReadSettings;
 use crate::show::{bytes, count};
 
@@ -23,7 +23,7 @@ const DESCRIPTORS_WANTED: u64 = 4096;
 const BACKLOG: u64 = 1024;
 
 /// Checks the machine.
-pub fn check(findings: &mut Findings, read: Option<&ReadSettings>) {
+pub fn check(findings: &mut FindingList, read: Option<&ReadSettings>) {
     findings.fine("release", format!("terrace {}", env!("CARGO_PKG_VERSION")));
     check_clock(findings, read.map(|read| &*read.data));
     check_descriptors(findings, Descriptors::current());
@@ -33,7 +33,7 @@ pub fn check(findings: &mut Findings, read: Option<&ReadSettings>) {
     check_kernel(findings, Path::new("/proc/sys"));
 }
 
-fn check_clock(findings: &mut Findings, data: Option<&Path>) {
+fn check_clock(findings: &mut FindingList, data: Option<&Path>) {
     let clock = Clock::system();
     let now_us = clock.now_us();
     let shown = crate::show::time(now_us);
@@ -56,7 +56,7 @@ fn check_clock(findings: &mut Findings, data: Option<&Path>) {
     }
 }
 
-fn check_descriptors(findings: &mut Findings, descriptors: Descriptors) {
+fn check_descriptors(findings: &mut FindingList, descriptors: Descriptors) {
     let found =
         format!("{} for this command; the service has those of its unit (LimitNOFILE)", count(descriptors.limit));
     match descriptors.enough() {
@@ -78,7 +78,7 @@ fn memory_limit() -> Option<u64> {
     Some((kib << 10).min(group.unwrap_or(u64::MAX)))
 }
 
-fn check_memory(findings: &mut Findings, wanted: u64) {
+fn check_memory(findings: &mut FindingList, wanted: u64) {
     match memory_limit() {
         None => findings
             .unknown("memory", format!("a node takes up to {}; how much there is cannot be read", bytes(wanted))),
@@ -93,7 +93,7 @@ fn check_memory(findings: &mut Findings, wanted: u64) {
 }
 
 /// Settings below /proc/sys, of which a node feels the wrong value.
-fn check_kernel(findings: &mut Findings, sys: &Path) {
+fn check_kernel(findings: &mut FindingList, sys: &Path) {
     let read = |name: &str| fs::read_to_string(sys.join(name)).ok().and_then(|text| text.trim().parse::<u64>().ok());
     let mut fine = true;
     let mut warn = |found: String, next: &str| {
@@ -139,13 +139,13 @@ mod tests {
             fs::create_dir_all(path.parent().expect("below")).expect("a folder");
             fs::write(path, text).expect("a file");
         };
-        let mut findings = Findings::default();
+        let mut findings = FindingList::default();
         check_kernel(&mut findings, sys.path());
         assert_eq!(findings.worst(), FindingState::Fine, "an older kernel has none of them");
         put("kernel/io_uring_disabled", "2\n");
         put("net/core/somaxconn", "128\n");
         put("vm/overcommit_memory", "2\n");
-        let mut findings = Findings::default();
+        let mut findings = FindingList::default();
         check_kernel(&mut findings, sys.path());
         assert_eq!(findings.all().len(), 3, "{findings:?}");
         assert!(findings.all().iter().all(|finding| finding.next.is_some()));
@@ -155,7 +155,7 @@ mod tests {
     fn too_few_descriptors_are_a_problem_and_few_a_warning() {
         for (limit, state) in [(64, FindingState::Problem), (1024, FindingState::Warning), (65_536, FindingState::Fine)]
         {
-            let mut findings = Findings::default();
+            let mut findings = FindingList::default();
             check_descriptors(&mut findings, Descriptors::of(limit));
             assert_eq!(findings.worst(), state, "{limit}");
         }
@@ -170,7 +170,7 @@ mod tests {
             boot: "a".to_owned(),
         };
         Timekeeping::begin(None, None, &reading).save(data.path()).expect("there is room");
-        let mut findings = Findings::default();
+        let mut findings = FindingList::default();
         check_clock(&mut findings, Some(data.path()));
         assert_eq!(findings.all()[0].state, FindingState::Problem, "{findings:?}");
     }

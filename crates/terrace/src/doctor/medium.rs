@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use device::{AlignedBuffer, FileOptions, FileShelf, Shelf};
 
-use super::finding::Findings;
+use super::finding::FindingList;
 
 /// Writes with a flush that are measured.
 const FLUSHES: usize = 20;
@@ -24,7 +24,7 @@ const TURNING: Duration = Duration::from_micros(2_000);
 const ANY: Duration = Duration::from_micros(5);
 
 /// Checks the medium of the data directory.
-pub fn check(findings: &mut Findings, data: &Path) {
+pub fn check(findings: &mut FindingList, data: &Path) {
     let Some(place) = data.ancestors().find(|place| place.is_dir()).filter(|place| !place.as_os_str().is_empty())
     else {
         findings.unknown("medium", "there is no folder to look at yet");
@@ -77,7 +77,7 @@ fn disk_of(place: &Path) -> Option<Disk> {
     Some(Disk { name, turns: read("rotational")? == "1", cache: read("write_cache") })
 }
 
-fn check_flush(findings: &mut Findings, data: &Path, disk: Option<&Disk>) {
+fn check_flush(findings: &mut FindingList, data: &Path, disk: Option<&Disk>) {
     match median_flush(data) {
         Err(error) => findings.unknown("flush", format!("not measured: {error:#}")),
         Ok(median) => judge(findings, median, disk),
@@ -103,7 +103,7 @@ fn median_flush(data: &Path) -> anyhow::Result<Duration> {
     Ok(times[FLUSHES / 2])
 }
 
-fn judge(findings: &mut Findings, median: Duration, disk: Option<&Disk>) {
+fn judge(findings: &mut FindingList, median: Duration, disk: Option<&Disk>) {
     let time = format!("a write of 4 KiB with a flush takes {} us", median.as_micros());
     let doubt = "look for a cache between the kernel and the medium (a controller, a virtual disk with cache=unsafe or writeback, \
                  a file system mounted with nobarrier) and make sure that it survives a power failure";
@@ -138,7 +138,7 @@ mod tests {
             (2, Some(disk(false)), FindingState::Warning),
             (2, None, FindingState::Warning),
         ] {
-            let mut findings = Findings::default();
+            let mut findings = FindingList::default();
             judge(&mut findings, Duration::from_micros(micros), disk.as_ref());
             assert_eq!(findings.worst(), state, "{micros} us");
         }

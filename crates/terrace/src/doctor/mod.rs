@@ -5,7 +5,7 @@
 //!   medium     what the data lie on, and how long a flush takes there          machine    clock, descriptors, memory, kernel
 //!   running    the node, over its control socket: its troubles and users
 //!        |
-//!        +--> Findings --> a table and what to do, or JSON; exit code 0 fine, 1 warnings, 2 problems
+//!        +--> FindingList --> a table and what to do, or JSON; exit code 0 fine, 1 warnings, 2 problems
 //! ```
 //!
 //! Invariants: it changes nothing and ends, whatever it meets: lists are bounded, and a file that cannot be read is a finding. What cannot
@@ -27,11 +27,11 @@ use crate::cli::{DoctorArgs, ServeArgs};
 use crate::config::FILE;
 use crate::init::SYSTEM_SETTINGS;
 use crate::show::TextTable;
-use finding::{FindingState, Findings};
+use finding::{FindingList, FindingState};
 
 /// Runs it.
 pub fn run(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
-    let mut findings = Findings::default();
+    let mut findings = FindingList::default();
     let file = settings_file(args.config.as_deref());
     let serve =
         ServeArgs { config: file.clone(), data: args.data.clone(), production: args.production.clone(), bodies: None };
@@ -61,7 +61,7 @@ fn settings_file(named: Option<&Path>) -> Option<PathBuf> {
     }
 }
 
-fn print_findings(findings: &Findings) {
+fn print_findings(findings: &FindingList) {
     let mut table = TextTable::new(&["", "check", "found"]);
     for finding in findings.all() {
         table.row(&[finding.state.word(), finding.check, &finding.found]);

@@ -5,7 +5,7 @@ use node::control;
 use node::identity::{IdentityRequest, REQUEST, RoleReport};
 use toml::{Table, Value};
 
-use super::finding::Findings;
+use super::finding::FindingList;
 use super::settings::ReadSettings;
 use crate::show::{bytes, count};
 
@@ -13,7 +13,7 @@ use crate::show::{bytes, count};
 const LOCAL: &str = "terrace_local";
 
 /// Checks the node.
-pub fn check(findings: &mut Findings, read: &ReadSettings, is_running: bool) {
+pub fn check(findings: &mut FindingList, read: &ReadSettings, is_running: bool) {
     check_trust(findings, &read.table);
     if !is_running {
         findings.fine("node", "none runs here, or this user may not ask it");
@@ -38,7 +38,7 @@ pub fn check(findings: &mut Findings, read: &ReadSettings, is_running: bool) {
     }
 }
 
-fn check_status(findings: &mut Findings, status: &NodeStatus) {
+fn check_status(findings: &mut FindingList, status: &NodeStatus) {
     findings.fine("node", format!("production {}, process {}", status.production, status.pid));
     for trouble in &status.troubles {
         findings.problem("trouble", format!("{}: {}", trouble.matter.name(), trouble.reason), trouble.next.clone());
@@ -77,7 +77,7 @@ fn check_status(findings: &mut Findings, status: &NodeStatus) {
     findings.fine("journal-kept", bytes(journal.durable - journal.first));
 }
 
-fn check_users(findings: &mut Findings, read: &ReadSettings) {
+fn check_users(findings: &mut FindingList, read: &ReadSettings) {
     let Ok(request) = serde_json::to_string(&IdentityRequest::List) else { return };
     let listed = control::request(&read.data, &format!("{REQUEST} {request}"));
     let roles: Vec<RoleReport> = match listed.map(serde_json::from_value) {
@@ -104,7 +104,7 @@ fn check_users(findings: &mut Findings, read: &ReadSettings) {
 }
 
 /// Ports that ask for no password, and those whose messages can be read on the way.
-fn check_trust(findings: &mut Findings, table: &Table) {
+fn check_trust(findings: &mut FindingList, table: &Table) {
     let is_on = |table: &Table, key: &str| table.get(key).and_then(Value::as_bool) == Some(true);
     let mut fine = true;
     for (name, value) in table {
@@ -161,7 +161,7 @@ mod tests {
             ("[[access]]\nmethod = 'trust'\naddress = 'local'", FindingState::Warning),
             ("plaintext = true", FindingState::Warning),
         ] {
-            let mut findings = Findings::default();
+            let mut findings = FindingList::default();
             check_trust(&mut findings, &toml::from_str(text).expect("a table"));
             assert_eq!(findings.worst(), state, "{text}");
         }

@@ -14,7 +14,7 @@ use interop::running::Origin;
 use node::Clock;
 use toml::{Table, Value};
 
-use super::finding::Findings;
+use super::finding::FindingList;
 use crate::cli::ServeArgs;
 use crate::config::Config;
 
@@ -47,7 +47,7 @@ const DAY_S: i64 = 86_400;
 const DEFAULT_PORTS: [(&str, u16); 2] = [("sql", 5432), ("search", 9200)];
 
 /// Checks them; `None` where no node would start with them.
-pub fn check(findings: &mut Findings, args: &ServeArgs) -> Option<ReadSettings> {
+pub fn check(findings: &mut FindingList, args: &ServeArgs) -> Option<ReadSettings> {
     let named = args.config.as_deref().map_or("no file: the defaults".to_owned(), |file| file.display().to_string());
     let read = match read(args) {
         Ok(read) => read,
@@ -98,7 +98,7 @@ fn read(args: &ServeArgs) -> anyhow::Result<ReadSettings> {
 }
 
 /// Who may read the settings: verifiers of passwords may be in them.
-fn check_file(findings: &mut Findings, file: &Path) {
+fn check_file(findings: &mut FindingList, file: &Path) {
     let Ok(found) = fs::metadata(file) else { return };
     if found.mode() & 0o002 != 0 {
         let next = format!("chmod o-w {}", file.display());
@@ -111,7 +111,7 @@ fn check_file(findings: &mut Findings, file: &Path) {
     }
 }
 
-fn check_production(findings: &mut Findings, folder: &Path) {
+fn check_production(findings: &mut FindingList, folder: &Path) {
     match Production::load(folder) {
         Err(error) => {
             let next = format!("correct it; `terrace production check {}` shows each fault", folder.display());
@@ -175,7 +175,7 @@ fn production_tables(folder: &Path) -> Vec<(String, Table)> {
     tables
 }
 
-fn check_certificates(findings: &mut Findings, read: &ReadSettings) {
+fn check_certificates(findings: &mut FindingList, read: &ReadSettings) {
     let mut all = Vec::new();
     named_files(&read.table, "", Path::new(""), &mut all);
     if let Some(folder) = &read.production {
@@ -195,7 +195,7 @@ fn check_certificates(findings: &mut Findings, read: &ReadSettings) {
     }
 }
 
-fn check_certificate(findings: &mut Findings, file: &NamedFile, now_s: i64) {
+fn check_certificate(findings: &mut FindingList, file: &NamedFile, now_s: i64) {
     let place = format!("{} ({})", file.path.display(), file.by);
     let chain = match node::tls::certificates(&file.path) {
         Ok(chain) => chain,
@@ -226,7 +226,7 @@ fn check_certificate(findings: &mut Findings, file: &NamedFile, now_s: i64) {
     }
 }
 
-fn check_key(findings: &mut Findings, file: &NamedFile) {
+fn check_key(findings: &mut FindingList, file: &NamedFile) {
     let place = format!("{} ({})", file.path.display(), file.by);
     if let Err(error) = node::tls::key(&file.path) {
         findings.problem(
@@ -264,7 +264,7 @@ fn addresses(read: &ReadSettings) -> Vec<(String, SocketAddr)> {
 }
 
 /// Whether a node could listen.
-pub fn check_ports(findings: &mut Findings, read: &ReadSettings, is_running: bool) {
+pub fn check_ports(findings: &mut FindingList, read: &ReadSettings, is_running: bool) {
     if is_running {
         findings.fine("ports", "the node that runs has them");
         return;
@@ -289,7 +289,7 @@ pub fn check_ports(findings: &mut Findings, read: &ReadSettings, is_running: boo
     }
 }
 
-fn check_refused(findings: &mut Findings, by: &str, address: SocketAddr, error: &std::io::Error) {
+fn check_refused(findings: &mut FindingList, by: &str, address: SocketAddr, error: &std::io::Error) {
     let port = address.port();
     let found = format!("{by} cannot listen on {address}: {error}");
     let next = match error.kind() {
@@ -353,7 +353,7 @@ mod tests {
             (begin + 40 * DAY_S, FindingState::Warning, "ends in 19 days"),
             (begin + 60 * DAY_S, FindingState::Problem, "ended 1 days ago"),
         ] {
-            let mut findings = Findings::default();
+            let mut findings = FindingList::default();
             check_certificate(&mut findings, &file, now);
             let told = &findings.all()[0];
             assert!(told.state == state && told.found.contains(part), "{told:?}");
@@ -369,7 +369,7 @@ mod tests {
         for (mode, state) in [(0o600, FindingState::Fine), (0o640, FindingState::Fine), (0o644, FindingState::Problem)]
         {
             fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("ours");
-            let mut findings = Findings::default();
+            let mut findings = FindingList::default();
             check_key(&mut findings, &NamedFile { by: "sql.key".to_owned(), path: path.clone(), is_key: true });
             assert_eq!(findings.worst(), state, "{mode:o}");
         }
@@ -388,11 +388,11 @@ mod tests {
             journal_bytes: 0,
             memory_bytes: 0,
         };
-        let mut findings = Findings::default();
+        let mut findings = FindingList::default();
         check_ports(&mut findings, &read(&format!("[sql]\nlisten = '{address}'")), false);
         assert!(findings.all()[0].next.as_ref().is_some_and(|next| next.contains("ss -ltnp")), "{findings:?}");
         drop(taken);
-        let mut findings = Findings::default();
+        let mut findings = FindingList::default();
         check_ports(
             &mut findings,
             &read(&format!("[sql]\nlisten = '{address}'\n[search]\nlisten = '{address}'")),

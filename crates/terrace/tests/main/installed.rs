@@ -63,6 +63,18 @@ fn doctor_names_what_keeps_a_node_from_starting() {
 }
 
 #[test]
+fn a_node_that_cannot_start_says_why_in_an_object_where_its_log_has_these() {
+    let bed = Bed::new();
+    bed.configure("log_format = \"json\"\nthreads = 0\n");
+    let ran = bed.command_line(&["serve"]);
+    assert_eq!(ran.code(), Some(2));
+    let log = ran.warned();
+    let last: Value =
+        serde_json::from_str(log.lines().last().expect("a line")).unwrap_or_else(|error| panic!("{error}: {log}"));
+    assert_eq!((&last["level"], &last["fields"]["error"]), (&"ERROR".into(), &"threads is 1 to 256".into()), "{log}");
+}
+
+#[test]
 fn a_format_of_the_log_that_is_none_is_refused_by_its_name() {
     let bed = Bed::new();
     bed.configure("log_format = \"xml\"\n");
