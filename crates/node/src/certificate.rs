@@ -12,7 +12,7 @@
 //! Invariants: any bytes are answered, with no names where they are no certificate; at most [`NAMES_MAX`] names come out,
 //! in their order, none longer than [`NAME_BYTES_MAX`], none with control characters.
 //!
-//! Beside it: [`end_point`], the hash of a server's own certificate, to which clients bind a login.
+//! Beside it: [`validity`], from when to when a certificate is in force; and [`end_point`], the hash of a server's own certificate, to which clients bind a login.
 //!
 //! Not here: other kinds of name (addresses, directory names), and what a name may do ([`crate::identity`]).
 
@@ -31,6 +31,8 @@ const OCTETS: u8 = 0x04;
 const UTF8: u8 = 0x0c;
 const PRINTABLE: u8 = 0x13;
 const IA5: u8 = 0x16;
+const UTC_TIME: u8 = 0x17;
+const GENERALIZED_TIME: u8 = 0x18;
 const VERSION: u8 = 0xa0;
 const EXTENSIONS: u8 = 0xa3;
 const EMAIL: u8 = 0x81;
@@ -114,6 +116,29 @@ pub fn end_point(certificate: &[u8]) -> Option<Vec<u8>> {
         _ => return None,
     };
     Some(digest::digest(hash, certificate).as_ref().to_vec())
+}
+
+/// From when to when a certificate is in force, in seconds since 1970 (UTC). `None` where the bytes are no certificate.
+pub fn validity(certificate: &[u8]) -> Option<[i64; 2]> {
+    let whole = take(&mut Values(certificate), SEQUENCE)?;
+    let body = take(&mut Values(whole), SEQUENCE)?;
+    // Behind the version, where there is one: number, algorithm, issuer, validity (RFC 5280, section 4.1).
+    let mut fields = Values(body).skip_while(|(tag, _)| *tag == VERSION);
+    let period = fields.nth(3).filter(|(tag, _)| *tag == SEQUENCE)?.1;
+    let mut times = Values(period).map(|(tag, text)| time(tag, text));
+    Some([times.next()??, times.next()??])
+}
+
+/// A time of a certificate: `YYMMDDhhmmssZ` of 1950 to 2049, or `YYYYMMDDhhmmssZ` (RFC 5280, section 4.1.2.5).
+fn time(tag: u8, text: &[u8]) -> Option<i64> {
+    let text = std::str::from_utf8(text).ok()?.strip_suffix('Z')?;
+    let text = match (tag, text.len()) {
+        (UTC_TIME, 12) => format!("{}{text}", if text < "5" { "20" } else { "19" }),
+        (GENERALIZED_TIME, 14) => text.to_owned(),
+        _ => return None,
+    };
+    let civil = jiff::civil::DateTime::strptime("%Y%m%d%H%M%S", text).ok()?;
+    Some(civil.to_zoned(jiff::tz::TimeZone::UTC).ok()?.timestamp().as_second())
 }
 
 /// The hash that the parameters of RSASSA-PSS name: SHA-1, so SHA-256 here, where they name none.

@@ -21,6 +21,25 @@ pub enum NodeError {
     /// The system does not report or set how many descriptors there may be: see the cause.
     #[error("the limit of descriptors cannot be read or raised: {0}")]
     Limit(io::Error),
+    /// A socket that the service manager passed on cannot be used: correct its socket unit.
+    #[error(
+        "the service manager passed socket {number} {name}, which cannot be used: {problem}; a node takes TCP sockets that listen \
+             (`ListenStream=` with an address and a port, `Accept=no`)"
+    )]
+    PassedSocket {
+        /// Its number.
+        number: i32,
+        /// Its name, where it has one.
+        name: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The service manager cannot be told how the node is: correct NOTIFY_SOCKET.
+    #[error("the service manager cannot be reached by NOTIFY_SOCKET: {source}")]
+    ServiceManager {
+        /// The system's error.
+        source: io::Error,
+    },
     /// A file or socket of the node cannot be used: see the cause.
     #[error("cannot {action} {path}: {source}", path = .path.display())]
     File {

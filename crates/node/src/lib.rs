@@ -14,6 +14,8 @@
 //!                             +---- Admission ---+        how much of an unfinished frame may be read, what was refused
 //!                                       |
 //!                                  Descriptors            what the process may have open, and what is left to storage
+//!
+//!   service manager --sockets--> listeners                 service_manager: activation, readiness, status, watchdog
 //! ```
 //!
 //! Invariants: one process at a time uses a data directory; nothing is opened or made before its place is recorded
@@ -42,6 +44,7 @@ pub mod maintenance;
 pub mod media;
 pub mod opening;
 pub mod peers;
+pub mod service_manager;
 pub mod socket;
 pub mod status;
 pub mod stopped;

@@ -6,6 +6,7 @@ mod operations;
 mod production;
 mod reprocess;
 mod todo;
+mod setup;
 mod trials;
 
 use std::ffi::OsString;
@@ -24,6 +25,7 @@ pub use operations::OperationCommand;
 pub use production::{GenerationListArgs, ProductionCommand};
 pub use reprocess::{FewName, ReprocessArgs};
 pub use todo::TodoCommand;
+pub use setup::{CompletionShell, CompletionsArgs, DoctorArgs, InitArgs, ManPagesArgs};
 pub use trials::{RulesCommand, TransformCommand, TrialArgs};
 
 pub use audit::{AuditCommand, AuditExportArgs, AuditFilterArgs, AuditListArgs, ExportFormat, OutcomeName};
@@ -44,11 +46,30 @@ pub struct Cli {
 pub enum Command {
     /// Show it working: a node in a temporary directory, messages through it over real sockets, a summary
     Demo(DemoArgs),
+    /// Make what a first node needs: settings, data directory, a production to begin with
+    ///
+    /// Nothing is asked and nothing overwritten: a second run changes nothing. Exit code 1 if something was
+    /// there that a node cannot use; the command that corrects it is printed.
+    ///
+    ///   terrace init hospital                   # ./hospital/terrace.toml, terrace-data, production
+    ///   sudo terrace init --system              # /etc/terrace, /var/lib/terrace, as the package has it
+    #[command(verbatim_doc_comment)]
+    Init(InitArgs),
     /// Run a node
     ///
     /// Settings come from terrace.toml if it exists, else from defaults: data in ./terrace-data, the production in
     /// ./production. Without a production folder, one MLLP service on 127.0.0.1:2575 stores every message.
     Serve(ServeArgs),
+    /// Check settings, data directory and machine, and say for each finding what to do
+    ///
+    /// Works with and without a running node, and changes nothing; a file of 4 KiB is written to the data
+    /// directory for a moment, to see how long a flush takes. Exit code 0: all is fine; 1: there are
+    /// warnings; 2: there is a problem with which a node does not run, or not safely.
+    ///
+    ///   terrace doctor
+    ///   terrace doctor --config /etc/terrace/terrace.toml --json
+    #[command(verbatim_doc_comment)]
+    Doctor(DoctorArgs),
     /// Stop the node that runs on a data directory, and wait until it has ended
     Stop(Place),
     /// Show the status of the node that runs on a data directory; exit code 1 if it has troubles
@@ -103,6 +124,16 @@ pub enum Command {
     /// `cargo build --release --package bench`.
     #[command(disable_help_flag = true)]
     Bench(BenchArgs),
+    /// Print the completions of a shell
+    ///
+    ///   terrace completions bash > /etc/bash_completion.d/terrace
+    ///   terrace completions zsh  > "${fpath[1]}/_terrace"
+    ///   terrace completions fish > ~/.config/fish/completions/terrace.fish
+    #[command(verbatim_doc_comment)]
+    Completions(CompletionsArgs),
+    /// Write the manual pages, for packages
+    #[command(name = "man-pages", hide = true)]
+    ManPages(ManPagesArgs),
     /// The load of t4, started by it as a process of its own
     #[command(name = "t4-load", hide = true)]
     T4Load {

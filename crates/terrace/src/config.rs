@@ -111,6 +111,19 @@ pub struct Config {
     transaction_bytes: usize,
     /// Log lines: error, warn, info, debug. Default info.
     log: LogLevel,
+    /// What a log line is: `text` for people, `json` for programs. Default `text`.
+    log_format: LogFormat,
+}
+
+/// What a line of the log is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// Time, level and message in words, then fields as `name=value`.
+    #[default]
+    Text,
+    /// One object: `timestamp`, `level`, `fields` (with the `message`), `target`.
+    Json,
 }
 
 /// Which log lines there are: those of a level and of the more important ones.
@@ -271,6 +284,7 @@ impl Default for Config {
             bounds: store::SpaceLimits::default(),
             transaction_bytes: usize::MAX,
             log: LogLevel::default(),
+            log_format: LogFormat::default(),
         }
     }
 }
@@ -334,6 +348,16 @@ impl Config {
     /// Log level.
     pub fn log(&self) -> &'static str {
         self.log.name()
+    }
+
+    /// Memory that unfinished frames may take.
+    pub fn frame_bytes(&self) -> u64 {
+        self.frame_memory.0
+    }
+
+    /// What a log line is.
+    pub fn log_format(&self) -> LogFormat {
+        self.log_format
     }
 
     /// The same for a data directory, without flags.

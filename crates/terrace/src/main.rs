@@ -17,11 +17,15 @@ mod cli;
 mod config;
 mod console;
 mod demo;
+mod doctor;
 mod encryption;
 mod identity;
+mod init;
 mod journals;
 mod listeners;
+mod logging;
 mod maintenance;
+mod manual;
 mod messages;
 mod metrics;
 mod operations;
@@ -41,6 +45,7 @@ mod sql;
 #[cfg(not(feature = "sql"))]
 #[path = "without_sql.rs"]
 mod sql;
+mod supervision;
 mod tiers;
 mod todo;
 mod trials;
@@ -77,8 +82,12 @@ fn main() -> ExitCode {
 fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     // A store has many files, whichever command opens it.
     Descriptors::raise()?;
-    // Files that commands make contain patient data. A new production contains none, and users edit it.
-    if !matches!(cli.command, Command::Production(ProductionCommand::New { .. })) {
+    // Files that commands make contain patient data. A new production, settings and manual pages contain none, and users edit or read them.
+    let made_for_others = matches!(
+        cli.command,
+        Command::Production(ProductionCommand::New { .. }) | Command::Init(_) | Command::ManPages(_)
+    );
+    if !made_for_others {
         device::os::make_all_private();
     }
     if let Ok(token) = std::env::var("TERRACE_TOKEN") {
@@ -89,6 +98,10 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     }
     match cli.command {
         Command::Demo(args) => demo::run(&args),
+        Command::Init(args) => init::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
+        Command::Completions(args) => manual::completions(&args),
+        Command::ManPages(args) => manual::man_pages(&args),
         Command::Serve(args) => serve::run(&args),
         Command::Stop(place) => serve::stop(&place),
         Command::Status(args) => serve::status(&args),
@@ -118,7 +131,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
 }
 
 /// The error and its causes, each printed once: many errors name their cause in their own text.
-fn explain(error: &anyhow::Error) -> String {
+pub fn explain(error: &anyhow::Error) -> String {
     error.chain().map(ToString::to_string).fold(String::new(), |text, cause| match text.as_str() {
         "" => cause,
         text if text.contains(&cause) => text.to_owned(),

@@ -16,7 +16,7 @@ use crate::serve;
 use crate::show::TextTable;
 
 /// The production that `new` writes, with a message to try it.
-const TEMPLATE: &[(&str, &str)] = &[
+pub const TEMPLATE: &[(&str, &str)] = &[
     ("production.toml", include_str!("../template/production.toml")),
     ("services/inbound.toml", include_str!("../template/services/inbound.toml")),
     ("rules/main.rules", include_str!("../template/rules/main.rules")),

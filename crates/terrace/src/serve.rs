@@ -1,7 +1,6 @@
 //! `terrace serve`, `stop`, `status`: a node and its neighbours.
 
 use std::collections::BTreeMap;
-use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -10,13 +9,14 @@ use interop::running::{NodeStatus, Origin, RunningProduction};
 use node::status::{ModelStatus, PlaceStatus};
 use node::trouble::Trouble;
 use node::{AdmissionStatus, Descriptors, DirectoryLock, control};
-use tracing_subscriber::EnvFilter;
 
 use crate::access;
 use crate::cli::{ClockCommand, Place, ServeArgs, StatusArgs};
 use crate::config::Config;
+use crate::logging;
 use crate::metrics::RunningMetrics;
 use crate::show::{TextTable, bytes, count, time};
+use crate::supervision::Supervision;
 use crate::volumes::NodeVolumes;
 use crate::{operations, terminal};
 
@@ -24,9 +24,14 @@ use crate::{operations, terminal};
 /// can be read, and senders and `terrace status` get the reason.
 pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     Descriptors::current().enough()?;
-    let mut config = Config::read(args.config.as_deref())?;
+    let config = Config::read(args.config.as_deref())?;
+    logging::begin(&config)?;
+    logging::ended(serve(args, config))
+}
+
+fn serve(args: &ServeArgs, mut config: Config) -> anyhow::Result<ExitCode> {
     let mut services = config.take_services();
-    log(config.log())?;
+    let supervision = Supervision::begin()?;
     let runtime = runtime(config.threads())?;
     let plan = config.plan(args)?;
     // Settings that cannot work are refused before anything is made or listened on.
@@ -70,7 +75,9 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
         node.services_started();
         node.admission().check(node.outgoing());
         tracing::info!(data = %node.data().display(), "ready");
+        let watched = supervision.ready(node);
         until_the_end(node).await?;
+        watched.stopping();
         let failure = node.failed().borrow().clone();
         if let Some(metrics) = &metrics {
             metrics.ends();
@@ -118,19 +125,6 @@ async fn until_the_end(node: &RunningProduction) -> anyhow::Result<()> {
         _ = interrupt.recv() => {}
         _ = stopping.wait_for(|stop| *stop) => {}
     }
-    Ok(())
-}
-
-/// Log lines go to standard error; `TERRACE_LOG` wins over the settings.
-pub fn log(level: &str) -> anyhow::Result<()> {
-    let directives = std::env::var("TERRACE_LOG").unwrap_or_else(|_| level.to_owned());
-    let filter = EnvFilter::try_new(&directives).with_context(|| format!("`{directives}` is not a log level"))?;
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(terminal::log)
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_target(false)
-        .init();
     Ok(())
 }
 

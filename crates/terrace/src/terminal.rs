@@ -155,6 +155,14 @@ pub fn log() -> Log<Stderr> {
 #[derive(Debug)]
 pub struct Log<W: Write>(W);
 
+#[cfg(test)]
+impl<W: Write> Log<W> {
+    /// The log in front of another writer.
+    pub fn of(to: W) -> Self {
+        Log(to)
+    }
+}
+
 impl<W: Write> Write for Log<W> {
     /// Takes a record whole, as the log writes it.
     fn write(&mut self, record: &[u8]) -> io::Result<usize> {

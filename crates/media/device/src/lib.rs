@@ -36,6 +36,7 @@
 //! * [`measured`]: a shelf whose devices count and time what is done to them
 //! * [`distribution`]: how long things took, noted by many threads without a lock
 //! * [`heap`]: counts the heap memory of threads
+//! * [`inherited`]: listening sockets that a process was started with
 //! * [`os`]: calls of Linux that the standard library does not offer, as safe functions
 //!
 //! # What differs between media
@@ -64,6 +65,7 @@ pub mod error;
 pub mod faulty;
 pub mod file;
 pub mod heap;
+pub mod inherited;
 pub mod measured;
 pub mod memory;
 pub mod near;

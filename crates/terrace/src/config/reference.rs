@@ -219,14 +219,14 @@ fn node(file: &Path) -> anyhow::Result<String> {
     let args = cli::ServeArgs { config: None, data: None, production: None, bodies: None };
     let mut config = Config::read(Some(file))?;
     let services = config.take_services();
-    let (log, threads) = (config.log(), config.threads());
+    let (log, threads) = ((config.log(), config.log_format()), config.threads());
     let plan = config.plan(&args)?;
     let sql = services.sql.as_ref().map(|sql| sql.options(&plan.options().data)).transpose()?;
     let search = services.search_options(&plan.options().data)?;
     let volumes = services.volumes.options(&plan.options().data)?;
     let metrics = services.metrics.as_ref().map(|metrics| metrics.options()).transpose()?;
     let console = services.console_options()?;
-    Ok(without_times(&format!("{log} {threads} {plan:?} {sql:?} {search:?} {volumes:?} {metrics:?} {console:?}")))
+    Ok(without_times(&format!("{log:?} {threads} {plan:?} {sql:?} {search:?} {volumes:?} {metrics:?} {console:?}")))
 }
 
 /// Without the moments at which things were made.

@@ -17,7 +17,7 @@ use crate::volumes::{
 /// Serves volumes until it is stopped.
 pub fn run(mut config: Config, data: &Path, args: &ExportArgs) -> anyhow::Result<ExitCode> {
     let settings = config.take_services().volumes.with_flags(args.listen, args.socket.clone());
-    crate::serve::log(config.log())?;
+    crate::logging::begin(&config)?;
     settings.options(data)?;
     let threads = config.threads();
     let plan = config.plan_of(data)?;

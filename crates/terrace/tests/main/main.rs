@@ -11,6 +11,7 @@ mod crowd;
 mod encrypted;
 mod generations;
 mod ground;
+mod installed;
 mod long_files;
 mod maintenance;
 mod node;

@@ -76,7 +76,7 @@ impl Listening {
 /// # Errors
 /// `Listen`.
 pub async fn bind(service: &Service, address: SocketAddr) -> Result<TcpListener, InteropError> {
-    TcpListener::bind(address).await.map_err(|source| InteropError::Listen {
+    node::service_manager::listen(&service.name, address).await.map_err(|source| InteropError::Listen {
         service: service.name.clone(),
         address,
         source,

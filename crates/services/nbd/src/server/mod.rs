@@ -190,8 +190,7 @@ impl NbdServer {
             return Err(NbdError::Plaintext { address: address.to_string() });
         }
         let failed = |source| NbdError::Listen { address: address.to_string(), source };
-        let listener = std::net::TcpListener::bind(address).map_err(failed)?;
-        listener.set_nonblocking(true).map_err(failed)?;
+        let listener = node::service_manager::listen_without_runtime("volumes", address).map_err(failed)?;
         let bound = listener.local_addr().map_err(failed)?;
         let (bounds, peers) = (self.options.bounds, self.options.peers.clone());
         let seats = self.seats();

@@ -85,7 +85,7 @@ impl HttpServer {
         options.check()?;
         let (renewal, certificate) = Renewal::first(options.tls.clone())?;
         let listen = |error| HttpError::Listen { address: options.listen, error };
-        let listener = TcpListener::bind(options.listen).await.map_err(listen)?;
+        let listener = node::service_manager::listen("search", options.listen).await.map_err(listen)?;
         let address = listener.local_addr().map_err(listen)?;
         let (stop, stopped) = watch::channel(StopStage::Serving);
         let door = options.admission.door("search", "search", options.sockets());

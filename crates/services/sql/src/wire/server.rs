@@ -49,7 +49,7 @@ impl Server {
         options.check()?;
         let (renewal, renewed) = Renewal::first(options.tls.clone())?;
         let listen = |error| WireError::Listen { address: options.listen, error };
-        let listener = TcpListener::bind(options.listen).await.map_err(listen)?;
+        let listener = node::service_manager::listen("sql", options.listen).await.map_err(listen)?;
         let address = listener.local_addr().map_err(listen)?;
         let (stop, stopped) = watch::channel(false);
         let registry = Arc::new(Registry::default());
