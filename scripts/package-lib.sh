@@ -41,7 +41,7 @@ glibc_of() {
 check_glibc() {
     glibc=$(glibc_of "$terrace" ${lab:+"$lab"})
     if [ -n "${GLIBC_MAX:-}" ] && [ "$(printf '%s\n' "$glibc" "$GLIBC_MAX" | sort -V | tail -n 1)" != "$GLIBC_MAX" ]; then
-        fail "the program needs glibc $glibc, and GLIBC_MAX is $GLIBC_MAX: build it against that one (docs/operations.md, \"Older systems\")"
+        fail "the program needs glibc $glibc, and GLIBC_MAX is $GLIBC_MAX: build it against that one (docs/installing.md, \"Older systems\")"
     fi
 }
 
