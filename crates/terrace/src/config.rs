@@ -2,6 +2,7 @@
 //! `reference` compares the two. Where things lie (`mode`, `[tiers.NAME]`, `[placement]`) is explained with an example of each mode
 //! in `docs/tiers.md`.
 
+mod ldap;
 #[cfg(all(test, feature = "sql", feature = "search"))]
 mod reference;
 
@@ -21,6 +22,7 @@ use interop::engine::Bodies;
 use interop::production::units::{Bytes, Span};
 use interop::running::{OnFull, Options, Origin};
 use node::admission::FRAME_BYTES;
+use node::identity::ldap::{LdapClient, LdapSettings};
 use node::identity::{AccessRule, AccessRules};
 use node::{Admission, AuditSettings, Descriptors};
 use serde::Deserialize;
@@ -92,6 +94,8 @@ pub struct Config {
     volumes: VolumeSettings,
     /// Who may come in from where, in their order. Default: no rules, and the settings of the ports decide.
     access: Vec<AccessRule>,
+    /// The directory that checks passwords of users who have none here. Default: none.
+    ldap: Option<ldap::LdapTable>,
     /// Space that SQL reserves for messages.
     #[serde(skip)]
     bounds: store::SpaceLimits,
@@ -253,6 +257,7 @@ impl Default for Config {
             search: None,
             volumes: VolumeSettings::default(),
             access: Vec::new(),
+            ldap: None,
             bounds: store::SpaceLimits::default(),
             transaction_bytes: usize::MAX,
             log: LogLevel::default(),
@@ -301,6 +306,14 @@ impl Config {
         Ok(AccessRules::new(self.access.clone())?)
     }
 
+    /// The settings of the directory, if there is one.
+    ///
+    /// # Errors
+    /// Keys that do not go together.
+    pub fn ldap(&self) -> anyhow::Result<Option<LdapSettings>> {
+        self.ldap.as_ref().map(ldap::LdapTable::settings).transpose()
+    }
+
     /// The data directory, where no flag names another one.
     pub fn data(&self) -> &Path {
         &self.data
@@ -318,7 +331,7 @@ impl Config {
 
     /// How to run the node and where its parts lie, with the flags given.
     pub fn plan(self, args: &cli::ServeArgs) -> anyhow::Result<Plan> {
-        let access = self.access()?;
+        let (access, ldap) = (self.access()?, self.ldap()?);
         let data = args.data.clone().unwrap_or(self.data);
         let named = args.production.clone().or(self.production);
         let origin = match named {
@@ -340,6 +353,9 @@ impl Config {
         let mut options = Options::new(data, origin);
         options.services_follow = true;
         options.access = access;
+        // What cannot work is told before anything is opened.
+        ldap.as_ref().map(|ldap| LdapClient::new(ldap, options.clock.clone())).transpose()?;
+        options.ldap = ldap;
         options.bodies = match args.bodies {
             Some(cli::Bodies::Delta) => Bodies::Delta,
             Some(cli::Bodies::Full) => Bodies::Full,

@@ -52,6 +52,8 @@ const SECTIONS: &[(&str, Of, &[&str], &str)] = &[
     ("[search.index]", Of::Terrace, &["search", "index"], "[search]"),
     ("[volumes]", Of::Terrace, &["volumes"], ""),
     ("[[access]]", Of::Terrace, &["access"], ""),
+    ("[ldap]", Of::Terrace, &["ldap"], ""),
+    ("[ldap.roles]", Of::Terrace, &["ldap", "roles"], "[ldap]"),
     ("production.toml", Of::Production, &[], ""),
     ("A service over MLLP", Of::Service, &[], ""),
     ("[tls] of a service", Of::Service, &["tls"], "A service over MLLP"),
@@ -169,6 +171,7 @@ impl Bed {
         let certificate = params.self_signed(&key).expect("a certificate").pem();
         bed.put("production/node.pem", &certificate);
         bed.put("production/authority.pem", &certificate);
+        bed.put("ldap-password", "a password");
         bed.put("production/node.key", &key.serialize_pem());
         let none_revoked = CertificateRevocationListParams {
             this_update: rcgen::date_time_ymd(2026, 1, 1),

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, ensure};
 use node::identity::{
-    Action, AttributeChange, Attributes, CredentialChange, Credentials, IdentityChange, IdentityRequest,
+    Action, AttributeChange, Attributes, CredentialChange, Credentials, IdentityChange, IdentityRequest, LdapUser,
     MembershipPart, ObjectPattern, Privileges, REQUEST, Role, RoleReport,
 };
 use node::{Clock, control};
@@ -16,6 +16,7 @@ use super::args::{
     AddArgs, BreakGlassArgs, CertificateCommand, GrantArgs, ListRolesArgs, RevokeArgs, RoleCommand, TokenArgs,
     UidCommand, UserCommand,
 };
+use super::ldap::ldap;
 use super::prompt::password;
 use crate::place::Place;
 use crate::show::time;
@@ -29,6 +30,10 @@ pub fn user(command: UserCommand) -> anyhow::Result<ExitCode> {
         UserCommand::Add(args) => add(&args)?,
         UserCommand::List(args) => return list(&args, |role| role.attributes.login),
         UserCommand::Show(args) => show(&send(&args.place.data, &IdentityRequest::Show { role: args.name })?),
+        UserCommand::Password(args) if args.ldap => {
+            proof(args.place, args.name, CredentialChange::Ldap)?;
+        }
+        UserCommand::Ldap(args) => return ldap(&args),
         UserCommand::Password(args) => {
             let made = password(&args.name, args.password_file.as_deref())?;
             let change =
@@ -74,7 +79,8 @@ pub fn role(command: RoleCommand) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn send<T: DeserializeOwned>(data: &Path, request: &IdentityRequest) -> anyhow::Result<T> {
+/// Sends a request to the node on a data directory.
+pub(super) fn send<T: DeserializeOwned>(data: &Path, request: &IdentityRequest) -> anyhow::Result<T> {
     let line = format!("{REQUEST} {}", serde_json::to_string(request)?);
     serde_json::from_value(control::request(data, &line)?).context("the node's answer cannot be read by this release")
 }
@@ -105,8 +111,11 @@ fn add(args: &AddArgs) -> anyhow::Result<()> {
         connection_limit: args.connections,
         ..Attributes::user()
     };
-    let credentials =
-        if args.no_password { Credentials::default() } else { password(&args.name, args.password_file.as_deref())? };
+    let credentials = match () {
+        () if args.ldap => Credentials { ldap: Some(LdapUser::ByHand), ..Credentials::default() },
+        () if args.no_password => Credentials::default(),
+        () => password(&args.name, args.password_file.as_deref())?,
+    };
     let name = args.name.clone();
     change_of(&args.place.data, IdentityChange::Create(Role { name, attributes, credentials }))?;
     println!("user {} is made", args.name);

@@ -10,6 +10,7 @@
 
 mod args;
 mod commands;
+mod ldap;
 mod prompt;
 
 pub use args::{RoleCommand, UserCommand};

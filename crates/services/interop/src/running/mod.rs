@@ -32,6 +32,7 @@ use std::time::Duration;
 use device::Shelf;
 use hl7::mask::Masker;
 use node::admission::FRAME_BYTES;
+use node::identity::ldap::{LdapClient, LdapLogins, LdapSettings};
 use node::identity::scram::Mock;
 use node::identity::{AccessRules, Guard};
 use node::timekeeping::Timekeeping;
@@ -120,6 +121,8 @@ pub struct Options {
     pub admission: Arc<Admission>,
     /// Who may come in from where, for all ports. Default: no rules, and the settings of the ports decide.
     pub access: AccessRules,
+    /// The directory that checks passwords of users who have none here. Default: none.
+    pub ldap: Option<LdapSettings>,
     /// Whether other services of the node start after it, until [`RunningProduction::services_started`]: meanwhile a request that
     /// nothing knows yet is answered with "try again". Default: no.
     pub services_follow: bool,
@@ -148,6 +151,7 @@ impl Options {
             files: Files::default(),
             admission: Admission::new(Descriptors::current(), FRAME_BYTES),
             access: AccessRules::default(),
+            ldap: None,
             services_follow: false,
         }
     }
@@ -260,6 +264,11 @@ impl RunningProduction {
         let engine =
             Engine::new(Arc::clone(&message_log), options.clock.clone(), plan, options.bodies, window, admission);
         guard.set_access(options.access.clone());
+        if let Some(settings) = &options.ldap {
+            let client = LdapClient::new(settings, options.clock.clone());
+            let client = client.map_err(|error| InteropError::Refused(error.to_string()))?;
+            guard.use_directory(LdapLogins::new(client), Some(Arc::clone(&audit)));
+        }
         // Nobody has set it: the engine is new.
         let _ = engine.access.set(AccessGate { guard: Arc::clone(&guard), audit: Arc::clone(&audit) });
         let bound = services::bind_all(&engine.plan().production).await?;
@@ -306,11 +315,14 @@ impl RunningProduction {
     fn watch_time(&self) {
         // The task ends up to a tick after the node: it must not keep the store open.
         let message_log = Arc::downgrade(&self.engine.message_log);
-        self.guard.watch_time(move |why| {
+        let fail = move |why: &str| {
             if let Some(message_log) = message_log.upgrade() {
                 message_log.fail(&why);
             }
-        });
+        };
+        self.guard.watch_time(fail.clone());
+        // A user that the directory removed keeps its sessions without it.
+        self.guard.watch_directory(fail);
     }
 
     /// The present status of the node.
