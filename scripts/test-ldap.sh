@@ -212,7 +212,7 @@ mllp=$(sed -n 's/.* listening .*address=//p' log | head -1)
 sql() { # sql USER PASSWORD QUERY [OPTION=VALUE]...
     local user=$1 password=$2 query=$3
     shift 3
-    PGPASSWORD=$password PGUSER=$user psql -X -At -c "$query" "host=127.0.0.1 port=${address##*:} dbname=postgres $*"
+    PGPASSWORD=$password PGUSER=$user psql -w -X -At -c "$query" "host=127.0.0.1 port=${address##*:} dbname=postgres $*"
 }
 http() { curl -s -o http.log -w '%{http_code}' -u "$1:$2" "http://$search/_security/_authenticate"; }
 code() { [ "$(http "$2" "$3")" = "$1" ] || { http "$2" "$3"; cat http.log; return 1; }; }
@@ -221,6 +221,7 @@ case_ "users and roles are made" eval '"$terrace" user add ann --administrator -
 case_ "a user of the directory logs in over SQL" says '^carl$' sql carl "carl secret" 'select current_user'
 case_ "its groups are its roles" says '^t$' sql carl "carl secret" "select pg_has_role('doctors', 'member')"
 case_ "it logs in within TLS" says '^carl$' sql carl "carl secret" 'select current_user' "sslmode=verify-full sslrootcert=$dir/directory-ca.pem"
+case_ "it logs in without TLS on this machine" says '^carl$' sql carl "carl secret" 'select current_user' sslmode=disable
 case_ "a wrong password is refused" refuses 'password authentication failed for user "carl"' sql carl wrong 'select 1'
 case_ "a name of nobody is refused with the same words" refuses 'password authentication failed for user "nobody"' sql nobody wrong 'select 1'
 case_ "a local user logs in by its password here" says '^ann$' sql ann "local secret" 'select current_user'
@@ -244,7 +245,7 @@ case_ "changes by groups are" says 'role dora' "$terrace" audit list --action id
 session() {
     rm -f statements
     mkfifo statements
-    PGPASSWORD=$2 PGUSER=$1 psql -X -At "host=127.0.0.1 port=${address##*:} dbname=postgres" <statements >session.log 2>&1 &
+    PGPASSWORD=$2 PGUSER=$1 psql -w -X -At "host=127.0.0.1 port=${address##*:} dbname=postgres" <statements >session.log 2>&1 &
     client=$!
     exec 3>statements
     echo "select 'open';" >&3

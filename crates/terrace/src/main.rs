@@ -95,7 +95,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Rules(command) => trials::rules(&command),
         Command::Message(command) => messages::run(command),
         Command::Audit(command) => audit::run(command),
-        Command::User(command) => identity::user(command),
+        Command::User(command) => identity::user(command, &|file| config::Config::read(file)?.ldap()),
         Command::Role(command) => identity::role(command),
         Command::Sql(SqlCommand::Verifier) => sql::verifier(),
         Command::Tier(command) => tiers::run(command),

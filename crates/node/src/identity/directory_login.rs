@@ -23,23 +23,15 @@ use super::change::IdentityChange;
 use super::directory_roles;
 use super::error::IdentityError;
 use super::guard::{Begun, Guard};
+use super::guarded_directory::{DirectoryEvent, DirectoryRecorder, GuardedDirectory};
 use super::ldap::{LdapAccount, LdapFailure, LdapLogins};
 use super::login_error::{LdapRefusal, LoginError, LoginRefusal};
 use super::role::{LdapUser, RoleId, check_name};
 use super::scram::PASSWORD_BYTES_MAX;
 use super::throttle::PENDING_MS;
-use crate::Audit;
-use crate::audit::AuditEntry;
 
 /// With a directory, the answer to a failed login comes at a multiple of this time.
 const FAILURE_STEP: Duration = Duration::from_millis(500);
-
-/// The directory of a guard.
-#[derive(Debug)]
-pub(super) struct GuardedDirectory {
-    pub(super) logins: LdapLogins,
-    audit: Option<Arc<Audit>>,
-}
 
 /// Whose password the directory checks.
 struct AskedUser<'a> {
@@ -50,11 +42,11 @@ struct AskedUser<'a> {
 }
 
 impl Guard {
-    /// From now on the passwords of users of a directory are checked there. What the directory changes in memberships is recorded in
-    /// `audit`. Only the first call counts.
-    pub fn use_directory(&self, logins: LdapLogins, audit: Option<Arc<Audit>>) {
+    /// From now on the passwords of users of a directory are checked there. `record` gets what the directory changed: it is done with
+    /// an entry and without, since it takes rights away, or gives what an operator said. Only the first call counts.
+    pub fn use_directory(&self, logins: LdapLogins, record: Box<DirectoryRecorder>) {
         // A second one is a mistake of who puts a node together, and changes nothing.
-        let _ = self.directory.set(Arc::new(GuardedDirectory { logins, audit }));
+        let _ = self.directory.set(Arc::new(GuardedDirectory { logins, record }));
     }
 
     /// Whether a port has to take passwords as they are, where nobody can read them on the way: a directory cannot check SCRAM. It is
@@ -188,23 +180,13 @@ impl Guard {
         if view.directory().named(user).is_ok_and(is_same) {
             return Ok(());
         }
-        let text = roles.join(", ");
-        let change = IdentityChange::DirectoryRoles { user: user.to_owned(), roles, create };
+        let change = IdentityChange::DirectoryRoles { user: user.to_owned(), roles: roles.clone(), create };
         let guard = Arc::clone(self);
         let changed = tokio::task::spawn_blocking(move || guard.change(&Caller::node(), &[change])).await;
         changed.unwrap_or(Err(IdentityError::Busy))?;
-        tracing::info!(user, roles = text, "the directory changed what a user is a member of");
-        let entry = AuditEntry::new("identity.directory", format!("role {user}")).with_long("roles", &text);
-        self.recorded(directory, entry);
+        tracing::info!(user, roles = roles.join(", "), "the directory changed what a user is a member of");
+        (directory.record)(user, DirectoryEvent::Roles(roles));
         Ok(())
-    }
-
-    /// Records what the directory did. It is done with an entry and without: it takes rights away, or gives what an operator said.
-    pub(super) fn recorded(&self, directory: &GuardedDirectory, entry: AuditEntry) {
-        let Some(audit) = &directory.audit else { return };
-        if let Err(error) = audit.record_bounded(entry) {
-            tracing::warn!(%error, "what the directory changed is not in the audit");
-        }
     }
 }
 

@@ -4,28 +4,28 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, ensure};
+use node::Clock;
 use node::identity::{
     Action, AttributeChange, Attributes, CredentialChange, Credentials, IdentityChange, IdentityRequest, LdapUser,
-    MembershipPart, ObjectPattern, Privileges, REQUEST, Role, RoleReport,
+    MembershipPart, ObjectPattern, Privileges, Role, RoleReport,
 };
-use node::{Clock, control};
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::args::{
     AddArgs, BreakGlassArgs, CertificateCommand, GrantArgs, ListRolesArgs, RevokeArgs, RoleCommand, TokenArgs,
     UidCommand, UserCommand,
 };
-use super::ldap::ldap;
+use super::ldap::{self, LdapOf};
 use super::prompt::password;
+use super::sending::send;
 use crate::place::Place;
 use crate::show::time;
 
 /// Microseconds of a day.
 const DAY_US: i64 = 24 * 3600 * 1_000_000;
 
-/// `terrace user ...`
-pub fn user(command: UserCommand) -> anyhow::Result<ExitCode> {
+/// `terrace user ...`; `ldap` reads the settings of the directory.
+pub fn user(command: UserCommand, ldap: LdapOf<'_>) -> anyhow::Result<ExitCode> {
     match command {
         UserCommand::Add(args) => add(&args)?,
         UserCommand::List(args) => return list(&args, |role| role.attributes.login),
@@ -33,7 +33,7 @@ pub fn user(command: UserCommand) -> anyhow::Result<ExitCode> {
         UserCommand::Password(args) if args.ldap => {
             proof(args.place, args.name, CredentialChange::Ldap)?;
         }
-        UserCommand::Ldap(args) => return ldap(&args),
+        UserCommand::Ldap(args) => return ldap::login(&args, ldap),
         UserCommand::Password(args) => {
             let made = password(&args.name, args.password_file.as_deref())?;
             let change =
@@ -77,12 +77,6 @@ pub fn role(command: RoleCommand) -> anyhow::Result<ExitCode> {
         }
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// Sends a request to the node on a data directory.
-pub(super) fn send<T: DeserializeOwned>(data: &Path, request: &IdentityRequest) -> anyhow::Result<T> {
-    let line = format!("{REQUEST} {}", serde_json::to_string(request)?);
-    serde_json::from_value(control::request(data, &line)?).context("the node's answer cannot be read by this release")
 }
 
 fn changes_of(data: &Path, changes: Vec<IdentityChange>) -> anyhow::Result<()> {

@@ -8,19 +8,20 @@ use std::process::ExitCode;
 
 use anyhow::{Context, ensure};
 use node::Clock;
-use node::identity::ldap::{LdapAccount, LdapClient, LdapError, LdapStep};
+use node::identity::ldap::{LdapAccount, LdapClient, LdapError, LdapSettings, LdapStep};
 use node::identity::{IdentityRequest, RoleReport};
 
 use super::args::LdapArgs;
-use super::commands::send;
 use super::prompt::typed_password;
-use crate::config::Config;
+use super::sending::send;
+
+/// Reads the settings of the directory of a file, or of the default one.
+pub type LdapOf<'a> = &'a dyn Fn(Option<&Path>) -> anyhow::Result<Option<LdapSettings>>;
 
 /// Tries a login; exit code 1 if it fails at every server.
-pub fn ldap(args: &LdapArgs) -> anyhow::Result<ExitCode> {
-    let config = Config::read(args.config.as_deref())?;
-    let settings =
-        config.ldap()?.context("there is no [ldap] in terrace.toml: docs/security.md says how it is set up")?;
+pub fn login(args: &LdapArgs, ldap: LdapOf<'_>) -> anyhow::Result<ExitCode> {
+    let settings = ldap(args.config.as_deref())?
+        .context("there is no [ldap] in terrace.toml: docs/security.md says how it is set up")?;
     let client = LdapClient::new(&settings, Clock::system())?;
     let password = if args.no_password { None } else { Some(typed_password(args.password_file.as_deref())?) };
     ensure!(

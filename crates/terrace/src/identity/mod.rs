@@ -12,6 +12,7 @@ mod args;
 mod commands;
 mod ldap;
 mod prompt;
+mod sending;
 
 pub use args::{RoleCommand, UserCommand};
 pub use commands::{role, user};

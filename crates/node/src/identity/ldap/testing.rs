@@ -14,6 +14,7 @@ use super::answer::{self, Elements};
 use super::{LdapClient, LdapLogins, LdapService, LdapSettings};
 use crate::Clock;
 use crate::identity::SecretPlace;
+use crate::task;
 
 /// A user of the directory.
 #[derive(Debug, Clone, Default)]
@@ -68,7 +69,7 @@ impl TestDirectory {
             serving: Mutex::default(),
         });
         let serving = Arc::clone(&made);
-        let task = tokio::spawn(async move {
+        let task = task::session("test directory", async move {
             let mut sessions = tokio::task::JoinSet::new();
             while let Ok((socket, _)) = listener.accept().await {
                 sessions.spawn(Arc::clone(&serving).serve(socket));

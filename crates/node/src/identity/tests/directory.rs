@@ -12,8 +12,8 @@ use crate::identity::ldap::LdapSettings;
 use crate::identity::ldap::testing::{Manner, TestDirectory};
 use crate::identity::scram::Mock;
 use crate::identity::{
-    AttributeChange, Attributes, Caller, CredentialChange, Credentials, Guard, IdentityChange, LdapRefusal, LdapUser,
-    LoginError, LoginRefusal, Proof, Role,
+    AttributeChange, Attributes, Caller, CredentialChange, Credentials, DirectoryWatch, Guard, IdentityChange,
+    LdapRefusal, LdapUser, LoginError, LoginRefusal, Proof, Role,
 };
 
 const RIGHT: &str = "right secret";
@@ -34,9 +34,13 @@ fn guard_with(settings: Option<&LdapSettings>) -> Arc<Guard> {
     let changes = [group("doctors"), user("local", local), user("ben", by_hand)];
     guard.change(&Caller::node(), &changes).expect("the node may");
     if let Some(settings) = settings {
-        guard.use_directory(TestDirectory::logins(settings), None);
+        guard.use_directory(TestDirectory::logins(settings), Box::new(|_, _| {}));
     }
     guard
+}
+
+async fn recheck(guard: &Arc<Guard>) {
+    DirectoryWatch::of(guard).expect("there is a service account").recheck().await;
 }
 
 fn refusal(ended: Result<Caller, LoginError>) -> Option<LdapRefusal> {
@@ -143,22 +147,22 @@ async fn open_sessions_end_once_the_directory_removed_or_locked_their_user_and_n
     let ben = guard.log_in("ben", RIGHT, None).await.expect("it is right");
     let ann = guard.log_in("ann", RIGHT, None).await.expect("it is right");
     let _open = [guard.connect(&ben).expect("it may"), guard.connect(&ann).expect("it may")];
-    guard.recheck_directory().await;
+    recheck(&guard).await;
     assert!(holds(&ben) && holds(&ann));
     *server.manner.lock().expect("no test panicked") = Manner::Silent;
-    guard.recheck_directory().await;
+    recheck(&guard).await;
     assert!(holds(&ben) && holds(&ann) && guard.directory_trouble().is_some(), "a directory that is away ends nothing");
     *server.manner.lock().expect("no test panicked") = Manner::Right;
     server.change("ben", |ben| ben.is_locked = true);
-    guard.recheck_directory().await;
+    recheck(&guard).await;
     assert!(!holds(&ben) && holds(&ann) && guard.directory_trouble().is_none());
     server.change("ben", |ben| ben.is_locked = false);
-    guard.recheck_directory().await;
+    recheck(&guard).await;
     assert!(!holds(&ben), "what has ended does not begin again");
     let again = guard.log_in("ben", RIGHT, None).await.expect("it is right");
     assert!(holds(&again), "a later login is another one");
     server.remove("ann");
-    guard.recheck_directory().await;
+    recheck(&guard).await;
     assert!(!holds(&ann) && holds(&again));
 }
 

@@ -32,9 +32,10 @@ use std::time::Duration;
 use device::Shelf;
 use hl7::mask::Masker;
 use node::admission::FRAME_BYTES;
+use node::audit::AuditEntry;
 use node::identity::ldap::{LdapClient, LdapLogins, LdapSettings};
 use node::identity::scram::Mock;
-use node::identity::{AccessRules, Guard};
+use node::identity::{AccessRules, DirectoryEvent, DirectoryRecorder, DirectoryWatch, Guard};
 use node::timekeeping::Timekeeping;
 use node::trouble::VolumeTroubles;
 use node::{
@@ -157,6 +158,20 @@ impl Options {
     }
 }
 
+/// Records in the audit what the directory changed: it is done with an entry and without.
+fn directory_recorder(audit: Arc<Audit>) -> Box<DirectoryRecorder> {
+    Box::new(move |user, event| {
+        let entry = AuditEntry::new("identity.directory", format!("role {user}"));
+        let entry = match event {
+            DirectoryEvent::Roles(roles) => entry.with_long("roles", &roles.join(", ")),
+            DirectoryEvent::SessionsEnded(why) => entry.with("sessions_ended", why),
+        };
+        if let Err(error) = audit.record_bounded(entry) {
+            tracing::warn!(%error, "what the directory changed is not in the audit");
+        }
+    })
+}
+
 /// See the module's text.
 pub struct RunningProduction {
     options: Options,
@@ -267,7 +282,7 @@ impl RunningProduction {
         if let Some(settings) = &options.ldap {
             let client = LdapClient::new(settings, options.clock.clone());
             let client = client.map_err(|error| InteropError::Refused(error.to_string()))?;
-            guard.use_directory(LdapLogins::new(client), Some(Arc::clone(&audit)));
+            guard.use_directory(LdapLogins::new(client), directory_recorder(Arc::clone(&audit)));
         }
         // Nobody has set it: the engine is new.
         let _ = engine.access.set(AccessGate { guard: Arc::clone(&guard), audit: Arc::clone(&audit) });
@@ -322,7 +337,9 @@ impl RunningProduction {
         };
         self.guard.watch_time(fail.clone());
         // A user that the directory removed keeps its sessions without it.
-        self.guard.watch_directory(fail);
+        if let Some(watch) = DirectoryWatch::of(&self.guard) {
+            watch.start(fail);
+        }
     }
 
     /// The present status of the node.

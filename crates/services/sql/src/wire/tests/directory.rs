@@ -32,7 +32,7 @@ async fn server_with_dead_directory() -> (Server, Arc<Guard>) {
         ..LdapSettings::default()
     };
     let client = LdapClient::new(&settings, Clock::system()).expect("they can work");
-    guard.use_directory(LdapLogins::new(client), None);
+    guard.use_directory(LdapLogins::new(client), Box::new(|_, _| {}));
     (server, guard)
 }
 
