@@ -24,7 +24,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 use tokio_rustls::rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
-use tokio_rustls::rustls::{RootCertStore, ServerConfig, crypto, version};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig, crypto, version};
 
 use crate::certificate;
 
@@ -74,6 +74,17 @@ pub fn authorities(file: &Path) -> Result<RootCertStore, TlsError> {
         store.add(certificate).map_err(|error| unusable(file, &error))?;
     }
     Ok(store)
+}
+
+/// TLS of connections to servers that the authorities of a PEM file vouch for, without a certificate of ours.
+///
+/// # Errors
+/// As [`certificates`].
+pub fn client_config(file: &Path) -> Result<ClientConfig, TlsError> {
+    let builder = ClientConfig::builder_with_provider(Arc::new(crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| unusable(file, &error))?;
+    Ok(builder.with_root_certificates(authorities(file)?).with_no_client_auth())
 }
 
 /// The revocation lists of a PEM file, at least one.

@@ -35,6 +35,8 @@ pub enum Matter {
     BreakGlass,
     /// The stored roles and rights cannot be read: nobody can log in, messages are taken and delivered.
     Identity,
+    /// The directory (LDAP) cannot be asked, or the settings do not fit it: its users cannot log in, their open sessions go on.
+    Directory,
     /// The clock has moved in a way that was not confirmed: messages are not removed for their age.
     Clock,
 }
@@ -52,6 +54,7 @@ impl Matter {
             Matter::Audit => "audit",
             Matter::BreakGlass => "break-glass",
             Matter::Identity => "identity",
+            Matter::Directory => "directory",
             Matter::Clock => "clock",
         }
     }
@@ -77,6 +80,9 @@ impl Matter {
             }
             Matter::Identity => {
                 "`terrace verify` reports the damage; then `terrace stop`, and `terrace repair` or a backup"
+            }
+            Matter::Directory => {
+                "`terrace user ldap NAME` goes through the steps of a login and says at which it fails; users with a password here log in as before"
             }
             Matter::Clock => "set the clock right; or, if it is right now, `terrace clock confirm`",
         }

@@ -5,8 +5,8 @@ mod encryption;
 mod operations;
 mod production;
 mod reprocess;
-mod todo;
 mod setup;
+mod todo;
 mod trials;
 
 use std::ffi::OsString;
@@ -24,8 +24,8 @@ pub use encryption::EncryptionCommand;
 pub use operations::OperationCommand;
 pub use production::{GenerationListArgs, ProductionCommand};
 pub use reprocess::{FewName, ReprocessArgs};
-pub use todo::TodoCommand;
 pub use setup::{CompletionShell, CompletionsArgs, DoctorArgs, InitArgs, ManPagesArgs};
+pub use todo::TodoCommand;
 pub use trials::{RulesCommand, TransformCommand, TrialArgs};
 
 pub use audit::{AuditCommand, AuditExportArgs, AuditFilterArgs, AuditListArgs, ExportFormat, OutcomeName};

@@ -2,6 +2,7 @@
 //! `reference` compares the two. Where things lie (`mode`, `[tiers.NAME]`, `[placement]`) is explained with an example of each mode
 //! in `docs/tiers.md`.
 
+mod ldap;
 #[cfg(all(test, feature = "sql", feature = "search"))]
 mod reference;
 
@@ -22,6 +23,7 @@ use interop::production::Values;
 use interop::production::units::{Bytes, Span};
 use interop::running::{OnFull, Options, Origin};
 use node::admission::FRAME_BYTES;
+use node::identity::ldap::{LdapClient, LdapSettings};
 use node::identity::{AccessRule, AccessRules};
 use node::{Admission, AuditSettings, Descriptors};
 use serde::Deserialize;
@@ -103,6 +105,8 @@ pub struct Config {
     console: Option<ConsoleSettings>,
     /// Who may come in from where, in their order. Default: no rules, and the settings of the ports decide.
     access: Vec<AccessRule>,
+    /// The directory that checks passwords of users who have none here. Default: none.
+    ldap: Option<ldap::LdapTable>,
     /// Space that SQL reserves for messages.
     #[serde(skip)]
     bounds: store::SpaceLimits,
@@ -281,6 +285,7 @@ impl Default for Config {
             volumes: VolumeSettings::default(),
             console: None,
             access: Vec::new(),
+            ldap: None,
             bounds: store::SpaceLimits::default(),
             transaction_bytes: usize::MAX,
             log: LogLevel::default(),
@@ -340,6 +345,14 @@ impl Config {
         Values::new(environment, self.values.clone()).map_err(anyhow::Error::msg).context("values")
     }
 
+    /// The settings of the directory, if there is one.
+    ///
+    /// # Errors
+    /// Keys that do not go together.
+    pub fn ldap(&self) -> anyhow::Result<Option<LdapSettings>> {
+        self.ldap.as_ref().map(ldap::LdapTable::settings).transpose()
+    }
+
     /// The data directory, where no flag names another one.
     pub fn data(&self) -> &Path {
         &self.data
@@ -367,7 +380,7 @@ impl Config {
 
     /// How to run the node and where its parts lie, with the flags given.
     pub fn plan(self, args: &cli::ServeArgs) -> anyhow::Result<Plan> {
-        let (access, values) = (self.access()?, self.values(None)?);
+        let (access, values, ldap) = (self.access()?, self.values(None)?, self.ldap()?);
         let data = args.data.clone().unwrap_or(self.data);
         let named = args.production.clone().or(self.production);
         let origin = match named {
@@ -390,6 +403,9 @@ impl Config {
         options.services_follow = true;
         options.access = access;
         options.values = values;
+        // What cannot work is told before anything is opened.
+        ldap.as_ref().map(|ldap| LdapClient::new(ldap, options.clock.clone())).transpose()?;
+        options.ldap = ldap;
         options.bodies = match args.bodies {
             Some(cli::Bodies::Delta) => Bodies::Delta,
             Some(cli::Bodies::Full) => Bodies::Full,

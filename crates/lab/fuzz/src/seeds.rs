@@ -99,6 +99,16 @@ pub const AUDIT_RECORDS: &[&[u8]] = &[
     b"\x01\x09\0\0\0\0\0\0\x000123456789abcdef0123456789abcdef",
 ];
 
+/// Answers of a directory: the end of a bind, an entry and the end of its search, the end of a connection; names (RFC 4511, 4514).
+pub const LDAP_ANSWERS: &[&[u8]] = &[
+    b"\x30\x0c\x02\x01\x01\x61\x07\x0a\x01\x00\x04\x00\x04\x00",
+    b"\x30\x24\x02\x01\x02\x64\x1f\x04\x0cuid=ann,dc=x\x30\x0f\x30\x0d\x04\x04mail\x31\x05\x04\x03a@b\
+      \x30\x84\x00\x00\x00\x10\x02\x01\x02\x65\x84\x00\x00\x00\x07\x0a\x01\x00\x04\x00\x04\x00",
+    b"\x30\x0e\x02\x01\x00\x78\x09\x0a\x01\x34\x04\x00\x04\x02no",
+    b"CN=Doctors\\2c Senior+sn=\\#1, OU=Groups,dc=example,dc=org",
+    b"ann)(uid=*",
+];
+
 /// Records of the store: a transaction that puts, deletes and drops; a commit record (layout: `store::record`).
 pub const TRANSACTIONS: &[&[u8]] = &[
     b"\x01\0\0\0\x04\0\0\0\x01\x40\x1e\x18\x24\x0a\x06\0\xe8\x03\0\0\x05\0\0\0\x03\0\0\0alphaone\

@@ -246,6 +246,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "record", run: interop::fuzzing::record, seeds: seeds::RECORDS, ..BINARY },
     Target { name: "row", run: interop::fuzzing::row, seeds: seeds::RECORDS, ..BINARY },
     Target { name: "audit", run: node::audit::fuzzing::record, seeds: seeds::AUDIT_RECORDS, ..BINARY },
+    Target { name: "directory", run: node::identity::ldap::fuzzing::answers, seeds: seeds::LDAP_ANSWERS, ..BINARY },
     Target { name: "envelope", run: encryption::fuzzing::envelope, seeds: seeds::ENVELOPES, ..BINARY },
     Target { name: "transaction", run: store::fuzzing::transaction, seeds: seeds::TRANSACTIONS, ..BINARY },
     Target { name: "journal", run: stored::journal, seeds: seeds::DAMAGES, ..BINARY },

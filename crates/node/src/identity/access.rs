@@ -65,10 +65,10 @@ impl AccessPort {
 
     /// What a rule for it may demand.
     fn methods(self) -> &'static [AccessMethod] {
-        use AccessMethod::{Allow, Certificate, Password, Reject, Token, Trust};
+        use AccessMethod::{Allow, Certificate, Password, Reject, Scram, Token, Trust};
         match self {
             AccessPort::All | AccessPort::Mllp => &[Allow, Reject],
-            AccessPort::Sql => &[Allow, Reject, Password, Certificate, Trust],
+            AccessPort::Sql => &[Allow, Reject, Password, Scram, Certificate, Trust],
             AccessPort::Search => &[Allow, Reject, Password, Token, Certificate, Trust],
             AccessPort::Console => &[Allow, Reject, Password, Token],
             AccessPort::Volumes => &[Allow, Reject, Certificate],
@@ -85,8 +85,10 @@ pub enum AccessMethod {
     Allow,
     /// It is refused.
     Reject,
-    /// A password, by SCRAM over SQL.
+    /// A password; over SQL by SCRAM, or, with a directory, as it is.
     Password,
+    /// A password by SCRAM, also where a directory checks other passwords.
+    Scram,
     /// A token.
     Token,
     /// A client certificate of a role.
@@ -102,6 +104,7 @@ impl AccessMethod {
             AccessMethod::Allow => "allow",
             AccessMethod::Reject => "reject",
             AccessMethod::Password => "password",
+            AccessMethod::Scram => "scram",
             AccessMethod::Token => "token",
             AccessMethod::Certificate => "certificate",
             AccessMethod::Trust => "trust",
@@ -476,7 +479,7 @@ mod tests {
             ((Sql, "", "0.0.0.0/0", any, Trust), "this machine only"),
             (
                 (Sql, "", "all", any, Token),
-                "port `sql` has no method `token`: it has allow, reject, password, certificate, trust",
+                "port `sql` has no method `token`: it has allow, reject, password, scram, certificate, trust",
             ),
             ((AccessPort::All, "", "all", any, Password), "port `all` has no method `password`"),
             ((Mllp, "ann", "all", any, Allow), "have no role"),

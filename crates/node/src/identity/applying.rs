@@ -23,9 +23,10 @@ use super::caller::{Caller, Proof};
 use super::cascade::{self, Fallen};
 use super::change::{CredentialChange, IdentityChange, MembershipPart, Privileges};
 use super::directory::{DefaultPrivilege, Directory, MemberKey, Membership, PrivilegeKey, PrivilegeOptions};
+use super::directory_roles;
 use super::error::IdentityError;
 use super::object::{Object, ObjectKind, ObjectPattern};
-use super::role::{Attributes, Credentials, LOCAL_NAME, Role, RoleId, check_certificate_name, check_name};
+use super::role::{Attributes, Credentials, LOCAL_NAME, LdapUser, Role, RoleId, check_certificate_name, check_name};
 use super::view::RightsView;
 
 /// The longest time that a broken glass gives a right for, in microseconds: 12 hours.
@@ -108,6 +109,9 @@ impl Applying<'_> {
                 self.join(&role, &member, (admin, inherit, set))
             }
             IdentityChange::Leave { role, member, part, cascade } => self.leave(&role, &member, part, cascade),
+            IdentityChange::DirectoryRoles { user, roles, create } => {
+                directory_roles::apply(self.directory, self.caller, (user, create), &roles)
+            }
             IdentityChange::Grant { privileges, grant_option } => self.grant(privileges, grant_option),
             IdentityChange::Revoke { privileges, option_only, cascade } => {
                 self.revoke(privileges, option_only, cascade)
@@ -203,6 +207,10 @@ impl Applying<'_> {
         let mut made = Role { credentials: Credentials::default(), ..role.clone() };
         made.credentials.scram = role.credentials.scram;
         made.credentials.hash = role.credentials.hash;
+        if role.credentials.ldap.is_some() {
+            made.credentials =
+                Credentials { ldap: Some(LdapUser::ByHand), scram: None, hash: None, ..Credentials::default() };
+        }
         let id = self.directory.add_role(made);
         if !self.is_administrator() {
             // As in PostgreSQL it is not the maker's own grant: what it adds under it, it can end, and not this.
@@ -250,7 +258,13 @@ impl Applying<'_> {
         match change {
             CredentialChange::Password { scram, hash, must_change } => {
                 (role.credentials.scram, role.credentials.hash) = (scram, hash);
+                role.credentials.ldap = None;
                 role.attributes.must_change_password = must_change;
+            }
+            CredentialChange::Ldap => {
+                (role.credentials.scram, role.credentials.hash) = (None, None);
+                role.credentials.ldap = Some(LdapUser::ByHand);
+                role.attributes.must_change_password = false;
             }
             CredentialChange::AddToken(token) => {
                 check_name(&token.name)?;

@@ -11,6 +11,8 @@ use super::token::TokenDigest;
 pub enum Proof {
     /// A password, by SCRAM or as it is.
     Password,
+    /// A password that a directory (LDAP) checked: the number of this login.
+    Ldap(u64),
     /// An API token.
     Token(TokenDigest),
     /// A name in a client certificate.

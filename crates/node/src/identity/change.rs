@@ -23,6 +23,8 @@ pub enum CredentialChange {
         /// Whether the role must change it at its next login.
         must_change: bool,
     },
+    /// From now on the directory checks the password; the one here, if there was one, is gone.
+    Ldap,
     /// A new token.
     AddToken(ApiToken),
     /// Revokes the token of this name.
@@ -134,6 +136,15 @@ pub enum IdentityChange {
         part: MembershipPart,
         /// Whether memberships that depend on it end too.
         cascade: bool,
+    },
+    /// What the directory (LDAP) says of a user: the roles of its groups, all of them. The node makes this change, and nobody else.
+    DirectoryRoles {
+        /// The user.
+        user: String,
+        /// The names of the roles.
+        roles: Vec<String>,
+        /// Whether the user's role is made where it is not there.
+        create: bool,
     },
     /// GRANT.
     Grant {

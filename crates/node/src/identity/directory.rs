@@ -286,6 +286,7 @@ impl Directory {
         match self.roles.get(&id) {
             Some(role) => &role.name,
             None if id == RoleId::PUBLIC => "public",
+            None if id == RoleId::LDAP => "terrace_ldap",
             None => "(dropped)",
         }
     }

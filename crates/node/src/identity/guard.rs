@@ -13,10 +13,10 @@
 //! more of it is done at once than there are processors. The time here never goes back: what has expired stays so while
 //! the node runs, whatever is done to the clock.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use store::Store;
@@ -28,9 +28,12 @@ use super::action::Action;
 use super::caller::{Caller, Proof};
 use super::change::IdentityChange;
 use super::change_rate::{ChangeRate, ChangedTooFast};
+use super::directory::Directory;
 use super::error::IdentityError;
+use super::guarded_directory::GuardedDirectory;
 use super::hashing::PasswordHash;
 use super::identity_store::{IdentityStore, Import, ImportedUser};
+use super::login_error::{LdapRefusal, LoginError, LoginRefusal};
 use super::object::Object;
 use super::role::{Role, RoleId};
 use super::scram::{self, ChannelBinding, Exchange, Mock, PASSWORD_BYTES_MAX, ScramError, Verifier};
@@ -46,39 +49,6 @@ pub const TICK: Duration = Duration::from_millis(250);
 
 /// How long an attempt waits while all processors check passwords.
 const HASHING_WAIT: Duration = Duration::from_millis(100);
-
-/// Why a login was refused; for the log and the audit, never for who tried.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LoginRefusal {
-    /// There is no such role, token or name in a certificate.
-    Unknown,
-    /// The password is wrong.
-    WrongPassword,
-    /// The role may not log in: it is a group, locked or expired.
-    NotAllowed,
-    /// The proof came too late, or the role or its password was changed meanwhile.
-    Outdated,
-}
-
-/// Why a login failed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum LoginError {
-    /// Too early after failures: try again after this time.
-    #[error("too many failed logins: try again in {} s", .0.as_secs() + 1)]
-    Wait(Duration),
-    /// Who it is was not proven. The text is the same whatever the reason.
-    #[error("the login failed: the user or what proves it is wrong")]
-    Refused(LoginRefusal),
-    /// The role has as many connections as it may.
-    #[error("too many connections of this role")]
-    TooMany,
-    /// There is no memory to check a password: whether it is right is not known.
-    #[error("the login cannot be checked now: try again")]
-    Memory,
-    /// What the client sent is not SCRAM.
-    #[error(transparent)]
-    Scram(ScramError),
-}
 
 /// Logs callers in, and decides.
 #[derive(Debug)]
@@ -99,7 +69,13 @@ pub struct Guard {
     rate: Mutex<ChangeRate>,
     /// Who may come in from where.
     pub(super) access: RwLock<Arc<AccessRules>>,
-    connections: Mutex<HashMap<RoleId, u32>>,
+    pub(super) connections: Mutex<HashMap<RoleId, u32>>,
+    /// Who checks the passwords of users that have none here.
+    pub(super) directory: OnceLock<Arc<GuardedDirectory>>,
+    /// How many logins by the directory have begun.
+    pub(super) directory_logins: AtomicU64,
+    /// Up to which of them the sessions of a role have ended.
+    pub(super) directory_ended: Mutex<Arc<BTreeMap<RoleId, u64>>>,
     opened: Instant,
     mock: Mock,
     dummy: PasswordHash,
@@ -109,7 +85,7 @@ pub struct Guard {
     unreadable: Option<String>,
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // What panicked while it was held left whole values.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -144,6 +120,9 @@ impl Guard {
             rate: Mutex::default(),
             access: RwLock::default(),
             connections: Mutex::new(HashMap::new()),
+            directory: OnceLock::new(),
+            directory_logins: AtomicU64::new(0),
+            directory_ended: Mutex::default(),
             opened: Instant::now(),
             mock,
             dummy: PasswordHash::dummy()?,
@@ -231,9 +210,21 @@ impl Guard {
     /// Errors: [`IdentityError::Store`], [`IdentityError::Unreadable`]: the earlier view stays in force.
     pub fn refresh(&self) -> Result<(), IdentityError> {
         let _one = locked(&self.replacing);
-        let view = RightsView::of(Arc::new(self.stored.load()?), self.now_us());
+        let view = self.view_of(Arc::new(self.stored.load()?));
         self.put_in_force(view);
         Ok(())
+    }
+
+    /// Makes the view again of what it was made of: what is not stored has changed.
+    pub(super) fn view_again(&self) {
+        let _one = locked(&self.replacing);
+        let view = self.view_of(Arc::clone(self.view().directory()));
+        self.put_in_force(view);
+    }
+
+    fn view_of(&self, directory: Arc<Directory>) -> RightsView {
+        let ended = Arc::clone(&locked(&self.directory_ended));
+        RightsView::of(directory, self.now_us()).with_ended(ended)
     }
 
     fn put_in_force(&self, view: RightsView) {
@@ -249,7 +240,7 @@ impl Guard {
         if is_due() {
             let _one = locked(&self.replacing);
             if is_due() {
-                let view = RightsView::of(Arc::clone(self.view().directory()), now_us);
+                let view = self.view_of(Arc::clone(self.view().directory()));
                 self.put_in_force(view);
             }
         }
@@ -416,7 +407,7 @@ impl Guard {
         locked(&self.throttle).failures()
     }
 
-    fn role<'v>(&self, view: &'v RightsView, user: &str) -> Option<(RoleId, &'v Role)> {
+    pub(super) fn role<'v>(&self, view: &'v RightsView, user: &str) -> Option<(RoleId, &'v Role)> {
         let id = view.directory().named(user).ok().filter(|id| *id != RoleId::LOCAL)?;
         Some((id, view.directory().roles().get(&id)?))
     }
@@ -427,7 +418,7 @@ impl Guard {
         Ok(caller)
     }
 
-    fn begin(self: &Arc<Self>, user: Option<&str>, from: Option<IpAddr>) -> Result<Begun, LoginError> {
+    pub(super) fn begin(self: &Arc<Self>, user: Option<&str>, from: Option<IpAddr>) -> Result<Begun, LoginError> {
         let mut throttle = locked(&self.throttle);
         let attempt = throttle.attempt(user, from);
         match throttle.apply(attempt, LoginEvent::Begins, self.now_ms()) {
@@ -456,7 +447,7 @@ impl Guard {
 
 /// An attempt to log in; one that is dropped before it succeeded has failed.
 #[derive(Debug)]
-struct Begun {
+pub(super) struct Begun {
     guard: Arc<Guard>,
     attempt: Attempt,
     user: Option<String>,
@@ -466,7 +457,7 @@ struct Begun {
 }
 
 impl Begun {
-    fn entered(mut self, id: RoleId, role: &Role, proof: Proof) -> Result<Caller, LoginError> {
+    pub(super) fn entered(mut self, id: RoleId, role: &Role, proof: Proof) -> Result<Caller, LoginError> {
         if !role.attributes.may_log_in(self.guard.now_us()) {
             return Err(self.refused(LoginRefusal::NotAllowed));
         }
@@ -480,7 +471,18 @@ impl Begun {
         LoginError::Memory
     }
 
-    fn refused(self, why: LoginRefusal) -> LoginError {
+    /// An attempt that the directory could not judge: for who tries it is like a wrong password.
+    pub(super) fn unasked(mut self) -> LoginError {
+        self.ends = LoginEvent::Unjudged;
+        self.refused(LoginRefusal::Ldap(LdapRefusal::Away))
+    }
+
+    /// How long ago it began, in milliseconds.
+    pub(super) fn age_ms(&self) -> u64 {
+        self.guard.now_ms().saturating_sub(self.begun_ms)
+    }
+
+    pub(super) fn refused(self, why: LoginRefusal) -> LoginError {
         let from = self.from.map(|address| address.to_string()).unwrap_or_else(|| "the control socket".into());
         tracing::warn!(user = self.user.as_deref().unwrap_or("(token)"), from, why = ?why, "a login failed");
         LoginError::Refused(why)

@@ -12,6 +12,7 @@
 //!             node.identity       a tree of the node's store                                identity_store
 //!
 //!   proofs: scram, hashing (argon2id), token          what is asked: action, object
+//!   passwords that a directory checks: ldap, directory_login, directory_recheck, directory_roles
 //!   who may come in from where, before any proof: access (the rules), admitting (the guard asks them)
 //! ```
 //!
@@ -32,15 +33,22 @@ mod cascade;
 mod change;
 mod change_rate;
 mod directory;
+mod directory_login;
+mod directory_recheck;
+mod directory_roles;
 mod error;
 mod guard;
+mod guarded_directory;
 mod hashing;
 mod identity_store;
+pub mod ldap;
+mod login_error;
 mod mock_secret;
 mod object;
 mod requests;
 mod role;
 pub mod scram;
+mod secret_place;
 #[cfg(test)]
 mod tests;
 mod throttle;
@@ -58,13 +66,19 @@ pub use caller::{Caller, Proof};
 pub use change::{CredentialChange, IdentityChange, MembershipPart, Privileges};
 pub use change_rate::ChangedTooFast;
 pub use directory::{DefaultPrivilege, Directory, MemberKey, Membership, PrivilegeKey, PrivilegeOptions, RowWrite};
+pub use directory_recheck::DirectoryWatch;
 pub use error::IdentityError;
-pub use guard::{Connected, Guard, LoginError, LoginRefusal, ScramLogin, TICK};
+pub use guard::{Connected, Guard, ScramLogin, TICK};
+pub use guarded_directory::{DirectoryEvent, DirectoryRecorder};
 pub use hashing::PasswordHash;
 pub use identity_store::{IMPORTED_GROUP, IdentityStore, Import, ImportedUser, ObjectChange, TREE};
+pub use login_error::{LdapRefusal, LoginError, LoginRefusal};
 pub use object::{Object, ObjectKind, ObjectPattern, PART_BYTES_MAX};
 pub use requests::{IdentityRequest, REQUEST, RoleReport, answer, check};
-pub use role::{AttributeChange, Attributes, Credentials, LOCAL_NAME, Role, RoleId, check_name, check_password};
+pub use role::{
+    AttributeChange, Attributes, Credentials, LOCAL_NAME, LdapUser, Role, RoleId, check_name, check_password,
+};
+pub use secret_place::SecretPlace;
 pub use throttle::{Attempt, LoginEvent, LoginThrottle, Turn, WAIT_MS_MAX};
 pub use token::{ApiToken, TokenDigest, draw};
 pub use view::{Denied, Grant, RightsView, Via};

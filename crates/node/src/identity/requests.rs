@@ -19,7 +19,7 @@ use super::directory::{Directory, PrivilegeKey, PrivilegeOptions};
 use super::error::IdentityError;
 use super::guard::Guard;
 use super::object::Object;
-use super::role::{Attributes, RoleId};
+use super::role::{Attributes, LdapUser, RoleId};
 use super::token::draw;
 
 /// The word that the request begins with.
@@ -193,6 +193,11 @@ fn report(directory: &Directory, id: RoleId, now_us: i64) -> Option<RoleReport> 
     let mut proofs = Vec::new();
     if own.scram.is_some() || own.hash.is_some() {
         proofs.push("password".to_owned());
+    }
+    match own.ldap {
+        Some(LdapUser::ByHand) => proofs.push("password in the directory (LDAP)".to_owned()),
+        Some(LdapUser::Created) => proofs.push("password in the directory (LDAP), by a group".to_owned()),
+        None => {}
     }
     proofs.extend(own.tokens.iter().map(|token| format!("token {} (...{})", token.name, token.last)));
     proofs.extend(own.certificates.iter().map(|name| format!("certificate {name}")));

@@ -29,6 +29,9 @@ impl RoleId {
     /// The node's own role: root, and the user that the node runs as, at its control socket.
     pub const LOCAL: RoleId = RoleId(10);
 
+    /// The directory (LDAP), as who granted memberships; it is no role.
+    pub const LDAP: RoleId = RoleId(11);
+
     /// The first number of a role that somebody made; PostgreSQL's first OID for users.
     pub const FIRST: RoleId = RoleId(16384);
 }
@@ -200,6 +203,16 @@ impl Attributes {
     }
 }
 
+/// How a role came to have its password in a directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LdapUser {
+    /// Somebody made it: it may log in whatever groups it is in.
+    ByHand,
+    /// It was made at its first login, for a group that it is in: it may log in as long as it is in such a group.
+    Created,
+}
+
 /// What proves that somebody is a role.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -210,6 +223,9 @@ pub struct Credentials {
     /// For passwords that come as they are.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hash: Option<PasswordHash>,
+    /// A directory checks its password; then it has none here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ldap: Option<LdapUser>,
     /// For programs.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tokens: Vec<ApiToken>,
@@ -227,6 +243,7 @@ impl fmt::Debug for Credentials {
         f.debug_struct("Credentials")
             .field("scram", &self.scram.is_some())
             .field("hash", &self.hash.is_some())
+            .field("ldap", &self.ldap)
             .field("tokens", &self.tokens.len())
             .field("certificates", &self.certificates)
             .field("uids", &self.uids)
@@ -243,7 +260,8 @@ impl Credentials {
         Ok(())
     }
 
-    /// Whether anything here proves it for ever: a password, a certificate, a user of the machine, a token without end.
+    /// Whether anything here proves it for ever: a password, a certificate, a user of the machine, a token without end. A directory
+    /// is another machine's: it may be away when the last administrator needs it.
     pub fn are_lasting(&self) -> bool {
         let token = self.tokens.iter().any(|token| token.until_us.is_none());
         self.scram.is_some() || self.hash.is_some() || token || !self.certificates.is_empty() || !self.uids.is_empty()
@@ -304,6 +322,7 @@ mod tests {
         let none = Credentials::default;
         for (credentials, expected) in [
             (none(), false),
+            (Credentials { ldap: Some(LdapUser::ByHand), ..none() }, false),
             (Credentials { certificates: vec!["ann.example".into()], ..none() }, true),
             (Credentials { uids: vec![1_000], ..none() }, true),
         ] {

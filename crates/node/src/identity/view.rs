@@ -16,7 +16,7 @@
 //! Invariants: what cannot be decided is denied: an unknown role, an action on an object of another kind, a grant that
 //! names a role which is gone. A view holds until [`RightsView::next_change_us`]; then time itself changes rights.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use foldhash::HashMap;
@@ -81,6 +81,8 @@ struct RoleFacts {
     id: RoleId,
     name: Box<str>,
     attributes: Attributes,
+    /// Whether its password is in a directory.
+    is_of_ldap: bool,
     /// Whether it may log in at the view's moment.
     may_log_in: bool,
     /// Whether it is neither locked nor expired.
@@ -145,6 +147,8 @@ pub struct RightsView {
     certificates: HashMap<Arc<str>, RoleId>,
     uids: HashMap<u32, RoleId>,
     directory: Arc<Directory>,
+    /// Up to which login by a directory the sessions of a role have ended.
+    ended: Arc<BTreeMap<RoleId, u64>>,
     next_change_us: Option<i64>,
 }
 
@@ -174,6 +178,7 @@ impl RightsView {
             uids: HashMap::default(),
             next_change_us: next_change(&directory, now_us),
             directory: Arc::clone(&directory),
+            ended: Arc::default(),
         };
         directory.roles().iter().for_each(|(id, role)| view.add_credentials(*id, role, now_us));
         for (object, owner) in directory.owners() {
@@ -186,6 +191,11 @@ impl RightsView {
             }
         }
         view
+    }
+
+    /// The same rights, without the sessions that a directory has ended: those of a role up to a login, by its number.
+    pub(super) fn with_ended(self, ended: Arc<BTreeMap<RoleId, u64>>) -> RightsView {
+        RightsView { ended, ..self }
     }
 
     fn add_credentials(&mut self, id: RoleId, role: &Role, now_us: i64) {
@@ -358,6 +368,10 @@ impl RightsView {
         let session = self.facts(caller.session()).ok_or(Denied::Role)?;
         let by = match caller.proof() {
             Proof::Password | Proof::Trust => Some(session.id),
+            Proof::Ldap(login) => {
+                let is_over = self.ended.get(&session.id).is_some_and(|ended| login <= ended);
+                Some(session.id).filter(|_| session.is_of_ldap && !is_over)
+            }
             Proof::Node => Some(RoleId::LOCAL),
             Proof::Token(digest) => self.tokens.get(digest).copied(),
             Proof::Certificate(name) => self.certificates.get(name).copied(),
@@ -489,6 +503,7 @@ fn facts(
         id,
         name: role.name.as_str().into(),
         attributes: own.clone(),
+        is_of_ldap: role.credentials.ldap.is_some(),
         may_log_in: own.may_log_in(now_us),
         is_in_force: directory.in_force(id, now_us),
         inherited: bits(&directory.reach(id, |key, membership| membership.inherit && leads(key))),

@@ -55,6 +55,8 @@ const SECTIONS: &[(&str, Of, &[&str], &str)] = &[
     ("[metrics]", Of::Terrace, &["metrics"], ""),
     ("[console]", Of::Terrace, &["console"], ""),
     ("[[access]]", Of::Terrace, &["access"], ""),
+    ("[ldap]", Of::Terrace, &["ldap"], ""),
+    ("[ldap.roles]", Of::Terrace, &["ldap", "roles"], "[ldap]"),
     ("production.toml", Of::Production, &[], ""),
     ("A service over MLLP", Of::Service, &[], ""),
     ("[tls] of a service", Of::Service, &["tls"], "A service over MLLP"),
@@ -172,6 +174,7 @@ impl Bed {
         let certificate = params.self_signed(&key).expect("a certificate").pem();
         bed.put("production/node.pem", &certificate);
         bed.put("production/authority.pem", &certificate);
+        bed.put("ldap-password", "a password");
         bed.put("production/node.key", &key.serialize_pem());
         let none_revoked = CertificateRevocationListParams {
             this_update: rcgen::date_time_ymd(2026, 1, 1),

@@ -37,6 +37,15 @@ pub enum UserCommand {
     /// Users of this machine that are a user of the node, at its sockets
     #[command(subcommand)]
     Uid(UidCommand),
+    /// Try a login at the directory of [ldap], step by step
+    ///
+    /// Each step is shown: connect, tls, bind, search, password, groups, roles; where one fails, why, and what to do. It reads terrace.toml
+    /// itself, needs no node and changes nothing, so settings can be tried before a node uses them. The user's password is asked for.
+    ///
+    ///   terrace user ldap ann --config new.toml
+    ///   terrace user ldap ann --no-password
+    #[command(verbatim_doc_comment)]
+    Ldap(LdapArgs),
     /// Take a right for a time, with a reason; others are alerted, and each use is in the audit
     ///
     /// It is taken by who calls this: with a token (TERRACE_TOKEN) by its user, who then has the right at every port. It needs the
@@ -56,6 +65,24 @@ pub enum CertificateCommand {
     Remove(CertificateArgs),
     /// List the names of a user
     List(NameAtArgs),
+}
+
+/// `terrace user ldap`
+#[derive(Debug, Args)]
+pub struct LdapArgs {
+    /// The user
+    pub name: String,
+    /// Settings; the default is terrace.toml, where it exists
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Read the user's password from the first line of this file
+    #[arg(long, value_name = "FILE")]
+    pub password_file: Option<PathBuf>,
+    /// Look the user up without its password, with the service account
+    #[arg(long, conflicts_with = "password_file")]
+    pub no_password: bool,
+    #[command(flatten)]
+    pub place: Place,
 }
 
 /// A name in certificates.
@@ -158,8 +185,11 @@ pub struct AddArgs {
     #[arg(long)]
     pub service_account: bool,
     /// Without a password: it logs in with tokens
-    #[arg(long, conflicts_with = "password_file")]
+    #[arg(long, conflicts_with_all = ["password_file", "ldap"])]
     pub no_password: bool,
+    /// The directory of [ldap] checks its password
+    #[arg(long, conflicts_with_all = ["password_file", "must_change"])]
+    pub ldap: bool,
     /// Read the password from the first line of this file
     #[arg(long, value_name = "FILE")]
     pub password_file: Option<PathBuf>,
@@ -191,6 +221,9 @@ pub struct ListRolesArgs {
 pub struct PasswordArgs {
     /// The user
     pub name: String,
+    /// From now on the directory of [ldap] checks it; the one here is removed
+    #[arg(long, conflicts_with_all = ["password_file", "must_change"])]
+    pub ldap: bool,
     /// Read it from the first line of this file
     #[arg(long, value_name = "FILE")]
     pub password_file: Option<PathBuf>,

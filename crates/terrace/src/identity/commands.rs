@@ -4,31 +4,36 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, ensure};
+use node::Clock;
 use node::identity::{
-    Action, AttributeChange, Attributes, CredentialChange, Credentials, IdentityChange, IdentityRequest,
-    MembershipPart, ObjectPattern, Privileges, REQUEST, Role, RoleReport,
+    Action, AttributeChange, Attributes, CredentialChange, Credentials, IdentityChange, IdentityRequest, LdapUser,
+    MembershipPart, ObjectPattern, Privileges, Role, RoleReport,
 };
-use node::{Clock, control};
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::args::{
     AddArgs, BreakGlassArgs, CertificateCommand, GrantArgs, ListRolesArgs, RevokeArgs, RoleCommand, TokenArgs,
     UidCommand, UserCommand,
 };
+use super::ldap::{self, LdapOf};
 use super::prompt::password;
+use super::sending::send;
 use crate::place::Place;
 use crate::show::time;
 
 /// Microseconds of a day.
 const DAY_US: i64 = 24 * 3600 * 1_000_000;
 
-/// `terrace user ...`
-pub fn user(command: UserCommand) -> anyhow::Result<ExitCode> {
+/// `terrace user ...`; `ldap` reads the settings of the directory.
+pub fn user(command: UserCommand, ldap: LdapOf<'_>) -> anyhow::Result<ExitCode> {
     match command {
         UserCommand::Add(args) => add(&args)?,
         UserCommand::List(args) => return list(&args, |role| role.attributes.login),
         UserCommand::Show(args) => show(&send(&args.place.data, &IdentityRequest::Show { role: args.name })?),
+        UserCommand::Password(args) if args.ldap => {
+            proof(args.place, args.name, CredentialChange::Ldap)?;
+        }
+        UserCommand::Ldap(args) => return ldap::login(&args, ldap),
         UserCommand::Password(args) => {
             let made = password(&args.name, args.password_file.as_deref())?;
             let change =
@@ -74,11 +79,6 @@ pub fn role(command: RoleCommand) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn send<T: DeserializeOwned>(data: &Path, request: &IdentityRequest) -> anyhow::Result<T> {
-    let line = format!("{REQUEST} {}", serde_json::to_string(request)?);
-    serde_json::from_value(control::request(data, &line)?).context("the node's answer cannot be read by this release")
-}
-
 fn changes_of(data: &Path, changes: Vec<IdentityChange>) -> anyhow::Result<()> {
     send::<Value>(data, &IdentityRequest::Change { changes }).map(|_| ())
 }
@@ -105,8 +105,11 @@ fn add(args: &AddArgs) -> anyhow::Result<()> {
         connection_limit: args.connections,
         ..Attributes::user()
     };
-    let credentials =
-        if args.no_password { Credentials::default() } else { password(&args.name, args.password_file.as_deref())? };
+    let credentials = match () {
+        () if args.ldap => Credentials { ldap: Some(LdapUser::ByHand), ..Credentials::default() },
+        () if args.no_password => Credentials::default(),
+        () => password(&args.name, args.password_file.as_deref())?,
+    };
     let name = args.name.clone();
     change_of(&args.place.data, IdentityChange::Create(Role { name, attributes, credentials }))?;
     println!("user {} is made", args.name);

@@ -10,7 +10,9 @@
 
 mod args;
 mod commands;
+mod ldap;
 mod prompt;
+mod sending;
 
 pub use args::{RoleCommand, UserCommand};
 pub use commands::{role, user};

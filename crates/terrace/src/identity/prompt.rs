@@ -27,6 +27,21 @@ pub fn password(name: &str, file: Option<&Path>) -> anyhow::Result<Credentials> 
     Ok(made)
 }
 
+/// A password that somebody has already: from the first line of a file, from the terminal, or from standard input.
+///
+/// # Errors
+/// It cannot be read.
+pub fn typed_password(file: Option<&Path>) -> anyhow::Result<String> {
+    match file {
+        Some(file) => {
+            let read = File::open(file).map(BufReader::new).and_then(first_line);
+            read.with_context(|| format!("cannot read {}", file.display()))
+        }
+        None if std::io::stdin().is_terminal() => hidden("password (it is not shown): "),
+        None => first_line(std::io::stdin().lock()).context("cannot read the password from standard input"),
+    }
+}
+
 /// A new password, from the terminal or from standard input.
 ///
 /// # Errors

@@ -1,6 +1,7 @@
 //! Tests of roles and rights as a whole.
 
 mod crash;
+mod directory;
 mod guard;
 mod model;
 mod random;

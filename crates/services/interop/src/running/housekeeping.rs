@@ -145,6 +145,9 @@ impl Housekeeping {
         if let Some(reason) = self.guard.unreadable() {
             facts.push((Matter::Identity, reason.to_owned()));
         }
+        if let Some(reason) = self.guard.directory_trouble() {
+            facts.push((Matter::Directory, reason));
+        }
         let broken_glass = self.guard.broken_glass();
         if !broken_glass.is_empty() {
             facts.push((Matter::BreakGlass, broken_glass.join("; ")));

@@ -41,8 +41,10 @@ use std::time::Duration;
 use device::Shelf;
 use hl7::mask::Masker;
 use node::admission::FRAME_BYTES;
+use node::audit::AuditEntry;
+use node::identity::ldap::{LdapClient, LdapLogins, LdapSettings};
 use node::identity::scram::Mock;
-use node::identity::{AccessRules, Guard};
+use node::identity::{AccessRules, DirectoryEvent, DirectoryRecorder, DirectoryWatch, Guard};
 use node::timekeeping::Timekeeping;
 use node::trouble::{Trouble, VolumeTroubles};
 use node::{
@@ -142,6 +144,8 @@ pub struct Options {
     pub admission: Arc<Admission>,
     /// Who may come in from where, for all ports. Default: no rules, and the settings of the ports decide.
     pub access: AccessRules,
+    /// The directory that checks passwords of users who have none here. Default: none.
+    pub ldap: Option<LdapSettings>,
     /// Whether other services of the node start after it, until [`RunningProduction::services_started`]: meanwhile a request that
     /// nothing knows yet is answered with "try again". Default: no.
     pub services_follow: bool,
@@ -171,9 +175,24 @@ impl Options {
             values: Values::default(),
             admission: Admission::new(Descriptors::current(), FRAME_BYTES),
             access: AccessRules::default(),
+            ldap: None,
             services_follow: false,
         }
     }
+}
+
+/// Records in the audit what the directory changed: it is done with an entry and without.
+fn directory_recorder(audit: Arc<Audit>) -> Box<DirectoryRecorder> {
+    Box::new(move |user, event| {
+        let entry = AuditEntry::new("identity.directory", format!("role {user}"));
+        let entry = match event {
+            DirectoryEvent::Roles(roles) => entry.with_long("roles", &roles.join(", ")),
+            DirectoryEvent::SessionsEnded(why) => entry.with("sessions_ended", why),
+        };
+        if let Err(error) = audit.record_bounded(entry) {
+            tracing::warn!(%error, "what the directory changed is not in the audit");
+        }
+    })
 }
 
 /// See the module's text.
@@ -293,6 +312,11 @@ impl RunningProduction {
         let engine =
             Engine::new(Arc::clone(&message_log), options.clock.clone(), plan, options.bodies, window, admission);
         guard.set_access(options.access.clone());
+        if let Some(settings) = &options.ldap {
+            let client = LdapClient::new(settings, options.clock.clone());
+            let client = client.map_err(|error| InteropError::Refused(error.to_string()))?;
+            guard.use_directory(LdapLogins::new(client), directory_recorder(Arc::clone(&audit)));
+        }
         // Nobody has set it: the engine is new.
         let _ = engine.access.set(AccessGate { guard: Arc::clone(&guard), audit: Arc::clone(&audit) });
         let bound = services::bind_all(&engine.plan().production).await?;
@@ -340,11 +364,16 @@ impl RunningProduction {
     fn watch_time(&self) {
         // The task ends up to a tick after the node: it must not keep the store open.
         let message_log = Arc::downgrade(&self.engine.message_log);
-        self.guard.watch_time(move |why| {
+        let fail = move |why: &str| {
             if let Some(message_log) = message_log.upgrade() {
                 message_log.fail(&why);
             }
-        });
+        };
+        self.guard.watch_time(fail.clone());
+        // A user that the directory removed keeps its sessions without it.
+        if let Some(watch) = DirectoryWatch::of(&self.guard) {
+            watch.start(fail);
+        }
     }
 
     /// The present status of the node.

@@ -311,7 +311,7 @@ fn may(view: &RightsView, caller: &Caller, action: Action, export: &str) -> Opti
 /// What a proof is for the access rules.
 fn method(proof: &Proof) -> AccessMethod {
     match proof {
-        Proof::Password => AccessMethod::Password,
+        Proof::Password | Proof::Ldap(_) => AccessMethod::Password,
         Proof::Token(_) => AccessMethod::Token,
         Proof::Certificate(_) => AccessMethod::Certificate,
         Proof::Uid(_) | Proof::Trust | Proof::Node => AccessMethod::Trust,

@@ -139,6 +139,15 @@ fn message(kind: u8, mut body: Body<'_>) -> Result<(), ErrorResponse> {
     body.end()
 }
 
+/// The password of an answer to a request for it: a text that ends with a zero, and nothing behind it.
+pub(super) fn clear_password(body: &[u8]) -> Result<&str, ErrorResponse> {
+    let text = body.strip_suffix(&[0]).filter(|text| !text.contains(&0));
+    match text.and_then(|text| std::str::from_utf8(text).ok()) {
+        Some(text) => Ok(text),
+        None => Err(ErrorResponse::protocol("the password is no text that ends with a zero")),
+    }
+}
+
 /// Checks the first answer of a login by SASL. It is decoded only after its kind is known.
 pub(super) fn sasl_first(answer: &[u8]) -> Result<(), ErrorResponse> {
     let mut body = Body(answer);
@@ -320,6 +329,15 @@ mod tests {
         assert_eq!(sasl_first(b"SCRAM-SHA-256\0\xff\xff\xff\xff"), Ok(()));
         for broken in [&b""[..], b"SCRAM", b"S\0\0\0\0\x02x", b"S\0\xff\xff\xff\xfe", b"S\0\0\0\0\x01xy"] {
             assert!(sasl_first(broken).is_err(), "{broken:?}");
+        }
+    }
+
+    #[test]
+    fn a_password_is_a_text_with_one_zero_at_its_end() {
+        assert_eq!(clear_password(b"a b\0"), Ok("a b"));
+        assert_eq!(clear_password(b"\0"), Ok(""));
+        for broken in [&b""[..], b"ab", b"a\0b\0", b"a\0\0", b"\xff\0"] {
+            assert!(clear_password(broken).is_err(), "{broken:?}");
         }
     }
 

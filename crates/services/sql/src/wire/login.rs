@@ -14,12 +14,17 @@
 //!
 //! Protocols 3.0 and 3.2 are supported; a client that requests a later one is notified and may continue.
 //!
+//! Authentication is SCRAM, unless a directory (LDAP) checks passwords: that needs them as they are, and asks everybody alike for
+//! them, whoever has which password and whether there is such a user; but only inside TLS or from this machine, and not where an
+//! access rule demands `scram`.
+//!
 //! The flow is ours and the messages are pgwire's. pgwire's own SCRAM handler needs the salted password, with which
 //! anyone who reads it can log in; PostgreSQL's verifiers do not allow that (see `scram`).
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use node::audit::AuditEntry;
@@ -53,6 +58,12 @@ pub(super) const SERVER_VERSION: &str = concat!("15.0 (Terrace ", env!("CARGO_PK
 
 /// Messages that may come before the login: a request for TLS, one for GSSAPI, and the startup.
 const OPENING_MESSAGES: u32 = 3;
+
+/// A wait that a login goes through here: passwords of others are being checked. Longer ones are told to the client.
+const SHORT_WAIT: Duration = Duration::from_millis(100);
+
+/// How often it does.
+const SHORT_WAITS: u32 = 50;
 
 /// The result of a login.
 pub(super) struct Entered {
@@ -160,6 +171,7 @@ fn recorded(caller: &Caller, view: &RightsView, shared: &ServerState) {
     let proof = match caller.proof() {
         Proof::Trust => "trust",
         Proof::Certificate(_) => "certificate",
+        Proof::Ldap(_) => "ldap",
         _ => "password",
     };
     if let Err(error) = audit.record_bounded(recording::entry("login", "", (view, caller)).with("proof", proof)) {
@@ -190,6 +202,7 @@ fn refused(error: &LoginError, user: &str) -> ErrorResponse {
         }
         LoginError::TooMany => ErrorResponse::new("53300", format!("too many connections for role \"{user}\"")),
         LoginError::Memory => ErrorResponse::new("53200", error.to_string()),
+        LoginError::Unchecked => ErrorResponse::new("57P03", error.to_string()),
         LoginError::Scram(ScramError::Binding(_)) => ErrorResponse::new("28000", error.to_string()),
         LoginError::Scram(ScramError::Randomness) => ErrorResponse::new("58000", error.to_string()),
         LoginError::Scram(other) => ErrorResponse::protocol(other.to_string()),
@@ -286,7 +299,44 @@ async fn authenticate(
         connection.reply(Reply::Authentication(Authentication::Ok)).await?;
         return Ok(caller);
     }
+    // Who is beyond this machine and without TLS sends no password that could be read on the way.
+    let is_private = visitor.secured.is_some() || peer.ip().to_canonical().is_loopback();
+    if shared.guard.takes_clear_passwords() && is_private && method != AccessMethod::Scram {
+        return by_clear_password(connection, visitor, shared).await;
+    }
     by_password(connection, visitor, shared).await
+}
+
+/// A login by a password that is sent as it is: the only one that a directory can check.
+async fn by_clear_password(
+    connection: &mut Connection,
+    Visitor { peer, user, .. }: Visitor<'_>,
+    shared: &ServerState,
+) -> Result<Caller, ConnectionError> {
+    answer(connection, Reply::Authentication(Authentication::CleartextPassword)).await?;
+    let PasswordMessageFamily::Raw(body) = password(connection).await? else {
+        return Err(ConnectionError::fatal(ErrorResponse::protocol("expected a password")));
+    };
+    let given = frame_guard::clear_password(&body).map_err(ConnectionError::fatal)?;
+    let (mut waits, begun) = (0, Instant::now());
+    let error = loop {
+        match shared.guard.log_in(user, given, Some(peer.ip())).await {
+            Ok(caller) => {
+                connection.reply(Reply::Authentication(Authentication::Ok)).await?;
+                return Ok(caller);
+            }
+            // Others' passwords are being checked: that is no failure.
+            Err(LoginError::Wait(time)) if time <= SHORT_WAIT && waits < SHORT_WAITS => {
+                waits += 1;
+                tokio::time::sleep(time).await;
+            }
+            Err(error) => break error,
+        }
+    };
+    if matches!(error, LoginError::Refused(_)) {
+        shared.guard.pause_refused(begun).await;
+    }
+    Err(failed(error, (peer, user), shared).await)
 }
 
 /// A login by SCRAM, bound to the server's certificate if the client wants it.
@@ -376,7 +426,7 @@ async fn password(connection: &mut Connection) -> Result<PasswordMessageFamily, 
     match connection.message().await? {
         Message::PasswordMessageFamily(answer) => Ok(answer),
         Message::Terminate(_) => Err(ConnectionError::Closed),
-        _ => Err(ConnectionError::fatal(ErrorResponse::protocol("expected a SASL response"))),
+        _ => Err(ConnectionError::fatal(ErrorResponse::protocol("expected an answer of the login"))),
     }
 }
 

@@ -7,6 +7,7 @@ mod catalogs;
 mod client;
 mod crowd;
 mod describing;
+mod directory;
 mod ending;
 mod hidden;
 mod pgwire;

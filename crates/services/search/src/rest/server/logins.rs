@@ -3,7 +3,7 @@
 //! ```text
 //!   Authorization: Basic ...  --> known? --yes--> caller
 //!                                   |no
-//!                                   +--> a turn, a thread, Guard::password --> known for a minute --> caller
+//!                                   +--> a turn, Guard::log_in (a thread, or the directory) --> known for a minute --> caller
 //!                                                                         --> 401, or 429 with the time to wait
 //!   ApiKey ..., Bearer ...    --> Guard::token  --> caller
 //!   none, where it is trusted --> Guard::trusted, or the node's own role
@@ -58,6 +58,10 @@ const KNOWN_MAX: usize = 1024;
 /// Passwords that are checked at a time.
 const CHECKS: LaneBounds = LaneBounds { running: 2, waiting: 64 };
 
+/// Passwords that a directory checks at a time. They have turns of their own: a directory that is slow or away must not hold up
+/// users whose passwords are here.
+const DIRECTORY_CHECKS: LaneBounds = LaneBounds { running: 16, waiting: 64 };
+
 /// A wait that a login goes through here: other ports check passwords at the moment. Longer ones are the client's.
 const SHORT_WAIT: Duration = Duration::from_millis(100);
 
@@ -99,6 +103,7 @@ pub(super) struct HttpLogins {
     key: hmac::Key,
     known: Mutex<HashMap<KnownKey, KnownLogin>>,
     checks: RequestLane,
+    directory_checks: RequestLane,
 }
 
 impl HttpLogins {
@@ -112,6 +117,7 @@ impl HttpLogins {
             key,
             known: Mutex::default(),
             checks: RequestLane::new(CHECKS),
+            directory_checks: RequestLane::new(DIRECTORY_CHECKS),
         })
     }
 
@@ -236,32 +242,31 @@ impl HttpLogins {
         if let Some(caller) = self.known(guard, &key) {
             return Ok(caller);
         }
-        let Some(turn) = self.checks.turn().await else {
+        let lane = if guard.is_of_directory(&user) { &self.directory_checks } else { &self.checks };
+        let Some(turn) = lane.turn().await else {
             return Err(SearchError::busy("too many passwords are being checked").into());
         };
-        let _turn = turn;
-        let mut waits = 0;
+        let (mut waits, begun) = (0, std::time::Instant::now());
         let error = loop {
             // Another request may have had it checked meanwhile.
             if let Some(caller) = self.known(guard, &key) {
                 return Ok(caller);
             }
             let version = guard.version();
-            let (checking, of, proof) = (Arc::clone(guard), user.clone(), password.clone());
-            let checked = tokio::task::spawn_blocking(move || checking.password(&of, &proof, Some(from))).await;
-            match checked {
-                Ok(Ok(caller)) => {
+            match guard.log_in(&user, &password, Some(from)).await {
+                Ok(caller) => {
                     self.remember(key, KnownLogin { caller: caller.clone(), version, checked: Instant::now() });
                     return Ok(caller);
                 }
-                Ok(Err(LoginError::Wait(time))) if time <= SHORT_WAIT && waits < SHORT_WAITS => sleep(time).await,
-                Ok(Err(error)) => break error,
-                Err(error) => {
-                    return Err(SearchError::internal(format!("a password could not be checked: {error}")).into());
-                }
+                Err(LoginError::Wait(time)) if time <= SHORT_WAIT && waits < SHORT_WAITS => sleep(time).await,
+                Err(error) => break error,
             }
             waits += 1;
         };
+        drop(turn);
+        if matches!(error, LoginError::Refused(_)) {
+            guard.pause_refused(begun).await;
+        }
         self.failed((&user, "password"), from, &error).await;
         Err(refusal(&error, || format!("user [{user}]"), path))
     }
@@ -395,7 +400,7 @@ fn refusal(error: &LoginError, who: impl Fn() -> String, path: &str) -> RestResp
         // Clients of Elasticsearch try again at 429; at 401 they give up, though the password may be right.
         LoginError::Wait(time) => retry(429, "es_rejected_execution_exception", *time),
         LoginError::TooMany => retry(429, "es_rejected_execution_exception", SHORT_WAIT),
-        LoginError::Memory => retry(503, "security_exception", SHORT_WAIT),
+        LoginError::Memory | LoginError::Unchecked => retry(503, "security_exception", SHORT_WAIT),
         LoginError::Refused(_) | LoginError::Scram(_) => {
             unauthorized(&format!("unable to authenticate {} for REST request [{path}]", who()))
         }

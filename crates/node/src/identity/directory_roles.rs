@@ -1,0 +1,160 @@
+//! The memberships that a directory (LDAP) gives its users: what they are to be, as a change of the roles; pure.
+//!
+//! They are memberships of one grantor of their own ([`RoleId::LDAP`]), so what people granted stays what it is, and all of what the
+//! directory gave is replaced as one at each login and recheck. They stand by themselves and carry no ADMIN OPTION: a directory says
+//! who is in a group, and not who may add to it.
+
+use std::collections::BTreeSet;
+
+use super::caller::{Caller, Proof};
+use super::cascade;
+use super::directory::{Directory, MemberKey, Membership};
+use super::error::IdentityError;
+use super::role::{Attributes, Credentials, LdapUser, Role, RoleId, check_name};
+
+/// The roles that a user is to be a member of: those of these names that are there, and would not make a circle.
+fn wanted(directory: &Directory, user: RoleId, roles: &[String]) -> BTreeSet<RoleId> {
+    let known = roles.iter().filter_map(|name| directory.named(name).ok());
+    let can_be =
+        |role: &RoleId| *role != user && *role != RoleId::LOCAL && !directory.reach(*role, |_, _| true).contains(&user);
+    known.filter(can_be).collect()
+}
+
+fn given(directory: &Directory, user: RoleId) -> BTreeSet<MemberKey> {
+    let (first, last) = ((user, RoleId(0), RoleId(0)), (user, RoleId(u32::MAX), RoleId(u32::MAX)));
+    directory.members().range(first..=last).map(|(key, _)| *key).filter(|key| key.2 == RoleId::LDAP).collect()
+}
+
+/// The roles of these names that are not there: an operator makes them.
+pub(super) fn missing<'r>(directory: &Directory, roles: &'r [String]) -> Vec<&'r str> {
+    roles.iter().map(String::as_str).filter(|name| directory.named(name).is_err()).collect()
+}
+
+/// Whether a user has the memberships of these roles by the directory, and no others by it.
+pub(super) fn are_given(directory: &Directory, user: RoleId, roles: &[String]) -> bool {
+    let given: BTreeSet<RoleId> = given(directory, user).into_iter().map(|(_, role, _)| role).collect();
+    given == wanted(directory, user, roles)
+}
+
+/// Makes what the directory says of a user so. Nobody but the node says it for the directory. `create`: the user's role is made
+/// where it is not there.
+///
+/// Errors: [`IdentityError`]; the directory must not be used any more.
+pub(super) fn apply(
+    directory: &mut Directory,
+    caller: &Caller,
+    (user, create): (String, bool),
+    roles: &[String],
+) -> Result<(), IdentityError> {
+    if *caller.proof() != Proof::Node {
+        return Err(IdentityError::Denied("only the directory says who is in its groups".into()));
+    }
+    let id = match directory.named(&user) {
+        Ok(id) => id,
+        Err(_) if create => {
+            check_name(&user)?;
+            let credentials = Credentials { ldap: Some(LdapUser::Created), ..Credentials::default() };
+            directory.add_role(Role { name: user, attributes: Attributes::user(), credentials })
+        }
+        Err(error) => return Err(error),
+    };
+    // It may have got a password here meanwhile.
+    if directory.roles().get(&id).is_none_or(|role| role.credentials.ldap.is_none()) {
+        return Err(IdentityError::Invalid("the role is none of the directory's".into()));
+    }
+    give(directory, id, roles);
+    // There is nobody to ask: what the user granted by a role that it has lost goes with it.
+    cascade::end_dependents(directory, true)
+}
+
+/// Gives a user these memberships by the directory, and takes the others by it away.
+fn give(directory: &mut Directory, user: RoleId, roles: &[String]) {
+    let wanted = wanted(directory, user, roles);
+    for key in given(directory, user) {
+        if !wanted.contains(&key.1) {
+            directory.remove_member(key);
+        }
+    }
+    let granted_by = RoleId::LDAP;
+    for role in wanted {
+        if !directory.members().contains_key(&(user, role, granted_by)) {
+            let membership = Membership { admin: false, inherit: true, set: true, granted_by, rooted: true };
+            directory.add_member(user, role, membership);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(names: &[&str]) -> Vec<String> {
+        names.iter().map(ToString::to_string).collect()
+    }
+
+    fn with_groups() -> Directory {
+        let mut directory = Directory::default();
+        for name in ["doctors", "nurses", "icu"] {
+            let (attributes, credentials) = (Attributes::default(), Credentials::default());
+            directory.add_role(Role { name: name.into(), attributes, credentials });
+        }
+        directory
+    }
+
+    fn roles_of(directory: &Directory, user: &str) -> Vec<String> {
+        let id = directory.named(user).expect("it is there");
+        given(directory, id).into_iter().map(|(_, role, _)| directory.name_of(role).to_owned()).collect()
+    }
+
+    #[test]
+    fn what_the_directory_gave_is_replaced_and_what_people_granted_stays() {
+        let mut directory = with_groups();
+        let node = Caller::node();
+        apply(&mut directory, &node, ("ann".into(), true), &names(&["doctors", "nobody", "ann"])).expect("it is made");
+        let ann = directory.named("ann").expect("it is there");
+        assert_eq!(directory.roles()[&ann].credentials.ldap, Some(LdapUser::Created));
+        let icu = directory.named("icu").expect("it is there");
+        let granted_by = RoleId::LOCAL;
+        let by_hand = Membership { admin: true, inherit: true, set: true, granted_by, rooted: true };
+        directory.add_member(ann, icu, by_hand);
+        assert_eq!(roles_of(&directory, "ann"), ["doctors"]);
+        assert!(are_given(&directory, ann, &names(&["doctors", "nobody"])));
+        drop(directory.take_writes());
+        for (roles, expected) in
+            [(&["nurses", "icu"][..], &["nurses", "icu"][..]), (&[], &[]), (&["doctors"], &["doctors"])]
+        {
+            assert!(!are_given(&directory, ann, &names(roles)));
+            apply(&mut directory, &node, ("ann".into(), false), &names(roles)).expect("it is changed");
+            assert_eq!(roles_of(&directory, "ann"), expected);
+            assert!(directory.members().contains_key(&(ann, icu, granted_by)), "granted by hand");
+        }
+        drop(directory.take_writes());
+        apply(&mut directory, &node, ("ann".into(), false), &names(&["doctors"])).expect("it is the same");
+        assert!(directory.take_writes().is_empty(), "nothing is written for nothing");
+    }
+
+    #[test]
+    fn only_the_node_says_it_and_of_users_of_the_directory_only() {
+        let mut directory = with_groups();
+        let ann = Caller::of(RoleId::FIRST, Proof::Password, None);
+        assert!(apply(&mut directory, &ann, ("ann".into(), true), &names(&["doctors"])).is_err());
+        let node = Caller::node();
+        for (user, create) in [("nobody", false), ("doctors", true), ("pg_ann", true), ("terrace_local", true)] {
+            assert!(apply(&mut directory, &node, (user.into(), create), &names(&["icu"])).is_err(), "{user}");
+        }
+        assert!(directory.members().is_empty());
+    }
+
+    #[test]
+    fn a_group_never_makes_a_circle_of_roles_or_the_nodes_own_role() {
+        let mut directory = with_groups();
+        let node = Caller::node();
+        apply(&mut directory, &node, ("ann".into(), true), &[]).expect("it is made");
+        let (ann, icu) = (directory.named("ann").expect("there"), directory.named("icu").expect("there"));
+        let within = Membership { admin: false, inherit: true, set: true, granted_by: RoleId::LOCAL, rooted: true };
+        directory.add_member(icu, ann, within);
+        apply(&mut directory, &node, ("ann".into(), false), &names(&["icu", "terrace_local", "doctors"]))
+            .expect("it is");
+        assert_eq!(roles_of(&directory, "ann"), ["doctors"]);
+    }
+}
