@@ -173,6 +173,8 @@ pub struct OperationFigures {
     pub state: OperationState,
     /// Since when, microseconds since 1970, and why; of one that was suspended.
     pub since: Option<(i64, String)>,
+    /// Why messages wait, in words; empty where none does.
+    pub cause: String,
     /// Messages that wait.
     pub waiting: u64,
     /// The oldest of them, and when it came in, microseconds since 1970.
@@ -285,6 +287,9 @@ pub enum OutputState {
     Delivered,
     /// Given up.
     Failed,
+    /// Somebody took it out of the way: it is not sent by itself.
+    #[serde(rename = "set-aside")]
+    SetAside,
 }
 
 impl OutputState {
@@ -294,6 +299,7 @@ impl OutputState {
             OutputState::Waiting => "waiting",
             OutputState::Delivered => "delivered",
             OutputState::Failed => "failed",
+            OutputState::SetAside => "set-aside",
         }
     }
 }

@@ -16,8 +16,8 @@ use crate::format::moment;
 pub(crate) const TEXT_BYTES_MAX: usize = 2_000;
 
 /// The states that messages are selected by: the decisions, then those of outputs.
-pub(crate) const STATES: [&str; 8] =
-    ["routed", "errored", "unmatched", "rejected", "dropped", "waiting", "failed", "delivered"];
+pub(crate) const STATES: [&str; 9] =
+    ["routed", "errored", "unmatched", "rejected", "dropped", "waiting", "failed", "set-aside", "delivered"];
 
 /// What is asked for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -37,6 +37,7 @@ pub(crate) fn select_state(query: &mut MessageQuery, state: &str) -> Result<(), 
     match state {
         "waiting" => query.output = Some(OutputState::Waiting),
         "failed" => query.output = Some(OutputState::Failed),
+        "set-aside" => query.output = Some(OutputState::SetAside),
         "delivered" => query.output = Some(OutputState::Delivered),
         state if STATES.contains(&state) => query.status = Some(state.to_owned()),
         other => return Err(format!("`{other}` is no state: there are {}", STATES.join(", "))),

@@ -12,7 +12,7 @@
 //! Another way to sign in is another [`SignInMethod`], whose proof ends in [`enter`].
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::extract::{Extension, Request, State};
 use axum::http::header::{RETRY_AFTER, SET_COOKIE};
@@ -159,7 +159,7 @@ pub(crate) async fn enter_by_password(
             response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(time.as_secs() + 1));
             response
         }
-        Err(LoginError::Memory | LoginError::TooMany) => {
+        Err(LoginError::Memory | LoginError::TooMany | LoginError::Unchecked) => {
             respond::problem(503, "the password cannot be checked now: try again in a moment").into_response()
         }
         Err(error @ (LoginError::Refused(_) | LoginError::Scram(_))) => {
@@ -171,18 +171,28 @@ pub(crate) async fn enter_by_password(
 
 /// Checks a password, when it is its turn.
 async fn checked(state: &ConsoleState, user: &str, password: &str, peer: ConsolePeer) -> Result<Caller, LoginError> {
-    let Ok(Ok(_turn)) = timeout(CHECK_TURN, state.checks.acquire()).await else { return Err(LoginError::Memory) };
+    let (guard, begun) = (&state.options.guard, Instant::now());
+    // A directory that is slow holds up nobody whose password is here.
+    let turn = match guard.is_of_directory(user) {
+        true => None,
+        false => match timeout(CHECK_TURN, state.checks.acquire()).await {
+            Ok(Ok(turn)) => Some(turn),
+            _ => return Err(LoginError::Memory),
+        },
+    };
     let mut waits = 0;
-    loop {
-        let (guard, of, proof) = (Arc::clone(&state.options.guard), user.to_owned(), password.to_owned());
-        let from = Some(peer.address.ip());
-        let checked = tokio::task::spawn_blocking(move || guard.password(&of, &proof, from)).await;
-        match checked.unwrap_or(Err(LoginError::Memory)) {
+    let checked = loop {
+        match guard.log_in(user, password, Some(peer.address.ip())).await {
             Err(LoginError::Wait(time)) if time <= SHORT_WAIT && waits < SHORT_WAITS => sleep(time).await,
-            checked => return checked,
+            checked => break checked,
         }
         waits += 1;
+    };
+    drop(turn);
+    if matches!(checked, Err(LoginError::Refused(_))) {
+        guard.pause_refused(begun).await;
     }
+    checked
 }
 
 /// Begins a session of somebody who has proven who it is, whichever way, and goes to `next`.

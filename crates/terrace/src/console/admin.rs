@@ -90,6 +90,7 @@ fn shown_state(state: OutputState) -> ShownState {
         OutputState::Waiting => ShownState::Waiting,
         OutputState::Delivered => ShownState::Delivered,
         OutputState::Failed => ShownState::Failed,
+        OutputState::SetAside => ShownState::SetAside,
     }
 }
 
@@ -130,6 +131,7 @@ fn filter_of(query: &MessageQuery) -> Result<Filter, AdminError> {
             ShownState::Waiting => OutputState::Waiting,
             ShownState::Delivered => OutputState::Delivered,
             ShownState::Failed => OutputState::Failed,
+            ShownState::SetAside => OutputState::SetAside,
         }),
         control_id: query.control_id.clone(),
         mrn: query.mrn.clone(),
@@ -147,6 +149,7 @@ fn output_view(trace: &Trace, (at, output): (usize, &Output)) -> OutputView {
         None => ShownState::Waiting,
         Some(DeliveryOutcome::Delivered) => ShownState::Delivered,
         Some(DeliveryOutcome::Failed) => ShownState::Failed,
+        Some(DeliveryOutcome::SetAside) => ShownState::SetAside,
     };
     let raw = &trace.stored.raw;
     let is_small = raw.len().max(output.body.len()) <= DIFFERENCES_BYTES_MAX;
@@ -175,7 +178,7 @@ fn view_of(trace: &Trace) -> MessageView {
         status: status_name(stored.status),
         reason: stored.reason.clone(),
         duplicate: stored.duplicate,
-        resent_from: stored.resent_from,
+        resent_from: stored.origin.as_ref().map(|origin| origin.id),
         bytes: trace.bytes as u64,
         raw: stored.raw.clone(),
         withheld: trace.withheld.clone(),

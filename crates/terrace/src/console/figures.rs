@@ -117,6 +117,7 @@ fn operation_figures(
         tls: head.is_some_and(|head| head.tls),
         state,
         since: since.map(|switch| (switch.at_us, switch.reason.clone())),
+        cause: status.cause.clone(),
         waiting: status.waiting as u64,
         oldest,
         memory_bytes: status.memory_bytes as u64,

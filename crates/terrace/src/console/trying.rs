@@ -80,7 +80,7 @@ pub fn chosen(page: &ListPage, services: &[String]) -> (Vec<(u64, String)>, u64)
     let is_meant = |service: &String| services.is_empty() || services.contains(service);
     let lines = page.lines.iter().filter(|line| line.damaged.is_none());
     let (meant, others): (Vec<_>, Vec<_>) =
-        lines.partition(|line| line.resent_from.is_none() && is_meant(&line.service));
+        lines.partition(|line| line.resent_from.or(line.reprocessed_from).is_none() && is_meant(&line.service));
     (meant.into_iter().map(|line| (line.id, line.kind.clone())).collect(), others.len() as u64)
 }
 

@@ -112,12 +112,12 @@ fn way(view: &MessageView) -> Markup {
 fn output_step(view: &MessageView, output: &OutputView) -> Markup {
     let class = match output.state {
         OutputState::Delivered => "",
-        OutputState::Waiting => "warn",
+        OutputState::Waiting | OutputState::SetAside => "warn",
         OutputState::Failed => "bad",
     };
     let tag = match output.state {
         OutputState::Delivered => "tag good",
-        OutputState::Waiting => "tag warn",
+        OutputState::Waiting | OutputState::SetAside => "tag warn",
         OutputState::Failed => "tag bad",
     };
     html! {

@@ -353,6 +353,7 @@ fn outputs(line: &MessageLine) -> Markup {
     html! {
         @if line.outputs.is_empty() { span.dim { "none" } }
         @if of(OutputState::Failed).next().is_some() { span.tag.bad { "failed" } " " (names(OutputState::Failed)) " " }
+        @if of(OutputState::SetAside).next().is_some() { span.tag.warn { "set aside" } " " (names(OutputState::SetAside)) " " }
         @if of(OutputState::Waiting).next().is_some() { span.tag.warn { "waiting" } " " (names(OutputState::Waiting)) " " }
         @if delivered > 0 { span.dim { (delivered) " delivered" } }
     }

@@ -83,6 +83,7 @@ fn state_banner(one: &OperationFigures, now_us: i64) -> Markup {
                     " since " (time(*at_us)) " (" (age(*at_us, now_us)) "): " span.break { (why) }
                 }
                 ". " (text)
+                @if !one.cause.is_empty() && one.state != OperationState::Suspended { " " span.break { (one.cause) } "." }
             }
         }
     }

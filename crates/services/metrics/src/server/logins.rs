@@ -154,7 +154,7 @@ fn login_refusal(error: &LoginError) -> ScrapeRefusal {
     match error {
         LoginError::Wait(time) => retry(429, time.as_secs().saturating_add(1)),
         LoginError::TooMany => retry(429, 1),
-        LoginError::Memory => retry(503, 1),
+        LoginError::Memory | LoginError::Unchecked => retry(503, 1),
         LoginError::Refused(_) | LoginError::Scram(_) => ScrapeRefusal::new(401, "the token is refused"),
     }
 }

@@ -336,7 +336,7 @@ async fn by_clear_password(
     if matches!(error, LoginError::Refused(_)) {
         shared.guard.pause_refused(begun).await;
     }
-    Err(failed(error, (peer, user), shared).await)
+    Err(failed(error, (peer, user, "password"), shared).await)
 }
 
 /// A login by SCRAM, bound to the server's certificate if the client wants it.
