@@ -15,10 +15,10 @@ use crate::cli::{ClockCommand, Place, ServeArgs, StatusArgs};
 use crate::config::Config;
 use crate::logging;
 use crate::metrics::RunningMetrics;
+use crate::operations;
 use crate::show::{TextTable, bytes, count, time};
 use crate::supervision::Supervision;
 use crate::volumes::NodeVolumes;
-use crate::{operations, terminal};
 
 /// Runs a node until it is stopped (SIGTERM, SIGINT, `terrace stop`). A node that has failed keeps running: stored data
 /// can be read, and senders and `terrace status` get the reason.

@@ -31,7 +31,7 @@ pub(crate) fn bytes(number: u64) -> String {
 pub(crate) fn rate(rate: Option<f64>) -> String {
     match rate {
         None => "-".to_owned(),
-        Some(rate) if rate == 0.0 => "0".to_owned(),
+        Some(0.0) => "0".to_owned(),
         Some(rate) if rate < 10.0 => format!("{rate:.1}"),
         Some(rate) => count(rate.round() as u64),
     }

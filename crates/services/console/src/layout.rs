@@ -54,9 +54,7 @@ impl Place {
 pub(crate) enum Extras {
     /// Nothing.
     None,
-    /// Something is live.
-    Live,
-    /// And has charts.
+    /// Something is live, and has charts.
     Charts,
 }
 

@@ -149,12 +149,6 @@ pub(super) fn to_do(figures: &NodeFigures) -> Markup {
     }
 }
 
-/// A command, where there is one.
-pub(super) fn command_of(parts: &[Option<String>]) -> Markup {
-    let words: Option<Vec<&str>> = parts.iter().map(Option::as_deref).collect();
-    html! { @if let Some(words) = words { (command(&words.join(" "))) } }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -8,12 +8,15 @@ use serde_json::{Value, json};
 use crate::rates::Point;
 use crate::ticker::Snapshot;
 
+/// What a line shows of a point; none where it is not known.
+type OfPoint = dyn Fn(&Point) -> Option<f64> + Send + Sync;
+
 /// A line of a chart: its name, the variable of its colour, and what it is of a point.
 pub(super) struct ChartLine {
     pub(super) label: String,
     pub(super) colour: &'static str,
     pub(super) unit: &'static str,
-    pub(super) of: Box<dyn Fn(&Point) -> Option<f64> + Send + Sync>,
+    pub(super) of: Box<OfPoint>,
 }
 
 /// A chart.
