@@ -8,7 +8,6 @@ use crate::address::{operation_path, target};
 use crate::admin::{NodeFigures, OperationFigures, OperationState};
 use crate::format::{age, count, time};
 use crate::gate::Visitor;
-use crate::layout::command;
 use crate::pages::operation_table::switch_form;
 use crate::state::ConsoleState;
 
