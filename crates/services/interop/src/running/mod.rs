@@ -26,6 +26,7 @@ mod reprocess;
 mod requests;
 mod requirement;
 mod resend;
+mod service_verbs;
 mod services;
 mod status;
 mod stored;
@@ -69,7 +70,8 @@ use crate::rows::prune::{Pruned, Pruner, Retention};
 use crate::rows::{Reader, interpreter};
 use housekeeping::Housekeeping;
 use operations::RunningOperations;
-use requests::{ControlRequests, ServiceVerb};
+use requests::ControlRequests;
+use service_verbs::ServiceVerb;
 use services::RunningServices;
 
 pub use audited::Audited;
@@ -298,13 +300,7 @@ impl RunningProduction {
         }
         let pruner = Pruner::new(store.store(), options.retention)?;
         let audit = Audit::open(store.store(), options.audit, options.clock.clone());
-        match node::audit::pending::take_up(&options.data, &audit) {
-            Ok(0) => {}
-            Ok(entered) => tracing::info!(entered, "what commands did while the node was stopped is in the audit now"),
-            Err(error) => {
-                tracing::error!(%error, "what commands did while the node was stopped is not in the audit yet")
-            }
-        }
+        take_up_notes(&options.data, &audit);
         let mock = Mock::kept(&options.data).map_err(NodeError::from)?;
         let guard = Guard::open(store.store().clone(), options.clock.clone(), mock).map_err(NodeError::from)?;
         let message_log = MessageLog::new(store.store().clone());
@@ -312,11 +308,7 @@ impl RunningProduction {
         let engine =
             Engine::new(Arc::clone(&message_log), options.clock.clone(), plan, options.bodies, window, admission);
         guard.set_access(options.access.clone());
-        if let Some(settings) = &options.ldap {
-            let client = LdapClient::new(settings, options.clock.clone());
-            let client = client.map_err(|error| InteropError::Refused(error.to_string()))?;
-            guard.use_directory(LdapLogins::new(client), directory_recorder(Arc::clone(&audit)));
-        }
+        use_directory(&guard, &options, &audit)?;
         // Nobody has set it: the engine is new.
         let _ = engine.access.set(AccessGate { guard: Arc::clone(&guard), audit: Arc::clone(&audit) });
         let bound = services::bind_all(&engine.plan().production).await?;
@@ -539,6 +531,27 @@ impl RunningProduction {
 }
 
 /// The clock's time, as far as it can be trusted at the start.
+/// Enters what commands did while the node was stopped into the audit.
+fn take_up_notes(data: &Path, audit: &Arc<Audit>) {
+    match node::audit::pending::take_up(data, audit) {
+        Ok(0) => {}
+        Ok(entered) => tracing::info!(entered, "what commands did while the node was stopped is in the audit now"),
+        Err(error) => {
+            tracing::error!(%error, "what commands did while the node was stopped is not in the audit yet")
+        }
+    }
+}
+
+/// Logins by the password of a directory, if the settings name one.
+fn use_directory(guard: &Arc<Guard>, options: &Options, audit: &Arc<Audit>) -> Result<(), InteropError> {
+    if let Some(settings) = &options.ldap {
+        let client = LdapClient::new(settings, options.clock.clone());
+        let client = client.map_err(|error| InteropError::Refused(error.to_string()))?;
+        guard.use_directory(LdapLogins::new(client), directory_recorder(Arc::clone(audit)));
+    }
+    Ok(())
+}
+
 fn begin_time(reader: &Reader, options: &Options) -> Timekeeping {
     // A message that cannot be read gives no time; reading it is an error of its own.
     let newest = reader.by_time(None, None, store::Direction::Backward).next().ok().flatten();

@@ -50,18 +50,18 @@ use std::time::{Duration, Instant};
 
 use node::audit::{AuditEntry, AuditOutcome, EntryMarks, Reads, requests as audit_requests};
 use node::control::{LocalPeer, PLAIN_REQUEST_BYTES_MAX, ProgressSender, Requests};
-use node::identity::{self, Action, Caller, Denied, Grant, IdentityError, IdentityRequest, Object, RightsView};
+use node::identity::{self, Action, Caller, Denied, Grant, IdentityError, IdentityRequest, Object};
 use node::maintenance;
 use serde_json::{Value, json};
 
 use super::audited::{self, Answered, Audited};
-use super::control_request::{ControlRequest, ReadRequest, ServiceRequest, first_word};
+use super::control_request::{ControlRequest, ServiceRequest, first_word};
 use super::generations::{ProductionRequest, answer_production, go_back};
 use super::operator_request::EDITED;
-use super::requirement::Needs;
+use super::requirement::{Needs, refusal_text};
 use super::resend::resend;
 use super::stored::{self, read_stored};
-use super::{RunningProduction, lock, verbs, waiting};
+use super::{RunningProduction, verbs, waiting};
 use crate::error::InteropError;
 use crate::history::{self, Filter};
 use crate::queue::Suspension;
@@ -90,26 +90,7 @@ pub(super) struct ControlRequests {
     running: Arc<RunningProduction>,
 }
 
-/// The requests of another service that begin with a word.
-pub(super) struct ServiceVerb {
-    word: &'static str,
-    /// Whether it has nothing to do with stored messages.
-    at_once: bool,
-    read: Arc<ReadRequest>,
-}
-
 impl RunningProduction {
-    /// From now on requests that begin with `word` are those that `read` reads. One `at_once` has nothing to do with stored
-    /// messages, and is answered also while the store cannot be read.
-    pub fn serve_requests(&self, word: &'static str, at_once: bool, read: Box<ReadRequest>) {
-        lock(&self.service_verbs).push(ServiceVerb { word, at_once, read: Arc::from(read) });
-    }
-
-    /// Every service that was to follow has started.
-    pub fn services_started(&self) {
-        self.services_follow.store(false, Ordering::Release);
-    }
-
     /// Handles a request of the control socket for a caller who has proven at `port`, another one of this process, who it is: by the
     /// same rights, with the same entries in the audit. Work that reports how far it has come ends at its first report: nobody hears it.
     ///
@@ -123,16 +104,6 @@ impl RunningProduction {
     ) -> Result<Value, InteropError> {
         let progress = ProgressSender::unheard(self.stop.subscribe());
         ControlRequests::of(self).request(caller, RequestPort::Other(port), line, progress).await
-    }
-
-    fn service_request(&self, line: &str) -> Option<Result<ControlRequest, InteropError>> {
-        let (word, rest) = first_word(line);
-        let verbs = lock(&self.service_verbs);
-        let (at_once, read) =
-            verbs.iter().find(|verb| verb.word == word).map(|verb| (verb.at_once, Arc::clone(&verb.read)))?;
-        drop(verbs);
-        let read = read(rest).map(|request| ControlRequest::OfService { request, at_once });
-        Some(read.map_err(InteropError::Refused))
     }
 }
 
@@ -173,20 +144,6 @@ struct Decided {
 impl Decided {
     fn by(marks: EntryMarks) -> Decided {
         Decided { granted: None, marks }
-    }
-}
-
-/// The text for who was refused. What nobody has at first is granted by a command, and that grant is in the audit.
-fn refusal_text(denied: Denied, caller: &Caller, view: &RightsView) -> String {
-    match denied {
-        Denied::NoRight(action @ (Action::MessageBody | Action::Unmasked)) => {
-            let (action, name) = (action.name(), view.name(caller.session()).unwrap_or("ROLE"));
-            format!(
-                "{denied}; nobody has this right until it is granted, which the audit shows: \
-                 `terrace role grant {action} --on 'service *' --to {name}`"
-            )
-        }
-        _ => denied.to_string(),
     }
 }
 

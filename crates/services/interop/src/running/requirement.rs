@@ -1,7 +1,7 @@
 //! What a request asks for: the right that it needs, and its entry in the audit.
 
 use node::audit::AuditEntry;
-use node::identity::{Action, Object};
+use node::identity::{Action, Caller, Denied, Object, RightsView};
 
 use super::audited::Audited;
 
@@ -31,4 +31,18 @@ pub struct Requirement<'a> {
     pub needs: Needs<'a>,
     /// Its entry in the audit, and when that is written; none where neither a body is shown nor anything is changed.
     pub entry: Option<(Audited, AuditEntry)>,
+}
+
+/// The text for who was refused. What nobody has at first is granted by a command, and that grant is in the audit.
+pub(super) fn refusal_text(denied: Denied, caller: &Caller, view: &RightsView) -> String {
+    match denied {
+        Denied::NoRight(action @ (Action::MessageBody | Action::Unmasked)) => {
+            let (action, name) = (action.name(), view.name(caller.session()).unwrap_or("ROLE"));
+            format!(
+                "{denied}; nobody has this right until it is granted, which the audit shows: \
+                 `terrace role grant {action} --on 'service *' --to {name}`"
+            )
+        }
+        _ => denied.to_string(),
+    }
 }
