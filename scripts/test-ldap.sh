@@ -238,7 +238,7 @@ for name in '*' 'dora)(uid=*' 'dora,ou=people' 'uid=dora'; do
 done
 case_ "no other role was made" eval '! "$terrace" role list | grep -Eq "^(eve|DORA|\*|dora\))"'
 case_ "failed logins are in the audit, with the directory's reason" says 'Ldap(WrongPassword)' "$terrace" audit list
-case_ "logins are, with their proof" says 'ldap' "$terrace" audit list --action login
+case_ "logins are, with their proof" says '"proof":"ldap"' "$terrace" audit list --action login --json
 case_ "changes by groups are" says 'role dora' "$terrace" audit list --action identity.directory
 
 # session USER PASSWORD: an open session, whose statements come from descriptor 3.
@@ -257,8 +257,7 @@ ended() {
     ! kill -0 "$client" 2>/dev/null
 }
 trap '' PIPE
-session carl "carl secret"
-case_ "a session is open" kill -0 "$client"
+case_ "a session is open" session carl "carl secret"
 lock() { printf 'dn: uid=carl,ou=people,dc=example,dc=org\nchangetype: modify\nadd: pwdAccountLockedTime\npwdAccountLockedTime: 000001010000Z\n' | change "$1"; }
 unlock() { printf 'dn: uid=carl,ou=people,dc=example,dc=org\nchangetype: modify\ndelete: pwdAccountLockedTime\n' | change "$1"; }
 case_ "the user is locked in the directory" eval "lock $one_port && lock $two_port"
@@ -269,20 +268,20 @@ case_ "nor over search" code 401 carl "carl secret"
 case_ "the user is unlocked" eval "unlock $one_port && unlock $two_port"
 case_ "it logs in again" says '^carl$' sql carl "carl secret" 'select current_user'
 
-session dora "dora secret"
+case_ "a session by a group is open" session dora "dora secret"
 leave() { printf 'dn: cn=doctors,ou=groups,dc=example,dc=org\nchangetype: modify\ndelete: member\nmember: uid=dora,ou=people,dc=example,dc=org\n' | change "$1"; }
 case_ "a user is taken out of its group" eval "leave $one_port && leave $two_port"
 case_ "its session ends" await ended
 exec 3>&-
 case_ "it was let in by that group, and is no more" refuses 'password authentication failed' sql dora "dora secret" 'select 1'
 
-session frank "frank secret"
+case_ "one of a user who will be removed is open" session frank "frank secret"
 remove() { printf 'dn: uid=frank,ou=people,dc=example,dc=org\nchangetype: delete\n' | change "$1"; }
 case_ "a user is removed from the directory" eval "remove $one_port && remove $two_port"
 case_ "its session ends" await ended
 exec 3>&-
 
-session carl "carl secret"
+case_ "a session of an unlocked user is open" session carl "carl secret"
 case_ "a lock here ends a session" eval '"$terrace" user lock carl --reason test && await ended'
 exec 3>&-
 case_ "and keeps the right password out" refuses 'password authentication failed' sql carl "carl secret" 'select 1'
