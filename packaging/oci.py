@@ -56,6 +56,12 @@ def text(value):
     return json.dumps(value, indent=1, sort_keys=True).encode()
 
 
+def of_nobody(entry):
+    """Without what differs from one run to the next."""
+    entry.mtime, entry.uid, entry.gid, entry.uname, entry.gname = EPOCH, 0, 0, "", ""
+    return entry
+
+
 def make(root, layout, arch, version):
     os.makedirs(os.path.join(layout, "blobs", "sha256"))
     tar = pack(root)
@@ -101,7 +107,7 @@ def make(root, layout, arch, version):
         file.write('{"imageLayoutVersion": "1.0.0"}')
     with tarfile.open(layout + ".tar", "w") as tar:
         for name in ("oci-layout", "index.json", "blobs"):
-            tar.add(os.path.join(layout, name), name)
+            tar.add(os.path.join(layout, name), name, filter=of_nobody)
 
 
 def blob(layout, descriptor):

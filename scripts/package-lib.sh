@@ -1,6 +1,8 @@
 # Functions of the scripts that make packages. This file is sourced in the root of the checkout, not run. It sets `terrace` (the
 # program), `lab` (terrace-lab, or nothing), `work` (a folder that is removed at the end), `version` and `arch` (of the package), and
-# SOURCE_DATE_EPOCH, so that the same program makes the same package.
+# SOURCE_DATE_EPOCH and the umask, so that the same program makes the same package.
+
+umask 022
 
 fail() {
     echo "$0: $*" >&2
@@ -52,6 +54,7 @@ put() {
 
 # put_program SOURCE TARGET: without symbols and line tables, which are most of its size.
 put_program() {
-    put 0755 "$1" "$2"
-    strip --strip-all "$root$2"
+    install -d "$(dirname "$root$2")"
+    strip --strip-all -o "$root$2" "$1"
+    chmod 0755 "$root$2"
 }

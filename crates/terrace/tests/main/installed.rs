@@ -35,7 +35,8 @@ fn a_node_that_init_made_has_no_problem_serves_and_logs_objects() {
     assert_eq!(states(&found, "ports"), ["fine"]);
 
     let node = bed.start();
-    node.send("ONE");
+    // The first message that `init` says to send.
+    node.send_bytes(&fs::read_to_string(bed.path("production/admission.hl7")).expect("init wrote it"));
     let (found, _) = findings(&bed);
     assert_eq!(states(&found, "node"), ["fine"], "{found:?}");
     assert_eq!(states(&found, "data-directory-mode"), ["fine"]);
