@@ -53,6 +53,20 @@ trust = true
 [search]
 listen = "127.0.0.1:{search}"
 trust = true
+[tiers.near]
+kind = "memory"
+bytes = "64MiB"
+[tiers.slow]
+kind = "memory"
+bytes = "64MiB"
+model = "cxl-expander"
+[tiers.disk]
+kind = "file"
+path = "disk"
+[placement]
+cache = "near"
+far = "slow"
+search = "disk"
 """
 
 
@@ -260,17 +274,6 @@ def case_rules_their_tests_and_the_configuration_are_right():
     promtool("check", "config", "prometheus.yml")
 
 
-def case_the_page_lists_what_the_node_has():
-    page = (ROOT / "docs" / "metrics.md").read_text()
-    listed = set(re.findall(r"^\| `((?:terrace|process)_[a-z_]+)` \|", page, re.M))
-    served = lambda: set(re.findall(r"^# TYPE ([a-z_]+) ", get("/metrics")[2], re.M))
-    # Only a timing model, a refused connection, a failed statement has these.
-    sometimes = {name for name in listed if name.startswith("terrace_model_") or "refused" in name or "ended" in name}
-    sometimes.add("terrace_sql_errors_total")
-    until(f"all of {listed - served() - sometimes} are there", lambda: listed - served() <= sometimes)
-    assert served() <= listed, served() - listed
-
-
 def figures():
     """A function from a sample's name to its value now; 0 where there is none."""
     text = get("/metrics")[2]
@@ -347,6 +350,30 @@ def case_what_clients_do_with_a_volume_is_counted():
         assert of('terrace_volume_bytes_total{volume="v",direction="%s"}' % direction) == 65536
         assert of('terrace_volume_operation_seconds_count{volume="v",direction="%s"}' % direction) == 1
     assert of('terrace_connections_max{kind="nbd",service="nbd"}') > 0
+
+
+def case_connections_that_are_refused_or_make_room_are_counted():
+    silent = []
+
+    def another():
+        silent.append(socket.create_connection(("127.0.0.1", PORTS["metrics"]), source_address=("127.0.0.5", 0)))
+        of, door = figures(), 'kind="metrics",service="metrics"'
+        refused = of('terrace_connections_refused_total{%s,reason="address_full"}' % door)
+        return refused and of('terrace_connections_ended_total{%s,reason="newcomer"}' % door)
+
+    until("a silent one has made room", another)
+    for stream in silent:
+        stream.close()
+
+
+def case_the_page_lists_all_that_the_node_has_and_nothing_else():
+    page = (ROOT / "docs" / "metrics.md").read_text()
+    listed = set(re.findall(r"^\| `((?:terrace|process)_[a-z_]+)` \|", page, re.M))
+    served = set(re.findall(r"^# TYPE ([a-z_]+) ", get("/metrics")[2], re.M))
+    assert served == listed, served ^ listed
+    for tier, structure, direction in [("home", "journal", "write"), ("home", "data", "read"), ("disk", "search", "read")]:
+        assert f'terrace_medium_bytes_total{{tier="{tier}",structure="{structure}",direction="{direction}"}}' in get("/metrics")[2]
+    assert 'terrace_medium_info{tier="slow",structure="far",' in get("/metrics")[2]
 
 
 def case_figures_are_those_of_the_load():
