@@ -184,6 +184,8 @@ fn trace(data: &Path, id: u64, json: bool) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let trace = history.outline(id)?;
+    // The data directory of a stopped node is opened again, for the rules.
+    drop(history);
     let stored = &trace.stored;
     let mut out = terminal::out();
     writeln!(out, "message   {id}")?;

@@ -8,7 +8,7 @@ use device::crash::Image;
 use device::faulty::{Fault, Rule};
 use device::{CrashShelf, FaultyShelf, Operation, Shelf};
 use interop::record::DeliveryOutcome;
-use interop::rows::{Reader, Rows, check};
+use interop::rows::{Reader, check, interpreter};
 use journal::Preparation;
 use store::{Direction, Options, Places, Store, StoreError};
 
@@ -94,7 +94,7 @@ pub(crate) fn open(image: &Image) -> Result<Reader, StoreError> {
         data_device_bytes: 512 << 10,
         images_device_bytes: 64 << 10,
         journal,
-        interpreter: Some(Arc::new(Rows)),
+        interpreter: Some(interpreter()),
         background: false,
         ..Options::default()
     };
