@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Tests the console of a node in a browser: Debian's chromium, driven by playwright of PyPI, with all hosts but the node blocked.
+# Tests the console of a node in a browser: Debian's chromium, driven by playwright of PyPI, for which no host but the node has an address.
 #
 #   scripts/test-console.sh              pictures of all pages go to the folder that PICTURES names, if it does
 #

@@ -84,7 +84,7 @@
     const plot = new uPlot({
       width: host.clientWidth || 400,
       height: 190,
-      padding: [8, 8, 0, 0],
+      padding: [8, 30, 0, 0],
       cursor: { sync: { key: 'terrace' }, points: { size: 6 } },
       scales: { y: { range: (_, low, high) => [0, high > 0 ? high * 1.12 : 1] } },
       series: [

@@ -67,6 +67,10 @@ pub(crate) async fn read(request: Request) -> Result<Fields, Response> {
         let text = format!("a form has {FORM_BYTES_MAX} bytes at most");
         return Err(respond::problem(413, &text).into_response());
     };
+    // Browsers escape what is no ASCII: other bytes would be read as marks of what they were.
+    if !body.is_ascii() {
+        return Err(respond::problem(400, "the form cannot be read").into_response());
+    }
     let whole = Request::post("/").header(CONTENT_TYPE, FORM).body(Body::from(body));
     let fields = match whole {
         Ok(whole) => Form::<Vec<(String, String)>>::from_request(whole, &()).await.ok().map(|Form(fields)| fields),

@@ -173,7 +173,7 @@ fn tiers(figures: &NodeFigures, rates: &Rates) -> Markup {
             tr {
                 td { b { (tier.name) } }
                 td { (badge(tier.real)) }
-                td { (tier.medium) }
+                td.text { (tier.medium) }
                 td { (tier.holds.join(", ")) }
                 td.num {
                     @match tier.used {

@@ -258,7 +258,7 @@ fn filters(state: &ConsoleState, visitor: &Visitor, fields: &MessagesFields) -> 
                     input #query name="q" value=(fields.q) autocomplete="off" spellcheck="false" maxlength=(query_text::TEXT_BYTES_MAX) placeholder="4711, MSG0007713, PID-8=F, state:failed to:lab since:2h, \"chest pain\"";
                 }
                 (choice("service", "Service", "all", names(services, &fields.service), &fields.service))
-                (choice("to", "Service or operation", "all", names(operations, &fields.to), &fields.to))
+                (choice("to", "Operation", "all", names(operations, &fields.to), &fields.to))
                 (choice("since", "Received", "at any time", ["15m", "1h", "24h", "7d"].map(str::to_owned).to_vec(), &fields.since))
                 @if !fields.state.is_empty() { input type="hidden" name="state" value=(fields.state); }
                 button.main { "Find" }
@@ -372,9 +372,11 @@ pub(super) fn status_tag(status: &str) -> Markup {
 
 /// Lines as a table; the first link has the focus of a page that answers a search.
 pub(super) fn lines_table(label: &str, lines: &[MessageLine], all: bool) -> Markup {
+    // What was read without bodies has no type and no control id.
+    let keyed = lines.iter().any(|line| !line.kind.is_empty() || !line.control_id.is_empty());
     let head = html! {
-        th.num scope="col" { "Id" } th scope="col" { "Received" } th scope="col" { "Service" } th scope="col" { "Type" }
-        th.wide scope="col" { "Control id" }
+        th.num scope="col" { "Id" } th scope="col" { "Received" } th scope="col" { "Service" }
+        @if keyed { th scope="col" { "Type" } th.wide scope="col" { "Control id" } }
         @if all { th.num.wide scope="col" { "Size" } }
         th scope="col" { "Decision" } th scope="col" { "Outputs" }
     };
@@ -385,8 +387,7 @@ pub(super) fn lines_table(label: &str, lines: &[MessageLine], all: bool) -> Mark
                 @if let Some(why) = &line.damaged { td.bad colspan="7" { "cannot be read: " (why) } } @else {
                     td { (time(line.received_us)) }
                     td { (line.service) }
-                    td.nowrap { (line.kind) }
-                    td.wide.break { code { (line.control_id) } }
+                    @if keyed { td.nowrap { (line.kind) } td.wide.break { code { (line.control_id) } } }
                     @if all { td.num.wide.nowrap { (bytes(line.bytes)) } }
                     td.nowrap {
                         (status_tag(&line.status))

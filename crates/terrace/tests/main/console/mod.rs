@@ -330,8 +330,8 @@ fn bodies_are_shown_to_who_may_read_them_masked_to_who_may_not_see_all_and_are_i
     assert_eq!((of("lists"), of("masked"), of("ann")), (0, 1, 1), "{entries:?}");
     assert!(entries.iter().all(|entry| entry["origin"]["protocol"] == "console"));
     // Who lists no message of a service does not learn of it.
-    user(&bed, "none", &[("node-status", "node")]);
-    signed_in(&node, "none").get(&target).is(403);
+    user(&bed, "nobody", &[("node-status", "node")]);
+    signed_in(&node, "nobody").get(&target).is(403);
     node.stop();
 }
 
