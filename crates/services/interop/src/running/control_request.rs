@@ -401,12 +401,12 @@ mod tests {
             ControlRequest::Identity(IdentityRequest::DrawToken { .. }) => 21,
             ControlRequest::Keys(KeyChange::DataKey) => 22,
             ControlRequest::Keys(KeyChange::KeyEncryptionKey(_)) => 23,
-            ControlRequest::Production(ProductionRequest::Generations { .. }) => 24,
-            ControlRequest::Production(ProductionRequest::Diff { .. }) => 25,
-            ControlRequest::Production(ProductionRequest::Texts { .. }) => 26,
-            ControlRequest::Production(ProductionRequest::Rule { .. }) => 27,
-            ControlRequest::Production(ProductionRequest::Back { .. }) => 28,
-            ControlRequest::MessagePage(query) => 40 + usize::from(query.filter.reads_bodies()),
+            ControlRequest::Production(ProductionRequest::Generations { .. }) => 32,
+            ControlRequest::Production(ProductionRequest::Diff { .. }) => 33,
+            ControlRequest::Production(ProductionRequest::Texts { .. }) => 34,
+            ControlRequest::Production(ProductionRequest::Rule { .. }) => 35,
+            ControlRequest::Production(ProductionRequest::Back { .. }) => 36,
+            ControlRequest::MessagePage(query) => 37 + usize::from(query.filter.reads_bodies()),
             ControlRequest::OfService { .. } => unreachable!("it is no request of the node itself"),
         };
         let mut found: Vec<usize> = CONTROL_EXAMPLES
