@@ -35,7 +35,6 @@ mod verbs;
 mod waiting;
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -71,7 +70,7 @@ use crate::rows::{Reader, interpreter};
 use housekeeping::Housekeeping;
 use operations::RunningOperations;
 use requests::ControlRequests;
-use service_verbs::ServiceVerb;
+use service_verbs::ServiceVerbs;
 use services::RunningServices;
 
 pub use audited::Audited;
@@ -216,9 +215,7 @@ pub struct RunningProduction {
     /// Other parts that a reload renews.
     renewals: Mutex<Vec<Box<Renew>>>,
     /// Requests to the control socket that other services answer.
-    service_verbs: Mutex<Vec<ServiceVerb>>,
-    /// Whether some of them have not started yet.
-    services_follow: AtomicBool,
+    service_verbs: ServiceVerbs,
 }
 
 /// A lock that protects plain data: a panic elsewhere does not make it wrong.
@@ -317,7 +314,7 @@ impl RunningProduction {
         let housekeeping =
             Housekeeping::new(&engine, &operations, &options, (pruner, time, &audit, &guard), stop.subscribe());
         housekeeping.save_time();
-        let services_follow = AtomicBool::new(options.services_follow);
+        let service_verbs = ServiceVerbs::new(options.services_follow);
         let running = Arc::new(Self {
             options,
             store,
@@ -332,8 +329,7 @@ impl RunningProduction {
             reloading: tokio::sync::Mutex::default(),
             reprocessing: tokio::sync::Mutex::default(),
             renewals: Mutex::default(),
-            service_verbs: Mutex::default(),
-            services_follow,
+            service_verbs,
         });
         running.operations.start_lanes(&running.engine.plan().queues, &running.surroundings());
         running.services.start(&running.engine, bound)?;
@@ -435,6 +431,17 @@ impl RunningProduction {
     /// What keeps the node from its work, the worst first; detected now.
     pub fn troubles(&self) -> Vec<Trouble> {
         self.housekeeping.detect_troubles()
+    }
+
+    /// From now on requests that begin with `word` are those that `read` reads. One `at_once` has nothing to do with stored
+    /// messages, and is answered also while the store cannot be read.
+    pub fn serve_requests(&self, word: &'static str, at_once: bool, read: Box<ReadRequest>) {
+        self.service_verbs.add(word, at_once, read);
+    }
+
+    /// Every service that was to follow has started.
+    pub fn services_started(&self) {
+        self.service_verbs.all_started();
     }
 
     /// The values of the node that its production is compiled with.

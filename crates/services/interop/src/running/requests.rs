@@ -45,7 +45,6 @@
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use node::audit::{AuditEntry, AuditOutcome, EntryMarks, Reads, requests as audit_requests};
@@ -283,8 +282,8 @@ impl ControlRequests {
         let deadline = Instant::now() + SERVICES_PATIENCE;
         loop {
             // Looked at before the request: a service that starts in between is found the next time.
-            let is_starting = self.running.services_follow.load(Ordering::Acquire);
-            if let Some(request) = self.running.service_request(line) {
+            let is_starting = self.running.service_verbs.are_starting();
+            if let Some(request) = self.running.service_verbs.request(line) {
                 return request;
             }
             if !is_starting {
