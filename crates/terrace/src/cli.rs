@@ -127,7 +127,7 @@ pub enum Command {
     /// Print the completions of a shell
     ///
     ///   terrace completions bash > /etc/bash_completion.d/terrace
-    ///   terrace completions zsh  > "${fpath[1]}/_terrace"
+    ///   terrace completions zsh  > ~/.zfunc/_terrace
     ///   terrace completions fish > ~/.config/fish/completions/terrace.fish
     #[command(verbatim_doc_comment)]
     Completions(CompletionsArgs),

@@ -37,7 +37,7 @@ pub enum UserCommand {
     /// Users of this machine that are a user of the node, at its sockets
     #[command(subcommand)]
     Uid(UidCommand),
-    /// Try a login at the directory of [ldap], step by step
+    /// Try a login at the directory of the settings, step by step
     ///
     /// Each step is shown: connect, tls, bind, search, password, groups, roles; where one fails, why, and what to do. It reads terrace.toml
     /// itself, needs no node and changes nothing, so settings can be tried before a node uses them. The user's password is asked for.
@@ -187,7 +187,7 @@ pub struct AddArgs {
     /// Without a password: it logs in with tokens
     #[arg(long, conflicts_with_all = ["password_file", "ldap"])]
     pub no_password: bool,
-    /// The directory of [ldap] checks its password
+    /// The directory of the settings checks its password
     #[arg(long, conflicts_with_all = ["password_file", "must_change"])]
     pub ldap: bool,
     /// Read the password from the first line of this file
@@ -221,7 +221,7 @@ pub struct ListRolesArgs {
 pub struct PasswordArgs {
     /// The user
     pub name: String,
-    /// From now on the directory of [ldap] checks it; the one here is removed
+    /// From now on the directory of the settings checks it; the one here is removed
     #[arg(long, conflicts_with_all = ["password_file", "must_change"])]
     pub ldap: bool,
     /// Read it from the first line of this file
