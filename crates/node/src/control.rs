@@ -262,7 +262,7 @@ pub fn request(data: &Path, request: &str) -> Result<Value, NodeError> {
 /// The same, of which `on_progress` is called with how far it has come.
 ///
 /// # Errors
-/// As [`request`].
+/// As [`request`]; `Refused`: it is too long.
 pub fn request_with_progress(
     data: &Path,
     request: &str,
@@ -273,7 +273,12 @@ pub fn request_with_progress(
     let mut stream = BlockingStream::connect(&path).map_err(no_node)?;
     stream.set_read_timeout(Some(PATIENCE)).map_err(no_node)?;
     let token = TOKEN.get().map(|token| format!("as {token} ")).unwrap_or_default();
-    stream.write_all(format!("{token}{request}\n").as_bytes()).map_err(no_node)?;
+    let line = format!("{token}{request}\n");
+    if line.len() as u64 > REQUEST_BYTES_MAX {
+        let text = format!("a request has {REQUEST_BYTES_MAX} bytes at most, and this one has {}", line.len());
+        return Err(NodeError::Refused(text));
+    }
+    stream.write_all(line.as_bytes()).map_err(no_node)?;
     let mut lines = BufReader::new(stream).lines();
     let mut response = loop {
         let line = lines.next().transpose().map_err(no_node)?.unwrap_or_default();
