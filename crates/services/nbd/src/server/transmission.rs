@@ -475,6 +475,8 @@ impl<S: Carrier> Transmission<S> {
         if turn.requests == 0 {
             return;
         }
+        // Charged before it is counted: who sees a request in the counters knows that the limits have it.
+        let charged = self.work.export.limits.charge(turn.requests, turn.read_bytes + turn.written_bytes);
         let counters = &self.work.export.counters;
         for (counter, more) in [
             (&counters.reads, turn.reads),
@@ -487,7 +489,7 @@ impl<S: Carrier> Transmission<S> {
                 counter.fetch_add(more, Ordering::Relaxed);
             }
         }
-        if let Some(charged) = self.work.export.limits.charge(turn.requests, turn.read_bytes + turn.written_bytes) {
+        if let Some(charged) = charged {
             let mut pause = Box::pin(tokio::time::sleep(charged.wait));
             // Polled once, so that its end wakes the session. Limits that were changed in between have woken it already.
             if pause.as_mut().poll(context).is_pending() {

@@ -6,7 +6,7 @@ use nbd::server::Limits;
 use nbd::{Export, NbdError};
 
 use crate::client::WRITE;
-use crate::rig::{Rig, memory};
+use crate::rig::{Rig, memory, until};
 
 const PART: u64 = 512 << 10;
 
@@ -14,6 +14,7 @@ const PART: u64 = 512 << 10;
 fn a_changed_limit_holds_for_open_sessions_and_frees_those_that_wait_for_the_former_one() {
     let rig = Rig::new([Export::new("disk", memory(8 << 20))]);
     let limit = |bytes| rig.server().limit("disk", Limits { requests: None, bytes });
+    let writes = || rig.server().status()[0].writes;
     let mut clients = [rig.structured("disk"), rig.simple("disk")];
     limit(Some(4 << 20)).expect("it is exported");
     let start = Instant::now();
@@ -23,16 +24,16 @@ fn a_changed_limit_holds_for_open_sessions_and_frees_those_that_wait_for_the_for
     // 6 MiB at 4 MiB/s, without what may be saved up and the debt of the last two.
     let took = start.elapsed();
     assert!((Duration::from_millis(700)..Duration::from_secs(8)).contains(&took), "{took:?}");
-    // A session is charged after it has answered: the last ones are to be charged to the former limit.
-    std::thread::sleep(Duration::from_millis(500));
+    // A session is charged after it has answered, and before it is counted: the last ones belong to the former limit.
+    until("twelve writes are charged", || writes() == 12);
     limit(Some(1_000)).expect("it is exported");
     let [first, second] = &mut clients;
     assert_eq!(first.write(0, &[2; PART as usize]), 0, "a request larger than a second's worth passes");
     // A request that meets the end of a turn belongs to it: let that be over.
-    std::thread::sleep(Duration::from_millis(500));
+    until("the turn of the thirteenth write is over", || writes() == 13);
     let waiting = first.begin(0, WRITE, 0, 4096, &[3; 4096]);
     std::thread::sleep(Duration::from_millis(200));
-    assert_eq!(rig.server().status()[0].writes, 13, "what comes after it waits");
+    assert_eq!(writes(), 13, "what comes after it waits");
     limit(None).expect("it is exported");
     let start = Instant::now();
     assert_eq!((first.reply().cookie, second.write(PART, &[4; PART as usize])), (waiting, 0));
