@@ -65,6 +65,10 @@ pub enum BenchCommand {
     ///
     /// Exit code 1 where the rate is below 0.90 of that in clear.
     Encryption(EncryptionArgs),
+    /// What it costs to look at a node: T4 with the console open and metrics scraped, in turns with neither; open tabs
+    ///
+    /// Exit code 1 where the rate is below 0.98 of that without, or 100 tabs take more than 2 % of a core.
+    Console(ConsoleArgs),
 }
 
 /// `terrace bench t4`
@@ -250,6 +254,26 @@ pub struct EncryptionArgs {
     /// Pairs of turns [default: 20, with --quick 2]
     #[arg(long)]
     pub pairs: Option<usize>,
+    /// Seed of everything random
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Write the result to a file as JSON
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+/// `terrace bench console`
+#[derive(Debug, Args)]
+pub struct ConsoleArgs {
+    /// A small run of about a minute, whose figures say nothing
+    #[arg(long)]
+    pub quick: bool,
+    /// Pairs of turns [default: 20, with --quick 2]
+    #[arg(long)]
+    pub pairs: Option<usize>,
+    /// Open tabs beside a node that has nothing to do [default: 100, with --quick 10]
+    #[arg(long)]
+    pub tabs: Option<usize>,
     /// Seed of everything random
     #[arg(long, default_value_t = 1)]
     pub seed: u64,

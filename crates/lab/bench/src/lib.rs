@@ -5,6 +5,7 @@
 //! matrix    the published HL7 messaging workload (`workload::t4`) once for each medium of the journal
 //! adversary hostile clients, careless statements and huge messages against one node, while others send as ever
 //! analytics TPC-H over row groups: cold, warm, caches smaller and larger than the data, beside plain DataFusion
+//! console_cost a console that is open and metrics that are scraped, beside messages; many tabs beside an idle node
 //! encryption what encryption at rest costs: messages, puts and queries, in turns with and without
 //! kill      the node killed under load, again and again, and what that left
 //! persist   what it costs to make bytes persistent: stores by threads, modelled platforms, the journal
@@ -27,6 +28,7 @@
 pub mod access;
 pub mod adversary;
 pub mod analytics;
+pub mod console_cost;
 pub mod encryption;
 pub mod kill;
 pub mod matrix;

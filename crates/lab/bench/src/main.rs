@@ -16,6 +16,7 @@ use anyhow::Context;
 use bench::access::{self, AccessOptions, AccessPart};
 use bench::adversary::AdversaryOptions;
 use bench::analytics::AnalyticsOptions;
+use bench::console_cost::ConsoleCostOptions;
 use bench::encryption::EncryptionOptions;
 use bench::kill::KillOptions;
 use bench::matrix::{self, MatrixOptions};
@@ -25,8 +26,8 @@ use bench::soak::SoakOptions;
 use bench::sqllogic::SqllogicOptions;
 use clap::Parser;
 use cli::{
-    AccessArgs, AccessPartArg, AdversaryArgs, AnalyticsArgs, BenchCommand, BodiesArg, EncryptionArgs, KillArgs,
-    LabArgs, PersistArgs, PutArgs, SoakArgs, SqllogicArgs, T4Args,
+    AccessArgs, AccessPartArg, AdversaryArgs, AnalyticsArgs, BenchCommand, BodiesArg, ConsoleArgs, EncryptionArgs,
+    KillArgs, LabArgs, PersistArgs, PutArgs, SoakArgs, SqllogicArgs, T4Args,
 };
 use device::CountedHeap;
 use interop::engine::Bodies;
@@ -81,6 +82,7 @@ fn measure(command: BenchCommand) -> anyhow::Result<ExitCode> {
         BenchCommand::Soak(args) => soak(&args),
         BenchCommand::Access(args) => access(&args),
         BenchCommand::Encryption(args) => encryption(&args),
+        BenchCommand::Console(args) => console(&args),
     }
 }
 
@@ -216,6 +218,21 @@ fn encryption(args: &EncryptionArgs) -> anyhow::Result<ExitCode> {
     let options = EncryptionOptions { pairs: args.pairs.unwrap_or(defaults.pairs), seed: args.seed, ..defaults };
     anyhow::ensure!(options.pairs > 0, "--pairs is above 0");
     let report = bench::encryption::run(&options)?;
+    println!("{}", report.to_text());
+    write(args.json.as_ref(), || report.to_json())?;
+    Ok(ended(true, &report.missed()))
+}
+
+fn console(args: &ConsoleArgs) -> anyhow::Result<ExitCode> {
+    let defaults = if args.quick { ConsoleCostOptions::quick() } else { ConsoleCostOptions::full() };
+    let options = ConsoleCostOptions {
+        pairs: args.pairs.unwrap_or(defaults.pairs),
+        tabs: args.tabs.unwrap_or(defaults.tabs),
+        seed: args.seed,
+        ..defaults
+    };
+    anyhow::ensure!(options.pairs > 0 && options.tabs > 0, "--pairs and --tabs are above 0");
+    let report = bench::console_cost::run(&options)?;
     println!("{}", report.to_text());
     write(args.json.as_ref(), || report.to_json())?;
     Ok(ended(true, &report.missed()))

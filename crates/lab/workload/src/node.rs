@@ -253,6 +253,16 @@ impl Node {
         self.address_in_log(" search address=")
     }
 
+    /// The address of its console, from its log; none as long as it does not listen.
+    pub fn console_address(&self) -> Option<SocketAddr> {
+        self.address_in_log(" console address=")
+    }
+
+    /// The address of its metrics, from its log; none as long as they do not listen.
+    pub fn metrics_address(&self) -> Option<SocketAddr> {
+        self.address_in_log(" metrics address=")
+    }
+
     fn address_in_log(&self, mark: &str) -> Option<SocketAddr> {
         let text = fs::read(self.data.join("node.log")).ok()?;
         let text = String::from_utf8_lossy(text.get(self.log_from..)?);
