@@ -24,6 +24,7 @@ const ID: usize = 0;
 const OBJECT: usize = 1;
 const DIRECTION: usize = 2;
 const INTERFACE: usize = 3;
+const TRANSFORM: usize = 4;
 const STATUS: usize = 5;
 const REASON: usize = 6;
 const CONTROL: usize = 7;
@@ -71,6 +72,7 @@ impl Table for Messages {
         status: Some(STATUS),
     };
     const BODIES: &'static [usize] = &[REASON, CONTROL, MRN, BODY, RAW];
+    const OUTSIDE: &'static [usize] = &[ID, OBJECT, DIRECTION, INTERFACE, TRANSFORM, STATUS, RECEIVED, GENERATION];
     const NAME: &'static str = "messages";
     const BRIEF: &'static [usize] = &[ID, OBJECT, DIRECTION, RECEIVED];
 
@@ -118,14 +120,14 @@ impl Table for Messages {
         Wanted { outputs: !is_inbound, outcomes: !is_inbound && (scan.wants(STATUS) || scan.wants(REASON)) }
     }
 
+    fn wants_keys(scan: &Scan) -> bool {
+        [CONTROL, MRN, TYPE].into_iter().any(|column| scan.wants(column))
+    }
+
     /// Adds a message with its outputs.
     fn rows(scan: &Scan, message: ReadMessage, rows: &mut Vec<MessageRow>) {
         let ReadMessage { id, stored, outcomes } = message;
-        let keys = if [CONTROL, MRN, TYPE].into_iter().any(|column| scan.wants(column)) {
-            search_texts(&stored.keys)
-        } else {
-            [None, None, None]
-        };
+        let keys = if Self::wants_keys(scan) { search_texts(&stored.keys) } else { [None, None, None] };
         let [control_id, mrn, kind] = keys;
         let body = |bytes: &Bytes| scan.wants(BODY).then(|| readable(bytes, stored.charset));
         let raw = |bytes: &Bytes| scan.wants(RAW).then(|| bytes.clone());
@@ -184,7 +186,7 @@ impl Table for Messages {
             OBJECT => Arc::new(rows.iter().map(|row| row.object).collect::<Int32Array>()),
             DIRECTION => text(&|row| Some(row.direction.to_owned())),
             INTERFACE => text(&|row| row.interface.clone()),
-            4 => text(&|row| row.transform.clone()),
+            TRANSFORM => text(&|row| row.transform.clone()),
             STATUS => text(&|row| row.status.clone()),
             REASON => text(&|row| row.reason.clone()),
             CONTROL => text(&|row| row.control_id.clone()),

@@ -97,7 +97,12 @@ impl ScanRights {
     ///
     /// Errors: 42501 if the right was revoked since the scan began: its rows must not just be missing.
     pub(super) fn may(&self, service: &str) -> Result<bool, SqlError> {
-        let (had, guard) = (self.had(service), self.identity.guard());
+        let guard = self.identity.guard();
+        // What was decided holds as long as no right has changed.
+        if guard.version() == self.version && read(&self.used).contains_key(service) {
+            return Ok(true);
+        }
+        let had = self.had(service);
         let is_revoked = || guard.may(&self.caller, self.needed, Object::Service(service)).is_err();
         if had && guard.version() != self.version && is_revoked() {
             return Err(SqlError::statement("42501", "permission denied: a right of this statement was revoked"));
@@ -129,9 +134,13 @@ impl ScanRights {
         self.identity.uses(Action::MessageMetadata, NO_SERVICE);
     }
 
-    /// A message as the caller sees it. Of one who may see it unmasked no more, it is masked from now on.
-    pub(super) fn seen(&self, stored: Stored) -> Stored {
+    /// A message as the caller sees it; its keys only where they are wanted. Of one who may see it unmasked no more, it is masked
+    /// from now on.
+    pub(super) fn seen(&self, stored: Stored, wants_keys: bool) -> Stored {
         let (guard, service) = (self.identity.guard(), Object::Service(&stored.service));
+        if guard.version() == self.version && read(&self.used).get(&stored.service).is_some_and(|used| used.unmasked) {
+            return stored;
+        }
         let unmasked = self.view.may(&self.caller, Action::Unmasked, service);
         let is_unmasked = unmasked.is_ok()
             && (guard.version() == self.version || guard.may(&self.caller, Action::Unmasked, service).is_ok());
@@ -140,7 +149,7 @@ impl ScanRights {
             return stored;
         }
         self.has_masked.store(true, Ordering::Relaxed);
-        history::masked(&self.masker, stored)
+        history::masked(&self.masker, stored, wants_keys)
     }
 
     /// The bounds that an index may be asked for. It has the values as they came in: of a caller who sees any of them

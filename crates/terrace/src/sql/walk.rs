@@ -72,6 +72,8 @@ pub(super) trait Table: std::fmt::Debug + Send + Sync + 'static {
 
     /// Columns with what is in messages.
     const BODIES: &'static [usize];
+    /// Columns that no mask changes: nothing in them is made of what is in messages. The others may be.
+    const OUTSIDE: &'static [usize] = &[];
     /// Whether every row tells what is in a message.
     const IS_BODY: bool = false;
     /// Its name in schema `hl7`.
@@ -88,6 +90,11 @@ pub(super) trait Table: std::fmt::Debug + Send + Sync + 'static {
     /// The parts that rows are made from besides a message as received. Provided: none.
     fn wanted(_: &Scan) -> Wanted {
         Wanted::default()
+    }
+
+    /// Whether rows are made from a message's keys. Provided: they may be.
+    fn wants_keys(_: &Scan) -> bool {
+        true
     }
 
     /// Adds the rows of a message.
@@ -141,6 +148,12 @@ impl Scan {
 
     pub(super) fn wants(&self, column: usize) -> bool {
         self.projection.contains(&column)
+    }
+
+    /// Whether a mask could change any of its columns.
+    fn shows_messages<T: Table>(&self) -> bool {
+        let bound = self.bounds.iter().map(|bound| bound.column);
+        T::IS_BODY || self.projection.iter().copied().chain(bound).any(|column| !T::OUTSIDE.contains(&column))
     }
 
     /// Whether a column must equal this.
@@ -396,6 +409,8 @@ impl<T: Table> VirtualScan for HistoryScan<T> {
             scan: Arc::clone(&self.scan),
             source,
             wanted: self.wanted,
+            shows_messages: self.scan.shows_messages::<T>(),
+            wants_keys: T::wants_keys(&self.scan),
             schema: Arc::clone(&self.schema),
             batch_rows: self.batch_rows,
             batch_bytes: self.batch_bytes,
@@ -412,6 +427,9 @@ struct Walk<T: Table> {
     scan: Arc<Scan>,
     source: Source,
     wanted: Wanted,
+    /// Whether a mask could change any of them.
+    shows_messages: bool,
+    wants_keys: bool,
     schema: SchemaRef,
     batch_rows: usize,
     batch_bytes: usize,
@@ -432,8 +450,8 @@ impl<T: Table> Walk<T> {
         if scan.may(&message.stored.service)? {
             let (ReadMessage { id, stored, outcomes }, before) = (message, rows.len());
             let stored = match &scan.rights {
-                Some(rights) => rights.seen(stored),
-                None => stored,
+                Some(rights) if self.shows_messages => rights.seen(stored, self.wants_keys),
+                _ => stored,
             };
             T::rows(scan, ReadMessage { id, stored, outcomes }, rows);
             if rows.len() > before {

@@ -40,7 +40,7 @@ impl Sees {
         if !self.metadata {
             return None;
         }
-        let mut seen = if self.body && self.unmasked { stored } else { masked(masker, stored) };
+        let mut seen = if self.body && self.unmasked { stored } else { masked(masker, stored, true) };
         if !self.body {
             seen.raw = Bytes::new();
             seen.outputs.iter_mut().for_each(|output| output.body = Bytes::new());
@@ -49,8 +49,8 @@ impl Sees {
     }
 }
 
-/// The message, masked.
-pub fn masked(masker: &Masker, stored: Stored) -> Stored {
+/// The message, masked. Where its keys are not wanted it has none: reading them takes as long as masking.
+pub fn masked(masker: &Masker, stored: Stored, wants_keys: bool) -> Stored {
     if masker.is_empty() {
         return stored;
     }
@@ -60,12 +60,11 @@ pub fn masked(masker: &Masker, stored: Stored) -> Stored {
         // How much of it a transform wrote is the length of values.
         Output { body, new_bytes: 0, ..output }
     };
-    Stored {
-        keys: SearchKeys::read(&stored.service, &raw, stored.charset),
-        raw,
-        outputs: stored.outputs.into_iter().map(output).collect(),
-        ..stored
-    }
+    let keys = match wants_keys {
+        true => SearchKeys::read(&stored.service, &raw, stored.charset),
+        false => SearchKeys::of(&stored.service, None, &[]),
+    };
+    Stored { keys, raw, outputs: stored.outputs.into_iter().map(output).collect(), ..stored }
 }
 
 /// The path of the first condition of a list that is on something masked.
@@ -128,7 +127,7 @@ mod tests {
     fn two_messages_that_differ_in_masked_values_only_are_the_same_masked() {
         let of = |number: &str, name: &str| {
             let raw = format!("MSH|^~\\&|A|B|||1||ADT^A01|C1|P|2.5\rPID|1||{number}^^^H||{name}||19700101|F\r");
-            masked(&Masker::default(), stored(&raw, &[&raw, &raw.replace("|F", "|X"), name]))
+            masked(&Masker::default(), stored(&raw, &[&raw, &raw.replace("|F", "|X"), name]), true)
         };
         let (one, other) = (of("1", "DOE^JANE"), of("2345~6", "\"\""));
         assert_eq!(one, other);

@@ -361,7 +361,7 @@ pub fn open_stopped(data: &FilePath) -> Result<(store::Store, Option<DirectoryLo
 fn trace(reader: &Reader, id: u64, masker: Option<&Masker>) -> Result<Trace, InteropError> {
     let (stored, deliveries) = (reader.message(id)?, reader.outcomes(id)?);
     let stored = match masker {
-        Some(masker) => masked(masker, stored),
+        Some(masker) => masked(masker, stored, true),
         None => stored,
     };
     let output_bytes = stored.outputs.iter().map(|output| output.body.len()).collect();

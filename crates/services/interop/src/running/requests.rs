@@ -477,7 +477,7 @@ impl ControlRequests {
                 Ok(_) => stored,
                 Err(_) => {
                     is_masked.set(true);
-                    history::masked(&masker, stored)
+                    history::masked(&masker, stored, true)
                 }
             };
             let value = list(reader, &filter, &mut may_see, &seen)?;
