@@ -45,6 +45,7 @@ pub mod ldap;
 mod login_error;
 mod mock_secret;
 mod object;
+pub mod oidc;
 mod requests;
 mod role;
 pub mod scram;
