@@ -26,6 +26,8 @@ pub(super) struct ProviderPlaces {
     pub(super) authorization_endpoint: String,
     pub(super) token_endpoint: String,
     pub(super) jwks_uri: String,
+    /// Where a browser signs out (RP-Initiated Logout 1.0), if anywhere.
+    pub(super) end_session_endpoint: Option<String>,
 }
 
 impl ProviderPlaces {
@@ -41,7 +43,10 @@ impl ProviderPlaces {
             ("authorization_endpoint", &places.authorization_endpoint),
             ("token_endpoint", &places.token_endpoint),
             ("jwks_uri", &places.jwks_uri),
-        ] {
+        ]
+        .into_iter()
+        .chain(places.end_session_endpoint.as_ref().map(|place| ("end_session_endpoint", place)))
+        {
             let url = check_url(place).map_err(|why| format!("{name} of the discovery document: {why}"))?;
             if !url.is_tls && !is_here {
                 return Err(format!("{name} of the discovery document is without TLS"));
@@ -95,6 +100,11 @@ impl ProviderKeys {
         } else {
             Ok(ProviderKeys(keys))
         }
+    }
+
+    /// How many there are.
+    pub(super) fn count(&self) -> usize {
+        self.0.len()
     }
 
     /// The keys that a token with this id may be verified by: the one of that id; without an id all, for providers with one key.

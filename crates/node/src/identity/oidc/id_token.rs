@@ -150,49 +150,11 @@ fn check(claims: &Map<String, Value>, expected: Expected<'_>) -> Result<(), Toke
 }
 
 #[cfg(test)]
-pub(super) mod tests {
-    use ring::rand::SystemRandom;
-    use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair};
+mod tests {
     use serde_json::json;
 
+    use super::super::testing::SigningKey;
     use super::*;
-
-    /// A key of a provider that the test makes.
-    pub(crate) struct SigningKey {
-        pair: EcdsaKeyPair,
-        kid: String,
-    }
-
-    impl SigningKey {
-        pub(crate) fn new(kid: &str) -> SigningKey {
-            let random = SystemRandom::new();
-            let made = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &random).expect("randomness");
-            let pair = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, made.as_ref(), &random);
-            SigningKey { pair: pair.expect("it is a key"), kid: kid.to_owned() }
-        }
-
-        /// As in a set of keys.
-        pub(crate) fn shown(&self) -> Value {
-            let point = self.pair.public_key().as_ref();
-            let (x, y) = (URL_SAFE_NO_PAD.encode(&point[1..33]), URL_SAFE_NO_PAD.encode(&point[33..]));
-            json!({"kty": "EC", "crv": "P-256", "use": "sig", "kid": self.kid, "x": x, "y": y})
-        }
-
-        pub(crate) fn keys(&self) -> ProviderKeys {
-            ProviderKeys::read(json!({"keys": [self.shown()]}).to_string().as_bytes()).expect("there is one")
-        }
-
-        pub(crate) fn signed(&self, header: Value, claims: &Value) -> String {
-            let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
-            let text = format!("{}.{}", part(&header), part(claims));
-            let signature = self.pair.sign(&SystemRandom::new(), text.as_bytes()).expect("it signs");
-            format!("{text}.{}", URL_SAFE_NO_PAD.encode(signature.as_ref()))
-        }
-
-        pub(crate) fn token(&self, claims: &Value) -> String {
-            self.signed(json!({"alg": "ES256", "typ": "JWT", "kid": self.kid}), claims)
-        }
-    }
 
     const NOW: i64 = 1_800_000_000;
 

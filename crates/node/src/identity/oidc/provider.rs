@@ -2,15 +2,22 @@
 //!
 //! Invariants: places and keys are read when they are first needed, so a provider that is away stops no start of the node; they are read
 //! again after [`PLACES_SECONDS`], and keys also when a token names one that is not known, but not more often than every
-//! [`KEYS_AGAIN_SECONDS`]: nobody makes the node ask by inventing ids. What failed tells the log why and the browser nothing.
+//! [`KEYS_AGAIN_SECONDS`]: nobody makes the node ask by inventing ids. One request at a time asks for them, and after a failure none
+//! for [`AWAY_SECONDS`]. At most [`TURNS`] logins are finished at a time, each within [`LOGIN_TIME`]. What failed tells the log why and
+//! the browser nothing.
 
 use std::collections::BTreeSet;
+use std::fmt;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ring::rand::{SecureRandom, SystemRandom};
 use serde::Deserialize;
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
 use tokio_rustls::rustls::ClientConfig;
 
 use super::documents::{DOCUMENT_BYTES_MAX, ProviderKeys, ProviderPlaces, shortened};
@@ -22,22 +29,68 @@ use crate::Clock;
 use crate::tls::{self, TlsError};
 
 /// How long places and keys are kept.
-const PLACES_SECONDS: i64 = 3600;
+pub(super) const PLACES_SECONDS: i64 = 3600;
 
 /// How often keys are asked for because a token names an unknown one.
-const KEYS_AGAIN_SECONDS: i64 = 30;
+pub(super) const KEYS_AGAIN_SECONDS: i64 = 30;
 
-/// Most bytes of a code, and of a state, that a browser brings.
-const BROUGHT_BYTES_MAX: usize = 4096;
+/// How long a provider that is away is not asked again for its places.
+pub(super) const AWAY_SECONDS: i64 = 5;
+
+/// Most bytes of a code that a browser brings.
+const CODE_BYTES_MAX: usize = 4096;
+
+/// Logins that are finished at a time.
+const TURNS: usize = 8;
+
+/// How long one waits for its turn.
+const TURN_TIME: Duration = Duration::from_secs(2);
+
+/// The longest that it takes to finish a login: one that takes 10 s has failed for the throttle.
+const LOGIN_TIME: Duration = Duration::from_secs(8);
+
+/// The longest ID token that is kept for a sign-out at the provider.
+const HINT_BYTES_MAX: usize = 8 << 10;
 
 /// A login that has begun.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OidcBegun {
     /// Where the browser is sent.
     pub redirect: String,
-    /// What has to come back with the code. The console also keeps it in a cookie of this browser, and compares: a state that another
-    /// browser began must not be finished here.
-    pub state: String,
+    /// What this browser keeps in a cookie and brings back: without it nobody finishes the login.
+    pub secret: String,
+}
+
+/// What a browser brings back from the provider.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct OidcReturn<'a> {
+    /// The state of the address.
+    pub state: &'a str,
+    /// The secret of the cookie.
+    pub secret: &'a str,
+    /// The code; `None`: the provider gave none.
+    pub code: Option<&'a str>,
+    /// Why it gave none.
+    pub error: Option<&'a str>,
+    /// Who says that it is the provider (RFC 9207), where it is said.
+    pub issuer: Option<&'a str>,
+}
+
+/// An ID token, for a sign-out at the provider. It is about a person: shown nowhere else.
+#[derive(Clone, PartialEq, Eq)]
+pub struct OidcToken(Arc<str>);
+
+impl OidcToken {
+    /// Its text.
+    pub fn text(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for OidcToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OidcToken(..)")
+    }
 }
 
 /// Who a provider says somebody is.
@@ -45,14 +98,20 @@ pub struct OidcBegun {
 pub struct OidcIdentity {
     /// The user's name here.
     pub user: String,
+    /// Who it is at the provider.
+    pub subject: String,
     /// The roles of its groups.
     pub roles: BTreeSet<String>,
+    /// Where in the port the browser goes to.
+    pub back_to: String,
+    /// The token, which a sign-out at the provider shows; `None` where it is too long to be kept.
+    pub token: Option<OidcToken>,
 }
 
 /// Why a login did not begin or was not finished.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OidcError {
-    /// The state is not one of a login that waits: begin again.
+    /// The state is not one of a login of this browser that waits: begin again.
     #[error("the login is not known any more: begin again")]
     State,
     /// The provider cannot be asked, or its answer is none: see the log.
@@ -72,6 +131,7 @@ struct KnownProvider {
     places: Arc<ProviderPlaces>,
     keys: Arc<ProviderKeys>,
     read: i64,
+    keys_read: i64,
 }
 
 /// A provider.
@@ -82,6 +142,11 @@ pub struct OidcProvider {
     clock: Clock,
     pending: Mutex<PendingLogins>,
     known: Mutex<Option<KnownProvider>>,
+    /// When it could not be asked, and why.
+    trouble: Mutex<Option<(i64, String)>>,
+    /// Held while places and keys are asked for.
+    asking: tokio::sync::Mutex<()>,
+    turns: Semaphore,
 }
 
 #[derive(Deserialize)]
@@ -107,23 +172,51 @@ impl OidcProvider {
     pub fn new(settings: OidcSettings, clock: Clock) -> Result<OidcProvider, OidcSettingsError> {
         settings.check()?;
         let wrong = |error: TlsError| OidcSettingsError { key: "authority", problem: error.to_string() };
-        let tls = settings.authority.as_deref().map(tls::client_config).transpose().map_err(wrong)?.map(Arc::new);
-        Ok(OidcProvider { settings, tls, clock, pending: Mutex::default(), known: Mutex::default() })
+        let tls = match &settings.authority {
+            Some(file) => Some(tls::client_config(file).map_err(wrong)?),
+            None if settings.issuer.starts_with("https://") => Some(tls::client_config_of_system().map_err(wrong)?),
+            None => None,
+        };
+        Ok(OidcProvider {
+            settings,
+            tls: tls.map(Arc::new),
+            clock,
+            pending: Mutex::default(),
+            known: Mutex::default(),
+            trouble: Mutex::default(),
+            asking: tokio::sync::Mutex::default(),
+            turns: Semaphore::new(TURNS),
+        })
+    }
+
+    /// What people call the provider.
+    pub fn title(&self) -> String {
+        self.settings.shown_title()
+    }
+
+    /// Its settings.
+    pub fn settings(&self) -> &OidcSettings {
+        &self.settings
+    }
+
+    /// What keeps the provider from being asked; `None`: it answered the last time.
+    pub fn trouble(&self) -> Option<String> {
+        locked(&self.trouble).as_ref().map(|(_, why)| why.clone())
     }
 
     fn now(&self) -> i64 {
         self.clock.now_us() / 1_000_000
     }
 
-    /// Begins a login.
+    /// Begins a login of a browser at an address, which goes to `back_to` in the end.
     ///
     /// # Errors
     /// [`OidcError::Away`], [`OidcError::Randomness`].
-    pub async fn begin(&self) -> Result<OidcBegun, OidcError> {
+    pub async fn begin(&self, from: Option<IpAddr>, back_to: &str) -> Result<OidcBegun, OidcError> {
         let places = self.known().await?.places;
         let mut random: LoginRandom = [0; 96];
         SystemRandom::new().fill(&mut random).map_err(|_| OidcError::Randomness)?;
-        let (state, login) = locked(&self.pending).begin(&random, self.now());
+        let (secret, state, login) = locked(&self.pending).begin(&random, (from, back_to), self.now());
         let scope = ["openid"].into_iter().chain(self.settings.scopes.iter().map(String::as_str));
         let scope: Vec<&str> = scope.collect();
         let query = form(&[
@@ -136,20 +229,35 @@ impl OidcProvider {
             ("code_challenge", login.challenge().as_str()),
             ("code_challenge_method", "S256"),
         ]);
-        let place = &places.authorization_endpoint;
-        let separator = if place.contains('?') { '&' } else { '?' };
-        Ok(OidcBegun { redirect: format!("{place}{separator}{query}"), state })
+        Ok(OidcBegun { redirect: with_query(&places.authorization_endpoint, &query), secret })
     }
 
     /// Finishes a login by what the browser brought back.
     ///
     /// # Errors
-    /// [`OidcError`]; the state is used up in any case.
-    pub async fn finish(&self, code: &str, state: &str) -> Result<OidcIdentity, OidcError> {
-        let login = locked(&self.pending).take(state, self.now()).ok_or(OidcError::State)?;
-        if code.is_empty() || code.len() > BROUGHT_BYTES_MAX {
-            return Err(OidcError::Refused("the code is none".to_owned()));
+    /// [`OidcError`]; the state is used up, unless it is none of this browser.
+    pub async fn finish(&self, came: OidcReturn<'_>) -> Result<OidcIdentity, OidcError> {
+        let login = locked(&self.pending).take(came.state, came.secret, self.now()).ok_or(OidcError::State)?;
+        let refused = |why: String| {
+            tracing::warn!(why, "a login by the provider was refused");
+            OidcError::Refused(why)
+        };
+        if came.issuer.is_some_and(|issuer| issuer != self.settings.issuer) {
+            return Err(refused("the answer says that it is of another issuer".to_owned()));
         }
+        let code = match (came.code, came.error) {
+            (Some(code), None) if !code.is_empty() && code.len() <= CODE_BYTES_MAX => code,
+            (_, Some(error)) => return Err(refused(format!("the provider: {}", shortened(error)))),
+            _ => return Err(refused("the code is none".to_owned())),
+        };
+        let Ok(Ok(_turn)) = timeout(TURN_TIME, self.turns.acquire()).await else {
+            return Err(self.away("too many logins are finished at a time".to_owned()));
+        };
+        let ended = timeout(LOGIN_TIME, self.identified(code, login)).await;
+        ended.unwrap_or_else(|_| Err(self.away(format!("a login took longer than {} s", LOGIN_TIME.as_secs()))))
+    }
+
+    async fn identified(&self, code: &str, login: PendingLogin) -> Result<OidcIdentity, OidcError> {
         let known = self.known().await?;
         let token = self.token(&known.places, code, &login).await?;
         let expected = Expected {
@@ -159,7 +267,10 @@ impl OidcProvider {
             now: self.now(),
         };
         let claims = match verified(&token, &known.keys, expected) {
-            Err(TokenFault::UnknownKey) => verified(&token, &self.keys_again(known).await?, expected),
+            Err(TokenFault::UnknownKey) => {
+                let keys = self.keys_again().await?;
+                verified(&token, &keys, expected)
+            }
             ended => ended,
         };
         let refused = |why: String| {
@@ -167,8 +278,40 @@ impl OidcProvider {
             OidcError::Refused(why)
         };
         let claims = claims.map_err(|error| refused(error.to_string()))?;
+        let subject = OidcSettings::subject(&claims).map_err(refused)?;
         let (user, roles) = self.settings.identity(&claims).map_err(refused)?;
-        Ok(OidcIdentity { user, roles })
+        *locked(&self.trouble) = None;
+        let token = (token.len() <= HINT_BYTES_MAX).then(|| OidcToken(Arc::from(token)));
+        Ok(OidcIdentity { user, subject, roles, back_to: login.back_to, token })
+    }
+
+    /// Where a browser signs out at the provider, with the token of its login; `None`: nowhere, as far as is known.
+    pub fn sign_out_place(&self, token: Option<&OidcToken>) -> Option<String> {
+        let known = locked(&self.known).clone()?;
+        let place = known.places.end_session_endpoint.as_deref()?;
+        let mut fields = vec![("client_id", self.settings.client_id.as_str())];
+        fields.extend(self.settings.signed_out_url.as_deref().map(|url| ("post_logout_redirect_uri", url)));
+        fields.extend(token.map(|token| ("id_token_hint", token.text())));
+        Some(with_query(place, &form(&fields)))
+    }
+
+    /// Asks for places and keys, step by step, for who tries the settings. `told` gets each step and what was found.
+    ///
+    /// # Errors
+    /// The step that failed, and why.
+    pub async fn probe(&self, told: &mut dyn FnMut(&'static str, String)) -> Result<(), (&'static str, String)> {
+        let place = self.discovery_place();
+        let of = |step| move |error: OidcError| (step, error.to_string());
+        let document = self.document(&place).await.map_err(of("discovery"))?;
+        let places = ProviderPlaces::read(&document, &self.settings.issuer).map_err(|why| ("discovery", why))?;
+        told("discovery", place);
+        told("authorize", places.authorization_endpoint.clone());
+        told("token", places.token_endpoint.clone());
+        told("sign-out", places.end_session_endpoint.clone().unwrap_or_else(|| "the provider has none".to_owned()));
+        let keys = self.document(&places.jwks_uri).await.map_err(of("keys"))?;
+        let keys = ProviderKeys::read(&keys).map_err(|why| ("keys", why))?;
+        told("keys", format!("{}: {} for RS256 or ES256", places.jwks_uri, keys.count()));
+        Ok(())
     }
 
     /// The ID token for a code.
@@ -180,6 +323,7 @@ impl OidcProvider {
             ("client_id", self.settings.client_id.as_str()),
             ("code_verifier", login.verifier.as_str()),
         ];
+        let away = |why: String| self.away(why);
         let authorization = match self.settings.client_secret.clone() {
             None => None,
             Some(place) => {
@@ -195,8 +339,12 @@ impl OidcProvider {
         let bounds = (self.settings.timeout, TOKEN_BYTES_MAX * 2);
         let (status, body) = request(&places.token_endpoint, asking, self.tls.as_ref(), bounds).await.map_err(away)?;
         if status == 200 {
-            let answer: TokenAnswer = serde_json::from_slice(&body).map_err(|error| away(error.to_string()))?;
+            let answer: TokenAnswer = serde_json::from_slice(&body)
+                .map_err(|error| away(format!("what it answers to a code has no ID token: {error}")))?;
             return Ok(answer.id_token);
+        }
+        if status >= 500 {
+            return Err(away(format!("{}: status {status}", places.token_endpoint)));
         }
         let refusal: Option<TokenRefusal> = serde_json::from_slice(&body).ok();
         let why = refusal.map_or_else(|| format!("status {status}"), |refusal| shortened(&refusal.error));
@@ -204,30 +352,52 @@ impl OidcProvider {
         Err(OidcError::Refused(format!("the provider: {why}")))
     }
 
-    /// Places and keys, as they are known or read now.
-    async fn known(&self) -> Result<KnownProvider, OidcError> {
+    fn discovery_place(&self) -> String {
+        format!("{}/.well-known/openid-configuration", self.settings.issuer.trim_end_matches('/'))
+    }
+
+    /// What is known and not too old.
+    fn kept(&self) -> Option<KnownProvider> {
         let now = self.now();
         let known = locked(&self.known).clone();
-        if let Some(known) = known.filter(|known| (0..PLACES_SECONDS).contains(&now.saturating_sub(known.read))) {
+        known.filter(|known| (0..PLACES_SECONDS).contains(&now.saturating_sub(known.read)))
+    }
+
+    /// Places and keys, as they are known or read now.
+    async fn known(&self) -> Result<KnownProvider, OidcError> {
+        if let Some(known) = self.kept() {
             return Ok(known);
         }
-        let place = format!("{}/.well-known/openid-configuration", self.settings.issuer.trim_end_matches('/'));
-        let document = self.document(&place).await?;
-        let places = ProviderPlaces::read(&document, &self.settings.issuer).map_err(away)?;
-        let keys = ProviderKeys::read(&self.document(&places.jwks_uri).await?).map_err(away)?;
-        let known = KnownProvider { places: Arc::new(places), keys: Arc::new(keys), read: now };
+        let _one = self.asking.lock().await;
+        if let Some(known) = self.kept() {
+            return Ok(known);
+        }
+        let now = self.now();
+        let failed = locked(&self.trouble).clone();
+        if let Some((at, why)) = failed.filter(|(at, _)| (0..AWAY_SECONDS).contains(&now.saturating_sub(*at))) {
+            tracing::debug!(at, why, "the provider of logins was away a moment ago");
+            return Err(OidcError::Away(why));
+        }
+        let document = self.document(&self.discovery_place()).await?;
+        let places = ProviderPlaces::read(&document, &self.settings.issuer).map_err(|why| self.away(why))?;
+        let keys = ProviderKeys::read(&self.document(&places.jwks_uri).await?).map_err(|why| self.away(why))?;
+        let known = KnownProvider { places: Arc::new(places), keys: Arc::new(keys), read: now, keys_read: now };
         *locked(&self.known) = Some(known.clone());
+        *locked(&self.trouble) = None;
         Ok(known)
     }
 
     /// The keys, read again if that has not just been done.
-    async fn keys_again(&self, known: KnownProvider) -> Result<Arc<ProviderKeys>, OidcError> {
+    async fn keys_again(&self) -> Result<Arc<ProviderKeys>, OidcError> {
+        let _one = self.asking.lock().await;
+        let Some(known) = locked(&self.known).clone() else { return Err(OidcError::State) };
         let now = self.now();
-        if now.saturating_sub(known.read) < KEYS_AGAIN_SECONDS {
+        if now.saturating_sub(known.keys_read) < KEYS_AGAIN_SECONDS {
             return Ok(known.keys);
         }
-        let keys = Arc::new(ProviderKeys::read(&self.document(&known.places.jwks_uri).await?).map_err(away)?);
-        *locked(&self.known) = Some(KnownProvider { keys: Arc::clone(&keys), read: now, ..known });
+        let read = ProviderKeys::read(&self.document(&known.places.jwks_uri).await?);
+        let keys = Arc::new(read.map_err(|why| self.away(why))?);
+        *locked(&self.known) = Some(KnownProvider { keys: Arc::clone(&keys), keys_read: now, ..known });
         Ok(keys)
     }
 
@@ -235,19 +405,26 @@ impl OidcProvider {
         let bounds = (self.settings.timeout, DOCUMENT_BYTES_MAX);
         match request(place, Asking::Document, self.tls.as_ref(), bounds).await {
             Ok((200, body)) => Ok(body),
-            Ok((status, _)) => Err(away(format!("{place}: status {status}"))),
-            Err(why) => Err(away(format!("{place}: {why}"))),
+            Ok((status, _)) => Err(self.away(format!("{place}: status {status}"))),
+            Err(why) => Err(self.away(format!("{place}: {why}"))),
         }
+    }
+
+    /// Remembers why the provider cannot be asked.
+    fn away(&self, why: String) -> OidcError {
+        tracing::warn!(why, "the provider of logins cannot be asked");
+        *locked(&self.trouble) = Some((self.now(), why.clone()));
+        OidcError::Away(why)
     }
 }
 
-fn away(why: String) -> OidcError {
-    tracing::warn!(why, "the provider of logins cannot be asked");
-    OidcError::Away(why)
+/// A place of a provider with more of a query.
+fn with_query(place: &str, query: &str) -> String {
+    format!("{place}{}{query}", if place.contains('?') { '&' } else { '?' })
 }
 
 /// A text as it stands in a form or a query.
-fn encoded(text: &str) -> String {
+pub(super) fn encoded(text: &str) -> String {
     let mut made = String::with_capacity(text.len());
     for byte in text.bytes() {
         match byte {
@@ -261,250 +438,4 @@ fn encoded(text: &str) -> String {
 fn form(fields: &[(&str, &str)]) -> String {
     let fields: Vec<String> = fields.iter().map(|(name, value)| format!("{name}={}", encoded(value))).collect();
     fields.join("&")
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::{BTreeMap, HashMap};
-    use std::time::Duration;
-
-    use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-    use ring::digest;
-    use serde_json::{Value, json};
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    use tokio::net::{TcpListener, TcpStream};
-
-    use super::super::id_token::tests::SigningKey;
-    use super::*;
-    use crate::identity::SecretPlace;
-
-    const NOW_US: i64 = 1_800_000_000_000_000;
-
-    /// What the provider of a test does.
-    struct TestProvider {
-        issuer: String,
-        key: Mutex<SigningKey>,
-        /// Changes the claims of tokens.
-        changed: Mutex<BTreeMap<&'static str, Value>>,
-        /// Sent in place of the discovery document.
-        document: Mutex<Option<Vec<u8>>>,
-        /// Challenge and nonce of each code.
-        codes: Mutex<HashMap<String, (String, String)>>,
-        /// Headers of authorization at the token endpoint.
-        authorizations: Mutex<Vec<String>>,
-        keys_read: Mutex<u32>,
-        clock: Clock,
-    }
-
-    impl TestProvider {
-        async fn start() -> Arc<TestProvider> {
-            let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-            let issuer = format!("http://{}/realm", listener.local_addr().expect("it is bound"));
-            let made = Arc::new(TestProvider {
-                issuer,
-                key: Mutex::new(SigningKey::new("a")),
-                changed: Mutex::default(),
-                document: Mutex::default(),
-                codes: Mutex::default(),
-                authorizations: Mutex::default(),
-                keys_read: Mutex::default(),
-                clock: Clock::fixed(NOW_US),
-            });
-            let serving = Arc::clone(&made);
-            tokio::spawn(async move {
-                while let Ok((socket, _)) = listener.accept().await {
-                    tokio::spawn(Arc::clone(&serving).serve(socket));
-                }
-            });
-            made
-        }
-
-        fn node(self: &Arc<Self>) -> OidcProvider {
-            let settings = OidcSettings {
-                issuer: self.issuer.clone(),
-                client_id: "terrace".into(),
-                client_secret: Some(SecretPlace::Variable("PATH".into())),
-                redirect_url: "http://127.0.0.1/back".into(),
-                group_claim: Some("groups".into()),
-                roles: BTreeMap::from([("doctors".to_owned(), vec!["doctors".to_owned()])]),
-                timeout: Duration::from_millis(500),
-                ..OidcSettings::default()
-            };
-            OidcProvider::new(settings, self.clock.clone()).expect("they can work")
-        }
-
-        /// What the provider does with a browser that comes: it logs ann in and returns a code.
-        fn visited(&self, redirect: &str) -> String {
-            let query: HashMap<&str, &str> = redirect
-                .split_once('?')
-                .expect("a query")
-                .1
-                .split('&')
-                .filter_map(|pair| pair.split_once('='))
-                .collect();
-            assert_eq!((query["response_type"], query["client_id"]), ("code", "terrace"));
-            assert_eq!((query["code_challenge_method"], query["scope"]), ("S256", "openid%20profile"));
-            let code = format!("code/{}", query["state"]);
-            let kept = (query["code_challenge"].to_owned(), query["nonce"].to_owned());
-            locked(&self.codes).insert(code.clone(), kept);
-            code
-        }
-
-        async fn serve(self: Arc<Self>, mut socket: TcpStream) {
-            let mut bytes = Vec::new();
-            let mut part = [0; 4096];
-            let (head, body) = loop {
-                let count = socket.read(&mut part).await.unwrap_or(0);
-                if count == 0 {
-                    return;
-                }
-                bytes.extend_from_slice(&part[..count]);
-                let text = String::from_utf8_lossy(&bytes).into_owned();
-                let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
-                let length = head
-                    .lines()
-                    .find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length: ")?.parse().ok());
-                if body.len() >= length.unwrap_or(0) {
-                    break (head.to_owned(), body.to_owned());
-                }
-            };
-            let target = head.split(' ').nth(1).unwrap_or_default();
-            let (status, body) = match target {
-                "/realm/.well-known/openid-configuration" => (200, self.discovery()),
-                "/realm/keys" => {
-                    *locked(&self.keys_read) += 1;
-                    (200, json!({"keys": [locked(&self.key).shown()]}).to_string().into_bytes())
-                }
-                "/realm/token" => self.token(&head, &body),
-                _ => (404, Vec::new()),
-            };
-            let head = format!("HTTP/1.1 {status} X\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", body.len());
-            let _ = socket.write_all(&[head.as_bytes(), &body].concat()).await;
-        }
-
-        fn discovery(&self) -> Vec<u8> {
-            if let Some(document) = locked(&self.document).clone() {
-                return document;
-            }
-            let place = |name: &str| format!("{}/{name}", self.issuer);
-            json!({"issuer": self.issuer, "authorization_endpoint": place("authorize"), "token_endpoint": place("token"),
-                "jwks_uri": place("keys")})
-            .to_string()
-            .into_bytes()
-        }
-
-        fn token(&self, head: &str, body: &str) -> (u16, Vec<u8>) {
-            let authorization = head.lines().find(|line| line.to_ascii_lowercase().starts_with("authorization: "));
-            locked(&self.authorizations).extend(authorization.map(str::to_owned));
-            let fields: HashMap<&str, &str> = body.split('&').filter_map(|pair| pair.split_once('=')).collect();
-            let code = fields["code"].replace("%2F", "/");
-            let kept = locked(&self.codes).remove(&code);
-            let challenge = URL_SAFE_NO_PAD.encode(digest::digest(&digest::SHA256, fields["code_verifier"].as_bytes()));
-            let Some((_, nonce)) = kept.filter(|(own, _)| *own == challenge) else {
-                return (400, br#"{"error": "invalid_grant"}"#.to_vec());
-            };
-            let now = self.clock.now_us() / 1_000_000;
-            let mut claims = json!({"iss": self.issuer, "sub": "1", "aud": "terrace", "exp": now + 300, "iat": now,
-                "nonce": nonce, "preferred_username": "ann", "groups": ["doctors", "others"]});
-            for (name, value) in locked(&self.changed).iter() {
-                claims[*name] = value.clone();
-            }
-            let token = locked(&self.key).token(&claims);
-            (200, json!({"access_token": "x", "token_type": "Bearer", "id_token": token}).to_string().into_bytes())
-        }
-    }
-
-    #[tokio::test]
-    async fn a_browser_comes_back_as_who_the_provider_says() {
-        let provider = TestProvider::start().await;
-        let node = provider.node();
-        let begun = node.begin().await.expect("it is there");
-        let code = provider.visited(&begun.redirect);
-        let identity = node.finish(&code, &begun.state).await.expect("it is right");
-        assert_eq!(identity, OidcIdentity { user: "ann".into(), roles: BTreeSet::from(["doctors".to_owned()]) });
-        let secret = std::env::var("PATH").expect("it is there");
-        let basic = STANDARD.encode(format!("terrace:{}", encoded(&secret)));
-        let sent = locked(&provider.authorizations).clone();
-        assert!(sent.iter().all(|line| line.split(' ').next_back() == Some(&basic)) && sent.len() == 1, "{sent:?}");
-    }
-
-    #[tokio::test]
-    async fn a_state_or_code_that_is_not_ones_own_or_was_used_is_refused() {
-        let provider = TestProvider::start().await;
-        let node = provider.node();
-        let (one, other) = (node.begin().await.expect("it is there"), node.begin().await.expect("it is there"));
-        let code = provider.visited(&one.redirect);
-        assert_eq!(node.finish(&code, "nothing").await, Err(OidcError::State));
-        // The code of one browser with the state of another: PKCE's verifier is not that of its begin.
-        assert!(matches!(node.finish(&code, &other.state).await, Err(OidcError::Refused(_))));
-        let code = provider.visited(&one.redirect);
-        assert!(node.finish(&code, &one.state).await.is_ok());
-        assert_eq!(node.finish(&code, &one.state).await, Err(OidcError::State));
-        let late = node.begin().await.expect("it is there");
-        let code = provider.visited(&late.redirect);
-        provider.clock.set(NOW_US + 601_000_000);
-        assert_eq!(node.finish(&code, &late.state).await, Err(OidcError::State));
-    }
-
-    #[tokio::test]
-    async fn a_token_that_says_something_else_is_refused() {
-        let provider = TestProvider::start().await;
-        let node = provider.node();
-        for (name, value) in [
-            ("nonce", json!("another")),
-            ("iss", json!("https://evil.example.org")),
-            ("aud", json!("another")),
-            ("exp", json!(1)),
-            ("preferred_username", json!("terrace_local")),
-        ] {
-            *locked(&provider.changed) = BTreeMap::from([(name, value)]);
-            let begun = node.begin().await.expect("it is there");
-            let code = provider.visited(&begun.redirect);
-            assert!(matches!(node.finish(&code, &begun.state).await, Err(OidcError::Refused(_))), "{name}");
-        }
-    }
-
-    #[tokio::test]
-    async fn a_new_key_of_the_provider_is_found_and_its_keys_are_not_asked_for_without_end() {
-        let provider = TestProvider::start().await;
-        let node = provider.node();
-        let log_in = async || {
-            let begun = node.begin().await.expect("it is there");
-            let code = provider.visited(&begun.redirect);
-            node.finish(&code, &begun.state).await
-        };
-        assert!(log_in().await.is_ok());
-        *locked(&provider.key) = SigningKey::new("b");
-        for _ in 0..5 {
-            assert!(log_in().await.is_err(), "the keys were read a moment ago");
-        }
-        assert_eq!(*locked(&provider.keys_read), 1);
-        provider.clock.set(NOW_US + KEYS_AGAIN_SECONDS * 1_000_000);
-        assert!(log_in().await.is_ok());
-        assert_eq!(*locked(&provider.keys_read), 2);
-        provider.clock.set(NOW_US + 2 * PLACES_SECONDS * 1_000_000);
-        assert!(log_in().await.is_ok());
-        assert_eq!(*locked(&provider.keys_read), 3);
-    }
-
-    #[tokio::test]
-    async fn a_provider_that_is_away_hangs_or_sends_too_much_is_an_error_within_its_time() {
-        let provider = TestProvider::start().await;
-        for document in [b"{".to_vec(), b"{}".to_vec(), vec![b' '; DOCUMENT_BYTES_MAX + 1]] {
-            *locked(&provider.document) = Some(document);
-            assert!(matches!(provider.node().begin().await, Err(OidcError::Away(_))));
-        }
-        *locked(&provider.document) = None;
-        assert!(provider.node().begin().await.is_ok());
-        let silent = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let settings = OidcSettings {
-            issuer: format!("http://{}", silent.local_addr().expect("it is bound")),
-            client_id: "terrace".into(),
-            redirect_url: "http://127.0.0.1/back".into(),
-            timeout: Duration::from_millis(100),
-            ..OidcSettings::default()
-        };
-        let node = OidcProvider::new(settings, Clock::fixed(NOW_US)).expect("they can work");
-        assert!(matches!(node.begin().await, Err(OidcError::Away(_))));
-    }
 }

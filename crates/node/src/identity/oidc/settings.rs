@@ -16,6 +16,15 @@ const GROUPS_MAX: usize = 1000;
 /// Times for an answer.
 const TIMEOUT: std::ops::RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(60);
 
+/// Times of a session.
+const SESSION: std::ops::RangeInclusive<Duration> = Duration::from_secs(60)..=Duration::from_secs(12 * 3_600);
+
+/// Most characters of a title.
+const TITLE_CHARACTERS: usize = 40;
+
+/// Most bytes of the name of a user at the provider. OpenID Connect Core 1.0, section 2: 255.
+const SUBJECT_BYTES_MAX: usize = 255;
+
 /// The settings of a provider.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OidcSettings {
@@ -27,6 +36,8 @@ pub struct OidcSettings {
     pub client_secret: Option<SecretPlace>,
     /// Where the provider sends the browser back.
     pub redirect_url: String,
+    /// Where the provider sends the browser after a sign-out there; `None`: it is not asked to.
+    pub signed_out_url: Option<String>,
     /// What is asked for besides `openid`. Default: `profile`.
     pub scopes: Vec<String>,
     /// The claim that is the user's name here. Default: `preferred_username`.
@@ -35,7 +46,13 @@ pub struct OidcSettings {
     pub group_claim: Option<String>,
     /// Groups and the roles that their members are members of.
     pub roles: BTreeMap<String, Vec<String>>,
-    /// A PEM file with the authorities of the provider's certificate; needed with https.
+    /// Whether who is not known here, and is in a group of `roles`, becomes a role at its first login. Default: no.
+    pub create: bool,
+    /// How long a session by a login lasts, until the provider is asked again. 1 min to 12 h; 1 h by default.
+    pub session: Duration,
+    /// What the console calls the provider. Default: the host of the issuer.
+    pub title: Option<String>,
+    /// A PEM file with the authorities of the provider's certificate; `None`: those of the system.
     pub authority: Option<PathBuf>,
     /// How long each answer may take. 100 ms to 60 s; 5 s by default.
     pub timeout: Duration,
@@ -48,10 +65,14 @@ impl Default for OidcSettings {
             client_id: String::new(),
             client_secret: None,
             redirect_url: String::new(),
+            signed_out_url: None,
             scopes: vec!["profile".to_owned()],
             user_claim: "preferred_username".to_owned(),
             group_claim: None,
             roles: BTreeMap::new(),
+            create: false,
+            session: Duration::from_secs(3_600),
+            title: None,
             authority: None,
             timeout: Duration::from_secs(5),
         }
@@ -76,6 +97,14 @@ pub(super) struct CheckedUrl {
     pub(super) port: u16,
     /// Path and query, beginning with `/`.
     pub(super) target: String,
+}
+
+fn wrong(key: &'static str, problem: &str) -> Result<(), OidcSettingsError> {
+    Err(OidcSettingsError { key, problem: problem.to_owned() })
+}
+
+fn is_word(text: &str) -> bool {
+    !text.is_empty() && text.len() <= 256 && text.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
 /// Takes an address apart that may be asked: https, or http on this machine.
@@ -121,46 +150,78 @@ impl OidcSettings {
     /// # Errors
     /// The first key that cannot.
     pub(super) fn check(&self) -> Result<(), OidcSettingsError> {
-        let wrong = |key: &'static str, problem: String| Err(OidcSettingsError { key, problem });
         let issuer = match check_url(&self.issuer) {
             Ok(url) if !url.target.contains('?') => url,
-            Ok(_) => return wrong("issuer", "an issuer has no query".to_owned()),
-            Err(why) => return wrong("issuer", why),
+            Ok(_) => return wrong("issuer", "an issuer has no query"),
+            Err(why) => return wrong("issuer", &why),
         };
-        if let Err(why) = check_url(&self.redirect_url) {
-            return wrong("redirect_url", why);
+        for url in [Some(&self.redirect_url), self.signed_out_url.as_ref()].into_iter().flatten() {
+            if let Err(why) = check_url(url) {
+                return wrong("base_url", &why);
+            }
         }
-        let is_word =
-            |text: &str| !text.is_empty() && text.len() <= 256 && text.bytes().all(|byte| byte.is_ascii_graphic());
         if !is_word(&self.client_id) {
-            return wrong("client_id", "it is empty, or has blanks".to_owned());
+            return wrong("client_id", "it is empty, or has blanks");
         }
         if let Some(Err(why)) = self.client_secret.as_ref().map(SecretPlace::read) {
-            return wrong("client_secret", why);
+            return wrong("client_secret", &why);
         }
-        if !self.scopes.iter().all(|scope| is_word(scope)) {
-            return wrong("scopes", "a scope is empty, or has blanks".to_owned());
+        if !issuer.is_tls && self.authority.is_some() {
+            return wrong("authority", "it has no effect: the issuer is not reached over TLS");
         }
-        if !is_word(&self.user_claim) {
-            return wrong("user_claim", "it is empty, or has blanks".to_owned());
-        }
-        if !self.roles.is_empty() && self.group_claim.is_none() {
-            return wrong("roles", "nothing says which claim has the groups: set oidc.group_claim".to_owned());
-        }
-        if let Some(role) = self.roles.values().flatten().find(|role| *role == LOCAL_NAME || check_name(role).is_err())
-        {
-            return wrong("roles", format!("`{role}` is no name of a role that a group can be"));
-        }
-        if issuer.is_tls && self.authority.is_none() {
-            return wrong(
-                "authority",
-                "it is missing: without the authority of the provider's certificate anybody could be it".to_owned(),
-            );
+        if !SESSION.contains(&self.session) {
+            return wrong("session", "it is 1m to 12h");
         }
         if !TIMEOUT.contains(&self.timeout) {
-            return wrong("timeout", "it is 100ms to 60s".to_owned());
+            return wrong("timeout", "it is 100ms to 60s");
+        }
+        self.check_claims()
+    }
+
+    /// The part that is about users.
+    fn check_claims(&self) -> Result<(), OidcSettingsError> {
+        if !self.scopes.iter().all(|scope| is_word(scope)) {
+            return wrong("scopes", "a scope is empty, or has blanks");
+        }
+        if !is_word(&self.user_claim) {
+            return wrong("user_claim", "it is empty, or has blanks");
+        }
+        if !self.group_claim.as_ref().is_none_or(|claim| is_word(claim)) {
+            return wrong("group_claim", "it is empty, or has blanks");
+        }
+        let is_none = |role: &&String| *role == LOCAL_NAME || check_name(role).is_err();
+        if let Some(role) = self.roles.values().flatten().find(is_none) {
+            return wrong("roles", &format!("`{role}` is no name of a role that a group can be"));
+        }
+        if !self.roles.is_empty() && self.group_claim.is_none() {
+            return wrong("roles", "nothing says which claim has the groups: set oidc.group_claim");
+        }
+        if self.create && self.roles.is_empty() {
+            return wrong("create", "it needs [oidc.roles]: who is in no group of it does not become a role");
+        }
+        let is_title = |title: &String| {
+            !title.trim().is_empty()
+                && title.chars().count() <= TITLE_CHARACTERS
+                && !title.chars().any(char::is_control)
+        };
+        if !self.title.as_ref().is_none_or(is_title) {
+            return wrong("title", &format!("it is 1 to {TITLE_CHARACTERS} characters"));
         }
         Ok(())
+    }
+
+    /// What the console calls the provider.
+    pub(super) fn shown_title(&self) -> String {
+        let host = || check_url(&self.issuer).map(|url| url.host).unwrap_or_default();
+        self.title.clone().unwrap_or_else(host)
+    }
+
+    /// Who the claims of a verified token are about at the provider. Errors: they do not say it as they have to.
+    pub(super) fn subject(claims: &Map<String, Value>) -> Result<String, String> {
+        let subject = claims.get("sub").and_then(Value::as_str).unwrap_or_default();
+        let is_one =
+            !subject.is_empty() && subject.len() <= SUBJECT_BYTES_MAX && !subject.chars().any(char::is_control);
+        if is_one { Ok(subject.to_owned()) } else { Err("the claim sub is none of OpenID Connect".to_owned()) }
     }
 
     /// The user and the roles that the claims of a verified token are here. Errors: what the token lacks.
@@ -168,6 +229,10 @@ impl OidcSettings {
         let user = claims.get(&self.user_claim).and_then(Value::as_str).unwrap_or_default();
         if check_name(user).is_err() {
             return Err(format!("the claim {} is no name that a user can have here", self.user_claim));
+        }
+        // People type addresses themselves, and some providers let them.
+        if self.user_claim == "email" && claims.get("email_verified").is_some_and(|is| *is != Value::Bool(true)) {
+            return Err("the provider has not verified the address of the claim email".to_owned());
         }
         let groups: Vec<&str> = match self.group_claim.as_ref().and_then(|name| claims.get(name)) {
             Some(Value::String(one)) => vec![one],
@@ -211,6 +276,53 @@ mod tests {
     }
 
     #[test]
+    fn settings_that_cannot_work_are_refused_by_their_key() {
+        let right = || OidcSettings {
+            issuer: "https://id.example.org/realm".into(),
+            client_id: "terrace".into(),
+            redirect_url: "https://terrace.example.org:8480/back".into(),
+            ..OidcSettings::default()
+        };
+        assert_eq!(right().check(), Ok(()));
+        type Change = Box<dyn FnOnce(&mut OidcSettings)>;
+        let cases: Vec<(&str, Change)> = vec![
+            ("issuer", Box::new(|own| own.issuer = "http://id.example.org".into())),
+            ("issuer", Box::new(|own| own.issuer = "https://id.example.org/?a=b".into())),
+            ("base_url", Box::new(|own| own.redirect_url = "http://terrace.example.org/back".into())),
+            ("base_url", Box::new(|own| own.signed_out_url = Some("ftp://terrace".into()))),
+            ("client_id", Box::new(|own| own.client_id = "a b".into())),
+            ("client_secret", Box::new(|own| own.client_secret = Some(SecretPlace::File("/nonexistent".into())))),
+            ("scopes", Box::new(|own| own.scopes = vec!["a b".into()])),
+            ("user_claim", Box::new(|own| own.user_claim = String::new())),
+            ("roles", Box::new(|own| own.roles = BTreeMap::from([("a".to_owned(), vec!["a".to_owned()])]))),
+            (
+                "roles",
+                Box::new(|own| {
+                    own.group_claim = Some("groups".into());
+                    own.roles = BTreeMap::from([("a".to_owned(), vec![LOCAL_NAME.to_owned()])]);
+                }),
+            ),
+            ("create", Box::new(|own| own.create = true)),
+            ("title", Box::new(|own| own.title = Some(" ".into()))),
+            ("title", Box::new(|own| own.title = Some("x".repeat(41)))),
+            (
+                "authority",
+                Box::new(|own| {
+                    own.issuer = "http://127.0.0.1:9".into();
+                    own.authority = Some("ca.pem".into());
+                }),
+            ),
+            ("session", Box::new(|own| own.session = Duration::from_secs(59))),
+            ("timeout", Box::new(|own| own.timeout = Duration::ZERO)),
+        ];
+        for (at, (key, change)) in cases.into_iter().enumerate() {
+            let mut settings = right();
+            change(&mut settings);
+            assert_eq!(settings.check().expect_err(key).key, key, "case {at}");
+        }
+    }
+
+    #[test]
     fn claims_are_a_user_and_the_roles_of_its_groups() {
         let settings = OidcSettings {
             group_claim: Some("groups".into()),
@@ -225,6 +337,11 @@ mod tests {
             ("ann", vec!["doctors".into(), "readers".into()])
         );
         assert!(identity(json!({"preferred_username": "ann"})).expect("it is one").1.is_empty());
+        let by_email = OidcSettings { user_claim: "email".into(), ..OidcSettings::default() };
+        for (verified, is_right) in [(json!(true), true), (json!(false), false), (json!("true"), false)] {
+            let claims = json!({"email": "ann@example.org", "email_verified": verified});
+            assert_eq!(by_email.identity(claims.as_object().expect("an object")).is_ok(), is_right, "{claims}");
+        }
         let many = vec!["x"; GROUPS_MAX + 1];
         for wrong in [
             json!({"groups": ["/doctors"]}),
