@@ -61,8 +61,11 @@ async fn exchange(
 ) -> Result<(u16, Bytes), String> {
     let (mut sender, connection) = http1::handshake(TokioIo::new(socket)).await.map_err(|error| error.to_string())?;
     let host = if url.host.contains(':') { format!("[{}]", url.host) } else { url.host.clone() };
-    let request = Request::builder().uri(&url.target).header("Host", format!("{host}:{}", url.port));
-    let request = request.header("Accept", "application/json");
+    // As browsers write it: servers compare it with their names.
+    let usual = if url.is_tls { 443 } else { 80 };
+    let host = if url.port == usual { host } else { format!("{host}:{}", url.port) };
+    let request = Request::builder().uri(&url.target).header("Host", host);
+    let request = request.header("Accept", "application/json").header("User-Agent", "terrace");
     let request = match asking {
         Asking::Document => request.method("GET").body(Full::new(Bytes::new())),
         Asking::Form { body, authorization } => {

@@ -109,7 +109,8 @@ fn is_signed(key: &ProviderKey, alg: &str, message: &[u8], signature: &[u8]) -> 
     }
 }
 
-fn check(claims: &Map<String, Value>, expected: Expected<'_>) -> Result<(), TokenFault> {
+/// Whether the claims are as they have to be.
+pub(super) fn check(claims: &Map<String, Value>, expected: Expected<'_>) -> Result<(), TokenFault> {
     let Expected { issuer, client_id, nonce, now } = expected;
     let text = |name: &str| claims.get(name).and_then(Value::as_str);
     // Some providers write times with a fraction.

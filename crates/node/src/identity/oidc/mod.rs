@@ -14,6 +14,8 @@
 
 mod documents;
 mod flow;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod http;
 mod id_token;
 mod provider;

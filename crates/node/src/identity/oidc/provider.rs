@@ -37,6 +37,9 @@ pub(super) const KEYS_AGAIN_SECONDS: i64 = 30;
 /// How long a provider that is away is not asked again for its places.
 pub(super) const AWAY_SECONDS: i64 = 5;
 
+/// How long a failure is a trouble, if nobody tries again: nothing asks the provider but logins.
+pub(super) const TROUBLE_SECONDS: i64 = 900;
+
 /// Most bytes of a code that a browser brings.
 const CODE_BYTES_MAX: usize = 4096;
 
@@ -199,9 +202,10 @@ impl OidcProvider {
         &self.settings
     }
 
-    /// What keeps the provider from being asked; `None`: it answered the last time.
+    /// What keeps the provider from being asked; `None`: it answered the last time, or that is long ago.
     pub fn trouble(&self) -> Option<String> {
-        locked(&self.trouble).as_ref().map(|(_, why)| why.clone())
+        let (at, why) = locked(&self.trouble).clone()?;
+        (0..TROUBLE_SECONDS).contains(&self.now().saturating_sub(at)).then_some(why)
     }
 
     fn now(&self) -> i64 {

@@ -9,7 +9,7 @@ use serde_json::json;
 use tokio::net::TcpListener;
 
 use super::documents::DOCUMENT_BYTES_MAX;
-use super::provider::{AWAY_SECONDS, KEYS_AGAIN_SECONDS, PLACES_SECONDS, encoded};
+use super::provider::{AWAY_SECONDS, KEYS_AGAIN_SECONDS, PLACES_SECONDS, TROUBLE_SECONDS, encoded};
 use super::testing::{NOW_US, SigningKey, TestProvider, locked};
 use super::{OidcBegun, OidcError, OidcIdentity, OidcProvider, OidcReturn, OidcSettings};
 use crate::Clock;
@@ -145,6 +145,9 @@ async fn a_provider_that_is_away_hangs_or_sends_too_much_is_an_error_within_its_
     }
     let node = provider.node(|_| {});
     assert!(begin(&node).await.is_err() && node.trouble().is_some());
+    provider.clock.set(NOW_US + TROUBLE_SECONDS * 1_000_000);
+    assert!(node.trouble().is_none(), "it was long ago");
+    provider.clock.set(NOW_US);
     *locked(&provider.document) = None;
     assert!(begin(&node).await.is_err(), "it is not asked again at once");
     provider.clock.set(NOW_US + AWAY_SECONDS * 1_000_000);
