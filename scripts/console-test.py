@@ -1,6 +1,6 @@
 """The cases of test-console.sh: the console of a node in chromium.
 
-usage: console-test.py URL TERRACE FOLDER AXE    (FOLDER: settings and data of the node; PICTURES: where pictures go)
+usage: console-test.py URL TERRACE FOLDER AXE ISSUER    (FOLDER: settings and data of the node; PICTURES: where pictures go)
 
 No other host has an address for the browser, and a request to one counts as a failure, as does every message of the browser about a breach of the policy of
 contents. A case is a claim; the last line has the counts.
@@ -14,7 +14,7 @@ import time
 
 from playwright.sync_api import sync_playwright
 
-URL, TERRACE, FOLDER, AXE = sys.argv[1:5]
+URL, TERRACE, FOLDER, AXE, ISSUER = sys.argv[1:6]
 PICTURES = os.environ.get("PICTURES")
 PASSWORD = "correct horse battery"
 ARGS = [
@@ -26,7 +26,7 @@ ARGS = [
     "--no-first-run",
     "--disable-dev-shm-usage",
     # Not by routes of playwright: they switch the cache off.
-    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost",
 ]
 # What a first visit may load over the wire.
 FIRST_VISIT = 150_000
@@ -106,6 +106,8 @@ def prepare():
     terrace("role", "grant", *node, "--on", "node", "--to", "ann")
     terrace("role", "grant", "volume-list", "--on", "volume *", "--to", "ann")
     terrace("role", "grant", "node-status", "--on", "node", "--to", "masked")
+    terrace("role", "create", "doctors")
+    terrace("role", "grant", "node-status", "--on", "node", "--to", "doctors")
     terrace("volume", "create", "scratch", "--size", "4MiB")
     send("adt-in", [message(number, "ADT") for number in range(60)])
     send("lab-in", [message(number, "ORU", "W7") for number in range(100, 130)])
@@ -124,7 +126,7 @@ class Visit:
             permissions=["clipboard-read", "clipboard-write"] if script else [],
             timezone_id="Europe/Berlin",
         )
-        self.wrong, self.bytes = [], 0
+        self.wrong, self.bytes, self.allowed = [], 0, (URL,)
         self.page = self.context.new_page()
         self.page.on("request", self.asked)
         self.page.on("console", self.said)
@@ -132,7 +134,7 @@ class Visit:
         self.page.set_default_timeout(20_000)
 
     def asked(self, request):
-        if not request.url.startswith(URL):
+        if not request.url.startswith(self.allowed):
             self.wrong.append(f"a request to {request.url}")
 
     def said(self, line):
@@ -182,6 +184,7 @@ def main():
         flows(browser)
         pages(browser)
         without_script(browser)
+        by_provider(browser)
         browser.close()
     print(f"{passed} passed, {failed} failed")
 
@@ -337,6 +340,54 @@ def flows(browser):
 
     @case("no flow asked another host for anything or broke the policy of contents")
     def _():
+        visit.clean()
+
+    visit.close()
+
+
+def by_provider(browser):
+    visit = Visit(browser)
+    visit.allowed = (URL, ISSUER)
+    page = visit.page
+
+    @case("somebody signs in at a provider of another site, has the rights of a group there, and signs out of both")
+    def _():
+        page.goto(f"{URL}/media")
+        page.get_by_role("link", name="Sign in with the clinic").press("Enter")
+        page.wait_for_url(f"{ISSUER}/authorize**")
+        page.get_by_role("button", name="Continue as ben").press("Enter")
+        page.wait_for_url(f"{URL}/media")
+        page.goto(f"{URL}/account")
+        page.get_by_role("heading", name="ben").wait_for()
+        assert "node-status" in page.content()
+        axe(page)
+        page.locator("details.who summary").press("Enter")
+        page.get_by_role("button", name="Sign out").press("Enter")
+        out = page.get_by_role("link", name="Sign out at the clinic")
+        out.wait_for()
+        axe(page)
+        out.press("Enter")
+        page.wait_for_url(f"{ISSUER}/logout**")
+        page.get_by_role("link", name="Back").press("Enter")
+        page.wait_for_url(f"{URL}/sign-in")
+        page.goto(f"{URL}/media")
+        assert "/sign-in" in page.url
+        visit.clean()
+
+    @case("a callback that nobody began, or that was used, signs nobody in")
+    def _():
+        page.goto(f"{URL}/sign-in/oidc/callback?code=x&state=y")
+        page.get_by_role("alert").wait_for()
+        used = []
+        page.on("request", lambda request: used.append(request.url) if "/callback" in request.url else None)
+        page.get_by_role("link", name="Sign in with the clinic").click()
+        page.get_by_role("button", name="Continue as ben").click()
+        page.wait_for_url(f"{URL}/")
+        page.context.clear_cookies()
+        page.goto(used[-1])
+        page.get_by_role("alert").wait_for()
+        page.goto(f"{URL}/media")
+        assert "/sign-in" in page.url
         visit.clean()
 
     visit.close()

@@ -7,6 +7,8 @@
 # one that a receiver rejects. The cases are in console-test.py: the flows of an operator by keyboard, every page in both schemes at 1280
 # and 390 pixels, axe-core on each, no request to elsewhere, no breach of the policy of contents, the size of a first visit.
 #
+# Somebody also signs in at a provider of logins: oidc-provider.py, which signs tokens by RS256.
+#
 # Chromium is installed from Debian if it is not there and this is root; axe-core comes from npm, playwright from PyPI, once, into the
 # cache directory.
 set -euo pipefail
@@ -55,12 +57,34 @@ printf 'set MSH-5 = "LAB"\nset PV1-3.1 = lookup(wards, PV1-3.1)\n' >production/t
 printf 'set MSH-5 = "REGISTRY"\nset MSH-6 = "CENTRAL"\n' >production/transforms/to-registry.hl7t
 printf 'ICU,Intensive care\nW7,Ward seven\n' >production/tables/wards.csv
 printf 'name = "north-hospital"\n' >production/production.toml
-printf 'production = "production"\n[search]\nlisten = "127.0.0.1:0"\n[console]\nlisten = "127.0.0.1:0"\n' >terrace.toml
+cd - >/dev/null
+# It ends when this script does, and with that its standard input.
+coproc provider { exec python3 scripts/oidc-provider.py; }
+read -r issuer <&"${provider[0]}"
+# The provider has to know the console's address before there is one.
+port=$(python3 -c 'import socket; place = socket.socket(); place.bind(("127.0.0.1", 0)); print(place.getsockname()[1])')
+cd "$dir"
+cat >terrace.toml <<SETTINGS
+production = "production"
+[search]
+listen = "127.0.0.1:0"
+[console]
+listen = "127.0.0.1:$port"
+[oidc]
+issuer = "$issuer"
+client_id = "terrace"
+base_url = "http://127.0.0.1:$port"
+title = "the clinic"
+group_claim = "groups"
+create = true
+[oidc.roles]
+doctors = "doctors"
+SETTINGS
 "$terrace" serve 2>log &
 pid=$!
 cd - >/dev/null
 wait_ready
 url=http://$(sed -n 's/.* console address=//p' "$dir/log")
 [ "$url" != http:// ] || { cat "$dir/log" >&2; echo "0 passed, 1 failed"; exit 1; }
-run_client console "$python" scripts/console-test.py "$url" "$terrace" "$dir" "$axe"
+run_client console "$python" scripts/console-test.py "$url" "$terrace" "$dir" "$axe" "$issuer"
 tell

@@ -81,10 +81,39 @@ pub fn authorities(file: &Path) -> Result<RootCertStore, TlsError> {
 /// # Errors
 /// As [`certificates`].
 pub fn client_config(file: &Path) -> Result<ClientConfig, TlsError> {
+    client_config_of(authorities(file)?, file)
+}
+
+fn client_config_of(roots: RootCertStore, file: &Path) -> Result<ClientConfig, TlsError> {
     let builder = ClientConfig::builder_with_provider(Arc::new(crypto::ring::default_provider()))
         .with_safe_default_protocol_versions()
         .map_err(|error| unusable(file, &error))?;
-    Ok(builder.with_root_certificates(authorities(file)?).with_no_client_auth())
+    Ok(builder.with_root_certificates(roots).with_no_client_auth())
+}
+
+/// Where systems keep the authorities that they trust: Debian, Fedora, SUSE, Alpine.
+const SYSTEM_AUTHORITIES: [&str; 4] = [
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+];
+
+/// The same, by the authorities that the system trusts; of these, those that cannot be read are left out.
+///
+/// # Errors
+/// The system has no file of authorities, or none of them can be used.
+pub fn client_config_of_system() -> Result<ClientConfig, TlsError> {
+    let file = SYSTEM_AUTHORITIES.iter().map(Path::new).find(|file| file.exists());
+    let Some(file) = file else {
+        let all = SYSTEM_AUTHORITIES.join(", ");
+        return Err(unusable(Path::new("the system's authorities"), &format!("there is none of {all}")));
+    };
+    let mut roots = RootCertStore::empty();
+    match roots.add_parsable_certificates(certificates(file)?) {
+        (0, _) => Err(unusable(file, &"none of its certificates can be used")),
+        _ => client_config_of(roots, file),
+    }
 }
 
 /// The revocation lists of a PEM file, at least one.

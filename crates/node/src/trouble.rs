@@ -37,6 +37,8 @@ pub enum Matter {
     Identity,
     /// The directory (LDAP) cannot be asked, or the settings do not fit it: its users cannot log in, their open sessions go on.
     Directory,
+    /// The provider of logins (OIDC) cannot be asked: its users cannot sign in, their open sessions go on until their end.
+    Provider,
     /// The clock has moved in a way that was not confirmed: messages are not removed for their age.
     Clock,
 }
@@ -55,6 +57,7 @@ impl Matter {
             Matter::BreakGlass => "break-glass",
             Matter::Identity => "identity",
             Matter::Directory => "directory",
+            Matter::Provider => "provider",
             Matter::Clock => "clock",
         }
     }
@@ -83,6 +86,9 @@ impl Matter {
             }
             Matter::Directory => {
                 "`terrace user ldap NAME` goes through the steps of a login and says at which it fails; users with a password here log in as before"
+            }
+            Matter::Provider => {
+                "`terrace user oidc` goes through what a login needs and says what fails; users with a password here sign in as before"
             }
             Matter::Clock => "set the clock right; or, if it is right now, `terrace clock confirm`",
         }

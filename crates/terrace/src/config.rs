@@ -3,6 +3,8 @@
 //! in `docs/tiers.md`.
 
 mod ldap;
+mod oidc;
+mod one_or_more;
 #[cfg(all(test, feature = "sql", feature = "search"))]
 mod reference;
 
@@ -24,6 +26,7 @@ use interop::production::units::{Bytes, Span};
 use interop::running::{OnFull, Options, Origin};
 use node::admission::FRAME_BYTES;
 use node::identity::ldap::{LdapClient, LdapSettings};
+use node::identity::oidc::{OidcProvider, OidcSettings};
 use node::identity::{AccessRule, AccessRules};
 use node::{Admission, AuditSettings, Descriptors};
 use serde::Deserialize;
@@ -31,6 +34,7 @@ use store::{CheckpointOptions, SpaceLimit};
 
 use crate::assemble::{MemorySizes, Plan};
 use crate::console::ConsoleSettings;
+use crate::identity::Elsewhere;
 use crate::metrics::MetricsSettings;
 use crate::services::ServiceSettings;
 use crate::volumes::VolumeSettings;
@@ -107,6 +111,11 @@ pub struct Config {
     access: Vec<AccessRule>,
     /// The directory that checks passwords of users who have none here. Default: none.
     ldap: Option<ldap::LdapTable>,
+    /// The provider that says who users of the console are. Default: none.
+    oidc: Option<oidc::OidcTable>,
+    /// Whether there is a console, which was taken out.
+    #[serde(skip)]
+    has_console: bool,
     /// Space that SQL reserves for messages.
     #[serde(skip)]
     bounds: store::SpaceLimits,
@@ -286,6 +295,8 @@ impl Default for Config {
             console: None,
             access: Vec::new(),
             ldap: None,
+            oidc: None,
+            has_console: false,
             bounds: store::SpaceLimits::default(),
             transaction_bytes: usize::MAX,
             log: LogLevel::default(),
@@ -325,6 +336,7 @@ impl Config {
         }
         self.transaction_bytes = sql.as_ref().map_or(usize::MAX, sql::Settings::transaction_bytes);
         let (volumes, metrics) = (std::mem::take(&mut self.volumes), self.metrics.take());
+        self.has_console = self.console.is_some();
         ServiceSettings { sql, search, volumes, metrics, console: self.console.take() }
     }
 
@@ -351,6 +363,24 @@ impl Config {
     /// Keys that do not go together.
     pub fn ldap(&self) -> anyhow::Result<Option<LdapSettings>> {
         self.ldap.as_ref().map(ldap::LdapTable::settings).transpose()
+    }
+
+    /// The settings of the provider of logins, if there is one.
+    ///
+    /// # Errors
+    /// Keys that do not go together.
+    pub fn oidc(&self) -> anyhow::Result<Option<OidcSettings>> {
+        let settings = self.oidc.as_ref().map(oidc::OidcTable::settings).transpose()?;
+        anyhow::ensure!(
+            settings.is_none() || self.has_console || self.console.is_some(),
+            "[oidc] has no effect: there is no [console] to sign in to; leave it out, or add that table"
+        );
+        Ok(settings)
+    }
+
+    /// Reads the settings of who else says who users are, of a file or of the default one, for commands.
+    pub fn elsewhere() -> Elsewhere {
+        Elsewhere { ldap: |file| Config::read(file)?.ldap(), oidc: |file| Config::read(file)?.oidc() }
     }
 
     /// The data directory, where no flag names another one.
@@ -380,7 +410,7 @@ impl Config {
 
     /// How to run the node and where its parts lie, with the flags given.
     pub fn plan(self, args: &cli::ServeArgs) -> anyhow::Result<Plan> {
-        let (access, values, ldap) = (self.access()?, self.values(None)?, self.ldap()?);
+        let (access, values, ldap, oidc) = (self.access()?, self.values(None)?, self.ldap()?, self.oidc()?);
         let data = args.data.clone().unwrap_or(self.data);
         let named = args.production.clone().or(self.production);
         let origin = match named {
@@ -405,7 +435,8 @@ impl Config {
         options.values = values;
         // What cannot work is told before anything is opened.
         ldap.as_ref().map(|ldap| LdapClient::new(ldap, options.clock.clone())).transpose()?;
-        options.ldap = ldap;
+        oidc.as_ref().map(|oidc| OidcProvider::new(oidc.clone(), options.clock.clone())).transpose()?;
+        (options.ldap, options.oidc) = (ldap, oidc);
         options.bodies = match args.bodies {
             Some(cli::Bodies::Delta) => Bodies::Delta,
             Some(cli::Bodies::Full) => Bodies::Full,

@@ -114,7 +114,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Message(command) => messages::run(command),
         Command::Todo(command) => todo::run(command),
         Command::Audit(command) => audit::run(command),
-        Command::User(command) => identity::user(command, &|file| config::Config::read(file)?.ldap()),
+        Command::User(command) => identity::user(command, config::Config::elsewhere()),
         Command::Role(command) => identity::role(command),
         Command::Sql(SqlCommand::Verifier) => sql::verifier(),
         Command::Tier(command) => tiers::run(command),

@@ -109,6 +109,19 @@ pub const LDAP_ANSWERS: &[&[u8]] = &[
     b"ann)(uid=*",
 ];
 
+/// Of a provider of logins: a discovery document, keys, claims, a token (of RFC 7515, appendix A.3), an address.
+pub const PROVIDERS: &[&[u8]] = &[
+    br#"{"issuer": "https://id.example.org", "authorization_endpoint": "https://id.example.org/a", "token_endpoint":
+      "https://id.example.org/t", "jwks_uri": "https://id.example.org/k", "end_session_endpoint": "https://id.example.org/e"}"#,
+    br#"{"keys": [{"kty": "EC", "kid": "b", "crv": "P-256", "x": "f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU",
+      "y": "x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0"}, {"kty": "RSA", "n": "AQAB", "e": "AQAB"}]}"#,
+    br#"{"iss": "https://id.example.org", "sub": "1", "aud": ["terrace"], "exp": 1800000300, "iat": 1800000000, "nonce": "n",
+      "preferred_username": "ann", "groups": ["doctors"]}"#,
+    b"eyJhbGciOiJFUzI1NiJ9.eyJpc3MiOiJqb2UiLA0KICJleHAiOjEzMDA4MTkzODAsDQogImh0dHA6Ly9leGFtcGxlLmNvbS9pc19yb290Ijp0cnVlfQ.\
+      DtEhU3ljbEg8L38VWAfUAqOyKAM6-Xx-F4GawxaepmXFCgfTjDxw5djxLa8ISlSApmWQxfKTUJqPP3-Kg6NU1Q",
+    b"https://id.example.org:8443/realms/a?b=c",
+];
+
 /// Records of the store: a transaction that puts, deletes and drops; a commit record (layout: `store::record`).
 pub const TRANSACTIONS: &[&[u8]] = &[
     b"\x01\0\0\0\x04\0\0\0\x01\x40\x1e\x18\x24\x0a\x06\0\xe8\x03\0\0\x05\0\0\0\x03\0\0\0alphaone\

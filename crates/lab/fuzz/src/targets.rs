@@ -247,6 +247,13 @@ pub const TARGETS: &[Target] = &[
     Target { name: "row", run: interop::fuzzing::row, seeds: seeds::RECORDS, ..BINARY },
     Target { name: "audit", run: node::audit::fuzzing::record, seeds: seeds::AUDIT_RECORDS, ..BINARY },
     Target { name: "directory", run: node::identity::ldap::fuzzing::answers, seeds: seeds::LDAP_ANSWERS, ..BINARY },
+    Target {
+        name: "provider",
+        run: node::identity::oidc::fuzzing::provider,
+        seeds: seeds::PROVIDERS,
+        words: PROVIDER_WORDS,
+        ..BINARY
+    },
     Target { name: "envelope", run: encryption::fuzzing::envelope, seeds: seeds::ENVELOPES, ..BINARY },
     Target { name: "transaction", run: store::fuzzing::transaction, seeds: seeds::TRANSACTIONS, ..BINARY },
     Target { name: "journal", run: stored::journal, seeds: seeds::DAMAGES, ..BINARY },
@@ -284,6 +291,24 @@ pub const TARGETS: &[Target] = &[
     Target { name: "volume_superblock", run: volume::fuzzing::superblock, seeds: seeds::SUPERBLOCKS, ..BINARY },
     Target { name: "volume_record", run: volume::fuzzing::record, seeds: seeds::VOLUME_RECORDS, ..BINARY },
     Target { name: "volume_sectors", run: volume::fuzzing::sectors, seeds: seeds::SECTORS, ..BINARY },
+];
+
+/// Of documents and tokens of a provider of logins.
+const PROVIDER_WORDS: &[&str] = &[
+    "\"kty\": \"EC\"",
+    "\"kty\": \"RSA\"",
+    "\"crv\": \"P-256\"",
+    "\"sub\": \"1\"",
+    "\"exp\": 1e300",
+    "\"iat\": -1",
+    "\"aud\": []",
+    "http://",
+    "https://",
+    "[::1]",
+    ":443",
+    ".",
+    "eyJhbGciOiJFUzI1NiJ9",
+    "eyJhbGciOiJub25lIn0",
 ];
 
 /// Words of NBD: magics as text, numbers of options, answers and chunks at their places.

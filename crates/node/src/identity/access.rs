@@ -65,12 +65,12 @@ impl AccessPort {
 
     /// What a rule for it may demand.
     fn methods(self) -> &'static [AccessMethod] {
-        use AccessMethod::{Allow, Certificate, Password, Reject, Scram, Token, Trust};
+        use AccessMethod::{Allow, Certificate, Oidc, Password, Reject, Scram, Token, Trust};
         match self {
             AccessPort::All | AccessPort::Mllp => &[Allow, Reject],
             AccessPort::Sql => &[Allow, Reject, Password, Scram, Certificate, Trust],
             AccessPort::Search => &[Allow, Reject, Password, Token, Certificate, Trust],
-            AccessPort::Console => &[Allow, Reject, Password, Token],
+            AccessPort::Console => &[Allow, Reject, Password, Oidc, Token],
             AccessPort::Volumes => &[Allow, Reject, Certificate],
             AccessPort::Metrics => &[Allow, Reject, Token, Trust],
         }
@@ -89,6 +89,8 @@ pub enum AccessMethod {
     Password,
     /// A password by SCRAM, also where a directory checks other passwords.
     Scram,
+    /// A login at the provider (OIDC).
+    Oidc,
     /// A token.
     Token,
     /// A client certificate of a role.
@@ -105,6 +107,7 @@ impl AccessMethod {
             AccessMethod::Reject => "reject",
             AccessMethod::Password => "password",
             AccessMethod::Scram => "scram",
+            AccessMethod::Oidc => "oidc",
             AccessMethod::Token => "token",
             AccessMethod::Certificate => "certificate",
             AccessMethod::Trust => "trust",

@@ -16,8 +16,6 @@
 //! under a grant option ends with that option ([`super::cascade`]); withheld actions are granted by administrators or
 //! under a grant option only; who must change the password changes nothing else before.
 
-use std::fmt::Display;
-
 use super::action::Action;
 use super::caller::{Caller, Proof};
 use super::cascade::{self, Fallen};
@@ -26,7 +24,10 @@ use super::directory::{DefaultPrivilege, Directory, MemberKey, Membership, Privi
 use super::directory_roles;
 use super::error::IdentityError;
 use super::object::{Object, ObjectKind, ObjectPattern};
-use super::role::{Attributes, Credentials, LOCAL_NAME, LdapUser, Role, RoleId, check_certificate_name, check_name};
+use super::proof_lists::{added, without};
+use super::role::{
+    Attributes, Credentials, LOCAL_NAME, LdapUser, OidcUser, Role, RoleId, check_certificate_name, check_name,
+};
 use super::view::RightsView;
 
 /// The longest time that a broken glass gives a right for, in microseconds: 12 hours.
@@ -74,23 +75,6 @@ fn denied(what: &str) -> IdentityError {
     IdentityError::Denied(what.into())
 }
 
-/// A list of proofs with one more.
-fn added<T: PartialEq + Display>(mut list: Vec<T>, one: T, what: &str) -> Result<Vec<T>, IdentityError> {
-    if list.contains(&one) {
-        return Err(IdentityError::Invalid(format!("the role has the {what} {one} already")));
-    }
-    list.push(one);
-    Ok(list)
-}
-
-/// A list of proofs without one of them.
-fn without<T: PartialEq + Display>(mut list: Vec<T>, one: &T, what: &str) -> Result<Vec<T>, IdentityError> {
-    let at = list.iter().position(|other| other == one);
-    let at = at.ok_or_else(|| IdentityError::Invalid(format!("the role does not have the {what} {one}")))?;
-    list.remove(at);
-    Ok(list)
-}
-
 impl Applying<'_> {
     fn apply(&mut self, change: IdentityChange) -> Result<(), IdentityError> {
         self.allowed(&change)?;
@@ -111,6 +95,9 @@ impl Applying<'_> {
             IdentityChange::Leave { role, member, part, cascade } => self.leave(&role, &member, part, cascade),
             IdentityChange::DirectoryRoles { user, roles, create } => {
                 directory_roles::apply(self.directory, self.caller, (user, create), &roles)
+            }
+            IdentityChange::ProviderUser { user, subject, roles, create } => {
+                directory_roles::apply_provider(self.directory, self.caller, (user, create, subject), &roles)
             }
             IdentityChange::Grant { privileges, grant_option } => self.grant(privileges, grant_option),
             IdentityChange::Revoke { privileges, option_only, cascade } => {
@@ -211,6 +198,9 @@ impl Applying<'_> {
             made.credentials =
                 Credentials { ldap: Some(LdapUser::ByHand), scram: None, hash: None, ..Credentials::default() };
         }
+        if role.credentials.oidc.is_some() {
+            made.credentials = Credentials { oidc: Some(OidcUser::default()), ..Credentials::default() };
+        }
         let id = self.directory.add_role(made);
         if !self.is_administrator() {
             // As in PostgreSQL it is not the maker's own grant: what it adds under it, it can end, and not this.
@@ -258,12 +248,17 @@ impl Applying<'_> {
         match change {
             CredentialChange::Password { scram, hash, must_change } => {
                 (role.credentials.scram, role.credentials.hash) = (scram, hash);
-                role.credentials.ldap = None;
+                (role.credentials.ldap, role.credentials.oidc) = (None, None);
                 role.attributes.must_change_password = must_change;
             }
             CredentialChange::Ldap => {
                 (role.credentials.scram, role.credentials.hash) = (None, None);
-                role.credentials.ldap = Some(LdapUser::ByHand);
+                (role.credentials.ldap, role.credentials.oidc) = (Some(LdapUser::ByHand), None);
+                role.attributes.must_change_password = false;
+            }
+            CredentialChange::Oidc => {
+                (role.credentials.scram, role.credentials.hash) = (None, None);
+                (role.credentials.ldap, role.credentials.oidc) = (None, Some(OidcUser::default()));
                 role.attributes.must_change_password = false;
             }
             CredentialChange::AddToken(token) => {

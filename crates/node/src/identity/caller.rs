@@ -13,6 +13,8 @@ pub enum Proof {
     Password,
     /// A password that a directory (LDAP) checked: the number of this login.
     Ldap(u64),
+    /// A provider of logins (OIDC): who it is there.
+    Oidc(Arc<str>),
     /// An API token.
     Token(TokenDigest),
     /// A name in a client certificate.

@@ -25,6 +25,8 @@ pub enum CredentialChange {
     },
     /// From now on the directory checks the password; the one here, if there was one, is gone.
     Ldap,
+    /// From now on the provider of logins says who it is, beginning with who next logs in under the name; a password is gone.
+    Oidc,
     /// A new token.
     AddToken(ApiToken),
     /// Revokes the token of this name.
@@ -142,6 +144,17 @@ pub enum IdentityChange {
         /// The user.
         user: String,
         /// The names of the roles.
+        roles: Vec<String>,
+        /// Whether the user's role is made where it is not there.
+        create: bool,
+    },
+    /// What a provider of logins (OIDC) says of who logs in. The node makes this change, and nobody else.
+    ProviderUser {
+        /// The user.
+        user: String,
+        /// Who it is at the provider.
+        subject: String,
+        /// The names of the roles of its groups, all of them.
         roles: Vec<String>,
         /// Whether the user's role is made where it is not there.
         create: bool,

@@ -97,7 +97,7 @@ pub struct DefaultPrivilege {
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Row {
-    Role(RoleId, Role),
+    Role(RoleId, Box<Role>),
     Member(RoleId, RoleId, Membership),
     Privilege(PrivilegeKey, PrivilegeOptions),
     Owner(ObjectPattern, RoleId),
@@ -228,7 +228,7 @@ impl Directory {
                     return Err(IdentityError::Unreadable(format!("two roles are named {}", role.name)));
                 }
                 self.next = self.next.max(id.0.saturating_add(1));
-                self.roles.insert(id, role);
+                self.roles.insert(id, *role);
             }
             Row::Member(member, role, membership) => {
                 self.members.insert((member, role, membership.granted_by), membership);
@@ -287,6 +287,7 @@ impl Directory {
             Some(role) => &role.name,
             None if id == RoleId::PUBLIC => "public",
             None if id == RoleId::LDAP => "terrace_ldap",
+            None if id == RoleId::OIDC => "terrace_oidc",
             None => "(dropped)",
         }
     }
@@ -352,7 +353,7 @@ impl Directory {
         match role {
             Some(role) => {
                 self.names.insert(role.name.clone(), id);
-                self.writes.push(Row::Role(id, role.clone()).write());
+                self.writes.push(Row::Role(id, Box::new(role.clone())).write());
                 self.roles.insert(id, role);
             }
             None => self.writes.push((numbers(vec![ROLES], &[id]), None)),

@@ -173,7 +173,7 @@ impl Guard {
     ) -> Result<(), IdentityError> {
         let roles: Vec<String> = account.roles.iter().cloned().collect();
         let view = self.view();
-        let is_same = |id| directory_roles::are_given(view.directory(), id, &roles);
+        let is_same = |id| directory_roles::are_given(view.directory(), id, RoleId::LDAP, &roles);
         for role in directory_roles::missing(view.directory(), &roles) {
             tracing::warn!(user, role, "a group is a role that is not there: `terrace role create` makes it");
         }

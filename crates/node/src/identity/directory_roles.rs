@@ -1,7 +1,8 @@
-//! The memberships that a directory (LDAP) gives its users: what they are to be, as a change of the roles; pure.
+//! The memberships that a directory (LDAP), or a provider of logins (OIDC), gives its users: what they are to be, as a change of the
+//! roles; pure.
 //!
-//! They are memberships of one grantor of their own ([`RoleId::LDAP`]), so what people granted stays what it is, and all of what the
-//! directory gave is replaced as one at each login and recheck. They stand by themselves and carry no ADMIN OPTION: a directory says
+//! They are memberships of one grantor of their own ([`RoleId::LDAP`], [`RoleId::OIDC`]), so what people granted stays what it is, and
+//! all of what the directory gave is replaced as one at each login and recheck. They stand by themselves and carry no ADMIN OPTION: a directory says
 //! who is in a group, and not who may add to it.
 
 use std::collections::BTreeSet;
@@ -10,7 +11,7 @@ use super::caller::{Caller, Proof};
 use super::cascade;
 use super::directory::{Directory, MemberKey, Membership};
 use super::error::IdentityError;
-use super::role::{Attributes, Credentials, LdapUser, Role, RoleId, check_name};
+use super::role::{Attributes, Credentials, LdapUser, OidcUser, Role, RoleId, check_name};
 
 /// The roles that a user is to be a member of: those of these names that are there, and would not make a circle.
 fn wanted(directory: &Directory, user: RoleId, roles: &[String]) -> BTreeSet<RoleId> {
@@ -20,9 +21,9 @@ fn wanted(directory: &Directory, user: RoleId, roles: &[String]) -> BTreeSet<Rol
     known.filter(can_be).collect()
 }
 
-fn given(directory: &Directory, user: RoleId) -> BTreeSet<MemberKey> {
+fn given(directory: &Directory, user: RoleId, by: RoleId) -> BTreeSet<MemberKey> {
     let (first, last) = ((user, RoleId(0), RoleId(0)), (user, RoleId(u32::MAX), RoleId(u32::MAX)));
-    directory.members().range(first..=last).map(|(key, _)| *key).filter(|key| key.2 == RoleId::LDAP).collect()
+    directory.members().range(first..=last).map(|(key, _)| *key).filter(|key| key.2 == by).collect()
 }
 
 /// The roles of these names that are not there: an operator makes them.
@@ -30,9 +31,9 @@ pub(super) fn missing<'r>(directory: &Directory, roles: &'r [String]) -> Vec<&'r
     roles.iter().map(String::as_str).filter(|name| directory.named(name).is_err()).collect()
 }
 
-/// Whether a user has the memberships of these roles by the directory, and no others by it.
-pub(super) fn are_given(directory: &Directory, user: RoleId, roles: &[String]) -> bool {
-    let given: BTreeSet<RoleId> = given(directory, user).into_iter().map(|(_, role, _)| role).collect();
+/// Whether a user has the memberships of these roles by the directory (or the provider), and no others by it.
+pub(super) fn are_given(directory: &Directory, user: RoleId, by: RoleId, roles: &[String]) -> bool {
+    let given: BTreeSet<RoleId> = given(directory, user, by).into_iter().map(|(_, role, _)| role).collect();
     given == wanted(directory, user, roles)
 }
 
@@ -46,9 +47,7 @@ pub(super) fn apply(
     (user, create): (String, bool),
     roles: &[String],
 ) -> Result<(), IdentityError> {
-    if *caller.proof() != Proof::Node {
-        return Err(IdentityError::Denied("only the directory says who is in its groups".into()));
-    }
+    by_node(caller)?;
     let id = match directory.named(&user) {
         Ok(id) => id,
         Err(_) if create => {
@@ -62,20 +61,66 @@ pub(super) fn apply(
     if directory.roles().get(&id).is_none_or(|role| role.credentials.ldap.is_none()) {
         return Err(IdentityError::Invalid("the role is none of the directory's".into()));
     }
-    give(directory, id, roles);
+    give(directory, id, RoleId::LDAP, roles);
     // There is nobody to ask: what the user granted by a role that it has lost goes with it.
     cascade::end_dependents(directory, true)
 }
 
-/// Gives a user these memberships by the directory, and takes the others by it away.
-fn give(directory: &mut Directory, user: RoleId, roles: &[String]) {
+fn by_node(caller: &Caller) -> Result<(), IdentityError> {
+    match caller.proof() {
+        Proof::Node => Ok(()),
+        _ => Err(IdentityError::Denied("only the directory, and the provider, say who is in their groups".into())),
+    }
+}
+
+/// Makes what a provider of logins says of a user so. Nobody but the node says it for the provider. `create`: the user's role is made
+/// where it is not there.
+///
+/// Errors: [`IdentityError`], also if the role is none of the provider's, or of another person there; the directory must not be used any
+/// more.
+pub(super) fn apply_provider(
+    directory: &mut Directory,
+    caller: &Caller,
+    (user, create, subject): (String, bool, String),
+    roles: &[String],
+) -> Result<(), IdentityError> {
+    by_node(caller)?;
+    let id = match directory.named(&user) {
+        Ok(id) => id,
+        Err(_) if create => {
+            check_name(&user)?;
+            let oidc = Some(OidcUser { by_group: true, subject: Some(subject.clone()) });
+            let credentials = Credentials { oidc, ..Credentials::default() };
+            directory.add_role(Role { name: user, attributes: Attributes::user(), credentials })
+        }
+        Err(error) => return Err(error),
+    };
+    let role = directory.roles().get(&id).cloned();
+    let Some((mut role, own)) = role.and_then(|role| role.credentials.oidc.clone().map(|own| (role, own))) else {
+        return Err(IdentityError::Invalid("the role is none of the provider's".into()));
+    };
+    match own.subject {
+        Some(other) if other != subject => {
+            return Err(IdentityError::Invalid("the role is of another person at the provider".into()));
+        }
+        Some(_) => {}
+        None => {
+            role.credentials.oidc = Some(OidcUser { subject: Some(subject), ..own });
+            directory.set_role(id, Some(role));
+        }
+    }
+    give(directory, id, RoleId::OIDC, roles);
+    cascade::end_dependents(directory, true)
+}
+
+/// Gives a user these memberships by the directory or the provider, and takes the others by it away.
+fn give(directory: &mut Directory, user: RoleId, granted_by: RoleId, roles: &[String]) {
     let wanted = wanted(directory, user, roles);
-    for key in given(directory, user) {
+    for key in given(directory, user, granted_by) {
         if !wanted.contains(&key.1) {
             directory.remove_member(key);
         }
     }
-    let granted_by = RoleId::LDAP;
     for role in wanted {
         if !directory.members().contains_key(&(user, role, granted_by)) {
             let membership = Membership { admin: false, inherit: true, set: true, granted_by, rooted: true };
@@ -103,7 +148,7 @@ mod tests {
 
     fn roles_of(directory: &Directory, user: &str) -> Vec<String> {
         let id = directory.named(user).expect("it is there");
-        given(directory, id).into_iter().map(|(_, role, _)| directory.name_of(role).to_owned()).collect()
+        given(directory, id, RoleId::LDAP).into_iter().map(|(_, role, _)| directory.name_of(role).to_owned()).collect()
     }
 
     #[test]
@@ -118,12 +163,12 @@ mod tests {
         let by_hand = Membership { admin: true, inherit: true, set: true, granted_by, rooted: true };
         directory.add_member(ann, icu, by_hand);
         assert_eq!(roles_of(&directory, "ann"), ["doctors"]);
-        assert!(are_given(&directory, ann, &names(&["doctors", "nobody"])));
+        assert!(are_given(&directory, ann, RoleId::LDAP, &names(&["doctors", "nobody"])));
         drop(directory.take_writes());
         for (roles, expected) in
             [(&["nurses", "icu"][..], &["nurses", "icu"][..]), (&[], &[]), (&["doctors"], &["doctors"])]
         {
-            assert!(!are_given(&directory, ann, &names(roles)));
+            assert!(!are_given(&directory, ann, RoleId::LDAP, &names(roles)));
             apply(&mut directory, &node, ("ann".into(), false), &names(roles)).expect("it is changed");
             assert_eq!(roles_of(&directory, "ann"), expected);
             assert!(directory.members().contains_key(&(ann, icu, granted_by)), "granted by hand");
@@ -143,6 +188,42 @@ mod tests {
             assert!(apply(&mut directory, &node, (user.into(), create), &names(&["icu"])).is_err(), "{user}");
         }
         assert!(directory.members().is_empty());
+    }
+
+    #[test]
+    fn a_user_of_the_provider_is_one_person_there_and_has_its_groups_beside_those_of_others() {
+        let mut directory = with_groups();
+        let node = Caller::node();
+        let mut say = |user: &str, create, subject: &str, roles: &[&str]| {
+            let mut tried = directory.clone();
+            let said = apply_provider(&mut tried, &node, (user.into(), create, subject.into()), &names(roles));
+            if said.is_ok() {
+                directory = tried;
+            }
+            (said.is_ok(), directory.clone())
+        };
+        assert!(!say("ann", false, "1", &["doctors"]).0, "nobody made it");
+        assert!(say("ann", true, "1", &["doctors", "nobody"]).0);
+        assert!(!say("ann", false, "2", &["nurses"]).0, "another person of the name");
+        let (said, now) = say("ann", false, "1", &["nurses"]);
+        let ann = now.named("ann").expect("it is there");
+        let groups: Vec<_> =
+            given(&now, ann, RoleId::OIDC).into_iter().map(|key| now.name_of(key.1).to_owned()).collect();
+        assert!(said && groups == ["nurses"] && given(&now, ann, RoleId::LDAP).is_empty(), "{groups:?}");
+        assert!(!say("doctors", true, "1", &[]).0, "a role that is none of the provider's");
+        let stranger = Caller::of(RoleId::FIRST, Proof::Password, None);
+        assert!(apply_provider(&mut directory, &stranger, ("ann".into(), false, "1".into()), &[]).is_err());
+        // Made by hand: the first person counts.
+        let credentials = Credentials { oidc: Some(OidcUser::default()), ..Credentials::default() };
+        directory.add_role(Role { name: "ben".into(), attributes: Attributes::user(), credentials });
+        for (subject, expected) in [("7", true), ("8", false), ("7", true)] {
+            let mut tried = directory.clone();
+            let said = apply_provider(&mut tried, &node, ("ben".into(), false, subject.into()), &[]);
+            assert_eq!(said.is_ok(), expected, "{subject}");
+            if said.is_ok() {
+                directory = tried;
+            }
+        }
     }
 
     #[test]

@@ -35,6 +35,7 @@ use super::hashing::PasswordHash;
 use super::identity_store::{IdentityStore, Import, ImportedUser};
 use super::login_error::{LdapRefusal, LoginError, LoginRefusal};
 use super::object::Object;
+use super::oidc_login::GuardedProvider;
 use super::role::{Role, RoleId};
 use super::scram::{self, ChannelBinding, Exchange, Mock, PASSWORD_BYTES_MAX, ScramError, Verifier};
 use super::throttle::{Attempt, LoginEvent, LoginThrottle, PENDING_MS, Turn};
@@ -72,6 +73,8 @@ pub struct Guard {
     pub(super) connections: Mutex<HashMap<RoleId, u32>>,
     /// Who checks the passwords of users that have none here.
     pub(super) directory: OnceLock<Arc<GuardedDirectory>>,
+    /// Who says who users are that log in with a browser.
+    pub(super) provider: OnceLock<Arc<GuardedProvider>>,
     /// How many logins by the directory have begun.
     pub(super) directory_logins: AtomicU64,
     /// Up to which of them the sessions of a role have ended.
@@ -121,6 +124,7 @@ impl Guard {
             access: RwLock::default(),
             connections: Mutex::new(HashMap::new()),
             directory: OnceLock::new(),
+            provider: OnceLock::new(),
             directory_logins: AtomicU64::new(0),
             directory_ended: Mutex::default(),
             opened: Instant::now(),
@@ -472,9 +476,14 @@ impl Begun {
     }
 
     /// An attempt that the directory could not judge: for who tries it is like a wrong password.
-    pub(super) fn unasked(mut self) -> LoginError {
+    pub(super) fn unasked(self) -> LoginError {
+        self.unjudged_by(LoginRefusal::Ldap(LdapRefusal::Away))
+    }
+
+    /// An attempt that somebody else could not judge, for this reason.
+    pub(super) fn unjudged_by(mut self, why: LoginRefusal) -> LoginError {
         self.ends = LoginEvent::Unjudged;
-        self.refused(LoginRefusal::Ldap(LdapRefusal::Away))
+        self.refused(why)
     }
 
     /// How long ago it began, in milliseconds.

@@ -17,6 +17,27 @@ pub enum LoginRefusal {
     Outdated,
     /// The directory that checks the password did not let it in.
     Ldap(LdapRefusal),
+    /// The provider of logins did not let it in.
+    Oidc(OidcRefusal),
+}
+
+/// Why a login by a provider (OIDC) was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OidcRefusal {
+    /// No login waits for what the browser brought: it is another browser's, was used, or is too old.
+    State,
+    /// The provider does not say who it is, or what it says is not right: the log has the reason.
+    Provider,
+    /// There is no role of this name, and none is made by itself.
+    Unknown,
+    /// The role has another proof here, such as a password.
+    OtherProof,
+    /// The role is of another person at the provider.
+    OtherSubject,
+    /// The user is in no group that lets users in.
+    NoGroup,
+    /// The provider cannot be asked, or what it says cannot be stored. It is not the user's failure.
+    Away,
 }
 
 /// Why the directory of a user did not let it in.

@@ -13,6 +13,7 @@
 //!
 //!   proofs: scram, hashing (argon2id), token          what is asked: action, object
 //!   passwords that a directory checks: ldap, directory_login, directory_recheck, directory_roles
+//!   logins by a provider (OpenID Connect): oidc, oidc_login
 //!   who may come in from where, before any proof: access (the rules), admitting (the guard asks them)
 //! ```
 //!
@@ -45,6 +46,9 @@ pub mod ldap;
 mod login_error;
 mod mock_secret;
 mod object;
+pub mod oidc;
+mod oidc_login;
+mod proof_lists;
 mod requests;
 mod role;
 pub mod scram;
@@ -72,11 +76,12 @@ pub use guard::{Connected, Guard, ScramLogin, TICK};
 pub use guarded_directory::{DirectoryEvent, DirectoryRecorder};
 pub use hashing::PasswordHash;
 pub use identity_store::{IMPORTED_GROUP, IdentityStore, Import, ImportedUser, ObjectChange, TREE};
-pub use login_error::{LdapRefusal, LoginError, LoginRefusal};
+pub use login_error::{LdapRefusal, LoginError, LoginRefusal, OidcRefusal};
 pub use object::{Object, ObjectKind, ObjectPattern, PART_BYTES_MAX};
+pub use oidc_login::{OidcEntered, OidcFailure};
 pub use requests::{IdentityRequest, REQUEST, RoleReport, answer, check};
 pub use role::{
-    AttributeChange, Attributes, Credentials, LOCAL_NAME, LdapUser, Role, RoleId, check_name, check_password,
+    AttributeChange, Attributes, Credentials, LOCAL_NAME, LdapUser, OidcUser, Role, RoleId, check_name, check_password,
 };
 pub use secret_place::SecretPlace;
 pub use throttle::{Attempt, LoginEvent, LoginThrottle, Turn, WAIT_MS_MAX};

@@ -19,7 +19,7 @@ use super::directory::{Directory, PrivilegeKey, PrivilegeOptions};
 use super::error::IdentityError;
 use super::guard::Guard;
 use super::object::Object;
-use super::role::{Attributes, LdapUser, RoleId};
+use super::role::{Attributes, LdapUser, OidcUser, RoleId};
 use super::token::draw;
 
 /// The word that the request begins with.
@@ -198,6 +198,11 @@ fn report(directory: &Directory, id: RoleId, now_us: i64) -> Option<RoleReport> 
         Some(LdapUser::ByHand) => proofs.push("password in the directory (LDAP)".to_owned()),
         Some(LdapUser::Created) => proofs.push("password in the directory (LDAP), by a group".to_owned()),
         None => {}
+    }
+    if let Some(OidcUser { by_group, subject }) = &own.oidc {
+        let by = if *by_group { ", by a group" } else { "" };
+        let of = subject.as_ref().map_or(", not used yet".to_owned(), |subject| format!(", as {subject}"));
+        proofs.push(format!("login at the provider (OIDC){by}{of}"));
     }
     proofs.extend(own.tokens.iter().map(|token| format!("token {} (...{})", token.name, token.last)));
     proofs.extend(own.certificates.iter().map(|name| format!("certificate {name}")));

@@ -32,6 +32,9 @@ impl RoleId {
     /// The directory (LDAP), as who granted memberships; it is no role.
     pub const LDAP: RoleId = RoleId(11);
 
+    /// The provider of logins (OIDC), as who granted memberships; it is no role.
+    pub const OIDC: RoleId = RoleId(12);
+
     /// The first number of a role that somebody made; PostgreSQL's first OID for users.
     pub const FIRST: RoleId = RoleId(16384);
 }
@@ -213,6 +216,17 @@ pub enum LdapUser {
     Created,
 }
 
+/// That a provider of logins (OpenID Connect) says who is a role.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct OidcUser {
+    /// Whether it was made at its first login, for a group that it is in: then it may log in as long as it is in such a group.
+    pub by_group: bool,
+    /// Who it is at the provider, which never gives that to another person; `None`: who first logs in under the name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub subject: Option<String>,
+}
+
 /// What proves that somebody is a role.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -226,6 +240,9 @@ pub struct Credentials {
     /// A directory checks its password; then it has none here.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ldap: Option<LdapUser>,
+    /// A provider says who it is; then it has no password, here or in a directory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub oidc: Option<OidcUser>,
     /// For programs.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tokens: Vec<ApiToken>,
@@ -244,6 +261,7 @@ impl fmt::Debug for Credentials {
             .field("scram", &self.scram.is_some())
             .field("hash", &self.hash.is_some())
             .field("ldap", &self.ldap)
+            .field("oidc", &self.oidc)
             .field("tokens", &self.tokens.len())
             .field("certificates", &self.certificates)
             .field("uids", &self.uids)
@@ -260,8 +278,8 @@ impl Credentials {
         Ok(())
     }
 
-    /// Whether anything here proves it for ever: a password, a certificate, a user of the machine, a token without end. A directory
-    /// is another machine's: it may be away when the last administrator needs it.
+    /// Whether anything here proves it for ever: a password, a certificate, a user of the machine, a token without end. A directory,
+    /// and a provider of logins, is another machine's: it may be away when the last administrator needs it.
     pub fn are_lasting(&self) -> bool {
         let token = self.tokens.iter().any(|token| token.until_us.is_none());
         self.scram.is_some() || self.hash.is_some() || token || !self.certificates.is_empty() || !self.uids.is_empty()
@@ -323,6 +341,7 @@ mod tests {
         for (credentials, expected) in [
             (none(), false),
             (Credentials { ldap: Some(LdapUser::ByHand), ..none() }, false),
+            (Credentials { oidc: Some(OidcUser::default()), ..none() }, false),
             (Credentials { certificates: vec!["ann.example".into()], ..none() }, true),
             (Credentials { uids: vec![1_000], ..none() }, true),
         ] {

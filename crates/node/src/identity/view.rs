@@ -83,6 +83,8 @@ struct RoleFacts {
     attributes: Attributes,
     /// Whether its password is in a directory.
     is_of_ldap: bool,
+    /// Who it is at the provider of logins.
+    subject: Option<Box<str>>,
     /// Whether it may log in at the view's moment.
     may_log_in: bool,
     /// Whether it is neither locked nor expired.
@@ -372,6 +374,7 @@ impl RightsView {
                 let is_over = self.ended.get(&session.id).is_some_and(|ended| login <= ended);
                 Some(session.id).filter(|_| session.is_of_ldap && !is_over)
             }
+            Proof::Oidc(subject) => Some(session.id).filter(|_| session.subject.as_deref() == Some(&**subject)),
             Proof::Node => Some(RoleId::LOCAL),
             Proof::Token(digest) => self.tokens.get(digest).copied(),
             Proof::Certificate(name) => self.certificates.get(name).copied(),
@@ -504,6 +507,7 @@ fn facts(
         name: role.name.as_str().into(),
         attributes: own.clone(),
         is_of_ldap: role.credentials.ldap.is_some(),
+        subject: role.credentials.oidc.as_ref().and_then(|own| own.subject.as_deref()).map(Box::from),
         may_log_in: own.may_log_in(now_us),
         is_in_force: directory.in_force(id, now_us),
         inherited: bits(&directory.reach(id, |key, membership| membership.inherit && leads(key))),

@@ -16,7 +16,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method};
 use axum::response::Response;
 use node::audit::AuditEntry;
-use node::identity::{AccessMethod, AccessRefusal, Caller, Guard, LoginError, Who};
+use node::identity::{AccessMethod, AccessRefusal, Caller, Guard, LoginError, Proof, Who};
 use tokio::sync::Notify;
 
 use crate::respond;
@@ -68,11 +68,11 @@ pub(crate) fn cookie(headers: &HeaderMap, name: &str) -> Option<String> {
     found.next().is_none().then_some(first)
 }
 
-/// What proves a role by its password, hashed: another password is another proof.
+/// What proves a role by its password or the provider, hashed: another password, or another person there, is another proof.
 pub(crate) fn proof_of(guard: &Guard, caller: &Caller) -> SecretDigest {
     let view = guard.view();
     let own = view.directory().roles().get(&caller.session());
-    let proofs = own.map(|role| (&role.credentials.scram, &role.credentials.hash));
+    let proofs = own.map(|role| (&role.credentials.scram, &role.credentials.hash, &role.credentials.oidc));
     secret::sha256(&serde_json::to_vec(&proofs).unwrap_or_default())
 }
 
@@ -97,7 +97,7 @@ async fn by_token(state: &ConsoleState, token: &str, peer: ConsolePeer) -> Resul
     let caller = match guard.token(token, Some(address)) {
         Ok(caller) => caller,
         Err(error) => {
-            record_failure(state, "(token)", peer, &error).await;
+            record_failure(state, ("(token)", "token"), peer, &error).await;
             return Err(respond::problem(401, "the token is wrong, or its role may not log in").into_response());
         }
     };
@@ -108,12 +108,36 @@ async fn by_token(state: &ConsoleState, token: &str, peer: ConsolePeer) -> Resul
     Ok(Visitor { caller, name, secret: None })
 }
 
-/// Records a login that failed, as far as a flood of them leaves room.
-pub(crate) async fn record_failure(state: &ConsoleState, user: &str, peer: ConsolePeer, error: &LoginError) {
+/// What a caller proved itself by, for the audit.
+pub(crate) fn proof_name(caller: &Caller) -> &'static str {
+    match caller.proof() {
+        Proof::Ldap(_) => "ldap",
+        Proof::Oidc(_) => "oidc",
+        Proof::Token(_) => "token",
+        _ => "password",
+    }
+}
+
+/// The same for the access rules, of who has a session.
+fn method_of(caller: &Caller) -> AccessMethod {
+    match caller.proof() {
+        Proof::Oidc(_) => AccessMethod::Oidc,
+        _ => AccessMethod::Password,
+    }
+}
+
+/// Records that who claimed to be `user` did not prove it by `proof`, as far as a flood of such leaves room.
+pub(crate) async fn record_failure(
+    state: &ConsoleState,
+    (user, proof): (&str, &str),
+    peer: ConsolePeer,
+    error: &LoginError,
+) {
     let LoginError::Refused(why) = error else { return };
     let Some(left_out) = state.options.guard.failure_to_record() else { return };
     let address = peer.address.ip().to_string();
-    record(state, AuditEntry::failed_login(PORT, user, address, format!("{why:?}"), left_out)).await;
+    let entry = AuditEntry::failed_login(PORT, user, address, format!("{why:?}"), left_out);
+    record(state, entry.with("proof", proof)).await;
 }
 
 /// The answer to somebody whom the access rules refuse, which is recorded.
@@ -147,7 +171,7 @@ async fn by_session(state: &ConsoleState, parts: &Parts, peer: ConsolePeer) -> R
         state.sessions.lock().close(&digest);
         return Ok(None);
     }
-    if let Err(refusal) = guard.admit_caller(peer.visit(), &signed_in.caller, AccessMethod::Password) {
+    if let Err(refusal) = guard.admit_caller(peer.visit(), &signed_in.caller, method_of(&signed_in.caller)) {
         return Err(turned_away(state, &refusal).await);
     }
     let name = guard.view().name(signed_in.caller.session()).unwrap_or_default().to_owned();

@@ -5,7 +5,7 @@
 //!                                                           |
 //!              assets <-------------------------------- router -----------------> api: JSON, openapi.json
 //!                                                           |
-//!   cookie or token --gate--> Visitor --> pages: Production, Messages, Message, Operation, Media, Try, ..       sessions, sign_in
+//!   cookie or token --gate--> Visitor --> pages: Production, Messages, Message, Operation, Media, Try, ..       sessions, sign_in, by_provider
 //!                                           |
 //!   ticker, once a second --> live: a stream for each tab      Admin --> the node: rights, masking, audit       admin
 //! ```
@@ -28,6 +28,7 @@ mod answer;
 mod api;
 mod assets;
 mod body;
+mod by_provider;
 mod error;
 mod form;
 mod format;
@@ -52,7 +53,8 @@ mod ticker;
 
 pub use admin::{Admin, AdminError};
 pub use api::OPENAPI;
+pub use by_provider::CALLBACK as PROVIDER_CALLBACK;
 pub use error::ConsoleError;
 pub use options::ConsoleOptions;
-pub use routes::PAGE_EXAMPLES;
+pub use routes::{DOOR_EXAMPLES, PAGE_EXAMPLES};
 pub use server::ConsoleServer;

@@ -5,8 +5,8 @@
 //!
 //! The second defence is a token in each form (`secret::form_token`), which a page of another site cannot read.
 
-use axum::http::HeaderMap;
 use axum::http::header::{HOST, ORIGIN};
+use axum::http::{HeaderMap, HeaderValue};
 
 /// Whether all that the headers say is that a page of this console sent it, and they say something.
 pub(crate) fn is_own_page(headers: &HeaderMap) -> bool {
@@ -20,9 +20,32 @@ pub(crate) fn is_own_page(headers: &HeaderMap) -> bool {
     said && sites.iter().all(|site| site == "same-origin") && origins.iter().all(is_own)
 }
 
+/// Whether a browser says that a page of another site led to this request: nothing that somebody typed, or that a page of ours has.
+pub(crate) fn is_of_another_site(headers: &HeaderMap) -> bool {
+    let is_other = |site: &HeaderValue| !matches!(site.to_str().unwrap_or("?"), "same-origin" | "none");
+    headers.get_all("sec-fetch-site").iter().any(is_other)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_request_is_of_another_site_if_the_browser_says_so() {
+        for (sites, expected) in [
+            (&[][..], false),
+            (&["none"], false),
+            (&["same-origin"], false),
+            (&["same-site"], true),
+            (&["cross-site"], true),
+        ] {
+            let mut headers = HeaderMap::new();
+            for site in sites {
+                headers.append("sec-fetch-site", site.parse().expect("a header"));
+            }
+            assert_eq!(is_of_another_site(&headers), expected, "{sites:?}");
+        }
+    }
 
     #[test]
     fn a_change_is_taken_from_a_page_of_this_console_only() {

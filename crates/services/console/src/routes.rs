@@ -7,7 +7,7 @@ use axum::routing::{get, post};
 
 use crate::pages::{account, audit, media, message, messages, operation, production, resend, trying, users, volumes};
 use crate::state::ConsoleState;
-use crate::{api, sign_in};
+use crate::{api, by_provider, sign_in};
 
 /// A request of each route, method and target, about the message `{id}` and the operation `out`: for tests that walk all of them from
 /// outside. A test of this module holds that no route is without one.
@@ -46,6 +46,14 @@ pub const PAGE_EXAMPLES: &[(&str, &str)] = &[
     ("GET", "/api/v1/volumes"),
 ];
 
+/// The same of the routes to sign in, which are for everybody.
+pub const DOOR_EXAMPLES: &[(&str, &str)] = &[
+    ("GET", "/sign-in"),
+    ("POST", "/sign-in"),
+    ("GET", "/sign-in/oidc?next=//evil.example"),
+    ("GET", "/sign-in/oidc/callback?code=x&state=x"),
+];
+
 /// All routes. Those to sign in, and the description of the API, are for everybody.
 pub(crate) fn router(state: &Arc<ConsoleState>) -> Router {
     Router::new()
@@ -67,6 +75,8 @@ pub(crate) fn router(state: &Arc<ConsoleState>) -> Router {
         .route("/audit", get(audit::show))
         .route("/account", get(account::show))
         .route("/sign-in", get(sign_in::show).post(sign_in::enter_by_password))
+        .route("/sign-in/oidc", get(by_provider::start))
+        .route("/sign-in/oidc/callback", get(by_provider::come_back))
         .route("/sign-out", post(sign_in::leave))
         .merge(api::router())
         .with_state(Arc::clone(state))
@@ -79,13 +89,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_route_of_a_visitor_has_an_example() {
+    fn every_route_has_an_example() {
         // The routes as they are written above and in `api`, in their text.
         let text = [include_str!("routes.rs"), include_str!("api.rs")].concat();
         let mut expected = BTreeSet::new();
         for line in text.lines().filter_map(|line| line.trim().strip_prefix(".route(\"")) {
             let (path, methods) = line.split_once("\", ").expect("a path and its methods");
-            if path == "/sign-in" || path == "/api/v1/openapi.json" {
+            if path == "/api/v1/openapi.json" {
                 continue;
             }
             for method in ["get", "post"] {
@@ -96,6 +106,7 @@ mod tests {
         }
         let found: BTreeSet<(String, String)> = PAGE_EXAMPLES
             .iter()
+            .chain(DOOR_EXAMPLES)
             .map(|(method, target)| ((*method).to_owned(), target.split('?').next().unwrap_or_default().to_owned()))
             .collect();
         assert_eq!(found, expected);

@@ -8,7 +8,8 @@
 //!
 //! Pure: times are parameters, in milliseconds of a clock that never goes back.
 //!
-//! Invariants: a session ends [`IDLE_MS`] after its last request and [`ABSOLUTE_MS`] after its beginning, whatever happens; a role has
+//! Invariants: a session ends [`IDLE_MS`] after its last request and [`ABSOLUTE_MS`] (or its own, shorter time) after its beginning,
+//! whatever happens; a role has
 //! [`OF_ROLE_MAX`] at most, all together [`ALL_MAX`]: a new one takes the place of the one that was silent longest. They end with the
 //! process.
 //!
@@ -16,6 +17,7 @@
 
 use std::collections::HashMap;
 
+use node::identity::oidc::OidcToken;
 use node::identity::{Caller, RoleId};
 
 use crate::secret::SecretDigest;
@@ -39,6 +41,10 @@ pub(crate) struct SignedIn {
     pub(crate) caller: Caller,
     /// What proved it then, hashed: the session ends when that is changed.
     pub(crate) proof: SecretDigest,
+    /// How long the session lasts at most, if shorter than [`ABSOLUTE_MS`].
+    pub(crate) lasts_ms: u64,
+    /// The token of a login by a provider, for a sign-out there.
+    pub(crate) token: Option<OidcToken>,
 }
 
 #[derive(Debug)]
@@ -50,7 +56,8 @@ struct Session {
 
 impl Session {
     fn is_over(&self, now_ms: u64) -> bool {
-        now_ms.saturating_sub(self.seen_ms) >= IDLE_MS || now_ms.saturating_sub(self.began_ms) >= ABSOLUTE_MS
+        now_ms.saturating_sub(self.seen_ms) >= IDLE_MS
+            || now_ms.saturating_sub(self.began_ms) >= ABSOLUTE_MS.min(self.signed_in.lasts_ms)
     }
 }
 
@@ -125,7 +132,7 @@ mod tests {
     }
 
     fn signed_in() -> SignedIn {
-        SignedIn { caller: Caller::node(), proof: [0; 32] }
+        SignedIn { caller: Caller::node(), proof: [0; 32], lasts_ms: ABSOLUTE_MS, token: None }
     }
 
     #[test]
@@ -145,6 +152,20 @@ mod tests {
         table.open(digest(3), signed_in(), ABSOLUTE_MS);
         assert!(table.close(&digest(3)).is_some() && table.find(&digest(3), ABSOLUTE_MS).is_none());
         assert!(table.find(&digest(4), ABSOLUTE_MS).is_none(), "what nobody opened is none");
+    }
+
+    #[test]
+    fn a_session_of_a_shorter_time_ends_by_that_however_busy_it_is() {
+        let mut table = SessionTable::default();
+        let lasts_ms = 60_000;
+        table.open(digest(1), SignedIn { lasts_ms, ..signed_in() }, 1_000);
+        for now in (1_000..1_000 + lasts_ms).step_by(10_000) {
+            assert!(table.find(&digest(1), now).is_some());
+        }
+        assert!(table.look(&digest(1), 1_000 + lasts_ms - 1).is_some());
+        assert!(
+            table.look(&digest(1), 1_000 + lasts_ms).is_none() && table.find(&digest(1), 1_000 + lasts_ms).is_none()
+        );
     }
 
     #[test]

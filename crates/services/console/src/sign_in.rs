@@ -9,7 +9,7 @@
 //! A session has a secret that was not there before the sign-in, whatever cookie the browser sent: nobody can hand out one that
 //! becomes another's. The text of a refusal is the same whatever was wrong.
 //!
-//! Another way to sign in is another [`SignInMethod`], whose proof ends in [`enter`].
+//! Another way to sign in is another [`SignInMethod`], whose proof ends in [`enter`]: a provider is `by_provider`.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,11 +20,14 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::Response;
 use maud::{Markup, html};
 use node::audit::AuditEntry;
-use node::identity::{AccessMethod, Caller, LoginError, Who};
+use node::identity::oidc::{OidcProvider, OidcToken};
+use node::identity::{AccessMethod, Caller, LoginError, Proof, Who};
 use tokio::time::{sleep, timeout};
 
+use crate::address;
+use crate::by_provider;
 use crate::form::{self, Fields, SignedForm, TOKEN};
-use crate::gate::{self, PORT, cookie, cookie_name, proof_of, record_failure, turned_away};
+use crate::gate::{self, PORT, cookie, cookie_name, proof_name, proof_of, record_failure, turned_away};
 use crate::layout::{self, token_field};
 use crate::respond;
 use crate::secret;
@@ -35,10 +38,10 @@ use crate::state::{ConsolePeer, ConsoleState};
 const CHECK_TURN: Duration = Duration::from_secs(5);
 
 /// A wait that a sign-in goes through here: other ports check passwords at the moment. Longer ones are the visitor's.
-const SHORT_WAIT: Duration = Duration::from_millis(100);
+pub(crate) const SHORT_WAIT: Duration = Duration::from_millis(100);
 
 /// How often it does.
-const SHORT_WAITS: u32 = 50;
+pub(crate) const SHORT_WAITS: u32 = 50;
 
 /// The refusal, whatever was wrong.
 const WRONG: &str = "The user or the password is wrong, or the user may not sign in.";
@@ -48,19 +51,42 @@ const WRONG: &str = "The user or the password is wrong, or the user may not sign
 enum SignInMethod {
     /// A user of the node, with a password.
     Password,
+    /// A provider says who it is (OpenID Connect), where the node has one.
+    Provider,
 }
 
 /// The ways to sign in, in the order of the page.
-const METHODS: &[SignInMethod] = &[SignInMethod::Password];
+const METHODS: &[SignInMethod] = &[SignInMethod::Provider, SignInMethod::Password];
+
+/// What the page of the sign-in shows.
+#[derive(Debug, Clone, Copy)]
+struct SignInForm<'a> {
+    /// The token of the form.
+    token: &'a str,
+    /// Where it leads to.
+    next: &'a str,
+    /// The user that was typed.
+    user: &'a str,
+    /// What the provider is called, where there is one.
+    provider: Option<&'a str>,
+}
 
 /// A place within the console, to go to after the sign-in.
-fn place_within(next: &str) -> &str {
+pub(crate) fn place_within(next: &str) -> &str {
     let is_within = next.starts_with('/') && !next.starts_with("//") && !next.contains(['\\', '\r', '\n']);
     if is_within { next } else { "/" }
 }
 
-fn form_of(method: SignInMethod, token: &str, next: &str, user: &str) -> Markup {
+fn form_of(method: SignInMethod, form: SignInForm<'_>) -> Markup {
+    let SignInForm { token, next, user, provider } = form;
     match method {
+        // A link and no form: a form may lead nowhere but to this console, and this leads to the provider.
+        SignInMethod::Provider => html! {
+            @if let Some(title) = provider {
+                a.button.main href=(address::target(by_provider::START, &[("next", next)])) { "Sign in with " (title) }
+                p.sub { "or with a password of this node:" }
+            }
+        },
         SignInMethod::Password => html! {
             form.fields action="/sign-in" method="post" {
                 (token_field(token))
@@ -79,14 +105,14 @@ fn form_of(method: SignInMethod, token: &str, next: &str, user: &str) -> Markup 
     }
 }
 
-fn sign_in_page(token: &str, next: &str, user: &str, wrong: Option<&str>) -> Markup {
+fn sign_in_page(form: SignInForm<'_>, wrong: Option<&str>) -> Markup {
     layout::outside(
         "Sign in",
         html! {
             div.card.stack {
                 h1 { "Sign in" }
                 @if let Some(wrong) = wrong { p.note.bad role="alert" { (wrong) } }
-                @for method in METHODS { (form_of(*method, token, next, user)) }
+                @for method in METHODS { (form_of(*method, form)) }
             }
             p.sub { "Users are made with " code { "terrace user add" } "." }
         },
@@ -94,7 +120,12 @@ fn sign_in_page(token: &str, next: &str, user: &str, wrong: Option<&str>) -> Mar
 }
 
 /// A cookie of the console.
-fn cookie_header(state: &ConsoleState, tls: bool, (suffix, value): (&str, &str), seconds: u64) -> HeaderValue {
+pub(crate) fn cookie_header(
+    state: &ConsoleState,
+    tls: bool,
+    (suffix, value): (&str, &str),
+    seconds: u64,
+) -> HeaderValue {
     let name = cookie_name(state, tls);
     let secure = if tls { "; Secure" } else { "" };
     let text = format!("{name}{suffix}={value}; Path=/; HttpOnly; SameSite=Lax; Max-Age={seconds}{secure}");
@@ -108,12 +139,19 @@ const BEFORE: &str = "-before";
 const BEFORE_SECONDS: u64 = 3_600;
 
 /// The page, with a new secret.
-fn fresh_page(state: &ConsoleState, peer: ConsolePeer, (next, user): (&str, &str), wrong: Option<&str>) -> Response {
+pub(crate) fn fresh_page(
+    state: &ConsoleState,
+    peer: ConsolePeer,
+    (next, user): (&str, &str),
+    wrong: Option<&str>,
+) -> Response {
     let Ok(before) = secret::draw() else {
         return respond::problem(503, "the system returned no random bytes").into_response();
     };
     let status = if wrong.is_some() { StatusCode::UNAUTHORIZED } else { StatusCode::OK };
-    let page = sign_in_page(&secret::form_token(&before), place_within(next), user, wrong);
+    let (token, title) = (secret::form_token(&before), state.options.guard.provider().map(OidcProvider::title));
+    let form = SignInForm { token: &token, next: place_within(next), user, provider: title.as_deref() };
+    let page = sign_in_page(form, wrong);
     let mut response = respond::page(status, page);
     response.headers_mut().append(SET_COOKIE, cookie_header(state, peer.tls, (BEFORE, &before), BEFORE_SECONDS));
     response
@@ -151,7 +189,9 @@ pub(crate) async fn enter_by_password(
         return turned_away(&state, &refusal).await;
     }
     match checked(&state, user, fields.text("password"), peer).await {
-        Ok(caller) => enter(&state, &caller, peer, (&headers, next)).await,
+        Ok(caller) => {
+            enter(&state, Entering { caller, next, lasts_ms: ABSOLUTE_MS, token: None }, peer, &headers).await
+        }
         Err(LoginError::Wait(time)) => {
             let text = format!("Too many failed sign-ins: try again in {} s.", time.as_secs() + 1);
             let mut response = fresh_page(&state, peer, (next, user), Some(&text));
@@ -163,7 +203,8 @@ pub(crate) async fn enter_by_password(
             respond::problem(503, "the password cannot be checked now: try again in a moment").into_response()
         }
         Err(error @ (LoginError::Refused(_) | LoginError::Scram(_))) => {
-            record_failure(&state, user, peer, &error).await;
+            let proof = if state.options.guard.is_of_directory(user) { "ldap" } else { "password" };
+            record_failure(&state, (user, proof), peer, &error).await;
             fresh_page(&state, peer, (next, user), Some(WRONG))
         }
     }
@@ -195,17 +236,30 @@ async fn checked(state: &ConsoleState, user: &str, password: &str, peer: Console
     checked
 }
 
-/// Begins a session of somebody who has proven who it is, whichever way, and goes to `next`.
-async fn enter(
+/// Somebody who has proven who it is, whichever way.
+#[derive(Debug)]
+pub(crate) struct Entering<'a> {
+    /// Who.
+    pub(crate) caller: Caller,
+    /// Where it goes to.
+    pub(crate) next: &'a str,
+    /// How long the session lasts at most, if shorter than others.
+    pub(crate) lasts_ms: u64,
+    /// The token of a login by a provider.
+    pub(crate) token: Option<OidcToken>,
+}
+
+/// Begins a session of somebody, and goes to `next`.
+pub(crate) async fn enter(
     state: &ConsoleState,
-    caller: &Caller,
+    Entering { caller, next, lasts_ms, token }: Entering<'_>,
     peer: ConsolePeer,
-    (headers, next): (&HeaderMap, &str),
+    headers: &HeaderMap,
 ) -> Response {
     let guard = &state.options.guard;
     let name = cookie_name(state, peer.tls);
-    let proof = proof_of(guard, caller);
-    let entry = AuditEntry::new("login", "").by_role(PORT, caller, &guard.view());
+    let proof = proof_of(guard, &caller);
+    let entry = AuditEntry::new("login", "").by_role(PORT, &caller, &guard.view()).with("proof", proof_name(&caller));
     if let Err(error) = state.options.audit.write(entry).await {
         let text = format!("nobody can sign in while the audit takes no entry: {error}");
         return respond::problem(503, &text).into_response();
@@ -220,10 +274,10 @@ async fn enter(
     if let Some(former) = cookie(headers, &name).and_then(|former| secret::digest(&former)) {
         state.sessions.lock().close(&former);
     }
-    state.sessions.lock().open(digest, SignedIn { caller: caller.clone(), proof }, state.now_ms());
+    state.sessions.lock().open(digest, SignedIn { caller, proof, lasts_ms, token }, state.now_ms());
     let mut response = respond::see(place_within(next));
     let all = response.headers_mut();
-    all.append(SET_COOKIE, cookie_header(state, peer.tls, ("", &secret), ABSOLUTE_MS / 1_000));
+    all.append(SET_COOKIE, cookie_header(state, peer.tls, ("", &secret), ABSOLUTE_MS.min(lasts_ms) / 1_000));
     all.append(SET_COOKIE, cookie_header(state, peer.tls, (BEFORE, ""), 0));
     response
 }
@@ -236,14 +290,20 @@ pub(crate) async fn leave(
 ) -> Response {
     let digest = form.visitor.secret.as_deref().and_then(secret::digest);
     let closed = digest.and_then(|digest| state.sessions.lock().close(&digest));
-    if let Some(SignedIn { caller, .. }) = closed {
+    let mut place = None;
+    if let Some(SignedIn { caller, token, .. }) = closed {
+        let provider = state.options.guard.provider().filter(|_| matches!(caller.proof(), Proof::Oidc(_)));
+        place = provider.and_then(|own| Some((own.title(), own.sign_out_place(token.as_ref())?)));
         let entry = AuditEntry::new("logout", "").by_role(gate::PORT, &caller, &state.options.guard.view());
         // It has ended with an entry and without.
         if let Err(error) = state.options.audit.write(entry).await {
             tracing::warn!(%error, "a sign-out is not in the audit");
         }
     }
-    let mut response = respond::see("/sign-in");
+    let mut response = match place {
+        Some((title, place)) => by_provider::signed_out(&title, &place),
+        None => respond::see("/sign-in"),
+    };
     response.headers_mut().append(SET_COOKIE, cookie_header(&state, peer.tls, ("", ""), 0));
     response
 }
@@ -268,8 +328,13 @@ mod tests {
 
     #[test]
     fn the_page_names_what_was_wrong_once_and_keeps_no_password() {
-        let page = sign_in_page("t", "/x", "<ann>", Some(WRONG)).into_string();
+        let mut form = SignInForm { token: "t", next: "/x", user: "<ann>", provider: None };
+        let page = sign_in_page(form, Some(WRONG)).into_string();
+        assert!(!page.contains("Sign in with"));
         assert!(page.contains(WRONG) && page.contains("&lt;ann&gt;") && page.contains(r#"value="/x""#));
         assert_eq!(page.matches("type=\"password\"").count(), 1);
+        form.provider = Some("<Clinic>");
+        let page = sign_in_page(form, None).into_string();
+        assert!(page.contains(r#"href="/sign-in/oidc?next=%2Fx">Sign in with &lt;Clinic&gt;</a>"#), "{page}");
     }
 }

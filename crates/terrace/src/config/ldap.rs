@@ -6,38 +6,10 @@ use std::fmt;
 use std::path::PathBuf;
 
 use interop::production::units::Span;
-use node::identity::SecretPlace;
 use node::identity::ldap::{LdapService, LdapSettings};
 use serde::Deserialize;
 
-/// One text, or several.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(untagged, expecting = "expected a text or a list of texts")]
-enum OneOrMore {
-    One(String),
-    More(Vec<String>),
-}
-
-impl OneOrMore {
-    fn all(self) -> Vec<String> {
-        match self {
-            OneOrMore::One(one) => vec![one],
-            OneOrMore::More(all) => all,
-        }
-    }
-}
-
-/// Where a password is: `file:PATH` or `env:NAME`. It is read here and not with the file: an error of that shows the line, and it may be
-/// the password itself that was written there.
-fn secret(text: &str) -> anyhow::Result<SecretPlace> {
-    match text.split_once(':') {
-        Some(("file", path)) if !path.is_empty() => Ok(SecretPlace::File(path.into())),
-        Some(("env", name)) if !name.is_empty() => Ok(SecretPlace::Variable(name.to_owned())),
-        _ => anyhow::bail!(
-            "ldap.bind_password: write `file:PATH` or `env:NAME`: a password does not belong into the settings"
-        ),
-    }
-}
+use super::one_or_more::{OneOrMore, secret};
 
 /// `[ldap]`
 #[derive(Clone, Deserialize)]
@@ -100,7 +72,7 @@ impl LdapTable {
     /// Keys that do not go together.
     pub fn settings(&self) -> anyhow::Result<LdapSettings> {
         let table = self.clone();
-        let password = table.bind_password.as_deref().map(secret).transpose()?;
+        let password = table.bind_password.as_deref().map(|text| secret("ldap.bind_password", text)).transpose()?;
         let service = match (table.bind_dn, password) {
             (Some(dn), Some(password)) => Some(LdapService { dn, password }),
             (None, None) => None,

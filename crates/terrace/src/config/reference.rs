@@ -57,6 +57,8 @@ const SECTIONS: &[(&str, Of, &[&str], &str)] = &[
     ("[[access]]", Of::Terrace, &["access"], ""),
     ("[ldap]", Of::Terrace, &["ldap"], ""),
     ("[ldap.roles]", Of::Terrace, &["ldap", "roles"], "[ldap]"),
+    ("[oidc]", Of::Terrace, &["oidc"], ""),
+    ("[oidc.roles]", Of::Terrace, &["oidc", "roles"], "[oidc]"),
     ("production.toml", Of::Production, &[], ""),
     ("A service over MLLP", Of::Service, &[], ""),
     ("[tls] of a service", Of::Service, &["tls"], "A service over MLLP"),

@@ -46,6 +46,14 @@ pub enum UserCommand {
     ///   terrace user ldap ann --no-password
     #[command(verbatim_doc_comment)]
     Ldap(LdapArgs),
+    /// Try the provider of logins (OpenID Connect) of the settings, step by step
+    ///
+    /// Its documents are asked for as a login does: discovery, authorize, token, sign-out, keys; where one fails, why, and what to do. It
+    /// reads terrace.toml itself, needs no node and changes nothing. A login itself needs a browser: the console's page of the sign-in.
+    ///
+    ///   terrace user oidc --config new.toml
+    #[command(verbatim_doc_comment)]
+    Oidc(OidcArgs),
     /// Take a right for a time, with a reason; others are alerted, and each use is in the audit
     ///
     /// It is taken by who calls this: with a token (TERRACE_TOKEN) by its user, who then has the right at every port. It needs the
@@ -83,6 +91,14 @@ pub struct LdapArgs {
     pub no_password: bool,
     #[command(flatten)]
     pub place: Place,
+}
+
+/// `terrace user oidc`
+#[derive(Debug, Args)]
+pub struct OidcArgs {
+    /// Settings; the default is terrace.toml, where it exists
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
 }
 
 /// A name in certificates.
@@ -185,11 +201,14 @@ pub struct AddArgs {
     #[arg(long)]
     pub service_account: bool,
     /// Without a password: it logs in with tokens
-    #[arg(long, conflicts_with_all = ["password_file", "ldap"])]
+    #[arg(long, conflicts_with_all = ["password_file", "ldap", "oidc"])]
     pub no_password: bool,
     /// The directory of the settings checks its password
-    #[arg(long, conflicts_with_all = ["password_file", "must_change"])]
+    #[arg(long, conflicts_with_all = ["password_file", "must_change", "oidc"])]
     pub ldap: bool,
+    /// The provider of the settings says who it is, at the console; the first person of this name there counts from then on
+    #[arg(long, conflicts_with_all = ["password_file", "must_change"])]
+    pub oidc: bool,
     /// Read the password from the first line of this file
     #[arg(long, value_name = "FILE")]
     pub password_file: Option<PathBuf>,
@@ -222,8 +241,11 @@ pub struct PasswordArgs {
     /// The user
     pub name: String,
     /// From now on the directory of the settings checks it; the one here is removed
-    #[arg(long, conflicts_with_all = ["password_file", "must_change"])]
+    #[arg(long, conflicts_with_all = ["password_file", "must_change", "oidc"])]
     pub ldap: bool,
+    /// From now on the provider of the settings says who it is; the password here is removed, and who it was there is forgotten
+    #[arg(long, conflicts_with_all = ["password_file", "must_change"])]
+    pub oidc: bool,
     /// Read it from the first line of this file
     #[arg(long, value_name = "FILE")]
     pub password_file: Option<PathBuf>,

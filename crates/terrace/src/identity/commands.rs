@@ -7,7 +7,7 @@ use anyhow::{Context, ensure};
 use node::Clock;
 use node::identity::{
     Action, AttributeChange, Attributes, CredentialChange, Credentials, IdentityChange, IdentityRequest, LdapUser,
-    MembershipPart, ObjectPattern, Privileges, Role, RoleReport,
+    MembershipPart, ObjectPattern, OidcUser, Privileges, Role, RoleReport,
 };
 use serde_json::Value;
 
@@ -16,6 +16,7 @@ use super::args::{
     UidCommand, UserCommand,
 };
 use super::ldap::{self, LdapOf};
+use super::oidc::{self, OidcOf};
 use super::prompt::password;
 use super::sending::send;
 use crate::place::Place;
@@ -24,8 +25,17 @@ use crate::show::time;
 /// Microseconds of a day.
 const DAY_US: i64 = 24 * 3600 * 1_000_000;
 
-/// `terrace user ...`; `ldap` reads the settings of the directory.
-pub fn user(command: UserCommand, ldap: LdapOf<'_>) -> anyhow::Result<ExitCode> {
+/// Reads the settings of who else says who users are.
+#[derive(Debug, Clone, Copy)]
+pub struct Elsewhere {
+    /// The directory.
+    pub ldap: LdapOf,
+    /// The provider of logins.
+    pub oidc: OidcOf,
+}
+
+/// `terrace user ...`
+pub fn user(command: UserCommand, elsewhere: Elsewhere) -> anyhow::Result<ExitCode> {
     match command {
         UserCommand::Add(args) => add(&args)?,
         UserCommand::List(args) => return list(&args, |role| role.attributes.login),
@@ -33,7 +43,11 @@ pub fn user(command: UserCommand, ldap: LdapOf<'_>) -> anyhow::Result<ExitCode> 
         UserCommand::Password(args) if args.ldap => {
             proof(args.place, args.name, CredentialChange::Ldap)?;
         }
-        UserCommand::Ldap(args) => return ldap::login(&args, ldap),
+        UserCommand::Password(args) if args.oidc => {
+            proof(args.place, args.name, CredentialChange::Oidc)?;
+        }
+        UserCommand::Ldap(args) => return ldap::login(&args, elsewhere.ldap),
+        UserCommand::Oidc(args) => return oidc::probe(args.config.as_deref(), elsewhere.oidc),
         UserCommand::Password(args) => {
             let made = password(&args.name, args.password_file.as_deref())?;
             let change =
@@ -107,6 +121,7 @@ fn add(args: &AddArgs) -> anyhow::Result<()> {
     };
     let credentials = match () {
         () if args.ldap => Credentials { ldap: Some(LdapUser::ByHand), ..Credentials::default() },
+        () if args.oidc => Credentials { oidc: Some(OidcUser::default()), ..Credentials::default() },
         () if args.no_password => Credentials::default(),
         () => password(&args.name, args.password_file.as_deref())?,
     };

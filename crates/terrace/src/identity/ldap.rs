@@ -16,10 +16,10 @@ use super::prompt::typed_password;
 use super::sending::send;
 
 /// Reads the settings of the directory of a file, or of the default one.
-pub type LdapOf<'a> = &'a dyn Fn(Option<&Path>) -> anyhow::Result<Option<LdapSettings>>;
+pub type LdapOf = fn(Option<&Path>) -> anyhow::Result<Option<LdapSettings>>;
 
 /// Tries a login; exit code 1 if it fails at every server.
-pub fn login(args: &LdapArgs, ldap: LdapOf<'_>) -> anyhow::Result<ExitCode> {
+pub fn login(args: &LdapArgs, ldap: LdapOf) -> anyhow::Result<ExitCode> {
     let settings = ldap(args.config.as_deref())?
         .context("there is no [ldap] in terrace.toml: docs/security.md says how it is set up")?;
     let client = LdapClient::new(&settings, Clock::system())?;

@@ -11,10 +11,11 @@
 mod args;
 mod commands;
 mod ldap;
+mod oidc;
 mod prompt;
 mod sending;
 
 pub use args::{RoleCommand, UserCommand};
-pub use commands::{role, user};
+pub use commands::{Elsewhere, role, user};
 #[cfg(feature = "sql")]
 pub use prompt::new_password;

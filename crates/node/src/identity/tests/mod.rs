@@ -4,6 +4,7 @@ mod crash;
 mod directory;
 mod guard;
 mod model;
+mod provider;
 mod random;
 mod reviewed;
 

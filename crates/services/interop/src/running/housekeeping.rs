@@ -148,6 +148,9 @@ impl Housekeeping {
         if let Some(reason) = self.guard.directory_trouble() {
             facts.push((Matter::Directory, reason));
         }
+        if let Some(reason) = self.guard.provider_trouble() {
+            facts.push((Matter::Provider, reason));
+        }
         let broken_glass = self.guard.broken_glass();
         if !broken_glass.is_empty() {
             facts.push((Matter::BreakGlass, broken_glass.join("; ")));

@@ -18,6 +18,7 @@ mod audited;
 mod control_request;
 mod generations;
 mod housekeeping;
+mod identity_sources;
 mod operations;
 mod operator_request;
 mod queue_heads;
@@ -41,10 +42,10 @@ use std::time::Duration;
 use device::Shelf;
 use hl7::mask::Masker;
 use node::admission::FRAME_BYTES;
-use node::audit::AuditEntry;
-use node::identity::ldap::{LdapClient, LdapLogins, LdapSettings};
+use node::identity::ldap::LdapSettings;
+use node::identity::oidc::OidcSettings;
 use node::identity::scram::Mock;
-use node::identity::{AccessRules, DirectoryEvent, DirectoryRecorder, DirectoryWatch, Guard};
+use node::identity::{AccessRules, DirectoryWatch, Guard};
 use node::timekeeping::Timekeeping;
 use node::trouble::{Trouble, VolumeTroubles};
 use node::{
@@ -147,6 +148,8 @@ pub struct Options {
     pub access: AccessRules,
     /// The directory that checks passwords of users who have none here. Default: none.
     pub ldap: Option<LdapSettings>,
+    /// The provider that says who users are that come with a browser. Default: none.
+    pub oidc: Option<OidcSettings>,
     /// Whether other services of the node start after it, until [`RunningProduction::services_started`]: meanwhile a request that
     /// nothing knows yet is answered with "try again". Default: no.
     pub services_follow: bool,
@@ -177,23 +180,10 @@ impl Options {
             admission: Admission::new(Descriptors::current(), FRAME_BYTES),
             access: AccessRules::default(),
             ldap: None,
+            oidc: None,
             services_follow: false,
         }
     }
-}
-
-/// Records in the audit what the directory changed: it is done with an entry and without.
-fn directory_recorder(audit: Arc<Audit>) -> Box<DirectoryRecorder> {
-    Box::new(move |user, event| {
-        let entry = AuditEntry::new("identity.directory", format!("role {user}"));
-        let entry = match event {
-            DirectoryEvent::Roles(roles) => entry.with_long("roles", &roles.join(", ")),
-            DirectoryEvent::SessionsEnded(why) => entry.with("sessions_ended", why),
-        };
-        if let Err(error) = audit.record_bounded(entry) {
-            tracing::warn!(%error, "what the directory changed is not in the audit");
-        }
-    })
 }
 
 /// See the module's text.
@@ -305,7 +295,7 @@ impl RunningProduction {
         let engine =
             Engine::new(Arc::clone(&message_log), options.clock.clone(), plan, options.bodies, window, admission);
         guard.set_access(options.access.clone());
-        use_directory(&guard, &options, &audit)?;
+        identity_sources::use_sources(&guard, &options, &audit)?;
         // Nobody has set it: the engine is new.
         let _ = engine.access.set(AccessGate { guard: Arc::clone(&guard), audit: Arc::clone(&audit) });
         let bound = services::bind_all(&engine.plan().production).await?;
@@ -547,16 +537,6 @@ fn take_up_notes(data: &Path, audit: &Arc<Audit>) {
             tracing::error!(%error, "what commands did while the node was stopped is not in the audit yet")
         }
     }
-}
-
-/// Logins by the password of a directory, if the settings name one.
-fn use_directory(guard: &Arc<Guard>, options: &Options, audit: &Arc<Audit>) -> Result<(), InteropError> {
-    if let Some(settings) = &options.ldap {
-        let client = LdapClient::new(settings, options.clock.clone());
-        let client = client.map_err(|error| InteropError::Refused(error.to_string()))?;
-        guard.use_directory(LdapLogins::new(client), directory_recorder(Arc::clone(audit)));
-    }
-    Ok(())
 }
 
 fn begin_time(reader: &Reader, options: &Options) -> Timekeeping {

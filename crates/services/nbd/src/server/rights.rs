@@ -312,6 +312,7 @@ fn may(view: &RightsView, caller: &Caller, action: Action, export: &str) -> Opti
 fn method(proof: &Proof) -> AccessMethod {
     match proof {
         Proof::Password | Proof::Ldap(_) => AccessMethod::Password,
+        Proof::Oidc(_) => AccessMethod::Oidc,
         Proof::Token(_) => AccessMethod::Token,
         Proof::Certificate(_) => AccessMethod::Certificate,
         Proof::Uid(_) | Proof::Trust | Proof::Node => AccessMethod::Trust,

@@ -13,7 +13,7 @@ pub(super) fn answer(request: &AskedRequest<'_>) -> RestResponse {
     let (view, caller) = (request.asker.view(), request.caller.clone());
     let kind = match caller.proof() {
         Proof::Token(_) => "token",
-        Proof::Password | Proof::Ldap(_) | Proof::Certificate(_) | Proof::Uid(_) => "realm",
+        Proof::Password | Proof::Ldap(_) | Proof::Oidc(_) | Proof::Certificate(_) | Proof::Uid(_) => "realm",
         Proof::Trust | Proof::Node => "anonymous",
     };
     let member = caller.session();

@@ -172,6 +172,7 @@ fn recorded(caller: &Caller, view: &RightsView, shared: &ServerState) {
         Proof::Trust => "trust",
         Proof::Certificate(_) => "certificate",
         Proof::Ldap(_) => "ldap",
+        Proof::Oidc(_) => "oidc",
         _ => "password",
     };
     if let Err(error) = audit.record_bounded(recording::entry("login", "", (view, caller)).with("proof", proof)) {

@@ -8,7 +8,7 @@ use interop::running::CONTROL_EXAMPLES;
 use nbd::protocol::{answer, command, option};
 use node::identity::Action;
 use search::rest::{ROUTE_EXAMPLES, RestMethod};
-use web_console::PAGE_EXAMPLES;
+use web_console::{DOOR_EXAMPLES, PAGE_EXAMPLES};
 
 use super::ports::{Control, Http, Nbd, Outcome, contexts, named, sql, sql_login};
 use super::rig::{
@@ -329,6 +329,14 @@ fn walk_unknown(control: &mut Control, node: &crate::node::Node<'_>, found: &mut
         let is_refused = matches!(nobody.status, 303 | 401 | 403) && matches!(wrong.status, 401 | 415 | 429);
         if !is_refused || DATA.iter().any(|word| nobody.body.contains(word) || wrong.body.contains(word)) {
             found.push(format!("console, nobody: {method} {target}: {} {}", nobody.status, wrong.status));
+        }
+    }
+    // The ways in: nothing of the node, and no session.
+    for (method, target) in DOOR_EXAMPLES {
+        let answer = Http::open_console(node.console()).exchange(None, (method, target, ""));
+        let is_outside = matches!(answer.status, 200 | 303 | 403 | 404 | 415);
+        if !is_outside || DATA.iter().any(|word| answer.body.contains(word)) {
+            found.push(format!("console, nobody: {method} {target}: {} {}", answer.status, answer.body));
         }
     }
     for line in CONTROL_EXAMPLES {

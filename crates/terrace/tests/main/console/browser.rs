@@ -55,11 +55,13 @@ pub(super) struct Browser {
     pub(super) cookies: BTreeMap<String, String>,
     /// What it says with a POST, in the place of what a browser would say of a page of the console.
     pub(super) origin: Option<&'static str>,
+    /// What it says with a GET, in the place of what a browser would say of an address that was typed.
+    pub(super) site: Option<&'static str>,
 }
 
 impl Browser {
     pub(super) fn at(address: SocketAddr) -> Browser {
-        Browser { address, cookies: BTreeMap::new(), origin: None }
+        Browser { address, cookies: BTreeMap::new(), origin: None, site: None }
     }
 
     /// A request; its cookies are kept.
@@ -83,7 +85,8 @@ impl Browser {
         stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
         let pairs: Vec<String> = self.cookies.iter().map(|(name, value)| format!("{name}={value}")).collect();
         let own = format!("Origin: http://{}\r\nSec-Fetch-Site: same-origin\r\n", self.address);
-        let from = if method == "POST" { self.origin.unwrap_or(&own) } else { "Sec-Fetch-Site: none\r\n" };
+        let typed = self.site.unwrap_or("Sec-Fetch-Site: none\r\n");
+        let from = if method == "POST" { self.origin.unwrap_or(&own) } else { typed };
         let head = format!(
             "{method} {target} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\nCookie: {}\r\n{from}\
              Content-Type: application/x-www-form-urlencoded\r\nContent-Length: {}\r\n\r\n{body}",

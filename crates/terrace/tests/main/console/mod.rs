@@ -4,6 +4,8 @@
 //! Role x action x port, and every route by who has no right, are in `access`; how pages look in `scripts/test-console.sh`.
 
 mod browser;
+mod oidc;
+mod provider;
 
 use std::fs;
 use std::io::{BufRead, Write};
