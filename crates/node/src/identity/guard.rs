@@ -30,12 +30,13 @@ use super::change::IdentityChange;
 use super::change_rate::{ChangeRate, ChangedTooFast};
 use super::directory::Directory;
 use super::error::IdentityError;
-use super::guarded_directory::GuardedDirectory;
+use super::guarded_directory::{DirectoryRecorder, GuardedDirectory};
+use super::guarded_provider::GuardedProvider;
 use super::hashing::PasswordHash;
 use super::identity_store::{IdentityStore, Import, ImportedUser};
 use super::login_error::{LdapRefusal, LoginError, LoginRefusal};
 use super::object::Object;
-use super::oidc_login::GuardedProvider;
+use super::oidc::OidcProvider;
 use super::role::{Role, RoleId};
 use super::scram::{self, ChannelBinding, Exchange, Mock, PASSWORD_BYTES_MAX, ScramError, Verifier};
 use super::throttle::{Attempt, LoginEvent, LoginThrottle, PENDING_MS, Turn};
@@ -133,6 +134,18 @@ impl Guard {
             own_uid: rustix::process::geteuid().as_raw(),
             unreadable,
         }))
+    }
+
+    /// From now on a provider says who users are that come with a browser. `record` gets what it changed: it is done with an entry and
+    /// without. Only the first call counts.
+    pub fn use_provider(&self, provider: OidcProvider, record: Box<DirectoryRecorder>) {
+        // A second one is a mistake of who puts a node together, and changes nothing.
+        let _ = self.provider.set(Arc::new(GuardedProvider { provider, record }));
+    }
+
+    /// The provider, if there is one: it begins logins.
+    pub fn provider(&self) -> Option<&OidcProvider> {
+        self.provider.get().map(|own| &own.provider)
     }
 
     /// Why the stored roles and rights could not be read when the node started; `None`: they are in force.

@@ -40,6 +40,7 @@ mod directory_roles;
 mod error;
 mod guard;
 mod guarded_directory;
+mod guarded_provider;
 mod hashing;
 mod identity_store;
 pub mod ldap;
@@ -78,7 +79,7 @@ pub use hashing::PasswordHash;
 pub use identity_store::{IMPORTED_GROUP, IdentityStore, Import, ImportedUser, ObjectChange, TREE};
 pub use login_error::{LdapRefusal, LoginError, LoginRefusal, OidcRefusal};
 pub use object::{Object, ObjectKind, ObjectPattern, PART_BYTES_MAX};
-pub use oidc_login::{OidcEntered, OidcFailure};
+pub use oidc_login::{OidcEntered, OidcFailure, log_in_by_provider};
 pub use requests::{IdentityRequest, REQUEST, RoleReport, answer, check};
 pub use role::{
     AttributeChange, Attributes, Credentials, LOCAL_NAME, LdapUser, OidcUser, Role, RoleId, check_name, check_password,

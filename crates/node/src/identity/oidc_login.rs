@@ -1,4 +1,4 @@
-//! The guard's part of logins by a provider (OpenID Connect): who the provider says it is becomes a caller.
+//! Logins by a provider (OpenID Connect): who the provider says it is becomes a caller.
 //!
 //! ```text
 //!   browser comes back --OidcProvider::finish--> name, subject, roles --> the role: made, or followed --> Caller
@@ -11,7 +11,6 @@
 //! The provider is not asked again about a session: it has an end ([`OidcEntered::session`]), and the role's lock, end or loss of this
 //! proof counts at once, as for every caller.
 
-use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,24 +20,12 @@ use super::change::IdentityChange;
 use super::directory_roles;
 use super::error::IdentityError;
 use super::guard::{Begun, Guard};
-use super::guarded_directory::{DirectoryEvent, DirectoryRecorder};
+use super::guarded_directory::DirectoryEvent;
+use super::guarded_provider::GuardedProvider;
 use super::login_error::{LoginError, LoginRefusal, OidcRefusal};
-use super::oidc::{OidcError, OidcIdentity, OidcProvider, OidcReturn, OidcToken};
-use super::role::RoleId;
+use super::oidc::{OidcError, OidcIdentity, OidcReturn, OidcToken};
+use super::role::{Role, RoleId};
 use super::throttle::PENDING_MS;
-use super::view::RightsView;
-
-/// The provider of a guard.
-pub(super) struct GuardedProvider {
-    provider: OidcProvider,
-    record: Box<DirectoryRecorder>,
-}
-
-impl fmt::Debug for GuardedProvider {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("GuardedProvider").field("provider", &self.provider).finish_non_exhaustive()
-    }
-}
 
 /// Somebody whom the provider has proven.
 #[derive(Debug, Clone)]
@@ -62,129 +49,109 @@ pub struct OidcFailure {
     pub error: LoginError,
 }
 
-impl Guard {
-    /// From now on a provider says who users are that come with a browser. `record` gets what it changed: it is done with an entry and
-    /// without. Only the first call counts.
-    pub fn use_provider(&self, provider: OidcProvider, record: Box<DirectoryRecorder>) {
-        // A second one is a mistake of who puts a node together, and changes nothing.
-        let _ = self.provider.set(Arc::new(GuardedProvider { provider, record }));
-    }
+/// Finishes a login by what a browser brought back from the provider.
+///
+/// # Errors
+/// [`OidcFailure`].
+pub async fn log_in_by_provider(
+    guard: &Arc<Guard>,
+    came: OidcReturn<'_>,
+    from: Option<IpAddr>,
+) -> Result<OidcEntered, OidcFailure> {
+    let nobody = |error| OidcFailure { user: None, error };
+    let begun = guard.begin(None, from).map_err(nobody)?;
+    let refused = LoginRefusal::Oidc;
+    let Some(own) = guard.provider.get().cloned() else {
+        return Err(nobody(begun.refused(refused(OidcRefusal::State))));
+    };
+    let identity = match own.provider.finish(came).await {
+        Ok(identity) => identity,
+        Err(OidcError::State) => return Err(nobody(begun.refused(refused(OidcRefusal::State)))),
+        Err(OidcError::Refused(_)) => return Err(nobody(begun.refused(refused(OidcRefusal::Provider)))),
+        Err(OidcError::Away(_) | OidcError::Randomness) => {
+            return Err(nobody(begun.unjudged_by(refused(OidcRefusal::Away))));
+        }
+    };
+    let user = identity.user.clone();
+    let entered = enter(guard, &own, begun, identity).await;
+    entered.map_err(|error| OidcFailure { user: Some(user), error })
+}
 
-    /// The provider, if there is one: it begins logins.
-    pub fn provider(&self) -> Option<&OidcProvider> {
-        self.provider.get().map(|own| &own.provider)
+async fn enter(
+    guard: &Arc<Guard>,
+    own: &Arc<GuardedProvider>,
+    begun: Begun,
+    identity: OidcIdentity,
+) -> Result<OidcEntered, LoginError> {
+    let creates = own.provider.settings().create;
+    if let Err(why) = admitted(guard, &identity, creates) {
+        return Err(begun.refused(why));
     }
-
-    /// What keeps the provider from being asked; `None`: nothing, or there is none.
-    pub fn provider_trouble(&self) -> Option<String> {
-        self.provider().and_then(OidcProvider::trouble)
+    if let Err(error) = follow(guard, own, &identity, creates).await {
+        tracing::error!(user = identity.user, %error, "what the provider says of a user cannot be stored");
+        return Err(begun.unjudged_by(LoginRefusal::Oidc(OidcRefusal::Away)));
     }
+    if begun.age_ms() > PENDING_MS {
+        return Err(begun.refused(LoginRefusal::Outdated));
+    }
+    let view = guard.view();
+    let is_it =
+        |role: &Role| role.credentials.oidc.as_ref().is_some_and(|own| own.subject.as_ref() == Some(&identity.subject));
+    let Some((id, role)) = guard.role(&view, &identity.user).filter(|(_, role)| is_it(role)) else {
+        return Err(begun.refused(LoginRefusal::Outdated));
+    };
+    let caller = begun.entered(id, role, Proof::Oidc(Arc::from(identity.subject.as_str())))?;
+    let OidcIdentity { back_to, token, .. } = identity;
+    Ok(OidcEntered { caller, back_to, session: own.provider.settings().session, token })
+}
 
-    /// Finishes a login by what a browser brought back from the provider.
-    ///
-    /// # Errors
-    /// [`OidcFailure`].
-    pub async fn log_in_by_provider(
-        self: &Arc<Self>,
-        came: OidcReturn<'_>,
-        from: Option<IpAddr>,
-    ) -> Result<OidcEntered, OidcFailure> {
-        let nobody = |error| OidcFailure { user: None, error };
-        let begun = self.begin(None, from).map_err(nobody)?;
-        let refused = LoginRefusal::Oidc;
-        let Some(own) = self.provider.get().cloned() else {
-            return Err(nobody(begun.refused(refused(OidcRefusal::State))));
+/// Whether who the provider says it is may come in. Errors: why not.
+fn admitted(guard: &Guard, identity: &OidcIdentity, creates: bool) -> Result<(), LoginRefusal> {
+    let refused = |why| Err(LoginRefusal::Oidc(why));
+    let (view, in_group) = (guard.view(), !identity.roles.is_empty());
+    let Some((_, role)) = guard.role(&view, &identity.user) else {
+        // The node's own role has a name that no claim may have.
+        return match creates {
+            true if in_group => Ok(()),
+            true => refused(OidcRefusal::NoGroup),
+            false => refused(OidcRefusal::Unknown),
         };
-        let identity = match own.provider.finish(came).await {
-            Ok(identity) => identity,
-            Err(OidcError::State) => return Err(nobody(begun.refused(refused(OidcRefusal::State)))),
-            Err(OidcError::Refused(_)) => return Err(nobody(begun.refused(refused(OidcRefusal::Provider)))),
-            Err(OidcError::Away(_) | OidcError::Randomness) => {
-                return Err(nobody(begun.unjudged_by(refused(OidcRefusal::Away))));
-            }
-        };
-        let user = identity.user.clone();
-        let entered = self.enter_identity(&own, begun, identity).await;
-        entered.map_err(|error| OidcFailure { user: Some(user), error })
+    };
+    let Some(own) = &role.credentials.oidc else { return refused(OidcRefusal::OtherProof) };
+    if own.subject.as_ref().is_some_and(|subject| *subject != identity.subject) {
+        return refused(OidcRefusal::OtherSubject);
     }
+    if own.by_group && !in_group {
+        return refused(OidcRefusal::NoGroup);
+    }
+    if role.attributes.may_log_in(guard.now_us()) { Ok(()) } else { Err(LoginRefusal::NotAllowed) }
+}
 
-    async fn enter_identity(
-        self: &Arc<Self>,
-        own: &Arc<GuardedProvider>,
-        begun: Begun,
-        identity: OidcIdentity,
-    ) -> Result<OidcEntered, LoginError> {
-        let creates = own.provider.settings().create;
-        if let Err(why) = self.admits(&self.view(), &identity, creates) {
-            return Err(begun.refused(why));
-        }
-        if let Err(error) = self.follow_provider(own, &identity, creates).await {
-            tracing::error!(user = identity.user, %error, "what the provider says of a user cannot be stored");
-            return Err(begun.unjudged_by(LoginRefusal::Oidc(OidcRefusal::Away)));
-        }
-        if begun.age_ms() > PENDING_MS {
-            return Err(begun.refused(LoginRefusal::Outdated));
-        }
-        let view = self.view();
-        let is_it = |of: &Option<String>| of.as_deref() == Some(identity.subject.as_str());
-        let found = self.role(&view, &identity.user);
-        let found = found.filter(|(_, role)| role.credentials.oidc.as_ref().is_some_and(|own| is_it(&own.subject)));
-        let Some((id, role)) = found else { return Err(begun.refused(LoginRefusal::Outdated)) };
-        let caller = begun.entered(id, role, Proof::Oidc(Arc::from(identity.subject.as_str())))?;
-        let OidcIdentity { back_to, token, .. } = identity;
-        Ok(OidcEntered { caller, back_to, session: own.provider.settings().session, token })
+/// Gives a user the memberships that its groups are, and makes its role where that is wanted. Nothing is written if nothing is different.
+async fn follow(
+    guard: &Arc<Guard>,
+    own: &Arc<GuardedProvider>,
+    identity: &OidcIdentity,
+    create: bool,
+) -> Result<(), IdentityError> {
+    let roles: Vec<String> = identity.roles.iter().cloned().collect();
+    let (view, user) = (guard.view(), &identity.user);
+    for role in directory_roles::missing(view.directory(), &roles) {
+        tracing::warn!(user, role, "a group is a role that is not there: `terrace role create` makes it");
     }
-
-    /// Whether who the provider says it is may come in. Errors: why not.
-    fn admits(&self, view: &RightsView, identity: &OidcIdentity, creates: bool) -> Result<(), LoginRefusal> {
-        let refused = |why| Err(LoginRefusal::Oidc(why));
-        let in_group = !identity.roles.is_empty();
-        let Some((_, role)) = self.role(view, &identity.user) else {
-            // The node's own role has a name that no claim may have.
-            return match creates {
-                true if in_group => Ok(()),
-                true => refused(OidcRefusal::NoGroup),
-                false => refused(OidcRefusal::Unknown),
-            };
-        };
-        let Some(own) = &role.credentials.oidc else { return refused(OidcRefusal::OtherProof) };
-        if own.subject.as_ref().is_some_and(|subject| *subject != identity.subject) {
-            return refused(OidcRefusal::OtherSubject);
-        }
-        if own.by_group && !in_group {
-            return refused(OidcRefusal::NoGroup);
-        }
-        if role.attributes.may_log_in(self.now_us()) { Ok(()) } else { Err(LoginRefusal::NotAllowed) }
+    let is_same = guard.role(&view, user).is_some_and(|(id, role)| {
+        let is_bound = role.credentials.oidc.as_ref().is_some_and(|own| own.subject.is_some());
+        is_bound && directory_roles::are_given(view.directory(), id, RoleId::OIDC, &roles)
+    });
+    if is_same {
+        return Ok(());
     }
-
-    /// Gives a user the memberships that its groups are, and makes its role where that is wanted. Nothing is written if nothing is
-    /// different.
-    async fn follow_provider(
-        self: &Arc<Self>,
-        own: &Arc<GuardedProvider>,
-        identity: &OidcIdentity,
-        create: bool,
-    ) -> Result<(), IdentityError> {
-        let roles: Vec<String> = identity.roles.iter().cloned().collect();
-        let (view, user) = (self.view(), &identity.user);
-        for role in directory_roles::missing(view.directory(), &roles) {
-            tracing::warn!(user, role, "a group is a role that is not there: `terrace role create` makes it");
-        }
-        let known = self.role(&view, user);
-        let is_bound =
-            known.is_some_and(|(_, role)| role.credentials.oidc.as_ref().is_some_and(|own| own.subject.is_some()));
-        let is_same =
-            known.is_some_and(|(id, _)| directory_roles::are_given(view.directory(), id, RoleId::OIDC, &roles));
-        if is_bound && is_same {
-            return Ok(());
-        }
-        let subject = identity.subject.clone();
-        let change = IdentityChange::ProviderUser { user: user.clone(), subject, roles: roles.clone(), create };
-        let guard = Arc::clone(self);
-        let changed = tokio::task::spawn_blocking(move || guard.change(&Caller::node(), &[change])).await;
-        changed.unwrap_or(Err(IdentityError::Busy))?;
-        tracing::info!(user, roles = roles.join(", "), "the provider changed what a user is, or is a member of");
-        (own.record)(user, DirectoryEvent::Roles(roles));
-        Ok(())
-    }
+    let subject = identity.subject.clone();
+    let change = IdentityChange::ProviderUser { user: user.clone(), subject, roles: roles.clone(), create };
+    let changing = Arc::clone(guard);
+    let changed = tokio::task::spawn_blocking(move || changing.change(&Caller::node(), &[change])).await;
+    changed.unwrap_or(Err(IdentityError::Busy))?;
+    tracing::info!(user, roles = roles.join(", "), "the provider changed what a user is, or is a member of");
+    (own.record)(user, DirectoryEvent::Roles(roles));
+    Ok(())
 }

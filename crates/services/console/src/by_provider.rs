@@ -18,25 +18,19 @@ use axum::extract::{Extension, State};
 use axum::http::header::{RETRY_AFTER, SET_COOKIE};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::Response;
-use maud::html;
 use node::identity::oidc::{OidcError, OidcReturn};
-use node::identity::{AccessMethod, LoginError, LoginRefusal, OidcEntered, OidcFailure, OidcRefusal, Who};
+use node::identity::{
+    AccessMethod, LoginError, LoginRefusal, OidcEntered, OidcFailure, OidcRefusal, Who, log_in_by_provider,
+};
 use tokio::time::sleep;
 
 use crate::form::Fields;
 use crate::gate::{cookie, cookie_name, record_failure, turned_away};
-use crate::layout;
 use crate::origin;
 use crate::respond;
 use crate::sessions::ABSOLUTE_MS;
 use crate::sign_in::{Entering, SHORT_WAIT, SHORT_WAITS, cookie_header, enter, fresh_page, place_within};
 use crate::state::{ConsolePeer, ConsoleState};
-
-/// Where a login begins.
-pub(crate) const START: &str = "/sign-in/oidc";
-
-/// Where the provider sends the browser back: below the address of the console.
-pub const CALLBACK: &str = "/sign-in/oidc/callback";
 
 /// Of the cookie of a login that has begun.
 const BEGUN: &str = "-oidc";
@@ -55,7 +49,7 @@ const BEGIN_AGAIN: &str = "The sign-in was not finished: it took too long, was f
 const AWAY: &str = "The provider cannot be asked now. Try again in a moment, or sign in with a password of this node.";
 
 /// A page of the sign-in that says why it was not done.
-fn told(state: &ConsoleState, peer: ConsolePeer, status: StatusCode, text: &str) -> Response {
+fn page_saying(state: &ConsoleState, peer: ConsolePeer, status: StatusCode, text: &str) -> Response {
     let mut response = fresh_page(state, peer, ("/", ""), Some(text));
     *response.status_mut() = status;
     response
@@ -88,7 +82,7 @@ pub(crate) async fn start(
             response
         }
         Err(OidcError::Randomness) => respond::problem(503, "the system returned no random bytes").into_response(),
-        Err(_) => told(&state, peer, StatusCode::SERVICE_UNAVAILABLE, AWAY),
+        Err(_) => page_saying(&state, peer, StatusCode::SERVICE_UNAVAILABLE, AWAY),
     }
 }
 
@@ -132,7 +126,7 @@ pub(crate) async fn come_back(
 async fn logged_in(state: &ConsoleState, came: OidcReturn<'_>, peer: ConsolePeer) -> Result<OidcEntered, OidcFailure> {
     let mut waits = 0;
     loop {
-        match state.options.guard.log_in_by_provider(came, Some(peer.address.ip())).await {
+        match log_in_by_provider(&state.options.guard, came, Some(peer.address.ip())).await {
             Err(OidcFailure { error: LoginError::Wait(time), .. }) if time <= SHORT_WAIT && waits < SHORT_WAITS => {
                 sleep(time).await;
             }
@@ -160,47 +154,16 @@ async fn failed(state: &ConsoleState, failure: &OidcFailure, peer: ConsolePeer) 
         LoginError::Wait(time) => {
             let seconds = time.as_secs() + 1;
             let text = format!("Too many failed sign-ins: load this page again in {seconds} s.");
-            let mut response = told(state, peer, StatusCode::TOO_MANY_REQUESTS, &text);
+            let mut response = page_saying(state, peer, StatusCode::TOO_MANY_REQUESTS, &text);
             response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
             response
         }
         LoginError::Refused(LoginRefusal::Oidc(OidcRefusal::State)) => {
-            told(state, peer, StatusCode::UNAUTHORIZED, BEGIN_AGAIN)
+            page_saying(state, peer, StatusCode::UNAUTHORIZED, BEGIN_AGAIN)
         }
         LoginError::Refused(LoginRefusal::Oidc(OidcRefusal::Away)) => {
-            told(state, peer, StatusCode::SERVICE_UNAVAILABLE, AWAY)
+            page_saying(state, peer, StatusCode::SERVICE_UNAVAILABLE, AWAY)
         }
-        _ => told(state, peer, StatusCode::UNAUTHORIZED, WRONG),
-    }
-}
-
-/// The page after a sign-out of who came by the provider, which leads to the sign-out there.
-pub(crate) fn signed_out(title: &str, place: &str) -> Response {
-    let page = layout::outside(
-        "Signed out",
-        html! {
-            div.card.stack {
-                h1 { "Signed out" }
-                p { "You are signed out of this console. At " (title) " you are still signed in: whoever uses this browser can come back \
-                     without a password." }
-                a.button.main href=(place) rel="noreferrer" { "Sign out at " (title) }
-                p { a.button href="/sign-in" { "Sign in again" } }
-            }
-        },
-    );
-    respond::page(StatusCode::OK, page)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn the_page_after_a_sign_out_leads_to_the_provider_by_a_link_alone() {
-        let response = signed_out("<Clinic>", "https://id.example.org/out?a=\"b\"&c=d");
-        let body = axum::body::to_bytes(response.into_body(), 1 << 20).await.expect("a body");
-        let body = String::from_utf8(body.to_vec()).expect("text");
-        assert!(body.contains("href=\"https://id.example.org/out?a=&quot;b&quot;&amp;c=d\""), "{body}");
-        assert!(body.contains("Sign out at &lt;Clinic&gt;") && !body.contains("<form"), "{body}");
+        _ => page_saying(state, peer, StatusCode::UNAUTHORIZED, WRONG),
     }
 }

@@ -39,6 +39,7 @@ mod live;
 mod options;
 mod origin;
 mod pages;
+mod provider_pages;
 mod query_text;
 mod rates;
 mod resends;
@@ -53,8 +54,8 @@ mod ticker;
 
 pub use admin::{Admin, AdminError};
 pub use api::OPENAPI;
-pub use by_provider::CALLBACK as PROVIDER_CALLBACK;
 pub use error::ConsoleError;
 pub use options::ConsoleOptions;
+pub use provider_pages::CALLBACK as PROVIDER_CALLBACK;
 pub use routes::{DOOR_EXAMPLES, PAGE_EXAMPLES};
 pub use server::ConsoleServer;

@@ -25,10 +25,10 @@ use node::identity::{AccessMethod, Caller, LoginError, Proof, Who};
 use tokio::time::{sleep, timeout};
 
 use crate::address;
-use crate::by_provider;
 use crate::form::{self, Fields, SignedForm, TOKEN};
 use crate::gate::{self, PORT, cookie, cookie_name, proof_name, proof_of, record_failure, turned_away};
 use crate::layout::{self, token_field};
+use crate::provider_pages;
 use crate::respond;
 use crate::secret;
 use crate::sessions::{ABSOLUTE_MS, SignedIn};
@@ -83,7 +83,7 @@ fn form_of(method: SignInMethod, form: SignInForm<'_>) -> Markup {
         // A link and no form: a form may lead nowhere but to this console, and this leads to the provider.
         SignInMethod::Provider => html! {
             @if let Some(title) = provider {
-                a.button.main href=(address::target(by_provider::START, &[("next", next)])) { "Sign in with " (title) }
+                a.button.main href=(address::target(provider_pages::START, &[("next", next)])) { "Sign in with " (title) }
                 p.sub { "or with a password of this node:" }
             }
         },
@@ -301,7 +301,7 @@ pub(crate) async fn leave(
         }
     }
     let mut response = match place {
-        Some((title, place)) => by_provider::signed_out(&title, &place),
+        Some((title, place)) => provider_pages::signed_out(&title, &place),
         None => respond::see("/sign-in"),
     };
     response.headers_mut().append(SET_COOKIE, cookie_header(&state, peer.tls, ("", ""), 0));

@@ -12,7 +12,7 @@ use crate::identity::oidc::{OidcReturn, OidcSettings};
 use crate::identity::scram::Mock;
 use crate::identity::{
     AttributeChange, Attributes, Caller, CredentialChange, Credentials, Guard, IdentityChange, IdentityError,
-    LoginError, LoginRefusal, OidcEntered, OidcFailure, OidcRefusal, OidcUser, Proof, Role,
+    LoginError, LoginRefusal, OidcEntered, OidcFailure, OidcRefusal, OidcUser, Proof, Role, log_in_by_provider,
 };
 
 /// A guard with the group doctors, the local user `local`, and `ben` of the provider.
@@ -47,7 +47,7 @@ async fn log_in(
     let begun = guard.provider().expect("there is one").begin(None, "/x").await.expect("it is there");
     let (code, state) = provider.visited(&begun.redirect);
     let came = OidcReturn { state: &state, secret: &begun.secret, code: Some(&code), ..OidcReturn::default() };
-    guard.log_in_by_provider(came, None).await
+    log_in_by_provider(guard, came, None).await
 }
 
 fn refusal(ended: Result<OidcEntered, OidcFailure>) -> LoginRefusal {
@@ -113,13 +113,13 @@ async fn a_failed_login_slows_down_the_next_and_a_provider_that_is_away_is_nobod
     let guard = guard_with(&provider, |_| {});
     *locked(&provider.document) = Some(b"{}".to_vec());
     let own = guard.provider().expect("there is one");
-    assert!(own.begin(None, "/").await.is_err() && guard.provider_trouble().is_some());
+    assert!(own.begin(None, "/").await.is_err() && own.trouble().is_some());
     *locked(&provider.document) = None;
     assert_eq!(guard.failures(), 0);
     let from = Some("10.0.0.9".parse().expect("an address"));
     let mut ended = Vec::new();
     for _ in 0..60 {
-        let failure = guard.log_in_by_provider(OidcReturn::default(), from).await.expect_err("nothing waits");
+        let failure = log_in_by_provider(&guard, OidcReturn::default(), from).await.expect_err("nothing waits");
         ended.push(matches!(failure.error, LoginError::Wait(_)));
     }
     assert!(!ended[0] && ended[59], "{ended:?}");

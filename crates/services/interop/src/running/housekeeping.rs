@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use node::Audit;
 use node::identity::Guard;
+use node::identity::oidc::OidcProvider;
 use node::timekeeping::Timekeeping;
 use node::trouble::{Change, Matter, Trouble, Troubles, VolumeTroubles};
 use tokio::sync::watch;
@@ -148,7 +149,7 @@ impl Housekeeping {
         if let Some(reason) = self.guard.directory_trouble() {
             facts.push((Matter::Directory, reason));
         }
-        if let Some(reason) = self.guard.provider_trouble() {
+        if let Some(reason) = self.guard.provider().and_then(OidcProvider::trouble) {
             facts.push((Matter::Provider, reason));
         }
         let broken_glass = self.guard.broken_glass();
