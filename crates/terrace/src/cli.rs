@@ -10,6 +10,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::alerts::AlertCommand;
 use crate::identity::{RoleCommand, UserCommand};
 pub use crate::place::Place;
 use crate::tiers::TierCommand;
@@ -68,6 +69,9 @@ pub enum Command {
     /// Show, export and check the audit: who read which body, who changed what
     #[command(subcommand)]
     Audit(AuditCommand),
+    /// List alerts of a running node, silence them for a time, show what was
+    #[command(subcommand)]
+    Alert(AlertCommand),
     /// Make, lock and drop the users of a running node
     #[command(subcommand)]
     User(UserCommand),

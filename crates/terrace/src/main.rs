@@ -10,6 +10,7 @@
 mod terminal;
 
 mod access;
+mod alerts;
 mod assemble;
 mod audit;
 mod benches;
@@ -96,6 +97,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Rules(command) => trials::rules(&command),
         Command::Message(command) => messages::run(command),
         Command::Audit(command) => audit::run(command),
+        Command::Alert(command) => alerts::run(&command),
         Command::User(command) => identity::user(command),
         Command::Role(command) => identity::role(command),
         Command::Sql(SqlCommand::Verifier) => sql::verifier(),

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -10,12 +11,16 @@ use interop::running::{NodeStatus, Origin, RunningProduction};
 use node::status::{ModelStatus, PlaceStatus};
 use node::trouble::Trouble;
 use node::{AdmissionStatus, Descriptors, DirectoryLock, control};
+use node_metrics::alerts::AlertRules;
 use tracing_subscriber::EnvFilter;
 
 use crate::access;
+use crate::alerts::{self, KeeperPlace, RunningAlerts};
+use crate::assemble::Assembled;
 use crate::cli::{ClockCommand, Place, ServeArgs, StatusArgs};
 use crate::config::Config;
 use crate::metrics::RunningMetrics;
+use crate::services::Services;
 use crate::show::{TextTable, bytes, count, time};
 use crate::terminal;
 use crate::volumes::NodeVolumes;
@@ -40,6 +45,7 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     }
     let store_only = matches!(plan.options().origin, Origin::StoreOnly(_));
     let volumes = NodeVolumes::new(&plan.options().data, &services.volumes, plan.tiers())?;
+    let rules = alerts::read(args.config.as_deref())?;
     let metrics = services.metrics.take().map(|metrics| metrics.listen(plan.options())).transpose()?;
     runtime.block_on(async move {
         let assembled = match plan.start().await {
@@ -64,30 +70,67 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
                 return Err(error);
             }
         };
-        if let Some(metrics) = &metrics {
-            metrics.serve(&assembled, services.sources());
-        }
+        let alerts = match watch(&assembled, &services, (rules, args.config.as_deref()), metrics.as_ref()) {
+            Ok(alerts) => alerts,
+            Err(error) => {
+                services.stop().await;
+                stop_metrics(metrics).await;
+                assembled.stop().await;
+                volumes.stop().await;
+                return Err(error);
+            }
+        };
         node.services_started();
         node.admission().check(node.outgoing());
         tracing::info!(data = %node.data().display(), "ready");
         until_the_end(node).await?;
-        let failure = node.failed().borrow().clone();
-        if let Some(metrics) = &metrics {
-            metrics.ends();
-        }
-        services.stop().await;
-        // Its figures are those of an open store.
-        stop_metrics(metrics).await;
-        assembled.stop().await;
-        // After the store, which may lie on them.
-        volumes.stop().await;
-        match failure {
-            None => Ok(ExitCode::SUCCESS),
-            Some(cause) => {
-                anyhow::bail!("the node had failed, and nothing more was acknowledged: {cause}; check the medium, then start again")
-            }
-        }
+        end(assembled, services, (metrics, alerts), &volumes).await
     })
+}
+
+/// Ends a node and what runs beside it. Errors: why it had failed, if it had.
+async fn end(
+    assembled: Assembled,
+    services: Services,
+    (metrics, alerts): (Option<RunningMetrics>, RunningAlerts),
+    volumes: &NodeVolumes,
+) -> anyhow::Result<ExitCode> {
+    let failure = assembled.node.failed().borrow().clone();
+    if let Some(metrics) = &metrics {
+        metrics.ends();
+    }
+    alerts.stop().await;
+    services.stop().await;
+    // Their figures are those of an open store.
+    stop_metrics(metrics).await;
+    assembled.stop().await;
+    // After the store, which may lie on them.
+    volumes.stop().await;
+    match failure {
+        None => Ok(ExitCode::SUCCESS),
+        Some(cause) => {
+            anyhow::bail!(
+                "the node had failed, and nothing more was acknowledged: {cause}; check the medium, then start again"
+            )
+        }
+    }
+}
+
+/// Serves the figures of a node that runs, and watches them.
+fn watch(
+    assembled: &Assembled,
+    services: &Services,
+    rules: (Option<AlertRules>, Option<&Path>),
+    metrics: Option<&RunningMetrics>,
+) -> anyhow::Result<RunningAlerts> {
+    let keeper = KeeperPlace::default();
+    let mut others = services.sources();
+    others.push(alerts::source(&keeper));
+    let snapshots = crate::metrics::snapshots(assembled, others);
+    if let Some(metrics) = metrics {
+        metrics.serve(&assembled.node, &snapshots);
+    }
+    RunningAlerts::start(&assembled.node, rules, &snapshots, &keeper)
 }
 
 /// Ends the listener of metrics, if there is one.

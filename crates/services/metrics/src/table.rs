@@ -279,6 +279,8 @@ metrics! {
         "Damaged blocks that were written anew from another copy.";
     VOLUME_COPY_FAILURES_TOTAL MetricKind::Counter, "terrace_volume_copy_failures_total" ["volume" "copy"]
         "Failures of a copy.";
+    ALERTS_FIRING MetricKind::Gauge, "terrace_alerts_firing" ["rule"]
+        "Alerts of alerts.toml that are on.";
     PROCESS_CPU_SECONDS_TOTAL MetricKind::Counter, "process_cpu_seconds_total" []
         "Processor time of the process.";
     PROCESS_RESIDENT_MEMORY_BYTES MetricKind::Gauge, "process_resident_memory_bytes" []

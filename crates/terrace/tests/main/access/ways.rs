@@ -210,6 +210,18 @@ const METRICS_WAYS: &[Way] = &[
     ),
     way(Metrics("/metrics?name=x"), &[(Action::NodeMetrics, "node")], Shows("process_start_time_seconds")),
 ];
+const SILENCE: &[Right] = &[(Action::AlertSilence, "node")];
+/// No alerts are watched there: who may silence them is told so.
+const SILENCE_WAYS: &[Way] = &[
+    way(
+        Control(
+            "alert {\"verb\":\"silence\",\"rule\":null,\"subject\":null,\"until_us\":{soon},\"reason\":\"a test\"}",
+        ),
+        SILENCE,
+        Decided,
+    ),
+    way(Control("alert {\"verb\":\"unsilence\",\"number\":{n}}"), SILENCE, Decided),
+];
 const VERIFY: Right = (Action::NodeVerify, "node");
 const AUDIT: Right = (Action::AuditRead, "node");
 const MAKE_TABLE: Right = (Action::TableMake, "schema public");
@@ -236,6 +248,7 @@ pub(crate) fn of(action: Action) -> Ways {
         Action::ClockConfirm => Of(CLOCK_WAYS),
         Action::NodeStatus => Of(STATUS_WAYS),
         Action::NodeMetrics => Of(METRICS_WAYS),
+        Action::AlertSilence => Of(SILENCE_WAYS),
         Action::NodeStop => Stop,
         Action::NodeVerify => Of(VERIFY_WAYS),
         Action::NodeBackup => Of(BACKUP_WAYS),
