@@ -15,6 +15,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::alerts::AlertCommand;
+use crate::history::HistoryArgs;
 use crate::identity::{RoleCommand, UserCommand};
 pub use crate::place::Place;
 use crate::tiers::TierCommand;
@@ -100,6 +102,15 @@ pub enum Command {
     /// Show, export and check the audit: who read which body, who changed what
     #[command(subcommand)]
     Audit(AuditCommand),
+    /// List alerts of a running node, silence them for a time, show what was
+    #[command(subcommand)]
+    Alert(AlertCommand),
+    /// Show how a figure of a running node was: an hour by 10 seconds, up to a year by days
+    ///
+    ///   terrace history                       all figures, with least, mean and most of the last hour
+    ///   terrace history intake --range 1d     messages each second, of the last day
+    #[command(verbatim_doc_comment)]
+    History(HistoryArgs),
     /// Make, lock and drop the users of a running node
     #[command(subcommand)]
     User(UserCommand),

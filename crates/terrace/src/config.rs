@@ -122,6 +122,8 @@ pub struct Config {
     /// Memory of a transaction's changes, in bytes; beyond it they go to the journal.
     #[serde(skip)]
     transaction_bytes: usize,
+    /// Figures of the last year are kept in the store, for `terrace history`: a row every ten seconds, 12 MB in all. Default yes.
+    history: bool,
     /// Log lines: error, warn, info, debug. Default info.
     log: LogLevel,
     /// What a log line is: `text` for people, `json` for programs. Default `text`.
@@ -299,6 +301,7 @@ impl Default for Config {
             has_console: false,
             bounds: store::SpaceLimits::default(),
             transaction_bytes: usize::MAX,
+            history: true,
             log: LogLevel::default(),
             log_format: LogFormat::default(),
         }
@@ -386,6 +389,11 @@ impl Config {
     /// The data directory, where no flag names another one.
     pub fn data(&self) -> &Path {
         &self.data
+    }
+
+    /// Whether a history of figures is kept.
+    pub fn history(&self) -> bool {
+        self.history
     }
 
     /// Log level.

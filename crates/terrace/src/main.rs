@@ -10,15 +10,18 @@
 mod terminal;
 
 mod access;
+mod alerts;
 mod assemble;
 mod audit;
 mod benches;
+mod certificates;
 mod cli;
 mod config;
 mod console;
 mod demo;
 mod doctor;
 mod encryption;
+mod history;
 mod identity;
 mod init;
 mod journals;
@@ -114,6 +117,8 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Message(command) => messages::run(command),
         Command::Todo(command) => todo::run(command),
         Command::Audit(command) => audit::run(command),
+        Command::Alert(command) => alerts::run(&command),
+        Command::History(args) => history::run(&args),
         Command::User(command) => identity::user(command, config::Config::elsewhere()),
         Command::Role(command) => identity::role(command),
         Command::Sql(SqlCommand::Verifier) => sql::verifier(),

@@ -1,6 +1,7 @@
 //! `terrace serve`, `stop`, `status`: a node and its neighbours.
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -9,13 +10,18 @@ use interop::running::{NodeStatus, Origin, RunningProduction};
 use node::status::{ModelStatus, PlaceStatus};
 use node::trouble::Trouble;
 use node::{AdmissionStatus, Descriptors, DirectoryLock, control};
+use node_metrics::alerts::AlertRules;
 
 use crate::access;
+use crate::alerts::{self, KeeperPlace, RunningAlerts};
+use crate::assemble::Assembled;
 use crate::cli::{ClockCommand, Place, ServeArgs, StatusArgs};
-use crate::config::Config;
+use crate::config::{Config, FILE};
+use crate::history::RunningHistory;
 use crate::logging;
 use crate::metrics::RunningMetrics;
 use crate::operations;
+use crate::services::Services;
 use crate::show::{TextTable, bytes, count, time};
 use crate::supervision::Supervision;
 use crate::volumes::NodeVolumes;
@@ -32,7 +38,7 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
 fn serve(args: &ServeArgs, mut config: Config) -> anyhow::Result<ExitCode> {
     let mut services = config.take_services();
     let supervision = Supervision::begin()?;
-    let runtime = runtime(config.threads())?;
+    let (runtime, keeps_history) = (runtime(config.threads())?, config.history());
     let plan = config.plan(args)?;
     // Settings that cannot work are refused before anything is made or listened on.
     services.check(&plan.options().data, &plan.placed_search())?;
@@ -43,8 +49,12 @@ fn serve(args: &ServeArgs, mut config: Config) -> anyhow::Result<ExitCode> {
             "the data directory is encrypted"
         );
     }
-    let store_only = matches!(plan.options().origin, Origin::StoreOnly(_));
     let volumes = NodeVolumes::new(&plan.options().data, &services.volumes, plan.tiers())?;
+    let rules = alerts::read(args.config.as_deref())?;
+    let production = match &plan.options().origin {
+        Origin::Folder(folder) => Some(folder.clone()),
+        Origin::StoreOnly(_) => None,
+    };
     let metrics = services.metrics.take().map(|metrics| metrics.listen(plan.options())).transpose()?;
     runtime.block_on(async move {
         let assembled = match plan.start().await {
@@ -57,7 +67,7 @@ fn serve(args: &ServeArgs, mut config: Config) -> anyhow::Result<ExitCode> {
         };
         let node = &assembled.node;
         access::renew_with(node, args.config.as_deref());
-        if store_only {
+        if production.is_none() {
             tracing::warn!("no production folder: messages are stored and go nowhere; `terrace production new production` writes one");
         }
         let services = match services.start(node, assembled.search.clone(), &volumes).await {
@@ -69,32 +79,89 @@ fn serve(args: &ServeArgs, mut config: Config) -> anyhow::Result<ExitCode> {
                 return Err(error);
             }
         };
-        if let Some(metrics) = &metrics {
-            metrics.serve(&assembled, services.sources());
-        }
+        let watching = Watching { rules, settings: args.config.as_deref(), production, keeps_history };
+        let watches = match watching.start(&assembled, &services, metrics.as_ref()) {
+            Ok(watches) => watches,
+            Err(error) => {
+                services.stop().await;
+                stop_metrics(metrics).await;
+                assembled.stop().await;
+                volumes.stop().await;
+                return Err(error);
+            }
+        };
         node.services_started();
         node.admission().check(node.outgoing());
         tracing::info!(data = %node.data().display(), "ready");
         let watched = supervision.ready(node);
         until_the_end(node).await?;
         watched.stopping();
-        let failure = node.failed().borrow().clone();
-        if let Some(metrics) = &metrics {
-            metrics.ends();
-        }
-        services.stop().await;
-        // Its figures are those of an open store.
-        stop_metrics(metrics).await;
-        assembled.stop().await;
-        // After the store, which may lie on them.
-        volumes.stop().await;
-        match failure {
-            None => Ok(ExitCode::SUCCESS),
-            Some(cause) => {
-                anyhow::bail!("the node had failed, and nothing more was acknowledged: {cause}; check the medium, then start again")
-            }
-        }
+        end(assembled, services, (metrics, watches), &volumes).await
     })
+}
+
+/// Ends a node and what runs beside it. Errors: why it had failed, if it had.
+async fn end(
+    assembled: Assembled,
+    services: Services,
+    (metrics, (alerts, history)): (Option<RunningMetrics>, Watches),
+    volumes: &NodeVolumes,
+) -> anyhow::Result<ExitCode> {
+    let failure = assembled.node.failed().borrow().clone();
+    if let Some(metrics) = &metrics {
+        metrics.ends();
+    }
+    alerts.stop().await;
+    history.stop().await;
+    services.stop().await;
+    // Their figures are those of an open store.
+    stop_metrics(metrics).await;
+    assembled.stop().await;
+    // After the store, which may lie on them.
+    volumes.stop().await;
+    match failure {
+        None => Ok(ExitCode::SUCCESS),
+        Some(cause) => {
+            anyhow::bail!(
+                "the node had failed, and nothing more was acknowledged: {cause}; check the medium, then start again"
+            )
+        }
+    }
+}
+
+/// What looks at the figures of a node.
+type Watches = (RunningAlerts, RunningHistory);
+
+/// What is needed to look at the figures of a node.
+struct Watching<'a> {
+    /// Rules of alerts, where there is a file.
+    rules: Option<AlertRules>,
+    settings: Option<&'a Path>,
+    production: Option<PathBuf>,
+    keeps_history: bool,
+}
+
+impl Watching<'_> {
+    /// Serves the figures of a node that runs, watches and keeps them.
+    fn start(
+        self,
+        assembled: &Assembled,
+        services: &Services,
+        metrics: Option<&RunningMetrics>,
+    ) -> anyhow::Result<Watches> {
+        let (keeper, node) = (KeeperPlace::default(), &assembled.node);
+        let mut others = services.sources();
+        others.push(alerts::source(&keeper));
+        let settings = self.settings.unwrap_or(Path::new(FILE)).to_owned();
+        others.push(crate::metrics::certificates(settings, self.production));
+        let snapshots = crate::metrics::snapshots(assembled, others);
+        if let Some(metrics) = metrics {
+            metrics.serve(node, &snapshots);
+        }
+        let history = RunningHistory::start(node, &snapshots, self.keeps_history)?;
+        let alerts = RunningAlerts::start(node, (self.rules, self.settings), &snapshots, &keeper)?;
+        Ok((alerts, history))
+    }
 }
 
 /// Ends the listener of metrics, if there is one.

@@ -33,6 +33,13 @@ pub const MASKS: &[&[u8]] = &[
     b"OBX-5.3\nPID\n\0FHS|^~\\&\rMSH|^|A\rPID|1\rMSH*^~\\&*A\rOBX*1***x^y~z\rBTS*1\r",
 ];
 
+/// Replies of mail servers and webhooks.
+pub const REPLIES: &[&[u8]] = &[
+    b"250-mail.example.org\r\n250-SIZE 1000000\r\n250-AUTH PLAIN LOGIN\r\n250 STARTTLS\r\n",
+    b"354 go on\r\n250 taken\r\n",
+    b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 204 No Content\r\nContent-Length: 0\r\n\r\n",
+];
+
 /// Paths in every form.
 pub const PATHS: &[&[u8]] = &[
     b"PID",

@@ -254,6 +254,13 @@ pub const TARGETS: &[Target] = &[
         words: PROVIDER_WORDS,
         ..BINARY
     },
+    Target {
+        name: "replies",
+        run: node_metrics::alerts::read_replies,
+        seeds: seeds::REPLIES,
+        words: REPLY_WORDS,
+        ..BINARY
+    },
     Target { name: "envelope", run: encryption::fuzzing::envelope, seeds: seeds::ENVELOPES, ..BINARY },
     Target { name: "transaction", run: store::fuzzing::transaction, seeds: seeds::TRANSACTIONS, ..BINARY },
     Target { name: "journal", run: stored::journal, seeds: seeds::DAMAGES, ..BINARY },
@@ -424,6 +431,10 @@ const COPY_WORDS: &[&str] = &[
     "PGCOPY\n",
     "\u{e9}",
 ];
+
+/// Words of replies of SMTP and HTTP.
+const REPLY_WORDS: &[&str] =
+    &["\r\n", "\n", "250-", "250 ", "220", "HTTP/1.1 ", "204", "100 Continue\r\n\r\n", "\u{e9}"];
 
 /// The common part of targets that read stored bytes.
 const BINARY: Target = Target {

@@ -59,6 +59,7 @@ actions! {
     ClockConfirm      "clock-confirm"      Node      "a"  ""           "Confirm that a clock that was set is right.",
     NodeStatus        "node-status"        Node      ""   ""           "See the status and the troubles of the node.",
     NodeMetrics       "node-metrics"       Node      ""   ""           "Read the metrics.",
+    AlertSilence      "alert-silence"      Node      "a"  ""           "Silence alerts for a time, and try their channels.",
     NodeStop          "node-stop"          Node      "a"  ""           "Stop the node.",
     NodeVerify        "node-verify"        Node      "a"  ""           "Verify all stored data.",
     NodeBackup        "node-backup"        Node      "a"  ""           "Back up all stored data, which exports it.",

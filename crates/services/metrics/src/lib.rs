@@ -5,6 +5,8 @@
 //!   troubles of the node ------------------------------------------------------> GET /readyz      200, or 503 with the reasons
 //!                                                                                GET /healthz     200: the process lives
 //!                                     server: a thread of its own, bounds, TLS, tokens, access rules
+//!   Samples, every ten seconds --alerts: rules, one message on, one off--> webhooks, mail, programs
+//!                              --history: rings of a year--------------> the node's store
 //! ```
 //!
 //! It is a crate of its own, beside the console: scraping must work where no console runs, and health is asked before a store is open.
@@ -17,8 +19,10 @@
 
 #![forbid(unsafe_code)]
 
+pub mod alerts;
 mod error;
 mod exposition;
+pub mod history;
 mod samples;
 mod server;
 mod snapshot;

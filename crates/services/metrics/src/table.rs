@@ -279,6 +279,12 @@ metrics! {
         "Damaged blocks that were written anew from another copy.";
     VOLUME_COPY_FAILURES_TOTAL MetricKind::Counter, "terrace_volume_copy_failures_total" ["volume" "copy"]
         "Failures of a copy.";
+    CERTIFICATE_END MetricKind::Gauge, "terrace_certificate_end_timestamp_seconds" ["setting"]
+        "When the certificate ends that a setting names.";
+    ALERTS_FIRING MetricKind::Gauge, "terrace_alerts_firing" ["rule"]
+        "Alerts of alerts.toml that are on.";
+    ALERTS_WAITING MetricKind::Gauge, "terrace_alerts_waiting_messages" ["channel"]
+        "Messages about alerts that their channel has not taken yet.";
     PROCESS_CPU_SECONDS_TOTAL MetricKind::Counter, "process_cpu_seconds_total" []
         "Processor time of the process.";
     PROCESS_RESIDENT_MEMORY_BYTES MetricKind::Gauge, "process_resident_memory_bytes" []

@@ -1,7 +1,7 @@
 //! Settings: the file, the production, certificates and keys, and whether the ports are free.
 //!
-//! Certificates and addresses are looked for in the files as tables, by the names of their keys (`certificate`, `key`, `listen` ..), so that
-//! a service of tomorrow is checked as well.
+//! Addresses are looked for in the files as tables, by the name of their key (`listen`), as certificates are (`crate::certificates`), so that a
+//! service of tomorrow is checked as well.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -15,6 +15,7 @@ use node::Clock;
 use toml::{Table, Value};
 
 use super::finding::FindingList;
+use crate::certificates::{NamedFile, named_files, production_tables};
 use crate::cli::ServeArgs;
 use crate::config::Config;
 
@@ -70,6 +71,7 @@ pub fn check(findings: &mut FindingList, args: &ServeArgs) -> Option<ReadSetting
         Some(folder) => check_production(findings, folder),
     }
     check_certificates(findings, &read);
+    check_alerts(findings, args.config.as_deref());
     Some(read)
 }
 
@@ -132,57 +134,22 @@ fn check_production(findings: &mut FindingList, folder: &Path) {
     }
 }
 
-/// A certificate or a key that the settings name, with what names it.
-#[derive(Debug, PartialEq, Eq)]
-struct NamedFile {
-    by: String,
-    path: PathBuf,
-    is_key: bool,
-}
-
-/// Tables of a file that name certificates and keys; paths of a production are relative to its folder.
-fn named_files(table: &Table, by: &str, folder: &Path, all: &mut Vec<NamedFile>) {
-    for (name, value) in table {
-        let by = if by.is_empty() { name.clone() } else { format!("{by}.{name}") };
-        match (value, &**name) {
-            (Value::Table(inner), _) => named_files(inner, &by, folder, all),
-            (Value::String(path), "certificate" | "client_authority" | "authority" | "key")
-                if table.contains_key("certificate") =>
-            {
-                all.push(NamedFile { by, path: folder.join(path), is_key: name == "key" });
-            }
-            _ => {}
+fn check_alerts(findings: &mut FindingList, settings: Option<&Path>) {
+    match crate::alerts::read(settings) {
+        Ok(None) => {}
+        Ok(Some(rules)) => {
+            findings.fine("alerts", format!("{} rules, {} channels", rules.rules.len(), rules.channels.len()));
         }
+        Err(error) => findings.problem(
+            "alerts",
+            format!("{error:#}"),
+            "correct what it names; docs/metrics.md lists all conditions, `terrace alert check` reads the file again",
+        ),
     }
-}
-
-/// So many files of a production are read: more than any has.
-const FILES_MAX: usize = 10_000;
-
-/// The tables of all files of a production.
-fn production_tables(folder: &Path) -> Vec<(String, Table)> {
-    let mut tables = Vec::new();
-    for kind in ["services", "operations"] {
-        for entry in fs::read_dir(folder.join(kind)).into_iter().flatten().flatten().take(FILES_MAX) {
-            let path = entry.path();
-            let table = fs::read_to_string(&path).ok().and_then(|text| toml::from_str(&text).ok());
-            if let (Some(table), Some(name)) = (table, path.file_stem()) {
-                tables.push((format!("{kind}/{}", name.to_string_lossy()), table));
-            }
-        }
-    }
-    tables.sort_by(|(one, _), (other, _)| one.cmp(other));
-    tables
 }
 
 fn check_certificates(findings: &mut FindingList, read: &ReadSettings) {
-    let mut all = Vec::new();
-    named_files(&read.table, "", Path::new(""), &mut all);
-    if let Some(folder) = &read.production {
-        for (name, table) in production_tables(folder) {
-            named_files(&table, &name, folder, &mut all);
-        }
-    }
+    let all = named_files(&read.table, read.production.as_deref());
     let now_s = Clock::system().now_us() / 1_000_000;
     for file in &all {
         match file.is_key {
@@ -315,24 +282,6 @@ mod tests {
 
     fn table(text: &str) -> Table {
         toml::from_str(text).expect("a table")
-    }
-
-    #[test]
-    fn files_are_found_by_the_names_of_their_keys_in_any_table() {
-        let mut all = Vec::new();
-        let text = "[sql]\ncertificate = 'a.pem'\nkey = '/b.key'\n[other]\nkey = 'no file'\n[tls]\ncertificate = 'c.pem'\nclient_authority = 'd.pem'";
-        named_files(&table(text), "", Path::new("/etc"), &mut all);
-        let found: Vec<_> =
-            all.iter().map(|file| (&*file.by, file.path.to_str().expect("text"), file.is_key)).collect();
-        for expected in [
-            ("sql.certificate", "/etc/a.pem", false),
-            ("sql.key", "/b.key", true),
-            ("tls.certificate", "/etc/c.pem", false),
-            ("tls.client_authority", "/etc/d.pem", false),
-        ] {
-            assert!(found.contains(&expected), "{found:?}");
-        }
-        assert_eq!(found.len(), 4);
     }
 
     #[test]

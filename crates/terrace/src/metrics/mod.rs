@@ -28,7 +28,7 @@ use crate::listeners::{self, TlsKeys};
 pub use sources::search;
 #[cfg(feature = "sql")]
 pub use sources::sql;
-pub use sources::volumes;
+pub use sources::{certificates, volumes};
 
 /// `[metrics]`: there is a listener where the table is there.
 #[derive(Debug, Default, Deserialize)]
@@ -102,16 +102,13 @@ pub struct RunningMetrics {
 }
 
 impl RunningMetrics {
-    /// The node runs: serves its figures, and those of `services`.
-    pub fn serve(&self, assembled: &Assembled, services: Vec<Box<Source>>) {
-        let node = &assembled.node;
-        let mut all = sources::of(assembled);
-        all.extend(services);
+    /// The node runs: serves its figures.
+    pub fn serve(&self, node: &Arc<RunningProduction>, snapshots: &Arc<Snapshots>) {
         let asked = Arc::downgrade(node);
         self.server.serve(Served {
             guard: Arc::clone(node.guard()),
             audit: Arc::clone(node.audit()),
-            snapshots: Snapshots::new(all),
+            snapshots: Arc::clone(snapshots),
             hindrances: Box::new(move || match asked.upgrade() {
                 Some(node) => hindrances(&node),
                 None => vec!["stopping".to_owned()],
@@ -130,6 +127,13 @@ impl RunningMetrics {
         // It joins a thread. It fails only if that panicked, which was reported.
         let _ = tokio::task::spawn_blocking(move || self.server.stop()).await;
     }
+}
+
+/// The figures of a node, with those of `others`: its services, its alerts.
+pub fn snapshots(assembled: &Assembled, others: Vec<Box<Source>>) -> Arc<Snapshots> {
+    let mut all = sources::of(assembled);
+    all.extend(others);
+    Snapshots::new(all)
 }
 
 /// Troubles with which the node takes no messages.

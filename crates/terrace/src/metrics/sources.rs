@@ -2,7 +2,9 @@
 //!
 //! Labels are names of the production and of terrace.toml, and words of the program.
 
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use device::{Noted, TrafficKind};
 use interop::production::settings::{OperationSettings, ServiceSettings};
@@ -12,6 +14,7 @@ use node::status::ModelStatus;
 use node::trouble::Matter;
 use node::{DoorStatus, MediumInUse};
 use node_metrics::{Samples, Source, table};
+use parking_lot::Mutex;
 
 use super::process;
 use crate::assemble::{Assembled, TierShelves};
@@ -54,7 +57,7 @@ pub(super) fn of(assembled: &Assembled) -> Vec<Box<Source>> {
 }
 
 /// Every matter that a trouble can be about.
-const MATTERS: [Matter; 10] = [
+const MATTERS: [Matter; 11] = [
     Matter::Failed,
     Matter::Operation,
     Matter::Service,
@@ -64,6 +67,7 @@ const MATTERS: [Matter; 10] = [
     Matter::Audit,
     Matter::BreakGlass,
     Matter::Identity,
+    Matter::Directory,
     Matter::Clock,
 ];
 
@@ -215,6 +219,25 @@ fn traffic(samples: &mut Samples, tiers: &TierShelves) {
             samples.histogram(table::MEDIUM_OPERATION_SECONDS, &labels, &noted);
         }
     }
+}
+
+/// How long what the files of certificates say counts as the present.
+const CERTIFICATES_FRESH: Duration = Duration::from_secs(300);
+
+/// The source of the ends of certificates, as the files have them that these settings and a production name.
+pub fn certificates(settings: PathBuf, production: Option<PathBuf>) -> Box<Source> {
+    let last = Mutex::new((None::<Instant>, Vec::new()));
+    Box::new(move |samples| {
+        let mut last = last.lock();
+        let (at, ends) = &mut *last;
+        if at.is_none_or(|at| at.elapsed() >= CERTIFICATES_FRESH) {
+            (*at, *ends) =
+                (Some(Instant::now()), crate::certificates::certificate_ends(&settings, production.as_deref()));
+        }
+        for (setting, end_us) in ends.iter() {
+            samples.moment(table::CERTIFICATE_END, &[setting.as_str()], Some(*end_us));
+        }
+    })
 }
 
 /// The source of SQL.

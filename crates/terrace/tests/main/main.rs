@@ -6,6 +6,7 @@
 #[cfg(all(feature = "search", feature = "sql"))]
 mod access;
 mod address_rules;
+mod alerts;
 mod console;
 mod crowd;
 mod encrypted;

@@ -133,11 +133,23 @@ fn shows_data(text: &str) -> bool {
     DATA.iter().any(|word| text.contains(word))
 }
 
+/// A request of each kind about alerts and the history of figures.
+const WATCH_EXAMPLES: [&str; 8] = [
+    "alert {\"verb\":\"list\"}",
+    "alert {\"verb\":\"rules\"}",
+    "alert {\"verb\":\"test\",\"channel\":\"x\"}",
+    "alert {\"verb\":\"history\",\"last\":9}",
+    "alert {\"verb\":\"silence\",\"rule\":null,\"subject\":null,\"until_us\":9,\"reason\":\"x\"}",
+    "alert {\"verb\":\"unsilence\",\"number\":1}",
+    "history {\"verb\":\"list\",\"range\":\"1h\"}",
+    "history {\"verb\":\"points\",\"series\":\"intake\",\"range\":\"1h\"}",
+];
+
 fn walk_control(control: &mut Control, role: &TestRole, found: &mut Found) {
     let volumes = VOLUME_EXAMPLES.lines().filter(|line| !line.is_empty()).map(|line| format!("volume {line}"));
     let search = "message-search {\"query\":\"*\",\"last\":9,\"by_score\":false,\"since_us\":null,\"until_us\":null}";
     let own = CONTROL_EXAMPLES.iter().map(|line| (*line).to_owned());
-    for line in own.chain(volumes).chain([search.to_owned()]) {
+    for line in own.chain(volumes).chain([search.to_owned()]).chain(WATCH_EXAMPLES.map(str::to_owned)) {
         let outcome = control.send(Some(&role.token), &line);
         // A list without a name is of what one may see: nothing.
         let is_empty = line.contains("\"names\":[]") && outcome == Outcome::Answered("[]".to_owned());

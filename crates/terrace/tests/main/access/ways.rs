@@ -224,6 +224,25 @@ const METRICS_WAYS: &[Way] = &[
         Shows("terrace_messages_received_total{service=\"adt\""),
     ),
     way(Metrics("/metrics?name=x"), &[(Action::NodeMetrics, "node")], Shows("process_start_time_seconds")),
+    way(Control("history {\"verb\":\"list\",\"range\":\"1h\"}"), &[(Action::NodeMetrics, "node")], Decided),
+    way(
+        Control("history {\"verb\":\"points\",\"series\":\"nothing\",\"range\":\"1y\"}"),
+        &[(Action::NodeMetrics, "node")],
+        Decided,
+    ),
+];
+const SILENCE: &[Right] = &[(Action::AlertSilence, "node")];
+/// No rules are in force there: who may try a channel is told that there is none.
+const SILENCE_WAYS: &[Way] = &[
+    way(
+        Control(
+            "alert {\"verb\":\"silence\",\"rule\":null,\"subject\":null,\"until_us\":{soon},\"reason\":\"a test\"}",
+        ),
+        SILENCE,
+        Decided,
+    ),
+    way(Control("alert {\"verb\":\"unsilence\",\"number\":{n}}"), SILENCE, Decided),
+    way(Control("alert {\"verb\":\"test\",\"channel\":\"x\"}"), SILENCE, Decided),
 ];
 const VERIFY: Right = (Action::NodeVerify, "node");
 const AUDIT: Right = (Action::AuditRead, "node");
@@ -253,6 +272,7 @@ pub(crate) fn of(action: Action) -> Ways {
         Action::ClockConfirm => Of(CLOCK_WAYS),
         Action::NodeStatus => Of(STATUS_WAYS),
         Action::NodeMetrics => Of(METRICS_WAYS),
+        Action::AlertSilence => Of(SILENCE_WAYS),
         Action::NodeStop => Stop,
         Action::NodeVerify => Of(VERIFY_WAYS),
         Action::NodeBackup => Of(BACKUP_WAYS),

@@ -1,0 +1,428 @@
+//! [`Condition`]: what a rule is about, read from `queue_age > 5m`, and found in the figures of a moment.
+//!
+//! | condition | subject | holds if |
+//! |---|---|---|
+//! | `queue_age > TIME` | operation | its oldest message has waited longer |
+//! | `queue_messages > N` | operation | more deliveries wait |
+//! | `suspended` | operation | it stands still |
+//! | `failed > N` | operation | more deliveries were given up within ten minutes |
+//! | `silent > TIME` | service | no message came for longer, within the hours of the rule |
+//! | `errored > N`, `refused > N` | service | more messages were stopped by an error, or refused, within ten minutes |
+//! | `disk_free < SIZE` | tier | less space is free where it lies |
+//! | `volume_degraded` | volume | a copy is missing or out |
+//! | `volume_resync` | volume | a copy is being brought up to date |
+//! | `pages_damaged` | node | damaged pages were set aside |
+//! | `certificate_left < TIME` | setting | the certificate that it names ends sooner |
+//! | `not_ready`, `trouble` | node, matter | messages are not taken; the node has a trouble |
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use super::schedule::Schedule;
+use crate::samples::Samples;
+
+/// What a condition is about: an operation, a service, a tier, a volume, a matter.
+pub type Subject = String;
+
+/// Counters are compared with what they were so long ago.
+const WITHIN_US: i64 = 600_000_000;
+
+/// See the module's text.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Condition {
+    /// Seconds.
+    QueueAge(f64),
+    /// Deliveries.
+    QueueMessages(f64),
+    /// It stands still.
+    Suspended,
+    /// Deliveries given up within ten minutes.
+    Failed(f64),
+    /// Seconds.
+    Silent(f64),
+    /// Messages within ten minutes.
+    Errored(f64),
+    /// Messages within ten minutes.
+    Refused(f64),
+    /// Bytes.
+    DiskFree(f64),
+    /// A copy is missing or out.
+    VolumeDegraded,
+    /// A copy is being brought up to date.
+    VolumeResync,
+    /// Damaged pages were set aside.
+    PagesDamaged,
+    /// Seconds.
+    CertificateLeft(f64),
+    /// Messages are not taken.
+    NotReady,
+    /// The node has a trouble.
+    Trouble,
+}
+
+/// A time as `90s`, `5m`, `2h`, `1d`. Errors: it is none.
+pub(super) fn seconds(text: &str) -> Result<f64, String> {
+    let units = [("ms", 0.001), ("s", 1.0), ("m", 60.0), ("h", 3_600.0), ("d", 86_400.0)];
+    let read =
+        units.iter().find_map(|(unit, of)| Some(text.strip_suffix(unit)?.trim().parse::<u32>().ok()? as f64 * of));
+    read.ok_or_else(|| format!("`{text}` is no time: write it as 90s, 5m, 2h or 1d"))
+}
+
+/// The same as a duration.
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
+    seconds(text).map(Duration::from_secs_f64)
+}
+
+fn number(text: &str) -> Result<f64, String> {
+    text.parse::<u64>().map(|number| number as f64).map_err(|_| format!("`{text}` is no number"))
+}
+
+fn size(text: &str) -> Result<f64, String> {
+    let units = [("KiB", 10), ("MiB", 20), ("GiB", 30), ("TiB", 40)];
+    let read = units.iter().find_map(|(unit, shift)| {
+        Some(text.strip_suffix(unit)?.trim().parse::<u32>().ok()? as f64 * (1u64 << shift) as f64)
+    });
+    read.ok_or_else(|| format!("`{text}` is no size: write it as 10GiB"))
+}
+
+impl std::str::FromStr for Condition {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Condition, String> {
+        let (name, comparison) = match text.split_once(['>', '<']) {
+            None => (text.trim(), None),
+            Some((name, value)) => (name.trim(), Some((text.contains('<'), value.trim()))),
+        };
+        let known = "queue_age, queue_messages, suspended, failed, silent, errored, refused, disk_free, certificate_left, volume_degraded, \
+                     volume_resync, pages_damaged, not_ready, trouble";
+        match (name, comparison) {
+            ("queue_age", Some((false, value))) => seconds(value).map(Condition::QueueAge),
+            ("queue_messages", Some((false, value))) => number(value).map(Condition::QueueMessages),
+            ("failed", Some((false, value))) => number(value).map(Condition::Failed),
+            ("silent", Some((false, value))) => seconds(value).map(Condition::Silent),
+            ("errored", Some((false, value))) => number(value).map(Condition::Errored),
+            ("refused", Some((false, value))) => number(value).map(Condition::Refused),
+            ("disk_free", Some((true, value))) => size(value).map(Condition::DiskFree),
+            ("suspended", None) => Ok(Condition::Suspended),
+            ("certificate_left", Some((true, value))) => seconds(value).map(Condition::CertificateLeft),
+            ("volume_degraded", None) => Ok(Condition::VolumeDegraded),
+            ("volume_resync", None) => Ok(Condition::VolumeResync),
+            ("pages_damaged", None) => Ok(Condition::PagesDamaged),
+            ("not_ready", None) => Ok(Condition::NotReady),
+            ("trouble", None) => Ok(Condition::Trouble),
+            ("disk_free", _) => Err("`disk_free` is compared with `<`, as disk_free < 10GiB".to_owned()),
+            ("certificate_left", _) => {
+                Err("`certificate_left` is compared with `<`, as certificate_left < 14d".to_owned())
+            }
+            ("queue_age" | "queue_messages" | "failed" | "silent" | "errored" | "refused", _) => Err(format!(
+                "`{name}` is compared with `>`, as {name} > {}",
+                if matches!(name, "queue_age" | "silent") { "5m" } else { "0" }
+            )),
+            (
+                "suspended" | "volume_degraded" | "volume_resync" | "pages_damaged" | "not_ready" | "trouble",
+                Some(_),
+            ) => Err(format!("`{name}` has no value: leave the comparison out")),
+            _ => Err(format!("`{name}` is no condition: there are {known}")),
+        }
+    }
+}
+
+/// What counters were at earlier looks.
+#[derive(Debug, Default)]
+pub struct Look {
+    /// When the first look was, microseconds since 1970.
+    began_us: Option<i64>,
+    counters: BTreeMap<(&'static str, String), VecDeque<(i64, f64)>>,
+}
+
+impl Look {
+    /// Whether counters were looked at for as long as they are compared with.
+    fn is_long(&self, now_us: i64) -> bool {
+        self.began_us.is_some_and(|began| now_us.saturating_sub(began) >= WITHIN_US)
+    }
+
+    /// Begins another look. Counters that are not there any more are forgotten.
+    pub fn begin(&mut self, now_us: i64) {
+        self.began_us.get_or_insert(now_us);
+        let is_new = |seen: &VecDeque<(i64, f64)>| seen.back().is_some_and(|(at, _)| *at >= now_us - WITHIN_US);
+        self.counters.retain(|_, seen| is_new(seen));
+    }
+
+    /// How much a counter has grown within the last ten minutes, as far as it was looked at. It was 0 when it began, with the node or after.
+    fn growth(&mut self, what: (&'static str, &str), now_us: i64, value: f64) -> f64 {
+        let seen = self.counters.entry((what.0, what.1.to_owned())).or_default();
+        if seen.back().is_none_or(|(_, before)| *before > value) {
+            seen.clear();
+            seen.push_back((now_us, 0.0));
+        }
+        if seen.back().is_none_or(|(at, _)| *at < now_us) {
+            seen.push_back((now_us, value));
+        }
+        while seen.len() > 1 && seen.front().is_some_and(|(at, _)| *at < now_us - WITHIN_US) {
+            seen.pop_front();
+        }
+        value - seen.front().map_or(value, |(_, first)| *first)
+    }
+}
+
+impl Condition {
+    /// The subjects for which it holds now, each with what is the matter, in words.
+    pub fn holds(
+        &self,
+        samples: &Samples,
+        schedule: &Schedule,
+        now_us: i64,
+        look: &mut Look,
+    ) -> BTreeMap<Subject, String> {
+        let now = now_us as f64 / 1e6;
+        let one = |name: &str| -> Vec<(Subject, f64)> {
+            let label = |labels: Vec<String>| labels.into_iter().next().unwrap_or_else(|| "node".to_owned());
+            samples.values(name).into_iter().map(|(labels, value)| (label(labels), value)).collect()
+        };
+        let of = |found: Vec<(Subject, f64)>, holds: &dyn Fn(f64) -> bool, says: &dyn Fn(f64) -> String| {
+            found
+                .into_iter()
+                .filter(|(_, value)| holds(*value))
+                .map(|(subject, value)| (subject, says(value)))
+                .collect()
+        };
+        match *self {
+            Condition::QueueAge(most) => {
+                let age = |(subject, since): (Subject, f64)| (subject, now - since);
+                let ages = one("terrace_queue_oldest_timestamp_seconds").into_iter().map(age).collect();
+                of(ages, &|age| age > most, &|age| format!("the oldest message has waited {}", in_words(age)))
+            }
+            Condition::QueueMessages(most) => {
+                of(one("terrace_queue_messages"), &|n| n > most, &|n| format!("{n} deliveries wait"))
+            }
+            Condition::Suspended => {
+                of(one("terrace_operation_suspended"), &|is| is > 0.0, &|_| "stands still".to_owned())
+            }
+            Condition::Failed(most) => grown(samples, look, now_us, ("terrace_deliveries_total", "failed"), most),
+            Condition::Errored(most) => {
+                grown(samples, look, now_us, ("terrace_messages_received_total", "errored"), most)
+            }
+            Condition::Refused(most) => {
+                grown(samples, look, now_us, ("terrace_messages_received_total", "refused"), most)
+            }
+            Condition::Silent(most) => silent(samples, schedule, now_us, most),
+            Condition::DiskFree(least) => of(one("terrace_disk_free_bytes"), &|free| free < least, &|free| {
+                format!("{:.1} GiB are free", free / f64::from(1 << 30))
+            }),
+            Condition::VolumeDegraded => copies(samples, &["missing", "out"])
+                .map(|(volume, copies)| (volume, format!("works without {copies} of its copies")))
+                .collect(),
+            Condition::VolumeResync => copies(samples, &["syncing"])
+                .map(|(volume, copies)| (volume, format!("{copies} of its copies are being brought up to date")))
+                .collect(),
+            Condition::PagesDamaged => of(one("terrace_pages_quarantined"), &|pages| pages > 0.0, &|pages| {
+                format!("{pages} damaged pages were set aside")
+            }),
+            Condition::CertificateLeft(least) => {
+                let left = |(subject, end): (Subject, f64)| (subject, end - now);
+                let all = one("terrace_certificate_end_timestamp_seconds").into_iter().map(left).collect();
+                of(all, &|left| left < least, &|left| match left > 0.0 {
+                    true => format!("the certificate ends in {}", in_words(left)),
+                    false => "the certificate has ended".to_owned(),
+                })
+            }
+            Condition::NotReady => of(one("terrace_ready"), &|is| is == 0.0, &|_| "messages are not taken".to_owned()),
+            Condition::Trouble => of(one("terrace_trouble"), &|is| is > 0.0, &|_| {
+                "`terrace status` has the reason and what to do".to_owned()
+            }),
+        }
+    }
+
+    /// Whether it cannot be told if it is over for a subject of which it held since a moment: what it compares with is not known yet since
+    /// the start, or nothing has happened that would end it.
+    pub fn is_open(&self, samples: &Samples, subject: &str, since_us: i64, (now_us, look): (i64, &Look)) -> bool {
+        let has =
+            |name: &str| samples.values(name).iter().any(|(labels, _)| labels.first().is_some_and(|of| of == subject));
+        match self {
+            Condition::Failed(_) => !look.is_long(now_us) && has("terrace_deliveries_total"),
+            Condition::Errored(_) | Condition::Refused(_) => {
+                !look.is_long(now_us) && has("terrace_messages_received_total")
+            }
+            // Only a message ends silence, and neither a restart nor another morning.
+            Condition::Silent(_) => {
+                let last = samples.value("terrace_service_last_message_timestamp_seconds", &[subject]);
+                has("terrace_duplicates_total") && last.is_none_or(|last| last * 1e6 < since_us as f64)
+            }
+            Condition::VolumeDegraded | Condition::VolumeResync => {
+                samples.value("terrace_volume_open", &[subject]) == Some(0.0)
+            }
+            Condition::QueueAge(_)
+            | Condition::QueueMessages(_)
+            | Condition::Suspended
+            | Condition::DiskFree(_)
+            | Condition::PagesDamaged
+            | Condition::CertificateLeft(_)
+            | Condition::NotReady
+            | Condition::Trouble => false,
+        }
+    }
+}
+
+/// Volumes that have copies in one of these states, with how many.
+fn copies(samples: &Samples, states: &[&str]) -> impl Iterator<Item = (Subject, f64)> {
+    let mut found = BTreeMap::new();
+    for (mut labels, copies) in samples.values("terrace_volume_copies") {
+        if states.contains(&labels[1].as_str()) && copies > 0.0 {
+            *found.entry(labels.swap_remove(0)).or_insert(0.0) += copies;
+        }
+    }
+    found.into_iter()
+}
+
+/// Subjects whose counter with this second label has grown by more than `most`.
+fn grown(
+    samples: &Samples,
+    look: &mut Look,
+    now_us: i64,
+    (name, second): (&'static str, &'static str),
+    most: f64,
+) -> BTreeMap<Subject, String> {
+    let mut found = BTreeMap::new();
+    for (labels, value) in samples.values(name) {
+        if labels.get(1).is_none_or(|label| label != second) {
+            continue;
+        }
+        let growth = look.growth((second, &labels[0]), now_us, value);
+        if growth > most {
+            found.insert(labels[0].clone(), format!("{growth} {second} within ten minutes"));
+        }
+    }
+    found
+}
+
+/// Services that received nothing for longer than `most` seconds: since their last message, since the node started, or since the hours of
+/// the rule began, whatever came last.
+fn silent(samples: &Samples, schedule: &Schedule, now_us: i64, most: f64) -> BTreeMap<Subject, String> {
+    let (now, started) = (now_us as f64 / 1e6, samples.value("process_start_time_seconds", &[]).unwrap_or(0.0));
+    let last: BTreeMap<String, f64> = samples
+        .values("terrace_service_last_message_timestamp_seconds")
+        .into_iter()
+        .filter_map(|(labels, at)| Some((labels.into_iter().next()?, at)))
+        .collect();
+    let began = schedule.began_us(now_us).map_or(0.0, |us| us as f64 / 1e6);
+    let services =
+        samples.values("terrace_duplicates_total").into_iter().filter_map(|(labels, _)| labels.into_iter().next());
+    let quiet = services.filter_map(|service| {
+        let since = last.get(&service).copied().unwrap_or(0.0).max(started).max(began);
+        (now - since > most).then(|| (service, format!("nothing came for {}", in_words(now - since))))
+    });
+    quiet.collect()
+}
+
+/// Seconds, in the largest unit that is not too rough.
+pub(super) fn in_words(seconds: f64) -> String {
+    match seconds as u64 {
+        s @ 0..=119 => format!("{s} s"),
+        s @ 120..=7_199 => format!("{} min", s / 60),
+        s @ 7_200..=172_799 => format!("{} h", s / 3_600),
+        s => format!("{} days", s / 86_400),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table;
+
+    #[test]
+    fn conditions_are_read_as_they_are_written_and_others_are_refused_with_what_to_write() {
+        for (text, condition) in [
+            ("queue_age > 5m", Condition::QueueAge(300.0)),
+            ("errored > 0", Condition::Errored(0.0)),
+            ("disk_free < 10GiB", Condition::DiskFree(10.0 * f64::from(1 << 30))),
+            ("volume_degraded", Condition::VolumeDegraded),
+            ("certificate_left < 14d", Condition::CertificateLeft(14.0 * 86_400.0)),
+        ] {
+            assert_eq!(text.parse(), Ok(condition), "{text}");
+        }
+        for (text, why) in [
+            ("queue_age < 5m", "with `>`"),
+            ("queue_age > 5", "no time"),
+            ("disk_free > 1GiB", "with `<`"),
+            ("suspended > 1", "no value"),
+            ("certificate_left > 1d", "with `<`"),
+            ("nonsense", "there are queue_age"),
+            ("errored > many", "no number"),
+        ] {
+            let told = text.parse::<Condition>().expect_err("it is none");
+            assert!(told.contains(why), "{text}: {told}");
+        }
+    }
+
+    #[test]
+    fn each_condition_holds_for_the_subjects_that_the_figures_say() {
+        let now_us = 10_000_000_000;
+        let mut samples = Samples::default();
+        samples.moment(table::QUEUE_OLDEST, &["lab"], Some(now_us - 400_000_000));
+        samples.moment(table::QUEUE_OLDEST, &["ward"], Some(now_us - 100_000_000));
+        samples.gauge(table::QUEUE_MESSAGES, &["lab"], 12.0);
+        samples.flag(table::OPERATION_SUSPENDED, &["ward"], true);
+        samples.gauge(table::DISK_FREE_BYTES, &["home"], 5.0);
+        samples.gauge(table::VOLUME_COPIES, &["v", "in-sync"], 2.0);
+        samples.gauge(table::VOLUME_COPIES, &["v", "out"], 1.0);
+        samples.gauge(table::VOLUME_COPIES, &["w", "syncing"], 1.0);
+        samples.gauge(table::PAGES_QUARANTINED, &[], 3.0);
+        samples.moment(table::CERTIFICATE_END, &["sql.certificate"], Some(now_us + 86_400_000_000));
+        samples.flag(table::READY, &[], false);
+        samples.flag(table::TROUBLE, &["clock"], true);
+        samples.count(table::DUPLICATES_TOTAL, &["adt"], 0);
+        samples.moment(table::SERVICE_LAST_MESSAGE, &["adt"], Some(now_us - 2_000_000_000));
+        let holds = |text: &str| {
+            let condition: Condition = text.parse().expect("one");
+            condition
+                .holds(&samples, &Schedule::default(), now_us, &mut Look::default())
+                .into_keys()
+                .collect::<Vec<_>>()
+        };
+        for (text, subject) in [
+            ("queue_age > 5m", "lab"),
+            ("queue_messages > 11", "lab"),
+            ("suspended", "ward"),
+            ("disk_free < 1KiB", "home"),
+            ("volume_degraded", "v"),
+            ("volume_resync", "w"),
+            ("pages_damaged", "node"),
+            ("certificate_left < 2d", "sql.certificate"),
+            ("not_ready", "node"),
+            ("trouble", "clock"),
+            ("silent > 30m", "adt"),
+        ] {
+            assert_eq!(holds(text), [subject], "{text}");
+        }
+        assert!(holds("silent > 1h").is_empty() && holds("queue_messages > 12").is_empty());
+    }
+
+    #[test]
+    fn a_counter_is_compared_with_ten_minutes_ago_and_begins_at_0() {
+        let mut look = Look::default();
+        let mut growth = |minute: i64, value: f64| look.growth(("errored", "adt"), minute * 60_000_000, value);
+        assert_eq!((growth(0, 7.0), growth(1, 9.0), growth(5, 9.0), growth(10, 9.0)), (7.0, 9.0, 9.0, 9.0));
+        assert_eq!((growth(12, 9.0), growth(13, 3.0), growth(24, 3.0)), (0.0, 3.0, 0.0));
+    }
+
+    #[test]
+    fn what_cannot_be_known_after_a_restart_does_not_end_what_was_on() {
+        let minute = 60_000_000;
+        let mut samples = Samples::default();
+        samples.count(table::DUPLICATES_TOTAL, &["adt"], 0);
+        samples.count(table::MESSAGES_RECEIVED_TOTAL, &["adt", "errored"], 0);
+        samples.flag(table::VOLUME_OPEN, &["v"], false);
+        let mut look = Look::default();
+        look.begin(20 * minute);
+        let open = |text: &str, subject: &str, minutes: i64, samples: &Samples| {
+            let condition: Condition = text.parse().expect("one");
+            condition.is_open(samples, subject, 15 * minute, (minutes * minute, &look))
+        };
+        assert!(open("errored > 0", "adt", 21, &samples) && !open("errored > 0", "adt", 30, &samples));
+        assert!(!open("errored > 0", "gone", 21, &samples), "it is not there any more");
+        assert!(open("silent > 5m", "adt", 1_000, &samples) && !open("silent > 5m", "gone", 21, &samples));
+        assert!(open("volume_degraded", "v", 21, &samples) && !open("queue_age > 5m", "lab", 21, &samples));
+        samples.moment(table::SERVICE_LAST_MESSAGE, &["adt"], Some(22 * minute));
+        assert!(!open("silent > 5m", "adt", 23, &samples), "a message ends it");
+    }
+}

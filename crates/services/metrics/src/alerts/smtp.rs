@@ -1,0 +1,173 @@
+//! Sends a mail (RFC 5321, 3207, 4954): one connection, one message, then it ends.
+//!
+//! ```text
+//!   220 <- | EHLO -> 250 | STARTTLS -> 220, TLS, EHLO -> 250 | AUTH PLAIN -> 235 | MAIL -> 250 | RCPT -> 250 ... | DATA -> 354 | text -> 250
+//! ```
+//!
+//! Invariants: no password goes out without TLS but to this machine; what a server says before TLS does not count after it, and bytes that it
+//! sends ahead of TLS end the connection; a reply has at most [`REPLY_MAX`] bytes. The caller bounds the time.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use super::channel::{MailSecurity, Mailbox};
+use super::connect::{Wire, connect, secured};
+use super::webhook::secret;
+
+/// Most bytes of a reply, all of its lines together.
+const REPLY_MAX: usize = 16 << 10;
+
+/// Most characters of a server's words that are repeated in an error.
+const SAID_MAX: usize = 200;
+
+/// A reply.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Reply {
+    code: u16,
+    /// Its lines without their codes.
+    lines: Vec<String>,
+}
+
+/// The first reply in these bytes and its length, once it is there whole. Errors: they are no reply.
+pub(super) fn reply_in(bytes: &[u8]) -> Result<Option<(Reply, usize)>, String> {
+    let (mut lines, mut at, mut code) = (Vec::new(), 0, None);
+    loop {
+        let Some(length) = bytes[at..].iter().position(|byte| *byte == b'\n') else {
+            return if bytes.len() > REPLY_MAX { Err("its reply has no end".to_owned()) } else { Ok(None) };
+        };
+        let line = String::from_utf8_lossy(&bytes[at..at + length]).trim_end_matches('\r').to_owned();
+        at += length + 1;
+        let number = line.get(..3).filter(|number| number.bytes().all(|byte| byte.is_ascii_digit()));
+        let number = number.and_then(|number| number.parse::<u16>().ok());
+        let (Some(number), true) = (number, at <= REPLY_MAX) else {
+            return Err("it does not speak SMTP".to_owned());
+        };
+        if code.is_some_and(|code| code != number) {
+            return Err("it does not speak SMTP".to_owned());
+        }
+        code = Some(number);
+        let said: String = line.chars().skip(4).filter(|c| !c.is_control()).collect();
+        lines.push(said);
+        match line.as_bytes().get(3) {
+            Some(b'-') => {}
+            None | Some(b' ') => return Ok(Some((Reply { code: number, lines }, at))),
+            Some(_) => return Err("it does not speak SMTP".to_owned()),
+        }
+    }
+}
+
+struct Conversation {
+    wire: Box<dyn Wire>,
+    read: Vec<u8>,
+}
+
+impl Conversation {
+    async fn reply(&mut self) -> Result<Reply, String> {
+        loop {
+            if let Some((reply, length)) = reply_in(&self.read)? {
+                self.read.drain(..length);
+                return Ok(reply);
+            }
+            let mut chunk = [0; 1024];
+            match self.wire.read(&mut chunk).await.map_err(|error| error.to_string())? {
+                0 => return Err("it ended the connection".to_owned()),
+                length => self.read.extend_from_slice(&chunk[..length]),
+            }
+        }
+    }
+
+    async fn write(&mut self, text: &str) -> Result<(), String> {
+        self.wire.write_all(text.as_bytes()).await.map_err(|error| error.to_string())?;
+        self.wire.flush().await.map_err(|error| error.to_string())
+    }
+
+    /// Says a line and expects one of these codes. `shown` stands for the line in an error.
+    async fn send_line(&mut self, line: &str, shown: &str, codes: &[u16]) -> Result<Reply, String> {
+        self.write(&format!("{line}\r\n")).await?;
+        self.expect(shown, codes).await
+    }
+
+    async fn expect(&mut self, shown: &str, codes: &[u16]) -> Result<Reply, String> {
+        let reply = self.reply().await?;
+        match codes.contains(&reply.code) {
+            true => Ok(reply),
+            false => {
+                let said: String = reply.lines.join(" ").chars().take(SAID_MAX).collect();
+                Err(format!("{shown} was answered with {} {said}", reply.code))
+            }
+        }
+    }
+
+    async fn hello(&mut self) -> Result<Vec<String>, String> {
+        // An address literal: a node may have no name that others know.
+        let reply = self.send_line("EHLO [127.0.0.1]", "EHLO", &[250]).await?;
+        Ok(reply.lines.into_iter().skip(1).map(|line| line.to_ascii_uppercase()).collect())
+    }
+}
+
+/// Sends the text to a mailbox. Errors: why the server did not take it, without secrets.
+pub(super) async fn send(mail: &Mailbox, text: &str) -> Result<(), String> {
+    converse(mail, text).await.map_err(|why| format!("{}:{}: {why}", mail.host, mail.port))
+}
+
+async fn converse(mail: &Mailbox, text: &str) -> Result<(), String> {
+    let login = match &mail.login {
+        Some((user, file)) => Some((user, secret(file)?)),
+        None => None,
+    };
+    let is_clear = mail.security == MailSecurity::None;
+    let mut wire = connect(&mail.host, mail.port, is_clear).await.map_err(|error| error.to_string())?;
+    if mail.security == MailSecurity::Implicit {
+        wire = secured(wire, &mail.host, mail.authority.as_deref()).await?;
+    }
+    let mut with = Conversation { wire, read: Vec::new() };
+    with.expect("the connection", &[220]).await?;
+    let mut offers = with.hello().await?;
+    if mail.security == MailSecurity::Starttls {
+        if !offers.iter().any(|offer| offer == "STARTTLS") {
+            return Err(
+                "it does not offer STARTTLS, so no mail goes to it (tls = \"implicit\" if it has a port for that)"
+                    .to_owned(),
+            );
+        }
+        with.send_line("STARTTLS", "STARTTLS", &[220]).await?;
+        if !with.read.is_empty() {
+            return Err("it sent something between STARTTLS and TLS, which may be of somebody else".to_owned());
+        }
+        let wire = secured(with.wire, &mail.host, mail.authority.as_deref()).await?;
+        with = Conversation { wire, read: Vec::new() };
+        offers = with.hello().await?;
+    }
+    if let Some((user, password)) = login {
+        let plain =
+            |offer: &String| offer.strip_prefix("AUTH ").is_some_and(|ways| ways.split(' ').any(|way| way == "PLAIN"));
+        if !offers.iter().any(plain) {
+            return Err("it does not offer AUTH PLAIN".to_owned());
+        }
+        let proof = STANDARD.encode(format!("\0{user}\0{password}"));
+        with.send_line(&format!("AUTH PLAIN {proof}"), "the login", &[235]).await?;
+    }
+    with.send_line(&format!("MAIL FROM:<{}>", mail.from), "MAIL", &[250]).await?;
+    let mut refused = Vec::new();
+    for to in &mail.to {
+        if let Err(why) = with.send_line(&format!("RCPT TO:<{to}>"), &format!("RCPT {to}"), &[250, 251]).await {
+            refused.push(why);
+        }
+    }
+    if refused.len() == mail.to.len() {
+        return Err(refused.join("; "));
+    }
+    // The others get it; asked once more, they would get it twice.
+    refused.iter().for_each(|why| tracing::warn!(why, "a receiver of a mail was refused"));
+    with.send_line("DATA", "DATA", &[354]).await?;
+    // No line of it begins with a dot: see `mail`.
+    with.write(text).await?;
+    with.send_line(".", "the mail", &[250]).await?;
+    // It was taken. Whether the farewell arrives does not matter.
+    let _ = with.write("QUIT\r\n").await;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

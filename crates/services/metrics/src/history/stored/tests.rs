@@ -1,0 +1,121 @@
+//! Rings that are filled over a simulated time, also across restarts and clocks that jump.
+
+use store::Options;
+
+use super::*;
+
+const SECOND: i64 = 1_000_000;
+const DAY: i64 = 86_400 * SECOND;
+/// 2026-01-01T00:00:00Z, where an interval of each ring begins.
+const BEGIN: i64 = 20_454 * DAY;
+
+fn store() -> Store {
+    Store::in_memory(Options::default()).expect("memory")
+}
+
+fn value(value: f64) -> Vec<(String, f64)> {
+    vec![("intake".to_owned(), value)]
+}
+
+fn points(history: &HistoryStore, range: HistoryRange, now_us: i64) -> Vec<HistoryPoint> {
+    history.points("intake", range, now_us).expect("it can be read").expect("it is known")
+}
+
+fn rows(history: &HistoryStore, ring: usize) -> usize {
+    let snapshot = history.store.snapshot();
+    let tree = snapshot.tree(TREE).expect("it can be read").expect("it is there");
+    let mut rows = rows_between(&snapshot, tree, ring, (0, i64::MAX));
+    let mut count = 0;
+    while rows.next_key().expect("it can be read").is_some() {
+        count += 1;
+    }
+    count
+}
+
+#[test]
+fn each_range_has_its_points_with_the_interval_that_is_not_over_yet() {
+    let history = HistoryStore::open(store()).expect("it opens");
+    assert_eq!(history.points("intake", HistoryRange::Hour, BEGIN).expect("nothing is there"), None);
+    // Two hours and some, by 10 s: the value is the number of the minute, with one peak.
+    let ticks = 2 * 360 + 3;
+    for tick in 0..ticks {
+        let peak = if tick == 100 { 1e6 } else { 0.0 };
+        history.write(&value((tick / 6) as f64 + peak), BEGIN + tick * 10 * SECOND).expect("it is written");
+    }
+    let now = BEGIN + (ticks - 1) * 10 * SECOND;
+    let hour = points(&history, HistoryRange::Hour, now);
+    assert_eq!(hour.last().map(|point| (point.at_us, point.mean)), Some((now, 120.0)));
+    assert_eq!((rows(&history, 0), rows(&history, 1), rows(&history, 2), rows(&history, 3)), (360, 120, 8, 2));
+    let day = points(&history, HistoryRange::Day, now);
+    assert_eq!(day.len(), 121, "120 minutes, and one that is not over");
+    assert_eq!((day[7].mean, day[7].at_us, day[120].mean), (7.0, BEGIN + 420 * SECOND, 120.0));
+    assert_eq!((day[16].least, day[16].most), (16.0, 1_000_016.0), "a peak of ten seconds is seen");
+    let week = points(&history, HistoryRange::Week, now);
+    assert_eq!((week.len(), week[1].most, week[8].mean), (9, 1_000_016.0, 120.0));
+    let year = points(&history, HistoryRange::Year, now);
+    assert_eq!((year.len(), year[0].at_us, year[0].least, year[0].most), (1, BEGIN, 0.0, 1_000_016.0));
+    assert_eq!(history.series().iter().map(|series| &series.name[..]).collect::<Vec<_>>(), ["intake"]);
+}
+
+#[test]
+fn what_a_node_did_before_it_was_away_is_rolled_up_when_it_is_back() {
+    let store = store();
+    let history = HistoryStore::open(store.clone()).expect("it opens");
+    for tick in 0..50 {
+        history.write(&value(5.0), BEGIN + tick * 10 * SECOND).expect("it is written");
+    }
+    drop(history);
+    // It was away for three days.
+    let history = HistoryStore::open(store).expect("it opens");
+    let now = BEGIN + 3 * DAY + 500 * SECOND;
+    history.write(&value(7.0), now).expect("it is written");
+    let year = points(&history, HistoryRange::Year, now);
+    assert_eq!(
+        year.iter().map(|point| (point.at_us, point.mean)).collect::<Vec<_>>(),
+        [(BEGIN, 5.0), (BEGIN + 3 * DAY, 7.0)]
+    );
+    // Old rows go with those that come.
+    for tick in 1..20 {
+        history.write(&value(7.0), now + tick * 10 * SECOND).expect("it is written");
+    }
+    assert_eq!(rows(&history, 0), 20);
+    let week = points(&history, HistoryRange::Week, now);
+    assert_eq!((week.len(), week[0].mean), (2, 5.0));
+}
+
+#[test]
+fn a_clock_that_was_ahead_leaves_no_rows_and_the_rings_never_grow_beyond_their_bound() {
+    let history = HistoryStore::open(store()).expect("it opens");
+    for tick in 0..40 {
+        history.write(&value(1.0), BEGIN + 1_000 * DAY + tick * 10 * SECOND).expect("it is written");
+    }
+    for tick in 0..400 {
+        history.write(&value(2.0), BEGIN + tick * 10 * SECOND).expect("it is written");
+    }
+    assert_eq!((rows(&history, 0), rows(&history, 1)), (360, 66));
+    let now = BEGIN + 3_990 * SECOND;
+    assert!(points(&history, HistoryRange::Day, now).iter().all(|point| point.mean == 2.0));
+    // Days, for years.
+    for day in 1..900 {
+        history.write(&value(3.0), BEGIN + day * DAY).expect("it is written");
+    }
+    assert!(rows(&history, 4) <= 400, "{}", rows(&history, 4));
+}
+
+#[test]
+fn names_are_bounded_and_the_numbers_of_forgotten_ones_are_not_used_again() {
+    let store = store();
+    let history = HistoryStore::open(store.clone()).expect("it opens");
+    for part in 0..12 {
+        let values: Vec<_> = (0..100).map(|n| (format!("waiting.o{}", part * 100 + n), f64::from(n))).collect();
+        history.write(&values, BEGIN + i64::from(part) * 10 * SECOND).expect("it is written");
+    }
+    let names = history.series();
+    assert_eq!(names.len(), NAMES_MAX);
+    assert!(names.iter().all(|series| series.name != "waiting.o7"));
+    history.write(&[("waiting.o7".to_owned(), 42.0), ("x".repeat(300), 1.0)], BEGIN + 200 * SECOND).expect("written");
+    let again = HistoryStore::open(store).expect("it opens");
+    assert_eq!(again.series(), history.series());
+    let of_seven = again.points("waiting.o7", HistoryRange::Hour, BEGIN + 200 * SECOND).expect("read").expect("known");
+    assert_eq!(of_seven.iter().map(|point| point.mean).collect::<Vec<_>>(), [42.0], "not what it had before");
+}
