@@ -5,7 +5,7 @@
 #
 # The node is the program that TERRACE names, else target/release/terrace. It has a production, some hundred messages, one that errors and
 # one that a receiver rejects. The cases are in console-test.py: the flows of an operator by keyboard, every page in both schemes at 1280
-# and 390 pixels, axe-core on each, no request to elsewhere, no breach of the policy of contents, the size of a first visit.
+# and 390 pixels, axe-core on each, texts that would be scripts in messages, tables, documents and forms, no request to elsewhere, no breach of the policy of contents, the size of a first visit.
 #
 # Chromium is installed from Debian if it is not there and this is root; axe-core comes from npm, playwright from PyPI, once, into the
 # cache directory.
@@ -55,12 +55,13 @@ printf 'set MSH-5 = "LAB"\nset PV1-3.1 = lookup(wards, PV1-3.1)\n' >production/t
 printf 'set MSH-5 = "REGISTRY"\nset MSH-6 = "CENTRAL"\n' >production/transforms/to-registry.hl7t
 printf 'ICU,Intensive care\nW7,Ward seven\n' >production/tables/wards.csv
 printf 'name = "north-hospital"\n' >production/production.toml
-printf 'production = "production"\n[search]\nlisten = "127.0.0.1:0"\n[console]\nlisten = "127.0.0.1:0"\n' >terrace.toml
+printf 'production = "production"\n[sql]\nlisten = "127.0.0.1:0"\n[search]\nlisten = "127.0.0.1:0"\ntrust = true\n[console]\nlisten = "127.0.0.1:0"\n' >terrace.toml
 "$terrace" serve 2>log &
 pid=$!
 cd - >/dev/null
 wait_ready
 url=http://$(sed -n 's/.* console address=//p' "$dir/log")
+search=http://$(sed -n 's/.* search address=//p' "$dir/log")
 [ "$url" != http:// ] || { cat "$dir/log" >&2; echo "0 passed, 1 failed"; exit 1; }
-run_client console "$python" scripts/console-test.py "$url" "$terrace" "$dir" "$axe"
+run_client console "$python" -B scripts/console-test.py "$url" "$terrace" "$dir" "$axe" "$search"
 tell

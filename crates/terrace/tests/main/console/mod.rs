@@ -3,7 +3,9 @@
 //!
 //! Role x action x port, and every route by who has no right, are in `access`; how pages look in `scripts/test-console.sh`.
 
+mod asking;
 mod browser;
+mod work;
 
 use std::fs;
 use std::io::{BufRead, Write};
