@@ -5,7 +5,7 @@
 #
 # The node is the program that TERRACE names, else target/release/terrace. It has a production, some hundred messages, one that errors and
 # one that a receiver rejects. The cases are in console-test.py: the flows of an operator by keyboard, every page in both schemes at 1280
-# and 390 pixels, axe-core on each, no request to elsewhere, no breach of the policy of contents, the size of a first visit.
+# and 390 pixels, axe-core on each, texts that would be scripts in messages, tables, documents and forms, no request to elsewhere, no breach of the policy of contents, the size of a first visit.
 #
 # Somebody also signs in at a provider of logins: oidc-provider.py, which signs tokens by RS256.
 #
@@ -66,8 +66,11 @@ port=$(python3 -c 'import socket; place = socket.socket(); place.bind(("127.0.0.
 cd "$dir"
 cat >terrace.toml <<SETTINGS
 production = "production"
+[sql]
+listen = "127.0.0.1:0"
 [search]
 listen = "127.0.0.1:0"
+trust = true
 [console]
 listen = "127.0.0.1:$port"
 [oidc]
@@ -85,6 +88,7 @@ pid=$!
 cd - >/dev/null
 wait_ready
 url=http://$(sed -n 's/.* console address=//p' "$dir/log")
+search=http://$(sed -n 's/.* search address=//p' "$dir/log")
 [ "$url" != http:// ] || { cat "$dir/log" >&2; echo "0 passed, 1 failed"; exit 1; }
-run_client console "$python" scripts/console-test.py "$url" "$terrace" "$dir" "$axe" "$issuer"
+run_client console "$python" -B scripts/console-test.py "$url" "$terrace" "$dir" "$axe" "$search" "$issuer"
 tell

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use interop::running::RunningProduction;
 
 use crate::assemble::SearchShelves;
-use crate::console::{ConsoleSettings, RunningConsole};
+use crate::console::{ConsoleSettings, LentServices, RunningConsole};
 use crate::metrics::MetricsSettings;
 use crate::search::{RunningSearch, SearchSettings};
 use crate::sql;
@@ -81,7 +81,11 @@ impl ServiceSettings {
             services.volumes = Some(volumes);
             let search = self.search.map(|search| search.start(node, placed));
             services.search = search.transpose()?;
-            services.console = self.console.map(|console| console.start(node)).transpose()?;
+            let lent = LentServices {
+                sql: services.sql.as_ref().map(|sql| sql.lent()),
+                indices: services.search.as_ref().and_then(|search| search.lent()),
+            };
+            services.console = self.console.map(|console| console.start(node, lent)).transpose()?;
             Ok(())
         });
         if let Err(error) = started {

@@ -55,6 +55,11 @@ impl AbsentSql {
     }
 
     /// Never called.
+    pub fn lent(&self) -> std::sync::Arc<dyn web_console::SqlSource> {
+        match *self {}
+    }
+
+    /// Never called.
     pub fn source(&self) -> Box<node_metrics::Source> {
         match *self {}
     }

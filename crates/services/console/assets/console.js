@@ -10,6 +10,10 @@
       box().focus();
       box().select();
     }
+    if (event.key === 'Enter' && (event.ctrlKey || event.metaKey) && on instanceof HTMLTextAreaElement && on.form) {
+      event.preventDefault();
+      on.form.requestSubmit();
+    }
     if (event.key === 'Escape') {
       document.querySelectorAll('details.who[open]').forEach((menu) => {
         menu.open = false;
@@ -39,7 +43,7 @@
   // A form that was sent once is not sent again by a second Enter.
   document.addEventListener('submit', (event) => {
     const form = event.target;
-    if (form.method !== 'post') return;
+    if (form.method !== 'post' || (event.submitter && event.submitter.hasAttribute('data-download'))) return;
     if (form.dataset.sent) {
       event.preventDefault();
       return;

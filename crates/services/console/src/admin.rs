@@ -12,6 +12,7 @@
 //! Not here: who a caller is (`gate`), and what pages make of an answer.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -20,26 +21,13 @@ use node::identity::{Caller, RoleReport};
 use node::trouble::Trouble;
 use serde::{Deserialize, Serialize};
 
-/// Why a request is not answered. The text is for who asked.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum AdminError {
-    /// The caller has no right to it: somebody has to grant it.
-    #[error("{0}")]
-    Denied(String),
-    /// There is no such thing, or none that the caller may know of.
-    #[error("{0}")]
-    Absent(String),
-    /// It cannot be done so: ask for something else.
-    #[error("{0}")]
-    Refused(String),
-    /// The node cannot do it now.
-    #[error("{0}")]
-    Unavailable(String),
-}
+pub use crate::admin_error::AdminError;
+use crate::lending::{SearchSource, SqlSource};
+use crate::operator::OperatorAdmin;
 
 /// What a node is asked. See the module's text.
 #[async_trait]
-pub trait Admin: Send + Sync + 'static {
+pub trait Admin: OperatorAdmin + Send + Sync + 'static {
     /// The figures of now, for all who look: the console asks for `node-status` before it shows them.
     async fn figures(&self) -> Result<NodeFigures, AdminError>;
 
@@ -78,6 +66,36 @@ pub trait Admin: Send + Sync + 'static {
 
     /// The volumes that the caller may see.
     async fn volumes(&self, caller: &Caller) -> Result<Vec<VolumeLine>, AdminError>;
+
+    /// The SQL service; none where it does not run.
+    fn sql(&self) -> Option<Arc<dyn SqlSource>>;
+
+    /// The search service; none where it does not run.
+    fn indices(&self) -> Option<Arc<dyn SearchSource>>;
+
+    /// The searches that the caller has saved, by name. They are the caller's own: no right is needed, and nobody else sees them.
+    async fn saved_searches(&self, caller: &Caller) -> Result<Vec<SavedSearch>, AdminError>;
+
+    /// Saves a search under its name, also in the place of another one, or without a target forgets it; durable before it returns.
+    async fn save_search(&self, caller: &Caller, name: &str, target: Option<&str>) -> Result<(), AdminError>;
+}
+
+/// A search of messages that somebody has saved.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SavedSearch {
+    /// Its name, 1 to [`SavedSearch::NAME_BYTES_MAX`] bytes on one line.
+    pub name: String,
+    /// The query of the page of messages, as in its address; [`SavedSearch::TARGET_BYTES_MAX`] bytes at most.
+    pub target: String,
+}
+
+impl SavedSearch {
+    /// Searches of one user at most.
+    pub const MOST: usize = 50;
+    /// The longest name.
+    pub const NAME_BYTES_MAX: usize = 100;
+    /// The longest target.
+    pub const TARGET_BYTES_MAX: usize = 4_000;
 }
 
 /// Everything that is counted of a node, at one moment. Counts are since its start.
@@ -421,8 +439,14 @@ pub struct MessageView {
     pub reason: String,
     /// Seen before.
     pub duplicate: bool,
-    /// The message that it resends.
+    /// The message that it was made from: resent, edited or decided anew.
     pub resent_from: Option<u64>,
+    /// How it was made from that: `resent`, `edited` or `reprocessed`; empty where it came in.
+    pub made: String,
+    /// The messages that were made from it, and how.
+    pub derived: Vec<(u64, String)>,
+    /// The generation of the production that decided; 0 where it is not known.
+    pub generation: u32,
     /// Bytes received.
     pub bytes: u64,
     /// The message as received, as far as it is shown.

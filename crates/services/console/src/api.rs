@@ -6,7 +6,7 @@
 //!
 //! `openapi.json` beside this file describes it; a test compares its paths with the routes.
 //!
-//! Not here: what the pages show of the media each second, trials, roles' changes.
+//! Not here: what operators do beyond resending (`api_work`), what the pages show of the media each second, trials, roles' changes.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use crate::admin::{AdminError, MessagePage, MessageView};
 use crate::form::Fields;
 use crate::gate::Visitor;
-use crate::pages::{audit, messages, no_figures, not_yet, refused, resend};
+use crate::pages::{audit, messages_fields, no_figures, not_yet, refused, resend};
 use crate::respond::{self, json_of};
 use crate::state::ConsoleState;
 
@@ -54,7 +54,7 @@ async fn openapi() -> Response {
 }
 
 /// An answer of the node as JSON.
-fn answered(answer: Result<impl serde::Serialize, AdminError>) -> Response {
+pub(crate) fn answered(answer: Result<impl serde::Serialize, AdminError>) -> Response {
     match answer {
         Ok(value) => json_of(&value),
         Err(error) => refused(&error),
@@ -62,7 +62,7 @@ fn answered(answer: Result<impl serde::Serialize, AdminError>) -> Response {
 }
 
 /// Whether a visitor may change something here: with a token only. A page's form has another way, with a token of its own.
-fn by_token(visitor: &Visitor) -> Result<(), AdminError> {
+pub(crate) fn by_token(visitor: &Visitor) -> Result<(), AdminError> {
     match visitor.secret {
         None => Ok(()),
         Some(_) => {
@@ -117,14 +117,14 @@ async fn switch(state: &ConsoleState, visitor: &Visitor, name: &str, suspended: 
 fn page_json(page: &MessagePage) -> Value {
     json!({
         "messages": page.lines,
-        "next": page.next.map(messages::place_text),
+        "next": page.next.map(messages_fields::place_text),
         "looked_at": page.looked_at,
         "is_partial": page.is_partial,
     })
 }
 
 async fn list(State(state): State<Arc<ConsoleState>>, visitor: Visitor, fields: Fields) -> Response {
-    let query = match messages::query_of(&fields, state.options.guard.now_us()) {
+    let query = match messages_fields::query_of(&fields, state.options.guard.now_us()) {
         Ok(query) => query,
         Err(why) => return refused(&AdminError::Refused(why)),
     };
@@ -152,6 +152,9 @@ fn message_json(view: &MessageView) -> Value {
         "reason": view.reason,
         "duplicate": view.duplicate,
         "resent_from": view.resent_from,
+        "made": view.made,
+        "derived": view.derived.iter().map(|(id, how)| json!({ "id": id, "how": how })).collect::<Vec<_>>(),
+        "generation": view.generation,
         "bytes": view.bytes,
         "outputs": outputs.collect::<Vec<_>>(),
     })
@@ -177,6 +180,24 @@ async fn message_body(State(state): State<Arc<ConsoleState>>, visitor: Visitor, 
     }
 }
 
+/// The idempotency key of a request: 8 characters at least, so that two do not have the same by chance. Errors: the answer.
+pub(crate) fn key_of(headers: &HeaderMap, most: usize) -> Result<&str, Response> {
+    let key = headers.get("idempotency-key").and_then(|key| key.to_str().ok());
+    key.filter(|key| (8..=most).contains(&key.len())).ok_or_else(|| {
+        let text = format!("the request needs a header Idempotency-Key of 8 to {most} characters");
+        respond::problem(400, &text).into_response()
+    })
+}
+
+/// The operations that a request names with `to`.
+pub(crate) fn operations_of(fields: &Fields) -> Result<Vec<String>, AdminError> {
+    let operations: Vec<String> = fields.all("to").map(str::to_owned).collect();
+    match operations.iter().any(|name| crate::format::word(name).is_none()) {
+        true => Err(AdminError::Refused("an operation has another name".to_owned())),
+        false => Ok(operations),
+    }
+}
+
 async fn resend_message(
     State(state): State<Arc<ConsoleState>>,
     visitor: Visitor,
@@ -186,15 +207,14 @@ async fn resend_message(
     if let Err(error) = by_token(&visitor) {
         return refused(&error);
     }
-    let key =
-        headers.get("idempotency-key").and_then(|key| key.to_str().ok()).filter(|key| (8..=255).contains(&key.len()));
-    let Some(key) = key else {
-        return respond::problem(400, "a resend needs a header Idempotency-Key of 8 to 255 characters").into_response();
+    let key = match key_of(&headers, 255) {
+        Ok(key) => key,
+        Err(response) => return response,
     };
-    let operations: Vec<String> = fields.all("to").map(str::to_owned).collect();
-    if operations.iter().any(|name| crate::format::word(name).is_none()) {
-        return refused(&AdminError::Refused("an operation has another name".to_owned()));
-    }
+    let operations = match operations_of(&fields) {
+        Ok(operations) => operations,
+        Err(error) => return refused(&error),
+    };
     let sent = resend::send_once(&state, &visitor.caller, key, (id, &operations)).await;
     answered(sent.map(|new| json!({ "id": new, "resent_from": id })))
 }
@@ -234,7 +254,8 @@ mod tests {
                     .map(move |method| (format!("/api/v1{path}"), method.clone()))
             })
             .collect();
-        let routes = include_str!("api.rs").lines().filter_map(|line| line.trim().strip_prefix(".route(\""));
+        let text = [include_str!("api.rs"), include_str!("api_work.rs")].concat();
+        let routes = text.lines().filter_map(|line| line.trim().strip_prefix(".route(\""));
         let expected: BTreeSet<(String, String)> = routes
             .map(|line| {
                 let (path, rest) = line.split_once("\", ").expect("a path and a method");

@@ -93,6 +93,12 @@ pub(crate) fn moment(text: &str, now_us: i64) -> Option<i64> {
     civil.to_zoned(TimeZone::system()).ok().map(|zoned| zoned.timestamp().as_microsecond())
 }
 
+/// A text as a sentence: its first letter is a large one.
+pub(crate) fn sentence(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+}
+
 /// A text as one word of a shell; none where it has characters that no command line should have.
 pub(crate) fn word(text: &str) -> Option<String> {
     if text.is_empty() || text.chars().any(char::is_control) {
@@ -120,6 +126,11 @@ mod tests {
         assert_eq!(rates, ["-", "0", "0.2", "10.0", "412", "182,440"]);
         let spans = [31.0, 4_100.0, 88_000.0, 3e5, 1.5e6, 14.0 * 60e6, 3.0 * 3_600e6, 5.0 * 86_400e6].map(span);
         assert_eq!(spans, ["31 us", "4.1 ms", "88 ms", "300 ms", "1.5 s", "14 min", "3 h", "5 days"]);
+    }
+
+    #[test]
+    fn a_sentence_begins_with_a_large_letter() {
+        assert_eq!(["the receiver", "\u{e4}rger", "4 s", ""].map(sentence), ["The receiver", "\u{c4}rger", "4 s", ""]);
     }
 
     #[test]

@@ -14,8 +14,12 @@ use crate::state::ConsoleState;
 pub(crate) enum Place {
     Production,
     Messages,
-    Media,
+    ToDo,
+    Changes,
     Try,
+    Sql,
+    Search,
+    Media,
     Volumes,
     Users,
     Audit,
@@ -24,11 +28,15 @@ pub(crate) enum Place {
 }
 
 impl Place {
-    const ALL: [(Place, &'static str, &'static str); 7] = [
+    const ALL: [(Place, &'static str, &'static str); 11] = [
         (Place::Production, "Production", "/"),
         (Place::Messages, "Messages", "/messages"),
-        (Place::Media, "Media", "/media"),
+        (Place::ToDo, "To do", "/todo"),
+        (Place::Changes, "Changes", "/changes"),
         (Place::Try, "Try", "/try"),
+        (Place::Sql, "SQL", "/sql"),
+        (Place::Search, "Search", "/search"),
+        (Place::Media, "Media", "/media"),
         (Place::Volumes, "Volumes", "/volumes"),
         (Place::Users, "Users", "/users"),
         (Place::Audit, "Audit", "/audit"),
@@ -39,7 +47,10 @@ impl Place {
         let node = |action| state.may(&visitor.caller, action, Object::Node);
         match self {
             Place::Production | Place::Media => node(Action::NodeStatus),
-            Place::Messages => state.may_some(&visitor.caller, Action::MessageMetadata),
+            Place::Messages | Place::ToDo => state.may_some(&visitor.caller, Action::MessageMetadata),
+            Place::Changes => node(Action::ProductionRead),
+            Place::Sql => node(Action::SqlConnect) && state.admin.sql().is_some(),
+            Place::Search => state.may_some(&visitor.caller, Action::IndexRead) && state.admin.indices().is_some(),
             Place::Try => node(Action::ProductionLoad),
             Place::Volumes => state.may_some(&visitor.caller, Action::VolumeList),
             Place::Users => node(Action::UserAdminister),
@@ -196,6 +207,15 @@ pub(crate) fn denied(text: &str) -> Markup {
 pub(crate) fn table(label: &str, head: Markup, rows: Markup) -> Markup {
     html! {
         div.table tabindex="0" role="region" aria-label=(label) {
+            table { thead { tr { (head) } } tbody { (rows) } }
+        }
+    }
+}
+
+/// The same, whose rows are stacked on a narrow screen: each cell there begins with its `data-label`, if it has one.
+pub(crate) fn cards(label: &str, head: Markup, rows: Markup) -> Markup {
+    html! {
+        div.table.cards tabindex="0" role="region" aria-label=(label) {
             table { thead { tr { (head) } } tbody { (rows) } }
         }
     }

@@ -17,25 +17,31 @@
 //! written (maud does); nothing is loaded from another host, and no script or style is within a page; what changes something comes from
 //! a page of this console and has the token of its session; no number of visitors, tabs or requests takes more than its bound.
 //!
-//! It knows no message store, no production and no volumes: the program passes them in as [`Admin`]. It does not edit a production:
+//! It knows no message store, no production, no volumes, no SQL and no index: the program passes them in as [`Admin`]. It does not edit a production:
 //! that is text in a folder.
 
 #![forbid(unsafe_code)]
 
 mod address;
 pub mod admin;
+mod admin_error;
 mod answer;
 mod api;
+mod api_work;
 mod assets;
 mod body;
 mod by_provider;
+mod csv;
 mod error;
 mod form;
 mod format;
 mod gate;
 mod hl7_names;
 mod layout;
+pub mod lending;
 mod live;
+mod once;
+pub mod operator;
 mod options;
 mod origin;
 mod pages;
@@ -55,6 +61,8 @@ mod ticker;
 pub use admin::{Admin, AdminError};
 pub use api::OPENAPI;
 pub use error::ConsoleError;
+pub use lending::{SearchSource, SqlSource};
+pub use operator::OperatorAdmin;
 pub use options::ConsoleOptions;
 pub use provider_pages::CALLBACK as PROVIDER_CALLBACK;
 pub use routes::{DOOR_EXAMPLES, PAGE_EXAMPLES};

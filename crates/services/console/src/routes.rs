@@ -5,12 +5,15 @@ use std::sync::Arc;
 use axum::Router;
 use axum::routing::{get, post};
 
-use crate::pages::{account, audit, media, message, messages, operation, production, resend, trying, users, volumes};
+use crate::pages::{
+    account, audit, bulk, changes, editing, finding, media, message, messages, operation, production, reprocess,
+    resend, saved, set_aside, sql, todo, trying, users, volumes,
+};
 use crate::state::ConsoleState;
-use crate::{api, by_provider, sign_in};
+use crate::{api, api_work, by_provider, sign_in};
 
 /// A request of each route, method and target, about the message `{id}` and the operation `out`: for tests that walk all of them from
-/// outside. A test of this module holds that no route is without one.
+/// outside; a number in a path is that of a generation. A test of this module holds that no route is without one.
 pub const PAGE_EXAMPLES: &[(&str, &str)] = &[
     ("GET", "/"),
     ("GET", "/live/production"),
@@ -24,6 +27,26 @@ pub const PAGE_EXAMPLES: &[(&str, &str)] = &[
     ("GET", "/operations/out"),
     ("POST", "/operations/out/suspend"),
     ("POST", "/operations/out/resume"),
+    ("POST", "/operations/out/set-aside"),
+    ("GET", "/messages.csv"),
+    ("POST", "/messages/saved"),
+    ("GET", "/messages/{id}/edit"),
+    ("POST", "/messages/{id}/edit"),
+    ("GET", "/messages/{id}/reprocess"),
+    ("POST", "/messages/{id}/reprocess"),
+    ("GET", "/reprocess?status=errored"),
+    ("POST", "/reprocess"),
+    ("GET", "/resend?state=failed"),
+    ("POST", "/resend"),
+    ("GET", "/todo"),
+    ("POST", "/todo/{id}"),
+    ("GET", "/changes?from=1&to=disk"),
+    ("GET", "/changes/1/back"),
+    ("POST", "/changes/1/back"),
+    ("POST", "/changes/load"),
+    ("GET", "/sql"),
+    ("POST", "/sql"),
+    ("GET", "/search?q=SAMPLE"),
     ("GET", "/media"),
     ("GET", "/live/media"),
     ("GET", "/try"),
@@ -41,6 +64,19 @@ pub const PAGE_EXAMPLES: &[(&str, &str)] = &[
     ("GET", "/api/v1/messages/{id}"),
     ("GET", "/api/v1/messages/{id}/body"),
     ("POST", "/api/v1/messages/{id}/resend"),
+    ("POST", "/api/v1/messages/{id}/edit?to=out"),
+    ("POST", "/api/v1/messages/{id}/reprocess"),
+    ("POST", "/api/v1/reprocess?status=errored"),
+    ("POST", "/api/v1/operations/out/set-aside?reason=x"),
+    ("GET", "/api/v1/todo"),
+    ("POST", "/api/v1/todo/{id}?act=take"),
+    ("GET", "/api/v1/generations"),
+    ("GET", "/api/v1/generations/diff?from=1&to=disk"),
+    ("POST", "/api/v1/generations/1/back"),
+    ("POST", "/api/v1/production/load"),
+    ("POST", "/api/v1/sql?q=SELECT+body+FROM+hl7.messages"),
+    ("GET", "/api/v1/indices"),
+    ("GET", "/api/v1/search?q=SAMPLE"),
     ("GET", "/api/v1/audit"),
     ("GET", "/api/v1/users"),
     ("GET", "/api/v1/volumes"),
@@ -67,6 +103,20 @@ pub(crate) fn router(state: &Arc<ConsoleState>) -> Router {
         .route("/operations/{name}", get(operation::show))
         .route("/operations/{name}/suspend", post(operation::suspend))
         .route("/operations/{name}/resume", post(operation::resume))
+        .route("/operations/{name}/set-aside", post(set_aside::set_aside))
+        .route("/messages.csv", get(saved::file))
+        .route("/messages/saved", post(saved::change))
+        .route("/messages/{id}/edit", get(editing::show).post(editing::send))
+        .route("/messages/{id}/reprocess", get(reprocess::preview_one).post(reprocess::run_one))
+        .route("/reprocess", get(reprocess::preview_search).post(reprocess::run_search))
+        .route("/resend", get(bulk::preview).post(bulk::send))
+        .route("/todo", get(todo::show))
+        .route("/todo/{id}", post(todo::change))
+        .route("/changes", get(changes::show))
+        .route("/changes/{number}/back", get(changes::preview_back).post(changes::back))
+        .route("/changes/load", post(changes::load))
+        .route("/sql", get(sql::show).post(sql::run))
+        .route("/search", get(finding::show))
         .route("/media", get(media::show))
         .route("/live/media", get(media::live))
         .route("/try", get(trying::show).post(trying::run))
@@ -79,6 +129,7 @@ pub(crate) fn router(state: &Arc<ConsoleState>) -> Router {
         .route("/sign-in/oidc/callback", get(by_provider::come_back))
         .route("/sign-out", post(sign_in::leave))
         .merge(api::router())
+        .merge(api_work::router())
         .with_state(Arc::clone(state))
 }
 
@@ -89,9 +140,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_route_has_an_example() {
-        // The routes as they are written above and in `api`, in their text.
-        let text = [include_str!("routes.rs"), include_str!("api.rs")].concat();
+    fn every_route_of_a_visitor_has_an_example() {
+        // The routes as they are written above, in `api` and in `api_work`, in their text.
+        let text = [include_str!("routes.rs"), include_str!("api.rs"), include_str!("api_work.rs")].concat();
         let mut expected = BTreeSet::new();
         for line in text.lines().filter_map(|line| line.trim().strip_prefix(".route(\"")) {
             let (path, methods) = line.split_once("\", ").expect("a path and its methods");
@@ -100,7 +151,7 @@ mod tests {
             }
             for method in ["get", "post"] {
                 if methods.contains(&format!("{method}(")) {
-                    expected.insert((method.to_uppercase(), path.replace("{name}", "out")));
+                    expected.insert((method.to_uppercase(), path.replace("{name}", "out").replace("{number}", "1")));
                 }
             }
         }

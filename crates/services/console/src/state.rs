@@ -42,6 +42,8 @@ pub(crate) struct ConsoleState {
     pub(crate) port: u16,
     pub(crate) sessions: Mutex<SessionTable>,
     pub(crate) resends: Mutex<ResendKeys>,
+    /// Held by the one run that sends the messages of a search.
+    pub(crate) bulk: tokio::sync::Mutex<()>,
     /// The newest figures; none before the first collection.
     pub(crate) snapshot: watch::Receiver<Option<Arc<Snapshot>>>,
     /// A permit for each tab that is live.
@@ -66,6 +68,7 @@ impl ConsoleState {
             port,
             sessions: Mutex::default(),
             resends: Mutex::default(),
+            bulk: tokio::sync::Mutex::default(),
             snapshot,
             tabs: Arc::new(Semaphore::new(options.tabs_max)),
             requests: Semaphore::new(options.requests_max),

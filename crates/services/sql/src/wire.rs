@@ -8,6 +8,7 @@
 //!       codec           pgwire's messages from bytes and back      frame_guard, connection, error_response, reply_text
 //!       value           between PostgreSQL's layouts and Arrow     oid, parameter
 //!       copy            COPY's text, csv and binary formats
+//!     reader            one statement that reads, for another port of the process
 //!     catalog           pg_catalog and the functions for queries of the catalogs
 //! ```
 //!
@@ -29,6 +30,7 @@ pub mod fuzzing;
 mod login;
 mod oid;
 mod parameter;
+mod reader;
 mod registry;
 mod reply_text;
 mod serve;
@@ -42,6 +44,7 @@ mod value;
 
 pub use figures::SqlFigures;
 pub use node::identity::scram::{ScramError, Verifier, new_secret};
+pub use reader::{ReadAnswer, ReadBounds, ReadRefusal, SqlReader};
 pub use server::Server;
 pub use server_options::{WireError, WireOptions};
 

@@ -24,12 +24,12 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use web_console::admin::{
     FoundLine, FoundPage, GlassRequest, MessageLine, MessagePage, MessageQuery, MessageView, NodeFigures,
-    OutputState as ShownState, OutputView, ProductionSources, TryReport, TryRequest, VolumeLine,
+    OutputState as ShownState, OutputView, ProductionSources, SavedSearch, TryReport, TryRequest, VolumeLine,
 };
-use web_console::{Admin, AdminError};
+use web_console::{Admin, AdminError, SearchSource, SqlSource};
 
 use super::figures::FiguresMemory;
-use super::trying;
+use super::{saved, trying};
 use crate::messages::search::{self, FoundMessages};
 use crate::volumes::{self, VolumeReport, VolumeRequest};
 
@@ -55,6 +55,16 @@ const NAME_MAX: usize = 255;
 pub struct NodeAdmin {
     node: Arc<RunningProduction>,
     memory: Arc<FiguresMemory>,
+    lent: LentServices,
+}
+
+/// The services that run beside the console, as it knows them.
+#[derive(Default)]
+pub struct LentServices {
+    /// SQL; none where it does not run.
+    pub sql: Option<Arc<dyn SqlSource>>,
+    /// Search; none where it does not run.
+    pub indices: Option<Arc<dyn SearchSource>>,
 }
 
 /// What an error of the node means to who asked.
@@ -103,7 +113,7 @@ fn line_of(line: Line) -> MessageLine {
         control_id: line.control_id,
         status: status_name(line.status),
         duplicate: line.duplicate,
-        resent_from: line.resent_from,
+        resent_from: line.resent_from.or(line.reprocessed_from),
         bytes: line.bytes as u64,
         outputs: line.outputs.into_iter().map(|(name, state)| (name, shown_state(state))).collect(),
         damaged: line.damaged,
@@ -179,6 +189,9 @@ fn view_of(trace: &Trace) -> MessageView {
         reason: stored.reason.clone(),
         duplicate: stored.duplicate,
         resent_from: stored.origin.as_ref().map(|origin| origin.id),
+        made: stored.origin.as_ref().map(|origin| origin.derivation.name().to_owned()).unwrap_or_default(),
+        derived: trace.derived.iter().map(|link| (link.id, link.how.name().to_owned())).collect(),
+        generation: stored.generation,
         bytes: trace.bytes as u64,
         raw: stored.raw.clone(),
         withheld: trace.withheld.clone(),
@@ -189,15 +202,15 @@ fn view_of(trace: &Trace) -> MessageView {
 
 impl NodeAdmin {
     /// Of a node.
-    pub fn new(node: Arc<RunningProduction>) -> NodeAdmin {
-        NodeAdmin { node, memory: Arc::default() }
+    pub fn new(node: Arc<RunningProduction>, lent: LentServices) -> NodeAdmin {
+        NodeAdmin { node, memory: Arc::default(), lent }
     }
 
     async fn request(&self, caller: &Caller, line: &str) -> Result<Value, AdminError> {
         self.node.request_of(caller, PORT, line).await.map_err(refused)
     }
 
-    async fn read<T: DeserializeOwned>(&self, caller: &Caller, line: &str) -> Result<T, AdminError> {
+    pub(super) async fn read<T: DeserializeOwned>(&self, caller: &Caller, line: &str) -> Result<T, AdminError> {
         serde_json::from_value(self.request(caller, line).await?).map_err(unreadable)
     }
 
@@ -405,6 +418,29 @@ impl Admin for NodeAdmin {
         let request = VolumeRequest::Status { names: Vec::new() };
         let reports: Vec<VolumeReport> = self.read(caller, &format!("{} {}", volumes::REQUEST, json!(request))).await?;
         Ok(reports.iter().map(volume_line).collect())
+    }
+
+    fn sql(&self) -> Option<Arc<dyn SqlSource>> {
+        self.lent.sql.clone()
+    }
+
+    fn indices(&self) -> Option<Arc<dyn SearchSource>> {
+        self.lent.indices.clone()
+    }
+
+    async fn saved_searches(&self, caller: &Caller) -> Result<Vec<SavedSearch>, AdminError> {
+        let (store, role) = (self.node.store().clone(), caller.session());
+        blocking(move || saved::read(&store, role)).await
+    }
+
+    async fn save_search(&self, caller: &Caller, name: &str, target: Option<&str>) -> Result<(), AdminError> {
+        // A name may be of a patient: the entry has none.
+        let action = if target.is_some() { "console.save-search" } else { "console.forget-search" };
+        let entry = AuditEntry::new(action, "").by_role(PORT, caller, &self.node.guard().view());
+        self.node.audit().write(entry).await.map_err(|error| AdminError::Unavailable(error.to_string()))?;
+        let (store, role) = (self.node.store().clone(), caller.session());
+        let (name, target) = (name.to_owned(), target.map(str::to_owned));
+        blocking(move || saved::change(&store, role, &name, target.as_deref())).await
     }
 }
 

@@ -4,13 +4,16 @@
 //!   [console] of terrace.toml --> ConsoleSettings --start--> RunningConsole: ConsoleServer over NodeAdmin
 //!                                                                 |
 //!                            the node's users, rights, audit      +--> the requests of the control socket, by the caller of the page
+//!                                                                 +--> SQL and search, which the program lends to it
 //! ```
 //!
 //! Pages are answered on threads of their own, apart from those that serve sockets of messages.
 
 mod admin;
 mod figures;
+mod saved;
 mod trying;
+mod work;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -23,6 +26,7 @@ use serde::Deserialize;
 use web_console::{ConsoleOptions, ConsoleServer};
 
 use crate::listeners::{self, TlsKeys};
+pub use admin::LentServices;
 use admin::NodeAdmin;
 
 /// Threads that serve pages.
@@ -98,8 +102,8 @@ impl ConsoleSettings {
         })
     }
 
-    /// Starts the console of a node.
-    pub fn start(&self, node: &Arc<RunningProduction>) -> anyhow::Result<RunningConsole> {
+    /// Starts the console of a node, which asks the services that are lent to it.
+    pub fn start(&self, node: &Arc<RunningProduction>, lent: LentServices) -> anyhow::Result<RunningConsole> {
         let CheckedConsole { listen, tls, connections, connections_per_address, tabs } = self.options()?;
         let store = node.store().clone();
         let options = ConsoleOptions {
@@ -114,7 +118,7 @@ impl ConsoleSettings {
             admission: Arc::clone(node.admission()),
             failed: Arc::new(move |why| store.fail(&format_args!("the console ended: {why}"))),
         };
-        let admin = Arc::new(NodeAdmin::new(Arc::clone(node)));
+        let admin = Arc::new(NodeAdmin::new(Arc::clone(node), lent));
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(THREADS)
             .thread_name("console")

@@ -9,6 +9,7 @@
 //! Requests run on threads of their own, apart from those that serve sockets of messages. The service ends before the node closes
 //! its store; what is not persisted of an index then, the next start makes from the documents.
 
+mod lending;
 mod message_feed;
 mod message_search;
 
@@ -328,6 +329,12 @@ impl RunningSearch {
     /// Where its figures come from.
     pub fn source(&self) -> Box<node_metrics::Source> {
         crate::metrics::search(Arc::clone(self.server.figures()))
+    }
+
+    /// What the console is lent; none where the indices cannot be used.
+    pub fn lent(&self) -> Option<Arc<dyn web_console::SearchSource>> {
+        let (api, _) = self.work.as_ref()?;
+        Some(Arc::new(lending::LentSearch::new(Arc::clone(api), self.runtime.handle().clone())))
     }
 
     /// Ends all connections; requests under way may end for a while, then they are cancelled, and so are those that nobody waits

@@ -9,6 +9,7 @@
 //! waits for a page must not delay acknowledgements or logins. The service ends before the node closes its store.
 
 mod fields;
+mod lending;
 mod messages;
 mod rights;
 mod segments;
@@ -285,6 +286,11 @@ impl Running {
     /// Where its figures come from.
     pub fn source(&self) -> Box<node_metrics::Source> {
         crate::metrics::sql(Arc::clone(self.server.figures()))
+    }
+
+    /// What the console is lent.
+    pub fn lent(&self) -> Arc<dyn web_console::SqlSource> {
+        Arc::new(lending::LentSql(self.server.reader()))
     }
 
     /// Ends all connections, and the thread that moves rows to the column store. Queries under way are cancelled.

@@ -14,7 +14,7 @@ use crate::admin::AdminError;
 use crate::form::Fields;
 use crate::format::{moment, time, word};
 use crate::gate::Visitor;
-use crate::layout::{self, Extras, Place, command, table};
+use crate::layout::{self, Extras, Place, cards, command};
 use crate::respond;
 use crate::state::ConsoleState;
 
@@ -148,7 +148,7 @@ fn entries(page: &AuditPage) -> Markup {
         }
     };
     html! {
-        @if page.entries.is_empty() { p.empty { "No entry matches." } } @else { (table("Entries of the audit", head, rows)) }
+        @if page.entries.is_empty() { p.empty { "No entry matches." } } @else { (cards("Entries of the audit", head, rows)) }
         @for why in &page.damaged { p.note.bad { "damaged: " (why) } }
     }
 }

@@ -10,6 +10,7 @@ use axum::response::Response;
 use maud::{Markup, html};
 use node::identity::{Action, Object};
 
+use super::editing::may_edit;
 use super::messages::status_tag;
 use super::refused;
 use crate::address::{message_path, operation_path, target};
@@ -24,6 +25,18 @@ use crate::state::ConsoleState;
 
 /// Minutes that a glass may be broken for, on the page.
 const GLASS_MINUTES: [u32; 3] = [15, 30, 60];
+
+/// Messages made from one that a page names.
+const DERIVED_SHOWN: usize = 5;
+
+/// How a message was made from another one.
+fn made_words(made: &str) -> &'static str {
+    match made {
+        "edited" => "Edited",
+        "reprocessed" => "Reprocessed",
+        _ => "Resent",
+    }
+}
 
 /// Bytes of a body that a page is made of; the rest is in the raw message.
 const BODY_BYTES_MAX: usize = 1 << 20;
@@ -53,11 +66,18 @@ pub(crate) async fn show(
             @if view.duplicate { span.tag.warn { "duplicate" } }
             div.act {
                 @if may_resend && !view.outputs.is_empty() { a.button href={ (message_path(id)) "/resend" } { "Resend" } }
+                @if view.withheld.is_none() && !view.masked && !view.outputs.is_empty() && may_edit(&state, &visitor, &view.service) {
+                    a.button href={ (message_path(id)) "/edit" } { "Edit and resend" }
+                }
+                @if may_resend && view.made.is_empty() { a.button href={ (message_path(id)) "/reprocess" } { "Reprocess" } }
                 @if view.withheld.is_none() { a.button href={ (message_path(id)) "/raw" } download { "Download" } }
             }
         }
         @if let Some(new) = fields.get("resent") {
             p.note.good role="status" { "It went out again as this message: " (new) "." }
+        }
+        @if let Some(new) = fields.get("reprocessed") {
+            p.note.good role="status" { "It was decided anew, as this message: " (new) "." }
         }
         section.card { h2 { "Facts" } (facts(&view)) }
         section.card { h2 { "Its way" } (way(&view)) }
@@ -65,6 +85,7 @@ pub(crate) async fn show(
         div.commands {
             (command(&format!("terrace message trace {id}")))
             (command(&format!("terrace message show {id}")))
+            (command(&format!("terrace message reprocess {id} --preview")))
         }
     };
     let title = format!("Message {id}");
@@ -86,7 +107,23 @@ fn facts(view: &MessageView) -> Markup {
             div { dt { "Service" } dd { a href=(target("/messages", &[("service", &view.service)])) { (view.service) } } }
             div { dt { "Size" } dd { (bytes(view.bytes)) } }
             @if let Some(charset) = &view.charset { div { dt { "Charset of the service" } dd { (charset) } } }
-            @if let Some(origin) = view.resent_from { div { dt { "Resent from" } dd { a href=(message_path(origin)) { "message " (origin) } } } }
+            @if let Some(origin) = view.resent_from {
+                div { dt { (made_words(&view.made)) " from" } dd { a href=(message_path(origin)) { "message " (origin) } } }
+            }
+            @if !view.derived.is_empty() {
+                div {
+                    dt { "Made from it" }
+                    dd {
+                        @for (at, (id, how)) in view.derived.iter().rev().take(DERIVED_SHOWN).enumerate() {
+                            @if at > 0 { ", " } a href=(message_path(*id)) { "message " (id) } " " span.sub { (how) }
+                        }
+                        @if view.derived.len() > DERIVED_SHOWN { ", \u{2026}" }
+                    }
+                }
+            }
+            @if view.generation > 0 {
+                div { dt { "Decided by" } dd { a href={ "/changes?from=" (view.generation) "&to=disk" } { "generation " (view.generation) } } }
+            }
             @if view.masked { div { dt { "Patient data" } dd { span.tag.warn { "masked" } } } }
         }
     }

@@ -14,112 +14,21 @@ use axum::response::Response;
 use maud::{Markup, html};
 use node::identity::Action;
 
-use super::refused;
+use super::messages_fields::{MessagesFields, PAGE_LINES, place_text};
+use super::{refused, saved};
 use crate::address::{in_query, message_path, target};
 use crate::admin::{AdminError, FoundPage, MessageLine, MessagePage, MessageQuery, OutputState};
 use crate::form::Fields;
-use crate::format::{bytes, count, moment, span, time, word};
+use crate::format::{bytes, count, span, time, word};
 use crate::gate::Visitor;
 use crate::layout::{self, Extras, Place, command, denied, table};
 use crate::query_text::{self, Asked, STATES};
 use crate::respond;
 use crate::state::ConsoleState;
 
-/// Lines of a page.
-pub(crate) const PAGE_LINES: usize = 50;
-
 /// Whether the table has all of its columns.
 pub(super) const SHOWN_FEW: bool = false;
 const SHOWN_ALL: bool = true;
-
-/// The fields of the page, as they came in its query.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct MessagesFields {
-    q: String,
-    service: String,
-    to: String,
-    state: String,
-    since: String,
-    before: String,
-}
-
-impl MessagesFields {
-    fn of(fields: &Fields) -> MessagesFields {
-        let text = |name| fields.get(name).unwrap_or_default().to_owned();
-        MessagesFields {
-            q: text("q"),
-            service: text("service"),
-            to: text("to"),
-            state: text("state"),
-            since: text("since"),
-            before: text("before"),
-        }
-    }
-
-    /// The page's address with one field changed, from its first page.
-    fn with(&self, name: &str, value: &str) -> String {
-        let own = |field: &'static str, own: &str| {
-            let value = if field == name { value } else { own };
-            (field, value.to_owned())
-        };
-        let pairs = [
-            own("q", &self.q),
-            own("service", &self.service),
-            own("to", &self.to),
-            own("state", &self.state),
-            own("since", &self.since),
-            own("before", ""),
-        ];
-        let pairs: Vec<(&str, &str)> = pairs.iter().map(|(name, value)| (*name, value.as_str())).collect();
-        target("/messages", &pairs)
-    }
-
-    /// What is asked for. Errors: the text for who asked.
-    fn wanted(&self, now_us: i64) -> Result<Asked, String> {
-        let mut asked = query_text::read(&self.q, now_us)?;
-        let query = &mut asked.query;
-        let given = |text: &str| (!text.is_empty()).then(|| text.to_owned());
-        query.service = given(&self.service).or(query.service.take());
-        query.interface = given(&self.to).or(query.interface.take());
-        if !self.state.is_empty() {
-            query_text::select_state(query, &self.state)?;
-        }
-        if !self.since.is_empty() {
-            let since = moment(&self.since, now_us);
-            query.since_us = Some(since.ok_or_else(|| format!("`{}` is neither a time nor an age as 2h", self.since))?);
-        }
-        if !self.before.is_empty() {
-            query.before =
-                Some(place_of(&self.before).ok_or("the place of the page cannot be read: begin at the newest")?);
-        }
-        query.limit = PAGE_LINES;
-        Ok(asked)
-    }
-}
-
-/// The place of a page as a text, `TIME.ID`.
-pub(crate) fn place_text((received_us, id): (i64, u64)) -> String {
-    format!("{received_us}.{id}")
-}
-
-/// The place that a text names.
-pub(crate) fn place_of(text: &str) -> Option<(i64, u64)> {
-    let (received_us, id) = text.split_once('.')?;
-    Some((received_us.parse().ok()?, id.parse().ok()?))
-}
-
-/// The query of an API request, of the same fields.
-pub(crate) fn query_of(fields: &Fields, now_us: i64) -> Result<MessageQuery, String> {
-    let mut query = MessagesFields::of(fields).wanted(now_us)?.query;
-    let text = |name| fields.get(name).map(str::to_owned);
-    query.mrn = text("mrn").or(query.mrn.take());
-    query.control_id = text("control").or(query.control_id.take());
-    query.kind = text("type").or(query.kind.take());
-    if let Some(limit) = fields.get("limit") {
-        query.limit = limit.parse().ok().filter(|limit| (1..=1_000).contains(limit)).ok_or("limit is 1 to 1000")?;
-    }
-    Ok(query)
-}
 
 /// What was found.
 enum Found {
@@ -210,9 +119,12 @@ pub(crate) async fn show(State(state): State<Arc<ConsoleState>>, visitor: Visito
         Err(AdminError::Denied(_)) => StatusCode::FORBIDDEN,
         Err(_) => StatusCode::UNPROCESSABLE_ENTITY,
     };
+    // Without them the page is whole, too.
+    let saved = state.admin.saved_searches(&visitor.caller).await.unwrap_or_default();
     let main = html! {
-        div.title { h1 { "Messages" } }
+        div.title { h1 { "Messages" } (actions(&state, &visitor, &found, &asked_for)) }
         (filters(&state, &visitor, &asked_for))
+        div.row { (saved::saved(&visitor, &saved, &asked_for)) }
         section.card {
             @match &found {
                 Ok(found) => { (results(found, &asked_for)) }
@@ -223,6 +135,31 @@ pub(crate) async fn show(State(state): State<Arc<ConsoleState>>, visitor: Visito
     };
     let extras = ("Messages", Place::Messages, Extras::None);
     respond::page(status, layout::page(&state, &visitor, extras, &asked_for.q, main))
+}
+
+/// What can be done with the messages of a list.
+fn actions(
+    state: &ConsoleState,
+    visitor: &Visitor,
+    found: &Result<Found, AdminError>,
+    fields: &MessagesFields,
+) -> Markup {
+    let Ok(Found::Page(page)) = found else { return html! {} };
+    let may_resend = state.may_some(&visitor.caller, Action::MessageResend) && visitor.secret.is_some();
+    let is_search = fields.pairs().iter().any(|(_, value)| !value.is_empty());
+    let can_reprocess = matches!(fields.state.as_str(), "errored" | "unmatched" | "rejected" | "dropped")
+        && fields.q.is_empty()
+        && fields.to.is_empty();
+    html! {
+        @if !page.lines.is_empty() {
+            div.act {
+                @if may_resend && can_reprocess {
+                    a.button href=(target("/reprocess", &[("status", &fields.state), ("service", &fields.service), ("since", &fields.since)])) { "Reprocess these" }
+                } @else if may_resend && is_search { a.button href=(fields.address("/resend")) { "Resend these" } }
+                a.button href=(fields.address("/messages.csv")) download { "CSV" }
+            }
+        }
+    }
 }
 
 fn filters(state: &ConsoleState, visitor: &Visitor, fields: &MessagesFields) -> Markup {
@@ -434,25 +371,6 @@ fn commands(asked: &Asked) -> Markup {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_place_of_a_page_goes_over_and_back() {
-        for place in [(0, 7), (1_763_800_000_000_000, u64::MAX), (-1, 0)] {
-            assert_eq!(place_of(&place_text(place)), Some(place));
-        }
-        for wrong in ["", "7", "a.b", "1.2.3", "1."] {
-            assert_eq!(place_of(wrong), None, "{wrong}");
-        }
-    }
-
-    #[test]
-    fn a_chip_changes_one_field_and_begins_at_the_newest() {
-        let fields =
-            MessagesFields { q: "a b".into(), state: "failed".into(), before: "1.2".into(), ..Default::default() };
-        assert_eq!(fields.with("state", "errored"), "/messages?q=a%20b&state=errored");
-        assert_eq!(fields.with("state", ""), "/messages?q=a%20b");
-        assert!(MessagesFields { before: "x".into(), ..Default::default() }.wanted(0).is_err());
-    }
 
     #[test]
     fn every_text_of_a_line_is_escaped() {

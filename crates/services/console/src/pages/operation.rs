@@ -10,11 +10,12 @@ use maud::{Markup, html};
 use super::messages::{SHOWN_FEW, lines_table};
 use super::operation_table::{dot, switch_form};
 use super::production::card;
+use super::set_aside;
 use super::{no_figures, not_yet, refused};
 use crate::address::{operation_path, target};
 use crate::admin::{AdminError, OperationFigures, OperationState};
-use crate::form::SignedForm;
-use crate::format::{age, bytes, count, rate, time, word};
+use crate::form::{Fields, SignedForm};
+use crate::format::{age, bytes, count, rate, sentence, time, word};
 use crate::gate::Visitor;
 use crate::layout::{self, Extras, Place, command, denied};
 use crate::rates::OperationRates;
@@ -26,6 +27,7 @@ pub(crate) async fn show(
     State(state): State<Arc<ConsoleState>>,
     visitor: Visitor,
     Path(name): Path<String>,
+    fields: Fields,
 ) -> Response {
     if !state.sees_node(&visitor.caller) {
         return no_figures();
@@ -44,6 +46,7 @@ pub(crate) async fn show(
             span.tag { (one.kind) } @if one.tls { span.tag { "TLS" } }
             div.act { (switch_form(&state, &visitor, one, &operation_path(&one.name))) }
         }
+        (set_aside::outcome_note(&fields))
         (state_banner(one, now_us))
         (figures(one, rates, now_us))
         section.card {
@@ -57,6 +60,7 @@ pub(crate) async fn show(
                 Err(why) => { (denied(&why.to_string())) }
             }
         }
+        (set_aside::form(&state, &visitor, one, queue.as_deref().unwrap_or_default()))
         (commands(one))
     };
     let page = layout::page(&state, &visitor, (&one.name, Place::Production, Extras::None), "", main);
@@ -83,7 +87,7 @@ fn state_banner(one: &OperationFigures, now_us: i64) -> Markup {
                     " since " (time(*at_us)) " (" (age(*at_us, now_us)) "): " span.break { (why) }
                 }
                 ". " (text)
-                @if !one.cause.is_empty() && one.state != OperationState::Suspended { " " span.break { (one.cause) } "." }
+                @if !one.cause.is_empty() && one.state != OperationState::Suspended { " " span.break { (sentence(&one.cause)) } "." }
             }
         }
     }
@@ -118,6 +122,7 @@ fn commands(one: &OperationFigures) -> Markup {
     html! {
         div.commands {
             (command(&format!("terrace operation {verb} {name}")))
+            (command(&format!("terrace operation set-aside {name} --reason 'why'")))
             (command(&format!("terrace message list --interface {name} --output waiting --last 20")))
         }
     }

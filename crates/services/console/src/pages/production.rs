@@ -43,7 +43,7 @@ pub(crate) async fn show(State(state): State<Arc<ConsoleState>>, visitor: Visito
     let main = html! {
         div.stack hx-sse:connect="/live/production" hx-swap="innerMorph" { (fragment(&state, &visitor, &snapshot)) }
         section.card {
-            div.head { h2 { "Newest messages that need a person" } a href="/messages?state=errored" { "All errored" } }
+            div.head { h2 { "Newest messages that need a person" } a href="/todo" { "The list" } }
             @match &need {
                 Ok(lines) if lines.is_empty() => { p.empty { "None. Messages that errored, failed or matched no rule are listed here." } }
                 Ok(lines) => { (lines_table("Messages that need a person", lines, SHOWN_FEW)) }

@@ -10,7 +10,6 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use maud::html;
 use node::identity::{Action, Caller, Object};
-use tokio::sync::oneshot;
 
 use super::message::outputs_in_words;
 use super::refused;
@@ -20,7 +19,7 @@ use crate::form::SignedForm;
 use crate::format::{bytes, time, word};
 use crate::gate::Visitor;
 use crate::layout::{self, Extras, Place, command, table, token_field};
-use crate::resends::KeyAnswer;
+use crate::once::once;
 use crate::respond;
 use crate::secret;
 use crate::state::ConsoleState;
@@ -91,28 +90,10 @@ pub(crate) async fn send_once(
     key: &str,
     (id, operations): (u64, &[String]),
 ) -> Result<u64, AdminError> {
-    let request = secret::sha256(format!("{id} {operations:?}").as_bytes());
-    let key = secret::sha256(key.as_bytes());
-    let answer = state.resends.lock().begin(caller.session(), (key, request), state.now_ms());
-    match answer {
-        KeyAnswer::Done(new) => Ok(new),
-        KeyAnswer::Running => Err(AdminError::Refused("it is being sent: look at it in a moment".to_owned())),
-        KeyAnswer::Other => Err(AdminError::Refused("the key was used for something else: begin anew".to_owned())),
-        KeyAnswer::New => {
-            // To its end, though who asked may be gone: what was sent must be known under its key.
-            let (state, caller, operations) = (Arc::clone(state), caller.clone(), operations.to_vec());
-            let (tell, told) = oneshot::channel();
-            node::task::session("console-resend", async move {
-                let sent = state.admin.resend(&caller, id, &operations).await;
-                state.resends.lock().end(caller.session(), key, sent.as_ref().ok().copied());
-                // Nobody may wait any more.
-                let _ = tell.send(sent);
-            });
-            told.await.unwrap_or_else(|_| {
-                Err(AdminError::Unavailable("the resend ended by a fault of the program".to_owned()))
-            })
-        }
-    }
+    let request = format!("{id} {operations:?}");
+    let (admin, by, operations) = (Arc::clone(&state.admin), caller.clone(), operations.to_vec());
+    let work = async move { admin.resend(&by, id, &operations).await };
+    once(state, caller, (key, request.as_bytes()), work).await
 }
 
 /// `POST /messages/ID/resend`

@@ -10,7 +10,7 @@ use node::identity::RoleReport;
 
 use super::refused;
 use crate::gate::Visitor;
-use crate::layout::{self, Extras, Place, command, table};
+use crate::layout::{self, Extras, Place, cards, command};
 use crate::respond;
 use crate::state::ConsoleState;
 
@@ -58,7 +58,7 @@ fn rows(roles: &[RoleReport]) -> Markup {
                 td { (tags(role)) }
                 td.wide.break { (role.proofs.join(", ")) }
                 td.wide.break { (role.member_of.join(", ")) }
-                td.break.sub {
+                td.text.break.sub {
                     @if role.privileges.len() > 3 {
                         details { summary { (role.privileges.len()) " rights" } @for right in &role.privileges { div { (right) } } }
                     } @else { @for right in &role.privileges { div { (right) } } }
@@ -66,5 +66,5 @@ fn rows(roles: &[RoleReport]) -> Markup {
             }
         }
     };
-    table("Users and groups", head, body)
+    cards("Users and groups", head, body)
 }

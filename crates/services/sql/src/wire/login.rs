@@ -181,7 +181,7 @@ fn recorded(caller: &Caller, view: &RightsView, shared: &ServerState) {
 }
 
 /// Whether a caller is an administrator. Errors: 42501 if it may not use SQL.
-fn may_connect(caller: &Caller, shared: &ServerState) -> Result<bool, ErrorResponse> {
+pub(super) fn may_connect(caller: &Caller, shared: &ServerState) -> Result<bool, ErrorResponse> {
     let view = shared.guard.view();
     match view.may(caller, Action::SqlConnect, Object::Node) {
         Ok(_) => Ok(view.is_administrator(caller.session())),

@@ -20,6 +20,7 @@ use super::connection_error::ConnectionError;
 use super::error_response::ErrorResponse;
 use super::figures::SqlFigures;
 use super::login::{self, Entered};
+use super::reader::SqlReader;
 use super::registry::Registry;
 use super::server_options::{WireError, WireOptions};
 use super::server_state::ServerState;
@@ -41,6 +42,7 @@ pub struct Server {
     listener: JoinHandle<()>,
     renewal: Renewal,
     figures: Arc<SqlFigures>,
+    reader: SqlReader,
 }
 
 impl Server {
@@ -59,12 +61,14 @@ impl Server {
         let figures = Arc::<SqlFigures>::default();
         let (registered, counted) = (Arc::clone(&registry), Arc::clone(&figures));
         let shared = ServerState { engine, options, registry: registered, figures: counted, guard, stop: stopped };
+        let shared = Arc::new(shared);
+        let reader = SqlReader::new(Arc::clone(&shared));
         let listener = tokio::spawn(async move {
-            if let Err(why) = caught(accept(listener, door, renewed, Arc::new(shared))).await {
+            if let Err(why) = caught(accept(listener, door, renewed, shared)).await {
                 sink.fail(&format_args!("the listener of SQL panicked: {why}"));
             }
         });
-        Ok(Server { address, stop, registry, admission, listener, renewal, figures })
+        Ok(Server { address, stop, registry, admission, listener, renewal, figures, reader })
     }
 
     /// The address that it listens on.
@@ -85,6 +89,11 @@ impl Server {
     /// What clients have asked for since the start.
     pub fn figures(&self) -> &Arc<SqlFigures> {
         &self.figures
+    }
+
+    /// Runs statements that read for callers of other ports of this process.
+    pub fn reader(&self) -> SqlReader {
+        self.reader.clone()
     }
 
     /// Accepts no more connections, ends running statements with SQLSTATE 57014, notifies the clients and closes.

@@ -31,6 +31,11 @@ const PIPE_BYTES: usize = 32 << 10;
 /// busy machine.
 pub(super) const GRACE: Duration = Duration::from_secs(2);
 
+/// Starts a thread with the stack of a session. Who starts it waits for what the work sends, and reports where it ends without.
+pub(super) fn start(name: &str, work: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
+    std::thread::Builder::new().name(name.to_owned()).stack_size(STACK_BYTES).spawn(work).map(drop)
+}
+
 /// Serves a logged-in client until it disconnects or is disconnected.
 pub(super) async fn serve(
     connection: Connection,
@@ -50,8 +55,7 @@ pub(super) async fn serve(
         // This fails if the session took too long and is no longer awaited.
         let _ = ended.send(());
     };
-    let thread = std::thread::Builder::new().name("sql session".into()).stack_size(STACK_BYTES).spawn(session);
-    if let Err(error) = thread {
+    if let Err(error) = start("sql session", session) {
         tracing::warn!(%peer, %error, "cannot start a thread for a session");
         let _ = timeout(GRACE, socket.shutdown()).await;
         return;

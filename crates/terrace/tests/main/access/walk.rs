@@ -235,8 +235,9 @@ fn walk_sql(address: std::net::SocketAddr, role: &TestRole, found: &mut Found) {
     }
 }
 
-/// What answers who has no right: who one is and what one may, and lists that are empty then.
-const OPEN_PAGES: [&str; 4] = ["/", "/account", "/volumes", "/api/v1/volumes"];
+/// What answers who has no right: who one is and what one may, and lists that are empty then. The box for a statement is open to who may
+/// log in to SQL, as one of these roles; what a statement needs, the node says.
+const OPEN_PAGES: [&str; 5] = ["/", "/account", "/volumes", "/api/v1/volumes", "/sql"];
 
 fn walk_console(http: &mut Http, role: &TestRole, found: &mut Found) {
     for (method, target) in PAGE_EXAMPLES {

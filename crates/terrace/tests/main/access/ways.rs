@@ -124,6 +124,9 @@ const METADATA_WAYS: &[Way] = &[
     way(Control("messages {}"), &[METADATA], Shows("M1")),
     way(Control("message {id} metadata"), &[METADATA], Shows("adt")),
     way(Control(r#"todo {"verb":"list"}"#), &[METADATA], Done),
+    way(Console("GET", "/api/v1/todo"), &[METADATA], Done),
+    way(Console("GET", "/todo"), &[METADATA], Done),
+    way(Console("GET", "/messages.csv"), &[METADATA], Shows("M1")),
     way(Control("message-page {}"), &[METADATA], Shows("M1")),
     way(Console("GET", "/api/v1/messages"), &[METADATA], Shows("M1")),
     way(Console("GET", "/api/v1/messages/{id}"), &[METADATA], Shows("adt")),
@@ -160,6 +163,12 @@ const UNMASKED_WAYS: &[Way] = &[
         Shows("SAMPLE"),
     ),
     way(Sql("SELECT body FROM hl7.messages"), &[BODY, UNMASKED, CONNECT, USE_HL7, MESSAGES], Shows("SAMPLE")),
+    way(
+        Console("POST", "/api/v1/sql?q=SELECT+body+FROM+hl7.messages"),
+        &[BODY, UNMASKED, CONNECT, USE_HL7, MESSAGES],
+        Shows("SAMPLE"),
+    ),
+    way(Console("GET", "/api/v1/search?q=north&index=.messages"), &[READ_MESSAGES, BODY, UNMASKED], Shows("NORTH")),
     way(
         Sql("SELECT 'found' FROM hl7.fields WHERE value = 'SAMPLE'"),
         &[BODY, UNMASKED, CONNECT, USE_HL7, FIELDS],
@@ -281,7 +290,7 @@ pub(crate) fn of(action: Action) -> Ways {
         Action::AuditRead => Of(AUDIT_WAYS),
         Action::AuditManage => Nowhere("the audit is removed by its settings only, as the node is started with them"),
         Action::BreakGlass => Of(BREAK_GLASS_WAYS),
-        Action::SqlConnect => Of(const { &[way(Sql("SELECT 1"), &[CONNECT], Done)] }),
+        Action::SqlConnect => Of(CONNECT_WAYS),
         Action::SqlSignal => Of(SIGNAL_WAYS),
         Action::SqlActivity => Of(ACTIVITY_WAYS),
         Action::SchemaMake => Of(SCHEMA_MAKE_WAYS),
@@ -313,27 +322,47 @@ pub(crate) fn of(action: Action) -> Ways {
     }
 }
 
+const CONNECT_WAYS: &[Way] = &[
+    way(Sql("SELECT 1"), &[CONNECT], Done),
+    way(Console("POST", "/api/v1/sql?q=SELECT+1"), &[CONNECT], Shows("\"1\"")),
+    way(Console("GET", "/sql"), &[CONNECT], Done),
+];
+
 const RESEND_WAYS: &[Way] = &[
     way(Control("resend {id}"), &[RESEND], Done),
     way(Control(r#"reprocess {"ids":[{id}],"preview":true}"#), &[RESEND], Shows("\"routed\"")),
     way(Control(r#"reprocess {"ids":[{id}]}"#), &[RESEND], Shows("\"routed\"")),
     way(Console("POST", "/api/v1/messages/{id}/resend"), &[RESEND], Done),
+    way(Console("POST", "/api/v1/messages/{id}/reprocess?preview=yes"), &[RESEND], Shows("\"routed\"")),
+    way(Console("POST", "/api/v1/reprocess?status=dropped&preview=yes"), &[RESEND], Done),
+    way(Console("POST", "/api/v1/todo/{id}?act=take"), &[RESEND], Decided),
     // The message needs nobody: who may change what is noted about it is told so.
     way(Control(r#"todo {"verb":"change","id":{id},"change":"take"}"#), &[RESEND], Decided),
 ];
 
-const EDIT_WAYS: &[Way] = &[way(
-    Control(r#"resend-edited {"id":{id},"body":"MSH|^~\\&|HIS|NORTH|HUB|X|2026||ADT^A01|E1|P|2.5\rPID|1\r"}"#),
-    &[(Action::MessageEdit, "service *"), BODY, UNMASKED],
-    Done,
-)];
+const EDIT_WAYS: &[Way] = &[
+    way(
+        Control(r#"resend-edited {"id":{id},"body":"MSH|^~\\&|HIS|NORTH|HUB|X|2026||ADT^A01|E1|P|2.5\rPID|1\r"}"#),
+        &[(Action::MessageEdit, "service *"), BODY, UNMASKED],
+        Done,
+    ),
+    // The body is empty: who may edit is told so.
+    way(Console("POST", "/api/v1/messages/{id}/edit"), &[(Action::MessageEdit, "service *"), BODY, UNMASKED], Decided),
+];
 
 // The message was delivered long ago: who may set it aside is told so.
-const SET_ASIDE_WAYS: &[Way] = &[way(
-    Control(r#"set-aside {"operation":"out","message":{id},"reason":"a test"}"#),
-    &[(Action::OperationSetAside, "operation out")],
-    Decided,
-)];
+const SET_ASIDE_WAYS: &[Way] = &[
+    way(
+        Control(r#"set-aside {"operation":"out","message":{id},"reason":"a test"}"#),
+        &[(Action::OperationSetAside, "operation out")],
+        Decided,
+    ),
+    way(
+        Console("POST", "/api/v1/operations/out/set-aside?message={id}&reason=test"),
+        &[(Action::OperationSetAside, "operation out")],
+        Decided,
+    ),
+];
 
 const SUSPEND_WAYS: &[Way] = &[
     way(Control("suspend out"), &[SUSPEND], Decided),
@@ -346,6 +375,8 @@ const PRODUCTION_LOAD_WAYS: &[Way] = &[
     way(Control("reload"), &[(Action::ProductionLoad, "node")], Decided),
     way(Console("GET", "/try"), &[(Action::ProductionLoad, "node")], Shows(">main<")),
     way(Control(r#"production {"verb":"back","generation":99}"#), &[(Action::ProductionLoad, "node")], Decided),
+    way(Console("POST", "/api/v1/generations/99/back"), &[(Action::ProductionLoad, "node")], Decided),
+    way(Console("POST", "/api/v1/production/load"), &[(Action::ProductionLoad, "node")], Decided),
 ];
 
 const PRODUCTION_READ_WAYS: &[Way] = &[
@@ -355,6 +386,9 @@ const PRODUCTION_READ_WAYS: &[Way] = &[
         Shows("rules/main.rules"),
     ),
     way(Control(r#"production {"verb":"diff","from":"1","to":"disk"}"#), &[(Action::ProductionRead, "node")], Done),
+    way(Console("GET", "/api/v1/generations"), &[(Action::ProductionRead, "node")], Shows("rules/main.rules")),
+    way(Console("GET", "/api/v1/generations/diff?from=1&to=disk"), &[(Action::ProductionRead, "node")], Done),
+    way(Console("GET", "/changes"), &[(Action::ProductionRead, "node")], Shows("generation 1")),
     way(
         Control(r#"production {"verb":"texts","generation":1}"#),
         &[(Action::ProductionRead, "node")],
@@ -406,6 +440,7 @@ const TABLE_MAKE_WAYS: &[Way] = &[
 const SELECT_WAYS: &[Way] = &[
     way(Sql("SELECT * FROM t"), &[SELECT, USE, CONNECT], Done),
     way(Sql("COPY t TO STDOUT"), &[SELECT, USE, CONNECT], Done),
+    way(Console("POST", "/api/v1/sql?q=SELECT+*+FROM+t"), &[SELECT, USE, CONNECT], Done),
     way(Sql("EXPLAIN SELECT count(*) FROM t"), &[SELECT, USE, CONNECT], Done),
     mixed(Sql("UPDATE t SET b = 1 WHERE a = 0"), &[SELECT, UPDATE, USE, CONNECT], Done),
     mixed(Sql("DELETE FROM t WHERE a = 0"), &[SELECT, DELETE, USE, CONNECT], Done),
@@ -425,6 +460,10 @@ const TABLE_OWN_WAYS: &[Way] = &[
 const INDEX_READ_WAYS: &[Way] = &[
     way(Search("GET", "/i/_search", ""), &[READ], Shows("red")),
     way(Search("GET", "/i/_doc/1", ""), &[READ], Shows("red")),
+    way(Console("GET", "/api/v1/search?q=red"), &[READ], Shows("red")),
+    way(Console("GET", "/api/v1/search?q=red&index=i"), &[READ], Shows("red")),
+    way(Console("GET", "/api/v1/indices"), &[READ], Shows("\"i\"")),
+    way(Console("GET", "/search?q=red"), &[READ], Shows("<mark>red</mark>")),
     way(Search("POST", "/_msearch", "{\"index\":\"i\"}\n{}\n"), &[READ], Shows("red")),
     way(Search("GET", "/_search", ""), &[READ], Shows("red")),
     way(Search("GET", "/i/_field_caps?fields=*", ""), &[READ], Shows("colour")),

@@ -3,9 +3,11 @@
 //!
 //! Role x action x port, and every route by who has no right, are in `access`; how pages look in `scripts/test-console.sh`.
 
+mod asking;
 mod browser;
 mod oidc;
 mod provider;
+mod work;
 
 use std::fs;
 use std::io::{BufRead, Write};
