@@ -79,6 +79,7 @@ pub use options::{CacheOptions, MEMORY_BYTES_MAX, NEAR_BYTES_MIN, Policy};
 pub use read_ahead::ReadAhead;
 pub(crate) use read_ahead::ahead_bytes_max;
 pub(crate) use scan_reader::ScanReader;
+pub(crate) use seals::stored_data_key;
 
 use crate::StoreError;
 use crate::damage::Damage;

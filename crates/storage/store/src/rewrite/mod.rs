@@ -27,7 +27,7 @@ use std::sync::Arc;
 
 use crate::StoreError;
 use crate::engine::Store;
-use walk::{Stop, Walk};
+use walk::{RewriteStop, RewriteWalk};
 
 /// How much is written anew until it is made durable, if nothing else is said.
 const SAVE_BYTES: u64 = 64 << 20;
@@ -93,28 +93,20 @@ pub struct Rewritten {
     pub progress: RewriteProgress,
 }
 
-impl Store {
-    /// Writes anew what older data keys have encrypted: see the head comment of the module `rewrite`. Readers and writers go on; one call at
-    /// a time. `on_progress` is called after each leaf, value and wait; it limits the rate by returning late, and ends the work by
-    /// [`ControlFlow::Break`]. While [`RewriteProgress::waits`] is set, for space or for old snapshots, it should return after a moment.
-    ///
-    /// Errors: [`StoreError::Refused`] if the store is not encrypted, or is being closed; [`StoreError::Corrupt`] if something is damaged,
-    /// with its place; [`StoreError::Poisoned`], [`StoreError::Device`], [`StoreError::Conflict`] if a value cannot be put because of others
-    /// again and again. What was rewritten stays.
-    pub fn rewrite(
-        &self,
-        options: RewriteOptions,
-        on_progress: &mut dyn FnMut(&RewriteProgress) -> ControlFlow<()>,
-    ) -> Result<Rewritten, StoreError> {
-        let Some(sealer) = self.sealer() else {
-            return Err(StoreError::Refused("the store is not encrypted: there is nothing to write anew".into()));
-        };
-        let mut walk = Walk::new(self, sealer, &options, on_progress);
-        let is_complete = match walk.run(options.from) {
-            Ok(()) => true,
-            Err(Stop::Asked) => false,
-            Err(Stop::Failed(error)) => return Err(error),
-        };
-        Ok(Rewritten { is_complete, progress: walk.progress })
-    }
+/// Implements [`Store::rewrite`].
+pub(crate) fn rewrite(
+    store: &Store,
+    options: RewriteOptions,
+    on_progress: &mut dyn FnMut(&RewriteProgress) -> ControlFlow<()>,
+) -> Result<Rewritten, StoreError> {
+    let Some(sealer) = store.sealer() else {
+        return Err(StoreError::Refused("the store is not encrypted: there is nothing to write anew".into()));
+    };
+    let mut walk = RewriteWalk::new(store, sealer, &options, on_progress);
+    let is_complete = match walk.run(options.from) {
+        Ok(()) => true,
+        Err(RewriteStop::Asked) => false,
+        Err(RewriteStop::Failed(error)) => return Err(error),
+    };
+    Ok(Rewritten { is_complete, progress: walk.progress })
 }

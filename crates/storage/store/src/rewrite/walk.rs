@@ -1,4 +1,4 @@
-//! [`Walk`]: one pass over all trees, and the journal after it.
+//! [`RewriteWalk`]: one pass over all trees, and the journal after it.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -7,13 +7,13 @@ use bytes::Bytes;
 use encryption::Sealer;
 
 use super::{RewriteOptions, RewritePlace, RewriteProgress};
-use crate::cache::{Hint, ScanReader};
+use crate::cache::{Hint, ScanReader, stored_data_key};
 use crate::catalog::ROOTS;
 use crate::engine::{Store, StoreEngine};
 use crate::page::PageId;
 use crate::record::{KIND_SPILL_CHUNK, Op, RecordWriter};
 use crate::snapshot::Snapshot;
-use crate::tree::{Tree, Way};
+use crate::tree::{Tree, Way, renew, way_to};
 use crate::writes::WriteBuffer;
 use crate::{StoreError, TreeId};
 
@@ -33,15 +33,15 @@ const FILLERS_OF_SEGMENT: u64 = 8;
 const WAITS_OF_CHECKPOINT: u32 = 20;
 
 /// Why a walk ends early.
-pub(super) enum Stop {
+pub(super) enum RewriteStop {
     /// The caller wants it.
     Asked,
     Failed(StoreError),
 }
 
-impl From<StoreError> for Stop {
-    fn from(error: StoreError) -> Stop {
-        Stop::Failed(error)
+impl From<StoreError> for RewriteStop {
+    fn from(error: StoreError) -> RewriteStop {
+        RewriteStop::Failed(error)
     }
 }
 
@@ -49,7 +49,7 @@ impl From<StoreError> for Stop {
 type OnProgress<'a> = &'a mut dyn FnMut(&RewriteProgress) -> ControlFlow<()>;
 
 /// See the head comment of this file.
-pub(super) struct Walk<'a> {
+pub(super) struct RewriteWalk<'a> {
     store: &'a Store,
     engine: &'a StoreEngine,
     sealer: &'a Sealer,
@@ -65,14 +65,14 @@ pub(super) struct Walk<'a> {
     unsaved: u64,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> RewriteWalk<'a> {
     pub(super) fn new(
         store: &'a Store,
         sealer: &'a Sealer,
         options: &RewriteOptions,
         on_progress: OnProgress<'a>,
-    ) -> Walk<'a> {
-        Walk {
+    ) -> RewriteWalk<'a> {
+        RewriteWalk {
             store,
             engine: &store.engine,
             sealer,
@@ -87,7 +87,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Walks until everything is encrypted with the newest data key.
-    pub(super) fn run(&mut self, mut from: Option<RewritePlace>) -> Result<(), Stop> {
+    pub(super) fn run(&mut self, mut from: Option<RewritePlace>) -> Result<(), RewriteStop> {
         loop {
             self.target = self.sealer.mark().id;
             if self.sealer.data_keys() == [self.target] {
@@ -103,7 +103,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn pass(&mut self, from: Option<RewritePlace>) -> Result<(), Stop> {
+    fn pass(&mut self, from: Option<RewritePlace>) -> Result<(), RewriteStop> {
         // What is dirty now may have been encrypted already, with an older key.
         self.checkpoint()?;
         self.progress.is_at_journal = false;
@@ -119,22 +119,22 @@ impl<'a> Walk<'a> {
         self.checkpoint()
     }
 
-    fn tree(&mut self, tree: Tree, mut from: Bytes) -> Result<(), Stop> {
+    fn tree(&mut self, tree: Tree, mut from: Bytes) -> Result<(), RewriteStop> {
         let forest = &self.engine.trees.forest;
         self.path.clear();
         while forest.is_live(tree) {
             let high = match self.leaf(tree, &from) {
-                Err(Stop::Failed(StoreError::Full(why))) => {
+                Err(RewriteStop::Failed(StoreError::Full(why))) => {
                     self.wait(&why)?;
                     self.try_checkpoint()?;
                     continue;
                 }
                 // Its pages are those of others by then.
-                Err(Stop::Failed(_)) if !forest.is_live(tree) => return Ok(()),
+                Err(RewriteStop::Failed(_)) if !forest.is_live(tree) => return Ok(()),
                 high => high?,
             };
             self.passed(tree.id, &high)?;
-            self.tell()?;
+            self.report()?;
             if high.is_empty() {
                 break;
             }
@@ -144,7 +144,7 @@ impl<'a> Walk<'a> {
     }
 
     /// A leaf is done: reports the place after it, if all before that is durable.
-    fn passed(&mut self, tree: TreeId, high: &[u8]) -> Result<(), Stop> {
+    fn passed(&mut self, tree: TreeId, high: &[u8]) -> Result<(), RewriteStop> {
         if self.unsaved >= self.save_bytes {
             self.checkpoint()?;
         }
@@ -157,10 +157,10 @@ impl<'a> Walk<'a> {
     }
 
     /// Has everything in the leaf with a key, and the inner pages above it, written anew that needs it; returns the leaf's high fence.
-    fn leaf(&mut self, tree: Tree, from: &[u8]) -> Result<Bytes, Stop> {
+    fn leaf(&mut self, tree: Tree, from: &[u8]) -> Result<Bytes, RewriteStop> {
         let (mut most, mut tries) = (VALUES_MAX, 0);
         loop {
-            let way = tree.way_to(&ScanReader(&self.engine.trees.forest.cache), from)?;
+            let way = way_to(tree, &ScanReader(&self.engine.trees.forest.cache), from)?;
             let seen = self.renew(tree, from, &way)?;
             let (old, pages) = self.old_values(&way)?;
             if old.is_empty() {
@@ -173,14 +173,14 @@ impl<'a> Walk<'a> {
                 Err(StoreError::Conflict | StoreError::TooOld) if tries < TRIES => (most, tries) = (1, tries + 1),
                 done => done?,
             }
-            self.tell()?;
+            self.report()?;
         }
     }
 
     /// Whether a run is encrypted with an older key where it lies.
     fn is_old(&mut self, first: PageId, pages: u32) -> Result<bool, StoreError> {
         let page_bytes = self.engine.trees.forest.cache.whole_page_bytes() as u64;
-        match self.engine.trees.forest.cache.stored_data_key(first, pages)? {
+        match stored_data_key(&self.engine.trees.forest.cache, first, pages)? {
             Some(key) => {
                 self.progress.bytes += page_bytes;
                 Ok(key != self.target)
@@ -212,7 +212,7 @@ impl<'a> Walk<'a> {
                 let _state = applier.lock();
                 applier.check_updates()?;
                 if trees.forest.is_live(tree) {
-                    let renewed = tree.writer(cache).renew(from, &old)?;
+                    let renewed = renew(tree, cache, from, &old)?;
                     self.progress.renewed += renewed;
                     // Once to the write image journal, once to its place.
                     let bytes = renewed * cache.whole_page_bytes() as u64;
@@ -272,7 +272,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Waits while so many old versions are kept that more could make snapshots too old: each value that is put again leaves one.
-    fn wait_for_versions(&mut self) -> Result<(), Stop> {
+    fn wait_for_versions(&mut self) -> Result<(), RewriteStop> {
         let (trees, limit) = (&self.engine.trees, self.engine.options.versions_bytes / 2);
         while trees.versions.size().0 > limit {
             self.wait("the end of snapshots that were opened long ago: what they still read fills half of its memory")?;
@@ -285,7 +285,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Has everything that was applied written.
-    fn checkpoint(&mut self) -> Result<(), Stop> {
+    fn checkpoint(&mut self) -> Result<(), RewriteStop> {
         while let Some(why) = self.try_checkpoint()? {
             self.wait(&why)?;
         }
@@ -305,17 +305,20 @@ impl<'a> Walk<'a> {
     }
 
     /// Fills the journal up to a segment that an older key has not encrypted, and has those before it truncated.
-    fn journal(&mut self) -> Result<(), Stop> {
+    fn journal(&mut self) -> Result<(), RewriteStop> {
         let journal = &self.engine.journal;
         self.progress.is_at_journal = true;
         let mut waits = 0;
         while self.sealer.mark().id == self.target && journal.data_keys().iter().any(|key| *key != self.target) {
             if journal.tail_data_key() != Some(self.target) {
                 match self.fill() {
-                    Err(StoreError::Full(why)) => self.wait(&why)?,
+                    Err(StoreError::Full(why)) => {
+                        self.wait(&why)?;
+                        self.try_checkpoint()?;
+                    }
                     filled => filled?,
                 }
-                self.tell()?;
+                self.report()?;
                 continue;
             }
             if self.drops_kept_journal {
@@ -348,19 +351,19 @@ impl<'a> Walk<'a> {
     }
 
     /// Reports what it waits for.
-    fn wait(&mut self, why: &str) -> Result<(), Stop> {
+    fn wait(&mut self, why: &str) -> Result<(), RewriteStop> {
         self.progress.waits = Some(why.into());
-        let told = self.tell();
+        let reported = self.report();
         self.progress.waits = None;
-        told
+        reported
     }
 
-    fn tell(&mut self) -> Result<(), Stop> {
+    fn report(&mut self) -> Result<(), RewriteStop> {
         // It is less than the pages that were looked at if they were moved meanwhile.
         self.progress.pages_total = self.engine.applier.space.usage().used.max(self.progress.pages);
         match (self.on_progress)(&self.progress) {
             ControlFlow::Continue(()) => Ok(()),
-            ControlFlow::Break(()) => Err(Stop::Asked),
+            ControlFlow::Break(()) => Err(RewriteStop::Asked),
         }
     }
 }

@@ -51,7 +51,7 @@ pub use check::{Report, Visited};
 pub use hole::{Broken, Hole};
 pub use read::LeafBlock;
 pub(crate) use read::LeafRun;
-pub(crate) use renew::Way;
+pub(crate) use renew::{Way, renew, way_to};
 pub(crate) use value::VALUE_EXTENTS_MAX;
 pub(crate) use value::lost;
 pub use value::{Cell, NewValue, Stored, VALUE_BYTES_MAX, inline_bytes_max, store_value};
