@@ -32,6 +32,8 @@ mod operations;
 mod place;
 mod production_requests;
 mod productions;
+mod rewrite_command;
+mod rewriting;
 #[cfg(feature = "search")]
 mod search;
 #[cfg(not(feature = "search"))]

@@ -16,6 +16,7 @@ use crate::config::Config;
 use crate::logging;
 use crate::metrics::RunningMetrics;
 use crate::operations;
+use crate::rewrite_command;
 use crate::show::{TextTable, bytes, count, time};
 use crate::supervision::Supervision;
 use crate::volumes::NodeVolumes;
@@ -203,6 +204,9 @@ pub fn status(args: &StatusArgs) -> anyhow::Result<ExitCode> {
     println!("{}", totals(&status));
     for (operation, waiting) in &status.homeless {
         println!("{waiting} messages wait for operation {operation}, which the production does not have");
+    }
+    if let Some(rewrite) = rewrite_command::of_running(&args.place.data) {
+        println!("{}", rewrite_command::line(&rewrite));
     }
     print_quarantined(&status);
     Ok(code)
