@@ -2,6 +2,7 @@
 //! also while messages and rows flow.
 
 use std::fs;
+use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -277,6 +278,18 @@ fn lies_in(path: &Path, part: &[u8]) -> bool {
     fs::read(path).is_ok_and(|bytes| bytes.windows(part.len()).any(|window| window == part))
 }
 
+/// Rows one after the other until the node is killed; the last that was acknowledged.
+fn load(address: SocketAddr, acknowledged: &AtomicU64) {
+    let mut sql = Client::connect(address, "ann", Duration::from_secs(60)).expect("it is let in");
+    for id in 1_u64.. {
+        let insert = format!("INSERT INTO loaded VALUES ({id}, '{}')", "y".repeat(id as usize * 97 % 9000));
+        if sql.query(&insert).is_err() {
+            return;
+        }
+        acknowledged.store(id, Ordering::Release);
+    }
+}
+
 #[test]
 fn what_an_old_key_encrypted_is_written_anew_under_load_across_a_kill_and_the_old_key_is_erased() {
     let bed = encrypted();
@@ -293,17 +306,7 @@ fn what_an_old_key_encrypted_is_written_anew_under_load_across_a_kill_and_the_ol
     let (address, acknowledged) = (node.sql(), AtomicU64::new(0));
     let status = || bed.run(&["encryption", "status", "--data"]).printed();
     std::thread::scope(|scope| {
-        scope.spawn(|| {
-            let mut sql = Client::connect(address, "ann", Duration::from_secs(60)).expect("it is let in");
-            for id in 1.. {
-                let insert = format!("INSERT INTO loaded VALUES ({id}, '{}')", "y".repeat(id as usize * 97 % 9000));
-                // The node is killed.
-                if sql.query(&insert).is_err() {
-                    return;
-                }
-                acknowledged.store(id, Ordering::Release);
-            }
-        });
+        scope.spawn(|| load(address, &acknowledged));
         until("rows flow and pages are looked at", || {
             acknowledged.load(Ordering::Acquire) > 30 && !status().contains(": 0 of 0 pages")
         });
