@@ -44,6 +44,7 @@ pub mod maintenance;
 pub mod media;
 pub mod opening;
 pub mod peers;
+pub mod rewriting;
 pub mod service_manager;
 pub mod socket;
 pub mod status;

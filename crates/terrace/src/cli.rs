@@ -22,7 +22,7 @@ pub use crate::place::Place;
 use crate::tiers::TierCommand;
 use crate::volumes::VolumeCommand;
 
-pub use encryption::EncryptionCommand;
+pub use encryption::{EncryptionCommand, RewriteArgs};
 pub use operations::OperationCommand;
 pub use production::{GenerationListArgs, ProductionCommand};
 pub use reprocess::{FewName, ReprocessArgs};

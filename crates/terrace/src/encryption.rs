@@ -18,6 +18,7 @@ use node::encryption::{COVERED, KeyChange, NOT_COVERED, provider, provider_of};
 use node::{Clock, DirectoryLock, NodeFolder, control};
 
 use crate::cli::EncryptionCommand;
+use crate::rewrite_command;
 use crate::show::{TextTable, time};
 
 /// Runs one of the commands.
@@ -42,6 +43,7 @@ pub fn run(command: EncryptionCommand) -> anyhow::Result<ExitCode> {
                 "data key {number} is used from the next start on; older ones stay, what they encrypted is readable"
             );
         }
+        EncryptionCommand::Rewrite(args) => return rewrite_command::run(&args),
         EncryptionCommand::RotateKeyEncryptionKey { new, place } => rotate_key(&new, &place.data)?,
         EncryptionCommand::RetireDataKey { number, place } => retire(number, &place.data)?,
     }
@@ -81,8 +83,8 @@ fn retire(number: u32, data: &Path) -> anyhow::Result<()> {
     let used = in_use(data)?;
     anyhow::ensure!(
         !used.contains(&number),
-        "data key {number} is needed: something that is stored is encrypted with it. It is written again when it changes, and goes when \
-         its messages are removed; `terrace encryption status --in-use` shows which data keys are needed"
+        "data key {number} is needed: something that is stored is encrypted with it. `terrace encryption rewrite` writes it anew while \
+         the node runs; `terrace encryption status --in-use` shows which data keys are needed"
     );
     // A node cannot have started between the two with anything older than its newest key.
     let (file, _lock) = unused(data)?;
@@ -179,5 +181,8 @@ fn status(data: &Path, shows_use: bool) -> anyhow::Result<()> {
         table.row(&[&key.id.to_string(), &time(i64::try_from(key.made).unwrap_or(i64::MAX)), is_used]);
     }
     print!("{table}");
+    if let Some(last) = rewrite_command::last(data)? {
+        println!("{}", rewrite_command::line(&last));
+    }
     Ok(())
 }

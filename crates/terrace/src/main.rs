@@ -35,6 +35,8 @@ mod operations;
 mod place;
 mod production_requests;
 mod productions;
+mod rewrite_command;
+mod rewriting;
 #[cfg(feature = "search")]
 mod search;
 #[cfg(not(feature = "search"))]

@@ -21,6 +21,7 @@ use crate::history::RunningHistory;
 use crate::logging;
 use crate::metrics::RunningMetrics;
 use crate::operations;
+use crate::rewrite_command;
 use crate::services::Services;
 use crate::show::{TextTable, bytes, count, time};
 use crate::supervision::Supervision;
@@ -270,6 +271,9 @@ pub fn status(args: &StatusArgs) -> anyhow::Result<ExitCode> {
     println!("{}", totals(&status));
     for (operation, waiting) in &status.homeless {
         println!("{waiting} messages wait for operation {operation}, which the production does not have");
+    }
+    if let Some(rewrite) = rewrite_command::of_running(&args.place.data) {
+        println!("{}", rewrite_command::line(&rewrite));
     }
     print_quarantined(&status);
     Ok(code)

@@ -4,16 +4,19 @@
 //!   [sql], [search], [volumes], [console] --> ServiceSettings --check, start--> Services --stop--> before the node closes its store
 //! ```
 //!
-//! The console asks all others: it starts last and ends first. Search ends before the rest, so that nothing that it may ask is missing.
+//! The console asks all others: it starts last and ends first. Rewriting with a new data key writes the files of search, and ends before it.
+//! Search ends before the rest, so that nothing that it may ask is missing.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use interop::running::RunningProduction;
+use node::rewriting::Rewriting;
 
 use crate::assemble::SearchShelves;
 use crate::console::{ConsoleSettings, LentServices, RunningConsole};
 use crate::metrics::MetricsSettings;
+use crate::rewriting;
 use crate::search::{RunningSearch, SearchSettings};
 use crate::sql;
 use crate::volumes::{NodeVolumes, RunningVolumes, VolumeSettings};
@@ -76,7 +79,7 @@ impl ServiceSettings {
             sql.import(node).await?;
         }
         let sql = self.sql.map(|sql| sql.start(node)).transpose()?;
-        let mut services = Services { sql, search: None, volumes: None, console: None };
+        let mut services = Services { sql, search: None, rewriting: None, volumes: None, console: None };
         let started = RunningVolumes::start_in(volumes, node).and_then(|volumes| {
             services.volumes = Some(volumes);
             let search = self.search.map(|search| search.start(node, placed));
@@ -85,6 +88,7 @@ impl ServiceSettings {
                 sql: services.sql.as_ref().map(|sql| sql.lent()),
                 indices: services.search.as_ref().and_then(|search| search.lent()),
             };
+            services.rewriting = Some(rewriting::start(node, services.search.as_ref()));
             services.console = self.console.map(|console| console.start(node, lent)).transpose()?;
             Ok(())
         });
@@ -101,6 +105,7 @@ impl ServiceSettings {
 pub struct Services {
     sql: Option<sql::Running>,
     search: Option<RunningSearch>,
+    rewriting: Option<Arc<Rewriting>>,
     volumes: Option<RunningVolumes>,
     console: Option<RunningConsole>,
 }
@@ -118,6 +123,10 @@ impl Services {
     pub async fn stop(self) {
         if let Some(console) = self.console {
             console.stop().await;
+        }
+        if let Some(rewriting) = self.rewriting {
+            // It may be in the middle of a page. A panic of it has its line in the log.
+            let _ = tokio::task::spawn_blocking(move || rewriting.end()).await;
         }
         if let Some(search) = self.search {
             search.stop().await;

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use interop::running::RunningProduction;
+use node::rewriting::OtherFiles;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 use store::{SpaceLimit, Store};
@@ -71,6 +72,11 @@ impl AbsentSearch {
 
     /// Never called.
     pub fn source(&self) -> Box<node_metrics::Source> {
+        match *self {}
+    }
+
+    /// Never called.
+    pub fn rewrites(&self) -> Option<Box<OtherFiles>> {
         match *self {}
     }
 

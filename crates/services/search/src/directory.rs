@@ -42,6 +42,7 @@ mod cache;
 mod extents;
 mod key_use;
 mod reserve;
+mod rewriting;
 mod sealing;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -54,6 +55,7 @@ use writing::ShelfWriter;
 
 pub use key_use::data_keys_in_use;
 pub use reserve::ReservedShelf;
+pub use rewriting::OnBytes;
 
 /// Memory that open files of all indices may take.
 #[derive(Debug)]

@@ -281,6 +281,27 @@ impl Sealer {
         self.replace(Keys::of_opening(self.keys().data_keys.clone(), epoch, random));
     }
 
+    /// Makes another data key and seals with it from now on, as a change of keys does, in tests of the structures above.
+    #[doc(hidden)]
+    pub fn begin_data_key_for_tests(&self, key: u8, epoch: u32) {
+        let mut data_keys = self.keys().data_keys.clone();
+        let id = data_keys.last().map_or(1, |(id, _)| id + 1);
+        data_keys.push((id, Secret::new([key; 32])));
+        self.replace(Keys::of_opening(data_keys, epoch, 0));
+    }
+
+    /// A sealer with fixed data keys of these numbers, for tests of the structures above.
+    #[doc(hidden)]
+    pub fn with_data_keys_for_tests(data_keys: &[(u32, u8)], epoch: u32) -> Arc<Sealer> {
+        let data_keys = data_keys.iter().map(|(id, key)| (*id, Secret::new([*key; 32]))).collect();
+        Arc::new(Sealer::new(data_keys, epoch, 0))
+    }
+
+    /// The numbers of the data keys that there are, ascending; the last one seals.
+    pub fn data_keys(&self) -> Vec<u32> {
+        self.keys().data_keys.iter().map(|(id, _)| *id).collect()
+    }
+
     /// The mark of the data key that seals; of the newest one if this only opens.
     pub fn mark(&self) -> KeyMark {
         *self.keys().marks.last().expect("there is a data key")

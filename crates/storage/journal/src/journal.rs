@@ -1,5 +1,6 @@
 //! [`Journal`]: opening, and the calls that its users make.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -165,6 +166,18 @@ impl Journal {
     /// The oldest position: reading from here yields the oldest record there is.
     pub fn first(&self) -> Lsn {
         self.shared.lock().chain.first()
+    }
+
+    /// The numbers of the data keys that the headers of its segments name: those that what is in the segments may be encrypted with.
+    /// Empty for a clear journal.
+    pub fn data_keys(&self) -> BTreeSet<u32> {
+        let state = self.shared.lock();
+        state.chain.iter().filter_map(|segment| segment.header.encrypted).map(|mark| mark.id).collect()
+    }
+
+    /// The number of the data key that the header of the segment names where the next record goes; `None` for a clear journal.
+    pub fn tail_data_key(&self) -> Option<u32> {
+        self.shared.lock().tail.header.encrypted.map(|mark| mark.id)
     }
 
     /// Waits until a record ends after `after`, until `timeout`, or until the journal is poisoned; returns

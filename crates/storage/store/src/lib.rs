@@ -59,7 +59,8 @@
 //!
 //! With a sealer in [`journal::Options`] the journal, the pages of trees, values in extents, the images of these, and so backups are
 //! encrypted and authenticated, from the creation of the store on (`page::encrypted`, crate `encryption`). A seal that does not verify is
-//! damage like a checksum that does not match. Superblock, allocation map and headers are not secret.
+//! damage like a checksum that does not match. Superblock, allocation map and headers are not secret. [`Store::rewrite`] writes anew what
+//! older data keys encrypted.
 //!
 //! # What it does not do
 //!
@@ -97,6 +98,7 @@ mod record;
 mod redo;
 mod repair;
 mod retention;
+mod rewrite;
 mod snapshot;
 mod space;
 mod spills;
@@ -128,6 +130,7 @@ pub use metrics::Metrics;
 pub use options::{Opened, Options, Places};
 pub use range::Direction;
 pub use repair::{Loss, Part};
+pub use rewrite::{RewriteOptions, RewritePlace, RewriteProgress, Rewritten};
 pub use snapshot::Snapshot;
 pub use space::devices::DataDeviceStats;
 pub use transaction::{Savepoint, Transaction};

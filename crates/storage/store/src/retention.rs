@@ -23,6 +23,8 @@ use crate::spills::{Claim, Spills};
 pub(crate) struct Retention {
     /// Bytes to keep before the redo LSN.
     bytes: u64,
+    /// What lies before this is not kept for the sake of `bytes`.
+    given_up: AtomicU64,
     /// Keeps everything from here on, whatever checkpoints have done.
     keep_from: AtomicU64,
     holds: Arc<Mutex<BTreeMap<Lsn, usize>>>,
@@ -39,7 +41,8 @@ pub(crate) struct Hold {
 impl Retention {
     /// Keeps `bytes` before the redo LSN; 0 keeps only what recovery needs.
     pub(crate) fn new(bytes: u64) -> Retention {
-        Retention { bytes, keep_from: AtomicU64::new(u64::MAX), holds: Arc::default(), spills: Arc::default() }
+        let (given_up, keep_from) = (AtomicU64::new(0), AtomicU64::new(u64::MAX));
+        Retention { bytes, given_up, keep_from, holds: Arc::default(), spills: Arc::default() }
     }
 
     /// Keeps the journal from there on, even the part that is already in the pages.
@@ -47,10 +50,17 @@ impl Retention {
         self.keep_from.store(from.0, Ordering::Release);
     }
 
+    /// From now on the bytes before the redo LSN are counted from there at the earliest: backups cannot be brought up to moments before it
+    /// with the journal that is kept.
+    pub(crate) fn give_up(&self, before: Lsn) {
+        self.given_up.fetch_max(before.0, Ordering::AcqRel);
+    }
+
     /// The position up to which the journal may be truncated for this redo LSN, without regard to the chunks of spilled
     /// transactions.
     pub(crate) fn before(&self, redo_lsn: Lsn) -> Lsn {
-        let kept = Lsn(redo_lsn.0.saturating_sub(self.bytes));
+        let given_up = self.given_up.load(Ordering::Acquire).min(redo_lsn.0);
+        let kept = Lsn(redo_lsn.0.saturating_sub(self.bytes).max(given_up));
         self.holds.lock().keys().next().map_or(kept, |first| kept.min(*first))
     }
 
@@ -112,6 +122,11 @@ mod tests {
         assert_eq!(retention.before(Lsn(900)), Lsn(450));
         drop(late);
         assert_eq!(retention.before(Lsn(900)), Lsn(800));
+        retention.give_up(Lsn(860));
+        assert_eq!(retention.before(Lsn(850)), Lsn(850), "recovery needs more");
+        assert_eq!((retention.before(Lsn(900)), retention.before(Lsn(990))), (Lsn(860), Lsn(890)));
+        let _held = retention.hold(Lsn(400));
+        assert_eq!(retention.before(Lsn(990)), Lsn(400), "a backup has what it holds");
     }
     #[test]
     fn the_journal_is_kept_for_archives_and_for_chunks_of_what_is_committed_or_open() {

@@ -16,6 +16,7 @@ use crate::engine::{Store, StoreEngine};
 use crate::maintenance::{self, BackedUp};
 use crate::metrics::Metrics;
 use crate::options::{Options, Places};
+use crate::rewrite::{self, RewriteOptions, RewriteProgress, Rewritten};
 use crate::snapshot::Snapshot;
 use crate::transaction::Transaction;
 use crate::verify::{Progress, Verified};
@@ -277,5 +278,20 @@ impl Store {
     ) -> Result<Manifest, StoreError> {
         let StoreEngine { journal, applier, data_devices, segments, .. } = &*self.engine;
         maintenance::backup(BackedUp { journal, applier, data_devices, segments }, &to, progress)
+    }
+
+    /// Writes anew, with the newest data key, what older ones have encrypted: see the head comment of the module `rewrite`. Readers and
+    /// writers go on; one call at a time. `on_progress` is called after each leaf, value and wait; it limits the rate by returning late, and
+    /// ends the work by [`ControlFlow::Break`]. While [`RewriteProgress::waits`] is set it should return after a moment.
+    ///
+    /// Errors: [`StoreError::Refused`] if the store is not encrypted, or is being closed; [`StoreError::Corrupt`] if something is
+    /// damaged, with its place; [`StoreError::Poisoned`], [`StoreError::Device`]; [`StoreError::Conflict`] if others change a value again
+    /// and again. What was rewritten stays.
+    pub fn rewrite(
+        &self,
+        options: RewriteOptions,
+        on_progress: &mut dyn FnMut(&RewriteProgress) -> ControlFlow<()>,
+    ) -> Result<Rewritten, StoreError> {
+        rewrite::rewrite(self, options, on_progress)
     }
 }

@@ -1,6 +1,7 @@
 //! The arguments of `terrace encryption`.
 
-use clap::Subcommand;
+use clap::{Args, Subcommand};
+use interop::production::units::Bytes;
 
 use crate::place::Place;
 
@@ -30,8 +31,23 @@ pub enum EncryptionCommand {
     },
     /// Make a new data key; a node that runs encrypts with it from now on, a stopped one from its next start on
     ///
-    /// What was written before stays readable, and is not written again.
+    /// What was written before stays readable with its key, until `terrace encryption rewrite` writes it anew.
     RotateDataKey(Place),
+    /// Have a node that runs write anew, with the newest data key, what older ones have encrypted
+    ///
+    /// Pages, values, index files and the journal, in the background and at a limited rate, while messages, SQL and search go on. What a
+    /// crash or a restart interrupts goes on at the next start. The command shows how far it is; if it is ended, the node goes on, and
+    /// `terrace encryption status` shows it too. Then nothing needs an older data key:
+    ///
+    ///   terrace encryption rotate-data-key
+    ///   terrace encryption rewrite --rate 100MiB
+    ///   terrace stop
+    ///   terrace encryption retire-data-key 1
+    ///
+    /// It takes as much more space, for a while, as values have that were rewritten since the last checkpoint and that open snapshots see.
+    /// Volumes have keys of their own (`terrace volume rekey`); backups stay as they are.
+    #[command(verbatim_doc_comment)]
+    Rewrite(RewriteArgs),
     /// Wrap the data keys with another key-encryption key, also of a node that runs
     ///
     /// TERRACE_KEY is the old one, --new says where the new one is: for the node, if one runs. Set TERRACE_KEY to that place before its
@@ -45,7 +61,7 @@ pub enum EncryptionCommand {
     },
     /// Remove a data key that nothing is encrypted with any more, of a stopped node
     ///
-    /// All that is stored is read first. What old blocks and backups still have of it cannot be read with this envelope; older copies of
+    /// All that is stored is read first; `terrace encryption rewrite` writes anew what still needs it. What old blocks and backups still have of it cannot be read with this envelope; older copies of
     /// the envelope have the key: wrap the data keys with a new key-encryption key, and destroy the old one.
     RetireDataKey {
         /// Its number
@@ -53,4 +69,24 @@ pub enum EncryptionCommand {
         #[command(flatten)]
         place: Place,
     },
+}
+
+/// `terrace encryption rewrite`
+#[derive(Debug, Args)]
+pub struct RewriteArgs {
+    /// Bytes a second that are read and written for it at most; also of one that runs
+    #[arg(long, value_name = "SIZE", default_value = "32MiB")]
+    pub rate: Bytes,
+    /// Give up journal of older keys that only `[journal] keep` still holds: backups cannot be brought up to moments in it any more.
+    /// Without it, rewriting waits until so much journal was written after it
+    #[arg(long)]
+    pub drop_kept_journal: bool,
+    /// End the one that runs: what was written anew stays, and the next one goes on there
+    #[arg(long, conflicts_with_all = ["rate", "detach", "drop_kept_journal"])]
+    pub stop: bool,
+    /// Return at once, and do not show how far it is
+    #[arg(long)]
+    pub detach: bool,
+    #[command(flatten)]
+    pub place: Place,
 }

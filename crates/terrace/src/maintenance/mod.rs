@@ -31,16 +31,18 @@ pub use repair::repair;
 pub use verify::verify;
 
 /// A bar for work of unknown length; hidden where there is no terminal.
-struct Bar(ProgressBar);
+pub struct Bar(ProgressBar);
 
 impl Bar {
-    fn new() -> anyhow::Result<Bar> {
+    /// A new one. Errors: its style cannot be read.
+    pub fn new() -> anyhow::Result<Bar> {
         let style = ProgressStyle::with_template("{msg:<24} [{bar:30}] {percent:>3} %  {elapsed}")?;
         let bar = if std::io::stderr().is_terminal() { ProgressBar::new(0) } else { ProgressBar::hidden() };
         Ok(Bar(bar.with_style(style)))
     }
 
-    fn show(&self, what: &'static str, done: u64, total: u64) {
+    /// Shows what is done, and how much of it.
+    pub fn show(&self, what: &'static str, done: u64, total: u64) {
         if self.0.message() != what {
             self.0.set_message(what);
             self.0.reset();

@@ -20,12 +20,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::search::directory::ReservedShelf;
-use ::search::indices::{Indices, IndicesOptions, Upkeep};
+use ::search::indices::{Indices, IndicesOptions, Upkeep, rewrite_files};
 use ::search::rest::{Api, HttpOptions, HttpServer, RestHandler, Unavailable};
 use anyhow::Context;
 use device::{FileOptions, FileShelf, Shelf};
 use interop::production::units::Bytes;
 use interop::running::RunningProduction;
+use node::rewriting::OtherFiles;
 use serde::Deserialize;
 
 use message_search::MessageSearch;
@@ -335,6 +336,15 @@ impl RunningSearch {
     pub fn lent(&self) -> Option<Arc<dyn web_console::SearchSource>> {
         let (api, _) = self.work.as_ref()?;
         Some(Arc::new(lending::LentSearch::new(Arc::clone(api), self.runtime.handle().clone())))
+    }
+
+    /// What writes anew the files of its indices that older data keys have encrypted; none where the indices cannot be used.
+    pub fn rewrites(&self) -> Option<Box<OtherFiles>> {
+        let indices = Arc::downgrade(self.work.as_ref()?.1.indices());
+        Some(Box::new(move |data_key, on_bytes| {
+            let indices = indices.upgrade().ok_or("search has ended")?;
+            rewrite_files(&indices, data_key, on_bytes).map_err(|error| error.reason)
+        }))
     }
 
     /// Ends all connections; requests under way may end for a while, then they are cancelled, and so are those that nobody waits

@@ -2,9 +2,13 @@
 //! also while messages and rows flow.
 
 use std::fs;
+use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use bench::postgres::Client;
 
 use crate::maintenance::{bed, client, flow, ids, text};
 use crate::node::{Bed, Node, until};
@@ -261,5 +265,90 @@ fn a_data_key_that_nothing_needs_is_retired_and_the_node_goes_on_without_it() {
     }
     assert!(entries.contains("noted_us") && !bed.data().join("audit.pending").exists(), "{entries}");
     node.send_bytes(&admission("M2"));
+    node.stop();
+}
+
+/// The first data key of an envelope as it is wrapped there; see the picture in `encryption::envelope`.
+fn first_wrapped_key(bed: &Bed) -> Vec<u8> {
+    let envelope = fs::read(bed.data().join("encryption.envelope")).expect("it is there");
+    envelope[60..92].to_vec()
+}
+
+fn lies_in(path: &Path, part: &[u8]) -> bool {
+    fs::read(path).is_ok_and(|bytes| bytes.windows(part.len()).any(|window| window == part))
+}
+
+/// Rows one after the other until the node is killed; the last that was acknowledged.
+fn load(address: SocketAddr, acknowledged: &AtomicU64) {
+    let mut sql = Client::connect(address, "ann", Duration::from_secs(60)).expect("it is let in");
+    for id in 1_u64.. {
+        let insert = format!("INSERT INTO loaded VALUES ({id}, '{}')", "y".repeat(id as usize * 97 % 9000));
+        if sql.query(&insert).is_err() {
+            return;
+        }
+        acknowledged.store(id, Ordering::Release);
+    }
+}
+
+#[test]
+fn what_an_old_key_encrypted_is_written_anew_under_load_across_a_kill_and_the_old_key_is_erased() {
+    let bed = encrypted();
+    let old = first_wrapped_key(&bed);
+    bed.run(&["encryption", "rewrite", "--data"]).fails("start it with `terrace serve`");
+    let node = bed.start();
+    fill(&node);
+    client(&node).query("CREATE TABLE loaded (id bigint PRIMARY KEY, body text)").expect("it is made");
+    bed.run(&["encryption", "rewrite", "--stop", "--data"]).fails("nothing is being rewritten");
+    bed.run(&["encryption", "rotate-data-key", "--data"]).succeeds("data key 2 from now on");
+    bed.run(&["encryption", "rewrite", "--rate", "1KiB", "--data"]).fails("the rate is at least");
+    // So slow that it does not end here.
+    bed.run(&["encryption", "rewrite", "--rate", "256KiB", "--detach", "--data"]).succeeds("in the background");
+    let (address, acknowledged) = (node.sql(), AtomicU64::new(0));
+    let status = || bed.run(&["encryption", "status", "--data"]).printed();
+    std::thread::scope(|scope| {
+        scope.spawn(|| load(address, &acknowledged));
+        until("rows flow and pages are looked at", || {
+            acknowledged.load(Ordering::Acquire) > 30 && !status().contains(": 0 of 0 pages")
+        });
+        let shown = status();
+        assert!(shown.contains("rewriting with data key 2") && shown.contains("goes on"), "{shown}");
+        node.kill();
+    });
+    let last = acknowledged.load(Ordering::Acquire);
+    assert!(status().contains("goes on"), "at the next start: {}", status());
+    bed.run(&["encryption", "retire-data-key", "1", "--data"]).fails("terrace encryption rewrite");
+
+    let node = bed.start();
+    assert!(
+        count(&node, "SELECT count(*) FROM loaded").parse::<u64>().expect("a number") >= last,
+        "{last} acknowledged"
+    );
+    assert!(status().contains("goes on"), "{}", status());
+    bed.run(&["encryption", "rewrite", "--stop", "--data"]).succeeds("was stopped");
+    let args = ["encryption", "rewrite", "--rate", "1GiB", "--drop-kept-journal", "--data"];
+    bed.run(&args).succeeds("is complete");
+    has_all(&bed, &node);
+    let entries = bed.run(&["audit", "list", "--json", "--last", "0", "--data"]).succeeds("encryption.rewrite");
+    assert!(entries.contains("encryption.rewrite-stop") && entries.contains("encryption.rewrite-end"), "{entries}");
+    node.stop();
+
+    let shown = bed.run(&["encryption", "status", "--in-use", "--data"]).succeeds("is complete");
+    let is_used = |number: &str| {
+        let row = shown.lines().find(|line| line.split_whitespace().next() == Some(number));
+        row.and_then(|line| line.split_whitespace().last())
+    };
+    assert_eq!((is_used("1"), is_used("2")), (Some("no"), Some("yes")), "{shown}");
+    let envelope = bed.data().join("encryption.envelope");
+    assert!(lies_in(&envelope, &old), "what is looked for would be found");
+    bed.run(&["encryption", "retire-data-key", "1", "--data"]).succeeds("data key 1 is removed");
+    for file in fs::read_dir(bed.data()).expect("it lists") {
+        let path = file.expect("it lists").path();
+        assert!(!lies_in(&path, &old), "{} has the old key", path.display());
+    }
+    bed.run(&["verify"]).succeeds("every row reads");
+    let node = bed.start();
+    has_all(&bed, &node);
+    assert!(count(&node, "SELECT count(*) FROM loaded").parse::<u64>().expect("a number") >= last);
+    assert_eq!(in_clear(&bed.data()), Vec::<PathBuf>::new());
     node.stop();
 }

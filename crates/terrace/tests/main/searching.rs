@@ -361,3 +361,45 @@ fn a_node_with_search_does_not_start_with_another_key_and_starts_with_the_new_on
     assert!(!bed.log().contains("damaged"), "{}", bed.log());
     node.stop();
 }
+
+#[test]
+fn index_files_of_an_old_data_key_are_written_anew_while_they_are_searched_and_the_key_is_retired() {
+    let bed = encrypted();
+    bed.configure("[search]\ntrust = true\nlisten = \"127.0.0.1:0\"\n");
+    let node = bed.start();
+    let place = node.search().to_string();
+    let bulk = |place: &str, round: u32| {
+        let line = |n: u32| {
+            let index = json!({"index": {"_id": (round * 100 + n).to_string()}});
+            format!("{index}\n{}\n", json!({"t": "red", "n": n}))
+        };
+        let body: String = (0..100).map(line).collect();
+        let (status, answer) = send(place, "POST", "/i/_bulk?refresh", &body).expect("the node answers");
+        assert!(status < 300, "{answer}");
+        send(place, "POST", "/i/_flush", "").expect("the node answers");
+    };
+    let count = |place: &str| send(place, "GET", "/i/_count?q=t:red", "").expect("the node answers").1["count"].clone();
+    bulk(&place, 0);
+    bulk(&place, 1);
+    bed.run(&["encryption", "rotate-data-key", "--data"]).succeeds("data key 2");
+    bulk(&place, 2);
+    let args = ["encryption", "rewrite", "--rate", "1GiB", "--drop-kept-journal", "--data"];
+    let told = bed.run(&args).succeeds("is complete");
+    assert!(!told.contains(" 0 B of index files"), "{told}");
+    assert_eq!(count(&place), 300);
+    bulk(&place, 3);
+    node.stop();
+    bed.run(&["encryption", "retire-data-key", "1", "--data"]).succeeds("data key 1 is removed");
+    let node = bed.start();
+    let place = node.search().to_string();
+    assert_eq!(count(&place), 400);
+    assert!(!bed.log().contains("damaged"), "{}", bed.log());
+    // Without its service index files keep their key, which is said.
+    bed.run(&["encryption", "rotate-data-key", "--data"]).succeeds("data key 3");
+    node.stop();
+    bed.configure("");
+    let node = bed.start();
+    bed.run(&args).fails("start the node with [search]");
+    node.stop();
+    bed.run(&["encryption", "retire-data-key", "2", "--data"]).fails("data key 2 is needed");
+}

@@ -1,6 +1,8 @@
 //! Files of an encrypted store: nothing of them is on a shelf in clear, and no extent counts for another one. That crashes and damage are
 //! handled as in clear is tested with those, by `clear_and_encrypted`.
 
+use std::ops::ControlFlow;
+
 use device::MemoryShelf;
 use encryption::Sealer;
 
@@ -311,4 +313,53 @@ fn a_seal_is_for_one_index_name_number_and_position_and_each_of_them_matters() {
     assert_eq!(file.begun_again().seals().len(), 0);
     let again = file.begun_again().seal_next(&content(1, 100));
     assert_ne!(again, stored[0], "what is sealed again has another nonce");
+}
+
+#[test]
+fn files_of_an_older_data_key_are_written_anew_and_who_has_them_open_reads_on() {
+    let place = TestPlace::with(sealed(1));
+    // Nothing stays in memory.
+    let (directory, _) = place.open(0);
+    let (a, b) = (content(1, 3 * EXTENT_BYTES + 5), content(2, 70_000));
+    write(&directory, "a", &a);
+    write(&directory, "b", &b);
+    directory.persist(&place.store, place.table, 1).expect("persisted");
+    let read = |directory: &ShelfDirectory, name: &str| {
+        let file = directory.get_file_handle(Path::new(name)).expect("there");
+        file.read_bytes(0..file.len()).expect("read").to_vec()
+    };
+    let keys = || data_keys_in_use(&place.store, place.table).expect("it reads").into_iter().collect::<Vec<_>>();
+    let open = directory.get_file_handle(Path::new("a")).expect("there");
+    place.store.sealer().expect("it is encrypted").begin_data_key_for_tests(2, 2);
+    write(&directory, "c", &b);
+    let free = directory.inner.fast.free_so_far();
+    let ended = directory.rewrite(2, &mut |_| ControlFlow::Break(())).expect("it works");
+    assert_eq!((ended, directory.inner.fast.free_so_far()), (ControlFlow::Break(()), free), "nothing is left of it");
+    let mut bytes = 0;
+    let mut all = |directory: &ShelfDirectory| {
+        let done = directory.rewrite(2, &mut |more| {
+            bytes += more;
+            ControlFlow::Continue(())
+        });
+        done.expect("it works")
+    };
+    assert_eq!((all(&directory), all(&directory)), (ControlFlow::Continue(2), ControlFlow::Continue(0)));
+    assert_eq!(bytes, 6 * 2 * EXTENT_BYTES as u64);
+    // What a start after a crash finds.
+    assert_eq!(keys(), [1]);
+    let (crashed, _) = place.open(0);
+    assert_eq!((read(&crashed, "a"), read(&crashed, "b")), (a.clone(), b.clone()));
+    drop(crashed);
+    directory.persist(&place.store, place.table, 2).expect("persisted");
+    assert_eq!(keys(), [2]);
+    for directory in [&directory, &place.open(0).0] {
+        assert_eq!(
+            (read(directory, "a"), read(directory, "b"), read(directory, "c")),
+            (a.clone(), b.clone(), b.clone())
+        );
+    }
+    assert_eq!(open.read_bytes(0..a.len()).expect("not damaged").as_slice(), a);
+    drop(open);
+    directory.persist(&place.store, place.table, 3).expect("persisted");
+    assert!(directory.inner.fast.removed_so_far().is_empty() && directory.damage().is_none());
 }

@@ -40,6 +40,7 @@ mod counters;
 mod feed;
 mod opening;
 mod rebuild;
+mod rewriting;
 mod rows;
 #[cfg(test)]
 mod sealed_tests;
@@ -56,6 +57,7 @@ pub use counters::Counters;
 pub use feed::{DocumentFeed, FedBatch, guarded};
 pub use opening::data_keys_in_use;
 use opening::{library_index, next_seq, reader_of, tree_names};
+pub(crate) use rewriting::rewrite_files;
 pub use rows::{ID_BYTES_MAX, IdState, StoredDocument};
 use sequence::Sequencer;
 pub(crate) use services::{service_field, services as services_of};

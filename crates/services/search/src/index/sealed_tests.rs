@@ -102,3 +102,34 @@ fn files_that_were_changed_with_their_checksums_are_made_again_from_the_document
     drop(index);
     assert_eq!(found(&node.reopen(), "word").len(), 50);
 }
+
+#[test]
+fn an_index_that_is_written_to_has_all_its_files_written_anew_and_is_found_after_a_crash() {
+    let (node, _places) = node(Some(Sealer::for_tests(1, 1, 0)));
+    let index = node.create(mapping());
+    for number in 0..40 {
+        put(&index, &number.to_string(), &json!({"a": "word"}));
+        if number % 10 == 9 {
+            index.persist().expect("persistent");
+        }
+    }
+    node.place.store.sealer().expect("it is encrypted").begin_data_key_for_tests(2, 2);
+    for number in 40..50 {
+        put(&index, &number.to_string(), &json!({"a": "word"}));
+    }
+    let mut number = 50;
+    let done = rewrite_files(&index, 2, &mut |_| {
+        // Beside it.
+        put(&index, &number.to_string(), &json!({"a": "word"}));
+        number += 1;
+        std::ops::ControlFlow::Continue(())
+    });
+    assert!(done.expect("it works").is_continue() && number > 60, "{number} extents");
+    assert_eq!(data_keys_in_use(&node.place.store).expect("it reads").into_iter().collect::<Vec<_>>(), [2]);
+    index.refresh().expect("refreshed");
+    assert_eq!(found(&index, "word").len(), number);
+    drop(index);
+    let index = node.reopen();
+    index.refresh().expect("refreshed");
+    assert_eq!(found(&index, "word").len(), number);
+}

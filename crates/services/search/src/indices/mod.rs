@@ -23,6 +23,7 @@ use crate::index::{IndexDefinition, IndexPlace, SearchIndex};
 mod create;
 mod feeding;
 mod resolve;
+mod rewriting;
 #[cfg(test)]
 mod robust_tests;
 mod settings;
@@ -34,6 +35,7 @@ mod upkeep;
 pub use create::NewIndex;
 pub use feeding::FedIndex;
 pub use resolve::{Expand, ResolveOptions, Resolved};
+pub use rewriting::rewrite_files;
 pub use settings::{duration, flat_settings, flat_values};
 pub use templates::{TemplateKind, Templates};
 pub use upkeep::Upkeep;

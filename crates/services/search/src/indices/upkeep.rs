@@ -75,6 +75,11 @@ impl Upkeep {
         Ok(Upkeep { indices, ends, threads })
     }
 
+    /// The indices that it keeps.
+    pub fn indices(&self) -> &Arc<Indices> {
+        &self.indices
+    }
+
     /// Ends the thread, and persists all indices.
     pub fn stop(mut self) {
         self.end();

@@ -11,7 +11,7 @@
 //!   BackingStore (data devices), PageAllocator (pages in use)      backing.rs
 //!
 //!   eviction.rs: which page leaves     ring.rs, read_ahead.rs: scans     far.rs: near and far memory     direct.rs: Memory Mode as hardware does it
-//!   external.rs: blocks of files that are not the store's
+//!   external.rs: blocks of files that are not the store's     seals.rs: what a run is sealed with
 //! ```
 //!
 //! # How a page is found
@@ -53,6 +53,7 @@ mod options;
 mod read_ahead;
 mod ring;
 mod scan_reader;
+mod seals;
 mod slots;
 mod state;
 mod table;
@@ -78,6 +79,7 @@ pub use options::{CacheOptions, MEMORY_BYTES_MAX, NEAR_BYTES_MIN, Policy};
 pub use read_ahead::ReadAhead;
 pub(crate) use read_ahead::ahead_bytes_max;
 pub(crate) use scan_reader::ScanReader;
+pub(crate) use seals::stored_data_key;
 
 use crate::StoreError;
 use crate::damage::Damage;

@@ -101,6 +101,13 @@ struct Prepared {
     bytes: usize,
 }
 
+/// Whether the values of a transaction are others than before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Effect {
+    Changes,
+    None,
+}
+
 /// The applier's role; released when dropped.
 struct InRole<'a>(&'a Committer);
 
@@ -143,9 +150,21 @@ impl Committer {
     }
 
     /// Commits the writes of a transaction on that snapshot: they are durable and visible when it returns.
-    pub(crate) fn commit(&self, snapshot: Arc<Held>, mut writes: WriteBuffer) -> Result<Lsn, StoreError> {
+    pub(crate) fn commit(&self, snapshot: Arc<Held>, writes: WriteBuffer) -> Result<Lsn, StoreError> {
         self.applier.check_updates()?;
         self.within_limits(&writes)?;
+        self.commit_as(snapshot, writes, Effect::Changes)
+    }
+
+    /// As [`commit`](Committer::commit), of values that are those that the snapshot has: rewriting stores them anew. It is refused if
+    /// another transaction has changed one of the keys since, and no other transaction is refused because of it; except one that writes
+    /// to a tree of the interpreter, which may find its old versions. It takes no space that is kept for others.
+    pub(crate) fn commit_unchanged(&self, snapshot: Arc<Held>, writes: WriteBuffer) -> Result<Lsn, StoreError> {
+        self.applier.check_updates()?;
+        self.commit_as(snapshot, writes, Effect::None)
+    }
+
+    fn commit_as(&self, snapshot: Arc<Held>, mut writes: WriteBuffer, effect: Effect) -> Result<Lsn, StoreError> {
         self.make_room()?;
         if writes.record_bytes() as u64 > self.record_bytes_max() || !writes.runs().is_empty() {
             self.spill(&mut writes)?;
@@ -153,7 +172,7 @@ impl Committer {
         self.reserve(writes.grows())?;
         let write_set = writes.write_set();
         let prepared = self.prepare(&mut writes);
-        let lsn = self.order(snapshot.lsn(), write_set, prepared, &writes.created)?;
+        let lsn = self.order((snapshot.lsn(), effect), write_set, prepared, &writes.created)?;
         if let Some(claim) = writes.claim.take() {
             claim.committed(lsn.0);
         }
@@ -205,7 +224,13 @@ impl Committer {
         Prepared { kind: record::KIND_TRANSACTION, payload: writer.finish(), what, bytes: capacity }
     }
 
-    fn order(&self, at: u64, write_set: WriteSet, prepared: Prepared, created: &[TreeId]) -> Result<Lsn, StoreError> {
+    fn order(
+        &self,
+        (at, effect): (u64, Effect),
+        write_set: WriteSet,
+        prepared: Prepared,
+        created: &[TreeId],
+    ) -> Result<Lsn, StoreError> {
         let mut order = self.order.lock();
         self.applier.check_updates()?;
         if !order.recent.allows(at, &write_set) {
@@ -238,7 +263,9 @@ impl Committer {
         for tree in &write_set.dropped {
             order.trees.remove(tree);
         }
-        order.recent.enter(lsn.0, write_set);
+        if effect == Effect::Changes {
+            order.recent.enter(lsn.0, write_set);
+        }
         order.entered += 1;
         if order.entered >= FORGET_EVERY {
             order.entered = 0;

@@ -102,6 +102,17 @@ impl Forest {
         trees
     }
 
+    /// The tree of trees.
+    pub(crate) fn roots(&self) -> Tree {
+        self.roots
+    }
+
+    /// Whether the tree is the one of that id, and was not dropped.
+    pub(crate) fn is_live(&self, tree: Tree) -> bool {
+        let is_it = |known: &Known| known.tree == tree && known.dropped.is_none();
+        tree == self.roots || self.trees.read().get(&tree.id).is_some_and(is_it)
+    }
+
     fn tree(&self, id: TreeId) -> Option<Tree> {
         self.trees.read().get(&id).map(|known| known.tree)
     }

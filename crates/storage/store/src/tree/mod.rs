@@ -12,6 +12,7 @@
 //!
 //! - `read`: descents, get, blocks of a leaf for cursors.   - `write`: the writer with its finger.
 //! - `split`: leaves and inner pages that became too full.  - `shrink`: leaves that became empty, collapse, drop.
+//! - `renew`: marks pages as changed that stay as they are, for rewriting.
 //! - `hole`: a leaf in the place of a page that cannot be read.
 //! - `check`: walks a whole tree and reports every fault.
 //!
@@ -37,6 +38,7 @@ mod inner;
 mod leaf;
 mod node;
 mod read;
+mod renew;
 mod shrink;
 mod split;
 #[cfg(test)]
@@ -49,6 +51,7 @@ pub use check::{Report, Visited};
 pub use hole::{Broken, Hole};
 pub use read::LeafBlock;
 pub(crate) use read::LeafRun;
+pub(crate) use renew::{Way, renew, way_to};
 pub(crate) use value::VALUE_EXTENTS_MAX;
 pub(crate) use value::lost;
 pub use value::{Cell, NewValue, Stored, VALUE_BYTES_MAX, inline_bytes_max, store_value};

@@ -45,7 +45,7 @@ impl Restarts {
     }
 
     /// Waits a little before the next attempt. Errors: the fault's, if it is permanent.
-    fn again(&mut self, tree: Tree, fault: Fault) -> Result<(), StoreError> {
+    pub(super) fn again(&mut self, tree: Tree, fault: Fault) -> Result<(), StoreError> {
         if let Some(error) = &fault.error
             && !matches!(error, StoreError::Corrupt(_))
         {

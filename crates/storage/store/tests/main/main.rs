@@ -10,6 +10,7 @@ mod maintenance;
 mod pages;
 mod parts;
 mod power;
+mod rewrite;
 mod room;
 mod spill;
 mod support;

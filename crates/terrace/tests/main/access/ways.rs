@@ -207,6 +207,12 @@ const GRANT_WAYS: &[Way] = &[
     // The node of the matrix is not encrypted, which is told to who may change its keys only.
     way(Control("encryption rotate-data-key"), &[(Action::RightsGrant, "node")], Decided),
     way(
+        Control(r#"encryption-rewrite {"verb":"start","bytes_per_second":1000000}"#),
+        &[(Action::RightsGrant, "node")],
+        Decided,
+    ),
+    way(Control(r#"encryption-rewrite {"verb":"stop"}"#), &[(Action::RightsGrant, "node")], Decided),
+    way(
         Control(
             r#"identity {"verb":"change","changes":[{"grant":{"privileges":{"actions":["index-read"],"object":{"kind":"index","name":"elsewhere"},"columns":[],"grantee":"expired"},"grant_option":false}}]}"#,
         ),
