@@ -16,6 +16,7 @@
 //!                                  Descriptors            what the process may have open, and what is left to storage
 //!
 //!   service manager --sockets--> listeners                 service_manager: activation, readiness, status, watchdog
+//!   schedule    when a service or an operation works, by the clocks of a zone
 //! ```
 //!
 //! Invariants: one process at a time uses a data directory; nothing is opened or made before its place is recorded
@@ -44,6 +45,7 @@ pub mod maintenance;
 pub mod media;
 pub mod opening;
 pub mod peers;
+pub mod schedule;
 pub mod service_manager;
 pub mod socket;
 pub mod status;
@@ -65,4 +67,5 @@ pub use maintenance::NodeFolder;
 pub use media::{FarInUse, Media, MediumInUse, ModelInUse};
 pub use opening::NodeStore;
 pub use peers::Network;
+pub use schedule::{Schedule, ScheduleState};
 pub use tls::{Renewal, ServerFiles, TlsError, TlsInForce, TlsOptions};

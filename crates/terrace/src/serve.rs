@@ -180,6 +180,9 @@ pub fn status(args: &StatusArgs) -> anyhow::Result<ExitCode> {
         services.row(&[&s.name, &s.kind, &s.at, tls, s.rules.as_deref().unwrap_or("-")]);
     }
     println!("{services}");
+    for s in status.services.iter().filter(|service| !service.closed.is_empty()) {
+        println!("{}: {}; senders are disconnected, and files stay where they are\n", s.name, s.closed);
+    }
     let headings = ["operation", "waiting", "in memory", "delivered", "failed", "set aside", "retried", "state"];
     let mut table = TextTable::new(&headings);
     for o in &status.operations {

@@ -25,6 +25,9 @@ pub struct ServiceStatus {
     pub tls: bool,
     /// The rules file it uses.
     pub rules: Option<String>,
+    /// Why it takes no messages now, in words; empty where it does.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub closed: String,
 }
 
 /// Everything about a node.
@@ -112,7 +115,7 @@ pub(super) fn status(running: &RunningProduction) -> NodeStatus {
         production: production.name.clone(),
         generation: production.generation(),
         data: options.data.clone(),
-        services: services.status(production),
+        services: services.status(production, engine.clock.now_us()),
         operations: waiting::statuses(running),
         homeless: operations.homeless(),
         journal: JournalStatus::of(store),
