@@ -5,6 +5,7 @@
 //!        |
 //!        |          encryption: its keys, where it is encrypted
 //!   stopped, maintenance    the same of a node that does not run; verify, backup, restore
+//!   backups                 those by schedule: when, how many, what is known of the last
 //!
 //!   control socket   one line in, one line of JSON out            trouble   what keeps a node from its work, and what to do
 //!   audit            who did what, chained, in the store          interpreters   records of several owners in one store
@@ -30,6 +31,7 @@
 
 pub mod admission;
 pub mod audit;
+pub mod backups;
 mod bounded_entries;
 pub mod certificate;
 pub mod clock;

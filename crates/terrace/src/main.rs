@@ -12,6 +12,7 @@ mod terminal;
 mod access;
 mod assemble;
 mod audit;
+mod backups;
 mod benches;
 mod cli;
 mod config;

@@ -1,7 +1,7 @@
 //! The services of a node besides messages: their settings, start and stop.
 //!
 //! ```text
-//!   [sql], [search], [volumes], [console] --> ServiceSettings --check, start--> Services --stop--> before the node closes its store
+//!   [sql], [search], [volumes], [console], [backup] --> ServiceSettings --check, start--> Services --stop--> before the node closes its store
 //! ```
 //!
 //! The console asks all others: it starts last and ends first. Search ends before the rest, so that nothing that it may ask is missing.
@@ -12,6 +12,7 @@ use std::sync::Arc;
 use interop::running::RunningProduction;
 
 use crate::assemble::SearchShelves;
+use crate::backups::{BackupTable, RunningBackups};
 use crate::console::{ConsoleSettings, RunningConsole};
 use crate::metrics::MetricsSettings;
 use crate::search::{RunningSearch, SearchSettings};
@@ -31,6 +32,8 @@ pub struct ServiceSettings {
     pub metrics: Option<MetricsSettings>,
     /// `[console]`
     pub console: Option<ConsoleSettings>,
+    /// `[backup]`
+    pub backup: Option<BackupTable>,
 }
 
 impl ServiceSettings {
@@ -42,6 +45,7 @@ impl ServiceSettings {
         self.volumes.options(data)?;
         self.metrics.as_ref().map(MetricsSettings::options).transpose()?;
         self.console_options()?;
+        self.backup.as_ref().map(|backup| backup.settings(data)).transpose()?;
         for key in placed {
             let Some(search) = &self.search else {
                 anyhow::bail!("placement.{key} has no effect: there is no [search]; leave it out, or add that table");
@@ -76,12 +80,13 @@ impl ServiceSettings {
             sql.import(node).await?;
         }
         let sql = self.sql.map(|sql| sql.start(node)).transpose()?;
-        let mut services = Services { sql, search: None, volumes: None, console: None };
+        let mut services = Services { sql, search: None, volumes: None, console: None, backups: None };
         let started = RunningVolumes::start_in(volumes, node).and_then(|volumes| {
             services.volumes = Some(volumes);
             let search = self.search.map(|search| search.start(node, placed));
             services.search = search.transpose()?;
             services.console = self.console.map(|console| console.start(node)).transpose()?;
+            services.backups = self.backup.map(|backup| backup.start(node)).transpose()?;
             Ok(())
         });
         if let Err(error) = started {
@@ -99,6 +104,7 @@ pub struct Services {
     search: Option<RunningSearch>,
     volumes: Option<RunningVolumes>,
     console: Option<RunningConsole>,
+    backups: Option<RunningBackups>,
 }
 
 impl Services {
@@ -112,6 +118,9 @@ impl Services {
 
     /// Ends all of them.
     pub async fn stop(self) {
+        if let Some(backups) = self.backups {
+            backups.stop().await;
+        }
         if let Some(console) = self.console {
             console.stop().await;
         }

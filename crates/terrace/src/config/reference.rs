@@ -54,6 +54,8 @@ const SECTIONS: &[(&str, Of, &[&str], &str)] = &[
     ("[volumes]", Of::Terrace, &["volumes"], ""),
     ("[metrics]", Of::Terrace, &["metrics"], ""),
     ("[console]", Of::Terrace, &["console"], ""),
+    ("[backup]", Of::Terrace, &["backup"], ""),
+    ("[backup.schedule]", Of::Terrace, &["backup", "schedule"], ""),
     ("[[access]]", Of::Terrace, &["access"], ""),
     ("[ldap]", Of::Terrace, &["ldap"], ""),
     ("[ldap.roles]", Of::Terrace, &["ldap", "roles"], "[ldap]"),
@@ -234,7 +236,10 @@ fn node(file: &Path) -> anyhow::Result<String> {
     let volumes = services.volumes.options(&plan.options().data)?;
     let metrics = services.metrics.as_ref().map(|metrics| metrics.options()).transpose()?;
     let console = services.console_options()?;
-    Ok(without_times(&format!("{log:?} {threads} {plan:?} {sql:?} {search:?} {volumes:?} {metrics:?} {console:?}")))
+    let backup = services.backup.as_ref().map(|backup| backup.settings(&plan.options().data)).transpose()?;
+    Ok(without_times(&format!(
+        "{log:?} {threads} {plan:?} {sql:?} {search:?} {volumes:?} {metrics:?} {console:?} {backup:?}"
+    )))
 }
 
 /// Without the moments at which things were made.

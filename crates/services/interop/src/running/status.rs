@@ -5,6 +5,7 @@ use std::process;
 use std::sync::atomic::Ordering;
 
 use node::AdmissionStatus;
+use node::backups::BackupRecord;
 use node::status::{JournalStatus, ModelStatus, PlaceStatus, QuarantinedStatus, StoreStatus, quarantined};
 use node::trouble::Trouble;
 use serde::{Deserialize, Serialize};
@@ -93,10 +94,21 @@ pub struct NodeStatus {
     /// Failed logins at all ports that are remembered: they slow down further ones.
     #[serde(default)]
     pub failed_logins: u64,
+    /// The last backups by schedule; none where there were to be none.
+    #[serde(default)]
+    pub backup: Option<BackupRecord>,
     /// Why the node takes and sends nothing any more, if so.
     pub journal_failed: Option<String>,
     /// The troubles of the node, with what to do about them; empty if there are none.
     pub troubles: Vec<Trouble>,
+}
+
+/// The record of backups. One that cannot be read is told by the log, and is no reason for a node to have no status.
+fn backup(store: &store::Store) -> Option<BackupRecord> {
+    BackupRecord::read(store).unwrap_or_else(|error| {
+        tracing::error!(%error, "the record of backups cannot be read");
+        None
+    })
 }
 
 /// The present status of the node.
@@ -139,6 +151,7 @@ pub(super) fn status(running: &RunningProduction) -> NodeStatus {
         connections,
         admission: engine.admission.status(),
         failed_logins: running.guard.failures(),
+        backup: backup(store.store()),
         journal_failed,
         troubles,
     }
