@@ -47,6 +47,9 @@ SETTINGS = """data = "data"
 production = "production"
 [metrics]
 listen = "127.0.0.1:{metrics}"
+[backup]
+folder = "backups"
+every = "1h"
 [sql]
 listen = "127.0.0.1:{sql}"
 trust = true
@@ -162,6 +165,7 @@ def write_files():
         path = FOLDER / "production" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(with_ports(text))
+    (FOLDER / "backups").mkdir(exist_ok=True)
     (FOLDER / "terrace.toml").write_text(with_ports(SETTINGS))
     (FOLDER / "prometheus.yml").write_text(
         f"""

@@ -5,6 +5,7 @@
 //!        |
 //!        |          encryption: its keys, where it is encrypted
 //!   stopped, maintenance    the same of a node that does not run; verify, backup, restore
+//!   backups                 those by schedule: when, how many, what is known of the last
 //!
 //!   control socket   one line in, one line of JSON out            trouble   what keeps a node from its work, and what to do
 //!   audit            who did what, chained, in the store          interpreters   records of several owners in one store
@@ -16,6 +17,7 @@
 //!                                  Descriptors            what the process may have open, and what is left to storage
 //!
 //!   service manager --sockets--> listeners                 service_manager: activation, readiness, status, watchdog
+//!   schedule    when a service or an operation works, by the clocks of a zone
 //! ```
 //!
 //! Invariants: one process at a time uses a data directory; nothing is opened or made before its place is recorded
@@ -29,6 +31,7 @@
 
 pub mod admission;
 pub mod audit;
+pub mod backups;
 mod bounded_entries;
 pub mod certificate;
 pub mod clock;
@@ -45,6 +48,7 @@ pub mod media;
 pub mod opening;
 pub mod peers;
 pub mod rewriting;
+pub mod schedule;
 pub mod service_manager;
 pub mod socket;
 pub mod status;
@@ -66,4 +70,5 @@ pub use maintenance::NodeFolder;
 pub use media::{FarInUse, Media, MediumInUse, ModelInUse};
 pub use opening::NodeStore;
 pub use peers::Network;
+pub use schedule::{Schedule, ScheduleState};
 pub use tls::{Renewal, ServerFiles, TlsError, TlsInForce, TlsOptions};

@@ -350,7 +350,7 @@ pub async fn answer_backup(store: &Store, folder: PathBuf, progress: ProgressSen
 ///
 /// # Errors
 /// The store's, after which there is nothing in `to`.
-fn back_up(store: &Store, to: &Path, on_progress: OnProgress<'_>) -> Result<BackupReport, NodeError> {
+pub(crate) fn back_up(store: &Store, to: &Path, on_progress: OnProgress<'_>) -> Result<BackupReport, NodeError> {
     let shelf = Arc::new(FileShelf::open(to, FileOptions::default())?);
     let was_encrypted = encryption::is_encrypted(to)?;
     // A data key that is made meanwhile would not be in the envelope of the backup.

@@ -33,6 +33,7 @@ use serde::Deserialize;
 use store::{CheckpointOptions, SpaceLimit};
 
 use crate::assemble::{MemorySizes, Plan};
+use crate::backups::BackupTable;
 use crate::console::ConsoleSettings;
 use crate::identity::Elsewhere;
 use crate::metrics::MetricsSettings;
@@ -107,6 +108,8 @@ pub struct Config {
     volumes: VolumeSettings,
     /// The console. Default: none.
     console: Option<ConsoleSettings>,
+    /// Backups by schedule. Default: none.
+    backup: Option<BackupTable>,
     /// Who may come in from where, in their order. Default: no rules, and the settings of the ports decide.
     access: Vec<AccessRule>,
     /// The directory that checks passwords of users who have none here. Default: none.
@@ -295,6 +298,7 @@ impl Default for Config {
             metrics: None,
             volumes: VolumeSettings::default(),
             console: None,
+            backup: None,
             access: Vec::new(),
             ldap: None,
             oidc: None,
@@ -340,7 +344,7 @@ impl Config {
         self.transaction_bytes = sql.as_ref().map_or(usize::MAX, sql::Settings::transaction_bytes);
         let (volumes, metrics) = (std::mem::take(&mut self.volumes), self.metrics.take());
         self.has_console = self.console.is_some();
-        ServiceSettings { sql, search, volumes, metrics, console: self.console.take() }
+        ServiceSettings { sql, search, volumes, metrics, console: self.console.take(), backup: self.backup.take() }
     }
 
     /// The access rules.

@@ -13,6 +13,7 @@ mod access;
 mod alerts;
 mod assemble;
 mod audit;
+mod backups;
 mod benches;
 mod certificates;
 mod cli;

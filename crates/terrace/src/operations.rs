@@ -3,12 +3,15 @@
 use std::path::Path;
 use std::process::ExitCode;
 
+use anyhow::Context;
+use interop::production::units::Span;
 use interop::queue::progress::{ConnectionState, LastAnswer, span};
-use interop::running::{LaneReport, OperationReport, OperationStatus, SetAsideMessage, SetAsideRequest};
+use interop::running::{LaneReport, OperationReport, OperationStatus, SetAsideMessage, SetAsideRequest, StartRequest};
 use node::{Clock, control};
 use serde_json::json;
 
 use crate::cli::OperationCommand;
+use crate::messages::moment;
 use crate::show::{TextTable, count, time};
 
 /// Runs one of the commands.
@@ -26,6 +29,13 @@ pub fn run(command: OperationCommand) -> anyhow::Result<ExitCode> {
             println!("operation {} is resumed", args.name);
             Ok(ExitCode::SUCCESS)
         }
+        OperationCommand::Start { operation, until, place } => {
+            let until_us = until_us(&until)?;
+            let request = StartRequest { operation, until_us };
+            control::request(&place.data, &format!("start {}", json!(request)))?;
+            println!("operation {} works until {}, whatever its schedule says", request.operation, time(until_us));
+            Ok(ExitCode::SUCCESS)
+        }
         OperationCommand::SetAside { operation, message, reason, place } => {
             let request = SetAsideRequest { operation, message, reason };
             let answer = control::request(&place.data, &format!("set-aside {}", json!(request)))?;
@@ -35,6 +45,17 @@ pub fn run(command: OperationCommand) -> anyhow::Result<ExitCode> {
             println!("message {} is set aside in operation {}; {next}", done.message, done.operation);
             Ok(ExitCode::SUCCESS)
         }
+    }
+}
+
+/// A time to come: a time of day, or a span from now on; microseconds since 1970.
+fn until_us(text: &str) -> anyhow::Result<i64> {
+    match text.parse::<Span>() {
+        Ok(span) => {
+            let span = i64::try_from(span.0.as_micros()).context("that is too long")?;
+            Ok(Clock::system().now_us().saturating_add(span))
+        }
+        Err(_) => moment(text),
     }
 }
 
@@ -66,6 +87,8 @@ pub fn state(operation: &OperationStatus) -> &'static str {
     match (operation.suspended, operation.retired, operation.connection) {
         (true, ..) => "suspended",
         (_, true, _) => "ending",
+        _ if operation.closed => "outside schedule",
+        _ if operation.waits_for.is_some() => "waits for another",
         (.., ConnectionState::Down) => "not connected",
         _ => "running",
     }
@@ -88,6 +111,9 @@ fn show(data: &Path, name: &str, json: bool) -> anyhow::Result<ExitCode> {
     println!("state      {}", state(status));
     if let (Some(since_us), Some(because)) = (status.suspended_since_us, &status.suspended_because) {
         println!("suspended  {}: {because}", time(since_us));
+    }
+    if let Some(until_us) = status.started_until_us {
+        println!("started    until {}, whatever its schedule says", time(until_us));
     }
     let since = "since the start";
     println!(

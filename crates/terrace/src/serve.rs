@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use interop::running::{NodeStatus, Origin, RunningProduction};
+use node::backups::BackupRecord;
 use node::status::{ModelStatus, PlaceStatus};
 use node::trouble::Trouble;
 use node::{AdmissionStatus, Descriptors, DirectoryLock, control};
@@ -248,6 +249,9 @@ pub fn status(args: &StatusArgs) -> anyhow::Result<ExitCode> {
         services.row(&[&s.name, &s.kind, &s.at, tls, s.rules.as_deref().unwrap_or("-")]);
     }
     println!("{services}");
+    for s in status.services.iter().filter(|service| !service.closed.is_empty()) {
+        println!("{}: {}; senders are disconnected, and files stay where they are\n", s.name, s.closed);
+    }
     let headings = ["operation", "waiting", "in memory", "delivered", "failed", "set aside", "retried", "state"];
     let mut table = TextTable::new(&headings);
     for o in &status.operations {
@@ -269,6 +273,7 @@ pub fn status(args: &StatusArgs) -> anyhow::Result<ExitCode> {
     }
     println!("{}", sockets(&status.admission));
     println!("{}", totals(&status));
+    status.backup.iter().for_each(print_backups);
     for (operation, waiting) in &status.homeless {
         println!("{waiting} messages wait for operation {operation}, which the production does not have");
     }
@@ -277,6 +282,27 @@ pub fn status(args: &StatusArgs) -> anyhow::Result<ExitCode> {
     }
     print_quarantined(&status);
     Ok(code)
+}
+
+/// The last good backup by schedule, and why the last try failed.
+fn print_backups(record: &BackupRecord) {
+    match &record.good {
+        Some(good) => {
+            let checked = if good.verified { "read once more and sound" } else { "checked while it was made" };
+            println!("last backup: {}, of {}, {checked}", good.folder.display(), time(good.began_us));
+        }
+        None => println!("last backup: none was made yet"),
+    }
+    if let Some(failed) = &record.failed {
+        println!(
+            "the last try failed {} ({} in a row): {}",
+            time(failed.at_us),
+            count(failed.tries.into()),
+            failed.why
+        );
+        println!("  next: correct that; it is tried again every 15 min, or make one by `terrace backup FOLDER`");
+    }
+    println!();
 }
 
 /// The damage, and what to do about it.

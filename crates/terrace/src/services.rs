@@ -1,7 +1,7 @@
 //! The services of a node besides messages: their settings, start and stop.
 //!
 //! ```text
-//!   [sql], [search], [volumes], [console] --> ServiceSettings --check, start--> Services --stop--> before the node closes its store
+//!   [sql], [search], [volumes], [console], [backup] --> ServiceSettings --check, start--> Services --stop--> before the node closes its store
 //! ```
 //!
 //! The console asks all others: it starts last and ends first. Rewriting with a new data key writes the files of search, and ends before it.
@@ -14,6 +14,7 @@ use interop::running::RunningProduction;
 use node::rewriting::Rewriting;
 
 use crate::assemble::SearchShelves;
+use crate::backups::{BackupTable, RunningBackups};
 use crate::console::{ConsoleSettings, LentServices, RunningConsole};
 use crate::metrics::MetricsSettings;
 use crate::rewriting;
@@ -34,6 +35,8 @@ pub struct ServiceSettings {
     pub metrics: Option<MetricsSettings>,
     /// `[console]`
     pub console: Option<ConsoleSettings>,
+    /// `[backup]`
+    pub backup: Option<BackupTable>,
 }
 
 impl ServiceSettings {
@@ -45,6 +48,7 @@ impl ServiceSettings {
         self.volumes.options(data)?;
         self.metrics.as_ref().map(MetricsSettings::options).transpose()?;
         self.console_options()?;
+        self.backup.as_ref().map(|backup| backup.settings(data)).transpose()?;
         for key in placed {
             let Some(search) = &self.search else {
                 anyhow::bail!("placement.{key} has no effect: there is no [search]; leave it out, or add that table");
@@ -79,7 +83,8 @@ impl ServiceSettings {
             sql.import(node).await?;
         }
         let sql = self.sql.map(|sql| sql.start(node)).transpose()?;
-        let mut services = Services { sql, search: None, rewriting: None, volumes: None, console: None };
+        let mut services =
+            Services { sql, search: None, rewriting: None, volumes: None, console: None, backups: None };
         let started = RunningVolumes::start_in(volumes, node).and_then(|volumes| {
             services.volumes = Some(volumes);
             let search = self.search.map(|search| search.start(node, placed));
@@ -90,6 +95,7 @@ impl ServiceSettings {
             };
             services.rewriting = Some(rewriting::start(node, services.search.as_ref()));
             services.console = self.console.map(|console| console.start(node, lent)).transpose()?;
+            services.backups = self.backup.map(|backup| backup.start(node)).transpose()?;
             Ok(())
         });
         if let Err(error) = started {
@@ -108,6 +114,7 @@ pub struct Services {
     rewriting: Option<Arc<Rewriting>>,
     volumes: Option<RunningVolumes>,
     console: Option<RunningConsole>,
+    backups: Option<RunningBackups>,
 }
 
 impl Services {
@@ -121,6 +128,9 @@ impl Services {
 
     /// Ends all of them.
     pub async fn stop(self) {
+        if let Some(backups) = self.backups {
+            backups.stop().await;
+        }
         if let Some(console) = self.console {
             console.stop().await;
         }

@@ -16,6 +16,7 @@ pub fn run(command: TodoCommand) -> anyhow::Result<ExitCode> {
     let (id, change, place) = match command {
         TodoCommand::List { owner, done, limit, place, json } => return list(&place.data, owner, done, (limit, json)),
         TodoCommand::Take { id, place } => (id, TodoChange::Take, place),
+        TodoCommand::Assign { id, user, place } => (id, TodoChange::Assign(user), place),
         TodoCommand::Comment { id, text, place } => (id, TodoChange::Comment(text), place),
         TodoCommand::Done { id, place } => (id, TodoChange::Done, place),
     };

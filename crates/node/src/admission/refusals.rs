@@ -19,6 +19,8 @@ pub enum Reason {
     Peer,
     /// Refused: the access rules refuse its address.
     Access,
+    /// Refused: the service is outside its schedule.
+    Schedule,
     /// Refused: its certificate has none of the names that may connect.
     Certificate,
     /// Refused: the system could not accept it.
@@ -44,6 +46,7 @@ impl Reason {
             Reason::Descriptors => "descriptors",
             Reason::Peer => "peer",
             Reason::Access => "access",
+            Reason::Schedule => "schedule",
             Reason::Certificate => "certificate",
             Reason::System => "system",
             Reason::Handshake => "handshake",
@@ -62,6 +65,7 @@ impl Reason {
             Reason::Descriptors => "connection refused: the descriptors that are left are kept for storage",
             Reason::Peer => "connection refused: the address is not one of `peers`",
             Reason::Access => "connection refused: the access rules refuse its address",
+            Reason::Schedule => "connection refused: the service is outside its schedule",
             Reason::Certificate => "connection refused: the certificate has none of the names in `client_names`",
             Reason::System => "a connection could not be accepted",
             Reason::Handshake => "connection ended: handshake or login failed or took too long",
@@ -81,6 +85,7 @@ impl Reason {
                 | Reason::Descriptors
                 | Reason::Peer
                 | Reason::Access
+                | Reason::Schedule
                 | Reason::Certificate
                 | Reason::System
         )

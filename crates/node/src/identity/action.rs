@@ -52,7 +52,7 @@ actions! {
     MessageResend     "message-resend"     Service   "a"  ""           "Send stored messages again, as they are.",
     MessageEdit       "message-edit"       Service   "a"  ""           "Send stored messages again, changed.",
     Unmasked          "unmasked"           Service   "aw" ""           "See and search patient data without the mask.",
-    OperationSuspend  "operation-suspend"  Operation "a"  ""           "Suspend and resume an operation.",
+    OperationSuspend  "operation-suspend"  Operation "a"  ""           "Suspend and resume an operation, and start it outside its schedule.",
     OperationSetAside "operation-set-aside" Operation "a" ""          "Set aside a message that waits in an operation.",
     ProductionLoad    "production-load"    Node      "a"  ""           "Load a changed production.",
     ProductionRead    "production-read"    Node      ""   ""           "Read the production, as it is and as it was.",

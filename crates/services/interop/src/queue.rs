@@ -19,12 +19,13 @@
 //! 5. `depth` counts entries accepted and not yet done; services stop reading while it is at the bound. Connections that
 //!    were past the check may overshoot by one message each; nothing is dropped for the bound's sake.
 
+pub mod hindrance;
 mod lane;
 pub mod progress;
 
 use std::hash::BuildHasher;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -36,6 +37,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::figures::OperationFigures;
 use crate::production;
 
+use hindrance::{Reached, Required};
 pub use lane::{Entry, Lane, SetAsideDone, SetAsideOrder, SetAsideRefusal};
 
 /// How long a message may wait at a service for a receiver that is behind. 50 ms: above the 23.7 ms a message that the
@@ -65,6 +67,8 @@ pub struct Orders {
     pub operation: Arc<production::Operation>,
     /// Suspended: the head stays where it is.
     pub suspended: Option<Suspension>,
+    /// Somebody has started it outside its schedule, up to this time, microseconds since 1970.
+    pub started_until_us: Option<i64>,
     /// No longer in the production: gives its connections back when its lines are empty.
     pub retired: bool,
 }
@@ -110,6 +114,10 @@ pub struct Queue {
     memory_max: AtomicUsize,
     room: Notify,
     orders: watch::Sender<Orders>,
+    /// What its last try to connect came to.
+    reached: Mutex<Reached>,
+    /// Somebody waits for its connection: a lane with nothing to send connects.
+    wanted: Notify,
     /// A lane's task ended by a panic: the messages in the lane are not delivered before the next start.
     broken: AtomicBool,
     /// Figures since the start.
@@ -135,7 +143,9 @@ impl Queue {
             messages_max: AtomicUsize::new(bounds.messages),
             memory_max: AtomicUsize::new(bounds.memory.as_usize()),
             room: Notify::new(),
-            orders: watch::Sender::new(Orders { operation, suspended, retired: false }),
+            orders: watch::Sender::new(Orders { operation, suspended, started_until_us: None, retired: false }),
+            reached: Mutex::default(),
+            wanted: Notify::new(),
             broken: AtomicBool::new(false),
             counters: QueueCounters::default(),
             figures: OperationFigures::default(),
@@ -193,6 +203,27 @@ impl Queue {
         self.messages_max.store(bounds.messages, Ordering::Relaxed);
         self.memory_max.store(bounds.memory.as_usize(), Ordering::Relaxed);
         self.room.notify_waiters();
+    }
+
+    /// Notes what a try to connect came to.
+    pub fn note_reached(&self, reached: Reached) {
+        *self.reached.lock().unwrap_or_else(PoisonError::into_inner) = reached;
+    }
+
+    /// What is the matter with its connection, for an operation that requires it. Where it has none, a lane that has nothing to send tries.
+    pub fn required(&self, now_us: i64) -> Required {
+        let reached = self.reached.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        self.orders.borrow().required(now_us, reached)
+    }
+
+    /// Has a lane that has nothing to send connect.
+    pub fn want_connection(&self) {
+        self.wanted.notify_one();
+    }
+
+    /// Resolves once somebody waits for its connection.
+    pub async fn connection_wanted(&self) {
+        self.wanted.notified().await;
     }
 
     /// Entries accepted and not done.

@@ -15,11 +15,11 @@
 //!   u32 generation of the production, 0: not known       if set aside: u16 length + who did it
 //!   u8  length + idempotency key, if it is made so
 //!   u16 length + service name                        OPERATION (kind 3)
-//!   u16 length + reason (which rule, or why not)       u8  0 running, 1 suspended
+//!   u16 length + reason (which rule, or why not)       u8  0 running, 1 suspended, 2 started for a time
 //!   search keys     (see `search`)                     u64 time
 //!   u32 length + the message as received               u16 length + operation name
 //!   u16 outputs, then for each                         u16 length + reason
-//!     u16 length + operation, u16 length + transform
+//!     u16 length + operation, u16 length + transform     if started: u64 until
 //!     u32 length of the output
 //!     u16 pieces, then for each
 //!       u8 0, u32 offset, u32 length   a run of the message as received
@@ -68,6 +68,8 @@ pub const KIND_OPERATION: u8 = 3;
 
 const VERSION: u8 = 1;
 const FLAG_DUPLICATE: u8 = 1;
+/// State of an operation that was started outside its schedule: a time follows.
+const SWITCH_STARTED: u8 = 2;
 const PIECE_ORIGINAL: u8 = 0;
 const PIECE_NEW: u8 = 1;
 
@@ -140,6 +142,8 @@ pub struct Switch {
     pub operation: String,
     /// Suspended (true) or resumed.
     pub suspended: bool,
+    /// Resumed, and started outside its schedule up to this time, microseconds since 1970.
+    pub until_us: Option<i64>,
     /// When, microseconds since 1970.
     pub at_us: i64,
     /// Why.
@@ -291,10 +295,17 @@ impl Writer {
 
 /// The payload of an operation's change.
 pub fn encode_switch(switch: &Switch) -> Vec<u8> {
-    let mut out = vec![u8::from(switch.suspended)];
+    let code = match (switch.suspended, switch.until_us) {
+        (false, Some(_)) => SWITCH_STARTED,
+        (suspended, _) => u8::from(suspended),
+    };
+    let mut out = vec![code];
     out.extend_from_slice(&switch.at_us.to_le_bytes());
     put_short(&mut out, &switch.operation);
     put_short(&mut out, &switch.reason);
+    if code == SWITCH_STARTED {
+        out.extend_from_slice(&switch.until_us.unwrap_or_default().to_le_bytes());
+    }
     out
 }
 
@@ -466,13 +477,16 @@ fn output(r: &mut Reader<'_>, raw: &Bytes) -> Option<Output> {
 }
 
 fn switch(r: &mut Reader<'_>) -> Option<Switch> {
-    let suspended = match r.u8()? {
-        0 => false,
-        1 => true,
+    let (suspended, is_started) = match r.u8()? {
+        0 => (false, false),
+        1 => (true, false),
+        SWITCH_STARTED => (false, true),
         _ => return None,
     };
     let at_us = r.array().map(i64::from_le_bytes)?;
-    let switch = Switch { suspended, at_us, operation: r.text()?, reason: r.text()? };
+    let (operation, reason) = (r.text()?, r.text()?);
+    let until_us = if is_started { Some(r.array().map(i64::from_le_bytes)?) } else { None };
+    let switch = Switch { operation, suspended, until_us, at_us, reason };
     r.end()?;
     Some(switch)
 }

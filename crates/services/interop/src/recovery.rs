@@ -9,6 +9,7 @@
 //! counted, and is sent when the operation is back.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use hl7::Reading;
@@ -17,7 +18,8 @@ use store::{Direction, StoreError};
 use crate::duplicates::{Key, Window};
 use crate::engine::Plan;
 use crate::error::InteropError;
-use crate::queue::{Entry, Suspension};
+use crate::production::Operation;
+use crate::queue::{Entry, Queue, Suspension};
 use crate::record::Status;
 use crate::rows::Reader;
 
@@ -30,6 +32,8 @@ pub struct Found {
     pub waiting: BTreeMap<u64, BTreeSet<u16>>,
     /// Suspended operations.
     pub suspended: BTreeMap<String, Suspension>,
+    /// Operations that were started outside their schedules, and until when.
+    pub started: BTreeMap<String, i64>,
     /// Waiting outputs by operation that the production does not have.
     pub homeless: BTreeMap<String, u64>,
 }
@@ -41,6 +45,7 @@ pub struct Found {
 /// `AtStake` where it cannot be read what waits or which operation is suspended; a row of another version.
 pub fn read(reader: &Reader, window: &mut Window, capacity: usize) -> Result<Found, InteropError> {
     let switches = reader.switches().map_err(InteropError::at_stake("which operations are suspended"))?;
+    let started = switches.iter().filter_map(|switch| Some((switch.operation.clone(), switch.until_us?))).collect();
     let suspended = switches.into_iter().filter(|switch| switch.suspended);
     let suspended = suspended
         .map(|switch| (switch.operation, Suspension { since_us: switch.at_us, reason: switch.reason.into() }))
@@ -73,7 +78,16 @@ pub fn read(reader: &Reader, window: &mut Window, capacity: usize) -> Result<Fou
         window.submitted(key);
     }
     let waiting = reader.pending().map_err(InteropError::at_stake("what waits to be delivered"))?;
-    Ok(Found { remembered, waiting, suspended, homeless: BTreeMap::new() })
+    Ok(Found { remembered, waiting, suspended, started, homeless: BTreeMap::new() })
+}
+
+impl Found {
+    /// An empty queue for an operation, with what people ordered about it.
+    pub fn queue(&self, operation: &Arc<Operation>) -> Arc<Queue> {
+        let queue = Queue::new(Arc::clone(operation), self.suspended.get(&operation.name).cloned());
+        queue.order(|orders| orders.started_until_us = self.started.get(&operation.name).copied());
+        Arc::new(queue)
+    }
 }
 
 /// Queues the waiting outputs, oldest first. Those without an operation stay in `found`.

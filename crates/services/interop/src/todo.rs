@@ -116,6 +116,8 @@ impl Default for TodoNote {
 pub enum TodoChange {
     /// Who asks takes care of it from now on, also in the place of another.
     Take,
+    /// This role takes care of it from now on, also in the place of another.
+    Assign(String),
     /// Something is said about it.
     Comment(String),
     /// It is done.
@@ -149,6 +151,12 @@ impl TodoNote {
                     Some(before) => self.comment(by, at_us, &format!("taken over from {before}")),
                     None => self,
                 }
+            }
+            TodoChange::Assign(owner) => {
+                let before = self.owner.replace(owner.clone()).filter(|before| before != owner);
+                self.done = false;
+                let before = before.map(|before| format!(", before {before}")).unwrap_or_default();
+                self.comment(by, at_us, &format!("assigned to {owner}{before}"))
             }
             TodoChange::Comment(text) => self.comment(by, at_us, text),
             TodoChange::Done => {
@@ -228,6 +236,10 @@ mod tests {
         assert_eq!((note.owner.as_deref(), note.comments[0].text.as_str()), (Some("ben"), "taken over from ann"));
         let note = note.apply(&TodoChange::Done, "ann", 4);
         assert_eq!((note.owner.as_deref(), note.done), (Some("ben"), true));
+        let given = note.clone().apply(&TodoChange::Assign("eve".to_owned()), "ann", 5);
+        let said = given.comments.last().map(|last| (last.by.as_str(), last.text.as_str()));
+        assert_eq!((given.owner.as_deref(), given.done), (Some("eve"), false));
+        assert_eq!(said, Some(("ann", "assigned to eve, before ben")));
         let many = (0..100).fold(note, |note, n| note.apply(&TodoChange::Comment(format!("c{n}")), "ann", n));
         assert_eq!((many.comments.len(), many.comments[COMMENTS_MAX - 1].text.as_str()), (COMMENTS_MAX, "c99"));
         for (text, is_one) in [("why", true), (" ", false), ("a\nb", false), (&"x".repeat(501), false)] {

@@ -29,6 +29,23 @@ pub enum OperationCommand {
     Suspend(OperationArgs),
     /// Resume an operation; if it waits between two tries, it tries at once
     Resume(OperationArgs),
+    /// Start an operation outside its schedule, up to a time; then its schedule counts again
+    ///
+    /// Ends a suspension as well. `suspend` and `resume` end it: a resumed operation follows its schedule. It stays so across a restart of
+    /// the node, and is in the audit.
+    ///
+    ///   terrace operation start lab --until 2h
+    ///   terrace operation start lab --until 2026-11-27T22:00
+    #[command(verbatim_doc_comment)]
+    Start {
+        /// Name of the operation
+        operation: String,
+        /// Up to this time of this machine's clock, as 2026-11-27T22:00, or for so long, as 2h
+        #[arg(long, value_name = "TIME")]
+        until: String,
+        #[command(flatten)]
+        place: Place,
+    },
     /// Set aside a message that holds up an operation; the next one goes on
     ///
     /// For a message that its receiver always refuses. It is never delivered by itself, keeps its place in the history (`terrace message

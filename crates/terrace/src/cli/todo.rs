@@ -35,6 +35,18 @@ pub enum TodoCommand {
         #[command(flatten)]
         place: Place,
     },
+    /// Have a user or a role take care of a message, also in the place of another
+    ///
+    ///   terrace todo assign 8240 ann
+    #[command(verbatim_doc_comment)]
+    Assign {
+        /// Its id
+        id: u64,
+        /// Name of a user or role of the node; `terrace user list` shows them
+        user: String,
+        #[command(flatten)]
+        place: Place,
+    },
     /// Say something about a message; it is shown with the list, so no patient data belongs in it
     Comment {
         /// Its id

@@ -54,6 +54,8 @@ const SECTIONS: &[(&str, Of, &[&str], &str)] = &[
     ("[volumes]", Of::Terrace, &["volumes"], ""),
     ("[metrics]", Of::Terrace, &["metrics"], ""),
     ("[console]", Of::Terrace, &["console"], ""),
+    ("[backup]", Of::Terrace, &["backup"], ""),
+    ("[backup.schedule]", Of::Terrace, &["backup", "schedule"], ""),
     ("[[access]]", Of::Terrace, &["access"], ""),
     ("[ldap]", Of::Terrace, &["ldap"], ""),
     ("[ldap.roles]", Of::Terrace, &["ldap", "roles"], "[ldap]"),
@@ -64,6 +66,7 @@ const SECTIONS: &[(&str, Of, &[&str], &str)] = &[
     ("[tls] of a service", Of::Service, &["tls"], "A service over MLLP"),
     ("A service of files", Of::Service, &[], ""),
     ("[intake] of a service", Of::Service, &["intake"], "A service over MLLP"),
+    ("[schedule] of a service", Of::Service, &["schedule"], "A service over MLLP"),
     ("An operation over MLLP", Of::Operation, &[], ""),
     ("[reply]", Of::Operation, &["reply"], "An operation over MLLP"),
     ("[order]", Of::Operation, &["order"], "An operation over MLLP"),
@@ -71,6 +74,7 @@ const SECTIONS: &[(&str, Of, &[&str], &str)] = &[
     ("An operation of files", Of::Operation, &[], ""),
     ("[retry] of an operation", Of::Operation, &["retry"], "An operation of files"),
     ("[queue] of an operation", Of::Operation, &["queue"], "An operation over MLLP"),
+    ("[schedule] of an operation", Of::Operation, &["schedule"], "An operation over MLLP"),
 ];
 
 /// A section of the page.
@@ -163,6 +167,8 @@ struct Bed {
 }
 
 const RULES: &str = "match first\notherwise {\n  drop \"all of it\"\n}\n";
+/// An operation that others may require.
+const OTHER: &str = "kind = \"mllp\"\naddress = \"lab.example.org:2576\"\n";
 const SERVICE: &str = "kind = \"mllp\"\nlisten = \"127.0.0.1:0\"\n";
 
 impl Bed {
@@ -210,6 +216,7 @@ impl Bed {
                 self.put("production/production.toml", chosen(Of::Production));
                 let service = chosen(Of::Service);
                 self.put("production/services/in.toml", if service.is_empty() { SERVICE } else { service });
+                self.put("production/operations/lab.toml", OTHER);
                 let operation = self.put("production/operations/out.toml", chosen(Of::Operation));
                 if of != Of::Operation {
                     fs::remove_file(operation).expect("it was written");
@@ -231,7 +238,10 @@ fn node(file: &Path) -> anyhow::Result<String> {
     let volumes = services.volumes.options(&plan.options().data)?;
     let metrics = services.metrics.as_ref().map(|metrics| metrics.options()).transpose()?;
     let console = services.console_options()?;
-    Ok(without_times(&format!("{log:?} {threads} {plan:?} {sql:?} {search:?} {volumes:?} {metrics:?} {console:?}")))
+    let backup = services.backup.as_ref().map(|backup| backup.settings(&plan.options().data)).transpose()?;
+    Ok(without_times(&format!(
+        "{log:?} {threads} {plan:?} {sql:?} {search:?} {volumes:?} {metrics:?} {console:?} {backup:?}"
+    )))
 }
 
 /// Without the moments at which things were made.

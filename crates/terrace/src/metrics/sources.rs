@@ -10,6 +10,7 @@ use device::{Noted, TrafficKind};
 use interop::production::settings::{OperationSettings, ServiceSettings};
 use interop::queue::Queue;
 use interop::running::RunningProduction;
+use node::backups::BackupRecord;
 use node::status::ModelStatus;
 use node::trouble::Matter;
 use node::{DoorStatus, MediumInUse};
@@ -43,6 +44,7 @@ pub(super) fn of(assembled: &Assembled) -> Vec<Box<Source>> {
         of_node(operations),
         of_node(store),
         of_node(media),
+        of_node(backups),
         Box::new(move |samples: &mut Samples| traffic(samples, &tiers)),
         Box::new(move |samples: &mut Samples| {
             for (tier, folder) in &folders {
@@ -85,6 +87,14 @@ fn node_itself(samples: &mut Samples, node: &RunningProduction) {
     samples.gauge(table::FAILED_LOGINS, &[], node.guard().failures() as f64);
     for door in node.admission().status().doors {
         connections(samples, &door);
+    }
+}
+
+fn backups(samples: &mut Samples, node: &RunningProduction) {
+    // One that cannot be read has no figures: the status is told.
+    if let Ok(Some(record)) = BackupRecord::read(node.store()) {
+        samples.moment(table::BACKUP_LAST_SUCCESS, &[], record.good.map(|good| good.began_us));
+        samples.flag(table::BACKUP_FAILED, &[], record.failed.is_some());
     }
 }
 

@@ -49,6 +49,35 @@ pub(crate) fn flow(node: &Node<'_>, stop: &AtomicBool, from: u64) -> u64 {
     id
 }
 
+#[test]
+fn a_node_backs_itself_up_records_it_and_makes_none_twice_after_a_restart() {
+    let bed = Bed::new();
+    bed.configure("[backup]\nfolder = \"backups\"\nevery = \"1h\"\n");
+    let run = |args: &[&str]| bed.run(&[args, &["--data"]].concat());
+    let node = bed.start();
+    until("a try without its folder is told", || !node.status()["backup"]["failed"].is_null());
+    run(&["status"]).succeeds("last backup: none was made yet");
+    node.stop();
+    fs::create_dir(bed.path("backups")).expect("a folder");
+    // A failed one is tried again a while later: a node without a record begins at once.
+    fs::remove_dir_all(bed.data()).expect("it was made");
+    let node = bed.start();
+    node.send("M1");
+    until("a backup is made", || !node.status()["backup"]["good"].is_null());
+    let good = node.status()["backup"]["good"]["folder"].as_str().expect("a folder").to_owned();
+    run(&["status"]).succeeds("read once more and sound");
+    run(&["audit", "list"]).succeeds("node.backup");
+    bed.command_line(&["verify", &good]).succeeds("");
+    node.kill();
+    let node = bed.start();
+    assert_eq!(node.status()["backup"]["good"]["folder"].as_str(), Some(good.as_str()));
+    node.stop();
+    let made = fs::read_dir(bed.path("backups"))
+        .expect("it lists")
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    assert_eq!(made.filter(|name| name.starts_with("backup-")).count(), 1);
+}
+
 /// A new place with the same settings, whose data are restored.
 fn restored(backup: &str, more: &[&str]) -> Bed {
     let bed = bed();

@@ -112,12 +112,17 @@ fn a_message_that_holds_up_an_operation_is_set_aside_for_good_also_across_a_kill
     until("it is refused again", || receiver.ids().len() == 2);
     until("the operation is suspended", || suspended(&bed));
     run(&["operation", "set-aside", "lab", "--reason", ""]).fails("a reason is needed");
+    run(&["operation", "start", "lab", "--until", "2h"]).fails("has no schedule");
+    run(&["operation", "start", "lab", "--until", "yesterday"]).fails("neither a time");
     let told = run(&["operation", "set-aside", "lab", "--reason", "unknown patient"])
         .succeeds("is set aside in operation lab");
     assert!(told.contains(&format!("message {poison} ")) && told.contains("is next"), "{told}");
     let list = run(&["todo", "list"]).succeeds("set-aside");
     assert!(list.contains(&poison) && list.contains("unknown patient"), "{list}");
     run(&["todo", "take", &poison]).succeeds("owner ");
+    run(&["todo", "assign", &poison, "nobody-here"]).fails("nobody-here");
+    run(&["todo", "assign", &poison, "administrator"]).succeeds("owner administrator");
+    run(&["todo", "list", "--owner", "administrator"]).succeeds("assigned to administrator, before ");
     run(&["todo", "comment", &poison, "asked the laboratory"]).succeeds("");
     node.kill();
     let trace = run(&["message", "trace", &poison]).succeeds("set aside");

@@ -43,6 +43,14 @@ impl Sender {
         self.link.is_open()
     }
 
+    /// Connects without sending, where it holds no connection. Error: why that failed.
+    pub(super) async fn connect(&mut self, operation: &Operation) -> Result<(), String> {
+        match &operation.settings {
+            settings::OperationSettings::Mllp(settings) => self.link.connect(operation, settings).await,
+            settings::OperationSettings::File(_) => Ok(()),
+        }
+    }
+
     /// Tries a group of messages once, each with its body; an answer for each in order, or up to the first that is not
     /// delivered.
     pub(super) async fn attempt(

@@ -47,6 +47,16 @@ impl Link {
         self.open.is_some()
     }
 
+    /// Connects where it has no connection, and sends nothing. Error: why that failed.
+    pub(super) async fn connect(&mut self, operation: &Operation, settings: &MllpOperation) -> Result<(), String> {
+        if self.open.is_none() {
+            self.open = Some((connect(operation, settings).await?, decoder(settings)));
+            // Nothing was sent on it: no late answer can come.
+            self.previous.clear();
+        }
+        Ok(())
+    }
+
     /// Sends `body` in a frame and waits for its answer. A connection kept from the message before that turns out to be closed is
     /// made anew at once: many receivers close when idle, and that is no failure.
     ///

@@ -20,7 +20,9 @@
 //! 4. Once the node has failed nothing more is sent: its outcome could not be recorded.
 //! 5. A message is set aside only between two tries, and leaves the lane when that is durable. So one that was sent has its answer, or
 //!    is known not to have one; and whatever the moment of a crash, the next one is not sent ahead of one that is not set aside.
-//! 6. Log lines contain operation, message id and codes; never bytes of a message.
+//! 6. Nothing is sent while there is a [hindrance](crate::queue::hindrance): it is looked for before each try. One that time ends is looked
+//!    for again every [`LOOK`], so that a clock that is set counts too.
+//! 7. Log lines contain operation, message id and codes; never bytes of a message.
 
 mod attempt;
 mod file;
@@ -36,9 +38,11 @@ use bytes::Bytes;
 use store::{Lsn, Store};
 use tokio::sync::watch;
 
+use crate::engine::Engine;
 use crate::error::InteropError;
 use crate::message_log::MessageLog;
-use crate::queue::progress::LaneEvent;
+use crate::queue::hindrance::{Hindrance, Reached, Required};
+use crate::queue::progress::{ConnectionState, LaneEvent};
 use crate::queue::{Entry, Orders, Queue, Suspension};
 use crate::record::{Delivery, DeliveryOutcome, Switch};
 use crate::rows::Reader;
@@ -50,6 +54,9 @@ use reply::{Answer, Next, Tries};
 /// Bytes of the messages that an operation takes at a time, at most; one that is larger goes alone.
 const GROUP_BYTES: usize = 4 << 20;
 
+/// How often a hindrance is looked for again that ends with time or with another operation.
+const LOOK: Duration = Duration::from_secs(1);
+
 /// Notes a step of a try, for the status.
 type Note<'a> = &'a (dyn Fn(LaneEvent) + Sync);
 
@@ -58,6 +65,8 @@ type Note<'a> = &'a (dyn Fn(LaneEvent) + Sync);
 pub struct Surroundings {
     /// Where outcomes are written, and bodies read that were left in the journal.
     pub message_log: Arc<MessageLog>,
+    /// Has the other operations.
+    pub engine: Arc<Engine>,
     /// The time of day.
     pub clock: Clock,
     /// Set when the node stops.
@@ -128,24 +137,72 @@ impl Lane {
                 // Orders may have changed meanwhile.
                 continue;
             }
-            if orders.retired && line.is_empty() {
+            let hindrance = self.hindrance(&orders);
+            let is_closed = hindrance.as_ref().is_some_and(Hindrance::closes);
+            if is_closed || (orders.retired && line.is_empty()) {
                 // Nothing more is expected, but a message taken in before the reload may still come.
                 self.sender = None;
                 self.count_connection(false);
             }
+            let (is_free, rests) = (hindrance.is_none(), is_closed || orders.suspended.is_some() || orders.retired);
+            let looks = orders.suspended.is_none() && (!is_free || orders.operation.settings.schedule().is_some());
             let entry = tokio::select! {
                 biased;
-                entry = line.head(), if orders.suspended.is_none() => entry,
+                entry = line.head(), if is_free => Some(entry),
                 _ = self.orders.changed() => continue,
                 () = line.set_aside_ordered() => continue,
+                () = self.queue.connection_wanted(), if !rests => None,
+                () = tokio::time::sleep(LOOK), if looks => continue,
                 () = self.around.message_log.until_failed() => continue,
                 _ = self.around.stop.wait_for(|stop| *stop) => return,
+            };
+            let Some(entry) = entry else {
+                self.connect(&orders).await;
+                continue;
             };
             // Orders given before the entry came hold for it: after a suspension was confirmed nothing is sent.
             if self.orders.has_changed().unwrap_or(false) || self.around.message_log.has_failed() {
                 continue;
             }
+            // Time has passed until it came.
+            if self.hindrance(&orders).is_some() {
+                continue;
+            }
             self.deliver(&orders, entry).await;
+        }
+    }
+
+    /// Why nothing is sent now. Where that is for want of another operation's connection, that one is asked to try.
+    fn hindrance(&self, orders: &Orders) -> Option<Hindrance> {
+        let now_us = self.around.clock.now_us();
+        let is_empty = || self.queue.lanes()[self.lane].is_empty();
+        orders.hindrance(now_us, |name| {
+            let plan = self.around.engine.plan();
+            let other = plan.queues.iter().find(|queue| queue.name == name)?;
+            let required = other.required(now_us);
+            if !matches!(required, Required::Rests(_) | Required::Tries(Reached::Connected)) && !is_empty() {
+                other.want_connection();
+            }
+            Some(required)
+        })
+    }
+
+    /// Connects, for an operation that waits for it.
+    async fn connect(&mut self, orders: &Orders) {
+        self.renew_sender(orders);
+        let Some(sender) = self.sender.as_mut() else { return };
+        let connected = sender.connect(&orders.operation).await;
+        let is_connected = sender.is_connected();
+        self.count_connection(is_connected);
+        let state = if connected.is_ok() { ConnectionState::Connected } else { ConnectionState::Down };
+        self.note(LaneEvent::Connection(state));
+        self.queue.note_reached(connected.map_or_else(Reached::Down, |()| Reached::Connected));
+    }
+
+    /// Has a sender of the settings in force.
+    fn renew_sender(&mut self, orders: &Orders) {
+        if self.sender.as_ref().is_none_or(|sender| !sender.made_from(&orders.operation)) {
+            self.sender = Some(Sender::new(&orders.operation));
         }
     }
 
@@ -161,9 +218,7 @@ impl Lane {
                 return;
             }
         };
-        if self.sender.as_ref().is_none_or(|sender| !sender.made_from(&orders.operation)) {
-            self.sender = Some(Sender::new(&orders.operation));
-        }
+        self.renew_sender(orders);
         let sender = self.sender.as_mut().expect("made just now");
         let mut group = vec![(entry, body)];
         if sender.group() > 1 {
@@ -179,6 +234,9 @@ impl Lane {
         let answers = sender.attempt(&orders.operation, &group, &note).await;
         let (after, is_connected) = (began.elapsed(), sender.is_connected());
         self.count_connection(is_connected);
+        if let Some(first) = answers.first() {
+            self.queue.note_reached(first.connection());
+        }
         for ((entry, _), answer) in group.iter().zip(&answers) {
             self.queue.figures.answered(answer.code(), after);
             if group.len() > 1 {
@@ -283,8 +341,9 @@ impl Lane {
         self.tries = Tries::default();
         let at_us = self.around.clock.now_us();
         let suspension = Suspension { since_us: at_us, reason: reason.into() };
-        self.queue.order(|orders| orders.suspended = Some(suspension));
-        let switch = Switch { operation: self.queue.name.clone(), suspended: true, at_us, reason: reason.to_owned() };
+        self.queue.order(|orders| (orders.suspended, orders.started_until_us) = (Some(suspension), None));
+        let (operation, reason) = (self.queue.name.clone(), reason.to_owned());
+        let switch = Switch { operation, suspended: true, until_us: None, at_us, reason };
         if let Err(refusal) = self.around.message_log.switch(&switch) {
             tracing::warn!(operation = self.queue.name, %refusal, "the suspension is not stored; a restart ends it");
         }

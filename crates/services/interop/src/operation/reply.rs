@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use crate::figures::AnswerCode;
 use crate::production::settings::{OperationSettings, ReplyAction, ReplyKind, Retry};
+use crate::queue::hindrance::Reached;
 use crate::queue::progress::LastAnswer;
 
 /// The result of one attempt.
@@ -63,6 +64,14 @@ impl Answer {
             Answer::Impossible { reason } => (reason.as_str(), None, true, false),
         };
         LastAnswer { answer: answer.to_owned(), text, reached, unknown, at_us }
+    }
+
+    /// What it says about the connection.
+    pub(super) fn connection(&self) -> Reached {
+        match self {
+            Answer::Unreachable { reason } => Reached::Down(reason.clone()),
+            _ => Reached::Connected,
+        }
     }
 
     /// Its code in the figures of the operation.

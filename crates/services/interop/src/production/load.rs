@@ -173,20 +173,59 @@ impl<'t> Loader<'t> {
 
     fn operations(&mut self) -> Vec<Arc<Operation>> {
         let mut operations = Vec::new();
-        for (file, text) in self.filled("operations") {
+        let files = self.filled("operations");
+        for (file, text) in &files {
             self.named.push(file.name.to_owned());
-            let source = Source { file: file.label, text: &text };
+            let source = Source { file: file.label, text };
             if let Some(operation) = self.operation(file.name, source) {
                 let folder = folder_of(&operation);
                 let shares = |other: &&Arc<Operation>| folder.is_some() && folder_of(other) == folder;
                 if let Some(other) = operations.iter().find(shares) {
                     let message = format!("operation {} writes to the same folder", other.name);
-                    self.fault(source, value_of(&text, "folder"), message, None);
+                    self.fault(source, value_of(text, "folder"), message, None);
                 }
                 operations.push(Arc::new(operation));
             }
         }
+        for (file, text) in &files {
+            self.requirement(Source { file: file.label, text }, file.name, &operations);
+        }
         operations
+    }
+
+    /// An operation that waits for another one names one that can connect, and that does not wait for it.
+    fn requirement(&mut self, source: Source<'_>, name: &str, operations: &[Arc<Operation>]) {
+        let of = |name: &str| operations.iter().find(|operation| operation.name == name);
+        let required = |name: &str| of(name).and_then(|operation| operation.settings.requires());
+        let Some(other) = required(name) else { return };
+        let (message, hint) = match of(other) {
+            // It has faults of its own, which are reported there.
+            None if self.named.iter().any(|named| named == other) => return,
+            None => {
+                let hint = suggest(other, self.named.iter().map(String::as_str), "operations");
+                (format!("there is no operations/{other}.toml"), Some(hint))
+            }
+            Some(other) if matches!(other.settings, settings::OperationSettings::File(_)) => {
+                let message = format!("operation {} writes files and has no connection to wait for", other.name);
+                (message, Some("name an operation over MLLP".to_owned()))
+            }
+            Some(_) => {
+                let mut chain = vec![name];
+                while let Some(next) = required(chain[chain.len() - 1]).filter(|_| chain.len() <= operations.len()) {
+                    chain.push(next);
+                    if next == name {
+                        break;
+                    }
+                }
+                if chain.last() != Some(&name) || chain.len() == 1 {
+                    return;
+                }
+                let message =
+                    format!("the operations wait for each other, and none would deliver: {}", chain.join(" -> "));
+                (message, None)
+            }
+        };
+        self.fault(source, value_of(source.text, "requires"), message, hint);
     }
 
     fn operation(&mut self, name: &str, source: Source<'_>) -> Option<Operation> {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use hl7::charset::Charset;
 use serde::{Deserialize, Serialize};
 
-use node::{Bounds, Network, Policy};
+use node::{Bounds, Network, Policy, Schedule};
 
 use super::units::{Bytes, CharsetName, FileMode, Span};
 
@@ -105,6 +105,8 @@ pub struct MllpService {
     /// an address of this machine (127.0.0.1, ::1) needs neither.
     #[serde(default)]
     pub plaintext: bool,
+    /// When it takes messages: outside, connections are closed before a byte of them is read. Default: always.
+    pub schedule: Option<Schedule>,
     /// Serve TLS.
     pub tls: Option<ServerTls>,
 }
@@ -136,6 +138,8 @@ pub struct FileService {
     /// Which messages it takes.
     #[serde(default)]
     pub intake: Intake,
+    /// When it takes files: outside, they stay where they are. Default: always.
+    pub schedule: Option<Schedule>,
 }
 
 /// An outbound operation: where messages go.
@@ -185,6 +189,10 @@ pub struct MllpOperation {
     /// The receiver answers with MLLP release 2 commit bytes (ACK or NAK) and nothing else. Default off.
     #[serde(default)]
     pub commit_bytes: bool,
+    /// Deliver only while the last try of this other operation to connect succeeded. Default: none.
+    pub requires: Option<String>,
+    /// When it delivers: outside, messages wait. Default: always.
+    pub schedule: Option<Schedule>,
     /// Use TLS.
     pub tls: Option<ClientTls>,
 }
@@ -216,6 +224,10 @@ pub struct FileOperation {
     /// Bounds of the queue.
     #[serde(default)]
     pub queue: QueueSettings,
+    /// Deliver only while the last try of this other operation to connect succeeded. Default: none.
+    pub requires: Option<String>,
+    /// When it delivers: outside, messages wait. Default: always.
+    pub schedule: Option<Schedule>,
 }
 
 /// What to do with a message seen before.
@@ -376,6 +388,14 @@ impl ServiceSettings {
         }
     }
 
+    /// When it takes messages; none: always.
+    pub fn schedule(&self) -> Option<&Schedule> {
+        match self {
+            Self::Mllp(s) => s.schedule.as_ref(),
+            Self::File(s) => s.schedule.as_ref(),
+        }
+    }
+
     /// Which messages it takes.
     pub fn intake(&self) -> &Intake {
         match self {
@@ -418,6 +438,22 @@ impl OperationSettings {
         }
     }
 
+    /// When it delivers; none: always.
+    pub fn schedule(&self) -> Option<&Schedule> {
+        match self {
+            Self::Mllp(o) => o.schedule.as_ref(),
+            Self::File(o) => o.schedule.as_ref(),
+        }
+    }
+
+    /// The operation whose connection it waits for.
+    pub fn requires(&self) -> Option<&str> {
+        match self {
+            Self::Mllp(o) => o.requires.as_deref(),
+            Self::File(o) => o.requires.as_deref(),
+        }
+    }
+
     /// Pauses between tries.
     pub fn retry(&self) -> Retry {
         match self {
@@ -446,6 +482,7 @@ impl MllpService {
             peers: Vec::new(),
             // Naming the address is a decision of the operator.
             plaintext: true,
+            schedule: None,
             tls: None,
         }
     }

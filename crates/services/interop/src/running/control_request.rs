@@ -76,6 +76,7 @@ pub const CONTROL_EXAMPLES: &[&str] = &[
     "reprocess {\"ids\":[1]}",
     "reprocess {\"ids\":[1],\"preview\":true}",
     "set-aside {\"operation\":\"out\",\"message\":1,\"reason\":\"a test\"}",
+    "start {\"operation\":\"out\",\"until_us\":4102444800000000}",
     "operations",
     "operation out",
     "todo {\"verb\":\"list\"}",

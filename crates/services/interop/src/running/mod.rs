@@ -31,6 +31,7 @@ mod service_verbs;
 mod services;
 mod status;
 mod stored;
+mod switch;
 mod todo;
 mod verbs;
 mod waiting;
@@ -81,7 +82,7 @@ pub use generations::{
 };
 pub use operator_request::{
     EditedRequest, ReprocessOutcome, ReprocessPage, ReprocessRequest, ReprocessResult, ReprocessSearch,
-    SetAsideMessage, SetAsideRequest, TodoItem, TodoPage, TodoRequest,
+    SetAsideMessage, SetAsideRequest, StartRequest, TodoItem, TodoPage, TodoRequest,
 };
 pub use queue_heads::QueueHead;
 pub use reload::{Renew, Renewed};
@@ -271,11 +272,7 @@ impl RunningProduction {
         let reader = Reader::new(store.store());
         let mut window = Window::new(duplicates::CAPACITY);
         let mut found = recovery::read(&reader, &mut window, duplicates::CAPACITY)?;
-        let queues: Vec<Arc<Queue>> = production
-            .operations
-            .iter()
-            .map(|o| Arc::new(Queue::new(Arc::clone(o), found.suspended.get(&o.name).cloned())))
-            .collect();
+        let queues: Vec<Arc<Queue>> = production.operations.iter().map(|operation| found.queue(operation)).collect();
         let plan = Plan { production: Arc::new(production), queues };
         let queued = recovery::requeue(&reader, &plan, &mut found)?;
         let time = begin_time(&reader, &options);
@@ -484,6 +481,7 @@ impl RunningProduction {
     fn surroundings(&self) -> Surroundings {
         Surroundings {
             message_log: Arc::clone(&self.engine.message_log),
+            engine: Arc::clone(&self.engine),
             clock: self.engine.clock.clone(),
             stop: self.stop.subscribe(),
         }

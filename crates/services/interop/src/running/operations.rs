@@ -92,8 +92,7 @@ impl RunningOperations {
                 }
                 None => {
                     changes.push(format!("operation {name} came"));
-                    let suspended = lock(&self.homeless).suspended.get(name).cloned();
-                    fresh.push(Arc::new(Queue::new(Arc::clone(operation), suspended)));
+                    fresh.push(lock(&self.homeless).queue(operation));
                     Arc::clone(&fresh[fresh.len() - 1])
                 }
             };

@@ -2,7 +2,7 @@
 //! its entry in the audit.
 //!
 //! ```text
-//!   set-aside | reprocess | resend-edited | todo | operations | operation     --verbs--> SetAsideMessage | ReprocessPage | id | TodoPage ...
+//!   set-aside | start | reprocess | resend-edited | todo | operations | operation     --verbs--> SetAsideMessage | ReprocessPage | id | TodoPage ...
 //! ```
 //!
 //! Not here: how they are answered (`verbs`, `reprocess`, `resend`, `todo`, `waiting`).
@@ -35,6 +35,7 @@ pub(super) enum OperatorRequest {
     ResendEdited(Box<EditedRequest>),
     Reprocess(ReprocessRequest),
     SetAside(SetAsideRequest),
+    Start(StartRequest),
     Todo(TodoRequest),
     Operations,
     Operation(String),
@@ -71,6 +72,7 @@ impl OperatorRequest {
                 request.check()?;
                 OperatorRequest::SetAside(request)
             }
+            ("start", _) => OperatorRequest::Start(request_of(rest)?),
             ("todo", _) => {
                 let request: TodoRequest = request_of(rest)?;
                 if let TodoRequest::Change { change, .. } = &request {
@@ -104,17 +106,23 @@ impl OperatorRequest {
                 let needs = Needs::Right(Action::OperationSetAside, Object::Operation(operation));
                 (needs, Some((Audited::Change, entry.with("message", message))))
             }
+            OperatorRequest::Start(StartRequest { operation, until_us }) => {
+                let entry = AuditEntry::new("operation.start", operation).with("until_us", until_us.to_string());
+                let needs = Needs::Right(Action::OperationSuspend, Object::Operation(operation));
+                (needs, Some((Audited::Change, entry)))
+            }
             OperatorRequest::Todo(TodoRequest::List { .. }) => {
                 (Needs::Some(Action::MessageMetadata), Some((Audited::Used, AuditEntry::new("todo.list", ""))))
             }
             OperatorRequest::Todo(TodoRequest::Change { id, change }) => {
                 let (verb, text) = match change {
                     TodoChange::Take => ("todo.take", None),
-                    TodoChange::Comment(text) => ("todo.comment", Some(text)),
+                    TodoChange::Assign(owner) => ("todo.assign", Some(("owner", owner))),
+                    TodoChange::Comment(text) => ("todo.comment", Some(("comment", text))),
                     TodoChange::Done => ("todo.done", None),
                 };
                 let entry = AuditEntry::new(verb, format!("message {id}"));
-                let entry = text.into_iter().fold(entry, |entry, text| entry.with_long("comment", text));
+                let entry = text.into_iter().fold(entry, |entry, (key, text)| entry.with_long(key, text));
                 (Needs::OfMessage(Action::MessageResend, *id), Some((Audited::Change, entry)))
             }
             OperatorRequest::Operations => (status, None),
@@ -136,6 +144,8 @@ impl OperatorRequest {
             OperatorRequest::Operation(_) => 5,
             OperatorRequest::Todo(TodoRequest::List { .. }) => 6,
             OperatorRequest::Todo(TodoRequest::Change { .. }) => 7,
+            // Behind those of the others.
+            OperatorRequest::Start(_) => 15,
         }
     }
 }
@@ -343,6 +353,16 @@ impl SetAsideRequest {
     }
 }
 
+/// A request to have an operation work outside its schedule. It ends a suspension.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StartRequest {
+    /// The operation.
+    pub operation: String,
+    /// Up to when, microseconds since 1970; then its schedule counts again.
+    pub until_us: i64,
+}
+
 /// A message was set aside, durably.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetAsideMessage {
@@ -478,11 +498,21 @@ mod tests {
                 Needs::Right(Action::OperationSetAside, Object::Operation("out")),
                 entry(Audited::Change, "operation.set-aside", "out"),
             ),
+            (
+                "start {\"operation\":\"out\",\"until_us\":7}",
+                Needs::Right(Action::OperationSuspend, Object::Operation("out")),
+                entry(Audited::Change, "operation.start", "out"),
+            ),
             ("todo {\"verb\":\"list\"}", Needs::Some(Action::MessageMetadata), entry(Audited::Used, "todo.list", "")),
             (
                 "todo {\"verb\":\"change\",\"id\":7,\"change\":{\"comment\":\"asked them\"}}",
                 Needs::OfMessage(Action::MessageResend, 7),
                 entry(Audited::Change, "todo.comment", "message 7"),
+            ),
+            (
+                "todo {\"verb\":\"change\",\"id\":7,\"change\":{\"assign\":\"ann\"}}",
+                Needs::OfMessage(Action::MessageResend, 7),
+                entry(Audited::Change, "todo.assign", "message 7"),
             ),
             ("operations", node(Action::NodeStatus), None),
             ("operation out", node(Action::NodeStatus), entry(Audited::Used, "operation.answers", "out")),
@@ -505,6 +535,8 @@ mod tests {
             &long,
             "reprocess {}",
             "resend-edited {}",
+            "start out",
+            "start {\"operation\":\"out\"}",
         ] {
             assert!(read(line).is_err(), "{line}");
         }

@@ -9,6 +9,7 @@
 //! | `resend-edited REQUEST`, with the request as JSON ([`EditedRequest`](super::EditedRequest)) | the id of the new message |
 //! | `reprocess REQUEST`, with the request as JSON ([`ReprocessRequest`](super::ReprocessRequest)) | `ReprocessPage` |
 //! | `suspend OPERATION`, `resume OPERATION` | |
+//! | `start REQUEST`, with the request as JSON ([`StartRequest`](super::StartRequest)) | |
 //! | `set-aside REQUEST`, with the request as JSON ([`SetAsideRequest`](super::SetAsideRequest)) | `SetAsideMessage` |
 //! | `todo REQUEST`, with the request as JSON ([`TodoRequest`](super::TodoRequest)) | `TodoPage`, or the `TodoNote` after a change |
 //! | `operations` | an `OperationStatus` for each |
@@ -59,12 +60,11 @@ use super::generations::{ProductionRequest, answer_production, go_back};
 use super::operator_request::EDITED;
 use super::requirement::{Needs, refusal_text};
 use super::resend::resend;
-use super::stored::{self, read_stored};
-use super::{RunningProduction, verbs, waiting};
+use super::stored::read_stored;
+use super::{RunningProduction, switch, verbs, waiting};
 use crate::error::InteropError;
 use crate::history::{self, Filter};
-use crate::queue::Suspension;
-use crate::record::{Stored, Switch};
+use crate::record::Stored;
 use crate::rows::Reader;
 
 /// How long a request waits for a service that is still starting, and how often it looks.
@@ -406,7 +406,9 @@ impl ControlRequests {
             ControlRequest::Production(request) => self.production(caller, request, by).await?,
             ControlRequest::Resend { id, operations } => json!(resend(&running.engine, id, &operations, &by).await?),
             ControlRequest::Operator(request) => return verbs::answer(running, caller, request, &by).await,
-            ControlRequest::Switch { operation, suspended } => self.switch(&operation, suspended, &by).await?,
+            ControlRequest::Switch { operation, suspended } => {
+                switch::switch(running, &operation, switch::Ordered::of(suspended), &by).await?
+            }
             ControlRequest::ConfirmClock => running.housekeeping.confirm_clock().map(|()| Value::Null)?,
             ControlRequest::Stop => {
                 running.stop.send_replace(true);
@@ -561,29 +563,5 @@ impl ControlRequests {
         let running = Arc::clone(&self.running);
         let work = move || answer_production(&running, shows_tables, &request);
         tokio::task::spawn_blocking(work).await.unwrap_or(Err(InteropError::Stopping))
-    }
-
-    /// Suspends or resumes an operation; it stays so across restarts.
-    async fn switch(&self, operation: &str, suspended: bool, by: &str) -> Result<Value, InteropError> {
-        // A reload moves queues: not while one is searched. And what is stored last is what is in force.
-        let _no_reload = self.running.reloading.lock().await;
-        let queue = stored::queue_during(&self.running, operation)?;
-        if queue.is_broken() {
-            return Err(InteropError::Refused(format!(
-                "operation {operation} has stopped because of a programming error (see the log): `terrace stop` and `terrace serve` start it again"
-            )));
-        }
-        let at_us = self.running.engine.clock.now_us();
-        let switch = Switch { operation: operation.to_owned(), suspended, at_us, reason: format!("by {by}") };
-        let durable = self
-            .running
-            .engine
-            .message_log
-            .switch(&switch)
-            .map_err(|refusal| InteropError::Refused(refusal.to_string()))?;
-        durable.await.map_err(|_| InteropError::Stopping)?;
-        let suspension = suspended.then(|| Suspension { since_us: at_us, reason: switch.reason.into() });
-        queue.order(|orders| orders.suspended = suspension);
-        Ok(Value::Null)
     }
 }

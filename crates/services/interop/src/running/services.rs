@@ -159,7 +159,7 @@ impl RunningServices {
     }
 
     /// Those that run, of the production in force.
-    pub(super) fn status(&self, production: &Production) -> Vec<ServiceStatus> {
+    pub(super) fn status(&self, production: &Production, now_us: i64) -> Vec<ServiceStatus> {
         let services = lock(&self.by_name);
         let status = |(name, running): (&String, &RunningService)| {
             let service = production.services.get(name)?;
@@ -176,6 +176,7 @@ impl RunningServices {
                 at,
                 tls: service.tls.is_some(),
                 rules: service.settings.rules().map(str::to_owned),
+                closed: service.settings.schedule().and_then(|schedule| schedule.words(now_us)).unwrap_or_default(),
             })
         };
         services.iter().filter_map(status).collect()

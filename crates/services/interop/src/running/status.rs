@@ -5,6 +5,7 @@ use std::process;
 use std::sync::atomic::Ordering;
 
 use node::AdmissionStatus;
+use node::backups::BackupRecord;
 use node::status::{JournalStatus, ModelStatus, PlaceStatus, QuarantinedStatus, StoreStatus, quarantined};
 use node::trouble::Trouble;
 use serde::{Deserialize, Serialize};
@@ -25,6 +26,9 @@ pub struct ServiceStatus {
     pub tls: bool,
     /// The rules file it uses.
     pub rules: Option<String>,
+    /// Why it takes no messages now, in words; empty where it does.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub closed: String,
 }
 
 /// Everything about a node.
@@ -90,10 +94,21 @@ pub struct NodeStatus {
     /// Failed logins at all ports that are remembered: they slow down further ones.
     #[serde(default)]
     pub failed_logins: u64,
+    /// The last backups by schedule; none where there were to be none.
+    #[serde(default)]
+    pub backup: Option<BackupRecord>,
     /// Why the node takes and sends nothing any more, if so.
     pub journal_failed: Option<String>,
     /// The troubles of the node, with what to do about them; empty if there are none.
     pub troubles: Vec<Trouble>,
+}
+
+/// The record of backups. One that cannot be read is told by the log, and is no reason for a node to have no status.
+fn backup(store: &store::Store) -> Option<BackupRecord> {
+    BackupRecord::read(store).unwrap_or_else(|error| {
+        tracing::error!(%error, "the record of backups cannot be read");
+        None
+    })
 }
 
 /// The present status of the node.
@@ -112,7 +127,7 @@ pub(super) fn status(running: &RunningProduction) -> NodeStatus {
         production: production.name.clone(),
         generation: production.generation(),
         data: options.data.clone(),
-        services: services.status(production),
+        services: services.status(production, engine.clock.now_us()),
         operations: waiting::statuses(running),
         homeless: operations.homeless(),
         journal: JournalStatus::of(store),
@@ -136,6 +151,7 @@ pub(super) fn status(running: &RunningProduction) -> NodeStatus {
         connections,
         admission: engine.admission.status(),
         failed_logins: running.guard.failures(),
+        backup: backup(store.store()),
         journal_failed,
         troubles,
     }

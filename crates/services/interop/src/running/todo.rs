@@ -62,6 +62,10 @@ async fn change_todo(
     change: TodoChange,
     by: &str,
 ) -> Result<Value, InteropError> {
+    if let TodoChange::Assign(owner) = &change {
+        let known = running.guard.view().directory().named(owner);
+        known.map_err(|error| InteropError::Refused(error.to_string()))?;
+    }
     let (by, at_us) = (by.to_owned(), running.engine.clock.now_us());
     let change = move |reader: &Reader| {
         let (stored, _) = reader.inbound(id)?.ok_or(InteropError::NoMessage { id })?;

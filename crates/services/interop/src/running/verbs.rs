@@ -9,7 +9,7 @@ use super::operator_request::{OperatorRequest, SetAsideMessage, SetAsideRequest}
 use super::reprocess::reprocess;
 use super::resend::resend_edited;
 use super::todo::todo;
-use super::{RunningProduction, stored, waiting};
+use super::{RunningProduction, stored, switch, waiting};
 use crate::error::InteropError;
 use crate::history::EVERY_SERVICE;
 use crate::queue::{Queue, SetAsideOrder, SetAsideRefusal};
@@ -25,6 +25,7 @@ pub(super) async fn answer(
         OperatorRequest::ResendEdited(request) => json!(resend_edited(&running.engine, &request, by).await?),
         OperatorRequest::Reprocess(request) => return reprocess(running, caller, request).await,
         OperatorRequest::SetAside(request) => set_aside(running, request, by).await?,
+        OperatorRequest::Start(request) => switch::start(running, request, by).await?,
         OperatorRequest::Todo(request) => return todo(running, caller, request, by).await,
         OperatorRequest::Operations => json!(waiting::statuses(running)),
         OperatorRequest::Operation(name) => return operation(running, caller, &name).await,
@@ -42,7 +43,8 @@ async fn operation(running: &RunningProduction, caller: &Caller, name: &str) -> 
         let text = "texts of answers can quote messages: they need message-body and unmasked on `service *`";
         text.to_owned()
     });
-    let report = waiting::report(&queue, running.engine.clock.now_us(), withheld);
+    let queues = running.operations.queues();
+    let report = waiting::report(&queue, &queues, running.engine.clock.now_us(), withheld);
     let is_recorded = report.lanes.iter().filter_map(|lane| lane.last.as_ref()).any(|last| last.text.is_some());
     Ok(Answered { is_recorded, ..Answered::with(json!(report)) })
 }

@@ -12,7 +12,8 @@ use serde::{Deserialize, Serialize};
 use super::RunningProduction;
 use crate::history::OutputWait;
 use crate::production::settings::OperationSettings;
-use crate::queue::progress::{ConnectionState, LaneProgress, LaneStage, LastAnswer, span};
+use crate::queue::hindrance::Hindrance;
+use crate::queue::progress::{ConnectionState, LaneProgress, LaneStage, LastAnswer};
 use crate::queue::{Lane, Queue};
 
 /// Waiting outputs that a report lists.
@@ -50,6 +51,15 @@ pub struct OperationStatus {
     /// By whom, or by which answer.
     #[serde(default)]
     pub suspended_because: Option<String>,
+    /// Outside its schedule.
+    #[serde(default)]
+    pub closed: bool,
+    /// Started outside its schedule up to this time, microseconds since 1970.
+    #[serde(default)]
+    pub started_until_us: Option<i64>,
+    /// The operation that is not connected, which it waits for.
+    #[serde(default)]
+    pub waits_for: Option<String>,
     /// No longer in the production; not shown when empty.
     pub retired: bool,
     /// The connection of the lane with the oldest message, or of the first lane.
@@ -120,20 +130,22 @@ pub struct WaitingOutput {
 /// Every operation that has something to show.
 pub(super) fn statuses(running: &RunningProduction) -> Vec<OperationStatus> {
     let now_us = running.engine.clock.now_us();
-    let all = running.operations.queues().into_iter().map(|queue| status(&queue, now_us, false));
+    let queues = running.operations.queues();
+    let all = queues.iter().map(|queue| status(queue, &queues, now_us, false));
     all.filter(|operation| !operation.retired || operation.waiting > 0).collect()
 }
 
 /// One operation with its lanes; with texts of answers, or with the reason why they are left out.
-pub(super) fn report(queue: &Queue, now_us: i64, withheld: Option<String>) -> OperationReport {
+pub(super) fn report(queue: &Queue, queues: &[Arc<Queue>], now_us: i64, withheld: Option<String>) -> OperationReport {
     let shows = withheld.is_none();
-    let suspended = suspension(queue, now_us);
+    let suspended = hindrance(queue, queues, now_us).map(|hindrance| hindrance.words(now_us));
     let of = |(number, lane): (usize, &Arc<Lane>)| lane_report((number, lane), suspended.as_deref(), now_us, shows);
     let lanes = queue.lanes().iter().enumerate().map(of).collect();
-    OperationReport { status: status(queue, now_us, shows), lanes, withheld }
+    OperationReport { status: status(queue, queues, now_us, shows), lanes, withheld }
 }
 
-fn status(queue: &Queue, now_us: i64, shows_text: bool) -> OperationStatus {
+fn status(queue: &Queue, queues: &[Arc<Queue>], now_us: i64, shows_text: bool) -> OperationStatus {
+    let hindrance = hindrance(queue, queues, now_us);
     let orders = queue.orders();
     let orders = orders.borrow();
     let (kind, at) = match &orders.operation.settings {
@@ -145,9 +157,10 @@ fn status(queue: &Queue, now_us: i64, shows_text: bool) -> OperationStatus {
     let lane = oldest.map_or(queue.lanes().first(), |(_, lane)| Some(lane));
     let progress = lane.map(|lane| lane.progress()).unwrap_or_default();
     let others = queue.lanes().iter().filter(|lane| !lane.is_empty()).count().saturating_sub(1);
-    let cause = match (suspension(queue, now_us), oldest) {
-        (Some(suspended), _) => suspended,
-        (None, None) => String::new(),
+    let cause = match (&hindrance, oldest) {
+        (Some(suspended @ Hindrance::Suspended(_)), _) => suspended.words(now_us),
+        (_, None) => String::new(),
+        (Some(hindrance), Some(_)) => hindrance.words(now_us),
         (None, Some(_)) if others > 0 => format!("{}; {others} more lanes wait", progress.words(now_us, shows_text)),
         (None, Some(_)) => progress.words(now_us, shows_text),
     };
@@ -165,6 +178,12 @@ fn status(queue: &Queue, now_us: i64, shows_text: bool) -> OperationStatus {
         suspended: orders.suspended.is_some(),
         suspended_since_us: orders.suspended.as_ref().map(|suspension| suspension.since_us),
         suspended_because: orders.suspended.as_ref().map(|suspension| suspension.reason.to_string()),
+        closed: matches!(hindrance, Some(Hindrance::Closed(_))),
+        started_until_us: orders.started_until_us.filter(|until_us| now_us < *until_us),
+        waits_for: match hindrance {
+            Some(Hindrance::Requires { operation, .. }) => Some(operation),
+            _ => None,
+        },
         retired: orders.retired,
         connection: progress.connection,
         oldest: oldest.map(|((id, ..), _)| id),
@@ -174,12 +193,10 @@ fn status(queue: &Queue, now_us: i64, shows_text: bool) -> OperationStatus {
 }
 
 /// Why the whole operation stands still, if it does.
-fn suspension(queue: &Queue, now_us: i64) -> Option<String> {
+fn hindrance(queue: &Queue, queues: &[Arc<Queue>], now_us: i64) -> Option<Hindrance> {
     let orders = queue.orders();
-    let orders = orders.borrow();
-    let suspension = orders.suspended.as_ref()?;
-    let time = span(now_us.saturating_sub(suspension.since_us));
-    Some(format!("suspended for {time}: {}", suspension.reason))
+    let orders = orders.borrow().clone();
+    orders.hindrance(now_us, |name| Some(queues.iter().find(|queue| queue.name == name)?.required(now_us)))
 }
 
 fn lane_report((number, lane): (usize, &Lane), suspended: Option<&str>, now_us: i64, shows_text: bool) -> LaneReport {
@@ -229,7 +246,8 @@ pub(super) fn waits(queues: &[Arc<Queue>], now_us: i64, id: u64, open: &[(u16, &
                 cause: "on its way: its outcome is about to be stored".to_owned(),
             };
         };
-        let why = suspension(queue, now_us).unwrap_or_else(|| lane.progress().words(now_us, false));
+        let stands = hindrance(queue, queues, now_us).map(|hindrance| hindrance.words(now_us));
+        let why = stands.unwrap_or_else(|| lane.progress().words(now_us, false));
         let cause = if ahead == 0 { why } else { format!("{ahead} ahead of it; {why}") };
         OutputWait { output, ahead: Some(ahead), cause }
     };

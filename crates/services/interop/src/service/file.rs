@@ -10,7 +10,7 @@
 //! recorded (`done/.NAME.taken`): at most one window is then ingested twice, or all of a file of one window. A
 //! production for which this is not acceptable uses `duplicates = "drop"`. A file that has to be tried again (a full
 //! disk, a folder that cannot be written) continues with the messages that are not stored yet. Files are taken in the
-//! order of their names. A file that is still growing is not read (`settle`). Links are not followed: a link is moved
+//! order of their names. Outside the service's schedule none is begun. A file that is still growing is not read (`settle`). Links are not followed: a link is moved
 //! to the error folder.
 
 mod input;
@@ -22,6 +22,7 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use hl7::batch::BatchEvent;
 use tokio::sync::watch;
@@ -33,6 +34,9 @@ use crate::folder::{FileStamp, Folder};
 use crate::production::{Service, settings};
 
 use input::Input;
+
+/// How often a service that is outside its schedule looks whether it is open.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// A folder being watched.
 #[derive(Debug)]
@@ -81,6 +85,16 @@ pub fn watch(engine: Arc<Engine>, service: Arc<Service>) -> Watching {
             device::supervise::rehearse("files");
             let service = Arc::clone(&current.borrow_and_update());
             let settings = settings_of(&service).clone();
+            if settings.schedule.as_ref().is_some_and(|schedule| !schedule.at(engine.clock.now_us()).is_open) {
+                // Files stay where they are, and are looked at anew when it opens.
+                seen.clear();
+                tokio::select! {
+                    () = tokio::time::sleep(LOOK) => {}
+                    _ = current.changed() => {}
+                    _ = stopped.wait_for(|stop| *stop) => return,
+                }
+                continue;
+            }
             let (folder, mut looks) = (settings.clone(), std::mem::take(&mut seen));
             let looked = tokio::task::spawn_blocking(move || (settled(&folder, &mut looks), looks)).await;
             // It ends with the runtime, or by a panic, which is one of this task.

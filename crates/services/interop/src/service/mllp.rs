@@ -12,7 +12,10 @@
 //! 3. A connection holds at most one message over the size bound plus one read in memory, and all connections together what
 //!    the service's `frame_memory` and the node's allow.
 //! 4. A reload does not touch connections: each message uses the plan in force.
-//! 5. Log lines name the service, the peer and counts; never bytes of a message. The number of log lines is bounded,
+//! 5. Outside the service's schedule a connection is closed before a byte of it is read, and one that is open when it closes, after the answers to
+//!    the frames that were read: the sender sees that it is disconnected, keeps its messages and tries again. Nothing is refused by an
+//!    acknowledgement, on which a sender could give a message up. The socket stays bound.
+//! 6. Log lines name the service, the peer and counts; never bytes of a message. The number of log lines is bounded,
 //!    whatever peers do.
 
 mod connection;
@@ -23,6 +26,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use node::Reason;
 use node::task::session;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -41,6 +45,9 @@ const READ_AHEAD_BYTES: usize = 64 << 10;
 
 /// A peer that does not read its answers for this long is disconnected.
 const WRITE_PATIENCE: Duration = Duration::from_secs(60);
+
+/// How often the schedule is looked at: by the clock, which can be set.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// A peer over TLS gets so long to hear that the connection ends.
 const CLOSING: Duration = Duration::from_secs(10);
@@ -91,6 +98,7 @@ pub fn serve(engine: Arc<Engine>, service: Arc<Service>, listener: TcpListener) 
     let service = watch::Sender::new(service);
     let listening = Listening { address, service: service.clone(), stop };
     let message_log = Arc::clone(&engine.message_log);
+    let closed = watch_schedule(&engine, &service, &stopped);
     message_log.supervise("mllp", async move {
         loop {
             let policy = || settings_of(&service.borrow()).policy();
@@ -103,7 +111,12 @@ pub fn serve(engine: Arc<Engine>, service: Arc<Service>, listener: TcpListener) 
                 _ = stopped.wait_for(|stop| *stop) => return,
             };
             device::supervise::rehearse("mllp-listener");
-            let connection = Connection::new(&engine, service.subscribe(), stopped.clone(), (peer, permit));
+            if *closed.borrow() {
+                permit.note(Reason::Schedule, &peer.to_string());
+                continue;
+            }
+            let watched = Watched { service: service.subscribe(), closed: closed.clone(), stop: stopped.clone() };
+            let connection = Connection::new(&engine, watched, (peer, permit));
             let open = Open::new(&engine);
             session("mllp", async move {
                 let _open = open;
@@ -112,6 +125,43 @@ pub fn serve(engine: Arc<Engine>, service: Arc<Service>, listener: TcpListener) 
         }
     });
     Ok(listening)
+}
+
+/// What a connection looks at besides its peer.
+struct Watched {
+    service: watch::Receiver<Arc<Service>>,
+    /// It is outside its schedule.
+    closed: watch::Receiver<bool>,
+    stop: watch::Receiver<bool>,
+}
+
+/// Starts a task that says whether a service is outside its schedule.
+fn watch_schedule(
+    engine: &Arc<Engine>,
+    service: &watch::Sender<Arc<Service>>,
+    stopped: &watch::Receiver<bool>,
+) -> watch::Receiver<bool> {
+    let (clock, mut service, mut stopped) = (engine.clock.clone(), service.subscribe(), stopped.clone());
+    let words = move |service: &Service| {
+        settings_of(service).schedule.as_ref().and_then(|schedule| schedule.words(clock.now_us()))
+    };
+    let (closed, watched) = watch::channel(words(&service.borrow_and_update()).is_some());
+    engine.message_log.supervise("mllp-schedule", async move {
+        loop {
+            let current = Arc::clone(&service.borrow_and_update());
+            let now = words(&current);
+            if closed.send_if_modified(|is_closed| std::mem::replace(is_closed, now.is_some()) != now.is_some()) {
+                let state = now.as_deref().unwrap_or("open by its schedule");
+                tracing::info!(service = current.name, state, "the schedule of the service");
+            }
+            tokio::select! {
+                () = tokio::time::sleep(LOOK) => {}
+                _ = service.changed() => {}
+                _ = stopped.wait_for(|stop| *stop) => return,
+            }
+        }
+    });
+    watched
 }
 
 fn settings_of(service: &Service) -> &settings::MllpService {

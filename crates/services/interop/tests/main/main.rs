@@ -31,6 +31,7 @@ mod reprocess;
 mod rig;
 mod rights;
 mod rows;
+mod schedules;
 mod sender;
 mod set_aside;
 mod settings;

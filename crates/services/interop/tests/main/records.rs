@@ -50,14 +50,18 @@ fn deliveries() -> Vec<u8> {
     ])
 }
 
-fn switch() -> Vec<u8> {
-    let reason = "by hand".to_owned();
-    record::encode_switch(&Switch {
-        operation: "out".to_owned(),
-        suspended: true,
-        at_us: 1_700_000_000_000_003,
-        reason,
-    })
+fn switch(suspended: bool, until_us: Option<i64>) -> Vec<u8> {
+    let (operation, reason) = ("out".to_owned(), "by hand".to_owned());
+    record::encode_switch(&Switch { operation, suspended, until_us, at_us: 1_700_000_000_000_003, reason })
+}
+
+fn suspended() -> Vec<u8> {
+    switch(true, None)
+}
+
+/// Started outside its schedule.
+fn started() -> Vec<u8> {
+    switch(false, Some(1_700_003_600_000_000))
 }
 
 fn dump(out: &mut String, title: &str, bytes: &[u8], read: &dyn std::fmt::Debug) {
@@ -76,7 +80,8 @@ fn the_bytes_of_each_record_are_those_of_version_1() {
     let read = |bytes: &[u8]| Bytes::copy_from_slice(bytes);
     dump(&mut found, "message", &message(), &record::decode_message(&read(&message())).expect("ours"));
     dump(&mut found, "deliveries", &deliveries(), &record::decode_deliveries(&read(&deliveries())).expect("ours"));
-    dump(&mut found, "operation", &switch(), &record::decode_switch(&read(&switch())).expect("ours"));
+    dump(&mut found, "operation", &suspended(), &record::decode_switch(&read(&suspended())).expect("ours"));
+    dump(&mut found, "operation started", &started(), &record::decode_switch(&read(&started())).expect("ours"));
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/records.txt");
     if std::env::var_os("UPDATE").is_some() {
         std::fs::write(path, &found).expect("the golden directory is there");
@@ -87,7 +92,7 @@ fn the_bytes_of_each_record_are_those_of_version_1() {
 
 #[test]
 fn every_cut_and_every_flipped_bit_of_a_record_is_refused_or_read_never_a_panic() {
-    for whole in [message(), deliveries(), switch()] {
+    for whole in [message(), deliveries(), suspended(), started()] {
         for end in 0..whole.len() {
             fuzzing::record(&whole[..end]);
             let cut = Bytes::copy_from_slice(&whole[..end]);

@@ -92,7 +92,8 @@ fn a_record_whose_rows_the_store_would_not_take_is_refused_before_it_is_appended
         Err(StoreError::Refused(why)) => why.to_string(),
         other => panic!("kind {kind}, {} bytes: {other:?}", payload.len()),
     };
-    let switch = |operation: String| Switch { operation, suspended: true, at_us: 3, reason: String::new() };
+    let switch =
+        |operation: String| Switch { operation, suspended: true, until_us: None, at_us: 3, reason: String::new() };
     let whole = [
         (record::KIND_MESSAGE, message("C1", "7", 1)),
         (record::KIND_DELIVERIES, record::encode_deliveries(&[delivery(1, 0, DeliveryOutcome::Delivered)])),
@@ -143,7 +144,7 @@ fn the_keys_and_values_of_each_tree_are_those_of_version_1() {
     let aside = [delivery(again.0, 1, DeliveryOutcome::SetAside)];
     append(&store, record::KIND_DELIVERIES, &record::encode_deliveries(&aside));
     let reason = "by ann".to_owned();
-    let switch = Switch { operation: "one".to_owned(), suspended: true, at_us: 3, reason };
+    let switch = Switch { operation: "one".to_owned(), suspended: true, until_us: None, at_us: 3, reason };
     append(&store, record::KIND_OPERATION, &record::encode_switch(&switch));
     let found = dump(&store);
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/rows.txt");

@@ -28,7 +28,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 
 use super::pace::Pace;
-use super::{CLOSING, PIPELINE, READ_AHEAD_BYTES, WRITE_PATIENCE, settings_of};
+use super::{CLOSING, PIPELINE, READ_AHEAD_BYTES, WRITE_PATIENCE, Watched, settings_of};
 use crate::engine::{Engine, Ingested, Waits, aside, count};
 use crate::production::settings::ServerTls;
 use crate::production::{Service, tls};
@@ -41,6 +41,7 @@ const CLOSED: Duration = Duration::from_secs(30);
 pub(super) struct Connection {
     pub(super) engine: Arc<Engine>,
     pub(super) service: watch::Receiver<Arc<Service>>,
+    pub(super) closed: watch::Receiver<bool>,
     pub(super) stop: watch::Receiver<bool>,
     pub(super) peer: SocketAddr,
     pub(super) permit: Permit,
@@ -55,13 +56,12 @@ impl Connection {
     /// A connection that has just been let in.
     pub(super) fn new(
         engine: &Arc<Engine>,
-        service: watch::Receiver<Arc<Service>>,
-        stop: watch::Receiver<bool>,
+        Watched { service, closed, stop }: Watched,
         (peer, permit): (SocketAddr, Permit),
     ) -> Connection {
         let (pace, granted) = (Pace::default(), FREE_BYTES as usize);
         let (engine, waits) = (Arc::clone(engine), Waits::default());
-        Connection { engine, service, stop, peer, permit, pace, granted, waits }
+        Connection { engine, service, closed, stop, peer, permit, pace, granted, waits }
     }
 
     /// Serves it to its end.
@@ -169,7 +169,7 @@ impl Connection {
             }
             let service = Arc::clone(&self.service.borrow());
             self.answer(stream, &service, &mut due).await?;
-            if *self.stop.borrow() {
+            if *self.stop.borrow() || *self.closed.borrow() {
                 return Ok(());
             }
             self.look(&mut decoder, ended);
@@ -248,7 +248,7 @@ impl Connection {
         let frame = self.pace.deadline(settings.frame_timeout.0).map(|at| (at, Reason::Frame));
         let idle = settings.idle_timeout.and_then(|idle| Instant::now().checked_add(idle.0));
         let until = [frame, idle.map(|at| (at, Reason::Idle))].into_iter().flatten().min_by_key(|(at, _)| *at);
-        let Self { permit, stop, granted, peer, .. } = self;
+        let Self { permit, closed, stop, granted, peer, .. } = self;
         let over = async {
             match until {
                 None => std::future::pending().await,
@@ -282,6 +282,7 @@ impl Connection {
                 Ok(false)
             }
             _ = permit.ended() => Ok(false),
+            _ = closed.wait_for(|closed| *closed) => Ok(false),
             _ = stop.wait_for(|stop| *stop) => Ok(false),
         }
     }
