@@ -83,8 +83,7 @@ impl ServiceSettings {
             sql.import(node).await?;
         }
         let sql = self.sql.map(|sql| sql.start(node)).transpose()?;
-        let mut services =
-            Services { sql, search: None, rewriting: None, volumes: None, console: None, backups: None };
+        let mut services = Services { sql, search: None, rewriting: None, volumes: None, console: None, backups: None };
         let started = RunningVolumes::start_in(volumes, node).and_then(|volumes| {
             services.volumes = Some(volumes);
             let search = self.search.map(|search| search.start(node, placed));
