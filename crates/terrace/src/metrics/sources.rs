@@ -59,7 +59,7 @@ pub(super) fn of(assembled: &Assembled) -> Vec<Box<Source>> {
 }
 
 /// Every matter that a trouble can be about.
-const MATTERS: [Matter; 11] = [
+const MATTERS: [Matter; 12] = [
     Matter::Failed,
     Matter::Operation,
     Matter::Service,
@@ -70,6 +70,7 @@ const MATTERS: [Matter; 11] = [
     Matter::BreakGlass,
     Matter::Identity,
     Matter::Directory,
+    Matter::Provider,
     Matter::Clock,
 ];
 

@@ -12,6 +12,8 @@
 //! | `volume_degraded` | volume | a copy is missing or out |
 //! | `volume_resync` | volume | a copy is being brought up to date |
 //! | `pages_damaged` | node | damaged pages were set aside |
+//! | `backup_age > TIME` | node | the last good backup by schedule is older |
+//! | `backup_failed` | node | the last backup by schedule failed |
 //! | `certificate_left < TIME` | setting | the certificate that it names ends sooner |
 //! | `not_ready`, `trouble` | node, matter | messages are not taken; the node has a trouble |
 
@@ -54,6 +56,10 @@ pub enum Condition {
     PagesDamaged,
     /// Seconds.
     CertificateLeft(f64),
+    /// Seconds.
+    BackupAge(f64),
+    /// The last backup by schedule failed.
+    BackupFailed,
     /// Messages are not taken.
     NotReady,
     /// The node has a trouble.
@@ -93,8 +99,8 @@ impl std::str::FromStr for Condition {
             None => (text.trim(), None),
             Some((name, value)) => (name.trim(), Some((text.contains('<'), value.trim()))),
         };
-        let known = "queue_age, queue_messages, suspended, failed, silent, errored, refused, disk_free, certificate_left, volume_degraded, \
-                     volume_resync, pages_damaged, not_ready, trouble";
+        let known = "queue_age, queue_messages, suspended, failed, silent, errored, refused, disk_free, certificate_left, \
+                     backup_age, backup_failed, volume_degraded, volume_resync, pages_damaged, not_ready, trouble";
         match (name, comparison) {
             ("queue_age", Some((false, value))) => seconds(value).map(Condition::QueueAge),
             ("queue_messages", Some((false, value))) => number(value).map(Condition::QueueMessages),
@@ -105,6 +111,8 @@ impl std::str::FromStr for Condition {
             ("disk_free", Some((true, value))) => size(value).map(Condition::DiskFree),
             ("suspended", None) => Ok(Condition::Suspended),
             ("certificate_left", Some((true, value))) => seconds(value).map(Condition::CertificateLeft),
+            ("backup_age", Some((false, value))) => seconds(value).map(Condition::BackupAge),
+            ("backup_failed", None) => Ok(Condition::BackupFailed),
             ("volume_degraded", None) => Ok(Condition::VolumeDegraded),
             ("volume_resync", None) => Ok(Condition::VolumeResync),
             ("pages_damaged", None) => Ok(Condition::PagesDamaged),
@@ -114,12 +122,15 @@ impl std::str::FromStr for Condition {
             ("certificate_left", _) => {
                 Err("`certificate_left` is compared with `<`, as certificate_left < 14d".to_owned())
             }
-            ("queue_age" | "queue_messages" | "failed" | "silent" | "errored" | "refused", _) => Err(format!(
-                "`{name}` is compared with `>`, as {name} > {}",
-                if matches!(name, "queue_age" | "silent") { "5m" } else { "0" }
-            )),
+            ("queue_age" | "queue_messages" | "failed" | "silent" | "errored" | "refused" | "backup_age", _) => {
+                Err(format!(
+                    "`{name}` is compared with `>`, as {name} > {}",
+                    if matches!(name, "queue_age" | "silent" | "backup_age") { "5m" } else { "0" }
+                ))
+            }
             (
-                "suspended" | "volume_degraded" | "volume_resync" | "pages_damaged" | "not_ready" | "trouble",
+                "suspended" | "volume_degraded" | "volume_resync" | "pages_damaged" | "backup_failed" | "not_ready"
+                | "trouble",
                 Some(_),
             ) => Err(format!("`{name}` has no value: leave the comparison out")),
             _ => Err(format!("`{name}` is no condition: there are {known}")),
@@ -221,11 +232,14 @@ impl Condition {
             Condition::CertificateLeft(least) => {
                 let left = |(subject, end): (Subject, f64)| (subject, end - now);
                 let all = one("terrace_certificate_end_timestamp_seconds").into_iter().map(left).collect();
-                of(all, &|left| left < least, &|left| match left > 0.0 {
-                    true => format!("the certificate ends in {}", in_words(left)),
-                    false => "the certificate has ended".to_owned(),
-                })
+                of(all, &|left| left < least, &certificate_words)
             }
+            Condition::BackupAge(most) => of(vec![backup_age(samples, now)], &|age| age > most, &|age| {
+                format!("no backup by schedule was good for {}", in_words(age))
+            }),
+            Condition::BackupFailed => of(one("terrace_backup_failed"), &|is| is > 0.0, &|_| {
+                "the last backup by schedule failed: `terrace status` has the reason".to_owned()
+            }),
             Condition::NotReady => of(one("terrace_ready"), &|is| is == 0.0, &|_| "messages are not taken".to_owned()),
             Condition::Trouble => of(one("terrace_trouble"), &|is| is > 0.0, &|_| {
                 "`terrace status` has the reason and what to do".to_owned()
@@ -257,9 +271,25 @@ impl Condition {
             | Condition::DiskFree(_)
             | Condition::PagesDamaged
             | Condition::CertificateLeft(_)
+            | Condition::BackupAge(_)
+            | Condition::BackupFailed
             | Condition::NotReady
             | Condition::Trouble => false,
         }
+    }
+}
+
+/// Seconds since the last good backup was begun; before the first one, since the node started.
+fn backup_age(samples: &Samples, now: f64) -> (Subject, f64) {
+    let last = samples.value("terrace_backup_last_success_timestamp_seconds", &[]);
+    let last = last.or(samples.value("process_start_time_seconds", &[])).unwrap_or(now);
+    ("node".to_owned(), now - last)
+}
+
+fn certificate_words(left: f64) -> String {
+    match left > 0.0 {
+        true => format!("the certificate ends in {}", in_words(left)),
+        false => "the certificate has ended".to_owned(),
     }
 }
 
@@ -346,6 +376,8 @@ mod tests {
             ("disk_free > 1GiB", "with `<`"),
             ("suspended > 1", "no value"),
             ("certificate_left > 1d", "with `<`"),
+            ("backup_age < 1d", "with `>`"),
+            ("backup_failed > 1", "no value"),
             ("nonsense", "there are queue_age"),
             ("errored > many", "no number"),
         ] {
@@ -368,6 +400,8 @@ mod tests {
         samples.gauge(table::VOLUME_COPIES, &["w", "syncing"], 1.0);
         samples.gauge(table::PAGES_QUARANTINED, &[], 3.0);
         samples.moment(table::CERTIFICATE_END, &["sql.certificate"], Some(now_us + 86_400_000_000));
+        samples.moment(table::BACKUP_LAST_SUCCESS, &[], Some(now_us - 7_200_000_000));
+        samples.flag(table::BACKUP_FAILED, &[], true);
         samples.flag(table::READY, &[], false);
         samples.flag(table::TROUBLE, &["clock"], true);
         samples.count(table::DUPLICATES_TOTAL, &["adt"], 0);
@@ -388,6 +422,8 @@ mod tests {
             ("volume_resync", "w"),
             ("pages_damaged", "node"),
             ("certificate_left < 2d", "sql.certificate"),
+            ("backup_age > 1h", "node"),
+            ("backup_failed", "node"),
             ("not_ready", "node"),
             ("trouble", "clock"),
             ("silent > 30m", "adt"),

@@ -435,7 +435,7 @@ mod tests {
                 .expect("it starts")
         };
         let keeper = start();
-        until("it is told", || told().contains("\"kind\":\"on\""));
+        until("it is told", || told().contains("\"kind\":\"on\"") && keeper.waiting().is_empty());
         keeper.stop();
         let keeper = start();
         let state = keeper.state();
