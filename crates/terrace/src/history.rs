@@ -18,7 +18,7 @@ use crate::show::{TextTable, time};
 use crate::terminal;
 
 /// The word that requests begin with.
-const REQUEST: &str = "history";
+pub const REQUEST: &str = "history";
 
 /// Rows and columns of a plot.
 const PLOT: (usize, usize) = (10, 72);
@@ -73,7 +73,7 @@ impl RunningHistory {
 /// What is asked.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "verb", rename_all = "kebab-case", deny_unknown_fields)]
-enum HistoryRequest {
+pub enum HistoryRequest {
     /// All series, each with its summary of a range.
     List {
         /// How far back.
@@ -95,23 +95,32 @@ struct GuardedHistoryRequest {
 
 /// A series in a list.
 #[derive(Debug, Serialize, Deserialize)]
-struct ListedSeries {
-    series: String,
-    unit: String,
-    last: f32,
-    least: f32,
-    mean: f32,
-    most: f32,
+pub struct ListedSeries {
+    /// Its name.
+    pub series: String,
+    /// Its unit.
+    pub unit: String,
+    /// The last value.
+    pub last: f32,
+    /// The least.
+    pub least: f32,
+    /// The mean.
+    pub mean: f32,
+    /// The most.
+    pub most: f32,
 }
 
 /// What a node answers about a series.
 #[derive(Debug, Serialize, Deserialize)]
-struct ShownSeries {
-    series: String,
-    unit: String,
+pub struct ShownSeries {
+    /// Its name.
+    pub series: String,
+    /// Its unit.
+    pub unit: String,
     /// Between two points, seconds.
-    step_s: i64,
-    points: Vec<HistoryPoint>,
+    pub step_s: i64,
+    /// In their order.
+    pub points: Vec<HistoryPoint>,
 }
 
 impl ServiceRequest for GuardedHistoryRequest {
@@ -146,8 +155,8 @@ impl ServiceRequest for GuardedHistoryRequest {
     }
 }
 
-/// `None`: it has no points.
-fn listed(series: String, points: &[HistoryPoint]) -> Option<ListedSeries> {
+/// A series as a list has it. `None`: it has no points.
+pub fn listed(series: String, points: &[HistoryPoint]) -> Option<ListedSeries> {
     let last = points.last()?.mean;
     let least = points.iter().map(|point| point.least).fold(f32::INFINITY, f32::min);
     let most = points.iter().map(|point| point.most).fold(f32::NEG_INFINITY, f32::max);
@@ -173,7 +182,7 @@ fn unit(series: &str) -> &'static str {
 }
 
 /// A value with its unit, in few characters.
-fn shown(value: f32, unit: &str) -> String {
+pub fn shown(value: f32, unit: &str) -> String {
     let value = f64::from(value);
     let scaled = |steps: &[(f64, &str)]| {
         let (size, name) = steps.iter().find(|(size, _)| value.abs() >= *size).copied().unwrap_or((1.0, ""));

@@ -24,10 +24,11 @@ use serde::{Deserialize, Serialize};
 pub use crate::admin_error::AdminError;
 use crate::lending::{SearchSource, SqlSource};
 use crate::operator::OperatorAdmin;
+use crate::watch::WatchAdmin;
 
 /// What a node is asked. See the module's text.
 #[async_trait]
-pub trait Admin: OperatorAdmin + Send + Sync + 'static {
+pub trait Admin: OperatorAdmin + WatchAdmin + Send + Sync + 'static {
     /// The figures of now, for all who look: the console asks for `node-status` before it shows them.
     async fn figures(&self) -> Result<NodeFigures, AdminError>;
 

@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use crate::admin::{AdminError, MessagePage, MessageView};
 use crate::form::Fields;
 use crate::gate::Visitor;
-use crate::pages::{audit, messages_fields, no_figures, not_yet, refused, resend};
+use crate::pages::{alerts, audit, history, messages_fields, no_figures, not_yet, refused, resend};
 use crate::respond::{self, json_of};
 use crate::state::ConsoleState;
 
@@ -42,6 +42,8 @@ pub(crate) fn router() -> Router<Arc<ConsoleState>> {
         .route("/api/v1/messages/{id}", get(message))
         .route("/api/v1/messages/{id}/body", get(message_body))
         .route("/api/v1/messages/{id}/resend", post(resend_message))
+        .route("/api/v1/alerts", get(alerts::as_json))
+        .route("/api/v1/history", get(history::as_json))
         .route("/api/v1/audit", get(audit_page))
         .route("/api/v1/users", get(users))
         .route("/api/v1/volumes", get(volumes))

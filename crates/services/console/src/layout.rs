@@ -19,7 +19,9 @@ pub(crate) enum Place {
     Try,
     Sql,
     Search,
+    Alerts,
     Media,
+    History,
     Volumes,
     Users,
     Audit,
@@ -28,7 +30,7 @@ pub(crate) enum Place {
 }
 
 impl Place {
-    const ALL: [(Place, &'static str, &'static str); 11] = [
+    const ALL: [(Place, &'static str, &'static str); 13] = [
         (Place::Production, "Production", "/"),
         (Place::Messages, "Messages", "/messages"),
         (Place::ToDo, "To do", "/todo"),
@@ -36,7 +38,9 @@ impl Place {
         (Place::Try, "Try", "/try"),
         (Place::Sql, "SQL", "/sql"),
         (Place::Search, "Search", "/search"),
+        (Place::Alerts, "Alerts", "/alerts"),
         (Place::Media, "Media", "/media"),
+        (Place::History, "History", "/history"),
         (Place::Volumes, "Volumes", "/volumes"),
         (Place::Users, "Users", "/users"),
         (Place::Audit, "Audit", "/audit"),
@@ -46,7 +50,8 @@ impl Place {
     fn is_open(self, state: &ConsoleState, visitor: &Visitor) -> bool {
         let node = |action| state.may(&visitor.caller, action, Object::Node);
         match self {
-            Place::Production | Place::Media => node(Action::NodeStatus),
+            Place::Production | Place::Media | Place::Alerts => node(Action::NodeStatus),
+            Place::History => node(Action::NodeMetrics),
             Place::Messages | Place::ToDo => state.may_some(&visitor.caller, Action::MessageMetadata),
             Place::Changes => node(Action::ProductionRead),
             Place::Sql => node(Action::SqlConnect) && state.admin.sql().is_some(),

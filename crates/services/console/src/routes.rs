@@ -6,7 +6,7 @@ use axum::Router;
 use axum::routing::{get, post};
 
 use crate::pages::{
-    account, audit, bulk, changes, editing, finding, media, message, messages, operation, production, reprocess,
+    account, alerts, audit, bulk, changes, editing, finding, history, media, message, messages, operation, production, reprocess,
     resend, saved, set_aside, sql, todo, trying, users, volumes,
 };
 use crate::state::ConsoleState;
@@ -47,6 +47,10 @@ pub const PAGE_EXAMPLES: &[(&str, &str)] = &[
     ("GET", "/sql"),
     ("POST", "/sql"),
     ("GET", "/search?q=SAMPLE"),
+    ("GET", "/alerts"),
+    ("POST", "/alerts/silence"),
+    ("POST", "/alerts/unsilence"),
+    ("GET", "/history?figure=intake&range=1h"),
     ("GET", "/media"),
     ("GET", "/live/media"),
     ("GET", "/try"),
@@ -77,6 +81,8 @@ pub const PAGE_EXAMPLES: &[(&str, &str)] = &[
     ("POST", "/api/v1/sql?q=SELECT+body+FROM+hl7.messages"),
     ("GET", "/api/v1/indices"),
     ("GET", "/api/v1/search?q=SAMPLE"),
+    ("GET", "/api/v1/alerts"),
+    ("GET", "/api/v1/history"),
     ("GET", "/api/v1/audit"),
     ("GET", "/api/v1/users"),
     ("GET", "/api/v1/volumes"),
@@ -117,6 +123,10 @@ pub(crate) fn router(state: &Arc<ConsoleState>) -> Router {
         .route("/changes/load", post(changes::load))
         .route("/sql", get(sql::show).post(sql::run))
         .route("/search", get(finding::show))
+        .route("/alerts", get(alerts::show))
+        .route("/alerts/silence", post(alerts::silence))
+        .route("/alerts/unsilence", post(alerts::unsilence))
+        .route("/history", get(history::show))
         .route("/media", get(media::show))
         .route("/live/media", get(media::live))
         .route("/try", get(trying::show).post(trying::run))

@@ -147,29 +147,35 @@ pub fn run(command: &AlertCommand) -> anyhow::Result<ExitCode> {
 
 /// What the node answers to a list.
 #[derive(Debug, Deserialize)]
-struct Listed {
-    alerts: Vec<(AlertKey, Firing)>,
-    silences: Vec<Silence>,
+pub struct ListedAlerts {
+    /// Those that wait or are on.
+    pub alerts: Vec<(AlertKey, Firing)>,
+    /// Silences.
+    pub silences: Vec<Silence>,
     /// Messages that a channel has not taken yet.
-    waiting: BTreeMap<String, usize>,
+    pub waiting: BTreeMap<String, usize>,
 }
 
 /// A rule as the node answers it.
 #[derive(Debug, Deserialize)]
-struct ShownRule {
-    name: String,
-    when: String,
+pub struct ShownRule {
+    /// Its name.
+    pub name: String,
+    /// Its condition, as it was written.
+    pub when: String,
     for_s: u64,
     only: Vec<String>,
-    channels: Vec<String>,
+    /// Who is told.
+    pub channels: Vec<String>,
     escalate_after_s: Option<u64>,
     escalate_channels: Vec<String>,
 }
 
 /// What the node answers about its rules.
 #[derive(Debug, Deserialize)]
-struct ShownRules {
-    rules: Vec<ShownRule>,
+pub struct ShownRules {
+    /// The rules.
+    pub rules: Vec<ShownRule>,
     channels: BTreeMap<String, String>,
 }
 
@@ -200,7 +206,7 @@ fn rules(place: &Place, json: bool) -> anyhow::Result<()> {
 
 fn list(place: &Place, json: bool) -> anyhow::Result<ExitCode> {
     let answer = ask(place, &AlertRequest::List)?;
-    let listed: Listed = serde_json::from_value(answer.clone())?;
+    let listed: ListedAlerts = serde_json::from_value(answer.clone())?;
     let is_silenced = |key: &AlertKey| listed.silences.iter().any(|silence| silence.matches(key));
     let is_loud = listed.alerts.iter().any(|(key, firing)| firing.began_us.is_some() && !is_silenced(key));
     let code = if is_loud { ExitCode::from(1) } else { ExitCode::SUCCESS };

@@ -19,13 +19,13 @@ use node_metrics::{Snapshots, Source};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-pub use commands::{AlertCommand, run};
+pub use commands::{AlertCommand, ListedAlerts, ShownRule, ShownRules, run};
 
 /// The file.
 const FILE: &str = "alerts.toml";
 
 /// The word that requests begin with.
-const REQUEST: &str = "alert";
+pub const REQUEST: &str = "alert";
 
 /// Lines of the history that are shown at most.
 const NOTES_MAX: usize = 1_000;
@@ -146,7 +146,7 @@ fn renew_with(node: &RunningProduction, keeper: Weak<AlertKeeper>, config: Optio
 /// What is asked about alerts.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "verb", rename_all = "kebab-case", deny_unknown_fields)]
-enum AlertRequest {
+pub enum AlertRequest {
     /// Those that are on, and what is silenced.
     List,
     /// The rules and channels in force.

@@ -13,6 +13,7 @@ mod admin;
 mod figures;
 mod saved;
 mod trying;
+mod watch;
 mod work;
 
 use std::net::SocketAddr;

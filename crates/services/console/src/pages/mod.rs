@@ -1,6 +1,7 @@
 //! The pages, a file each: what a visitor sees, made of what the node answers to the visitor. The routes to them are in `routes`.
 
 pub(crate) mod account;
+pub(crate) mod alerts;
 pub(crate) mod audit;
 mod banner;
 pub(crate) mod bulk;
@@ -8,6 +9,7 @@ pub(crate) mod changes;
 mod charts;
 pub(crate) mod editing;
 pub(crate) mod finding;
+pub(crate) mod history;
 pub(crate) mod media;
 pub(crate) mod message;
 pub(crate) mod messages;
