@@ -11,6 +11,8 @@
 
 pub(crate) mod calendar;
 pub(crate) mod float;
+pub(crate) mod identifiers;
+pub(crate) mod keywords;
 pub(crate) mod numeric;
 
 use std::sync::Arc;

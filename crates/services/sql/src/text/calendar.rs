@@ -34,6 +34,11 @@ pub(crate) fn days(year: i64, month: u32, day: u32) -> Option<i64> {
     Some((date - NaiveDate::default()).num_days() + era * ERA_DAYS)
 }
 
+/// How many days a month has.
+pub(crate) fn days_of_month(year: i64, month: u32) -> u32 {
+    (29..=31).rev().find(|day| days(year, month, *day).is_some()).unwrap_or(28)
+}
+
 /// Writes a day.
 pub(crate) fn write_date(out: &mut BytesMut, number: i64) {
     let (year, month, day) = civil(number);

@@ -75,7 +75,7 @@ fn refused(what: &str) -> SqlError {
     SqlError::unsupported(format!("{what} in a regular expression"))
 }
 
-fn translate(pattern: &str, extracts: bool) -> Result<String, SqlError> {
+pub(crate) fn translate(pattern: &str, extracts: bool) -> Result<String, SqlError> {
     let mut letters = pattern.chars().peekable();
     let mut in_brackets = false;
     let mut first = true;
