@@ -232,7 +232,7 @@ mod tests {
     use super::*;
 
     fn span(text: &str) -> Span {
-        let (months, days, us) = crate::text::calendar::parse_interval(text).expect(text);
+        let (months, days, us) = crate::text::intervals::parse_interval(text).expect(text);
         Span { months, days, us }
     }
 

@@ -24,7 +24,9 @@ fn out_of_range() -> SqlError {
 
 /// Whether a unit is a constant at which DataFusion cuts timestamps as PostgreSQL does.
 pub(crate) fn is_plain(unit: &Expr) -> bool {
-    let Expr::Literal(ScalarValue::Utf8(Some(unit)) | ScalarValue::Utf8View(Some(unit)), _) = unit else { return false };
+    let Expr::Literal(ScalarValue::Utf8(Some(unit)) | ScalarValue::Utf8View(Some(unit)), _) = unit else {
+        return false;
+    };
     let unit = unit.to_lowercase();
     matches!(unit.as_str(), "second" | "minute" | "hour" | "day" | "week" | "month" | "quarter" | "year")
 }

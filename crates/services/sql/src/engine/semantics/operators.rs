@@ -108,7 +108,9 @@ fn rewrite(expr: Expr, schema: &DFSchema) -> DfResult<Transformed<Expr>> {
         Expr::Cast(cast) => cast_of(cast, schema),
         Expr::ScalarFunction(call) => function_calls::rewrite(call, schema),
         Expr::Case(case) => Ok(function_calls::case(case, schema)?),
-        Expr::Negative(value) if matches!(value.get_type(schema), Ok(DataType::Interval(_) | DataType::Duration(_))) => {
+        Expr::Negative(value)
+            if matches!(value.get_type(schema), Ok(DataType::Interval(_) | DataType::Duration(_))) =>
+        {
             Ok(Transformed::yes(interval_functions::NEGATED.of(vec![*value])))
         }
         Expr::AggregateFunction(_) | Expr::WindowFunction(_) => {
@@ -460,7 +462,6 @@ fn refused() -> SqlError {
 }
 
 fn nowhere(expr: &Expr) -> Result<(), SqlError> {
-    let found =
-        expr.exists(|expr| Ok(matches!(expr, Expr::InSubquery(_) | Expr::Exists(_) | Expr::SetComparison(_))));
+    let found = expr.exists(|expr| Ok(matches!(expr, Expr::InSubquery(_) | Expr::Exists(_) | Expr::SetComparison(_))));
     if found.unwrap_or(true) { Err(refused()) } else { Ok(()) }
 }

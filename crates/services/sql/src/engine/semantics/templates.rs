@@ -34,9 +34,8 @@ pub(crate) const CALLED: &[PgFunction] = &[
         gives: |_| Ok(DataType::Date32),
         run: |arrays, _| {
             let day = |us: i64| i32::try_from(us.div_euclid(DAY_US)).map_err(|_| moments::out_of_range());
-            let days = each::<_, Date32Array>(arrays, |row| {
-                day(Template::new(row.text(1))?.read(row.text(0))?).map(Some)
-            })?;
+            let days =
+                each::<_, Date32Array>(arrays, |row| day(Template::new(row.text(1))?.read(row.text(0))?).map(Some))?;
             Ok(Arc::new(days))
         },
         between: None,
@@ -98,9 +97,7 @@ fn to_char_wants(types: &[DataType]) -> Result<Vec<DataType>, SqlError> {
 
 fn to_char(arrays: &[ArrayRef], _: &DataType) -> Result<ArrayRef, SqlError> {
     match arrays[0].data_type() {
-        DataType::Interval(_) => {
-            texts(arrays, |row| Template::new(row.text(1))?.write(&Parts::of_span(row.span(0))))
-        }
+        DataType::Interval(_) => texts(arrays, |row| Template::new(row.text(1))?.write(&Parts::of_span(row.span(0)))),
         DataType::Timestamp(_, zone) => {
             texts(arrays, |row| Template::new(row.text(1))?.write(&Parts::of_moment(row.moment(0), zone.is_some())))
         }
