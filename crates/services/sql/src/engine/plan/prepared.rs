@@ -17,7 +17,7 @@ use super::{column_labels, expansion};
 use crate::SqlError;
 use crate::engine::Canceller;
 use crate::engine::parse::rights::statement::RightsStatement;
-use crate::engine::parse::syntax_rewrite;
+use crate::engine::parse::{syntax_rewrite, value_subqueries};
 use crate::engine::semantics::{cast_types, operators, type_inference};
 use crate::table::Catalog;
 
@@ -116,8 +116,25 @@ pub(crate) struct Asked {
 /// A plan, and the types of its parameters.
 pub(crate) type Planned = Result<(LogicalPlan, Vec<Option<DataType>>), SqlError>;
 
-/// DataFusion's plan of a query, which is rewritten where DataFusion would misunderstand it.
-pub(crate) async fn plan(state: &Planning, mut statement: Statement, declared: &[Option<DataType>]) -> Planned {
+/// DataFusion's plan of a query, which is rewritten where DataFusion would misunderstand it. Subqueries that are truth values are restated
+/// where the planner would refuse them.
+pub(crate) async fn plan(state: &Planning, statement: Statement, declared: &[Option<DataType>]) -> Planned {
+    if !value_subqueries::has_any(&statement) {
+        return plan_once(state, statement, declared).await;
+    }
+    if value_subqueries::is_needed(&statement) {
+        return plan_once(state, value_subqueries::restated(statement)?, declared).await;
+    }
+    match plan_once(state, statement.clone(), declared).await {
+        Err(error) if operators::is_refused_membership(&error) => match value_subqueries::restated(statement) {
+            Ok(restated) => plan_once(state, restated, declared).await.map_err(|_| error),
+            Err(_) => Err(error),
+        },
+        planned => planned,
+    }
+}
+
+async fn plan_once(state: &Planning, mut statement: Statement, declared: &[Option<DataType>]) -> Planned {
     let asked = state.config().get_extension::<Asked>();
     let check = || asked.as_ref().map_or(Ok(()), |asked| asked.canceller.current().check());
     check()?;
