@@ -197,7 +197,7 @@ impl Backups {
     fn record(&self, entry: &AuditEntry) -> Result<(), NodeError> {
         let audit = self.node.audit();
         let ticket = audit.record(entry.clone()).map_err(NodeError::from)?;
-        Ok(audit.wait(ticket).map_err(NodeError::from)?)
+        audit.wait(ticket).map_err(NodeError::from)
     }
 
     fn failed(&self, why: &str) {

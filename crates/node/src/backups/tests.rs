@@ -102,12 +102,13 @@ fn a_folder_in_the_data_directory_or_around_it_is_refused() {
 }
 
 fn small() -> Options {
-    let mut options = Options::default();
-    options.journal.segment_bytes = 1 << 20;
-    options.cache_bytes = 8 << 20;
-    options.data_device_bytes = 512 << 10;
-    options.images_device_bytes = 64 << 10;
-    options
+    Options {
+        journal: journal::Options { segment_bytes: 1 << 20, ..journal::Options::default() },
+        cache_bytes: 8 << 20,
+        data_device_bytes: 512 << 10,
+        images_device_bytes: 64 << 10,
+        ..Options::default()
+    }
 }
 
 #[test]

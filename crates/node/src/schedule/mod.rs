@@ -116,6 +116,11 @@ impl Schedule {
         }
     }
 
+    /// Whether it is open at a moment: the same as by [`at`](Schedule::at), for who asks for each message.
+    pub fn is_open(&self, now_us: i64) -> bool {
+        self.end_of(now_us).is_some()
+    }
+
     /// The begin of the window that is open at a moment, of several the last one; none where it is closed.
     pub fn window_begin(&self, now_us: i64) -> Option<i64> {
         let windows = self.dates_around(now_us).into_iter().flat_map(|date| self.windows_of(date));
@@ -125,11 +130,10 @@ impl Schedule {
     /// Why something does not work at a moment, in words: `outside its schedule until Mon 07:00`, the time in its zone, with the date where it
     /// is more than six days away. None where it is open.
     pub fn words(&self, now_us: i64) -> Option<String> {
-        let state = self.at(now_us);
-        if state.is_open {
+        if self.is_open(now_us) {
             return None;
         }
-        Some(match state.changes_us {
+        Some(match self.next_begin(now_us) {
             Some(at_us) => format!("outside its schedule until {}", self.time_words(now_us, at_us)),
             None => "outside its schedule, which is never open again".to_owned(),
         })

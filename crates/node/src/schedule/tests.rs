@@ -119,6 +119,7 @@ fn a_clock_that_goes_through_two_years_sees_every_window_open_once_and_close_onc
         let (mut now, end, mut opened, mut last) = (utc("2026-01-01T12:00:00"), utc("2028-01-01T12:00:00"), 0, None);
         while now < end {
             let state = daily.at(now);
+            assert_eq!(daily.is_open(now), state.is_open, "{zone}");
             assert_ne!(last, Some(state.is_open), "{zone}: it changes at {}", timestamp(now));
             opened += u32::from(state.is_open);
             last = Some(state.is_open);

@@ -37,7 +37,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::figures::OperationFigures;
 use crate::production;
 
-use hindrance::{Reached, Required};
+use hindrance::{Reached, RequiredOperation};
 pub use lane::{Entry, Lane, SetAsideDone, SetAsideOrder, SetAsideRefusal};
 
 /// How long a message may wait at a service for a receiver that is behind. 50 ms: above the 23.7 ms a message that the
@@ -211,7 +211,7 @@ impl Queue {
     }
 
     /// What is the matter with its connection, for an operation that requires it. Where it has none, a lane that has nothing to send tries.
-    pub fn required(&self, now_us: i64) -> Required {
+    pub fn required(&self, now_us: i64) -> RequiredOperation {
         let reached = self.reached.lock().unwrap_or_else(PoisonError::into_inner).clone();
         self.orders.borrow().required(now_us, reached)
     }

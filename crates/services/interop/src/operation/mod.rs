@@ -41,7 +41,7 @@ use tokio::sync::watch;
 use crate::engine::Engine;
 use crate::error::InteropError;
 use crate::message_log::MessageLog;
-use crate::queue::hindrance::{Hindrance, Reached, Required};
+use crate::queue::hindrance::{Hindrance, Reached, RequiredOperation};
 use crate::queue::progress::{ConnectionState, LaneEvent};
 use crate::queue::{Entry, Orders, Queue, Suspension};
 use crate::record::{Delivery, DeliveryOutcome, Switch};
@@ -180,7 +180,9 @@ impl Lane {
             let plan = self.around.engine.plan();
             let other = plan.queues.iter().find(|queue| queue.name == name)?;
             let required = other.required(now_us);
-            if !matches!(required, Required::Rests(_) | Required::Tries(Reached::Connected)) && !is_empty() {
+            if !matches!(required, RequiredOperation::Rests(_) | RequiredOperation::Tries(Reached::Connected))
+                && !is_empty()
+            {
                 other.want_connection();
             }
             Some(required)

@@ -26,7 +26,7 @@ pub enum Reached {
 
 /// Whether a required operation can be reached, at a moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Required {
+pub enum RequiredOperation {
     /// It tries to connect where it has to.
     Tries(Reached),
     /// It does not try, for a reason.
@@ -45,7 +45,7 @@ pub enum Hindrance {
         /// The other one.
         operation: String,
         /// What is the matter with it.
-        other: Required,
+        other: RequiredOperation,
     },
 }
 
@@ -60,7 +60,11 @@ impl Orders {
 
     /// Why nothing is delivered at a moment. `required`: what is the matter with an operation that it requires; none where the production
     /// does not have it.
-    pub fn hindrance(&self, now_us: i64, required: impl FnOnce(&str) -> Option<Required>) -> Option<Hindrance> {
+    pub fn hindrance(
+        &self,
+        now_us: i64,
+        required: impl FnOnce(&str) -> Option<RequiredOperation>,
+    ) -> Option<Hindrance> {
         if let Some(suspension) = &self.suspended {
             return Some(Hindrance::Suspended(suspension.clone()));
         }
@@ -68,19 +72,19 @@ impl Orders {
             return Some(Hindrance::Closed(words));
         }
         let operation = self.operation.settings.requires()?;
-        match required(operation).unwrap_or(Required::Rests("the production does not have")) {
-            Required::Tries(Reached::Connected) => None,
+        match required(operation).unwrap_or(RequiredOperation::Rests("the production does not have")) {
+            RequiredOperation::Tries(Reached::Connected) => None,
             other => Some(Hindrance::Requires { operation: operation.to_owned(), other }),
         }
     }
 
     /// The same about this one, for one that requires it.
-    pub fn required(&self, now_us: i64, reached: Reached) -> Required {
+    pub fn required(&self, now_us: i64, reached: Reached) -> RequiredOperation {
         match (&self.suspended, self.retired) {
-            (Some(_), _) => Required::Rests("is suspended"),
-            (None, true) => Required::Rests("is not in the production any more"),
-            (None, false) if self.closed(now_us).is_some() => Required::Rests("is outside its schedule"),
-            (None, false) => Required::Tries(reached),
+            (Some(_), _) => RequiredOperation::Rests("is suspended"),
+            (None, true) => RequiredOperation::Rests("is not in the production any more"),
+            (None, false) if self.closed(now_us).is_some() => RequiredOperation::Rests("is outside its schedule"),
+            (None, false) => RequiredOperation::Tries(reached),
         }
     }
 }
@@ -94,11 +98,11 @@ impl Hindrance {
             }
             Hindrance::Closed(words) => words.clone(),
             Hindrance::Requires { operation, other } => match other {
-                Required::Rests(why) => format!("waits for operation {operation}, which {why}"),
-                Required::Tries(Reached::Down(why)) => {
+                RequiredOperation::Rests(why) => format!("waits for operation {operation}, which {why}"),
+                RequiredOperation::Tries(Reached::Down(why)) => {
                     format!("waits for operation {operation}, which is not connected: {why}")
                 }
-                Required::Tries(_) => format!("waits for operation {operation}, which has not connected yet"),
+                RequiredOperation::Tries(_) => format!("waits for operation {operation}, which has not connected yet"),
             },
         }
     }
@@ -132,9 +136,9 @@ mod tests {
 
     #[test]
     fn of_several_causes_the_one_that_a_person_ordered_is_told_first_then_the_schedule_then_the_other_operation() {
-        let down = || Some(Required::Tries(Reached::Down("no connection to h:2".to_owned())));
+        let down = || Some(RequiredOperation::Tries(Reached::Down("no connection to h:2".to_owned())));
         let mut orders = orders();
-        let words = |orders: &Orders, now_us: i64, required: Option<Required>| {
+        let words = |orders: &Orders, now_us: i64, required: Option<RequiredOperation>| {
             orders.hindrance(now_us, |_| required).map(|hindrance| hindrance.words(now_us))
         };
         let closed = "outside its schedule until Mon 08:00";
@@ -143,9 +147,12 @@ mod tests {
         assert_eq!(words(&orders, OPEN, down()).as_deref(), Some(waits));
         for (required, expected) in [
             (None, Some("waits for operation other, which the production does not have")),
-            (Some(Required::Rests("is suspended")), Some("waits for operation other, which is suspended")),
-            (Some(Required::Tries(Reached::Unknown)), Some("waits for operation other, which has not connected yet")),
-            (Some(Required::Tries(Reached::Connected)), None),
+            (Some(RequiredOperation::Rests("is suspended")), Some("waits for operation other, which is suspended")),
+            (
+                Some(RequiredOperation::Tries(Reached::Unknown)),
+                Some("waits for operation other, which has not connected yet"),
+            ),
+            (Some(RequiredOperation::Tries(Reached::Connected)), None),
         ] {
             assert_eq!(words(&orders, OPEN, required).as_deref(), expected);
         }
@@ -156,7 +163,7 @@ mod tests {
     #[test]
     fn one_that_was_started_works_outside_its_schedule_until_then_and_follows_it_again() {
         let mut orders = orders();
-        let connected = |_: &str| Some(Required::Tries(Reached::Connected));
+        let connected = |_: &str| Some(RequiredOperation::Tries(Reached::Connected));
         orders.started_until_us = Some(MONDAY + MINUTE);
         assert_eq!(orders.hindrance(MONDAY, connected), None);
         assert!(orders.hindrance(MONDAY + MINUTE, connected).is_some_and(|hindrance| hindrance.closes()));
@@ -166,9 +173,9 @@ mod tests {
     #[test]
     fn one_that_rests_is_not_connected_whatever_its_last_try_was() {
         let mut orders = orders();
-        assert_eq!(orders.required(OPEN, Reached::Connected), Required::Tries(Reached::Connected));
-        assert_eq!(orders.required(MONDAY, Reached::Connected), Required::Rests("is outside its schedule"));
+        assert_eq!(orders.required(OPEN, Reached::Connected), RequiredOperation::Tries(Reached::Connected));
+        assert_eq!(orders.required(MONDAY, Reached::Connected), RequiredOperation::Rests("is outside its schedule"));
         orders.suspended = Some(Suspension { since_us: 0, reason: "by ann".into() });
-        assert_eq!(orders.required(OPEN, Reached::Connected), Required::Rests("is suspended"));
+        assert_eq!(orders.required(OPEN, Reached::Connected), RequiredOperation::Rests("is suspended"));
     }
 }

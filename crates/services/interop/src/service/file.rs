@@ -85,7 +85,7 @@ pub fn watch(engine: Arc<Engine>, service: Arc<Service>) -> Watching {
             device::supervise::rehearse("files");
             let service = Arc::clone(&current.borrow_and_update());
             let settings = settings_of(&service).clone();
-            if settings.schedule.as_ref().is_some_and(|schedule| !schedule.at(engine.clock.now_us()).is_open) {
+            if settings.schedule.as_ref().is_some_and(|schedule| !schedule.is_open(engine.clock.now_us())) {
                 // Files stay where they are, and are looked at anew when it opens.
                 seen.clear();
                 tokio::select! {

@@ -116,7 +116,7 @@ fn every_cut_and_every_flipped_bit_of_a_record_is_refused_or_read_never_a_panic(
 fn random_changes_of_a_record_are_refused_or_read_never_a_panic() {
     let seed = std::env::var("SEED").map_or(7, |seed| seed.parse().expect("SEED is a number"));
     let mut random = fastrand::Rng::with_seed(seed);
-    let wholes = [message(), deliveries(), switch()];
+    let wholes = [message(), deliveries(), suspended(), started()];
     for _ in 0..20_000 {
         let mut bytes = wholes[random.usize(..wholes.len())].clone();
         for _ in 0..random.usize(1..6) {
@@ -163,7 +163,7 @@ fn every_record_says_when_it_was_made_and_what_is_cut_says_nothing() {
     for (kind, payload, more) in [
         (record::KIND_MESSAGE, message(), 1),
         (record::KIND_DELIVERIES, deliveries(), 2),
-        (record::KIND_OPERATION, switch(), 3),
+        (record::KIND_OPERATION, started(), 3),
     ] {
         assert_eq!(record::time_us(kind, &payload), Some(micros + more), "kind {kind}");
         assert_eq!(record::time_us(kind, &payload[..8]), None, "kind {kind}");

@@ -70,6 +70,7 @@ async fn who_has_no_right_is_refused_at_every_request_and_what_is_audited_is_rec
         ("reload".to_owned(), true),
         ("suspend out".to_owned(), true),
         ("resume out".to_owned(), true),
+        ("start {\"operation\":\"out\",\"until_us\":4102444800000000}".to_owned(), true),
         ("suspend nowhere".to_owned(), true),
         ("confirm-clock".to_owned(), true),
         ("stop".to_owned(), true),

@@ -162,7 +162,7 @@ async fn an_operation_delivers_only_while_the_one_that_it_requires_is_connected(
     let down = Down::new();
     let mut receiver = Receiver::start().await;
     let rig = Rig::new();
-    rig.service("in", "").write("rules/main.rules", "match first\nrule all { send to first send to second }\n");
+    rig.service("in", "").write("rules/main.rules", "match first\nrule all {\n  send to first\n  send to second\n}\n");
     rig.operation("first", down.address, "").operation("second", receiver.address, "requires = \"first\"\n");
     let running = rig.start().await;
     running.sender().await.accepted(&adt("1")).await;

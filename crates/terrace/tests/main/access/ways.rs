@@ -373,6 +373,8 @@ const SET_ASIDE_WAYS: &[Way] = &[
 const SUSPEND_WAYS: &[Way] = &[
     way(Control("suspend out"), &[SUSPEND], Decided),
     way(Control("resume out"), &[SUSPEND], Decided),
+    // It has no schedule: who may start it is told so.
+    way(Control(r#"start {"operation":"out","until_us":4102444800000000}"#), &[SUSPEND], Decided),
     way(Console("POST", "/api/v1/operations/out/suspend"), &[SUSPEND], Done),
     way(Console("POST", "/api/v1/operations/out/resume"), &[SUSPEND], Done),
 ];
