@@ -129,6 +129,12 @@ pub enum Command {
     /// Make, export and watch block volumes: mirrors of one to three copies, over NBD
     #[command(subcommand)]
     Volume(VolumeCommand),
+    /// Make and show profiles: what a workload uses, for planning the media that it needs
+    ///
+    /// A profile has counts by hour, how soon what was used is used again, and a sample of the accesses. It
+    /// contains no key and no message. See docs/planner.md.
+    #[command(subcommand)]
+    Profile(plan::ProfileCommand),
     /// Measure: workloads whose results are printed beside published figures; `terrace bench --help` lists them
     ///
     /// The measurements are a program of their own, terrace-lab, beside this one or on the PATH. It is built by

@@ -276,3 +276,23 @@ const fn envelope<const BYTES: usize>(keys: u8) -> [u8; BYTES] {
     }
     bytes
 }
+
+/// Traces of other programs; the first byte names the format and the way, as `plan::fuzzing::trace` takes it.
+pub(crate) const TRACES: &[&[u8]] = &[
+    b"\x00  8,0    3        1     0.000000000   697  Q   W 223488 + 8 [x]\n  8,0 1 4 0.000600000 1 Q FWFS 0 + 8 [x]\nCPU0 (8,0):\n",
+    b"\x01fio version 2 iolog\n/f add\n/f open\n/f read 0 4096\n/f wait 250 0\n/f sync 0 0\n/f close\n",
+    b"\x41fio version 3 iolog\n20 /f add\n124 /f read 61440 4096\n385 /f write 774144 4096\n",
+    b"\x02128166372003061629,usr,0,Read,7014609920,24576,41286\n128166372016382155,usr,1,Write,0,4096,3\n",
+    b"\x13version,time,op,size,lbn\n1,5633898,2a,512,42932745\n1,5633899,28,8192,40409911\n",
+    b"\x04\xf4\0\0\0\0\x02\0\0\x01\0\0\0\x2a\0\0\x01\x09\x1a\x8f\x02\0\0\0\0\x22\xcf\x82\xbe\x1f\x05\0\0",
+    b"\x050,nz:u:a,b,8,100,3,get,0\n2,nz:u:a,b,8,100,3,set,60\n3,k,1,5,3,delete,0\n",
+    b"\x06op_time,key,key_size,op,op_count,size,cache_hits,ttl\n10,7,4,GET,2,50,1,0\n12,20,4,SET,1,35,0,0\n",
+    b"\x07\x64\0\0\0\x05\0\0\0\0\0\0\0\xbc\x02\0\0\xff\xff\xff\xff\xff\xff\xff\xff",
+    b"\x28# time, object, size, next_access_vtime\n0, 13053225291711363978, 737, 13\n1.5, 5, 248, 6570713\n",
+];
+
+/// A profile, and the contents of one: two lengths, the summary, the reuse, a chunk.
+pub(crate) const PROFILES: &[&[u8]] = &[
+    include_bytes!("../../plan/src/profile/golden.tprof"),
+    include_bytes!("../../plan/src/profile/golden-content.bin"),
+];

@@ -58,6 +58,18 @@ const LAYERS: &[Layer] = &[
         shuns: &[],
     },
     Layer {
+        folder: "crates/lab/fuzz",
+        imports: &[
+            "crates/lab/plan",
+            "crates/services",
+            "crates/node",
+            "crates/storage",
+            "crates/media",
+            "crates/hl7",
+        ],
+        shuns: &[],
+    },
+    Layer {
         folder: "crates/lab",
         imports: &["crates/services", "crates/node", "crates/storage", "crates/media", "crates/hl7"],
         shuns: &[],

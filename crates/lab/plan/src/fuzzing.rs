@@ -1,0 +1,35 @@
+//! The bodies of the fuzz targets: what must be true for any bytes.
+
+pub use crate::import::fuzz::trace;
+
+use crate::profile::ProfileReader;
+
+/// Reads the bytes as a profile, and a profile that has them as its contents, with right checksums.
+pub fn profile(input: &[u8]) {
+    read(input);
+    if let Some(file) = crate::profile::fuzz::file_of_contents(input) {
+        read(&file);
+    }
+}
+
+/// A profile is read to its end or refused, and what was read keeps to the bounds of its summary.
+fn read(input: &[u8]) {
+    let Ok(mut reader) = ProfileReader::new(input) else { return };
+    let structures = reader.summary().structures.len();
+    let mut last_us = 0;
+    while let Ok(Some(entries)) = reader.next_chunk() {
+        for entry in entries {
+            assert!(usize::from(entry.structure) < structures && entry.time_us >= last_us, "an impossible access");
+            last_us = entry.time_us;
+        }
+    }
+    let total = reader.summary().totals().total();
+    let curve = total.reuse.curve();
+    let mut before = 1.0;
+    for bytes in (0..64).map(|bit| 1u64 << bit) {
+        let ratio = curve.miss_ratio(bytes);
+        assert!((0.0..=1.0).contains(&ratio) && ratio <= before + 1e-9, "{ratio} after {before}");
+        before = ratio;
+    }
+    let _ = crate::show::text(reader.summary());
+}

@@ -1,0 +1,254 @@
+//! What a profile says beside its stream: one object of JSON, and the reuse of each interval behind it.
+//!
+//! Invariant: what was not measured is absent and named in `lacks`; it is never 0.
+
+use serde::{Deserialize, Serialize};
+
+use crate::reuse::ReuseCounts;
+
+/// The largest number of structures in a profile.
+pub const STRUCTURES_MAX: usize = 16;
+
+/// Something that a profile has not, so that plans which need it are refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Lack {
+    /// Which structure (leaf, inner page, extent, ...) each access was to.
+    Structures,
+    /// Times of accesses: there is one interval, and no worst hour.
+    Times,
+    /// Writes: the trace has no operations, all count as reads.
+    Writes,
+    /// Sizes: the trace has none, every key counts as one page.
+    Sizes,
+    /// Flushes: how often something waited for the medium to be persistent.
+    Flushes,
+    /// The journal: sizes of records, arrivals, group commits.
+    Journal,
+    /// Processor time by component: how fast the workload could be on any medium.
+    Cpu,
+    /// How many requests were in progress at once.
+    Concurrency,
+    /// Hits in a page cache above the trace: the curve begins where that cache ends.
+    HitsAbove,
+}
+
+impl Lack {
+    /// All of them.
+    pub const ALL: [Lack; 9] = [
+        Lack::Structures,
+        Lack::Times,
+        Lack::Writes,
+        Lack::Sizes,
+        Lack::Flushes,
+        Lack::Journal,
+        Lack::Cpu,
+        Lack::Concurrency,
+        Lack::HitsAbove,
+    ];
+
+    /// What it is, and what cannot be planned without it.
+    pub fn text(self) -> &'static str {
+        match self {
+            Lack::Structures => "structures: one curve for everything; structures cannot be placed on different media",
+            Lack::Times => "times: no rates and no worst hour",
+            Lack::Writes => "writes: everything counts as a read; endurance and write-back cannot be planned",
+            Lack::Sizes => "sizes: each key counts as one page",
+            Lack::Flushes => "flushes: times of commits cannot be planned",
+            Lack::Journal => "the journal: media for it cannot be planned",
+            Lack::Cpu => "processor time: no bound by processors, so no rate can be promised",
+            Lack::Concurrency => "concurrency: no queues, so no latency under load can be promised",
+            Lack::HitsAbove => "hits above: the trace lies below a page cache; the curve is that of what missed there",
+        }
+    }
+}
+
+/// Where a profile comes from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Origin {
+    /// `node`, or the format of an imported trace.
+    pub kind: String,
+    /// The program and version that made it.
+    pub made_by: String,
+    /// What a key is: `page` (of `page_bytes`), or `object` (of its own size).
+    pub keys: String,
+    /// Lines or records of the trace that were left out because they were bad.
+    pub bad_lines: u64,
+    /// Requests that are not accesses and were left out: deletes, discards.
+    pub other_requests: u64,
+    /// Flushes, if the trace has them.
+    pub flushes: Option<u64>,
+    /// Times that went back, and were taken to be the time before.
+    pub times_back: u64,
+}
+
+/// What a structure was used for in an interval.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct StructureUse {
+    /// Accesses that read.
+    pub reads: u64,
+    /// Accesses that wrote.
+    pub writes: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Bytes written.
+    pub write_bytes: u64,
+    /// Reuse distances in the memory that all structures share.
+    #[serde(skip)]
+    pub reuse: ReuseCounts,
+}
+
+impl StructureUse {
+    /// Adds another one.
+    pub fn merge(&mut self, other: &StructureUse) {
+        self.reads = self.reads.saturating_add(other.reads);
+        self.writes = self.writes.saturating_add(other.writes);
+        self.read_bytes = self.read_bytes.saturating_add(other.read_bytes);
+        self.write_bytes = self.write_bytes.saturating_add(other.write_bytes);
+        self.reuse.merge(&other.reuse);
+    }
+}
+
+/// A part of the recorded time, with a set of curves of its own.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Interval {
+    /// Its begin, seconds after that of the profile.
+    pub begin_s: u64,
+    /// What each structure was used for, in the order of [`Summary::structures`].
+    pub structures: Vec<StructureUse>,
+}
+
+impl Interval {
+    /// All structures together.
+    pub fn total(&self) -> StructureUse {
+        self.structures.iter().fold(StructureUse::default(), |mut sum, used| {
+            sum.merge(used);
+            sum
+        })
+    }
+}
+
+/// What the journal did.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct JournalUse {
+    /// Records appended.
+    pub records: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Flushes.
+    pub flushes: u64,
+    /// Sizes of records: the largest size of a class, bytes, and how many.
+    pub record_bytes: Vec<(u64, u64)>,
+}
+
+/// How many worked at once.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Committers {
+    /// How many commits waited for one flush: the number, and how often.
+    pub waiting: Vec<(u32, u64)>,
+    /// Threads that could run: the number, and how many samples showed it.
+    pub runnable: Vec<(u32, u64)>,
+}
+
+/// Pages that were written back.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct WriteBacks {
+    /// Checkpoints.
+    pub checkpoints: u64,
+    /// Bytes that they wrote, images included.
+    pub bytes: u64,
+}
+
+/// Processor time of one component.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CpuUse {
+    /// `journal`, `applier`, `sql`, ...
+    pub component: String,
+    /// Processor time, seconds.
+    pub seconds: f64,
+}
+
+/// See the head comment of this file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Summary {
+    /// Where it comes from.
+    pub origin: Origin,
+    /// What it has not, in order.
+    pub lacks: Vec<Lack>,
+    /// Length of the recorded time, seconds.
+    pub seconds: u64,
+    /// Bytes of a page.
+    pub page_bytes: u64,
+    /// Names of the structures; 1 to [`STRUCTURES_MAX`].
+    pub structures: Vec<String>,
+    /// Keys that were used: an estimate.
+    pub touched_keys: u64,
+    /// Their bytes: an estimate.
+    pub touched_bytes: u64,
+    /// Length of an interval, seconds: an hour, doubled until there are few enough.
+    pub interval_s: u64,
+    /// The intervals, by time; those without an access are left out.
+    pub intervals: Vec<Interval>,
+    /// Part of all keys in the stream, above 0 to 1.
+    pub stream_rate: f64,
+    /// Hashes at or above are not in the sample of the stream; none: all are.
+    pub stream_threshold: Option<u64>,
+    /// Accesses in the stream, whatever its threshold was at their time.
+    pub stream_entries: u64,
+    /// What checkpoints wrote.
+    pub write_backs: Option<WriteBacks>,
+    /// What the journal did.
+    pub journal: Option<JournalUse>,
+    /// How many worked at once.
+    pub committers: Option<Committers>,
+    /// Processor time by component; empty if it was not measured.
+    pub cpu: Vec<CpuUse>,
+}
+
+impl Summary {
+    /// The sums of all intervals, by structure.
+    pub fn totals(&self) -> Interval {
+        let mut sum = Interval { begin_s: 0, structures: vec![StructureUse::default(); self.structures.len()] };
+        for interval in &self.intervals {
+            for (sum, used) in sum.structures.iter_mut().zip(&interval.structures) {
+                sum.merge(used);
+            }
+        }
+        sum
+    }
+
+    /// Whether it has this.
+    pub fn has(&self, lack: Lack) -> bool {
+        !self.lacks.contains(&lack)
+    }
+
+    /// What contradicts itself, in words: a file from outside may say anything.
+    pub(super) fn contradiction(&self) -> Option<String> {
+        let structures = self.structures.len();
+        if !(1..=STRUCTURES_MAX).contains(&structures) {
+            return Some(format!("it has {structures} structures"));
+        }
+        let origin = &self.origin;
+        let components = self.cpu.iter().map(|used| &used.component);
+        let mut names = self.structures.iter().chain([&origin.kind, &origin.made_by, &origin.keys]).chain(components);
+        // They are printed on terminals.
+        let is_name =
+            |name: &String| (1..=64).contains(&name.len()) && name.bytes().all(|byte| (b' '..=b'~').contains(&byte));
+        if !names.all(is_name) {
+            return Some("a name is not 1 to 64 printable characters".into());
+        }
+        if self.page_bytes == 0 || self.interval_s == 0 {
+            return Some("pages or intervals have the length 0".into());
+        }
+        if !(self.stream_rate > 0.0 && self.stream_rate <= 1.0) {
+            return Some("the part of keys in the stream is not above 0 to 1".into());
+        }
+        if self.intervals.len() > super::recorder::INTERVALS_MAX {
+            return Some(format!("it has {} intervals", self.intervals.len()));
+        }
+        if self.intervals.iter().any(|interval| interval.structures.len() != structures) {
+            return Some("an interval has other structures".into());
+        }
+        None
+    }
+}

@@ -1,0 +1,229 @@
+//! What is recorded comes back; damage is found; the file stays within its bounds; its bytes are those of the golden dump.
+
+use std::path::Path;
+
+use super::*;
+use crate::PlanError;
+use crate::generate::{Shape, generate};
+use crate::hash::Salt;
+use crate::reuse::{MissRatioCurve, mean_absolute_error};
+
+fn origin() -> Origin {
+    Origin {
+        kind: "test".into(),
+        made_by: "a test".into(),
+        keys: "page".into(),
+        bad_lines: 0,
+        other_requests: 2,
+        flushes: Some(3),
+        times_back: 0,
+    }
+}
+
+fn options(folder: &Path) -> RecorderOptions {
+    RecorderOptions::new(Salt::of_seed(3), &["leaf", "extent"], 8192, folder)
+}
+
+/// A profile of a stream of two structures, an access each so many microseconds.
+fn recorded(options: RecorderOptions, keys: u32, accesses: u64, us: u64) -> (Vec<u8>, Summary) {
+    let mut recorder = Recorder::new(options).expect("good options");
+    for (number, key) in generate(Shape::Zipf { skew: 0.8 }, keys, accesses, 5).enumerate() {
+        let access = Access {
+            time_us: number as u64 * us,
+            key,
+            bytes: if key % 4 == 0 { 65536 } else { 8192 },
+            structure: u8::from(key % 4 == 0),
+            is_write: number % 5 == 0,
+        };
+        recorder.record(access).expect("writes");
+    }
+    let mut out = Vec::new();
+    let summary = recorder.finish(origin(), &[Lack::Cpu, Lack::Flushes, Lack::Cpu], &mut out).expect("writes");
+    (out, summary)
+}
+
+fn entries(bytes: &[u8]) -> Result<Vec<StreamEntry>, PlanError> {
+    let mut reader = ProfileReader::new(bytes)?;
+    let mut entries = Vec::new();
+    while let Some(chunk) = reader.next_chunk()? {
+        entries.extend(chunk);
+    }
+    Ok(entries)
+}
+
+#[test]
+fn a_profile_is_read_as_it_was_recorded_with_counts_curves_and_the_whole_stream() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (bytes, summary) = recorded(options(folder.path()), 2000, 150_000, 100_000);
+    let reader = ProfileReader::new(bytes.as_slice()).expect("a profile");
+    assert_eq!(reader.summary(), &summary);
+    assert_eq!(summary.lacks, [Lack::Flushes, Lack::Cpu], "once each, in order");
+    assert_eq!((summary.seconds, summary.intervals.len(), summary.interval_s), (15_000, 5, 3600));
+    let totals = summary.totals();
+    assert_eq!(totals.total().reuse.accesses, 150_000);
+    assert_eq!(totals.total().writes, 30_000);
+    assert_eq!(totals.structures[1].read_bytes % 65536, 0);
+    assert_eq!((summary.stream_rate, summary.stream_entries), (1.0, 150_000), "a small one has every access");
+    let stream = entries(&bytes).expect("reads");
+    assert_eq!(stream.len(), 150_000);
+    for (number, (entry, key)) in stream.iter().zip(generate(Shape::Zipf { skew: 0.8 }, 2000, 150_000, 5)).enumerate() {
+        assert_eq!((entry.hash, entry.time_us), (Salt::of_seed(3).hash(key), number as u64 * 100_000));
+        assert_eq!((entry.bytes == 65536, entry.structure == 1), (key % 4 == 0, key % 4 == 0));
+        assert_eq!(entry.is_write, number % 5 == 0);
+    }
+}
+
+#[test]
+fn every_changed_byte_and_every_cut_is_found_and_the_place_is_said() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (bytes, _) = recorded(options(folder.path()), 50, 300, 1000);
+    let whole = entries(&bytes).expect("reads").len();
+    for at in 0..bytes.len() {
+        let mut damaged = bytes.clone();
+        damaged[at] ^= 1 << (at % 8);
+        match entries(&damaged).expect_err("one bit was changed") {
+            PlanError::Damaged { at: section, .. } => assert!(section <= at as u64, "byte {at}, section at {section}"),
+            PlanError::NotAProfile(_) => assert!(at < 8, "byte {at}"),
+            error => panic!("byte {at}: {error}"),
+        }
+        assert!(entries(&bytes[..at]).is_err(), "cut at {at}");
+    }
+    let mut longer = bytes.clone();
+    longer.push(0);
+    assert!(entries(&longer).is_err(), "something follows");
+    assert_eq!(whole, 300);
+}
+
+#[test]
+fn a_file_of_another_version_and_no_profile_at_all_are_told_from_damage() {
+    let mut header = *b"TERRPROF\x02\0\0\0\0\0\0\0";
+    let sum = super::format::checksum(&header[..12]);
+    header[12..].copy_from_slice(&sum.to_le_bytes());
+    for (bytes, text) in
+        [(&header[..], "its version is 2"), (b"PAR1PAR1PAR1PAR1PAR1", "its first bytes"), (b"", "too short")]
+    {
+        let error = ProfileReader::new(bytes).expect_err(text);
+        assert!(matches!(error, PlanError::NotAProfile(_)) && error.to_string().contains(text), "{error}");
+    }
+}
+
+#[test]
+fn a_long_stream_keeps_so_many_keys_and_the_file_its_size() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let by_keys = RecorderOptions { stream_keys: 1000, ..options(folder.path()) };
+    let (bytes, summary) = recorded(by_keys, 50_000, 300_000, 1);
+    let stream = entries(&bytes).expect("reads");
+    let keys: std::collections::HashSet<u64> = stream.iter().map(|entry| entry.hash).collect();
+    assert!((500..=1000).contains(&keys.len()), "{} keys", keys.len());
+    assert_eq!(stream.len() as u64, summary.stream_entries);
+    assert!(stream.iter().all(|entry| summary.stream_threshold.is_some_and(|threshold| entry.hash < threshold)));
+    // All accesses to a sampled key are there.
+    let salt = Salt::of_seed(3);
+    let threshold = summary.stream_threshold.expect("a sample");
+    let all = generate(Shape::Zipf { skew: 0.8 }, 50_000, 300_000, 5).filter(|key| salt.hash(*key) < threshold).count();
+    assert_eq!(all, stream.len());
+
+    let by_bytes = RecorderOptions { file_bytes: 2 << 20, ..options(folder.path()) };
+    let (bytes, summary) = recorded(by_bytes, 50_000, 600_000, 1);
+    assert!(bytes.len() <= 2 << 20, "{} bytes", bytes.len());
+    assert!(summary.stream_rate < 1.0 && summary.stream_rate > 0.05, "{}", summary.stream_rate);
+    assert_eq!(summary.totals().total().reuse.accesses, 600_000, "counts are of everything");
+}
+
+#[test]
+fn years_become_longer_intervals_and_lose_nothing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let hour_us = 3_600_000_000;
+    let (_, summary) = recorded(options(folder.path()), 100, 5000, hour_us);
+    assert!(summary.intervals.len() <= 768 && summary.intervals.len() > 300, "{}", summary.intervals.len());
+    assert_eq!(summary.interval_s, 3600 * 8);
+    assert_eq!(summary.totals().total().reuse.accesses, 5000);
+    assert!(summary.intervals.iter().all(|interval| interval.begin_s % summary.interval_s == 0));
+}
+
+#[test]
+fn curves_of_structures_add_up_to_that_of_all() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (_, summary) = recorded(options(folder.path()), 3000, 100_000, 1);
+    let totals = summary.totals();
+    let all = totals.total().reuse;
+    let curves: Vec<MissRatioCurve> = totals.structures.iter().map(|used| used.reuse.curve()).collect();
+    for bytes in [1 << 20, 10 << 20, 50 << 20] {
+        let weighted: f64 = totals
+            .structures
+            .iter()
+            .zip(&curves)
+            .map(|(used, curve)| curve.miss_ratio(bytes) * used.reuse.accesses as f64)
+            .sum();
+        assert!((weighted / all.accesses as f64 - all.curve().miss_ratio(bytes)).abs() < 1e-9);
+    }
+    assert!(mean_absolute_error(&curves[0], &curves[1], summary.touched_bytes, 50) < 1.0);
+}
+
+#[test]
+fn a_summary_that_contradicts_itself_is_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (_, good) = recorded(options(folder.path()), 10, 100, 1);
+    assert_eq!(good.contradiction(), None);
+    let cases = [
+        Summary { structures: vec![], ..good.clone() },
+        Summary { page_bytes: 0, ..good.clone() },
+        Summary { interval_s: 0, ..good.clone() },
+        Summary { stream_rate: f64::NAN, ..good.clone() },
+        Summary { stream_rate: 1.5, ..good.clone() },
+        Summary { structures: vec!["one".into()], ..good.clone() },
+        Summary { structures: vec!["leaf".into(), "\u{1b}[2J".into()], ..good.clone() },
+    ];
+    for case in cases {
+        assert!(case.contradiction().is_some(), "{case:?}");
+    }
+}
+
+/// The bytes of a small profile, as hexadecimal, sections unpacked: changes of the format show here, and need another version.
+#[test]
+fn the_format_is_that_of_the_golden_dump() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut recorder = Recorder::new(options(folder.path())).expect("good options");
+    for (number, key) in [1, 2, 1, 3].into_iter().enumerate() {
+        let (structure, is_write) = (u8::from(key == 3), number == 1);
+        recorder
+            .record(Access { time_us: 300 * number as u64, key, bytes: 8192, structure, is_write })
+            .expect("writes");
+    }
+    let mut bytes = Vec::new();
+    recorder.finish(origin(), &[Lack::Cpu], &mut bytes).expect("writes");
+    let mut dump = format!("file {}\n", hex(&bytes[..16]));
+    let mut rest = &bytes[16..];
+    while let Some((header, behind)) = rest.split_first_chunk::<32>() {
+        let header = super::format::SectionHeader::decode(header).expect("a header");
+        let (packed, behind) = behind.split_at(header.packed as usize);
+        let content = super::format::unpack(packed, header.unpacked).expect("unpacks");
+        dump += &format!("{:?} {} {}\n", header.kind, header.number, header.unpacked);
+        match std::str::from_utf8(&content) {
+            Ok(text) if text.starts_with('{') => dump += &format!("{text}\n"),
+            _ => content.chunks(32).for_each(|line| dump += &format!("{}\n", hex(line))),
+        }
+        rest = behind;
+    }
+    let golden = include_str!("golden.txt");
+    assert_eq!(dump, golden, "the format has changed: it needs another version\n{dump}");
+}
+
+/// The same profile, written by a script after the description of the format, packed otherwise.
+#[test]
+fn a_file_that_another_program_wrote_by_the_layout_is_read() {
+    let bytes = include_bytes!("golden.tprof");
+    let stream = entries(bytes).expect("a profile");
+    let salt = Salt::of_seed(3);
+    let wanted = [(1, 0, false), (2, 300, true), (1, 600, false), (3, 900, false)];
+    for (entry, (key, time_us, is_write)) in stream.iter().zip(wanted) {
+        assert_eq!((entry.hash, entry.time_us, entry.is_write, entry.bytes), (salt.hash(key), time_us, is_write, 8192));
+    }
+    assert_eq!(stream.len(), 4);
+    let contents = include_bytes!("golden-content.bin");
+    assert_eq!(entries(&super::fuzz::file_of_contents(contents).expect("long enough")).expect("a profile"), stream);
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
