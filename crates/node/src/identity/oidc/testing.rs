@@ -103,7 +103,7 @@ impl TestProvider {
             }
         };
         // It ends with the runtime of the test.
-        drop(task::supervised("test-provider", accepting, |why| panic!("{why}")));
+        drop(task::session("test provider", accepting));
         made
     }
 
