@@ -199,7 +199,7 @@ def by_provider(browser):
         page.wait_for_url(f"{URL}/media")
         page.goto(f"{URL}/account")
         page.get_by_role("heading", name="ben").wait_for()
-        assert "node-status" in page.content()
+        assert "<code>node-status</code>" in page.content()
         axe(page)
         page.locator("details.who summary").press("Enter")
         page.get_by_role("button", name="Sign out").press("Enter")

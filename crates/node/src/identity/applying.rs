@@ -251,14 +251,11 @@ impl Applying<'_> {
                 (role.credentials.ldap, role.credentials.oidc) = (None, None);
                 role.attributes.must_change_password = must_change;
             }
-            CredentialChange::Ldap => {
+            CredentialChange::Ldap | CredentialChange::Oidc => {
+                let is_ldap = matches!(change, CredentialChange::Ldap);
                 (role.credentials.scram, role.credentials.hash) = (None, None);
-                (role.credentials.ldap, role.credentials.oidc) = (Some(LdapUser::ByHand), None);
-                role.attributes.must_change_password = false;
-            }
-            CredentialChange::Oidc => {
-                (role.credentials.scram, role.credentials.hash) = (None, None);
-                (role.credentials.ldap, role.credentials.oidc) = (None, Some(OidcUser::default()));
+                role.credentials.ldap = is_ldap.then_some(LdapUser::ByHand);
+                role.credentials.oidc = (!is_ldap).then(OidcUser::default);
                 role.attributes.must_change_password = false;
             }
             CredentialChange::AddToken(token) => {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   GET /sign-in/oidc            from a page of ours, or typed --> a login begins; its secret in a cookie --> to the provider
-//!   GET /sign-in/oidc/callback   state, code, and the cookie --> Guard::log_in_by_provider --> access rules --> `sign_in::enter`
+//!   GET /sign-in/oidc/callback   state, code, and the cookie --> log_in_by_provider --> access rules --> `sign_in::enter`
 //!   POST /sign-out               ends the session here; a page leads to the sign-out there
 //! ```
 //!

@@ -12,11 +12,13 @@ use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
 
 use super::documents::ProviderKeys;
 use super::{OidcProvider, OidcSettings};
 use crate::Clock;
 use crate::identity::SecretPlace;
+use crate::task;
 
 /// What a test looks at or changes.
 pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -94,11 +96,14 @@ impl TestProvider {
             clock: Clock::fixed(NOW_US),
         });
         let serving = Arc::clone(&made);
-        tokio::spawn(async move {
+        let accepting = async move {
+            let mut sessions = JoinSet::new();
             while let Ok((socket, _)) = listener.accept().await {
-                tokio::spawn(Arc::clone(&serving).serve(socket));
+                sessions.spawn(Arc::clone(&serving).serve(socket));
             }
-        });
+        };
+        // It ends with the runtime of the test.
+        drop(task::session("test provider", accepting));
         made
     }
 

@@ -1,7 +1,6 @@
 //! Signing in by a provider (OpenID Connect): a real node, a provider on this machine, and a browser between them.
 
 use std::fs;
-use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
@@ -11,6 +10,9 @@ use super::browser::{Browser, Page};
 use super::provider::{Provider, SECRET};
 use super::{PASSWORD, audited, bed, token};
 use crate::node::{Bed, Node, until};
+
+/// The right of the group, as a user's own page lists it.
+const RIGHT: &str = "<code>node-status</code>";
 
 /// A bed whose console knows the provider, with more settings of `[oidc]`; browsers reach it at 127.0.0.1:8480, they believe.
 fn bed_with(provider: &Provider, more: &str) -> Bed {
@@ -75,7 +77,7 @@ fn a_user_of_the_provider_signs_in_has_the_rights_of_its_groups_and_signs_out_th
     assert_eq!(page.headers["location"], "/", "another site is nowhere to go to");
     let session = page.cookies.iter().find(|cookie| cookie.contains("Max-Age=3600")).expect("a session of an hour");
     assert!(session.contains("; HttpOnly; SameSite=Lax") && !before.values().any(|value| session.contains(value)));
-    browser.get("/account").shows(200, "<h1>ann</h1>").shows(200, "node-status");
+    browser.get("/account").shows(200, "<h1>ann</h1>").shows(200, RIGHT);
     bed.run(&["role", "show", "ann", "--data"]).succeeds("login at the provider (OIDC), as a-1");
     let logins = audited(&bed, "login");
     let entry = logins.iter().find(|entry| entry["actor"]["name"] == "ann").expect("an entry");
@@ -88,7 +90,7 @@ fn a_user_of_the_provider_signs_in_has_the_rights_of_its_groups_and_signs_out_th
     // The groups of the next login count.
     provider.comes("ann", "a-1", &[]);
     let mut later = signed_in(&node, &provider);
-    assert!(!later.get("/account").is(200).body.contains("node-status"));
+    assert!(!later.get("/account").is(200).body.contains(RIGHT));
     // Signing out ends the session here, and leads to the provider.
     let form = token(&mut browser);
     let page = browser.post("/sign-out", &[("token", &form)]).shows(200, "Sign out at Clinic");
@@ -182,15 +184,21 @@ fn who_is_in_a_group_is_made_where_that_is_wanted_and_another_person_of_the_name
     };
     refused("ben", "b-1", &["Others"]);
     provider.comes("ben", "b-1", &["Doctors"]);
-    signed_in(&node, &provider).get("/account").shows(200, "<h1>ben</h1>").shows(200, "node-status");
+    let mut ben = signed_in(&node, &provider);
+    ben.get("/account").shows(200, "<h1>ben</h1>").shows(200, RIGHT);
     refused("ben", "b-2", &["Doctors"]);
     refused("ben", "b-1", &[]);
     refused("local", "l-1", &["Doctors"]);
+    // A password of its own ends what the provider says.
+    ben.get("/account").is(200);
+    let file = bed.path("password").display().to_string();
+    bed.run(&["user", "password", "ben", "--password-file", &file, "--data"]).succeeds("");
+    until("the session by the provider is over", || ben.get("/account").status == 303);
+    refused("ben", "b-1", &["Doctors"]);
     let told: Vec<String> = audited(&bed, "login").iter().map(ToString::to_string).collect();
     for why in ["NoGroup", "OtherSubject", "OtherProof"] {
         assert!(told.iter().any(|entry| entry.contains(why)), "{why}: {told:?}");
     }
-    // A password of its own ends what the provider says.
     node.stop();
 }
 
@@ -252,6 +260,5 @@ fn settings_are_checked_and_the_provider_is_tried_step_by_step() {
     browser.get("/sign-in/oidc").shows(503, "The provider cannot be asked now.");
     bed.run(&["status", "--data"]).finds("terrace user oidc");
     browser.sign_in("local", PASSWORD).is(303);
-    drop(Arc::clone(&provider));
     node.stop();
 }

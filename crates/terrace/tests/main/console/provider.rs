@@ -6,10 +6,10 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::SystemTime;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD as BASE64};
+use node::Clock;
 use ring::digest;
 use ring::rand::SystemRandom;
 use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair};
@@ -47,10 +47,6 @@ fn fields(text: &str) -> HashMap<String, String> {
     };
     let pairs = text.split('&').filter_map(|pair| pair.split_once('='));
     pairs.map(|(name, value)| (name.to_owned(), decoded(value))).collect()
-}
-
-fn now_s() -> u64 {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("it is later").as_secs()
 }
 
 impl Provider {
@@ -179,7 +175,7 @@ impl Provider {
     }
 
     fn signed(&self, nonce: &str) -> String {
-        let now = now_s();
+        let now = Clock::system().now_us() / 1_000_000;
         let mut claims = json!({"iss": self.issuer, "aud": "terrace", "exp": now + 300, "iat": now, "nonce": nonce});
         for (name, value) in self.claims.lock().expect("nobody panicked").iter() {
             claims[*name] = value.clone();
