@@ -20,6 +20,8 @@
 #![forbid(unsafe_code)]
 
 pub mod alerts;
+#[cfg(test)]
+mod crash_bed;
 mod error;
 mod exposition;
 pub mod history;

@@ -16,6 +16,8 @@ mod book;
 mod channel;
 mod condition;
 mod connect;
+#[cfg(test)]
+mod crash_tests;
 mod deliver;
 mod keeper;
 mod keeping;

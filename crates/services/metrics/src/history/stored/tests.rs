@@ -119,3 +119,34 @@ fn names_are_bounded_and_the_numbers_of_forgotten_ones_are_not_used_again() {
     let of_seven = again.points("waiting.o7", HistoryRange::Hour, BEGIN + 200 * SECOND).expect("read").expect("known");
     assert_eq!(of_seven.iter().map(|point| point.mean).collect::<Vec<_>>(), [42.0], "not what it had before");
 }
+
+#[test]
+fn after_a_power_failure_at_any_point_every_row_that_was_acknowledged_is_there_and_counts_in_the_coarser_rings() {
+    let shelf = std::sync::Arc::new(device::CrashShelf::new(36));
+    let store = crate::crash_bed::open(&shelf);
+    let history = HistoryStore::open(store.clone()).expect("it opens");
+    let at = |tick: i64| BEGIN + tick * 20 * SECOND;
+    let mut acknowledged = vec![shelf.operations()];
+    for tick in 0..36 {
+        history.write(&value(tick as f64), at(tick)).expect("it is written");
+        if tick == 17 {
+            store.checkpoint().expect("it is written");
+        }
+        acknowledged.push(shelf.operations());
+    }
+    crate::crash_bed::after_each_crash(&shelf, &acknowledged, |store, least, image| {
+        let history = HistoryStore::open(store).expect("it opens");
+        let now = at(36);
+        let Some(hour) = history.points("intake", HistoryRange::Hour, now).expect("it is read") else {
+            assert!(least <= 1, "{image}: there is nothing, and {least} rows were acknowledged");
+            return;
+        };
+        let expected: Vec<(i64, f32)> = (0..hour.len() as i64).map(|tick| (at(tick), tick as f32)).collect();
+        let found: Vec<(i64, f32)> = hour.iter().map(|point| (point.at_us, point.mean)).collect();
+        assert_eq!(found, expected, "{image}");
+        assert!(hour.len() + 1 >= least, "{image}: {} rows, and {least} were acknowledged", hour.len());
+        let day = points(&history, HistoryRange::Day, now);
+        let most = day.iter().map(|point| point.most).fold(f32::NEG_INFINITY, f32::max);
+        assert_eq!((day.len(), most), (hour.len().div_ceil(3), hour.len() as f32 - 1.0), "{image}");
+    });
+}
