@@ -87,8 +87,8 @@ fn msr_has_host_and_disk_and_times_in_tenths_of_microseconds() {
     let trace = "128166372003061629,usr,0,Read,7014609920,24576,41286\n128166372016382155,usr,1,Write,7014609920,4096,3\n\
                  128166372016382155,USR,0,write,7014609920,4096,3\n";
     let (imported, entries) = imported(trace.as_bytes(), &options(TraceFormat::Msr)).expect("imports");
-    assert_eq!(entries.len(), 6 + 1 + 1);
-    assert_eq!((entries[6].time_us, keys(&entries)), (1_332_053, 8), "another disk, and another host");
+    assert_eq!(entries.len(), 7 + 2 + 2, "each begins 1 KiB behind the begin of a page");
+    assert_eq!((entries[7].time_us, keys(&entries)), (1_332_053, 11), "another disk, and another host");
     assert!(!imported.summary.has(Lack::Flushes));
 }
 

@@ -162,11 +162,10 @@ impl Recorder {
     /// The interval of the present time.
     fn interval(&mut self) -> &mut Interval {
         let begin = |interval_s: u64, time_us: u64| time_us / MICROS / interval_s * interval_s;
-        let mut begin_s = begin(self.interval_s, self.last_us);
+        let begin_s = begin(self.interval_s, self.last_us);
         let is_new = self.intervals.last().is_none_or(|last| last.begin_s < begin_s);
         if is_new && self.intervals.len() == INTERVALS_MAX {
             self.interval_s *= 2;
-            begin_s = begin(self.interval_s, self.last_us);
             for interval in std::mem::take(&mut self.intervals) {
                 let begin_s = interval.begin_s / self.interval_s * self.interval_s;
                 match self.intervals.last_mut().filter(|last| last.begin_s == begin_s) {
