@@ -215,11 +215,7 @@ impl ServiceRequest for GuardedAlertRequest {
             }
             AlertRequest::Silence { rule, subject, until_us, reason } => {
                 let at_us = Clock::system().now_us();
-                if *until_us <= at_us || reason.trim().is_empty() || reason.chars().count() > REASON_MAX {
-                    return Err(format!(
-                        "a silence ends in the future, and has a reason of at most {REASON_MAX} characters"
-                    ));
-                }
+                check_silence(*until_us, at_us, subject.as_deref(), reason)?;
                 let rules = keeper.rules();
                 if let Some(unknown) = rule.as_ref().filter(|name| rules.rules.iter().all(|rule| rule.name != **name)) {
                     return Err(format!("there is no rule `{unknown}`: `terrace alert rules` shows them"));
