@@ -44,9 +44,9 @@ const VALUE_CHARS: usize = 500;
 
 /// Statements to begin with.
 const EXAMPLES: [&str; 3] = [
-    "SELECT service, status, count(*) FROM hl7.messages GROUP BY 1, 2 ORDER BY 3 DESC",
+    "SELECT interface, status, count(*) FROM hl7.messages WHERE object = 0 GROUP BY 1, 2 ORDER BY 3 DESC",
     "SELECT table_schema, table_name FROM information_schema.tables ORDER BY 1, 2",
-    "EXPLAIN SELECT * FROM hl7.messages WHERE service = 'adt'",
+    "EXPLAIN SELECT count(*) FROM hl7.messages WHERE interface = 'adt'",
 ];
 
 /// Runs a statement for a visitor.

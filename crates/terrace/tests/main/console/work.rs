@@ -1,6 +1,8 @@
 //! What operators do on pages of a real node: setting aside, the to-do list, deciding anew, editing, sets at once, generations.
 
 use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 
 use super::browser::{Browser, Page};
 use super::{OPERATOR, audited, bed, signed_in, token, user};
@@ -31,6 +33,19 @@ fn waiting(node: &Node<'_>, operation: &str) -> u64 {
     let all = status["operations"].as_array().expect("operations").iter();
     let found = all.filter(|one| one["name"] == operation).map(|one| one["waiting"].as_u64().expect("a number"));
     found.sum()
+}
+
+/// Sends a message whose transform fails: it is stored, and its sender is told so.
+fn send_that_errors(node: &Node<'_>, id: &str) {
+    let mut stream = TcpStream::connect(node.mllp()).expect("it listens");
+    stream.write_all(format!("\x0b{}\x1c\r", crate::node::message(id)).as_bytes()).expect("it is taken");
+    let (mut answer, mut part) = (Vec::new(), [0; 1024]);
+    while !answer.ends_with(b"\x1c\r") {
+        let bytes = stream.read(&mut part).expect("an answer");
+        assert!(bytes > 0, "no answer");
+        answer.extend_from_slice(&part[..bytes]);
+    }
+    assert!(String::from_utf8_lossy(&answer).contains("MSA|AE|"), "it errors");
 }
 
 fn location(page: &Page) -> String {
@@ -114,7 +129,7 @@ fn a_message_that_errored_is_decided_anew_once_after_the_folder_was_loaded_from_
     fs::write(&transform, "fail 'not this one'\n").expect("written");
     let node = bed.start();
     worker(&bed, "ann");
-    ["B1", "B2", "B3"].iter().for_each(|id| node.send(id));
+    ["B1", "B2", "B3"].iter().for_each(|id| send_that_errors(&node, id));
     let mut ann = signed_in(&node, "ann");
     let first = ids(&mut ann)[0];
     let target = format!("/messages/{first}/reprocess");
