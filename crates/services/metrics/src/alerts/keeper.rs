@@ -285,7 +285,9 @@ impl Shared {
     /// Looks at the figures once. Blocks. Returns whom to tell what.
     fn look(&self) -> Vec<Outgoing> {
         let (rules, now_us) = (Arc::clone(&self.rules.borrow()), self.clock.now_us());
-        let holds = self.holds(&rules, &self.book.lock().clone(), now_us);
+        // Not locked meanwhile: one of the figures is how many alerts are on.
+        let before = self.book.lock().clone();
+        let holds = self.holds(&rules, &before, now_us);
         let _one = self.changing.lock();
         let mut next = self.book.lock().clone();
         next.replace(rules);
@@ -400,6 +402,7 @@ async fn try_on(shared: &Shared, outgoing: &Outgoing) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::{OnceLock, Weak};
     use std::time::Instant;
 
     use super::*;
@@ -426,13 +429,20 @@ mod tests {
         let stands = Arc::new(AtomicBool::new(true));
         let told = || std::fs::read_to_string(&file).unwrap_or_default();
         let start = || {
-            let stands = Arc::clone(&stands);
+            let (stands, place) = (Arc::clone(&stands), Arc::new(OnceLock::<Weak<AlertKeeper>>::new()));
+            let own = Arc::clone(&place);
             let source: Box<crate::Source> = Box::new(move |samples: &mut Samples| {
                 samples.flag(table::OPERATION_SUSPENDED, &["lab"], stands.load(Ordering::Relaxed));
+                // As a node has it: the keeper's own figures are among those that it looks at.
+                if let Some(keeper) = own.get().and_then(Weak::upgrade) {
+                    keeper.collect(samples);
+                }
             });
             let snapshots = Snapshots::new(vec![source]);
-            AlertKeeper::start(rules.clone(), store.clone(), Clock::system(), snapshots, "n1".to_owned())
-                .expect("it starts")
+            let keeper = AlertKeeper::start(rules.clone(), store.clone(), Clock::system(), snapshots, "n1".to_owned());
+            let keeper = keeper.expect("it starts");
+            place.set(Arc::downgrade(&keeper)).expect("it is the first");
+            keeper
         };
         let keeper = start();
         until("it is told", || told().contains("\"kind\":\"on\"") && keeper.waiting().is_empty());
