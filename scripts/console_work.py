@@ -78,7 +78,7 @@ def work(browser):
 
     @case("a body is edited, previewed with what differs, and sent to the operation that was chosen")
     def _():
-        page.goto(URL + newest(page, "q=control:MSG0004711"))
+        page.goto(URL + newest(page, "q=control:MSG0000005"))
         page.get_by_role("link", name="Edit and resend").press("Enter")
         page.get_by_role("link", name="to registry").press("Enter")
         text = page.input_value("#text")

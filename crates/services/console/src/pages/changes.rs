@@ -78,7 +78,10 @@ pub(crate) async fn show(State(state): State<Arc<ConsoleState>>, visitor: Visito
         }
         @if let Some(compared) = &compared {
             @match compared {
-                Ok(diff) => { (differences(diff)) (load_form(&state, &visitor, &found, sides)) }
+                Ok(diff) => {
+                    (differences(diff))
+                    @if !diff.files.is_empty() { (load_form(&state, &visitor, &found, sides)) }
+                }
                 Err(error) => { p.note.warn role="alert" { (error) } }
             }
         }
@@ -188,7 +191,7 @@ fn differences(diff: &GenerationDiff) -> Markup {
     let mut left = LINES_SHOWN;
     html! {
         section.card.stack {
-            div.head { h2 { "From " (diff.from) " to " (diff.to) } span.sub { (count(diff.files.len() as u64)) " files differ" } }
+            div.head { h2 { "From " (diff.from) " to " (diff.to) } span.sub { (count(diff.files.len() as u64)) @if diff.files.len() == 1 { " file differs" } @else { " files differ" } } }
             @if diff.files.is_empty() { p { "Both are the same." } }
             @for file in &diff.files { (file_difference(file, &mut left)) }
         }
