@@ -134,7 +134,7 @@ fn hits(question: &HitQuestion, page: &HitPage) -> Markup {
     html! {
         section.card.stack {
             div.head {
-                h2 { span role="status" { (count(page.total)) @if !page.total_is_exact { " or more" } @if page.total == 1 { " hit" } @else { " hits" } }
+                h2 { span role="status" { (count(page.total)) @if !page.total_is_exact { " or more" } @if page.total == 1 { " hit" } @else { " hits" } } }
                 span.sub { "in " (page.took_ms) " ms" }
             }
             @if page.hits.is_empty() { p.empty { "Nothing matches." } }

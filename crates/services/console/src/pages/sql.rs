@@ -186,7 +186,7 @@ fn rows(found: &SqlTable, took_us: f64) -> Markup {
     html! {
         section.card {
             div.head {
-                h2 { span role="status" { @if found.columns.is_empty() { (found.tag) } @else { (count(number)) @if number == 1 { " row" } @else { " rows" } } }
+                h2 { span role="status" { @if found.columns.is_empty() { (found.tag) } @else { (count(number)) @if number == 1 { " row" } @else { " rows" } } } }
                 span.sub { "in " (span(took_us)) }
             }
             @if !found.is_whole { p.note.warn { "There are more: these are the first, as far as a page takes them. Narrow the statement, or download it as CSV." } }
