@@ -208,7 +208,8 @@ fn levels(samples: &Samples, at_us: i64, values: &mut Values) {
     };
     let (waiting, since) = (gauge("terrace_queue_messages"), gauge("terrace_queue_oldest_timestamp_seconds"));
     let age = |since: f64| (at_us as f64 / 1e6 - since).max(0.0);
-    values.push(("waiting".to_owned(), waiting.iter().map(|(_, n)| n).sum()));
+    // The sum of nothing is -0.
+    values.push(("waiting".to_owned(), waiting.iter().map(|(_, n)| n).sum::<f64>() + 0.0));
     values.push(("oldest".to_owned(), since.iter().map(|(_, since)| age(*since)).fold(0.0, f64::max)));
     for (_, bytes) in gauge("process_resident_memory_bytes") {
         values.push(("memory".to_owned(), bytes));
