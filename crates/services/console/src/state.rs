@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use node::identity::{AccessPort, Action, Caller, Object, Visit};
 use parking_lot::Mutex;
-use tokio::sync::Semaphore;
 use tokio::sync::watch;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
-use crate::admin::Admin;
+use crate::admin::{Admin, AdminError};
 use crate::options::ConsoleOptions;
 use crate::resends::ResendKeys;
 use crate::sessions::SessionTable;
@@ -17,6 +17,9 @@ use crate::ticker::Snapshot;
 
 /// Passwords that are checked at a time: each takes a processor for some 20 ms.
 const CHECKS: usize = 2;
+
+/// Requests that look at many messages, for seconds, and run at a time.
+const LONG_REQUESTS: usize = 4;
 
 /// From where a connection comes.
 #[derive(Debug, Clone, Copy)]
@@ -42,6 +45,8 @@ pub(crate) struct ConsoleState {
     pub(crate) port: u16,
     pub(crate) sessions: Mutex<SessionTable>,
     pub(crate) resends: Mutex<ResendKeys>,
+    /// A permit for each request that looks at many messages.
+    long: Semaphore,
     /// Held by the one run that sends the messages of a search.
     pub(crate) bulk: tokio::sync::Mutex<()>,
     /// The newest figures; none before the first collection.
@@ -69,6 +74,7 @@ impl ConsoleState {
             sessions: Mutex::default(),
             resends: Mutex::default(),
             bulk: tokio::sync::Mutex::default(),
+            long: Semaphore::new(LONG_REQUESTS),
             snapshot,
             tabs: Arc::new(Semaphore::new(options.tabs_max)),
             requests: Semaphore::new(options.requests_max),
@@ -76,6 +82,12 @@ impl ConsoleState {
             stop,
             options,
         })
+    }
+
+    /// A place for a request that looks at many messages: a few at a time, so that others get their turns.
+    pub(crate) fn long_place(&self) -> Result<SemaphorePermit<'_>, AdminError> {
+        let text = "others look at many messages already: try again in a moment";
+        self.long.try_acquire().map_err(|_| AdminError::Unavailable(text.to_owned()))
     }
 
     /// Milliseconds by a clock that never goes back.

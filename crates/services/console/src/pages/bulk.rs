@@ -152,6 +152,10 @@ pub(crate) async fn preview(State(state): State<Arc<ConsoleState>>, visitor: Vis
         Ok(query) => query,
         Err(error) => return refused(&error),
     };
+    let _place = match state.long_place() {
+        Ok(place) => place,
+        Err(error) => return refused(&error),
+    };
     let choice = BulkChoice { state: query.output, operations: None, again: fields.get("again").is_some() };
     let plan = match plan(&state, &visitor.caller, (&query, &choice)).await {
         Ok(plan) => plan,

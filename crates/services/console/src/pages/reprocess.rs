@@ -263,6 +263,10 @@ pub(crate) async fn preview_search(
         Ok(filter) => filter,
         Err(error) => return refused(&error),
     };
+    let _place = match state.long_place() {
+        Ok(place) => place,
+        Err(error) => return refused(&error),
+    };
     let found = match search(&state, &visitor.caller, (&filter, None), (SEARCH_MAX, PREVIEW_TIME)).await {
         Ok(found) => found,
         Err(error) => return refused(&error),
@@ -308,6 +312,10 @@ pub(crate) async fn run_search(State(state): State<Arc<ConsoleState>>, form: Sig
     let (Some(key), Some(number)) = (fields.get("key"), number.filter(|number| (1..=SEARCH_MAX).contains(number)))
     else {
         return refused(&AdminError::Refused("the form is none of a preview: begin there".to_owned()));
+    };
+    let _place = match state.long_place() {
+        Ok(place) => place,
+        Err(error) => return refused(&error),
     };
     // An age is meant from the preview on, whenever the form is sent.
     let found = match wanted.filter(wanted.until.unwrap_or(now_us)) {

@@ -113,6 +113,10 @@ pub(crate) async fn file(State(state): State<Arc<ConsoleState>>, visitor: Visito
         }
         Err(why) => return refused(&AdminError::Refused(why)),
     };
+    let _place = match state.long_place() {
+        Ok(place) => place,
+        Err(error) => return refused(&error),
+    };
     let (mut query, mut out, mut lines) = (asked.query, String::new(), 0);
     query.limit = PAGE_LINES;
     let begun_ms = state.now_ms();
