@@ -121,8 +121,9 @@ fn a_message_that_holds_up_an_operation_is_set_aside_for_good_also_across_a_kill
     assert!(list.contains(&poison) && list.contains("unknown patient"), "{list}");
     run(&["todo", "take", &poison]).succeeds("owner ");
     run(&["todo", "assign", &poison, "nobody-here"]).fails("nobody-here");
-    run(&["todo", "assign", &poison, "administrator"]).succeeds("owner administrator");
-    run(&["todo", "list", "--owner", "administrator"]).succeeds("assigned to administrator, before ");
+    run(&["role", "create", "night-shift"]).succeeds("");
+    run(&["todo", "assign", &poison, "night-shift"]).succeeds("owner night-shift");
+    run(&["todo", "list", "--owner", "night-shift"]).succeeds("assigned to night-shift, before ");
     run(&["todo", "comment", &poison, "asked the laboratory"]).succeeds("");
     node.kill();
     let trace = run(&["message", "trace", &poison]).succeeds("set aside");
