@@ -12,7 +12,9 @@ use serde_json::json;
 
 use crate::hash::Salt;
 use crate::import::{ImportOptions, Imported, TraceFormat, import};
-use crate::profile::{FILE_BYTES_DEFAULT, Profile, ProfileReader, RecorderOptions, STREAM_KEYS_DEFAULT};
+use crate::profile::{
+    FILE_BYTES_DEFAULT, PAGE_BYTES_MAX, Profile, ProfileReader, RecorderOptions, STREAM_KEYS_DEFAULT,
+};
 use crate::reuse::{KEYS_DEFAULT, mean_absolute_error};
 use crate::show;
 use crate::simulate::{CacheMemory, CacheShape, simulate};
@@ -181,7 +183,7 @@ impl ImportArgs {
     fn run(&self) -> anyhow::Result<()> {
         let out = &self.out;
         ensure!(self.overwrite || !out.exists(), "{} exists; --overwrite replaces it", out.display());
-        ensure!(self.page.is_power_of_two() && self.page <= 1 << 20, "--page takes a power of two up to 1MiB");
+        ensure!(self.page.is_power_of_two() && self.page <= PAGE_BYTES_MAX, "--page takes a power of two up to 1MiB");
         let folder = out.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let salt = match self.seed {
             Some(seed) => Salt::of_seed(seed),
@@ -211,6 +213,8 @@ impl ImportArgs {
         .with_context(|| format!("importing {}", self.trace.display()))?;
         file.as_file().sync_all().with_context(|| format!("writing {}", out.display()))?;
         file.persist(out).with_context(|| format!("writing {}", out.display()))?;
+        let synced = File::open(folder).and_then(|folder| folder.sync_all());
+        synced.with_context(|| format!("writing the folder of {}", out.display()))?;
         self.print(&imported)
     }
 

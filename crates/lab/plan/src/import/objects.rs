@@ -5,7 +5,7 @@ use super::parser::{Parsed, Parser, Request, RequestKind, number, seconds, text}
 use crate::hash::number_of;
 
 /// So often one line may be counted at most: a line must not keep an import busy.
-const TIMES_MAX: u64 = 1_000_000;
+const TIMES_MAX: u64 = 100_000;
 
 /// Twitter's cache clusters (github.com/twitter/cache-trace): `timestamp,key,key size,value size,client id,operation,TTL`; no heading.
 pub(super) struct Twitter;

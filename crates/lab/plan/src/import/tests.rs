@@ -196,7 +196,7 @@ fn a_bad_line_is_refused_with_its_number_or_left_out_and_reported() {
             TraceFormat::MetaKv,
             "key,op,size,op_count\n1,GET,5,1\n",
             "1,GET,5,99999999999\n",
-            "op_count is not 1 to 1000000",
+            "op_count is not 1 to 100000",
         ),
         (TraceFormat::Csv, "time,object,size\n0,1,5\n", "0,1,99999999999\n", "its size is above 4 GiB"),
     ];

@@ -28,5 +28,6 @@ pub use reader::{Profile, ProfileReader};
 pub use recorder::{Access, Recorder, RecorderOptions, STREAM_KEYS_DEFAULT};
 pub use spool::FILE_BYTES_DEFAULT;
 pub use summary::{
-    Committers, CpuUse, Interval, JournalUse, Lack, Origin, STRUCTURES_MAX, StructureUse, Summary, WriteBacks,
+    Committers, CpuUse, Interval, JournalUse, Lack, Origin, PAGE_BYTES_MAX, STRUCTURES_MAX, StructureUse, Summary,
+    WriteBacks,
 };

@@ -20,7 +20,7 @@ use foldhash::fast::FixedState;
 use super::chunk::{CHUNK_ENTRIES, Chunk, StreamEntry};
 use super::format::{self, Kind, SECTION_BYTES_MAX, pack, write_section};
 use super::spool::{FILE_BYTES_DEFAULT, Spool};
-use super::summary::{Interval, Lack, Origin, STRUCTURES_MAX, StructureUse, Summary};
+use super::summary::{Interval, Lack, Origin, PAGE_BYTES_MAX, STRUCTURES_MAX, StructureUse, Summary};
 use crate::PlanError;
 use crate::hash::Salt;
 use crate::reuse::{KEYS_DEFAULT, Sampled, Shards};
@@ -109,8 +109,8 @@ impl Recorder {
         if !(1..=STRUCTURES_MAX).contains(&options.structures.len()) {
             return refuse("a profile has 1 to 16 structures");
         }
-        if options.page_bytes == 0 || options.keys == 0 || options.stream_keys == 0 {
-            return refuse("pages have bytes, and samples have keys");
+        if !(1..=PAGE_BYTES_MAX).contains(&options.page_bytes) || options.keys == 0 || options.stream_keys == 0 {
+            return refuse("pages have 1 byte to 1 MiB, and samples have keys");
         }
         if options.file_bytes < 2 * BESIDE_BYTES {
             return refuse("a profile needs at least 2 MiB");

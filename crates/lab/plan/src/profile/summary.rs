@@ -9,6 +9,9 @@ use crate::reuse::ReuseCounts;
 /// The largest number of structures in a profile.
 pub const STRUCTURES_MAX: usize = 16;
 
+/// The largest page of a profile, bytes.
+pub const PAGE_BYTES_MAX: u64 = 1 << 20;
+
 /// Something that a profile has not, so that plans which need it are refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -237,8 +240,8 @@ impl Summary {
         if !names.all(is_name) {
             return Some("a name is not 1 to 64 printable characters".into());
         }
-        if self.page_bytes == 0 || self.interval_s == 0 {
-            return Some("pages or intervals have the length 0".into());
+        if !(1..=PAGE_BYTES_MAX).contains(&self.page_bytes) || self.interval_s == 0 {
+            return Some("pages have not 1 byte to 1 MiB, or intervals no length".into());
         }
         if !(self.stream_rate > 0.0 && self.stream_rate <= 1.0) {
             return Some("the part of keys in the stream is not above 0 to 1".into());

@@ -167,6 +167,7 @@ fn a_summary_that_contradicts_itself_is_refused() {
     let cases = [
         Summary { structures: vec![], ..good.clone() },
         Summary { page_bytes: 0, ..good.clone() },
+        Summary { page_bytes: u64::MAX, ..good.clone() },
         Summary { interval_s: 0, ..good.clone() },
         Summary { stream_rate: f64::NAN, ..good.clone() },
         Summary { stream_rate: 1.5, ..good.clone() },

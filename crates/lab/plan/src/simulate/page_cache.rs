@@ -114,7 +114,7 @@ impl PageCacheModel {
         };
         let slabs = (main_bytes / SLAB_BYTES).max(1);
         // The hand, and so the ghost list, also covers the slabs that are used when all others are changed.
-        let units = (slabs + (slabs / 4).max(4)) * (SLAB_BYTES / shape.page_bytes).max(1);
+        let units = (slabs + (slabs / 4).max(4)).saturating_mul((SLAB_BYTES / shape.page_bytes).max(1));
         let main = ClockTier::new(part(slabs * SLAB_BYTES));
         if main.capacity() < 16 * shape.page_bytes && has_pages {
             let (bytes, rate) = (shape.near_bytes, rate * 100.0);
@@ -178,8 +178,6 @@ impl PageCacheModel {
     }
 
     fn load(&mut self, key: u64, bytes: u64, before: Option<Word>) {
-        let is_ghost = matches!(before, Some(Word { place: Place::Nowhere(left), .. })
-            if self.left.wrapping_sub(left) < self.ghosts);
         let nowhere =
             Word { place: Place::Nowhere(self.left.wrapping_sub(self.ghosts)), bytes, usage: 0, is_used: false };
         if !self.make_room(bytes) {
