@@ -17,6 +17,7 @@ use interop::production::units::Span;
 use interop::running::RunningProduction;
 use node::audit::{AuditEntry, AuditOutcome};
 use node::backups::{BackupFolder, BackupRecord, BackupSettings, BackupTimes, GoodBackup, check_folder};
+use node::task::session;
 use node::{NodeError, Schedule};
 use serde::Deserialize;
 use tokio::sync::watch;
@@ -80,7 +81,7 @@ impl BackupTable {
     pub fn start(&self, node: &Arc<RunningProduction>) -> anyhow::Result<RunningBackups> {
         let (stop, stopped) = watch::channel(false);
         let backups = Arc::new(Backups { node: Arc::clone(node), settings: self.settings(node.data())?, stopped });
-        Ok(RunningBackups { stop, task: tokio::spawn(run(backups)) })
+        Ok(RunningBackups { stop, task: session("backups", run(backups)) })
     }
 }
 
