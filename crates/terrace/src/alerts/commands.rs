@@ -94,7 +94,7 @@ pub struct SilenceArgs {
     pub place: Place,
 }
 
-fn ask(place: &Place, request: &AlertRequest) -> anyhow::Result<Value> {
+fn answer_of(place: &Place, request: &AlertRequest) -> anyhow::Result<Value> {
     Ok(control::request(&place.data, &format!("{REQUEST} {}", serde_json::to_string(request)?))?)
 }
 
@@ -108,7 +108,7 @@ pub fn run(command: &AlertCommand) -> anyhow::Result<ExitCode> {
             println!("{}: {} rules, {} channels", file.display(), rules.rules.len(), rules.channels.len());
         }
         AlertCommand::Test { channel, place } => {
-            ask(place, &AlertRequest::Test { channel: channel.clone() })?;
+            answer_of(place, &AlertRequest::Test { channel: channel.clone() })?;
             println!("{channel} has taken a trial message");
         }
         AlertCommand::Silence(args) => {
@@ -119,15 +119,16 @@ pub fn run(command: &AlertCommand) -> anyhow::Result<ExitCode> {
                 until_us: Clock::system().now_us().saturating_add(span),
                 reason: args.reason.clone(),
             };
-            let number = ask(&args.place, &request)?;
+            let number = answer_of(&args.place, &request)?;
             println!("silence {number}; `terrace alert unsilence {number}` ends it before its time");
         }
         AlertCommand::Unsilence { number, place } => {
-            ask(place, &AlertRequest::Unsilence { number: *number })?;
+            answer_of(place, &AlertRequest::Unsilence { number: *number })?;
             println!("silence {number} is over");
         }
         AlertCommand::History { place, last, json } => {
-            let notes: Vec<AlertNote> = serde_json::from_value(ask(place, &AlertRequest::History { last: *last })?)?;
+            let notes: Vec<AlertNote> =
+                serde_json::from_value(answer_of(place, &AlertRequest::History { last: *last })?)?;
             let mut out = terminal::out();
             if *json {
                 for note in &notes {
@@ -180,7 +181,7 @@ pub struct ShownRules {
 }
 
 fn rules(place: &Place, json: bool) -> anyhow::Result<()> {
-    let answer = ask(place, &AlertRequest::Rules)?;
+    let answer = answer_of(place, &AlertRequest::Rules)?;
     let mut out = terminal::out();
     if json {
         writeln!(out, "{answer:#}")?;
@@ -205,7 +206,7 @@ fn rules(place: &Place, json: bool) -> anyhow::Result<()> {
 }
 
 fn list(place: &Place, json: bool) -> anyhow::Result<ExitCode> {
-    let answer = ask(place, &AlertRequest::List)?;
+    let answer = answer_of(place, &AlertRequest::List)?;
     let listed: ListedAlerts = serde_json::from_value(answer.clone())?;
     let is_silenced = |key: &AlertKey| listed.silences.iter().any(|silence| silence.matches(key));
     let is_loud = listed.alerts.iter().any(|(key, firing)| firing.began_us.is_some() && !is_silenced(key));
