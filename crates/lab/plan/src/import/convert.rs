@@ -9,8 +9,9 @@
 
 use std::io::BufRead;
 
+use super::formats::TraceFormat;
 use super::lines::{next_line, next_record};
-use super::parser::{Parser, Request, RequestKind, TraceFormat};
+use super::parser::{Parser, Request, RequestKind};
 use crate::PlanError;
 use crate::profile::{Access, Lack, Origin, Recorder, RecorderOptions, Summary};
 use crate::reuse::{ReuseCounts, StackDistances};

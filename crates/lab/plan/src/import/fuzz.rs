@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use super::convert::{ImportOptions, import};
-use super::parser::TraceFormat;
+use super::formats::TraceFormat;
 use crate::PlanError;
 use crate::hash::Salt;
 use crate::profile::{ProfileReader, RecorderOptions};

@@ -14,6 +14,7 @@
 mod block;
 mod convert;
 mod csv;
+mod formats;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzz;
 mod lines;
@@ -24,4 +25,5 @@ mod records;
 mod tests;
 
 pub use convert::{ImportOptions, Imported, import};
-pub use parser::{Request, RequestKind, TraceFormat};
+pub use formats::TraceFormat;
+pub use parser::{Request, RequestKind};

@@ -20,15 +20,13 @@ use foldhash::fast::FixedState;
 use super::chunk::{CHUNK_ENTRIES, Chunk, StreamEntry};
 use super::format::{self, Kind, SECTION_BYTES_MAX, pack, write_section};
 use super::spool::{FILE_BYTES_DEFAULT, Spool};
-use super::summary::{Interval, Lack, Origin, PAGE_BYTES_MAX, STRUCTURES_MAX, StructureUse, Summary};
+use super::summary::{INTERVALS_MAX, Interval, Lack, Origin, PAGE_BYTES_MAX, STRUCTURES_MAX, StructureUse, Summary};
 use crate::PlanError;
 use crate::hash::Salt;
 use crate::reuse::{KEYS_DEFAULT, Sampled, Shards};
 
 /// Keys of the stream, if nothing else is said.
 pub const STREAM_KEYS_DEFAULT: usize = 64 * 1024;
-/// Intervals of a profile at most: a month of hours. With more, two become one.
-pub(super) const INTERVALS_MAX: usize = 768;
 /// Length of an interval at first, seconds.
 const INTERVAL_S: u64 = 3600;
 const MICROS: u64 = 1_000_000;

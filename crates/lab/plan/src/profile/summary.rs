@@ -9,6 +9,9 @@ use crate::reuse::ReuseCounts;
 /// The largest number of structures in a profile.
 pub const STRUCTURES_MAX: usize = 16;
 
+/// Intervals of a profile at most: a month of hours. With more, two become one.
+pub(super) const INTERVALS_MAX: usize = 768;
+
 /// The largest page of a profile, bytes.
 pub const PAGE_BYTES_MAX: u64 = 1 << 20;
 
@@ -246,7 +249,7 @@ impl Summary {
         if !(self.stream_rate > 0.0 && self.stream_rate <= 1.0) {
             return Some("the part of keys in the stream is not above 0 to 1".into());
         }
-        if self.intervals.len() > super::recorder::INTERVALS_MAX {
+        if self.intervals.len() > INTERVALS_MAX {
             return Some(format!("it has {} intervals", self.intervals.len()));
         }
         if self.intervals.iter().any(|interval| interval.structures.len() != structures) {
