@@ -3,7 +3,7 @@ are compared. test-sql-differential.sh calls it.
 
     sql-differential.py POSTGRES OTHER [--seed N] [--statements N] [--hours H] [--known FILE] [--show N] [--all] [--try FILE]
 
-Expressions are trees over the table RULES: each row is a type and a template whose holes are typed. A statement that differs is made
+Expressions are trees over the rules in sql-differential/: each is a type and a template whose holes are typed. A statement that differs is made
 smaller (a hole is replaced by one of its own holes of the same type, by a literal, or by NULL; clauses are left out) for as long as it
 still differs in the same way. What remains names the cause. Differences are grouped by that cause.
 
@@ -50,396 +50,6 @@ LITERALS = {
     "by": ["'\\x6162'::bytea", "'\\x'::bytea", "'\\x00ff'::bytea"],
 }
 
-# `type: template`, a line. `{x}` is an expression of type x, `{x!}` a literal of it, `{p}` a pattern. A number in front is a weight.
-RULES_TEXT = r"""
-b: {i4} = {i4}
-b: {i4} < {i8}
-b: {n} >= {i4}
-b: {f8} > {n}
-b: {t} <> {t}
-b: {t} < {t}
-b: {d} <= {d}
-b: {ts} > {ts}
-b: {d} < {ts}
-b: {tz} >= {tz}
-b: {iv} = {iv}
-b: {ti} < {ti}
-b: {by} = {by}
-2 b: {b} and {b}
-2 b: {b} or {b}
-2 b: not {b}
-b: {b} = {b}
-b: {b} is true
-b: {b} is not false
-b: {b} is unknown
-b: {i4} is null
-b: {t} is not null
-b: {i4} is distinct from {i4}
-b: {n} is not distinct from {n}
-b: {i4} between {i4} and {i4}
-b: {i4} not between {i4} and {i4}
-b: {d} between {d} and {d}
-b: {i4} in ({i4}, {i4}, {i4})
-b: {t} not in ({t}, {t})
-b: {i4} = any (array[{i4}, {i4}])
-b: {i4} < all (array[{i4}, {i4}])
-b: {i4} > any (array[{i4}, {i4}])
-b: {t} like {p}
-b: {t} not like {p}
-b: {t} ilike {p}
-b: {t} like {p} escape '!'
-b: {t} similar to {p}
-b: {t} not similar to '(a|b)%'
-b: {t} ~ {r}
-b: {t} ~* {r}
-b: {t} !~ {r}
-b: starts_with({t}, {t})
-b: ({i4}, {t}) = ({i4}, {t})
-b: ({i4}, {i4}) < ({i4}, {i4})
-b: ({i4}, {i4}) >= ({i4}, {i4})
-b: ({i4}, {i4}) in (({i4}, {i4}), ({i4}, {i4}))
-b: ({ts}, {ts}) overlaps ({ts}, {ts})
-b: isfinite({d})
-b: isfinite({ts})
-b: {t}::boolean
-b: {i4}::boolean
-i2: {i4}::smallint
-i2: {i2} + {i2}
-i2: -{i2}
-2 i4: {i4} + {i4}
-2 i4: {i4} - {i4}
-2 i4: {i4} * {i4}
-2 i4: {i4} / {i4}
-2 i4: {i4} % {i4}
-i4: {i2} + {i4}
-i4: -{i4}
-i4: @ {i4}
-i4: abs({i4})
-i4: mod({i4}, {i4})
-i4: {i4} & {i4}
-i4: {i4} | {i4}
-i4: {i4} # {i4}
-i4: ~{i4}
-i4: {i4} << 2
-i4: {i4} >> 1
-i4: {i8}::int
-i4: {n}::int
-i4: {f8}::int
-i4: {t!}::int
-i4: {b}::int
-i4: length({t})
-i4: char_length({t})
-i4: octet_length({t})
-i4: bit_length({t})
-i4: length({by})
-i4: position({t} in {t})
-i4: strpos({t}, {t})
-i4: ascii({t})
-i4: {d} - {d}
-i4: coalesce({i4}, {i4})
-i4: nullif({i4}, {i4})
-i4: greatest({i4}, {i4}, {i4})
-i4: least({i4}, {i4})
-i4: case when {b} then {i4} else {i4} end
-i4: case {i4} when {i4} then {i4} end
-i4: gcd({i4}, {i4})
-i4: lcm({i4}, {i4})
-i4: width_bucket({n}, 0, 100, 5)
-i4: width_bucket({f8}, 0, 100, 5)
-i4: array_length(array[{i4}, {i4}], 1)
-i4: cardinality(array[{i4}, {i4}])
-i4: (array[{i4}, {i4}])[1]
-i4: array_position(array[{i4}, {i4}], {i4})
-i4: regexp_count({t}, {r})
-i4: num_nulls({i4}, {t})
-i4: num_nonnulls({i4}, {t})
-i4: get_byte({by}, 0)
-i4: scale({n})
-i8: {i4} + {i8}
-i8: {i8} * {i8}
-i8: {i8} / {i4}
-i8: {i8} % {i8}
-i8: div({i8}, {i8})::int8
-i8: {i4}::bigint
-i8: {n}::int8
-i8: abs({i8})
-i8: mod({i8}, {i4})
-i8: factorial({i4!})::int8
-2 n: {n} + {n}
-2 n: {n} - {n}
-2 n: {n} * {n}
-2 n: {n} / {n}
-n: {n} % {n}
-n: {i4} + {n}
-n: {n} / {i4}
-n: {i4} * {n}
-n: -{n}
-n: abs({n})
-n: sign({n})
-n: round({n})
-n: round({n}, 1)
-n: round({n}, -1)
-n: trunc({n}, 1)
-n: trunc({n})
-n: ceil({n})
-n: floor({n})
-n: mod({n}, {n})
-n: div({n}, {n})
-n: power({n}, 2)
-n: {n} ^ 2
-n: sqrt(abs({n}))
-n: exp({n})
-n: ln(abs({n}) + 1)
-n: log(abs({n}) + 1)
-n: {i4}::numeric
-n: {f8}::numeric
-n: {n}::numeric(12,2)
-n: {t!}::numeric
-n: coalesce({n}, {i4})
-n: greatest({n}, {n})
-n: extract(year from {ts})
-n: extract(epoch from {iv})
-n: extract(dow from {d})
-n: extract(second from {ts})
-n: extract(hour from {tz})
-n: extract(month from {iv})
-n: extract(julian from {d})
-n: extract(week from {d})
-n: extract(quarter from {d})
-n: trim_scale({n})
-n: to_number({t!}, '99')
-f4: {f8}::real
-f4: {f4} * {f4}
-f4: -{f4}
-f8: {f8} + {f8}
-f8: {f8} * {n}
-f8: {f8} / {f8}
-f8: {f4} + {f8}
-f8: {i4} / {f8}
-f8: -{f8}
-f8: abs({f8})
-f8: sign({f8})
-f8: round({f8})
-f8: trunc({f8})
-f8: floor({f8})
-f8: sqrt(abs({f8}))
-f8: power({f8}, 2)
-f8: {i4}::float8
-f8: {n}::float8
-f8: {t!}::float8
-f8: date_part('day', {ts})
-f8: date_part('hour', {iv})
-f8: |/ abs({f8})
-f8: pi()
-f8: degrees({f8})
-f8: mod({i4}, 7)::float8
-2 t: {t} || {t}
-t: {t} || {i4}
-t: {n} || {t}
-t: upper({t})
-t: lower({t})
-t: initcap({t})
-t: substring({t} from 2 for 2)
-t: substring({t} from 2)
-t: substring({t} from {r})
-t: substr({t}, {i4!}, 2)
-t: left({t}, {i4!})
-t: right({t}, {i4!})
-t: lpad({t}, 5, {t})
-t: rpad({t}, 5)
-t: trim({t})
-t: trim(both 'a' from {t})
-t: ltrim({t}, 'a ')
-t: rtrim({t})
-t: replace({t}, {t}, {t})
-t: translate({t}, 'abc', 'xy')
-t: reverse({t})
-t: repeat({t}, 2)
-t: split_part({t}, ',', 1)
-t: split_part({t}, {t}, 2)
-t: split_part({t}, ',', -1)
-t: concat({t}, {i4}, {b})
-t: concat_ws('-', {t}, {n}, {d})
-t: overlay({t} placing 'X' from 2)
-t: md5({t})
-t: quote_literal({t})
-t: quote_ident({t})
-t: quote_nullable({t})
-t: format('%s-%s', {t}, {i4})
-t: format('%L %I', {t}, {t})
-t: format('%5s|%-5s|', {t}, {t})
-t: to_hex({i4})
-t: chr(65 + abs({i4} % 26))
-t: regexp_replace({t}, {r}, 'X')
-t: regexp_replace({t}, {r}, 'X', 'g')
-t: regexp_replace({t}, '(.)b', '\1')
-t: regexp_substr({t}, {r})
-t: {i4}::text
-t: {n}::text
-t: {f8}::text
-t: {f4}::text
-t: {b}::text
-t: {d}::text
-t: {ts}::text
-t: {tz}::text
-t: {iv}::text
-t: {ti}::text
-t: {by}::text
-t: {t}::varchar(2)
-t: {t}::char(3)::text
-t: coalesce({t}, {t})
-t: nullif({t}, {t})
-t: greatest({t}, {t})
-t: case when {b} then {t} else {t} end
-t: encode({by}, 'hex')
-t: encode({by}, 'base64')
-t: to_char({ts}, 'YYYY-MM-DD HH24:MI:SS')
-t: to_char({d}, 'Day, DD Mon YYYY')
-t: to_char({ts}, 'FMMonth FMDD, YYYY HH12:MI AM')
-t: to_char({tz}, 'YYYY"Q"Q IW IYYY DDD D MS US')
-t: to_char({n}, '999,999.99')
-t: to_char({n}, 'FM999999990.00')
-t: to_char({i4}, '0000')
-t: to_char({iv}, 'HH24:MI:SS')
-t: pg_typeof({i4})::text
-t: pg_typeof({n})::text
-t: array_to_string(array[{t}, {t}], ',')
-t: array_to_string(string_to_array({t}, ','), '|')
-t: {t} collate "C"
-d: {d} + {i4!}
-d: {d} - {i4!}
-d: {ts}::date
-d: {tz}::date
-d: {t!}::date
-d: make_date(2024, 2, {i4!})
-d: to_date('29.02.2024', 'DD.MM.YYYY')
-d: coalesce({d}, {d})
-d: greatest({d}, {d})
-ti: {ts}::time
-ti: {ti} + {iv}
-ti: make_time(10, 20, 30.5)
-ts: {ts} + {iv}
-ts: {ts} - {iv}
-ts: {d} + {iv}
-ts: {d}::timestamp
-ts: {d} + {ti}
-ts: {tz} at time zone 'Europe/Berlin'
-ts: {tz} at time zone 'UTC'
-ts: {tz}::timestamp
-ts: date_trunc('month', {ts})
-ts: date_trunc('week', {ts})
-ts: date_trunc('quarter', {ts})
-ts: date_trunc('hour', {ts})
-ts: date_trunc('milliseconds', {ts})
-ts: date_trunc('decade', {ts})
-ts: make_timestamp(2024, 2, 29, 1, 2, 3.5)
-ts: {ts}::timestamp(0)
-tz: {ts} at time zone 'Europe/Berlin'
-tz: {ts} at time zone 'America/New_York'
-tz: {tz} + {iv}
-tz: {tz} - {iv}
-tz: date_trunc('day', {tz})
-tz: date_trunc('day', {tz}, 'Europe/Berlin')
-tz: {ts}::timestamptz
-tz: to_timestamp({i4})
-tz: to_timestamp('2024-02-29 13', 'YYYY-MM-DD HH24')
-iv: interval '1 year 2 mons 3 days 04:05:06.7'
-iv: interval '90' minute
-iv: interval '1-2'
-iv: interval '1 day 2 hours'
-iv: {iv} + {iv}
-iv: {iv} - {iv}
-iv: {iv} * 2
-iv: {iv} * 1.5
-iv: 2 * {iv}
-iv: {iv} / 2
-iv: -{iv}
-iv: {ts} - {ts}
-iv: {tz} - {tz}
-iv: {ti} - {ti}
-iv: age({ts}, {ts})
-iv: age({d}, {d})
-iv: {ti}::interval
-iv: make_interval(days => {i4!})
-iv: make_interval(0, 1, 0, {i4!})
-iv: justify_hours({iv})
-iv: justify_days({iv})
-iv: justify_interval({iv})
-iv: date_trunc('hour', {iv})
-iv: coalesce({iv}, {iv})
-by: {by} || {by}
-by: decode({t!}, 'escape')
-by: decode('6162', 'hex')
-by: sha256({by})
-by: convert_to({t}, 'UTF8')
-by: substring({by} from 1 for 1)
-"""
-
-# Aggregates, as rules: the argument is over the rows of a group.
-AGGREGATES_TEXT = r"""
-2 i8: count(*)
-2 i8: count({i4})
-i8: count(distinct {t})
-2 i8: sum({i4})
-n: sum({i8})
-2 n: sum({n})
-f8: sum({f8})
-2 n: avg({i4})
-2 n: avg({n})
-f8: avg({f8})
-2 i4: min({i4})
-i4: max({i4})
-t: min({t})
-t: max({t})
-d: min({d})
-ts: max({ts})
-iv: max({iv})
-iv: min({iv})
-iv: sum({iv})
-iv: avg({iv})
-b: bool_and({b})
-b: bool_or({b})
-b: every({b})
-i4: bit_and({i4})
-i4: bit_or({i4})
-n: stddev({i4})
-n: stddev_pop({n})
-n: variance({i4})
-n: var_samp({n})
-n: var_pop({i4})
-f8: stddev({f8})
-f8: corr({f8}, {f8})
-t: string_agg({t}, ',' order by {t}, id)
-f8: percentile_cont(0.5) within group (order by {f8})
-i4: percentile_disc(0.5) within group (order by {i4})
-i4: mode() within group (order by {i4})
-i8: count(*) filter (where {b})
-i8: sum({i4}) filter (where {b})
-t: array_to_string(array_agg({t} order by id), ',')
-i8: regr_count({f8}, {f8})
-"""
-
-WINDOWS_TEXT = r"""
-2 i8: row_number() over ({o})
-2 i8: rank() over ({o})
-i8: dense_rank() over ({o})
-f8: percent_rank() over ({o})
-f8: cume_dist() over ({o})
-i4: ntile(3) over ({o})
-i4: lag({i4}) over ({o})
-i4: lead({i4}, 2) over ({o})
-i4: lag({i4}, 1, 0) over ({o})
-t: first_value({t}) over ({o})
-t: last_value({t}) over ({o})
-t: nth_value({t}, 2) over ({o})
-2 i8: sum({i4}) over ({o})
-n: avg({n}) over ({o})
-i8: count(*) over ({o})
-i4: max({i4}) over ({o})
-n: sum({n}) over ({o} rows between 1 preceding and current row)
-i8: sum({i4}) over ({o} rows between unbounded preceding and unbounded following)
-i8: count({i4}) over ({o} groups between 1 preceding and 1 following)
-"""
 
 PATTERNS = ["'a%'", "'%b%'", "'_b_'", "'%'", "''", "'a\\_%'", "'50!%'", "'%c'", "'ab_'"]
 REGEXES = ["'b'", "'^a'", "'[a-c]+'", "'o.b'", "'(a|b)c?'", "'\\d+'", "'c$'", "'a(b)'", "'\\s'", "''", "'[[:alpha:]]'", "'\\mb'"]
@@ -447,10 +57,17 @@ TEXTS_AS = {"i4": ["'12'", "' 7 '", "'x'", "'3000000000'", "''"], "n": ["'1.50'"
             "d": ["'2024-02-29'", "'2024-02-30'", "'20240131'", "'Jan 5, 2024'", "'x'"]}
 
 
-def rules_of(text):
-    """The rules by type: a list of (template, weight)."""
+# The folder of the rules: `type: template`, a line. `{x}` is an expression of type x, `{x!}` a literal of it, `{p}` a pattern of LIKE, `{r}` a
+# regular expression, `{o}` an order. A number in front is a weight.
+FOLDER = pathlib.Path(__file__).parent / "sql-differential"
+
+
+def rules_of(name):
+    """The rules of a file by type: lists of templates, each as often as its weight."""
     found = collections.defaultdict(list)
-    for line in text.strip().splitlines():
+    for line in (FOLDER / name).read_text().splitlines():
+        if line.startswith("#"):
+            continue
         weight = 1
         if line[0].isdigit():
             number, line = line.split(" ", 1)
@@ -460,7 +77,7 @@ def rules_of(text):
     return found
 
 
-RULES, AGGREGATES, WINDOWS = rules_of(RULES_TEXT), rules_of(AGGREGATES_TEXT), rules_of(WINDOWS_TEXT)
+RULES, AGGREGATES, WINDOWS = (rules_of(name) for name in ("expressions.txt", "aggregates.txt", "windows.txt"))
 HOLE = re.compile(r"\{(\w+)(!?)\}")
 
 
@@ -548,7 +165,6 @@ class Statement:
         for name in ("where", "having", "limit", "distinct", "union"):
             if p.get(name):
                 yield self.but(**{name: ""})
-        nodes = [item for item in p["items"] if isinstance(item, Node)]
         if len(p["items"]) > 1 and not p.get("union"):
             for at in range(len(p["items"])):
                 if p.get("order") not in ("1",) or at > 0:
@@ -561,7 +177,6 @@ class Statement:
             if isinstance(p.get(name), Node):
                 for other in p[name].smaller():
                     yield self.but(**{name: other})
-        del nodes
 
     @property
     def is_ordered(self):
@@ -701,7 +316,7 @@ class Answer:
 
 
 FLOATS, NUMERIC = (700, 701), 1700
-INTERNAL = re.compile(r"Internal error|bug report|DataFusion|Arrow|datafusion|Decimal128|Utf8|Int64|Float64|LogicalPlan|ScalarFunction|panicked")
+INTERNAL = re.compile(r"Internal error|bug report|DataFusion|Arrow|datafusion|Decimal128|Utf8|Int64|Time64|Duration\(|Float64|LogicalPlan|ScalarFunction|panicked")
 
 
 def alike(one, other, kind):
@@ -773,6 +388,8 @@ class Run:
         self.postgres.execute("set time zone 'UTC'")
         self.postgres.execute("set default_transaction_isolation to 'repeatable read'")
         self.groups, self.passed, self.failed, self.tried = {}, 0, 0, 0
+        # How many statements with a difference of the same outcome and text were made smaller.
+        self.shrunk_for = collections.Counter()
 
     def compare(self, statement):
         sql = statement.sql()
@@ -800,8 +417,11 @@ class Run:
         if not found:
             self.passed += 1
             return
-        name = self.known.name(found[0], statement.sql(), found[1]) if found[0] in ("refuses", "code", "accepts") else None
-        if not name:
+        by_text = found[0] in ("refuses", "code", "accepts", "internals")
+        name = self.known.name(found[0], statement.sql(), found[1]) if by_text else None
+        cause = self.cause(statement, found) if by_text else ""
+        if not name and (not by_text or self.shrunk_for[cause] < 2):
+            self.shrunk_for[cause] += 1
             statement, found = self.shrunk(statement, found)
             name = self.known.name(found[0], statement.sql(), found[1])
         if name:
