@@ -54,7 +54,7 @@ async fn outside_its_schedule_an_operation_delivers_nothing_unless_it_was_starte
     clock.set(hour(8));
     receiver.next_is("1").await.answer("AA");
     running.idle("out").await;
-    assert_eq!(running.outcomes()[0].at_us, hour(8), "not before");
+    assert_eq!(running.until_outcomes(1).await[0].at_us, hour(8), "not before");
     clock.set(hour(20));
     running.sender().await.accepted(&adt("2")).await;
     cause(&running, "out", "outside its schedule until Tue 08:00").await;
