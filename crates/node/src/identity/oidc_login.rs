@@ -5,8 +5,13 @@
 //! ```
 //!
 //! Invariants: a role that has another proof here is never proven by the provider, whatever that says of the name; a role is of one
-//! person at the provider (`sub`), whatever names people have there later. An attempt counts for the throttle as a token does, by its
-//! address; one that the provider could not judge counts for nobody. Who failed learns nothing but that it failed.
+//! person at the provider (`sub`), whatever names people have there later. Who is in no group any more loses what its groups gave,
+//! though it is not let in. Who failed learns nothing but that it failed.
+//!
+//! An attempt counts for the throttle as a token does, by its address, if the provider refused what the browser brought. It counts for
+//! nobody if no login waits for it (a page of any site can make a browser come back so, and nobody guesses 256 bits), if the provider
+//! could not judge it, and if the provider has proven who it is and only the node does not let it in: none of these is a guess, and all
+//! people of a hospital may have one address.
 //!
 //! The provider is not asked again about a session: it has an end ([`OidcEntered::session`]), and the role's lock, end or loss of this
 //! proof counts at once, as for every caller.
@@ -66,7 +71,7 @@ pub async fn log_in_by_provider(
     };
     let identity = match own.provider.finish(came).await {
         Ok(identity) => identity,
-        Err(OidcError::State) => return Err(nobody(begun.refused(refused(OidcRefusal::State)))),
+        Err(OidcError::State) => return Err(nobody(begun.unjudged_by(refused(OidcRefusal::State)))),
         Err(OidcError::Refused(_)) => return Err(nobody(begun.refused(refused(OidcRefusal::Provider)))),
         Err(OidcError::Away(_) | OidcError::Randomness) => {
             return Err(nobody(begun.unjudged_by(refused(OidcRefusal::Away))));
@@ -85,7 +90,10 @@ async fn enter(
 ) -> Result<OidcEntered, LoginError> {
     let creates = own.provider.settings().create;
     if let Err(why) = admitted(guard, &identity, creates) {
-        return Err(begun.refused(why));
+        if why == LoginRefusal::Oidc(OidcRefusal::NoGroup) {
+            left(guard, own, &identity).await;
+        }
+        return Err(begun.unjudged_by(why));
     }
     if let Err(error) = follow(guard, own, &identity, creates).await {
         tracing::error!(user = identity.user, %error, "what the provider says of a user cannot be stored");
@@ -95,14 +103,17 @@ async fn enter(
         return Err(begun.refused(LoginRefusal::Outdated));
     }
     let view = guard.view();
-    let is_it =
-        |role: &Role| role.credentials.oidc.as_ref().is_some_and(|own| own.subject.as_ref() == Some(&identity.subject));
-    let Some((id, role)) = guard.role(&view, &identity.user).filter(|(_, role)| is_it(role)) else {
+    let Some((id, role)) = guard.role(&view, &identity.user).filter(|(_, role)| is_of(role, &identity)) else {
         return Err(begun.refused(LoginRefusal::Outdated));
     };
     let caller = begun.entered(id, role, Proof::Oidc(Arc::from(identity.subject.as_str())))?;
     let OidcIdentity { back_to, token, .. } = identity;
     Ok(OidcEntered { caller, back_to, session: own.provider.settings().session, token })
+}
+
+/// Whether a role is known to be of this person at the provider.
+fn is_of(role: &Role, identity: &OidcIdentity) -> bool {
+    role.credentials.oidc.as_ref().is_some_and(|own| own.subject.as_ref() == Some(&identity.subject))
 }
 
 /// Whether who the provider says it is may come in. Errors: why not.
@@ -125,6 +136,16 @@ fn admitted(guard: &Guard, identity: &OidcIdentity, creates: bool) -> Result<(),
         return refused(OidcRefusal::NoGroup);
     }
     if role.attributes.may_log_in(guard.now_us()) { Ok(()) } else { Err(LoginRefusal::NotAllowed) }
+}
+
+/// Takes from a user who is in no group any more what its groups gave: its open sessions and tokens lose it too.
+async fn left(guard: &Arc<Guard>, own: &Arc<GuardedProvider>, identity: &OidcIdentity) {
+    if !guard.role(&guard.view(), &identity.user).is_some_and(|(_, role)| is_of(role, identity)) {
+        return;
+    }
+    if let Err(error) = follow(guard, own, identity, false).await {
+        tracing::error!(user = identity.user, %error, "what the groups of a user gave cannot be taken from it");
+    }
 }
 
 /// Gives a user the memberships that its groups are, and makes its role where that is wanted. Nothing is written if nothing is different.

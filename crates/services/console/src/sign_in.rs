@@ -73,8 +73,13 @@ struct SignInForm<'a> {
 
 /// A place within the console, to go to after the sign-in.
 pub(crate) fn place_within(next: &str) -> &str {
-    let is_within = next.starts_with('/') && !next.starts_with("//") && !next.contains(['\\', '\r', '\n']);
+    // Browsers read `\` as `/`, and leave tabs and ends of lines out of an address.
+    let is_within = next.starts_with('/') && !next.starts_with("//") && !next.contains(is_no_place);
     if is_within { next } else { "/" }
+}
+
+fn is_no_place(character: char) -> bool {
+    character == '\\' || character.is_control()
 }
 
 fn form_of(method: SignInMethod, form: SignInForm<'_>) -> Markup {
@@ -321,6 +326,8 @@ mod tests {
             ("https://evil.example", "/"),
             ("/\\evil.example", "/"),
             ("/x\r\nSet-Cookie: a=b", "/"),
+            ("/\t/evil.example", "/"),
+            ("/\u{b}/evil.example", "/"),
         ] {
             assert_eq!(place_within(next), expected, "{next}");
         }

@@ -3,8 +3,13 @@
 //! Invariants: places and keys are read when they are first needed, so a provider that is away stops no start of the node; they are read
 //! again after [`PLACES_SECONDS`], and keys also when a token names one that is not known, but not more often than every
 //! [`KEYS_AGAIN_SECONDS`]: nobody makes the node ask by inventing ids. One request at a time asks for them, and after a failure none
-//! for [`AWAY_SECONDS`]. At most [`TURNS`] logins are finished at a time, each within [`LOGIN_TIME`]. What failed tells the log why and
-//! the browser nothing.
+//! for [`AWAY_SECONDS`]. At most [`TURNS`] logins are finished at a time, each within [`LOGIN_TIME`], and at most [`WAITING_MAX`] wait
+//! for the provider in any way: one that hangs holds up none of who comes by a password. What failed tells the log why and the browser
+//! nothing.
+//!
+//! A login is refused for what its browser did: a code that is none, a token with the nonce of another login. What only the provider or
+//! the settings can have done (a client that it does not know, a signature that is wrong, a clock) is [`OidcError::Away`], which an
+//! operator sees, and no failure of who wanted to log in.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -16,7 +21,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ring::rand::{SecureRandom, SystemRandom};
 use serde::Deserialize;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 use tokio_rustls::rustls::ClientConfig;
 
@@ -35,7 +40,7 @@ pub(super) const PLACES_SECONDS: i64 = 3600;
 pub(super) const KEYS_AGAIN_SECONDS: i64 = 30;
 
 /// How long a provider that is away is not asked again for its places.
-pub(super) const AWAY_SECONDS: i64 = 5;
+pub(in crate::identity) const AWAY_SECONDS: i64 = 5;
 
 /// How long a failure is a trouble, if nobody tries again: nothing asks the provider but logins.
 pub(super) const TROUBLE_SECONDS: i64 = 900;
@@ -45,6 +50,9 @@ const CODE_BYTES_MAX: usize = 4096;
 
 /// Logins that are finished at a time.
 const TURNS: usize = 8;
+
+/// Requests that wait for the provider at a time; more are turned away at once. The console has turns for twice as many.
+pub(super) const WAITING_MAX: usize = 16;
 
 /// How long one waits for its turn.
 const TURN_TIME: Duration = Duration::from_secs(2);
@@ -149,6 +157,7 @@ pub struct OidcProvider {
     trouble: Mutex<Option<(i64, String)>>,
     /// Held while places and keys are asked for.
     asking: tokio::sync::Mutex<()>,
+    waiting: Semaphore,
     turns: Semaphore,
 }
 
@@ -188,6 +197,7 @@ impl OidcProvider {
             known: Mutex::default(),
             trouble: Mutex::default(),
             asking: tokio::sync::Mutex::default(),
+            waiting: Semaphore::new(WAITING_MAX),
             turns: Semaphore::new(TURNS),
         })
     }
@@ -217,7 +227,13 @@ impl OidcProvider {
     /// # Errors
     /// [`OidcError::Away`], [`OidcError::Randomness`].
     pub async fn begin(&self, from: Option<IpAddr>, back_to: &str) -> Result<OidcBegun, OidcError> {
-        let places = self.known().await?.places;
+        let places = match self.kept() {
+            Some(known) => known.places,
+            None => {
+                let _place = self.place()?;
+                self.known().await?.places
+            }
+        };
         let mut random: LoginRandom = [0; 96];
         SystemRandom::new().fill(&mut random).map_err(|_| OidcError::Randomness)?;
         let (secret, state, login) = locked(&self.pending).begin(&random, (from, back_to), self.now());
@@ -251,12 +267,16 @@ impl OidcProvider {
         }
         let code = match (came.code, came.error) {
             (Some(code), None) if !code.is_empty() && code.len() <= CODE_BYTES_MAX => code,
+            // A browser can say it too, so it is no trouble for the operator.
+            (_, Some(error @ ("server_error" | "temporarily_unavailable"))) => {
+                tracing::warn!(error, "the provider of logins says that it cannot log anybody in");
+                return Err(OidcError::Away(error.to_owned()));
+            }
             (_, Some(error)) => return Err(refused(format!("the provider: {}", shortened(error)))),
             _ => return Err(refused("the code is none".to_owned())),
         };
-        let Ok(Ok(_turn)) = timeout(TURN_TIME, self.turns.acquire()).await else {
-            return Err(self.away("too many logins are finished at a time".to_owned()));
-        };
+        let _place = self.place()?;
+        let Ok(Ok(_turn)) = timeout(TURN_TIME, self.turns.acquire()).await else { return Err(busy()) };
         let ended = timeout(LOGIN_TIME, self.identified(code, login)).await;
         ended.unwrap_or_else(|_| Err(self.away(format!("a login took longer than {} s", LOGIN_TIME.as_secs()))))
     }
@@ -281,7 +301,11 @@ impl OidcProvider {
             tracing::warn!(why, "a login by the provider was refused");
             OidcError::Refused(why)
         };
-        let claims = claims.map_err(|error| refused(error.to_string()))?;
+        let claims = claims.map_err(|fault| match fault {
+            // A code of another login of this browser is one too many, and all else no browser can bring about.
+            TokenFault::Claim("nonce") => refused(fault.to_string()),
+            _ => self.away(fault.to_string()),
+        })?;
         let subject = OidcSettings::subject(&claims).map_err(refused)?;
         let (user, roles) = self.settings.identity(&claims).map_err(refused)?;
         *locked(&self.trouble) = None;
@@ -352,8 +376,20 @@ impl OidcProvider {
         }
         let refusal: Option<TokenRefusal> = serde_json::from_slice(&body).ok();
         let why = refusal.map_or_else(|| format!("status {status}"), |refusal| shortened(&refusal.error));
+        // RFC 6749, 5.2: these two are about what the browser brought, and the others about the client and its secret.
+        if !matches!(why.as_str(), "invalid_grant" | "invalid_request") {
+            return Err(away(format!(
+                "{} answers {why}: check oidc.client_id and oidc.client_secret",
+                places.token_endpoint
+            )));
+        }
         tracing::warn!(why, "the provider gives no token for a code");
         Err(OidcError::Refused(format!("the provider: {why}")))
+    }
+
+    /// A place among those who wait for the provider.
+    fn place(&self) -> Result<SemaphorePermit<'_>, OidcError> {
+        self.waiting.try_acquire().map_err(|_| busy())
     }
 
     fn discovery_place(&self) -> String {
@@ -420,6 +456,12 @@ impl OidcProvider {
         *locked(&self.trouble) = Some((self.now(), why.clone()));
         OidcError::Away(why)
     }
+}
+
+/// Too many want something of the provider at a time: anybody can be the reason, so it is no trouble for the operator.
+fn busy() -> OidcError {
+    tracing::warn!("too many logins wait for the provider at a time");
+    OidcError::Away("too many logins wait for it at a time".to_owned())
 }
 
 /// A place of a provider with more of a query.

@@ -1,15 +1,18 @@
 //! Tests of logins against a small provider on this machine.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::json;
 use tokio::net::TcpListener;
+use tokio::task::JoinSet;
 
 use super::documents::DOCUMENT_BYTES_MAX;
-use super::provider::{AWAY_SECONDS, KEYS_AGAIN_SECONDS, PLACES_SECONDS, TROUBLE_SECONDS, encoded};
+use super::id_token::TOKEN_BYTES_MAX;
+use super::provider::{AWAY_SECONDS, KEYS_AGAIN_SECONDS, PLACES_SECONDS, TROUBLE_SECONDS, WAITING_MAX, encoded};
 use super::testing::{NOW_US, SigningKey, TestProvider, locked};
 use super::{OidcBegun, OidcError, OidcIdentity, OidcProvider, OidcReturn, OidcSettings};
 use crate::Clock;
@@ -88,6 +91,7 @@ async fn an_answer_without_a_code_or_of_another_issuer_uses_the_state_up() {
         (true, None, Some(provider.issuer.as_str()), true),
         (true, None, Some("https://evil.example.org"), false),
         (true, Some("access_denied"), None, false),
+        (true, Some("server_error"), None, false),
         (false, Some("access_denied"), None, false),
         (false, None, None, false),
     ] {
@@ -98,24 +102,92 @@ async fn an_answer_without_a_code_or_of_another_issuer_uses_the_state_up() {
         let told = node.finish(came).await;
         assert_eq!(told.is_ok(), is_right, "{came:?}: {told:?}");
         assert_eq!(node.finish(came).await, Err(OidcError::State));
+        assert_eq!(node.trouble(), None, "a browser says it");
     }
 }
 
 #[tokio::test]
 async fn a_token_that_says_something_else_is_refused() {
     let provider = TestProvider::start().await;
-    let node = provider.node(|_| {});
-    for (name, value) in [
-        ("nonce", json!("another")),
-        ("iss", json!("https://evil.example.org")),
-        ("aud", json!("another")),
-        ("exp", json!(1)),
-        ("sub", json!("x".repeat(256))),
-        ("preferred_username", json!("terrace_local")),
+    for (name, value, is_by_provider) in [
+        ("nonce", json!("another"), false),
+        ("iss", json!("https://evil.example.org"), true),
+        ("aud", json!("another"), true),
+        ("exp", json!(1), true),
+        ("iat", json!(1), true),
+        ("sub", json!("x".repeat(256)), false),
+        ("preferred_username", json!("terrace_local"), false),
     ] {
         *locked(&provider.changed) = BTreeMap::from([(name, value)]);
-        assert!(matches!(log_in(&provider, &node).await, Err(OidcError::Refused(_))), "{name}");
+        let node = provider.node(|_| {});
+        let told = log_in(&provider, &node).await;
+        match is_by_provider {
+            true => assert!(matches!(told, Err(OidcError::Away(_))), "{name}: {told:?}"),
+            false => assert!(matches!(told, Err(OidcError::Refused(_))), "{name}: {told:?}"),
+        }
+        assert_eq!(
+            node.trouble().is_some(),
+            is_by_provider,
+            "{name}: what no browser can do is the operator's trouble"
+        );
     }
+}
+
+#[tokio::test]
+async fn a_code_that_is_refused_is_the_browsers_failure_and_all_else_at_the_token_endpoint_the_providers() {
+    let provider = TestProvider::start().await;
+    for (status, body, is_by_provider) in [
+        (400, r#"{"error": "invalid_grant"}"#.to_owned(), false),
+        (400, r#"{"error": "invalid_request", "more": 1}"#.to_owned(), false),
+        (400, r#"{"error": "unauthorized_client"}"#.to_owned(), true),
+        (401, r#"{"error": "invalid_client"}"#.to_owned(), true),
+        (400, "<html>".to_owned(), true),
+        (404, String::new(), true),
+        (429, String::new(), true),
+        (500, r#"{"error": "invalid_grant"}"#.to_owned(), true),
+        // Redirects are not followed: a code goes where the discovery document says, and nowhere else.
+        (307, String::new(), true),
+        (200, String::new(), true),
+        (200, "{}".to_owned(), true),
+        (200, r#"{"id_token": 7}"#.to_owned(), true),
+        (200, r#"{"id_token": "a.b.c"}"#.to_owned(), true),
+        (200, format!(r#"{{"id_token": "{}"}}"#, "a".repeat(TOKEN_BYTES_MAX + 1)), true),
+        (200, " ".repeat(TOKEN_BYTES_MAX * 2 + 1), true),
+        (200, "[".repeat(10_000), true),
+    ] {
+        *locked(&provider.refusal) = Some((status, body.clone().into_bytes()));
+        let node = provider.node(|_| {});
+        let told = log_in(&provider, &node).await;
+        let what = format!("{status} {:.60}: {told:?}", body);
+        match is_by_provider {
+            true => assert!(matches!(told, Err(OidcError::Away(_))), "{what}"),
+            false => assert!(matches!(told, Err(OidcError::Refused(_))), "{what}"),
+        }
+        assert_eq!(node.trouble().is_some(), is_by_provider, "{what}");
+    }
+}
+
+#[tokio::test]
+async fn a_provider_that_hangs_holds_up_a_few_and_turns_the_others_away_at_once() {
+    let silent = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let settings = OidcSettings {
+        issuer: format!("http://{}", silent.local_addr().expect("it is bound")),
+        client_id: "terrace".into(),
+        redirect_url: "http://127.0.0.1/back".into(),
+        timeout: Duration::from_millis(200),
+        ..OidcSettings::default()
+    };
+    let node = Arc::new(OidcProvider::new(settings, Clock::fixed(NOW_US)).expect("they can work"));
+    let mut begins = JoinSet::new();
+    for _ in 0..WAITING_MAX + 20 {
+        let node = Arc::clone(&node);
+        begins.spawn(async move { begin(&node).await });
+    }
+    let told: Vec<String> =
+        begins.join_all().await.into_iter().map(|ended| ended.expect_err("it hangs").to_string()).collect();
+    let turned_away = told.iter().filter(|why| why.contains("too many")).count();
+    assert_eq!(turned_away, 20, "{told:?}");
+    assert!(node.trouble().is_some_and(|why| !why.contains("too many")), "a flood is not the operator's trouble");
 }
 
 #[tokio::test]

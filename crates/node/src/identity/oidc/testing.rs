@@ -15,6 +15,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 use super::documents::ProviderKeys;
+pub(in crate::identity) use super::provider::AWAY_SECONDS;
 use super::{OidcProvider, OidcSettings};
 use crate::Clock;
 use crate::identity::SecretPlace;
@@ -73,6 +74,8 @@ pub(crate) struct TestProvider {
     pub(crate) changed: Mutex<BTreeMap<&'static str, Value>>,
     /// Sent in place of the discovery document.
     pub(crate) document: Mutex<Option<Vec<u8>>>,
+    /// Status and body that the token endpoint sends in place of a token.
+    pub(crate) refusal: Mutex<Option<(u16, Vec<u8>)>>,
     /// Challenge and nonce of each code.
     pub(crate) codes: Mutex<HashMap<String, (String, String)>>,
     /// Headers of authorization at the token endpoint.
@@ -90,6 +93,7 @@ impl TestProvider {
             key: Mutex::new(SigningKey::new("a")),
             changed: Mutex::default(),
             document: Mutex::default(),
+            refusal: Mutex::default(),
             codes: Mutex::default(),
             authorizations: Mutex::default(),
             keys_read: Mutex::default(),
@@ -180,6 +184,9 @@ impl TestProvider {
     fn token(&self, head: &str, body: &str) -> (u16, Vec<u8>) {
         let authorization = head.lines().find(|line| line.to_ascii_lowercase().starts_with("authorization: "));
         locked(&self.authorizations).extend(authorization.map(str::to_owned));
+        if let Some(refusal) = locked(&self.refusal).clone() {
+            return refusal;
+        }
         let fields: HashMap<&str, &str> = body.split('&').filter_map(|pair| pair.split_once('=')).collect();
         let code = fields["code"].replace("%2F", "/");
         let kept = locked(&self.codes).remove(&code);

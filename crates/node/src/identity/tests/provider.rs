@@ -7,7 +7,7 @@ use serde_json::json;
 use store::{Options, Store};
 
 use crate::identity::guarded_directory::DirectoryEvent;
-use crate::identity::oidc::testing::{TestProvider, locked};
+use crate::identity::oidc::testing::{AWAY_SECONDS, NOW_US, TestProvider, locked};
 use crate::identity::oidc::{OidcReturn, OidcSettings};
 use crate::identity::scram::Mock;
 use crate::identity::{
@@ -103,7 +103,12 @@ async fn who_is_in_a_group_becomes_a_role_where_that_is_wanted_and_only_as_long_
     assert!(guard.view().directory().named("ann").is_err());
     let ann = log_in(at, "ann", "a-1", &["doctors"]).await.expect("it is made");
     assert!(is_member(&guard, "ann") && guard.view().holds(&ann.caller).is_ok());
+    // Who is in no group any more is not let in, and the sessions and tokens that it has can do nothing more by the groups.
+    assert_eq!(refusal(log_in(at, "ann", "a-2", &[]).await), LoginRefusal::Oidc(OidcRefusal::OtherSubject));
+    assert!(is_member(&guard, "ann"), "another person takes nothing from it");
     assert_eq!(refusal(log_in(at, "ann", "a-1", &[]).await), LoginRefusal::Oidc(OidcRefusal::NoGroup));
+    assert!(!is_member(&guard, "ann"));
+    assert!(log_in(at, "ann", "a-1", &["doctors"]).await.is_ok() && is_member(&guard, "ann"));
     assert_eq!(refusal(log_in(at, "doctors", "a-2", &["doctors"]).await), LoginRefusal::Oidc(OidcRefusal::OtherProof));
 }
 
@@ -116,13 +121,28 @@ async fn a_failed_login_slows_down_the_next_and_a_provider_that_is_away_is_nobod
     assert!(own.begin(None, "/").await.is_err() && own.trouble().is_some());
     *locked(&provider.document) = None;
     assert_eq!(guard.failures(), 0);
+    provider.clock.set(NOW_US + AWAY_SECONDS * 1_000_000);
+    // A page of any site can send browsers to the callback, and who is proven and not let in guesses nothing: nobody waits for these.
     let from = Some("10.0.0.9".parse().expect("an address"));
-    let mut ended = Vec::new();
     for _ in 0..60 {
         let failure = log_in_by_provider(&guard, OidcReturn::default(), from).await.expect_err("nothing waits");
+        assert!(matches!(failure.error, LoginError::Refused(LoginRefusal::Oidc(OidcRefusal::State))), "{failure:?}");
+    }
+    for _ in 0..15 {
+        let ended = log_in((&guard, &provider), "local", "l-1", &["doctors"]).await;
+        assert_eq!(refusal(ended), LoginRefusal::Oidc(OidcRefusal::OtherProof));
+    }
+    assert_eq!(guard.failures(), 0);
+    // Made-up codes do.
+    let mut ended = Vec::new();
+    for _ in 0..60 {
+        let begun = own.begin(from, "/").await.expect("it is there");
+        let state = provider.visited(&begun.redirect).1;
+        let came = OidcReturn { state: &state, secret: &begun.secret, code: Some("made-up"), ..OidcReturn::default() };
+        let failure = log_in_by_provider(&guard, came, from).await.expect_err("the code is none");
         ended.push(matches!(failure.error, LoginError::Wait(_)));
     }
-    assert!(!ended[0] && ended[59], "{ended:?}");
+    assert!(!ended[0] && ended.contains(&true) && guard.failures() > 0, "{ended:?}");
 }
 
 #[tokio::test]

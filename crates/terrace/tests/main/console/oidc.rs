@@ -59,6 +59,41 @@ fn signed_in(node: &Node<'_>, provider: &Provider) -> Browser {
     browser
 }
 
+/// A browser comes back, and is not signed in.
+fn ended(browser: &mut Browser, address: &str, (status, what): (u16, &str)) {
+    let page = back(browser, address);
+    assert_eq!(page.status, status, "{what}: {}", page.body);
+    let has_session = browser.cookies.keys().any(|name| !name.contains("-before") && !name.contains("-oidc"));
+    assert!(!has_session, "{what}: a session");
+    browser.get("/account").is(303);
+}
+
+/// A provider that says what is not so signs nobody in.
+fn lies_are_refused(node: &Node<'_>, provider: &Provider) {
+    // What no browser can bring about is the provider's failure.
+    for (claim, value, status) in [
+        ("nonce", json!("another"), 401),
+        ("aud", json!("another"), 503),
+        ("iss", json!("https://evil.example"), 503),
+        ("exp", json!(1_000_000_000), 503),
+        ("preferred_username", json!("eve"), 401),
+        ("preferred_username", json!("terrace_local"), 401),
+    ] {
+        provider.comes("ann", "a-1", &["Doctors"]);
+        provider.lies(claim, value.clone());
+        let mut browser = Browser::at(node.console());
+        let address = gone(&mut browser, provider, "/");
+        ended(&mut browser, &address, (status, &format!("{claim} = {value}")));
+    }
+    for algorithm in ["none", "HS256", "RS256"] {
+        provider.comes("ann", "a-1", &["Doctors"]);
+        provider.signs_by(algorithm);
+        let mut browser = Browser::at(node.console());
+        let address = gone(&mut browser, provider, "/");
+        ended(&mut browser, &address, (503, algorithm));
+    }
+}
+
 #[test]
 fn a_user_of_the_provider_signs_in_has_the_rights_of_its_groups_and_signs_out_there_too() {
     let provider = Provider::start();
@@ -89,7 +124,10 @@ fn a_user_of_the_provider_signs_in_has_the_rights_of_its_groups_and_signs_out_th
     assert_eq!(audited(&bed, "identity.provider").len(), 1);
     // The groups of the next login count.
     provider.comes("ann", "a-1", &[]);
-    let mut later = signed_in(&node, &provider);
+    let mut later = Browser::at(node.console());
+    // Browsers leave a tab out of an address.
+    let address = gone(&mut later, &provider, "/%09/evil.example");
+    assert_eq!(back(&mut later, &address).is(303).headers["location"], "/");
     assert!(!later.get("/account").is(200).body.contains(RIGHT));
     // Signing out ends the session here, and leads to the provider.
     let form = token(&mut browser);
@@ -110,14 +148,15 @@ fn what_is_forged_replayed_of_another_browser_or_of_another_site_signs_nobody_in
     let node = bed.start();
     with_doctors(&bed);
     bed.run(&["user", "add", "ann", "--oidc", "--data"]).succeeds("");
-    let own =
-        |browser: &Browser| browser.cookies.keys().any(|name| !name.contains("-before") && !name.contains("-oidc"));
-    let refused = |browser: &mut Browser, address: &str, what: &str| {
-        let page = back(browser, address);
-        assert_eq!(page.status, 401, "{what}: {}", page.body);
-        assert!(!own(browser), "{what}: a session");
-        browser.get("/account").is(303);
-    };
+    let mut stranger = Browser::at(node.console());
+    stranger.site = Some("Sec-Fetch-Site: cross-site\r\n");
+    let page = stranger.get("/sign-in/oidc").is(303);
+    assert_eq!((&*page.headers["location"], page.cookies.len()), ("/sign-in", 0));
+    // A page of any site can have browsers ask for the callback, over and over: nobody waits for that.
+    for _ in 0..6 {
+        stranger.get("/sign-in/oidc/callback?code=x&state=y").is(401);
+    }
+    let refused = |browser: &mut Browser, address: &str, what: &str| ended(browser, address, (401, what));
     // The state of one browser in another, a made-up one, and one that was used.
     provider.comes("ann", "a-1", &["Doctors"]);
     let (mut one, mut other) = (Browser::at(node.console()), Browser::at(node.console()));
@@ -129,32 +168,9 @@ fn what_is_forged_replayed_of_another_browser_or_of_another_site_signs_nobody_in
     refused(&mut other, &of_other, "a state that was used");
     let denied = gone(&mut other, &provider, "/").replace("code=code-2", "error=access_denied");
     refused(&mut other, &denied, "a login that the provider denied");
-    let mut stranger = Browser::at(node.console());
-    stranger.site = Some("Sec-Fetch-Site: cross-site\r\n");
-    let page = stranger.get("/sign-in/oidc").is(303);
-    assert_eq!((&*page.headers["location"], page.cookies.len()), ("/sign-in", 0));
-    for (claim, value) in [
-        ("nonce", json!("another")),
-        ("aud", json!("another")),
-        ("iss", json!("https://evil.example")),
-        ("exp", json!(1_000_000_000)),
-        ("preferred_username", json!("eve")),
-        ("preferred_username", json!("terrace_local")),
-    ] {
-        provider.comes("ann", "a-1", &["Doctors"]);
-        provider.lies(claim, value.clone());
-        let mut browser = Browser::at(node.console());
-        let address = gone(&mut browser, &provider, "/");
-        refused(&mut browser, &address, &format!("{claim} = {value}"));
-    }
-    for algorithm in ["none", "HS256", "RS256"] {
-        provider.comes("ann", "a-1", &["Doctors"]);
-        provider.signs_by(algorithm);
-        let mut browser = Browser::at(node.console());
-        let address = gone(&mut browser, &provider, "/");
-        refused(&mut browser, &address, algorithm);
-    }
+    lies_are_refused(&node, &provider);
     bed.run(&["user", "show", "eve", "--data"]).fails("");
+    bed.run(&["status", "--data"]).finds("terrace user oidc");
     let entries = audited(&bed, "login");
     let are_whole = entries.iter().all(|entry| {
         let text = entry.to_string();
@@ -188,6 +204,7 @@ fn who_is_in_a_group_is_made_where_that_is_wanted_and_another_person_of_the_name
     ben.get("/account").shows(200, "<h1>ben</h1>").shows(200, RIGHT);
     refused("ben", "b-2", &["Doctors"]);
     refused("ben", "b-1", &[]);
+    assert!(!ben.get("/account").is(200).body.contains(RIGHT), "what its groups gave is gone with them");
     refused("local", "l-1", &["Doctors"]);
     // A password of its own ends what the provider says.
     ben.get("/account").is(200);
