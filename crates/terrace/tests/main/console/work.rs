@@ -71,6 +71,8 @@ fn a_stuck_head_is_set_aside_with_a_reason_and_what_was_set_aside_goes_out_again
     ["A1", "A2", "A3"].iter().for_each(|id| node.send(id));
     until("three wait", || waiting(&node, "lab") == 3);
     let mut ann = signed_in(&node, "ann");
+    // The console looks at queues once a second.
+    until("the page has the head", || ann.get("/operations/lab").body.contains("Set the head aside"));
     let page = ann.get("/operations/lab").shows(200, "Set the head aside");
     let (token, head) = (page.field("token"), page.field("message"));
     let target = "/operations/lab/set-aside";
