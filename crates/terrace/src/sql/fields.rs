@@ -24,7 +24,8 @@ use sql::arrow::array::{ArrayRef, StringArray};
 use sql::arrow::datatypes::Field;
 
 use super::segments::{NAMELESS, name_column, numbered};
-use super::walk::{ABOUT, ABOUT_KEYS, About, Keys, Scan, Table, count_field, counts, text_field};
+use super::about::{ABOUT, ABOUT_KEYS, About, count_field, counts, text_field};
+use super::walk::{Keys, Scan, Table};
 
 const SEGMENT: usize = ABOUT + 1;
 const PATH: usize = ABOUT + 3;

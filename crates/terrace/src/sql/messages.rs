@@ -18,7 +18,8 @@ use sql::ScalarValue;
 use sql::arrow::array::{ArrayRef, BinaryBuilder, Int32Array, StringArray, TimestampMicrosecondArray};
 use sql::arrow::datatypes::{DataType, Field, TimeUnit};
 
-use super::walk::{Keys, Scan, Table, numbers, search_texts, text_field};
+use super::about::{numbers, search_texts, text_field};
+use super::walk::{Keys, Scan, Table};
 
 const ID: usize = 0;
 const OBJECT: usize = 1;

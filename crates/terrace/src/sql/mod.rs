@@ -8,6 +8,7 @@
 //! Sessions and queries run on threads of their own, apart from those that serve sockets: a session that computes or
 //! waits for a page must not delay acknowledgements or logins. The service ends before the node closes its store.
 
+mod about;
 mod fields;
 mod lending;
 mod messages;
