@@ -418,15 +418,18 @@ impl<S: Carrier> Transmission<S> {
     /// Receives once, and uses what came; whether something came.
     fn receive(&mut self, turn: &mut Turn, scratch: &mut [u8], context: &mut Context<'_>) -> bool {
         if let Some((pause, charged)) = &mut self.pause {
-            if pause.as_mut().poll(context).is_pending() && self.work.export.limits.is_in_force(*charged) {
-                return false;
+            let is_over = pause.as_mut().poll(context).is_ready() || !self.work.export.limits.is_in_force(*charged);
+            if is_over {
+                self.pause = None;
+                return true;
             }
-            self.pause = None;
-            return true;
         }
+        let is_paused = self.pause.is_some();
+        // The payload of a write that has begun, and is charged already, is received in a pause too: else a write that is
+        // larger than a second's worth would wait for itself.
         if let Next::Payload { slot, at } = self.next
             && self.rest.is_empty()
-            && self.work.payload(slot).len() - at >= DIRECT_BYTES
+            && (is_paused || self.work.payload(slot).len() - at >= DIRECT_BYTES)
         {
             let mut into = ReadBuf::new(&mut self.work.payload(slot)[at..]);
             let result = Pin::new(&mut self.stream).poll_read(context, &mut into);
@@ -438,6 +441,9 @@ impl<S: Carrier> Transmission<S> {
                 }
                 false => self.phase != Phase::Open,
             };
+        }
+        if is_paused {
+            return false;
         }
         // Bytes that are more than a part of a request wait for room: nothing is received until there is some.
         let kept = self.rest.len();

@@ -41,3 +41,16 @@ fn a_changed_limit_holds_for_open_sessions_and_frees_those_that_wait_for_the_for
     let nobody = rig.server().limit("none", Limits::default());
     assert!(matches!(nobody, Err(NbdError::NoExport { .. })));
 }
+
+#[test]
+fn a_write_that_waits_for_its_limit_still_gets_its_payload() {
+    let rig = Rig::new([Export::new("disk", memory(8 << 20))]);
+    rig.server().limit("disk", Limits { requests: None, bytes: Some(1_000) }).expect("it is exported");
+    let mut client = rig.simple("disk");
+    let cookie = client.begin(0, WRITE, 0, PART as u32, &[]);
+    until("the write is charged", || rig.server().status()[0].writes == 1);
+    // The session waits now, for longer than a client does; the write has begun before that.
+    client.send(&[7; PART as usize]);
+    let reply = client.reply();
+    assert_eq!((reply.cookie, reply.error), (cookie, 0));
+}
