@@ -73,13 +73,14 @@ pub(crate) fn parse_interval(text: &str) -> Option<(i32, i32, i64)> {
 }
 
 fn words(lower: &str) -> Option<Sum> {
-    let mut sum = Sum::default();
+    let (mut sum, mut any) = (Sum::default(), false);
     let mut words = lower.strip_prefix('@').unwrap_or(lower).split_ascii_whitespace().peekable();
     words.peek()?;
     while let Some(word) = words.next() {
         if word == "ago" {
-            return words.peek().is_none().then(|| sum.negated());
+            return (any && words.peek().is_none()).then(|| sum.negated());
         }
+        any = true;
         if word.contains(':') {
             let (sign, rest) = match word.strip_prefix('-') {
                 Some(rest) => (-1, rest),

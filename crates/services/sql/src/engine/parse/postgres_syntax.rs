@@ -18,7 +18,7 @@
 
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, CastKind, CharacterLength, DataType, Expr, Function, FunctionArg, FunctionArgExpr,
-    FunctionArguments, Ident, Interval, TimezoneInfo, UnaryOperator, Value,
+    FunctionArguments, Ident, Interval, TimezoneInfo, UnaryOperator, Value, WindowFrameBound, WindowType,
 };
 
 use super::syntax_rewrite::call;
@@ -53,7 +53,7 @@ pub(super) fn restated(expr: Expr) -> Expr {
         },
         Expr::Cast { expr, data_type, kind: CastKind::Cast | CastKind::DoubleColon, .. } => sized(*expr, data_type),
         Expr::Identifier(name) if name.quote_style.is_none() => local_time(name),
-        Expr::Function(function) => function_of(function),
+        Expr::Function(function) => function_of(with_frame(function)),
         other => other,
     }
 }
@@ -109,6 +109,28 @@ fn interval_of(interval_: Interval) -> Expr {
     }
 }
 
+/// A call whose window has a frame of intervals: the planner reads them itself, and takes no cast there.
+fn with_frame(mut function: Function) -> Function {
+    let Some(WindowType::WindowSpec(window)) = &mut function.over else { return function };
+    let Some(frame) = &mut window.window_frame else { return function };
+    for bound in std::iter::once(&mut frame.start_bound).chain(&mut frame.end_bound) {
+        let (WindowFrameBound::Preceding(Some(length)) | WindowFrameBound::Following(Some(length))) = bound else {
+            continue;
+        };
+        if let Expr::Cast { expr, data_type: DataType::Interval { .. }, .. } = length.as_ref() {
+            let value = expr.clone();
+            **length = Expr::Interval(Interval {
+                value,
+                leading_field: None,
+                leading_precision: None,
+                last_field: None,
+                fractional_seconds_precision: None,
+            });
+        }
+    }
+    function
+}
+
 /// The comparison of all values but the last of a row.
 fn order_of(op: &BinaryOperator) -> Option<BinaryOperator> {
     match op {
@@ -149,31 +171,42 @@ fn row_in_list(row: &[Expr], list: Vec<Expr>, negated: bool) -> Expr {
     if negated { Expr::UnaryOp { op: UnaryOperator::Not, expr: Box::new(any) } } else { any }
 }
 
-/// Two periods overlap if one begins within the other. Their ends may be in any order; an interval is a length.
+/// Two periods overlap if one begins within the other. Their ends may be in any order; an interval is a length. Where an end is unknown, so is
+/// what it decides: `x < x` is NULL for a NULL, and false else.
 fn overlaps(left: Expr, right: Expr) -> Expr {
     let ends = |period: Expr| match period {
         Expr::Tuple(values) => match <[Expr; 2]>::try_from(values) {
             Ok([begin, end]) => Ok((begin.clone(), if is_interval(&end) { plus(begin, end) } else { end })),
-            Err(values) => Err(Expr::Tuple(values)),
+            Err(values) => Err(Box::new(Expr::Tuple(values))),
         },
-        other => Err(other),
+        other => Err(Box::new(other)),
     };
     let (left, right) = match (ends(left), ends(right)) {
         (Ok(left), Ok(right)) => (left, right),
         (left, right) => {
-            let back = |side: Result<(Expr, Expr), Expr>| side.map_or_else(|it| it, |(a, b)| Expr::Tuple(vec![a, b]));
+            let back =
+                |side: Result<(Expr, Expr), Box<Expr>>| side.map_or_else(|it| *it, |(a, b)| Expr::Tuple(vec![a, b]));
             return binary(back(left), BinaryOperator::Overlaps, back(right));
         }
     };
     let first = |(one, other): &(Expr, Expr)| call("least", vec![one.clone(), other.clone()]);
     let last = |(one, other): &(Expr, Expr)| call("greatest", vec![one.clone(), other.clone()]);
-    let less = |one, other| binary(one, BinaryOperator::Lt, other);
+    let less = |one, other| nested(binary(one, BinaryOperator::Lt, other));
+    let equal = |one, other| nested(binary(one, BinaryOperator::Eq, other));
     let both = |one, other| nested(binary(one, BinaryOperator::And, other));
-    let same = binary(first(&left), BinaryOperator::Eq, first(&right));
-    let right_begins_within = both(less(first(&left), first(&right)), less(first(&right), last(&left)));
-    let left_begins_within = both(less(first(&right), first(&left)), less(first(&left), last(&right)));
-    let either = binary(right_begins_within, BinaryOperator::Or, left_begins_within);
-    nested(binary(same, BinaryOperator::Or, either))
+    let or = |one, other| nested(binary(one, BinaryOperator::Or, other));
+    // NULL if an end of the period is, and false else.
+    let open = |(one, other): &(Expr, Expr)| or(less(one.clone(), one.clone()), less(other.clone(), other.clone()));
+    let closed = |period: &(Expr, Expr)| Expr::UnaryOp { op: UnaryOperator::Not, expr: Box::new(open(period)) };
+    // The end of a period with an unknown end decides nothing: `within` is NULL then.
+    let within = |moment: &(Expr, Expr), period: &(Expr, Expr)| {
+        both(or(less(first(moment), last(period)), open(period)), closed(period))
+    };
+    let after = |one: &(Expr, Expr), other: &(Expr, Expr)| {
+        both(less(first(other), first(one)), or(within(one, other), open(one)))
+    };
+    let same = both(equal(first(&left), first(&right)), both(closed(&left), closed(&right)));
+    nested(or(same, or(after(&left, &right), after(&right, &left))))
 }
 
 fn plus(left: Expr, right: Expr) -> Expr {

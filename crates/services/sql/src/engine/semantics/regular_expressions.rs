@@ -131,12 +131,33 @@ pub(crate) fn translate(pattern: &str, extracts: bool) -> Result<String, SqlErro
     Ok(format!("{POINT_IS_ANYTHING}{}", with_bounds(pattern)))
 }
 
-/// The bounds of words and the end of the text in the crate's notation.
+/// Classes of letters: PostgreSQL's have those of all languages, the crate's those of ASCII.
+const LETTERS: [(&str, &str); 4] = [
+    (":alpha:]", "\\p{Alphabetic}"),
+    (":alnum:]", "\\p{Alphabetic}\\p{Nd}"),
+    (":lower:]", "\\p{Lowercase}"),
+    (":upper:]", "\\p{Uppercase}"),
+];
+
+/// The bounds of words, classes of letters and the end of the text in the crate's notation.
 fn with_bounds(pattern: &str) -> String {
     let mut out = String::with_capacity(pattern.len());
     let mut letters = pattern.chars();
+    let mut in_brackets = false;
     while let Some(letter) = letters.next() {
         if letter != '\\' {
+            let class =
+                LETTERS.iter().find(|(name, _)| letter == '[' && in_brackets && letters.as_str().starts_with(name));
+            if let Some((name, meant)) = class {
+                letters = letters.as_str()[name.len()..].chars();
+                out.push_str(meant);
+                continue;
+            }
+            in_brackets = match letter {
+                '[' => true,
+                ']' => out.ends_with('[') || out.ends_with("[^"),
+                _ => in_brackets,
+            };
             out.push(letter);
             continue;
         }
@@ -163,6 +184,8 @@ mod tests {
         }
         assert!(translate("a|b", false).is_ok());
         assert_eq!(translate("\\mbar\\M", true).expect("it is taken"), "(?s)\\b{start}bar\\b{end}");
+        assert_eq!(translate("[^[:alpha:]_]x", true).expect("it is taken"), "(?s)[^\\p{Alphabetic}_]x");
+        assert_eq!(translate("[:alpha:]", true).expect("it is taken"), "(?s)[:alpha:]");
         for other in ["a|b", "ab?", "\\bx", "[a[b]]", "[a&&b]", "(?m)^a", "(?P<n>a)", "[[.a.]]", "a(?i)b"] {
             assert_eq!(translate(other, true).expect_err(other).code(), "0A000");
         }

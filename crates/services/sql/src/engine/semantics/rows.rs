@@ -7,7 +7,7 @@ use datafusion::arrow::array::{
     Array, ArrayRef, AsArray, IntervalMonthDayNanoArray, StringArray, TimestampMicrosecondArray,
 };
 use datafusion::arrow::datatypes::{
-    DataType, Date32Type, Float64Type, Int64Type, IntervalMonthDayNano, IntervalMonthDayNanoType, IntervalUnit,
+    DataType, Float64Type, Int64Type, IntervalMonthDayNano, IntervalMonthDayNanoType, IntervalUnit,
     TimestampMicrosecondType,
 };
 
@@ -52,11 +52,6 @@ impl<'a> Row<'a> {
     /// Microseconds of a timestamp.
     pub(crate) fn moment(&self, at: usize) -> i64 {
         self.arrays[at].as_primitive::<TimestampMicrosecondType>().value(self.row)
-    }
-
-    /// The number of a day.
-    pub(crate) fn day(&self, at: usize) -> i32 {
-        self.arrays[at].as_primitive::<Date32Type>().value(self.row)
     }
 
     /// An interval.
