@@ -27,7 +27,7 @@ use crate::SqlError;
 const COUNT_MAX: usize = 64;
 
 /// The name of a restated subquery; its columns are `$1`, `$2` and so on.
-const NAME: &str = "$q";
+pub(crate) const NAME: &str = "$q";
 
 /// Whether a statement has a subquery that is a truth value.
 pub(crate) fn has_any(statement: &Statement) -> bool {
@@ -267,6 +267,11 @@ fn rows(query: &Query) -> Result<Expr, SqlError> {
         let aggregates = select.projection.iter().any(may_aggregate);
         if plain && !aggregates {
             select.distinct = None;
+            if query.limit_clause.is_none() && query.fetch.is_none() {
+                // Without a table around it the planner finds the rows of an outer one by equality.
+                select.projection = vec![SelectItem::UnnamedExpr(ast::expression_of("count(*)")?)];
+                return Ok(Expr::Subquery(Box::new(query)));
+            }
             select.projection = vec![SelectItem::UnnamedExpr(number("1"))];
         }
     }

@@ -437,13 +437,11 @@ fn in_filter(expr: &Expr, whole: bool) -> Result<(), SqlError> {
         }
         Expr::InSubquery(found) if found.negated => negated(found).and_then(|()| nowhere(&found.expr)),
         Expr::InSubquery(found) => nowhere(&found.expr),
-        Expr::Exists(_) => Ok(()),
-        Expr::Not(inner) if matches!(**inner, Expr::Exists(_)) => Ok(()),
         Expr::Not(inner) => match inner.as_ref() {
             Expr::InSubquery(found) if !found.negated => negated(found).and_then(|()| nowhere(&found.expr)),
-            _ => nowhere(expr),
+            _ => no_membership(expr),
         },
-        _ => nowhere(expr),
+        _ => no_membership(expr),
     }
 }
 
@@ -459,6 +457,12 @@ fn refused() -> SqlError {
     SqlError::unsupported(MAY_BE_NULL).with_hint(
         "It is supported in WHERE alone or under AND and OR, and NOT IN alone or under AND; elsewhere use EXISTS.",
     )
+}
+
+/// EXISTS is never NULL: in a condition it may be anywhere.
+fn no_membership(expr: &Expr) -> Result<(), SqlError> {
+    let found = expr.exists(|expr| Ok(matches!(expr, Expr::InSubquery(_) | Expr::SetComparison(_))));
+    if found.unwrap_or(true) { Err(refused()) } else { Ok(()) }
 }
 
 fn nowhere(expr: &Expr) -> Result<(), SqlError> {
