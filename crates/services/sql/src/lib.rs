@@ -24,7 +24,6 @@
 pub mod column;
 pub mod engine;
 mod error;
-mod error_texts;
 pub mod external;
 mod hl7_function;
 mod identity;
