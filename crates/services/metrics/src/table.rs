@@ -156,9 +156,9 @@ metrics! {
     FAILED_LOGINS MetricKind::Gauge, "terrace_failed_logins" []
         "Failed logins at all ports that are remembered: they slow down further ones.";
     BACKUP_LAST_SUCCESS MetricKind::Gauge, "terrace_backup_last_success_timestamp_seconds" []
-        "When the last good backup by schedule was begun; absent before the first one, and without [backup].";
+        "When the last good backup by schedule was begun; absent before the first one, and without a schedule of backups.";
     BACKUP_FAILED MetricKind::Gauge, "terrace_backup_failed" []
-        "1 after a backup by schedule failed, until one succeeds; absent without [backup].";
+        "1 after a backup by schedule failed, until one succeeds; absent without a schedule of backups.";
     MESSAGES_RECEIVED_TOTAL MetricKind::Counter, "terrace_messages_received_total" ["service" "status"]
         "Messages that a service received, by what was decided; refused ones are not stored.";
     DUPLICATES_TOTAL MetricKind::Counter, "terrace_duplicates_total" ["service"]
