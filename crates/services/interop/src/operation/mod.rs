@@ -21,7 +21,7 @@
 //! 5. A message is set aside only between two tries, and leaves the lane when that is durable. So one that was sent has its answer, or
 //!    is known not to have one; and whatever the moment of a crash, the next one is not sent ahead of one that is not set aside.
 //! 6. Nothing is sent while there is a [hindrance](crate::queue::hindrance): it is looked for before each try. One that time ends is looked
-//!    for again every [`LOOK`], so that a clock that is set counts too.
+//!    for again every `LOOK`, so that a clock that is set counts too.
 //! 7. Log lines contain operation, message id and codes; never bytes of a message.
 
 mod attempt;
