@@ -9,7 +9,7 @@
 //!
 //! Invariants: one thread at a time rewrites; that it runs is durable before it begins, and a start of the node goes on with it; a place is
 //! in the file only if all before it is durable, and its key is sealed there. The file decides nothing: a data key is retired only after
-//! everything was read.
+//! everything was read. What was stopped or has failed goes on at its place when it is requested again; only one that is complete begins anew.
 //!
 //! What it does not do: retire the old keys, which is done at rest.
 
@@ -115,12 +115,24 @@ enum End {
 
 struct State {
     record: Option<RewriteRecord>,
+    /// Why the thread is to end: the first reason counts.
     end: Option<End>,
+    /// The node ends: nothing begins any more.
+    is_closing: bool,
     saved: Instant,
 }
 
-/// When the next bytes are due.
-struct Pace(Instant);
+impl State {
+    fn rate(&self) -> u64 {
+        self.record.as_ref().map_or(BYTES_PER_SECOND, |record| record.status.bytes_per_second).max(1)
+    }
+}
+
+/// When the next bytes are due, at a rate.
+struct Pace {
+    due: Instant,
+    rate: u64,
+}
 
 impl Rewriting {
     /// Goes on with what was being rewritten when the node ended. `files` writes the files of services anew.
@@ -145,7 +157,7 @@ impl Rewriting {
             Err(error) => (None, Err(error)),
         };
         let is_running = record.as_ref().is_some_and(|record| record.status.state == RewriteState::Running);
-        let state = State { record, end: None, saved: Instant::now() };
+        let state = State { record, end: None, is_closing: false, saved: Instant::now() };
         let shared = Shared {
             data: data.to_owned(),
             store: store.clone(),
@@ -175,6 +187,10 @@ impl Rewriting {
                     return Err(NodeError::Refused("nothing is being rewritten".to_owned()));
                 }
                 self.join(End::Request);
+                if self.is_running() {
+                    // The node ended it first: the next start goes on.
+                    return Err(NodeError::Stopping);
+                }
             }
         }
         Ok(self.shared.lock().record.as_ref().map(|record| record.status.clone()))
@@ -182,6 +198,7 @@ impl Rewriting {
 
     /// Ends the thread; what was being rewritten goes on at the next start.
     pub fn end(&self) {
+        self.shared.lock().is_closing = true;
         self.join(End::Node);
     }
 
@@ -205,7 +222,7 @@ impl Rewriting {
         }
         {
             let mut state = shared.lock();
-            if state.end == Some(End::Node) {
+            if state.is_closing {
                 return Err(NodeError::Stopping);
             }
             if let Some(record) = &mut state.record
@@ -213,10 +230,12 @@ impl Rewriting {
             {
                 record.status.bytes_per_second = bytes_per_second;
                 let record = record.clone();
+                // It may wait for the rate before.
+                shared.wake.notify_all();
                 return shared.save(&mut state, record);
             }
-            // One that was stopped goes on where it was.
-            let place = state.record.take().filter(|record| record.status.state == RewriteState::Stopped);
+            // One that was stopped, or has failed, goes on where it was.
+            let place = state.record.take();
             let record = RewriteRecord {
                 status: RewriteStatus {
                     state: RewriteState::Running,
@@ -262,7 +281,7 @@ impl Rewriting {
     fn join(&self, end: End) {
         {
             let mut state = self.shared.lock();
-            state.end = Some(end);
+            state.end.get_or_insert(end);
         }
         self.shared.wake.notify_all();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -298,7 +317,13 @@ impl Shared {
     fn run(&self) {
         match self.rewrite() {
             Ok((true, None)) => self.ended(RewriteState::Complete, None),
-            Ok((true, Some(why))) => self.ended(RewriteState::Failed, Some(why)),
+            Ok((true, Some(why))) => {
+                // All of the store is done: the next one looks at everything again.
+                if let Some(record) = &mut self.lock().record {
+                    record.place = None;
+                }
+                self.ended(RewriteState::Failed, Some(why));
+            }
             Ok((false, _)) => {
                 // Copied: the lock must not be held any more.
                 let end = self.lock().end;
@@ -319,7 +344,7 @@ impl Shared {
         let Some(mut record) = state.record.clone() else { return };
         let data_key = record.status.data_key;
         (record.status.state, record.status.why, record.status.waits) = (ended, why.clone(), None);
-        if ended != RewriteState::Stopped {
+        if ended == RewriteState::Complete {
             record.place = None;
         }
         if let Err(error) = self.save(&mut state, record) {
@@ -345,7 +370,7 @@ impl Shared {
     /// Rewrites until nothing needs an older key, or until it is to end; what could not be rewritten.
     fn rewrite(&self) -> Result<(bool, Option<String>), String> {
         let Some(sealer) = self.store.sealer() else { return Err("the store is not encrypted".to_owned()) };
-        let mut pace = Pace(Instant::now());
+        let mut pace = Pace { due: Instant::now(), rate: self.lock().rate() };
         loop {
             let data_key = sealer.mark().id;
             self.show(|status| {
@@ -368,7 +393,7 @@ impl Shared {
                 let new = progress.bytes - std::mem::replace(&mut bytes, progress.bytes);
                 match &progress.waits {
                     None => self.pace(&mut pace, new),
-                    Some(_) => self.sleep(WAIT),
+                    Some(_) => self.sleep(WAIT, None),
                 }
             });
             let done = done.map_err(|error| error.to_string())?;
@@ -405,7 +430,9 @@ impl Shared {
         (status.pages, status.pages_total) = (progress.pages, progress.pages_total);
         (status.renewed, status.values) = (progress.renewed, progress.values);
         status.waits = progress.waits.as_deref().map(str::to_owned);
-        record.place.clone_from(&progress.place);
+        if progress.place.is_some() {
+            record.place.clone_from(&progress.place);
+        }
         if !is_due {
             return;
         }
@@ -417,17 +444,25 @@ impl Shared {
 
     /// Returns when so many bytes may be used; ends the work if it is to end.
     fn pace(&self, pace: &mut Pace, bytes: u64) -> ControlFlow<()> {
-        let rate = self.lock().record.as_ref().map_or(BYTES_PER_SECOND, |record| record.status.bytes_per_second);
-        let now = Instant::now();
         // What was not used is not saved up.
-        pace.0 = pace.0.max(now) + Duration::from_secs_f64(bytes as f64 / rate.max(1) as f64);
-        let ahead = pace.0 - now;
-        // A sleep is not shorter than some of the system's.
-        let pause = if ahead < Duration::from_millis(5) { Duration::ZERO } else { ahead };
-        self.sleep(pause)
+        pace.due = pace.due.max(Instant::now()) + Duration::from_secs_f64(bytes as f64 / pace.rate as f64);
+        loop {
+            let (now, rate) = (Instant::now(), self.lock().rate());
+            if rate != pace.rate {
+                let left = pace.due.saturating_duration_since(now).mul_f64(pace.rate as f64 / rate as f64);
+                *pace = Pace { due: now + left, rate };
+            }
+            let ahead = pace.due.saturating_duration_since(now);
+            // A sleep is not shorter than some of the system's.
+            if ahead < Duration::from_millis(5) {
+                return self.sleep(Duration::ZERO, None);
+            }
+            self.sleep(ahead, Some(rate))?;
+        }
     }
 
-    fn sleep(&self, pause: Duration) -> ControlFlow<()> {
+    /// Sleeps, until it is to end, or the rate is another one than that given.
+    fn sleep(&self, pause: Duration, rate: Option<u64>) -> ControlFlow<()> {
         let until = Instant::now() + pause;
         let mut state = self.lock();
         loop {
@@ -435,7 +470,7 @@ impl Shared {
                 return ControlFlow::Break(());
             }
             let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            if left.is_zero() || rate.is_some_and(|rate| rate != state.rate()) {
                 return ControlFlow::Continue(());
             }
             state = self.wake.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;

@@ -94,6 +94,69 @@ fn what_cannot_be_rewritten_is_told_with_the_reason_and_a_clear_store_refuses() 
 }
 
 #[test]
+fn one_that_has_failed_keeps_its_place_and_goes_on_there_unless_all_of_the_store_is_done() {
+    let (data, store) = (tempfile::tempdir().expect("a folder"), store(true));
+    store.sealer().expect("it is encrypted").begin_data_key_for_tests(2, 2);
+    let rewriting = start(data.path(), &store, Box::new(|_, _| Err("index i is red".to_owned())));
+    let place = RewritePlace { data_key: 2, tree: 1001, key: b"k".to_vec(), pages: 7 };
+    let shown = || rewriting.shared.lock().record.clone().expect("there is one").place;
+    rewriting.handle(START).expect("it begins");
+    assert_eq!(ended(&rewriting).state, RewriteState::Failed);
+    assert_eq!(shown(), None, "the store was done: the next one begins anew");
+    for state in [RewriteState::Failed, RewriteState::Stopped, RewriteState::Complete] {
+        rewriting.shared.lock().record.as_mut().expect("there is one").place = Some(place.clone());
+        rewriting.shared.ended(state, Some("a page is damaged".to_owned()));
+        let kept = (state != RewriteState::Complete).then(|| place.clone());
+        assert_eq!(shown(), kept, "{state:?}");
+        let file = read(data.path()).expect("it reads").expect("it is there");
+        assert_eq!(file.place.is_some(), kept.is_some(), "{state:?}");
+        let again = start(data.path(), &store, endless());
+        let record = again.shared.lock().record.clone().expect("there is one");
+        assert_eq!(record.place, kept);
+        again.handle(START).expect("it begins");
+        assert_eq!(again.shared.options().from, kept, "{state:?}: where it begins");
+        again.handle(RewriteRequest::Stop).expect("it stops");
+    }
+}
+
+#[test]
+fn the_first_reason_to_end_counts_and_another_rate_ends_the_pause_of_the_one_before() {
+    let (data, store) = (tempfile::tempdir().expect("a folder"), store(true));
+    store.sealer().expect("it is encrypted").begin_data_key_for_tests(2, 2);
+    // At the least rate it would be two hours.
+    let once: Box<OtherFiles> = Box::new(|_, on_bytes| Ok(on_bytes(1 << 30)));
+    let rewriting = start(data.path(), &store, once);
+    let slow = RewriteRequest::Start { bytes_per_second: BYTES_PER_SECOND_MIN, drops_kept_journal: false };
+    rewriting.handle(slow).expect("it begins");
+    while rewriting.handle(RewriteRequest::Status).expect("it answers").expect("there is one").file_bytes == 0 {
+        std::thread::yield_now();
+    }
+    rewriting
+        .handle(RewriteRequest::Start { bytes_per_second: 1 << 40, drops_kept_journal: false })
+        .expect("it is changed");
+    assert_eq!(ended(&rewriting).state, RewriteState::Complete);
+    drop(rewriting);
+
+    let rewriting = start(data.path(), &store, endless());
+    for (first, then, state) in
+        [(End::Node, End::Request, RewriteState::Running), (End::Request, End::Node, RewriteState::Stopped)]
+    {
+        rewriting.handle(START).expect("it begins");
+        rewriting.shared.lock().end = Some(first);
+        rewriting.join(then);
+        let status = rewriting.handle(RewriteRequest::Status).expect("it answers").expect("there is one");
+        assert_eq!(status.state, state, "{first:?}, then {then:?}");
+        // As the next start does.
+        rewriting.shared.lock().end = None;
+        if state == RewriteState::Running {
+            rewriting.begin().expect("it goes on");
+        }
+    }
+    rewriting.end();
+    assert!(matches!(rewriting.handle(START), Err(NodeError::Stopping)), "nothing begins any more");
+}
+
+#[test]
 fn the_key_of_a_place_is_not_in_the_file_and_one_of_another_store_is_not_taken() {
     let sealer = Sealer::for_tests(1, 1, 0);
     let place = RewritePlace { data_key: 1, tree: 1001, key: b"QUIXANDRIA".to_vec(), pages: 7 };
