@@ -19,13 +19,14 @@
 //! 5. `depth` counts entries accepted and not yet done; services stop reading while it is at the bound. Connections that
 //!    were past the check may overshoot by one message each; nothing is dropped for the bound's sake.
 
+mod connecting;
 pub mod hindrance;
 mod lane;
 pub mod progress;
 
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -35,8 +36,10 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout_at};
 
 use crate::figures::OperationFigures;
+use crate::operation::reply::pause_after;
 use crate::production;
 
+use connecting::ConnectTries;
 use hindrance::{Reached, RequiredOperation};
 pub use lane::{Entry, Lane, SetAsideDone, SetAsideOrder, SetAsideRefusal};
 
@@ -118,6 +121,8 @@ pub struct Queue {
     reached: Mutex<Reached>,
     /// Somebody waits for its connection: a lane with nothing to send connects.
     wanted: Notify,
+    /// When one may.
+    tries: Mutex<ConnectTries>,
     /// A lane's task ended by a panic: the messages in the lane are not delivered before the next start.
     broken: AtomicBool,
     /// Figures since the start.
@@ -146,6 +151,7 @@ impl Queue {
             orders: watch::Sender::new(Orders { operation, suspended, started_until_us: None, retired: false }),
             reached: Mutex::default(),
             wanted: Notify::new(),
+            tries: Mutex::default(),
             broken: AtomicBool::new(false),
             counters: QueueCounters::default(),
             figures: OperationFigures::default(),
@@ -199,15 +205,38 @@ impl Queue {
     /// Changes the orders, waking every lane.
     pub fn order(&self, change: impl FnOnce(&mut Orders)) {
         self.orders.send_modify(change);
+        self.tries().start_over();
         let bounds = self.orders.borrow().operation.settings.queue();
         self.messages_max.store(bounds.messages, Ordering::Relaxed);
         self.memory_max.store(bounds.memory.as_usize(), Ordering::Relaxed);
         self.room.notify_waiters();
     }
 
-    /// Notes what a try to connect came to.
+    fn tries(&self) -> MutexGuard<'_, ConnectTries> {
+        self.tries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes what a try to connect came to, by a message.
     pub fn note_reached(&self, reached: Reached) {
+        if reached == Reached::Connected {
+            self.tries().succeeded();
+        }
         *self.reached.lock().unwrap_or_else(PoisonError::into_inner) = reached;
+    }
+
+    /// Whether a lane that has nothing to send is to connect now, for others; then it says by [`tried_to_connect`](Queue::tried_to_connect)
+    /// what that came to. One at a time does, and none in the pause after a try that failed.
+    pub fn begins_to_connect(&self) -> bool {
+        self.tries().begin(Instant::now())
+    }
+
+    /// Notes what a try to connect for others came to.
+    pub fn tried_to_connect(&self, reached: Reached) {
+        if reached != Reached::Connected {
+            let retry = self.orders.borrow().operation.settings.retry();
+            self.tries().failed(Instant::now(), |failures| pause_after(failures, &retry));
+        }
+        self.note_reached(reached);
     }
 
     /// What is the matter with its connection, for an operation that requires it. Where it has none, a lane that has nothing to send tries.
@@ -216,9 +245,11 @@ impl Queue {
         self.orders.borrow().required(now_us, reached)
     }
 
-    /// Has a lane that has nothing to send connect.
+    /// Has a lane that has nothing to send connect, where one may now.
     pub fn want_connection(&self) {
-        self.wanted.notify_one();
+        if self.tries().may_begin(Instant::now()) {
+            self.wanted.notify_one();
+        }
     }
 
     /// Resolves once somebody waits for its connection.

@@ -189,8 +189,11 @@ impl Lane {
         })
     }
 
-    /// Connects, for an operation that waits for it.
+    /// Connects, for operations that wait for it; nothing where another lane does, or the pause after a failed try is not over.
     async fn connect(&mut self, orders: &Orders) {
+        if !self.queue.begins_to_connect() {
+            return;
+        }
         self.renew_sender(orders);
         let Some(sender) = self.sender.as_mut() else { return };
         let connected = sender.connect(&orders.operation).await;
@@ -198,7 +201,7 @@ impl Lane {
         self.count_connection(is_connected);
         let state = if connected.is_ok() { ConnectionState::Connected } else { ConnectionState::Down };
         self.note(LaneEvent::Connection(state));
-        self.queue.note_reached(connected.map_or_else(Reached::Down, |()| Reached::Connected));
+        self.queue.tried_to_connect(connected.map_or_else(Reached::Down, |()| Reached::Connected));
     }
 
     /// Has a sender of the settings in force.

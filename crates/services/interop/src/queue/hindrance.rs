@@ -3,7 +3,7 @@
 //! ```text
 //!   suspended?                         until somebody resumes it, or starts it
 //!   outside its schedule?              until it opens, unless somebody has started it until a later time
-//!   requires one that is not connected?  until that one's last try to connect succeeded
+//!   requires one that is not connected?  until that one's last try to connect succeeded; not one that has left the production
 //! ```
 //!
 //! The lane asks before each delivery, and the status with the same words. Nothing of it is kept but what people ordered: schedules follow
@@ -70,6 +70,10 @@ impl Orders {
         }
         if let Some(words) = self.closed(now_us) {
             return Some(Hindrance::Closed(words));
+        }
+        if self.retired {
+            // What waits goes out: what it required may have left as well, and nobody can change that any more.
+            return None;
         }
         let operation = self.operation.settings.requires()?;
         match required(operation).unwrap_or(RequiredOperation::Rests("the production does not have")) {
@@ -158,6 +162,17 @@ mod tests {
         }
         orders.suspended = Some(Suspension { since_us: OPEN - 4 * MINUTE, reason: "by ann".into() });
         assert_eq!(words(&orders, OPEN, down()).as_deref(), Some("suspended for 4 min: by ann"));
+    }
+
+    #[test]
+    fn one_that_has_left_the_production_waits_for_no_other_one_but_for_orders_and_its_schedule() {
+        let mut orders = orders();
+        assert!(orders.hindrance(OPEN, |_| None).is_some());
+        orders.retired = true;
+        assert_eq!(orders.hindrance(OPEN, |_| None), None);
+        assert!(orders.hindrance(MONDAY, |_| None).is_some_and(|hindrance| hindrance.closes()));
+        orders.suspended = Some(Suspension { since_us: OPEN, reason: "by ann".into() });
+        assert!(matches!(orders.hindrance(OPEN, |_| None), Some(Hindrance::Suspended(_))));
     }
 
     #[test]

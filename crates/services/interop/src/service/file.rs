@@ -10,7 +10,7 @@
 //! recorded (`done/.NAME.taken`): at most one window is then ingested twice, or all of a file of one window. A
 //! production for which this is not acceptable uses `duplicates = "drop"`. A file that has to be tried again (a full
 //! disk, a folder that cannot be written) continues with the messages that are not stored yet. Files are taken in the
-//! order of their names. Outside the service's schedule none is begun. A file that is still growing is not read (`settle`). Links are not followed: a link is moved
+//! order of their names. Outside the service's schedule none is begun, which is looked at before each. A file that is still growing is not read (`settle`). Links are not followed: a link is moved
 //! to the error folder.
 
 mod input;
@@ -85,7 +85,7 @@ pub fn watch(engine: Arc<Engine>, service: Arc<Service>) -> Watching {
             device::supervise::rehearse("files");
             let service = Arc::clone(&current.borrow_and_update());
             let settings = settings_of(&service).clone();
-            if settings.schedule.as_ref().is_some_and(|schedule| !schedule.is_open(engine.clock.now_us())) {
+            if !is_open(&settings, &engine) {
                 // Files stay where they are, and are looked at anew when it opens.
                 seen.clear();
                 tokio::select! {
@@ -111,6 +111,10 @@ pub fn watch(engine: Arc<Engine>, service: Arc<Service>) -> Watching {
                         if *stopped.borrow() {
                             return;
                         }
+                        if !is_open(&settings, &engine) {
+                            // The others wait until it opens again.
+                            break;
+                        }
                         let Some(look) = seen.get_mut(&name) else { continue };
                         let file = Pickup { engine: &engine, service: &service, folders: &folders, name: &name };
                         if let Err(error) = file.pick_up(look).await {
@@ -128,6 +132,11 @@ pub fn watch(engine: Arc<Engine>, service: Arc<Service>) -> Watching {
         }
     });
     Watching { service, stop }
+}
+
+/// Whether files are begun now.
+fn is_open(settings: &settings::FileService, engine: &Engine) -> bool {
+    settings.schedule.as_ref().is_none_or(|schedule| schedule.is_open(engine.clock.now_us()))
 }
 
 fn settings_of(service: &Service) -> &settings::FileService {

@@ -158,6 +158,54 @@ async fn outside_its_schedule_a_service_leaves_files_where_they_are() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_service_finishes_the_file_in_hand_when_its_schedule_closes_and_begins_no_other() {
+    let mut receiver = Receiver::start().await;
+    let mut rig = Rig::to(receiver.address);
+    rig.operation("out", receiver.address, "[queue]\nmessages = 1\n");
+    let folder = "rules = \"main\"\nevery = \"1ms\"\nsettle = \"0s\"\n";
+    rig.write("services/a.toml", &format!("kind = \"file\"\nfolder = \"a\"\n{folder}{WEEK}"));
+    rig.write("services/b.toml", &format!("kind = \"file\"\nfolder = \"b\"\n{folder}"));
+    rig.write("a/1.hl7", &[adt("1"), adt("2"), adt("3")].concat()).write("a/2.hl7", &adt("4"));
+    let clock = Clock::fixed(hour(8));
+    rig.options.clock = clock.clone();
+    let running = rig.start().await;
+    // It is in the middle of the first file: there is room for one message.
+    let first = receiver.next_is("1").await;
+    clock.set(hour(20));
+    first.answer("AA");
+    receiver.next_is("2").await.answer("AA");
+    receiver.next_is("3").await.answer("AA");
+    let here = |file: &str| fs::exists(rig.folder().join(file)).expect("it can be seen");
+    until("it has finished its file", || here("a/done/1.hl7").then_some(())).await;
+    rig.write("b/5.hl7", &adt("5"));
+    receiver.next_is("5").await.answer("AA");
+    until("the other service takes its file", || here("b/done/5.hl7").then_some(())).await;
+    assert!(here("a/2.hl7") && running.ids().len() == 4);
+    clock.set(hour(24 + 8));
+    receiver.next_is("4").await.answer("AA");
+    running.idle("out").await;
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_waits_at_an_operation_that_left_the_production_goes_out_also_where_what_it_required_left_too() {
+    let down = Down::new();
+    let mut receiver = Receiver::start().await;
+    let rig = Rig::new();
+    rig.service("in", "").write("rules/main.rules", "match first\nrule all { send to second }\n");
+    rig.operation("first", down.address, "").operation("second", receiver.address, "requires = \"first\"\n");
+    rig.operation("third", down.address, "");
+    let running = rig.start().await;
+    running.sender().await.accepted(&adt("1")).await;
+    cause(&running, "second", "waits for operation first, which is not connected").await;
+    rig.write("rules/main.rules", "match first\nrule all { send to third }\n");
+    rig.remove("operations/first.toml").remove("operations/second.toml");
+    running.request("reload").await.expect("it is right");
+    receiver.next_is("1").await.answer("AA");
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_operation_delivers_only_while_the_one_that_it_requires_is_connected() {
     let down = Down::new();
     let mut receiver = Receiver::start().await;
