@@ -8,7 +8,8 @@
 //!
 //! Checked before any part of a transaction is in the journal, and again for each part of one that spills. So it
 //! applies to bulk loads, to rows that move to row groups, and to spilled transactions. It does not apply to records of
-//! services, to transactions that change only the trees of the interpreter, or to those that remove more than they set.
+//! services, to transactions that change only the trees of the interpreter, to those that remove more than they set, or to the few rows of
+//! the node itself ([`Transaction::commit_beyond_limits`](crate::Transaction::commit_beyond_limits)).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

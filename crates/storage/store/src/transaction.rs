@@ -6,6 +6,7 @@
 //! both commit.
 
 use std::ops::Bound;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use journal::Lsn;
@@ -17,6 +18,7 @@ use crate::cursor::{Cursor, Own};
 use crate::range::Direction;
 use crate::record::Op;
 use crate::snapshot::Snapshot;
+use crate::versions::Held;
 use crate::write_set::WHOLE;
 use crate::writes::WriteBuffer;
 use crate::{KEY_BYTES_MAX, StoreError, TreeId};
@@ -180,6 +182,21 @@ impl Transaction {
     /// no effect. [`StoreError::Full`], [`StoreError::Refused`] (also if it writes to a tree that does not exist): it
     /// has no effect. [`StoreError::Poisoned`]: the next opening determines whether it took effect.
     pub fn commit(self) -> Result<Lsn, StoreError> {
+        self.commit_by(Committer::commit)
+    }
+
+    /// As [`commit`](Transaction::commit), in the space that [`SpaceLimits`](crate::SpaceLimits) keep for the records of services too: for
+    /// a few small rows of the node itself, which tell of its work when tables have taken all of theirs.
+    ///
+    /// Errors: those of [`commit`](Transaction::commit); [`StoreError::Full`] only if the medium itself has no space.
+    pub fn commit_beyond_limits(self) -> Result<Lsn, StoreError> {
+        self.commit_by(Committer::commit_beyond_limits)
+    }
+
+    fn commit_by(
+        self,
+        commit: impl FnOnce(&Committer, Arc<Held>, WriteBuffer) -> Result<Lsn, StoreError>,
+    ) -> Result<Lsn, StoreError> {
         if let Some(error) = self.broken {
             return Err(error);
         }
@@ -187,7 +204,7 @@ impl Transaction {
             return Ok(self.snapshot.lsn());
         }
         let Snapshot { store, held } = self.snapshot;
-        store.engine.committer.commit(held, self.writes)
+        commit(&store.engine.committer, held, self.writes)
     }
 
     /// Discards all changes.

@@ -156,6 +156,12 @@ impl Committer {
         self.commit_as(snapshot, writes, Effect::Changes)
     }
 
+    /// See [`Transaction::commit_beyond_limits`](crate::Transaction::commit_beyond_limits).
+    pub(crate) fn commit_beyond_limits(&self, snapshot: Arc<Held>, writes: WriteBuffer) -> Result<Lsn, StoreError> {
+        self.applier.check_updates()?;
+        self.commit_as(snapshot, writes, Effect::Changes)
+    }
+
     /// As [`commit`](Committer::commit), of values that are those that the snapshot has: rewriting stores them anew. It is refused if
     /// another transaction has changed one of the keys since, and no other transaction is refused because of it; except one that writes
     /// to a tree of the interpreter, which may find its old versions. It takes no space that is kept for others.
