@@ -228,6 +228,13 @@ pub fn journal_folder(data: &Path) -> Result<PathBuf, NodeError> {
     Ok(locations(data)?.journal.folder_in(data).unwrap_or_else(|| data.join(JOURNAL)))
 }
 
+/// The folders that a node keeps its data in, as far as they are known: its data directory first, then those that its placement file names.
+pub fn folders(data: &Path) -> Vec<PathBuf> {
+    let locations = read(data).ok().flatten().map(|file| file.locations());
+    let named = locations.iter().flat_map(Locations::named).filter_map(|(_, location)| location.folder_in(data));
+    std::iter::once(data.to_owned()).chain(named).collect()
+}
+
 /// Decides whether a node may use `wanted`, and records it before anything is made there. The caller has the data directory's lock.
 ///
 /// # Errors

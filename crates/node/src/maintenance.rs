@@ -351,7 +351,20 @@ pub async fn answer_backup(store: &Store, folder: PathBuf, progress: ProgressSen
 /// # Errors
 /// The store's, after which there is nothing in `to`.
 pub(crate) fn back_up(store: &Store, to: &Path, on_progress: OnProgress<'_>) -> Result<BackupReport, NodeError> {
-    let shelf = Arc::new(FileShelf::open(to, FileOptions::default())?);
+    let shelf: Arc<dyn Shelf> = Arc::new(FileShelf::open(to, FileOptions::default())?);
+    back_up_to(store, to, &shelf, on_progress)
+}
+
+/// As [`back_up`], on a shelf that lies in `to`.
+///
+/// # Errors
+/// As there.
+pub(crate) fn back_up_to(
+    store: &Store,
+    to: &Path,
+    shelf: &Arc<dyn Shelf>,
+    on_progress: OnProgress<'_>,
+) -> Result<BackupReport, NodeError> {
     let was_encrypted = encryption::is_encrypted(to)?;
     // A data key that is made meanwhile would not be in the envelope of the backup.
     let _held = store.sealer().map(Sealer::hold_keys);
@@ -359,7 +372,8 @@ pub(crate) fn back_up(store: &Store, to: &Path, on_progress: OnProgress<'_>) -> 
         // Ahead of the manifest: a backup that is complete can be read.
         encryption::put_envelope(to, store.sealer())?;
     }
-    let made = store.backup(shelf, &mut |copied| on_progress(Progress { done: copied.done, total: copied.total }));
+    let made =
+        store.backup(Arc::clone(shelf), &mut |copied| on_progress(Progress { done: copied.done, total: copied.total }));
     if made.is_err() && !was_encrypted {
         // The first error is returned, not what removing may add.
         let _ = fs::remove_file(EnvelopeFile::of(to).path());

@@ -7,16 +7,17 @@
 //! ```
 //!
 //! What is due, what is kept and how a folder is used is `node::backups`. The node takes messages meanwhile; a backup that fails ends nothing else.
+//! When the last try failed is known here too: that it could not be recorded makes no try come sooner.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use interop::production::units::Span;
 use interop::running::RunningProduction;
 use node::audit::{AuditEntry, AuditOutcome};
-use node::backups::{BackupFolder, BackupRecord, BackupSettings, BackupTimes, GoodBackup, check_folder};
+use node::backups::{BackupFolder, BackupRecord, BackupSettings, BackupTimes, Stopped, check_folder};
 use node::task::session;
 use node::{NodeError, Schedule};
 use serde::Deserialize;
@@ -45,7 +46,7 @@ pub struct BackupTable {
     /// How many are kept, 1 to 1,000. Default 7.
     #[serde(default = "seven")]
     keep: usize,
-    /// Each is read once more before it counts, as by `terrace verify`. Default yes.
+    /// The journal of each is read once more before it counts; its pages always are. Default yes.
     #[serde(default = "yes")]
     verify: bool,
 }
@@ -80,7 +81,8 @@ impl BackupTable {
     /// Starts making them.
     pub fn start(&self, node: &Arc<RunningProduction>) -> anyhow::Result<RunningBackups> {
         let (stop, stopped) = watch::channel(false);
-        let backups = Arc::new(Backups { node: Arc::clone(node), settings: self.settings(node.data())?, stopped });
+        let (node, settings) = (Arc::clone(node), self.settings(node.data())?);
+        let backups = Arc::new(Backups { node, settings, stopped, held: Mutex::new(Held::default()) });
         Ok(RunningBackups { stop, task: session("backups", run(backups)) })
     }
 }
@@ -93,7 +95,7 @@ pub struct RunningBackups {
 }
 
 impl RunningBackups {
-    /// Ends it; a backup that is being made is given up.
+    /// Ends it; a backup that is being made or checked is given up.
     pub async fn stop(self) {
         self.stop.send_replace(true);
         // Its panic is in the log.
@@ -105,6 +107,16 @@ struct Backups {
     node: Arc<RunningProduction>,
     settings: BackupSettings,
     stopped: watch::Receiver<bool>,
+    held: Mutex<Held>,
+}
+
+/// What is kept from one look to the next.
+#[derive(Default)]
+struct Held {
+    /// The folder, once it could be taken.
+    folder: Option<BackupFolder>,
+    /// When the last try failed.
+    failed_us: Option<i64>,
 }
 
 async fn run(backups: Arc<Backups>) {
@@ -135,6 +147,21 @@ impl Backups {
         *self.stopped.borrow() || self.node.failed().borrow().is_some()
     }
 
+    fn held(&self) -> MutexGuard<'_, Held> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has the folder from now on, where it can be had.
+    fn take_folder(&self, held: &mut Held) -> Result<(), NodeError> {
+        if held.folder.as_ref().is_some_and(BackupFolder::is_in_place) {
+            return Ok(());
+        }
+        held.folder = None;
+        let (store, options, data) = (self.node.store(), self.node.store_options(), self.node.data());
+        held.folder = Some(BackupFolder::take(self.settings.clone(), store, options, data)?);
+        Ok(())
+    }
+
     /// Makes one if it is due.
     fn look(&self) {
         if self.is_stopped() {
@@ -150,7 +177,11 @@ impl Backups {
             Err(error) => return tracing::error!(%error, "the record of backups cannot be read: none are made"),
         };
         let began_us = self.now_us();
-        if !self.settings.times.is_due(&record, began_us) {
+        let (taken, failed_us) = {
+            let mut held = self.held();
+            (self.take_folder(&mut held), held.failed_us)
+        };
+        if !self.settings.times.is_due(&record, failed_us, began_us) {
             return;
         }
         let entry = AuditEntry::new("node.backup", self.settings.folder.display().to_string()).with("by", "schedule");
@@ -158,8 +189,8 @@ impl Backups {
             self.failed(&format!("the audit takes no entry: {error}"));
             return;
         }
-        match self.make(began_us) {
-            Ok(()) => {}
+        match taken.and_then(|()| self.make(began_us)) {
+            Ok(()) => self.held().failed_us = None,
             // The next start goes on: nothing has failed.
             Err(_) if self.is_stopped() => {}
             Err(error) => {
@@ -171,20 +202,23 @@ impl Backups {
         }
     }
 
-    /// Makes a backup, records it, and removes those beyond what is kept.
+    /// Makes a backup, and removes those beyond what is kept.
     fn make(&self, began_us: i64) -> Result<(), NodeError> {
-        let folder = BackupFolder::take(self.settings.clone(), self.node.store_options())?;
-        let made = folder.make(self.node.store(), began_us, &|| self.is_stopped())?;
-        let good = GoodBackup {
-            folder: made.folder.clone(),
-            began_us,
-            ended_us: self.now_us(),
-            until: made.until,
-            verified: self.settings.verify,
+        let held = self.held();
+        let Some(folder) = &held.folder else { return Err(NodeError::Stopping) };
+        let (stopped, failed) = (self.stopped.clone(), self.node.failed());
+        let stopped: Stopped = Arc::new(move || *stopped.borrow() || failed.borrow().is_some());
+        let good = folder.make(self.node.store(), began_us, &|| self.now_us(), &stopped)?;
+        tracing::info!(folder = %good.folder.display(), until = good.until, "backup made and checked");
+        let old = match folder.old(&good.folder) {
+            Ok(old) => old,
+            // The backup is good.
+            Err(error) => {
+                tracing::error!(%error, "which backups are the oldest cannot be told; looked again after the next one");
+                return Ok(());
+            }
         };
-        BackupRecord::change(self.node.store(), &|record| record.succeeded(good.clone()))?;
-        tracing::info!(folder = %made.folder.display(), until = made.until, "backup made and checked");
-        for old in folder.old(&made.folder)? {
+        for old in old {
             let entry = AuditEntry::new("node.backup-remove", old.display().to_string()).with("by", "schedule");
             let removed = self.record(&entry).map_err(|error| error.to_string());
             if let Err(error) = removed.and_then(|()| folder.remove(&old).map_err(|error| error.to_string())) {
@@ -204,6 +238,7 @@ impl Backups {
     fn failed(&self, why: &str) {
         tracing::error!(why, "a backup failed; the former ones are as they were, and it is tried again later");
         let at_us = self.now_us();
+        self.held().failed_us = Some(at_us);
         if let Err(error) = BackupRecord::change(self.node.store(), &|record| record.failed(at_us, why)) {
             tracing::error!(%error, "that a backup failed cannot be stored");
         }

@@ -288,7 +288,8 @@ pub fn status(args: &StatusArgs) -> anyhow::Result<ExitCode> {
 fn print_backups(record: &BackupRecord) {
     match &record.good {
         Some(good) => {
-            let checked = if good.verified { "read once more and sound" } else { "checked while it was made" };
+            let checked =
+                if good.verified { "its pages and journal were read back" } else { "its pages were read back" };
             println!("last backup: {}, of {}, {checked}", good.folder.display(), time(good.began_us));
         }
         None => println!("last backup: none was made yet"),

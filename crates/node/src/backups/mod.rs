@@ -1,20 +1,23 @@
 //! Backups by schedule: when one is due, what is known of the last ones, and which are removed.
 //!
 //! ```text
-//!   due? --> room? --> copied to FOLDER/backup-20261127T020000Z, and checked --> read as `terrace verify` does --> good: recorded in the store
-//!    |         |                  |                                                      |                            |
-//!    |         +------------------+------ what was made of it is removed, the reason recorded; tried again later     +--> the oldest ones
-//!    +-- the record in the store: so a restart makes none twice                                                            beyond `keep`
+//!   due? --> room? --> copied, its pages read again --> its journal read --> FOLDER/backup-20261127T020000Z --> good: recorded in the store
+//!    |         |                  |                           |                            |                          |
+//!    |         +------------------+---- what was made of it is removed, the reason recorded; tried again later       +--> the oldest ones
+//!    +-- the record in the store: so a restart makes none twice                                                           beyond `keep`
 //! ```
 //!
 //! Invariants:
 //! 1. A backup is removed only after a newer one was made, checked and recorded; a failed one leaves the others as they are.
 //! 2. The folder never fills its file system: the room is looked for before, and while it is copied.
-//! 3. Only what has the name of such a backup is ever removed, in a folder that one node has for itself.
+//! 3. Only what has the name of such a backup, and is known to be of this store, is ever removed, in a folder that one node has for itself.
+//! 4. The record has room also when tables have taken all of theirs; one that fails nevertheless leaves no backup behind, and the next try
+//!    comes no sooner.
 //!
 //! Not here: who runs it, and its entries in the audit (`crates/terrace`), and how a store is copied (`store`).
 
 mod folder;
+mod stoppable;
 
 use std::path::{Path, PathBuf};
 
@@ -22,9 +25,11 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use store::{Snapshot, Store, StoreError};
 
+use crate::location;
 use crate::schedule::Schedule;
 
 pub use folder::{BackupFolder, BackupRoom};
+pub use stoppable::Stopped;
 
 /// The tree of the record.
 const TREE: &str = "node.backups";
@@ -52,7 +57,7 @@ pub struct BackupSettings {
     pub times: BackupTimes,
     /// How many are kept, 1 or more.
     pub keep: usize,
-    /// Each is read once more, journal and pages, before it counts.
+    /// The journal of each is read once more before it counts; its pages always are.
     pub verify: bool,
 }
 
@@ -86,7 +91,7 @@ pub struct GoodBackup {
     pub ended_us: i64,
     /// It has every record before this position of the journal.
     pub until: u64,
-    /// It was read once more.
+    /// Its journal was read once more, too.
     pub verified: bool,
 }
 
@@ -108,10 +113,11 @@ impl Default for BackupRecord {
 }
 
 impl BackupTimes {
-    /// Whether one is due at a moment, microseconds since 1970. A good one from a time to come, by a clock that was wrong, does not count.
-    pub fn is_due(&self, record: &BackupRecord, now_us: i64) -> bool {
-        let is_early = |failed: &FailedBackup| (failed.at_us..failed.at_us.saturating_add(RETRY_US)).contains(&now_us);
-        if record.failed.as_ref().is_some_and(is_early) {
+    /// Whether one is due at a moment, microseconds since 1970. `failed_us`: when a try has failed last, which the record may not have. A
+    /// good one from a time to come, by a clock that was wrong, does not count.
+    pub fn is_due(&self, record: &BackupRecord, failed_us: Option<i64>, now_us: i64) -> bool {
+        let is_early = |at_us: i64| (at_us..at_us.saturating_add(RETRY_US)).contains(&now_us);
+        if record.failed.as_ref().map(|failed| failed.at_us).into_iter().chain(failed_us).any(is_early) {
             return false;
         }
         let good = record.good.as_ref().map(|good| good.began_us).filter(|began_us| *began_us <= now_us);
@@ -158,7 +164,7 @@ impl BackupRecord {
         record.ok_or_else(|| StoreError::Corrupt("the record of backups is not of a version this release reads".into()))
     }
 
-    /// Changes the record, durably; returns it.
+    /// Changes the record, durably, in the space that is kept for messages where it has to; returns it.
     ///
     /// # Errors
     /// The store's.
@@ -182,7 +188,7 @@ impl BackupRecord {
         let before = transaction.get(tree, KEY)?.map(|row| BackupRecord::decode(&row)).transpose()?;
         let record = change(before.unwrap_or_default());
         transaction.put(tree, KEY, &serde_json::to_vec(&record).expect("plain data becomes JSON"))?;
-        transaction.commit()?;
+        transaction.commit_beyond_limits()?;
         Ok(record)
     }
 }
@@ -210,21 +216,31 @@ pub fn beyond(names: &[String], keep: usize, newest: &str) -> Vec<String> {
     older[..older.len() - stay].iter().map(|name| (*name).clone()).collect()
 }
 
-/// Refuses a folder that backups of a node cannot have.
+/// Refuses a folder that backups of a node cannot have: none of those that the data lies in, by whatever path, and none around or in one.
 ///
 /// # Errors
 /// Why not.
 pub fn check_folder(folder: &Path, data: &Path) -> Result<(), String> {
-    let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    let (folder, data) = (absolute(folder), absolute(data));
-    if folder.starts_with(&data) || data.starts_with(&folder) {
-        return Err(format!(
-            "{} and the data directory {} lie in each other: give backups a folder of their own, on another medium if possible",
-            folder.display(),
-            data.display()
-        ));
+    let place = real(folder);
+    for of_data in location::folders(data) {
+        let real = real(&of_data);
+        if place.starts_with(&real) || real.starts_with(&place) {
+            return Err(format!(
+                "{} and {}, which has data of the node, lie in each other: give backups a folder of their own, on another medium if possible",
+                folder.display(),
+                of_data.display()
+            ));
+        }
     }
     Ok(())
+}
+
+/// A path without links, as far as it exists.
+fn real(path: &Path) -> PathBuf {
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let found = absolute.ancestors().find_map(|above| Some((above, std::fs::canonicalize(above).ok()?)));
+    let joined = found.and_then(|(above, real)| absolute.strip_prefix(above).ok().map(|rest| real.join(rest)));
+    joined.unwrap_or(absolute)
 }
 
 #[cfg(test)]

@@ -14,12 +14,19 @@ use crate::node::{Bed, Node, until};
 
 /// A new place. All have the same users: a node whose users were imported refuses others.
 pub(crate) fn bed() -> Bed {
+    let bed = Bed::new();
+    configure(&bed, "", "");
+    bed
+}
+
+/// Writes its settings, with more of SQL and more tables.
+fn configure(bed: &Bed, sql: &str, tables: &str) {
     static VERIFIER: LazyLock<String> =
         LazyLock::new(|| sql::wire::Verifier::of("not asked for").expect("there is randomness").to_string());
-    let bed = Bed::new();
     let verifier = VERIFIER.as_str();
-    bed.configure(&format!("[sql]\nlisten = \"127.0.0.1:0\"\ntrust = true\n[sql.users]\nann = \"{verifier}\"\n"));
-    bed
+    bed.configure(&format!(
+        "[sql]\nlisten = \"127.0.0.1:0\"\ntrust = true\n{sql}[sql.users]\nann = \"{verifier}\"\n{tables}"
+    ));
 }
 
 pub(crate) fn client(node: &Node<'_>) -> Client {
@@ -65,7 +72,7 @@ fn a_node_backs_itself_up_records_it_and_makes_none_twice_after_a_restart() {
     node.send("M1");
     until("a backup is made", || !node.status()["backup"]["good"].is_null());
     let good = node.status()["backup"]["good"]["folder"].as_str().expect("a folder").to_owned();
-    run(&["status"]).succeeds("read once more and sound");
+    run(&["status"]).succeeds("its pages and journal were read back");
     run(&["audit", "list"]).succeeds("node.backup");
     bed.command_line(&["verify", &good]).succeeds("");
     node.kill();
@@ -76,6 +83,22 @@ fn a_node_backs_itself_up_records_it_and_makes_none_twice_after_a_restart() {
         .expect("it lists")
         .filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     assert_eq!(made.filter(|name| name.starts_with("backup-")).count(), 1);
+}
+
+#[test]
+fn a_backup_is_recorded_also_where_tables_have_taken_all_their_space() {
+    let bed = bed();
+    let node = bed.start();
+    client(&node).query("CREATE TABLE t (id bigint PRIMARY KEY, body text)").expect("it is made");
+    node.stop();
+    fs::create_dir(bed.path("backups")).expect("a folder");
+    configure(&bed, "space = \"1KiB\"\n", "[backup]\nfolder = \"backups\"\nevery = \"1h\"\n");
+    let node = bed.start();
+    until("a backup is made", || !node.status()["backup"]["good"].is_null());
+    let refused = client(&node).query("INSERT INTO t VALUES (1, 'x')").expect_err("tables have no space");
+    assert!(refused.to_string().contains("[sql] space"), "{refused}");
+    assert!(node.status()["backup"]["failed"].is_null());
+    node.stop();
 }
 
 /// A new place with the same settings, whose data are restored.
