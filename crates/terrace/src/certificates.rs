@@ -69,18 +69,18 @@ pub fn named_files(table: &Table, production: Option<&Path>) -> Vec<NamedFile> {
     all
 }
 
-/// When the certificates end that settings and a production name, by the name of the setting, microseconds since 1970. One that cannot be
-/// read is left out.
-pub fn certificate_ends(settings: &Path, production: Option<&Path>) -> Vec<(String, i64)> {
+/// When the certificates end that settings and a production name, by the name of the setting, microseconds since 1970; none of one that cannot
+/// be read.
+pub fn certificate_ends(settings: &Path, production: Option<&Path>) -> Vec<(String, Option<i64>)> {
     let table: Table =
         fs::read_to_string(settings).ok().and_then(|text| toml::from_str(&text).ok()).unwrap_or_default();
-    let end = |file: NamedFile| {
+    let end = |file: &NamedFile| {
         let chain = node::tls::certificates(&file.path).ok()?;
         let [_, end_s] = node::certificate::validity(chain.first()?)?;
-        Some((file.by, end_s.saturating_mul(1_000_000)))
+        Some(end_s.saturating_mul(1_000_000))
     };
     let all = named_files(&table, production).into_iter().filter(|file| !file.is_key);
-    all.take(CERTIFICATES_MAX).filter_map(end).collect()
+    all.take(CERTIFICATES_MAX).map(|file| (file.by.clone(), end(&file))).collect()
 }
 
 #[cfg(test)]
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ends_of_certificates_of_settings_and_of_a_production_are_found_and_damaged_files_are_left_out() {
+    fn the_ends_of_certificates_of_settings_and_of_a_production_are_found_and_damaged_files_have_none() {
         let dir = tempfile::tempdir().expect("a folder");
         let key = KeyPair::generate().expect("a key");
         let mut params = CertificateParams::new(vec!["node.example.org".to_owned()]).expect("a name");
@@ -125,8 +125,9 @@ mod tests {
         // Seconds since 1970 of 2026-03-01T00:00:00Z.
         let end_us = 1_772_323_200 * 1_000_000;
         let found = certificate_ends(&settings, Some(&dir.path().join("production")));
-        let expected = ["sql.certificate", "services/adt.tls.certificate"].map(|by| (by.to_owned(), end_us));
-        assert_eq!(found, expected);
+        let all = ["console.certificate", "sql.certificate", "services/adt.tls.certificate"];
+        let ends = [None, Some(end_us), Some(end_us)];
+        assert_eq!(found, all.map(str::to_owned).into_iter().zip(ends).collect::<Vec<_>>());
         assert!(certificate_ends(Path::new("/nowhere/terrace.toml"), None).is_empty());
     }
 }

@@ -247,8 +247,8 @@ impl ConsoleWatch {
     /// Makes the user, and finds the ports.
     fn of(session: &Session) -> anyhow::Result<ConsoleWatch> {
         let address = |of: fn(&Node) -> Option<SocketAddr>| until(session.node(), || Ok(of(session.node())));
-        let token =
-            Control::open(session.data())?.user("watch", None, &[("node-status", json!({ "kind": "node" }))])?;
+        let rights = ["node-status", "node-metrics"].map(|action| (action, json!({ "kind": "node" })));
+        let token = Control::open(session.data())?.user("watch", None, &rights)?;
         Ok(ConsoleWatch {
             console: address(Node::console_address)?,
             metrics: address(Node::metrics_address)?,

@@ -285,6 +285,8 @@ metrics! {
         "Failures of a copy.";
     CERTIFICATE_END MetricKind::Gauge, "terrace_certificate_end_timestamp_seconds" ["setting"]
         "When the certificate ends that a setting names.";
+    CERTIFICATE_UNREADABLE MetricKind::Gauge, "terrace_certificate_unreadable" ["setting"]
+        "1 while the certificate that a setting names cannot be read; otherwise not there.";
     ALERTS_FIRING MetricKind::Gauge, "terrace_alerts_firing" ["rule"]
         "Alerts of alerts.toml that are on.";
     ALERTS_WAITING MetricKind::Gauge, "terrace_alerts_waiting_messages" ["channel"]

@@ -40,20 +40,27 @@ const SILENCE_US_MAX: i64 = 90 * 86_400 * 1_000_000;
 const HOST_NAME: &str = "/proc/sys/kernel/hostname";
 
 /// Where the file is for these settings.
-fn place(config: Option<&Path>) -> PathBuf {
+pub fn place(config: Option<&Path>) -> PathBuf {
     config.and_then(Path::parent).unwrap_or(Path::new("")).join(FILE)
 }
 
-/// Reads the rules beside these settings; none where there is no file. Errors: a fault in it, by its name.
+/// Reads the rules beside these settings; none where there is no file. Errors: a fault in it, by its name; a link that leads nowhere and a folder
+/// that cannot be read are such faults, and not the absence of rules.
 pub fn read(config: Option<&Path>) -> anyhow::Result<Option<AlertRules>> {
     let place = place(config);
-    if place.exists() { read_file(&place).map(Some) } else { Ok(None) }
+    let found = std::fs::symlink_metadata(&place);
+    if found.is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound) {
+        return Ok(None);
+    }
+    read_file(&place).map(Some)
 }
 
 /// Reads a file with rules. Errors: a fault in it, by its name.
 pub fn read_file(place: &Path) -> anyhow::Result<AlertRules> {
     let cannot = || format!("cannot read {}", place.display());
-    let size = std::fs::metadata(place).with_context(cannot)?.len();
+    let found = std::fs::metadata(place).with_context(cannot)?;
+    anyhow::ensure!(found.is_file(), "{} is no regular file", place.display());
+    let size = found.len();
     anyhow::ensure!(size <= FILE_BYTES_MAX as u64, "{} has more than {FILE_BYTES_MAX} bytes", place.display());
     let text = std::fs::read_to_string(place).with_context(cannot)?;
     AlertRules::read(&text).map_err(|why| anyhow::anyhow!("{} is wrong: {why}", place.display()))
@@ -274,4 +281,25 @@ fn in_force(rules: &AlertRules) -> Value {
     };
     let channels: BTreeMap<_, _> = rules.channels.iter().map(|(name, channel)| (name, channel.place())).collect();
     json!({ "rules": rules.rules.iter().map(rule).collect::<Vec<_>>(), "channels": channels })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_file_that_is_not_there_means_no_rules() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let settings = folder.path().join("terrace.toml");
+        assert_eq!(read(Some(&settings)).expect("none"), None);
+        let rules = folder.path().join(FILE);
+        std::os::unix::fs::symlink(folder.path().join("gone"), &rules).expect("a link");
+        assert!(read(Some(&settings)).is_err(), "a link that leads nowhere");
+        std::fs::write(folder.path().join("gone"), "every = '20s'").expect("a file");
+        assert!(read(Some(&settings)).expect("rules").is_some());
+        assert!(read(Some(&settings.join("terrace.toml"))).is_err(), "a folder that is none");
+        std::fs::remove_file(&rules).expect("ours");
+        std::fs::create_dir(&rules).expect("a folder");
+        assert!(format!("{:#}", read(Some(&settings)).expect_err("a folder")).contains("no regular file"));
+    }
 }

@@ -102,14 +102,18 @@ fn read(args: &ServeArgs) -> anyhow::Result<ReadSettings> {
 /// Who may read the settings: verifiers of passwords may be in them.
 fn check_file(findings: &mut FindingList, file: &Path) {
     let Ok(found) = fs::metadata(file) else { return };
-    if found.mode() & 0o002 != 0 {
-        let next = format!("chmod o-w {}", file.display());
-        findings.problem("settings-mode", "every user of this machine may change the settings", next);
-    }
+    check_writers(findings, file, "the settings");
     let text = fs::read_to_string(file).unwrap_or_default();
     if found.mode() & 0o004 != 0 && text.contains("SCRAM-SHA-256$") {
         let next = format!("chmod o-r {}; and remove [sql.users] once it was imported", file.display());
         findings.warning("settings-mode", "every user of this machine may read verifiers of passwords", next);
+    }
+}
+
+fn check_writers(findings: &mut FindingList, file: &Path, what: &str) {
+    if fs::metadata(file).is_ok_and(|found| found.mode() & 0o002 != 0) {
+        let next = format!("chmod o-w {}", file.display());
+        findings.problem("settings-mode", format!("every user of this machine may change {what}"), next);
     }
 }
 
@@ -135,6 +139,8 @@ fn check_production(findings: &mut FindingList, folder: &Path) {
 }
 
 fn check_alerts(findings: &mut FindingList, settings: Option<&Path>) {
+    // They name programs that the node runs.
+    check_writers(findings, &crate::alerts::place(settings), "the rules of alerts");
     match crate::alerts::read(settings) {
         Ok(None) => {}
         Ok(Some(rules)) => {
@@ -306,6 +312,20 @@ mod tests {
             check_certificate(&mut findings, &file, now);
             let told = &findings.all()[0];
             assert!(told.state == state && told.found.contains(part), "{told:?}");
+        }
+    }
+
+    #[test]
+    fn rules_of_alerts_that_everybody_may_change_are_a_problem() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().expect("a folder");
+        let (settings, rules) = (dir.path().join("terrace.toml"), dir.path().join("alerts.toml"));
+        fs::write(&rules, "").expect("a file");
+        for (mode, state) in [(0o644, FindingState::Fine), (0o646, FindingState::Problem)] {
+            fs::set_permissions(&rules, fs::Permissions::from_mode(mode)).expect("ours");
+            let mut findings = FindingList::default();
+            check_alerts(&mut findings, Some(&settings));
+            assert_eq!(findings.worst(), state, "{mode:o}: {findings:?}");
         }
     }
 

@@ -246,7 +246,10 @@ pub fn certificates(settings: PathBuf, production: Option<PathBuf>) -> Box<Sourc
                 (Some(Instant::now()), crate::certificates::certificate_ends(&settings, production.as_deref()));
         }
         for (setting, end_us) in ends.iter() {
-            samples.moment(table::CERTIFICATE_END, &[setting.as_str()], Some(*end_us));
+            samples.moment(table::CERTIFICATE_END, &[setting.as_str()], *end_us);
+            if end_us.is_none() {
+                samples.flag(table::CERTIFICATE_UNREADABLE, &[setting.as_str()], true);
+            }
         }
     })
 }

@@ -23,7 +23,7 @@
 //! ```
 //!
 //! Invariants of reading: no section is taken to be larger than [`SECTION_BYTES_MAX`], packed or not; nothing is allocated for a length
-//! before it was compared with that. A profile without its tail was cut off, and is refused.
+//! before it was compared with that, nor are more than [`REUSE_BUCKETS_MAX`] buckets. A profile without its tail was cut off, and is refused.
 
 use std::io::{Read, Write};
 
@@ -39,6 +39,9 @@ use crate::reuse::{BUCKETS, Histogram, ReuseCounts};
 pub const VERSION: u32 = 1;
 /// Bytes of a section at most, packed and unpacked.
 pub(super) const SECTION_BYTES_MAX: u64 = 64 << 20;
+/// Buckets of all histograms of a profile at most, empty ones below the largest too: they take 8 bytes each in memory, and a few bytes of a file
+/// name the largest.
+pub(super) const REUSE_BUCKETS_MAX: usize = 16 << 20;
 /// Sections at most.
 pub(super) const SECTIONS_MAX: u32 = 1 << 20;
 /// The first bytes of a file.
@@ -173,16 +176,17 @@ pub(super) fn encode_reuse(summary: &Summary) -> Vec<u8> {
     out
 }
 
-/// Puts the decoded reuse into the summary; `None` if it does not fit.
+/// Puts the decoded reuse into the summary; `None` if it does not fit, or has more than [`REUSE_BUCKETS_MAX`] buckets.
 pub(super) fn decode_reuse(bytes: &[u8], summary: &mut Summary) -> Option<()> {
-    let mut fields = Fields(bytes);
+    let (mut fields, mut room) = (Fields(bytes), REUSE_BUCKETS_MAX);
     for used in summary.intervals.iter_mut().flat_map(|interval| &mut interval.structures) {
-        used.reuse = reuse_of(&mut fields, used)?;
+        used.reuse = reuse_of(&mut fields, used, &mut room)?;
     }
     fields.0.is_empty().then_some(())
 }
 
-fn reuse_of(fields: &mut Fields<'_>, used: &StructureUse) -> Option<ReuseCounts> {
+/// Takes its buckets from `room`, before they are made.
+fn reuse_of(fields: &mut Fields<'_>, used: &StructureUse, room: &mut usize) -> Option<ReuseCounts> {
     let accesses = fields.u64()?;
     let first = fields.count()?;
     if used.reads.checked_add(used.writes) != Some(accesses) {
@@ -196,6 +200,7 @@ fn reuse_of(fields: &mut Fields<'_>, used: &StructureUse) -> Option<ReuseCounts>
         if bucket < next || bucket >= BUCKETS {
             return None;
         }
+        *room = room.checked_sub(bucket + 1 - next)?;
         next = bucket + 1;
         distances.add_to(bucket, fields.count()?);
     }

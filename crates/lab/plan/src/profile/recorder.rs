@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use foldhash::fast::FixedState;
 
 use super::chunk::{CHUNK_ENTRIES, Chunk, StreamEntry};
-use super::format::{self, Kind, SECTION_BYTES_MAX, pack, write_section};
+use super::format::{self, Kind, REUSE_BUCKETS_MAX, SECTION_BYTES_MAX, pack, write_section};
 use super::spool::{FILE_BYTES_DEFAULT, Spool};
 use super::summary::{INTERVALS_MAX, Interval, Lack, Origin, PAGE_BYTES_MAX, STRUCTURES_MAX, StructureUse, Summary};
 use crate::PlanError;
@@ -163,18 +163,7 @@ impl Recorder {
         let begin_s = begin(self.interval_s, self.last_us);
         let is_new = self.intervals.last().is_none_or(|last| last.begin_s < begin_s);
         if is_new && self.intervals.len() == INTERVALS_MAX {
-            self.interval_s *= 2;
-            for interval in std::mem::take(&mut self.intervals) {
-                let begin_s = interval.begin_s / self.interval_s * self.interval_s;
-                match self.intervals.last_mut().filter(|last| last.begin_s == begin_s) {
-                    Some(last) => {
-                        for (sum, used) in last.structures.iter_mut().zip(&interval.structures) {
-                            sum.merge(used);
-                        }
-                    }
-                    None => self.intervals.push(Interval { begin_s, ..interval }),
-                }
-            }
+            self.widen();
             return self.interval();
         }
         if is_new {
@@ -183,6 +172,22 @@ impl Recorder {
         }
         let last = self.intervals.len() - 1;
         &mut self.intervals[last]
+    }
+
+    /// Makes intervals twice as long.
+    fn widen(&mut self) {
+        self.interval_s *= 2;
+        for interval in std::mem::take(&mut self.intervals) {
+            let begin_s = interval.begin_s / self.interval_s * self.interval_s;
+            match self.intervals.last_mut().filter(|last| last.begin_s == begin_s) {
+                Some(last) => {
+                    for (sum, used) in last.structures.iter_mut().zip(&interval.structures) {
+                        sum.merge(used);
+                    }
+                }
+                None => self.intervals.push(Interval { begin_s, ..interval }),
+            }
+        }
     }
 
     fn stream(&mut self, entry: StreamEntry) -> Result<(), PlanError> {
@@ -238,6 +243,10 @@ impl Recorder {
             // Early chunks may have ten times the hashes that the last one allows: nobody needs those.
             self.spool.thin(threshold)?;
         }
+        // What a reader refuses is not written.
+        while buckets_of(&self.intervals) > REUSE_BUCKETS_MAX {
+            self.widen();
+        }
         let (keys, bytes) = self.shards.touched();
         let mut lacks = lacks.to_vec();
         lacks.sort_unstable();
@@ -263,6 +272,11 @@ impl Recorder {
         write(&summary, &mut self.spool, out)?;
         Ok(summary)
     }
+}
+
+/// The buckets that the reuse of intervals has in memory.
+fn buckets_of(intervals: &[Interval]) -> usize {
+    intervals.iter().flat_map(|interval| &interval.structures).map(|used| used.reuse.distances.len()).sum()
 }
 
 fn write(summary: &Summary, spool: &mut Spool, out: &mut impl Write) -> Result<(), PlanError> {

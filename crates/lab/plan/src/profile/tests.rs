@@ -179,6 +179,30 @@ fn a_summary_that_contradicts_itself_is_refused() {
     }
 }
 
+#[test]
+fn few_bytes_that_stand_for_more_buckets_than_a_profile_may_have_are_refused() {
+    use super::format::{REUSE_BUCKETS_MAX, decode_reuse};
+    use crate::reuse::BUCKETS;
+    let summary = |histograms: usize| {
+        let interval = |_| Interval { begin_s: 0, structures: vec![StructureUse::default()] };
+        let intervals = (0..histograms).map(interval).collect();
+        Summary { intervals, ..recorded(options(&std::env::temp_dir()), 10, 10, 1).1 }
+    };
+    let largest_only = |histograms: usize| {
+        let mut bytes = Vec::new();
+        for _ in 0..histograms {
+            bytes.extend([0; 16]);
+            bytes.extend(1u32.to_le_bytes());
+            bytes.extend((BUCKETS as u16 - 1).to_le_bytes());
+            bytes.extend(1f64.to_bits().to_le_bytes());
+        }
+        bytes
+    };
+    let most = REUSE_BUCKETS_MAX / BUCKETS;
+    assert_eq!(decode_reuse(&largest_only(most), &mut summary(most)), Some(()));
+    assert_eq!(decode_reuse(&largest_only(most + 1), &mut summary(most + 1)), None);
+}
+
 /// The bytes of a small profile, as hexadecimal, sections unpacked: changes of the format show here, and need another version.
 #[test]
 fn the_format_is_that_of_the_golden_dump() {

@@ -15,6 +15,8 @@ use super::tier::ClockTier;
 
 /// Memory is divided into slabs of this size, bytes.
 const SLAB_BYTES: u64 = 1 << 20;
+/// Pages that near memory of Memory Mode is simulated with at most: each takes 8 bytes.
+const PLACES_MAX: u64 = 1 << 28;
 /// Rounds of the hand after which eviction fails.
 const ROUNDS: usize = 6;
 /// The largest usage count.
@@ -120,12 +122,19 @@ impl PageCacheModel {
             let (bytes, rate) = (shape.near_bytes, rate * 100.0);
             return Err(format!("a cache of {bytes} bytes is too small for a stream with {rate:.4} % of all keys"));
         }
+        let places = places.map(part);
+        if let Some(places) = places.filter(|places| *places > PLACES_MAX) {
+            let (near, page) = (shape.near_bytes, shape.page_bytes);
+            return Err(format!(
+                "Memory Mode with {near} bytes of near memory and pages of {page} is simulated with {places} pages, and {PLACES_MAX} are the most"
+            ));
+        }
         let far = far.map(|far| ClockTier::new(part((far / SLAB_BYTES).max(1) * SLAB_BYTES)));
         Ok(PageCacheModel {
             words: HashMap::default(),
             main,
             far,
-            direct: places.map(|places| DirectTags::new((places as f64 * rate) as usize)),
+            direct: places.map(|places| DirectTags::new(places as usize)),
             page_bytes: shape.page_bytes,
             has_pages,
             ghosts: (units as f64 * rate) as u32,
@@ -320,5 +329,23 @@ impl Draw {
 
     fn wins(&mut self) -> bool {
         self.promote > 0.0 && self.random.f64() < self.promote
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_mode_with_more_pages_than_can_be_simulated_is_refused() {
+        let shape = |page_bytes| CacheShape {
+            page_bytes,
+            near_bytes: 1 << 36,
+            memory: CacheMemory::DirectMapped { far_bytes: 1 << 42 },
+        };
+        let why = PageCacheModel::new(&shape(1), 1.0, true).expect_err("too many");
+        assert!(why.contains("are the most"), "{why}");
+        assert!(PageCacheModel::new(&shape(1), 1e-6, true).is_ok());
+        assert!(PageCacheModel::new(&shape(8192), 1.0, true).is_ok());
     }
 }

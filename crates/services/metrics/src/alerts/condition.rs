@@ -6,8 +6,9 @@
 //! | `queue_messages > N` | operation | more deliveries wait |
 //! | `suspended` | operation | it stands still |
 //! | `failed > N` | operation | more deliveries were given up within ten minutes |
-//! | `silent > TIME` | service | no message came for longer, within the hours of the rule |
-//! | `errored > N`, `refused > N` | service | more messages were stopped by an error, or refused, within ten minutes |
+//! | `silent > TIME` | service | no message was stored for longer, within the hours of the rule |
+//! | `errored > N`, `rejected > N` | service | more messages were stopped by an error, or rejected, within ten minutes |
+//! | `refused > N` | service | more messages were refused without being stored within ten minutes |
 //! | `disk_free < SIZE` | tier | less space is free where it lies |
 //! | `volume_degraded` | volume | a copy is missing or out |
 //! | `volume_resync` | volume | a copy is being brought up to date |
@@ -26,8 +27,11 @@ use crate::samples::Samples;
 /// What a condition is about: an operation, a service, a tier, a volume, a matter.
 pub type Subject = String;
 
-/// Counters are compared with what they were so long ago.
+/// Counters are compared with what they were so long ago, microseconds.
 const WITHIN_US: i64 = 600_000_000;
+
+/// With a longer pause between looks, it is not known what counters were: looks are ten minutes apart at most.
+const PAUSE_US: i64 = 2 * WITHIN_US;
 
 /// See the module's text.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -44,6 +48,8 @@ pub enum Condition {
     Silent(f64),
     /// Messages within ten minutes.
     Errored(f64),
+    /// Messages within ten minutes.
+    Rejected(f64),
     /// Messages within ten minutes.
     Refused(f64),
     /// Bytes.
@@ -99,7 +105,7 @@ impl std::str::FromStr for Condition {
             None => (text.trim(), None),
             Some((name, value)) => (name.trim(), Some((text.contains('<'), value.trim()))),
         };
-        let known = "queue_age, queue_messages, suspended, failed, silent, errored, refused, disk_free, certificate_left, \
+        let known = "queue_age, queue_messages, suspended, failed, silent, errored, rejected, refused, disk_free, certificate_left, \
                      backup_age, backup_failed, volume_degraded, volume_resync, pages_damaged, not_ready, trouble";
         match (name, comparison) {
             ("queue_age", Some((false, value))) => seconds(value).map(Condition::QueueAge),
@@ -107,6 +113,7 @@ impl std::str::FromStr for Condition {
             ("failed", Some((false, value))) => number(value).map(Condition::Failed),
             ("silent", Some((false, value))) => seconds(value).map(Condition::Silent),
             ("errored", Some((false, value))) => number(value).map(Condition::Errored),
+            ("rejected", Some((false, value))) => number(value).map(Condition::Rejected),
             ("refused", Some((false, value))) => number(value).map(Condition::Refused),
             ("disk_free", Some((true, value))) => size(value).map(Condition::DiskFree),
             ("suspended", None) => Ok(Condition::Suspended),
@@ -122,11 +129,9 @@ impl std::str::FromStr for Condition {
             ("certificate_left", _) => {
                 Err("`certificate_left` is compared with `<`, as certificate_left < 14d".to_owned())
             }
-            ("queue_age" | "queue_messages" | "failed" | "silent" | "errored" | "refused" | "backup_age", _) => {
-                Err(format!(
-                    "`{name}` is compared with `>`, as {name} > {}",
-                    if matches!(name, "queue_age" | "silent" | "backup_age") { "5m" } else { "0" }
-                ))
+            ("queue_age" | "silent" | "backup_age", _) => Err(format!("`{name}` is compared with `>`, as {name} > 5m")),
+            ("queue_messages" | "failed" | "errored" | "rejected" | "refused", _) => {
+                Err(format!("`{name}` is compared with `>`, as {name} > 0"))
             }
             (
                 "suspended" | "volume_degraded" | "volume_resync" | "pages_damaged" | "backup_failed" | "not_ready"
@@ -141,35 +146,42 @@ impl std::str::FromStr for Condition {
 /// What counters were at earlier looks.
 #[derive(Debug, Default)]
 pub struct Look {
-    /// When the first look was, microseconds since 1970.
-    began_us: Option<i64>,
+    /// When the first look was since the start or a long pause, and the last one, microseconds since 1970.
+    looks_us: Option<(i64, i64)>,
     counters: BTreeMap<(&'static str, String), VecDeque<(i64, f64)>>,
 }
 
 impl Look {
     /// Whether counters were looked at for as long as they are compared with.
     fn is_long(&self, now_us: i64) -> bool {
-        self.began_us.is_some_and(|began| now_us.saturating_sub(began) >= WITHIN_US)
+        self.looks_us.is_some_and(|(began, _)| now_us.saturating_sub(began) >= WITHIN_US)
     }
 
-    /// Begins another look. Counters that are not there any more are forgotten.
+    /// Begins another look. Counters that are not there any more are forgotten; after a long pause, or with a clock that was set back, all are.
     pub fn begin(&mut self, now_us: i64) {
-        self.began_us.get_or_insert(now_us);
-        let is_new = |seen: &VecDeque<(i64, f64)>| seen.back().is_some_and(|(at, _)| *at >= now_us - WITHIN_US);
-        self.counters.retain(|_, seen| is_new(seen));
+        let goes_on = |at: i64| (0..=PAUSE_US).contains(&now_us.saturating_sub(at));
+        let began_us = self.looks_us.filter(|(_, last)| goes_on(*last)).map_or(now_us, |(began, _)| began);
+        self.looks_us = Some((began_us, now_us));
+        self.counters.retain(|_, seen| seen.back().is_some_and(|(at, _)| goes_on(*at)));
     }
 
-    /// How much a counter has grown within the last ten minutes, as far as it was looked at. It was 0 when it began, with the node or after.
-    fn growth(&mut self, what: (&'static str, &str), now_us: i64, value: f64) -> f64 {
+    /// How much a counter has grown within the last ten minutes, as far as it was looked at. Seen for the first time, it has not grown, but in a
+    /// process that is younger than that and in which it was 0: a rule may begin long after the node.
+    fn growth(&mut self, what: (&'static str, &str), (now_us, value): (i64, f64), started_us: Option<i64>) -> f64 {
         let seen = self.counters.entry((what.0, what.1.to_owned())).or_default();
-        if seen.back().is_none_or(|(_, before)| *before > value) {
+        if seen.back().is_some_and(|(_, before)| *before > value) {
             seen.clear();
             seen.push_back((now_us, 0.0));
         }
-        if seen.back().is_none_or(|(at, _)| *at < now_us) {
+        if seen.is_empty() {
+            let started_us = started_us.filter(|us| (0..WITHIN_US).contains(&now_us.saturating_sub(*us)));
+            seen.push_back(started_us.map_or((now_us, value), |us| (us, 0.0)));
+        }
+        if seen.back().is_none_or(|(at, before)| *at < now_us || *before < value) {
             seen.push_back((now_us, value));
         }
-        while seen.len() > 1 && seen.front().is_some_and(|(at, _)| *at < now_us - WITHIN_US) {
+        // What it was ten minutes ago is what the last look before that has seen.
+        while seen.get(1).is_some_and(|(at, _)| *at <= now_us - WITHIN_US) {
             seen.pop_front();
         }
         value - seen.front().map_or(value, |(_, first)| *first)
@@ -213,6 +225,9 @@ impl Condition {
             Condition::Errored(most) => {
                 grown(samples, look, now_us, ("terrace_messages_received_total", "errored"), most)
             }
+            Condition::Rejected(most) => {
+                grown(samples, look, now_us, ("terrace_messages_received_total", "rejected"), most)
+            }
             Condition::Refused(most) => {
                 grown(samples, look, now_us, ("terrace_messages_received_total", "refused"), most)
             }
@@ -254,7 +269,7 @@ impl Condition {
             |name: &str| samples.values(name).iter().any(|(labels, _)| labels.first().is_some_and(|of| of == subject));
         match self {
             Condition::Failed(_) => !look.is_long(now_us) && has("terrace_deliveries_total"),
-            Condition::Errored(_) | Condition::Refused(_) => {
+            Condition::Errored(_) | Condition::Rejected(_) | Condition::Refused(_) => {
                 !look.is_long(now_us) && has("terrace_messages_received_total")
             }
             // Only a message ends silence, and neither a restart nor another morning.
@@ -262,6 +277,11 @@ impl Condition {
                 let last = samples.value("terrace_service_last_message_timestamp_seconds", &[subject]);
                 has("terrace_duplicates_total") && last.is_none_or(|last| last * 1e6 < since_us as f64)
             }
+            // A file that is gone or damaged is no certificate that lasts.
+            Condition::CertificateLeft(_) => has("terrace_certificate_unreadable"),
+            // Before the first good backup its age counts from the start of the process, and another start is no backup.
+            Condition::BackupAge(_) => samples.value("terrace_backup_last_success_timestamp_seconds", &[]).is_none(),
+            Condition::BackupFailed => samples.value("terrace_backup_failed", &[]).is_none(),
             Condition::VolumeDegraded | Condition::VolumeResync => {
                 samples.value("terrace_volume_open", &[subject]) == Some(0.0)
             }
@@ -270,9 +290,6 @@ impl Condition {
             | Condition::Suspended
             | Condition::DiskFree(_)
             | Condition::PagesDamaged
-            | Condition::CertificateLeft(_)
-            | Condition::BackupAge(_)
-            | Condition::BackupFailed
             | Condition::NotReady
             | Condition::Trouble => false,
         }
@@ -313,11 +330,12 @@ fn grown(
     most: f64,
 ) -> BTreeMap<Subject, String> {
     let mut found = BTreeMap::new();
+    let started_us = samples.value("process_start_time_seconds", &[]).map(|seconds| (seconds * 1e6) as i64);
     for (labels, value) in samples.values(name) {
         if labels.get(1).is_none_or(|label| label != second) {
             continue;
         }
-        let growth = look.growth((second, &labels[0]), now_us, value);
+        let growth = look.growth((second, &labels[0]), (now_us, value), started_us);
         if growth > most {
             found.insert(labels[0].clone(), format!("{growth} {second} within ten minutes"));
         }
@@ -325,8 +343,8 @@ fn grown(
     found
 }
 
-/// Services that received nothing for longer than `most` seconds: since their last message, since the node started, or since the hours of
-/// the rule began, whatever came last.
+/// Services that stored nothing for longer than `most` seconds: since their last message, since the node started, or since the hours of the rule
+/// began, whatever came last. What is rejected is stored, what is refused is not.
 fn silent(samples: &Samples, schedule: &Schedule, now_us: i64, most: f64) -> BTreeMap<Subject, String> {
     let (now, started) = (now_us as f64 / 1e6, samples.value("process_start_time_seconds", &[]).unwrap_or(0.0));
     let last: BTreeMap<String, f64> = samples
@@ -433,17 +451,55 @@ mod tests {
         assert!(holds("silent > 1h").is_empty() && holds("queue_messages > 12").is_empty());
     }
 
-    #[test]
-    fn a_counter_is_compared_with_ten_minutes_ago_and_begins_at_0() {
+    const MINUTE: i64 = 60_000_000;
+
+    /// What a counter has grown by at these minutes with these values, in a process that started at a minute.
+    fn grown_at(started: i64, looks: &[(i64, f64)]) -> Vec<f64> {
         let mut look = Look::default();
-        let mut growth = |minute: i64, value: f64| look.growth(("errored", "adt"), minute * 60_000_000, value);
-        assert_eq!((growth(0, 7.0), growth(1, 9.0), growth(5, 9.0), growth(10, 9.0)), (7.0, 9.0, 9.0, 9.0));
-        assert_eq!((growth(12, 9.0), growth(13, 3.0), growth(24, 3.0)), (0.0, 3.0, 0.0));
+        let growth = |(minute, value): &(i64, f64)| {
+            look.begin(minute * MINUTE);
+            look.growth(("errored", "adt"), (minute * MINUTE, *value), Some(started * MINUTE))
+        };
+        looks.iter().map(growth).collect()
+    }
+
+    #[test]
+    fn a_counter_is_compared_with_ten_minutes_ago_and_was_0_in_a_process_that_is_younger() {
+        let looks = [(1, 7.0), (5, 9.0), (10, 9.0), (12, 9.0), (13, 3.0), (24, 3.0)];
+        assert_eq!(grown_at(0, &looks), [7.0, 9.0, 9.0, 2.0, 3.0, 0.0]);
+    }
+
+    #[test]
+    fn the_past_of_a_counter_that_is_seen_late_or_after_a_pause_is_no_growth_and_looks_may_be_ten_minutes_apart() {
+        assert_eq!(grown_at(-60, &[(0, 700.0), (1, 702.0), (5, 702.0)]), [0.0, 2.0, 2.0]);
+        assert_eq!(grown_at(-60, &[(0, 700.0), (30, 900.0), (31, 901.0)]), [0.0, 0.0, 1.0]);
+        assert_eq!(grown_at(-60, &[(0, 7.0), (10, 8.0), (20, 10.0), (31, 10.0)]), [0.0, 1.0, 2.0, 0.0]);
+        assert_eq!(grown_at(-60, &[(0, 7.0), (10, 8.0), (-5, 8.0)]), [0.0, 1.0, 0.0], "a clock that was set back");
+        let mut look = Look::default();
+        look.begin(0);
+        look.begin(9 * MINUTE);
+        assert!(look.is_long(10 * MINUTE));
+        look.begin(40 * MINUTE);
+        assert!(!look.is_long(41 * MINUTE), "it has to be looked at anew");
+    }
+
+    #[test]
+    fn rejected_messages_are_counted_by_a_condition_of_their_own() {
+        let (mut look, condition) = (Look::default(), "rejected > 1".parse::<Condition>().expect("one"));
+        let mut holds = |minute: i64, count: u64| {
+            let mut samples = Samples::default();
+            samples.count(table::MESSAGES_RECEIVED_TOTAL, &["adt", "rejected"], count);
+            samples.count(table::MESSAGES_RECEIVED_TOTAL, &["adt", "refused"], 9 * count);
+            look.begin(minute * MINUTE);
+            condition.holds(&samples, &Schedule::default(), minute * MINUTE, &mut look)
+        };
+        assert!(holds(100, 5).is_empty() && holds(101, 6).is_empty());
+        assert_eq!(holds(102, 7)["adt"], "2 rejected within ten minutes");
     }
 
     #[test]
     fn what_cannot_be_known_after_a_restart_does_not_end_what_was_on() {
-        let minute = 60_000_000;
+        let minute = MINUTE;
         let mut samples = Samples::default();
         samples.count(table::DUPLICATES_TOTAL, &["adt"], 0);
         samples.count(table::MESSAGES_RECEIVED_TOTAL, &["adt", "errored"], 0);
@@ -457,6 +513,12 @@ mod tests {
         assert!(open("errored > 0", "adt", 21, &samples) && !open("errored > 0", "adt", 30, &samples));
         assert!(!open("errored > 0", "gone", 21, &samples), "it is not there any more");
         assert!(open("silent > 5m", "adt", 1_000, &samples) && !open("silent > 5m", "gone", 21, &samples));
+        assert!(open("backup_age > 1d", "node", 21, &samples) && open("backup_failed", "node", 21, &samples));
+        assert!(!open("certificate_left < 1d", "sql.certificate", 21, &samples), "no setting names it any more");
+        samples.flag(table::CERTIFICATE_UNREADABLE, &["sql.certificate"], true);
+        samples.moment(table::BACKUP_LAST_SUCCESS, &[], Some(20 * minute));
+        assert!(open("certificate_left < 1d", "sql.certificate", 21, &samples), "it cannot be read");
+        assert!(!open("backup_age > 1d", "node", 21, &samples));
         assert!(open("volume_degraded", "v", 21, &samples) && !open("queue_age > 5m", "lab", 21, &samples));
         samples.moment(table::SERVICE_LAST_MESSAGE, &["adt"], Some(22 * minute));
         assert!(!open("silent > 5m", "adt", 23, &samples), "a message ends it");

@@ -10,8 +10,17 @@ use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
-use tokio_rustls::rustls::pki_types::ServerName;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto};
+
+use super::files::{bytes_of, reading};
+
+/// Most bytes of a file with authorities: those of a system are a quarter of a million.
+const AUTHORITY_MAX: usize = 4 << 20;
+
+/// Stands for all files of the system's authorities.
+const SYSTEM: &str = "/etc/ssl/certs";
 
 /// Bytes in both directions.
 pub(super) trait Wire: AsyncRead + AsyncWrite + Unpin + Send {}
@@ -43,12 +52,27 @@ pub(super) async fn secured(
     authority: Option<&Path>,
 ) -> Result<Box<dyn Wire>, String> {
     let trust = match authority {
-        Some(file) => Arc::new(node::tls::client_config(file).map_err(|error| error.to_string())?),
-        None => system_trust()?,
+        Some(file) => reading(file, trust_of).await?,
+        None => reading(Path::new(SYSTEM), |_| system_trust()).await?,
     };
     let name = ServerName::try_from(host.to_owned()).map_err(|error| error.to_string())?;
     let secured = TlsConnector::from(trust).connect(name, wire).await.map_err(|error| error.to_string())?;
     Ok(Box::new(secured))
+}
+
+/// The authorities of a PEM file.
+fn trust_of(file: &Path) -> Result<Arc<ClientConfig>, String> {
+    let fault = |why: &dyn std::fmt::Display| format!("{}: {why}", file.display());
+    let bytes = bytes_of(file, AUTHORITY_MAX)?;
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(&bytes) {
+        let certificate = certificate.map_err(|error| fault(&format_args!("no certificates can be read: {error}")))?;
+        roots.add(certificate).map_err(|error| fault(&error))?;
+    }
+    if roots.is_empty() {
+        return Err(fault(&"it holds no certificate (PEM, BEGIN CERTIFICATE)"));
+    }
+    trusting(roots)
 }
 
 /// The authorities that this machine trusts.
@@ -64,6 +88,10 @@ fn system_trust() -> Result<Arc<ClientConfig>, String> {
                 .to_owned(),
         );
     }
+    trusting(roots)
+}
+
+fn trusting(roots: RootCertStore) -> Result<Arc<ClientConfig>, String> {
     let config = ClientConfig::builder_with_provider(Arc::new(crypto::ring::default_provider()))
         .with_safe_default_protocol_versions()
         .map_err(|error| error.to_string())?;

@@ -1,6 +1,6 @@
 //! Sends a message to a channel: a POST of JSON, a mail, or a program that gets the JSON on its standard input.
 //!
-//! Invariants: each takes no longer than its channel may; a program gets arguments as they are, no shell, nothing of the node's environment
+//! Invariants: each takes no longer than its channel may, but for the last answer to a mail (see [`smtp`]); a program gets arguments as they are, no shell, nothing of the node's environment
 //! but a PATH, and is killed when its time is over (what it has started itself is not).
 
 use std::io::Write;
@@ -27,35 +27,52 @@ struct Told<'a> {
     notice: &'a AlertNotice,
 }
 
-/// Sends it, as from this node. Errors: why it was not taken, in words.
-pub(super) async fn deliver(channel: &Channel, notice: &AlertNotice, node: &str) -> Result<(), String> {
-    let json = serde_json::to_vec(&Told { node, notice }).expect("plain data becomes JSON");
-    let timeout = channel.timeout;
-    let sent = async {
-        match &channel.kind {
-            ChannelKind::Webhook(webhook) => webhook::post(webhook, &json).await,
-            ChannelKind::Mail(mailbox) => smtp::send(mailbox, &mail::compose(mailbox, notice, node)).await,
-            ChannelKind::Command(argv) => {
-                let (argv, json) = (argv.clone(), json.clone());
-                let ran = tokio::task::spawn_blocking(move || run(&argv, &json, timeout)).await;
-                ran.unwrap_or_else(|error| Err(format!("the command could not be run: {error}")))
-            }
-        }
-    };
-    // A command ends its program itself.
-    let patience = if matches!(channel.kind, ChannelKind::Command(_)) { timeout * 2 } else { timeout };
-    match tokio::time::timeout(patience, sent).await {
-        Ok(done) => done,
-        Err(_) => Err(format!("{}: no answer within {} s", channel.place(), timeout.as_secs_f64())),
+/// Why a channel did not take a message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct UntakenMessage {
+    /// In words, without secrets.
+    pub(super) why: String,
+    /// Who was asked refuses this message, and most likely will again.
+    pub(super) is_final: bool,
+}
+
+impl From<String> for UntakenMessage {
+    fn from(why: String) -> UntakenMessage {
+        UntakenMessage { why, is_final: false }
     }
 }
 
+/// Waits for an answer so long. Errors: there was none, or its own.
+pub(super) async fn within<T>(
+    time: Duration,
+    answer: impl Future<Output = Result<T, UntakenMessage>>,
+) -> Result<T, UntakenMessage> {
+    let none = |_| Err(format!("no answer within {} s", time.as_secs_f64()).into());
+    tokio::time::timeout(time, answer).await.unwrap_or_else(none)
+}
+
+/// Sends it, as from this node. Errors: why it was not taken.
+pub(super) async fn deliver(channel: &Channel, notice: &AlertNotice, node: &str) -> Result<(), UntakenMessage> {
+    let json = serde_json::to_vec(&Told { node, notice }).expect("plain data becomes JSON");
+    let timeout = channel.timeout;
+    let sent = match &channel.kind {
+        ChannelKind::Webhook(webhook) => within(timeout, webhook::post(webhook, &json)).await,
+        ChannelKind::Mail(mailbox) => smtp::send(mailbox, &mail::compose(mailbox, notice, node), timeout).await,
+        ChannelKind::Command(argv) => {
+            let argv = argv.clone();
+            let ran = tokio::task::spawn_blocking(move || run(&argv, &json, timeout));
+            // It ends its program itself.
+            within(timeout * 2, async { ran.await.unwrap_or_else(|error| Err(error.to_string().into())) }).await
+        }
+    };
+    sent.map_err(|untaken| UntakenMessage { why: format!("{}: {}", channel.place(), untaken.why), ..untaken })
+}
+
 /// Runs a program with the JSON on its standard input. Errors: it cannot be run, fails, or takes too long.
-fn run(argv: &[String], json: &[u8], timeout: Duration) -> Result<(), String> {
-    let program = &argv[0];
-    let fault = |error: &dyn std::fmt::Display| format!("{program}: {error}");
+fn run(argv: &[String], json: &[u8], timeout: Duration) -> Result<(), UntakenMessage> {
+    let fault = |error: std::io::Error| error.to_string();
     // Nothing of the node's own environment: it may name the key of stored data, or hold a token.
-    let mut child = Command::new(program)
+    let mut child = Command::new(&argv[0])
         .args(&argv[1..])
         .env_clear()
         .env("PATH", PATH)
@@ -63,21 +80,23 @@ fn run(argv: &[String], json: &[u8], timeout: Duration) -> Result<(), String> {
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
-        .map_err(|error| fault(&error))?;
+        .map_err(fault)?;
     if let Some(mut input) = child.stdin.take() {
         // A pipe takes 64 KiB, which is more than a message has; a program that does not read it may be fine.
         let _ = input.write_all(json);
     }
     let until = Instant::now() + timeout;
     loop {
-        match child.try_wait().map_err(|error| fault(&error))? {
+        match child.try_wait().map_err(fault)? {
             Some(status) if status.success() => return Ok(()),
-            Some(status) => return Err(fault(&status)),
+            Some(status) => {
+                return Err(UntakenMessage { why: status.to_string(), is_final: status.code().is_some() });
+            }
             None if Instant::now() >= until => {
                 let _ = child.kill();
                 // Killed, it ends; waited for, it leaves nothing behind.
                 let _ = child.wait();
-                return Err(fault(&format_args!("it took longer than {} s and was killed", timeout.as_secs_f64())));
+                return Err(format!("it took longer than {} s and was killed", timeout.as_secs_f64()).into());
             }
             None => std::thread::sleep(LOOK),
         }
@@ -132,11 +151,12 @@ mod tests {
             })
         );
         let failed = deliver(&command("exit 3", long), &notice(), "n1").await.expect_err("it fails");
-        assert!(failed.contains('3'), "{failed}");
+        assert!(failed.why.contains('3') && failed.is_final, "{failed:?}");
         let began = Instant::now();
         let slow = command("exec sleep 1000", Duration::from_millis(200));
         let slow = deliver(&slow, &notice(), "n1").await.expect_err("too long");
-        assert!(slow.contains("was killed") && began.elapsed() < Duration::from_secs(60), "{slow}");
+        assert!(slow.why.contains("was killed") && !slow.is_final, "{slow:?}");
+        assert!(began.elapsed() < Duration::from_secs(60), "{slow:?}");
         let none = Channel { kind: ChannelKind::Command(vec!["/nowhere/program".to_owned()]), timeout: long };
         assert!(deliver(&none, &notice(), "n1").await.is_err());
     }
@@ -147,7 +167,7 @@ mod tests {
         let url = format!("http://{}/hook?x=1", listener.local_addr().expect("bound"));
         let server = std::thread::spawn(move || {
             let mut requests = Vec::new();
-            for answer in ["204 No Content", "500 Wrong"] {
+            for answer in ["204 No Content", "500 Wrong", "429 Too Many", "404 Unknown"] {
                 let (mut socket, _) = listener.accept().expect("a client");
                 let mut request = Vec::new();
                 let mut chunk = [0; 1024];
@@ -163,8 +183,11 @@ mod tests {
         });
         let channel = hook(&url, Duration::from_secs(60));
         assert_eq!(deliver(&channel, &notice(), "n1").await, Ok(()));
-        let refused = deliver(&channel, &notice(), "n1").await.expect_err("500");
-        assert!(refused.ends_with("it answered 500") && !refused.contains("hook"), "{refused}");
+        for (status, is_final) in [("500", false), ("429", false), ("404", true)] {
+            let refused = deliver(&channel, &notice(), "n1").await.expect_err(status);
+            assert!(refused.why.ends_with(&format!("it answered {status}")), "{refused:?}");
+            assert!(!refused.why.contains("hook") && refused.is_final == is_final, "{refused:?}");
+        }
         let requests = server.join().expect("it ends");
         assert!(requests[0].starts_with("POST /hook?x=1 HTTP/1.1\r\n"), "{}", requests[0]);
         assert!(requests[0].contains("Content-Type: application/json"), "{}", requests[0]);
@@ -173,6 +196,6 @@ mod tests {
         let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
         let url = format!("http://{}/", silent.local_addr().expect("bound"));
         let channel = hook(&url, Duration::from_millis(200));
-        assert!(deliver(&channel, &notice(), "n1").await.expect_err("no answer").contains("within"));
+        assert!(deliver(&channel, &notice(), "n1").await.expect_err("no answer").why.contains("within"));
     }
 }

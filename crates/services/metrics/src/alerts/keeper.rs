@@ -3,7 +3,8 @@
 //! ```text
 //!   thread "alerts": Snapshots --> conditions --> AlertBook --> Keeping (first), then a line for each channel
 //!                                                                  |
-//!                                           one task for each channel: messages in order, tried again for a day
+//!                                           one task for each channel: messages in order, tried again for a day, or
+//!                                           for an hour where the channel refuses them
 //! ```
 //!
 //! Invariants: a message is durable before it goes out, and until its channel has taken it: a restart loses none, and sends again only one
@@ -13,6 +14,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Arc;
+use std::sync::mpsc::{self as mpsc_of_threads, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -26,7 +28,7 @@ use super::book::{
     AlertAction, AlertBook, AlertEvent, AlertKey, AlertNote, AlertNotice, AlertState, NoticeKind, Outgoing, Silence,
 };
 use super::condition::Look;
-use super::deliver::deliver;
+use super::deliver::{UntakenMessage, deliver};
 use super::keeping::Keeping;
 use super::kept::{AlertChange, KeptAlerts};
 use super::rules::{AlertRules, CHANNELS_MAX};
@@ -46,11 +48,17 @@ const PAUSES: [Duration; 5] = [
     Duration::from_secs(600),
 ];
 
-/// So long after it was made a message is given up, microseconds.
+/// So long after it was made a message is given up, microseconds ...
 const TRIED_US: i64 = 24 * 3_600 * 1_000_000;
 
-/// Threads at most: a command and a look-up of a name for each channel, and the look at the figures.
-const THREADS: usize = 2 * CHANNELS_MAX + 8;
+/// ... and one that its channel refuses, as it will again: others wait behind it.
+const REFUSED_US: i64 = 3_600 * 1_000_000;
+
+/// How long the end of the watch is waited for.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Threads at most: a command, a look-up of a name and the readings of two files for each channel, and the look at the figures.
+const THREADS: usize = 4 * CHANNELS_MAX + 8;
 
 /// After so many looks an alert of before the start may end: not all parts of a node are known at once.
 const SETTLED: u32 = 2;
@@ -78,6 +86,8 @@ pub struct AlertKeeper {
     /// Held while a channel is tried: one trial at a time.
     trying: Mutex<()>,
     sockets: Handle,
+    /// Its sender goes with the thread.
+    ended: Mutex<mpsc_of_threads::Receiver<()>>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -116,14 +126,17 @@ impl AlertKeeper {
             .map_err(|error| error.to_string())?;
         let sockets = runtime.handle().clone();
         let looking = Arc::clone(&shared);
+        let (running, ended) = mpsc_of_threads::channel::<()>();
         let work = move || {
+            let _running = running;
             runtime.block_on(look_on(looking, stopped));
             runtime.shutdown_background();
         };
         let failed =
             |why: &str| tracing::error!(why, "alerts are not watched any more until the next start: report it");
         let thread = device::supervise::thread("alerts", work, failed).map_err(|error| error.to_string())?;
-        Ok(Arc::new(AlertKeeper { shared, stop, trying: Mutex::default(), sockets, thread: Mutex::new(Some(thread)) }))
+        let (ended, thread) = (Mutex::new(ended), Mutex::new(Some(thread)));
+        Ok(Arc::new(AlertKeeper { shared, stop, trying: Mutex::default(), sockets, ended, thread }))
     }
 
     /// Puts other rules in force, with the next look.
@@ -201,12 +214,15 @@ impl AlertKeeper {
             since_us: now_us,
             at_us: now_us,
         };
-        let (done, answer) = std::sync::mpsc::channel();
+        let (done, answer) = mpsc_of_threads::channel();
         self.sockets.spawn(async move {
             // Who has asked may have gone away.
-            let _ = done.send(deliver(&to, &notice, &node).await);
+            let _ = done.send(deliver(&to, &notice, &node).await.map_err(|untaken| untaken.why));
         });
-        answer.recv_timeout(TRIAL).unwrap_or_else(|error| Err(format!("the channel was not tried: {error}")))
+        answer.recv_timeout(TRIAL).unwrap_or_else(|error| match error {
+            RecvTimeoutError::Timeout => Err(format!("no answer yet after {} s", TRIAL.as_secs())),
+            RecvTimeoutError::Disconnected => Err("the channel was not tried: the node is stopping".to_owned()),
+        })
     }
 
     /// Adds how many alerts are on, by rule, and how many messages wait, by channel.
@@ -223,11 +239,13 @@ impl AlertKeeper {
         }
     }
 
-    /// Ends the watch. Messages that wait for a channel go out after the next start. It blocks, for ten seconds at most where the store takes
-    /// nothing.
+    /// Ends the watch. Messages that wait for a channel go out after the next start. It blocks, for ten seconds at most for the watch and as long
+    /// again where the store takes nothing.
     pub fn stop(&self) {
         self.stop.send_replace(true);
-        if let Some(thread) = self.thread.lock().take() {
+        if self.ended.lock().recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+            tracing::warn!("the watch of alerts does not end: it is left behind");
+        } else if let Some(thread) = self.thread.lock().take() {
             // Its panic was reported.
             let _ = thread.join();
         }
@@ -263,18 +281,20 @@ impl Shared {
         let (look, looks) = &mut *look;
         *looks = looks.saturating_add(1);
         look.begin(now_us);
+        let has_begun = |key: &AlertKey| book.state().firing.get(key).is_some_and(|firing| firing.began_us.is_some());
         for rule in &rules.rules {
+            let is_within = rule.schedule.contains(now_us);
             for (subject, text) in rule.condition.holds(&samples, &rule.schedule, now_us, look) {
                 let key = AlertKey { rule: rule.name.clone(), subject };
                 let counts = rule.only.is_empty() || rule.only.contains(&key.subject);
-                // Outside of its hours nothing begins; what is on goes on until it is over.
-                if counts && (rule.schedule.contains(now_us) || book.state().firing.contains_key(&key)) {
+                // Outside of its hours nothing begins, nor does what waits to begin; what is on goes on until it is over.
+                if counts && (is_within || has_begun(&key)) {
                     holds.insert(key, text);
                 }
             }
             for (key, firing) in book.state().firing.iter().filter(|(key, _)| key.rule == rule.name) {
                 let is_open = rule.condition.is_open(&samples, &key.subject, firing.since_us, (now_us, look));
-                if *looks <= SETTLED || is_open {
+                if (is_within || has_begun(key)) && (*looks <= SETTLED || is_open) {
                     holds.entry(key.clone()).or_insert_with(|| firing.text.clone());
                 }
             }
@@ -384,8 +404,10 @@ async fn try_on(shared: &Shared, outgoing: &Outgoing) -> Result<(), String> {
     loop {
         let channel = rules.borrow_and_update().channels.get(name).cloned();
         let Some(channel) = channel else { return Err("there is no such channel any more".to_owned()) };
-        let Err(why) = deliver(&channel, notice, &shared.node).await else { return Ok(()) };
-        if shared.clock.now_us().saturating_sub(notice.at_us) >= TRIED_US {
+        let tried = deliver(&channel, notice, &shared.node).await;
+        let Err(UntakenMessage { why, is_final }) = tried else { return Ok(()) };
+        let most_us = if is_final { REFUSED_US } else { TRIED_US };
+        if shared.clock.now_us().saturating_sub(notice.at_us) >= most_us {
             return Err(why);
         }
         tracing::warn!(channel = name, why, tries, "an alert was not told yet; trying again");
@@ -400,131 +422,4 @@ async fn try_on(shared: &Shared, outgoing: &Outgoing) -> Result<(), String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::atomic::{AtomicBool, Ordering};
-    use std::sync::{OnceLock, Weak};
-    use std::time::Instant;
-
-    use super::*;
-
-    fn until(what: &str, probe: impl Fn() -> bool) {
-        let began = Instant::now();
-        while !probe() {
-            assert!(began.elapsed() < Duration::from_secs(120), "{what}");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-
-    #[test]
-    fn an_alert_goes_out_by_a_program_once_and_is_kept_over_a_restart() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let file = folder.path().join("told");
-        let text = format!(
-            "every = '1s'\n[channels.file]\ncommand = ['/bin/sh', '-c', 'cat >> \"{0}\"; echo >> \"{0}\"']\n[[alert]]\nname = 'still'\nwhen = \
-             'suspended'\nchannels = ['file']\n",
-            file.display()
-        );
-        let rules = AlertRules::read(&text).expect("rules");
-        let store = Store::in_memory(store::Options::default()).expect("memory");
-        let stands = Arc::new(AtomicBool::new(true));
-        let told = || std::fs::read_to_string(&file).unwrap_or_default();
-        let start = || {
-            let (stands, place) = (Arc::clone(&stands), Arc::new(OnceLock::<Weak<AlertKeeper>>::new()));
-            let own = Arc::clone(&place);
-            let source: Box<crate::Source> = Box::new(move |samples: &mut Samples| {
-                samples.flag(table::OPERATION_SUSPENDED, &["lab"], stands.load(Ordering::Relaxed));
-                // As a node has it: the keeper's own figures are among those that it looks at.
-                if let Some(keeper) = own.get().and_then(Weak::upgrade) {
-                    keeper.collect(samples);
-                }
-            });
-            let snapshots = Snapshots::new(vec![source]);
-            let keeper = AlertKeeper::start(rules.clone(), store.clone(), Clock::system(), snapshots, "n1".to_owned());
-            let keeper = keeper.expect("it starts");
-            place.set(Arc::downgrade(&keeper)).expect("it is the first");
-            keeper
-        };
-        let keeper = start();
-        until("it is told", || told().contains("\"kind\":\"on\"") && keeper.waiting().is_empty());
-        keeper.stop();
-        let keeper = start();
-        let state = keeper.state();
-        assert_eq!(state.firing.values().map(|firing| firing.told.len()).sum::<usize>(), 1);
-        stands.store(false, Ordering::Relaxed);
-        until("its end is told", || told().contains("\"kind\":\"off\""));
-        keeper.stop();
-        assert_eq!(told().lines().count(), 2, "{}", told());
-        let whats: Vec<String> = keeper.history(9).expect("kept").into_iter().map(|note| note.what).collect();
-        assert_eq!(whats, ["off", "on"]);
-        let mut samples = Samples::default();
-        keeper.collect(&mut samples);
-        assert_eq!(samples.value("terrace_alerts_firing", &["still"]), Some(0.0));
-    }
-
-    #[test]
-    fn a_channel_that_hangs_holds_up_no_other_and_its_message_goes_out_after_the_next_start() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let (file, late) = (folder.path().join("told"), folder.path().join("late"));
-        let text = |hangs: &str| {
-            let line = |file: &std::path::Path| format!("cat >> \"{0}\"; echo >> \"{0}\"", file.display());
-            let text = format!(
-                "every = '1s'\n[channels.good]\ncommand = ['/bin/sh', '-c', '{}']\n[channels.bad]\ntimeout = '60s'\ncommand = ['/bin/sh', \
-                 '-c', '{hangs}{}']\n[[alert]]\nname = 'still'\nwhen = 'suspended'\nchannels = ['bad', 'good']\n",
-                line(&file),
-                line(&late),
-            );
-            AlertRules::read(&text).expect("rules")
-        };
-        let store = Store::in_memory(store::Options::default()).expect("memory");
-        let stands = Arc::new(AtomicBool::new(true));
-        let start = |rules: AlertRules| {
-            let stands = Arc::clone(&stands);
-            let source: Box<crate::Source> = Box::new(move |samples: &mut Samples| {
-                samples.flag(table::OPERATION_SUSPENDED, &["lab"], stands.load(Ordering::Relaxed));
-            });
-            let snapshots = Snapshots::new(vec![source]);
-            AlertKeeper::start(rules, store.clone(), Clock::system(), snapshots, "n1".to_owned()).expect("it starts")
-        };
-        let read = |file: &std::path::Path| std::fs::read_to_string(file).unwrap_or_default();
-        let keeper = start(text("sleep 50; exit 1; "));
-        until("the good one is told of the begin", || read(&file).lines().count() == 1);
-        stands.store(false, Ordering::Relaxed);
-        until("and of the end", || read(&file).lines().count() == 2);
-        until("the good one waits for nothing", || keeper.waiting() == [("bad".to_owned(), 2)].into());
-        keeper.stop();
-        let keeper = start(text(""));
-        until("both are told", || read(&late).lines().count() == 2);
-        until("nothing waits", || keeper.waiting().is_empty());
-        keeper.stop();
-        assert_eq!(read(&file).lines().count(), 2, "the good one is told nothing twice");
-        let kinds: Vec<bool> = read(&late).lines().map(|line| line.contains("\"kind\":\"on\"")).collect();
-        assert_eq!(kinds, [true, false], "in their order");
-    }
-
-    #[test]
-    fn a_channel_can_be_tried_and_says_why_it_takes_nothing() {
-        let text = "[channels.good]\ncommand = ['/bin/true']\n[channels.bad]\ncommand = ['/bin/false']\n";
-        let store = Store::in_memory(store::Options::default()).expect("memory");
-        let rules = AlertRules::read(text).expect("rules");
-        let keeper = AlertKeeper::start(rules, store, Clock::system(), Snapshots::new(Vec::new()), "n1".to_owned());
-        let keeper = keeper.expect("it starts");
-        assert_eq!(keeper.test("good"), Ok(()));
-        assert!(keeper.test("bad").expect_err("it fails").contains("/bin/false"));
-        assert!(keeper.test("none").expect_err("not there").contains("no channel `none`"));
-        let silence = |reason: &str| Silence {
-            number: 0,
-            rule: None,
-            subject: None,
-            until_us: i64::MAX,
-            reason: reason.to_owned(),
-            by: "ann".to_owned(),
-            at_us: 1,
-        };
-        for number in 1..=100 {
-            assert_eq!(keeper.silence(silence("x")), Ok(number));
-        }
-        assert!(keeper.silence(silence("one more")).expect_err("too many").contains("too many"));
-        assert_eq!((keeper.unsilence(5), keeper.unsilence(5)), (Ok(true), Ok(false)));
-        keeper.stop();
-    }
-}
+mod tests;

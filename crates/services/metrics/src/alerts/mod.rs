@@ -19,6 +19,7 @@ mod connect;
 #[cfg(test)]
 mod crash_tests;
 mod deliver;
+mod files;
 mod keeper;
 mod keeping;
 mod kept;

@@ -5,7 +5,10 @@
 //! ```
 //!
 //! Invariants: no password goes out without TLS but to this machine; what a server says before TLS does not count after it, and bytes that it
-//! sends ahead of TLS end the connection; a reply has at most [`REPLY_MAX`] bytes. The caller bounds the time.
+//! sends ahead of TLS end the connection; a reply has at most [`REPLY_MAX`] bytes. A server that has the whole mail
+//! has [`TAKING`] to take it: who ends earlier sends it a second time.
+
+use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -13,7 +16,11 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::channel::{MailSecurity, Mailbox};
 use super::connect::{Wire, connect, secured};
+use super::deliver::{UntakenMessage, within};
 use super::webhook::secret;
+
+/// How long a server may take to take a mail (RFC 5321, 4.5.3.2.6).
+const TAKING: Duration = Duration::from_secs(600);
 
 /// Most bytes of a reply, all of its lines together.
 const REPLY_MAX: usize = 16 << 10;
@@ -83,37 +90,46 @@ impl Conversation {
     }
 
     /// Says a line and expects one of these codes. `shown` stands for the line in an error.
-    async fn send_line(&mut self, line: &str, shown: &str, codes: &[u16]) -> Result<Reply, String> {
+    async fn send_line(&mut self, line: &str, shown: &str, codes: &[u16]) -> Result<Reply, UntakenMessage> {
         self.write(&format!("{line}\r\n")).await?;
         self.expect(shown, codes).await
     }
 
-    async fn expect(&mut self, shown: &str, codes: &[u16]) -> Result<Reply, String> {
+    async fn expect(&mut self, shown: &str, codes: &[u16]) -> Result<Reply, UntakenMessage> {
         let reply = self.reply().await?;
         match codes.contains(&reply.code) {
             true => Ok(reply),
             false => {
                 let said: String = reply.lines.join(" ").chars().take(SAID_MAX).collect();
-                Err(format!("{shown} was answered with {} {said}", reply.code))
+                let why = format!("{shown} was answered with {} {said}", reply.code);
+                // 5yz: the same command is refused again (RFC 5321, 4.2.1).
+                Err(UntakenMessage { why, is_final: (500..=599).contains(&reply.code) })
             }
         }
     }
 
-    async fn hello(&mut self) -> Result<Vec<String>, String> {
+    async fn hello(&mut self) -> Result<Vec<String>, UntakenMessage> {
         // An address literal: a node may have no name that others know.
         let reply = self.send_line("EHLO [127.0.0.1]", "EHLO", &[250]).await?;
         Ok(reply.lines.into_iter().skip(1).map(|line| line.to_ascii_uppercase()).collect())
     }
 }
 
-/// Sends the text to a mailbox. Errors: why the server did not take it, without secrets.
-pub(super) async fn send(mail: &Mailbox, text: &str) -> Result<(), String> {
-    converse(mail, text).await.map_err(|why| format!("{}:{}: {why}", mail.host, mail.port))
+/// Sends the text to a mailbox: up to its end within this time, and then it is waited for as long as a server may take to take it.
+///
+/// Errors: why the server did not take it, without secrets.
+pub(super) async fn send(mail: &Mailbox, text: &str, timeout: Duration) -> Result<(), UntakenMessage> {
+    let mut with = within(timeout, hand_over(mail, text)).await?;
+    within(TAKING, with.expect("the mail", &[250])).await?;
+    // It was taken. Whether the farewell arrives does not matter.
+    let _ = within(timeout, async { Ok(with.write("QUIT\r\n").await?) }).await;
+    Ok(())
 }
 
-async fn converse(mail: &Mailbox, text: &str) -> Result<(), String> {
+/// Everything up to the dot behind the text.
+async fn hand_over(mail: &Mailbox, text: &str) -> Result<Conversation, UntakenMessage> {
     let login = match &mail.login {
-        Some((user, file)) => Some((user, secret(file)?)),
+        Some((user, file)) => Some((user, secret(file).await?)),
         None => None,
     };
     let is_clear = mail.security == MailSecurity::None;
@@ -126,14 +142,14 @@ async fn converse(mail: &Mailbox, text: &str) -> Result<(), String> {
     let mut offers = with.hello().await?;
     if mail.security == MailSecurity::Starttls {
         if !offers.iter().any(|offer| offer == "STARTTLS") {
-            return Err(
-                "it does not offer STARTTLS, so no mail goes to it (tls = \"implicit\" if it has a port for that)"
-                    .to_owned(),
-            );
+            let why =
+                "it does not offer STARTTLS, so no mail goes to it (tls = \"implicit\" if it has a port for that)";
+            return Err(why.to_owned().into());
         }
         with.send_line("STARTTLS", "STARTTLS", &[220]).await?;
         if !with.read.is_empty() {
-            return Err("it sent something between STARTTLS and TLS, which may be of somebody else".to_owned());
+            let why = "it sent something between STARTTLS and TLS, which may be of somebody else";
+            return Err(why.to_owned().into());
         }
         let wire = secured(with.wire, &mail.host, mail.authority.as_deref()).await?;
         with = Conversation { wire, read: Vec::new() };
@@ -143,7 +159,7 @@ async fn converse(mail: &Mailbox, text: &str) -> Result<(), String> {
         let plain =
             |offer: &String| offer.strip_prefix("AUTH ").is_some_and(|ways| ways.split(' ').any(|way| way == "PLAIN"));
         if !offers.iter().any(plain) {
-            return Err("it does not offer AUTH PLAIN".to_owned());
+            return Err("it does not offer AUTH PLAIN".to_owned().into());
         }
         let proof = STANDARD.encode(format!("\0{user}\0{password}"));
         with.send_line(&format!("AUTH PLAIN {proof}"), "the login", &[235]).await?;
@@ -156,17 +172,17 @@ async fn converse(mail: &Mailbox, text: &str) -> Result<(), String> {
         }
     }
     if refused.len() == mail.to.len() {
-        return Err(refused.join("; "));
+        let whys: Vec<&str> = refused.iter().map(|untaken| untaken.why.as_str()).collect();
+        let is_final = refused.iter().all(|untaken| untaken.is_final);
+        return Err(UntakenMessage { why: whys.join("; "), is_final });
     }
     // The others get it; asked once more, they would get it twice.
-    refused.iter().for_each(|why| tracing::warn!(why, "a receiver of a mail was refused"));
+    refused.iter().for_each(|UntakenMessage { why, .. }| tracing::warn!(why, "a receiver of a mail was refused"));
     with.send_line("DATA", "DATA", &[354]).await?;
     // No line of it begins with a dot: see `mail`.
     with.write(text).await?;
-    with.send_line(".", "the mail", &[250]).await?;
-    // It was taken. Whether the farewell arrives does not matter.
-    let _ = with.write("QUIT\r\n").await;
-    Ok(())
+    with.write(".\r\n").await?;
+    Ok(with)
 }
 
 #[cfg(test)]

@@ -9,45 +9,53 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::channel::Webhook;
 use super::connect::{Wire, connect, secured};
+use super::deliver::UntakenMessage;
+use super::files::{bytes_of, reading};
 
 /// Most bytes of an answer's head.
 const HEAD_MAX: usize = 16 << 10;
 
 /// Most bytes of a file with a secret.
-const SECRET_MAX: u64 = 4_096;
+const SECRET_MAX: usize = 4_096;
 
 /// The one line of a file with a secret. Errors: it cannot be read, or is no line.
-pub(super) fn secret(file: &Path) -> Result<String, String> {
-    let fault = |why: &dyn std::fmt::Display| format!("{}: {why}", file.display());
-    let size = std::fs::metadata(file).map_err(|error| fault(&error))?.len();
-    if size > SECRET_MAX {
-        return Err(fault(&"it is too long for a secret"));
-    }
-    let text = std::fs::read_to_string(file).map_err(|error| fault(&error))?;
+pub(super) async fn secret(file: &Path) -> Result<String, String> {
+    reading(file, secret_in).await
+}
+
+fn secret_in(file: &Path) -> Result<String, String> {
+    let text = String::from_utf8(bytes_of(file, SECRET_MAX)?).unwrap_or_default();
     let line = text.trim_end_matches(['\r', '\n']);
     match line.is_empty() || line.chars().any(char::is_control) {
-        true => Err(fault(&"it is not one line with a secret")),
+        true => Err(format!("{}: it is not one line with a secret", file.display())),
         false => Ok(line.to_owned()),
     }
 }
 
-/// Posts it. Errors: why it was not taken.
-pub(super) async fn post(webhook: &Webhook, json: &[u8]) -> Result<(), String> {
-    let fault = |why: &dyn std::fmt::Display| format!("{}: {why}", webhook.place());
+/// Posts it. Errors: why it was not taken. The caller bounds the time.
+pub(super) async fn post(webhook: &Webhook, json: &[u8]) -> Result<(), UntakenMessage> {
     let url = &webhook.url;
     let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
     let is_secure = url.scheme_str() == Some("https");
     let port = url.port_u16().unwrap_or(if is_secure { 443 } else { 80 });
-    let token = webhook.token_file.as_deref().map(secret).transpose().map_err(|why| fault(&why))?;
-    let mut wire = connect(host, port, !is_secure).await.map_err(|error| fault(&error))?;
+    let token = match &webhook.token_file {
+        Some(file) => Some(secret(file).await?),
+        None => None,
+    };
+    let failed = |error: std::io::Error| error.to_string();
+    let mut wire = connect(host, port, !is_secure).await.map_err(failed)?;
     if is_secure {
-        wire = secured(wire, host, webhook.authority.as_deref()).await.map_err(|why| fault(&why))?;
+        wire = secured(wire, host, webhook.authority.as_deref()).await?;
     }
-    wire.write_all(&request(url, token.as_deref(), json)).await.map_err(|error| fault(&error))?;
-    wire.flush().await.map_err(|error| fault(&error))?;
-    match answered(&mut *wire).await.map_err(|why| fault(&why))? {
+    wire.write_all(&request(url, token.as_deref(), json)).await.map_err(failed)?;
+    wire.flush().await.map_err(failed)?;
+    match answered(&mut *wire).await? {
         200..=299 => Ok(()),
-        status => Err(fault(&format_args!("it answered {status}"))),
+        status => {
+            // 408: it was too slow; 429: there were too many (RFC 9110, RFC 6585).
+            let is_final = (400..=499).contains(&status) && !matches!(status, 408 | 429);
+            Err(UntakenMessage { why: format!("it answered {status}"), is_final })
+        }
     }
 }
 
@@ -129,7 +137,7 @@ mod tests {
         let file = folder.path().join("token");
         for (text, is_right) in [("abc\n", true), ("abc\r\n", true), ("", false), ("a\r\nX: y\n", false)] {
             std::fs::write(&file, text).expect("a file");
-            assert_eq!(secret(&file).is_ok(), is_right, "{text:?}");
+            assert_eq!(secret_in(&file).is_ok(), is_right, "{text:?}");
         }
     }
 }

@@ -50,7 +50,7 @@ pub struct SeriesInfo {
     pub seen_us: i64,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Names {
     by_number: BTreeMap<u32, KnownSeries>,
     by_name: BTreeMap<String, u32>,
@@ -61,7 +61,9 @@ struct Names {
 #[derive(Debug)]
 pub struct HistoryStore {
     store: Store,
-    /// Names as they are stored; held while a row is written.
+    /// Held while a row is written.
+    writing: Mutex<()>,
+    /// Names as they are stored. Who asks for them waits for no medium: it is held for moments.
     names: Mutex<Names>,
 }
 
@@ -127,7 +129,7 @@ impl HistoryStore {
                 names.by_number.insert(number, known);
             }
         }
-        Ok(HistoryStore { store, names: Mutex::new(names) })
+        Ok(HistoryStore { store, writing: Mutex::default(), names: Mutex::new(names) })
     }
 
     /// The series that there are, by name.
@@ -145,13 +147,13 @@ impl HistoryStore {
     /// # Errors
     /// The store's: nothing was written.
     pub(super) fn write(&self, values: &[(String, f64)], at_us: i64) -> Result<(), StoreError> {
-        let mut names = self.names.lock();
+        let _one = self.writing.lock();
+        let mut next = self.names.lock().clone();
         let mut transaction = self.store.begin();
         let tree = match transaction.tree(TREE)? {
             Some(tree) => tree,
             None => transaction.create_tree(TREE)?,
         };
-        let mut next = Names { by_number: names.by_number.clone(), by_name: names.by_name.clone(), ..*names };
         let key = row_key(0, RINGS[0].interval(at_us));
         // A node that was restarted within an interval adds to what it wrote before.
         let mut row: Row = transaction.get(tree, &key)?.map(|bytes| points(&bytes).collect()).unwrap_or_default();
@@ -168,7 +170,7 @@ impl HistoryStore {
             remove_old(&mut transaction, tree, ring, at_us)?;
         }
         transaction.commit()?;
-        *names = next;
+        *self.names.lock() = next;
         Ok(())
     }
 

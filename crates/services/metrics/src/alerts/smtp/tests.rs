@@ -9,6 +9,11 @@ use tokio_rustls::TlsAcceptor;
 
 use super::*;
 
+const LONG: Duration = Duration::from_secs(60);
+
+/// Long enough to hand over a mail.
+const SHORT: Duration = Duration::from_secs(3);
+
 /// What a server of a test does differently from a good one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Vice {
@@ -19,6 +24,8 @@ enum Vice {
     WrongPassword,
     NoReceiver,
     RefusesText,
+    /// It takes a mail later than a channel may take for all before.
+    TakesLate,
     Endless,
 }
 
@@ -46,7 +53,12 @@ async fn talk<S: Wire>(socket: S, is_secure: bool, vice: Vice, got: &parking_lot
         let word = line.split([' ', ':']).next().unwrap_or_default().to_owned();
         let answer: &[u8] = match (in_text, word.as_str()) {
             (true, ".") if vice == Vice::RefusesText => b"554 no\r\n",
-            (true, ".") => b"250 taken\r\n",
+            (true, ".") => {
+                if vice == Vice::TakesLate {
+                    tokio::time::sleep(SHORT + Duration::from_millis(100)).await;
+                }
+                b"250 taken\r\n"
+            }
             (true, _) => continue,
             (_, "EHLO") if vice == Vice::Endless => &[b'2'; 40_000],
             (_, "EHLO") if is_secure => b"250-test\r\n250 AUTH LOGIN PLAIN\r\n",
@@ -113,7 +125,9 @@ fn mailbox(server: &Server, security: MailSecurity, login: bool) -> Mailbox {
 #[tokio::test]
 async fn a_mail_goes_out_after_starttls_and_a_login_to_all_who_are_known() {
     let server = server(Vice::None).await;
-    send(&mailbox(&server, MailSecurity::Starttls, true), "Subject: x\r\n\r\nbody\r\n").await.expect("it is taken");
+    send(&mailbox(&server, MailSecurity::Starttls, true), "Subject: x\r\n\r\nbody\r\n", LONG)
+        .await
+        .expect("it is taken");
     let got = server.got.lock().clone();
     let proof = STANDARD.encode("\0terrace\0open sesame");
     let expected = [
@@ -136,8 +150,14 @@ async fn a_mail_goes_out_after_starttls_and_a_login_to_all_who_are_known() {
 #[tokio::test]
 async fn to_this_machine_a_mail_may_go_without_tls() {
     let server = server(Vice::None).await;
-    send(&mailbox(&server, MailSecurity::None, false), "\r\nbody\r\n").await.expect("it is taken");
+    send(&mailbox(&server, MailSecurity::None, false), "\r\nbody\r\n", LONG).await.expect("it is taken");
     assert!(server.got.lock().contains(&"body".to_owned()));
+}
+
+#[tokio::test]
+async fn a_server_may_take_a_mail_later_than_a_channel_may_take_for_all_before() {
+    let server = server(Vice::TakesLate).await;
+    send(&mailbox(&server, MailSecurity::None, false), "\r\nbody\r\n", SHORT).await.expect("it is taken");
 }
 
 #[tokio::test]
@@ -151,17 +171,20 @@ async fn a_server_that_is_not_safe_or_says_no_gets_no_mail_and_the_error_says_wh
         (Vice::Endless, "has no end"),
     ] {
         let server = server(vice).await;
-        let told = send(&mailbox(&server, MailSecurity::Starttls, true), "\r\nb\r\n").await.expect_err("it is refused");
-        assert!(told.contains(why) && !told.contains("sesame"), "{vice:?}: {told}");
+        let told =
+            send(&mailbox(&server, MailSecurity::Starttls, true), "\r\nb\r\n", LONG).await.expect_err("it is refused");
+        assert!(told.why.contains(why) && !told.why.contains("sesame"), "{vice:?}: {told:?}");
         let got = server.got.lock().clone();
+        let is_final = matches!(vice, Vice::WrongPassword | Vice::NoReceiver | Vice::RefusesText);
+        assert_eq!(told.is_final, is_final, "{vice:?}");
         let is_told = got.iter().any(|line| line.starts_with("AUTH"));
-        assert_eq!(is_told, matches!(vice, Vice::WrongPassword | Vice::NoReceiver | Vice::RefusesText), "{got:?}");
+        assert_eq!(is_told, is_final, "{got:?}");
     }
     // A server of another authority.
     let (server, other) = (server(Vice::None).await, server(Vice::None).await);
     let mut mail = mailbox(&server, MailSecurity::Starttls, true);
     mail.authority = Some(other.authority.clone());
-    assert!(send(&mail, "\r\nb\r\n").await.expect_err("unknown").contains("certificate"));
+    assert!(send(&mail, "\r\nb\r\n", LONG).await.expect_err("unknown").why.contains("certificate"));
     assert!(!server.got.lock().iter().any(|line| line.starts_with("AUTH")));
 }
 
