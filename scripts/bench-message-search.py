@@ -236,12 +236,12 @@ def main():
     os.makedirs(folder, exist_ok=True)
     node, wrong = Node(folder), []
     try:
-        client = Search(node)
-        count = lambda: client.ask("/.messages/_count")[1].get("count", 0)
         if not os.path.exists(folder + "/loaded"):
             took = load(node, messages)
             open(folder + "/loaded", "w").close()
             print(f"{messages} messages in {took:.0f} s: {messages / took:.0f} a second, acknowledged; memory, MiB: {node.memory()}", flush=True)
+        client = Search(node)
+        count = lambda: client.ask("/.messages/_count")[1].get("count", 0)
         begun, there = time.monotonic(), count()
         while there < messages:
             time.sleep(2)
