@@ -28,6 +28,7 @@ use super::proof_lists::{added, without};
 use super::role::{
     Attributes, Credentials, LOCAL_NAME, LdapUser, OidcUser, Role, RoleId, check_certificate_name, check_name,
 };
+use super::token::ApiToken;
 use super::view::RightsView;
 
 /// The longest time that a broken glass gives a right for, in microseconds: 12 hours.
@@ -69,6 +70,20 @@ struct Applying<'a> {
     view: &'a RightsView,
     caller: &'a Caller,
     now_us: i64,
+}
+
+/// Whether a token can be one of a role.
+fn check_token(own: &Credentials, token: &ApiToken) -> Result<(), IdentityError> {
+    check_name(&token.name)?;
+    if own.tokens.iter().any(|other| other.name == token.name) {
+        return Err(IdentityError::Invalid(format!("the role has a token named {}", token.name)));
+    }
+    // Nobody asks the provider about a token: without an end it would outlive the groups that made the role.
+    if token.until_us.is_none() && own.oidc.as_ref().is_some_and(|own| own.by_group) {
+        let text = "the provider of logins made this role by its groups, and is not asked about a token: give it an end (--days)";
+        return Err(IdentityError::Invalid(text.into()));
+    }
+    Ok(())
 }
 
 fn denied(what: &str) -> IdentityError {
@@ -259,10 +274,7 @@ impl Applying<'_> {
                 role.attributes.must_change_password = false;
             }
             CredentialChange::AddToken(token) => {
-                check_name(&token.name)?;
-                if role.credentials.tokens.iter().any(|other| other.name == token.name) {
-                    return Err(IdentityError::Invalid(format!("the role has a token named {}", token.name)));
-                }
+                check_token(&role.credentials, &token)?;
                 role.credentials.tokens.push(token);
             }
             CredentialChange::DropToken(name) => {

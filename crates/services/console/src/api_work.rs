@@ -100,8 +100,23 @@ async fn reprocess_message(
         Ok(key) => key,
         Err(response) => return response,
     };
-    let order = ReprocessOrder { ids: vec![id], preview: key.is_none(), key, ..ReprocessOrder::default() };
+    let generation = match generation_of(&fields) {
+        Ok(generation) => generation,
+        Err(error) => return refused(&error),
+    };
+    // It may wait for queues.
+    let _place = match state.long_place(&visitor.caller) {
+        Ok(place) => place,
+        Err(error) => return refused(&error),
+    };
+    let order = ReprocessOrder { ids: vec![id], preview: key.is_none(), key, generation, ..ReprocessOrder::default() };
     answered(state.admin.reprocess(&visitor.caller, &order).await)
+}
+
+/// The generation of the preview that a run is of.
+fn generation_of(fields: &Fields) -> Result<Option<u32>, AdminError> {
+    let read = fields.get("generation").map(str::parse).transpose();
+    read.map_err(|_| AdminError::Refused("generation is the number that a preview told".to_owned()))
 }
 
 /// The search of a reprocess's fields, and where it begins.
@@ -141,12 +156,17 @@ async fn reprocess(
         Ok(key) => key,
         Err(response) => return response,
     };
-    let (filter, after, limit) = match search_of(&fields, state.options.guard.now_us()) {
-        Ok(search) => search,
+    let asked = search_of(&fields, state.options.guard.now_us());
+    let ((filter, after, limit), generation) = match asked.and_then(|search| Ok((search, generation_of(&fields)?))) {
+        Ok(asked) => asked,
+        Err(error) => return refused(&error),
+    };
+    let _place = match state.long_place(&visitor.caller) {
+        Ok(place) => place,
         Err(error) => return refused(&error),
     };
     let preview = key.is_none();
-    let order = ReprocessOrder { search: Some(filter), after, limit, key, preview, ..ReprocessOrder::default() };
+    let order = ReprocessOrder { ids: Vec::new(), search: Some(filter), after, limit, key, preview, generation };
     answered(state.admin.reprocess(&visitor.caller, &order).await)
 }
 
@@ -203,9 +223,9 @@ async fn back(State(state): State<Arc<ConsoleState>>, visitor: Visitor, Path(num
     }
 }
 
-async fn load(State(state): State<Arc<ConsoleState>>, visitor: Visitor) -> Response {
-    let done = match by_token(&visitor) {
-        Ok(()) => state.admin.load_folder(&visitor.caller).await,
+async fn load(State(state): State<Arc<ConsoleState>>, visitor: Visitor, fields: Fields) -> Response {
+    let done = match by_token(&visitor).and_then(|()| changes::shown_folder(&fields)) {
+        Ok(shown) => state.admin.load_folder(&visitor.caller, shown).await,
         Err(error) => Err(error),
     };
     answered(done.map(|changes| json!({ "changes": changes })))

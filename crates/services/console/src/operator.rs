@@ -17,8 +17,7 @@ use crate::admin_error::AdminError;
 /// See the module's text.
 #[async_trait]
 pub trait OperatorAdmin: Send + Sync + 'static {
-    /// Sets a message aside that waits in an operation, durably; none: the one at the head, where there is one head. Needs
-    /// `operation-set-aside`.
+    /// Sets a message aside that waits in an operation, durably. Needs `operation-set-aside`.
     async fn set_aside(&self, caller: &Caller, order: &SetAsideOrder) -> Result<SetAsideReport, AdminError>;
 
     /// Decides on stored messages anew, or tells what would become of them; a page of them. Needs `message-resend` on their services.
@@ -49,8 +48,9 @@ pub trait OperatorAdmin: Send + Sync + 'static {
     /// Loads an earlier generation again, as a new one. Needs `production-load`.
     async fn go_back(&self, caller: &Caller, generation: u32) -> Result<WentBackReport, AdminError>;
 
-    /// Loads the folder of the production as it is now; what changed. Needs `production-load`.
-    async fn load_folder(&self, caller: &Caller) -> Result<Vec<String>, AdminError>;
+    /// Loads the folder of the production as it is now; what changed. `shown`: only if it has this hash, which a difference told, of
+    /// hexadecimal digits. Needs `production-load`.
+    async fn load_folder(&self, caller: &Caller, shown: Option<&str>) -> Result<Vec<String>, AdminError>;
 }
 
 /// Which message is to be set aside, and why.
@@ -58,8 +58,8 @@ pub trait OperatorAdmin: Send + Sync + 'static {
 pub struct SetAsideOrder {
     /// The operation.
     pub operation: String,
-    /// The message; none: the one at the head.
-    pub message: Option<u64>,
+    /// The message.
+    pub message: u64,
     /// Why, 1 to 500 bytes on one line. No patient data belongs in it.
     pub reason: String,
 }
@@ -90,6 +90,8 @@ pub struct ReprocessOrder {
     pub key: Option<String>,
     /// Only tell what would be done.
     pub preview: bool,
+    /// Only by this generation of the production, which a preview told.
+    pub generation: Option<u32>,
 }
 
 /// Which messages a search is for.
@@ -115,6 +117,9 @@ pub struct ReprocessReport {
     /// Why the page ended early, if it did.
     #[serde(default)]
     pub stopped: Option<String>,
+    /// The generation of the production that decided, or would; 0 where it has no number.
+    #[serde(default)]
+    pub generation: u32,
 }
 
 /// What became of a message, or would become of it.
@@ -269,6 +274,9 @@ pub struct GenerationDiff {
     pub to: String,
     /// The files that differ.
     pub files: Vec<FileDiff>,
+    /// Where a side is a folder that can be loaded: the SHA-256 of all of it.
+    #[serde(default)]
+    pub folder: Option<String>,
 }
 
 /// A file that differs.

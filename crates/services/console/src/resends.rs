@@ -17,7 +17,7 @@ use crate::secret::SecretDigest;
 /// How long a key is remembered: as long as a session lasts.
 const KEPT_MS: u64 = crate::sessions::ABSOLUTE_MS;
 
-/// Keys that are remembered; beyond it the oldest that is done is forgotten.
+/// Keys that are remembered; beyond it the oldest that is done of the role with most of them is forgotten: who sends much forgets its own.
 const KEYS_MAX: usize = 10_000;
 
 /// What to do about a key.
@@ -64,12 +64,21 @@ impl ResendKeys {
             self.known.retain(|_, known| now_ms.saturating_sub(known.at_ms) < KEPT_MS);
         }
         if self.known.len() >= KEYS_MAX {
-            let done = self.known.iter().filter(|(_, known)| known.sent.is_some());
-            let oldest = done.min_by_key(|(_, known)| known.at_ms).map(|(key, _)| *key);
-            oldest.map(|key| self.known.remove(&key));
+            self.forget_one();
         }
         self.known.insert((role, key), Known { request, sent: None, at_ms: now_ms });
         KeyAnswer::New
+    }
+
+    /// Forgets the oldest that is done of the role that has most of them.
+    fn forget_one(&mut self) {
+        let done = || self.known.iter().filter(|(_, known)| known.sent.is_some());
+        let mut of_role: HashMap<RoleId, usize> = HashMap::new();
+        done().for_each(|((role, _), _)| *of_role.entry(*role).or_default() += 1);
+        let most = of_role.into_iter().max_by_key(|(_, number)| *number).map(|(role, _)| role);
+        let own = done().filter(|((role, _), _)| Some(*role) == most);
+        let oldest = own.min_by_key(|(_, known)| known.at_ms).map(|(key, _)| *key);
+        oldest.map(|key| self.known.remove(&key));
     }
 
     /// It was sent, as a new message, or it could not be.
@@ -101,14 +110,17 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_is_bounded() {
-        let mut keys = ResendKeys::default();
-        for number in 0..20_000u32 {
+    fn what_is_remembered_is_bounded_and_who_sends_much_forgets_its_own() {
+        let (mut keys, other) = (ResendKeys::default(), RoleId(100));
+        keys.begin(other, ([1; 32], [2; 32]), 0);
+        keys.end(other, [1; 32], Some(7));
+        for number in 0..KEYS_MAX as u32 + 100 {
             let mut key = [0; 32];
             key[..4].copy_from_slice(&number.to_le_bytes());
-            keys.begin(RoleId::LOCAL, (key, [0; 32]), u64::from(number));
+            keys.begin(RoleId::LOCAL, (key, [0; 32]), u64::from(number) + 1);
             keys.end(RoleId::LOCAL, key, Some(1));
         }
         assert!(keys.known.len() <= KEYS_MAX);
+        assert_eq!(keys.begin(other, ([1; 32], [2; 32]), 9), KeyAnswer::Done(7), "the oldest is of another role");
     }
 }

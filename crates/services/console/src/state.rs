@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use node::identity::{AccessPort, Action, Caller, Object, Visit};
+use node::{NoPlace, RolePlace, RolePlaces};
 use parking_lot::Mutex;
-use tokio::sync::watch;
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{Semaphore, watch};
 
 use crate::admin::{Admin, AdminError};
 use crate::options::ConsoleOptions;
@@ -18,8 +18,13 @@ use crate::ticker::Snapshot;
 /// Passwords that are checked at a time: each takes a processor for some 20 ms.
 const CHECKS: usize = 2;
 
-/// Requests that look at many messages, for seconds, and run at a time.
+/// Requests that look at many messages, or wait for queues, for seconds, and run at a time: of all, and of one role.
 const LONG_REQUESTS: usize = 4;
+const LONG_REQUESTS_OF_ROLE: usize = 2;
+
+/// Runs that send the messages of a search: of all, and of one role.
+const BULK_RUNS: usize = 4;
+const BULK_RUNS_OF_ROLE: usize = 1;
 
 /// From where a connection comes.
 #[derive(Debug, Clone, Copy)]
@@ -45,9 +50,11 @@ pub(crate) struct ConsoleState {
     pub(crate) port: u16,
     pub(crate) sessions: Mutex<SessionTable>,
     pub(crate) resends: Mutex<ResendKeys>,
-    /// A permit for each request that looks at many messages.
-    long: Semaphore,
-    /// Held by the one run that sends the messages of a search.
+    /// A place for each request that looks at many messages, or waits for queues.
+    long: RolePlaces,
+    /// A place for each run that sends the messages of a search.
+    bulk_runs: RolePlaces,
+    /// Held while a run looks whether a message was sent again before, and sends it: no two runs send the same one.
     pub(crate) bulk: tokio::sync::Mutex<()>,
     /// The newest figures; none before the first collection.
     pub(crate) snapshot: watch::Receiver<Option<Arc<Snapshot>>>,
@@ -74,7 +81,8 @@ impl ConsoleState {
             sessions: Mutex::default(),
             resends: Mutex::default(),
             bulk: tokio::sync::Mutex::default(),
-            long: Semaphore::new(LONG_REQUESTS),
+            bulk_runs: RolePlaces::new(BULK_RUNS, BULK_RUNS_OF_ROLE),
+            long: RolePlaces::new(LONG_REQUESTS, LONG_REQUESTS_OF_ROLE),
             snapshot,
             tabs: Arc::new(Semaphore::new(options.tabs_max)),
             requests: Semaphore::new(options.requests_max),
@@ -84,10 +92,15 @@ impl ConsoleState {
         })
     }
 
-    /// A place for a request that looks at many messages: a few at a time, so that others get their turns.
-    pub(crate) fn long_place(&self) -> Result<SemaphorePermit<'_>, AdminError> {
-        let text = "others look at many messages already: try again in a moment";
-        self.long.try_acquire().map_err(|_| AdminError::Unavailable(text.to_owned()))
+    /// A place for a request that looks at many messages, or waits for queues: a few at a time, and fewer of one role, so that others
+    /// get their turns.
+    pub(crate) fn long_place(&self, caller: &Caller) -> Result<RolePlace, AdminError> {
+        place(&self.long, caller, "long requests")
+    }
+
+    /// A place for a run that sends the messages of a search.
+    pub(crate) fn bulk_place(&self, caller: &Caller) -> Result<RolePlace, AdminError> {
+        place(&self.bulk_runs, caller, "runs that send again")
     }
 
     /// Milliseconds by a clock that never goes back.
@@ -116,4 +129,15 @@ impl ConsoleState {
         let found = tokio::time::timeout(Duration::from_secs(3), snapshot.wait_for(Option::is_some)).await;
         found.ok()?.ok()?.clone()
     }
+}
+
+fn place(places: &RolePlaces, caller: &Caller, what: &str) -> Result<RolePlace, AdminError> {
+    places.take(caller.session()).map_err(|none| {
+        AdminError::Unavailable(match none {
+            NoPlace::OfAll(all) => format!("{what} of others take all places ({all}): try again in a moment"),
+            NoPlace::OfRole(own) => {
+                format!("as many {what} of yours are on as one may have ({own}): wait until one has ended")
+            }
+        })
+    })
 }

@@ -31,6 +31,9 @@ pub struct ReprocessArgs {
     /// An idempotency key: under the same one no message is sent twice
     #[arg(long, value_name = "TEXT")]
     pub key: Option<String>,
+    /// Only by this generation of the production, which a preview told
+    #[arg(long, value_name = "N")]
+    pub generation: Option<u32>,
     #[command(flatten)]
     pub place: Place,
     /// Print JSON, one message a line

@@ -127,6 +127,7 @@ impl ConsoleSettings {
             .build()
             .context("the runtime of the console cannot start")?;
         // From another runtime's thread: spawned there, and waited for here.
+        runtime.spawn(saved::follow_roles(node.store().clone(), Arc::clone(node.guard())));
         let (answer, started) = std::sync::mpsc::channel();
         runtime.spawn(async move { answer.send(ConsoleServer::start(admin, options).await) });
         match started.recv().context("the console cannot start").and_then(|server| Ok(server?)) {

@@ -58,8 +58,8 @@ impl OperatorAdmin for NodeAdmin {
         self.read(caller, &ProductionRequest::Back { generation }.line()).await
     }
 
-    async fn load_folder(&self, caller: &Caller) -> Result<Vec<String>, AdminError> {
-        self.read(caller, "reload").await
+    async fn load_folder(&self, caller: &Caller, shown: Option<&str>) -> Result<Vec<String>, AdminError> {
+        self.read(caller, &format!("reload {}", shown.unwrap_or_default())).await
     }
 }
 
@@ -72,14 +72,20 @@ mod tests {
 
     #[test]
     fn the_orders_of_pages_are_the_requests_of_the_command_line() {
-        let order = SetAsideOrder { operation: "out".into(), message: Some(7), reason: "why".into() };
+        let order = SetAsideOrder { operation: "out".into(), message: 7, reason: "why".into() };
         let read: SetAsideRequest = serde_json::from_value(json!(order)).expect("it can be read");
         assert_eq!((read.operation.as_str(), read.message, read.reason.as_str()), ("out", Some(7), "why"));
         let filter = ReprocessFilter { status: "errored".into(), since_us: Some(1), ..ReprocessFilter::default() };
-        let order =
-            ReprocessOrder { search: Some(filter), after: 3, key: Some("k".into()), ..ReprocessOrder::default() };
+        let order = ReprocessOrder {
+            search: Some(filter),
+            after: 3,
+            key: Some("k".into()),
+            generation: Some(4),
+            ..Default::default()
+        };
         let read: ReprocessRequest = serde_json::from_value(json!(order)).expect("it can be read");
         assert!(read.search.is_some() && read.after == 3 && read.key.as_deref() == Some("k") && !read.preview);
+        assert_eq!(read.generation, Some(4));
         for act in [TodoAct::Take, TodoAct::Comment("x".into()), TodoAct::Done] {
             let request = json!({ "verb": "change", "id": 1, "change": act });
             assert!(serde_json::from_value::<TodoRequest>(request).is_ok(), "{act:?}");

@@ -45,6 +45,8 @@ struct Totals {
     /// Why something was not sent on: how often, and the first message.
     reasons: BTreeMap<(ReprocessOutcome, String), (u64, u64)>,
     stopped: Option<String>,
+    /// The generation of the production that decided last; 0 where it has no number.
+    generation: u32,
 }
 
 impl Totals {
@@ -65,6 +67,7 @@ impl Totals {
             }
         }
         self.stopped.clone_from(&page.stopped);
+        self.generation = page.generation;
     }
 
     /// Messages that count for `--limit`.
@@ -104,6 +107,12 @@ impl Totals {
         let left: u64 = self.reasons.values().map(|(n, _)| n).sum();
         parts.extend((left > 0).then(|| format!("{} not sent on", count(left))));
         println!("{}; {done}", parts.join(", "));
+        if preview && self.generation > 0 {
+            println!(
+                "with --generation {0} this counts for generation {0} of the production, and for no other",
+                self.generation
+            );
+        }
     }
 }
 
@@ -170,7 +179,9 @@ fn search_of(args: &ReprocessArgs, status: FewName) -> anyhow::Result<ReprocessS
 
 /// One request; where the search goes on.
 fn page(args: &ReprocessArgs, request: ReprocessRequest, totals: &mut Totals) -> anyhow::Result<Option<u64>> {
-    let request = ReprocessRequest { preview: args.preview, ..request };
+    // All pages of a preview are by the generation of the first.
+    let first = Some(totals.generation).filter(|number| args.preview && *number > 0);
+    let request = ReprocessRequest { preview: args.preview, generation: args.generation.or(first), ..request };
     let answer = control::request(&args.place.data, &format!("reprocess {}", json!(request)))?;
     let page: ReprocessPage = control::read_response(answer)?;
     if args.json {

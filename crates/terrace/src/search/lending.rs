@@ -15,13 +15,14 @@ use ::search::rest::{Api, RestBody, RestHandler as _, RestMethod, RestRequest, R
 use async_trait::async_trait;
 use bytes::Bytes;
 use node::identity::Caller;
+use node::{NoPlace, RolePlaces};
 use serde_json::{Value, json};
-use tokio::sync::Semaphore;
 use web_console::AdminError;
 use web_console::lending::{HitLine, HitPage, HitQuestion, MARK_BEGIN, MARK_END, SearchSource};
 
-/// Searches that pages may run at a time.
+/// Searches that pages may run at a time: of all users, and of one.
 const SEARCHES: usize = 4;
+const SEARCHES_OF_ROLE: usize = 2;
 
 /// Bytes of a document that a page has.
 const SOURCE_BYTES: usize = 4 << 10;
@@ -38,7 +39,7 @@ const FIELDS: usize = 20;
 pub struct LentSearch {
     api: Arc<Api>,
     runtime: tokio::runtime::Handle,
-    places: Arc<Semaphore>,
+    places: RolePlaces,
 }
 
 /// Tells a search that nobody waits for it any more.
@@ -53,7 +54,7 @@ impl Drop for Ending {
 impl LentSearch {
     /// Of the API of a node, on the runtime of its server.
     pub fn new(api: Arc<Api>, runtime: tokio::runtime::Handle) -> LentSearch {
-        LentSearch { api, runtime, places: Arc::new(Semaphore::new(SEARCHES)) }
+        LentSearch { api, runtime, places: RolePlaces::new(SEARCHES, SEARCHES_OF_ROLE) }
     }
 
     async fn send(
@@ -62,10 +63,12 @@ impl LentSearch {
         (method, path): (RestMethod, &[&str]),
         body: Value,
     ) -> Result<Value, AdminError> {
-        let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
-            let text = format!("{SEARCHES} searches of pages run already: try again in a moment");
-            return Err(AdminError::Unavailable(text));
-        };
+        let place = self.places.take(caller.session()).map_err(|none| {
+            AdminError::Unavailable(match none {
+                NoPlace::OfAll(all) => format!("{all} searches of pages run already: try again in a moment"),
+                NoPlace::OfRole(own) => format!("{own} searches of yours run already: wait until one has ended"),
+            })
+        })?;
         let cancelled = Arc::new(AtomicBool::new(false));
         let ending = Ending(Arc::clone(&cancelled));
         let request = RestRequest {

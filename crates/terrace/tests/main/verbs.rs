@@ -173,7 +173,10 @@ fn messages_on_which_a_transform_failed_are_previewed_and_go_out_once_it_is_righ
     assert!(preview.contains("not yet") && preview.contains("nothing was sent or stored"), "{preview}");
     write(&bed, "transforms/t.hl7t", "set MSH-5 = 'LAB'\n");
     run(&["reload"]).succeeds("");
-    run(&["message", "reprocess", "--status", "errored", "--preview"]).succeeds("3 would go out");
+    let told = run(&["message", "reprocess", "--status", "errored", "--preview"]).succeeds("3 would go out");
+    assert!(told.contains("with --generation 2 this counts for generation 2"), "{told}");
+    run(&["message", "reprocess", "--status", "errored", "--generation", "1"])
+        .fails("generation 2 of the production is in");
     assert_eq!(receiver.ids(), [""; 0]);
     let told =
         run(&["message", "reprocess", "--status", "errored", "--limit", "2", "--key", "ticket 7"]).succeeds("2 go out");

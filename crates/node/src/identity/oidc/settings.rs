@@ -230,9 +230,9 @@ impl OidcSettings {
         if check_name(user).is_err() {
             return Err(format!("the claim {} is no name that a user can have here", self.user_claim));
         }
-        // People type addresses themselves, and some providers let them.
-        if self.user_claim == "email" && claims.get("email_verified").is_some_and(|is| *is != Value::Bool(true)) {
-            return Err("the provider has not verified the address of the claim email".to_owned());
+        // People type addresses themselves, and some providers let them: one that says nothing of it has verified nothing.
+        if self.user_claim == "email" && claims.get("email_verified") != Some(&Value::Bool(true)) {
+            return Err("the provider does not say that it has verified the address of the claim email: its ID token has no email_verified = true".to_owned());
         }
         let groups: Vec<&str> = match self.group_claim.as_ref().and_then(|name| claims.get(name)) {
             Some(Value::String(one)) => vec![one],
@@ -342,6 +342,8 @@ mod tests {
             let claims = json!({"email": "ann@example.org", "email_verified": verified});
             assert_eq!(by_email.identity(claims.as_object().expect("an object")).is_ok(), is_right, "{claims}");
         }
+        let silent = json!({"email": "ann@example.org"});
+        assert!(by_email.identity(silent.as_object().expect("an object")).is_err(), "it says nothing of the address");
         let many = vec!["x"; GROUPS_MAX + 1];
         for wrong in [
             json!({"groups": ["/doctors"]}),

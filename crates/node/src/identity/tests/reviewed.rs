@@ -277,3 +277,23 @@ fn a_token_has_a_name_as_a_role_has() {
         assert!(matches!(refused, Err(IdentityError::Name { .. })), "{name:?} {refused:?}");
     }
 }
+
+#[test]
+fn a_token_of_a_role_that_the_provider_made_by_its_groups_has_an_end() {
+    let mut bench = Bench::with(&["staff", "ben"]);
+    bench.by_node(IdentityChange::ProviderUser {
+        user: "ann".into(),
+        subject: "s1".into(),
+        roles: vec!["staff".into()],
+        create: true,
+    });
+    bench.by_node(IdentityChange::Credential { role: "ben".into(), change: CredentialChange::Oidc });
+    let add = |role: &str, until_us| {
+        let (_, token) = draw("ci", 1, until_us).expect("there is randomness");
+        IdentityChange::Credential { role: role.into(), change: CredentialChange::AddToken(token) }
+    };
+    let refused = bench.change(&Caller::node(), add("ann", None));
+    assert!(refused.as_ref().is_err_and(|error| error.to_string().contains("--days")), "{refused:?}");
+    bench.by_node(add("ann", Some(1_000)));
+    bench.by_node(add("ben", None));
+}

@@ -5,12 +5,14 @@
 //!   POST with the ids of the preview    one after the other, in the order they came in       a key for each: nothing twice
 //! ```
 //!
-//! Invariants: what is sent is among the messages of the preview, whatever came in since; one run of the console is on at a time; a run
-//! is bounded in messages and in time, and the same form goes on with what is left.
+//! Invariants: what is sent is among the messages of the preview, whatever came in since; one message is looked at and sent at a time, so
+//! that no two runs send the same one; a run is bounded in messages and in time, and the same form goes on with what is left; what waits
+//! in a queue goes out from there, and is not sent again.
 //!
-//! Messages that were sent again before are left out, unless they are asked for.
+//! Messages that were sent again before are left out, unless they are asked for; so are those that a resend made, which often match the
+//! same search. Where they are asked for, one of each origin goes out, the newest: no receiver gets a message twice by one run.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,7 +26,7 @@ use super::messages_fields::MessagesFields;
 use super::refused;
 use super::reprocess::is_over;
 use crate::address::{message_path, operation_path};
-use crate::admin::{AdminError, MessageQuery, MessageView, OutputState};
+use crate::admin::{AdminError, MessageLine, MessageQuery, MessageView, OutputState, OutputView};
 use crate::form::{Fields, SignedForm};
 use crate::format::{count, word};
 use crate::gate::Visitor;
@@ -47,6 +49,17 @@ const RUN_TIME: Duration = Duration::from_secs(40);
 /// Failures that a page lists.
 const FAILURES_SHOWN: usize = 20;
 
+/// Why messages are left out, where they are.
+const SENT_BEFORE: &str = "was sent again before";
+const IS_RESENT: &str = "was itself made by a resend";
+const IS_WAITING: &str = "still waits in its queue";
+const IS_MIXED: &str = "has outputs to one operation of which only some are meant: resend it from its page";
+const HAS_NONE: &str = "has no such output";
+const IS_OLDER: &str = "is of the same origin as a newer one that goes out";
+
+/// Resends of resends that are followed to their origin.
+const ORIGINS_MAX: usize = 32;
+
 /// Which outputs of a message are meant.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct BulkChoice {
@@ -54,7 +67,7 @@ struct BulkChoice {
     state: Option<OutputState>,
     /// To these operations; none: to all.
     operations: Option<Vec<String>>,
-    /// Also of messages that were sent again before.
+    /// Also of messages that were sent again before, or made by that.
     again: bool,
 }
 
@@ -62,13 +75,29 @@ impl BulkChoice {
     /// The operations that a message goes out to again; why it does not, where it does not.
     fn of(&self, view: &MessageView) -> Result<Vec<String>, &'static str> {
         if !self.again && !view.derived.is_empty() {
-            return Err("was sent again before");
+            return Err(SENT_BEFORE);
         }
-        let is_meant = |name: &String| self.operations.as_ref().is_none_or(|all| all.contains(name));
-        let outputs = view.outputs.iter().filter(|output| self.state.is_none_or(|state| output.state == state));
-        let mut found: Vec<String> = outputs.map(|output| output.operation.clone()).filter(is_meant).collect();
+        if !self.again && matches!(&*view.made, "resent" | "edited") {
+            return Err(IS_RESENT);
+        }
+        let is_waiting = |output: &&OutputView| output.state == OutputState::Waiting;
+        let is_meant =
+            |output: &&OutputView| !is_waiting(output) && self.state.is_none_or(|state| output.state == state);
+        let is_named =
+            |output: &&OutputView| self.operations.as_ref().is_none_or(|all| all.contains(&output.operation));
+        let meant = view.outputs.iter().filter(is_named).filter(is_meant);
+        let mut found: Vec<String> = meant.map(|output| output.operation.clone()).collect();
+        found.sort_unstable();
         found.dedup();
-        if found.is_empty() { Err("has no such output") } else { Ok(found) }
+        if found.is_empty() {
+            let waits = view.outputs.iter().filter(is_named).any(|output| is_waiting(&output));
+            return Err(if waits { IS_WAITING } else { HAS_NONE });
+        }
+        // A resend is of all outputs to an operation.
+        if view.outputs.iter().any(|output| found.contains(&output.operation) && !is_meant(&output)) {
+            return Err(IS_MIXED);
+        }
+        Ok(found)
     }
 }
 
@@ -83,6 +112,18 @@ struct BulkPlan {
     left_out: BTreeMap<&'static str, u64>,
     /// Whether more match than were looked at.
     is_partial: bool,
+}
+
+/// The message that came in, of which another was made, by resends of resends.
+async fn origin(state: &ConsoleState, caller: &Caller, view: &MessageView) -> u64 {
+    let (mut id, mut from) = (view.id, view.resent_from);
+    for _ in 0..ORIGINS_MAX {
+        let Some(before) = from else { break };
+        // One that cannot be read, is not kept as long, or is shown to others only, is as far as it goes.
+        let view = state.admin.message(caller, before, false).await;
+        (id, from) = (before, view.ok().and_then(|view| view.resent_from));
+    }
+    id
 }
 
 /// The search of a page's fields, as one that can be resent.
@@ -100,12 +141,36 @@ fn query_of(fields: &Fields, now_us: i64) -> Result<MessageQuery, AdminError> {
     Ok(query)
 }
 
+/// The operations that a message of a search goes out to again; why it does not, where it does not. `origins`: of those that do.
+async fn chosen(
+    state: &ConsoleState,
+    caller: &Caller,
+    (line, choice): (&MessageLine, &BulkChoice),
+    origins: &mut BTreeSet<u64>,
+) -> Result<Result<Vec<String>, &'static str>, AdminError> {
+    if !state.may(caller, Action::MessageResend, Object::Service(&line.service)) {
+        return Ok(Err("may not be sent again by you"));
+    }
+    let view = match state.admin.message(caller, line.id, false).await {
+        Ok(view) => view,
+        Err(AdminError::Absent(_)) => return Ok(Err("is not there any more")),
+        Err(error) => return Err(error),
+    };
+    let operations = choice.of(&view);
+    if operations.is_ok() && !origins.insert(origin(state, caller, &view).await) {
+        return Ok(Err(IS_OLDER));
+    }
+    Ok(operations)
+}
+
 async fn plan(
     state: &ConsoleState,
     caller: &Caller,
     (query, choice): (&MessageQuery, &BulkChoice),
 ) -> Result<BulkPlan, AdminError> {
     let (mut plan, mut query, mut looked) = (BulkPlan::default(), query.clone(), 0);
+    // The newest come first.
+    let mut origins = BTreeSet::new();
     let begun_ms = state.now_ms();
     loop {
         let page = state.admin.messages(caller, &query).await?;
@@ -115,15 +180,7 @@ async fn plan(
                 break;
             }
             looked += 1;
-            let why = match state.may(caller, Action::MessageResend, Object::Service(&line.service)) {
-                false => Err("may not be sent again by you"),
-                true => match state.admin.message(caller, line.id, false).await {
-                    Ok(view) => choice.of(&view),
-                    Err(AdminError::Absent(_)) => Err("is not there any more"),
-                    Err(error) => return Err(error),
-                },
-            };
-            match why {
+            match chosen(state, caller, (line, choice), &mut origins).await? {
                 Ok(operations) => {
                     plan.ids.push(line.id);
                     operations.into_iter().for_each(|name| *plan.operations.entry(name).or_default() += 1);
@@ -152,7 +209,7 @@ pub(crate) async fn preview(State(state): State<Arc<ConsoleState>>, visitor: Vis
         Ok(query) => query,
         Err(error) => return refused(&error),
     };
-    let _place = match state.long_place() {
+    let _place = match state.long_place(&visitor.caller) {
         Ok(place) => place,
         Err(error) => return refused(&error),
     };
@@ -176,7 +233,7 @@ pub(crate) async fn preview(State(state): State<Arc<ConsoleState>>, visitor: Vis
             @for (why, number) in &plan.left_out {
                 p.sub {
                     (count(*number)) " " (why) ", left out"
-                    @if *why == "was sent again before" { " (" a href=(again) { "with these" } ")" }
+                    @if [SENT_BEFORE, IS_RESENT].contains(why) { " (" a href=(again) { "with these" } ")" }
                 }
             }
             @if plan.is_partial { p.note.warn { "These are the newest that one run takes. Do these, then come back for the rest." } }
@@ -275,7 +332,9 @@ async fn run(
         }
         let (admin, by, choice) = (Arc::clone(&state.admin), caller.clone(), choice.clone());
         let request = format!("bulk {id} {choice:?}");
+        let all = Arc::clone(state);
         let work = async move {
+            let _one = all.bulk.lock().await;
             let view = admin.message(&by, id, false).await?;
             let operations = choice.of(&view).map_err(|why| AdminError::Refused(format!("it {why}")))?;
             admin.resend(&by, id, &operations).await
@@ -295,9 +354,9 @@ pub(crate) async fn send(State(state): State<Arc<ConsoleState>>, form: SignedFor
         Ok(read) => read,
         Err(error) => return refused(&error),
     };
-    let Ok(_one) = state.bulk.try_lock() else {
-        let text = "another run of this console is on: send the form again in a moment".to_owned();
-        return refused(&AdminError::Unavailable(text));
+    let _place = match state.bulk_place(&visitor.caller) {
+        Ok(place) => place,
+        Err(error) => return refused(&error),
     };
     let result = run(&state, &visitor.caller, &key, (&ids, &choice)).await;
     let token = visitor.form_token().unwrap_or_default();
@@ -333,7 +392,6 @@ fn page(state: &ConsoleState, visitor: &Visitor, main: Markup) -> Response {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::admin::OutputView;
 
     fn fields(pairs: &[(&str, &str)]) -> Fields {
         Fields(pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect())
@@ -367,6 +425,36 @@ mod tests {
         assert!(one.of(&view(&[("c", delivered)], &[])).is_err());
         assert!(of_state.of(&view(&[("a", failed)], &[9])).is_err(), "it was sent again before");
         assert!(BulkChoice { again: true, ..of_state }.of(&view(&[("a", failed)], &[9])).is_ok());
+    }
+
+    #[test]
+    fn a_copy_that_a_resend_made_is_left_out_unless_it_is_asked_for() {
+        let (failed, delivered) = (OutputState::Failed, OutputState::Delivered);
+        let made =
+            |how: &str, state| MessageView { resent_from: Some(1), made: how.to_owned(), ..view(&[("a", state)], &[]) };
+        let of_state = |state| BulkChoice { state: Some(state), ..BulkChoice::default() };
+        for (how, state) in [("resent", failed), ("edited", failed), ("resent", delivered)] {
+            assert_eq!(of_state(state).of(&made(how, state)), Err(IS_RESENT));
+            assert_eq!(BulkChoice::default().of(&made(how, state)), Err(IS_RESENT));
+            assert!(BulkChoice { again: true, ..of_state(state) }.of(&made(how, state)).is_ok());
+        }
+        assert!(of_state(failed).of(&made("reprocessed", failed)).is_ok(), "its first message went nowhere");
+    }
+
+    #[test]
+    fn what_waits_is_never_sent_again_and_an_operation_with_outputs_of_other_states_is_left_to_a_person() {
+        let (failed, delivered, waiting) = (OutputState::Failed, OutputState::Delivered, OutputState::Waiting);
+        let (all, of_state) =
+            (BulkChoice::default(), |state| BulkChoice { state: Some(state), again: true, ..BulkChoice::default() });
+        assert_eq!(all.of(&view(&[("a", waiting), ("b", failed)], &[])), Ok(vec!["b".to_owned()]));
+        assert_eq!(all.of(&view(&[("a", waiting)], &[])), Err(IS_WAITING));
+        assert_eq!(of_state(waiting).of(&view(&[("a", waiting)], &[])), Err(IS_WAITING));
+        let mixed = view(&[("a", failed), ("b", failed), ("a", delivered)], &[]);
+        assert_eq!(of_state(failed).of(&mixed), Err(IS_MIXED));
+        assert_eq!(all.of(&mixed), Ok(vec!["a".to_owned(), "b".to_owned()]), "each operation once");
+        let only_b = BulkChoice { operations: Some(vec!["b".to_owned()]), ..of_state(failed) };
+        assert_eq!(only_b.of(&mixed), Ok(vec!["b".to_owned()]));
+        assert_eq!(all.of(&view(&[("a", failed), ("a", waiting)], &[])), Err(IS_MIXED));
     }
 
     #[test]

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! A form that changes what is in force names the generation that its page saw in force: where another one was loaded meanwhile, nothing
-//! is done.
+//! is done. The form that loads the folder names the files that its page showed, too.
 
 use std::sync::Arc;
 
@@ -80,7 +80,7 @@ pub(crate) async fn show(State(state): State<Arc<ConsoleState>>, visitor: Visito
             @match compared {
                 Ok(diff) => {
                     (differences(diff))
-                    @if !diff.files.is_empty() { (load_form(&state, &visitor, &found, sides)) }
+                    @if !diff.files.is_empty() { (load_form(&state, &visitor, (&found, sides), diff.folder.as_deref())) }
                 }
                 Err(error) => { p.note.warn role="alert" { (error) } }
             }
@@ -228,14 +228,23 @@ fn file_difference(file: &FileDiff, left: &mut usize) -> Markup {
 }
 
 /// The button that loads the folder, on the page that shows what would change by that.
-fn load_form(state: &ConsoleState, visitor: &Visitor, found: &GenerationLines, sides: Option<(&str, &str)>) -> Markup {
+fn load_form(
+    state: &ConsoleState,
+    visitor: &Visitor,
+    (found, sides): (&GenerationLines, Option<(&str, &str)>),
+    folder: Option<&str>,
+) -> Markup {
     let in_force = found.in_force.map(|number| number.to_string()).unwrap_or_default();
     let is_meant = sides == Some((in_force.as_str(), DISK)) && may_load(state, visitor);
     let Some(token) = visitor.form_token().filter(|_| is_meant) else { return html! {} };
+    let Some(folder) = folder else {
+        return html! { p.note.warn { "The folder cannot be loaded as it is: " code { "terrace check" } " says why." } };
+    };
     html! {
         form.card.row action="/changes/load" method="post" {
             (token_field(&token))
             input type="hidden" name="in_force" value=(in_force);
+            input type="hidden" name="folder" value=(folder);
             button.main { "Load the folder" }
             span.sub { "It becomes the next generation, if it has no fault. Connections stay open." }
         }
@@ -340,11 +349,29 @@ pub(crate) async fn back(
     respond::page(StatusCode::OK, page)
 }
 
+/// The hash of the folder that was shown, of a request's fields.
+pub(crate) fn shown_folder(fields: &Fields) -> Result<Option<&str>, AdminError> {
+    let is_hash = |text: &&str| text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    match fields.get("folder") {
+        None => Ok(None),
+        Some(text) if is_hash(&text) => Ok(Some(text)),
+        Some(_) => {
+            Err(AdminError::Refused("folder is the hash that a difference told, of 64 hexadecimal digits".to_owned()))
+        }
+    }
+}
+
 /// `POST /changes/load`
 pub(crate) async fn load(State(state): State<Arc<ConsoleState>>, form: SignedForm) -> Response {
     let SignedForm { visitor, fields } = form;
     let done = match still_in_force(&state, &visitor.caller, &fields).await {
-        Ok(()) => state.admin.load_folder(&visitor.caller).await,
+        Ok(()) => match shown_folder(&fields) {
+            Ok(Some(shown)) => state.admin.load_folder(&visitor.caller, Some(shown)).await,
+            Ok(None) => {
+                Err(AdminError::Refused("the form is none of a page that shows the folder: begin there".to_owned()))
+            }
+            Err(error) => Err(error),
+        },
         Err(error) => Err(error),
     };
     if let Err(error) = done {
@@ -396,6 +423,15 @@ mod tests {
         let text = file_difference(&file, &mut left).into_string();
         assert!(!text.contains("<script") && left == 0 && text.contains("1,000 more lines"), "{left}");
         assert!(text.contains("class=\"came\"") && text.contains("class=\"went\""));
+    }
+
+    #[test]
+    fn what_is_shown_of_a_folder_is_its_hash_and_nothing_else_goes_on() {
+        let of = |text: &str| Fields(vec![("folder".to_owned(), text.to_owned())]);
+        assert!(shown_folder(&of(&"a0".repeat(32))).is_ok_and(|shown| shown.is_some()));
+        for wrong in ["x".repeat(64), "a".repeat(63), format!("{}\nstop", "a".repeat(59))] {
+            assert!(shown_folder(&of(&wrong)).is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -5,6 +5,8 @@
 //!   POST the same, with the key of the preview               as many as were previewed, page by page, in their order
 //! ```
 //!
+//! The form names the generation of the production that its preview was by: where another one was loaded meanwhile, nothing is done.
+//!
 //! The key is in the record of each message that is made, so that a form that is sent twice makes nothing twice, also across a restart.
 //! A search is bounded in messages and in time; what is left over, the same form with the same key goes on with.
 
@@ -92,6 +94,35 @@ pub(crate) struct Together {
     pub(crate) is_partial: bool,
     /// Why it ended early, if it did.
     pub(crate) stopped: Option<String>,
+    /// The generation of the production that decided.
+    pub(crate) generation: u32,
+}
+
+/// What a run has of its preview.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ReprocessRun<'a> {
+    /// The key.
+    key: &'a str,
+    /// The generation of the production that it was by.
+    generation: u32,
+}
+
+impl<'a> ReprocessRun<'a> {
+    fn of(fields: &'a Fields) -> Result<ReprocessRun<'a>, AdminError> {
+        let generation = fields.get("generation").and_then(|number| number.parse().ok());
+        match (fields.get("key"), generation) {
+            (Some(key), Some(generation)) => Ok(ReprocessRun { key, generation }),
+            _ => Err(AdminError::Refused("the form is none of a preview: begin there".to_owned())),
+        }
+    }
+
+    /// Its fields, hidden in a form.
+    fn fields(self) -> Markup {
+        html! {
+            input type="hidden" name="key" value=(self.key);
+            input type="hidden" name="generation" value=(self.generation);
+        }
+    }
 }
 
 impl Together {
@@ -127,17 +158,19 @@ pub(super) fn is_over(state: &ConsoleState, begun_ms: u64, time: Duration) -> bo
 pub(crate) async fn search(
     state: &ConsoleState,
     caller: &Caller,
-    (filter, key): (&ReprocessFilter, Option<&str>),
+    (filter, run): (&ReprocessFilter, Option<ReprocessRun<'_>>),
     (most, time): (usize, Duration),
 ) -> Result<Together, AdminError> {
     let (mut all, mut after, begun) = (Together::default(), 0, state.now_ms());
+    let mut generation = run.map(|run| run.generation);
     loop {
         let order = ReprocessOrder {
             search: Some(filter.clone()),
             after,
             limit: (most - all.lines.len()).min(100),
-            key: key.map(str::to_owned),
-            preview: key.is_none(),
+            key: run.map(|run| run.key.to_owned()),
+            preview: run.is_none(),
+            generation,
             ..ReprocessOrder::default()
         };
         let page = match state.admin.reprocess(caller, &order).await {
@@ -148,6 +181,8 @@ pub(crate) async fn search(
                 return Ok(all);
             }
         };
+        // All pages of a preview are by the generation of the first.
+        all.generation = *generation.get_or_insert(page.generation);
         all.lines.extend(page.results);
         all.stopped = page.stopped;
         match page.next {
@@ -161,20 +196,25 @@ pub(crate) async fn search(
     }
 }
 
-/// What would become of one message, or becomes of it under a key.
-pub(crate) async fn one(
+/// What would become of one message, or becomes of it in a run; and the generation that decided.
+async fn one(
     state: &ConsoleState,
     caller: &Caller,
     id: u64,
-    key: Option<&str>,
-) -> Result<ReprocessLine, AdminError> {
-    let preview = key.is_none();
-    let order = ReprocessOrder { ids: vec![id], key: key.map(str::to_owned), preview, ..ReprocessOrder::default() };
+    run: Option<ReprocessRun<'_>>,
+) -> Result<(ReprocessLine, u32), AdminError> {
+    let order = ReprocessOrder {
+        ids: vec![id],
+        key: run.map(|run| run.key.to_owned()),
+        preview: run.is_none(),
+        generation: run.map(|run| run.generation),
+        ..ReprocessOrder::default()
+    };
     let report = state.admin.reprocess(caller, &order).await?;
     if let Some(why) = report.stopped {
         return Err(AdminError::Unavailable(why));
     }
-    let line = report.results.into_iter().next();
+    let line = report.results.into_iter().next().map(|line| (line, report.generation));
     line.ok_or_else(|| AdminError::Absent(format!("there is no message {id}, or you may not send it again")))
 }
 
@@ -184,8 +224,8 @@ pub(crate) async fn preview_one(
     visitor: Visitor,
     Path(id): Path<u64>,
 ) -> Response {
-    let line = match one(&state, &visitor.caller, id, None).await {
-        Ok(line) => line,
+    let (line, generation) = match one(&state, &visitor.caller, id, None).await {
+        Ok(found) => found,
         Err(error) => return refused(&error),
     };
     let (Some(token), Ok(key)) = (visitor.form_token(), secret::draw()) else {
@@ -199,7 +239,7 @@ pub(crate) async fn preview_one(
             @if line.is_made() {
                 form action={ (message_path(id)) "/reprocess" } method="post" {
                     (token_field(&token))
-                    input type="hidden" name="key" value=(key);
+                    (ReprocessRun { key: &key, generation }.fields())
                     button.main { "Reprocess" } " " a.button href=(message_path(id)) { "Not now" }
                 }
             } @else {
@@ -230,11 +270,16 @@ fn outcome(line: &ReprocessLine) -> Markup {
 /// `POST /messages/ID/reprocess`
 pub(crate) async fn run_one(State(state): State<Arc<ConsoleState>>, Path(id): Path<u64>, form: SignedForm) -> Response {
     let SignedForm { visitor, fields } = form;
-    let Some(key) = fields.get("key") else {
-        return refused(&AdminError::Refused("the form has no key: begin at the message".to_owned()));
+    let run = match ReprocessRun::of(&fields) {
+        Ok(run) => run,
+        Err(error) => return refused(&error),
     };
-    match one(&state, &visitor.caller, id, Some(key)).await {
-        Ok(line) => match line.new {
+    let _place = match state.long_place(&visitor.caller) {
+        Ok(place) => place,
+        Err(error) => return refused(&error),
+    };
+    match one(&state, &visitor.caller, id, Some(run)).await {
+        Ok((line, _)) => match line.new {
             Some(new) => respond::see(&format!("{}?reprocessed={new}", message_path(new))),
             None => {
                 let text = format!("message {id} is {}: {}; nothing was stored or sent", line.outcome, line.reason);
@@ -263,7 +308,7 @@ pub(crate) async fn preview_search(
         Ok(filter) => filter,
         Err(error) => return refused(&error),
     };
-    let _place = match state.long_place() {
+    let _place = match state.long_place(&visitor.caller) {
         Ok(place) => place,
         Err(error) => return refused(&error),
     };
@@ -280,7 +325,7 @@ pub(crate) async fn preview_search(
             div.head { h2 { "Preview" } span.sub { "nothing was stored or sent" } }
             (summary(&found, "would go out"))
             @if found.is_partial { p.note.warn { "These are the first " (count(found.lines.len() as u64)) ", from the oldest on. Do these, then come back for the rest." } }
-            @if made > 0 { (confirm((&token, &key), &wanted, found.lines.len(), &format!("Reprocess {}", count(made as u64)))) }
+            @if made > 0 { (confirm((&token, ReprocessRun { key: &key, generation: found.generation }), &wanted, found.lines.len(), &format!("Reprocess {}", count(made as u64)))) }
         }
         (lines(&found))
     };
@@ -288,11 +333,11 @@ pub(crate) async fn preview_search(
 }
 
 /// The form that does what was previewed; of a form that was sent, what goes on with it.
-fn confirm((token, key): (&str, &str), wanted: &SearchFields, number: usize, word: &str) -> Markup {
+fn confirm((token, run): (&str, ReprocessRun<'_>), wanted: &SearchFields, number: usize, word: &str) -> Markup {
     html! {
         form action="/reprocess" method="post" {
             (token_field(token))
-            input type="hidden" name="key" value=(key);
+            (run.fields())
             input type="hidden" name="status" value=(wanted.status);
             input type="hidden" name="service" value=(wanted.service);
             input type="hidden" name="since" value=(wanted.since);
@@ -309,17 +354,18 @@ pub(crate) async fn run_search(State(state): State<Arc<ConsoleState>>, form: Sig
     let now_us = state.options.guard.now_us();
     let wanted = SearchFields::of(&fields, now_us);
     let number = fields.get("number").and_then(|number| number.parse::<usize>().ok());
-    let (Some(key), Some(number)) = (fields.get("key"), number.filter(|number| (1..=SEARCH_MAX).contains(number)))
+    let (Ok(run), Some(number)) =
+        (ReprocessRun::of(&fields), number.filter(|number| (1..=SEARCH_MAX).contains(number)))
     else {
         return refused(&AdminError::Refused("the form is none of a preview: begin there".to_owned()));
     };
-    let _place = match state.long_place() {
+    let _place = match state.long_place(&visitor.caller) {
         Ok(place) => place,
         Err(error) => return refused(&error),
     };
     // An age is meant from the preview on, whenever the form is sent.
     let found = match wanted.filter(wanted.until.unwrap_or(now_us)) {
-        Ok(filter) => search(&state, &visitor.caller, (&filter, Some(key)), (number, WORK_TIME)).await,
+        Ok(filter) => search(&state, &visitor.caller, (&filter, Some(run)), (number, WORK_TIME)).await,
         Err(error) => Err(error),
     };
     let found = match found {
@@ -335,7 +381,7 @@ pub(crate) async fn run_search(State(state): State<Arc<ConsoleState>>, form: Sig
             @if let Some(why) = &found.stopped { p.note.warn { "It ended early: " (why) "." } }
             @if is_short {
                 p { "Not all are done yet. What is done is not done again." }
-                (confirm((&token, key), &wanted, number, "Go on"))
+                (confirm((&token, run), &wanted, number, "Go on"))
             } @else { p { a.button href="/todo" { "To the to-do list" } } }
         }
         (lines(&found))

@@ -113,7 +113,7 @@ pub(crate) async fn file(State(state): State<Arc<ConsoleState>>, visitor: Visito
         }
         Err(why) => return refused(&AdminError::Refused(why)),
     };
-    let _place = match state.long_place() {
+    let _place = match state.long_place(&visitor.caller) {
         Ok(place) => place,
         Err(error) => return refused(&error),
     };

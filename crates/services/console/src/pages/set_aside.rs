@@ -93,8 +93,9 @@ pub(crate) async fn set_aside(
 pub(crate) fn order_of(operation: &str, fields: &Fields) -> Result<SetAsideOrder, AdminError> {
     let wrong = |text: &str| Err(AdminError::Refused(text.to_owned()));
     let message = match fields.get("message").map(str::parse::<u64>) {
-        None => None,
-        Some(Ok(id)) => Some(id),
+        // The head may be another one by now than the one that somebody looked at.
+        None => return wrong("name the message that is to be set aside: message is its id"),
+        Some(Ok(id)) => id,
         Some(Err(_)) => return wrong("message is the id of a message"),
     };
     let reason = fields.get("reason").unwrap_or_default();
@@ -114,8 +115,9 @@ mod tests {
             Fields(pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect())
         };
         let order = order_of("lab", &fields(&[("message", "7"), ("reason", "rejected by the receiver")]));
-        assert!(order.is_ok_and(|order| order.message == Some(7) && order.operation == "lab"));
+        assert!(order.is_ok_and(|order| order.message == 7 && order.operation == "lab"));
         for wrong in [
+            &[("reason", "r"), ("reason", "r")],
             &[("message", "x"), ("reason", "r")],
             &[("message", "7"), ("reason", " ")],
             &[("message", "7"), ("reason", "a\nb")],

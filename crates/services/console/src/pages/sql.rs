@@ -31,13 +31,14 @@ const TEXT_BYTES_MAX: usize = 16 << 10;
 /// How long a statement may take: less than a request.
 const TIME_MAX: Duration = Duration::from_secs(30);
 
-/// Rows and bytes of a page.
+/// Rows and bytes of a page, and columns that it shows.
 const PAGE_ROWS: usize = 500;
 const PAGE_BYTES: usize = 1 << 20;
+const PAGE_COLUMNS: usize = 200;
 
 /// Rows and bytes of a file.
 const FILE_ROWS: usize = 100_000;
-const FILE_BYTES: usize = 16 << 20;
+const FILE_BYTES: usize = 64 << 20;
 
 /// Characters of a value that a page has.
 const VALUE_CHARS: usize = 500;
@@ -70,7 +71,7 @@ fn source(state: &ConsoleState) -> Result<Arc<dyn SqlSource>, AdminError> {
 }
 
 /// The bounds of an answer over the API.
-pub(crate) const API_BOUNDS: (usize, usize) = (10_000, 4 << 20);
+pub(crate) const API_BOUNDS: (usize, usize) = (10_000, 8 << 20);
 
 /// `GET /sql`
 pub(crate) async fn show(State(state): State<Arc<ConsoleState>>, visitor: Visitor, fields: Fields) -> Response {
@@ -178,9 +179,9 @@ fn examples() -> Markup {
 }
 
 fn rows(found: &SqlTable, took_us: f64) -> Markup {
-    let head = html! { @for name in &found.columns { th scope="col" { (name) } } };
+    let head = html! { @for name in found.columns.iter().take(PAGE_COLUMNS) { th scope="col" { (name) } } };
     let body = html! {
-        @for row in &found.rows { tr { @for value in row { (cell(value.as_deref())) } } }
+        @for row in &found.rows { tr { @for value in row.iter().take(PAGE_COLUMNS) { (cell(value.as_deref())) } } }
     };
     let number = found.rows.len() as u64;
     html! {
@@ -190,8 +191,11 @@ fn rows(found: &SqlTable, took_us: f64) -> Markup {
                 span.sub { "in " (span(took_us)) }
             }
             @if !found.is_whole { p.note.warn { "There are more: these are the first, as far as a page takes them. Narrow the statement, or download it as CSV." } }
+            @if found.columns.len() > PAGE_COLUMNS {
+                p.note.warn { "The first " (PAGE_COLUMNS) " of " (count(found.columns.len() as u64)) " columns are shown: name those that you want, or download it as CSV." }
+            }
             @if found.columns.is_empty() { p.empty { "The statement has no rows." } }
-            @else if found.rows.is_empty() { p.empty { "No rows: " (found.columns.join(", ")) } }
+            @else if found.rows.is_empty() { p.empty { "No rows: " (found.columns[..found.columns.len().min(PAGE_COLUMNS)].join(", ")) } }
             @else { div.values { (table("Rows", head, body)) } }
         }
     }
@@ -227,6 +231,19 @@ mod tests {
         };
         let text = rows(&found, 0.0).into_string();
         assert!(!text.contains("<script") && text.contains("NULL") && text.contains("(501 bytes)"), "{text}");
+    }
+
+    #[test]
+    fn a_page_shows_so_many_columns_and_says_that_there_are_more() {
+        let found = SqlTable {
+            columns: vec!["a".into(); 3_000],
+            rows: vec![vec![None; 3_000]; 2],
+            is_whole: true,
+            tag: "SELECT".into(),
+        };
+        let text = rows(&found, 0.0).into_string();
+        assert_eq!((text.matches("<th ").count(), text.matches("NULL").count()), (PAGE_COLUMNS, 2 * PAGE_COLUMNS));
+        assert!(text.contains("of 3,000 columns"), "{text}");
     }
 
     #[tokio::test]

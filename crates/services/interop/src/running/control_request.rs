@@ -46,7 +46,7 @@ pub type ReadRequest = dyn Fn(&str) -> Result<Box<dyn ServiceRequest>, String> +
 /// A request.
 pub(super) enum ControlRequest {
     Status,
-    Reload,
+    Reload { shown: Option<String> },
     Resend { id: u64, operations: Vec<String> },
     Operator(OperatorRequest),
     Switch { operation: String, suspended: bool },
@@ -135,7 +135,8 @@ impl ControlRequest {
         let words: Vec<&str> = rest.split_whitespace().collect();
         let request = match (word, words.as_slice()) {
             ("status", []) => ControlRequest::Status,
-            ("reload", []) => ControlRequest::Reload,
+            ("reload", []) => ControlRequest::Reload { shown: None },
+            ("reload", [shown]) => ControlRequest::Reload { shown: Some((*shown).to_owned()) },
             ("resend", [id, operations @ ..]) => {
                 let operations = operations.iter().map(|name| (*name).to_owned()).collect();
                 ControlRequest::Resend { id: message_id(id)?, operations }
@@ -187,7 +188,7 @@ impl ControlRequest {
         let change = |action: &str, object: &str| Some((Audited::Change, AuditEntry::new(action, object)));
         let (needs, entry) = match self {
             ControlRequest::Status | ControlRequest::Count => (node(Action::NodeStatus), None),
-            ControlRequest::Reload => (node(Action::ProductionLoad), change("production.reload", "")),
+            ControlRequest::Reload { .. } => (node(Action::ProductionLoad), change("production.reload", "")),
             ControlRequest::Resend { id, operations } => {
                 let mut entry = AuditEntry::new("message.resend", format!("message {id}"));
                 if !operations.is_empty() {
@@ -382,7 +383,7 @@ mod tests {
         let number = |request: &ControlRequest| match request {
             ControlRequest::Operator(request) => 24 + request.number(),
             ControlRequest::Status => 0,
-            ControlRequest::Reload => 1,
+            ControlRequest::Reload { .. } => 1,
             ControlRequest::Resend { .. } => 2,
             ControlRequest::Switch { suspended, .. } => 3 + usize::from(*suspended),
             ControlRequest::ConfirmClock => 5,

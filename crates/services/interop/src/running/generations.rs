@@ -91,6 +91,9 @@ pub struct GenerationDifference {
     pub to: String,
     /// The files that differ.
     pub files: Vec<FileDifference>,
+    /// Where a side is the folder: the SHA-256 of all of it, by which `reload HASH` loads it and nothing else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub folder: Option<String>,
 }
 
 /// What going back did.
@@ -132,6 +135,8 @@ fn not_kept(number: u32) -> InteropError {
 struct Side {
     label: String,
     texts: BTreeMap<String, Option<Arc<str>>>,
+    /// Of a folder that can be loaded: the hash of its content.
+    folder: Option<String>,
 }
 
 impl Side {
@@ -151,18 +156,22 @@ impl Side {
             InteropError::Refused(format!("`{text}` is neither the number of a generation nor `{ON_DISK}`"))
         })?;
         let generation = generations.get(number)?.ok_or_else(|| not_kept(number))?;
-        Ok(Side { label: format!("generation {number}"), texts: generations.texts(&generation)? })
+        Ok(Side { label: format!("generation {number}"), texts: generations.texts(&generation)?, folder: None })
     }
 
     /// What a reload would load now, also where it cannot be loaded: a fault is what somebody looks for.
     fn of_folder(folder: &Path, options: &Options) -> Result<Side, InteropError> {
-        let files = match Production::load_with(folder, &options.values) {
-            Ok(production) => GenerationContent::of(&production).files,
-            Err(InteropError::Production(_)) => Production::text_in(folder)?.files().clone(),
+        let (files, hash) = match Production::load_with(folder, &options.values) {
+            Ok(production) => {
+                let content = GenerationContent::of(&production);
+                let hash = content.hash();
+                (content.files, Some(hash))
+            }
+            Err(InteropError::Production(_)) => (Production::text_in(folder)?.files().clone(), None),
             Err(error) => return Err(error),
         };
         let texts = files.into_iter().map(|(path, text)| (path, Some(text))).collect();
-        Ok(Side { label: format!("the folder {}", folder.display()), texts })
+        Ok(Side { label: format!("the folder {}", folder.display()), texts, folder: hash })
     }
 }
 
@@ -184,7 +193,7 @@ pub fn answer_reading(
         ProductionRequest::Diff { from, to } => {
             let (from, to) = (Side::of(generations, options, from)?, Side::of(generations, options, to)?);
             let files = differences(&from.texts, &to.texts, shows_tables);
-            json!(GenerationDifference { from: from.label, to: to.label, files })
+            json!(GenerationDifference { from: from.label, to: to.label, files, folder: to.folder.or(from.folder) })
         }
         ProductionRequest::Texts { generation } => {
             let texts = Side::of(generations, options, &generation.to_string())?.texts;

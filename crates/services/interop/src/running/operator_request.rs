@@ -191,6 +191,8 @@ pub struct ReprocessRequest {
     pub key: Option<String>,
     /// Only tell what would be done.
     pub preview: bool,
+    /// Only by this generation of the production, which a preview told: where another one is in force, the page ends there.
+    pub generation: Option<u32>,
 }
 
 /// Which messages.
@@ -220,6 +222,9 @@ pub struct ReprocessPage {
     /// Why the page ended early, if it did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stopped: Option<String>,
+    /// The generation of the production that decided, or would; 0 where it has no number.
+    #[serde(default)]
+    pub generation: u32,
 }
 
 /// What became of a message, or would become of it.
@@ -453,6 +458,7 @@ fn reprocess_entry(request: &ReprocessRequest) -> (Audited, AuditEntry) {
         entry = entry.with_long("search", &json!(search).to_string()).with("after", request.after.to_string());
     }
     let entry = request.key.iter().fold(entry, |entry, key| entry.with("key", key.clone()));
+    let entry = request.generation.iter().fold(entry, |entry, number| entry.with("generation", number.to_string()));
     if request.preview {
         return (Audited::Used, entry.with("preview", "yes"));
     }

@@ -36,13 +36,17 @@ impl RunningProduction {
     /// # Errors
     /// The production is wrong or an address is taken: the old one stays in force, whole.
     pub async fn reload(&self) -> Result<Vec<String>, InteropError> {
-        self.reload_by("the node's own program".to_owned()).await
+        self.reload_by("the node's own program".to_owned(), None).await
     }
 
-    /// The same for who requests it.
-    pub(super) async fn reload_by(&self, by: String) -> Result<Vec<String>, InteropError> {
+    /// The same for who requests it; only a folder with the files of `shown`, a hash that a difference told, where there is one.
+    pub(super) async fn reload_by(&self, by: String, shown: Option<&str>) -> Result<Vec<String>, InteropError> {
         let _one = self.reloading.lock().await;
         let production = load(&self.options)?;
+        if shown.is_some_and(|shown| shown != GenerationContent::of(&production).hash()) {
+            let text = "the production folder was changed since it was looked at, and is not loaded: look at what differs again";
+            return Err(InteropError::Refused(text.to_owned()));
+        }
         self.put_in_force(production, LoadCause { by, kind: LoadKind::Reload }).await
     }
 

@@ -12,7 +12,8 @@
 //! 2. A page is bounded in messages, in candidates that are looked at, and in time. A search goes on behind the last one; without a key it
 //!    leaves out what was reprocessed before.
 //! 3. A search finds none of the messages that it makes: what is stored is routed, or dropped where the original was not.
-//! 4. A preview stores and sends nothing.
+//! 4. A preview stores and sends nothing, and is by one generation of the production. A request that names the generation of its preview
+//!    is decided on by that one, or ends.
 //!
 //! Bytes of messages are in no result.
 
@@ -31,6 +32,7 @@ use crate::engine::Engine;
 use crate::error::InteropError;
 use crate::history::{DERIVED_SHOWN, EVERY_SERVICE};
 use crate::intake::{self, Inbound, Work};
+use crate::plan::Plan;
 use crate::record::{self, Derivation, MessageOrigin, Status, Stored};
 use crate::rows::Reader;
 
@@ -59,10 +61,14 @@ type Submitted = Vec<(usize, oneshot::Receiver<Lsn>)>;
 pub(super) async fn reprocess(
     running: &RunningProduction,
     caller: &Caller,
-    request: ReprocessRequest,
+    mut request: ReprocessRequest,
 ) -> Result<Answered, InteropError> {
     // Held until all of the page is durable: the next request finds what this one has made.
     let _one = if request.preview { None } else { Some(running.reprocessing.lock().await) };
+    let generation = request.generation.unwrap_or_else(|| running.engine.plan().production.generation());
+    if request.preview {
+        request.generation = Some(generation);
+    }
     let (ids, mut next) = candidates(running, &request).await?;
     let (mut results, mut submitted) = (Vec::new(), Submitted::new());
     let (began, mut stopped) = (Instant::now(), None);
@@ -108,7 +114,7 @@ pub(super) async fn reprocess(
     }
     // That somebody has looked what would go where is recorded, as each use of this right.
     let is_recorded = request.preview;
-    Ok(Answered { is_recorded, ..Answered::with(json!(ReprocessPage { results, next, stopped })) })
+    Ok(Answered { is_recorded, ..Answered::with(json!(ReprocessPage { results, next, stopped, generation })) })
 }
 
 /// The ids to look at, and where the search goes on behind them.
@@ -190,10 +196,22 @@ fn again(found: &Found, request: &ReprocessRequest) -> Option<ReprocessResult> {
 
 type Made = (ReprocessResult, Option<oneshot::Receiver<Lsn>>);
 
+/// Whether the generation that is meant is in force.
+fn check_generation(plan: &Plan, request: &ReprocessRequest) -> Result<(), String> {
+    let in_force = plan.production.generation();
+    match request.generation {
+        Some(meant) if meant != in_force => Err(format!(
+            "generation {in_force} of the production is in force, and this is for generation {meant}: look at a preview again"
+        )),
+        _ => Ok(()),
+    }
+}
+
 /// Decides on a message anew, and has the new one stored where there is something new. The error is why the page ends here.
 async fn decide_anew(engine: &Engine, found: &Found, request: &ReprocessRequest) -> Result<Made, String> {
     let Found { id, stored, .. } = found;
     let plan = engine.plan();
+    check_generation(&plan, request)?;
     let Some(service) = plan.production.services.get(&stored.service) else {
         let text = format!("the production has no service {}, whose rules it went through", stored.service);
         return Ok((refused(*id, text), None));
@@ -223,6 +241,8 @@ async fn decide_anew(engine: &Engine, found: &Found, request: &ReprocessRequest)
             ));
         }
     }
+    // It may have taken its time.
+    check_generation(&engine.plan(), request)?;
     let durable = engine.submit(&plan, work).map_err(|refusal| refusal.to_string())?;
     Ok((result, Some(durable)))
 }

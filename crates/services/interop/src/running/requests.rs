@@ -4,7 +4,7 @@
 //! | request | response |
 //! |---|---|
 //! | `status` | `NodeStatus` |
-//! | `reload` | what changed |
+//! | `reload`, `reload HASH` | what changed; with the hash of a folder that a difference told, only if it is still that |
 //! | `resend ID [OPERATION ...]` | the id of the new message |
 //! | `resend-edited REQUEST`, with the request as JSON ([`EditedRequest`](super::EditedRequest)) | the id of the new message |
 //! | `reprocess REQUEST`, with the request as JSON ([`ReprocessRequest`](super::ReprocessRequest)) | `ReprocessPage` |
@@ -402,7 +402,7 @@ impl ControlRequests {
         let (running, caller) = (&self.running, &caller);
         let value = match request {
             ControlRequest::Status => serde_json::to_value(running.status()).expect("plain data becomes JSON"),
-            ControlRequest::Reload => json!(running.reload_by(by).await?),
+            ControlRequest::Reload { shown } => json!(running.reload_by(by, shown.as_deref()).await?),
             ControlRequest::Production(request) => self.production(caller, request, by).await?,
             ControlRequest::Resend { id, operations } => json!(resend(&running.engine, id, &operations, &by).await?),
             ControlRequest::Operator(request) => return verbs::answer(running, caller, request, &by).await,

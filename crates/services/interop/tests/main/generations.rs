@@ -95,6 +95,26 @@ async fn each_changed_load_is_a_generation_a_changed_table_is_a_change_and_each_
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_folder_that_was_looked_at_is_loaded_as_it_was_shown_or_not_at_all() {
+    let (rig, _out) = rig().await;
+    let running = rig.start().await;
+    rig.write("tables/wards.csv", "ER,Emergency\n");
+    let shown = diff(&running, "1", "disk").await.expect("it is answered").folder.expect("it can be loaded");
+    rig.write("transforms/t.hl7t", "set PV1-3 = \"Y\"\n");
+    let load = format!("reload {shown}");
+    let refused = running.request(&load).await.expect_err("it is another folder").to_string();
+    assert!(refused.contains("was changed since it was looked at"), "{refused}");
+    assert_eq!(list(&running).await.in_force, Some(1));
+    rig.write("transforms/t.hl7t", "set PV1-3 = \"X\"\n");
+    running.request(&load).await.expect("it is as it was shown");
+    assert_eq!(list(&running).await.in_force, Some(2));
+    assert_eq!(diff(&running, "1", "2").await.expect("it is answered").folder, None, "neither is the folder");
+    rig.write("rules/main.rules", "match first\nrule every { send to nowhere }\n");
+    assert_eq!(diff(&running, "2", "disk").await.expect("it is shown").folder, None, "it cannot be loaded");
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn differences_show_what_a_reload_would_change_and_the_rule_of_then() {
     let (rig, _out) = rig().await;
     let running = rig.start().await;

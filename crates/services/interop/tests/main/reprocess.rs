@@ -93,6 +93,35 @@ async fn errored_messages_go_out_once_the_production_is_right_linked_both_ways_a
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_was_previewed_by_one_generation_is_not_done_by_another() {
+    let out = Accepting::start().await;
+    let rig = rig(out.address);
+    let running = rig.start().await;
+    let mut sender = running.sender().await;
+    for n in 0..2 {
+        sender.exchange(&adt(&n.to_string())).await;
+    }
+    let ids = running.ids();
+    rig.write("transforms/t.hl7t", WORKS);
+    running.request("reload").await.expect("it is right");
+    let by = |generation: Option<u32>, preview: bool| json!({ "search": { "status": "errored" }, "key": "k", "generation": generation, "preview": preview });
+    let one = |generation: u32| json!({ "ids": [ids[0]], "generation": generation });
+    let seen = reprocess(&running, by(None, true)).await.expect("it is a request");
+    assert_eq!((counts(&seen), seen.generation), ([("routed", 2)].into(), 2));
+    rig.write("rules/main.rules", "match first\nrule all { send to out }\n");
+    running.request("reload").await.expect("it is right");
+    for request in [by(Some(2), false), by(Some(2), true), one(2), one(4)] {
+        let refused = reprocess(&running, request.clone()).await.expect_err("another one is in force");
+        assert!(refused.contains("generation 3 of the production is in force"), "{request} {refused}");
+    }
+    assert_eq!((running.ids(), out.ids().len()), (ids.clone(), 0), "nothing is done");
+    let page = reprocess(&running, by(Some(3), false)).await.expect("it is a request");
+    assert_eq!((counts(&page), page.generation), ([("routed", 2)].into(), 3));
+    assert_eq!(out.received(2).await, ["0", "1"]);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn one_key_used_by_many_at_the_same_time_makes_each_message_once() {
     let out = Accepting::start().await;
     let rig = rig(out.address);

@@ -13,7 +13,6 @@
 //!
 //! Not here: COPY, several statements, parameters.
 
-use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +21,7 @@ use bytes::BytesMut;
 use datafusion::arrow::record_batch::RecordBatch;
 use futures::StreamExt as _;
 use node::identity::{Caller, Connected, RoleId};
-use parking_lot::Mutex;
+use node::{NoPlace, RolePlace, RolePlaces};
 use pgwire::messages::ProtocolVersion;
 use tokio::sync::oneshot;
 
@@ -45,6 +44,9 @@ const SESSIONS_OF_ROLE: usize = 2;
 /// How long after its time a statement may take to notice that.
 const GRACE: Duration = Duration::from_secs(2);
 
+/// Bytes that a value takes besides its text, also one that is NULL.
+const VALUE_BYTES: usize = size_of::<Option<String>>();
+
 /// Bytes of a statement.
 const TEXT_BYTES_MAX: usize = 64 << 10;
 
@@ -53,7 +55,7 @@ const TEXT_BYTES_MAX: usize = 64 << 10;
 pub struct ReadBounds {
     /// Rows at most.
     pub rows: usize,
-    /// Bytes of the texts of all rows at most.
+    /// Bytes of all rows at most: of each value its text, and what it takes without one.
     pub bytes: usize,
     /// How long the statement may take.
     pub time: Duration,
@@ -109,25 +111,7 @@ fn refusal(code: &'static str, message: impl Into<String>) -> ReadRefusal {
 #[derive(Clone, Debug)]
 pub struct SqlReader {
     shared: Arc<ServerState>,
-    running: Arc<Mutex<HashMap<RoleId, usize>>>,
-}
-
-/// A statement that runs, counted until it is dropped.
-struct Place {
-    running: Arc<Mutex<HashMap<RoleId, usize>>>,
-    role: RoleId,
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let mut running = self.running.lock();
-        if let Some(own) = running.get_mut(&self.role) {
-            *own -= 1;
-            if *own == 0 {
-                running.remove(&self.role);
-            }
-        }
-    }
+    places: RolePlaces,
 }
 
 /// Ends the statement of an answer that nobody waits for any more.
@@ -147,26 +131,22 @@ struct Reading {
     shared: Arc<ServerState>,
     bounds: ReadBounds,
     _connected: Connected,
-    _place: Place,
+    _place: RolePlace,
 }
 
 impl SqlReader {
     pub(super) fn new(shared: Arc<ServerState>) -> SqlReader {
-        SqlReader { shared, running: Arc::default() }
+        SqlReader { shared, places: RolePlaces::new(SESSIONS_MAX, SESSIONS_OF_ROLE) }
     }
 
-    fn place(&self, role: RoleId) -> Result<Place, ReadRefusal> {
-        let mut running = self.running.lock();
-        if running.values().sum::<usize>() >= SESSIONS_MAX {
-            return Err(refusal("53300", format!("{SESSIONS_MAX} statements run already: try again in a moment")));
-        }
-        let own = running.entry(role).or_default();
-        if *own >= SESSIONS_OF_ROLE {
-            let text = format!("{SESSIONS_OF_ROLE} statements of yours run already: wait until one has ended");
-            return Err(refusal("53300", text));
-        }
-        *own += 1;
-        Ok(Place { running: Arc::clone(&self.running), role })
+    fn place(&self, role: RoleId) -> Result<RolePlace, ReadRefusal> {
+        self.places.take(role).map_err(|none| {
+            let text = match none {
+                NoPlace::OfAll(all) => format!("{all} statements run already: try again in a moment"),
+                NoPlace::OfRole(own) => format!("{own} statements of yours run already: wait until one has ended"),
+            };
+            refusal("53300", text)
+        })
     }
 
     /// Opens a session for a caller.
@@ -289,14 +269,41 @@ fn add(
         for (column, kind) in batch.columns().iter().zip(kinds) {
             text.clear();
             let is_there = value::write(column, row, *kind, Format::Text, &mut text)?;
-            if text.len() > *left {
+            let bytes = VALUE_BYTES + text.len();
+            if bytes > *left {
                 found.is_whole = false;
                 return Ok(());
             }
-            *left -= text.len();
+            *left -= bytes;
             values.push(is_there.then(|| String::from_utf8_lossy(&text).into_owned()));
         }
         found.rows.push(values);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::arrow::array::{ArrayRef, new_null_array};
+    use datafusion::arrow::datatypes::{DataType, Field, Schema};
+
+    use super::*;
+
+    #[test]
+    fn rows_without_any_text_are_bounded_in_bytes_too() {
+        const COLUMNS: usize = 3_000;
+        let fields: Vec<Field> = (0..COLUMNS).map(|at| Field::new(format!("c{at}"), DataType::Utf8, true)).collect();
+        let arrays: Vec<ArrayRef> = fields.iter().map(|field| new_null_array(field.data_type(), 100)).collect();
+        let batch = RecordBatch::try_new(Arc::new(Schema::new(fields)), arrays).expect("it is a batch");
+        let kinds = vec![Kind::of(&DataType::Utf8).expect("it is sent"); COLUMNS];
+        let mut found = ReadAnswer { is_whole: true, ..ReadAnswer::default() };
+        let mut left = 1 << 20;
+        add(&mut found, &batch, &kinds, (usize::MAX, &mut left)).expect("it is written");
+        assert!(!found.is_whole && !found.rows.is_empty());
+        let held: usize = found.rows.iter().flatten().map(size_of_val).sum();
+        assert!(held <= 1 << 20, "{held} bytes of {} rows", found.rows.len());
+        let mut all = ReadAnswer { is_whole: true, ..ReadAnswer::default() };
+        add(&mut all, &batch, &kinds, (usize::MAX, &mut (8 << 20))).expect("it is written");
+        assert!(all.is_whole && all.rows.len() == 100);
+    }
 }

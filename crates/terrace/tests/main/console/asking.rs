@@ -187,7 +187,7 @@ fn searches_are_saved_for_each_user_bounded_and_durably_and_a_list_is_a_file_wit
     assert!(!page.body.contains("one more"), "{}", page.body);
     let entries = audited(&bed, "console.save-search");
     assert!(
-        entries.len() == 52 && !entries.iter().any(|entry| entry.to_string().contains("one more")),
+        entries.len() == 51 && !entries.iter().any(|entry| entry.to_string().contains("one more")),
         "{}",
         entries.len()
     );
@@ -200,5 +200,9 @@ fn searches_are_saved_for_each_user_bounded_and_durably_and_a_list_is_a_file_wit
     node.kill();
     let node = bed.start();
     signed_in(&node, "ann").get("/messages").shows(200, "one more");
+    let gone = "saved searches of dropped roles are forgotten";
+    assert!(!bed.log().contains(gone), "{}", bed.log());
+    bed.run(&["user", "drop", "ann", "--data"]).succeeds("");
+    until("they go with their user", || bed.log().contains(gone));
     node.stop();
 }

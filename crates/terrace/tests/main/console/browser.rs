@@ -80,7 +80,8 @@ impl Browser {
         page
     }
 
-    fn open(&self, method: &str, target: &str, body: &str) -> BufReader<TcpStream> {
+    /// Sends a request, whose answer may be read later.
+    pub(super) fn open(&self, method: &str, target: &str, body: &str) -> BufReader<TcpStream> {
         let mut stream = TcpStream::connect(self.address).expect("the node listens");
         stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
         let pairs: Vec<String> = self.cookies.iter().map(|(name, value)| format!("{name}={value}")).collect();

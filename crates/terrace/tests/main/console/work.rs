@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 
-use super::browser::{Browser, Page};
+use super::browser::{Browser, Page, encoded};
 use super::{OPERATOR, audited, bed, signed_in, token, user};
 use crate::node::{Bed, Node, until};
 
@@ -84,6 +84,7 @@ fn a_stuck_head_is_set_aside_with_a_reason_and_what_was_set_aside_goes_out_again
         browser.post(target, &fields)
     };
     send(&mut ann, order(&head, " ")).shows(422, "a reason is needed");
+    ann.post(target, &[("token", &token), ("reason", "x")]).shows(422, "name the message");
     ann.post(target, &[("message", &head), ("reason", "x")]).is(403);
     let done = location(&send(&mut ann, order(&head, "the receiver rejects it")).is(303));
     ann.get(&done).shows(200, "is set aside");
@@ -96,7 +97,7 @@ fn a_stuck_head_is_set_aside_with_a_reason_and_what_was_set_aside_goes_out_again
     let page = looker.get("/operations/lab").is(200);
     assert!(!page.body.contains("Set the head aside"), "{}", page.body);
     let own = super::token(&mut looker);
-    looker.post(target, &[("token", &own), ("reason", "x")]).is(403);
+    looker.post(target, &[("token", &own), ("message", &head), ("reason", "x")]).is(403);
     for _ in 0..2 {
         let head = ann.get("/operations/lab").is(200).field("message");
         send(&mut ann, order(&head, "all of them")).is(303);
@@ -120,6 +121,14 @@ fn a_stuck_head_is_set_aside_with_a_reason_and_what_was_set_aside_goes_out_again
     ann.get("/resend?state=set-aside").shows(200, "was sent again before");
     assert_eq!(audited(&bed, "message.resend").len(), 3);
     looker.get("/resend?state=set-aside&again=yes").shows(200, "<b>3</b> messages go");
+    // What was sent again is set aside, too: neither goes again by itself, and with these one of both.
+    let copy = ann.get("/operations/lab").is(200).field("message");
+    send(&mut ann, order(&copy, "again")).is(303);
+    ann.get("/resend?state=set-aside").shows(200, "1 was itself made by a resend, left out");
+    let page = ann.get("/resend?state=set-aside&again=yes").shows(200, "<b>3</b> messages go");
+    assert!(page.body.contains("1 is of the same origin as a newer one that goes out, left out"), "{}", page.body);
+    assert!(page.field("ids").split(' ').any(|id| id == copy), "{}", page.body);
+    ann.get("/resend?state=waiting&again=yes").shows(200, "2 still waits in its queue, left out");
     looker.get("/resend").shows(422, "name a state");
     node.stop();
 }
@@ -140,14 +149,27 @@ fn a_message_that_errored_is_decided_anew_once_after_the_folder_was_loaded_from_
     fs::write(&transform, "set MSH-5 = 'LAB'\n").expect("written");
     let page = ann.get("/changes?from=1&to=disk").shows(200, "Load the folder");
     assert!(page.body.contains("+set MSH-5 = 'LAB'") && page.body.contains("-fail 'not this one'"), "{}", page.body);
-    let token = page.field("token");
-    let load = [("token", token.as_str()), ("in_force", "1")];
+    let (token, folder) = (page.field("token"), page.field("folder"));
+    let load = [("token", token.as_str()), ("in_force", "1"), ("folder", folder.as_str())];
+    ann.post("/changes/load", &load[..2]).shows(422, "none of a page that shows the folder");
+    fs::write(&transform, "set MSH-5 = 'WARD'\n").expect("written");
+    ann.post("/changes/load", &load).shows(422, "was changed since it was looked at");
+    fs::write(&transform, "set MSH-5 = 'LAB'\n").expect("written");
     assert_eq!(location(&ann.post("/changes/load", &load).is(303)), "/changes?loaded=2");
     ann.post("/changes/load", &load).shows(422, "another generation was put in force");
     // One, twice: once.
     let page = ann.get(&target).shows(200, "routed");
-    let key = page.field("key");
-    let fields = [("token", token.as_str()), ("key", key.as_str())];
+    let (key, seen) = (page.field("key"), page.field("generation"));
+    let fields = [("token", token.as_str()), ("key", key.as_str()), ("generation", seen.as_str())];
+    ann.post(&target, &fields[..2]).shows(422, "none of a preview");
+    // Somebody loads another one, and the form counts for that no more.
+    fs::write(&transform, "set MSH-5 = 'WARD'\n").expect("written");
+    bed.run(&["reload", "--data"]).succeeds("");
+    ann.post(&target, &fields).shows(422, "generation 3 of the production is in force");
+    assert_eq!(bed.stored().len(), 3);
+    let page = ann.get(&target).shows(200, "routed");
+    let (key, seen) = (page.field("key"), page.field("generation"));
+    let fields = [("token", token.as_str()), ("key", key.as_str()), ("generation", seen.as_str())];
     let places: Vec<String> = (0..2).map(|_| location(&ann.post(&target, &fields).is(303))).collect();
     assert_eq!(places[0], places[1]);
     ann.get(&places[0]).shows(200, "Reprocessed from");
@@ -156,7 +178,7 @@ fn a_message_that_errored_is_decided_anew_once_after_the_folder_was_loaded_from_
     let page = ann.get("/reprocess?status=errored").shows(200, "<b>2</b> would go out");
     assert!(page.body.contains("<b>1</b> reprocessed before, left out"), "{}", page.body);
     let hidden: Vec<(&str, String)> =
-        ["key", "until", "number"].into_iter().map(|name| (name, page.field(name))).collect();
+        ["key", "generation", "until", "number"].into_iter().map(|name| (name, page.field(name))).collect();
     let mut fields = vec![("token", token.as_str()), ("status", "errored")];
     fields.extend(hidden.iter().map(|(name, value)| (*name, value.as_str())));
     ann.post("/reprocess", &fields).shows(200, "<b>2</b> went out");
@@ -164,6 +186,62 @@ fn a_message_that_errored_is_decided_anew_once_after_the_folder_was_loaded_from_
     assert_eq!(bed.stored().len(), 6);
     assert!(audited(&bed, "message.reprocess").len() >= 3);
     ann.get("/todo").shows(200, "No message needs a person");
+    node.stop();
+}
+
+/// Begins a request.
+type Begin<'a> = Box<dyn Fn() -> TcpStream + 'a>;
+
+/// Begins a request of a program to the API.
+fn program(node: &Node<'_>, token: &str, target: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(node.console()).expect("it listens");
+    let head = format!(
+        "POST {target} HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {token}\r\nIdempotency-Key: ticket-7\r\n\
+         Content-Length: 0\r\n\r\n",
+        node.console()
+    );
+    stream.write_all(head.as_bytes()).expect("it is taken");
+    stream
+}
+
+#[test]
+fn who_waits_for_a_full_queue_takes_its_own_places_and_others_keep_theirs() {
+    let bed = bed_with_lab();
+    let lab = "kind = \"mllp\"\naddress = \"127.0.0.1:9\"\n[queue]\nmessages = 1\n";
+    fs::write(bed.path("production/operations/lab.toml"), lab).expect("written");
+    let transform = bed.path("production/transforms/t.hl7t");
+    fs::write(&transform, "fail 'not yet'\n").expect("written");
+    let node = bed.start();
+    ["ann", "bob"].iter().for_each(|name| worker(&bed, name));
+    send_that_errors(&node, "D1");
+    fs::write(&transform, "set MSH-5 = 'LAB'\n").expect("written");
+    bed.run(&["reload", "--data"]).succeeds("");
+    node.send("D2");
+    until("the queue is full", || waiting(&node, "lab") == 1);
+    let (mut ann, mut bob) = (signed_in(&node, "ann"), signed_in(&node, "bob"));
+    let target = format!("/messages/{}/reprocess", ids(&mut ann)[0]);
+    let page = ann.get(&target).shows(200, "routed");
+    let fields = ["token", "key", "generation"].map(|name| format!("{name}={}", encoded(&page.field(name))));
+    let form = fields.join("&");
+    let told = bed.run(&["user", "token", "ann", "ci", "--data"]).succeeds("");
+    let browser = ann.clone();
+    let ways: [(&str, Begin<'_>); 3] = [
+        ("the form", Box::new(|| browser.open("POST", &target, &form).into_inner())),
+        ("one over the API", Box::new(|| program(&node, told.trim(), &format!("/api/v1{target}")))),
+        ("a search over the API", Box::new(|| program(&node, told.trim(), "/api/v1/reprocess?status=errored"))),
+    ];
+    for (what, begin) in &ways {
+        let mut left = Vec::new();
+        until(what, || {
+            left.push(begin());
+            ann.get("/messages.csv").status == 503
+        });
+        bob.get("/messages.csv").is(200);
+        drop(left);
+        until("the places are free again", || ann.get("/messages.csv").status == 200);
+    }
+    drop(ways);
+    assert_eq!(bed.stored(), ["D1", "D2"], "nothing was sent past the bound of the queue");
     node.stop();
 }
 
