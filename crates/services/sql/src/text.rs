@@ -11,6 +11,9 @@
 
 pub(crate) mod calendar;
 pub(crate) mod float;
+pub(crate) mod identifiers;
+pub(crate) mod intervals;
+pub(crate) mod keywords;
 pub(crate) mod numeric;
 
 use std::sync::Arc;
@@ -155,7 +158,7 @@ pub(crate) fn read(texts: &StringViewArray, kind: SqlType) -> Result<ArrayRef, S
             Arc::new(each::<TimestampMicrosecondArray, _>(texts, read)?.with_timezone(UTC))
         }
         SqlType::Interval => Arc::new(each::<IntervalMonthDayNanoArray, _>(texts, |text| {
-            let (months, days, us) = calendar::parse_interval(text).ok_or_else(|| wrong(text))?;
+            let (months, days, us) = intervals::parse_interval(text).ok_or_else(|| wrong(text))?;
             let ns = us.checked_mul(1000).ok_or_else(|| wrong(text))?;
             Ok(IntervalMonthDayNano::new(months, days, ns))
         })?),

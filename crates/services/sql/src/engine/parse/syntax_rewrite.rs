@@ -11,6 +11,9 @@
 //!   array_agg(DISTINCT x)     array_agg(DISTINCT x ORDER BY x), the order that PostgreSQL's sorting leaves
 //! ```
 //!
+//! Syntax that is calls of functions and operators alone is in [`postgres_syntax`](super::postgres_syntax), subqueries that are truth
+//! values in [`value_subqueries`](super::value_subqueries).
+//!
 //! [`statement_check`](super::statement_check) refuses forms that cannot be rewritten. The original statement is kept:
 //! labels and definitions come from it.
 
@@ -23,6 +26,7 @@ use datafusion::sql::sqlparser::ast::{
     WindowType,
 };
 
+use super::postgres_syntax;
 use crate::SqlError;
 
 /// Rewrites a statement for the planner. Errors: 42704, 42P20 for windows.
@@ -90,8 +94,8 @@ fn restated(expr: Expr) -> Expr {
             let pattern = Box::new(call("like_escape", vec![*pattern, Expr::Value(escape)]));
             Expr::ILike { negated, any, expr, pattern, escape_char: None }
         }
-        Expr::Function(function) => Expr::Function(sorted(function)),
-        other => other,
+        Expr::Function(function) => postgres_syntax::restated(Expr::Function(sorted(function))),
+        other => postgres_syntax::restated(other),
     }
 }
 

@@ -20,8 +20,9 @@ use crate::engine::semantics::cast_types::CastTypes;
 use crate::engine::semantics::like_patterns::ESCAPED;
 use crate::engine::semantics::operators::Operators;
 use crate::engine::semantics::{
-    avg_aggregate, datetime_functions, digest_functions, function_calls, generate_series, numeric_functions,
-    sum_aggregate,
+    avg_aggregate, datetime_functions, digest_functions, function_calls, generate_series, interval_functions,
+    moment_functions, numeric_functions, pattern_functions, signed_windows, sum_aggregate, templates, text_functions,
+    whole_quotients,
 };
 use crate::engine::{Canceller, Engine};
 use crate::table::catalog::PUBLIC;
@@ -90,10 +91,22 @@ pub(crate) fn make(
         &datetime_functions::DATE_PART,
         &function_calls::CHR,
         &ESCAPED,
+        &moment_functions::ROUNDED,
     ];
-    for function in numeric_functions::CALLED.iter().chain(&digest_functions::DIGESTS).chain(others) {
+    let tables = [
+        numeric_functions::CALLED,
+        &digest_functions::DIGESTS,
+        interval_functions::CALLED,
+        moment_functions::CALLED,
+        pattern_functions::CALLED,
+        templates::CALLED,
+        text_functions::CALLED,
+        whole_quotients::CALLED,
+    ];
+    for function in tables.into_iter().flatten().chain(others) {
         context.register_udf(function.udf());
     }
+    signed_windows::register(&context);
     generate_series::register(&context);
     context.register_udaf(sum_aggregate::function());
     context.register_udaf(avg_aggregate::function());

@@ -21,7 +21,7 @@ use datafusion::logical_expr::{ColumnarValue, Volatility, create_udf};
 use datafusion::prelude::SessionContext;
 
 use super::columns::TABLES;
-use super::identifiers::{parts, quoted};
+use crate::text::identifiers::{parts, quoted};
 use super::session_objects::{Facts, Moment};
 use crate::SqlError;
 use crate::wire::oid::{Kind, Scalar};

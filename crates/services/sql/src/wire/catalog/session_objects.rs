@@ -7,7 +7,7 @@ use datafusion::catalog::CatalogProvider;
 use datafusion::error::Result;
 use node::identity::Object;
 
-use super::identifiers::quoted;
+use crate::text::identifiers::quoted;
 use crate::engine::plan::session_catalog::StatementView;
 use crate::table::Entry;
 
