@@ -6,8 +6,8 @@ use axum::Router;
 use axum::routing::{get, post};
 
 use crate::pages::{
-    account, alerts, audit, bulk, changes, editing, finding, history, media, message, messages, operation, production, reprocess,
-    resend, saved, set_aside, sql, todo, trying, users, volumes,
+    account, alerts, audit, bulk, changes, editing, finding, history, media, message, messages, operation, production,
+    reprocess, resend, saved, set_aside, sql, todo, trying, users, volumes,
 };
 use crate::state::ConsoleState;
 use crate::{api, api_work, by_provider, sign_in};

@@ -11,6 +11,7 @@
 
 pub(crate) mod ast;
 pub(crate) mod bounded_dialect;
+pub(crate) mod expressions;
 pub(crate) mod nesting_depth;
 mod postgres_syntax;
 pub(crate) mod rights;

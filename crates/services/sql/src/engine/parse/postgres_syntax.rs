@@ -21,7 +21,7 @@ use datafusion::sql::sqlparser::ast::{
     FunctionArguments, Ident, Interval, TimezoneInfo, UnaryOperator, Value, WindowFrameBound, WindowType,
 };
 
-use super::syntax_rewrite::call;
+use super::expressions::{binary, call, cast, equal_rows, nested, number};
 
 /// The parameters of `make_interval`, in their order.
 const PARTS: [&str; 7] = ["years", "months", "weeks", "days", "hours", "mins", "secs"];
@@ -56,22 +56,6 @@ pub(super) fn restated(expr: Expr) -> Expr {
         Expr::Function(function) => function_of(with_frame(function)),
         other => other,
     }
-}
-
-pub(super) fn binary(left: Expr, op: BinaryOperator, right: Expr) -> Expr {
-    Expr::BinaryOp { left: Box::new(left), op, right: Box::new(right) }
-}
-
-pub(super) fn nested(expr: Expr) -> Expr {
-    Expr::Nested(Box::new(expr))
-}
-
-pub(super) fn cast(expr: Expr, data_type: DataType) -> Expr {
-    Expr::Cast { kind: CastKind::Cast, expr: Box::new(expr), data_type, array: false, format: None }
-}
-
-pub(super) fn number(text: &str) -> Expr {
-    Expr::Value(Value::Number(text.to_owned(), false).into())
 }
 
 fn double() -> DataType {
@@ -151,14 +135,6 @@ fn ordered_rows(left: Vec<Expr>, right: Vec<Expr>, op: &BinaryOperator) -> Expr 
         found = binary(binary(left, strict.clone(), right), BinaryOperator::Or, rest);
     }
     nested(found)
-}
-
-/// Whether rows have equal values, each beside each.
-pub(super) fn equal_rows(left: &[Expr], right: Vec<Expr>) -> Expr {
-    let pairs = left.iter().cloned().zip(right);
-    let equal = pairs.map(|(left, right)| binary(left, BinaryOperator::Eq, right));
-    let joined = equal.reduce(|one, other| binary(one, BinaryOperator::And, other));
-    nested(joined.unwrap_or_else(|| Expr::Value(Value::Null.into())))
 }
 
 fn row_in_list(row: &[Expr], list: Vec<Expr>, negated: bool) -> Expr {

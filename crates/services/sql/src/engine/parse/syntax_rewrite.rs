@@ -26,6 +26,7 @@ use datafusion::sql::sqlparser::ast::{
     WindowType,
 };
 
+use super::expressions::call;
 use super::postgres_syntax;
 use crate::SqlError;
 
@@ -117,25 +118,6 @@ fn equal_rows(left: Vec<Expr>, right: Vec<Expr>, op: BinaryOperator) -> Expr {
     let joined =
         pairs.reduce(|left, right| Expr::BinaryOp { left: left.into(), op: join.clone(), right: right.into() });
     Expr::Nested(Box::new(joined.unwrap_or_else(|| Expr::Value(Value::Null.into()))))
-}
-
-/// A call of a function.
-pub(crate) fn call(name: &str, arguments: Vec<Expr>) -> Expr {
-    let args = arguments.into_iter().map(|argument| FunctionArg::Unnamed(FunctionArgExpr::Expr(argument)));
-    Expr::Function(Function {
-        name: ObjectName::from(vec![Ident::new(name)]),
-        uses_odbc_syntax: false,
-        parameters: FunctionArguments::None,
-        args: FunctionArguments::List(FunctionArgumentList {
-            duplicate_treatment: None,
-            args: args.collect(),
-            clauses: Vec::new(),
-        }),
-        filter: None,
-        null_treatment: None,
-        over: None,
-        within_group: Vec::new(),
-    })
 }
 
 /// An aggregate that lists distinct values lists them in order.

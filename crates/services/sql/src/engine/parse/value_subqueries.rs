@@ -20,7 +20,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use super::ast;
-use super::postgres_syntax::{binary, cast, equal_rows, nested, number};
+use super::expressions::{binary, cast, equal_rows, nested, number};
 use crate::SqlError;
 
 /// Most subqueries of a statement that are restated.

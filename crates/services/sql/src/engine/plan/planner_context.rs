@@ -84,6 +84,14 @@ pub(crate) fn make(
         .build();
     let context = SessionContext::new_with_state(cancellable_rules::checked(state, canceller));
     context.register_catalog(DATABASE, Arc::new(SessionCatalog::new(shared.clone())));
+    register_functions(&context);
+    // The context is new: nothing was set before.
+    let _ = shared.state.set(context.state_weak_ref());
+    context
+}
+
+/// Registers the functions that DataFusion lacks, or that PostgreSQL has with another meaning.
+fn register_functions(context: &SessionContext) {
     context.register_udf(crate::hl7_function::function());
     let others = [
         &datetime_functions::TIMEZONE,
@@ -106,11 +114,8 @@ pub(crate) fn make(
     for function in tables.into_iter().flatten().chain(others) {
         context.register_udf(function.udf());
     }
-    signed_windows::register(&context);
-    generate_series::register(&context);
+    signed_windows::register(context);
+    generate_series::register(context);
     context.register_udaf(sum_aggregate::function());
     context.register_udaf(avg_aggregate::function());
-    // The context is new: nothing was set before.
-    let _ = shared.state.set(context.state_weak_ref());
-    context
 }

@@ -10,7 +10,7 @@ use datafusion::arrow::datatypes::{DataType, TimeUnit};
 
 use super::datetime_functions::TIMESTAMP;
 use super::pg_function::{PgFunction, no_function};
-use super::rows::{INTERVAL, Row, Span, each, interval_out_of_range, spans, wanted};
+use super::rows::{ArgumentRow, INTERVAL, Span, each, interval_out_of_range, spans, wanted};
 use crate::SqlError;
 use crate::text::calendar::{DAY_US, civil, days_of_month};
 
@@ -152,7 +152,7 @@ pub(crate) const CALLED: &[PgFunction] = &[
     },
 ];
 
-fn made(row: &Row<'_>) -> Result<Span, SqlError> {
+fn made(row: &ArgumentRow<'_>) -> Result<Span, SqlError> {
     let part = |at: usize| if at < row.width() { row.int(at) } else { 0 };
     let seconds = if row.width() > 6 { row.float(6) } else { 0.0 };
     let months = part(0).checked_mul(12).and_then(|months| months.checked_add(part(1)));

@@ -12,7 +12,7 @@ use datafusion::logical_expr::Expr;
 
 use super::datetime_functions::{TIMESTAMP, moment, zone_of};
 use super::pg_function::{Argument, PgFunction, no_function};
-use super::rows::{INTERVAL, Row, Span, each, is_text, moments, spans, wanted};
+use super::rows::{ArgumentRow, INTERVAL, Span, each, is_text, moments, spans, wanted};
 use crate::SqlError;
 use crate::text::calendar::{DAY_US, civil, days};
 
@@ -215,7 +215,7 @@ fn is_finite(arrays: &[ArrayRef]) -> Result<ArrayRef, SqlError> {
     Ok(Arc::new(values.collect::<BooleanArray>()))
 }
 
-fn made_day(row: &Row<'_>) -> Result<i64, SqlError> {
+fn made_day(row: &ArgumentRow<'_>) -> Result<i64, SqlError> {
     let (year, month, day) = (row.int(0), row.int(1), row.int(2));
     let wrong = || SqlError::value("22008", format!("date field value out of range: {year}-{month:02}-{day:02}"));
     // There is no year 0: -1 is 1 BC.
@@ -228,7 +228,7 @@ fn made_day(row: &Row<'_>) -> Result<i64, SqlError> {
 }
 
 /// The time of day of the arguments from `at`: hours, minutes, seconds.
-fn made_time(row: &Row<'_>, at: usize) -> Result<i64, SqlError> {
+fn made_time(row: &ArgumentRow<'_>, at: usize) -> Result<i64, SqlError> {
     let (hour, minute, second) = (row.int(at), row.int(at + 1), row.float(at + 2));
     let fits = (0..=24).contains(&hour) && (0..60).contains(&minute) && (0.0..=60.0).contains(&second);
     let us = |second: f64| (hour * 3600 + minute * 60) * SECOND_US + (second * 1e6).round_ties_even() as i64;
@@ -241,7 +241,7 @@ fn made_time(row: &Row<'_>, at: usize) -> Result<i64, SqlError> {
     }
 }
 
-fn made_moment(row: &Row<'_>) -> Result<i64, SqlError> {
+fn made_moment(row: &ArgumentRow<'_>) -> Result<i64, SqlError> {
     let time = made_time(row, 3)?;
     made_day(row)?.checked_mul(DAY_US).and_then(|day| day.checked_add(time)).ok_or_else(out_of_range)
 }

@@ -15,7 +15,7 @@ use datafusion::arrow::datatypes::{DataType, Field};
 use regex::{Regex, RegexBuilder};
 
 use super::pg_function::PgFunction;
-use super::regular_expressions::translate;
+use super::regular_expressions::{broken, translate};
 use super::rows::{each, texts, wanted};
 use crate::SqlError;
 
@@ -107,14 +107,6 @@ fn similar(pattern: &str, escape: Option<char>) -> Result<String, SqlError> {
 fn compiled(pattern: &str) -> Result<Regex, SqlError> {
     let translated = translate(pattern, true)?;
     RegexBuilder::new(&translated).size_limit(COMPILED_BYTES_MAX).build().map_err(|error| broken(&error))
-}
-
-/// The error for a pattern that is none.
-pub(crate) fn broken(error: &regex::Error) -> SqlError {
-    match error {
-        regex::Error::CompiledTooBig(_) => SqlError::value("54000", "regular expression is too complex"),
-        _ => SqlError::value("2201B", "invalid regular expression"),
-    }
 }
 
 /// A pattern that was compiled for the row before is used again.

@@ -64,7 +64,7 @@ fn of(expr: Expr, function: PgFunction, extracts: bool) -> Result<(Expr, bool), 
             true => (Expr::Literal(ScalarValue::Utf8(Some(text)), metadata), false),
             false => {
                 let translated = translate(&text, extracts)?;
-                regex::Regex::new(&translated).map_err(|error| super::pattern_functions::broken(&error))?;
+                regex::Regex::new(&translated).map_err(|error| broken(&error))?;
                 (Expr::Literal(ScalarValue::Utf8(Some(translated)), metadata), true)
             }
         },
@@ -79,6 +79,17 @@ fn refused(what: &str) -> SqlError {
     SqlError::unsupported(format!("{what} in a regular expression"))
 }
 
+/// The error for a pattern that is none.
+pub(crate) fn broken(error: &regex::Error) -> SqlError {
+    match error {
+        regex::Error::CompiledTooBig(_) => SqlError::value("54000", "regular expression is too complex"),
+        _ => SqlError::value("2201B", "invalid regular expression"),
+    }
+}
+
+/// The pattern in the crate's notation. `extracts`: the text of a match is used.
+///
+/// Errors: 0A000 for what has another meaning there.
 pub(crate) fn translate(pattern: &str, extracts: bool) -> Result<String, SqlError> {
     let mut letters = pattern.chars().peekable();
     let mut in_brackets = false;

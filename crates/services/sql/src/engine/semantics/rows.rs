@@ -18,12 +18,12 @@ use crate::SqlError;
 pub(crate) const INTERVAL: DataType = DataType::Interval(IntervalUnit::MonthDayNano);
 
 /// The arguments of one row.
-pub(crate) struct Row<'a> {
+pub(crate) struct ArgumentRow<'a> {
     arrays: &'a [ArrayRef],
     row: usize,
 }
 
-impl<'a> Row<'a> {
+impl<'a> ArgumentRow<'a> {
     /// How many there are.
     pub(crate) fn width(&self) -> usize {
         self.arrays.len()
@@ -88,13 +88,13 @@ pub(crate) fn interval_out_of_range() -> SqlError {
 /// The result of each row; NULL where an argument is.
 pub(crate) fn each<T, A: FromIterator<Option<T>>>(
     arrays: &[ArrayRef],
-    of: impl Fn(Row<'_>) -> Result<Option<T>, SqlError>,
+    of: impl Fn(ArgumentRow<'_>) -> Result<Option<T>, SqlError>,
 ) -> Result<A, SqlError> {
     let rows = arrays.first().map_or(1, |array| array.len());
     (0..rows)
         .map(|row| match arrays.iter().any(|array| array.is_null(row)) {
             true => Ok(None),
-            false => of(Row { arrays, row }),
+            false => of(ArgumentRow { arrays, row }),
         })
         .collect()
 }
@@ -102,7 +102,7 @@ pub(crate) fn each<T, A: FromIterator<Option<T>>>(
 /// A text of each row.
 pub(crate) fn texts(
     arrays: &[ArrayRef],
-    of: impl Fn(Row<'_>) -> Result<String, SqlError>,
+    of: impl Fn(ArgumentRow<'_>) -> Result<String, SqlError>,
 ) -> Result<ArrayRef, SqlError> {
     Ok(Arc::new(each::<String, StringArray>(arrays, |row| of(row).map(Some))?))
 }
@@ -111,14 +111,17 @@ pub(crate) fn texts(
 pub(crate) fn moments(
     arrays: &[ArrayRef],
     gives: &DataType,
-    of: impl Fn(Row<'_>) -> Result<i64, SqlError>,
+    of: impl Fn(ArgumentRow<'_>) -> Result<i64, SqlError>,
 ) -> Result<ArrayRef, SqlError> {
     let values = each::<i64, TimestampMicrosecondArray>(arrays, |row| of(row).map(Some))?;
     Ok(Arc::new(values.with_data_type(gives.clone())))
 }
 
 /// An interval of each row.
-pub(crate) fn spans(arrays: &[ArrayRef], of: impl Fn(Row<'_>) -> Result<Span, SqlError>) -> Result<ArrayRef, SqlError> {
+pub(crate) fn spans(
+    arrays: &[ArrayRef],
+    of: impl Fn(ArgumentRow<'_>) -> Result<Span, SqlError>,
+) -> Result<ArrayRef, SqlError> {
     Ok(Arc::new(each::<_, IntervalMonthDayNanoArray>(arrays, |row| of(row)?.arrow().map(Some))?))
 }
 

@@ -7,6 +7,7 @@
 //!
 //! A part of a template that has no meaning here is refused by name, never copied as plain text.
 
+mod moment_fields;
 mod moments;
 mod numbers;
 
@@ -23,7 +24,7 @@ use super::pg_function::{Argument, PgFunction, no_function};
 use super::rows::{INTERVAL, each, is_text, moments as each_moment, texts, wanted};
 use crate::SqlError;
 use crate::text::calendar::DAY_US;
-use moments::{Parts, Template};
+use moments::{MomentTemplate, Parts};
 
 /// The functions.
 pub(crate) const CALLED: &[PgFunction] = &[
@@ -34,8 +35,9 @@ pub(crate) const CALLED: &[PgFunction] = &[
         gives: |_| Ok(DataType::Date32),
         run: |arrays, _| {
             let day = |us: i64| i32::try_from(us.div_euclid(DAY_US)).map_err(|_| moments::out_of_range());
-            let days =
-                each::<_, Date32Array>(arrays, |row| day(Template::new(row.text(1))?.read(row.text(0))?).map(Some))?;
+            let days = each::<_, Date32Array>(arrays, |row| {
+                day(MomentTemplate::new(row.text(1))?.read(row.text(0))?).map(Some)
+            })?;
             Ok(Arc::new(days))
         },
         between: None,
@@ -51,7 +53,7 @@ pub(crate) const CALLED: &[PgFunction] = &[
         run: |arrays, gives| {
             each_moment(arrays, gives, |row| match row.width() {
                 1 => seconds(row.float(0)),
-                _ => Template::new(row.text(1))?.read(row.text(0)),
+                _ => MomentTemplate::new(row.text(1))?.read(row.text(0)),
             })
         },
         between: None,
@@ -61,14 +63,14 @@ pub(crate) const CALLED: &[PgFunction] = &[
         wants: |types| wanted("to_number", "tt", types),
         gives: |types: &[Argument<'_>]| match types {
             [_, (_, Some(ScalarValue::Utf8(Some(template))))] => {
-                Ok(DataType::Decimal128(38, numbers::Template::new(template)?.scale()))
+                Ok(DataType::Decimal128(38, numbers::NumberTemplate::new(template)?.scale()))
             }
             _ => Ok(DataType::Decimal128(38, 10)),
         },
         run: |arrays, gives| {
             let DataType::Decimal128(_, scale) = gives else { return Err(no_function("to_number", &[])) };
             let values = each::<_, Decimal128Array>(arrays, |row| {
-                numbers::Template::new(row.text(1))?.read(row.text(0), *scale).map(Some)
+                numbers::NumberTemplate::new(row.text(1))?.read(row.text(0), *scale).map(Some)
             })?;
             Ok(Arc::new(values.with_data_type(gives.clone())))
         },
@@ -97,10 +99,12 @@ fn to_char_wants(types: &[DataType]) -> Result<Vec<DataType>, SqlError> {
 
 fn to_char(arrays: &[ArrayRef], _: &DataType) -> Result<ArrayRef, SqlError> {
     match arrays[0].data_type() {
-        DataType::Interval(_) => texts(arrays, |row| Template::new(row.text(1))?.write(&Parts::of_span(row.span(0)))),
-        DataType::Timestamp(_, zone) => {
-            texts(arrays, |row| Template::new(row.text(1))?.write(&Parts::of_moment(row.moment(0), zone.is_some())))
+        DataType::Interval(_) => {
+            texts(arrays, |row| MomentTemplate::new(row.text(1))?.write(&Parts::of_span(row.span(0))))
         }
+        DataType::Timestamp(_, zone) => texts(arrays, |row| {
+            MomentTemplate::new(row.text(1))?.write(&Parts::of_moment(row.moment(0), zone.is_some()))
+        }),
         _ => number_texts(arrays),
     }
 }
@@ -120,7 +124,7 @@ fn number_texts(arrays: &[ArrayRef]) -> Result<ArrayRef, SqlError> {
         if wide.is_null(row) || templates.is_null(row) {
             return Ok(None);
         }
-        let template = numbers::Template::new(templates.value(row))?;
+        let template = numbers::NumberTemplate::new(templates.value(row))?;
         let text = match floats {
             Some(floats) => format!("{:.*}", template.scale() as usize, floats.value(row)),
             None => {

@@ -1,4 +1,5 @@
-//! The rows of `pg_get_keywords()`.
+//! The table function `pg_get_keywords()`: the words of [`keywords`](crate::text::keywords), their kinds, and whether they may be a label
+//! without AS.
 
 use std::sync::Arc;
 

@@ -1,10 +1,10 @@
-//! Templates of dates, times and intervals.
+//! Templates of dates, times and intervals: the text of a moment by a template, and the moment of such a text.
+//!
+//! [`moment_fields`](super::moment_fields) has the parts of a template. A field that cannot be read is refused by name.
 
+use super::moment_fields::{LetterCase, MomentField, MomentPart, parts_of};
 use crate::SqlError;
 use crate::text::calendar::{DAY_US, civil, days};
-
-/// The longest template.
-const LENGTH_MAX: usize = 1024;
 
 const MONTHS: [&str; 12] = [
     "January",
@@ -27,206 +27,16 @@ pub(super) fn out_of_range() -> SqlError {
     SqlError::value("22008", "date/time field value out of range")
 }
 
-/// How letters are written.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Case {
-    Upper,
-    Lower,
-    Title,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Field {
-    /// The last digits of the year, of the ISO year; with a comma behind the thousands.
-    Year(usize),
-    IsoYear(usize),
-    YearWithComma,
-    Era(Case, bool),
-    MonthName(Case),
-    MonthShort(Case),
-    Month,
-    MonthRoman(Case),
-    DayName(Case),
-    DayShort(Case),
-    DayOfYear,
-    IsoDayOfYear,
-    Day,
-    DayOfWeek,
-    IsoDayOfWeek,
-    WeekOfMonth,
-    WeekOfYear,
-    IsoWeek,
-    Century,
-    Julian,
-    Quarter,
-    Hour24,
-    Hour12,
-    Minute,
-    Second,
-    Milliseconds,
-    Microseconds,
-    SecondsOfDay,
-    Noon(Case, bool),
-    Zone(Case),
-    ZoneHours,
-    ZoneMinutes,
-    Offset,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-enum Part {
-    Field { field: Field, is_tight: bool, ordinal: Option<Case> },
-    Plain(char),
-}
-
-/// The names of fields, longer ones before their beginnings.
-const FIELDS: &[(&str, Field)] = &[
-    ("A.D.", Field::Era(Case::Upper, true)),
-    ("a.d.", Field::Era(Case::Lower, true)),
-    ("B.C.", Field::Era(Case::Upper, true)),
-    ("b.c.", Field::Era(Case::Lower, true)),
-    ("A.M.", Field::Noon(Case::Upper, true)),
-    ("a.m.", Field::Noon(Case::Lower, true)),
-    ("P.M.", Field::Noon(Case::Upper, true)),
-    ("p.m.", Field::Noon(Case::Lower, true)),
-    ("AD", Field::Era(Case::Upper, false)),
-    ("ad", Field::Era(Case::Lower, false)),
-    ("BC", Field::Era(Case::Upper, false)),
-    ("bc", Field::Era(Case::Lower, false)),
-    ("AM", Field::Noon(Case::Upper, false)),
-    ("am", Field::Noon(Case::Lower, false)),
-    ("PM", Field::Noon(Case::Upper, false)),
-    ("pm", Field::Noon(Case::Lower, false)),
-    ("Y,YYY", Field::YearWithComma),
-    ("y,yyy", Field::YearWithComma),
-    ("MONTH", Field::MonthName(Case::Upper)),
-    ("Month", Field::MonthName(Case::Title)),
-    ("month", Field::MonthName(Case::Lower)),
-    ("MON", Field::MonthShort(Case::Upper)),
-    ("Mon", Field::MonthShort(Case::Title)),
-    ("mon", Field::MonthShort(Case::Lower)),
-    ("RM", Field::MonthRoman(Case::Upper)),
-    ("rm", Field::MonthRoman(Case::Lower)),
-    ("DAY", Field::DayName(Case::Upper)),
-    ("Day", Field::DayName(Case::Title)),
-    ("day", Field::DayName(Case::Lower)),
-    ("DY", Field::DayShort(Case::Upper)),
-    ("Dy", Field::DayShort(Case::Title)),
-    ("dy", Field::DayShort(Case::Lower)),
-    ("TZH", Field::ZoneHours),
-    ("tzh", Field::ZoneHours),
-    ("TZM", Field::ZoneMinutes),
-    ("tzm", Field::ZoneMinutes),
-    ("TZ", Field::Zone(Case::Upper)),
-    ("tz", Field::Zone(Case::Lower)),
-    ("OF", Field::Offset),
-    ("of", Field::Offset),
-    ("IYYY", Field::IsoYear(4)),
-    ("iyyy", Field::IsoYear(4)),
-    ("IYY", Field::IsoYear(3)),
-    ("iyy", Field::IsoYear(3)),
-    ("IY", Field::IsoYear(2)),
-    ("iy", Field::IsoYear(2)),
-    ("IDDD", Field::IsoDayOfYear),
-    ("iddd", Field::IsoDayOfYear),
-    ("ID", Field::IsoDayOfWeek),
-    ("id", Field::IsoDayOfWeek),
-    ("IW", Field::IsoWeek),
-    ("iw", Field::IsoWeek),
-    ("I", Field::IsoYear(1)),
-    ("i", Field::IsoYear(1)),
-    ("YYYY", Field::Year(4)),
-    ("yyyy", Field::Year(4)),
-    ("YYY", Field::Year(3)),
-    ("yyy", Field::Year(3)),
-    ("YY", Field::Year(2)),
-    ("yy", Field::Year(2)),
-    ("Y", Field::Year(1)),
-    ("y", Field::Year(1)),
-    ("MM", Field::Month),
-    ("mm", Field::Month),
-    ("DDD", Field::DayOfYear),
-    ("ddd", Field::DayOfYear),
-    ("DD", Field::Day),
-    ("dd", Field::Day),
-    ("D", Field::DayOfWeek),
-    ("d", Field::DayOfWeek),
-    ("WW", Field::WeekOfYear),
-    ("ww", Field::WeekOfYear),
-    ("W", Field::WeekOfMonth),
-    ("w", Field::WeekOfMonth),
-    ("CC", Field::Century),
-    ("cc", Field::Century),
-    ("J", Field::Julian),
-    ("j", Field::Julian),
-    ("Q", Field::Quarter),
-    ("q", Field::Quarter),
-    ("HH24", Field::Hour24),
-    ("hh24", Field::Hour24),
-    ("HH12", Field::Hour12),
-    ("hh12", Field::Hour12),
-    ("HH", Field::Hour12),
-    ("hh", Field::Hour12),
-    ("MI", Field::Minute),
-    ("mi", Field::Minute),
-    ("SSSSS", Field::SecondsOfDay),
-    ("sssss", Field::SecondsOfDay),
-    ("SSSS", Field::SecondsOfDay),
-    ("ssss", Field::SecondsOfDay),
-    ("SS", Field::Second),
-    ("ss", Field::Second),
-    ("MS", Field::Milliseconds),
-    ("ms", Field::Milliseconds),
-    ("US", Field::Microseconds),
-    ("us", Field::Microseconds),
-];
-
 /// A template.
 #[derive(Debug)]
-pub(super) struct Template {
-    parts: Vec<Part>,
+pub(super) struct MomentTemplate {
+    parts: Vec<MomentPart>,
 }
 
-impl Template {
-    pub(super) fn new(text: &str) -> Result<Template, SqlError> {
-        if text.len() > LENGTH_MAX {
-            return Err(SqlError::value("22023", "the template of a date is too long"));
-        }
-        let (mut parts, mut rest, mut is_tight) = (Vec::new(), text, false);
-        while let Some(letter) = rest.chars().next() {
-            if let Some(behind) = rest.strip_prefix("FM").or_else(|| rest.strip_prefix("fm")) {
-                (is_tight, rest) = (true, behind);
-                continue;
-            }
-            for other in ["TM", "tm", "FX", "fx", "FF"] {
-                if rest.starts_with(other) && !rest.starts_with("tmz") {
-                    return Err(SqlError::unsupported(format!("\"{other}\" in a template of a date")));
-                }
-            }
-            if let Some((name, field)) = FIELDS.iter().find(|(name, _)| rest.starts_with(name)) {
-                rest = &rest[name.len()..];
-                let ordinal =
-                    [("TH", Case::Upper), ("th", Case::Lower)].into_iter().find(|(th, _)| rest.starts_with(th));
-                rest = if ordinal.is_some() { &rest[2..] } else { rest };
-                parts.push(Part::Field { field: *field, is_tight, ordinal: ordinal.map(|(_, case)| case) });
-                is_tight = false;
-                continue;
-            }
-            rest = &rest[letter.len_utf8()..];
-            match letter {
-                '"' => {
-                    let (plain, behind) = rest.split_once('"').unwrap_or((rest, ""));
-                    parts.extend(plain.chars().map(Part::Plain));
-                    rest = behind;
-                }
-                '\\' if rest.starts_with('"') => {
-                    parts.push(Part::Plain('"'));
-                    rest = &rest[1..];
-                }
-                other => parts.push(Part::Plain(other)),
-            }
-        }
-        Ok(Template { parts })
+impl MomentTemplate {
+    /// Errors: 0A000 for a part that is not supported, 22023 for a template that is too long.
+    pub(super) fn new(text: &str) -> Result<MomentTemplate, SqlError> {
+        Ok(MomentTemplate { parts: parts_of(text)? })
     }
 
     /// Writes a timestamp or an interval.
@@ -234,8 +44,8 @@ impl Template {
         let mut out = String::new();
         for part in &self.parts {
             match part {
-                Part::Plain(letter) => out.push(*letter),
-                Part::Field { field, is_tight, ordinal } => {
+                MomentPart::Plain(letter) => out.push(*letter),
+                MomentPart::MomentField { field, is_tight, ordinal } => {
                     let text = value.field(*field, *is_tight)?;
                     out.push_str(&text);
                     if let Some(case) = ordinal {
@@ -252,15 +62,15 @@ impl Template {
         let mut read = Reading { rest: text, ..Reading::default() };
         for (at, part) in self.parts.iter().enumerate() {
             match part {
-                Part::Plain(letter) if letter.is_alphanumeric() => {
+                MomentPart::Plain(letter) if letter.is_alphanumeric() => {
                     read.rest = read.rest.strip_prefix(*letter).unwrap_or_else(|| {
                         let first = read.rest.chars().next().map_or(0, char::len_utf8);
                         &read.rest[first..]
                     });
                 }
-                Part::Plain(letter) => read.separator(*letter),
-                Part::Field { field, is_tight, .. } => {
-                    let next_is_digits = matches!(self.parts.get(at + 1), Some(Part::Field { .. }));
+                MomentPart::Plain(letter) => read.separator(*letter),
+                MomentPart::MomentField { field, is_tight, .. } => {
+                    let next_is_digits = matches!(self.parts.get(at + 1), Some(MomentPart::MomentField { .. }));
                     read.field(*field, *is_tight || !next_is_digits)?;
                 }
             }
@@ -329,7 +139,7 @@ impl Parts {
         Ok((year, (monday - first) / 7 + 1, number - first + 1))
     }
 
-    fn field(&self, field: Field, is_tight: bool) -> Result<String, SqlError> {
+    fn field(&self, field: MomentField, is_tight: bool) -> Result<String, SqlError> {
         let number = |value: i64, width: usize| match (is_tight, value < 0) {
             (true, _) => value.to_string(),
             (false, true) => format!("-{:0width$}", value.unsigned_abs()),
@@ -346,60 +156,64 @@ impl Parts {
         };
         let seconds = self.us / 1_000_000;
         Ok(match field {
-            Field::Year(digits) => last(self.year, digits),
-            Field::IsoYear(digits) => last(self.iso()?.0, digits),
-            Field::YearWithComma => format!("{},{:03}", shown_year(self.year) / 1000, shown_year(self.year) % 1000),
-            Field::Era(case, points) => {
+            MomentField::Year(digits) => last(self.year, digits),
+            MomentField::IsoYear(digits) => last(self.iso()?.0, digits),
+            MomentField::YearWithComma => {
+                format!("{},{:03}", shown_year(self.year) / 1000, shown_year(self.year) % 1000)
+            }
+            MomentField::Era(case, points) => {
                 self.number()?;
                 let (plain, dotted) = if self.year > 0 { ("AD", "A.D.") } else { ("BC", "B.C.") };
                 cased(if points { dotted } else { plain }, case)
             }
-            Field::Century | Field::Quarter | Field::Month | Field::MonthRoman(_) => self.of_months(field, is_tight)?,
-            Field::MonthName(case) | Field::MonthShort(case) => {
+            MomentField::Century | MomentField::Quarter | MomentField::Month | MomentField::MonthRoman(_) => {
+                self.of_months(field, is_tight)?
+            }
+            MomentField::MonthName(case) | MomentField::MonthShort(case) => {
                 self.number()?;
                 let month = MONTHS[(self.month.max(1) - 1) as usize % 12];
-                if field == Field::MonthName(case) { name(month, 9, case) } else { cased(&month[..3], case) }
+                if field == MomentField::MonthName(case) { name(month, 9, case) } else { cased(&month[..3], case) }
             }
-            Field::DayName(case) => name(WEEKDAYS[self.weekday()?], 9, case),
-            Field::DayShort(case) => cased(&WEEKDAYS[self.weekday()?][..3], case),
-            Field::DayOfYear => number(self.day_of_year()?, 3),
-            Field::IsoDayOfYear => number(self.iso()?.2, 3),
-            Field::Day => number(self.day, 2),
-            Field::DayOfWeek => (self.weekday()? + 1).to_string(),
-            Field::IsoDayOfWeek => ((self.weekday()? + 6) % 7 + 1).to_string(),
-            Field::WeekOfMonth => ((self.day - 1) / 7 + 1).to_string(),
-            Field::WeekOfYear => number((self.day_of_year()? - 1) / 7 + 1, 2),
-            Field::IsoWeek => number(self.iso()?.1, 2),
-            Field::Julian => (self.number()? + 2_440_588).to_string(),
-            Field::Hour24 => number(seconds / 3600, 2),
-            Field::Hour12 => match seconds / 3600 % 12 {
+            MomentField::DayName(case) => name(WEEKDAYS[self.weekday()?], 9, case),
+            MomentField::DayShort(case) => cased(&WEEKDAYS[self.weekday()?][..3], case),
+            MomentField::DayOfYear => number(self.day_of_year()?, 3),
+            MomentField::IsoDayOfYear => number(self.iso()?.2, 3),
+            MomentField::Day => number(self.day, 2),
+            MomentField::DayOfWeek => (self.weekday()? + 1).to_string(),
+            MomentField::IsoDayOfWeek => ((self.weekday()? + 6) % 7 + 1).to_string(),
+            MomentField::WeekOfMonth => ((self.day - 1) / 7 + 1).to_string(),
+            MomentField::WeekOfYear => number((self.day_of_year()? - 1) / 7 + 1, 2),
+            MomentField::IsoWeek => number(self.iso()?.1, 2),
+            MomentField::Julian => (self.number()? + 2_440_588).to_string(),
+            MomentField::Hour24 => number(seconds / 3600, 2),
+            MomentField::Hour12 => match seconds / 3600 % 12 {
                 0 => number(12, 2),
                 hour => number(hour, 2),
             },
-            Field::Minute => number(seconds / 60 % 60, 2),
-            Field::Second => number(seconds % 60, 2),
-            Field::Milliseconds => number(self.us % 1_000_000 / 1000, 3),
-            Field::Microseconds => number(self.us % 1_000_000, 6),
-            Field::SecondsOfDay => seconds.to_string(),
-            Field::Noon(case, points) => {
+            MomentField::Minute => number(seconds / 60 % 60, 2),
+            MomentField::Second => number(seconds % 60, 2),
+            MomentField::Milliseconds => number(self.us % 1_000_000 / 1000, 3),
+            MomentField::Microseconds => number(self.us % 1_000_000, 6),
+            MomentField::SecondsOfDay => seconds.to_string(),
+            MomentField::Noon(case, points) => {
                 let (plain, dotted) = if seconds / 3600 % 24 >= 12 { ("PM", "P.M.") } else { ("AM", "A.M.") };
                 cased(if points { dotted } else { plain }, case)
             }
-            Field::Zone(case) => cased(if self.is_zoned { "UTC" } else { "" }, case),
-            Field::ZoneHours => "+00".into(),
-            Field::ZoneMinutes => "00".into(),
-            Field::Offset => "+00".into(),
+            MomentField::Zone(case) => cased(if self.is_zoned { "UTC" } else { "" }, case),
+            MomentField::ZoneHours => "+00".into(),
+            MomentField::ZoneMinutes => "00".into(),
+            MomentField::Offset => "+00".into(),
         })
     }
 
-    fn of_months(&self, field: Field, is_tight: bool) -> Result<String, SqlError> {
+    fn of_months(&self, field: MomentField, is_tight: bool) -> Result<String, SqlError> {
         let number = |value: i64| if is_tight { value.to_string() } else { format!("{value:02}") };
         Ok(match field {
-            Field::Month => number(i64::from(self.month)),
-            Field::Quarter if self.month == 0 => String::new(),
-            Field::Quarter => ((self.month - 1) / 3 + 1).to_string(),
-            Field::MonthRoman(_) if self.month == 0 => String::new(),
-            Field::MonthRoman(case) => {
+            MomentField::Month => number(i64::from(self.month)),
+            MomentField::Quarter if self.month == 0 => String::new(),
+            MomentField::Quarter => ((self.month - 1) / 3 + 1).to_string(),
+            MomentField::MonthRoman(_) if self.month == 0 => String::new(),
+            MomentField::MonthRoman(case) => {
                 let month = cased(ROMAN[(self.month - 1) as usize % 12], case);
                 if is_tight { month } else { format!("{month:4}") }
             }
@@ -410,11 +224,11 @@ impl Parts {
     }
 }
 
-fn cased(text: &str, case: Case) -> String {
+fn cased(text: &str, case: LetterCase) -> String {
     match case {
-        Case::Upper => text.to_uppercase(),
-        Case::Lower => text.to_lowercase(),
-        Case::Title => text.to_owned(),
+        LetterCase::Upper => text.to_uppercase(),
+        LetterCase::Lower => text.to_lowercase(),
+        LetterCase::Title => text.to_owned(),
     }
 }
 
@@ -493,10 +307,10 @@ impl Reading<'_> {
     }
 
     /// Reads a field. `is_open`: it may have more digits than its name.
-    fn field(&mut self, field: Field, is_open: bool) -> Result<(), SqlError> {
+    fn field(&mut self, field: MomentField, is_open: bool) -> Result<(), SqlError> {
         let most = |digits: usize| if is_open { 9 } else { digits };
         match field {
-            Field::Year(digits) => {
+            MomentField::Year(digits) => {
                 let (year, count) = self.digits(most(digits), "YYYY")?;
                 // Two digits are a year near 2000.
                 self.year = Some(match digits {
@@ -508,34 +322,34 @@ impl Reading<'_> {
                     _ => year + 1000,
                 });
             }
-            Field::Month => self.month = Some(self.digits(most(2), "MM")?.0),
-            Field::MonthName(_) => self.month = Some(self.word(&MONTHS, "Month")? as i64 + 1),
-            Field::MonthShort(_) => {
+            MomentField::Month => self.month = Some(self.digits(most(2), "MM")?.0),
+            MomentField::MonthName(_) => self.month = Some(self.word(&MONTHS, "Month")? as i64 + 1),
+            MomentField::MonthShort(_) => {
                 let short: Vec<&str> = MONTHS.iter().map(|month| &month[..3]).collect();
                 self.month = Some(self.word(&short, "Mon")? as i64 + 1);
             }
-            Field::DayName(_) => drop(self.word(&WEEKDAYS, "Day")?),
-            Field::DayShort(_) => {
+            MomentField::DayName(_) => drop(self.word(&WEEKDAYS, "Day")?),
+            MomentField::DayShort(_) => {
                 let short: Vec<&str> = WEEKDAYS.iter().map(|day| &day[..3]).collect();
                 self.word(&short, "Dy")?;
             }
-            Field::Day => self.day = Some(self.digits(most(2), "DD")?.0),
-            Field::DayOfYear => self.day_of_year = Some(self.digits(most(3), "DDD")?.0),
-            Field::Julian => self.number = Some(self.digits(most(9), "J")?.0 - 2_440_588),
-            Field::Era(..) => self.is_before = self.word(&["AD", "BC", "A.D.", "B.C."], "BC")? % 2 == 1,
+            MomentField::Day => self.day = Some(self.digits(most(2), "DD")?.0),
+            MomentField::DayOfYear => self.day_of_year = Some(self.digits(most(3), "DDD")?.0),
+            MomentField::Julian => self.number = Some(self.digits(most(9), "J")?.0 - 2_440_588),
+            MomentField::Era(..) => self.is_before = self.word(&["AD", "BC", "A.D.", "B.C."], "BC")? % 2 == 1,
             other => return self.clock(other, most),
         }
         Ok(())
     }
 
-    fn clock(&mut self, field: Field, most: impl Fn(usize) -> usize) -> Result<(), SqlError> {
+    fn clock(&mut self, field: MomentField, most: impl Fn(usize) -> usize) -> Result<(), SqlError> {
         let fits = |value: i64, range: std::ops::RangeInclusive<i64>| match range.contains(&value) {
             true => Ok(value),
             false => Err(out_of_range()),
         };
         match field {
-            Field::Hour24 => self.hour = fits(self.digits(most(2), "HH24")?.0, 0..=24)?,
-            Field::Hour12 => {
+            MomentField::Hour24 => self.hour = fits(self.digits(most(2), "HH24")?.0, 0..=24)?,
+            MomentField::Hour12 => {
                 let hour = self.digits(most(2), "HH12")?.0;
                 if !(1..=12).contains(&hour) {
                     let message = format!("hour \"{hour}\" is invalid for the 12-hour clock");
@@ -544,15 +358,15 @@ impl Reading<'_> {
                 }
                 (self.hour, self.is_half) = (hour, true);
             }
-            Field::Minute => self.us += fits(self.digits(most(2), "MI")?.0, 0..=59)? * 60_000_000,
-            Field::Second => self.us += fits(self.digits(most(2), "SS")?.0, 0..=59)? * 1_000_000,
-            Field::Milliseconds => self.us += self.fraction(3, "MS")?,
-            Field::Microseconds => self.us += self.fraction(6, "US")?,
-            Field::Noon(..) => {
+            MomentField::Minute => self.us += fits(self.digits(most(2), "MI")?.0, 0..=59)? * 60_000_000,
+            MomentField::Second => self.us += fits(self.digits(most(2), "SS")?.0, 0..=59)? * 1_000_000,
+            MomentField::Milliseconds => self.us += self.fraction(3, "MS")?,
+            MomentField::Microseconds => self.us += self.fraction(6, "US")?,
+            MomentField::Noon(..) => {
                 self.is_afternoon = Some(self.word(&["AM", "PM", "A.M.", "P.M."], "AM")? % 2 == 1);
             }
-            Field::ZoneHours => self.zone += self.digits(most(2), "TZH")?.0 * 3600,
-            Field::ZoneMinutes => self.zone += self.digits(most(2), "TZM")?.0 * 60 * self.zone.signum(),
+            MomentField::ZoneHours => self.zone += self.digits(most(2), "TZH")?.0 * 3600,
+            MomentField::ZoneMinutes => self.zone += self.digits(most(2), "TZM")?.0 * 60 * self.zone.signum(),
             other => {
                 return Err(SqlError::unsupported(format!("reading {other:?} by a template of a date")));
             }
@@ -608,7 +422,7 @@ mod tests {
             ("DDth Y,YYY CC J", "29th 2,024 21 2460370"),
             ("Month|RM|", "February |II  |"),
         ] {
-            let template_ = Template::new(template).expect(template);
+            let template_ = MomentTemplate::new(template).expect(template);
             assert_eq!(template_.write(&Parts::of_moment(us, false)).expect(template), expected, "{template}");
         }
         for (text, template, expected) in [
@@ -618,11 +432,11 @@ mod tests {
             ("5 Mar 99", "DD Mon YY", "1999-03-05"),
             ("01:30 pm 2024-01-02", "HH12:MI am YYYY-MM-DD", "2024-01-02 13:30"),
         ] {
-            let read = Template::new(template).and_then(|it| it.read(text)).expect(template);
+            let read = MomentTemplate::new(template).and_then(|it| it.read(text)).expect(template);
             assert_eq!(Some(read), parse_timestamp(expected), "{template}");
         }
         for (text, template, code) in [("x", "YYYY", "22007"), ("2024-02-30", "YYYY-MM-DD", "22008")] {
-            assert_eq!(Template::new(template).and_then(|it| it.read(text)).expect_err(text).code(), code);
+            assert_eq!(MomentTemplate::new(template).and_then(|it| it.read(text)).expect_err(text).code(), code);
         }
     }
 }

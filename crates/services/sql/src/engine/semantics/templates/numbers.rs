@@ -33,20 +33,20 @@ enum Sign {
 
 /// A template.
 #[derive(Debug)]
-pub(super) struct Template {
+pub(super) struct NumberTemplate {
     parts: Vec<Part>,
     sign: Sign,
     /// Without blanks.
     is_tight: bool,
 }
 
-impl Template {
-    pub(super) fn new(text: &str) -> Result<Template, SqlError> {
+impl NumberTemplate {
+    pub(super) fn new(text: &str) -> Result<NumberTemplate, SqlError> {
         let refused = |what: &str| SqlError::unsupported(format!("\"{what}\" in a template of a number"));
         if text.len() > LENGTH_MAX {
             return Err(SqlError::value("22023", "the template of a number is too long"));
         }
-        let mut template = Template { parts: Vec::new(), sign: Sign::Anchored, is_tight: false };
+        let mut template = NumberTemplate { parts: Vec::new(), sign: Sign::Anchored, is_tight: false };
         let mut rest = text;
         while let Some(letter) = rest.chars().next() {
             let digits = template.parts.iter().any(|part| matches!(part, Part::Nine | Part::Zero));
@@ -100,7 +100,7 @@ impl Template {
         self.parts.iter().position(|part| *part == Part::Point).unwrap_or(self.parts.len())
     }
 
-    /// Writes a number that has [`scale`](Template::scale) digits behind its point.
+    /// Writes a number that has [`scale`](NumberTemplate::scale) digits behind its point.
     pub(super) fn write(&self, number: &str) -> Result<String, SqlError> {
         let (is_negative, digits) = match number.strip_prefix('-') {
             Some(digits) => (digits.bytes().any(|digit| digit.is_ascii_digit() && digit != b'0'), digits),
@@ -308,13 +308,13 @@ mod tests {
             ("-12", "999PR", " <12>"),
             ("12", "999,999.99", "      12.00"),
         ] {
-            let template_ = Template::new(template).expect(template);
+            let template_ = NumberTemplate::new(template).expect(template);
             let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
             let text = rounded(&format!("{whole}{fraction}"), fraction.len() as i8, template_.scale());
             assert_eq!(template_.write(&text).expect(template), expected, "{number} {template}");
         }
         assert_eq!(rounded("995", 2, 1), "10.0");
-        assert_eq!(Template::new("99,999.9").and_then(|it| it.read("12,345.6", 1)).expect("it is one"), 123_456);
-        assert!(Template::new("RN").is_err());
+        assert_eq!(NumberTemplate::new("99,999.9").and_then(|it| it.read("12,345.6", 1)).expect("it is one"), 123_456);
+        assert!(NumberTemplate::new("RN").is_err());
     }
 }
