@@ -1,7 +1,8 @@
 //! Expressions that are made of others, for rewrites of statements before they are planned.
 
+use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList,
+    BinaryOperator, CaseWhen, CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList,
     FunctionArguments, Ident, ObjectName, Value,
 };
 
@@ -49,5 +50,26 @@ pub(crate) fn call(name: &str, arguments: Vec<Expr>) -> Expr {
         null_treatment: None,
         over: None,
         within_group: Vec::new(),
+    })
+}
+
+/// `true` or `false`.
+pub(super) fn truth(value: bool) -> Expr {
+    Expr::Value(Value::Boolean(value).into())
+}
+
+/// The truth value NULL.
+pub(super) fn unknown() -> Expr {
+    cast(Expr::Value(Value::Null.into()), DataType::Boolean)
+}
+
+/// `CASE WHEN .. THEN .. ELSE .. END`.
+pub(super) fn case(branches: Vec<(Expr, Expr)>, otherwise: Expr) -> Expr {
+    nested(Expr::Case {
+        case_token: AttachedToken::empty(),
+        end_token: AttachedToken::empty(),
+        operand: None,
+        conditions: branches.into_iter().map(|(condition, result)| CaseWhen { condition, result }).collect(),
+        else_result: Some(Box::new(otherwise)),
     })
 }

@@ -6,19 +6,24 @@
 //!   mod(a, b)                    a % b
 //!   @ x, |/ x, ||/ x, ~x         abs(x), sqrt(x::float8), cbrt(x::float8), x # -1
 //!   x::varchar(3), x::char(3)    left(x::text, 3)               a char(n) has no trailing blanks here
+//!   x -> k, x ->> k, x #> '{k}'  json_get(x, k), json_get_text(x, k), json_extract_path(x, 'k')
+//!   substring(x FROM 'a(b)')     pattern_part(x, 'a(b)')
+//!   x::json                      json_of(x), which checks it
 //!   x::timestamp(0)              rounded_timestamp(x::timestamp, 0)
 //!   (a, b) < (c, d)              a < c OR a = c AND b < d
 //!   (a, b) IN ((1, 2), ..)       a = 1 AND b = 2 OR ..
 //!   (a, b) OVERLAPS (c, d)       by the ends of both periods
 //!   make_interval(days => 3)     make_interval(0, 0, 0, 3)
 //!   localtimestamp, age(x)       now()::timestamp, age(current_date, x)
+//!   mode() WITHIN GROUP (..)     most_frequent(array_agg(..)); percentile_disc alike
 //! ```
 //!
 //! Labels of columns come from the statement as it was written.
 
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, CastKind, CharacterLength, DataType, Expr, Function, FunctionArg, FunctionArgExpr,
-    FunctionArguments, Ident, Interval, TimezoneInfo, UnaryOperator, Value, WindowFrameBound, WindowType,
+    FunctionArgumentClause, FunctionArguments, Ident, Interval, TimezoneInfo, UnaryOperator, Value, WindowFrameBound,
+    WindowType,
 };
 
 use super::expressions::{binary, call, cast, equal_rows, nested, number};
@@ -47,6 +52,14 @@ pub(super) fn restated(expr: Expr) -> Expr {
             (Expr::Tuple(left), Expr::Tuple(right)) if left.len() == right.len() => ordered_rows(left, right, &op),
             (left, right) => binary(left, op, right),
         },
+        Expr::BinaryOp { left, op: BinaryOperator::Arrow, right } => call("json_get", vec![*left, *right]),
+        Expr::BinaryOp { left, op: BinaryOperator::LongArrow, right } => call("json_get_text", vec![*left, *right]),
+        Expr::BinaryOp { left, op: op @ (BinaryOperator::HashArrow | BinaryOperator::HashLongArrow), right } => {
+            at_path(*left, op, *right)
+        }
+        Expr::Substring { expr, substring_from: Some(pattern), substring_for: None, .. } if is_quoted(&pattern) => {
+            call("pattern_part", vec![*expr, *pattern])
+        }
         Expr::InList { expr, list, negated } => match *expr {
             Expr::Tuple(row) => row_in_list(&row, list, negated),
             expr => Expr::InList { expr: Box::new(expr), list, negated },
@@ -213,11 +226,37 @@ fn sized(expr: Expr, data_type: DataType) -> Expr {
             limit(expr, &length)
         }
         T::Character(length) | T::Char(length) => call("rtrim", vec![limit(expr, &length.unwrap_or(one))]),
+        T::JSON => call("json_of", vec![cast(expr, T::Text)]),
         T::Timestamp(Some(digits), zone) if digits < 6 => {
             let zone = if matches!(zone, TimezoneInfo::WithoutTimeZone) { TimezoneInfo::None } else { zone };
             call("rounded_timestamp", vec![cast(expr, T::Timestamp(None, zone)), number(&digits.to_string())])
         }
         data_type => cast(expr, data_type),
+    }
+}
+
+/// Whether an expression is a text in quotes: for `substring(x FROM ..)` a pattern.
+fn is_quoted(expr: &Expr) -> bool {
+    matches!(expr, Expr::Value(value) if matches!(value.value, Value::SingleQuotedString(_)))
+}
+
+/// `json #> path`. A path that is no constant, or has quotes, stays as it is, and the planner refuses it.
+fn at_path(json: Expr, op: BinaryOperator, path: Expr) -> Expr {
+    let text = match &path {
+        Expr::Value(value) => match &value.value {
+            Value::SingleQuotedString(text) => text.strip_prefix('{').and_then(|text| text.strip_suffix('}')),
+            _ => None,
+        },
+        _ => None,
+    };
+    match text.filter(|text| !text.is_empty() && !text.contains(['"', '\\', '{', '}'])) {
+        Some(text) => {
+            let name = if op == BinaryOperator::HashArrow { "json_extract_path" } else { "json_extract_path_text" };
+            let steps =
+                text.split(',').map(|step| Expr::Value(Value::SingleQuotedString(step.trim().to_owned()).into()));
+            call(name, std::iter::once(json).chain(steps).collect())
+        }
+        None => binary(json, op, path),
     }
 }
 
@@ -250,9 +289,36 @@ fn arguments(function: &Function) -> Option<Vec<(Option<String>, Expr)>> {
     each.collect()
 }
 
+/// `percentile_disc(p) WITHIN GROUP (ORDER BY x)` and `mode()` are functions of the list of all values in their order.
+fn of_ordered_list(name: &str, function: Function) -> Expr {
+    let FunctionArguments::List(given) = &function.args else { return Expr::Function(function) };
+    let [key] = function.within_group.as_slice() else { return Expr::Function(function) };
+    let plain = function.over.is_none() && given.duplicate_treatment.is_none() && given.clauses.is_empty();
+    let (of, arguments) = match (name, given.args.as_slice()) {
+        ("mode", []) if plain => ("most_frequent", Vec::new()),
+        ("percentile_disc", [FunctionArg::Unnamed(FunctionArgExpr::Expr(fraction))]) if plain => {
+            ("discrete_percentile", vec![fraction.clone()])
+        }
+        _ => return Expr::Function(function),
+    };
+    let Expr::Function(mut list) = call("array_agg", vec![key.expr.clone()]) else { return Expr::Function(function) };
+    if let FunctionArguments::List(list) = &mut list.args {
+        list.clauses.push(FunctionArgumentClause::OrderBy(vec![key.clone()]));
+    }
+    let there = Expr::IsNotNull(Box::new(nested(key.expr.clone())));
+    list.filter = Some(Box::new(match function.filter {
+        Some(filter) => binary(nested(*filter), BinaryOperator::And, there),
+        None => there,
+    }));
+    call(of, std::iter::once(Expr::Function(list)).chain(arguments).collect())
+}
+
 fn function_of(function: Function) -> Expr {
     let name = function.name.to_string().to_lowercase();
     let name = name.strip_prefix("pg_catalog.").unwrap_or(&name);
+    if matches!(name, "mode" | "percentile_disc") {
+        return of_ordered_list(name, function);
+    }
     if !matches!(
         name,
         "mod"

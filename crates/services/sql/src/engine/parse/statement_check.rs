@@ -12,9 +12,9 @@
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, DataType, Expr, Function, FunctionArg, FunctionArgExpr, Ident, JoinConstraint, JoinOperator,
-    ObjectName, ObjectNamePart, Query, Select, SelectItem, SetExpr, SetOperator, SetQuantifier, Statement, TableFactor,
-    UnaryOperator, Visit, Visitor, visit_expressions,
+    BinaryOperator, DataType, Expr, Function, Ident, JoinConstraint, JoinOperator, ObjectName, ObjectNamePart, Query,
+    Select, SelectItem, SetExpr, SetOperator, SetQuantifier, Statement, TableFactor, UnaryOperator, Visit, Visitor,
+    visit_expressions,
 };
 
 use crate::SqlError;
@@ -106,8 +106,6 @@ impl Visitor for StatementCheck {
 
     fn pre_visit_table_factor(&mut self, factor: &TableFactor) -> ControlFlow<Self::Break> {
         match factor {
-            TableFactor::Table { name, args: Some(args), .. } if is_series(&args.args, name) => series_of_dates(),
-            TableFactor::Function { name, args, .. } if is_series(args, name) => series_of_dates(),
             TableFactor::Table {
                 with_hints,
                 version,
@@ -207,20 +205,6 @@ fn no_rows_within(row: &Expr) -> ControlFlow<Box<SqlError>> {
         true => refuse("a row of values within a row of values"),
         false => ControlFlow::Continue(()),
     }
-}
-
-/// Whether a series is of dates: in PostgreSQL its values are then timestamps.
-fn is_series(args: &[FunctionArg], name: &ObjectName) -> bool {
-    let is_date = |arg: &FunctionArg| match arg {
-        FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::Cast { data_type, .. })) => *data_type == DataType::Date,
-        FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::TypedString(typed))) => typed.data_type == DataType::Date,
-        _ => false,
-    };
-    name.to_string().eq_ignore_ascii_case("generate_series") && args.iter().any(is_date)
-}
-
-fn series_of_dates() -> ControlFlow<Box<SqlError>> {
-    refuse_with("generate_series of dates", "Cast them to timestamp, and the result to date.")
 }
 
 /// Refuses functions that differ from PostgreSQL's of the same name.

@@ -20,7 +20,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use super::ast;
-use super::expressions::{binary, cast, equal_rows, nested, number};
+use super::expressions::{binary, case, cast, equal_rows, nested, number, truth, unknown};
 use crate::SqlError;
 
 /// Most subqueries of a statement that are restated.
@@ -198,15 +198,7 @@ fn has_subquery(expr: &Expr) -> bool {
 }
 
 fn column(number: usize) -> Expr {
-    ast::column_of(NAME, &format!("${number}"))
-}
-
-fn truth(value: bool) -> Expr {
-    Expr::Value(Value::Boolean(value).into())
-}
-
-fn unknown() -> Expr {
-    cast(Expr::Value(Value::Null.into()), datafusion::sql::sqlparser::ast::DataType::Boolean)
+    ast::column_of(NAME, &format!("${number, truth, unknown}"))
 }
 
 fn is_null(expr: Expr) -> Expr {
@@ -217,25 +209,9 @@ fn more_than_none(count: Expr) -> Expr {
     binary(count, BinaryOperator::Gt, number("0"))
 }
 
-/// `CASE WHEN .. THEN .. ELSE .. END`.
-fn case(branches: Vec<(Expr, Expr)>, otherwise: Expr) -> Result<Expr, SqlError> {
-    let mut case = ast::expression_of("CASE WHEN true THEN true ELSE false END")?;
-    if let Expr::Case { conditions, else_result, .. } = &mut case {
-        let pattern = conditions[0].clone();
-        let of = |(condition, result)| {
-            let mut branch = pattern.clone();
-            (branch.condition, branch.result) = (condition, result);
-            branch
-        };
-        *conditions = branches.into_iter().map(of).collect();
-        *else_result = Some(Box::new(otherwise));
-    }
-    Ok(nested(case))
-}
-
 /// `SELECT what FROM (query) AS "$q" ("$1", ..) WHERE condition`.
 fn from(query: &Query, width: usize, what: &str, condition: Option<Expr>) -> Result<Box<Query>, SqlError> {
-    let columns: Vec<String> = (1..=width).map(|number| format!("\"${number}\"")).collect();
+    let columns: Vec<String> = (1..=width).map(|number| format!("\"${number, truth, unknown}\"")).collect();
     let columns = if width == 0 { String::new() } else { format!(" ({})", columns.join(", ")) };
     let text = format!("SELECT {what} FROM (SELECT 1) AS \"{NAME}\"{columns}");
     let Statement::Query(mut made) = ast::parse(&text)? else {
@@ -303,7 +279,7 @@ fn membership(value: &Expr, query: &Query, negated: bool) -> Result<Expr, SqlErr
     let nulls = more_than_none(scalar(query, "count(*)", Some(is_null(column(1))))?);
     let branches =
         vec![(none, truth(negated)), (is_null(value.clone()), unknown()), (hits, truth(!negated)), (nulls, unknown())];
-    case(branches, truth(negated))
+    Ok(case(branches, truth(negated)))
 }
 
 /// A comparison with each row: the least or the greatest one decides.
@@ -326,5 +302,5 @@ fn quantified(value: &Expr, op: &BinaryOperator, query: &Query, any: bool) -> Re
     let none = binary(scalar(query, "count(*)", None)?, B::Eq, number("0"));
     let nulls = more_than_none(scalar(query, "count(*)", Some(is_null(column(1))))?);
     let open = nested(binary(is_null(value.clone()), B::Or, nulls));
-    case(vec![(none, truth(!any)), (decides, truth(any)), (open, unknown())], truth(!any))
+    Ok(case(vec![(none, truth(!any)), (decides, truth(any)), (open, unknown())], truth(!any)))
 }

@@ -17,12 +17,13 @@ use crate::engine::limits::value_size::ValueSizeLimit;
 use crate::engine::parse::ast::DATABASE;
 use crate::engine::semantics::after_coercion::AfterCoercion;
 use crate::engine::semantics::cast_types::CastTypes;
+use crate::engine::semantics::interval_planner::IntervalPlanner;
 use crate::engine::semantics::like_patterns::ESCAPED;
 use crate::engine::semantics::operators::Operators;
 use crate::engine::semantics::{
-    avg_aggregate, datetime_functions, digest_functions, function_calls, generate_series, interval_functions,
-    moment_functions, numeric_functions, pattern_functions, signed_windows, sum_aggregate, templates, text_functions,
-    whole_quotients,
+    avg_aggregate, byte_notations, datetime_functions, digest_functions, function_calls, generate_series,
+    interval_functions, json_functions, list_statistics, moment_functions, numeric_functions, pattern_functions,
+    signed_windows, sum_aggregate, templates, text_functions, whole_quotients,
 };
 use crate::engine::{Canceller, Engine};
 use crate::table::catalog::PUBLIC;
@@ -72,6 +73,7 @@ pub(crate) fn make(
     let state = SessionStateBuilder::new()
         .with_config(config)
         .with_runtime_env(engine.runtime.clone())
+        .with_expr_planners(vec![Arc::new(IntervalPlanner)])
         .with_default_features()
         .with_analyzer_rules(vec![
             Arc::new(ResolveGroupingFunction::new()),
@@ -103,6 +105,8 @@ fn register_functions(context: &SessionContext) {
     ];
     let tables = [
         numeric_functions::CALLED,
+        byte_notations::CALLED,
+        list_statistics::CALLED,
         &digest_functions::DIGESTS,
         interval_functions::CALLED,
         moment_functions::CALLED,
@@ -114,6 +118,7 @@ fn register_functions(context: &SessionContext) {
     for function in tables.into_iter().flatten().chain(others) {
         context.register_udf(function.udf());
     }
+    json_functions::register(context);
     signed_windows::register(context);
     generate_series::register(context);
     context.register_udaf(sum_aggregate::function());

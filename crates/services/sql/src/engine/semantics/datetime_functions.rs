@@ -155,7 +155,8 @@ pub(crate) const SPAN: PgFunction = PgFunction {
     between: Some(""),
 };
 
-fn span_us(span: IntervalMonthDayNano) -> i128 {
+/// The length of an interval in microseconds, with months of 30 days.
+pub(crate) fn span_us(span: IntervalMonthDayNano) -> i128 {
     let days = i128::from(span.months) * 30 + i128::from(span.days);
     days * i128::from(DAY_US) + i128::from(span.nanoseconds / 1000)
 }

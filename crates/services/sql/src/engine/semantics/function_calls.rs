@@ -9,7 +9,7 @@ use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::error::Result as DfResult;
 use datafusion::logical_expr::expr::{Case, ScalarFunction};
-use datafusion::logical_expr::{Cast, Expr, ExprSchemable, WindowFunctionDefinition, lit};
+use datafusion::logical_expr::{Cast, Expr, ExprSchemable, WindowFunctionDefinition, lit, when};
 
 use super::pg_function::{PgFunction, no_function};
 use super::{datetime_functions, moment_functions, numeric_literals, pattern_functions, regular_expressions};
@@ -105,6 +105,15 @@ pub(crate) fn rewrite(call: ScalarFunction, schema: &DFSchema) -> DfResult<Trans
         }
         "length" | "char_length" | "character_length" | "octet_length" if is_bytes(0) => {
             return Ok(Transformed::yes(BYTES.of(args)));
+        }
+        // A truth value is one letter, where its type's own notation is used and not a cast to text.
+        "concat" | "concat_ws" | "format" if (0..args.len()).any(|at| kind(at) == Some(DataType::Boolean)) => {
+            for at in 0..args.len() {
+                if args[at].get_type(schema).ok() == Some(DataType::Boolean) {
+                    let value = args[at].clone();
+                    args[at] = when(value.clone(), lit("t")).when(Expr::Not(Box::new(value)), lit("f")).end()?;
+                }
+            }
         }
         // DataFusion removes the first only; PostgreSQL removes all.
         "array_remove" => {
@@ -222,8 +231,9 @@ pub(crate) fn check_aggregate(expr: &Expr, schema: &DFSchema) -> Result<(), SqlE
         let error = SqlError::unsupported(format!("{name} of a numeric or a whole number"));
         return Err(error.with_hint("Cast the value to double precision."));
     }
-    if matches!(name, "min" | "max") && matches!(kind, DataType::Interval(_)) {
-        let error = SqlError::unsupported(format!("{name}(interval)"));
+    let in_window = matches!(expr, Expr::WindowFunction(_));
+    if in_window && matches!(name, "min" | "max") && matches!(kind, DataType::Interval(_)) {
+        let error = SqlError::unsupported(format!("{name}(interval) in a window"));
         return Err(error.with_hint("Order by the interval and take the first, or use extract(epoch from ..)."));
     }
     if matches!(name, "min" | "max") && kind == DataType::Boolean {

@@ -34,8 +34,8 @@ use super::numeric_division;
 use super::numeric_division::operand;
 use super::numeric_literals::numeric_literal;
 use super::{
-    cast_types, datetime_functions, function_calls, interval_functions, numeric_functions, numeric_literals,
-    regular_expressions,
+    cast_types, datetime_functions, function_calls, interval_aggregates, interval_functions, numeric_functions,
+    numeric_literals, regular_expressions,
 };
 use crate::SqlError;
 use crate::table::SqlType;
@@ -62,7 +62,7 @@ pub(crate) fn meant(plan: LogicalPlan) -> DfResult<LogicalPlan> {
         quotients_of_values(plan)?;
         Ok(TreeNodeRecursion::Continue)
     })?;
-    each_expression(plan, rewrite)
+    interval_aggregates::sorted(each_expression(plan, rewrite)?)
 }
 
 /// Rewrites a plan's expressions, inner ones first, and keeps their names.
@@ -113,9 +113,14 @@ fn rewrite(expr: Expr, schema: &DFSchema) -> DfResult<Transformed<Expr>> {
         {
             Ok(Transformed::yes(interval_functions::NEGATED.of(vec![*value])))
         }
-        Expr::AggregateFunction(_) | Expr::WindowFunction(_) => {
+        Expr::AggregateFunction(call) => {
+            function_calls::check_aggregate(&Expr::AggregateFunction(call.clone()), schema)?;
+            Ok(interval_aggregates::aggregate(call, schema))
+        }
+        Expr::WindowFunction(call) => {
+            let expr = Expr::WindowFunction(call.clone());
             function_calls::check_aggregate(&expr, schema)?;
-            Ok(Transformed::no(expr))
+            Ok(interval_aggregates::window(call, schema))
         }
         other => Ok(Transformed::no(other)),
     }

@@ -39,6 +39,7 @@ pub(crate) const CALLED: &[PgFunction] = &[
         between: None,
     },
     SIMILAR,
+    PART,
 ];
 
 /// `substring(text from pattern)`.

@@ -34,6 +34,11 @@ impl<'a> ArgumentRow<'a> {
         self.arrays[at].as_string::<i32>().value(self.row)
     }
 
+    /// Whether an argument is a text.
+    pub(crate) fn is_text(&self, at: usize) -> bool {
+        *self.arrays[at].data_type() == DataType::Utf8
+    }
+
     /// Bytes, of [`DataType::Binary`].
     pub(crate) fn bytes(&self, at: usize) -> &'a [u8] {
         self.arrays[at].as_binary::<i32>().value(self.row)
