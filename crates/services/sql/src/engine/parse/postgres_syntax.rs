@@ -8,6 +8,7 @@
 //!   x::varchar(3), x::char(3)    left(x::text, 3)               a char(n) has no trailing blanks here
 //!   x -> k, x ->> k, x #> '{k}'  json_get(x, k), json_get_text(x, k), json_extract_path(x, 'k')
 //!   substring(x FROM 'a(b)')     pattern_part(x, 'a(b)')
+//!   1e300::float8                '1e300'::float8
 //!   x::json                      json_of(x), which checks it
 //!   x::timestamp(0)              rounded_timestamp(x::timestamp, 0)
 //!   (a, b) < (c, d)              a < c OR a = c AND b < d
@@ -226,12 +227,27 @@ fn sized(expr: Expr, data_type: DataType) -> Expr {
             limit(expr, &length)
         }
         T::Character(length) | T::Char(length) => call("rtrim", vec![limit(expr, &length.unwrap_or(one))]),
+        T::Real | T::Float4 | T::Float8 | T::DoublePrecision | T::Double(_) | T::Float(_) => {
+            cast(quoted_number(expr), data_type)
+        }
         T::JSON => call("json_of", vec![cast(expr, T::Text)]),
         T::Timestamp(Some(digits), zone) if digits < 6 => {
             let zone = if matches!(zone, TimezoneInfo::WithoutTimeZone) { TimezoneInfo::None } else { zone };
             call("rounded_timestamp", vec![cast(expr, T::Timestamp(None, zone)), number(&digits.to_string())])
         }
         data_type => cast(expr, data_type),
+    }
+}
+
+/// A number that is cast to a float is read as one, as PostgreSQL reads the text of a numeric: the nearest one, of any exponent.
+fn quoted_number(expr: Expr) -> Expr {
+    match expr {
+        Expr::Value(value) => match value.value {
+            Value::Number(text, false) => Expr::Value(Value::SingleQuotedString(text).into()),
+            other => Expr::Value(other.into()),
+        },
+        Expr::Nested(inner) => nested(quoted_number(*inner)),
+        other => other,
     }
 }
 

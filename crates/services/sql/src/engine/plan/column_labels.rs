@@ -166,7 +166,7 @@ fn name(expr: &Expr) -> Option<String> {
                 None => "case",
             }
         }
-        Expr::Exists { .. } => "exists",
+        Expr::Exists { negated: false, .. } => "exists",
         Expr::Array(_) => "array",
         Expr::Extract { .. } => "extract",
         Expr::Substring { .. } => "substring",

@@ -122,6 +122,7 @@ fn rewrite(expr: Expr, schema: &DFSchema) -> DfResult<Transformed<Expr>> {
             function_calls::check_aggregate(&expr, schema)?;
             Ok(interval_aggregates::window(call, schema))
         }
+        Expr::Literal(..) => Ok(numeric_literals::with_all_digits(expr)),
         other => Ok(Transformed::no(other)),
     }
 }

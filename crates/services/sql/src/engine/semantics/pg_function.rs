@@ -36,8 +36,14 @@ pub(crate) struct PgFunction {
 impl PgFunction {
     /// The function for a context, or for a call with [`of`](PgFunction::of).
     pub(crate) fn udf(self) -> ScalarUDF {
-        // It has all of DataFusion's names, so DataFusion's own function cannot be called.
-        let aliases = if self.name == "date_part" { vec!["datepart".to_owned()] } else { Vec::new() };
+        // It has all of DataFusion's names: a session that is made from another one registers all functions by all of their names, in any
+        // order, and DataFusion's own would come back.
+        let aliases = match self.name {
+            "date_part" => vec!["datepart".to_owned()],
+            "date_trunc" => vec!["datetrunc".to_owned()],
+            "to_char" => vec!["date_format".to_owned()],
+            _ => Vec::new(),
+        };
         ScalarUDF::from(Call { meant: self, signature: Signature::user_defined(Volatility::Immutable), aliases })
     }
 
