@@ -16,11 +16,11 @@ use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, Distinct, Expr, GroupByExpr, Query, SelectItem, SetExpr, Statement, TableFactor, UnaryOperator,
-    Value, VisitMut, VisitorMut, visit_expressions,
+    VisitMut, VisitorMut, visit_expressions,
 };
 
 use super::ast;
-use super::expressions::{binary, case, cast, equal_rows, nested, number, truth, unknown};
+use super::expressions::{binary, case, equal_rows, nested, number, truth, unknown};
 use crate::SqlError;
 
 /// Most subqueries of a statement that are restated.
@@ -198,7 +198,7 @@ fn has_subquery(expr: &Expr) -> bool {
 }
 
 fn column(number: usize) -> Expr {
-    ast::column_of(NAME, &format!("${number, truth, unknown}"))
+    ast::column_of(NAME, &format!("${number}"))
 }
 
 fn is_null(expr: Expr) -> Expr {
@@ -211,7 +211,7 @@ fn more_than_none(count: Expr) -> Expr {
 
 /// `SELECT what FROM (query) AS "$q" ("$1", ..) WHERE condition`.
 fn from(query: &Query, width: usize, what: &str, condition: Option<Expr>) -> Result<Box<Query>, SqlError> {
-    let columns: Vec<String> = (1..=width).map(|number| format!("\"${number, truth, unknown}\"")).collect();
+    let columns: Vec<String> = (1..=width).map(|number| format!("\"${number}\"")).collect();
     let columns = if width == 0 { String::new() } else { format!(" ({})", columns.join(", ")) };
     let text = format!("SELECT {what} FROM (SELECT 1) AS \"{NAME}\"{columns}");
     let Statement::Query(mut made) = ast::parse(&text)? else {
