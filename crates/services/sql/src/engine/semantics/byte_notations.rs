@@ -150,10 +150,10 @@ mod tests {
     fn bytes_are_written_and_read_in_each_notation() {
         for (bytes, notation, expected) in [
             (&b"abc"[..], "hex", "616263"),
-            (b"abc", "base64", "YWJj"),
-            (b"ab", "BASE64", "YWI="),
-            (b"a", "base64", "YQ=="),
-            (b"a\\\x00\xff", "escape", "a\\\\\\000\\377"),
+            (&b"abc"[..], "base64", "YWJj"),
+            (&b"ab"[..], "BASE64", "YWI="),
+            (&b"a"[..], "base64", "YQ=="),
+            (&b"a\\\x00\xff"[..], "escape", "a\\\\\\000\\377"),
         ] {
             assert_eq!(encoded(bytes, notation).expect(notation), expected);
             assert_eq!(decoded(expected, notation).expect(notation), bytes);

@@ -108,10 +108,10 @@ pub(crate) fn rewrite(call: ScalarFunction, schema: &DFSchema) -> DfResult<Trans
         }
         // A truth value is one letter, where its type's own notation is used and not a cast to text.
         "concat" | "concat_ws" | "format" if (0..args.len()).any(|at| kind(at) == Some(DataType::Boolean)) => {
-            for at in 0..args.len() {
-                if args[at].get_type(schema).ok() == Some(DataType::Boolean) {
-                    let value = args[at].clone();
-                    args[at] = when(value.clone(), lit("t")).when(Expr::Not(Box::new(value)), lit("f")).end()?;
+            for arg in &mut args {
+                if arg.get_type(schema).ok() == Some(DataType::Boolean) {
+                    let value = arg.clone();
+                    *arg = when(value.clone(), lit("t")).when(Expr::Not(Box::new(value)), lit("f")).end()?;
                 }
             }
         }
