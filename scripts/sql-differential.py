@@ -1,5 +1,5 @@
 """Compares an SQL server with PostgreSQL: seeded schemas, data and statements run on both, and results, types, column names and SQLSTATEs
-are compared. check-sql-differential.sh calls it.
+are compared. test-sql-differential.sh calls it.
 
     sql-differential.py POSTGRES OTHER [--seed N] [--statements N] [--hours H] [--known FILE] [--show N] [--all] [--try FILE]
 

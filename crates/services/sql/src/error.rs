@@ -11,6 +11,8 @@ use datafusion::common::SchemaError;
 use datafusion::error::DataFusionError;
 use store::StoreError;
 
+use crate::error_texts;
+
 /// SQLSTATE and texts of an error, as the wire protocol reports them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ErrorFields {
@@ -190,7 +192,9 @@ impl From<ArrowError> for SqlError {
         match code {
             "22012" => SqlError::value(code, "division by zero"),
             "53200" | "XX000" => SqlError::Engine(Box::new(ErrorFields::new(code, error.to_string()))),
-            _ => SqlError::value(code, error.to_string()),
+            // A numeric with too many digits is told as an invalid argument.
+            _ if error.to_string().contains("too large to store") => SqlError::value("22003", "numeric field overflow"),
+            _ => SqlError::value(code, error_texts::shown(&error.to_string())),
         }
     }
 }
@@ -209,8 +213,9 @@ fn caused(error: &(dyn std::error::Error + 'static)) -> SqlError {
 
 /// The error for a text that is not a value of a type, or a number that does not fit in one.
 fn conversion(text: &str) -> SqlError {
-    let range = text.contains("overflow") || text.contains("out of range") || text.contains("too large");
-    SqlError::value(if range { "22003" } else { "22P02" }, text)
+    let words = ["overflow", "out of range", "too large", "Can't cast value", "too small"];
+    let range = words.iter().any(|word| text.contains(word));
+    SqlError::value(if range { "22003" } else { "22P02" }, error_texts::shown(text))
 }
 
 impl From<DataFusionError> for SqlError {
@@ -228,14 +233,27 @@ impl From<DataFusionError> for SqlError {
             DataFusionError::Collection(mut errors) if !errors.is_empty() => SqlError::from(errors.swap_remove(0)),
             DataFusionError::SchemaError(error, _) => schema(&error),
             DataFusionError::SQL(error, _) => SqlError::statement("42601", error.to_string()),
-            DataFusionError::NotImplemented(what) => SqlError::statement("0A000", what),
+            DataFusionError::NotImplemented(what) => SqlError::statement("0A000", error_texts::shown(&what)),
             DataFusionError::Plan(text) => plan(text),
             DataFusionError::Execution(text) => execution(text),
             DataFusionError::ResourcesExhausted(text) => SqlError::Engine(Box::new(ErrorFields::new("53200", text))),
             DataFusionError::IoError(error) => spilled(&error),
-            error => SqlError::Engine(Box::new(ErrorFields::new("XX000", error.to_string()))),
+            error => internal(&error.to_string()),
         }
     }
+}
+
+/// An error that the library says is its own: some are those of a call.
+fn internal(text: &str) -> SqlError {
+    match error_texts::missing_function(text) {
+        Some(name) => no_such_function(name),
+        None => SqlError::Engine(Box::new(ErrorFields::new("XX000", error_texts::shown(text)))),
+    }
+}
+
+fn no_such_function(name: &str) -> SqlError {
+    SqlError::statement("42883", format!("function {name} does not exist for arguments of these types"))
+        .with_hint("No function matches the given name and argument types. You might need to add explicit type casts.")
 }
 
 /// An error that several consumers of one input received: ours is found through its causes.
@@ -258,7 +276,7 @@ fn from_shared(error: &DataFusionError) -> SqlError {
             SqlError::Engine(Box::new(ErrorFields::new("53200", text.clone())))
         }
         DataFusionError::IoError(error) => spilled(error),
-        other => SqlError::Engine(Box::new(ErrorFields::new("XX000", other.to_string()))),
+        other => internal(&other.to_string()),
     }
 }
 
@@ -293,6 +311,9 @@ fn schema(error: &SchemaError) -> SqlError {
 
 fn plan(text: String) -> SqlError {
     // DataFusion has one variant for all of these; only the wording distinguishes them.
+    if let Some(name) = error_texts::missing_function(&text) {
+        return no_such_function(name);
+    }
     let code = if text.starts_with("table '") && text.ends_with("not found") {
         let name = text.trim_start_matches("table '").trim_end_matches("' not found");
         let name = name.trim_start_matches("terrace.").trim_start_matches("public.");
@@ -306,7 +327,7 @@ fn plan(text: String) -> SqlError {
     } else {
         "42601"
     };
-    SqlError::statement(code, text)
+    SqlError::statement(code, error_texts::shown(&text))
 }
 
 fn execution(text: String) -> SqlError {
@@ -320,5 +341,11 @@ fn execution(text: String) -> SqlError {
     if lower.contains("more than one row") {
         return SqlError::value("21000", "more than one row returned by a subquery used as an expression");
     }
-    SqlError::value("22000", text)
+    if lower.contains("negative substring length") {
+        return SqlError::value("22011", "negative substring length not allowed");
+    }
+    if lower.contains("regular expression did not compile") || lower.contains("regex parse error") {
+        return SqlError::value("2201B", "invalid regular expression");
+    }
+    SqlError::value("22000", error_texts::shown(&text))
 }

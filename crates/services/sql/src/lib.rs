@@ -24,6 +24,7 @@
 pub mod column;
 pub mod engine;
 mod error;
+mod error_texts;
 pub mod external;
 mod hl7_function;
 mod identity;

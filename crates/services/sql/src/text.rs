@@ -11,6 +11,10 @@
 
 pub(crate) mod calendar;
 pub(crate) mod float;
+pub(crate) mod identifiers;
+pub(crate) mod intervals;
+pub(crate) mod json_text;
+pub(crate) mod keywords;
 pub(crate) mod numeric;
 
 use std::sync::Arc;
@@ -155,7 +159,7 @@ pub(crate) fn read(texts: &StringViewArray, kind: SqlType) -> Result<ArrayRef, S
             Arc::new(each::<TimestampMicrosecondArray, _>(texts, read)?.with_timezone(UTC))
         }
         SqlType::Interval => Arc::new(each::<IntervalMonthDayNanoArray, _>(texts, |text| {
-            let (months, days, us) = calendar::parse_interval(text).ok_or_else(|| wrong(text))?;
+            let (months, days, us) = intervals::parse_interval(text).ok_or_else(|| wrong(text))?;
             let ns = us.checked_mul(1000).ok_or_else(|| wrong(text))?;
             Ok(IntervalMonthDayNano::new(months, days, ns))
         })?),
@@ -259,7 +263,7 @@ fn trails_off(text: &str, digits: usize) -> bool {
     mantissa.bytes().rev().filter(u8::is_ascii_digit).take(digits).all(|byte| byte == b'0')
 }
 
-/// Reads bytea's hex form, `\x` and digits, or the escape form: `\\`, `\ooo`, everything else itself.
+/// Reads bytea's hex form, `\x` and digits, or the escape form.
 fn bytea(text: &str) -> Result<Vec<u8>, SqlError> {
     let wrong = || SqlError::value("22P02", "invalid input syntax for type bytea");
     if let Some(hex) = text.strip_prefix("\\x") {
@@ -274,6 +278,12 @@ fn bytea(text: &str) -> Result<Vec<u8>, SqlError> {
             .collect::<Option<_>>()
             .ok_or_else(wrong);
     }
+    escaped_bytes(text)
+}
+
+/// Reads bytea's escape form: `\\`, `\ooo`, everything else itself. Errors: 22P02.
+pub(crate) fn escaped_bytes(text: &str) -> Result<Vec<u8>, SqlError> {
+    let wrong = || SqlError::value("22P02", "invalid input syntax for type bytea");
     let (mut bytes, mut rest) = (Vec::new(), text.as_bytes());
     while let Some((first, after)) = rest.split_first() {
         rest = after;

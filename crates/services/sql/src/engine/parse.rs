@@ -11,10 +11,13 @@
 
 pub(crate) mod ast;
 pub(crate) mod bounded_dialect;
+pub(crate) mod expressions;
 pub(crate) mod nesting_depth;
+mod postgres_syntax;
 pub(crate) mod rights;
 pub(crate) mod statement_check;
 pub(crate) mod syntax_rewrite;
+pub(crate) mod value_subqueries;
 
 use datafusion::sql::sqlparser::ast::{Expr, Statement};
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;

@@ -26,7 +26,6 @@ mod columns;
 mod constant_functions;
 mod empty_catalogs;
 mod functions;
-mod identifiers;
 mod keywords;
 mod known_roles;
 mod object_identifiers;

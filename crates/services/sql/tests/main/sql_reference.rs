@@ -39,6 +39,18 @@ fn the_page_on_sql_names_the_functions_of_a_session_and_no_others() {
     assert!(missing.is_empty() && unknown.is_empty(), "the page lacks {missing:?}; a session has no {unknown:?}");
 }
 
+#[test]
+fn no_function_of_datafusion_has_another_name_of_a_function_that_replaces_it() {
+    let state = session().context().state();
+    let functions = state.scalar_functions();
+    let hidden: Vec<_> = functions
+        .iter()
+        .filter(|(_, function)| functions.get(function.name()).is_none_or(|known| known != *function))
+        .map(|(name, function)| format!("{name}, which is {}", function.name()))
+        .collect();
+    assert!(hidden.is_empty(), "a session that is made anew may have {hidden:?} again");
+}
+
 #[tokio::test]
 async fn what_the_page_on_sql_calls_accepted_runs_and_what_it_calls_refused_fails_as_it_says() {
     let (engine, guard) = engine_and_guard();

@@ -44,6 +44,11 @@ pub(crate) fn parse(sql: &str) -> Result<Statement, SqlError> {
     statements(sql)?.pop().ok_or_else(|| SqlError::statement("42601", "an empty statement"))
 }
 
+/// Parses an expression that the engine wrote.
+pub(crate) fn expression_of(text: &str) -> Result<Expr, SqlError> {
+    expression(text)
+}
+
 fn quoted(name: &str) -> Ident {
     Ident::with_quote('"', name)
 }

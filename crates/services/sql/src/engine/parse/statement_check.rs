@@ -12,9 +12,9 @@
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, CharacterLength, DataType, Expr, Function, FunctionArg, FunctionArgExpr, Ident, JoinConstraint,
-    JoinOperator, ObjectName, ObjectNamePart, Query, Select, SelectItem, SetExpr, SetOperator, SetQuantifier,
-    Statement, TableFactor, UnaryOperator, Visit, Visitor,
+    BinaryOperator, DataType, Expr, Function, Ident, JoinConstraint, JoinOperator, ObjectName, ObjectNamePart, Query,
+    Select, SelectItem, SetExpr, SetOperator, SetQuantifier, Statement, TableFactor, UnaryOperator, Visit, Visitor,
+    visit_expressions,
 };
 
 use crate::SqlError;
@@ -106,8 +106,6 @@ impl Visitor for StatementCheck {
 
     fn pre_visit_table_factor(&mut self, factor: &TableFactor) -> ControlFlow<Self::Break> {
         match factor {
-            TableFactor::Table { name, args: Some(args), .. } if is_series(&args.args, name) => series_of_dates(),
-            TableFactor::Function { name, args, .. } if is_series(args, name) => series_of_dates(),
             TableFactor::Table {
                 with_hints,
                 version,
@@ -137,18 +135,14 @@ impl Visitor for StatementCheck {
             Expr::CompoundIdentifier(names) => names.iter().try_for_each(own_column),
             Expr::Cast { data_type, .. } => cast(data_type),
             Expr::TypedString(typed) => cast(&typed.data_type),
-            Expr::SimilarTo { .. } => refuse_with("SIMILAR TO", "Use LIKE, or ~ with a regular expression."),
-            Expr::AnyOp { compare_op, right, .. } if *compare_op != BinaryOperator::Eq => quantified(right),
-            Expr::AllOp { compare_op, right, .. } if *compare_op != BinaryOperator::NotEq => quantified(right),
             Expr::BinaryOp { left, op, right } => rows(left, op, right),
             Expr::UnaryOp { op: UnaryOperator::Minus, expr }
                 if matches!(**expr, Expr::BinaryOp { op: BinaryOperator::PGExp, .. }) =>
             {
                 refuse_with("- a ^ b", "Write (-a) ^ b, which PostgreSQL takes it for, or -(a ^ b).")
             }
-            Expr::InList { expr, .. } | Expr::InSubquery { expr, .. } if matches!(**expr, Expr::Tuple(_)) => {
-                refuse_with("IN with a row of values", "Write (a = 1 AND b = 2) OR .., or use EXISTS.")
-            }
+            Expr::InList { expr, list, .. } if matches!(**expr, Expr::Tuple(_)) => row_in_list(expr, list),
+            Expr::InSubquery { expr, .. } => no_rows_within(expr),
             Expr::Function(function) => call(function),
             _ => ControlFlow::Continue(()),
         }
@@ -175,39 +169,42 @@ fn set_operation(body: &SetExpr) -> ControlFlow<Box<SqlError>> {
     set_operation(right)
 }
 
-fn quantified(right: &Expr) -> ControlFlow<Box<SqlError>> {
-    match right {
-        Expr::Subquery(_) => refuse_with(
-            "ANY, SOME or ALL with a subquery, other than = ANY and <> ALL",
-            "Compare with (SELECT min(..)) or (SELECT max(..)), or use EXISTS.",
-        ),
-        _ => ControlFlow::Continue(()),
+/// Rows are compared with rows of the same size, in order too; none may be within another one, since values of rows are copied.
+fn rows(left: &Expr, op: &BinaryOperator, right: &Expr) -> ControlFlow<Box<SqlError>> {
+    use BinaryOperator as B;
+    let size = |expr: &Expr| if let Expr::Tuple(values) = expr { values.len() } else { 0 };
+    if size(left) == 0 && size(right) == 0 {
+        return ControlFlow::Continue(());
     }
+    let known =
+        matches!(op, B::Eq | B::NotEq | B::Lt | B::LtEq | B::Gt | B::GtEq) || *op == B::Overlaps && size(left) == 2;
+    if !known || size(left) != size(right) {
+        return refuse_with(format!("a row of values with {op}"), "Compare the values one by one.");
+    }
+    no_rows_within(left)?;
+    no_rows_within(right)
 }
 
-/// Rows are compared for equality only.
-fn rows(left: &Expr, op: &BinaryOperator, right: &Expr) -> ControlFlow<Box<SqlError>> {
-    let is_row = |expr: &Expr| matches!(expr, Expr::Tuple(_));
+fn row_in_list(row: &Expr, list: &[Expr]) -> ControlFlow<Box<SqlError>> {
     let size = |expr: &Expr| if let Expr::Tuple(values) = expr { values.len() } else { 0 };
-    let equal = matches!(op, BinaryOperator::Eq | BinaryOperator::NotEq) && size(left) == size(right);
-    match (is_row(left) || is_row(right)) && !equal {
-        true => refuse_with(format!("a row of values with {op}"), "Compare the values one by one."),
+    if list.iter().any(|other| size(other) != size(row)) {
+        return refuse_with("IN with rows of values of other sizes", "Write (a = 1 AND b = 2) OR .., or use EXISTS.");
+    }
+    no_rows_within(row)?;
+    list.iter().try_for_each(no_rows_within)
+}
+
+/// Refuses a row of values within the values of a row.
+fn no_rows_within(row: &Expr) -> ControlFlow<Box<SqlError>> {
+    let Expr::Tuple(values) = row else { return ControlFlow::Continue(()) };
+    let is_row = |expr: &Expr| match expr {
+        Expr::Tuple(_) => ControlFlow::Break(()),
+        _ => ControlFlow::Continue(()),
+    };
+    match values.iter().any(|value| visit_expressions(value, is_row).is_break()) {
+        true => refuse("a row of values within a row of values"),
         false => ControlFlow::Continue(()),
     }
-}
-
-/// Whether a series is of dates: in PostgreSQL its values are then timestamps.
-fn is_series(args: &[FunctionArg], name: &ObjectName) -> bool {
-    let is_date = |arg: &FunctionArg| match arg {
-        FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::Cast { data_type, .. })) => *data_type == DataType::Date,
-        FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::TypedString(typed))) => typed.data_type == DataType::Date,
-        _ => false,
-    };
-    name.to_string().eq_ignore_ascii_case("generate_series") && args.iter().any(is_date)
-}
-
-fn series_of_dates() -> ControlFlow<Box<SqlError>> {
-    refuse_with("generate_series of dates", "Cast them to timestamp, and the result to date.")
 }
 
 /// Refuses functions that differ from PostgreSQL's of the same name.
@@ -217,27 +214,19 @@ fn call(function: &Function) -> ControlFlow<Box<SqlError>> {
         "generate_series" | "range" => {
             refuse_with(format!("{name} among the columns of SELECT"), "Put it into FROM, or use LATERAL there.")
         }
-        "to_char" | "to_date" | "to_hex" | "to_time" => {
-            let hint = "Cast to text, date or timestamp, or use extract and lpad.";
-            refuse_with(format!("function {name}"), hint)
-        }
+        "to_time" => refuse_with(format!("function {name}"), "Cast to time."),
         _ => ControlFlow::Continue(()),
     }
 }
 
-/// Refuses a cast to a type with a length or precision: DataFusion would ignore them.
+/// Refuses a cast to a type with a precision that has no meaning here.
 fn cast(kind: &DataType) -> ControlFlow<Box<SqlError>> {
     use DataType as T;
     match kind {
-        T::Timestamp(Some(digits), _) | T::Time(Some(digits), _) if *digits != 6 => {
+        T::Time(Some(digits), _) if *digits != 6 => {
             refuse_with(format!("a cast to {kind}"), "Times have six digits after the point: use date_trunc.")
         }
-        T::Varchar(Some(length)) | T::CharacterVarying(Some(length)) | T::CharVarying(Some(length))
-            if *length != CharacterLength::Max =>
-        {
-            refuse_with(format!("a cast to {kind}"), "Use left(value, length).")
-        }
-        T::Character(_) | T::Char(_) => refuse_with(format!("a cast to {kind}"), "Use left(value, length)."),
+        T::Timestamp(Some(digits), _) if *digits > 6 => refuse(format!("a cast to {kind}")),
         T::Interval { precision: Some(_), .. } => refuse(format!("a cast to {kind}")),
         _ => ControlFlow::Continue(()),
     }

@@ -5,11 +5,16 @@
 //!   extract(f FROM x)         extract_field('f', x), a numeric; date_part is a float
 //!   x = ANY (SELECT ..)       x IN (SELECT ..)            <> ALL: NOT IN
 //!   x = ANY (array)           NOT (x <> ALL (array)), which handles NULL
+//!   x > ANY (array)           CASE WHEN x > ANY (array) THEN true WHEN the array has a NULL THEN NULL ELSE x > ANY (array) END
 //!   (a, b) = (c, d)           a = c AND b = d
 //!   x LIKE p ESCAPE c         x LIKE like_escape(p, c)
+//!   FETCH FIRST n ROWS ONLY   LIMIT n
 //!   OVER w, OVER (w ..)       OVER (the definition of w ..)
 //!   array_agg(DISTINCT x)     array_agg(DISTINCT x ORDER BY x), the order that PostgreSQL's sorting leaves
 //! ```
+//!
+//! Syntax that is calls of functions and operators alone is in [`postgres_syntax`](super::postgres_syntax), subqueries that are truth
+//! values in [`value_subqueries`](super::value_subqueries).
 //!
 //! [`statement_check`](super::statement_check) refuses forms that cannot be rewritten. The original statement is kept:
 //! labels and definitions come from it.
@@ -18,11 +23,12 @@ use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, DuplicateTreatment, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentClause,
-    FunctionArgumentList, FunctionArguments, Ident, NamedWindowDefinition, NamedWindowExpr, ObjectName, OrderByExpr,
-    OrderByOptions, Query, Select, SetExpr, Statement, UnaryOperator, Value, VisitMut, VisitorMut, WindowSpec,
-    WindowType,
+    FunctionArguments, Ident, LimitClause, NamedWindowDefinition, NamedWindowExpr, OrderByExpr, OrderByOptions, Query,
+    Select, SetExpr, Statement, UnaryOperator, Value, VisitMut, VisitorMut, WindowSpec, WindowType,
 };
 
+use super::expressions::{call, case, number, truth, unknown};
+use super::postgres_syntax;
 use crate::SqlError;
 
 /// Rewrites a statement for the planner. Errors: 42704, 42P20 for windows.
@@ -39,6 +45,7 @@ impl VisitorMut for Restate {
     type Break = Box<SqlError>;
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Self::Break> {
+        fetch_as_limit(query);
         match windows_of(query) {
             Ok(()) => ControlFlow::Continue(()),
             Err(error) => ControlFlow::Break(Box::new(error)),
@@ -67,6 +74,9 @@ fn restated(expr: Expr) -> Expr {
                 Expr::UnaryOp { op: UnaryOperator::Not, expr: Box::new(Expr::Nested(Box::new(none))) }
             }
         },
+        Expr::AnyOp { left, compare_op, right, is_some } if !matches!(*right, Expr::Subquery(_)) => {
+            any_of_array(Expr::AnyOp { left, compare_op, right: right.clone(), is_some }, *right)
+        }
         Expr::AllOp { left, compare_op: BinaryOperator::NotEq, right } if matches!(*right, Expr::Subquery(_)) => {
             let Expr::Subquery(subquery) = *right else { unreachable!("it was one a line above") };
             Expr::InSubquery { expr: left, subquery, negated: true }
@@ -90,9 +100,16 @@ fn restated(expr: Expr) -> Expr {
             let pattern = Box::new(call("like_escape", vec![*pattern, Expr::Value(escape)]));
             Expr::ILike { negated, any, expr, pattern, escape_char: None }
         }
-        Expr::Function(function) => Expr::Function(sorted(function)),
-        other => other,
+        Expr::Function(function) => postgres_syntax::restated(Expr::Function(sorted(function))),
+        other => postgres_syntax::restated(other),
     }
+}
+
+/// A comparison with ANY of an array: where none makes it true, a NULL among the values makes it NULL. The planner leaves NULLs out.
+fn any_of_array(compared: Expr, array: Expr) -> Expr {
+    let null = || Expr::Value(Value::Null.into());
+    let has_null = Expr::IsNotNull(Box::new(call("array_position", vec![array, null()])));
+    case(vec![(compared.clone(), truth(true)), (has_null, unknown())], compared)
 }
 
 /// The values of a row, if it is written as one.
@@ -115,25 +132,6 @@ fn equal_rows(left: Vec<Expr>, right: Vec<Expr>, op: BinaryOperator) -> Expr {
     Expr::Nested(Box::new(joined.unwrap_or_else(|| Expr::Value(Value::Null.into()))))
 }
 
-/// A call of a function.
-pub(crate) fn call(name: &str, arguments: Vec<Expr>) -> Expr {
-    let args = arguments.into_iter().map(|argument| FunctionArg::Unnamed(FunctionArgExpr::Expr(argument)));
-    Expr::Function(Function {
-        name: ObjectName::from(vec![Ident::new(name)]),
-        uses_odbc_syntax: false,
-        parameters: FunctionArguments::None,
-        args: FunctionArguments::List(FunctionArgumentList {
-            duplicate_treatment: None,
-            args: args.collect(),
-            clauses: Vec::new(),
-        }),
-        filter: None,
-        null_treatment: None,
-        over: None,
-        within_group: Vec::new(),
-    })
-}
-
 /// An aggregate that lists distinct values lists them in order.
 fn sorted(mut function: Function) -> Function {
     let lists = function.name.to_string().eq_ignore_ascii_case("array_agg");
@@ -148,6 +146,20 @@ fn sorted(mut function: Function) -> Function {
         list.clauses.push(FunctionArgumentClause::OrderBy(vec![by]));
     }
     function
+}
+
+/// FETCH FIRST as LIMIT; WITH TIES and PERCENT stay, and the planner refuses them.
+fn fetch_as_limit(query: &mut Query) {
+    let offset = match &mut query.limit_clause {
+        None => None,
+        Some(LimitClause::LimitOffset { limit: None, offset, limit_by }) if limit_by.is_empty() => offset.take(),
+        Some(_) => return,
+    };
+    let fetch = query.fetch.take_if(|fetch| !fetch.with_ties && !fetch.percent);
+    let limit = fetch.map(|fetch| fetch.quantity.unwrap_or_else(|| number("1")));
+    if limit.is_some() || offset.is_some() {
+        query.limit_clause = Some(LimitClause::LimitOffset { limit, offset, limit_by: Vec::new() });
+    }
 }
 
 /// Replaces the names of windows by their definitions in the WINDOW clause.

@@ -153,7 +153,10 @@ fn name(expr: &Expr) -> Option<String> {
         Expr::CompoundIdentifier(parts) => return parts.last().map(folded),
         Expr::Function(function) => return function.name.0.last()?.as_ident().map(folded),
         Expr::Nested(inner) | Expr::Collate { expr: inner, .. } => return name(inner),
-        Expr::Cast { expr, data_type, .. } => return name(expr).or_else(|| short(data_type)),
+        // A type's name counts less than the name of a column or a function, and more than that of a type below it.
+        Expr::Cast { expr, data_type, .. } => {
+            return if is_named(expr) { name(expr) } else { short(data_type).or_else(|| name(expr)) };
+        }
         Expr::TypedString(typed) => return short(&typed.data_type),
         Expr::Subquery(query) => return label(outer(query)?.projection.first()?),
         Expr::Case { else_result, .. } => {
@@ -163,7 +166,7 @@ fn name(expr: &Expr) -> Option<String> {
                 None => "case",
             }
         }
-        Expr::Exists { .. } => "exists",
+        Expr::Exists { negated: false, .. } => "exists",
         Expr::Array(_) => "array",
         Expr::Extract { .. } => "extract",
         Expr::Substring { .. } => "substring",
@@ -177,6 +180,17 @@ fn name(expr: &Expr) -> Option<String> {
         _ => return None,
     };
     Some(fixed.into())
+}
+
+/// Whether the label of a cast's operand is more than the name of a type.
+fn is_named(expr: &Expr) -> bool {
+    match expr {
+        Expr::Nested(inner) | Expr::Cast { expr: inner, .. } | Expr::Collate { expr: inner, .. } => is_named(inner),
+        Expr::TypedString(_) | Expr::Interval(_) => false,
+        // PostgreSQL gives `case` no more weight than a type's name.
+        Expr::Case { else_result, .. } => else_result.as_deref().is_some_and(is_named),
+        other => name(other).is_some(),
+    }
 }
 
 /// PostgreSQL's own short name of a type.

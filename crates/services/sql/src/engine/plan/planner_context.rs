@@ -17,11 +17,13 @@ use crate::engine::limits::value_size::ValueSizeLimit;
 use crate::engine::parse::ast::DATABASE;
 use crate::engine::semantics::after_coercion::AfterCoercion;
 use crate::engine::semantics::cast_types::CastTypes;
+use crate::engine::semantics::interval_planner::IntervalPlanner;
 use crate::engine::semantics::like_patterns::ESCAPED;
 use crate::engine::semantics::operators::Operators;
 use crate::engine::semantics::{
-    avg_aggregate, datetime_functions, digest_functions, function_calls, generate_series, numeric_functions,
-    sum_aggregate,
+    avg_aggregate, byte_notations, datetime_functions, digest_functions, function_calls, generate_series,
+    interval_functions, json_functions, list_statistics, moment_functions, numeric_functions, pattern_functions,
+    signed_windows, sum_aggregate, templates, text_functions, whole_quotients,
 };
 use crate::engine::{Canceller, Engine};
 use crate::table::catalog::PUBLIC;
@@ -71,6 +73,7 @@ pub(crate) fn make(
     let state = SessionStateBuilder::new()
         .with_config(config)
         .with_runtime_env(engine.runtime.clone())
+        .with_expr_planners(vec![Arc::new(IntervalPlanner)])
         .with_default_features()
         .with_analyzer_rules(vec![
             Arc::new(ResolveGroupingFunction::new()),
@@ -83,6 +86,14 @@ pub(crate) fn make(
         .build();
     let context = SessionContext::new_with_state(cancellable_rules::checked(state, canceller));
     context.register_catalog(DATABASE, Arc::new(SessionCatalog::new(shared.clone())));
+    register_functions(&context);
+    // The context is new: nothing was set before.
+    let _ = shared.state.set(context.state_weak_ref());
+    context
+}
+
+/// Registers the functions that DataFusion lacks, or that PostgreSQL has with another meaning.
+fn register_functions(context: &SessionContext) {
     context.register_udf(crate::hl7_function::function());
     let others = [
         &datetime_functions::TIMEZONE,
@@ -90,14 +101,26 @@ pub(crate) fn make(
         &datetime_functions::DATE_PART,
         &function_calls::CHR,
         &ESCAPED,
+        &moment_functions::ROUNDED,
     ];
-    for function in numeric_functions::CALLED.iter().chain(&digest_functions::DIGESTS).chain(others) {
+    let tables = [
+        numeric_functions::CALLED,
+        byte_notations::CALLED,
+        list_statistics::CALLED,
+        &digest_functions::DIGESTS,
+        interval_functions::CALLED,
+        moment_functions::CALLED,
+        pattern_functions::CALLED,
+        templates::CALLED,
+        text_functions::CALLED,
+        whole_quotients::CALLED,
+    ];
+    for function in tables.into_iter().flatten().chain(others) {
         context.register_udf(function.udf());
     }
-    generate_series::register(&context);
+    json_functions::register(context);
+    signed_windows::register(context);
+    generate_series::register(context);
     context.register_udaf(sum_aggregate::function());
     context.register_udaf(avg_aggregate::function());
-    // The context is new: nothing was set before.
-    let _ = shared.state.set(context.state_weak_ref());
-    context
 }

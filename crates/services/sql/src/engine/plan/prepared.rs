@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::{DataType, SchemaRef};
+use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::execution::SessionState as Planning;
 use datafusion::execution::context::SQLOptions;
 use datafusion::logical_expr::LogicalPlan;
@@ -17,7 +18,7 @@ use super::{column_labels, expansion};
 use crate::SqlError;
 use crate::engine::Canceller;
 use crate::engine::parse::rights::statement::RightsStatement;
-use crate::engine::parse::syntax_rewrite;
+use crate::engine::parse::{syntax_rewrite, value_subqueries};
 use crate::engine::semantics::{cast_types, operators, type_inference};
 use crate::table::Catalog;
 
@@ -116,8 +117,43 @@ pub(crate) struct Asked {
 /// A plan, and the types of its parameters.
 pub(crate) type Planned = Result<(LogicalPlan, Vec<Option<DataType>>), SqlError>;
 
-/// DataFusion's plan of a query, which is rewritten where DataFusion would misunderstand it.
-pub(crate) async fn plan(state: &Planning, mut statement: Statement, declared: &[Option<DataType>]) -> Planned {
+/// DataFusion's plan of a query, which is rewritten where DataFusion would misunderstand it. Subqueries that are truth values are restated
+/// where the planner would refuse them.
+pub(crate) async fn plan(state: &Planning, statement: Statement, declared: &[Option<DataType>]) -> Planned {
+    if !value_subqueries::has_any(&statement) {
+        return plan_once(state, statement, declared).await;
+    }
+    if value_subqueries::is_needed(&statement) {
+        return Box::pin(plan_restated(state, value_subqueries::restated(statement)?, declared)).await;
+    }
+    match plan_once(state, statement.clone(), declared).await {
+        Err(error) if operators::is_refused_membership(&error) => match value_subqueries::restated(statement) {
+            Ok(restated) => Box::pin(plan_restated(state, restated, declared)).await.map_err(|_| error),
+            Err(_) => Err(error),
+        },
+        planned => planned,
+    }
+}
+
+/// Plans a statement whose truth values were restated. Errors: 0A000 for one that names columns of an outer query, since the tables around
+/// restated subqueries hide these from the planner.
+async fn plan_restated(state: &Planning, statement: Statement, declared: &[Option<DataType>]) -> Planned {
+    let planned = plan_once(state, statement, declared).await?;
+    let mut hidden = false;
+    planned.0.apply_with_subqueries(|node| {
+        if let LogicalPlan::SubqueryAlias(alias) = node {
+            hidden |= alias.alias.table() == value_subqueries::NAME && !alias.input.all_out_ref_exprs().is_empty();
+        }
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    match hidden {
+        true => Err(SqlError::unsupported("a subquery that is a truth value and names columns of an outer query")
+            .with_hint("Use EXISTS in WHERE.")),
+        false => Ok(planned),
+    }
+}
+
+async fn plan_once(state: &Planning, mut statement: Statement, declared: &[Option<DataType>]) -> Planned {
     let asked = state.config().get_extension::<Asked>();
     let check = || asked.as_ref().map_or(Ok(()), |asked| asked.canceller.current().check());
     check()?;

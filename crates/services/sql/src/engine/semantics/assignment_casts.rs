@@ -14,7 +14,7 @@ use datafusion::arrow::datatypes::{DataType, Float32Type, Float64Type};
 
 use crate::SqlError;
 use crate::table::{Column, SqlType};
-use crate::text;
+use crate::text::{self, json_text};
 
 /// The array in the column's type, checked. `open` means that a text may be a value of any type.
 pub(crate) fn assign(array: &ArrayRef, column: &Column, open: bool) -> Result<ArrayRef, SqlError> {
@@ -135,11 +135,7 @@ fn check_text(array: &ArrayRef, column: &Column) -> Result<ArrayRef, SqlError> {
         SqlType::Varchar(length) | SqlType::Char(length) => length as usize,
         SqlType::Json => {
             for text in texts.iter().flatten() {
-                if let Err(error) = serde_json::from_str::<serde::de::IgnoredAny>(text) {
-                    return Err(
-                        SqlError::value("22P02", "invalid input syntax for type json").with_detail(error.to_string())
-                    );
-                }
+                json_text::check(text)?;
             }
             return Ok(array.clone());
         }

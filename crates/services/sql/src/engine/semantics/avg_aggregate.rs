@@ -1,10 +1,11 @@
 //! The function `avg` of whole numbers and numerics: a numeric, as in PostgreSQL, and not a float. It is a sum and a
 //! count, each DataFusion's own, and the quotient of both ([`numeric_division`](super::numeric_division)). For floats
-//! it is DataFusion's.
+//! it is DataFusion's. The average of intervals is an interval.
 
 use std::sync::Arc;
 
 use datafusion::arrow::array::{ArrayRef, BooleanArray};
+use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef};
 use datafusion::error::Result as DfResult;
 use datafusion::functions_aggregate::average::Avg;
@@ -17,7 +18,9 @@ use datafusion::logical_expr::{
 };
 use datafusion::scalar::ScalarValue;
 
+use super::interval_functions::OVER;
 use super::numeric_division::{QUOTIENT, divide, operand};
+use super::rows::INTERVAL;
 use crate::SqlError;
 
 /// The function, for registration in a context; it replaces DataFusion's.
@@ -105,16 +108,18 @@ impl AggregateUDFImpl for NumericAvg {
             DataType::Float16 | DataType::Float32 | DataType::Float64 => DataType::Float64,
             // This leaves room for the sum of many values.
             kind if kind.is_integer() || kind.is_null() => DataType::Decimal128(28, 0),
-            other => operand(other).ok_or_else(|| match other {
-                DataType::Interval(_) | DataType::Duration(_) => SqlError::unsupported("avg(interval)")
-                    .with_hint("Divide the sum of extract(epoch from ..) by the count."),
-                _ => SqlError::statement("42883", format!("function avg({other}) does not exist")),
-            })?,
+            DataType::Interval(_) | DataType::Duration(_) => INTERVAL,
+            other => operand(other)
+                .ok_or_else(|| SqlError::statement("42883", format!("function avg({other}) does not exist")))?,
         }])
     }
 
     fn return_type(&self, arguments: &[DataType]) -> DfResult<DataType> {
-        Ok(if matches!(arguments, [DataType::Float64]) { DataType::Float64 } else { QUOTIENT })
+        Ok(match arguments {
+            [DataType::Float64] => DataType::Float64,
+            [DataType::Interval(_)] => INTERVAL,
+            _ => QUOTIENT,
+        })
     }
 
     fn accumulator(&self, arguments: AccumulatorArgs) -> DfResult<Box<dyn Accumulator>> {
@@ -184,6 +189,9 @@ impl AggregateUDFImpl for NumericAvg {
 /// The average of no values is NULL.
 fn average(sum: &ArrayRef, count: &ArrayRef) -> DfResult<ArrayRef> {
     // If the sum is NULL, the count is 0, and no division takes place.
+    if *sum.data_type() == INTERVAL {
+        return Ok((OVER.run)(&[sum.clone(), cast(count, &DataType::Float64)?], &INTERVAL)?);
+    }
     Ok(divide(sum, count)?)
 }
 

@@ -69,13 +69,8 @@ pub(crate) const TIMEZONE: PgFunction = PgFunction {
                 _ => zone_of(name)?,
             };
             last = Some((name, zone));
-            let time = DateTime::from_timestamp_micros(values.value(row)).ok_or_else(out_of_range)?.naive_utc();
-            let offset = match to_local {
-                true => TimeDelta::seconds(zone.offset_from_utc_datetime(&time).fix().local_minus_utc().into()),
-                false => -local_offset(zone, time)?,
-            };
-            let time = time.checked_add_signed(offset).ok_or_else(out_of_range)?;
-            Ok(Some(time.and_utc().timestamp_micros()))
+            let moved = if to_local { self::to_local } else { from_local };
+            moved(zone, values.value(row)).map(Some)
         });
         let moved = moved.collect::<Result<TimestampMicrosecondArray, SqlError>>()?;
         Ok(Arc::new(moved.with_data_type(gives.clone())))
@@ -83,9 +78,23 @@ pub(crate) const TIMEZONE: PgFunction = PgFunction {
     between: None,
 };
 
+/// The local time of a moment.
+pub(crate) fn to_local(zone: Tz, us: i64) -> Result<i64, SqlError> {
+    let time = DateTime::from_timestamp_micros(us).ok_or_else(out_of_range)?.naive_utc();
+    let offset = TimeDelta::seconds(zone.offset_from_utc_datetime(&time).fix().local_minus_utc().into());
+    Ok(time.checked_add_signed(offset).ok_or_else(out_of_range)?.and_utc().timestamp_micros())
+}
+
+/// The moment of a local time.
+pub(crate) fn from_local(zone: Tz, us: i64) -> Result<i64, SqlError> {
+    let time = DateTime::from_timestamp_micros(us).ok_or_else(out_of_range)?.naive_utc();
+    let time = time.checked_sub_signed(local_offset(zone, time)?).ok_or_else(out_of_range)?;
+    Ok(time.and_utc().timestamp_micros())
+}
+
 /// A zone of the IANA database. Names that look like an offset are refused, because they have the other sign in
 /// PostgreSQL; so are abbreviations, which are PostgreSQL's own.
-fn zone_of(name: &str) -> Result<Tz, SqlError> {
+pub(crate) fn zone_of(name: &str) -> Result<Tz, SqlError> {
     let known = name.contains('/') || name.eq_ignore_ascii_case("utc") || name.eq_ignore_ascii_case("gmt");
     let parsed = if name.eq_ignore_ascii_case("utc") || name.eq_ignore_ascii_case("gmt") { UTC } else { name };
     match parsed.parse::<Tz>() {
@@ -146,7 +155,8 @@ pub(crate) const SPAN: PgFunction = PgFunction {
     between: Some(""),
 };
 
-fn span_us(span: IntervalMonthDayNano) -> i128 {
+/// The length of an interval in microseconds, with months of 30 days.
+pub(crate) fn span_us(span: IntervalMonthDayNano) -> i128 {
     let days = i128::from(span.months) * 30 + i128::from(span.days);
     days * i128::from(DAY_US) + i128::from(span.nanoseconds / 1000)
 }
@@ -222,6 +232,8 @@ enum Part {
     Century,
     Decade,
     Millennium,
+    Julian,
+    Zone,
 }
 
 impl Part {
@@ -263,9 +275,10 @@ fn part_of(field: &ScalarValue, kind: &DataType) -> Result<Part, SqlError> {
         "century" => Part::Century,
         "decade" => Part::Decade,
         "millennium" => Part::Millennium,
-        "julian" | "timezone" | "timezone_hour" | "timezone_minute" => {
-            return Err(SqlError::unsupported(format!("extract({name} from ..)")));
-        }
+        "julian" if *kind == DataType::Date32 => Part::Julian,
+        "julian" => return Err(SqlError::unsupported("extract(julian from a timestamp)")),
+        // Sessions have the time zone UTC.
+        "timezone" | "timezone_hour" | "timezone_minute" => Part::Zone,
         _ => {
             let message = format!("unit \"{name}\" not recognized for type {}", type_name());
             return Err(SqlError::statement("22023", message));
@@ -273,15 +286,21 @@ fn part_of(field: &ScalarValue, kind: &DataType) -> Result<Part, SqlError> {
     };
     let clock = matches!(part, Part::Hour | Part::Minute | Part::Second | Part::Milliseconds | Part::Microseconds);
     let there = match kind {
+        _ if part == Part::Zone => matches!(kind, DataType::Timestamp(_, Some(_))),
         DataType::Date32 => !clock,
         DataType::Time64(_) => clock || part == Part::Epoch,
-        DataType::Interval(_) => clock || matches!(part, Part::Year | Part::Month | Part::Day | Part::Epoch),
+        DataType::Interval(_) => clock || is_part_of_intervals(part),
         _ => true,
     };
     match there {
         true => Ok(part),
         false => Err(SqlError::statement("0A000", format!("unit \"{name}\" not supported for type {}", type_name()))),
     }
+}
+
+fn is_part_of_intervals(part: Part) -> bool {
+    use Part as P;
+    matches!(part, P::Year | P::Month | P::Day | P::Epoch | P::Quarter | P::Decade | P::Century | P::Millennium)
 }
 
 /// The parts in millionths. The field is usually the same in all rows.
@@ -314,6 +333,9 @@ fn parts(arrays: &[ArrayRef]) -> Result<Vec<Option<i128>>, SqlError> {
         .collect()
 }
 
+/// The Julian day of 1970-01-01.
+const JULIAN_1970: i32 = 2_440_588;
+
 const MILLION: i128 = 1_000_000;
 
 /// The part of a time of day, or of any number of microseconds.
@@ -334,6 +356,10 @@ fn of_interval(part: Part, span: IntervalMonthDayNano) -> i128 {
     let part = match part {
         Part::Year => span.months / 12,
         Part::Month => span.months % 12,
+        Part::Quarter => span.months % 12 / 3 + 1,
+        Part::Decade => span.months / 120,
+        Part::Century => span.months / 1200,
+        Part::Millennium => span.months / 12_000,
         Part::Day => span.days,
         Part::Epoch => {
             // A year has 365.25 days here, a month 30.
@@ -368,6 +394,8 @@ fn of_timestamp(part: Part, us: i64) -> Result<i128, SqlError> {
         Part::DayOfWeek => time.weekday().num_days_from_sunday() as i32,
         Part::IsoDayOfWeek => time.weekday().number_from_monday() as i32,
         Part::Epoch => return Ok(i128::from(us)),
+        Part::Zone => 0,
+        Part::Julian => us.div_euclid(DAY_US) as i32 + JULIAN_1970,
         clock => {
             let since_midnight = i64::from(time.num_seconds_from_midnight()) * SECOND_US;
             return Ok(of_clock(clock, since_midnight + i64::from(time.nanosecond() / 1000)));

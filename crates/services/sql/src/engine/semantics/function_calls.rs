@@ -9,10 +9,10 @@ use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::error::Result as DfResult;
 use datafusion::logical_expr::expr::{Case, ScalarFunction};
-use datafusion::logical_expr::{Cast, Expr, ExprSchemable, WindowFunctionDefinition, lit};
+use datafusion::logical_expr::{Cast, Expr, ExprSchemable, WindowFunctionDefinition, lit, when};
 
 use super::pg_function::{PgFunction, no_function};
-use super::{datetime_functions, numeric_literals, regular_expressions};
+use super::{datetime_functions, moment_functions, numeric_literals, pattern_functions, regular_expressions};
 use crate::SqlError;
 
 /// Functions of texts to which DataFusion would pass bytes in their written form, `\x..`.
@@ -88,11 +88,32 @@ pub(crate) fn rewrite(call: ScalarFunction, schema: &DFSchema) -> DfResult<Trans
     let kind = |at: usize| args.get(at).and_then(|arg: &Expr| arg.get_type(schema).ok());
     let is_bytes = |at: usize| kind(at).is_some_and(|kind| kind.is_binary());
     match name {
-        "date_trunc" if kind(1) == Some(DataType::Date32) => {
-            args[1] = args[1].clone().cast_to(&datetime_functions::moment(), schema)?;
+        // Scans know DataFusion's own function.
+        "date_trunc" if args.len() == 2 && moment_functions::is_plain(&args[0]) => {
+            match kind(1) {
+                Some(DataType::Timestamp(..)) => {}
+                Some(DataType::Date32) => {
+                    args[1] = args[1].clone().cast_to(&datetime_functions::moment(), schema)?;
+                }
+                _ => return Ok(Transformed::no(Expr::ScalarFunction(ScalarFunction { func, args }))),
+            }
+            let func = datafusion::functions::datetime::date_trunc();
+            return Ok(Transformed::yes(Expr::ScalarFunction(ScalarFunction { func, args })));
+        }
+        "substr" | "substring" if args.len() == 2 && kind(1).is_some_and(|kind| is_text(&kind)) => {
+            return Ok(Transformed::yes(pattern_functions::PART.of(args)));
         }
         "length" | "char_length" | "character_length" | "octet_length" if is_bytes(0) => {
             return Ok(Transformed::yes(BYTES.of(args)));
+        }
+        // A truth value is one letter, where its type's own notation is used and not a cast to text.
+        "concat" | "concat_ws" | "format" if (0..args.len()).any(|at| kind(at) == Some(DataType::Boolean)) => {
+            for arg in &mut args {
+                if arg.get_type(schema).ok() == Some(DataType::Boolean) {
+                    let value = arg.clone();
+                    *arg = when(value.clone(), lit("t")).when(Expr::Not(Box::new(value)), lit("f")).end()?;
+                }
+            }
         }
         // DataFusion removes the first only; PostgreSQL removes all.
         "array_remove" => {
@@ -106,10 +127,6 @@ pub(crate) fn rewrite(call: ScalarFunction, schema: &DFSchema) -> DfResult<Trans
             let func = datafusion::functions::core::nullif();
             return Ok(Transformed::yes(Expr::ScalarFunction(ScalarFunction { func, args })));
         }
-        "to_timestamp" if args.len() != 1 || kind(0).is_some_and(|kind| !kind.is_numeric() && !kind.is_null()) => {
-            let error = SqlError::unsupported("to_timestamp of a text");
-            return Err(error.with_hint("Cast the text to timestamp or timestamptz.").into());
-        }
         "coalesce" | "greatest" | "least" | "nullif" => {
             if !one_kind(&mut args.iter_mut().collect::<Vec<_>>(), name, schema)? {
                 return Ok(Transformed::no(Expr::ScalarFunction(ScalarFunction { func, args })));
@@ -119,7 +136,7 @@ pub(crate) fn rewrite(call: ScalarFunction, schema: &DFSchema) -> DfResult<Trans
             let error = SqlError::unsupported(format!("function {name} of bytea"));
             return Err(error.with_hint("encode(value, 'hex') converts bytes to text.").into());
         }
-        _ if name.starts_with("regexp_") => {
+        _ if name.starts_with("regexp_") && !pattern_functions::CALLED.iter().any(|own| own.name == name) => {
             if !pattern(name, &mut args)? {
                 return Ok(Transformed::no(Expr::ScalarFunction(ScalarFunction { func, args })));
             }
@@ -211,11 +228,12 @@ pub(crate) fn check_aggregate(expr: &Expr, schema: &DFSchema) -> Result<(), SqlE
     let Some(kind) = args.first().and_then(|arg| arg.get_type(schema).ok()) else { return Ok(()) };
     let spreads = name.starts_with("stddev") || name.starts_with("var");
     if spreads && !kind.is_floating() && !kind.is_null() {
-        let error = SqlError::unsupported(format!("{name} of {kind}, which is a numeric of many digits,"));
+        let error = SqlError::unsupported(format!("{name} of a numeric or a whole number"));
         return Err(error.with_hint("Cast the value to double precision."));
     }
-    if matches!(name, "min" | "max") && matches!(kind, DataType::Interval(_)) {
-        let error = SqlError::unsupported(format!("{name}(interval)"));
+    let in_window = matches!(expr, Expr::WindowFunction(_));
+    if in_window && matches!(name, "min" | "max") && matches!(kind, DataType::Interval(_)) {
+        let error = SqlError::unsupported(format!("{name}(interval) in a window"));
         return Err(error.with_hint("Order by the interval and take the first, or use extract(epoch from ..)."));
     }
     if matches!(name, "min" | "max") && kind == DataType::Boolean {

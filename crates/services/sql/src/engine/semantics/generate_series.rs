@@ -9,6 +9,8 @@ use datafusion::error::Result as DfResult;
 use datafusion::logical_expr::Expr;
 use datafusion::prelude::SessionContext;
 
+use crate::table::types::UTC;
+
 /// A function of DataFusion's, which gets constants of the types that it accepts.
 #[derive(Debug)]
 struct Series(Arc<dyn TableFunctionImpl>);
@@ -25,16 +27,21 @@ pub(crate) fn register(context: &SessionContext) {
 
 impl TableFunctionImpl for Series {
     fn call_with_args(&self, args: TableFunctionArgs) -> DfResult<Arc<dyn TableProvider>> {
-        let exprs: Vec<Expr> = args.exprs().iter().map(wide).collect();
+        // A series of dates is one of moments, as in PostgreSQL, but beside a timestamp.
+        let local = |expr: &Expr| matches!(expr, Expr::Literal(value, _) if matches!(value.data_type(), DataType::Timestamp(_, None)));
+        let zone = (!args.exprs().iter().any(local)).then(|| UTC.into());
+        let of_dates = DataType::Timestamp(TimeUnit::Nanosecond, zone);
+        let exprs: Vec<Expr> = args.exprs().iter().map(|expr| wide(expr, &of_dates)).collect();
         self.0.call_with_args(TableFunctionArgs::new(&exprs, args.session()))
     }
 }
 
 /// The same constant in an accepted type. A constant that cannot be converted stays, and is refused by its type.
-fn wide(expr: &Expr) -> Expr {
+fn wide(expr: &Expr, of_dates: &DataType) -> Expr {
     let Expr::Literal(value, metadata) = expr else { return expr.clone() };
     let kind = match value.data_type() {
         kind if kind.is_integer() => DataType::Int64,
+        DataType::Date32 => of_dates.clone(),
         DataType::Timestamp(_, zone) => DataType::Timestamp(TimeUnit::Nanosecond, zone),
         _ => return expr.clone(),
     };

@@ -1,7 +1,9 @@
-//! Quoted literals in places where a numeric is needed: they become numerics with all their digits.
+//! Quoted literals in places where a numeric is needed: they become numerics with all their digits. Literals with an exponent (`1e15`) get all
+//! digits before the point: Arrow makes `999999999999999.9` of the double precision of 1 with 15 zeros that are not there.
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::ScalarValue;
+use datafusion::common::tree_node::Transformed;
 use datafusion::error::Result as DfResult;
 use datafusion::logical_expr::Expr;
 
@@ -19,6 +21,22 @@ pub(crate) fn numeric_literal(expr: Expr, kind: DataType, beside: &DataType) -> 
     let value = of_text(&text)?;
     let kind = value.data_type();
     Ok((Expr::Literal(value, None), kind))
+}
+
+/// A literal without a negative scale, if its digits fit.
+pub(crate) fn with_all_digits(expr: Expr) -> Transformed<Expr> {
+    let Expr::Literal(ScalarValue::Decimal128(Some(value), precision, scale @ ..0), metadata) = &expr else {
+        return Transformed::no(expr);
+    };
+    let zeros = scale.unsigned_abs();
+    let precision = precision.saturating_add(zeros);
+    let whole = 10i128.checked_pow(u32::from(zeros)).and_then(|factor| value.checked_mul(factor));
+    match whole.filter(|_| precision <= 38) {
+        Some(whole) => {
+            Transformed::yes(Expr::Literal(ScalarValue::Decimal128(Some(whole), precision, 0), metadata.clone()))
+        }
+        None => Transformed::no(expr),
+    }
 }
 
 /// The numeric value of a text, with all its digits.

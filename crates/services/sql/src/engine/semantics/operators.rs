@@ -10,13 +10,14 @@
 //!   x::int             x is not an integer rounded
 //!   x::numeric                             keeps the digits of x
 //!   s ~ 'p'                                PostgreSQL's regular expressions as DataFusion's (regular_expressions)
+//!   iv * n, iv / n     intervals           interval_times, interval_over; -iv, time::interval and back
 //!   x IN (SELECT ..)                       only where NULL and false are the same
 //! ```
 //!
 //! The rule runs when a statement is described, and again before it runs, when its parameters have values. It leaves
 //! its own replacements alone.
 
-use datafusion::arrow::datatypes::{DataType, IntervalUnit};
+use datafusion::arrow::datatypes::{DataType, IntervalUnit, TimeUnit};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchema, ScalarValue};
@@ -32,7 +33,10 @@ use datafusion::optimizer::AnalyzerRule;
 use super::numeric_division;
 use super::numeric_division::operand;
 use super::numeric_literals::numeric_literal;
-use super::{cast_types, datetime_functions, function_calls, numeric_functions, numeric_literals, regular_expressions};
+use super::{
+    cast_types, datetime_functions, function_calls, interval_aggregates, interval_functions, numeric_functions,
+    numeric_literals, regular_expressions,
+};
 use crate::SqlError;
 use crate::table::SqlType;
 
@@ -58,7 +62,7 @@ pub(crate) fn meant(plan: LogicalPlan) -> DfResult<LogicalPlan> {
         quotients_of_values(plan)?;
         Ok(TreeNodeRecursion::Continue)
     })?;
-    each_expression(plan, rewrite)
+    interval_aggregates::sorted(each_expression(plan, rewrite)?)
 }
 
 /// Rewrites a plan's expressions, inner ones first, and keeps their names.
@@ -104,10 +108,21 @@ fn rewrite(expr: Expr, schema: &DFSchema) -> DfResult<Transformed<Expr>> {
         Expr::Cast(cast) => cast_of(cast, schema),
         Expr::ScalarFunction(call) => function_calls::rewrite(call, schema),
         Expr::Case(case) => Ok(function_calls::case(case, schema)?),
-        Expr::AggregateFunction(_) | Expr::WindowFunction(_) => {
-            function_calls::check_aggregate(&expr, schema)?;
-            Ok(Transformed::no(expr))
+        Expr::Negative(value)
+            if matches!(value.get_type(schema), Ok(DataType::Interval(_) | DataType::Duration(_))) =>
+        {
+            Ok(Transformed::yes(interval_functions::NEGATED.of(vec![*value])))
         }
+        Expr::AggregateFunction(call) => {
+            function_calls::check_aggregate(&Expr::AggregateFunction(call.clone()), schema)?;
+            Ok(interval_aggregates::aggregate(call, schema))
+        }
+        Expr::WindowFunction(call) => {
+            let expr = Expr::WindowFunction(call.clone());
+            function_calls::check_aggregate(&expr, schema)?;
+            Ok(interval_aggregates::window(call, schema))
+        }
+        Expr::Literal(..) => Ok(numeric_literals::with_all_digits(expr)),
         other => Ok(Transformed::no(other)),
     }
 }
@@ -191,6 +206,15 @@ fn arithmetic_of(sides: Sides, op: Operator, same: impl Fn(Expr, Expr) -> Expr) 
         (T::Timestamp(..), Operator::Minus, T::Timestamp(..) | T::Date32)
         | (T::Date32, Operator::Minus, T::Timestamp(..)) => {
             Transformed::yes(datetime_functions::DIFFERENCE.of(vec![left, right]))
+        }
+        (T::Interval(_) | T::Duration(_), Operator::Multiply, number) if number.is_numeric() => {
+            Transformed::yes(interval_functions::TIMES.of(vec![left, right]))
+        }
+        (number, Operator::Multiply, T::Interval(_) | T::Duration(_)) if number.is_numeric() => {
+            Transformed::yes(interval_functions::TIMES.of(vec![right, left]))
+        }
+        (T::Interval(_) | T::Duration(_), Operator::Divide, number) if number.is_numeric() => {
+            Transformed::yes(interval_functions::OVER.of(vec![left, right]))
         }
         _ if mixes_floats(&l, &r) => Transformed::yes(same(as_double(left, &l), as_double(right, &r))),
         _ if !l.is_decimal() && !r.is_decimal() => Transformed::no(same(left, right)),
@@ -298,6 +322,16 @@ fn cast_of(cast: Cast, schema: &DFSchema) -> DfResult<Transformed<Expr>> {
     {
         let message = format!("cannot cast type {} to {}", one.name(), other.name());
         return Err(SqlError::statement("42846", message).into());
+    }
+    match (&from, &to) {
+        (DataType::Time32(_) | DataType::Time64(_), DataType::Interval(_)) => {
+            let us = Expr::Cast(Cast::new(cast.expr, DataType::Time64(TimeUnit::Microsecond)));
+            return Ok(Transformed::yes(interval_functions::OF_TIME.of(vec![us])));
+        }
+        (DataType::Interval(_) | DataType::Duration(_), DataType::Time64(_)) => {
+            return Ok(Transformed::yes(interval_functions::TO_TIME.of(vec![*cast.expr])));
+        }
+        _ => {}
     }
     let rounds = from.is_floating() || from.is_decimal();
     if let Some(function) = numeric_functions::to_integer(&to).filter(|_| rounds) {
@@ -411,19 +445,33 @@ fn in_filter(expr: &Expr, whole: bool) -> Result<(), SqlError> {
         Expr::InSubquery(found) => nowhere(&found.expr),
         Expr::Not(inner) => match inner.as_ref() {
             Expr::InSubquery(found) if !found.negated => negated(found).and_then(|()| nowhere(&found.expr)),
-            _ => nowhere(expr),
+            _ => no_membership(expr),
         },
-        _ => nowhere(expr),
+        _ => no_membership(expr),
     }
 }
 
+/// What is refused, and how its error begins.
+const MAY_BE_NULL: &str = "a subquery that is a truth value where it may be NULL";
+
+/// Whether a statement was refused because of a subquery that can be restated.
+pub(crate) fn is_refused_membership(error: &SqlError) -> bool {
+    error.code() == "0A000" && error.to_string().starts_with(MAY_BE_NULL)
+}
+
 fn refused() -> SqlError {
-    SqlError::unsupported("IN (SELECT ..) or = ANY (SELECT ..) where it may be NULL").with_hint(
+    SqlError::unsupported(MAY_BE_NULL).with_hint(
         "It is supported in WHERE alone or under AND and OR, and NOT IN alone or under AND; elsewhere use EXISTS.",
     )
 }
 
-fn nowhere(expr: &Expr) -> Result<(), SqlError> {
+/// EXISTS is never NULL: in a condition it may be anywhere.
+fn no_membership(expr: &Expr) -> Result<(), SqlError> {
     let found = expr.exists(|expr| Ok(matches!(expr, Expr::InSubquery(_) | Expr::SetComparison(_))));
+    if found.unwrap_or(true) { Err(refused()) } else { Ok(()) }
+}
+
+fn nowhere(expr: &Expr) -> Result<(), SqlError> {
+    let found = expr.exists(|expr| Ok(matches!(expr, Expr::InSubquery(_) | Expr::Exists(_) | Expr::SetComparison(_))));
     if found.unwrap_or(true) { Err(refused()) } else { Ok(()) }
 }

@@ -19,7 +19,7 @@ use crate::SqlError;
 pub(crate) type Argument<'a> = (&'a DataType, Option<&'a ScalarValue>);
 
 /// A function.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct PgFunction {
     /// The name; functions that can be called are called by it.
     pub(crate) name: &'static str,
@@ -36,9 +36,27 @@ pub(crate) struct PgFunction {
 impl PgFunction {
     /// The function for a context, or for a call with [`of`](PgFunction::of).
     pub(crate) fn udf(self) -> ScalarUDF {
-        // It has all of DataFusion's names, so DataFusion's own function cannot be called.
-        let aliases = if self.name == "date_part" { vec!["datepart".to_owned()] } else { Vec::new() };
+        // It has all of DataFusion's names: a session that is made from another one registers all functions by all of their names, in any
+        // order, and DataFusion's own would come back.
+        let aliases = match self.name {
+            "date_part" => vec!["datepart".to_owned()],
+            "date_trunc" => vec!["datetrunc".to_owned()],
+            "to_char" => vec!["date_format".to_owned()],
+            _ => Vec::new(),
+        };
         ScalarUDF::from(Call { meant: self, signature: Signature::user_defined(Volatility::Immutable), aliases })
+    }
+
+    /// Computes a call; of constants alone once.
+    pub(crate) fn invoke(&self, arguments: &ScalarFunctionArgs) -> DfResult<ColumnarValue> {
+        let alone = arguments.args.iter().all(|value| matches!(value, ColumnarValue::Scalar(_)));
+        let rows = if alone { 1 } else { arguments.number_rows };
+        let arrays = arguments.args.iter().map(|value| value.to_array(rows)).collect::<DfResult<Vec<_>>>()?;
+        let result = (self.run)(&arrays, arguments.return_field.data_type())?;
+        match alone {
+            true => Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(&result, 0)?)),
+            false => Ok(ColumnarValue::Array(result)),
+        }
     }
 
     /// A call.
@@ -131,13 +149,6 @@ impl ScalarUDFImpl for Call {
     }
 
     fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> DfResult<ColumnarValue> {
-        let alone = arguments.args.iter().all(|value| matches!(value, ColumnarValue::Scalar(_)));
-        let rows = if alone { 1 } else { arguments.number_rows };
-        let arrays = arguments.args.iter().map(|value| value.to_array(rows)).collect::<DfResult<Vec<_>>>()?;
-        let result = (self.meant.run)(&arrays, arguments.return_field.data_type())?;
-        match alone {
-            true => Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(&result, 0)?)),
-            false => Ok(ColumnarValue::Array(result)),
-        }
+        self.meant.invoke(&arguments)
     }
 }

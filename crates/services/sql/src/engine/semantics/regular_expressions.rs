@@ -62,7 +62,11 @@ fn of(expr: Expr, function: PgFunction, extracts: bool) -> Result<(Expr, bool), 
         Expr::Literal(ScalarValue::Utf8(Some(text)), metadata) => match text.starts_with(POINT_IS_ANYTHING) {
             // It was rewritten before.
             true => (Expr::Literal(ScalarValue::Utf8(Some(text)), metadata), false),
-            false => (Expr::Literal(ScalarValue::Utf8(Some(translate(&text, extracts)?)), metadata), true),
+            false => {
+                let translated = translate(&text, extracts)?;
+                regex::Regex::new(&translated).map_err(|error| broken(&error))?;
+                (Expr::Literal(ScalarValue::Utf8(Some(translated)), metadata), true)
+            }
         },
         Expr::ScalarFunction(call) if matches!(call.func.name(), "matched_pattern" | "extracted_pattern") => {
             (Expr::ScalarFunction(call), false)
@@ -75,7 +79,18 @@ fn refused(what: &str) -> SqlError {
     SqlError::unsupported(format!("{what} in a regular expression"))
 }
 
-fn translate(pattern: &str, extracts: bool) -> Result<String, SqlError> {
+/// The error for a pattern that is none.
+pub(crate) fn broken(error: &regex::Error) -> SqlError {
+    match error {
+        regex::Error::CompiledTooBig(_) => SqlError::value("54000", "regular expression is too complex"),
+        _ => SqlError::value("2201B", "invalid regular expression"),
+    }
+}
+
+/// The pattern in the crate's notation. `extracts`: the text of a match is used.
+///
+/// Errors: 0A000 for what has another meaning there.
+pub(crate) fn translate(pattern: &str, extracts: bool) -> Result<String, SqlError> {
     let mut letters = pattern.chars().peekable();
     let mut in_brackets = false;
     let mut first = true;
@@ -87,6 +102,9 @@ fn translate(pattern: &str, extracts: bool) -> Result<String, SqlError> {
                 if matches!(escaped, 'b' | 'B' | '<' | '>' | 'p' | 'P' | 'z' | 'a' | 'G' | 'K' | 'R' | 'Q' | 'E' | 'h')
                 {
                     return Err(refused(&format!("\\{escaped}")));
+                }
+                if escaped.is_ascii_digit() && escaped != '0' && !in_brackets {
+                    return Err(refused("a back reference"));
                 }
                 letters.next();
             }
@@ -121,7 +139,49 @@ fn translate(pattern: &str, extracts: bool) -> Result<String, SqlError> {
         }
         first = false;
     }
-    Ok(format!("{POINT_IS_ANYTHING}{pattern}"))
+    Ok(format!("{POINT_IS_ANYTHING}{}", with_bounds(pattern)))
+}
+
+/// Classes of letters: PostgreSQL's have those of all languages, the crate's those of ASCII.
+const LETTERS: [(&str, &str); 4] = [
+    (":alpha:]", "\\p{Alphabetic}"),
+    (":alnum:]", "\\p{Alphabetic}\\p{Nd}"),
+    (":lower:]", "\\p{Lowercase}"),
+    (":upper:]", "\\p{Uppercase}"),
+];
+
+/// The bounds of words, classes of letters and the end of the text in the crate's notation.
+fn with_bounds(pattern: &str) -> String {
+    let mut out = String::with_capacity(pattern.len());
+    let mut letters = pattern.chars();
+    let mut in_brackets = false;
+    while let Some(letter) = letters.next() {
+        if letter != '\\' {
+            let class =
+                LETTERS.iter().find(|(name, _)| letter == '[' && in_brackets && letters.as_str().starts_with(name));
+            if let Some((name, meant)) = class {
+                letters = letters.as_str()[name.len()..].chars();
+                out.push_str(meant);
+                continue;
+            }
+            in_brackets = match letter {
+                '[' => true,
+                ']' => out.ends_with('[') || out.ends_with("[^"),
+                _ => in_brackets,
+            };
+            out.push(letter);
+            continue;
+        }
+        match letters.next() {
+            Some('m') => out.push_str("\\b{start}"),
+            Some('M') => out.push_str("\\b{end}"),
+            Some('y') => out.push_str("\\b"),
+            Some('Y') => out.push_str("\\B"),
+            Some('Z') => out.push_str("\\z"),
+            other => out.extend(std::iter::once('\\').chain(other)),
+        }
+    }
+    out
 }
 
 #[cfg(test)]
@@ -134,6 +194,9 @@ mod tests {
             assert_eq!(translate(same, true).expect("it is taken"), format!("(?s){same}"));
         }
         assert!(translate("a|b", false).is_ok());
+        assert_eq!(translate("\\mbar\\M", true).expect("it is taken"), "(?s)\\b{start}bar\\b{end}");
+        assert_eq!(translate("[^[:alpha:]_]x", true).expect("it is taken"), "(?s)[^\\p{Alphabetic}_]x");
+        assert_eq!(translate("[:alpha:]", true).expect("it is taken"), "(?s)[:alpha:]");
         for other in ["a|b", "ab?", "\\bx", "[a[b]]", "[a&&b]", "(?m)^a", "(?P<n>a)", "[[.a.]]", "a(?i)b"] {
             assert_eq!(translate(other, true).expect_err(other).code(), "0A000");
         }

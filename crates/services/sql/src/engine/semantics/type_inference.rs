@@ -10,6 +10,7 @@
 //!   LIMIT $1                      $1 is a bigint
 //!   $1::numeric, price > $1       $1 is a numeric with the digits of its value
 //!   id + 1, coalesce(id, 1)       1 is an integer, not a bigint
+//!   SELECT 1, 1 + 1               they are integers too, but not in a recursive query
 //! ```
 //!
 //! The client's declaration goes first, then the place where a parameter occurs first: it has that type in all other
@@ -24,6 +25,7 @@ use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::error::Result as DfResult;
 use datafusion::logical_expr::expr::{InList, Placeholder, ScalarFunction};
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::{
     Between, BinaryExpr, Case, Cast, Expr, ExprSchemable, Limit, LogicalPlan, Operator, TryCast,
 };
@@ -70,10 +72,61 @@ pub(crate) fn typed(
         parameters.resize(parameters.len().max(at + 1), None);
         parameters[at] = known.get(&id).cloned();
     }
+    // The columns of a recursive query have the types that its first part had when it was planned.
+    let mut alone = true;
+    plan.apply_with_subqueries(|plan| {
+        alone &= !matches!(plan, LogicalPlan::RecursiveQuery(_));
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    let plan = if alone { whole_columns(plan)? } else { plan };
     let plan = operators::each_expression(plan, |expr, schema| {
-        set(expr, &known)?.transform_data(|expr| Ok(whole_number(expr, schema)))
+        set(expr, &known)?.transform_data(|expr| Ok(whole_number(expr, schema, alone)))
     })?;
     Ok((plan, parameters))
+}
+
+/// A whole number that is a column is an integer.
+fn whole_columns(plan: LogicalPlan) -> DfResult<LogicalPlan> {
+    let mut changed = false;
+    let plan = plan.transform_up_with_subqueries(|plan| {
+        let plan = match plan {
+            LogicalPlan::Projection(_) => {
+                let names = NamePreserver::new_for_projection();
+                plan.map_expressions(|expr| {
+                    let name = names.save(&expr);
+                    Ok(whole_column(expr).update_data(|expr| name.restore(expr)))
+                })?
+            }
+            plan => Transformed::no(plan),
+        };
+        changed |= plan.transformed;
+        match changed {
+            true => Ok(Transformed::yes(plan.data.recompute_schema()?)),
+            false => Ok(plan),
+        }
+    })?;
+    Ok(plan.data)
+}
+
+fn whole_column(expr: Expr) -> Transformed<Expr> {
+    match expr {
+        Expr::Alias(mut alias) if is_small(&alias.expr) => {
+            alias.expr = Box::new(as_integer(*alias.expr));
+            Transformed::yes(Expr::Alias(alias))
+        }
+        expr if is_small(&expr) => Transformed::yes(as_integer(expr)),
+        expr => Transformed::no(expr),
+    }
+}
+
+fn as_integer(expr: Expr) -> Expr {
+    match expr {
+        Expr::Literal(ScalarValue::Int64(Some(number)), metadata) => match i32::try_from(number) {
+            Ok(number) => Expr::Literal(ScalarValue::Int32(Some(number)), metadata),
+            Err(_) => Expr::Literal(ScalarValue::Int64(Some(number)), metadata),
+        },
+        expr => expr,
+    }
 }
 
 /// Adds types of parameters where none are known yet.
@@ -204,32 +257,37 @@ fn set(expr: Expr, known: &Known) -> DfResult<Transformed<Expr>> {
 }
 
 /// A literal whole number is an integer beside integers: in arithmetic, among the results of CASE, and in coalesce and
-/// similar functions.
-fn whole_number(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
+/// similar functions. `alone`: also where all are such numbers.
+fn whole_number(expr: Expr, schema: &DFSchema, alone: bool) -> Transformed<Expr> {
     match expr {
         Expr::BinaryExpr(BinaryExpr { mut left, op, mut right }) => {
             let bits = matches!(op, Operator::BitwiseAnd | Operator::BitwiseOr | Operator::BitwiseXor);
-            let changed = (op.is_numerical_operators() || bits) && narrowed(&mut [&mut *left, &mut *right], schema);
+            let changed =
+                (op.is_numerical_operators() || bits) && narrowed(&mut [&mut *left, &mut *right], schema, alone);
             Transformed::new_transformed(Expr::BinaryExpr(BinaryExpr { left, op, right }), changed)
         }
         Expr::Case(mut case) => {
             let results = case.when_then_expr.iter_mut().map(|(_, then)| then.as_mut());
             let mut results: Vec<&mut Expr> = results.chain(case.else_expr.as_deref_mut()).collect();
-            let changed = narrowed(&mut results, schema);
+            let changed = narrowed(&mut results, schema, alone);
             Transformed::new_transformed(Expr::Case(case), changed)
         }
         Expr::ScalarFunction(ScalarFunction { func, mut args }) => {
-            let alike = matches!(func.name(), "coalesce" | "greatest" | "least" | "nullif");
-            let changed = alike && narrowed(&mut args.iter_mut().collect::<Vec<_>>(), schema);
+            let alike = matches!(
+                func.name(),
+                "coalesce" | "greatest" | "least" | "nullif" | "abs" | "gcd" | "lcm" | "to_hex" | "pg_typeof"
+            );
+            let changed = alike && narrowed(&mut args.iter_mut().collect::<Vec<_>>(), schema, alone);
             Transformed::new_transformed(Expr::ScalarFunction(ScalarFunction { func, args }), changed)
         }
         other => Transformed::no(other),
     }
 }
 
-/// Makes integers of whole numbers, if all others are integers, smallints or NULL. Returns whether any was changed.
-fn narrowed(exprs: &mut [&mut Expr], schema: &DFSchema) -> bool {
-    let mut any = false;
+/// Makes integers of whole numbers, if all others are integers, smallints or NULL, and there are others or none is needed (`alone`). Returns
+/// whether any was changed.
+fn narrowed(exprs: &mut [&mut Expr], schema: &DFSchema, alone: bool) -> bool {
+    let mut any = alone;
     for expr in exprs.iter().filter(|expr| !is_small(expr)) {
         match expr.get_type(schema) {
             Ok(DataType::Int16 | DataType::Int32) => any = true,

@@ -1,4 +1,4 @@
-//! Functions of the catalogs that read no table: constant results, names of types and of encodings, quoted names,
+//! Functions of the catalogs that read no table: constant results, names of types and of encodings,
 //! bounds of arrays.
 
 use std::hash::{Hash, Hasher};
@@ -14,11 +14,11 @@ use datafusion::logical_expr::{
 use datafusion::prelude::SessionContext;
 use datafusion::scalar::ScalarValue;
 
-use super::identifiers::{parts, quoted};
 use super::keywords::Keywords;
 use super::roles::UTF8;
 use super::types::formatted;
 use crate::SqlError;
+use crate::text::identifiers::parts;
 
 /// Functions that return true here: every object can be named without its schema, and everybody may use functions,
 /// types and what there is one of.
@@ -97,7 +97,6 @@ pub(super) fn register(context: &SessionContext) {
     add(context, "pg_tablespace_location", DataType::Utf8, |_| Ok(ColumnarValue::Scalar(ScalarValue::from(""))));
     let texts = || DataType::List(Arc::new(Field::new_list_field(DataType::Utf8, true)));
     add(context, "format_type", DataType::Utf8, format_type);
-    add(context, "quote_ident", DataType::Utf8, |args| each_text(args, |name| Ok(Some(quoted(name)))));
     add(context, "pg_size_pretty", DataType::Utf8, size_pretty);
     add(context, "pg_encoding_to_char", DataType::Utf8, |args| {
         let name =
@@ -189,13 +188,6 @@ fn numbers(args: &ScalarFunctionArgs, at: usize) -> Result<Vec<Option<i64>>> {
     at_least(args, at + 1)?;
     let numbers = cast(&args.args[at].to_array(args.number_rows)?, &DataType::Int64)?;
     Ok(numbers.as_primitive::<Int64Type>().iter().collect())
-}
-
-fn each_text(args: &ScalarFunctionArgs, of: impl Fn(&str) -> Result<Option<String>>) -> Result<ColumnarValue> {
-    at_least(args, 1)?;
-    let texts = cast(&args.args[0].to_array(args.number_rows)?, &DataType::Utf8)?;
-    let found = texts.as_string::<i32>().iter().map(|text| text.map_or(Ok(None), &of));
-    Ok(ColumnarValue::Array(Arc::new(found.collect::<Result<StringArray>>()?)))
 }
 
 fn format_type(args: &ScalarFunctionArgs) -> Result<ColumnarValue> {

@@ -21,9 +21,9 @@ use datafusion::logical_expr::{ColumnarValue, Volatility, create_udf};
 use datafusion::prelude::SessionContext;
 
 use super::columns::TABLES;
-use super::identifiers::{parts, quoted};
 use super::session_objects::{Facts, Moment};
 use crate::SqlError;
+use crate::text::identifiers::{parts, quoted};
 use crate::wire::oid::{Kind, Scalar};
 
 /// SQL names of types besides those that [`Scalar::name`] returns: PostgreSQL's own names in its catalogs.

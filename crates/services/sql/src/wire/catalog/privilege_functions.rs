@@ -17,9 +17,9 @@ use node::identity::{Action, Caller, Object, ObjectKind, RightsView, RoleId};
 use super::backends::DATABASE;
 use super::columns::TABLES;
 use super::constant_functions::add;
-use super::identifiers::parts;
 use super::session_objects::{Facts, Moment, Relation};
 use crate::SqlError;
+use crate::text::identifiers::parts;
 
 /// What a function is about.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -26,7 +26,7 @@ use datafusion::sql::sqlparser::ast::{
 
 use super::empty_catalogs::is_nothing;
 use super::query_parts::{conjuncts, is_aggregate, parameters, together};
-use crate::engine::parse::syntax_rewrite::call;
+use crate::engine::parse::expressions::call;
 
 /// A catalog that has no information about columns here: no column has a collation of its own.
 const COLLATIONS: &str = "pg_collation";

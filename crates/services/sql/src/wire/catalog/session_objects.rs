@@ -7,9 +7,9 @@ use datafusion::catalog::CatalogProvider;
 use datafusion::error::Result;
 use node::identity::Object;
 
-use super::identifiers::quoted;
 use crate::engine::plan::session_catalog::StatementView;
 use crate::table::Entry;
+use crate::text::identifiers::quoted;
 
 /// Lower OIDs are PostgreSQL's own (`FirstNormalObjectId`).
 const FIRST: u32 = 16_384;

@@ -20,7 +20,7 @@ use datafusion::sql::sqlparser::ast::{
 
 use super::arrow_schema::names;
 use crate::engine::parse::ast::folded;
-use crate::engine::parse::syntax_rewrite::call;
+use crate::engine::parse::expressions::call;
 use crate::table::catalog::PUBLIC;
 use crate::wire::value::items_of;
 

@@ -19,7 +19,7 @@ use datafusion::arrow::compute::{CastOptions, cast_with_options};
 use datafusion::arrow::datatypes::{DataType, Field, IntervalMonthDayNano};
 
 use super::array;
-use crate::text::{calendar, float, numeric};
+use crate::text::{calendar, float, intervals, numeric};
 use crate::wire::error_response::ErrorResponse;
 use crate::wire::oid::{Kind, Scalar};
 
@@ -130,7 +130,7 @@ impl ValueBuilder {
                 values.append_value(us.ok_or_else(wrong)?);
             }
             Values::Interval(values) => {
-                let (months, days, us) = calendar::parse_interval(text).ok_or_else(wrong)?;
+                let (months, days, us) = intervals::parse_interval(text).ok_or_else(wrong)?;
                 values.append_value(span(months, days, us).ok_or_else(wrong)?);
             }
             Values::List { items, lengths, valid } => {

@@ -3,14 +3,14 @@
 use super::keywords;
 
 /// A name as SQL writes it.
-pub(super) fn quoted(name: &str) -> String {
+pub(crate) fn quoted(name: &str) -> String {
     let letters = name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_' || b.is_ascii_digit());
     let plain = letters && !name.starts_with(|first: char| first.is_ascii_digit()) && !name.is_empty();
     if plain && !keywords::is_reserved(name) { name.to_owned() } else { format!("\"{}\"", name.replace('"', "\"\"")) }
 }
 
 /// The parts of a name with points, folded; `None` if it is not a name.
-pub(super) fn parts(name: &str) -> Option<Vec<String>> {
+pub(crate) fn parts(name: &str) -> Option<Vec<String>> {
     let mut parts = Vec::new();
     let mut rest = name.trim();
     loop {

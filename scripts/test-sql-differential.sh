@@ -2,9 +2,9 @@
 # Compares the SQL service of a node with PostgreSQL: thousands of seeded statements run on both, and their results, types, column names and
 # SQLSTATEs must be equal, or the difference is in the table of docs/sql-differences.md.
 #
-#   scripts/check-sql-differential.sh [--seed N] [--statements N | --hours H] [--show N] [--all] [--try FILE]
+#   scripts/test-sql-differential.sh [--seed N] [--statements N | --hours H] [--show N] [--all] [--try FILE]
 #
-# It is not a part of ci. Without options it runs 2,500 statements of seed 1, so that a merge fails by its own
+# Without options, as in ci, it runs 2,500 statements of seed 1, so that a merge fails by its own
 # changes alone; with options a seed is drawn unless one is given. A failure prints the seed, the causes by their number, and the smallest
 # statement of each.
 # PostgreSQL is Debian's package, in a cluster of its own on a socket in a temporary folder; it is installed where it is missing. The node is

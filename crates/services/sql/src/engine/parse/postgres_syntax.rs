@@ -1,0 +1,383 @@
+//! PostgreSQL's syntax that the planner does not know, as calls of functions and operators that it does.
+//!
+//! ```text
+//!   interval '1 day'             '1 day'::interval             read by our own notation of intervals
+//!   x SIMILAR TO p ESCAPE c      x ~ similar_to_escape(p, c)
+//!   mod(a, b)                    a % b
+//!   @ x, |/ x, ||/ x, ~x         abs(x), sqrt(x::float8), cbrt(x::float8), x # -1
+//!   x::varchar(3), x::char(3)    left(x::text, 3)               a char(n) has no trailing blanks here
+//!   x -> k, x ->> k, x #> '{k}'  json_get(x, k), json_get_text(x, k), json_extract_path(x, 'k')
+//!   substring(x FROM 'a(b)')     pattern_part(x, 'a(b)')
+//!   1e300::float8                '1e300'::float8
+//!   x::json                      json_of(x), which checks it
+//!   x::timestamp(0)              rounded_timestamp(x::timestamp, 0)
+//!   (a, b) < (c, d)              a < c OR a = c AND b < d
+//!   (a, b) IN ((1, 2), ..)       a = 1 AND b = 2 OR ..
+//!   (a, b) OVERLAPS (c, d)       by the ends of both periods
+//!   make_interval(days => 3)     make_interval(0, 0, 0, 3)
+//!   localtimestamp, age(x)       now()::timestamp, age(current_date, x)
+//!   mode() WITHIN GROUP (..)     most_frequent(array_agg(..)); percentile_disc alike
+//! ```
+//!
+//! Labels of columns come from the statement as it was written.
+
+use datafusion::sql::sqlparser::ast::{
+    BinaryOperator, CastKind, CharacterLength, DataType, Expr, Function, FunctionArg, FunctionArgExpr,
+    FunctionArgumentClause, FunctionArguments, Ident, Interval, TimezoneInfo, UnaryOperator, Value, WindowFrameBound,
+    WindowType,
+};
+
+use super::expressions::{binary, call, cast, equal_rows, nested, number};
+
+/// The parameters of `make_interval`, in their order.
+const PARTS: [&str; 7] = ["years", "months", "weeks", "days", "hours", "mins", "secs"];
+
+/// The expression in the planner's syntax; the expression itself if the planner knows it.
+pub(super) fn restated(expr: Expr) -> Expr {
+    match expr {
+        Expr::Interval(interval) => interval_of(interval),
+        Expr::SimilarTo { negated, expr, pattern, escape_char } => {
+            let escape = escape_char.map(Expr::Value);
+            let pattern = call("similar_to_escape", std::iter::once(*pattern).chain(escape).collect());
+            let op = if negated { BinaryOperator::PGRegexNotMatch } else { BinaryOperator::PGRegexMatch };
+            nested(binary(*expr, op, pattern))
+        }
+        Expr::UnaryOp { op: UnaryOperator::PGAbs, expr } => call("abs", vec![*expr]),
+        Expr::UnaryOp { op: UnaryOperator::PGSquareRoot, expr } => call("sqrt", vec![cast(*expr, double())]),
+        Expr::UnaryOp { op: UnaryOperator::PGCubeRoot, expr } => call("cbrt", vec![cast(*expr, double())]),
+        Expr::UnaryOp { op: UnaryOperator::BitwiseNot, expr } => {
+            nested(binary(*expr, BinaryOperator::PGBitwiseXor, number("-1")))
+        }
+        Expr::BinaryOp { left, op: BinaryOperator::Overlaps, right } => overlaps(*left, *right),
+        Expr::BinaryOp { left, op, right } if order_of(&op).is_some() => match (*left, *right) {
+            (Expr::Tuple(left), Expr::Tuple(right)) if left.len() == right.len() => ordered_rows(left, right, &op),
+            (left, right) => binary(left, op, right),
+        },
+        Expr::BinaryOp { left, op: BinaryOperator::Arrow, right } => call("json_get", vec![*left, *right]),
+        Expr::BinaryOp { left, op: BinaryOperator::LongArrow, right } => call("json_get_text", vec![*left, *right]),
+        Expr::BinaryOp { left, op: op @ (BinaryOperator::HashArrow | BinaryOperator::HashLongArrow), right } => {
+            at_path(*left, op, *right)
+        }
+        Expr::Substring { expr, substring_from: Some(pattern), substring_for: None, .. } if is_quoted(&pattern) => {
+            call("pattern_part", vec![*expr, *pattern])
+        }
+        Expr::InList { expr, list, negated } => match *expr {
+            Expr::Tuple(row) => row_in_list(&row, list, negated),
+            expr => Expr::InList { expr: Box::new(expr), list, negated },
+        },
+        Expr::Cast { expr, data_type, kind: CastKind::Cast | CastKind::DoubleColon, .. } => sized(*expr, data_type),
+        Expr::Identifier(name) if name.quote_style.is_none() => local_time(name),
+        Expr::Function(function) => function_of(with_frame(function)),
+        other => other,
+    }
+}
+
+fn double() -> DataType {
+    DataType::DoublePrecision
+}
+
+fn interval() -> DataType {
+    DataType::Interval { fields: None, precision: None }
+}
+
+/// An interval in quotes is read as a cast reads it; a unit behind the quotes is that of its number.
+fn interval_of(interval_: Interval) -> Expr {
+    let Interval { value, leading_field, leading_precision, last_field, fractional_seconds_precision } = interval_;
+    let plain = leading_precision.is_none() && last_field.is_none() && fractional_seconds_precision.is_none();
+    let text = match value.as_ref() {
+        Expr::Value(value) => match &value.value {
+            Value::SingleQuotedString(text) => Some(text.clone()),
+            _ => None,
+        },
+        _ => None,
+    };
+    match (text, &leading_field) {
+        (Some(text), None) if plain => cast(Expr::Value(Value::SingleQuotedString(text).into()), interval()),
+        (Some(text), Some(field)) if plain && text.trim().parse::<f64>().is_ok() => {
+            let text = format!("{} {}", text.trim(), field.to_string().to_lowercase());
+            cast(Expr::Value(Value::SingleQuotedString(text).into()), interval())
+        }
+        _ => Expr::Interval(Interval {
+            value,
+            leading_field,
+            leading_precision,
+            last_field,
+            fractional_seconds_precision,
+        }),
+    }
+}
+
+/// A call whose window has a frame of intervals: the planner reads them itself, and takes no cast there.
+fn with_frame(mut function: Function) -> Function {
+    let Some(WindowType::WindowSpec(window)) = &mut function.over else { return function };
+    let Some(frame) = &mut window.window_frame else { return function };
+    for bound in std::iter::once(&mut frame.start_bound).chain(&mut frame.end_bound) {
+        let (WindowFrameBound::Preceding(Some(length)) | WindowFrameBound::Following(Some(length))) = bound else {
+            continue;
+        };
+        if let Expr::Cast { expr, data_type: DataType::Interval { .. }, .. } = length.as_ref() {
+            let value = expr.clone();
+            **length = Expr::Interval(Interval {
+                value,
+                leading_field: None,
+                leading_precision: None,
+                last_field: None,
+                fractional_seconds_precision: None,
+            });
+        }
+    }
+    function
+}
+
+/// The comparison of all values but the last of a row.
+fn order_of(op: &BinaryOperator) -> Option<BinaryOperator> {
+    match op {
+        BinaryOperator::Lt | BinaryOperator::LtEq => Some(BinaryOperator::Lt),
+        BinaryOperator::Gt | BinaryOperator::GtEq => Some(BinaryOperator::Gt),
+        _ => None,
+    }
+}
+
+fn ordered_rows(left: Vec<Expr>, right: Vec<Expr>, op: &BinaryOperator) -> Expr {
+    let strict = order_of(op).unwrap_or(BinaryOperator::Lt);
+    let mut pairs = left.into_iter().zip(right).rev();
+    let Some((left, right)) = pairs.next() else { return Expr::Value(Value::Null.into()) };
+    let mut found = binary(left, op.clone(), right);
+    for (left, right) in pairs {
+        let equal = binary(left.clone(), BinaryOperator::Eq, right.clone());
+        let rest = nested(binary(equal, BinaryOperator::And, nested(found)));
+        found = binary(binary(left, strict.clone(), right), BinaryOperator::Or, rest);
+    }
+    nested(found)
+}
+
+fn row_in_list(row: &[Expr], list: Vec<Expr>, negated: bool) -> Expr {
+    let each = list.into_iter().map(|other| match other {
+        Expr::Tuple(values) => equal_rows(row, values),
+        other => other,
+    });
+    let any = each.reduce(|one, other| binary(one, BinaryOperator::Or, other));
+    let any = nested(any.unwrap_or_else(|| Expr::Value(Value::Null.into())));
+    if negated { Expr::UnaryOp { op: UnaryOperator::Not, expr: Box::new(any) } } else { any }
+}
+
+/// Two periods overlap if one begins within the other. Their ends may be in any order; an interval is a length. Where an end is unknown, so is
+/// what it decides: `x < x` is NULL for a NULL, and false else.
+fn overlaps(left: Expr, right: Expr) -> Expr {
+    let ends = |period: Expr| match period {
+        Expr::Tuple(values) => match <[Expr; 2]>::try_from(values) {
+            Ok([begin, end]) => Ok((begin.clone(), if is_interval(&end) { plus(begin, end) } else { end })),
+            Err(values) => Err(Box::new(Expr::Tuple(values))),
+        },
+        other => Err(Box::new(other)),
+    };
+    let (left, right) = match (ends(left), ends(right)) {
+        (Ok(left), Ok(right)) => (left, right),
+        (left, right) => {
+            let back =
+                |side: Result<(Expr, Expr), Box<Expr>>| side.map_or_else(|it| *it, |(a, b)| Expr::Tuple(vec![a, b]));
+            return binary(back(left), BinaryOperator::Overlaps, back(right));
+        }
+    };
+    let first = |(one, other): &(Expr, Expr)| call("least", vec![one.clone(), other.clone()]);
+    let last = |(one, other): &(Expr, Expr)| call("greatest", vec![one.clone(), other.clone()]);
+    let less = |one, other| nested(binary(one, BinaryOperator::Lt, other));
+    let equal = |one, other| nested(binary(one, BinaryOperator::Eq, other));
+    let both = |one, other| nested(binary(one, BinaryOperator::And, other));
+    let or = |one, other| nested(binary(one, BinaryOperator::Or, other));
+    // NULL if an end of the period is, and false else.
+    let open = |(one, other): &(Expr, Expr)| or(less(one.clone(), one.clone()), less(other.clone(), other.clone()));
+    let closed = |period: &(Expr, Expr)| Expr::UnaryOp { op: UnaryOperator::Not, expr: Box::new(open(period)) };
+    // The end of a period with an unknown end decides nothing: `within` is NULL then.
+    let within = |moment: &(Expr, Expr), period: &(Expr, Expr)| {
+        both(or(less(first(moment), last(period)), open(period)), closed(period))
+    };
+    let after = |one: &(Expr, Expr), other: &(Expr, Expr)| {
+        both(less(first(other), first(one)), or(within(one, other), open(one)))
+    };
+    let same = both(equal(first(&left), first(&right)), both(closed(&left), closed(&right)));
+    nested(or(same, or(after(&left, &right), after(&right, &left))))
+}
+
+fn plus(left: Expr, right: Expr) -> Expr {
+    nested(binary(left, BinaryOperator::Plus, right))
+}
+
+fn is_interval(expr: &Expr) -> bool {
+    match expr {
+        Expr::Interval(_) => true,
+        Expr::Cast { data_type, .. } => matches!(data_type, DataType::Interval { .. }),
+        Expr::Nested(inner) => is_interval(inner),
+        _ => false,
+    }
+}
+
+/// A cast to a type with a length or a precision: a cast without it, and what the length means.
+fn sized(expr: Expr, data_type: DataType) -> Expr {
+    use DataType as T;
+    let limit = |expr, length: &CharacterLength| match length {
+        CharacterLength::IntegerLength { length, .. } => {
+            call("left", vec![cast(expr, T::Text), number(&length.to_string())])
+        }
+        CharacterLength::Max => cast(expr, T::Text),
+    };
+    let one = CharacterLength::IntegerLength { length: 1, unit: None };
+    match data_type {
+        T::Varchar(Some(length)) | T::CharacterVarying(Some(length)) | T::CharVarying(Some(length)) => {
+            limit(expr, &length)
+        }
+        T::Character(length) | T::Char(length) => call("rtrim", vec![limit(expr, &length.unwrap_or(one))]),
+        T::Real | T::Float4 | T::Float8 | T::DoublePrecision | T::Double(_) | T::Float(_) => {
+            cast(quoted_number(expr), data_type)
+        }
+        T::JSON => call("json_of", vec![cast(expr, T::Text)]),
+        T::Timestamp(Some(digits), zone) if digits < 6 => {
+            let zone = if matches!(zone, TimezoneInfo::WithoutTimeZone) { TimezoneInfo::None } else { zone };
+            call("rounded_timestamp", vec![cast(expr, T::Timestamp(None, zone)), number(&digits.to_string())])
+        }
+        data_type => cast(expr, data_type),
+    }
+}
+
+/// A number that is cast to a float is read as one, as PostgreSQL reads the text of a numeric: the nearest one, of any exponent.
+fn quoted_number(expr: Expr) -> Expr {
+    match expr {
+        Expr::Value(value) => match value.value {
+            Value::Number(text, false) => Expr::Value(Value::SingleQuotedString(text).into()),
+            other => Expr::Value(other.into()),
+        },
+        Expr::Nested(inner) => nested(quoted_number(*inner)),
+        other => other,
+    }
+}
+
+/// Whether an expression is a text in quotes: for `substring(x FROM ..)` a pattern.
+fn is_quoted(expr: &Expr) -> bool {
+    matches!(expr, Expr::Value(value) if matches!(value.value, Value::SingleQuotedString(_)))
+}
+
+/// `json #> path`. A path that is no constant, or has quotes, stays as it is, and the planner refuses it.
+fn at_path(json: Expr, op: BinaryOperator, path: Expr) -> Expr {
+    let text = match &path {
+        Expr::Value(value) => match &value.value {
+            Value::SingleQuotedString(text) => text.strip_prefix('{').and_then(|text| text.strip_suffix('}')),
+            _ => None,
+        },
+        _ => None,
+    };
+    match text.filter(|text| !text.is_empty() && !text.contains(['"', '\\', '{', '}'])) {
+        Some(text) => {
+            let name = if op == BinaryOperator::HashArrow { "json_extract_path" } else { "json_extract_path_text" };
+            let steps =
+                text.split(',').map(|step| Expr::Value(Value::SingleQuotedString(step.trim().to_owned()).into()));
+            call(name, std::iter::once(json).chain(steps).collect())
+        }
+        None => binary(json, op, path),
+    }
+}
+
+fn local_time(name: Ident) -> Expr {
+    let now = || call("now", Vec::new());
+    match name.value.to_ascii_lowercase().as_str() {
+        "localtimestamp" => cast(now(), DataType::Timestamp(None, TimezoneInfo::None)),
+        "localtime" => cast(now(), DataType::Time(None, TimezoneInfo::None)),
+        _ => Expr::Identifier(name),
+    }
+}
+
+/// The arguments of a plain call.
+fn arguments(function: &Function) -> Option<Vec<(Option<String>, Expr)>> {
+    let plain = function.over.is_none() && function.filter.is_none() && function.within_group.is_empty();
+    let FunctionArguments::List(list) = &function.args else { return None };
+    if !plain || list.duplicate_treatment.is_some() || !list.clauses.is_empty() {
+        return None;
+    }
+    let each = list.args.iter().map(|arg| match arg {
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) => Some((None, expr.clone())),
+        FunctionArg::Named { name, arg: FunctionArgExpr::Expr(expr), .. } => {
+            Some((Some(name.value.to_lowercase()), expr.clone()))
+        }
+        FunctionArg::ExprNamed { name, arg: FunctionArgExpr::Expr(expr), .. } => {
+            Some((Some(name.to_string().to_lowercase()), expr.clone()))
+        }
+        _ => None,
+    });
+    each.collect()
+}
+
+/// `percentile_disc(p) WITHIN GROUP (ORDER BY x)` and `mode()` are functions of the list of all values in their order.
+fn of_ordered_list(name: &str, function: Function) -> Expr {
+    let FunctionArguments::List(given) = &function.args else { return Expr::Function(function) };
+    let [key] = function.within_group.as_slice() else { return Expr::Function(function) };
+    let plain = function.over.is_none() && given.duplicate_treatment.is_none() && given.clauses.is_empty();
+    let (of, arguments) = match (name, given.args.as_slice()) {
+        ("mode", []) if plain => ("most_frequent", Vec::new()),
+        ("percentile_disc", [FunctionArg::Unnamed(FunctionArgExpr::Expr(fraction))]) if plain => {
+            ("discrete_percentile", vec![fraction.clone()])
+        }
+        _ => return Expr::Function(function),
+    };
+    let Expr::Function(mut list) = call("array_agg", vec![key.expr.clone()]) else { return Expr::Function(function) };
+    if let FunctionArguments::List(list) = &mut list.args {
+        list.clauses.push(FunctionArgumentClause::OrderBy(vec![key.clone()]));
+    }
+    let there = Expr::IsNotNull(Box::new(nested(key.expr.clone())));
+    list.filter = Some(Box::new(match function.filter {
+        Some(filter) => binary(nested(*filter), BinaryOperator::And, there),
+        None => there,
+    }));
+    call(of, std::iter::once(Expr::Function(list)).chain(arguments).collect())
+}
+
+fn function_of(function: Function) -> Expr {
+    let name = function.name.to_string().to_lowercase();
+    let name = name.strip_prefix("pg_catalog.").unwrap_or(&name);
+    if matches!(name, "mode" | "percentile_disc") {
+        return of_ordered_list(name, function);
+    }
+    if !matches!(
+        name,
+        "mod"
+            | "age"
+            | "make_interval"
+            | "clock_timestamp"
+            | "statement_timestamp"
+            | "transaction_timestamp"
+            | "localtimestamp"
+            | "localtime"
+            | "every"
+            | "variance"
+    ) {
+        return Expr::Function(function);
+    }
+    if matches!(name, "every" | "variance") {
+        let other = if name == "every" { "bool_and" } else { "var_samp" };
+        return Expr::Function(Function { name: Ident::new(other).into(), ..function });
+    }
+    let Some(given) = arguments(&function) else { return Expr::Function(function) };
+    let mut unnamed = given.iter().filter(|(name, _)| name.is_none()).map(|(_, expr)| expr.clone());
+    match (name, given.len()) {
+        ("mod", 2) => match (unnamed.next(), unnamed.next()) {
+            (Some(left), Some(right)) => nested(binary(nested(left), BinaryOperator::Modulo, nested(right))),
+            _ => Expr::Function(function),
+        },
+        ("age", 1) => call("age", vec![call("current_date", Vec::new()), given[0].1.clone()]),
+        ("clock_timestamp" | "statement_timestamp" | "transaction_timestamp", 0) => call("now", Vec::new()),
+        ("localtimestamp" | "localtime", 0) => local_time(Ident::new(name)),
+        ("make_interval", _) if given.iter().any(|(name, _)| name.is_some()) => {
+            let mut parts = vec![number("0"); PARTS.len()];
+            for (at, (name, expr)) in given.into_iter().enumerate() {
+                let place = match &name {
+                    None => Some(at),
+                    Some(name) => PARTS.iter().position(|part| part == name),
+                };
+                match place.and_then(|place| parts.get_mut(place)) {
+                    Some(part) => *part = expr,
+                    None => return Expr::Function(function),
+                }
+            }
+            call("make_interval", parts)
+        }
+        _ => Expr::Function(function),
+    }
+}

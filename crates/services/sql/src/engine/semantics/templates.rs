@@ -1,0 +1,144 @@
+//! Templates of PostgreSQL's `to_char`, `to_date`, `to_timestamp` and `to_number`: `YYYY-MM-DD`, `FM999,990.00`.
+//!
+//! ```text
+//!   template --parts--> fields and plain text --moments--> text of a timestamp, or the timestamp of a text
+//!                                             --numbers--> text of a number, or the number of a text
+//! ```
+//!
+//! A part of a template that has no meaning here is refused by name, never copied as plain text.
+
+mod moment_fields;
+mod moments;
+mod numbers;
+
+use std::sync::Arc;
+
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, Date32Array, Decimal128Array, StringArray};
+use datafusion::arrow::compute::cast;
+use datafusion::arrow::datatypes::{DataType, Decimal256Type, Float64Type};
+use datafusion::common::ScalarValue;
+
+use super::datetime_functions::{TIMESTAMP, moment};
+use super::numeric_division::operand;
+use super::pg_function::{Argument, PgFunction, no_function};
+use super::rows::{INTERVAL, each, is_text, moments as each_moment, texts, wanted};
+use crate::SqlError;
+use crate::text::calendar::DAY_US;
+use moments::{MomentTemplate, Parts};
+
+/// The functions.
+pub(crate) const CALLED: &[PgFunction] = &[
+    PgFunction { name: "to_char", wants: to_char_wants, gives: |_| Ok(DataType::Utf8), run: to_char, between: None },
+    PgFunction {
+        name: "to_date",
+        wants: |types| wanted("to_date", "tt", types),
+        gives: |_| Ok(DataType::Date32),
+        run: |arrays, _| {
+            let day = |us: i64| i32::try_from(us.div_euclid(DAY_US)).map_err(|_| moments::out_of_range());
+            let days = each::<_, Date32Array>(arrays, |row| {
+                day(MomentTemplate::new(row.text(1))?.read(row.text(0))?).map(Some)
+            })?;
+            Ok(Arc::new(days))
+        },
+        between: None,
+    },
+    PgFunction {
+        name: "to_timestamp",
+        wants: |types| match types {
+            [number] if number.is_numeric() => Ok(vec![DataType::Float64]),
+            [_, _] => wanted("to_timestamp", "tt", types),
+            _ => Err(no_function("to_timestamp", types)),
+        },
+        gives: |_| Ok(moment()),
+        run: |arrays, gives| {
+            each_moment(arrays, gives, |row| match row.width() {
+                1 => seconds(row.float(0)),
+                _ => MomentTemplate::new(row.text(1))?.read(row.text(0)),
+            })
+        },
+        between: None,
+    },
+    PgFunction {
+        name: "to_number",
+        wants: |types| wanted("to_number", "tt", types),
+        gives: |types: &[Argument<'_>]| match types {
+            [_, (_, Some(ScalarValue::Utf8(Some(template))))] => {
+                Ok(DataType::Decimal128(38, numbers::NumberTemplate::new(template)?.scale()))
+            }
+            _ => Ok(DataType::Decimal128(38, 10)),
+        },
+        run: |arrays, gives| {
+            let DataType::Decimal128(_, scale) = gives else { return Err(no_function("to_number", &[])) };
+            let values = each::<_, Decimal128Array>(arrays, |row| {
+                numbers::NumberTemplate::new(row.text(1))?.read(row.text(0), *scale).map(Some)
+            })?;
+            Ok(Arc::new(values.with_data_type(gives.clone())))
+        },
+        between: None,
+    },
+];
+
+fn seconds(number: f64) -> Result<i64, SqlError> {
+    let us = (number * 1e6).round_ties_even();
+    // The year 294,246, as far as microseconds go.
+    if us.abs() < 9.2e18 { Ok(us as i64) } else { Err(moments::out_of_range()) }
+}
+
+fn to_char_wants(types: &[DataType]) -> Result<Vec<DataType>, SqlError> {
+    let [value, template] = types else { return Err(no_function("to_char", types)) };
+    let value = match value {
+        _ if !is_text(template) => return Err(no_function("to_char", types)),
+        DataType::Timestamp(_, Some(_)) => moment(),
+        DataType::Timestamp(_, None) | DataType::Date32 | DataType::Date64 | DataType::Null => TIMESTAMP,
+        DataType::Interval(_) | DataType::Duration(_) | DataType::Time64(_) => INTERVAL,
+        kind if kind.is_floating() => DataType::Float64,
+        kind => operand(kind).ok_or_else(|| no_function("to_char", types))?,
+    };
+    Ok(vec![value, DataType::Utf8])
+}
+
+fn to_char(arrays: &[ArrayRef], _: &DataType) -> Result<ArrayRef, SqlError> {
+    match arrays[0].data_type() {
+        DataType::Interval(_) => {
+            texts(arrays, |row| MomentTemplate::new(row.text(1))?.write(&Parts::of_span(row.span(0))))
+        }
+        DataType::Timestamp(_, zone) => texts(arrays, |row| {
+            MomentTemplate::new(row.text(1))?.write(&Parts::of_moment(row.moment(0), zone.is_some()))
+        }),
+        _ => number_texts(arrays),
+    }
+}
+
+fn number_texts(arrays: &[ArrayRef]) -> Result<ArrayRef, SqlError> {
+    let templates = arrays[1].as_string::<i32>();
+    let floats = (*arrays[0].data_type() == DataType::Float64).then(|| arrays[0].as_primitive::<Float64Type>());
+    let scale = match arrays[0].data_type() {
+        DataType::Decimal128(_, scale) | DataType::Decimal256(_, scale) => *scale,
+        _ => 0,
+    };
+    let wide = match floats {
+        Some(_) => arrays[0].clone(),
+        None => cast(&arrays[0], &DataType::Decimal256(76, scale))?,
+    };
+    let written = (0..wide.len()).map(|row| {
+        if wide.is_null(row) || templates.is_null(row) {
+            return Ok(None);
+        }
+        let template = numbers::NumberTemplate::new(templates.value(row))?;
+        let text = match floats {
+            Some(floats) => format!("{:.*}", template.scale() as usize, floats.value(row)),
+            None => {
+                let unscaled = wide.as_primitive::<Decimal256Type>().value(row).to_string();
+                numbers::rounded(&unscaled, scale, template.scale())
+            }
+        };
+        template.write(&text).map(Some)
+    });
+    Ok(Arc::new(written.collect::<Result<StringArray, SqlError>>()?))
+}
+
+/// The text without a prefix, whatever the case of its letters; `None` if it begins differently.
+fn after<'a>(text: &'a str, prefix: &str) -> Option<&'a str> {
+    let head = text.get(..prefix.len())?;
+    head.eq_ignore_ascii_case(prefix).then(|| &text[prefix.len()..])
+}
