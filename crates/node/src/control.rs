@@ -24,7 +24,7 @@ use std::time::Duration;
 use device::os::PRIVATE_FILE;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::net::UnixListener;
 use tokio::sync::{mpsc, watch};
 
@@ -249,11 +249,7 @@ pub fn request(data: &Path, request: &str) -> Result<Value, NodeError> {
 ///
 /// # Errors
 /// As [`request`]; `Refused`: it is too long.
-pub fn request_with_parts(
-    data: &Path,
-    request: &str,
-    on_part: &mut dyn FnMut(Value),
-) -> Result<Value, NodeError> {
+pub fn request_with_parts(data: &Path, request: &str, on_part: &mut dyn FnMut(Value)) -> Result<Value, NodeError> {
     exchange(data, request, &mut |_| (), on_part)
 }
 
@@ -319,6 +315,8 @@ pub fn read_response<T: DeserializeOwned>(response: Value) -> Result<T, NodeErro
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use crate::Descriptors;
     use crate::admission::FRAME_BYTES;

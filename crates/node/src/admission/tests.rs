@@ -29,10 +29,7 @@ async fn a_place_comes_back_with_its_connection_and_what_was_refused_is_counted(
     let first = permit(1).expect("there is room");
     let second = permit(2).expect("there is room");
     assert!(permit(1).is_none() && permit(3).is_none());
-    assert!(
-        door.let_in(from(4, 1000), Bounds::of(9, None)).is_none(),
-        "that one is storage's"
-    );
+    assert!(door.let_in(from(4, 1000), Bounds::of(9, None)).is_none(), "that one is storage's");
     drop(first);
     assert!(permit(3).is_some());
     let [status] = &admission.status().doors[..] else { panic!("one service") };

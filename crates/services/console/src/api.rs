@@ -23,9 +23,10 @@ use serde_json::{Value, json};
 use crate::admin::{AdminError, MessagePage, MessageView};
 use crate::form::Fields;
 use crate::gate::Visitor;
-use crate::pages::{alerts, audit, history, messages_fields, no_figures, not_yet, refused, resend};
+use crate::pages::{alerts, audit, connections, history, messages_fields, no_figures, not_yet, refused, resend};
 use crate::respond::{self, json_of};
 use crate::state::ConsoleState;
+use crate::tail;
 
 /// The description of the API (OpenAPI 3.1).
 pub const OPENAPI: &str = include_str!("openapi.json");
@@ -39,10 +40,13 @@ pub(crate) fn router() -> Router<Arc<ConsoleState>> {
         .route("/api/v1/operations/{name}/suspend", post(suspend))
         .route("/api/v1/operations/{name}/resume", post(resume))
         .route("/api/v1/messages", get(list))
+        .route("/api/v1/messages/tail", get(tail::stream))
         .route("/api/v1/messages/{id}", get(message))
         .route("/api/v1/messages/{id}/body", get(message_body))
         .route("/api/v1/messages/{id}/resend", post(resend_message))
         .route("/api/v1/alerts", get(alerts::as_json))
+        .route("/api/v1/connections", get(connections::as_json))
+        .route("/api/v1/connections/{id}/close", post(connections::close_by_token))
         .route("/api/v1/history", get(history::as_json))
         .route("/api/v1/audit", get(audit_page))
         .route("/api/v1/users", get(users))

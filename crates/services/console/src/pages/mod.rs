@@ -7,6 +7,7 @@ mod banner;
 pub(crate) mod bulk;
 pub(crate) mod changes;
 mod charts;
+pub(crate) mod connections;
 pub(crate) mod editing;
 pub(crate) mod finding;
 pub(crate) mod history;
