@@ -52,6 +52,7 @@ fn serve(args: &ServeArgs, mut config: Config) -> anyhow::Result<ExitCode> {
             "the data directory is encrypted"
         );
     }
+    plan.tiers().list_in(plan.options().admission.connections());
     let volumes = NodeVolumes::new(&plan.options().data, &services.volumes, plan.tiers())?;
     let rules = alerts::read(args.config.as_deref())?;
     let production = match &plan.options().origin {

@@ -158,7 +158,7 @@ impl OpenConnection {
     }
 
     /// So many requests, messages or statements were begun on it.
-    pub fn asked(&self, requests: u64) {
+    pub fn began(&self, requests: u64) {
         self.requests.fetch_add(requests, Ordering::Relaxed);
     }
 
@@ -407,7 +407,7 @@ mod tests {
         one.proven_as(RoleId::LOCAL);
         one.received(5);
         one.sent(7);
-        one.asked(1);
+        one.began(1);
         one.secured();
         let hidden = one.line(9_000_000, name, |_| false);
         assert_eq!((hidden.state.as_deref(), hidden.statement.as_deref()), (None, None));

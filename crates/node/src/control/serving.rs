@@ -80,7 +80,7 @@ pub(super) async fn client(
             return;
         };
         permit.prove();
-        connection.asked(1);
+        connection.began(1);
         // Not before it has sent something: who only connects makes the node read no list of users.
         let peer = &*peer.get_or_insert_with(|| LocalPeer::of(uid, pid, connection.id()));
         if !answer((&*requests, line, peer), &mut input, &mut out, &stop).await {

@@ -25,7 +25,7 @@ pub use crate::admin_error::AdminError;
 use crate::connections::ConnectionAdmin;
 use crate::lending::{SearchSource, SqlSource};
 use crate::operator::OperatorAdmin;
-use crate::tail::TailAdmin;
+use crate::tail_admin::TailAdmin;
 use crate::watch::WatchAdmin;
 
 /// What a node is asked. See the module's text.

@@ -43,13 +43,13 @@ impl ConnectionProof {
     }
 
     /// Somebody has.
-    fn tell(&self, caller: &Caller) {
+    fn note(&self, caller: &Caller) {
         self.connection.proven_as(caller.session());
         self.proven.notify_one();
     }
 
     /// Waits for that.
-    pub(crate) async fn told(&self) {
+    pub(crate) async fn proven(&self) {
         self.proven.notified().await;
     }
 }
@@ -235,7 +235,7 @@ impl FromRequestParts<Arc<ConsoleState>> for Visitor {
             return Err(respond::to_sign_in(if parts.method == Method::GET { next } else { "/" }));
         };
         if let Some(proof) = parts.extensions.get::<ConnectionProof>() {
-            proof.tell(&visitor.caller);
+            proof.note(&visitor.caller);
         }
         Ok(visitor)
     }

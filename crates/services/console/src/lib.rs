@@ -57,7 +57,7 @@ mod server;
 mod sessions;
 mod sign_in;
 mod state;
-pub mod tail;
+pub mod tail_admin;
 mod ticker;
 pub mod watch;
 
@@ -71,5 +71,5 @@ pub use options::ConsoleOptions;
 pub use provider_pages::CALLBACK as PROVIDER_CALLBACK;
 pub use routes::{DOOR_EXAMPLES, PAGE_EXAMPLES};
 pub use server::ConsoleServer;
-pub use tail::TailAdmin;
+pub use tail_admin::TailAdmin;
 pub use watch::WatchAdmin;

@@ -184,7 +184,7 @@ where
     let socket = CountedIo::new(socket, &connection);
     let service = service_fn(|request: Request<Incoming>| {
         let (state, router, proof) = (Arc::clone(state), router.clone(), proof.clone());
-        connection.asked(1);
+        connection.began(1);
         async move {
             let mut request = request.map(Body::new);
             request.extensions_mut().insert(peer);
@@ -205,7 +205,7 @@ where
                 is_last = true;
                 served.as_mut().graceful_shutdown();
             }
-            () = proof.told() => permit.prove(),
+            () = proof.proven() => permit.prove(),
         }
     }
 }

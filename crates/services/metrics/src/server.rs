@@ -340,7 +340,7 @@ where
     let socket = CountedIo::new(socket, &connection);
     let service = service_fn(|request| {
         let (shared, proven) = (Arc::clone(shared), Arc::clone(&proven));
-        connection.asked(1);
+        connection.began(1);
         async move {
             let (response, is_proven) = exchange::answer(&shared, from, &request).await;
             if is_proven {

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use node::identity::Caller;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
-use web_console::tail::TailQuery;
+use web_console::tail_admin::TailQuery;
 use web_console::{AdminError, TailAdmin};
 
 use super::admin::NodeAdmin;

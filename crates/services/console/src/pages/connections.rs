@@ -14,7 +14,6 @@ use serde_json::json;
 
 use super::refused;
 use crate::admin::AdminError;
-use crate::api::by_token;
 use crate::form::{Fields, SignedForm};
 use crate::format::{age, bytes, count, time};
 use crate::gate::Visitor;
@@ -157,22 +156,6 @@ pub(crate) async fn close(State(state): State<Arc<ConsoleState>>, Path(id): Path
 pub(crate) async fn as_json(State(state): State<Arc<ConsoleState>>, visitor: Visitor, fields: Fields) -> Response {
     match state.admin.connections(&visitor.caller, fields.get("port")).await {
         Ok(lines) => respond::json_of(&json!({ "connections": lines })),
-        Err(error) => refused(&error),
-    }
-}
-
-/// `POST /api/v1/connections/ID/close`
-pub(crate) async fn close_by_token(
-    State(state): State<Arc<ConsoleState>>,
-    visitor: Visitor,
-    Path(id): Path<u64>,
-) -> Response {
-    let done = match by_token(&visitor) {
-        Ok(()) => state.admin.close_connection(&visitor.caller, id).await,
-        Err(error) => Err(error),
-    };
-    match done {
-        Ok(closed) => respond::json_of(&closed),
         Err(error) => refused(&error),
     }
 }

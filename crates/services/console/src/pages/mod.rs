@@ -23,6 +23,7 @@ pub(crate) mod resend;
 pub(crate) mod saved;
 pub(crate) mod set_aside;
 pub(crate) mod sql;
+pub(crate) mod tail;
 pub(crate) mod todo;
 pub(crate) mod trying;
 pub(crate) mod users;

@@ -157,7 +157,7 @@ impl Link {
             }
         };
         note(LaneEvent::Sent);
-        stream.place.connection().asked(1);
+        stream.place.connection().began(1);
         let expected = Expected { control_id, previous: &self.previous, commit_bytes: settings.commit_bytes };
         let exchange = async {
             if let Err(error) = send(&mut stream.stream, body).await {

@@ -394,11 +394,6 @@ mod tests {
             ("messages {\"mrn\":\"1\"}", Needs::Some(Action::MessageBody), entry(Audited::Read, "message.list", "")),
             ("message-page {}", Needs::Some(Action::MessageMetadata), entry(Audited::Used, "message.list", "")),
             ("tail {}", Needs::Some(Action::MessageMetadata), entry(Audited::Change, "message.tail", "")),
-            (
-                "tail {\"bodies\":true}",
-                Needs::SomeOfEach(&[Action::MessageMetadata, Action::MessageBody]),
-                entry(Audited::Change, "message.tail", ""),
-            ),
             ("check", node(Action::NodeVerify), entry(Audited::Allowed, "node.verify", "rows")),
             ("verify", node(Action::NodeVerify), entry(Audited::Allowed, "node.verify", "pages")),
         ] {

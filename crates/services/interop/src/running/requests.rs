@@ -189,7 +189,7 @@ type MaySee<'a> = &'a mut dyn FnMut(&str) -> bool;
 type Seen<'a> = &'a dyn Fn(Stored) -> Stored;
 
 /// A service's object.
-pub(super) fn service(name: &str) -> Object<'_> {
+fn service(name: &str) -> Object<'_> {
     Object::Service(name)
 }
 

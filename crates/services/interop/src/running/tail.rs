@@ -177,7 +177,7 @@ fn check(running: &RunningProduction, caller: &Caller, request: &TailRequest) ->
             return Err(InteropError::Denied(text));
         }
         let plan = running.engine.plan();
-        let names = || plan.production.services.iter().map(|service| service.name.as_str());
+        let names = || plan.production.services.keys().map(String::as_str);
         // Of one that is there no more, stored messages can be shown.
         if request.from.is_none() && !names().any(|known| known == name) {
             let known: Vec<&str> = names().filter(|name| seen(name)).collect();

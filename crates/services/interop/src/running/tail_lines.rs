@@ -8,11 +8,10 @@ use std::collections::BTreeMap;
 
 use hl7::mask::Masker;
 use node::audit::{EntryMarks, Reads};
-use node::identity::{Action, Caller, Grant, RightsView};
+use node::identity::{Action, Caller, Grant, Object, RightsView};
 use serde::{Deserialize, Serialize};
 use store::StoreError;
 
-use super::requests::service;
 use crate::error::InteropError;
 use crate::history::{self, EVERY_SERVICE, Filter, Line, Sees};
 use crate::record::{Delivery, DeliveryOutcome, Stored};
@@ -148,7 +147,7 @@ pub(super) struct Built {
 
 /// What a reader sees of the messages of a service by a view, and by which rights.
 pub(super) fn sees(view: &RightsView, caller: &Caller, name: &str) -> (Sees, Vec<Grant>) {
-    let may = |action| view.may(caller, action, service(name)).ok();
+    let may = |action| view.may(caller, action, Object::Service(name)).ok();
     let grants = [may(Action::MessageMetadata), may(Action::MessageBody), may(Action::Unmasked)];
     let seen = Sees { metadata: grants[0].is_some(), body: grants[1].is_some(), unmasked: grants[2].is_some() };
     (seen, grants.into_iter().flatten().collect())

@@ -484,7 +484,7 @@ impl<S: Carrier> Transmission<S> {
         if turn.requests == 0 {
             return;
         }
-        self.connection.asked(turn.requests);
+        self.connection.began(turn.requests);
         self.connection.received(turn.written_bytes);
         self.connection.sent(turn.read_bytes);
         // Charged before it is counted: who sees a request in the counters knows that the limits have it.

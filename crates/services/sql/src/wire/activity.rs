@@ -75,7 +75,7 @@ impl Activity {
         let now = Utc::now();
         let shown = without_passwords(&sql[..sql.floor_char_boundary(QUERY_BYTES)]);
         if let Some(connection) = self.connection.get() {
-            connection.asked(1);
+            connection.began(1);
         }
         let mut doing = self.doing.lock();
         doing.query.clear();

@@ -75,7 +75,7 @@ fn sends(stream: &mut TcpStream, id: &str) -> bool {
 }
 
 /// Sends a request over HTTP; whether it was answered with 200.
-fn asks(stream: &mut TcpStream, target: &str, token: &str) -> bool {
+fn answers(stream: &mut TcpStream, target: &str, token: &str) -> bool {
     let request = format!("GET {target} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\r\n");
     if stream.write_all(request.as_bytes()).is_err() {
         return false;
@@ -176,11 +176,11 @@ fn the_connections_of_every_port_are_listed_and_each_is_closed_and_no_other() {
     let login = || sql_login(node.sql(), "maker", None).expect("it may log in");
     let selects = |client: &mut Client| matches!(sql(client, "SELECT 1"), Outcome::Answered(_));
     closes_one(&bed, "sql", login, selects, |line| line["role"] == "maker" && line["statement"].is_null());
-    let search = |stream: &mut TcpStream| asks(stream, "/_cat/indices", &role.token);
+    let search = |stream: &mut TcpStream| answers(stream, "/_cat/indices", &role.token);
     closes_one(&bed, "search", || connect(node.search()), search, |line| line["role"] == "maker");
-    let status = |stream: &mut TcpStream| asks(stream, "/api/v1/status", &role.token);
+    let status = |stream: &mut TcpStream| answers(stream, "/api/v1/status", &role.token);
     closes_one(&bed, "console", || connect(node.console()), status, |line| line["role"] == "maker");
-    let metrics = |stream: &mut TcpStream| asks(stream, "/metrics", &role.token);
+    let metrics = |stream: &mut TcpStream| answers(stream, "/metrics", &role.token);
     closes_one(&bed, "metrics", || connect(node.metrics()), metrics, |line| line["user"].is_null());
     let nbd = nbd_address(&mut control);
     let open = || {
@@ -272,14 +272,14 @@ fn a_client_of_http_that_reads_nothing_is_closed_and_its_place_is_free() {
     // Requests one after the other, of whose answers none is read: at some time the node cannot write.
     let (mut stuck, id) = numbered(&bed, "console", || connect(node.console()));
     // From then on it keeps its place.
-    assert!(asks(&mut stuck, "/api/v1/status", &token));
+    assert!(answers(&mut stuck, "/api/v1/status", &token));
     stuck.set_write_timeout(Some(Duration::from_millis(200))).expect("a timeout");
     let request =
         format!("GET /api/v1/openapi.json HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\r\n");
     while stuck.write_all(request.as_bytes()).is_ok() {}
     close(&bed, id);
     let mut next = connect(node.console());
-    assert!(asks(&mut next, "/api/v1/openapi.json", &token), "the place is free");
+    assert!(answers(&mut next, "/api/v1/openapi.json", &token), "the place is free");
     let _ = stuck.shutdown(Shutdown::Both);
     node.stop();
 }

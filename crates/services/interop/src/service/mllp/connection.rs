@@ -189,7 +189,7 @@ impl Connection {
             Event::Frame(_) => {
                 self.permit.prove();
                 self.permit.whole();
-                self.permit.connection().asked(1);
+                self.permit.connection().began(1);
                 true
             }
             Event::Oversize { .. } => true,

@@ -115,7 +115,7 @@ impl ConnectionPulse {
 
     /// A head is whole; the request is busy until the returned guard is dropped.
     pub(super) fn busy(self: &Arc<ConnectionPulse>) -> BusyPulse {
-        self.connection.asked(1);
+        self.connection.began(1);
         self.state.lock().stage = PulseStage::Busy { runs: false, more: false };
         BusyPulse(Arc::clone(self))
     }

@@ -11,7 +11,6 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
 use axum::Extension;
 use axum::body::Body;
 use axum::extract::State;
@@ -20,47 +19,22 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::Response;
 use bytes::Bytes;
 use futures::stream;
-use node::identity::Caller;
-use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
+use super::refused;
 use crate::admin_error::AdminError;
 use crate::form::Fields;
 use crate::gate::{Visitor, still_holds};
-use crate::pages::refused;
 use crate::respond;
 use crate::state::{ConsolePeer, ConsoleState};
+use crate::tail_admin::TailQuery;
 
 /// Parts that are made ahead of a client.
 const AHEAD: usize = 16;
 
 /// How often it is asked whether the visitor is still one, while nothing comes.
 const LOOK: Duration = Duration::from_secs(1);
-
-/// What a node is asked about messages as they come; a part of [`Admin`](crate::Admin).
-#[async_trait]
-pub trait TailAdmin: Send + Sync + 'static {
-    /// Sends a part for each message that is stored and each outcome that is recorded, until the receiver is dropped, the node stops or a
-    /// right is revoked. Needs `message-metadata` on some service; for bodies also `message-body`.
-    async fn tail(&self, caller: &Caller, query: &TailQuery, parts: mpsc::Sender<Value>) -> Result<(), AdminError>;
-}
-
-/// What is to be watched.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct TailQuery {
-    /// Only messages of this service.
-    pub service: Option<String>,
-    /// Only messages with an output to this operation, and the outcomes of those outputs.
-    pub operation: Option<String>,
-    /// Only of this type: `ADT`, or with its event `ADT^A01`.
-    #[serde(rename = "type")]
-    pub kind: Option<String>,
-    /// With the message as received.
-    pub bodies: bool,
-    /// Begin with the stored messages from this id on; none: with what comes now.
-    pub from: Option<u64>,
-}
 
 /// The query of a request's fields.
 fn query_of(fields: &Fields) -> Result<TailQuery, AdminError> {
