@@ -10,7 +10,7 @@
 //! Invariants: a connection is in the list from before its first byte is read until its place is given back, however it ends; the
 //! registry's lock is taken when one comes, goes, is listed or closed, and never for a message: what is counted are atomics, and a
 //! role is a number. Nothing that a peer has sent is kept here, and what is shown of a statement is asked for from its owner
-//! ([`ConnectionActivity`]) when somebody lists it. As many as the doors let in, and one for each lane and copy: no bound of its own.
+//! ([`ConnectionActivity`]) when somebody lists it. As many as the doors let in, and one for each lane and each export in use: no bound of its own.
 //!
 //! Closing ends exactly one: nothing that was acknowledged is taken back, and what was not is as if the peer had gone away. An owner has
 //! nothing to do for it but what it does at the end of a stream; one that waits for something else hears [`crate::admission::Ending`].
@@ -41,12 +41,12 @@ const MS_US: i64 = 1_000;
 /// The kind of a connection that an operation has opened.
 pub const OPERATION_KIND: &str = "operation";
 
-/// The kind of a connection to a copy of a volume that lies elsewhere.
-pub const COPY_KIND: &str = "copy";
+/// The kind of a connection to an export elsewhere, on which a copy of a volume or a tier lies.
+pub const EXPORT_KIND: &str = "export";
 
 /// All kinds, as `--port` takes them: of listeners, and of connections that the node has opened.
 pub const KINDS: &[&str] =
-    &["mllp", "sql", "search", "console", "metrics", "nbd", "control", OPERATION_KIND, COPY_KIND];
+    &["mllp", "sql", "search", "console", "metrics", "nbd", "control", OPERATION_KIND, EXPORT_KIND];
 
 /// The other end.
 #[derive(Clone, Debug)]
@@ -138,7 +138,7 @@ impl OpenConnection {
 
     /// Whether the node has opened it.
     pub fn is_outgoing(&self) -> bool {
-        matches!(self.kind, OPERATION_KIND | COPY_KIND)
+        matches!(self.kind, OPERATION_KIND | EXPORT_KIND)
     }
 
     fn touch(&self) {
@@ -334,7 +334,7 @@ impl ConnectionRegistry {
         self.table().open.remove(&id);
     }
 
-    /// A connection that the node has just opened itself, for an operation or a copy.
+    /// A connection that the node has just opened itself, for an operation or an export.
     pub fn outgoing(
         self: &Arc<ConnectionRegistry>,
         (kind, service): (&'static str, &str),

@@ -182,6 +182,6 @@ pub fn what_follows(line: &ConnectionLine) -> Option<&'static str> {
             "a message that waits for its answer there is sent again, and the operation connects anew for the next one, both by its \
              own rules of tries",
         ),
-        (true, _) => Some("the volume connects to its copy again by itself"),
+        (true, _) => Some("the node connects again by itself, and sends again what is not known to be durable there"),
     }
 }

@@ -6,7 +6,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use node::connections::COPY_KIND;
+use node::connections::EXPORT_KIND;
 use node::{ConnectionRegistry, CountedIo, OutgoingConnection};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
@@ -90,7 +90,8 @@ impl Dialer {
 
     async fn open(&self, epoch: Option<u64>) -> Result<Link, NbdError> {
         let mut socket = self.connect().await.map_err(|error| self.failed(error))?;
-        let place = self.connections.as_ref().map(|all| all.outgoing((COPY_KIND, &self.name), &self.address, &socket));
+        let place =
+            self.connections.as_ref().map(|all| all.outgoing((EXPORT_KIND, &self.name), &self.address, &socket));
         let name = epoch.map_or_else(|| self.name.clone(), |epoch| format!("{}@{epoch}", self.name));
         let mut asking = Asking::new(Wish { name, tls: self.tls.is_some(), client: self.client });
         if let Some((opened, rest)) = self.negotiate(&mut asking, &mut socket, Vec::new(), epoch).await? {
