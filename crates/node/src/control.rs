@@ -2,31 +2,33 @@
 //!
 //! A Unix socket in the data directory, so that the file system decides who may use it. One request a line, words separated by
 //! blanks; one line of JSON back: `{"ok": ...}` or `{"error": "..."}`. Work that takes long sends lines ahead of it,
-//! `{"progress": {"done": ..., "total": ...}}`, as often as the client reads them; it ends when the client hangs up.
+//! `{"progress": {"done": ..., "total": ...}}`, as often as the client reads them; it ends when the client hangs up. A request that
+//! goes on by itself sends what it finds as lines ahead of its response, `{"part": ...}`: a few are made ahead of a client that reads
+//! slowly, and then the work waits for it.
 //!
 //! The system says which user sent a request ([`LocalPeer`]); the client cannot choose it. It can put a token ahead of the request,
 //! which makes it one of the token's role. The socket's file is the node's user's own: others do not get as far as being asked.
 //!
 //! Both ends of the socket are here. The services define the requests: see [`Requests`].
 
+mod serving;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::ops::ControlFlow;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream as BlockingStream;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use device::os::PRIVATE_FILE;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader as AsyncBufReader};
-use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::watch;
+use serde_json::Value;
+use tokio::net::UnixListener;
+use tokio::sync::{mpsc, watch};
 
-use crate::admission::{Admission, Bounds, Permit};
+use crate::admission::{Admission, Bounds};
 use crate::error::NodeError;
 use crate::task::{session, supervised};
 
@@ -55,17 +57,59 @@ pub struct Progress {
 /// Called by long work with how far it has come; the result can end the work.
 pub type OnProgress<'a> = &'a mut dyn FnMut(Progress) -> ControlFlow<()>;
 
-/// Where long work of a request reports how far it has come.
+/// Parts that are made ahead of a client.
+const PARTS_AHEAD: usize = 64;
+
+/// What a client hears of a request before its response: how far it has come, and its parts.
+type Heard = (ProgressSender, watch::Receiver<Progress>, mpsc::Receiver<Value>);
+
+/// Where long work of a request reports how far it has come, and sends the parts of what it finds.
 #[derive(Debug)]
 pub struct ProgressSender {
     sender: watch::Sender<Progress>,
+    parts: mpsc::Sender<Value>,
     stop: watch::Receiver<bool>,
 }
 
 impl ProgressSender {
     /// One whose reports nobody hears: work that reports ends then. `stop` is set when the node stops.
     pub fn unheard(stop: watch::Receiver<bool>) -> ProgressSender {
-        ProgressSender { sender: watch::Sender::new(Progress::default()), stop }
+        let (parts, _) = mpsc::channel(1);
+        ProgressSender::to(parts, stop)
+    }
+
+    /// One whose parts somebody hears, and whose reports nobody hears. `stop` is set when the node stops.
+    pub fn to(parts: mpsc::Sender<Value>, stop: watch::Receiver<bool>) -> ProgressSender {
+        ProgressSender { sender: watch::Sender::new(Progress::default()), parts, stop }
+    }
+
+    fn heard(stop: watch::Receiver<bool>) -> Heard {
+        let (sender, reported) = watch::channel(Progress::default());
+        let (parts, made) = mpsc::channel(PARTS_AHEAD);
+        (ProgressSender { sender, parts, stop }, reported, made)
+    }
+
+    /// Sends a part; waits while the client has enough to read. `Break` where it has hung up or the node stops. Nothing is sent where this is
+    /// dropped while it waits.
+    pub async fn part(&self, part: Value) -> ControlFlow<()> {
+        let mut stop = self.stop.clone();
+        tokio::select! {
+            biased;
+            _ = stop.wait_for(|stop| *stop) => ControlFlow::Break(()),
+            sent = self.parts.send(part) => match sent {
+                Ok(()) => ControlFlow::Continue(()),
+                Err(_) => ControlFlow::Break(()),
+            },
+        }
+    }
+
+    /// Returns when parts are of no use any more: the client has hung up, or the node stops.
+    pub async fn is_over(&self) {
+        let mut stop = self.stop.clone();
+        tokio::select! {
+            () = self.parts.closed() => {}
+            _ = stop.wait_for(|stop| *stop) => {}
+        }
     }
 
     /// Reports progress; `Break` where the client has hung up or the node stops.
@@ -86,7 +130,7 @@ pub struct LocalPeer {
     pub name: String,
     /// Number of its process.
     pub pid: Option<i32>,
-    /// Number of the connection since the start of the node.
+    /// Number of the connection since the start of the node, as in the list of connections.
     pub connection: u64,
 }
 
@@ -157,7 +201,6 @@ pub fn listen(
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(PRIVATE_FILE))
         .map_err(NodeError::file("protect", &path))?;
     let door = admission.door("control", "control", CLIENTS);
-    let connections = AtomicU64::new(0);
     let work = async move {
         loop {
             let accepted = tokio::select! {
@@ -167,9 +210,8 @@ pub fn listen(
             match accepted {
                 Ok((stream, _)) => {
                     device::supervise::rehearse("control-listener");
-                    if let Some(permit) = door.admit_local(CLIENTS) {
-                        let connection = connections.fetch_add(1, Ordering::Relaxed) + 1;
-                        session("control", client(Arc::clone(&requests), stream, connection, permit, stop.clone()));
+                    if let Some(permit) = door.admit_local(&stream, CLIENTS) {
+                        session("control", serving::client(Arc::clone(&requests), stream, permit, stop.clone()));
                     }
                 }
                 Err(error) => door.not_accepted(&error).await,
@@ -179,62 +221,6 @@ pub fn listen(
     };
     supervised("control", work, fail);
     Ok(())
-}
-
-async fn client(
-    requests: Arc<impl Requests>,
-    mut stream: UnixStream,
-    connection: u64,
-    mut permit: Permit,
-    stop: watch::Receiver<bool>,
-) {
-    let (uid, pid) = stream.peer_cred().ok().map(|peer| (peer.uid(), peer.pid())).unzip();
-    let mut peer = None;
-    let (read, mut write) = stream.split();
-    let mut lines = AsyncBufReader::new(read.take(REQUEST_BYTES_MAX));
-    loop {
-        let mut line = String::new();
-        lines.get_mut().set_limit(REQUEST_BYTES_MAX);
-        let read = tokio::select! {
-            read = lines.read_line(&mut line) => read,
-            _ = permit.ended() => return,
-        };
-        // A line without its end was cut: it may be another request than the one that was meant.
-        let (Ok(_), Some(line)) = (read, line.strip_suffix('\n')) else {
-            if lines.get_ref().limit() == 0 {
-                let why = format!("a request has {REQUEST_BYTES_MAX} bytes at most, and this one is longer");
-                // The client may have gone away; the connection ends in any case.
-                let _ = write.write_all(format!("{}\n", json!({ "error": why })).as_bytes()).await;
-            }
-            return;
-        };
-        permit.prove();
-        // Not before it has sent something: who only connects makes the node read no list of users.
-        let peer = &*peer.get_or_insert_with(|| LocalPeer::of(uid, pid.flatten(), connection));
-        let (sender, mut reported) = watch::channel(Progress::default());
-        let progress = ProgressSender { sender, stop: stop.clone() };
-        let mut response = std::pin::pin!(requests.handle(line, peer, progress));
-        let response = loop {
-            tokio::select! {
-                biased;
-                response = &mut response => break response,
-                Ok(()) = reported.changed() => {
-                    let progress = *reported.borrow_and_update();
-                    // A client that has gone away wants the response no more: the work has no receiver left, and ends.
-                    if write.write_all(format!("{}\n", json!({ "progress": progress })).as_bytes()).await.is_err() {
-                        return;
-                    }
-                }
-            }
-        };
-        let response = match response {
-            Ok(value) => json!({ "ok": value }),
-            Err(error) => json!({ "error": error }),
-        };
-        if write.write_all(format!("{response}\n").as_bytes()).await.is_err() {
-            return;
-        }
-    }
 }
 
 /// Whether a node runs on the data directory `data`: whether its control socket accepts.
@@ -259,6 +245,14 @@ pub fn request(data: &Path, request: &str) -> Result<Value, NodeError> {
     request_with_progress(data, request, &mut |_| ())
 }
 
+/// The same, of which `on_part` is called with each part as it comes.
+///
+/// # Errors
+/// As [`request`]; `Refused`: it is too long.
+pub fn request_with_parts(data: &Path, request: &str, on_part: &mut dyn FnMut(Value)) -> Result<Value, NodeError> {
+    exchange(data, request, &mut |_| (), on_part)
+}
+
 /// The same, of which `on_progress` is called with how far it has come.
 ///
 /// # Errors
@@ -267,6 +261,15 @@ pub fn request_with_progress(
     data: &Path,
     request: &str,
     on_progress: &mut dyn FnMut(Progress),
+) -> Result<Value, NodeError> {
+    exchange(data, request, on_progress, &mut |_| ())
+}
+
+fn exchange(
+    data: &Path,
+    request: &str,
+    on_progress: &mut dyn FnMut(Progress),
+    on_part: &mut dyn FnMut(Value),
 ) -> Result<Value, NodeError> {
     let path = socket_path(data);
     let no_node = |source| NodeError::NoNode { path: path.clone(), source };
@@ -284,6 +287,10 @@ pub fn request_with_progress(
         let line = lines.next().transpose().map_err(no_node)?.unwrap_or_default();
         let mut response: Value = serde_json::from_str(&line)
             .map_err(|_| NodeError::NodeRefused("nothing that can be read; is it of the same release?".to_owned()))?;
+        if let Some(part) = response.get_mut("part").map(Value::take) {
+            on_part(part);
+            continue;
+        }
         match response.get_mut("progress").map(Value::take).map(serde_json::from_value) {
             None => break response,
             // Progress in the words of another release is left out.
@@ -308,6 +315,8 @@ pub fn read_response<T: DeserializeOwned>(response: Value) -> Result<T, NodeErro
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use crate::Descriptors;
     use crate::admission::FRAME_BYTES;

@@ -16,6 +16,8 @@
 //!                                       |
 //!                                  Descriptors            what the process may have open, and what is left to storage
 //!
+//!   connections   every one that is open, of every port and those opened by the node: listed, counted, closed from outside
+//!
 //!   service manager --sockets--> listeners                 service_manager: activation, readiness, status, watchdog
 //!   schedule    when a service or an operation works, by the clocks of a zone
 //! ```
@@ -35,6 +37,7 @@ pub mod backups;
 mod bounded_entries;
 pub mod certificate;
 pub mod clock;
+pub mod connections;
 pub mod control;
 pub mod descriptors;
 pub mod encryption;
@@ -62,6 +65,7 @@ pub mod trouble;
 pub use admission::{Admission, AdmissionStatus, Bounds, Door, DoorStatus, Permit, Policy, Reason};
 pub use audit::{Audit, AuditSettings};
 pub use clock::Clock;
+pub use connections::{ConnectionLine, ConnectionRegistry, CountedIo, OpenConnection, OutgoingConnection};
 pub use descriptors::Descriptors;
 pub use error::NodeError;
 pub use interpreters::Interpreters;

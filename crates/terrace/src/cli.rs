@@ -6,6 +6,7 @@ mod operations;
 mod production;
 mod reprocess;
 mod setup;
+mod tail;
 mod todo;
 mod trials;
 
@@ -16,6 +17,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::alerts::AlertCommand;
+use crate::connections::ConnectionCommand;
 use crate::history::HistoryArgs;
 use crate::identity::{RoleCommand, UserCommand};
 pub use crate::place::Place;
@@ -27,6 +29,7 @@ pub use operations::OperationCommand;
 pub use production::{GenerationListArgs, ProductionCommand};
 pub use reprocess::{FewName, ReprocessArgs};
 pub use setup::{CompletionShell, CompletionsArgs, DoctorArgs, InitArgs, ManPagesArgs};
+pub use tail::MessageTailArgs;
 pub use todo::TodoCommand;
 pub use trials::{RulesCommand, TransformCommand, TrialArgs};
 
@@ -102,6 +105,9 @@ pub enum Command {
     /// Show, export and check the audit: who read which body, who changed what
     #[command(subcommand)]
     Audit(AuditCommand),
+    /// List the connections of a running node, of every port, and end one
+    #[command(subcommand)]
+    Connection(ConnectionCommand),
     /// List alerts of a running node, silence them for a time, show what was
     #[command(subcommand)]
     Alert(AlertCommand),
@@ -384,6 +390,19 @@ pub enum MessageCommand {
         #[arg(long)]
         json: bool,
     },
+    /// Show messages as they are stored, and outcomes as they are recorded, until Ctrl-C; needs a running node
+    ///
+    ///   terrace message tail
+    ///   terrace message tail --service adt --type ADT^A01
+    ///   terrace message tail --operation lab --bodies
+    ///   terrace message tail --from 8240 --json | jq 'select(.event == "outcome")'
+    ///
+    /// A line for each message: when, id, service, type, control id, the decision and where it goes. A line for each
+    /// outcome: the operation, what became of the output, and how long that took since the message came in. It is in
+    /// the order in which they became durable, and nothing is left out silently: who reads too slowly is told how
+    /// many were. The flow of messages never waits for it. It ends when a right to what it shows is revoked.
+    #[command(verbatim_doc_comment)]
+    Tail(MessageTailArgs),
     /// Send a stored message's outputs again, as a new message, or an edited body in their place
     ///
     ///   terrace message resend 8240                     # as it was sent, to all operations

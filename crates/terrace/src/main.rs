@@ -18,6 +18,7 @@ mod benches;
 mod certificates;
 mod cli;
 mod config;
+mod connections;
 mod console;
 mod demo;
 mod doctor;
@@ -121,6 +122,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Todo(command) => todo::run(command),
         Command::Audit(command) => audit::run(command),
         Command::Alert(command) => alerts::run(&command),
+        Command::Connection(command) => connections::run(&command),
         Command::History(args) => history::run(&args),
         Command::User(command) => identity::user(command, config::Config::elsewhere()),
         Command::Role(command) => identity::role(command),

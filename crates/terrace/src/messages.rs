@@ -2,6 +2,7 @@
 
 mod again;
 pub mod search;
+mod tail;
 
 use std::io::{IsTerminal, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -32,6 +33,7 @@ pub fn run(command: MessageCommand) -> anyhow::Result<ExitCode> {
         MessageCommand::Search(args) => search::run(&args),
         MessageCommand::Show { id, output, raw, place } => show(&place.data, id, output.as_deref(), raw),
         MessageCommand::Trace { id, place, json } => trace(&place.data, id, json),
+        MessageCommand::Tail(args) => tail::run(&args),
         MessageCommand::Resend { id, to, edited, place } => again::resend(&place.data, id, to, edited.as_deref()),
         MessageCommand::Reprocess(args) => again::reprocess(&args),
         MessageCommand::Send { file, to } => send(&file, to),

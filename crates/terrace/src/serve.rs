@@ -18,6 +18,7 @@ use crate::alerts::{self, KeeperPlace, RunningAlerts};
 use crate::assemble::Assembled;
 use crate::cli::{ClockCommand, Place, ServeArgs, StatusArgs};
 use crate::config::{Config, FILE};
+use crate::connections;
 use crate::history::RunningHistory;
 use crate::logging;
 use crate::metrics::RunningMetrics;
@@ -51,6 +52,7 @@ fn serve(args: &ServeArgs, mut config: Config) -> anyhow::Result<ExitCode> {
             "the data directory is encrypted"
         );
     }
+    plan.tiers().list_in(plan.options().admission.connections());
     let volumes = NodeVolumes::new(&plan.options().data, &services.volumes, plan.tiers())?;
     let rules = alerts::read(args.config.as_deref())?;
     let production = match &plan.options().origin {
@@ -69,6 +71,7 @@ fn serve(args: &ServeArgs, mut config: Config) -> anyhow::Result<ExitCode> {
         };
         let node = &assembled.node;
         access::renew_with(node, args.config.as_deref());
+        connections::serve(node);
         if production.is_none() {
             tracing::warn!("no production folder: messages are stored and go nowhere; `terrace production new production` writes one");
         }

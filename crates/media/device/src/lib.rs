@@ -37,6 +37,7 @@
 //! * [`distribution`]: how long things took, noted by many threads without a lock
 //! * [`heap`]: counts the heap memory of threads
 //! * [`inherited`]: listening sockets that a process was started with
+//! * [`sockets`]: a connected socket that somebody else owns, to be ended from outside
 //! * [`os`]: calls of Linux that the standard library does not offer, as safe functions
 //!
 //! # What differs between media
@@ -74,6 +75,7 @@ pub mod overlay;
 pub mod pmem;
 mod poison;
 pub mod quota;
+pub mod sockets;
 mod sub_shelf;
 pub mod supervise;
 mod units;

@@ -15,19 +15,23 @@ mod frame;
 mod memory;
 mod refusals;
 mod state;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use device::sockets::SocketName;
 use serde::{Deserialize, Serialize};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
+use crate::connections::{ConnectionRegistry, OpenConnection, RemoteEnd};
 use crate::descriptors::{self, Descriptors};
 use crate::peers::{self, Network};
 use memory::MemoryBounds;
@@ -80,6 +84,7 @@ pub struct Admission {
     inner: Mutex<Inner>,
     /// Rung when memory was given back.
     freed: Notify,
+    connections: Arc<ConnectionRegistry>,
 }
 
 #[derive(Debug, Default)]
@@ -88,6 +93,8 @@ struct Inner {
     services: Vec<Service>,
     /// How each connection is requested to end.
     ends: HashMap<Ticket, watch::Sender<Option<Reason>>>,
+    /// By the number of its connection.
+    guests_of: HashMap<u64, Ticket>,
 }
 
 #[derive(Debug)]
@@ -105,7 +112,33 @@ impl Admission {
     /// message for each service.
     pub fn new(descriptors: Descriptors, frame_bytes: u64) -> Arc<Admission> {
         let (began, inner, freed) = (Instant::now(), Mutex::default(), Notify::new());
-        Arc::new(Admission { descriptors, frame_bytes, began, inner, freed })
+        Arc::new(Admission { descriptors, frame_bytes, began, inner, freed, connections: Arc::default() })
+    }
+
+    /// The connections that are open, of all services.
+    pub fn connections(&self) -> &Arc<ConnectionRegistry> {
+        &self.connections
+    }
+
+    /// Ends a connection from outside: its socket at once; its place is free. Its owner ends it as at the end of the stream.
+    ///
+    /// # Errors
+    /// Those of the system, where its socket cannot be ended; its owner was requested to end all the same.
+    pub fn close(&self, connection: &OpenConnection) -> io::Result<()> {
+        {
+            let mut inner = self.inner();
+            let guest = inner.guests_of.get(&connection.id()).copied();
+            if let Some(ticket) = guest {
+                inner.state.sent_away(ticket);
+                self.send_away(&mut inner, ticket, Reason::Closed);
+            }
+        }
+        connection.shut_down()?;
+        if connection.is_outgoing() {
+            // Whoever has it notices at its next use, which may be late: it has ended now.
+            self.connections.remove(connection.id());
+        }
+        Ok(())
     }
 
     /// The door of a service, by its kind and name. The counts of one that was there before go on.
@@ -209,6 +242,16 @@ impl Admission {
     }
 }
 
+/// A connection that has just been accepted.
+struct Incoming {
+    origin: Origin,
+    /// Its descriptor; none where that is not bounded.
+    number: Option<RawFd>,
+    remote: RemoteEnd,
+    /// By what it is closed; none where the system does not say.
+    name: Option<SocketName>,
+}
+
 /// Where connections of one service come in.
 #[derive(Debug)]
 pub struct Door {
@@ -242,8 +285,13 @@ impl Door {
                         self.note(Reason::Access, &peer.to_string());
                         continue;
                     }
-                    let number = Some(socket.as_raw_fd());
-                    if let Some(permit) = self.let_in(Origin::of(peer.ip()), number, bounds, &peer) {
+                    let incoming = Incoming {
+                        origin: Origin::of(peer.ip()),
+                        number: Some(socket.as_raw_fd()),
+                        remote: RemoteEnd::Peer(peer),
+                        name: SocketName::of(&socket).ok(),
+                    };
+                    if let Some(permit) = self.let_in(incoming, bounds) {
                         return (socket, peer, permit);
                     }
                 }
@@ -254,8 +302,9 @@ impl Door {
 
     /// Takes a connection over the file system in, if there is a place. Such a one may have any descriptor: a peer that can open
     /// the node's socket may also end the node.
-    pub fn admit_local(&self, bounds: Bounds) -> Option<Permit> {
-        self.let_in(Origin::Machine, None, bounds, &"this machine")
+    pub fn admit_local(&self, socket: &impl AsFd, bounds: Bounds) -> Option<Permit> {
+        let name = SocketName::of(socket).ok();
+        self.let_in(Incoming { origin: Origin::Machine, number: None, remote: RemoteEnd::Machine, name }, bounds)
     }
 
     /// What to do when the system could not accept: it is counted, and where it is for want of something that others may give
@@ -268,20 +317,15 @@ impl Door {
         }
     }
 
-    fn let_in(
-        &self,
-        origin: Origin,
-        number: Option<RawFd>,
-        bounds: Bounds,
-        peer: &dyn std::fmt::Display,
-    ) -> Option<Permit> {
+    fn let_in(&self, incoming: Incoming, bounds: Bounds) -> Option<Permit> {
         let (admission, service) = (&self.admission, self.service);
+        let Incoming { origin, number, remote, name } = incoming;
         let tight = number.is_some_and(|number| !admission.descriptors.spares(number));
         let mut inner = admission.inner();
         inner.services[service].bounds = bounds;
         match inner.state.comes(Newcomer { service, origin, tight }, bounds, admission.now()) {
             Arrival::Refused(reason) => {
-                admission.note(&mut inner, service, reason, &peer.to_string());
+                admission.note(&mut inner, service, reason, &remote.to_string());
                 None
             }
             Arrival::Inside { ticket, instead_of } => {
@@ -290,8 +334,11 @@ impl Door {
                 }
                 let (end, heard) = watch::channel(None);
                 inner.ends.insert(ticket, end);
+                let Service { kind, name: own, .. } = &inner.services[service];
+                let connection = admission.connections.add((kind, own), remote, name);
+                inner.guests_of.insert(connection.id(), ticket);
                 let (admission, ending) = (Arc::clone(admission), Ending(heard));
-                Some(Permit { admission, service, ticket, ending, proven: false, holding: false })
+                Some(Permit { admission, service, ticket, ending, connection, proven: false, holding: false })
             }
         }
     }
@@ -333,6 +380,7 @@ pub struct Permit {
     service: usize,
     ticket: Ticket,
     ending: Ending,
+    connection: Arc<OpenConnection>,
     proven: bool,
     /// It requested memory since it last gave some back.
     holding: bool,
@@ -342,6 +390,11 @@ impl Permit {
     /// Returns when the connection has to end at once: another needs its place or its memory. That is counted already.
     pub async fn ended(&mut self) -> Reason {
         self.ending.ended().await
+    }
+
+    /// What is known and counted of the connection, for the list of them.
+    pub fn connection(&self) -> &Arc<OpenConnection> {
+        &self.connection
     }
 
     /// Hears the same, where the permit is in use.
@@ -434,7 +487,9 @@ impl Drop for Permit {
         let mut inner = self.admission.inner();
         inner.state.leaves(self.ticket);
         inner.ends.remove(&self.ticket);
+        inner.guests_of.remove(&self.connection.id());
         drop(inner);
+        self.admission.connections.remove(self.connection.id());
         if self.holding {
             self.admission.freed.notify_waiters();
         }
@@ -461,7 +516,7 @@ pub struct AdmissionStatus {
 /// The connections of a service, for people and programs.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct DoorStatus {
-    /// `mllp`, `sql`, `search` or `control`.
+    /// One of [`KINDS`](crate::connections::KINDS).
     pub kind: String,
     /// Its name.
     pub service: String,
@@ -479,76 +534,4 @@ pub struct DoorStatus {
     pub refused: BTreeMap<String, u64>,
     /// Ended by us since the start, by reason.
     pub ended: BTreeMap<String, u64>,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn bounds() -> Bounds {
-        Bounds::of(2, None)
-    }
-
-    #[test]
-    fn of_one_address_half_may_come_where_nothing_else_is_said() {
-        for (sockets, of_address, expected) in
-            [(256, None, 128), (1, None, 1), (5, None, 3), (10, Some(10), 10), (10, Some(99), 10)]
-        {
-            assert_eq!(Bounds::of(sockets, of_address), Bounds { sockets, of_address: expected });
-        }
-    }
-
-    #[tokio::test]
-    async fn a_place_comes_back_with_its_connection_and_what_was_refused_is_counted() {
-        let admission = Admission::new(Descriptors::of(1024), 1 << 20);
-        let door = admission.door("mllp", "in", bounds());
-        let permit = |origin| door.let_in(Origin::V4(origin), Some(10), bounds(), &"a peer");
-        let first = permit(1).expect("there is room");
-        let second = permit(2).expect("there is room");
-        assert!(permit(1).is_none() && permit(3).is_none());
-        assert!(
-            door.let_in(Origin::V4(4), Some(1000), Bounds::of(9, None), &"a peer").is_none(),
-            "that one is storage's"
-        );
-        drop(first);
-        assert!(permit(3).is_some());
-        let [status] = &admission.status().doors[..] else { panic!("one service") };
-        assert_eq!((status.open, status.proven), (1, 0));
-        let refused = [("address_full", 1), ("descriptors", 1), ("full", 1)].map(|(reason, n)| (reason.to_owned(), n));
-        assert_eq!(status.refused, refused.into());
-        drop(second);
-        drop(door);
-        assert!(admission.status().doors.is_empty(), "a service that is gone is not shown");
-    }
-
-    #[tokio::test]
-    async fn a_connection_that_waits_for_memory_gets_it_when_another_gives_it_back_or_ends() {
-        let admission = Admission::new(Descriptors::of(1024), 1 << 20);
-        let door = admission.door("mllp", "in", Bounds::of(9, Some(9)));
-        let permit = |origin| door.let_in(Origin::V4(origin), Some(10), Bounds::of(9, Some(9)), &"a peer");
-        let [mut first, mut second, mut third] = [1, 2, 3].map(|origin| permit(origin).expect("there is room"));
-        first.hold(1 << 20, 1 << 20).await.expect("within the bound");
-        second.hold(1 << 20, 1 << 20).await.expect("one goes beyond it");
-        assert_eq!(admission.status().frame_bytes, 2 << 20);
-        let waits = tokio::spawn(async move {
-            third.hold(1 << 20, 1 << 20).await.expect("none is ended");
-            third
-        });
-        tokio::task::yield_now().await;
-        assert!(!waits.is_finished());
-        second.release();
-        let third = waits.await.expect("it got some");
-        assert_eq!(admission.status().frame_bytes, 2 << 20);
-        let waits = tokio::spawn(async move {
-            second.hold(1 << 20, 1 << 20).await.expect("none is ended");
-            second
-        });
-        tokio::task::yield_now().await;
-        assert!(!waits.is_finished());
-        drop(third);
-        let mut second = waits.await.expect("it got some");
-        second.release();
-        first.release();
-        assert_eq!(admission.status().frame_bytes, 0);
-    }
 }

@@ -35,6 +35,8 @@ pub enum Reason {
     Memory,
     /// Ended: it was silent longer than the service allows.
     Idle,
+    /// Ended: somebody closed it.
+    Closed,
 }
 
 impl Reason {
@@ -54,6 +56,7 @@ impl Reason {
             Reason::Frame => "frame_timeout",
             Reason::Memory => "memory",
             Reason::Idle => "idle_timeout",
+            Reason::Closed => "closed",
         }
     }
 
@@ -73,6 +76,7 @@ impl Reason {
             Reason::Frame => "connection ended: a frame did not become whole within frame_timeout",
             Reason::Memory => "connection ended: an unfinished frame did not grow, and another needed its memory",
             Reason::Idle => "connection closed: silent longer than idle_timeout",
+            Reason::Closed => "connection closed: by somebody who may",
         }
     }
 

@@ -59,6 +59,7 @@ actions! {
     ClockConfirm      "clock-confirm"      Node      "a"  ""           "Confirm that a clock that was set is right.",
     NodeStatus        "node-status"        Node      ""   ""           "See the status and the troubles of the node.",
     NodeMetrics       "node-metrics"       Node      ""   ""           "Read the metrics.",
+    ConnectionClose   "connection-close"   Node      "a"  ""           "End a connection of any port.",
     AlertSilence      "alert-silence"      Node      "a"  ""           "Silence alerts for a time, and try their channels.",
     NodeStop          "node-stop"          Node      "a"  ""           "Stop the node.",
     NodeVerify        "node-verify"        Node      "a"  ""           "Verify all stored data.",

@@ -22,13 +22,15 @@ use node::trouble::Trouble;
 use serde::{Deserialize, Serialize};
 
 pub use crate::admin_error::AdminError;
+use crate::connections::ConnectionAdmin;
 use crate::lending::{SearchSource, SqlSource};
 use crate::operator::OperatorAdmin;
+use crate::tail_admin::TailAdmin;
 use crate::watch::WatchAdmin;
 
 /// What a node is asked. See the module's text.
 #[async_trait]
-pub trait Admin: OperatorAdmin + WatchAdmin + Send + Sync + 'static {
+pub trait Admin: OperatorAdmin + WatchAdmin + ConnectionAdmin + TailAdmin + Send + Sync + 'static {
     /// The figures of now, for all who look: the console asks for `node-status` before it shows them.
     async fn figures(&self) -> Result<NodeFigures, AdminError>;
 

@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use crate::admin::{AdminError, MessagePage, MessageView};
 use crate::form::Fields;
 use crate::gate::Visitor;
-use crate::pages::{alerts, audit, history, messages_fields, no_figures, not_yet, refused, resend};
+use crate::pages::{alerts, audit, connections, history, messages_fields, no_figures, not_yet, refused, resend, tail};
 use crate::respond::{self, json_of};
 use crate::state::ConsoleState;
 
@@ -39,10 +39,13 @@ pub(crate) fn router() -> Router<Arc<ConsoleState>> {
         .route("/api/v1/operations/{name}/suspend", post(suspend))
         .route("/api/v1/operations/{name}/resume", post(resume))
         .route("/api/v1/messages", get(list))
+        .route("/api/v1/messages/tail", get(tail::stream))
         .route("/api/v1/messages/{id}", get(message))
         .route("/api/v1/messages/{id}/body", get(message_body))
         .route("/api/v1/messages/{id}/resend", post(resend_message))
         .route("/api/v1/alerts", get(alerts::as_json))
+        .route("/api/v1/connections", get(connections::as_json))
+        .route("/api/v1/connections/{id}/close", post(close_connection))
         .route("/api/v1/history", get(history::as_json))
         .route("/api/v1/audit", get(audit_page))
         .route("/api/v1/users", get(users))
@@ -225,6 +228,13 @@ async fn audit_page(State(state): State<Arc<ConsoleState>>, visitor: Visitor, fi
     match audit::query_of(&fields, state.options.guard.now_us()) {
         Ok(query) => answered(state.admin.audit(&visitor.caller, &query).await),
         Err(why) => refused(&AdminError::Refused(why)),
+    }
+}
+
+async fn close_connection(State(state): State<Arc<ConsoleState>>, visitor: Visitor, Path(id): Path<u64>) -> Response {
+    match by_token(&visitor) {
+        Ok(()) => answered(state.admin.close_connection(&visitor.caller, id).await),
+        Err(error) => refused(&error),
     }
 }
 

@@ -15,6 +15,7 @@ use axum::http::header::{AUTHORIZATION, COOKIE};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method};
 use axum::response::Response;
+use node::OpenConnection;
 use node::audit::AuditEntry;
 use node::identity::{AccessMethod, AccessRefusal, Caller, Guard, LoginError, Proof, Who};
 use tokio::sync::Notify;
@@ -30,8 +31,28 @@ pub(crate) const PORT: &str = "console";
 const BY_ITSELF: &str = "/live/";
 
 /// Told when somebody on the connection has proven who it is.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct ConnectionProof(pub(crate) Arc<Notify>);
+#[derive(Debug, Clone)]
+pub(crate) struct ConnectionProof {
+    proven: Arc<Notify>,
+    connection: Arc<OpenConnection>,
+}
+
+impl ConnectionProof {
+    pub(crate) fn new(connection: &Arc<OpenConnection>) -> ConnectionProof {
+        ConnectionProof { proven: Arc::default(), connection: Arc::clone(connection) }
+    }
+
+    /// Somebody has.
+    fn note(&self, caller: &Caller) {
+        self.connection.proven_as(caller.session());
+        self.proven.notify_one();
+    }
+
+    /// Waits for that.
+    pub(crate) async fn proven(&self) {
+        self.proven.notified().await;
+    }
+}
 
 /// See the module's text.
 #[derive(Debug, Clone)]
@@ -214,7 +235,7 @@ impl FromRequestParts<Arc<ConsoleState>> for Visitor {
             return Err(respond::to_sign_in(if parts.method == Method::GET { next } else { "/" }));
         };
         if let Some(proof) = parts.extensions.get::<ConnectionProof>() {
-            proof.0.notify_one();
+            proof.note(&visitor.caller);
         }
         Ok(visitor)
     }

@@ -20,6 +20,7 @@ pub(crate) enum Place {
     Sql,
     Search,
     Alerts,
+    Connections,
     Media,
     History,
     Volumes,
@@ -30,7 +31,7 @@ pub(crate) enum Place {
 }
 
 impl Place {
-    const ALL: [(Place, &'static str, &'static str); 13] = [
+    const ALL: [(Place, &'static str, &'static str); 14] = [
         (Place::Production, "Production", "/"),
         (Place::Messages, "Messages", "/messages"),
         (Place::ToDo, "To do", "/todo"),
@@ -39,6 +40,7 @@ impl Place {
         (Place::Sql, "SQL", "/sql"),
         (Place::Search, "Search", "/search"),
         (Place::Alerts, "Alerts", "/alerts"),
+        (Place::Connections, "Connections", "/connections"),
         (Place::Media, "Media", "/media"),
         (Place::History, "History", "/history"),
         (Place::Volumes, "Volumes", "/volumes"),
@@ -50,7 +52,7 @@ impl Place {
     fn is_open(self, state: &ConsoleState, visitor: &Visitor) -> bool {
         let node = |action| state.may(&visitor.caller, action, Object::Node);
         match self {
-            Place::Production | Place::Media | Place::Alerts => node(Action::NodeStatus),
+            Place::Production | Place::Media | Place::Alerts | Place::Connections => node(Action::NodeStatus),
             Place::History => node(Action::NodeMetrics),
             Place::Messages | Place::ToDo => state.may_some(&visitor.caller, Action::MessageMetadata),
             Place::Changes => node(Action::ProductionRead),

@@ -6,8 +6,8 @@ use axum::Router;
 use axum::routing::{get, post};
 
 use crate::pages::{
-    account, alerts, audit, bulk, changes, editing, finding, history, media, message, messages, operation, production,
-    reprocess, resend, saved, set_aside, sql, todo, trying, users, volumes,
+    account, alerts, audit, bulk, changes, connections, editing, finding, history, media, message, messages, operation,
+    production, reprocess, resend, saved, set_aside, sql, todo, trying, users, volumes,
 };
 use crate::state::ConsoleState;
 use crate::{api, api_work, by_provider, sign_in};
@@ -50,6 +50,9 @@ pub const PAGE_EXAMPLES: &[(&str, &str)] = &[
     ("GET", "/alerts"),
     ("POST", "/alerts/silence"),
     ("POST", "/alerts/unsilence"),
+    ("GET", "/connections?port=mllp"),
+    ("GET", "/connections/{id}/close"),
+    ("POST", "/connections/{id}/close"),
     ("GET", "/history?figure=intake&range=1h"),
     ("GET", "/media"),
     ("GET", "/live/media"),
@@ -65,6 +68,7 @@ pub const PAGE_EXAMPLES: &[(&str, &str)] = &[
     ("POST", "/api/v1/operations/out/suspend"),
     ("POST", "/api/v1/operations/out/resume"),
     ("GET", "/api/v1/messages"),
+    ("GET", "/api/v1/messages/tail?from=now"),
     ("GET", "/api/v1/messages/{id}"),
     ("GET", "/api/v1/messages/{id}/body"),
     ("POST", "/api/v1/messages/{id}/resend"),
@@ -82,6 +86,8 @@ pub const PAGE_EXAMPLES: &[(&str, &str)] = &[
     ("GET", "/api/v1/indices"),
     ("GET", "/api/v1/search?q=SAMPLE"),
     ("GET", "/api/v1/alerts"),
+    ("GET", "/api/v1/connections"),
+    ("POST", "/api/v1/connections/{id}/close"),
     ("GET", "/api/v1/history"),
     ("GET", "/api/v1/audit"),
     ("GET", "/api/v1/users"),
@@ -126,6 +132,8 @@ pub(crate) fn router(state: &Arc<ConsoleState>) -> Router {
         .route("/alerts", get(alerts::show))
         .route("/alerts/silence", post(alerts::silence))
         .route("/alerts/unsilence", post(alerts::unsilence))
+        .route("/connections", get(connections::show))
+        .route("/connections/{id}/close", get(connections::confirm).post(connections::close))
         .route("/history", get(history::show))
         .route("/media", get(media::show))
         .route("/live/media", get(media::live))

@@ -18,7 +18,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use node::{Door, Permit, Policy, Reason, Renewal, TlsInForce, socket};
+use node::{CountedIo, Door, Permit, Policy, Reason, Renewal, TlsInForce, socket};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -161,6 +161,7 @@ async fn connection(
             serve(socket, ConsolePeer { address: peer, tls: false }, permit, served).await;
         }
         Ok(Ok(OpenedSocket::Secured(socket))) => {
+            permit.connection().secured();
             serve(socket, ConsolePeer { address: peer, tls: true }, permit, served).await;
         }
         Ok(Err(error)) => permit.note(Reason::Handshake, &format!("{peer}: {error}")),
@@ -179,9 +180,11 @@ async fn serve<S>(socket: S, peer: ConsolePeer, mut permit: Permit, (state, rout
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let proof = ConnectionProof::default();
+    let (proof, connection) = (ConnectionProof::new(permit.connection()), Arc::clone(permit.connection()));
+    let socket = CountedIo::new(socket, &connection);
     let service = service_fn(|request: Request<Incoming>| {
         let (state, router, proof) = (Arc::clone(state), router.clone(), proof.clone());
+        connection.began(1);
         async move {
             let mut request = request.map(Body::new);
             request.extensions_mut().insert(peer);
@@ -202,7 +205,7 @@ where
                 is_last = true;
                 served.as_mut().graceful_shutdown();
             }
-            () = proof.0.notified() => permit.prove(),
+            () = proof.proven() => permit.prove(),
         }
     }
 }

@@ -42,6 +42,7 @@ pub mod repair;
 pub mod rows;
 pub mod running;
 pub mod service;
+mod tail;
 pub mod timestamp;
 pub mod todo;
 pub mod trial;

@@ -28,6 +28,9 @@
 //!
 //! It does not decide on messages, and it does not read.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -44,6 +47,7 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::queue::{Entry, Queue};
 use crate::record::{self, Delivery, Switch};
+use crate::tail::{TailEvent, TailHub};
 
 /// How long an outcome may wait for a commit that other work causes before it causes one itself. It bounds the window in
 /// which a crash makes a delivery happen twice; shorter means more flushes on an idle node.
@@ -94,6 +98,27 @@ struct Waiting {
     durable: Option<oneshot::Sender<Lsn>>,
     /// When it was appended, if it is a message.
     since: Option<std::time::Instant>,
+    /// Message and output of each outcome in it, where somebody watches.
+    outcomes: Vec<(u64, u16)>,
+}
+
+impl Waiting {
+    /// A record that brings nothing to a queue.
+    fn bare(lsn: Lsn, durable: Option<oneshot::Sender<Lsn>>) -> Waiting {
+        Waiting { lsn, destinations: Vec::new(), durable, since: None, outcomes: Vec::new() }
+    }
+
+    /// What became durable with it.
+    fn events(&self, now: std::time::Instant) -> impl Iterator<Item = TailEvent> {
+        let lsn = self.lsn.0;
+        let took = |since: std::time::Instant| now.saturating_duration_since(since).as_micros();
+        let message = self.since.map(|since| TailEvent::Message { id: lsn, took_us: took(since) as u64 });
+        message.into_iter().chain(self.outcomes.iter().map(move |(id, output)| TailEvent::Outcome {
+            lsn,
+            id: *id,
+            output: *output,
+        }))
+    }
 }
 
 #[derive(Default)]
@@ -127,6 +152,7 @@ pub struct MessageLog {
     failed: watch::Sender<Option<Arc<str>>>,
     /// How long records of messages took from their append until they were durable, and how many became so together.
     commits: (Distribution, Distribution),
+    tails: Arc<TailHub>,
 }
 
 impl std::fmt::Debug for MessageLog {
@@ -161,6 +187,7 @@ impl MessageLog {
             committed: AtomicU64::new(0),
             failed: watch::Sender::new(None),
             commits: Default::default(),
+            tails: Arc::default(),
         })
     }
 
@@ -192,6 +219,20 @@ impl MessageLog {
     ) -> tokio::task::JoinHandle<()> {
         let message_log = Arc::clone(self);
         supervised(name, work, move |why| message_log.fail(&why))
+    }
+
+    /// Who watches what becomes durable.
+    pub(crate) fn tails(&self) -> &Arc<TailHub> {
+        &self.tails
+    }
+
+    /// Message and output of each outcome, where somebody watches. Called with `state` locked: who begins to watch waits for a `barrier`, by
+    /// which what was appended without them is durable.
+    fn watched(&self, deliveries: &[Delivery]) -> Vec<(u64, u16)> {
+        match self.tails.is_open() {
+            true => deliveries.iter().map(|delivery| (delivery.id, delivery.output)).collect(),
+            false => Vec::new(),
+        }
     }
 
     /// The store, for reading.
@@ -251,7 +292,8 @@ impl MessageLog {
             Ok(lsn) => {
                 state.ingested = (lsn.0, state.ingested.1 + bytes);
                 let since = Some(std::time::Instant::now());
-                state.waiting.push_back(Waiting { lsn, destinations, durable: Some(durable), since });
+                let (durable, outcomes) = (Some(durable), Vec::new());
+                state.waiting.push_back(Waiting { lsn, destinations, durable, since, outcomes });
                 self.appended(state, lsn);
                 Ok(receiver)
             }
@@ -272,7 +314,7 @@ impl MessageLog {
         let mut state = self.lock();
         self.check()?;
         let Some(lsn) = state.waiting.back().map(|waiting| waiting.lsn) else { return Ok(None) };
-        state.waiting.push_back(Waiting { lsn, destinations: Vec::new(), durable: Some(durable), since: None });
+        state.waiting.push_back(Waiting::bare(lsn, Some(durable)));
         Ok(Some(receiver))
     }
 
@@ -291,7 +333,7 @@ impl MessageLog {
     /// # Errors
     /// `Refusal`.
     pub fn record_durably(&self, deliveries: &[Delivery]) -> Result<oneshot::Receiver<Lsn>, Refusal> {
-        self.append_waited(record::KIND_DELIVERIES, record::encode_deliveries(deliveries).into())
+        self.append_waited(record::KIND_DELIVERIES, record::encode_deliveries(deliveries).into(), deliveries)
     }
 
     /// Records an operation suspended or resumed, with the next commit.
@@ -299,16 +341,22 @@ impl MessageLog {
     /// # Errors
     /// `Refusal`.
     pub fn switch(&self, switch: &Switch) -> Result<oneshot::Receiver<Lsn>, Refusal> {
-        self.append_waited(record::KIND_OPERATION, record::encode_switch(switch).into())
+        self.append_waited(record::KIND_OPERATION, record::encode_switch(switch).into(), &[])
     }
 
     /// Appends a record of no message, for which the caller waits.
-    fn append_waited(&self, kind: u8, payload: Bytes) -> Result<oneshot::Receiver<Lsn>, Refusal> {
+    fn append_waited(
+        &self,
+        kind: u8,
+        payload: Bytes,
+        deliveries: &[Delivery],
+    ) -> Result<oneshot::Receiver<Lsn>, Refusal> {
         let (durable, receiver) = oneshot::channel();
         let mut state = self.lock();
         self.check_open(&state)?;
         let lsn = self.append(kind, payload)?;
-        state.waiting.push_back(Waiting { lsn, destinations: Vec::new(), durable: Some(durable), since: None });
+        let outcomes = self.watched(deliveries);
+        state.waiting.push_back(Waiting { outcomes, ..Waiting::bare(lsn, Some(durable)) });
         self.appended(state, lsn);
         Ok(receiver)
     }
@@ -483,7 +531,7 @@ impl MessageLog {
         for (written, group) in outcomes.chunks(OUTCOMES_PER_RECORD).enumerate() {
             match self.append(record::KIND_DELIVERIES, record::encode_deliveries(group).into()) {
                 Ok(lsn) => {
-                    state.waiting.push_back(Waiting { lsn, destinations: Vec::new(), durable: None, since: None });
+                    state.waiting.push_back(Waiting { outcomes: self.watched(group), ..Waiting::bare(lsn, None) });
                     last = Some(lsn);
                 }
                 Err(refusal) => {
@@ -524,6 +572,10 @@ impl MessageLog {
         if messages > 0 {
             self.commits.1.note_value(messages);
         }
+        if self.tails.is_open() {
+            let events: Vec<TailEvent> = ready.iter().flat_map(|waiting| waiting.events(now)).collect();
+            self.tails.push(&events);
+        }
         for waiting in ready {
             for mut destination in waiting.destinations {
                 destination.entry.id = waiting.lsn.0;
@@ -535,25 +587,5 @@ impl MessageLog {
             }
         }
         self.handed_over.store(durable.0, Ordering::Release);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use node::task::session;
-
-    use super::*;
-    use crate::rows::Rows;
-
-    #[tokio::test]
-    async fn a_panic_of_a_task_that_the_node_needs_fails_it_and_one_of_a_session_ends_that_alone() {
-        let options = store::Options { interpreter: Some(Arc::new(Rows)), ..store::Options::default() };
-        let message_log = MessageLog::new(Store::in_memory(options).expect("memory"));
-        session("peer", async { panic!("of a session") }).await.expect("it was caught");
-        assert!(!message_log.has_failed());
-        message_log.supervise("housekeeping", async { panic!("number {}", 7) }).await.expect("it was caught");
-        let cause = message_log.failed().borrow().clone().expect("it has failed");
-        assert_eq!(&*cause, "the task housekeeping panicked: number 7");
-        assert_eq!(message_log.store().poisoned().as_deref(), Some("the task housekeeping panicked: number 7"));
     }
 }

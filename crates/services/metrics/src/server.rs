@@ -30,7 +30,8 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use node::identity::{AccessRules, Guard};
 use node::{
-    Admission, Audit, Bounds, Descriptors, Door, Permit, Policy, Reason, Renewal, TlsInForce, TlsOptions, socket,
+    Admission, Audit, Bounds, CountedIo, Descriptors, Door, Permit, Policy, Reason, Renewal, TlsInForce, TlsOptions,
+    socket,
 };
 use parking_lot::RwLock;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -320,7 +321,10 @@ async fn connection(
         _ = stop.wait_for(|stop| *stop) => return,
     };
     match opened {
-        Ok(Ok(Ok(secured))) => serve(secured, (from(true), permit), shared).await,
+        Ok(Ok(Ok(secured))) => {
+            permit.connection().secured();
+            serve(secured, (from(true), permit), shared).await;
+        }
         Ok(Ok(Err(plain))) => serve(plain, (from(false), permit), shared).await,
         Ok(Err(error)) => permit.note(Reason::Handshake, &format!("{peer}: {error}")),
         Err(_) => permit.note(Reason::Handshake, &format!("{peer}: no handshake in time")),
@@ -332,9 +336,11 @@ async fn serve<S>(socket: S, (from, mut permit): (ScrapeOrigin, Permit), shared:
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let proven = Arc::new(Notify::new());
+    let (proven, connection) = (Arc::new(Notify::new()), Arc::clone(permit.connection()));
+    let socket = CountedIo::new(socket, &connection);
     let service = service_fn(|request| {
         let (shared, proven) = (Arc::clone(shared), Arc::clone(&proven));
+        connection.began(1);
         async move {
             let (response, is_proven) = exchange::answer(&shared, from, &request).await;
             if is_proven {

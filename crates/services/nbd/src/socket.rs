@@ -1,6 +1,7 @@
 //! The sockets of both sides: unix, TCP, and either of them below TLS, behind one trait.
 
 use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -14,6 +15,16 @@ pub(crate) trait Carrier: AsyncRead + AsyncWrite + Unpin + Send {}
 impl Carrier for Socket {}
 impl Carrier for server::TlsStream<Socket> {}
 impl Carrier for client::TlsStream<Socket> {}
+impl<S: Carrier> Carrier for node::CountedIo<S> {}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Socket::Unix(stream) => stream.as_fd(),
+            Socket::Tcp(stream) => stream.as_fd(),
+        }
+    }
+}
 
 /// A socket without TLS.
 #[derive(Debug)]

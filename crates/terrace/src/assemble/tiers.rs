@@ -22,6 +22,7 @@ use device::{
     AlignedBuffer, Device, DeviceShelf, DeviceTraffic, Durability, FileOptions, FileShelf, MemoryShelf, Shelf, SubShelf,
 };
 use nbd::{ClientOptions, ClientTls, NbdDevice, NbdUri};
+use node::ConnectionRegistry;
 use node::{MediumInUse, ModelInUse, NodeError};
 
 use super::own_exports::OwnExports;
@@ -77,6 +78,8 @@ pub struct TierShelves {
     tls: Arc<OnceLock<ClientTls>>,
     /// The exports of this node: nothing of it lies there.
     own: Arc<OnceLock<OwnExports>>,
+    /// Where connections to exports are listed.
+    connections: Arc<OnceLock<Arc<ConnectionRegistry>>>,
     /// What was done to the shelf of each structure of the node.
     traffic: Arc<Mutex<TrafficOfStructures>>,
 }
@@ -98,8 +101,8 @@ pub trait VolumeSource: Send + Sync + fmt::Debug {
 impl TierShelves {
     pub(super) fn new(tiers: Tiers, modelled: BTreeMap<String, Modelled>) -> TierShelves {
         let (modelled, measured, shared) = (Arc::new(modelled), Arc::default(), Arc::default());
-        let (volumes, tls, own, traffic) = Default::default();
-        TierShelves { tiers, modelled, measured, shared, volumes, tls, own, traffic }
+        let (volumes, tls, own, traffic, connections) = Default::default();
+        TierShelves { tiers, modelled, measured, shared, volumes, tls, own, traffic, connections }
     }
 
     /// Volumes of tiers come from there. Called once, before anything is opened.
@@ -116,6 +119,12 @@ impl TierShelves {
     /// The exports of this node are served there. Called once, before anything is opened.
     pub fn exports_are(&self, own: OwnExports) {
         assert!(self.own.set(own).is_ok(), "a node serves its exports at one place");
+    }
+
+    /// Connections to exports are in this list. The first one counts.
+    pub fn list_in(&self, connections: &Arc<ConnectionRegistry>) {
+        // It has been said already.
+        let _ = self.connections.set(Arc::clone(connections));
     }
 
     /// How to reach the export at an address.
@@ -136,7 +145,8 @@ impl TierShelves {
                  for one"
             ),
         };
-        Ok(ClientOptions { tls, ..ClientOptions::new(address) })
+        let connections = self.connections.get().cloned();
+        Ok(ClientOptions { tls, connections, ..ClientOptions::new(address) })
     }
 
     /// A structure's shelf whose operations are counted and timed, for the metrics of the node.

@@ -214,6 +214,16 @@ impl NodeAdmin {
         serde_json::from_value(self.request(caller, line).await?).map_err(unreadable)
     }
 
+    /// A request that streams.
+    pub(super) async fn stream(
+        &self,
+        caller: &Caller,
+        line: &str,
+        parts: tokio::sync::mpsc::Sender<Value>,
+    ) -> Result<(), AdminError> {
+        self.node.stream_of(caller, PORT, (line, parts)).await.map(drop).map_err(refused)
+    }
+
     async fn trace(&self, caller: &Caller, id: u64, bodies: bool) -> Result<Trace, AdminError> {
         let part = if bodies { "" } else { " metadata" };
         let answer = self.request(caller, &format!("message {id}{part}")).await?;

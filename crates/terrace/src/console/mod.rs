@@ -10,8 +10,10 @@
 //! Pages are answered on threads of their own, apart from those that serve sockets of messages.
 
 mod admin;
+mod connections;
 mod figures;
 mod saved;
+mod tail;
 mod trying;
 mod watch;
 mod work;

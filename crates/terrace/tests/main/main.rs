@@ -23,6 +23,7 @@ mod searching;
 mod secrets;
 mod sizes;
 mod stopping;
+mod tails;
 mod trials;
 mod users;
 mod verbs;

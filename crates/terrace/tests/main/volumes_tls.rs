@@ -82,7 +82,20 @@ fn a_copy_and_a_tier_on_another_node_are_reached_over_tls_with_certificates_of_b
     node.send("M1");
     node.stop();
     let node = bed.start();
-    assert_eq!(bed.stored(), ["M1"]);
+    // Closed while the node is at work, it connects again, and nothing that was acknowledged is lost.
+    let lines = bed.run(&["connection", "list", "--port", "export", "--json", "--data"]).succeeds("nbds://");
+    let lines: Vec<Value> = serde_json::from_str(&lines).expect("JSON");
+    let before = lines.iter().filter_map(|line| line["id"].as_u64()).max().expect("the journal lies there");
+    assert!(lines.iter().all(|line| line["tls"] == true && line["outgoing"] == true), "{lines:?}");
+    for line in &lines {
+        let closed = bed.run(&["connection", "close", &line["id"].to_string(), "--data"]);
+        closed.succeeds("connects again by itself");
+    }
+    node.send("M2");
+    let lines = bed.run(&["connection", "list", "--port", "export", "--json", "--data"]).succeeds("nbds://");
+    let lines: Vec<Value> = serde_json::from_str(&lines).expect("JSON");
+    assert!(lines.iter().all(|line| line["id"].as_u64() > Some(before)), "{lines:?}");
+    assert_eq!(bed.stored(), ["M1", "M2"]);
     node.stop();
     bed.configure(&placed.replace("authority = \"authority.pem\"\n", ""));
     bed.refuses("set `authority` under [volumes]");

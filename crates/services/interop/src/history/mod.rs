@@ -29,9 +29,10 @@ use crate::error::InteropError;
 use crate::record::{Delivery, Status, Stored};
 use crate::rows::{DerivedMessage, Reader, check, interpreter};
 
-pub use answer::trace_of;
+pub use answer::{bytes_of, trace_of};
 pub(crate) use answer::{
     check as answer_check, count as answer_count, list as answer_list, message as answer_message, page as answer_page,
+    text_of,
 };
 pub use masked::{Sees, masked, masked_condition, refuse_conditions};
 
@@ -163,7 +164,7 @@ impl Filter {
 
 impl Line {
     /// Of a message that cannot be read.
-    fn damaged(id: u64, why: String) -> Line {
+    pub(crate) fn damaged(id: u64, why: String) -> Line {
         Line {
             id,
             received_us: 0,
@@ -355,6 +356,15 @@ impl History {
 /// As [`stopped::open_stopped`].
 pub fn open_stopped(data: &FilePath) -> Result<(store::Store, Option<DirectoryLock>), InteropError> {
     Ok(stopped::open_stopped(data, interpreter())?)
+}
+
+/// The line of a message as its reader sees it, if it matches a filter without conditions on values.
+pub(crate) fn line_of(
+    reader: &Reader,
+    filter: &Filter,
+    (id, seen): (u64, &Stored),
+) -> Result<Option<Line>, InteropError> {
+    filter.line(reader, id, seen, &[])
 }
 
 /// A message; masked by `masker`, if there is one.

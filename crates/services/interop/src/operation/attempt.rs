@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use node::ConnectionRegistry;
 
 use super::mllp::Link;
 use super::reply::Answer;
@@ -20,9 +21,9 @@ pub(super) struct Sender {
 }
 
 impl Sender {
-    /// Not connected yet.
-    pub(super) fn new(operation: &Arc<Operation>) -> Self {
-        Self { operation: Arc::clone(operation), link: Link::default(), wrote: false }
+    /// Not connected yet. Its connections are in `connections`.
+    pub(super) fn new(operation: &Arc<Operation>, connections: &Arc<ConnectionRegistry>) -> Self {
+        Self { operation: Arc::clone(operation), link: Link::new(connections), wrote: false }
     }
 
     /// Whether it was made from these very settings; a reload makes new ones, and the connection is made anew.

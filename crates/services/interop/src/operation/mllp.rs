@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Invariants: a link on which an answer was missed or doubtful is closed before anything else is sent; one that is
-//! kept is checked before it is used again; an answer counts only if it names our control id, so that a late answer is
+//! kept is checked before it is used again, so that one that was closed from outside is made anew; an answer counts only if it names our control id, so that a late answer is
 //! never credited to the next message. Nothing waits without a bound.
 
 use std::io::{self, IoSlice};
@@ -19,6 +19,8 @@ use bytes::Bytes;
 use hl7::charset::Charset;
 use hl7::mllp::{self, Decoder, Event, Limits};
 use hl7::{Message, Path, Reading, ack};
+use node::connections::OPERATION_KIND;
+use node::{ConnectionRegistry, CountedIo, OutgoingConnection};
 use std::sync::LazyLock;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
@@ -34,14 +36,26 @@ use crate::queue::progress::{ConnectionState, LaneEvent, answer_text};
 static CONTROL: LazyLock<Path> = LazyLock::new(|| "MSH-10".parse().expect("a constant path"));
 
 /// A connection, or none yet.
-#[derive(Default)]
 pub(super) struct Link {
-    open: Option<(Stream, Decoder)>,
+    open: Option<(Listed, Decoder)>,
     /// Control id of the message sent before.
     previous: Vec<u8>,
+    connections: Arc<ConnectionRegistry>,
+}
+
+/// A connection that is in the list of the node's.
+struct Listed {
+    stream: CountedIo<Stream>,
+    /// Dropped behind the stream.
+    place: OutgoingConnection,
 }
 
 impl Link {
+    /// None yet; those that it makes are in the list.
+    pub(super) fn new(connections: &Arc<ConnectionRegistry>) -> Link {
+        Link { open: None, previous: Vec::new(), connections: Arc::clone(connections) }
+    }
+
     /// Whether it has a connection, as of the last message.
     pub(super) fn is_open(&self) -> bool {
         self.open.is_some()
@@ -50,7 +64,7 @@ impl Link {
     /// Connects where it has no connection, and sends nothing. Error: why that failed.
     pub(super) async fn connect(&mut self, operation: &Operation, settings: &MllpOperation) -> Result<(), String> {
         if self.open.is_none() {
-            self.open = Some((connect(operation, settings).await?, decoder(settings)));
+            self.open = Some((connect((operation, settings), &self.connections).await?, decoder(settings)));
             // Nothing was sent on it: no late answer can come.
             self.previous.clear();
         }
@@ -102,7 +116,7 @@ impl Link {
 
     /// The connection kept from before, if nothing speaks against using it: it is open, and all that has come on it
     /// since is the late application acknowledgement of the message before.
-    async fn kept(&mut self, control_id: &[u8]) -> Option<(Stream, Decoder)> {
+    async fn kept(&mut self, control_id: &[u8]) -> Option<(Listed, Decoder)> {
         let (mut stream, mut decoder) = self.open.take()?;
         // The same id again (a retry, or a second output of one message): a late answer could be credited to it.
         if self.previous == control_id {
@@ -115,7 +129,7 @@ impl Link {
                     _ => return None,
                 }
             }
-            match arrived(&mut stream, &mut decoder).await {
+            match arrived(&mut stream.stream, &mut decoder).await {
                 None if !decoder.inside() => return Some((stream, decoder)),
                 Some(Ok(bytes)) if bytes > 0 => {}
                 _ => return None,
@@ -126,7 +140,7 @@ impl Link {
     /// One exchange, on `link` or a new connection.
     async fn on(
         &mut self,
-        link: Option<(Stream, Decoder)>,
+        link: Option<(Listed, Decoder)>,
         (operation, settings): (&Operation, &MllpOperation),
         body: &[u8],
         control_id: &[u8],
@@ -136,19 +150,20 @@ impl Link {
             Some(link) => link,
             None => {
                 note(LaneEvent::Connecting);
-                match connect(operation, settings).await {
+                match connect((operation, settings), &self.connections).await {
                     Ok(stream) => (stream, decoder(settings)),
                     Err(reason) => return Answer::Unreachable { reason },
                 }
             }
         };
         note(LaneEvent::Sent);
+        stream.place.connection().began(1);
         let expected = Expected { control_id, previous: &self.previous, commit_bytes: settings.commit_bytes };
         let exchange = async {
-            if let Err(error) = send(&mut stream, body).await {
+            if let Err(error) = send(&mut stream.stream, body).await {
                 return Answer::Unreachable { reason: format!("the connection broke while sending: {error}") };
             }
-            answer(&mut stream, &mut decoder, &expected).await.unwrap_or_else(|error| Answer::Unanswered {
+            answer(&mut stream.stream, &mut decoder, &expected).await.unwrap_or_else(|error| Answer::Unanswered {
                 reason: format!("the receiver went away before answering: {error}"),
             })
         };
@@ -176,7 +191,7 @@ fn names(frame: &[u8], control_id: &[u8]) -> bool {
 }
 
 /// The bytes that have arrived, without waiting: `None` = none.
-async fn arrived(stream: &mut Stream, decoder: &mut Decoder) -> Option<io::Result<usize>> {
+async fn arrived(stream: &mut CountedIo<Stream>, decoder: &mut Decoder) -> Option<io::Result<usize>> {
     let mut chunk = [0; 512];
     let mut read = ReadBuf::new(&mut chunk);
     let polled = std::future::poll_fn(|cx| match Pin::new(&mut *stream).poll_read(cx, &mut read) {
@@ -193,26 +208,22 @@ fn decoder(settings: &MllpOperation) -> Decoder {
 }
 
 /// Sends the frame of a body: over TCP without copying it; TLS copies it anyway, and makes one record of one write.
-async fn send(stream: &mut Stream, body: &[u8]) -> io::Result<()> {
-    match stream {
-        Stream::Plain(socket) => {
-            let mut parts = [IoSlice::new(&mllp::HEADER), IoSlice::new(body), IoSlice::new(&mllp::TRAILER)];
-            let mut parts = &mut parts[..];
-            while !parts.is_empty() {
-                match socket.write_vectored(parts).await? {
-                    0 => return Err(io::ErrorKind::WriteZero.into()),
-                    written => IoSlice::advance_slices(&mut parts, written),
-                }
+async fn send(stream: &mut CountedIo<Stream>, body: &[u8]) -> io::Result<()> {
+    if stream.is_write_vectored() {
+        let mut parts = [IoSlice::new(&mllp::HEADER), IoSlice::new(body), IoSlice::new(&mllp::TRAILER)];
+        let mut parts = &mut parts[..];
+        while !parts.is_empty() {
+            match stream.write_vectored(parts).await? {
+                0 => return Err(io::ErrorKind::WriteZero.into()),
+                written => IoSlice::advance_slices(&mut parts, written),
             }
-            Ok(())
         }
-        Stream::Tls(stream) => {
-            let mut frame = Vec::new();
-            mllp::encode(body, &mut frame);
-            stream.write_all(&frame).await?;
-            stream.flush().await
-        }
+        return Ok(());
     }
+    let mut frame = Vec::new();
+    mllp::encode(body, &mut frame);
+    stream.write_all(&frame).await?;
+    stream.flush().await
 }
 
 /// What an answer is compared with.
@@ -226,7 +237,7 @@ struct Expected<'a> {
 
 /// Reads until an answer is complete. A release 2 commit byte ACK is the answer where the settings take it as one,
 /// else it precedes the acknowledgement and is passed over; NAK is always an answer.
-async fn answer(stream: &mut Stream, decoder: &mut Decoder, expected: &Expected<'_>) -> io::Result<Answer> {
+async fn answer(stream: &mut CountedIo<Stream>, decoder: &mut Decoder, expected: &Expected<'_>) -> io::Result<Answer> {
     loop {
         for event in decoder.by_ref() {
             match event {
@@ -294,18 +305,28 @@ fn read(frame: &[u8], expected: &Expected<'_>) -> Option<Answer> {
     Some(Answer::Reply { kind, detail: format!("{kind:?}"), text })
 }
 
-async fn connect(operation: &Operation, settings: &MllpOperation) -> Result<Stream, String> {
+async fn connect(
+    (operation, settings): (&Operation, &MllpOperation),
+    connections: &Arc<ConnectionRegistry>,
+) -> Result<Listed, String> {
     let connecting = async {
         let socket = TcpStream::connect(&settings.address).await?;
         node::socket::prepare(&socket)?;
-        match &operation.tls {
-            None => Ok(Stream::Plain(socket)),
+        let remote = match socket.peer_addr() {
+            Ok(peer) if peer.to_string() != settings.address => format!("{} ({peer})", settings.address),
+            _ => settings.address.clone(),
+        };
+        let place = connections.outgoing((OPERATION_KIND, &operation.name), &remote, &socket);
+        let stream = match &operation.tls {
+            None => Stream::Plain(socket),
             Some(tls) => {
                 let connector = TlsConnector::from(Arc::clone(&tls.config));
                 let stream = connector.connect(tls.server_name.clone(), socket).await?;
-                Ok(Stream::Tls(Box::new(stream)))
+                place.connection().secured();
+                Stream::Tls(Box::new(stream))
             }
-        }
+        };
+        Ok(Listed { stream: CountedIo::new(stream, place.connection()), place })
     };
     match tokio::time::timeout(settings.connect_timeout.0, connecting).await {
         Ok(Ok(stream)) => Ok(stream),
@@ -349,6 +370,19 @@ impl AsyncWrite for Stream {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
         either!(self, inner => inner.poll_write(cx, data))
     }
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffers: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        either!(self, inner => inner.poll_write_vectored(cx, buffers))
+    }
+
+    /// TLS copies what it is given, and makes one record of one write.
+    fn is_write_vectored(&self) -> bool {
+        matches!(self, Stream::Plain(_))
+    }
+
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         either!(self, inner => inner.poll_flush(cx))
     }

@@ -207,7 +207,7 @@ impl Lane {
     /// Has a sender of the settings in force.
     fn renew_sender(&mut self, orders: &Orders) {
         if self.sender.as_ref().is_none_or(|sender| !sender.made_from(&orders.operation)) {
-            self.sender = Some(Sender::new(&orders.operation));
+            self.sender = Some(Sender::new(&orders.operation, self.around.engine.admission.connections()));
         }
     }
 

@@ -22,6 +22,7 @@ use super::audited::Audited;
 use super::generations::{PRODUCTION_REQUEST, ProductionRequest};
 use super::operator_request::OperatorRequest;
 use super::requirement::{Needs, Requirement};
+use super::tail_lines::TailRequest;
 use crate::error::InteropError;
 use crate::history::{Filter, ListQuery};
 
@@ -49,7 +50,10 @@ pub(super) enum ControlRequest {
     Reload { shown: Option<String> },
     Resend { id: u64, operations: Vec<String> },
     Operator(OperatorRequest),
-    Switch { operation: String, suspended: bool },
+    Switch {
+        operation: String,
+        suspended: bool,
+    },
     ConfirmClock,
     Stop,
     Verify,
@@ -58,12 +62,23 @@ pub(super) enum ControlRequest {
     Production(ProductionRequest),
     Messages(Box<Filter>),
     MessagePage(Box<ListQuery>),
-    Message { id: u64, bodies: bool },
+    Message {
+        id: u64,
+        bodies: bool,
+    },
+    /// With the entry of bodies that it shows, by who asks.
+    Tail {
+        request: TailRequest,
+        reads: Option<AuditEntry>,
+    },
     Count,
     Check,
     Audit(AuditRequest),
     Identity(IdentityRequest),
-    OfService { request: Box<dyn ServiceRequest>, at_once: bool },
+    OfService {
+        request: Box<dyn ServiceRequest>,
+        at_once: bool,
+    },
 }
 
 /// A line of each request of the node itself, about the message 1 and the operation `out`: for tests that walk all of them from
@@ -100,6 +115,8 @@ pub const CONTROL_EXAMPLES: &[&str] = &[
     "message-page {\"filter\":{\"mrn\":\"1\"}}",
     "message 1",
     "message 1 metadata",
+    "tail {}",
+    "tail {\"bodies\":true}",
     "count",
     "check",
     "audit {\"verb\":\"head\"}",
@@ -163,6 +180,10 @@ impl ControlRequest {
             },
             ("message", [id]) => ControlRequest::Message { id: message_id(id)?, bodies: true },
             ("message", [id, "metadata"]) => ControlRequest::Message { id: message_id(id)?, bodies: false },
+            ("tail", [_, ..]) => match serde_json::from_str(rest) {
+                Ok(request) => ControlRequest::Tail { request, reads: None },
+                Err(error) => return Err(InteropError::Refused(format!("`{rest}` is no request of a tail: {error}"))),
+            },
             ("count", []) => ControlRequest::Count,
             ("check", []) => ControlRequest::Check,
             ("audit", [_, ..]) => ControlRequest::Audit(AuditRequest::of(rest)?),
@@ -234,6 +255,15 @@ impl ControlRequest {
                     false => (Audited::Used, AuditEntry::new("message.metadata", object)),
                 };
                 (Needs::OfMessage(Action::MessageMetadata, *id), Some(entry))
+            }
+            // What follows the beginning has entries of its own, as far as bodies are shown.
+            ControlRequest::Tail { request, .. } => {
+                let entry = AuditEntry::new("message.tail", "").with_long("request", &json!(request).to_string());
+                let needs = match request.bodies {
+                    true => Needs::SomeOfEach(&[Action::MessageMetadata, Action::MessageBody]),
+                    false => Needs::Some(Action::MessageMetadata),
+                };
+                (needs, Some((Audited::Change, entry)))
             }
             ControlRequest::Audit(request) => (node(Action::AuditRead), audit_entry(request)),
             ControlRequest::Identity(request) => (Needs::ByIdentity, identity_entry(request)),
@@ -361,6 +391,7 @@ mod tests {
             ("messages {}", Needs::Some(Action::MessageMetadata), entry(Audited::Used, "message.list", "")),
             ("messages {\"mrn\":\"1\"}", Needs::Some(Action::MessageBody), entry(Audited::Read, "message.list", "")),
             ("message-page {}", Needs::Some(Action::MessageMetadata), entry(Audited::Used, "message.list", "")),
+            ("tail {}", Needs::Some(Action::MessageMetadata), entry(Audited::Change, "message.tail", "")),
             ("check", node(Action::NodeVerify), entry(Audited::Allowed, "node.verify", "rows")),
             ("verify", node(Action::NodeVerify), entry(Audited::Allowed, "node.verify", "pages")),
         ] {
@@ -409,6 +440,7 @@ mod tests {
             ControlRequest::Production(ProductionRequest::Rule { .. }) => 35,
             ControlRequest::Production(ProductionRequest::Back { .. }) => 36,
             ControlRequest::MessagePage(query) => 37 + usize::from(query.filter.reads_bodies()),
+            ControlRequest::Tail { request, .. } => 39 + usize::from(request.bodies),
             ControlRequest::OfService { .. } => unreachable!("it is no request of the node itself"),
         };
         let mut found: Vec<usize> = CONTROL_EXAMPLES
@@ -431,6 +463,7 @@ mod tests {
             "encryption x",
             "messages x",
             "message-page x",
+            "tail x",
             "audit x",
             "identity x",
         ] {

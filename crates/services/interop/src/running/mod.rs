@@ -32,6 +32,8 @@ mod services;
 mod status;
 mod stored;
 mod switch;
+mod tail;
+mod tail_lines;
 mod todo;
 mod verbs;
 mod waiting;
@@ -74,6 +76,7 @@ use operations::RunningOperations;
 use requests::ControlRequests;
 use service_verbs::ServiceVerbs;
 use services::RunningServices;
+use tail::TailPlaces;
 
 pub use audited::Audited;
 pub use control_request::{CONTROL_EXAMPLES, ReadRequest, ServiceRequest};
@@ -88,6 +91,7 @@ pub use queue_heads::QueueHead;
 pub use reload::{Renew, Renewed};
 pub use requirement::{Needs, Requirement};
 pub use status::{NodeStatus, ServiceStatus};
+pub use tail_lines::{TAIL_BODY_BYTES_MAX, TailMessage, TailOutcome, TailPart, TailRequest};
 pub use waiting::{LaneReport, OperationReport, OperationStatus, WaitingOutput};
 
 /// How long a stopping node waits for its lanes: a receiver that has a message in hand may answer; then it is cut off,
@@ -203,6 +207,7 @@ pub struct RunningProduction {
     reloading: tokio::sync::Mutex<()>,
     /// One request at a time makes messages under idempotency keys.
     reprocessing: tokio::sync::Mutex<()>,
+    tails: TailPlaces,
     /// Other parts that a reload renews.
     renewals: Mutex<Vec<Box<Renew>>>,
     /// Requests to the control socket that other services answer.
@@ -315,6 +320,7 @@ impl RunningProduction {
             stop,
             reloading: tokio::sync::Mutex::default(),
             reprocessing: tokio::sync::Mutex::default(),
+            tails: TailPlaces::default(),
             renewals: Mutex::default(),
             service_verbs,
         });

@@ -15,6 +15,7 @@
 //! | `operations` | an `OperationStatus` for each |
 //! | `operation NAME` | `OperationReport` |
 //! | `messages FILTER`, with the filter of a list as JSON | lines of the list |
+//! | `tail REQUEST`, with the request as JSON ([`TailRequest`](super::TailRequest)) | a part for each message and outcome as it becomes durable, until the client ends it |
 //! | `message-page QUERY`, with the query as JSON | some lines of the list, and where the next ones begin |
 //! | `message ID` | the message with its outputs and their outcomes; without a right to bodies, these are left out |
 //! | `message ID metadata` | the same without bodies |
@@ -61,7 +62,7 @@ use super::operator_request::EDITED;
 use super::requirement::{Needs, refusal_text};
 use super::resend::resend;
 use super::stored::read_stored;
-use super::{RunningProduction, switch, verbs, waiting};
+use super::{RunningProduction, switch, tail, verbs, waiting};
 use crate::error::InteropError;
 use crate::history::{self, Filter};
 use crate::record::Stored;
@@ -102,6 +103,20 @@ impl RunningProduction {
         line: &str,
     ) -> Result<Value, InteropError> {
         let progress = ProgressSender::unheard(self.stop.subscribe());
+        ControlRequests::of(self).request(caller, RequestPort::Other(port), line, progress).await
+    }
+
+    /// The same of a request that streams: its parts go to `parts`, and it ends when their receiver is dropped.
+    ///
+    /// # Errors
+    /// As `request_of`.
+    pub async fn stream_of(
+        self: &Arc<Self>,
+        caller: &Caller,
+        port: &'static str,
+        (line, parts): (&str, tokio::sync::mpsc::Sender<Value>),
+    ) -> Result<Value, InteropError> {
+        let progress = ProgressSender::to(parts, self.stop.subscribe());
         ControlRequests::of(self).request(caller, RequestPort::Other(port), line, progress).await
     }
 }
@@ -227,13 +242,16 @@ impl ControlRequests {
         line: &str,
         progress: ProgressSender,
     ) -> Result<Value, InteropError> {
-        let request = self.read(line).await?;
+        let mut request = self.read(line).await?;
         let view = self.running.guard.view();
-        let requirement = request.requirement();
         let by = |entry: AuditEntry| match port {
             RequestPort::Control(peer) => entry.at_control(peer, caller, &view),
             RequestPort::Other(port) => entry.by_role(port, caller, &view),
         };
+        if let ControlRequest::Tail { reads, .. } = &mut request {
+            *reads = Some(by(AuditEntry::new("message.body", "tail")));
+        }
+        let requirement = request.requirement();
         let entry = requirement.entry.map(|(audited, entry)| (audited, by(entry)));
         let decided = match &request {
             ControlRequest::Identity(request) => {
@@ -431,6 +449,10 @@ impl ControlRequests {
                     history::answer_page(reader, &query, may_see, seen)
                 };
                 return self.messages(caller, filter, page).await;
+            }
+            ControlRequest::Tail { request, reads } => {
+                let reads = reads.unwrap_or_else(|| AuditEntry::new("message.body", "tail"));
+                return tail::tail(running, caller, (request, reads), progress).await;
             }
             ControlRequest::Message { id, bodies } => return self.message(caller, (id, bodies), granted).await,
             ControlRequest::Count => read_stored(&self.running, history::answer_count).await?,

@@ -3,8 +3,11 @@
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
+use node::connections::EXPORT_KIND;
+use node::{ConnectionRegistry, CountedIo, OutgoingConnection};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
@@ -35,6 +38,8 @@ pub(super) struct Link {
     pub(super) opened: Opened,
     /// Bytes that came behind the negotiation.
     pub(super) rest: Vec<u8>,
+    /// Its place in the list of the node's connections; dropped behind the stream.
+    pub(super) place: Option<OutgoingConnection>,
 }
 
 /// How an export is reached.
@@ -49,6 +54,7 @@ pub(super) struct Dialer {
     client: u64,
     tls: Option<(TlsConnector, ServerName<'static>)>,
     timeout: Duration,
+    connections: Option<Arc<ConnectionRegistry>>,
 }
 
 impl Dialer {
@@ -67,6 +73,7 @@ impl Dialer {
             client: options.client.unwrap_or_else(|| RandomState::new().hash_one("client") | 1),
             tls: options.tls.as_ref().map(|tls| tls.load(host)).transpose()?,
             timeout: options.connect_timeout,
+            connections: options.connections.clone(),
         })
     }
 
@@ -83,17 +90,24 @@ impl Dialer {
 
     async fn open(&self, epoch: Option<u64>) -> Result<Link, NbdError> {
         let mut socket = self.connect().await.map_err(|error| self.failed(error))?;
+        let place =
+            self.connections.as_ref().map(|all| all.outgoing((EXPORT_KIND, &self.name), &self.address, &socket));
         let name = epoch.map_or_else(|| self.name.clone(), |epoch| format!("{}@{epoch}", self.name));
         let mut asking = Asking::new(Wish { name, tls: self.tls.is_some(), client: self.client });
         if let Some((opened, rest)) = self.negotiate(&mut asking, &mut socket, Vec::new(), epoch).await? {
-            return Ok(Link { stream: Box::new(socket), opened, rest });
+            return Ok(Link { stream: counted(socket, place.as_ref()), opened, rest, place });
         }
         let (connector, name) = self.tls.as_ref().expect("TLS was requested");
         let mut stream = connector.connect(name.clone(), socket).await.map_err(|error| self.failed(error))?;
         let mut out = Vec::new();
         asking.secured(&mut out);
         match self.negotiate(&mut asking, &mut stream, out, epoch).await? {
-            Some((opened, rest)) => Ok(Link { stream: Box::new(stream), opened, rest }),
+            Some((opened, rest)) => {
+                if let Some(place) = &place {
+                    place.connection().secured();
+                }
+                Ok(Link { stream: counted(stream, place.as_ref()), opened, rest, place })
+            }
             None => Err(self.unusable("it wants TLS inside TLS".to_owned())),
         }
     }
@@ -183,6 +197,14 @@ fn usable(opened: &mut Opened) -> Result<(), String> {
         return Err(format!("its size of {bytes} bytes is no multiple of its block of {min_block}"));
     }
     Ok(())
+}
+
+/// The stream, with its bytes counted where it is listed.
+fn counted<S: Carrier + 'static>(stream: S, place: Option<&OutgoingConnection>) -> Box<dyn Carrier> {
+    match place {
+        Some(place) => Box::new(CountedIo::new(stream, place.connection())),
+        None => Box::new(stream),
+    }
 }
 
 /// Whether a new connection leads to the export that the device was made of.

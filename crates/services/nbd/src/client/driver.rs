@@ -216,7 +216,7 @@ impl Driver {
 
     /// Serves callers over a connection until it ends.
     async fn serve(&mut self, link: Link) -> Ended {
-        let Link { stream, opened, rest } = link;
+        let Link { stream, opened, rest, place } = link;
         self.engine.connected(&opened);
         self.shared.board.fenced.store(opened.facts.has_epochs && self.epoch.is_some(), Ordering::Relaxed);
         let epoch = self.epoch;
@@ -229,6 +229,8 @@ impl Driver {
         let filled = rest.len();
         let mut input = rest;
         input.resize(INPUT_BYTES.max(filled), 0);
+        // Listed until the stream is gone.
+        let _place = place;
         let mut wires = Wires { stream, input, filled, out: Vec::new(), sent: 0, must_flush: false };
         let mut alarm = Alarm::new();
         let ended = poll_fn(|context| self.poll_serve(context, &mut wires, &mut alarm)).await;

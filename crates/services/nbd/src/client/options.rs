@@ -1,6 +1,9 @@
 //! Settings of a client: the address, times, and the bounds of its memory. Each has a default that suits a server in the same building.
 
+use std::sync::Arc;
 use std::time::Duration;
+
+use node::ConnectionRegistry;
 
 use crate::error::NbdError;
 use crate::tls::ClientTls;
@@ -32,6 +35,8 @@ pub struct ClientOptions {
     pub queue_depth: usize,
     /// Bytes of the reads and writes on the wire at a time; one request is always allowed. Default: 16 MiB.
     pub in_flight_bytes: u64,
+    /// Where its connections are listed, and can be closed: it then connects again. Default: nowhere.
+    pub connections: Option<Arc<ConnectionRegistry>>,
 }
 
 impl ClientOptions {
@@ -48,6 +53,7 @@ impl ClientOptions {
             unflushed_bytes: 64 << 20,
             queue_depth: 128,
             in_flight_bytes: 16 << 20,
+            connections: None,
         }
     }
 

@@ -7,7 +7,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use node::Permit;
+use node::{OpenConnection, Permit};
 use parking_lot::RwLock;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_rustls::TlsAcceptor;
@@ -78,9 +78,10 @@ pub(super) async fn serve(
         },
     };
     permit.prove();
+    let noted = (pool, Arc::clone(permit.connection()));
     match carried {
-        Carried::Plain(socket) => transmit(socket, agreed, pool, &shared).await,
-        Carried::Tls(stream) => transmit(*stream, agreed, pool, &shared).await,
+        Carried::Plain(socket) => transmit(socket, agreed, noted, &shared).await,
+        Carried::Tls(stream) => transmit(*stream, agreed, noted, &shared).await,
     }
 }
 
@@ -98,6 +99,9 @@ async fn negotiate(
     socket.write_all(&negotiation::greeting()).await?;
     let flags = socket.read_u32().await?;
     let Some(state) = Negotiation::new(shared.policy, flags) else { return Ok(None) };
+    if let Origin::Local(uid) = origin {
+        permit.connection().of_user(|| uid.map_or_else(|| "not known".to_owned(), |uid| format!("user {uid}")));
+    }
     let visitor = Visitor::new(shared.rights.clone(), origin);
     let mut state = match options((shared, &visitor, permit), &mut socket, state).await? {
         Outcome::Opened(agreed) => return Ok(Some((Carried::Plain(socket), agreed))),
@@ -113,6 +117,7 @@ async fn negotiate(
         }
     };
     state.secured();
+    permit.connection().secured();
     let visitor = visitor.secured(stream.get_ref().1.peer_certificates());
     match options((shared, &visitor, permit), &mut stream, state).await? {
         Outcome::Opened(agreed) => Ok(Some((Carried::Tls(Box::new(stream)), agreed))),
@@ -161,11 +166,21 @@ async fn options<S: Carrier>(at: At<'_>, stream: &mut S, mut state: Negotiation)
         }
         send(stream, &mut out).await?;
         if let Some((session, epoch, name)) = opened {
+            list_opened(at, &session);
             let (structured, contexts) = (state.is_structured(), state.contexts_for(&name));
             return Ok(Outcome::Opened(Agreed { session, structured, contexts, epoch, rest: input }));
         }
     }
     Ok(Outcome::Ended)
+}
+
+/// Notes who has opened which export, for the list of the node's connections.
+fn list_opened((_, visitor, permit): At<'_>, session: &Session) {
+    let connection = permit.connection();
+    connection.about(&session.export.facts.name);
+    if let Some(role) = visitor.role_id() {
+        connection.proven_as(role);
+    }
 }
 
 /// Receives until a whole option is at the front of `input`; options that are too long are skipped and refused.
@@ -265,10 +280,16 @@ async fn find(
     Ok(Some((session, epoch.unwrap_or(0))))
 }
 
-async fn transmit<S: Carrier>(stream: S, agreed: Agreed, pool: Arc<BufferPool>, shared: &Shared) {
+async fn transmit<S: Carrier>(
+    stream: S,
+    agreed: Agreed,
+    (pool, connection): (Arc<BufferPool>, Arc<OpenConnection>),
+    shared: &Shared,
+) {
     let Agreed { session, structured, contexts, epoch, rest } = agreed;
     let share = Share::new(&shared.registry.budget);
-    let transmission = Transmission::new(stream, session, (structured, contexts, epoch), (pool, share), rest);
+    let transmission =
+        Transmission::new(stream, session, (structured, contexts, epoch), (pool, share, connection), rest);
     if let Some(mut stream) = transmission.run().await {
         let _ = tokio::time::timeout(GOODBYE_TIME, stream.shutdown()).await;
     }

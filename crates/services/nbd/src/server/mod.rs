@@ -238,7 +238,7 @@ impl NbdServer {
             loop {
                 match listener.accept().await {
                     Ok((stream, _)) => {
-                        let Some(permit) = door.admit_local(bounds) else { continue };
+                        let Some(permit) = door.admit_local(&stream, bounds) else { continue };
                         let _ = socket2::SockRef::from(&stream).set_send_buffer_size(SEND_BUFFER_BYTES);
                         let take = |stream| {
                             let stream = tokio::net::UnixStream::from_std(stream)?;

@@ -29,6 +29,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use device::IoSink;
+use node::OpenConnection;
 use tokio::io::ReadBuf;
 use tokio::time::Sleep;
 
@@ -117,6 +118,7 @@ pub(super) struct Transmission<S> {
     work: Work,
     outbox: Outbox,
     share: Share,
+    connection: Arc<OpenConnection>,
     events: Vec<Event>,
     /// Received bytes that could not be used yet.
     rest: Vec<u8>,
@@ -136,7 +138,7 @@ impl<S: Carrier> Transmission<S> {
         stream: S,
         session: Session,
         agreed: (bool, Contexts, u64),
-        (pool, share): (Arc<BufferPool>, Share),
+        (pool, share, connection): (Arc<BufferPool>, Share, Arc<OpenConnection>),
         rest: Vec<u8>,
     ) -> Transmission<S> {
         let (structured, contexts, epoch) = agreed;
@@ -149,6 +151,7 @@ impl<S: Carrier> Transmission<S> {
             work,
             outbox: Outbox::new(pool),
             share,
+            connection,
             events: Vec::new(),
             rest,
             next: Next::Request,
@@ -481,6 +484,9 @@ impl<S: Carrier> Transmission<S> {
         if turn.requests == 0 {
             return;
         }
+        self.connection.began(turn.requests);
+        self.connection.received(turn.written_bytes);
+        self.connection.sent(turn.read_bytes);
         // Charged before it is counted: who sees a request in the counters knows that the limits have it.
         let charged = self.work.export.limits.charge(turn.requests, turn.read_bytes + turn.written_bytes);
         let counters = &self.work.export.counters;

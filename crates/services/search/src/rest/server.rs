@@ -37,7 +37,7 @@ use std::time::Duration;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use node::{Admission, Door, Permit, Policy, Reason, Renewal, TlsInForce, certificate, socket};
+use node::{Admission, CountedIo, Door, Permit, Policy, Reason, Renewal, TlsInForce, certificate, socket};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -212,6 +212,7 @@ async fn connection(
             let shown = secured.get_ref().1.peer_certificates().and_then(<[_]>::first);
             let names = shown.map(|own| certificate::names(own)).unwrap_or_default();
             let from = HttpOrigin { peer, tls: Some(names.into()) };
+            permit.connection().secured();
             serve(secured, socket, (from, permit), shared).await;
         }
         Ok(Err(error)) => permit.note(Reason::Handshake, &format!("{peer}: {error}")),
@@ -237,7 +238,8 @@ async fn serve<S>(socket: S, below: SharedSocket, (from, mut permit): (HttpOrigi
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let (pulse, counted) = (ConnectionPulse::new(), Arc::new(CountedRole::default()));
+    let (pulse, counted) = (ConnectionPulse::new(permit.connection()), Arc::new(CountedRole::default()));
+    let socket = CountedIo::new(socket, permit.connection());
     let service = service_fn(|request| {
         let (shared, pulse, counted, from) =
             (Arc::clone(shared), Arc::clone(&pulse), Arc::clone(&counted), from.clone());

@@ -1,8 +1,11 @@
 //! [`Activity`]: what a connection is doing, as `pg_stat_activity` shows it.
 
 use std::net::SocketAddr;
+use std::sync::{Arc, OnceLock};
 
 use chrono::{DateTime, Utc};
+use node::OpenConnection;
+use node::connections::ConnectionActivity;
 use parking_lot::Mutex;
 
 use crate::SessionState;
@@ -30,13 +33,24 @@ pub(super) struct Doing {
 
 /// The present activity of one connection.
 #[derive(Debug)]
-pub(super) struct Activity(Mutex<Doing>);
+pub(super) struct Activity {
+    doing: Mutex<Doing>,
+    /// Where statements are counted.
+    connection: OnceLock<Arc<OpenConnection>>,
+}
+
+impl ConnectionActivity for Activity {
+    fn doing(&self) -> (&'static str, String) {
+        let doing = self.doing.lock();
+        (doing.state, doing.query.clone())
+    }
+}
 
 impl Activity {
     /// The activity of a connection that has just logged in.
     pub(super) fn new(user: &str, application: &str, peer: SocketAddr) -> Activity {
         let now = Utc::now();
-        Activity(Mutex::new(Doing {
+        let doing = Mutex::new(Doing {
             user: user.to_owned(),
             application: application.to_owned(),
             peer,
@@ -46,14 +60,24 @@ impl Activity {
             state_began: now,
             state: "idle",
             query: String::new(),
-        }))
+        });
+        Activity { doing, connection: OnceLock::new() }
+    }
+
+    /// From now on its statements count for this connection.
+    pub(super) fn counts_for(&self, connection: &Arc<OpenConnection>) {
+        // It has one already.
+        let _ = self.connection.set(Arc::clone(connection));
     }
 
     /// Records that a statement begins.
     pub(super) fn begins(&self, sql: &str) {
         let now = Utc::now();
         let shown = without_passwords(&sql[..sql.floor_char_boundary(QUERY_BYTES)]);
-        let mut doing = self.0.lock();
+        if let Some(connection) = self.connection.get() {
+            connection.began(1);
+        }
+        let mut doing = self.doing.lock();
         doing.query.clear();
         doing.query.push_str(&shown);
         doing.query_began = Some(now);
@@ -63,7 +87,7 @@ impl Activity {
 
     /// Records that the session waits for its client; `application` is the session's `application_name`.
     pub(super) fn waits(&self, state: SessionState, application: &str) {
-        let mut doing = self.0.lock();
+        let mut doing = self.doing.lock();
         if doing.application != application {
             doing.application = application.to_owned();
         }
@@ -80,6 +104,6 @@ impl Activity {
 
     /// The present activity.
     pub(super) fn now(&self) -> Doing {
-        self.0.lock().clone()
+        self.doing.lock().clone()
     }
 }

@@ -28,6 +28,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use node::audit::AuditEntry;
+use node::connections::ConnectionActivity;
 use node::identity::{
     AccessMethod, AccessPort, Action, Caller, Connected, Denied, LoginError, Object, Proof, RightsView, Visit,
 };
@@ -156,6 +157,7 @@ pub(super) async fn log_in(
     let registered = shared.registry.register(session.canceller(), (activity, caller.clone()), version);
     let registered =
         registered.map_err(|error| ConnectionError::fatal(ErrorResponse::new("58000", error.to_string())))?;
+    listed(permit, (&caller, secured.is_some()), &registered.activity);
     // Rights may have changed before it was registered: then nobody would end it.
     let view = shared.guard.view();
     view.holds(&caller).map_err(|error| ConnectionError::fatal(ErrorResponse::new("57P01", error.to_string())))?;
@@ -163,6 +165,18 @@ pub(super) async fn log_in(
     greet(connection, (user, is_administrator), application, &registered).await?;
     connection.logged_in(Some(session.account()));
     Ok(Some(Entered { session, registered, connected }))
+}
+
+/// Notes who logged in, for the list of the node's connections.
+fn listed(permit: &Permit, (caller, is_secure): (&Caller, bool), activity: &Arc<Activity>) {
+    let connection = permit.connection();
+    connection.proven_as(caller.session());
+    if is_secure {
+        connection.secured();
+    }
+    activity.counts_for(connection);
+    let activity: Arc<dyn ConnectionActivity> = Arc::clone(activity) as Arc<dyn ConnectionActivity>;
+    connection.does(activity);
 }
 
 /// Records a login. It is no use of a right that must be recorded before: a full audit keeps nobody out, who can then see why.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use device::supervise::caught;
 use node::identity::Guard;
-use node::{Admission, Door, Permit, Policy, Reason, Renewal, TlsInForce, socket};
+use node::{Admission, CountedIo, Door, Permit, Policy, Reason, Renewal, TlsInForce, socket};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
@@ -152,7 +152,8 @@ async fn connection(
 ) {
     // Without these options replies are slower, and a peer that has disappeared is noticed late.
     let _ = socket::prepare(&socket);
-    let mut connection = Connection::new(Box::new(socket), shared.options.message_bytes_max);
+    let socket = Box::new(CountedIo::new(socket, permit.connection()));
+    let mut connection = Connection::new(socket, shared.options.message_bytes_max);
     let opened = open(&mut connection, (peer, &mut permit), tls, shared).await;
     let ended = match opened {
         Ok(Ok(Some(entered))) => return session_thread::serve(connection, entered, shared, (peer, permit)).await,

@@ -8,8 +8,10 @@
 //!   two nodes that differ in one masked value --------------------> masked  both answer the same
 //! ```
 //!
+//! Which connections are open, and the end of one, is `connections`: over the same ports.
 //! The rights of one port in detail are tests of its crate.
 
+mod connections;
 mod logins;
 mod masked;
 mod matrix;

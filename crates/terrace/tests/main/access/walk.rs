@@ -145,11 +145,19 @@ const WATCH_EXAMPLES: [&str; 8] = [
     "history {\"verb\":\"points\",\"series\":\"intake\",\"range\":\"1h\"}",
 ];
 
+/// A request of each kind about connections.
+const CONNECTION_EXAMPLES: [&str; 3] = [
+    "connection {\"verb\":\"list\"}",
+    "connection {\"verb\":\"list\",\"port\":\"sql\",\"statements\":true}",
+    "connection {\"verb\":\"close\",\"id\":1}",
+];
+
 fn walk_control(control: &mut Control, role: &TestRole, found: &mut Found) {
     let volumes = VOLUME_EXAMPLES.lines().filter(|line| !line.is_empty()).map(|line| format!("volume {line}"));
     let search = "message-search {\"query\":\"*\",\"last\":9,\"by_score\":false,\"since_us\":null,\"until_us\":null}";
     let own = CONTROL_EXAMPLES.iter().map(|line| (*line).to_owned());
-    for line in own.chain(volumes).chain([search.to_owned()]).chain(WATCH_EXAMPLES.map(str::to_owned)) {
+    let others = WATCH_EXAMPLES.iter().chain(&CONNECTION_EXAMPLES).map(|line| (*line).to_owned());
+    for line in own.chain(volumes).chain([search.to_owned()]).chain(others) {
         let outcome = control.send(Some(&role.token), &line);
         // A list without a name is of what one may see: nothing.
         let is_empty = line.contains("\"names\":[]") && outcome == Outcome::Answered("[]".to_owned());

@@ -259,6 +259,12 @@ const SILENCE_WAYS: &[Way] = &[
     way(Control("alert {\"verb\":\"unsilence\",\"number\":{n}}"), SILENCE, Decided),
     way(Control("alert {\"verb\":\"test\",\"channel\":\"x\"}"), SILENCE, Decided),
 ];
+const CLOSE: &[Right] = &[(Action::ConnectionClose, "node")];
+/// No connection has this number: who may close one is told so.
+const CLOSE_WAYS: &[Way] = &[
+    way(Control(r#"connection {"verb":"close","id":18446744073709551615}"#), CLOSE, Decided),
+    way(Console("POST", "/api/v1/connections/18446744073709551615/close"), CLOSE, Decided),
+];
 const VERIFY: Right = (Action::NodeVerify, "node");
 const AUDIT: Right = (Action::AuditRead, "node");
 const MAKE_TABLE: Right = (Action::TableMake, "schema public");
@@ -287,6 +293,7 @@ pub(crate) fn of(action: Action) -> Ways {
         Action::ClockConfirm => Of(CLOCK_WAYS),
         Action::NodeStatus => Of(STATUS_WAYS),
         Action::NodeMetrics => Of(METRICS_WAYS),
+        Action::ConnectionClose => Of(CLOSE_WAYS),
         Action::AlertSilence => Of(SILENCE_WAYS),
         Action::NodeStop => Stop,
         Action::NodeVerify => Of(VERIFY_WAYS),
@@ -419,6 +426,10 @@ const STATUS_WAYS: &[Way] = &[
     way(Console("GET", "/api/v1/status"), &[STATUS], Shows("\"out\"")),
     way(Console("GET", "/api/v1/operations/out"), &[STATUS], Shows("\"out\"")),
     way(Console("GET", "/media"), &[STATUS], Shows("Tiers")),
+    way(Control(r#"connection {"verb":"list"}"#), &[STATUS], Shows("\"control\"")),
+    way(Control(r#"connection {"verb":"list","port":"console","statements":true}"#), &[STATUS], Shows("\"console\"")),
+    way(Console("GET", "/api/v1/connections"), &[STATUS], Shows("\"console\"")),
+    way(Console("GET", "/connections"), &[STATUS], Shows("Connections")),
 ];
 
 const VERIFY_WAYS: &[Way] = &[way(Control("verify"), &[VERIFY], Done), way(Control("check"), &[VERIFY], Done)];

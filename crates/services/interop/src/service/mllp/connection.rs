@@ -73,6 +73,7 @@ impl Connection {
         match (&service.tls, &settings_of(&service).tls) {
             (Some(config), Some(settings)) => {
                 if let Some(stream) = self.handshake(socket, config, settings, &service).await {
+                    self.permit.connection().secured();
                     self.run(stream).await;
                 }
             }
@@ -188,6 +189,7 @@ impl Connection {
             Event::Frame(_) => {
                 self.permit.prove();
                 self.permit.whole();
+                self.permit.connection().began(1);
                 true
             }
             Event::Oversize { .. } => true,
@@ -214,16 +216,19 @@ impl Connection {
         decoder: &mut Decoder,
         mut ingesting: Pin<&mut impl Future<Output = T>>,
     ) -> io::Result<Option<T>> {
-        let mut stop = self.stop.clone();
+        let (mut stop, mut ending) = (self.stop.clone(), self.permit.ending());
         loop {
             let more = decoder.buffer().len() < READ_AHEAD_BYTES;
             tokio::select! {
                 biased;
                 ingested = &mut ingesting => return Ok(Some(ingested)),
+                _ = ending.ended() => return Ok(None),
                 read = stream.read_buf(decoder.buffer()), if more => {
-                    if read? == 0 {
+                    let read = read?;
+                    if read == 0 {
                         break;
                     }
+                    self.permit.connection().received(read as u64);
                 }
                 _ = stop.wait_for(|stop| *stop) => return Ok(None),
             }
@@ -233,6 +238,7 @@ impl Connection {
             ingested = &mut ingesting => Ok(Some(ingested)),
             () = self.waits.for_room() => Ok(None),
             () = tokio::time::sleep(CLOSED) => Ok(None),
+            _ = ending.ended() => Ok(None),
             _ = stop.wait_for(|stop| *stop) => Ok(None),
         }
     }
@@ -276,7 +282,13 @@ impl Connection {
         }
         let mut room = buffer.limit(*granted - buffer.len());
         tokio::select! {
-            read = stream.read_buf(&mut room) => Ok(read? > 0),
+            read = stream.read_buf(&mut room) => {
+                let read = read?;
+                if read > 0 {
+                    permit.connection().received(read as u64);
+                }
+                Ok(read > 0)
+            }
             reason = &mut over => {
                 permit.note(reason, &peer.to_string());
                 Ok(false)
@@ -353,6 +365,9 @@ impl Connection {
             answers.extend_from_slice(&answer);
         }
         write(stream, &answers).await?;
+        if !answers.is_empty() {
+            self.permit.connection().sent(answers.len() as u64);
+        }
         for arrived in due.arrived.drain(..frames.min(due.arrived.len())) {
             service.figures.acknowledged(arrived.elapsed());
         }

@@ -140,6 +140,7 @@ async fn accept(
     let caller = shared.logins.caller(&head.headers, from, head.uri.path()).await?;
     shared.logins.count(counted, &caller, head.uri.path())?;
     pulse.prove();
+    pulse.is_of(caller.session());
     let RequestTarget { path, parameters } = target;
     let cancelled = Arc::new(AtomicBool::new(false));
     let opaque_id = head.headers.get("x-opaque-id").and_then(|id| id.to_str().ok());

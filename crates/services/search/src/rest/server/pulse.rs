@@ -17,7 +17,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use node::Reason;
+use node::identity::RoleId;
+use node::{OpenConnection, Reason};
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::Notify;
@@ -52,12 +53,19 @@ pub(super) struct ConnectionPulse {
     state: Mutex<PulseState>,
     is_proven: AtomicBool,
     proven: Notify,
+    connection: Arc<OpenConnection>,
 }
 
 impl ConnectionPulse {
-    pub(super) fn new() -> Arc<ConnectionPulse> {
+    pub(super) fn new(connection: &Arc<OpenConnection>) -> Arc<ConnectionPulse> {
         let state = PulseState { stage: PulseStage::Silent, since: Instant::now(), unwritten: None };
-        Arc::new(ConnectionPulse { state: Mutex::new(state), is_proven: AtomicBool::new(false), proven: Notify::new() })
+        let (is_proven, connection) = (AtomicBool::new(false), Arc::clone(connection));
+        Arc::new(ConnectionPulse { state: Mutex::new(state), is_proven, proven: Notify::new(), connection })
+    }
+
+    /// Who the present request is from, for the list of connections.
+    pub(super) fn is_of(&self, role: RoleId) {
+        self.connection.proven_as(role);
     }
 
     fn read_some(&self) {
@@ -107,6 +115,7 @@ impl ConnectionPulse {
 
     /// A head is whole; the request is busy until the returned guard is dropped.
     pub(super) fn busy(self: &Arc<ConnectionPulse>) -> BusyPulse {
+        self.connection.began(1);
         self.state.lock().stage = PulseStage::Busy { runs: false, more: false };
         BusyPulse(Arc::clone(self))
     }

@@ -1,0 +1,145 @@
+//! One connection of the control socket, at the node's end: requests one after the other, and what goes back.
+//!
+//! ```text
+//!   line --> handled --> {"part": ..}, {"progress": ..}   as the work makes them, before the response
+//!                    --> {"ok": ..} or {"error": ..}
+//! ```
+//!
+//! Invariants: nothing waits for a client that reads nothing but its own connection, and that ends when it is closed from outside; a client
+//! that goes away ends a request that streams parts, also while there are none. Other work goes on to its end: see the handler.
+
+use std::pin::pin;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Take};
+use tokio::net::UnixStream;
+use tokio::net::unix::{ReadHalf, WriteHalf};
+use tokio::sync::watch;
+
+use super::{LocalPeer, ProgressSender, REQUEST_BYTES_MAX, Requests};
+use crate::admission::{Ending, Permit};
+use crate::connections::OpenConnection;
+
+/// Lines to the client: counted, and given up when the connection has to end.
+struct Out<'s> {
+    write: WriteHalf<'s>,
+    connection: Arc<OpenConnection>,
+    ending: Ending,
+}
+
+impl Out<'_> {
+    /// Sends a line; false where the client is gone or the connection has to end.
+    async fn send(&mut self, line: &Value) -> bool {
+        let line = format!("{line}\n");
+        tokio::select! {
+            written = self.write.write_all(line.as_bytes()) => {
+                self.connection.sent(line.len() as u64);
+                written.is_ok()
+            }
+            _ = self.ending.ended() => false,
+        }
+    }
+}
+
+type Input<'s> = BufReader<Take<ReadHalf<'s>>>;
+
+/// Serves a connection to its end.
+pub(super) async fn client(
+    requests: Arc<impl Requests>,
+    mut stream: UnixStream,
+    mut permit: Permit,
+    stop: watch::Receiver<bool>,
+) {
+    let (uid, pid) = stream.peer_cred().ok().map(|peer| (peer.uid(), peer.pid())).unzip();
+    let (pid, connection) = (pid.flatten(), Arc::clone(permit.connection()));
+    connection.of_user(|| match (uid, pid) {
+        (Some(uid), Some(pid)) => format!("user {uid}, process {pid}"),
+        (Some(uid), None) => format!("user {uid}"),
+        (None, _) => "a user that the system does not name".to_owned(),
+    });
+    let mut peer = None;
+    let (read, write) = stream.split();
+    let mut input: Input<'_> = BufReader::new(read.take(REQUEST_BYTES_MAX));
+    let mut out = Out { write, connection: Arc::clone(&connection), ending: permit.ending() };
+    loop {
+        let mut line = String::new();
+        input.get_mut().set_limit(REQUEST_BYTES_MAX);
+        let read = tokio::select! {
+            read = input.read_line(&mut line) => read,
+            _ = permit.ended() => return,
+        };
+        connection.received(line.len() as u64);
+        // A line without its end was cut: it may be another request than the one that was meant.
+        let (Ok(_), Some(line)) = (read, line.strip_suffix('\n')) else {
+            if input.get_ref().limit() == 0 {
+                let why = format!("a request has {REQUEST_BYTES_MAX} bytes at most, and this one is longer");
+                // The client may have gone away; the connection ends in any case.
+                let _ = out.send(&json!({ "error": why })).await;
+            }
+            return;
+        };
+        permit.prove();
+        connection.began(1);
+        // Not before it has sent something: who only connects makes the node read no list of users.
+        let peer = &*peer.get_or_insert_with(|| LocalPeer::of(uid, pid, connection.id()));
+        if !answer((&*requests, line, peer), &mut input, &mut out, &stop).await {
+            return;
+        }
+    }
+}
+
+/// Handles a request and sends what comes of it; false where the connection has to end.
+async fn answer(
+    (requests, line, peer): (&impl Requests, &str, &LocalPeer),
+    input: &mut Input<'_>,
+    out: &mut Out<'_>,
+    stop: &watch::Receiver<bool>,
+) -> bool {
+    let (progress, mut reported, mut parts) = ProgressSender::heard(stop.clone());
+    let mut response = pin!(requests.handle(line, peer, progress));
+    let (mut has_parts, mut is_over, mut watches) = (false, false, true);
+    let mut ending = out.ending.clone();
+    let response = loop {
+        tokio::select! {
+            biased;
+            response = &mut response => break response,
+            _ = ending.ended() => return false,
+            part = parts.recv(), if !is_over => match part {
+                Some(part) => {
+                    has_parts = true;
+                    if !out.send(&json!({ "part": part })).await {
+                        return false;
+                    }
+                }
+                None => is_over = true,
+            },
+            Ok(()) = reported.changed() => {
+                let progress = *reported.borrow_and_update();
+                // A client that has gone away wants the response no more: the work has no receiver left, and ends.
+                if !out.send(&json!({ "progress": progress })).await {
+                    return false;
+                }
+            }
+            // Of work that streams nothing a client may have closed its side and wait for the response.
+            left = input.fill_buf(), if has_parts && watches => match left {
+                Ok([]) | Err(_) => return false,
+                // The next request is there already.
+                Ok(_) => watches = false,
+            },
+        }
+    };
+    let response = match response {
+        Ok(value) => {
+            while let Ok(part) = parts.try_recv() {
+                if !out.send(&json!({ "part": part })).await {
+                    return false;
+                }
+            }
+            json!({ "ok": value })
+        }
+        // What was on its way to somebody who may not have it any more stays here.
+        Err(error) => json!({ "error": error }),
+    };
+    out.send(&response).await
+}
