@@ -10,7 +10,7 @@ use crate::reuse::ReuseCounts;
 pub const STRUCTURES_MAX: usize = 16;
 
 /// Intervals of a profile at most: a month of hours. With more, two become one.
-pub(super) const INTERVALS_MAX: usize = 768;
+pub(crate) const INTERVALS_MAX: usize = 768;
 
 /// The largest page of a profile, bytes.
 pub const PAGE_BYTES_MAX: u64 = 1 << 20;
@@ -229,7 +229,7 @@ impl Summary {
     }
 
     /// What contradicts itself, in words: a file from outside may say anything.
-    pub(super) fn contradiction(&self) -> Option<String> {
+    pub(crate) fn contradiction(&self) -> Option<String> {
         let structures = self.structures.len();
         if !(1..=STRUCTURES_MAX).contains(&structures) {
             return Some(format!("it has {structures} structures"));

@@ -11,15 +11,15 @@ use std::fs::File;
 use std::io::{BufReader, BufWriter, Read, Seek, Write};
 use std::path::Path;
 
-use super::chunk::Chunk;
-use super::format::{Kind, SECTION_HEADER_BYTES, pack, unpack, write_section};
-use crate::PlanError;
+use crate::ProfileError;
+use crate::chunk::Chunk;
+use crate::format::{Kind, SECTION_HEADER_BYTES, pack, unpack, write_section};
 
 /// The largest size of a profile, if nothing else is said.
 pub const FILE_BYTES_DEFAULT: u64 = 1 << 30;
 
 /// See the head comment of this file.
-pub(super) struct Spool {
+pub(crate) struct Spool {
     file: BufWriter<File>,
     folder: std::path::PathBuf,
     bytes: u64,
@@ -30,23 +30,23 @@ pub(super) struct Spool {
 
 impl Spool {
     /// An empty one, with its file in `folder`.
-    pub(super) fn new(folder: &Path, bytes_max: u64) -> Result<Spool, PlanError> {
+    pub(crate) fn new(folder: &Path, bytes_max: u64) -> Result<Spool, ProfileError> {
         let file = BufWriter::new(tempfile::tempfile_in(folder)?);
         Ok(Spool { file, folder: folder.to_owned(), bytes: 0, bytes_max, chunks: 0, entries: 0 })
     }
 
     /// Accesses in it.
-    pub(super) fn entries(&self) -> u64 {
+    pub(crate) fn entries(&self) -> u64 {
         self.entries
     }
 
     /// Sections that it will be.
-    pub(super) fn chunks(&self) -> u32 {
+    pub(crate) fn chunks(&self) -> u32 {
         self.chunks
     }
 
     /// Adds a chunk. Returns whether it has become too large: the caller then thins it.
-    pub(super) fn push(&mut self, chunk: &Chunk) -> Result<bool, PlanError> {
+    pub(crate) fn push(&mut self, chunk: &Chunk) -> Result<bool, ProfileError> {
         if chunk.entries.is_empty() {
             return Ok(false);
         }
@@ -58,20 +58,20 @@ impl Spool {
         self.bytes += (packed.len() + SECTION_HEADER_BYTES) as u64;
         self.chunks += 1;
         self.entries += chunk.entries.len() as u64;
-        Ok(self.bytes > self.bytes_max || self.chunks >= super::format::SECTIONS_MAX - 8)
+        Ok(self.bytes > self.bytes_max || self.chunks >= crate::format::SECTIONS_MAX - 8)
     }
 
     /// Leaves only hashes below the threshold; returns whether it is still too large.
-    pub(super) fn thin(&mut self, threshold: u64) -> Result<bool, PlanError> {
+    pub(crate) fn thin(&mut self, threshold: u64) -> Result<bool, ProfileError> {
         let mut thinned = Spool::new(&self.folder, self.bytes_max)?;
         let mut pending = Chunk::default();
         let mut is_large = false;
         self.each(|packed, unpacked| {
-            let bad = || PlanError::Refused("the temporary file of the profile was changed".into());
+            let bad = || ProfileError::Refused("the temporary file of the profile was changed".into());
             let mut chunk = unpack(packed, unpacked).and_then(|bytes| Chunk::decode(&bytes)).ok_or_else(bad)?;
             chunk.thin(threshold);
             // Small chunks become one, so that their number falls too.
-            if pending.entries.len() + chunk.entries.len() > super::chunk::CHUNK_ENTRIES {
+            if pending.entries.len() + chunk.entries.len() > crate::chunk::CHUNK_ENTRIES {
                 is_large |= thinned.push(&std::mem::take(&mut pending))?;
             }
             pending.threshold = Some(threshold);
@@ -84,7 +84,7 @@ impl Spool {
     }
 
     /// Writes all chunks as sections, from this number on.
-    pub(super) fn write_to(&mut self, out: &mut impl Write, mut number: u32) -> Result<(), PlanError> {
+    pub(crate) fn write_to(&mut self, out: &mut impl Write, mut number: u32) -> Result<(), ProfileError> {
         self.each(|packed, unpacked| {
             write_section(out, Kind::Stream, number, packed, unpacked)?;
             number += 1;
@@ -93,7 +93,7 @@ impl Spool {
     }
 
     /// Passes the packed bytes and the unpacked length of each chunk, in their order.
-    fn each(&mut self, mut take: impl FnMut(&[u8], u64) -> Result<(), PlanError>) -> Result<(), PlanError> {
+    fn each(&mut self, mut take: impl FnMut(&[u8], u64) -> Result<(), ProfileError>) -> Result<(), ProfileError> {
         self.file.flush()?;
         let mut file = self.file.get_ref().try_clone()?;
         file.rewind()?;

@@ -9,7 +9,7 @@
 //!
 //! A key is sampled always or never, so distances in the sample are those of the whole, scaled. The paper scales earlier counts down when
 //! the threshold falls; here each access is counted with the rate of its time, which is the same up to one factor. The number of accesses
-//! is known exactly: the difference to the sum of the sample is added at distance 0 ([`ReuseCounts`](super::ReuseCounts)), as the paper's
+//! is known exactly: the difference to the sum of the sample is added at distance 0 ([`ReuseCounts`](crate::reuse::ReuseCounts)), as the paper's
 //! SHARDS_adj does.
 //!
 //! Memory: about 50 bytes for each key of the sample.

@@ -17,13 +17,13 @@ use std::path::{Path, PathBuf};
 
 use foldhash::fast::FixedState;
 
-use super::chunk::{CHUNK_ENTRIES, Chunk, StreamEntry};
-use super::format::{self, Kind, SECTION_BYTES_MAX, pack, write_section};
-use super::spool::{FILE_BYTES_DEFAULT, Spool};
-use super::summary::{INTERVALS_MAX, Interval, Lack, Origin, PAGE_BYTES_MAX, STRUCTURES_MAX, StructureUse, Summary};
-use crate::PlanError;
+use crate::ProfileError;
+use crate::chunk::{CHUNK_ENTRIES, Chunk, StreamEntry};
+use crate::format::{self, Kind, SECTION_BYTES_MAX, pack, write_section};
 use crate::hash::Salt;
 use crate::reuse::{KEYS_DEFAULT, Sampled, Shards};
+use crate::spool::{FILE_BYTES_DEFAULT, Spool};
+use crate::summary::{INTERVALS_MAX, Interval, Lack, Origin, PAGE_BYTES_MAX, STRUCTURES_MAX, StructureUse, Summary};
 
 /// Keys of the stream, if nothing else is said.
 pub const STREAM_KEYS_DEFAULT: usize = 64 * 1024;
@@ -102,8 +102,8 @@ impl Recorder {
     ///
     /// # Errors
     /// What is impossible about the options; those of making a temporary file.
-    pub fn new(options: RecorderOptions) -> Result<Recorder, PlanError> {
-        let refuse = |what: &str| Err(PlanError::Refused(what.to_owned()));
+    pub fn new(options: RecorderOptions) -> Result<Recorder, ProfileError> {
+        let refuse = |what: &str| Err(ProfileError::Refused(what.to_owned()));
         if !(1..=STRUCTURES_MAX).contains(&options.structures.len()) {
             return refuse("a profile has 1 to 16 structures");
         }
@@ -133,7 +133,7 @@ impl Recorder {
     ///
     /// # Errors
     /// Those of writing the temporary file.
-    pub fn record(&mut self, access: Access) -> Result<Option<Sampled>, PlanError> {
+    pub fn record(&mut self, access: Access) -> Result<Option<Sampled>, ProfileError> {
         assert!(usize::from(access.structure) < self.options.structures.len(), "structure {}", access.structure);
         if access.time_us < self.last_us {
             self.times_back += 1;
@@ -185,7 +185,7 @@ impl Recorder {
         &mut self.intervals[last]
     }
 
-    fn stream(&mut self, entry: StreamEntry) -> Result<(), PlanError> {
+    fn stream(&mut self, entry: StreamEntry) -> Result<(), ProfileError> {
         self.chunk.entries.push(entry);
         if self.stream_set.insert(entry.hash) {
             self.stream_hashes.push(entry.hash);
@@ -201,7 +201,7 @@ impl Recorder {
     }
 
     /// Puts the chunk into the spool.
-    fn spill(&mut self) -> Result<(), PlanError> {
+    fn spill(&mut self) -> Result<(), ProfileError> {
         let mut chunk = std::mem::take(&mut self.chunk);
         if let Some(threshold) = self.threshold {
             chunk.thin(threshold);
@@ -216,7 +216,9 @@ impl Recorder {
                 }
             }
             if threshold == 0 {
-                return Err(PlanError::Refused("one page alone is used more often than the file has room for".into()));
+                return Err(ProfileError::Refused(
+                    "one page alone is used more often than the file has room for".into(),
+                ));
             }
             is_large = self.spool.thin(threshold)?;
         }
@@ -232,7 +234,7 @@ impl Recorder {
     ///
     /// # Errors
     /// Those of writing.
-    pub fn finish(mut self, origin: Origin, lacks: &[Lack], out: &mut impl Write) -> Result<Summary, PlanError> {
+    pub fn finish(mut self, origin: Origin, lacks: &[Lack], out: &mut impl Write) -> Result<Summary, ProfileError> {
         self.spill()?;
         if let Some(threshold) = self.threshold {
             // Early chunks may have ten times the hashes that the last one allows: nobody needs those.
@@ -265,8 +267,8 @@ impl Recorder {
     }
 }
 
-fn write(summary: &Summary, spool: &mut Spool, out: &mut impl Write) -> Result<(), PlanError> {
-    let head = serde_json::to_vec(summary).map_err(|error| PlanError::Refused(error.to_string()))?;
+fn write(summary: &Summary, spool: &mut Spool, out: &mut impl Write) -> Result<(), ProfileError> {
+    let head = serde_json::to_vec(summary).map_err(|error| ProfileError::Refused(error.to_string()))?;
     let reuse = format::encode_reuse(summary);
     let tail_number = 2 + spool.chunks();
     let mut tail = Vec::new();

@@ -15,8 +15,8 @@ use std::collections::HashMap;
 
 use foldhash::fast::FixedState;
 
-use super::format::{Fields, put_varint};
-use super::summary::STRUCTURES_MAX;
+use crate::format::{Fields, put_varint};
+use crate::summary::STRUCTURES_MAX;
 
 /// Accesses of a chunk at most: each of its hashes has a number of 16 bits.
 pub const CHUNK_ENTRIES: usize = 1 << 16;
@@ -50,7 +50,7 @@ pub struct Chunk {
 
 impl Chunk {
     /// Its bytes. Panics without accesses, or with more than [`CHUNK_ENTRIES`].
-    pub(super) fn encode(&self) -> Vec<u8> {
+    pub(crate) fn encode(&self) -> Vec<u8> {
         assert!((1..=CHUNK_ENTRIES).contains(&self.entries.len()), "{} accesses in a chunk", self.entries.len());
         let mut numbers: HashMap<u64, u16, FixedState> = HashMap::default();
         let (mut hashes, mut which) = (Vec::new(), Vec::new());
@@ -83,7 +83,7 @@ impl Chunk {
     }
 
     /// Decodes a chunk; `None` if it is none.
-    pub(super) fn decode(bytes: &[u8]) -> Option<Chunk> {
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Chunk> {
         let mut fields = Fields(bytes);
         let threshold = Some(fields.u64()?).filter(|threshold| *threshold > 0);
         let mut time_us = fields.u64()?;

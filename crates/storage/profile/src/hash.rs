@@ -45,8 +45,8 @@ impl std::fmt::Debug for Salt {
     }
 }
 
-/// A number for a name or a key of a trace, before it is salted.
-pub(crate) fn number_of(bytes: &[u8]) -> u64 {
+/// A number for a name or a key of a trace, before it is salted: not secret.
+pub fn number_of(bytes: &[u8]) -> u64 {
     let mut hasher = SipHasher::new_with_keys(0, 0);
     hasher.write(bytes);
     hasher.finish()

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use super::*;
-use crate::PlanError;
+use crate::*;
+
 use crate::generate::{Shape, generate};
 use crate::hash::Salt;
 use crate::reuse::MissRatioCurve;
@@ -42,7 +42,7 @@ fn recorded(options: RecorderOptions, keys: u32, accesses: u64, us: u64) -> (Vec
     (out, summary)
 }
 
-fn entries(bytes: &[u8]) -> Result<Vec<StreamEntry>, PlanError> {
+fn entries(bytes: &[u8]) -> Result<Vec<StreamEntry>, ProfileError> {
     let mut reader = ProfileReader::new(bytes)?;
     let mut entries = Vec::new();
     while let Some(chunk) = reader.next_chunk()? {
@@ -82,8 +82,10 @@ fn every_changed_byte_and_every_cut_is_found_and_the_place_is_said() {
         let mut damaged = bytes.clone();
         damaged[at] ^= 1 << (at % 8);
         match entries(&damaged).expect_err("one bit was changed") {
-            PlanError::Damaged { at: section, .. } => assert!(section <= at as u64, "byte {at}, section at {section}"),
-            PlanError::NotAProfile(_) => assert!(at < 8, "byte {at}"),
+            ProfileError::Damaged { at: section, .. } => {
+                assert!(section <= at as u64, "byte {at}, section at {section}")
+            }
+            ProfileError::NotAProfile(_) => assert!(at < 8, "byte {at}"),
             error => panic!("byte {at}: {error}"),
         }
         assert!(entries(&bytes[..at]).is_err(), "cut at {at}");
@@ -97,13 +99,13 @@ fn every_changed_byte_and_every_cut_is_found_and_the_place_is_said() {
 #[test]
 fn a_file_of_another_version_and_no_profile_at_all_are_told_from_damage() {
     let mut header = *b"TERRPROF\x02\0\0\0\0\0\0\0";
-    let sum = super::format::checksum(&header[..12]);
+    let sum = crate::format::checksum(&header[..12]);
     header[12..].copy_from_slice(&sum.to_le_bytes());
     for (bytes, text) in
         [(&header[..], "its version is 2"), (b"PAR1PAR1PAR1PAR1PAR1", "its first bytes"), (b"", "too short")]
     {
         let error = ProfileReader::new(bytes).expect_err(text);
-        assert!(matches!(error, PlanError::NotAProfile(_)) && error.to_string().contains(text), "{error}");
+        assert!(matches!(error, ProfileError::NotAProfile(_)) && error.to_string().contains(text), "{error}");
     }
 }
 
@@ -195,9 +197,9 @@ fn the_format_is_that_of_the_golden_dump() {
     let mut dump = format!("file {}\n", hex(&bytes[..16]));
     let mut rest = &bytes[16..];
     while let Some((header, behind)) = rest.split_first_chunk::<32>() {
-        let header = super::format::SectionHeader::decode(header).expect("a header");
+        let header = crate::format::SectionHeader::decode(header).expect("a header");
         let (packed, behind) = behind.split_at(header.packed as usize);
-        let content = super::format::unpack(packed, header.unpacked).expect("unpacks");
+        let content = crate::format::unpack(packed, header.unpacked).expect("unpacks");
         dump += &format!("{:?} {} {}\n", header.kind, header.number, header.unpacked);
         match std::str::from_utf8(&content) {
             Ok(text) if text.starts_with('{') => dump += &format!("{text}\n"),
@@ -221,7 +223,7 @@ fn a_file_that_another_program_wrote_by_the_layout_is_read() {
     }
     assert_eq!(stream.len(), 4);
     let contents = include_bytes!("golden-content.bin");
-    assert_eq!(entries(&super::fuzz::file_of_contents(contents).expect("long enough")).expect("a profile"), stream);
+    assert_eq!(entries(&crate::fuzz::file_of_contents(contents).expect("long enough")).expect("a profile"), stream);
 }
 
 fn hex(bytes: &[u8]) -> String {
