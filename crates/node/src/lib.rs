@@ -47,6 +47,7 @@ pub mod maintenance;
 pub mod media;
 pub mod opening;
 pub mod peers;
+pub mod profiling;
 pub mod rewriting;
 pub mod schedule;
 pub mod service_manager;

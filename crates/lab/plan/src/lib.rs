@@ -3,7 +3,7 @@
 //! ```text
 //! command    `terrace profile import | show | cache`
 //!   import   traces of other programs -> a profile
-//!   show     a profile as text and JSON
+//!   show     a profile as text and JSON; show_node: what only a node has
 //!   simulate the store's page cache over the sampled stream, at any size
 //! ```
 //!
@@ -20,6 +20,7 @@ pub mod error;
 pub mod fuzzing;
 pub mod import;
 pub mod show;
+mod show_node;
 pub mod simulate;
 
 pub use command::ProfileCommand;

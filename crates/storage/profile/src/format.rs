@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   file      0   8  "TERRPROF"
-//!             8   4  version: 1
+//!             8   4  version: 2; 1 had no pages that were made
 //!            12   4  CRC-32C of the 12 bytes before
 //!            16      sections: HEAD, REUS, then STRM as often as needed, TAIL; nothing behind
 //!
@@ -20,6 +20,9 @@
 //!            20      n times: 2 bucket of the histogram (histogram.rs), 8 count, IEEE 754
 //!   STRM      a chunk of the stream (chunk.rs)
 //!   TAIL      4 sections before this one, 8 entries of the stream
+//!
+//!   part      of a profile that is being recorded: the same, but its first bytes are "TERRPART", and its sections are STRM and STAT only
+//!   STAT      what was known at that moment: 8 bytes of HEAD, HEAD, REUS
 //! ```
 //!
 //! Invariants of reading: no section is taken to be larger than [`SECTION_BYTES_MAX`], packed or not; nothing is allocated for a length
@@ -36,13 +39,15 @@ use crate::reuse::{BUCKETS, Histogram, ReuseCounts};
 use crate::summary::{StructureUse, Summary};
 
 /// The version of the file.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Bytes of a section at most, packed and unpacked.
 pub(crate) const SECTION_BYTES_MAX: u64 = 64 << 20;
 /// Sections at most.
 pub(crate) const SECTIONS_MAX: u32 = 1 << 20;
 /// The first bytes of a file.
 pub(crate) const MAGIC: &[u8; 8] = b"TERRPROF";
+/// The first bytes of a part.
+pub(crate) const PART_MAGIC: &[u8; 8] = b"TERRPART";
 pub(crate) const FILE_HEADER_BYTES: usize = 16;
 pub(crate) const SECTION_HEADER_BYTES: usize = 32;
 
@@ -53,6 +58,7 @@ pub(crate) enum Kind {
     Reuse,
     Stream,
     Tail,
+    State,
 }
 
 impl Kind {
@@ -62,11 +68,14 @@ impl Kind {
             Kind::Reuse => *b"REUS",
             Kind::Stream => *b"STRM",
             Kind::Tail => *b"TAIL",
+            Kind::State => *b"STAT",
         }
     }
 
     fn of(letters: &[u8]) -> Option<Kind> {
-        [Kind::Head, Kind::Reuse, Kind::Stream, Kind::Tail].into_iter().find(|kind| kind.letters() == letters)
+        [Kind::Head, Kind::Reuse, Kind::Stream, Kind::Tail, Kind::State]
+            .into_iter()
+            .find(|kind| kind.letters() == letters)
     }
 }
 
@@ -76,9 +85,9 @@ pub(crate) fn checksum(bytes: &[u8]) -> u32 {
 }
 
 /// The first bytes of a file.
-pub(crate) fn file_header() -> [u8; FILE_HEADER_BYTES] {
+pub(crate) fn file_header(magic: &[u8; 8]) -> [u8; FILE_HEADER_BYTES] {
     let mut header = [0; FILE_HEADER_BYTES];
-    header[..8].copy_from_slice(MAGIC);
+    header[..8].copy_from_slice(magic);
     header[8..12].copy_from_slice(&VERSION.to_le_bytes());
     let sum = checksum(&header[..12]);
     header[12..].copy_from_slice(&sum.to_le_bytes());

@@ -26,8 +26,10 @@ mod format;
 pub mod fuzz;
 pub mod generate;
 pub mod hash;
+mod node_use;
 mod reader;
 mod recorder;
+mod recovery;
 pub mod reuse;
 mod spool;
 mod summary;
@@ -37,10 +39,9 @@ mod tests;
 pub use chunk::{CHUNK_ENTRIES, Chunk, StreamEntry};
 pub use error::ProfileError;
 pub use format::VERSION;
+pub use node_use::{CacheUse, Committers, CpuUse, JournalUse, NodeFigures, NodeHour, NodeUse, WriteBacks};
 pub use reader::{Profile, ProfileReader};
-pub use recorder::{Access, Recorder, RecorderOptions, STREAM_KEYS_DEFAULT};
+pub use recorder::{Access, AccessCounts, Recorder, RecorderOptions, STREAM_KEYS_DEFAULT, SampledAccess};
+pub use recovery::recover;
 pub use spool::FILE_BYTES_DEFAULT;
-pub use summary::{
-    Committers, CpuUse, Interval, JournalUse, Lack, Origin, PAGE_BYTES_MAX, STRUCTURES_MAX, StructureUse, Summary,
-    WriteBacks,
-};
+pub use summary::{Interval, Lack, Origin, PAGE_BYTES_MAX, STRUCTURES_MAX, StructureUse, Summary};

@@ -8,7 +8,9 @@ use std::path::Path;
 
 use crate::ProfileError;
 use crate::chunk::{Chunk, StreamEntry};
-use crate::format::{self, FILE_HEADER_BYTES, Fields, Kind, MAGIC, SECTION_HEADER_BYTES, SectionHeader, VERSION};
+use crate::format::{
+    self, FILE_HEADER_BYTES, Fields, Kind, MAGIC, PART_MAGIC, SECTION_HEADER_BYTES, SectionHeader, VERSION,
+};
 use crate::summary::Summary;
 
 /// A profile without its stream.
@@ -67,14 +69,18 @@ impl<R: Read> ProfileReader<R> {
         })?;
         let mut fields = Fields(&header[8..]);
         let (version, sum) = (fields.u32().unwrap_or_default(), fields.u32().unwrap_or_default());
+        if &header[..8] == PART_MAGIC {
+            let what = "it is part of one that is being recorded, or was interrupted: `terrace profile recover` makes a profile of it";
+            return Err(none(what.into()));
+        }
         if &header[..8] != MAGIC {
             return Err(none("its first bytes are others".into()));
         }
         if sum != format::checksum(&header[..12]) {
             return Err(ProfileError::Damaged { at: 0, what: "the header does not match its checksum".into() });
         }
-        if version != VERSION {
-            return Err(none(format!("its version is {version}, and this program reads {VERSION}")));
+        if !(1..=VERSION).contains(&version) {
+            return Err(none(format!("its version is {version}, and this program reads 1 to {VERSION}")));
         }
         let mut sections = Sections { bytes, at: FILE_HEADER_BYTES as u64, sections: 0 };
         let head = sections.expect(Kind::Head)?;
@@ -129,7 +135,7 @@ impl<R: Read> ProfileReader<R> {
                 self.is_over = true;
                 Ok(None)
             }
-            Kind::Head | Kind::Reuse => Err(section.damaged("a second summary")),
+            Kind::Head | Kind::Reuse | Kind::State => Err(section.damaged("a second summary")),
         }
     }
 

@@ -1,38 +1,67 @@
-//! Chunks of the stream while a profile is recorded, in a temporary file without a name.
+//! The chunks of the stream while a profile is recorded: in a temporary file without a name, or in one that survives its process.
 //!
 //! ```text
-//!   chunk:  4 bytes packed | 4 bytes unpacked | the bytes
-//!   too many bytes  ->  half of the hashes leave: every chunk is read, thinned and written anew
+//!   part:  header | STRM | STRM | STAT | STRM | STAT ...        format.rs; a state is what was known when it was written
+//!   too many bytes  ->  half of the hashes leave: every chunk is read, thinned and written anew, with one state
 //! ```
 //!
-//! The file that results is never larger than `bytes_max`; for a moment of thinning the disk holds both.
+//! The profile that results is never larger than `bytes_max`; for a moment of thinning the disk holds both. A file with a name is replaced as a
+//! whole, so that there is one which can be read at any moment.
 
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Read, Seek, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::ProfileError;
 use crate::chunk::Chunk;
-use crate::format::{Kind, SECTION_HEADER_BYTES, pack, unpack, write_section};
+use crate::format::{
+    FILE_HEADER_BYTES, Kind, PART_MAGIC, SECTION_HEADER_BYTES, SectionHeader, file_header, pack, unpack, write_section,
+};
 
 /// The largest size of a profile, if nothing else is said.
 pub const FILE_BYTES_DEFAULT: u64 = 1 << 30;
 
+/// States are written over by thinning when they take so much of the file.
+const STATES_PART: u64 = 8;
+
+/// Where the chunks are.
+#[derive(Clone, Debug)]
+pub(crate) enum SpoolPlace {
+    /// In a file without a name in this folder: it ends with the process.
+    Unnamed(PathBuf),
+    /// In this file.
+    Named(PathBuf),
+}
+
 /// See the head comment of this file.
 pub(crate) struct Spool {
     file: BufWriter<File>,
-    folder: std::path::PathBuf,
+    place: SpoolPlace,
+    /// Of chunks, with their headers.
     bytes: u64,
+    /// Of states.
+    state_bytes: u64,
     bytes_max: u64,
+    /// Chunks and states.
+    sections: u32,
     chunks: u32,
     entries: u64,
 }
 
 impl Spool {
-    /// An empty one, with its file in `folder`.
-    pub(crate) fn new(folder: &Path, bytes_max: u64) -> Result<Spool, ProfileError> {
-        let file = BufWriter::new(tempfile::tempfile_in(folder)?);
-        Ok(Spool { file, folder: folder.to_owned(), bytes: 0, bytes_max, chunks: 0, entries: 0 })
+    /// An empty one.
+    pub(crate) fn new(place: SpoolPlace, bytes_max: u64) -> Result<Spool, ProfileError> {
+        let file = match &place {
+            SpoolPlace::Unnamed(folder) => tempfile::tempfile_in(folder)?,
+            SpoolPlace::Named(path) => File::options().read(true).write(true).create_new(true).open(path)?,
+        };
+        Spool::in_file(file, place, bytes_max)
+    }
+
+    fn in_file(file: File, place: SpoolPlace, bytes_max: u64) -> Result<Spool, ProfileError> {
+        let mut file = BufWriter::new(file);
+        file.write_all(&file_header(PART_MAGIC))?;
+        Ok(Spool { file, place, bytes: 0, state_bytes: 0, bytes_max, sections: 0, chunks: 0, entries: 0 })
     }
 
     /// Accesses in it.
@@ -45,25 +74,53 @@ impl Spool {
         self.chunks
     }
 
+    /// Whether it outlives its process.
+    pub(crate) fn is_named(&self) -> bool {
+        matches!(self.place, SpoolPlace::Named(_))
+    }
+
+    fn section(&mut self, kind: Kind, content: &[u8]) -> Result<u64, ProfileError> {
+        let packed = pack(content)?;
+        write_section(&mut self.file, kind, self.sections, &packed, content.len() as u64)?;
+        self.sections += 1;
+        Ok((packed.len() + SECTION_HEADER_BYTES) as u64)
+    }
+
     /// Adds a chunk. Returns whether it has become too large: the caller then thins it.
     pub(crate) fn push(&mut self, chunk: &Chunk) -> Result<bool, ProfileError> {
         if chunk.entries.is_empty() {
             return Ok(false);
         }
-        let content = chunk.encode();
-        let packed = pack(&content)?;
-        self.file.write_all(&(packed.len() as u32).to_le_bytes())?;
-        self.file.write_all(&(content.len() as u32).to_le_bytes())?;
-        self.file.write_all(&packed)?;
-        self.bytes += (packed.len() + SECTION_HEADER_BYTES) as u64;
+        self.bytes += self.section(Kind::Stream, &chunk.encode())?;
         self.chunks += 1;
         self.entries += chunk.entries.len() as u64;
-        Ok(self.bytes > self.bytes_max || self.chunks >= crate::format::SECTIONS_MAX - 8)
+        Ok(self.bytes > self.bytes_max || self.sections >= crate::format::SECTIONS_MAX - 8)
     }
 
-    /// Leaves only hashes below the threshold; returns whether it is still too large.
-    pub(crate) fn thin(&mut self, threshold: u64) -> Result<bool, ProfileError> {
-        let mut thinned = Spool::new(&self.folder, self.bytes_max)?;
+    /// Adds what is known now, and makes the file durable up to here. Returns whether states take too much of it: the caller then thins it
+    /// with the threshold that it has.
+    pub(crate) fn push_state(&mut self, state: &[u8]) -> Result<bool, ProfileError> {
+        let bytes = self.section(Kind::State, state)?;
+        let is_second = self.state_bytes > 0;
+        self.state_bytes += bytes;
+        self.file.flush()?;
+        self.file.get_ref().sync_data()?;
+        Ok(is_second && self.state_bytes > self.bytes_max / STATES_PART)
+    }
+
+    /// Leaves only hashes below the threshold, and this state; returns whether it is still too large.
+    pub(crate) fn thin(&mut self, threshold: u64, state: Option<&[u8]>) -> Result<bool, ProfileError> {
+        let beside = match &self.place {
+            SpoolPlace::Unnamed(_) => None,
+            SpoolPlace::Named(path) => Some(beside(path)),
+        };
+        let mut thinned = match &beside {
+            None => Spool::new(self.place.clone(), self.bytes_max)?,
+            Some(path) => {
+                let file = File::options().read(true).write(true).create(true).truncate(true).open(path)?;
+                Spool::in_file(file, self.place.clone(), self.bytes_max)?
+            }
+        };
         let mut pending = Chunk::default();
         let mut is_large = false;
         self.each(|packed, unpacked| {
@@ -79,6 +136,13 @@ impl Spool {
             Ok(())
         })?;
         is_large |= thinned.push(&pending)?;
+        if let Some(state) = state {
+            thinned.push_state(state)?;
+        }
+        if let (Some(from), SpoolPlace::Named(to)) = (beside, &self.place) {
+            thinned.file.flush()?;
+            std::fs::rename(from, to)?;
+        }
         *self = thinned;
         Ok(is_large)
     }
@@ -96,17 +160,33 @@ impl Spool {
     fn each(&mut self, mut take: impl FnMut(&[u8], u64) -> Result<(), ProfileError>) -> Result<(), ProfileError> {
         self.file.flush()?;
         let mut file = self.file.get_ref().try_clone()?;
+        let end = file.stream_position()?;
         file.rewind()?;
-        let mut file = BufReader::with_capacity(1 << 20, file);
+        let mut reader = BufReader::with_capacity(256 << 10, file);
+        reader.seek_relative(FILE_HEADER_BYTES as i64)?;
         let mut packed = Vec::new();
-        for _ in 0..self.chunks {
-            let mut lengths = [0; 8];
-            file.read_exact(&mut lengths)?;
-            let length = |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|byte| lengths[at + byte]));
-            packed.resize(length(0) as usize, 0);
-            file.read_exact(&mut packed)?;
-            take(&packed, length(4).into())?;
+        for _ in 0..self.sections {
+            let mut header = [0; SECTION_HEADER_BYTES];
+            reader.read_exact(&mut header)?;
+            let changed = |_| ProfileError::Refused("the temporary file of the profile was changed".into());
+            let header = SectionHeader::decode(&header).map_err(changed)?;
+            if header.kind != Kind::Stream {
+                reader.seek_relative(header.packed as i64)?;
+                continue;
+            }
+            packed.resize(header.packed as usize, 0);
+            reader.read_exact(&mut packed)?;
+            take(&packed, header.unpacked)?;
         }
+        // The clone shares its position with the writer.
+        reader.into_inner().seek(std::io::SeekFrom::Start(end))?;
         Ok(())
     }
+}
+
+/// The file that replaces another one.
+fn beside(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".new");
+    name.into()
 }

@@ -98,11 +98,11 @@ fn every_changed_byte_and_every_cut_is_found_and_the_place_is_said() {
 
 #[test]
 fn a_file_of_another_version_and_no_profile_at_all_are_told_from_damage() {
-    let mut header = *b"TERRPROF\x02\0\0\0\0\0\0\0";
+    let mut header = *b"TERRPROF\x03\0\0\0\0\0\0\0";
     let sum = crate::format::checksum(&header[..12]);
     header[12..].copy_from_slice(&sum.to_le_bytes());
     for (bytes, text) in
-        [(&header[..], "its version is 2"), (b"PAR1PAR1PAR1PAR1PAR1", "its first bytes"), (b"", "too short")]
+        [(&header[..], "its version is 3"), (b"PAR1PAR1PAR1PAR1PAR1", "its first bytes"), (b"", "too short")]
     {
         let error = ProfileReader::new(bytes).expect_err(text);
         assert!(matches!(error, ProfileError::NotAProfile(_)) && error.to_string().contains(text), "{error}");

@@ -74,6 +74,26 @@ impl Shards {
         Some(Sampled { distance: distance.map(scaled), stands_for: 1.0 / rate })
     }
 
+    /// Hashes at or above are not sampled; `None`: all are.
+    pub(crate) fn threshold(&self) -> Option<u64> {
+        self.threshold
+    }
+
+    /// From now on hashes at or above are not sampled, and forgotten.
+    pub(crate) fn lower(&mut self, threshold: u64) {
+        while self.hashes.peek().is_some_and(|hash| *hash >= threshold) {
+            if let Some(hash) = self.hashes.pop() {
+                self.distances.remove(hash);
+            }
+        }
+        self.threshold = Some(self.threshold.map_or(threshold, |before| before.min(threshold)));
+    }
+
+    /// Memory that it takes, bytes: about.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.distances.memory_bytes() + self.hashes.capacity() * 8
+    }
+
     /// The part of all keys that is sampled now, above 0 to 1.
     pub fn rate(&self) -> f64 {
         self.threshold.map_or(1.0, |threshold| threshold.max(1) as f64 / HASHES)
