@@ -61,6 +61,17 @@ pub enum NodeProfileCommand {
     Status(StatusArgs),
     /// Copy a profile of a node into a file
     Fetch(FetchArgs),
+    /// Make a profile of a part that an interrupted recording has left; the node's next start does so itself
+    ///
+    ///   terrace profile recover terrace-data/profiles/week.tprof.part --out week.tprof
+    #[command(verbatim_doc_comment)]
+    Recover {
+        /// The part
+        part: PathBuf,
+        /// The profile to make, which must not exist
+        #[arg(long, value_name = "FILE")]
+        out: PathBuf,
+    },
     /// Remove a profile of a node
     Remove {
         /// The profile, as `status` shows it
@@ -195,6 +206,7 @@ impl NodeProfileCommand {
                 fetch(&args.place, &args.name, &args.out)?;
                 Ok(ExitCode::SUCCESS)
             }
+            NodeProfileCommand::Recover { part, out } => recover(part, out),
             NodeProfileCommand::Remove { name, place } => {
                 report(place, &ProfileRequest::Remove { name: name.clone() })?;
                 println!("removed");
@@ -320,6 +332,18 @@ fn fetch(place: &Place, name: &str, out: &Path) -> anyhow::Result<()> {
     file.persist_noclobber(out).with_context(|| format!("writing {}", out.display()))?;
     println!("{}: {}; `terrace profile show {}` shows it", out.display(), bytes(offset), out.display());
     Ok(())
+}
+
+fn recover(part: &Path, out: &Path) -> anyhow::Result<ExitCode> {
+    check_out(Some(out))?;
+    let folder = out.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut file =
+        tempfile::NamedTempFile::new_in(folder).with_context(|| format!("making a file in {}", folder.display()))?;
+    let summary = plan::profile::recover(part, &mut file).with_context(|| format!("reading {}", part.display()))?;
+    file.as_file().sync_all().with_context(|| format!("writing {}", out.display()))?;
+    file.persist_noclobber(out).with_context(|| format!("writing {}", out.display()))?;
+    println!("{}: the {} until it was last saved", out.display(), span(summary.seconds));
+    Ok(ExitCode::SUCCESS)
 }
 
 /// As a line.

@@ -234,3 +234,20 @@ fn what_a_killed_process_has_left_is_a_profile_that_says_so_after_the_next_start
     assert!((400..1200).contains(&accesses), "what was saved: {accesses}");
     assert_eq!(summary.stream_entries, accesses, "the stream ends where the counts do");
 }
+
+#[test]
+fn a_recording_that_cannot_be_written_ends_and_says_why_and_the_store_goes_on() {
+    let (data, store) = (tempfile::tempdir().expect("a folder"), store());
+    let tree = filled(&store, 3000);
+    let profiling = Profiling::start(data.path(), &store, Clock::fixed(0));
+    start(&profiling, StartRecording { name: Some("run".into()), ..StartRecording::of(3600) });
+    read(&store, tree, 3000, 100);
+    // As with a full disk, nothing can be made in the folder any more.
+    std::fs::rename(data.path().join("profiles"), data.path().join("elsewhere")).expect("it is there");
+    let status = stopped(&profiling);
+    assert_eq!(status.state, RecordingState::Failed, "{status:?}");
+    assert!(!status.why.is_empty() && !store.access_tap().is_on());
+    read(&store, tree, 3000, 100);
+    start(&profiling, StartRecording { name: Some("again".into()), ..StartRecording::of(3600) });
+    assert_eq!(stopped(&profiling).state, RecordingState::Complete);
+}
