@@ -94,7 +94,8 @@ impl ExternalFile {
                 StoreError::Refused("an external file could not be read".into())
             })
         };
-        self.cache.tap.access(self.page(number), bytes as u64, Use::Read, || Owner::External);
+        let whole = bytes.next_multiple_of(self.cache.page_bytes) as u64;
+        self.cache.tap.access(self.page(number), whole, Use::Read, || Owner::External);
         let found = self.cache.read_run(self.page(number), bytes, Hint::Point, fill);
         self.cache.counters.add(if was_read.get() { Count::ExternalMiss } else { Count::ExternalHit }, 1);
         found.map_err(|error| failed.take().unwrap_or_else(|| error.into()))

@@ -267,7 +267,8 @@ impl Cache {
     /// Notes that the value of a tree in these extents was read.
     pub(crate) fn note_value(&self, tree: u32, extents: &[Extent]) {
         for extent in extents {
-            self.tap.access(extent.first, extent.bytes.into(), Use::Read, || Owner::Tree(Some(tree)));
+            let bytes = u64::from(extent.pages(self.page_bytes)) * self.page_bytes as u64;
+            self.tap.access(extent.first, bytes, Use::Read, || Owner::Tree(Some(tree)));
         }
     }
 
