@@ -51,6 +51,7 @@ pub mod media;
 pub mod opening;
 pub mod peers;
 pub mod places;
+pub mod profiling;
 pub mod rewriting;
 pub mod schedule;
 pub mod service_manager;

@@ -140,7 +140,7 @@ pub enum Command {
     /// A profile has counts by hour, how soon what was used is used again, and a sample of the accesses. It
     /// contains no key and no message. See docs/planner.md.
     #[command(subcommand)]
-    Profile(plan::ProfileCommand),
+    Profile(crate::profiles::NodeProfileCommand),
     /// Measure: workloads whose results are printed beside published figures; `terrace bench --help` lists them
     ///
     /// The measurements are a program of their own, terrace-lab, beside this one or on the PATH. It is built by

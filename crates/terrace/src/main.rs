@@ -37,6 +37,7 @@ mod operations;
 mod place;
 mod production_requests;
 mod productions;
+mod profiles;
 mod rewrite_command;
 mod rewriting;
 #[cfg(feature = "search")]

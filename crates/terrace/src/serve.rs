@@ -23,6 +23,7 @@ use crate::history::RunningHistory;
 use crate::logging;
 use crate::metrics::RunningMetrics;
 use crate::operations;
+use crate::profiles;
 use crate::rewrite_command;
 use crate::services::Services;
 use crate::show::{TextTable, bytes, count, time};
@@ -233,12 +234,16 @@ pub fn clock(command: &ClockCommand) -> anyhow::Result<ExitCode> {
 
 /// Shows what a node is doing; exit code 1 where something is the matter.
 pub fn status(args: &StatusArgs) -> anyhow::Result<ExitCode> {
-    let answer = control::request(&args.place.data, "status")?;
+    let mut answer = control::request(&args.place.data, "status")?;
+    let profile = profiles::of_running(&args.place.data);
     let status: NodeStatus =
         serde_json::from_value(answer.clone()).context("the node's status cannot be read by this release")?;
     let well = status.troubles.is_empty() && status.quarantined.is_empty();
     let code = if well { ExitCode::SUCCESS } else { ExitCode::from(1) };
     if args.json {
+        if let Some(profile) = profile {
+            answer["profile"] = serde_json::json!(profile);
+        }
         println!("{answer:#}");
         return Ok(code);
     }
@@ -283,6 +288,7 @@ pub fn status(args: &StatusArgs) -> anyhow::Result<ExitCode> {
     if let Some(rewrite) = rewrite_command::of_running(&args.place.data) {
         println!("{}", rewrite_command::line(&rewrite));
     }
+    profile.iter().flat_map(profiles::status_lines).for_each(|line| println!("{line}"));
     print_quarantined(&status);
     Ok(code)
 }

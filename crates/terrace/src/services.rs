@@ -11,12 +11,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use interop::running::RunningProduction;
+use node::profiling::Profiling;
 use node::rewriting::Rewriting;
 
 use crate::assemble::SearchShelves;
 use crate::backups::{BackupTable, RunningBackups};
 use crate::console::{ConsoleSettings, LentServices, RunningConsole};
 use crate::metrics::MetricsSettings;
+use crate::profiles;
 use crate::rewriting;
 use crate::search::{RunningSearch, SearchSettings};
 use crate::sql;
@@ -83,7 +85,15 @@ impl ServiceSettings {
             sql.import(node).await?;
         }
         let sql = self.sql.map(|sql| sql.start(node)).transpose()?;
-        let mut services = Services { sql, search: None, rewriting: None, volumes: None, console: None, backups: None };
+        let mut services = Services {
+            sql,
+            search: None,
+            rewriting: None,
+            profiling: None,
+            volumes: None,
+            console: None,
+            backups: None,
+        };
         let started = RunningVolumes::start_in(volumes, node).and_then(|volumes| {
             services.volumes = Some(volumes);
             let search = self.search.map(|search| search.start(node, placed));
@@ -93,6 +103,7 @@ impl ServiceSettings {
                 indices: services.search.as_ref().and_then(|search| search.lent()),
             };
             services.rewriting = Some(rewriting::start(node, services.search.as_ref()));
+            services.profiling = Some(profiles::start(node));
             services.console = self.console.map(|console| console.start(node, lent)).transpose()?;
             services.backups = self.backup.map(|backup| backup.start(node)).transpose()?;
             Ok(())
@@ -111,6 +122,7 @@ pub struct Services {
     sql: Option<sql::Running>,
     search: Option<RunningSearch>,
     rewriting: Option<Arc<Rewriting>>,
+    profiling: Option<Arc<Profiling>>,
     volumes: Option<RunningVolumes>,
     console: Option<RunningConsole>,
     backups: Option<RunningBackups>,
@@ -132,6 +144,10 @@ impl Services {
         }
         if let Some(console) = self.console {
             console.stop().await;
+        }
+        if let Some(profiling) = self.profiling {
+            // What was recorded becomes a profile. A panic of it has its line in the log.
+            let _ = tokio::task::spawn_blocking(move || profiling.end()).await;
         }
         if let Some(rewriting) = self.rewriting {
             // It may be in the middle of a page. A panic of it has its line in the log.

@@ -69,6 +69,10 @@ pub enum BenchCommand {
     ///
     /// Exit code 1 where the rate is below 0.98 of that without, or 100 tabs take more than 2 % of a core.
     Console(ConsoleArgs),
+    /// What recording a profile costs: messages and queries, in turns with a recording and without
+    ///
+    /// Exit code 1 where the rate is below 0.99 of that without, or a recording takes more than 16 MiB.
+    Profile(ProfileArgs),
 }
 
 /// `terrace bench t4`
@@ -248,6 +252,23 @@ pub struct PutArgs {
 /// `terrace bench encryption`
 #[derive(Debug, Args)]
 pub struct EncryptionArgs {
+    /// A small run of about a minute, whose figures say nothing
+    #[arg(long)]
+    pub quick: bool,
+    /// Pairs of turns [default: 20, with --quick 2]
+    #[arg(long)]
+    pub pairs: Option<usize>,
+    /// Seed of everything random
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Write the result to a file as JSON
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+/// `terrace bench profile`
+#[derive(Debug, Args)]
+pub struct ProfileArgs {
     /// A small run of about a minute, whose figures say nothing
     #[arg(long)]
     pub quick: bool,

@@ -6,6 +6,7 @@
 //! adversary hostile clients, careless statements and huge messages against one node, while others send as ever
 //! analytics TPC-H over row groups: cold, warm, caches smaller and larger than the data, beside plain DataFusion
 //! console_cost a console that is open and metrics that are scraped, beside messages; many tabs beside an idle node
+//! profile_cost what recording a profile costs: messages and queries, in turns with and without
 //! encryption what encryption at rest costs: messages, puts and queries, in turns with and without
 //! kill      the node killed under load, again and again, and what that left
 //! persist   what it costs to make bytes persistent: stores by threads, modelled platforms, the journal
@@ -35,6 +36,7 @@ pub mod matrix;
 mod medium_probe;
 pub mod persist;
 pub mod postgres;
+pub mod profile_cost;
 pub mod put;
 pub mod soak;
 pub mod sqllogic;

@@ -21,13 +21,14 @@ use bench::encryption::EncryptionOptions;
 use bench::kill::KillOptions;
 use bench::matrix::{self, MatrixOptions};
 use bench::persist::PersistOptions;
+use bench::profile_cost::ProfileCostOptions;
 use bench::put::PutOptions;
 use bench::soak::SoakOptions;
 use bench::sqllogic::SqllogicOptions;
 use clap::Parser;
 use cli::{
     AccessArgs, AccessPartArg, AdversaryArgs, AnalyticsArgs, BenchCommand, BodiesArg, ConsoleArgs, EncryptionArgs,
-    KillArgs, LabArgs, PersistArgs, PutArgs, SoakArgs, SqllogicArgs, T4Args,
+    KillArgs, LabArgs, PersistArgs, ProfileArgs, PutArgs, SoakArgs, SqllogicArgs, T4Args,
 };
 use device::CountedHeap;
 use interop::engine::Bodies;
@@ -83,6 +84,7 @@ fn measure(command: BenchCommand) -> anyhow::Result<ExitCode> {
         BenchCommand::Access(args) => access(&args),
         BenchCommand::Encryption(args) => encryption(&args),
         BenchCommand::Console(args) => console(&args),
+        BenchCommand::Profile(args) => profile(&args),
     }
 }
 
@@ -218,6 +220,16 @@ fn encryption(args: &EncryptionArgs) -> anyhow::Result<ExitCode> {
     let options = EncryptionOptions { pairs: args.pairs.unwrap_or(defaults.pairs), seed: args.seed, ..defaults };
     anyhow::ensure!(options.pairs > 0, "--pairs is above 0");
     let report = bench::encryption::run(&options)?;
+    println!("{}", report.to_text());
+    write(args.json.as_ref(), || report.to_json())?;
+    Ok(ended(true, &report.missed()))
+}
+
+fn profile(args: &ProfileArgs) -> anyhow::Result<ExitCode> {
+    let defaults = if args.quick { ProfileCostOptions::quick() } else { ProfileCostOptions::full() };
+    let options = ProfileCostOptions { pairs: args.pairs.unwrap_or(defaults.pairs), seed: args.seed, ..defaults };
+    anyhow::ensure!(options.pairs > 0, "--pairs is above 0");
+    let report = bench::profile_cost::run(&options)?;
     println!("{}", report.to_text());
     write(args.json.as_ref(), || report.to_json())?;
     Ok(ended(true, &report.missed()))

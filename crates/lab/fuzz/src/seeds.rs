@@ -293,6 +293,6 @@ pub(crate) const TRACES: &[&[u8]] = &[
 
 /// A profile, and the contents of one: two lengths, the summary, the reuse, a chunk.
 pub(crate) const PROFILES: &[&[u8]] = &[
-    include_bytes!("../../plan/src/profile/golden.tprof"),
-    include_bytes!("../../plan/src/profile/golden-content.bin"),
+    include_bytes!("../../../storage/profile/src/golden.tprof"),
+    include_bytes!("../../../storage/profile/src/golden-content.bin"),
 ];

@@ -2,6 +2,8 @@
 
 use std::io;
 
+use profile::ProfileError;
+
 /// What kept a profile from being made, written or read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -33,4 +35,16 @@ pub enum PlanError {
     /// It cannot be done as it was requested; the text says what to change.
     #[error("{0}")]
     Refused(String),
+}
+
+impl From<ProfileError> for PlanError {
+    fn from(error: ProfileError) -> PlanError {
+        match error {
+            ProfileError::Io(error) => PlanError::Io(error),
+            ProfileError::NotAProfile(what) => PlanError::NotAProfile(what),
+            ProfileError::Damaged { at, what } => PlanError::Damaged { at, what },
+            ProfileError::Refused(what) => PlanError::Refused(what),
+            other => PlanError::Refused(other.to_string()),
+        }
+    }
 }

@@ -3,13 +3,11 @@
 //! ```text
 //! command    `terrace profile import | show | cache`
 //!   import   traces of other programs -> a profile
-//!   profile  what a workload used: counts, reuse by hour, the sampled stream; a file that contains no key and no message
-//!   show     a profile as text and JSON
+//!   show     a profile as text and JSON; show_node: what only a node has
 //!   simulate the store's page cache over the sampled stream, at any size
-//!   reuse    exact and sampled reuse distances, miss-ratio curves
-//! generate   streams with a known shape, for tests
-//! hash       salted hashes
 //! ```
+//!
+//! The file and the reuse distances are those of the crate [`profile`], which a node records with too.
 //!
 //! Invariants: what a profile lacks is named in it, never filled in; results depend on the input and a seed alone; memory is bounded by
 //! settings, not by the length of a trace (except with `--exact`, which says so).
@@ -20,13 +18,12 @@ pub mod error;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
-pub mod generate;
-pub mod hash;
 pub mod import;
-pub mod profile;
-pub mod reuse;
 pub mod show;
+mod show_node;
 pub mod simulate;
 
 pub use command::ProfileCommand;
 pub use error::PlanError;
+pub use profile;
+pub use profile::{generate, hash, reuse};

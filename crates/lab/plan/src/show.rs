@@ -1,13 +1,14 @@
 //! A profile as text and as JSON.
 //!
 //! The keys of the JSON are what scripts rely on: `file, version, origin, lacks, seconds, page_bytes, touched_keys, touched_bytes, structures,
-//! intervals, stream, curves`. What a profile lacks is absent, never 0.
+//! intervals, stream, curves`; of a node `journal, cpu, write_backs, committers, node` too. What a profile lacks is absent, never 0.
 
 use catalogue::provision::geometry::print_bytes;
 use serde_json::{Value, json};
 
 use crate::profile::{Interval, StructureUse, Summary, VERSION};
 use crate::reuse::MissRatioCurve;
+use crate::show_node;
 
 /// Columns and lines of the plot.
 const COLUMNS: usize = 72;
@@ -61,6 +62,7 @@ pub fn text(summary: &Summary) -> String {
     if summary.intervals.len() > 1 {
         out += &interval_table(summary);
     }
+    out += &show_node::text(summary);
     out += &format!(
         "\nsampled stream: {} accesses, {:.4} % of all keys\n",
         summary.stream_entries,
@@ -90,7 +92,7 @@ fn structure_table(summary: &Summary, totals: &Interval) -> String {
         "structure", "reads", "writes", "read", "written", "first use"
     );
     for (name, used) in summary.structures.iter().zip(&totals.structures) {
-        let StructureUse { reads, writes, read_bytes, write_bytes, reuse } = used;
+        let StructureUse { reads, writes, read_bytes, write_bytes, reuse, .. } = used;
         let first = if reuse.accesses > 0 { 100.0 * reuse.first / reuse.accesses as f64 } else { 0.0 };
         out += &format!(
             "{name:<16} {reads:>13} {writes:>13} {:>12} {:>12} {first:>7.2} %\n",
@@ -209,5 +211,6 @@ pub fn json(file: &str, summary: &Summary, at: &[u64]) -> Value {
     if !summary.cpu.is_empty() {
         out["cpu"] = json!(summary.cpu);
     }
+    show_node::add_json(summary, &mut out);
     out
 }

@@ -63,6 +63,7 @@ actions! {
     AlertSilence      "alert-silence"      Node      "a"  ""           "Silence alerts for a time, and try their channels.",
     NodeStop          "node-stop"          Node      "a"  ""           "Stop the node.",
     NodeVerify        "node-verify"        Node      "a"  ""           "Verify all stored data.",
+    NodeProfile       "node-profile"      Node      "a"  ""           "Record profiles of what the node uses, fetch and remove them.",
     NodeBackup        "node-backup"        Node      "a"  ""           "Back up all stored data, which exports it.",
     UserAdminister    "user-administer"    Node      "a"  ""           "Make, change, lock and drop roles, and their credentials.",
     RightsGrant       "rights-grant"       Node      "a"  ""           "Grant and revoke any right on anything.",

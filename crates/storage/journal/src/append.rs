@@ -10,7 +10,7 @@ use crate::checksum;
 use crate::error::JournalError;
 use crate::format::{BLOCK_BYTES, FIRST, FRAME_ALIGN, FRAME_HEADER_BYTES, LAST};
 use crate::lsn::Lsn;
-use crate::options::{BUFFERS, Preparation};
+use crate::options::{BUFFERS, GroupCommits, Preparation};
 use crate::pipeline::Piece;
 use crate::shared::{FailOnPanic, Guard, Shared, State};
 
@@ -51,6 +51,7 @@ impl Shared {
         };
         state.stats.records += 1;
         state.stats.payload_bytes += bytes as u64;
+        state.group_commits.record_bytes[GroupCommits::class(bytes as u64)] += 1;
         if state.append_waiters > 0 {
             self.appended.notify_all();
         }

@@ -40,6 +40,7 @@ use crate::format::{
     BATCH_FRAME_BYTES, BLOCK_BYTES, BatchHeader, END, FIRST, FRAME_ALIGN, FRAME_HEADER_BYTES, Frame, LAST, frame_bytes,
 };
 use crate::lsn::{Lsn, Nonce};
+use crate::options::GroupCommits;
 use crate::pipeline::Place;
 use crate::segment::segment_name;
 use crate::shared::{FailOnPanic, Shared};
@@ -184,6 +185,8 @@ impl<'a> Committer<'a> {
         }
         state.stats.records += 1;
         state.stats.payload_bytes += payload_bytes as u64;
+        state.group_commits.record_bytes[GroupCommits::class(payload_bytes as u64)] += 1;
+        state.group_commits.batch_records[GroupCommits::class(1)] += 1;
         state.stats.batches += 1;
         state.stats.written_bytes += place.end.since(place.start);
         state.stats.batch_records_max = state.stats.batch_records_max.max(1);

@@ -12,7 +12,7 @@ use crate::flusher;
 use crate::format::{BLOCK_BYTES, CLOSE, OPEN};
 use crate::inline::Committer;
 use crate::lsn::{Lsn, Nonce};
-use crate::options::{Check, Options, Preparation, Record, Recovered, Stats};
+use crate::options::{Check, GroupCommits, Options, Preparation, Record, Recovered, Stats};
 use crate::pipeline::Pipeline;
 use crate::reader::{Reader, read_one};
 use crate::recovery::{Verdict, walk};
@@ -240,6 +240,11 @@ impl Journal {
     /// Counters since opening.
     pub fn stats(&self) -> Stats {
         self.shared.lock().stats
+    }
+
+    /// How large records were, and how many shared a flush, since opening.
+    pub fn group_commits(&self) -> GroupCommits {
+        self.shared.lock().group_commits
     }
 
     /// Whether the next segment waits for a file descriptor; a log line reports the begin and the end. Records are

@@ -190,7 +190,9 @@ pub use inline::Committer;
 pub use inspect::{Inspect, Verified, inspect, verify};
 pub use journal::Journal;
 pub use lsn::{Lsn, Nonce};
-pub use options::{BUFFERS, Check, Options, Preparation, RECORD_BYTES_LIMIT, Record, Recovered, Stats};
+pub use options::{
+    BUFFERS, COMMIT_CLASSES, Check, GroupCommits, Options, Preparation, RECORD_BYTES_LIMIT, Record, Recovered, Stats,
+};
 pub use reader::Reader;
 pub use segment_pool::recycle;
 pub use view::View;

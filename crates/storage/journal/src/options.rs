@@ -127,6 +127,30 @@ pub struct Record {
     pub payload: Vec<u8>,
 }
 
+/// Classes of [`GroupCommits`].
+pub const COMMIT_CLASSES: usize = 32;
+
+/// How large records are, and how many share a flush, since the journal was opened. Class 0 has the value 0; class `n` the values from
+/// 2 to the power of `n - 1` up to, but without, 2 to the power of `n`; the last one has all that are larger too.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GroupCommits {
+    /// Records by the bytes of their payloads.
+    pub record_bytes: [u64; COMMIT_CLASSES],
+    /// Batches by the number of records that they completed: as many commits waited for one flush.
+    pub batch_records: [u64; COMMIT_CLASSES],
+}
+
+impl GroupCommits {
+    pub(crate) fn class(value: u64) -> usize {
+        ((u64::BITS - value.leading_zeros()) as usize).min(COMMIT_CLASSES - 1)
+    }
+
+    /// The largest value of a class.
+    pub fn largest(class: usize) -> u64 {
+        (1 << class) - 1
+    }
+}
+
 /// Counters of the journal since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {

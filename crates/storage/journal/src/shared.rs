@@ -23,7 +23,7 @@ use crate::error::JournalError;
 use crate::flush_requests::FlushRequests;
 use crate::format::CLOSE;
 use crate::lsn::{Lsn, Nonce};
-use crate::options::{Options, Preparation, Stats};
+use crate::options::{GroupCommits, Options, Preparation, Stats};
 use crate::pipeline::{Pipeline, Place, Write};
 use crate::reader::Source;
 use crate::segment::{Chain, Segment};
@@ -90,6 +90,7 @@ pub(crate) struct State {
     /// The threads that prepare segments and flush must end.
     pub(crate) stop: bool,
     pub(crate) stats: Stats,
+    pub(crate) group_commits: GroupCommits,
 }
 
 pub(crate) type Guard<'a> = MutexGuard<'a, State>;
@@ -119,6 +120,7 @@ impl Shared {
             closed: false,
             stop: false,
             stats: Stats::default(),
+            group_commits: GroupCommits::default(),
         };
         Shared {
             shelf,
@@ -284,6 +286,7 @@ impl Shared {
         stats.written_bytes += write.buffer.len() as u64;
         stats.batch_records_max = stats.batch_records_max.max(u64::from(write.records));
         stats.batches_overlapped += u64::from(write.overlaps);
+        state.group_commits.batch_records[GroupCommits::class(write.records.into())] += 1;
         let (device, offset) = (segment.device_to_write(), segment.offset(write.start));
         let nonce = state.pipeline.nonce();
         let begun = Instant::now();

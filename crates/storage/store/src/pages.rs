@@ -25,8 +25,8 @@ use std::sync::atomic::AtomicU64;
 
 use bytes::Bytes;
 
-use crate::StoreError;
 use crate::page::{Extent, PageId};
+use crate::{StoreError, TreeId};
 
 /// Pages of one size, in memory while they are used. The head comment of this file lists which thread may call what.
 pub trait Pages: Send + Sync {
@@ -63,6 +63,9 @@ pub trait Pages: Send + Sync {
 
     /// Replaces the whole image of an inner page. Writer only. Errors: as [`write`](Pages::write).
     fn replace_inner(&self, page: PageId, image: &[u8]) -> Result<(), StoreError>;
+
+    /// Notes that pages were made for a tree: a leaf, or an extent, of so many bytes. For profiles; it changes nothing.
+    fn made(&self, _first: PageId, _bytes: usize, _tree: TreeId) {}
 
     /// Frees a leaf or inner page. Writer only, and without a latch on it.
     fn free(&self, page: PageId);

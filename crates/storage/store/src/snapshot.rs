@@ -95,7 +95,7 @@ impl Snapshot {
 
     /// Reads the value of a key's cell that this snapshot sees.
     pub(crate) fn value(&self, tree: TreeId, key: &[u8], cell: &Cell, hint: Hint) -> Result<Bytes, StoreError> {
-        let value = self.versioned().forest.value(cell, hint);
+        let value = self.versioned().forest.value(tree, cell, hint);
         // The pages of a snapshot that is too old may have been reused: that is not damage.
         self.check()?;
         value.map_err(|error| self.versioned().met_value(tree, key, cell, error))

@@ -10,6 +10,7 @@ use journal::{Journal, Lsn};
 
 use crate::backup::{Copying, Manifest};
 use crate::cache::ExternalFile;
+use crate::cache::tap::AccessTap;
 use crate::checkpoint::writer::CheckpointSummary;
 use crate::damage::Quarantined;
 use crate::engine::{Store, StoreEngine};
@@ -201,11 +202,40 @@ impl Store {
         self.engine.options.cache_bytes
     }
 
+    /// Far memory of the page cache, in bytes; 0 if it has none.
+    pub fn far_cache_bytes(&self) -> u64 {
+        self.engine.options.cache.far_bytes
+    }
+
+    /// Bytes of a page.
+    pub fn page_bytes(&self) -> u64 {
+        self.engine.trees.forest.cache.whole_page_bytes() as u64
+    }
+
     /// Adds an external file of so many bytes to the page cache; see [`ExternalFile`].
     ///
     /// Errors: [`StoreError::Full`] if there are too many of them: drop others.
     pub fn external_file(&self, bytes: u64) -> Result<ExternalFile, StoreError> {
         ExternalFile::new(&self.engine.trees.forest.cache, bytes)
+    }
+
+    /// Which pages are accessed, while somebody records a profile.
+    pub fn access_tap(&self) -> &AccessTap {
+        self.engine.trees.forest.cache.tap()
+    }
+
+    /// The names of all trees, with their numbers as [`AccessTap::set_tree`] takes them.
+    ///
+    /// Errors: [`StoreError::Corrupt`], [`StoreError::Device`].
+    pub fn tree_names(&self) -> Result<Vec<(String, u32)>, StoreError> {
+        let catalog = self.engine.trees.catalog()?;
+        let name = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
+        Ok(catalog.into_iter().map(|(tree, id)| (name(&tree), id.0)).collect())
+    }
+
+    /// How many bytes of changed pages each checkpoint began with, since the store was opened.
+    pub fn checkpoint_dirty_bytes(&self) -> device::Noted {
+        self.engine.applier.checkpoints.dirty_bytes()
     }
 
     /// The current metrics.

@@ -18,6 +18,7 @@ mod maintenance;
 mod node;
 #[cfg(debug_assertions)]
 mod panics;
+mod profiles;
 #[cfg(feature = "search")]
 mod searching;
 mod secrets;

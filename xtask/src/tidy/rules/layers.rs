@@ -75,7 +75,7 @@ const LAYERS: &[Layer] = &[
     Layer { folder: "crates/node", imports: &["crates/storage", "crates/media"], shuns: &[] },
     Layer {
         folder: "crates/storage/store",
-        imports: &["crates/storage/journal", "crates/storage/encryption", "crates/media"],
+        imports: &["crates/storage/journal", "crates/storage/encryption", "crates/storage/profile", "crates/media"],
         shuns: RUNTIMES,
     },
     Layer {

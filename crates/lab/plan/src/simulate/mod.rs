@@ -52,7 +52,11 @@ pub fn simulate<R: Read>(profile: &mut ProfileReader<R>, shapes: &[CacheShape]) 
     while let Some(entries) = profile.next_chunk()? {
         for entry in entries {
             for (model, found) in models.iter_mut().zip(&mut found) {
-                found[model.access(entry.hash, entry.bytes) as usize] += 1;
+                let place = model.access(entry.hash, entry.bytes);
+                // A page that was made takes memory from then on, but nothing was looked for.
+                if !entry.is_new {
+                    found[place as usize] += 1;
+                }
             }
         }
     }

@@ -25,6 +25,7 @@ use super::Cache;
 use super::far::Hint;
 use super::metrics::Count;
 use super::state::State;
+use super::tap::{Owner, Use};
 use crate::StoreError;
 use crate::page::{EXTENT_BYTES_MAX, FIRST_EXTERNAL, PageId};
 
@@ -93,6 +94,8 @@ impl ExternalFile {
                 StoreError::Refused("an external file could not be read".into())
             })
         };
+        let whole = bytes.next_multiple_of(self.cache.page_bytes) as u64;
+        self.cache.tap.access(self.page(number), whole, Use::Read, || Owner::External);
         let found = self.cache.read_run(self.page(number), bytes, Hint::Point, fill);
         self.cache.counters.add(if was_read.get() { Count::ExternalMiss } else { Count::ExternalHit }, 1);
         found.map_err(|error| failed.take().unwrap_or_else(|| error.into()))

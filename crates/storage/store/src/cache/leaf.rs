@@ -12,11 +12,12 @@ use super::far::Hint;
 use super::frames::Tier;
 use super::metrics::Count;
 use super::state::{Flag, Place, State};
+use super::tap::{Owner, Use};
 use super::{Cache, other_kind};
-use crate::StoreError;
 use crate::page::encrypted::{decrypt, seal_bytes};
 use crate::page::{self, Extent, Kind, PageId};
 use crate::pages::Pages;
+use crate::{StoreError, TreeId};
 
 /// The name of a page in a frame in messages.
 const LEAF: &str = "a leaf now";
@@ -81,6 +82,74 @@ impl Pages for Cache {
     }
 
     fn write(&self, page: PageId) -> Result<LeafWrite<'_>, StoreError> {
+        let write = self.write_leaf(page)?;
+        self.tap.access(page, self.page_bytes as u64, Use::Write, || tree_of(&write));
+        Ok(write)
+    }
+
+    fn create_leaf(&self) -> Result<(PageId, LeafWrite<'_>), StoreError> {
+        let page = self.space.allocate(1)?;
+        let mut frame = match self.in_time(|| self.frame(&self.main, 1)) {
+            Ok(frame) => frame,
+            Err(error) => {
+                self.space.free(page, 1);
+                return Err(error);
+            }
+        };
+        frame.fill(0);
+        self.publish(page, 1, &frame, false);
+        Ok((page, LeafWrite { frame, bytes: self.node_bytes }))
+    }
+
+    fn create_inner(&self, image: &[u8]) -> Result<PageId, StoreError> {
+        let page = self.create_slot(image)?;
+        self.tap.access(page, self.page_bytes as u64, Use::Make, || Owner::Inner);
+        Ok(page)
+    }
+
+    fn inner<R>(&self, page: PageId, probe: impl FnMut(&[AtomicU64]) -> R) -> Result<R, StoreError> {
+        self.tap.access(page, self.page_bytes as u64, Use::Read, || Owner::Inner);
+        self.read_slot(page, probe)
+    }
+
+    fn replace_inner(&self, page: PageId, image: &[u8]) -> Result<(), StoreError> {
+        self.tap.access(page, self.page_bytes as u64, Use::Write, || Owner::Inner);
+        self.replace_slot(page, image)
+    }
+
+    fn made(&self, first: PageId, bytes: usize, tree: TreeId) {
+        let whole = bytes.next_multiple_of(self.page_bytes) as u64;
+        self.tap.access(first, whole, Use::Make, || Owner::Tree(Some(tree.0)));
+    }
+
+    fn free(&self, page: PageId) {
+        self.give_back(page, 1);
+    }
+
+    fn extent_bytes_max(&self) -> usize {
+        self.space.run_bytes_max() - seal_bytes(self.backing.sealer())
+    }
+
+    fn create_extent(&self, bytes: &[u8]) -> Result<Extent, StoreError> {
+        self.create_run(bytes)
+    }
+
+    fn read_extent(&self, extent: Extent) -> Result<Bytes, StoreError> {
+        self.read_extent_with(extent, Hint::Point)
+    }
+
+    fn free_extent(&self, extent: Extent) {
+        self.give_back(extent.first, extent.pages(self.page_bytes));
+    }
+}
+
+/// The tree of a leaf, as its header says.
+fn tree_of(leaf: &[u8]) -> Owner {
+    Owner::Tree(page::u32_at(leaf, page::TREE_AT))
+}
+
+impl Cache {
+    fn write_leaf(&self, page: PageId) -> Result<LeafWrite<'_>, StoreError> {
         let mut may_promote = true;
         loop {
             let state = self.state(page);
@@ -114,56 +183,14 @@ impl Pages for Cache {
         }
     }
 
-    fn create_leaf(&self) -> Result<(PageId, LeafWrite<'_>), StoreError> {
-        let page = self.space.allocate(1)?;
-        let mut frame = match self.in_time(|| self.frame(&self.main, 1)) {
-            Ok(frame) => frame,
-            Err(error) => {
-                self.space.free(page, 1);
-                return Err(error);
-            }
-        };
-        frame.fill(0);
-        self.publish(page, 1, &frame, false);
-        Ok((page, LeafWrite { frame, bytes: self.node_bytes }))
-    }
-
-    fn create_inner(&self, image: &[u8]) -> Result<PageId, StoreError> {
-        self.create_slot(image)
-    }
-
-    fn inner<R>(&self, page: PageId, probe: impl FnMut(&[AtomicU64]) -> R) -> Result<R, StoreError> {
-        self.read_slot(page, probe)
-    }
-
-    fn replace_inner(&self, page: PageId, image: &[u8]) -> Result<(), StoreError> {
-        self.replace_slot(page, image)
-    }
-
-    fn free(&self, page: PageId) {
-        self.give_back(page, 1);
-    }
-
-    fn extent_bytes_max(&self) -> usize {
-        self.space.run_bytes_max() - seal_bytes(self.backing.sealer())
-    }
-
-    fn create_extent(&self, bytes: &[u8]) -> Result<Extent, StoreError> {
-        self.create_run(bytes)
-    }
-
-    fn read_extent(&self, extent: Extent) -> Result<Bytes, StoreError> {
-        self.read_extent_with(extent, Hint::Point)
-    }
-
-    fn free_extent(&self, extent: Extent) {
-        self.give_back(extent.first, extent.pages(self.page_bytes));
-    }
-}
-
-impl Cache {
     /// As [`read`](Pages::read), with a hint about the reader's use.
     pub fn read_with(&self, page: PageId, hint: Hint) -> Result<LeafRead<'_>, StoreError> {
+        let read = self.read_leaf(page, hint)?;
+        self.tap.access(page, self.page_bytes as u64, Use::Read, || tree_of(&read));
+        Ok(read)
+    }
+
+    fn read_leaf(&self, page: PageId, hint: Hint) -> Result<LeafRead<'_>, StoreError> {
         let mut may_promote = hint == Hint::Point;
         loop {
             let state = self.state(page);

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Number of stripes over which threads are spread.
-const STRIPES: usize = 16;
+pub(super) const STRIPES: usize = 16;
 
 /// Counters of a cache since it was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -83,6 +83,13 @@ const COUNTS: usize = Count::ExternalMiss as usize + 1;
 #[repr(align(128))]
 struct Stripe([AtomicU64; COUNTS]);
 
+/// The stripe of the calling thread.
+pub(super) fn own_stripe() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local!(static OWN: Cell<usize> = Cell::new(NEXT.fetch_add(1, Ordering::Relaxed) % STRIPES));
+    OWN.get()
+}
+
 /// All counts.
 #[derive(Default)]
 pub(super) struct Counters {
@@ -91,9 +98,7 @@ pub(super) struct Counters {
 
 impl Counters {
     pub(super) fn add(&self, count: Count, number: u64) {
-        static NEXT: AtomicUsize = AtomicUsize::new(0);
-        thread_local!(static OWN: Cell<usize> = Cell::new(NEXT.fetch_add(1, Ordering::Relaxed) % STRIPES));
-        self.stripes[OWN.get()].0[count as usize].fetch_add(number, Ordering::Relaxed);
+        self.stripes[own_stripe()].0[count as usize].fetch_add(number, Ordering::Relaxed);
     }
 
     pub(super) fn metrics(&self) -> CacheMetrics {

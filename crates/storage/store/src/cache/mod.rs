@@ -12,6 +12,7 @@
 //!
 //!   eviction.rs: which page leaves     ring.rs, read_ahead.rs: scans     far.rs: near and far memory     direct.rs: Memory Mode as hardware does it
 //!   external.rs: blocks of files that are not the store's     seals.rs: what a run is sealed with
+//!   tap.rs: which pages are accessed, for a profile
 //! ```
 //!
 //! # How a page is found
@@ -57,6 +58,7 @@ mod seals;
 mod slots;
 mod state;
 mod table;
+pub mod tap;
 #[cfg(test)]
 mod tests;
 
@@ -83,8 +85,8 @@ pub(crate) use seals::stored_data_key;
 
 use crate::StoreError;
 use crate::damage::Damage;
-use crate::page::PageId;
 use crate::page::encrypted::seal_bytes;
+use crate::page::{Extent, PageId};
 use direct::DirectMap;
 use external::Numbers;
 use far::Draw;
@@ -94,6 +96,7 @@ use ring::Ring;
 use slots::Slots;
 use state::{Flag, Place, State};
 use table::Table;
+use tap::{AccessTap, Owner, Use};
 
 /// Bytes of a slab, as a 64-bit number.
 const SLAB: u64 = device::arena::SLAB_BYTES as u64;
@@ -157,6 +160,7 @@ pub struct Cache {
     left: AtomicU32,
     counters: Counters,
     external: Numbers,
+    tap: AccessTap,
 }
 
 #[derive(Default)]
@@ -217,6 +221,7 @@ impl Cache {
             left: AtomicU32::new(0),
             counters: Counters::default(),
             external: Numbers::default(),
+            tap: AccessTap::default(),
         }))
     }
 
@@ -252,6 +257,19 @@ impl Cache {
     /// Counters so far.
     pub fn metrics(&self) -> CacheMetrics {
         self.counters.metrics()
+    }
+
+    /// Which pages are accessed.
+    pub fn tap(&self) -> &AccessTap {
+        &self.tap
+    }
+
+    /// Notes that the value of a tree in these extents was read.
+    pub(crate) fn note_value(&self, tree: u32, extents: &[Extent]) {
+        for extent in extents {
+            let bytes = u64::from(extent.pages(self.page_bytes)) * self.page_bytes as u64;
+            self.tap.access(extent.first, bytes, Use::Read, || Owner::Tree(Some(tree)));
+        }
     }
 
     fn state(&self, page: PageId) -> State {

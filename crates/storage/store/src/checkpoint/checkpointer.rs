@@ -94,6 +94,7 @@ struct Shared {
     done: Condvar,
     /// How long checkpoints took, with their pauses.
     durations: Distribution<1>,
+    dirty_bytes: Distribution<1>,
 }
 
 /// Runs checkpoints on a dedicated thread until it is closed or dropped; dropping runs no last checkpoint.
@@ -134,6 +135,7 @@ impl Checkpointer {
             work: Condvar::new(),
             done: Condvar::new(),
             durations: Distribution::default(),
+            dirty_bytes: Distribution::default(),
         });
         let (runner, poisoned) = (shared.clone(), shared.clone());
         let panicked = move |why: &str| _ = poisoned.poison.set(&why);
@@ -195,6 +197,11 @@ impl Checkpointer {
     /// How long each checkpoint took, with its pauses.
     pub(crate) fn durations(&self) -> Noted {
         self.shared.durations.noted()
+    }
+
+    /// How many bytes of changed pages each checkpoint had to write.
+    pub(crate) fn dirty_bytes(&self) -> Noted {
+        self.shared.dirty_bytes.noted()
     }
 
     /// Counters since opening.
@@ -322,6 +329,7 @@ impl Shared {
         state.stats.add(&written);
         state.stats.last_duration = began.elapsed();
         self.durations.note(1, 0, began.elapsed());
+        self.dirty_bytes.note_value(written.data_bytes);
         Ok(())
     }
 

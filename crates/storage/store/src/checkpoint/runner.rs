@@ -185,6 +185,14 @@ impl Checkpoints {
         }
     }
 
+    /// How many bytes of changed pages checkpoints of the thread had to write.
+    pub(crate) fn dirty_bytes(&self) -> device::Noted {
+        match &*self.runner.lock() {
+            Runner::Thread(checkpointer) => checkpointer.dirty_bytes(),
+            Runner::Inline(_) | Runner::Closed => device::Noted::default(),
+        }
+    }
+
     /// Counters of the checkpoints.
     pub(crate) fn stats(&self) -> CheckpointStats {
         match &*self.runner.lock() {

@@ -259,8 +259,11 @@ impl Forest {
         }
     }
 
-    /// Reads the value of a cell.
-    pub(crate) fn value(&self, cell: &Cell, hint: Hint) -> Result<Bytes, StoreError> {
+    /// Reads the value of a cell of a tree.
+    pub(crate) fn value(&self, tree: TreeId, cell: &Cell, hint: Hint) -> Result<Bytes, StoreError> {
+        if let Cell::Large(extents) = cell {
+            self.cache.note_value(tree.0, extents);
+        }
         match hint {
             Hint::Point => cell.read(&*self.cache),
             Hint::Scan => cell.read(&ScanReader(&self.cache)),

@@ -42,6 +42,8 @@ pub const PAGE_BYTES_MAX: usize = 64 << 10;
 pub const PAGE_BYTES_DEFAULT: usize = 8 << 10;
 /// Bytes of the header that all kinds share.
 pub const HEADER_BYTES: usize = 32;
+/// Where in the header the tree is.
+pub(crate) const TREE_AT: usize = 8;
 
 /// Page numbers from here on belong to external files: those that are not the store's, in the page cache. The numbers
 /// below are enough for 24 TiB of pages of 8 KiB.

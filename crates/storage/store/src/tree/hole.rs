@@ -157,6 +157,7 @@ impl<P: Pages> TreeWriter<'_, P> {
         let tree = self.tree;
         let Some(broken) = tree.broken(self.pages, (key, &[]), Direction::Forward, READS)? else { return Ok(None) };
         let (mut child, mut bytes) = self.pages.create_leaf()?;
+        self.pages.made(child, bytes.len(), tree.id);
         edit::format(&mut bytes, tree.id, at.0, &broken.low, &broken.high);
         edit::mark_hole(&mut bytes, true);
         drop(bytes);

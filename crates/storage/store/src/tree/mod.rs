@@ -76,6 +76,7 @@ impl Tree {
     /// Creates an empty tree of two pages. Writer only. Errors: [`StoreError::Full`].
     pub fn create<P: Pages>(pages: &P, id: TreeId, at: Lsn) -> Result<Tree, StoreError> {
         let (leaf, mut page) = pages.create_leaf()?;
+        pages.made(leaf, page.len(), id);
         edit::format(&mut page, id, at.0, &[], &[]);
         drop(page);
         let mut image = vec![0; pages.page_bytes()];

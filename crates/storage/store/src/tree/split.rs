@@ -190,6 +190,7 @@ impl<P: Pages> TreeWriter<'_, P> {
         let mut pairs = Vec::with_capacity(plan.cuts.len());
         let done = (1..=plan.cuts.len()).try_for_each(|right| {
             let (child, mut bytes) = self.pages.create_leaf()?;
+            self.pages.made(child, bytes.len(), tree.id);
             pairs.push(Pair { separator: fences(right).0.to_vec(), child });
             edit::build(&mut bytes, tree.id, change.lsn, fences(right), part(right)).ok_or_else(damaged)?;
             edit::mark_hole(&mut bytes, items.leaf.is_hole);
@@ -237,6 +238,7 @@ impl<P: Pages> TreeWriter<'_, P> {
         let tree = self.tree;
         let damaged = |bytes: &[u8]| tree.corrupt_leaf(page, bytes);
         let (child, mut right) = self.pages.create_leaf()?;
+        self.pages.made(child, right.len(), tree.id);
         let pairs = [Pair { separator, child }];
         let leaf = Leaf::of(&bytes, tree.id).ok_or_else(|| damaged(&bytes))?;
         let fences = (&*pairs[0].separator, leaf.high);

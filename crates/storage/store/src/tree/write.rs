@@ -14,7 +14,7 @@ use super::inner::Toward;
 use super::leaf::{EXTENTS_DAMAGED, Leaf};
 use super::value::{self, Cell, NewValue, Stored};
 use super::{Tree, edit};
-use crate::page::PageId;
+use crate::page::{Extent, PageId};
 use crate::pages::Pages;
 use crate::{KEY_BYTES_MAX, Lsn, StoreError};
 
@@ -147,6 +147,8 @@ impl<'p, P: Pages> TreeWriter<'p, P> {
             }
             Some(NewValue::Bytes(bytes)) => {
                 let extents = value::store_value(self.pages, bytes)?;
+                let made = |extent: &Extent| self.pages.made(extent.first, extent.bytes as usize, self.tree.id);
+                extents.iter().for_each(made);
                 let set = self.set(key, Stored::Large(&value::encode(&extents)), at.0, keep);
                 if set.is_err() && !self.begun {
                     extents.into_iter().for_each(|extent| self.pages.free_extent(extent));

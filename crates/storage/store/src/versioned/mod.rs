@@ -101,7 +101,7 @@ impl VersionedTrees {
                 break;
             };
             for at in (0..block.len()).filter(|at| block.key(*at) != NEXT_TREE) {
-                let id = id_of(&self.forest.value(&block.cell(at)?, Hint::Point)?);
+                let id = id_of(&self.forest.value(CATALOG, &block.cell(at)?, Hint::Point)?);
                 known.extend(id.map(|id| (block.key_bytes(at), id)));
             }
             left = span.split(&block.low, &block.high, Direction::Forward).1;
@@ -115,7 +115,7 @@ impl VersionedTrees {
             .forest
             .get(CATALOG, NEXT_TREE, u64::MAX)?
             .0
-            .map(|cell| self.forest.value(&cell, Hint::Point))
+            .map(|cell| self.forest.value(CATALOG, &cell, Hint::Point))
             .transpose()?;
         Ok(stored.and_then(|value| id_of(&value)).map_or(FIRST_TREE, |id| id.0.max(FIRST_TREE)))
     }

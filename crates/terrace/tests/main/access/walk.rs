@@ -133,14 +133,19 @@ fn shows_data(text: &str) -> bool {
     DATA.iter().any(|word| text.contains(word))
 }
 
-/// A request of each kind about alerts and the history of figures.
-const WATCH_EXAMPLES: [&str; 8] = [
+/// A request of each kind about alerts, profiles and the history of figures.
+const WATCH_EXAMPLES: [&str; 13] = [
     "alert {\"verb\":\"list\"}",
     "alert {\"verb\":\"rules\"}",
     "alert {\"verb\":\"test\",\"channel\":\"x\"}",
     "alert {\"verb\":\"history\",\"last\":9}",
     "alert {\"verb\":\"silence\",\"rule\":null,\"subject\":null,\"until_us\":9,\"reason\":\"x\"}",
     "alert {\"verb\":\"unsilence\",\"number\":1}",
+    "profile {\"verb\":\"status\"}",
+    "profile {\"verb\":\"start\",\"name\":\"x\",\"seconds\":1,\"limit_bytes\":2097152,\"keys\":64,\"stream_keys\":64}",
+    "profile {\"verb\":\"stop\"}",
+    "profile {\"verb\":\"read\",\"name\":\"x\",\"offset\":1}",
+    "profile {\"verb\":\"remove\",\"name\":\"x\"}",
     "history {\"verb\":\"list\",\"range\":\"1h\"}",
     "history {\"verb\":\"points\",\"series\":\"intake\",\"range\":\"1h\"}",
 ];

@@ -239,12 +239,20 @@ const METRICS_WAYS: &[Way] = &[
         Shows("terrace_messages_received_total{service=\"adt\""),
     ),
     way(Metrics("/metrics?name=x"), &[(Action::NodeMetrics, "node")], Shows("process_start_time_seconds")),
+    way(Control("profile {\"verb\":\"status\"}"), &[(Action::NodeMetrics, "node")], Decided),
     way(Control("history {\"verb\":\"list\",\"range\":\"1h\"}"), &[(Action::NodeMetrics, "node")], Decided),
     way(
         Control("history {\"verb\":\"points\",\"series\":\"nothing\",\"range\":\"1y\"}"),
         &[(Action::NodeMetrics, "node")],
         Decided,
     ),
+];
+const PROFILE: &[Right] = &[(Action::NodeProfile, "node")];
+/// Nothing is recorded there: who may end a recording is told so.
+const PROFILE_WAYS: &[Way] = &[
+    way(Control("profile {\"verb\":\"stop\"}"), PROFILE, Decided),
+    way(Control("profile {\"verb\":\"read\",\"name\":\"x\",\"offset\":0}"), PROFILE, Decided),
+    way(Control("profile {\"verb\":\"remove\",\"name\":\"x\"}"), PROFILE, Decided),
 ];
 const SILENCE: &[Right] = &[(Action::AlertSilence, "node")];
 /// No rules are in force there: who may try a channel is told that there is none.
@@ -297,6 +305,7 @@ pub(crate) fn of(action: Action) -> Ways {
         Action::AlertSilence => Of(SILENCE_WAYS),
         Action::NodeStop => Stop,
         Action::NodeVerify => Of(VERIFY_WAYS),
+        Action::NodeProfile => Of(PROFILE_WAYS),
         Action::NodeBackup => Of(BACKUP_WAYS),
         Action::UserAdminister => Of(USER_WAYS),
         Action::RightsGrant => Of(GRANT_WAYS),

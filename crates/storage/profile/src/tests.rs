@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use super::*;
-use crate::PlanError;
+use crate::*;
+
 use crate::generate::{Shape, generate};
 use crate::hash::Salt;
 use crate::reuse::MissRatioCurve;
@@ -42,7 +42,7 @@ fn recorded(options: RecorderOptions, keys: u32, accesses: u64, us: u64) -> (Vec
     (out, summary)
 }
 
-fn entries(bytes: &[u8]) -> Result<Vec<StreamEntry>, PlanError> {
+fn entries(bytes: &[u8]) -> Result<Vec<StreamEntry>, ProfileError> {
     let mut reader = ProfileReader::new(bytes)?;
     let mut entries = Vec::new();
     while let Some(chunk) = reader.next_chunk()? {
@@ -82,8 +82,10 @@ fn every_changed_byte_and_every_cut_is_found_and_the_place_is_said() {
         let mut damaged = bytes.clone();
         damaged[at] ^= 1 << (at % 8);
         match entries(&damaged).expect_err("one bit was changed") {
-            PlanError::Damaged { at: section, .. } => assert!(section <= at as u64, "byte {at}, section at {section}"),
-            PlanError::NotAProfile(_) => assert!(at < 8, "byte {at}"),
+            ProfileError::Damaged { at: section, .. } => {
+                assert!(section <= at as u64, "byte {at}, section at {section}")
+            }
+            ProfileError::NotAProfile(_) => assert!(at < 8, "byte {at}"),
             error => panic!("byte {at}: {error}"),
         }
         assert!(entries(&bytes[..at]).is_err(), "cut at {at}");
@@ -96,14 +98,14 @@ fn every_changed_byte_and_every_cut_is_found_and_the_place_is_said() {
 
 #[test]
 fn a_file_of_another_version_and_no_profile_at_all_are_told_from_damage() {
-    let mut header = *b"TERRPROF\x02\0\0\0\0\0\0\0";
-    let sum = super::format::checksum(&header[..12]);
+    let mut header = *b"TERRPROF\x03\0\0\0\0\0\0\0";
+    let sum = crate::format::checksum(&header[..12]);
     header[12..].copy_from_slice(&sum.to_le_bytes());
     for (bytes, text) in
-        [(&header[..], "its version is 2"), (b"PAR1PAR1PAR1PAR1PAR1", "its first bytes"), (b"", "too short")]
+        [(&header[..], "its version is 3"), (b"PAR1PAR1PAR1PAR1PAR1", "its first bytes"), (b"", "too short")]
     {
         let error = ProfileReader::new(bytes).expect_err(text);
-        assert!(matches!(error, PlanError::NotAProfile(_)) && error.to_string().contains(text), "{error}");
+        assert!(matches!(error, ProfileError::NotAProfile(_)) && error.to_string().contains(text), "{error}");
     }
 }
 
@@ -219,9 +221,9 @@ fn the_format_is_that_of_the_golden_dump() {
     let mut dump = format!("file {}\n", hex(&bytes[..16]));
     let mut rest = &bytes[16..];
     while let Some((header, behind)) = rest.split_first_chunk::<32>() {
-        let header = super::format::SectionHeader::decode(header).expect("a header");
+        let header = crate::format::SectionHeader::decode(header).expect("a header");
         let (packed, behind) = behind.split_at(header.packed as usize);
-        let content = super::format::unpack(packed, header.unpacked).expect("unpacks");
+        let content = crate::format::unpack(packed, header.unpacked).expect("unpacks");
         dump += &format!("{:?} {} {}\n", header.kind, header.number, header.unpacked);
         match std::str::from_utf8(&content) {
             Ok(text) if text.starts_with('{') => dump += &format!("{text}\n"),
@@ -245,9 +247,114 @@ fn a_file_that_another_program_wrote_by_the_layout_is_read() {
     }
     assert_eq!(stream.len(), 4);
     let contents = include_bytes!("golden-content.bin");
-    assert_eq!(entries(&super::fuzz::file_of_contents(contents).expect("long enough")).expect("a profile"), stream);
+    assert_eq!(entries(&crate::fuzz::file_of_contents(contents).expect("long enough")).expect("a profile"), stream);
 }
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A profile whose part has a name, recorded as a node does, with a state after each so many accesses.
+fn recorded_as_node(folder: &Path, accesses: u64, saves_each: u64) -> Recorder {
+    let part = Some(folder.join("node.part"));
+    let mut recorder = Recorder::new(RecorderOptions { part, ..options(folder) }).expect("good options");
+    for (number, key) in generate(Shape::Zipf { skew: 0.8 }, 500, accesses, 5).enumerate() {
+        let number = number as u64;
+        let access = SampledAccess {
+            time_us: number,
+            hash: Salt::of_seed(3).hash(key),
+            bytes: 8192,
+            structure: 0,
+            is_write: false,
+            is_new: number % 10 == 9,
+        };
+        recorder.sample(access).expect("writes");
+        let made = u64::from(access.is_new);
+        recorder.count(number, 0, AccessCounts { reads: 1 - made, made, ..AccessCounts::default() });
+        if number % saves_each == saves_each - 1 {
+            recorder.set_about(origin(), &[Lack::Cpu], NodeFigures::default());
+            recorder.save().expect("writes");
+        }
+    }
+    recorder
+}
+
+#[test]
+fn a_part_that_was_cut_anywhere_becomes_a_profile_up_to_its_last_state() {
+    let folder = tempfile::tempdir().expect("a folder");
+    drop(recorded_as_node(folder.path(), 1000, 250));
+    let part = folder.path().join("node.part");
+    let bytes = std::fs::read(&part).expect("a part");
+    assert!(ProfileReader::new(bytes.as_slice()).is_err_and(|error| error.to_string().contains("recover")));
+    let cut = folder.path().join("cut.part");
+    let mut lengths = std::collections::BTreeSet::new();
+    for at in (0..=bytes.len()).rev().step_by(97) {
+        std::fs::write(&cut, &bytes[..at]).expect("writes");
+        let mut out = Vec::new();
+        let Ok(summary) = recover(&cut, &mut out) else {
+            lengths.insert(0);
+            continue;
+        };
+        let stream = entries(&out).expect("whole");
+        let accesses = summary.totals().total().reuse.accesses;
+        assert!(
+            accesses.is_multiple_of(225) && accesses > 0,
+            "{accesses}: a state after each 250, a tenth of them made"
+        );
+        assert_eq!(stream.len() as u64, accesses / 9 * 10, "the stream ends with the state");
+        assert_eq!(stream.iter().filter(|entry| entry.is_new).count() as u64, accesses / 9);
+        assert!(summary.node.is_some_and(|node| node.is_interrupted));
+        lengths.insert(accesses);
+    }
+    assert_eq!(lengths.into_iter().collect::<Vec<_>>(), [0, 225, 450, 675, 900]);
+}
+
+#[test]
+fn a_recording_with_a_part_is_the_profile_that_one_without_would_be() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let recorder = recorded_as_node(folder.path(), 5000, 1000);
+    let whole = folder.path().join("node.tprof");
+    let summary = recorder.finish_as(&whole).expect("writes");
+    assert!(!folder.path().join("node.part").exists(), "the part is gone");
+    let bytes = std::fs::read(&whole).expect("it is there");
+    assert_eq!(ProfileReader::new(bytes.as_slice()).expect("a profile").summary(), &summary);
+    let total = summary.totals().total();
+    assert_eq!((total.reads, total.made, summary.stream_entries), (4500, 500, 5000));
+    assert_eq!(entries(&bytes).expect("whole").len(), 5000);
+    // A page that is made is neither a first use nor a hit.
+    let counted = total.reuse.first + total.reuse.distances.sum();
+    assert!((counted - 4500.0).abs() < 1e-6, "{counted}");
+    assert!(recorded_as_node(folder.path(), 10, 10).finish_as(&whole).is_err(), "it is not replaced");
+}
+
+#[test]
+fn a_lower_threshold_keeps_every_access_of_the_pages_below_it_and_memory_is_bounded() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut recorder = Recorder::new(options(folder.path())).expect("good options");
+    let salt = Salt::of_seed(3);
+    let mut sampled = 0;
+    for (number, key) in generate(Shape::Zipf { skew: 0.6 }, 100_000, 400_000, 7).enumerate() {
+        if number == 200_000 {
+            recorder.lower(u64::MAX / 4);
+        }
+        let hash = salt.hash(key);
+        recorder.count(number as u64, 0, AccessCounts { reads: 1, ..AccessCounts::default() });
+        if hash < recorder.threshold() {
+            sampled += 1;
+            let (time_us, bytes, structure, is_write, is_new) = (number as u64, 8192, 0, false, false);
+            let access = SampledAccess { time_us, hash, bytes, structure, is_write, is_new };
+            recorder.sample(access).expect("writes");
+        }
+    }
+    assert!(sampled < 350_000 && recorder.threshold() <= u64::MAX / 4);
+    assert!(recorder.memory_bytes() < 12 << 20, "{} bytes", recorder.memory_bytes());
+    let reuse = recorder.reuse();
+    assert_eq!(reuse.accesses, 400_000);
+    let mut exact = crate::reuse::ReuseCounts::default();
+    let mut distances = crate::reuse::StackDistances::default();
+    for key in generate(Shape::Zipf { skew: 0.6 }, 100_000, 400_000, 7) {
+        exact.count_exact(distances.access(key, 8192));
+    }
+    let error = crate::reuse::mean_absolute_error(&reuse.curve(), &exact.curve(), 100_000 * 8192, 100);
+    assert!(error < 0.02, "{error}");
 }

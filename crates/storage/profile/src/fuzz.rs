@@ -1,10 +1,10 @@
 //! Files for the fuzz target of profiles: contents from outside behind right headers and checksums.
 
-use super::format::{Fields, Kind, file_header, pack, write_section};
+use crate::format::{Fields, Kind, MAGIC, file_header, pack, write_section};
 
 /// A file whose sections have these contents: two bytes for the length of the summary, two for that of the reuse, both, one chunk. `None` if
 /// the input is too short for its lengths.
-pub(crate) fn file_of_contents(input: &[u8]) -> Option<Vec<u8>> {
+pub fn file_of_contents(input: &[u8]) -> Option<Vec<u8>> {
     let mut fields = Fields(input);
     let (head, reuse) = (usize::from(fields.u16()?), usize::from(fields.u16()?));
     let (head, reuse, chunk) = (fields.take(head)?, fields.take(reuse)?, fields.0);
@@ -12,7 +12,7 @@ pub(crate) fn file_of_contents(input: &[u8]) -> Option<Vec<u8>> {
     let entries = u64::from(chunk.get(16..20).and_then(|bytes| Fields(bytes).u32()).unwrap_or_default());
     let mut tail = 3u32.to_le_bytes().to_vec();
     tail.extend(entries.to_le_bytes());
-    let mut out = file_header().to_vec();
+    let mut out = file_header(MAGIC).to_vec();
     for (number, kind, content) in
         [(0, Kind::Head, head), (1, Kind::Reuse, reuse), (2, Kind::Stream, chunk), (3, Kind::Tail, tail.as_slice())]
     {

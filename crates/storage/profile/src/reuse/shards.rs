@@ -9,7 +9,7 @@
 //!
 //! A key is sampled always or never, so distances in the sample are those of the whole, scaled. The paper scales earlier counts down when
 //! the threshold falls; here each access is counted with the rate of its time, which is the same up to one factor. The number of accesses
-//! is known exactly: the difference to the sum of the sample is added at distance 0 ([`ReuseCounts`](super::ReuseCounts)), as the paper's
+//! is known exactly: the difference to the sum of the sample is added at distance 0 ([`ReuseCounts`](crate::reuse::ReuseCounts)), as the paper's
 //! SHARDS_adj does.
 //!
 //! Memory: about 50 bytes for each key of the sample.
@@ -72,6 +72,26 @@ impl Shards {
         // A key's own bytes are not a sample of anything.
         let scaled = |distance: u64| bytes.saturating_add(((distance - bytes) as f64 / rate) as u64);
         Some(Sampled { distance: distance.map(scaled), stands_for: 1.0 / rate })
+    }
+
+    /// Hashes at or above are not sampled; `None`: all are.
+    pub(crate) fn threshold(&self) -> Option<u64> {
+        self.threshold
+    }
+
+    /// From now on hashes at or above are not sampled, and forgotten.
+    pub(crate) fn lower(&mut self, threshold: u64) {
+        while self.hashes.peek().is_some_and(|hash| *hash >= threshold) {
+            if let Some(hash) = self.hashes.pop() {
+                self.distances.remove(hash);
+            }
+        }
+        self.threshold = Some(self.threshold.map_or(threshold, |before| before.min(threshold)));
+    }
+
+    /// Memory that it takes, bytes: about.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.distances.memory_bytes() + self.hashes.capacity() * 8
     }
 
     /// The part of all keys that is sampled now, above 0 to 1.

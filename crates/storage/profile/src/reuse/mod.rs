@@ -22,6 +22,7 @@ mod shards;
 
 pub use curve::{MissRatioCurve, ReuseCounts, mean_absolute_error};
 pub use distances::StackDistances;
+pub(crate) use histogram::BUCKET_BYTES;
 pub use histogram::{BUCKETS, Histogram};
 pub use shards::{KEYS_DEFAULT, Sampled, Shards};
 

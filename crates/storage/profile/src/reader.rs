@@ -6,10 +6,12 @@ use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::Path;
 
-use super::chunk::{Chunk, StreamEntry};
-use super::format::{self, FILE_HEADER_BYTES, Fields, Kind, MAGIC, SECTION_HEADER_BYTES, SectionHeader, VERSION};
-use super::summary::Summary;
-use crate::PlanError;
+use crate::ProfileError;
+use crate::chunk::{Chunk, StreamEntry};
+use crate::format::{
+    self, FILE_HEADER_BYTES, Fields, Kind, MAGIC, PART_MAGIC, SECTION_HEADER_BYTES, SectionHeader, VERSION,
+};
+use crate::summary::Summary;
 
 /// A profile without its stream.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,7 +25,7 @@ impl Profile {
     ///
     /// # Errors
     /// Those of reading; that it is damaged, or none.
-    pub fn read(file: &Path) -> Result<Profile, PlanError> {
+    pub fn read(file: &Path) -> Result<Profile, ProfileError> {
         let mut reader = ProfileReader::open(file)?;
         while reader.next_chunk()?.is_some() {}
         Ok(Profile { summary: reader.summary })
@@ -48,7 +50,7 @@ impl ProfileReader<BufReader<File>> {
     ///
     /// # Errors
     /// Those of reading; that it is damaged, or none.
-    pub fn open(file: &Path) -> Result<ProfileReader<BufReader<File>>, PlanError> {
+    pub fn open(file: &Path) -> Result<ProfileReader<BufReader<File>>, ProfileError> {
         ProfileReader::new(BufReader::with_capacity(1 << 20, File::open(file)?))
     }
 }
@@ -58,23 +60,27 @@ impl<R: Read> ProfileReader<R> {
     ///
     /// # Errors
     /// As [`open`](ProfileReader::open).
-    pub fn new(mut bytes: R) -> Result<ProfileReader<R>, PlanError> {
+    pub fn new(mut bytes: R) -> Result<ProfileReader<R>, ProfileError> {
         let mut header = [0; FILE_HEADER_BYTES];
-        let none = |what: String| PlanError::NotAProfile(what);
+        let none = |what: String| ProfileError::NotAProfile(what);
         bytes.read_exact(&mut header).map_err(|error| match error.kind() {
             std::io::ErrorKind::UnexpectedEof => none("it is too short".into()),
             _ => error.into(),
         })?;
         let mut fields = Fields(&header[8..]);
         let (version, sum) = (fields.u32().unwrap_or_default(), fields.u32().unwrap_or_default());
+        if &header[..8] == PART_MAGIC {
+            let what = "it is part of one that is being recorded, or was interrupted: `terrace profile recover` makes a profile of it";
+            return Err(none(what.into()));
+        }
         if &header[..8] != MAGIC {
             return Err(none("its first bytes are others".into()));
         }
         if sum != format::checksum(&header[..12]) {
-            return Err(PlanError::Damaged { at: 0, what: "the header does not match its checksum".into() });
+            return Err(ProfileError::Damaged { at: 0, what: "the header does not match its checksum".into() });
         }
-        if version != VERSION {
-            return Err(none(format!("its version is {version}, and this program reads {VERSION}")));
+        if !(1..=VERSION).contains(&version) {
+            return Err(none(format!("its version is {version}, and this program reads 1 to {VERSION}")));
         }
         let mut sections = Sections { bytes, at: FILE_HEADER_BYTES as u64, sections: 0 };
         let head = sections.expect(Kind::Head)?;
@@ -100,7 +106,7 @@ impl<R: Read> ProfileReader<R> {
     ///
     /// # Errors
     /// Those of reading; that it is damaged.
-    pub fn next_chunk(&mut self) -> Result<Option<Vec<StreamEntry>>, PlanError> {
+    pub fn next_chunk(&mut self) -> Result<Option<Vec<StreamEntry>>, ProfileError> {
         if self.is_over {
             return Ok(None);
         }
@@ -129,11 +135,11 @@ impl<R: Read> ProfileReader<R> {
                 self.is_over = true;
                 Ok(None)
             }
-            Kind::Head | Kind::Reuse => Err(section.damaged("a second summary")),
+            Kind::Head | Kind::Reuse | Kind::State => Err(section.damaged("a second summary")),
         }
     }
 
-    fn filtered(&mut self, mut chunk: Chunk, section: &Section) -> Result<Vec<StreamEntry>, PlanError> {
+    fn filtered(&mut self, mut chunk: Chunk, section: &Section) -> Result<Vec<StreamEntry>, ProfileError> {
         let structures = self.summary.structures.len();
         for entry in &chunk.entries {
             if entry.time_us < self.last_us || usize::from(entry.structure) >= structures {
@@ -161,15 +167,15 @@ struct Section {
 }
 
 impl Section {
-    fn damaged(&self, what: &str) -> PlanError {
-        PlanError::Damaged { at: self.at, what: what.to_owned() }
+    fn damaged(&self, what: &str) -> ProfileError {
+        ProfileError::Damaged { at: self.at, what: what.to_owned() }
     }
 }
 
 impl<R: Read> Sections<R> {
-    fn next(&mut self) -> Result<Section, PlanError> {
+    fn next(&mut self) -> Result<Section, ProfileError> {
         let at = self.at;
-        let damaged = |what: &str| PlanError::Damaged { at, what: what.to_owned() };
+        let damaged = |what: &str| ProfileError::Damaged { at, what: what.to_owned() };
         let short = |error: std::io::Error| match error.kind() {
             std::io::ErrorKind::UnexpectedEof => damaged("the file ends before its end"),
             _ => error.into(),
@@ -196,7 +202,7 @@ impl<R: Read> Sections<R> {
         Ok(Section { at, header, content })
     }
 
-    fn expect(&mut self, kind: Kind) -> Result<Section, PlanError> {
+    fn expect(&mut self, kind: Kind) -> Result<Section, ProfileError> {
         let section = self.next()?;
         if section.header.kind != kind { Err(section.damaged("a section of another kind")) } else { Ok(section) }
     }

@@ -7,8 +7,8 @@
 //!          ...             up to 2^64
 //! ```
 //!
-//! Memory is bounded by [`BUCKETS`]; only the buckets up to the largest value exist. Counts are real numbers, because a sampled access
-//! stands for several.
+//! Memory is bounded by [`BUCKETS`]; only buckets that something was added to exist, 10 bytes each. Counts are real numbers, because a
+//! sampled access stands for several.
 
 /// Bits of a value behind its highest one that its bucket distinguishes.
 const BITS: u32 = 7;
@@ -20,8 +20,14 @@ pub const BUCKETS: usize = (64 - BITS as usize + 1) * LINE as usize;
 /// See the head comment of this file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Histogram {
+    /// Rising.
+    buckets: Vec<u16>,
     counts: Vec<f64>,
 }
+
+/// Memory of a bucket that exists.
+pub(crate) const BUCKET_BYTES: usize = 10;
+const _: () = assert!(BUCKETS <= u16::MAX as usize);
 
 impl Histogram {
     /// Adds `count` values.
@@ -32,10 +38,13 @@ impl Histogram {
     /// Adds to a bucket. Panics if there is no such bucket.
     pub fn add_to(&mut self, bucket: usize, count: f64) {
         assert!(bucket < BUCKETS, "there is no bucket {bucket}");
-        if bucket >= self.counts.len() {
-            self.counts.resize(bucket + 1, 0.0);
+        match self.buckets.binary_search(&(bucket as u16)) {
+            Ok(at) => self.counts[at] += count,
+            Err(at) => {
+                self.buckets.insert(at, bucket as u16);
+                self.counts.insert(at, count);
+            }
         }
-        self.counts[bucket] += count;
     }
 
     /// Adds all of another one.
@@ -47,12 +56,18 @@ impl Histogram {
 
     /// The buckets that are not empty, by rising values, with their counts.
     pub fn buckets(&self) -> impl Iterator<Item = (usize, f64)> + '_ {
-        self.counts.iter().copied().enumerate().filter(|(_, count)| *count != 0.0)
+        let buckets = self.buckets.iter().map(|bucket| usize::from(*bucket));
+        buckets.zip(self.counts.iter().copied()).filter(|(_, count)| *count != 0.0)
     }
 
     /// The number of buckets up to the largest value.
     pub fn len(&self) -> usize {
-        self.counts.len()
+        self.buckets.last().map_or(0, |last| usize::from(*last) + 1)
+    }
+
+    /// The number of buckets that exist.
+    pub(crate) fn made(&self) -> usize {
+        self.buckets.len()
     }
 
     /// Whether nothing was added.
@@ -75,7 +90,7 @@ impl Histogram {
                 return bounds(bucket).1;
             }
         }
-        self.counts.len().checked_sub(1).map_or(0, |last| bounds(last).1)
+        self.len().checked_sub(1).map_or(0, |last| bounds(last).1)
     }
 }
 

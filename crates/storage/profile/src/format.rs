@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   file      0   8  "TERRPROF"
-//!             8   4  version: 1
+//!             8   4  version: 2; 1 had no pages that were made
 //!            12   4  CRC-32C of the 12 bytes before
 //!            16      sections: HEAD, REUS, then STRM as often as needed, TAIL; nothing behind
 //!
@@ -20,6 +20,9 @@
 //!            20      n times: 2 bucket of the histogram (histogram.rs), 8 count, IEEE 754
 //!   STRM      a chunk of the stream (chunk.rs)
 //!   TAIL      4 sections before this one, 8 entries of the stream
+//!
+//!   part      of a profile that is being recorded: the same, but its first bytes are "TERRPART", and its sections are STRM and STAT only
+//!   STAT      what was known at that moment: 8 bytes of HEAD, HEAD, REUS
 //! ```
 //!
 //! Invariants of reading: no section is taken to be larger than [`SECTION_BYTES_MAX`], packed or not; nothing is allocated for a length
@@ -31,31 +34,34 @@ use flate2::Compression;
 use flate2::read::DeflateDecoder;
 use flate2::write::DeflateEncoder;
 
-use super::summary::{StructureUse, Summary};
-use crate::PlanError;
+use crate::ProfileError;
 use crate::reuse::{BUCKETS, Histogram, ReuseCounts};
+use crate::summary::{StructureUse, Summary};
 
 /// The version of the file.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Bytes of a section at most, packed and unpacked.
-pub(super) const SECTION_BYTES_MAX: u64 = 64 << 20;
+pub(crate) const SECTION_BYTES_MAX: u64 = 64 << 20;
 /// Buckets of all histograms of a profile at most, empty ones below the largest too: they take 8 bytes each in memory, and a few bytes of a file
 /// name the largest.
-pub(super) const REUSE_BUCKETS_MAX: usize = 16 << 20;
+pub(crate) const REUSE_BUCKETS_MAX: usize = 16 << 20;
 /// Sections at most.
-pub(super) const SECTIONS_MAX: u32 = 1 << 20;
+pub(crate) const SECTIONS_MAX: u32 = 1 << 20;
 /// The first bytes of a file.
-pub(super) const MAGIC: &[u8; 8] = b"TERRPROF";
-pub(super) const FILE_HEADER_BYTES: usize = 16;
-pub(super) const SECTION_HEADER_BYTES: usize = 32;
+pub(crate) const MAGIC: &[u8; 8] = b"TERRPROF";
+/// The first bytes of a part.
+pub(crate) const PART_MAGIC: &[u8; 8] = b"TERRPART";
+pub(crate) const FILE_HEADER_BYTES: usize = 16;
+pub(crate) const SECTION_HEADER_BYTES: usize = 32;
 
 /// The kind of a section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     Head,
     Reuse,
     Stream,
     Tail,
+    State,
 }
 
 impl Kind {
@@ -65,23 +71,26 @@ impl Kind {
             Kind::Reuse => *b"REUS",
             Kind::Stream => *b"STRM",
             Kind::Tail => *b"TAIL",
+            Kind::State => *b"STAT",
         }
     }
 
     fn of(letters: &[u8]) -> Option<Kind> {
-        [Kind::Head, Kind::Reuse, Kind::Stream, Kind::Tail].into_iter().find(|kind| kind.letters() == letters)
+        [Kind::Head, Kind::Reuse, Kind::Stream, Kind::Tail, Kind::State]
+            .into_iter()
+            .find(|kind| kind.letters() == letters)
     }
 }
 
 /// The checksum of everything here.
-pub(super) fn checksum(bytes: &[u8]) -> u32 {
+pub(crate) fn checksum(bytes: &[u8]) -> u32 {
     crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes) as u32
 }
 
 /// The first bytes of a file.
-pub(super) fn file_header() -> [u8; FILE_HEADER_BYTES] {
+pub(crate) fn file_header(magic: &[u8; 8]) -> [u8; FILE_HEADER_BYTES] {
     let mut header = [0; FILE_HEADER_BYTES];
-    header[..8].copy_from_slice(MAGIC);
+    header[..8].copy_from_slice(magic);
     header[8..12].copy_from_slice(&VERSION.to_le_bytes());
     let sum = checksum(&header[..12]);
     header[12..].copy_from_slice(&sum.to_le_bytes());
@@ -89,14 +98,14 @@ pub(super) fn file_header() -> [u8; FILE_HEADER_BYTES] {
 }
 
 /// Packs the content of a section.
-pub(super) fn pack(content: &[u8]) -> Result<Vec<u8>, PlanError> {
+pub(crate) fn pack(content: &[u8]) -> Result<Vec<u8>, ProfileError> {
     let mut encoder = DeflateEncoder::new(Vec::new(), Compression::fast());
     encoder.write_all(content)?;
     Ok(encoder.finish()?)
 }
 
 /// Unpacks it; `None` if it is not packed so, or has another length than `bytes`.
-pub(super) fn unpack(packed: &[u8], bytes: u64) -> Option<Vec<u8>> {
+pub(crate) fn unpack(packed: &[u8], bytes: u64) -> Option<Vec<u8>> {
     let mut content = Vec::new();
     let mut decoder = DeflateDecoder::new(packed).take(bytes.min(SECTION_BYTES_MAX) + 1);
     decoder.read_to_end(&mut content).ok()?;
@@ -105,16 +114,16 @@ pub(super) fn unpack(packed: &[u8], bytes: u64) -> Option<Vec<u8>> {
 
 /// What the header of a section says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct SectionHeader {
-    pub(super) kind: Kind,
-    pub(super) number: u32,
-    pub(super) packed: u64,
-    pub(super) unpacked: u64,
-    pub(super) checksum: u32,
+pub(crate) struct SectionHeader {
+    pub(crate) kind: Kind,
+    pub(crate) number: u32,
+    pub(crate) packed: u64,
+    pub(crate) unpacked: u64,
+    pub(crate) checksum: u32,
 }
 
 impl SectionHeader {
-    pub(super) fn encode(self) -> [u8; SECTION_HEADER_BYTES] {
+    pub(crate) fn encode(self) -> [u8; SECTION_HEADER_BYTES] {
         let mut header = [0; SECTION_HEADER_BYTES];
         header[..4].copy_from_slice(&self.kind.letters());
         header[4..8].copy_from_slice(&self.number.to_le_bytes());
@@ -127,7 +136,7 @@ impl SectionHeader {
     }
 
     /// Decodes and checks it. Errors: what is wrong, in words.
-    pub(super) fn decode(header: &[u8; SECTION_HEADER_BYTES]) -> Result<SectionHeader, &'static str> {
+    pub(crate) fn decode(header: &[u8; SECTION_HEADER_BYTES]) -> Result<SectionHeader, &'static str> {
         let mut fields = Fields(header);
         let (letters, number) = (fields.take(4).unwrap_or_default(), fields.u32().unwrap_or_default());
         let (packed, unpacked) = (fields.u64().unwrap_or_default(), fields.u64().unwrap_or_default());
@@ -144,15 +153,15 @@ impl SectionHeader {
 }
 
 /// Writes a section of packed content.
-pub(super) fn write_section(
+pub(crate) fn write_section(
     out: &mut impl Write,
     kind: Kind,
     number: u32,
     packed: &[u8],
     unpacked: u64,
-) -> Result<(), PlanError> {
+) -> Result<(), ProfileError> {
     if packed.len() as u64 > SECTION_BYTES_MAX || unpacked > SECTION_BYTES_MAX {
-        return Err(PlanError::Refused(format!("a section of a profile has more than {SECTION_BYTES_MAX} bytes")));
+        return Err(ProfileError::Refused(format!("a section of a profile has more than {SECTION_BYTES_MAX} bytes")));
     }
     let header = SectionHeader { kind, number, packed: packed.len() as u64, unpacked, checksum: checksum(packed) };
     out.write_all(&header.encode())?;
@@ -161,7 +170,7 @@ pub(super) fn write_section(
 }
 
 /// The reuse of all intervals.
-pub(super) fn encode_reuse(summary: &Summary) -> Vec<u8> {
+pub(crate) fn encode_reuse(summary: &Summary) -> Vec<u8> {
     let mut out = Vec::new();
     for used in summary.intervals.iter().flat_map(|interval| &interval.structures) {
         let reuse = &used.reuse;
@@ -177,7 +186,7 @@ pub(super) fn encode_reuse(summary: &Summary) -> Vec<u8> {
 }
 
 /// Puts the decoded reuse into the summary; `None` if it does not fit, or has more than [`REUSE_BUCKETS_MAX`] buckets.
-pub(super) fn decode_reuse(bytes: &[u8], summary: &mut Summary) -> Option<()> {
+pub(crate) fn decode_reuse(bytes: &[u8], summary: &mut Summary) -> Option<()> {
     let (mut fields, mut room) = (Fields(bytes), REUSE_BUCKETS_MAX);
     for used in summary.intervals.iter_mut().flat_map(|interval| &mut interval.structures) {
         used.reuse = reuse_of(&mut fields, used, &mut room)?;
@@ -208,24 +217,24 @@ fn reuse_of(fields: &mut Fields<'_>, used: &StructureUse, room: &mut usize) -> O
 }
 
 /// Reads numbers from bytes.
-pub(super) struct Fields<'a>(pub(super) &'a [u8]);
+pub(crate) struct Fields<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Fields<'a> {
-    pub(super) fn take(&mut self, bytes: usize) -> Option<&'a [u8]> {
+    pub(crate) fn take(&mut self, bytes: usize) -> Option<&'a [u8]> {
         let (taken, rest) = self.0.split_at_checked(bytes)?;
         self.0 = rest;
         Some(taken)
     }
 
-    pub(super) fn u16(&mut self) -> Option<u16> {
+    pub(crate) fn u16(&mut self) -> Option<u16> {
         Some(u16::from_le_bytes(self.take(2)?.try_into().ok()?))
     }
 
-    pub(super) fn u32(&mut self) -> Option<u32> {
+    pub(crate) fn u32(&mut self) -> Option<u32> {
         Some(u32::from_le_bytes(self.take(4)?.try_into().ok()?))
     }
 
-    pub(super) fn u64(&mut self) -> Option<u64> {
+    pub(crate) fn u64(&mut self) -> Option<u64> {
         Some(u64::from_le_bytes(self.take(8)?.try_into().ok()?))
     }
 
@@ -236,7 +245,7 @@ impl<'a> Fields<'a> {
     }
 
     /// A number in groups of seven bits, lowest first; bit 7 is set while more follow.
-    pub(super) fn varint(&mut self) -> Option<u64> {
+    pub(crate) fn varint(&mut self) -> Option<u64> {
         let mut number = 0u64;
         for shift in (0..64).step_by(7) {
             let byte = *self.take(1)?.first()?;
@@ -254,7 +263,7 @@ impl<'a> Fields<'a> {
 }
 
 /// Writes such a number.
-pub(super) fn put_varint(out: &mut Vec<u8>, mut number: u64) {
+pub(crate) fn put_varint(out: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {
         out.push(number as u8 | 0x80);
         number >>= 7;

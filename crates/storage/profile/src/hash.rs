@@ -31,6 +31,16 @@ impl Salt {
         Salt(random.u64(..), random.u64(..))
     }
 
+    /// Its two keys, for whoever hashes elsewhere. They must not be stored, nor printed.
+    pub fn keys(self) -> (u64, u64) {
+        (self.0, self.1)
+    }
+
+    /// The salt of these [keys](Salt::keys).
+    pub fn of_keys((first, second): (u64, u64)) -> Salt {
+        Salt(first, second)
+    }
+
     /// The hash of a number.
     pub fn hash(self, number: u64) -> u64 {
         let mut hasher = SipHasher::new_with_keys(self.0, self.1);
@@ -45,8 +55,8 @@ impl std::fmt::Debug for Salt {
     }
 }
 
-/// A number for a name or a key of a trace, before it is salted.
-pub(crate) fn number_of(bytes: &[u8]) -> u64 {
+/// A number for a name or a key of a trace, before it is salted: not secret.
+pub fn number_of(bytes: &[u8]) -> u64 {
     let mut hasher = SipHasher::new_with_keys(0, 0);
     hasher.write(bytes);
     hasher.finish()

@@ -71,6 +71,12 @@ impl StackDistances {
         self.bytes
     }
 
+    /// Memory that it takes, bytes: about.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let entry = std::mem::size_of::<(u64, Entry)>() + 1;
+        self.last.capacity() * 8 / 7 * entry + self.tree.capacity() * 8
+    }
+
     /// Moves the places together, into a line twice as long as there are keys.
     fn make_room(&mut self) {
         let mut entries: Vec<(usize, u64)> = self.last.iter().map(|(key, entry)| (entry.place, *key)).collect();

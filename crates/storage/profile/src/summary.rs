@@ -4,13 +4,14 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::node_use::{Committers, CpuUse, JournalUse, NodeUse, WriteBacks};
 use crate::reuse::ReuseCounts;
 
 /// The largest number of structures in a profile.
 pub const STRUCTURES_MAX: usize = 16;
 
 /// Intervals of a profile at most: a month of hours. With more, two become one.
-pub(super) const INTERVALS_MAX: usize = 768;
+pub(crate) const INTERVALS_MAX: usize = 768;
 
 /// The largest page of a profile, bytes.
 pub const PAGE_BYTES_MAX: u64 = 1 << 20;
@@ -99,6 +100,12 @@ pub struct StructureUse {
     pub read_bytes: u64,
     /// Bytes written.
     pub write_bytes: u64,
+    /// Pages that were made: neither reads nor writes, and neither hits nor misses.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub made: u64,
+    /// Their bytes.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub made_bytes: u64,
     /// Reuse distances in the memory that all structures share.
     #[serde(skip)]
     pub reuse: ReuseCounts,
@@ -111,6 +118,8 @@ impl StructureUse {
         self.writes = self.writes.saturating_add(other.writes);
         self.read_bytes = self.read_bytes.saturating_add(other.read_bytes);
         self.write_bytes = self.write_bytes.saturating_add(other.write_bytes);
+        self.made = self.made.saturating_add(other.made);
+        self.made_bytes = self.made_bytes.saturating_add(other.made_bytes);
         self.reuse.merge(&other.reuse);
     }
 }
@@ -132,46 +141,6 @@ impl Interval {
             sum
         })
     }
-}
-
-/// What the journal did.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct JournalUse {
-    /// Records appended.
-    pub records: u64,
-    /// Their bytes.
-    pub bytes: u64,
-    /// Flushes.
-    pub flushes: u64,
-    /// Sizes of records: the largest size of a class, bytes, and how many.
-    pub record_bytes: Vec<(u64, u64)>,
-}
-
-/// How many worked at once.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Committers {
-    /// How many commits waited for one flush: the number, and how often.
-    pub waiting: Vec<(u32, u64)>,
-    /// Threads that could run: the number, and how many samples showed it.
-    pub runnable: Vec<(u32, u64)>,
-}
-
-/// Pages that were written back.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct WriteBacks {
-    /// Checkpoints.
-    pub checkpoints: u64,
-    /// Bytes that they wrote, images included.
-    pub bytes: u64,
-}
-
-/// Processor time of one component.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct CpuUse {
-    /// `journal`, `applier`, `sql`, ...
-    pub component: String,
-    /// Processor time, seconds.
-    pub seconds: f64,
 }
 
 /// See the head comment of this file.
@@ -209,6 +178,13 @@ pub struct Summary {
     pub committers: Option<Committers>,
     /// Processor time by component; empty if it was not measured.
     pub cpu: Vec<CpuUse>,
+    /// What only a node's profile has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<NodeUse>,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 impl Summary {
@@ -229,13 +205,14 @@ impl Summary {
     }
 
     /// What contradicts itself, in words: a file from outside may say anything.
-    pub(super) fn contradiction(&self) -> Option<String> {
+    pub(crate) fn contradiction(&self) -> Option<String> {
         let structures = self.structures.len();
         if !(1..=STRUCTURES_MAX).contains(&structures) {
             return Some(format!("it has {structures} structures"));
         }
         let origin = &self.origin;
-        let components = self.cpu.iter().map(|used| &used.component);
+        let hours = self.node.iter().flat_map(|node| &node.hours);
+        let components = self.cpu.iter().chain(hours.clone().flat_map(|hour| &hour.cpu)).map(|used| &used.component);
         let mut names = self.structures.iter().chain([&origin.kind, &origin.made_by, &origin.keys]).chain(components);
         // They are printed on terminals.
         let is_name =
@@ -254,6 +231,9 @@ impl Summary {
         }
         if self.intervals.iter().any(|interval| interval.structures.len() != structures) {
             return Some("an interval has other structures".into());
+        }
+        if hours.count() > INTERVALS_MAX {
+            return Some("it has more hours than a profile can have".into());
         }
         None
     }

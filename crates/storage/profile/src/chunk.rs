@@ -8,21 +8,23 @@
 //!           n times: 2 which of them
 //!           n times: varint of the microseconds since the access before
 //!           n times: varint of the bytes
-//!           n times: 1 structure, and 128 for a write
+//!           n times: 1 structure, and 128 for a write, 64 for a page that was made
 //! ```
 
 use std::collections::HashMap;
 
 use foldhash::fast::FixedState;
 
-use super::format::{Fields, put_varint};
-use super::summary::STRUCTURES_MAX;
+use crate::format::{Fields, put_varint};
+use crate::summary::STRUCTURES_MAX;
 
 /// Accesses of a chunk at most: each of its hashes has a number of 16 bits.
 pub const CHUNK_ENTRIES: usize = 1 << 16;
 
 /// The bit of a write.
 const WRITE: u8 = 1 << 7;
+/// The bit of a page that was made.
+const NEW: u8 = 1 << 6;
 
 /// An access of the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +39,8 @@ pub struct StreamEntry {
     pub structure: u8,
     /// Whether it wrote.
     pub is_write: bool,
+    /// Whether it made the page: that takes memory, and is neither a hit nor a miss. A trace of another program has none.
+    pub is_new: bool,
 }
 
 /// Accesses that follow each other in the sample.
@@ -50,7 +54,7 @@ pub struct Chunk {
 
 impl Chunk {
     /// Its bytes. Panics without accesses, or with more than [`CHUNK_ENTRIES`].
-    pub(super) fn encode(&self) -> Vec<u8> {
+    pub(crate) fn encode(&self) -> Vec<u8> {
         assert!((1..=CHUNK_ENTRIES).contains(&self.entries.len()), "{} accesses in a chunk", self.entries.len());
         let mut numbers: HashMap<u64, u16, FixedState> = HashMap::default();
         let (mut hashes, mut which) = (Vec::new(), Vec::new());
@@ -78,12 +82,15 @@ impl Chunk {
         for entry in &self.entries {
             put_varint(&mut out, entry.bytes.into());
         }
-        out.extend(self.entries.iter().map(|entry| entry.structure | if entry.is_write { WRITE } else { 0 }));
+        let flag = |is_set: bool, bit: u8| if is_set { bit } else { 0 };
+        out.extend(
+            self.entries.iter().map(|entry| entry.structure | flag(entry.is_write, WRITE) | flag(entry.is_new, NEW)),
+        );
         out
     }
 
     /// Decodes a chunk; `None` if it is none.
-    pub(super) fn decode(bytes: &[u8]) -> Option<Chunk> {
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Chunk> {
         let mut fields = Fields(bytes);
         let threshold = Some(fields.u64()?).filter(|threshold| *threshold > 0);
         let mut time_us = fields.u64()?;
@@ -100,14 +107,15 @@ impl Chunk {
             if threshold.is_some_and(|threshold| hash >= threshold) {
                 return None;
             }
-            found.push(StreamEntry { time_us, hash, bytes: 0, structure: 0, is_write: false });
+            found.push(StreamEntry { time_us, hash, bytes: 0, structure: 0, is_write: false, is_new: false });
         }
         for entry in &mut found {
             entry.bytes = u32::try_from(fields.varint()?).ok()?;
         }
         for entry in &mut found {
             let byte = *fields.take(1)?.first()?;
-            (entry.structure, entry.is_write) = (byte & !WRITE, byte & WRITE != 0);
+            (entry.structure, entry.is_write, entry.is_new) =
+                (byte & !(WRITE | NEW), byte & WRITE != 0, byte & NEW != 0);
             if usize::from(entry.structure) >= STRUCTURES_MAX {
                 return None;
             }

@@ -20,6 +20,11 @@ impl ReuseCounts {
     /// Counts an access; `None`: it is not in the sample.
     pub fn count(&mut self, sampled: Option<Sampled>) {
         self.accesses += 1;
+        self.add_sampled(sampled);
+    }
+
+    /// Adds what the sample says about an access that is counted elsewhere.
+    pub(crate) fn add_sampled(&mut self, sampled: Option<Sampled>) {
         match sampled {
             None => {}
             Some(Sampled { distance: None, stands_for }) => self.first += stands_for,

@@ -1,0 +1,246 @@
+//! [`ProfileFolder`]: the profiles of a node, in the folder `profiles` of its data directory.
+//!
+//! ```text
+//!   NAME.tprof        whole
+//!   NAME.tprof.part   being recorded, or left by a process that ended     (NAME.tprof.part.new replaces it)
+//!   .tmp...           a profile that is being written
+//! ```
+//!
+//! Invariant: a name has no path in it. Nothing outside of the folder is read, written or removed, whatever a request says.
+
+use std::fs::{self, File};
+use std::io::{BufWriter, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use device::os;
+use profile::Summary;
+use serde::{Deserialize, Serialize};
+
+use super::{ProfilePiece, SPARE_BYTES, refused};
+use crate::error::NodeError;
+
+/// Profiles that a node keeps at most: further ones are refused until one is removed.
+pub const PROFILES_MAX: usize = 32;
+
+/// Bytes of a piece that is read at once.
+pub const PIECE_BYTES: u64 = 256 << 10;
+
+const FOLDER: &str = "profiles";
+const WHOLE: &str = ".tprof";
+const PART: &str = ".tprof.part";
+const REPLACING: &str = ".tprof.part.new";
+const TEMPORARY: &str = ".tmp";
+
+/// A profile that is there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProfileFile {
+    /// Its name.
+    pub name: String,
+    /// Its bytes.
+    pub bytes: u64,
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub(super) struct ProfileFolder(PathBuf);
+
+impl ProfileFolder {
+    pub(super) fn of(data: &Path) -> ProfileFolder {
+        ProfileFolder(data.join(FOLDER))
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    pub(super) fn whole(&self, name: &str) -> PathBuf {
+        self.0.join(format!("{name}{WHOLE}"))
+    }
+
+    pub(super) fn part(&self, name: &str) -> PathBuf {
+        self.0.join(format!("{name}{PART}"))
+    }
+
+    /// Makes the folder, and checks that a profile of that name can be made in it. Errors: `Refused`, with the reason.
+    pub(super) fn prepare(&self, name: &str) -> Result<(), NodeError> {
+        os::create_directory(&self.0).map_err(NodeError::file("make", &self.0))?;
+        let there = self.list()?.len();
+        if there >= PROFILES_MAX {
+            return Err(refused(format!(
+                "there are {there} profiles, and a node keeps {PROFILES_MAX}: fetch one (`terrace profile fetch`) and remove it (`terrace profile remove`)"
+            )));
+        }
+        for path in [self.whole(name), self.part(name)] {
+            if path.exists() {
+                return Err(refused(format!("there is a profile {name} already: give another name, or remove it")));
+            }
+        }
+        self.check_room()
+    }
+
+    /// Whether there is room to go on. Errors: `Refused`: there is none.
+    pub(super) fn check_room(&self) -> Result<(), NodeError> {
+        let free = device::free_bytes(&self.0).map_err(NodeError::file("ask about", &self.0))?;
+        if free < SPARE_BYTES {
+            let (free, spare) = (free >> 20, SPARE_BYTES >> 20);
+            return Err(refused(format!("{free} MiB are free, and {spare} MiB are to stay free beside a profile")));
+        }
+        Ok(())
+    }
+
+    /// The whole profiles, by name.
+    pub(super) fn list(&self) -> Result<Vec<ProfileFile>, NodeError> {
+        let entries = match fs::read_dir(&self.0) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries.map_err(NodeError::file("list", &self.0))?,
+        };
+        let mut files = Vec::new();
+        for entry in entries {
+            let entry = entry.map_err(NodeError::file("list", &self.0))?;
+            let file = entry.file_name();
+            let name = file.to_str().and_then(|file| file.strip_suffix(WHOLE));
+            if let Some(name) = name.filter(|name| check_name(name).is_ok()) {
+                // It may have been removed just now.
+                let bytes = entry.metadata().map_or(0, |found| found.len());
+                files.push(ProfileFile { name: name.to_owned(), bytes });
+            }
+        }
+        files.sort_by(|one, other| one.name.cmp(&other.name));
+        Ok(files)
+    }
+
+    /// A piece of a profile.
+    pub(super) fn read(&self, name: &str, offset: u64) -> Result<ProfilePiece, NodeError> {
+        check_name(name)?;
+        let path = self.whole(name);
+        let mut file = File::open(&path).map_err(|error| match error.kind() {
+            std::io::ErrorKind::NotFound => refused(format!("there is no profile {name}")),
+            _ => NodeError::file("read", &path)(error),
+        })?;
+        let mut piece = Vec::new();
+        let mut read = || -> std::io::Result<u64> {
+            let bytes = file.metadata()?.len();
+            file.seek(SeekFrom::Start(offset.min(bytes)))?;
+            (&file).take(PIECE_BYTES).read_to_end(&mut piece)?;
+            Ok(bytes)
+        };
+        let bytes = read().map_err(NodeError::file("read", &path))?;
+        Ok(ProfilePiece { bytes, piece: STANDARD.encode(piece) })
+    }
+
+    pub(super) fn remove(&self, name: &str) -> Result<(), NodeError> {
+        check_name(name)?;
+        let path = self.whole(name);
+        fs::remove_file(&path).map_err(|error| match error.kind() {
+            std::io::ErrorKind::NotFound => refused(format!("there is no profile {name}")),
+            _ => NodeError::file("remove", &path)(error),
+        })
+    }
+
+    /// Removes what is of no use, and returns a part that a process has left.
+    pub(super) fn left_part(&self) -> Option<PathBuf> {
+        let mut part = None;
+        for entry in fs::read_dir(&self.0).ok()?.flatten() {
+            let file = entry.file_name();
+            let Some(file) = file.to_str() else { continue };
+            if file.starts_with(TEMPORARY) || file.ends_with(REPLACING) {
+                // What stays is found by the next start.
+                let _ = fs::remove_file(entry.path());
+            } else if let Some(name) = file.strip_suffix(PART) {
+                match self.whole(name).exists() {
+                    // It ended between the two steps of the last write.
+                    true => drop(fs::remove_file(entry.path())),
+                    false => part = Some(entry.path()),
+                }
+            }
+        }
+        part
+    }
+
+    /// Makes a profile of a part. A part without anything that was saved is removed. Errors: with what was left.
+    pub(super) fn recover(&self, part: &Path) -> Result<Summary, String> {
+        let mut temporary = self.0.join(TEMPORARY);
+        temporary.as_mut_os_string().push("-recovered");
+        let write = || -> Result<Summary, profile::ProfileError> {
+            let mut out = BufWriter::new(File::create(&temporary)?);
+            let summary = profile::recover(part, &mut out)?;
+            out.flush()?;
+            out.get_ref().sync_all()?;
+            fs::rename(&temporary, self.whole(&name_of_part(part)))?;
+            fs::remove_file(part)?;
+            File::open(&self.0)?.sync_all()?;
+            Ok(summary)
+        };
+        write().map_err(|error| {
+            let _ = fs::remove_file(&temporary);
+            match error {
+                profile::ProfileError::Io(error) => {
+                    format!("{error}; {} is kept, and the next start tries again", part.display())
+                }
+                error => {
+                    let _ = fs::remove_file(part);
+                    error.to_string()
+                }
+            }
+        })
+    }
+}
+
+/// The name of a part's profile.
+pub(super) fn name_of_part(part: &Path) -> String {
+    let file = part.file_name().and_then(|file| file.to_str()).unwrap_or_default();
+    file.strip_suffix(PART).unwrap_or(file).to_owned()
+}
+
+/// Whether a profile can have this name. Errors: `Refused`.
+pub(super) fn check_name(name: &str) -> Result<(), NodeError> {
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    let is_name = (1..=64).contains(&name.len()) && name.bytes().all(is_allowed) && !name.starts_with('.');
+    if is_name {
+        return Ok(());
+    }
+    Err(refused("a profile has a name of 1 to 64 characters of a-z, A-Z, 0-9, `-`, `_` and `.`, without a `.` ahead"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_never_a_path() {
+        for name in ["", ".", "..", "../x", "a/b", "/etc/passwd", "a\0b", ".hidden", "a b", &"x".repeat(65), "ä"] {
+            assert!(check_name(name).is_err(), "{name:?}");
+        }
+        for name in ["a", "week-48", "profile-20261127T083000Z", "a.b_c"] {
+            check_name(name).expect(name);
+        }
+    }
+
+    #[test]
+    fn what_is_listed_read_and_removed_are_whole_profiles_only() {
+        let data = tempfile::tempdir().expect("a folder");
+        let folder = ProfileFolder::of(data.path());
+        assert_eq!(folder.list().expect("there is none"), []);
+        folder.prepare("one").expect("room");
+        let content: Vec<u8> = (0..PIECE_BYTES as u32 + 10).map(|byte| byte as u8).collect();
+        fs::write(folder.whole("one"), &content).expect("writes");
+        fs::write(folder.part("two"), b"x").expect("writes");
+        fs::write(folder.path().join(".tmpabc"), b"x").expect("writes");
+        fs::write(data.path().join("secret.tprof"), b"x").expect("writes");
+        assert_eq!(folder.list().expect("lists"), [ProfileFile { name: "one".into(), bytes: content.len() as u64 }]);
+        let pieces: Vec<Vec<u8>> = [0, PIECE_BYTES, content.len() as u64, u64::MAX]
+            .map(|offset| STANDARD.decode(folder.read("one", offset).expect("reads").piece).expect("base64"))
+            .to_vec();
+        assert_eq!(pieces.concat(), content);
+        assert!(folder.read("../secret", 0).is_err() && folder.read("two", 0).is_err());
+        assert!(folder.prepare("one").is_err() && folder.prepare("two").is_err(), "they are there");
+        folder.remove("one").expect("removes");
+        assert!(folder.remove("one").is_err() && folder.remove("../secret").is_err());
+        assert_eq!(folder.left_part().expect("a part"), folder.part("two"));
+        assert!(!folder.path().join(".tmpabc").exists());
+        assert!(folder.recover(&folder.part("two")).is_err_and(|why| why.contains("no profile")));
+        assert_eq!(folder.left_part(), None, "nothing can be made of it");
+    }
+}

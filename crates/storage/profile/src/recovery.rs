@@ -1,0 +1,123 @@
+//! A profile from the part that an interrupted recording left: up to its last state.
+
+use std::fs::File;
+use std::io::{BufReader, Read, Write};
+use std::path::Path;
+
+use crate::ProfileError;
+use crate::chunk::Chunk;
+use crate::format::{self, FILE_HEADER_BYTES, Fields, Kind, PART_MAGIC, SECTION_HEADER_BYTES, SectionHeader};
+use crate::recorder::write;
+use crate::spool::{Spool, SpoolPlace};
+use crate::summary::Summary;
+
+/// A section that verifies.
+struct Found {
+    kind: Kind,
+    content: Vec<u8>,
+}
+
+/// Makes a profile of a part, which says that it was interrupted; the part stays. What follows its last state, or does not verify, is left
+/// out. Temporary files go into the folder of the part.
+///
+/// # Errors
+/// Those of reading and writing; that the file is no part, or has no state yet.
+pub fn recover(part: &Path, out: &mut impl Write) -> Result<Summary, ProfileError> {
+    let whole = |summary: &Summary, threshold: Option<u64>| match (summary.stream_threshold, threshold) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    };
+    let (mut last_state, mut sections, mut threshold) = (None, 0u32, None);
+    each(part, |found| {
+        sections += 1;
+        match found.kind {
+            Kind::Stream => {
+                let chunk = Chunk::decode(&found.content)?;
+                threshold = match (threshold, chunk.threshold) {
+                    (Some(one), Some(other)) => Some(std::cmp::min::<u64>(one, other)),
+                    (one, other) => one.or(other),
+                };
+            }
+            Kind::State => last_state = Some((sections, decode_state(&found.content)?, threshold)),
+            _ => return None,
+        }
+        Some(())
+    })?;
+    let Some((end, mut summary, threshold)) = last_state else {
+        return Err(ProfileError::Refused("the recording was interrupted before it had saved anything".into()));
+    };
+    summary.stream_threshold = whole(&summary, threshold);
+    let folder = part.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    // The part was within the limit of its recording.
+    let mut spool = Spool::new(SpoolPlace::Unnamed(folder.to_owned()), u64::MAX)?;
+    let (mut number, mut failed) = (0, None);
+    each(part, |found| {
+        number += 1;
+        if number > end {
+            return None;
+        }
+        if found.kind == Kind::Stream {
+            let mut chunk = Chunk::decode(&found.content)?;
+            if let Some(threshold) = summary.stream_threshold {
+                chunk.thin(threshold);
+            }
+            failed = spool.push(&chunk).err();
+        }
+        failed.is_none().then_some(())
+    })?;
+    failed.map_or(Ok(()), Err)?;
+    summary.stream_rate = summary.stream_threshold.map_or(1.0, |threshold| threshold as f64 / 2f64.powi(64));
+    summary.stream_entries = spool.entries();
+    summary.node.get_or_insert_default().is_interrupted = true;
+    write(&summary, &mut spool, out)?;
+    Ok(summary)
+}
+
+/// Passes the sections that verify, in order, until one does not or `take` returns none.
+fn each(part: &Path, mut take: impl FnMut(Found) -> Option<()>) -> Result<(), ProfileError> {
+    let mut bytes = BufReader::with_capacity(256 << 10, File::open(part)?);
+    let mut header = [0; FILE_HEADER_BYTES];
+    let is_part = bytes.read_exact(&mut header).is_ok() && header == format::file_header(PART_MAGIC);
+    if !is_part {
+        return Err(ProfileError::NotAProfile("it is not part of one either, of this version".into()));
+    }
+    let mut number = 0;
+    loop {
+        let mut header = [0; SECTION_HEADER_BYTES];
+        if bytes.read_exact(&mut header).is_err() {
+            return Ok(());
+        }
+        let Ok(header) = SectionHeader::decode(&header) else { return Ok(()) };
+        let mut packed = Vec::new();
+        (&mut bytes).take(header.packed).read_to_end(&mut packed)?;
+        let is_whole = header.number == number
+            && packed.len() as u64 == header.packed
+            && format::checksum(&packed) == header.checksum;
+        let content = is_whole.then(|| format::unpack(&packed, header.unpacked)).flatten();
+        let Some(content) = content else { return Ok(()) };
+        if take(Found { kind: header.kind, content }).is_none() {
+            return Ok(());
+        }
+        number += 1;
+    }
+}
+
+/// The bytes of a state.
+pub(crate) fn encode_state(summary: &Summary) -> Result<Vec<u8>, ProfileError> {
+    let head = serde_json::to_vec(summary).map_err(|error| ProfileError::Refused(error.to_string()))?;
+    let mut out = (head.len() as u64).to_le_bytes().to_vec();
+    out.extend(head);
+    out.extend(format::encode_reuse(summary));
+    Ok(out)
+}
+
+fn decode_state(content: &[u8]) -> Option<Summary> {
+    let mut fields = Fields(content);
+    let head = usize::try_from(fields.u64()?).ok()?;
+    let mut summary: Summary = serde_json::from_slice(fields.take(head)?).ok()?;
+    if summary.contradiction().is_some() {
+        return None;
+    }
+    format::decode_reuse(fields.0, &mut summary)?;
+    Some(summary)
+}
