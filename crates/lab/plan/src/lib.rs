@@ -23,6 +23,7 @@ pub mod fuzzing;
 pub mod generate;
 pub mod hash;
 pub mod import;
+pub mod mix;
 pub mod profile;
 pub mod reuse;
 pub mod show;
