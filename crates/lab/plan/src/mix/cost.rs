@@ -131,7 +131,7 @@ impl PriceList {
         let mut list = PriceList::default();
         for price in prices {
             let Price { medium, value, unit, dated, .. } = price;
-            let Some(of) = Month::parse(dated).filter(|of| *of <= today) else {
+            let Some(of) = Month::parse(dated.get(..7).unwrap_or(dated)).filter(|of| *of <= today) else {
                 return refuse(format!("{medium}: the price of {dated} is not one of the past"));
             };
             let age = today.0 - of.0;
