@@ -2,6 +2,9 @@
 //!
 //! ```text
 //! command    `terrace profile import | show | cache`
+//!   evidence what others have reported and measured, with sources and dates
+//!   page     a plan as one page of HTML
+//!   prices   files of prices: their age, and importers of what providers publish
 //!   import   traces of other programs -> a profile
 //!   profile  what a workload used: counts, reuse by hour, the sampled stream; a file that contains no key and no message
 //!   show     a profile as text and JSON
@@ -17,6 +20,7 @@
 
 pub mod command;
 pub mod error;
+pub mod evidence;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
@@ -24,6 +28,9 @@ pub mod generate;
 pub mod hash;
 pub mod import;
 pub mod mix;
+mod output;
+pub mod page;
+pub mod prices;
 pub mod profile;
 pub mod reuse;
 pub mod show;
@@ -31,3 +38,6 @@ pub mod simulate;
 
 pub use command::ProfileCommand;
 pub use error::PlanError;
+pub use evidence::EvidenceArgs;
+pub use page::PageArgs;
+pub use prices::PricesArgs;

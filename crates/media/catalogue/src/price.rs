@@ -164,13 +164,13 @@ struct Written {
 #[derive(Deserialize)]
 enum WrittenUnit {
     #[serde(rename = "USD/GB")]
-    PerGb,
+    Gb,
     #[serde(rename = "USD/GB-month")]
-    PerGbMonth,
+    GbMonth,
     #[serde(rename = "USD/IOPS-month")]
-    PerIopsMonth,
+    IopsMonth,
     #[serde(rename = "USD/piece")]
-    PerPiece,
+    Piece,
 }
 
 impl<'de> Deserialize<'de> for Price {
@@ -179,12 +179,12 @@ impl<'de> Deserialize<'de> for Price {
             Written::deserialize(deserializer)?;
         let refuse = |what: &str| serde::de::Error::custom(format!("{medium}: {what}"));
         let (unit, gb) = match (unit, piece_gb) {
-            (WrittenUnit::PerPiece, Some(gb)) if gb.is_finite() && gb > 0.0 => (PriceUnit::PerGb, gb),
-            (WrittenUnit::PerPiece, _) => return Err(refuse("a price of a piece has piece_gb, the GB of its label")),
+            (WrittenUnit::Piece, Some(gb)) if gb.is_finite() && gb > 0.0 => (PriceUnit::PerGb, gb),
+            (WrittenUnit::Piece, _) => return Err(refuse("a price of a piece has piece_gb, the GB of its label")),
             (_, Some(_)) => return Err(refuse("piece_gb stands with unit = \"USD/piece\" only")),
-            (WrittenUnit::PerGb, None) => (PriceUnit::PerGb, 1.0),
-            (WrittenUnit::PerGbMonth, None) => (PriceUnit::PerGbMonth, 1.0),
-            (WrittenUnit::PerIopsMonth, None) => (PriceUnit::PerIopsMonth, 1.0),
+            (WrittenUnit::Gb, None) => (PriceUnit::PerGb, 1.0),
+            (WrittenUnit::GbMonth, None) => (PriceUnit::PerGbMonth, 1.0),
+            (WrittenUnit::IopsMonth, None) => (PriceUnit::PerIopsMonth, 1.0),
         };
         let of_gb = |usd: f64| usd / gb;
         let (value, low, high) = (of_gb(value), low.map(of_gb), high.map(of_gb));
