@@ -291,6 +291,15 @@ pub(crate) const TRACES: &[&[u8]] = &[
     b"\x28# time, object, size, next_access_vtime\n0, 13053225291711363978, 737, 13\n1.5, 5, 248, 6570713\n",
 ];
 
+/// Prices as providers publish them; the first byte names the format, as `plan::fuzzing::prices` takes it.
+pub(crate) const PRICES: &[&[u8]] = &[
+    b"\x00{\"formatVersion\":\"v1.0\",\"publicationDate\":\"2026-11-05T00:00:00Z\",\"products\":{\"A\":{\"productFamily\":\"Storage\",\"attributes\":{\"volumeApiName\":\"gp3\",\"regionCode\":\"us-east-1\",\"usagetype\":\"EBS:VolumeUsage.gp3\"}}},\"terms\":{\"OnDemand\":{\"A\":{\"A.J\":{\"priceDimensions\":{\"x\":{\"unit\":\"GB-Mo\",\"pricePerUnit\":{\"USD\":\"0.08\"}}}}}}}}",
+    b"\x01{\"Items\":[{\"currencyCode\":\"USD\",\"retailPrice\":0.0002,\"armRegionName\":\"eastus\",\"meterName\":\"Ultra LRS Provisioned Capacity\",\"productName\":\"Ultra Disks\",\"unitOfMeasure\":\"1 GiB/Hour\",\"type\":\"Consumption\"}],\"NextPageLink\":null}",
+    b"\x02{\"skus\":[{\"description\":\"Hyperdisk Balanced IOPS in Iowa\",\"category\":{\"usageType\":\"OnDemand\"},\"serviceRegions\":[\"us-central1\"],\"pricingInfo\":[{\"pricingExpression\":{\"usageUnit\":\"mo\",\"tieredRates\":[{\"unitPrice\":{\"currencyCode\":\"USD\",\"units\":\"0\",\"nanos\":6000000}}]}}]}],\"nextPageToken\":\"\"}",
+    b"\x03medium,of,price,unit,piece_gb,low,high\nddr5,\"RDIMM, 64 GB\",640,USD/piece,64,320,960\nnvme-p4510,4 TB,0.25,USD/GB,,,\n",
+    b"\x04[[price]]\nmedium = \"ddr5\"\nof = \"a DIMM\"\nvalue = 9\nunit = \"USD/GB\"\nbasis = \"spot\"\ndated = \"2026-01\"\nsource = \"a market\"\nconfidence = \"S\"\n",
+];
+
 /// A profile, and the contents of one: two lengths, the summary, the reuse, a chunk.
 pub(crate) const PROFILES: &[&[u8]] = &[
     include_bytes!("../../../storage/profile/src/golden.tprof"),

@@ -318,6 +318,28 @@ pub const TARGETS: &[Target] = &[
         ],
         ..BINARY
     },
+    Target {
+        name: "prices",
+        run: plan::fuzzing::prices,
+        seeds: seeds::PRICES,
+        words: &[
+            "USD",
+            "USD/piece",
+            "GB-Mo",
+            "IOPS-Mo",
+            "1/Hour",
+            "GiBy.mo",
+            ".tier2",
+            "2026-01",
+            "1e-300",
+            "-1",
+            "\"\"",
+            ",",
+            "\n",
+            "{}",
+        ],
+        ..BINARY
+    },
     Target { name: "profile", run: plan::fuzzing::profile, seeds: seeds::PROFILES, extensions: &["tprof"], ..BINARY },
     Target { name: "volume_superblock", run: volume::fuzzing::superblock, seeds: seeds::SUPERBLOCKS, ..BINARY },
     Target { name: "volume_record", run: volume::fuzzing::record, seeds: seeds::VOLUME_RECORDS, ..BINARY },

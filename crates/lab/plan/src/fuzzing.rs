@@ -2,6 +2,7 @@
 
 pub use crate::import::fuzz::trace;
 
+use crate::prices::{PriceFormat, PriceImportOptions, import, prices_text};
 use crate::profile::ProfileReader;
 
 /// Reads the bytes as a profile, and a profile that has them as its contents, with right checksums.
@@ -32,4 +33,33 @@ fn read(input: &[u8]) {
         before = ratio;
     }
     let _ = crate::show::text(reader.summary());
+}
+
+/// Imports the bytes as prices, in the format that the first one names; what comes of it is a file of prices that is read as the same.
+pub fn prices(input: &[u8]) {
+    let Some((format, rest)) = input.split_first() else { return };
+    let (format, region) = match format % 5 {
+        0 => (PriceFormat::Aws, "us-east-1"),
+        1 => (PriceFormat::Azure, "eastus"),
+        2 => (PriceFormat::Gcp, "us-central1"),
+        3 => (PriceFormat::Quote, "none"),
+        _ => {
+            if let Ok(text) = std::str::from_utf8(rest) {
+                let _ = catalogue::price::parse(text, catalogue::media());
+            }
+            return;
+        }
+    };
+    let options = PriceImportOptions {
+        region: Some(region.into()),
+        dated: Some("2026-11-27".into()),
+        source: Some("a fuzzer".into()),
+    };
+    let Ok(imported) = import(format, rest, &options) else { return };
+    let text = prices_text(&imported.prices, "fuzzing");
+    match catalogue::price::parse(&text, catalogue::media()) {
+        Ok(read) => assert_eq!(read.len(), imported.prices.len(), "a price was lost"),
+        // Two lines of a quote may have two bases; that is told before a file is written.
+        Err(what) => assert!(what.contains("different bases") || what.contains("must not be empty"), "{what}"),
+    }
 }

@@ -2,6 +2,9 @@
 //!
 //! ```text
 //! command    `terrace profile import | show | cache`
+//!   evidence what others have reported and measured, with sources and dates
+//!   page     a plan as one page of HTML
+//!   prices   files of prices: their age, and importers of what providers publish
 //!   import   traces of other programs -> a profile
 //!   show     a profile as text and JSON; show_node: what only a node has
 //!   simulate the store's page cache over the sampled stream, at any size
@@ -15,10 +18,15 @@
 
 pub mod command;
 pub mod error;
+pub mod evidence;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod import;
+pub mod mix;
+mod output;
+pub mod page;
+pub mod prices;
 pub mod show;
 mod show_node;
 pub mod simulate;
@@ -27,3 +35,6 @@ pub use command::ProfileCommand;
 pub use error::PlanError;
 pub use profile;
 pub use profile::{generate, hash, reuse};
+pub use evidence::EvidenceArgs;
+pub use page::PageArgs;
+pub use prices::PricesArgs;

@@ -3,13 +3,15 @@
 //!
 //! `prices/published.toml` is an example, which tests read; it is not built into the program.
 //!
-//! Invariants, checked when a file is read: every price is of a medium of the catalogue, and has a month, a basis and a
-//! source; all prices of a medium have the same basis.
+//! Invariants, checked when a file is read: every price is of a medium of the catalogue, and has a month or a day, a basis
+//! and a source; all prices of a medium have the same basis; a file has at most 1 MiB and 10,000 prices. A price of a piece
+//! (a module, card or drive) is read as that of a GB of its label.
 
 use std::collections::BTreeMap;
+use std::io::Read;
 use std::path::Path;
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
 use crate::CatalogueError;
 use crate::medium::{Confidence, Medium};
@@ -42,9 +44,82 @@ pub enum PriceUnit {
     PerIopsMonth,
 }
 
+impl PriceUnit {
+    /// As it is written in a file.
+    pub fn text(self) -> &'static str {
+        match self {
+            PriceUnit::PerGb => "USD/GB",
+            PriceUnit::PerGbMonth => "USD/GB-month",
+            PriceUnit::PerIopsMonth => "USD/IOPS-month",
+        }
+    }
+}
+
+impl Basis {
+    /// As it is written in a file.
+    pub fn text(self) -> &'static str {
+        match self {
+            Basis::List => "list",
+            Basis::Street => "street",
+            Basis::Contract => "contract",
+            Basis::Spot => "spot",
+        }
+    }
+}
+
+/// The date of a price: a day, or a month, which counts as its last day.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PriceDate {
+    /// The first day, in days since 1970-01-01.
+    first: i64,
+    /// The last day.
+    last: i64,
+}
+
+impl PriceDate {
+    /// Parses `yyyy-mm` or `yyyy-mm-dd`, of the years 1970 to 9999.
+    pub fn parse(text: &str) -> Option<PriceDate> {
+        let mut parts = text.split('-');
+        let mut number = |digits: usize| {
+            let part = parts.next()?;
+            let is_number = part.len() == digits && part.bytes().all(|byte| byte.is_ascii_digit());
+            is_number.then(|| part.parse::<i64>().ok()).flatten()
+        };
+        let (year, month) = (number(4)?, number(2)?);
+        let day = if text.len() > 7 { Some(number(2)?) } else { None };
+        if year < 1970 || !(1..=12).contains(&month) || parts.next().is_some() {
+            return None;
+        }
+        let first = first_of(year, month);
+        let last = if month == 12 { first_of(year + 1, 1) } else { first_of(year, month + 1) } - 1;
+        let Some(day) = day else { return Some(PriceDate { first, last }) };
+        let day = first + day - 1;
+        (first..=last).contains(&day).then_some(PriceDate { first: day, last: day })
+    }
+
+    /// The day of a time, in seconds since 1970 (UTC).
+    pub fn of_unix_seconds(seconds: u64) -> PriceDate {
+        let day = i64::try_from(seconds / 86_400).unwrap_or(i64::MAX);
+        PriceDate { first: day, last: day }
+    }
+
+    /// Days from its last day to that of `today`; 0 if it has begun and is not over; `None` if it is still to come.
+    pub fn age_days(self, today: PriceDate) -> Option<u64> {
+        (self.first <= today.last).then(|| u64::try_from(today.last - self.last).unwrap_or(0))
+    }
+}
+
+/// Days from 1970-01-01 to the first of a month.
+fn first_of(year: i64, month: i64) -> i64 {
+    const BEFORE: [i64; 12] = [0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334];
+    let is_leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    let leaps = |year: i64| year / 4 - year / 100 + year / 400;
+    let in_year = usize::try_from(month - 1).ok().and_then(|month| BEFORE.get(month)).copied().unwrap_or(0);
+    (year - 1970) * 365 + leaps(year - 1) - leaps(1969) + in_year + i64::from(is_leap && month > 2)
+}
+
 /// One price.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Price {
     /// The medium's name in the catalogue.
     pub medium: String,
@@ -60,13 +135,67 @@ pub struct Price {
     pub unit: PriceUnit,
     /// Its basis.
     pub basis: Basis,
-    /// Month, `yyyy-mm`.
+    /// Month or day: `yyyy-mm` or `yyyy-mm-dd`.
     pub dated: String,
     /// Its source.
     pub source: String,
     /// Its reliability.
     pub confidence: Confidence,
 }
+
+/// A price as it is written.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    medium: String,
+    of: String,
+    value: f64,
+    low: Option<f64>,
+    high: Option<f64>,
+    unit: WrittenUnit,
+    /// Of a price of a piece: GB of its label.
+    piece_gb: Option<f64>,
+    basis: Basis,
+    dated: String,
+    source: String,
+    confidence: Confidence,
+}
+
+#[derive(Deserialize)]
+enum WrittenUnit {
+    #[serde(rename = "USD/GB")]
+    Gb,
+    #[serde(rename = "USD/GB-month")]
+    GbMonth,
+    #[serde(rename = "USD/IOPS-month")]
+    IopsMonth,
+    #[serde(rename = "USD/piece")]
+    Piece,
+}
+
+impl<'de> Deserialize<'de> for Price {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Price, D::Error> {
+        let Written { medium, of, value, low, high, unit, piece_gb, basis, dated, source, confidence } =
+            Written::deserialize(deserializer)?;
+        let refuse = |what: &str| serde::de::Error::custom(format!("{medium}: {what}"));
+        let (unit, gb) = match (unit, piece_gb) {
+            (WrittenUnit::Piece, Some(gb)) if gb.is_finite() && gb > 0.0 => (PriceUnit::PerGb, gb),
+            (WrittenUnit::Piece, _) => return Err(refuse("a price of a piece has piece_gb, the GB of its label")),
+            (_, Some(_)) => return Err(refuse("piece_gb stands with unit = \"USD/piece\" only")),
+            (WrittenUnit::Gb, None) => (PriceUnit::PerGb, 1.0),
+            (WrittenUnit::GbMonth, None) => (PriceUnit::PerGbMonth, 1.0),
+            (WrittenUnit::IopsMonth, None) => (PriceUnit::PerIopsMonth, 1.0),
+        };
+        let of_gb = |usd: f64| usd / gb;
+        let (value, low, high) = (of_gb(value), low.map(of_gb), high.map(of_gb));
+        Ok(Price { medium, of, value, low, high, unit, basis, dated, source, confidence })
+    }
+}
+
+/// The largest file, bytes.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+/// The most prices of a file.
+const PRICES_MAX: usize = 10_000;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -79,13 +208,26 @@ struct File {
 /// Errors: [`CatalogueError::Unreadable`], [`CatalogueError::Invalid`].
 pub fn read(path: &Path, media: &[Medium]) -> Result<Vec<Price>, CatalogueError> {
     let file = path.display().to_string();
-    let text =
-        std::fs::read_to_string(path).map_err(|source| CatalogueError::Unreadable { file: file.clone(), source })?;
+    let mut text = String::new();
+    let opened = std::fs::File::open(path).map(|file| file.take(FILE_BYTES_MAX + 1));
+    opened
+        .and_then(|mut file| file.read_to_string(&mut text))
+        .map_err(|source| CatalogueError::Unreadable { file: file.clone(), source })?;
     parse(&text, media).map_err(|what| CatalogueError::Invalid { file, what })
 }
 
-fn parse(text: &str, media: &[Medium]) -> Result<Vec<Price>, String> {
+/// Reads the text of a file of prices of `media`.
+///
+/// # Errors
+/// The rule that it breaks, with the medium.
+pub fn parse(text: &str, media: &[Medium]) -> Result<Vec<Price>, String> {
+    if text.len() as u64 > FILE_BYTES_MAX {
+        return Err(format!("it has more than {FILE_BYTES_MAX} bytes"));
+    }
     let File { price } = toml::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())?;
+    if price.len() > PRICES_MAX {
+        return Err(format!("it has more than {PRICES_MAX} prices"));
+    }
     let mut bases: BTreeMap<&str, Basis> = BTreeMap::new();
     for one in &price {
         let name = one.medium.as_str();
@@ -108,13 +250,8 @@ fn check(price: &Price, media: &[Medium]) -> Result<(), String> {
     if price.low.is_some() != price.high.is_some() || price.low.zip(price.high).is_some_and(|range| !is_around(range)) {
         return Err("low and high stand together, around value".into());
     }
-    let month = price.dated.split_once('-').and_then(|(year, month)| {
-        let is_year = year.len() == 4 && year.bytes().all(|byte| byte.is_ascii_digit());
-        let is_month = month.len() == 2 && month.parse::<u32>().is_ok_and(|month| (1..=12).contains(&month));
-        (is_year && is_month).then_some(())
-    });
-    if month.is_none() {
-        return Err(format!("dated = \"{}\" is no month, as 2026-01", price.dated));
+    if PriceDate::parse(&price.dated).is_none() {
+        return Err(format!("dated = \"{}\" is no month or day, as 2026-01 or 2026-01-31", price.dated));
     }
     if price.of.trim().is_empty() || price.source.trim().is_empty() {
         return Err("of and source must not be empty".into());
@@ -155,8 +292,8 @@ mod tests {
             (GOOD.replace("value = 9", "value = 0"), "ddr5: value = 0"),
             (GOOD.replace("value = 9", "value = 9\nlow = 1"), "low and high stand together"),
             (GOOD.replace("value = 9", "value = 9\nlow = 10\nhigh = 11"), "around value"),
-            (GOOD.replace("2026-01", "2026"), "is no month"),
-            (GOOD.replace("2026-01", "2026-13"), "is no month"),
+            (GOOD.replace("2026-01", "2026"), "is no month or day"),
+            (GOOD.replace("2026-01", "2026-13"), "is no month or day"),
             (GOOD.replace("a market", " "), "must not be empty"),
             (GOOD.replace("basis = \"spot\"\n", ""), "missing field `basis`"),
             (format!("{GOOD}{second}"), "keep one basis"),
@@ -164,5 +301,57 @@ mod tests {
             let told = parse(&text, media()).expect_err(says);
             assert!(told.contains(says), "{told}");
         }
+    }
+
+    #[test]
+    fn a_price_of_a_piece_is_that_of_a_gb_of_its_label() {
+        const PIECE: &str = "[[price]]\nmedium = \"ddr5\"\nof = \"a DIMM of 64 GB\"\nvalue = 640\nlow = 320\nhigh = 960\nunit = \"USD/piece\"\n\
+                             piece_gb = 64\nbasis = \"list\"\ndated = \"2026-01-31\"\nsource = \"a quote\"\nconfidence = \"S\"\n";
+        let read = parse(PIECE, media()).expect("a piece");
+        let [Price { value: 10.0, low: Some(5.0), high: Some(15.0), unit: PriceUnit::PerGb, .. }] = &read[..] else {
+            panic!("{read:?}");
+        };
+        for (text, says) in [
+            (PIECE.replace("piece_gb = 64\n", ""), "has piece_gb"),
+            (PIECE.replace("piece_gb = 64", "piece_gb = 0"), "has piece_gb"),
+            (PIECE.replace("USD/piece", "USD/GB"), "with unit = \"USD/piece\" only"),
+            (PIECE.replace("01-31", "02-29"), "is no month or day"),
+        ] {
+            let told = parse(&text, media()).expect_err(says);
+            assert!(told.contains(says), "{told}");
+        }
+        let long = format!("# {}\n{PIECE}", "x".repeat(1 << 20));
+        assert!(parse(&long, media()).expect_err("long").contains("more than 1048576 bytes"));
+    }
+
+    #[test]
+    fn a_date_is_a_day_or_the_last_day_of_a_month() {
+        let days = |text: &str| PriceDate::parse(text).map(|date| date.last);
+        for (text, wanted) in [
+            ("1970-01-01", Some(0)),
+            ("1970-01", Some(30)),
+            ("2000-02", Some(11_016)),
+            ("2000-02-29", Some(11_016)),
+            ("2026-11-27", Some(20_784)),
+            ("2026-12-31", Some(20_818)),
+            ("2100-02-29", None),
+            ("2026-04-31", None),
+            ("2026-01-00", None),
+            ("2026-13", None),
+            ("2026-1", None),
+            ("2026-01-1", None),
+            ("2026-01-01-01", None),
+            ("1969-12", None),
+            ("+026-01", None),
+            ("", None),
+        ] {
+            assert_eq!(days(text), wanted, "{text}");
+        }
+        let today = PriceDate::of_unix_seconds(20_784 * 86_400 + 5);
+        let age = |text: &str| PriceDate::parse(text).and_then(|date| date.age_days(today));
+        assert_eq!(
+            [age("2026-11-27"), age("2026-11-20"), age("2026-11"), age("2026-10"), age("2026-12"), age("2026-11-28")],
+            [Some(0), Some(7), Some(0), Some(27), None, None]
+        );
     }
 }
