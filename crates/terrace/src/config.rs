@@ -6,6 +6,8 @@ mod ldap;
 mod oidc;
 mod one_or_more;
 #[cfg(all(test, feature = "sql", feature = "search"))]
+#[cfg(test)]
+mod planned;
 mod reference;
 
 use std::net::SocketAddr;

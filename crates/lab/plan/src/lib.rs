@@ -2,6 +2,8 @@
 //!
 //! ```text
 //! command    `terrace profile import | show | cache`
+//! plan_command  `terrace plan`
+//!   mix      from a profile, a server and prices to the mixes that are worth a choice
 //!   import   traces of other programs -> a profile
 //!   profile  what a workload used: counts, reuse by hour, the sampled stream; a file that contains no key and no message
 //!   show     a profile as text and JSON
@@ -24,6 +26,7 @@ pub mod generate;
 pub mod hash;
 pub mod import;
 pub mod mix;
+pub mod plan_command;
 pub mod profile;
 pub mod reuse;
 pub mod show;
@@ -31,3 +34,4 @@ pub mod simulate;
 
 pub use command::ProfileCommand;
 pub use error::PlanError;
+pub use plan_command::{MakePlanArgs, PlanArgs, PlanSubcommand};
