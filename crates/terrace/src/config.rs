@@ -5,9 +5,9 @@
 mod ldap;
 mod oidc;
 mod one_or_more;
-#[cfg(all(test, feature = "sql", feature = "search"))]
 #[cfg(test)]
 mod planned;
+#[cfg(all(test, feature = "sql", feature = "search"))]
 mod reference;
 
 use std::net::SocketAddr;
