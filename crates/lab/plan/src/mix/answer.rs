@@ -410,27 +410,6 @@ impl Planning {
             "means +-15 %, where the media are as their figures".into(),
             "models of published figures; not measured on this server",
         );
-        if let Some(one) = chosen {
-            let supply = &self.supplies[one.mix.data.0];
-            if supply.read_tail_ns().is_none() {
-                let what = format!("p99 on {}", supply.medium.name);
-                add(
-                    &what,
-                    "queues alone".into(),
-                    "no percentile of this medium was published: its own tail is not known, and not in the figure",
-                );
-            }
-            for medium in
-                one.mix.far.iter().map(|far| far.supply).filter(|far| self.supplies[*far].medium.name == "cxl-expander")
-            {
-                let what = format!("latency of {}", self.supplies[medium].medium.name);
-                add(
-                    &what,
-                    "140 to 410 ns".into(),
-                    "one card was measured (250 ns); cards differ (Melody, ASPLOS 2025)",
-                );
-            }
-        }
         if workload.commits.is_some() {
             add(
                 "arrival of commits",
@@ -451,6 +430,28 @@ impl Planning {
         for old in self.request.prices.old() {
             add("prices", "old".into(), old);
         }
+        sure.extend(chosen.into_iter().flat_map(|one| self.sure_of_media(one)));
+        sure
+    }
+
+    /// What is not known about the media of the chosen mix.
+    fn sure_of_media(&self, one: &PlannedMix) -> Vec<SureReport> {
+        let mut sure = Vec::new();
+        let data = &self.supplies[one.mix.data.0];
+        if data.read_tail_ns().is_none() {
+            sure.push(SureReport {
+                what: format!("p99 on {}", data.medium.name),
+                error: "queues alone".into(),
+                because: "no percentile of this medium was published: its own tail is not known, and not in the figure"
+                    .into(),
+            });
+        }
+        let far = one.mix.far.iter().map(|far| &self.supplies[far.supply].medium.name);
+        sure.extend(far.filter(|name| *name == "cxl-expander").map(|name| SureReport {
+            what: format!("latency of {name}"),
+            error: "140 to 410 ns".into(),
+            because: "one card was measured (250 ns); cards differ (Melody, ASPLOS 2025)".into(),
+        }));
         sure
     }
 }

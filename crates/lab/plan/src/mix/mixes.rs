@@ -325,11 +325,7 @@ impl Enumeration<'_> {
                             continue;
                         }
                         let memory_bytes = supply.bytes() * u64::from(count);
-                        let steps = vec![
-                            "terrace tier plan --system-ram --out far.json    # the cards become nodes of memory"
-                                .to_owned(),
-                            "terrace tier apply far.json".to_owned(),
-                        ];
+                        let steps = card_steps(count);
                         let usage = FarUse::Node;
                         fars.push(Some(FarPart { supply: number, count, usage, memory_bytes, direct_bytes: 0, steps }));
                     }
@@ -450,6 +446,24 @@ impl Enumeration<'_> {
     }
 }
 
+/// Cards become one node of memory, over which its addresses are interleaved.
+fn card_steps(count: u32) -> Vec<String> {
+    if count == 1 {
+        return vec![
+            "terrace tier plan --system-ram --out far.json    # the card becomes a node of memory".into(),
+            "terrace tier apply far.json".into(),
+        ];
+    }
+    let cards: Vec<String> = (0..count).map(|number| format!("mem{number}")).collect();
+    vec![
+        format!(
+            "cxl create-region -t ram -w {count} -m {}    # one node of all cards; its device is printed",
+            cards.join(" ")
+        ),
+        "daxctl reconfigure-device --mode=system-ram DAX    # DAX: that device".into(),
+    ]
+}
+
 /// What a goal leaves for memory and for the journal, and its steps; or why it cannot be.
 fn goal_of(
     server: &Server,
@@ -478,7 +492,8 @@ fn goal_of(
     let plan = provision(&machine, &wish).map_err(refused)?;
     let usable =
         |what: &str| plan.capacities.iter().filter(|one| one.what.starts_with(what)).map(|one| one.usable).sum::<u64>();
-    let direct = if goal.contains("app-direct") { usable("region") } else { 0 };
+    // A journal lies on the modules of one socket.
+    let direct = if goal.contains("app-direct") { usable("region") / u64::from(sockets) } else { 0 };
     let mut steps = vec![format!(
         "terrace tier plan --goal {goal} --modules {each}x{gib}GiB --dram {}GiB --sockets {sockets}    # shows the account; on the machine \
          itself leave out all but --goal, and add --out goal.json",

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use catalogue::Medium;
 
 use super::cost::{MixCost, PriceList};
-use super::mixes::{JournalPart, Mix, MixNeeds, enumerate};
+use super::mixes::{FarPart, FarUse, JournalPart, Mix, MixNeeds, enumerate};
 use super::parts::parts;
 use super::rate::{MixModels, PROMOTE, Query, Rated, Rating, shape_of};
 use super::replay::Replayed;
@@ -283,7 +283,12 @@ impl Planning {
             0 => dram_model(&self.request.media, &server.dram, server.dram_times.as_deref(), 0)?.0,
             some => dram_model(&self.request.media, &server.dram, server.dram_times.as_deref(), some.min(channels))?.0,
         };
-        let far = mix.far.as_ref().map(|far| self.supplies[far.supply].model(far.count)).transpose()?;
+        // A journal alone lies on the modules of one socket.
+        let at_work = |far: &FarPart| match far.usage {
+            FarUse::AppDirect => (far.count / server.sockets).max(1),
+            _ => far.count,
+        };
+        let far = mix.far.as_ref().map(|far| self.supplies[far.supply].model(at_work(far))).transpose()?;
         let journal = match mix.journal {
             JournalPart::Own(supply, count) => Some(self.supplies[supply].model(count)?),
             _ => None,

@@ -3,7 +3,6 @@
 //! The same text is what is printed and what is checked. `Real` names the folders and nodes of the machine on which the mix is built, with
 //! remarks where they have to be adapted; `Modelled` slows tiers down to the media's figures, so that any machine can try it.
 
-use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use catalogue::MediumKind;
@@ -11,7 +10,7 @@ use catalogue::placement::{ActsAs, MediumFacts, Mode, Needs, Placement, Placemen
 use catalogue::provision::geometry::GIB;
 use serde::Deserialize;
 
-use super::mixes::{FarUse, JournalPart, Mix};
+use super::mixes::{FarPart, FarUse, JournalPart, Mix};
 use super::server::Server;
 use super::supply::{Duty, Supply};
 use crate::PlanError;
@@ -86,83 +85,122 @@ pub(super) fn mode_of(mix: &Mix) -> &'static str {
 /// Nothing is left for the page cache.
 pub(super) fn text(mix: &Mix, supplies: &[Supply], server: &Server, of: SettingsFor) -> Result<String, PlanError> {
     let cache = cache_of(mix, server)?;
-    let name = |supply: usize| supplies[supply].medium.name.as_str();
     let is_modelled = of == SettingsFor::Modelled;
-    let mut tiers = String::new();
-    let mut placement = String::from("\n[placement]\n");
-    let model = |supply: usize, count: u32| match is_modelled {
-        true => format!("model = \"{}\"\nmodules = {count}\n", name(supply)),
-        false => String::new(),
-    };
     let mut head = "# Of terrace plan.".to_owned();
-    if of == SettingsFor::Real {
+    if !is_modelled {
         head += " Folders and numbers of nodes are those of the machine: adapt them.";
     }
-    let is_hardware = cache.is_direct && of == SettingsFor::Real;
     // Memory Mode is below the system: it sees far memory alone.
-    let near = if is_hardware { cache.far.unwrap_or(cache.near) } else { cache.near };
-    let _ = write!(tiers, "\n[tiers.dram]\nkind = \"memory\"\nbytes = \"{}\"\n", size(near));
-    let has_modules_journal = mix.journal == JournalPart::Modules;
+    let near = if cache.is_direct && !is_modelled { cache.far.unwrap_or(cache.near) } else { cache.near };
     let mode = match (&mix.far, is_modelled) {
         (Some(far), true) if far.usage == FarUse::MemoryMode => Mode::Memory,
         (Some(far), true) if far.usage == FarUse::Dual => Mode::Dual,
-        _ if has_modules_journal => Mode::AppDirect,
+        _ if mix.journal == JournalPart::Modules => Mode::AppDirect,
         _ => Mode::Dram,
     };
-    if let Some(far) = &mix.far {
-        let model = model(far.supply, far.count);
-        if far.usage == FarUse::Node {
-            let node = if is_modelled { String::new() } else { format!("node = {}\n", server.sockets) };
-            let bytes = size(far.memory_bytes);
-            let _ = write!(
-                tiers,
-                "\n[tiers.far]    # {}\nkind = \"memory\"\n{node}bytes = \"{bytes}\"\n{model}",
-                name(far.supply)
-            );
-            placement += "cache = \"dram\"\nfar = \"far\"\n";
-        } else if is_modelled || has_modules_journal {
-            let memory = if is_modelled { cache.far.unwrap_or(0) } else { 0 };
-            let bytes = size((memory + far.direct_bytes) / MIB * MIB);
-            let absent = if is_modelled { "absent = \"emulate\"\n" } else { "" };
-            let _ = write!(
-                tiers,
-                "\n[tiers.pmem]    # {}\nkind = \"pmem\"\npath = \"/mnt/pmem0/terrace\"\nbytes = \"{bytes}\"\n{absent}{model}",
-                name(far.supply)
-            );
-            if has_modules_journal {
-                placement += "write_image_journal = \"pmem\"\nwrite_image_journal_bytes = \"64 MiB\"\n";
-            }
-            if is_modelled && memory > 0 && has_modules_journal {
-                let _ = writeln!(placement, "far_bytes = \"{}\"", size(memory));
-            }
-        }
+    let mut writing = SettingsText {
+        mix,
+        supplies,
+        is_modelled,
+        tiers: format!("\n[tiers.dram]\nkind = \"memory\"\nbytes = \"{}\"\n", size(near)),
+        placement: "\n[placement]\n".into(),
+    };
+    match &mix.far {
+        Some(far) if far.usage == FarUse::Node => writing.node(far, server.sockets),
+        Some(far) => writing.modules(far, &cache),
+        None => {}
     }
-    let (data, count) = mix.data;
-    let striped =
-        if count > 1 { format!(", {count} of them striped (mdadm --level=0, or LVM)") } else { String::new() };
-    let model_of_data = model(data, count);
-    let _ = write!(
-        tiers,
-        "\n[tiers.data]    # {}{striped}\nkind = \"file\"\npath = \"/mnt/data/terrace\"\n{model_of_data}",
-        name(data)
-    );
-    placement += "data = \"data\"\n";
-    match mix.journal {
-        JournalPart::Modules => placement += "journal = \"pmem\"\n",
-        JournalPart::Data => placement += "journal = \"data\"\nwrite_image_journal = \"data\"\n",
-        JournalPart::Own(supply, count) => {
-            let kind = if supplies[supply].duty == Duty::Journal { "pmem" } else { "file" };
-            let absent = if is_modelled && kind == "pmem" { "absent = \"emulate\"\n" } else { "" };
-            let model = model(supply, count);
-            let _ = write!(
-                tiers,
-                "\n[tiers.journal]    # {}\nkind = \"{kind}\"\npath = \"/mnt/journal/terrace\"\n{absent}{model}",
-                name(supply)
-            );
-            placement += "journal = \"journal\"\nwrite_image_journal = \"data\"\n";
-        }
-    }
+    writing.data();
+    writing.journal();
+    let SettingsText { tiers, placement, .. } = writing;
     Ok(format!("{head}\nmode = \"{mode}\"\n{tiers}{placement}"))
+}
+
+/// terrace.toml while it is written.
+struct SettingsText<'a> {
+    mix: &'a Mix,
+    supplies: &'a [Supply],
+    is_modelled: bool,
+    tiers: String,
+    placement: String,
+}
+
+impl SettingsText<'_> {
+    fn name(&self, supply: usize) -> &str {
+        &self.supplies[supply].medium.name
+    }
+
+    fn model(&self, supply: usize, count: u32) -> String {
+        match self.is_modelled {
+            true => format!("model = \"{}\"\nmodules = {count}\n", self.name(supply)),
+            false => String::new(),
+        }
+    }
+
+    fn absent(&self) -> &'static str {
+        if self.is_modelled { "absent = \"emulate\"\n" } else { "" }
+    }
+
+    /// Far memory that is a node of memory.
+    fn node(&mut self, far: &FarPart, sockets: u32) {
+        let node = if self.is_modelled { String::new() } else { format!("node = {sockets}\n") };
+        let (bytes, model) = (size(far.memory_bytes), self.model(far.supply, far.count));
+        let name = self.name(far.supply);
+        let tier = format!("\n[tiers.far]    # {name}\nkind = \"memory\"\n{node}bytes = \"{bytes}\"\n{model}");
+        self.tiers += &tier;
+        self.placement += "cache = \"dram\"\nfar = \"far\"\n";
+    }
+
+    /// Persistent modules: in Memory Mode alone nothing of them is seen.
+    fn modules(&mut self, far: &FarPart, cache: &CacheBytes) {
+        let has_journal = self.mix.journal == JournalPart::Modules;
+        if !self.is_modelled && !has_journal {
+            return;
+        }
+        let memory = if self.is_modelled { cache.far.unwrap_or(0) } else { 0 };
+        let (bytes, model) = (size((memory + far.direct_bytes) / MIB * MIB), self.model(far.supply, far.count));
+        let (name, absent) = (self.name(far.supply), self.absent());
+        let tier = format!(
+            "\n[tiers.pmem]    # {name}\nkind = \"pmem\"\npath = \"/mnt/pmem0/terrace\"\nbytes = \"{bytes}\"\n{absent}{model}"
+        );
+        self.tiers += &tier;
+        if has_journal {
+            self.placement += "write_image_journal = \"pmem\"\nwrite_image_journal_bytes = \"64 MiB\"\n";
+            if memory > 0 {
+                self.placement += &format!("far_bytes = \"{}\"\n", size(memory));
+            }
+        }
+    }
+
+    fn data(&mut self) {
+        let (supply, count) = self.mix.data;
+        let striped = match count {
+            1 => String::new(),
+            _ => format!(", {count} of them striped (mdadm --level=0, or LVM)"),
+        };
+        let (name, model) = (self.name(supply), self.model(supply, count));
+        let tier =
+            format!("\n[tiers.data]    # {name}{striped}\nkind = \"file\"\npath = \"/mnt/data/terrace\"\n{model}");
+        self.tiers += &tier;
+        self.placement += "data = \"data\"\n";
+    }
+
+    fn journal(&mut self) {
+        match self.mix.journal {
+            JournalPart::Modules => self.placement += "journal = \"pmem\"\n",
+            JournalPart::Data => self.placement += "journal = \"data\"\nwrite_image_journal = \"data\"\n",
+            JournalPart::Own(supply, count) => {
+                let is_pmem = self.supplies[supply].duty == Duty::Journal;
+                let (kind, absent) = if is_pmem { ("pmem", self.absent()) } else { ("file", "") };
+                let (name, model) = (self.name(supply), self.model(supply, count));
+                let tier = format!(
+                    "\n[tiers.journal]    # {name}\nkind = \"{kind}\"\npath = \"/mnt/journal/terrace\"\n{absent}{model}"
+                );
+                self.tiers += &tier;
+                self.placement += "journal = \"journal\"\nwrite_image_journal = \"data\"\n";
+            }
+        }
+    }
 }
 
 #[derive(Deserialize)]
