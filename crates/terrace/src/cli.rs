@@ -141,6 +141,17 @@ pub enum Command {
     /// contains no key and no message. See docs/planner.md.
     #[command(subcommand)]
     Profile(crate::profiles::NodeProfileCommand),
+    /// Find the cheapest mix of media that meets a target, from a profile, a server and prices
+    ///
+    ///   terrace plan --profile week.tprof --server server.toml --prices prices.toml --p99-commit 1ms --rate 8000/s
+    ///   terrace plan --profile week.tprof --machine machine.json --have 2xnvme-p4510 --p99-read 500us --out plan
+    ///   terrace plan --messages-per-day 2M --message-size 4KiB --retention 90d --server server.toml
+    ///   terrace plan show plan/plan.json
+    ///
+    /// The table has the mixes that no other one beats, what binds, and what is bought in vain; then when the
+    /// answer changes, and how sure each figure is. What the profile lacks is refused by name. See docs/planner.md.
+    #[command(verbatim_doc_comment)]
+    Plan(Box<plan::PlanArgs>),
     /// Measure: workloads whose results are printed beside published figures; `terrace bench --help` lists them
     ///
     /// The measurements are a program of their own, terrace-lab, beside this one or on the PATH. It is built by

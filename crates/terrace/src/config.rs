@@ -5,6 +5,8 @@
 mod ldap;
 mod oidc;
 mod one_or_more;
+#[cfg(test)]
+mod planned;
 #[cfg(all(test, feature = "sql", feature = "search"))]
 mod reference;
 

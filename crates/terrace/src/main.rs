@@ -131,6 +131,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Tier(command) => tiers::run(command),
         Command::Volume(command) => volume_commands::run(command),
         Command::Profile(command) => command.run(),
+        Command::Plan(args) => args.run(),
         Command::Bench(args) => benches::run(&args.arguments),
         Command::T4Load { settings } => demo::load(&settings),
         Command::Encryption(command) => encryption::run(command),

@@ -5,6 +5,8 @@
 //!   evidence what others have reported and measured, with sources and dates
 //!   page     a plan as one page of HTML
 //!   prices   files of prices: their age, and importers of what providers publish
+//! plan_command  `terrace plan`
+//!   mix      from a profile, a server and prices to the mixes that are worth a choice
 //!   import   traces of other programs -> a profile
 //!   show     a profile as text and JSON; show_node: what only a node has
 //!   simulate the store's page cache over the sampled stream, at any size
@@ -27,6 +29,7 @@ pub mod mix;
 mod output;
 pub mod page;
 pub mod prices;
+pub mod plan_command;
 pub mod show;
 mod show_node;
 pub mod simulate;
@@ -38,3 +41,4 @@ pub use profile::{generate, hash, reuse};
 pub use evidence::EvidenceArgs;
 pub use page::PageArgs;
 pub use prices::PricesArgs;
+pub use plan_command::{MakePlanArgs, PlanArgs, PlanSubcommand};

@@ -20,10 +20,12 @@ pub struct RatedMix {
     pub name: String,
     /// What it costs.
     pub cost: MixCost,
-    /// The time of an operation, seconds.
+    /// How slow it is: seconds, or a multiple of the target.
     pub time_s: f64,
     /// What its busiest part has left, 0 to 1.
     pub spare: f64,
+    /// It meets the target.
+    pub meets: bool,
 }
 
 impl RatedMix {
@@ -69,10 +71,10 @@ pub struct Choice {
     pub break_even: Vec<BreakEven>,
 }
 
-/// Compares mixes; within the target are those whose operations take at most `target_s` seconds.
-pub fn choose(mixes: &[RatedMix], target_s: f64) -> Choice {
+/// Compares mixes.
+pub fn choose(mixes: &[RatedMix]) -> Choice {
     let frontier = frontier(mixes);
-    let within: Vec<usize> = (0..mixes.len()).filter(|mix| mixes[*mix].time_s <= target_s).collect();
+    let within: Vec<usize> = (0..mixes.len()).filter(|mix| mixes[*mix].meets).collect();
     let priced = within.iter().filter_map(|mix| Some((*mix, mixes[*mix].usd()?)));
     let best = priced.min_by(|(_, one), (_, two)| one.total_cmp(two));
     let knee = knee(mixes, &frontier);
@@ -129,7 +131,7 @@ fn flips(mixes: &[RatedMix], within: &[usize], best: usize) -> Vec<Flip> {
             let (part, others) = mixes[*mix].cost.split(medium)?;
             let factor = (others - own_others) / (own - part);
             let is_searched = factor.is_finite() && (PRICE_FACTORS.0..=PRICE_FACTORS.1).contains(&factor);
-            is_searched.then(|| (factor, part, *mix))
+            is_searched.then_some((factor, part, *mix))
         });
         let crossings: Vec<(f64, f64, usize)> = crossings.collect();
         // Above 1 a mix with less of the medium wins, below 1 one with more.
@@ -154,11 +156,17 @@ mod tests {
             gb: *gb,
             usd: usd.map(|usd| UsdRange { low: usd, expected: usd, high: usd }),
         });
-        RatedMix { name: name.into(), cost: MixCost { media: media.collect() }, time_s, spare }
+        RatedMix { name: name.into(), cost: MixCost { media: media.collect() }, time_s, spare, meets: true }
     }
 
     fn memory(name: &str, usd: f64, time_s: f64, spare: f64) -> RatedMix {
         mix(name, &[("ddr5", usd / 10.0, Some(usd))], time_s, spare)
+    }
+
+    /// With a target in seconds.
+    fn choose(mixes: &[RatedMix], target_s: f64) -> Choice {
+        let rated = mixes.iter().map(|mix| RatedMix { meets: mix.time_s <= target_s, ..mix.clone() });
+        super::choose(&rated.collect::<Vec<_>>())
     }
 
     #[test]

@@ -1,33 +1,20 @@
 //! What a mix costs, by dated prices ([`catalogue::price`]).
 //!
-//! A medium is bought by its GB, or rented by its GB and operations per second for some months. Prices older than three months are named;
-//! older than twelve months they are refused, unless it is said that they may be: prices of memory have moved by a factor of 2.5 within a
+//! A medium is bought by its GB, or rented by its GB and operations per second for some months. Prices older than 90 days are named;
+//! older than 365 they are refused, unless it is said that they may be: prices of memory have moved by a factor of 2.5 within a
 //! quarter. What is owned already costs nothing: leave it out of the shares.
 
 use std::collections::BTreeMap;
 
-use catalogue::price::{Price, PriceUnit};
+use catalogue::price::{Price, PriceDate, PriceUnit};
 use serde::{Deserialize, Serialize};
 
 use crate::PlanError;
 
-/// Prices older than so many months are named.
-const OLD_MONTHS: u32 = 3;
-/// Prices older than so many months are refused.
-const STALE_MONTHS: u32 = 12;
-
-/// A month of the calendar.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Month(u32);
-
-impl Month {
-    /// Parses `yyyy-mm`.
-    pub fn parse(text: &str) -> Option<Month> {
-        let (year, month) = text.split_once('-')?;
-        let (year, month) = (year.parse::<u32>().ok()?, month.parse::<u32>().ok()?);
-        (year <= 9999 && (1..=12).contains(&month)).then(|| Month(year * 12 + month - 1))
-    }
-}
+/// Prices older than so many days are named.
+const OLD_DAYS: u64 = 90;
+/// Prices older than so many days are refused.
+const STALE_DAYS: u64 = 365;
 
 /// An amount of US dollars that is not known exactly.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -41,6 +28,11 @@ pub struct UsdRange {
 }
 
 impl UsdRange {
+    /// An amount that is known.
+    pub fn exactly(usd: f64) -> UsdRange {
+        UsdRange { low: usd, expected: usd, high: usd }
+    }
+
     fn times(self, factor: f64) -> UsdRange {
         UsdRange { low: self.low * factor, expected: self.expected * factor, high: self.high * factor }
     }
@@ -115,31 +107,33 @@ struct MediumPrices {
 pub struct PriceList {
     media: BTreeMap<String, MediumPrices>,
     old: Vec<String>,
+    months: f64,
 }
 
 impl PriceList {
     /// Takes prices as of `today`, for media that are rented for so many `months`.
     ///
     /// # Errors
-    /// A price of the future; one that is older than twelve months, unless `takes_stale`; two prices for the same thing; a number of months
+    /// A price of the future; one that is older than 365 days, unless `takes_stale`; two prices for the same thing; a number of months
     /// that is none.
-    pub fn new(prices: &[Price], months: f64, today: Month, takes_stale: bool) -> Result<PriceList, PlanError> {
+    pub fn new(prices: &[Price], months: f64, today: PriceDate, takes_stale: bool) -> Result<PriceList, PlanError> {
         let refuse = |what: String| Err(PlanError::Refused(what));
         if !(months.is_finite() && months > 0.0) {
             return refuse(format!("media are not rented for {months} months"));
         }
-        let mut list = PriceList::default();
+        let mut list = PriceList { months, ..PriceList::default() };
         for price in prices {
             let Price { medium, value, unit, dated, .. } = price;
-            let Some(of) = Month::parse(dated.get(..7).unwrap_or(dated)).filter(|of| *of <= today) else {
+            let Some(age) = PriceDate::parse(dated).and_then(|date| date.age_days(today)) else {
                 return refuse(format!("{medium}: the price of {dated} is not one of the past"));
             };
-            let age = today.0 - of.0;
-            if age > STALE_MONTHS && !takes_stale {
-                return refuse(format!("{medium}: the price of {dated} is {age} months old; get a new one"));
+            if age > STALE_DAYS && !takes_stale {
+                return refuse(format!(
+                    "{medium}: the price of {dated} is {age} days old; get a new one, or take it with --stale"
+                ));
             }
-            if age > OLD_MONTHS {
-                list.old.push(format!("{medium}: the price of {dated} is {age} months old"));
+            if age > OLD_DAYS {
+                list.old.push(format!("{medium}: the price of {dated} is {age} days old"));
             }
             let range =
                 UsdRange { low: price.low.unwrap_or(*value), expected: *value, high: price.high.unwrap_or(*value) };
@@ -156,9 +150,19 @@ impl PriceList {
         Ok(list)
     }
 
-    /// Prices older than three months, in words.
+    /// Prices older than 90 days, in words.
     pub fn old(&self) -> &[String] {
         &self.old
+    }
+
+    /// Months for which media are rented.
+    pub fn months(&self) -> f64 {
+        self.months
+    }
+
+    /// The expected price of a GB for the whole time.
+    pub fn usd_per_gb(&self, medium: &str) -> Option<f64> {
+        self.media.get(medium)?.gb.map(|usd| usd.expected)
     }
 
     /// What these shares cost. A medium that is named twice is added up.
@@ -213,8 +217,8 @@ mod tests {
         MediumShare { medium: medium.into(), gb, iops }
     }
 
-    fn month(text: &str) -> Month {
-        Month::parse(text).expect(text)
+    fn month(text: &str) -> PriceDate {
+        PriceDate::parse(text).expect(text)
     }
 
     #[test]
@@ -255,11 +259,11 @@ mod tests {
         let aged = |dated: &str, stale: bool| {
             PriceList::new(&[price("ddr5", 1.0, PriceUnit::PerGb, dated)], 1.0, month("2026-11"), stale)
         };
-        assert!(aged("2026-08", false).expect("three months").old().is_empty());
-        assert_eq!(aged("2026-07", false).expect("four months").old(), ["ddr5: the price of 2026-07 is 4 months old"]);
+        assert!(aged("2026-09", false).expect("two months").old().is_empty());
+        assert_eq!(aged("2026-08", false).expect("91 days").old(), ["ddr5: the price of 2026-08 is 91 days old"]);
         assert_eq!(aged("2025-11", false).expect("a year").old().len(), 1);
         let stale = aged("2025-10", false).expect_err("thirteen months");
-        assert!(stale.to_string().contains("13 months old"), "{stale}");
+        assert!(stale.to_string().contains("395 days old"), "{stale}");
         assert_eq!(aged("2025-10", true).expect("it may be").old().len(), 1);
         assert!(aged("2026-12", true).is_err());
         let twice =
@@ -267,8 +271,5 @@ mod tests {
         let error = PriceList::new(&twice, 1.0, month("2026-11"), false).expect_err("two");
         assert!(error.to_string().contains("two prices"), "{error}");
         assert!(PriceList::new(&[], f64::NAN, month("2026-11"), false).is_err());
-        for text in ["2026", "2026-13", "2026-00", "-1", "99999-01", "2026-1x"] {
-            assert_eq!(Month::parse(text), None, "{text}");
-        }
     }
 }

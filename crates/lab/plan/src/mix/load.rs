@@ -8,22 +8,16 @@
 //!   servers     of m equal servers, one with busy / m, and a delay of the rest (Seidmann et al., 1987)
 //! ```
 //!
-//! These are means: there is no tail in them. A medium is busy for its shortest time at full load ([`catalogue::Model::at_least`]), and the
-//! rest of the time of a lone access is delay. For memory that rest holds a processor, which waits for its loads.
-
-use catalogue::Model;
-use catalogue::model::Access;
+//! These are means: there is no tail in them.
 
 use crate::PlanError;
-use crate::simulate::Served;
 
 /// Sessions at most: the analysis takes a step for each.
 const SESSIONS_MAX: u32 = 1 << 20;
-const NANOS: f64 = 1e-9;
 
 /// Something that all operations share.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Station {
+pub struct LoadStation {
     /// Its name, for people.
     pub name: String,
     /// Seconds of one server that an operation takes.
@@ -34,70 +28,15 @@ pub struct Station {
     pub delay_s: f64,
 }
 
-impl Station {
+impl LoadStation {
     /// Seconds between operations when it is the only limit.
     fn queued_s(&self) -> f64 {
         self.busy_s / f64::from(self.servers.max(1))
     }
 
-    /// Seconds that pass even if nobody else is there, beside [`Station::queued_s`].
+    /// Seconds that pass even if nobody else is there, beside [`LoadStation::queued_s`].
     fn apart_s(&self) -> f64 {
         self.busy_s - self.queued_s() + self.delay_s
-    }
-}
-
-/// What one operation does.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Operation {
-    /// Processor time beside memory accesses, seconds.
-    pub cpu_s: f64,
-    /// Accesses of pages.
-    pub pages: f64,
-    /// Each of them.
-    pub access: Access,
-}
-
-/// The media on which accesses are served.
-#[derive(Clone, Copy, Debug)]
-pub struct Demand<'a> {
-    /// Near memory.
-    pub near: &'a Model,
-    /// Far memory, if there is any.
-    pub far: Option<&'a Model>,
-    /// The device.
-    pub device: &'a Model,
-    /// Processors.
-    pub cores: u32,
-}
-
-impl Demand<'_> {
-    /// The stations of an operation whose accesses are served like this.
-    ///
-    /// # Errors
-    /// Accesses are served in far memory, and there is none.
-    pub fn stations(&self, operation: &Operation, served: &Served) -> Result<Vec<Station>, PlanError> {
-        let Operation { cpu_s, pages, access } = operation;
-        let mut cpu_s = *cpu_s;
-        let mut stations = vec![];
-        let memory = [("near memory", Some(self.near), served.near), ("far memory", self.far, served.far)];
-        for (name, model, part) in memory {
-            let Some(model) = model else {
-                if part > 0.0 {
-                    return Err(PlanError::Refused(format!("accesses are served in {name}, and there is none")));
-                }
-                continue;
-            };
-            let accesses = pages * part;
-            let busy_s = accesses * model.at_least(access) * NANOS;
-            cpu_s += (accesses * model.alone(access) * NANOS - busy_s).max(0.0);
-            stations.push(Station { name: name.to_owned(), busy_s, servers: 1, delay_s: 0.0 });
-        }
-        let accesses = pages * served.device;
-        let busy_s = accesses * self.device.at_least(access) * NANOS;
-        let delay_s = (accesses * self.device.alone(access) * NANOS - busy_s).max(0.0);
-        stations.push(Station { name: "device".to_owned(), busy_s, servers: 1, delay_s });
-        stations.push(Station { name: "processors".to_owned(), busy_s: cpu_s, servers: self.cores, delay_s: 0.0 });
-        Ok(stations)
     }
 }
 
@@ -121,7 +60,7 @@ impl Predicted {
     }
 }
 
-fn check(stations: &[Station]) -> Result<(), PlanError> {
+fn check(stations: &[LoadStation]) -> Result<(), PlanError> {
     let is_time = |seconds: f64| seconds.is_finite() && seconds >= 0.0;
     if stations.iter().any(|station| !is_time(station.busy_s) || !is_time(station.delay_s) || station.servers == 0) {
         return Err(PlanError::Refused("a station has a time that is none, or no server".into()));
@@ -133,7 +72,7 @@ fn check(stations: &[Station]) -> Result<(), PlanError> {
 }
 
 /// The result at this rate.
-fn predicted(stations: &[Station], rate: f64, time_s: f64) -> Predicted {
+fn predicted(stations: &[LoadStation], rate: f64, time_s: f64) -> Predicted {
     let used: Vec<f64> = stations.iter().map(|station| (rate * station.queued_s()).min(1.0)).collect();
     let binds = (0..used.len()).max_by(|one, two| used[*one].total_cmp(&used[*two]).then(two.cmp(one))).unwrap_or(0);
     Predicted { rate, time_s, binds, used }
@@ -143,12 +82,12 @@ fn predicted(stations: &[Station], rate: f64, time_s: f64) -> Predicted {
 ///
 /// # Errors
 /// Times or numbers that are impossible.
-pub fn closed(stations: &[Station], sessions: u32, think_s: f64) -> Result<Predicted, PlanError> {
+pub fn closed(stations: &[LoadStation], sessions: u32, think_s: f64) -> Result<Predicted, PlanError> {
     check(stations)?;
-    if !(1..=SESSIONS_MAX).contains(&sessions) || !(think_s.is_finite() && think_s >= 0.0) {
+    if !((1..=SESSIONS_MAX).contains(&sessions) && think_s.is_finite() && think_s >= 0.0) {
         return Err(PlanError::Refused(format!("{sessions} sessions that think for {think_s} s")));
     }
-    let apart_s: f64 = stations.iter().map(Station::apart_s).sum();
+    let apart_s: f64 = stations.iter().map(LoadStation::apart_s).sum();
     let mut waiting = vec![0.0; stations.len()];
     let (mut rate, mut time_s) = (0.0, 0.0);
     for session in 1..=sessions {
@@ -166,7 +105,7 @@ pub fn closed(stations: &[Station], sessions: u32, think_s: f64) -> Result<Predi
 ///
 /// # Errors
 /// Times that are impossible; a station that cannot do so many, with its name and how many it can.
-pub fn open(stations: &[Station], rate: f64) -> Result<Predicted, PlanError> {
+pub fn open(stations: &[LoadStation], rate: f64) -> Result<Predicted, PlanError> {
     check(stations)?;
     if !(rate.is_finite() && rate > 0.0) {
         return Err(PlanError::Refused(format!("{rate} operations per second")));
@@ -186,13 +125,10 @@ pub fn open(stations: &[Station], rate: f64) -> Result<Predicted, PlanError> {
 
 #[cfg(test)]
 mod tests {
-    use catalogue::Medium;
-    use catalogue::medium::{Direction, Pattern, Store};
-
     use super::*;
 
-    fn station(name: &str, busy_s: f64, servers: u32, delay_s: f64) -> Station {
-        Station { name: name.into(), busy_s, servers, delay_s }
+    fn station(name: &str, busy_s: f64, servers: u32, delay_s: f64) -> LoadStation {
+        LoadStation { name: name.into(), busy_s, servers, delay_s }
     }
 
     fn near(one: f64, two: f64) -> bool {
@@ -241,34 +177,5 @@ mod tests {
         assert!(closed(&stations, 0, 0.0).is_err() && closed(&stations, 1, f64::INFINITY).is_err());
         assert!(closed(&[station("none", 0.0, 1, 0.0)], 1, 0.0).is_err() && open(&[], 1.0).is_err());
         assert!(open(&[station("none", 1.0, 0, 0.0)], 0.1).is_err());
-    }
-
-    #[test]
-    fn an_operation_holds_processors_while_it_waits_for_memory_and_the_times_add_up_to_those_of_the_models() {
-        let model = |name: &str| Model::of(Medium::find(name).as_ref().expect(name), 0).expect(name);
-        let (memory, far, drive) = (model("ddr4-2666"), model("dcpmm100-128g"), model("optane-p4800x"));
-        let access = Access {
-            direction: Direction::Read,
-            pattern: Pattern::Random,
-            store: Store::Cached,
-            bytes: 4096,
-            overlapped: false,
-        };
-        let operation = Operation { cpu_s: 20e-6, pages: 10.0, access };
-        let served = Served { near: 0.7, far: 0.2, device: 0.1 };
-        let demand = Demand { near: &memory, far: Some(&far), device: &drive, cores: 4 };
-        let stations = demand.stations(&operation, &served).expect("stations");
-        let sum: f64 = stations.iter().map(|station| station.busy_s + station.delay_s).sum();
-        let wanted = 20e-6 + (7.0 * memory.alone(&access) + 2.0 * far.alone(&access) + drive.alone(&access)) * 1e-9;
-        assert!(near(sum, wanted), "{sum} instead of {wanted}");
-        let alone = closed(&stations, 1, 0.0).expect("possible");
-        assert!(near(alone.time_s, wanted), "one session waits for nobody");
-        let processors = stations.last().expect("processors");
-        assert!(processors.busy_s > 20e-6 && processors.servers == 4);
-        assert!(stations[2].delay_s > stations[2].busy_s, "a drive has more in progress than one");
-        let without = Demand { far: None, ..demand };
-        assert!(without.stations(&operation, &served).is_err());
-        let none = Served { far: 0.0, ..served };
-        assert_eq!(without.stations(&operation, &none).expect("stations").len(), 3);
     }
 }

@@ -12,8 +12,6 @@ use super::cost::UsdRange;
 pub struct PlanReport {
     /// The version of the program.
     pub version: String,
-    /// The month in which the plan was made, `yyyy-mm`: prices are as old as it says.
-    pub month: String,
     /// The workloads; empty if the plan is a sizing without a profile.
     pub workloads: Vec<WorkloadReport>,
     /// The target.

@@ -1,0 +1,506 @@
+//! From what was planned to the report: the choice, the answer, what does not help, when the answer changes, how sure it is.
+
+use std::collections::BTreeMap;
+
+use catalogue::price::Price;
+
+use super::choose::{Choice, RatedMix, choose};
+use super::mixes::{JournalPart, Mix};
+use super::parts::{endurance, name, parts, wasted};
+use super::planning::{PlannedMix, Planning};
+use super::report::{
+    Answer, BreakEvenReport, ConsideredReport, CurveReport, FlipReport, MixReport, PlanReport, PriceReport,
+    ServedReport, StationReport, SureReport,
+};
+use super::settings::{SettingsFor, mode_of, text};
+use super::supply::Plug;
+use super::target::print_seconds;
+use crate::PlanError;
+use crate::profile::Lack;
+
+/// Mixes in a report at most.
+const MIXES_SHOWN: usize = 14;
+/// What makes less than this part of a difference does not help.
+const NO_HELP: f64 = 0.05;
+/// Points of a curve.
+const CURVE_POINTS: usize = 80;
+
+impl Planning {
+    /// The report of a plan that was made with these prices.
+    ///
+    /// # Errors
+    /// Those of the models.
+    pub fn report(&self, prices: &[Price]) -> Result<PlanReport, PlanError> {
+        let rating = self.rating();
+        let slowness: Vec<f64> =
+            self.kept.iter().map(|one| rating.slowness(&one.rated, one.replayed.as_ref())).collect();
+        let rated: Vec<RatedMix> =
+            self.kept.iter().zip(&slowness).map(|(one, time_s)| self.rated_mix(one, *time_s)).collect();
+        let choice = choose(&rated);
+        let shown = self.shown(&choice, &rated);
+        let mut mixes = Vec::new();
+        for number in &shown {
+            let mut mix = self.mix_report(&self.kept[*number])?;
+            mix.on_frontier = choice.frontier.contains(number);
+            mixes.push(mix);
+        }
+        let place = |number: Option<usize>| number.and_then(|number| shown.iter().position(|one| *one == number));
+        let has_target = self.request.target.is_set() || self.request.target.budget_usd.is_some();
+        let chosen = if has_target { choice.best } else { choice.knee.or(choice.best) };
+        let (answer, says) = self.answer(chosen, &rated);
+        let request = &self.request;
+        let flips = if has_target { self.flips(&choice, &rated, &shown) } else { Vec::new() };
+        let break_even = choice.break_even.iter().map(|one| BreakEvenReport {
+            medium: one.medium.clone(),
+            usd_per_gb: one.usd_per_gb,
+            mix: rated[one.mix].name.clone(),
+        });
+        let today = self.kept.iter().find(|one| one.mix.is_today);
+        let has = match today {
+            Some(one) => parts(&one.mix, &self.supplies, &request.server, &request.prices, 0.0)?.0,
+            None => Vec::new(),
+        };
+        let mut left_out: Vec<(String, usize)> = self.left_out.clone().into_iter().collect();
+        left_out.sort_by(|one, two| two.1.cmp(&one.1).then(one.0.cmp(&two.0)));
+        Ok(PlanReport {
+            version: env!("CARGO_PKG_VERSION").into(),
+            workloads: self.workload.reports.clone(),
+            target: request.target.report(),
+            server: request.server.report(has),
+            curves: self.curves(),
+            chosen: place(chosen),
+            knee: place(choice.knee),
+            answer,
+            says,
+            no_help: chosen
+                .or(choice.frontier.last().copied())
+                .map_or(Ok(Vec::new()), |number| self.no_help(number))?,
+            flips,
+            break_even: best_of(break_even.collect()),
+            sure: self.sure(chosen.map(|number| &self.kept[number])),
+            refused: self.refused.clone(),
+            considered: ConsideredReport { mixes: self.enumerated, predicted: self.kept.len(), left_out },
+            prices: prices.iter().map(price_report).collect(),
+            mixes,
+        })
+    }
+
+    fn rated_mix(&self, one: &PlannedMix, time_s: f64) -> RatedMix {
+        let usd = one.cost.total().map(|usd| usd.expected);
+        let misses = self.rating().misses(&one.rated, one.replayed.as_ref(), usd);
+        RatedMix {
+            name: name(&one.mix, &self.supplies, &self.request.server),
+            cost: one.cost.clone(),
+            time_s,
+            spare: one.rated.spare(),
+            meets: misses.is_empty() && one.replayed.is_some(),
+        }
+    }
+
+    /// Which are in the report: today's, then by cost.
+    fn shown(&self, choice: &Choice, rated: &[RatedMix]) -> Vec<usize> {
+        let today = self.kept.iter().position(|one| one.mix.is_today);
+        let usd = |number: &usize| rated[*number].cost.total().map_or(f64::INFINITY, |usd| usd.expected);
+        let mut rest: Vec<usize> = choice.frontier.clone();
+        rest.extend(choice.best);
+        rest.extend(choice.flips.iter().map(|flip| flip.to));
+        rest.extend(choice.break_even.iter().map(|one| one.mix));
+        if choice.frontier.is_empty() {
+            // No prices: the least memory that meets the target first, then others.
+            let mut all: Vec<usize> = (0..rated.len()).collect();
+            let gb = |number: &usize| rated[*number].cost.media.iter().map(|one| one.gb).sum::<f64>();
+            all.sort_by(|one, two| rated[*two].meets.cmp(&rated[*one].meets).then(gb(one).total_cmp(&gb(two))));
+            rest.extend(all.into_iter().take(MIXES_SHOWN));
+        }
+        rest.sort_by(|one, two| usd(one).total_cmp(&usd(two)).then(one.cmp(two)));
+        rest.dedup();
+        rest.retain(|number| Some(*number) != today);
+        let is_needed = |number: &usize| Some(*number) == choice.best || Some(*number) == choice.knee;
+        while rest.len() > MIXES_SHOWN {
+            // The one whose neighbours are nearest in cost goes.
+            let gap = |at: usize| usd(&rest[at + 1]) - usd(&rest[at - 1]);
+            let inner = (1..rest.len() - 1).filter(|at| !is_needed(&rest[*at]));
+            let Some(at) = inner.min_by(|one, two| gap(*one).total_cmp(&gap(*two))) else { break };
+            rest.remove(at);
+        }
+        today.into_iter().chain(rest).collect()
+    }
+
+    fn mix_report(&self, one: &PlannedMix) -> Result<MixReport, PlanError> {
+        let PlannedMix { mix, cache, rated, replayed, cost } = one;
+        let (request, rating) = (&self.request, self.rating());
+        let (listed, _) = parts(mix, &self.supplies, &request.server, &request.prices, rated.data_iops)?;
+        let served = self.served_of(cache).minute;
+        let models = self.models(mix)?;
+        let usd = cost.total();
+        let misses = rating.misses(rated, replayed.as_ref(), usd.map(|usd| usd.expected));
+        let station = |(station, used): (&super::load::LoadStation, &f64)| StationReport {
+            name: station.name.clone(),
+            busy_s: station.busy_s,
+            delay_s: station.delay_s,
+            used: *used,
+        };
+        let growth = request.target.growth;
+        let sizes = (if cache.is_direct { 0 } else { cache.near }, cache.far.unwrap_or(0));
+        Ok(MixReport {
+            name: name(mix, &self.supplies, &request.server),
+            parts: listed,
+            is_today: mix.is_today,
+            on_frontier: false,
+            meets_target: misses.is_empty() && replayed.is_some(),
+            misses,
+            usd,
+            near_bytes: cache.near,
+            far_bytes: cache.far,
+            mode: mode_of(mix).into(),
+            served: ServedReport { near: served.near, far: served.far, device: served.device },
+            p50_commit_s: replayed.and_then(|replayed| replayed.p50_commit_s),
+            p99_commit_s: replayed.and_then(|replayed| replayed.p99_commit_s),
+            mean_read_s: replayed.map(|replayed| replayed.mean_read_s),
+            p99_read_s: replayed.map(|replayed| replayed.p99_read_s),
+            p95_query_s: replayed.and_then(|replayed| rating.query_s(&replayed)),
+            rate_max: rating.cpu_s.map(|_| rated.rate_max),
+            binds: rated.binding().to_owned(),
+            spare: rated.spare(),
+            stations: rated.stations.iter().zip(&rated.used).map(station).collect(),
+            wasted: wasted(mix, &models, rated, &self.workload, sizes, growth),
+            endurance: Some(endurance(mix, &self.supplies, &self.workload, growth)),
+            settings: text(mix, &self.supplies, &request.server, SettingsFor::Real)?,
+            commands: self.commands(mix),
+        })
+    }
+
+    /// terrace.toml of a mix, for the machine on which it is built.
+    ///
+    /// # Errors
+    /// None for a mix that was placed.
+    pub fn settings(&self, mix: &Mix) -> Result<String, PlanError> {
+        text(mix, &self.supplies, &self.request.server, SettingsFor::Real)
+    }
+
+    /// What to run: provisioning, then the node.
+    fn commands(&self, mix: &Mix) -> Vec<String> {
+        let mut commands = mix.far.as_ref().map_or(Vec::new(), |far| far.steps.clone());
+        let (data, count) = mix.data;
+        let medium = &self.supplies[data].medium.name;
+        let of = if count > 1 { format!("{count} x {medium}, striped") } else { medium.clone() };
+        commands.push(format!("# a file system on {of} at /mnt/data, then:"));
+        commands.push("mkdir -p /mnt/data/terrace".into());
+        if let JournalPart::Own(supply, _) = mix.journal {
+            let medium = &self.supplies[supply].medium.name;
+            let dax = if self.supplies[supply].plug == Plug::Dimm { ", mounted with dax=always" } else { "" };
+            commands.push(format!("# a file system on {medium} at /mnt/journal{dax}, then:"));
+            commands.push("mkdir -p /mnt/journal/terrace".into());
+        }
+        commands.push("terrace serve --config terrace.toml".into());
+        commands
+    }
+
+    fn answer(&self, chosen: Option<usize>, rated: &[RatedMix]) -> (Answer, String) {
+        let target = &self.request.target;
+        let planned = chosen.map(|number| (&self.kept[number], &rated[number]));
+        if let (Some((one, rated)), true) = (planned, target.is_set()) {
+            return match one.mix.is_today {
+                true => (Answer::Keep, format!("keep what you have: {} meets the target", rated.name)),
+                false => (Answer::Buy, format!("the cheapest mix that meets the target: {}", rated.name)),
+            };
+        }
+        if !target.is_set() {
+            let says = match planned {
+                Some((_, rated)) => format!("no target was given; the knee of the curve is {}", rated.name),
+                None if self.refused.is_empty() => {
+                    "no target was given, and there are not enough prices to choose by".into()
+                }
+                None => "nothing of the target could be planned".into(),
+            };
+            return (Answer::NoTarget, says);
+        }
+        if let Some(without) = self.kept.iter().zip(rated).find(|(_, rated)| rated.meets) {
+            return (
+                Answer::NoTarget,
+                format!(
+                    "there are mixes that meet the target, as {}, but not enough prices to choose by",
+                    without.1.name
+                ),
+            );
+        }
+        match self.processors_bind() {
+            Some(says) => (Answer::NoMediumHelps, says),
+            None => (Answer::NothingMeetsIt, self.nearest(rated)),
+        }
+    }
+
+    /// Whether processors bind, whatever the media: then in words.
+    fn processors_bind(&self) -> Option<String> {
+        let cpu_s = self.rating().cpu_s?;
+        let used = |one: &PlannedMix| {
+            let processors =
+                one.rated.stations.iter().zip(&one.rated.used).find(|(station, _)| station.name == "processors");
+            processors.map(|(_, used)| *used)
+        };
+        let least = self.kept.iter().filter_map(used).fold(f64::INFINITY, f64::min);
+        let rate = self.rating().rate();
+        if least >= 1.0 {
+            return Some(format!(
+                "no medium helps: the processors are needed {:.0} % at {rate:.0} {}s each second (with growth and headroom), of {} each",
+                least * 100.0,
+                self.workload.operation(),
+                print_seconds(cpu_s)
+            ));
+        }
+        // The processor's own time alone is longer than what was asked of a commit: ln(100) times the mean is its 99th percentile.
+        let wanted = self.request.target.p99_commit_s?;
+        let alone = cpu_s * 100.0_f64.ln();
+        (alone > wanted).then(|| {
+            format!(
+                "no medium helps: 1 of 100 commits needs {} of a processor, more than the {} that were asked for",
+                print_seconds(alone),
+                print_seconds(wanted)
+            )
+        })
+    }
+
+    /// Why nothing meets the target, by the mix that is nearest.
+    fn nearest(&self, rated: &[RatedMix]) -> String {
+        let slow = |number: usize| rated[number].time_s;
+        let best = (0..rated.len()).min_by(|one, two| slow(*one).total_cmp(&slow(*two)).then(one.cmp(two)));
+        let Some(best) = best else { return "no mix meets the target".into() };
+        let one = &self.kept[best];
+        let usd = one.cost.total().map(|usd| usd.expected);
+        let misses = self.rating().misses(&one.rated, one.replayed.as_ref(), usd);
+        format!("no mix of this server meets the target; the fastest is {}: {}", rated[best].name, misses.join("; "))
+    }
+
+    fn flips(&self, choice: &Choice, rated: &[RatedMix], shown: &[usize]) -> Vec<FlipReport> {
+        let flip = |flip: &super::choose::Flip| {
+            let per_gb = self.request.prices.usd_per_gb(&flip.medium)?;
+            Some(FlipReport {
+                medium: flip.medium.clone(),
+                factor: flip.factor,
+                usd_per_gb: per_gb * flip.factor,
+                to: shown.iter().position(|number| *number == flip.to),
+                to_name: rated[flip.to].name.clone(),
+            })
+        };
+        choice.flips.iter().filter_map(flip).collect()
+    }
+
+    /// What one could think of beside the chosen mix, and does not change it by a twentieth.
+    fn no_help(&self, number: usize) -> Result<Vec<String>, PlanError> {
+        let chosen = &self.kept[number];
+        let Some(own) = &chosen.replayed else { return Ok(Vec::new()) };
+        let mix = &chosen.mix;
+        let mut tried: BTreeMap<String, ()> = BTreeMap::new();
+        let mut says = Vec::new();
+        for (other, cache) in &self.placed {
+            let same_near = other.near == mix.near;
+            let what = if same_near && other.data == mix.data && other.journal == mix.journal && other.far != mix.far {
+                match &other.far {
+                    Some(far) if mix.far.is_none() => {
+                        format!("{} as far memory", self.supplies[far.supply].medium.name)
+                    }
+                    _ => continue,
+                }
+            } else if same_near && other.data == mix.data && other.journal != mix.journal {
+                match (&other.journal, other.far == mix.far) {
+                    (JournalPart::Own(supply, _), true) => {
+                        format!("a journal of its own on {}", self.supplies[*supply].medium.name)
+                    }
+                    (JournalPart::Modules, false) if mix.far.is_none() => "the journal on persistent memory".to_owned(),
+                    _ => continue,
+                }
+            } else if same_near
+                && other.far == mix.far
+                && other.journal == mix.journal
+                && other.data.0 == mix.data.0
+                && other.data.1 > mix.data.1
+            {
+                "more data drives".to_owned()
+            } else if other.far == mix.far
+                && other.journal == mix.journal
+                && other.data == mix.data
+                && other.near.bytes > mix.near.bytes
+            {
+                "more DRAM".to_owned()
+            } else {
+                continue;
+            };
+            if tried.insert(what.clone(), ()).is_some() {
+                continue;
+            }
+            let Some(got) = self.planned(other, *cache, true)?.replayed else { continue };
+            says.extend(no_help_of(&what, own, &got));
+        }
+        Ok(says)
+    }
+
+    /// Miss ratios by size: LRU of all and by structure, and what was simulated.
+    fn curves(&self) -> Vec<CurveReport> {
+        let mut curves = Vec::new();
+        for (summary, report) in self.workload.summaries.iter().zip(&self.workload.reports) {
+            let totals = summary.totals();
+            let low = summary.page_bytes.max(1) as f64;
+            let high = (summary.touched_bytes as f64 * 1.05).max(low * 2.0);
+            let size = |step: usize| (low * (high / low).powf(step as f64 / (CURVE_POINTS - 1) as f64)).round() as u64;
+            let mut add = |structure: &str, curve: &crate::reuse::MissRatioCurve| {
+                curves.push(CurveReport {
+                    workload: report.name.clone(),
+                    structure: structure.into(),
+                    policy: "lru".into(),
+                    far_bytes: None,
+                    points: (0..CURVE_POINTS).map(size).map(|bytes| (bytes, curve.miss_ratio(bytes))).collect(),
+                });
+            };
+            add("all", &totals.total().reuse.curve());
+            if summary.structures.len() > 1 {
+                let used =
+                    summary.structures.iter().zip(&totals.structures).filter(|(_, used)| used.reuse.accesses > 0);
+                used.for_each(|(name, used)| add(name, &used.reuse.curve()));
+            }
+        }
+        let mut simulated: BTreeMap<(&str, u64), Vec<(u64, f64)>> = BTreeMap::new();
+        for ((near, far, is_direct), served) in &self.served.shapes {
+            let policy = match (far, is_direct) {
+                (0, _) => "clock",
+                (_, false) => "clock_far",
+                (_, true) => "direct",
+            };
+            simulated.entry((policy, *far)).or_default().push((*near, served.all.device));
+        }
+        curves.extend(simulated.into_iter().map(|((policy, far), points)| CurveReport {
+            workload: "all".into(),
+            structure: "all".into(),
+            policy: policy.into(),
+            far_bytes: (far > 0).then_some(far),
+            points,
+        }));
+        curves
+    }
+
+    fn sure(&self, chosen: Option<&PlannedMix>) -> Vec<SureReport> {
+        let mut sure = self.request.assumed.clone();
+        let mut add = |what: &str, error: String, because: &str| {
+            sure.push(SureReport { what: what.into(), error, because: because.into() });
+        };
+        let workload = &self.workload;
+        let sampling = if workload.stream_rate < 1.0 { "+-2 points" } else { "+-0.5 points" };
+        let share = workload.stands_for * workload.stream_rate;
+        let because = match (0.8..1.25).contains(&share) {
+            true => "the policy that runs, on a sample of the keys; tested against the page cache at eight sizes",
+            false => {
+                "the sample has far more or fewer accesses than its part: a few keys are most of the work, and count as hits"
+            }
+        };
+        add("miss ratios", sampling.into(), because);
+        if workload.first_uses > 0.005 {
+            let error = format!("up to {:.1} points too high", workload.first_uses * 100.0);
+            add("miss ratios, beside", error, "so many accesses are first uses: a longer record might find them again");
+        }
+        let (reuse_s, length_s) = workload.reuse_and_length_s;
+        if reuse_s * 3.0 > length_s {
+            let error = "not known: the profile is too short".to_owned();
+            add(
+                "miss ratios of large memory",
+                error,
+                "--take-short: one use in a hundred comes later than a third of the record",
+            );
+        }
+        add(
+            "commits, reads",
+            "means +-15 %, where the media are as their figures".into(),
+            "models of published figures; not measured on this server",
+        );
+        if workload.commits.is_some() {
+            add(
+                "arrival of commits",
+                "as accesses".into(),
+                "the journal is not recorded by the minute: commits come as changes do, processor times are exponential",
+            );
+        }
+        if !workload.has(Lack::Concurrency) {
+            add(
+                "queues",
+                "of arrivals at the recorded times".into(),
+                "the profile does not say how many requests were in progress: a late answer delays no other one",
+            );
+        }
+        for note in &self.notes {
+            add("times of DRAM", "+-20 %".into(), note);
+        }
+        for old in self.request.prices.old() {
+            add("prices", "old".into(), old);
+        }
+        sure.extend(chosen.into_iter().flat_map(|one| self.sure_of_media(one)));
+        sure
+    }
+
+    /// What is not known about the media of the chosen mix.
+    fn sure_of_media(&self, one: &PlannedMix) -> Vec<SureReport> {
+        let mut sure = Vec::new();
+        let data = &self.supplies[one.mix.data.0];
+        if data.read_tail_ns().is_none() {
+            sure.push(SureReport {
+                what: format!("p99 on {}", data.medium.name),
+                error: "queues alone".into(),
+                because: "no percentile of this medium was published: its own tail is not known, and not in the figure"
+                    .into(),
+            });
+        }
+        let far = one.mix.far.iter().map(|far| &self.supplies[far.supply].medium.name);
+        sure.extend(far.filter(|name| *name == "cxl-expander").map(|name| SureReport {
+            what: format!("latency of {name}"),
+            error: "140 to 410 ns".into(),
+            because: "one card was measured (250 ns); cards differ (Melody, ASPLOS 2025)".into(),
+        }));
+        sure
+    }
+}
+
+/// A sentence, if it makes no difference.
+fn no_help_of(what: &str, own: &super::replay::Replayed, got: &super::replay::Replayed) -> Option<String> {
+    let helps = |before: f64, after: f64| before - after > before * NO_HELP;
+    let commit = own.p99_commit_s.zip(got.p99_commit_s);
+    if helps(own.mean_read_s, got.mean_read_s) || commit.is_some_and(|(before, after)| helps(before, after)) {
+        return None;
+    }
+    let is_journal = what.contains("journal");
+    Some(match commit.filter(|_| is_journal) {
+        Some((before, after)) => {
+            format!("{what}: p99 of commits {} instead of {}", print_seconds(after), print_seconds(before))
+        }
+        None => format!(
+            "{what}: mean of an access {} instead of {}",
+            print_seconds(got.mean_read_s),
+            print_seconds(own.mean_read_s)
+        ),
+    })
+}
+
+/// Of each medium the mix at which it may cost most.
+fn best_of(all: Vec<BreakEvenReport>) -> Vec<BreakEvenReport> {
+    let mut best: BTreeMap<String, BreakEvenReport> = BTreeMap::new();
+    for one in all {
+        match best.get(&one.medium) {
+            Some(known) if known.usd_per_gb >= one.usd_per_gb => {}
+            _ => {
+                best.insert(one.medium.clone(), one);
+            }
+        }
+    }
+    best.into_values().collect()
+}
+
+fn price_report(price: &Price) -> PriceReport {
+    let usd = super::cost::UsdRange {
+        low: price.low.unwrap_or(price.value),
+        expected: price.value,
+        high: price.high.unwrap_or(price.value),
+    };
+    PriceReport {
+        medium: price.medium.clone(),
+        usd,
+        unit: price.unit.text().into(),
+        dated: price.dated.clone(),
+        source: price.source.clone(),
+    }
+}

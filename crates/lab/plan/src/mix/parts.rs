@@ -1,0 +1,193 @@
+//! A mix as the report has it: its parts and their cost, its name, what is wasted, how long it lasts.
+
+use catalogue::medium::{Direction, Pattern, Store};
+use catalogue::model::Access;
+use catalogue::provision::geometry::{GIB, print_bytes};
+
+use super::cost::{MediumCost, MediumShare, MixCost, PriceList, UsdRange};
+use super::mixes::{FarUse, JournalPart, Mix};
+use super::rate::{MixModels, Rated};
+use super::report::{EnduranceReport, PartReport, WasteReport};
+use super::server::{OwnedKind, Server};
+use super::supply::{Plug, Supply};
+use super::workload::Workload;
+use crate::PlanError;
+
+/// Bandwidth is counted with accesses of this size, bytes.
+const LARGE_BYTES: u64 = 128 << 10;
+/// Operations of drives are counted with this size, bytes.
+const COMMAND_BYTES: u64 = 4096;
+const SECONDS_OF_A_DAY: f64 = 86_400.0;
+
+/// The parts of a mix with what is owned of each; `iops` are those that a rented volume has to be paid for.
+pub(super) fn parts(
+    mix: &Mix,
+    supplies: &[Supply],
+    server: &Server,
+    prices: &PriceList,
+    iops: f64,
+) -> Result<(Vec<PartReport>, MixCost), PlanError> {
+    let mut parts = Vec::new();
+    let mut shares = Vec::new();
+    let mut cost = MixCost::default();
+    let months = prices.months();
+    if let Some(instance) = mix.near.instance.and_then(|number| server.instance.get(number)) {
+        let usd = instance.usd_per_month.map(|usd| UsdRange::exactly(usd * months));
+        let gb = mix.near.bytes as f64 / GIB as f64;
+        let (medium, uses) = (instance.name.clone(), vec!["near".into()]);
+        cost.media.push(MediumCost { medium: medium.clone(), gb, usd });
+        parts.push(PartReport { medium, count: 1, gb, uses, owned: 0, usd });
+    }
+    let mut owned_left = mix.near.owned;
+    for (count, bytes) in &mix.near.modules {
+        let gib = *bytes as f64 / GIB as f64;
+        let owned = owned_left.min(*count);
+        owned_left -= owned;
+        let share = MediumShare { medium: server.dram.clone(), gb: gib * f64::from(count - owned), iops: 0.0 };
+        let usd = prices.cost(std::slice::from_ref(&share)).total().or((share.gb == 0.0).then(UsdRange::default));
+        parts.push(PartReport {
+            medium: server.dram.clone(),
+            count: *count,
+            gb: gib * f64::from(*count),
+            uses: vec!["near".into()],
+            owned,
+            usd,
+        });
+        shares.push(share);
+    }
+    let owned = server.owned()?;
+    for (number, count, uses) in mix.supplies() {
+        let supply = &supplies[number];
+        let medium = supply.medium.name.clone();
+        let has: u32 =
+            owned.iter().filter(|one| one.what == OwnedKind::Medium(medium.clone())).map(|one| one.count).sum();
+        let has = has.min(count);
+        let one = supply.medium.capacity_gb;
+        // A volume is rented by what is on it.
+        let is_volume = supply.plug == Plug::Network;
+        let share = MediumShare {
+            medium: medium.clone(),
+            gb: one * f64::from(count - has),
+            iops: if is_volume { iops.ceil() } else { 0.0 },
+        };
+        let usd = prices.cost(std::slice::from_ref(&share)).total().or((share.gb == 0.0).then(UsdRange::default));
+        parts.push(PartReport { medium, count, gb: one * f64::from(count), uses, owned: has, usd });
+        shares.push(share);
+    }
+    shares.retain(|share| share.gb > 0.0);
+    cost.media.extend(prices.cost(&shares).media);
+    Ok((parts, cost))
+}
+
+/// Its name: `8 x 16 GiB ddr5 + 1 x cxl-expander + 2 x nvme-p4510, journal on optane-p5800x`.
+pub(super) fn name(mix: &Mix, supplies: &[Supply], server: &Server) -> String {
+    let mut words = Vec::new();
+    if let Some(instance) = mix.near.instance.and_then(|number| server.instance.get(number)) {
+        words.push(instance.name.clone());
+    }
+    for (count, bytes) in &mix.near.modules {
+        words.push(format!("{count} x {} {}", print_bytes(*bytes), server.dram));
+    }
+    let named = |supply: usize, count: u32| format!("{count} x {}", supplies[supply].medium.name);
+    if let Some(far) = &mix.far {
+        let usage = match far.usage {
+            FarUse::Node => "",
+            FarUse::MemoryMode => " (Memory Mode)",
+            FarUse::AppDirect => " (App Direct)",
+            FarUse::Dual => " (Dual)",
+        };
+        words.push(format!("{}{usage}", named(far.supply, far.count)));
+    }
+    words.push(named(mix.data.0, mix.data.1));
+    let mut name = words.join(" + ");
+    if let JournalPart::Own(supply, count) = mix.journal {
+        name += &format!(", journal on {}", named(supply, count));
+    }
+    name
+}
+
+/// What is bought and not used.
+pub(super) fn wasted(
+    mix: &Mix,
+    models: &MixModels,
+    rated: &Rated,
+    workload: &Workload,
+    needs: (u64, u64),
+    growth: f64,
+) -> Vec<WasteReport> {
+    let (near_bytes, far_bytes) = needs;
+    let gib = |bytes: f64| bytes / GIB as f64;
+    let curve = |bytes: u64| {
+        let misses: f64 =
+            workload.summaries.iter().map(|summary| summary.totals().total().reuse.curve().miss_ratio(bytes)).sum();
+        misses / workload.summaries.len().max(1) as f64
+    };
+    // The smallest memory with the same misses, as LRU would have them, in steps of a sixteenth.
+    let all = near_bytes + far_bytes;
+    let scaled = |bytes: u64| (bytes as f64 / growth) as u64;
+    let enough = |bytes: u64| curve(scaled(bytes)) <= curve(scaled(all)) + 0.001;
+    let useful = (1..=16).map(|step| all / 16 * step).find(|bytes| enough(*bytes)).unwrap_or(all);
+    let mut wasted = Vec::new();
+    let mut add = |medium: &str, unit: &str, bought: f64, used: f64| {
+        wasted.push(WasteReport { medium: medium.into(), unit: unit.into(), bought, used: used.min(bought) });
+    };
+    let used_of = |name: &str| {
+        let station = rated.stations.iter().zip(&rated.used).find(|(station, _)| station.name == name);
+        station.map_or(0.0, |(_, used)| used.min(1.0))
+    };
+    let peak = |model: &catalogue::Model| {
+        let access = Access {
+            direction: Direction::Read,
+            pattern: Pattern::Sequential,
+            store: Store::Cached,
+            bytes: LARGE_BYTES,
+            overlapped: true,
+        };
+        LARGE_BYTES as f64 / model.at_least(&access)
+    };
+    let near_name = models.near.name();
+    add(
+        near_name,
+        "GiB",
+        gib(mix.near.bytes as f64),
+        gib((mix.near.bytes - near_bytes.min(mix.near.bytes)) as f64 + useful.min(near_bytes) as f64),
+    );
+    add(near_name, "GB/s", peak(&models.near), peak(&models.near) * used_of("near memory"));
+    if let (Some(far), Some(model)) = (&mix.far, &models.far) {
+        let bought = (far.memory_bytes + far.direct_bytes) as f64;
+        let journal = if mix.journal == JournalPart::Modules { far.direct_bytes.min(GIB) as f64 } else { 0.0 };
+        let of_memory = useful.saturating_sub(near_bytes).min(far.memory_bytes) as f64;
+        add(model.name(), "GiB", gib(bought), gib(of_memory + journal));
+        add(model.name(), "GB/s", peak(model), peak(model) * used_of("far memory").max(used_of("journal")));
+    }
+    let command = Access {
+        direction: Direction::Read,
+        pattern: Pattern::Random,
+        store: Store::Cached,
+        bytes: COMMAND_BYTES,
+        overlapped: true,
+    };
+    let iops = 1e9 / models.data.at_least(&command);
+    add(models.data.name(), "IOPS", iops, rated.data_iops);
+    add(models.data.name(), "GB/s", peak(&models.data), rated.bytes_per_s.0 / 1e9);
+    let bought = models.data.capacity_gb() * 1e9;
+    add(models.data.name(), "GiB", gib(bought), gib(workload.touched_bytes as f64 * growth));
+    wasted
+}
+
+/// What wears the data drives out.
+pub(super) fn endurance(mix: &Mix, supplies: &[Supply], workload: &Workload, growth: f64) -> EnduranceReport {
+    let accesses: f64 = workload.summaries.iter().map(|summary| summary.totals().total().reuse.accesses as f64).sum();
+    let seconds = workload.summaries.iter().map(|summary| summary.seconds).max().unwrap_or(1).max(1) as f64;
+    let per_access = workload
+        .commits
+        .filter(|_| mix.journal == JournalPart::Data)
+        .map_or(0.0, |commits| commits.bytes / workload.accesses_per_operation());
+    let written = accesses / seconds * (workload.write_back_bytes + per_access) * SECONDS_OF_A_DAY * growth;
+    let supply = &supplies[mix.data.0];
+    let bytes = supply.bytes() as f64 * f64::from(mix.data.1);
+    EnduranceReport {
+        written_bytes_per_day: written,
+        allowed_bytes_per_day: supply.endurance().map(|times| times * bytes),
+    }
+}

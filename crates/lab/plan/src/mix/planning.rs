@@ -1,0 +1,402 @@
+//! From a request to a plan: the steps in order.
+//!
+//! ```text
+//!   supplies   what the catalogue has for this server       -> mixes    what fits, by the rules of provisioning
+//!   served     the page cache of each shape, simulated      -> placed   terrace.toml of each, by the rules of placement
+//!   rated      busy times, rates, means                     -> kept     what no other one beats in all of them
+//!   replayed   the worst minute on each that was kept       -> report   the few that are worth a choice
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use catalogue::Medium;
+
+use super::cost::{MixCost, PriceList};
+use super::mixes::{FarPart, FarUse, JournalPart, Mix, MixNeeds, enumerate};
+use super::parts::parts;
+use super::rate::{MixModels, PROMOTE, Query, Rated, Rating, shape_of};
+use super::replay::Replayed;
+use super::report::SureReport;
+use super::served::{ServedByShape, ShapeServed, serve};
+use super::server::{OwnedKind, Server};
+use super::settings::{CacheBytes, SettingsFor, cache_of, check, text};
+use super::supply::{Duty, Plug, Supply, dram_model};
+use super::target::Target;
+use super::workload::{Commits, ProfileSource, Shortness, Workload};
+use crate::PlanError;
+use crate::profile::Lack;
+
+/// Mixes that are replayed at most.
+const REPLAYED_MAX: usize = 120;
+
+/// What is planned.
+#[derive(Clone, Debug)]
+pub struct PlanRequest {
+    /// The profiles.
+    pub sources: Vec<ProfileSource>,
+    /// Whether short profiles are taken.
+    pub short: Shortness,
+    /// The server.
+    pub server: Server,
+    /// The catalogue.
+    pub media: Vec<Medium>,
+    /// The prices that may be used.
+    pub prices: PriceList,
+    /// The target.
+    pub target: Target,
+    /// Words that leave media out: names, kinds, `discontinued`.
+    pub without: Vec<String>,
+    /// Bytes that are stored; else what was used at all.
+    pub data_bytes: Option<u64>,
+    /// Processor time of an operation, seconds; else that of the profile.
+    pub cpu_s: Option<f64>,
+    /// So many sessions make one operation after the other.
+    pub sessions: Option<u32>,
+    /// A query.
+    pub query: Option<Query>,
+    /// Commits that are taken for given, where there is no journal to read them from.
+    pub commits: Option<Commits>,
+    /// The error of the input, if it is not a profile.
+    pub assumed: Vec<SureReport>,
+}
+
+/// A mix with all that is known about it.
+#[derive(Debug)]
+pub struct PlannedMix {
+    /// It.
+    pub mix: Mix,
+    /// Its page cache.
+    pub cache: CacheBytes,
+    /// Its load.
+    pub rated: Rated,
+    /// What it costs.
+    pub cost: MixCost,
+    /// Its tails; `None` if it cannot do the rate.
+    pub replayed: Option<Replayed>,
+}
+
+/// A plan before it is a report.
+#[derive(Debug)]
+pub struct Planning {
+    /// The request.
+    pub request: PlanRequest,
+    /// The workload.
+    pub workload: Workload,
+    /// Media of this server.
+    pub supplies: Vec<Supply>,
+    /// Where accesses are served.
+    pub served: ServedByShape,
+    /// Those that are worth a choice, and some more.
+    pub kept: Vec<PlannedMix>,
+    /// All mixes that could be placed, for comparisons.
+    pub placed: Vec<(Mix, CacheBytes)>,
+    /// How many were enumerated.
+    pub enumerated: usize,
+    /// Why others were left out.
+    pub left_out: BTreeMap<String, usize>,
+    /// Parts of the target that are not planned.
+    pub refused: Vec<String>,
+    /// Notes about figures.
+    pub notes: Vec<String>,
+}
+
+impl Planning {
+    /// Runs all steps.
+    ///
+    /// # Errors
+    /// Profiles from which nothing can be planned, servers with no mix, and those of reading.
+    pub fn of(request: PlanRequest) -> Result<Planning, PlanError> {
+        let mut workload = Workload::of(request.sources.clone(), request.short)?;
+        if let Some(commits) = request.commits {
+            workload.assume_commits(commits);
+        }
+        let mut planning = Planning {
+            workload,
+            supplies: Vec::new(),
+            served: ServedByShape::default(),
+            kept: Vec::new(),
+            placed: Vec::new(),
+            enumerated: 0,
+            left_out: BTreeMap::new(),
+            refused: Vec::new(),
+            notes: Vec::new(),
+            request,
+        };
+        planning.refuse_targets();
+        planning.supply()?;
+        let mixes = planning.enumerated()?;
+        planning.place(mixes)?;
+        planning.rate_all()?;
+        planning.replay_all()?;
+        Ok(planning)
+    }
+
+    fn leave_out(&mut self, why: String) {
+        *self.left_out.entry(why).or_default() += 1;
+    }
+
+    /// Parts of the target for which the profile lacks something are not planned, and say so.
+    fn refuse_targets(&mut self) {
+        let workload = &self.workload;
+        let target = &mut self.request.target;
+        let cpu_s = self.request.cpu_s.or(workload.cpu_s);
+        let mut refuse = |what: &str, why: &str| self.refused.push(format!("{what} is not planned: {why}"));
+        let of_node = "a profile of a node has it (terrace profile start)";
+        if target.p99_commit_s.is_some() && workload.commits.is_none() {
+            let lack = if workload.has(Lack::Flushes) { Lack::Journal } else { Lack::Flushes };
+            refuse("p99 of commits", &format!("the profile lacks {}; {of_node}", lack.text()));
+            target.p99_commit_s = None;
+        }
+        if target.rate.is_some() && cpu_s.is_none() {
+            let lack = Lack::Cpu.text();
+            refuse(
+                "the rate",
+                &format!("the profile lacks {lack}; {of_node}, or give that of an operation with --cpu-per-operation"),
+            );
+            target.rate = None;
+        }
+        if target.p95_query_s.is_some() && self.request.query.is_none() {
+            refuse(
+                "p95 of queries",
+                "a profile has no queries: say how many pages one reads with --query-pages, and its processor time with --query-cpu",
+            );
+            target.p95_query_s = None;
+        }
+    }
+
+    /// The media of the catalogue that this server can have.
+    fn supply(&mut self) -> Result<(), PlanError> {
+        let server = self.request.server.clone();
+        let owned: BTreeSet<String> = server
+            .owned()?
+            .into_iter()
+            .filter_map(|owned| match owned.what {
+                OwnedKind::Medium(name) => Some(name),
+                OwnedKind::Dram(_) => None,
+            })
+            .collect();
+        for medium in self.request.media.clone() {
+            let supply = Supply::of(&medium);
+            let name = medium.name.clone();
+            let is_owned = owned.contains(&name);
+            let is_offered = server.offer.as_ref().is_none_or(|offer| offer.contains(&name));
+            if supply.duty == Duty::Near || !(is_offered || is_owned) {
+                continue;
+            }
+            if let Some(word) = self.request.without.iter().find(|word| supply.is_named(word)).filter(|_| !is_owned) {
+                self.leave_out(format!("{name}: --no {word}"));
+                continue;
+            }
+            let has_place = match supply.plug {
+                Plug::Network => server.volumes,
+                Plug::Lanes => server.lanes >= 8,
+                Plug::Bay => server.bays > 0,
+                Plug::Dimm => server.instance.is_empty(),
+            };
+            if !has_place && !is_owned {
+                continue;
+            }
+            let fits = supply.fits(&server.dram).map_err(|why| format!("{name} {why}"));
+            let usable = fits.and_then(|()| supply.model(1).map(|_| ()).map_err(|error| error.to_string()));
+            match usable {
+                Ok(()) => self.supplies.push(supply),
+                Err(why) if is_owned => return Err(PlanError::Refused(format!("what one has: {why}"))),
+                Err(why) => self.leave_out(why),
+            }
+        }
+        Ok(())
+    }
+
+    fn enumerated(&mut self) -> Result<Vec<Mix>, PlanError> {
+        let growth = self.request.target.growth;
+        let grown = |bytes: u64| (bytes as f64 * growth) as u64;
+        let touched = self.workload.touched_bytes;
+        let needs = MixNeeds {
+            cache_bytes: grown(touched),
+            data_bytes: grown(self.request.data_bytes.unwrap_or(0).max(touched)),
+            has_commits: self.workload.commits.is_some(),
+        };
+        let found = enumerate(&self.request.server, &self.supplies, needs)?;
+        self.enumerated = found.mixes.len() + found.left_out.values().sum::<usize>();
+        for (why, many) in found.left_out {
+            *self.left_out.entry(why).or_default() += many;
+        }
+        Ok(found.mixes)
+    }
+
+    /// Those whose terrace.toml a node would take.
+    fn place(&mut self, mixes: Vec<Mix>) -> Result<(), PlanError> {
+        // Equal but for the number of drives: one check.
+        let mut known: BTreeMap<String, Result<(), String>> = BTreeMap::new();
+        for mix in mixes {
+            let cache = match cache_of(&mix, &self.request.server) {
+                Ok(cache) => cache,
+                Err(error) => {
+                    self.leave_out(error.to_string());
+                    continue;
+                }
+            };
+            let text = text(&mix, &self.supplies, &self.request.server, SettingsFor::Real)?;
+            let result = known.entry(text).or_insert_with_key(|text| check(text, &self.supplies).map(|_| ())).clone();
+            match result {
+                Ok(()) => self.placed.push((mix, cache)),
+                Err(why) => self.leave_out(why.split(". ").next().unwrap_or(&why).to_owned()),
+            }
+        }
+        let shapes: BTreeSet<_> = self.placed.iter().map(|(_, cache)| shape_of(cache)).collect();
+        self.served = serve(&self.workload, shapes, self.request.target.growth, PROMOTE)?;
+        for (key, why) in self.served.refused.clone() {
+            let before = self.placed.len();
+            self.placed.retain(|(_, cache)| shape_of(cache) != key);
+            *self.left_out.entry(why).or_default() += before - self.placed.len();
+        }
+        if self.placed.is_empty() {
+            let why: Vec<&str> = self.left_out.keys().map(String::as_str).collect();
+            return Err(PlanError::Refused(format!("no mix is left: {}", why.join("; "))));
+        }
+        Ok(())
+    }
+
+    /// What mixes are rated with.
+    pub fn rating(&self) -> Rating<'_> {
+        Rating {
+            workload: &self.workload,
+            minute: &self.served.minute,
+            target: &self.request.target,
+            supplies: &self.supplies,
+            cpu_s: self.request.cpu_s.or(self.workload.cpu_s),
+            sessions: self.request.sessions,
+            query: self.request.query,
+        }
+    }
+
+    /// The models of a mix.
+    ///
+    /// # Errors
+    /// None in practice: media without models are no supplies.
+    pub fn models(&self, mix: &Mix) -> Result<MixModels, PlanError> {
+        let server = &self.request.server;
+        let modules = mix.near.modules.iter().map(|(count, _)| *count).sum::<u32>();
+        // The model is of channels: a second module on one adds no bandwidth.
+        let channels = (server.channels * server.sockets).max(1);
+        let near = match modules {
+            0 => dram_model(&self.request.media, &server.dram, server.dram_times.as_deref(), 0)?.0,
+            some => dram_model(&self.request.media, &server.dram, server.dram_times.as_deref(), some.min(channels))?.0,
+        };
+        // A journal alone lies on the modules of one socket.
+        let at_work = |far: &FarPart| match far.usage {
+            FarUse::AppDirect => (far.count / server.sockets).max(1),
+            _ => far.count,
+        };
+        let far = mix.far.as_ref().map(|far| self.supplies[far.supply].model(at_work(far))).transpose()?;
+        let journal = match mix.journal {
+            JournalPart::Own(supply, count) => Some(self.supplies[supply].model(count)?),
+            _ => None,
+        };
+        Ok(MixModels { near, far, data: self.supplies[mix.data.0].model(mix.data.1)?, journal })
+    }
+
+    /// Processors of a mix.
+    pub fn cores(&self, mix: &Mix) -> u32 {
+        let server = &self.request.server;
+        mix.near.instance.and_then(|number| server.instance.get(number)).map_or(server.cores, |instance| instance.cores)
+    }
+
+    /// What the page cache of a mix serves.
+    pub fn served_of(&self, cache: &CacheBytes) -> ShapeServed {
+        self.served.shapes.get(&shape_of(cache)).cloned().unwrap_or_default()
+    }
+
+    /// A mix with its load, cost and tails.
+    ///
+    /// # Errors
+    /// Those of the models.
+    pub fn planned(&self, mix: &Mix, cache: CacheBytes, with_tails: bool) -> Result<PlannedMix, PlanError> {
+        let (models, rating, cores) = (self.models(mix)?, self.rating(), self.cores(mix));
+        let served = self.served.shapes.get(&shape_of(&cache));
+        let served = served.ok_or_else(|| PlanError::Refused("a page cache that was not simulated".into()))?;
+        let rated = rating.rate_mix(mix, &models, served, cores)?;
+        let (_, cost) = parts(mix, &self.supplies, &self.request.server, &self.request.prices, rated.data_iops)?;
+        let replayed = if with_tails { rating.replay_mix(mix, &models, served, &rated, cores) } else { None };
+        Ok(PlannedMix { mix: mix.clone(), cache, rated, cost, replayed })
+    }
+
+    /// Rates all, and keeps those that no other one beats.
+    fn rate_all(&mut self) -> Result<(), PlanError> {
+        if let Some(note) =
+            dram_model(&self.request.media, &self.request.server.dram, self.request.server.dram_times.as_deref(), 0)?.1
+        {
+            self.notes.push(note);
+        }
+        let mut rated = Vec::new();
+        for (mix, cache) in &self.placed {
+            rated.push(self.planned(mix, *cache, false)?);
+        }
+        let points: Vec<Point> = rated.iter().map(Point::of).collect();
+        let mut order: Vec<usize> = (0..points.len()).collect();
+        order.sort_by(|one, two| points[*one].usd.total_cmp(&points[*two].usd).then(one.cmp(two)));
+        let mut kept: Vec<usize> = Vec::new();
+        for number in order {
+            if !kept.iter().any(|other| points[*other].beats(&points[number])) {
+                kept.push(number);
+            }
+        }
+        let beaten = points.len() - kept.len();
+        if kept.len() > REPLAYED_MAX {
+            let every = kept.len() as f64 / REPLAYED_MAX as f64;
+            kept = (0..REPLAYED_MAX).map(|step| kept[(step as f64 * every) as usize]).collect();
+        }
+        let today = rated.iter().position(|planned| planned.mix.is_today);
+        kept.extend(today.filter(|today| !kept.contains(today)));
+        kept.sort_unstable();
+        kept.dedup();
+        if beaten > 0 {
+            self.left_out.insert("another one costs no more, and is as fast and as little busy".into(), beaten);
+        }
+        let mut numbers = 0..;
+        rated.retain(|_| numbers.next().is_some_and(|number: usize| kept.binary_search(&number).is_ok()));
+        self.kept = rated;
+        Ok(())
+    }
+
+    fn replay_all(&mut self) -> Result<(), PlanError> {
+        let mut kept = std::mem::take(&mut self.kept);
+        for planned in &mut kept {
+            *planned = self.planned(&planned.mix, planned.cache, true)?;
+        }
+        self.kept = kept;
+        Ok(())
+    }
+}
+
+/// What decides whether a mix is beaten before it is replayed.
+struct Point {
+    /// US dollars of all that has a price.
+    usd: f64,
+    /// GB of all that has none, by medium.
+    unpriced: Vec<(String, f64)>,
+    times: [f64; 3],
+}
+
+impl Point {
+    fn of(planned: &PlannedMix) -> Point {
+        let priced = planned.cost.media.iter().filter_map(|one| one.usd).map(|usd| usd.expected).sum();
+        let unpriced =
+            planned.cost.media.iter().filter(|one| one.usd.is_none()).map(|one| (one.medium.clone(), one.gb));
+        let rated = &planned.rated;
+        let most = rated.used.iter().copied().fold(0.0, f64::max);
+        let mut unpriced: Vec<(String, f64)> = unpriced.collect();
+        unpriced.sort_by(|one, two| one.0.cmp(&two.0));
+        Point { usd: priced, unpriced, times: [rated.mean_read_s, rated.mean_commit_s.unwrap_or(0.0), most] }
+    }
+
+    /// Whether it costs no more, needs no more of what has no price, and is as good in all. Of equals the first one beats.
+    fn beats(&self, other: &Point) -> bool {
+        let needs_no_more = self.unpriced.len() == other.unpriced.len()
+            && self.unpriced.iter().zip(&other.unpriced).all(|(one, two)| one.0 == two.0 && one.1 <= two.1);
+        let needs_nothing = self.unpriced.is_empty();
+        self.usd <= other.usd
+            && (needs_no_more || needs_nothing)
+            && self.times.iter().zip(&other.times).all(|(one, two)| one <= two)
+    }
+}

@@ -1,0 +1,316 @@
+//! The worst minute, replayed on the timing models with virtual time: tails are counted, not computed by a formula.
+//!
+//! ```text
+//!   access   near: near memory's budget    far: that of its modules    device: the drives', then near memory
+//!   commit   a processor of m, first come first served -> the journal
+//!              persistent memory: each writes its record itself
+//!              drives: one write and flush at a time, for all that wait
+//!   behind   pages that leave near memory go to far memory; changed pages are written back, evenly over the minute
+//! ```
+//!
+//! Each access of the sample stands for several, which are spread until the next one. If that makes too many, times are compressed: rates
+//! stay, bursts become shorter. Everything on the same modules has one budget: Dual shows what far memory does to the journal.
+//!
+//! Invariants: the same input gives the same result; nothing is charged before the time at which it comes.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::Arc;
+
+use catalogue::budget::Request;
+use catalogue::medium::{Direction, Pattern};
+use catalogue::{Budget, Model};
+
+use super::served::MinuteAccess;
+
+/// Accesses of a replay at most.
+const ACCESSES_MAX: f64 = 60_000.0;
+/// Commits of a replay at most.
+const COMMITS_MAX: f64 = 60_000.0;
+const SEED: u64 = 1;
+
+/// A medium with its budget.
+#[derive(Clone, Debug)]
+pub(super) struct ReplayMedium<'a> {
+    /// Its model.
+    pub model: &'a Model,
+    /// Its budget, which others may share.
+    pub budget: Arc<Budget>,
+}
+
+/// The media of a mix.
+#[derive(Clone, Debug)]
+pub(super) struct ReplayMedia<'a> {
+    /// Near memory.
+    pub near: ReplayMedium<'a>,
+    /// Far memory.
+    pub far: Option<ReplayMedium<'a>>,
+    /// The data.
+    pub data: ReplayMedium<'a>,
+    /// The journal.
+    pub journal: ReplayMedium<'a>,
+}
+
+/// The load.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ReplayLoad<'a> {
+    /// The worst minute.
+    pub accesses: &'a [MinuteAccess],
+    /// Where each of them is found.
+    pub found: &'a [u8],
+    /// Length of the minute, seconds.
+    pub seconds: f64,
+    /// How many accesses each stands for.
+    pub stands_for: f64,
+    /// How many times faster everything comes than in the record.
+    pub faster: f64,
+    /// Bytes that are written back for each access.
+    pub write_back_bytes: f64,
+    /// Bytes that are written back at a time.
+    pub write_back_unit: u64,
+    /// Part of the uses in far memory that promote.
+    pub promote: f64,
+    /// Commits each second of the record, and bytes of one.
+    pub commits: Option<(f64, f64)>,
+    /// Processors, and processor time of a commit, seconds.
+    pub processors: Option<(u32, f64)>,
+}
+
+/// What was counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Replayed {
+    /// Mean of an access, seconds.
+    pub mean_read_s: f64,
+    /// Its standard deviation.
+    pub spread_read_s: f64,
+    /// 99 of 100.
+    pub p99_read_s: f64,
+    /// Half of all commits.
+    pub p50_commit_s: Option<f64>,
+    /// 99 of 100.
+    pub p99_commit_s: Option<f64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Happens {
+    Access(usize),
+    WriteBack,
+    /// A commit comes.
+    Commit,
+    /// A commit that came then has left its processor.
+    Ready(u64),
+    JournalFree,
+}
+
+struct Replay<'a> {
+    media: &'a ReplayMedia<'a>,
+    load: &'a ReplayLoad<'a>,
+    events: BinaryHeap<Reverse<(u64, u64, Happens)>>,
+    order: u64,
+    queue: u64,
+    random: fastrand::Rng,
+    processors: BinaryHeap<Reverse<u64>>,
+    waiting: Vec<u64>,
+    in_flight: Vec<u64>,
+    is_writing: bool,
+    reads: Vec<f64>,
+    commits: Vec<f64>,
+}
+
+/// Replays a load on media.
+pub(super) fn replay(media: &ReplayMedia<'_>, load: &ReplayLoad<'_>) -> Replayed {
+    let mut work = Replay {
+        media,
+        load,
+        events: BinaryHeap::new(),
+        order: 0,
+        queue: 0,
+        random: fastrand::Rng::with_seed(SEED),
+        processors: (0..load.processors.map_or(0, |(many, _)| many)).map(|_| Reverse(0)).collect(),
+        waiting: Vec::new(),
+        in_flight: Vec::new(),
+        is_writing: false,
+        reads: Vec::new(),
+        commits: Vec::new(),
+    };
+    work.arrivals();
+    while let Some(Reverse((now, _, happens))) = work.events.pop() {
+        work.happen(now, happens);
+    }
+    work.result()
+}
+
+/// The value below which so large a part lies; 0 of nothing.
+fn quantile(sorted: &[f64], part: f64) -> f64 {
+    let at = (sorted.len() as f64 * part).ceil() as usize;
+    sorted.get(at.saturating_sub(1).min(sorted.len().saturating_sub(1))).copied().unwrap_or(0.0)
+}
+
+impl Replay<'_> {
+    fn push(&mut self, at: u64, happens: Happens) {
+        self.order += 1;
+        self.events.push(Reverse((at, self.order, happens)));
+    }
+
+    /// All that comes from outside.
+    fn arrivals(&mut self) {
+        let ReplayLoad { accesses, seconds, stands_for, faster, commits, .. } = *self.load;
+        let all = accesses.len() as f64 * stands_for;
+        let commits = commits.map_or(0.0, |(per_s, _)| per_s * seconds);
+        let written = all * self.load.write_back_bytes / self.load.write_back_unit as f64;
+        let squeeze = (ACCESSES_MAX / all.max(1.0))
+            .min(COMMITS_MAX / commits.max(1.0))
+            .min(ACCESSES_MAX / written.max(1.0))
+            .min(1.0);
+        let scale = squeeze / faster;
+        let time = |at_ns: f64| (at_ns * scale) as u64;
+        let end = seconds * 1e9;
+        let (mut debt, mut written) = (0.0, 0.0);
+        for (number, access) in accesses.iter().enumerate() {
+            let at = access.at_ns as f64;
+            let next = accesses.get(number + 1).map_or(end, |next| next.at_ns as f64);
+            debt += stands_for * squeeze;
+            let many = debt.floor();
+            debt -= many;
+            for _ in 0..many as u64 {
+                let spread = if many > 1.0 { self.random.f64() * (next - at) } else { 0.0 };
+                self.push(time(at + spread), Happens::Access(number));
+                written += self.load.write_back_bytes;
+            }
+        }
+        let pages = (written / self.load.write_back_unit as f64).round() as u64;
+        for page in 0..pages {
+            self.push(time(end * (page as f64 + 0.5) / pages as f64), Happens::WriteBack);
+        }
+        self.commit_arrivals((commits * squeeze).round() as usize, end, scale);
+    }
+
+    /// Commits come as writes do, or as accesses where there is no write.
+    fn commit_arrivals(&mut self, many: usize, end: f64, scale: f64) {
+        let writes: Vec<u64> =
+            self.load.accesses.iter().filter(|access| access.is_write).map(|access| access.at_ns).collect();
+        let times: Vec<u64> =
+            if writes.len() > 1 { writes } else { self.load.accesses.iter().map(|access| access.at_ns).collect() };
+        for number in 0..many {
+            let at = number * times.len() / many;
+            let from = times.get(at).map_or(end * number as f64 / many as f64, |at| *at as f64);
+            let to = times.get(at + 1).map_or(end, |at| *at as f64);
+            let came = from + self.random.f64() * (to - from);
+            self.push((came * scale) as u64, Happens::Commit);
+        }
+    }
+
+    fn happen(&mut self, now: u64, happens: Happens) {
+        let media = self.media;
+        match happens {
+            Happens::Access(number) => self.access(now, number),
+            Happens::WriteBack => {
+                let request = self.request(Direction::Write, Pattern::Random, self.load.write_back_unit);
+                self.take(&media.data, now, &request);
+            }
+            Happens::Commit => {
+                let ready = self.processor(now);
+                self.push(ready, Happens::Ready(now));
+            }
+            Happens::Ready(came) if media.journal.model.kind().is_addressed() => {
+                let bytes = self.commit_bytes(1);
+                let request = self.request(Direction::Write, Pattern::Sequential, bytes);
+                let done = self.take(&media.journal, now, &request);
+                self.commits.push((done - came as f64) * 1e-9);
+            }
+            Happens::Ready(came) => {
+                self.waiting.push(came);
+                if !self.is_writing {
+                    self.write(now);
+                }
+            }
+            Happens::JournalFree => {
+                for came in std::mem::take(&mut self.in_flight) {
+                    self.commits.push((now - came) as f64 * 1e-9);
+                }
+                self.is_writing = false;
+                if !self.waiting.is_empty() {
+                    self.write(now);
+                }
+            }
+        }
+    }
+
+    /// The journal writes all that waits, then flushes.
+    fn write(&mut self, now: u64) {
+        let media = self.media;
+        self.in_flight = std::mem::take(&mut self.waiting);
+        self.is_writing = true;
+        let bytes = self.commit_bytes(self.in_flight.len());
+        let request = self.request(Direction::Write, Pattern::Sequential, bytes);
+        let done = self.take(&media.journal, now, &request) + media.journal.model.flush();
+        self.push(done.ceil() as u64, Happens::JournalFree);
+    }
+
+    fn commit_bytes(&self, many: usize) -> u64 {
+        let one = self.load.commits.map_or(0.0, |(_, bytes)| bytes);
+        (one * many as f64).ceil().max(1.0) as u64
+    }
+
+    /// When a processor has done the work of a commit that comes now: times are distributed exponentially.
+    fn processor(&mut self, now: u64) -> u64 {
+        let Some((_, seconds)) = self.load.processors else { return now };
+        let Some(Reverse(free)) = self.processors.pop() else { return now };
+        let takes = -(1.0 - self.random.f64()).ln() * seconds * 1e9;
+        let done = now.max(free) + takes as u64;
+        self.processors.push(Reverse(done));
+        done
+    }
+
+    fn access(&mut self, now: u64, number: usize) {
+        let media = self.media;
+        let access = self.load.accesses[number];
+        let bytes = u64::from(access.bytes).max(1);
+        let read = self.request(Direction::Read, Pattern::Random, bytes);
+        let write = self.request(Direction::Write, Pattern::Random, bytes);
+        let done = match (self.load.found.get(number), &media.far) {
+            (Some(1), Some(far)) => {
+                let done = self.take(far, now, &read);
+                if self.random.f64() < self.load.promote {
+                    // The page that makes room goes the other way.
+                    self.take(far, now, &write);
+                }
+                done
+            }
+            (Some(2), far) => {
+                let done = self.take(&media.data, now, &read);
+                if let Some(far) = far {
+                    self.take(far, now, &write);
+                }
+                done
+            }
+            _ => self.take(&media.near, now, &read),
+        };
+        self.reads.push((done - now as f64) * 1e-9);
+    }
+
+    fn request(&self, direction: Direction, pattern: Pattern, bytes: u64) -> Request {
+        Request { pattern: Some(pattern), ..Request::new(0, direction, 0, bytes) }
+    }
+
+    fn take(&mut self, station: &ReplayMedium<'_>, now: u64, request: &Request) -> f64 {
+        self.queue += 1;
+        station.budget.take(station.model, self.queue, now as f64, request)
+    }
+
+    fn result(mut self) -> Replayed {
+        self.reads.sort_by(f64::total_cmp);
+        self.commits.sort_by(f64::total_cmp);
+        let many = (self.reads.len() as f64).max(1.0);
+        let mean = self.reads.iter().sum::<f64>() / many;
+        let variance = self.reads.iter().map(|read| (read - mean).powi(2)).sum::<f64>() / many;
+        let of_commits = |part: f64| (!self.commits.is_empty()).then(|| quantile(&self.commits, part));
+        Replayed {
+            mean_read_s: mean,
+            spread_read_s: variance.sqrt(),
+            p99_read_s: quantile(&self.reads, 0.99),
+            p50_commit_s: of_commits(0.5),
+            p99_commit_s: of_commits(0.99),
+        }
+    }
+}

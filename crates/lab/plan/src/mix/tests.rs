@@ -1,0 +1,362 @@
+//! Plans as a whole, on made-up workloads whose answer is known.
+
+use catalogue::medium::Confidence;
+use catalogue::price::{Basis, Price, PriceDate, PriceUnit};
+use catalogue::{Budget, Medium, Model, media};
+
+use super::replay::{ReplayLoad, ReplayMedia, ReplayMedium, replay};
+use super::report::Answer;
+use super::served::MinuteAccess;
+use super::settings::check;
+use super::sizing::{SizingInput, sizing};
+use super::supply::Supply;
+use super::{Commits, PlanReport, PlanRequest, Planning, PriceList, ProfileSource, Server, Shortness, Target};
+use crate::PlanError;
+use crate::generate::{Shape, generate};
+use crate::hash::Salt;
+use crate::profile::{Access, Lack, Origin, Recorder, RecorderOptions};
+
+/// Bytes of an object.
+const OBJECT: u32 = 18 << 20;
+const SERVER: &str = "sockets = 1\ncores = 8\ndimm_slots = 16\nchannels = 8\nlanes = 32\nbays = 8\nreserve = '1GiB'\n\
+                      dimms = ['2GiB', '4GiB']\noffer = ['cxl-expander', 'nvme-p4510']\n";
+
+fn profile_of(keys: impl Iterator<Item = u64>, accesses: u64, seconds: u64, lacks: &[Lack]) -> ProfileSource {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut recorder =
+        Recorder::new(RecorderOptions::new(Salt::of_seed(3), &["object"], 8192, folder.path())).expect("options");
+    for (number, key) in (0..).zip(keys) {
+        let time_us = number * seconds * 1_000_000 / accesses;
+        let access = Access { time_us, key, bytes: OBJECT, structure: 0, is_write: number % 4 == 0 };
+        recorder.record(access).expect("records");
+    }
+    let origin = Origin {
+        kind: "test".into(),
+        made_by: "a test".into(),
+        keys: "object".into(),
+        bad_lines: 0,
+        other_requests: 0,
+        flushes: None,
+        times_back: 0,
+    };
+    let mut bytes = Vec::new();
+    recorder.finish(origin, lacks, &mut bytes).expect("writes");
+    ProfileSource::Bytes("test".into(), bytes.into())
+}
+
+/// An hour of 1,500 objects of 18 MiB, 26.4 GiB together.
+fn hour(shape: Shape) -> ProfileSource {
+    profile_of(generate(shape, 1500, 120_000, 7), 120_000, 3600, &[Lack::Flushes, Lack::Journal, Lack::Cpu])
+}
+
+fn price(medium: &str, value: f64) -> Price {
+    Price {
+        medium: medium.into(),
+        of: "one".into(),
+        value,
+        low: None,
+        high: None,
+        unit: PriceUnit::PerGb,
+        basis: Basis::Street,
+        dated: "2026-11".into(),
+        source: "a test".into(),
+        confidence: Confidence::S,
+    }
+}
+
+fn request(source: ProfileSource, server: &str, prices: &[Price], target: Target) -> PlanRequest {
+    let today = PriceDate::parse("2026-11").expect("a month");
+    PlanRequest {
+        sources: vec![source],
+        short: Shortness::Refuse,
+        server: Server::parse(server).expect("a server"),
+        media: media().to_vec(),
+        prices: PriceList::new(prices, 36.0, today, false).expect("prices"),
+        target,
+        without: Vec::new(),
+        data_bytes: None,
+        cpu_s: None,
+        sessions: None,
+        query: None,
+        commits: None,
+        assumed: Vec::new(),
+    }
+}
+
+fn report(request: PlanRequest, prices: &[Price]) -> PlanReport {
+    Planning::of(request).expect("a plan").report(prices).expect("a report")
+}
+
+fn refused(request: PlanRequest) -> String {
+    match Planning::of(request) {
+        Err(PlanError::Refused(why)) => why,
+        other => panic!("it was to be refused: {other:?}"),
+    }
+}
+
+fn reads_within(seconds: f64) -> Target {
+    Target { p99_read_s: Some(seconds), ..Target::default() }
+}
+
+/// DRAM reads 18 MiB in about 1.5 ms, the card in 3.4 ms, the drive in 6.4 ms: within 3 ms, less than one in a hundred may be elsewhere
+/// than in DRAM, so that it holds nearly all of 26.4 GiB; the step below 32 is 16.
+#[test]
+fn the_cheapest_mix_within_the_target_has_the_memory_that_it_needs_and_its_settings_are_taken() {
+    let prices = [price("ddr5", 10.0), price("nvme-p4510", 0.15)];
+    let made = || report(request(hour(Shape::Zipf { skew: 0.6 }), SERVER, &prices, reads_within(3e-3)), &prices);
+    let plan = made();
+    assert_eq!(plan.answer, Answer::Buy, "{}", plan.says);
+    let chosen = &plan.mixes[plan.chosen.expect("one")];
+    let gb = |medium: &str| chosen.parts.iter().filter(|part| part.medium == medium).map(|part| part.gb).sum::<f64>();
+    assert!((27.0..=36.0).contains(&gb("ddr5")), "{}", chosen.name);
+    assert_eq!((gb("cxl-expander"), gb("nvme-p4510")), (0.0, 4000.0), "{}", chosen.name);
+    let usd = chosen.usd.expect("priced").expected;
+    assert!((usd - (gb("ddr5") * 10.0 + 600.0)).abs() < 1e-6, "{usd}");
+    assert!(chosen.p99_read_s.expect("replayed") <= 3e-3 && chosen.served.device < 0.02);
+    assert!(plan.mixes.iter().any(|mix| !mix.meets_target && mix.usd.is_some_and(|other| other.expected < usd)));
+    for mix in &plan.mixes {
+        let supplies: Vec<Supply> = media().iter().map(Supply::of).collect();
+        check(&mix.settings, &supplies).unwrap_or_else(|why| panic!("{why}\n{}", mix.settings));
+        assert!(!mix.commands.is_empty() && !mix.wasted.is_empty());
+        let sum = mix.served.near + mix.served.far + mix.served.device;
+        assert!((sum - 1.0).abs() < 1e-9, "{sum}");
+    }
+    let text = super::text::text(&plan);
+    assert!(text.contains("p99 read") && text.contains(&chosen.name), "{text}");
+    let json = |plan: &PlanReport| serde_json::to_string(plan).expect("plain data");
+    assert_eq!(json(&plan), json(&made()), "the same input gives the same plan");
+    let back: PlanReport = serde_json::from_str(&json(&plan)).expect("a plan");
+    assert_eq!(super::text::text(&back), text);
+}
+
+/// Within 5 ms the card would do as far memory. It has no price: it is worth what the DRAM costs that it replaces.
+#[test]
+fn a_card_without_a_price_is_given_the_price_at_which_it_would_be_worth_it() {
+    let prices = [price("ddr5", 10.0), price("nvme-p4510", 0.15)];
+    let plan = report(request(hour(Shape::Zipf { skew: 0.6 }), SERVER, &prices, reads_within(5e-3)), &prices);
+    let best = plan.mixes[plan.chosen.expect("one")].usd.expect("priced").expected;
+    let card = plan.break_even.iter().find(|one| one.medium == "cxl-expander").expect("the card");
+    let mix = plan.mixes.iter().find(|mix| mix.name == card.mix).expect("shown");
+    let others: f64 = mix.parts.iter().filter_map(|part| part.usd).map(|usd| usd.expected).sum();
+    let cards: f64 = mix.parts.iter().filter(|part| part.medium == "cxl-expander").map(|part| part.gb).sum();
+    assert!((card.usd_per_gb - (best - others) / cards).abs() < 1e-9 && card.usd_per_gb > 0.0, "{card:?}");
+    assert!(mix.meets_target && mix.usd.is_none() && mix.served.far > 0.01, "{mix:?}");
+    let without = PlanRequest {
+        without: vec!["cxl".into()],
+        ..request(hour(Shape::Zipf { skew: 0.6 }), SERVER, &prices, reads_within(5e-3))
+    };
+    let without = report(without, &prices);
+    assert!(without.break_even.is_empty());
+    assert!(without.considered.left_out.iter().any(|(why, _)| why.contains("cxl-expander: --no cxl")));
+}
+
+#[test]
+fn what_there_is_is_kept_when_it_does_and_processors_are_named_when_no_medium_helps() {
+    let prices = [price("ddr5", 10.0), price("nvme-p4510", 0.15)];
+    let has = format!("{SERVER}have = ['8x4GiB', 'nvme-p4510']\n");
+    let zipf = || hour(Shape::Zipf { skew: 0.6 });
+    let keep = report(request(zipf(), &has, &prices, reads_within(3e-3)), &prices);
+    assert_eq!(keep.answer, Answer::Keep, "{}", keep.says);
+    assert!(keep.mixes[0].is_today && keep.chosen == Some(0) && keep.mixes[0].usd.expect("owned").expected == 0.0);
+    // 33 accesses each second, 0.5 s of a processor each, on 8 of them.
+    let busy = PlanRequest { cpu_s: Some(0.5), ..request(zipf(), SERVER, &prices, reads_within(3e-3)) };
+    let busy = report(busy, &prices);
+    assert_eq!(busy.answer, Answer::NoMediumHelps, "{}", busy.says);
+    assert!(busy.mixes.iter().all(|mix| mix.binds == "processors" && !mix.meets_target));
+    let fast = report(request(zipf(), SERVER, &prices, reads_within(1e-9)), &prices);
+    assert_eq!(fast.answer, Answer::NothingMeetsIt, "{}", fast.says);
+    let poor = Target { budget_usd: Some(1.0), ..reads_within(3e-3) };
+    assert_eq!(report(request(zipf(), SERVER, &prices, poor), &prices).answer, Answer::NothingMeetsIt);
+}
+
+#[test]
+fn a_target_for_which_the_profile_lacks_something_is_refused_by_name() {
+    let target = Target { p99_commit_s: Some(1e-3), rate: Some(10.0), p95_query_s: Some(1.0), ..Target::default() };
+    let plan = report(request(hour(Shape::Zipf { skew: 0.6 }), SERVER, &[], target), &[]);
+    assert_eq!(plan.refused.len(), 3, "{:?}", plan.refused);
+    for (refused, says) in plan.refused.iter().zip(["flushes", "processor time", "--query-pages"]) {
+        assert!(refused.contains(says), "{refused}");
+    }
+    assert!(plan.target.p99_commit_s.is_none() && plan.answer == Answer::NoTarget);
+}
+
+#[test]
+fn profiles_from_which_nothing_can_be_planned_are_refused_with_what_to_do() {
+    let of = |source: ProfileSource| refused(request(source, SERVER, &[], Target::default()));
+    let keys = |many: u64| (0..many).map(|number| number % 7);
+    assert!(of(profile_of(keys(900), 900, 3600, &[])).contains("idle"));
+    assert!(of(profile_of(keys(5000), 5000, 30, &[])).contains("30 s long"));
+    assert!(of(profile_of(keys(5000), 5000, 3600, &[Lack::Times])).contains("no times"));
+    // Ten minutes of a loop that takes five: a use comes again after half of the record.
+    let short = || profile_of((0..2000).map(|number| number % 1000), 2000, 600, &[]);
+    assert!(of(short()).contains("too short"));
+    let taken = PlanRequest { short: Shortness::Take, ..request(short(), SERVER, &[], Target::default()) };
+    let taken = report(taken, &[]);
+    assert!(taken.sure.iter().any(|sure| sure.error.contains("too short")));
+    let none = format!("{SERVER}bays = 0").replace("bays = 8\n", "");
+    let nowhere = refused(request(hour(Shape::Loop), &none, &[], Target::default()));
+    assert!(nowhere.contains("no mix"), "{nowhere}");
+}
+
+/// An LRU cache that is smaller than a loop finds nothing; one hot object is found by every cache; a scan and another phase raise the misses.
+#[test]
+fn hostile_workloads_are_planned_with_what_they_need() {
+    let prices = [price("ddr5", 10.0), price("nvme-p4510", 0.15)];
+    let gb = |plan: &PlanReport| {
+        let chosen = &plan.mixes[plan.chosen.expect("one")];
+        chosen.parts.iter().filter(|part| part.medium == "ddr5").map(|part| part.gb).sum::<f64>()
+    };
+    let looped = report(request(hour(Shape::Loop), SERVER, &prices, reads_within(3e-3)), &prices);
+    assert!(gb(&looped) >= 27.0, "{}", looped.says);
+    let hot = profile_of((0..20_000).map(|_| 5), 20_000, 3600, &[Lack::Journal, Lack::Flushes, Lack::Cpu]);
+    let hot = report(request(hot, SERVER, &prices, reads_within(3e-3)), &prices);
+    assert!(gb(&hot) <= 2.0 + 1e-9, "{}", hot.says);
+    for shape in [Shape::Scans, Shape::PhaseShift] {
+        let mut asked = request(hour(shape), SERVER, &prices, reads_within(3e-3));
+        asked.short = Shortness::Take;
+        let plan = report(asked, &prices);
+        let chosen = &plan.mixes[plan.chosen.expect("one")];
+        assert!(chosen.served.device < 0.02 && chosen.p99_read_s.expect("replayed") <= 3e-3, "{}", plan.says);
+    }
+}
+
+#[test]
+fn growth_needs_more_memory_and_two_profiles_need_that_of_both() {
+    let prices = [price("ddr5", 10.0), price("nvme-p4510", 0.15)];
+    let gb = |plan: &PlanReport| {
+        let chosen = &plan.mixes[plan.chosen.expect("one")];
+        chosen.parts.iter().filter(|part| part.medium == "ddr5").map(|part| part.gb).sum::<f64>()
+    };
+    let zipf = || hour(Shape::Zipf { skew: 0.6 });
+    let large = SERVER.replace("'4GiB'", "'4GiB', '8GiB'");
+    let twice = Target { growth: 2.0, ..reads_within(3e-3) };
+    let grown = report(request(zipf(), &large, &prices, twice), &prices);
+    assert!(gb(&grown) >= 53.0, "{}", grown.says);
+    let mut both = request(zipf(), &large, &prices, reads_within(3e-3));
+    both.sources.push(hour(Shape::Loop));
+    let both = report(both, &prices);
+    assert!(gb(&both) >= 53.0 && both.workloads.len() == 2, "{}", both.says);
+}
+
+fn model(name: &str, modules: u32) -> Model {
+    Model::of(&Medium::find(name).expect(name), modules).expect(name)
+}
+
+/// A minute with one access each 10 ms, all of them found at one place.
+fn minute(many: u64, gap_ns: u64) -> Vec<MinuteAccess> {
+    (0..many).map(|number| MinuteAccess { at_ns: number * gap_ns, bytes: 4096, is_write: false }).collect()
+}
+
+/// Nobody waits for another one: 4 KiB of a P4510 take 77 us; a commit of 4 KiB 18 us and its flush 18 us.
+#[test]
+fn a_replay_without_queues_takes_the_times_of_the_figures() {
+    let (dram, drive) = (model("ddr4-2666", 6), model("nvme-p4510", 1));
+    let data = ReplayMedium { model: &drive, budget: Budget::new(&drive) };
+    let near = ReplayMedium { model: &dram, budget: Budget::new(&dram) };
+    let journal = ReplayMedium { model: &drive, budget: Budget::new(&drive) };
+    let media = ReplayMedia { near, far: None, data, journal };
+    let accesses = minute(100, 10_000_000);
+    let load = ReplayLoad {
+        accesses: &accesses,
+        found: &[2; 100],
+        seconds: 1.0,
+        stands_for: 1.0,
+        faster: 1.0,
+        write_back_bytes: 0.0,
+        write_back_unit: 8192,
+        promote: 0.1,
+        commits: Some((5.0, 4096.0)),
+        processors: None,
+    };
+    let got = replay(&media, &load);
+    let near = |one: f64, two: f64| (one - two).abs() < 2e-9;
+    assert!(near(got.mean_read_s, 77e-6) && near(got.p99_read_s, 77e-6), "{got:?}");
+    assert!(
+        near(got.p50_commit_s.expect("commits"), 36e-6) && near(got.p99_commit_s.expect("commits"), 36e-6),
+        "{got:?}"
+    );
+}
+
+/// Most of what the modules can do goes through far memory, on the modules of the journal or beside them.
+#[test]
+fn far_memory_on_the_modules_of_the_journal_makes_commits_wait() {
+    let (dram, drive, modules) = (model("ddr4-2666", 6), model("nvme-p4510", 1), model("dcpmm100-128g", 2));
+    let commits = |is_dual: bool| {
+        let far = Budget::new(&modules);
+        let own = if is_dual { std::sync::Arc::clone(&far) } else { Budget::new(&modules) };
+        let media = ReplayMedia {
+            near: ReplayMedium { model: &dram, budget: Budget::new(&dram) },
+            far: Some(ReplayMedium { model: &modules, budget: far }),
+            data: ReplayMedium { model: &drive, budget: Budget::new(&drive) },
+            journal: ReplayMedium { model: &modules, budget: own },
+        };
+        let accesses = minute(20_000, 500);
+        let found = vec![1; accesses.len()];
+        let load = ReplayLoad {
+            accesses: &accesses,
+            found: &found,
+            seconds: 0.01,
+            stands_for: 1.0,
+            faster: 1.0,
+            write_back_bytes: 0.0,
+            write_back_unit: 4096,
+            promote: 0.1,
+            commits: Some((20_000.0, 512.0)),
+            processors: None,
+        };
+        replay(&media, &load).p99_commit_s.expect("commits")
+    };
+    let (alone, dual) = (commits(false), commits(true));
+    assert!(dual > 2.0 * alone, "{dual} with far memory, {alone} without");
+}
+
+/// The modules go where they fit, are divided by the rules of provisioning, and share what they can.
+#[test]
+fn persistent_modules_are_planned_by_goals_that_provisioning_allows() {
+    let server = "sockets = 2\ncores = 32\ndimm_slots = 12\nchannels = 6\nbays = 8\ndram = 'ddr4-2666'\ndimms = ['4GiB']\nreserve = '1GiB'\n\
+                  have = ['12x4GiB', 'nvme-p4510']\noffer = ['dcpmm100-128g', 'nvme-p4510']\n";
+    let prices = [price("ddr4-2666", 6.0), price("nvme-p4510", 0.15), price("dcpmm100-128g", 6.0)];
+    let mut asked = request(hour(Shape::Zipf { skew: 0.6 }), server, &prices, Target::default());
+    asked.commits = Some(Commits { per_s: 2000.0, bytes: 700.0 });
+    asked.target.p99_commit_s = Some(20e-6);
+    let plan = report(asked, &prices);
+    assert_eq!(plan.answer, Answer::Buy, "{}", plan.says);
+    let chosen = &plan.mixes[plan.chosen.expect("one")];
+    assert!(["app-direct", "dual"].contains(&chosen.mode.as_str()), "{}", chosen.name);
+    assert!(chosen.settings.contains("journal = \"pmem\""), "{}", chosen.settings);
+    assert!(chosen.commands.iter().any(|command| command.contains("ipmctl create")), "{:?}", chosen.commands);
+    assert!(plan.considered.left_out.iter().any(|(why, _)| why.contains("memory=100")), "{:?}", plan.considered);
+}
+
+#[test]
+fn a_sizing_is_a_plan_that_says_what_it_assumes() {
+    let input = SizingInput {
+        messages_per_day: 1e6,
+        message_bytes: 2048.0,
+        retention_days: 90.0,
+        queries_per_day: 1000.0,
+        query_pages: 50,
+    };
+    let folder = tempfile::tempdir().expect("a folder");
+    let sized = sizing(&input, folder.path()).expect("a sizing");
+    // 1e6 x 90 x (2 x 2048 + 1024); a tenth of them in an hour, two commits each.
+    assert_eq!(sized.data_bytes, 460_800_000_000);
+    assert!((sized.commits.per_s - 1e5 / 3600.0 * 2.0).abs() < 1e-6 && (sized.commits.bytes - 2757.6).abs() < 1e-6);
+    let prices = [price("ddr5", 10.0), price("nvme-p4510", 0.15)];
+    let target = Target { p99_commit_s: Some(1e-3), ..Target::default() };
+    let mut asked = request(sized.source, SERVER, &prices, target);
+    (asked.short, asked.commits, asked.data_bytes, asked.assumed) =
+        (Shortness::Take, Some(sized.commits), Some(sized.data_bytes), sized.sure);
+    let plan = report(asked, &prices);
+    assert_eq!((plan.answer, plan.workloads[0].kind.as_str()), (Answer::Buy, "sizing"), "{}", plan.says);
+    assert!(plan.sure[0].error.contains("not measured") && plan.refused.is_empty());
+    for wrong in [
+        SizingInput { messages_per_day: 0.0, ..input },
+        SizingInput { message_bytes: f64::NAN, ..input },
+        SizingInput { retention_days: 1e9, ..input },
+        SizingInput { query_pages: 0, ..input },
+        SizingInput { messages_per_day: 1e10, message_bytes: 6e7, retention_days: 3e4, ..input },
+    ] {
+        assert!(sizing(&wrong, folder.path()).is_err(), "{wrong:?}");
+    }
+}
