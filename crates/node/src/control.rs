@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader as AsyncBufReader};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 use crate::admission::{Admission, Bounds, Permit};
 use crate::error::NodeError;
@@ -32,6 +32,14 @@ use crate::task::{session, supervised};
 
 /// Longest request taken: one with the body of a message. Only who may open the socket's file gets as far as to send it.
 const REQUEST_BYTES_MAX: u64 = 1 << 20;
+
+/// The word of the one request that may be longer, with messages from elsewhere, and how long: a message of 63 MiB, of whose bytes half
+/// take two as characters.
+const LONG_REQUEST: &[u8] = b"import ";
+const LONG_REQUEST_BYTES_MAX: u64 = 96 << 20;
+
+/// How long the rest of a long request may take to come: it holds up the others of its kind.
+const LONG_REQUEST_TIME: Duration = Duration::from_secs(60);
 
 /// Longest request without a body; the longest real one names every operation of a large production. The services see to it, since
 /// entries of the audit repeat such requests.
@@ -158,6 +166,7 @@ pub fn listen(
         .map_err(NodeError::file("protect", &path))?;
     let door = admission.door("control", "control", CLIENTS);
     let connections = AtomicU64::new(0);
+    let long = Arc::new(Semaphore::new(1));
     let work = async move {
         loop {
             let accepted = tokio::select! {
@@ -169,7 +178,8 @@ pub fn listen(
                     device::supervise::rehearse("control-listener");
                     if let Some(permit) = door.admit_local(CLIENTS) {
                         let connection = connections.fetch_add(1, Ordering::Relaxed) + 1;
-                        session("control", client(Arc::clone(&requests), stream, connection, permit, stop.clone()));
+                        let bounds = (Arc::clone(&long), permit);
+                        session("control", client(Arc::clone(&requests), stream, connection, bounds, stop.clone()));
                     }
                 }
                 Err(error) => door.not_accepted(&error).await,
@@ -185,7 +195,7 @@ async fn client(
     requests: Arc<impl Requests>,
     mut stream: UnixStream,
     connection: u64,
-    mut permit: Permit,
+    (long, mut permit): (Arc<Semaphore>, Permit),
     stop: watch::Receiver<bool>,
 ) {
     let (uid, pid) = stream.peer_cred().ok().map(|peer| (peer.uid(), peer.pid())).unzip();
@@ -193,16 +203,29 @@ async fn client(
     let (read, mut write) = stream.split();
     let mut lines = AsyncBufReader::new(read.take(REQUEST_BYTES_MAX));
     loop {
-        let mut line = String::new();
+        let mut line = Vec::new();
         lines.get_mut().set_limit(REQUEST_BYTES_MAX);
-        let read = tokio::select! {
-            read = lines.read_line(&mut line) => read,
+        let mut read = tokio::select! {
+            read = lines.read_until(b'\n', &mut line) => read,
             _ = permit.ended() => return,
         };
+        // One at a time of all clients: the others wait, for as long as their own place is theirs.
+        let mut _turn = None;
+        if read.is_ok() && !line.ends_with(b"\n") && lines.get_ref().limit() == 0 && is_long(&line) {
+            permit.prove();
+            _turn = Arc::clone(&long).acquire_owned().await.ok();
+            lines.get_mut().set_limit(LONG_REQUEST_BYTES_MAX - REQUEST_BYTES_MAX);
+            read = match tokio::time::timeout(LONG_REQUEST_TIME, lines.read_until(b'\n', &mut line)).await {
+                Ok(read) => read,
+                Err(_) => return,
+            };
+        }
         // A line without its end was cut: it may be another request than the one that was meant.
-        let (Ok(_), Some(line)) = (read, line.strip_suffix('\n')) else {
+        let text = line.strip_suffix(b"\n").and_then(|line| std::str::from_utf8(line).ok());
+        let (Ok(_), Some(line)) = (read, text) else {
             if lines.get_ref().limit() == 0 {
-                let why = format!("a request has {REQUEST_BYTES_MAX} bytes at most, and this one is longer");
+                let most = if is_long(&line) { LONG_REQUEST_BYTES_MAX } else { REQUEST_BYTES_MAX };
+                let why = format!("a request has {most} bytes at most, and this one is longer");
                 // The client may have gone away; the connection ends in any case.
                 let _ = write.write_all(format!("{}\n", json!({ "error": why })).as_bytes()).await;
             }
@@ -235,6 +258,15 @@ async fn client(
             return;
         }
     }
+}
+
+/// Whether a line is the request that may be long, also one with a token ahead of it.
+fn is_long(line: &[u8]) -> bool {
+    let rest = line.strip_prefix(b"as ").and_then(|rest| {
+        let end = rest.iter().position(|byte| *byte == b' ')?;
+        rest.get(end + 1..)
+    });
+    rest.unwrap_or(line).starts_with(LONG_REQUEST)
 }
 
 /// Whether a node runs on the data directory `data`: whether its control socket accepts.
@@ -274,8 +306,9 @@ pub fn request_with_progress(
     stream.set_read_timeout(Some(PATIENCE)).map_err(no_node)?;
     let token = TOKEN.get().map(|token| format!("as {token} ")).unwrap_or_default();
     let line = format!("{token}{request}\n");
-    if line.len() as u64 > REQUEST_BYTES_MAX {
-        let text = format!("a request has {REQUEST_BYTES_MAX} bytes at most, and this one has {}", line.len());
+    let most = if is_long(line.as_bytes()) { LONG_REQUEST_BYTES_MAX } else { REQUEST_BYTES_MAX };
+    if line.len() as u64 > most {
+        let text = format!("a request has {most} bytes at most, and this one has {}", line.len());
         return Err(NodeError::Refused(text));
     }
     stream.write_all(line.as_bytes()).map_err(no_node)?;
@@ -332,8 +365,14 @@ mod tests {
             let mut stream = BlockingStream::connect(path).expect("it listens");
             let mut lines = BufReader::new(stream.try_clone().expect("a descriptor")).lines();
             let mut answers = Vec::new();
-            for bytes in [40_000, 1_000_000, 1_000_000, 1_100_000] {
-                let written = stream.write_all(format!("{}\n", "x".repeat(bytes)).as_bytes());
+            for (ahead, bytes) in [
+                ("", 40_000),
+                ("", 1_000_000),
+                ("import ", 3_000_000),
+                ("as T import ", 1_100_000),
+                ("as import ", 1_100_000),
+            ] {
+                let written = stream.write_all(format!("{ahead}{}\n", "x".repeat(bytes - ahead.len())).as_bytes());
                 // What is too long is not read to its end: the answer is there before the connection ends.
                 assert!(written.is_ok() || bytes as u64 > REQUEST_BYTES_MAX, "{written:?}");
                 answers.push(lines.next().expect("an answer").expect("it is whole"));
@@ -341,8 +380,8 @@ mod tests {
             answers
         };
         let answers = tokio::task::spawn_blocking(ask).await.expect("no panic");
-        assert_eq!(answers[..3], ["{\"ok\":40000}", "{\"ok\":1000000}", "{\"ok\":1000000}"]);
-        assert!(answers[3].contains("1048576 bytes at most"), "{}", answers[3]);
+        assert_eq!(answers[..4], [40_000, 1_000_000, 3_000_000, 1_100_000].map(|bytes| format!("{{\"ok\":{bytes}}}")));
+        assert!(answers[4].contains("1048576 bytes at most"), "{}", answers[4]);
     }
 
     #[test]

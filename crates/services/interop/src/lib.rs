@@ -44,6 +44,7 @@ pub mod running;
 pub mod service;
 pub mod timestamp;
 pub mod todo;
+pub mod transfer;
 pub mod trial;
 
 pub use error::InteropError;

@@ -140,11 +140,13 @@ struct WireOutcome {
     by: String,
 }
 
-fn text_of(bytes: &[u8]) -> String {
+/// Any bytes as a text: byte b is character U+00b.
+pub(crate) fn text_of(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| char::from(*byte)).collect()
 }
 
-fn bytes_of(text: &str) -> Option<Bytes> {
+/// The bytes of such a text.
+pub(crate) fn bytes_of(text: &str) -> Option<Bytes> {
     let bytes: Option<Vec<u8>> = text.chars().map(|c| u8::try_from(u32::from(c)).ok()).collect();
     bytes.map(Bytes::from)
 }

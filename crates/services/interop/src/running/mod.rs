@@ -33,6 +33,8 @@ mod status;
 mod stored;
 mod switch;
 mod todo;
+mod transfer;
+mod transfer_request;
 mod verbs;
 mod waiting;
 
@@ -88,6 +90,7 @@ pub use queue_heads::QueueHead;
 pub use reload::{Renew, Renewed};
 pub use requirement::{Needs, Requirement};
 pub use status::{NodeStatus, ServiceStatus};
+pub use transfer_request::{ImportMessage, ImportOutcome, ImportPage, ImportRequest, ImportResult};
 pub use waiting::{LaneReport, OperationReport, OperationStatus, WaitingOutput};
 
 /// How long a stopping node waits for its lanes: a receiver that has a message in hand may answer; then it is cut off,
@@ -203,6 +206,8 @@ pub struct RunningProduction {
     reloading: tokio::sync::Mutex<()>,
     /// One request at a time makes messages under idempotency keys.
     reprocessing: tokio::sync::Mutex<()>,
+    /// The same of imports.
+    importing: tokio::sync::Mutex<()>,
     /// Other parts that a reload renews.
     renewals: Mutex<Vec<Box<Renew>>>,
     /// Requests to the control socket that other services answer.
@@ -315,6 +320,7 @@ impl RunningProduction {
             stop,
             reloading: tokio::sync::Mutex::default(),
             reprocessing: tokio::sync::Mutex::default(),
+            importing: tokio::sync::Mutex::default(),
             renewals: Mutex::default(),
             service_verbs,
         });
