@@ -57,6 +57,7 @@ mod sessions;
 mod sign_in;
 mod state;
 mod ticker;
+pub mod transfer_admin;
 pub mod watch;
 
 pub use admin::{Admin, AdminError};
@@ -68,4 +69,5 @@ pub use options::ConsoleOptions;
 pub use provider_pages::CALLBACK as PROVIDER_CALLBACK;
 pub use routes::{DOOR_EXAMPLES, PAGE_EXAMPLES};
 pub use server::ConsoleServer;
+pub use transfer_admin::TransferAdmin;
 pub use watch::WatchAdmin;

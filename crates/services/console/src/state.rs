@@ -21,6 +21,9 @@ const CHECKS: usize = 2;
 /// Requests that look at many messages, for seconds, and run at a time.
 const LONG_REQUESTS: usize = 4;
 
+/// Files of messages that are made at a time.
+const EXPORTS: usize = 4;
+
 /// From where a connection comes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ConsolePeer {
@@ -47,6 +50,8 @@ pub(crate) struct ConsoleState {
     pub(crate) resends: Mutex<ResendKeys>,
     /// A permit for each request that looks at many messages.
     long: Semaphore,
+    /// A permit for each file of messages that is being made.
+    pub(crate) exports: Arc<Semaphore>,
     /// Held by the one run that sends the messages of a search.
     pub(crate) bulk: tokio::sync::Mutex<()>,
     /// The newest figures; none before the first collection.
@@ -75,6 +80,7 @@ impl ConsoleState {
             resends: Mutex::default(),
             bulk: tokio::sync::Mutex::default(),
             long: Semaphore::new(LONG_REQUESTS),
+            exports: Arc::new(Semaphore::new(EXPORTS)),
             snapshot,
             tabs: Arc::new(Semaphore::new(options.tabs_max)),
             requests: Semaphore::new(options.requests_max),

@@ -12,6 +12,7 @@
 mod admin;
 mod figures;
 mod saved;
+mod transfer;
 mod trying;
 mod watch;
 mod work;

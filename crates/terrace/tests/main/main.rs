@@ -23,6 +23,7 @@ mod searching;
 mod secrets;
 mod sizes;
 mod stopping;
+mod transfer;
 mod trials;
 mod users;
 mod verbs;
