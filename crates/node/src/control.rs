@@ -26,7 +26,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::net::UnixListener;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Semaphore, mpsc, watch};
 
 use crate::admission::{Admission, Bounds};
 use crate::error::NodeError;
@@ -34,6 +34,14 @@ use crate::task::{session, supervised};
 
 /// Longest request taken: one with the body of a message. Only who may open the socket's file gets as far as to send it.
 const REQUEST_BYTES_MAX: u64 = 1 << 20;
+
+/// The word of the one request that may be longer, with messages from elsewhere, and how long: a message of 63 MiB, of whose bytes half
+/// take two as characters.
+const LONG_REQUEST: &[u8] = b"import ";
+const LONG_REQUEST_BYTES_MAX: u64 = 96 << 20;
+
+/// How long the rest of a long request may take to come: it holds up the others of its kind.
+const LONG_REQUEST_TIME: Duration = Duration::from_secs(60);
 
 /// Longest request without a body; the longest real one names every operation of a large production. The services see to it, since
 /// entries of the audit repeat such requests.
@@ -201,6 +209,7 @@ pub fn listen(
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(PRIVATE_FILE))
         .map_err(NodeError::file("protect", &path))?;
     let door = admission.door("control", "control", CLIENTS);
+    let long = Arc::new(Semaphore::new(1));
     let work = async move {
         loop {
             let accepted = tokio::select! {
@@ -211,7 +220,8 @@ pub fn listen(
                 Ok((stream, _)) => {
                     device::supervise::rehearse("control-listener");
                     if let Some(permit) = door.admit_local(&stream, CLIENTS) {
-                        session("control", serving::client(Arc::clone(&requests), stream, permit, stop.clone()));
+                        let bounds = (Arc::clone(&long), permit);
+                        session("control", serving::client(Arc::clone(&requests), stream, bounds, stop.clone()));
                     }
                 }
                 Err(error) => door.not_accepted(&error).await,
@@ -277,8 +287,9 @@ fn exchange(
     stream.set_read_timeout(Some(PATIENCE)).map_err(no_node)?;
     let token = TOKEN.get().map(|token| format!("as {token} ")).unwrap_or_default();
     let line = format!("{token}{request}\n");
-    if line.len() as u64 > REQUEST_BYTES_MAX {
-        let text = format!("a request has {REQUEST_BYTES_MAX} bytes at most, and this one has {}", line.len());
+    let most = if serving::is_long(line.as_bytes()) { LONG_REQUEST_BYTES_MAX } else { REQUEST_BYTES_MAX };
+    if line.len() as u64 > most {
+        let text = format!("a request has {most} bytes at most, and this one has {}", line.len());
         return Err(NodeError::Refused(text));
     }
     stream.write_all(line.as_bytes()).map_err(no_node)?;
@@ -341,8 +352,14 @@ mod tests {
             let mut stream = BlockingStream::connect(path).expect("it listens");
             let mut lines = BufReader::new(stream.try_clone().expect("a descriptor")).lines();
             let mut answers = Vec::new();
-            for bytes in [40_000, 1_000_000, 1_000_000, 1_100_000] {
-                let written = stream.write_all(format!("{}\n", "x".repeat(bytes)).as_bytes());
+            for (ahead, bytes) in [
+                ("", 40_000),
+                ("", 1_000_000),
+                ("import ", 3_000_000),
+                ("as T import ", 1_100_000),
+                ("as import ", 1_100_000),
+            ] {
+                let written = stream.write_all(format!("{ahead}{}\n", "x".repeat(bytes - ahead.len())).as_bytes());
                 // What is too long is not read to its end: the answer is there before the connection ends.
                 assert!(written.is_ok() || bytes as u64 > REQUEST_BYTES_MAX, "{written:?}");
                 answers.push(lines.next().expect("an answer").expect("it is whole"));
@@ -350,8 +367,8 @@ mod tests {
             answers
         };
         let answers = tokio::task::spawn_blocking(ask).await.expect("no panic");
-        assert_eq!(answers[..3], ["{\"ok\":40000}", "{\"ok\":1000000}", "{\"ok\":1000000}"]);
-        assert!(answers[3].contains("1048576 bytes at most"), "{}", answers[3]);
+        assert_eq!(answers[..4], [40_000, 1_000_000, 3_000_000, 1_100_000].map(|bytes| format!("{{\"ok\":{bytes}}}")));
+        assert!(answers[4].contains("1048576 bytes at most"), "{}", answers[4]);
     }
 
     #[test]

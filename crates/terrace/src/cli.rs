@@ -8,6 +8,7 @@ mod reprocess;
 mod setup;
 mod tail;
 mod todo;
+mod transfer;
 mod trials;
 
 use std::ffi::OsString;
@@ -31,6 +32,7 @@ pub use reprocess::{FewName, ReprocessArgs};
 pub use setup::{CompletionShell, CompletionsArgs, DoctorArgs, InitArgs, ManPagesArgs};
 pub use tail::MessageTailArgs;
 pub use todo::TodoCommand;
+pub use transfer::{ExportArgs, FormatName, ImportArgs, ImportTime};
 pub use trials::{RulesCommand, TransformCommand, TrialArgs};
 
 pub use audit::{AuditCommand, AuditExportArgs, AuditFilterArgs, AuditListArgs, ExportFormat, OutcomeName};
@@ -449,6 +451,32 @@ pub enum MessageCommand {
     /// command with the key that it printed. Exit code 1 if a message could not be sent on.
     #[command(verbatim_doc_comment)]
     Reprocess(ReprocessArgs),
+    /// Write messages with their bodies to a file: for another system, or for one of tests
+    ///
+    ///   terrace message export --mrn 4711 --out case.messages
+    ///   terrace message export --search 'MRN:4711 AND type:ORU*' --out case.messages
+    ///   terrace message export --service adt --since 1d --format batch --out adt.hl7
+    ///   terrace message export --since 2h --masked --out for-tests.messages
+    ///
+    /// Oldest first, page by page: also of millions, while the node works. Messages that come meanwhile are not in it. A file
+    /// of the format terrace has checksums and an end, so that one that was cut is not imported. It is not encrypted: keep it
+    /// as you keep patient data. Needs message-metadata, message-body and unmasked on the services of the messages, and with
+    /// --masked no unmasked; messages of other services are not in the file. Each page is in the audit. Exit code 1 if
+    /// messages that belong to it are not in the file.
+    #[command(verbatim_doc_comment)]
+    Export(ExportArgs),
+    /// Take the messages of a file into a service of a running node, in their order
+    ///
+    ///   terrace message import case.messages --dry-run
+    ///   terrace message import case.messages                     # into the services of the same names
+    ///   terrace message import mirth-export/ --service adt       # files of HL7, with or without batch headers
+    ///
+    /// As if a sender sent them now: the rules and transforms that are loaded decide, and what they route goes out. With
+    /// --as replay, with the time at which they were received where they come from. The same file imported twice stores nothing
+    /// twice; interrupted, the same command goes on. A file that is damaged or cut is refused before a message of it is taken.
+    /// Needs message-import on the service. Exit code 1 if a message was not taken, was refused, or fails in a rule or transform.
+    #[command(verbatim_doc_comment)]
+    Import(ImportArgs),
     /// Send a file over MLLP and print the acknowledgement; exit code 1 unless it is AA or CA
     Send {
         /// The file: one message or a batch, segments ended by CR, LF or CRLF; `-` = standard input

@@ -1,6 +1,8 @@
 //! `terrace message`: lists, searches and shows stored messages, and sends them again.
 
 mod again;
+mod export;
+mod import;
 pub mod search;
 mod tail;
 
@@ -36,6 +38,8 @@ pub fn run(command: MessageCommand) -> anyhow::Result<ExitCode> {
         MessageCommand::Tail(args) => tail::run(&args),
         MessageCommand::Resend { id, to, edited, place } => again::resend(&place.data, id, to, edited.as_deref()),
         MessageCommand::Reprocess(args) => again::reprocess(&args),
+        MessageCommand::Export(args) => export::run(&args),
+        MessageCommand::Import(args) => import::run(&args),
         MessageCommand::Send { file, to } => send(&file, to),
         MessageCommand::Count { place, json } => counts(&place.data, json),
     }
@@ -104,6 +108,9 @@ fn list(args: &MessageListArgs) -> anyhow::Result<ExitCode> {
         }
         if let Some(origin) = line.resent_from {
             status = format!("resent from {origin}");
+        }
+        if line.imported {
+            status += ", imported";
         }
         if let Some(origin) = line.reprocessed_from {
             status += &format!(", reprocessed from {origin}");
@@ -198,7 +205,10 @@ fn trace(data: &Path, id: u64, json: bool) -> anyhow::Result<ExitCode> {
         stored.service,
         bytes(trace.bytes as u64)
     )?;
-    if let Some(origin) = &stored.origin {
+    if let Some(origin) = stored.origin.as_ref().filter(|origin| origin.stored().is_none()) {
+        let source = origin.key.split(' ').next().unwrap_or_default();
+        writeln!(out, "imported  number {} of {source}", origin.id)?;
+    } else if let Some(origin) = &stored.origin {
         let key = if origin.key.is_empty() { String::new() } else { format!(", key {}", origin.key) };
         writeln!(out, "made      from message {}, {}{key}", origin.id, origin.derivation.name())?;
     }

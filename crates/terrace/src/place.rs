@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 /// Where a node keeps its data.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct Place {
     /// The node's data directory
     #[arg(long, default_value = "terrace-data", value_name = "DIR")]

@@ -95,6 +95,14 @@ pub const RECORDS: &[&[u8]] = &[
     b"\x01\0\0\0\0\0\0\0\0\x02\0op\x03\0why",
 ];
 
+/// A file of exported messages with one message, whose checksums the target sets, and a batch of HL7 (layout: `interop::transfer`).
+pub const TRANSFERS: &[&[u8]] = &[
+    b"TERRACE-MESSAGES 1\nH5\0\0\0\0\0\0\0{\"source\":\"node-0000002a\",\"made_us\":9,\"masked\":false}\0\0\0\0M\
+      9\0\0\0\x0b\0\0\0{\"id\":1,\"service\":\"in\",\"received_us\":1,\"status\":\"routed\"}MSH|^~\\&|A\r\0\0\0\0\
+      E\x02\0\0\0\0\0\0\0{}\0\0\0\0",
+    b"BHS|^~\\&|X\rMSH|^~\\&|A|B|||1||ADT^A01|1|P|2.5\rPID|1\rBTS|1\r",
+];
+
 /// Records of the audit: an entry with a read and a detail, the first entry of a chain, an anchor (layout: `node::audit`).
 pub const AUDIT_RECORDS: &[&[u8]] = &[
     b"\x01\0\x02\x01\xe8\x03\0\0\x02\0\0\0\0\0\0\0\x03\0\0\0\0\0\0\0\x04\0\0\0\0\0\0\0\

@@ -245,6 +245,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "generated", run: interop::lang::fuzzing::generated, seeds: seeds::CHOICES, ..BINARY },
     Target { name: "record", run: interop::fuzzing::record, seeds: seeds::RECORDS, ..BINARY },
     Target { name: "row", run: interop::fuzzing::row, seeds: seeds::RECORDS, ..BINARY },
+    Target { name: "transfer", run: interop::fuzzing::transfer, seeds: seeds::TRANSFERS, ..BINARY },
     Target { name: "audit", run: node::audit::fuzzing::record, seeds: seeds::AUDIT_RECORDS, ..BINARY },
     Target { name: "directory", run: node::identity::ldap::fuzzing::answers, seeds: seeds::LDAP_ANSWERS, ..BINARY },
     Target {

@@ -15,9 +15,11 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Take};
 use tokio::net::UnixStream;
 use tokio::net::unix::{ReadHalf, WriteHalf};
-use tokio::sync::watch;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
-use super::{LocalPeer, ProgressSender, REQUEST_BYTES_MAX, Requests};
+use super::{
+    LONG_REQUEST, LONG_REQUEST_BYTES_MAX, LONG_REQUEST_TIME, LocalPeer, ProgressSender, REQUEST_BYTES_MAX, Requests,
+};
 use crate::admission::{Ending, Permit};
 use crate::connections::OpenConnection;
 
@@ -48,7 +50,7 @@ type Input<'s> = BufReader<Take<ReadHalf<'s>>>;
 pub(super) async fn client(
     requests: Arc<impl Requests>,
     mut stream: UnixStream,
-    mut permit: Permit,
+    (long, mut permit): (Arc<Semaphore>, Permit),
     stop: watch::Receiver<bool>,
 ) {
     let (uid, pid) = stream.peer_cred().ok().map(|peer| (peer.uid(), peer.pid())).unzip();
@@ -63,17 +65,15 @@ pub(super) async fn client(
     let mut input: Input<'_> = BufReader::new(read.take(REQUEST_BYTES_MAX));
     let mut out = Out { write, connection: Arc::clone(&connection), ending: permit.ending() };
     loop {
-        let mut line = String::new();
-        input.get_mut().set_limit(REQUEST_BYTES_MAX);
-        let read = tokio::select! {
-            read = input.read_line(&mut line) => read,
-            _ = permit.ended() => return,
-        };
+        let mut line = Vec::new();
+        let Some((read, _turn)) = read_line(&mut input, &mut line, &long, &mut permit).await else { return };
         connection.received(line.len() as u64);
         // A line without its end was cut: it may be another request than the one that was meant.
-        let (Ok(_), Some(line)) = (read, line.strip_suffix('\n')) else {
+        let text = line.strip_suffix(b"\n").and_then(|line| std::str::from_utf8(line).ok());
+        let (Ok(_), Some(line)) = (read, text) else {
             if input.get_ref().limit() == 0 {
-                let why = format!("a request has {REQUEST_BYTES_MAX} bytes at most, and this one is longer");
+                let most = if is_long(&line) { LONG_REQUEST_BYTES_MAX } else { REQUEST_BYTES_MAX };
+                let why = format!("a request has {most} bytes at most, and this one is longer");
                 // The client may have gone away; the connection ends in any case.
                 let _ = out.send(&json!({ "error": why })).await;
             }
@@ -87,6 +87,44 @@ pub(super) async fn client(
             return;
         }
     }
+}
+
+/// Reads a request, and the turn that a long one needs: one at a time of all clients, the others wait, for as long as their own place is theirs.
+/// None where the connection has to end.
+async fn read_line(
+    input: &mut Input<'_>,
+    line: &mut Vec<u8>,
+    long: &Arc<Semaphore>,
+    permit: &mut Permit,
+) -> Option<(std::io::Result<usize>, Option<OwnedSemaphorePermit>)> {
+    input.get_mut().set_limit(REQUEST_BYTES_MAX);
+    let read = tokio::select! {
+        read = input.read_until(b'\n', line) => read,
+        _ = permit.ended() => return None,
+    };
+    if read.is_err() || line.ends_with(b"\n") || input.get_ref().limit() > 0 || !is_long(line) {
+        return Some((read, None));
+    }
+    permit.prove();
+    let turn = tokio::select! {
+        turn = Arc::clone(long).acquire_owned() => turn.ok(),
+        _ = permit.ended() => return None,
+    };
+    input.get_mut().set_limit(LONG_REQUEST_BYTES_MAX - REQUEST_BYTES_MAX);
+    let read = tokio::select! {
+        read = tokio::time::timeout(LONG_REQUEST_TIME, input.read_until(b'\n', line)) => read.ok()?,
+        _ = permit.ended() => return None,
+    };
+    Some((read, turn))
+}
+
+/// Whether a line is the request that may be long, also one with a token ahead of it.
+pub(super) fn is_long(line: &[u8]) -> bool {
+    let rest = line.strip_prefix(b"as ").and_then(|rest| {
+        let end = rest.iter().position(|byte| *byte == b' ')?;
+        rest.get(end + 1..)
+    });
+    rest.unwrap_or(line).starts_with(LONG_REQUEST)
 }
 
 /// Handles a request and sends what comes of it; false where the connection has to end.

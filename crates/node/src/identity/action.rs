@@ -51,6 +51,7 @@ actions! {
     MessageBody       "message-body"       Service   "aw" ""           "Read what is in messages.",
     MessageResend     "message-resend"     Service   "a"  ""           "Send stored messages again, as they are.",
     MessageEdit       "message-edit"       Service   "a"  ""           "Send stored messages again, changed.",
+    MessageImport     "message-import"     Service   "a"  ""           "Take in messages from a file, as if a sender had sent them.",
     Unmasked          "unmasked"           Service   "aw" ""           "See and search patient data without the mask.",
     OperationSuspend  "operation-suspend"  Operation "a"  ""           "Suspend and resume an operation, and start it outside its schedule.",
     OperationSetAside "operation-set-aside" Operation "a" ""          "Set aside a message that waits in an operation.",

@@ -26,11 +26,12 @@ use crate::connections::ConnectionAdmin;
 use crate::lending::{SearchSource, SqlSource};
 use crate::operator::OperatorAdmin;
 use crate::tail_admin::TailAdmin;
+use crate::transfer_admin::TransferAdmin;
 use crate::watch::WatchAdmin;
 
 /// What a node is asked. See the module's text.
 #[async_trait]
-pub trait Admin: OperatorAdmin + WatchAdmin + ConnectionAdmin + TailAdmin + Send + Sync + 'static {
+pub trait Admin: OperatorAdmin + WatchAdmin + ConnectionAdmin + TailAdmin + TransferAdmin + Send + Sync + 'static {
     /// The figures of now, for all who look: the console asks for `node-status` before it shows them.
     async fn figures(&self) -> Result<NodeFigures, AdminError>;
 
@@ -446,6 +447,8 @@ pub struct MessageView {
     pub resent_from: Option<u64>,
     /// How it was made from that: `resent`, `edited` or `reprocessed`; empty where it came in.
     pub made: String,
+    /// Of one that was imported: where it is from, in words.
+    pub imported: Option<String>,
     /// The messages that were made from it, and how.
     pub derived: Vec<(u64, String)>,
     /// The generation of the production that decided; 0 where it is not known.

@@ -158,6 +158,7 @@ fn message_json(view: &MessageView) -> Value {
         "duplicate": view.duplicate,
         "resent_from": view.resent_from,
         "made": view.made,
+        "imported": view.imported,
         "derived": view.derived.iter().map(|(id, how)| json!({ "id": id, "how": how })).collect::<Vec<_>>(),
         "generation": view.generation,
         "bytes": view.bytes,

@@ -9,6 +9,7 @@ use axum::extract::{Path, Request, State};
 use axum::http::HeaderMap;
 use axum::response::Response;
 use axum::routing::{get, post};
+use node::identity::{Action, Object};
 use serde_json::json;
 
 use crate::admin::AdminError;
@@ -18,12 +19,16 @@ use crate::format::moment;
 use crate::gate::Visitor;
 use crate::once::once;
 use crate::operator::{ReprocessFilter, ReprocessOrder};
-use crate::pages::{changes, finding, refused, set_aside, sql, todo};
+use crate::pages::{changes, finding, refused, set_aside, sql, todo, transfer};
 use crate::respond;
 use crate::state::ConsoleState;
+use crate::transfer_admin::ImportOrder;
 
 /// Bytes of an edited body.
 const EDITED_BYTES_MAX: usize = 16 << 20;
+
+/// Bytes of a file that is imported here; the command line takes longer ones.
+const IMPORT_BYTES_MAX: usize = 16 << 20;
 
 /// Characters of a key that is stored with messages.
 const STORED_KEY_MAX: usize = 100;
@@ -34,6 +39,8 @@ const GENERATIONS: usize = 100;
 /// The routes.
 pub(crate) fn router() -> Router<Arc<ConsoleState>> {
     Router::new()
+        .route("/api/v1/messages/export", get(transfer::export))
+        .route("/api/v1/messages/import", post(import))
         .route("/api/v1/messages/{id}/edit", post(edit))
         .route("/api/v1/messages/{id}/reprocess", post(reprocess_message))
         .route("/api/v1/reprocess", post(reprocess))
@@ -77,6 +84,37 @@ async fn edit(
     // The key of a resend is another one: who may not edit learns nothing of it.
     let sent = once(&state, &visitor.caller, (&format!("edit:{key}"), &request), work).await;
     answered(sent.map(|new| json!({ "id": new, "resent_from": id })))
+}
+
+/// `POST /api/v1/messages/import`: needs no idempotency key, since the same file is never stored twice.
+async fn import(
+    State(state): State<Arc<ConsoleState>>,
+    visitor: Visitor,
+    fields: Fields,
+    request: Request,
+) -> Response {
+    let service = fields.get("service").unwrap_or_default().to_owned();
+    let may = state.may(&visitor.caller, Action::MessageImport, Object::Service(&service));
+    let denied = AdminError::Denied("permission denied: message-import is not allowed".to_owned());
+    if let Err(error) = by_token(&visitor).and(if may { Ok(()) } else { Err(denied) }) {
+        return refused(&error);
+    }
+    let replay = match fields.get("as") {
+        None | Some("received") => false,
+        Some("replay") => true,
+        Some(_) => return refused(&AdminError::Refused("as is received or replay".to_owned())),
+    };
+    let Ok(file) = axum::body::to_bytes(request.into_body(), IMPORT_BYTES_MAX).await else {
+        return respond::problem(413, "a file has 16 MiB at most here: `terrace message import` takes longer ones")
+            .into_response();
+    };
+    let (dry_run, allow_masked) = (fields.get("dry_run").is_some(), fields.get("allow_masked").is_some());
+    let order = ImportOrder { service, replay, dry_run, allow_masked, file };
+    let _place = match state.long_place() {
+        Ok(place) => place,
+        Err(error) => return refused(&error),
+    };
+    answered(state.admin.import(&visitor.caller, &order).await)
 }
 
 /// The key of a reprocess; none of a preview, which makes nothing.

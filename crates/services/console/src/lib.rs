@@ -59,6 +59,7 @@ mod sign_in;
 mod state;
 pub mod tail_admin;
 mod ticker;
+pub mod transfer_admin;
 pub mod watch;
 
 pub use admin::{Admin, AdminError};
@@ -72,4 +73,5 @@ pub use provider_pages::CALLBACK as PROVIDER_CALLBACK;
 pub use routes::{DOOR_EXAMPLES, PAGE_EXAMPLES};
 pub use server::ConsoleServer;
 pub use tail_admin::TailAdmin;
+pub use transfer_admin::TransferAdmin;
 pub use watch::WatchAdmin;

@@ -7,7 +7,7 @@ use axum::routing::{get, post};
 
 use crate::pages::{
     account, alerts, audit, bulk, changes, connections, editing, finding, history, media, message, messages, operation,
-    production, reprocess, resend, saved, set_aside, sql, todo, trying, users, volumes,
+    production, reprocess, resend, saved, set_aside, sql, todo, transfer, trying, users, volumes,
 };
 use crate::state::ConsoleState;
 use crate::{api, api_work, by_provider, sign_in};
@@ -29,6 +29,7 @@ pub const PAGE_EXAMPLES: &[(&str, &str)] = &[
     ("POST", "/operations/out/resume"),
     ("POST", "/operations/out/set-aside"),
     ("GET", "/messages.csv"),
+    ("GET", "/messages/export"),
     ("POST", "/messages/saved"),
     ("GET", "/messages/{id}/edit"),
     ("POST", "/messages/{id}/edit"),
@@ -69,6 +70,8 @@ pub const PAGE_EXAMPLES: &[(&str, &str)] = &[
     ("POST", "/api/v1/operations/out/resume"),
     ("GET", "/api/v1/messages"),
     ("GET", "/api/v1/messages/tail?from=now"),
+    ("GET", "/api/v1/messages/export"),
+    ("POST", "/api/v1/messages/import?service=adt"),
     ("GET", "/api/v1/messages/{id}"),
     ("GET", "/api/v1/messages/{id}/body"),
     ("POST", "/api/v1/messages/{id}/resend"),
@@ -117,6 +120,7 @@ pub(crate) fn router(state: &Arc<ConsoleState>) -> Router {
         .route("/operations/{name}/resume", post(operation::resume))
         .route("/operations/{name}/set-aside", post(set_aside::set_aside))
         .route("/messages.csv", get(saved::file))
+        .route("/messages/export", get(transfer::export))
         .route("/messages/saved", post(saved::change))
         .route("/messages/{id}/edit", get(editing::show).post(editing::send))
         .route("/messages/{id}/reprocess", get(reprocess::preview_one).post(reprocess::run_one))

@@ -26,6 +26,9 @@ const LONG_REQUESTS_OF_ROLE: usize = 2;
 const BULK_RUNS: usize = 4;
 const BULK_RUNS_OF_ROLE: usize = 1;
 
+/// Files of messages that are made at a time.
+const EXPORTS: usize = 4;
+
 /// From where a connection comes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ConsolePeer {
@@ -54,6 +57,8 @@ pub(crate) struct ConsoleState {
     long: RolePlaces,
     /// A place for each run that sends the messages of a search.
     bulk_runs: RolePlaces,
+    /// A permit for each file of messages that is being made.
+    pub(crate) exports: Arc<Semaphore>,
     /// Held while a run looks whether a message was sent again before, and sends it: no two runs send the same one.
     pub(crate) bulk: tokio::sync::Mutex<()>,
     /// The newest figures; none before the first collection.
@@ -83,6 +88,7 @@ impl ConsoleState {
             bulk: tokio::sync::Mutex::default(),
             bulk_runs: RolePlaces::new(BULK_RUNS, BULK_RUNS_OF_ROLE),
             long: RolePlaces::new(LONG_REQUESTS, LONG_REQUESTS_OF_ROLE),
+            exports: Arc::new(Semaphore::new(EXPORTS)),
             snapshot,
             tabs: Arc::new(Semaphore::new(options.tabs_max)),
             requests: Semaphore::new(options.requests_max),

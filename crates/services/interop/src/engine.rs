@@ -38,7 +38,7 @@ use crate::message_log::{Destination, MessageLog, Refusal};
 use crate::production::Service;
 use crate::production::settings::Duplicates;
 use crate::queue::Entry;
-use crate::record::{self, Status};
+use crate::record::{self, MessageOrigin, Status};
 use crate::timestamp::{TimestampCache, hl7_timestamp};
 
 /// Figures since the start.
@@ -111,6 +111,15 @@ impl Ingested {
             }
         }
     }
+}
+
+/// How a message came in.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Arrival<'a> {
+    /// When, microseconds since 1970: it is decided on and stored with this time.
+    pub(crate) at_us: i64,
+    /// Where from, of one that is imported.
+    pub(crate) origin: Option<&'a MessageOrigin>,
 }
 
 /// The reason why the ingest of a message waits; its connection is served meanwhile.
@@ -223,11 +232,23 @@ impl Engine {
     /// Ingests a message. Waits for room in its queues and, if the decision takes long, for the decision; `waits`
     /// reports for which.
     pub async fn ingest(&self, service: &Arc<Service>, raw: Bytes, waits: &Waits) -> Ingested {
+        self.ingest_as(service, raw, waits, Arrival { at_us: self.clock.now_us(), origin: None }).await
+    }
+
+    /// The same for a message that comes from elsewhere than a sender.
+    pub(crate) async fn ingest_as(
+        &self,
+        service: &Arc<Service>,
+        raw: Bytes,
+        waits: &Waits,
+        arrival: Arrival<'_>,
+    ) -> Ingested {
         let plan = self.plan();
-        let now_us = self.clock.now_us();
+        let now_us = arrival.at_us;
         let control_id = self.control_id();
         let (reading, unreadable) = aside(raw.len(), || intake::read(service, &raw));
         let inbound = aside(raw.len(), || Inbound::new(service, &raw, (&reading, unreadable), now_us, &control_id));
+        let inbound = inbound.derived(arrival.origin);
         let timestamp = self.stamp.lock().unwrap_or_else(PoisonError::into_inner).at(&self.clock, now_us).to_owned();
         let answers = Answers::new(&inbound, timestamp, format!("{control_id}A"));
         let (claim, flagged) = match self.duplicate(&inbound).await {

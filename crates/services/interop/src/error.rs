@@ -72,6 +72,14 @@ pub enum InteropError {
         /// The record's kind byte.
         kind: u8,
     },
+    /// A file that is read cannot be taken: get it once more from where it was made.
+    #[error("the file is damaged at byte {offset}: {what}; nothing behind it can be read. Make or copy it anew")]
+    Damaged {
+        /// Where.
+        offset: u64,
+        /// What is wrong with it.
+        what: String,
+    },
     /// No message has this id (or it is older than what is kept).
     #[error("no message {id} is stored here; `terrace message list` shows what is")]
     NoMessage {

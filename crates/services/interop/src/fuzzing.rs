@@ -24,6 +24,36 @@ pub fn record(input: &[u8]) {
     }
 }
 
+/// Reads the bytes as a file that is imported; as one of the format terrace with right checksums, too. What is read to its end is read
+/// the same again, and written it is the same file.
+pub fn transfer(input: &[u8]) {
+    use std::io::Cursor;
+
+    use crate::transfer::{ImportReader, TransferFile, TransferWriter};
+
+    for file in [input.to_vec(), crate::transfer::sealed(input)] {
+        if let Ok((mut reader, checked)) = ImportReader::open(Cursor::new(file.clone())) {
+            let mut count = 0;
+            while let Some(item) = reader.next().expect("it was read before") {
+                assert!(item.body.len() <= 2 * file.len() + 1, "a body longer than its file");
+                count += 1;
+            }
+            assert_eq!(count, checked.messages);
+        }
+        let Ok(mut reader) = TransferFile::open(&file[..]) else { continue };
+        let mut writer = TransferWriter::begin(Vec::new(), reader.head()).expect("memory");
+        let whole = loop {
+            match reader.next() {
+                Ok(Some((_, message, body))) => writer.message(&message, &body).expect("it was as long"),
+                Ok(None) => break true,
+                Err(_) => break false,
+            }
+        };
+        let (written, _) = writer.end().expect("memory");
+        assert!(!whole || TransferFile::open(&written[..]).is_ok_and(|again| again.head() == reader.head()));
+    }
+}
+
 /// Decodes the bytes as every kind of row and key; a record's rows contain the same values as the record.
 pub fn row(input: &[u8]) {
     let row = Bytes::copy_from_slice(input);

@@ -45,6 +45,7 @@ pub mod service;
 mod tail;
 pub mod timestamp;
 pub mod todo;
+pub mod transfer;
 pub mod trial;
 
 pub use error::InteropError;

@@ -109,6 +109,12 @@ impl Store {
         self.engine.journal.appended()
     }
 
+    /// A random number that was drawn when the store's journal was made: positions of stores with different numbers are of
+    /// different messages. A backup has that of its store.
+    pub fn identity(&self) -> u32 {
+        self.engine.journal.identity()
+    }
+
     /// Whether a commit takes only instructions; see [`Journal::is_inline`].
     pub fn is_inline(&self) -> bool {
         self.engine.journal.is_inline()

@@ -14,7 +14,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use interop::InteropError;
 use interop::history::{Filter, Line, ListPage, ListPlace, ListQuery, OutputState, Trace, trace_of};
-use interop::record::{Delivery, DeliveryOutcome, Output, Status};
+use interop::record::{Delivery, DeliveryOutcome, MessageOrigin, Output, Status};
 use interop::running::RunningProduction;
 use interop::trial::output_differences;
 use node::audit::{AuditEntry, AuditOutcome, AuditPage, AuditQuery, AuditRequest};
@@ -34,7 +34,7 @@ use crate::messages::search::{self, FoundMessages};
 use crate::volumes::{self, VolumeReport, VolumeRequest};
 
 /// The name of the console's port in the audit.
-const PORT: &str = "console";
+pub(super) const PORT: &str = "console";
 
 /// Messages at the head of a queue that a page has.
 const QUEUE_SHOWN: usize = 20;
@@ -53,7 +53,7 @@ const NAME_MAX: usize = 255;
 
 /// See the module's text.
 pub struct NodeAdmin {
-    node: Arc<RunningProduction>,
+    pub(super) node: Arc<RunningProduction>,
     memory: Arc<FiguresMemory>,
     lent: LentServices,
 }
@@ -68,7 +68,7 @@ pub struct LentServices {
 }
 
 /// What an error of the node means to who asked.
-fn refused(error: InteropError) -> AdminError {
+pub(super) fn refused(error: InteropError) -> AdminError {
     let text = error.to_string();
     match error {
         InteropError::Denied(_) => AdminError::Denied(text),
@@ -129,7 +129,7 @@ fn page_of(page: ListPage) -> MessagePage {
     }
 }
 
-fn filter_of(query: &MessageQuery) -> Result<Filter, AdminError> {
+pub(super) fn filter_of(query: &MessageQuery) -> Result<Filter, AdminError> {
     let status = query.status.as_ref().map(|name| {
         serde_json::from_value(json!(name)).map_err(|_| AdminError::Refused(format!("`{name}` is no decision")))
     });
@@ -178,6 +178,17 @@ fn output_view(trace: &Trace, (at, output): (usize, &Output)) -> OutputView {
     }
 }
 
+/// How a message was made from another one of this node; empty where it was not.
+fn made_of(origin: Option<&MessageOrigin>) -> String {
+    let made = origin.filter(|origin| origin.stored().is_some());
+    made.map(|origin| origin.derivation.name().to_owned()).unwrap_or_default()
+}
+
+/// Where an imported message is from, in words.
+fn imported(origin: &MessageOrigin) -> String {
+    format!("number {} of {}", origin.id, origin.key.split(' ').next().unwrap_or_default())
+}
+
 fn view_of(trace: &Trace) -> MessageView {
     let stored = &trace.stored;
     MessageView {
@@ -188,8 +199,9 @@ fn view_of(trace: &Trace) -> MessageView {
         status: status_name(stored.status),
         reason: stored.reason.clone(),
         duplicate: stored.duplicate,
-        resent_from: stored.origin.as_ref().map(|origin| origin.id),
-        made: stored.origin.as_ref().map(|origin| origin.derivation.name().to_owned()).unwrap_or_default(),
+        resent_from: stored.origin.as_ref().and_then(MessageOrigin::stored),
+        imported: stored.origin.as_ref().filter(|origin| origin.stored().is_none()).map(imported),
+        made: made_of(stored.origin.as_ref()),
         derived: trace.derived.iter().map(|link| (link.id, link.how.name().to_owned())).collect(),
         generation: stored.generation,
         bytes: trace.bytes as u64,
@@ -285,7 +297,7 @@ impl NodeAdmin {
 }
 
 /// Runs what blocks on a thread for that.
-async fn blocking<T: Send + 'static>(
+pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, AdminError> + Send + 'static,
 ) -> Result<T, AdminError> {
     let done = tokio::task::spawn_blocking(work).await;

@@ -14,6 +14,7 @@ mod connections;
 mod figures;
 mod saved;
 mod tail;
+mod transfer;
 mod trying;
 mod watch;
 mod work;

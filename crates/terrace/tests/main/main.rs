@@ -25,6 +25,7 @@ mod secrets;
 mod sizes;
 mod stopping;
 mod tails;
+mod transfer;
 mod trials;
 mod users;
 mod verbs;

@@ -80,14 +80,29 @@ fn lines(lines: &[HistoryLine], range: &str) -> Markup {
     table("Figures", head, rows)
 }
 
-/// A band from least to most, and a line of the mean; gaps where nothing was kept.
+/// A picture with its range and its figures.
 fn picture(view: &HistoryView) -> Markup {
+    let Some(summary) = view.lines.first() else { return picture_of(view, PICTURE.1) };
+    html! {
+        (picture_of(view, PICTURE.1))
+        p.sub { (time(view.since_us)) " to " (time(view.until_us)) ", from 0 to " (summary.most) }
+        dl.facts {
+            div { dt { "Last" } dd { (summary.last) } }
+            div { dt { "Least" } dd { (summary.least) } }
+            div { dt { "Mean" } dd { (summary.mean) } }
+            div { dt { "Most" } dd { (summary.most) } }
+        }
+    }
+}
+
+/// A band from least to most, and a line of the mean; gaps where nothing was kept. So high, in its own units.
+pub(super) fn picture_of(view: &HistoryView, height: f64) -> Markup {
     let Some(summary) = view.lines.first() else { return html! { p.empty { "Nothing was kept in this range." } } };
     let top = view.points.iter().map(|point| point[3]).fold(0.0, f64::max);
     let top = if top > 0.0 { top } else { 1.0 };
     let span = (view.until_us - view.since_us).max(1) as f64;
     let x = |at: f64| ((at - view.since_us as f64) / span * PICTURE.0).clamp(0.0, PICTURE.0);
-    let y = |value: f64| PICTURE.1 - (value / top).clamp(0.0, 1.0) * PICTURE.1;
+    let y = |value: f64| height - (value / top).clamp(0.0, 1.0) * height;
     let (mut band, mut mean, mut before) = (String::new(), String::new(), None::<f64>);
     for [at, middle, least, most] in &view.points {
         // A bar of its own for each interval: what is missing is seen as missing.
@@ -102,17 +117,10 @@ fn picture(view: &HistoryView) -> Markup {
         before = Some(*at + view.step_s as f64 * 1e6);
     }
     html! {
-        svg viewBox={ "0 -4 " (PICTURE.0) " " (PICTURE.1 + 8.0) } width="100%" height="228" preserveAspectRatio="none" role="img"
+        svg viewBox={ "0 -4 " (PICTURE.0) " " (height + 8.0) } width="100%" height=(height + 8.0) preserveAspectRatio="none" role="img"
             aria-label={ (summary.series) ": least " (summary.least) ", mean " (summary.mean) ", most " (summary.most) } {
             path d=(band) fill="currentColor" fill-opacity="0.22" {}
             path d=(mean) fill="none" stroke="currentColor" stroke-width="1.5" vector-effect="non-scaling-stroke" {}
-        }
-        p.sub { (time(view.since_us)) " to " (time(view.until_us)) ", from 0 to " (summary.most) }
-        dl.facts {
-            div { dt { "Last" } dd { (summary.last) } }
-            div { dt { "Least" } dd { (summary.least) } }
-            div { dt { "Mean" } dd { (summary.mean) } }
-            div { dt { "Most" } dd { (summary.most) } }
         }
     }
 }

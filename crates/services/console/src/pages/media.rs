@@ -8,9 +8,11 @@ use axum::response::Response;
 use maud::{Markup, html};
 
 use super::charts::{self, Chart, ChartLine};
+use super::past::{self, PastFigure};
 use super::production::card;
 use super::{no_figures, not_yet};
 use crate::admin::{NodeFigures, TierFigures};
+use crate::form::Fields;
 use crate::format::{bandwidth, bytes, count, rate, span};
 use crate::gate::Visitor;
 use crate::layout::{self, Extras, Place, command, live_mark, table};
@@ -24,13 +26,17 @@ use crate::ticker::Snapshot;
 const COLOURS: [&str; 5] = ["--accent", "--model", "--warn", "--bad", "--dim"];
 
 /// `GET /media`
-pub(crate) async fn show(State(state): State<Arc<ConsoleState>>, visitor: Visitor) -> Response {
+pub(crate) async fn show(State(state): State<Arc<ConsoleState>>, visitor: Visitor, fields: Fields) -> Response {
     if !state.sees_node(&visitor.caller) {
         return no_figures();
     }
     let Some(snapshot) = state.figures().await else { return not_yet() };
+    let range = past::range_of(&fields);
+    let figures = past_figures(&past::names(&state, &visitor, range).await);
+    let past = past::section(&state, &visitor, ("/media", range), figures).await;
     let main = html! {
         div.stack hx-sse:connect="/live/media" hx-swap="innerMorph" { (fragment(&state, &visitor, &snapshot)) }
+        (past)
         details.more {
             summary { "The same on the command line" }
             div.commands { (command("terrace status")) (command("terrace tier list")) }
@@ -80,6 +86,22 @@ fn charts(figures: &NodeFigures) -> Vec<Chart> {
             lines: vec![write],
         },
     ]
+}
+
+/// The figures of media whose history is on the page: hits of the cache, then bytes and times by tier and structure, as they are kept.
+fn past_figures(names: &[String]) -> Vec<PastFigure> {
+    let mut figures = vec![PastFigure::new("cache_hit", "Cache hits")];
+    for (end, words) in [
+        (".written_bytes", "written, a second"),
+        (".write_p99", "99 % of writes, time"),
+        (".read_bytes", "read, a second"),
+        (".read_p99", "99 % of reads, time"),
+    ] {
+        let of_media = names.iter().filter_map(|name| Some((name, name.strip_prefix("medium.")?.strip_suffix(end)?)));
+        figures.extend(of_media.map(|(name, place)| PastFigure::new(name, format!("{place}: {words}"))));
+    }
+    figures.retain(|figure| names.contains(&figure.series));
+    figures
 }
 
 /// The sum of what is known.
@@ -212,6 +234,16 @@ fn store_card(figures: &NodeFigures) -> Markup {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn figures_of_media_are_those_that_the_history_has() {
+        let names =
+            ["cpu", "cache_hit", "medium.home.journal.written_bytes", "medium.home.journal.write_p99", "medium.x.y.z"];
+        let figures = past_figures(&names.map(str::to_owned));
+        let titles: Vec<&str> = figures.iter().map(|figure| figure.title.as_str()).collect();
+        assert_eq!(titles, ["Cache hits", "home.journal: written, a second", "home.journal: 99 % of writes, time"]);
+        assert!(past_figures(&[]).is_empty());
+    }
 
     #[test]
     fn a_modelled_tier_is_marked_wherever_it_is_named() {

@@ -110,6 +110,7 @@ fn facts(view: &MessageView) -> Markup {
             @if let Some(origin) = view.resent_from {
                 div { dt { (made_words(&view.made)) " from" } dd { a href=(message_path(origin)) { "message " (origin) } } }
             }
+            @if let Some(source) = &view.imported { div { dt { "Imported as" } dd { (source) } } }
             @if !view.derived.is_empty() {
                 div {
                     dt { "Made from it" }

@@ -15,7 +15,7 @@ use maud::{Markup, html};
 use node::identity::Action;
 
 use super::messages_fields::{MessagesFields, PAGE_LINES, place_text};
-use super::{refused, saved};
+use super::{refused, saved, transfer};
 use crate::address::{in_query, message_path, target};
 use crate::admin::{AdminError, FoundPage, MessageLine, MessagePage, MessageQuery, OutputState};
 use crate::form::Fields;
@@ -157,6 +157,7 @@ fn actions(
                     a.button href=(target("/reprocess", &[("status", &fields.state), ("service", &fields.service), ("since", &fields.since)])) { "Reprocess these" }
                 } @else if may_resend && is_search { a.button href=(fields.address("/resend")) { "Resend these" } }
                 a.button href=(fields.address("/messages.csv")) download { "CSV" }
+                (transfer::buttons(state, visitor, fields))
             }
         }
     }

@@ -9,6 +9,7 @@ use maud::{Markup, html};
 
 use super::messages::{SHOWN_FEW, lines_table};
 use super::operation_table::{dot, switch_form};
+use super::past::{self, PastFigure};
 use super::production::card;
 use super::set_aside;
 use super::{no_figures, not_yet, refused};
@@ -40,6 +41,8 @@ pub(crate) async fn show(
     let rates = snapshot.rates.operations.get(&name).copied();
     let queue = state.admin.queue(&visitor.caller, &name).await;
     let now_us = snapshot.figures.at_us;
+    let place = (operation_path(&one.name), past::range_of(&fields));
+    let past = past::section(&state, &visitor, (&place.0, place.1), past_figures(&one.name)).await;
     let main = html! {
         div.title {
             h1 { "Operation " (one.name) }
@@ -49,6 +52,7 @@ pub(crate) async fn show(
         (set_aside::outcome_note(&fields))
         (state_banner(one, now_us))
         (figures(one, rates, now_us))
+        (past)
         section.card {
             div.head {
                 h2 { "Head of the queue" }
@@ -65,6 +69,13 @@ pub(crate) async fn show(
     };
     let page = layout::page(&state, &visitor, (&one.name, Place::Production, Extras::None), "", main);
     respond::page(StatusCode::OK, page)
+}
+
+/// The figures of an operation whose history is on its page.
+fn past_figures(name: &str) -> Vec<PastFigure> {
+    [("waiting", "Waiting"), ("oldest", "Age of the oldest")]
+        .map(|(series, title)| PastFigure::new(format!("{series}.{name}"), title))
+        .to_vec()
 }
 
 fn state_banner(one: &OperationFigures, now_us: i64) -> Markup {

@@ -11,9 +11,11 @@ use super::banner::{banner, to_do};
 use super::charts::{self, Chart, ChartLine};
 use super::messages::{SHOWN_FEW, lines_table};
 use super::operation_table::operations;
+use super::past::{self, PastFigure};
 use super::{no_figures, not_yet};
 use crate::address::target;
 use crate::admin::{MessageLine, MessageQuery, NodeFigures, OutputState};
+use crate::form::Fields;
 use crate::format::{age, count, rate};
 use crate::gate::Visitor;
 use crate::layout::{self, Extras, Place, command, denied, live_mark, table};
@@ -29,7 +31,7 @@ const TO_DO_SHOWN: usize = 8;
 const SERVICES_SHOWN: usize = 100;
 
 /// `GET /`
-pub(crate) async fn show(State(state): State<Arc<ConsoleState>>, visitor: Visitor) -> Response {
+pub(crate) async fn show(State(state): State<Arc<ConsoleState>>, visitor: Visitor, fields: Fields) -> Response {
     if !state.sees_node(&visitor.caller) {
         // Who may only look at messages begins there.
         return if state.may_some(&visitor.caller, node::identity::Action::MessageMetadata) {
@@ -40,8 +42,10 @@ pub(crate) async fn show(State(state): State<Arc<ConsoleState>>, visitor: Visito
     }
     let Some(snapshot) = state.figures().await else { return not_yet() };
     let need = needs_person(&state, &visitor).await;
+    let past = past::section(&state, &visitor, ("/", past::range_of(&fields)), past_figures()).await;
     let main = html! {
         div.stack hx-sse:connect="/live/production" hx-swap="innerMorph" { (fragment(&state, &visitor, &snapshot)) }
+        (past)
         section.card {
             div.head { h2 { "Newest messages that need a person" } a href="/todo" { "The list" } }
             @match &need {
@@ -89,6 +93,18 @@ async fn needs_person(state: &ConsoleState, visitor: &Visitor) -> Result<Vec<Mes
     lines.dedup_by_key(|line| line.id);
     lines.truncate(TO_DO_SHOWN);
     Ok(lines)
+}
+
+/// The figures of the node whose history is on the page.
+fn past_figures() -> Vec<PastFigure> {
+    [
+        ("intake", "Messages in, a second"),
+        ("delivered", "Delivered, a second"),
+        ("waiting", "Waiting"),
+        ("oldest", "Age of the oldest"),
+    ]
+    .map(|(series, title)| PastFigure::new(series, title))
+    .to_vec()
 }
 
 fn chart() -> Chart {

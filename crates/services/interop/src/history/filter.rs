@@ -9,7 +9,7 @@ use crate::intake;
 use crate::record::search::{SearchKeys, TEXT_BYTES_MAX, TextIndex};
 use crate::record::{self, DeliveryOutcome, Derivation, MessageOrigin, Stored};
 use crate::rows::Reader;
-use crate::rows::read::{ById, ByText, ByTime};
+use crate::rows::read::{ById, ByText, ByTime, IdRange};
 
 /// Messages that match, oldest first, of those services that `may_see` allows. Others are left out before anything of them is
 /// compared, and all conditions are on a message as `seen` returns it. Of a damaged message the service is not known: it is listed where `may_see` allows [`EVERY_SERVICE`].
@@ -22,7 +22,7 @@ pub(super) fn list(
     let wanted = filter.wanted_paths()?;
     // The newest so many: from behind, until there are enough.
     let direction = if filter.last > 0 { Direction::Backward } else { Direction::Forward };
-    let mut candidates = Candidates::of(reader, filter, &Walk { direction, before: None });
+    let mut candidates = Candidates::of(reader, filter, &Walk { direction, before: None, after: None });
     let mut lines = Vec::new();
     while filter.last == 0 || lines.len() < filter.last {
         let Some(ListPlace { id, .. }) = candidates.next()? else { break };
@@ -73,6 +73,8 @@ pub(super) struct Walk {
     pub(super) direction: Direction,
     /// Only what is older than this; for walks backward.
     pub(super) before: Option<ListPlace>,
+    /// Only what is newer than this; for walks forward.
+    pub(super) after: Option<ListPlace>,
 }
 
 /// Messages in the order of the index that narrows most.
@@ -85,28 +87,29 @@ pub(super) enum Candidates {
 impl Candidates {
     pub(super) fn of(reader: &Reader, filter: &Filter, walk: &Walk) -> Candidates {
         let (trees, direction) = (reader.trees(), walk.direction);
-        let below = walk.before.map(|place| place.id);
+        let first = walk.after.map_or(0, |place| place.id.saturating_add(1));
+        let ids = IdRange { first, below: walk.before.map(|place| place.id) };
         let kind = filter.kind.as_ref().filter(|kind| kind.contains('^'));
         let interface = filter.interface.as_ref().or(filter.service.as_ref());
         let text = [(trees.by_control, filter.control_id.as_ref()), (trees.by_mrn, filter.mrn.as_ref())];
         let by_text = |(tree, text): (_, Option<&String>)| {
-            Some(Candidates::Text(reader.by_text_below(tree, text?, below, direction)))
+            Some(Candidates::Text(reader.by_text_within(tree, text?, ids, direction)))
         };
         let by_output = |wanted| match wanted {
-            OutputState::Failed => Some(reader.with_failed_output_below(below, direction)),
-            OutputState::Waiting => Some(reader.with_waiting_output_below(below, direction)),
-            OutputState::SetAside => Some(reader.with_set_aside_output_below(below, direction)),
+            OutputState::Failed => Some(reader.with_failed_output_within(ids, direction)),
+            OutputState::Waiting => Some(reader.with_waiting_output_within(ids, direction)),
+            OutputState::SetAside => Some(reader.with_set_aside_output_within(ids, direction)),
             OutputState::Delivered => None,
         };
         let by_state = || {
-            let status = filter.status.and_then(|status| reader.by_status_below(status, below, direction));
+            let status = filter.status.and_then(|status| reader.by_status_within(status, ids, direction));
             status.or_else(|| filter.output.and_then(by_output)).map(Candidates::State)
         };
         let often = [(trees.by_interface, interface), (trees.by_type, kind)];
         let found =
             text.into_iter().find_map(by_text).or_else(by_state).or_else(|| often.into_iter().find_map(by_text));
-        let before = walk.before.map(|place| (place.received_us, place.id));
-        let by_time = || reader.by_time_below((filter.since_us, filter.until_us), before, direction);
+        let [after, before] = [walk.after, walk.before].map(|place| place.map(|place| (place.received_us, place.id)));
+        let by_time = || reader.by_time_within((filter.since_us, filter.until_us), (after, before), direction);
         found.unwrap_or_else(|| Candidates::Time(by_time()))
     }
 
@@ -178,6 +181,7 @@ impl Filter {
             generation: stored.generation,
             resent_from: made(stored.origin.as_ref(), &[Derivation::Resent, Derivation::Edited]),
             reprocessed_from: made(stored.origin.as_ref(), &[Derivation::Reprocessed]),
+            imported: made(stored.origin.as_ref(), &[Derivation::Imported]).is_some(),
             bytes: stored.raw.len(),
             outputs,
             damaged: None,
@@ -215,7 +219,7 @@ fn is_kind(wanted: &str, text: &str) -> bool {
 }
 
 /// Operation and state of each output.
-fn outputs(reader: &Reader, id: u64) -> Result<Vec<(String, OutputState)>, InteropError> {
+pub(super) fn outputs(reader: &Reader, id: u64) -> Result<Vec<(String, OutputState)>, InteropError> {
     let names = reader.operations_of(id)?;
     let mut outputs: Vec<_> = names.into_iter().map(|name| (name, OutputState::Waiting)).collect();
     for delivery in reader.outcomes(id)? {

@@ -14,6 +14,7 @@
 //! found by walking backwards. All other conditions are checked in the messages.
 
 mod answer;
+mod export;
 mod filter;
 mod masked;
 mod page;
@@ -34,6 +35,8 @@ pub(crate) use answer::{
     check as answer_check, count as answer_count, list as answer_list, message as answer_message, page as answer_page,
     text_of,
 };
+pub(crate) use export::{EXPORT_IDS_MAX, ExportSight, page as export_page};
+pub use export::{ExportPage, ExportRequest, ExportedMessage};
 pub use masked::{Sees, masked, masked_condition, refuse_conditions};
 
 /// Stands for all services where a right is asked for: what is granted on `service *` is granted on it, and what is granted on
@@ -107,6 +110,9 @@ pub struct Line {
     /// The message that this one decided anew.
     #[serde(default)]
     pub reprocessed_from: Option<u64>,
+    /// Whether it came by an import.
+    #[serde(default)]
+    pub imported: bool,
     /// Bytes received.
     pub bytes: usize,
     /// Operation and state of each output.
@@ -176,6 +182,7 @@ impl Line {
             resent_from: None,
             generation: 0,
             reprocessed_from: None,
+            imported: false,
             bytes: 0,
             outputs: Vec::new(),
             damaged: Some(why),
@@ -324,6 +331,27 @@ impl History {
         match &self.source {
             Source::Node(data) => answer::trace_of(id, control::request(data, &format!("message {id}{part}"))?),
             Source::Stopped { reader, .. } => trace(reader, id, None),
+        }
+    }
+
+    /// A page of an export. Of a stopped node the bodies are not masked: its settings are not known.
+    ///
+    /// # Errors
+    /// The store cannot be read; `Refused` where masked bodies of a stopped node are wanted.
+    pub fn export(&self, request: &ExportRequest) -> Result<ExportPage, InteropError> {
+        match &self.source {
+            Source::Node(data) => {
+                let request = serde_json::to_string(request).expect("plain data becomes JSON");
+                Ok(read_response(control::request(data, &format!("export {request}"))?)?)
+            }
+            Source::Stopped { .. } if request.masked => Err(InteropError::Refused(
+                "masked bodies are made by a running node, which knows what is masked: start it, or leave --masked out"
+                    .to_owned(),
+            )),
+            Source::Stopped { reader, .. } => {
+                let sight = ExportSight { may: &mut |_| true, seen: &|stored| stored, written: &|stored| stored };
+                export_page(reader, request, sight)
+            }
         }
     }
 

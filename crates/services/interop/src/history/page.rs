@@ -34,7 +34,7 @@ pub(super) fn page(
 ) -> Result<ListPage, InteropError> {
     let wanted = query.filter.wanted_paths()?;
     let limit = if query.limit == 0 { ListQuery::LIMIT_MAX } else { query.limit.min(ListQuery::LIMIT_MAX) };
-    let walk = Walk { direction: Direction::Backward, before: query.before };
+    let walk = Walk { direction: Direction::Backward, before: query.before, after: None };
     let mut candidates = Candidates::of(reader, &query.filter, &walk);
     let (mut page, until) = (ListPage::default(), monotonic() + TIME_MAX);
     loop {

@@ -1,12 +1,16 @@
-//! [`MessageOrigin`]: of a message that was made from a stored one, which one, how, and under which idempotency key.
+//! [`MessageOrigin`]: of a message that was made from a stored one, or imported from elsewhere, which one, how, and under which
+//! idempotency key.
 //!
 //! ```text
-//!   flags of the record      bit 1 resent, bit 2 edited, bit 3 reprocessed: one of them, or none for a message received
+//!   flags of the record      bit 1 resent, bit 2 edited, bit 3 reprocessed, bit 4 imported: one, or none for a message received
 //!   behind the origin's id   u8 length + key; no bytes = no key
 //! ```
 //!
 //! Invariant: the key lies in the record of the message that was made under it, so that the two are durable together: after
 //! a crash either both are there or none.
+//!
+//! Of an imported message the id is that of its source, not of this node: the message's id there, or its number in a file; the key
+//! names the source (see `transfer`).
 
 use serde::{Deserialize, Serialize};
 
@@ -16,6 +20,7 @@ pub const KEY_TEXT_MAX: usize = 100;
 const FLAG_RESENT: u8 = 2;
 const FLAG_EDITED: u8 = 4;
 const FLAG_REPROCESSED: u8 = 8;
+const FLAG_IMPORTED: u8 = 16;
 
 /// How a message was made from a stored one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,6 +32,8 @@ pub enum Derivation {
     Edited,
     /// It was decided on anew, with the bytes of the stored one.
     Reprocessed,
+    /// It came from another node or a file, by an import.
+    Imported,
 }
 
 impl Derivation {
@@ -36,6 +43,7 @@ impl Derivation {
             Derivation::Resent => "resent",
             Derivation::Edited => "edited",
             Derivation::Reprocessed => "reprocessed",
+            Derivation::Imported => "imported",
         }
     }
 }
@@ -43,7 +51,7 @@ impl Derivation {
 /// See the head comment of this file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MessageOrigin {
-    /// The stored message.
+    /// The stored message; of one imported, its id or number at its source.
     pub id: u64,
     /// How.
     pub derivation: Derivation,
@@ -53,6 +61,11 @@ pub struct MessageOrigin {
 }
 
 impl MessageOrigin {
+    /// The stored message of this node that it was made from; none of one imported.
+    pub fn stored(&self) -> Option<u64> {
+        (self.derivation != Derivation::Imported).then_some(self.id)
+    }
+
     /// Checks the text of a key. The error says what is wrong.
     ///
     /// # Errors
@@ -84,6 +97,7 @@ pub(crate) fn derivation_code(derivation: Derivation) -> u8 {
         Derivation::Resent => FLAG_RESENT,
         Derivation::Edited => FLAG_EDITED,
         Derivation::Reprocessed => FLAG_REPROCESSED,
+        Derivation::Imported => FLAG_IMPORTED,
     }
 }
 
@@ -94,6 +108,7 @@ pub(crate) fn derivation_of(flags: u8) -> Option<Option<Derivation>> {
         FLAG_RESENT => Some(Some(Derivation::Resent)),
         FLAG_EDITED => Some(Some(Derivation::Edited)),
         FLAG_REPROCESSED => Some(Some(Derivation::Reprocessed)),
+        FLAG_IMPORTED => Some(Some(Derivation::Imported)),
         _ => None,
     }
 }
@@ -104,11 +119,11 @@ mod tests {
 
     #[test]
     fn a_message_is_made_in_one_way_from_another_or_was_received() {
-        for derivation in [Derivation::Resent, Derivation::Edited, Derivation::Reprocessed] {
+        for derivation in [Derivation::Resent, Derivation::Edited, Derivation::Reprocessed, Derivation::Imported] {
             assert_eq!(derivation_of(derivation_code(derivation)), Some(Some(derivation)));
         }
         let ways: Vec<u8> = (0..=255).filter(|flags| derivation_of(*flags).is_some()).collect();
-        assert_eq!(ways, [0, 2, 4, 8]);
+        assert_eq!(ways, [0, 2, 4, 8, 16]);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::error::InteropError;
 use crate::record::search::SearchKeys;
-use crate::record::{self, Status, Stored};
+use crate::record::{self, MessageOrigin, Status, Stored};
 
 /// Problems listed; more are counted.
 const LISTED_MAX: usize = 20;
@@ -130,7 +130,7 @@ fn entries(reader: &Reader, report: &mut Report, id: u64, stored: &Stored, outpu
         report.problem(|| format!("the search keys of message {id} are not those of its bytes"));
     }
     let wanted = (
-        (stored.status, stored.duplicate, stored.origin.is_some()),
+        (stored.status, stored.duplicate, stored.origin.as_ref().and_then(MessageOrigin::stored).is_some()),
         outputs,
         stored.keys.identity,
         stored.keys.content,
@@ -145,7 +145,7 @@ fn entries(reader: &Reader, report: &mut Report, id: u64, stored: &Stored, outpu
         expect(reader, report, trees.by_state, &state_key(record::status_code(stored.status), id), id)?;
     }
     if let Some(origin) = &stored.origin {
-        let key = [&link_prefix(origin.id, &origin.key)[..], &id.to_be_bytes()].concat();
+        let key = [&link_prefix(origin.derivation, origin.id, &origin.key)[..], &id.to_be_bytes()].concat();
         expect(reader, report, trees.by_state, &key, id)?;
     }
     let mut keys = Vec::new();

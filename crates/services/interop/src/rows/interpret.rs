@@ -99,7 +99,8 @@ fn message(batch: &mut Batch, trees: &Trees, id: u64, payload: &Bytes, sections:
         batch.put(trees.by_state, &[&state_key(sections.status, id)], &[]);
     }
     if let Some((origin, key, derivation)) = sections.origin {
-        batch.put(trees.by_state, &[&link_prefix(origin, key), &tail], &[&[derivation]]);
+        let how = record::derivation_of(derivation).flatten().expect("checked with the sections");
+        batch.put(trees.by_state, &[&link_prefix(how, origin, key), &tail], &[&[derivation]]);
     }
     let mut interface = |name: &str| {
         let name = &name[..name.floor_char_boundary(TEXT_BYTES_MAX)];

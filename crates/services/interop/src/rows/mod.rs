@@ -13,6 +13,7 @@
 //!                                             hl7.by_interface  name, 0, id      -                  service, operations
 //!                                             hl7.by_state      status, id       -                  unless routed
 //!                                             hl7.by_state      254, origin, key, id     u8 how     if it was made from another
+//!                                             hl7.by_state      252, number, source, id  u8 how     if it was imported
 //!  DELIVERIES                                 hl7.fates         id, n            outcome, time, detail
 //!                                             hl7.pending       id, n            removed
 //!                                             hl7.by_state      255, id          -                  of a failed output
@@ -63,7 +64,7 @@ use node::audit::{AuditRows, KIND_AUDIT};
 use store::{Interpreter, Snapshot, StoreError, TreeId};
 
 use crate::record::search::{TEXT_BYTES_MAX, TextIndex};
-use crate::record::{self, DeliveryOutcome};
+use crate::record::{self, DeliveryOutcome, Derivation};
 
 pub use interpret::Rows;
 pub use parts::{PartedWalk, SharedParts};
@@ -108,6 +109,9 @@ pub(crate) const SET_ASIDE_OUTPUT: u8 = 253;
 
 /// In the index by state: messages by the one that they were made from.
 const DERIVED: u8 = 254;
+
+/// The same of imported ones, by the one at their source.
+const IMPORTED: u8 = 252;
 
 /// Where the index by state has the message of an output with this outcome; none where it has it nowhere.
 pub(crate) fn state_of_outcome(outcome: DeliveryOutcome) -> Option<u8> {
@@ -254,12 +258,13 @@ pub(crate) fn links_prefix(origin: u64) -> [u8; 9] {
     state_key(DERIVED, origin)
 }
 
-/// The beginning of the entries of messages that were made from one under an idempotency key, or under none; the id of the new
+/// The beginning of the entries of messages that were made in a way from one under an idempotency key, or under none; the id of the new
 /// message follows.
-pub(crate) fn link_prefix(origin: u64, key: &str) -> Vec<u8> {
+pub(crate) fn link_prefix(how: Derivation, origin: u64, key: &str) -> Vec<u8> {
+    let state = if how == Derivation::Imported { IMPORTED } else { DERIVED };
     let key = &key[..key.floor_char_boundary(record::KEY_TEXT_MAX)];
     let mut prefix = Vec::with_capacity(18 + key.len());
-    prefix.extend_from_slice(&links_prefix(origin));
+    prefix.extend_from_slice(&state_key(state, origin));
     prefix.push(u8::try_from(key.len()).expect("cut at KEY_TEXT_MAX"));
     prefix.extend_from_slice(key.as_bytes());
     prefix

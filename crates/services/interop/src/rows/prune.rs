@@ -302,7 +302,8 @@ fn remove(
     }
     // What was made from it has an entry of its own, which goes with that.
     if let Some(origin) = &stored.origin {
-        keys.push((trees.by_state, [&link_prefix(origin.id, &origin.key)[..], &id.to_be_bytes()].concat()));
+        let link = link_prefix(origin.derivation, origin.id, &origin.key);
+        keys.push((trees.by_state, [&link[..], &id.to_be_bytes()].concat()));
     }
     let entry = |text: &str| {
         let mut key = text_prefix(text);

@@ -56,11 +56,11 @@ impl Summary {
         })
     }
 
-    /// Status, whether it was seen before, whether it was made from another one.
+    /// Status, whether it was seen before, whether it was made from another one that is stored here.
     pub fn decided(&self) -> (Status, bool, bool) {
         let (status, duplicate, derivation) =
             record::decode_flags(self.status, self.flags).expect("checked when it was read or made");
-        (status, duplicate, derivation.is_some())
+        (status, duplicate, derivation.is_some_and(|how| how != Derivation::Imported))
     }
 }
 
@@ -98,6 +98,9 @@ pub struct DerivedMessage {
     /// How it was made.
     pub how: Derivation,
 }
+
+/// A time, microseconds since 1970, and an id: a place in the order of times.
+type Moment = (i64, u64);
 
 /// Rows of one moment.
 #[derive(Clone, Debug)]
@@ -159,6 +162,15 @@ impl Reader {
         let (stored, _) = record::decode_inbound(&row)
             .ok_or_else(|| damaged("the row", object_of(&found).map_or(id, |(id, _)| id)))?;
         Ok(Some((found[..] == key, stored.service)))
+    }
+
+    /// The id of the newest message; 0 where there is none.
+    ///
+    /// # Errors
+    /// As [`inbound`](Reader::inbound).
+    pub fn newest(&self) -> Result<u64, InteropError> {
+        let newest = self.all(self.trees.messages, Direction::Backward).next()?;
+        newest.map_or(Ok(0), |(key, _)| object_of(&key).map(|(id, _)| id).ok_or_else(|| damaged("the key", 0)))
     }
 
     /// Output `n`, from 0, of the message that came in as `raw`.
@@ -251,19 +263,23 @@ impl Reader {
 
     /// Ids with their time and summary, received from `since` up to but not at `until`, microseconds since 1970.
     pub fn by_time(&self, since: Option<i64>, until: Option<i64>, direction: Direction) -> ByTime {
-        self.by_time_below((since, until), None, direction)
+        self.by_time_within((since, until), (None, None), direction)
     }
 
-    /// The same of what is before a time and an id.
-    pub(crate) fn by_time_below(
+    /// The same of what is behind a time and an id, and before another.
+    pub(crate) fn by_time_within(
         &self,
         (since, until): (Option<i64>, Option<i64>),
-        before: Option<(i64, u64)>,
+        (after, before): (Option<Moment>, Option<Moment>),
         direction: Direction,
     ) -> ByTime {
         let until = until.map(|at| time_key(at, 0));
         let before = before.map(|(at, id)| time_key(at, id));
-        let (from, to) = (since.map(|at| time_key(at, 0)), until.into_iter().chain(before).min());
+        let after = after.map(|(at, id)| time_key(at, id.saturating_add(1)));
+        let from = since.map(|at| time_key(at, 0)).into_iter().chain(after).max();
+        let to = until.into_iter().chain(before).min();
+        // A scan begins before its end.
+        let from = if to.is_some_and(|to| from.is_some_and(|from| from > to)) { to } else { from };
         let from = from.as_ref().map_or(Bound::Unbounded, |key| Bound::Included(&key[..]));
         let to = to.as_ref().map_or(Bound::Unbounded, |key| Bound::Excluded(&key[..]));
         ByTime { cursor: self.snapshot.scan(self.trees.by_time, from, to, direction) }
@@ -280,46 +296,42 @@ impl Reader {
 
     /// Ids of messages with a status. Of those that are routed, which nearly all are, there is no index: none.
     pub fn by_status(&self, status: Status, direction: Direction) -> Option<ById> {
-        self.by_status_below(status, None, direction)
+        self.by_status_within(status, IdRange::default(), direction)
     }
 
-    /// The same of what is below an id.
-    pub(crate) fn by_status_below(&self, status: Status, below: Option<u64>, direction: Direction) -> Option<ById> {
-        (status != Status::Routed).then(|| self.by_state(record::status_code(status), below, direction))
+    /// The same of some ids.
+    pub(crate) fn by_status_within(&self, status: Status, ids: IdRange, direction: Direction) -> Option<ById> {
+        (status != Status::Routed).then(|| self.by_state_within(record::status_code(status), ids, direction))
     }
 
     /// Ids of messages with an output that failed.
     pub fn with_failed_output(&self, direction: Direction) -> ById {
-        self.with_failed_output_below(None, direction)
+        self.with_failed_output_within(IdRange::default(), direction)
     }
 
-    /// The same of what is below an id.
-    pub(crate) fn with_failed_output_below(&self, below: Option<u64>, direction: Direction) -> ById {
-        self.by_state(FAILED_OUTPUT, below, direction)
+    /// The same of some ids.
+    pub(crate) fn with_failed_output_within(&self, ids: IdRange, direction: Direction) -> ById {
+        self.by_state_within(FAILED_OUTPUT, ids, direction)
     }
 
     /// Ids of messages with an output that was set aside.
     pub fn with_set_aside_output(&self, direction: Direction) -> ById {
-        self.with_set_aside_output_below(None, direction)
+        self.with_set_aside_output_within(IdRange::default(), direction)
     }
 
-    /// The same of what is below an id.
-    pub(crate) fn with_set_aside_output_below(&self, below: Option<u64>, direction: Direction) -> ById {
-        self.by_state(SET_ASIDE_OUTPUT, below, direction)
-    }
-
-    fn by_state(&self, state: u8, below: Option<u64>, direction: Direction) -> ById {
-        self.by_state_between(state, (0, below), direction)
+    /// The same of some ids.
+    pub(crate) fn with_set_aside_output_within(&self, ids: IdRange, direction: Direction) -> ById {
+        self.by_state_within(SET_ASIDE_OUTPUT, ids, direction)
     }
 
     /// Ids not below `first` of messages in a state, in their order.
     fn by_state_from(&self, state: u8, first: u64, direction: Direction) -> ById {
-        self.by_state_between(state, (first, None), direction)
+        self.by_state_within(state, IdRange { first, below: None }, direction)
     }
 
-    fn by_state_between(&self, state: u8, (first, below): (u64, Option<u64>), direction: Direction) -> ById {
-        let (from, to) = (state_key(state, first), state_key(state, below.unwrap_or(u64::MAX)));
-        let (from, to) = (Bound::Included(&from[..]), upper(&to[..], below));
+    fn by_state_within(&self, state: u8, ids: IdRange, direction: Direction) -> ById {
+        let (from, to) = (state_key(state, ids.first()), state_key(state, ids.below.unwrap_or(u64::MAX)));
+        let (from, to) = (Bound::Included(&from[..]), upper(&to[..], ids.below));
         ById { cursor: self.snapshot.scan(self.trees.by_state, from, to, direction), at: 1, last: None }
     }
 
@@ -352,9 +364,22 @@ impl Reader {
     /// # Errors
     /// As [`inbound`](Reader::inbound).
     pub fn derived_under(&self, origin: u64, key: &str) -> Result<Option<u64>, InteropError> {
-        let from = link_prefix(origin, key);
-        let to = [&from[..], &[0xff; 8]].concat();
-        let (from, to) = (Bound::Included(&from[..]), Bound::Included(&to[..]));
+        // Which of the ways that are linked alike counts for nothing.
+        self.linked(&link_prefix(Derivation::Reprocessed, origin, key))
+    }
+
+    /// The message that was imported as this one of a source.
+    ///
+    /// # Errors
+    /// As [`inbound`](Reader::inbound).
+    pub fn imported_as(&self, number: u64, source: &str) -> Result<Option<u64>, InteropError> {
+        self.linked(&link_prefix(Derivation::Imported, number, source))
+    }
+
+    /// The first message whose entry begins so.
+    fn linked(&self, from: &[u8]) -> Result<Option<u64>, InteropError> {
+        let to = [from, &[0xff; 8]].concat();
+        let (from, to) = (Bound::Included(from), Bound::Included(&to[..]));
         let mut cursor = self.snapshot().scan(self.trees().by_state, from, to, Direction::Forward);
         let Some((key, _)) = cursor.next()? else { return Ok(None) };
         Ok(key.last_chunk::<8>().map(|id| u64::from_be_bytes(*id)))
@@ -375,28 +400,43 @@ impl Reader {
 
     /// Ids of messages with an output that waits.
     pub fn with_waiting_output(&self, direction: Direction) -> ById {
-        self.with_waiting_output_below(None, direction)
+        self.with_waiting_output_within(IdRange::default(), direction)
     }
 
-    /// The same of what is below an id.
-    pub(crate) fn with_waiting_output_below(&self, below: Option<u64>, direction: Direction) -> ById {
-        let to = below.map(|id| object_key(id, 0));
+    /// The same of some ids.
+    pub(crate) fn with_waiting_output_within(&self, ids: IdRange, direction: Direction) -> ById {
+        let (from, to) = (object_key(ids.first(), 0), ids.below.map(|id| object_key(id, 0)));
         let to = to.as_ref().map_or(Bound::Unbounded, |key| Bound::Excluded(&key[..]));
-        ById { cursor: self.snapshot.scan(self.trees.pending, Bound::Unbounded, to, direction), at: 0, last: None }
+        let cursor = self.snapshot.scan(self.trees.pending, Bound::Included(&from[..]), to, direction);
+        ById { cursor, at: 0, last: None }
     }
 
     /// Ids that an index has for a text.
     pub fn by_text(&self, tree: TreeId, text: &str, direction: Direction) -> ByText {
-        self.by_text_below(tree, text, None, direction)
+        self.by_text_within(tree, text, IdRange::default(), direction)
     }
 
-    /// The same of what is below an id.
-    pub(crate) fn by_text_below(&self, tree: TreeId, text: &str, below: Option<u64>, direction: Direction) -> ByText {
+    /// The same of some ids.
+    pub(crate) fn by_text_within(&self, tree: TreeId, text: &str, ids: IdRange, direction: Direction) -> ByText {
         let prefix = text_prefix(text);
-        let mut end = prefix.clone();
-        end.extend_from_slice(&below.unwrap_or(u64::MAX).to_be_bytes());
-        let cursor = self.snapshot.scan(tree, Bound::Included(&prefix), upper(&end, below), direction);
+        let begin = [&prefix[..], &ids.first().to_be_bytes()].concat();
+        let end = [&prefix[..], &ids.below.unwrap_or(u64::MAX).to_be_bytes()].concat();
+        let cursor = self.snapshot.scan(tree, Bound::Included(&begin), upper(&end, ids.below), direction);
         ByText { cursor, prefix }
+    }
+}
+
+/// Some ids, from the first one up to one that does not belong to them.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct IdRange {
+    pub(crate) first: u64,
+    pub(crate) below: Option<u64>,
+}
+
+impl IdRange {
+    /// The first one; a walk begins not behind its end.
+    fn first(self) -> u64 {
+        self.below.map_or(self.first, |below| self.first.min(below))
     }
 }
 

@@ -23,6 +23,7 @@ use super::generations::{PRODUCTION_REQUEST, ProductionRequest};
 use super::operator_request::OperatorRequest;
 use super::requirement::{Needs, Requirement};
 use super::tail_lines::TailRequest;
+use super::transfer_request::TransferRequest;
 use crate::error::InteropError;
 use crate::history::{Filter, ListQuery};
 
@@ -50,10 +51,8 @@ pub(super) enum ControlRequest {
     Reload { shown: Option<String> },
     Resend { id: u64, operations: Vec<String> },
     Operator(OperatorRequest),
-    Switch {
-        operation: String,
-        suspended: bool,
-    },
+    Transfer(TransferRequest),
+    Switch { operation: String, suspended: bool },
     ConfirmClock,
     Stop,
     Verify,
@@ -94,6 +93,9 @@ pub const CONTROL_EXAMPLES: &[&str] = &[
     "start {\"operation\":\"out\",\"until_us\":4102444800000000}",
     "operations",
     "operation out",
+    "export {}",
+    "import {\"service\":\"adt\",\"messages\":[{\"number\":1,\"source\":\"file-1\",\"body\":\"MSH|\"}]}",
+    "import {\"service\":\"adt\",\"dry_run\":true,\"messages\":[{\"number\":1,\"source\":\"file-1\",\"body\":\"MSH|\"}]}",
     "todo {\"verb\":\"list\"}",
     "todo {\"verb\":\"change\",\"id\":1,\"change\":\"take\"}",
     "suspend out",
@@ -148,6 +150,9 @@ impl ControlRequest {
         let (word, rest) = first_word(line);
         if let Some(request) = OperatorRequest::of(word, rest)? {
             return Ok(Some(ControlRequest::Operator(request)));
+        }
+        if let Some(request) = TransferRequest::of(word, rest)? {
+            return Ok(Some(ControlRequest::Transfer(request)));
         }
         let words: Vec<&str> = rest.split_whitespace().collect();
         let request = match (word, words.as_slice()) {
@@ -218,6 +223,7 @@ impl ControlRequest {
                 (Needs::OfMessage(Action::MessageResend, *id), Some((Audited::Change, entry)))
             }
             ControlRequest::Operator(request) => return request.requirement(),
+            ControlRequest::Transfer(request) => return request.requirement(),
             ControlRequest::Switch { operation, suspended } => {
                 let action = if *suspended { "operation.suspend" } else { "operation.resume" };
                 (Needs::Right(Action::OperationSuspend, Object::Operation(operation)), change(action, operation))
@@ -413,6 +419,7 @@ mod tests {
     fn every_request_has_an_example() {
         let number = |request: &ControlRequest| match request {
             ControlRequest::Operator(request) => 24 + request.number(),
+            ControlRequest::Transfer(request) => 40 + request.number(),
             ControlRequest::Status => 0,
             ControlRequest::Reload { .. } => 1,
             ControlRequest::Resend { .. } => 2,

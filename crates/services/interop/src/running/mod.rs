@@ -35,6 +35,8 @@ mod switch;
 mod tail;
 mod tail_lines;
 mod todo;
+mod transfer;
+mod transfer_request;
 mod verbs;
 mod waiting;
 
@@ -92,6 +94,7 @@ pub use reload::{Renew, Renewed};
 pub use requirement::{Needs, Requirement};
 pub use status::{NodeStatus, ServiceStatus};
 pub use tail_lines::{TAIL_BODY_BYTES_MAX, TailMessage, TailOutcome, TailPart, TailRequest};
+pub use transfer_request::{ImportMessage, ImportOutcome, ImportPage, ImportRequest, ImportResult};
 pub use waiting::{LaneReport, OperationReport, OperationStatus, WaitingOutput};
 
 /// How long a stopping node waits for its lanes: a receiver that has a message in hand may answer; then it is cut off,
@@ -208,6 +211,8 @@ pub struct RunningProduction {
     /// One request at a time makes messages under idempotency keys.
     reprocessing: tokio::sync::Mutex<()>,
     tails: TailPlaces,
+    /// The same of imports.
+    importing: tokio::sync::Mutex<()>,
     /// Other parts that a reload renews.
     renewals: Mutex<Vec<Box<Renew>>>,
     /// Requests to the control socket that other services answer.
@@ -321,6 +326,7 @@ impl RunningProduction {
             reloading: tokio::sync::Mutex::default(),
             reprocessing: tokio::sync::Mutex::default(),
             tails: TailPlaces::default(),
+            importing: tokio::sync::Mutex::default(),
             renewals: Mutex::default(),
             service_verbs,
         });

@@ -8,6 +8,7 @@
 //! | `resend ID [OPERATION ...]` | the id of the new message |
 //! | `resend-edited REQUEST`, with the request as JSON ([`EditedRequest`](super::EditedRequest)) | the id of the new message |
 //! | `reprocess REQUEST`, with the request as JSON ([`ReprocessRequest`](super::ReprocessRequest)) | `ReprocessPage` |
+//! | `export REQUEST`, `import REQUEST`, with the request as JSON ([`ExportRequest`](crate::history::ExportRequest), [`ImportRequest`](super::ImportRequest)) | `ExportPage`, `ImportPage` |
 //! | `suspend OPERATION`, `resume OPERATION` | |
 //! | `start REQUEST`, with the request as JSON ([`StartRequest`](super::StartRequest)) | |
 //! | `set-aside REQUEST`, with the request as JSON ([`SetAsideRequest`](super::SetAsideRequest)) | `SetAsideMessage` |
@@ -62,7 +63,8 @@ use super::operator_request::EDITED;
 use super::requirement::{Needs, refusal_text};
 use super::resend::resend;
 use super::stored::read_stored;
-use super::{RunningProduction, switch, tail, verbs, waiting};
+use super::transfer_request::IMPORT;
+use super::{RunningProduction, switch, tail, transfer, verbs, waiting};
 use crate::error::InteropError;
 use crate::history::{self, Filter};
 use crate::record::Stored;
@@ -289,7 +291,7 @@ impl ControlRequests {
 
     /// Reads a line. One of a service that is still starting waits a moment for it.
     async fn read(&self, line: &str) -> Result<ControlRequest, InteropError> {
-        if line.len() > PLAIN_REQUEST_BYTES_MAX && first_word(line).0 != EDITED {
+        if line.len() > PLAIN_REQUEST_BYTES_MAX && ![EDITED, IMPORT].contains(&first_word(line).0) {
             let text =
                 format!("a request without a body has {PLAIN_REQUEST_BYTES_MAX} bytes at most, and this one is longer");
             return Err(InteropError::Refused(text));
@@ -424,6 +426,7 @@ impl ControlRequests {
             ControlRequest::Production(request) => self.production(caller, request, by).await?,
             ControlRequest::Resend { id, operations } => json!(resend(&running.engine, id, &operations, &by).await?),
             ControlRequest::Operator(request) => return verbs::answer(running, caller, request, &by).await,
+            ControlRequest::Transfer(request) => return transfer::answer(running, caller, request).await,
             ControlRequest::Switch { operation, suspended } => {
                 switch::switch(running, &operation, switch::Ordered::of(suspended), &by).await?
             }

@@ -37,6 +37,7 @@ mod set_aside;
 mod settings;
 mod shelves;
 mod tls;
+mod transfer;
 mod waiting;
 mod walks;
 

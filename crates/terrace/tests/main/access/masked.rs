@@ -136,6 +136,8 @@ const OF_THE_MOMENT: &[&str] = &[
     "size_in_bytes",
     "total_data_set_size_in_bytes",
     "uncommitted_size_in_bytes",
+    "source",
+    "upto",
     "query_total",
     "fetch_total",
 ];

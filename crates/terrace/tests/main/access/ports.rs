@@ -151,7 +151,7 @@ impl Http {
             body.len()
         );
         self.stream.get_mut().write_all((head + body).as_bytes()).expect("it is taken");
-        let (mut status, mut length, mut closes) = (0, 0, false);
+        let (mut status, mut length, mut closes, mut is_chunked) = (0, 0, false, false);
         for number in 0.. {
             let mut line = String::new();
             assert!(self.stream.read_line(&mut line).expect("an answer") > 0, "{method} {target}: no answer");
@@ -161,12 +161,21 @@ impl Http {
                 _ if number == 0 => status = line.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or(0),
                 Some(("content-length", value)) => length = value.trim().parse().expect("a length"),
                 Some(("connection", value)) => closes = value.trim() == "close",
-                Some(("transfer-encoding", _)) => panic!("{method} {target}: no length"),
+                Some(("transfer-encoding", value)) => is_chunked = value.trim() == "chunked",
                 _ => {}
             }
         }
         let mut body = vec![0; if method == "HEAD" { 0 } else { length }];
         self.stream.read_exact(&mut body).expect("the whole body");
+        while is_chunked {
+            let mut line = String::new();
+            assert!(self.stream.read_line(&mut line).expect("a chunk") > 0, "{method} {target}: it was cut");
+            let length = usize::from_str_radix(line.trim_end(), 16).expect("a length");
+            let mut chunk = vec![0; length + 2];
+            self.stream.read_exact(&mut chunk).expect("the whole chunk");
+            body.extend_from_slice(&chunk[..length]);
+            is_chunked = length > 0;
+        }
         if closes {
             self.stream = Http::connect(self.address);
         }

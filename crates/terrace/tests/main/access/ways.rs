@@ -140,6 +140,9 @@ const METADATA_WAYS: &[Way] = &[
 
 const BODY_WAYS: &[Way] = &[
     way(Control("message {id}"), &[METADATA, BODY], Shows("MSH|")),
+    way(Control(r#"export {"masked":true}"#), &[METADATA, BODY], Shows("MSH|")),
+    way(Console("GET", "/messages/export?masked=yes"), &[METADATA, BODY], Shows("MSH|")),
+    way(Console("GET", "/api/v1/messages/export?masked=yes&format=hl7"), &[METADATA, BODY], Shows("MSH|")),
     way(Control(r#"messages {"wanted":[["MSH-4","NORTH"]]}"#), &[METADATA, BODY], Shows("M1")),
     way(Console("GET", "/messages/{id}/raw"), &[METADATA, BODY], Shows("MSH|")),
     way(Console("GET", "/api/v1/messages/{id}/body"), &[METADATA, BODY], Shows("TVNI")),
@@ -152,6 +155,10 @@ const BODY_WAYS: &[Way] = &[
 
 const UNMASKED_WAYS: &[Way] = &[
     way(Control("message {id}"), &[METADATA, BODY, UNMASKED], Shows("SAMPLE")),
+    way(Control("export {}"), &[METADATA, BODY, UNMASKED], Shows("SAMPLE")),
+    way(Control(r#"export {"masked":true,"filter":{"mrn":"1"}}"#), &[METADATA, BODY, UNMASKED], Shows("M1")),
+    way(Console("GET", "/messages/export"), &[METADATA, BODY, UNMASKED], Shows("SAMPLE")),
+    way(Console("GET", "/api/v1/messages/export?format=batch"), &[METADATA, BODY, UNMASKED], Shows("SAMPLE")),
     way(Console("GET", "/messages/{id}/raw"), &[METADATA, BODY, UNMASKED], Shows("SAMPLE")),
     way(Console("GET", "/api/v1/messages?mrn=1"), &[METADATA, BODY, UNMASKED], Shows("M1")),
     way(Control(r#"messages {"wanted":[["PID-5.1","SAMPLE"]]}"#), &[METADATA, BODY, UNMASKED], Shows("M1")),
@@ -293,6 +300,7 @@ pub(crate) fn of(action: Action) -> Ways {
         Action::MessageBody => Of(BODY_WAYS),
         Action::MessageResend => Of(RESEND_WAYS),
         Action::MessageEdit => Of(EDIT_WAYS),
+        Action::MessageImport => Of(IMPORT_WAYS),
         Action::Unmasked => Of(UNMASKED_WAYS),
         Action::OperationSuspend => Of(SUSPEND_WAYS),
         Action::OperationSetAside => Of(SET_ASIDE_WAYS),
@@ -370,6 +378,22 @@ const EDIT_WAYS: &[Way] = &[
     ),
     // The body is empty: who may edit is told so.
     way(Console("POST", "/api/v1/messages/{id}/edit"), &[(Action::MessageEdit, "service *"), BODY, UNMASKED], Decided),
+];
+
+const IMPORT: &[Right] = &[(Action::MessageImport, "service *")];
+const IMPORT_WAYS: &[Way] = &[
+    way(
+        Control(r#"import {"service":"adt","dry_run":true,"messages":[{"number":1,"source":"file-1","body":"MSH|"}]}"#),
+        IMPORT,
+        Shows("rejected"),
+    ),
+    way(
+        Control(r#"import {"service":"adt","messages":[{"number":{n},"source":"file-1","body":"MSH|"}]}"#),
+        IMPORT,
+        Shows("rejected"),
+    ),
+    // The file is empty: who may import is told so.
+    way(Console("POST", "/api/v1/messages/import?service=adt"), IMPORT, Decided),
 ];
 
 // The message was delivered long ago: who may set it aside is told so.

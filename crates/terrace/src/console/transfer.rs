@@ -1,0 +1,180 @@
+//! Files of messages for the console and its API, as pages of the requests that the command line sends: see `admin`, whose invariant
+//! counts here.
+
+use std::io::Cursor;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use interop::history::{ExportPage, ExportRequest};
+use interop::running::{ImportMessage, ImportPage, ImportRequest, RunningProduction};
+use interop::timestamp::hl7_timestamp;
+use interop::transfer::{CheckedImport, ExportFormat, ExportWriter, ImportItem, ImportReader, TransferHead};
+use node::clock::monotonic;
+use node::identity::Caller;
+use serde_json::json;
+use web_console::AdminError;
+use web_console::transfer_admin::{ExportOrder, ExportStream, ImportLine, ImportOrder, ImportReport, TransferAdmin};
+
+use super::admin::{NodeAdmin, PORT, blocking, filter_of, refused};
+
+/// Messages and bytes of bodies of one request to import.
+const MESSAGES_AT_A_TIME: usize = 100;
+const BYTES_AT_A_TIME: usize = 256 << 10;
+
+/// How long an import of the API goes on; a request of the console has a minute.
+const IMPORT_TIME: Duration = Duration::from_secs(40);
+
+/// A file that is being made.
+struct NodeExport {
+    node: Arc<RunningProduction>,
+    caller: Caller,
+    request: ExportRequest,
+    /// The page that is not written yet.
+    page: Option<ExportPage>,
+    /// None once the end is written.
+    writer: Option<ExportWriter<Vec<u8>>>,
+}
+
+async fn page(
+    node: &Arc<RunningProduction>,
+    caller: &Caller,
+    request: &ExportRequest,
+) -> Result<ExportPage, AdminError> {
+    let answer = node.request_of(caller, PORT, &format!("export {}", json!(request))).await.map_err(refused)?;
+    serde_json::from_value(answer).map_err(unreadable)
+}
+
+fn unreadable(error: impl std::fmt::Display) -> AdminError {
+    AdminError::Unavailable(format!("the file cannot be made: {error}"))
+}
+
+#[async_trait]
+impl ExportStream for NodeExport {
+    async fn next(&mut self) -> Result<Option<Bytes>, AdminError> {
+        loop {
+            let Some(writer) = &mut self.writer else { return Ok(None) };
+            if let Some(page) = self.page.take() {
+                if let Some((id, why)) = page.damaged.first() {
+                    return Err(AdminError::Unavailable(format!("message {id} is damaged: {why}")));
+                }
+                for one in &page.messages {
+                    let body = one.body().ok_or_else(|| unreadable("a body is no bytes"))?;
+                    writer.message(&one.message, &body).map_err(unreadable)?;
+                }
+                (self.request.upto, self.request.after) = (Some(page.upto), page.next);
+            } else if self.request.after.is_none() {
+                let Some(writer) = self.writer.take() else { return Ok(None) };
+                return Ok(Some(Bytes::from(writer.end().map_err(unreadable)?)));
+            } else {
+                self.page = Some(page(&self.node, &self.caller, &self.request).await?);
+                continue;
+            }
+            let bytes = std::mem::take(writer.inner());
+            if !bytes.is_empty() {
+                return Ok(Some(Bytes::from(bytes)));
+            }
+        }
+    }
+}
+
+/// Messages of one request, in their order.
+type Group = Vec<ImportItem>;
+
+/// The messages of a file, in groups of one request each.
+fn groups_of(file: Bytes) -> Result<(CheckedImport, Vec<Group>), AdminError> {
+    let wrong = |error: interop::InteropError| AdminError::Refused(error.to_string());
+    let (mut reader, checked) = ImportReader::open(Cursor::new(file)).map_err(wrong)?;
+    let (mut groups, mut group, mut bytes) = (Vec::new(), Group::new(), 0);
+    while let Some(item) = reader.next().map_err(wrong)? {
+        if !group.is_empty() && (group.len() >= MESSAGES_AT_A_TIME || bytes + item.body.len() > BYTES_AT_A_TIME) {
+            groups.push(std::mem::take(&mut group));
+            bytes = 0;
+        }
+        bytes += item.body.len();
+        group.push(item);
+    }
+    groups.extend((!group.is_empty()).then_some(group));
+    Ok((checked, groups))
+}
+
+fn message_of(item: &ImportItem) -> ImportMessage {
+    let (source, charset) = (item.source.clone(), item.charset.clone());
+    let message = ImportMessage { number: item.number, source, charset, ..ImportMessage::default() };
+    ImportMessage { received_us: item.received_us, ..message }.with_body(&item.body)
+}
+
+#[async_trait]
+impl TransferAdmin for NodeAdmin {
+    async fn export(&self, caller: &Caller, order: &ExportOrder) -> Result<Box<dyn ExportStream>, AdminError> {
+        let format = ExportFormat::named(&order.format)
+            .ok_or_else(|| AdminError::Refused("format is terrace, hl7 or batch".to_owned()))?;
+        let filter = filter_of(&order.query)?;
+        let request = ExportRequest { filter, masked: order.masked, ..ExportRequest::default() };
+        let first = page(&self.node, caller, &request).await?;
+        let clock = &self.node.engine().clock;
+        let now_us = clock.now_us();
+        let head = TransferHead {
+            source: first.source.clone(),
+            made_us: now_us,
+            masked: first.masked,
+            filter: "of the console".to_owned(),
+            release: env!("CARGO_PKG_VERSION").to_owned(),
+        };
+        let writer =
+            ExportWriter::begin(format, Vec::new(), &head, &hl7_timestamp(clock, now_us)).map_err(unreadable)?;
+        Ok(Box::new(NodeExport {
+            node: Arc::clone(&self.node),
+            caller: caller.clone(),
+            request,
+            page: Some(first),
+            writer: Some(writer),
+        }))
+    }
+
+    async fn import(&self, caller: &Caller, order: &ImportOrder) -> Result<ImportReport, AdminError> {
+        let file = order.file.clone();
+        let (checked, groups) = blocking(move || groups_of(file)).await?;
+        let is_masked = checked.head.as_ref().is_some_and(|head| head.masked);
+        if is_masked && !order.allow_masked {
+            let text =
+                "its bodies are masked, and no patient of them is one: with allow_masked it is imported nevertheless";
+            return Err(AdminError::Refused(text.to_owned()));
+        }
+        let until = monotonic() + IMPORT_TIME;
+        let mut report = ImportReport { source: checked.source, messages: checked.messages, ..ImportReport::default() };
+        report.left_out = checked.left_out.into_iter().map(|left| left.why).collect();
+        for group in groups {
+            let mut at = 0;
+            while at < group.len() {
+                if monotonic() > until {
+                    report.stopped = Some("it took too long for one request".to_owned());
+                    return Ok(report);
+                }
+                let request = ImportRequest {
+                    service: order.service.clone(),
+                    replay: order.replay,
+                    dry_run: order.dry_run,
+                    masked: is_masked,
+                    messages: group[at..].iter().map(message_of).collect(),
+                };
+                let page: ImportPage = self.read(caller, &format!("import {}", json!(request))).await?;
+                let lines = group[at..].iter().zip(&page.results).map(|(item, result)| ImportLine {
+                    number: item.number,
+                    at: item.at,
+                    outcome: result.outcome.name().to_owned(),
+                    id: result.id,
+                    reason: result.reason.clone(),
+                });
+                report.results.extend(lines);
+                at += page.results.len();
+                if page.stopped.is_some() {
+                    report.stopped = page.stopped;
+                    return Ok(report);
+                }
+            }
+        }
+        Ok(report)
+    }
+}
