@@ -32,6 +32,7 @@ pub(crate) mod pg_function;
 pub(crate) mod regular_expressions;
 mod rows;
 pub(crate) mod signed_windows;
+pub(crate) mod substrings;
 pub(crate) mod sum_aggregate;
 pub(crate) mod templates;
 pub(crate) mod text_casts;

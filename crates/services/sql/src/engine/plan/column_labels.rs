@@ -15,7 +15,9 @@ use datafusion::arrow::datatypes::{Field, Schema, SchemaRef};
 use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::sql::sqlparser::ast::{DataType, Expr, Query, Select, SelectItem, SetExpr, Statement};
+use datafusion::sql::sqlparser::ast::{
+    AccessExpr, BinaryOperator, DataType, Expr, Query, Select, SelectItem, SetExpr, Statement,
+};
 use futures::StreamExt;
 
 use crate::SqlError;
@@ -159,13 +161,15 @@ fn name(expr: &Expr) -> Option<String> {
         }
         Expr::TypedString(typed) => return short(&typed.data_type),
         Expr::Subquery(query) => return label(outer(query)?.projection.first()?),
-        Expr::Case { else_result, .. } => {
-            let column = |expr: &Expr| matches!(expr, Expr::Identifier(_) | Expr::CompoundIdentifier(_));
-            match else_result.as_deref().filter(|expr| column(expr)) {
-                Some(expr) => return name(expr),
-                None => "case",
-            }
+        Expr::Case { else_result, .. } => match else_result.as_deref().filter(|expr| is_named(expr)) {
+            Some(expr) => return name(expr),
+            None => "case",
+        },
+        Expr::CompoundFieldAccess { root, access_chain } => {
+            let is_element = |access: &AccessExpr| matches!(access, AccessExpr::Subscript(_));
+            return name(root).filter(|_| access_chain.iter().all(is_element));
         }
+        Expr::BinaryOp { op: BinaryOperator::Overlaps, .. } => "overlaps",
         Expr::Exists { negated: false, .. } => "exists",
         Expr::Array(_) => "array",
         Expr::Extract { .. } => "extract",

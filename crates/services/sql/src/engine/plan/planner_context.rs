@@ -23,7 +23,7 @@ use crate::engine::semantics::operators::Operators;
 use crate::engine::semantics::{
     avg_aggregate, byte_notations, datetime_functions, digest_functions, function_calls, generate_series,
     interval_functions, json_functions, list_statistics, moment_functions, numeric_functions, pattern_functions,
-    signed_windows, sum_aggregate, templates, text_functions, whole_quotients,
+    signed_windows, substrings, sum_aggregate, templates, text_functions, whole_quotients,
 };
 use crate::engine::{Canceller, Engine};
 use crate::table::catalog::PUBLIC;
@@ -102,6 +102,7 @@ fn register_functions(context: &SessionContext) {
         &function_calls::CHR,
         &ESCAPED,
         &moment_functions::ROUNDED,
+        &substrings::SUBSTRING,
     ];
     let tables = [
         numeric_functions::CALLED,

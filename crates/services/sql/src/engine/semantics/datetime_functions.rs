@@ -142,6 +142,28 @@ pub(crate) const DIFFERENCE: PgFunction = PgFunction {
     between: Some(" - "),
 };
 
+/// `date + time`.
+pub(crate) const DATE_AND_TIME: PgFunction = PgFunction {
+    name: "date_and_time",
+    wants: |types| match types {
+        [DataType::Date32 | DataType::Timestamp(..), DataType::Time64(_)] => {
+            Ok(vec![TIMESTAMP, DataType::Time64(TimeUnit::Microsecond)])
+        }
+        _ => Err(no_function("+", types)),
+    },
+    gives: |_| Ok(TIMESTAMP),
+    run: |arrays, _| {
+        let days = arrays[0].as_primitive::<TimestampMicrosecondType>();
+        let times = arrays[1].as_primitive::<Time64MicrosecondType>();
+        let sums = days.iter().zip(times).map(|(day, time)| match (day, time) {
+            (Some(day), Some(time)) => day.checked_add(time).map(Some).ok_or_else(out_of_range),
+            _ => Ok(None),
+        });
+        Ok(Arc::new(sums.collect::<Result<TimestampMicrosecondArray, SqlError>>()?))
+    },
+    between: Some(" + "),
+};
+
 /// The length by which intervals are compared: microseconds, with months of 30 days and days of 24 hours.
 pub(crate) const SPAN: PgFunction = PgFunction {
     name: "interval_span",

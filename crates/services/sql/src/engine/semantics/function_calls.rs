@@ -20,8 +20,6 @@ const OF_TEXT: &[&str] = &[
     "upper",
     "lower",
     "initcap",
-    "substr",
-    "substring",
     "left",
     "right",
     "lpad",
@@ -83,6 +81,25 @@ pub(crate) const CHR: PgFunction = PgFunction {
 
 /// Rewrites a call to have PostgreSQL's meaning. Errors: 0A000 for unsupported calls.
 pub(crate) fn rewrite(call: ScalarFunction, schema: &DFSchema) -> DfResult<Transformed<Expr>> {
+    let counts = is_integer(&call, schema);
+    let meant = restated(call, schema)?;
+    Ok(match counts {
+        true => Transformed::yes(Expr::Cast(Cast::new(Box::new(meant.data), DataType::Int32))),
+        false => meant,
+    })
+}
+
+/// Whether the result is an integer in PostgreSQL, where DataFusion has 64 bits, or no sign.
+fn is_integer(call: &ScalarFunction, schema: &DFSchema) -> bool {
+    let is_narrow = |arg: &Expr| matches!(arg.get_type(schema), Ok(DataType::Int16 | DataType::Int32));
+    match call.func.name() {
+        "array_length" | "array_ndims" | "array_position" | "cardinality" | "regexp_count" | "regexp_instr" => true,
+        "gcd" | "lcm" => call.args.iter().all(is_narrow),
+        _ => false,
+    }
+}
+
+fn restated(call: ScalarFunction, schema: &DFSchema) -> DfResult<Transformed<Expr>> {
     let ScalarFunction { func, mut args } = call;
     let name = func.name();
     let kind = |at: usize| args.get(at).and_then(|arg: &Expr| arg.get_type(schema).ok());
@@ -99,9 +116,6 @@ pub(crate) fn rewrite(call: ScalarFunction, schema: &DFSchema) -> DfResult<Trans
             }
             let func = datafusion::functions::datetime::date_trunc();
             return Ok(Transformed::yes(Expr::ScalarFunction(ScalarFunction { func, args })));
-        }
-        "substr" | "substring" if args.len() == 2 && kind(1).is_some_and(|kind| is_text(&kind)) => {
-            return Ok(Transformed::yes(pattern_functions::PART.of(args)));
         }
         "length" | "char_length" | "character_length" | "octet_length" if is_bytes(0) => {
             return Ok(Transformed::yes(BYTES.of(args)));

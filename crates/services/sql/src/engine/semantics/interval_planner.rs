@@ -3,6 +3,7 @@
 //!
 //! ```text
 //!   iv * n, n * iv, iv / n      interval_times, interval_over
+//!   d + ti                      date_and_time, which has microseconds and thus all years
 //!   ts - ts                     timestamp_difference, so that what is around it finds an interval
 //! ```
 
@@ -13,7 +14,7 @@ use datafusion::logical_expr::ExprSchemable;
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
 use datafusion::sql::sqlparser::ast::BinaryOperator;
 
-use super::datetime_functions::DIFFERENCE;
+use super::datetime_functions::{DATE_AND_TIME, DIFFERENCE};
 use super::interval_functions::{OVER, TIMES};
 
 /// The planner.
@@ -38,6 +39,9 @@ impl ExprPlanner for IntervalPlanner {
             }
             BinaryOperator::Divide if is_length(&l) && r.is_numeric() => {
                 PlannerResult::Planned(OVER.of(vec![left, right]))
+            }
+            BinaryOperator::Plus if matches!((&l, &r), (T::Date32, T::Time64(_))) => {
+                PlannerResult::Planned(DATE_AND_TIME.of(vec![left, right]))
             }
             BinaryOperator::Minus if is_difference(&l, &r) => PlannerResult::Planned(DIFFERENCE.of(vec![left, right])),
             op => PlannerResult::Original(RawBinaryExpr { op, left, right }),

@@ -41,6 +41,7 @@ impl PgFunction {
         let aliases = match self.name {
             "date_part" => vec!["datepart".to_owned()],
             "date_trunc" => vec!["datetrunc".to_owned()],
+            "substr" => vec!["substring".to_owned()],
             "to_char" => vec!["date_format".to_owned()],
             _ => Vec::new(),
         };

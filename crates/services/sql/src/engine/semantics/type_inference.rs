@@ -28,6 +28,7 @@ use datafusion::logical_expr::expr::{InList, Placeholder, ScalarFunction};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::{
     Between, BinaryExpr, Case, Cast, Expr, ExprSchemable, Limit, LogicalPlan, Operator, TryCast,
+    WindowFunctionDefinition,
 };
 
 use super::{cast_types, function_calls, operators};
@@ -261,7 +262,14 @@ fn set(expr: Expr, known: &Known) -> DfResult<Transformed<Expr>> {
 fn whole_number(expr: Expr, schema: &DFSchema, alone: bool) -> Transformed<Expr> {
     match expr {
         Expr::BinaryExpr(BinaryExpr { mut left, op, mut right }) => {
-            let bits = matches!(op, Operator::BitwiseAnd | Operator::BitwiseOr | Operator::BitwiseXor);
+            let bits = matches!(
+                op,
+                Operator::BitwiseAnd
+                    | Operator::BitwiseOr
+                    | Operator::BitwiseXor
+                    | Operator::BitwiseShiftLeft
+                    | Operator::BitwiseShiftRight
+            );
             let changed =
                 (op.is_numerical_operators() || bits) && narrowed(&mut [&mut *left, &mut *right], schema, alone);
             Transformed::new_transformed(Expr::BinaryExpr(BinaryExpr { left, op, right }), changed)
@@ -280,8 +288,28 @@ fn whole_number(expr: Expr, schema: &DFSchema, alone: bool) -> Transformed<Expr>
             let changed = alike && narrowed(&mut args.iter_mut().collect::<Vec<_>>(), schema, alone);
             Transformed::new_transformed(Expr::ScalarFunction(ScalarFunction { func, args }), changed)
         }
+        Expr::AggregateFunction(mut call) => {
+            let changed = keeps_type(call.func.name())
+                && narrowed(&mut call.params.args.iter_mut().take(1).collect::<Vec<_>>(), schema, alone);
+            Transformed::new_transformed(Expr::AggregateFunction(call), changed)
+        }
+        Expr::WindowFunction(mut call) => {
+            let is_typed = match &call.fun {
+                WindowFunctionDefinition::AggregateUDF(function) => keeps_type(function.name()),
+                WindowFunctionDefinition::WindowUDF(_) => true,
+            };
+            // The second argument of lag and lead is a number of rows.
+            let mut values: Vec<&mut Expr> = call.params.args.iter_mut().step_by(2).collect();
+            let changed = is_typed && narrowed(&mut values, schema, alone);
+            Transformed::new_transformed(Expr::WindowFunction(call), changed)
+        }
         other => Transformed::no(other),
     }
+}
+
+/// Whether the result of an aggregate depends on whether its values are integers.
+fn keeps_type(name: &str) -> bool {
+    matches!(name, "exact_sum" | "min" | "max" | "bit_and" | "bit_or" | "bit_xor" | "array_agg")
 }
 
 /// Makes integers of whole numbers, if all others are integers, smallints or NULL, and there are others or none is needed (`alone`). Returns
