@@ -110,7 +110,7 @@ async fn import(
     };
     let (dry_run, allow_masked) = (fields.get("dry_run").is_some(), fields.get("allow_masked").is_some());
     let order = ImportOrder { service, replay, dry_run, allow_masked, file };
-    let _place = match state.long_place() {
+    let _place = match state.long_place(&visitor.caller) {
         Ok(place) => place,
         Err(error) => return refused(&error),
     };
