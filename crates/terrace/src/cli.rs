@@ -6,6 +6,7 @@ mod operations;
 mod production;
 mod reprocess;
 mod setup;
+mod states;
 mod tail;
 mod todo;
 mod transfer;
@@ -31,6 +32,7 @@ pub use production::{GenerationListArgs, ProductionCommand};
 pub use reprocess::{FewName, ReprocessArgs};
 pub use setup::{CompletionShell, CompletionsArgs, DoctorArgs, InitArgs, ManPagesArgs};
 pub use tail::MessageTailArgs;
+pub use states::{OutputName, StatusName};
 pub use todo::TodoCommand;
 pub use transfer::{ExportArgs, FormatName, ImportArgs, ImportTime};
 pub use trials::{RulesCommand, TransformCommand, TrialArgs};
@@ -564,34 +566,6 @@ pub struct MessageListArgs {
     /// Print one JSON object a line
     #[arg(long)]
     pub json: bool,
-}
-
-/// Statuses of a message.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-pub enum StatusName {
-    /// It was sent to one operation or more
-    Routed,
-    /// A rule dropped it
-    Dropped,
-    /// No rule matched
-    Unmatched,
-    /// It was refused with AR
-    Rejected,
-    /// A rule or transform failed on it; refused with AE
-    Errored,
-}
-
-/// States of an output.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-pub enum OutputName {
-    /// Not delivered yet
-    Waiting,
-    /// The receiver accepted it
-    Delivered,
-    /// Given up
-    Failed,
-    /// Taken out of the queue by hand
-    SetAside,
 }
 
 /// `terrace inspect ...`

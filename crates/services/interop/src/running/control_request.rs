@@ -419,7 +419,7 @@ mod tests {
     fn every_request_has_an_example() {
         let number = |request: &ControlRequest| match request {
             ControlRequest::Operator(request) => 24 + request.number(),
-            ControlRequest::Transfer(request) => 40 + request.number(),
+            ControlRequest::Transfer(request) => 41 + request.number(),
             ControlRequest::Status => 0,
             ControlRequest::Reload { .. } => 1,
             ControlRequest::Resend { .. } => 2,
