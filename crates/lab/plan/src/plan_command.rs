@@ -4,7 +4,6 @@ use std::fs;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail, ensure};
 use catalogue::price::{self, Price, PriceDate};
@@ -12,10 +11,16 @@ use catalogue::provision::geometry::parse_bytes;
 use catalogue::{Medium, media};
 use clap::{Args, Subcommand};
 
+use crate::evidence::{EvidenceArgs, beside};
 use crate::mix::sizing::{QUERY_PAGES, Sizing, SizingInput, sizing};
 use crate::mix::target::{HEADROOM, MONTHS_DEFAULT, parse_growth, parse_number, parse_rate, parse_seconds};
 use crate::mix::text::text;
-use crate::mix::{PlanReport, PlanRequest, Planning, PriceList, ProfileSource, Query, Server, Shortness, Target};
+use crate::mix::{
+    PlanReport, PlanRequest, Planning, PriceList, ProfileSource, Query, Server, Shortness, Target, VerifiedFigure,
+};
+use crate::output::print;
+use crate::page::{PageArgs, page};
+use crate::prices::{PricesArgs, date, today};
 
 /// The largest description of a server or a machine, bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -44,6 +49,17 @@ pub enum PlanSubcommand {
         /// The file
         plan: PathBuf,
     },
+    /// Run the mixes of a plan through the real page cache, on modelled media with virtual time: predicted beside measured
+    ///
+    /// Its options are those of the plan. The profile's stream goes through the page cache of the store, in a memory
+    /// that is as much smaller as the sample. Queues, journal and processors are not part of it.
+    Verify(Box<MakePlanArgs>),
+    /// Check files of prices, and make them of what providers publish
+    Prices(PricesArgs),
+    /// Show what others have reported and measured about media
+    Evidence(EvidenceArgs),
+    /// Make one page of HTML of a plan.json
+    Page(PageArgs),
 }
 
 impl PlanArgs {
@@ -57,8 +73,13 @@ impl PlanArgs {
             Some(PlanSubcommand::Show { plan }) => {
                 let report: PlanReport = serde_json::from_str(&read_text(plan, PLAN_BYTES_MAX)?)
                     .with_context(|| format!("{} is no plan", plan.display()))?;
-                print(&text(&report))
+                print(&(text(&report) + &beside(&report)))?;
+                Ok(ExitCode::SUCCESS)
             }
+            Some(PlanSubcommand::Verify(args)) => args.verify(),
+            Some(PlanSubcommand::Prices(args)) => args.run(),
+            Some(PlanSubcommand::Evidence(args)) => args.run(),
+            Some(PlanSubcommand::Page(args)) => args.run(),
         }
     }
 }
@@ -149,7 +170,7 @@ pub struct MakePlanArgs {
     /// Without a profile: queries a day
     #[arg(long, value_name = "MANY", value_parser = number, requires = "messages_per_day")]
     pub queries: Option<f64>,
-    /// Write plan.json, terrace.toml and commands.sh of the chosen mix into this folder
+    /// Write plan.json, plan.html, and terrace.toml and commands.sh of the chosen mix into this folder
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Replace the files there
@@ -179,26 +200,6 @@ fn days(text: &str) -> Result<f64, String> {
     days.ok_or_else(|| "write days or years, as 90d or 7y".into())
 }
 
-fn date(text: &str) -> Result<PriceDate, String> {
-    PriceDate::parse(text).ok_or_else(|| "write a date as 2026-11-27 or 2026-11".into())
-}
-
-/// The present day.
-#[expect(clippy::disallowed_methods, reason = "a command reads the day once; the plan is given it")]
-fn today() -> PriceDate {
-    PriceDate::of_unix_seconds(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |passed| passed.as_secs()))
-}
-
-/// Prints all of it; who reads may have gone.
-fn print(text: &str) -> anyhow::Result<ExitCode> {
-    let mut out = std::io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {}
-        other => other.context("writing the plan")?,
-    }
-    Ok(ExitCode::SUCCESS)
-}
-
 /// The text of a file of limited size.
 fn read_text(path: &Path, most: u64) -> anyhow::Result<String> {
     let context = || format!("reading {}", path.display());
@@ -220,9 +221,10 @@ impl MakePlanArgs {
             self.write(&report, folder)?;
         }
         match self.json {
-            true => print(&(serde_json::to_string_pretty(&report)? + "\n")),
-            false => print(&text(&report)),
+            true => print(&(serde_json::to_string_pretty(&report)? + "\n"))?,
+            false => print(&(text(&report) + &beside(&report)))?,
         }
+        Ok(ExitCode::SUCCESS)
     }
 
     /// The plan.
@@ -230,6 +232,34 @@ impl MakePlanArgs {
     /// # Errors
     /// What cannot be planned, with the reason.
     pub fn plan(&self) -> anyhow::Result<PlanReport> {
+        let (planning, prices) = self.planning()?;
+        Ok(planning.report(&prices)?)
+    }
+
+    /// Predicted beside measured.
+    fn verify(&self) -> anyhow::Result<ExitCode> {
+        let (planning, prices) = self.planning()?;
+        let figures = planning.verify(&planning.report(&prices)?)?;
+        if self.json {
+            print(&(serde_json::to_string_pretty(&figures)? + "\n"))?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        let mut out = String::new();
+        let mut mix = "";
+        for figure in &figures {
+            if figure.mix != mix {
+                mix = &figure.mix;
+                out += &format!("{mix}\n{:>60} {:>12} {:>12} {:>10}\n", "", "predicted", "measured", "error");
+            }
+            let VerifiedFigure { name, predicted, measured, unit, error_percent, .. } = figure;
+            let of = if unit == "percent" { "points" } else { "%" };
+            out += &format!("  {name:<58} {predicted:>12.2} {measured:>12.2} {error_percent:>+10.2} {of}\n");
+        }
+        print(&out)?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn planning(&self) -> anyhow::Result<(Planning, Vec<Price>)> {
         ensure!(self.profile.len() <= PROFILES_MAX, "at most {PROFILES_MAX} profiles");
         let media = self.catalogue()?;
         let today = self.on.unwrap_or_else(today);
@@ -255,8 +285,7 @@ impl MakePlanArgs {
             commits: sizing.as_ref().map(|sizing| sizing.commits),
             assumed: sizing.map_or(Vec::new(), |sizing| sizing.sure),
         };
-        let planning = Planning::of(request)?;
-        Ok(planning.report(&prices)?)
+        Ok((Planning::of(request)?, prices))
     }
 
     fn catalogue(&self) -> anyhow::Result<Vec<Medium>> {
@@ -316,11 +345,11 @@ impl MakePlanArgs {
         Ok(Some(sizing(&input, &std::env::temp_dir())?))
     }
 
-    /// plan.json, and terrace.toml and commands.sh if a mix was chosen.
+    /// plan.json and plan.html; terrace.toml and commands.sh if a mix was chosen.
     fn write(&self, report: &PlanReport, folder: &Path) -> anyhow::Result<()> {
         let context = || format!("writing into {}", folder.display());
         fs::create_dir_all(folder).with_context(context)?;
-        let mut files = vec![("plan.json", serde_json::to_string_pretty(report)? + "\n")];
+        let mut files = vec![("plan.json", serde_json::to_string_pretty(report)? + "\n"), ("plan.html", page(report)?)];
         if let Some(mix) = report.chosen.and_then(|number| report.mixes.get(number)) {
             files.push(("terrace.toml", mix.settings.clone()));
             files.push(("commands.sh", format!("# {}\n{}\n", mix.name, mix.commands.join("\n"))));

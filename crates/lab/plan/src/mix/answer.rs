@@ -15,6 +15,7 @@ use super::report::{
 use super::settings::{SettingsFor, mode_of, text};
 use super::supply::Plug;
 use super::target::print_seconds;
+use super::verify::{VerifiedFigure, verify};
 use crate::PlanError;
 use crate::profile::Lack;
 
@@ -168,6 +169,22 @@ impl Planning {
             settings: text(mix, &self.supplies, &request.server, SettingsFor::Real)?,
             commands: self.commands(mix),
         })
+    }
+
+    /// The mixes of a report beside the real page cache: predicted and measured.
+    ///
+    /// # Errors
+    /// A profile that the page cache of the store cannot run; those of reading.
+    pub fn verify(&self, report: &PlanReport) -> Result<Vec<VerifiedFigure>, PlanError> {
+        let named = |one: &PlannedMix| name(&one.mix, &self.supplies, &self.request.server);
+        let mut figures = Vec::new();
+        for one in &self.kept {
+            let name = named(one);
+            if report.mixes.iter().any(|mix| mix.name == name) {
+                figures.extend(verify(self, one, &name)?);
+            }
+        }
+        Ok(figures)
     }
 
     /// terrace.toml of a mix, for the machine on which it is built.

@@ -8,6 +8,7 @@
 //!   cost.rs       US dollars: low, expected, high; or which medium has no price
 //!   choose.rs     the Pareto set, its knee, the cheapest within the target, prices at which that changes
 //!   sizing.rs     a workload of four numbers, in place of a profile
+//!   verify.rs     a plan beside the real page cache
 //!   planning.rs   these in order          answer.rs -> report.rs -> text.rs
 //! ```
 //!
@@ -33,6 +34,7 @@ pub mod target;
 #[cfg(test)]
 mod tests;
 pub mod text;
+mod verify;
 mod workload;
 
 pub use choose::{BreakEven, Choice, Flip, PRICE_FACTORS, RatedMix, choose};
@@ -46,4 +48,5 @@ pub use server::{Instance, Server, parse_owned};
 pub use settings::{CacheBytes, SettingsFor};
 pub use supply::Supply;
 pub use target::Target;
+pub use verify::VerifiedFigure;
 pub use workload::{Commits, ProfileSource, Shortness, Workload};
