@@ -65,7 +65,7 @@ impl ProfileFolder {
 
     /// Makes the folder, and checks that a profile of that name can be made in it. Errors: `Refused`, with the reason.
     pub(super) fn prepare(&self, name: &str) -> Result<(), NodeError> {
-        os::create_directory(&self.0).map_err(NodeError::file("make", &self.0))?;
+        os::make_directory(&self.0).map_err(NodeError::file("make", &self.0))?;
         let there = self.list()?.len();
         if there >= PROFILES_MAX {
             return Err(refused(format!(

@@ -165,7 +165,7 @@ impl Recording {
         tap.stop();
         let taken = ended.and_then(|why| self.take().map(|()| why).map_err(|error| error.to_string()));
         tap.clear();
-        let name = self.status.name.clone();
+        let (name, saved_us) = (self.status.name.clone(), self.saved_us);
         let written = taken.and_then(|why| {
             self.tell(shared, true);
             self.describe();
@@ -183,7 +183,7 @@ impl Recording {
             Err(why) => {
                 let left = format!(
                     "{why}; what was saved {} min after its begin becomes a profile when the node starts again",
-                    minutes(self.saved_us)
+                    minutes(saved_us)
                 );
                 shared.failed(&left);
             }

@@ -244,7 +244,7 @@ impl Journal {
 
     /// How large records were, and how many shared a flush, since opening.
     pub fn group_commits(&self) -> GroupCommits {
-        self.shared.lock().group_commits
+        self.shared.lock().group_commits.clone()
     }
 
     /// Whether the next segment waits for a file descriptor; a log line reports the begin and the end. Records are

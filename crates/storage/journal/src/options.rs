@@ -127,12 +127,14 @@ pub struct Record {
     pub payload: Vec<u8>,
 }
 
-/// Classes of [`GroupCommits`].
-pub const COMMIT_CLASSES: usize = 32;
+/// Classes of [`GroupCommits`]: up to 4 GiB.
+pub const COMMIT_CLASSES: usize = 464;
+/// Bits of a value that tell classes apart.
+const CLASS_BITS: u32 = 4;
 
-/// How large records are, and how many share a flush, since the journal was opened. Class 0 has the value 0; class `n` the values from
-/// 2 to the power of `n - 1` up to, but without, 2 to the power of `n`; the last one has all that are larger too.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// How large records are, and how many share a flush, since the journal was opened: how often a value was in each class. Values below 16 have a
+/// class each; further ones are as wide as a sixteenth of their power of two.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupCommits {
     /// Records by the bytes of their payloads.
     pub record_bytes: [u64; COMMIT_CLASSES],
@@ -140,14 +142,29 @@ pub struct GroupCommits {
     pub batch_records: [u64; COMMIT_CLASSES],
 }
 
+impl Default for GroupCommits {
+    fn default() -> GroupCommits {
+        GroupCommits { record_bytes: [0; COMMIT_CLASSES], batch_records: [0; COMMIT_CLASSES] }
+    }
+}
+
 impl GroupCommits {
     pub(crate) fn class(value: u64) -> usize {
-        ((u64::BITS - value.leading_zeros()) as usize).min(COMMIT_CLASSES - 1)
+        if value < 1 << CLASS_BITS {
+            return value as usize;
+        }
+        let power = u64::BITS - 1 - value.leading_zeros();
+        let within = (value >> (power - CLASS_BITS)) as usize & ((1 << CLASS_BITS) - 1);
+        ((((power - CLASS_BITS + 1) as usize) << CLASS_BITS) + within).min(COMMIT_CLASSES - 1)
     }
 
-    /// The largest value of a class.
+    /// The largest value of a class; the last one has all that are larger too.
     pub fn largest(class: usize) -> u64 {
-        (1 << class) - 1
+        let (power, within) = (class >> CLASS_BITS, (class & ((1 << CLASS_BITS) - 1)) as u64);
+        match power {
+            0 => within,
+            _ => (((1 << CLASS_BITS) + within + 1) << (power - 1)) - 1,
+        }
     }
 }
 
@@ -175,4 +192,25 @@ pub struct Stats {
     pub segments_recycled: u64,
     /// Appends that waited for a buffer or for the next segment.
     pub appends_delayed: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_is_in_the_class_whose_largest_is_at_most_a_sixteenth_larger() {
+        let mut before = 0;
+        for value in (0..2000)
+            .chain((11..32).flat_map(|power| [(1 << power) - 1, 1 << power, (1 << power) + 12_345 % (1 << power)]))
+        {
+            let class = GroupCommits::class(value);
+            let largest = GroupCommits::largest(class);
+            assert!(largest >= value && largest - value <= value / 16, "{value}: {largest}");
+            assert!(class >= before || value > 2000, "{value}");
+            before = class;
+        }
+        assert_eq!(GroupCommits::class(u64::MAX), COMMIT_CLASSES - 1);
+        assert_eq!(GroupCommits::largest(COMMIT_CLASSES - 1), (1 << 32) - 1);
+    }
 }
