@@ -5,7 +5,8 @@ use std::process::ExitCode;
 use clap::{Args, ValueEnum};
 use serde_json::json;
 
-use super::{DateOf, EvidenceKind, EvidenceQuery, EvidenceRecord, records};
+use super::{DateOf, EvidenceKind, EvidenceQuery, EvidenceRecord, records, resembling};
+use crate::mix::report::PlanReport;
 use crate::output::print;
 
 /// `terrace plan evidence`
@@ -85,8 +86,24 @@ fn text(found: &[&EvidenceRecord]) -> String {
     text + &format!("{} of {} records\n", found.len(), records().len())
 }
 
+/// Records shown below a plan in text.
+const BESIDE_MAX: usize = 4;
+
+/// The records that resemble a plan, for a terminal; empty if none does.
+pub fn beside(plan: &PlanReport) -> String {
+    let found = resembling(plan);
+    if found.is_empty() {
+        return String::new();
+    }
+    let mut text = "\nothers have measured with such a mix (terrace plan evidence has more):\n".to_owned();
+    for record in found.iter().take(BESIDE_MAX) {
+        text += &format!("  {}: {}; {}, {}\n", record.system, line(record), record.dated, record.source);
+    }
+    text
+}
+
 /// The figure in a line: `throughput 5399 messages/s`.
-pub(crate) fn line(record: &EvidenceRecord) -> String {
+fn line(record: &EvidenceRecord) -> String {
     let figure = match (record.low.zip(record.high), &record.bound) {
         (Some((low, high)), _) => format!("{low} to {high}"),
         (None, Some(bound)) => format!("{bound} {}", record.figure),

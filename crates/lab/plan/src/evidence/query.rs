@@ -102,8 +102,9 @@ fn likeness(record: &EvidenceRecord, shape: &PlanShape) -> Option<u32> {
     if matches!(record.workload.as_str(), "device" | "survey") {
         return None;
     }
-    let is_alike = |kind: &&str| record.media.iter().any(|one| one == *kind) == shape.kinds.contains(kind);
-    if !MEMORY.iter().all(|kind| is_alike(&kind)) {
+    let is_alike =
+        |kind: &&str| record.media.iter().any(|one| one == *kind) == shape.kinds.iter().any(|one| one == kind);
+    if !MEMORY.iter().all(is_alike) {
         return None;
     }
     if record.mode.is_some() && record.mode != shape.mode {
@@ -118,7 +119,7 @@ fn likeness(record: &EvidenceRecord, shape: &PlanShape) -> Option<u32> {
     if !is_rule && is_of_commits != shape.is_of_commits {
         return None;
     }
-    let is_stored_alike = ["nvme", "san"].iter().all(|kind| is_alike(&kind));
+    let is_stored_alike = ["nvme", "san"].iter().all(is_alike);
     let is_measured = matches!(record.kind, EvidenceKind::Measurement | EvidenceKind::Deployment);
     Some(
         u32::from(off.is_some()) * 4

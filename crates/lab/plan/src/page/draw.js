@@ -35,10 +35,10 @@ function bytes(value) {
   return (Number.isInteger(value) || value >= 100 ? value.toFixed(0) : three(value)) + " " + units[unit];
 }
 
-const whole = (value) => Math.round(value).toString().replace(/\B(?=(\d{3})+$)/g, " ");
+const whole = (value) => Math.round(value).toString().replace(/\B(?=(\d{3})+$)/g, "\u202f");
 const count = (value) => (!known(value) ? "not known" : value >= 100 ? whole(value) : String(Number(value.toPrecision(3))));
 const money = (value) => (!known(value) ? "no price" : value === 0 ? "$0" : value >= 100 ? "$" + whole(value) : "$" + value.toFixed(2));
-const percent = (value) => (known(value) ? (value * 100).toFixed(value < 0.1 ? 1 : 0) + " %" : "not known");
+const percent = (value) => (known(value) ? (value * 100).toFixed(value > 0 && value < 0.1 ? 1 : 0) + "\u00a0%" : "not known");
 const perGb = (value) => (value < 0.1 ? "$" + value.toFixed(4) : "$" + value.toFixed(2));
 
 // Scales map a value to a place; they have ticks.

@@ -92,6 +92,10 @@ fn price<'a>(of: &dyn Fn(&str) -> Option<&'a str>, options: &PriceImportOptions)
     let source = of("source").or(options.source.as_deref()).ok_or("it has no source: a column source, or --source")?;
     let value = number("price", needed("price")?)? / gb;
     let (low, high) = (optional("low")?.map(|usd| usd / gb), optional("high")?.map(|usd| usd / gb));
+    let is_possible = |usd: f64| usd.is_finite() && usd > 0.0;
+    if ![Some(value), low, high].into_iter().flatten().all(is_possible) {
+        return Err("the price of a GB is not possible".into());
+    }
     if low.is_some() != high.is_some() || low.zip(high).is_some_and(|(low, high)| !(low <= value && value <= high)) {
         return Err("low and high stand together, around the price".into());
     }
