@@ -66,16 +66,19 @@ impl ProfileFolder {
     /// Makes the folder, and checks that a profile of that name can be made in it. Errors: `Refused`, with the reason.
     pub(super) fn prepare(&self, name: &str) -> Result<(), NodeError> {
         os::make_directory(&self.0).map_err(NodeError::file("make", &self.0))?;
-        let there = self.list()?.len();
+        let there = self.list()?.len() + self.parts().len();
         if there >= PROFILES_MAX {
             return Err(refused(format!(
                 "there are {there} profiles, and a node keeps {PROFILES_MAX}: fetch one (`terrace profile fetch`) and remove it (`terrace profile remove`)"
             )));
         }
-        for path in [self.whole(name), self.part(name)] {
-            if path.exists() {
-                return Err(refused(format!("there is a profile {name} already: give another name, or remove it")));
-            }
+        if self.whole(name).exists() {
+            return Err(refused(format!("there is a profile {name} already: give another name, or remove it")));
+        }
+        if self.part(name).exists() {
+            return Err(refused(format!(
+                "what an interrupted recording of {name} has left becomes a profile at the next start of the node: give another name"
+            )));
         }
         self.check_room()
     }
@@ -139,24 +142,30 @@ impl ProfileFolder {
         })
     }
 
-    /// Removes what is of no use, and returns a part that a process has left.
-    pub(super) fn left_part(&self) -> Option<PathBuf> {
-        let mut part = None;
-        for entry in fs::read_dir(&self.0).ok()?.flatten() {
-            let file = entry.file_name();
-            let Some(file) = file.to_str() else { continue };
-            if file.starts_with(TEMPORARY) || file.ends_with(REPLACING) {
-                // What stays is found by the next start.
-                let _ = fs::remove_file(entry.path());
-            } else if let Some(name) = file.strip_suffix(PART) {
-                match self.whole(name).exists() {
-                    // It ended between the two steps of the last write.
-                    true => drop(fs::remove_file(entry.path())),
-                    false => part = Some(entry.path()),
-                }
-            }
-        }
-        part
+    /// The parts that are there.
+    fn parts(&self) -> Vec<PathBuf> {
+        let is_part = |path: &PathBuf| check_name(&name_of_part(path)).is_ok() && ends_with(path, PART);
+        let mut parts: Vec<PathBuf> = self.files().filter(is_part).collect();
+        parts.sort_unstable();
+        parts
+    }
+
+    fn files(&self) -> impl Iterator<Item = PathBuf> {
+        fs::read_dir(&self.0).into_iter().flatten().flatten().map(|entry| entry.path())
+    }
+
+    /// Removes what is of no use, and returns the parts that processes have left. Called before anything is recorded.
+    pub(super) fn left_parts(&self) -> Vec<PathBuf> {
+        let is_of_no_use = |path: &PathBuf| {
+            let file = path.file_name().and_then(|file| file.to_str()).unwrap_or_default();
+            // With a whole one, the process ended between the two steps of the last write.
+            file.starts_with(TEMPORARY)
+                || file.ends_with(REPLACING)
+                || file.strip_suffix(PART).is_some_and(|name| self.whole(name).exists())
+        };
+        // What stays is found by the next start.
+        self.files().filter(is_of_no_use).for_each(|path| drop(fs::remove_file(path)));
+        self.parts()
     }
 
     /// Makes a profile of a part. A part without anything that was saved is removed. Errors: with what was left.
@@ -186,6 +195,10 @@ impl ProfileFolder {
             }
         })
     }
+}
+
+fn ends_with(path: &Path, end: &str) -> bool {
+    path.file_name().and_then(|file| file.to_str()).is_some_and(|file| file.ends_with(end))
 }
 
 /// The name of a part's profile.
@@ -238,9 +251,9 @@ mod tests {
         assert!(folder.prepare("one").is_err() && folder.prepare("two").is_err(), "they are there");
         folder.remove("one").expect("removes");
         assert!(folder.remove("one").is_err() && folder.remove("../secret").is_err());
-        assert_eq!(folder.left_part().expect("a part"), folder.part("two"));
+        assert_eq!(folder.left_parts(), [folder.part("two")]);
         assert!(!folder.path().join(".tmpabc").exists());
         assert!(folder.recover(&folder.part("two")).is_err_and(|why| why.contains("no profile")));
-        assert_eq!(folder.left_part(), None, "nothing can be made of it");
+        assert_eq!(folder.left_parts(), [] as [PathBuf; 0], "nothing can be made of it");
     }
 }

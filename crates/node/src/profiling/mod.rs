@@ -210,8 +210,9 @@ impl Profiling {
         let folder = ProfileFolder::of(data);
         let shared = Shared { folder, store: store.clone(), clock, state: Mutex::default(), wake: Condvar::new() };
         let profiling = Arc::new(Profiling { shared: Arc::new(shared), thread: Mutex::new(None) });
-        if let Some(part) = profiling.shared.folder.left_part() {
-            profiling.recover(part);
+        let parts = profiling.shared.folder.left_parts();
+        if !parts.is_empty() {
+            profiling.recover(parts);
         }
         profiling
     }
@@ -258,8 +259,7 @@ impl Profiling {
     fn begin(&self, start: StartRecording) -> Result<(), NodeError> {
         let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
         if self.is_busy() {
-            let text =
-                "one is being recorded already: `terrace profile status` shows it, `terrace profile stop` ends it";
+            let text = "one is being recorded already, or made of what was left: `terrace profile status` shows it, `terrace profile stop` ends it";
             return Err(refused(text));
         }
         start.check()?;
@@ -301,13 +301,11 @@ impl Profiling {
     }
 
     /// Makes what was left a profile, on a thread.
-    fn recover(&self, part: PathBuf) {
-        let name = files::name_of_part(&part);
-        let status = RecordingStatus { state: RecordingState::Recovering, name, ..RecordingStatus::empty() };
-        self.shared.lock().recording = Some(status);
+    fn recover(&self, parts: Vec<PathBuf>) {
+        self.shared.lock().recording = parts.first().map(|part| RecordingStatus::recovering(part));
         let (run, failed) = (Arc::clone(&self.shared), Arc::clone(&self.shared));
         let panicked = move |why: &str| failed.failed(why);
-        let started = supervise::thread("profile", move || run.recover(&part), panicked);
+        let started = supervise::thread("profile", move || parts.iter().for_each(|part| run.recover(part)), panicked);
         match started {
             Ok(started) => *self.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(started),
             Err(error) => self.shared.failed(&format!("the system starts no thread: {error}")),
@@ -338,6 +336,7 @@ impl Shared {
 
     fn recover(&self, part: &Path) {
         let name = files::name_of_part(part);
+        self.lock().recording = Some(RecordingStatus::recovering(part));
         let recovered = self.folder.recover(part);
         let mut state = self.lock();
         let Some(recording) = &mut state.recording else { return };
@@ -371,6 +370,11 @@ impl Shared {
 }
 
 impl RecordingStatus {
+    fn recovering(part: &Path) -> RecordingStatus {
+        let name = files::name_of_part(part);
+        RecordingStatus { state: RecordingState::Recovering, name, ..RecordingStatus::empty() }
+    }
+
     fn empty() -> RecordingStatus {
         RecordingStatus {
             name: String::new(),

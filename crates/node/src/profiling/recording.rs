@@ -280,8 +280,11 @@ impl Recording {
             flushes: Some(self.counters.flushes()),
             times_back: 0,
         };
-        let lacks: &[Lack] = if self.counters.knows_times() { &[] } else { &[Lack::Cpu] };
-        self.recorder.set_about(origin, lacks, figures);
+        let mut lacks = vec![Lack::BesideCache];
+        if !self.counters.knows_times() {
+            lacks.push(Lack::Cpu);
+        }
+        self.recorder.set_about(origin, &lacks, figures);
     }
 
     /// Puts the status where requests find it.

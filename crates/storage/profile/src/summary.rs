@@ -38,11 +38,13 @@ pub enum Lack {
     Concurrency,
     /// Hits in a page cache above the trace: the curve begins where that cache ends.
     HitsAbove,
+    /// What does not go through a node's page cache: index files of search, blocks of volumes.
+    BesideCache,
 }
 
 impl Lack {
     /// All of them.
-    pub const ALL: [Lack; 9] = [
+    pub const ALL: [Lack; 10] = [
         Lack::Structures,
         Lack::Times,
         Lack::Writes,
@@ -52,6 +54,7 @@ impl Lack {
         Lack::Cpu,
         Lack::Concurrency,
         Lack::HitsAbove,
+        Lack::BesideCache,
     ];
 
     /// What it is, and what cannot be planned without it.
@@ -65,6 +68,9 @@ impl Lack {
             Lack::Journal => "the journal: media for it cannot be planned",
             Lack::Cpu => "processor time: no bound by processors, so no rate can be promised",
             Lack::Concurrency => "concurrency: no queues, so no latency under load can be promised",
+            Lack::BesideCache => {
+                "what is beside the page cache: index files of search and blocks of volumes; media for them cannot be planned"
+            }
             Lack::HitsAbove => "hits above: the trace lies below a page cache; the curve is that of what missed there",
         }
     }
