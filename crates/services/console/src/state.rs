@@ -26,8 +26,9 @@ const LONG_REQUESTS_OF_ROLE: usize = 2;
 const BULK_RUNS: usize = 4;
 const BULK_RUNS_OF_ROLE: usize = 1;
 
-/// Files of messages that are made at a time.
+/// Files of messages that are made at a time: of all, and of one role.
 const EXPORTS: usize = 4;
+const EXPORTS_OF_ROLE: usize = 2;
 
 /// From where a connection comes.
 #[derive(Debug, Clone, Copy)]
@@ -57,8 +58,8 @@ pub(crate) struct ConsoleState {
     long: RolePlaces,
     /// A place for each run that sends the messages of a search.
     bulk_runs: RolePlaces,
-    /// A permit for each file of messages that is being made.
-    pub(crate) exports: Arc<Semaphore>,
+    /// A place for each file of messages that is being made.
+    exports: RolePlaces,
     /// Held while a run looks whether a message was sent again before, and sends it: no two runs send the same one.
     pub(crate) bulk: tokio::sync::Mutex<()>,
     /// The newest figures; none before the first collection.
@@ -88,7 +89,7 @@ impl ConsoleState {
             bulk: tokio::sync::Mutex::default(),
             bulk_runs: RolePlaces::new(BULK_RUNS, BULK_RUNS_OF_ROLE),
             long: RolePlaces::new(LONG_REQUESTS, LONG_REQUESTS_OF_ROLE),
-            exports: Arc::new(Semaphore::new(EXPORTS)),
+            exports: RolePlaces::new(EXPORTS, EXPORTS_OF_ROLE),
             snapshot,
             tabs: Arc::new(Semaphore::new(options.tabs_max)),
             requests: Semaphore::new(options.requests_max),
@@ -102,6 +103,11 @@ impl ConsoleState {
     /// get their turns.
     pub(crate) fn long_place(&self, caller: &Caller) -> Result<RolePlace, AdminError> {
         place(&self.long, caller, "long requests")
+    }
+
+    /// A place for a file of messages.
+    pub(crate) fn export_place(&self, caller: &Caller) -> Result<RolePlace, AdminError> {
+        place(&self.exports, caller, "files of messages")
     }
 
     /// A place for a run that sends the messages of a search.

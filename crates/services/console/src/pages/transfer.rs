@@ -1,7 +1,12 @@
 //! A list of messages with their bodies as a file, which a browser or a program saves.
 //!
-//! The file is made while it is sent, page by page; a bounded number is made at a time, each for a bounded time. One that ends early ends
-//! its connection too, so that it is not taken for a whole one; a file of the format terrace has its end besides.
+//! ```text
+//!   task with a place --page by page--> [ two parts ahead ] --> body of the response, as fast as the client reads
+//! ```
+//!
+//! A bounded number of files is made at a time, fewer of one role, each for a bounded time: also where its client reads nothing, its place
+//! is free then. A file that ends early ends its connection too, so that it is not taken for a whole one; one of the format terrace has its end
+//! besides.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +20,8 @@ use bytes::Bytes;
 use futures::stream::try_unfold;
 use maud::{Markup, html};
 use node::identity::Action;
-use tokio::sync::OwnedSemaphorePermit;
+use node::task::session;
+use tokio::sync::mpsc;
 
 use super::messages_fields::MessagesFields;
 use super::refused;
@@ -27,6 +33,9 @@ use crate::transfer_admin::{ExportOrder, ExportStream};
 
 /// How long a file may take, with its way to who asked.
 const FILE_TIME: Duration = Duration::from_secs(3_600);
+
+/// Parts that are made ahead of a client.
+const PARTS_AHEAD: usize = 2;
 
 /// The formats: names, and how names of files end.
 const FORMATS: [(&str, &str); 3] = [("terrace", "messages"), ("hl7", "hl7"), ("batch", "hl7")];
@@ -56,25 +65,45 @@ pub(crate) async fn export(State(state): State<Arc<ConsoleState>>, visitor: Visi
         Ok(order) => order,
         Err(error) => return refused(&error),
     };
-    let Ok(place) = Arc::clone(&state.exports).try_acquire_owned() else {
-        let text = "others export messages already: try again in a moment, or use `terrace message export`";
-        return refused(&AdminError::Unavailable(text.to_owned()));
+    let place = match state.export_place(&visitor.caller) {
+        Ok(place) => place,
+        Err(error) => return refused(&error),
     };
     match state.admin.export(&visitor.caller, &order).await {
-        Ok(stream) => file(stream, place, &order),
+        Ok(stream) => {
+            let (to, parts) = mpsc::channel(PARTS_AHEAD);
+            session("export", async move {
+                let _place = place;
+                // Its client sees that it ended early.
+                let _ = tokio::time::timeout(FILE_TIME, made(stream, to)).await;
+            });
+            response(parts, &order)
+        }
         Err(error) => refused(&error),
     }
 }
 
-fn file(stream: Box<dyn ExportStream>, place: OwnedSemaphorePermit, order: &ExportOrder) -> Response {
-    let until = tokio::time::Instant::now() + FILE_TIME;
-    let chunks = try_unfold((stream, place), move |(mut stream, place)| async move {
-        let next = tokio::time::timeout_at(until, stream.next()).await;
-        let next: Result<Option<Bytes>, AdminError> =
-            next.unwrap_or_else(|_| Err(AdminError::Unavailable("the file took too long".to_owned())));
-        Ok::<_, AdminError>(next?.map(|bytes| (bytes, (stream, place))))
+/// A part of a file; none is its end.
+type Part = Result<Option<Bytes>, AdminError>;
+
+/// Makes a file, until its client is gone.
+async fn made(mut stream: Box<dyn ExportStream>, to: mpsc::Sender<Part>) {
+    loop {
+        let part = stream.next().await;
+        let is_last = !matches!(part, Ok(Some(_)));
+        if to.send(part).await.is_err() || is_last {
+            return;
+        }
+    }
+}
+
+fn response(parts: mpsc::Receiver<Part>, order: &ExportOrder) -> Response {
+    let body = try_unfold(parts, |mut parts| async move {
+        let cut = || Err(AdminError::Unavailable("the file took too long, and was ended".to_owned()));
+        let part = parts.recv().await.unwrap_or_else(cut)?;
+        Ok::<_, AdminError>(part.map(|bytes| (bytes, parts)))
     });
-    let mut response = Body::from_stream(chunks).into_response();
+    let mut response = Body::from_stream(body).into_response();
     let extension = FORMATS.iter().find(|(name, _)| *name == order.format).map_or("messages", |(_, end)| end);
     let masked = if order.masked { "-masked" } else { "" };
     let name = format!("attachment; filename=\"messages{masked}.{extension}\"");
@@ -101,6 +130,35 @@ pub(super) fn buttons(state: &ConsoleState, visitor: &Visitor, fields: &Messages
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Parts, and then an error or the end.
+    struct Parts(Vec<Part>);
+
+    #[async_trait::async_trait]
+    impl ExportStream for Parts {
+        async fn next(&mut self) -> Result<Option<Bytes>, AdminError> {
+            self.0.remove(0)
+        }
+    }
+
+    #[tokio::test]
+    async fn a_file_is_whole_or_its_connection_ends_with_an_error() {
+        let part = |text: &'static str| Ok(Some(Bytes::from_static(text.as_bytes())));
+        let failed = || Err(AdminError::Unavailable("damaged".to_owned()));
+        let whole = vec![part("a"), part("b"), part("c"), part("d"), Ok(None)];
+        for (parts, expected) in [(whole, Some("abcd")), (vec![Ok(None)], Some("")), (vec![part("a"), failed()], None)]
+        {
+            let (to, from) = mpsc::channel(PARTS_AHEAD);
+            session("export", made(Box::new(Parts(parts)), to));
+            let body = axum::body::to_bytes(response(from, &ExportOrder::default()).into_body(), 1 << 20).await;
+            assert_eq!(body.ok().as_deref(), expected.map(str::as_bytes));
+        }
+        // Given up in its time: no end was sent.
+        let (to, from) = mpsc::channel::<Part>(PARTS_AHEAD);
+        to.send(part("a")).await.expect("there is room");
+        drop(to);
+        assert!(axum::body::to_bytes(response(from, &ExportOrder::default()).into_body(), 1 << 20).await.is_err());
+    }
 
     #[test]
     fn a_file_is_of_a_list_in_a_format_that_there_is() {
