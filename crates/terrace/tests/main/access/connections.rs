@@ -96,11 +96,14 @@ fn answers(stream: &mut TcpStream, target: &str, token: &str) -> bool {
     }
 }
 
-/// A receiver that accepts every message; control ids of what arrived, and the connection on which each did.
-fn receiver() -> (SocketAddr, Arc<Mutex<Vec<(String, SocketAddr)>>>) {
+/// Control ids of messages that arrived, in order, and the connection on which each did.
+type Arrived = Arc<Mutex<Vec<(String, SocketAddr)>>>;
+
+/// A receiver that accepts every message, and what arrived there.
+fn receiver() -> (SocketAddr, Arrived) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("it is bound");
-    let arrived: Arc<Mutex<Vec<(String, SocketAddr)>>> = Arc::default();
+    let arrived = Arrived::default();
     let all = Arc::clone(&arrived);
     thread::spawn(move || {
         for mut stream in listener.incoming().flatten() {
