@@ -138,9 +138,9 @@ fn table(prices: &[AgedPrice]) -> String {
     text
 }
 
-/// Four digits that matter, at least two after the point.
+/// Two digits after the point; five below a dollar, as prices by operation are.
 fn usd(value: f64) -> String {
-    if value < 0.1 { format!("{value:.5}") } else { format!("{value:.2}") }
+    if value < 1.0 { format!("{value:.5}") } else { format!("{value:.2}") }
 }
 
 fn as_json(prices: &[AgedPrice]) -> serde_json::Value {
