@@ -10,7 +10,7 @@ function stackChart() {
   const most = Math.max(...shown.map((one) => total(one.mix))) || 1;
   const step = 40;
   const chart = canvas(place, 30 + step * shown.length + 34, "Time of an operation by part, a bar for each mix", [16, 84, 38, 34]);
-  const unit = [["ns", 1e9], ["µs", 1e6], ["ms", 1e3], ["s", 1]].find(([, factor]) => most * factor < 1500) || ["s", 1];
+  const unit = [["ns", 1e9], ["us", 1e6], ["ms", 1e3], ["s", 1]].find(([, factor]) => most * factor < 1500) || ["s", 1];
   const x = linear(0, most * unit[1], chart.left, chart.right);
   axes(chart, x, null, (tick) => count(tick) + " " + unit[0], null);
   const hatch = draw("defs", {});
@@ -113,8 +113,8 @@ function ratioAt(points, size) {
 
 function heatChart() {
   const place = byId("heat-chart");
-  const heat = (plan.workloads.find((workload) => workload.heat.length > 0) || { heat: [] }).heat;
-  if (heat.length === 0) { byId("heat-lead").textContent = "The plan has no times: its trace had none, or it was made from a sizing."; place.replaceChildren(); return; }
+  const heat = (plan.workloads.find((workload) => workload.heat.length > 1 && workload.kind !== "sizing") || { heat: [] }).heat;
+  if (heat.length === 0) { byId("heat-lead").textContent = "There is none: the record has a single interval or no times, or the plan was made from a sizing."; place.replaceChildren(); return; }
   const rate = (one) => (one.reads + one.writes) / Math.max(1, one.seconds);
   const most = Math.max(...heat.map(rate)) || 1;
   const busiest = heat.reduce((best, one) => (rate(one) > rate(best) ? one : best));
@@ -161,11 +161,12 @@ function wasteChart() {
 // Everything that is text.
 function texts() {
   const { server, target, workloads } = plan;
-  byId("says").textContent = plan.says || "Plan of media";
+  const says = plan.says ? plan.says[0].toUpperCase() + plan.says.slice(1) : "Plan of media";
+  byId("says").textContent = says;
   byId("when").textContent = [plan.version, plan.on || plan.month].filter(Boolean).join(", ");
-  document.title = plan.says ? `Plan: ${plan.says}`.slice(0, 90) : "Plan of media";
+  document.title = says.slice(0, 90);
   const sum = (key) => workloads.reduce((all, one) => all + (one[key] || 0), 0);
-  const facts = [["Touched", bytes(sum("touched_bytes"))], ["Finds 95 % of what can be found", workloads.every((one) => known(one.hot_bytes)) && workloads.length > 0 ? bytes(sum("hot_bytes")) : null],
+  const facts = [["Touched", bytes(sum("touched_bytes"))], ["Find 95 % of what any can", workloads.every((one) => known(one.hot_bytes)) && workloads.length > 0 ? bytes(sum("hot_bytes")) : null],
     ["Busiest minute", workloads.length > 0 ? count(sum("worst_accesses_per_s")) + " accesses/s" : null], ["Commits", workloads.some((one) => known(one.commits_per_s)) ? count(sum("commits_per_s")) + "/s" : null],
     ["Written", workloads.length > 0 ? bytes(sum("written_bytes_per_s")) + "/s" : null],
     ["Target", TIMES.filter(([key]) => known(target[key])).map(([key, name]) => `${name} ${seconds(target[key])}`).join("; ") || (known(target.rate) ? "" : "none")],

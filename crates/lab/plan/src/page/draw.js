@@ -23,7 +23,7 @@ const three = (value) => (value >= 100 ? value.toFixed(0) : value >= 10 ? value.
 function seconds(value) {
   if (!known(value)) return "not known";
   if (value === 0) return "0";
-  const [unit, factor] = value < 1e-6 ? ["ns", 1e9] : value < 1e-3 ? ["µs", 1e6] : value < 1 ? ["ms", 1e3] : ["s", 1];
+  const [unit, factor] = value < 1e-6 ? ["ns", 1e9] : value < 1e-3 ? ["us", 1e6] : value < 1 ? ["ms", 1e3] : ["s", 1];
   return three(value * factor) + " " + unit;
 }
 
@@ -67,6 +67,12 @@ function logarithmic(low, high, from, to, base) {
     if (tick >= low && tick <= high) ticks.push(tick);
   }
   return { at, ticks };
+}
+
+// A logarithmic scale that has 0 at its left end.
+function fromZero(low, high, from, to) {
+  const scale = logarithmic(low / 2, high, from + (to - from) * 0.06, to, 10);
+  return { at: (value) => (value < low / 2 ? from : scale.at(value)), ticks: [0, ...scale.ticks] };
 }
 
 // An empty chart as wide as its place.

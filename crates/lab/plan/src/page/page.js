@@ -48,7 +48,8 @@ function costChart() {
   const times = all.map((one) => one.time).concat(known(targetTime) ? [targetTime] : []);
   // The ends stay when a slider moves, so that the marks do.
   const high = Math.max(...ends, (costChart.high = costChart.high || Math.max(...ends) * 1.35));
-  const x = linear(0, high * 1.04, chart.left, chart.right);
+  const least = Math.min(...ends.filter((usd) => usd > 0));
+  const x = high > least * 30 ? fromZero(least / 2, high * 1.2, chart.left, chart.right) : linear(0, high * 1.04, chart.left, chart.right);
   const y = logarithmic(Math.min(...times) / 1.6, Math.max(...times) * 1.6, chart.bottom, chart.top, 10);
   axes(chart, x, y, (tick) => money(tick), seconds, "cost beyond what is owned", timeName);
   if (known(targetTime)) {
@@ -61,6 +62,13 @@ function costChart() {
     chart.svg.append(draw("path", { class: "front", d: path }));
   }
   const onFront = new Set(front.map((one) => one.number));
+  // Marks on each other have one text together, above the first.
+  const groups = [];
+  for (const one of all) {
+    const place = { x: x.at(one.usd), y: y.at(one.time), numbers: [one.number] };
+    const near = groups.find((group) => Math.hypot(group.x - place.x, group.y - place.y) < 14);
+    if (near) { near.numbers.push(one.number); near.y = Math.min(near.y, place.y); } else groups.push(place);
+  }
   for (const one of all) {
     const [cx, cy] = [x.at(one.usd), y.at(one.time)];
     const isBest = best && best.number === one.number;
@@ -72,13 +80,16 @@ function costChart() {
     mark.append(draw("circle", { class: "halo", cx, cy, r: 14, stroke: one.number === selected ? "var(--accent)" : null, style: one.number === selected ? "stroke:var(--accent)" : null }));
     mark.append(isBest ? draw("path", { d: `M${cx} ${cy - 9}L${cx + 9} ${cy}L${cx} ${cy + 9}L${cx - 9} ${cy}Z`, fill })
       : draw("circle", { cx, cy, r: 5.5, fill, stroke: one.mix.meets_target ? "var(--ink)" : "var(--bad)", "stroke-width": 1.5 }));
-    mark.append(draw("text", { class: "strong", x: cx, y: cy - 15, "text-anchor": "middle" }, String(one.number + 1)));
     const pick = () => choose(one.number);
     mark.addEventListener("click", pick);
     mark.addEventListener("keydown", (event) => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); pick(); byId("cost-chart").querySelector(`[data-mix="${one.number}"]`).focus(); } });
     mark.addEventListener("pointerenter", () => tip(place, `${one.number + 1}: ${one.mix.name}\n${money(one.usd)}, ${seconds(one.time)}\nbinds: ${one.mix.binds}`, cx, cy));
     mark.addEventListener("pointerleave", () => tip(place, null));
     chart.svg.append(mark);
+  }
+  for (const group of groups) {
+    const text = group.numbers.sort((one, two) => one - two).map((number) => number + 1).join(", ");
+    chart.svg.append(draw("text", { class: "strong", x: group.x, y: group.y - 17, "text-anchor": group.x < chart.left + 30 && group.numbers.length > 1 ? "start" : "middle", "pointer-events": "none" }, text));
   }
   legend("cost-legend", [["var(--accent)", "diamond", "the choice"], ["var(--ink)", "ring", "meets the target"], ["var(--bad)", "ring", "does not"],
     ["var(--accent)", "line", "no other is cheaper and faster"], ["var(--mark)", "line", "from low to high prices"]]);
@@ -127,7 +138,8 @@ function mixTable() {
   const onFront = new Set(front.map((one) => one.number));
   // The others are in the detail: a list that is wider than the page hides what binds.
   const times = [[timeKey, timeName]];
-  const heads = ["mix", "cost", "low to high", ...times.map(([, name]) => name), "most it can do", "binds", ""];
+  const hasRate = mixes.some((mix) => known(mix.rate_max));
+  const heads = ["mix", "cost", "low to high", ...times.map(([, name]) => name), ...(hasRate ? ["most it can do"] : []), "binds", ""];
   const head = make("thead", {}, make("tr", {}, ...heads.map((text, place) => make("th", { scope: "col", class: place > 0 && place < heads.length - 2 ? "number" : null }, text || make("span", { class: "small" }, "remarks")))));
   const focused = document.activeElement && document.activeElement.name === "mix" ? document.activeElement.value : null;
   const rows = mixes.map((mix, number) => {
@@ -145,8 +157,8 @@ function mixTable() {
       make("th", { scope: "row" }, make("label", {}, radio, `${number + 1}: ${mix.name}`)),
       make("td", { class: "number" }, money(cost(mix, "expected"))),
       make("td", { class: "number" }, known(low) ? `${money(low)} to ${money(high)}` : ""),
-      ...times.map(([key]) => make("td", { class: "number" }, seconds(mix[key]))),
-      make("td", { class: "number" }, known(mix.rate_max) ? count(mix.rate_max) + "/s" : "not known"),
+      ...times.map(([key]) => make("td", { class: "number" }, known(mix[key]) || mix.spare > 0 ? seconds(mix[key]) : "too busy")),
+      hasRate ? make("td", { class: "number" }, known(mix.rate_max) ? count(mix.rate_max) + "/s" : "not known") : null,
       make("td", {}, mix.binds), make("td", {}, ...tags.flatMap((tag) => [tag, " "])));
   });
   byId("mix-table").replaceChildren(head, make("tbody", {}, ...rows));
