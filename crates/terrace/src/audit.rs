@@ -11,7 +11,7 @@ use node::audit::{
 };
 
 use crate::cli::{AuditCommand, AuditExportArgs, AuditFilterArgs, AuditListArgs, ExportFormat, OutcomeName, Place};
-use crate::messages::moment;
+use crate::moments::moment;
 use crate::show::{TextTable, bytes, count, time};
 use crate::terminal;
 

@@ -33,6 +33,7 @@ mod maintenance;
 mod manual;
 mod messages;
 mod metrics;
+mod moments;
 mod operations;
 mod place;
 mod production_requests;

@@ -16,11 +16,10 @@ use anyhow::{Context, bail};
 use hl7::charset::Charset;
 use hl7::{Reading, mllp};
 use interop::history::{Filter, History, OutputState};
-use interop::production::units::Span;
 use interop::record::{DeliveryOutcome, Status, Stored};
-use node::Clock;
 
 use crate::cli::{MessageCommand, MessageListArgs, OutputName, StatusName};
+use crate::moments::moment;
 use crate::production_requests;
 use crate::show::{TextTable, bytes, count, time};
 use crate::terminal;
@@ -76,17 +75,6 @@ pub fn filter(args: &MessageListArgs) -> anyhow::Result<Filter> {
         until_us: args.until.as_deref().map(moment).transpose()?,
         last: args.last,
     })
-}
-
-/// A time of day, or an age; microseconds since 1970.
-pub fn moment(text: &str) -> anyhow::Result<i64> {
-    if let Ok(age) = text.parse::<Span>() {
-        let age = i64::try_from(age.0.as_micros()).context("that is too long ago")?;
-        return Ok(Clock::system().now_us().saturating_sub(age));
-    }
-    let time: jiff::civil::DateTime =
-        text.parse().with_context(|| format!("`{text}` is neither a time as 2026-11-21T08:00 nor an age as 2h"))?;
-    Ok(time.to_zoned(jiff::tz::TimeZone::system())?.timestamp().as_microsecond())
 }
 
 fn list(args: &MessageListArgs) -> anyhow::Result<ExitCode> {

@@ -11,7 +11,7 @@ use node::{Clock, control};
 use serde_json::json;
 
 use crate::cli::OperationCommand;
-use crate::messages::moment;
+use crate::moments::moment;
 use crate::show::{TextTable, count, time};
 
 /// Runs one of the commands.

@@ -36,7 +36,6 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout_at};
 
 use crate::figures::OperationFigures;
-use crate::operation::reply::pause_after;
 use crate::production;
 
 use connecting::ConnectTries;
@@ -234,7 +233,7 @@ impl Queue {
     pub fn tried_to_connect(&self, reached: Reached) {
         if reached != Reached::Connected {
             let retry = self.orders.borrow().operation.settings.retry();
-            self.tries().failed(Instant::now(), |failures| pause_after(failures, &retry));
+            self.tries().failed(Instant::now(), |failures| retry.pause_after(failures));
         }
         self.note_reached(reached);
     }

@@ -24,7 +24,7 @@ use serde_json::json;
 use store::{Lsn, Restoring, StoreError, Until};
 
 use crate::cli::{BackupArgs, RestoreArgs};
-use crate::messages::moment;
+use crate::moments::moment;
 use crate::show::{TextTable, time};
 
 pub use repair::repair;

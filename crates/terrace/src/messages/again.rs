@@ -10,8 +10,8 @@ use interop::running::{EditedRequest, ReprocessOutcome, ReprocessPage, Reprocess
 use node::{Clock, control};
 use serde_json::json;
 
-use super::moment;
 use crate::cli::{FewName, ReprocessArgs};
+use crate::moments::moment;
 use crate::show::{TextTable, count};
 
 /// Ids in one request at most.

@@ -91,8 +91,8 @@ pub fn run(args: &MessageSearchArgs) -> anyhow::Result<ExitCode> {
         query: args.query.join(" "),
         last: args.last,
         by_score: args.best,
-        since_us: args.since.as_deref().map(super::moment).transpose()?,
-        until_us: args.until.as_deref().map(super::moment).transpose()?,
+        since_us: args.since.as_deref().map(crate::moments::moment).transpose()?,
+        until_us: args.until.as_deref().map(crate::moments::moment).transpose()?,
         time_max_ms: args.timeout.map_or_else(time_max_ms, |seconds| seconds.saturating_mul(1_000)),
     };
     let request = format!("{REQUEST} {}", serde_json::to_string(&query)?);

@@ -149,14 +149,8 @@ impl Tries {
     }
 
     fn pause(&self, retry: &Retry) -> Duration {
-        pause_after(self.all, retry)
+        retry.pause_after(self.all)
     }
-}
-
-/// The pause after so many tries that failed, 1 or more.
-pub fn pause_after(tries: u32, retry: &Retry) -> Duration {
-    let doublings = tries.saturating_sub(1).min(31);
-    retry.first.0.saturating_mul(1u32 << doublings).min(retry.max.0)
 }
 
 /// Decides.

@@ -280,6 +280,14 @@ pub struct Retry {
     pub attempts: u32,
 }
 
+impl Retry {
+    /// The pause after so many tries that failed, 1 or more.
+    pub fn pause_after(&self, tries: u32) -> Duration {
+        let doublings = tries.saturating_sub(1).min(31);
+        self.first.0.saturating_mul(1u32 << doublings).min(self.max.0)
+    }
+}
+
 /// Order in which an operation delivers.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]

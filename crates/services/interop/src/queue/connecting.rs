@@ -48,7 +48,6 @@ impl ConnectTries {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::operation::reply::pause_after;
     use crate::production::settings::Retry;
 
     #[test]
@@ -57,10 +56,10 @@ mod tests {
         let (began, mut tries) = (Instant::now(), ConnectTries::default());
         let at = |seconds: u64| began + Duration::from_secs(seconds);
         assert!(tries.begin(at(0)) && !tries.begin(at(1)), "one serves all that wait");
-        tries.failed(at(2), |failures| pause_after(failures, &retry));
+        tries.failed(at(2), |failures| retry.pause_after(failures));
         let begins = |tries: &mut ConnectTries, from: u64| {
             let first = (from..from + 100).find(|second| tries.begin(at(*second)));
-            tries.failed(at(first.expect("one begins")), |failures| pause_after(failures, &retry));
+            tries.failed(at(first.expect("one begins")), |failures| retry.pause_after(failures));
             first
         };
         assert_eq!(begins(&mut tries, 3), Some(12));

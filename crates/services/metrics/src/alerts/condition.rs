@@ -188,6 +188,9 @@ impl Look {
     }
 }
 
+const BACKUP_FAILED: &str = "the last backup by schedule failed: `terrace status` has the reason";
+const TROUBLE: &str = "`terrace status` has the reason and what to do";
+
 impl Condition {
     /// The subjects for which it holds now, each with what is the matter, in words.
     pub fn holds(
@@ -252,13 +255,9 @@ impl Condition {
             Condition::BackupAge(most) => of(vec![backup_age(samples, now)], &|age| age > most, &|age| {
                 format!("no backup by schedule was good for {}", in_words(age))
             }),
-            Condition::BackupFailed => of(one("terrace_backup_failed"), &|is| is > 0.0, &|_| {
-                "the last backup by schedule failed: `terrace status` has the reason".to_owned()
-            }),
+            Condition::BackupFailed => of(one("terrace_backup_failed"), &|is| is > 0.0, &|_| BACKUP_FAILED.to_owned()),
             Condition::NotReady => of(one("terrace_ready"), &|is| is == 0.0, &|_| "messages are not taken".to_owned()),
-            Condition::Trouble => of(one("terrace_trouble"), &|is| is > 0.0, &|_| {
-                "`terrace status` has the reason and what to do".to_owned()
-            }),
+            Condition::Trouble => of(one("terrace_trouble"), &|is| is > 0.0, &|_| TROUBLE.to_owned()),
         }
     }
 

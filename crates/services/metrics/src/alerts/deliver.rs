@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use super::book::AlertNotice;
 use super::channel::{Channel, ChannelKind};
+use super::untaken::{UntakenMessage, within};
 use super::{mail, smtp, webhook};
 
 /// Where programs of a command find theirs.
@@ -25,30 +26,6 @@ struct Told<'a> {
     node: &'a str,
     #[serde(flatten)]
     notice: &'a AlertNotice,
-}
-
-/// Why a channel did not take a message.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct UntakenMessage {
-    /// In words, without secrets.
-    pub(super) why: String,
-    /// Who was asked refuses this message, and most likely will again.
-    pub(super) is_final: bool,
-}
-
-impl From<String> for UntakenMessage {
-    fn from(why: String) -> UntakenMessage {
-        UntakenMessage { why, is_final: false }
-    }
-}
-
-/// Waits for an answer so long. Errors: there was none, or its own.
-pub(super) async fn within<T>(
-    time: Duration,
-    answer: impl Future<Output = Result<T, UntakenMessage>>,
-) -> Result<T, UntakenMessage> {
-    let none = |_| Err(format!("no answer within {} s", time.as_secs_f64()).into());
-    tokio::time::timeout(time, answer).await.unwrap_or_else(none)
 }
 
 /// Sends it, as from this node. Errors: why it was not taken.

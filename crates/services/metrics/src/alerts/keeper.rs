@@ -28,10 +28,11 @@ use super::book::{
     AlertAction, AlertBook, AlertEvent, AlertKey, AlertNote, AlertNotice, AlertState, NoticeKind, Outgoing, Silence,
 };
 use super::condition::Look;
-use super::deliver::{UntakenMessage, deliver};
+use super::deliver::deliver;
 use super::keeping::Keeping;
 use super::kept::{AlertChange, KeptAlerts};
 use super::rules::{AlertRules, CHANNELS_MAX};
+use super::untaken::UntakenMessage;
 use crate::samples::Samples;
 use crate::snapshot::Snapshots;
 use crate::table;

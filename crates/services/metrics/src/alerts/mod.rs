@@ -27,6 +27,7 @@ mod mail;
 mod rules;
 mod schedule;
 mod smtp;
+mod untaken;
 mod webhook;
 
 pub use book::{

@@ -16,7 +16,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::channel::{MailSecurity, Mailbox};
 use super::connect::{Wire, connect, secured};
-use super::deliver::{UntakenMessage, within};
+use super::untaken::{UntakenMessage, within};
 use super::webhook::secret;
 
 /// How long a server may take to take a mail (RFC 5321, 4.5.3.2.6).

@@ -9,8 +9,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::channel::Webhook;
 use super::connect::{Wire, connect, secured};
-use super::deliver::UntakenMessage;
 use super::files::{bytes_of, reading};
+use super::untaken::UntakenMessage;
 
 /// Most bytes of an answer's head.
 const HEAD_MAX: usize = 16 << 10;
