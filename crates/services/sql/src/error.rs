@@ -215,6 +215,9 @@ fn caused(error: &(dyn std::error::Error + 'static)) -> SqlError {
 fn conversion(text: &str) -> SqlError {
     let words = ["overflow", "out of range", "too large", "Can't cast value", "too small"];
     let range = words.iter().any(|word| text.contains(word));
+    if let Some((_, kind)) = text.split_once("Can't cast value").and_then(|(_, rest)| rest.split_once(" to type ")) {
+        return SqlError::value("22003", format!("{} out of range", error_texts::shown(kind).trim()));
+    }
     SqlError::value(if range { "22003" } else { "22P02" }, error_texts::shown(text))
 }
 

@@ -173,6 +173,7 @@ fn name(expr: &Expr) -> Option<String> {
         Expr::Exists { negated: false, .. } => "exists",
         Expr::Array(_) => "array",
         Expr::Extract { .. } => "extract",
+        Expr::Substring { shorthand: true, .. } => "substr",
         Expr::Substring { .. } => "substring",
         Expr::Position { .. } => "position",
         Expr::Trim { .. } => "btrim",

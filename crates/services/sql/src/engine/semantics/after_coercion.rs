@@ -17,6 +17,7 @@ use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, ExprSchema};
 use datafusion::error::Result as DfResult;
 use datafusion::logical_expr::expr::InList;
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{BinaryExpr, Cast, Expr, LogicalPlan};
 use datafusion::optimizer::AnalyzerRule;
@@ -41,12 +42,16 @@ impl AnalyzerRule for AfterCoercion {
                 schema.merge(&DFSchema::try_from_qualified_schema(scan.table_name.clone(), &scan.source.schema())?);
             }
             let in_condition = matches!(plan, LogicalPlan::Join(_) | LogicalPlan::Filter(_));
+            // An aggregate is found by its name, which has all of its text: also that of its filter and its order.
+            let names = NamePreserver::new(&plan);
             let plan = plan.map_expressions(|expr| {
-                expr.transform_up(|expr| {
+                let name = names.save(&expr);
+                let expr = expr.transform_up(|expr| {
                     blanks(expr, &schema)
                         .transform_data(|expr| text_casts::rewrite(expr, &schema, in_condition))?
                         .transform_data(|expr| checked_arithmetic::rewrite(expr, &schema))
-                })
+                })?;
+                Ok(expr.update_data(|expr| name.restore(expr)))
             })?;
             match plan.transformed {
                 true => plan.map_data(LogicalPlan::recompute_schema),

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use datafusion::arrow::array::Time64MicrosecondArray;
-use datafusion::arrow::datatypes::{DataType, TimeUnit};
+use datafusion::arrow::datatypes::{DataType, IntervalMonthDayNano, TimeUnit};
 
 use super::datetime_functions::TIMESTAMP;
 use super::pg_function::{PgFunction, no_function};
@@ -56,6 +56,11 @@ fn negated(span: Span) -> Result<Span, SqlError> {
     let parts = (span.months.checked_neg(), span.days.checked_neg(), span.us.checked_neg());
     let (Some(months), Some(days), Some(us)) = parts else { return Err(interval_out_of_range()) };
     Ok(Span { months, days, us })
+}
+
+/// An interval in Arrow's units. Errors: 22008 for more than 292 years of microseconds.
+pub(crate) fn arrow(months: i32, days: i32, us: i64) -> Result<IntervalMonthDayNano, SqlError> {
+    Span { months, days, us }.arrow()
 }
 
 /// Microseconds are the last digits of seconds and days that count.

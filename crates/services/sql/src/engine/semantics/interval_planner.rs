@@ -3,6 +3,7 @@
 //!
 //! ```text
 //!   iv * n, n * iv, iv / n      interval_times, interval_over
+//!   d + iv, d - iv, iv + d      of a timestamp, which is the type of the result
 //!   d + ti                      date_and_time, which has microseconds and thus all years
 //!   ts - ts                     timestamp_difference, so that what is around it finds an interval
 //! ```
@@ -10,11 +11,11 @@
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::DFSchema;
 use datafusion::error::Result as DfResult;
-use datafusion::logical_expr::ExprSchemable;
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
+use datafusion::logical_expr::{BinaryExpr, Cast, Expr, ExprSchemable, Operator};
 use datafusion::sql::sqlparser::ast::BinaryOperator;
 
-use super::datetime_functions::{DATE_AND_TIME, DIFFERENCE};
+use super::datetime_functions::{DATE_AND_TIME, DIFFERENCE, TIMESTAMP};
 use super::interval_functions::{OVER, TIMES};
 
 /// The planner.
@@ -43,10 +44,27 @@ impl ExprPlanner for IntervalPlanner {
             BinaryOperator::Plus if matches!((&l, &r), (T::Date32, T::Time64(_))) => {
                 PlannerResult::Planned(DATE_AND_TIME.of(vec![left, right]))
             }
+            BinaryOperator::Plus if l == T::Date32 && is_length(&r) => {
+                PlannerResult::Planned(binary(at_midnight(left), Operator::Plus, right))
+            }
+            BinaryOperator::Minus if l == T::Date32 && is_length(&r) => {
+                PlannerResult::Planned(binary(at_midnight(left), Operator::Minus, right))
+            }
+            BinaryOperator::Plus if is_length(&l) && r == T::Date32 => {
+                PlannerResult::Planned(binary(left, Operator::Plus, at_midnight(right)))
+            }
             BinaryOperator::Minus if is_difference(&l, &r) => PlannerResult::Planned(DIFFERENCE.of(vec![left, right])),
             op => PlannerResult::Original(RawBinaryExpr { op, left, right }),
         })
     }
+}
+
+fn binary(left: Expr, op: Operator, right: Expr) -> Expr {
+    Expr::BinaryExpr(BinaryExpr::new(Box::new(left), op, Box::new(right)))
+}
+
+fn at_midnight(date: Expr) -> Expr {
+    Expr::Cast(Cast::new(Box::new(date), TIMESTAMP))
 }
 
 /// Whether both are moments, and not both dates.

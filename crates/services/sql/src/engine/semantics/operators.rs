@@ -39,6 +39,7 @@ use super::{
 };
 use crate::SqlError;
 use crate::table::SqlType;
+use crate::text::intervals::parse_interval;
 
 /// The rule.
 #[derive(Debug, Default)]
@@ -322,6 +323,13 @@ fn cast_of(cast: Cast, schema: &DFSchema) -> DfResult<Transformed<Expr>> {
     {
         let message = format!("cannot cast type {} to {}", one.name(), other.name());
         return Err(SqlError::statement("42846", message).into());
+    }
+    if matches!(to, DataType::Interval(_))
+        && let Expr::Literal(ScalarValue::Utf8(Some(text)), _) = cast.expr.as_ref()
+        && let Some((months, days, us)) = parse_interval(text)
+    {
+        let span = interval_functions::arrow(months, days, us)?;
+        return Ok(Transformed::yes(Expr::Literal(ScalarValue::IntervalMonthDayNano(Some(span)), None)));
     }
     match (&from, &to) {
         (DataType::Time32(_) | DataType::Time64(_), DataType::Interval(_)) => {

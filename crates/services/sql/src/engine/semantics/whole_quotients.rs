@@ -16,7 +16,7 @@ pub(crate) const CALLED: &[PgFunction] = &[
     PgFunction {
         name: "div",
         wants: |types| numerics("div", types, 2),
-        gives: |_| Ok(DataType::Decimal256(76, 0)),
+        gives: |_| Ok(DataType::Decimal128(38, 0)),
         run: div,
         between: None,
     },
@@ -87,7 +87,9 @@ fn div(arrays: &[ArrayRef], gives: &DataType) -> Result<ArrayRef, SqlError> {
         (Some(dividend), Some(divisor)) => Ok(dividend.checked_div(divisor)),
         _ => Ok(None),
     });
-    Ok(Arc::new(quotients.collect::<Result<Decimal256Array, SqlError>>()?.with_data_type(gives.clone())))
+    let wide = quotients.collect::<Result<Decimal256Array, SqlError>>()?.with_data_type(DataType::Decimal256(76, 0));
+    let strict = CastOptions { safe: false, ..CastOptions::default() };
+    cast_with_options(&wide, gives, &strict).map_err(|_| SqlError::value("22003", "numeric field overflow"))
 }
 
 fn sign(arrays: &[ArrayRef], gives: &DataType) -> Result<ArrayRef, SqlError> {
