@@ -283,6 +283,7 @@ impl MakePlanArgs {
             sessions: self.sessions,
             query: self.query_pages.map(|pages| Query { pages, cpu_s: self.query_cpu.unwrap_or(0.0) }),
             commits: sizing.as_ref().map(|sizing| sizing.commits),
+            scale: sizing.as_ref().map_or(1.0, |sizing| sizing.scale),
             assumed: sizing.map_or(Vec::new(), |sizing| sizing.sure),
         };
         Ok((Planning::of(request)?, prices))

@@ -40,6 +40,7 @@ fn a_node_takes_the_settings_of_every_mix_that_a_plan_shows() {
             sessions: None,
             query: None,
             commits: Some(sized.commits),
+            scale: sized.scale,
             assumed: Vec::new(),
         };
         let planning = Planning::of(request).expect("a plan");

@@ -106,12 +106,12 @@ impl Planning {
         rest.extend(choice.best);
         rest.extend(choice.flips.iter().map(|flip| flip.to));
         rest.extend(choice.break_even.iter().map(|one| one.mix));
-        if choice.frontier.is_empty() {
+        if choice.best.is_none() {
             // No prices: the least memory that meets the target first, then others.
             let mut all: Vec<usize> = (0..rated.len()).collect();
             let gb = |number: &usize| rated[*number].cost.media.iter().map(|one| one.gb).sum::<f64>();
             all.sort_by(|one, two| rated[*two].meets.cmp(&rated[*one].meets).then(gb(one).total_cmp(&gb(two))));
-            rest.extend(all.into_iter().take(MIXES_SHOWN));
+            rest.extend(all.into_iter().take(MIXES_SHOWN / 2));
         }
         rest.sort_by(|one, two| usd(one).total_cmp(&usd(two)).then(one.cmp(two)));
         rest.dedup();
@@ -143,6 +143,11 @@ impl Planning {
         };
         let growth = request.target.growth;
         let sizes = (if cache.is_direct { 0 } else { cache.near }, cache.far.unwrap_or(0));
+        let mut not_used = wasted(mix, &models, rated, &self.workload, sizes, growth);
+        for waste in not_used.iter_mut().filter(|waste| waste.medium == models.near.name()) {
+            // Times may be borrowed, modules are not.
+            waste.medium.clone_from(&request.server.dram);
+        }
         Ok(MixReport {
             name: name(mix, &self.supplies, &request.server),
             parts: listed,
@@ -164,7 +169,7 @@ impl Planning {
             binds: rated.binding().to_owned(),
             spare: rated.spare(),
             stations: rated.stations.iter().zip(&rated.used).map(station).collect(),
-            wasted: wasted(mix, &models, rated, &self.workload, sizes, growth),
+            wasted: not_used,
             endurance: Some(endurance(mix, &self.supplies, &self.workload, growth)),
             settings: text(mix, &self.supplies, &request.server, SettingsFor::Real)?,
             commands: self.commands(mix),
@@ -234,7 +239,7 @@ impl Planning {
         }
         if let Some(without) = self.kept.iter().zip(rated).find(|(_, rated)| rated.meets) {
             return (
-                Answer::NoTarget,
+                Answer::NotPriced,
                 format!(
                     "there are mixes that meet the target, as {}, but not enough prices to choose by",
                     without.1.name
@@ -359,13 +364,14 @@ impl Planning {
             let low = summary.page_bytes.max(1) as f64;
             let high = (summary.touched_bytes as f64 * 1.05).max(low * 2.0);
             let size = |step: usize| (low * (high / low).powf(step as f64 / (CURVE_POINTS - 1) as f64)).round() as u64;
+            let scaled = |bytes: u64| (bytes as f64 * self.workload.scale) as u64;
             let mut add = |structure: &str, curve: &crate::reuse::MissRatioCurve| {
                 curves.push(CurveReport {
                     workload: report.name.clone(),
                     structure: structure.into(),
                     policy: "lru".into(),
                     far_bytes: None,
-                    points: (0..CURVE_POINTS).map(size).map(|bytes| (bytes, curve.miss_ratio(bytes))).collect(),
+                    points: (0..CURVE_POINTS).map(size).map(|bytes| (scaled(bytes), curve.miss_ratio(bytes))).collect(),
                 });
             };
             add("all", &totals.total().reuse.curve());
@@ -444,7 +450,11 @@ impl Planning {
         for note in &self.notes {
             add("times of DRAM", "+-20 %".into(), note);
         }
-        for old in self.request.prices.old() {
+        let is_used = |old: &&String| {
+            let medium = old.split(':').next().unwrap_or_default();
+            medium == self.request.server.dram || self.supplies.iter().any(|supply| supply.medium.name == medium)
+        };
+        for old in self.request.prices.old().iter().filter(is_used) {
             add("prices", "old".into(), old);
         }
         sure.extend(chosen.into_iter().flat_map(|one| self.sure_of_media(one)));

@@ -124,7 +124,7 @@ pub(super) fn wasted(
     };
     // The smallest memory with the same misses, as LRU would have them, in steps of a sixteenth.
     let all = near_bytes + far_bytes;
-    let scaled = |bytes: u64| (bytes as f64 / growth) as u64;
+    let scaled = |bytes: u64| (bytes as f64 / growth / workload.scale) as u64;
     let enough = |bytes: u64| curve(scaled(bytes)) <= curve(scaled(all)) + 0.001;
     let useful = (1..=16).map(|step| all / 16 * step).find(|bytes| enough(*bytes)).unwrap_or(all);
     let mut wasted = Vec::new();
@@ -183,7 +183,8 @@ pub(super) fn endurance(mix: &Mix, supplies: &[Supply], workload: &Workload, gro
         .commits
         .filter(|_| mix.journal == JournalPart::Data)
         .map_or(0.0, |commits| commits.bytes / workload.accesses_per_operation());
-    let written = accesses / seconds * (workload.write_back_bytes + per_access) * SECONDS_OF_A_DAY * growth;
+    let written =
+        accesses * workload.scale / seconds * (workload.write_back_bytes + per_access) * SECONDS_OF_A_DAY * growth;
     let supply = &supplies[mix.data.0];
     let bytes = supply.bytes() as f64 * f64::from(mix.data.1);
     EnduranceReport {

@@ -26,6 +26,8 @@ use super::workload::{Commits, ProfileSource, Shortness, Workload};
 use crate::PlanError;
 use crate::profile::Lack;
 
+/// Times that differ by less are alike.
+const ALIKE: f64 = 1.01;
 /// Mixes that are replayed at most.
 const REPLAYED_MAX: usize = 120;
 
@@ -56,6 +58,8 @@ pub struct PlanRequest {
     pub query: Option<Query>,
     /// Commits that are taken for given, where there is no journal to read them from.
     pub commits: Option<Commits>,
+    /// How many times larger the workload is than the record: 1 for a profile.
+    pub scale: f64,
     /// The error of the input, if it is not a profile.
     pub assumed: Vec<SureReport>,
 }
@@ -107,6 +111,7 @@ impl Planning {
     /// Profiles from which nothing can be planned, servers with no mix, and those of reading.
     pub fn of(request: PlanRequest) -> Result<Planning, PlanError> {
         let mut workload = Workload::of(request.sources.clone(), request.short)?;
+        workload.enlarge(request.scale);
         if let Some(commits) = request.commits {
             workload.assume_commits(commits);
         }
@@ -384,7 +389,8 @@ impl Point {
         let unpriced =
             planned.cost.media.iter().filter(|one| one.usd.is_none()).map(|one| (one.medium.clone(), one.gb));
         let rated = &planned.rated;
-        let most = rated.used.iter().copied().fold(0.0, f64::max);
+        // Half of the time is enough to spare.
+        let most = rated.used.iter().copied().fold(0.5, f64::max);
         let mut unpriced: Vec<(String, f64)> = unpriced.collect();
         unpriced.sort_by(|one, two| one.0.cmp(&two.0));
         Point { usd: priced, unpriced, times: [rated.mean_read_s, rated.mean_commit_s.unwrap_or(0.0), most] }
@@ -397,6 +403,6 @@ impl Point {
         let needs_nothing = self.unpriced.is_empty();
         self.usd <= other.usd
             && (needs_no_more || needs_nothing)
-            && self.times.iter().zip(&other.times).all(|(one, two)| one <= two)
+            && self.times.iter().zip(&other.times).all(|(one, two)| *one <= two * ALIKE)
     }
 }

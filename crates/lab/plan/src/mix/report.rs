@@ -58,6 +58,8 @@ pub enum Answer {
     NoMediumHelps,
     /// No mix of this server meets the target.
     NothingMeetsIt,
+    /// There are mixes that meet the target, but not enough prices to choose by.
+    NotPriced,
     /// There was no target: the knee is chosen, if there is one.
     #[default]
     NoTarget,

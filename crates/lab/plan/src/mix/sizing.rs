@@ -2,10 +2,12 @@
 //! made up, which is then planned as a recorded one.
 //!
 //! ```text
-//!   messages a day -> a tenth of them in the busiest hour -> three minutes of it
+//!   messages a day -> two days, with a tenth of a day's messages in its busiest hour; of less than a day that hour alone
 //!     each writes the newest page and a page of an index, and is read twice soon after
 //!   queries a day  -> each reads pages of messages; older ones less often: the age is drawn evenly by its logarithm
 //! ```
+//!
+//! A large workload is made up small, and taken for one of as many times the size ([`Sizing::scale`]): caches are as many times smaller, too.
 //!
 //! What is assumed is stated in the plan with its error ([`Sizing::sure`]). Nothing about the reuse of a real workload is known from four
 //! numbers: a profile of a day replaces all of it.
@@ -19,8 +21,13 @@ use crate::hash::Salt;
 use crate::profile::{Access, Lack, Origin, Recorder, RecorderOptions};
 
 const PAGE_BYTES: u64 = 8192;
-/// Length of the stream, seconds.
-const SECONDS: f64 = 180.0;
+const DAY_S: f64 = 86_400.0;
+/// Length of the stream, days.
+const DAYS: f64 = 2.0;
+/// Its least length, seconds.
+const SECONDS_LEAST: f64 = 180.0;
+/// The busiest hour of a day.
+const BUSIEST: f64 = 10.0;
 /// The part of a day's messages that comes in its busiest hour.
 const BUSIEST_HOUR: f64 = 0.1;
 /// Bytes that are stored of a message for each of its own, with outputs and indices, and beside them.
@@ -31,8 +38,8 @@ const JOURNAL: (f64, f64) = (1.2, 300.0);
 const COMMITS: f64 = 2.0;
 /// Pages of a query, if nothing else is said.
 pub const QUERY_PAGES: u32 = 100;
-/// Accesses of the stream at most: then only a part of the messages is in it, and counts for all.
-const ACCESSES_MAX: f64 = 2_000_000.0;
+/// Accesses of the stream at most: a workload with more is made up smaller.
+const ACCESSES_MAX: f64 = 600_000.0;
 
 /// What is known.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -58,6 +65,8 @@ pub struct Sizing {
     pub commits: Commits,
     /// Bytes that are stored.
     pub data_bytes: u64,
+    /// How many times larger the workload is than the profile.
+    pub scale: f64,
     /// What is assumed, with its error.
     pub sure: Vec<SureReport>,
 }
@@ -87,18 +96,39 @@ pub fn sizing(input: &SizingInput, folder: &Path) -> Result<Sizing, PlanError> {
     }
     let per_s = messages_per_day * BUSIEST_HOUR / 3600.0;
     let queries_per_s = queries_per_day * BUSIEST_HOUR / 3600.0;
+    let days = (retention_days.min(DAYS) * DAY_S).max(SECONDS_LEAST) / DAY_S;
+    // Of less than a day, the busiest hour is all.
+    let is_whole = days >= 1.0;
+    let of_days = |a_day: f64, per_s: f64| if is_whole { a_day * days } else { per_s * days * DAY_S };
+    let (messages, queries) = (of_days(messages_per_day, per_s), of_days(queries_per_day, queries_per_s));
+    let pages_of_message = (stored / PAGE_BYTES as f64).max(1e-6);
+    let all = messages * (2.0 * pages_of_message.ceil() + 2.0) + queries * f64::from(query_pages);
+    let scale = (all / ACCESSES_MAX).max(1.0);
     let stream = Stream {
-        messages: per_s * SECONDS,
-        queries: queries_per_s * SECONDS,
+        messages: messages / scale,
+        queries: queries / scale,
         query_pages,
-        pages: (data_bytes / PAGE_BYTES as f64).max(64.0),
-        pages_of_message: (stored / PAGE_BYTES as f64).max(1e-6),
+        pages: (data_bytes / PAGE_BYTES as f64 / scale).max(64.0),
+        pages_of_message,
+        seconds: days * DAY_S,
+        is_whole,
     };
     let bytes = stream.record(folder)?;
     let commits = Commits { per_s: per_s * COMMITS, bytes: message_bytes * JOURNAL.0 + JOURNAL.1 };
+    Ok(Sizing {
+        source: ProfileSource::Bytes("sizing".into(), bytes.into()),
+        commits,
+        data_bytes: data_bytes as u64,
+        scale,
+        sure: assumptions(),
+    })
+}
+
+/// What is assumed, with its error.
+fn assumptions() -> Vec<SureReport> {
     let assumed =
         |what: &str, error: &str, because: String| SureReport { what: what.into(), error: error.into(), because };
-    let sure = vec![
+    vec![
         assumed(
             "the workload",
             "not measured",
@@ -116,16 +146,10 @@ pub fn sizing(input: &SizingInput, folder: &Path) -> Result<Sizing, PlanError> {
             format!("{:.1} times the message and {:.0} bytes", STORED.0, STORED.1),
         ),
         assumed("bytes and number of commits", "half to twice", format!("{COMMITS:.0} commits of a message")),
-    ];
-    Ok(Sizing {
-        source: ProfileSource::Bytes("sizing".into(), bytes.into()),
-        commits,
-        data_bytes: data_bytes as u64,
-        sure,
-    })
+    ]
 }
 
-/// The stream of the busiest minutes.
+/// The stream, of a workload that is as many times smaller.
 struct Stream {
     messages: f64,
     queries: f64,
@@ -134,33 +158,52 @@ struct Stream {
     pages: f64,
     /// Pages that a message fills.
     pages_of_message: f64,
+    seconds: f64,
+    /// Whole days, with a busiest hour.
+    is_whole: bool,
 }
 
 impl Stream {
+    /// When a part of all messages has come, microseconds.
+    fn time_us(&self, part: f64) -> u64 {
+        if !self.is_whole {
+            return (part * self.seconds * 1e6) as u64;
+        }
+        let days = part * self.seconds / DAY_S;
+        // Of a day's messages, what comes before, in, and after its busiest hour.
+        let each = (1.0 - BUSIEST_HOUR) / 23.0;
+        let (before, of_day) = (BUSIEST * each, days.fract());
+        let hour = if of_day < before {
+            of_day / each
+        } else if of_day < before + BUSIEST_HOUR {
+            BUSIEST + (of_day - before) / BUSIEST_HOUR
+        } else {
+            BUSIEST + 1.0 + (of_day - before - BUSIEST_HOUR) / each
+        };
+        ((days.floor() + hour / 24.0) * DAY_S * 1e6) as u64
+    }
+
     fn record(&self, folder: &Path) -> Result<Vec<u8>, PlanError> {
         let mut recorder = Recorder::new(RecorderOptions::new(Salt::of_seed(1), &["page"], PAGE_BYTES, folder))?;
         let mut random = fastrand::Rng::with_seed(1);
-        // Each message makes four accesses, or those of its pages.
-        let spans = self.pages_of_message.ceil();
-        let all = self.messages * (2.0 * spans + 2.0) + self.queries * f64::from(self.query_pages);
-        let part = (ACCESSES_MAX / all).min(1.0);
-        let messages = (self.messages * part).max(1.0) as u64;
-        let queries_of_one = self.queries * part / messages as f64;
+        let spans = self.pages_of_message.ceil() as u64;
+        let messages = self.messages.max(1.0) as u64;
+        let queries_of_one = self.queries / messages as f64;
         let mut debt = 0.0;
         let mut record = |time_us: u64, key: u64, is_write: bool| {
             recorder.record(Access { time_us, key, bytes: PAGE_BYTES as u32, structure: 0, is_write }).map(|_| ())
         };
         for number in 0..messages {
-            let at = number as f64 / messages as f64;
-            let time_us = (at * SECONDS * 1e6) as u64;
-            // Pages are numbered by age at the end; the newest have the largest numbers.
-            let newest = self.pages + at * self.messages * self.pages_of_message;
-            for page in 0..spans as u64 {
+            let part = number as f64 / messages as f64;
+            let time_us = self.time_us(part);
+            // Pages are numbered by age at the begin; the newest have the largest numbers.
+            let newest = self.pages + part * self.messages * self.pages_of_message;
+            for page in 0..spans {
                 record(time_us, (newest as u64).saturating_add(page), true)?;
             }
             let index = (1u64 << 62) + (self.aged(&mut random) / 50.0) as u64;
             record(time_us, index, true)?;
-            for page in 0..spans as u64 {
+            for page in 0..spans {
                 record(time_us, (newest as u64).saturating_add(page), false)?;
             }
             record(time_us, index, false)?;
@@ -173,7 +216,7 @@ impl Stream {
                 }
             }
         }
-        record((SECONDS * 1e6) as u64 + 1, 0, false)?;
+        record((self.seconds * 1e6) as u64 + 1, 0, false)?;
         let origin = Origin {
             kind: "sizing".into(),
             made_by: concat!("terrace ", env!("CARGO_PKG_VERSION")).into(),
@@ -192,5 +235,36 @@ impl Stream {
     /// How many pages ago, evenly by its logarithm.
     fn aged(&self, random: &mut fastrand::Rng) -> f64 {
         self.pages.powf(random.f64())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Nine tenths of a day's messages come in 23 hours: 0.39130 of them in the first ten, then a tenth in one.
+    #[test]
+    fn a_tenth_of_a_day_comes_in_its_busiest_hour() {
+        let stream = Stream {
+            messages: 1.0,
+            queries: 0.0,
+            query_pages: 1,
+            pages: 64.0,
+            pages_of_message: 1.0,
+            seconds: 2.0 * DAY_S,
+            is_whole: true,
+        };
+        let before = 0.9 / 23.0 * 10.0;
+        for (of_day, hour) in
+            [(0.0, 0.0), (before / 2.0, 5.0), (before, 10.0), (before + 0.05, 10.5), (before + 0.1, 11.0)]
+        {
+            for day in [0.0, 1.0] {
+                let time_s = stream.time_us((day + of_day) / 2.0) as f64 / 1e6;
+                let wanted = (day * 24.0 + hour) * 3600.0;
+                assert!((time_s - wanted).abs() < 1.0, "{of_day} of day {day}: {time_s} s instead of {wanted}");
+            }
+        }
+        let flat = Stream { seconds: 180.0, is_whole: false, ..stream };
+        assert_eq!(flat.time_us(0.5), 90_000_000);
     }
 }

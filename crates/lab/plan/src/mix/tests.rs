@@ -79,6 +79,7 @@ fn request(source: ProfileSource, server: &str, prices: &[Price], target: Target
         sessions: None,
         query: None,
         commits: None,
+        scale: 1.0,
         assumed: Vec::new(),
     }
 }
@@ -347,6 +348,7 @@ fn a_sizing_is_a_plan_that_says_what_it_assumes() {
     let mut asked = request(sized.source, SERVER, &prices, target);
     (asked.short, asked.commits, asked.data_bytes, asked.assumed) =
         (Shortness::Take, Some(sized.commits), Some(sized.data_bytes), sized.sure);
+    asked.scale = sized.scale;
     let plan = report(asked, &prices);
     assert_eq!((plan.answer, plan.workloads[0].kind.as_str()), (Answer::Buy, "sizing"), "{}", plan.says);
     assert!(plan.sure[0].error.contains("not measured") && plan.refused.is_empty());

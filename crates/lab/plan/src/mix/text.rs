@@ -159,7 +159,8 @@ fn row(mix: &MixReport, mark: &str, has_commits: bool, has_queries: bool) -> Vec
     }
     row.push(format!("{:.0} %", mix.spare * 100.0));
     row.push(mix.binds.clone());
-    let most = mix.wasted.iter().max_by(|one, two| share(one).total_cmp(&share(two)));
+    let counted = mix.wasted.iter().filter(|waste| waste.unit != "GB/s");
+    let most = counted.max_by(|one, two| share(one).total_cmp(&share(two)));
     row.push(
         most.map_or(String::new(), |waste| format!("{:.0} % of {} {}", share(waste) * 100.0, waste.medium, waste.unit)),
     );

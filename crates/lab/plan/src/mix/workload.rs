@@ -91,6 +91,8 @@ pub struct Workload {
     pub stream_rate: f64,
     /// How many accesses one of the stream stands for.
     pub stands_for: f64,
+    /// How many times larger the workload is than the record: 1, but for a sizing, which makes a small one up.
+    pub scale: f64,
     /// Bytes of a page.
     pub page_bytes: u64,
     /// Keys are pages, not objects.
@@ -211,6 +213,7 @@ impl Workload {
             threshold,
             stream_rate,
             stands_for: 1.0,
+            scale: 1.0,
             page_bytes,
             has_pages,
             touched_bytes: summaries.iter().map(|summary| summary.touched_bytes).fold(0, u64::saturating_add),
@@ -296,6 +299,22 @@ impl Workload {
     /// Operations each second in the worst minute.
     pub fn operations_per_s(&self) -> f64 {
         self.commits.map_or(self.accesses_per_s, |commits| commits.per_s)
+    }
+
+    /// Takes the record for one of a workload that is so many times smaller: each key stands for as many, with accesses of their own.
+    pub fn enlarge(&mut self, scale: f64) {
+        let times = |bytes: u64| (bytes as f64 * scale) as u64;
+        (self.scale, self.stands_for, self.stream_rate) = (scale, self.stands_for * scale, self.stream_rate / scale);
+        (self.touched_bytes, self.accesses_per_s) = (times(self.touched_bytes), self.accesses_per_s * scale);
+        for report in &mut self.reports {
+            (report.touched_bytes, report.accesses) = (times(report.touched_bytes), times(report.accesses));
+            report.hot_bytes = report.hot_bytes.map(times);
+            report.worst_accesses_per_s *= scale;
+            report.written_bytes_per_s *= scale;
+            for heat in &mut report.heat {
+                (heat.reads, heat.writes) = (times(heat.reads), times(heat.writes));
+            }
+        }
     }
 
     /// Takes commits for given, as a sizing does: then they are its operations.
