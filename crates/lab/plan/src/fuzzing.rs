@@ -5,8 +5,9 @@ pub use crate::import::fuzz::trace;
 use crate::prices::{PriceFormat, PriceImportOptions, import, prices_text};
 use crate::profile::ProfileReader;
 
-/// Reads the bytes as a profile, and a profile that has them as its contents, with right checksums.
+/// Reads the bytes as a profile, and a profile that has them as its contents, with right checksums; and as the part of one.
 pub fn profile(input: &[u8]) {
+    crate::profile::fuzz::part(input);
     read(input);
     if let Some(file) = crate::profile::fuzz::file_of_contents(input) {
         read(&file);

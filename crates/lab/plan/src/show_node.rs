@@ -39,8 +39,8 @@ fn made(summary: &Summary) -> String {
 
 fn cache(node: &NodeUse) -> String {
     let cache = &node.cache;
-    let hits = cache.near_hits + cache.far_hits;
-    let all = hits + cache.misses;
+    // A file from outside may say anything.
+    let all = cache.near_hits.saturating_add(cache.far_hits).saturating_add(cache.misses);
     if all == 0 {
         return String::new();
     }
@@ -159,7 +159,7 @@ fn hours(node: &NodeUse) -> String {
         "begin, h", "records", "flushes", "found", "threads", "processors"
     );
     for hour in busiest.iter().take(12) {
-        let all = hour.hits + hour.misses;
+        let all = hour.hits.saturating_add(hour.misses);
         let found = if all > 0 { format!("{:.2} %", 100.0 * hour.hits as f64 / all as f64) } else { "-".to_owned() };
         let cpu: f64 = hour.cpu.iter().map(|used| used.seconds).sum();
         out += &format!(

@@ -1,6 +1,17 @@
 //! Files for the fuzz target of profiles: contents from outside behind right headers and checksums.
 
-use crate::format::{Fields, Kind, MAGIC, file_header, pack, write_section};
+use crate::format::{Fields, Kind, MAGIC, PART_MAGIC, file_header, pack, write_section};
+
+/// Reads the bytes as a part of a profile, and a part that has them as its last state, with right checksums.
+pub fn part(input: &[u8]) {
+    _ = crate::recovery::last_state(input);
+    let mut part = file_header(PART_MAGIC).to_vec();
+    let content = pack(input).and_then(|packed| write_section(&mut part, Kind::State, 0, &packed, input.len() as u64));
+    if content.is_ok() {
+        let state = crate::recovery::last_state(part.as_slice());
+        assert!(state.is_ok(), "it is a part, whatever its state is");
+    }
+}
 
 /// A file whose sections have these contents: two bytes for the length of the summary, two for that of the reuse, both, one chunk. `None` if
 /// the input is too short for its lengths.

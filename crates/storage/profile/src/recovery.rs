@@ -23,35 +23,16 @@ struct Found {
 /// # Errors
 /// Those of reading and writing; that the file is no part, or has no state yet.
 pub fn recover(part: &Path, out: &mut impl Write) -> Result<Summary, ProfileError> {
-    let whole = |summary: &Summary, threshold: Option<u64>| match (summary.stream_threshold, threshold) {
-        (Some(one), Some(other)) => Some(one.min(other)),
-        (one, other) => one.or(other),
-    };
-    let (mut last_state, mut sections, mut threshold) = (None, 0u32, None);
-    each(part, |found| {
-        sections += 1;
-        match found.kind {
-            Kind::Stream => {
-                let chunk = Chunk::decode(&found.content)?;
-                threshold = match (threshold, chunk.threshold) {
-                    (Some(one), Some(other)) => Some(std::cmp::min::<u64>(one, other)),
-                    (one, other) => one.or(other),
-                };
-            }
-            Kind::State => last_state = Some((sections, decode_state(&found.content)?, threshold)),
-            _ => return None,
-        }
-        Some(())
-    })?;
-    let Some((end, mut summary, threshold)) = last_state else {
+    let open = || Ok::<_, std::io::Error>(BufReader::with_capacity(256 << 10, File::open(part)?));
+    let Some(LastState { sections: end, mut summary, threshold }) = last_state(open()?)? else {
         return Err(ProfileError::Refused("the recording was interrupted before it had saved anything".into()));
     };
-    summary.stream_threshold = whole(&summary, threshold);
+    summary.stream_threshold = lower(summary.stream_threshold, threshold);
     let folder = part.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     // The part was within the limit of its recording.
     let mut spool = Spool::new(SpoolPlace::Unnamed(folder.to_owned()), u64::MAX)?;
     let (mut number, mut failed) = (0, None);
-    each(part, |found| {
+    each(open()?, |found| {
         number += 1;
         if number > end {
             return None;
@@ -73,9 +54,43 @@ pub fn recover(part: &Path, out: &mut impl Write) -> Result<Summary, ProfileErro
     Ok(summary)
 }
 
+/// What was known when a part was last saved.
+pub(crate) struct LastState {
+    /// Sections up to it, itself included.
+    sections: u32,
+    summary: Summary,
+    /// The lowest threshold of the chunks before it.
+    threshold: Option<u64>,
+}
+
+/// The lower one of two thresholds.
+fn lower(one: Option<u64>, other: Option<u64>) -> Option<u64> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    }
+}
+
+/// The last state of a part that verifies. Errors: those of reading; it is no part.
+pub(crate) fn last_state(part: impl Read) -> Result<Option<LastState>, ProfileError> {
+    let (mut last, mut sections, mut threshold) = (None, 0, None);
+    each(part, |found| {
+        sections += 1;
+        match found.kind {
+            Kind::Stream => threshold = lower(threshold, Chunk::decode(&found.content)?.threshold),
+            Kind::State => {
+                let summary = decode_state(&found.content)?;
+                last = Some(LastState { sections, summary, threshold });
+            }
+            _ => return None,
+        }
+        Some(())
+    })?;
+    Ok(last)
+}
+
 /// Passes the sections that verify, in order, until one does not or `take` returns none.
-fn each(part: &Path, mut take: impl FnMut(Found) -> Option<()>) -> Result<(), ProfileError> {
-    let mut bytes = BufReader::with_capacity(256 << 10, File::open(part)?);
+fn each(mut bytes: impl Read, mut take: impl FnMut(Found) -> Option<()>) -> Result<(), ProfileError> {
     let mut header = [0; FILE_HEADER_BYTES];
     let is_part = bytes.read_exact(&mut header).is_ok() && header == format::file_header(PART_MAGIC);
     if !is_part {
