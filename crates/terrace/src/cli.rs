@@ -34,7 +34,7 @@ pub use setup::{CompletionShell, CompletionsArgs, DoctorArgs, InitArgs, ManPages
 pub use tail::MessageTailArgs;
 pub use states::{OutputName, StatusName};
 pub use todo::TodoCommand;
-pub use transfer::{ExportArgs, FormatName, ImportArgs, ImportTime};
+pub use transfer::{FormatName, ImportTime, MessageExportArgs, MessageImportArgs};
 pub use trials::{RulesCommand, TransformCommand, TrialArgs};
 
 pub use audit::{AuditCommand, AuditExportArgs, AuditFilterArgs, AuditListArgs, ExportFormat, OutcomeName};
@@ -466,7 +466,7 @@ pub enum MessageCommand {
     /// --masked no unmasked; messages of other services are not in the file. Each page is in the audit. Exit code 1 if
     /// messages that belong to it are not in the file.
     #[command(verbatim_doc_comment)]
-    Export(ExportArgs),
+    Export(MessageExportArgs),
     /// Take the messages of a file into a service of a running node, in their order
     ///
     ///   terrace message import case.messages --dry-run
@@ -478,7 +478,7 @@ pub enum MessageCommand {
     /// twice; interrupted, the same command goes on. A file that is damaged or cut is refused before a message of it is taken.
     /// Needs message-import on the service. Exit code 1 if a message was not taken, was refused, or fails in a rule or transform.
     #[command(verbatim_doc_comment)]
-    Import(ImportArgs),
+    Import(MessageImportArgs),
     /// Send a file over MLLP and print the acknowledgement; exit code 1 unless it is AA or CA
     Send {
         /// The file: one message or a batch, segments ended by CR, LF or CRLF; `-` = standard input

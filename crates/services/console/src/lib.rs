@@ -41,6 +41,7 @@ mod hl7_names;
 mod layout;
 pub mod lending;
 mod live;
+mod message_query;
 mod once;
 pub mod operator;
 mod options;

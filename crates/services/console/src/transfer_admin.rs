@@ -11,8 +11,8 @@ use bytes::Bytes;
 use node::identity::Caller;
 use serde::Serialize;
 
-use crate::admin::MessageQuery;
 use crate::admin_error::AdminError;
+use crate::message_query::MessageQuery;
 
 /// See the module's text.
 #[async_trait]

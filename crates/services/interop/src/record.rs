@@ -52,7 +52,7 @@ use crate::error::InteropError;
 use buffer::RecordBuffer;
 pub(crate) use charsets::{CHARSETS, known_charset};
 use charsets::{code, of_code};
-pub use deliveries::{Delivery, DeliveryOutcome, decode_deliveries, encode_deliveries};
+pub use deliveries::{Delivery, DeliveryOutcome, OutputState, decode_deliveries, encode_deliveries};
 pub(crate) use deliveries::{decode_outcome, each_delivery, outcome_of};
 pub use origin::{Derivation, KEY_TEXT_MAX, MessageOrigin};
 pub(crate) use origin::{derivation_code, derivation_of};

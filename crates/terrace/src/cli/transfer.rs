@@ -8,7 +8,7 @@ use super::{OutputName, Place, StatusName};
 
 /// `terrace message export`
 #[derive(Debug, Args)]
-pub struct ExportArgs {
+pub struct MessageExportArgs {
     /// The file to write; it must not be there
     #[arg(long, short, value_name = "FILE")]
     pub out: PathBuf,
@@ -74,7 +74,7 @@ pub enum FormatName {
 
 /// `terrace message import`
 #[derive(Debug, Args)]
-pub struct ImportArgs {
+pub struct MessageImportArgs {
     /// A file of `terrace message export`, a file of HL7 messages, or a folder of these (.messages, .hl7)
     pub file: PathBuf,
     /// The service that takes them; without it, that of the same name as where they came from

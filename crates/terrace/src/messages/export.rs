@@ -21,7 +21,7 @@ use node::control;
 use serde_json::json;
 
 use super::search::{FoundMessages, MessageQuery, REQUEST};
-use crate::cli::{ExportArgs, FormatName, MessageListArgs};
+use crate::cli::{FormatName, MessageExportArgs, MessageListArgs};
 use crate::maintenance::Bar;
 use crate::show::{bytes, count};
 
@@ -47,7 +47,7 @@ struct Exported {
 }
 
 /// Runs the command.
-pub(super) fn run(args: &ExportArgs) -> anyhow::Result<ExitCode> {
+pub(super) fn run(args: &MessageExportArgs) -> anyhow::Result<ExitCode> {
     let out = &args.out;
     ensure!(
         fs::symlink_metadata(out).is_err(),
@@ -77,7 +77,7 @@ pub(super) fn run(args: &ExportArgs) -> anyhow::Result<ExitCode> {
     Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
-fn report(args: &ExportArgs, exported: &Exported, left_out: u64) {
+fn report(args: &MessageExportArgs, exported: &Exported, left_out: u64) {
     for (id, why) in exported.damaged.iter().take(NAMED_MAX) {
         eprintln!("damaged: message {id} cannot be read, and is not in the file: {why}");
     }
@@ -120,7 +120,7 @@ fn create(partial: &Path) -> anyhow::Result<File> {
 }
 
 /// What is asked for, without a place in it.
-fn request_of(args: &ExportArgs) -> anyhow::Result<ExportRequest> {
+fn request_of(args: &MessageExportArgs) -> anyhow::Result<ExportRequest> {
     let filter = super::filter(&MessageListArgs {
         place: args.place.clone(),
         last: 0,
@@ -173,7 +173,12 @@ fn found(data: &Path, query: &str, (since_us, until_us): (Option<i64>, Option<i6
 type Written = (Exported, u64);
 
 /// Writes all pages; the file is durable then.
-fn write(args: &ExportArgs, history: &History, mut request: ExportRequest, file: File) -> anyhow::Result<Written> {
+fn write(
+    args: &MessageExportArgs,
+    history: &History,
+    mut request: ExportRequest,
+    file: File,
+) -> anyhow::Result<Written> {
     let clock = Clock::system();
     let now_us = clock.now_us();
     let format = match args.format {
@@ -197,7 +202,7 @@ fn write(args: &ExportArgs, history: &History, mut request: ExportRequest, file:
                 source: page.source.clone(),
                 made_us: now_us,
                 masked: page.masked,
-                filter: asked(args),
+                filter: selection(args),
                 release: env!("CARGO_PKG_VERSION").to_owned(),
             };
             let stamp = hl7_timestamp(&clock, now_us);
@@ -244,7 +249,7 @@ fn add(writer: &mut ExportWriter<impl Write>, exported: &mut Exported, page: &Ex
 }
 
 /// The selection in words, for the head of the file. What is looked for in bodies is not in it.
-fn asked(args: &ExportArgs) -> String {
+fn selection(args: &MessageExportArgs) -> String {
     let mut words: Vec<String> = Vec::new();
     let plain = [
         ("service", &args.service),

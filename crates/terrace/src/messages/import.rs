@@ -19,7 +19,7 @@ use interop::transfer::{CheckedImport, ImportItem, ImportReader, LeftOut, line_o
 use node::control;
 use serde_json::json;
 
-use crate::cli::{ImportArgs, ImportTime};
+use crate::cli::{ImportTime, MessageImportArgs};
 use crate::maintenance::Bar;
 use crate::show::count;
 
@@ -56,7 +56,7 @@ impl Totals {
 }
 
 /// Runs the command.
-pub(super) fn run(args: &ImportArgs) -> anyhow::Result<ExitCode> {
+pub(super) fn run(args: &MessageImportArgs) -> anyhow::Result<ExitCode> {
     let files = files_of(&args.file)?;
     let mut totals = Totals::default();
     for file in &files {
@@ -98,7 +98,7 @@ fn files_of(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
 }
 
 /// Whether a file may be imported so.
-fn allowed(args: &ImportArgs, checked: &CheckedImport) -> anyhow::Result<()> {
+fn allowed(args: &MessageImportArgs, checked: &CheckedImport) -> anyhow::Result<()> {
     match &checked.head {
         Some(head) if head.masked && !args.allow_masked => bail!(
             "its bodies are masked, and no patient of them is one: with --allow-masked it is imported nevertheless, for a system of tests"
@@ -128,7 +128,7 @@ impl Group {
 }
 
 fn import(
-    args: &ImportArgs,
+    args: &MessageImportArgs,
     file: &Path,
     mut reader: ImportReader<fs::File>,
     checked: &CheckedImport,
@@ -161,7 +161,13 @@ fn import(
 }
 
 /// Sends a group until each of it has its result.
-fn send(args: &ImportArgs, file: &Path, group: Group, is_masked: bool, totals: &mut Totals) -> anyhow::Result<()> {
+fn send(
+    args: &MessageImportArgs,
+    file: &Path,
+    group: Group,
+    is_masked: bool,
+    totals: &mut Totals,
+) -> anyhow::Result<()> {
     let (mut at, mut since) = (0, Instant::now());
     while at < group.items.len() {
         let message = |item: &ImportItem| {
@@ -226,7 +232,7 @@ fn place_of(file: &Path, at: u64) -> String {
     }
 }
 
-fn report(args: &ImportArgs, totals: &Totals) {
+fn report(args: &MessageImportArgs, totals: &Totals) {
     totals.open.iter().for_each(|line| eprintln!("{line}"));
     if totals.open_count > totals.open.len() as u64 {
         eprintln!("and {} more: --json shows each message", count(totals.open_count - totals.open.len() as u64));

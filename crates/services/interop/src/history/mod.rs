@@ -30,6 +30,7 @@ use crate::error::InteropError;
 use crate::record::{Delivery, Status, Stored};
 use crate::rows::{DerivedMessage, Reader, check, interpreter};
 
+pub use crate::record::OutputState;
 pub use answer::{bytes_of, trace_of};
 pub(crate) use answer::{
     check as answer_check, count as answer_count, list as answer_list, message as answer_message, page as answer_page,
@@ -69,20 +70,6 @@ pub struct Filter {
     pub until_us: Option<i64>,
     /// The newest so many; 0 = all.
     pub last: usize,
-}
-
-/// State of one output.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum OutputState {
-    /// Not delivered yet.
-    Waiting,
-    /// The receiver took it.
-    Delivered,
-    /// Given up on.
-    Failed,
-    /// Taken out of the queue by a person.
-    SetAside,
 }
 
 /// One line of a list.

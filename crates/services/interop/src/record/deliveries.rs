@@ -20,6 +20,20 @@ pub enum DeliveryOutcome {
     SetAside,
 }
 
+/// State of one output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OutputState {
+    /// Not delivered yet.
+    Waiting,
+    /// The receiver took it.
+    Delivered,
+    /// Given up on.
+    Failed,
+    /// Taken out of the queue by a person.
+    SetAside,
+}
+
 impl DeliveryOutcome {
     /// Its name, for display and in SQL.
     pub fn name(self) -> &'static str {

@@ -304,8 +304,7 @@ fn metadata<T: DeserializeOwned>(record: &Record) -> Result<T, InteropError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::history::OutputState;
-    use crate::record::Status;
+    use crate::record::{OutputState, Status};
     use crate::transfer::TransferOutput;
 
     fn message(id: u64) -> TransferMessage {

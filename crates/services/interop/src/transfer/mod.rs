@@ -18,13 +18,12 @@ mod writer;
 
 use serde::{Deserialize, Serialize};
 
-use crate::history::OutputState;
-use crate::record::{MessageOrigin, Status};
+use crate::record::{MessageOrigin, OutputState, Status};
 
 #[cfg(feature = "fuzzing")]
 pub(crate) use format::sealed;
 pub use format::{TransferFile, TransferWriter};
-pub use reader::{CheckedImport, ImportItem, ImportReader, LeftOut, line_of};
+pub use reader::{CheckedImport, ImportItem, ImportReader, line_of};
 pub use writer::{ExportFormat, ExportWriter};
 
 /// Longest body that a file may have; services take 63 MiB at most.
@@ -108,6 +107,15 @@ pub struct TransferEnd {
     pub body_bytes: u64,
     /// SHA-256 of all bytes before this record, in hexadecimal.
     pub sha256: String,
+}
+
+/// Something of a file that is not taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeftOut {
+    /// Where in the file, as far as it is known.
+    pub at: Option<u64>,
+    /// Why.
+    pub why: String,
 }
 
 /// The name of a store as a source of messages.

@@ -18,8 +18,7 @@ use std::io::{Read, Seek};
 use hl7::batch::{BatchEvent, BatchProblem, Stream};
 use ring::digest::{Context, SHA256};
 
-use super::reader::LeftOut;
-use super::{BODY_BYTES_MAX, hex};
+use super::{BODY_BYTES_MAX, LeftOut, hex};
 use crate::error::InteropError;
 
 /// How many bytes are read at a time.

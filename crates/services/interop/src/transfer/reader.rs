@@ -15,7 +15,7 @@ use bytes::Bytes;
 
 use super::format::{TransferFile, is_transfer};
 use super::plain::{PlainFile, line_at};
-use super::{TransferHead, hex};
+use super::{LeftOut, TransferHead, hex};
 use crate::error::InteropError;
 use crate::record::search::content;
 
@@ -32,15 +32,6 @@ pub struct CheckedImport {
     pub body_bytes: u64,
     /// What cannot be taken of it, and why.
     pub left_out: Vec<LeftOut>,
-}
-
-/// Something of a file that is not taken.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LeftOut {
-    /// Where in the file, as far as it is known.
-    pub at: Option<u64>,
-    /// Why.
-    pub why: String,
 }
 
 /// A message of a file.
