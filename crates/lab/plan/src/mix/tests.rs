@@ -22,31 +22,48 @@ const SERVER: &str = "sockets = 1\ncores = 8\ndimm_slots = 16\nchannels = 8\nlan
                       dimms = ['2GiB', '4GiB']\noffer = ['cxl-expander', 'nvme-p4510']\n";
 
 fn profile_of(keys: impl Iterator<Item = u64>, accesses: u64, seconds: u64, lacks: &[Lack]) -> ProfileSource {
+    profile_with("object", OBJECT, keys, accesses, seconds, lacks)
+}
+
+fn profile_with(
+    kind: &str,
+    bytes: u32,
+    keys: impl Iterator<Item = u64>,
+    accesses: u64,
+    seconds: u64,
+    lacks: &[Lack],
+) -> ProfileSource {
     let folder = tempfile::tempdir().expect("a folder");
     let mut recorder =
         Recorder::new(RecorderOptions::new(Salt::of_seed(3), &["object"], 8192, folder.path())).expect("options");
     for (number, key) in (0..).zip(keys) {
         let time_us = number * seconds * 1_000_000 / accesses;
-        let access = Access { time_us, key, bytes: OBJECT, structure: 0, is_write: number % 4 == 0 };
+        let access = Access { time_us, key, bytes, structure: 0, is_write: number % 4 == 0 };
         recorder.record(access).expect("records");
     }
     let origin = Origin {
         kind: "test".into(),
         made_by: "a test".into(),
-        keys: "object".into(),
+        keys: kind.into(),
         bad_lines: 0,
         other_requests: 0,
         flushes: None,
         times_back: 0,
     };
-    let mut bytes = Vec::new();
-    recorder.finish(origin, lacks, &mut bytes).expect("writes");
-    ProfileSource::Bytes("test".into(), bytes.into())
+    let mut file = Vec::new();
+    recorder.finish(origin, lacks, &mut file).expect("writes");
+    ProfileSource::Bytes("test".into(), file.into())
 }
 
 /// An hour of 1,500 objects of 18 MiB, 26.4 GiB together.
 fn hour(shape: Shape) -> ProfileSource {
     profile_of(generate(shape, 1500, 120_000, 7), 120_000, 3600, &[Lack::Flushes, Lack::Journal, Lack::Cpu])
+}
+
+/// An hour of 8,192 pages, 64 MiB together.
+fn pages() -> ProfileSource {
+    let keys = generate(Shape::Zipf { skew: 0.7 }, 8192, 200_000, 9);
+    profile_with("page", 8192, keys, 200_000, 3600, &[Lack::Flushes, Lack::Journal, Lack::Cpu])
 }
 
 fn price(medium: &str, value: f64) -> Price {
@@ -361,4 +378,25 @@ fn a_sizing_is_a_plan_that_says_what_it_assumes() {
     ] {
         assert!(sizing(&wrong, folder.path()).is_err(), "{wrong:?}");
     }
+}
+
+/// 64 MiB of pages stand for 4 GiB: the page cache of 1.5 GiB is one of 24 MiB.
+#[test]
+fn the_real_page_cache_finds_what_the_plan_predicts() {
+    let prices = [price("ddr5", 10.0), price("nvme-p4510", 0.15)];
+    let server = SERVER.replace("reserve = '1GiB'", "reserve = '512MiB'");
+    let mut asked = request(pages(), &server, &prices, reads_within(1e-6));
+    (asked.scale, asked.short) = (64.0, Shortness::Take);
+    let planning = Planning::of(asked).expect("a plan");
+    let plan = planning.report(&prices).expect("a report");
+    let figures = planning.verify(&plan).expect("runs");
+    assert!(figures.len() >= 8, "{figures:?}");
+    for figure in &figures {
+        let bound = if figure.unit == "percent" { 2.0 } else { 15.0 };
+        assert!(figure.error_percent.abs() <= bound, "{figure:?}");
+    }
+    assert!(figures.iter().any(|one| one.name == "read from the drives" && one.measured > 10.0), "{figures:?}");
+    let objects = Planning::of(request(hour(Shape::Loop), SERVER, &prices, Target::default())).expect("a plan");
+    let error = objects.verify(&objects.report(&prices).expect("a report")).expect_err("objects").to_string();
+    assert!(error.contains("this profile has objects"), "{error}");
 }
