@@ -15,7 +15,7 @@ use catalogue::price::PriceUnit;
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
 
-use super::import::{ImportedPrices, OFFERS_MAX, Offer, Offers, PriceImportOptions, of_json, region};
+use super::offers::{ImportedPrices, OFFERS_MAX, Offer, Offers, PriceImportOptions, of_json, region};
 use crate::PlanError;
 
 #[derive(Deserialize)]

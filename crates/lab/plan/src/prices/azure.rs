@@ -8,7 +8,7 @@ use std::io::{BufReader, Read};
 use catalogue::price::PriceUnit;
 use serde::Deserialize;
 
-use super::import::{
+use super::offers::{
     GB_OF_GIB, HOURS_A_MONTH, ImportedPrices, Offer, Offers, PriceImportOptions, dated, of_json, region,
 };
 use crate::PlanError;

@@ -15,13 +15,15 @@ mod azure;
 mod command;
 mod gcp;
 mod import;
+mod offers;
 mod quote;
 #[cfg(test)]
 mod tests;
 mod write;
 
 pub use command::{PricesArgs, PricesCommand};
-pub use import::{ImportedPrices, PriceFormat, PriceImportOptions, import};
+pub use import::{PriceFormat, import};
+pub use offers::{ImportedPrices, PriceImportOptions};
 pub use write::prices_text;
 
 use std::path::Path;

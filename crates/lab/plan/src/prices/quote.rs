@@ -9,7 +9,7 @@ use std::io::{BufRead, BufReader, Read};
 use catalogue::medium::Confidence;
 use catalogue::price::{Basis, Price, PriceDate, PriceUnit};
 
-use super::import::{ImportedPrices, PriceImportOptions};
+use super::offers::{ImportedPrices, PriceImportOptions};
 use crate::PlanError;
 
 /// The longest line, bytes.
