@@ -140,6 +140,9 @@ pub struct MakePlanArgs {
     /// What is owned already, beside what the server's description says: 8x16GiB (DRAM), 2xnvme-p4510
     #[arg(long, value_name = "WHAT", value_delimiter = ',')]
     pub have: Vec<String>,
+    /// DRAM of the machine, where --machine does not say it: ddr5, ddr4-3200, ddr4-2666
+    #[arg(long, value_name = "NAME")]
+    pub dram: Option<String>,
     /// Media that may not be: a name, cxl, pmem, network, far, discontinued
     #[arg(long = "no", value_name = "KIND", value_delimiter = ',')]
     pub without: Vec<String>,
@@ -314,6 +317,9 @@ impl MakePlanArgs {
             (None, None) => bail!("a plan needs --server or --machine"),
         };
         server.have.extend(self.have.iter().cloned());
+        if let Some(dram) = &self.dram {
+            server.dram.clone_from(dram);
+        }
         Ok(server)
     }
 

@@ -172,6 +172,9 @@ pub(super) fn enumerate(server: &Server, supplies: &[Supply], needs: MixNeeds) -
     }
     let nears = work.nears()?;
     let data = work.data();
+    if data.is_empty() && work.found.left_out.is_empty() {
+        work.leave_out("it has no place for a drive: describe bays or volumes, or say which drives there are, as --have 2xnvme-p4510".into());
+    }
     for near in &nears {
         let reserve = server.reserve_of(near.bytes)?;
         let fars = work.fars(near, reserve);

@@ -38,7 +38,7 @@ pub fn text(report: &PlanReport) -> String {
     );
     let _ = writeln!(out, "target: {}\n", target(&report.target));
     for refused in &report.refused {
-        let _ = writeln!(out, "not planned: {refused}");
+        let _ = writeln!(out, "{refused}");
     }
     out += &table(report);
     let _ = writeln!(out, "\n{}", report.says);
