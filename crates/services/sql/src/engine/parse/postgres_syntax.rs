@@ -7,7 +7,7 @@
 //!   @ x, |/ x, ||/ x, ~x         abs(x), sqrt(x::float8), cbrt(x::float8), x # -1
 //!   x::varchar(3), x::char(3)    left(x::text, 3)               a char(n) has no trailing blanks here
 //!   x -> k, x ->> k, x #> '{k}'  json_get(x, k), json_get_text(x, k), json_extract_path(x, 'k')
-//!   substring(x FROM 'a(b)')     pattern_part(x, 'a(b)')
+//!   substring(x FROM a FOR b)    substr(x, a, b): our own, which also takes bytes and patterns
 //!   1e300::float8                '1e300'::float8
 //!   x::json                      json_of(x), which checks it
 //!   x::timestamp(0)              rounded_timestamp(x::timestamp, 0)
@@ -58,8 +58,10 @@ pub(super) fn restated(expr: Expr) -> Expr {
         Expr::BinaryOp { left, op: op @ (BinaryOperator::HashArrow | BinaryOperator::HashLongArrow), right } => {
             at_path(*left, op, *right)
         }
-        Expr::Substring { expr, substring_from: Some(pattern), substring_for: None, .. } if is_quoted(&pattern) => {
-            call("pattern_part", vec![*expr, *pattern])
+        Expr::Substring { expr, substring_from, substring_for, .. } => {
+            let from = substring_from.map_or_else(|| number("1"), |from| *from);
+            let length = substring_for.map(|length| *length);
+            call("substr", [*expr, from].into_iter().chain(length).collect())
         }
         Expr::InList { expr, list, negated } => match *expr {
             Expr::Tuple(row) => row_in_list(&row, list, negated),
@@ -249,11 +251,6 @@ fn quoted_number(expr: Expr) -> Expr {
         Expr::Nested(inner) => nested(quoted_number(*inner)),
         other => other,
     }
-}
-
-/// Whether an expression is a text in quotes: for `substring(x FROM ..)` a pattern.
-fn is_quoted(expr: &Expr) -> bool {
-    matches!(expr, Expr::Value(value) if matches!(value.value, Value::SingleQuotedString(_)))
 }
 
 /// `json #> path`. A path that is no constant, or has quotes, stays as it is, and the planner refuses it.

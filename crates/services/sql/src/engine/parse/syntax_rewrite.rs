@@ -8,6 +8,7 @@
 //!   x > ANY (array)           CASE WHEN x > ANY (array) THEN true WHEN the array has a NULL THEN NULL ELSE x > ANY (array) END
 //!   (a, b) = (c, d)           a = c AND b = d
 //!   x LIKE p ESCAPE c         x LIKE like_escape(p, c)
+//!   generate_series(1, 3) g   generate_series(1, 3) g (g)
 //!   FETCH FIRST n ROWS ONLY   LIMIT n
 //!   OVER w, OVER (w ..)       OVER (the definition of w ..)
 //!   array_agg(DISTINCT x)     array_agg(DISTINCT x ORDER BY x), the order that PostgreSQL's sorting leaves
@@ -24,7 +25,8 @@ use std::ops::ControlFlow;
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, DuplicateTreatment, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentClause,
     FunctionArguments, Ident, LimitClause, NamedWindowDefinition, NamedWindowExpr, OrderByExpr, OrderByOptions, Query,
-    Select, SetExpr, Statement, UnaryOperator, Value, VisitMut, VisitorMut, WindowSpec, WindowType,
+    Select, SetExpr, Statement, TableAlias, TableAliasColumnDef, TableFactor, UnaryOperator, Value, VisitMut,
+    VisitorMut, WindowSpec, WindowType,
 };
 
 use super::expressions::{call, case, number, truth, unknown};
@@ -50,6 +52,11 @@ impl VisitorMut for Restate {
             Ok(()) => ControlFlow::Continue(()),
             Err(error) => ControlFlow::Break(Box::new(error)),
         }
+    }
+
+    fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<Self::Break> {
+        column_of_function(factor);
+        ControlFlow::Continue(())
     }
 
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Self::Break> {
@@ -146,6 +153,32 @@ fn sorted(mut function: Function) -> Function {
         list.clauses.push(FunctionArgumentClause::OrderBy(vec![by]));
     }
     function
+}
+
+/// The one column of a function in FROM has the name of the function, or of its alias.
+fn column_of_function(factor: &mut TableFactor) {
+    let (name, alias) = match factor {
+        TableFactor::Table { name, args: Some(_), alias, .. }
+            if name.to_string().eq_ignore_ascii_case("generate_series") =>
+        {
+            ("generate_series", alias)
+        }
+        TableFactor::UNNEST { alias, array_exprs, with_offset: false, with_ordinality: false, .. }
+            if array_exprs.len() == 1 =>
+        {
+            ("unnest", alias)
+        }
+        _ => return,
+    };
+    let alias = alias.get_or_insert_with(|| TableAlias {
+        explicit: true,
+        name: Ident::new(name),
+        columns: Vec::new(),
+        at: None,
+    });
+    if alias.columns.is_empty() {
+        alias.columns.push(TableAliasColumnDef { name: alias.name.clone(), data_type: None });
+    }
 }
 
 /// FETCH FIRST as LIMIT; WITH TIES and PERCENT stay, and the planner refuses them.

@@ -82,7 +82,7 @@ pub(crate) async fn plan_with(
     let state = context.state();
     let planned = match plan(&state, statement.clone(), declared).await {
         Err(error) if column_labels::is_name_clash(&error) => match column_labels::with_distinct_names(statement) {
-            Some(statement) => plan(&state, statement, declared).await.map_err(|_| error)?,
+            Some(statement) => plan(&state, statement, declared).await.map_err(|other| first(error, other))?,
             None => return Err(error),
         },
         planned => planned?,
@@ -128,11 +128,18 @@ pub(crate) async fn plan(state: &Planning, statement: Statement, declared: &[Opt
     }
     match plan_once(state, statement.clone(), declared).await {
         Err(error) if operators::is_refused_membership(&error) => match value_subqueries::restated(statement) {
-            Ok(restated) => Box::pin(plan_restated(state, restated, declared)).await.map_err(|_| error),
+            Ok(restated) => {
+                Box::pin(plan_restated(state, restated, declared)).await.map_err(|other| first(error, other))
+            }
             Err(_) => Err(error),
         },
         planned => planned,
     }
+}
+
+/// The error of the first of two ways to plan a statement, but where the second one was ended from outside: cancelled, out of time or memory.
+fn first(error: SqlError, other: SqlError) -> SqlError {
+    if other.code().starts_with('5') { other } else { error }
 }
 
 /// Plans a statement whose truth values were restated. Errors: 0A000 for one that names columns of an outer query, since the tables around

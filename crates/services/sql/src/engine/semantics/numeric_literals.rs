@@ -23,6 +23,16 @@ pub(crate) fn numeric_literal(expr: Expr, kind: DataType, beside: &DataType) -> 
     Ok((Expr::Literal(value, None), kind))
 }
 
+/// The double precision that is nearest to a literal numeric.
+pub(crate) fn as_double(expr: &Expr) -> Option<Expr> {
+    let Expr::Literal(ScalarValue::Decimal128(Some(value), _, scale), metadata) = expr else { return None };
+    let nearest = format!("{value}e{}", -i16::from(*scale)).parse().ok()?;
+    Some(Expr::Literal(ScalarValue::Float64(Some(nearest)), metadata.clone()))
+}
+
+/// The most zeros that a literal gets before its point: products with others still fit.
+const ZEROS_MAX: u8 = 18;
+
 /// A literal without a negative scale, if its digits fit.
 pub(crate) fn with_all_digits(expr: Expr) -> Transformed<Expr> {
     let Expr::Literal(ScalarValue::Decimal128(Some(value), precision, scale @ ..0), metadata) = &expr else {
@@ -31,7 +41,7 @@ pub(crate) fn with_all_digits(expr: Expr) -> Transformed<Expr> {
     let zeros = scale.unsigned_abs();
     let precision = precision.saturating_add(zeros);
     let whole = 10i128.checked_pow(u32::from(zeros)).and_then(|factor| value.checked_mul(factor));
-    match whole.filter(|_| precision <= 38) {
+    match whole.filter(|_| precision <= 38 && zeros <= ZEROS_MAX) {
         Some(whole) => {
             Transformed::yes(Expr::Literal(ScalarValue::Decimal128(Some(whole), precision, 0), metadata.clone()))
         }

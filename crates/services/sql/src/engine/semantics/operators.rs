@@ -279,7 +279,10 @@ fn mixes_floats(l: &DataType, r: &DataType) -> bool {
 }
 
 fn as_double(expr: Expr, kind: &DataType) -> Expr {
-    if *kind == DataType::Float64 { expr } else { cast_to(expr, DataType::Float64) }
+    if *kind == DataType::Float64 {
+        return expr;
+    }
+    numeric_literals::as_double(&expr).unwrap_or_else(|| cast_to(expr, DataType::Float64))
 }
 
 fn span(expr: Expr, kind: &DataType) -> Expr {
