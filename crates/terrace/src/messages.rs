@@ -16,7 +16,7 @@ use anyhow::{Context, bail};
 use hl7::charset::Charset;
 use hl7::{Reading, mllp};
 use interop::history::{Filter, History, OutputState};
-use interop::record::{DeliveryOutcome, Status, Stored};
+use interop::record::{DeliveryOutcome, Status, Stored, shown_source};
 
 use crate::cli::{MessageCommand, MessageListArgs, OutputName, StatusName};
 use crate::moments::moment;
@@ -194,7 +194,7 @@ fn trace(data: &Path, id: u64, json: bool) -> anyhow::Result<ExitCode> {
         bytes(trace.bytes as u64)
     )?;
     if let Some(origin) = stored.origin.as_ref().filter(|origin| origin.stored().is_none()) {
-        let source = origin.key.split(' ').next().unwrap_or_default();
+        let source = shown_source(&origin.key);
         writeln!(out, "imported  number {} of {source}", origin.id)?;
     } else if let Some(origin) = &stored.origin {
         let key = if origin.key.is_empty() { String::new() } else { format!(", key {}", origin.key) };

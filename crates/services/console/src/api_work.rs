@@ -104,16 +104,17 @@ async fn import(
         Some("replay") => true,
         Some(_) => return refused(&AdminError::Refused("as is received or replay".to_owned())),
     };
+    // Before the file is read: as many as have a place take the memory of one.
+    let _place = match state.long_place(&visitor.caller) {
+        Ok(place) => place,
+        Err(error) => return refused(&error),
+    };
     let Ok(file) = axum::body::to_bytes(request.into_body(), IMPORT_BYTES_MAX).await else {
         return respond::problem(413, "a file has 16 MiB at most here: `terrace message import` takes longer ones")
             .into_response();
     };
     let (dry_run, allow_masked) = (fields.get("dry_run").is_some(), fields.get("allow_masked").is_some());
     let order = ImportOrder { service, replay, dry_run, allow_masked, file };
-    let _place = match state.long_place(&visitor.caller) {
-        Ok(place) => place,
-        Err(error) => return refused(&error),
-    };
     answered(state.admin.import(&visitor.caller, &order).await)
 }
 

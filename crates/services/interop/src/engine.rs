@@ -75,6 +75,8 @@ pub enum Ingested {
         answer: Vec<u8>,
         /// Whether the message is stored (a duplicate acknowledged again).
         accepted: bool,
+        /// Not stored, and another try changes nothing: it is too large.
+        lasts: bool,
     },
     /// Send nothing and close the connection: the node is stopping, so nothing can be promised.
     Closed,
@@ -105,7 +107,7 @@ impl Ingested {
             known => known,
         };
         match known {
-            Ingested::Now { answer, accepted } => Ok((answer, accepted)),
+            Ingested::Now { answer, accepted, .. } => Ok((answer, accepted)),
             Ingested::Closed | Ingested::Stored { .. } => {
                 Err(io::Error::other("the node is stopping; the message is not acknowledged"))
             }
@@ -139,6 +141,11 @@ impl Waits {
             }
             began.await;
         }
+    }
+
+    /// Whether it waits for room just now.
+    pub fn are_for_room(&self) -> bool {
+        self.for_room.load(Ordering::Relaxed)
     }
 
     fn set(&self, for_room: bool) {
@@ -256,7 +263,8 @@ impl Engine {
             Known::Again { durable: true } => {
                 count(&self.counters.duplicates);
                 count(&service.figures.duplicates);
-                return Ingested::Now { answer: answers.frames(ack::Code::AA, None), accepted: true };
+                let answer = answers.frames(ack::Code::AA, None);
+                return Ingested::Now { answer, accepted: true, lasts: false };
             }
             Known::Claimed { claim, flagged } => (claim, flagged),
         };
@@ -317,7 +325,10 @@ impl Engine {
                 Ingested::Stored { durable, answer, status, raw: answers.raw().clone() }
             }
             Err(Refusal::Closed) => Ingested::Closed,
-            Err(refusal) => Ingested::Now { answer: self.refuse(service, answers, &refusal), accepted: false },
+            Err(refusal) => {
+                let lasts = refusal == Refusal::TooLarge;
+                Ingested::Now { answer: self.refuse(service, answers, &refusal), accepted: false, lasts }
+            }
         }
     }
 
@@ -334,7 +345,8 @@ impl Engine {
         let (reading, unreadable) = intake::read(service, raw);
         let inbound = Inbound::new(service, raw, (&reading, unreadable), now_us, &control_id);
         let answers = Answers::new(&inbound, hl7_timestamp(&self.clock, now_us), format!("{control_id}A"));
-        Ingested::Now { answer: self.refuse(service, &answers, &Refusal::Failed(cause)), accepted: false }
+        let answer = self.refuse(service, &answers, &Refusal::Failed(cause));
+        Ingested::Now { answer, accepted: false, lasts: false }
     }
 
     /// The answer to a message over the size bound, of which only the first bytes were `seen`.

@@ -54,7 +54,7 @@ pub(crate) use charsets::{CHARSETS, known_charset};
 use charsets::{code, of_code};
 pub use deliveries::{Delivery, DeliveryOutcome, OutputState, decode_deliveries, encode_deliveries};
 pub(crate) use deliveries::{decode_outcome, each_delivery, outcome_of};
-pub use origin::{Derivation, KEY_TEXT_MAX, MessageOrigin};
+pub use origin::{Derivation, KEY_TEXT_MAX, MessageOrigin, shown_source};
 pub(crate) use origin::{derivation_code, derivation_of};
 use sections::{Cut, Part, pieces};
 pub(crate) use sections::{Sections, sections};

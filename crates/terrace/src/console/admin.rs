@@ -14,7 +14,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use interop::InteropError;
 use interop::history::{Filter, Line, ListPage, ListPlace, ListQuery, OutputState, Trace, trace_of};
-use interop::record::{Delivery, DeliveryOutcome, MessageOrigin, Output, Status};
+use interop::record::{Delivery, DeliveryOutcome, MessageOrigin, Output, Status, shown_source};
 use interop::running::RunningProduction;
 use interop::trial::output_differences;
 use node::audit::{AuditEntry, AuditOutcome, AuditPage, AuditQuery, AuditRequest};
@@ -186,7 +186,7 @@ fn made_of(origin: Option<&MessageOrigin>) -> String {
 
 /// Where an imported message is from, in words.
 fn imported(origin: &MessageOrigin) -> String {
-    format!("number {} of {}", origin.id, origin.key.split(' ').next().unwrap_or_default())
+    format!("number {} of {}", origin.id, shown_source(&origin.key))
 }
 
 fn view_of(trace: &Trace) -> MessageView {

@@ -23,6 +23,9 @@ use super::admin::{NodeAdmin, PORT, blocking, filter_of, refused};
 const MESSAGES_AT_A_TIME: usize = 100;
 const BYTES_AT_A_TIME: usize = 256 << 10;
 
+/// Messages of a file at most: the smallest ones have a few bytes, and each takes some hundred in memory.
+const MESSAGES_MAX: u64 = 20_000;
+
 /// How long an import of the API goes on; a request of the console has a minute.
 const IMPORT_TIME: Duration = Duration::from_secs(40);
 
@@ -31,6 +34,7 @@ struct NodeExport {
     node: Arc<RunningProduction>,
     caller: Caller,
     request: ExportRequest,
+    format: ExportFormat,
     /// The page that is not written yet.
     page: Option<ExportPage>,
     /// None once the end is written.
@@ -59,6 +63,9 @@ impl ExportStream for NodeExport {
                 if let Some((id, why)) = page.damaged.first() {
                     return Err(AdminError::Unavailable(format!("message {id} is damaged: {why}")));
                 }
+                if page.unreadable > 0 {
+                    return Err(AdminError::Unavailable("a message is damaged, and may belong to the file".to_owned()));
+                }
                 for one in &page.messages {
                     let body = one.body().ok_or_else(|| unreadable("a body is no bytes"))?;
                     writer.message(&one.message, &body).map_err(unreadable)?;
@@ -66,6 +73,11 @@ impl ExportStream for NodeExport {
                 (self.request.upto, self.request.after) = (Some(page.upto), page.next);
             } else if self.request.after.is_none() {
                 let Some(writer) = self.writer.take() else { return Ok(None) };
+                // A batch says it in its trailer; a file of messages alone has no place for it.
+                if let (ExportFormat::Hl7, (_, left_out @ 1..)) = (self.format, writer.counts()) {
+                    let text = format!("{left_out} are no single HL7 message: the formats batch and terrace say so");
+                    return Err(AdminError::Unavailable(text));
+                }
                 return Ok(Some(Bytes::from(writer.end().map_err(unreadable)?)));
             } else {
                 self.page = Some(page(&self.node, &self.caller, &self.request).await?);
@@ -86,6 +98,13 @@ type Group = Vec<ImportItem>;
 fn groups_of(file: Bytes) -> Result<(CheckedImport, Vec<Group>), AdminError> {
     let wrong = |error: interop::InteropError| AdminError::Refused(error.to_string());
     let (mut reader, checked) = ImportReader::open(Cursor::new(file)).map_err(wrong)?;
+    if checked.messages > MESSAGES_MAX {
+        let text = format!(
+            "it has {} messages, and {MESSAGES_MAX} at most are taken here: `terrace message import` takes more",
+            checked.messages
+        );
+        return Err(AdminError::Refused(text));
+    }
     let (mut groups, mut group, mut bytes) = (Vec::new(), Group::new(), 0);
     while let Some(item) = reader.next().map_err(wrong)? {
         if !group.is_empty() && (group.len() >= MESSAGES_AT_A_TIME || bytes + item.body.len() > BYTES_AT_A_TIME) {
@@ -128,6 +147,7 @@ impl TransferAdmin for NodeAdmin {
             node: Arc::clone(&self.node),
             caller: caller.clone(),
             request,
+            format,
             page: Some(first),
             writer: Some(writer),
         }))
@@ -136,7 +156,7 @@ impl TransferAdmin for NodeAdmin {
     async fn import(&self, caller: &Caller, order: &ImportOrder) -> Result<ImportReport, AdminError> {
         let file = order.file.clone();
         let (checked, groups) = blocking(move || groups_of(file)).await?;
-        let is_masked = checked.head.as_ref().is_some_and(|head| head.masked);
+        let is_masked = checked.masked;
         if is_masked && !order.allow_masked {
             let text =
                 "its bodies are masked, and no patient of them is one: with allow_masked it is imported nevertheless";
@@ -176,5 +196,20 @@ impl TransferAdmin for NodeAdmin {
             }
         }
         Ok(report)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_of_many_small_messages_is_refused_before_each_takes_memory() {
+        let of = |count: usize| groups_of(Bytes::from(b"MSH|\r".repeat(count)));
+        let (checked, groups) = of(250).expect("few");
+        assert_eq!((checked.messages, groups.iter().map(Vec::len).collect::<Vec<_>>()), (250, vec![100, 100, 50]));
+        let Err(AdminError::Refused(why)) = of(20_001) else { panic!("too many") };
+        assert!(why.contains("20001 messages"), "{why}");
+        assert!(groups_of(Bytes::from_static(b"no message")).is_err());
     }
 }

@@ -12,7 +12,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, anyhow, ensure};
 use interop::history::{ExportPage, ExportRequest, History};
 use interop::timestamp::hl7_timestamp;
 use interop::transfer::{ExportFormat, ExportWriter, TransferHead};
@@ -43,6 +43,7 @@ struct Exported {
     messages: u64,
     body_bytes: u64,
     damaged: Vec<(u64, String)>,
+    unreadable: u64,
     absent: Vec<u64>,
 }
 
@@ -59,6 +60,7 @@ pub(super) fn run(args: &MessageExportArgs) -> anyhow::Result<ExitCode> {
     let partial = partial_of(out)?;
     let file = create(&partial)?;
     let written = write(args, &history, request, file).and_then(|written| {
+        // It is still the one that was written: see `create`.
         fs::rename(&partial, out).with_context(|| format!("cannot give the file its name {}", out.display()))?;
         let folder = out.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         File::open(folder).and_then(|folder| folder.sync_all()).context("cannot make the file's name durable")?;
@@ -73,7 +75,8 @@ pub(super) fn run(args: &MessageExportArgs) -> anyhow::Result<ExitCode> {
         }
     };
     report(args, &exported, left_out);
-    let is_whole = exported.damaged.is_empty() && exported.absent.is_empty() && left_out == 0;
+    let is_whole =
+        exported.damaged.is_empty() && exported.unreadable == 0 && exported.absent.is_empty() && left_out == 0;
     Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
@@ -83,6 +86,12 @@ fn report(args: &MessageExportArgs, exported: &Exported, left_out: u64) {
     }
     for id in exported.absent.iter().take(NAMED_MAX) {
         eprintln!("message {id} is not stored here, or does not match, and is not in the file");
+    }
+    if exported.unreadable > 0 {
+        eprintln!(
+            "damaged: {} cannot be read, and it is not known whether they belong to the file",
+            count(exported.unreadable)
+        );
     }
     let more = exported.damaged.len().saturating_sub(NAMED_MAX) + exported.absent.len().saturating_sub(NAMED_MAX);
     if more > 0 {
@@ -109,14 +118,19 @@ fn partial_of(out: &Path) -> anyhow::Result<PathBuf> {
     Ok(out.with_file_name(name))
 }
 
-/// Makes the file: what is in it are bodies, for its owner only.
+/// Makes the file: what is in it are bodies, for its owner only. It is locked while it is written, so that two exports of the same name
+/// do not take each other's file; what an interrupted one has left is not locked.
 fn create(partial: &Path) -> anyhow::Result<File> {
-    // One of an export that was interrupted.
+    let busy = || anyhow!("another export writes {}", partial.display());
     if fs::symlink_metadata(partial).is_ok_and(|found| found.is_file()) {
+        let old = File::open(partial).with_context(|| format!("cannot open {}", partial.display()))?;
+        old.try_lock().map_err(|_| busy())?;
         fs::remove_file(partial).with_context(|| format!("cannot remove {}", partial.display()))?;
     }
     let made = OpenOptions::new().write(true).create_new(true).mode(device::os::PRIVATE_FILE).open(partial);
-    made.with_context(|| format!("cannot make {}", partial.display()))
+    let made = made.with_context(|| format!("cannot make {}", partial.display()))?;
+    made.try_lock().map_err(|_| busy())?;
+    Ok(made)
 }
 
 /// What is asked for, without a place in it.
@@ -244,6 +258,7 @@ fn add(writer: &mut ExportWriter<impl Write>, exported: &mut Exported, page: &Ex
     }
     exported.messages = writer.counts().0;
     exported.damaged.extend(page.damaged.iter().cloned());
+    exported.unreadable += page.unreadable;
     exported.absent.extend(&page.absent);
     Ok(())
 }
@@ -265,4 +280,21 @@ fn selection(args: &MessageExportArgs) -> String {
     words.extend(hidden.then(|| "and by values of messages".to_owned()));
     words.extend((!args.ids.is_empty()).then(|| format!("{} by id", args.ids.len())));
     words.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_exports_of_one_name_do_not_take_each_others_file_and_what_was_interrupted_is_made_anew() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let partial = partial_of(&dir.path().join("case.messages")).expect("a name");
+        let first = create(&partial).expect("it is new");
+        let error = create(&partial).expect_err("the first one writes it").to_string();
+        assert!(error.contains("another export"), "{error}");
+        assert!(partial.is_file(), "it is still there");
+        drop(first);
+        create(&partial).expect("nobody writes it any more");
+    }
 }

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use interop::running::{ImportMessage, ImportOutcome, ImportPage, ImportRequest};
 use interop::transfer::{CheckedImport, ImportItem, ImportReader, LeftOut, line_of};
-use node::control;
+use node::{NodeError, control};
 use serde_json::json;
 
 use crate::cli::{ImportTime, MessageImportArgs};
@@ -100,7 +100,7 @@ fn files_of(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
 /// Whether a file may be imported so.
 fn allowed(args: &MessageImportArgs, checked: &CheckedImport) -> anyhow::Result<()> {
     match &checked.head {
-        Some(head) if head.masked && !args.allow_masked => bail!(
+        _ if checked.masked && !args.allow_masked => bail!(
             "its bodies are masked, and no patient of them is one: with --allow-masked it is imported nevertheless, for a system of tests"
         ),
         None if args.service.is_none() => {
@@ -138,7 +138,7 @@ fn import(
         let place = at.map(|at| place_of(file, at)).unwrap_or_else(|| file.display().to_string());
         totals.open(|| format!("{place}: {why}"));
     }
-    let is_masked = checked.head.as_ref().is_some_and(|head| head.masked);
+    let is_masked = checked.masked;
     let (bar, mut done, mut group) = (Bar::new()?, 0, Group::default());
     loop {
         let item = reader.next().with_context(|| format!("{} has changed while it was read", file.display()))?;
@@ -183,6 +183,12 @@ fn send(
             messages: group.items[at..].iter().map(message).collect(),
         };
         let answer = control::request(&args.place.data, &format!("import {}", json!(request)));
+        // Longer than any request may be, although it is the only one of its request.
+        if let (Err(NodeError::Refused(why)), [item]) = (&answer, &group.items[at..]) {
+            *totals.outcomes.entry(ImportOutcome::Refused).or_default() += 1;
+            totals.open(|| format!("{}: not taken: {why} (number {})", place_of(file, item.at), item.number));
+            return Ok(());
+        }
         let answer = answer.with_context(|| {
             format!(
                 "the import ended at message {} of {}; the same command goes on from there",

@@ -84,6 +84,11 @@ fn messages_go_from_one_node_to_another_once_and_a_damaged_or_masked_file_does_n
     import(&to, &masked, &[]).fails("--allow-masked");
     import(&to, &masked, &["--allow-masked"]).succeeds("12 stored and go out");
     import(&to, &hl7, &[]).fails("--service");
+    for format in ["hl7", "batch"] {
+        let file = from.path(&format!("masked-{format}.hl7"));
+        export(&from, &file, &["--masked", "--format", format]).succeeds("12 messages");
+        import(&to, &file, &["--service", "in"]).fails("--allow-masked");
+    }
     import(&to, &hl7, &["--service", "in"]).succeeds("3 stored and go out");
     assert_eq!(to.stored().len(), 27);
     until("they went out", || fs::read_dir(to.path("out")).expect("a folder").count() >= 27);

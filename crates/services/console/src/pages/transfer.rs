@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::extract::State;
+use axum::extract::{Extension, State};
 use axum::http::HeaderValue;
 use axum::http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
 use axum::response::{IntoResponse, Response};
@@ -27,8 +27,8 @@ use super::messages_fields::MessagesFields;
 use super::refused;
 use crate::admin::AdminError;
 use crate::form::Fields;
-use crate::gate::Visitor;
-use crate::state::ConsoleState;
+use crate::gate::{Visitor, still_holds};
+use crate::state::{ConsolePeer, ConsoleState};
 use crate::transfer_admin::{ExportOrder, ExportStream};
 
 /// How long a file may take, with its way to who asked.
@@ -60,7 +60,12 @@ pub(crate) fn order_of(fields: &Fields, now_us: i64) -> Result<ExportOrder, Admi
 }
 
 /// `GET /messages/export`, and the same of the API.
-pub(crate) async fn export(State(state): State<Arc<ConsoleState>>, visitor: Visitor, fields: Fields) -> Response {
+pub(crate) async fn export(
+    State(state): State<Arc<ConsoleState>>,
+    Extension(peer): Extension<ConsolePeer>,
+    visitor: Visitor,
+    fields: Fields,
+) -> Response {
     let order = match order_of(&fields, state.options.guard.now_us()) {
         Ok(order) => order,
         Err(error) => return refused(&error),
@@ -75,7 +80,8 @@ pub(crate) async fn export(State(state): State<Arc<ConsoleState>>, visitor: Visi
             session("export", async move {
                 let _place = place;
                 // Its client sees that it ended early.
-                let _ = tokio::time::timeout(FILE_TIME, made(stream, to)).await;
+                let holds = move || still_holds(&state, &visitor, peer);
+                let _ = tokio::time::timeout(FILE_TIME, made(stream, to, holds)).await;
             });
             response(parts, &order)
         }
@@ -86,10 +92,13 @@ pub(crate) async fn export(State(state): State<Arc<ConsoleState>>, visitor: Visi
 /// A part of a file; none is its end.
 type Part = Result<Option<Bytes>, AdminError>;
 
-/// Makes a file, until its client is gone.
-async fn made(mut stream: Box<dyn ExportStream>, to: mpsc::Sender<Part>) {
+/// Makes a file, until its client is gone; before each part it is asked whether the visitor is still one.
+async fn made(mut stream: Box<dyn ExportStream>, to: mpsc::Sender<Part>, holds: impl Fn() -> bool) {
     loop {
-        let part = stream.next().await;
+        let part = match holds() {
+            true => stream.next().await,
+            false => Err(AdminError::Denied("who asked has signed out, or may not come any more".to_owned())),
+        };
         let is_last = !matches!(part, Ok(Some(_)));
         if to.send(part).await.is_err() || is_last {
             return;
@@ -149,10 +158,16 @@ mod tests {
         for (parts, expected) in [(whole, Some("abcd")), (vec![Ok(None)], Some("")), (vec![part("a"), failed()], None)]
         {
             let (to, from) = mpsc::channel(PARTS_AHEAD);
-            session("export", made(Box::new(Parts(parts)), to));
+            session("export", made(Box::new(Parts(parts)), to, || true));
             let body = axum::body::to_bytes(response(from, &ExportOrder::default()).into_body(), 1 << 20).await;
             assert_eq!(body.ok().as_deref(), expected.map(str::as_bytes));
         }
+        // Signed out: the next part is not made.
+        let (to, mut from) = mpsc::channel(PARTS_AHEAD);
+        let asked = std::sync::atomic::AtomicUsize::new(0);
+        let holds = || asked.fetch_add(1, std::sync::atomic::Ordering::Relaxed) < 1;
+        made(Box::new(Parts(vec![part("a"), part("b"), Ok(None)])), to, holds).await;
+        assert!(matches!(from.recv().await, Some(Ok(Some(_)))) && matches!(from.recv().await, Some(Err(_))));
         // Given up in its time: no end was sent.
         let (to, from) = mpsc::channel::<Part>(PARTS_AHEAD);
         to.send(part("a")).await.expect("there is room");

@@ -172,7 +172,7 @@ impl Wire {
         Wire {
             status: stored.status,
             duplicate: stored.duplicate,
-            origin: stored.origin.clone(),
+            origin: stored.origin.clone().map(MessageOrigin::shown),
             received_us: stored.received_us,
             generation: stored.generation,
             service: stored.service.clone(),

@@ -23,7 +23,7 @@ use super::filter::{Candidates, Walk, outputs};
 use super::{EVERY_SERVICE, Filter, ListPlace};
 use crate::error::InteropError;
 use crate::intake;
-use crate::record::Stored;
+use crate::record::{MessageOrigin, Stored};
 use crate::rows::Reader;
 use crate::transfer::{TransferMessage, TransferOutput, source_of};
 
@@ -73,6 +73,9 @@ pub struct ExportPage {
     pub masked: bool,
     /// Messages that cannot be read, and why.
     pub damaged: Vec<(u64, String)>,
+    /// How many more cannot be read: whose they are is not known, so they are not named to who sees some services only.
+    #[serde(default)]
+    pub unreadable: u64,
     /// Ids that were asked for and are not stored here, as far as the caller may know.
     pub absent: Vec<u64>,
 }
@@ -167,7 +170,11 @@ pub(crate) fn page(
             }
             Ok(None) => page.absent.extend((!request.ids.is_empty()).then_some(id)),
             Err(InteropError::Store(StoreError::Corrupt(why))) => {
-                page.damaged.extend((sight.may)(EVERY_SERVICE).then(|| (id, why.to_string())));
+                match (sight.may)(EVERY_SERVICE) {
+                    true => page.damaged.push((id, why.to_string())),
+                    // It may be of a service that they see: which one it was of is not known.
+                    false => page.unreadable += 1,
+                }
             }
             Err(error) => return Err(error),
         }
@@ -225,7 +232,7 @@ fn message_of(reader: &Reader, id: u64, stored: &Stored) -> Result<TransferMessa
         reason: stored.reason.clone(),
         duplicate: stored.duplicate,
         generation: stored.generation,
-        origin: stored.origin.clone(),
+        origin: stored.origin.clone().map(MessageOrigin::shown),
         outputs: outputs(reader, id)?.into_iter().enumerate().map(output).collect(),
     })
 }

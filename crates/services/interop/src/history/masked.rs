@@ -17,7 +17,7 @@ use hl7::mask::Masker;
 use super::Filter;
 use crate::error::InteropError;
 use crate::record::search::SearchKeys;
-use crate::record::{Output, Stored};
+use crate::record::{MessageOrigin, Output, Stored};
 
 /// What a reader sees of the messages of a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +43,7 @@ impl Sees {
         let mut seen = if self.body && self.unmasked { stored } else { masked(masker, stored, true) };
         if !self.body {
             seen.raw = Bytes::new();
+            seen.origin = seen.origin.map(MessageOrigin::shown);
             seen.outputs.iter_mut().for_each(|output| output.body = Bytes::new());
         }
         Some(seen)
@@ -64,7 +65,8 @@ pub fn masked(masker: &Masker, stored: Stored, wants_keys: bool) -> Stored {
         true => SearchKeys::read(&stored.service, &raw, stored.charset),
         false => SearchKeys::of(&stored.service, None, &[]),
     };
-    Stored { keys, raw, outputs: stored.outputs.into_iter().map(output).collect(), ..stored }
+    let origin = stored.origin.map(MessageOrigin::shown);
+    Stored { keys, raw, origin, outputs: stored.outputs.into_iter().map(output).collect(), ..stored }
 }
 
 /// The path of the first condition of a list that is on something masked.

@@ -60,7 +60,29 @@ pub struct MessageOrigin {
     pub key: String,
 }
 
+/// Digits of the checksum of a file that are shown as the name of a source: enough to tell files apart, and too few to try values of a
+/// message against it.
+const FILE_DIGITS: usize = 8;
+
+/// The name of a source as it is shown: without what says something of a body, as the checksums in a key do.
+pub fn shown_source(key: &str) -> &str {
+    let name = key.split(' ').next().unwrap_or_default();
+    match name.strip_prefix("file-") {
+        Some(digits) => &name[..name.len() - digits.len() + digits.floor_char_boundary(FILE_DIGITS.min(digits.len()))],
+        None => name,
+    }
+}
+
 impl MessageOrigin {
+    /// As it is shown: of an imported message its key has checksums of the body, which who may not see that must not have.
+    #[must_use]
+    pub fn shown(mut self) -> MessageOrigin {
+        if self.derivation == Derivation::Imported {
+            self.key = shown_source(&self.key).to_owned();
+        }
+        self
+    }
+
     /// The stored message of this node that it was made from; none of one imported.
     pub fn stored(&self) -> Option<u64> {
         (self.derivation != Derivation::Imported).then_some(self.id)
@@ -124,6 +146,21 @@ mod tests {
         }
         let ways: Vec<u8> = (0..=255).filter(|flags| derivation_of(*flags).is_some()).collect();
         assert_eq!(ways, [0, 2, 4, 8, 16]);
+    }
+
+    #[test]
+    fn what_is_shown_of_an_imported_message_says_nothing_of_its_body() {
+        let of = |derivation, key: &str| MessageOrigin { id: 7, derivation, key: key.to_owned() }.shown().key;
+        for (key, shown) in [
+            ("node-0000002a 0123456789abcdef", "node-0000002a"),
+            ("file-0123456789abcdef0123456789abcdef", "file-01234567"),
+            ("file-\u{e4}\u{e4}\u{e4}\u{e4}\u{e4}", "file-\u{e4}\u{e4}\u{e4}\u{e4}"),
+            ("file-", "file-"),
+            ("", ""),
+        ] {
+            assert_eq!(of(Derivation::Imported, key), shown, "{key}");
+        }
+        assert_eq!(of(Derivation::Reprocessed, "ticket 4711"), "ticket 4711");
     }
 
     #[test]

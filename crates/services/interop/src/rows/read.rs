@@ -368,12 +368,23 @@ impl Reader {
         self.linked(&link_prefix(Derivation::Reprocessed, origin, key))
     }
 
-    /// The message that was imported as this one of a source.
+    /// The message that was imported into a service as this one of a source. Others may have imported it into other services.
     ///
     /// # Errors
     /// As [`inbound`](Reader::inbound).
-    pub fn imported_as(&self, number: u64, source: &str) -> Result<Option<u64>, InteropError> {
-        self.linked(&link_prefix(Derivation::Imported, number, source))
+    pub fn imported_as(&self, number: u64, source: &str, service: &str) -> Result<Option<u64>, InteropError> {
+        let from = link_prefix(Derivation::Imported, number, source);
+        let to = [&from[..], &[0xff; 8]].concat();
+        let (from, to) = (Bound::Included(&from[..]), Bound::Included(&to[..]));
+        let mut cursor = self.snapshot.scan(self.trees.by_state, from, to, Direction::Forward);
+        while let Some((key, _)) = cursor.next()? {
+            let id = key.last_chunk::<8>().map(|id| u64::from_be_bytes(*id));
+            let id = id.ok_or_else(|| damaged("an entry by source", number))?;
+            if self.inbound(id)?.is_some_and(|(stored, _)| stored.service == service) {
+                return Ok(Some(id));
+            }
+        }
+        Ok(None)
     }
 
     /// The first message whose entry begins so.

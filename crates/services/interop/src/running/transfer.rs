@@ -8,7 +8,7 @@
 //!
 //! Invariants:
 //! 1. Messages of a service on which the caller lacks a right are neither in an export nor counted in it.
-//! 2. Of one source and one number a message is imported once, however often and by however many the request comes, also across a crash:
+//! 2. Of one source and one number a message is imported into a service once, however often and by however many the request comes, also across a crash:
 //!    source and number lie in its own record, and one request at a time looks and stores.
 //! 3. A result says that a message is stored only once it is durable.
 //! 4. A page of an import is bounded in messages and in time; back pressure ends it, with the reason.
@@ -135,8 +135,10 @@ async fn import(running: &RunningProduction, request: ImportRequest) -> Result<A
     // Held until all of the page is durable: the next request finds what this one has stored.
     let _one = if request.dry_run { None } else { Some(running.importing.lock().await) };
     let origins: Vec<(u64, String)> = items.iter().map(|item| (item.origin.id, item.origin.key.clone())).collect();
+    let into = service.name.clone();
     let before = read_stored(running, move |reader: &Reader| {
-        origins.iter().map(|(number, source)| reader.imported_as(*number, source)).collect::<Result<Vec<_>, _>>()
+        let found = origins.iter().map(|(number, source)| reader.imported_as(*number, source, &into));
+        found.collect::<Result<Vec<_>, _>>()
     })
     .await?;
     let (mut page, began) = (ImportPage::default(), Instant::now());
@@ -152,6 +154,7 @@ async fn import(running: &RunningProduction, request: ImportRequest) -> Result<A
             None if is_of_other_charset(&service, item) => {
                 without(ImportOutcome::Refused, other_charset(&service, item))
             }
+            None if request.replay && is_too_old(running, item) => without(ImportOutcome::Refused, TOO_OLD),
             None if request.dry_run => would_be(engine, &service, item, request.replay).await?,
             None => match take(engine, &service, item, request.replay).await {
                 Ok((result, durable)) => {
@@ -218,6 +221,17 @@ fn other_charset(service: &Service, item: &Item) -> String {
     )
 }
 
+/// Why a message of long ago is not imported with its time.
+const TOO_OLD: &str = "it was received longer ago than this node keeps messages ([messages] age): with that time it would be removed at \
+                       once, and imported again by the next try; import it with the time of now, or keep messages longer";
+
+/// Whether retention would remove a message as soon as it is delivered, and with it that it was imported.
+fn is_too_old(running: &RunningProduction, item: &Item) -> bool {
+    let age = running.options.retention.age.and_then(|age| i64::try_from(age.as_micros()).ok());
+    let oldest_us = age.map(|age| running.engine.clock.now_us().saturating_sub(age));
+    item.at_us.zip(oldest_us).is_some_and(|(at_us, oldest_us)| at_us < oldest_us)
+}
+
 /// When a message is said to have come in.
 fn time_of(engine: &Engine, item: &Item, replay: bool) -> i64 {
     let now_us = engine.clock.now_us();
@@ -262,6 +276,17 @@ fn outcome_of(status: Status) -> ImportOutcome {
     }
 }
 
+/// Returns once a message has waited for room for as long as one may.
+async fn no_room(waits: &Waits) {
+    loop {
+        waits.for_room().await;
+        tokio::time::sleep(ROOM_PATIENCE).await;
+        if waits.are_for_room() {
+            return;
+        }
+    }
+}
+
 type Taken = (ImportResult, Option<oneshot::Receiver<Lsn>>);
 
 /// Takes a message in. The error is why the page ends before it.
@@ -271,18 +296,22 @@ async fn take(engine: &Arc<Engine>, service: &Arc<Service>, item: &Item, replay:
     }
     let arrival = Arrival { at_us: time_of(engine, item, replay), origin: Some(&item.origin) };
     let waits = Waits::default();
-    // Given up before it is stored, or not at all: what is behind the wait does not wait.
-    let ingest = engine.ingest_as(service, item.body.clone(), &waits, arrival);
-    let Ok(ingested) = tokio::time::timeout(ROOM_PATIENCE, ingest).await else {
-        return Err(
-            "as many messages wait in an operation as its settings allow; the same import goes on later".to_owned()
-        );
+    // Given up before it is stored, or not at all: what is behind the wait for room does not wait. Deciding has a time of its own.
+    let ingested = tokio::select! {
+        ingested = engine.ingest_as(service, item.body.clone(), &waits, arrival) => ingested,
+        () = no_room(&waits) => {
+            let text = "as many messages wait in an operation as its settings allow; the same import goes on later";
+            return Err(text.to_owned());
+        }
     };
     match ingested {
         Ingested::Stored { durable, status, .. } => Ok((without(outcome_of(status), ""), Some(durable))),
         Ingested::Now { accepted: true, .. } => {
             let text = "the service has the same message of the same sender, and drops duplicates";
             Ok((without(ImportOutcome::Duplicate, text), None))
+        }
+        Ingested::Now { lasts: true, .. } => {
+            Ok((without(ImportOutcome::Refused, "with its outputs it is larger than the store takes"), None))
         }
         Ingested::Now { accepted: false, .. } => {
             Err("the node does not store messages at the moment: `terrace status` says why".to_owned())

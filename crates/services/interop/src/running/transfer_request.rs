@@ -8,6 +8,8 @@
 //!
 //! Not here: how they are answered (`transfer`).
 
+use std::collections::BTreeSet;
+
 use node::audit::AuditEntry;
 use node::identity::{Action, Object};
 use serde::{Deserialize, Serialize};
@@ -17,7 +19,7 @@ use super::audited::Audited;
 use super::requirement::{Needs, Requirement};
 use crate::error::InteropError;
 use crate::history::{EXPORT_IDS_MAX, ExportRequest, bytes_of, text_of};
-use crate::record::{KEY_TEXT_MAX, MessageOrigin};
+use crate::record::{KEY_TEXT_MAX, MessageOrigin, shown_source};
 
 /// The word of a request to import.
 pub(super) const IMPORT: &str = "import";
@@ -222,9 +224,11 @@ impl TransferRequest {
 fn import_entry(request: &ImportRequest) -> AuditEntry {
     let mut entry = AuditEntry::new("message.import", format!("service {}", request.service))
         .with("messages", request.messages.len().to_string());
-    if let (Some(first), Some(last)) = (request.messages.first(), request.messages.last()) {
-        entry = entry.with("source", first.source.split(' ').next().unwrap_or_default());
-        entry = entry.with("numbers", format!("{} to {}", first.number, last.number));
+    let numbers = request.messages.iter().map(|message| message.number);
+    if let Some((least, most)) = numbers.clone().min().zip(numbers.max()) {
+        let sources: BTreeSet<&str> = request.messages.iter().map(|message| shown_source(&message.source)).collect();
+        entry = entry.with("source", sources.first().copied().unwrap_or_default());
+        entry = entry.with("sources", sources.len().to_string()).with("numbers", format!("{least} to {most}"));
     }
     for (is_so, name) in [(request.replay, "replay"), (request.masked, "masked"), (request.dry_run, "dry run")] {
         if is_so {
@@ -293,6 +297,11 @@ mod tests {
         for line in ["export", "import", "exports {}"] {
             assert!(matches!(read(line), Ok(None)), "{line}");
         }
+        let mixed = r#"import {"service":"in","messages":[{"number":9,"source":"file-12345678ff","body":""},{"number":2,"source":"node-1 ff","body":""},{"number":5,"source":"node-1 ee","body":""}]}"#;
+        let request = read(mixed).ok().flatten().expect("a request");
+        let (_, entry) = request.requirement().entry.expect("it has one");
+        let of = |name: &str| entry.details[name].as_str();
+        assert_eq!((of("sources"), of("source"), of("numbers")), ("2", "file-12345678", "2 to 9"));
         let error = read(r#"import {"service":1,"body":"SECRET"}"#).err().expect("it is wrong").to_string();
         assert!(!error.contains("SECRET"), "{error}");
     }

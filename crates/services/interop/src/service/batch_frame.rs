@@ -62,7 +62,7 @@ pub(super) async fn take(
         tracing::warn!(service = service.name, problems, "a batch does not add up; its messages were taken: {problem}");
     }
     match take_each(engine, service, frame, batch, waits).await {
-        Ok((answers, accepted)) => Ingested::Now { answer: respond(engine, batch, &answers), accepted },
+        Ok((answers, accepted)) => Ingested::Now { answer: respond(engine, batch, &answers), accepted, lasts: false },
         // As for a single message: no answer, and the connection ends.
         Err(_) => Ingested::Closed,
     }

@@ -26,6 +26,9 @@ pub use format::{TransferFile, TransferWriter};
 pub use reader::{CheckedImport, ImportItem, ImportReader, line_of};
 pub use writer::{ExportFormat, ExportWriter};
 
+/// What the header of a file of HL7 says, FHS-10, where its bodies are masked.
+pub(crate) const MASKED: &str = "masked";
+
 /// Longest body that a file may have; services take 63 MiB at most.
 pub const BODY_BYTES_MAX: usize = 64 << 20;
 

@@ -16,9 +16,10 @@ use std::collections::VecDeque;
 use std::io::{Read, Seek};
 
 use hl7::batch::{BatchEvent, BatchProblem, Stream};
+use memchr::memmem;
 use ring::digest::{Context, SHA256};
 
-use super::{BODY_BYTES_MAX, LeftOut, hex};
+use super::{BODY_BYTES_MAX, LeftOut, MASKED, hex};
 use crate::error::InteropError;
 
 /// How many bytes are read at a time.
@@ -39,6 +40,8 @@ pub(super) struct PlainFile<R: Read + Seek> {
 pub(super) struct PlainCheck {
     /// `file-` and the beginning of its SHA-256.
     pub(super) source: String,
+    /// Whether it says of itself that its bodies are masked, as an export of a node does.
+    pub(super) masked: bool,
     /// Messages that are not over the bound.
     pub(super) messages: u64,
     pub(super) body_bytes: u64,
@@ -55,13 +58,13 @@ impl<R: Read + Seek> PlainFile<R> {
     /// # Errors
     /// It cannot be read, has no message, or lost some.
     pub(super) fn open(mut from: R) -> Result<(PlainFile<R>, PlainCheck), InteropError> {
-        let (has_cr, sum) = first_pass(&mut from)?;
+        let First { has_cr, sum, masked } = first_pass(&mut from)?;
         from.rewind().map_err(|error| unreadable(&error))?;
         let stream = Some(Stream::new(has_cr, BODY_BYTES_MAX));
         let mut file = PlainFile { from, stream, found: VecDeque::new(), number: 0 };
         let source = format!("file-{}", &sum[..32]);
-        let mut check = PlainCheck { source, messages: 0, body_bytes: 0, left_out: Vec::new() };
-        let mut strays = Vec::new();
+        let mut check = PlainCheck { source, masked, messages: 0, body_bytes: 0, left_out: Vec::new() };
+        let (mut strays, mut more) = (Vec::new(), 0);
         while let Some(event) = file.event()? {
             match event {
                 BatchEvent::Message { bytes, .. } => {
@@ -74,7 +77,8 @@ impl<R: Read + Seek> PlainFile<R> {
                 BatchEvent::Problem(problem @ BatchProblem::Count { .. }) => {
                     return Err(InteropError::Refused(problem.to_string()));
                 }
-                BatchEvent::Problem(problem) => strays.push(problem),
+                BatchEvent::Problem(problem) if strays.len() < FAULTS_MAX => strays.push(problem.to_string()),
+                BatchEvent::Problem(_) => more += 1,
             }
             if check.left_out.len() > FAULTS_MAX {
                 return Err(InteropError::Refused(format!("more than {FAULTS_MAX} messages are too long")));
@@ -84,10 +88,7 @@ impl<R: Read + Seek> PlainFile<R> {
             let text = "it has no HL7 message: none begins with MSH, in a charset with letters of one byte";
             return Err(InteropError::Refused(text.to_owned()));
         }
-        let more = strays.len().saturating_sub(FAULTS_MAX);
-        check
-            .left_out
-            .extend(strays.iter().take(FAULTS_MAX).map(|problem| LeftOut { at: None, why: problem.to_string() }));
+        check.left_out.extend(strays.into_iter().map(|why| LeftOut { at: None, why }));
         check.left_out.extend((more > 0).then(|| LeftOut { at: None, why: format!("and {more} faults more") }));
         file.from.rewind().map_err(|error| unreadable(&error))?;
         let stream = Some(Stream::new(has_cr, BODY_BYTES_MAX));
@@ -140,13 +141,22 @@ fn piece(from: &mut impl Read) -> Result<Vec<u8>, InteropError> {
     Ok(piece)
 }
 
-/// Whether there is a CR, and the SHA-256.
-fn first_pass(from: &mut impl Read) -> Result<(bool, String), InteropError> {
-    let (mut has_cr, mut sum, mut is_first) = (false, Context::new(&SHA256), true);
+/// What the first pass finds.
+struct First {
+    has_cr: bool,
+    sum: String,
+    masked: bool,
+}
+
+/// Reads all once.
+fn first_pass(from: &mut impl Read) -> Result<First, InteropError> {
+    let (mut has_cr, mut masked, mut sum) = (false, false, Context::new(&SHA256));
+    // The end of what was read, in which a header may begin.
+    let (mut is_first, mut before) = (true, b"\r".to_vec());
     loop {
         let piece = piece(from)?;
         if piece.is_empty() {
-            return Ok((has_cr, hex(sum.finish().as_ref())));
+            return Ok(First { has_cr, sum: hex(sum.finish().as_ref()), masked: masked || says_masked(&before) });
         }
         if std::mem::take(&mut is_first) && is_wide(&piece) {
             let text = "it is UTF-16: convert it to UTF-8 first, or put it into the folder of a file service";
@@ -154,7 +164,23 @@ fn first_pass(from: &mut impl Read) -> Result<(bool, String), InteropError> {
         }
         has_cr |= piece.contains(&b'\r');
         sum.update(&piece);
+        before.extend_from_slice(&piece);
+        masked |= says_masked(&before);
+        before.drain(..before.len().saturating_sub(HEADER_BYTES));
     }
+}
+
+/// The beginning of a header of a file of ours, and how long one is at most.
+const HEADER: &[u8] = b"FHS|^~\\&|TERRACE|";
+const HEADER_BYTES: usize = 200;
+
+/// Whether there is a header of a file of ours whose comment, FHS-10, says that bodies are masked.
+fn says_masked(bytes: &[u8]) -> bool {
+    memmem::find_iter(bytes, HEADER).any(|at| {
+        let is_line = at.checked_sub(1).is_none_or(|before| matches!(bytes[before], b'\r' | b'\n'));
+        let line = bytes[at..].split(|byte| matches!(byte, b'\r' | b'\n')).next().unwrap_or_default();
+        is_line && line.split(|byte| *byte == b'|').nth(9) == Some(MASKED.as_bytes())
+    })
 }
 
 fn is_wide(piece: &[u8]) -> bool {

@@ -26,6 +26,8 @@ pub struct CheckedImport {
     pub head: Option<TransferHead>,
     /// Where its messages are from.
     pub source: String,
+    /// Whether its bodies are masked, as far as it says so.
+    pub masked: bool,
     /// Messages that can be taken.
     pub messages: u64,
     /// Bytes of their bodies.
@@ -93,6 +95,7 @@ impl<R: Read + Seek> ImportReader<R> {
             let checked = CheckedImport {
                 head: None,
                 source: check.source.clone(),
+                masked: check.masked,
                 messages: check.messages,
                 body_bytes: check.body_bytes,
                 left_out: check.left_out,
@@ -110,6 +113,7 @@ impl<R: Read + Seek> ImportReader<R> {
         }
         let checked = CheckedImport {
             source: head.source.clone(),
+            masked: head.masked,
             messages: end.messages,
             body_bytes: end.body_bytes,
             left_out: Vec::new(),

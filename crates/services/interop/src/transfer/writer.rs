@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   terrace   everything, see `format`
-//!   hl7       one message after the other
+//!   hl7       one message after the other; masked ones as batch, since their mask has to be stated
 //!   batch     FHS, BHS, messages, BTS with their number, FTS
 //! ```
 //!
@@ -12,7 +12,7 @@
 use std::io::Write;
 
 use super::format::TransferWriter;
-use super::{TransferHead, TransferMessage};
+use super::{MASKED, TransferHead, TransferMessage};
 
 /// The format of a file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -73,10 +73,10 @@ impl<W: Write> ExportWriter<W> {
     ) -> std::io::Result<ExportWriter<W>> {
         let to = match format {
             ExportFormat::Terrace => Inner::Terrace(Box::new(TransferWriter::begin(to, head)?)),
-            ExportFormat::Hl7 => Inner::Text { to, is_batch: false },
-            ExportFormat::Batch => {
+            ExportFormat::Hl7 if !head.masked => Inner::Text { to, is_batch: false },
+            ExportFormat::Hl7 | ExportFormat::Batch => {
                 let source = &head.source;
-                let comment = if head.masked { "masked" } else { "" };
+                let comment = if head.masked { MASKED } else { "" };
                 write!(to, "FHS|^~\\&|TERRACE|{source}|||{stamp}|||{comment}\rBHS|^~\\&|TERRACE|{source}|||{stamp}\r")?;
                 Inner::Text { to, is_batch: true }
             }
@@ -119,7 +119,11 @@ impl<W: Write> ExportWriter<W> {
             Inner::Terrace(writer) => writer.end().map(|(to, _)| to),
             Inner::Text { mut to, is_batch } => {
                 if is_batch {
-                    write!(to, "BTS|{}\rFTS|1\r", self.written)?;
+                    let left_out = match self.left_out {
+                        0 => String::new(),
+                        n => format!("|{n} left out: no single HL7 message"),
+                    };
+                    write!(to, "BTS|{}{left_out}\rFTS|1\r", self.written)?;
                 }
                 Ok(to)
             }
@@ -146,6 +150,7 @@ fn text(to: &mut impl Write, body: &[u8]) -> std::io::Result<bool> {
 mod tests {
     use super::*;
     use crate::record::Status;
+    use crate::transfer::ImportReader;
 
     fn message(id: u64) -> TransferMessage {
         TransferMessage {
@@ -172,8 +177,8 @@ mod tests {
             b"no message",
             b"MSH|^~\\&|A|B|||1||ADT^A01|3|P|2.5\rMSH|^~\\&|A|B|||1||ADT^A01|4|P|2.5\r",
         ];
-        let head = TransferHead { source: "node-1".into(), masked: true, ..TransferHead::default() };
-        for format in [ExportFormat::Hl7, ExportFormat::Batch] {
+        for (format, masked) in [(ExportFormat::Hl7, false), (ExportFormat::Hl7, true), (ExportFormat::Batch, false)] {
+            let head = TransferHead { source: "node-1".into(), masked, ..TransferHead::default() };
             let mut writer = ExportWriter::begin(format, Vec::new(), &head, "20260101120000").expect("memory");
             for (n, body) in bodies.iter().enumerate() {
                 assert_eq!(writer.message(&message(n as u64), body).expect("memory"), n < 2, "{n}");
@@ -184,11 +189,14 @@ mod tests {
             let found: Vec<&[u8]> = batch.messages.iter().map(|range| &file[range.clone()]).collect();
             assert_eq!(found, [bodies[0], b"MSH|^~\\&|A|B|||1||ADT^A01|2|P|2.5\rPID|1\r"]);
             assert!(batch.problems.is_empty(), "{:?}", batch.problems);
+            let has_headers = masked || format == ExportFormat::Batch;
             let text = String::from_utf8(file).expect("text");
-            assert_eq!(
-                text.starts_with("FHS|^~\\&|TERRACE|node-1|||20260101120000|||masked\r"),
-                format == ExportFormat::Batch
-            );
+            let comment = if masked { "masked" } else { "" };
+            let header = format!("FHS|^~\\&|TERRACE|node-1|||20260101120000|||{comment}\r");
+            assert_eq!(text.starts_with(&header), has_headers, "{text}");
+            assert_eq!(text.contains("BTS|2|2 left out"), has_headers, "{text}");
+            let (_, checked) = ImportReader::open(std::io::Cursor::new(text.into_bytes())).expect("it is whole");
+            assert_eq!((checked.masked, checked.messages), (masked, 2), "the mask is seen by who imports it");
         }
     }
 }

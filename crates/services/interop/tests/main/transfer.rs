@@ -224,6 +224,51 @@ async fn what_cannot_be_taken_is_refused_with_the_reason_and_back_pressure_ends_
     running.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn each_service_has_a_message_once_and_what_is_shown_of_its_source_says_nothing_of_its_body() {
+    let out = Accepting::start().await;
+    let mut rig = Rig::to(out.address);
+    rig.options.retention.age = Some(std::time::Duration::from_secs(3_600));
+    rig.service("other", "");
+    let running = rig.start().await;
+    running.grant_bodies().await;
+    let message =
+        ImportMessage { number: 7, source: "node-0000002a 0123456789abcdef".to_owned(), ..Default::default() };
+    let message = message.with_body(adt("m7").as_bytes());
+    let of = |service: &str| ImportRequest {
+        service: service.to_owned(),
+        messages: vec![message.clone()],
+        ..ImportRequest::default()
+    };
+    // A file that was tried in one service is not taken for one that another has.
+    for (service, expected) in [("other", "routed"), ("in", "routed"), ("other", "again"), ("in", "again")] {
+        let page = import(&running, &of(service)).await.expect("a page");
+        assert_eq!(outcomes(&page), [expected], "{service}");
+        let id = page.results[0].id.expect("it is stored");
+        assert_eq!(running.reader().message(id).expect("it is there").service, service);
+    }
+    for masked in [false, true] {
+        let page = export(&running, &ExportRequest { masked, ..ExportRequest::default() }).await.expect("a page");
+        let keys: Vec<&str> =
+            page.messages.iter().filter_map(|one| Some(one.message.origin.as_ref()?.key.as_str())).collect();
+        assert_eq!(keys, ["node-0000002a"; 2]);
+    }
+    let id = running.ids()[0];
+    for request in [format!("message {id} metadata"), format!("message {id}")] {
+        let answer = running.request(&request).await.expect("it is there").to_string();
+        assert!(answer.contains("node-0000002a") && !answer.contains("0123456789abcdef"), "{answer}");
+    }
+    // With a time that retention removes at once it would not be known any more that it was imported.
+    let old = ImportMessage { number: 8, received_us: Some(1), ..message.clone() };
+    let replay = ImportRequest { replay: true, messages: vec![old.clone()], ..of("in") };
+    let page = import(&running, &replay).await.expect("a page");
+    assert_eq!(outcomes(&page), ["refused"]);
+    assert!(page.results[0].reason.contains("[messages] age"), "{page:?}");
+    let now = ImportRequest { replay: false, ..replay };
+    assert_eq!(outcomes(&import(&running, &now).await.expect("a page")), ["routed"]);
+    running.stop().await;
+}
+
 /// Messages of the import whose power fails.
 const LOAD: u64 = 12;
 
@@ -268,7 +313,7 @@ async fn after_a_crash_at_any_point_of_an_import_the_same_import_stores_each_mes
         let stored: BTreeSet<u64> = {
             let reader = open(&image).unwrap_or_else(|error| panic!("{image}: {error}"));
             assert_eq!(check::check(&reader).expect("it reads").wrong, 0, "{image}");
-            (0..LOAD).filter(|n| reader.imported_as(*n, "file-z").expect("it reads").is_some()).collect()
+            (0..LOAD).filter(|n| reader.imported_as(*n, "file-z", "in").expect("it reads").is_some()).collect()
         };
         let promised = told.iter().filter(|(operations, _)| *operations <= point).map(|(_, n)| *n).max().unwrap_or(0);
         assert!((0..promised).all(|n| stored.contains(&n)), "{image}: what was said to be stored is: {stored:?}");

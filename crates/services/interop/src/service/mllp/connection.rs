@@ -315,7 +315,7 @@ impl Connection {
                 count(&figures.oversize);
                 self.log(service, 0, "a message over message_bytes was refused");
                 let answer = self.engine.refuse_oversize(service, &seen);
-                return Some(Ingested::Now { answer, accepted: false });
+                return Some(Ingested::Now { answer, accepted: false, lasts: true });
             }
             Event::Junk { bytes, first } => {
                 counters.junk_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
