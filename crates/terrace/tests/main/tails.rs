@@ -262,11 +262,11 @@ fn nobody_waits_for_who_reads_nothing_and_who_reads_again_is_told_how_many_were_
     let mut line = String::new();
     slow.read_line(&mut line).expect("it has begun");
     assert!(line.contains("\"began\""), "{line}");
-    let all: Vec<String> = (0..7_000).map(|n| message(&format!("M{n}"))).collect();
+    // More than the ring and what was taken from it at once hold together; no rule matches them.
+    let all: Vec<String> = (0..18_000).map(|n| message(&format!("M{n}")).replace("ADT^A01", "ORU^R01")).collect();
     send(&adt, &all);
-    until("all are delivered", || node.status()["operations"][0]["delivered"] == 7_000);
     let (mut shown, mut left_out) = (0, 0);
-    while left_out == 0 || shown + left_out < 14_000 {
+    while shown + left_out < all.len() {
         line.clear();
         slow.read_line(&mut line).expect("a part");
         let part: Value = serde_json::from_str::<Value>(&line).expect("JSON")["part"].take();
@@ -277,7 +277,7 @@ fn nobody_waits_for_who_reads_nothing_and_who_reads_again_is_told_how_many_were_
             other => panic!("{other:?} after {shown} and {left_out}: nothing is left out silently"),
         }
     }
-    assert_eq!(shown + left_out, 14_000);
+    assert!(shown + left_out == all.len() && left_out > 0, "{shown} shown, {left_out} left out");
     send(&adt, &[message("last")]);
     loop {
         line.clear();
@@ -332,7 +332,6 @@ fn the_api_streams_the_same_to_a_token_and_refuses_before_it_streams() {
         stream.write_all(head.as_bytes()).expect("it is taken");
         BufReader::new(stream)
     };
-    let token = drawn["ok"]["token"].as_str().unwrap_or_else(|| panic!("{line}")).to_owned();
     let status = |mut stream: BufReader<TcpStream>| {
         let mut line = String::new();
         stream.read_line(&mut line).expect("a status");

@@ -234,6 +234,7 @@ fn closes_operation(bed: &Bed, node: &crate::node::Node<'_>, arrived: &Mutex<Vec
 #[test]
 fn what_was_acknowledged_stays_when_its_connection_is_closed_and_what_was_not_is_not_there() {
     let (bed, (lab, _)) = (Bed::new(), receiver());
+    let authority = Authority::new(&bed);
     write_node(&bed, lab);
     let service = "kind = \"mllp\"\nlisten = \"127.0.0.1:0\"\nrules = \"main\"\nconnections = 1\n";
     fs::write(bed.path("production/services/adt.toml"), service).expect("written");
@@ -249,8 +250,8 @@ fn what_was_acknowledged_stays_when_its_connection_is_closed_and_what_was_not_is
     assert!(sends(&mut connect(node.mllp()), "S4"), "the place is free");
     assert_eq!(bed.stored(), ["S1", "S4"]);
     // A transaction that is not committed.
-    let (mut client, id) =
-        numbered(&bed, "sql", || sql_login(node.sql(), "terrace_local", None).expect("it is trusted"));
+    make_role(&mut Control::open(&bed.data()), &authority, ("maker", Standing::Administrator), &[]);
+    let (mut client, id) = numbered(&bed, "sql", || sql_login(node.sql(), "maker", None).expect("it may log in"));
     for statement in
         ["CREATE TABLE kept (a int PRIMARY KEY)", "INSERT INTO kept VALUES (1)", "BEGIN", "INSERT INTO kept VALUES (2)"]
     {
@@ -258,7 +259,7 @@ fn what_was_acknowledged_stays_when_its_connection_is_closed_and_what_was_not_is
     }
     close(&bed, id);
     assert!(!matches!(sql(&mut client, "COMMIT"), Outcome::Answered(_)));
-    let mut other = sql_login(node.sql(), "terrace_local", None).expect("it is trusted");
+    let mut other = sql_login(node.sql(), "maker", None).expect("it may log in");
     let rows = sql(&mut other, "SELECT a FROM kept");
     assert!(rows.text().contains("\"1\"") && !rows.text().contains("\"2\""), "{rows:?}");
     node.stop();
