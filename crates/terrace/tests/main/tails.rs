@@ -315,16 +315,10 @@ fn the_api_streams_the_same_to_a_token_and_refuses_before_it_streams() {
     let bed = bed("[console]\nlisten = \"127.0.0.1:0\"\n");
     let node = bed.start();
     let [adt, _] = services(&node);
-    let mut control = BufReader::new(unread(
-        &bed,
-        &format!(
-            "identity {}",
-            json!({ "verb": "draw-token", "role": "terrace_local", "name": "t", "until_us": null })
-        ),
-    ));
-    let mut line = String::new();
-    control.read_line(&mut line).expect("an answer");
-    let drawn: Value = serde_json::from_str(&line).expect("JSON");
+    bed.run(&["user", "add", "ann", "--no-password", "--data"]).succeeds("");
+    bed.run(&["role", "grant", "message-metadata", "--on", "service adt", "--to", "ann", "--data"]).succeeds("");
+    let drawn = bed.run(&["user", "token", "ann", "program", "--data"]).succeeds("trc_");
+    let token = drawn.split_whitespace().find(|word| word.starts_with("trc_")).expect("a token").to_owned();
     let ask = |token: &str, target: &str| {
         let mut stream = TcpStream::connect(node.console()).expect("it listens");
         stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
