@@ -185,12 +185,12 @@ pub(super) fn enumerate(server: &Server, supplies: &[Supply], needs: MixNeeds) -
                     mix.is_today = work.is_today(&mix);
                     work.found.mixes.push(mix);
                 }
+                if work.found.mixes.len() > MIXES_MAX {
+                    return Err(PlanError::Refused(format!(
+                        "there are more than {MIXES_MAX} mixes: name fewer media (offer = [...] in the server's description, or --no)"
+                    )));
+                }
             }
-        }
-        if work.found.mixes.len() > MIXES_MAX {
-            return Err(PlanError::Refused(format!(
-                "there are more than {MIXES_MAX} mixes: name fewer media (offer = [...] in the server's description, or --no)"
-            )));
         }
     }
     let mut found = work.found;
