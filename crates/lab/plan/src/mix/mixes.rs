@@ -327,7 +327,7 @@ impl Enumeration<'_> {
                             self.leave_out("far memory behind near memory that holds everything".into());
                             continue;
                         }
-                        let memory_bytes = supply.bytes() * u64::from(count);
+                        let memory_bytes = supply.bytes().saturating_mul(u64::from(count));
                         let steps = card_steps(count);
                         let usage = FarUse::Node;
                         fars.push(Some(FarPart { supply: number, count, usage, memory_bytes, direct_bytes: 0, steps }));

@@ -22,6 +22,10 @@ const RESERVE_LEAST: u64 = 2 * GIB;
 const RESERVE_PART: u64 = 8;
 /// Modules, cards, drives and processors at most: of each of them.
 const MOST: u32 = 4096;
+/// The largest module or memory, bytes.
+const BYTES_MAX: u64 = 16 << 40;
+/// Entries of a list at most.
+const LIST_MAX: usize = 64;
 
 /// The server, as its file describes it.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -131,8 +135,8 @@ fn refuse<T>(what: String) -> Result<T, PlanError> {
 }
 
 fn size(key: &str, text: &str) -> Result<u64, PlanError> {
-    let bytes = parse_bytes(text).filter(|bytes| *bytes > 0);
-    bytes.ok_or_else(|| PlanError::Refused(format!("{key} = \"{text}\" is no size: write it as 64GiB")))
+    let bytes = parse_bytes(text).filter(|bytes| (1..=BYTES_MAX).contains(bytes));
+    bytes.ok_or_else(|| PlanError::Refused(format!("{key} = \"{text}\" is no size up to 16TiB: write it as 64GiB")))
 }
 
 /// Reads `8x16GiB`, `2 x nvme-p4510`, `nvme-p4510`.
@@ -151,7 +155,7 @@ pub fn parse_owned(text: &str) -> Result<Owned, PlanError> {
         return refuse(format!("`{text}` is nothing that one has: write it as 8x16GiB or 2xnvme-p4510"));
     }
     // DRAM may be followed by its name, as "24x32GiB-ddr4".
-    let what = match parse_bytes(what.split('-').next().unwrap_or(what)).filter(|bytes| *bytes >= GIB) {
+    let what = match parse_bytes(what.split('-').next().unwrap_or(what)).filter(|bytes| (GIB..=BYTES_MAX).contains(bytes)) {
         Some(bytes) => OwnedKind::Dram(bytes),
         None => OwnedKind::Medium(what.to_owned()),
     };
@@ -231,6 +235,9 @@ impl Server {
         }
         if self.dimm_slots > 64 || self.channels > 64 {
             return refuse("dimm_slots and channels are those of one socket: at most 64".into());
+        }
+        if [self.have.len(), self.dimms.len(), self.instance.len()].iter().any(|many| *many > LIST_MAX) {
+            return refuse(format!("have, dimms and [[instance]] have {LIST_MAX} entries at most"));
         }
         let is_printable =
             |name: &str| (1..=64).contains(&name.len()) && name.bytes().all(|byte| (b' '..=b'~').contains(&byte));
