@@ -155,10 +155,11 @@ pub fn parse_owned(text: &str) -> Result<Owned, PlanError> {
         return refuse(format!("`{text}` is nothing that one has: write it as 8x16GiB or 2xnvme-p4510"));
     }
     // DRAM may be followed by its name, as "24x32GiB-ddr4".
-    let what = match parse_bytes(what.split('-').next().unwrap_or(what)).filter(|bytes| (GIB..=BYTES_MAX).contains(bytes)) {
-        Some(bytes) => OwnedKind::Dram(bytes),
-        None => OwnedKind::Medium(what.to_owned()),
-    };
+    let what =
+        match parse_bytes(what.split('-').next().unwrap_or(what)).filter(|bytes| (GIB..=BYTES_MAX).contains(bytes)) {
+            Some(bytes) => OwnedKind::Dram(bytes),
+            None => OwnedKind::Medium(what.to_owned()),
+        };
     Ok(Owned { count, what })
 }
 
