@@ -8,7 +8,7 @@
 //!   behind   pages that leave near memory go to far memory; changed pages are written back, evenly over the minute
 //! ```
 //!
-//! Each access of the sample stands for several, which are spread until the next one. If that makes too many, times are compressed: rates
+//! Each access of the sample stands for several, which are spread over the time of the next 32: others come then as it does now. If that makes too many, times are compressed: rates
 //! stay, bursts become shorter. Everything on the same modules has one budget: Dual shows what far memory does to the journal.
 //!
 //! Invariants: the same input gives the same result; nothing is charged before the time at which it comes.
@@ -27,6 +27,8 @@ use super::served::MinuteAccess;
 const ACCESSES_MAX: f64 = 60_000.0;
 /// Commits of a replay at most.
 const COMMITS_MAX: f64 = 60_000.0;
+/// An access that stands for several is spread over the time of so many accesses of the sample.
+const SPREAD: usize = 32;
 const SEED: u64 = 1;
 
 /// A medium with its budget.
@@ -168,7 +170,9 @@ impl Replay<'_> {
         let (mut debt, mut written) = (0.0, 0.0);
         for (number, access) in accesses.iter().enumerate() {
             let at = access.at_ns as f64;
-            let next = accesses.get(number + 1).map_or(end, |next| next.at_ns as f64);
+            // At least as long as so many take on average: some come at the same time.
+            let next = accesses.get(number + SPREAD).map_or(end, |next| next.at_ns as f64);
+            let next = next.max(at + SPREAD as f64 * end / accesses.len() as f64).min(end);
             debt += stands_for * squeeze;
             let many = debt.floor();
             debt -= many;

@@ -34,6 +34,9 @@ const BUSIEST_HOUR: f64 = 0.1;
 const STORED: (f64, f64) = (2.0, 1024.0);
 /// Bytes of the journal of a commit for each of its message, and beside them.
 const JOURNAL: (f64, f64) = (1.2, 300.0);
+/// How long after its arrival a message is delivered, and how long after a page a query reads the next one, microseconds.
+const DELIVERED_US: u64 = 2000;
+const QUERY_STEP_US: u64 = 200;
 /// Commits of a message: it is taken, and its delivery is confirmed.
 const COMMITS: f64 = 2.0;
 /// Pages of a query, if nothing else is said.
@@ -190,33 +193,36 @@ impl Stream {
         let messages = self.messages.max(1.0) as u64;
         let queries_of_one = self.queries / messages as f64;
         let mut debt = 0.0;
-        let mut record = |time_us: u64, key: u64, is_write: bool| {
-            recorder.record(Access { time_us, key, bytes: PAGE_BYTES as u32, structure: 0, is_write }).map(|_| ())
-        };
+        let mut accesses: Vec<(u64, u64, bool)> = Vec::new();
+        let mut record = |time_us: u64, key: u64, is_write: bool| accesses.push((time_us, key, is_write));
         for number in 0..messages {
             let part = number as f64 / messages as f64;
             let time_us = self.time_us(part);
             // Pages are numbered by age at the begin; the newest have the largest numbers.
             let newest = self.pages + part * self.messages * self.pages_of_message;
             for page in 0..spans {
-                record(time_us, (newest as u64).saturating_add(page), true)?;
+                record(time_us, (newest as u64).saturating_add(page), true);
             }
             let index = (1u64 << 62) + (self.aged(&mut random) / 50.0) as u64;
-            record(time_us, index, true)?;
+            record(time_us, index, true);
             for page in 0..spans {
-                record(time_us, (newest as u64).saturating_add(page), false)?;
+                record(time_us + DELIVERED_US, (newest as u64).saturating_add(page), false);
             }
-            record(time_us, index, false)?;
+            record(time_us + DELIVERED_US, index, false);
             debt += queries_of_one;
             while debt >= 1.0 {
                 debt -= 1.0;
                 let age = self.aged(&mut random);
-                for page in 0..self.query_pages {
-                    record(time_us, (newest - age).max(0.0) as u64 + u64::from(page), false)?;
+                for page in 0..u64::from(self.query_pages) {
+                    record(time_us + page * QUERY_STEP_US, (newest - age).max(0.0) as u64 + page, false);
                 }
             }
         }
-        record((self.seconds * 1e6) as u64 + 1, 0, false)?;
+        record((self.seconds * 1e6) as u64 + 1, 0, false);
+        accesses.sort_by_key(|(time_us, ..)| *time_us);
+        for (time_us, key, is_write) in accesses {
+            recorder.record(Access { time_us, key, bytes: PAGE_BYTES as u32, structure: 0, is_write })?;
+        }
         let origin = Origin {
             kind: "sizing".into(),
             made_by: concat!("terrace ", env!("CARGO_PKG_VERSION")).into(),
