@@ -129,6 +129,9 @@ fn messages_and_outcomes_are_shown_in_order_from_now_or_from_a_message_on_and_by
     let node = bed.start();
     let [adt, lab] = services(&node);
     send(&adt, &[message("B1")]);
+    // Its outcome is none of what comes.
+    let delivered = ["message", "list", "--output", "delivered", "--data"];
+    until("its outcome is recorded", || bed.run(&delivered).printed().contains("B1"));
     let mut all = Tail::start(&bed, &[]);
     let mut of_lab = Tail::start(&bed, &["--service", "lab"]);
     let mut to_out = Tail::start(&bed, &["--operation", "out", "--type", "ADT^A01"]);
