@@ -295,7 +295,10 @@ fn exchange(
     stream.write_all(line.as_bytes()).map_err(no_node)?;
     let mut lines = BufReader::new(stream).lines();
     let mut response = loop {
-        let line = lines.next().transpose().map_err(no_node)?.unwrap_or_default();
+        let Some(line) = lines.next().transpose().map_err(no_node)? else {
+            let text = "nothing, and the connection ended: the node has stopped, or somebody closed the connection";
+            return Err(NodeError::NodeRefused(text.to_owned()));
+        };
         let mut response: Value = serde_json::from_str(&line)
             .map_err(|_| NodeError::NodeRefused("nothing that can be read; is it of the same release?".to_owned()))?;
         if let Some(part) = response.get_mut("part").map(Value::take) {

@@ -76,7 +76,7 @@ impl Reason {
             Reason::Frame => "connection ended: a frame did not become whole within frame_timeout",
             Reason::Memory => "connection ended: an unfinished frame did not grow, and another needed its memory",
             Reason::Idle => "connection closed: silent longer than idle_timeout",
-            Reason::Closed => "connection closed: by somebody who may",
+            Reason::Closed => "connection closed on request; the audit says whose",
         }
     }
 
