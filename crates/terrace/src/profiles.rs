@@ -58,7 +58,7 @@ pub enum NodeProfileCommand {
     /// Show what is recorded, what more memory would give, and which profiles there are
     ///
     /// Exit code 1 if the last recording failed or was interrupted.
-    Status(StatusArgs),
+    Status(ProfileStatusArgs),
     /// Copy a profile of a node into a file
     Fetch(FetchArgs),
     /// Make a profile of a part that an interrupted recording has left; the node's next start does so itself
@@ -118,7 +118,7 @@ pub struct StopArgs {
 
 /// `terrace profile status`
 #[derive(Debug, Args)]
-pub struct StatusArgs {
+pub struct ProfileStatusArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
@@ -161,8 +161,8 @@ impl ServiceRequest for Requested {
                 change(entry.with("seconds", start.seconds.to_string()))
             }
             ProfileRequest::Stop => change(AuditEntry::new("profile.stop", "")),
-            // One entry for a profile that is read, not one for each of its pieces.
-            ProfileRequest::Read { name, offset: 0 } => {
+            // One entry for a fetch, not one for each of its pieces: a later piece needs the number that came with the first one.
+            ProfileRequest::Read { name, offset: 0, .. } => {
                 (right, Some((Audited::Allowed, AuditEntry::new("profile.fetch", name))))
             }
             ProfileRequest::Read { .. } => (right, None),
@@ -265,7 +265,7 @@ impl StopArgs {
     }
 }
 
-impl StatusArgs {
+impl ProfileStatusArgs {
     fn run(&self) -> anyhow::Result<ExitCode> {
         let ProfileReport { recording, files } = report(&self.place, &ProfileRequest::Status)?;
         let is_well = recording
@@ -314,12 +314,14 @@ fn fetch(place: &Place, name: &str, out: &Path) -> anyhow::Result<()> {
     let folder = out.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut file =
         tempfile::NamedTempFile::new_in(folder).with_context(|| format!("making a file in {}", folder.display()))?;
-    let mut offset = 0;
+    let (mut offset, mut fetch) = (0, None);
     loop {
-        let request = ProfileRequest::Read { name: name.to_owned(), offset };
-        let ProfileAnswer::Piece(ProfilePiece { bytes: whole, piece }) = answer(&place.data, &request)? else {
+        let request = ProfileRequest::Read { name: name.to_owned(), offset, fetch };
+        let ProfileAnswer::Piece(ProfilePiece { bytes: whole, piece, fetch: number }) = answer(&place.data, &request)?
+        else {
             anyhow::bail!("the node's answer is another one");
         };
+        fetch = Some(number);
         let piece = STANDARD.decode(piece).context("the node's answer cannot be read by this release")?;
         file.write_all(&piece).with_context(|| format!("writing {}", out.display()))?;
         offset += piece.len() as u64;
@@ -339,7 +341,8 @@ fn recover(part: &Path, out: &Path) -> anyhow::Result<ExitCode> {
     let folder = out.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut file =
         tempfile::NamedTempFile::new_in(folder).with_context(|| format!("making a file in {}", folder.display()))?;
-    let summary = plan::profile::recover(part, &mut file).with_context(|| format!("reading {}", part.display()))?;
+    let summary = plan::profile::recover(part, &mut file, &plan::profile::WriteGuard::default())
+        .with_context(|| format!("reading {}", part.display()))?;
     file.as_file().sync_all().with_context(|| format!("writing {}", out.display()))?;
     file.persist_noclobber(out).with_context(|| format!("writing {}", out.display()))?;
     println!("{}: the {} until it was last saved", out.display(), span(summary.seconds));

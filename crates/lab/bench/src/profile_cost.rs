@@ -166,7 +166,7 @@ impl Recorded {
     }
 }
 
-fn ask(data: &Path, request: &ProfileRequest) -> anyhow::Result<Option<RecordingStatus>> {
+fn recording(data: &Path, request: &ProfileRequest) -> anyhow::Result<Option<RecordingStatus>> {
     let answer = control::request(data, &format!("{REQUEST} {}", serde_json::to_string(request)?))?;
     match control::read_response(answer)? {
         ProfileAnswer::Report(report) => Ok(report.recording),
@@ -175,13 +175,13 @@ fn ask(data: &Path, request: &ProfileRequest) -> anyhow::Result<Option<Recording
 }
 
 fn start(data: &Path) -> anyhow::Result<()> {
-    let start = StartRecording { name: Some(NAME.to_owned()), ..StartRecording::of(24 * 3600) };
-    ask(data, &ProfileRequest::Start(start)).map(drop)
+    let start = StartRecording { name: Some(NAME.to_owned()), limit_bytes: 64 << 20, ..StartRecording::of(24 * 3600) };
+    recording(data, &ProfileRequest::Start(start)).map(drop)
 }
 
 fn stop(data: &Path, recorded: &mut Recorded) -> anyhow::Result<()> {
-    let status = ask(data, &ProfileRequest::Stop)?.context("the node does not say what it recorded")?;
-    ask(data, &ProfileRequest::Remove { name: NAME.to_owned() })?;
+    let status = recording(data, &ProfileRequest::Stop)?.context("the node does not say what it recorded")?;
+    recording(data, &ProfileRequest::Remove { name: NAME.to_owned() })?;
     recorded.add(&status)
 }
 

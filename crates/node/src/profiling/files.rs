@@ -11,14 +11,16 @@
 use std::fs::{self, File};
 use std::io::{BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use device::os;
-use profile::Summary;
+use profile::{Summary, WriteGuard};
 use serde::{Deserialize, Serialize};
 
-use super::{ProfilePiece, SPARE_BYTES, refused};
+use super::{SPARE_BYTES, refused};
 use crate::error::NodeError;
 
 /// Profiles that a node keeps at most: further ones are refused until one is removed.
@@ -63,8 +65,9 @@ impl ProfileFolder {
         self.0.join(format!("{name}{PART}"))
     }
 
-    /// Makes the folder, and checks that a profile of that name can be made in it. Errors: `Refused`, with the reason.
-    pub(super) fn prepare(&self, name: &str) -> Result<(), NodeError> {
+    /// Makes the folder, and checks that a profile of that name and of so many bytes can be made in it: its part and the whole lie there for a
+    /// moment. Errors: `Refused`, with the reason.
+    pub(super) fn prepare(&self, name: &str, limit_bytes: u64) -> Result<(), NodeError> {
         os::make_directory(&self.0).map_err(NodeError::file("make", &self.0))?;
         let there = self.list()?.len() + self.parts().len();
         if there >= PROFILES_MAX {
@@ -80,17 +83,34 @@ impl ProfileFolder {
                 "what an interrupted recording of {name} has left becomes a profile at the next start of the node: give another name"
             )));
         }
-        self.check_room()
+        let needed = limit_bytes.saturating_mul(2).saturating_add(SPARE_BYTES);
+        let free = self.free_bytes()?;
+        if free < needed {
+            let (free, needed, spare) = (free >> 20, needed.div_ceil(1 << 20), SPARE_BYTES >> 20);
+            return Err(refused(format!(
+                "{free} MiB are free, and {needed} MiB are needed: twice the limit, and {spare} MiB that stay free; free some, or give a smaller --limit"
+            )));
+        }
+        Ok(())
+    }
+
+    fn free_bytes(&self) -> Result<u64, NodeError> {
+        device::free_bytes(&self.0).map_err(NodeError::file("ask about", &self.0))
     }
 
     /// Whether there is room to go on. Errors: `Refused`: there is none.
     pub(super) fn check_room(&self) -> Result<(), NodeError> {
-        let free = device::free_bytes(&self.0).map_err(NodeError::file("ask about", &self.0))?;
+        let free = self.free_bytes()?;
         if free < SPARE_BYTES {
             let (free, spare) = (free >> 20, SPARE_BYTES >> 20);
             return Err(refused(format!("{free} MiB are free, and {spare} MiB are to stay free beside a profile")));
         }
         Ok(())
+    }
+
+    /// What large writes in it have to heed.
+    pub(super) fn guard(&self, stop: &Arc<AtomicBool>) -> WriteGuard {
+        WriteGuard { spare_bytes: SPARE_BYTES, folder: self.0.clone(), stop: Arc::clone(stop) }
     }
 
     /// The whole profiles, by name.
@@ -114,8 +134,8 @@ impl ProfileFolder {
         Ok(files)
     }
 
-    /// A piece of a profile.
-    pub(super) fn read(&self, name: &str, offset: u64) -> Result<ProfilePiece, NodeError> {
+    /// The size of a profile, and a piece of it as base64.
+    pub(super) fn read(&self, name: &str, offset: u64) -> Result<(u64, String), NodeError> {
         check_name(name)?;
         let path = self.whole(name);
         let mut file = File::open(&path).map_err(|error| match error.kind() {
@@ -130,16 +150,21 @@ impl ProfileFolder {
             Ok(bytes)
         };
         let bytes = read().map_err(NodeError::file("read", &path))?;
-        Ok(ProfilePiece { bytes, piece: STANDARD.encode(piece) })
+        Ok((bytes, STANDARD.encode(piece)))
     }
 
+    /// Removes a profile, and what an interrupted recording of that name has left; the caller records none of that name.
     pub(super) fn remove(&self, name: &str) -> Result<(), NodeError> {
         check_name(name)?;
-        let path = self.whole(name);
-        fs::remove_file(&path).map_err(|error| match error.kind() {
-            std::io::ErrorKind::NotFound => refused(format!("there is no profile {name}")),
-            _ => NodeError::file("remove", &path)(error),
-        })
+        let mut is_there = false;
+        for path in [self.whole(name), self.part(name)] {
+            match fs::remove_file(&path) {
+                Ok(()) => is_there = true,
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                Err(error) => return Err(NodeError::file("remove", &path)(error)),
+            }
+        }
+        if is_there { Ok(()) } else { Err(refused(format!("there is no profile {name}"))) }
     }
 
     /// The parts that are there.
@@ -169,12 +194,12 @@ impl ProfileFolder {
     }
 
     /// Makes a profile of a part. A part without anything that was saved is removed. Errors: with what was left.
-    pub(super) fn recover(&self, part: &Path) -> Result<Summary, String> {
+    pub(super) fn recover(&self, part: &Path, stop: &Arc<AtomicBool>) -> Result<Summary, String> {
         let mut temporary = self.0.join(TEMPORARY);
         temporary.as_mut_os_string().push("-recovered");
         let write = || -> Result<Summary, profile::ProfileError> {
             let mut out = BufWriter::new(File::create(&temporary)?);
-            let summary = profile::recover(part, &mut out)?;
+            let summary = profile::recover(part, &mut out, &self.guard(stop))?;
             out.flush()?;
             out.get_ref().sync_all()?;
             fs::rename(&temporary, self.whole(&name_of_part(part)))?;
@@ -185,13 +210,15 @@ impl ProfileFolder {
         write().map_err(|error| {
             let _ = fs::remove_file(&temporary);
             match error {
-                profile::ProfileError::Io(error) => {
-                    format!("{error}; {} is kept, and the next start tries again", part.display())
-                }
-                error => {
+                // There is nothing in it.
+                profile::ProfileError::Refused(why) => {
                     let _ = fs::remove_file(part);
-                    error.to_string()
+                    why
                 }
+                error => format!(
+                    "{error}; {} is kept, and the next start tries again, or `terrace profile recover` makes a profile of it elsewhere",
+                    part.display()
+                ),
             }
         })
     }
@@ -223,7 +250,7 @@ mod tests {
 
     #[test]
     fn a_name_is_never_a_path() {
-        for name in ["", ".", "..", "../x", "a/b", "/etc/passwd", "a\0b", ".hidden", "a b", &"x".repeat(65), "ä"] {
+        for name in ["", ".", "..", "../x", "a/b", "/etc/passwd", "a\0b", ".hidden", "a b", &"x".repeat(65), "\u{e4}"] {
             assert!(check_name(name).is_err(), "{name:?}");
         }
         for name in ["a", "week-48", "profile-20261127T083000Z", "a.b_c"] {
@@ -236,7 +263,7 @@ mod tests {
         let data = tempfile::tempdir().expect("a folder");
         let folder = ProfileFolder::of(data.path());
         assert_eq!(folder.list().expect("there is none"), []);
-        folder.prepare("one").expect("room");
+        folder.prepare("one", 2 << 20).expect("room");
         let content: Vec<u8> = (0..PIECE_BYTES as u32 + 10).map(|byte| byte as u8).collect();
         fs::write(folder.whole("one"), &content).expect("writes");
         fs::write(folder.part("two"), b"x").expect("writes");
@@ -244,16 +271,21 @@ mod tests {
         fs::write(data.path().join("secret.tprof"), b"x").expect("writes");
         assert_eq!(folder.list().expect("lists"), [ProfileFile { name: "one".into(), bytes: content.len() as u64 }]);
         let pieces: Vec<Vec<u8>> = [0, PIECE_BYTES, content.len() as u64, u64::MAX]
-            .map(|offset| STANDARD.decode(folder.read("one", offset).expect("reads").piece).expect("base64"))
+            .map(|offset| STANDARD.decode(folder.read("one", offset).expect("reads").1).expect("base64"))
             .to_vec();
         assert_eq!(pieces.concat(), content);
         assert!(folder.read("../secret", 0).is_err() && folder.read("two", 0).is_err());
-        assert!(folder.prepare("one").is_err() && folder.prepare("two").is_err(), "they are there");
+        assert!(folder.prepare("one", 1).is_err() && folder.prepare("two", 1).is_err(), "they are there");
+        let no_room = folder.prepare("three", u64::MAX / 4).expect_err("it is large").to_string();
+        assert!(no_room.contains("--limit"), "{no_room}");
         folder.remove("one").expect("removes");
         assert!(folder.remove("one").is_err() && folder.remove("../secret").is_err());
         assert_eq!(folder.left_parts(), [folder.part("two")]);
         assert!(!folder.path().join(".tmpabc").exists());
-        assert!(folder.recover(&folder.part("two")).is_err_and(|why| why.contains("no profile")));
-        assert_eq!(folder.left_parts(), [] as [PathBuf; 0], "nothing can be made of it");
+        let stop = Arc::default();
+        let why = folder.recover(&folder.part("two"), &stop).expect_err("it is no part");
+        assert!(why.contains("no profile") && why.contains("is kept"), "{why}");
+        folder.remove("two").expect("what was left is removed too");
+        assert_eq!(folder.left_parts(), [] as [PathBuf; 0]);
     }
 }

@@ -21,7 +21,9 @@ mod recording;
 mod tests;
 mod threads;
 
+use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
@@ -49,6 +51,9 @@ pub const SECONDS_MAX: u64 = 31 * 24 * 3600;
 /// What stays free on the file system of the data directory beside a profile, at least, bytes.
 pub const SPARE_BYTES: u64 = 256 << 20;
 
+/// Fetches at a time: with more, the oldest one has to begin anew.
+const FETCHES_MAX: usize = 16;
+
 /// Largest numbers of keys that fit into the memory.
 const KEYS_MAX: usize = 16 << 10;
 const STREAM_KEYS_MAX: usize = 64 << 10;
@@ -69,6 +74,9 @@ pub enum ProfileRequest {
         name: String,
         /// Where the piece begins, bytes.
         offset: u64,
+        /// The number that came with the first piece; none for that.
+        #[serde(default)]
+        fetch: Option<u64>,
     },
     /// Removes a profile.
     Remove {
@@ -168,6 +176,8 @@ pub struct ProfilePiece {
     pub bytes: u64,
     /// The piece, base64; empty at the end.
     pub piece: String,
+    /// The number of the fetch, for the next pieces.
+    pub fetch: u64,
 }
 
 /// What a request is answered with.
@@ -195,6 +205,8 @@ struct Shared {
     state: Mutex<State>,
     /// Wakes the thread that records.
     wake: Condvar,
+    /// The node ends: long writes do so too.
+    stop: Arc<AtomicBool>,
 }
 
 #[derive(Debug, Default)]
@@ -202,13 +214,22 @@ struct State {
     recording: Option<RecordingStatus>,
     /// Why the thread is to end.
     end: Option<&'static str>,
+    /// Fetches that have begun, the last ones: their numbers, and the profiles.
+    fetches: VecDeque<(u64, String)>,
 }
 
 impl Profiling {
     /// Takes up what a process that ended has left. Recordings begin by request only.
     pub fn start(data: &Path, store: &Store, clock: Clock) -> Arc<Profiling> {
         let folder = ProfileFolder::of(data);
-        let shared = Shared { folder, store: store.clone(), clock, state: Mutex::default(), wake: Condvar::new() };
+        let shared = Shared {
+            folder,
+            store: store.clone(),
+            clock,
+            state: Mutex::default(),
+            wake: Condvar::new(),
+            stop: Arc::default(),
+        };
         let profiling = Arc::new(Profiling { shared: Arc::new(shared), thread: Mutex::new(None) });
         let parts = profiling.shared.folder.left_parts();
         if !parts.is_empty() {
@@ -226,10 +247,15 @@ impl Profiling {
             ProfileRequest::Start(start) => self.begin(start)?,
             ProfileRequest::Stop => self.stop()?,
             ProfileRequest::Status => {}
-            ProfileRequest::Read { name, offset } => {
-                return self.shared.folder.read(&name, offset).map(ProfileAnswer::Piece);
+            ProfileRequest::Read { name, offset, fetch } => {
+                return self.read(&name, offset, fetch).map(ProfileAnswer::Piece);
             }
-            ProfileRequest::Remove { name } => self.shared.folder.remove(&name)?,
+            ProfileRequest::Remove { name } => {
+                if self.is_busy() && self.recording().is_some_and(|recording| recording.name == name) {
+                    return Err(refused("it is being recorded: `terrace profile stop` ends that"));
+                }
+                self.shared.folder.remove(&name)?;
+            }
         }
         Ok(ProfileAnswer::Report(Box::new(self.report()?)))
     }
@@ -239,9 +265,35 @@ impl Profiling {
         self.shared.lock().recording.clone()
     }
 
-    /// Ends a recording with the node: what was recorded becomes a profile.
+    /// Ends a recording with the node: what was recorded becomes a profile, at once or at the next start.
     pub fn end(&self) {
+        self.shared.stop.store(true, Ordering::Relaxed);
         self.join("the node was stopped");
+    }
+
+    /// A piece. One behind the begin needs the number of a fetch that has begun there: so each fetch has its entry in the audit.
+    fn read(&self, name: &str, offset: u64, fetch: Option<u64>) -> Result<ProfilePiece, NodeError> {
+        let number = match offset {
+            0 => {
+                let drawn =
+                    profile::hash::Salt::secret().map_err(NodeError::file("read", Path::new("/dev/urandom")))?;
+                drawn.keys().0
+            }
+            _ => {
+                let state = self.shared.lock();
+                let begun = state.fetches.iter().find(|(number, of)| Some(*number) == fetch && of == name);
+                begun.map(|(number, _)| *number).ok_or_else(|| refused("a fetch begins with the first byte"))?
+            }
+        };
+        let (bytes, piece) = self.shared.folder.read(name, offset)?;
+        if offset == 0 {
+            let mut state = self.shared.lock();
+            state.fetches.push_back((number, name.to_owned()));
+            if state.fetches.len() > FETCHES_MAX {
+                state.fetches.pop_front();
+            }
+        }
+        Ok(ProfilePiece { bytes, piece, fetch: number })
     }
 
     fn report(&self) -> Result<ProfileReport, NodeError> {
@@ -337,7 +389,7 @@ impl Shared {
     fn recover(&self, part: &Path) {
         let name = files::name_of_part(part);
         self.lock().recording = Some(RecordingStatus::recovering(part));
-        let recovered = self.folder.recover(part);
+        let recovered = self.folder.recover(part, &self.stop);
         let mut state = self.lock();
         let Some(recording) = &mut state.recording else { return };
         match recovered {

@@ -8,6 +8,7 @@
 //!
 //! The thread has a low priority: where processors are short, it waits, and accesses that find their buffer full are lost and counted.
 
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use device::supervise;
@@ -26,6 +27,8 @@ const SECOND_US: u64 = 1_000_000;
 /// When what is known is saved first, and how often from then on.
 const FIRST_SAVE_US: u64 = 10 * SECOND_US;
 const SAVE_US: u64 = 300 * SECOND_US;
+/// The largest part of which the end of a node makes a profile.
+const WHOLE_AT_END_BYTES_MAX: u64 = 64 << 20;
 /// How often the curve of the status is made.
 const CURVE_US: u64 = 10 * SECOND_US;
 /// Of recordings with many intervals it takes longer to make.
@@ -88,7 +91,7 @@ impl Recording {
             .name
             .clone()
             .unwrap_or_else(|| shared.clock.timestamp(begun_us).strftime("profile-%Y%m%dT%H%M%SZ").to_string());
-        shared.folder.prepare(&name)?;
+        shared.folder.prepare(&name, start.limit_bytes)?;
         let part = shared.folder.part(&name);
         let salt = Salt::secret().map_err(NodeError::file("read", std::path::Path::new("/dev/urandom")))?;
         let store = &shared.store;
@@ -96,6 +99,7 @@ impl Recording {
         let mut options = RecorderOptions::new(salt, &NAMES, store.page_bytes(), shared.folder.path());
         (options.keys, options.stream_keys, options.file_bytes) = (start.keys, start.stream_keys, start.limit_bytes);
         options.part = Some(part.clone());
+        options.guard = shared.folder.guard(&shared.stop);
         let recorder = Recorder::new(options).map_err(|error| match error {
             ProfileError::Io(error) => NodeError::file("make", &part)(error),
             error => refused(error.to_string()),
@@ -163,11 +167,12 @@ impl Recording {
         let tap = self.store.clone();
         let tap = tap.access_tap();
         tap.stop();
+        let ended = ended.and_then(|why| self.leave_large(shared, why));
         let taken = ended.and_then(|why| self.take().map(|()| why).map_err(|error| error.to_string()));
         tap.clear();
         let (name, saved_us) = (self.status.name.clone(), self.saved_us);
         let written = taken.and_then(|why| {
-            self.tell(shared, true);
+            self.update_status(shared, true);
             self.describe();
             let path = shared.folder.whole(&name);
             self.recorder.finish_as(&path).map(|_| why).map_err(|error| error.to_string())
@@ -190,6 +195,21 @@ impl Recording {
         }
     }
 
+    /// With the node only what is small is written as a whole: the node must not wait for more. What is large is saved, and the next start
+    /// makes a profile of it. Errors: in words.
+    fn leave_large(&mut self, shared: &Shared, why: &'static str) -> Result<&'static str, String> {
+        // It has ended long writes of the recording itself, which are over.
+        let with_node = shared.stop.swap(false, Ordering::Relaxed);
+        if !with_node || self.recorder.written_bytes() <= WHOLE_AT_END_BYTES_MAX {
+            return Ok(why);
+        }
+        self.take().map_err(|error| error.to_string())?;
+        self.describe();
+        self.recorder.save().map_err(|error| error.to_string())?;
+        self.saved_us = self.now_us();
+        Err(why.to_owned())
+    }
+
     /// Until the time is over or somebody ends it: why it ended. Errors: in words.
     fn record(&mut self, shared: &Shared) -> Result<&'static str, String> {
         loop {
@@ -205,14 +225,14 @@ impl Recording {
             if now_us >= self.second_due_us {
                 self.second_due_us = now_us + SECOND_US;
                 self.name_trees();
-                self.tell(shared, false);
+                self.update_status(shared, false);
+                shared.folder.check_room().map_err(|error| error.to_string())?;
             }
             if now_us >= self.save_due_us {
                 self.save_due_us = now_us + SAVE_US;
                 self.describe();
                 self.recorder.save().map_err(|error| error.to_string())?;
                 self.saved_us = now_us;
-                shared.folder.check_room().map_err(|error| error.to_string())?;
             }
             if let Some(why) = end {
                 return Ok(why);
@@ -233,16 +253,17 @@ impl Recording {
         let tap: &AccessTap = store.access_tap();
         let drained = tap.drain();
         let now_us = self.now_us();
-        for (structure, counts) in drained.counts.into_iter().enumerate().take(NAMES.len()) {
-            self.accesses += counts.reads + counts.writes;
-            self.recorder.count(now_us, structure as u8, counts);
-        }
         let threshold = self.recorder.threshold();
         for access in drained.sampled {
             self.pace.count(access.hash);
             if access.hash < threshold {
                 self.recorder.sample(access)?;
             }
+        }
+        // Behind the sampled ones, whose times are earlier.
+        for (structure, counts) in drained.counts.into_iter().enumerate().take(NAMES.len()) {
+            self.accesses += counts.reads + counts.writes;
+            self.recorder.count(now_us, structure as u8, counts);
         }
         self.dropped += drained.dropped;
         self.unknown.extend(drained.unknown);
@@ -288,7 +309,7 @@ impl Recording {
     }
 
     /// Puts the status where requests find it.
-    fn tell(&mut self, shared: &Shared, is_last: bool) {
+    fn update_status(&mut self, shared: &Shared, is_last: bool) {
         let now_us = self.now_us();
         let (_, touched) = self.recorder.touched();
         if now_us >= self.curve_due_us || is_last {

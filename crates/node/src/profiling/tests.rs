@@ -16,6 +16,11 @@ fn store() -> Store {
     Store::in_memory(options).expect("there is memory")
 }
 
+/// A recording of so many seconds that fits on a small disk.
+fn short_of(seconds: u64) -> StartRecording {
+    StartRecording { limit_bytes: 16 << 20, ..StartRecording::of(seconds) }
+}
+
 /// A tree with so many rows, some of them in extents.
 fn filled(store: &Store, rows: u32) -> TreeId {
     let mut transaction = store.begin();
@@ -48,7 +53,7 @@ fn read(store: &Store, tree: TreeId, rows: u32, reads: u32) {
 
 fn shared(data: &Path, store: &Store) -> Shared {
     let (folder, clock) = (ProfileFolder::of(data), Clock::fixed(0));
-    Shared { folder, store: store.clone(), clock, state: Mutex::default(), wake: Condvar::new() }
+    Shared { folder, store: store.clone(), clock, state: Mutex::default(), wake: Condvar::new(), stop: Arc::default() }
 }
 
 fn start(profiling: &Profiling, request: StartRecording) {
@@ -86,7 +91,7 @@ fn distances_of_a_sample_are_those_of_the_whole_trace_of_the_same_run() {
     let (data, store) = (tempfile::tempdir().expect("a folder"), store());
     let tree = filled(&store, 20_000);
     let shared = shared(data.path(), &store);
-    let request = StartRecording { name: Some("run".into()), keys: 512, ..StartRecording::of(3600) };
+    let request = StartRecording { name: Some("run".into()), keys: 512, ..short_of(3600) };
     let mut recording = Recording::begin(&shared, &request).expect("it begins");
     recording.without_pace();
     for _ in 0..8 {
@@ -113,7 +118,7 @@ fn a_profile_has_no_key_no_value_and_no_page_number() {
     let (data, store) = (tempfile::tempdir().expect("a folder"), store());
     let tree = filled(&store, 3000);
     let profiling = Profiling::start(data.path(), &store, Clock::fixed(0));
-    start(&profiling, StartRecording { name: Some("run".into()), ..StartRecording::of(3600) });
+    start(&profiling, StartRecording { name: Some("run".into()), ..short_of(3600) });
     read(&store, tree, 3000, 1000);
     assert_eq!(stopped(&profiling).state, RecordingState::Complete);
     let path = whole(data.path(), "run");
@@ -142,28 +147,29 @@ fn one_recording_at_a_time_and_what_is_impossible_is_refused_with_the_reason() {
     let refused = |request: ProfileRequest| profiling.handle(request).expect_err("it is refused").to_string();
     assert!(refused(ProfileRequest::Stop).contains("nothing is being recorded"));
     for bad in [
-        StartRecording { name: Some("../x".into()), ..StartRecording::of(60) },
-        StartRecording::of(0),
-        StartRecording::of(SECONDS_MAX + 1),
-        StartRecording { limit_bytes: 1, ..StartRecording::of(60) },
-        StartRecording { keys: 1 << 20, ..StartRecording::of(60) },
+        StartRecording { name: Some("../x".into()), ..short_of(60) },
+        short_of(0),
+        short_of(SECONDS_MAX + 1),
+        StartRecording { limit_bytes: 1, ..short_of(60) },
+        StartRecording { keys: 1 << 20, ..short_of(60) },
     ] {
         refused(ProfileRequest::Start(bad));
     }
-    start(&profiling, StartRecording { name: Some("a".into()), ..StartRecording::of(60) });
-    assert!(refused(ProfileRequest::Start(StartRecording::of(60))).contains("already"));
+    start(&profiling, StartRecording { name: Some("a".into()), ..short_of(60) });
+    assert!(refused(ProfileRequest::Start(short_of(60))).contains("already"));
+    assert!(refused(ProfileRequest::Remove { name: "a".into() }).contains("being recorded"));
     assert_eq!(stopped(&profiling).state, RecordingState::Complete);
-    let again = StartRecording { name: Some("a".into()), ..StartRecording::of(60) };
+    let again = StartRecording { name: Some("a".into()), ..short_of(60) };
     assert!(refused(ProfileRequest::Start(again)).contains("a profile a already"));
     profiling.handle(ProfileRequest::Remove { name: "a".into() }).expect("it is there");
-    assert!(refused(ProfileRequest::Read { name: "a".into(), offset: 0 }).contains("no profile a"));
+    assert!(refused(ProfileRequest::Read { name: "a".into(), offset: 0, fetch: None }).contains("no profile a"));
 }
 
 #[test]
 fn the_end_of_its_time_or_of_the_node_ends_a_recording_and_there_is_a_profile() {
     let (data, store) = (tempfile::tempdir().expect("a folder"), store());
     let profiling = Profiling::start(data.path(), &store, Clock::fixed(0));
-    start(&profiling, StartRecording { name: Some("short".into()), ..StartRecording::of(1) });
+    start(&profiling, StartRecording { name: Some("short".into()), ..short_of(1) });
     let ended = loop {
         let status = profiling.recording().expect("one is recorded");
         if status.state != RecordingState::Running {
@@ -172,7 +178,7 @@ fn the_end_of_its_time_or_of_the_node_ends_a_recording_and_there_is_a_profile() 
         std::thread::yield_now();
     };
     assert_eq!((ended.state, ended.why.as_str()), (RecordingState::Complete, "its time was over"));
-    start(&profiling, StartRecording { name: Some("long".into()), ..StartRecording::of(3600) });
+    start(&profiling, StartRecording { name: Some("long".into()), ..short_of(3600) });
     profiling.end();
     assert!(!store.access_tap().is_on());
     for name in ["short", "long"] {
@@ -185,7 +191,7 @@ fn memory_stays_within_its_bound_while_millions_of_pages_are_used() {
     let (data, store) = (tempfile::tempdir().expect("a folder"), store());
     let tree = filled(&store, 3000);
     let profiling = Profiling::start(data.path(), &store, Clock::fixed(0));
-    start(&profiling, StartRecording { name: Some("run".into()), ..StartRecording::of(3600) });
+    start(&profiling, StartRecording { name: Some("run".into()), ..short_of(3600) });
     for _ in 0..20 {
         read(&store, tree, 3000, 20_000);
     }
@@ -205,7 +211,7 @@ fn what_a_killed_process_has_left_is_a_profile_that_says_so_after_the_next_start
     let tree = filled(&store, 3000);
     // The thread is not run: its process was killed after it had saved.
     let shared = shared(data.path(), &store);
-    let request = StartRecording { name: Some("cut".into()), ..StartRecording::of(3600) };
+    let request = StartRecording { name: Some("cut".into()), ..short_of(3600) };
     let mut recording = Recording::begin(&shared, &request).expect("it begins");
     read(&store, tree, 3000, 200);
     recording.save_for_tests().expect("room");
@@ -240,7 +246,7 @@ fn a_recording_that_cannot_be_written_ends_and_says_why_and_the_store_goes_on() 
     let (data, store) = (tempfile::tempdir().expect("a folder"), store());
     let tree = filled(&store, 3000);
     let profiling = Profiling::start(data.path(), &store, Clock::fixed(0));
-    start(&profiling, StartRecording { name: Some("run".into()), ..StartRecording::of(3600) });
+    start(&profiling, StartRecording { name: Some("run".into()), ..short_of(3600) });
     read(&store, tree, 3000, 100);
     // As with a full disk, nothing can be made in the folder any more.
     std::fs::rename(data.path().join("profiles"), data.path().join("elsewhere")).expect("it is there");
@@ -248,6 +254,32 @@ fn a_recording_that_cannot_be_written_ends_and_says_why_and_the_store_goes_on() 
     assert_eq!(status.state, RecordingState::Failed, "{status:?}");
     assert!(!status.why.is_empty() && !store.access_tap().is_on());
     read(&store, tree, 3000, 100);
-    start(&profiling, StartRecording { name: Some("again".into()), ..StartRecording::of(3600) });
+    start(&profiling, StartRecording { name: Some("again".into()), ..short_of(3600) });
     assert_eq!(stopped(&profiling).state, RecordingState::Complete);
+}
+
+#[test]
+fn a_piece_is_read_only_in_a_fetch_that_began_with_the_first_byte() {
+    let (data, store) = (tempfile::tempdir().expect("a folder"), store());
+    let profiling = Profiling::start(data.path(), &store, Clock::fixed(0));
+    for name in ["a", "b"] {
+        start(&profiling, StartRecording { name: Some(name.into()), ..short_of(60) });
+        assert_eq!(stopped(&profiling).state, RecordingState::Complete);
+    }
+    let read = |name: &str, offset, fetch| {
+        profiling.handle(ProfileRequest::Read { name: name.into(), offset, fetch }).map(|answer| match answer {
+            ProfileAnswer::Piece(piece) => piece,
+            ProfileAnswer::Report(_) => panic!("another answer"),
+        })
+    };
+    for fetch in [None, Some(0), Some(7)] {
+        assert!(read("a", 1, fetch).is_err_and(|error| error.to_string().contains("first byte")));
+    }
+    let first = read("a", 0, None).expect("it is there");
+    assert_eq!(read("a", 1, Some(first.fetch)).expect("it has begun").bytes, first.bytes);
+    assert!(read("b", 1, Some(first.fetch)).is_err(), "it is of another profile");
+    for _ in 0..FETCHES_MAX {
+        read("b", 0, None).expect("it is there");
+    }
+    assert!(read("a", 1, Some(first.fetch)).is_err(), "others have begun since");
 }

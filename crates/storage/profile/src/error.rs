@@ -20,6 +20,12 @@ pub enum ProfileError {
         /// What does not verify.
         what: String,
     },
+    /// There is no room for it: what there was stays. Free some, then try again.
+    #[error("{0}")]
+    NoRoom(String),
+    /// Somebody ended it while it was written: what there was stays.
+    #[error("it was ended while it was written")]
+    Ended,
     /// It cannot be done as it was requested; the text says what to change.
     #[error("{0}")]
     Refused(String),

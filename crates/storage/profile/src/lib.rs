@@ -35,6 +35,8 @@ mod spool;
 mod summary;
 #[cfg(test)]
 mod tests;
+mod write_guard;
+mod writer;
 
 pub use chunk::{CHUNK_ENTRIES, Chunk, StreamEntry};
 pub use error::ProfileError;
@@ -45,3 +47,4 @@ pub use recorder::{Access, AccessCounts, Recorder, RecorderOptions, STREAM_KEYS_
 pub use recovery::recover;
 pub use spool::FILE_BYTES_DEFAULT;
 pub use summary::{Interval, Lack, Origin, PAGE_BYTES_MAX, STRUCTURES_MAX, StructureUse, Summary};
+pub use write_guard::WriteGuard;

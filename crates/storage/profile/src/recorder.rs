@@ -23,13 +23,14 @@ use foldhash::fast::FixedState;
 
 use crate::ProfileError;
 use crate::chunk::{CHUNK_ENTRIES, Chunk, StreamEntry};
-use crate::format::{self, Kind, REUSE_BUCKETS_MAX, SECTION_BYTES_MAX, pack, write_section};
+use crate::format::REUSE_BUCKETS_MAX;
 use crate::hash::Salt;
 use crate::node_use::NodeFigures;
-use crate::recovery::encode_state;
 use crate::reuse::{BUCKET_BYTES, KEYS_DEFAULT, ReuseCounts, Sampled, Shards};
 use crate::spool::{FILE_BYTES_DEFAULT, Spool, SpoolPlace};
 use crate::summary::{INTERVALS_MAX, Interval, Lack, Origin, PAGE_BYTES_MAX, STRUCTURES_MAX, StructureUse, Summary};
+use crate::write_guard::WriteGuard;
+use crate::writer::{encode_state, write};
 
 /// Keys of the stream, if nothing else is said.
 pub const STREAM_KEYS_DEFAULT: usize = 64 * 1024;
@@ -109,6 +110,8 @@ pub struct RecorderOptions {
     pub folder: PathBuf,
     /// A file for the part that is recorded, which must not exist; without one, nothing is left of an interrupted recording.
     pub part: Option<PathBuf>,
+    /// Whether large pieces may be written. Default: always.
+    pub guard: WriteGuard,
 }
 
 impl RecorderOptions {
@@ -123,6 +126,7 @@ impl RecorderOptions {
             file_bytes: FILE_BYTES_DEFAULT,
             folder: folder.to_owned(),
             part: None,
+            guard: WriteGuard::default(),
         }
     }
 }
@@ -134,6 +138,8 @@ pub struct Recorder {
     intervals: Vec<Interval>,
     interval_s: u64,
     last_us: u64,
+    /// Time of the last count, which may be after the last access.
+    counted_us: u64,
     times_back: u64,
     chunk: Chunk,
     spool: Spool,
@@ -171,12 +177,13 @@ impl Recorder {
             Some(part) => SpoolPlace::Named(part.clone()),
             None => SpoolPlace::Unnamed(options.folder.clone()),
         };
-        let spool = Spool::new(place, options.file_bytes - BESIDE_BYTES)?;
+        let spool = Spool::new(place, options.file_bytes - BESIDE_BYTES, options.guard.clone())?;
         Ok(Recorder {
             shards: Shards::new(options.keys),
             intervals: Vec::new(),
             interval_s: INTERVAL_S,
             last_us: 0,
+            counted_us: 0,
             times_back: 0,
             chunk: Chunk::default(),
             spool,
@@ -251,7 +258,8 @@ impl Recorder {
 
     /// Counts all accesses to a structure since the last call, up to now. Panics if it has no name.
     pub fn count(&mut self, time_us: u64, structure: u8, counts: AccessCounts) {
-        self.last_us = self.last_us.max(time_us);
+        // Accesses that are sampled later have their own times.
+        self.counted_us = self.counted_us.max(time_us);
         if counts == AccessCounts::default() {
             return;
         }
@@ -302,6 +310,11 @@ impl Recorder {
         })
     }
 
+    /// Bytes of the part, or of the temporary file, about.
+    pub fn written_bytes(&self) -> u64 {
+        self.spool.bytes()
+    }
+
     /// Accesses in the stream so far.
     pub fn stream_entries(&self) -> u64 {
         self.spool.entries() + self.chunk.entries.len() as u64
@@ -333,7 +346,7 @@ impl Recorder {
     /// The interval of the present time.
     fn interval(&mut self) -> &mut Interval {
         let begin = |interval_s: u64, time_us: u64| time_us / MICROS / interval_s * interval_s;
-        let begin_s = begin(self.interval_s, self.last_us);
+        let begin_s = begin(self.interval_s, self.last_us.max(self.counted_us));
         let is_new = self.intervals.last().is_none_or(|last| last.begin_s < begin_s);
         let is_full = |recorder: &Recorder| {
             let many = recorder.intervals.len();
@@ -434,6 +447,11 @@ impl Recorder {
         let about = self.about.clone();
         let about = about.ok_or_else(|| ProfileError::Refused("nothing is known about the profile".into()))?;
         let part = self.options.part.take();
+        self.options.guard.check_room(self.spool.bytes().saturating_mul(if self.threshold.is_some() {
+            2
+        } else {
+            1
+        }))?;
         let mut file = tempfile::NamedTempFile::new_in(&self.options.folder)?;
         let summary = {
             let mut out = BufWriter::new(file.as_file_mut());
@@ -473,7 +491,7 @@ impl Recorder {
         let mut summary = Summary {
             origin: Origin { times_back: self.times_back, ..origin },
             lacks,
-            seconds: self.last_us.div_ceil(MICROS),
+            seconds: self.last_us.max(self.counted_us).div_ceil(MICROS),
             page_bytes: self.options.page_bytes,
             structures: self.options.structures.clone(),
             touched_keys: keys.round() as u64,
@@ -496,21 +514,4 @@ impl Recorder {
         }
         summary
     }
-}
-
-/// Writes a profile with these chunks.
-pub(crate) fn write(summary: &Summary, spool: &mut Spool, out: &mut impl Write) -> Result<(), ProfileError> {
-    let head = serde_json::to_vec(summary).map_err(|error| ProfileError::Refused(error.to_string()))?;
-    let reuse = format::encode_reuse(summary);
-    let tail_number = 2 + spool.chunks();
-    let mut tail = Vec::new();
-    tail.extend(tail_number.to_le_bytes());
-    tail.extend(spool.entries().to_le_bytes());
-    debug_assert!(head.len() as u64 <= SECTION_BYTES_MAX);
-    out.write_all(&format::file_header(format::MAGIC))?;
-    for (number, kind, content) in [(0, Kind::Head, &head), (1, Kind::Reuse, &reuse)] {
-        write_section(out, kind, number, &pack(content)?, content.len() as u64)?;
-    }
-    spool.write_to(out, 2)?;
-    write_section(out, Kind::Tail, tail_number, &pack(&tail)?, tail.len() as u64)
 }

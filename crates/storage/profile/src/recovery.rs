@@ -7,9 +7,10 @@ use std::path::Path;
 use crate::ProfileError;
 use crate::chunk::Chunk;
 use crate::format::{self, FILE_HEADER_BYTES, Fields, Kind, PART_MAGIC, SECTION_HEADER_BYTES, SectionHeader};
-use crate::recorder::write;
 use crate::spool::{Spool, SpoolPlace};
 use crate::summary::Summary;
+use crate::write_guard::WriteGuard;
+use crate::writer::{decode_state, write};
 
 /// A section that verifies.
 struct Found {
@@ -22,7 +23,9 @@ struct Found {
 ///
 /// # Errors
 /// Those of reading and writing; that the file is no part, or has no state yet.
-pub fn recover(part: &Path, out: &mut impl Write) -> Result<Summary, ProfileError> {
+pub fn recover(part: &Path, out: &mut impl Write, guard: &WriteGuard) -> Result<Summary, ProfileError> {
+    // Once as a temporary file, once as the profile.
+    guard.check_room(std::fs::metadata(part)?.len().saturating_mul(2))?;
     let open = || Ok::<_, std::io::Error>(BufReader::with_capacity(256 << 10, File::open(part)?));
     let Some(LastState { sections: end, mut summary, threshold }) = last_state(open()?)? else {
         return Err(ProfileError::Refused("the recording was interrupted before it had saved anything".into()));
@@ -30,11 +33,12 @@ pub fn recover(part: &Path, out: &mut impl Write) -> Result<Summary, ProfileErro
     summary.stream_threshold = lower(summary.stream_threshold, threshold);
     let folder = part.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     // The part was within the limit of its recording.
-    let mut spool = Spool::new(SpoolPlace::Unnamed(folder.to_owned()), u64::MAX)?;
+    let mut spool = Spool::new(SpoolPlace::Unnamed(folder.to_owned()), u64::MAX, guard.clone())?;
     let (mut number, mut failed) = (0, None);
     each(open()?, |found| {
         number += 1;
-        if number > end {
+        failed = guard.check_stop().err();
+        if number > end || failed.is_some() {
             return None;
         }
         if found.kind == Kind::Stream {
@@ -115,24 +119,4 @@ fn each(mut bytes: impl Read, mut take: impl FnMut(Found) -> Option<()>) -> Resu
         }
         number += 1;
     }
-}
-
-/// The bytes of a state.
-pub(crate) fn encode_state(summary: &Summary) -> Result<Vec<u8>, ProfileError> {
-    let head = serde_json::to_vec(summary).map_err(|error| ProfileError::Refused(error.to_string()))?;
-    let mut out = (head.len() as u64).to_le_bytes().to_vec();
-    out.extend(head);
-    out.extend(format::encode_reuse(summary));
-    Ok(out)
-}
-
-fn decode_state(content: &[u8]) -> Option<Summary> {
-    let mut fields = Fields(content);
-    let head = usize::try_from(fields.u64()?).ok()?;
-    let mut summary: Summary = serde_json::from_slice(fields.take(head)?).ok()?;
-    if summary.contradiction().is_some() {
-        return None;
-    }
-    format::decode_reuse(fields.0, &mut summary)?;
-    Some(summary)
 }

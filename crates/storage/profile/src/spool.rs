@@ -17,6 +17,7 @@ use crate::chunk::Chunk;
 use crate::format::{
     FILE_HEADER_BYTES, Kind, PART_MAGIC, SECTION_HEADER_BYTES, SectionHeader, file_header, pack, unpack, write_section,
 };
+use crate::write_guard::WriteGuard;
 
 /// The largest size of a profile, if nothing else is said.
 pub const FILE_BYTES_DEFAULT: u64 = 1 << 30;
@@ -46,22 +47,23 @@ pub(crate) struct Spool {
     sections: u32,
     chunks: u32,
     entries: u64,
+    guard: WriteGuard,
 }
 
 impl Spool {
     /// An empty one.
-    pub(crate) fn new(place: SpoolPlace, bytes_max: u64) -> Result<Spool, ProfileError> {
+    pub(crate) fn new(place: SpoolPlace, bytes_max: u64, guard: WriteGuard) -> Result<Spool, ProfileError> {
         let file = match &place {
             SpoolPlace::Unnamed(folder) => tempfile::tempfile_in(folder)?,
             SpoolPlace::Named(path) => File::options().read(true).write(true).create_new(true).open(path)?,
         };
-        Spool::in_file(file, place, bytes_max)
+        Spool::in_file(file, place, bytes_max, guard)
     }
 
-    fn in_file(file: File, place: SpoolPlace, bytes_max: u64) -> Result<Spool, ProfileError> {
+    fn in_file(file: File, place: SpoolPlace, bytes_max: u64, guard: WriteGuard) -> Result<Spool, ProfileError> {
         let mut file = BufWriter::new(file);
         file.write_all(&file_header(PART_MAGIC))?;
-        Ok(Spool { file, place, bytes: 0, state_bytes: 0, bytes_max, sections: 0, chunks: 0, entries: 0 })
+        Ok(Spool { file, place, bytes: 0, state_bytes: 0, bytes_max, sections: 0, chunks: 0, entries: 0, guard })
     }
 
     /// Accesses in it.
@@ -72,6 +74,11 @@ impl Spool {
     /// Sections that it will be.
     pub(crate) fn chunks(&self) -> u32 {
         self.chunks
+    }
+
+    /// Bytes of the file, about.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes + self.state_bytes
     }
 
     /// Whether it outlives its process.
@@ -108,17 +115,35 @@ impl Spool {
         Ok(is_second && self.state_bytes > self.bytes_max / STATES_PART)
     }
 
-    /// Leaves only hashes below the threshold, and this state; returns whether it is still too large.
+    /// Leaves only hashes below the threshold, and this state; returns whether it is still too large. After an error it is as it was.
     pub(crate) fn thin(&mut self, threshold: u64, state: Option<&[u8]>) -> Result<bool, ProfileError> {
+        self.guard.check_room(self.bytes())?;
         let beside = match &self.place {
             SpoolPlace::Unnamed(_) => None,
             SpoolPlace::Named(path) => Some(beside(path)),
         };
-        let mut thinned = match &beside {
-            None => Spool::new(self.place.clone(), self.bytes_max)?,
+        let thinned = self.thinned(threshold, state, beside.as_deref());
+        if let (Err(_), Some(beside)) = (&thinned, &beside) {
+            // It takes room for nothing. If it stays, the next start of the node removes it.
+            _ = std::fs::remove_file(beside);
+        }
+        let (thinned, is_large) = thinned?;
+        *self = thinned;
+        Ok(is_large)
+    }
+
+    fn thinned(
+        &mut self,
+        threshold: u64,
+        state: Option<&[u8]>,
+        beside: Option<&Path>,
+    ) -> Result<(Spool, bool), ProfileError> {
+        let (place, bytes_max, guard) = (self.place.clone(), self.bytes_max, self.guard.clone());
+        let mut thinned = match beside {
+            None => Spool::new(place, bytes_max, guard)?,
             Some(path) => {
                 let file = File::options().read(true).write(true).create(true).truncate(true).open(path)?;
-                Spool::in_file(file, self.place.clone(), self.bytes_max)?
+                Spool::in_file(file, place, bytes_max, guard)?
             }
         };
         let mut pending = Chunk::default();
@@ -143,8 +168,7 @@ impl Spool {
             thinned.file.flush()?;
             std::fs::rename(from, to)?;
         }
-        *self = thinned;
-        Ok(is_large)
+        Ok((thinned, is_large))
     }
 
     /// Writes all chunks as sections, from this number on.
@@ -161,11 +185,23 @@ impl Spool {
         self.file.flush()?;
         let mut file = self.file.get_ref().try_clone()?;
         let end = file.stream_position()?;
+        let passed = self.each_in(file.try_clone()?, &mut take);
+        // The clones share their position with the writer.
+        file.seek(std::io::SeekFrom::Start(end))?;
+        passed
+    }
+
+    fn each_in(
+        &self,
+        mut file: File,
+        take: &mut impl FnMut(&[u8], u64) -> Result<(), ProfileError>,
+    ) -> Result<(), ProfileError> {
         file.rewind()?;
         let mut reader = BufReader::with_capacity(256 << 10, file);
         reader.seek_relative(FILE_HEADER_BYTES as i64)?;
         let mut packed = Vec::new();
         for _ in 0..self.sections {
+            self.guard.check_stop()?;
             let mut header = [0; SECTION_HEADER_BYTES];
             reader.read_exact(&mut header)?;
             let changed = |_| ProfileError::Refused("the temporary file of the profile was changed".into());
@@ -178,8 +214,6 @@ impl Spool {
             reader.read_exact(&mut packed)?;
             take(&packed, header.unpacked)?;
         }
-        // The clone shares its position with the writer.
-        reader.into_inner().seek(std::io::SeekFrom::Start(end))?;
         Ok(())
     }
 }

@@ -291,7 +291,7 @@ fn a_part_that_was_cut_anywhere_becomes_a_profile_up_to_its_last_state() {
     for at in (0..=bytes.len()).rev().step_by(97) {
         std::fs::write(&cut, &bytes[..at]).expect("writes");
         let mut out = Vec::new();
-        let Ok(summary) = recover(&cut, &mut out) else {
+        let Ok(summary) = recover(&cut, &mut out, &WriteGuard::default()) else {
             lengths.insert(0);
             continue;
         };
@@ -357,4 +357,54 @@ fn a_lower_threshold_keeps_every_access_of_the_pages_below_it_and_memory_is_boun
     }
     let error = crate::reuse::mean_absolute_error(&reuse.curve(), &exact.curve(), 100_000 * 8192, 100);
     assert!(error < 0.02, "{error}");
+}
+
+#[test]
+fn accesses_keep_their_times_although_they_are_counted_later() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut recorder = Recorder::new(options(folder.path())).expect("good options");
+    for round in 0..3u64 {
+        for (us, key) in [(10_000, 1), (20_000, 2)] {
+            let time_us = round * 50_000 + us;
+            let (hash, bytes, structure, is_write, is_new) = (Salt::of_seed(3).hash(key), 8192, 0, false, false);
+            let access = SampledAccess { time_us, hash, bytes, structure, is_write, is_new };
+            recorder.sample(access).expect("writes");
+        }
+        let counts = AccessCounts { reads: 2, ..AccessCounts::default() };
+        recorder.count((round + 1) * 50_000 + 1000, 0, counts);
+    }
+    let mut out = Vec::new();
+    let summary = recorder.finish(origin(), &[], &mut out).expect("writes");
+    let times: Vec<u64> = entries(&out).expect("whole").iter().map(|entry| entry.time_us).collect();
+    assert_eq!(times, [10_000, 20_000, 60_000, 70_000, 110_000, 120_000]);
+    assert_eq!((summary.seconds, summary.totals().total().reuse.accesses), (1, 6));
+}
+
+#[test]
+fn where_there_is_no_room_or_it_is_ended_the_part_stays_as_it_was_and_nothing_beside_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut recorder = recorded_as_node(folder.path(), 1000, 250);
+    recorder.lower(u64::MAX / 2);
+    let part = folder.path().join("node.part");
+    let files = || std::fs::read_dir(folder.path()).expect("a folder").flatten().count();
+    // Ended: while it is thinned.
+    let guard = WriteGuard { stop: std::sync::Arc::new(true.into()), ..WriteGuard::default() };
+    let mut out = Vec::new();
+    assert!(recover(&part, &mut out, &guard).is_err_and(|error| error.to_string().contains("ended")));
+    drop(recorder);
+    assert_eq!(files(), 1, "the part");
+    // No room for what would be written.
+    let guard = WriteGuard { spare_bytes: u64::MAX / 2, folder: folder.path().to_owned(), ..WriteGuard::default() };
+    assert!(recover(&part, &mut out, &guard).is_err_and(|error| error.to_string().contains("no room")));
+    std::fs::remove_file(&part).expect("it is there");
+    let mut recorder = Recorder::new(RecorderOptions { part: Some(part.clone()), guard, ..options(folder.path()) })
+        .expect("good options");
+    let access = SampledAccess { time_us: 1, hash: 5, bytes: 8192, structure: 0, is_write: false, is_new: false };
+    recorder.sample(access).expect("writes");
+    recorder.set_about(origin(), &[], NodeFigures::default());
+    recorder.save().expect("a state is small");
+    let refused = recorder.finish_as(&folder.path().join("x.tprof"));
+    assert!(refused.is_err_and(|error| error.to_string().contains("no room")));
+    assert_eq!(files(), 1, "the part");
+    recover(&part, &mut Vec::new(), &WriteGuard::default()).expect("it has what was saved");
 }

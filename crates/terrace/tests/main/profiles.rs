@@ -30,9 +30,9 @@ fn a_profile_is_recorded_on_a_live_node_fetched_and_shown_and_has_nothing_of_a_m
     let run = |args: &[&str]| bed.run(&[args, &["--data"]].concat());
     let node = bed.start();
     run(&["profile", "stop"]).fails("nothing is being recorded");
-    run(&["profile", "start", "--for", "0s"]).fails("1 s to 31 days");
-    run(&["profile", "start", "--name", "../x"]).fails("a name of 1 to 64 characters");
-    run(&["profile", "start", "--name", "day", "--for", "1h"]).succeeds("recording day");
+    run(&["profile", "start", "--for", "0s", "--limit", "16MiB"]).fails("1 s to 31 days");
+    run(&["profile", "start", "--name", "../x", "--limit", "16MiB"]).fails("a name of 1 to 64 characters");
+    run(&["profile", "start", "--name", "day", "--for", "1h", "--limit", "16MiB"]).succeeds("recording day");
     run(&["profile", "start"]).fails("one is being recorded already");
     for number in 0..40 {
         node.send(&format!("SECRET{number:03}"));
@@ -77,7 +77,8 @@ fn a_profile_is_recorded_on_a_live_node_fetched_and_shown_and_has_nothing_of_a_m
     // With --out it waits for the end.
     let short = bed.path("short.tprof");
     let short = short.to_str().expect("a path");
-    run(&["profile", "start", "--name", "short", "--for", "1s", "--out", short]).succeeds("short.tprof");
+    run(&["profile", "start", "--name", "short", "--for", "1s", "--limit", "16MiB", "--out", short])
+        .succeeds("short.tprof");
     bed.command_line(&["profile", "show", short]).succeeds("of node");
     node.stop();
 }
@@ -87,7 +88,7 @@ fn a_kill_leaves_what_was_saved_and_the_next_start_says_so_and_a_stop_of_the_nod
     let bed = bed();
     let run = |args: &[&str]| bed.run(&[args, &["--data"]].concat());
     let node = bed.start();
-    run(&["profile", "start", "--name", "cut"]).succeeds("recording cut");
+    run(&["profile", "start", "--name", "cut", "--limit", "16MiB"]).succeeds("recording cut");
     node.send("A");
     // The first save is after ten seconds.
     let part = bed.data().join("profiles/cut.tprof.part");
@@ -102,7 +103,7 @@ fn a_kill_leaves_what_was_saved_and_the_next_start_says_so_and_a_stop_of_the_nod
         .succeeds("the node ended before the recording did");
     assert!(!part.exists());
 
-    run(&["profile", "start", "--name", "stopped"]).succeeds("recording stopped");
+    run(&["profile", "start", "--name", "stopped", "--limit", "16MiB"]).succeeds("recording stopped");
     node.send("B");
     node.stop();
     let kept = bed.data().join("profiles/stopped.tprof");

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   lookup --threshold 0: nobody records--> returns                         one load
-//!          --> count of its structure                                       one addition, striped
+//!          --> count of its structure                                       two additions, striped
 //!          --> hash of the page below the threshold?  no: returns
 //!                                                     yes: into the buffer of a stripe   --> [`AccessTap::drain`], another thread
 //! ```
@@ -41,10 +41,6 @@ pub const EXTERNAL: u8 = 1;
 /// The structure of trees that have none of their own.
 pub const OTHER: u8 = 2;
 
-/// A count of accesses has so many bits above the number of pages.
-const COUNT_SHIFT: u32 = 36;
-/// Bytes are counted in these.
-const UNIT_BYTES: u64 = 4096;
 /// Entries of the table of trees that is read without a lock.
 const TREES: usize = 1024;
 /// Trees without a structure that are remembered until the next drain.
@@ -80,9 +76,9 @@ pub struct Drained {
     pub unknown: Vec<u32>,
 }
 
-/// One stripe's counts, by structure and use: how many, and how many units of bytes. Aligned as those of the cache's counters are.
+/// One stripe's counts, by structure and use: how many, and their bytes. Aligned as those of the cache's counters are.
 #[repr(align(128))]
-struct Counts([[AtomicU64; 3]; STRUCTURES]);
+struct Counts([[[AtomicU64; 2]; 3]; STRUCTURES]);
 
 #[derive(Default)]
 struct Buffer {
@@ -111,7 +107,7 @@ pub struct AccessTap {
 
 impl Default for AccessTap {
     fn default() -> AccessTap {
-        let zeros = || [const { [const { AtomicU64::new(0) }; 3] }; STRUCTURES];
+        let zeros = || [const { [const { [const { AtomicU64::new(0) }; 2] }; 3] }; STRUCTURES];
         AccessTap {
             threshold: AtomicU64::new(0),
             generation: AtomicU64::new(0),
@@ -159,7 +155,7 @@ impl AccessTap {
         for buffer in &self.buffers {
             *buffer.lock() = Buffer { generation, accesses: Vec::with_capacity(BUFFER_ACCESSES) };
         }
-        for count in self.counts.iter().flat_map(|stripe| stripe.0.iter().flatten()) {
+        for count in self.counts.iter().flat_map(|stripe| stripe.0.iter().flatten().flatten()) {
             count.store(0, Ordering::Relaxed);
         }
         self.dropped.store(0, Ordering::Relaxed);
@@ -211,11 +207,11 @@ impl AccessTap {
         drained.sampled.sort_by_key(|access| access.time_us);
         for stripe in &self.counts {
             for (structure, uses) in stripe.0.iter().enumerate() {
-                let [reads, writes, made] = [0, 1, 2].map(|at: usize| match uses[at].load(Ordering::Relaxed) {
-                    0 => (0, 0),
-                    _ => {
-                        let word = uses[at].swap(0, Ordering::Relaxed);
-                        (word >> COUNT_SHIFT, (word & ((1 << COUNT_SHIFT) - 1)) * UNIT_BYTES)
+                let [reads, writes, made] = [0, 1, 2].map(|at: usize| {
+                    let [many, bytes] = &uses[at];
+                    match many.load(Ordering::Relaxed) {
+                        0 => (0, 0),
+                        _ => (many.swap(0, Ordering::Relaxed), bytes.swap(0, Ordering::Relaxed)),
                     }
                 });
                 let counts = &mut drained.counts[structure];
@@ -249,8 +245,9 @@ impl AccessTap {
             Owner::Tree(tree) => self.structure_of(tree),
         };
         let stripe = own_stripe();
-        let word = 1 << COUNT_SHIFT | bytes.div_ceil(UNIT_BYTES);
-        self.counts[stripe].0[usize::from(structure)][how as usize].fetch_add(word, Ordering::Relaxed);
+        let [many, sum] = &self.counts[stripe].0[usize::from(structure)][how as usize];
+        many.fetch_add(1, Ordering::Relaxed);
+        sum.fetch_add(bytes, Ordering::Relaxed);
         let generation = self.generation.load(Ordering::Relaxed);
         let keys = (self.salt[0].load(Ordering::Relaxed), self.salt[1].load(Ordering::Relaxed));
         let hash = Salt::of_keys(keys).hash(page.0.into());
