@@ -419,7 +419,7 @@ mod tests {
     fn every_request_has_an_example() {
         let number = |request: &ControlRequest| match request {
             ControlRequest::Operator(request) => 24 + request.number(),
-            ControlRequest::Transfer(request) => 41 + request.number(),
+            ControlRequest::Transfer(request) => 42 + request.number(),
             ControlRequest::Status => 0,
             ControlRequest::Reload { .. } => 1,
             ControlRequest::Resend { .. } => 2,
@@ -447,7 +447,7 @@ mod tests {
             ControlRequest::Production(ProductionRequest::Rule { .. }) => 35,
             ControlRequest::Production(ProductionRequest::Back { .. }) => 36,
             ControlRequest::MessagePage(query) => 37 + usize::from(query.filter.reads_bodies()),
-            ControlRequest::Tail { request, .. } => 39 + usize::from(request.bodies),
+            ControlRequest::Tail { request, .. } => 40 + usize::from(request.bodies),
             ControlRequest::OfService { .. } => unreachable!("it is no request of the node itself"),
         };
         let mut found: Vec<usize> = CONTROL_EXAMPLES
