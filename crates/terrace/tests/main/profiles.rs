@@ -11,7 +11,7 @@ fn bed() -> Bed {
     bed.configure("production = \"production\"\n");
     for (path, text) in [
         ("services/in.toml", "kind = \"mllp\"\nlisten = \"127.0.0.1:0\"\nrules = \"main\"\n"),
-        ("rules/main.rules", "match first\nrule all { }\n"),
+        ("rules/main.rules", "match first\nrule all { drop \"a test\" }\n"),
     ] {
         let path = bed.path("production").join(path);
         fs::create_dir_all(path.parent().expect("a folder")).expect("it is made");
