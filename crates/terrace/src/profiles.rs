@@ -388,7 +388,7 @@ fn text(recording: &RecordingStatus) -> String {
         recording.rate * 100.0
     );
     for (number, what) in [
-        (recording.dropped, "sampled accesses were lost, since there was no processor time for them"),
+        (recording.dropped, "sampled accesses were lost, since their buffer was full or in use"),
         (recording.left_out, "pages are left out, since they alone would fill the sample"),
     ] {
         if number > 0 {

@@ -13,7 +13,7 @@ pub(crate) fn text(summary: &Summary) -> String {
         out += "\nthe node ended before the recording did: this is what had been saved\n";
     }
     for (count, what) in [
-        (node.dropped, "sampled accesses were lost, since there was no processor time for them: they count as hits"),
+        (node.dropped, "sampled accesses were lost, since their buffer was full or in use: they count as hits"),
         (node.left_out, "pages were left out of the sample, since they alone would have filled it: they count as hits"),
     ] {
         if count > 0 {

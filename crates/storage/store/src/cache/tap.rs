@@ -270,7 +270,8 @@ impl AccessTap {
             return;
         }
         let begun = self.begun.try_read().and_then(|begun| *begun);
-        let buffer = self.buffers[stripe].try_lock();
+        // While one is drained, the next one is not yet, or any more.
+        let buffer = self.buffers[stripe].try_lock().or_else(|| self.buffers[(stripe + 1) % STRIPES].try_lock());
         let kept = match (begun, buffer) {
             // What began before this recording is not of it.
             (_, Some(buffer)) if buffer.generation != generation => return,
