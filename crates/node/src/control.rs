@@ -65,8 +65,8 @@ pub struct Progress {
 /// Called by long work with how far it has come; the result can end the work.
 pub type OnProgress<'a> = &'a mut dyn FnMut(Progress) -> ControlFlow<()>;
 
-/// Parts that are made ahead of a client.
-const PARTS_AHEAD: usize = 64;
+/// Parts that are made ahead of a client: of a tail with bodies each may take half a MiB.
+const PARTS_AHEAD: usize = 4;
 
 /// What a client hears of a request before its response: how far it has come, and its parts.
 type Heard = (ProgressSender, watch::Receiver<Progress>, mpsc::Receiver<Value>);
@@ -372,6 +372,39 @@ mod tests {
         let answers = tokio::task::spawn_blocking(ask).await.expect("no panic");
         assert_eq!(answers[..4], [40_000, 1_000_000, 3_000_000, 1_100_000].map(|bytes| format!("{{\"ok\":{bytes}}}")));
         assert!(answers[4].contains("1048576 bytes at most"), "{}", answers[4]);
+    }
+
+    /// Answers with more than a socket holds.
+    struct Large;
+
+    impl Requests for Large {
+        async fn handle(&self, _: &str, _: &LocalPeer, _: ProgressSender) -> Result<Value, String> {
+            Ok(json!("y".repeat(4 << 20)))
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn who_does_not_read_its_response_holds_up_no_other_long_request() {
+        let data = tempfile::tempdir().expect("a folder");
+        let admission = Admission::new(Descriptors::current(), FRAME_BYTES);
+        let (_stop, stopped) = watch::channel(false);
+        listen(data.path(), &admission, stopped, Arc::new(Large), |why| panic!("{why}")).expect("it listens");
+        let path = socket_path(data.path());
+        let ask = move || {
+            let request = format!("import {}\n", "x".repeat(1_100_000));
+            let send = || {
+                let mut stream = BlockingStream::connect(&path).expect("it listens");
+                stream.set_read_timeout(Some(Duration::from_secs(30))).expect("a timeout");
+                stream.write_all(request.as_bytes()).expect("it is taken");
+                stream
+            };
+            let mut slow = send();
+            slow.read_exact(&mut [0; 1]).expect("its response begins");
+            let mut line = String::new();
+            BufReader::new(send()).read_line(&mut line).expect("a response");
+            assert!(line.starts_with("{\"ok\":\"yyy") && line.ends_with('\n'), "{} bytes", line.len());
+        };
+        tokio::task::spawn_blocking(ask).await.expect("no panic");
     }
 
     #[test]

@@ -10,6 +10,7 @@
 
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Take};
@@ -28,17 +29,27 @@ struct Out<'s> {
     write: WriteHalf<'s>,
     connection: Arc<OpenConnection>,
     ending: Ending,
+    /// How long a line may take while the client has the turn that others wait for.
+    patience: Option<Duration>,
 }
 
 impl Out<'_> {
-    /// Sends a line; false where the client is gone or the connection has to end.
+    /// Sends a line; false where the client is gone, reads nothing while others wait, or the connection has to end.
     async fn send(&mut self, line: &Value) -> bool {
         let line = format!("{line}\n");
+        let patience = self.patience;
+        let late = async move {
+            match patience {
+                Some(patience) => tokio::time::sleep(patience).await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             written = self.write.write_all(line.as_bytes()) => {
                 self.connection.sent(line.len() as u64);
                 written.is_ok()
             }
+            () = late => false,
             _ = self.ending.ended() => false,
         }
     }
@@ -63,14 +74,15 @@ pub(super) async fn client(
     let mut peer = None;
     let (read, write) = stream.split();
     let mut input: Input<'_> = BufReader::new(read.take(REQUEST_BYTES_MAX));
-    let mut out = Out { write, connection: Arc::clone(&connection), ending: permit.ending() };
+    let mut out = Out { write, connection: Arc::clone(&connection), ending: permit.ending(), patience: None };
     loop {
         let mut line = Vec::new();
-        let Some((read, _turn)) = read_line(&mut input, &mut line, &long, &mut permit).await else { return };
+        let Some((read, turn)) = read_line(&mut input, &mut line, &long, &mut permit).await else { return };
+        out.patience = turn.is_some().then_some(LONG_REQUEST_TIME);
         connection.received(line.len() as u64);
         // A line without its end was cut: it may be another request than the one that was meant.
         let text = line.strip_suffix(b"\n").and_then(|line| std::str::from_utf8(line).ok());
-        let (Ok(_), Some(line)) = (read, text) else {
+        let (Ok(_), Some(text)) = (read, text) else {
             if input.get_ref().limit() == 0 {
                 let most = if is_long(&line) { LONG_REQUEST_BYTES_MAX } else { REQUEST_BYTES_MAX };
                 let why = format!("a request has {most} bytes at most, and this one is longer");
@@ -83,7 +95,12 @@ pub(super) async fn client(
         connection.began(1);
         // Not before it has sent something: who only connects makes the node read no list of users.
         let peer = &*peer.get_or_insert_with(|| LocalPeer::of(uid, pid, connection.id()));
-        if !answer((&*requests, line, peer), &mut input, &mut out, &stop).await {
+        let response = respond((&*requests, text, peer), &mut input, &mut out, &stop).await;
+        // Others have their turn, and the memory, however slowly this client reads.
+        drop((line, turn));
+        out.patience = None;
+        let Some(response) = response else { return };
+        if !out.send(&response).await {
             return;
         }
     }
@@ -105,11 +122,11 @@ async fn read_line(
     if read.is_err() || line.ends_with(b"\n") || input.get_ref().limit() > 0 || !is_long(line) {
         return Some((read, None));
     }
-    permit.prove();
     let turn = tokio::select! {
         turn = Arc::clone(long).acquire_owned() => turn.ok(),
         _ = permit.ended() => return None,
     };
+    permit.prove();
     input.get_mut().set_limit(LONG_REQUEST_BYTES_MAX - REQUEST_BYTES_MAX);
     let read = tokio::select! {
         read = tokio::time::timeout(LONG_REQUEST_TIME, input.read_until(b'\n', line)) => read.ok()?,
@@ -127,13 +144,13 @@ pub(super) fn is_long(line: &[u8]) -> bool {
     rest.unwrap_or(line).starts_with(LONG_REQUEST)
 }
 
-/// Handles a request and sends what comes of it; false where the connection has to end.
-async fn answer(
+/// Handles a request and sends what it reports; its response, none where the connection has to end.
+async fn respond(
     (requests, line, peer): (&impl Requests, &str, &LocalPeer),
     input: &mut Input<'_>,
     out: &mut Out<'_>,
     stop: &watch::Receiver<bool>,
-) -> bool {
+) -> Option<Value> {
     let (progress, mut reported, mut parts) = ProgressSender::heard(stop.clone());
     let mut response = pin!(requests.handle(line, peer, progress));
     let (mut has_parts, mut is_over, mut watches) = (false, false, true);
@@ -142,12 +159,12 @@ async fn answer(
         tokio::select! {
             biased;
             response = &mut response => break response,
-            _ = ending.ended() => return false,
+            _ = ending.ended() => return None,
             part = parts.recv(), if !is_over => match part {
                 Some(part) => {
                     has_parts = true;
                     if !out.send(&json!({ "part": part })).await {
-                        return false;
+                        return None;
                     }
                 }
                 None => is_over = true,
@@ -156,12 +173,12 @@ async fn answer(
                 let progress = *reported.borrow_and_update();
                 // A client that has gone away wants the response no more: the work has no receiver left, and ends.
                 if !out.send(&json!({ "progress": progress })).await {
-                    return false;
+                    return None;
                 }
             }
             // Of work that streams nothing a client may have closed its side and wait for the response.
             left = input.fill_buf(), if has_parts && watches => match left {
-                Ok([]) | Err(_) => return false,
+                Ok([]) | Err(_) => return None,
                 // The next request is there already.
                 Ok(_) => watches = false,
             },
@@ -171,7 +188,7 @@ async fn answer(
         Ok(value) => {
             while let Ok(part) = parts.try_recv() {
                 if !out.send(&json!({ "part": part })).await {
-                    return false;
+                    return None;
                 }
             }
             json!({ "ok": value })
@@ -179,5 +196,5 @@ async fn answer(
         // What was on its way to somebody who may not have it any more stays here.
         Err(error) => json!({ "error": error }),
     };
-    out.send(&response).await
+    Some(response)
 }

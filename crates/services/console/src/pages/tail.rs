@@ -31,7 +31,7 @@ use crate::state::{ConsolePeer, ConsoleState};
 use crate::tail_admin::TailQuery;
 
 /// Parts that are made ahead of a client.
-const AHEAD: usize = 16;
+const AHEAD: usize = 4;
 
 /// How often it is asked whether the visitor is still one, while nothing comes.
 const LOOK: Duration = Duration::from_secs(1);

@@ -73,21 +73,32 @@ impl Drop for TailPlace<'_> {
 }
 
 /// What was shown from the rows: of messages up to an id, what was recorded up to a position.
+///
+/// An outcome that is recorded later can only be of an output that waited. So the part of a page on which nothing waited goes to the
+/// next one, and there are as many parts as pages with something that waited.
 #[derive(Debug, Default)]
-struct Covered(VecDeque<(u64, u64)>);
+struct Covered {
+    parts: VecDeque<(u64, u64)>,
+    /// Whether something waited in the last part.
+    waits: bool,
+}
 
 impl Covered {
-    fn add(&mut self, last_id: u64, lsn: u64) {
-        self.0.push_back((last_id, lsn));
+    fn add(&mut self, last_id: u64, lsn: u64, waits: bool) {
+        if !self.waits {
+            self.parts.pop_back();
+        }
+        self.parts.push_back((last_id, lsn));
+        self.waits = waits;
     }
 
     /// Whether an event was shown.
     fn has(&self, event: TailEvent) -> bool {
         match event {
-            TailEvent::Message { id, .. } => self.0.back().is_some_and(|(last, _)| id <= *last),
+            TailEvent::Message { id, .. } => self.parts.back().is_some_and(|(last, _)| id <= *last),
             TailEvent::Outcome { lsn, id, .. } => {
-                let at = self.0.partition_point(|(last, _)| *last < id);
-                self.0.get(at).is_some_and(|(_, seen)| lsn <= *seen)
+                let at = self.parts.partition_point(|(last, _)| *last < id);
+                self.parts.get(at).is_some_and(|(_, seen)| lsn <= *seen)
             }
         }
     }
@@ -245,9 +256,9 @@ impl Tail<'_> {
         let at_us = self.running.engine.clock.now_us();
         self.send(&TailPart::Began { at_us, after }).await?;
         match self.request.from {
-            None => self.covered.add(after, after),
+            None => self.covered.add(after, after, true),
             Some(from) => {
-                self.covered.add(from.saturating_sub(1), after);
+                self.covered.add(from.saturating_sub(1), after, true);
                 self.stored(from).await?;
             }
         }
@@ -281,13 +292,13 @@ impl Tail<'_> {
             let ((last, lsn), built) = self.on_rows(page).await?;
             self.show(built).await?;
             match last {
-                Some(last) => {
-                    self.covered.add(last, lsn);
+                Some((last, waits)) => {
+                    self.covered.add(last, lsn, waits);
                     from = last.saturating_add(1);
                 }
                 None => {
                     // No message lies between the last one and the end of what this snapshot sees.
-                    self.covered.add(lsn.max(from.saturating_sub(1)), lsn);
+                    self.covered.add(lsn.max(from.saturating_sub(1)), lsn, true);
                     return Ok(());
                 }
             }
@@ -390,7 +401,7 @@ mod tests {
         let mut covered = Covered::default();
         // Begun after position 100, from message 40 on: pages up to 60 as of 110, up to 120 as of 130, and the end as of 140.
         for (last, lsn) in [(39, 100), (60, 110), (120, 130), (140, 140)] {
-            covered.add(last, lsn);
+            covered.add(last, lsn, true);
         }
         for (event, shown) in [
             (message(50), true),
@@ -408,6 +419,24 @@ mod tests {
         ] {
             assert_eq!(covered.has(event), shown, "{event:?}");
         }
+    }
+
+    #[test]
+    fn pages_on_which_nothing_waited_take_no_room_and_change_no_answer() {
+        let mut covered = Covered::default();
+        covered.add(9, 100, true);
+        for page in 0..1_000 {
+            covered.add(10 + 64 * page, 101 + page, page == 500);
+        }
+        covered.add(70_000, 2_000, true);
+        let last_ids: Vec<u64> = covered.parts.iter().map(|(last, _)| *last).collect();
+        assert_eq!(last_ids, [9, 10 + 64 * 500, 70_000]);
+        let outcome = |lsn, id| TailEvent::Outcome { lsn, id, output: 0 };
+        // Of the page on which something waited: what came behind that page's rows was not shown.
+        assert!(covered.has(outcome(601, 10 + 64 * 500)) && !covered.has(outcome(602, 10 + 64 * 500)));
+        // Of others nothing can come that their rows did not have.
+        assert!(covered.has(outcome(150, 10 + 64 * 49)) && covered.has(outcome(700, 10 + 64 * 599)));
+        assert!(!covered.has(outcome(101, 9)) && covered.has(TailEvent::Message { id: 70_000, took_us: 0 }));
     }
 
     #[test]

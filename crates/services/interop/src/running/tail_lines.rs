@@ -10,7 +10,7 @@ use hl7::mask::Masker;
 use node::audit::{EntryMarks, Reads};
 use node::identity::{Action, Caller, Grant, Object, RightsView};
 use serde::{Deserialize, Serialize};
-use store::StoreError;
+use store::{Direction, StoreError};
 
 use crate::error::InteropError;
 use crate::history::{self, EVERY_SERVICE, Filter, Line, Sees};
@@ -289,12 +289,12 @@ impl<'a> TailLines<'a> {
         }
     }
 
-    /// The parts of stored messages from an id on, each with the outcomes that are recorded; the last id that was looked at, none
-    /// where there is no message from there on.
+    /// The parts of stored messages from an id on, each with the outcomes that are recorded; the last id that was looked at, and whether an
+    /// output of those waits; none where there is no message from there on.
     ///
     /// # Errors
     /// The store cannot be read.
-    pub(super) fn stored_from(&mut self, reader: &Reader, from: u64) -> Result<Option<u64>, InteropError> {
+    pub(super) fn stored_from(&mut self, reader: &Reader, from: u64) -> Result<Option<(u64, bool)>, InteropError> {
         let mut walk = reader.walk(Ids { from, to: None }, Wanted { outputs: false, outcomes: true });
         let (mut last, mut looked_at) = (None, 0);
         while !self.is_full() && looked_at < BATCH {
@@ -309,6 +309,8 @@ impl<'a> TailLines<'a> {
                 self.built.parts.extend(outcomes);
             }
         }
-        Ok(last)
+        let Some(last) = last else { return Ok(None) };
+        let mut waiting = reader.with_waiting_output_below(Some(last.saturating_add(1)), Direction::Backward);
+        Ok(Some((last, waiting.next()?.is_some_and(|id| id >= from))))
     }
 }

@@ -1,7 +1,7 @@
 //! [`Activity`]: what a connection is doing, as `pg_stat_activity` shows it.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 use chrono::{DateTime, Utc};
 use node::OpenConnection;
@@ -35,8 +35,8 @@ pub(super) struct Doing {
 #[derive(Debug)]
 pub(super) struct Activity {
     doing: Mutex<Doing>,
-    /// Where statements are counted.
-    connection: OnceLock<Arc<OpenConnection>>,
+    /// Where statements are counted. That owns this, and is not owned by it: both end with the session.
+    connection: OnceLock<Weak<OpenConnection>>,
 }
 
 impl ConnectionActivity for Activity {
@@ -67,14 +67,14 @@ impl Activity {
     /// From now on its statements count for this connection.
     pub(super) fn counts_for(&self, connection: &Arc<OpenConnection>) {
         // It has one already.
-        let _ = self.connection.set(Arc::clone(connection));
+        let _ = self.connection.set(Arc::downgrade(connection));
     }
 
     /// Records that a statement begins.
     pub(super) fn begins(&self, sql: &str) {
         let now = Utc::now();
         let shown = without_passwords(&sql[..sql.floor_char_boundary(QUERY_BYTES)]);
-        if let Some(connection) = self.connection.get() {
+        if let Some(connection) = self.connection.get().and_then(Weak::upgrade) {
             connection.began(1);
         }
         let mut doing = self.doing.lock();
@@ -105,5 +105,30 @@ impl Activity {
     /// The present activity.
     pub(super) fn now(&self) -> Doing {
         self.doing.lock().clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use node::ConnectionRegistry;
+
+    use super::*;
+
+    #[test]
+    fn a_session_that_is_over_leaves_neither_its_statement_nor_its_connection_in_memory() {
+        let registry = Arc::new(ConnectionRegistry::default());
+        let (socket, _other) = UnixStream::pair().expect("two sockets");
+        let place = registry.outgoing(("sql", "sql"), "a client", &socket);
+        let activity = Arc::new(Activity::new("ann", "psql", SocketAddr::from(([127, 0, 0, 1], 1))));
+        activity.counts_for(place.connection());
+        place.connection().does(Arc::clone(&activity) as Arc<dyn ConnectionActivity>);
+        activity.begins("SELECT 4711");
+        let (connection, doing) = (Arc::downgrade(place.connection()), Arc::downgrade(&activity));
+        drop(activity);
+        assert!(doing.upgrade().is_some_and(|doing| doing.now().query == "SELECT 4711"), "it is listed");
+        drop(place);
+        assert!(connection.upgrade().is_none() && doing.upgrade().is_none());
     }
 }
