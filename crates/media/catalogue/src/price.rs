@@ -246,7 +246,8 @@ fn check(price: &Price, media: &[Medium]) -> Result<(), String> {
     if !(price.value.is_finite() && price.value > 0.0) {
         return Err(format!("value = {} is not a positive number", price.value));
     }
-    let is_around = |(low, high): (f64, f64)| low <= price.value && price.value <= high;
+    let is_around =
+        |(low, high): (f64, f64)| 0.0 < low && low <= price.value && price.value <= high && high.is_finite();
     if price.low.is_some() != price.high.is_some() || price.low.zip(price.high).is_some_and(|range| !is_around(range)) {
         return Err("low and high stand together, around value".into());
     }
@@ -255,6 +256,10 @@ fn check(price: &Price, media: &[Medium]) -> Result<(), String> {
     }
     if price.of.trim().is_empty() || price.source.trim().is_empty() {
         return Err("of and source must not be empty".into());
+    }
+    // They are printed to terminals.
+    if [&price.of, &price.source].iter().any(|text| text.chars().any(char::is_control)) {
+        return Err("of and source are one line each, without control characters".into());
     }
     Ok(())
 }
@@ -292,6 +297,9 @@ mod tests {
             (GOOD.replace("value = 9", "value = 0"), "ddr5: value = 0"),
             (GOOD.replace("value = 9", "value = 9\nlow = 1"), "low and high stand together"),
             (GOOD.replace("value = 9", "value = 9\nlow = 10\nhigh = 11"), "around value"),
+            (GOOD.replace("value = 9", "value = 9\nlow = 1\nhigh = inf"), "around value"),
+            (GOOD.replace("value = 9", "value = 9\nlow = -5\nhigh = 11"), "around value"),
+            (GOOD.replace("a market", "a\\u001b[2Jmarket"), "without control characters"),
             (GOOD.replace("2026-01", "2026"), "is no month or day"),
             (GOOD.replace("2026-01", "2026-13"), "is no month or day"),
             (GOOD.replace("a market", " "), "must not be empty"),

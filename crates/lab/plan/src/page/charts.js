@@ -163,7 +163,7 @@ function texts() {
   const { server, target, workloads } = plan;
   const says = plan.says ? plan.says[0].toUpperCase() + plan.says.slice(1) : "Plan of media";
   byId("says").textContent = says;
-  byId("when").textContent = [plan.version, plan.on || plan.month].filter(Boolean).join(", ");
+  byId("when").textContent = plan.version;
   document.title = says.slice(0, 90);
   const sum = (key) => workloads.reduce((all, one) => all + (one[key] || 0), 0);
   const facts = [["Touched", bytes(sum("touched_bytes"))], ["Find 95 % of what any can", workloads.every((one) => known(one.hot_bytes)) && workloads.length > 0 ? bytes(sum("hot_bytes")) : null],
@@ -186,7 +186,7 @@ function texts() {
     make("p", {}, `Times are those of the catalogue's models, at the concurrency that results. ${considered.predicted} of ${considered.mixes} mixes were predicted${left.length > 0 ? "; left out:" : "."}`), left.length > 0 ? list(left) : "");
   const flips = plan.flips.map((flip) => `${flip.medium} at ${perGb(flip.usd_per_gb)}/GB (${flip.factor.toFixed(2)} times its price): ${flip.to_name || "another mix"}`);
   const even = plan.break_even.map((one) => `${one.medium} has no price; it would be worth it up to ${perGb(one.usd_per_gb)}/GB, as ${one.mix}`);
-  byId("flips").replaceChildren(flips.length + even.length > 0 ? list([...flips, ...even]) : make("p", { class: "lead" }, "No price between half and three times its own changes it, as far as prices are known."));
+  byId("flips").replaceChildren(flips.length + even.length > 0 ? list([...flips, ...even]) : make("p", { class: "lead" }, "The plan has found no price that changes it."));
   byId("sure").replaceChildren(plan.sure.length > 0 ? scrolled("how sure the figures are", table([["figure"], ["error"], ["because"]], plan.sure.map((one) => [one.what, one.error, one.because])))
     : make("p", { class: "lead" }, "The plan says nothing about errors."));
   const figure = (one) => `${one.metric} ${known(one.low) ? `${count(one.low)} to ${count(one.high)}` : (one.bound ? one.bound + " " : "") + count(one.figure)} ${one.unit}${one.against ? ", against " + one.against : ""}`;

@@ -32,7 +32,8 @@ function choice() {
   const beats = (one, two) => one.usd <= two.usd && one.time <= two.time && one.mix.spare >= two.mix.spare
     && (one.usd < two.usd || one.time < two.time || one.mix.spare > two.mix.spare);
   const front = all.filter((two) => !all.some((one) => beats(one, two))).sort((one, two) => one.usd - two.usd);
-  const within = all.filter((one) => one.mix.meets_target).sort((one, two) => one.usd - two.usd);
+  const budget = known(plan.target.budget_usd) ? plan.target.budget_usd : Infinity;
+  const within = all.filter((one) => one.mix.meets_target && one.usd <= budget).sort((one, two) => one.usd - two.usd);
   const isPlanned = !isMoved() || plan.answer === "no_target";
   return { all, front, best: isPlanned ? all.find((one) => one.number === plan.chosen) : within[0] };
 }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, ensure};
+use catalogue::Medium;
 use catalogue::price::{Price, PriceDate};
 use clap::{Args, Subcommand};
 use serde_json::json;
@@ -30,6 +31,9 @@ pub struct PricesArgs {
     /// The day that counts as today [default: today]
     #[arg(long, value_name = "DATE", value_parser = date)]
     pub on: Option<PriceDate>,
+    /// A folder of media of your own, beside those of the catalogue
+    #[arg(long, value_name = "DIR")]
+    pub media: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
@@ -96,9 +100,15 @@ impl PricesArgs {
 
     /// Exit code 1: there are stale prices.
     fn check(&self, file: &Path) -> anyhow::Result<ExitCode> {
-        let prices = super::read(file, self.on.unwrap_or_else(super::today))?;
+        let mut media = catalogue::media().to_vec();
+        if let Some(folder) = &self.media {
+            let own = Medium::read_folder(folder)?;
+            media.retain(|medium| own.iter().all(|own| own.name != medium.name));
+            media.extend(own);
+        }
+        let prices = super::read(file, &media, self.on.unwrap_or_else(super::today))?;
         let stale = prices.iter().filter(|one| one.is_stale()).count();
-        print(&if self.json { format!("{}\n", as_json(&prices)) } else { table(&prices) })?;
+        print(&if self.json { format!("{}\n", as_json(&prices)) } else { table(&prices, &media) })?;
         for warning in prices.iter().filter_map(AgedPrice::warning) {
             eprintln!("old: {warning}");
         }
@@ -113,7 +123,7 @@ impl PricesArgs {
     }
 }
 
-fn table(prices: &[AgedPrice]) -> String {
+fn table(prices: &[AgedPrice], media: &[Medium]) -> String {
     let mut text = format!(
         "{:<22} {:>12} {:>22} {:<15} {:<9} {:<11} {:>5}  of; source\n",
         "medium", "USD", "low..high", "unit", "basis", "dated", "days"
@@ -130,7 +140,7 @@ fn table(prices: &[AgedPrice]) -> String {
     }
     let priced: BTreeSet<&str> = prices.iter().map(|one| one.price.medium.as_str()).collect();
     let without: Vec<&str> =
-        catalogue::media().iter().map(|medium| medium.name.as_str()).filter(|name| !priced.contains(name)).collect();
+        media.iter().map(|medium| medium.name.as_str()).filter(|name| !priced.contains(name)).collect();
     if !without.is_empty() {
         text +=
             &format!("\nno price, so a plan says up to which price they would be worth it: {}\n", without.join(", "));

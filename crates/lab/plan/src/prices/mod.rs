@@ -29,6 +29,7 @@ pub use write::prices_text;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use catalogue::Medium;
 use catalogue::price::{Price, PriceDate};
 
 use crate::PlanError;
@@ -61,22 +62,21 @@ impl AgedPrice {
     }
 }
 
-/// Reads a file of prices of the media that the catalogue has, with their ages on the day `today`.
+/// Reads a file of prices of `media`, with their ages on the day `today`.
 ///
 /// # Errors
 /// A file that cannot be read or breaks a rule; a price of the future.
-pub fn read(path: &Path, today: PriceDate) -> Result<Vec<AgedPrice>, PlanError> {
-    let prices =
-        catalogue::price::read(path, catalogue::media()).map_err(|error| PlanError::Refused(error.to_string()))?;
+pub fn read(path: &Path, media: &[Medium], today: PriceDate) -> Result<Vec<AgedPrice>, PlanError> {
+    let prices = catalogue::price::read(path, media).map_err(|error| PlanError::Refused(error.to_string()))?;
     aged(prices, today)
 }
 
-/// Reads a file of prices for a plan; of one with a price that is older than [`STALE_DAYS`] nothing, unless `takes_stale`.
+/// Reads a file of prices of the catalogue's media for a plan; of one with a price that is older than [`STALE_DAYS`] nothing, unless `takes_stale`.
 ///
 /// # Errors
 /// As [`read`]; stale prices, by name.
 pub fn read_for_plan(path: &Path, today: PriceDate, takes_stale: bool) -> Result<Vec<AgedPrice>, PlanError> {
-    let prices = read(path, today)?;
+    let prices = read(path, catalogue::media(), today)?;
     let stale: Vec<String> = prices.iter().filter(|one| one.is_stale()).filter_map(AgedPrice::warning).collect();
     if stale.is_empty() || takes_stale {
         return Ok(prices);

@@ -71,9 +71,12 @@ fn price<'a>(of: &dyn Fn(&str) -> Option<&'a str>, options: &PriceImportOptions)
         return Err("its medium is none of the catalogue; `terrace tier list --media` shows them".into());
     }
     let (unit, gb) = match (needed("unit")?, optional("piece_gb")?) {
-        ("USD/GB", _) => (PriceUnit::PerGb, 1.0),
-        ("USD/GB-month", _) => (PriceUnit::PerGbMonth, 1.0),
-        ("USD/IOPS-month", _) => (PriceUnit::PerIopsMonth, 1.0),
+        ("USD/GB", None) => (PriceUnit::PerGb, 1.0),
+        ("USD/GB-month", None) => (PriceUnit::PerGbMonth, 1.0),
+        ("USD/IOPS-month", None) => (PriceUnit::PerIopsMonth, 1.0),
+        ("USD/GB" | "USD/GB-month" | "USD/IOPS-month", Some(_)) => {
+            return Err("piece_gb stands with the unit USD/piece only".into());
+        }
         ("USD/piece", Some(gb)) => (PriceUnit::PerGb, gb),
         ("USD/piece", None) => return Err("a price of a piece needs piece_gb, the GB of its label".into()),
         _ => return Err("its unit is none of USD/piece, USD/GB, USD/GB-month, USD/IOPS-month".into()),

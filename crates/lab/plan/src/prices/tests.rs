@@ -174,6 +174,7 @@ fn what_is_not_of_a_format_is_refused_with_the_reason() {
         (Quote, "medium,of,price,unit\n", "no price of a medium"),
         (Quote, &lines("ddr9,x,1,USD/GB"), "line 2: its medium is none"),
         (Quote, &lines("ddr5,x,1,USD/piece"), "needs piece_gb"),
+        (Quote, "medium,of,price,unit,piece_gb\nddr5,x,1,USD/GB,64\n", "USD/piece only"),
         (Quote, &lines("ddr5,x,\"1,5\",USD/GB"), "price is no number"),
         (Quote, &lines("ddr5,x,0,USD/GB"), "price is no number"),
         (Quote, &lines("ddr5,x,inf,USD/GB"), "price is no number"),
@@ -219,7 +220,8 @@ fn prices_grow_old_after_90_days_and_stale_after_365_and_are_never_of_the_future
         let imported = import(PriceFormat::Quote, quote.as_bytes(), &options).expect("a price");
         std::fs::write(&file, prices_text(&imported.prices, "one\ntwo")).expect("written");
         let today = PriceDate::parse("2026-11-27").expect("a day");
-        let read = read(&file, today).map(|prices| (prices[0].warning().is_some(), prices[0].is_stale()));
+        let read =
+            read(&file, catalogue::media(), today).map(|prices| (prices[0].warning().is_some(), prices[0].is_stale()));
         let may = read_for_plan(&file, today, false).is_ok();
         let stale = read_for_plan(&file, today, true).is_ok();
         (read.ok(), may, stale)
