@@ -20,7 +20,7 @@ const REPORTS: [&str; 3] = [
 ];
 
 /// The library's types by their beginnings, longer ones first, and SQL's names of them.
-const TYPES: [(&str, &str); 24] = [
+const TYPES: [(&str, &str); 25] = [
     ("Timestamp(\u{b5}s, \"+00:00\")", "timestamp with time zone"),
     ("Timestamp(\u{b5}s)", "timestamp without time zone"),
     ("Timestamp(ns)", "timestamp without time zone"),
@@ -31,6 +31,7 @@ const TYPES: [(&str, &str); 24] = [
     ("Decimal256", "numeric"),
     ("LargeBinary", "bytea"),
     ("BinaryView", "bytea"),
+    ("Binary", "bytea"),
     ("LargeUtf8", "text"),
     ("Utf8View", "text"),
     ("Float64", "double precision"),
