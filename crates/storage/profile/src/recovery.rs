@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::ProfileError;
 use crate::chunk::Chunk;
-use crate::format::{self, FILE_HEADER_BYTES, Fields, Kind, PART_MAGIC, SECTION_HEADER_BYTES, SectionHeader};
+use crate::format::{self, FILE_HEADER_BYTES, Kind, PART_MAGIC, SECTION_HEADER_BYTES, SectionHeader};
 use crate::spool::{Spool, SpoolPlace};
 use crate::summary::Summary;
 use crate::write_guard::WriteGuard;
