@@ -68,6 +68,7 @@ use crate::record::{self, DeliveryOutcome, Derivation};
 
 pub use interpret::Rows;
 pub use parts::{PartedWalk, SharedParts};
+pub(crate) use read::IdRange;
 pub use read::{Brief, DerivedMessage, Reader, Summary};
 pub use walk::{Ids, MessageWalk, ReadMessage, Wanted};
 

@@ -15,7 +15,7 @@ use store::{Direction, StoreError};
 use crate::error::InteropError;
 use crate::history::{self, EVERY_SERVICE, Filter, Line, Sees};
 use crate::record::{Delivery, DeliveryOutcome, Stored};
-use crate::rows::{Ids, Reader, Wanted};
+use crate::rows::{IdRange, Ids, Reader, Wanted};
 use crate::tail::TailEvent;
 
 /// Bytes of a body that a tail shows: a few of them wait for a slow reader.
@@ -310,7 +310,8 @@ impl<'a> TailLines<'a> {
             }
         }
         let Some(last) = last else { return Ok(None) };
-        let mut waiting = reader.with_waiting_output_below(Some(last.saturating_add(1)), Direction::Backward);
+        let below = IdRange { first: 0, below: Some(last.saturating_add(1)) };
+        let mut waiting = reader.with_waiting_output_within(below, Direction::Backward);
         Ok(Some((last, waiting.next()?.is_some_and(|id| id >= from))))
     }
 }
