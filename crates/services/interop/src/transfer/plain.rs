@@ -156,7 +156,7 @@ fn first_pass(from: &mut impl Read) -> Result<First, InteropError> {
     loop {
         let piece = piece(from)?;
         if piece.is_empty() {
-            return Ok(First { has_cr, sum: hex(sum.finish().as_ref()), masked: masked || says_masked(&before) });
+            return Ok(First { has_cr, sum: hex(sum.finish().as_ref()), masked: masked || is_masked(&before) });
         }
         if std::mem::take(&mut is_first) && is_wide(&piece) {
             let text = "it is UTF-16: convert it to UTF-8 first, or put it into the folder of a file service";
@@ -165,7 +165,7 @@ fn first_pass(from: &mut impl Read) -> Result<First, InteropError> {
         has_cr |= piece.contains(&b'\r');
         sum.update(&piece);
         before.extend_from_slice(&piece);
-        masked |= says_masked(&before);
+        masked |= is_masked(&before);
         before.drain(..before.len().saturating_sub(HEADER_BYTES));
     }
 }
@@ -175,7 +175,7 @@ const HEADER: &[u8] = b"FHS|^~\\&|TERRACE|";
 const HEADER_BYTES: usize = 200;
 
 /// Whether there is a header of a file of ours whose comment, FHS-10, says that bodies are masked.
-fn says_masked(bytes: &[u8]) -> bool {
+fn is_masked(bytes: &[u8]) -> bool {
     memmem::find_iter(bytes, HEADER).any(|at| {
         let is_line = at.checked_sub(1).is_none_or(|before| matches!(bytes[before], b'\r' | b'\n'));
         let line = bytes[at..].split(|byte| matches!(byte, b'\r' | b'\n')).next().unwrap_or_default();
