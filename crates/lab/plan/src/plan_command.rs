@@ -317,6 +317,10 @@ impl MakePlanArgs {
             (None, None) => bail!("a plan needs --server or --machine"),
         };
         server.have.extend(self.have.iter().cloned());
+        ensure!(
+            self.machine.is_none() || self.dram.is_some(),
+            "a listing of a machine does not say which DRAM it has: add --dram ddr5, ddr4-3200 or ddr4-2666"
+        );
         if let Some(dram) = &self.dram {
             server.dram.clone_from(dram);
         }
@@ -359,7 +363,7 @@ impl MakePlanArgs {
         let mut files = vec![("plan.json", serde_json::to_string_pretty(report)? + "\n"), ("plan.html", page(report)?)];
         if let Some(mix) = report.chosen.and_then(|number| report.mixes.get(number)) {
             files.push(("terrace.toml", mix.settings.clone()));
-            files.push(("commands.sh", format!("# {}\n{}\n", mix.name, mix.commands.join("\n"))));
+            files.push(("commands.sh", format!("#!/bin/sh\n# {}\nset -eu\n{}\n", mix.name, mix.commands.join("\n"))));
         }
         for (name, content) in files {
             let path = folder.join(name);

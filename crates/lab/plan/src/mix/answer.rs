@@ -6,7 +6,7 @@ use catalogue::price::Price;
 
 use super::choose::{Choice, RatedMix, choose};
 use super::mixes::{JournalPart, Mix};
-use super::parts::{endurance, name, parts, wasted};
+use super::parts::{VolumeNeeds, endurance, name, parts, wasted};
 use super::planning::{PlannedMix, Planning};
 use super::report::{
     Answer, BreakEvenReport, ConsideredReport, CurveReport, FlipReport, MixReport, PlanReport, PriceReport,
@@ -58,7 +58,7 @@ impl Planning {
         });
         let today = self.kept.iter().find(|one| one.mix.is_today);
         let has = match today {
-            Some(one) => parts(&one.mix, &self.supplies, &request.server, &request.prices, 0.0)?.0,
+            Some(one) => parts(&one.mix, &self.supplies, &request.server, &request.prices, &VolumeNeeds::default())?.0,
             None => Vec::new(),
         };
         let mut left_out: Vec<(String, usize)> = self.left_out.clone().into_iter().collect();
@@ -130,9 +130,9 @@ impl Planning {
     fn mix_report(&self, one: &PlannedMix) -> Result<MixReport, PlanError> {
         let PlannedMix { mix, cache, rated, replayed, cost } = one;
         let (request, rating) = (&self.request, self.rating());
-        let (listed, _) = parts(mix, &self.supplies, &request.server, &request.prices, rated.data_iops)?;
+        let (listed, _) = parts(mix, &self.supplies, &request.server, &request.prices, &self.volumes(mix, cache))?;
         let served = self.served_of(cache).minute;
-        let models = self.models(mix)?;
+        let models = self.models(mix, cache)?;
         let usd = cost.total();
         let misses = rating.misses(rated, replayed.as_ref(), usd.map(|usd| usd.expected));
         let station = |(station, used): (&super::load::LoadStation, &f64)| StationReport {
@@ -142,7 +142,8 @@ impl Planning {
             used: *used,
         };
         let growth = request.target.growth;
-        let sizes = (if cache.is_direct { 0 } else { cache.near }, cache.far.unwrap_or(0));
+        let sizes = (if cache.is_direct { 0 } else { cache.near }, cache.far.unwrap_or(0), self.data_bytes());
+        let faster = rating.rate() / (1.0 + request.target.headroom) / self.workload.operations_per_s();
         let mut not_used = wasted(mix, &models, rated, &self.workload, sizes, growth);
         for waste in not_used.iter_mut().filter(|waste| waste.medium == models.near.name()) {
             // Times may be borrowed, modules are not.
@@ -170,7 +171,7 @@ impl Planning {
             spare: rated.spare(),
             stations: rated.stations.iter().zip(&rated.used).map(station).collect(),
             wasted: not_used,
-            endurance: Some(endurance(mix, &self.supplies, &self.workload, growth)),
+            endurance: Some(endurance(mix, &self.supplies, &self.workload, faster)),
             settings: text(mix, &self.supplies, &request.server, SettingsFor::Real)?,
             commands: self.commands(mix),
         })
@@ -208,6 +209,9 @@ impl Planning {
         let of = if count > 1 { format!("{count} x {medium}, striped") } else { medium.clone() };
         commands.push(format!("# a file system on {of} at /mnt/data, then:"));
         commands.push("mkdir -p /mnt/data/terrace".into());
+        if mix.journal == JournalPart::Modules {
+            commands.push("mkdir -p /mnt/pmem0/terrace".into());
+        }
         if let JournalPart::Own(supply, _) = mix.journal {
             let medium = &self.supplies[supply].medium.name;
             let dax = if self.supplies[supply].plug == Plug::Dimm { ", mounted with dax=always" } else { "" };
@@ -229,6 +233,9 @@ impl Planning {
         }
         if !target.is_set() {
             let says = match planned {
+                Some((_, rated)) if self.request.target.budget_usd.is_some() => {
+                    format!("nothing but a budget was given; the cheapest mix is {}", rated.name)
+                }
                 Some((_, rated)) => format!("no target was given; the knee of the curve is {}", rated.name),
                 None if self.refused.is_empty() => {
                     "no target was given, and there are not enough prices to choose by".into()
@@ -461,24 +468,49 @@ impl Planning {
         sure
     }
 
-    /// What is not known about the media of the chosen mix.
+    /// What is not known about the media of the chosen mix, and not checked.
     fn sure_of_media(&self, one: &PlannedMix) -> Vec<SureReport> {
         let mut sure = Vec::new();
+        let mut add = |what: String, error: &str, because: &str| {
+            sure.push(SureReport { what, error: error.into(), because: because.into() });
+        };
         let data = &self.supplies[one.mix.data.0];
         if data.read_tail_ns().is_none() {
-            sure.push(SureReport {
-                what: format!("p99 on {}", data.medium.name),
-                error: "queues alone".into(),
-                because: "no percentile of this medium was published: its own tail is not known, and not in the figure"
-                    .into(),
-            });
+            let because =
+                "no percentile of this medium was published: its own tail is not known, and not in the figure";
+            add(format!("p99 on {}", data.medium.name), "queues alone", because);
+        }
+        if self.workload.commits.is_some() {
+            let because = "processor, journal and their queues: reads of pages before a commit, and tails of the journal's medium, are not in it";
+            add("p99 of commits".into(), "a lower bound", because);
+        }
+        if let Some(squeeze) = one.replayed.map(|replayed| replayed.squeeze).filter(|squeeze| *squeeze < 1.0) {
+            let error = format!("those of bursts below a second up to {:.0} times longer", 1.0 / squeeze);
+            add(
+                "queues".into(),
+                &error,
+                "the worst minute has more accesses than are replayed: its times are compressed",
+            );
+        }
+        let (_, drives) = one.mix.data;
+        if drives > 1 && data.plug == Plug::Bay {
+            let because = "data is striped without a copy; drives are planned full";
+            add("loss of a drive".into(), "all data", because);
+        }
+        if self.request.data_bytes.is_none() {
+            let because = "without --data-bytes only what the record used is stored";
+            add("bytes that are stored".into(), "a lower bound", because);
+        }
+        add("endurance".into(), "shown, not checked", "of the data drives alone, with payload as it is written back");
+        if self.request.prices.usd_per_gb(&self.request.server.dram).is_some() {
+            let because = "one price for a GB is taken for modules of all sizes";
+            add(format!("price of {}", self.request.server.dram), "by size not known", because);
         }
         let far = one.mix.far.iter().map(|far| &self.supplies[far.supply].medium.name);
-        sure.extend(far.filter(|name| *name == "cxl-expander").map(|name| SureReport {
-            what: format!("latency of {name}"),
-            error: "140 to 410 ns".into(),
-            because: "one card was measured (250 ns); cards differ (Melody, ASPLOS 2025)".into(),
-        }));
+        for name in far.filter(|name| *name == "cxl-expander") {
+            let because = "one card was measured (250 ns); cards differ (Melody, ASPLOS 2025)";
+            add(format!("latency of {name}"), "140 to 410 ns", because);
+        }
         sure
     }
 }

@@ -100,6 +100,7 @@ impl MixCost {
 struct MediumPrices {
     gb: Option<UsdRange>,
     iops: Option<UsdRange>,
+    is_rented: bool,
 }
 
 /// Prices that a plan may use.
@@ -138,6 +139,7 @@ impl PriceList {
             let range =
                 UsdRange { low: price.low.unwrap_or(*value), expected: *value, high: price.high.unwrap_or(*value) };
             let prices = list.media.entry(medium.clone()).or_default();
+            prices.is_rented |= *unit != PriceUnit::PerGb;
             let (place, range) = match unit {
                 PriceUnit::PerGb => (&mut prices.gb, range),
                 PriceUnit::PerGbMonth => (&mut prices.gb, range.times(months)),
@@ -158,6 +160,11 @@ impl PriceList {
     /// Months for which media are rented.
     pub fn months(&self) -> f64 {
         self.months
+    }
+
+    /// Whether its price is one of renting it.
+    pub fn is_rented(&self, medium: &str) -> bool {
+        self.media.get(medium).is_some_and(|prices| prices.is_rented)
     }
 
     /// The expected price of a GB for the whole time.

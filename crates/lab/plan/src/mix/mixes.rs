@@ -180,7 +180,7 @@ pub(super) fn enumerate(server: &Server, supplies: &[Supply], needs: MixNeeds) -
         let fars = work.fars(near, reserve);
         for far in &fars {
             for data in &data {
-                for journal in work.journals(far.as_ref(), *data) {
+                for journal in work.journals(near, far.as_ref(), *data) {
                     let mut mix = Mix { near: near.clone(), far: far.clone(), journal, data: *data, is_today: false };
                     mix.is_today = work.is_today(&mix);
                     work.found.mixes.push(mix);
@@ -236,7 +236,10 @@ impl Enumeration<'_> {
         for near in nears {
             let reserve = self.server.reserve_of(near.bytes)?;
             let is_today = near.instance.is_none() && near.modules == self.owned_dram();
-            if near.bytes <= reserve {
+            if near.instance.is_some() && near.bytes > reserve {
+                // Another machine has other processors, too.
+                kept.push(near);
+            } else if near.bytes <= reserve {
                 self.leave_out("DRAM that is not more than the reserve".into());
             } else if !is_today
                 && kept.iter().any(|kept| {
@@ -249,8 +252,8 @@ impl Enumeration<'_> {
                 kept.push(near);
             }
         }
-        let most = kept.len().saturating_sub(NEAR_SIZES_MAX);
-        if most > 0 {
+        let is_thinned = self.server.instance.is_empty() && kept.len() > NEAR_SIZES_MAX;
+        if is_thinned {
             let owned = self.owned_dram();
             let (every, all) = (kept.len() as f64 / NEAR_SIZES_MAX as f64, kept.len());
             let chosen: Vec<usize> =
@@ -401,11 +404,14 @@ impl Enumeration<'_> {
         found
     }
 
-    fn journals(&self, far: Option<&FarPart>, data: (usize, u32)) -> Vec<JournalPart> {
+    fn journals(&self, near: &NearPart, far: Option<&FarPart>, data: (usize, u32)) -> Vec<JournalPart> {
         let is_direct = far.is_some_and(|far| matches!(far.usage, FarUse::AppDirect | FarUse::Dual));
         if is_direct {
             return vec![JournalPart::Modules];
         }
+        let plugged = |plug: Plug| far.filter(|far| self.supplies[far.supply].plug == plug).map_or(0, |far| far.count);
+        let modules = near.modules.iter().map(|(count, _)| *count).sum::<u32>() + plugged(Plug::Dimm);
+        let cards = plugged(Plug::Lanes);
         let mut found = vec![JournalPart::Data];
         if !self.needs.has_commits {
             return found;
@@ -418,8 +424,8 @@ impl Enumeration<'_> {
             let has_room = match (supply.duty, supply.plug) {
                 (Duty::Drive, Plug::Bay) => bays > 0,
                 (Duty::Drive, Plug::Network) => self.server.volumes,
-                (Duty::Journal, Plug::Lanes) => self.server.lanes >= CARD_LANES,
-                (Duty::Journal, _) => true,
+                (Duty::Journal, Plug::Lanes) => self.server.lanes >= (cards + 1) * CARD_LANES,
+                (Duty::Journal, _) => modules < self.server.dimm_slots * self.server.sockets,
                 _ => false,
             };
             if has_room {
@@ -497,11 +503,11 @@ fn goal_of(
         |what: &str| plan.capacities.iter().filter(|one| one.what.starts_with(what)).map(|one| one.usable).sum::<u64>();
     // A journal lies on the modules of one socket.
     let direct = if goal.contains("app-direct") { usable("region") / u64::from(sockets) } else { 0 };
-    let mut steps = vec![format!(
-        "terrace tier plan --goal {goal} --modules {each}x{gib}GiB --dram {}GiB --sockets {sockets}    # shows the account; on the machine \
-         itself leave out all but --goal, and add --out goal.json",
+    let mut steps = vec![format!("terrace tier plan --goal {goal} --out goal.json")];
+    steps.push(format!(
+        "# on a machine that is not there: terrace tier plan --goal {goal} --modules {each}x{gib}GiB --dram {}GiB --sockets {sockets}",
         dram / GIB
-    )];
+    ));
     steps.push("terrace tier apply goal.json".into());
     steps.extend(plan.steps.iter().map(|step| step.to_text(&plan.names)).map(|text| format!("#   {text}")));
     Ok((usable("system memory"), direct, steps))

@@ -19,13 +19,27 @@ const LARGE_BYTES: u64 = 128 << 10;
 const COMMAND_BYTES: u64 = 4096;
 const SECONDS_OF_A_DAY: f64 = 86_400.0;
 
-/// The parts of a mix with what is owned of each; `iops` are those that a rented volume has to be paid for.
+/// GB that a volume of its own for a journal has.
+const JOURNAL_GB: f64 = 10.0;
+
+/// What volumes of a network are rented with.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct VolumeNeeds {
+    /// GB of data.
+    pub data_gb: f64,
+    /// Operations each second of the data, and of the journal if it is with it.
+    pub data_iops: f64,
+    /// Operations each second of a journal of its own.
+    pub journal_iops: f64,
+}
+
+/// The parts of a mix with what is owned of each.
 pub(super) fn parts(
     mix: &Mix,
     supplies: &[Supply],
     server: &Server,
     prices: &PriceList,
-    iops: f64,
+    volumes: &VolumeNeeds,
 ) -> Result<(Vec<PartReport>, MixCost), PlanError> {
     let mut parts = Vec::new();
     let mut shares = Vec::new();
@@ -62,21 +76,34 @@ pub(super) fn parts(
         let has: u32 =
             owned.iter().filter(|one| one.what == OwnedKind::Medium(medium.clone())).map(|one| one.count).sum();
         let has = has.min(count);
-        let one = supply.medium.capacity_gb;
-        // A volume is rented by what is on it.
-        let is_volume = supply.plug == Plug::Network;
-        let share = MediumShare {
-            medium: medium.clone(),
-            gb: one * f64::from(count - has),
-            iops: if is_volume { iops.ceil() } else { 0.0 },
+        let (gb, iops) = if supply.plug == Plug::Network {
+            volume_of(mix, number, volumes)
+        } else {
+            (supply.medium.capacity_gb * f64::from(count), 0.0)
         };
+        let to_get = f64::from(count - has) / f64::from(count.max(1));
+        // Operations are paid for where a volume is rented.
+        let iops = if prices.is_rented(&medium) { (iops * to_get).ceil() } else { 0.0 };
+        let share = MediumShare { medium: medium.clone(), gb: gb * to_get, iops };
         let usd = prices.cost(std::slice::from_ref(&share)).total().or((share.gb == 0.0).then(UsdRange::default));
-        parts.push(PartReport { medium, count, gb: one * f64::from(count), uses, owned: has, usd });
+        parts.push(PartReport { medium, count, gb, uses, owned: has, usd });
         shares.push(share);
     }
     shares.retain(|share| share.gb > 0.0);
     cost.media.extend(prices.cost(&shares).media);
     Ok((parts, cost))
+}
+
+/// GB and operations each second of a volume: by what is on it.
+fn volume_of(mix: &Mix, number: usize, volumes: &VolumeNeeds) -> (f64, f64) {
+    let (mut gb, mut iops) = (0.0, 0.0);
+    if mix.data.0 == number {
+        (gb, iops) = (volumes.data_gb, volumes.data_iops);
+    }
+    if matches!(mix.journal, JournalPart::Own(supply, _) if supply == number) {
+        (gb, iops) = (gb + JOURNAL_GB, iops + volumes.journal_iops);
+    }
+    (gb, iops)
 }
 
 /// Its name: `8 x 16 GiB ddr5 + 1 x cxl-expander + 2 x nvme-p4510, journal on optane-p5800x`.
@@ -112,10 +139,10 @@ pub(super) fn wasted(
     models: &MixModels,
     rated: &Rated,
     workload: &Workload,
-    needs: (u64, u64),
+    needs: (u64, u64, u64),
     growth: f64,
 ) -> Vec<WasteReport> {
-    let (near_bytes, far_bytes) = needs;
+    let (near_bytes, far_bytes, data_bytes) = needs;
     let gib = |bytes: f64| bytes / GIB as f64;
     let curve = |bytes: u64| {
         let misses: f64 =
@@ -170,21 +197,22 @@ pub(super) fn wasted(
     let iops = 1e9 / models.data.at_least(&command);
     add(models.data.name(), "IOPS", iops, rated.data_iops);
     add(models.data.name(), "GB/s", peak(&models.data), rated.bytes_per_s.0 / 1e9);
-    let bought = models.data.capacity_gb() * 1e9;
-    add(models.data.name(), "GiB", gib(bought), gib(workload.touched_bytes as f64 * growth));
+    let is_volume = models.data.kind() == catalogue::MediumKind::San;
+    let bought = if is_volume { data_bytes as f64 } else { models.data.capacity_gb() * 1e9 };
+    add(models.data.name(), "GiB", gib(bought), gib(data_bytes as f64));
     wasted
 }
 
-/// What wears the data drives out.
-pub(super) fn endurance(mix: &Mix, supplies: &[Supply], workload: &Workload, growth: f64) -> EnduranceReport {
-    let accesses: f64 = workload.summaries.iter().map(|summary| summary.totals().total().reuse.accesses as f64).sum();
-    let seconds = workload.summaries.iter().map(|summary| summary.seconds).max().unwrap_or(1).max(1) as f64;
-    let per_access = workload
-        .commits
-        .filter(|_| mix.journal == JournalPart::Data)
-        .map_or(0.0, |commits| commits.bytes / workload.accesses_per_operation());
-    let written =
-        accesses * workload.scale / seconds * (workload.write_back_bytes + per_access) * SECONDS_OF_A_DAY * growth;
+/// What wears the data drives out, at so many times the rate of the record.
+pub(super) fn endurance(mix: &Mix, supplies: &[Supply], workload: &Workload, factor: f64) -> EnduranceReport {
+    let per_s = |summary: &crate::profile::Summary| {
+        summary.totals().total().reuse.accesses as f64 / summary.seconds.max(1) as f64
+    };
+    let accesses: f64 = workload.summaries.iter().map(per_s).sum();
+    let is_with_journal = mix.journal == JournalPart::Data;
+    let commits = workload.commits.filter(|_| is_with_journal);
+    let per_access = commits.map_or(0.0, |commits| commits.bytes / workload.accesses_per_operation());
+    let written = accesses * workload.scale * (workload.write_back_bytes + per_access) * SECONDS_OF_A_DAY * factor;
     let supply = &supplies[mix.data.0];
     let bytes = supply.bytes() as f64 * f64::from(mix.data.1);
     EnduranceReport {

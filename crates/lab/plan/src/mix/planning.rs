@@ -11,9 +11,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use catalogue::Medium;
 
+use super::choose::PRICE_FACTORS;
 use super::cost::{MixCost, PriceList};
 use super::mixes::{FarPart, FarUse, JournalPart, Mix, MixNeeds, enumerate};
-use super::parts::parts;
+use super::parts::{VolumeNeeds, parts};
 use super::rate::{MixModels, PROMOTE, Query, Rated, Rating, shape_of};
 use super::replay::Replayed;
 use super::report::SureReport;
@@ -26,10 +27,12 @@ use super::workload::{Commits, ProfileSource, Shortness, Workload};
 use crate::PlanError;
 use crate::profile::Lack;
 
+/// Volumes are rented with so many times the operations of the worst minute.
+const VOLUME_ROOM: f64 = 3.0;
 /// Times that differ by less are alike.
 const ALIKE: f64 = 1.01;
 /// Mixes that are replayed at most.
-const REPLAYED_MAX: usize = 120;
+const REPLAYED_MAX: usize = 200;
 
 /// What is planned.
 #[derive(Clone, Debug)]
@@ -155,10 +158,9 @@ impl Planning {
         if target.rate.is_some() && cpu_s.is_none() {
             let lack = Lack::Cpu.text();
             refuse(
-                "the rate",
+                "the rate of processors",
                 &format!("the profile lacks {lack}; {of_node}, or give that of an operation with --cpu-per-operation"),
             );
-            target.rate = None;
         }
         if target.p95_query_s.is_some() && self.request.query.is_none() {
             refuse(
@@ -169,9 +171,30 @@ impl Planning {
         }
     }
 
+    /// Words of `--no` and `offer` that name nothing would be passed over in silence.
+    fn check_words(&self, server: &Server) -> Result<(), PlanError> {
+        const KINDS: [&str; 5] = ["cxl", "pmem", "network", "far", "discontinued"];
+        let media = &self.request.media;
+        let wrong = |word: &&String| {
+            !KINDS.contains(&word.as_str()) && !media.iter().any(|medium| Supply::of(medium).is_named(word))
+        };
+        if let Some(word) = self.request.without.iter().find(wrong) {
+            return Err(PlanError::Refused(format!(
+                "--no {word} names no medium of the catalogue: write a name, its begin as dcpmm, or one of {}",
+                KINDS.join(", ")
+            )));
+        }
+        let is_unknown = |name: &&String| !media.iter().any(|medium| medium.name == **name);
+        match server.offer.iter().flatten().find(is_unknown) {
+            Some(name) => Err(PlanError::Refused(format!("offer: {name} is no medium of the catalogue"))),
+            None => Ok(()),
+        }
+    }
+
     /// The media of the catalogue that this server can have.
     fn supply(&mut self) -> Result<(), PlanError> {
         let server = self.request.server.clone();
+        self.check_words(&server)?;
         let owned: BTreeSet<String> = server
             .owned()?
             .into_iter()
@@ -216,11 +239,8 @@ impl Planning {
         let growth = self.request.target.growth;
         let grown = |bytes: u64| (bytes as f64 * growth) as u64;
         let touched = self.workload.touched_bytes;
-        let needs = MixNeeds {
-            cache_bytes: grown(touched),
-            data_bytes: grown(self.request.data_bytes.unwrap_or(0).max(touched)),
-            has_commits: self.workload.commits.is_some(),
-        };
+        let data_bytes = self.data_bytes();
+        let needs = MixNeeds { cache_bytes: grown(touched), data_bytes, has_commits: self.workload.commits.is_some() };
         let found = enumerate(&self.request.server, &self.supplies, needs)?;
         self.enumerated = found.mixes.len() + found.left_out.values().sum::<usize>();
         for (why, many) in found.left_out {
@@ -279,7 +299,7 @@ impl Planning {
     ///
     /// # Errors
     /// None in practice: media without models are no supplies.
-    pub fn models(&self, mix: &Mix) -> Result<MixModels, PlanError> {
+    pub fn models(&self, mix: &Mix, cache: &CacheBytes) -> Result<MixModels, PlanError> {
         let server = &self.request.server;
         let modules = mix.near.modules.iter().map(|(count, _)| *count).sum::<u32>();
         // The model is of channels: a second module on one adds no bandwidth.
@@ -288,6 +308,7 @@ impl Planning {
             0 => dram_model(&self.request.media, &server.dram, server.dram_times.as_deref(), 0)?.0,
             some => dram_model(&self.request.media, &server.dram, server.dram_times.as_deref(), some.min(channels))?.0,
         };
+        let volumes = self.volumes(mix, cache);
         // A journal alone lies on the modules of one socket.
         let at_work = |far: &FarPart| match far.usage {
             FarUse::AppDirect => (far.count / server.sockets).max(1),
@@ -295,10 +316,31 @@ impl Planning {
         };
         let far = mix.far.as_ref().map(|far| self.supplies[far.supply].model(at_work(far))).transpose()?;
         let journal = match mix.journal {
-            JournalPart::Own(supply, count) => Some(self.supplies[supply].model(count)?),
+            JournalPart::Own(supply, count) => Some(self.supplies[supply].model_with(count, volumes.journal_iops)?),
             _ => None,
         };
-        Ok(MixModels { near, far, data: self.supplies[mix.data.0].model(mix.data.1)?, journal })
+        Ok(MixModels { near, far, data: self.supplies[mix.data.0].model_with(mix.data.1, volumes.data_iops)?, journal })
+    }
+
+    /// Bytes that are stored, with growth.
+    pub fn data_bytes(&self) -> u64 {
+        let now = self.request.data_bytes.unwrap_or(0).max(self.workload.touched_bytes);
+        (now as f64 * self.request.target.growth) as u64
+    }
+
+    /// What volumes of a network are rented with: three times the operations of the worst minute, and what is stored.
+    pub fn volumes(&self, mix: &Mix, cache: &CacheBytes) -> VolumeNeeds {
+        let (workload, rate) = (&self.workload, self.rating().rate());
+        let device = self.served.shapes.get(&shape_of(cache)).map_or(0.0, |served| served.minute.device);
+        let pages = workload.accesses_per_operation();
+        let written = workload.write_back_bytes / workload.write_back_unit() as f64;
+        let commits = if workload.commits.is_some() { 1.0 } else { 0.0 };
+        let of_journal = if mix.journal == JournalPart::Data { commits } else { 0.0 };
+        VolumeNeeds {
+            data_gb: self.data_bytes() as f64 / 1e9,
+            data_iops: VOLUME_ROOM * rate * (pages * (device + written) + of_journal),
+            journal_iops: VOLUME_ROOM * rate * commits,
+        }
     }
 
     /// Processors of a mix.
@@ -317,11 +359,12 @@ impl Planning {
     /// # Errors
     /// Those of the models.
     pub fn planned(&self, mix: &Mix, cache: CacheBytes, with_tails: bool) -> Result<PlannedMix, PlanError> {
-        let (models, rating, cores) = (self.models(mix)?, self.rating(), self.cores(mix));
+        let (models, rating, cores) = (self.models(mix, &cache)?, self.rating(), self.cores(mix));
         let served = self.served.shapes.get(&shape_of(&cache));
         let served = served.ok_or_else(|| PlanError::Refused("a page cache that was not simulated".into()))?;
         let rated = rating.rate_mix(mix, &models, served, cores)?;
-        let (_, cost) = parts(mix, &self.supplies, &self.request.server, &self.request.prices, rated.data_iops)?;
+        let (_, cost) =
+            parts(mix, &self.supplies, &self.request.server, &self.request.prices, &self.volumes(mix, &cache))?;
         let replayed = if with_tails { rating.replay_mix(mix, &models, served, &rated, cores) } else { None };
         Ok(PlannedMix { mix: mix.clone(), cache, rated, cost, replayed })
     }
@@ -348,6 +391,8 @@ impl Planning {
         }
         let beaten = points.len() - kept.len();
         if kept.len() > REPLAYED_MAX {
+            let dropped = kept.len() - REPLAYED_MAX;
+            self.left_out.insert("not replayed: between others in cost, of more than can be replayed".into(), dropped);
             let every = kept.len() as f64 / REPLAYED_MAX as f64;
             kept = (0..REPLAYED_MAX).map(|step| kept[(step as f64 * every) as usize]).collect();
         }
@@ -378,6 +423,8 @@ impl Planning {
 struct Point {
     /// US dollars of all that has a price.
     usd: f64,
+    /// US dollars of each medium that has a price.
+    priced: BTreeMap<String, f64>,
     /// GB of all that has none, by medium.
     unpriced: Vec<(String, f64)>,
     times: [f64; 3],
@@ -385,7 +432,12 @@ struct Point {
 
 impl Point {
     fn of(planned: &PlannedMix) -> Point {
-        let priced = planned.cost.media.iter().filter_map(|one| one.usd).map(|usd| usd.expected).sum();
+        let mut priced: BTreeMap<String, f64> = BTreeMap::new();
+        for one in &planned.cost.media {
+            if let Some(usd) = one.usd {
+                *priced.entry(one.medium.clone()).or_default() += usd.expected;
+            }
+        }
         let unpriced =
             planned.cost.media.iter().filter(|one| one.usd.is_none()).map(|one| (one.medium.clone(), one.gb));
         let rated = &planned.rated;
@@ -393,7 +445,23 @@ impl Point {
         let most = rated.used.iter().copied().fold(0.5, f64::max);
         let mut unpriced: Vec<(String, f64)> = unpriced.collect();
         unpriced.sort_by(|one, two| one.0.cmp(&two.0));
-        Point { usd: priced, unpriced, times: [rated.mean_read_s, rated.mean_commit_s.unwrap_or(0.0), most] }
+        Point {
+            usd: priced.values().sum(),
+            priced,
+            unpriced,
+            times: [rated.mean_read_s, rated.mean_commit_s.unwrap_or(0.0), most],
+        }
+    }
+
+    /// Whether it costs no more, also at half and three times the price of each medium: costs are linear, so that the ends are enough.
+    fn costs_no_more(&self, other: &Point) -> bool {
+        let (low, high) = PRICE_FACTORS;
+        let difference = self.usd - other.usd;
+        let of = |point: &Point, medium: &str| point.priced.get(medium).copied().unwrap_or(0.0);
+        let media = self.priced.keys().chain(other.priced.keys());
+        let mut of_medium = media.map(|medium| of(self, medium) - of(other, medium));
+        difference <= 0.0
+            && of_medium.all(|own| difference + (low - 1.0) * own <= 0.0 && difference + (high - 1.0) * own <= 0.0)
     }
 
     /// Whether it costs no more, needs no more of what has no price, and is as good in all. Of equals the first one beats.
@@ -401,7 +469,7 @@ impl Point {
         let needs_no_more = self.unpriced.len() == other.unpriced.len()
             && self.unpriced.iter().zip(&other.unpriced).all(|(one, two)| one.0 == two.0 && one.1 <= two.1);
         let needs_nothing = self.unpriced.is_empty();
-        self.usd <= other.usd
+        self.costs_no_more(other)
             && (needs_no_more || needs_nothing)
             && self.times.iter().zip(&other.times).all(|(one, two)| *one <= two * ALIKE)
     }

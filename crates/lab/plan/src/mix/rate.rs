@@ -97,6 +97,11 @@ impl Rated {
         (1.0 - self.used.get(self.binds).copied().unwrap_or(0.0)).max(0.0)
     }
 
+    /// Processor time of an operation, with what far memory keeps processors waiting; if it is known.
+    fn processor_s(&self) -> Option<f64> {
+        self.stations.iter().find(|station| station.name == "processors").map(|station| station.busy_s)
+    }
+
     /// The name of the busiest part.
     pub fn binding(&self) -> &str {
         self.stations.get(self.binds).map_or("nothing", |station| station.name.as_str())
@@ -259,7 +264,7 @@ impl Rating<'_> {
         };
         let model = journal_model(mix, models);
         let alone = model.alone(&access(model, Direction::Write, Pattern::Sequential, bytes)) + model.flush();
-        alone * NANOS * queue(name) + self.cpu_s.map_or(0.0, |cpu_s| cpu_s * queue("processors"))
+        alone * NANOS * queue(name) + rated.processor_s().map_or(0.0, |busy_s| busy_s * queue("processors"))
     }
 
     /// Replays the worst minute on it; `None` if a part cannot do the rate.
@@ -291,13 +296,13 @@ impl Rating<'_> {
             accesses: &self.minute.accesses,
             found: &served.found,
             seconds: self.minute.seconds,
-            stands_for: workload.stands_for,
+            stands_for: workload.stands_for * self.minute.every as f64,
             faster: self.rate() / workload.operations_per_s(),
             write_back_bytes: workload.write_back_bytes,
             write_back_unit: workload.write_back_unit(),
             promote: PROMOTE,
             commits: workload.commits.map(|commits| (commits.per_s, commits.bytes)),
-            processors: self.cpu_s.map(|cpu_s| (cores, cpu_s)),
+            processors: rated.processor_s().map(|busy_s| (cores, busy_s)),
         };
         let mut replayed = replay(&media, &load);
         if served.minute.device > 0.01
@@ -335,9 +340,14 @@ impl Rating<'_> {
             ("p95 of queries", self.target.p95_query_s, replayed.and_then(|replayed| self.query_s(replayed))),
         ];
         for (what, wanted, got) in times {
-            if let (Some(wanted), Some(got)) = (wanted, got)
-                && got > wanted
-            {
+            let Some(wanted) = wanted else { continue };
+            let Some(got) = got else {
+                if replayed.is_some() {
+                    misses.push(format!("{what}: not predicted"));
+                }
+                continue;
+            };
+            if got > wanted {
                 misses.push(format!("{what}: {} instead of {}", print_seconds(got), print_seconds(wanted)));
             }
         }

@@ -19,6 +19,7 @@ use std::sync::Arc;
 
 use catalogue::budget::Request;
 use catalogue::medium::{Direction, Pattern};
+use catalogue::model::Access;
 use catalogue::{Budget, Model};
 
 use super::served::MinuteAccess;
@@ -27,6 +28,8 @@ use super::served::MinuteAccess;
 const ACCESSES_MAX: f64 = 60_000.0;
 /// Commits of a replay at most.
 const COMMITS_MAX: f64 = 60_000.0;
+/// Commits of a replay at least, so that a percentile can be counted: where there are fewer, some are added.
+const COMMITS_LEAST: f64 = 300.0;
 /// An access that stands for several is spread over the time of so many accesses of the sample.
 const SPREAD: usize = 32;
 const SEED: u64 = 1;
@@ -91,6 +94,8 @@ pub struct Replayed {
     pub p50_commit_s: Option<f64>,
     /// 99 of 100.
     pub p99_commit_s: Option<f64>,
+    /// The part of its time to which the minute was compressed; 1: it was not.
+    pub squeeze: f64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -117,6 +122,7 @@ struct Replay<'a> {
     is_writing: bool,
     reads: Vec<f64>,
     commits: Vec<f64>,
+    squeeze: f64,
 }
 
 /// Replays a load on media.
@@ -134,12 +140,69 @@ pub(super) fn replay(media: &ReplayMedia<'_>, load: &ReplayLoad<'_>) -> Replayed
         is_writing: false,
         reads: Vec::new(),
         commits: Vec::new(),
+        squeeze: 1.0,
     };
     work.arrivals();
     while let Some(Reverse((now, _, happens))) = work.events.pop() {
         work.happen(now, happens);
     }
-    work.result()
+    let mut replayed = work.result();
+    if replayed.squeeze < 1.0 {
+        add_backlog(media, load, &mut replayed);
+    }
+    replayed
+}
+
+/// Compressed times have short queues of long bursts: what piles up on the data drives from second to second is counted apart, as a fluid.
+fn add_backlog(media: &ReplayMedia<'_>, load: &ReplayLoad<'_>, replayed: &mut Replayed) {
+    let seconds = load.seconds.ceil().max(1.0) as usize;
+    let (mut device, mut all, mut bytes) = (vec![0.0; seconds], vec![0.0; seconds], vec![0.0; seconds]);
+    for (access, found) in load.accesses.iter().zip(load.found) {
+        let at = ((access.at_ns / 1_000_000_000) as usize).min(seconds - 1);
+        all[at] += load.stands_for;
+        if *found == 2 {
+            device[at] += load.stands_for;
+            bytes[at] += load.stands_for * f64::from(access.bytes);
+        }
+    }
+    let busy_s = |direction: Direction, bytes: f64| {
+        let model = media.data.model;
+        let bytes = bytes.ceil().max(1.0) as u64;
+        let access = Access { direction, pattern: Pattern::Random, store: model.store(bytes), bytes, overlapped: true };
+        model.at_least(&access) * 1e-9
+    };
+    let accesses: f64 = all.iter().sum();
+    let unit = load.write_back_unit as f64;
+    let written_s = accesses * load.write_back_bytes / unit / seconds as f64 * busy_s(Direction::Write, unit);
+    let (mut backlog, mut waits, mut of_seconds) = (0.0_f64, Vec::new(), Vec::new());
+    for (many, (all, bytes)) in device.iter().zip(all.iter().zip(&bytes)) {
+        let read_s = if *many > 0.0 { many * busy_s(Direction::Read, bytes / many) } else { 0.0 };
+        let after = (backlog + read_s + written_s - 1.0 / load.faster).max(0.0);
+        let wait = (backlog + after) / 2.0;
+        waits.extend([(wait, *many), (0.0, all - many)]);
+        of_seconds.push((wait, 1.0));
+        backlog = after;
+    }
+    replayed.p99_read_s = replayed.p99_read_s.max(weighted_p99(waits));
+    if Arc::ptr_eq(&media.journal.budget, &media.data.budget)
+        && let Some(commit) = &mut replayed.p99_commit_s
+    {
+        *commit = commit.max(weighted_p99(of_seconds));
+    }
+}
+
+/// The value below which 99 of 100 lie, by weight.
+fn weighted_p99(mut values: Vec<(f64, f64)>) -> f64 {
+    values.sort_by(|one, two| one.0.total_cmp(&two.0));
+    let wanted = values.iter().map(|(_, weight)| weight).sum::<f64>() * 0.99;
+    let mut sum = 0.0;
+    for (value, weight) in &values {
+        sum += weight;
+        if sum >= wanted {
+            return *value;
+        }
+    }
+    values.last().map_or(0.0, |(value, _)| *value)
 }
 
 /// The value below which so large a part lies; 0 of nothing.
@@ -164,6 +227,7 @@ impl Replay<'_> {
             .min(COMMITS_MAX / commits.max(1.0))
             .min(ACCESSES_MAX / written.max(1.0))
             .min(1.0);
+        self.squeeze = squeeze;
         let scale = squeeze / faster;
         let time = |at_ns: f64| (at_ns * scale) as u64;
         let end = seconds * 1e9;
@@ -186,7 +250,8 @@ impl Replay<'_> {
         for page in 0..pages {
             self.push(time(end * (page as f64 + 0.5) / pages as f64), Happens::WriteBack);
         }
-        self.commit_arrivals((commits * squeeze).round() as usize, end, scale);
+        let many = if commits > 0.0 { (commits * squeeze).max(COMMITS_LEAST) } else { 0.0 };
+        self.commit_arrivals(many.round() as usize, end, scale);
     }
 
     /// Commits come as writes do, or as accesses where there is no write.
@@ -313,6 +378,7 @@ impl Replay<'_> {
             mean_read_s: mean,
             spread_read_s: variance.sqrt(),
             p99_read_s: quantile(&self.reads, 0.99),
+            squeeze: self.squeeze,
             p50_commit_s: of_commits(0.5),
             p99_commit_s: of_commits(0.99),
         }

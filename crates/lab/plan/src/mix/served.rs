@@ -7,7 +7,11 @@ use crate::PlanError;
 use crate::simulate::{CacheMemory, CacheShape, PageCacheModel, Served};
 
 /// Accesses of the worst minute that are kept, at most.
-const KEPT_MAX: usize = 1 << 17;
+const KEPT_MAX: u64 = 1 << 17;
+
+/// Numbers of places, as [`Found`](crate::simulate::Found) has them.
+const NEAR: usize = 0;
+const DEVICE: usize = 2;
 
 /// An access of the worst minute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +29,9 @@ pub struct MinuteAccess {
 pub struct Minute {
     /// By time.
     pub accesses: Vec<MinuteAccess>,
-    /// Length of the part that was kept, seconds.
+    /// Of so many accesses of the sample, one is kept: the minute is whole.
+    pub every: u64,
+    /// Its length, seconds.
     pub seconds: f64,
 }
 
@@ -92,28 +98,29 @@ pub(super) fn serve(
     }
     let (begin, end) = (workload.minute_us, workload.minute_us.saturating_add(MINUTE_US));
     let minute = &mut out.minute;
-    let mut is_full = false;
+    (minute.every, minute.seconds) = (workload.minute_accesses.div_ceil(KEPT_MAX).max(1), 60.0);
+    let mut in_all = 0u64;
     workload.each(|entry| {
-        let mut is_kept = false;
-        if (begin..end).contains(&entry.time_us) && !is_full {
-            is_kept = true;
+        let is_in = (begin..end).contains(&entry.time_us);
+        let is_kept = is_in && in_all.is_multiple_of(minute.every);
+        in_all += u64::from(is_in);
+        if is_kept {
             let at_ns = (entry.time_us - begin) * 1000;
             minute.accesses.push(MinuteAccess { at_ns, bytes: entry.bytes, is_write: entry.is_write });
-            is_full = minute.accesses.len() == KEPT_MAX;
         }
         for (_, model, all, in_minute, found) in &mut models {
             let place = model.access(entry.hash, entry.bytes) as usize;
             all[place] += 1;
-            if is_kept {
+            // What is written as a whole needs no read.
+            let place = if entry.is_write && workload.writes_whole && place == DEVICE { NEAR } else { place };
+            if is_in {
                 in_minute[place] += 1;
+            }
+            if is_kept {
                 found.push(place as u8);
             }
         }
     })?;
-    minute.seconds = match minute.accesses.last() {
-        Some(last) if is_full => last.at_ns as f64 / 1e9,
-        _ => 60.0,
-    };
     let rate = workload.stream_rate;
     // What the sample has in place of its part of all accesses is what one of it stands for.
     let adjusted = |found: [u64; 3]| parts(found, found.iter().sum::<u64>() as f64 * workload.stands_for * rate);

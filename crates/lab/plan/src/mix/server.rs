@@ -199,7 +199,9 @@ impl Server {
             name: "this machine".into(),
             sockets,
             cores,
-            dimm_slots: slots.map_or(modules, |slots| slots.all).div_ceil(sockets),
+            dimm_slots: slots
+                .map_or(modules, |slots| slots.all.saturating_sub(slots.persistent).max(slots.dram))
+                .div_ceil(sockets),
             channels: modules.div_ceil(sockets),
             lanes: 0,
             bays: 0,

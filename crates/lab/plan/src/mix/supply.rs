@@ -77,7 +77,7 @@ impl Supply {
     pub fn is_named(&self, word: &str) -> bool {
         let name = &self.medium.name;
         name == word
-            || name.split('-').next() == Some(word)
+            || word.len() >= 3 && name.starts_with(word)
             || match word {
                 "cxl" => self.plug == Plug::Lanes,
                 "pmem" => self.medium.kind == MediumKind::Pmem,
@@ -114,6 +114,21 @@ impl Supply {
     /// The figure that the catalogue has not.
     pub fn model(&self, modules: u32) -> Result<Model, PlanError> {
         Model::of(&self.medium, modules).map_err(refused)
+    }
+
+    /// The model of so many; a volume of a network does no more operations than it is rented with, 100 at least.
+    ///
+    /// # Errors
+    /// As [`model`](Supply::model).
+    pub fn model_with(&self, modules: u32, iops: f64) -> Result<Model, PlanError> {
+        if self.plug != Plug::Network {
+            return self.model(modules);
+        }
+        let mut medium = self.medium.clone();
+        for figure in medium.figures.iter_mut().filter(|one| matches!(one.key, Key::ReadIops | Key::WriteIops)) {
+            figure.value = figure.value.min(iops.max(100.0));
+        }
+        Model::of(&medium, modules).map_err(refused)
     }
 
     /// Bytes of one. Modules of memory hold what their label says in GiB, drives count in powers of ten.

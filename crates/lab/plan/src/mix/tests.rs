@@ -195,7 +195,8 @@ fn a_target_for_which_the_profile_lacks_something_is_refused_by_name() {
     for (refused, says) in plan.refused.iter().zip(["flushes", "processor time", "--query-pages"]) {
         assert!(refused.contains(says), "{refused}");
     }
-    assert!(plan.target.p99_commit_s.is_none() && plan.answer == Answer::NoTarget);
+    assert!(plan.target.p99_commit_s.is_none() && plan.target.rate == Some(10.0), "the rate holds for media");
+    assert_eq!(plan.answer, Answer::NotPriced, "{}", plan.says);
 }
 
 #[test]
@@ -399,4 +400,187 @@ fn the_real_page_cache_finds_what_the_plan_predicts() {
     let objects = Planning::of(request(hour(Shape::Loop), SERVER, &prices, Target::default())).expect("a plan");
     let error = objects.verify(&objects.report(&prices).expect("a report")).expect_err("objects").to_string();
     assert!(error.contains("this profile has objects"), "{error}");
+}
+
+/// H1: one commit each minute among many accesses has a percentile all the same, and none within a nanosecond.
+#[test]
+fn a_time_that_nothing_meets_is_not_met_by_a_load_with_few_commits() {
+    let prices = [price("ddr5", 10.0), price("nvme-p4510", 0.15)];
+    let target = Target { p99_commit_s: Some(1e-9), ..Target::default() };
+    let mut asked = request(hour(Shape::Zipf { skew: 0.6 }), SERVER, &prices, target);
+    asked.commits = Some(Commits { per_s: 1.0 / 60.0, bytes: 500.0 });
+    let plan = report(asked, &prices);
+    assert_eq!(plan.answer, Answer::NothingMeetsIt, "{}", plan.says);
+    assert!(plan.mixes.iter().all(|mix| !mix.meets_target && mix.p99_commit_s.is_some()));
+}
+
+/// H2: the worst minute is one, whether its burst is at its begin or at its end: of 400,000 accesses each fourth is kept.
+#[test]
+fn a_long_minute_is_thinned_and_not_cut_off() {
+    let burst = |is_first: bool| {
+        let minute = |at: u64| {
+            let (slow, fast) = (0..100_000u64, 0..300_000u64);
+            let low = slow.map(move |number| number * 400);
+            let high = fast.map(move |number| number * 66);
+            let (first, second, half) = match is_first {
+                true => (high.collect::<Vec<u64>>(), low.collect::<Vec<u64>>(), 20_000_000),
+                false => (low.collect(), high.collect(), 40_000_000),
+            };
+            first.into_iter().chain(second.into_iter().map(move |time| time + half)).map(move |time| at + time)
+        };
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut recorder =
+            Recorder::new(RecorderOptions::new(Salt::of_seed(3), &["object"], 8192, folder.path())).expect("options");
+        for (number, time_us) in (0u64..).zip(minute(0).chain([60_000_001])) {
+            let access = Access { time_us, key: number % 50, bytes: 8192, structure: 0, is_write: false };
+            recorder.record(access).expect("records");
+        }
+        let origin = Origin {
+            kind: "test".into(),
+            made_by: "a test".into(),
+            keys: "object".into(),
+            bad_lines: 0,
+            other_requests: 0,
+            flushes: None,
+            times_back: 0,
+        };
+        let mut file = Vec::new();
+        recorder.finish(origin, &[Lack::Flushes, Lack::Journal, Lack::Cpu], &mut file).expect("writes");
+        let source = ProfileSource::Bytes("test".into(), file.into());
+        let planning = Planning::of(request(source, SERVER, &[], Target::default())).expect("a plan");
+        let in_first_half = planning.served.minute.accesses.iter().filter(|one| one.at_ns < 20_000_000_000).count();
+        (planning.served.minute.every, planning.served.minute.accesses.len(), in_first_half)
+    };
+    let (every, all, in_burst) = burst(true);
+    assert_eq!((every, all), (4, 100_000));
+    assert!((74_000..=76_000).contains(&in_burst), "{in_burst}");
+    let (every, all, before_it) = burst(false);
+    assert_eq!((every, all), (4, 100_000));
+    assert!((12_000..=13_000).contains(&before_it), "{before_it}");
+}
+
+/// H3: 300,000 accesses a minute are compressed five times. 10 s with 12,000 reads a second, of which the drive does 7,640 of 400 KB, leave a
+/// backlog of several seconds, which compressed times would divide by five.
+#[test]
+fn a_burst_that_is_compressed_keeps_the_backlog_that_it_leaves() {
+    let (dram, drive) = (model("ddr4-2666", 6), model("nvme-p4510", 1));
+    let media = ReplayMedia {
+        near: ReplayMedium { model: &dram, budget: Budget::new(&dram) },
+        far: None,
+        data: ReplayMedium { model: &drive, budget: Budget::new(&drive) },
+        journal: ReplayMedium { model: &drive, budget: Budget::new(&drive) },
+    };
+    let bytes = 400_000;
+    let slow = (0..180_000u64).map(|number| number * 277_777);
+    let fast = (0..120_000u64).map(|number| 50_000_000_000 + number * 83_333);
+    let accesses: Vec<MinuteAccess> =
+        slow.chain(fast).map(|at_ns| MinuteAccess { at_ns, bytes, is_write: false }).collect();
+    let found = vec![2; accesses.len()];
+    let load = ReplayLoad {
+        accesses: &accesses,
+        found: &found,
+        seconds: 60.0,
+        stands_for: 1.0,
+        faster: 1.0,
+        write_back_bytes: 0.0,
+        write_back_unit: 8192,
+        promote: 0.1,
+        commits: None,
+        processors: None,
+    };
+    let got = replay(&media, &load);
+    // 3 GB/s do 7,500 a second: (12,000 - 7,500) x 10 / 7,500 = 6 s at the end.
+    assert!(got.squeeze < 0.25 && (5.0..6.5).contains(&got.p99_read_s), "{got:?}");
+}
+
+/// H4: DDR4 is cheaper today. Modules in Memory Mode are the answer when it costs more, and that is found within half to three times its price.
+#[test]
+fn a_mix_that_is_dearer_today_is_found_when_the_price_changes() {
+    let prices = [price("ddr5", 10.0), price("nvme-p4510", 0.15), price("cxl-expander", 2.5)];
+    let plan = report(request(hour(Shape::Zipf { skew: 0.6 }), SERVER, &prices, reads_within(5e-3)), &prices);
+    let chosen = &plan.mixes[plan.chosen.expect("one")];
+    assert!(chosen.parts.iter().all(|part| part.medium != "cxl-expander"), "{}", chosen.name);
+    // 32 GB of DRAM against 16 GB and a card of 96 GB: 16 x 10 x f = 240 at f = 1.5.
+    let flip = plan.flips.iter().find(|flip| flip.medium == "ddr5" && flip.factor > 1.0).expect("a flip");
+    assert!((flip.factor - 1.5).abs() < 1e-9 && flip.to_name.contains("cxl-expander"), "{flip:?}");
+}
+
+const CLOUD: &str = "sockets = 1\ncores = 8\nvolumes = true\nreserve = '1GiB'\noffer = ['ebs-io2bx']\n";
+
+fn rented(medium: &str, value: f64, unit: PriceUnit) -> Price {
+    Price { unit, ..price(medium, value) }
+}
+
+/// H5, H6: a volume is rented by what is on it and what it does, and does no more than that.
+#[test]
+fn volumes_are_rented_by_their_data_and_operations() {
+    let prices =
+        [rented("ebs-io2bx", 0.125, PriceUnit::PerGbMonth), rented("ebs-io2bx", 0.065, PriceUnit::PerIopsMonth)];
+    let server = format!("{CLOUD}[[instance]]\nname = 'm'\ncores = 8\nmemory = '8GiB'\nusd_per_month = 100\n");
+    let mut asked = request(hour(Shape::Zipf { skew: 0.6 }), &server, &prices, Target::default());
+    asked.data_bytes = Some(100_000_000_000);
+    let planning = Planning::of(asked).expect("a plan");
+    let plan = planning.report(&prices).expect("a report");
+    let mix = &plan.mixes[0];
+    let volume = mix.parts.iter().find(|part| part.medium == "ebs-io2bx").expect("a volume");
+    assert!((volume.gb - 100.0).abs() < 1e-6, "{volume:?}");
+    let one = &planning.kept[0];
+    let iops = planning.volumes(&one.mix, &one.cache).data_iops;
+    let wanted = 36.0 * (100.0 * 0.125 + iops.ceil() * 0.065);
+    assert!((volume.usd.expect("priced").expected - wanted).abs() < 1e-6, "{volume:?} instead of {wanted}");
+    assert!((mix.usd.expect("priced").expected - wanted - 3600.0).abs() < 1e-6);
+    let does = mix.wasted.iter().find(|waste| waste.unit == "IOPS").expect("operations").bought;
+    assert!((does - iops.max(100.0)).abs() < 1.0, "{does} instead of {iops}");
+}
+
+/// H7: three modules do not go into two slots.
+#[test]
+fn a_module_for_the_journal_takes_a_slot() {
+    let server = |slots: u32| {
+        format!(
+            "sockets = 1\ncores = 8\ndimm_slots = {slots}\nchannels = 2\nbays = 2\nreserve = '1GiB'\ndram = 'ddr4-2666'\n\
+                 dimms = ['16GiB']\noffer = ['nvdimm-n', 'nvme-p4510']\n"
+        )
+    };
+    let journals = |slots: u32| {
+        let mut asked = request(hour(Shape::Zipf { skew: 0.6 }), &server(slots), &[], Target::default());
+        asked.commits = Some(Commits { per_s: 100.0, bytes: 500.0 });
+        let planning = Planning::of(asked).expect("a plan");
+        let modules = |mix: &super::Mix| mix.near.modules.iter().map(|(count, _)| *count).sum::<u32>();
+        let with = planning.placed.iter().filter(|(mix, _)| {
+            matches!(mix.journal, super::JournalPart::Own(supply, _) if planning.supplies[supply].medium.name == "nvdimm-n")
+        });
+        with.map(|(mix, _)| modules(mix)).max()
+    };
+    assert_eq!((journals(2), journals(4)), (Some(1), Some(2)));
+}
+
+/// H8: a word that names nothing is a mistake; the begin of a name is a name.
+#[test]
+fn words_that_name_no_medium_are_refused() {
+    let with = |word: &str| PlanRequest {
+        without: vec![word.into()],
+        ..request(hour(Shape::Zipf { skew: 0.6 }), SERVER, &[], Target::default())
+    };
+    assert!(refused(with("cxl-expnader")).contains("names no medium"));
+    for word in ["dcpmm", "pmem200", "cxl", "discontinued", "optane-p5800x"] {
+        assert!(Planning::of(with(word)).is_ok(), "{word}");
+    }
+    let offer = SERVER.replace("'nvme-p4510'", "'nvme-p4510', 'nvme-p451O'");
+    assert!(refused(request(hour(Shape::Loop), &offer, &[], Target::default())).contains("nvme-p451O"));
+}
+
+/// H9: a larger machine of a cloud has more processors, too.
+#[test]
+fn a_machine_of_a_cloud_is_chosen_for_its_processors() {
+    let prices = [rented("ebs-io2bx", 0.125, PriceUnit::PerGbMonth), rented("ebs-io2bx", 0.0, PriceUnit::PerIopsMonth)];
+    let server = format!(
+        "{CLOUD}[[instance]]\nname = 'small'\ncores = 4\nmemory = '32GiB'\nusd_per_month = 100\n\
+         [[instance]]\nname = 'many-cores'\ncores = 64\nmemory = '256GiB'\nusd_per_month = 900\n"
+    );
+    let mut asked = request(hour(Shape::Zipf { skew: 0.6 }), &server, &prices, reads_within(1.0));
+    asked.cpu_s = Some(0.5);
+    let plan = report(asked, &prices);
+    assert_eq!(plan.answer, Answer::Buy, "{}", plan.says);
+    assert!(plan.mixes[plan.chosen.expect("one")].name.starts_with("many-cores"), "{}", plan.says);
 }

@@ -123,7 +123,7 @@ pub(super) fn verify(planning: &Planning, planned: &PlannedMix, name: &str) -> R
             near_bytes + far_bytes
         ));
     }
-    let models = planning.models(&planned.mix)?;
+    let models = planning.models(&planned.mix, &planned.cache)?;
     let (measured, measured_ns) = run(planning, &models, near_bytes, far_bytes, planned.cache.is_direct)?;
     let predicted = planning.served_of(&planned.cache).all;
     let predicted_ns = unqueued_ns(&models, &predicted, workload.page_bytes);

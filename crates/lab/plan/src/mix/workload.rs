@@ -101,6 +101,10 @@ pub struct Workload {
     pub touched_bytes: u64,
     /// The begin of the worst minute in the merged stream, microseconds.
     pub minute_us: u64,
+    /// Accesses of the sample in it.
+    pub minute_accesses: u64,
+    /// Writes replace whole pages or objects, so that one that is not in memory needs no read: so it is but for nodes.
+    pub writes_whole: bool,
     /// Accesses each second in it.
     pub accesses_per_s: f64,
     /// Bytes of an access.
@@ -180,7 +184,9 @@ fn commits_of(summary: &Summary) -> Option<(f64, f64)> {
         .sum();
     // Without the number of those that waited for a flush, each record is a commit.
     let commits = if waited > 0.0 { waited } else { journal.records as f64 };
-    Some((commits, journal.bytes as f64))
+    // A node says what was written, with headers and padding.
+    let written = summary.node.as_ref().map_or(0, |node| node.journal_written_bytes);
+    Some((commits, written.max(journal.bytes) as f64))
 }
 
 impl Workload {
@@ -218,6 +224,8 @@ impl Workload {
             has_pages,
             touched_bytes: summaries.iter().map(|summary| summary.touched_bytes).fold(0, u64::saturating_add),
             minute_us: 0,
+            minute_accesses: 0,
+            writes_whole: summaries.iter().all(|summary| summary.origin.kind != "node"),
             accesses_per_s: 0.0,
             access_bytes: 0.0,
             write_back_bytes: 0.0,
@@ -242,6 +250,7 @@ impl Workload {
         self.stands_for = accesses / sampled.max(1.0);
         let minutes: Vec<(u64, u64)> = scans.iter().map(worst_minute).collect();
         self.minute_us = minutes.iter().map(|(minute, _)| minute * MINUTE_US).max().unwrap_or(0);
+        self.minute_accesses = minutes.iter().map(|(_, count)| count).sum();
         self.shifts = minutes.iter().map(|(minute, _)| self.minute_us - minute * MINUTE_US).collect();
         let bytes: f64 = totals.iter().map(|used| used.read_bytes as f64 + used.write_bytes as f64).sum();
         self.access_bytes = bytes / accesses.max(1.0);
