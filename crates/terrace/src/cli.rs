@@ -148,7 +148,7 @@ pub enum Command {
     /// Find the cheapest mix of media that meets a target, from a profile, a server and prices
     ///
     ///   terrace plan --profile week.tprof --server server.toml --prices prices.toml --p99-commit 1ms --rate 8000/s
-    ///   terrace plan --profile week.tprof --machine machine.json --dram ddr5 --have 2xnvme-p4510 --p99-read 500us --out plan
+    ///   terrace plan --profile week.tprof --machine machine.json --dram ddr5 --have 2xnvme-p4510 --out plan
     ///   terrace plan --messages-per-day 2M --message-size 4KiB --retention 90d --server server.toml
     ///   terrace plan show plan/plan.json
     ///
