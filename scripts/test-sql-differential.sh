@@ -4,7 +4,7 @@
 #
 #   scripts/test-sql-differential.sh [--seed N] [--statements N | --hours H] [--show N] [--all] [--try FILE]
 #
-# Without options, as in ci, it runs 10,000 statements of seed 1, which takes a minute: a merge fails by its own changes alone. With options
+# Without options, as in ci, it runs 5,000 statements of seed 1, which takes a minute: a merge fails by its own changes alone. With options
 # a seed is drawn unless one is given. A failure prints the seed, the causes by their number, and the smallest
 # statement of each.
 # PostgreSQL is Debian's package, in a cluster of its own on a socket in a temporary folder; it is installed where it is missing. The node is
@@ -43,7 +43,7 @@ trap stop_postgres EXIT
 "${as[@]}" "$bin/pg_ctl" -s -w -D "$place/data" -l "$place/log" \
     -o "-c listen_addresses= -c unix_socket_directories=$place -c fsync=off -c timezone=UTC -c shared_buffers=32MB" start
 
-(($#)) || set -- --seed 1 --statements 10000
+(($#)) || set -- --seed 1 --statements 5000
 start_node "trust = true"
 run_client differential "$python" scripts/sql-differential.py "host=$place user=ann dbname=postgres" \
     "host=${address%:*} port=${address##*:} user=ann dbname=terrace sslmode=disable" --known docs/sql-differences.md "$@"

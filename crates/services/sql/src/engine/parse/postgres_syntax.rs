@@ -315,8 +315,13 @@ fn of_ordered_list(name: &str, function: Function) -> Expr {
         _ => return Expr::Function(function),
     };
     let Expr::Function(mut list) = call("array_agg", vec![key.expr.clone()]) else { return Expr::Function(function) };
+    let mut by = key.clone();
+    if matches!(by.expr, Expr::Value(_)) {
+        // The planner takes a number for the place of a column.
+        by.expr = Expr::IsNull(Box::new(by.expr));
+    }
     if let FunctionArguments::List(list) = &mut list.args {
-        list.clauses.push(FunctionArgumentClause::OrderBy(vec![key.clone()]));
+        list.clauses.push(FunctionArgumentClause::OrderBy(vec![by]));
     }
     let there = Expr::IsNotNull(Box::new(nested(key.expr.clone())));
     list.filter = Some(Box::new(match function.filter {
@@ -331,6 +336,10 @@ fn function_of(function: Function) -> Expr {
     let name = name.strip_prefix("pg_catalog.").unwrap_or(&name);
     if matches!(name, "mode" | "percentile_disc") {
         return of_ordered_list(name, function);
+    }
+    if matches!(name, "array_length" | "array_ndims" | "array_position" | "cardinality") {
+        // The planner counts without a sign.
+        return cast(Expr::Function(function), DataType::Int(None));
     }
     if !matches!(
         name,

@@ -9,6 +9,7 @@
 //! differ.
 
 use std::collections::HashSet;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::{Field, Schema, SchemaRef};
@@ -16,7 +17,8 @@ use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::sql::sqlparser::ast::{
-    AccessExpr, BinaryOperator, DataType, Expr, Query, Select, SelectItem, SetExpr, Statement,
+    AccessExpr, BinaryOperator, DataType, Expr, OrderBy, OrderByKind, Query, Select, SelectItem, SetExpr, Statement,
+    Value, VisitMut, VisitorMut,
 };
 use futures::StreamExt;
 
@@ -137,6 +139,44 @@ pub(crate) fn outer_mut(query: &mut Query) -> Option<&mut Select> {
         SetExpr::Query(inner) => outer_mut(inner),
         _ => None,
     }
+}
+
+/// A name in ORDER BY is that of a result's column before it is one of a table: `SELECT id::text .. ORDER BY id` sorts texts. The planner
+/// knows only names that are given by AS, so that others become positions.
+pub(crate) fn order_by_labels(statement: &mut Statement) {
+    let _ = statement.visit(&mut Positions);
+}
+
+struct Positions;
+
+impl VisitorMut for Positions {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
+        let Query { body, order_by, .. } = query;
+        if let SetExpr::Select(select) = body.as_ref()
+            && let Some(OrderBy { kind: OrderByKind::Expressions(keys), .. }) = order_by
+        {
+            for key in keys {
+                if let Expr::Identifier(name) = &key.expr
+                    && let Some(position) = position(&select.projection, &folded(name))
+                {
+                    key.expr = Expr::Value(Value::Number(position.to_string(), false).into());
+                }
+            }
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+/// The position of the one item with this label, if it is neither a column nor named by AS.
+fn position(items: &[SelectItem], name: &str) -> Option<usize> {
+    let is_star = |item: &SelectItem| label(item).is_none();
+    let mut found = items.iter().enumerate().filter(|(_, item)| label(item).as_deref() == Some(name));
+    let (at, item) = found.next()?;
+    let is_column = |expr: &Expr| matches!(expr, Expr::Identifier(_) | Expr::CompoundIdentifier(_));
+    let is_other = matches!(item, SelectItem::UnnamedExpr(expr) if !is_column(expr));
+    (is_other && found.next().is_none() && !items.iter().any(is_star)).then_some(at + 1)
 }
 
 /// The label of an item's column; `None` for a star.

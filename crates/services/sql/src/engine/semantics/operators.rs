@@ -141,6 +141,13 @@ fn operator(binary: BinaryExpr, schema: &DFSchema) -> DfResult<Transformed<Expr>
         let expr = same(left, pattern);
         return Ok(if changed { Transformed::yes(expr) } else { Transformed::no(expr) });
     }
+    let is_literal = |expr: &Expr| matches!(expr, Expr::Literal(..));
+    if op == Operator::BitwiseXor && !is_literal(&left) && !is_literal(&right) {
+        // The optimizer makes 0 of `a # a`, also where a is NULL. Both are the same bits.
+        let part = |op| Expr::BinaryExpr(BinaryExpr::new(Box::new(left.clone()), op, Box::new(right.clone())));
+        let (or, and) = (part(Operator::BitwiseOr), part(Operator::BitwiseAnd));
+        return Ok(Transformed::yes(Expr::BinaryExpr(BinaryExpr::new(Box::new(or), Operator::Minus, Box::new(and)))));
+    }
     if op.is_numerical_operators() {
         return arithmetic_of(Sides { left, right, l, r }, op, same);
     }
