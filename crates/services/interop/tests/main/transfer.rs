@@ -211,7 +211,7 @@ async fn what_cannot_be_taken_is_refused_with_the_reason_and_back_pressure_ends_
     .expect("a page");
     assert_eq!(outcomes(&page), ["rejected", "errored", "refused", "refused", "routed", "duplicate"]);
     assert!(page.results[1].reason.contains("not this one"), "{:?}", page.results[1]);
-    assert!(page.results[2].reason.contains("4 KiB"), "{:?}", page.results[2]);
+    assert!(page.results[2].reason.contains("4KiB"), "{:?}", page.results[2]);
     assert!(page.results[3].reason.contains("8859/1"), "{:?}", page.results[3]);
     assert_eq!(page.results.iter().filter(|result| result.id.is_some()).count(), 3);
     let error = import(&running, &ImportRequest { service: "elsewhere".to_owned(), ..of(vec![message(9, "")]) }).await;
@@ -293,7 +293,8 @@ async fn after_a_crash_at_any_point_of_an_import_the_same_import_stores_each_mes
         messages: numbers.map(message).collect(),
         ..ImportRequest::default()
     };
-    let running = rig_on(Arc::clone(&shelf) as Arc<dyn Shelf>).start().await;
+    let rig = rig_on(Arc::clone(&shelf) as Arc<dyn Shelf>);
+    let running = rig.start().await;
     let (first, mut told) = (shelf.operations(), Vec::new());
     for n in (0..LOAD).step_by(3) {
         let page = import(&running, &of(n..n + 3)).await.expect("a page");
@@ -322,7 +323,8 @@ async fn after_a_crash_at_any_point_of_an_import_the_same_import_stores_each_mes
         if looked_at % 6 != 0 {
             continue;
         }
-        let running = rig_on(Arc::new(image.shelf())).start().await;
+        let rig = rig_on(Arc::new(image.shelf()));
+        let running = rig.start().await;
         for n in (0..LOAD).step_by(3) {
             let page = import(&running, &of(n..n + 3)).await.unwrap_or_else(|error| panic!("{image}: {error}"));
             let expected = (n..n + 3).map(|n| if stored.contains(&n) { "again" } else { "routed" });
