@@ -78,7 +78,7 @@ pub const PAGE_EXAMPLES: &[(&str, &str)] = &[
     ("POST", "/api/v1/messages/{id}/edit?to=out"),
     ("POST", "/api/v1/messages/{id}/reprocess"),
     ("POST", "/api/v1/reprocess?status=errored"),
-    ("POST", "/api/v1/operations/out/set-aside?reason=x"),
+    ("POST", "/api/v1/operations/out/set-aside?message={id}&reason=x"),
     ("GET", "/api/v1/todo"),
     ("POST", "/api/v1/todo/{id}?act=take"),
     ("GET", "/api/v1/generations"),
