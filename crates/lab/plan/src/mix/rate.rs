@@ -21,7 +21,7 @@ use super::replay::{ReplayLoad, ReplayMedia, ReplayMedium, Replayed, replay};
 use super::served::{Minute, ShapeServed};
 use super::settings::CacheBytes;
 use super::supply::Supply;
-use super::target::{Target, print_seconds};
+use super::target::{Target, print_rate, print_seconds};
 use super::workload::Workload;
 use crate::PlanError;
 
@@ -326,9 +326,11 @@ impl Rating<'_> {
         for (station, _) in rated.stations.iter().zip(&rated.used).filter(|(_, used)| **used >= 1.0) {
             let most = f64::from(station.servers) / station.busy_s;
             misses.push(format!(
-                "{}: at most {most:.0} {}s each second, not {rate:.0}",
+                "{}: at most {} {}s each second, not {}",
                 station.name,
-                self.workload.operation()
+                print_rate(most),
+                self.workload.operation(),
+                print_rate(rate)
             ));
         }
         if self.sessions.is_some() && rated.rate_max < rate && misses.is_empty() {

@@ -127,6 +127,11 @@ pub fn parse_growth(text: &str) -> Result<f64, String> {
     growth.ok_or_else(|| format!("`{text}` is no growth: write it as 3y:2x or 2x, from 1x to 1000x"))
 }
 
+/// A rate: whole above ten.
+pub(super) fn print_rate(rate: f64) -> String {
+    if rate < 10.0 { format!("{rate:.3}") } else { format!("{rate:.0}") }
+}
+
 /// Seconds with three digits and a unit: `312 ns`, `1.52 ms`.
 pub fn print_seconds(seconds: f64) -> String {
     let (value, unit) = match seconds {
