@@ -162,6 +162,8 @@ fn messages_and_outcomes_are_shown_in_order_from_now_or_from_a_message_on_and_by
     assert_eq!(lab_only, [("message".into(), "L1".into()), ("outcome".into(), "L1".into())]);
     let out: Vec<_> = to_out.parts(6).iter().map(|part| named(part).1).collect();
     assert!(!out.contains(&"R1".to_owned()) && out.iter().filter(|id| *id == "A2").count() == 2, "{out:?}");
+    // A role has four at a time.
+    drop((of_lab, to_out));
     // From the first one on: what is stored, each with its outcome, and then what comes; nothing twice.
     let id = bed.run(&["message", "list", "--control", "B1", "--json", "--data"]).succeeds("B1");
     let id = serde_json::from_str::<Value>(id.lines().next().expect("a line")).expect("JSON")["id"].to_string();
@@ -186,10 +188,8 @@ fn messages_and_outcomes_are_shown_in_order_from_now_or_from_a_message_on_and_by
     assert!(told[1].contains("out: delivered") && told[1].ends_with(" ms"), "{told:?}");
     words.kill().expect("it runs");
     words.wait().expect("it can be waited for");
-    drop((all, of_lab, to_out));
-    let ends = from;
     node.stop();
-    drop(ends);
+    drop((all, from));
 }
 
 #[test]
