@@ -41,7 +41,7 @@ pub enum NodeProfileCommand {
     Files(plan::ProfileCommand),
     /// Start recording a profile of a node that runs
     ///
-    /// The node goes on as it is: recording takes less than one percent of its rate, and 16 MiB. It ends by itself
+    /// The node goes on as it is: recording has 16 MiB and 5,000 accesses a second at most. It ends by itself
     /// after --for, by `terrace profile stop`, or with the node; the profile is then in the folder `profiles` of
     /// the data directory. It contains hashes in place of page numbers, and no key and no byte of a message.
     ///

@@ -101,7 +101,8 @@ pub(super) fn serve(
     (minute.every, minute.seconds) = (workload.minute_accesses.div_ceil(KEPT_MAX).max(1), 60.0);
     let mut in_all = 0u64;
     workload.each(|entry| {
-        let is_in = (begin..end).contains(&entry.time_us);
+        // A page that is made takes memory; it was nowhere to be found before.
+        let is_in = !entry.is_new && (begin..end).contains(&entry.time_us);
         let is_kept = is_in && in_all.is_multiple_of(minute.every);
         in_all += u64::from(is_in);
         if is_kept {
@@ -110,6 +111,9 @@ pub(super) fn serve(
         }
         for (_, model, all, in_minute, found) in &mut models {
             let place = model.access(entry.hash, entry.bytes) as usize;
+            if entry.is_new {
+                continue;
+            }
             all[place] += 1;
             // What is written as a whole needs no read.
             let place = if entry.is_write && workload.writes_whole && place == DEVICE { NEAR } else { place };

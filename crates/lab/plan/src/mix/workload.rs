@@ -155,17 +155,21 @@ fn scan(source: &ProfileSource, threshold: Option<u64>) -> Result<Scan, PlanErro
     let (mut changed, mut cycle): (HashSet<u64, FixedState>, u64) = (HashSet::default(), 0);
     while let Some(entries) = reader.next_chunk()? {
         for entry in entries.iter().filter(|entry| is_sampled(threshold, entry.hash)) {
-            found.accesses += 1;
             found.last_us = entry.time_us;
-            *found.by_minute.entry(entry.time_us / MINUTE_US).or_default() += 1;
-            if let Some(before) = last.insert(entry.hash, entry.time_us) {
+            let before = last.insert(entry.hash, entry.time_us);
+            // A page that is made was looked for nowhere: it takes memory, and is written.
+            if !entry.is_new {
+                found.accesses += 1;
+                *found.by_minute.entry(entry.time_us / MINUTE_US).or_default() += 1;
+            }
+            if let Some(before) = before {
                 found.reuse_us.add(entry.time_us - before, 1.0);
             }
             if entry.time_us / cycle_us != cycle {
                 cycle = entry.time_us / cycle_us;
                 changed.clear();
             }
-            if entry.is_write && changed.insert(entry.hash) {
+            if (entry.is_write || entry.is_new) && changed.insert(entry.hash) {
                 found.changed_bytes += f64::from(entry.bytes);
             }
         }
