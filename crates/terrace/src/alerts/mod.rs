@@ -297,6 +297,7 @@ mod tests {
         assert!(read(Some(&settings)).is_err(), "a link that leads nowhere");
         std::fs::write(folder.path().join("gone"), "every = '20s'").expect("a file");
         assert!(read(Some(&settings)).expect("rules").is_some());
+        std::fs::write(&settings, "").expect("a file");
         assert!(read(Some(&settings.join("terrace.toml"))).is_err(), "a folder that is none");
         std::fs::remove_file(&rules).expect("ours");
         std::fs::create_dir(&rules).expect("a folder");
