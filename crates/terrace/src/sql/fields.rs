@@ -23,8 +23,8 @@ use interop::rows::ReadMessage;
 use sql::arrow::array::{ArrayRef, StringArray};
 use sql::arrow::datatypes::Field;
 
-use super::segments::{NAMELESS, name_column, numbered};
 use super::about::{ABOUT, ABOUT_KEYS, About, count_field, counts, text_field};
+use super::segments::{NAMELESS, name_column, numbered};
 use super::walk::{Keys, Scan, Table};
 
 const SEGMENT: usize = ABOUT + 1;

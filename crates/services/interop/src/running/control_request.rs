@@ -48,11 +48,19 @@ pub type ReadRequest = dyn Fn(&str) -> Result<Box<dyn ServiceRequest>, String> +
 /// A request.
 pub(super) enum ControlRequest {
     Status,
-    Reload { shown: Option<String> },
-    Resend { id: u64, operations: Vec<String> },
+    Reload {
+        shown: Option<String>,
+    },
+    Resend {
+        id: u64,
+        operations: Vec<String>,
+    },
     Operator(OperatorRequest),
     Transfer(TransferRequest),
-    Switch { operation: String, suspended: bool },
+    Switch {
+        operation: String,
+        suspended: bool,
+    },
     ConfirmClock,
     Stop,
     Verify,
