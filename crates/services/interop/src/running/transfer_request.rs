@@ -1,4 +1,4 @@
-//! [`ExportRequest`](crate::history::ExportRequest) and [`ImportRequest`] as requests of the control socket: the right that each needs,
+//! [`ExportRequest`] and [`ImportRequest`] as requests of the control socket: the right that each needs,
 //! and its entry in the audit.
 //!
 //! | request | right | entry |
