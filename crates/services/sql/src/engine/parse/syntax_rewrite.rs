@@ -14,7 +14,7 @@
 //!   array_agg(DISTINCT x)     array_agg(DISTINCT x ORDER BY x), the order that PostgreSQL's sorting leaves
 //! ```
 //!
-//! Syntax that is calls of functions and operators alone is in [`postgres_syntax`](super::postgres_syntax), subqueries that are truth
+//! Syntax that is calls of functions and operators alone is in [`postgres_syntax`], subqueries that are truth
 //! values in [`value_subqueries`](super::value_subqueries).
 //!
 //! [`statement_check`](super::statement_check) refuses forms that cannot be rewritten. The original statement is kept:
