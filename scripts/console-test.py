@@ -9,7 +9,8 @@ import re
 import time
 
 import console_work
-from console_lib import ARGS, FIRST_VISIT, ISSUER, URL, Visit, axe, case, counts, newest, picture, prepare, send, message, terrace, until
+from console_lib import ARGS, FIRST_VISIT, ISSUER, URL, Visit, axe, newest, picture, prepare, send, message, terrace, until
+from page_cases import case, counts
 from playwright.sync_api import sync_playwright
 
 

@@ -37,24 +37,6 @@ EVIL = [
 # What a first visit may load over the wire.
 FIRST_VISIT = 150_000
 
-counts = {"passed": 0, "failed": 0}
-
-
-def case(claim):
-    """Runs a case at once, and counts it."""
-
-    def run(work):
-        try:
-            work()
-        except Exception as error:  # noqa: BLE001: any failure is the case's
-            counts["failed"] += 1
-            print(f"FAILED {claim}: {str(error)[:1500]}")
-        else:
-            counts["passed"] += 1
-            print(f"passed {claim}")
-
-    return run
-
 
 def terrace(*arguments, stdin=None):
     done = subprocess.run([TERRACE, *arguments], cwd=FOLDER, input=stdin, capture_output=True, text=True, check=False)

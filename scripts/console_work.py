@@ -6,7 +6,8 @@ import os
 import time
 import urllib.parse
 
-from console_lib import EVIL, FOLDER, URL, Visit, case, newest, picture, send, terrace, until
+from console_lib import EVIL, FOLDER, URL, Visit, newest, picture, send, terrace, until
+from page_cases import case
 
 
 def work(browser):

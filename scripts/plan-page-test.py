@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 
+from page_cases import case, counts
 from playwright.sync_api import sync_playwright
 
 PROGRAM, AXE, FOLDER = sys.argv[1:4]
@@ -15,8 +16,6 @@ PICTURES = os.environ.get("PICTURES")
 GIB = 1 << 30
 PRICE = {"ddr5": (13.83, 12.81, 14.84), "nvme-p4510": (0.25, 0.2, 0.4), "dcpmm100-128g": (5.47, 5.47, 7.03)}
 EVIL = "</script><script>window.ran=1</script><img src=x onerror=window.ran=1><svg onload=window.ran=1> ${window.ran=1} https://example.com"
-counts = {"passed": 0, "failed": 0}
-
 
 def part(medium, count, gb, uses, owned=0):
     usd = None
@@ -67,22 +66,6 @@ def plan(hostile=""):
             "sure": [{"what": "miss ratios", "error": "+-0.4 points", "because": "a sample of 16,384 keys" + hostile}], "refused": [],
             "considered": {"mixes": 2144, "predicted": 611, "left_out": [["do not fit the server", 1533]]},
             "prices": [{"medium": m, "usd": dict(zip(("expected", "low", "high"), u)), "unit": "USD/GB", "dated": "2026-01", "source": "made up for a test" + hostile} for m, u in PRICE.items()]}
-
-
-def case(claim):
-    """Runs a case at once, and counts it."""
-
-    def run(work):
-        try:
-            work()
-        except Exception as error:  # noqa: BLE001: any failure is the case's
-            counts["failed"] += 1
-            print(f"FAILED {claim}: {str(error)[:1500]}")
-        else:
-            counts["passed"] += 1
-            print(f"passed {claim}")
-
-    return run
 
 
 def made(name, report):

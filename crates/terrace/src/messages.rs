@@ -18,7 +18,7 @@ use hl7::{Reading, mllp};
 use interop::history::{Filter, History, OutputState};
 use interop::record::{DeliveryOutcome, Status, Stored, shown_source};
 
-use crate::cli::{MessageCommand, MessageListArgs, OutputName, StatusName};
+use crate::cli::{MessageCommand, MessageFilterArgs, MessageListArgs, OutputName, StatusName};
 use crate::moments::moment;
 use crate::production_requests;
 use crate::show::{TextTable, bytes, count, time};
@@ -44,8 +44,8 @@ pub fn run(command: MessageCommand) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// The selection that the options of `list` ask for.
-pub fn filter(args: &MessageListArgs) -> anyhow::Result<Filter> {
+/// The selection that these options ask for, the newest `last` of it; 0 = all.
+pub fn filter(args: &MessageFilterArgs, last: usize) -> anyhow::Result<Filter> {
     let wanted = args.wanted.iter().map(|text| {
         let (path, value) = text.split_once('=').with_context(|| format!("`{text}` is not PATH=VALUE"))?;
         path.parse::<hl7::Path>().with_context(|| format!("`{path}` is not a path"))?;
@@ -73,12 +73,12 @@ pub fn filter(args: &MessageListArgs) -> anyhow::Result<Filter> {
         wanted: wanted.collect::<anyhow::Result<_>>()?,
         since_us: args.since.as_deref().map(moment).transpose()?,
         until_us: args.until.as_deref().map(moment).transpose()?,
-        last: args.last,
+        last,
     })
 }
 
 fn list(args: &MessageListArgs) -> anyhow::Result<ExitCode> {
-    let lines = History::open(&args.place.data)?.list(&filter(args)?)?;
+    let lines = History::open(&args.place.data)?.list(&filter(&args.filter, args.last)?)?;
     let is_damaged = lines.iter().any(|line| line.damaged.is_some());
     let code = if is_damaged { ExitCode::from(1) } else { ExitCode::SUCCESS };
     let mut out = terminal::out();

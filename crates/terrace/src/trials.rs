@@ -27,7 +27,7 @@ pub fn transform(command: &TransformCommand) -> anyhow::Result<ExitCode> {
         Clock::system(),
     )?;
     match &args.file {
-        Some(file) => of_file(file, args, |raw| match &args.wanted.service {
+        Some(file) => of_file(file, args, |raw| match &args.wanted.filter.service {
             Some(service) => Ok(trial.file(service, raw)?),
             None => Ok(trial.alone(raw)),
         }),
@@ -45,7 +45,7 @@ pub fn rules(command: &RulesCommand) -> anyhow::Result<ExitCode> {
     )?;
     let services = trial.services_of(name)?;
     let Some(file) = &args.file else { return of_stored(&trial, args, &services) };
-    let service = match (&args.wanted.service, &services[..]) {
+    let service = match (&args.wanted.filter.service, &services[..]) {
         (Some(service), _) if services.contains(&service.as_str()) => service,
         (Some(service), _) => bail!("service {service} does not use rules {name}; these do: {}", services.join(", ")),
         (None, [one]) => *one,
@@ -168,7 +168,7 @@ fn shown((status, why): &(Status, String)) -> String {
 fn of_stored(trial: &Trial, args: &TrialArgs, services: &[&str]) -> anyhow::Result<ExitCode> {
     let data = &args.wanted.place.data;
     let history = History::open(data)?;
-    let lines = history.list(&messages::filter(&args.wanted)?)?;
+    let lines = history.list(&messages::filter(&args.wanted.filter, args.wanted.last)?)?;
     let mut report = Report::new(args);
     for line in &lines {
         if let Some(why) = &line.damaged {

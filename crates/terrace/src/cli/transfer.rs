@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::{OutputName, Place, StatusName};
+use super::{MessageFilterArgs, Place};
 
 /// `terrace message export`
 #[derive(Debug, Args)]
@@ -27,36 +27,8 @@ pub struct MessageExportArgs {
     /// What this search finds, 10,000 messages at most; as `terrace message search`
     #[arg(long, value_name = "QUERY", conflicts_with = "ids")]
     pub search: Option<String>,
-    /// Only from this service
-    #[arg(long)]
-    pub service: Option<String>,
-    /// Only with this status
-    #[arg(long, value_enum)]
-    pub status: Option<StatusName>,
-    /// Only with an output in this state
-    #[arg(long, value_enum)]
-    pub output: Option<OutputName>,
-    /// Only with this control id (MSH-10)
-    #[arg(long, alias = "control-id", value_name = "ID")]
-    pub control: Option<String>,
-    /// Only of the patient with this number (PID-3.1, any repetition)
-    #[arg(long, value_name = "NUMBER")]
-    pub mrn: Option<String>,
-    /// Only of this type: ADT, or with its event ADT^A01
-    #[arg(long = "type", value_name = "TYPE")]
-    pub kind: Option<String>,
-    /// Only from this service or to this operation
-    #[arg(long, value_name = "NAME")]
-    pub interface: Option<String>,
-    /// Only where a path has a value, as PID-3.1=4711; may be given several times
-    #[arg(long = "where", value_name = "PATH=VALUE")]
-    pub wanted: Vec<String>,
-    /// Only received since: a time as 2026-11-21T08:00, or an age as 2h
-    #[arg(long)]
-    pub since: Option<String>,
-    /// Only received before: a time or an age
-    #[arg(long)]
-    pub until: Option<String>,
+    #[command(flatten)]
+    pub filter: MessageFilterArgs,
     #[command(flatten)]
     pub place: Place,
 }

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, anyhow, ensure};
+use clap::ValueEnum;
 use interop::history::{ExportPage, ExportRequest, History};
 use interop::timestamp::hl7_timestamp;
 use interop::transfer::{ExportFormat, ExportWriter, TransferHead};
@@ -21,7 +22,7 @@ use node::control;
 use serde_json::json;
 
 use super::search::{FoundMessages, MessageQuery, REQUEST};
-use crate::cli::{FormatName, MessageExportArgs, MessageListArgs};
+use crate::cli::{FormatName, MessageExportArgs};
 use crate::maintenance::Bar;
 use crate::show::{bytes, count};
 
@@ -135,21 +136,7 @@ fn create(partial: &Path) -> anyhow::Result<File> {
 
 /// What is asked for, without a place in it.
 fn request_of(args: &MessageExportArgs) -> anyhow::Result<ExportRequest> {
-    let filter = super::filter(&MessageListArgs {
-        place: args.place.clone(),
-        last: 0,
-        service: args.service.clone(),
-        status: args.status,
-        output: args.output,
-        control: args.control.clone(),
-        mrn: args.mrn.clone(),
-        kind: args.kind.clone(),
-        interface: args.interface.clone(),
-        wanted: args.wanted.clone(),
-        since: args.since.clone(),
-        until: args.until.clone(),
-        json: false,
-    })?;
+    let filter = super::filter(&args.filter, 0)?;
     let ids = match &args.search {
         Some(query) => found(&args.place.data, query, (filter.since_us, filter.until_us))?,
         None => args.ids.clone(),
@@ -265,18 +252,20 @@ fn add(writer: &mut ExportWriter<impl Write>, exported: &mut Exported, page: &Ex
 
 /// The selection in words, for the head of the file. What is looked for in bodies is not in it.
 fn selection(args: &MessageExportArgs) -> String {
-    let mut words: Vec<String> = Vec::new();
+    let (mut words, filter) = (Vec::<String>::new(), &args.filter);
     let plain = [
-        ("service", &args.service),
-        ("type", &args.kind),
-        ("interface", &args.interface),
-        ("since", &args.since),
-        ("until", &args.until),
+        ("service", &filter.service),
+        ("type", &filter.kind),
+        ("interface", &filter.interface),
+        ("since", &filter.since),
+        ("until", &filter.until),
     ];
     words.extend(plain.iter().filter_map(|(name, value)| value.as_ref().map(|value| format!("--{name} {value}"))));
-    words.extend(args.status.map(|status| format!("--status {}", format!("{status:?}").to_lowercase())));
+    words.extend(filter.status.map(|status| format!("--status {}", format!("{status:?}").to_lowercase())));
+    let output = filter.output.and_then(|output| output.to_possible_value());
+    words.extend(output.map(|output| format!("--output {}", output.get_name())));
     words.extend((args.limit > 0).then(|| format!("--limit {}", args.limit)));
-    let hidden = args.mrn.is_some() || args.search.is_some() || args.control.is_some() || !args.wanted.is_empty();
+    let hidden = filter.mrn.is_some() || args.search.is_some() || filter.control.is_some() || !filter.wanted.is_empty();
     words.extend(hidden.then(|| "and by values of messages".to_owned()));
     words.extend((!args.ids.is_empty()).then(|| format!("{} by id", args.ids.len())));
     words.join(" ")

@@ -3,13 +3,13 @@
 //! Which meter is which medium, by the names that Azure documents: product `Ultra Disks` or `Azure Premium SSD v2`, meters `... Provisioned
 //! Capacity` by GiB and hour and `... Provisioned IOPS` by hour. Months have 730 hours.
 
-use std::io::{BufReader, Read};
+use std::io::Read;
 
 use catalogue::price::PriceUnit;
 use serde::Deserialize;
 
 use super::offers::{
-    GB_OF_GIB, HOURS_A_MONTH, ImportedPrices, Offer, Offers, PriceImportOptions, dated, of_json, region,
+    GB_OF_GIB, HOURS_A_MONTH, ImportedPrices, Offer, Offers, PriceImportOptions, dated, each_page, region,
 };
 use crate::PlanError;
 
@@ -38,20 +38,10 @@ struct Item {
 pub(super) fn read(input: impl Read, options: &PriceImportOptions) -> Result<ImportedPrices, PlanError> {
     let (region, dated) = (region(options)?, dated(options)?);
     let mut offers = Offers::default();
-    let mut next = None;
-    let pages = serde_json::Deserializer::from_reader(BufReader::with_capacity(1 << 16, input)).into_iter::<Page>();
-    for page in pages {
-        let page = page.map_err(|error| of_json(&error))?;
-        next = page.next_page_link;
-        for item in &page.items {
-            take(item, region, &mut offers).map_err(PlanError::Refused)?;
-        }
-    }
-    if next.is_some_and(|link| !link.is_empty()) {
-        return Err(PlanError::Refused(
-            "the last page names a next one (NextPageLink): fetch that too, into the same file".into(),
-        ));
-    }
+    each_page(input, "NextPageLink", |page: Page| {
+        page.items.iter().try_for_each(|item| take(item, region, &mut offers))?;
+        Ok(page.next_page_link)
+    })?;
     let source = "https://prices.azure.com/api/retail/prices";
     offers.prices(dated, options.source.as_deref().unwrap_or(source))
 }

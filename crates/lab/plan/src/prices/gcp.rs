@@ -3,13 +3,13 @@
 //! Which SKU is which medium, by its description: `Hyperdisk Balanced Capacity in ...`, `Hyperdisk Extreme IOPS in ...`; those of confidential
 //! or highly available disks begin in another way or say so.
 
-use std::io::{BufReader, Read};
+use std::io::Read;
 
 use catalogue::price::PriceUnit;
 use serde::{Deserialize, Deserializer};
 
 use super::offers::{
-    GB_OF_GIB, HOURS_A_MONTH, ImportedPrices, Offer, Offers, PriceImportOptions, dated, of_json, region,
+    GB_OF_GIB, HOURS_A_MONTH, ImportedPrices, Offer, Offers, PriceImportOptions, dated, each_page, region,
 };
 use crate::PlanError;
 
@@ -88,20 +88,10 @@ fn whole<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
 pub(super) fn read(input: impl Read, options: &PriceImportOptions) -> Result<ImportedPrices, PlanError> {
     let (region, dated) = (region(options)?, dated(options)?);
     let mut offers = Offers::default();
-    let mut next = None;
-    let pages = serde_json::Deserializer::from_reader(BufReader::with_capacity(1 << 16, input)).into_iter::<Page>();
-    for page in pages {
-        let page = page.map_err(|error| of_json(&error))?;
-        next = page.next_page_token;
-        for sku in &page.skus {
-            take(sku, region, &mut offers).map_err(PlanError::Refused)?;
-        }
-    }
-    if next.is_some_and(|token| !token.is_empty()) {
-        return Err(PlanError::Refused(
-            "the last page names a next one (nextPageToken): fetch that too, into the same file".into(),
-        ));
-    }
+    each_page(input, "nextPageToken", |page: Page| {
+        page.skus.iter().try_for_each(|sku| take(sku, region, &mut offers))?;
+        Ok(page.next_page_token)
+    })?;
     let source = "https://cloudbilling.googleapis.com/v1/services/6F81-5844-456A/skus";
     offers.prices(dated, options.source.as_deref().unwrap_or(source))
 }

@@ -4,9 +4,11 @@
 //! Of tiers, the first one is the price, and the last one its low end.
 
 use std::collections::BTreeMap;
+use std::io::{BufReader, Read};
 
 use catalogue::medium::Confidence;
 use catalogue::price::{Basis, Price, PriceUnit};
+use serde::de::DeserializeOwned;
 
 use crate::PlanError;
 
@@ -35,6 +37,27 @@ pub struct ImportedPrices {
     pub prices: Vec<Price>,
     /// What was left out: how many, by reason.
     pub left_out: BTreeMap<String, u64>,
+}
+
+/// Reads pages of a provider's answers, one after the other; `take` reads one and returns what it names as the next, under the name `next`.
+///
+/// # Errors
+/// Those of the form and of `take`; the last page names a next one.
+pub(super) fn each_page<P: DeserializeOwned>(
+    input: impl Read,
+    next: &str,
+    mut take: impl FnMut(P) -> Result<Option<String>, String>,
+) -> Result<(), PlanError> {
+    let mut following = None;
+    for page in serde_json::Deserializer::from_reader(BufReader::with_capacity(1 << 16, input)).into_iter::<P>() {
+        following = take(page.map_err(|error| of_json(&error))?).map_err(PlanError::Refused)?;
+    }
+    if following.is_some_and(|named| !named.is_empty()) {
+        return Err(PlanError::Refused(format!(
+            "the last page names a next one ({next}): fetch that too, into the same file"
+        )));
+    }
+    Ok(())
 }
 
 /// One price of a provider's list.
