@@ -72,7 +72,7 @@ pub(super) fn run(args: &MessageExportArgs) -> anyhow::Result<ExitCode> {
         Err(error) => {
             // It is the error that counts.
             let _ = fs::remove_file(&partial);
-            return Err(error);
+            return Err(error.context(format!("{} was not made", out.display())));
         }
     };
     report(args, &exported, left_out);

@@ -85,8 +85,13 @@ impl<R: Read + Seek> PlainFile<R> {
             }
         }
         if check.messages == 0 {
-            let text = "it has no HL7 message: none begins with MSH, in a charset with letters of one byte";
-            return Err(InteropError::Refused(text.to_owned()));
+            let text = match check.left_out.first() {
+                Some(LeftOut { at: Some(at), why }) => {
+                    format!("none of its messages can be taken: {why} (byte {at}), and {BODY_BYTES_MAX} is the most")
+                }
+                _ => "it has no HL7 message: none begins with MSH, in a charset with letters of one byte".to_owned(),
+            };
+            return Err(InteropError::Refused(text));
         }
         check.left_out.extend(strays.into_iter().map(|why| LeftOut { at: None, why }));
         check.left_out.extend((more > 0).then(|| LeftOut { at: None, why: format!("and {more} faults more") }));

@@ -221,6 +221,14 @@ mod tests {
     }
 
     #[test]
+    fn a_file_whose_only_message_is_too_long_says_so() {
+        let long =
+            format!("MSH|^~\\&|A|B|C|D||| ADT^A01|1|P|2.5\rNTE|1||{}\r", "9".repeat(super::super::BODY_BYTES_MAX));
+        let refused = ImportReader::open(Cursor::new(long.as_bytes())).err().expect("refused").to_string();
+        assert!(refused.contains("none of its messages can be taken: a message has 6"), "{refused}");
+    }
+
+    #[test]
     fn a_place_in_a_file_has_a_line_whatever_its_ends() {
         for (text, at, line) in [("a\rb\rc", 4, 3), ("a\r\nb\r\nc", 6, 3), ("a\nb\nc", 4, 3), ("a", 0, 1)] {
             assert_eq!(line_at(&mut Cursor::new(text.as_bytes()), at), Some(line), "{text:?}");
