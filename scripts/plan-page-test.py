@@ -164,6 +164,11 @@ def main(browser):
                  "refused": ["no commits are in the profile"]}
         visit = Visit(browser, made("bare", bare))
         assert "no commits are in the profile" in visit.page.locator("#remarks").inner_text()
+        assert "no price that changes it" in visit.page.locator("#flips").inner_text()
+        visit.end()
+        without = dict.fromkeys(bare["target"]) | {"growth": 1.0, "months": 36.0, "headroom": 0.15}
+        visit = Visit(browser, made("no-target", bare | {"target": without}))
+        assert "no price was searched" in visit.page.locator("#flips").inner_text()
         visit.end()
         unpriced = plan()
         for one in unpriced["mixes"]:

@@ -344,6 +344,20 @@ mod tests {
         }
     }
 
+    #[tokio::test]
+    async fn a_few_parts_are_made_ahead_of_a_client_that_reads_nothing() {
+        let (_stop, stopped) = watch::channel(false);
+        let (sender, _reported, mut parts) = ProgressSender::heard(stopped);
+        let mut made = 0;
+        // Each may have a body of 256 KiB, as JSON.
+        while tokio::time::timeout(Duration::ZERO, sender.part(json!(made))).await.is_ok() {
+            made += 1;
+        }
+        assert!((1..=4).contains(&made), "{made}");
+        assert_eq!(parts.recv().await, Some(json!(0)), "in their order");
+        assert!(sender.part(json!("next")).await.is_continue(), "one more has room");
+    }
+
     #[tokio::test(flavor = "multi_thread")]
     async fn each_request_of_a_connection_may_be_as_long_as_one_and_a_longer_one_is_refused_with_the_reason() {
         let data = tempfile::tempdir().expect("a folder");

@@ -20,6 +20,9 @@ use crate::terminal;
 /// The word that requests begin with.
 pub const REQUEST: &str = "history";
 
+/// Series of one request.
+pub const SERIES_MAX: usize = 16;
+
 /// Rows and columns of a plot.
 const PLOT: (usize, usize) = (10, 72);
 
@@ -86,6 +89,15 @@ pub enum HistoryRequest {
         /// How far back.
         range: HistoryRange,
     },
+    /// The names of all series.
+    Names,
+    /// The points of several series, of which each row is read once: a [`ShownSeries`] for each that there is.
+    Several {
+        /// Their names, [`SERIES_MAX`] at most.
+        series: Vec<String>,
+        /// How far back.
+        range: HistoryRange,
+    },
 }
 
 struct GuardedHistoryRequest {
@@ -144,15 +156,24 @@ impl ServiceRequest for GuardedHistoryRequest {
                 let points = history.points(series, *range, now_us).map_err(|error| error.to_string())?;
                 let points =
                     points.ok_or_else(|| format!("there is no figure `{series}`: `terrace history` lists them"))?;
-                Ok(json!(ShownSeries {
-                    unit: unit(series).to_owned(),
-                    series: series.clone(),
-                    step_s: range.step_s(),
-                    points
-                }))
+                Ok(json!(shown_series((series.clone(), points), *range)))
+            }
+            HistoryRequest::Names => {
+                Ok(json!(history.series().into_iter().map(|series| series.name).collect::<Vec<_>>()))
+            }
+            HistoryRequest::Several { series, .. } if series.len() > SERIES_MAX => {
+                Err(format!("{SERIES_MAX} figures at most are shown together"))
+            }
+            HistoryRequest::Several { series, range } => {
+                let all = history.points_of(series, *range, now_us).map_err(|error| error.to_string())?;
+                Ok(json!(all.into_iter().map(|one| shown_series(one, *range)).collect::<Vec<_>>()))
             }
         }
     }
+}
+
+fn shown_series((series, points): (String, Vec<HistoryPoint>), range: HistoryRange) -> ShownSeries {
+    ShownSeries { unit: unit(&series).to_owned(), series, step_s: range.step_s(), points }
 }
 
 /// A series as a list has it. `None`: it has no points.

@@ -12,6 +12,7 @@ use serde_json::json;
 
 use crate::hash::Salt;
 use crate::import::{ImportOptions, Imported, TraceFormat, import};
+use crate::output::{folder_of, persist};
 use crate::profile::{
     FILE_BYTES_DEFAULT, PAGE_BYTES_MAX, Profile, ProfileReader, RecorderOptions, STREAM_KEYS_DEFAULT,
 };
@@ -184,7 +185,7 @@ impl ImportArgs {
         let out = &self.out;
         ensure!(self.overwrite || !out.exists(), "{} exists; --overwrite replaces it", out.display());
         ensure!(self.page.is_power_of_two() && self.page <= PAGE_BYTES_MAX, "--page takes a power of two up to 1MiB");
-        let folder = out.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let folder = folder_of(out);
         let salt = match self.seed {
             Some(seed) => Salt::of_seed(seed),
             None => Salt::secret().context("drawing the salt")?,
@@ -211,10 +212,7 @@ impl ImportArgs {
             })
         }
         .with_context(|| format!("importing {}", self.trace.display()))?;
-        file.as_file().sync_all().with_context(|| format!("writing {}", out.display()))?;
-        file.persist(out).with_context(|| format!("writing {}", out.display()))?;
-        let synced = File::open(folder).and_then(|folder| folder.sync_all());
-        synced.with_context(|| format!("writing the folder of {}", out.display()))?;
+        persist(file, out)?;
         self.print(&imported)
     }
 

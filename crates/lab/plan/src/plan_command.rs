@@ -1,14 +1,13 @@
 //! The command line of `terrace plan`.
 
 use std::fs;
-use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail, ensure};
+use catalogue::Medium;
 use catalogue::price::{self, Price, PriceDate};
 use catalogue::provision::geometry::parse_bytes;
-use catalogue::{Medium, media};
 use clap::{Args, Subcommand};
 
 use crate::evidence::{EvidenceArgs, beside};
@@ -17,15 +16,14 @@ use crate::mix::target::{HEADROOM, MONTHS_DEFAULT, parse_growth, parse_number, p
 use crate::mix::text::text;
 use crate::mix::{
     PlanReport, PlanRequest, Planning, PriceList, ProfileSource, Query, Server, Shortness, Target, VerifiedFigure,
+    VerifyReport,
 };
-use crate::output::print;
+use crate::output::{print, read_plan, read_text, write_durably};
 use crate::page::{PageArgs, page};
 use crate::prices::{PricesArgs, date, today};
 
 /// The largest description of a server or a machine, bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
-/// The largest plan, bytes.
-const PLAN_BYTES_MAX: u64 = 64 << 20;
 /// Profiles at most.
 const PROFILES_MAX: usize = 64;
 
@@ -71,8 +69,7 @@ impl PlanArgs {
         match &self.command {
             None => self.make.run(),
             Some(PlanSubcommand::Show { plan }) => {
-                let report: PlanReport = serde_json::from_str(&read_text(plan, PLAN_BYTES_MAX)?)
-                    .with_context(|| format!("{} is no plan", plan.display()))?;
+                let report = read_plan(plan)?;
                 print(&(text(&report) + &beside(&report)))?;
                 Ok(ExitCode::SUCCESS)
             }
@@ -203,14 +200,23 @@ fn days(text: &str) -> Result<f64, String> {
     days.ok_or_else(|| "write days or years, as 90d or 7y".into())
 }
 
-/// The text of a file of limited size.
-fn read_text(path: &Path, most: u64) -> anyhow::Result<String> {
-    let context = || format!("reading {}", path.display());
-    let mut text = String::new();
-    let file = fs::File::open(path).with_context(context)?;
-    file.take(most + 1).read_to_string(&mut text).with_context(context)?;
-    ensure!(text.len() as u64 <= most, "{} has more than {most} bytes", path.display());
-    Ok(text)
+/// Predicted beside measured, mix by mix.
+fn verified_text(verified: &VerifyReport) -> String {
+    let mut out = String::new();
+    for mix in &verified.mixes {
+        out += &format!("{}\n", mix.mix);
+        if let Some(why) = &mix.refused {
+            out += &format!("  not run: {why}\n");
+            continue;
+        }
+        out += &format!("{:>66} {:>12} {:>12} {:>10}\n", "", "predicted", "measured", "error");
+        for VerifiedFigure { name, predicted, measured, error_points, error_percent, .. } in &mix.figures {
+            let of = if error_points.is_some() { "points" } else { "%" };
+            let error = error_points.or(*error_percent).unwrap_or_default();
+            out += &format!("  {name:<64} {predicted:>12.2} {measured:>12.2} {error:>+10.2} {of}\n");
+        }
+    }
+    out
 }
 
 impl MakePlanArgs {
@@ -239,32 +245,21 @@ impl MakePlanArgs {
         Ok(planning.report(&prices)?)
     }
 
-    /// Predicted beside measured.
+    /// Predicted beside measured. Exit code 1: no mix could be run.
     fn verify(&self) -> anyhow::Result<ExitCode> {
         let (planning, prices) = self.planning()?;
-        let figures = planning.verify(&planning.report(&prices)?)?;
-        if self.json {
-            print(&(serde_json::to_string_pretty(&figures)? + "\n"))?;
-            return Ok(ExitCode::SUCCESS);
+        let verified = planning.verify(&planning.report(&prices)?)?;
+        match self.json {
+            true => print(&(serde_json::to_string_pretty(&verified)? + "\n"))?,
+            false => print(&verified_text(&verified))?,
         }
-        let mut out = String::new();
-        let mut mix = "";
-        for figure in &figures {
-            if figure.mix != mix {
-                mix = &figure.mix;
-                out += &format!("{mix}\n{:>60} {:>12} {:>12} {:>10}\n", "", "predicted", "measured", "error");
-            }
-            let VerifiedFigure { name, predicted, measured, unit, error_percent, .. } = figure;
-            let of = if unit == "percent" { "points" } else { "%" };
-            out += &format!("  {name:<58} {predicted:>12.2} {measured:>12.2} {error_percent:>+10.2} {of}\n");
-        }
-        print(&out)?;
-        Ok(ExitCode::SUCCESS)
+        let has_run = verified.mixes.iter().any(|mix| mix.refused.is_none());
+        Ok(if has_run { ExitCode::SUCCESS } else { ExitCode::from(1) })
     }
 
     fn planning(&self) -> anyhow::Result<(Planning, Vec<Price>)> {
         ensure!(self.profile.len() <= PROFILES_MAX, "at most {PROFILES_MAX} profiles");
-        let media = self.catalogue()?;
+        let media = Medium::all(self.media.as_deref())?;
         let today = self.on.unwrap_or_else(today);
         let prices = self.prices(&media)?;
         let sizing = self.sizing()?;
@@ -290,16 +285,6 @@ impl MakePlanArgs {
             assumed: sizing.map_or(Vec::new(), |sizing| sizing.sure),
         };
         Ok((Planning::of(request)?, prices))
-    }
-
-    fn catalogue(&self) -> anyhow::Result<Vec<Medium>> {
-        let mut all = media().to_vec();
-        if let Some(folder) = &self.media {
-            let own = Medium::read_folder(folder)?;
-            all.retain(|medium| own.iter().all(|own| own.name != medium.name));
-            all.extend(own);
-        }
-        Ok(all)
     }
 
     fn prices(&self, media: &[Medium]) -> anyhow::Result<Vec<Price>> {
@@ -368,13 +353,8 @@ impl MakePlanArgs {
         for (name, content) in files {
             let path = folder.join(name);
             ensure!(self.overwrite || !path.exists(), "{} exists; --overwrite replaces it", path.display());
-            // Under another name until it is whole and durable.
-            let mut file = tempfile::NamedTempFile::new_in(folder).with_context(context)?;
-            file.write_all(content.as_bytes()).with_context(context)?;
-            file.as_file().sync_all().with_context(context)?;
-            file.persist(&path).with_context(context)?;
+            write_durably(&path, content.as_bytes())?;
         }
-        fs::File::open(folder).and_then(|folder| folder.sync_all()).with_context(context)?;
         Ok(())
     }
 }

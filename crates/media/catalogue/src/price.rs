@@ -194,6 +194,8 @@ impl<'de> Deserialize<'de> for Price {
 
 /// The largest file, bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
+/// Prices are below so many US dollars: sums of them stay numbers.
+pub const USD_MOST: f64 = 1e12;
 /// The most prices of a file.
 const PRICES_MAX: usize = 10_000;
 
@@ -243,11 +245,10 @@ fn check(price: &Price, media: &[Medium]) -> Result<(), String> {
     if media.iter().all(|medium| medium.name != price.medium) {
         return Err("no medium of the catalogue has this name".into());
     }
-    if !(price.value.is_finite() && price.value > 0.0) {
-        return Err(format!("value = {} is not a positive number", price.value));
+    if !(price.value > 0.0 && price.value < USD_MOST) {
+        return Err(format!("value = {} is not a positive number below {USD_MOST:e}", price.value));
     }
-    let is_around =
-        |(low, high): (f64, f64)| 0.0 < low && low <= price.value && price.value <= high && high.is_finite();
+    let is_around = |(low, high): (f64, f64)| 0.0 < low && low <= price.value && price.value <= high && high < USD_MOST;
     if price.low.is_some() != price.high.is_some() || price.low.zip(price.high).is_some_and(|range| !is_around(range)) {
         return Err("low and high stand together, around value".into());
     }
@@ -295,6 +296,8 @@ mod tests {
         for (text, says) in [
             (GOOD.replace("ddr5", "ddr6"), "ddr6: no medium"),
             (GOOD.replace("value = 9", "value = 0"), "ddr5: value = 0"),
+            (GOOD.replace("value = 9", "value = 1e308"), "ddr5: value = 1"),
+            (GOOD.replace("value = 9", "value = 9\nlow = 1\nhigh = 1e308"), "around value"),
             (GOOD.replace("value = 9", "value = 9\nlow = 1"), "low and high stand together"),
             (GOOD.replace("value = 9", "value = 9\nlow = 10\nhigh = 11"), "around value"),
             (GOOD.replace("value = 9", "value = 9\nlow = 1\nhigh = inf"), "around value"),

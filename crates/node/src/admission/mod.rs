@@ -134,7 +134,7 @@ impl Admission {
             }
         }
         connection.shut_down()?;
-        if connection.is_outgoing() {
+        if connection.is_outgoing() && connection.has_socket() {
             // Whoever has it notices at its next use, which may be late: it has ended now.
             self.connections.remove(connection.id());
         }

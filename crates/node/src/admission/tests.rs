@@ -1,6 +1,7 @@
 //! Places come back, what is refused is counted, waiting for memory, and closing from outside.
 
 use super::*;
+use crate::connections::OPERATION_KIND;
 
 fn bounds() -> Bounds {
     Bounds::of(2, None)
@@ -60,6 +61,20 @@ async fn a_connection_that_is_closed_gives_its_place_at_once_and_is_in_the_list_
     assert_eq!(left, [next.connection().id()]);
     let [status] = &admission.status().doors[..] else { panic!("one service") };
     assert_eq!(status.ended.get("closed"), Some(&1));
+}
+
+#[test]
+fn an_outgoing_connection_leaves_the_list_when_it_was_ended_and_stays_there_where_it_could_not_be() {
+    let admission = Admission::new(Descriptors::of(1024), 1 << 20);
+    let registry = admission.connections();
+    let (left, _right) = std::os::unix::net::UnixStream::pair().expect("two sockets");
+    let ended = registry.outgoing((OPERATION_KIND, "lab"), "lab:2575", &left);
+    let nameless = registry.add((OPERATION_KIND, "x-ray"), RemoteEnd::Named("x-ray:2575".into()), None);
+    for connection in [ended.connection(), &nameless] {
+        admission.close(connection).expect("the system does not refuse");
+    }
+    let left: Vec<u64> = registry.list(None).iter().map(|one| one.id()).collect();
+    assert_eq!(left, [nameless.id()], "nobody has ended it: it is still open");
 }
 
 #[tokio::test]

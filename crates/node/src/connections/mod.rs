@@ -225,6 +225,11 @@ impl OpenConnection {
         }
     }
 
+    /// Whether it can be ended from outside: it has a socket by a name that is known.
+    pub(crate) fn has_socket(&self) -> bool {
+        self.name.is_some()
+    }
+
     /// Ends its socket from outside. Returns false where that was closed already, or it has none.
     ///
     /// # Errors

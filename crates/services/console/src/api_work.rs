@@ -104,8 +104,8 @@ async fn import(
         Some("replay") => true,
         Some(_) => return refused(&AdminError::Refused("as is received or replay".to_owned())),
     };
-    // Before the file is read: as many as have a place take the memory of one.
-    let _place = match state.long_place(&visitor.caller) {
+    // Before the file is read: as many as have a place take the memory of one. A slow one holds up imports only.
+    let _place = match state.import_place(&visitor.caller) {
         Ok(place) => place,
         Err(error) => return refused(&error),
     };

@@ -30,6 +30,13 @@ const BULK_RUNS_OF_ROLE: usize = 1;
 const EXPORTS: usize = 4;
 const EXPORTS_OF_ROLE: usize = 2;
 
+/// Files of messages that are taken in at a time: of all, and of one role. Each takes the memory of a file while it comes in.
+const IMPORTS: usize = 4;
+const IMPORTS_OF_ROLE: usize = 2;
+
+/// Pages whose pictures are read from the history at a time.
+const PICTURES: usize = 2;
+
 /// From where a connection comes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ConsolePeer {
@@ -60,6 +67,10 @@ pub(crate) struct ConsoleState {
     bulk_runs: RolePlaces,
     /// A place for each file of messages that is being made.
     exports: RolePlaces,
+    /// A place for each file of messages that comes in.
+    imports: RolePlaces,
+    /// A place for each page whose pictures are read.
+    pub(crate) pictures: Arc<Semaphore>,
     /// Held while a run looks whether a message was sent again before, and sends it: no two runs send the same one.
     pub(crate) bulk: tokio::sync::Mutex<()>,
     /// The newest figures; none before the first collection.
@@ -90,6 +101,8 @@ impl ConsoleState {
             bulk_runs: RolePlaces::new(BULK_RUNS, BULK_RUNS_OF_ROLE),
             long: RolePlaces::new(LONG_REQUESTS, LONG_REQUESTS_OF_ROLE),
             exports: RolePlaces::new(EXPORTS, EXPORTS_OF_ROLE),
+            imports: RolePlaces::new(IMPORTS, IMPORTS_OF_ROLE),
+            pictures: Arc::new(Semaphore::new(PICTURES)),
             snapshot,
             tabs: Arc::new(Semaphore::new(options.tabs_max)),
             requests: Semaphore::new(options.requests_max),
@@ -108,6 +121,11 @@ impl ConsoleState {
     /// A place for a file of messages.
     pub(crate) fn export_place(&self, caller: &Caller) -> Result<RolePlace, AdminError> {
         place(&self.exports, caller, "files of messages")
+    }
+
+    /// A place for a file of messages that comes in.
+    pub(crate) fn import_place(&self, caller: &Caller) -> Result<RolePlace, AdminError> {
+        place(&self.imports, caller, "imports")
     }
 
     /// A place for a run that sends the messages of a search.

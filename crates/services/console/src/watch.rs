@@ -22,6 +22,18 @@ pub trait WatchAdmin: Send + Sync + 'static {
 
     /// All figures of the history, or one with its points, within a range such as `1h`. Needs `node-metrics`.
     async fn history(&self, caller: &Caller, series: Option<&str>, range: &str) -> Result<HistoryView, AdminError>;
+
+    /// The names of all figures of the history. It reads no points. Needs `node-metrics`.
+    async fn history_names(&self, caller: &Caller) -> Result<Vec<String>, AdminError>;
+
+    /// A few figures of the history, each with its points, within a range; read once for all of them. Those that there are not are left
+    /// out. Needs `node-metrics`.
+    async fn histories(
+        &self,
+        caller: &Caller,
+        series: &[String],
+        range: &str,
+    ) -> Result<Vec<(String, HistoryView)>, AdminError>;
 }
 
 /// An alert that waits or is on.

@@ -132,7 +132,8 @@ pub struct Waits {
 }
 
 impl Waits {
-    /// Resolves while the message waits for room in a queue, which may be for long; not while it is decided on or stored.
+    /// Resolves while the message waits for room in a queue, itself or with the one that it repeats, which may be for long; not while it
+    /// is decided on or stored.
     pub async fn for_room(&self) {
         loop {
             let began = self.began.notified();
@@ -258,7 +259,7 @@ impl Engine {
         let inbound = inbound.derived(arrival.origin);
         let timestamp = self.stamp.lock().unwrap_or_else(PoisonError::into_inner).at(&self.clock, now_us).to_owned();
         let answers = Answers::new(&inbound, timestamp, format!("{control_id}A"));
-        let (claim, flagged) = match self.duplicate(&inbound).await {
+        let (claim, flagged) = match self.duplicate(&inbound, waits).await {
             Known::Again { durable: false } => return self.lost(service, &raw),
             Known::Again { durable: true } => {
                 count(&self.counters.duplicates);
@@ -426,7 +427,7 @@ impl Engine {
     }
 
     /// Looks the message up in the window, where its service has that set.
-    async fn duplicate(&self, inbound: &Inbound<'_>) -> Known<'_> {
+    async fn duplicate(&self, inbound: &Inbound<'_>, waits: &Waits) -> Known<'_> {
         let policy = inbound.service.settings.intake().duplicates;
         if inbound.message.is_err() || policy == Duplicates::Allow {
             return Known::Claimed { claim: Claim { engine: self, key: None }, flagged: false };
@@ -437,7 +438,12 @@ impl Engine {
             let seen = self.window().see(key);
             match (policy, seen) {
                 // The first one is acknowledged again only when it is on the medium, and it may yet be refused.
-                (Duplicates::Drop, Seen::Pending) => settled.await,
+                (Duplicates::Drop, Seen::Pending) => {
+                    // The first one may wait for room, for as long as its sender stays: so does this one.
+                    waits.set(true);
+                    settled.await;
+                    waits.set(false);
+                }
                 (Duplicates::Drop, Seen::Same) => {
                     let durable = match self.message_log.barrier() {
                         Ok(Some(barrier)) => barrier.await.is_ok(),

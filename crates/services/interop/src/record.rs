@@ -325,6 +325,22 @@ pub(crate) fn decode_inbound(row: &Bytes) -> Option<(Stored, u16)> {
     Some(found)
 }
 
+/// The service of a message, by the head of its row: what is behind it is not looked at.
+pub(crate) fn decode_service(row: &Bytes) -> Option<String> {
+    let mut r = Reader { payload: row, at: 0 };
+    let [version, status, flags, _] = r.array()?;
+    if version != VERSION {
+        return None;
+    }
+    let (_, _, derivation) = decode_flags(status, flags)?;
+    // When it came in, its origin, its generation.
+    r.take(8 + 8 + 4)?;
+    if derivation.is_some() {
+        r.key()?;
+    }
+    r.text()
+}
+
 /// One output of a message record, as its row holds it behind the version; `raw` is the message as received.
 pub(crate) fn decode_output(section: &Bytes, raw: &Bytes) -> Option<Output> {
     let mut r = Reader { payload: section, at: 0 };

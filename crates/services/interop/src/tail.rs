@@ -105,6 +105,11 @@ impl TailHub {
         self.open.load(Ordering::SeqCst) > 0
     }
 
+    /// How many watch.
+    pub(crate) fn open(&self) -> usize {
+        self.open.load(Ordering::Relaxed)
+    }
+
     /// Watches from now on: what is appended from now on is in the feed.
     pub(crate) fn watch(self: &Arc<TailHub>) -> OpenTail {
         let feed = Arc::<TailFeed>::default();

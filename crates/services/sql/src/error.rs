@@ -76,6 +76,12 @@ impl SqlError {
         SqlError::statement("0A000", format!("{what} is not supported"))
     }
 
+    /// A subquery was restated, and the planner does not find columns of an outer query through that. SQLSTATE 0A000.
+    pub(crate) fn hidden_columns() -> SqlError {
+        SqlError::unsupported("a subquery that is a truth value and names columns of an outer query")
+            .with_hint("Use EXISTS in WHERE.")
+    }
+
     /// The values do not fit.
     pub fn value(code: &'static str, message: impl Into<String>) -> SqlError {
         SqlError::Value(Box::new(ErrorFields::new(code, message)))
@@ -299,7 +305,10 @@ fn spilled(error: &std::io::Error) -> SqlError {
 }
 
 fn schema(error: &SchemaError) -> SqlError {
+    // Tables and columns with such names are made where subqueries are restated; no statement can name them.
+    let is_own = |field: &Column| field.name.starts_with('$') || field.relation.as_ref().is_some_and(|table| table.table().starts_with('$'));
     match error {
+        SchemaError::FieldNotFound { field, .. } if is_own(field) => SqlError::hidden_columns(),
         SchemaError::FieldNotFound { field, .. } => {
             SqlError::statement("42703", format!("column \"{}\" does not exist", field.flat_name()))
         }

@@ -29,6 +29,9 @@ const MESSAGES_MAX: u64 = 20_000;
 /// How long an import of the API goes on; a request of the console has a minute.
 const IMPORT_TIME: Duration = Duration::from_secs(40);
 
+/// Why a file of messages alone is not made.
+const UNREADABLE: &str = "a message is damaged, and may belong to the file: the formats batch and terrace say so";
+
 /// A file that is being made.
 struct NodeExport {
     node: Arc<RunningProduction>,
@@ -63,8 +66,11 @@ impl ExportStream for NodeExport {
                 if let Some((id, why)) = page.damaged.first() {
                     return Err(AdminError::Unavailable(format!("message {id} is damaged: {why}")));
                 }
-                if page.unreadable > 0 {
-                    return Err(AdminError::Unavailable("a message is damaged, and may belong to the file".to_owned()));
+                // Of whose service it was is not known: the end of the file says it, where it has a place for that.
+                match (self.format, page.unreadable) {
+                    (_, 0) => {}
+                    (ExportFormat::Hl7, _) => return Err(AdminError::Unavailable(UNREADABLE.to_owned())),
+                    (_, messages) => writer.unreadable(messages),
                 }
                 for one in &page.messages {
                     let body = one.body().ok_or_else(|| unreadable("a body is no bytes"))?;

@@ -50,6 +50,21 @@ fn shown_series(of: &ListedSeries) -> HistoryLine {
     }
 }
 
+/// A range until now, without points.
+fn view_of(range: HistoryRange) -> HistoryView {
+    let until_us = Clock::system().now_us();
+    let since_us = until_us.saturating_sub(range.length_s() * 1_000_000);
+    HistoryView { since_us, until_us, step_s: range.step_s(), ..HistoryView::default() }
+}
+
+fn with_points(view: HistoryView, ShownSeries { series, points, .. }: ShownSeries) -> HistoryView {
+    let point = |point: &node_metrics::history::HistoryPoint| {
+        [point.at_us as f64, f64::from(point.mean), f64::from(point.least), f64::from(point.most)]
+    };
+    let shown = points.iter().map(point).collect();
+    HistoryView { points: shown, lines: history::listed(series, &points).iter().map(shown_series).collect(), ..view }
+}
+
 #[async_trait]
 impl WatchAdmin for NodeAdmin {
     async fn alerts(&self, caller: &Caller) -> Result<AlertsView, AdminError> {
@@ -98,9 +113,7 @@ impl WatchAdmin for NodeAdmin {
 
     async fn history(&self, caller: &Caller, series: Option<&str>, range: &str) -> Result<HistoryView, AdminError> {
         let range: HistoryRange = range.parse().map_err(AdminError::Refused)?;
-        let until_us = Clock::system().now_us();
-        let since_us = until_us.saturating_sub(range.length_s() * 1_000_000);
-        let mut view = HistoryView { since_us, until_us, step_s: range.step_s(), ..HistoryView::default() };
+        let mut view = view_of(range);
         let request = match series {
             None => HistoryRequest::List { range },
             Some(series) => HistoryRequest::Points { series: series.to_owned(), range },
@@ -111,12 +124,23 @@ impl WatchAdmin for NodeAdmin {
             view.lines = all.iter().map(shown_series).collect();
             return Ok(view);
         }
-        let ShownSeries { series, points, .. } = self.read(caller, &line).await?;
-        let point = |point: &node_metrics::history::HistoryPoint| {
-            [point.at_us as f64, f64::from(point.mean), f64::from(point.least), f64::from(point.most)]
-        };
-        view.points = points.iter().map(point).collect();
-        view.lines = history::listed(series, &points).iter().map(shown_series).collect();
-        Ok(view)
+        let shown: ShownSeries = self.read(caller, &line).await?;
+        Ok(with_points(view, shown))
+    }
+
+    async fn history_names(&self, caller: &Caller) -> Result<Vec<String>, AdminError> {
+        self.read(caller, &format!("{} {}", history::REQUEST, json!(HistoryRequest::Names))).await
+    }
+
+    async fn histories(
+        &self,
+        caller: &Caller,
+        series: &[String],
+        range: &str,
+    ) -> Result<Vec<(String, HistoryView)>, AdminError> {
+        let range: HistoryRange = range.parse().map_err(AdminError::Refused)?;
+        let request = HistoryRequest::Several { series: series.to_vec(), range };
+        let all: Vec<ShownSeries> = self.read(caller, &format!("{} {}", history::REQUEST, json!(request))).await?;
+        Ok(all.into_iter().map(|shown| (shown.series.clone(), with_points(view_of(range), shown))).collect())
     }
 }

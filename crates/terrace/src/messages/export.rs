@@ -7,8 +7,8 @@
 //! The file has its name only once it is whole and durable. What is interrupted stays as `FILE.partial`; after an error that is removed.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{BufWriter, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -126,12 +126,22 @@ fn create(partial: &Path) -> anyhow::Result<File> {
     if fs::symlink_metadata(partial).is_ok_and(|found| found.is_file()) {
         let old = File::open(partial).with_context(|| format!("cannot open {}", partial.display()))?;
         old.try_lock().map_err(|_| busy())?;
+        // One that was left by an interrupted export may have been replaced by another one meanwhile.
+        ensure!(is_at(&old, partial), busy());
         fs::remove_file(partial).with_context(|| format!("cannot remove {}", partial.display()))?;
     }
     let made = OpenOptions::new().write(true).create_new(true).mode(device::os::PRIVATE_FILE).open(partial);
     let made = made.with_context(|| format!("cannot make {}", partial.display()))?;
     made.try_lock().map_err(|_| busy())?;
+    ensure!(is_at(&made, partial), busy());
     Ok(made)
+}
+
+/// Whether a file is the one that a path names. Who has locked it knows that it stays so: only then it is removed.
+fn is_at(file: &File, path: &Path) -> bool {
+    let identity = |found: io::Result<fs::Metadata>| found.map(|found| (found.dev(), found.ino())).ok();
+    let named = identity(fs::symlink_metadata(path));
+    named.is_some() && named == identity(file.metadata())
 }
 
 /// What is asked for, without a place in it.
@@ -244,6 +254,7 @@ fn add(writer: &mut ExportWriter<impl Write>, exported: &mut Exported, page: &Ex
         }
     }
     exported.messages = writer.counts().0;
+    writer.unreadable(page.unreadable + page.damaged.len() as u64);
     exported.damaged.extend(page.damaged.iter().cloned());
     exported.unreadable += page.unreadable;
     exported.absent.extend(&page.absent);
@@ -283,6 +294,12 @@ mod tests {
         let error = create(&partial).expect_err("the first one writes it").to_string();
         assert!(error.contains("another export"), "{error}");
         assert!(partial.is_file(), "it is still there");
+        // Its place was taken by another file: that one is not taken for it.
+        assert!(is_at(&first, &partial));
+        fs::rename(&partial, dir.path().join("gone")).expect("moved");
+        assert!(!is_at(&first, &partial));
+        fs::write(&partial, "").expect("written");
+        assert!(!is_at(&first, &partial));
         drop(first);
         create(&partial).expect("nobody writes it any more");
     }

@@ -5,19 +5,18 @@ use std::collections::BTreeMap;
 use catalogue::price::Price;
 
 use super::choose::{Choice, RatedMix, choose};
+use super::mixes::VOLUME_ROOMS;
 use super::mixes::{JournalPart, Mix};
-use super::parts::{VolumeNeeds, endurance, name, parts, wasted};
+use super::parts::{VolumeNeeds, endurance, parts, wasted};
 use super::planning::{PlannedMix, Planning};
 use super::report::{
     Answer, BreakEvenReport, ConsideredReport, CurveReport, FlipReport, MixReport, PlanReport, PriceReport,
-    ServedReport, StationReport, SureReport,
+    ServedReport, StationReport,
 };
 use super::settings::{SettingsFor, mode_of, text};
 use super::supply::Plug;
 use super::target::print_seconds;
-use super::verify::{VerifiedFigure, verify};
 use crate::PlanError;
-use crate::profile::Lack;
 
 /// Mixes in a report at most.
 const MIXES_SHOWN: usize = 14;
@@ -90,7 +89,7 @@ impl Planning {
         let usd = one.cost.total().map(|usd| usd.expected);
         let misses = self.rating().misses(&one.rated, one.replayed.as_ref(), usd);
         RatedMix {
-            name: name(&one.mix, &self.supplies, &self.request.server),
+            name: self.name_of(one),
             cost: one.cost.clone(),
             time_s,
             spare: one.rated.spare(),
@@ -150,7 +149,7 @@ impl Planning {
             waste.medium.clone_from(&request.server.dram);
         }
         Ok(MixReport {
-            name: name(mix, &self.supplies, &request.server),
+            name: self.name_of(one),
             parts: listed,
             is_today: mix.is_today,
             on_frontier: false,
@@ -175,22 +174,6 @@ impl Planning {
             settings: text(mix, &self.supplies, &request.server, SettingsFor::Real)?,
             commands: self.commands(mix),
         })
-    }
-
-    /// The mixes of a report beside the real page cache: predicted and measured.
-    ///
-    /// # Errors
-    /// A profile that the page cache of the store cannot run; those of reading.
-    pub fn verify(&self, report: &PlanReport) -> Result<Vec<VerifiedFigure>, PlanError> {
-        let named = |one: &PlannedMix| name(&one.mix, &self.supplies, &self.request.server);
-        let mut figures = Vec::new();
-        for one in &self.kept {
-            let name = named(one);
-            if report.mixes.iter().any(|mix| mix.name == name) {
-                figures.extend(verify(self, one, &name)?);
-            }
-        }
-        Ok(figures)
     }
 
     /// terrace.toml of a mix, for the machine on which it is built.
@@ -271,9 +254,9 @@ impl Planning {
         let rate = self.rating().rate();
         if least >= 1.0 {
             return Some(format!(
-                "no medium helps: the processors are needed {:.0} % at {rate:.0} {}s each second (with growth and headroom), of {} each",
+                "no medium helps: the processors are needed {:.0} % at {rate:.0} {} each second (with growth and headroom), of {} each",
                 least * 100.0,
-                self.workload.operation(),
+                self.workload.operations(),
                 print_seconds(cpu_s)
             ));
         }
@@ -292,12 +275,21 @@ impl Planning {
     /// Why nothing meets the target, by the mix that is nearest.
     fn nearest(&self, rated: &[RatedMix]) -> String {
         let slow = |number: usize| rated[number].time_s;
-        let best = (0..rated.len()).min_by(|one, two| slow(*one).total_cmp(&slow(*two)).then(one.cmp(two)));
+        // Of those that cannot do the rate, the one that lacks least of it.
+        let busiest = |number: usize| self.kept[number].rated.used.iter().copied().fold(0.0, f64::max);
+        let order =
+            |one: usize, two: usize| slow(one).total_cmp(&slow(two)).then(busiest(one).total_cmp(&busiest(two)));
+        let best = (0..rated.len()).min_by(|one, two| order(*one, *two).then(one.cmp(two)));
         let Some(best) = best else { return "no mix meets the target".into() };
         let one = &self.kept[best];
         let usd = one.cost.total().map(|usd| usd.expected);
         let misses = self.rating().misses(&one.rated, one.replayed.as_ref(), usd);
-        format!("no mix of this server meets the target; the fastest is {}: {}", rated[best].name, misses.join("; "))
+        let rented = if one.mix.room > 0 { format!(" ({})", rooms_tried()) } else { String::new() };
+        format!(
+            "no mix of this server meets the target; the nearest is {}: {}{rented}",
+            rated[best].name,
+            misses.join("; ")
+        )
     }
 
     fn flips(&self, choice: &Choice, rated: &[RatedMix], shown: &[usize]) -> Vec<FlipReport> {
@@ -323,6 +315,11 @@ impl Planning {
         let mut says = Vec::new();
         for (other, cache) in &self.placed {
             let same_near = other.near == mix.near;
+            let is_only_room =
+                same_near && other.far == mix.far && other.data == mix.data && other.journal == mix.journal;
+            if other.room != mix.room && other.room > 0 && mix.room > 0 && !is_only_room {
+                continue;
+            }
             let what = if same_near && other.data == mix.data && other.journal == mix.journal && other.far != mix.far {
                 match &other.far {
                     Some(far) if mix.far.is_none() => {
@@ -351,6 +348,8 @@ impl Planning {
                 && other.near.bytes > mix.near.bytes
             {
                 "more DRAM".to_owned()
+            } else if is_only_room && other.room > mix.room {
+                "more rented operations".to_owned()
             } else {
                 continue;
             };
@@ -406,113 +405,12 @@ impl Planning {
         }));
         curves
     }
+}
 
-    fn sure(&self, chosen: Option<&PlannedMix>) -> Vec<SureReport> {
-        let mut sure = self.request.assumed.clone();
-        let mut add = |what: &str, error: String, because: &str| {
-            sure.push(SureReport { what: what.into(), error, because: because.into() });
-        };
-        let workload = &self.workload;
-        let sampling = if workload.stream_rate < 1.0 { "+-2 points" } else { "+-0.5 points" };
-        let share = workload.stands_for * workload.stream_rate;
-        let because = match (0.8..1.25).contains(&share) {
-            true => "the policy that runs, on a sample of the keys; tested against the page cache at eight sizes",
-            false => {
-                "the sample has far more or fewer accesses than its part: a few keys are most of the work, and count as hits"
-            }
-        };
-        add("miss ratios", sampling.into(), because);
-        if workload.first_uses > 0.005 {
-            let error = format!("up to {:.1} points too high", workload.first_uses * 100.0);
-            add("miss ratios, beside", error, "so many accesses are first uses: a longer record might find them again");
-        }
-        let (reuse_s, length_s) = workload.reuse_and_length_s;
-        if reuse_s * 3.0 > length_s {
-            let error = "not known: the profile is too short".to_owned();
-            add(
-                "miss ratios of large memory",
-                error,
-                "--take-short: one use in a hundred comes later than a third of the record",
-            );
-        }
-        add(
-            "commits, reads",
-            "means +-15 %, where the media are as their figures".into(),
-            "models of published figures; not measured on this server",
-        );
-        if workload.commits.is_some() {
-            add(
-                "arrival of commits",
-                "as accesses".into(),
-                "the journal is not recorded by the minute: commits come as changes do, processor times are exponential",
-            );
-        }
-        if !workload.has(Lack::Concurrency) {
-            add(
-                "queues",
-                "of arrivals at the recorded times".into(),
-                "the profile does not say how many requests were in progress: a late answer delays no other one",
-            );
-        }
-        for note in &self.notes {
-            add("times of DRAM", "+-20 %".into(), note);
-        }
-        let is_used = |old: &&String| {
-            let medium = old.split(':').next().unwrap_or_default();
-            medium == self.request.server.dram || self.supplies.iter().any(|supply| supply.medium.name == medium)
-        };
-        for old in self.request.prices.old().iter().filter(is_used) {
-            add("prices", "old".into(), old);
-        }
-        sure.extend(chosen.into_iter().flat_map(|one| self.sure_of_media(one)));
-        sure
-    }
-
-    /// What is not known about the media of the chosen mix, and not checked.
-    fn sure_of_media(&self, one: &PlannedMix) -> Vec<SureReport> {
-        let mut sure = Vec::new();
-        let mut add = |what: String, error: &str, because: &str| {
-            sure.push(SureReport { what, error: error.into(), because: because.into() });
-        };
-        let data = &self.supplies[one.mix.data.0];
-        if data.read_tail_ns().is_none() {
-            let because =
-                "no percentile of this medium was published: its own tail is not known, and not in the figure";
-            add(format!("p99 on {}", data.medium.name), "queues alone", because);
-        }
-        if self.workload.commits.is_some() {
-            let because = "processor, journal and their queues: reads of pages before a commit, and tails of the journal's medium, are not in it";
-            add("p99 of commits".into(), "a lower bound", because);
-        }
-        if let Some(squeeze) = one.replayed.map(|replayed| replayed.squeeze).filter(|squeeze| *squeeze < 1.0) {
-            let error = format!("those of bursts below a second up to {:.0} times longer", 1.0 / squeeze);
-            add(
-                "queues".into(),
-                &error,
-                "the worst minute has more accesses than are replayed: its times are compressed",
-            );
-        }
-        let (_, drives) = one.mix.data;
-        if drives > 1 && data.plug == Plug::Bay {
-            let because = "data is striped without a copy; drives are planned full";
-            add("loss of a drive".into(), "all data", because);
-        }
-        if self.request.data_bytes.is_none() {
-            let because = "without --data-bytes only what the record used is stored";
-            add("bytes that are stored".into(), "a lower bound", because);
-        }
-        add("endurance".into(), "shown, not checked", "of the data drives alone, with payload as it is written back");
-        if self.request.prices.usd_per_gb(&self.request.server.dram).is_some() {
-            let because = "one price for a GB is taken for modules of all sizes";
-            add(format!("price of {}", self.request.server.dram), "by size not known", because);
-        }
-        let far = one.mix.far.iter().map(|far| &self.supplies[far.supply].medium.name);
-        for name in far.filter(|name| *name == "cxl-expander") {
-            let because = "one card was measured (250 ns); cards differ (Melody, ASPLOS 2025)";
-            add(format!("latency of {name}"), "140 to 410 ns", because);
-        }
-        sure
-    }
+/// Which operations of volumes were tried.
+pub(super) fn rooms_tried() -> String {
+    let rooms = VOLUME_ROOMS.map(|room| room.to_string()).join(", ");
+    format!("volumes were tried with {rooms} times the operations of the worst minute, and not with more")
 }
 
 /// A sentence, if it makes no difference.

@@ -10,11 +10,10 @@ use catalogue::price::{Price, PriceDate, PriceUnit};
 use serde::{Deserialize, Serialize};
 
 use crate::PlanError;
+use crate::prices::{OLD_DAYS, STALE_DAYS};
 
-/// Prices older than so many days are named.
-const OLD_DAYS: u64 = 90;
-/// Prices older than so many days are refused.
-const STALE_DAYS: u64 = 365;
+/// Months for which media are rented, at most.
+const MONTHS_MOST: f64 = 1200.0;
 
 /// An amount of US dollars that is not known exactly.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -119,8 +118,8 @@ impl PriceList {
     /// that is none.
     pub fn new(prices: &[Price], months: f64, today: PriceDate, takes_stale: bool) -> Result<PriceList, PlanError> {
         let refuse = |what: String| Err(PlanError::Refused(what));
-        if !(months.is_finite() && months > 0.0) {
-            return refuse(format!("media are not rented for {months} months"));
+        if !(months > 0.0 && months <= MONTHS_MOST) {
+            return refuse(format!("media are not rented for {months} months, but for up to {MONTHS_MOST}"));
         }
         let mut list = PriceList { months, ..PriceList::default() };
         for price in prices {
@@ -134,7 +133,11 @@ impl PriceList {
                 ));
             }
             if age > OLD_DAYS {
-                list.old.push(format!("{medium}: the price of {dated} is {age} days old"));
+                let told = format!("{medium}: the price of {dated} is {age} days old");
+                // Of capacity and of operations.
+                if !list.old.contains(&told) {
+                    list.old.push(told);
+                }
             }
             let range =
                 UsdRange { low: price.low.unwrap_or(*value), expected: *value, high: price.high.unwrap_or(*value) };
@@ -165,6 +168,11 @@ impl PriceList {
     /// Whether its price is one of renting it.
     pub fn is_rented(&self, medium: &str) -> bool {
         self.media.get(medium).is_some_and(|prices| prices.is_rented)
+    }
+
+    /// Whether its operations have a price.
+    pub fn is_by_operations(&self, medium: &str) -> bool {
+        self.media.get(medium).is_some_and(|prices| prices.iops.is_some())
     }
 
     /// The expected price of a GB for the whole time.
@@ -277,6 +285,12 @@ mod tests {
             [price("ddr5", 1.0, PriceUnit::PerGb, "2026-11"), price("ddr5", 2.0, PriceUnit::PerGbMonth, "2026-11")];
         let error = PriceList::new(&twice, 1.0, month("2026-11"), false).expect_err("two");
         assert!(error.to_string().contains("two prices"), "{error}");
-        assert!(PriceList::new(&[], f64::NAN, month("2026-11"), false).is_err());
+        for months in [f64::NAN, 0.0, -1.0, 1e308, f64::INFINITY] {
+            assert!(PriceList::new(&[], months, month("2026-11"), false).is_err(), "{months}");
+        }
+        let both =
+            [price("io", 1.0, PriceUnit::PerGbMonth, "2026-08"), price("io", 2.0, PriceUnit::PerIopsMonth, "2026-08")];
+        let list = PriceList::new(&both, 1.0, month("2026-11"), false).expect("prices");
+        assert_eq!(list.old(), ["io: the price of 2026-08 is 91 days old"], "told once");
     }
 }

@@ -14,15 +14,15 @@ use catalogue::provision::machine::{Machine, Series};
 use catalogue::provision::{Goal, Hypothesis, Wish, plan as provision};
 
 use super::server::{Owned, OwnedKind, Server};
-use super::supply::{Duty, Plug, Supply};
+use super::supply::{CARD_LANES, Duty, Plug, Supply};
 use crate::PlanError;
 
 /// Mixes at most.
 pub const MIXES_MAX: usize = 20_000;
 /// Sizes of DRAM at most.
 const NEAR_SIZES_MAX: usize = 12;
-/// Lanes of a card.
-const CARD_LANES: u32 = 8;
+/// Volumes that are rented by their operations are tried with so many times those of the worst minute.
+pub(super) const VOLUME_ROOMS: [u32; 3] = [3, 12, 48];
 
 /// Modules of DRAM, or a machine of a cloud.
 #[derive(Clone, Debug, PartialEq)]
@@ -89,6 +89,8 @@ pub struct Mix {
     pub journal: JournalPart,
     /// The data: the number of the supply, and how many.
     pub data: (usize, u32),
+    /// Its volumes are rented with so many times the operations of the worst minute; 0: with none.
+    pub room: u32,
     /// It is what there is today.
     pub is_today: bool,
 }
@@ -181,9 +183,12 @@ pub(super) fn enumerate(server: &Server, supplies: &[Supply], needs: MixNeeds) -
         for far in &fars {
             for data in &data {
                 for journal in work.journals(near, far.as_ref(), *data) {
-                    let mut mix = Mix { near: near.clone(), far: far.clone(), journal, data: *data, is_today: false };
-                    mix.is_today = work.is_today(&mix);
-                    work.found.mixes.push(mix);
+                    for room in work.rooms(journal, *data) {
+                        let (near, far) = (near.clone(), far.clone());
+                        let mut mix = Mix { near, far, journal, data: *data, room: *room, is_today: false };
+                        mix.is_today = work.is_today(&mix);
+                        work.found.mixes.push(mix);
+                    }
                 }
                 if work.found.mixes.len() > MIXES_MAX {
                     return Err(PlanError::Refused(format!(
@@ -323,7 +328,7 @@ impl Enumeration<'_> {
                 Duty::Far => {
                     let most = self.server.lanes / CARD_LANES;
                     let mut counts = vec![owned, owned + 1, owned + 2, owned + 4];
-                    counts.retain(|count| (1..=most.max(owned)).contains(count));
+                    counts.retain(|count| (1..=most.max(owned)).contains(count) && supply.may_be(*count, owned));
                     counts.dedup();
                     for count in counts {
                         if holds_all && count > owned {
@@ -349,7 +354,9 @@ impl Enumeration<'_> {
         let sockets = self.server.sockets;
         let free = (self.server.dimm_slots * sockets).saturating_sub(near.modules.iter().map(|(count, _)| count).sum());
         let mut counts = vec![owned, sockets, 2 * sockets, 4 * sockets, supply.medium.modules * sockets];
-        counts.retain(|count| (1..=free.max(owned)).contains(count) && count.is_multiple_of(sockets));
+        counts.retain(|count| {
+            (1..=free.max(owned)).contains(count) && count.is_multiple_of(sockets) && supply.may_be(*count, owned)
+        });
         counts.sort_unstable();
         counts.dedup();
         let mut found = Vec::new();
@@ -389,6 +396,7 @@ impl Enumeration<'_> {
                 Plug::Network => 0,
                 _ => self.server.bays.max(owned),
             };
+            let most = if supply.only_owned { most.min(owned) } else { most };
             let Some(least) = u32::try_from(least).ok().filter(|least| *least <= most) else {
                 if most > 0 {
                     self.leave_out(format!("the data does not fit on {most} x {name}"));
@@ -402,6 +410,13 @@ impl Enumeration<'_> {
             found.extend(counts.into_iter().map(|count| (number, count)));
         }
         found
+    }
+
+    /// Operations that volumes are rented with.
+    fn rooms(&self, journal: JournalPart, data: (usize, u32)) -> &'static [u32] {
+        let is_rented = |supply: usize| self.supplies[supply].by_operations;
+        let has_volume = is_rented(data.0) || matches!(journal, JournalPart::Own(supply, _) if is_rented(supply));
+        if has_volume { &VOLUME_ROOMS } else { &[0] }
     }
 
     fn journals(&self, near: &NearPart, far: Option<&FarPart>, data: (usize, u32)) -> Vec<JournalPart> {
@@ -428,7 +443,8 @@ impl Enumeration<'_> {
                 (Duty::Journal, _) => modules < self.server.dimm_slots * self.server.sockets,
                 _ => false,
             };
-            if has_room {
+            let in_use = if data.0 == number { data.1 } else { 0 };
+            if has_room && supply.may_be(in_use + 1, self.owned_of(&supply.medium.name)) {
                 found.push(JournalPart::Own(number, 1));
             }
         }

@@ -9,7 +9,7 @@
 //!   choose.rs     the Pareto set, its knee, the cheapest within the target, prices at which that changes
 //!   sizing.rs     a workload of four numbers, in place of a profile
 //!   verify.rs     a plan beside the real page cache
-//!   planning.rs   these in order          answer.rs -> report.rs -> text.rs
+//!   planning.rs   these in order          answer.rs, sure.rs -> report.rs -> text.rs
 //! ```
 //!
 //! Everything but reading profiles is pure: prices, the month and the load are given to it; the same input gives the same plan. Nothing is
@@ -30,9 +30,12 @@ mod server;
 mod settings;
 pub mod sizing;
 mod supply;
+mod sure;
 pub mod target;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_of_offers;
 pub mod text;
 mod verify;
 mod workload;
@@ -48,5 +51,5 @@ pub use server::{Instance, Server, parse_owned};
 pub use settings::{CacheBytes, SettingsFor};
 pub use supply::Supply;
 pub use target::Target;
-pub use verify::VerifiedFigure;
+pub use verify::{VerifiedFigure, VerifiedMix, VerifyReport};
 pub use workload::{Commits, ProfileSource, Shortness, Workload};

@@ -106,8 +106,9 @@ fn volume_of(mix: &Mix, number: usize, volumes: &VolumeNeeds) -> (f64, f64) {
     (gb, iops)
 }
 
-/// Its name: `8 x 16 GiB ddr5 + 1 x cxl-expander + 2 x nvme-p4510, journal on optane-p5800x`.
-pub(super) fn name(mix: &Mix, supplies: &[Supply], server: &Server) -> String {
+/// Its name: `8 x 16 GiB ddr5 + 1 x cxl-expander + 2 x nvme-p4510, journal on optane-p5800x`. Volumes that are rented by their operations are
+/// named with them.
+pub(super) fn name(mix: &Mix, supplies: &[Supply], server: &Server, volumes: &VolumeNeeds) -> String {
     let mut words = Vec::new();
     if let Some(instance) = mix.near.instance.and_then(|number| server.instance.get(number)) {
         words.push(instance.name.clone());
@@ -125,10 +126,14 @@ pub(super) fn name(mix: &Mix, supplies: &[Supply], server: &Server) -> String {
         };
         words.push(format!("{}{usage}", named(far.supply, far.count)));
     }
-    words.push(named(mix.data.0, mix.data.1));
+    let with = |supply: usize, count: u32, iops: f64| match supplies[supply].by_operations {
+        true => format!("{} with {:.0} IOPS", named(supply, count), iops.ceil()),
+        false => named(supply, count),
+    };
+    words.push(with(mix.data.0, mix.data.1, volumes.data_iops));
     let mut name = words.join(" + ");
     if let JournalPart::Own(supply, count) = mix.journal {
-        name += &format!(", journal on {}", named(supply, count));
+        name += &format!(", journal on {}", with(supply, count, volumes.journal_iops));
     }
     name
 }
@@ -185,7 +190,8 @@ pub(super) fn wasted(
         let journal = if mix.journal == JournalPart::Modules { far.direct_bytes.min(GIB) as f64 } else { 0.0 };
         let of_memory = useful.saturating_sub(near_bytes).min(far.memory_bytes) as f64;
         add(model.name(), "GiB", gib(bought), gib(of_memory + journal));
-        add(model.name(), "GB/s", peak(model), peak(model) * used_of("far memory").max(used_of("journal")));
+        let of_journal = if mix.journal == JournalPart::Modules { used_of("journal") } else { 0.0 };
+        add(model.name(), "GB/s", peak(model), peak(model) * used_of("far memory").max(of_journal));
     }
     let command = Access {
         direction: Direction::Read,

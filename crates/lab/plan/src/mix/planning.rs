@@ -13,8 +13,8 @@ use catalogue::Medium;
 
 use super::choose::PRICE_FACTORS;
 use super::cost::{MixCost, PriceList};
-use super::mixes::{FarPart, FarUse, JournalPart, Mix, MixNeeds, enumerate};
-use super::parts::{VolumeNeeds, parts};
+use super::mixes::{FarPart, FarUse, JournalPart, Mix, MixNeeds, VOLUME_ROOMS, enumerate};
+use super::parts::{VolumeNeeds, name, parts};
 use super::rate::{MixModels, PROMOTE, Query, Rated, Rating, shape_of};
 use super::replay::Replayed;
 use super::report::SureReport;
@@ -27,8 +27,8 @@ use super::workload::{Commits, ProfileSource, Shortness, Workload};
 use crate::PlanError;
 use crate::profile::Lack;
 
-/// Volumes are rented with so many times the operations of the worst minute.
-const VOLUME_ROOM: f64 = 3.0;
+/// Volumes are rented with so many operations each second at least, for each time that they are those of the worst minute.
+const VOLUME_LEAST: f64 = 100.0 / 3.0;
 /// Times that differ by less are alike.
 const ALIKE: f64 = 1.01;
 /// Mixes that are replayed at most.
@@ -175,14 +175,19 @@ impl Planning {
     fn check_words(&self, server: &Server) -> Result<(), PlanError> {
         const KINDS: [&str; 5] = ["cxl", "pmem", "network", "far", "discontinued"];
         let media = &self.request.media;
-        let wrong = |word: &&String| {
-            !KINDS.contains(&word.as_str()) && !media.iter().any(|medium| Supply::of(medium).is_named(word))
-        };
-        if let Some(word) = self.request.without.iter().find(wrong) {
-            return Err(PlanError::Refused(format!(
-                "--no {word} names no medium of the catalogue: write a name, its begin as dcpmm, or one of {}",
-                KINDS.join(", ")
-            )));
+        for word in self.request.without.iter().filter(|word| !KINDS.contains(&word.as_str())) {
+            let named: Vec<Supply> = media.iter().map(Supply::of).filter(|supply| supply.is_named(word)).collect();
+            if named.is_empty() {
+                return Err(PlanError::Refused(format!(
+                    "--no {word} names no medium of the catalogue: write a name, its begin as dcpmm, or one of {}",
+                    KINDS.join(", ")
+                )));
+            }
+            if named.iter().all(|supply| supply.duty == Duty::Near) {
+                return Err(PlanError::Refused(format!(
+                    "--no {word} names DRAM, which each mix has: say which one with dram = and dimms = in the server's description"
+                )));
+            }
         }
         let is_unknown = |name: &&String| !media.iter().any(|medium| medium.name == **name);
         match server.offer.iter().flatten().find(is_unknown) {
@@ -195,6 +200,9 @@ impl Planning {
     fn supply(&mut self) -> Result<(), PlanError> {
         let server = self.request.server.clone();
         self.check_words(&server)?;
+        let media = &self.request.media;
+        let plug = |name: &str| media.iter().find(|medium| medium.name == name).map(|one| Supply::of(one).plug);
+        server.check_owned(plug)?;
         let owned: BTreeSet<String> = server
             .owned()?
             .into_iter()
@@ -204,16 +212,22 @@ impl Planning {
             })
             .collect();
         for medium in self.request.media.clone() {
-            let supply = Supply::of(&medium);
+            let mut supply = Supply::of(&medium);
             let name = medium.name.clone();
             let is_owned = owned.contains(&name);
             let is_offered = server.offer.as_ref().is_none_or(|offer| offer.contains(&name));
             if supply.duty == Duty::Near || !(is_offered || is_owned) {
                 continue;
             }
-            if let Some(word) = self.request.without.iter().find(|word| supply.is_named(word)).filter(|_| !is_owned) {
-                self.leave_out(format!("{name}: --no {word}"));
-                continue;
+            supply.by_operations = !is_owned && self.request.prices.is_by_operations(&name);
+            supply.only_owned = !is_offered;
+            if let Some(word) = self.request.without.iter().find(|word| supply.is_named(word)).cloned() {
+                let but = if is_owned { ", but for what is owned" } else { "" };
+                self.leave_out(format!("{name}: --no {word}{but}"));
+                supply.only_owned = true;
+                if !is_owned {
+                    continue;
+                }
             }
             let has_place = match supply.plug {
                 Plug::Network => server.volumes,
@@ -328,7 +342,7 @@ impl Planning {
         (now as f64 * self.request.target.growth) as u64
     }
 
-    /// What volumes of a network are rented with: three times the operations of the worst minute, and what is stored.
+    /// What volumes of a network are rented with: so many times the operations of the worst minute as the mix says, and what is stored.
     pub fn volumes(&self, mix: &Mix, cache: &CacheBytes) -> VolumeNeeds {
         let (workload, rate) = (&self.workload, self.rating().rate());
         let device = self.served.shapes.get(&shape_of(cache)).map_or(0.0, |served| served.minute.device);
@@ -336,11 +350,23 @@ impl Planning {
         let written = workload.write_back_bytes / workload.write_back_unit() as f64;
         let commits = if workload.commits.is_some() { 1.0 } else { 0.0 };
         let of_journal = if mix.journal == JournalPart::Data { commits } else { 0.0 };
+        let room = f64::from(mix.room.max(VOLUME_ROOMS[0]));
+        let with = |supply: usize, mean: f64| {
+            (room * mean).max(room * VOLUME_LEAST).min(self.supplies[supply].operations_most())
+        };
         VolumeNeeds {
             data_gb: self.data_bytes() as f64 / 1e9,
-            data_iops: VOLUME_ROOM * rate * (pages * (device + written) + of_journal),
-            journal_iops: VOLUME_ROOM * rate * commits,
+            data_iops: with(mix.data.0, rate * (pages * (device + written) + of_journal)),
+            journal_iops: match mix.journal {
+                JournalPart::Own(supply, _) => with(supply, rate * commits),
+                _ => 0.0,
+            },
         }
+    }
+
+    /// The name of a mix.
+    pub fn name_of(&self, one: &PlannedMix) -> String {
+        name(&one.mix, &self.supplies, &self.request.server, &self.volumes(&one.mix, &one.cache))
     }
 
     /// Processors of a mix.

@@ -326,10 +326,10 @@ impl Rating<'_> {
         for (station, _) in rated.stations.iter().zip(&rated.used).filter(|(_, used)| **used >= 1.0) {
             let most = f64::from(station.servers) / station.busy_s;
             misses.push(format!(
-                "{}: at most {} {}s each second, not {}",
+                "{}: at most {} {} each second, not {}",
                 station.name,
                 print_rate(most),
-                self.workload.operation(),
+                self.workload.operations(),
                 print_rate(rate)
             ));
         }

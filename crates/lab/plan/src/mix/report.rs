@@ -315,7 +315,7 @@ pub struct BreakEvenReport {
 pub struct SureReport {
     /// The figure: `miss ratios`, `service times`, ...
     pub what: String,
-    /// Its error, in words: `+-0.4 points`.
+    /// Its error, in words: `within 2 points in tests`, `a lower bound`, `not known`.
     pub error: String,
     /// What that rests on.
     pub because: String,

@@ -9,11 +9,13 @@
 //!
 //! Invariants: nothing is guessed. What a listing of a machine does not say (lanes, bays, free slots) is 0, and then nothing can be added there.
 
+use catalogue::price::USD_MOST;
 use catalogue::provision::Machine;
 use catalogue::provision::geometry::{GIB, parse_bytes, print_bytes};
 use serde::Deserialize;
 
 use super::report::{PartReport, ServerReport};
+use super::supply::{CARD_LANES, Plug};
 use crate::PlanError;
 
 /// Memory that is not for the page cache, at least, bytes.
@@ -77,6 +79,9 @@ pub struct Server {
     /// Machines of a cloud that are rented as a whole, in place of DRAM that is bought.
     #[serde(default)]
     pub instance: Vec<Instance>,
+    /// It is what `terrace tier list` has found: slots with persistent modules are not among its slots.
+    #[serde(skip)]
+    is_listing: bool,
 }
 
 fn unnamed() -> String {
@@ -214,6 +219,7 @@ impl Server {
             have: vec![format!("{modules} x {}", print_bytes(one))],
             offer: None,
             instance: Vec::new(),
+            is_listing: true,
         };
         server.check()?;
         Ok(server)
@@ -250,9 +256,12 @@ impl Server {
         }
         for instance in &self.instance {
             instance.memory_bytes()?;
-            let is_price = instance.usd_per_month.is_none_or(|usd| usd.is_finite() && usd >= 0.0);
+            let is_price = instance.usd_per_month.is_none_or(|usd| (0.0..USD_MOST).contains(&usd));
             if !is_price || !(1..=MOST).contains(&instance.cores) {
-                return refuse(format!("instance {}: a price is 0 or more, and it has processors", instance.name));
+                return refuse(format!(
+                    "instance {}: a price is 0 or more, below {USD_MOST:e}, and it has processors",
+                    instance.name
+                ));
             }
         }
         self.memory_limit()?;
@@ -287,6 +296,38 @@ impl Server {
     /// What is nothing that one has.
     pub fn owned(&self) -> Result<Vec<Owned>, PlanError> {
         self.have.iter().map(|text| parse_owned(text)).collect()
+    }
+
+    /// Whether what is in it can be: modules in slots, cards on lanes, drives in bays, as far as these are described.
+    ///
+    /// # Errors
+    /// What is more than there is room for, with the key.
+    pub fn check_owned(&self, plug_of: impl Fn(&str) -> Option<Plug>) -> Result<(), PlanError> {
+        let (mut modules, mut lanes, mut drives) = (0u64, 0u64, 0u64);
+        for owned in self.owned()? {
+            let count = u64::from(owned.count);
+            match owned.what {
+                OwnedKind::Dram(_) => modules += count,
+                OwnedKind::Medium(name) => match plug_of(&name) {
+                    Some(Plug::Dimm) if !self.is_listing => modules += count,
+                    Some(Plug::Lanes) => lanes += count * u64::from(CARD_LANES),
+                    Some(Plug::Bay) => drives += count,
+                    _ => {}
+                },
+            }
+        }
+        let slots = u64::from(self.dimm_slots) * u64::from(self.sockets);
+        for (what, has, key, room) in [
+            ("modules", modules, "dimm_slots", slots),
+            ("lanes of cards", lanes, "lanes", u64::from(self.lanes)),
+            ("drives", drives, "bays", u64::from(self.bays)),
+        ] {
+            // What is 0 is not described.
+            if room > 0 && has > room {
+                return refuse(format!("what one has: {has} {what}, but {key} are {room} in all"));
+            }
+        }
+        Ok(())
     }
 
     /// Memory that the processors of a socket map at most, bytes.
@@ -352,6 +393,10 @@ mod tests {
             (TEXT.replace("8x16GiB", "0x16GiB"), "nothing that one has"),
             (TEXT.replace("'two'", "'a\\nb'").replace("'a", "\"a").replace("b'\n", "b\"\n"), "printable"),
             (format!("{TEXT}[[instance]]\nname = 'm'\ncores = 0\nmemory = '8GiB'"), "instance m"),
+            (
+                format!("{TEXT}[[instance]]\nname = 'm'\ncores = 1\nmemory = '8GiB'\nusd_per_month = 1e308"),
+                "instance m: a price is 0 or more",
+            ),
         ] {
             let error = Server::parse(&text).expect_err(says).to_string();
             assert!(error.contains(says), "{error}");
@@ -378,6 +423,9 @@ mod tests {
         assert_eq!((server.sockets, server.cores, server.dimm_slots, server.channels), (1, 8, 8, 4));
         assert_eq!((server.lanes, server.bays), (0, 0));
         assert_eq!(server.owned().expect("owned"), [Owned { count: 4, what: OwnedKind::Dram(16 * GIB) }]);
+        assert!(server.check_owned(|_| None).is_ok());
+        let more = Server { have: vec!["9x16GiB".into()], ..server };
+        assert!(more.check_owned(|_| None).expect_err("nine in eight").to_string().contains("9 modules"));
         assert!(Server::of_listing("{}").is_err() && Server::of_listing("x").is_err());
         assert_eq!(cpus("0-4294967295"), MOST);
     }

@@ -4,7 +4,8 @@
 //! ```text
 //!   messages a day -> two days, with a tenth of a day's messages in its busiest hour; of less than a day that hour alone
 //!     each writes the newest page and a page of an index, and is read twice soon after
-//!   queries a day  -> each reads pages of messages; older ones less often: the age is drawn evenly by its logarithm
+//!   queries a day  -> as many in its busiest hour, at times of their own; each reads pages of messages; older ones less often: the age is
+//!     drawn evenly by its logarithm
 //! ```
 //!
 //! A large workload is made up small, and taken for one of as many times the size ([`Sizing::scale`]): caches are as many times smaller, too.
@@ -41,6 +42,8 @@ const QUERY_STEP_US: u64 = 200;
 const COMMITS: f64 = 2.0;
 /// Pages of a query, if nothing else is said.
 pub const QUERY_PAGES: u32 = 100;
+/// What is said of the error of an assumption: there is none that anything backs.
+const ASSUMED: &str = "assumed, not measured";
 /// Accesses of the stream at most: a workload with more is made up smaller.
 const ACCESSES_MAX: f64 = 600_000.0;
 
@@ -111,6 +114,7 @@ pub fn sizing(input: &SizingInput, folder: &Path) -> Result<Sizing, PlanError> {
         messages: messages / scale,
         queries: queries / scale,
         query_pages,
+        scale,
         pages: (data_bytes / PAGE_BYTES as f64 / scale).max(64.0),
         pages_of_message,
         seconds: days * DAY_S,
@@ -137,18 +141,22 @@ fn assumptions() -> Vec<SureReport> {
             "not measured",
             "a sizing by four numbers: record a day with terrace profile start for a plan".into(),
         ),
-        assumed("rates", "half to twice", "a tenth of a day's messages is taken to come in its busiest hour".into()),
+        assumed(
+            "rates",
+            ASSUMED,
+            "a tenth of a day's messages and queries is taken to come in its busiest hour".into(),
+        ),
         assumed(
             "miss ratios, of a sizing",
-            "+-20 points",
+            ASSUMED,
             "how often older messages are read is assumed: evenly by the logarithm of their age".into(),
         ),
         assumed(
             "bytes that are stored",
-            "half to twice",
+            ASSUMED,
             format!("{:.1} times the message and {:.0} bytes", STORED.0, STORED.1),
         ),
-        assumed("bytes and number of commits", "half to twice", format!("{COMMITS:.0} commits of a message")),
+        assumed("bytes and number of commits", ASSUMED, format!("{COMMITS:.0} commits of a message")),
     ]
 }
 
@@ -157,6 +165,8 @@ struct Stream {
     messages: f64,
     queries: f64,
     query_pages: u32,
+    /// How many times larger the workload is.
+    scale: f64,
     /// Pages in all.
     pages: f64,
     /// Pages that a message fills.
@@ -191,8 +201,6 @@ impl Stream {
         let mut random = fastrand::Rng::with_seed(1);
         let spans = self.pages_of_message.ceil() as u64;
         let messages = self.messages.max(1.0) as u64;
-        let queries_of_one = self.queries / messages as f64;
-        let mut debt = 0.0;
         let mut accesses: Vec<(u64, u64, bool)> = Vec::new();
         let mut record = |time_us: u64, key: u64, is_write: bool| accesses.push((time_us, key, is_write));
         for number in 0..messages {
@@ -209,15 +217,8 @@ impl Stream {
                 record(time_us + DELIVERED_US, (newest as u64).saturating_add(page), false);
             }
             record(time_us + DELIVERED_US, index, false);
-            debt += queries_of_one;
-            while debt >= 1.0 {
-                debt -= 1.0;
-                let age = self.aged(&mut random);
-                for page in 0..u64::from(self.query_pages) {
-                    record(time_us + page * QUERY_STEP_US, (newest - age).max(0.0) as u64 + page, false);
-                }
-            }
         }
+        self.queries(&mut random, &mut record);
         record((self.seconds * 1e6) as u64 + 1, 0, false);
         accesses.sort_by_key(|(time_us, ..)| *time_us);
         for (time_us, key, is_write) in accesses {
@@ -238,6 +239,27 @@ impl Stream {
         Ok(bytes)
     }
 
+    /// Queries have times of their own. One of a smaller workload stands for `scale` of them, which come one after the other until the next
+    /// one: its pages are spread over that time.
+    fn queries(&self, random: &mut fastrand::Rng, record: &mut impl FnMut(u64, u64, bool)) {
+        let many = self.queries.round().max(1.0);
+        // Less than one query is one of fewer pages.
+        let pages = (f64::from(self.query_pages) * self.queries / many).round() as u64;
+        let spread = (1.0 - 1.0 / self.scale).max(0.0);
+        for number in 0..if pages > 0 { many as u64 } else { 0 } {
+            let begin = number as f64 / many;
+            let newest = self.pages + begin * self.messages * self.pages_of_message;
+            let age = self.aged(random);
+            let first = (newest - age).max(0.0) as u64;
+            // Towards the newest page, and again from the first: there are no others.
+            let different = (age.ceil() as u64).max(1);
+            for page in 0..pages {
+                let part = begin + (0.5 + spread * (page as f64 / pages as f64 - 0.5)) / many;
+                record(self.time_us(part) + page * QUERY_STEP_US, first + page % different, false);
+            }
+        }
+    }
+
     /// How many pages ago, evenly by its logarithm.
     fn aged(&self, random: &mut fastrand::Rng) -> f64 {
         self.pages.powf(random.f64())
@@ -255,6 +277,7 @@ mod tests {
             messages: 1.0,
             queries: 0.0,
             query_pages: 1,
+            scale: 1.0,
             pages: 64.0,
             pages_of_message: 1.0,
             seconds: 2.0 * DAY_S,

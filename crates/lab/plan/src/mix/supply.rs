@@ -11,6 +11,9 @@ use crate::PlanError;
 /// DRAM whose measured times stand for DRAM without any.
 pub(super) const DRAM_STAND_IN: &str = "ddr4-3200";
 
+/// Lanes of a card.
+pub(super) const CARD_LANES: u32 = 8;
+
 /// Where a medium is plugged in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Plug {
@@ -48,6 +51,10 @@ pub struct Supply {
     pub plug: Plug,
     /// What it can be used for.
     pub duty: Duty,
+    /// No more of it than what is owned: it is not offered, or left out by `--no`.
+    pub only_owned: bool,
+    /// It is rented by its operations each second: there is a price of them, and it is not owned.
+    pub by_operations: bool,
 }
 
 impl Supply {
@@ -64,7 +71,7 @@ impl Supply {
             MediumKind::Memory if starts(&["cxl"]) => (Plug::Lanes, Duty::Far),
             MediumKind::Memory => (Plug::Dimm, Duty::Near),
         };
-        Supply { medium: medium.clone(), plug, duty }
+        Supply { medium: medium.clone(), plug, duty, only_owned: false, by_operations: false }
     }
 
     /// Whether it is not made any more: Intel ended Optane in 2022 (Intel's second quarter of 2022), and NVDIMM-N ended with DDR4.
@@ -116,19 +123,30 @@ impl Supply {
         Model::of(&self.medium, modules).map_err(refused)
     }
 
-    /// The model of so many; a volume of a network does no more operations than it is rented with, 100 at least.
+    /// The model of so many; a volume that is rented by its operations does no more of them.
     ///
     /// # Errors
     /// As [`model`](Supply::model).
     pub fn model_with(&self, modules: u32, iops: f64) -> Result<Model, PlanError> {
-        if self.plug != Plug::Network {
+        if !self.by_operations {
             return self.model(modules);
         }
         let mut medium = self.medium.clone();
         for figure in medium.figures.iter_mut().filter(|one| matches!(one.key, Key::ReadIops | Key::WriteIops)) {
-            figure.value = figure.value.min(iops.max(100.0));
+            figure.value = figure.value.min(iops);
         }
         Model::of(&medium, modules).map_err(refused)
+    }
+
+    /// Whether there may be so many, of which some are owned.
+    pub fn may_be(&self, count: u32, owned: u32) -> bool {
+        !self.only_owned || count <= owned
+    }
+
+    /// Operations each second that it can be rented with at most.
+    pub fn operations_most(&self) -> f64 {
+        let figures = [Key::ReadIops, Key::WriteIops].into_iter().filter_map(|key| self.medium.figure(key));
+        figures.map(|figure| figure.value).reduce(f64::max).unwrap_or(f64::INFINITY)
     }
 
     /// Bytes of one. Modules of memory hold what their label says in GiB, drives count in powers of ten.

@@ -3,7 +3,8 @@
 //!
 //! ```text
 //!   predicted   miniature simulation of the policy, times of the models without queues
-//!   measured    the page cache of the store: its hits, its promotions; far memory and drives charge a clock that is not real
+//!   measured    the page cache of the store: its hits, its promotions; far memory and drives are the same models, and charge a clock that is
+//!               not real: of times only the number of accesses is measured
 //! ```
 //!
 //! Time is accounted, not waited for: the result is the same on every machine, and a run takes seconds. Not here: queues, journal, processors,
@@ -25,6 +26,8 @@ use store::pages::Pages;
 
 use super::planning::{PlannedMix, Planning};
 use super::rate::{MixModels, PROMOTE};
+use super::report::PlanReport;
+use super::workload::Workload;
 use crate::PlanError;
 use crate::simulate::Served;
 
@@ -33,21 +36,63 @@ const PAGE_SIZES: std::ops::RangeInclusive<u64> = 4096..=65_536;
 /// Memory of a run at most, bytes.
 const RUN_BYTES_MAX: u64 = 1 << 30;
 
+/// A plan beside the real page cache: what `terrace plan verify --json` prints.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct VerifyReport {
+    /// The version of the program.
+    pub version: String,
+    /// The mixes of the plan, in its order.
+    pub mixes: Vec<VerifiedMix>,
+}
+
+/// A mix beside the real page cache.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct VerifiedMix {
+    /// Its name in the plan.
+    pub mix: String,
+    /// What was predicted and measured; nothing, if it was refused.
+    pub figures: Vec<VerifiedFigure>,
+    /// Why it could not be run.
+    pub refused: Option<String>,
+}
+
 /// A figure, predicted and measured.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct VerifiedFigure {
     /// What it is.
     pub name: String,
-    /// The mix.
-    pub mix: String,
     /// What the plan predicts.
     pub predicted: f64,
-    /// What the page cache did.
+    /// What the page cache did, on models of the media.
     pub measured: f64,
-    /// `percent` or `ns`.
+    /// `percent` (of the accesses), or `ns`.
     pub unit: String,
-    /// The difference: in points where the unit is `percent`, else in percent of what was measured.
-    pub error_percent: f64,
+    /// The difference in points, where the unit is `percent`.
+    pub error_points: Option<f64>,
+    /// The difference in percent of what was measured, where the unit is another one.
+    pub error_percent: Option<f64>,
+}
+
+impl Planning {
+    /// The mixes of a report beside the real page cache: predicted and measured. One that cannot be run is there with the reason.
+    ///
+    /// # Errors
+    /// A profile that the page cache of the store cannot run; those of reading.
+    pub fn verify(&self, report: &PlanReport) -> Result<VerifyReport, PlanError> {
+        check(&self.workload)?;
+        let mut mixes = Vec::new();
+        for mix in &report.mixes {
+            let Some(one) = self.kept.iter().find(|one| self.name_of(one) == mix.name) else { continue };
+            let mut row = VerifiedMix { mix: mix.name.clone(), ..VerifiedMix::default() };
+            match verify(self, one) {
+                Ok(figures) => row.figures = figures,
+                Err(PlanError::Refused(why)) => row.refused = Some(why),
+                Err(other) => return Err(other),
+            }
+            mixes.push(row);
+        }
+        Ok(VerifyReport { version: env!("CARGO_PKG_VERSION").into(), mixes })
+    }
 }
 
 /// A device whose every page is a leaf, as slow as the data drives.
@@ -92,12 +137,8 @@ fn refuse<T>(what: String) -> Result<T, PlanError> {
     Err(PlanError::Refused(what))
 }
 
-/// Runs the stream through the page cache of a mix.
-///
-/// # Errors
-/// A profile of objects, of pages that the store has not, or whose sample is too small or too large; those of reading.
-pub(super) fn verify(planning: &Planning, planned: &PlannedMix, name: &str) -> Result<Vec<VerifiedFigure>, PlanError> {
-    let workload = &planning.workload;
+/// A profile whose pages the store can have.
+fn check(workload: &Workload) -> Result<(), PlanError> {
     if !workload.has_pages || !PAGE_SIZES.contains(&workload.page_bytes) || !workload.page_bytes.is_power_of_two() {
         return refuse(format!(
             "a page cache has pages of 4 to 64 KiB: this profile has {} of {} bytes",
@@ -105,6 +146,15 @@ pub(super) fn verify(planning: &Planning, planned: &PlannedMix, name: &str) -> R
             workload.page_bytes
         ));
     }
+    Ok(())
+}
+
+/// Runs the stream through the page cache of a mix.
+///
+/// # Errors
+/// A sample that is too small or too large; those of reading.
+fn verify(planning: &Planning, planned: &PlannedMix) -> Result<Vec<VerifiedFigure>, PlanError> {
+    let workload = &planning.workload;
     let part = workload.stream_rate / planning.request.target.growth;
     // What is larger than everything that is used is as good as that.
     let all = (workload.touched_bytes as f64 * workload.stream_rate * 1.25) as u64 + (8 << 20);
@@ -112,14 +162,14 @@ pub(super) fn verify(planning: &Planning, planned: &PlannedMix, name: &str) -> R
     let (near_bytes, far_bytes) = (scaled(planned.cache.near), planned.cache.far.map_or(0, scaled));
     if near_bytes < NEAR_BYTES_MIN {
         return refuse(format!(
-            "{name}: {near_bytes} bytes of near memory in a sample of {:.4} % of the keys are less than a page cache has; record with more \
+            "{near_bytes} bytes of near memory in a sample of {:.4} % of the keys are less than a page cache has; record with more \
              --stream-keys",
             workload.stream_rate * 100.0
         ));
     }
     if near_bytes + far_bytes > RUN_BYTES_MAX {
         return refuse(format!(
-            "{name}: {} bytes of memory are needed for a run; record with fewer --stream-keys",
+            "{} bytes of memory are needed for a run; record with fewer --stream-keys",
             near_bytes + far_bytes
         ));
     }
@@ -129,15 +179,17 @@ pub(super) fn verify(planning: &Planning, planned: &PlannedMix, name: &str) -> R
     let predicted_ns = unqueued_ns(&models, &predicted, workload.page_bytes);
     let figure = |what: &str, predicted: f64, measured: f64, unit: &str| {
         let difference = predicted - measured;
-        let error_percent = if unit == "percent" { difference } else { 100.0 * difference / measured.max(1e-9) };
-        VerifiedFigure { name: what.into(), mix: name.into(), predicted, measured, unit: unit.into(), error_percent }
+        let is_part = unit == "percent";
+        let error_points = is_part.then_some(difference);
+        let error_percent = (!is_part).then(|| 100.0 * difference / measured.max(1e-9));
+        VerifiedFigure { name: what.into(), predicted, measured, unit: unit.into(), error_points, error_percent }
     };
     let percent = |what: &str, one: f64, two: f64| figure(what, one * 100.0, two * 100.0, "percent");
     Ok(vec![
         percent("found in near memory", predicted.near, measured.near),
         percent("found in far memory", predicted.far, measured.far),
         percent("read from the drives", predicted.device, measured.device),
-        figure("mean of an access beyond near memory, without queues", predicted_ns, measured_ns, "ns"),
+        figure("mean of an access beyond near memory, without queues, on models", predicted_ns, measured_ns, "ns"),
     ])
 }
 

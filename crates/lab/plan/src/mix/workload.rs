@@ -309,6 +309,11 @@ impl Workload {
         if self.commits.is_some() { "commit" } else { "access" }
     }
 
+    /// Several of them.
+    pub fn operations(&self) -> &'static str {
+        if self.commits.is_some() { "commits" } else { "accesses" }
+    }
+
     /// Operations each second in the worst minute.
     pub fn operations_per_s(&self) -> f64 {
         self.commits.map_or(self.accesses_per_s, |commits| commits.per_s)

@@ -1,7 +1,5 @@
 //! The command line of `terrace plan page`.
 
-use std::fs::File;
-use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -10,10 +8,7 @@ use clap::Args;
 
 use super::page;
 use crate::mix::report::PlanReport;
-use crate::output::print;
-
-/// The largest plan, bytes.
-const PLAN_BYTES_MAX: u64 = 64 << 20;
+use crate::output::{print, read_plan, write_durably};
 
 /// `terrace plan page`
 #[derive(Debug, Args)]
@@ -34,17 +29,7 @@ impl PageArgs {
     /// # Errors
     /// What cannot be done, with the reason.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
-        let context = || format!("reading {}", self.plan.display());
-        let mut text = String::new();
-        File::open(&self.plan)
-            .with_context(context)?
-            .take(PLAN_BYTES_MAX + 1)
-            .read_to_string(&mut text)
-            .with_context(context)?;
-        ensure!(text.len() as u64 <= PLAN_BYTES_MAX, "{} has more than {PLAN_BYTES_MAX} bytes", self.plan.display());
-        let plan: PlanReport =
-            serde_json::from_str(&text).with_context(|| format!("{} is no plan of --json", self.plan.display()))?;
-        write_page(&plan, &self.out, self.overwrite)?;
+        write_page(&read_plan(&self.plan)?, &self.out, self.overwrite)?;
         print(&format!("{}\n", self.out.display()))?;
         Ok(ExitCode::SUCCESS)
     }
@@ -56,12 +41,6 @@ impl PageArgs {
 /// The file exists and is not to be replaced; it cannot be written.
 pub fn write_page(plan: &PlanReport, out: &Path, overwrite: bool) -> anyhow::Result<()> {
     ensure!(overwrite || !out.exists(), "{} exists; --overwrite replaces it", out.display());
-    let context = || format!("writing {}", out.display());
-    let folder = out.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let text = page(plan).with_context(context)?;
-    let mut file = tempfile::NamedTempFile::new_in(folder).with_context(context)?;
-    file.write_all(text.as_bytes()).with_context(context)?;
-    file.as_file().sync_all().with_context(context)?;
-    file.persist(out).with_context(context)?;
-    File::open(folder).and_then(|folder| folder.sync_all()).with_context(context)
+    let text = page(plan).with_context(|| format!("writing {}", out.display()))?;
+    write_durably(out, text.as_bytes())
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -13,7 +13,7 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 
 use super::{AgedPrice, ImportedPrices, PriceFormat, PriceImportOptions, STALE_DAYS, date, import, prices_text};
-use crate::output::print;
+use crate::output::{print, write_durably};
 
 /// `terrace plan prices`
 #[derive(Debug, Args)]
@@ -100,12 +100,7 @@ impl PricesArgs {
 
     /// Exit code 1: there are stale prices.
     fn check(&self, file: &Path) -> anyhow::Result<ExitCode> {
-        let mut media = catalogue::media().to_vec();
-        if let Some(folder) = &self.media {
-            let own = Medium::read_folder(folder)?;
-            media.retain(|medium| own.iter().all(|own| own.name != medium.name));
-            media.extend(own);
-        }
+        let media = Medium::all(self.media.as_deref())?;
         let prices = super::read(file, &media, self.on.unwrap_or_else(super::today))?;
         let stale = prices.iter().filter(|one| one.is_stale()).count();
         print(&if self.json { format!("{}\n", as_json(&prices)) } else { table(&prices, &media) })?;
@@ -190,7 +185,7 @@ impl PriceImportArgs {
         prices.extend(fresh);
         let text = prices_text(&prices, "Made by `terrace plan prices import`.");
         catalogue::price::parse(&text, media).map_err(|what| anyhow::anyhow!("{what}; nothing was written"))?;
-        replace(out, text.as_bytes()).with_context(|| format!("writing {}", out.display()))?;
+        write_durably(out, text.as_bytes())?;
         let mut told = format!("{many} prices -> {}", out.display());
         if self.add {
             told += &format!("; {} others kept, {} replaced", others.0, others.1);
@@ -200,14 +195,4 @@ impl PriceImportArgs {
         }
         print(&format!("{told}\n"))
     }
-}
-
-/// Under another name until it is whole and durable.
-fn replace(out: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    let folder = out.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut file = tempfile::NamedTempFile::new_in(folder)?;
-    file.write_all(bytes)?;
-    file.as_file().sync_all()?;
-    file.persist(out)?;
-    File::open(folder)?.sync_all()
 }

@@ -71,23 +71,6 @@ pub fn read(path: &Path, media: &[Medium], today: PriceDate) -> Result<Vec<AgedP
     aged(prices, today)
 }
 
-/// Reads a file of prices of the catalogue's media for a plan; of one with a price that is older than [`STALE_DAYS`] nothing, unless `takes_stale`.
-///
-/// # Errors
-/// As [`read`]; stale prices, by name.
-pub fn read_for_plan(path: &Path, today: PriceDate, takes_stale: bool) -> Result<Vec<AgedPrice>, PlanError> {
-    let prices = read(path, catalogue::media(), today)?;
-    let stale: Vec<String> = prices.iter().filter(|one| one.is_stale()).filter_map(AgedPrice::warning).collect();
-    if stale.is_empty() || takes_stale {
-        return Ok(prices);
-    }
-    let file = path.display();
-    Err(PlanError::Refused(format!(
-        "{file} has prices older than {STALE_DAYS} days: {}; get new ones",
-        stale.join("; ")
-    )))
-}
-
 fn aged(prices: Vec<Price>, today: PriceDate) -> Result<Vec<AgedPrice>, PlanError> {
     let age = |price: Price| match PriceDate::parse(&price.dated).and_then(|date| date.age_days(today)) {
         Some(age_days) => Ok(AgedPrice { price, age_days }),

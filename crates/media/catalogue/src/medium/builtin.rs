@@ -89,6 +89,9 @@ mod tests {
     #[test]
     fn every_file_of_the_folder_is_built_in() {
         let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("media");
+        let all = Medium::all(Some(&folder)).expect("read");
+        assert_eq!(all.len(), media().len(), "those of the same name are replaced");
+        assert_eq!(Medium::all(None).expect("built in").len(), media().len());
         let found: Vec<String> = Medium::read_folder(&folder).expect("read").into_iter().map(|m| m.name).collect();
         let built_in: Vec<&str> = FILES.iter().map(|(name, _)| *name).collect();
         assert_eq!(found, built_in);

@@ -361,6 +361,15 @@ impl Medium {
         })
     }
 
+    /// All of the catalogue; with a user's folder, its media too, which replace those of the same name.
+    ///
+    /// Errors: those of [`Medium::read_folder`].
+    pub fn all(folder: Option<&Path>) -> Result<Vec<Medium>, CatalogueError> {
+        let own = folder.map_or(Ok(Vec::new()), Medium::read_folder)?;
+        let built_in = crate::media().iter().filter(|medium| own.iter().all(|own| own.name != medium.name));
+        Ok(built_in.chain(&own).cloned().collect())
+    }
+
     /// Reads all `*.toml` of a user's folder, in the order of their names.
     ///
     /// Errors: [`CatalogueError::Unreadable`], [`CatalogueError::Invalid`].

@@ -32,8 +32,7 @@ pub(crate) async fn show(State(state): State<Arc<ConsoleState>>, visitor: Visito
     }
     let Some(snapshot) = state.figures().await else { return not_yet() };
     let range = past::range_of(&fields);
-    let figures = past_figures(&past::names(&state, &visitor, range).await);
-    let past = past::section(&state, &visitor, ("/media", range), figures).await;
+    let past = past::section(&state, &visitor, ("/media", range), past_figures).await;
     let main = html! {
         div.stack hx-sse:connect="/live/media" hx-swap="innerMorph" { (fragment(&state, &visitor, &snapshot)) }
         (past)

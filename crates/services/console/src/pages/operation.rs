@@ -42,7 +42,8 @@ pub(crate) async fn show(
     let queue = state.admin.queue(&visitor.caller, &name).await;
     let now_us = snapshot.figures.at_us;
     let place = (operation_path(&one.name), past::range_of(&fields));
-    let past = past::section(&state, &visitor, (&place.0, place.1), past_figures(&one.name)).await;
+    let shown = past_figures(&one.name);
+    let past = past::section(&state, &visitor, (&place.0, place.1), |_| shown).await;
     let main = html! {
         div.title {
             h1 { "Operation " (one.name) }

@@ -4,11 +4,20 @@
 //!   names of figures --history, with the caller's rights--> points --at most COLUMNS columns--> small pictures, each a link to the page of its figure
 //! ```
 //!
+//! All pictures of a page are one request, which reads each row of the history once. A page waits a second for them and comes without them
+//! where that is not enough; a few of these requests are on at a time.
+//!
 //! Who may not read the history, and a node that has none yet, have the page without them. They are those of the moment at which the page was
 //! loaded: what is live of a page does not have them.
 
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
 use maud::{Markup, html};
 use node::identity::{Action, Object};
+use node::task::session;
+use tokio::sync::{Semaphore, oneshot};
 
 use super::history::picture_of;
 use crate::address::target;
@@ -22,6 +31,9 @@ const COLUMNS: usize = 90;
 
 /// Pictures of a page at most.
 const PICTURES_MAX: usize = 12;
+
+/// How long a page waits for its pictures: it comes without them where the store is slow.
+const TIME: Duration = Duration::from_secs(1);
 
 /// Height of a picture, in its own units; the width is that of all pictures.
 const HEIGHT: f64 = 90.0;
@@ -50,32 +62,57 @@ pub(super) fn range_of(fields: &Fields) -> &'static str {
     RANGES.iter().find(|(key, _)| *key == asked).map_or(RANGES[0].0, |(key, _)| key)
 }
 
-/// The names of all figures that the visitor may see the history of, as far as any of it was kept.
-pub(super) async fn names(state: &ConsoleState, visitor: &Visitor, range: &str) -> Vec<String> {
-    if !state.may(&visitor.caller, Action::NodeMetrics, Object::Node) {
-        return Vec::new();
-    }
-    let view = state.admin.history(&visitor.caller, None, range).await.unwrap_or_default();
-    view.lines.into_iter().map(|line| line.series).collect()
-}
-
-/// The section with the charts of these figures; nothing where there is none of them. `here`: the path of the page.
+/// The section with the charts of figures; nothing where there is none of them. `here`: the path of the page; `figures`: those of the page,
+/// by the names of all that there are.
 pub(super) async fn section(
     state: &ConsoleState,
     visitor: &Visitor,
-    (here, range): (&str, &str),
-    figures: Vec<PastFigure>,
+    (here, range): (&str, &'static str),
+    figures: impl FnOnce(&[String]) -> Vec<PastFigure> + Send + 'static,
 ) -> Markup {
-    if figures.is_empty() || !state.may(&visitor.caller, Action::NodeMetrics, Object::Node) {
+    if !state.may(&visitor.caller, Action::NodeMetrics, Object::Node) {
         return html! {};
     }
-    let mut views = Vec::new();
-    for figure in figures.into_iter().take(PICTURES_MAX) {
-        if let Ok(view) = state.admin.history(&visitor.caller, Some(&figure.series), range).await {
-            views.push((figure, coarser(view)));
-        }
+    let (admin, caller) = (Arc::clone(&state.admin), visitor.caller.clone());
+    let work = async move {
+        let names = admin.history_names(&caller).await.unwrap_or_default();
+        let mut figures = figures(&names);
+        figures.retain(|figure| names.contains(&figure.series));
+        figures.truncate(PICTURES_MAX);
+        let series: Vec<String> = figures.iter().map(|figure| figure.series.clone()).collect();
+        let mut found = match series.is_empty() {
+            true => Vec::new(),
+            false => admin.histories(&caller, &series, range).await.unwrap_or_default(),
+        };
+        let of = |figure: PastFigure| {
+            let at = found.iter().position(|(series, _)| *series == figure.series)?;
+            Some((figure, coarser(found.swap_remove(at).1)))
+        };
+        figures.into_iter().filter_map(of).collect::<Vec<_>>()
+    };
+    match within((&state.pictures, TIME), work).await {
+        Some(views) => shown(here, range, &views),
+        None => html! { p.sub.past { "The charts of the last hour took too long to read, and are not shown." } },
     }
-    shown(here, range, &views)
+}
+
+/// What a work makes, if it has a place and is done in time. One that is given up goes on, as reads of a store do, and has its place until
+/// it has ended: so many are on at most, however many pages are asked for.
+async fn within<T: Send + 'static>(
+    (places, time): (&Arc<Semaphore>, Duration),
+    work: impl Future<Output = T> + Send + 'static,
+) -> Option<T> {
+    let made = async {
+        let place = Arc::clone(places).acquire_owned().await.ok()?;
+        let (to, made) = oneshot::channel();
+        session("past", async move {
+            let _place = place;
+            // The page may have been made without it.
+            let _ = to.send(work.await);
+        });
+        made.await.ok()
+    };
+    tokio::time::timeout(time, made).await.ok().flatten()
 }
 
 fn shown(here: &str, range: &str, views: &[(PastFigure, HistoryView)]) -> Markup {
@@ -152,6 +189,22 @@ mod tests {
         let mut gap = view(360);
         gap.points.drain(100..200);
         assert_eq!(coarser(gap).points.len(), 65);
+    }
+
+    #[tokio::test]
+    async fn a_page_does_not_wait_for_slow_pictures_and_these_keep_their_place_until_they_have_ended() {
+        let places = Arc::new(Semaphore::new(1));
+        let (short, long) = ((&places, Duration::from_millis(20)), (&places, Duration::from_secs(60)));
+        assert_eq!(within(long, async { 7 }).await, Some(7));
+        let (end, ends) = oneshot::channel::<()>();
+        let slow = async move {
+            let _ = ends.await;
+            8
+        };
+        assert_eq!(within(short, slow).await, None);
+        assert_eq!(within(short, async { 9 }).await, None, "the store is read by the one that is slow");
+        end.send(()).expect("it waits");
+        assert_eq!(within(long, async { 10 }).await, Some(10));
     }
 
     #[test]

@@ -42,7 +42,7 @@ pub(crate) async fn show(State(state): State<Arc<ConsoleState>>, visitor: Visito
     }
     let Some(snapshot) = state.figures().await else { return not_yet() };
     let need = needs_person(&state, &visitor).await;
-    let past = past::section(&state, &visitor, ("/", past::range_of(&fields)), past_figures()).await;
+    let past = past::section(&state, &visitor, ("/", past::range_of(&fields)), |_| past_figures()).await;
     let main = html! {
         div.stack hx-sse:connect="/live/production" hx-swap="innerMorph" { (fragment(&state, &visitor, &snapshot)) }
         (past)

@@ -189,7 +189,7 @@ impl Filter {
     }
 
     /// Whether the message's own search keys are the requested ones: an index may contain them cut.
-    fn found_by(&self, keys: &SearchKeys) -> bool {
+    pub(crate) fn found_by(&self, keys: &SearchKeys) -> bool {
         if self.control_id.is_none() && self.mrn.is_none() && self.kind.is_none() {
             return true;
         }

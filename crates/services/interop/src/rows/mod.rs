@@ -68,8 +68,8 @@ use crate::record::{self, DeliveryOutcome, Derivation};
 
 pub use interpret::Rows;
 pub use parts::{PartedWalk, SharedParts};
-pub(crate) use read::IdRange;
 pub use read::{Brief, DerivedMessage, Reader, Summary};
+pub(crate) use read::{IdRange, InboundOf};
 pub use walk::{Ids, MessageWalk, ReadMessage, Wanted};
 
 /// Name of the tree of what waits.

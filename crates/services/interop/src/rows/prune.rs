@@ -6,7 +6,8 @@
 //!                  |                                     |
 //!                  +--------- more than the retention ---+  now: 31 MiB     messages up to id 4096 may go
 //!
-//! position --> | waits: kept | done: removed | done: removed | young enough: stop |
+//! position --> | waits: kept | done: removed | done: removed | young enough: stop |      by id, which is the order of arrival
+//! by time  --> | too old, behind a young one: removed                          |      where an age is set, now and then
 //! ```
 //!
 //! The size of a message is counted when it is stored, and the sum is written to a tree at intervals, so the stored
@@ -40,7 +41,7 @@ use crate::record::{self, Status, Stored};
 /// of about 120 KB, far below what the smallest journal takes.
 const KEYS_PER_TRANSACTION: usize = 4_096;
 
-/// Passes over the front after which messages that waited are looked at again.
+/// Passes over the front after which messages that waited are looked at again, and old ones behind younger ones.
 const PASSES_BETWEEN_LOOKS: u32 = 60;
 
 /// How much is kept, beyond what waits.
@@ -131,6 +132,10 @@ impl Pruner {
             (self.position, self.held) = (0, false);
         }
         while !stop() && self.some(cut, oldest_us, &mut pruned)? {}
+        if age.is_some() && self.passes.is_multiple_of(PASSES_BETWEEN_LOOKS) {
+            let mut after = None;
+            while !stop() && self.old_ones(oldest_us, &mut after, &mut pruned)? {}
+        }
         self.mark(id, total, cut)?;
         Ok(pruned)
     }
@@ -212,6 +217,43 @@ impl Pruner {
 }
 
 impl Pruner {
+    /// One transaction over messages that are too old and lie behind younger ones, as those that were imported with their times; whether
+    /// there may be more.
+    fn old_ones(
+        &mut self,
+        oldest_us: i64,
+        after: &mut Option<(i64, u64)>,
+        pruned: &mut Pruned,
+    ) -> Result<bool, InteropError> {
+        let mut transaction = self.store.begin();
+        let reader = Reader::at(transaction.snapshot().clone());
+        let mut old = reader.by_time_within((None, Some(oldest_us)), (*after, None), Direction::Forward);
+        let (mut removed, mut messages) = (0, 0);
+        // Behind damage of the index the walk ends: what lies there is removed when it is repaired.
+        while let Some((at_us, id, _)) = self.readable(old.next(), pruned)?.flatten() {
+            *after = Some((at_us, id));
+            // Those that the front has passed wait, and are looked at with it again.
+            if id < self.position {
+                continue;
+            }
+            if waits(&transaction, &self.trees, id)? {
+                pruned.held += 1;
+                continue;
+            }
+            let Some((stored, outputs)) = self.readable(reader.inbound(id), pruned)?.flatten() else { continue };
+            if let Some(keys) = self.readable(remove(&mut transaction, &reader, id, &stored, outputs), pruned)? {
+                removed += keys;
+                messages += 1;
+            }
+            if removed >= KEYS_PER_TRANSACTION {
+                break;
+            }
+        }
+        transaction.commit()?;
+        pruned.messages += messages;
+        Ok(removed >= KEYS_PER_TRANSACTION)
+    }
+
     /// The message that was read; none if it is damaged: it stays, and is checked again with the waiting ones.
     fn readable<T>(&mut self, read: Result<T, InteropError>, pruned: &mut Pruned) -> Result<Option<T>, InteropError> {
         match read {

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use bytes::Bytes;
-use store::{Cursor, Direction, Skipped, Snapshot, Store, TreeId};
+use store::{Cursor, Direction, Skipped, Snapshot, Store, StoreError, TreeId};
 
 use super::{
     FAILED_OUTPUT, SET_ASIDE_OUTPUT, Trees, link_prefix, links_prefix, object_key, object_of, object_of_output,
@@ -99,6 +99,16 @@ pub struct DerivedMessage {
     pub how: Derivation,
 }
 
+/// What is stored under an id, for who wants the messages of some services.
+pub(crate) enum InboundOf {
+    /// Nothing: retention has removed it, or it never was.
+    Gone,
+    /// A message of another service.
+    Unwanted,
+    /// The message, without its outputs.
+    Wanted(Box<Stored>),
+}
+
 /// A time, microseconds since 1970, and an id: a place in the order of times.
 type Moment = (i64, u64);
 
@@ -143,6 +153,38 @@ impl Reader {
     pub fn inbound(&self, id: u64) -> Result<Option<(Stored, u16)>, InteropError> {
         let Some(row) = self.snapshot.get(self.trees.messages, &object_key(id, 0))? else { return Ok(None) };
         record::decode_inbound(&row).map(Some).ok_or_else(|| damaged("the row", id))
+    }
+
+    /// A message without its outputs, where its service is wanted: of others only the head is decoded.
+    ///
+    /// # Errors
+    /// As [`inbound`](Reader::inbound).
+    pub(crate) fn inbound_of(&self, id: u64, wants: impl FnOnce(&str) -> bool) -> Result<InboundOf, InteropError> {
+        let row = self.snapshot.get(self.trees.messages, &object_key(id, 0))?;
+        let Some(row) = row else { return Ok(InboundOf::Gone) };
+        if !wants(&record::decode_service(&row).ok_or_else(|| damaged("the row", id))?) {
+            return Ok(InboundOf::Unwanted);
+        }
+        let (stored, _) = record::decode_inbound(&row).ok_or_else(|| damaged("the row", id))?;
+        Ok(InboundOf::Wanted(Box::new(stored)))
+    }
+
+    /// Whether there is a message of this id; its row is not read.
+    ///
+    /// # Errors
+    /// The store's.
+    pub(crate) fn is_there(&self, id: u64) -> Result<bool, InteropError> {
+        let key = object_key(id, 0);
+        let only = Bound::Included(&key[..]);
+        Ok(self.snapshot.scan(self.trees.messages, only, only, Direction::Forward).next_key()?.is_some())
+    }
+
+    /// Whether a message is of the service with this name, or has an output to the operation with it: by the index, without its row.
+    ///
+    /// # Errors
+    /// The store's.
+    pub(crate) fn is_about(&self, name: &str, id: u64) -> Result<bool, InteropError> {
+        Ok(self.snapshot.get(self.trees.by_interface, &[&text_prefix(name)[..], &id.to_be_bytes()].concat())?.is_some())
     }
 
     /// The service of a message, and true; where there is none of this id, the service of one beside it, and false. None where there are no
@@ -380,7 +422,13 @@ impl Reader {
         while let Some((key, _)) = cursor.next()? {
             let id = key.last_chunk::<8>().map(|id| u64::from_be_bytes(*id));
             let id = id.ok_or_else(|| damaged("an entry by source", number))?;
-            if self.inbound(id)?.is_some_and(|(stored, _)| stored.service == service) {
+            // One whose row cannot be read counts as imported: the others of its file do not wait for its repair.
+            let is_there = || match self.inbound_of(id, |of| of == service) {
+                Ok(InboundOf::Gone | InboundOf::Unwanted) => Ok(false),
+                Ok(InboundOf::Wanted(_)) | Err(InteropError::Store(StoreError::Corrupt(_))) => Ok(true),
+                Err(error) => Err(error),
+            };
+            if self.is_about(service, id)? && is_there()? {
                 return Ok(Some(id));
             }
         }

@@ -55,7 +55,7 @@ use node::timekeeping::Timekeeping;
 use node::trouble::{Trouble, VolumeTroubles};
 use node::{
     Admission, Audit, AuditSettings, Clock, Descriptors, DirectoryLock, Locations, Media, MediumInUse, NodeError,
-    NodeStore,
+    NodeStore, RolePlaces,
 };
 use store::Places;
 use tokio::sync::watch;
@@ -78,7 +78,7 @@ use operations::RunningOperations;
 use requests::ControlRequests;
 use service_verbs::ServiceVerbs;
 use services::RunningServices;
-use tail::TailPlaces;
+use transfer::ImportTurns;
 
 pub use audited::Audited;
 pub use control_request::{CONTROL_EXAMPLES, ReadRequest, ServiceRequest};
@@ -210,9 +210,8 @@ pub struct RunningProduction {
     reloading: tokio::sync::Mutex<()>,
     /// One request at a time makes messages under idempotency keys.
     reprocessing: tokio::sync::Mutex<()>,
-    tails: TailPlaces,
-    /// The same of imports.
-    importing: tokio::sync::Mutex<()>,
+    tails: RolePlaces,
+    importing: ImportTurns,
     /// Other parts that a reload renews.
     renewals: Mutex<Vec<Box<Renew>>>,
     /// Requests to the control socket that other services answer.
@@ -325,8 +324,8 @@ impl RunningProduction {
             stop,
             reloading: tokio::sync::Mutex::default(),
             reprocessing: tokio::sync::Mutex::default(),
-            tails: TailPlaces::default(),
-            importing: tokio::sync::Mutex::default(),
+            tails: tail::places(),
+            importing: ImportTurns::default(),
             renewals: Mutex::default(),
             service_verbs,
         });

@@ -11,11 +11,12 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use node::audit::{AuditEntry, Reads};
 use node::control::ProgressSender;
-use node::identity::{Action, Caller, RoleId};
+use node::identity::{Action, Caller};
+use node::{NoPlace, RolePlaces};
 use serde_json::{Value, json};
 use store::Lsn;
 
@@ -36,40 +37,28 @@ const QUIET: Duration = Duration::from_secs(10);
 /// How often it is looked whether the rights still hold, besides each time that they change: some end with time.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// With bodies, so long is gathered for one entry of the audit.
+/// So long is gathered what is looked at together: a message and its outcomes mostly, and of bodies what has one entry of the audit.
 const GATHER: Duration = Duration::from_millis(100);
 
-/// The tails that are open, by role.
-#[derive(Debug, Default)]
-pub(super) struct TailPlaces(Mutex<BTreeMap<RoleId, usize>>);
+/// For so much of the time that it has worked, a tail rests, for each tail that is open: all of them together take a quarter of a processor.
+const REST: u32 = 4;
 
-/// The place of a tail.
-struct TailPlace<'a>(&'a TailPlaces, RoleId);
-
-impl TailPlaces {
-    fn take(&self, role: RoleId) -> Result<TailPlace<'_>, InteropError> {
-        let mut open = lock(&self.0);
-        let (all, own): (usize, usize) = (open.values().sum(), open.get(&role).copied().unwrap_or(0));
-        if own >= OF_ROLE || all >= OF_NODE {
-            let text = format!(
-                "{own} tails of this role and {all} of the node are open, and there may be {OF_ROLE} and {OF_NODE}: end one; \
-                 `terrace connection list` shows who has connections open"
-            );
-            return Err(InteropError::Refused(text));
-        }
-        *open.entry(role).or_default() += 1;
-        Ok(TailPlace(self, role))
-    }
+/// How long a tail rests for what it has worked.
+fn rest_of(worked: Duration, tails: usize) -> Duration {
+    worked.saturating_mul(REST.saturating_mul(u32::try_from(tails.max(1)).unwrap_or(u32::MAX)))
 }
 
-impl Drop for TailPlace<'_> {
-    fn drop(&mut self) {
-        let mut open = lock(&self.0.0);
-        if let Some(own) = open.get_mut(&self.1) {
-            *own -= 1;
-        }
-        open.retain(|_, own| *own > 0);
-    }
+/// Places for the tails that are open.
+pub(super) fn places() -> RolePlaces {
+    RolePlaces::new(OF_NODE, OF_ROLE)
+}
+
+fn no_place(none: NoPlace) -> InteropError {
+    let text = match none {
+        NoPlace::OfRole(own) => format!("{own} tails of this role are open, as many as there may be"),
+        NoPlace::OfAll(all) => format!("{all} tails of the node are open, as many as there may be"),
+    };
+    InteropError::Refused(format!("{text}: end one; `terrace connection list` shows who has connections open"))
 }
 
 /// What was shown from the rows: of messages up to an id, what was recorded up to a position.
@@ -117,6 +106,8 @@ struct Tail<'a> {
     reads: AuditEntry,
     saw: &'a Saw,
     covered: Covered,
+    /// What it has worked since it rested.
+    worked: Duration,
 }
 
 /// The client is gone, or the node stops.
@@ -148,7 +139,7 @@ pub(super) async fn tail(
     progress: ProgressSender,
 ) -> Result<Answered, InteropError> {
     check(running, caller, &request)?;
-    let _place = running.tails.take(caller.session())?;
+    let _place = running.tails.take(caller.session()).map_err(no_place)?;
     let saw = Saw::default();
     let needs_bodies = request.bodies;
     let tail = Tail {
@@ -159,6 +150,7 @@ pub(super) async fn tail(
         reads,
         saw: &saw,
         covered: Covered::default(),
+        worked: Duration::ZERO,
     };
     let ended = tokio::select! {
         biased;
@@ -271,9 +263,7 @@ impl Tail<'_> {
                     continue;
                 }
             }
-            if self.request.bodies {
-                tokio::time::sleep(GATHER).await;
-            }
+            self.rest(GATHER).await;
             let TailBatch { events, left_out } = open.feed.take();
             let events: VecDeque<TailEvent> = events.into_iter().filter(|event| !self.covered.has(*event)).collect();
             let sees_all = self.live(events).await?;
@@ -281,6 +271,12 @@ impl Tail<'_> {
                 self.send(&TailPart::LeftOut { count: sees_all.then_some(left_out) }).await?;
             }
         }
+    }
+
+    /// Leaves processors and medium to others, for so long at least. What comes meanwhile waits in the ring, or is counted there.
+    async fn rest(&mut self, least: Duration) {
+        let tails = self.running.engine.message_log.tails().open();
+        tokio::time::sleep(rest_of(std::mem::take(&mut self.worked), tails).max(least)).await;
     }
 
     /// Shows stored messages from an id on, until there are no more.
@@ -291,6 +287,7 @@ impl Tail<'_> {
             };
             let ((last, lsn), built) = self.on_rows(page).await?;
             self.show(built).await?;
+            self.rest(Duration::ZERO).await;
             match last {
                 Some((last, waits)) => {
                     self.covered.add(last, lsn, waits);
@@ -351,17 +348,19 @@ impl Tail<'_> {
                 Some(lsn) => message_log.store().wait_visible(Lsn(lsn)).map_err(InteropError::from)?,
                 None => message_log.wait_visible().map_err(InteropError::from)?,
             }
+            let began = Instant::now();
             let reader = crate::rows::Reader::new(message_log.store());
             let view = running.guard.view();
             let mut lines = TailLines::new(&request, (&view, &caller), running.masker());
             let done = work(&mut lines, &reader)?;
-            Ok((done, lines.finish()))
+            Ok((done, lines.finish(began.elapsed())))
         };
         tokio::task::spawn_blocking(work).await.unwrap_or(Err(InteropError::Stopping))
     }
 
     /// Sends what was built; bodies once their entry is durable.
     async fn show(&mut self, built: Built) -> Result<(), Ends> {
+        self.worked += built.worked;
         {
             let mut saw = lock(self.saw);
             for (name, sees) in built.sees {
@@ -380,13 +379,20 @@ impl Tail<'_> {
             written.map_err(|error| InteropError::from(node::NodeError::from(error)))?;
         }
         for part in &built.parts {
-            self.send(part).await?;
+            let began = Instant::now();
+            let part = json!(part);
+            self.worked += began.elapsed();
+            self.send_json(part).await?;
         }
         Ok(())
     }
 
     async fn send(&self, part: &TailPart) -> Result<(), Over> {
-        if self.progress.part(json!(part)).await.is_break() { Err(Over) } else { Ok(()) }
+        self.send_json(json!(part)).await
+    }
+
+    async fn send_json(&self, part: Value) -> Result<(), Over> {
+        if self.progress.part(part).await.is_break() { Err(Over) } else { Ok(()) }
     }
 }
 
@@ -440,16 +446,11 @@ mod tests {
     }
 
     #[test]
-    fn a_role_and_a_node_have_so_many_tails_at_a_time() {
-        let places = TailPlaces::default();
-        let own: Vec<_> = (0..OF_ROLE).map(|_| places.take(RoleId(1)).expect("there is a place")).collect();
-        assert!(places.take(RoleId(1)).is_err());
-        let others: Vec<_> =
-            (0..OF_NODE - OF_ROLE).map(|n| places.take(RoleId(2 + n as u32)).expect("there is a place")).collect();
-        assert!(places.take(RoleId(99)).is_err());
-        drop(own);
-        assert!(places.take(RoleId(1)).is_ok());
-        drop(others);
-        assert!(lock(&places.0).is_empty());
+    fn all_tails_together_work_a_quarter_of_the_time_of_a_processor_at_most() {
+        for tails in [1, 4, OF_NODE] {
+            let worked = Duration::from_millis(500);
+            let share = worked.as_secs_f64() / (worked + rest_of(worked, tails)).as_secs_f64();
+            assert!(share * tails as f64 <= 0.25, "{tails} tails, {share} each");
+        }
     }
 }

@@ -3,8 +3,11 @@
 //! Invariants: a part is made of what the reader may see by the rights of one moment: nothing of a service without `message-metadata`
 //! there, masked without `unmasked`, and with a body only where `message-body` is there too. A message that cannot be read is named to
 //! who may list all services, and to nobody else.
+//!
+//! Rights and the service that was asked for are looked at first, by the head of a row: what is not shown is not parsed and not masked.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use hl7::mask::Masker;
 use node::audit::{EntryMarks, Reads};
@@ -15,7 +18,7 @@ use store::{Direction, StoreError};
 use crate::error::InteropError;
 use crate::history::{self, EVERY_SERVICE, Filter, Line, Sees};
 use crate::record::{Delivery, DeliveryOutcome, Stored};
-use crate::rows::{IdRange, Ids, Reader, Wanted};
+use crate::rows::{IdRange, Ids, InboundOf, Reader, Wanted};
 use crate::tail::TailEvent;
 
 /// Bytes of a body that a tail shows: a few of them wait for a slow reader.
@@ -142,6 +145,8 @@ pub(super) struct Built {
     pub(super) sees: BTreeMap<String, Sees>,
     /// Whether it sees all services.
     pub(super) sees_all: bool,
+    /// How long it took.
+    pub(super) worked: Duration,
     bytes: usize,
 }
 
@@ -160,7 +165,24 @@ pub(super) struct TailLines<'a> {
     pub(super) caller: &'a Caller,
     pub(super) masker: &'a Masker,
     filter: Filter,
+    /// Whether the filter is on something that is masked.
+    is_by_masked: bool,
     built: Built,
+    /// The messages of the events: that one is stored and its outcomes mostly come together, and are looked up once.
+    looked: BTreeMap<u64, Looked>,
+}
+
+/// A line, the message as the reader sees it, and what the reader sees.
+type LineOf = (Line, Stored, Sees);
+
+/// A message that events are about.
+enum Looked {
+    /// Retention has removed it meanwhile.
+    Gone,
+    /// It is not shown.
+    Unseen,
+    /// It is.
+    Shown(Box<Line>),
 }
 
 impl<'a> TailLines<'a> {
@@ -171,11 +193,13 @@ impl<'a> TailLines<'a> {
     ) -> TailLines<'a> {
         let sees_all = sees(view, caller, EVERY_SERVICE).0.metadata;
         let built = Built { sees_all, ..Built::default() };
-        TailLines { request, view, caller, masker, filter: request.filter(), built }
+        let filter = request.filter();
+        let is_by_masked = history::masked_condition(masker, &filter).is_some();
+        TailLines { request, view, caller, masker, filter, is_by_masked, built, looked: BTreeMap::new() }
     }
 
-    pub(super) fn finish(self) -> Built {
-        self.built
+    pub(super) fn finish(self, worked: Duration) -> Built {
+        Built { worked, ..self.built }
     }
 
     /// Whether a batch is large enough.
@@ -197,12 +221,15 @@ impl<'a> TailLines<'a> {
     }
 
     /// The line of a message that the reader sees and asks for, with the message as it sees it.
-    fn line(&mut self, reader: &Reader, id: u64, stored: Stored) -> Result<Option<(Line, Stored, Sees)>, InteropError> {
+    fn line(&mut self, reader: &Reader, id: u64, stored: Stored) -> Result<Option<LineOf>, InteropError> {
         let sees = self.sees(&stored.service);
-        if !sees.metadata {
+        let is_asked_for = self.is_asked_for(&stored.service);
+        if !sees.metadata || !is_asked_for || (!self.is_by_masked && !self.filter.found_by(&stored.keys)) {
             return Ok(None);
         }
-        let seen = if sees.unmasked { stored } else { history::masked(self.masker, stored, true) };
+        // Its sizes are those of the masked one. Its keys are only looked at where the filter has one.
+        let wants_keys = self.filter.kind.is_some();
+        let seen = if sees.unmasked { stored } else { history::masked(self.masker, stored, wants_keys) };
         let line = history::line_of(reader, &self.filter, (id, &seen))?;
         // A service may have the name of an operation.
         let is_wanted = |line: &Line| {
@@ -276,16 +303,63 @@ impl<'a> TailLines<'a> {
     }
 
     fn try_event(&mut self, reader: &Reader, event: TailEvent) -> Result<Option<TailPart>, InteropError> {
-        let (TailEvent::Message { id, .. } | TailEvent::Outcome { id, .. }) = event;
-        // Retention may have removed it meanwhile.
-        let Some((stored, _)) = reader.inbound(id)? else { return Ok(None) };
-        let Some((line, seen, sees)) = self.line(reader, id, stored)? else { return Ok(None) };
         match event {
-            TailEvent::Message { took_us, .. } => Ok(Some(self.message_part((line, &seen, sees), Some(took_us)))),
-            TailEvent::Outcome { output, .. } => {
-                let found = reader.outcomes(id)?.into_iter().find(|delivery| delivery.output == output);
-                Ok(found.and_then(|delivery| self.outcome_part(&line, delivery)))
+            TailEvent::Message { id, took_us } => {
+                let (looked, found) = self.look(reader, id)?;
+                if matches!(looked, Looked::Gone) {
+                    self.left_out();
+                }
+                self.looked.insert(id, looked);
+                Ok(found.map(|(line, seen, sees)| self.message_part((line, &seen, sees), Some(took_us))))
             }
+            TailEvent::Outcome { id, output, .. } => {
+                if !self.looked.contains_key(&id) {
+                    let (looked, _) = self.look(reader, id)?;
+                    self.looked.insert(id, looked);
+                }
+                match self.looked.get(&id) {
+                    Some(Looked::Shown(line)) => {
+                        let found = reader.outcomes(id)?.into_iter().find(|delivery| delivery.output == output);
+                        Ok(found.and_then(|delivery| self.outcome_part(line, delivery)))
+                    }
+                    Some(Looked::Gone) => {
+                        self.left_out();
+                        Ok(None)
+                    }
+                    Some(Looked::Unseen) | None => Ok(None),
+                }
+            }
+        }
+    }
+
+    /// Looks a message up; with what its own part is made of, where it is shown.
+    fn look(&mut self, reader: &Reader, id: u64) -> Result<(Looked, Option<LineOf>), InteropError> {
+        for name in [&self.request.service, &self.request.operation].into_iter().flatten() {
+            if !reader.is_about(name, id)? {
+                let is_there = reader.is_there(id)?;
+                return Ok((if is_there { Looked::Unseen } else { Looked::Gone }, None));
+            }
+        }
+        match reader.inbound_of(id, |service| self.sees(service).metadata && self.is_asked_for(service))? {
+            InboundOf::Gone => Ok((Looked::Gone, None)),
+            InboundOf::Unwanted => Ok((Looked::Unseen, None)),
+            InboundOf::Wanted(stored) => match self.line(reader, id, *stored)? {
+                None => Ok((Looked::Unseen, None)),
+                Some(found) => Ok((Looked::Shown(Box::new(found.0.clone())), Some(found))),
+            },
+        }
+    }
+
+    fn is_asked_for(&self, service: &str) -> bool {
+        self.request.service.as_ref().is_none_or(|wanted| wanted == service)
+    }
+
+    /// Says that an event is not shown since retention has removed its message: whose it was is not known.
+    fn left_out(&mut self) {
+        match self.built.parts.last_mut() {
+            Some(TailPart::LeftOut { count: Some(count) }) => *count += 1,
+            Some(TailPart::LeftOut { count: None }) => {}
+            _ => self.built.parts.push(TailPart::LeftOut { count: self.built.sees_all.then_some(1) }),
         }
     }
 

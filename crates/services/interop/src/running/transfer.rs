@@ -9,13 +9,13 @@
 //! Invariants:
 //! 1. Messages of a service on which the caller lacks a right are neither in an export nor counted in it.
 //! 2. Of one source and one number a message is imported into a service once, however often and by however many the request comes, also across a crash:
-//!    source and number lie in its own record, and one request at a time looks and stores.
+//!    source and number lie in its own record, and one request at a time looks and stores for a service.
 //! 3. A result says that a message is stored only once it is durable.
 //! 4. A page of an import is bounded in messages and in time; back pressure ends it, with the reason.
 //! 5. A dry run stores and sends nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -25,14 +25,14 @@ use node::audit::{EntryMarks, Reads};
 use node::identity::{Action, Caller, Denied, Grant, Object};
 use serde_json::json;
 use store::Lsn;
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedMutexGuard, oneshot};
 
-use super::RunningProduction;
 use super::audited::Answered;
 use super::stored::read_stored;
 use super::transfer_request::{
     ImportMessage, ImportOutcome, ImportPage, ImportRequest, ImportResult, MASKED, TransferRequest, UNMASKED,
 };
+use super::{RunningProduction, lock};
 use crate::engine::{Arrival, Engine, Ingested, Waits};
 use crate::error::InteropError;
 use crate::history::{self, ExportRequest, ExportSight};
@@ -46,6 +46,22 @@ const PAGE_TIME: Duration = Duration::from_secs(2);
 
 /// How long a message waits for room in the queues of its operations.
 const ROOM_PATIENCE: Duration = Duration::from_secs(5);
+
+/// A turn for each service that imports go on into: one page at a time, and none waits for those of another service.
+#[derive(Debug, Default)]
+pub(super) struct ImportTurns(Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<()>>>>);
+
+impl ImportTurns {
+    async fn take(&self, service: &str) -> OwnedMutexGuard<()> {
+        let turn = {
+            let mut turns = lock(&self.0);
+            // Nobody has those, or waits for them.
+            turns.retain(|_, turn| Arc::strong_count(turn) > 1);
+            Arc::clone(turns.entry(service.to_owned()).or_default())
+        };
+        turn.lock_owned().await
+    }
+}
 
 /// Answers what was decided and recorded.
 pub(super) async fn answer(
@@ -126,14 +142,15 @@ fn without(outcome: ImportOutcome, reason: impl Into<String>) -> ImportResult {
 /// Takes a page in.
 async fn import(running: &RunningProduction, request: ImportRequest) -> Result<Answered, InteropError> {
     let engine = &running.engine;
+    // Held until all of the page is durable: the next request finds what this one has stored.
+    let _one = if request.dry_run { None } else { Some(running.importing.take(&request.service).await) };
+    // Behind it: it may have taken as long as a reload.
     let plan = engine.plan();
     let Some(service) = plan.production.services.get(&request.service).map(Arc::clone) else {
         let known = plan.production.services.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
         return Err(InteropError::NoSuch { what: "service", name: request.service, known });
     };
     let items: Vec<Item> = request.messages.into_iter().map(Item::of).collect::<Result<_, _>>()?;
-    // Held until all of the page is durable: the next request finds what this one has stored.
-    let _one = if request.dry_run { None } else { Some(running.importing.lock().await) };
     let origins: Vec<(u64, String)> = items.iter().map(|item| (item.origin.id, item.origin.key.clone())).collect();
     let into = service.name.clone();
     let before = read_stored(running, move |reader: &Reader| {

@@ -56,6 +56,7 @@ pub struct TransferWriter<W: Write> {
     sum: Context,
     messages: u64,
     body_bytes: u64,
+    unreadable: u64,
 }
 
 impl<W: Write> TransferWriter<W> {
@@ -64,7 +65,7 @@ impl<W: Write> TransferWriter<W> {
     /// # Errors
     /// It cannot be written.
     pub fn begin(to: W, head: &TransferHead) -> std::io::Result<TransferWriter<W>> {
-        let mut writer = TransferWriter { to, sum: Context::new(&SHA256), messages: 0, body_bytes: 0 };
+        let mut writer = TransferWriter { to, sum: Context::new(&SHA256), messages: 0, body_bytes: 0, unreadable: 0 };
         writer.put(MAGIC)?;
         writer.record(HEAD, head, &[])?;
         Ok(writer)
@@ -81,13 +82,19 @@ impl<W: Write> TransferWriter<W> {
         Ok(())
     }
 
+    /// So many messages could not be read, and may belong to the file: its end says so.
+    pub fn unreadable(&mut self, messages: u64) {
+        self.unreadable += messages;
+    }
+
     /// Writes the end, and gives back what was written to.
     ///
     /// # Errors
     /// It cannot be written.
     pub fn end(mut self) -> std::io::Result<(W, TransferEnd)> {
         let sha256 = hex(self.sum.clone().finish().as_ref());
-        let end = TransferEnd { messages: self.messages, body_bytes: self.body_bytes, sha256 };
+        let (messages, body_bytes, unreadable) = (self.messages, self.body_bytes, self.unreadable);
+        let end = TransferEnd { messages, body_bytes, sha256, unreadable };
         self.record(END, &end, &[])?;
         Ok((self.to, end))
     }
@@ -154,7 +161,7 @@ pub(crate) fn sealed(bytes: &[u8]) -> Vec<u8> {
     }
     let mut sum = Context::new(&SHA256);
     sum.update(&out);
-    let end = TransferEnd { messages, body_bytes, sha256: hex(sum.finish().as_ref()) };
+    let end = TransferEnd { messages, body_bytes, sha256: hex(sum.finish().as_ref()), unreadable: 0 };
     let metadata = serde_json::to_vec(&end).unwrap_or_default();
     let prefix = [&[END], &(metadata.len() as u32).to_le_bytes()[..], &0u32.to_le_bytes()].concat();
     let sum = checksum(&[&prefix, &metadata]);
@@ -223,7 +230,8 @@ impl<R: Read> TransferFile<R> {
             END => {
                 let end: TransferEnd = metadata(&record)?;
                 let sha256 = hex(before.finish().as_ref());
-                let found = TransferEnd { messages: self.messages, body_bytes: self.body_bytes, sha256 };
+                let (messages, body_bytes, unreadable) = (self.messages, self.body_bytes, end.unreadable);
+                let found = TransferEnd { messages, body_bytes, sha256, unreadable };
                 if end != found {
                     let text = format!(
                         "its end is of {} messages, and there are {}: records were left out, moved or changed",

@@ -110,6 +110,13 @@ pub struct TransferEnd {
     pub body_bytes: u64,
     /// SHA-256 of all bytes before this record, in hexadecimal.
     pub sha256: String,
+    /// Messages that could not be read where the file was made, and may belong to it.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub unreadable: u64,
+}
+
+fn is_none(count: &u64) -> bool {
+    *count == 0
 }
 
 /// Something of a file that is not taken.

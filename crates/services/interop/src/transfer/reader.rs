@@ -111,12 +111,16 @@ impl<R: Read + Seek> ImportReader<R> {
         if !is_source(&head.source) {
             return Err(InteropError::Refused("the name of its source is none".to_owned()));
         }
+        let unreadable = (end.unreadable > 0).then(|| LeftOut {
+            at: None,
+            why: format!("{} could not be read where the file was made, and may belong to it", end.unreadable),
+        });
         let checked = CheckedImport {
             source: head.source.clone(),
             masked: head.masked,
             messages: end.messages,
             body_bytes: end.body_bytes,
-            left_out: Vec::new(),
+            left_out: unreadable.into_iter().collect(),
             head: Some(head),
         };
         Ok((ImportReader { source: checked.source.clone(), file: Inner::Terrace(Box::new(file)) }, checked))

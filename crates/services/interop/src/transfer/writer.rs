@@ -52,6 +52,7 @@ pub struct ExportWriter<W: Write> {
     to: Inner<W>,
     written: u64,
     left_out: u64,
+    unreadable: u64,
 }
 
 #[derive(Debug)]
@@ -81,7 +82,7 @@ impl<W: Write> ExportWriter<W> {
                 Inner::Text { to, is_batch: true }
             }
         };
-        Ok(ExportWriter { to, written: 0, left_out: 0 })
+        Ok(ExportWriter { to, written: 0, left_out: 0, unreadable: 0 })
     }
 
     /// Adds a message; false where the format cannot have it.
@@ -95,6 +96,14 @@ impl<W: Write> ExportWriter<W> {
         }?;
         *(if is_taken { &mut self.written } else { &mut self.left_out }) += 1;
         Ok(is_taken)
+    }
+
+    /// So many messages could not be read, and may belong to the file. The end of the formats terrace and batch says so.
+    pub fn unreadable(&mut self, messages: u64) {
+        self.unreadable += messages;
+        if let Inner::Terrace(writer) = &mut self.to {
+            writer.unreadable(messages);
+        }
     }
 
     /// Messages written, and left out.
@@ -119,11 +128,12 @@ impl<W: Write> ExportWriter<W> {
             Inner::Terrace(writer) => writer.end().map(|(to, _)| to),
             Inner::Text { mut to, is_batch } => {
                 if is_batch {
-                    let left_out = match self.left_out {
-                        0 => String::new(),
-                        n => format!("|{n} left out: no single HL7 message"),
-                    };
-                    write!(to, "BTS|{}{left_out}\rFTS|1\r", self.written)?;
+                    let count = |n: u64, what: &str| (n > 0).then(|| format!("{n} {what}"));
+                    let left_out = count(self.left_out, "left out: no single HL7 message");
+                    let unreadable = count(self.unreadable, "could not be read and may belong to it");
+                    let comment: Vec<String> = left_out.into_iter().chain(unreadable).collect();
+                    let comment = if comment.is_empty() { String::new() } else { format!("|{}", comment.join(", ")) };
+                    write!(to, "BTS|{}{comment}\rFTS|1\r", self.written)?;
                 }
                 Ok(to)
             }
@@ -184,6 +194,7 @@ mod tests {
                 assert_eq!(writer.message(&message(n as u64), body).expect("memory"), n < 2, "{n}");
             }
             assert_eq!(writer.counts(), (2, 2));
+            writer.unreadable(3);
             let file = writer.end().expect("memory");
             let batch = hl7::batch::split(&file);
             let found: Vec<&[u8]> = batch.messages.iter().map(|range| &file[range.clone()]).collect();
@@ -195,6 +206,7 @@ mod tests {
             let header = format!("FHS|^~\\&|TERRACE|node-1|||20260101120000|||{comment}\r");
             assert_eq!(text.starts_with(&header), has_headers, "{text}");
             assert_eq!(text.contains("BTS|2|2 left out"), has_headers, "{text}");
+            assert_eq!(text.contains("3 could not be read"), has_headers, "{text}");
             let (_, checked) = ImportReader::open(std::io::Cursor::new(text.into_bytes())).expect("it is whole");
             assert_eq!((checked.masked, checked.messages), (masked, 2), "the mask is seen by who imports it");
         }

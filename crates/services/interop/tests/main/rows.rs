@@ -10,7 +10,7 @@ use interop::fuzzing;
 use interop::history::{Filter, OutputState};
 use interop::record::search::SearchKeys;
 use interop::record::{self, Delivery, DeliveryOutcome, Derivation, Head, MessageOrigin, Status, Switch, Writer};
-use interop::rows::prune::{Pruner, Retention};
+use interop::rows::prune::{Pruned, Pruner, Retention};
 use interop::rows::{Ids, Reader, Rows, TREES, Wanted, check, object_key};
 use interop::todo::{TodoChange, TodoNote};
 use node::Clock;
@@ -390,7 +390,17 @@ fn retention_by_age_removes_what_is_older() {
     }
     let pruned = pruner.pass((newest, 1), 10 * day, false, &|| false).expect("it works");
     assert_eq!(pruned.messages, 7, "days 0 to 6; day 7 is just as old as allowed");
-    assert_eq!(check::check(&Reader::new(&store)).expect("it reads").messages, 3);
+    // Imported with the times at which they were received elsewhere: too old, behind young ones.
+    for n in 0..3 {
+        newest = append(&store, record::KIND_MESSAGE, &message(&format!("I{n}"), "7", n * day)).0;
+        if n > 0 {
+            deliver(&store, newest);
+        }
+    }
+    let removed = |pruned: Pruned| pruned.messages;
+    let passes = (0..60).map(|_| removed(pruner.pass((newest, 1), 10 * day, false, &|| false).expect("it works")));
+    assert_eq!(passes.sum::<u64>(), 2, "all but the one that waits");
+    assert_eq!(check::check(&Reader::new(&store)).expect("it reads").messages, 4);
 }
 
 #[test]

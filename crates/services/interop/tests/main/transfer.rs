@@ -7,14 +7,17 @@ use std::sync::Arc;
 use device::{CrashShelf, Shelf};
 use interop::history::{ExportPage, ExportRequest, Filter};
 use interop::record::Derivation;
-use interop::rows::check;
+use interop::rows::{check, object_key};
 use interop::running::{ImportMessage, ImportOutcome, ImportPage, ImportRequest};
 use interop::transfer::{ExportFormat, ExportWriter, ImportReader, TransferHead};
+use node::identity::Action;
 use serde_json::json;
 
 use crate::crash::{images_of, open, seed};
 use crate::receiver::{Accepting, Down};
-use crate::rig::{Rig, Running, adt, keyed};
+use crate::rig::{Rig, Running, adt, keyed, until};
+use crate::rights;
+use crate::sender::Sender;
 
 async fn export(running: &Running, request: &ExportRequest) -> Result<ExportPage, String> {
     let answer = running.request(&format!("export {}", json!(request))).await.map_err(|error| error.to_string())?;
@@ -266,6 +269,90 @@ async fn each_service_has_a_message_once_and_what_is_shown_of_its_source_says_no
     assert!(page.results[0].reason.contains("[messages] age"), "{page:?}");
     let now = ImportRequest { replay: false, ..replay };
     assert_eq!(outcomes(&import(&running, &now).await.expect("a page")), ["routed"]);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_that_waits_for_room_ends_the_page_that_repeats_it_and_holds_up_no_other_service() {
+    let (out, elsewhere) = (Down::new(), Accepting::start().await);
+    let rig = Rig::new();
+    rig.service("in", "[intake]\nduplicates = \"drop\"\n")
+        .write("rules/main.rules", "match first\nrule all { send to out }\n")
+        .operation("out", out.address, "[queue]\nmessages = 1\n")
+        .write("services/other.toml", "kind = \"mllp\"\nlisten = \"127.0.0.1:0\"\nrules = \"other\"\n")
+        .write("rules/other.rules", "match first\nrule all { send to elsewhere }\n")
+        .operation("elsewhere", elsewhere.address, "");
+    let running = rig.start().await;
+    let mut sender = Sender::connect(running.address("in")).await;
+    sender.accepted(&adt("m0")).await;
+    // Its receiver is down: this one waits for as long as its sender does.
+    sender.send(&adt("m1")).await;
+    until("it has come", || (running.status().duplicates == 0 && running.waiting("out") == 1).then_some(())).await;
+    let of = |service: &str, number: u64, body: &str| {
+        let message = ImportMessage { number, source: "file-w".to_owned(), ..ImportMessage::default() };
+        ImportRequest {
+            service: service.to_owned(),
+            messages: vec![message.with_body(body.as_bytes())],
+            ..ImportRequest::default()
+        }
+    };
+    let (repeats, m1) = (of("in", 1, &adt("m1")), adt("m1"));
+    let (mut others, mut page) = (0, None);
+    let stuck = async { page = Some(import(&running, &repeats).await.expect("a page")) };
+    tokio::pin!(stuck);
+    let end = tokio::time::Instant::now() + std::time::Duration::from_secs(60);
+    loop {
+        assert!(tokio::time::Instant::now() < end, "the page waits for the sender of {m1}");
+        let other = of("other", others, &adt(&format!("o{others}")));
+        tokio::select! {
+            () = &mut stuck => break,
+            other = import(&running, &other) => assert_eq!(outcomes(&other.expect("a page")), ["routed"]),
+        }
+        others += 1;
+    }
+    let page = page.expect("it was answered");
+    assert!(page.results.is_empty() && page.stopped.is_some(), "{page:?}");
+    assert!(others > 5, "{others} pages of another service went on meanwhile");
+    drop(sender);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_that_is_damaged_here_counts_as_imported_and_the_rest_of_its_file_goes_on() {
+    let out = Accepting::start().await;
+    let rig = Rig::to(out.address);
+    rig.service("other", "");
+    let running = rig.start().await;
+    let of = |service: &str, numbers: std::ops::Range<u64>| ImportRequest {
+        service: service.to_owned(),
+        messages: numbers.map(keyed_message).collect(),
+        ..ImportRequest::default()
+    };
+    assert_eq!(outcomes(&import(&running, &of("in", 0..3)).await.expect("a page")), ["routed"; 3]);
+    running.idle("out").await;
+    let id = running.reader().imported_as(1, "file-x", "in").expect("it reads").expect("it is there");
+    let reader = running.reader();
+    let mut transaction = reader.snapshot().store().begin();
+    transaction.put(reader.trees().messages, &object_key(id, 0), b"no row").expect("a change");
+    transaction.commit().expect("a change");
+    assert!(running.reader().inbound(id).is_err(), "it cannot be read");
+    let page = import(&running, &of("in", 0..5)).await.expect("a page");
+    assert_eq!(outcomes(&page), ["again", "again", "again", "routed", "routed"]);
+    assert_eq!(page.results[1].id, Some(id));
+    // Another service has none of them.
+    assert_eq!(outcomes(&import(&running, &of("other", 0..2)).await.expect("a page")), ["routed"; 2]);
+    // An export names it to who sees all services, and counts it for who sees some: it may be theirs.
+    let ben = rights::user(&running, "ben").await;
+    running.grant_bodies().await;
+    for action in [Action::MessageMetadata, Action::MessageBody, Action::Unmasked] {
+        rights::grant(&running, action, "service other", "ben").await;
+    }
+    for (who, named, unreadable, whole) in [(String::new(), vec![id], 0, 6), (format!("as {ben} "), vec![], 1, 2)] {
+        let request = format!("{who}export {}", json!(ExportRequest::default()));
+        let page: ExportPage = serde_json::from_value(running.request(&request).await.expect("a page")).expect("one");
+        assert_eq!(page.damaged.iter().map(|(id, _)| *id).collect::<Vec<_>>(), named);
+        assert_eq!((page.unreadable, page.messages.len()), (unreadable, whole));
+    }
     running.stop().await;
 }
 

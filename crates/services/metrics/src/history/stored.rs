@@ -8,7 +8,7 @@
 //! Invariants: a row is whole or absent; a ring has no more rows than intervals, once a row was written; a coarser row is made from the
 //! stored rows of the next finer ring, so that a crash loses none of it; a clock that was set back or ahead leaves no row that stays.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use parking_lot::Mutex;
@@ -196,23 +196,51 @@ impl HistoryStore {
         Ok(Some(all.into_iter().filter_map(of).collect()))
     }
 
+    /// The points of some series within a range, by name, as [`points`](HistoryStore::points): each row is read once for all of them. Those
+    /// that there are not are left out.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn points_of(
+        &self,
+        series: &[String],
+        range: HistoryRange,
+        now_us: i64,
+    ) -> Result<Vec<(String, Vec<HistoryPoint>)>, StoreError> {
+        let wanted: Vec<(String, u32)> = {
+            let names = self.names.lock();
+            series.iter().filter_map(|name| Some((name.clone(), *names.by_name.get(name)?))).collect()
+        };
+        self.of_numbers(wanted, range, now_us)
+    }
+
     /// The points of all series within a range, by name, as [`points`](HistoryStore::points).
     ///
     /// # Errors
     /// The store's.
     pub fn summaries(&self, range: HistoryRange, now_us: i64) -> Result<Vec<(String, Vec<HistoryPoint>)>, StoreError> {
         let names = self.names.lock().by_name.clone();
+        self.of_numbers(names.into_iter().collect(), range, now_us)
+    }
+
+    fn of_numbers(
+        &self,
+        wanted: Vec<(String, u32)>,
+        range: HistoryRange,
+        now_us: i64,
+    ) -> Result<Vec<(String, Vec<HistoryPoint>)>, StoreError> {
         let snapshot = self.store.snapshot();
         let Some(tree) = snapshot.tree(TREE)? else { return Ok(Vec::new()) };
         let (ring, seconds) = range.ring();
         let from_us = now_us.saturating_sub(seconds * 1_000_000);
+        let numbers: BTreeSet<u32> = wanted.iter().map(|(_, number)| *number).collect();
         let mut all = BTreeMap::new();
-        collect(&snapshot, tree, (ring, from_us, now_us), &|_| true, &mut all)?;
+        collect(&snapshot, tree, (ring, from_us, now_us), &|number| numbers.contains(&number), &mut all)?;
         let points = |(name, number): (String, u32)| {
             let of = |(interval, row): (&i64, &Row)| Some(row.get(&number)?.at(RINGS[ring].begin_us(*interval)));
             (name, all.iter().filter_map(of).collect())
         };
-        Ok(names.into_iter().map(points).collect())
+        Ok(wanted.into_iter().map(points).collect())
     }
 }
 

@@ -34,8 +34,9 @@ impl Sum {
         Some(())
     }
 
-    fn negated(self) -> Sum {
-        Sum { months: -self.months, days: -self.days, us: -self.us }
+    fn negated(self) -> Option<Sum> {
+        let (months, days) = (self.months.checked_neg()?, self.days.checked_neg()?);
+        Some(Sum { months, days, us: self.us.checked_neg()? })
     }
 }
 
@@ -78,7 +79,7 @@ fn words(lower: &str) -> Option<Sum> {
     words.peek()?;
     while let Some(word) = words.next() {
         if word == "ago" {
-            return (any && words.peek().is_none()).then(|| sum.negated());
+            return sum.negated().filter(|_| any && words.peek().is_none());
         }
         any = true;
         if word.contains(':') {
@@ -187,7 +188,7 @@ mod tests {
         ] {
             assert_eq!(parse_interval(text), Some(expected), "{text}");
         }
-        for broken in ["", "P", "PT", "1 fortnight", "x", "1-13", "day", "ago"] {
+        for broken in ["", "P", "PT", "1 fortnight", "x", "1-13", "day", "ago", "-9223372036854775807 us -1 us ago"] {
             assert_eq!(parse_interval(broken), None, "{broken}");
         }
     }

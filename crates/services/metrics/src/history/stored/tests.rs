@@ -103,6 +103,23 @@ fn a_clock_that_was_ahead_leaves_no_rows_and_the_rings_never_grow_beyond_their_b
 }
 
 #[test]
+fn several_series_have_the_points_that_each_of_them_has_and_those_that_are_not_there_are_left_out() {
+    let history = HistoryStore::open(store()).expect("it opens");
+    for tick in 0..400_i32 {
+        let values = [("a", tick), ("b", 2 * tick), ("c", 3 * tick)];
+        let values: Vec<_> = values.iter().map(|(name, value)| ((*name).to_owned(), f64::from(*value))).collect();
+        history.write(&values, BEGIN + i64::from(tick) * 10 * SECOND).expect("it is written");
+    }
+    let asked = ["c", "none", "a"].map(str::to_owned);
+    for range in [HistoryRange::Hour, HistoryRange::Day] {
+        let now_us = BEGIN + 400 * 10 * SECOND;
+        let found = history.points_of(&asked, range, now_us).expect("it can be read");
+        let alone = |name: &str| history.points(name, range, now_us).expect("it can be read").expect("it is known");
+        assert_eq!(found, [("c".to_owned(), alone("c")), ("a".to_owned(), alone("a"))]);
+    }
+}
+
+#[test]
 fn names_are_bounded_and_the_numbers_of_forgotten_ones_are_not_used_again() {
     let store = store();
     let history = HistoryStore::open(store.clone()).expect("it opens");

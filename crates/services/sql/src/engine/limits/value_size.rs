@@ -17,9 +17,9 @@
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use datafusion::arrow::array::Array;
-use datafusion::arrow::compute::concat;
+use datafusion::arrow::array::{Array, AsArray};
 use datafusion::arrow::compute::kernels::concat_elements::concat_elements_dyn;
+use datafusion::arrow::compute::{cast, concat};
 use datafusion::arrow::datatypes::{DataType, FieldRef};
 use datafusion::common::DFSchema;
 use datafusion::common::config::ConfigOptions;
@@ -44,6 +44,7 @@ use super::value_lengths::{is_long, lengths};
 use super::window_values::aggregates;
 use crate::SqlError;
 use crate::engine::semantics::pg_function::PgFunction;
+use crate::engine::semantics::text_functions::format_sizes;
 
 /// A function that returns its argument, and requests memory for its copies.
 const LARGE: &str = "large";
@@ -85,8 +86,15 @@ fn bound(name: &str) -> Option<Bound> {
         "concat" | "overlay" | "array_append" | "array_prepend" | "array_concat" | "make_array" => {
             |row| row.all_bytes()
         }
+        // The last two are the fields of the template and the sum of their widths. A value in quotes is at most twice as long.
+        "format" => |row| {
+            let (fields, widths) = (row.arguments.len() - 2, row.arguments.len() - 1);
+            let longest = (1..fields).map(|at| row.bytes(at)).max().unwrap_or(0);
+            row.bytes(0) + row.count(fields) * (2 * longest + 3) + row.count(widths)
+        },
         "concat_ws" => |row| row.all_bytes() + row.bytes(0) * row.width(),
-        "translate" | "encode" | "upper" | "lower" | "initcap" | "reverse" | "quote_literal" => |row| 4 * row.bytes(0),
+        "translate" | "encode" | "upper" | "lower" | "initcap" | "reverse" | "quote_literal" | "quote_ident"
+        | "quote_nullable" => |row| 4 * row.bytes(0),
         "string_to_array" | "regexp_split_to_array" => |row| 24 * row.bytes(0),
         "array_to_string" => |row| row.bytes(0) * (1 + row.bytes(1)),
         "array_repeat" => |row| row.bytes(0).max(8) * row.count(1),
@@ -175,6 +183,24 @@ fn argument(value: &ColumnarValue) -> DfResult<Argument> {
         ColumnarValue::Array(array) => Values::Each(lengths(array)?),
     };
     Ok(Argument { is_number, values })
+}
+
+/// The fields of a template of `format`, and the sum of their widths.
+fn of_template(template: Option<&ColumnarValue>) -> DfResult<[Argument; 2]> {
+    let sizes = |template: Option<&str>| template.map_or((0, 0), format_sizes);
+    let (fields, widths) = match template {
+        Some(ColumnarValue::Array(array)) => {
+            let texts = cast(array, &DataType::Utf8)?;
+            let (fields, widths) = texts.as_string::<i32>().iter().map(sizes).unzip();
+            (Values::Each(fields), Values::Each(widths))
+        }
+        Some(ColumnarValue::Scalar(value)) => {
+            let (fields, widths) = sizes(value.try_as_str().flatten());
+            (Values::One(fields), Values::One(widths))
+        }
+        None => (Values::One(0), Values::One(0)),
+    };
+    Ok([fields, widths].map(|values| Argument { is_number: true, values }))
 }
 
 /// The rule: it replaces functions by ones that request memory first.
@@ -373,7 +399,10 @@ impl BoundedFunction {
         if bound.or(steps).is_none() && taken(args) <= SMALL_BYTES {
             return Ok(Vec::new());
         }
-        let arguments: Vec<Argument> = args.args.iter().map(argument).collect::<DfResult<_>>()?;
+        let mut arguments: Vec<Argument> = args.args.iter().map(argument).collect::<DfResult<_>>()?;
+        if name == "format" {
+            arguments.extend(of_template(args.args.first())?);
+        }
         let each = arguments.iter().any(|argument| matches!(argument.values, Values::Each(_)));
         let rows = if each { args.number_rows } else { 1 };
         let row = |row| Row { arguments: &arguments, row };

@@ -13,6 +13,7 @@
 //!   x::timestamp(0)              rounded_timestamp(x::timestamp, 0)
 //!   (a, b) < (c, d)              a < c OR a = c AND b < d
 //!   (a, b) IN ((1, 2), ..)       a = 1 AND b = 2 OR ..
+//!   (a, b) IS NULL               a IS NULL AND b IS NULL; IS NOT NULL alike
 //!   (a, b) OVERLAPS (c, d)       by the ends of both periods
 //!   make_interval(days => 3)     make_interval(0, 0, 0, 3)
 //!   localtimestamp, age(x)       now()::timestamp, age(current_date, x)
@@ -58,6 +59,8 @@ pub(super) fn restated(expr: Expr) -> Expr {
         Expr::BinaryOp { left, op: op @ (BinaryOperator::HashArrow | BinaryOperator::HashLongArrow), right } => {
             at_path(*left, op, *right)
         }
+        Expr::IsNull(row) => each_of(*row, |value| Expr::IsNull(Box::new(value))),
+        Expr::IsNotNull(row) => each_of(*row, |value| Expr::IsNotNull(Box::new(value))),
         Expr::Substring { expr, substring_from, substring_for, .. } => {
             let from = substring_from.map_or_else(|| number("1"), |from| *from);
             let length = substring_for.map(|length| *length);
@@ -151,6 +154,24 @@ fn ordered_rows(left: Vec<Expr>, right: Vec<Expr>, op: &BinaryOperator) -> Expr 
         found = binary(binary(left, strict.clone(), right), BinaryOperator::Or, rest);
     }
     nested(found)
+}
+
+/// What is said of a row holds for each of its values; a row is also `ROW(..)`.
+fn each_of(row: Expr, of: fn(Expr) -> Expr) -> Expr {
+    let values = match row {
+        Expr::Tuple(values) if !values.is_empty() => values,
+        Expr::Nested(inner) if matches!(*inner, Expr::Tuple(_) | Expr::Nested(_)) => return each_of(*inner, of),
+        Expr::Function(function) if function.name.to_string().eq_ignore_ascii_case("row") => {
+            match arguments(&function).filter(|values| !values.is_empty()) {
+                Some(values) => values.into_iter().map(|(_, value)| value).collect(),
+                None => return of(Expr::Function(function)),
+            }
+        }
+        other => return of(other),
+    };
+    let each = values.into_iter().map(|value| nested(of(nested(value))));
+    let all = each.reduce(|one, other| binary(one, BinaryOperator::And, other));
+    nested(all.unwrap_or_else(|| Expr::Value(Value::Null.into())))
 }
 
 fn row_in_list(row: &[Expr], list: Vec<Expr>, negated: bool) -> Expr {
@@ -285,7 +306,12 @@ fn local_time(name: Ident) -> Expr {
 /// The arguments of a plain call.
 fn arguments(function: &Function) -> Option<Vec<(Option<String>, Expr)>> {
     let plain = function.over.is_none() && function.filter.is_none() && function.within_group.is_empty();
-    let FunctionArguments::List(list) = &function.args else { return None };
+    let list = match &function.args {
+        // `localtimestamp` has no brackets.
+        FunctionArguments::None if plain => return Some(Vec::new()),
+        FunctionArguments::List(list) => list,
+        _ => return None,
+    };
     if !plain || list.duplicate_treatment.is_some() || !list.clauses.is_empty() {
         return None;
     }

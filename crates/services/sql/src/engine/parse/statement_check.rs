@@ -12,7 +12,7 @@
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, DataType, Expr, Function, Ident, JoinConstraint, JoinOperator, ObjectName, ObjectNamePart, Query,
+    BinaryOperator, DataType, Expr, Function, FunctionArguments, Ident, JoinConstraint, JoinOperator, ObjectName, ObjectNamePart, Query,
     Select, SelectItem, SetExpr, SetOperator, SetQuantifier, Statement, TableFactor, UnaryOperator, Visit, Visitor,
     visit_expressions,
 };
@@ -142,8 +142,21 @@ impl Visitor for StatementCheck {
                 refuse_with("- a ^ b", "Write (-a) ^ b, which PostgreSQL takes it for, or -(a ^ b).")
             }
             Expr::InList { expr, list, .. } if matches!(**expr, Expr::Tuple(_)) => row_in_list(expr, list),
-            Expr::InSubquery { expr, .. } => no_rows_within(expr),
-            Expr::Function(function) => call(function),
+            Expr::InSubquery { expr, .. } => {
+                no_rows_within(expr)?;
+                few_copies(expr.as_ref())
+            }
+            Expr::AnyOp { left, right, .. } | Expr::AllOp { left, right, .. } => match right.as_ref() {
+                Expr::Subquery(_) => few_copies(left.as_ref()),
+                right => {
+                    few_copies(left.as_ref())?;
+                    few_copies(right)
+                }
+            },
+            Expr::Function(function) => {
+                copied_values(function)?;
+                call(function)
+            }
             _ => ControlFlow::Continue(()),
         }
     }
@@ -204,6 +217,96 @@ fn no_rows_within(row: &Expr) -> ControlFlow<Box<SqlError>> {
     match values.iter().any(|value| visit_expressions(value, is_row).is_break()) {
         true => refuse("a row of values within a row of values"),
         false => ControlFlow::Continue(()),
+    }
+}
+
+/// How deep values that are copied may be within values that are copied, up to four times each.
+const COPIES_MAX: usize = 2;
+
+/// Whether the values of an expression are copied: of comparisons with ANY, ALL and IN (SELECT ..), and of some aggregates.
+fn copies(expr: &Expr) -> bool {
+    match expr {
+        Expr::AnyOp { .. } | Expr::AllOp { .. } | Expr::InSubquery { .. } => true,
+        Expr::Function(function) => is_copying(function),
+        _ => false,
+    }
+}
+
+fn is_copying(function: &Function) -> bool {
+    let name = function.name.to_string().to_lowercase();
+    match name.rsplit('.').next() {
+        Some("mode" | "percentile_disc") => true,
+        Some("array_agg") => matches!(&function.args, FunctionArguments::List(list) if list.duplicate_treatment.is_some()),
+        _ => false,
+    }
+}
+
+/// Refuses a value that would be copied too often. Errors: 54001.
+fn few_copies(value: &impl Visit) -> ControlFlow<Box<SqlError>> {
+    match value.visit(&mut Copies { depth: 0 }) {
+        ControlFlow::Continue(()) => ControlFlow::Continue(()),
+        ControlFlow::Break(()) => {
+            let message = "comparisons with ANY, ALL and IN nest too deeply in the values of such comparisons";
+            ControlFlow::Break(Box::new(SqlError::statement("54001", message)))
+        }
+    }
+}
+
+struct Copies {
+    depth: usize,
+}
+
+impl Visitor for Copies {
+    type Break = ();
+
+    fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
+        self.depth += usize::from(copies(expr));
+        if self.depth > COPIES_MAX { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+
+    fn post_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
+        self.depth -= usize::from(copies(expr));
+        ControlFlow::Continue(())
+    }
+}
+
+/// Refuses aggregates whose values are copied within one another. Errors: 42803, 54001.
+fn copied_values(function: &Function) -> ControlFlow<Box<SqlError>> {
+    if !is_copying(function) {
+        return ControlFlow::Continue(());
+    }
+    let mut aggregates = Aggregates { queries: 0 };
+    if function.args.visit(&mut aggregates).is_break() || function.within_group.visit(&mut aggregates).is_break() {
+        let nested = SqlError::statement("42803", "aggregate function calls cannot be nested");
+        return ControlFlow::Break(Box::new(nested));
+    }
+    few_copies(&function.args)?;
+    few_copies(&function.within_group)
+}
+
+/// Finds such an aggregate outside of subqueries.
+struct Aggregates {
+    queries: usize,
+}
+
+impl Visitor for Aggregates {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
+        self.queries += 1;
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
+        self.queries -= 1;
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
+        match expr {
+            Expr::Function(function) if self.queries == 0 && is_copying(function) => ControlFlow::Break(()),
+            _ => ControlFlow::Continue(()),
+        }
     }
 }
 

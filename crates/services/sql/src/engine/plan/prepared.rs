@@ -153,11 +153,7 @@ async fn plan_restated(state: &Planning, statement: Statement, declared: &[Optio
         }
         Ok(TreeNodeRecursion::Continue)
     })?;
-    match hidden {
-        true => Err(SqlError::unsupported("a subquery that is a truth value and names columns of an outer query")
-            .with_hint("Use EXISTS in WHERE.")),
-        false => Ok(planned),
-    }
+    if hidden { Err(SqlError::hidden_columns()) } else { Ok(planned) }
 }
 
 async fn plan_once(state: &Planning, mut statement: Statement, declared: &[Option<DataType>]) -> Planned {

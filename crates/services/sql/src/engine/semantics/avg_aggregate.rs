@@ -18,6 +18,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::scalar::ScalarValue;
 
+use super::interval_aggregates::SpanSum;
 use super::interval_functions::OVER;
 use super::numeric_division::{QUOTIENT, divide, operand};
 use super::rows::INTERVAL;
@@ -69,8 +70,12 @@ impl NumericAvg {
     ) -> DfResult<Box<dyn Accumulator>> {
         let parts = self.parts_of(&arguments)?;
         let states = self.sum.state_fields(state_of(&arguments, &parts.sum))?.len();
+        let sum: Box<dyn Accumulator> = match *parts.sum.data_type() == INTERVAL {
+            true => Box::new(SpanSum::default()),
+            false => make(&self.sum, AccumulatorArgs { return_field: parts.sum, ..arguments.clone() })?,
+        };
         Ok(Box::new(SumAndCount {
-            sum: make(&self.sum, AccumulatorArgs { return_field: parts.sum, ..arguments.clone() })?,
+            sum,
             count: make(&self.count, AccumulatorArgs { return_field: parts.count, ..arguments })?,
             states,
         }))
@@ -159,7 +164,7 @@ impl AggregateUDFImpl for NumericAvg {
     fn groups_accumulator_supported(&self, arguments: AccumulatorArgs) -> bool {
         match arguments.return_type() {
             DataType::Float64 => self.floats.groups_accumulator_supported(arguments),
-            _ => !arguments.is_distinct,
+            kind => !arguments.is_distinct && *kind != INTERVAL,
         }
     }
 

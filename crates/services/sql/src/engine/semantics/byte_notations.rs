@@ -46,7 +46,7 @@ fn unknown(notation: &str) -> SqlError {
 
 fn encoded(bytes: &[u8], notation: &str) -> Result<String, SqlError> {
     match notation.to_ascii_lowercase().as_str() {
-        "hex" => Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect()),
+        "hex" => Ok(bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]).map(|four| HEX[usize::from(four)]).collect()),
         "base64" => Ok(base64_of(bytes)),
         "escape" => Ok(bytes
             .iter()
@@ -69,6 +69,7 @@ fn decoded(value: &str, notation: &str) -> Result<Vec<u8>, SqlError> {
     }
 }
 
+const HEX: [char; 16] = ['0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'a', 'b', 'c', 'd', 'e', 'f'];
 const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 /// The characters of a line.

@@ -174,7 +174,7 @@ pub(crate) const SPAN: PgFunction = PgFunction {
         let spans = spans.iter().map(|span| span.map(span_us));
         Ok(Arc::new(spans.collect::<Decimal128Array>().with_data_type(gives.clone())))
     },
-    between: Some(""),
+    between: None,
 };
 
 /// The length of an interval in microseconds, with months of 30 days.

@@ -12,7 +12,7 @@ use datafusion::logical_expr::expr::{Case, ScalarFunction};
 use datafusion::logical_expr::{Cast, Expr, ExprSchemable, WindowFunctionDefinition, lit, when};
 
 use super::pg_function::{PgFunction, no_function};
-use super::{datetime_functions, moment_functions, numeric_literals, pattern_functions, regular_expressions};
+use super::{datetime_functions, interval_comparisons, moment_functions, numeric_literals, pattern_functions, regular_expressions};
 use crate::SqlError;
 
 /// Functions of texts to which DataFusion would pass bytes in their written form, `\x..`.
@@ -102,6 +102,7 @@ fn is_integer(call: &ScalarFunction, schema: &DFSchema) -> bool {
 fn restated(call: ScalarFunction, schema: &DFSchema) -> DfResult<Transformed<Expr>> {
     let ScalarFunction { func, mut args } = call;
     let name = func.name();
+    interval_comparisons::check_call(name, &args, schema)?;
     let kind = |at: usize| args.get(at).and_then(|arg: &Expr| arg.get_type(schema).ok());
     let is_bytes = |at: usize| kind(at).is_some_and(|kind| kind.is_binary());
     match name {
@@ -121,6 +122,12 @@ fn restated(call: ScalarFunction, schema: &DFSchema) -> DfResult<Transformed<Exp
             return Ok(Transformed::yes(BYTES.of(args)));
         }
         // A truth value is one letter, where its type's own notation is used and not a cast to text.
+        "concat" | "concat_ws" | "format" | "quote_literal" | "quote_nullable"
+            if (0..args.len()).any(|at| kind(at).is_some_and(|kind| kind.is_nested())) =>
+        {
+            let error = SqlError::unsupported(format!("{name} of an array"));
+            return Err(error.with_hint("Use array_to_string.").into());
+        }
         "concat" | "concat_ws" | "format" if (0..args.len()).any(|at| kind(at) == Some(DataType::Boolean)) => {
             for arg in &mut args {
                 if arg.get_type(schema).ok() == Some(DataType::Boolean) {
@@ -244,6 +251,14 @@ pub(crate) fn check_aggregate(expr: &Expr, schema: &DFSchema) -> Result<(), SqlE
     if spreads && !kind.is_floating() && !kind.is_null() {
         let error = SqlError::unsupported(format!("{name} of a numeric or a whole number"));
         return Err(error.with_hint("Cast the value to double precision."));
+    }
+    let is_distinct = match expr {
+        Expr::AggregateFunction(call) => call.params.distinct,
+        Expr::WindowFunction(call) => call.params.distinct,
+        _ => false,
+    };
+    if is_distinct {
+        interval_comparisons::check_distinct(name, &kind)?;
     }
     let in_window = matches!(expr, Expr::WindowFunction(_));
     if in_window && matches!(name, "min" | "max") && matches!(kind, DataType::Interval(_)) {

@@ -1,4 +1,4 @@
-//! `min` and `max` of intervals by their lengths, with months of 30 days, and the order of intervals in ORDER BY: DataFusion compares months
+//! `sum` of intervals, where more than an interval can have is an error; `min` and `max` by their lengths, with months of 30 days, and the order of intervals in ORDER BY: DataFusion compares months
 //! first, then days.
 
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use datafusion::logical_expr::{
 use datafusion::scalar::ScalarValue;
 
 use super::datetime_functions::{SPAN, span_us};
-use super::rows::INTERVAL;
+use super::rows::{INTERVAL, Span, interval_out_of_range};
 use crate::SqlError;
 
 /// The plan with its sorts of intervals by their lengths.
@@ -56,9 +56,15 @@ pub(crate) fn aggregate(mut call: AggregateFunction, schema: &DFSchema) -> Trans
     Transformed::new_transformed(Expr::AggregateFunction(call), changed)
 }
 
-/// A window whose order are intervals.
+/// A window whose order or whose parts are intervals.
 pub(crate) fn window(mut call: Box<WindowFunction>, schema: &DFSchema) -> Transformed<Expr> {
-    let changed = by_length(&mut call.params.order_by, schema);
+    let mut changed = by_length(&mut call.params.order_by, schema);
+    for key in &mut call.params.partition_by {
+        if matches!(key.get_type(schema), Ok(DataType::Interval(_))) {
+            *key = SPAN.of(vec![key.clone()]);
+            changed = true;
+        }
+    }
     Transformed::new_transformed(Expr::WindowFunction(call), changed)
 }
 
@@ -144,5 +150,56 @@ impl Accumulator for Edge {
 
     fn merge_batch(&mut self, states: &[ArrayRef]) -> DfResult<()> {
         self.update_batch(states)
+    }
+}
+
+/// The sum of intervals.
+#[derive(Debug, Default)]
+pub(crate) struct SpanSum {
+    sum: Span,
+    count: i64,
+}
+
+impl SpanSum {
+    fn change(&mut self, values: &ArrayRef, of: fn(Span, Span) -> Option<Span>) -> DfResult<i64> {
+        let mut count = 0;
+        for value in values.as_primitive::<IntervalMonthDayNanoType>().iter().flatten() {
+            self.sum = of(self.sum, Span::from(value)).ok_or_else(interval_out_of_range)?;
+            count += 1;
+        }
+        Ok(count)
+    }
+}
+
+impl Accumulator for SpanSum {
+    fn update_batch(&mut self, values: &[ArrayRef]) -> DfResult<()> {
+        self.count += self.change(&values[0], Span::checked_add)?;
+        Ok(())
+    }
+
+    fn evaluate(&mut self) -> DfResult<ScalarValue> {
+        let sum = (self.count > 0).then(|| self.sum.arrow()).transpose()?;
+        Ok(ScalarValue::IntervalMonthDayNano(sum))
+    }
+
+    fn size(&self) -> usize {
+        size_of::<SpanSum>()
+    }
+
+    fn state(&mut self) -> DfResult<Vec<ScalarValue>> {
+        Ok(vec![self.evaluate()?])
+    }
+
+    fn merge_batch(&mut self, states: &[ArrayRef]) -> DfResult<()> {
+        self.update_batch(states)
+    }
+
+    fn retract_batch(&mut self, values: &[ArrayRef]) -> DfResult<()> {
+        self.count -= self.change(&values[0], Span::checked_sub)?;
+        Ok(())
+    }
+
+    fn supports_retract_batch(&self) -> bool {
+        true
     }
 }

@@ -12,7 +12,7 @@ use datafusion::logical_expr::Expr;
 
 use super::datetime_functions::{TIMESTAMP, moment, zone_of};
 use super::pg_function::{Argument, PgFunction, no_function};
-use super::rows::{ArgumentRow, INTERVAL, Span, each, is_text, moments, spans, wanted};
+use super::rows::{ArgumentRow, INTERVAL, Kept, Span, each, is_text, moments, spans, wanted};
 use crate::SqlError;
 use crate::text::calendar::{DAY_US, civil, days};
 
@@ -51,18 +51,21 @@ pub(crate) const DATE_TRUNC: PgFunction = PgFunction {
         [_, (kind, _), ..] => Ok((*kind).clone()),
         _ => Err(no_function("date_trunc", &[])),
     },
-    run: |arrays, gives| match gives {
-        DataType::Interval(_) => spans(arrays, |row| cut_span(row.text(0), row.span(1))),
-        _ => moments(arrays, gives, |row| {
+    run: |arrays, gives| {
+        let zones = Kept::new(zone_of);
+        if matches!(gives, DataType::Interval(_)) {
+            return spans(arrays, |row| cut_span(row.text(0), row.span(1)));
+        }
+        moments(arrays, gives, |row| {
             let name = if gives == &TIMESTAMP { "timestamp without time zone" } else { "timestamp with time zone" };
             let cut = |us| cut(row.text(0), us, name);
             if row.width() < 3 {
                 return cut(row.moment(1));
             }
-            let zone = zone_of(row.text(2))?;
+            let zone = *zones.of(row.text(2))?;
             let local = super::datetime_functions::to_local(zone, row.moment(1))?;
             super::datetime_functions::from_local(zone, cut(local)?)
-        }),
+        })
     },
     between: None,
 };
@@ -148,13 +151,18 @@ pub(crate) const ROUNDED: PgFunction = PgFunction {
         _ => Err(no_function("timestamp", types)),
     },
     gives: |types| types.first().map(|(kind, _)| (*kind).clone()).ok_or_else(|| no_function("timestamp", &[])),
-    run: |arrays, gives| moments(arrays, gives, |row| Ok(rounded(row.moment(0), row.int(1)))),
+    run: |arrays, gives| moments(arrays, gives, |row| rounded(row.moment(0), row.int(1)).ok_or_else(out_of_range)),
     between: Some(""),
 };
 
-fn rounded(us: i64, digits: i64) -> i64 {
+/// 2000-01-01: halves are rounded away from it, since PostgreSQL counts from there.
+const MIDDLE_US: i64 = 946_684_800 * SECOND_US;
+
+fn rounded(us: i64, digits: i64) -> Option<i64> {
     let unit = 10i64.pow(6 - digits.clamp(0, 6) as u32);
-    us.saturating_add(unit / 2).div_euclid(unit) * unit
+    let distance = us.checked_sub(MIDDLE_US)?;
+    let length = distance.checked_abs()?.checked_add(unit / 2)? / unit * unit;
+    MIDDLE_US.checked_add(distance.signum() * length)
 }
 
 /// The functions that can be called by name.
@@ -188,9 +196,10 @@ pub(crate) const CALLED: &[PgFunction] = &[
         wants: |types| wanted("make_timestamptz", "iiiiif?t", types),
         gives: |_| Ok(moment()),
         run: |arrays, gives| {
+            let zones = Kept::new(zone_of);
             moments(arrays, gives, |row| match row.width() {
                 6 => made_moment(&row),
-                _ => super::datetime_functions::from_local(zone_of(row.text(6))?, made_moment(&row)?),
+                _ => super::datetime_functions::from_local(*zones.of(row.text(6))?, made_moment(&row)?),
             })
         },
         between: None,
@@ -265,6 +274,16 @@ mod tests {
             let us = parse_timestamp("2024-02-29 12:34:56.789123").expect("it is one");
             assert_eq!(cut(unit, us, "timestamp").expect(unit), parse_timestamp(expected).expect(unit), "{unit}");
         }
+        for (text, digits, expected) in [
+            ("1999-12-31 23:59:59.5", 0, "1999-12-31 23:59:59"),
+            ("1969-12-31 23:59:59.25", 1, "1969-12-31 23:59:59.2"),
+            ("1990-01-01 00:00:00.45", 1, "1990-01-01 00:00:00.4"),
+            ("2024-01-01 00:00:00.45", 1, "2024-01-01 00:00:00.5"),
+        ] {
+            let us = parse_timestamp(text).expect(text);
+            assert_eq!(rounded(us, digits), parse_timestamp(expected), "{text}");
+        }
+        assert_eq!(rounded(i64::MIN, 0), None);
         assert_eq!(cut("fortnight", 0, "timestamp").expect_err("there is none").code(), "22023");
     }
 }

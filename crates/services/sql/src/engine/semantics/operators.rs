@@ -5,7 +5,7 @@
 //!   n / m              numerics            numeric_divide (numeric_division)
 //!   d + interval       d is a date         timestamp + interval
 //!   ts - ts                                timestamp_difference: days and hours
-//!   iv = iv            intervals           of their spans
+//!   iv = iv            intervals           of their lengths (interval_comparisons)
 //!   f = n, r * f       floats, numerics    of doubles
 //!   x::int             x is not an integer rounded
 //!   x::numeric                             keeps the digits of x
@@ -17,7 +17,7 @@
 //! The rule runs when a statement is described, and again before it runs, when its parameters have values. It leaves
 //! its own replacements alone.
 
-use datafusion::arrow::datatypes::{DataType, IntervalUnit, TimeUnit};
+use datafusion::arrow::datatypes::{DataType, TimeUnit};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchema, ScalarValue};
@@ -33,9 +33,10 @@ use datafusion::optimizer::AnalyzerRule;
 use super::numeric_division;
 use super::numeric_division::operand;
 use super::numeric_literals::numeric_literal;
+use super::interval_comparisons::{is_interval, span};
 use super::{
-    cast_types, datetime_functions, function_calls, interval_aggregates, interval_functions, numeric_functions,
-    numeric_literals, regular_expressions,
+    cast_types, correlated_subqueries, datetime_functions, function_calls, interval_aggregates, interval_comparisons,
+    interval_functions, json_comparisons, numeric_functions, numeric_literals, regular_expressions,
 };
 use crate::SqlError;
 use crate::table::SqlType;
@@ -61,9 +62,17 @@ pub(crate) fn meant(plan: LogicalPlan) -> DfResult<LogicalPlan> {
         memberships(plan)?;
         same_kinds(plan)?;
         quotients_of_values(plan)?;
+        correlated_subqueries::check(plan)?;
         Ok(TreeNodeRecursion::Continue)
     })?;
-    interval_aggregates::sorted(each_expression(plan, rewrite)?)
+    let plan = each_expression(plan, rewrite)?;
+    // Casts from json have their own type now.
+    plan.apply_with_subqueries(|plan| {
+        interval_comparisons::check_plan(plan)?;
+        json_comparisons::check_plan(plan)?;
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    interval_aggregates::sorted(plan)
 }
 
 /// Rewrites a plan's expressions, inner ones first, and keeps their names.
@@ -103,12 +112,28 @@ pub(crate) fn schema_below(plan: &LogicalPlan) -> DfResult<DFSchema> {
 }
 
 fn rewrite(expr: Expr, schema: &DFSchema) -> DfResult<Transformed<Expr>> {
+    json_comparisons::check(&expr, schema)?;
     match expr {
         Expr::BinaryExpr(binary) => operator(binary, schema),
         Expr::Between(between) => between_of(between, schema),
         Expr::Cast(cast) => cast_of(cast, schema),
         Expr::ScalarFunction(call) => function_calls::rewrite(call, schema),
-        Expr::Case(case) => Ok(function_calls::case(case, schema)?),
+        Expr::Case(case) => {
+            let case = interval_comparisons::case(case, schema);
+            let changed = case.transformed;
+            let case = function_calls::case(case.data, schema)?;
+            Ok(Transformed::new_transformed(case.data, changed || case.transformed))
+        }
+        Expr::InList(list) => Ok(interval_comparisons::in_list(list, schema)),
+        Expr::InSubquery(found) => {
+            interval_comparisons::check_subquery(&found, schema)?;
+            Ok(Transformed::no(Expr::InSubquery(found)))
+        }
+        Expr::IsNull(value) | Expr::IsNotNull(value)
+            if matches!(value.get_type(schema), Ok(DataType::Struct(_))) =>
+        {
+            Err(SqlError::unsupported("IS NULL of a row that is no list of values").into())
+        }
         Expr::Negative(value)
             if matches!(value.get_type(schema), Ok(DataType::Interval(_) | DataType::Duration(_))) =>
         {
@@ -152,8 +177,10 @@ fn operator(binary: BinaryExpr, schema: &DFSchema) -> DfResult<Transformed<Expr>
         return arithmetic_of(Sides { left, right, l, r }, op, same);
     }
     let comparison = op.supports_propagation();
-    let interval = |kind: &DataType| matches!(kind, DataType::Interval(_));
-    Ok(if comparison && (interval(&l) || interval(&r)) {
+    if comparison {
+        interval_comparisons::check_arrays(&l, &r)?;
+    }
+    Ok(if comparison && (is_interval(&l) || is_interval(&r)) {
         Transformed::yes(same(span(left, &l), span(right, &r)))
     } else if comparison && mixes_floats(&l, &r) {
         Transformed::yes(same(as_double(left, &l), as_double(right, &r)))
@@ -292,14 +319,6 @@ fn as_double(expr: Expr, kind: &DataType) -> Expr {
     numeric_literals::as_double(&expr).unwrap_or_else(|| cast_to(expr, DataType::Float64))
 }
 
-fn span(expr: Expr, kind: &DataType) -> Expr {
-    match kind {
-        DataType::Interval(_) => datetime_functions::SPAN.of(vec![expr]),
-        // A literal, or an interval that is compared with no other interval.
-        _ => datetime_functions::SPAN.of(vec![cast_to(expr, DataType::Interval(IntervalUnit::MonthDayNano))]),
-    }
-}
-
 fn day(expr: &Expr, kind: &DataType, schema: &DFSchema) -> Option<Expr> {
     if *kind == DataType::Date32 { Some(expr.clone()) } else { midnight(expr, schema) }
 }
@@ -313,7 +332,7 @@ fn between_of(between: Between, schema: &DFSchema) -> DfResult<Transformed<Expr>
         let (low, high) = (Box::new(low), Box::new(high));
         return Ok(Transformed::yes(Expr::Between(Between { low, high, ..between })));
     }
-    if !matches!(kind, DataType::Interval(_)) {
+    if ![&kind, &low, &high].into_iter().any(is_interval) {
         return Ok(Transformed::no(Expr::Between(between)));
     }
     Ok(Transformed::yes(Expr::Between(Between {
@@ -328,6 +347,9 @@ fn between_of(between: Between, schema: &DFSchema) -> DfResult<Transformed<Expr>
 fn cast_of(cast: Cast, schema: &DFSchema) -> DfResult<Transformed<Expr>> {
     let Ok(from) = cast.expr.get_type(schema) else { return Ok(Transformed::no(Expr::Cast(cast))) };
     let to = cast.field.data_type().clone();
+    if let Some(text) = json_comparisons::as_text(&cast.expr, &to, schema) {
+        return Ok(Transformed::yes(text));
+    }
     if let (Ok(one), Ok(other)) = (kind_of(&from), kind_of(&to))
         && !is_castable(&one, &other)
     {

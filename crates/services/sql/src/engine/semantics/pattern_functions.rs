@@ -16,7 +16,7 @@ use regex::{Regex, RegexBuilder};
 
 use super::pg_function::PgFunction;
 use super::regular_expressions::{broken, translate};
-use super::rows::{each, texts, wanted};
+use super::rows::{Kept, each, texts, wanted};
 use crate::SqlError;
 
 /// The most memory of one compiled pattern.
@@ -110,27 +110,14 @@ fn compiled(pattern: &str) -> Result<Regex, SqlError> {
     RegexBuilder::new(&translated).size_limit(COMPILED_BYTES_MAX).build().map_err(|error| broken(&error))
 }
 
-/// A pattern that was compiled for the row before is used again.
-fn with_pattern<T>(
-    last: &mut Option<(String, Regex)>,
-    pattern: &str,
-    of: impl FnOnce(&Regex) -> T,
-) -> Result<T, SqlError> {
-    if last.as_ref().is_none_or(|(known, _)| known != pattern) {
-        *last = Some((pattern.to_owned(), compiled(pattern)?));
-    }
-    last.as_ref().map(|(_, regex)| of(regex)).ok_or_else(|| SqlError::value("2201B", "invalid regular expression"))
-}
-
 /// The first match of each row; its first group, if that is wanted and there is one.
 fn parts(arrays: &[ArrayRef], by_group: bool) -> Result<ArrayRef, SqlError> {
-    let last = std::cell::RefCell::new(None);
+    let patterns = Kept::new(compiled);
     let found = each::<String, StringArray>(arrays, |row| {
-        with_pattern(&mut last.borrow_mut(), row.text(1), |regex| {
-            let captures = regex.captures(row.text(0))?;
-            let part = if by_group && regex.captures_len() > 1 { captures.get(1) } else { captures.get(0) };
-            part.map(|part| part.as_str().to_owned())
-        })
+        let regex = patterns.of(row.text(1))?;
+        let Some(captures) = regex.captures(row.text(0)) else { return Ok(None) };
+        let part = if by_group && regex.captures_len() > 1 { captures.get(1) } else { captures.get(0) };
+        Ok(part.map(|part| part.as_str().to_owned()))
     })?;
     Ok(Arc::new(found))
 }
@@ -138,25 +125,24 @@ fn parts(arrays: &[ArrayRef], by_group: bool) -> Result<ArrayRef, SqlError> {
 fn split(arrays: &[ArrayRef], _: &DataType) -> Result<ArrayRef, SqlError> {
     let (values, patterns) = (arrays[0].as_string::<i32>(), arrays[1].as_string::<i32>());
     let mut lists = ListBuilder::new(StringBuilder::new()).with_field(Field::new_list_field(DataType::Utf8, true));
-    let mut last = None;
+    let kept = Kept::new(compiled);
     for row in 0..values.len() {
         if values.is_null(row) || patterns.is_null(row) {
             lists.append_null();
             continue;
         }
         let value = values.value(row);
-        with_pattern(&mut last, patterns.value(row), |regex| {
-            let mut begin = 0;
-            for found in regex.find_iter(value) {
-                // An empty match at the beginning or the end of what is left separates nothing.
-                if found.is_empty() && (found.start() == begin && begin == 0 || found.start() >= value.len()) {
-                    continue;
-                }
-                lists.values().append_value(&value[begin..found.start()]);
-                begin = found.end();
+        let regex = kept.of(patterns.value(row))?;
+        let mut begin = 0;
+        for found in regex.find_iter(value) {
+            // An empty match at the beginning or the end of what is left separates nothing.
+            if found.is_empty() && (found.start() == begin && begin == 0 || found.start() >= value.len()) {
+                continue;
             }
-            lists.values().append_value(&value[begin..]);
-        })?;
+            lists.values().append_value(&value[begin..found.start()]);
+            begin = found.end();
+        }
+        lists.values().append_value(&value[begin..]);
         lists.append(true);
     }
     Ok(Arc::new(lists.finish()))

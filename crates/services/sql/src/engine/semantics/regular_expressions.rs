@@ -94,8 +94,12 @@ pub(crate) fn translate(pattern: &str, extracts: bool) -> Result<String, SqlErro
     let mut letters = pattern.chars().peekable();
     let mut in_brackets = false;
     let mut first = true;
+    let mut repeats = Repeats::default();
     while let Some(letter) = letters.next() {
         let next = letters.peek().copied();
+        if !in_brackets {
+            repeats.check(letter, next)?;
+        }
         match (letter, next) {
             ('\\', Some(escaped)) => {
                 // A blank, and a backslash, in PostgreSQL; word boundaries in the crate.
@@ -142,6 +146,35 @@ pub(crate) fn translate(pattern: &str, extracts: bool) -> Result<String, SqlErro
     Ok(format!("{POINT_IS_ANYTHING}{}", with_bounds(pattern)))
 }
 
+/// How what is before a letter may be repeated: PostgreSQL takes one quantifier, and a `?` behind it.
+#[derive(Default)]
+enum Repeats {
+    #[default]
+    None,
+    /// Within `{1,2}`.
+    InBound,
+    Once,
+    OnceAsFew,
+}
+
+impl Repeats {
+    fn check(&mut self, letter: char, next: Option<char>) -> Result<(), SqlError> {
+        let begins_bound = letter == '{' && next.is_some_and(|next| next.is_ascii_digit());
+        *self = match (&self, letter) {
+            (Repeats::InBound, '}') => Repeats::Once,
+            (Repeats::InBound, _) => Repeats::InBound,
+            (Repeats::Once, '?') => Repeats::OnceAsFew,
+            (Repeats::Once | Repeats::OnceAsFew, letter) if begins_bound || matches!(letter, '*' | '+' | '?') => {
+                return Err(SqlError::value("2201B", "invalid regular expression: quantifier operand invalid"));
+            }
+            _ if begins_bound => Repeats::InBound,
+            (_, '*' | '+' | '?') => Repeats::Once,
+            _ => Repeats::None,
+        };
+        Ok(())
+    }
+}
+
 /// Classes of letters: PostgreSQL's have those of all languages, the crate's those of ASCII.
 const LETTERS: [(&str, &str); 4] = [
     (":alpha:]", "\\p{Alphabetic}"),
@@ -173,6 +206,9 @@ fn with_bounds(pattern: &str) -> String {
             continue;
         }
         match letters.next() {
+            // Digits of other alphabets are none.
+            Some('d') => out.push_str(if in_brackets { "0-9" } else { "[0-9]" }),
+            Some('D') => out.push_str("[^0-9]"),
             Some('m') => out.push_str("\\b{start}"),
             Some('M') => out.push_str("\\b{end}"),
             Some('y') => out.push_str("\\b"),
@@ -190,9 +226,16 @@ mod tests {
 
     #[test]
     fn patterns_that_mean_something_else_are_refused_and_others_let_a_point_be_anything() {
-        for same in ["a.b", "^a$", "[[:digit:]]+", "(?i)a", "(?:a)b", "[]a]", "[^]a]", "\\d\\.", "[a-z-]", "a{2}"] {
+        for same in ["a.b", "^a$", "[[:digit:]]+", "(?i)a", "(?:a)b", "[]a]", "[^]a]", "\\s\\.", "[a-z-]", "a{2}", "a{2,}b*"] {
             assert_eq!(translate(same, true).expect("it is taken"), format!("(?s){same}"));
         }
+        for (digits, expected) in [("\\d\\.", "[0-9]\\."), ("[\\d_]\\D", "[0-9_][^0-9]")] {
+            assert_eq!(translate(digits, true).expect("it is taken"), format!("(?s){expected}"));
+        }
+        for twice in ["a**", "a+*", "a{2}{3}", "a?+", "a*??"] {
+            assert_eq!(translate(twice, false).expect_err(twice).code(), "2201B");
+        }
+        assert!(translate("a*?", false).is_ok());
         assert!(translate("a|b", false).is_ok());
         assert_eq!(translate("\\mbar\\M", true).expect("it is taken"), "(?s)\\b{start}bar\\b{end}");
         assert_eq!(translate("[^[:alpha:]_]x", true).expect("it is taken"), "(?s)[^\\p{Alphabetic}_]x");

@@ -1,6 +1,8 @@
 //! Computations of one row at a time over whole arrays, for functions of [`PgFunction`](super::pg_function::PgFunction): NULL in any
 //! argument is NULL.
 
+use std::cell::RefCell;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use datafusion::arrow::array::{
@@ -61,8 +63,7 @@ impl<'a> ArgumentRow<'a> {
 
     /// An interval.
     pub(crate) fn span(&self, at: usize) -> Span {
-        let span = self.arrays[at].as_primitive::<IntervalMonthDayNanoType>().value(self.row);
-        Span { months: span.months, days: span.days, us: span.nanoseconds / 1000 }
+        Span::from(self.arrays[at].as_primitive::<IntervalMonthDayNanoType>().value(self.row))
     }
 }
 
@@ -78,6 +79,18 @@ pub(crate) struct Span {
 }
 
 impl Span {
+    /// The sum; `None` for one that is too long.
+    pub(crate) fn checked_add(self, other: Span) -> Option<Span> {
+        let (months, days) = (self.months.checked_add(other.months)?, self.days.checked_add(other.days)?);
+        Some(Span { months, days, us: self.us.checked_add(other.us)? })
+    }
+
+    /// The difference; `None` for one that is too long.
+    pub(crate) fn checked_sub(self, other: Span) -> Option<Span> {
+        let (months, days) = (self.months.checked_sub(other.months)?, self.days.checked_sub(other.days)?);
+        Some(Span { months, days, us: self.us.checked_sub(other.us)? })
+    }
+
     /// Arrow's value. Errors: 22008 for more than 292 years of microseconds.
     pub(crate) fn arrow(self) -> Result<IntervalMonthDayNano, SqlError> {
         let nanoseconds = self.us.checked_mul(1000).ok_or_else(interval_out_of_range)?;
@@ -85,9 +98,45 @@ impl Span {
     }
 }
 
+impl From<IntervalMonthDayNano> for Span {
+    fn from(value: IntervalMonthDayNano) -> Span {
+        Span { months: value.months, days: value.days, us: value.nanoseconds / 1000 }
+    }
+}
+
 /// The error for an interval that is too long.
 pub(crate) fn interval_out_of_range() -> SqlError {
     SqlError::value("22008", "interval out of range")
+}
+
+/// How many values [`Kept`] has at most.
+const KEPT_MAX: usize = 32;
+
+/// What was made of a text, such as a pattern or a template, for the rows that have the same one.
+pub(crate) struct Kept<T> {
+    made: RefCell<Vec<(String, Rc<T>)>>,
+    make: fn(&str) -> Result<T, SqlError>,
+}
+
+impl<T> Kept<T> {
+    /// Nothing is made yet.
+    pub(crate) fn new(make: fn(&str) -> Result<T, SqlError>) -> Kept<T> {
+        Kept { made: RefCell::default(), make }
+    }
+
+    /// The value of a text. Errors: those of making it.
+    pub(crate) fn of(&self, text: &str) -> Result<Rc<T>, SqlError> {
+        let mut made = self.made.borrow_mut();
+        if let Some(at) = made.iter().position(|(known, _)| known == text) {
+            // The last one is in front.
+            made[..=at].rotate_right(1);
+            return Ok(made[0].1.clone());
+        }
+        let value = Rc::new((self.make)(text)?);
+        made.truncate(KEPT_MAX - 1);
+        made.insert(0, (text.to_owned(), value.clone()));
+        Ok(value)
+    }
 }
 
 /// The result of each row; NULL where an argument is.
@@ -153,4 +202,27 @@ pub(crate) fn wanted(name: &str, letters: &str, types: &[DataType]) -> Result<Ve
         _ => None,
     });
     each.collect::<Option<Vec<_>>>().ok_or_else(|| no_function(name, types))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_made_of_a_text_is_kept_for_the_rows_that_have_it() {
+        let kept = Kept::new(|text: &str| match text {
+            "" => Err(SqlError::value("22023", "it is empty")),
+            text => Ok(text.to_owned()),
+        });
+        let first = kept.of("a").expect("it is made");
+        for other in 1..KEPT_MAX {
+            kept.of(&other.to_string()).expect("it is made");
+        }
+        assert!(Rc::ptr_eq(&first, &kept.of("a").expect("it is kept")));
+        for other in 0..KEPT_MAX {
+            kept.of(&format!("other {other}")).expect("it is made");
+        }
+        assert!(!Rc::ptr_eq(&first, &kept.of("a").expect("it is made again")));
+        assert_eq!(kept.of("").expect_err("it is none").code(), "22023");
+    }
 }

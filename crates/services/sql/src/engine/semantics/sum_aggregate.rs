@@ -14,6 +14,9 @@ use datafusion::logical_expr::{
 };
 use datafusion::scalar::ScalarValue;
 
+use super::interval_aggregates::SpanSum;
+use super::rows::INTERVAL;
+
 /// A bigint as a numeric: 2^63 has 19 digits, and DataFusion gives the sum 10 more.
 const BIGINT: DataType = DataType::Decimal128(28, 0);
 
@@ -59,9 +62,8 @@ impl AggregateUDFImpl for WideSum {
             | DataType::Decimal32(..)
             | DataType::Decimal64(..)
             | DataType::Decimal128(..)
-            | DataType::Decimal256(..)
-            | DataType::Interval(_)
-            | DataType::Duration(_) => argument.clone(),
+            | DataType::Decimal256(..) => argument.clone(),
+            DataType::Interval(_) | DataType::Duration(_) => INTERVAL,
             other => {
                 let message = format!("function sum({other}) does not exist");
                 return Err(crate::SqlError::statement("42883", message).into());
@@ -78,6 +80,9 @@ impl AggregateUDFImpl for WideSum {
 
     fn accumulator(&self, arguments: AccumulatorArgs) -> DfResult<Box<dyn Accumulator>> {
         let to = arguments.return_type().clone();
+        if to == INTERVAL {
+            return Ok(Box::new(SpanSum::default()));
+        }
         widened(self.inner.accumulator(arguments)?, to)
     }
 
@@ -86,7 +91,7 @@ impl AggregateUDFImpl for WideSum {
     }
 
     fn groups_accumulator_supported(&self, arguments: AccumulatorArgs) -> bool {
-        self.inner.groups_accumulator_supported(arguments)
+        *arguments.return_type() != INTERVAL && self.inner.groups_accumulator_supported(arguments)
     }
 
     fn create_groups_accumulator(&self, arguments: AccumulatorArgs) -> DfResult<Box<dyn GroupsAccumulator>> {
@@ -97,6 +102,9 @@ impl AggregateUDFImpl for WideSum {
 
     fn create_sliding_accumulator(&self, arguments: AccumulatorArgs) -> DfResult<Box<dyn Accumulator>> {
         let to = arguments.return_type().clone();
+        if to == INTERVAL {
+            return Ok(Box::new(SpanSum::default()));
+        }
         widened(self.inner.create_sliding_accumulator(arguments)?, to)
     }
 

@@ -15,16 +15,17 @@ use std::sync::Arc;
 
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, Date32Array, Decimal128Array, StringArray};
 use datafusion::arrow::compute::cast;
-use datafusion::arrow::datatypes::{DataType, Decimal256Type, Float64Type};
+use datafusion::arrow::datatypes::{DataType, Decimal256Type};
 use datafusion::common::ScalarValue;
 
 use super::datetime_functions::{TIMESTAMP, moment};
 use super::numeric_division::operand;
 use super::pg_function::{Argument, PgFunction, no_function};
-use super::rows::{INTERVAL, each, is_text, moments as each_moment, texts, wanted};
+use super::rows::{INTERVAL, Kept, each, is_text, moments as each_moment, texts, wanted};
 use crate::SqlError;
 use crate::text::calendar::DAY_US;
 use moments::{MomentTemplate, Parts};
+use numbers::NumberTemplate;
 
 /// The functions.
 pub(crate) const CALLED: &[PgFunction] = &[
@@ -35,8 +36,9 @@ pub(crate) const CALLED: &[PgFunction] = &[
         gives: |_| Ok(DataType::Date32),
         run: |arrays, _| {
             let day = |us: i64| i32::try_from(us.div_euclid(DAY_US)).map_err(|_| moments::out_of_range());
+            let templates = Kept::new(MomentTemplate::new);
             let days = each::<_, Date32Array>(arrays, |row| {
-                day(MomentTemplate::new(row.text(1))?.read(row.text(0))?).map(Some)
+                day(templates.of(row.text(1))?.read(row.text(0))?).map(Some)
             })?;
             Ok(Arc::new(days))
         },
@@ -51,9 +53,10 @@ pub(crate) const CALLED: &[PgFunction] = &[
         },
         gives: |_| Ok(moment()),
         run: |arrays, gives| {
+            let templates = Kept::new(MomentTemplate::new);
             each_moment(arrays, gives, |row| match row.width() {
                 1 => seconds(row.float(0)),
-                _ => MomentTemplate::new(row.text(1))?.read(row.text(0)),
+                _ => templates.of(row.text(1))?.read(row.text(0)),
             })
         },
         between: None,
@@ -63,14 +66,15 @@ pub(crate) const CALLED: &[PgFunction] = &[
         wants: |types| wanted("to_number", "tt", types),
         gives: |types: &[Argument<'_>]| match types {
             [_, (_, Some(ScalarValue::Utf8(Some(template))))] => {
-                Ok(DataType::Decimal128(38, numbers::NumberTemplate::new(template)?.scale()))
+                Ok(DataType::Decimal128(38, NumberTemplate::new(template)?.scale()))
             }
             _ => Ok(DataType::Decimal128(38, 10)),
         },
         run: |arrays, gives| {
             let DataType::Decimal128(_, scale) = gives else { return Err(no_function("to_number", &[])) };
+            let templates = Kept::new(NumberTemplate::new);
             let values = each::<_, Decimal128Array>(arrays, |row| {
-                numbers::NumberTemplate::new(row.text(1))?.read(row.text(0), *scale).map(Some)
+                templates.of(row.text(1))?.read(row.text(0), *scale).map(Some)
             })?;
             Ok(Arc::new(values.with_data_type(gives.clone())))
         },
@@ -91,48 +95,61 @@ fn to_char_wants(types: &[DataType]) -> Result<Vec<DataType>, SqlError> {
         DataType::Timestamp(_, Some(_)) => moment(),
         DataType::Timestamp(_, None) | DataType::Date32 | DataType::Date64 | DataType::Null => TIMESTAMP,
         DataType::Interval(_) | DataType::Duration(_) | DataType::Time64(_) => INTERVAL,
-        kind if kind.is_floating() => DataType::Float64,
+        DataType::Float16 | DataType::Float32 => DataType::Float32,
+        DataType::Float64 => DataType::Float64,
         kind => operand(kind).ok_or_else(|| no_function("to_char", types))?,
     };
     Ok(vec![value, DataType::Utf8])
 }
 
 fn to_char(arrays: &[ArrayRef], _: &DataType) -> Result<ArrayRef, SqlError> {
+    let templates = Kept::new(MomentTemplate::new);
     match arrays[0].data_type() {
         DataType::Interval(_) => {
-            texts(arrays, |row| MomentTemplate::new(row.text(1))?.write(&Parts::of_span(row.span(0))))
+            texts(arrays, |row| templates.of(row.text(1))?.write(&Parts::of_span(row.span(0))))
         }
         DataType::Timestamp(_, zone) => texts(arrays, |row| {
-            MomentTemplate::new(row.text(1))?.write(&Parts::of_moment(row.moment(0), zone.is_some()))
+            templates.of(row.text(1))?.write(&Parts::of_moment(row.moment(0), zone.is_some()))
         }),
+        DataType::Float32 | DataType::Float64 => float_texts(arrays),
         _ => number_texts(arrays),
     }
 }
 
+/// Floats have 15 digits, or 6. PostgreSQL writes no others, whatever the template has.
+fn float_texts(arrays: &[ArrayRef]) -> Result<ArrayRef, SqlError> {
+    let most = if *arrays[0].data_type() == DataType::Float32 { 6 } else { 15 };
+    let wide = [cast(&arrays[0], &DataType::Float64)?, arrays[1].clone()];
+    let templates = Kept::new(NumberTemplate::new);
+    texts(&wide, |row| {
+        let (value, template) = (row.float(0), templates.of(row.text(1))?);
+        let scale = template.scale() as usize;
+        let whole = format!("{:.0}", value.abs()).len();
+        if scale > 0 && whole + scale > most {
+            let error = SqlError::unsupported(format!("to_char of a float with more than {most} digits"));
+            return Err(error.with_hint("Cast it to numeric, or take a template with fewer digits behind the point."));
+        }
+        let text = format!("{value:.scale$}");
+        template.write(&text, text.starts_with('-'))
+    })
+}
+
 fn number_texts(arrays: &[ArrayRef]) -> Result<ArrayRef, SqlError> {
-    let templates = arrays[1].as_string::<i32>();
-    let floats = (*arrays[0].data_type() == DataType::Float64).then(|| arrays[0].as_primitive::<Float64Type>());
     let scale = match arrays[0].data_type() {
         DataType::Decimal128(_, scale) | DataType::Decimal256(_, scale) => *scale,
         _ => 0,
     };
-    let wide = match floats {
-        Some(_) => arrays[0].clone(),
-        None => cast(&arrays[0], &DataType::Decimal256(76, scale))?,
-    };
+    let wide = cast(&arrays[0], &DataType::Decimal256(76, scale))?;
+    let (numbers, patterns) = (wide.as_primitive::<Decimal256Type>(), arrays[1].as_string::<i32>());
+    let templates = Kept::new(NumberTemplate::new);
     let written = (0..wide.len()).map(|row| {
-        if wide.is_null(row) || templates.is_null(row) {
+        if wide.is_null(row) || patterns.is_null(row) {
             return Ok(None);
         }
-        let template = numbers::NumberTemplate::new(templates.value(row))?;
-        let text = match floats {
-            Some(floats) => format!("{:.*}", template.scale() as usize, floats.value(row)),
-            None => {
-                let unscaled = wide.as_primitive::<Decimal256Type>().value(row).to_string();
-                numbers::rounded(&unscaled, scale, template.scale())
-            }
-        };
-        template.write(&text).map(Some)
+        let template = templates.of(patterns.value(row))?;
+        let text = numbers::rounded(&numbers.value(row).to_string(), scale, template.scale());
+        let is_negative = text.starts_with('-') && text.bytes().any(|digit| matches!(digit, b'1'..=b'9'));
+        template.write(&text, is_negative).map(Some)
     });
     Ok(Arc::new(written.collect::<Result<StringArray, SqlError>>()?))
 }

@@ -2,9 +2,11 @@
 //! `split_part`, `unistr`, `convert_from`, `convert_to`, `get_byte`, `encode` and `decode` with `escape`, `num_nulls`, `num_nonnulls`,
 //! `pg_typeof`.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, BinaryArray, Int32Array, StringArray};
+use datafusion::arrow::buffer::NullBuffer;
 use datafusion::arrow::datatypes::{DataType, Field, Int32Type, Int64Type};
 
 use super::pg_function::{Argument, PgFunction, no_function};
@@ -78,7 +80,9 @@ pub(crate) const CALLED: &[PgFunction] = &[
             texts(arrays, |row| {
                 utf8(row.text(1))?;
                 let wrong = || SqlError::value("22021", "invalid byte sequence for encoding \"UTF8\"");
-                String::from_utf8(row.bytes(0).to_vec()).map_err(|_| wrong())
+                // No text has the character 0.
+                let text = String::from_utf8(row.bytes(0).to_vec()).ok().filter(|text| !text.contains('\0'));
+                text.ok_or_else(wrong)
             })
         },
         between: None,
@@ -114,14 +118,14 @@ pub(crate) const CALLED: &[PgFunction] = &[
     },
     PgFunction {
         name: "num_nulls",
-        wants: |types| Ok(types.to_vec()),
+        wants: |types| if types.is_empty() { Err(no_function("num_nulls", types)) } else { Ok(types.to_vec()) },
         gives: |_| Ok(DataType::Int32),
         run: |arrays, _| Ok(count_nulls(arrays, true)),
         between: None,
     },
     PgFunction {
         name: "num_nonnulls",
-        wants: |types| Ok(types.to_vec()),
+        wants: |types| if types.is_empty() { Err(no_function("num_nonnulls", types)) } else { Ok(types.to_vec()) },
         gives: |_| Ok(DataType::Int32),
         run: |arrays, _| Ok(count_nulls(arrays, false)),
         between: None,
@@ -169,7 +173,10 @@ fn literal(value: &str) -> String {
 
 fn count_nulls(arrays: &[ArrayRef], nulls: bool) -> ArrayRef {
     let rows = arrays.first().map_or(1, |array| array.len());
-    let count = |row: usize| arrays.iter().filter(|array| array.is_null(row) == nulls).count() as i32;
+    // An array of NULL alone has no bits of its own for them.
+    let each: Vec<_> = arrays.iter().map(|array| array.logical_nulls()).collect();
+    let is_null = |known: &Option<NullBuffer>, row| known.as_ref().is_some_and(|known| known.is_null(row));
+    let count = |row: usize| each.iter().filter(|known| is_null(known, row) == nulls).count() as i32;
     Arc::new((0..rows).map(|row| Some(count(row))).collect::<Int32Array>())
 }
 
@@ -215,9 +222,11 @@ fn split_part(value: &str, separator: &str, number: i64) -> Result<String, SqlEr
     if separator.is_empty() {
         return Ok(if number.abs() == 1 { value.to_owned() } else { String::new() });
     }
-    let at = usize::try_from(number.unsigned_abs() - 1).unwrap_or(usize::MAX);
-    let part = if number > 0 { value.split(separator).nth(at) } else { value.rsplit(separator).nth(at) };
-    Ok(part.unwrap_or_default().to_owned())
+    // Separators are found from the left, also where the parts are counted from the right.
+    let from_end = |number: u64| (value.split(separator).count() as u64).checked_sub(number);
+    let at = if number > 0 { Some(number.unsigned_abs() - 1) } else { from_end(number.unsigned_abs()) };
+    let at = at.and_then(|at| usize::try_from(at).ok());
+    Ok(at.and_then(|at| value.split(separator).nth(at)).unwrap_or_default().to_owned())
 }
 
 /// A text with escapes of code points: `\0061`, `\+000061`, `\u0061`, `\U00000061`, `\\`.
@@ -261,10 +270,12 @@ fn format(arrays: &[ArrayRef], _: &DataType) -> Result<ArrayRef, SqlError> {
     Ok(Arc::new(rows.collect::<Result<StringArray, SqlError>>()?))
 }
 
+fn wrong(message: &str) -> SqlError {
+    SqlError::value("22023", message)
+}
+
 fn formatted(template: &str, values: &[Option<&str>]) -> Result<String, SqlError> {
-    let wrong = |message: &str| SqlError::value("22023", message);
-    let unterminated = || wrong("unterminated format() type specifier").with_hint("For a single \"%\" use \"%%\".");
-    let too_few = || wrong("too few arguments for format()");
+    // `next` counts arguments from 1, as templates do.
     let (mut out, mut rest, mut next) = (String::new(), template, 0);
     while let Some(at) = rest.find('%') {
         out.push_str(&rest[..at]);
@@ -274,22 +285,47 @@ fn formatted(template: &str, values: &[Option<&str>]) -> Result<String, SqlError
             rest = behind;
             continue;
         }
-        if let Some((place, behind)) = number(rest).filter(|(_, behind)| behind.starts_with('$')) {
-            if place == 0 {
-                return Err(wrong("format specifies argument 0, but arguments are numbered from 1"));
-            }
-            (next, rest) = (place - 1, &behind[1..]);
-        }
+        let (field, behind) = Slot::read(rest, values, &mut next)?;
+        rest = behind;
+        field.write(&mut out)?;
+    }
+    out.push_str(rest);
+    Ok(out)
+}
+
+/// A field of a template, `%2$-10L`.
+struct Slot<'a> {
+    kind: char,
+    is_left: bool,
+    width: usize,
+    value: Option<&'a str>,
+}
+
+impl<'a> Slot<'a> {
+    /// Reads what is behind a `%`. Returns also what follows it.
+    fn read<'t>(
+        text: &'t str,
+        values: &[Option<&'a str>],
+        next: &mut usize,
+    ) -> Result<(Slot<'a>, &'t str), SqlError> {
+        let unterminated = || wrong("unterminated format() type specifier").with_hint("For a single \"%\" use \"%%\".");
+        let value = |at: usize| {
+            let none = || wrong("format specifies argument 0, but arguments are numbered from 1");
+            let place = at.checked_sub(1).ok_or_else(none)?;
+            values.get(place).copied().ok_or_else(|| wrong("too few arguments for format()"))
+        };
+        let (place, mut rest) = place(text);
         let mut is_left = false;
         while let Some(behind) = rest.strip_prefix('-') {
             (is_left, rest) = (true, behind);
         }
         let mut width = 0;
         if let Some(behind) = rest.strip_prefix('*') {
-            let given = values.get(next).ok_or_else(too_few)?.map_or(Ok(0), str::parse::<i64>);
+            let (of_width, behind) = self::place(behind);
+            *next = of_width.unwrap_or(*next + 1);
+            let given = value(*next)?.map_or(Ok(0), str::parse::<i64>);
             let given = given.map_err(|_| wrong("the width of a field is not a number"))?;
-            (is_left, width) = (is_left || given < 0, given.unsigned_abs() as usize);
-            (next, rest) = (next + 1, behind);
+            (is_left, width, rest) = (is_left || given < 0, given.unsigned_abs() as usize, behind);
         } else if let Some((given, behind)) = number(rest) {
             (width, rest) = (given, behind);
         }
@@ -301,29 +337,63 @@ fn formatted(template: &str, values: &[Option<&str>]) -> Result<String, SqlError
             let message = format!("unrecognized format() type specifier \"{kind}\"");
             return Err(wrong(&message).with_hint("For a single \"%\" use \"%%\"."));
         }
-        rest = &rest[1..];
-        let value = values.get(next).ok_or_else(too_few)?;
-        next += 1;
-        let shown = match (kind, value) {
+        *next = place.unwrap_or(*next + 1);
+        Ok((Slot { kind, is_left, width, value: value(*next)? }, &rest[1..]))
+    }
+
+    fn write(&self, out: &mut String) -> Result<(), SqlError> {
+        let shown: Cow<'_, str> = match (self.kind, self.value) {
             ('I', None) => {
                 return Err(SqlError::value("22004", "null values cannot be formatted as an SQL identifier"));
             }
-            ('L', None) => "NULL".to_owned(),
-            (_, None) => String::new(),
-            ('I', Some(value)) => quoted(value),
-            ('L', Some(value)) => literal(value),
-            (_, Some(value)) => (*value).to_owned(),
+            ('L', None) => "NULL".into(),
+            (_, None) => "".into(),
+            ('I', Some(value)) => quoted(value).into(),
+            ('L', Some(value)) => literal(value).into(),
+            (_, Some(value)) => value.into(),
         };
-        out.push_str(&if is_left { format!("{shown:<width$}") } else { format!("{shown:>width$}") });
+        let blanks = self.width.saturating_sub(if self.width > 0 { shown.chars().count() } else { 0 });
+        let pad = |out: &mut String| out.extend(std::iter::repeat_n(' ', blanks));
+        if !self.is_left {
+            pad(out);
+        }
+        out.push_str(&shown);
+        if self.is_left {
+            pad(out);
+        }
+        Ok(())
     }
-    out.push_str(rest);
-    Ok(out)
+}
+
+/// The place of an argument, `2$`, if there is one, and what is behind it.
+fn place(text: &str) -> (Option<usize>, &str) {
+    match number(text) {
+        Some((place, behind)) if behind.starts_with('$') => (Some(place), &behind[1..]),
+        _ => (None, text),
+    }
 }
 
 /// The number at the beginning of a text, and what is behind it.
 fn number(text: &str) -> Option<(usize, &str)> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-    Some((text[..digits].parse().ok()?, &text[digits..]))
+    (digits > 0).then(|| (text[..digits].parse().unwrap_or(usize::MAX), &text[digits..]))
+}
+
+/// How many fields a template of `format` has at most, and the sum of their widths, for the memory of the result.
+pub(crate) fn format_sizes(template: &str) -> (i64, i64) {
+    let most = WIDTH_MAX as i64;
+    let (mut fields, mut widths) = (0, 0i64);
+    for behind in template.split('%').skip(1) {
+        fields += 1;
+        let field = place(behind).1.trim_start_matches('-');
+        let width = match number(field) {
+            Some((width, _)) => i64::try_from(width).unwrap_or(most).min(most),
+            None if field.starts_with('*') => most,
+            None => 0,
+        };
+        widths = widths.saturating_add(width);
+    }
+    (fields, widths)
 }
 
 #[cfg(test)]
@@ -340,6 +410,8 @@ mod tests {
             ("%2$s %1$s %%", vec![Some("a"), Some("b")], "b a %"),
             ("%*s", vec![Some("3"), Some("x")], "  x"),
             ("%L", vec![None], "NULL"),
+            ("%1$*2$s|%s", vec![Some("a"), Some("3")], "  a|3"),
+            ("%-3s|", vec![Some("\u{e4}")], "\u{e4}  |"),
         ] {
             assert_eq!(formatted(template, &values).expect(template), expected, "{template}");
         }
@@ -347,7 +419,18 @@ mod tests {
             assert_eq!(formatted(template, &[]).expect_err(template).code(), code, "{template}");
         }
         assert_eq!(literal("a\\b"), "E'a\\\\b'");
-        assert_eq!(split_part("a,b,c", ",", -1).expect("there is one"), "c");
+        assert_eq!(formatted("%70000s", &[Some("x")]).expect("it is not too wide").len(), 70_000);
+        assert_eq!(formatted("%99999999999999999999999s", &[Some("x")]).expect_err("too wide").code(), "22003");
+        for (value, separator, number, expected) in [
+            ("a,b,c", ",", -1, "c"),
+            ("aXXXb", "XX", -1, "Xb"),
+            ("aaa", "aa", -1, "a"),
+            ("aaa", "aa", -2, ""),
+            ("a", ",", -2, ""),
+        ] {
+            assert_eq!(split_part(value, separator, number).expect(value), expected, "{value} {separator} {number}");
+        }
+        assert_eq!(format_sizes("%s %2$-10L %*s %%"), (5, 10 + WIDTH_MAX as i64));
         assert_eq!(unistr("\\0441\\+000061").expect("they are letters"), "\u{441}a");
     }
 }

@@ -130,6 +130,8 @@ fn width_bucket(arrays: &[ArrayRef], _: &DataType) -> Result<ArrayRef, SqlError>
         Ok(count @ 1..) => Ok(count),
         _ => Err(wrong("count must be greater than zero")),
     };
+    let too_many = || SqlError::value("22003", "integer out of range");
+    let behind = |bucket: i32| bucket.checked_add(1).ok_or_else(too_many);
     if *arrays[0].data_type() == DataType::Float64 {
         return Ok(Arc::new(each::<i32, Int32Array>(arrays, |row| {
             let ((value, low, high), count) = ((row.float(0), row.float(1), row.float(2)), counted(row.int(3))?);
@@ -140,13 +142,11 @@ fn width_bucket(arrays: &[ArrayRef], _: &DataType) -> Result<ArrayRef, SqlError>
                 return Err(wrong("lower bound cannot equal upper bound"));
             }
             let part = (value - low) / (high - low);
-            Ok(Some(if part < 0.0 {
-                0
-            } else if part >= 1.0 {
-                count + 1
-            } else {
-                (part * f64::from(count)) as i32 + 1
-            }))
+            match part {
+                ..0.0 => Ok(Some(0)),
+                1.0.. => behind(count).map(Some),
+                part => behind((part * f64::from(count)) as i32).map(Some),
+            }
         })?));
     }
     let numbers = aligned(&arrays[..3])?;
@@ -168,11 +168,11 @@ fn width_bucket(arrays: &[ArrayRef], _: &DataType) -> Result<ArrayRef, SqlError>
             return Ok(Some(0));
         }
         if above >= width {
-            return Ok(Some(count + 1));
+            return behind(count).map(Some);
         }
         let places = above.checked_mul(i256::from_i128(i128::from(count))).and_then(|all| all.checked_div(width));
-        let bucket = places.and_then(i256::to_i128).and_then(|place| i32::try_from(place + 1).ok());
-        bucket.map(Some).ok_or_else(|| SqlError::value("22003", "value out of range"))
+        let bucket = places.and_then(i256::to_i128).and_then(|place| i32::try_from(place).ok());
+        behind(bucket.ok_or_else(too_many)?).map(Some)
     });
     Ok(Arc::new(buckets.collect::<Result<Int32Array, SqlError>>()?))
 }

@@ -83,7 +83,8 @@ impl MomentTemplate {
 #[derive(Debug)]
 pub(super) struct Parts {
     year: i64,
-    month: u32,
+    /// Negative only in an interval.
+    month: i64,
     day: i64,
     /// The number of the day; `None` for an interval.
     number: Option<i64>,
@@ -95,14 +96,14 @@ impl Parts {
     pub(super) fn of_moment(us: i64, is_zoned: bool) -> Parts {
         let number = us.div_euclid(DAY_US);
         let (year, month, day) = civil(number);
-        Parts { year, month, day: i64::from(day), number: Some(number), us: us.rem_euclid(DAY_US), is_zoned }
+        Parts { year, month: i64::from(month), day: i64::from(day), number: Some(number), us: us.rem_euclid(DAY_US), is_zoned }
     }
 
     pub(super) fn of_span(span: super::super::rows::Span) -> Parts {
         let (years, months) = (span.months / 12, span.months % 12);
         Parts {
             year: i64::from(years),
-            month: months.unsigned_abs(),
+            month: i64::from(months),
             day: i64::from(span.days),
             number: None,
             us: span.us,
@@ -152,7 +153,7 @@ impl Parts {
         let shown_year = |year: i64| if self.number.is_some() && year <= 0 { 1 - year } else { year };
         let last = |year: i64, digits: usize| match digits {
             4 => number(shown_year(year), 4),
-            _ => number(shown_year(year).rem_euclid(10i64.pow(digits as u32)), digits),
+            _ => number(shown_year(year) % 10i64.pow(digits as u32), digits),
         };
         let seconds = self.us / 1_000_000;
         Ok(match field {
@@ -178,7 +179,9 @@ impl Parts {
             MomentField::DayShort(case) => cased(&WEEKDAYS[self.weekday()?][..3], case),
             MomentField::DayOfYear => number(self.day_of_year()?, 3),
             MomentField::IsoDayOfYear => number(self.iso()?.2, 3),
-            MomentField::Day => number(self.day, 2),
+            // The sign counts among the two digits.
+            MomentField::Day if is_tight => self.day.to_string(),
+            MomentField::Day => format!("{:02}", self.day),
             MomentField::DayOfWeek => (self.weekday()? + 1).to_string(),
             MomentField::IsoDayOfWeek => ((self.weekday()? + 6) % 7 + 1).to_string(),
             MomentField::WeekOfMonth => ((self.day - 1) / 7 + 1).to_string(),
@@ -192,8 +195,9 @@ impl Parts {
             },
             MomentField::Minute => number(seconds / 60 % 60, 2),
             MomentField::Second => number(seconds % 60, 2),
-            MomentField::Milliseconds => number(self.us % 1_000_000 / 1000, 3),
-            MomentField::Microseconds => number(self.us % 1_000_000, 6),
+            // Without blanks too; the sign counts among the digits.
+            MomentField::Milliseconds => format!("{:03}", self.us % 1_000_000 / 1000),
+            MomentField::Microseconds => format!("{:06}", self.us % 1_000_000),
             MomentField::SecondsOfDay => seconds.to_string(),
             MomentField::Noon(case, points) => {
                 let (plain, dotted) = if seconds / 3600 % 24 >= 12 { ("PM", "P.M.") } else { ("AM", "A.M.") };
@@ -207,9 +211,16 @@ impl Parts {
     }
 
     fn of_months(&self, field: MomentField, is_tight: bool) -> Result<String, SqlError> {
-        let number = |value: i64| if is_tight { value.to_string() } else { format!("{value:02}") };
+        let number = |value: i64| match (is_tight, value < 0) {
+            (true, _) => value.to_string(),
+            (false, true) => format!("{value:03}"),
+            (false, false) => format!("{value:02}"),
+        };
+        if self.month < 0 && matches!(field, MomentField::Quarter | MomentField::MonthRoman(_)) {
+            return Err(SqlError::unsupported("Q and RM in a template of an interval with a negative number of months"));
+        }
         Ok(match field {
-            MomentField::Month => number(i64::from(self.month)),
+            MomentField::Month => number(self.month),
             MomentField::Quarter if self.month == 0 => String::new(),
             MomentField::Quarter => ((self.month - 1) / 3 + 1).to_string(),
             MomentField::MonthRoman(_) if self.month == 0 => String::new(),
@@ -348,7 +359,7 @@ impl Reading<'_> {
             false => Err(out_of_range()),
         };
         match field {
-            MomentField::Hour24 => self.hour = fits(self.digits(most(2), "HH24")?.0, 0..=24)?,
+            MomentField::Hour24 => self.hour = fits(self.digits(most(2), "HH24")?.0, 0..=23)?,
             MomentField::Hour12 => {
                 let hour = self.digits(most(2), "HH12")?.0;
                 if !(1..=12).contains(&hour) {
@@ -360,8 +371,8 @@ impl Reading<'_> {
             }
             MomentField::Minute => self.us += fits(self.digits(most(2), "MI")?.0, 0..=59)? * 60_000_000,
             MomentField::Second => self.us += fits(self.digits(most(2), "SS")?.0, 0..=59)? * 1_000_000,
-            MomentField::Milliseconds => self.us += self.fraction(3, "MS")?,
-            MomentField::Microseconds => self.us += self.fraction(6, "US")?,
+            MomentField::Milliseconds => self.us += self.fraction((3, most(3)), "MS")?,
+            MomentField::Microseconds => self.us += self.fraction((6, most(6)), "US")?,
             MomentField::Noon(..) => {
                 self.is_afternoon = Some(self.word(&["AM", "PM", "A.M.", "P.M."], "AM")? % 2 == 1);
             }
@@ -374,9 +385,12 @@ impl Reading<'_> {
         Ok(())
     }
 
-    /// Digits behind the point of a second, in microseconds: `12` are 120 milliseconds.
-    fn fraction(&mut self, digits: usize, name: &str) -> Result<i64, SqlError> {
-        let (value, count) = self.digits(digits, name)?;
+    /// Digits behind the point of a second, in microseconds: `12` are 120 milliseconds. More than the field has are an error.
+    fn fraction(&mut self, (digits, most): (usize, usize), name: &str) -> Result<i64, SqlError> {
+        let (value, count) = self.digits(most, name)?;
+        if count > digits {
+            return Err(out_of_range());
+        }
         Ok(value * 10i64.pow(6 - count.min(6) as u32))
     }
 
@@ -397,7 +411,14 @@ impl Reading<'_> {
         let small = |value: Option<i64>| u32::try_from(value.unwrap_or(1)).map_err(|_| out_of_range());
         let number = match (self.number, self.day_of_year) {
             (Some(number), _) => Some(number),
-            (None, Some(day)) => days(year, 1, 1).map(|first| first + day - 1),
+            (None, Some(_)) if self.year.is_none() => {
+                return Err(SqlError::value("22007", "cannot calculate day of year without year information"));
+            }
+            (None, Some(day)) => {
+                let (first, next) = (days(year, 1, 1), days(year + 1, 1, 1));
+                let length = first.zip(next).map(|(first, next)| next - first);
+                first.filter(|_| length.is_some_and(|length| (1..=length).contains(&day))).map(|first| first + day - 1)
+            }
             (None, None) => days(year, small(self.month)?, small(self.day)?),
         };
         let us = number.and_then(|number| number.checked_mul(DAY_US)).ok_or_else(out_of_range)?;
@@ -435,7 +456,14 @@ mod tests {
             let read = MomentTemplate::new(template).and_then(|it| it.read(text)).expect(template);
             assert_eq!(Some(read), parse_timestamp(expected), "{template}");
         }
-        for (text, template, code) in [("x", "YYYY", "22007"), ("2024-02-30", "YYYY-MM-DD", "22008")] {
+        for (text, template, code) in [
+            ("x", "YYYY", "22007"),
+            ("2024-02-30", "YYYY-MM-DD", "22008"),
+            ("2023 366", "YYYY DDD", "22008"),
+            ("2023 0", "YYYY DDD", "22008"),
+            ("2024-01-01 24:00:00", "YYYY-MM-DD HH24:MI:SS", "22008"),
+            ("12:00:00.123456789", "HH24:MI:SS.US", "22008"),
+        ] {
             assert_eq!(MomentTemplate::new(template).and_then(|it| it.read(text)).expect_err(text).code(), code);
         }
     }

@@ -100,12 +100,9 @@ impl NumberTemplate {
         self.parts.iter().position(|part| *part == Part::Point).unwrap_or(self.parts.len())
     }
 
-    /// Writes a number that has [`scale`](NumberTemplate::scale) digits behind its point.
-    pub(super) fn write(&self, number: &str) -> Result<String, SqlError> {
-        let (is_negative, digits) = match number.strip_prefix('-') {
-            Some(digits) => (digits.bytes().any(|digit| digit.is_ascii_digit() && digit != b'0'), digits),
-            None => (false, number),
-        };
+    /// Writes a number that has [`scale`](NumberTemplate::scale) digits behind its point, with the sign that is said.
+    pub(super) fn write(&self, number: &str, is_negative: bool) -> Result<String, SqlError> {
+        let digits = number.strip_prefix('-').unwrap_or(number);
         if !digits.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
             return Err(SqlError::unsupported("to_char of NaN or an infinite number"));
         }
@@ -199,8 +196,13 @@ impl NumberTemplate {
         text
     }
 
-    /// Reads a number, and returns it with `scale` digits behind the point, unscaled.
+    /// Reads a number, and returns it with `scale` digits behind the point, unscaled. Errors: 0A000 for letters and signs between the
+    /// digits, which PostgreSQL skips as the template has it.
     pub(super) fn read(&self, text: &str, scale: i8) -> Result<i128, SqlError> {
+        if self.parts.iter().any(|part| matches!(part, Part::Plain(_))) {
+            return Err(SqlError::unsupported("to_number with other characters than digits, groups and signs in its template"));
+        }
+        let refused = |what: &str| SqlError::unsupported(format!("{what} in a number that to_number reads"));
         let wrong = || SqlError::value("22P02", "invalid input syntax for type numeric: \" \"");
         let (mut number, mut is_negative, mut has_point) = (String::new(), false, false);
         let places = self.parts.iter().filter(|part| matches!(part, Part::Nine | Part::Zero)).count();
@@ -221,6 +223,9 @@ impl NumberTemplate {
                     number.push(digit);
                 }
                 digit if digit.is_ascii_digit() => break,
+                _ if all == places => {}
+                '-' | '+' if !number.is_empty() => return Err(refused("a sign between digits")),
+                letter if letter.is_alphabetic() => return Err(refused("a letter")),
                 _ => {}
             }
         }
@@ -311,10 +316,15 @@ mod tests {
             let template_ = NumberTemplate::new(template).expect(template);
             let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
             let text = rounded(&format!("{whole}{fraction}"), fraction.len() as i8, template_.scale());
-            assert_eq!(template_.write(&text).expect(template), expected, "{number} {template}");
+            let written = template_.write(&text, number.starts_with('-')).expect(template);
+            assert_eq!(written, expected, "{number} {template}");
         }
         assert_eq!(rounded("995", 2, 1), "10.0");
         assert_eq!(NumberTemplate::new("99,999.9").and_then(|it| it.read("12,345.6", 1)).expect("it is one"), 123_456);
         assert!(NumberTemplate::new("RN").is_err());
+        for (text, template) in [(".-01", "99.99"), ("x12", "99"), (". 0 1-", " 9 9 . 9 9 S")] {
+            let read = NumberTemplate::new(template).and_then(|it| it.read(text, 2));
+            assert_eq!(read.expect_err(text).code(), "0A000", "{text}");
+        }
     }
 }

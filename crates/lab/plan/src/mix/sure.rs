@@ -1,0 +1,135 @@
+//! How sure the figures of a plan are: what each rests on, and an error only where something backs it.
+
+use super::answer::rooms_tried;
+use super::planning::{PlannedMix, Planning};
+use super::report::SureReport;
+use super::supply::Plug;
+use crate::profile::Lack;
+
+/// What is said where nothing backs an error.
+const NOT_KNOWN: &str = "not known";
+
+fn line(what: impl Into<String>, error: impl Into<String>, because: &str) -> SureReport {
+    SureReport { what: what.into(), error: error.into(), because: because.into() }
+}
+
+impl Planning {
+    /// All that is to be said about a plan with this choice.
+    pub(super) fn sure(&self, chosen: Option<&PlannedMix>) -> Vec<SureReport> {
+        let mut sure = self.request.assumed.clone();
+        sure.extend(self.sure_of_misses());
+        let workload = &self.workload;
+        sure.push(line(
+            "times of commits, reads, queries",
+            NOT_KNOWN,
+            "models of published figures: as good as these; not measured on this server",
+        ));
+        if workload.commits.is_some() {
+            sure.push(line(
+                "arrival of commits",
+                "as accesses",
+                "the journal is not recorded by the minute: commits come as changes do, processor times are exponential",
+            ));
+        }
+        if !workload.has(Lack::Concurrency) {
+            sure.push(line(
+                "queues",
+                "of arrivals at the recorded times",
+                "the profile does not say how many requests were in progress: a late answer delays no other one",
+            ));
+        }
+        sure.extend(self.notes.iter().map(|note| line("times of DRAM", NOT_KNOWN, note)));
+        let is_used = |old: &&String| {
+            let medium = old.split(':').next().unwrap_or_default();
+            medium == self.request.server.dram || self.supplies.iter().any(|supply| supply.medium.name == medium)
+        };
+        sure.extend(self.request.prices.old().iter().filter(is_used).map(|old| line("prices", "old", old)));
+        sure.extend(chosen.into_iter().flat_map(|one| self.sure_of_media(one)));
+        sure
+    }
+
+    /// Of miss ratios. The bounds are those of tests/main/page_cache.rs.
+    fn sure_of_misses(&self) -> Vec<SureReport> {
+        let workload = &self.workload;
+        let mut sure = Vec::new();
+        let share = workload.stands_for * workload.stream_rate;
+        let (error, because) = match (workload.stream_rate < 1.0, (0.8..1.25).contains(&share)) {
+            (_, false) => (
+                NOT_KNOWN,
+                "the sample has far more or fewer accesses than its part: a few keys are most of the work, and count as hits",
+            ),
+            (true, true) => (
+                "within 3 points in tests with a quarter of the keys; of a minute not tested",
+                "the policy that runs, on a sample of the keys; two made-up streams beside the page cache",
+            ),
+            (false, true) => (
+                "within 2 points in tests; of a minute not tested",
+                "the policy that runs, on all keys; four made-up streams beside the page cache, at eight sizes",
+            ),
+        };
+        sure.push(line("miss ratios", error, because));
+        if workload.first_uses > 0.005 {
+            let error = format!("up to {:.1} points too high", workload.first_uses * 100.0);
+            let because = "so many accesses are first uses: a longer record might find them again";
+            sure.push(line("miss ratios, beside", error, because));
+        }
+        let (reuse_s, length_s) = workload.reuse_and_length_s;
+        if reuse_s * 3.0 > length_s {
+            sure.push(line(
+                "miss ratios of large memory",
+                "not known: the profile is too short",
+                "--take-short: one use in a hundred comes later than a third of the record",
+            ));
+        }
+        sure
+    }
+
+    /// What is not known about the media of the chosen mix, and not checked.
+    fn sure_of_media(&self, one: &PlannedMix) -> Vec<SureReport> {
+        let mut sure = Vec::new();
+        let mut add = |what: String, error: &str, because: &str| sure.push(line(what, error, because));
+        let data = &self.supplies[one.mix.data.0];
+        if data.read_tail_ns().is_none() {
+            let because =
+                "no percentile of this medium was published: its own tail is not known, and not in the figure";
+            add(format!("p99 on {}", data.medium.name), "queues alone", because);
+        }
+        if self.workload.commits.is_some() {
+            let because = "processor, journal and their queues: reads of pages before a commit, and tails of the journal's medium, are not in it";
+            add("p99 of commits".into(), "a lower bound", because);
+        }
+        if let Some(squeeze) = one.replayed.map(|replayed| replayed.squeeze).filter(|squeeze| *squeeze < 1.0) {
+            let error = format!("up to {:.0} times longer, but on the data drives beyond a second", 1.0 / squeeze);
+            let because = "the worst minute has more accesses than are replayed: its times are compressed, and what piles up from second to \
+                           second is added for the data drives alone, not for processors, memory and a journal of its own";
+            add("queues of bursts".into(), &error, because);
+        }
+        let (_, drives) = one.mix.data;
+        if drives > 1 && data.plug == Plug::Bay {
+            let because = "data is striped without a copy; drives are planned full";
+            add("loss of a drive".into(), "all data", because);
+        }
+        if one.mix.room > 0 {
+            add("rented operations".into(), "three steps", &rooms_tried());
+        } else if data.plug == Plug::Network {
+            let because =
+                "it is owned, or there is no price of its operations: none is paid for them, and none limits them";
+            add(format!("operations of {}", data.medium.name), "all that it can do", because);
+        }
+        if self.request.data_bytes.is_none() {
+            let because = "without --data-bytes only what the record used is stored";
+            add("bytes that are stored".into(), "a lower bound", because);
+        }
+        add("endurance".into(), "shown, not checked", "of the data drives alone, with payload as it is written back");
+        if self.request.prices.usd_per_gb(&self.request.server.dram).is_some() {
+            let because = "one price for a GB is taken for modules of all sizes";
+            add(format!("price of {}", self.request.server.dram), "by size not known", because);
+        }
+        let far = one.mix.far.iter().map(|far| &self.supplies[far.supply].medium.name);
+        for name in far.filter(|name| *name == "cxl-expander") {
+            let because = "one card was measured (250 ns); cards differ (Melody, ASPLOS 2025)";
+            add(format!("latency of {name}"), "140 to 410 ns", because);
+        }
+        sure
+    }
+}
