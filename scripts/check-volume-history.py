@@ -281,11 +281,14 @@ class Check:
                 file.write(f'[volumes]\nlisten = "127.0.0.1:{self.ports[number - 1]}"\nplaintext = true\n')
             self.command(place.folder, "create", place.export, "--size", PLACE, "--place")
             place.start()
+        for port in self.ports:
+            self.until("a place is served", lambda port=port: is_listening(port))
         os.makedirs(self.owner.folder)
         open(self.owner.folder + "/terrace.toml", "w").close()
         copies = [word for n in (1, 2) for word in ("--copy", f"nbd://127.0.0.1:{self.ports[n - 1]}/c{n}")]
-        self.until("the volume is made", lambda: self.command(
-            self.owner.folder, "create", "v", "--size", VOLUME, "--copy", "home", *copies, check=False).returncode == 0)
+        made = self.command(self.owner.folder, "create", "v", "--size", VOLUME, "--copy", "home", *copies, check=False)
+        if made.returncode != 0:
+            raise Violation(f"the volume was not made: {made.stderr.strip()}")
         self.owner.start()
         self.until("the volume is served", self.states)
 
@@ -517,6 +520,11 @@ def unused_port():
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         return one.getsockname()[1]
+
+
+def is_listening(port):
+    with socket.socket() as one:
+        return one.connect_ex(("127.0.0.1", port)) == 0
 
 
 def main():

@@ -42,9 +42,6 @@ const VERSION: u8 = 1;
 /// How long after a failed backup it is tried again, microseconds.
 pub const RETRY_US: i64 = 15 * 60 * 1_000_000;
 
-/// How often a change of the record is tried that meets another one.
-const TRIES: usize = 20;
-
 /// Longest reason of a failure that is kept, in bytes.
 const WHY_MAX: usize = 500;
 
@@ -169,27 +166,16 @@ impl BackupRecord {
     /// # Errors
     /// The store's.
     pub fn change(store: &Store, change: &dyn Fn(BackupRecord) -> BackupRecord) -> Result<BackupRecord, StoreError> {
-        let mut tried = 0;
-        loop {
-            tried += 1;
-            match BackupRecord::try_change(store, change) {
-                Err(StoreError::Conflict) if tried < TRIES => {}
-                done => return done,
-            }
-        }
-    }
-
-    fn try_change(store: &Store, change: &dyn Fn(BackupRecord) -> BackupRecord) -> Result<BackupRecord, StoreError> {
-        let mut transaction = store.begin();
-        let tree = match transaction.tree(TREE)? {
-            Some(tree) => tree,
-            None => transaction.create_tree(TREE)?,
-        };
-        let before = transaction.get(tree, KEY)?.map(|row| BackupRecord::decode(&row)).transpose()?;
-        let record = change(before.unwrap_or_default());
-        transaction.put(tree, KEY, &serde_json::to_vec(&record).expect("plain data becomes JSON"))?;
-        transaction.commit_beyond_limits()?;
-        Ok(record)
+        store.transact_beyond_limits(|transaction| {
+            let tree = match transaction.tree(TREE)? {
+                Some(tree) => tree,
+                None => transaction.create_tree(TREE)?,
+            };
+            let before = transaction.get(tree, KEY)?.map(|row| BackupRecord::decode(&row)).transpose()?;
+            let record = change(before.unwrap_or_default());
+            transaction.put(tree, KEY, &serde_json::to_vec(&record).expect("plain data becomes JSON"))?;
+            Ok(record)
+        })
     }
 }
 

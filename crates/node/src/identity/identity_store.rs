@@ -9,7 +9,6 @@
 use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
-use std::time::Duration;
 
 use ring::digest;
 use store::{Cursor, Direction, Store, StoreError, Transaction, TreeId};
@@ -49,12 +48,6 @@ const IMPORTED_RIGHTS: &[(&str, &[Action])] = &[
     ("index *", &[Action::IndexRead, Action::IndexWrite, Action::IndexMake, Action::IndexManage, Action::IndexMonitor]),
     ("service *", &[Action::MessageMetadata]),
 ];
-
-/// How often a change is made again because others were faster.
-const TRIES: usize = 16;
-
-/// The pause before the second time; it doubles.
-const AGAIN_PAUSE: Duration = Duration::from_micros(200);
 
 /// What happened to an object that has an owner or rights.
 #[derive(Clone, Debug)]
@@ -270,20 +263,10 @@ impl IdentityStore {
     }
 
     fn transact(&self, work: impl Fn(&mut Transaction) -> Result<(), IdentityError>) -> Result<(), IdentityError> {
-        for tries in 0..TRIES {
-            if tries > 0 {
-                // Others change too: without a pause all of them would only disturb each other.
-                std::thread::sleep(AGAIN_PAUSE * (1 << tries.min(6)));
-            }
-            let mut transaction = self.store.begin();
-            work(&mut transaction)?;
-            match transaction.commit() {
-                Ok(_) => return Ok(()),
-                Err(StoreError::Conflict) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Err(IdentityError::Busy)
+        self.store.transact(work).map_err(|error| match error {
+            IdentityError::Store(StoreError::Conflict) => IdentityError::Busy,
+            error => error,
+        })
     }
 }
 

@@ -25,9 +25,6 @@ const COMMENTS_MAX: usize = 50;
 /// Longest comment, in bytes.
 const COMMENT_BYTES_MAX: usize = 500;
 
-/// How often a change is tried that meets another one.
-const TRIES: usize = 20;
-
 /// Why a message needs a person.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -194,31 +191,20 @@ impl TodoNote {
     /// # Errors
     /// The store's.
     pub fn change(store: &Store, id: u64, change: &TodoChange, by: &str, at_us: i64) -> Result<TodoNote, StoreError> {
-        let mut tried = 0;
-        loop {
-            tried += 1;
-            match TodoNote::try_change(store, id, change, by, at_us) {
-                Err(StoreError::Conflict) if tried < TRIES => {}
-                done => return done,
-            }
-        }
-    }
-
-    fn try_change(store: &Store, id: u64, change: &TodoChange, by: &str, at_us: i64) -> Result<TodoNote, StoreError> {
-        let mut transaction = store.begin();
-        let tree = match transaction.tree(TODO_TREE)? {
-            Some(tree) => tree,
-            None => transaction.create_tree(TODO_TREE)?,
-        };
-        let key = id.to_be_bytes();
-        let before = match transaction.get(tree, &key)? {
-            Some(row) => TodoNote::decode(&row)?,
-            None => TodoNote::default(),
-        };
-        let note = before.apply(change, by, at_us);
-        transaction.put(tree, &key, &serde_json::to_vec(&note).expect("plain data becomes JSON"))?;
-        transaction.commit()?;
-        Ok(note)
+        store.transact(|transaction| {
+            let tree = match transaction.tree(TODO_TREE)? {
+                Some(tree) => tree,
+                None => transaction.create_tree(TODO_TREE)?,
+            };
+            let key = id.to_be_bytes();
+            let before = match transaction.get(tree, &key)? {
+                Some(row) => TodoNote::decode(&row)?,
+                None => TodoNote::default(),
+            };
+            let note = before.apply(change, by, at_us);
+            transaction.put(tree, &key, &serde_json::to_vec(&note).expect("plain data becomes JSON"))?;
+            Ok(note)
+        })
     }
 }
 

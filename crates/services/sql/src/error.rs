@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use datafusion::arrow::error::ArrowError;
-use datafusion::common::SchemaError;
+use datafusion::common::{Column, SchemaError};
 use datafusion::error::DataFusionError;
 use store::StoreError;
 
@@ -306,7 +306,10 @@ fn spilled(error: &std::io::Error) -> SqlError {
 
 fn schema(error: &SchemaError) -> SqlError {
     // Tables and columns with such names are made where subqueries are restated; no statement can name them.
-    let is_own = |field: &Column| field.name.starts_with('$') || field.relation.as_ref().is_some_and(|table| table.table().starts_with('$'));
+    let is_own = |field: &Column| {
+        let table = field.relation.as_ref().map_or("", |table| table.table());
+        field.name.starts_with('$') || table.starts_with('$')
+    };
     match error {
         SchemaError::FieldNotFound { field, .. } if is_own(field) => SqlError::hidden_columns(),
         SchemaError::FieldNotFound { field, .. } => {

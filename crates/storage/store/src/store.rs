@@ -2,6 +2,7 @@
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use device::{MemoryShelf, Shelf};
@@ -23,6 +24,12 @@ use crate::transaction::Transaction;
 use crate::verify::{Progress, Verified};
 use crate::{StoreError, TreeId};
 
+/// How often [`Store::transact`] begins again: with its pauses some 2 s.
+const ATTEMPTS_MAX: u32 = 200;
+
+/// The first pause between two attempts, of the order of a group commit; each is twice the one before, up to 64 times this.
+const ATTEMPT_PAUSE: Duration = Duration::from_micros(200);
+
 impl Store {
     /// A store in memory, for tests and for temporary nodes.
     pub fn in_memory(options: Options) -> Result<Store, StoreError> {
@@ -34,6 +41,42 @@ impl Store {
     /// Begins a transaction on the current visible state.
     pub fn begin(&self) -> Transaction {
         Transaction::new(self.snapshot())
+    }
+
+    /// Changes what it reads: does `work` in a transaction and commits it; returns what `work` returned. Where another change came first it
+    /// begins again with what is there then, after a pause that grows: a change that is committed conflicts until it is visible, so that
+    /// without a pause a second one would only use up its attempts.
+    ///
+    /// Errors: those of `work` and of [`Transaction::commit`]; [`StoreError::Conflict`] only after seconds of nothing but conflicts.
+    pub fn transact<T, E: From<StoreError>>(&self, work: impl FnMut(&mut Transaction) -> Result<T, E>) -> Result<T, E> {
+        self.transact_by(Transaction::commit, work)
+    }
+
+    /// As [`transact`](Store::transact), in the space of [`Transaction::commit_beyond_limits`].
+    ///
+    /// Errors: as there.
+    pub fn transact_beyond_limits<T, E: From<StoreError>>(
+        &self,
+        work: impl FnMut(&mut Transaction) -> Result<T, E>,
+    ) -> Result<T, E> {
+        self.transact_by(Transaction::commit_beyond_limits, work)
+    }
+
+    fn transact_by<T, E: From<StoreError>>(
+        &self,
+        commit: impl Fn(Transaction) -> Result<Lsn, StoreError>,
+        mut work: impl FnMut(&mut Transaction) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let mut pauses = (0..ATTEMPTS_MAX).map(|tried| ATTEMPT_PAUSE * (1 << tried.min(6)));
+        loop {
+            let mut transaction = self.begin();
+            let done = work(&mut transaction)?;
+            match (commit(transaction), pauses.next()) {
+                (Ok(_), _) => return Ok(done),
+                (Err(StoreError::Conflict), Some(pause)) => std::thread::sleep(pause),
+                (Err(error), _) => return Err(error.into()),
+            }
+        }
     }
 
     /// Returns a consistent view of the current visible state; old versions are kept while it lives.

@@ -25,9 +25,6 @@ const TREE: &str = "console.searches";
 
 const VERSION: u8 = 1;
 
-/// How often a change is tried that meets another one.
-const TRIES: usize = 20;
-
 #[derive(Debug, Serialize, Deserialize)]
 struct SavedRow {
     version: u8,
@@ -74,41 +71,34 @@ fn room(searches: &[SavedSearch], name: &str) -> Result<(), AdminError> {
 /// Saves a search of a role under its name, or without a target forgets it; durable.
 pub fn change(store: &Store, role: RoleId, name: &str, target: Option<&str>) -> Result<(), AdminError> {
     check(store, role, name, target)?;
-    let mut tried = 0;
-    loop {
-        tried += 1;
-        match try_change(store, role, name, target)? {
-            Err(StoreError::Conflict) if tried < TRIES => {}
-            done => return done.map_err(failed),
+    let changed = store.transact(|transaction| {
+        let key = role.0.to_be_bytes();
+        let tree = match transaction.tree(TREE)? {
+            Some(tree) => tree,
+            None => transaction.create_tree(TREE)?,
+        };
+        let row = transaction.get(tree, &key)?;
+        let mut searches = row.map_or(Ok(Vec::new()), |row| decode(&row)).map_err(Unchanged)?;
+        searches.retain(|one| one.name != name);
+        if let Some(target) = target {
+            room(&searches, name).map_err(Unchanged)?;
+            searches.push(SavedSearch { name: name.to_owned(), target: target.to_owned() });
+            searches.sort_by(|a, b| a.name.cmp(&b.name));
         }
-    }
+        let row = serde_json::to_vec(&SavedRow { version: VERSION, searches }).unwrap_or_default();
+        transaction.put(tree, &key, &row)?;
+        Ok(())
+    });
+    changed.map_err(|Unchanged(error)| error)
 }
 
-type Tried = Result<Result<(), StoreError>, AdminError>;
+/// Why a row stays as it was.
+struct Unchanged(AdminError);
 
-fn try_change(store: &Store, role: RoleId, name: &str, target: Option<&str>) -> Tried {
-    let key = role.0.to_be_bytes();
-    let mut transaction = store.begin();
-    let tree = match transaction.tree(TREE).map_err(failed)? {
-        Some(tree) => tree,
-        None => match transaction.create_tree(TREE) {
-            Ok(tree) => tree,
-            Err(error) => return Ok(Err(error)),
-        },
-    };
-    let row = transaction.get(tree, &key).map_err(failed)?;
-    let mut searches = row.map_or(Ok(Vec::new()), |row| decode(&row))?;
-    searches.retain(|one| one.name != name);
-    if let Some(target) = target {
-        room(&searches, name)?;
-        searches.push(SavedSearch { name: name.to_owned(), target: target.to_owned() });
-        searches.sort_by(|a, b| a.name.cmp(&b.name));
+impl From<StoreError> for Unchanged {
+    fn from(error: StoreError) -> Unchanged {
+        Unchanged(failed(error))
     }
-    let row = serde_json::to_vec(&SavedRow { version: VERSION, searches }).unwrap_or_default();
-    if let Err(error) = transaction.put(tree, &key, &row) {
-        return Ok(Err(error));
-    }
-    Ok(transaction.commit().map(drop))
 }
 
 /// Forgets the searches of roles that are not there any more, now and at each change of roles; ends with its runtime.

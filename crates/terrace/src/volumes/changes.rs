@@ -89,6 +89,8 @@ impl VolumeHost {
         if description.kind == VolumeKind::Place {
             return make_place(&self.tiers, description);
         }
+        let copies = &description.copies;
+        copies.iter().try_for_each(|copy| places::check_new(&self.tiers, copy, description.bytes))?;
         let new_copy = NewCopy { bytes: description.bytes, term: 1 };
         let places = self.places(description, Some(new_copy))?;
         let new = NewVolume {

@@ -241,6 +241,18 @@ fn open_export(tiers: &TierShelves, uri: &str, new: Option<NewCopy>) -> anyhow::
     Ok(OpenedPlace { place, medium, real: true, cache: None, disks: BTreeSet::new() })
 }
 
+/// Whether a new copy of a volume of `bytes` can lie there, as far as that is known without a change: an export that has been made a copy
+/// is not taken a second time, so all are asked before the first is written.
+///
+/// # Errors
+/// The server of an export cannot be reached; the export is too small, or contains something.
+pub fn check_new(tiers: &TierShelves, copy: &CopyDescription, bytes: u64) -> anyhow::Result<()> {
+    match &copy.place {
+        PlaceDescription::Export { uri } => RemoteShelf::connect(tiers.client_of(uri)?)?.check_new(bytes),
+        PlaceDescription::Tier { .. } => Ok(()),
+    }
+}
+
 fn open_part(
     tiers: &TierShelves,
     place: &PlaceDescription,

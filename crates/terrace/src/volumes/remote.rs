@@ -89,21 +89,31 @@ impl RemoteShelf {
         Ok(RemoteShelf { client, has_epochs, state: Mutex::new(state) })
     }
 
-    /// Makes an empty shelf of the export, for a new copy of a volume of `bytes`; the server's epoch is 0, or has been raised to `term`.
+    /// Whether the export can take a new copy of a volume of `bytes`; changes nothing.
     ///
     /// # Errors
-    /// The export is too small, contains a shelf already, or cannot be written.
-    pub fn format(&self, bytes: u64, term: u64) -> anyhow::Result<()> {
-        let mut state = self.state();
+    /// It is too small, or contains a shelf already.
+    pub fn check_new(&self, bytes: u64) -> anyhow::Result<()> {
+        let state = self.state();
         ensure!(
             state.shelf.is_none(),
             "{} contains something already: if it is not needed any more, make the export anew",
             self.client.uri
         );
         let needed = bytes_needed(bytes);
-        let device = state.device.take();
-        let found = device.as_ref().map_or(0, |device| device.len());
+        let found = state.device.as_ref().map_or(0, |device| device.len());
         ensure!(found >= needed, "{} has {found} bytes, and a copy of this volume needs {needed}", self.client.uri);
+        Ok(())
+    }
+
+    /// Makes an empty shelf of the export, for a new copy of a volume of `bytes`; the server's epoch is 0, or has been raised to `term`.
+    ///
+    /// # Errors
+    /// The export is too small, contains a shelf already, or cannot be written.
+    pub fn format(&self, bytes: u64, term: u64) -> anyhow::Result<()> {
+        self.check_new(bytes)?;
+        let mut state = self.state();
+        let device = state.device.take();
         let device = match device.filter(|_| !self.has_epochs) {
             Some(device) => device,
             None => self.owned(term)?,

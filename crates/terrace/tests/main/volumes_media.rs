@@ -85,3 +85,20 @@ fn copies_on_one_disk_are_warned_of_when_they_are_made_and_named_by_the_status()
     assert_eq!([shared("v"), shared("wanted"), shared("single")], [json!([0, 1]), json!([0, 1]), json!(null)]);
     node.stop();
 }
+
+#[test]
+fn a_volume_that_cannot_be_made_takes_no_place_on_another_node() {
+    let bed = bed();
+    for name in ["one", "two"] {
+        volume(&bed, &["create", name, "--size", "200MiB", "--place", "--data", name]);
+    }
+    let address = |name: &str| format!("nbd+unix:///{name}?socket={}", bed.path(name).join("nbd.sock").display());
+    let (one, two) = (address("one"), address("two"));
+    let make = ["volume", "create", "v", "--size", "4MiB", "--copy", "a", "--copy", &one, "--copy", &two];
+    let _one = Exporter::start(&bed, &["one", "--data", "one"]);
+    drop(client(&bed.path("one/nbd.sock"), "one"));
+    bed.command_line(&make).fails("cannot connect");
+    let _two = Exporter::start(&bed, &["two", "--data", "two"]);
+    drop(client(&bed.path("two/nbd.sock"), "two"));
+    bed.command_line(&make).succeeds("");
+}

@@ -30,9 +30,6 @@ const TEXT_BYTES_MAX: u64 = 64 << 20;
 /// Largest text that is kept, in bytes: a lookup table of some hundred thousand lines.
 const FILE_BYTES_MAX: usize = 32 << 20;
 
-/// How often a row is written again because others were faster. Loads take turns, so nobody should be.
-const TRIES: usize = 8;
-
 /// The generations in a store.
 #[derive(Debug, Clone)]
 pub struct Generations {
@@ -192,16 +189,7 @@ impl Generations {
         if let Some(newest) = self.newest()?.filter(|newest| newest.hash == hash) {
             return Ok(newest);
         }
-        let mut tries = 0;
-        loop {
-            let mut transaction = self.store.begin();
-            let made = put(&mut transaction, (content, &hash), cause, (now_us, bounds))?;
-            match transaction.commit() {
-                Ok(_) => return Ok(made),
-                Err(StoreError::Conflict) if tries < TRIES => tries += 1,
-                Err(error) => return Err(error.into()),
-            }
-        }
+        self.store.transact(|transaction| put(transaction, (content, &hash), cause, (now_us, bounds)))
     }
 
     /// Reads every row and every text that is kept; what is wrong with them.

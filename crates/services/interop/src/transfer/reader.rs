@@ -228,7 +228,8 @@ mod tests {
     fn a_file_whose_only_message_is_too_long_says_so() {
         let long =
             format!("MSH|^~\\&|A|B|C|D||| ADT^A01|1|P|2.5\rNTE|1||{}\r", "9".repeat(super::super::BODY_BYTES_MAX));
-        let refused = ImportReader::open(Cursor::new(long.as_bytes())).err().expect("refused").to_string();
+        let Err(refused) = ImportReader::open(Cursor::new(long.as_bytes())) else { panic!("it was taken") };
+        let refused = refused.to_string();
         assert!(refused.contains("none of its messages can be taken: a message has 6"), "{refused}");
     }
 

@@ -297,20 +297,20 @@ async fn a_message_that_waits_for_room_ends_the_page_that_repeats_it_and_holds_u
         }
     };
     let (repeats, m1) = (of("in", 1, &adt("m1")), adt("m1"));
-    let (mut others, mut page) = (0, None);
-    let stuck = async { page = Some(import(&running, &repeats).await.expect("a page")) };
-    tokio::pin!(stuck);
-    let end = tokio::time::Instant::now() + std::time::Duration::from_secs(60);
-    loop {
-        assert!(tokio::time::Instant::now() < end, "the page waits for the sender of {m1}");
-        let other = of("other", others, &adt(&format!("o{others}")));
-        tokio::select! {
-            () = &mut stuck => break,
-            other = import(&running, &other) => assert_eq!(outcomes(&other.expect("a page")), ["routed"]),
+    let mut others = 0;
+    let page = {
+        let mut stuck = std::pin::pin!(import(&running, &repeats));
+        let end = tokio::time::Instant::now() + std::time::Duration::from_secs(60);
+        loop {
+            assert!(tokio::time::Instant::now() < end, "the page waits for the sender of {m1}");
+            let other = of("other", others, &adt(&format!("o{others}")));
+            tokio::select! {
+                page = &mut stuck => break page.expect("a page"),
+                other = import(&running, &other) => assert_eq!(outcomes(&other.expect("a page")), ["routed"]),
+            }
+            others += 1;
         }
-        others += 1;
-    }
-    let page = page.expect("it was answered");
+    };
     assert!(page.results.is_empty() && page.stopped.is_some(), "{page:?}");
     assert!(others > 5, "{others} pages of another service went on meanwhile");
     drop(sender);

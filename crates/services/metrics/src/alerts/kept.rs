@@ -23,9 +23,6 @@ const OUT: &[u8] = b"out";
 /// Lines of the history that are kept.
 const NOTES_MAX: u64 = 5_000;
 
-/// How often a write is tried that others disturbed.
-const TRIES: usize = 8;
-
 /// Most lines of the history that wait for being written.
 const WAITING_MAX: usize = 1_000;
 
@@ -143,16 +140,7 @@ impl KeptAlerts {
     /// # Errors
     /// The store's.
     pub(super) fn write(&self, change: &AlertChange) -> Result<(), StoreError> {
-        let mut tries = 0;
-        loop {
-            let mut transaction = self.store.begin();
-            put(&mut transaction, change)?;
-            match transaction.commit() {
-                Ok(_) => return Ok(()),
-                Err(StoreError::Conflict) if tries < TRIES => tries += 1,
-                Err(error) => return Err(error),
-            }
-        }
+        self.store.transact(|transaction| put(transaction, change))
     }
 }
 

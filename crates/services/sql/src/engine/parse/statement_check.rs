@@ -12,9 +12,9 @@
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, DataType, Expr, Function, FunctionArguments, Ident, JoinConstraint, JoinOperator, ObjectName, ObjectNamePart, Query,
-    Select, SelectItem, SetExpr, SetOperator, SetQuantifier, Statement, TableFactor, UnaryOperator, Visit, Visitor,
-    visit_expressions,
+    BinaryOperator, DataType, Expr, Function, FunctionArguments, Ident, JoinConstraint, JoinOperator, ObjectName,
+    ObjectNamePart, Query, Select, SelectItem, SetExpr, SetOperator, SetQuantifier, Statement, TableFactor,
+    UnaryOperator, Visit, Visitor, visit_expressions,
 };
 
 use crate::SqlError;
@@ -236,7 +236,9 @@ fn is_copying(function: &Function) -> bool {
     let name = function.name.to_string().to_lowercase();
     match name.rsplit('.').next() {
         Some("mode" | "percentile_disc") => true,
-        Some("array_agg") => matches!(&function.args, FunctionArguments::List(list) if list.duplicate_treatment.is_some()),
+        Some("array_agg") => {
+            matches!(&function.args, FunctionArguments::List(list) if list.duplicate_treatment.is_some())
+        }
         _ => false,
     }
 }

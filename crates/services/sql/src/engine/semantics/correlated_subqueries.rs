@@ -47,9 +47,7 @@ fn of_rows(subquery: &Subquery) -> DfResult<()> {
         {
             Err(refused("OFFSET").into())
         }
-        plan if is_of_all(plan) => {
-            Err(refused("an aggregate without GROUP BY in IN or EXISTS").into())
-        }
+        plan if is_of_all(plan) => Err(refused("an aggregate without GROUP BY in IN or EXISTS").into()),
         _ => Ok(TreeNodeRecursion::Continue),
     })?;
     Ok(())

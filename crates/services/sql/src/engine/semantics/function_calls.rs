@@ -12,7 +12,10 @@ use datafusion::logical_expr::expr::{Case, ScalarFunction};
 use datafusion::logical_expr::{Cast, Expr, ExprSchemable, WindowFunctionDefinition, lit, when};
 
 use super::pg_function::{PgFunction, no_function};
-use super::{datetime_functions, interval_comparisons, moment_functions, numeric_literals, pattern_functions, regular_expressions};
+use super::{
+    datetime_functions, interval_comparisons, moment_functions, numeric_literals, pattern_functions,
+    regular_expressions,
+};
 use crate::SqlError;
 
 /// Functions of texts to which DataFusion would pass bytes in their written form, `\x..`.

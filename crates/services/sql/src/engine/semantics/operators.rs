@@ -30,10 +30,10 @@ use datafusion::logical_expr::{
 };
 use datafusion::optimizer::AnalyzerRule;
 
+use super::interval_comparisons::{is_interval, span};
 use super::numeric_division;
 use super::numeric_division::operand;
 use super::numeric_literals::numeric_literal;
-use super::interval_comparisons::{is_interval, span};
 use super::{
     cast_types, correlated_subqueries, datetime_functions, function_calls, interval_aggregates, interval_comparisons,
     interval_functions, json_comparisons, numeric_functions, numeric_literals, regular_expressions,
@@ -129,9 +129,7 @@ fn rewrite(expr: Expr, schema: &DFSchema) -> DfResult<Transformed<Expr>> {
             interval_comparisons::check_subquery(&found, schema)?;
             Ok(Transformed::no(Expr::InSubquery(found)))
         }
-        Expr::IsNull(value) | Expr::IsNotNull(value)
-            if matches!(value.get_type(schema), Ok(DataType::Struct(_))) =>
-        {
+        Expr::IsNull(value) | Expr::IsNotNull(value) if matches!(value.get_type(schema), Ok(DataType::Struct(_))) => {
             Err(SqlError::unsupported("IS NULL of a row that is no list of values").into())
         }
         Expr::Negative(value)

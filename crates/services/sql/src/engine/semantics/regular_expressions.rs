@@ -226,7 +226,9 @@ mod tests {
 
     #[test]
     fn patterns_that_mean_something_else_are_refused_and_others_let_a_point_be_anything() {
-        for same in ["a.b", "^a$", "[[:digit:]]+", "(?i)a", "(?:a)b", "[]a]", "[^]a]", "\\s\\.", "[a-z-]", "a{2}", "a{2,}b*"] {
+        for same in
+            ["a.b", "^a$", "[[:digit:]]+", "(?i)a", "(?:a)b", "[]a]", "[^]a]", "\\s\\.", "[a-z-]", "a{2}", "a{2,}b*"]
+        {
             assert_eq!(translate(same, true).expect("it is taken"), format!("(?s){same}"));
         }
         for (digits, expected) in [("\\d\\.", "[0-9]\\."), ("[\\d_]\\D", "[0-9_][^0-9]")] {

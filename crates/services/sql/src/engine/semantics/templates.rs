@@ -37,9 +37,8 @@ pub(crate) const CALLED: &[PgFunction] = &[
         run: |arrays, _| {
             let day = |us: i64| i32::try_from(us.div_euclid(DAY_US)).map_err(|_| moments::out_of_range());
             let templates = Kept::new(MomentTemplate::new);
-            let days = each::<_, Date32Array>(arrays, |row| {
-                day(templates.of(row.text(1))?.read(row.text(0))?).map(Some)
-            })?;
+            let days =
+                each::<_, Date32Array>(arrays, |row| day(templates.of(row.text(1))?.read(row.text(0))?).map(Some))?;
             Ok(Arc::new(days))
         },
         between: None,
@@ -105,12 +104,10 @@ fn to_char_wants(types: &[DataType]) -> Result<Vec<DataType>, SqlError> {
 fn to_char(arrays: &[ArrayRef], _: &DataType) -> Result<ArrayRef, SqlError> {
     let templates = Kept::new(MomentTemplate::new);
     match arrays[0].data_type() {
-        DataType::Interval(_) => {
-            texts(arrays, |row| templates.of(row.text(1))?.write(&Parts::of_span(row.span(0))))
+        DataType::Interval(_) => texts(arrays, |row| templates.of(row.text(1))?.write(&Parts::of_span(row.span(0)))),
+        DataType::Timestamp(_, zone) => {
+            texts(arrays, |row| templates.of(row.text(1))?.write(&Parts::of_moment(row.moment(0), zone.is_some())))
         }
-        DataType::Timestamp(_, zone) => texts(arrays, |row| {
-            templates.of(row.text(1))?.write(&Parts::of_moment(row.moment(0), zone.is_some()))
-        }),
         DataType::Float32 | DataType::Float64 => float_texts(arrays),
         _ => number_texts(arrays),
     }

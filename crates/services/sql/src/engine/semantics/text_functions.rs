@@ -303,11 +303,7 @@ struct Slot<'a> {
 
 impl<'a> Slot<'a> {
     /// Reads what is behind a `%`. Returns also what follows it.
-    fn read<'t>(
-        text: &'t str,
-        values: &[Option<&'a str>],
-        next: &mut usize,
-    ) -> Result<(Slot<'a>, &'t str), SqlError> {
+    fn read<'t>(text: &'t str, values: &[Option<&'a str>], next: &mut usize) -> Result<(Slot<'a>, &'t str), SqlError> {
         let unterminated = || wrong("unterminated format() type specifier").with_hint("For a single \"%\" use \"%%\".");
         let value = |at: usize| {
             let none = || wrong("format specifies argument 0, but arguments are numbered from 1");

@@ -96,7 +96,14 @@ impl Parts {
     pub(super) fn of_moment(us: i64, is_zoned: bool) -> Parts {
         let number = us.div_euclid(DAY_US);
         let (year, month, day) = civil(number);
-        Parts { year, month: i64::from(month), day: i64::from(day), number: Some(number), us: us.rem_euclid(DAY_US), is_zoned }
+        Parts {
+            year,
+            month: i64::from(month),
+            day: i64::from(day),
+            number: Some(number),
+            us: us.rem_euclid(DAY_US),
+            is_zoned,
+        }
     }
 
     pub(super) fn of_span(span: super::super::rows::Span) -> Parts {
@@ -217,7 +224,9 @@ impl Parts {
             (false, false) => format!("{value:02}"),
         };
         if self.month < 0 && matches!(field, MomentField::Quarter | MomentField::MonthRoman(_)) {
-            return Err(SqlError::unsupported("Q and RM in a template of an interval with a negative number of months"));
+            return Err(SqlError::unsupported(
+                "Q and RM in a template of an interval with a negative number of months",
+            ));
         }
         Ok(match field {
             MomentField::Month => number(self.month),

@@ -200,7 +200,9 @@ impl NumberTemplate {
     /// digits, which PostgreSQL skips as the template has it.
     pub(super) fn read(&self, text: &str, scale: i8) -> Result<i128, SqlError> {
         if self.parts.iter().any(|part| matches!(part, Part::Plain(_))) {
-            return Err(SqlError::unsupported("to_number with other characters than digits, groups and signs in its template"));
+            return Err(SqlError::unsupported(
+                "to_number with other characters than digits, groups and signs in its template",
+            ));
         }
         let refused = |what: &str| SqlError::unsupported(format!("{what} in a number that to_number reads"));
         let wrong = || SqlError::value("22P02", "invalid input syntax for type numeric: \" \"");
