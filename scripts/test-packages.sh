@@ -43,8 +43,21 @@ refused=0
 GLIBC_MAX=2.2 scripts/package-deb.sh "$place/packages" >"$place/build.log" 2>&1 && refused=1
 grep -q 'needs glibc' "$place/build.log" || refused=1
 build scripts/package-oci.sh "$place/packages"
+layout=$(tail -n 1 "$place/build.log")
+
+# Other programs read the image too: skopeo copies it to what docker loads, umoci unpacks it. `taken` is empty, or says what went wrong.
+taken="skopeo and umoci cannot be installed"
+command -v skopeo >/dev/null && command -v umoci >/dev/null ||
+    RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends skopeo umoci >/dev/null 2>&1
+if command -v skopeo >/dev/null && command -v umoci >/dev/null; then
+    taken=$({ skopeo copy -q "oci:$layout:$version" "docker-archive:$place/docker.tar:terrace:$version" &&
+        tar -tf "$place/docker.tar" manifest.json && umoci unpack --image "$layout:$version" "$place/bundle" &&
+        [ "$("$place/bundle/rootfs/usr/bin/terrace" --version)" = "terrace $version" ] &&
+        grep -q '"uid": *65532' "$place/bundle/config.json"; } 2>&1 >/dev/null) && taken= || taken=${taken:-they refuse it}
+    rm -rf "$place/bundle" "$place/docker.tar"
+fi
 mkdir "$place/bring/image"
-python3 - "$(tail -n 1 "$place/build.log")" "$place/bring/image" <<'END'
+python3 - "$layout" "$place/bring/image" <<'END'
 import json, os, sys, tarfile
 layout, target = sys.argv[1:]
 blob = lambda described: os.path.join(layout, "blobs/sha256", described["digest"].split(":")[1])
@@ -77,5 +90,16 @@ else
     echo "FAIL  a program that needs a newer glibc than allowed is refused"
     failed=$((failed + 1))
 fi
+case $taken in
+'')
+    echo "ok    skopeo makes an archive for docker of the image, and umoci a bundle whose program runs"
+    passed=$((passed + 1))
+    ;;
+*installed) echo "skipped: $taken" ;;
+*)
+    echo "FAIL  skopeo and umoci take the image: $taken"
+    failed=$((failed + 1))
+    ;;
+esac
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]
