@@ -266,7 +266,7 @@ impl ConsoleWatch {
         while !over.load(Ordering::Relaxed) {
             if scrapes && scraped.is_none_or(|at| at.elapsed() >= SCRAPE) {
                 let (status, text) = http(&mut metrics, &self.authorization, "/metrics")?;
-                ensure!(status == 200 && text.contains("# EOF"), "the metrics: {status}");
+                ensure!(status == 200 && text.contains("\nterrace_"), "the metrics: {status}, {} bytes", text.len());
                 scraped = Some(Instant::now());
             }
             for page in &mut pages {

@@ -142,3 +142,28 @@ fn a_closed_store_reads_and_takes_no_updates() {
     assert_eq!(check(&other.snapshot(), tree).expect("reads"), 0);
     assert!(other.poisoned().is_none(), "closed is not poisoned");
 }
+
+#[test]
+fn threads_that_change_the_same_key_all_succeed_and_each_change_counts() {
+    const CHANGES: u64 = 50;
+    let (store, tree) = open_with_tree(&memory(), &small());
+    std::thread::scope(|scope| {
+        for _ in 0..WRITERS {
+            scope.spawn(|| {
+                for _ in 0..CHANGES {
+                    let changed: Result<(), StoreError> = store.transact(|transaction| {
+                        let before = transaction
+                            .get(tree, b"sum")?
+                            .map_or(0, |row| row[..].try_into().map_or(0, u64::from_be_bytes));
+                        transaction.put(tree, b"sum", &(before + 1).to_be_bytes())
+                    });
+                    changed.expect("it begins again after a conflict");
+                }
+            });
+        }
+    });
+    let sum = store.snapshot().get(tree, b"sum").expect("it is read").expect("it is there");
+    assert_eq!(sum[..], (u64::from(WRITERS) * CHANGES).to_be_bytes());
+    let refused: Result<(), StoreError> = store.transact(|_| Err(StoreError::Refused("no".into())));
+    assert!(matches!(refused, Err(StoreError::Refused(_))), "an error of the work itself ends it");
+}
