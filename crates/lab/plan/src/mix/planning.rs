@@ -10,6 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use catalogue::Medium;
+use catalogue::medium::Pattern;
 
 use super::choose::PRICE_FACTORS;
 use super::cost::{MixCost, PriceList};
@@ -347,7 +348,14 @@ impl Planning {
             JournalPart::Own(supply, count) => Some(self.supplies[supply].model_with(count, volumes.journal_iops)?),
             _ => None,
         };
-        Ok(MixModels { near, far, data: self.supplies[mix.data.0].model_with(mix.data.1, volumes.data_iops)?, journal })
+        let data = self.supplies[mix.data.0].model_with(mix.data.1, volumes.data_iops)?;
+        let by_operations = match mix.journal {
+            JournalPart::Own(supply, _) => self.supplies[supply].by_operations,
+            JournalPart::Data => self.supplies[mix.data.0].by_operations,
+            JournalPart::Modules => false,
+        };
+        let journal_pattern = if by_operations { Pattern::Random } else { Pattern::Sequential };
+        Ok(MixModels { near, far, data, journal, journal_pattern })
     }
 
     /// Bytes that are stored, with growth.

@@ -1,7 +1,7 @@
 //! How sure the figures of a plan are: what each rests on, and an error only where something backs it.
 
 use super::answer::rooms_tried;
-use super::parts::JOURNAL_GB;
+use super::parts::{JOURNAL_GB, endurance};
 use super::planning::{PlannedMix, Planning};
 use super::report::SureReport;
 use super::supply::{Duty, Plug, Supply};
@@ -143,7 +143,14 @@ impl Planning {
             let because = "without --data-bytes only what the record used is stored";
             add("bytes that are stored".into(), "a lower bound", because);
         }
-        add("endurance".into(), "shown, not checked", "of the data drives alone, with payload as it is written back");
+        let rating = self.rating();
+        let faster = rating.rate() / (1.0 + self.request.target.headroom) / self.workload.operations_per_s();
+        let wear = endurance(&one.mix, &self.supplies, &self.workload, faster);
+        let rated = wear.allowed_bytes_per_day.map_or("no rating was published".to_owned(), |allowed| {
+            format!("{:.2} times what the drives are rated for", wear.written_bytes_per_day / allowed)
+        });
+        let because = "of the data drives alone, with payload as it is written back";
+        add("endurance".into(), &format!("no part of the choice: {rated}"), because);
         if self.request.prices.usd_per_gb(&self.request.server.dram).is_some() {
             let because = "one price for a GB is taken for modules of all sizes";
             add(format!("price of {}", self.request.server.dram), "by size not known", because);

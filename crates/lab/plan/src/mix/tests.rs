@@ -1,6 +1,6 @@
 //! Plans as a whole, on made-up workloads whose answer is known.
 
-use catalogue::medium::Confidence;
+use catalogue::medium::{Confidence, Pattern};
 use catalogue::price::{Basis, Price, PriceDate, PriceUnit};
 use catalogue::{Budget, Medium, Model, media};
 
@@ -284,6 +284,7 @@ fn a_replay_without_queues_takes_the_times_of_the_figures() {
         write_back_bytes: 0.0,
         write_back_unit: 8192,
         promote: 0.1,
+        journal_pattern: Pattern::Sequential,
         commits: Some((5.0, 4096.0)),
         processors: None,
     };
@@ -319,6 +320,7 @@ fn far_memory_on_the_modules_of_the_journal_makes_commits_wait() {
             write_back_bytes: 0.0,
             write_back_unit: 4096,
             promote: 0.1,
+            journal_pattern: Pattern::Sequential,
             commits: Some((20_000.0, 512.0)),
             processors: None,
         };
@@ -496,6 +498,7 @@ fn a_burst_that_is_compressed_keeps_the_backlog_that_it_leaves() {
         write_back_bytes: 0.0,
         write_back_unit: 8192,
         promote: 0.1,
+        journal_pattern: Pattern::Sequential,
         commits: None,
         processors: None,
     };

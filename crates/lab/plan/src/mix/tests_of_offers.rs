@@ -283,15 +283,24 @@ fn prices_that_change_the_answer_have_their_units() {
 fn a_drive_for_the_journal_alone_is_among_what_is_not_used() {
     let prices = [price("ddr5", 10.0), price("nvme-p4510", 0.15), price("optane-p5800x", 2.0)];
     let server = SERVER.replace(OFFER, "offer = ['nvme-p4510', 'optane-p5800x']");
-    let mut asked = zipf(&server, &prices, Target { p99_commit_s: Some(25e-6), ..Target::default() });
-    asked.commits = Some(Commits { per_s: 10.0, bytes: 500.0 });
-    asked.data_bytes = Some(3_000_000_000_000);
-    let plan = report(asked, &prices);
+    let of = |data_bytes: Option<u64>| {
+        let mut asked = zipf(&server, &prices, Target { p99_commit_s: Some(25e-6), ..Target::default() });
+        asked.commits = Some(Commits { per_s: 10.0, bytes: 500.0 });
+        asked.data_bytes = data_bytes;
+        report(asked, &prices)
+    };
+    let plan = of(Some(3_000_000_000_000));
     let chosen = &plan.mixes[plan.chosen.unwrap_or_else(|| panic!("{}", plan.says))];
     assert!(chosen.name.ends_with("1 x nvme-p4510, journal on 1 x optane-p5800x"), "{}", chosen.name);
     let drive = chosen.parts.iter().find(|part| part.medium == "optane-p5800x").expect("the drive");
     let waste = chosen.wasted.iter().find(|one| one.medium == drive.medium && one.unit == "GiB").expect("a row");
     assert!((waste.bought - drive.gb * 1e9 / f64::from(1 << 30)).abs() < 1e-6 && waste.used == 1.0, "{waste:?}");
+    // Of little data, one drive for all of it, whose wear is rated.
+    let little = of(None);
+    let wear = little.mixes[little.chosen.expect("one")].endurance.expect("a drive");
+    let times = wear.written_bytes_per_day / wear.allowed_bytes_per_day.unwrap_or_else(|| panic!("{}", little.says));
+    let told = little.sure.iter().find(|sure| sure.what == "endurance").expect("told");
+    assert!(told.error.ends_with(&format!(": {times:.2} times what the drives are rated for")), "{told:?}");
 }
 
 /// M9: what may cost anything is not within a budget.
@@ -321,6 +330,7 @@ fn no_error_is_said_that_nothing_backs() {
     assert_eq!(error("times of commits, reads, queries"), "not known");
     assert_eq!(error("times of DRAM"), "not known");
     assert_eq!((error("p95 of queries"), error("write-backs")), ("not known".into(), "assumed, not measured".into()));
+    assert_eq!(error("endurance"), "no part of the choice: no rating was published");
     assert!(plan.sure.iter().all(|sure| !sure.error.contains("+-")), "{:?}", plan.sure);
     let input = SizingInput {
         messages_per_day: 1e6,
