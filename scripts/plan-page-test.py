@@ -61,9 +61,9 @@ def plan(hostile=""):
             "server": {"name": "2 sockets", "sockets": 2, "cores": 32, "dimm_slots": 32, "lanes": 128, "bays": 8, "has": []},
             "curves": [curve("all", 0), curve("message bodies", 0.12), curve("index", 0.22), curve("all", -0.01, "clock")], "mixes": mixes, "chosen": 1, "knee": 2, "answer": "buy",
             "says": "Buy 8 x 16 GiB ddr5 and 1 x nvme-p4510: 99 of 100 commits within 0.92 ms at 8,000/s" + hostile, "no_help": ["persistent memory for the journal: commits wait 0.31 of 0.41 ms for processors" + hostile],
-            "flips": [{"medium": "ddr5", "factor": 1.47, "usd_per_gb": 20.33, "to": 2, "to_name": mixes[2]["name"]}],
+            "flips": [{"medium": "ddr5", "factor": 1.47, "usd_per_gb": 20.33, "usd": 20.33, "unit": "USD/GB", "to": 2, "to_name": mixes[2]["name"]}],
             "break_even": [{"medium": "cxl-cz120", "usd_per_gb": 7.4, "mix": mixes[3]["name"]}],
-            "sure": [{"what": "miss ratios", "error": "+-0.4 points", "because": "a sample of 16,384 keys" + hostile}], "refused": [],
+            "sure": [{"what": "miss ratios", "error": "within 2 points in tests", "because": "a sample of 16,384 keys" + hostile}], "refused": [],
             "considered": {"mixes": 2144, "predicted": 611, "left_out": [["do not fit the server", 1533]]},
             "prices": [{"medium": m, "usd": dict(zip(("expected", "low", "high"), u)), "unit": "USD/GB", "dated": "2026-01", "source": "made up for a test" + hostile} for m, u in PRICE.items()]}
 

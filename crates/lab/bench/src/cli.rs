@@ -73,6 +73,10 @@ pub enum BenchCommand {
     ///
     /// Exit code 1 where the rate is below 0.99 of that without, or a recording takes more than 16 MiB.
     Profile(ProfileArgs),
+    /// Predictions of the planner beside the store's page cache, on accesses that are held out, with modelled media
+    ///
+    /// Exit code 1 where a prediction is wrong by more than 3 points. Queues, journal and processors are not part of it.
+    Plan(plan::BenchPlanArgs),
 }
 
 /// `terrace bench t4`

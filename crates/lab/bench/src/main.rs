@@ -85,6 +85,7 @@ fn measure(command: BenchCommand) -> anyhow::Result<ExitCode> {
         BenchCommand::Encryption(args) => encryption(&args),
         BenchCommand::Console(args) => console(&args),
         BenchCommand::Profile(args) => profile(&args),
+        BenchCommand::Plan(args) => args.run(),
     }
 }
 

@@ -15,7 +15,7 @@ use crate::mix::sizing::{QUERY_PAGES, Sizing, SizingInput, sizing};
 use crate::mix::target::{HEADROOM, MONTHS_DEFAULT, parse_growth, parse_number, parse_rate, parse_seconds};
 use crate::mix::text::text;
 use crate::mix::{
-    PlanReport, PlanRequest, Planning, PriceList, ProfileSource, Query, Server, Shortness, Target, VerifiedFigure,
+    PlanReport, PlanRequest, Planning, PriceList, ProfileSource, Query, Server, Shortness, Target, VerifyConfig,
     VerifyReport,
 };
 use crate::output::{print, read_plan, read_text, write_durably};
@@ -200,25 +200,6 @@ fn days(text: &str) -> Result<f64, String> {
     days.ok_or_else(|| "write days or years, as 90d or 7y".into())
 }
 
-/// Predicted beside measured, mix by mix.
-fn verified_text(verified: &VerifyReport) -> String {
-    let mut out = String::new();
-    for mix in &verified.mixes {
-        out += &format!("{}\n", mix.mix);
-        if let Some(why) = &mix.refused {
-            out += &format!("  not run: {why}\n");
-            continue;
-        }
-        out += &format!("{:>66} {:>12} {:>12} {:>10}\n", "", "predicted", "measured", "error");
-        for VerifiedFigure { name, predicted, measured, error_points, error_percent, .. } in &mix.figures {
-            let of = if error_points.is_some() { "points" } else { "%" };
-            let error = error_points.or(*error_percent).unwrap_or_default();
-            out += &format!("  {name:<64} {predicted:>12.2} {measured:>12.2} {error:>+10.2} {of}\n");
-        }
-    }
-    out
-}
-
 impl MakePlanArgs {
     /// Runs it.
     ///
@@ -248,12 +229,15 @@ impl MakePlanArgs {
     /// Predicted beside measured. Exit code 1: no mix could be run.
     fn verify(&self) -> anyhow::Result<ExitCode> {
         let (planning, prices) = self.planning()?;
-        let verified = planning.verify(&planning.report(&prices)?)?;
+        let plan = planning.report(&prices)?;
+        let workloads = plan.workloads.iter().map(|workload| workload.name.clone()).collect();
+        let config = VerifyConfig { held_out: false, seed: None, workloads };
+        let verified = VerifyReport::new(config, planning.verify(&plan, None)?);
         match self.json {
             true => print(&(serde_json::to_string_pretty(&verified)? + "\n"))?,
-            false => print(&verified_text(&verified))?,
+            false => print(&verified.to_text())?,
         }
-        let has_run = verified.mixes.iter().any(|mix| mix.refused.is_none());
+        let has_run = verified.runs.iter().any(|run| run.refused.is_none());
         Ok(if has_run { ExitCode::SUCCESS } else { ExitCode::from(1) })
     }
 

@@ -5,15 +5,16 @@ use std::collections::BTreeMap;
 use catalogue::price::Price;
 
 use super::choose::{Choice, RatedMix, choose};
-use super::mixes::VOLUME_ROOMS;
-use super::mixes::{JournalPart, Mix};
+use super::mixes::{JournalPart, Mix, VOLUME_ROOMS};
 use super::parts::{VolumeNeeds, endurance, parts, wasted};
-use super::planning::{PlannedMix, Planning};
+use super::planning::{NOT_REPLAYED, PlannedMix, Planning};
+use super::rate::Rated;
+use super::replay::Replayed;
 use super::report::{
     Answer, BreakEvenReport, ConsideredReport, CurveReport, FlipReport, MixReport, PlanReport, PriceReport,
     ServedReport, StationReport,
 };
-use super::settings::{SettingsFor, mode_of, text};
+use super::settings::{CacheBytes, SettingsFor, mode_of, text};
 use super::supply::Plug;
 use super::target::print_seconds;
 use crate::PlanError;
@@ -133,7 +134,10 @@ impl Planning {
         let served = self.served_of(cache).minute;
         let models = self.models(mix, cache)?;
         let usd = cost.total();
-        let misses = rating.misses(rated, replayed.as_ref(), usd.map(|usd| usd.expected));
+        let mut misses = rating.misses(rated, replayed.as_ref(), usd.map(|usd| usd.expected));
+        if request.target.budget_usd.is_some() && usd.is_none() {
+            misses.push("not everything in it has a price: whether it is within the budget is not known".into());
+        }
         let station = |(station, used): (&super::load::LoadStation, &f64)| StationReport {
             name: station.name.clone(),
             busy_s: station.busy_s,
@@ -285,20 +289,23 @@ impl Planning {
         let usd = one.cost.total().map(|usd| usd.expected);
         let misses = self.rating().misses(&one.rated, one.replayed.as_ref(), usd);
         let rented = if one.mix.room > 0 { format!(" ({})", rooms_tried()) } else { String::new() };
-        format!(
-            "no mix of this server meets the target; the nearest is {}: {}{rented}",
-            rated[best].name,
-            misses.join("; ")
-        )
+        let of = match self.left_out.get(NOT_REPLAYED) {
+            Some(left) => format!("no mix of this server that was replayed meets the target, and {left} were not"),
+            None => "no mix of this server meets the target".into(),
+        };
+        format!("{of}; the nearest is {}: {}{rented}", rated[best].name, misses.join("; "))
     }
 
     fn flips(&self, choice: &Choice, rated: &[RatedMix], shown: &[usize]) -> Vec<FlipReport> {
+        let months = self.request.prices.months();
         let flip = |flip: &super::choose::Flip| {
-            let per_gb = self.request.prices.usd_per_gb(&flip.medium)?;
+            let (usd, unit) = self.price_of(&flip.medium)?;
             Some(FlipReport {
                 medium: flip.medium.clone(),
                 factor: flip.factor,
-                usd_per_gb: per_gb * flip.factor,
+                usd_per_gb: self.request.prices.usd_per_gb(&flip.medium).map(|usd| usd * flip.factor),
+                usd: usd * flip.factor / if unit == "USD/GB" { 1.0 } else { months },
+                unit: unit.into(),
                 to: shown.iter().position(|number| *number == flip.to),
                 to_name: rated[flip.to].name.clone(),
             })
@@ -306,60 +313,96 @@ impl Planning {
         choice.flips.iter().filter_map(flip).collect()
     }
 
-    /// What one could think of beside the chosen mix, and does not change it by a twentieth.
+    /// A price that is given, for the whole time, and its unit: of a GB, bought or rented, or of a machine of a cloud.
+    fn price_of(&self, medium: &str) -> Option<(f64, &'static str)> {
+        let (prices, server) = (&self.request.prices, &self.request.server);
+        match prices.usd_per_gb(medium) {
+            Some(usd) if prices.is_rented(medium) => Some((usd, "USD/GB-month")),
+            Some(usd) => Some((usd, "USD/GB")),
+            None => {
+                let instance = server.instance.iter().find(|instance| instance.name == medium)?;
+                Some((instance.usd_per_month? * prices.months(), "USD/month"))
+            }
+        }
+    }
+
+    /// What one could think of beside the chosen mix, and in no size changes it by a twentieth.
     fn no_help(&self, number: usize) -> Result<Vec<String>, PlanError> {
         let chosen = &self.kept[number];
-        let Some(own) = &chosen.replayed else { return Ok(Vec::new()) };
-        let mix = &chosen.mix;
-        let mut tried: BTreeMap<String, ()> = BTreeMap::new();
-        let mut says = Vec::new();
+        let Some(own) = chosen.replayed else { return Ok(Vec::new()) };
+        let own = Helped::of(&chosen.rated, &own);
+        let mut tried: BTreeMap<String, Vec<(&Mix, CacheBytes)>> = BTreeMap::new();
         for (other, cache) in &self.placed {
-            let same_near = other.near == mix.near;
-            let is_only_room =
-                same_near && other.far == mix.far && other.data == mix.data && other.journal == mix.journal;
-            if other.room != mix.room && other.room > 0 && mix.room > 0 && !is_only_room {
-                continue;
+            if let Some(what) = self.kind_beside(&chosen.mix, other) {
+                tried.entry(what).or_default().push((other, *cache));
             }
-            let what = if same_near && other.data == mix.data && other.journal == mix.journal && other.far != mix.far {
-                match &other.far {
-                    Some(far) if mix.far.is_none() => {
-                        format!("{} as far memory", self.supplies[far.supply].medium.name)
-                    }
-                    _ => continue,
+        }
+        let mut says = Vec::new();
+        for (what, others) in tried {
+            let mut best: Option<Helped> = None;
+            // The largest one first: it helps, if any does.
+            for (other, cache) in others.iter().rev() {
+                let planned = self.planned(other, *cache, true)?;
+                let Some(replayed) = planned.replayed else { continue };
+                let got = Helped::of(&planned.rated, &replayed);
+                best = Some(best.map_or(got, |best| best.or(&got)));
+                if best.is_some_and(|best| best.helps(&own)) {
+                    break;
                 }
-            } else if same_near && other.data == mix.data && other.journal != mix.journal {
-                match (&other.journal, other.far == mix.far) {
-                    (JournalPart::Own(supply, _), true) => {
-                        format!("a journal of its own on {}", self.supplies[*supply].medium.name)
-                    }
-                    (JournalPart::Modules, false) if mix.far.is_none() => "the journal on persistent memory".to_owned(),
-                    _ => continue,
-                }
-            } else if same_near
-                && other.far == mix.far
-                && other.journal == mix.journal
-                && other.data.0 == mix.data.0
-                && other.data.1 > mix.data.1
-            {
-                "more data drives".to_owned()
-            } else if other.far == mix.far
-                && other.journal == mix.journal
-                && other.data == mix.data
-                && other.near.bytes > mix.near.bytes
-            {
-                "more DRAM".to_owned()
-            } else if is_only_room && other.room > mix.room {
-                "more rented operations".to_owned()
-            } else {
-                continue;
-            };
-            if tried.insert(what.clone(), ()).is_some() {
-                continue;
             }
-            let Some(got) = self.planned(other, *cache, true)?.replayed else { continue };
-            says.extend(no_help_of(&what, own, &got));
+            says.extend(best.filter(|best| !best.helps(&own)).map(|best| self.no_help_of(&what, &own, &best)));
         }
         Ok(says)
+    }
+
+    /// What a mix has more than another one, if it is only that.
+    fn kind_beside(&self, mix: &Mix, other: &Mix) -> Option<String> {
+        let medium = |supply: usize| &self.supplies[supply].medium.name;
+        let same_near = other.near == mix.near;
+        let (same_far, same_data) = (other.far == mix.far, other.data == mix.data);
+        let same_journal = other.journal == mix.journal;
+        if same_near && same_far && same_data && same_journal {
+            return (other.room > mix.room).then(|| "more rented operations".to_owned());
+        }
+        if other.room != mix.room && other.room > 0 && mix.room > 0 {
+            return None;
+        }
+        match (same_near, same_far, same_data, same_journal) {
+            (true, false, true, true) => match &other.far {
+                Some(far) if mix.far.is_none() => Some(format!("{} as far memory", medium(far.supply))),
+                _ => None,
+            },
+            (true, _, true, false) => match (&other.journal, same_far) {
+                (JournalPart::Own(supply, _), true) => Some(format!("a journal of its own on {}", medium(*supply))),
+                (JournalPart::Modules, false) if mix.far.is_none() => Some("the journal on persistent memory".into()),
+                _ => None,
+            },
+            (true, true, false, true) if other.data.0 == mix.data.0 && other.data.1 > mix.data.1 => {
+                Some("more data drives".into())
+            }
+            (false, true, true, true) if other.near.bytes > mix.near.bytes => Some("more DRAM".into()),
+            _ => None,
+        }
+    }
+
+    /// A sentence about what makes no difference.
+    fn no_help_of(&self, what: &str, own: &Helped, got: &Helped) -> String {
+        let is_memory = what == "more DRAM" || what.ends_with("as far memory");
+        let first = self.workload.minute_first_uses;
+        let beside = match is_memory && first > NO_HELP {
+            true => format!("; {:.0} % of the accesses are first uses, which no memory finds", first * 100.0),
+            false => String::new(),
+        };
+        match own.p99_commit_s.zip(got.p99_commit_s).filter(|_| what.contains("journal")) {
+            Some((before, after)) => {
+                format!("{what}: p99 of commits {} instead of {}", print_seconds(after), print_seconds(before))
+            }
+            None => format!(
+                "{what}: mean of an access {} instead of {}{beside}",
+                print_seconds(got.mean_read_s),
+                print_seconds(own.mean_read_s)
+            ),
+        }
     }
 
     /// Miss ratios by size: LRU of all and by structure, and what was simulated.
@@ -413,24 +456,40 @@ pub(super) fn rooms_tried() -> String {
     format!("volumes were tried with {rooms} times the operations of the worst minute, and not with more")
 }
 
-/// A sentence, if it makes no difference.
-fn no_help_of(what: &str, own: &super::replay::Replayed, got: &super::replay::Replayed) -> Option<String> {
-    let helps = |before: f64, after: f64| before - after > before * NO_HELP;
-    let commit = own.p99_commit_s.zip(got.p99_commit_s);
-    if helps(own.mean_read_s, got.mean_read_s) || commit.is_some_and(|(before, after)| helps(before, after)) {
-        return None;
+/// What another mix can make better.
+#[derive(Clone, Copy, Debug)]
+struct Helped {
+    mean_read_s: f64,
+    p99_read_s: f64,
+    p99_commit_s: Option<f64>,
+    /// Of the busiest part; half of the time is enough to spare.
+    used: f64,
+}
+
+impl Helped {
+    fn of(rated: &Rated, replayed: &Replayed) -> Helped {
+        let Replayed { mean_read_s, p99_read_s, p99_commit_s, .. } = *replayed;
+        Helped { mean_read_s, p99_read_s, p99_commit_s, used: rated.used.iter().copied().fold(0.5, f64::max) }
     }
-    let is_journal = what.contains("journal");
-    Some(match commit.filter(|_| is_journal) {
-        Some((before, after)) => {
-            format!("{what}: p99 of commits {} instead of {}", print_seconds(after), print_seconds(before))
+
+    /// The better one in each.
+    fn or(&self, other: &Helped) -> Helped {
+        Helped {
+            mean_read_s: self.mean_read_s.min(other.mean_read_s),
+            p99_read_s: self.p99_read_s.min(other.p99_read_s),
+            p99_commit_s: self.p99_commit_s.zip(other.p99_commit_s).map(|(one, two)| one.min(two)),
+            used: self.used.min(other.used),
         }
-        None => format!(
-            "{what}: mean of an access {} instead of {}",
-            print_seconds(got.mean_read_s),
-            print_seconds(own.mean_read_s)
-        ),
-    })
+    }
+
+    /// Whether one of them is better by a twentieth than before.
+    fn helps(&self, before: &Helped) -> bool {
+        let helps = |before: f64, after: f64| before - after > before * NO_HELP;
+        helps(before.mean_read_s, self.mean_read_s)
+            || helps(before.p99_read_s, self.p99_read_s)
+            || helps(before.used, self.used)
+            || before.p99_commit_s.zip(self.p99_commit_s).is_some_and(|(before, after)| helps(before, after))
+    }
 }
 
 /// Of each medium the mix at which it may cost most.

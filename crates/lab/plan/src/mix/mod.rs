@@ -51,5 +51,5 @@ pub use server::{Instance, Server, parse_owned};
 pub use settings::{CacheBytes, SettingsFor};
 pub use supply::Supply;
 pub use target::Target;
-pub use verify::{VerifiedFigure, VerifiedMix, VerifyReport};
+pub use verify::{VerifyConfig, VerifyReport, VerifyRun};
 pub use workload::{Commits, ProfileSource, Shortness, Workload};

@@ -19,8 +19,10 @@ const LARGE_BYTES: u64 = 128 << 10;
 const COMMAND_BYTES: u64 = 4096;
 const SECONDS_OF_A_DAY: f64 = 86_400.0;
 
+/// Bytes that a journal uses.
+const JOURNAL_BYTES: f64 = GIB as f64;
 /// GB that a volume of its own for a journal has.
-const JOURNAL_GB: f64 = 10.0;
+pub(super) const JOURNAL_GB: f64 = 10.0;
 
 /// What volumes of a network are rented with.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -138,6 +140,18 @@ pub(super) fn name(mix: &Mix, supplies: &[Supply], server: &Server, volumes: &Vo
     name
 }
 
+/// GB/s of large reads.
+fn peak(model: &catalogue::Model) -> f64 {
+    let access = Access {
+        direction: Direction::Read,
+        pattern: Pattern::Sequential,
+        store: Store::Cached,
+        bytes: LARGE_BYTES,
+        overlapped: true,
+    };
+    LARGE_BYTES as f64 / model.at_least(&access)
+}
+
 /// What is bought and not used.
 pub(super) fn wasted(
     mix: &Mix,
@@ -167,16 +181,6 @@ pub(super) fn wasted(
         let station = rated.stations.iter().zip(&rated.used).find(|(station, _)| station.name == name);
         station.map_or(0.0, |(_, used)| used.min(1.0))
     };
-    let peak = |model: &catalogue::Model| {
-        let access = Access {
-            direction: Direction::Read,
-            pattern: Pattern::Sequential,
-            store: Store::Cached,
-            bytes: LARGE_BYTES,
-            overlapped: true,
-        };
-        LARGE_BYTES as f64 / model.at_least(&access)
-    };
     let near_name = models.near.name();
     add(
         near_name,
@@ -187,7 +191,8 @@ pub(super) fn wasted(
     add(near_name, "GB/s", peak(&models.near), peak(&models.near) * used_of("near memory"));
     if let (Some(far), Some(model)) = (&mix.far, &models.far) {
         let bought = (far.memory_bytes + far.direct_bytes) as f64;
-        let journal = if mix.journal == JournalPart::Modules { far.direct_bytes.min(GIB) as f64 } else { 0.0 };
+        let journal =
+            if mix.journal == JournalPart::Modules { JOURNAL_BYTES.min(far.direct_bytes as f64) } else { 0.0 };
         let of_memory = useful.saturating_sub(near_bytes).min(far.memory_bytes) as f64;
         add(model.name(), "GiB", gib(bought), gib(of_memory + journal));
         let of_journal = if mix.journal == JournalPart::Modules { used_of("journal") } else { 0.0 };
@@ -206,6 +211,11 @@ pub(super) fn wasted(
     let is_volume = models.data.kind() == catalogue::MediumKind::San;
     let bought = if is_volume { data_bytes as f64 } else { models.data.capacity_gb() * 1e9 };
     add(models.data.name(), "GiB", gib(bought), gib(data_bytes as f64));
+    if let (JournalPart::Own(..), Some(model)) = (mix.journal, &models.journal) {
+        let bought = if model.kind() == catalogue::MediumKind::San { JOURNAL_GB } else { model.capacity_gb() };
+        add(model.name(), "GiB", gib(bought * 1e9), gib(JOURNAL_BYTES));
+        add(model.name(), "GB/s", peak(model), rated.bytes_per_s.1 / 1e9);
+    }
     wasted
 }
 

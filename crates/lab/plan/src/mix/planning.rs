@@ -10,6 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use catalogue::Medium;
+use catalogue::medium::Pattern;
 
 use super::choose::PRICE_FACTORS;
 use super::cost::{MixCost, PriceList};
@@ -31,8 +32,13 @@ use crate::profile::Lack;
 const VOLUME_LEAST: f64 = 100.0 / 3.0;
 /// Times that differ by less are alike.
 const ALIKE: f64 = 1.01;
-/// Mixes that are replayed at most.
-const REPLAYED_MAX: usize = 200;
+/// Mixes that are replayed at first, at most: spread over their cost.
+const REPLAYED_FIRST: usize = 200;
+/// Mixes that are replayed after these at most: those that may be cheaper than the cheapest that meets the target.
+const REPLAYED_MORE: usize = 1000;
+
+/// Why a mix is left out that was not replayed.
+pub(super) const NOT_REPLAYED: &str = "not replayed: between others in cost, of more than can be replayed";
 
 /// What is planned.
 #[derive(Clone, Debug)]
@@ -95,6 +101,8 @@ pub struct Planning {
     pub served: ServedByShape,
     /// Those that are worth a choice, and some more.
     pub kept: Vec<PlannedMix>,
+    /// Others that no other one beats, by cost; they are replayed if they may be the answer.
+    between: Vec<PlannedMix>,
     /// All mixes that could be placed, for comparisons.
     pub placed: Vec<(Mix, CacheBytes)>,
     /// How many were enumerated.
@@ -113,6 +121,11 @@ impl Planning {
     /// # Errors
     /// Profiles from which nothing can be planned, servers with no mix, and those of reading.
     pub fn of(request: PlanRequest) -> Result<Planning, PlanError> {
+        Planning::with(request, REPLAYED_FIRST)
+    }
+
+    /// Runs all steps; so many mixes are replayed at first.
+    pub(super) fn with(request: PlanRequest, first: usize) -> Result<Planning, PlanError> {
         let mut workload = Workload::of(request.sources.clone(), request.short)?;
         workload.enlarge(request.scale);
         if let Some(commits) = request.commits {
@@ -123,6 +136,7 @@ impl Planning {
             supplies: Vec::new(),
             served: ServedByShape::default(),
             kept: Vec::new(),
+            between: Vec::new(),
             placed: Vec::new(),
             enumerated: 0,
             left_out: BTreeMap::new(),
@@ -134,8 +148,9 @@ impl Planning {
         planning.supply()?;
         let mixes = planning.enumerated()?;
         planning.place(mixes)?;
-        planning.rate_all()?;
+        planning.rate_all(first)?;
         planning.replay_all()?;
+        planning.replay_between()?;
         Ok(planning)
     }
 
@@ -333,7 +348,14 @@ impl Planning {
             JournalPart::Own(supply, count) => Some(self.supplies[supply].model_with(count, volumes.journal_iops)?),
             _ => None,
         };
-        Ok(MixModels { near, far, data: self.supplies[mix.data.0].model_with(mix.data.1, volumes.data_iops)?, journal })
+        let data = self.supplies[mix.data.0].model_with(mix.data.1, volumes.data_iops)?;
+        let by_operations = match mix.journal {
+            JournalPart::Own(supply, _) => self.supplies[supply].by_operations,
+            JournalPart::Data => self.supplies[mix.data.0].by_operations,
+            JournalPart::Modules => false,
+        };
+        let journal_pattern = if by_operations { Pattern::Random } else { Pattern::Sequential };
+        Ok(MixModels { near, far, data, journal, journal_pattern })
     }
 
     /// Bytes that are stored, with growth.
@@ -396,7 +418,7 @@ impl Planning {
     }
 
     /// Rates all, and keeps those that no other one beats.
-    fn rate_all(&mut self) -> Result<(), PlanError> {
+    fn rate_all(&mut self, first: usize) -> Result<(), PlanError> {
         if let Some(note) =
             dram_model(&self.request.media, &self.request.server.dram, self.request.server.dram_times.as_deref(), 0)?.1
         {
@@ -416,22 +438,28 @@ impl Planning {
             }
         }
         let beaten = points.len() - kept.len();
-        if kept.len() > REPLAYED_MAX {
-            let dropped = kept.len() - REPLAYED_MAX;
-            self.left_out.insert("not replayed: between others in cost, of more than can be replayed".into(), dropped);
-            let every = kept.len() as f64 / REPLAYED_MAX as f64;
-            kept = (0..REPLAYED_MAX).map(|step| kept[(step as f64 * every) as usize]).collect();
+        let mut between: Vec<usize> = Vec::new();
+        if kept.len() > first {
+            let every = kept.len() as f64 / first as f64;
+            let places: BTreeSet<usize> = (0..first).map(|step| (step as f64 * every) as usize).collect();
+            let (at_first, others): (Vec<_>, Vec<_>) =
+                kept.into_iter().enumerate().partition(|(place, _)| places.contains(place));
+            let numbers =
+                |of: Vec<(usize, usize)>| -> Vec<usize> { of.into_iter().map(|(_, number)| number).collect() };
+            (kept, between) = (numbers(at_first), numbers(others));
         }
         let today = rated.iter().position(|planned| planned.mix.is_today);
         kept.extend(today.filter(|today| !kept.contains(today)));
+        between.retain(|number| Some(*number) != today);
         kept.sort_unstable();
-        kept.dedup();
         if beaten > 0 {
             self.left_out.insert("another one costs no more, and is as fast and as little busy".into(), beaten);
         }
-        let mut numbers = 0..;
-        rated.retain(|_| numbers.next().is_some_and(|number: usize| kept.binary_search(&number).is_ok()));
-        self.kept = rated;
+        let mut rated: Vec<Option<PlannedMix>> = rated.into_iter().map(Some).collect();
+        let mut taken = |numbers: Vec<usize>| -> Vec<PlannedMix> {
+            numbers.into_iter().filter_map(|number| rated[number].take()).collect()
+        };
+        (self.kept, self.between) = (taken(kept), taken(between));
         Ok(())
     }
 
@@ -441,6 +469,39 @@ impl Planning {
             *planned = self.planned(&planned.mix, planned.cache, true)?;
         }
         self.kept = kept;
+        Ok(())
+    }
+
+    /// Of the others, by cost, those that cost less than the cheapest that meets the target: the cheapest that does is the answer, whether it
+    /// was replayed at first or not.
+    fn replay_between(&mut self) -> Result<(), PlanError> {
+        let usd_of = |planned: &PlannedMix| planned.cost.total().map(|usd| usd.expected);
+        let meets = |planning: &Planning, planned: &PlannedMix| {
+            let misses = planning.rating().misses(&planned.rated, planned.replayed.as_ref(), usd_of(planned));
+            planned.replayed.is_some() && misses.is_empty()
+        };
+        let within: Vec<&PlannedMix> = self.kept.iter().filter(|one| meets(self, one)).collect();
+        let mut is_met = !within.is_empty();
+        let mut least = within.into_iter().filter_map(usd_of).fold(f64::INFINITY, f64::min);
+        let (mut replayed, mut left) = (0, 0);
+        for planned in std::mem::take(&mut self.between) {
+            // One without a price is no answer, but says that there is one.
+            let may_be = usd_of(&planned).map_or(!is_met, |usd| usd < least);
+            if !may_be || !self.request.target.is_set() || replayed >= REPLAYED_MORE {
+                left += 1;
+                continue;
+            }
+            replayed += 1;
+            let planned = self.planned(&planned.mix, planned.cache, true)?;
+            if meets(self, &planned) {
+                is_met = true;
+                least = usd_of(&planned).unwrap_or(least);
+            }
+            self.kept.push(planned);
+        }
+        if left > 0 {
+            self.left_out.insert(NOT_REPLAYED.into(), left);
+        }
         Ok(())
     }
 }

@@ -68,6 +68,8 @@ pub struct MixModels {
     pub data: Model,
     /// The journal, if it is on a medium of its own.
     pub journal: Option<Model>,
+    /// How the journal's writes count: in order, but on a volume that is rented by its operations each is one of them.
+    pub journal_pattern: Pattern,
 }
 
 /// A mix under a load, without its tails.
@@ -183,7 +185,7 @@ impl Rating<'_> {
         let mut journal = Sum::new("journal");
         if let Some(commits) = workload.commits {
             let model = journal_model(mix, models);
-            let one = times(model, &access(model, Direction::Write, Pattern::Sequential, commits.bytes));
+            let one = times(model, &access(model, Direction::Write, models.journal_pattern, commits.bytes));
             let shared = match mix.journal {
                 JournalPart::Data => &mut data,
                 JournalPart::Modules if part.far > 0.0 => &mut far,
@@ -263,7 +265,7 @@ impl Rating<'_> {
             if used < 1.0 { 1.0 / (1.0 - used) } else { f64::INFINITY }
         };
         let model = journal_model(mix, models);
-        let alone = model.alone(&access(model, Direction::Write, Pattern::Sequential, bytes)) + model.flush();
+        let alone = model.alone(&access(model, Direction::Write, models.journal_pattern, bytes)) + model.flush();
         alone * NANOS * queue(name) + rated.processor_s().map_or(0.0, |busy_s| busy_s * queue("processors"))
     }
 
@@ -301,6 +303,7 @@ impl Rating<'_> {
             write_back_bytes: workload.write_back_bytes,
             write_back_unit: workload.write_back_unit(),
             promote: PROMOTE,
+            journal_pattern: models.journal_pattern,
             commits: workload.commits.map(|commits| (commits.per_s, commits.bytes)),
             processors: rated.processor_s().map(|busy_s| (cores, busy_s)),
         };

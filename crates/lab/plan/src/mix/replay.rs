@@ -75,6 +75,8 @@ pub(super) struct ReplayLoad<'a> {
     pub write_back_unit: u64,
     /// Part of the uses in far memory that promote.
     pub promote: f64,
+    /// How the journal's writes count.
+    pub journal_pattern: Pattern,
     /// Commits each second of the record, and bytes of one.
     pub commits: Option<(f64, f64)>,
     /// Processors, and processor time of a commit, seconds.
@@ -283,7 +285,7 @@ impl Replay<'_> {
             }
             Happens::Ready(came) if media.journal.model.kind().is_addressed() => {
                 let bytes = self.commit_bytes(1);
-                let request = self.request(Direction::Write, Pattern::Sequential, bytes);
+                let request = self.request(Direction::Write, self.load.journal_pattern, bytes);
                 let done = self.take(&media.journal, now, &request);
                 self.commits.push((done - came as f64) * 1e-9);
             }
@@ -311,7 +313,7 @@ impl Replay<'_> {
         self.in_flight = std::mem::take(&mut self.waiting);
         self.is_writing = true;
         let bytes = self.commit_bytes(self.in_flight.len());
-        let request = self.request(Direction::Write, Pattern::Sequential, bytes);
+        let request = self.request(Direction::Write, self.load.journal_pattern, bytes);
         let done = self.take(&media.journal, now, &request) + media.journal.model.flush();
         self.push(done.ceil() as u64, Happens::JournalFree);
     }

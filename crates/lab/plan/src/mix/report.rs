@@ -291,8 +291,14 @@ pub struct FlipReport {
     pub medium: String,
     /// Its price as a multiple of the expected one.
     pub factor: f64,
-    /// US dollars for a GB at which it flips.
-    pub usd_per_gb: f64,
+    /// US dollars for a GB at which it flips; of what is rented, for the whole time. Absent for a machine of a cloud.
+    pub usd_per_gb: Option<f64>,
+    /// US dollars in the unit of its price at which it flips.
+    #[serde(default)]
+    pub usd: f64,
+    /// That unit: `USD/GB`, `USD/GB-month` or `USD/month`. The price of operations is taken to change by the same factor.
+    #[serde(default)]
+    pub unit: String,
     /// The number of the mix that is the answer from there on; absent if that one is not among [`PlanReport::mixes`].
     pub to: Option<usize>,
     /// Its name.

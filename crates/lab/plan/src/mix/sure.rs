@@ -1,9 +1,10 @@
 //! How sure the figures of a plan are: what each rests on, and an error only where something backs it.
 
 use super::answer::rooms_tried;
+use super::parts::{JOURNAL_GB, endurance};
 use super::planning::{PlannedMix, Planning};
 use super::report::SureReport;
-use super::supply::Plug;
+use super::supply::{Duty, Plug, Supply};
 use crate::profile::Lack;
 
 /// What is said where nothing backs an error.
@@ -24,6 +25,15 @@ impl Planning {
             NOT_KNOWN,
             "models of published figures: as good as these; not measured on this server",
         ));
+        if self.request.query.is_some() {
+            let because =
+                "page reads are taken to be independent, and their sum to be normal; processor time is without a queue";
+            sure.push(line("p95 of queries", NOT_KNOWN, because));
+        }
+        if workload.summaries.iter().any(|summary| summary.write_backs.is_none()) {
+            let because = "a record without checkpoints: each changed page is taken to be written back once a minute";
+            sure.push(line("write-backs", "assumed, not measured", because));
+        }
         if workload.commits.is_some() {
             sure.push(line(
                 "arrival of commits",
@@ -73,6 +83,11 @@ impl Planning {
             let because = "so many accesses are first uses: a longer record might find them again";
             sure.push(line("miss ratios, beside", error, because));
         }
+        if workload.minute_first_uses > 0.005 {
+            let error = format!("up to {:.1} points too high", workload.minute_first_uses * 100.0);
+            let because = "so many accesses of the worst minute are first uses: the cache is cold there, or the data is read once";
+            sure.push(line("misses of the worst minute", error, because));
+        }
         let (reuse_s, length_s) = workload.reuse_and_length_s;
         if reuse_s * 3.0 > length_s {
             sure.push(line(
@@ -99,7 +114,7 @@ impl Planning {
             add("p99 of commits".into(), "a lower bound", because);
         }
         if let Some(squeeze) = one.replayed.map(|replayed| replayed.squeeze).filter(|squeeze| *squeeze < 1.0) {
-            let error = format!("up to {:.0} times longer, but on the data drives beyond a second", 1.0 / squeeze);
+            let error = format!("up to {:.1} times longer, but on the data drives beyond a second", 1.0 / squeeze);
             let because = "the worst minute has more accesses than are replayed: its times are compressed, and what piles up from second to \
                            second is added for the data drives alone, not for processors, memory and a journal of its own";
             add("queues of bursts".into(), &error, because);
@@ -116,14 +131,47 @@ impl Planning {
                 "it is owned, or there is no price of its operations: none is paid for them, and none limits them";
             add(format!("operations of {}", data.medium.name), "all that it can do", because);
         }
+        sure.extend(self.sure_of_purchase(one));
+        sure
+    }
+
+    /// What is not known about buying it.
+    fn sure_of_purchase(&self, one: &PlannedMix) -> Vec<SureReport> {
+        let mut sure = Vec::new();
+        let mut add = |what: String, error: &str, because: &str| sure.push(line(what, error, because));
         if self.request.data_bytes.is_none() {
             let because = "without --data-bytes only what the record used is stored";
             add("bytes that are stored".into(), "a lower bound", because);
         }
-        add("endurance".into(), "shown, not checked", "of the data drives alone, with payload as it is written back");
+        let rating = self.rating();
+        let faster = rating.rate() / (1.0 + self.request.target.headroom) / self.workload.operations_per_s();
+        let wear = endurance(&one.mix, &self.supplies, &self.workload, faster);
+        let rated = wear.allowed_bytes_per_day.map_or("no rating was published".to_owned(), |allowed| {
+            format!("{:.2} times what the drives are rated for", wear.written_bytes_per_day / allowed)
+        });
+        let because = "of the data drives alone, with payload as it is written back";
+        add("endurance".into(), &format!("no part of the choice: {rated}"), because);
         if self.request.prices.usd_per_gb(&self.request.server.dram).is_some() {
             let because = "one price for a GB is taken for modules of all sizes";
             add(format!("price of {}", self.request.server.dram), "by size not known", because);
+        }
+        if let Some(far) = one.mix.far.as_ref().filter(|far| self.supplies[far.supply].duty == Duty::Modules) {
+            let (dram, modules) = (one.mix.near.modules.iter().map(|(count, _)| count).sum::<u32>(), far.count);
+            let because = format!(
+                "{dram} modules of DRAM beside {modules} persistent ones, on {} sockets: slots, modes and ratios are checked; ask the server's \
+                 maker which populations are supported",
+                self.request.server.sockets
+            );
+            add("population of the slots".into(), "not checked", &because);
+        }
+        let has_price = |medium: &str| self.request.prices.usd_per_gb(medium).is_some();
+        let is_rented = |supply: &&Supply| supply.plug == Plug::Network && !supply.only_owned;
+        if let Some(supply) = self.supplies.iter().filter(is_rented).find(|supply| !has_price(&supply.medium.name)) {
+            let months = self.request.target.months;
+            let because = format!(
+                "of a GB of what is stored for {months} months; a journal of its own is taken to have {JOURNAL_GB} GB"
+            );
+            add(format!("price at which {} would be worth it", supply.medium.name), "of the whole time", &because);
         }
         let far = one.mix.far.iter().map(|far| &self.supplies[far.supply].medium.name);
         for name in far.filter(|name| *name == "cxl-expander") {

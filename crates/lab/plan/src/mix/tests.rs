@@ -1,6 +1,6 @@
 //! Plans as a whole, on made-up workloads whose answer is known.
 
-use catalogue::medium::Confidence;
+use catalogue::medium::{Confidence, Pattern};
 use catalogue::price::{Basis, Price, PriceDate, PriceUnit};
 use catalogue::{Budget, Medium, Model, media};
 
@@ -284,6 +284,7 @@ fn a_replay_without_queues_takes_the_times_of_the_figures() {
         write_back_bytes: 0.0,
         write_back_unit: 8192,
         promote: 0.1,
+        journal_pattern: Pattern::Sequential,
         commits: Some((5.0, 4096.0)),
         processors: None,
     };
@@ -319,6 +320,7 @@ fn far_memory_on_the_modules_of_the_journal_makes_commits_wait() {
             write_back_bytes: 0.0,
             write_back_unit: 4096,
             promote: 0.1,
+            journal_pattern: Pattern::Sequential,
             commits: Some((20_000.0, 512.0)),
             processors: None,
         };
@@ -344,6 +346,11 @@ fn persistent_modules_are_planned_by_goals_that_provisioning_allows() {
     assert!(chosen.settings.contains("journal = \"pmem\""), "{}", chosen.settings);
     assert!(chosen.commands.iter().any(|command| command.contains("ipmctl create")), "{:?}", chosen.commands);
     assert!(plan.considered.left_out.iter().any(|(why, _)| why.contains("memory=100")), "{:?}", plan.considered);
+    let population = plan.sure.iter().find(|sure| sure.what == "population of the slots").expect("M18: told");
+    assert!(
+        population.error == "not checked" && population.because.contains("modules of DRAM beside"),
+        "{population:?}"
+    );
 }
 
 #[test]
@@ -389,20 +396,22 @@ fn the_real_page_cache_finds_what_the_plan_predicts() {
     (asked.scale, asked.short) = (64.0, Shortness::Take);
     let planning = Planning::of(asked).expect("a plan");
     let plan = planning.report(&prices).expect("a report");
-    let verified = planning.verify(&plan).expect("runs");
-    let figures: Vec<_> = verified.mixes.iter().flat_map(|mix| &mix.figures).collect();
-    assert!(figures.len() >= 8 && verified.mixes.iter().all(|mix| mix.refused.is_none()), "{verified:?}");
-    for figure in &figures {
-        let (error, bound) = match figure.unit.as_str() {
-            "percent" => (figure.error_points, 2.0),
-            _ => (figure.error_percent, 15.0),
+    let runs = planning.verify(&plan, None).expect("runs");
+    assert!(runs.len() >= 8 && runs.iter().all(|run| run.refused.is_none()), "{runs:?}");
+    for run in &runs {
+        let (error, bound) = match run.unit.as_str() {
+            "percent" => (run.error_points, 2.0),
+            _ => (run.error_percent, 15.0),
         };
-        assert!(error.expect("of its unit").abs() <= bound, "{figure:?}");
-        assert!(figure.error_points.is_none() || figure.error_percent.is_none(), "{figure:?}");
+        assert!(error.expect("of its unit").abs() <= bound, "{run:?}");
+        let (predicted, measured) = run.predicted.zip(run.measured).expect("figures");
+        let percent = (measured > 1e-9).then(|| (predicted / measured - 1.0) * 100.0);
+        let is_same = run.error_percent.zip(percent).is_none_or(|(one, two)| (one - two).abs() < 1e-6);
+        assert!(is_same && run.error_percent.is_some() == percent.is_some(), "percent of what was measured: {run:?}");
     }
-    assert!(figures.iter().any(|one| one.name == "read from the drives" && one.measured > 10.0), "{figures:?}");
+    assert!(runs.iter().any(|one| one.name == "read from the drives" && one.measured > Some(10.0)), "{runs:?}");
     let objects = Planning::of(request(hour(Shape::Loop), SERVER, &prices, Target::default())).expect("a plan");
-    let error = objects.verify(&objects.report(&prices).expect("a report")).expect_err("objects").to_string();
+    let error = objects.verify(&objects.report(&prices).expect("a report"), None).expect_err("objects").to_string();
     assert!(error.contains("this profile has objects"), "{error}");
 }
 
@@ -489,6 +498,7 @@ fn a_burst_that_is_compressed_keeps_the_backlog_that_it_leaves() {
         write_back_bytes: 0.0,
         write_back_unit: 8192,
         promote: 0.1,
+        journal_pattern: Pattern::Sequential,
         commits: None,
         processors: None,
     };

@@ -48,10 +48,13 @@ pub fn text(report: &PlanReport) -> String {
     section(&mut out, "does not help:", &report.no_help);
     let flips = report.flips.iter().map(|flip| {
         let side = if flip.factor >= 1.0 { "above" } else { "below" };
-        format!(
-            "{} {side} {:.2} USD/GB ({:.2} times the price): {}",
-            flip.medium, flip.usd_per_gb, flip.factor, flip.to_name
-        )
+        let price = match (flip.unit.as_str(), flip.usd_per_gb) {
+            // A plan of an earlier version.
+            ("", usd) => format!("{:.2} USD/GB", usd.unwrap_or_default()),
+            (unit, _) if flip.usd < 0.1 => format!("{:.4} {unit}", flip.usd),
+            (unit, _) => format!("{:.2} {unit}", flip.usd),
+        };
+        format!("{} {side} {price} ({:.2} times the price): {}", flip.medium, flip.factor, flip.to_name)
     });
     section(&mut out, "the answer changes with:", &flips.collect::<Vec<_>>());
     let even = report

@@ -8,7 +8,8 @@
 //! ```
 //!
 //! Time is accounted, not waited for: the result is the same on every machine, and a run takes seconds. Not here: queues, journal, processors,
-//! and media themselves; these are the models'. Near memory is not slowed down, so times are those beyond it.
+//! and media themselves; these are the models'. What runs may be held out: other accesses of the same workload. Near memory is not slowed
+//! down, so times are those beyond it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use catalogue::budget::Request;
 use catalogue::medium::Direction;
 use catalogue::{Budget, Model, ModelMemory, Timing, VirtualClock};
 use foldhash::fast::FixedState;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use store::StoreError;
 use store::cache::backing::{BackingStore, PageAllocator};
 use store::cache::{Cache, CacheOptions, NEAR_BYTES_MIN, Policy};
@@ -29,6 +30,7 @@ use super::rate::{MixModels, PROMOTE};
 use super::report::PlanReport;
 use super::workload::Workload;
 use crate::PlanError;
+use crate::host::Host;
 use crate::simulate::Served;
 
 /// Pages of the store that one can have, at most.
@@ -36,62 +38,137 @@ const PAGE_SIZES: std::ops::RangeInclusive<u64> = 4096..=65_536;
 /// Memory of a run at most, bytes.
 const RUN_BYTES_MAX: u64 = 1 << 30;
 
-/// A plan beside the real page cache: what `terrace plan verify --json` prints.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+/// A plan beside the real page cache: what `terrace plan verify --json` and `terrace bench plan --json` have. The JSON keys are a contract:
+/// keys may be added, never renamed.
+#[derive(Clone, Debug, Serialize)]
 pub struct VerifyReport {
-    /// The version of the program.
-    pub version: String,
-    /// The mixes of the plan, in its order.
-    pub mixes: Vec<VerifiedMix>,
+    /// Always `plan`.
+    pub bench: &'static str,
+    /// Version of Terrace.
+    pub version: &'static str,
+    /// The machine. Times are virtual: the figures are the same on each.
+    pub machine: Host,
+    /// What was run.
+    pub config: VerifyConfig,
+    /// The figures, mix by mix.
+    pub runs: Vec<VerifyRun>,
 }
 
-/// A mix beside the real page cache.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct VerifiedMix {
-    /// Its name in the plan.
-    pub mix: String,
-    /// What was predicted and measured; nothing, if it was refused.
-    pub figures: Vec<VerifiedFigure>,
-    /// Why it could not be run.
-    pub refused: Option<String>,
+/// What was run.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct VerifyConfig {
+    /// The accesses that were run are others than those from which the plan was made.
+    pub held_out: bool,
+    /// The seed of what was made up; absent for profiles.
+    pub seed: Option<u64>,
+    /// Profiles, or names of made-up workloads.
+    pub workloads: Vec<String>,
 }
 
-/// A figure, predicted and measured.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct VerifiedFigure {
-    /// What it is.
+/// A figure of a mix, predicted and measured; or a mix that could not be run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct VerifyRun {
+    /// What the figure is.
     pub name: String,
+    /// The mix, by its name in the plan.
+    pub mix: String,
     /// What the plan predicts.
-    pub predicted: f64,
+    pub predicted: Option<f64>,
     /// What the page cache did, on models of the media.
-    pub measured: f64,
-    /// `percent` (of the accesses), or `ns`.
+    pub measured: Option<f64>,
+    /// `percent` (of the accesses), or `ns`; `none` if it was refused.
     pub unit: String,
+    /// The difference in percent of what was measured; absent where that is 0.
+    pub error_percent: Option<f64>,
     /// The difference in points, where the unit is `percent`.
     pub error_points: Option<f64>,
-    /// The difference in percent of what was measured, where the unit is another one.
-    pub error_percent: Option<f64>,
+    /// Why the mix could not be run.
+    pub refused: Option<String>,
+    /// Nothing is written: always `none`.
+    pub durability: String,
+    /// Media are modelled: always `false`.
+    pub real: bool,
+}
+
+impl VerifyReport {
+    /// The report of these runs on this machine.
+    pub fn new(config: VerifyConfig, runs: Vec<VerifyRun>) -> VerifyReport {
+        VerifyReport { bench: "plan", version: env!("CARGO_PKG_VERSION"), machine: Host::here(), config, runs }
+    }
+
+    /// Predicted beside measured, mix by mix.
+    pub fn to_text(&self) -> String {
+        let mut out = String::new();
+        let mut mix = "";
+        for run in &self.runs {
+            if run.mix != mix {
+                mix = &run.mix;
+                out += &format!("{mix}\n");
+                if run.refused.is_none() {
+                    out += &format!("{:>80} {:>12} {:>12} {:>10}\n", "", "predicted", "measured", "error");
+                }
+            }
+            if let Some(why) = &run.refused {
+                out += &format!("  not run: {why}\n");
+                continue;
+            }
+            let of = if run.error_points.is_some() { "points" } else { "%" };
+            let error = run.error_points.or(run.error_percent).unwrap_or_default();
+            let (predicted, measured) = (run.predicted.unwrap_or_default(), run.measured.unwrap_or_default());
+            out += &format!("  {:<78} {predicted:>12.2} {measured:>12.2} {error:>+10.2} {of}\n", run.name);
+        }
+        out
+    }
+}
+
+impl VerifyRun {
+    fn figure(name: &str, predicted: f64, measured: f64, unit: &str) -> VerifyRun {
+        let difference = predicted - measured;
+        VerifyRun {
+            name: name.into(),
+            predicted: Some(predicted),
+            measured: Some(measured),
+            error_percent: (measured > 1e-9).then(|| 100.0 * difference / measured),
+            error_points: (unit == "percent").then_some(difference),
+            ..VerifyRun::empty(unit)
+        }
+    }
+
+    fn refused(why: String) -> VerifyRun {
+        VerifyRun { name: "the page cache of the mix".into(), refused: Some(why), ..VerifyRun::empty("none") }
+    }
+
+    fn empty(unit: &str) -> VerifyRun {
+        VerifyRun { unit: unit.into(), durability: "none".into(), real: false, ..VerifyRun::default() }
+    }
 }
 
 impl Planning {
-    /// The mixes of a report beside the real page cache: predicted and measured. One that cannot be run is there with the reason.
+    /// The mixes of a report beside the real page cache: predicted and measured. One that cannot be run is there with the reason. What runs is
+    /// the stream of the profiles, or one that is held out: of the same workload, with other accesses than those of the plan.
     ///
     /// # Errors
     /// A profile that the page cache of the store cannot run; those of reading.
-    pub fn verify(&self, report: &PlanReport) -> Result<VerifyReport, PlanError> {
-        check(&self.workload)?;
-        let mut mixes = Vec::new();
+    pub fn verify(&self, report: &PlanReport, held_out: Option<&Workload>) -> Result<Vec<VerifyRun>, PlanError> {
+        let stream = held_out.unwrap_or(&self.workload);
+        check(stream)?;
+        if stream.page_bytes != self.workload.page_bytes {
+            return refuse(format!(
+                "pages of {} bytes are run, but those of the plan have {}",
+                stream.page_bytes, self.workload.page_bytes
+            ));
+        }
+        let mut runs = Vec::new();
         for mix in &report.mixes {
             let Some(one) = self.kept.iter().find(|one| self.name_of(one) == mix.name) else { continue };
-            let mut row = VerifiedMix { mix: mix.name.clone(), ..VerifiedMix::default() };
-            match verify(self, one) {
-                Ok(figures) => row.figures = figures,
-                Err(PlanError::Refused(why)) => row.refused = Some(why),
+            let of_mix = match verify(self, one, stream) {
+                Ok(figures) => figures,
+                Err(PlanError::Refused(why)) => vec![VerifyRun::refused(why)],
                 Err(other) => return Err(other),
-            }
-            mixes.push(row);
+            };
+            runs.extend(of_mix.into_iter().map(|run| VerifyRun { mix: mix.name.clone(), ..run }));
         }
-        Ok(VerifyReport { version: env!("CARGO_PKG_VERSION").into(), mixes })
+        Ok(runs)
     }
 }
 
@@ -149,12 +226,11 @@ fn check(workload: &Workload) -> Result<(), PlanError> {
     Ok(())
 }
 
-/// Runs the stream through the page cache of a mix.
+/// Runs a stream through the page cache of a mix.
 ///
 /// # Errors
 /// A sample that is too small or too large; those of reading.
-fn verify(planning: &Planning, planned: &PlannedMix) -> Result<Vec<VerifiedFigure>, PlanError> {
-    let workload = &planning.workload;
+fn verify(planning: &Planning, planned: &PlannedMix, workload: &Workload) -> Result<Vec<VerifyRun>, PlanError> {
     let part = workload.stream_rate / planning.request.target.growth;
     // What is larger than everything that is used is as good as that.
     let all = (workload.touched_bytes as f64 * workload.stream_rate * 1.25) as u64 + (8 << 20);
@@ -174,22 +250,20 @@ fn verify(planning: &Planning, planned: &PlannedMix) -> Result<Vec<VerifiedFigur
         ));
     }
     let models = planning.models(&planned.mix, &planned.cache)?;
-    let (measured, measured_ns) = run(planning, &models, near_bytes, far_bytes, planned.cache.is_direct)?;
+    let (measured, measured_ns) = run(workload, &models, near_bytes, far_bytes, planned.cache.is_direct)?;
     let predicted = planning.served_of(&planned.cache).all;
     let predicted_ns = unqueued_ns(&models, &predicted, workload.page_bytes);
-    let figure = |what: &str, predicted: f64, measured: f64, unit: &str| {
-        let difference = predicted - measured;
-        let is_part = unit == "percent";
-        let error_points = is_part.then_some(difference);
-        let error_percent = (!is_part).then(|| 100.0 * difference / measured.max(1e-9));
-        VerifiedFigure { name: what.into(), predicted, measured, unit: unit.into(), error_points, error_percent }
-    };
-    let percent = |what: &str, one: f64, two: f64| figure(what, one * 100.0, two * 100.0, "percent");
+    let percent = |what: &str, one: f64, two: f64| VerifyRun::figure(what, one * 100.0, two * 100.0, "percent");
     Ok(vec![
         percent("found in near memory", predicted.near, measured.near),
         percent("found in far memory", predicted.far, measured.far),
         percent("read from the drives", predicted.device, measured.device),
-        figure("mean of an access beyond near memory, without queues, on models", predicted_ns, measured_ns, "ns"),
+        VerifyRun::figure(
+            "mean of an access beyond near memory, without queues, on models",
+            predicted_ns,
+            measured_ns,
+            "ns",
+        ),
     ])
 }
 
@@ -208,13 +282,12 @@ fn unqueued_ns(models: &MixModels, served: &Served, page_bytes: u64) -> f64 {
 
 /// Where the page cache found the accesses, and nanoseconds of an access.
 fn run(
-    planning: &Planning,
+    workload: &Workload,
     models: &MixModels,
     near_bytes: u64,
     far_bytes: u64,
     is_direct: bool,
 ) -> Result<(Served, f64), PlanError> {
-    let workload = &planning.workload;
     let clock = VirtualClock::new();
     let page_bytes = workload.page_bytes as usize;
     let far_model = models.far.as_ref().filter(|_| far_bytes > 0).map(|model| {

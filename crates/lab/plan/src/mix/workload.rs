@@ -26,6 +26,8 @@ pub(super) const MINUTE_US: u64 = 60_000_000;
 const ACCESSES_LEAST: u64 = 1000;
 /// A profile is at least so many times as long as the time in which 99 of 100 uses come again.
 const REUSE_TIMES: f64 = 3.0;
+/// Of the accesses of the worst minute, so large a part may be first uses: more say that the cache is cold.
+const FIRST_USES_MOST: f64 = 0.2;
 /// Seconds in which a changed page is written back, where a profile has no checkpoints.
 const CYCLE_S: u64 = 60;
 const MICROS: f64 = 1e6;
@@ -117,6 +119,8 @@ pub struct Workload {
     pub cpu_s: Option<f64>,
     /// First uses, as a part of all accesses: what a longer record might find.
     pub first_uses: f64,
+    /// First uses that no cache finds, as a part of the accesses of the worst minute.
+    pub minute_first_uses: f64,
     /// The time in which 99 of 100 uses come again, and the length of the record, seconds.
     pub reuse_and_length_s: (f64, f64),
     /// What one of them lacks.
@@ -133,6 +137,8 @@ struct Scan {
     accesses: u64,
     last_us: u64,
     by_minute: BTreeMap<u64, u64>,
+    /// First uses that a cache of any size reads from the drives, by minute.
+    first_by_minute: BTreeMap<u64, u64>,
     reuse_us: Histogram,
     /// Bytes of pages that were changed in a cycle, each once.
     changed_bytes: f64,
@@ -147,8 +153,14 @@ fn is_sampled(threshold: Option<u64>, hash: u64) -> bool {
     threshold.is_none_or(|threshold| hash < threshold)
 }
 
+/// Whether a write replaces a whole page or object, so that one that is not in memory needs no read: so it is but for nodes.
+fn writes_whole(summary: &Summary) -> bool {
+    summary.origin.kind != "node"
+}
+
 fn scan(source: &ProfileSource, threshold: Option<u64>) -> Result<Scan, PlanError> {
     let mut reader = source.open()?;
+    let writes_whole = writes_whole(reader.summary());
     let cycle_us = CYCLE_S * 1_000_000;
     let mut found = Scan::default();
     let mut last: HashMap<u64, u64, FixedState> = HashMap::default();
@@ -161,6 +173,9 @@ fn scan(source: &ProfileSource, threshold: Option<u64>) -> Result<Scan, PlanErro
             if !entry.is_new {
                 found.accesses += 1;
                 *found.by_minute.entry(entry.time_us / MINUTE_US).or_default() += 1;
+                let is_read = !(entry.is_write && writes_whole);
+                let is_first = before.is_none() && is_read;
+                *found.first_by_minute.entry(entry.time_us / MINUTE_US).or_default() += u64::from(is_first);
             }
             if let Some(before) = before {
                 found.reuse_us.add(entry.time_us - before, 1.0);
@@ -229,13 +244,14 @@ impl Workload {
             touched_bytes: summaries.iter().map(|summary| summary.touched_bytes).fold(0, u64::saturating_add),
             minute_us: 0,
             minute_accesses: 0,
-            writes_whole: summaries.iter().all(|summary| summary.origin.kind != "node"),
+            writes_whole: summaries.iter().all(writes_whole),
             accesses_per_s: 0.0,
             access_bytes: 0.0,
             write_back_bytes: 0.0,
             commits: None,
             cpu_s: None,
             first_uses: 0.0,
+            minute_first_uses: 0.0,
             reuse_and_length_s: (0.0, 0.0),
             lacks: Vec::new(),
             reports: Vec::new(),
@@ -255,6 +271,9 @@ impl Workload {
         let minutes: Vec<(u64, u64)> = scans.iter().map(worst_minute).collect();
         self.minute_us = minutes.iter().map(|(minute, _)| minute * MINUTE_US).max().unwrap_or(0);
         self.minute_accesses = minutes.iter().map(|(_, count)| count).sum();
+        let first = |(scan, (minute, _)): (&Scan, &(u64, u64))| scan.first_by_minute.get(minute).copied().unwrap_or(0);
+        let first: u64 = scans.iter().zip(&minutes).map(first).sum();
+        self.minute_first_uses = first as f64 / self.minute_accesses.max(1) as f64;
         self.shifts = minutes.iter().map(|(minute, _)| self.minute_us - minute * MINUTE_US).collect();
         let bytes: f64 = totals.iter().map(|used| used.read_bytes as f64 + used.write_bytes as f64).sum();
         self.access_bytes = bytes / accesses.max(1.0);
@@ -433,6 +452,16 @@ fn check_length(name: &str, summary: &Summary, scan: &Scan, short: Shortness) ->
             "{name} is {length_s:.0} s long, and one use in a hundred comes more than {reuse_s:.0} s after the one before: too short. Record \
              {:.0} s or more, or plan all the same with --take-short",
             reuse_s * REUSE_TIMES
+        ));
+    }
+    let (minute, accesses) = worst_minute(scan);
+    let first = scan.first_by_minute.get(&minute).copied().unwrap_or(0) as f64 / accesses.max(1) as f64;
+    if first > FIRST_USES_MOST && short == Shortness::Refuse {
+        return refuse(format!(
+            "{name} has its worst minute at {} s, and {:.0} % of the accesses there are first uses, which no memory finds: the cache is cold, or \
+             that minute reads what is not read again. Record longer, or plan all the same with --take-short",
+            minute * 60,
+            first * 100.0
         ));
     }
     Ok(())

@@ -185,7 +185,7 @@ function texts() {
     rows.length > 0 ? scrolled("prices", table([["medium"], ["price", "number"], ["low to high", "number"], ["unit"], ["dated"], ["source"]], rows)) : make("p", {}, "There were no prices."),
     make("p", {}, `Times are those of the catalogue's models, at the concurrency that results. ${considered.predicted} of ${considered.mixes} mixes were predicted${left.length > 0 ? "; left out:" : "."}`), left.length > 0 ? list(left) : "");
   const hasTarget = ["p99_commit_s", "p99_read_s", "p95_query_s", "rate", "budget_usd"].some((key) => known(plan.target[key]));
-  const flips = plan.flips.map((flip) => `${flip.medium} at ${perGb(flip.usd_per_gb)}/GB (${flip.factor.toFixed(2)} times its price): ${flip.to_name || "another mix"}`);
+  const flips = plan.flips.map((flip) => `${flip.medium} at ${flip.unit ? perGb(flip.usd) + flip.unit.slice(3) : perGb(flip.usd_per_gb) + "/GB"} (${flip.factor.toFixed(2)} times its price): ${flip.to_name || "another mix"}`);
   const even = plan.break_even.map((one) => `${one.medium} has no price; it would be worth it up to ${perGb(one.usd_per_gb)}/GB, as ${one.mix}`);
   byId("flips").replaceChildren(flips.length + even.length > 0 ? list([...flips, ...even]) : make("p", { class: "lead" }, hasTarget ? "The plan has found no price that changes it." : "Without a target no price was searched."));
   byId("sure").replaceChildren(plan.sure.length > 0 ? scrolled("how sure the figures are", table([["figure"], ["error"], ["because"]], plan.sure.map((one) => [one.what, one.error, one.because])))
