@@ -123,7 +123,8 @@ impl Admission {
     /// Ends a connection from outside: its socket at once; its place is free. Its owner ends it as at the end of the stream.
     ///
     /// # Errors
-    /// Those of the system, where its socket cannot be ended; its owner was requested to end all the same.
+    /// Those of the system, where its socket cannot be ended; its owner was requested to end all the same. One that the node has opened and
+    /// whose socket is not known: nothing ends it.
     pub fn close(&self, connection: &OpenConnection) -> io::Result<()> {
         {
             let mut inner = self.inner();
@@ -133,8 +134,11 @@ impl Admission {
                 self.send_away(&mut inner, ticket, Reason::Closed);
             }
         }
+        if connection.is_outgoing() && !connection.has_socket() {
+            return Err(io::Error::other("the system did not tell its descriptor when it was opened"));
+        }
         connection.shut_down()?;
-        if connection.is_outgoing() && connection.has_socket() {
+        if connection.is_outgoing() {
             // Whoever has it notices at its next use, which may be late: it has ended now.
             self.connections.remove(connection.id());
         }

@@ -70,9 +70,9 @@ fn an_outgoing_connection_leaves_the_list_when_it_was_ended_and_stays_there_wher
     let (left, _right) = std::os::unix::net::UnixStream::pair().expect("two sockets");
     let ended = registry.outgoing((OPERATION_KIND, "lab"), "lab:2575", &left);
     let nameless = registry.add((OPERATION_KIND, "x-ray"), RemoteEnd::Named("x-ray:2575".into()), None);
-    for connection in [ended.connection(), &nameless] {
-        admission.close(connection).expect("the system does not refuse");
-    }
+    admission.close(ended.connection()).expect("the system does not refuse");
+    let error = admission.close(&nameless).expect_err("nothing ends it").to_string();
+    assert!(error.contains("descriptor") && !nameless.line(0, |_| None, |_| false).closing, "{error}");
     let left: Vec<u64> = registry.list(None).iter().map(|one| one.id()).collect();
     assert_eq!(left, [nameless.id()], "nobody has ended it: it is still open");
 }

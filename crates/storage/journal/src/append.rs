@@ -51,7 +51,9 @@ impl Shared {
         };
         state.stats.records += 1;
         state.stats.payload_bytes += bytes as u64;
-        state.group_commits.record_bytes[GroupCommits::class(bytes as u64)] += 1;
+        if let Some(counted) = &mut state.group_commits {
+            counted.record_bytes[GroupCommits::class(bytes as u64)] += 1;
+        }
         if state.append_waiters > 0 {
             self.appended.notify_all();
         }

@@ -185,8 +185,10 @@ impl<'a> Committer<'a> {
         }
         state.stats.records += 1;
         state.stats.payload_bytes += payload_bytes as u64;
-        state.group_commits.record_bytes[GroupCommits::class(payload_bytes as u64)] += 1;
-        state.group_commits.batch_records[GroupCommits::class(1)] += 1;
+        if let Some(counted) = &mut state.group_commits {
+            counted.record_bytes[GroupCommits::class(payload_bytes as u64)] += 1;
+            counted.batch_records[GroupCommits::class(1)] += 1;
+        }
         state.stats.batches += 1;
         state.stats.written_bytes += place.end.since(place.start);
         state.stats.batch_records_max = state.stats.batch_records_max.max(1);

@@ -242,9 +242,9 @@ impl Journal {
         self.shared.lock().stats
     }
 
-    /// How large records were, and how many shared a flush, since opening.
+    /// How large records were, and how many shared a flush, since this was called first: only then it is counted.
     pub fn group_commits(&self) -> GroupCommits {
-        self.shared.lock().group_commits.clone()
+        self.shared.lock().group_commits.get_or_insert_default().as_ref().clone()
     }
 
     /// Whether the next segment waits for a file descriptor; a log line reports the begin and the end. Records are

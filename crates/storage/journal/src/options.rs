@@ -132,7 +132,7 @@ pub const COMMIT_CLASSES: usize = 464;
 /// Bits of a value that tell classes apart.
 const CLASS_BITS: u32 = 4;
 
-/// How large records are, and how many share a flush, since the journal was opened: how often a value was in each class. Values below 16 have a
+/// How large records are, and how many share a flush, since somebody asked for them first: how often a value was in each class. Values below 16 have a
 /// class each; further ones are as wide as a sixteenth of their power of two.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupCommits {

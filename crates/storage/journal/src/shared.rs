@@ -90,7 +90,8 @@ pub(crate) struct State {
     /// The threads that prepare segments and flush must end.
     pub(crate) stop: bool,
     pub(crate) stats: Stats,
-    pub(crate) group_commits: GroupCommits,
+    /// None until somebody asks for them: nobody else does their work, which is for each record, under the lock.
+    pub(crate) group_commits: Option<Box<GroupCommits>>,
 }
 
 pub(crate) type Guard<'a> = MutexGuard<'a, State>;
@@ -120,7 +121,7 @@ impl Shared {
             closed: false,
             stop: false,
             stats: Stats::default(),
-            group_commits: GroupCommits::default(),
+            group_commits: None,
         };
         Shared {
             shelf,
@@ -286,7 +287,9 @@ impl Shared {
         stats.written_bytes += write.buffer.len() as u64;
         stats.batch_records_max = stats.batch_records_max.max(u64::from(write.records));
         stats.batches_overlapped += u64::from(write.overlaps);
-        state.group_commits.batch_records[GroupCommits::class(write.records.into())] += 1;
+        if let Some(counted) = &mut state.group_commits {
+            counted.batch_records[GroupCommits::class(write.records.into())] += 1;
+        }
         let (device, offset) = (segment.device_to_write(), segment.offset(write.start));
         let nonce = state.pipeline.nonce();
         let begun = Instant::now();

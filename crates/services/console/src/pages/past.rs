@@ -92,7 +92,7 @@ pub(super) async fn section(
     };
     match within((&state.pictures, TIME), work).await {
         Some(views) => shown(here, range, &views),
-        None => html! { p.sub.past { "The charts of the last hour took too long to read, and are not shown." } },
+        None => html! { p.sub.past { "The charts took too long to read, and are not shown." } },
     }
 }
 

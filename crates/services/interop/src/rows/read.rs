@@ -169,6 +169,15 @@ impl Reader {
         Ok(InboundOf::Wanted(Box::new(stored)))
     }
 
+    /// The service of a message, by the head of its row.
+    ///
+    /// # Errors
+    /// As [`inbound`](Reader::inbound).
+    fn service_of(&self, id: u64) -> Result<Option<String>, InteropError> {
+        let row = self.snapshot.get(self.trees.messages, &object_key(id, 0))?;
+        row.map(|row| record::decode_service(&row).ok_or_else(|| damaged("the row", id))).transpose()
+    }
+
     /// Whether there is a message of this id; its row is not read.
     ///
     /// # Errors
@@ -201,9 +210,9 @@ impl Reader {
             row = scan(Bound::Unbounded, Bound::Excluded(&key[..]), Direction::Backward).next_of(is_inbound)?;
         }
         let Some((found, row)) = row else { return Ok(None) };
-        let (stored, _) = record::decode_inbound(&row)
+        let service = record::decode_service(&row)
             .ok_or_else(|| damaged("the row", object_of(&found).map_or(id, |(id, _)| id)))?;
-        Ok(Some((found[..] == key, stored.service)))
+        Ok(Some((found[..] == key, service)))
     }
 
     /// The id of the newest message; 0 where there is none.
@@ -423,9 +432,9 @@ impl Reader {
             let id = key.last_chunk::<8>().map(|id| u64::from_be_bytes(*id));
             let id = id.ok_or_else(|| damaged("an entry by source", number))?;
             // One whose row cannot be read counts as imported: the others of its file do not wait for its repair.
-            let is_there = || match self.inbound_of(id, |of| of == service) {
-                Ok(InboundOf::Gone | InboundOf::Unwanted) => Ok(false),
-                Ok(InboundOf::Wanted(_)) | Err(InteropError::Store(StoreError::Corrupt(_))) => Ok(true),
+            let is_there = || match self.service_of(id) {
+                Ok(of) => Ok(of.is_some_and(|of| of == service)),
+                Err(InteropError::Store(StoreError::Corrupt(_))) => Ok(true),
                 Err(error) => Err(error),
             };
             if self.is_about(service, id)? && is_there()? {

@@ -36,7 +36,6 @@ mod sender;
 mod set_aside;
 mod settings;
 mod shelves;
-mod tails;
 mod tls;
 mod transfer;
 mod waiting;

@@ -318,6 +318,37 @@ async fn a_message_that_waits_for_room_ends_the_page_that_repeats_it_and_holds_u
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_page_that_waited_for_another_one_is_taken_by_the_service_as_it_is_when_its_turn_comes() {
+    let (out, rig) = (Down::new(), Rig::new());
+    rig.service("in", "").write("rules/main.rules", "match first\nrule all { send to out }\n").operation(
+        "out",
+        out.address,
+        "[queue]\nmessages = 1\n",
+    );
+    let running = rig.start().await;
+    let of = |number: u64, body: String| {
+        let message = ImportMessage { number, source: "file-t".to_owned(), ..ImportMessage::default() };
+        message.with_body(body.as_bytes())
+    };
+    let page = |messages| ImportRequest { service: "in".to_owned(), messages, ..ImportRequest::default() };
+    let first = page(vec![of(1, adt("m1")), of(2, adt("m2"))]);
+    let second = page(vec![of(3, format!("{}NTE|1||{}\r", adt("m3"), "x".repeat(9_000)))]);
+    let behind = async {
+        until("the first message of the first page has the queue", || (running.waiting("out") == 1).then_some(()))
+            .await;
+        rig.service("in", "[intake]\nmessage_bytes = \"4KiB\"\n");
+        tokio::join!(import(&running, &second), running.request("reload"))
+    };
+    let (first, (second, reloaded)) = tokio::join!(import(&running, &first), behind);
+    reloaded.expect("it is right");
+    let first = first.expect("a page");
+    assert!(first.stopped.is_some() && outcomes(&first) == ["routed"], "{first:?}");
+    let second = second.expect("a page");
+    assert!(second.stopped.is_none() && outcomes(&second) == ["refused"], "{second:?}");
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_message_that_is_damaged_here_counts_as_imported_and_the_rest_of_its_file_goes_on() {
     let out = Accepting::start().await;
     let rig = Rig::to(out.address);
@@ -335,6 +366,7 @@ async fn a_message_that_is_damaged_here_counts_as_imported_and_the_rest_of_its_f
     let mut transaction = reader.snapshot().store().begin();
     transaction.put(reader.trees().messages, &object_key(id, 0), b"no row").expect("a change");
     transaction.commit().expect("a change");
+    drop(reader);
     assert!(running.reader().inbound(id).is_err(), "it cannot be read");
     let page = import(&running, &of("in", 0..5)).await.expect("a page");
     assert_eq!(outcomes(&page), ["again", "again", "again", "routed", "routed"]);

@@ -325,3 +325,17 @@ fn a_journal_that_is_recycled_leaves_its_space_to_the_next_one_and_none_of_its_r
     let found: Vec<_> = all(&open(2)).into_iter().map(|record| record.payload).collect();
     assert_eq!(found, records);
 }
+
+#[test]
+fn sizes_of_records_and_of_batches_are_counted_from_when_they_are_asked_for_first() {
+    let (journal, _) = Journal::open(Arc::new(MemoryShelf::new()), small()).expect("opens");
+    let append = |bytes: usize| _ = journal.append_commit(1, &[&payload(7, bytes)]).expect("appends");
+    let counted = |of: &[u64]| of.iter().sum::<u64>();
+    append(10);
+    let first = journal.group_commits();
+    assert_eq!((counted(&first.record_bytes), counted(&first.batch_records)), (0, 0), "nobody wanted to know");
+    [10, 10, 12, 5_000].into_iter().for_each(append);
+    let found = journal.group_commits();
+    assert_eq!((found.record_bytes[10], found.record_bytes[12], counted(&found.record_bytes)), (2, 1, 4));
+    assert_eq!((found.batch_records[1], counted(&found.batch_records)), (4, 4), "each was alone");
+}
