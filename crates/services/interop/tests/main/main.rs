@@ -36,6 +36,7 @@ mod sender;
 mod set_aside;
 mod settings;
 mod shelves;
+mod tails;
 mod tls;
 mod transfer;
 mod waiting;
