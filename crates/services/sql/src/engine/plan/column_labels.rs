@@ -199,9 +199,11 @@ fn show_hidden(query: &mut Query) {
     for key in keys {
         let Expr::Identifier(name) = without_brackets(&key.expr) else { continue };
         let name = folded(name);
-        if let Some(at) = items.iter().position(|item| hides(item, &name))
-            && !is_ambiguous(items, &name)
-        {
+        if is_ambiguous(items, &name) {
+            // It is refused later.
+            return;
+        }
+        if let Some(at) = items.iter().position(|item| hides(item, &name)) {
             key.expr = Expr::Value(Value::Number((at + 1).to_string(), false).into());
         }
     }
