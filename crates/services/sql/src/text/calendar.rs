@@ -10,11 +10,17 @@ use chrono::{Datelike, Days, NaiveDate};
 /// Microseconds of a day.
 pub(crate) const DAY_US: i64 = 86_400_000_000;
 
+/// Microseconds of a second.
+pub(crate) const SECOND_US: i64 = 1_000_000;
+
 /// Days from 1970-01-01, Arrow's first, to 2000-01-01, PostgreSQL's.
 pub(crate) const EPOCH_DAYS: i32 = 10_957;
 
 /// Days of 400 years, after which the calendar repeats itself.
 const ERA_DAYS: i64 = 146_097;
+
+/// The days that PostgreSQL has: 4714-11-24 BC to 5874897-12-31.
+pub(crate) const DAYS: std::ops::RangeInclusive<i64> = -2_440_588..=2_145_042_905;
 
 /// The day with this number, counted from 0 for 1970-01-01, as year (0 is 1 BC), month and day.
 pub(crate) fn civil(days: i64) -> (i64, u32, u32) {
@@ -32,7 +38,7 @@ pub(crate) fn days(year: i64, month: u32, day: u32) -> Option<i64> {
     }
     let (era, of_era) = (year.div_euclid(400), year.rem_euclid(400));
     let date = NaiveDate::from_ymd_opt(of_era as i32, month, day)?;
-    Some((date - NaiveDate::default()).num_days() + era * ERA_DAYS)
+    Some((date - NaiveDate::default()).num_days() + era * ERA_DAYS).filter(|number| DAYS.contains(number))
 }
 
 /// How many days a month has.
@@ -321,6 +327,9 @@ mod tests {
         assert_eq!(days(2023, 2, 29), None);
         assert_eq!(days(1900, 2, 29), None);
         assert_eq!(days(2000, 2, 29), Some(11_016));
+        // The first day and the last one that PostgreSQL has.
+        assert_eq!((days(-4713, 11, 24), days(5_874_897, 12, 31)), (Some(*DAYS.start()), Some(*DAYS.end())));
+        assert_eq!((days(-4713, 11, 23), days(5_874_898, 1, 1)), (None, None));
     }
 
     #[test]

@@ -1,9 +1,7 @@
 //! Intervals as text, as PostgreSQL reads them: numbers with units, a time, `ago`; `1-2` for years and months, `1 02:03:04` for a day and a
 //! time, and ISO 8601's `P1Y2M3DT4H5M6S`. A part of a unit becomes smaller units: a month has 30 days, a day 24 hours.
 
-use super::calendar::{DAY_US, parse_hours};
-
-const SECOND_US: i64 = 1_000_000;
+use super::calendar::{DAY_US, SECOND_US, parse_hours};
 
 /// What was read so far.
 #[derive(Clone, Copy, Default)]
@@ -30,7 +28,9 @@ impl Sum {
         let rest = (part_days - whole_days) * DAY_US as f64 + number.part * us as f64;
         self.months = self.months.checked_add(whole_months as i64)?;
         self.days = self.days.checked_add(whole_days as i64)?;
-        self.us = self.us.checked_add(rest.round_ties_even() as i64)?;
+        // A half is dropped, as PostgreSQL has it.
+        let us = if rest.fract().abs() > 0.5 { rest.round() } else { rest.trunc() };
+        self.us = self.us.checked_add(us as i64)?;
         Some(())
     }
 

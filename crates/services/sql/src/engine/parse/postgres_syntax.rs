@@ -17,15 +17,18 @@
 //!   (a, b) OVERLAPS (c, d)       by the ends of both periods
 //!   make_interval(days => 3)     make_interval(0, 0, 0, 3)
 //!   localtimestamp, age(x)       now()::timestamp, age(current_date, x)
+//!   current_timestamp(0)         rounded_timestamp(now(), 0)
 //!   mode() WITHIN GROUP (..)     most_frequent(array_agg(..)); percentile_disc alike
 //! ```
 //!
 //! Labels of columns come from the statement as it was written.
 
+use std::ops::ControlFlow;
+
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, CastKind, CharacterLength, DataType, Expr, Function, FunctionArg, FunctionArgExpr,
     FunctionArgumentClause, FunctionArguments, Ident, Interval, TimezoneInfo, UnaryOperator, Value, WindowFrameBound,
-    WindowType,
+    WindowType, visit_expressions,
 };
 
 use super::expressions::{binary, call, cast, equal_rows, nested, number};
@@ -357,11 +360,34 @@ fn of_ordered_list(name: &str, function: Function) -> Expr {
     call(of, std::iter::once(Expr::Function(list)).chain(arguments).collect())
 }
 
+/// The type of a cast to a text of any length: the planner has one type for both. `None` where aggregates may be within it.
+fn text_type(value: &Expr) -> Option<&'static str> {
+    let is_call = |expr: &Expr| match expr {
+        Expr::Function(_) => ControlFlow::Break(()),
+        _ => ControlFlow::Continue(()),
+    };
+    match value {
+        Expr::Nested(inner) => text_type(inner),
+        Expr::Cast { expr, .. } if visit_expressions(expr, is_call).is_break() => None,
+        Expr::Cast { data_type: DataType::Text, .. } => Some("text"),
+        Expr::Cast { data_type: DataType::Varchar(None) | DataType::CharacterVarying(None), .. } => {
+            Some("character varying")
+        }
+        _ => None,
+    }
+}
+
 fn function_of(function: Function) -> Expr {
     let name = function.name.to_string().to_lowercase();
     let name = name.strip_prefix("pg_catalog.").unwrap_or(&name);
     if matches!(name, "mode" | "percentile_disc") {
         return of_ordered_list(name, function);
+    }
+    if name == "pg_typeof"
+        && let Some([(None, value)]) = arguments(&function).as_deref()
+        && let Some(kind) = text_type(value)
+    {
+        return Expr::Value(Value::SingleQuotedString(kind.to_owned()).into());
     }
     if matches!(name, "array_length" | "array_ndims" | "array_position" | "cardinality") {
         // The planner counts without a sign.
@@ -375,6 +401,7 @@ fn function_of(function: Function) -> Expr {
             | "clock_timestamp"
             | "statement_timestamp"
             | "transaction_timestamp"
+            | "current_timestamp"
             | "localtimestamp"
             | "localtime"
             | "every"
@@ -396,6 +423,8 @@ fn function_of(function: Function) -> Expr {
         ("age", 1) => call("age", vec![call("current_date", Vec::new()), given[0].1.clone()]),
         ("clock_timestamp" | "statement_timestamp" | "transaction_timestamp", 0) => call("now", Vec::new()),
         ("localtimestamp" | "localtime", 0) => local_time(Ident::new(name)),
+        ("localtimestamp", 1) => call("rounded_timestamp", vec![local_time(Ident::new(name)), given[0].1.clone()]),
+        ("current_timestamp", 1) => call("rounded_timestamp", vec![call("now", Vec::new()), given[0].1.clone()]),
         ("make_interval", _) if given.iter().any(|(name, _)| name.is_some()) => {
             let mut parts = vec![number("0"); PARTS.len()];
             for (at, (name, expr)) in given.into_iter().enumerate() {

@@ -9,12 +9,13 @@
 //! expressions and queries. Parts that belong to one statement, such as the options of CREATE TABLE, are refused where
 //! that statement runs. Names and types are not checked here: planning finds them.
 
+use std::collections::HashSet;
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, DataType, Expr, Function, FunctionArguments, Ident, JoinConstraint, JoinOperator, ObjectName,
-    ObjectNamePart, Query, Select, SelectItem, SetExpr, SetOperator, SetQuantifier, Statement, TableFactor,
-    UnaryOperator, Visit, Visitor, visit_expressions,
+    BinaryOperator, CharacterLength, DataType, Expr, Function, FunctionArg, FunctionArguments, Ident, JoinConstraint,
+    JoinOperator, ObjectName, ObjectNamePart, Query, Select, SelectItem, SetExpr, SetOperator, SetQuantifier,
+    Statement, TableFactor, UnaryOperator, Visit, Visitor, visit_expressions,
 };
 
 use crate::SqlError;
@@ -154,6 +155,7 @@ impl Visitor for StatementCheck {
                 }
             },
             Expr::Function(function) => {
+                names_once(function)?;
                 copied_values(function)?;
                 call(function)
             }
@@ -324,6 +326,35 @@ fn call(function: &Function) -> ControlFlow<Box<SqlError>> {
     }
 }
 
+fn some_length(kind: &str, length: &CharacterLength) -> ControlFlow<Box<SqlError>> {
+    match length {
+        CharacterLength::IntegerLength { length: 0, .. } => {
+            let message = format!("length for type {kind} must be at least 1");
+            ControlFlow::Break(Box::new(SqlError::statement("22023", message)))
+        }
+        _ => ControlFlow::Continue(()),
+    }
+}
+
+/// Refuses arguments of one name.
+fn names_once(function: &Function) -> ControlFlow<Box<SqlError>> {
+    let FunctionArguments::List(list) = &function.args else { return ControlFlow::Continue(()) };
+    let names = list.args.iter().filter_map(|arg| match arg {
+        FunctionArg::Named { name, .. } => Some(name.value.to_lowercase()),
+        FunctionArg::ExprNamed { name, .. } => Some(name.to_string().to_lowercase()),
+        FunctionArg::Unnamed(_) => None,
+    });
+    let mut known = HashSet::new();
+    for name in names {
+        if known.contains(&name) {
+            let message = format!("argument name \"{name}\" used more than once");
+            return ControlFlow::Break(Box::new(SqlError::statement("42601", message)));
+        }
+        known.insert(name);
+    }
+    ControlFlow::Continue(())
+}
+
 /// Refuses a cast to a type with a precision that has no meaning here.
 fn cast(kind: &DataType) -> ControlFlow<Box<SqlError>> {
     use DataType as T;
@@ -331,6 +362,10 @@ fn cast(kind: &DataType) -> ControlFlow<Box<SqlError>> {
         T::Time(Some(digits), _) if *digits != 6 => {
             refuse_with(format!("a cast to {kind}"), "Times have six digits after the point: use date_trunc.")
         }
+        T::Varchar(Some(length)) | T::CharacterVarying(Some(length)) | T::CharVarying(Some(length)) => {
+            some_length("varchar", length)
+        }
+        T::Char(Some(length)) | T::Character(Some(length)) => some_length("char", length),
         T::Timestamp(Some(digits), _) if *digits > 6 => refuse(format!("a cast to {kind}")),
         T::Interval { precision: Some(_), .. } => refuse(format!("a cast to {kind}")),
         _ => ControlFlow::Continue(()),

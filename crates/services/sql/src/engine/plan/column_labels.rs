@@ -18,7 +18,7 @@ use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::sql::sqlparser::ast::{
     AccessExpr, BinaryOperator, DataType, Expr, OrderBy, OrderByKind, Query, Select, SelectItem, SetExpr, Statement,
-    Value, VisitMut, VisitorMut,
+    Value, Visit, VisitMut, Visitor, VisitorMut,
 };
 use futures::StreamExt;
 
@@ -142,31 +142,172 @@ pub(crate) fn outer_mut(query: &mut Query) -> Option<&mut Select> {
 }
 
 /// A name in ORDER BY is that of a result's column before it is one of a table: `SELECT id::text .. ORDER BY id` sorts texts. The planner
-/// knows only names that are given by AS, so that others become positions.
-pub(crate) fn order_by_labels(statement: &mut Statement) {
-    let _ = statement.visit(&mut Positions);
+/// knows only names that are given by AS, so that others become positions. In an expression a name is that of a table's column alone, where
+/// the planner takes those of AS first: `SELECT -id AS id .. ORDER BY id + 0`.
+///
+/// Errors: 42702 for a name of two columns; 0A000 for one in an expression that is also a name by AS, in a subquery.
+pub(crate) fn order_by_labels(statement: &mut Statement) -> Result<(), SqlError> {
+    if let Statement::Query(query) = statement {
+        show_hidden(query);
+    }
+    match statement.visit(&mut Positions) {
+        ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Break(error) => Err(*error),
+    }
 }
 
 struct Positions;
 
 impl VisitorMut for Positions {
-    type Break = ();
+    type Break = Box<SqlError>;
 
-    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
+    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Self::Break> {
         let Query { body, order_by, .. } = query;
-        if let SetExpr::Select(select) = body.as_ref()
-            && let Some(OrderBy { kind: OrderByKind::Expressions(keys), .. }) = order_by
-        {
-            for key in keys {
-                if let Expr::Identifier(name) = &key.expr
-                    && let Some(position) = position(&select.projection, &folded(name))
-                {
-                    key.expr = Expr::Value(Value::Number(position.to_string(), false).into());
-                }
+        let (SetExpr::Select(select), Some(OrderBy { kind: OrderByKind::Expressions(keys), .. })) =
+            (body.as_ref(), order_by)
+        else {
+            return ControlFlow::Continue(());
+        };
+        for key in keys {
+            match place(&select.projection, &key.expr) {
+                Ok(None) => {}
+                Ok(Some(place)) => key.expr = Expr::Value(Value::Number(place.to_string(), false).into()),
+                Err(error) => return ControlFlow::Break(Box::new(error)),
             }
         }
         ControlFlow::Continue(())
     }
+}
+
+/// Gives other names to the items of the outermost query that hide a name from an expression of its ORDER BY. Its labels come from the
+/// statement as it was written.
+fn show_hidden(query: &mut Query) {
+    let Query { body, order_by, .. } = query;
+    let (SetExpr::Select(select), Some(OrderBy { kind: OrderByKind::Expressions(keys), .. })) =
+        (body.as_mut(), order_by)
+    else {
+        return;
+    };
+    let items = &mut select.projection;
+    let is_hidden = |key: &Expr| {
+        !matches!(without_brackets(key), Expr::Identifier(_))
+            && key.visit(&mut Hidden { items: &*items, inside: 0 }).is_break()
+    };
+    if !keys.iter().any(|key| is_hidden(&key.expr)) || items.iter().any(|item| label(item).is_none()) {
+        return;
+    }
+    for key in keys {
+        let Expr::Identifier(name) = without_brackets(&key.expr) else { continue };
+        let name = folded(name);
+        if is_ambiguous(items, &name) {
+            // It is refused later.
+            return;
+        }
+        if let Some(at) = items.iter().position(|item| hides(item, &name)) {
+            key.expr = Expr::Value(Value::Number((at + 1).to_string(), false).into());
+        }
+    }
+    for (nth, item) in items.iter_mut().enumerate() {
+        let SelectItem::ExprWithAlias { expr, alias } = &*item else { continue };
+        if hides(item, &folded(alias)) {
+            *item = ast::named(expr.clone(), &format!("${nth}"));
+        }
+    }
+}
+
+/// The position among the items that a key of ORDER BY stands for; `None` for a key that the planner understands.
+fn place(items: &[SelectItem], key: &Expr) -> Result<Option<usize>, SqlError> {
+    let key = without_brackets(key);
+    if let Expr::Identifier(name) = key {
+        let name = folded(name);
+        return match is_ambiguous(items, &name) {
+            true => Err(SqlError::statement("42702", format!("ORDER BY \"{name}\" is ambiguous"))),
+            false => Ok(position(items, &name)),
+        };
+    }
+    let ControlFlow::Break(name) = key.visit(&mut Hidden { items, inside: 0 }) else { return Ok(None) };
+    // The key may be what an item is, whatever its names stand for there.
+    let is_same =
+        |item: &SelectItem| matches!(item, SelectItem::ExprWithAlias { expr, .. } if without_brackets(expr) == key);
+    match items.iter().position(is_same).filter(|_| items.iter().all(|item| label(item).is_some())) {
+        Some(at) => Ok(Some(at + 1)),
+        None => {
+            let error = SqlError::unsupported(format!("\"{name}\" in an expression of ORDER BY beside AS \"{name}\""));
+            Err(error.with_hint("It is the name of a table's column there: give the result's column another name."))
+        }
+    }
+}
+
+fn without_brackets(expr: &Expr) -> &Expr {
+    match expr {
+        Expr::Nested(inner) => without_brackets(inner),
+        other => other,
+    }
+}
+
+/// Finds a name of a table's column that an item hides from the planner.
+struct Hidden<'a> {
+    items: &'a [SelectItem],
+    /// Subqueries have names of their own.
+    inside: usize,
+}
+
+impl Visitor for Hidden<'_> {
+    type Break = String;
+
+    fn pre_visit_query(&mut self, _: &Query) -> ControlFlow<Self::Break> {
+        self.inside += 1;
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, _: &Query) -> ControlFlow<Self::Break> {
+        self.inside -= 1;
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<Self::Break> {
+        match expr {
+            Expr::Identifier(name) if self.inside == 0 => {
+                let name = folded(name);
+                match self.items.iter().any(|item| hides(item, &name)) {
+                    true => ControlFlow::Break(name),
+                    false => ControlFlow::Continue(()),
+                }
+            }
+            _ => ControlFlow::Continue(()),
+        }
+    }
+}
+
+/// Whether an item gives this name by AS to something else than a column of this name.
+fn hides(item: &SelectItem, name: &str) -> bool {
+    matches!(item, SelectItem::ExprWithAlias { expr, alias } if folded(alias) == name && column(expr).as_deref() != Some(name))
+}
+
+/// The name of a column, without its table.
+fn column(expr: &Expr) -> Option<String> {
+    match expr {
+        Expr::Identifier(name) => Some(folded(name)),
+        Expr::CompoundIdentifier(names) => names.last().map(folded),
+        _ => None,
+    }
+}
+
+/// Whether two items that differ have this label. Columns of one name may be the same one.
+fn is_ambiguous(items: &[SelectItem], name: &str) -> bool {
+    let named = |item: &SelectItem| match item {
+        SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => {
+            (label(item).as_deref() == Some(name)).then(|| without_brackets(expr).clone())
+        }
+        _ => None,
+    };
+    let mut found = items.iter().filter_map(named);
+    let Some(first) = found.next() else { return false };
+    let same = |one: &Expr, other: &Expr| match (one, other) {
+        (Expr::CompoundIdentifier(_), Expr::CompoundIdentifier(_)) => one == other,
+        _ => one == other || column(one).is_some() && column(one) == column(other),
+    };
+    found.any(|other| !same(&first, &other))
 }
 
 /// The position of the one item with this label, if it is neither a column nor named by AS.

@@ -163,7 +163,7 @@ async fn plan_once(state: &Planning, mut statement: Statement, declared: &[Optio
     if let Some(asked) = &asked {
         expansion::check(&(asked.names)(), &statement)?;
     }
-    column_labels::order_by_labels(&mut statement);
+    column_labels::order_by_labels(&mut statement)?;
     syntax_rewrite::restate(&mut statement)?;
     let plan = state.statement_to_plan(DfStatement::Statement(Box::new(statement))).await?;
     check()?;

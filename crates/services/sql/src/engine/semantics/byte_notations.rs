@@ -129,18 +129,21 @@ fn of_base64(value: &str) -> Result<Vec<u8>, SqlError> {
 
 fn of_hex(value: &str) -> Result<Vec<u8>, SqlError> {
     let wrong = |message: String| SqlError::value("22023", message);
-    let letters = value.chars().filter(|letter| !letter.is_ascii_whitespace());
     let digit = |letter: char| {
         letter
             .to_digit(16)
             .map(|digit| digit as u8)
             .ok_or_else(|| wrong(format!("invalid hexadecimal digit: \"{letter}\"")))
     };
-    let digits = letters.map(digit).collect::<Result<Vec<u8>, SqlError>>()?;
-    if digits.len() % 2 == 1 {
-        return Err(wrong("invalid hexadecimal data: odd number of digits".into()));
+    // Blanks are between bytes only.
+    let mut letters = value.chars();
+    let mut out = Vec::with_capacity(value.len() / 2);
+    while let Some(first) = letters.find(|letter| !matches!(letter, ' ' | '\t' | '\n' | '\r')) {
+        let first = digit(first)?;
+        let second = letters.next().ok_or_else(|| wrong("invalid hexadecimal data: odd number of digits".into()))?;
+        out.push(first << 4 | digit(second)?);
     }
-    Ok(digits.chunks(2).map(|two| two[0] << 4 | two[1]).collect())
+    Ok(out)
 }
 
 #[cfg(test)]
@@ -159,13 +162,21 @@ mod tests {
             assert_eq!(encoded(bytes, notation).expect(notation), expected);
             assert_eq!(decoded(expected, notation).expect(notation), bytes);
         }
+        assert_eq!(decoded(" ab\n\tcd ", "hex").expect("it is two bytes"), [0xab, 0xcd]);
         // 57 bytes are one line.
         let line = base64_of(&[0; 57]);
         assert_eq!((line.len(), line.ends_with('\n')), (77, true));
         assert_eq!(of_base64(&base64_of(&[7; 100])).expect("it was written"), [7; 100]);
-        for (value, notation) in
-            [("6", "hex"), ("6g", "hex"), ("YQ", "base64"), ("Y=", "base64"), ("Y-Q=", "base64"), ("", "x")]
-        {
+        for (value, notation) in [
+            ("6", "hex"),
+            ("6g", "hex"),
+            ("a b", "hex"),
+            ("ab c", "hex"),
+            ("YQ", "base64"),
+            ("Y=", "base64"),
+            ("Y-Q=", "base64"),
+            ("", "x"),
+        ] {
             assert_eq!(decoded(value, notation).expect_err(value).code(), "22023");
         }
     }

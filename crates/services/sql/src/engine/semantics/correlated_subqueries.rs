@@ -59,6 +59,11 @@ fn of_value(subquery: &Subquery) -> DfResult<()> {
         return Ok(());
     }
     subquery.subquery.apply(|plan| {
+        if let LogicalPlan::Filter(having) = plan
+            && is_of_all(&having.input)
+        {
+            return Err(refused("HAVING without GROUP BY").into());
+        }
         if let LogicalPlan::Projection(projection) = plan {
             for expr in &projection.expr {
                 if expr.exists(|expr| Ok(matches!(expr, Expr::IsNull(_) | Expr::IsNotNull(_))))? {

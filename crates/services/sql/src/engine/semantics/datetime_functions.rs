@@ -18,9 +18,7 @@ use chrono::{DateTime, Datelike, NaiveDateTime, Offset, TimeDelta, TimeZone, Tim
 use super::pg_function::{PgFunction, no_function};
 use crate::SqlError;
 use crate::table::types::UTC;
-
-const SECOND_US: i64 = 1_000_000;
-const DAY_US: i64 = 86_400 * SECOND_US;
+use crate::text::calendar::{DAY_US, SECOND_US};
 
 /// A timestamp without time zone.
 pub(crate) const TIMESTAMP: DataType = DataType::Timestamp(TimeUnit::Microsecond, None);

@@ -11,10 +11,11 @@ use datafusion::error::Result as DfResult;
 use datafusion::logical_expr::expr::{Case, ScalarFunction};
 use datafusion::logical_expr::{Cast, Expr, ExprSchemable, WindowFunctionDefinition, lit, when};
 
+use super::json_comparisons::is_json;
 use super::pg_function::{PgFunction, no_function};
 use super::{
     datetime_functions, interval_comparisons, moment_functions, numeric_literals, pattern_functions,
-    regular_expressions,
+    regular_expressions, text_functions,
 };
 use crate::SqlError;
 
@@ -72,6 +73,7 @@ pub(crate) const CHR: PgFunction = PgFunction {
         let letters = arrays[0].as_primitive::<Int64Type>().iter().map(|code| match code {
             None => Ok(None),
             Some(0) => Err(SqlError::value("54000", "null character not permitted")),
+            Some(..0) => Err(SqlError::value("22023", "character number must be positive")),
             Some(code) => match u32::try_from(code).ok().and_then(char::from_u32) {
                 Some(letter) => Ok(Some(letter.to_string())),
                 None => Err(SqlError::value("54000", format!("requested character not valid for encoding: {code}"))),
@@ -124,6 +126,10 @@ fn restated(call: ScalarFunction, schema: &DFSchema) -> DfResult<Transformed<Exp
         "length" | "char_length" | "character_length" | "octet_length" if is_bytes(0) => {
             return Ok(Transformed::yes(BYTES.of(args)));
         }
+        "pg_typeof" if args.len() == 1 => {
+            let name = of_type(&args[0], schema)?.map(|name| Transformed::yes(lit(name)));
+            return Ok(name.unwrap_or_else(|| Transformed::no(Expr::ScalarFunction(ScalarFunction { func, args }))));
+        }
         // A truth value is one letter, where its type's own notation is used and not a cast to text.
         "concat" | "concat_ws" | "format" | "quote_literal" | "quote_nullable"
             if (0..args.len()).any(|at| kind(at).is_some_and(|kind| kind.is_nested())) =>
@@ -168,6 +174,23 @@ fn restated(call: ScalarFunction, schema: &DFSchema) -> DfResult<Transformed<Exp
         _ => return Ok(Transformed::no(Expr::ScalarFunction(ScalarFunction { func, args }))),
     }
     Ok(Transformed::yes(Expr::ScalarFunction(ScalarFunction { func, args })))
+}
+
+/// `pg_typeof` of a text by what its field tells; `None` for another value. Errors: 0A000 for results of functions, which are text where
+/// PostgreSQL has varchar, and for arrays, whose numbers are bigint.
+fn of_type(value: &Expr, schema: &DFSchema) -> Result<Option<String>, SqlError> {
+    let Ok((_, field)) = value.to_field(schema) else { return Ok(None) };
+    let refused = |what: &str| Err(SqlError::unsupported(format!("pg_typeof of {what}")));
+    match (value, field.data_type()) {
+        (_, kind) if kind.is_nested() => refused("an array"),
+        (Expr::Literal(..), kind) if is_text(kind) => Ok(Some("unknown".to_owned())),
+        (Expr::Column(_), kind) if is_text(kind) => Ok(Some(text_functions::type_name(&field))),
+        _ if is_json(value, schema) => Ok(Some("json".to_owned())),
+        // `'a' || x`
+        (Expr::BinaryExpr(_), kind) if is_text(kind) => Ok(Some("text".to_owned())),
+        (_, kind) if is_text(kind) => refused("a text that is neither a column nor a plain cast"),
+        _ => Ok(None),
+    }
 }
 
 pub(crate) fn is_text(kind: &DataType) -> bool {

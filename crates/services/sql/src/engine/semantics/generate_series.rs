@@ -5,10 +5,13 @@ use std::sync::Arc;
 
 use datafusion::arrow::datatypes::{DataType, TimeUnit};
 use datafusion::catalog::{TableFunctionArgs, TableFunctionImpl, TableProvider};
+use datafusion::common::ScalarValue;
 use datafusion::error::Result as DfResult;
 use datafusion::logical_expr::Expr;
 use datafusion::prelude::SessionContext;
 
+use super::datetime_functions::span_us;
+use crate::SqlError;
 use crate::table::types::UTC;
 
 /// A function of DataFusion's, which gets constants of the types that it accepts.
@@ -31,8 +34,19 @@ impl TableFunctionImpl for Series {
         let local = |expr: &Expr| matches!(expr, Expr::Literal(value, _) if matches!(value.data_type(), DataType::Timestamp(_, None)));
         let zone = (!args.exprs().iter().any(local)).then(|| UTC.into());
         let of_dates = DataType::Timestamp(TimeUnit::Nanosecond, zone);
+        if args.exprs().get(2).is_some_and(is_no_step) {
+            return Err(SqlError::value("22023", "step size cannot equal zero").into());
+        }
         let exprs: Vec<Expr> = args.exprs().iter().map(|expr| wide(expr, &of_dates)).collect();
         self.0.call_with_args(TableFunctionArgs::new(&exprs, args.session()))
+    }
+}
+
+/// Whether an interval has no length.
+fn is_no_step(step: &Expr) -> bool {
+    match step {
+        Expr::Literal(ScalarValue::IntervalMonthDayNano(Some(step)), _) => span_us(*step) == 0,
+        _ => false,
     }
 }
 

@@ -164,7 +164,8 @@ fn made(row: &ArgumentRow<'_>) -> Result<Span, SqlError> {
     let days = part(2).checked_mul(7).and_then(|days| days.checked_add(part(3)));
     let minutes = part(4).checked_mul(60).and_then(|minutes| minutes.checked_add(part(5)));
     let us = minutes.and_then(|minutes| minutes.checked_mul(60_000_000));
-    let us = us.and_then(|us| us.checked_add((seconds * 1e6).round_ties_even() as i64));
+    let of_seconds = (seconds * 1e6).round_ties_even();
+    let us = us.filter(|_| of_seconds.abs() < 9.2e18).and_then(|us| us.checked_add(of_seconds as i64));
     let fits = |number: Option<i64>| number.and_then(|number| i32::try_from(number).ok());
     match (fits(months), fits(days), us) {
         (Some(months), Some(days), Some(us)) => Ok(Span { months, days, us }),

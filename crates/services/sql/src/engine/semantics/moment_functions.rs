@@ -14,9 +14,7 @@ use super::datetime_functions::{TIMESTAMP, moment, zone_of};
 use super::pg_function::{Argument, PgFunction, no_function};
 use super::rows::{ArgumentRow, INTERVAL, Kept, Span, each, is_text, moments, spans, wanted};
 use crate::SqlError;
-use crate::text::calendar::{DAY_US, civil, days};
-
-const SECOND_US: i64 = 1_000_000;
+use crate::text::calendar::{DAY_US, SECOND_US, civil, days};
 
 fn out_of_range() -> SqlError {
     SqlError::value("22008", "timestamp out of range")

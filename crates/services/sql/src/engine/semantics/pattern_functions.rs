@@ -78,7 +78,10 @@ fn similar(pattern: &str, escape: Option<char>) -> Result<String, SqlError> {
         if Some(letter) == escape {
             match letters.next() {
                 Some('"') => return Err(SqlError::unsupported("a part of a SIMILAR TO pattern in escaped quotes")),
-                Some(plain) if plain.is_alphanumeric() => out.push(plain),
+                Some(class) if class.is_alphanumeric() => {
+                    let what = format!("an escaped \"{class}\" in a SIMILAR TO pattern");
+                    return Err(SqlError::unsupported(what).with_hint("A class of letters is written [[:alpha:]]."));
+                }
                 Some(plain) => out.extend(['\\', plain]),
                 None => {}
             }

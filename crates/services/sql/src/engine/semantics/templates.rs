@@ -101,12 +101,29 @@ fn to_char_wants(types: &[DataType]) -> Result<Vec<DataType>, SqlError> {
     Ok(vec![value, DataType::Utf8])
 }
 
+/// The text in quotes, and what follows it. A backslash stands before a letter that is taken as it is.
+fn quoted(text: &str) -> (Vec<char>, &str) {
+    let (mut plain, mut letters) = (Vec::new(), text.chars());
+    while let Some(letter) = letters.next().filter(|letter| *letter != '"') {
+        plain.push(if letter == '\\' { letters.next().unwrap_or(letter) } else { letter });
+    }
+    (plain, letters.as_str())
+}
+
 fn to_char(arrays: &[ArrayRef], _: &DataType) -> Result<ArrayRef, SqlError> {
     let templates = Kept::new(MomentTemplate::new);
     match arrays[0].data_type() {
-        DataType::Interval(_) => texts(arrays, |row| templates.of(row.text(1))?.write(&Parts::of_span(row.span(0)))),
-        DataType::Timestamp(_, zone) => {
-            texts(arrays, |row| templates.of(row.text(1))?.write(&Parts::of_moment(row.moment(0), zone.is_some())))
+        kind @ (DataType::Interval(_) | DataType::Timestamp(..)) => {
+            let is_span = matches!(kind, DataType::Interval(_));
+            let is_zoned = matches!(kind, DataType::Timestamp(_, Some(_)));
+            let written = each::<String, StringArray>(arrays, |row| {
+                let of = if is_span { Parts::of_span(row.span(0)) } else { Parts::of_moment(row.moment(0), is_zoned) };
+                match row.text(1) {
+                    "" => Ok(None),
+                    template => templates.of(template)?.write(&of).map(Some),
+                }
+            })?;
+            Ok(Arc::new(written))
         }
         DataType::Float32 | DataType::Float64 => float_texts(arrays),
         _ => number_texts(arrays),

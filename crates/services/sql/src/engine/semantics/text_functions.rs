@@ -135,7 +135,7 @@ pub(crate) const CALLED: &[PgFunction] = &[
         wants: |types| if types.len() == 1 { Ok(types.to_vec()) } else { Err(no_function("pg_typeof", types)) },
         gives: text,
         run: |arrays, _| {
-            let name = type_name(arrays[0].data_type());
+            let name = type_name(&Field::new("", arrays[0].data_type().clone(), true));
             Ok(Arc::new(StringArray::from(vec![name; arrays[0].len()])))
         },
         between: None,
@@ -180,15 +180,12 @@ fn count_nulls(arrays: &[ArrayRef], nulls: bool) -> ArrayRef {
     Arc::new((0..rows).map(|row| Some(count(row))).collect::<Int32Array>())
 }
 
-/// PostgreSQL's name of a type, without its size.
-fn type_name(kind: &DataType) -> String {
-    match kind {
-        DataType::Null => return "unknown".into(),
-        DataType::List(item) => return format!("{}[]", type_name(item.data_type())),
-        _ => {}
+/// PostgreSQL's name of the type of a field, without its size.
+pub(crate) fn type_name(field: &Field) -> String {
+    if field.data_type().is_null() {
+        return "unknown".into();
     }
-    let name =
-        SqlType::from_arrow(&Field::new("", kind.clone(), true)).map_or_else(|_| kind.to_string(), |it| it.name());
+    let name = SqlType::from_arrow(field).map_or_else(|_| field.data_type().to_string(), |it| it.name());
     name.split('(').next().unwrap_or(&name).to_owned()
 }
 
@@ -241,19 +238,35 @@ fn unistr(value: &str) -> Result<String, SqlError> {
             rest = behind;
             continue;
         }
-        let (skip, digits) = match rest.as_bytes().first() {
-            Some(b'+') => (1, 6),
-            Some(b'u') => (1, 4),
-            Some(b'U') => (1, 8),
-            _ => (0, 4),
-        };
-        let code = rest.get(skip..skip + digits).filter(|code| code.bytes().all(|byte| byte.is_ascii_hexdigit()));
-        let letter = code.and_then(|code| u32::from_str_radix(code, 16).ok()).and_then(char::from_u32);
-        out.push(letter.filter(|letter| *letter != '\0').ok_or_else(wrong)?);
-        rest = &rest[skip + digits..];
+        let (mut code, behind) = code_point(rest).ok_or_else(wrong)?;
+        rest = behind;
+        if (0xd800..0xdc00).contains(&code) {
+            // The first half of a code point; the second one follows.
+            let half = rest.strip_prefix('\\').and_then(code_point);
+            let (second, behind) = half.filter(|(second, _)| (0xdc00..0xe000).contains(second)).ok_or_else(wrong)?;
+            code = 0x10000 + ((code - 0xd800) << 10) + (second - 0xdc00);
+            rest = behind;
+        }
+        let none = || SqlError::value("22023", format!("invalid Unicode code point: {code:04X}"));
+        let is_half = (0xdc00..0xe000).contains(&code);
+        let letter = char::from_u32(code).filter(|letter| *letter != '\0');
+        out.push(letter.ok_or_else(|| if is_half { wrong() } else { none() })?);
     }
     out.push_str(rest);
     Ok(out)
+}
+
+/// The code behind a backslash, and what follows it.
+fn code_point(text: &str) -> Option<(u32, &str)> {
+    let (skip, digits) = match text.as_bytes().first() {
+        Some(b'+') => (1, 6),
+        Some(b'u') => (1, 4),
+        Some(b'U') => (1, 8),
+        _ => (0, 4),
+    };
+    let code = text.get(skip..skip + digits)?;
+    let code = code.bytes().all(|byte| byte.is_ascii_hexdigit()).then(|| u32::from_str_radix(code, 16).ok())??;
+    Some((code, &text[skip + digits..]))
 }
 
 /// `format(template, ..)`: NULL is an empty `%s`.
@@ -427,6 +440,12 @@ mod tests {
             assert_eq!(split_part(value, separator, number).expect(value), expected, "{value} {separator} {number}");
         }
         assert_eq!(format_sizes("%s %2$-10L %*s %%"), (5, 10 + WIDTH_MAX as i64));
-        assert_eq!(unistr("\\0441\\+000061").expect("they are letters"), "\u{441}a");
+        for (escaped, expected) in [("\\0441\\+000061", "\u{441}a"), ("\\d83d\\uDE00\\U0001F600", "\u{1f600}\u{1f600}")]
+        {
+            assert_eq!(unistr(escaped).expect(escaped), expected);
+        }
+        for (escaped, code) in [("\\d83d", "42601"), ("\\d83dx", "42601"), ("\\de00", "42601"), ("\\0000", "22023")] {
+            assert_eq!(unistr(escaped).expect_err(escaped).code(), code, "{escaped}");
+        }
     }
 }

@@ -191,8 +191,8 @@ pub(super) fn parts_of(text: &str) -> Result<Vec<MomentPart>, SqlError> {
         rest = &rest[letter.len_utf8()..];
         match letter {
             '"' => {
-                let (plain, behind) = rest.split_once('"').unwrap_or((rest, ""));
-                parts.extend(plain.chars().map(MomentPart::Plain));
+                let (plain, behind) = super::quoted(rest);
+                parts.extend(plain.into_iter().map(MomentPart::Plain));
                 rest = behind;
             }
             '\\' if rest.starts_with('"') => {

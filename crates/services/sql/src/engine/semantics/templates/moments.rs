@@ -4,7 +4,7 @@
 
 use super::moment_fields::{LetterCase, MomentField, MomentPart, parts_of};
 use crate::SqlError;
-use crate::text::calendar::{DAY_US, civil, days};
+use crate::text::calendar::{DAY_US, DAYS, civil, days};
 
 const MONTHS: [&str; 12] = [
     "January",
@@ -419,7 +419,7 @@ impl Reading<'_> {
         };
         let small = |value: Option<i64>| u32::try_from(value.unwrap_or(1)).map_err(|_| out_of_range());
         let number = match (self.number, self.day_of_year) {
-            (Some(number), _) => Some(number),
+            (Some(number), _) => Some(number).filter(|number| DAYS.contains(number)),
             (None, Some(_)) if self.year.is_none() => {
                 return Err(SqlError::value("22007", "cannot calculate day of year without year information"));
             }

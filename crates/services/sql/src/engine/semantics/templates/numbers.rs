@@ -76,10 +76,13 @@ impl NumberTemplate {
                     return Err(SqlError::value("42601", "multiple decimal points"));
                 }
                 '.' | 'D' | 'd' => template.parts.push(Part::Point),
+                'S' | 's' if template.sign != Sign::Anchored => {
+                    return Err(SqlError::value("42601", "cannot use \"S\" beside another sign"));
+                }
                 'S' | 's' => template.sign = if digits { Sign::Behind } else { Sign::Before },
                 '"' => {
-                    let (plain, behind) = rest[1..].split_once('"').unwrap_or((&rest[1..], ""));
-                    template.parts.extend(plain.chars().map(Part::Plain));
+                    let (plain, behind) = super::quoted(&rest[1..]);
+                    template.parts.extend(plain.into_iter().map(Part::Plain));
                     rest = behind;
                     continue;
                 }
@@ -87,6 +90,8 @@ impl NumberTemplate {
             }
             rest = &rest[letter.len_utf8()..];
         }
+        // A point with nothing behind it is not written.
+        template.parts.pop_if(|last| *last == Part::Point);
         Ok(template)
     }
 
@@ -110,7 +115,8 @@ impl NumberTemplate {
         let whole = whole.trim_start_matches('0');
         let is_digit = |part: &&Part| matches!(part, Part::Nine | Part::Zero);
         let places = self.parts[..self.point()].iter().filter(is_digit).count();
-        let overflows = whole.len() > places;
+        // Without a place before the point PostgreSQL has room for no number.
+        let overflows = whole.len() > places || places == 0 && self.scale() > 0;
         let mut out = Digits { text: String::new(), sign_at: None };
         self.write_whole(whole, (places, overflows), &mut out);
         self.write_fraction(whole.is_empty(), fraction, overflows, &mut out);
@@ -150,7 +156,7 @@ impl NumberTemplate {
     fn write_fraction(&self, is_small: bool, fraction: &str, overflows: bool, out: &mut Digits) {
         let Some(behind) = self.parts.get(self.point()..).filter(|behind| !behind.is_empty()) else { return };
         let kept = self.kept_digits(behind, fraction);
-        if self.is_tight && kept == 0 && is_small && out.sign_at.is_none() {
+        if self.is_tight && kept == 0 && is_small && !overflows && out.sign_at.is_none() {
             out.push('0');
         }
         out.push('.');
@@ -161,7 +167,7 @@ impl NumberTemplate {
                 Part::Nine | Part::Zero => {
                     place += 1;
                     let digit = digits.next().unwrap_or('0');
-                    if !self.is_tight || place <= kept {
+                    if overflows || !self.is_tight || place <= kept {
                         out.push(if overflows { '#' } else { digit });
                     }
                 }
