@@ -164,8 +164,11 @@ pub fn run(options: &ConsoleCostOptions) -> anyhow::Result<ConsoleCostReport> {
 
 fn session(options: &ConsoleCostOptions, ports: bool, tabs: usize) -> anyhow::Result<Session> {
     let (services, messages) = options.t4;
-    let settings =
-        format!("[console]\nlisten = \"127.0.0.1:0\"\ntabs = {}\n[metrics]\nlisten = \"127.0.0.1:0\"\n", tabs.max(1));
+    // The node holds those of the turn before for a moment after they were closed.
+    let settings = format!(
+        "[console]\nlisten = \"127.0.0.1:0\"\ntabs = {}\n[metrics]\nlisten = \"127.0.0.1:0\"\n",
+        2 * tabs.max(1)
+    );
     Session::start(&T4Options {
         services,
         messages: Some(messages),
