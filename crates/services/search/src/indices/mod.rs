@@ -200,7 +200,7 @@ impl Indices {
         let index = self.get(name);
         match index {
             Some(index) => {
-                index.check_writable()?;
+                index.check_deletable()?;
                 index.delete()?;
                 self.registry.write().open.remove(name);
             }
