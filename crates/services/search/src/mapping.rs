@@ -407,19 +407,7 @@ impl Mapping {
                     self.objects.insert(path.to_owned(), Some(dynamic(value)?));
                     own["dynamic"] = value.clone();
                 }
-                "enabled" => {
-                    let enabled =
-                        parameters::flag(key, value).or_else(|error| self.is_stored.then_some(false).ok_or(error))?;
-                    if is_there && enabled == self.is_disabled(path) {
-                        return Err(SearchError::argument(format!(
-                            "the [enabled] parameter can't be updated for the object mapping [{path}]"
-                        )));
-                    }
-                    if !enabled {
-                        self.disabled.insert(path.to_owned());
-                        own["enabled"] = json!(false);
-                    }
-                }
+                "enabled" => self.set_enabled(path, value, is_there, &mut own)?,
                 other => {
                     return Err(SearchError::mapping(format!(
                         "unknown parameter [{other}] on mapper [{name}] of type [object]"
@@ -440,6 +428,24 @@ impl Mapping {
             own["type"] = json!("object");
         }
         json[name] = own;
+        Ok(())
+    }
+
+    /// Whether anything is read of an object. Errors: it is there, and that was decided.
+    fn set_enabled(&mut self, path: &str, value: &Value, is_there: bool, own: &mut Value) -> Result<(), SearchError> {
+        let enabled = match parameters::flag("enabled", value) {
+            Err(_) if self.is_stored => false,
+            flag => flag?,
+        };
+        if is_there && enabled == self.is_disabled(path) {
+            return Err(SearchError::argument(format!(
+                "the [enabled] parameter can't be updated for the object mapping [{path}]"
+            )));
+        }
+        if !enabled {
+            self.disabled.insert(path.to_owned());
+            own["enabled"] = json!(false);
+        }
         Ok(())
     }
 
