@@ -41,52 +41,44 @@ pub(crate) fn check_block(name: &str, value: &Value) -> Result<(), SearchError> 
     }
 }
 
-impl SearchIndex {
-    /// Errors: requests cannot change it.
-    pub(crate) fn check_writable(&self) -> Result<(), SearchError> {
-        self.check_fed()?;
-        self.check_blocks(&[READ_ONLY, READ_ONLY_ALLOW_DELETE])
-    }
+/// Errors: requests cannot change an index.
+pub(super) fn check_writable(index: &SearchIndex) -> Result<(), SearchError> {
+    check(index, &[READ_ONLY, READ_ONLY_ALLOW_DELETE])
+}
 
-    /// Errors: requests cannot change its documents.
-    pub(super) fn check_documents_writable(&self) -> Result<(), SearchError> {
-        self.check_fed()?;
-        self.check_blocks(&[READ_ONLY, READ_ONLY_ALLOW_DELETE, WRITE])
-    }
+/// Errors: requests cannot change its documents.
+pub(super) fn check_documents_writable(index: &SearchIndex) -> Result<(), SearchError> {
+    check(index, &[READ_ONLY, READ_ONLY_ALLOW_DELETE, WRITE])
+}
 
-    /// Errors: requests cannot delete it.
-    pub(crate) fn check_deletable(&self) -> Result<(), SearchError> {
-        self.check_fed()?;
-        self.check_blocks(&[READ_ONLY])
-    }
+/// Errors: requests cannot delete it.
+pub(crate) fn check_deletable(index: &SearchIndex) -> Result<(), SearchError> {
+    check(index, &[READ_ONLY])
+}
 
-    /// Errors: requests cannot change these settings.
-    pub(crate) fn check_settings_writable(&self, changes: &BTreeMap<String, Value>) -> Result<(), SearchError> {
-        match changes.keys().all(|name| name.starts_with(BLOCKS)) {
-            true => self.check_fed(),
-            false => self.check_writable(),
-        }
+/// Errors: requests cannot change these settings of it.
+pub(crate) fn check_settings_writable(
+    index: &SearchIndex,
+    changes: &BTreeMap<String, Value>,
+) -> Result<(), SearchError> {
+    match changes.keys().all(|name| name.starts_with(BLOCKS)) {
+        true => check(index, &[]),
+        false => check_writable(index),
     }
+}
 
-    fn check_blocks(&self, blocks: &[(&str, &str)]) -> Result<(), SearchError> {
-        let definition = self.definition.read();
-        for (block, why) in blocks {
-            if definition.settings.get(&format!("{BLOCKS}{block}")) == Some(&json!("true")) {
-                let name = &definition.name;
-                let reason = format!("index [{name}] blocked by: [FORBIDDEN/{why}];");
-                return Err(SearchError::new(403, "cluster_block_exception", reason).of(name));
-            }
-        }
-        Ok(())
+fn check(index: &SearchIndex, blocks: &[(&str, &str)]) -> Result<(), SearchError> {
+    let definition = index.definition.read();
+    let name = &definition.name;
+    let refused = |reason: String| Err(SearchError::new(403, "cluster_block_exception", reason).of(name));
+    if index.is_fed() {
+        return refused(format!(
+            "index [{name}] is read-only: the node itself writes to it, and makes it again if it is lost"
+        ));
     }
-
-    fn check_fed(&self) -> Result<(), SearchError> {
-        if !self.is_fed() {
-            return Ok(());
-        }
-        let name = self.name();
-        let reason =
-            format!("index [{name}] is read-only: the node itself writes to it, and makes it again if it is lost");
-        Err(SearchError::new(403, "cluster_block_exception", reason).of(&name))
+    let is_set = |block: &str| definition.settings.get(&format!("{BLOCKS}{block}")) == Some(&json!("true"));
+    match blocks.iter().find(|(block, _)| is_set(block)) {
+        Some((_, why)) => refused(format!("index [{name}] blocked by: [FORBIDDEN/{why}];")),
+        None => Ok(()),
     }
 }

@@ -53,7 +53,7 @@ mod tests;
 
 pub(crate) use apply::now_millis;
 pub use apply::{DocumentOp, ExpectedVersion, OpKind, OpOutcome, PartialUpdate};
-pub(crate) use blocks::check_block;
+pub(crate) use blocks::{check_block, check_deletable, check_settings_writable};
 pub(crate) use catalog::{items as catalog_items, put_item as put_catalog_item};
 pub use counters::Counters;
 pub use feed::{DocumentFeed, FedBatch, guarded};
@@ -458,6 +458,11 @@ impl SearchIndex {
     /// Whether its documents lie elsewhere, and requests cannot write to it.
     pub fn is_fed(&self) -> bool {
         self.feeding.is_some()
+    }
+
+    /// Errors: requests cannot change it.
+    pub(crate) fn check_writable(&self) -> Result<(), SearchError> {
+        blocks::check_writable(self)
     }
 
     /// Takes a batch of its feed into the writer. Returns whether there was any; an index without a feed has none.

@@ -179,7 +179,7 @@ impl Indices {
     /// Errors: one that is not known or cannot change; those of the store.
     pub fn put_settings(&self, index: &SearchIndex, changes: &Value, preserve: bool) -> Result<(), SearchError> {
         let flat = flat_settings(changes)?;
-        index.check_settings_writable(&flat)?;
+        crate::index::check_settings_writable(index, &flat)?;
         settings::check_dynamic(&index.name(), &flat)?;
         index.redefine(|definition| {
             for (name, value) in flat {

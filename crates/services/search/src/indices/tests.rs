@@ -183,7 +183,7 @@ fn blocks_of_an_index_hold_until_they_are_lifted() {
         let got = [
             status(index.apply(&[]).map(drop)),
             status(index.put_mapping(&json!({"properties": {"n": {"type": "long"}}}))),
-            status(index.check_deletable()),
+            status(crate::index::check_deletable(&index)),
         ];
         assert_eq!(got, [documents, mapping, deletion], "{block}");
         assert_eq!(status(indices.put_settings(&index, &json!({"refresh_interval": "5s"}), false)), mapping, "{block}");
