@@ -3,11 +3,10 @@
 //! Two passes, both pure: [`new_fields`] finds the fields that the mapping does not have, [`IndexedDocument`] reads the values of
 //! all fields. The first runs before the document is accepted, so a document that cannot be indexed is refused by its name.
 
-use std::collections::BTreeSet;
-use std::net::IpAddr;
+use std::collections::{BTreeSet, HashSet};
 
 use serde_json::{Map, Value, json};
-use tantivy::schema::{Field, Schema};
+use tantivy::schema::{Field, Schema, Value as _};
 use tantivy::{DateTime, TantivyDocument};
 
 use crate::analysis::{AnalyzedTerm, Analyzers};
@@ -15,74 +14,127 @@ use crate::dates::DateFormats;
 use crate::error::SearchError;
 use crate::mapping::{DEPTH_MAX, Dynamic, FieldKind, MappedField, Mapping};
 use crate::packed_terms::PackedTerms;
+pub use crate::scalars::{address, boolean, integer, real, text_of, unsigned};
+use crate::scalars::{opaque, real_of, short, unsigned_part};
 use crate::schema::OwnFields;
 
 /// Longest term of a keyword, in bytes (Lucene's `IndexWriter.MAX_TERM_LENGTH`).
 pub const TERM_BYTES_MAX: usize = 32_766;
 
-/// Positions between two values of a text, so that a phrase does not match across them (Elasticsearch's
-/// `position_increment_gap`).
-const POSITION_GAP: usize = 100;
+/// What the node itself says of a document, which a source cannot.
+const METADATA: &[&str] = &[
+    "_id",
+    "_index",
+    "_source",
+    "_routing",
+    "_field_names",
+    "_ignored",
+    "_seq_no",
+    "_primary_term",
+    "_version",
+    "_tier",
+];
 
-/// The mapping update that a document needs, if it has fields that are new. Errors: the mapping is strict.
+/// Formats of a new field whose first value is a date with slashes (Elasticsearch's).
+const SLASHED: &str = "yyyy/MM/dd HH:mm:ss||yyyy/MM/dd||epoch_millis";
+
+/// The mapping update that a document needs, if it has fields that are new, or that `copy_to` names. Errors: the mapping is strict.
 pub fn new_fields(mapping: &Mapping, source: &Map<String, Value>) -> Result<Option<Value>, SearchError> {
     let mut properties = Map::new();
-    find_new(mapping, "", source, &mut properties, 1)?;
+    let mut new = NewFields { mapping, copied: Map::new() };
+    new.find("", source, &mut properties, 1)?;
+    for (target, definition) in new.copied {
+        properties.entry(target).or_insert(definition);
+    }
     Ok((!properties.is_empty()).then(|| json!({"properties": properties})))
 }
 
-fn find_new(
-    mapping: &Mapping,
-    prefix: &str,
-    object: &Map<String, Value>,
-    found: &mut Map<String, Value>,
-    depth: usize,
-) -> Result<(), SearchError> {
-    if depth > DEPTH_MAX {
-        return Err(SearchError::argument(format!("Limit of mapping depth [{DEPTH_MAX}] has been exceeded")));
-    }
-    for (name, value) in object {
-        if !name.is_empty() && name.chars().all(|c| c == '.') {
-            return Err(SearchError::mapping("field name cannot contain only the character [.]"));
+/// Finds the fields of a source that a mapping lacks.
+struct NewFields<'a> {
+    mapping: &'a Mapping,
+    /// Those that are filled by `copy_to`, by their full names.
+    copied: Map<String, Value>,
+}
+
+impl NewFields<'_> {
+    fn find(
+        &mut self,
+        prefix: &str,
+        object: &Map<String, Value>,
+        found: &mut Map<String, Value>,
+        depth: usize,
+    ) -> Result<(), SearchError> {
+        let mapping = self.mapping;
+        if depth > DEPTH_MAX {
+            return Err(SearchError::argument(format!("Limit of mapping depth [{DEPTH_MAX}] has been exceeded")));
         }
-        if name.is_empty() || name.split('.').any(str::is_empty) {
-            return Err(SearchError::mapping("field name cannot be an empty string"));
-        }
-        let path = if prefix.is_empty() { name.clone() } else { format!("{prefix}.{name}") };
-        if mapping.field(&path).is_some() {
-            continue;
-        }
-        let inner = match value {
-            Value::Object(inner) => vec![inner],
-            Value::Array(values) => values.iter().filter_map(Value::as_object).collect(),
-            _ => Vec::new(),
-        };
-        let known = mapping.is_object(&path);
-        if !known {
-            match mapping.dynamic_at(prefix) {
-                Dynamic::True => {}
-                Dynamic::False => continue,
-                Dynamic::Strict => {
-                    let at = if prefix.is_empty() { "_doc" } else { prefix };
-                    let reason =
-                        format!("mapping set to strict, dynamic introduction of [{name}] within [{at}] is not allowed");
-                    return Err(SearchError::new(400, "strict_dynamic_mapping_exception", reason));
+        for (name, value) in object {
+            if !name.is_empty() && name.chars().all(|c| c == '.') {
+                return Err(SearchError::mapping("field name cannot contain only the character [.]"));
+            }
+            if name.is_empty() || name.split('.').any(str::is_empty) {
+                return Err(SearchError::mapping("field name cannot be an empty string"));
+            }
+            let path = if prefix.is_empty() { name.clone() } else { format!("{prefix}.{name}") };
+            if let Some(field) = mapping.field(&path) {
+                self.copies(field, value)?;
+                continue;
+            }
+            if mapping.is_disabled(&path) {
+                continue;
+            }
+            let inner = match value {
+                Value::Object(inner) => vec![inner],
+                Value::Array(values) => values.iter().filter_map(Value::as_object).collect(),
+                _ => Vec::new(),
+            };
+            let known = mapping.is_object(&path);
+            if !known && !self.may_add(prefix, name)? {
+                continue;
+            }
+            if !inner.is_empty() || (known && !value.is_null()) {
+                let mut properties = Map::new();
+                for object in inner {
+                    self.find(&path, object, &mut properties, depth + 1)?;
                 }
+                if !properties.is_empty() || !known {
+                    merge_objects(found, name, properties);
+                }
+            } else if let Some(definition) = guessed(mapping, value) {
+                found.insert(name.clone(), definition);
             }
         }
-        if !inner.is_empty() || (known && !value.is_null()) {
-            let mut properties = Map::new();
-            for object in inner {
-                find_new(mapping, &path, object, &mut properties, depth + 1)?;
+        Ok(())
+    }
+
+    /// Whether the mapping takes a field that is new in an object. Errors: it is strict.
+    fn may_add(&self, prefix: &str, name: &str) -> Result<bool, SearchError> {
+        match self.mapping.dynamic_at(prefix) {
+            Dynamic::True => Ok(true),
+            Dynamic::False => Ok(false),
+            Dynamic::Strict => {
+                let at = if prefix.is_empty() { "_doc" } else { prefix };
+                let reason =
+                    format!("mapping set to strict, dynamic introduction of [{name}] within [{at}] is not allowed");
+                Err(SearchError::new(400, "strict_dynamic_mapping_exception", reason))
             }
-            if !properties.is_empty() || !known {
-                merge_objects(found, name, properties);
-            }
-        } else if let Some(definition) = guessed(value) {
-            found.insert(name.clone(), definition);
         }
     }
-    Ok(())
+
+    /// The fields that a field's values are copied to are made by them, as by values of their own.
+    fn copies(&mut self, field: &MappedField, value: &Value) -> Result<(), SearchError> {
+        for target in &field.copy_to {
+            if self.mapping.field(target).is_some() || self.mapping.is_object(target) {
+                continue;
+            }
+            let Some(definition) = guessed(self.mapping, value) else { continue };
+            let (parent, name) = target.rsplit_once('.').unwrap_or(("", target));
+            if self.may_add(parent, name)? {
+                self.copied.entry(target.clone()).or_insert(definition);
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Two objects of an array may each have new fields.
@@ -94,21 +146,31 @@ fn merge_objects(found: &mut Map<String, Value>, name: &str, properties: Map<Str
 }
 
 /// The definition of a field by its first value; nulls and empty lists define nothing.
-fn guessed(value: &Value) -> Option<Value> {
+fn guessed(mapping: &Mapping, value: &Value) -> Option<Value> {
     Some(match value {
         Value::Null | Value::Object(_) => return None,
         Value::Bool(_) => json!({"type": "boolean"}),
         Value::Number(number) if number.is_f64() => json!({"type": "float"}),
         Value::Number(_) => json!({"type": "long"}),
-        Value::String(text) if looks_like_date(text) => json!({"type": "date"}),
+        Value::String(text) if mapping.detects_dates() && looks_like_date(text, b'-') => json!({"type": "date"}),
+        Value::String(text) if mapping.detects_dates() && looks_like_date(text, b'/') => {
+            json!({"type": "date", "format": SLASHED})
+        }
         Value::String(_) => json!({"type": "text", "fields": {"keyword": {"type": "keyword", "ignore_above": 256}}}),
-        Value::Array(values) => return values.iter().find_map(guessed),
+        Value::Array(values) => return values.iter().find_map(|value| guessed(mapping, value)),
     })
 }
 
-/// Date detection as Elasticsearch's default: `strict_date_optional_time` or `yyyy/MM/dd`.
-fn looks_like_date(text: &str) -> bool {
-    text.len() >= 10 && text.as_bytes()[4] == b'-' && DateFormats::default().value(&json!(text)).is_ok()
+/// Date detection as Elasticsearch's default: `strict_date_optional_time`, or with slashes.
+fn looks_like_date(text: &str, separator: u8) -> bool {
+    if text.len() < 10 || text.as_bytes()[4] != separator {
+        return false;
+    }
+    let formats = match separator {
+        b'/' => DateFormats::parse_list(SLASHED).unwrap_or_default(),
+        _ => DateFormats::default(),
+    };
+    formats.value(&json!(text)).is_ok()
 }
 
 /// What the index holds of a document.
@@ -120,6 +182,8 @@ pub struct IndexedDocument<'a> {
     names: BTreeSet<String>,
     /// Positions used so far in each text column, for lists of texts.
     positions: Vec<(Field, usize)>,
+    /// The terms so far of columns that got more than one: the library's column would keep each as often as it comes.
+    terms: Vec<(Field, HashSet<String>)>,
     /// Whether it was accepted before.
     again: bool,
 }
@@ -159,9 +223,14 @@ impl<'a> IndexedDocument<'a> {
         source: &Map<String, Value>,
         again: bool,
     ) -> Result<TantivyDocument, SearchError> {
-        let doc = TantivyDocument::new();
-        let mut document =
-            IndexedDocument { mapping, analyzers, schema, doc, names: BTreeSet::new(), positions: Vec::new(), again };
+        if let (false, Some(name)) = (again, METADATA.iter().find(|name| source.contains_key(**name))) {
+            return Err(SearchError::mapping(format!(
+                "Field [{name}] is a metadata field and cannot be added inside a document. Use the index API request parameters."
+            )));
+        }
+        let (doc, names) = (TantivyDocument::new(), BTreeSet::new());
+        let (positions, terms) = (Vec::new(), Vec::new());
+        let mut document = IndexedDocument { mapping, analyzers, schema, doc, names, positions, terms, again };
         document.object("", source)?;
         document.constants()?;
         let IndexedDocument { mut doc, names, .. } = document;
@@ -185,7 +254,14 @@ impl<'a> IndexedDocument<'a> {
         if self.mapping.is_nested(path) {
             return self.nested(path, value);
         }
-        match (self.mapping.field(path), value) {
+        if self.mapping.is_disabled(path) {
+            return Ok(());
+        }
+        if self.mapping.is_alias(path) && !self.again {
+            return Err(SearchError::mapping(format!("Cannot write to a field alias [{path}].")));
+        }
+        let mapping = self.mapping;
+        match (mapping.field(path), value) {
             (Some(field), value) if field.kind == FieldKind::Opaque => {
                 if !value.is_null() && !self.again {
                     opaque(&field.type_name, value).map_err(|why| {
@@ -208,17 +284,18 @@ impl<'a> IndexedDocument<'a> {
             ))),
             (None, _) => Ok(()),
             (Some(field), value) => {
-                let field = field.clone();
-                self.field(&field, value)?;
-                for other in field.multi.iter().chain(&field.copy_to) {
-                    if let Some(other) = self.mapping.field(other) {
-                        let other = other.clone();
-                        self.field(&other, value)?;
-                    }
-                }
-                Ok(())
+                self.with_multi(field, value)?;
+                let mut targets = field.copy_to.iter().filter_map(|name| mapping.field(name));
+                targets.try_for_each(|target| self.with_multi(target, value))
             }
         }
+    }
+
+    /// A value of a field and of its multi-fields.
+    fn with_multi(&mut self, field: &MappedField, value: &Value) -> Result<(), SearchError> {
+        self.field(field, value)?;
+        let mapping = self.mapping;
+        field.multi.iter().filter_map(|name| mapping.field(name)).try_for_each(|field| self.field(field, value))
     }
 
     /// A document without a value of a constant field has it all the same.
@@ -235,6 +312,7 @@ impl<'a> IndexedDocument<'a> {
     fn nested(&mut self, path: &str, value: &Value) -> Result<(), SearchError> {
         let doc = std::mem::replace(&mut self.doc, TantivyDocument::new());
         let (names, positions) = (std::mem::take(&mut self.names), std::mem::take(&mut self.positions));
+        let terms = std::mem::take(&mut self.terms);
         let read = match value {
             Value::Null => Ok(()),
             Value::Object(object) => self.object(path, object),
@@ -244,7 +322,7 @@ impl<'a> IndexedDocument<'a> {
                 "object mapping for [{path}] tried to parse field [{path}] as object, but found a concrete value [{other}]"
             ))),
         };
-        (self.doc, self.names, self.positions) = (doc, names, positions);
+        (self.doc, self.names, self.positions, self.terms) = (doc, names, positions, terms);
         read
     }
 
@@ -302,12 +380,14 @@ impl<'a> IndexedDocument<'a> {
                 if text.len() > TERM_BYTES_MAX {
                     return Err(format!("the value has {} bytes, a term at most {TERM_BYTES_MAX}", text.len()));
                 }
-                self.doc.add_text(column, &text);
+                if self.is_first(field, column, &text) {
+                    self.doc.add_text(column, &text);
+                }
             }
             FieldKind::Integer(bits) => self.doc.add_i64(column, integer(value, bits, field.coerce)?),
             FieldKind::UnsignedLong => self.doc.add_u64(column, unsigned_part(value)?),
             FieldKind::Real(short) => {
-                let number = real(value)?;
+                let number = real_of(value, &field.type_name)?;
                 let number = field.scaling.map_or(number, |factor| (number * factor).round() / factor);
                 self.doc.add_f64(column, if short { f64::from(number as f32) } else { number });
             }
@@ -316,10 +396,35 @@ impl<'a> IndexedDocument<'a> {
                 let millis = field.formats.value(value).map_err(|error| error.reason)?;
                 self.doc.add_date(column, DateTime::from_timestamp_millis(millis));
             }
-            FieldKind::Ip => self.doc.add_ip_addr(column, address(&text_of(value)?)?),
+            FieldKind::Ip => {
+                let address = address(&text_of(value)?)?;
+                if self.is_first(field, column, &address.to_string()) {
+                    self.doc.add_ip_addr(column, address);
+                }
+            }
             FieldKind::Opaque => {}
         }
         Ok(true)
+    }
+
+    /// Whether a document has a term for the first time: terms count once, as in a set.
+    fn is_first(&mut self, field: &MappedField, column: Field, term: &str) -> bool {
+        if !self.names.contains(&field.path) {
+            return true;
+        }
+        let at = match self.terms.iter().position(|(known, _)| *known == column) {
+            Some(at) => at,
+            None => {
+                let values = self.doc.get_all(column).filter_map(|value| {
+                    let address = value.as_ip_addr().map(|address| address.to_string());
+                    value.as_str().map(str::to_owned).or(address)
+                });
+                let known = values.collect();
+                self.terms.push((column, known));
+                self.terms.len() - 1
+            }
+        };
+        self.terms[at].1.insert(term.to_owned())
     }
 
     fn text(&mut self, field: &MappedField, column: Field, text: &str) -> Result<(), String> {
@@ -337,7 +442,7 @@ impl<'a> IndexedDocument<'a> {
             }
         };
         let base = self.positions[at].1;
-        let end = terms.last().map_or(base, |term| base + term.position + POSITION_GAP);
+        let end = terms.last().map_or(base, |term| base + term.position + field.position_gap);
         self.positions[at].1 = end;
         let mut packed = PackedTerms::default();
         for AnalyzedTerm { text, position, .. } in terms.iter().filter(|term| term.text.len() <= TERM_BYTES_MAX) {
@@ -372,7 +477,7 @@ fn is_ignored(field: &MappedField, value: &Value) -> bool {
     match field.kind {
         FieldKind::Integer(bits) => integer(value, bits, field.coerce).is_err(),
         FieldKind::UnsignedLong => unsigned_part(value).is_err(),
-        FieldKind::Real(_) => real(value).is_err(),
+        FieldKind::Real(_) => real_of(value, &field.type_name).is_err(),
         FieldKind::Boolean => boolean(value).is_err(),
         FieldKind::Date => field.formats.value(value).is_err(),
         FieldKind::Ip => value.as_str().is_none_or(|text| address(text).is_err()),
@@ -380,117 +485,5 @@ fn is_ignored(field: &MappedField, value: &Value) -> bool {
     }
 }
 
-/// A value in an error, not all of it.
-fn short(value: &Value) -> String {
-    let text = value.to_string();
-    text.chars().take(64).collect()
-}
-
-/// Errors: the value cannot be one of this type, which is kept in the source only.
-fn opaque(type_name: &str, value: &Value) -> Result<(), String> {
-    let is_point = |value: &Value| match value {
-        Value::String(text) => !text.is_empty(),
-        Value::Object(object) => {
-            let known = |name: &str| object.get(name).is_some_and(|part| real(part).is_ok());
-            (known("lat") && known("lon")) || (object.contains_key("type") && object.contains_key("coordinates"))
-        }
-        Value::Array(numbers) => (2..=3).contains(&numbers.len()) && numbers.iter().all(Value::is_number),
-        _ => false,
-    };
-    let fits = match (type_name, value) {
-        ("geo_point", Value::Array(values)) => is_point(value) || values.iter().all(is_point),
-        ("geo_point", value) => is_point(value),
-        (_, Value::Array(values)) => values.iter().all(Value::is_string),
-        (_, value) => value.is_string(),
-    };
-    if fits { Ok(()) } else { Err(format!("it cannot be {}", short(value))) }
-}
-
-/// A scalar as text.
-pub fn text_of(value: &Value) -> Result<String, String> {
-    match value {
-        Value::String(text) => Ok(text.clone()),
-        Value::Number(number) => Ok(number.to_string()),
-        Value::Bool(flag) => Ok(flag.to_string()),
-        other => Err(format!("a text, not {}", short(other))),
-    }
-}
-
-/// A whole number of so many bits.
-pub fn integer(value: &Value, bits: u8, coerce: bool) -> Result<i64, String> {
-    let number = match value {
-        Value::Number(number) => match (number.as_i64(), number.as_f64()) {
-            (Some(whole), _) => whole,
-            (None, Some(real)) if coerce && real.abs() < 9.3e18 => real.trunc() as i64,
-            _ => return Err(format!("Value [{number}] is out of range for a whole number")),
-        },
-        Value::String(text) if coerce => match (text.trim().parse::<i64>(), text.trim().parse::<f64>()) {
-            (Ok(whole), _) => whole,
-            (_, Ok(real)) if real.abs() < 9.3e18 => real.trunc() as i64,
-            _ => return Err(format!("For input string: \"{text}\"")),
-        },
-        other => return Err(format!("a whole number, not {}", short(other))),
-    };
-    let limit = if bits == 64 { i64::MAX } else { (1 << (bits - 1)) - 1 };
-    if number > limit || number < -limit - 1 {
-        return Err(format!("Value [{number}] is out of range for {bits} bits"));
-    }
-    Ok(number)
-}
-
-/// A whole number without a sign.
-pub fn unsigned(value: &Value) -> Result<u64, String> {
-    match value {
-        Value::Number(number) => {
-            number.as_u64().ok_or_else(|| format!("Value [{number}] is out of range for unsigned long"))
-        }
-        Value::String(text) => text.trim().parse().map_err(|_| format!("For input string: \"{text}\"")),
-        other => Err(format!("a whole number, not {}", short(other))),
-    }
-}
-
-/// A whole number without a sign, of a number with a fraction its whole part.
-fn unsigned_part(value: &Value) -> Result<u64, String> {
-    match value {
-        Value::String(text) => match text.trim().split_once('.') {
-            Some((whole, fraction)) if !fraction.is_empty() && fraction.bytes().all(|byte| byte.is_ascii_digit()) => {
-                unsigned(&json!(whole))
-            }
-            _ => unsigned(value),
-        },
-        Value::Number(number) => match number.as_f64().filter(|real| real.fract() != 0.0 && *real >= 0.0) {
-            Some(real) => Ok(real as u64),
-            None => unsigned(value),
-        },
-        _ => unsigned(value),
-    }
-}
-
-/// A number with a fraction; finite.
-pub fn real(value: &Value) -> Result<f64, String> {
-    let number = match value {
-        Value::Number(number) => number.as_f64(),
-        Value::String(text) => text.trim().parse().ok(),
-        _ => None,
-    };
-    number.filter(|number| number.is_finite()).ok_or_else(|| format!("a number, not {}", short(value)))
-}
-
-/// True or false; an empty text is false.
-pub fn boolean(value: &Value) -> Result<bool, String> {
-    match value {
-        Value::Bool(flag) => Ok(*flag),
-        Value::String(text) if text == "true" => Ok(true),
-        Value::String(text) if text == "false" || text.is_empty() => Ok(false),
-        other => Err(format!("Failed to parse value [{}] as only [true] or [false] are allowed.", short(other))),
-    }
-}
-
-/// An address, those of version 4 as version 6 writes them.
-pub fn address(text: &str) -> Result<std::net::Ipv6Addr, String> {
-    match text.parse() {
-        Ok(IpAddr::V4(address)) => Ok(address.to_ipv6_mapped()),
-        Ok(IpAddr::V6(address)) => Ok(address),
-        Err(_) => Err(format!("'{text}' is not an IP string literal.")),
-    }
-}
+#[cfg(test)]
+mod tests;

@@ -3,6 +3,7 @@
 //! ```text
 //!   mapping, analysis, dates   what the fields of an index are, and how texts and dates are read
 //!   document, schema           from a source to what the index holds of it
+//!   scalars                    single values as their types read them
 //!   packed_terms               analyzed texts on their way to the library
 //!   index                      documents in the store, the writer, refreshes, persisted states, recovery
 //!   indices                    all of a node: names, aliases, templates, settings, upkeep
@@ -37,6 +38,7 @@ pub mod query;
 mod recording;
 pub mod rest;
 pub mod rights;
+mod scalars;
 pub mod schema;
 pub mod shards;
 pub mod source;

@@ -7,9 +7,9 @@
 //!        user.name.raw   keyword, a multi-field of user.name, in column f3
 //! ```
 //!
-//! Invariants: a field's column never changes and is never used again; a field is added, never changed. Text lies in columns
-//! `t0..`, of which the index has some spare (their lengths are part of a segment, so that a new one needs new segments); every
-//! other field gets the next `f` column, which the index's schema can take at any time.
+//! Invariants: a field's column never changes and is never used again; a field is added, and of its parameters only those change that
+//! say nothing about what is indexed already. Text lies in columns `t0..`, of which the index has some spare (their lengths are part of
+//! a segment, so that a new one needs new segments); every other field gets the next `f` column, which the schema can take at any time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,6 +20,7 @@ use serde_json::{Map, Value, json};
 use crate::dates::DateFormats;
 use crate::error::SearchError;
 
+mod changes;
 mod parameters;
 
 /// The most fields of an index (Elasticsearch's `index.mapping.total_fields.limit`).
@@ -99,6 +100,8 @@ pub struct MappedField {
     pub stored: bool,
     /// Of a `constant_keyword`: the value of all documents.
     pub constant: Option<String>,
+    /// Positions between two values of a text, so that a phrase does not match across them.
+    pub position_gap: usize,
 }
 
 /// What happens to fields that the mapping does not have.
@@ -119,9 +122,13 @@ pub struct Mapping {
     fields: BTreeMap<String, Arc<MappedField>>,
     objects: BTreeMap<String, Option<Dynamic>>,
     nested: BTreeSet<String>,
+    /// Objects of which nothing is read.
+    disabled: BTreeSet<String>,
     aliases: BTreeMap<String, String>,
     columns: Columns,
     dynamic: Dynamic,
+    /// While it is read from the store: what it has and this program does not know is passed over, as the index is there already.
+    is_stored: bool,
 }
 
 /// Which field lies in which column: stored with the index.
@@ -143,15 +150,37 @@ impl Mapping {
             fields: BTreeMap::new(),
             objects: BTreeMap::new(),
             nested: BTreeSet::new(),
+            disabled: BTreeSet::new(),
             aliases: BTreeMap::new(),
             columns: Columns::default(),
             dynamic: Dynamic::True,
+            is_stored: false,
         }
     }
 
-    /// A stored mapping. Errors: as for [`merged`](Mapping::merged).
+    /// A stored mapping; parameters that are not known are passed over, with a line in the log. Errors: a field that cannot be.
     pub fn stored(json: &Value, columns: Columns) -> Result<Mapping, SearchError> {
-        Mapping { columns, ..Mapping::empty() }.merged(json)
+        let read = Mapping { columns, is_stored: true, ..Mapping::empty() }.merged(json)?;
+        Ok(Mapping { is_stored: false, ..read })
+    }
+
+    /// The mapping of a new index from those of its templates and its own: the last definition of a field counts, as a whole.
+    /// Errors: as for [`merged`](Mapping::merged).
+    pub fn composed<'a>(parts: impl Iterator<Item = &'a Value>) -> Result<Mapping, SearchError> {
+        let mut whole = json!({});
+        for part in parts {
+            changes::overlay(&mut whole, Mapping::empty().merged(part)?.to_json());
+        }
+        Mapping::empty().merged(&whole)
+    }
+
+    /// Errors: a start of the node would not read it as it is.
+    pub fn check_stored(&self) -> Result<(), SearchError> {
+        let read = Mapping::stored(&self.to_json(), self.columns.clone())?;
+        match read.columns == self.columns && read.fields.keys().eq(self.fields.keys()) {
+            true => Ok(()),
+            false => Err(SearchError::internal("the mapping cannot be stored")),
+        }
     }
 
     /// As users see it.
@@ -182,6 +211,23 @@ impl Mapping {
         self.fields.values().filter(|field| matches_pattern(pattern, &field.path)).collect()
     }
 
+    /// As [`matching`](Mapping::matching), each by the name that the pattern fits: a field's own, or an alias.
+    pub fn named<'a>(&'a self, pattern: &'a str) -> Vec<(&'a str, &'a Arc<MappedField>)> {
+        if !pattern.contains('*') {
+            return self.field(pattern).map(|field| (pattern, field)).into_iter().collect();
+        }
+        let own = self.fields.iter().map(|(name, field)| (name.as_str(), field));
+        let other = self.aliases.iter().filter_map(|(name, path)| Some((name.as_str(), self.fields.get(path)?)));
+        own.chain(other).filter(|(name, _)| matches_pattern(pattern, name)).collect()
+    }
+
+    /// The fields whose values are copied to the field with that full name.
+    pub fn copied_to<'a>(&'a self, path: &'a str) -> impl Iterator<Item = &'a Arc<MappedField>> {
+        let is_target =
+            move |name: &String| name == path || self.aliases.get(name).is_some_and(|target| target == path);
+        self.fields.values().filter(move |field| field.copy_to.iter().any(is_target))
+    }
+
     /// Whether there is an object with that full name.
     pub fn is_object(&self, path: &str) -> bool {
         self.objects.contains_key(path)
@@ -190,6 +236,21 @@ impl Mapping {
     /// Whether the objects with that full name are nested documents: kept, and not found by the searches of their parent.
     pub fn is_nested(&self, path: &str) -> bool {
         self.nested.contains(path)
+    }
+
+    /// Whether nothing is read of what documents have at that full name.
+    pub fn is_disabled(&self, path: &str) -> bool {
+        self.disabled.contains(path)
+    }
+
+    /// Whether that is another name of a field.
+    pub fn is_alias(&self, path: &str) -> bool {
+        self.aliases.contains_key(path)
+    }
+
+    /// Whether a text of a new field that looks like a date makes it one.
+    pub fn detects_dates(&self) -> bool {
+        self.json.get("date_detection").is_none_or(|value| value != &json!(false) && value != "false")
     }
 
     /// What happens to a new field in the object `path` ("" for the document itself).
@@ -218,28 +279,21 @@ impl Mapping {
         let Value::Object(update) = update else {
             return Err(SearchError::mapping("a mapping is an object"));
         };
-        for (key, value) in update {
-            match key.as_str() {
-                "properties" => {}
-                "dynamic" => new.dynamic = dynamic(value)?,
-                "_source" | "_meta" | "_routing" | "date_detection" | "numeric_detection" | "_field_names"
-                | "_size" => {}
-                "dynamic_templates" if value.as_array().is_some_and(Vec::is_empty) => {}
-                "dynamic_templates" | "runtime" => {
-                    return Err(SearchError::unsupported(format!("[{key}] in a mapping")));
-                }
-                "_doc" => {
-                    return Err(SearchError::argument("Types cannot be provided in put mapping requests"));
-                }
-                other => {
-                    return Err(SearchError::mapping(format!(
-                        "Root mapping definition has unsupported parameters: [{other} : {value}]"
-                    )));
-                }
+        for (key, value) in update.iter().filter(|(key, _)| *key != "properties") {
+            if key == "dynamic" {
+                new.dynamic = dynamic(value)?;
             }
-            if key != "properties" {
-                new.json.insert(key.clone(), value.clone());
+            match parameters::check_root(key, value) {
+                Err(error) if new.is_stored => passed_over("", &error),
+                checked => checked?,
             }
+            new.json.insert(key.clone(), value.clone());
+        }
+        if !self.json.is_empty() && self.shows_source() != new.shows_source() {
+            let (from, to) = (self.shows_source(), new.shows_source());
+            return Err(SearchError::argument(format!(
+                "Mapper for [_source] conflicts with existing mapper:\n\tCannot update parameter [enabled] from [{from}] to [{to}]"
+            )));
         }
         if let Some(properties) = update.get("properties") {
             let mut json = new.json.remove("properties").unwrap_or_else(|| json!({}));
@@ -290,6 +344,9 @@ impl Mapping {
                     let target = definition.get("path").and_then(Value::as_str);
                     let target =
                         target.ok_or_else(|| SearchError::mapping(format!("alias [{path}] needs a [path]")))?;
+                    if let Some(old) = self.fields.get(&path) {
+                        return Err(changes::other_type(&path, &old.type_name, "alias"));
+                    }
                     self.aliases.insert(path, target.to_owned());
                     json[name] = Value::Object(definition.clone());
                 }
@@ -299,8 +356,11 @@ impl Mapping {
                             "can't merge a non object mapping [{path}] with an object mapping"
                         )));
                     }
+                    if self.aliases.contains_key(&path) {
+                        return Err(changes::other_type(&path, "alias", kind));
+                    }
                     self.add_field(&path, kind, definition)?;
-                    merge_definition(&mut json[name], definition);
+                    changes::redefine(&mut json[name], definition);
                 }
             }
         }
@@ -331,6 +391,7 @@ impl Mapping {
         if nested {
             self.nested.insert(path.to_owned());
         }
+        let is_there = self.is_object(path);
         let mut own = match json.get(name) {
             Some(own) => own.clone(),
             None => json!({}),
@@ -346,11 +407,7 @@ impl Mapping {
                     self.objects.insert(path.to_owned(), Some(dynamic(value)?));
                     own["dynamic"] = value.clone();
                 }
-                "enabled" if value.as_bool() == Some(true) => {}
-                "enabled" => {
-                    self.objects.insert(path.to_owned(), Some(Dynamic::False));
-                    own["enabled"] = value.clone();
-                }
+                "enabled" => self.set_enabled(path, value, is_there, &mut own)?,
                 other => {
                     return Err(SearchError::mapping(format!(
                         "unknown parameter [{other}] on mapper [{name}] of type [object]"
@@ -374,15 +431,28 @@ impl Mapping {
         Ok(())
     }
 
+    /// Whether anything is read of an object. Errors: it is there, and that was decided.
+    fn set_enabled(&mut self, path: &str, value: &Value, is_there: bool, own: &mut Value) -> Result<(), SearchError> {
+        let enabled = match parameters::flag("enabled", value) {
+            Err(_) if self.is_stored => false,
+            flag => flag?,
+        };
+        if is_there && enabled == self.is_disabled(path) {
+            return Err(SearchError::argument(format!(
+                "the [enabled] parameter can't be updated for the object mapping [{path}]"
+            )));
+        }
+        if !enabled {
+            self.disabled.insert(path.to_owned());
+            own["enabled"] = json!(false);
+        }
+        Ok(())
+    }
+
     fn add_field(&mut self, path: &str, kind: &str, definition: &Map<String, Value>) -> Result<(), SearchError> {
-        let mut field = parameters::field(path, kind, definition)?;
+        let mut field = parameters::field(path, kind, definition, self.is_stored)?;
         if let Some(old) = self.fields.get(path) {
-            if old.kind != field.kind {
-                let (from, to) = (&old.type_name, kind);
-                return Err(SearchError::argument(format!(
-                    "mapper [{path}] cannot be changed from type [{from}] to [{to}]"
-                )));
-            }
+            changes::check(old, &field)?;
             for multi in &old.multi {
                 if !field.multi.contains(multi) {
                     field.multi.push(multi.clone());
@@ -443,21 +513,9 @@ fn dynamic(value: &Value) -> Result<Dynamic, SearchError> {
     }
 }
 
-/// Adds what `update` says about a field to what is kept.
-fn merge_definition(kept: &mut Value, update: &Map<String, Value>) {
-    if !kept.is_object() {
-        *kept = json!({});
-    }
-    for (key, value) in update {
-        match (key.as_str(), value) {
-            ("fields", Value::Object(fields)) => {
-                for (name, definition) in fields {
-                    kept["fields"][name] = definition.clone();
-                }
-            }
-            _ => kept[key] = value.clone(),
-        }
-    }
+/// A stored mapping has something that is refused today; what it was for, it never did.
+fn passed_over(field: &str, error: &SearchError) {
+    tracing::warn!(field, %error, "a part of a stored mapping has no effect");
 }
 
 /// Whether a name fits a pattern in which `*` stands for any text.
@@ -476,56 +534,4 @@ pub fn matches_pattern(pattern: &str, name: &str) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn fields_keep_their_columns_when_others_are_added() {
-        let first = Mapping::empty()
-            .merged(&json!({"properties": {"a": {"type": "text", "fields": {"raw": {"type": "keyword"}}}, "b.c": {"type": "long"}}}))
-            .expect("valid");
-        let second = first.merged(&json!({"properties": {"A": {"type": "date"}}})).expect("valid");
-        for path in ["a", "a.raw", "b.c"] {
-            assert_eq!(first.field(path).expect(path).column, second.field(path).expect(path).column);
-        }
-        assert_eq!(second.field("a").expect("a").multi, ["a.raw"]);
-        assert!(second.is_object("b"));
-        let stored = Mapping::stored(&second.to_json(), second.columns().clone()).expect("valid");
-        assert_eq!(stored.columns(), second.columns());
-    }
-
-    #[test]
-    fn what_cannot_be_mapped_is_refused_by_its_name() {
-        let mapping = Mapping::empty()
-            .merged(&json!({"properties": {"a": {"type": "long"}, "o": {"properties": {}}}}))
-            .expect("valid");
-        for (update, named) in [
-            (json!({"properties": {"a": {"type": "text"}}}), "from type [long] to [text]"),
-            (json!({"properties": {"g": {"type": "geo_shape"}}}), "geo_shape"),
-            (json!({"properties": {"g": {"type": "keyword", "shape": "round"}}}), "shape"),
-            (json!({"properties": {"o": {"type": "long"}}}), "[o]"),
-            (json!({"properties": {"a": {"properties": {}}}}), "[a]"),
-            (json!({"dynamic_templates": [{}]}), "dynamic_templates"),
-            (json!({"colour": 1}), "colour"),
-        ] {
-            let error = mapping.merged(&update).expect_err(named);
-            assert!(error.reason.contains(named), "{error}");
-            assert_eq!(error.status, 400);
-        }
-    }
-
-    #[test]
-    fn patterns_match_names() {
-        for (pattern, name, matches) in [
-            ("a*", "abc", true),
-            ("*c", "abc", true),
-            ("a*c", "abc", true),
-            ("a*b*", "abc", true),
-            ("a", "abc", false),
-            ("a*d", "abc", false),
-            ("aa*a", "aa", false),
-        ] {
-            assert_eq!(matches_pattern(pattern, name), matches, "{pattern} {name}");
-        }
-    }
-}
+mod tests;

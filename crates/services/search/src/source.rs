@@ -16,6 +16,9 @@ use crate::mapping::{Mapping, matches_pattern};
 /// Most patterns of a filter.
 const PATTERNS_MAX: usize = 1_000;
 
+/// Most bytes of all of them: each is compared with each path of each source that is shown.
+const PATTERN_BYTES_MAX: usize = 16 << 10;
+
 /// Which parts of a source are shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceFilter {
@@ -69,7 +72,7 @@ impl SourceFilter {
                 )));
             }
         }
-        Ok(filter)
+        filter.checked()
     }
 
     /// The filter of a request's parameters; everything where they say nothing. Errors: too many patterns.
@@ -101,9 +104,18 @@ impl SourceFilter {
         if let Some(excludes) = list(&["_source_excludes", "_source_exclude"]) {
             filter = SourceFilter { shown: true, excludes, ..filter };
         }
-        match filter.includes.len() + filter.excludes.len() > PATTERNS_MAX {
-            true => Err(SearchError::argument(format!("a source filter has at most {PATTERNS_MAX} patterns"))),
-            false => Ok(filter),
+        filter.checked()
+    }
+
+    /// Errors: more patterns than a filter has, or longer ones.
+    fn checked(self) -> Result<SourceFilter, SearchError> {
+        let patterns = || self.includes.iter().chain(&self.excludes);
+        let (number, bytes) = (patterns().count(), patterns().map(String::len).sum::<usize>());
+        match number > PATTERNS_MAX || bytes > PATTERN_BYTES_MAX {
+            true => Err(SearchError::argument(format!(
+                "a source filter has at most {PATTERNS_MAX} patterns, of {PATTERN_BYTES_MAX} bytes together"
+            ))),
+            false => Ok(self),
         }
     }
 
@@ -181,12 +193,23 @@ pub fn stored_fields(mapping: &Mapping, names: &[String], source: &Map<String, V
 
 /// The values at a path of a source, in their order; lists are taken apart.
 pub fn values_at(path: &str, source: &Map<String, Value>, found: &mut Vec<Value>) {
+    collect(path, source, None, found);
+}
+
+/// As [`values_at`], with what each null counts as.
+pub fn values_or_null_at(path: &str, source: &Map<String, Value>, null: Option<&Value>) -> Vec<Value> {
+    let mut found = Vec::new();
+    collect(path, source, null, &mut found);
+    found
+}
+
+fn collect(path: &str, source: &Map<String, Value>, null: Option<&Value>, found: &mut Vec<Value>) {
     for (name, value) in source {
         match path.strip_prefix(name.as_str()) {
-            Some("") => flatten(value, found),
+            Some("") => flatten(value, null, found),
             Some(rest) => {
                 if let Some(rest) = rest.strip_prefix('.') {
-                    below(rest, value, found);
+                    below(rest, value, null, found);
                 }
             }
             None => {}
@@ -194,18 +217,18 @@ pub fn values_at(path: &str, source: &Map<String, Value>, found: &mut Vec<Value>
     }
 }
 
-fn below(path: &str, value: &Value, found: &mut Vec<Value>) {
+fn below(path: &str, value: &Value, null: Option<&Value>, found: &mut Vec<Value>) {
     match value {
-        Value::Object(object) => values_at(path, object, found),
-        Value::Array(values) => values.iter().for_each(|value| below(path, value, found)),
+        Value::Object(object) => collect(path, object, null, found),
+        Value::Array(values) => values.iter().for_each(|value| below(path, value, null, found)),
         _ => {}
     }
 }
 
-fn flatten(value: &Value, found: &mut Vec<Value>) {
+fn flatten(value: &Value, null: Option<&Value>, found: &mut Vec<Value>) {
     match value {
-        Value::Null => {}
-        Value::Array(values) => values.iter().for_each(|value| flatten(value, found)),
+        Value::Null => found.extend(null.cloned()),
+        Value::Array(values) => values.iter().for_each(|value| flatten(value, null, found)),
         other => found.push(other.clone()),
     }
 }
@@ -236,6 +259,10 @@ mod tests {
             assert_eq!(Value::Object(applied), shown, "{filter}");
         }
         assert!(SourceFilter::of_value(&json!(5)).is_err());
+        assert!(SourceFilter::of_value(&json!(["*".repeat(PATTERN_BYTES_MAX + 1)])).is_err());
+        assert!(
+            SourceFilter::of_value(&json!({"includes": "a".repeat(9_000), "excludes": "b".repeat(9_000)})).is_err()
+        );
         assert!(SourceFilter::of_value(&json!({"include_all": true})).is_err());
     }
 }

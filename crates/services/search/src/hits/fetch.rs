@@ -7,18 +7,17 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use super::best::FoundHit;
-use super::body::{SearchBody, ShownField};
+use super::body::SearchBody;
 use super::highlight::Highlighter;
+use super::shown::{HitSource, ShownColumns};
 use super::{SearchTarget, TargetHit, score_json};
 use crate::aggregation::seq_ref::{SEQ_REF, seq_of};
-use crate::dates::write;
-use crate::document::{boolean, integer, real};
 use crate::error::SearchError;
 use crate::index::parse_source;
-use crate::mapping::{FieldKind, MappedField, Mapping};
+use crate::mapping::Mapping;
 use crate::query::QueryContext;
 use crate::schema::SEQ;
-use crate::source::{SourceFilter, stored_fields, values_at};
+use crate::source::{SourceFilter, stored_fields};
 use crate::stop::SearchStop;
 use crate::zones::Zones;
 
@@ -55,6 +54,7 @@ impl Fetcher<'_> {
     pub(super) fn all(&mut self, page: Vec<TargetHit>) -> Result<Vec<Value>, SearchError> {
         let (targets, body, context) = (self.targets, self.body, self.context);
         let mut highlighters: Vec<Option<Highlighter<'_>>> = targets.iter().map(|_| None).collect();
+        let mut columns = ShownColumns::default();
         let mut hits = Vec::with_capacity(page.len());
         for TargetHit { target: number, hit } in page {
             if self.stop.is_fetch_over()? {
@@ -95,7 +95,11 @@ impl Fetcher<'_> {
             }
             let score = if self.with_score { score_json(hit.score) } else { Value::Null };
             shown.insert("_score".to_owned(), score);
-            contents(body, &view.mapping, source, highlighters[number].as_ref(), &mut shown)?;
+            // What the node no longer has of a message is not shown from the columns.
+            let segment = (!target.index.is_fed()).then_some((number, hit.segment, hit.doc));
+            let hit_source = HitSource { view, source: &source, segment };
+            let fields = shown_fields(body, &hit_source, &mut columns)?;
+            contents(body, &view.mapping, (source, fields), highlighters[number].as_ref(), &mut shown)?;
             if !body.sort.is_empty() {
                 let pairs = body.sort.iter().zip(&hit.values);
                 let values = pairs.clone().map(|(key, value)| key.shown(view, value)).collect::<Result<_, _>>()?;
@@ -108,17 +112,16 @@ impl Fetcher<'_> {
     }
 }
 
-/// Puts the source, the fields and the highlight of a hit in.
-fn contents(
+/// The fields of a hit that are asked for. Errors: one that has no column to be read, or no such format.
+fn shown_fields(
     body: &SearchBody,
-    mapping: &Mapping,
-    source: Map<String, Value>,
-    highlighter: Option<&Highlighter<'_>>,
-    shown: &mut Map<String, Value>,
-) -> Result<(), SearchError> {
-    let mut fields = stored_fields(mapping, &body.stored_fields, &source);
+    hit: &HitSource<'_>,
+    columns: &mut ShownColumns,
+) -> Result<Map<String, Value>, SearchError> {
+    let mapping = &hit.view.mapping;
+    let mut fields = stored_fields(mapping, &body.stored_fields, hit.source);
     for wanted in &body.docvalue_fields {
-        shown_values(mapping, wanted, &source, true, &mut fields)?;
+        hit.of_columns(wanted, columns, &mut fields)?;
     }
     if !body.fields.is_empty() && !mapping.shows_source() {
         return Err(SearchError::argument(
@@ -126,8 +129,19 @@ fn contents(
         ));
     }
     for wanted in &body.fields {
-        shown_values(mapping, wanted, &source, false, &mut fields)?;
+        hit.of_source(wanted, &mut fields)?;
     }
+    Ok(fields)
+}
+
+/// Puts the source, the fields and the highlight of a hit in.
+fn contents(
+    body: &SearchBody,
+    mapping: &Mapping,
+    (source, fields): (Map<String, Value>, Map<String, Value>),
+    highlighter: Option<&Highlighter<'_>>,
+    shown: &mut Map<String, Value>,
+) -> Result<(), SearchError> {
     let highlight = highlighter.map(|highlighter| highlighter.hit(&source)).transpose()?.flatten();
     if body.source.is_shown() && mapping.shows_source() && !body.without_metadata {
         shown.insert("_source".to_owned(), Value::Object(body.source.apply(source)));
@@ -139,82 +153,6 @@ fn contents(
         shown.insert("highlight".to_owned(), highlight);
     }
     Ok(())
-}
-
-/// Adds the values of the fields that a pattern names.
-fn shown_values(
-    mapping: &Mapping,
-    wanted: &ShownField,
-    source: &Map<String, Value>,
-    of_column: bool,
-    fields: &mut Map<String, Value>,
-) -> Result<(), SearchError> {
-    for field in mapping.matching(&wanted.pattern) {
-        if !of_column && wanted.format.is_some() && field.kind != FieldKind::Date && !wanted.pattern.contains('*') {
-            let (path, type_name) = (&field.path, &field.type_name);
-            return Err(SearchError::argument(format!(
-                "error fetching [{path}]: field [{path}] of type [{type_name}] doesn't support formats."
-            )));
-        }
-        if of_column && field.kind == FieldKind::Text {
-            if wanted.pattern.contains('*') {
-                continue;
-            }
-            return Err(SearchError::argument(format!(
-                "Text fields are not optimised for operations that require per-document field data like aggregations and \
-                 sorting, so these operations are disabled by default. Please use a keyword field instead of [{}].",
-                field.path
-            )));
-        }
-        let path = match field.is_multi {
-            true => field.path.rsplit_once('.').map_or(field.path.as_str(), |(parent, _)| parent),
-            false => &field.path,
-        };
-        let mut values = Vec::new();
-        values_at(path, source, &mut values);
-        let mut read: Vec<Value> = Vec::new();
-        for value in &values {
-            read.extend(shown_value(field, value, wanted.format.as_deref())?);
-        }
-        if of_column {
-            read.sort_by(|a, b| match (a.as_f64(), b.as_f64()) {
-                (Some(a), Some(b)) => a.total_cmp(&b),
-                _ => a.as_str().cmp(&b.as_str()),
-            });
-            if field.kind == FieldKind::Keyword {
-                read.dedup();
-            }
-        }
-        if !read.is_empty() {
-            // An alias keeps its name.
-            let name = if wanted.pattern.contains('*') { &field.path } else { &wanted.pattern };
-            fields.insert(name.clone(), Value::Array(read));
-        }
-    }
-    Ok(())
-}
-
-/// A value as its field reads it; none if the field passes over it.
-fn shown_value(field: &MappedField, value: &Value, format: Option<&str>) -> Result<Option<Value>, SearchError> {
-    Ok(match field.kind {
-        FieldKind::Opaque => Some(value.clone()),
-        FieldKind::Text | FieldKind::Keyword | FieldKind::Ip => match value {
-            Value::String(text) if field.ignore_above.is_some_and(|most| text.chars().count() > most) => None,
-            Value::String(_) => Some(value.clone()),
-            other => Some(json!(other.to_string())),
-        },
-        FieldKind::Integer(bits) => integer(value, bits, true).ok().map(|whole| json!(whole)),
-        FieldKind::UnsignedLong => crate::document::unsigned(value).ok().map(|whole| json!(whole)),
-        FieldKind::Real(_) => real(value).ok().map(|real| json!(real)),
-        FieldKind::Boolean => boolean(value).ok().map(|flag| json!(flag)),
-        FieldKind::Date => match field.formats.value(value) {
-            Ok(millis) => {
-                let format = format.unwrap_or(field.formats.first());
-                Some(json!(write(millis, format.split("||").next().unwrap_or(format), &jiff::tz::TimeZone::UTC)?))
-            }
-            Err(_) => None,
-        },
-    })
 }
 
 /// Puts the documents in the place of what `top_hits` found, which names their sequence numbers.

@@ -37,6 +37,7 @@ mod highlight;
 mod key_reader;
 #[cfg(test)]
 mod paging_tests;
+mod shown;
 mod sort;
 mod sort_value;
 #[cfg(test)]

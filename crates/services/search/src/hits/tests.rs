@@ -207,6 +207,43 @@ fn parts_of_a_text_that_a_query_found_are_marked() {
 }
 
 #[test]
+fn fields_show_what_the_index_has_and_what_types_read() {
+    let indices = indices();
+    let properties = json!({
+        "s": {"type": "scaled_float", "scaling_factor": 100}, "f": {"type": "float"},
+        "k": {"type": "keyword", "null_value": "none"}, "c": {"type": "keyword"}, "ip": {"type": "ip"},
+        "n": {"type": "long", "copy_to": "c"}, "d": {"type": "date", "format": "dd/MM/yyyy"},
+        "other": {"type": "alias", "path": "n"}, "hidden": {"type": "keyword", "doc_values": false},
+    });
+    let index = create(&indices, "a", &properties);
+    put(
+        &index,
+        1,
+        &json!({"s": 1.005, "f": 16_777_217, "k": ["b", null, "b"], "n": [3, 1], "ip": "::ffff:10.0.0.1", "d": "02/01/2024"}),
+    );
+    index.refresh().expect("refreshed");
+    let targets = targets(&[&index]);
+    for (field, of_column, of_source) in [
+        ("s", json!([1.0]), json!([1.0])),
+        ("f", json!([16_777_216.0]), json!([16_777_216.0])),
+        ("k", json!(["b", "none"]), json!(["b", "none", "b"])),
+        ("c", json!(["1", "3"]), json!(["3", "1"])),
+        ("n", json!([1, 3]), json!([3, 1])),
+        ("ot*", json!([1, 3]), json!([3, 1])),
+        ("ip", json!(["10.0.0.1"]), json!(["::ffff:10.0.0.1"])),
+        ("d", json!(["02/01/2024"]), json!(["02/01/2024"])),
+    ] {
+        let name = if field == "ot*" { "other" } else { field };
+        for (part, expected) in [("docvalue_fields", of_column), ("fields", of_source)] {
+            let found = run(&targets, &json!({part: [field]})).expect("searched");
+            assert_eq!(found["hits"]["hits"][0]["fields"], json!({name: expected}), "{part} {field}");
+        }
+    }
+    let error = run(&targets, &json!({"docvalue_fields": ["hidden"]})).expect_err("no column");
+    assert!(error.reason.contains("Can't load fielddata on [hidden]"), "{error}");
+}
+
+#[test]
 fn what_a_search_cannot_do_is_refused_by_its_name() {
     let indices = indices();
     let index = create(&indices, "a", &json!({"t": {"type": "text"}, "n": {"type": "long"}}));

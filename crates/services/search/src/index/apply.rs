@@ -153,7 +153,7 @@ impl SearchIndex {
     /// Errors: the store's, and the index is being deleted; then nothing was done, except after
     /// [`StoreError::Poisoned`], where the next start shows it.
     pub fn apply(&self, ops: &[DocumentOp]) -> Result<Vec<Result<OpOutcome, SearchError>>, SearchError> {
-        self.check_writable()?;
+        super::blocks::check_documents_writable(self)?;
         let started = Instant::now();
         let mut prepared: Vec<Option<Result<Prepared, SearchError>>> = ops
             .iter()

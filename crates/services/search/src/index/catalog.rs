@@ -13,6 +13,7 @@ use store::{Direction, Store, StoreError, Transaction, TreeId};
 use super::IndexDefinition;
 use crate::analysis::Analyzers;
 use crate::error::SearchError;
+use crate::mapping::{FieldKind, Mapping};
 
 /// The tree of definitions.
 const CATALOG: &str = "search";
@@ -86,4 +87,19 @@ pub(super) fn analyzers_of(settings: &BTreeMap<String, Value>) -> Result<Analyze
         }
     }
     Analyzers::of_settings(&analysis)
+}
+
+/// Errors: a field names an analyzer or a normalizer that is not there.
+pub(super) fn check_analyzers(mapping: &Mapping, analyzers: &Analyzers) -> Result<(), SearchError> {
+    for field in mapping.fields() {
+        match (&field.analyzer, field.kind) {
+            (Some(name), FieldKind::Text) => drop(analyzers.get(name)?),
+            (Some(name), _) => drop(analyzers.normalizer(name)?),
+            (None, _) => {}
+        }
+        if let Some(name) = &field.search_analyzer {
+            analyzers.get(name)?;
+        }
+    }
+    Ok(())
 }

@@ -34,6 +34,7 @@ use crate::view::{IndexView, UsedTerms};
 use crate::zones::ZonedColumns;
 
 mod apply;
+mod blocks;
 mod careful;
 mod catalog;
 mod counters;
@@ -52,6 +53,7 @@ mod tests;
 
 pub(crate) use apply::now_millis;
 pub use apply::{DocumentOp, ExpectedVersion, OpKind, OpOutcome, PartialUpdate};
+pub(crate) use blocks::{check_block, check_deletable, check_settings_writable};
 pub(crate) use catalog::{items as catalog_items, put_item as put_catalog_item};
 pub use counters::Counters;
 pub use feed::{DocumentFeed, FedBatch, guarded};
@@ -241,13 +243,7 @@ impl SearchIndex {
     ) -> Result<Arc<SearchIndex>, SearchError> {
         let analyzers = catalog::analyzers_of(&definition.settings)?;
         let mapping = Mapping::stored(&definition.mapping, definition.columns.clone())?;
-        for field in mapping.fields() {
-            if let (Some(name), crate::mapping::FieldKind::Text) = (&field.analyzer, field.kind) {
-                analyzers.get(name).map_err(|error| SearchError::mapping(error.reason))?;
-            } else if let Some(name) = &field.analyzer {
-                analyzers.normalizer(name).map_err(|error| SearchError::mapping(error.reason))?;
-            }
-        }
+        catalog::check_analyzers(&mapping, &analyzers).map_err(|error| SearchError::mapping(error.reason))?;
         let definition =
             IndexDefinition { mapping: mapping.to_json(), columns: mapping.columns().clone(), ..definition };
         let mut transaction = place.store.begin();
@@ -464,15 +460,9 @@ impl SearchIndex {
         self.feeding.is_some()
     }
 
-    /// Errors: requests cannot write to it.
+    /// Errors: requests cannot change it.
     pub(crate) fn check_writable(&self) -> Result<(), SearchError> {
-        if !self.is_fed() {
-            return Ok(());
-        }
-        let name = self.name();
-        let reason =
-            format!("index [{name}] is read-only: the node itself writes to it, and makes it again if it is lost");
-        Err(SearchError::new(403, "cluster_block_exception", reason).of(&name))
+        blocks::check_writable(self)
     }
 
     /// Takes a batch of its feed into the writer. Returns whether there was any; an index without a feed has none.

@@ -22,7 +22,7 @@ use super::{
 };
 use crate::document::IndexedDocument;
 use crate::error::SearchError;
-use crate::mapping::{FieldKind, Mapping};
+use crate::mapping::Mapping;
 use crate::schema;
 use crate::view::{IndexView, QueryBounds};
 use crate::waiting::waiting;
@@ -496,16 +496,8 @@ impl SearchIndex {
         self.drain_with(&mut state);
         let fields = self.fields.read().clone();
         let mapping = fields.mapping.merged(update)?;
-        for field in mapping.fields() {
-            match (&field.analyzer, field.kind) {
-                (Some(name), FieldKind::Text) => drop(fields.analyzers.get(name)?),
-                (Some(name), _) => drop(fields.analyzers.normalizer(name)?),
-                (None, _) => {}
-            }
-            if let Some(name) = &field.search_analyzer {
-                fields.analyzers.get(name)?;
-            }
-        }
+        super::catalog::check_analyzers(&mapping, &fields.analyzers)?;
+        mapping.check_stored()?;
         let mut definition = IndexDefinition::clone(&self.definition.read());
         definition.mapping = mapping.to_json();
         definition.columns = mapping.columns().clone();

@@ -148,10 +148,8 @@ impl Indices {
         let mut settings: BTreeMap<String, Value> = all.into_iter().filter(|(_, value)| !value.is_null()).collect();
         settings.entry("index.number_of_shards".to_owned()).or_insert(json!("1"));
         settings.entry("index.number_of_replicas".to_owned()).or_insert(json!("1"));
-        let mut mapping = Mapping::empty();
-        for part in mappings.iter().chain((!new.mappings.is_null()).then_some(&new.mappings)) {
-            mapping = mapping.merged(part)?;
-        }
+        let own = (!new.mappings.is_null()).then_some(&new.mappings);
+        let mapping = Mapping::composed(mappings.iter().chain(own))?;
         aliases.extend(new.aliases);
         let mut checked = BTreeMap::new();
         for (alias, body) in aliases {
@@ -180,8 +178,8 @@ impl Indices {
     ///
     /// Errors: one that is not known or cannot change; those of the store.
     pub fn put_settings(&self, index: &SearchIndex, changes: &Value, preserve: bool) -> Result<(), SearchError> {
-        index.check_writable()?;
         let flat = flat_settings(changes)?;
+        crate::index::check_settings_writable(index, &flat)?;
         settings::check_dynamic(&index.name(), &flat)?;
         index.redefine(|definition| {
             for (name, value) in flat {

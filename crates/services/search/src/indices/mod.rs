@@ -200,7 +200,7 @@ impl Indices {
         let index = self.get(name);
         match index {
             Some(index) => {
-                index.check_writable()?;
+                crate::index::check_deletable(&index)?;
                 index.delete()?;
                 self.registry.write().open.remove(name);
             }

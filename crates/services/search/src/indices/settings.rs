@@ -9,7 +9,8 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use crate::error::SearchError;
-use crate::index::SearchIndex;
+use crate::index::{SearchIndex, check_block};
+use crate::mapping::{DEPTH_MAX, FIELDS_MAX};
 use crate::view::{REGEX_CHARS_MAX, TERMS_MAX};
 
 /// How often changes become searchable where nothing is set (Elasticsearch's default).
@@ -127,7 +128,11 @@ fn check(name: &str, value: &Value) -> Result<(), SearchError> {
              documentation for removed settings"
         )));
     }
+    check_block(name, value)?;
     let text = value.as_str().unwrap_or_default();
+    if !value.is_null() && is_without_effect(name, text) {
+        return Err(SearchError::unsupported(format!("setting [{name}: {text}]")));
+    }
     let bad = |what: String| Err(SearchError::argument(what));
     match name {
         "index.number_of_shards" | "index.number_of_replicas" => {
@@ -160,6 +165,20 @@ fn check(name: &str, value: &Value) -> Result<(), SearchError> {
             }
         }
         _ => Ok(()),
+    }
+}
+
+/// Whether a setting would change what is stored or found, and does not here. Bounds of a mapping are fixed: one that is wider is
+/// kept, and what lies beyond the fixed one is refused by its name.
+fn is_without_effect(name: &str, text: &str) -> bool {
+    let is_less_than = |bound: usize| !text.parse::<usize>().is_ok_and(|number| number >= bound);
+    match name {
+        "index.mapping.ignore_malformed" => text != "false",
+        "index.mapping.coerce" => text != "true",
+        "index.mapping.total_fields.limit" => is_less_than(FIELDS_MAX),
+        "index.mapping.depth.limit" => is_less_than(DEPTH_MAX),
+        "index.query.default_field" => !matches!(text, "*" | "*.*"),
+        _ => false,
     }
 }
 

@@ -152,6 +152,73 @@ fn an_index_that_cannot_be_opened_is_red_and_can_be_deleted() {
     assert!(indices.red().is_empty());
 }
 
+#[test]
+fn a_mapping_that_an_older_release_spoilt_opens_again() {
+    let bed = Bed::new();
+    let indices = bed.open();
+    let mapping = json!({"mappings": {"properties": {"s": {"type": "double"}}}});
+    let index = indices.create("spoilt", new(&mapping), &node()).expect("created");
+    let error = index.put_mapping(&json!({"properties": {"s": {"type": "float"}}})).expect_err("another type");
+    assert!(error.reason.contains("from type [double] to [float]"), "{error}");
+    let mut stored = json!(*index.definition());
+    stored["mapping"]["properties"]["s"]["scaling_factor"] = json!(10);
+    crate::index::put_catalog_item(&bed.store, "index", "spoilt", Some(&stored)).expect("put");
+    drop((index, indices));
+    let indices = bed.open();
+    assert!(indices.red().is_empty(), "{:?}", indices.red());
+    let index = indices.get("spoilt").expect("open");
+    index.put_mapping(&json!({"properties": {"new": {"type": "long"}}})).expect("it goes on");
+}
+
+#[test]
+fn blocks_of_an_index_hold_until_they_are_lifted() {
+    let indices = Bed::new().open();
+    let index = indices.create("i", NewIndex::default(), &node()).expect("created");
+    for (block, [documents, mapping, deletion]) in
+        [("write", [403, 200, 200]), ("read_only_allow_delete", [403, 403, 200]), ("read_only", [403, 403, 403])]
+    {
+        let name = format!("index.blocks.{block}");
+        let status = |done: Result<(), SearchError>| done.map_or_else(|error| error.status, |()| 200);
+        indices.put_settings(&index, &json!({&name: true}), false).expect("set");
+        let got = [
+            status(index.apply(&[]).map(drop)),
+            status(index.put_mapping(&json!({"properties": {"n": {"type": "long"}}}))),
+            status(crate::index::check_deletable(&index)),
+        ];
+        assert_eq!(got, [documents, mapping, deletion], "{block}");
+        assert_eq!(status(indices.put_settings(&index, &json!({"refresh_interval": "5s"}), false)), mapping, "{block}");
+        assert_eq!(index.apply(&[]).expect_err("blocked").kind, "cluster_block_exception");
+        indices.put_settings(&index, &json!({&name: false}), false).expect("lifted");
+        assert!(index.apply(&[]).is_ok());
+    }
+}
+
+#[test]
+fn settings_that_would_change_results_and_do_not_are_refused() {
+    let indices = Bed::new().open();
+    let index = indices.create("i", NewIndex::default(), &node()).expect("created");
+    for (name, value, taken) in [
+        ("index.blocks.read", json!(true), false),
+        ("index.blocks.metadata", json!(true), false),
+        ("index.blocks.metadata", json!(false), true),
+        ("index.blocks.write", json!("maybe"), false),
+        ("index.mapping.ignore_malformed", json!(true), false),
+        ("index.mapping.ignore_malformed", json!(false), true),
+        ("index.mapping.coerce", json!(false), false),
+        ("index.mapping.total_fields.limit", json!(2), false),
+        ("index.mapping.total_fields.limit", json!(10_000), true),
+        ("index.mapping.depth.limit", json!(1), false),
+        ("index.query.default_field", json!("title"), false),
+        ("index.query.default_field", json!("*"), true),
+    ] {
+        let put = indices.put_settings(&index, &json!({name: value}), false);
+        assert_eq!(put.is_ok(), taken, "{name} {value}: {put:?}");
+        if let Err(error) = put {
+            assert_eq!(error.status, 400);
+        }
+    }
+}
+
 /// Numbers of documents that are there.
 #[derive(Debug, Default)]
 struct Numbers(Mutex<std::collections::BTreeSet<u64>>);
