@@ -45,7 +45,11 @@ pub(super) fn floor(millis: i64, zone: &TimeZone, length: i64) -> Option<i64> {
     let ambiguous = zone.to_ambiguous_timestamp(civil);
     match ambiguous.offset() {
         AmbiguousOffset::Gap { .. } => Some(set),
-        _ => Some(ambiguous.earlier().ok()?.as_millisecond()),
+        _ => {
+            let earlier = ambiguous.earlier().ok()?.as_millisecond();
+            // One that had ended before the clocks were set back to it begins a second time.
+            Some(if earlier.checked_add(length)? < set { set } else { earlier })
+        }
     }
 }
 

@@ -242,7 +242,9 @@ pub(super) fn update(api: &Api, request: &AskedRequest<'_>, name: &str, id: &str
         ));
     }
     let body = request.json()?.ok_or_else(|| SearchError::body("request body is required"))?;
-    let (update, in_body, source) = partial(&body)?;
+    let (mut update, in_body, source) = partial(&body)?;
+    // Older clients for Java send it so.
+    update.doc_as_upsert = request.flag("doc_as_upsert")?.unwrap_or(update.doc_as_upsert);
     let expected = expected_of_update(&update, expected_of(request)?, in_body)?;
     let needs_one = matches!(expected, ExpectedVersion::Seq(..)) && update.upsert.is_none() && !update.doc_as_upsert;
     let mut filter = SourceFilter::none();

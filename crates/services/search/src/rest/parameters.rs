@@ -282,7 +282,7 @@ fn of_document(route: DocumentRoute) -> &'static [Names] {
             FILTER,
             SEQUENCE,
             VERSION,
-            &["lang", "pipeline", "retry_on_conflict", "require_alias", "include_source_on_error"],
+            &["doc_as_upsert", "lang", "pipeline", "retry_on_conflict", "require_alias", "include_source_on_error"],
         ],
     }
 }

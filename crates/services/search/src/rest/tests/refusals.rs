@@ -56,6 +56,7 @@ fn parameters_that_a_route_does_not_know_are_refused() {
         assert_eq!(status, 200, "{target}: {answer}");
     }
     assert_eq!(send(&api, Get, "i/_count", "").1["count"], 5, "nothing was deleted");
+    assert_eq!(send(&api, Post, "i/_update/new?doc_as_upsert=true", r#"{"doc":{"n":1}}"#).0, 201);
     let lines = "{\"index\":\"i\"}\n{}\n{\"index\":\"i\",\"size\":1}\n{}\n";
     let answer = send(&api, Post, "_msearch", lines).1;
     assert_eq!(answer["responses"][0]["hits"]["total"]["value"], 5, "{answer}");
