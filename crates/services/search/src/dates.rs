@@ -5,19 +5,18 @@
 
 use jiff::civil::{Date, DateTime, Time};
 use jiff::tz::TimeZone;
-use jiff::{Span, Timestamp, ToSpan, Zoned};
+use jiff::{Span, Timestamp, ToSpan};
 use serde_json::Value;
 
 use crate::error::SearchError;
+
+mod clocks;
 
 /// The format of a date field whose mapping has none.
 pub const DEFAULT_FORMAT: &str = "strict_date_optional_time||epoch_millis";
 
 /// Longest pattern, in bytes: each letter of it is a character of every date that is shown.
 const FORMAT_BYTES_MAX: usize = 128;
-
-/// The years that a date may have; outside of them its nanoseconds do not fit into 64 bits.
-const YEARS: std::ops::RangeInclusive<i16> = 1678..=2261;
 
 /// The formats of a date field, in the order in which they are tried.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,32 +93,61 @@ impl CalendarUnit {
         }
     }
 
-    /// The beginning of the unit that contains `millis`, in a time zone.
-    pub fn floor(self, millis: i64, zone: &TimeZone) -> Option<i64> {
-        let at = Timestamp::from_millisecond(millis).ok()?.to_zoned(zone.clone()).datetime();
-        let date = at.date();
-        let day = |date: Date| DateTime::from_parts(date, Time::midnight());
-        let (hour, minute) = (at.hour(), at.minute());
-        let floor = match self {
-            CalendarUnit::Year => day(date.first_of_year()),
-            CalendarUnit::Quarter => day(Date::new(date.year(), (date.month() - 1) / 3 * 3 + 1, 1).ok()?),
-            CalendarUnit::Month => day(date.first_of_month()),
-            CalendarUnit::Week => {
-                day(date.checked_sub(i64::from(date.weekday().to_monday_zero_offset()).days()).ok()?)
-            }
-            CalendarUnit::Day => day(date),
-            CalendarUnit::Hour => DateTime::from_parts(date, Time::new(hour, 0, 0, 0).ok()?),
-            CalendarUnit::Minute => DateTime::from_parts(date, Time::new(hour, minute, 0, 0).ok()?),
-            CalendarUnit::Second => DateTime::from_parts(date, Time::new(hour, minute, at.second(), 0).ok()?),
-        };
-        Some(floor.to_zoned(zone.clone()).ok()?.timestamp().as_millisecond())
+    /// The first day of the unit that contains a day; none for units that are parts of a day.
+    fn first_day(self, date: Date) -> Option<Date> {
+        Some(match self {
+            CalendarUnit::Year => date.first_of_year(),
+            CalendarUnit::Quarter => Date::new(date.year(), (date.month() - 1) / 3 * 3 + 1, 1).ok()?,
+            CalendarUnit::Month => date.first_of_month(),
+            CalendarUnit::Week => date.checked_sub(i64::from(date.weekday().to_monday_zero_offset()).days()).ok()?,
+            CalendarUnit::Day => date,
+            _ => return None,
+        })
     }
 
-    /// The beginning of the unit after the one that begins at `millis`.
-    pub fn next(self, millis: i64, zone: &TimeZone) -> Option<i64> {
-        let at: Zoned = Timestamp::from_millisecond(millis).ok()?.to_zoned(zone.clone());
-        Some(at.checked_add(self.span(1).ok()?).ok()?.timestamp().as_millisecond())
+    /// Milliseconds of a unit that is a part of a day.
+    fn part_millis(self) -> i64 {
+        match self {
+            CalendarUnit::Second => 1_000,
+            CalendarUnit::Minute => 60_000,
+            _ => 3_600_000,
+        }
     }
+
+    /// The beginning of the unit that contains `millis`, in a time zone.
+    pub fn floor(self, millis: i64, zone: &TimeZone) -> Option<i64> {
+        let date = Timestamp::from_millisecond(millis).ok()?.to_zoned(zone.clone()).date();
+        match self.first_day(date) {
+            Some(first) => first_moment(first, zone),
+            None => clocks::floor(millis, zone, self.part_millis()),
+        }
+    }
+
+    /// The beginning of the unit after the one that begins at `millis`. Where clocks skip midnight a day begins later; the next one
+    /// does not.
+    pub fn next(self, millis: i64, zone: &TimeZone) -> Option<i64> {
+        let date = Timestamp::from_millisecond(millis).ok()?.to_zoned(zone.clone()).date();
+        match self.first_day(date) {
+            Some(first) => first_moment(self.first_day(first.checked_add(self.span(1).ok()?).ok()?)?, zone),
+            None => clocks::next(millis, zone, self.part_millis()),
+        }
+    }
+}
+
+/// The first moment of a day.
+fn first_moment(date: Date, zone: &TimeZone) -> Option<i64> {
+    let midnight = DateTime::from_parts(date, Time::midnight());
+    Some(midnight.to_zoned(zone.clone()).ok()?.timestamp().as_millisecond())
+}
+
+/// The beginning of the step of `length` milliseconds, by the clocks of a zone, that a moment is in.
+pub fn clock_floor(millis: i64, zone: &TimeZone, length: i64) -> Option<i64> {
+    clocks::floor(millis, zone, length)
+}
+
+/// The beginning of the step after the one that begins at `begin`.
+pub fn clock_next(begin: i64, zone: &TimeZone, length: i64) -> Option<i64> {
+    clocks::next(begin, zone, length)
 }
 
 /// A time zone by its name or offset (`Europe/Berlin`, `+01:00`). Errors: there is none.
@@ -192,9 +220,14 @@ impl DateFormats {
             Value::Number(number) => number.to_string(),
             other => return Err(SearchError::mapping(format!("[{other}] is not a date"))),
         };
-        self.read(&text, Rounding::Down, &TimeZone::UTC).filter(is_in_range).ok_or_else(|| {
-            SearchError::mapping(format!("failed to parse date field [{text}] with format [{}]", self.0.join("||")))
-        })
+        match self.read(&text, Rounding::Down, &TimeZone::UTC) {
+            Some(at) if is_in_range(&at) => Ok(at),
+            Some(_) => Err(SearchError::mapping(format!("date [{text}] is out of range: a date is from 1678 to 2261"))),
+            None => Err(SearchError::mapping(format!(
+                "failed to parse date field [{text}] with format [{}]",
+                self.0.join("||")
+            ))),
+        }
     }
 
     /// A date of a query, which may have date math (`now-1d/d`, `2024-01-01||+1M/d`). Errors: it cannot be read.
@@ -221,8 +254,11 @@ impl DateFormats {
         }
     }
 
+    /// By the first format that reads a date which can be, or else by the first one that reads any.
     fn read(&self, text: &str, rounding: Rounding, zone: &TimeZone) -> Option<i64> {
-        self.0.iter().find_map(|format| read(format, text, rounding, zone))
+        let mut found = self.0.iter().filter_map(|format| read(format, text, rounding, zone));
+        let first = found.next()?;
+        if is_in_range(&first) { Some(first) } else { found.find(is_in_range).or(Some(first)) }
     }
 }
 
@@ -255,13 +291,14 @@ fn date_math(mut at: i64, mut math: &str, rounding: Rounding, zone: &TimeZone) -
             '/' if digits == 0 => {
                 at = unit.floor(at, zone)?;
                 if rounding == Rounding::Up {
-                    at = unit.next(at, zone)? - 1;
+                    at = unit.next(at, zone).map_or(i64::MAX, |next| next - 1);
                 }
             }
             _ => return None,
         }
     }
-    Some(at).filter(is_in_range)
+    // An end of a range beyond every date is as good as the last one.
+    Some(at.clamp(-MILLIS_MAX, MILLIS_MAX))
 }
 
 fn is_known(format: &str) -> bool {
@@ -338,9 +375,6 @@ impl Parts {
     fn millis(&self, rounding: Rounding, zone: &TimeZone) -> Option<i64> {
         let part = |at: usize, default: u32| i8::try_from(*self.numbers.get(at).unwrap_or(&default)).ok();
         let year = i16::try_from(*self.numbers.first()?).ok()?;
-        if !YEARS.contains(&year) {
-            return None;
-        }
         let date = Date::new(year, part(1, 1)?, part(2, 1)?).ok()?;
         let time =
             Time::new(part(3, 0)?, part(4, 0)?, part(5, 0)?, i32::try_from(self.nanos.unwrap_or(0)).ok()?).ok()?;
@@ -348,7 +382,11 @@ impl Parts {
             Some(seconds) => TimeZone::fixed(jiff::tz::Offset::from_seconds(seconds).ok()?),
             None => zone.clone(),
         };
-        let at = DateTime::from_parts(date, time).to_zoned(zone.clone()).ok()?.timestamp().as_millisecond();
+        // The last day of all is not a moment of the library.
+        let Ok(at) = DateTime::from_parts(date, time).to_zoned(zone.clone()) else {
+            return Some(if year > 1970 { i64::MAX } else { i64::MIN });
+        };
+        let at = at.timestamp().as_millisecond();
         let unit = match self.numbers.len() {
             _ if rounding == Rounding::Down || self.nanos.is_some() => return Some(at),
             1 => CalendarUnit::Year,
@@ -358,7 +396,8 @@ impl Parts {
             5 => CalendarUnit::Minute,
             _ => CalendarUnit::Second,
         };
-        Some(unit.next(at, &zone)? - 1)
+        // After the last unit of all there is no other one.
+        Some(unit.next(at, &zone).map_or(i64::MAX, |next| next - 1))
     }
 }
 

@@ -11,6 +11,7 @@
 //!   hash, shards               how Elasticsearch spreads documents
 //!   source                     which parts of a source a response shows
 //!   stop                       when a search has to end before it is done
+//!   strict                     JSON whose objects have each key once
 //!   view, zones                an index at one moment, and the bounds of its columns
 //!   aggregation                from the aggregations of a search to the library's, and back to a response
 //!   hits                       searches: the best hits, their documents, aggregations
@@ -43,6 +44,7 @@ pub mod schema;
 pub mod shards;
 pub mod source;
 pub mod stop;
+mod strict;
 pub mod view;
 mod waiting;
 mod zones;

@@ -15,8 +15,6 @@
 //! mark of their document (`seq_ref`); the caller puts `_id` and `_source` in its place (and leaves `_source` out
 //! or filters it as the hit's `_source_spec` says, which is the request's `_source`, if it has one).
 
-use std::collections::HashMap;
-
 use serde_json::Value;
 use tantivy::aggregation::agg_req::{Aggregation, AggregationVariants, Aggregations};
 use tantivy::aggregation::agg_result::{AggregationResult, AggregationResults, MetricResult};
@@ -30,7 +28,7 @@ use crate::error::SearchError;
 use crate::stop::SearchStop;
 use crate::view::IndexView;
 use collect::{StoppableCollector, StoppableCount};
-use native::{NANOS, Translator, native_error};
+use native::{DateSpans, HALF, NANOS, Translator, native_error};
 use node::{AggregationNode, NodeKind, Reader};
 use render::Renderer;
 use rounding::DateRounding;
@@ -215,40 +213,64 @@ impl AggregationSearches<'_> {
         }
     }
 
-    /// The boundaries of the date histograms whose buckets have different lengths, by the first and last date of the hits.
-    fn boundaries(&self, nodes: &[AggregationNode], global: bool) -> Result<HashMap<usize, Vec<i64>>, SearchError> {
+    /// The buckets of the date histograms whose buckets have different lengths: all from the first to the last date of the hits, or, if
+    /// these are too many and empty ones are not shown, those near dates.
+    fn boundaries(&self, nodes: &[AggregationNode], global: bool) -> Result<DateSpans, SearchError> {
         let mut uneven = Vec::new();
         find_uneven(nodes, &mut uneven);
+        let mut spans = DateSpans::new();
         if uneven.is_empty() {
-            return Ok(HashMap::new());
+            return Ok(spans);
         }
+        let column =
+            |view: &IndexView, node: &AggregationNode| native::column(view, node.path.as_deref().unwrap_or_default());
         let found = self.collect(global, &|view| {
-            let stats = |(node, _): &(&AggregationNode, &DateRounding)| {
-                let field = native::column(view, node.path.as_deref().unwrap_or_default());
-                let agg = AggregationVariants::Stats(StatsAggregation::from_field_name(field));
+            let stats = |(node, _, _): &UnevenHistogram<'_>| {
+                let agg = AggregationVariants::Stats(StatsAggregation::from_field_name(column(view, node)));
                 (node.native(), Aggregation { agg, sub_aggregation: Aggregations::default() })
             };
             Ok(uneven.iter().map(stats).collect())
         })?;
-        let mut boundaries = HashMap::new();
-        for (node, rounding) in uneven {
+        let mut sparse = Vec::new();
+        for (node, rounding, least) in uneven {
             let Some(AggregationResult::MetricResult(MetricResult::Stats(stats))) = found.0.get(&node.native()) else {
                 continue;
             };
-            if let (Some(min), Some(max)) = (stats.min, stats.max) {
-                let (min, max) = ((min / NANOS).round() as i64, (max / NANOS).round() as i64);
-                boundaries.insert(node.id, rounding.boundaries(min, max, self.limits.buckets)?);
+            let (Some(min), Some(max)) = (stats.min, stats.max) else { continue };
+            let (min, max) = ((min / NANOS).round() as i64, (max / NANOS).round() as i64);
+            match rounding.boundaries(min, max, self.limits.buckets) {
+                Ok(all) => drop(spans.insert(node.id, all.windows(2).map(|two| (two[0], two[1])).collect())),
+                Err(error) if least == 0 || error.kind != "too_many_buckets_exception" => return Err(error),
+                Err(_) => sparse.push((node, rounding, least)),
             }
         }
-        Ok(boundaries)
+        if sparse.is_empty() {
+            return Ok(spans);
+        }
+        let found = self.collect(global, &|view| {
+            let histogram = |(node, rounding, _): &UnevenHistogram<'_>| {
+                let agg = AggregationVariants::Histogram(native::even_dates(column(view, node), rounding.length()));
+                (node.native(), Aggregation { agg, sub_aggregation: Aggregations::default() })
+            };
+            Ok(sparse.iter().map(histogram).collect())
+        })?;
+        for (node, rounding, _) in sparse {
+            let dates = render_buckets::histogram_entries(found.0.get(&node.native()), true);
+            let dates = dates.filter(|(_, (count, _))| *count > 0).map(|(key, _)| (key + HALF).round() as i64);
+            spans.insert(node.id, rounding.near(dates, self.limits.buckets)?);
+        }
+        Ok(spans)
     }
 }
 
-fn find_uneven<'a>(nodes: &'a [AggregationNode], found: &mut Vec<(&'a AggregationNode, &'a DateRounding)>) {
+/// A date histogram whose buckets have different lengths, with its least number of documents.
+type UnevenHistogram<'a> = (&'a AggregationNode, &'a DateRounding, u64);
+
+fn find_uneven<'a>(nodes: &'a [AggregationNode], found: &mut Vec<UnevenHistogram<'a>>) {
     for node in nodes {
         match &node.kind {
             NodeKind::DateHistogram { rounding: DateRounding::Fixed { .. }, .. } => {}
-            NodeKind::DateHistogram { rounding, .. } => found.push((node, rounding)),
+            NodeKind::DateHistogram { rounding, buckets } => found.push((node, rounding, buckets.min_doc_count)),
             _ => {}
         }
         find_uneven(&node.subs, found);

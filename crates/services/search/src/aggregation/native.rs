@@ -49,12 +49,26 @@ pub(super) const NANOS: f64 = 1_000_000.0;
 /// nanoseconds with a precision of some hundred.
 pub(super) const HALF: f64 = 0.5;
 
+/// Buckets of date histograms, each with its beginning and end, one after the other, by the ids of their nodes.
+pub(super) type DateSpans = HashMap<usize, Vec<(i64, i64)>>;
+
+/// The parts of so many milliseconds in which there are dates.
+pub(super) fn even_dates(field: String, length: i64) -> HistogramAggregation {
+    HistogramAggregation {
+        field,
+        interval: length as f64,
+        offset: Some(-HALF),
+        min_doc_count: Some(1),
+        ..HistogramAggregation::default()
+    }
+}
+
 /// Translates for one index.
 pub(super) struct Translator<'a> {
     pub(super) view: &'a IndexView,
     pub(super) build: &'a QueryBuilderFn<'a>,
     /// Of each date histogram that has other buckets than of one length, by its id.
-    pub(super) boundaries: &'a HashMap<usize, Vec<i64>>,
+    pub(super) boundaries: &'a DateSpans,
     /// The most terms of one aggregation.
     pub(super) terms_max: u32,
 }
@@ -269,12 +283,12 @@ impl Translator<'_> {
     fn add_boundaries(&self, node: &AggregationNode, field: String, all: &mut Aggregations) -> Result<(), SearchError> {
         let Some(boundaries) = self.boundaries.get(&node.id) else { return Ok(()) };
         let end = |millis: i64| Some((millis as f64 - HALF) * NANOS);
-        let range = |(part, two): (usize, &[i64])| RangeAggregationRange {
+        let range = |(part, (from, to)): (usize, &(i64, i64))| RangeAggregationRange {
             key: Some(range_key(part)),
-            from: end(two[0]),
-            to: end(two[1]),
+            from: end(*from),
+            to: end(*to),
         };
-        let ranges = boundaries.windows(2).enumerate().map(range).collect();
+        let ranges = boundaries.iter().enumerate().map(range).collect();
         let request = RangeAggregation { field, ranges, keyed: false };
         all.insert(node.native(), self.with_subs(AggregationVariants::Range(request), node)?);
         Ok(())

@@ -444,7 +444,7 @@ impl Renderer {
 }
 
 /// Entries of the library's histogram. Keys of dates are in milliseconds.
-fn histogram_entries(
+pub(super) fn histogram_entries(
     found: Option<&AggregationResult>,
     of_dates: bool,
 ) -> impl Iterator<Item = (f64, FoundBucket<'_>)> {

@@ -3,10 +3,11 @@
 //! Invariant: `floor(x) <= x < next(floor(x))`, and the beginnings of all buckets are those that `next` visits. Rounding that is
 //! the same at every moment ([`DateRounding::Fixed`]) is left to the library; every other one is a list of boundaries.
 
-use jiff::tz::TimeZone;
-use jiff::{Timestamp, ToSpan};
+use std::collections::BTreeMap;
 
-use crate::dates::CalendarUnit;
+use jiff::tz::TimeZone;
+
+use crate::dates::{self, CalendarUnit};
 use crate::error::SearchError;
 
 const DAY: i64 = 86_400_000;
@@ -58,9 +59,7 @@ impl DateRounding {
                 unit.floor(millis.checked_sub(*offset)?, zone)?.checked_add(*offset)
             }
             DateRounding::Clocks { interval, zone, offset } => {
-                let local = clock(millis.checked_sub(*offset)?, zone)?;
-                let floor = instant(local.div_euclid(*interval).checked_mul(*interval)?, zone)?;
-                floor.checked_add(*offset)
+                dates::clock_floor(millis.checked_sub(*offset)?, zone, *interval)?.checked_add(*offset)
             }
         }
     }
@@ -73,16 +72,7 @@ impl DateRounding {
                 unit.next(floor.checked_sub(*offset)?, zone)?.checked_add(*offset)
             }
             DateRounding::Clocks { interval, zone, offset } => {
-                // An hour that the clocks leave out has no bucket: the next one that is later is the next one.
-                let mut local = clock(floor.checked_sub(*offset)?, zone)?;
-                for _ in 0..10_000 {
-                    local = local.checked_add(*interval)?;
-                    let next = instant(local, zone)?.checked_add(*offset)?;
-                    if next > floor {
-                        return Some(next);
-                    }
-                }
-                None
+                dates::clock_next(floor.checked_sub(*offset)?, zone, *interval)?.checked_add(*offset)
             }
         }
     }
@@ -101,18 +91,39 @@ impl DateRounding {
         }
         Ok(all)
     }
-}
 
-/// What the clocks of a zone show, as milliseconds since what they showed in 1970.
-fn clock(millis: i64, zone: &TimeZone) -> Option<i64> {
-    let at = Timestamp::from_millisecond(millis).ok()?;
-    millis.checked_add(i64::from(zone.to_offset(at).seconds()) * 1000)
-}
+    /// The parts of a bucket that dates are first counted in, in milliseconds: no longer than a bucket, up to an hour's change of clocks.
+    pub(super) fn length(&self) -> i64 {
+        match self {
+            DateRounding::Fixed { interval, .. } | DateRounding::Clocks { interval, .. } => *interval,
+            DateRounding::Calendar { unit, .. } => match unit {
+                CalendarUnit::Second => 1_000,
+                CalendarUnit::Minute => 60_000,
+                CalendarUnit::Hour => 3_600_000,
+                _ => DAY,
+            },
+        }
+    }
 
-/// When the clocks of a zone show that.
-fn instant(local: i64, zone: &TimeZone) -> Option<i64> {
-    let civil = Timestamp::from_millisecond(local).ok()?.to_zoned(TimeZone::UTC).datetime();
-    Some(civil.checked_add(0.seconds()).ok()?.to_zoned(zone.clone()).ok()?.timestamp().as_millisecond())
+    /// The buckets that touch one of the parts which begin at these dates, each with its end, in order. Errors: far more than `max`.
+    pub(super) fn near(&self, parts: impl Iterator<Item = i64>, max: u32) -> Result<Vec<(i64, i64)>, SearchError> {
+        let outside = || SearchError::argument("a date is outside of the years that a date histogram can have");
+        let length = self.length();
+        let mut all = BTreeMap::new();
+        for part in parts {
+            let mut at = self.floor(part).ok_or_else(outside)?;
+            while at < part.saturating_add(length) {
+                let next = self.next(at).ok_or_else(outside)?;
+                all.insert(at, next);
+                at = next;
+            }
+            // A part touches two buckets, or three where clocks are set; which of them are empty is seen later.
+            if all.len() > (max as usize).saturating_mul(3) {
+                return Err(super::too_many_buckets(max));
+            }
+        }
+        Ok(all.into_iter().collect())
+    }
 }
 
 /// Milliseconds of `1d`, `90m`, `+6h`, `-1d`. Errors: another unit, no number.
@@ -144,23 +155,31 @@ pub(super) fn interval_millis(text: &str, what: &str) -> Result<i64, SearchError
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dates;
 
     #[test]
     fn every_date_lies_in_the_bucket_that_floor_and_next_name() {
         // Rules instead of names: a machine need not have a database of time zones.
-        let rules = ["CET-1CEST,M3.5.0,M10.5.0/3", "EST5EDT,M3.2.0,M11.1.0"];
+        // The third sets its clocks at midnight, the fourth by half an hour.
+        let rules = [
+            "CET-1CEST,M3.5.0,M10.5.0/3",
+            "EST5EDT,M3.2.0,M11.1.0",
+            "<-03>3<-02>,M4.1.0/0,M10.1.0/0",
+            "<+1030>-10:30<+11>-11,M10.1.0,M4.1.0",
+        ];
         let rules = rules.map(|rule| TimeZone::posix(rule).expect(rule));
         for zone in ["UTC", "+05:30"].map(|name| dates::zone(name).expect(name)).into_iter().chain(rules) {
             for rounding in [
                 DateRounding::fixed(3 * 3_600_000, zone.clone(), 0),
+                DateRounding::fixed(3_600_000, zone.clone(), 0),
+                DateRounding::fixed(50 * 60_000, zone.clone(), 0),
+                DateRounding::calendar(CalendarUnit::Hour, zone.clone(), 0),
                 DateRounding::fixed(DAY, zone.clone(), 6 * 3_600_000),
                 DateRounding::calendar(CalendarUnit::Week, zone.clone(), 0),
                 DateRounding::calendar(CalendarUnit::Month, zone.clone(), -DAY),
                 DateRounding::calendar(CalendarUnit::Day, zone.clone(), 0),
             ] {
-                // From 2024-03-01 on, an hour and a bit at a time: over the change of the clocks.
-                for step in 0..24 * 60 {
+                // From 2024-03-01 on, an hour and a bit at a time: over both changes of the clocks.
+                for step in 0..24 * 260 {
                     let at = 1_709_251_200_000 + step * 3_700_001;
                     let floor = rounding.floor(at).expect("a date");
                     let next = rounding.next(floor).expect("a date");
@@ -169,6 +188,25 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn an_hour_that_clocks_show_twice_is_two_buckets() {
+        let zone = TimeZone::posix("CET-1CEST,M3.5.0,M10.5.0/3").expect("a rule");
+        const FIRST: i64 = 1_729_987_200_000; // 2024-10-27T00:00Z, 02:00 for the first time
+        for rounding in [
+            DateRounding::fixed(3_600_000, zone.clone(), 0),
+            DateRounding::calendar(CalendarUnit::Hour, zone.clone(), 0),
+        ] {
+            for (minutes, begins) in [(30, 0), (90, 60), (119, 60), (120, 120)] {
+                let floor = rounding.floor(FIRST + minutes * 60_000);
+                assert_eq!(floor, Some(FIRST + begins * 60_000), "{minutes} minutes later: {rounding:?}");
+            }
+        }
+        // Three hours from midnight on: the second 02:00 belongs to them.
+        let three = DateRounding::fixed(3 * 3_600_000, zone, 0);
+        assert_eq!(three.floor(FIRST + 90 * 60_000), Some(FIRST - 2 * 3_600_000));
+        assert_eq!(three.next(FIRST - 2 * 3_600_000), Some(FIRST + 2 * 3_600_000));
     }
 
     #[test]

@@ -359,6 +359,31 @@ fn date_histograms_follow_calendars_clocks_and_offsets() {
 }
 
 #[test]
+fn empty_buckets_of_a_zone_are_counted_only_where_they_are_shown() {
+    let sales = sales();
+    const NEW_YEAR: i64 = 1_704_067_200_000;
+    let day = |number: i64| NEW_YEAR + number * 86_400_000;
+    check(
+        &[&sales],
+        &[(
+            // Three months have more minutes than a response has buckets: empty ones are not made.
+            json!({"date_histogram": {
+                "field": "at", "calendar_interval": "minute", "time_zone": "Europe/Berlin", "min_doc_count": 1, "format": "yyyy-MM-dd HH:mm",
+            }}),
+            dates(&[
+                (day(0) + 10 * 3_600_000, "2024-01-01 11:00", 1),
+                (day(30) + 47 * 1_800_000, "2024-02-01 00:30", 1),
+                (day(31) + 1_800_000, "2024-02-01 01:30", 1),
+                (day(92), "2024-04-02 02:00", 1),
+            ]),
+        )],
+    );
+    let filled =
+        json!({"a": {"date_histogram": {"field": "at", "calendar_interval": "minute", "time_zone": "Europe/Berlin"}}});
+    assert_eq!(run_over(&[&sales], &filled, false, &LIMITS).expect_err("too many").kind, "too_many_buckets_exception");
+}
+
+#[test]
 fn ranges_may_overlap_and_may_be_of_dates() {
     let sales = sales();
     check(

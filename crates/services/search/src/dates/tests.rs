@@ -30,6 +30,29 @@ fn dates_of_documents_are_read_by_their_formats() {
         assert_eq!(formats.value(&value).ok(), expected, "{value} as {formats:?}");
     }
     assert!(DateFormats::parse_list("full_moon").is_err());
+    for date in ["9999-12-31", "0001-01-01", "2300-01-01"] {
+        let refused = DateFormats::default().value(&json!(date)).expect_err(date).reason;
+        assert!(refused.contains("a date is from 1678 to 2261"), "{date}: {refused}");
+    }
+}
+
+#[test]
+fn a_day_whose_midnight_the_clocks_skip_ends_at_the_next_midnight() {
+    let formats = DateFormats::default();
+    // On 2018-11-04 the clocks of Brazil went from 00:00 to 01:00, from -03:00 to -02:00.
+    let zone = zone("America/Sao_Paulo").expect("a zone");
+    let context = DateContext { now: 0, zone: zone.clone() };
+    let read = |text: &str, rounding| formats.query(&json!(text), rounding, &context).expect(text);
+    const FOURTH: i64 = 1_541_300_400_000; // 2018-11-04T03:00Z
+    assert_eq!(read("2018-11-04", Rounding::Down), FOURTH);
+    assert_eq!(read("2018-11-04", Rounding::Up), FOURTH + 23 * 3_600_000 - 1);
+    let mut at = FOURTH;
+    for day in 0..400 {
+        let next = CalendarUnit::Day.next(at, &zone).expect("a day");
+        assert_eq!(CalendarUnit::Day.floor(next, &zone), Some(next), "{day} days later");
+        assert_eq!(CalendarUnit::Day.floor(next - 1, &zone), Some(at), "{day} days later");
+        at = next;
+    }
 }
 
 #[test]
@@ -48,6 +71,17 @@ fn date_math_moves_and_rounds() {
         assert_eq!(formats.query(&json!(text), rounding, &context(now)).expect(text), expected, "{text} {rounding:?}");
     }
     assert!(formats.query(&json!("now+9999y"), Rounding::Down, &context(now)).is_err());
+    // What lies beyond all dates is as good as the first or the last one.
+    for (text, rounding, expected) in [
+        ("9999-12-31", Rounding::Up, MILLIS_MAX),
+        ("9999-12-31", Rounding::Down, MILLIS_MAX),
+        ("9000-12-31||/d", Rounding::Up, MILLIS_MAX),
+        ("0001-01-01", Rounding::Down, -MILLIS_MAX),
+        ("0001-01-01||/y", Rounding::Down, -MILLIS_MAX),
+        ("now+500y", Rounding::Down, MILLIS_MAX),
+    ] {
+        assert_eq!(formats.query(&json!(text), rounding, &context(now)).expect(text), expected, "{text} {rounding:?}");
+    }
     assert!(formats.query(&json!("now-1fortnight"), Rounding::Down, &context(now)).is_err());
 }
 

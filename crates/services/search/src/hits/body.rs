@@ -22,6 +22,10 @@ const SIZE_DEFAULT: usize = 10;
 /// Most keys of a sort, and most fields that a request names.
 const NAMES_MAX: usize = 100;
 
+/// Longest pattern of `_source`, and most bytes of all of them.
+const PATTERN_BYTES_MAX: usize = 512;
+const PATTERNS_BYTES_MAX: usize = 16 << 10;
+
 /// A field whose values a response shows.
 #[derive(Clone, Debug)]
 pub(super) struct ShownField {
@@ -132,6 +136,39 @@ fn number(name: &str, value: &Value, least: i64) -> Result<u64, SearchError> {
     }
 }
 
+/// The least score, a number or a text that is one. Errors: it is neither.
+fn score(value: &Value) -> Result<f32, SearchError> {
+    let number = value.as_f64().or_else(|| value.as_str().and_then(|text| text.parse().ok()));
+    number.filter(|number| !number.is_nan()).map(|number| number as f32).ok_or_else(|| {
+        SearchError::argument(format!("Failed to parse float parameter [min_score] with value [{value}]"))
+    })
+}
+
+/// Errors: the patterns of a `_source` are longer than they may be: each is compared with every field of every hit.
+fn check_patterns(value: &Value) -> Result<(), SearchError> {
+    let mut open = vec![value];
+    let mut bytes = 0;
+    while let Some(value) = open.pop() {
+        match value {
+            Value::String(pattern) if pattern.len() > PATTERN_BYTES_MAX => {
+                let reason =
+                    format!("a pattern of [_source] has {} bytes, and at most {PATTERN_BYTES_MAX}", pattern.len());
+                return Err(SearchError::argument(reason));
+            }
+            Value::String(pattern) => bytes += pattern.len(),
+            Value::Array(values) => open.extend(values),
+            Value::Object(object) => open.extend(object.values()),
+            _ => {}
+        }
+    }
+    match bytes > PATTERNS_BYTES_MAX {
+        true => Err(SearchError::argument(format!(
+            "[_source] has {bytes} bytes of patterns, and at most {PATTERNS_BYTES_MAX}"
+        ))),
+        false => Ok(()),
+    }
+}
+
 fn flag(name: &str, value: &Value) -> Result<bool, SearchError> {
     match value {
         Value::Bool(flag) => Ok(*flag),
@@ -205,6 +242,11 @@ impl SearchBody {
     /// Whether only the best hit of each value of a field is shown.
     pub fn collapses(&self) -> bool {
         self.collapse.is_some()
+    }
+
+    /// Whether it continues after a hit that it names.
+    pub fn continues(&self) -> bool {
+        self.search_after.is_some()
     }
 
     /// The indices and aliases whose hits have a boost, patterns aside.
@@ -299,7 +341,10 @@ impl SearchBody {
                 let values = value.as_array().ok_or_else(|| SearchError::parsing("[search_after] is a list"))?;
                 self.search_after = Some(values.clone());
             }
-            "_source" => self.source = SourceFilter::of_value(value)?,
+            "_source" => {
+                check_patterns(value)?;
+                self.source = SourceFilter::of_value(value)?;
+            }
             "stored_fields" => {
                 self.stored_fields = match value {
                     Value::String(name) => vec![name.clone()],
@@ -311,7 +356,7 @@ impl SearchBody {
             "fields" => self.fields = shown_fields(name, value)?,
             "track_total_hits" => self.track_total(value)?,
             "track_scores" => self.track_scores = flag(name, value)?,
-            "min_score" => self.min_score = value.as_f64().map(|score| score as f32),
+            "min_score" => self.min_score = Some(score(value)?),
             "terminate_after" => self.terminate_after = number("terminateAfter", value, 0)?,
             "timeout" => self.timeout(value.as_str().unwrap_or_default())?,
             "version" => self.version = flag(name, value)?,
@@ -409,7 +454,11 @@ impl SearchBody {
             | "timeout"
             | "version"
             | "seq_no_primary_term" => self.set(name, &value)?,
-            "explain" if flag(name, &value)? => return Err(SearchError::unsupported("[explain] of a search")),
+            "explain" | "force_synthetic_source" | "include_named_queries_score" if flag(name, &value)? => {
+                return Err(SearchError::unsupported(format!("[{name}] of a search")));
+            }
+            "search_pipeline" if text != "_none" => return Err(SearchError::unsupported("[search_pipeline]")),
+            "suggest_size" => return Err(SearchError::unsupported("[suggest]")),
             "stored_fields" => self.stored_fields = text.split(',').map(str::to_owned).collect(),
             "docvalue_fields" => {
                 self.docvalue_fields =
@@ -429,7 +478,7 @@ impl SearchBody {
                 return Err(SearchError::argument("preFilterShardSize must be >= 1"));
             }
             "suggest_field" | "suggest_text" | "suggest_mode" => return Err(SearchError::unsupported("[suggest]")),
-            // Hints, and what belongs to the path or to the server.
+            // Hints, and what belongs to the server. Others do not come here: each route knows its parameters.
             _ => {}
         }
         Ok(())

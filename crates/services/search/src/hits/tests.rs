@@ -253,6 +253,9 @@ fn what_a_search_cannot_do_is_refused_by_its_name() {
     for (body, status, named) in [
         (json!({"rescore": {}}), 400, "rescore"),
         (json!({"colour": {}}), 400, "colour"),
+        (json!({"min_score": "high"}), 400, "min_score"),
+        (json!({"_source": "a".repeat(513)}), 400, "at most 512"),
+        (json!({"_source": {"excludes": vec!["a".repeat(500); 40]}}), 400, "at most 16384"),
         (json!({"size": -1}), 400, "size"),
         (json!({"from": 9_999, "size": 2}), 400, "Result window is too large"),
         (json!({"sort": "t"}), 400, "Text fields are not optimised"),
@@ -268,6 +271,8 @@ fn what_a_search_cannot_do_is_refused_by_its_name() {
         assert_eq!(error.status, status, "{body}: {error}");
         assert!(error.reason.contains(named), "{body}: {error}");
     }
+    let scored = json!({"query": {"match": {"t": "x"}}, "min_score": "100"});
+    assert_eq!(run(&targets, &scored).expect("a text is read as a number")["hits"]["hits"], json!([]));
     let limits = SearchLimits { source_bytes: 3, ..LIMITS };
     let error = search(&targets, &SearchBody::default(), &limits, &Arc::default()).err().expect("too large");
     assert_eq!(error.status, 429);

@@ -159,7 +159,7 @@ impl SearchIndex {
             .iter()
             .map(|op| match &op.kind {
                 OpKind::Index(source) | OpKind::Create(source) => {
-                    Some(parse_source(source).and_then(|object| self.prepare(&object)))
+                    Some(parse_new(source).and_then(|object| self.prepare(&object)))
                 }
                 OpKind::Delete | OpKind::Update(_) => None,
             })
@@ -197,7 +197,7 @@ impl SearchIndex {
                     // The documents moved into the attempt: read them again.
                     for (op, prepared) in ops.iter().zip(&mut prepared) {
                         if let (OpKind::Index(source) | OpKind::Create(source), None) = (&op.kind, &prepared) {
-                            *prepared = Some(parse_source(source).and_then(|object| self.prepare(&object)));
+                            *prepared = Some(parse_new(source).and_then(|object| self.prepare(&object)));
                         }
                     }
                 }
@@ -399,6 +399,15 @@ impl Attempt<'_> {
     }
 }
 
+/// The source of a new document. Errors: it is not JSON, not an object, or has a key twice.
+fn parse_new(source: &Bytes) -> Result<Map<String, Value>, SearchError> {
+    match crate::strict::value(source) {
+        Ok(Value::Object(object)) => Ok(object),
+        Ok(_) => Err(SearchError::mapping("failed to parse: the source is not an object")),
+        Err(error) => Err(SearchError::mapping(format!("failed to parse: {error}"))),
+    }
+}
+
 /// Errors: there is nothing to update.
 fn missing(id: &str) -> SearchError {
     SearchError::new(404, "document_missing_exception", format!("[{id}]: document missing"))
@@ -412,10 +421,12 @@ fn check(id: &str, state: Option<IdState>, expected: ExpectedVersion, create: bo
         return Err(SearchError::conflict(reason));
     }
     let last = state.map_or(0, |state| state.version);
+    // An earlier release took versions up to the last number: such a document stays at it, and can be deleted.
+    let next = last.saturating_add(1);
     match expected {
-        ExpectedVersion::Any => Ok(last + 1),
+        ExpectedVersion::Any => Ok(next),
         ExpectedVersion::Seq(seq, term) => match present {
-            Some(state) if state.seq == seq && term == 1 => Ok(last + 1),
+            Some(state) if state.seq == seq && term == 1 => Ok(next),
             Some(state) => {
                 let found = state.seq;
                 Err(SearchError::conflict(format!(

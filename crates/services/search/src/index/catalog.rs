@@ -36,6 +36,20 @@ pub(super) fn save(store: &Store, definition: &IndexDefinition) -> Result<(), Se
     put_item(store, "index", &definition.name, Some(&json!(definition)))
 }
 
+/// Stores several definitions, all or none. Durable when it returns.
+pub(super) fn save_all<'d>(
+    store: &Store,
+    definitions: impl Iterator<Item = &'d IndexDefinition>,
+) -> Result<(), SearchError> {
+    let mut transaction = store.begin();
+    let tree = catalog(&mut transaction)?;
+    for definition in definitions {
+        transaction.put(tree, &key(&definition.name), json!(definition).to_string().as_bytes())?;
+    }
+    let lsn = transaction.commit()?;
+    Ok(store.wait_visible(lsn)?)
+}
+
 /// Stores an item of a kind, or removes it. Durable when it returns.
 ///
 /// Errors: those of the store.

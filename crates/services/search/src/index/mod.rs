@@ -41,6 +41,7 @@ mod counters;
 mod feed;
 mod opening;
 mod rebuild;
+mod redefining;
 mod rewriting;
 mod rows;
 #[cfg(test)]
@@ -349,20 +350,6 @@ impl SearchIndex {
         self.put_mapping(&json!({}))?;
         // A feed's documents come later: the start does not depend on them.
         if self.is_fed() { Ok(()) } else { self.refresh() }
-    }
-
-    /// Changes what is stored about it besides mapping and columns. Durable when it returns.
-    ///
-    /// Errors: those of the store; the index is being made again (503).
-    pub fn redefine(&self, change: impl FnOnce(&mut IndexDefinition)) -> Result<(), SearchError> {
-        // The writer's lock: a mapping update saves the definition too.
-        let _writer = self.lock_writer()?;
-        self.check_deleted()?;
-        let mut definition = IndexDefinition::clone(&self.definition.read());
-        change(&mut definition);
-        catalog::save(&self.place.store, &definition)?;
-        *self.definition.write() = Arc::new(definition);
-        Ok(())
     }
 
     /// Deletes the index: its definition, documents and files. Durable when it returns.

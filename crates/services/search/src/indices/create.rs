@@ -1,6 +1,6 @@
 //! Creating indices, and changing their settings and aliases.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use node::identity::Action;
@@ -19,6 +19,12 @@ const VERSION_ID: &str = "8190099";
 
 /// Longest name of an index, in bytes (Elasticsearch's limit).
 const NAME_BYTES_MAX: usize = 255;
+
+/// Most aliases of an index: each write of its definition, and each name that a request resolves, goes through them.
+const ALIASES_MAX: usize = 1_000;
+
+/// A change of one alias of one index; none removes it.
+pub type AliasChange = (Arc<SearchIndex>, String, Option<Arc<Value>>);
 
 /// What a request says of a new index.
 #[derive(Clone, Debug, Default)]
@@ -99,6 +105,7 @@ impl Indices {
         // Somebody else may have created it meanwhile.
         let made = match self.get(name) {
             Some(index) => Ok(index),
+            None if self.is_alias(name) => self.write_index(name, asker),
             None => waiting(|| self.create_locked(name, NewIndex::default())),
         };
         // Others of the same request may be made.
@@ -151,6 +158,7 @@ impl Indices {
         let own = (!new.mappings.is_null()).then_some(&new.mappings);
         let mapping = Mapping::composed(mappings.iter().chain(own))?;
         aliases.extend(new.aliases);
+        check_count(name, aliases.len())?;
         let mut checked = BTreeMap::new();
         for (alias, body) in aliases {
             let alias = alias.replace("{index}", name);
@@ -193,25 +201,48 @@ impl Indices {
         })
     }
 
-    /// Changes aliases: each with the index, and what to put; none removes it. All names are checked before anything changes;
-    /// each index is durable by itself.
+    /// Changes aliases: each with the index, and what to put; none removes it. All of them happen at once: no request sees some of
+    /// them, and none is lost without the others. Durable when it returns.
     ///
-    /// Errors: a name that cannot be an alias; those of the store.
-    pub fn put_aliases(&self, changes: &[(Arc<SearchIndex>, String, Option<Value>)]) -> Result<(), SearchError> {
-        let _naming = self.naming.lock();
-        for (index, alias, body) in changes {
+    /// Errors: a name that cannot be an alias, too many aliases of an index; those of the store.
+    pub fn put_aliases(&self, changes: &[AliasChange]) -> Result<(), SearchError> {
+        let _naming = waiting(|| self.naming.lock());
+        let mut by_index: BTreeMap<String, (&SearchIndex, Vec<&AliasChange>)> = BTreeMap::new();
+        for change in changes {
+            let (index, alias, body) = change;
             index.check_writable()?;
             if let Some(body) = body {
                 self.check_alias(alias, body)?;
             }
+            by_index.entry(index.name()).or_insert_with(|| (&**index, Vec::new())).1.push(change);
         }
-        for (index, alias, body) in changes {
-            index.redefine(|definition| match body {
-                Some(body) => drop(definition.aliases.insert(alias.clone(), body.clone())),
-                None => drop(definition.aliases.remove(alias)),
-            })?;
+        for (index, changes) in by_index.values() {
+            let definition = index.definition();
+            let mut names: BTreeSet<&str> = definition.aliases.keys().map(String::as_str).collect();
+            for (_, alias, body) in changes {
+                match body {
+                    Some(_) => names.insert(alias),
+                    None => names.remove(alias.as_str()),
+                };
+            }
+            // One that has more of them from before may lose some.
+            if names.len() > definition.aliases.len() {
+                check_count(&definition.name, names.len())?;
+            }
         }
-        Ok(())
+        let change = |changes: Vec<&AliasChange>| {
+            let changes: Vec<AliasChange> = changes.into_iter().cloned().collect();
+            move |definition: &mut IndexDefinition| {
+                for (_, alias, body) in changes {
+                    match body {
+                        Some(body) => drop(definition.aliases.insert(alias, Value::clone(&body))),
+                        None => drop(definition.aliases.remove(&alias)),
+                    }
+                }
+            }
+        };
+        let changes = by_index.into_values().map(|(index, changes)| (index, change(changes))).collect();
+        waiting(|| SearchIndex::redefine_all(changes, || self.registry.write()))
     }
 
     fn check_alias(&self, alias: &str, body: &Value) -> Result<(), SearchError> {
@@ -256,6 +287,16 @@ impl Indices {
     /// The same, nested.
     pub fn nested_settings(flat: &BTreeMap<String, Value>) -> Value {
         settings::nested(flat)
+    }
+}
+
+/// Errors: an index cannot have so many aliases.
+fn check_count(index: &str, aliases: usize) -> Result<(), SearchError> {
+    match aliases > ALIASES_MAX {
+        true => Err(SearchError::argument(format!(
+            "index [{index}] would have {aliases} aliases, and at most {ALIASES_MAX}"
+        ))),
+        false => Ok(()),
     }
 }
 

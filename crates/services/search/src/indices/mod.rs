@@ -32,7 +32,7 @@ mod templates;
 mod tests;
 mod upkeep;
 
-pub use create::NewIndex;
+pub use create::{AliasChange, NewIndex};
 pub use feeding::FedIndex;
 pub use resolve::{Expand, ResolveOptions, Resolved};
 pub use rewriting::rewrite_files;

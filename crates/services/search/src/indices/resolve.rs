@@ -290,19 +290,30 @@ impl Indices {
         if name.contains('*') || name.contains(',') || name == "_all" {
             return Err(SearchError::argument(format!("a write needs one index, not [{name}]")));
         }
-        let found = self.resolve(name, options, asker)?;
+        self.resolve(name, options, asker)?;
+        let found = self.of_alias(name, asker)?;
         asker.record()?;
-        let mut writers = found.iter().filter(|resolved| {
-            let alias = resolved.index.definition().aliases.get(name).cloned().unwrap_or_default();
+        let mut writers = found.iter().filter(|(_, alias)| {
             found.len() == 1 && alias["is_write_index"] != json!(false) || alias["is_write_index"] == json!(true)
         });
         match (writers.next(), writers.next()) {
-            (Some(one), None) => Ok(Arc::clone(&one.index)),
+            (Some((index, _)), None) => Ok(Arc::clone(index)),
             _ => Err(SearchError::argument(format!(
                 "no write index is defined for alias [{name}]. The write index may be explicitly disabled using \
                  is_write_index=false or the alias points to multiple indices without one being designated as a write index"
             ))),
         }
+    }
+
+    /// The indices of an alias, each with what the alias says of it: all as of one moment. Errors: it may not be used; it is none.
+    fn of_alias(&self, name: &str, asker: &Asker) -> Result<Vec<(Arc<SearchIndex>, Value)>, SearchError> {
+        let registry = self.registry.read();
+        if !registry.may_use(name, asker) {
+            return Err(asker.refusal_of(name));
+        }
+        let of = |index: &Arc<SearchIndex>| Some((Arc::clone(index), index.definition().aliases.get(name)?.clone()));
+        let found: Vec<(Arc<SearchIndex>, Value)> = registry.open.values().filter_map(of).collect();
+        if found.is_empty() { Err(SearchError::no_index(name)) } else { Ok(found) }
     }
 
     /// Whether a name is an alias.

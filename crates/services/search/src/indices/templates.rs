@@ -80,6 +80,9 @@ fn patterns(template: &Value) -> Vec<&str> {
     }
 }
 
+/// Most templates of a kind: each new index looks at all of them.
+const TEMPLATES_MAX: usize = 1_000;
+
 /// The templates of a node.
 pub struct Templates {
     store: Store,
@@ -127,6 +130,12 @@ impl Templates {
         let templates = self.all(kind)?;
         if create && templates.contains_key(name) {
             return Err(SearchError::argument(format!("index_template [{name}] already exists")));
+        }
+        if !templates.contains_key(name) && templates.len() >= TEMPLATES_MAX {
+            return Err(SearchError::argument(format!(
+                "there are {} templates, and at most {TEMPLATES_MAX}",
+                templates.len()
+            )));
         }
         let mut whole = Template::default();
         for component in body["composed_of"].as_array().into_iter().flatten().filter_map(Value::as_str) {

@@ -60,6 +60,23 @@ pub struct QueryContext {
     pub cheap: bool,
 }
 
+/// Fields of metadata that some queries cannot look into.
+const METADATA: &[&str] = &[
+    "_id",
+    "_index",
+    "_source",
+    "_seq_no",
+    "_primary_term",
+    "_version",
+    "_routing",
+    "_ignored",
+    "_field_names",
+    "_doc_count",
+    "_nested_path",
+    "_tier",
+    "_size",
+];
+
 /// A query of the library.
 type BoxedQuery = Box<dyn Query>;
 
@@ -137,6 +154,10 @@ impl<'a> QueryBuilder<'a> {
 
     fn named(&mut self, name: &str, body: &Value) -> Result<BoxedQuery, SearchError> {
         self.count_clauses(1)?;
+        // Clients branch on the names that a hit shows; without them they would take the wrong branch.
+        if body.get("_name").is_some() {
+            return Err(SearchError::unsupported("[_name] of a query"));
+        }
         match name {
             "match_all" => {
                 let body = body_of(name, body)?;
@@ -200,7 +221,13 @@ impl<'a> QueryBuilder<'a> {
 
     /// A mapped field and where it lies; none if no document can have it.
     fn resolve(&self, path: &str) -> Result<Option<(Arc<MappedField>, Field)>, SearchError> {
-        let Some(field) = self.view.mapping.field(path) else { return Ok(None) };
+        let Some(field) = self.view.mapping.field(path) else {
+            // They are there in every document, so finding nothing would be wrong.
+            return match METADATA.contains(&path) {
+                true => Err(failed(format!("such a query on the metadata field [{path}] is not supported"))),
+                false => Ok(None),
+            };
+        };
         if !field.indexed && !field.doc_values {
             return Err(failed(format!("Cannot search on field [{path}] since it is not indexed nor has doc values.")));
         }
@@ -246,7 +273,8 @@ fn parameters_of<'v>(key: &str, value: &'v Value) -> std::borrow::Cow<'v, Map<St
 
 /// Errors: a parameter that the query does not have.
 fn known_only(name: &str, body: &Map<String, Value>, known: &[&str]) -> Result<(), SearchError> {
-    match body.keys().find(|key| !known.contains(&key.as_str()) && !matches!(key.as_str(), "boost" | "_name")) {
+    match body.keys().find(|key| !known.contains(&key.as_str()) && key.as_str() != "boost") {
+        Some(key) if key == "_name" => Err(SearchError::unsupported("[_name] of a query")),
         Some(key) => Err(SearchError::parsing(format!("[{name}] query does not support [{key}]"))),
         None => Ok(()),
     }

@@ -421,6 +421,14 @@ fn what_cannot_be_read_is_refused_by_its_name() {
     for (dsl, kind, named) in [
         (json!({"nonsense": {}}), "parsing_exception", "unknown query [nonsense]"),
         (json!({"nested": {}}), "unsupported_operation_exception", "[nested]"),
+        (json!({"bool": {"_name": "x"}}), "unsupported_operation_exception", "[_name]"),
+        (json!({"term": {"n": {"value": 1, "_name": "x"}}}), "unsupported_operation_exception", "[_name]"),
+        (json!({"term": {"n": 1, "_name": "x"}}), "unsupported_operation_exception", "[_name]"),
+        (json!({"range": {"_id": {"gte": "1"}}}), "query_shard_exception", "[_id]"),
+        (json!({"prefix": {"_id": "1"}}), "query_shard_exception", "[_id]"),
+        (json!({"range": {"_seq_no": {"gte": 1}}}), "query_shard_exception", "[_seq_no]"),
+        (json!({"term": {"_version": 1}}), "query_shard_exception", "[_version]"),
+        (json!({"terms": {"_routing": ["a"]}}), "query_shard_exception", "[_routing]"),
         (
             json!({"term": {"n": 1}, "match_all": {}}),
             "parsing_exception",

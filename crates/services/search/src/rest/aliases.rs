@@ -9,12 +9,41 @@ use super::message::{RestMethod, RestResponse};
 use super::templates::acknowledged;
 use crate::error::SearchError;
 use crate::index::SearchIndex;
-use crate::indices::Resolved;
+use crate::indices::{AliasChange, Resolved};
 use crate::mapping::matches_pattern;
 use crate::rights::Asker;
 
-/// A change of one alias of one index; none removes it.
-type AliasChange = (Arc<SearchIndex>, String, Option<Value>);
+/// Most names of a request, and most changes that they become: one of one alias of one index each.
+const CHANGES_MAX: usize = 1_000;
+
+/// Bytes of the filters and options of all changes of a request, as they are stored.
+const CHANGES_BYTES_MAX: usize = 16 << 20;
+
+/// The changes of a request, bounded.
+#[derive(Default)]
+struct AliasChanges {
+    all: Vec<AliasChange>,
+    bytes: usize,
+}
+
+impl AliasChanges {
+    /// Adds a change; a body of `bytes` bytes is put. Errors: these are too many.
+    fn push(
+        &mut self,
+        index: &Arc<SearchIndex>,
+        alias: &str,
+        body: Option<(&Arc<Value>, usize)>,
+    ) -> Result<(), SearchError> {
+        self.bytes += body.map_or(0, |(_, bytes)| bytes);
+        if self.all.len() == CHANGES_MAX || self.bytes > CHANGES_BYTES_MAX {
+            return Err(SearchError::argument(format!(
+                "a request changes at most {CHANGES_MAX} aliases, an alias of each index counted, with {CHANGES_BYTES_MAX} bytes"
+            )));
+        }
+        self.all.push((Arc::clone(index), alias.to_owned(), body.map(|(body, _)| Arc::clone(body))));
+        Ok(())
+    }
+}
 
 /// The aliases of an index whose names match.
 pub(super) fn shown(index: &SearchIndex, patterns: Option<&[&str]>) -> Value {
@@ -69,25 +98,37 @@ pub(super) fn put(api: &Api, request: &AskedRequest<'_>, names: &str, alias: &st
     request.asker.check(alias)?;
     let found = resolved(api, request, names, options)?;
     found.iter().try_for_each(|found| request.asker.check(&found.index.name()))?;
-    let changes: Vec<AliasChange> =
-        found.into_iter().map(|Resolved { index, .. }| (index, alias.to_owned(), Some(body.clone()))).collect();
+    let (bytes, body) = (body.to_string().len(), Arc::new(body));
+    let mut changes = AliasChanges::default();
+    found.iter().try_for_each(|found| changes.push(&found.index, alias, Some((&body, bytes))))?;
     request.asker.record()?;
-    api.indices.put_aliases(&changes)?;
+    api.indices.put_aliases(&changes.all)?;
     Ok(acknowledged())
 }
 
 /// `DELETE /<index>/_alias/<name>`.
 pub(super) fn delete(api: &Api, request: &AskedRequest<'_>, names: &str, aliases: &str) -> Answer {
-    let mut changes = Vec::new();
+    check_names(aliases.split(',').count())?;
+    let mut changes = AliasChanges::default();
     for Resolved { index, .. } in api.indices.resolve(names, any_state(), &request.asker)? {
         removals(&request.asker, &index, aliases, &mut changes)?;
     }
-    if changes.is_empty() {
+    if changes.all.is_empty() {
         return Err(missing(aliases));
     }
     request.asker.record()?;
-    api.indices.put_aliases(&changes)?;
+    api.indices.put_aliases(&changes.all)?;
     Ok(acknowledged())
+}
+
+/// Errors: a request cannot name so many.
+fn check_names(names: usize) -> Result<(), SearchError> {
+    match names > CHANGES_MAX {
+        true => {
+            Err(SearchError::argument(format!("a request about aliases has {names} names, and at most {CHANGES_MAX}")))
+        }
+        false => Ok(()),
+    }
 }
 
 fn missing(names: &str) -> SearchError {
@@ -95,12 +136,12 @@ fn missing(names: &str) -> SearchError {
 }
 
 /// Adds the removals of aliases of an index: of those that are named, and of those that patterns stand for and `asker` may change.
-/// Errors: one that is named and may not be changed.
+/// Errors: one that is named and may not be changed; too many changes.
 fn removals(
     asker: &Asker,
     index: &Arc<SearchIndex>,
     aliases: &str,
-    changes: &mut Vec<AliasChange>,
+    changes: &mut AliasChanges,
 ) -> Result<(), SearchError> {
     let is_pattern = |name: &&str| *name == "_all" || name.contains('*');
     asker.check(&index.name())?;
@@ -108,7 +149,7 @@ fn removals(
     for name in index.definition().aliases.keys() {
         let is_meant = aliases.split(',').any(|pattern| pattern == "_all" || matches_pattern(pattern, name));
         if is_meant && asker.may(name) {
-            changes.push((Arc::clone(index), name.clone(), None));
+            changes.push(index, name, None)?;
         }
     }
     Ok(())
@@ -123,58 +164,77 @@ fn texts(action: &Map<String, Value>, one: &str, many: &str) -> Vec<String> {
     }
 }
 
-/// `POST /_aliases`.
-pub(super) fn update(api: &Api, request: &AskedRequest<'_>) -> Answer {
-    let body = request.json()?.ok_or_else(|| SearchError::body("request body is required"))?;
-    let actions = body["actions"].as_array().ok_or_else(|| SearchError::argument("No action specified"))?;
-    let (mut changes, mut deletes) = (Vec::new(), Vec::new());
-    for action in actions {
+/// One action of `_aliases`.
+struct AliasAction<'r> {
+    kind: &'r str,
+    parts: &'r Map<String, Value>,
+    indices: Vec<String>,
+    aliases: Vec<String>,
+}
+
+impl<'r> AliasAction<'r> {
+    /// Errors: it has no name, or another form.
+    fn read(action: &'r Value) -> Result<AliasAction<'r>, SearchError> {
         let mut parts = action.as_object().into_iter().flatten();
-        let (Some((kind, Value::Object(action))), None) = (parts.next(), parts.next()) else {
+        let (Some((kind, Value::Object(parts))), None) = (parts.next(), parts.next()) else {
             return Err(SearchError::parsing("an action of _aliases is an object with one part"));
         };
-        let indices = texts(action, "index", "indices");
-        let aliases = texts(action, "alias", "aliases");
+        let (indices, aliases) = (texts(parts, "index", "indices"), texts(parts, "alias", "aliases"));
         if indices.is_empty() {
             return Err(SearchError::argument("One of [index] or [indices] is required"));
         }
         if aliases.is_empty() && kind != "remove_index" {
             return Err(SearchError::argument("One of [alias] or [aliases] is required"));
         }
+        match kind.as_str() {
+            "add" | "remove" | "remove_index" => Ok(AliasAction { kind, parts, indices, aliases }),
+            other => Err(SearchError::parsing(format!("[alias_action] unknown field [{other}]"))),
+        }
+    }
+
+    /// Adds the changes of one index that it names. Errors: `asker` may not make them; an alias is not there that must be; too many.
+    fn of_index(&self, index: &Arc<SearchIndex>, asker: &Asker, changes: &mut AliasChanges) -> Result<(), SearchError> {
+        if self.kind == "add" {
+            // Who reads through the alias reads the index from now on, which another alias is no right to.
+            asker.check(&index.name())?;
+            self.aliases.iter().try_for_each(|alias| asker.check(alias))?;
+            let mut body = self.parts.clone();
+            body.retain(|name, _| !matches!(name.as_str(), "index" | "indices" | "alias" | "aliases" | "must_exist"));
+            let body = Value::Object(body);
+            let (bytes, body) = (body.to_string().len(), Arc::new(body));
+            return self.aliases.iter().try_for_each(|alias| changes.push(index, alias, Some((&body, bytes))));
+        }
+        let before = changes.all.len();
+        removals(asker, index, &self.aliases.join(","), changes)?;
+        match changes.all.len() == before && self.parts.get("must_exist") == Some(&json!(true)) {
+            true => Err(missing(&self.aliases.join(","))),
+            false => Ok(()),
+        }
+    }
+}
+
+/// `POST /_aliases`.
+pub(super) fn update(api: &Api, request: &AskedRequest<'_>) -> Answer {
+    let body = request.json()?.ok_or_else(|| SearchError::body("request body is required"))?;
+    let actions = body["actions"].as_array().ok_or_else(|| SearchError::argument("No action specified"))?;
+    check_names(actions.len())?;
+    let actions: Vec<AliasAction<'_>> = actions.iter().map(AliasAction::read).collect::<Result<_, _>>()?;
+    check_names(actions.iter().map(|action| action.aliases.len().max(action.indices.len())).sum())?;
+    let (mut changes, mut deletes) = (AliasChanges::default(), Vec::new());
+    for action in &actions {
         let options = crate::indices::ResolveOptions { allow_no_indices: false, ..any_state() };
-        for Resolved { index, .. } in api.indices.resolve(&indices.join(","), options, &request.asker)? {
-            match kind.as_str() {
-                "add" => {
-                    // Who reads through the alias reads the index from now on, which another alias is no right to.
-                    request.asker.check(&index.name())?;
-                    aliases.iter().try_for_each(|alias| request.asker.check(alias))?;
-                    let mut body = action.clone();
-                    body.retain(|name, _| {
-                        !matches!(name.as_str(), "index" | "indices" | "alias" | "aliases" | "must_exist")
-                    });
-                    changes.extend(
-                        aliases
-                            .iter()
-                            .map(|alias| (Arc::clone(&index), alias.clone(), Some(Value::Object(body.clone())))),
-                    );
-                }
-                "remove" => {
-                    let before = changes.len();
-                    removals(&request.asker, &index, &aliases.join(","), &mut changes)?;
-                    if changes.len() == before && action.get("must_exist") == Some(&json!(true)) {
-                        return Err(missing(&aliases.join(",")));
-                    }
-                }
+        for Resolved { index, .. } in api.indices.resolve(&action.indices.join(","), options, &request.asker)? {
+            match action.kind {
                 "remove_index" => {
                     request.asker.check(&index.name())?;
                     deletes.push(index.name());
                 }
-                other => return Err(SearchError::parsing(format!("[alias_action] unknown field [{other}]"))),
+                _ => action.of_index(&index, &request.asker, &mut changes)?,
             }
         }
     }
     request.asker.record()?;
-    api.indices.put_aliases(&changes)?;
+    api.indices.put_aliases(&changes.all)?;
     deletes.iter().try_for_each(|name| api.indices.delete(name))?;
     Ok(acknowledged())
 }

@@ -16,9 +16,9 @@ use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
 use super::api::{Answer, Api, AskedRequest};
+use super::conditions::{condition, expected, expected_of_update};
 use super::documents::{
-    ReadingBack, RefreshPolicy, expected, invalid, partial, refuse_unsupported, replicas, updated_source,
-    write_written, written,
+    ReadingBack, RefreshPolicy, invalid, partial, refuse_unsupported, replicas, updated_source, write_written, written,
 };
 use super::message::{RestBody, RestResponse};
 use crate::error::SearchError;
@@ -111,7 +111,7 @@ fn read(request: &AskedRequest<'_>, default: Option<&str>) -> Result<Vec<BulkIte
             |what: String| SearchError::argument(format!("Malformed action/metadata line [{number}], {what}"));
         // Most bodies repeat one line.
         if line != last.0 {
-            let read = serde_json::from_slice(&line).map_err(|error| malformed(format!("it is no JSON: {error}")))?;
+            let read = crate::strict::value(&line).map_err(|error| malformed(format!("it is no JSON: {error}")))?;
             last = (line, read);
         }
         let action: &Value = &last.1;
@@ -164,10 +164,10 @@ fn item(
             ("_id", Value::String(name)) => id = Some(name.clone()),
             ("_id", Value::Number(number)) => id = Some(number.to_string()),
             ("_id" | "pipeline" | "_type", Value::Null) => {}
-            ("version" | "_version", value) => version = value.as_u64(),
+            ("version" | "_version", value) => version = condition(name, value)?,
             ("version_type" | "_version_type", Value::String(kind)) => version_type = Some(kind.clone()),
-            ("if_seq_no", value) => seq = value.as_u64(),
-            ("if_primary_term", value) => term = value.as_u64(),
+            ("if_seq_no", value) => seq = condition(name, value)?,
+            ("if_primary_term", value) => term = condition(name, value)?,
             ("op_type", Value::String(kind)) => op_type = Some(kind.clone()),
             ("require_alias", Value::Bool(flag)) => require_alias = *flag,
             ("_source", value) => filter = SourceFilter::of_value(value)?,
@@ -189,15 +189,17 @@ fn item(
     let is_create = action == "create" || (action == "index" && (op_type.as_deref() == Some("create") || id.is_none()));
     // An index operation with the type of a create is one, in its response too.
     let action = if action == "index" && op_type.as_deref() == Some("create") { "create" } else { action };
+    let mut expected = expected(version, version_type.as_deref(), seq, term);
     let kind = match (action, source) {
         ("delete", _) if id.is_none() => return Err(invalid("id is missing")),
         ("update", _) if id.is_none() => return Err(invalid("id is missing")),
         ("delete", _) | (_, None) => Ok(OpKind::Delete),
         ("update", Some(source)) => {
-            let body = serde_json::from_slice(&source)
+            let body = crate::strict::value(&source)
                 .map_err(|error| SearchError::body(format!("the body of an update cannot be read: {error}")));
             body.and_then(|body| {
-                let (update, _, source) = partial(&body)?;
+                let (update, in_body, source) = partial(&body)?;
+                expected = Ok(expected_of_update(&update, expected.clone()?, in_body)?);
                 if let Some(source) = source {
                     filter = SourceFilter::of_value(&source)?;
                 }
@@ -207,7 +209,6 @@ fn item(
         (_, Some(source)) if is_create => Ok(OpKind::Create(source)),
         (_, Some(source)) => Ok(OpKind::Index(source)),
     };
-    let expected = expected(version, version_type.as_deref(), seq, term);
     let kind = match id.as_deref() {
         Some("") => Err(SearchError::argument("if _id is specified it must not be empty")),
         _ => kind,

@@ -7,6 +7,7 @@ use node::identity::Action;
 use serde_json::{Map, Value, json};
 
 use super::api::{Answer, Api, AskedRequest};
+use super::conditions::{condition, expected, expected_of, expected_of_update};
 use super::message::{RestMethod, RestResponse};
 use crate::error::SearchError;
 use crate::index::{
@@ -61,40 +62,6 @@ pub(super) fn refuse_unsupported(request: &AskedRequest<'_>) -> Result<(), Searc
 /// Elasticsearch's refusal of a request that makes no sense.
 pub(super) fn invalid(reason: impl std::fmt::Display) -> SearchError {
     SearchError::new(400, "action_request_validation_exception", format!("Validation Failed: 1: {reason};"))
-}
-
-/// What must hold before the operation, by the values of `version`, `version_type`, `if_seq_no` and `if_primary_term`.
-pub(super) fn expected(
-    version: Option<u64>,
-    version_type: Option<&str>,
-    seq: Option<u64>,
-    term: Option<u64>,
-) -> Result<ExpectedVersion, SearchError> {
-    match (version_type, version, seq, term) {
-        (None | Some("internal"), None, None, None) => Ok(ExpectedVersion::Any),
-        (None | Some("internal"), None, Some(seq), Some(term)) => Ok(ExpectedVersion::Seq(seq, term)),
-        (None | Some("internal"), Some(_), ..) => Err(invalid(
-            "internal versioning can not be used for optimistic concurrency control. Please use `if_seq_no` and \
-             `if_primary_term` instead",
-        )),
-        (Some("external"), Some(version), None, None) => Ok(ExpectedVersion::External(version)),
-        (Some("external_gte"), Some(version), None, None) => Ok(ExpectedVersion::ExternalGte(version)),
-        (Some(kind @ ("external" | "external_gte")), None, None, None) => {
-            Err(invalid(format!("illegal version value [-4] for version type [{}]", kind.to_uppercase())))
-        }
-        (_, _, Some(_), None) | (_, _, None, Some(_)) => Err(invalid("ifSeqNo and ifPrimaryTerm go together")),
-        (Some(_), _, Some(_), _) => Err(invalid("compare and write operations can not use versioning")),
-        (Some(other), ..) => Err(SearchError::argument(format!("No version type match [{other}]"))),
-    }
-}
-
-fn expected_of(request: &AskedRequest<'_>) -> Result<ExpectedVersion, SearchError> {
-    expected(
-        request.number("version")?,
-        request.parameter("version_type"),
-        request.number("if_seq_no")?,
-        request.number("if_primary_term")?,
-    )
 }
 
 /// The object of a write's response.
@@ -237,8 +204,8 @@ pub(super) fn partial(body: &Value) -> Result<(PartialUpdate, ExpectedVersion, O
             ("upsert", Value::Object(upsert)) => update.upsert = Some(upsert.clone()),
             ("doc_as_upsert", Value::Bool(flag)) => update.doc_as_upsert = *flag,
             ("detect_noop", Value::Bool(flag)) => update.detect_noop = *flag,
-            ("if_seq_no", value) => seq = value.as_u64(),
-            ("if_primary_term", value) => term = value.as_u64(),
+            ("if_seq_no", value) => seq = condition(name, value)?,
+            ("if_primary_term", value) => term = condition(name, value)?,
             ("_source", value) => source = Some(value.clone()),
             ("script" | "scripted_upsert", _) => {
                 return Err(SearchError::unsupported(format!("[{name}] of an update")));
@@ -275,14 +242,10 @@ pub(super) fn update(api: &Api, request: &AskedRequest<'_>, name: &str, id: &str
         ));
     }
     let body = request.json()?.ok_or_else(|| SearchError::body("request body is required"))?;
-    let (update, in_body, source) = partial(&body)?;
-    let expected = match expected_of(request)? {
-        ExpectedVersion::Any => in_body,
-        other => other,
-    };
-    if update.upsert.is_some() && expected != ExpectedVersion::Any {
-        return Err(invalid("upsert requests don't support `if_seq_no` and `if_primary_term`"));
-    }
+    let (mut update, in_body, source) = partial(&body)?;
+    // Older clients for Java send it so.
+    update.doc_as_upsert = request.flag("doc_as_upsert")?.unwrap_or(update.doc_as_upsert);
+    let expected = expected_of_update(&update, expected_of(request)?, in_body)?;
     let needs_one = matches!(expected, ExpectedVersion::Seq(..)) && update.upsert.is_none() && !update.doc_as_upsert;
     let mut filter = SourceFilter::none();
     if let Some(source) = &source {

@@ -74,12 +74,12 @@ impl RestRequest {
             .transpose()
     }
 
-    /// The body as JSON; `None` if it is empty. Errors: it is no JSON.
+    /// The body as JSON; `None` if it is empty. Errors: it is no JSON, or an object of it has a key twice.
     pub fn json(&self) -> Result<Option<Value>, SearchError> {
         if self.body.iter().all(u8::is_ascii_whitespace) {
             return Ok(None);
         }
-        serde_json::from_slice(&self.body)
+        crate::strict::value(&self.body)
             .map(Some)
             .map_err(|error| SearchError::body(format!("the body of the request cannot be read: {error}")))
     }

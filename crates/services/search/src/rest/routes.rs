@@ -7,8 +7,8 @@ use super::api::{Answer, Api, AskedRequest};
 use super::message::{RestHandler, RestMethod, RestRequest, RestResponse};
 use super::routing::{BodyNeed, DocumentRoute, IndexRoute, NodeNeed, NodeRoute, Route, Routed, SearchRoute};
 use super::{
-    admin, aliases, audited, authenticated, bulk, by_query, cat, cluster, documents, maintenance, nodes, searches,
-    task_requests, templates,
+    admin, aliases, audited, authenticated, bulk, by_query, cat, cluster, documents, maintenance, nodes, parameters,
+    searches, task_requests, templates,
 };
 use crate::error::SearchError;
 use crate::indices::TemplateKind;
@@ -25,7 +25,9 @@ impl Api {
         let asker = self.asker(request, action, needs);
         asker.holds()?;
         let Some(routed) = routed else { return Err(no_route(request)) };
-        let request = AskedRequest { request, asker };
+        parameters::check(request, routed.route)?;
+        let with_source = parameters::with_source(request, routed.route)?;
+        let request = AskedRequest { request: with_source.as_ref().unwrap_or(request), asker };
         audited::finish(self, &request, routed.route, self.answer(&request, &routed))
     }
 
@@ -121,7 +123,7 @@ impl Api {
             Of::ForceMerge => maintenance::force_merge(self, request, names),
             Of::ClearCache => maintenance::clear_cache(self, request, names),
             Of::Stats => maintenance::stats(self, request, names, name),
-            Of::Analyze => maintenance::analyze(self, request, routed.names),
+            Of::Analyze => maintenance::analyze(self, request, routed.names.or(request.parameter("index"))),
             Of::FieldCaps => maintenance::field_caps(self, request, names),
             Of::Resolve => aliases::resolve(self, request, names),
         }

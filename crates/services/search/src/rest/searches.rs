@@ -162,6 +162,9 @@ fn begin_scroll(api: &Api, request: &AskedRequest<'_>, mut body: SearchBody, kee
     if body.from > 0 {
         return Err(invalid("using [from] is not allowed in a scroll context"));
     }
+    if body.continues() {
+        return Err(invalid("`search_after` cannot be used in a scroll context."));
+    }
     if body.collapses() {
         return Err(invalid("cannot use `collapse` in a scroll context"));
     }
@@ -325,6 +328,9 @@ pub(super) fn count(api: &Api, request: &AskedRequest<'_>, names: &str) -> Answe
             return Err(SearchError::parsing(format!("request does not support [{name}]")));
         }
     }
+    if request.number("terminate_after")?.unwrap_or(0) > 0 {
+        return Err(SearchError::unsupported("[terminate_after] of a count"));
+    }
     let by_text = query_string_of(|name| request.parameter(name));
     let query = by_text.or_else(|| body.get("query").cloned());
     let least = request.parameter("min_score").map(|text| {
@@ -358,7 +364,7 @@ pub(super) fn multi_search(api: &Api, request: &AskedRequest<'_>, default: Optio
         }
         let header = if header.trim().is_empty() { "{}" } else { header };
         let parse = |line: &str| {
-            serde_json::from_str::<Value>(line)
+            crate::strict::value(line.as_bytes())
                 .map_err(|error| SearchError::body(format!("a line of _msearch: {error}")))
         };
         // Without its header nobody knows which line is a body: that is an error of all. A body is one of its search.
@@ -412,9 +418,14 @@ fn one_of_many(
             ("index" | "indices", Value::Array(indices)) => {
                 names = indices.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(",");
             }
-            (other, Value::String(text)) => drop(parameters.insert(other.to_owned(), text.clone())),
-            (other, Value::Null) => drop(parameters.remove(other)),
-            (other, value) => drop(parameters.insert(other.to_owned(), value.to_string())),
+            (other, value) => {
+                super::parameters::check_header(other)?;
+                match value {
+                    Value::String(text) => drop(parameters.insert(other.to_owned(), text.clone())),
+                    Value::Null => drop(parameters.remove(other)),
+                    value => drop(parameters.insert(other.to_owned(), value.to_string())),
+                }
+            }
         }
     }
     let one = RestRequest {

@@ -13,11 +13,13 @@ use super::*;
 use crate::indices::{Indices, IndicesOptions, Upkeep};
 use crate::rights::testing::guard_with;
 
+mod aliases;
 mod audited;
 mod limits;
 mod messages;
 mod partial;
 mod parts;
+mod refusals;
 mod rights;
 
 pub(super) fn api() -> (Api, Arc<Indices>) {

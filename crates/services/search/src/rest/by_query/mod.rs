@@ -128,7 +128,9 @@ impl ByQueryOptions {
             };
         }
         let in_body = body.get("max_docs").map(|value| value.as_i64().unwrap_or(i64::MIN));
-        let by_parameter = request.parameter("max_docs").map(|text| text.parse().unwrap_or(i64::MIN));
+        // The older name of the same.
+        let by_parameter = request.parameter("max_docs").or(request.parameter("size"));
+        let by_parameter = by_parameter.map(|text| text.parse().unwrap_or(i64::MIN));
         if in_body.zip(by_parameter).is_some_and(|(a, b)| a != b) {
             return Err(both("max_docs"));
         }
