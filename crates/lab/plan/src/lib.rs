@@ -31,6 +31,7 @@ pub mod mix;
 mod output;
 pub mod page;
 pub mod plan_command;
+mod price_age;
 pub mod prices;
 pub mod show;
 mod show_node;

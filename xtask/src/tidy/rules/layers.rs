@@ -32,6 +32,7 @@ const LAYERS: &[Layer] = &[
         imports: &[
             "crates/lab/rally",
             "crates/lab/fleet",
+            "crates/lab/plan",
             "crates/lab/what_if",
             "crates/lab/workload",
             "crates/services",

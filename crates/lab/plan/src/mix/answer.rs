@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use catalogue::price::Price;
 
 use super::choose::{Choice, RatedMix, choose};
-use super::mixes::{JournalPart, Mix, VOLUME_ROOMS};
+use super::mixes::{JournalPart, Mix, rooms_tried};
 use super::parts::{VolumeNeeds, endurance, parts, wasted};
 use super::planning::{NOT_REPLAYED, PlannedMix, Planning};
 use super::rate::Rated;
@@ -16,6 +16,7 @@ use super::report::{
 };
 use super::settings::{CacheBytes, SettingsFor, mode_of, text};
 use super::supply::Plug;
+use super::sure::sure;
 use super::target::print_seconds;
 use crate::PlanError;
 
@@ -78,7 +79,7 @@ impl Planning {
                 .map_or(Ok(Vec::new()), |number| self.no_help(number))?,
             flips,
             break_even: best_of(break_even.collect()),
-            sure: self.sure(chosen.map(|number| &self.kept[number])),
+            sure: sure(self, chosen.map(|number| &self.kept[number])),
             refused: self.refused.clone(),
             considered: ConsideredReport { mixes: self.enumerated, predicted: self.kept.len(), left_out },
             prices: prices.iter().map(price_report).collect(),
@@ -448,12 +449,6 @@ impl Planning {
         }));
         curves
     }
-}
-
-/// Which operations of volumes were tried.
-pub(super) fn rooms_tried() -> String {
-    let rooms = VOLUME_ROOMS.map(|room| room.to_string()).join(", ");
-    format!("volumes were tried with {rooms} times the operations of the worst minute, and not with more")
 }
 
 /// What another mix can make better.

@@ -10,7 +10,7 @@ use catalogue::price::{Price, PriceDate, PriceUnit};
 use serde::{Deserialize, Serialize};
 
 use crate::PlanError;
-use crate::prices::{OLD_DAYS, STALE_DAYS};
+use crate::price_age::{OLD_DAYS, STALE_DAYS};
 
 /// Months for which media are rented, at most.
 const MONTHS_MOST: f64 = 1200.0;

@@ -24,6 +24,12 @@ const NEAR_SIZES_MAX: usize = 12;
 /// Volumes that are rented by their operations are tried with so many times those of the worst minute.
 pub(super) const VOLUME_ROOMS: [u32; 3] = [3, 12, 48];
 
+/// Which operations of volumes were tried.
+pub(super) fn rooms_tried() -> String {
+    let rooms = VOLUME_ROOMS.map(|room| room.to_string()).join(", ");
+    format!("volumes were tried with {rooms} times the operations of the worst minute, and not with more")
+}
+
 /// Modules of DRAM, or a machine of a cloud.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NearPart {

@@ -33,11 +33,7 @@ use catalogue::Medium;
 use catalogue::price::{Price, PriceDate};
 
 use crate::PlanError;
-
-/// Prices that are older than so many days are told.
-pub const OLD_DAYS: u64 = 90;
-/// Prices that are older than so many days are refused, unless it is said that they may be.
-pub const STALE_DAYS: u64 = 365;
+pub use crate::price_age::{OLD_DAYS, STALE_DAYS};
 
 /// A price and its age.
 #[derive(Clone, Debug, PartialEq)]

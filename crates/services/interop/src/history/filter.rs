@@ -8,8 +8,9 @@ use crate::error::InteropError;
 use crate::intake;
 use crate::record::search::{SearchKeys, TEXT_BYTES_MAX, TextIndex};
 use crate::record::{self, DeliveryOutcome, Derivation, MessageOrigin, Stored};
+use crate::rows::IdRange;
 use crate::rows::Reader;
-use crate::rows::read::{ById, ByText, ByTime, IdRange};
+use crate::rows::read::{ById, ByText, ByTime};
 
 /// Messages that match, oldest first, of those services that `may_see` allows. Others are left out before anything of them is
 /// compared, and all conditions are on a message as `seen` returns it. Of a damaged message the service is not known: it is listed where `may_see` allows [`EVERY_SERVICE`].

@@ -51,6 +51,7 @@
 //! It deliberately has no more indexes: SQL reads the other paths of a message.
 
 pub mod check;
+mod id_range;
 mod interpret;
 mod parts;
 pub mod prune;
@@ -66,10 +67,11 @@ use store::{Interpreter, Snapshot, StoreError, TreeId};
 use crate::record::search::{TEXT_BYTES_MAX, TextIndex};
 use crate::record::{self, DeliveryOutcome, Derivation};
 
+pub(crate) use id_range::IdRange;
 pub use interpret::Rows;
 pub use parts::{PartedWalk, SharedParts};
+pub(crate) use read::InboundOf;
 pub use read::{Brief, DerivedMessage, Reader, Summary};
-pub(crate) use read::{IdRange, InboundOf};
 pub use walk::{Ids, MessageWalk, ReadMessage, Wanted};
 
 /// Name of the tree of what waits.

@@ -8,6 +8,7 @@ use std::ops::Bound;
 use bytes::Bytes;
 use store::{Cursor, Direction, Skipped, Snapshot, Store, StoreError, TreeId};
 
+use super::id_range::{IdRange, upper};
 use super::{
     FAILED_OUTPUT, SET_ASIDE_OUTPUT, Trees, link_prefix, links_prefix, object_key, object_of, object_of_output,
     state_key, text_entry, text_prefix, time_key, time_of,
@@ -492,25 +493,6 @@ impl Reader {
         let cursor = self.snapshot.scan(tree, Bound::Included(&begin), upper(&end, ids.below), direction);
         ByText { cursor, prefix }
     }
-}
-
-/// Some ids, from the first one up to one that does not belong to them.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct IdRange {
-    pub(crate) first: u64,
-    pub(crate) below: Option<u64>,
-}
-
-impl IdRange {
-    /// The first one; a walk begins not behind its end.
-    fn first(self) -> u64 {
-        self.below.map_or(self.first, |below| self.first.min(below))
-    }
-}
-
-/// The end of a walk: with all keys, or below one of them.
-fn upper(key: &[u8], below: Option<u64>) -> Bound<&[u8]> {
-    if below.is_some() { Bound::Excluded(key) } else { Bound::Included(key) }
 }
 
 /// See [`Reader::by_time`].

@@ -60,6 +60,7 @@ pub use counters::Counters;
 pub use feed::{DocumentFeed, FedBatch, guarded};
 pub use opening::data_keys_in_use;
 use opening::{library_index, next_seq, reader_of, tree_names};
+pub(crate) use redefining::redefine_all;
 pub(crate) use rewriting::rewrite_files;
 pub use rows::{ID_BYTES_MAX, IdState, StoredDocument};
 use sequence::Sequencer;
@@ -256,6 +257,13 @@ impl SearchIndex {
         let lsn = transaction.commit()?;
         place.store.wait_visible(lsn)?;
         SearchIndex::open(place, definition, feed)
+    }
+
+    /// Changes what is stored about it besides mapping and columns. Durable when it returns.
+    ///
+    /// Errors: those of the store; the index is being made again (503).
+    pub fn redefine(&self, change: impl FnOnce(&mut IndexDefinition)) -> Result<(), SearchError> {
+        redefine_all(vec![(self, change)], || ())
     }
 
     /// The definitions in the catalog.

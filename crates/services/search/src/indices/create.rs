@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use super::templates::Template;
 use super::{Indices, flat_settings, settings};
 use crate::error::SearchError;
-use crate::index::{IndexDefinition, SearchIndex, now_millis};
+use crate::index::{IndexDefinition, SearchIndex, now_millis, redefine_all};
 use crate::mapping::{Columns, Mapping};
 use crate::rights::Asker;
 use crate::waiting::waiting;
@@ -242,7 +242,7 @@ impl Indices {
             }
         };
         let changes = by_index.into_values().map(|(index, changes)| (index, change(changes))).collect();
-        waiting(|| SearchIndex::redefine_all(changes, || self.registry.write()))
+        waiting(|| redefine_all(changes, || self.registry.write()))
     }
 
     fn check_alias(&self, alias: &str, body: &Value) -> Result<(), SearchError> {

@@ -16,9 +16,9 @@ use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
 use super::api::{Answer, Api, AskedRequest};
-use super::conditions::{condition, expected, expected_of_update};
+use super::conditions::{condition, expected, expected_of_update, invalid};
 use super::documents::{
-    ReadingBack, RefreshPolicy, invalid, partial, refuse_unsupported, replicas, updated_source, write_written, written,
+    ReadingBack, RefreshPolicy, partial, refuse_unsupported, replicas, updated_source, write_written, written,
 };
 use super::message::{RestBody, RestResponse};
 use crate::error::SearchError;

@@ -5,9 +5,13 @@
 use serde_json::Value;
 
 use super::api::AskedRequest;
-use super::documents::invalid;
 use crate::error::SearchError;
 use crate::index::{ExpectedVersion, PartialUpdate};
+
+/// Elasticsearch's refusal of a request that makes no sense.
+pub(super) fn invalid(reason: impl std::fmt::Display) -> SearchError {
+    SearchError::new(400, "action_request_validation_exception", format!("Validation Failed: 1: {reason};"))
+}
 
 /// A condition of an operation in a body: a number, or a text that is one; null is none. Errors: it is something else.
 pub(super) fn condition(name: &str, value: &Value) -> Result<Option<u64>, SearchError> {

@@ -7,7 +7,7 @@ use node::identity::Action;
 use serde_json::{Map, Value, json};
 
 use super::api::{Answer, Api, AskedRequest};
-use super::conditions::{condition, expected, expected_of, expected_of_update};
+use super::conditions::{condition, expected, expected_of, expected_of_update, invalid};
 use super::message::{RestMethod, RestResponse};
 use crate::error::SearchError;
 use crate::index::{
@@ -57,11 +57,6 @@ pub(super) fn refuse_unsupported(request: &AskedRequest<'_>) -> Result<(), Searc
         }
     }
     Ok(())
-}
-
-/// Elasticsearch's refusal of a request that makes no sense.
-pub(super) fn invalid(reason: impl std::fmt::Display) -> SearchError {
-    SearchError::new(400, "action_request_validation_exception", format!("Validation Failed: 1: {reason};"))
 }
 
 /// The object of a write's response.

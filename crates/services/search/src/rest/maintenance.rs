@@ -6,7 +6,8 @@ use std::sync::atomic::Ordering;
 use serde_json::{Map, Value, json};
 
 use super::api::{Answer, Api, AskedRequest, resolved};
-use super::documents::{invalid, replicas};
+use super::conditions::invalid;
+use super::documents::replicas;
 use super::message::RestResponse;
 use crate::error::SearchError;
 use crate::index::{Counters, SearchIndex};

@@ -6,8 +6,9 @@ use node::identity::Action;
 use serde_json::{Value, json};
 
 use super::api::{Answer, Api, AskedRequest};
+use super::conditions::invalid;
 use super::contexts::{NOTHING, OpenContext, keep_alive};
-use super::documents::{SOURCE_BYTES, invalid};
+use super::documents::SOURCE_BYTES;
 use super::lookups;
 use super::message::{RestMethod, RestRequest, RestResponse};
 use crate::error::SearchError;

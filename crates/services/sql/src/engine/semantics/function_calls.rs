@@ -138,12 +138,7 @@ fn restated(call: ScalarFunction, schema: &DFSchema) -> DfResult<Transformed<Exp
             return Err(error.with_hint("Use array_to_string.").into());
         }
         "concat" | "concat_ws" | "format" if (0..args.len()).any(|at| kind(at) == Some(DataType::Boolean)) => {
-            for arg in &mut args {
-                if arg.get_type(schema).ok() == Some(DataType::Boolean) {
-                    let value = arg.clone();
-                    *arg = when(value.clone(), lit("t")).when(Expr::Not(Box::new(value)), lit("f")).end()?;
-                }
-            }
+            args.iter_mut().try_for_each(|arg| as_letter(arg, schema))?;
         }
         // DataFusion removes the first only; PostgreSQL removes all.
         "array_remove" => {
@@ -174,6 +169,15 @@ fn restated(call: ScalarFunction, schema: &DFSchema) -> DfResult<Transformed<Exp
         _ => return Ok(Transformed::no(Expr::ScalarFunction(ScalarFunction { func, args }))),
     }
     Ok(Transformed::yes(Expr::ScalarFunction(ScalarFunction { func, args })))
+}
+
+/// A truth value as `t` or `f`; nothing else is changed.
+fn as_letter(arg: &mut Expr, schema: &DFSchema) -> DfResult<()> {
+    if arg.get_type(schema).ok() == Some(DataType::Boolean) {
+        let value = arg.clone();
+        *arg = when(value.clone(), lit("t")).when(Expr::Not(Box::new(value)), lit("f")).end()?;
+    }
+    Ok(())
 }
 
 /// `pg_typeof` of a text by what its field tells; `None` for another value. Errors: 0A000 for results of functions, which are text where
