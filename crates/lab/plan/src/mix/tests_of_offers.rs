@@ -283,20 +283,22 @@ fn prices_that_change_the_answer_have_their_units() {
 fn a_drive_for_the_journal_alone_is_among_what_is_not_used() {
     let prices = [price("ddr5", 10.0), price("nvme-p4510", 0.15), price("optane-p5800x", 2.0)];
     let server = SERVER.replace(OFFER, "offer = ['nvme-p4510', 'optane-p5800x']");
-    let of = |data_bytes: Option<u64>| {
-        let mut asked = zipf(&server, &prices, Target { p99_commit_s: Some(25e-6), ..Target::default() });
-        asked.commits = Some(Commits { per_s: 10.0, bytes: 500.0 });
-        asked.data_bytes = data_bytes;
-        report(asked, &prices)
-    };
-    let plan = of(Some(3_000_000_000_000));
+    let mut asked = zipf(&server, &prices, Target { p99_commit_s: Some(25e-6), ..Target::default() });
+    asked.commits = Some(Commits { per_s: 10.0, bytes: 500.0 });
+    asked.data_bytes = Some(3_000_000_000_000);
+    let plan = report(asked, &prices);
     let chosen = &plan.mixes[plan.chosen.unwrap_or_else(|| panic!("{}", plan.says))];
     assert!(chosen.name.ends_with("1 x nvme-p4510, journal on 1 x optane-p5800x"), "{}", chosen.name);
     let drive = chosen.parts.iter().find(|part| part.medium == "optane-p5800x").expect("the drive");
     let waste = chosen.wasted.iter().find(|one| one.medium == drive.medium && one.unit == "GiB").expect("a row");
     assert!((waste.bought - drive.gb * 1e9 / f64::from(1 << 30)).abs() < 1e-6 && waste.used == 1.0, "{waste:?}");
-    // Of little data, one drive for all of it, whose wear is rated.
-    let little = of(None);
+    // A drive for all of it, whose wear is rated.
+    let little = {
+        let server = SERVER.replace(OFFER, "offer = ['optane-p5800x']");
+        let mut asked = zipf(&server, &prices, Target::default());
+        asked.commits = Some(Commits { per_s: 10.0, bytes: 500.0 });
+        report(asked, &prices)
+    };
     let wear = little.mixes[little.chosen.expect("one")].endurance.expect("a drive");
     let times = wear.written_bytes_per_day / wear.allowed_bytes_per_day.unwrap_or_else(|| panic!("{}", little.says));
     let told = little.sure.iter().find(|sure| sure.what == "endurance").expect("told");

@@ -7,7 +7,7 @@ use super::{ByQueryOptions, ByQueryWork, body_of, known_only, start};
 use crate::error::SearchError;
 use crate::index::{ExpectedVersion, OpKind, StoredDocument, parse_source};
 use crate::rest::api::{Answer, Api, AskedRequest};
-use crate::rest::documents::invalid;
+use crate::rest::conditions::invalid;
 use crate::rest::searches::targets;
 use crate::rights::Asker;
 use crate::source::SourceFilter;

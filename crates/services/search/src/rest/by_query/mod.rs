@@ -18,7 +18,7 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use super::api::{Answer, Api, AskedRequest};
-use super::documents::invalid;
+use super::conditions::invalid;
 use super::message::RestResponse;
 use super::searches::targets;
 use super::tasks::{Progress, per_second};

@@ -127,7 +127,8 @@ impl ValueBuilder {
                 } else {
                     calendar::parse_timestamp(text)
                 };
-                values.append_value(us.ok_or_else(wrong)?);
+                let us = us.filter(|us| calendar::DAYS.contains(&us.div_euclid(calendar::DAY_US)));
+                values.append_value(us.ok_or_else(|| out_of_range(scalar))?);
             }
             Values::Interval(values) => {
                 let (months, days, us) = intervals::parse_interval(text).ok_or_else(wrong)?;
@@ -177,7 +178,9 @@ impl ValueBuilder {
             }
             Values::Bytea(values) => values.append_value(bytes),
             Values::Date(values) if length == 4 => {
-                values.append_value(bytes.get_i32().checked_add(calendar::EPOCH_DAYS).ok_or_else(wrong)?);
+                let day = bytes.get_i32().checked_add(calendar::EPOCH_DAYS);
+                let day = day.filter(|day| calendar::DAYS.contains(&i64::from(*day)));
+                values.append_value(day.ok_or_else(|| out_of_range(scalar))?);
             }
             Values::Time(values) if length == 8 => {
                 let us = bytes.get_i64();
@@ -300,6 +303,12 @@ fn syntax(scalar: Scalar, text: &str) -> ErrorResponse {
         _ => "22P02",
     };
     ErrorResponse::new(code, format!("invalid input syntax for type {}: \"{text}\"", scalar.name()))
+}
+
+/// A date or a moment that PostgreSQL has no text for.
+fn out_of_range(scalar: Scalar) -> ErrorResponse {
+    let what = if scalar == Scalar::Date { "date" } else { "timestamp" };
+    ErrorResponse::new("22008", format!("{what} out of range"))
 }
 
 fn malformed_array(text: &str) -> ErrorResponse {
@@ -493,6 +502,11 @@ mod tests {
         let mut column = ValueBuilder::new(&DataType::Int32).expect("it is sent");
         for bytes in [&[][..], &[0, 0, 0], &[0; 8]] {
             assert_eq!(column.push_binary(bytes).expect_err("not four").code, "22P03");
+        }
+        let mut column = ValueBuilder::new(&DataType::Date32).expect("it is sent");
+        for (day, is_one) in [(-2_451_545, true), (-2_451_546, false), (2_145_031_948, true), (2_145_031_949, false)] {
+            let pushed = column.push_binary(&i32::to_be_bytes(day)).map_err(|error| error.code);
+            assert_eq!(pushed, if is_one { Ok(()) } else { Err("22008") }, "{day} days from 2000-01-01");
         }
     }
 
