@@ -128,7 +128,7 @@ impl ValueBuilder {
                     calendar::parse_timestamp(text)
                 };
                 let us = us.filter(|us| calendar::DAYS.contains(&us.div_euclid(calendar::DAY_US)));
-                values.append_value(us.ok_or_else(|| out_of_range(scalar))?);
+                values.append_value(us.ok_or_else(|| beyond_calendar(scalar))?);
             }
             Values::Interval(values) => {
                 let (months, days, us) = intervals::parse_interval(text).ok_or_else(wrong)?;
@@ -180,7 +180,7 @@ impl ValueBuilder {
             Values::Date(values) if length == 4 => {
                 let day = bytes.get_i32().checked_add(calendar::EPOCH_DAYS);
                 let day = day.filter(|day| calendar::DAYS.contains(&i64::from(*day)));
-                values.append_value(day.ok_or_else(|| out_of_range(scalar))?);
+                values.append_value(day.ok_or_else(|| beyond_calendar(scalar))?);
             }
             Values::Time(values) if length == 8 => {
                 let us = bytes.get_i64();
@@ -306,7 +306,7 @@ fn syntax(scalar: Scalar, text: &str) -> ErrorResponse {
 }
 
 /// A date or a moment that PostgreSQL has no text for.
-fn out_of_range(scalar: Scalar) -> ErrorResponse {
+fn beyond_calendar(scalar: Scalar) -> ErrorResponse {
     let what = if scalar == Scalar::Date { "date" } else { "timestamp" };
     ErrorResponse::new("22008", format!("{what} out of range"))
 }
