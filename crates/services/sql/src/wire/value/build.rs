@@ -189,7 +189,8 @@ impl ValueBuilder {
             }
             Values::Timestamp(values) if length == 8 => {
                 let us = bytes.get_i64().checked_add(i64::from(calendar::EPOCH_DAYS) * calendar::DAY_US);
-                values.append_value(us.ok_or_else(wrong)?);
+                let us = us.filter(|us| calendar::DAYS.contains(&us.div_euclid(calendar::DAY_US)));
+                values.append_value(us.ok_or_else(|| beyond_calendar(scalar))?);
             }
             Values::Interval(values) if length == 16 => {
                 let (us, days, months) = (bytes.get_i64(), bytes.get_i32(), bytes.get_i32());
