@@ -135,7 +135,7 @@ case_ "KMIP: a store is made with the key manager's key" env TERRACE_KEY="$manag
 case_ "KMIP: a node starts with it" serves "$managed" managed
 case_ "KMIP: the store can be read" env TERRACE_KEY="$managed" "$terrace" verify --data managed
 case_ "KMIP: the key manager's other key is refused by its id" \
-    refuses "$other" env TERRACE_KEY="command:$dir/manager-key $other" "$terrace" verify --data managed
+    refuses "the data keys are wrapped with key" env TERRACE_KEY="command:$dir/manager-key $other" "$terrace" verify --data managed
 case_ "the store of the token moves to the key manager's key" \
     env TERRACE_KEY="$token" "$terrace" encryption rotate-key-encryption-key --new "$managed" --data data
 case_ "it opens with that key" env TERRACE_KEY="$managed" "$terrace" verify --data data
