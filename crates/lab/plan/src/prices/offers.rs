@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::io::{BufReader, Read};
 
 use catalogue::medium::Confidence;
-use catalogue::price::{Basis, Price, PriceUnit};
+use catalogue::price::{Basis, Price, PriceUnit, USD_MOST};
 use serde::de::DeserializeOwned;
 
 use crate::PlanError;
@@ -82,7 +82,7 @@ impl Offers {
     /// # Errors
     /// There are too many.
     pub(super) fn add(&mut self, offer: Offer) -> Result<(), String> {
-        if !(offer.usd.is_finite() && offer.usd >= 0.0) {
+        if !(0.0..USD_MOST).contains(&offer.usd) {
             return Err(format!("{}: {} is no price", offer.of, offer.usd));
         }
         if offer.usd == 0.0 {

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read};
 
 use catalogue::medium::Confidence;
-use catalogue::price::{Basis, Price, PriceDate, PriceUnit};
+use catalogue::price::{Basis, Price, PriceDate, PriceUnit, USD_MOST};
 
 use super::offers::{ImportedPrices, PriceImportOptions};
 use crate::PlanError;
@@ -95,7 +95,7 @@ fn price<'a>(of: &dyn Fn(&str) -> Option<&'a str>, options: &PriceImportOptions)
     let source = of("source").or(options.source.as_deref()).ok_or("it has no source: a column source, or --source")?;
     let value = number("price", needed("price")?)? / gb;
     let (low, high) = (optional("low")?.map(|usd| usd / gb), optional("high")?.map(|usd| usd / gb));
-    let is_possible = |usd: f64| usd.is_finite() && usd > 0.0;
+    let is_possible = |usd: f64| usd > 0.0 && usd < USD_MOST;
     if ![Some(value), low, high].into_iter().flatten().all(is_possible) {
         return Err("the price of a GB is not possible".into());
     }
