@@ -26,25 +26,6 @@ python_place "pykmip-$PYKMIP" "import kmip; assert kmip.__version__ == '$PYKMIP'
     || { cat "$dir/pip-log"; skip "PyKMIP cannot be installed"; }
 cd "$dir" || exit 1
 
-# case_ NAME COMMAND...: the command must succeed.
-case_() {
-    local name=$1
-    shift
-    if "$@" >case.log 2>&1; then
-        passed=$((passed + 1))
-        echo "ok    $name"
-    else
-        failed=$((failed + 1))
-        echo "FAIL  $name"
-        sed 's/^/      /' case.log
-    fi
-}
-# refuses PATTERN COMMAND...: the command must fail and print the pattern.
-refuses() {
-    local pattern=$1
-    shift
-    ! "$@" >says.log 2>&1 && grep -q -- "$pattern" says.log || { cat says.log; return 1; }
-}
 # program NAME FIRST [SED]: makes the program of the documentation that has this line; SED changes paths.
 program() {
     awk -v wanted="$2" '/^```$/ { if (found) { printf "%s", text; exit } text = ""; next } { text = text $0 "\n" } index($0, wanted) { found = 1 }' \
