@@ -18,12 +18,13 @@ use clap::Args;
 use crate::PlanError;
 use crate::generate::{Shape, generate};
 use crate::hash::Salt;
+use crate::mix::sizing::origin;
 use crate::mix::{
     PlanRequest, Planning, PriceList, ProfileSource, Server, Shortness, Target, VerifyConfig, VerifyReport, VerifyRun,
     Workload,
 };
 use crate::output::print;
-use crate::profile::{Access, Lack, Origin, Recorder, RecorderOptions};
+use crate::profile::{Access, Lack, Recorder, RecorderOptions};
 
 /// Pages of a workload, and bytes of one: 64 MiB.
 const PAGES: u32 = 8192;
@@ -163,17 +164,8 @@ fn profile(name: &str, shape: Shape, accesses: u64, seed: u64) -> Result<Profile
         let time_us = number * SECONDS * 1_000_000 / accesses;
         recorder.record(Access { time_us, key, bytes: PAGE_BYTES, structure: 0, is_write: false })?;
     }
-    let origin = Origin {
-        kind: "made up".into(),
-        made_by: concat!("terrace ", env!("CARGO_PKG_VERSION")).into(),
-        keys: "page".into(),
-        bad_lines: 0,
-        other_requests: 0,
-        flushes: None,
-        times_back: 0,
-    };
     let mut bytes = Vec::new();
-    recorder.finish(origin, &[Lack::Flushes, Lack::Journal, Lack::Cpu], &mut bytes)?;
+    recorder.finish(origin("made up"), &[Lack::Flushes, Lack::Journal, Lack::Cpu], &mut bytes)?;
     Ok(ProfileSource::Bytes(name.into(), bytes.into()))
 }
 

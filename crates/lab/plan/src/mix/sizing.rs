@@ -224,18 +224,9 @@ impl Stream {
         for (time_us, key, is_write) in accesses {
             recorder.record(Access { time_us, key, bytes: PAGE_BYTES as u32, structure: 0, is_write })?;
         }
-        let origin = Origin {
-            kind: "sizing".into(),
-            made_by: concat!("terrace ", env!("CARGO_PKG_VERSION")).into(),
-            keys: "page".into(),
-            bad_lines: 0,
-            other_requests: 0,
-            flushes: None,
-            times_back: 0,
-        };
         let lacks = [Lack::Structures, Lack::Flushes, Lack::Journal, Lack::Cpu, Lack::Concurrency];
         let mut bytes = Vec::new();
-        recorder.finish(origin, &lacks, &mut bytes)?;
+        recorder.finish(origin("sizing"), &lacks, &mut bytes)?;
         Ok(bytes)
     }
 
@@ -263,6 +254,19 @@ impl Stream {
     /// How many pages ago, evenly by its logarithm.
     fn aged(&self, random: &mut fastrand::Rng) -> f64 {
         self.pages.powf(random.f64())
+    }
+}
+
+/// Where accesses come from that were made here and not recorded.
+pub(crate) fn origin(kind: &str) -> Origin {
+    Origin {
+        kind: kind.into(),
+        made_by: concat!("terrace ", env!("CARGO_PKG_VERSION")).into(),
+        keys: "page".into(),
+        bad_lines: 0,
+        other_requests: 0,
+        flushes: None,
+        times_back: 0,
     }
 }
 
