@@ -231,3 +231,14 @@ fn the_default_paths_hide_every_name_and_number_of_a_typical_admission() {
     assert_eq!(message.len(), Message::parse(raw.as_bytes()).expect("it is one").len());
     assert!(DEFAULT_PATHS.iter().all(|path| Masker::default().covers(&path.parse().expect("a path"))));
 }
+
+#[test]
+fn millions_of_blank_lines_and_of_headers_are_each_looked_at_once() {
+    // Looked at once for each line before them, these would take hours.
+    let header = "MSH|^~\\&|A\r";
+    for lines in ["\r", "\n\r", "\0\r", " \u{feff}\r", header] {
+        let raw = format!("{HEADER}{}PID|1||7\r", lines.repeat((4 << 20) / lines.len()));
+        let shown = masked(&["PID-3"], &raw);
+        assert!(shown.ends_with("PID|1||MASKED\r"), "{lines:?}: {:?}", &shown[shown.len() - 20..]);
+    }
+}
