@@ -165,23 +165,25 @@ fn pairs<'p>(place: &'p AccessNode, known: &'p Known) -> anyhow::Result<Vec<(&'s
         ensure!(status == 401, "{status}: {body}");
         Ok(body.replace(user, "USER"))
     };
-    let mut client = Client::connect_with(sql, "guest", Some(PASSWORD), PATIENCE)?;
-    let mut rows = Client::connect_with(sql, "guest", Some(PASSWORD), PATIENCE)?;
+    let (mut client, mut rows) = (None, None);
+    let guest = move || Ok(Client::connect_with(sql, "guest", Some(PASSWORD), PATIENCE)?);
     let table = move |absent: bool| {
         let name = if absent { "buzzard" } else { "kestrel" };
-        refusal(client.query(&format!("SELECT * FROM hidden.{name}")).map(drop), &[name])
+        refusal(opened(&mut client, guest)?.query(&format!("SELECT * FROM hidden.{name}")).map(drop), &[name])
     };
     let (hidden, none) = (known.hidden, known.absent);
     let row = move |absent: bool| {
         let id = if absent { none } else { hidden };
-        let answer = rows.query(&format!("SELECT interface FROM hl7.messages WHERE id = {id}"))?;
+        let answer = opened(&mut rows, guest)?.query(&format!("SELECT interface FROM hl7.messages WHERE id = {id}"))?;
         Ok(format!("{:?}", answer.rows))
     };
-    let mut stream = BufReader::new(TcpStream::connect(search)?);
+    // Opened when its turn comes: the node ends connections that are silent for minutes.
+    let mut stream = None;
     let authorization = format!("Bearer {}", known.token);
     let index = move |absent: bool| {
         let name = if absent { "buzzard" } else { "kestrel" };
-        let (status, body) = http(&mut stream, &authorization, &format!("/{name}/_search"))?;
+        let stream = opened(&mut stream, || Ok(BufReader::new(TcpStream::connect(search)?)))?;
+        let (status, body) = http(stream, &authorization, &format!("/{name}/_search"))?;
         Ok(format!("{status} {}", body.replace(name, "NAME")))
     };
     let mut pairs: Vec<(&'static str, Ask<'p>)> = vec![
@@ -197,22 +199,32 @@ fn pairs<'p>(place: &'p AccessNode, known: &'p Known) -> anyhow::Result<Vec<(&'s
 }
 
 /// The pairs of the control socket.
-fn of_control<'p>(place: &AccessNode, known: &'p Known) -> anyhow::Result<Vec<(&'static str, Ask<'p>)>> {
-    let (mut messages, mut volumes) = (Control::open(place.data())?, Control::open(place.data())?);
+fn of_control<'p>(place: &'p AccessNode, known: &'p Known) -> anyhow::Result<Vec<(&'static str, Ask<'p>)>> {
+    let (mut messages, mut volumes) = (None, None);
     let message = move |absent: bool| {
         let id = if absent { known.absent } else { known.hidden };
-        let answer = messages.send(&format!("as {} message {id} metadata", known.token))?;
+        let answer = opened(&mut messages, || Control::open(place.data()))?
+            .send(&format!("as {} message {id} metadata", known.token))?;
         error_of(&answer).map(|text| text.replace(&id.to_string(), "ID"))
     };
     let volume = move |absent: bool| {
         let name = if absent { "buzzard" } else { "kestrel" };
         let request = json!({ "verb": "status", "names": [name] });
+        let volumes = opened(&mut volumes, || Control::open(place.data()))?;
         error_of(&volumes.send(&format!("as {} volume {request}", known.token))?)
     };
     Ok(vec![
         ("control: hidden message, absent one", Box::new(message)),
         ("control: hidden volume, absent one", Box::new(volume)),
     ])
+}
+
+/// The connection of a pair, opened at its first request.
+fn opened<T>(held: &mut Option<T>, open: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<&mut T> {
+    if held.is_none() {
+        *held = Some(open()?);
+    }
+    held.as_mut().context("it was opened")
 }
 
 fn error_of(answer: &Value) -> anyhow::Result<String> {
