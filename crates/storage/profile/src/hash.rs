@@ -42,6 +42,7 @@ impl Salt {
     }
 
     /// The hash of a number.
+    #[inline]
     pub fn hash(self, number: u64) -> u64 {
         let mut hasher = SipHasher::new_with_keys(self.0, self.1);
         hasher.write_u64(number);

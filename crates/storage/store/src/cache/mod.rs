@@ -221,7 +221,7 @@ impl Cache {
             left: AtomicU32::new(0),
             counters: Counters::default(),
             external: Numbers::default(),
-            tap: AccessTap::default(),
+            tap: AccessTap::new(page_bytes as u64),
         }))
     }
 
