@@ -18,6 +18,8 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use device::{AlignedBuffer, BLOCK_BYTES};
+
 use crate::bits::Bits;
 use crate::checksum::{self, Sum};
 use crate::geometry::{Content, Geometry, REGION_BLOCKS, SECTOR, SECTOR_HEAD, SECTORS_PER_BLOCK};
@@ -133,9 +135,8 @@ impl Tables {
         sectors.iter().for_each(|sector| _ = self.changed.set(*sector));
     }
 
-    /// The stored form of a sector.
-    pub(crate) fn encode(&self, sector: u64) -> [u8; SECTOR] {
-        let mut out = [0; SECTOR];
+    /// Writes the stored form of a sector over zeros.
+    fn encode(&self, sector: u64, out: &mut [u8]) {
         let (head, content) = out.split_at_mut(SECTOR_HEAD);
         head[8..].copy_from_slice(&sector.to_le_bytes());
         match self.geometry.content(sector) {
@@ -154,14 +155,58 @@ impl Tables {
         }
         let crc = checksum::of(&out[4..]);
         out[..4].copy_from_slice(&crc.to_le_bytes());
+    }
+
+    /// The stored form of a sector alone.
+    #[cfg(any(test, feature = "fuzzing"))]
+    pub(crate) fn sector(&self, sector: u64) -> [u8; SECTOR] {
+        let mut out = [0; SECTOR];
+        self.encode(sector, &mut out);
         out
     }
 
-    /// The stored form of the block of a table that contains a sector, with the number of its first sector.
-    pub(crate) fn encode_block(&self, sector: u64) -> (u64, Vec<u8>) {
+    /// The stored form of the blocks of tables that contain these sectors, which ascend.
+    pub(crate) fn encode_blocks(&self, sectors: impl IntoIterator<Item = u64>) -> TableBlocks {
         // The tables of every part fill whole blocks.
-        let first = sector / SECTORS_PER_BLOCK * SECTORS_PER_BLOCK;
-        (first, (first..first + SECTORS_PER_BLOCK).flat_map(|sector| self.encode(sector)).collect())
+        let mut firsts: Vec<u64> =
+            sectors.into_iter().map(|sector| sector / SECTORS_PER_BLOCK * SECTORS_PER_BLOCK).collect();
+        firsts.dedup();
+        let mut bytes = AlignedBuffer::zeroed(firsts.len() * BLOCK_BYTES);
+        for (first, block) in firsts.iter().zip(bytes.chunks_exact_mut(BLOCK_BYTES)) {
+            (*first..).zip(block.chunks_exact_mut(SECTOR)).for_each(|(sector, place)| self.encode(sector, place));
+        }
+        TableBlocks { firsts, bytes }
+    }
+}
+
+/// Blocks of tables in their stored form. Each is there once, however many of its sectors were asked for.
+#[derive(Debug)]
+pub(crate) struct TableBlocks {
+    /// Their first sectors, ascending.
+    firsts: Vec<u64>,
+    /// Their bytes, one after the other.
+    bytes: AlignedBuffer,
+}
+
+impl TableBlocks {
+    /// A sector of one of them.
+    pub(crate) fn sector(&self, sector: u64) -> &[u8] {
+        let within = (sector % SECTORS_PER_BLOCK) as usize;
+        let block = self.firsts.binary_search(&(sector - within as u64)).expect("its block was encoded");
+        &self.bytes[block * BLOCK_BYTES + within * SECTOR..][..SECTOR]
+    }
+
+    /// The blocks, neighbours together up to `most`: the first sector, and the bytes, which are aligned.
+    pub(crate) fn runs(&self, most: usize) -> impl Iterator<Item = (u64, &[u8])> {
+        let mut at = 0;
+        std::iter::from_fn(move || {
+            let (begin, first) = (at, *self.firsts.get(at)?);
+            let next = |at: usize| first + (at - begin) as u64 * SECTORS_PER_BLOCK;
+            while at - begin < most && self.firsts.get(at) == Some(&next(at)) {
+                at += 1;
+            }
+            Some((first, &self.bytes[begin * BLOCK_BYTES..at * BLOCK_BYTES]))
+        })
     }
 }
 
@@ -265,7 +310,7 @@ mod tests {
             tables.mark_dirty((block % 3) as u8, block);
         }
         let mut stored = StoredTables::new(geometry);
-        (0..geometry.sectors()).for_each(|sector| stored.load(sector, &tables.encode(sector)));
+        (0..geometry.sectors()).for_each(|sector| stored.load(sector, &tables.sector(sector)));
         assert_eq!(stored.finish(), 0);
         for block in 0..geometry.blocks() {
             assert_eq!(stored.mark(block), tables.mark(block));
@@ -277,12 +322,36 @@ mod tests {
         }
         let mut damaged = StoredTables::new(geometry);
         for sector in 0..geometry.sectors() {
-            let mut bytes = tables.encode(if sector == 2 { 3 } else { sector });
+            let mut bytes = tables.sector(if sector == 2 { 3 } else { sector });
             bytes[100] ^= u8::from(sector == 0);
             damaged.load(sector, &bytes);
         }
         assert_eq!(damaged.finish(), 2);
         assert_eq!((damaged.mark(0), damaged.mark(per_sector)), (BlockMark::UNKNOWN, tables.mark(per_sector)));
         assert_eq!(damaged.mark(2 * per_sector), BlockMark::UNKNOWN);
+    }
+
+    #[test]
+    fn a_block_of_tables_is_encoded_once_and_neighbours_are_written_together() {
+        for is_encrypted in [false, true] {
+            let tables = Tables::new(Geometry::new(&[16 * 64, 16 * 5000], is_encrypted));
+            for block in (0..tables.geometry.blocks()).step_by(3) {
+                tables.set_mark(block, &BlockMark { sum: Sum(block as u32 + 1), seal: BlockSeal([block as u8; 40]) });
+            }
+            let sectors = [0, 1, 7, 8, 15, 40, 43, 64, 72];
+            let blocks = tables.encode_blocks(sectors);
+            assert_eq!(blocks.firsts, [0, 8, 40, 64, 72]);
+            sectors.iter().for_each(|sector| assert_eq!(blocks.sector(*sector), tables.sector(*sector)));
+            let together: &[(u64, usize)] = &[(0, 2), (40, 1), (64, 2)];
+            let alone: &[(u64, usize)] = &[(0, 1), (8, 1), (40, 1), (64, 1), (72, 1)];
+            for (most, expected) in [(64, together), (1, alone)] {
+                let runs: Vec<_> = blocks.runs(most).map(|(first, bytes)| (first, bytes.len() / BLOCK_BYTES)).collect();
+                assert_eq!(runs, expected, "{most} at most");
+            }
+            for (first, bytes) in blocks.runs(64) {
+                let numbers: Vec<_> = bytes.chunks(SECTOR).map(number_of).collect();
+                assert_eq!(numbers, (first..first + numbers.len() as u64).map(Some).collect::<Vec<_>>());
+            }
+        }
     }
 }
