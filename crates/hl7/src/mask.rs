@@ -22,11 +22,13 @@
 //! It does not know data types or where senders put values by mistake: a name in PID-8, or in a Z segment that is not
 //! listed, is shown. It is no anonymization: times, places and codes that stay can tell who somebody is.
 
+use std::cell::LazyCell;
+
 use thiserror::Error;
 
 use crate::charset::{Charset, ESC};
 use crate::error::PathError;
-use crate::message::header_start;
+use crate::message::{BYTE_ORDER_MARK, header_start};
 use crate::path::{Path, Place, Which};
 use crate::segment::{count, nth, parts};
 use crate::table::{Lines, breaks_line, line_end};
@@ -200,6 +202,8 @@ impl Masker {
         header_separator(&raw[start..])?;
         let lines = Lines::of(&raw[start..]);
         let mut writer = Writer::new(raw.len());
+        // Once: there may be a header in each line.
+        let is_plain = LazyCell::new(|| known.is_none() && raw.is_ascii() && !raw.contains(&ESC));
         // What the last header declares; none where it cannot be read: then nothing of what follows it can.
         let (mut delimiters, mut field) = (None, 0);
         let (mut from, mut copied) = (start, 0);
@@ -218,7 +222,7 @@ impl Masker {
                 if begin == start && delimiters.is_none() {
                     return None;
                 }
-                if begin > start && header.is_some() && !can_follow(line, delimiters, raw, known) {
+                if begin > start && header.is_some() && !can_follow(line, delimiters, *is_plain, known) {
                     return None;
                 }
                 let name = delimiters.and_then(|delimiters| name(line, delimiters.field));
@@ -283,23 +287,28 @@ fn header_separator(line: &[u8]) -> Option<u8> {
     }
 }
 
-/// Where in the line that begins at `from` a header begins, after a byte order mark and blanks, and its field separator.
+/// Where in the line that begins at `from` a header begins, after a byte order mark and blanks, and its field separator. It looks at this line
+/// only: a message may have millions of empty ones.
 fn header_at(raw: &[u8], from: usize) -> Option<(usize, u8)> {
-    if raw[from].is_ascii_alphanumeric() {
-        return header_separator(&raw[from..]).map(|separator| (from, separator));
-    }
-    let at = from + header_start(&raw[from..]);
-    let in_line = !raw[from..at].iter().any(|byte| matches!(byte, b'\r' | b'\n'));
-    header_separator(&raw[at..]).filter(|_| in_line).map(|separator| (at, separator))
+    let blanks = |from: usize| {
+        let found = raw[from..].iter().position(|byte| !matches!(byte, 0 | b' ' | b'\t'));
+        found.map_or(raw.len(), |blanks| from + blanks)
+    };
+    let start = blanks(from);
+    let mark = raw[start..].starts_with(BYTE_ORDER_MARK);
+    let at = if mark { blanks(start + BYTE_ORDER_MARK.len()) } else { start };
+    header_separator(&raw[at..]).map(|separator| (at, separator))
 }
 
 /// Whether a message whose header is `line` can be read as the one before it was: as bytes, or in the transcript.
-fn can_follow(line: &[u8], delimiters: Option<Delimiters>, raw: &[u8], known: Option<Charset>) -> bool {
+///
+/// `is_plain`: the bytes are the same in each charset.
+fn can_follow(line: &[u8], delimiters: Option<Delimiters>, is_plain: bool, known: Option<Charset>) -> bool {
     // What cannot be read is masked.
     let Some(delimiters) = delimiters else { return true };
     let field = Segment::new(line, delimiters).field(18);
     match (Charset::declared_by(field.bytes(), delimiters), known) {
-        _ if known.is_none() && raw.is_ascii() && !raw.contains(&ESC) => true,
+        _ if is_plain => true,
         _ if Charset::unsupported(field.bytes(), delimiters).is_some() => false,
         (Some(declared), None) => declared.splits(),
         (Some(declared), Some(known)) => known.is_utf16() || declared.reads_as(known),

@@ -15,7 +15,7 @@ use crate::path::{Path, SegmentSelector, Which};
 use crate::table::{Lines, Span, Table};
 use crate::{Delimiters, Segment, SegmentName, Value};
 
-const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
+pub(crate) const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 
 /// One HL7 v2 message over the bytes it came in.
 #[derive(Clone)]

@@ -1,5 +1,7 @@
 //! Masking: what is masked, what stays, and what a path touches.
 
+use std::time::{Duration, Instant};
+
 use hl7::charset::Charset;
 use hl7::mask::{DEFAULT_PATHS, MASK, Masker};
 use hl7::{Message, Path, Reading};
@@ -230,4 +232,25 @@ fn the_default_paths_hide_every_name_and_number_of_a_typical_admission() {
     let message = Message::parse(masked.as_bytes()).expect("it is one");
     assert_eq!(message.len(), Message::parse(raw.as_bytes()).expect("it is one").len());
     assert!(DEFAULT_PATHS.iter().all(|path| Masker::default().covers(&path.parse().expect("a path"))));
+}
+
+#[test]
+fn masking_takes_time_in_proportion_to_the_length_of_a_message_whatever_its_lines_are() {
+    // Where each line looks at all that follow it, each of these takes minutes.
+    let cases = [
+        ("\r", 256 << 10),
+        ("\n", 256 << 10),
+        (" \r", 512 << 10),
+        ("\u{feff}\r", 1 << 20),
+        ("\0\t\r\n", 1 << 20),
+        ("MSH|\r", 4 << 20),
+        ("BHS|^~\\&\r", 4 << 20),
+    ];
+    for (line, bytes) in cases {
+        let raw = format!("{HEADER}{}PID|1||7||DOE\r", line.repeat(bytes / line.len()));
+        let began = Instant::now();
+        let masked = masked(&["PID-5"], &raw);
+        assert!(began.elapsed() < Duration::from_secs(60), "{line:?}: {:?}", began.elapsed());
+        assert!(!masked.contains("DOE"), "{line:?}");
+    }
 }
