@@ -2,12 +2,13 @@
 
 usage: console-test.py URL TERRACE FOLDER AXE SEARCH ISSUER    (FOLDER: settings and data of the node; PICTURES: where pictures go)
 
-A case is a claim; the last line has the counts. What operators do beyond looking is in console_work.py.
+A case is a claim; the last line has the counts. What operators do beyond looking is in console_work.py, the page Tail in console_tail.py.
 """
 
 import re
 import time
 
+import console_tail
 import console_work
 from console_lib import ARGS, FIRST_VISIT, ISSUER, URL, Visit, axe, newest, picture, prepare, send, message, terrace, until
 from page_cases import case, counts
@@ -23,6 +24,7 @@ def main():
         flows(browser)
         pages(browser)
         console_work.work(browser)
+        console_tail.tail(browser)
         console_work.evil(browser)
         without_script(browser)
         by_provider(browser)
@@ -249,6 +251,7 @@ def places(page):
         "reprocess": f"{errored}/reprocess",
         "reprocess-all": "/reprocess?status=errored",
         "resend-all": "/resend?state=delivered&service=lab-in",
+        "tail": "/messages/tail?service=adt-in&bodies=yes",
         "todo": "/todo",
         "changes": "/changes?from=1&to=disk",
         "sql": "/sql?text=SELECT+1",
@@ -292,6 +295,10 @@ def look(visit, name, path, shape):
         if name in ("production", "media"):
             page.wait_for_selector(".chart canvas")
             time.sleep(1.1)
+        if name == "tail":
+            page.wait_for_selector(".live[data-state=live]")
+            send("adt-in", [message(310, "ADT")])
+            page.wait_for_selector("tbody tr:has-text('MSG0000310')")
         axe(page)
         wide = page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
         assert wide <= 0, f"{wide} pixels too wide"

@@ -162,6 +162,14 @@ pub fn with_segment_ends(message: &[u8]) -> Cow<'_, [u8]> {
 /// Splits input into its parts. Any input can be split; input without any header is one stray part.
 #[must_use]
 pub fn split(raw: &[u8]) -> Batch<'_> {
+    let Some(batch) = split_within(raw, usize::MAX) else { unreachable!("there are fewer parts than bytes") };
+    batch
+}
+
+/// The same of input that nobody vouches for: none where it has more parts, of which each takes more memory than the five bytes that it
+/// may have.
+#[must_use]
+pub fn split_within(raw: &[u8], parts_max: usize) -> Option<Batch<'_>> {
     let mut splitter = Splitter::default();
     let mut lines = LineStarts::new(Lines::of(raw));
     let mut parts = Vec::new();
@@ -170,6 +178,9 @@ pub fn split(raw: &[u8]) -> Batch<'_> {
         let next = line_end(raw, at);
         let line = &raw[at..next];
         parts.extend(splitter.line(line, at..next, lines.is_bare()));
+        if parts.len() >= parts_max {
+            return None;
+        }
         lines.ended(line);
         at = next;
     }
@@ -177,7 +188,7 @@ pub fn split(raw: &[u8]) -> Batch<'_> {
     parts.extend(last);
     let is_message = |part: &&Part| part.kind == Kind::Message;
     let messages = parts.iter().filter(is_message).map(|part| part.range.clone()).collect();
-    Batch { raw, parts, messages, problems }
+    Some(Batch { raw, parts, messages, problems })
 }
 
 /// Where the next line starts.

@@ -62,6 +62,7 @@ mod trials;
 mod volume_commands;
 mod volumes;
 
+use std::io::ErrorKind;
 use std::panic::{self, AssertUnwindSafe};
 use std::process::ExitCode;
 
@@ -77,15 +78,25 @@ static ALLOCATOR: CountedHeap = CountedHeap;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    match panic::catch_unwind(AssertUnwindSafe(|| run(cli))) {
-        Ok(Ok(code)) => code,
-        Ok(Err(error)) if broken_pipe(&error) => ExitCode::SUCCESS,
-        Ok(Err(error)) => {
+    let done = match panic::catch_unwind(AssertUnwindSafe(|| run(cli))) {
+        Ok(done) => done,
+        Err(payload) if payload.is::<terminal::OutputLost>() => Ok(ExitCode::SUCCESS),
+        Err(payload) => panic::resume_unwind(payload),
+    };
+    // Output that is lost is an error, though the command itself is done.
+    let done = match (terminal::finish(), done) {
+        (Err(lost), Ok(_)) => Err(lost.into()),
+        (Err(lost), Err(error)) if has(&error, lost.kind()) => Err(lost.into()),
+        (_, done) => done,
+    };
+    match done {
+        Ok(code) => code,
+        // The reader of our output went away (`terrace message list | head`): that is no error.
+        Err(error) if has(&error, ErrorKind::BrokenPipe) => ExitCode::SUCCESS,
+        Err(error) => {
             eprintln!("error: {}", explain(&error));
             ExitCode::from(2)
         }
-        Err(payload) if payload.is::<terminal::ReaderGone>() => ExitCode::SUCCESS,
-        Err(payload) => panic::resume_unwind(payload),
     }
 }
 
@@ -154,10 +165,7 @@ pub fn explain(error: &anyhow::Error) -> String {
     })
 }
 
-/// Whether the reader of our output went away (`terrace message list | head`): that is no error.
-fn broken_pipe(error: &anyhow::Error) -> bool {
-    error
-        .chain()
-        .filter_map(|cause| cause.downcast_ref::<std::io::Error>())
-        .any(|cause| cause.kind() == std::io::ErrorKind::BrokenPipe)
+/// Whether an error of this kind is among the causes.
+fn has(error: &anyhow::Error, kind: ErrorKind) -> bool {
+    error.chain().filter_map(|cause| cause.downcast_ref::<std::io::Error>()).any(|cause| cause.kind() == kind)
 }

@@ -6,7 +6,7 @@ mod import;
 pub mod search;
 mod tail;
 
-use std::io::{IsTerminal, Read, Write};
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::ExitCode;
@@ -157,10 +157,8 @@ fn show(data: &Path, id: u64, output: Option<&str>, raw: bool) -> anyhow::Result
                 .clone()
         }
     };
-    if raw && !std::io::stdout().is_terminal() {
-        std::io::stdout().write_all(&body)?; // raw bytes, to a file or a program
-    } else if raw {
-        terminal::out().write_all(&body)?;
+    if raw {
+        terminal::raw(&body)?;
     } else {
         let mut out = terminal::out();
         let text = hl7_text(&body, charset).replace("\r\n", "\n").replace('\r', "\n");

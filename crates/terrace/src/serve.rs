@@ -260,6 +260,9 @@ pub fn status(args: &StatusArgs) -> anyhow::Result<ExitCode> {
     for s in status.services.iter().filter(|service| !service.closed.is_empty()) {
         println!("{}: {}; senders are disconnected, and files stay where they are\n", s.name, s.closed);
     }
+    for s in status.services.iter().filter(|service| !service.hindered.is_empty()) {
+        println!("{}: {}\n", s.name, s.hindered);
+    }
     let headings = ["operation", "waiting", "in memory", "delivered", "failed", "set aside", "retried", "state"];
     let mut table = TextTable::new(&headings);
     for o in &status.operations {

@@ -1,4 +1,5 @@
-// What pages do beside being read: `/` focuses the box, commands are copied, charts are drawn. Every page works without it.
+// What pages do beside being read: `/` focuses the box, commands are copied, charts are drawn, a tail is watched. Every other page works
+// without it.
 'use strict';
 (() => {
   const box = () => document.getElementById('q');
@@ -145,5 +146,51 @@
     if (event.detail && event.detail.status === 401) location.reload();
   });
   document.addEventListener('htmx:sse:close', () => state('lost', 'not live'));
-  if (document.readyState === 'loading') document.addEventListener('DOMContentLoaded', begin); else begin();
+
+  // A tail: rows from a stream, the newest on top. Its button ends it and begins it again; what is shown stays.
+  const ROWS = 500;
+  const watch = () => {
+    const tail = document.getElementById('tail');
+    if (!tail) return;
+    const button = document.getElementById('tail-switch');
+    const rows = tail.querySelector('tbody');
+    let source = null;
+    const add = (text) => {
+      const made = document.createElement('template');
+      made.innerHTML = text;
+      rows.prepend(made.content);
+      while (rows.rows.length > ROWS) {
+        if (rows.lastElementChild.contains(document.activeElement)) button.focus();
+        rows.lastElementChild.remove();
+      }
+    };
+    const end = (name, text) => {
+      source.close();
+      source = null;
+      button.textContent = 'Go on';
+      state(name, text);
+    };
+    const start = () => {
+      source = new EventSource(tail.dataset.from);
+      source.addEventListener('open', () => state('live', 'live'));
+      source.addEventListener('message', (event) => add(event.data));
+      source.addEventListener('ended', (event) => {
+        add(event.data);
+        end('lost', 'ended');
+      });
+      // The browser tries again by itself, but where it was refused.
+      source.addEventListener('error', () => {
+        if (source.readyState === EventSource.CLOSED) end('lost', 'not live'); else state('lost', 'not live');
+      });
+      button.textContent = 'Pause';
+    };
+    button.hidden = false;
+    button.addEventListener('click', () => { if (source) end('paused', 'paused'); else start(); });
+    start();
+  };
+  const prepare = () => {
+    begin();
+    watch();
+  };
+  if (document.readyState === 'loading') document.addEventListener('DOMContentLoaded', prepare); else prepare();
 })();

@@ -182,6 +182,8 @@ pub struct ServiceFigures {
     pub connections: Option<u64>,
     /// Connections refused.
     pub refused: u64,
+    /// Why it takes no messages, or not all files; empty where it does.
+    pub note: String,
 }
 
 /// An operation.

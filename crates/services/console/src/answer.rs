@@ -1,8 +1,11 @@
 //! The frame of every response: what is asked before a route is, and the headers that all have.
 //!
 //! ```text
-//!   method? --> asset? --> a change: of a page of ours? --> a turn --> route, in its time --> headers: policy of contents, no store
+//!   method? --> asset? --> a change: of a page of ours? --> its form, read --> a turn --> route, in its time
+//!      --> headers: policy of contents, no store
 //! ```
+//!
+//! Invariant: nobody who is waited for has a turn: forms are read before it, and other bodies have places of their own.
 //!
 //! The policy of contents lets a page load from this console only, run no script and use no style that is within it, send forms nowhere
 //! else, and be within no other page.
@@ -27,6 +30,7 @@ use serde_json::json;
 use tokio::time::timeout;
 
 use crate::assets;
+use crate::form;
 use crate::layout;
 use crate::options::{REQUEST_TIME, TURN_TIME};
 use crate::origin;
@@ -86,6 +90,10 @@ async fn routed(state: &Arc<ConsoleState>, router: Router, request: Request) -> 
                     Authorization: Bearer TOKEN";
         return problem(403, text).into_response();
     }
+    let request = match form::arrived(request).await {
+        Ok(request) => request,
+        Err(refusal) => return refusal,
+    };
     let Ok(Ok(_turn)) = timeout(TURN_TIME, state.requests.acquire()).await else {
         return problem(503, "too many requests run: try again in a moment").into_response();
     };

@@ -75,6 +75,11 @@ async fn edit(
         Ok(operations) => operations,
         Err(error) => return refused(&error),
     };
+    // As of a file that is imported: who sends slowly holds up others that edit, and nobody else.
+    let _place = match state.edit_place(&visitor.caller) {
+        Ok(place) => place,
+        Err(error) => return refused(&error),
+    };
     let Ok(body) = axum::body::to_bytes(body, EDITED_BYTES_MAX).await else {
         return respond::problem(413, "an edited body has 16 MiB at most").into_response();
     };

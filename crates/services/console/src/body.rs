@@ -20,6 +20,9 @@ const FIELDS_SHOWN: usize = 100;
 /// Characters of a value that a page has.
 const VALUE_CHARS: usize = 2_000;
 
+/// Segments that the beginning of a message has, and characters of each.
+const BEGINNING: (usize, usize) = (12, 240);
+
 /// Differences that a page has.
 const DIFFERENCES_SHOWN: usize = 100;
 
@@ -95,6 +98,24 @@ fn lines(text: &str) -> Markup {
         p.sub { "These bytes are no HL7 message." }
         @for line in all.iter().take(SEGMENTS_SHOWN) { p { code { (value(line)) } } }
         @if all.len() > SEGMENTS_SHOWN { p.empty { (count((all.len() - SEGMENTS_SHOWN) as u64)) " more lines are not shown." } }
+    }
+}
+
+/// The beginning of a message, a line for each segment; the rest is a number of bytes.
+pub(crate) fn beginning(raw: &[u8]) -> Markup {
+    let reading = Reading::lenient(raw, None);
+    let text = reading.shown();
+    let mut all = text.split(['\r', '\n']).filter(|line| !line.is_empty());
+    let (mut lines, mut is_cut) = (Vec::new(), false);
+    for line in all.by_ref().take(BEGINNING.0) {
+        let end = line.char_indices().nth(BEGINNING.1).map(|(at, _)| at);
+        is_cut |= end.is_some();
+        lines.push(&line[..end.unwrap_or(line.len())]);
+    }
+    is_cut |= all.next().is_some();
+    html! {
+        pre.beginning { (lines.join("\n")) }
+        @if is_cut { p.dim { "The beginning of " (count(raw.len() as u64)) " bytes." } }
     }
 }
 
@@ -176,6 +197,25 @@ mod tests {
         let long = format!("MSH|^~\\&|A|B|||1||ORU^R01|1|P|2.5\rOBX|2|ED|A||{}\r", "y".repeat(1_000_000));
         let text = segments(long.as_bytes(), None).into_string();
         assert!(text.len() < 20_000 && text.contains("1,000,000 bytes"), "{}", text.len());
+    }
+
+    #[test]
+    fn the_beginning_of_a_message_is_short_decoded_escaped_and_says_that_there_is_more() {
+        let head = b"MSH|^~\\&|A|B|||1||ADT^A01|1|P|2.5||||||8859/1\rPID|1||7||M\xfcller <b>\r";
+        let text = beginning(head).into_string();
+        assert!(text.contains("M\u{fc}ller &lt;b&gt;") && !text.contains("The beginning of"), "{text}");
+        let long = [head.as_slice(), b"OBX|", &vec![b'y'; 100_000]].concat();
+        let many = [head.as_slice(), &b"OBX|1\r".repeat(100_000)].concat();
+        for raw in [long, many] {
+            let text = beginning(&raw).into_string();
+            let said = format!("The beginning of {} bytes", count(raw.len() as u64));
+            assert!(text.len() < 5_000 && text.contains(&said), "{}", text.len());
+        }
+        assert!(beginning(b"").into_string().len() < 50);
+        for evil in EVIL {
+            let text = beginning(evil.as_bytes()).into_string();
+            assert!(!text.contains("<script") && !text.contains("<img") && !text.contains("<svg"), "{text}");
+        }
     }
 
     #[test]

@@ -57,15 +57,34 @@ impl FromRequestParts<Arc<ConsoleState>> for Fields {
     }
 }
 
+fn is_form(request: &Request) -> bool {
+    let kind = request.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    kind.is_some_and(|kind| kind.starts_with(FORM))
+}
+
+/// A request whose form, if it has one, has come in whole. Errors: the answer to one that is too long, or ended early.
+pub(crate) async fn arrived(request: Request) -> Result<Request, Response> {
+    if !is_form(&request) {
+        return Ok(request);
+    }
+    let (parts, body) = request.into_parts();
+    match axum::body::to_bytes(body, FORM_BYTES_MAX).await {
+        Ok(body) => Ok(Request::from_parts(parts, Body::from(body))),
+        Err(_) => {
+            let text = format!("a form has {FORM_BYTES_MAX} bytes at most");
+            Err(respond::problem(413, &text).into_response())
+        }
+    }
+}
+
 /// Reads the fields of a form.
 pub(crate) async fn read(request: Request) -> Result<Fields, Response> {
-    let kind = request.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-    if !kind.starts_with(FORM) {
+    if !is_form(&request) {
         return Err(respond::problem(415, "a form is application/x-www-form-urlencoded").into_response());
     }
-    let Ok(body) = axum::body::to_bytes(request.into_body(), FORM_BYTES_MAX).await else {
-        let text = format!("a form has {FORM_BYTES_MAX} bytes at most");
-        return Err(respond::problem(413, &text).into_response());
+    let body = arrived(request).await?.into_body();
+    let Ok(body) = axum::body::to_bytes(body, FORM_BYTES_MAX).await else {
+        return Err(respond::problem(400, "the form cannot be read").into_response());
     };
     // Browsers escape what is no ASCII: other bytes would be read as marks of what they were.
     if !body.is_ascii() {

@@ -18,7 +18,7 @@ use axum::response::Response;
 use bytes::Bytes;
 use futures::stream;
 use maud::Markup;
-use tokio::sync::OwnedSemaphorePermit;
+use node::RolePlace;
 
 use crate::gate::{Visitor, still_holds};
 use crate::respond;
@@ -35,7 +35,7 @@ struct Tab {
     peer: ConsolePeer,
     newest: Newest,
     fragment: Fragment,
-    _place: OwnedSemaphorePermit,
+    _place: RolePlace,
 }
 
 impl Tab {
@@ -55,7 +55,7 @@ impl Tab {
 }
 
 /// A text as the data of an event.
-fn event_of(text: &str) -> Bytes {
+pub(crate) fn event_of(text: &str) -> Bytes {
     let mut event = String::with_capacity(text.len() + 16);
     for line in text.split(['\n', '\r']) {
         event.push_str("data: ");
@@ -76,9 +76,9 @@ pub(crate) fn stream_of(
     if !state.sees_node(&visitor.caller) {
         return respond::problem(403, "permission denied: node-status is not allowed").into_response();
     }
-    let Ok(place) = Arc::clone(&state.tabs).try_acquire_owned() else {
-        let text = "as many tabs are live as may be: close some, or load the page again to see it as it is now";
-        return respond::problem(503, text).into_response();
+    let place = match state.tab_place(&visitor.caller) {
+        Ok(place) => place,
+        Err(full) => return respond::problem(503, &full.to_string()).into_response(),
     };
     let mut newest = state.snapshot.clone();
     // A page has what is there now; the stream has what comes next.

@@ -7,7 +7,7 @@ use axum::routing::{get, post};
 
 use crate::pages::{
     account, alerts, audit, bulk, changes, connections, editing, finding, history, media, message, messages, operation,
-    production, reprocess, resend, saved, set_aside, sql, todo, transfer, trying, users, volumes,
+    production, reprocess, resend, saved, set_aside, sql, tail_page, todo, transfer, trying, users, volumes,
 };
 use crate::state::ConsoleState;
 use crate::{api, api_work, by_provider, sign_in};
@@ -30,6 +30,8 @@ pub const PAGE_EXAMPLES: &[(&str, &str)] = &[
     ("POST", "/operations/out/set-aside"),
     ("GET", "/messages.csv"),
     ("GET", "/messages/export"),
+    ("GET", "/messages/tail?service=adt"),
+    ("GET", "/live/tail?operation=out"),
     ("POST", "/messages/saved"),
     ("GET", "/messages/{id}/edit"),
     ("POST", "/messages/{id}/edit"),
@@ -121,6 +123,8 @@ pub(crate) fn router(state: &Arc<ConsoleState>) -> Router {
         .route("/operations/{name}/set-aside", post(set_aside::set_aside))
         .route("/messages.csv", get(saved::file))
         .route("/messages/export", get(transfer::export))
+        .route("/messages/tail", get(tail_page::show))
+        .route("/live/tail", get(tail_page::live))
         .route("/messages/saved", post(saved::change))
         .route("/messages/{id}/edit", get(editing::show).post(editing::send))
         .route("/messages/{id}/reprocess", get(reprocess::preview_one).post(reprocess::run_one))

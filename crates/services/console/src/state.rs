@@ -34,6 +34,10 @@ const EXPORTS_OF_ROLE: usize = 2;
 const IMPORTS: usize = 4;
 const IMPORTS_OF_ROLE: usize = 2;
 
+/// Edited messages that come in at a time: of all, and of one role.
+const EDITS: usize = 4;
+const EDITS_OF_ROLE: usize = 2;
+
 /// Pages whose pictures are read from the history at a time.
 const PICTURES: usize = 2;
 
@@ -69,14 +73,16 @@ pub(crate) struct ConsoleState {
     exports: RolePlaces,
     /// A place for each file of messages that comes in.
     imports: RolePlaces,
+    /// A place for each edited message that comes in.
+    edits: RolePlaces,
     /// A place for each page whose pictures are read.
     pub(crate) pictures: Arc<Semaphore>,
     /// Held while a run looks whether a message was sent again before, and sends it: no two runs send the same one.
     pub(crate) bulk: tokio::sync::Mutex<()>,
     /// The newest figures; none before the first collection.
     pub(crate) snapshot: watch::Receiver<Option<Arc<Snapshot>>>,
-    /// A permit for each tab that is live.
-    pub(crate) tabs: Arc<Semaphore>,
+    /// A place for each tab that is live.
+    tabs: RolePlaces,
     /// A permit for each request that runs.
     pub(crate) requests: Semaphore,
     /// A permit for each password that is checked.
@@ -102,9 +108,11 @@ impl ConsoleState {
             long: RolePlaces::new(LONG_REQUESTS, LONG_REQUESTS_OF_ROLE),
             exports: RolePlaces::new(EXPORTS, EXPORTS_OF_ROLE),
             imports: RolePlaces::new(IMPORTS, IMPORTS_OF_ROLE),
+            edits: RolePlaces::new(EDITS, EDITS_OF_ROLE),
             pictures: Arc::new(Semaphore::new(PICTURES)),
             snapshot,
-            tabs: Arc::new(Semaphore::new(options.tabs_max)),
+            // One visitor leaves half of them to others.
+            tabs: RolePlaces::new(options.tabs_max, options.tabs_max.div_ceil(2)),
             requests: Semaphore::new(options.requests_max),
             checks: Semaphore::new(CHECKS),
             stop,
@@ -126,6 +134,23 @@ impl ConsoleState {
     /// A place for a file of messages that comes in.
     pub(crate) fn import_place(&self, caller: &Caller) -> Result<RolePlace, AdminError> {
         place(&self.imports, caller, "imports")
+    }
+
+    /// A place for an edited message that comes in.
+    pub(crate) fn edit_place(&self, caller: &Caller) -> Result<RolePlace, AdminError> {
+        place(&self.edits, caller, "edited messages")
+    }
+
+    /// A place for a tab that is live.
+    pub(crate) fn tab_place(&self, caller: &Caller) -> Result<RolePlace, AdminError> {
+        self.tabs.take(caller.session()).map_err(|none| {
+            let (of, most) = match none {
+                NoPlace::OfAll(all) => ("", all),
+                NoPlace::OfRole(own) => (" of yours", own),
+            };
+            let what_to_do = "close some, or load the page again to see it as it is now";
+            AdminError::Unavailable(format!("as many tabs{of} are live as may be ({most}): {what_to_do}"))
+        })
     }
 
     /// A place for a run that sends the messages of a search.

@@ -41,6 +41,18 @@ use crate::queue::Entry;
 use crate::record::{self, MessageOrigin, Status};
 use crate::timestamp::{TimestampCache, hl7_timestamp};
 
+/// Segments of a message at most. Each takes 12 bytes of memory while the message is on its way, and more than once; so what senders may
+/// have in memory follows from how many bytes they sent, also where they are two for a segment.
+const SEGMENTS_MAX: usize = 1 << 20;
+
+/// Of a message that is not taken for its size, the beginning is read for the answer.
+const SEEN_BYTES: usize = 64 << 10;
+
+/// Whether a message may have more segments than one may.
+fn has_too_many_segments(raw: &[u8]) -> bool {
+    raw.len() > 2 * SEGMENTS_MAX && memchr::memchr2_iter(b'\r', b'\n', raw).count() > SEGMENTS_MAX
+}
+
 /// Figures since the start.
 #[derive(Debug, Default)]
 pub struct EngineCounters {
@@ -75,7 +87,7 @@ pub enum Ingested {
         answer: Vec<u8>,
         /// Whether the message is stored (a duplicate acknowledged again).
         accepted: bool,
-        /// Not stored, and another try changes nothing: it is too large.
+        /// Not stored, and another try changes nothing: it is too large, or has too many segments.
         lasts: bool,
     },
     /// Send nothing and close the connection: the node is stopping, so nothing can be promised.
@@ -251,6 +263,13 @@ impl Engine {
         waits: &Waits,
         arrival: Arrival<'_>,
     ) -> Ingested {
+        if aside(raw.len(), || has_too_many_segments(&raw)) {
+            count(&service.figures.oversize);
+            count(&self.counters.oversize);
+            let text = format!("the message has more than {SEGMENTS_MAX} segments");
+            let seen = raw.slice(..raw.len().min(SEEN_BYTES));
+            return Ingested::Now { answer: self.refuse_seen(service, &seen, text), accepted: false, lasts: true };
+        }
         let plan = self.plan();
         let now_us = arrival.at_us;
         let control_id = self.control_id();
@@ -352,13 +371,17 @@ impl Engine {
 
     /// The answer to a message over the size bound, of which only the first bytes were `seen`.
     pub fn refuse_oversize(&self, service: &Service, seen: &Bytes) -> Vec<u8> {
+        let bound = service.settings.intake().message_bytes;
+        self.refuse_seen(service, seen, format!("the message is larger than {bound}"))
+    }
+
+    /// The answer to a message that is not stored for its size, of which the first bytes were `seen`.
+    fn refuse_seen(&self, service: &Service, seen: &Bytes, text: String) -> Vec<u8> {
         let now_us = self.clock.now_us();
         let control_id = self.control_id();
         let (reading, unreadable) = intake::read(service, seen);
         let inbound = Inbound::new(service, seen, (&reading, unreadable), now_us, &control_id);
-        let bound = service.settings.intake().message_bytes;
-        let problem =
-            intake::MessageProblem { code: 207, location: None, text: format!("the message is larger than {bound}") };
+        let problem = intake::MessageProblem { code: 207, location: None, text };
         count(&self.counters.refused);
         service.figures.refused();
         Answers::new(&inbound, hl7_timestamp(&self.clock, now_us), format!("{control_id}A"))

@@ -141,6 +141,7 @@ fn of_status(status: NodeStatus, at_us: i64) -> NodeFigures {
             rules: service.rules.clone(),
             connections: door.map(|door| door.open as u64),
             refused: door.map_or(0, |door| door.refused.values().sum()),
+            note: [&service.closed, &service.hindered].map(String::as_str).join(" ").trim().to_owned(),
         }
     });
     NodeFigures {

@@ -57,25 +57,31 @@ fn unreadable(error: impl std::fmt::Display) -> AdminError {
     AdminError::Unavailable(format!("the file cannot be made: {error}"))
 }
 
+/// Adds a page to a file.
+fn add(writer: &mut ExportWriter<Vec<u8>>, format: ExportFormat, page: &ExportPage) -> Result<(), AdminError> {
+    if let Some((id, why)) = page.damaged.first() {
+        return Err(AdminError::Unavailable(format!("message {id} is damaged: {why}")));
+    }
+    // Of whose service it was is not known: the end of the file says it, where it has a place for that.
+    match (format, page.unreadable) {
+        (_, 0) => {}
+        (ExportFormat::Hl7, _) => return Err(AdminError::Unavailable(UNREADABLE.to_owned())),
+        (_, messages) => writer.unreadable(messages),
+    }
+    for one in &page.messages {
+        let body = one.body().ok_or_else(|| unreadable("a body is no bytes"))?;
+        writer.message(&one.message, &body).map_err(unreadable)?;
+    }
+    Ok(())
+}
+
 #[async_trait]
 impl ExportStream for NodeExport {
     async fn next(&mut self) -> Result<Option<Bytes>, AdminError> {
         loop {
             let Some(writer) = &mut self.writer else { return Ok(None) };
             if let Some(page) = self.page.take() {
-                if let Some((id, why)) = page.damaged.first() {
-                    return Err(AdminError::Unavailable(format!("message {id} is damaged: {why}")));
-                }
-                // Of whose service it was is not known: the end of the file says it, where it has a place for that.
-                match (self.format, page.unreadable) {
-                    (_, 0) => {}
-                    (ExportFormat::Hl7, _) => return Err(AdminError::Unavailable(UNREADABLE.to_owned())),
-                    (_, messages) => writer.unreadable(messages),
-                }
-                for one in &page.messages {
-                    let body = one.body().ok_or_else(|| unreadable("a body is no bytes"))?;
-                    writer.message(&one.message, &body).map_err(unreadable)?;
-                }
+                add(writer, self.format, &page)?;
                 (self.request.upto, self.request.after) = (Some(page.upto), page.next);
             } else if self.request.after.is_none() {
                 let Some(writer) = self.writer.take() else { return Ok(None) };
@@ -208,6 +214,27 @@ impl TransferAdmin for NodeAdmin {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_goes_on_behind_a_message_that_cannot_be_read_and_is_of_an_unknown_service_and_says_so_at_its_end() {
+        let head = TransferHead { source: "store-1".to_owned(), ..TransferHead::default() };
+        let made = |format, page: &ExportPage| {
+            let mut writer = ExportWriter::begin(format, Vec::new(), &head, "20260101").expect("memory");
+            add(&mut writer, format, page).map(|()| writer.end().expect("memory"))
+        };
+        let page = ExportPage { unreadable: 2, ..ExportPage::default() };
+        let file = made(ExportFormat::Terrace, &page).expect("it goes on");
+        let (_, checked) = ImportReader::open(Cursor::new(file)).expect("it is whole");
+        assert!(checked.left_out.iter().any(|left| left.why.starts_with("2 could not be read")), "{checked:?}");
+        let batch = made(ExportFormat::Batch, &page).expect("it goes on");
+        assert!(String::from_utf8_lossy(&batch).contains("BTS|0|2 could not be read"), "{batch:?}");
+        let Err(AdminError::Unavailable(why)) = made(ExportFormat::Hl7, &page) else { panic!("it has no end") };
+        assert_eq!(why, UNREADABLE);
+        // Who sees all services is told which one.
+        let page = ExportPage { damaged: vec![(7, "cut".to_owned())], ..ExportPage::default() };
+        let Err(AdminError::Unavailable(why)) = made(ExportFormat::Terrace, &page) else { panic!("it is damaged") };
+        assert!(why.contains("message 7 is damaged"), "{why}");
+    }
 
     #[test]
     fn a_file_of_many_small_messages_is_refused_before_each_takes_memory() {

@@ -47,7 +47,7 @@ fn changed(generation: &Generation, before: Option<&Generation>) -> String {
 /// `terrace production generations`
 pub fn list(args: &GenerationListArgs) -> anyhow::Result<ExitCode> {
     // One more: what changed in the last one that is shown is beside it.
-    let wanted = ProductionRequest::Generations { last: args.last.max(1) + 1 };
+    let wanted = ProductionRequest::Generations { last: args.last.max(1).saturating_add(1) };
     let found: GenerationList = request(&args.place.data, &wanted)?;
     let mut out = terminal::out();
     if args.json {

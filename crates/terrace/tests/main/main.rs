@@ -323,3 +323,48 @@ fn a_command_whose_reader_has_gone_ends_in_silence() {
         assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{args:?}");
     }
 }
+
+#[test]
+fn a_command_whose_output_cannot_be_written_fails_and_says_so_whatever_it_had_to_say() {
+    let bed = Bed::new();
+    bed.command_line(&["production", "new", "made"]).succeeds("");
+    bed.configure("");
+    let node = bed.start();
+    bed.grant_bodies();
+    node.send("M1");
+    let data = bed.data().display().to_string();
+    let data = data.as_str();
+    let run = |args: &[&str], (out, error): (&str, &str)| {
+        let open = |path: &str| fs::File::options().write(true).open(path).expect("a device");
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_terrace"));
+        command.args(args).current_dir(bed.path("")).stdout(open(out));
+        match error {
+            "" => command.stderr(std::process::Stdio::piped()),
+            path => command.stderr(open(path)),
+        };
+        command.spawn().and_then(std::process::Child::wait_with_output).expect("it runs")
+    };
+    let line = bed.run(&["message", "list", "--json", "--data"]).succeeds("M1");
+    let id = serde_json::from_str::<serde_json::Value>(line.trim()).expect("JSON")["id"].to_string();
+    let id = id.as_str();
+    // By lines, as one text, as a stream, and a body without an end of a line.
+    for args in [
+        &["completions", "bash"][..],
+        &["production", "check", "made"],
+        &["message", "count", "--data", data],
+        &["message", "list", "--data", data],
+        &["audit", "export", "--data", data],
+        &["message", "show", id, "--data", data],
+        &["message", "show", id, "--raw", "--data", data],
+    ] {
+        let output = run(args, ("/dev/full", ""));
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {said}");
+        assert!(said.contains("standard output cannot be written: No space left"), "{args:?}: {said}");
+        assert!(!said.contains("panicked"), "{args:?}: {said}");
+        assert!(run(args, ("/dev/null", "/dev/full")).status.success(), "{args:?}");
+    }
+    let absent = ["message", "show", "1", "--data", data];
+    assert_eq!(run(&absent, ("/dev/null", "/dev/full")).status.code(), Some(2), "an error that nobody can read");
+    node.stop();
+}

@@ -1,6 +1,8 @@
 //! Messages of one node as a file, and into another one, with the program as people use it.
 
 use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::path::Path;
 use std::thread;
 
@@ -154,5 +156,41 @@ fn a_node_that_is_killed_during_an_import_has_each_message_once_after_the_same_i
     assert_eq!(stored.len(), MESSAGES);
     assert!(stored.windows(2).all(|pair| pair[0] < pair[1]), "in their order, and each once");
     to.run(&["verify"]).succeeds("");
+    node.stop();
+}
+
+#[test]
+fn files_that_come_in_slowly_over_the_api_hold_up_further_imports_and_nothing_else() {
+    let bed = bed();
+    bed.configure("production = \"production\"\n[console]\nlisten = \"127.0.0.1:0\"\n");
+    let node = bed.start();
+    bed.run(&["user", "add", "ann", "--no-password", "--data"]).succeeds("");
+    for (right, on) in
+        [("message-import", "service in"), ("message-resend", "service *"), ("message-metadata", "service *")]
+    {
+        bed.run(&["role", "grant", right, "--on", on, "--to", "ann", "--data"]).succeeds("");
+    }
+    let drawn = bed.run(&["user", "token", "ann", "program", "--data"]).succeeds("trc_");
+    let token = drawn.split_whitespace().find(|word| word.starts_with("trc_")).expect("a token");
+    let begin = |target: &str, length: usize| {
+        let mut stream = TcpStream::connect(node.console()).expect("it listens");
+        let head = format!(
+            "POST {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nAuthorization: Bearer {token}\r\nContent-Length: {length}\r\n\r\n"
+        );
+        stream.write_all(head.as_bytes()).expect("it is taken");
+        stream
+    };
+    let answer = |target: &str| {
+        let mut text = String::new();
+        begin(target, 0).read_to_string(&mut text).expect("an answer");
+        text
+    };
+    let target = "/api/v1/messages/import?service=in";
+    let slow = [begin(target, 100), begin(target, 100)];
+    until("both have a place", || answer(target).contains("as many imports of yours are on"));
+    let preview = answer("/api/v1/reprocess?status=dropped&preview=yes");
+    assert!(preview.starts_with("HTTP/1.1 200"), "{preview}");
+    drop(slow);
+    until("their places are free", || !answer(target).contains("as many imports"));
     node.stop();
 }

@@ -15,7 +15,7 @@ use maud::{Markup, html};
 use node::identity::Action;
 
 use super::messages_fields::{MessagesFields, PAGE_LINES, place_text};
-use super::{refused, saved, transfer};
+use super::{refused, saved, tail, transfer};
 use crate::address::{in_query, message_path, target};
 use crate::admin::{AdminError, FoundPage, MessageLine, MessagePage, MessageQuery, OutputState};
 use crate::form::Fields;
@@ -124,7 +124,7 @@ pub(crate) async fn show(State(state): State<Arc<ConsoleState>>, visitor: Visito
     let main = html! {
         div.title { h1 { "Messages" } (actions(&state, &visitor, &found, &asked_for)) }
         (filters(&state, &visitor, &asked_for))
-        div.row { (saved::saved(&visitor, &saved, &asked_for)) }
+        div.row { (tail::link(&state, &visitor, &asked_for.service, &asked_for.to)) (saved::saved(&visitor, &saved, &asked_for)) }
         section.card {
             @match &found {
                 Ok(found) => { (results(found, &asked_for)) }

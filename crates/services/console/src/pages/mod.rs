@@ -25,6 +25,7 @@ pub(crate) mod saved;
 pub(crate) mod set_aside;
 pub(crate) mod sql;
 pub(crate) mod tail;
+pub(crate) mod tail_page;
 pub(crate) mod todo;
 pub(crate) mod transfer;
 pub(crate) mod trying;

@@ -12,7 +12,7 @@ use super::operation_table::{dot, switch_form};
 use super::past::{self, PastFigure};
 use super::production::card;
 use super::set_aside;
-use super::{no_figures, not_yet, refused};
+use super::{no_figures, not_yet, refused, tail};
 use crate::address::{operation_path, target};
 use crate::admin::{AdminError, OperationFigures, OperationState};
 use crate::form::{Fields, SignedForm};
@@ -48,7 +48,10 @@ pub(crate) async fn show(
         div.title {
             h1 { "Operation " (one.name) }
             span.tag { (one.kind) } @if one.tls { span.tag { "TLS" } }
-            div.act { (switch_form(&state, &visitor, one, &operation_path(&one.name))) }
+            div.act {
+                (tail::link(&state, &visitor, "", &one.name))
+                (switch_form(&state, &visitor, one, &operation_path(&one.name)))
+            }
         }
         (set_aside::outcome_note(&fields))
         (state_banner(one, now_us))

@@ -181,8 +181,9 @@ fn services(figures: &NodeFigures) -> Markup {
     let rows = html! {
         @for one in figures.services.iter().take(SERVICES_SHOWN) {
             tr {
-                td { span.nowrap { span.dot {} a href=(target("/messages", &[("service", &one.name)])) { (one.name) } } }
-                td { code { (one.at) } " " span.tag { (one.kind) } @if one.tls { " " span.tag { "TLS" } } }
+                @let class = if one.note.is_empty() { "dot" } else { "dot warn" };
+                td { span.nowrap { span class=(class) {} a href=(target("/messages", &[("service", &one.name)])) { (one.name) } } }
+                td { code { (one.at) } " " span.tag { (one.kind) } @if one.tls { " " span.tag { "TLS" } } @if !one.note.is_empty() { p.warn { (one.note) } } }
                 td.wide { (one.rules.as_deref().unwrap_or("-")) }
                 td.num { @match one.connections { Some(open) => { (count(open)) } None => { "-" } } }
                 td.num.wide { (count(one.refused)) }

@@ -1,4 +1,5 @@
-//! `GET /api/v1/messages/tail`: what `terrace message tail` shows, as a stream of events (`text/event-stream`), one JSON object each.
+//! `GET /api/v1/messages/tail`: what `terrace message tail` shows, as a stream of events (`text/event-stream`), one JSON object each. The page
+//! has the same stream with rows of its table.
 //!
 //! ```text
 //!   node's request `tail` --parts, a few ahead--> stream: does the session hold? --> data: {"event":"message", ..}
@@ -19,10 +20,14 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::Response;
 use bytes::Bytes;
 use futures::stream;
+use maud::{Markup, html};
+use node::RolePlace;
+use node::identity::Action;
 use serde_json::{Value, json};
-use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 
 use super::refused;
+use crate::address::target;
 use crate::admin_error::AdminError;
 use crate::form::Fields;
 use crate::gate::{Visitor, still_holds};
@@ -35,6 +40,12 @@ const AHEAD: usize = 4;
 
 /// How often it is asked whether the visitor is still one, while nothing comes.
 const LOOK: Duration = Duration::from_secs(1);
+
+/// A link to the page about this service or operation, for who may look at messages.
+pub(super) fn link(state: &ConsoleState, visitor: &Visitor, service: &str, operation: &str) -> Markup {
+    let path = target("/messages/tail", &[("service", service), ("operation", operation)]);
+    html! { @if state.may_some(&visitor.caller, Action::MessageMetadata) { a.button href=(path) { "Tail" } } }
+}
 
 /// The query of a request's fields.
 fn query_of(fields: &Fields) -> Result<TailQuery, AdminError> {
@@ -55,17 +66,40 @@ fn query_of(fields: &Fields) -> Result<TailQuery, AdminError> {
     })
 }
 
+/// How the parts of a stream are written.
+#[derive(Clone, Copy)]
+pub(super) struct TailForm {
+    /// A part, as an event.
+    pub(super) event: fn(&Value) -> Bytes,
+    /// Whether it is for a page, which can show why there is no stream only as a part of one.
+    pub(super) is_page: bool,
+}
+
+/// For programs.
+const JSON: TailForm = TailForm { event: json_event, is_page: false };
+
+fn json_event(part: &Value) -> Bytes {
+    // JSON has no line ends of its own.
+    Bytes::from(format!("data: {part}\n\n"))
+}
+
+/// The last part, why there are no more.
+fn last_words(error: &AdminError) -> Value {
+    json!({ "event": "ended", "why": error.to_string() })
+}
+
 /// A stream at work.
 struct TailStream {
     state: Arc<ConsoleState>,
     visitor: Visitor,
     peer: ConsolePeer,
+    form: TailForm,
     first: Option<Value>,
     parts: mpsc::Receiver<Value>,
     /// Why it ended, once it has.
     ended: oneshot::Receiver<Result<(), AdminError>>,
     is_over: bool,
-    _place: OwnedSemaphorePermit,
+    _place: RolePlace,
 }
 
 impl TailStream {
@@ -83,16 +117,15 @@ impl TailStream {
         }
         let part = match (part, self.ended.try_recv()) {
             // What was on its way to somebody who may not have it any more stays here.
-            (_, Ok(Err(error))) => self.last_words(&error),
+            (_, Ok(Err(error))) => self.over(&error),
             (Some(part), _) => part,
             (None, Err(oneshot::error::TryRecvError::Empty)) => match (&mut self.ended).await {
-                Ok(Err(error)) => self.last_words(&error),
+                Ok(Err(error)) => self.over(&error),
                 _ => return None,
             },
             (None, _) => return None,
         };
-        // JSON has no line ends of its own.
-        Some(Bytes::from(format!("data: {part}\n\n")))
+        Some((self.form.event)(&part))
     }
 
     /// The next part; within it none where there are no more.
@@ -112,9 +145,9 @@ impl TailStream {
     }
 
     /// The reason why a tail was ended, as its last event.
-    fn last_words(&mut self, error: &AdminError) -> Value {
+    fn over(&mut self, error: &AdminError) -> Value {
         self.is_over = true;
-        json!({ "event": "ended", "why": error.to_string() })
+        last_words(error)
     }
 }
 
@@ -125,12 +158,28 @@ pub(crate) async fn stream(
     Extension(peer): Extension<ConsolePeer>,
     fields: Fields,
 ) -> Response {
-    let query = match query_of(&fields) {
-        Ok(query) => query,
-        Err(error) => return refused(&error),
+    match query_of(&fields) {
+        Ok(query) => stream_as(state, (visitor, peer), query, JSON).await,
+        Err(error) => refused(&error),
+    }
+}
+
+/// A stream of what is asked for, in a form.
+pub(super) async fn stream_as(
+    state: Arc<ConsoleState>,
+    (visitor, peer): (Visitor, ConsolePeer),
+    query: TailQuery,
+    form: TailForm,
+) -> Response {
+    let not_begun = |error: &AdminError| match error {
+        AdminError::Absent(_) | AdminError::Refused(_) | AdminError::Unavailable(_) if form.is_page => {
+            events((form.event)(&last_words(error)).into())
+        }
+        _ => refused(error),
     };
-    let Ok(place) = Arc::clone(&state.tabs).try_acquire_owned() else {
-        return respond::problem(503, "as many streams are open as may be: end some").into_response();
+    let place = match state.tab_place(&visitor.caller) {
+        Ok(place) => place,
+        Err(full) => return not_begun(&full),
     };
     let ((sender, mut parts), (told, mut ended)) = (mpsc::channel(AHEAD), oneshot::channel());
     let (admin, caller) = (Arc::clone(&state.admin), visitor.caller.clone());
@@ -141,15 +190,18 @@ pub(crate) async fn stream(
     // What is refused is refused before anything is streamed.
     let Some(first) = parts.recv().await else {
         return match (&mut ended).await {
-            Ok(Err(error)) => refused(&error),
+            Ok(Err(error)) => not_begun(&error),
             _ => respond::problem(503, "the node is stopping").into_response(),
         };
     };
     let (first, _place) = (Some(first), place);
-    let tail = TailStream { state, visitor, peer, first, parts, ended, is_over: false, _place };
-    let events =
-        stream::unfold(tail, async |mut tail| tail.event().await.map(|event| (Ok::<_, Infallible>(event), tail)));
-    let mut response = Response::new(Body::from_stream(events));
+    let tail = TailStream { state, visitor, peer, form, first, parts, ended, is_over: false, _place };
+    let all = stream::unfold(tail, async |mut tail| tail.event().await.map(|event| (Ok::<_, Infallible>(event), tail)));
+    events(Body::from_stream(all))
+}
+
+fn events(body: Body) -> Response {
+    let mut response = Response::new(body);
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     response
 }

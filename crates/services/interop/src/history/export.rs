@@ -19,10 +19,9 @@ use serde::{Deserialize, Serialize};
 use store::{Direction, StoreError};
 
 use super::answer::{bytes_of, text_of};
-use super::filter::{Candidates, Walk, outputs};
+use super::filter::{Candidates, Walk, outputs, shown_text};
 use super::{EVERY_SERVICE, Filter, ListPlace};
 use crate::error::InteropError;
-use crate::intake;
 use crate::record::{MessageOrigin, Stored};
 use crate::rows::Reader;
 use crate::transfer::{TransferMessage, TransferOutput, source_of};
@@ -207,10 +206,7 @@ fn one(
 fn message_of(reader: &Reader, id: u64, stored: &Stored) -> Result<TransferMessage, InteropError> {
     let reading = Reading::lenient(&stored.raw, stored.charset);
     let parsed = reading.message().ok();
-    let text = |path: &str| {
-        let path: Path = path.parse().expect("a constant path");
-        parsed.as_ref().map(|message| intake::text(message, &path)).unwrap_or_default()
-    };
+    let text = |path| shown_text(parsed.as_ref(), path);
     let outcomes = reader.outcomes(id)?;
     let output = |(n, (operation, state)): (usize, (String, super::OutputState))| {
         let outcome = outcomes.iter().find(|outcome| usize::from(outcome.output) == n);

@@ -1,6 +1,6 @@
 //! Which messages match, and the shortest way to them.
 
-use hl7::{Path, Reading};
+use hl7::{Message, Path, Reading};
 use store::{Direction, StoreError};
 
 use super::{Counts, EVERY_SERVICE, Filter, Line, ListPlace, OutputState};
@@ -167,10 +167,7 @@ impl Filter {
         {
             return Ok(None);
         }
-        let text = |path: &str| {
-            let path: Path = path.parse().expect("a constant path");
-            message.as_ref().map(|m| intake::text(m, &path)).unwrap_or_default()
-        };
+        let text = |path| shown_text(message.as_ref(), path);
         Ok(Some(Line {
             id,
             received_us: stored.received_us,
@@ -204,6 +201,20 @@ impl Filter {
     }
 }
 
+/// What a line has of a text of a message at most, bytes: a sender chooses how long it is, and a list has a thousand lines.
+const SHOWN_BYTES: usize = TEXT_BYTES_MAX;
+
+/// The text at a constant path, its beginning and an ellipsis where it is longer than any name or number of HL7.
+pub(super) fn shown_text(message: Option<&Message<'_>>, path: &str) -> String {
+    let path: Path = path.parse().expect("a constant path");
+    let mut text = message.map(|message| intake::text(message, &path)).unwrap_or_default();
+    if text.len() > SHOWN_BYTES {
+        text.truncate(text.floor_char_boundary(SHOWN_BYTES));
+        text.push('\u{2026}');
+    }
+    text
+}
+
 /// The message that one was made from in one of these ways.
 fn made(origin: Option<&MessageOrigin>, ways: &[Derivation]) -> Option<u64> {
     origin.filter(|origin| ways.contains(&origin.derivation)).map(|origin| origin.id)
@@ -233,4 +244,24 @@ pub(super) fn outputs(reader: &Reader, id: u64) -> Result<Vec<(String, OutputSta
         }
     }
     Ok(outputs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_has_the_beginning_of_a_text_that_a_sender_has_made_long() {
+        for (id, shown) in [
+            ("M1".to_owned(), "M1".to_owned()),
+            ("x".repeat(200), "x".repeat(200)),
+            ("x".repeat(201), format!("{}\u{2026}", "x".repeat(200))),
+            (format!("x{}", "\u{fc}".repeat(1 << 20)), format!("x{}\u{2026}", "\u{fc}".repeat(99))),
+        ] {
+            let raw = format!("MSH|^~\\&|A||||||ADT^A01|{id}|P|2.5\r");
+            let message = Message::parse(raw.as_bytes()).expect("a message");
+            assert_eq!(shown_text(Some(&message), "MSH-10"), shown);
+        }
+        assert_eq!(shown_text(None, "MSH-10"), "");
+    }
 }

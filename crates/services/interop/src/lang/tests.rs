@@ -448,3 +448,19 @@ fn files_may_have_any_line_ends() {
     let transforms = Transforms::compile(&[], &tables).expect("no transforms are right");
     Rules::compile("main", Source { file: "main", text }, &OPERATIONS, &transforms, &tables).expect("it is right");
 }
+
+#[test]
+fn what_a_transform_keeps_and_makes_is_bounded_whatever_the_message_has_in_it() {
+    let tables = Arc::new(Tables::new());
+    let mut raw = format!("MSH|^~\\&|A\rPID|1||{}\r", "x".repeat(1 << 20)).into_bytes();
+    let doubled = format!("let t = PID-3\n{}", "let t = t + t\n".repeat(5));
+    let kept = |count: usize| (0..count).map(|at| format!("let v{at} = t\n")).collect::<String>();
+    let few = evaluate(&format!("{doubled}{}set PID-3 = 'y'", kept(6)), &raw, &tables);
+    assert_eq!(few, "PID|1||y");
+    let many = evaluate(&format!("{doubled}{}", kept(60)), &raw, &tables);
+    assert!(many.contains("bytes in variables of one message"), "{}", &many[..many.len().min(200)]);
+    // Twenty thousand values with a mebibyte between each two.
+    raw.extend_from_slice(&b"OBX|1|TX|A||y\r".repeat(20_000));
+    let joined = evaluate("let j = join(OBX[*]-5, PID-3)", &raw, &tables);
+    assert!(joined.contains("bytes in a value of one message"), "{}", &joined[..joined.len().min(200)]);
+}

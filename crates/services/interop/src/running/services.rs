@@ -170,8 +170,13 @@ impl RunningServices {
                 }
                 (RunningService::File(_), _) => return None,
             };
+            let hindered = match running {
+                RunningService::Mllp(_) => String::new(),
+                RunningService::File(watching) => watching.hindered(),
+            };
             Some(ServiceStatus {
                 name: name.clone(),
+                hindered,
                 kind: kind.to_owned(),
                 at,
                 tls: service.tls.is_some(),

@@ -29,6 +29,9 @@ pub struct ServiceStatus {
     /// Why it takes no messages now, in words; empty where it does.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub closed: String,
+    /// What it cannot take now, and why, in words; empty where it takes all.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub hindered: String,
 }
 
 /// Everything about a node.

@@ -327,9 +327,13 @@ async fn take(engine: &Arc<Engine>, service: &Arc<Service>, item: &Item, replay:
             let text = "the service has the same message of the same sender, and drops duplicates";
             Ok((without(ImportOutcome::Duplicate, text), None))
         }
-        Ingested::Now { lasts: true, .. } => {
-            Ok((without(ImportOutcome::Refused, "with its outputs it is larger than the store takes"), None))
-        }
+        Ingested::Now { lasts: true, .. } => Ok((
+            without(
+                ImportOutcome::Refused,
+                "it has too many segments, or with its outputs it is larger than the store takes",
+            ),
+            None,
+        )),
         Ingested::Now { accepted: false, .. } => {
             Err("the node does not store messages at the moment: `terrace status` says why".to_owned())
         }

@@ -25,13 +25,24 @@ use crate::timestamp::hl7_timestamp;
 /// Messages of one frame at most; their answers are held until all of them are durable, about 300 bytes each.
 const MESSAGES_MAX: usize = 10_000;
 
+/// Parts of one frame at most: its messages, and headers and trailers.
+const PARTS_MAX: usize = 4 * MESSAGES_MAX;
+
 /// Messages that are on their way to the journal at a time.
 const TOGETHER: usize = 64;
 
 static HEADER: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"MSH"));
 
+/// A frame that is no one message.
+pub(super) enum Several<'a> {
+    /// Its parts.
+    Batch(Batch<'a>),
+    /// It has more than [`PARTS_MAX`].
+    TooMany,
+}
+
 /// The parts of a frame that is no one message; none for one that is, or is nothing at all.
-pub(super) fn several(frame: &[u8]) -> Option<Batch<'_>> {
+pub(super) fn several(frame: &[u8]) -> Option<Several<'_>> {
     let blank = |byte: &u8| matches!(byte, b'\r' | b'\n' | 0 | b' ' | b'\t' | 0xEF | 0xBB | 0xBF);
     let start = frame.iter().position(|byte| !blank(byte))?;
     let starts_batch = frame[start..].starts_with(b"FHS") || frame[start..].starts_with(b"BHS");
@@ -39,9 +50,9 @@ pub(super) fn several(frame: &[u8]) -> Option<Batch<'_>> {
     if !starts_batch && HEADER.find(frame.get(start + 3..)?).is_none() {
         return None;
     }
-    let batch = batch::split(frame);
+    let Some(batch) = batch::split_within(frame, PARTS_MAX) else { return Some(Several::TooMany) };
     let begins = batch.parts.first().is_some_and(|part| matches!(part.kind, Kind::FileHeader | Kind::BatchHeader));
-    (begins || batch.messages.len() > 1).then_some(batch)
+    (begins || batch.messages.len() > 1).then_some(Several::Batch(batch))
 }
 
 /// Takes each message of a frame in; the answer waits for all of them.
@@ -49,14 +60,17 @@ pub(super) async fn take(
     engine: &Engine,
     service: &Arc<Service>,
     frame: &Bytes,
-    batch: &Batch<'_>,
+    several: &Several<'_>,
     waits: &Waits,
 ) -> Ingested {
-    if let Some(text) = unfit(batch) {
-        tracing::warn!(service = service.name, "a frame was refused: {text}");
-        let problem = MessageProblem { code: 100, location: None, text };
-        return engine.ingest_refused(service, frame.clone(), problem);
-    }
+    let batch = match fit(several) {
+        Ok(batch) => batch,
+        Err(text) => {
+            tracing::warn!(service = service.name, "a frame was refused: {text}");
+            let problem = MessageProblem { code: 100, location: None, text };
+            return engine.ingest_refused(service, frame.clone(), problem);
+        }
+    };
     if let Some(problem) = batch.problems.first() {
         let problems = batch.problems.len();
         tracing::warn!(service = service.name, problems, "a batch does not add up; its messages were taken: {problem}");
@@ -68,16 +82,21 @@ pub(super) async fn take(
     }
 }
 
-/// Why nothing of the frame is taken, if so.
-fn unfit(batch: &Batch<'_>) -> Option<String> {
+/// The parts of a frame that is taken. Errors: why nothing of it is.
+fn fit<'s, 'a>(several: &'s Several<'a>) -> Result<&'s Batch<'a>, String> {
+    let Several::Batch(batch) = several else {
+        return Err(format!("more than {PARTS_MAX} messages, headers and trailers in one frame; send smaller batches"));
+    };
     if batch.messages.is_empty() {
-        return Some("a batch (FHS, BHS) without a message".to_owned());
+        return Err("a batch (FHS, BHS) without a message".to_owned());
     }
     if batch.messages.len() > MESSAGES_MAX {
-        return Some(format!("more than {MESSAGES_MAX} messages in one frame; send smaller batches"));
+        return Err(format!("more than {MESSAGES_MAX} messages in one frame; send smaller batches"));
     }
-    let stray = batch.problems.iter().any(|problem| matches!(problem, batch::BatchProblem::Stray { .. }));
-    stray.then(|| "a batch (FHS, BHS) with segments that belong to no message; nothing of it was taken".to_owned())
+    if batch.problems.iter().any(|problem| matches!(problem, batch::BatchProblem::Stray { .. })) {
+        return Err("a batch (FHS, BHS) with segments that belong to no message; nothing of it was taken".to_owned());
+    }
+    Ok(batch)
 }
 
 /// The answers to the messages, in order, and whether all were accepted.
@@ -145,6 +164,16 @@ mod tests {
         ];
         for (frame, expected) in cases {
             assert_eq!(several(frame.as_bytes()).is_some(), expected, "{frame:?}");
+        }
+    }
+
+    #[test]
+    fn a_frame_of_too_many_parts_is_refused_before_it_takes_their_memory() {
+        for line in ["MSH|\r", "BHS|\r", "BTS|x\r", "FHS|\rx\r"] {
+            let frame = format!("BHS|^~\\&\rMSH|^~\\&|A||||||ADT^A01|1|P|2.5\r{}", line.repeat(1 << 20));
+            let several = several(frame.as_bytes()).expect("it is no message");
+            assert!(matches!(several, Several::TooMany), "{line:?}");
+            assert!(fit(&several).is_err_and(|why| why.contains("send smaller batches")), "{line:?}");
         }
     }
 

@@ -13,15 +13,16 @@
 //! order of their names. Outside the service's schedule none is begun, which is looked at before each. A file that is still growing is not read (`settle`). Links are not followed: a link is moved
 //! to the error folder.
 
+mod hindrances;
 mod input;
 
 use std::borrow::Cow;
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use hl7::batch::BatchEvent;
@@ -33,6 +34,7 @@ use crate::error::InteropError;
 use crate::folder::{FileStamp, Folder};
 use crate::production::{Service, settings};
 
+use hindrances::{Hindrances, NAMED};
 use input::Input;
 
 /// How often a service that is outside its schedule looks whether it is open.
@@ -43,12 +45,18 @@ const LOOK: Duration = Duration::from_secs(1);
 pub struct Watching {
     service: watch::Sender<Arc<Service>>,
     stop: watch::Sender<bool>,
+    hindered: Arc<Mutex<String>>,
 }
 
 impl Watching {
     /// Puts another version of the service in force.
     pub fn replace(&self, service: Arc<Service>) {
         self.service.send_replace(service);
+    }
+
+    /// What it cannot take, and why, in words; empty where it takes all.
+    pub fn hindered(&self) -> String {
+        self.hindered.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Stops after the file in hand.
@@ -74,8 +82,10 @@ pub fn watch(engine: Arc<Engine>, service: Arc<Service>) -> Watching {
     let service = watch::Sender::new(service);
     let mut current = service.subscribe();
     let message_log = Arc::clone(&engine.message_log);
+    let hindered = Arc::<Mutex<String>>::default();
+    let told = Arc::clone(&hindered);
     message_log.supervise("files", async move {
-        let mut seen = HashMap::new();
+        let (mut seen, mut hindrances) = (HashMap::new(), Hindrances::default());
         loop {
             if engine.message_log.has_failed() {
                 // Nothing of a file could be stored: they stay where they are.
@@ -104,26 +114,18 @@ pub fn watch(engine: Arc<Engine>, service: Arc<Service>) -> Watching {
                 Err(_) => return,
             };
             seen = looks;
-            match files {
+            let found = match files {
                 Ok((folders, files)) => {
-                    let folders = Arc::new(folders);
-                    for name in files {
-                        if *stopped.borrow() {
-                            return;
-                        }
-                        if !is_open(&settings, &engine) {
-                            // The others wait until it opens again.
-                            break;
-                        }
-                        let Some(look) = seen.get_mut(&name) else { continue };
-                        let file = Pickup { engine: &engine, service: &service, folders: &folders, name: &name };
-                        if let Err(error) = file.pick_up(look).await {
-                            tracing::error!(service = service.name, %error, "a file could not be taken; trying again");
-                        }
-                    }
+                    let open = || !*stopped.borrow() && is_open(&settings, &engine);
+                    Ok(take_all(&engine, &service, (folders, files), &mut seen, open).await)
                 }
-                Err(error) => tracing::error!(service = service.name, %error, "the folder cannot be read"),
+                Err(error) => Err(error),
+            };
+            if *stopped.borrow() {
+                return;
             }
+            hindrances.looked(&service.name, found);
+            *told.lock().unwrap_or_else(PoisonError::into_inner) = hindrances.words();
             tokio::select! {
                 () = tokio::time::sleep(settings.every.0) => {}
                 _ = current.changed() => {}
@@ -131,7 +133,31 @@ pub fn watch(engine: Arc<Engine>, service: Arc<Service>) -> Watching {
             }
         }
     });
-    Watching { service, stop }
+    Watching { service, stop, hindered }
+}
+
+/// Takes files in order, as long as the service is open; those that could not be taken, and why.
+async fn take_all(
+    engine: &Engine,
+    service: &Arc<Service>,
+    (folders, files): (Folders, Vec<OsString>),
+    seen: &mut HashMap<OsString, Look>,
+    is_open: impl Fn() -> bool,
+) -> BTreeMap<OsString, String> {
+    let folders = Arc::new(folders);
+    let mut failed = BTreeMap::new();
+    for name in files {
+        if !is_open() {
+            // The others wait until it opens again.
+            break;
+        }
+        let Some(look) = seen.get_mut(&name) else { continue };
+        let file = Pickup { engine, service, folders: &folders, name: &name };
+        if let Err(error) = file.pick_up(look).await {
+            failed.insert(name, error.to_string());
+        }
+    }
+    failed
 }
 
 /// Whether files are begun now.
@@ -175,11 +201,13 @@ struct Look {
     stored: Option<u64>,
     /// Numbers of those stored behind the first gap, should the file have to be tried again.
     beyond: BTreeSet<u64>,
+    /// Messages among these that were refused for good, for their size.
+    too_large: u64,
 }
 
 impl Look {
     fn new(stamp: FileStamp) -> Self {
-        Self { stamp, since: Instant::now(), stored: None, beyond: BTreeSet::new() }
+        Self { stamp, since: Instant::now(), stored: None, beyond: BTreeSet::new(), too_large: 0 }
     }
 
     fn is_stored(&self, number: u64) -> bool {
@@ -226,6 +254,23 @@ fn settled(
     Ok((folders, ready))
 }
 
+/// What was found in a file so far.
+#[derive(Default)]
+struct Taken {
+    messages: u64,
+    oversize: u64,
+    /// Faults, of which the first ones have a line of the log each.
+    faults: usize,
+}
+
+impl Taken {
+    /// Counts a fault; whether it has a line.
+    fn has_line(&mut self) -> bool {
+        self.faults += 1;
+        self.faults <= NAMED
+    }
+}
+
 /// A file that is taken.
 struct Pickup<'p> {
     engine: &'p Engine,
@@ -237,8 +282,6 @@ struct Pickup<'p> {
 impl Pickup<'_> {
     /// Takes the messages of the file that are not stored yet, and moves it.
     async fn pick_up(&self, look: &mut Look) -> Result<(), InteropError> {
-        let service = &self.service.name;
-        let file = Path::new(self.name).display();
         if look.stamp.is_link {
             return self.put_aside("it is a symbolic link, and links are not followed");
         }
@@ -253,37 +296,14 @@ impl Pickup<'_> {
         if resumes {
             look.stored = Some(stored);
         }
-        let (mut messages, mut refused) = (0, 0);
+        let mut taken = Taken::default();
         loop {
             let (read, events) = self.blocking(move || input.window()).await?;
             input = read;
-            let mut ingested = Vec::new();
-            for event in events {
-                match event {
-                    BatchEvent::Problem(problem) => tracing::warn!(service, %file, "{problem}"),
-                    BatchEvent::Oversize { at, bytes } => {
-                        count(&self.engine.counters.oversize);
-                        count(&self.service.figures.oversize);
-                        refused += 1;
-                        tracing::warn!(service, %file, at, bytes, "a message over message_bytes was refused; the others are taken");
-                    }
-                    BatchEvent::Message { bytes, .. } => {
-                        if !look.is_stored(messages) {
-                            let message = match hl7::batch::with_segment_ends(&bytes) {
-                                Cow::Borrowed(_) => bytes.into(),
-                                Cow::Owned(converted) => converted.into(),
-                            };
-                            ingested
-                                .push((messages, self.engine.ingest(self.service, message, &Waits::default()).await));
-                        }
-                        messages += 1;
-                    }
-                }
-            }
-            if !self.settle(ingested, look).await? {
-                // A full disk, most often: the rest of the file is tried again.
-                tracing::warn!(service, %file, "not all of it could be stored; the file stays");
-                return Ok(());
+            if !self.take_window(events, look, &mut taken).await? {
+                // The rest of the file is tried again.
+                let text = "not all of it could be stored, most often for a full disk";
+                return Err(InteropError::Refused(text.to_owned()));
             }
             if input.is_broken() {
                 return self.put_aside("it begins as UTF-16 and is none; what came before was taken");
@@ -295,18 +315,61 @@ impl Pickup<'_> {
                 (Arc::clone(self.folders), self.name.to_owned(), input.stamp(), look.stored.unwrap_or(0));
             self.blocking(move || input::write_progress(&folders.done, &name, &stamp, stored)).await?;
         }
-        match (messages, refused) {
+        if taken.faults > NAMED {
+            let (service, file) = (&self.service.name, Path::new(self.name).display());
+            tracing::warn!(service, %file, more = taken.faults - NAMED, "the file has more faults");
+        }
+        match (taken.messages, taken.oversize + look.too_large) {
             (0, 0) => self.put_aside("no HL7 message in the file"),
             (_, 0) => self.move_to(&self.folders.done),
-            _ => self.put_aside("a message over message_bytes in the file; the others were taken"),
+            _ => self
+                .put_aside("a message over message_bytes, or of too many segments, in the file; the others were taken"),
         }
     }
 
-    /// Waits for messages to be durable; false where not all could be stored.
+    /// Takes the messages of a window of the file; false where not all of them could be stored.
+    async fn take_window(
+        &self,
+        events: Vec<BatchEvent>,
+        look: &mut Look,
+        taken: &mut Taken,
+    ) -> Result<bool, InteropError> {
+        let (service, file) = (&self.service.name, Path::new(self.name).display());
+        let mut ingested = Vec::new();
+        for event in events {
+            match event {
+                BatchEvent::Problem(problem) if taken.has_line() => tracing::warn!(service, %file, "{problem}"),
+                BatchEvent::Problem(_) => {}
+                BatchEvent::Oversize { at, bytes } => {
+                    count(&self.engine.counters.oversize);
+                    count(&self.service.figures.oversize);
+                    taken.oversize += 1;
+                    if taken.has_line() {
+                        tracing::warn!(service, %file, at, bytes, "a message over message_bytes was refused; the others are taken");
+                    }
+                }
+                BatchEvent::Message { bytes, .. } => {
+                    if !look.is_stored(taken.messages) {
+                        let message = match hl7::batch::with_segment_ends(&bytes) {
+                            Cow::Borrowed(_) => bytes.into(),
+                            Cow::Owned(converted) => converted.into(),
+                        };
+                        let done = self.engine.ingest(self.service, message, &Waits::default()).await;
+                        ingested.push((taken.messages, done));
+                    }
+                    taken.messages += 1;
+                }
+            }
+        }
+        self.settle(ingested, look).await
+    }
+
+    /// Waits for messages to be durable; false where not all could be stored that can be, which those that are too large cannot.
     async fn settle(&self, ingested: Vec<(u64, Ingested)>, look: &mut Look) -> Result<bool, InteropError> {
         let mut all = true;
         for (number, ingested) in ingested {
             match ingested {
+                Ingested::Now { accepted: false, lasts: true, .. } => look.too_large += 1,
                 Ingested::Now { accepted: false, .. } => {
                     all = false;
                     continue;

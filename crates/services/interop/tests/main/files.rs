@@ -249,3 +249,54 @@ async fn a_file_of_somebody_else_is_never_replaced() {
     assert_eq!(fs::read(rig.folder().join(&name)).expect("it is there"), adt("1").into_bytes());
     running.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_keeps_a_service_from_its_files_is_logged_once_shown_by_the_status_and_told_when_it_is_over() {
+    let (rig, running, out) = start("").await;
+    let log = crate::logs::listen();
+    let inbox = rig.folder().join("inbox");
+    let hindered = || running.status().services.iter().find(|one| one.name == "files").map(|one| one.hindered.clone());
+    let says = async |words: &str| {
+        until(words, || hindered().is_some_and(|now| now.starts_with(words)).then_some(())).await;
+    };
+    let looked = async || {
+        put(&rig, "next.hl7", &adt("next"));
+        until("it looks again", || (!inbox.join("next.hl7").exists()).then_some(())).await;
+    };
+    // The name is as long as one may be: there is none with a number for the second file of it.
+    let name = format!("{}.hl7", "4711".repeat(62) + "abc");
+    put(&rig, &name, &adt("1"));
+    arrives(&inbox.join("done"), &name).await;
+    put(&rig, &name, &adt("2"));
+    says("1 file cannot be taken").await;
+    for _ in 0..3 {
+        looked().await;
+    }
+    let lines = log.count(&["a file cannot be taken", &name]);
+    assert_eq!((lines, hindered().is_some_and(|now| now.contains("4711"))), (1, false));
+    fs::remove_file(inbox.join("done").join(&name)).expect("it is there");
+    arrives(&inbox.join("done"), &name).await;
+    until("nothing hinders", || (hindered().as_deref() == Some("")).then_some(())).await;
+    assert_eq!(log.count(&["all files can be taken again"]), 1);
+    assert_eq!(out.received(5).await, ["1", "2", "next", "next", "next"], "and each was taken once");
+
+    fs::rename(&inbox, rig.folder().join("away")).expect("it moves");
+    says("its folder cannot be read").await;
+    tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    assert_eq!(log.count(&["the folder cannot be read"]), 1);
+    fs::rename(rig.folder().join("away"), &inbox).expect("it moves");
+    looked().await;
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_of_many_faults_has_a_few_lines_in_the_log() {
+    let (rig, running, out) = start("").await;
+    let log = crate::logs::listen();
+    put(&rig, "many-faults.hl7", &format!("{}{}", adt("1"), "BTS|7\r".repeat(20_000)));
+    arrives(&rig.folder().join("inbox/done"), "many-faults.hl7").await;
+    assert_eq!(out.received(1).await, ["1"]);
+    assert!((2..20).contains(&log.count(&["many-faults.hl7"])), "{}", log.count(&["many-faults.hl7"]));
+    assert_eq!(log.count(&["many-faults.hl7", "more faults"]), 1);
+    running.stop().await;
+}

@@ -112,6 +112,30 @@ async fn a_message_over_the_bound_is_rejected_by_its_control_id_and_the_connecti
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_message_of_more_than_a_million_segments_is_rejected_before_it_takes_their_memory() {
+    let out = Accepting::start().await;
+    let rig = Rig::to(out.address);
+    rig.write(
+        "services/files.toml",
+        "kind = \"file\"\nfolder = \"inbox\"\nrules = \"main\"\nevery = \"2ms\"\nsettle = \"0ms\"\n",
+    );
+    let running = rig.start().await;
+    let mut sender = running.sender().await;
+    let dense = format!("{}{}", adt("dense"), "A\r".repeat((1 << 20) + 1));
+    let answer = sender.exchange(&dense).await;
+    assert_eq!((answer.short().as_str(), answer.at("ERR-3.1").as_str()), ("AR dense", "207"));
+    assert_eq!(answer.at("MSA-3"), "the message has more than 1048576 segments");
+    sender.accepted(&format!("{}{}", adt("many"), "A\r".repeat((1 << 20) - 9))).await;
+    rig.write("part", &format!("{dense}{}", adt("beside")));
+    std::fs::rename(rig.folder().join("part"), rig.folder().join("inbox/dense.hl7")).expect("it moves");
+    let aside = rig.folder().join("inbox/error/dense.hl7");
+    until("the file is put aside", || aside.exists().then_some(())).await;
+    assert_eq!(out.received(2).await, ["many", "beside"]);
+    assert_eq!((running.stored().len(), running.status().oversize), (2, 2));
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_service_that_requires_the_final_cr_waits_for_it() {
     let out = Accepting::start().await;
     let rig = Rig::to(out.address);

@@ -130,6 +130,7 @@ const METADATA_WAYS: &[Way] = &[
     way(Control("message-page {}"), &[METADATA], Shows("M1")),
     way(Console("GET", "/api/v1/messages"), &[METADATA], Shows("M1")),
     way(Console("GET", "/api/v1/messages/{id}"), &[METADATA], Shows("adt")),
+    way(Console("GET", "/messages/tail"), &[METADATA], Shows("data-from=\"/live/tail\"")),
     way(Console("GET", "/messages/{id}"), &[METADATA], Shows("Its way")),
     way(
         Sql("SELECT interface FROM hl7.messages WHERE object = 0"),
@@ -145,6 +146,7 @@ const BODY_WAYS: &[Way] = &[
     way(Console("GET", "/api/v1/messages/export?masked=yes&format=hl7"), &[METADATA, BODY], Shows("MSH|")),
     way(Control(r#"messages {"wanted":[["MSH-4","NORTH"]]}"#), &[METADATA, BODY], Shows("M1")),
     way(Console("GET", "/messages/{id}/raw"), &[METADATA, BODY], Shows("MSH|")),
+    way(Console("GET", "/messages/tail?bodies=yes"), &[METADATA, BODY], Shows("data-from=\"/live/tail?bodies=yes\"")),
     way(Console("GET", "/api/v1/messages/{id}/body"), &[METADATA, BODY], Shows("TVNI")),
     way(Console("GET", "/api/v1/messages?q=MSH-4%3DNORTH"), &[METADATA, BODY], Shows("M1")),
     way(Sql("SELECT body FROM hl7.messages"), &[BODY, CONNECT, USE_HL7, MESSAGES], Shows("NORTH")),

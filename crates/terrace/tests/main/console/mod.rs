@@ -5,6 +5,7 @@
 
 mod asking;
 mod browser;
+mod crowding;
 mod oidc;
 mod provider;
 mod work;
@@ -442,35 +443,6 @@ fn a_changed_transform_is_tried_on_stored_messages_and_kept_nowhere() {
     let own = self::token(&mut masked);
     run(&mut masked, &own, "set MSH-5 = 'LAB'\n").shows(422, "masked");
     assert!(audited(&bed, "production.try").len() >= 5);
-    node.stop();
-}
-
-#[test]
-fn tabs_are_bounded_and_a_silent_connection_holds_nobody_up() {
-    let bed = bed();
-    bed.configure("production = \"production\"\n[console]\nlisten = \"127.0.0.1:0\"\ntabs = 2\nconnections = 8\nconnections_per_address = 8\n");
-    let node = bed.start();
-    user(&bed, "ann", OPERATOR);
-    let mut ann = signed_in(&node, "ann");
-    let first = |stream: &mut std::io::BufReader<std::net::TcpStream>| {
-        let mut line = String::new();
-        stream.read_line(&mut line).expect("an answer");
-        line
-    };
-    let mut tabs: Vec<_> = (0..2).map(|_| ann.stream("/live/media")).collect();
-    assert!(tabs.iter_mut().all(|tab| first(tab).contains("200")));
-    ann.get("/live/production").is(503);
-    drop(tabs);
-    until("a place is free again", || first(&mut ann.stream("/live/media")).contains("200"));
-    // Silent connections make room for one that says something.
-    let silent: Vec<_> = (0..20).map(|_| std::net::TcpStream::connect(node.console()).expect("it listens")).collect();
-    // A connection may be refused at first.
-    let is_served = || {
-        let mut ann = ann.clone();
-        std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| ann.get("/account").status == 200)).unwrap_or(false)
-    };
-    until("somebody is served beside them", is_served);
-    drop(silent);
     node.stop();
 }
 

@@ -7,7 +7,7 @@ use super::super::context::RunProblem;
 use super::super::program::{Op, Spot, SpotId};
 use super::super::time::{Form, Present, Unfit};
 use super::value::{standing, value};
-use super::{Flow, Frame, MAX_VALUE_BYTES, Machine, Stop, too_long};
+use super::{Flow, Frame, MAX_KEPT_BYTES, MAX_VALUE_BYTES, Machine, Stop, too_long};
 
 /// HL7's "delete what you have".
 pub(super) const NULL: &[u8] = b"\"\"";
@@ -45,9 +45,11 @@ impl<'s> Machine<'s, '_> {
             Op::Keep(variable) => {
                 let range = self.range(0);
                 let kept = &mut self.variables[frame.variables + usize::from(*variable)];
+                self.kept = self.kept - kept.len() + range.len();
                 kept.clear();
                 kept.extend_from_slice(&self.arena[range]);
                 self.pop();
+                self.check_kept()?;
             }
             Op::Extend { variable, parts } => self.extend(frame, *variable, *parts as usize)?,
             Op::JumpIfValue(to) => {
@@ -159,6 +161,7 @@ impl<'s> Machine<'s, '_> {
     /// Adds the topmost `parts` to a variable, as [`concat`](Self::concat) would.
     fn extend(&mut self, frame: Frame<'s>, variable: u16, parts: usize) -> Result<(), Stop> {
         let mut text = std::mem::take(&mut self.variables[frame.variables + usize::from(variable)]);
+        let before = text.len();
         if text == NULL {
             text.clear();
         }
@@ -169,7 +172,16 @@ impl<'s> Machine<'s, '_> {
         (0..parts).for_each(|_| self.pop());
         let length = text.len();
         self.variables[frame.variables + usize::from(variable)] = text;
-        if length <= MAX_VALUE_BYTES { Ok(()) } else { Err(too_long()) }
+        self.kept = self.kept - before + length;
+        if length <= MAX_VALUE_BYTES { self.check_kept() } else { Err(too_long()) }
+    }
+
+    /// Refuses more in all variables together than they may hold.
+    fn check_kept(&self) -> Result<(), Stop> {
+        if self.kept > MAX_KEPT_BYTES {
+            return Err(RunProblem::TooMuch { limit: MAX_KEPT_BYTES as u32, what: "bytes in variables" }.into());
+        }
+        Ok(())
     }
 
     /// Makes one value of the topmost `parts`. A null among them counts as empty: joined to text it would be two
@@ -250,6 +262,7 @@ impl<'s> Machine<'s, '_> {
     fn join(&mut self, frame: Frame<'s>, spot: SpotId) -> Result<(), Stop> {
         let mut joined = std::mem::take(&mut self.scratch);
         joined.clear();
+        // The separator may be a value of the message, as long as that, and stand between as many values.
         self.each_value(frame, spot, &mut |value| {
             if !matches!(value, Value::Absent | Value::Empty | Value::Null) {
                 if !joined.is_empty() {
@@ -257,8 +270,11 @@ impl<'s> Machine<'s, '_> {
                 }
                 joined.extend_from_slice(value.bytes());
             }
-            true
+            joined.len() <= MAX_VALUE_BYTES
         })?;
+        if joined.len() > MAX_VALUE_BYTES {
+            return Err(too_long());
+        }
         self.pop();
         self.push(&joined);
         self.scratch = joined;

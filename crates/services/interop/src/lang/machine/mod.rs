@@ -43,6 +43,9 @@ const STACK_VALUES: usize = 8;
 /// The longest value that is computed: more than the largest document sent in a field, and memory stays bounded.
 const MAX_VALUE_BYTES: usize = 64 << 20;
 
+/// All variables of one run together.
+const MAX_KEPT_BYTES: usize = 256 << 20;
+
 /// The message that a program reads, or the draft that a transform edits.
 enum Subject<'s, 'm> {
     Message(&'s Message<'m>),
@@ -82,6 +85,8 @@ pub(super) struct Machine<'s, 'm> {
     starts: Vec<usize>,
     scratch: Vec<u8>,
     variables: Vec<Vec<u8>>,
+    /// Bytes in all of them.
+    kept: usize,
     cursors: Vec<Cursor>,
     flag: bool,
     /// The charges since the meter was last read.
@@ -152,6 +157,7 @@ impl<'s, 'm> Machine<'s, 'm> {
             starts: Vec::new(),
             scratch: Vec::new(),
             variables: Vec::new(),
+            kept: 0,
             cursors: Vec::new(),
             flag: false,
             charged: 0,
@@ -195,6 +201,7 @@ impl<'s, 'm> Machine<'s, 'm> {
                 Err(Stop::Called(error)) => return Err(*error),
             }
         };
+        self.kept -= self.variables[frame.variables..].iter().map(Vec::len).sum::<usize>();
         self.variables.truncate(frame.variables);
         self.cursors.truncate(frame.cursors);
         Ok(skipped)

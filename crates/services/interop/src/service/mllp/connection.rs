@@ -307,7 +307,7 @@ impl Connection {
                 device::supervise::rehearse("mllp");
                 return Some(match aside(frame.len(), || batch_frame::several(&frame)) {
                     None => self.engine.ingest(service, frame, &self.waits).await,
-                    Some(batch) => batch_frame::take(&self.engine, service, &frame, &batch, &self.waits).await,
+                    Some(several) => batch_frame::take(&self.engine, service, &frame, &several, &self.waits).await,
                 });
             }
             Event::Oversize { seen } => {
