@@ -172,6 +172,26 @@ def flows(browser):
         other.clean()
         other.close()
 
+    @case("a profile is recorded by keyboard: started, curves by structure, what more memory gives, stopped")
+    def _():
+        page.goto(f"{URL}/plan")
+        page.get_by_role("button", name="Start a recording").press("Enter")
+        page.get_by_role("button", name="Stop the recording").wait_for()
+        send("adt-in", [message(number, "ADT") for number in range(400, 440)])
+
+        def has_curves():
+            page.goto(f"{URL}/plan?more=1")
+            return page.locator(".curves path.line").count() > 1 and "messages" in page.inner_text("main")
+
+        until("there are curves of structures", has_curves)
+        text = page.inner_text("main")
+        for part in ["page cache", "1 GiB more:", "found instead of", "terrace profile stop --out day.tprof", "terrace plan --profile day.tprof"]:
+            assert part in text, f"{part} is not in: {text}"
+        page.get_by_role("button", name="Stop the recording").press("Enter")
+        page.get_by_role("button", name="Start a recording").wait_for()
+        text = page.inner_text("main")
+        assert "complete" in text and "terrace profile fetch profile-" in text, text
+
     @case("signing out by keyboard ends the session")
     def _():
         page.goto(f"{URL}/")
@@ -257,6 +277,7 @@ def places(page):
         "sql": "/sql?text=SELECT+1",
         "search": "/search?q=chest",
         "media": "/media",
+        "plan": "/plan?more=64",
         "try": "/try?what=transform+to-registry",
         "volumes": "/volumes",
         "users": "/users",

@@ -23,7 +23,7 @@ use node::audit::AuditEntry;
 use node::identity::{Action, Caller, Object};
 use node::profiling::{
     MoreMemory, ProfileAnswer, ProfilePiece, ProfileReport, ProfileRequest, Profiling, REQUEST, RecordingState,
-    RecordingStatus, StartRecording,
+    RecordingStatus, StartRecording, StructureStatus,
 };
 use node::{Clock, control};
 use serde_json::{Value, json};
@@ -377,7 +377,7 @@ fn span(seconds: u64) -> String {
 /// Several lines.
 fn text(recording: &RecordingStatus) -> String {
     let mut out = format!("{}\n", line(recording));
-    if recording.accesses == 0 {
+    if recording.accesses == 0 && recording.structures.is_empty() {
         return out;
     }
     out += &format!(
@@ -398,7 +398,7 @@ fn text(recording: &RecordingStatus) -> String {
     if recording.memory_bytes > 0 {
         out += &format!("it takes {}\n", bytes(recording.memory_bytes));
     }
-    for line in more_memory(recording) {
+    for line in more_memory(recording).into_iter().chain(beside(recording)) {
         out += &format!("{line}\n");
     }
     out
@@ -417,6 +417,29 @@ fn more_memory(recording: &RecordingStatus) -> Vec<String> {
     };
     lines.extend(more.iter().map(line));
     lines
+}
+
+/// What is beside the page cache, in words: a line for each.
+fn beside(recording: &RecordingStatus) -> Vec<String> {
+    let line = |one: &StructureStatus| {
+        let touched = one.touched_bytes.unwrap_or(0);
+        let found = [touched / 4, touched / 2, touched].map(|size| {
+            let at = one.points.iter().find(|(bytes, _)| *bytes >= size).or(one.points.last());
+            at.map(|(at, missed)| format!("{} {:.0} %", bytes(*at), 100.0 * (1.0 - missed)))
+        });
+        let found: Vec<String> = found.into_iter().flatten().collect();
+        let made = if one.made > 0 { format!(", {} made", count(one.made)) } else { String::new() };
+        let memory =
+            if found.is_empty() { String::new() } else { format!("; a memory would find: {}", found.join(", ")) };
+        format!(
+            "{}, beside the cache: {} reads, {} writes{made}, {} used{memory}",
+            one.name,
+            count(one.reads),
+            count(one.writes),
+            bytes(touched)
+        )
+    };
+    recording.structures.iter().filter(|one| one.beside).map(line).collect()
 }
 
 /// The recording of a node that runs, if there is one, for its status; none where the caller may not see it.
@@ -443,12 +466,21 @@ mod tests {
             "name": "week", "state": "running", "why": "", "begun_us": 0, "seconds": 90, "for_seconds": 86400, "accesses": 10,
             "sampled": 10, "rate": 1.0, "dropped": 0, "left_out": 0, "touched_bytes": 1u64 << 38, "memory_bytes": 1 << 20,
             "measured_hit_ratio": 0.92,
-            "more_memory": [{"bytes": 64u64 << 30, "hit_ratio": 0.91}, {"bytes": 128u64 << 30, "hit_ratio": 0.97}]
+            "more_memory": [{"bytes": 64u64 << 30, "hit_ratio": 0.91}, {"bytes": 128u64 << 30, "hit_ratio": 0.97}],
+            "structures": [
+                {"name": "page cache", "beside": false, "reads": 9, "writes": 1, "made": 0, "touched_bytes": 1u64 << 38, "points": []},
+                {"name": "volumes", "beside": true, "reads": 1000, "writes": 20, "made": 0, "touched_bytes": 64 << 20,
+                 "points": [[16 << 20, 0.75], [32 << 20, 0.5], [64 << 20, 0.1]]}
+            ]
         }, "files": []});
         let report: ProfileReport = serde_json::from_value(report).expect("a report");
-        let lines = status_lines(&report.recording.expect("one is recorded"));
+        let recording = report.recording.expect("one is recorded");
+        let lines = status_lines(&recording);
         assert!(lines[0].contains("week is being recorded") && lines[0].ends_with("90 s of 24 h"), "{lines:?}");
         assert!(lines[1].contains("hits 91.0 % by LRU; measured 92.0 %"), "{lines:?}");
         assert!(lines[2].contains("more: hits 91.0 % -> 97.0 %"), "{lines:?}");
+        let text = text(&recording);
+        let beside = "volumes, beside the cache: 1,000 reads, 20 writes, 64.0 MiB used; a memory would find: 16.0 MiB 25 %, 32.0 MiB 50 %, 64.0 MiB 90 %";
+        assert!(text.contains(beside), "{text}");
     }
 }

@@ -5,15 +5,18 @@
 //!   others of the same, seed n+1 -> the store's page cache     measured
 //! ```
 //!
+//! A pair is a workload and a server. The result is written after each pair, and what is in it is not run again ([`BenchPlanArgs::resume`]).
+//!
 //! Media are models with virtual time: the figures are the same on every machine. Not here: queues, journal, processors.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use catalogue::media;
 use catalogue::price::PriceDate;
 use clap::Args;
+use serde::Deserialize;
 
 use crate::PlanError;
 use crate::generate::{Shape, generate};
@@ -23,7 +26,7 @@ use crate::mix::{
     PlanRequest, Planning, PriceList, ProfileSource, Server, Shortness, Target, VerifyConfig, VerifyReport, VerifyRun,
     Workload,
 };
-use crate::output::print;
+use crate::output::{print, read_text, write_durably};
 use crate::profile::{Access, Lack, Recorder, RecorderOptions};
 
 /// Pages of a workload, and bytes of one: 64 MiB.
@@ -36,13 +39,15 @@ const POINTS_MOST: f64 = 3.0;
 
 /// Servers with cards of CXL, and with persistent modules; and how many times larger the workload is taken to be than what is run: 64 MiB stand
 /// for 4 and for 64 GiB.
-const SERVERS: [(&str, f64); 2] = [
+const SERVERS: [(&str, &str, f64); 2] = [
     (
+        "cards of CXL",
         "sockets = 1\ncores = 8\ndimm_slots = 16\nchannels = 8\nlanes = 32\nbays = 8\nreserve = '512MiB'\n\
          dimms = ['1GiB', '2GiB']\noffer = ['cxl-expander', 'nvme-p4510']\n",
         64.0,
     ),
     (
+        "persistent modules",
         "sockets = 1\ncores = 8\ndimm_slots = 12\nchannels = 6\nbays = 8\nreserve = '512MiB'\ndram = 'ddr4-2666'\n\
          dimms = ['16GiB']\noffer = ['dcpmm100-128g', 'nvme-p4510']\n",
         1024.0,
@@ -66,10 +71,27 @@ pub struct BenchPlanArgs {
     /// Seed of the accesses
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Write the result to a file as JSON
+    /// Run so many pairs of a workload and a server in place of all
+    #[arg(long, value_name = "MANY")]
+    pub pairs: Option<usize>,
+    /// Write the result to a file as JSON, after each pair
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+    /// Keep the pairs that the file has from a run that did not end, and run the others
+    #[arg(long, requires = "json")]
+    pub resume: bool,
 }
+
+/// What a file has of an earlier run.
+#[derive(Deserialize)]
+struct Kept {
+    version: String,
+    config: VerifyConfig,
+    runs: Vec<VerifyRun>,
+}
+
+/// The largest result that is read, bytes.
+const RESULT_BYTES_MAX: u64 = 16 << 20;
 
 impl BenchPlanArgs {
     /// Runs it. Exit code 1: a prediction was wrong by more than 3 points, or nothing could be run.
@@ -77,12 +99,8 @@ impl BenchPlanArgs {
     /// # Errors
     /// What cannot be planned or run, with the reason; those of writing.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
-        let report = bench(self.quick, self.seed)?;
+        let report = self.bench()?;
         print(&report.to_text())?;
-        if let Some(file) = &self.json {
-            std::fs::write(file, serde_json::to_string_pretty(&report)? + "\n")
-                .with_context(|| format!("cannot write {}", file.display()))?;
-        }
         let missed = missed(&report);
         print(&missed.iter().map(|line| line.clone() + "\n").collect::<String>())?;
         Ok(if missed.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) })
@@ -104,35 +122,71 @@ fn missed(report: &VerifyReport) -> Vec<String> {
     lines
 }
 
-/// Plans and runs them.
+/// Runs of one pair.
 ///
 /// # Errors
 /// What cannot be planned or run; those of writing a temporary file.
-fn bench(quick: bool, seed: u64) -> Result<VerifyReport, PlanError> {
-    let (workloads, accesses) = if quick { (&WORKLOADS[..2], 60_000) } else { (&WORKLOADS[..], 400_000) };
-    let mut runs = Vec::new();
-    for (name, shape) in workloads {
-        let source = profile(name, *shape, accesses, seed)?;
-        let other = profile(name, *shape, accesses, seed + 1)?;
-        for (server, scale) in SERVERS {
-            let mut held_out = Workload::of(vec![other.clone()], Shortness::Take)?;
-            held_out.enlarge(scale);
-            let planning = Planning::of(request(source.clone(), server, scale)?)?;
-            let mut report = planning.report(&[])?;
-            // Mixes that differ in drives alone have the same page cache.
-            let mut known = Vec::new();
-            report.mixes.retain(|mix| {
-                let shape = (mix.near_bytes, mix.far_bytes, mix.mode.clone());
-                let is_new = !known.contains(&shape);
-                known.push(shape);
-                is_new
-            });
-            let of_server = planning.verify(&report, Some(&held_out))?;
-            runs.extend(of_server.into_iter().map(|run| VerifyRun { name: format!("{name}: {}", run.name), ..run }));
+fn run_pair(
+    (name, shape): (&str, Shape),
+    (server_name, server, scale): (&str, &str, f64),
+    (accesses, seed): (u64, u64),
+) -> Result<Vec<VerifyRun>, PlanError> {
+    let source = profile(name, shape, accesses, seed)?;
+    let mut held_out = Workload::of(vec![profile(name, shape, accesses, seed + 1)?], Shortness::Take)?;
+    held_out.enlarge(scale);
+    let planning = Planning::of(request(source, server, scale)?)?;
+    let mut report = planning.report(&[])?;
+    // Mixes that differ in drives alone have the same page cache.
+    let mut known = Vec::new();
+    report.mixes.retain(|mix| {
+        let shape = (mix.near_bytes, mix.far_bytes, mix.mode.clone());
+        let is_new = !known.contains(&shape);
+        known.push(shape);
+        is_new
+    });
+    let runs = planning.verify(&report, Some(&held_out))?;
+    let pair = pair_name(name, server_name);
+    let named = |run: VerifyRun| VerifyRun { name: format!("{name}: {}", run.name), pair: Some(pair.clone()), ..run };
+    Ok(runs.into_iter().map(named).collect())
+}
+
+fn pair_name(workload: &str, server: &str) -> String {
+    format!("{workload}, {server}")
+}
+
+impl BenchPlanArgs {
+    fn bench(&self) -> anyhow::Result<VerifyReport> {
+        let (workloads, accesses) = if self.quick { (&WORKLOADS[..2], 60_000) } else { (&WORKLOADS[..], 400_000) };
+        let names = workloads.iter().map(|(name, _)| (*name).to_owned()).collect();
+        let config = VerifyConfig { held_out: true, seed: Some(self.seed), accesses: Some(accesses), workloads: names };
+        let mut runs = self.kept(&config)?;
+        let pairs = workloads.iter().flat_map(|workload| SERVERS.map(|server| (*workload, server)));
+        for (workload, server) in pairs.take(self.pairs.unwrap_or(usize::MAX)) {
+            let pair = pair_name(workload.0, server.0);
+            if runs.iter().any(|run| run.pair.as_deref() == Some(&pair)) {
+                continue;
+            }
+            runs.extend(run_pair(workload, server, (accesses, self.seed)).with_context(|| pair)?);
+            if let Some(file) = &self.json {
+                let report = VerifyReport::new(config.clone(), runs.clone());
+                write_durably(file, (serde_json::to_string_pretty(&report)? + "\n").as_bytes())?;
+            }
         }
+        Ok(VerifyReport::new(config, runs))
     }
-    let workloads = workloads.iter().map(|(name, _)| (*name).to_owned()).collect();
-    Ok(VerifyReport::new(VerifyConfig { held_out: true, seed: Some(seed), workloads }, runs))
+
+    /// What an earlier run of the same has left.
+    fn kept(&self, config: &VerifyConfig) -> anyhow::Result<Vec<VerifyRun>> {
+        let Some(file) = self.json.as_ref().filter(|file| self.resume && file.exists()) else { return Ok(Vec::new()) };
+        let kept: Kept = serde_json::from_str(&read_text(file, RESULT_BYTES_MAX)?)
+            .with_context(|| format!("{} is no result of this bench", file.display()))?;
+        ensure!(
+            kept.version == env!("CARGO_PKG_VERSION") && kept.config == *config,
+            "{} is of another version, seed or size: give the same options, or another file",
+            file.display()
+        );
+        Ok(kept.runs)
+    }
 }
 
 fn request(source: ProfileSource, server: &str, scale: f64) -> Result<PlanRequest, PlanError> {
@@ -175,7 +229,8 @@ mod tests {
 
     #[test]
     fn held_out_accesses_are_found_where_the_plan_says_and_the_result_has_the_keys_of_the_contract() {
-        let report = bench(true, 1).expect("runs");
+        let args = BenchPlanArgs { quick: true, seed: 1, pairs: None, json: None, resume: false };
+        let report = args.bench().expect("runs");
         assert_eq!(missed(&report), Vec::<String>::new(), "{}", report.to_text());
         let wanted = |what: &str| report.runs.iter().any(|run| run.name.contains(what) && run.measured > Some(1.0));
         assert!(wanted("near memory") && wanted("far memory") && wanted("drives"), "{}", report.to_text());
@@ -192,6 +247,40 @@ mod tests {
         for (run, says) in [(off, "more than 3 points"), (none, "no mix could be run")] {
             assert!(missed(&VerifyReport { runs: vec![run], ..report.clone() })[0].contains(says), "{says}");
         }
+    }
+
+    #[test]
+    fn a_bench_that_was_ended_goes_on_with_the_pairs_that_are_missing() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let json = folder.path().join("plan.json");
+        let args = |seed: u64, pairs: usize, resume: bool| BenchPlanArgs {
+            quick: true,
+            seed,
+            pairs: Some(pairs),
+            json: Some(json.clone()),
+            resume,
+        };
+        let pairs = |report: &VerifyReport| {
+            let mut pairs: Vec<String> = report.runs.iter().filter_map(|run| run.pair.clone()).collect();
+            pairs.dedup();
+            pairs
+        };
+        assert_eq!(pairs(&args(1, 1, true).bench().expect("nothing is there yet")), ["zipf 0.7, cards of CXL"]);
+        // What is there is taken as it is.
+        let text = std::fs::read_to_string(&json).expect("written");
+        let marked = text.replacen("\"refused\": null", "\"refused\": \"kept\"", 1);
+        std::fs::write(&json, &marked).expect("written");
+        let both = args(1, 2, true).bench().expect("goes on");
+        assert_eq!(pairs(&both), ["zipf 0.7, cards of CXL", "zipf 0.7, persistent modules"]);
+        assert_eq!(both.runs.iter().filter(|run| run.refused.as_deref() == Some("kept")).count(), 1);
+        let again = args(1, 2, true).bench().expect("nothing is missing");
+        assert_eq!((again.runs.len(), pairs(&again)), (both.runs.len(), pairs(&both)));
+        let other = args(2, 2, true).bench().expect_err("another seed").to_string();
+        assert!(other.contains("another version, seed or size"), "{other}");
+        let anew = args(2, 1, false).bench().expect("begins anew");
+        assert_eq!(pairs(&anew).len(), 1);
+        std::fs::write(&json, "{").expect("written");
+        assert!(args(1, 1, true).bench().is_err_and(|error| error.to_string().contains("no result of this bench")));
     }
 
     #[test]

@@ -278,7 +278,7 @@ impl CacheArgs {
         };
         let shapes: Vec<CacheShape> =
             self.near.iter().map(|near_bytes| CacheShape { page_bytes, near_bytes: *near_bytes, memory }).collect();
-        let curve = profile.summary().totals().total().reuse.curve();
+        let curve = profile.summary().cached().reuse.curve();
         let served = simulate(&mut profile, &shapes).with_context(context)?;
         let rows = shapes.iter().zip(&served);
         if self.json {

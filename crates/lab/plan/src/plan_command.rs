@@ -231,7 +231,7 @@ impl MakePlanArgs {
         let (planning, prices) = self.planning()?;
         let plan = planning.report(&prices)?;
         let workloads = plan.workloads.iter().map(|workload| workload.name.clone()).collect();
-        let config = VerifyConfig { held_out: false, seed: None, workloads };
+        let config = VerifyConfig { held_out: false, seed: None, accesses: None, workloads };
         let verified = VerifyReport::new(config, planning.verify(&plan, None)?);
         match self.json {
             true => print(&(serde_json::to_string_pretty(&verified)? + "\n"))?,

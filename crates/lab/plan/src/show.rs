@@ -1,7 +1,7 @@
 //! A profile as text and as JSON.
 //!
 //! The keys of the JSON are what scripts rely on: `file, version, origin, lacks, seconds, page_bytes, touched_keys, touched_bytes, structures,
-//! intervals, stream, curves`; of a node `journal, cpu, write_backs, committers, node` too. What a profile lacks is absent, never 0.
+//! intervals, stream, curves`; of a node `beside`, `journal, cpu, write_backs, committers, node` too. What a profile lacks is absent, never 0.
 
 use catalogue::provision::geometry::print_bytes;
 use serde_json::{Value, json};
@@ -22,10 +22,10 @@ struct NamedCurve<'a> {
     curve: MissRatioCurve,
 }
 
-/// The curve of everything, then of each structure, if there are several.
+/// The curve of all that goes through the page cache, then of each structure, if there are several.
 fn curves(summary: &Summary) -> Vec<NamedCurve<'_>> {
     let totals = summary.totals();
-    let mut curves = vec![NamedCurve { name: "all", curve: totals.total().reuse.curve() }];
+    let mut curves = vec![NamedCurve { name: "all", curve: summary.cached_in(&totals).reuse.curve() }];
     if summary.structures.len() > 1 {
         let used = summary.structures.iter().zip(&totals.structures).filter(|(_, used)| used.reuse.accesses > 0);
         curves.extend(used.map(|(name, used)| NamedCurve { name, curve: used.reuse.curve() }));
@@ -36,7 +36,8 @@ fn curves(summary: &Summary) -> Vec<NamedCurve<'_>> {
 /// Sizes in equal steps of their logarithm, from a page to all that was touched.
 fn sizes(summary: &Summary, many: usize) -> Vec<u64> {
     let low = summary.page_bytes.max(1) as f64;
-    let high = (summary.touched_bytes as f64 * 1.05).max(low * 2.0);
+    let touched = summary.beside.iter().map(|beside| beside.touched_bytes).fold(summary.touched_bytes, u64::max);
+    let high = (touched as f64 * 1.05).max(low * 2.0);
     let steps = many.saturating_sub(1).max(1) as f64;
     (0..many).map(|step| (low * (high / low).powf(step as f64 / steps)).round() as u64).collect()
 }
@@ -44,7 +45,7 @@ fn sizes(summary: &Summary, many: usize) -> Vec<u64> {
 /// The profile as text for a terminal.
 pub fn text(summary: &Summary) -> String {
     let totals = summary.totals();
-    let all = totals.total();
+    let all = summary.cached_in(&totals);
     let mut out = format!("{} of {}\n", summary.origin.made_by, summary.origin.kind);
     let accesses = all.reuse.accesses;
     let over = if summary.seconds > 0 { format!(" in {} s", summary.seconds) } else { String::new() };
@@ -119,7 +120,7 @@ fn knees(curve: &MissRatioCurve) -> String {
 
 fn interval_table(summary: &Summary) -> String {
     let mut busiest: Vec<(&Interval, StructureUse)> =
-        summary.intervals.iter().map(|interval| (interval, interval.total())).collect();
+        summary.intervals.iter().map(|interval| (interval, summary.cached_in(interval))).collect();
     busiest.sort_by_key(|(interval, used)| (std::cmp::Reverse(used.reuse.accesses), interval.begin_s));
     let hours = summary.interval_s as f64 / 3600.0;
     let mut out = format!(
@@ -183,7 +184,7 @@ pub fn json(file: &str, summary: &Summary, at: &[u64]) -> Value {
     };
     let totals = summary.totals();
     let used = |(name, used): (&String, &StructureUse)| {
-        json!({"name": name, "reads": used.reads, "writes": used.writes, "read_bytes": used.read_bytes,
+        json!({"name": name, "reads": used.reads, "writes": used.writes, "made": used.made, "read_bytes": used.read_bytes,
                "write_bytes": used.write_bytes, "first_uses": used.reuse.first})
     };
     let interval = |interval: &Interval| {
@@ -200,6 +201,7 @@ pub fn json(file: &str, summary: &Summary, at: &[u64]) -> Value {
         "touched_keys": summary.touched_keys,
         "touched_bytes": summary.touched_bytes,
         "structures": summary.structures.iter().zip(&totals.structures).map(used).collect::<Vec<_>>(),
+        "beside": summary.beside,
         "interval_s": summary.interval_s,
         "intervals": summary.intervals.iter().map(interval).collect::<Vec<_>>(),
         "stream": {"entries": summary.stream_entries, "rate": summary.stream_rate},

@@ -21,6 +21,7 @@ pub(crate) fn text(summary: &Summary) -> String {
         }
     }
     out += &made(summary);
+    out += &beside(summary);
     out += &cache(node);
     out += &journal(summary, node);
     out += &checkpoints(summary, node);
@@ -30,11 +31,35 @@ pub(crate) fn text(summary: &Summary) -> String {
 }
 
 fn made(summary: &Summary) -> String {
-    let total = summary.totals().total();
-    match total.made {
+    let cached = summary.cached();
+    match cached.made {
         0 => String::new(),
-        made => format!("{made} pages and extents were made, {}\n", print_bytes(total.made_bytes)),
+        made => format!("{made} pages and extents were made, {}\n", print_bytes(cached.made_bytes)),
     }
+}
+
+/// What does not go through the page cache.
+fn beside(summary: &Summary) -> String {
+    let totals = summary.totals();
+    let mut out = String::new();
+    for beside in &summary.beside {
+        let structure = usize::from(beside.structure);
+        let (Some(name), Some(used)) = (summary.structures.get(structure), totals.structures.get(structure)) else {
+            continue;
+        };
+        if [used.reads, used.writes, used.made] == [0; 3] {
+            continue;
+        }
+        out += &format!("{name}, beside the page cache: {} used", print_bytes(beside.touched_bytes));
+        if used.made > 0 {
+            out += &format!("; {} made, {}", used.made, print_bytes(used.made_bytes));
+        }
+        if let Some(reads) = beside.device_reads {
+            out += &format!("; {reads} of {} reads were of the medium", used.reads);
+        }
+        out.push('\n');
+    }
+    out
 }
 
 fn cache(node: &NodeUse) -> String {

@@ -13,6 +13,7 @@
 //! `profiles` of the data directory, under names without a path: a request chooses no place. Memory is bounded ([`MEMORY_BYTES_MAX`]), the
 //! rate of accesses that are recorded too ([`SAMPLED_A_SECOND`]); what is beyond it is left out of the sample, page by page.
 
+mod by_structure;
 mod figures;
 mod files;
 mod pace;
@@ -31,6 +32,7 @@ use device::supervise;
 use serde::{Deserialize, Serialize};
 use store::Store;
 
+pub use by_structure::StructureStatus;
 pub use files::{PIECE_BYTES, PROFILES_MAX, ProfileFile};
 pub use pace::SAMPLED_A_SECOND;
 
@@ -140,7 +142,7 @@ pub struct RecordingStatus {
     pub seconds: u64,
     /// How long it is to record, seconds.
     pub for_seconds: u64,
-    /// Accesses to pages.
+    /// Accesses to pages of the page cache.
     pub accesses: u64,
     /// Of those, the ones in the stream.
     pub sampled: u64,
@@ -158,6 +160,9 @@ pub struct RecordingStatus {
     pub measured_hit_ratio: Option<f64>,
     /// What it would find with its memory, and with more; empty until there is something to say.
     pub more_memory: Vec<MoreMemory>,
+    /// Each structure, once there is something to say.
+    #[serde(default)]
+    pub structures: Vec<StructureStatus>,
 }
 
 /// The answer to a request, except to one for a piece.
@@ -399,7 +404,7 @@ impl Shared {
                     summary.seconds / 60
                 );
                 tracing::warn!(why, "a profile was interrupted");
-                let reuse = summary.totals().total().reuse;
+                let reuse = summary.cached().reuse;
                 *recording = RecordingStatus {
                     state: RecordingState::Interrupted,
                     why,
@@ -444,6 +449,7 @@ impl RecordingStatus {
             memory_bytes: 0,
             measured_hit_ratio: None,
             more_memory: Vec::new(),
+            structures: Vec::new(),
         }
     }
 }

@@ -15,8 +15,9 @@ use device::supervise;
 use profile::hash::Salt;
 use profile::{Lack, Origin, ProfileError, Recorder, RecorderOptions};
 use store::Store;
-use store::cache::tap::{AccessTap, EXTERNAL, INNER, OTHER};
+use store::cache::tap::{AccessTap, BESIDE, EXTERNAL, INNER, OTHER, SEGMENTS, VOLUMES};
 
+use super::by_structure;
 use super::figures::NodeCounters;
 use super::pace::Pace;
 use super::{MoreMemory, RecordingState, RecordingStatus, Shared, StartRecording, refused};
@@ -34,8 +35,8 @@ const CURVE_US: u64 = 10 * SECOND_US;
 /// Of recordings with many intervals it takes longer to make.
 const CURVE_LONG_US: u64 = 60 * SECOND_US;
 
-/// Structures that are told apart. The first three are the store's own numbers.
-const NAMES: [&str; 9] = [
+/// Structures that are told apart. The first three and the last two are the store's own numbers.
+const NAMES: [&str; 11] = [
     "inner pages",
     "external files",
     "node",
@@ -45,8 +46,10 @@ const NAMES: [&str; 9] = [
     "tables",
     "column segments",
     "documents",
+    "search segments",
+    "volumes",
 ];
-const _: () = assert!(INNER == 0 && EXTERNAL == 1 && OTHER == 2);
+const _: () = assert!(INNER == 0 && EXTERNAL == 1 && OTHER == 2 && SEGMENTS == 9 && VOLUMES == 10);
 
 /// Trees by the begin of their names.
 const TREES: &[(&str, u8)] = &[
@@ -98,7 +101,7 @@ impl Recording {
         let trees = store.tree_names()?;
         let mut options = RecorderOptions::new(salt, &NAMES, store.page_bytes(), shared.folder.path());
         (options.keys, options.stream_keys, options.file_bytes) = (start.keys, start.stream_keys, start.limit_bytes);
-        options.part = Some(part.clone());
+        (options.part, options.beside) = (Some(part.clone()), BESIDE.to_vec());
         options.guard = shared.folder.guard(&shared.stop);
         let recorder = Recorder::new(options).map_err(|error| match error {
             ProfileError::Io(error) => NodeError::file("make", &part)(error),
@@ -261,10 +264,14 @@ impl Recording {
             }
         }
         // Behind the sampled ones, whose times are earlier.
-        for (structure, counts) in drained.counts.into_iter().enumerate().take(NAMES.len()) {
-            self.accesses += counts.reads + counts.writes;
-            self.recorder.count(now_us, structure as u8, counts);
+        for (structure, counts) in (0u8..).zip(drained.counts).take(NAMES.len()) {
+            if !BESIDE.contains(&structure) {
+                self.accesses += counts.reads + counts.writes;
+            }
+            self.recorder.count(now_us, structure, counts);
         }
+        // Each read of a volume is one of its devices.
+        self.recorder.device_reads(SEGMENTS, drained.device_reads[usize::from(SEGMENTS)]);
         self.dropped += drained.dropped;
         self.unknown.extend(drained.unknown);
         let slower = self.pace.at(now_us, threshold, drained.dropped);
@@ -301,7 +308,7 @@ impl Recording {
             flushes: Some(self.counters.flushes()),
             times_back: 0,
         };
-        let mut lacks = vec![Lack::BesideCache];
+        let mut lacks = Vec::new();
         if !self.counters.knows_times() {
             lacks.push(Lack::Cpu);
         }
@@ -315,6 +322,7 @@ impl Recording {
         if now_us >= self.curve_due_us || is_last {
             self.curve_due_us = now_us + if now_us > 48 * 3600 * SECOND_US { CURVE_LONG_US } else { CURVE_US };
             self.status.more_memory = more_memory(&self.recorder, self.cache_bytes, touched as u64);
+            self.status.structures = by_structure::report(&self.recorder, self.cache_bytes, &NAMES);
         }
         self.status = RecordingStatus {
             seconds: now_us / SECOND_US,

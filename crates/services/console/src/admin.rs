@@ -25,6 +25,7 @@ pub use crate::admin_error::AdminError;
 use crate::connections::ConnectionAdmin;
 use crate::lending::{SearchSource, SqlSource};
 use crate::operator::OperatorAdmin;
+use crate::profile_admin::ProfileAdmin;
 use crate::tail_admin::TailAdmin;
 use crate::transfer_admin::TransferAdmin;
 
@@ -34,7 +35,7 @@ use crate::watch::WatchAdmin;
 /// What a node is asked. See the module's text.
 #[async_trait]
 pub trait Admin:
-    OperatorAdmin + WatchAdmin + ConnectionAdmin + TailAdmin + TransferAdmin + Send + Sync + 'static
+    OperatorAdmin + WatchAdmin + ConnectionAdmin + ProfileAdmin + TailAdmin + TransferAdmin + Send + Sync + 'static
 {
     /// The figures of now, for all who look: the console asks for `node-status` before it shows them.
     async fn figures(&self) -> Result<NodeFigures, AdminError>;

@@ -23,7 +23,9 @@ use serde_json::{Value, json};
 use crate::admin::{AdminError, MessagePage, MessageView};
 use crate::form::Fields;
 use crate::gate::Visitor;
-use crate::pages::{alerts, audit, connections, history, messages_fields, no_figures, not_yet, refused, resend, tail};
+use crate::pages::{
+    alerts, audit, connections, history, messages_fields, no_figures, not_yet, plan, refused, resend, tail,
+};
 use crate::respond::{self, json_of};
 use crate::state::ConsoleState;
 
@@ -47,6 +49,7 @@ pub(crate) fn router() -> Router<Arc<ConsoleState>> {
         .route("/api/v1/connections", get(connections::as_json))
         .route("/api/v1/connections/{id}/close", post(close_connection))
         .route("/api/v1/history", get(history::as_json))
+        .route("/api/v1/profile", get(plan::as_json))
         .route("/api/v1/audit", get(audit_page))
         .route("/api/v1/users", get(users))
         .route("/api/v1/volumes", get(volumes))

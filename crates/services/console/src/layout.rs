@@ -22,6 +22,7 @@ pub(crate) enum Place {
     Alerts,
     Connections,
     Media,
+    Plan,
     History,
     Volumes,
     Users,
@@ -31,7 +32,7 @@ pub(crate) enum Place {
 }
 
 impl Place {
-    const ALL: [(Place, &'static str, &'static str); 14] = [
+    const ALL: [(Place, &'static str, &'static str); 15] = [
         (Place::Production, "Production", "/"),
         (Place::Messages, "Messages", "/messages"),
         (Place::ToDo, "To do", "/todo"),
@@ -42,6 +43,7 @@ impl Place {
         (Place::Alerts, "Alerts", "/alerts"),
         (Place::Connections, "Connections", "/connections"),
         (Place::Media, "Media", "/media"),
+        (Place::Plan, "Plan", "/plan"),
         (Place::History, "History", "/history"),
         (Place::Volumes, "Volumes", "/volumes"),
         (Place::Users, "Users", "/users"),
@@ -53,7 +55,7 @@ impl Place {
         let node = |action| state.may(&visitor.caller, action, Object::Node);
         match self {
             Place::Production | Place::Media | Place::Alerts | Place::Connections => node(Action::NodeStatus),
-            Place::History => node(Action::NodeMetrics),
+            Place::History | Place::Plan => node(Action::NodeMetrics),
             Place::Messages | Place::ToDo => state.may_some(&visitor.caller, Action::MessageMetadata),
             Place::Changes => node(Action::ProductionRead),
             Place::Sql => node(Action::SqlConnect) && state.admin.sql().is_some(),

@@ -7,7 +7,7 @@ use axum::routing::{get, post};
 
 use crate::pages::{
     account, alerts, audit, bulk, changes, connections, editing, finding, history, media, message, messages, operation,
-    production, reprocess, resend, saved, set_aside, sql, tail_page, todo, transfer, trying, users, volumes,
+    plan, production, reprocess, resend, saved, set_aside, sql, tail_page, todo, transfer, trying, users, volumes,
 };
 use crate::state::ConsoleState;
 use crate::{api, api_work, by_provider, sign_in};
@@ -59,6 +59,9 @@ pub const PAGE_EXAMPLES: &[(&str, &str)] = &[
     ("GET", "/history?figure=intake&range=1h"),
     ("GET", "/media"),
     ("GET", "/live/media"),
+    ("GET", "/plan?more=64"),
+    ("POST", "/plan/start"),
+    ("POST", "/plan/stop"),
     ("GET", "/try"),
     ("POST", "/try"),
     ("GET", "/volumes"),
@@ -94,6 +97,7 @@ pub const PAGE_EXAMPLES: &[(&str, &str)] = &[
     ("GET", "/api/v1/connections"),
     ("POST", "/api/v1/connections/{id}/close"),
     ("GET", "/api/v1/history"),
+    ("GET", "/api/v1/profile"),
     ("GET", "/api/v1/audit"),
     ("GET", "/api/v1/users"),
     ("GET", "/api/v1/volumes"),
@@ -145,6 +149,9 @@ pub(crate) fn router(state: &Arc<ConsoleState>) -> Router {
         .route("/history", get(history::show))
         .route("/media", get(media::show))
         .route("/live/media", get(media::live))
+        .route("/plan", get(plan::show))
+        .route("/plan/start", post(plan::start))
+        .route("/plan/stop", post(plan::stop))
         .route("/try", get(trying::show).post(trying::run))
         .route("/volumes", get(volumes::show))
         .route("/users", get(users::show))

@@ -20,6 +20,9 @@
 //! With a second shelf, files beyond a size lie there: only merges make them, so what is searched and merged often stays on the first
 //! one. A file moves when it grows beyond that size while it is written, and never again.
 //!
+//! What is read and written is told to whoever records a profile of the node: each extent of a file, whether it is in memory or not, and beside that
+//! the reads of the shelf.
+//!
 //! Small files of open segments stay in memory as a whole while a half of `memory` has room for them: reading them copies nothing. All
 //! others are read by extents, of which those that are used stay in the other half.
 
@@ -32,6 +35,7 @@ use std::sync::{Arc, Weak};
 
 use device::{Device, Shelf};
 use parking_lot::{Condvar, Mutex};
+use store::cache::tap::{AccessTap, Blocks, SEGMENTS, Use, object_of};
 use store::{Direction, Store, StoreError, TreeId};
 use tantivy::directory::error::{DeleteError, LockError, OpenReadError, OpenWriteError};
 use tantivy::directory::{
@@ -156,6 +160,8 @@ struct Inner {
     /// Removed files that may still be open.
     removed: Mutex<Vec<Arc<FileExtents>>>,
     memory: Arc<FileMemory>,
+    /// Whoever records a profile.
+    tap: Arc<AccessTap>,
     watchers: WatchCallbackList,
     locks: Arc<LibraryLocks>,
     /// The first damage that was found.
@@ -218,9 +224,11 @@ impl ShelfDirectory {
                 _ => {}
             }
         }
-        let fast = ExtentPool::open(Arc::clone(&shelves.fast), (name, &memory), &in_fast)?;
+        let fast = ExtentPool::open(Arc::clone(&shelves.fast), (name, &memory, store.access_tap()), &in_fast)?;
         let capacity = shelves.capacity.as_ref();
-        let opened = capacity.map(|(shelf, _)| ExtentPool::open(Arc::clone(shelf), (name, &memory), &in_capacity));
+        let tap = Arc::clone(store.access_tap());
+        let opened =
+            capacity.map(|(shelf, _)| ExtentPool::open(Arc::clone(shelf), (name, &memory, &tap), &in_capacity));
         let inner = Inner {
             fast,
             capacity: opened.transpose()?,
@@ -230,6 +238,7 @@ impl ShelfDirectory {
             open: Mutex::default(),
             removed: Mutex::default(),
             memory,
+            tap,
             watchers: WatchCallbackList::default(),
             locks: Arc::default(),
             damage: Mutex::new(None),
@@ -368,6 +377,12 @@ impl Inner {
         }
     }
 
+    /// Passes on, to whoever records a profile, which extents of a file are used: from one to another.
+    fn pass_on(&self, object: u64, (from, to): (usize, usize), how: Use) {
+        let numbers = from as u64..to as u64;
+        self.tap.beside(|| Blocks { structure: SEGMENTS, object, numbers, bytes: EXTENT_BYTES as u32 }, how);
+    }
+
     /// A file that nothing names is not made.
     fn give_up(&self, file: &FileExtents) {
         if let Some(pool) = self.pool(file.tier) {
@@ -418,7 +433,8 @@ impl Directory for ShelfDirectory {
                     return Ok(file);
                 }
                 let (path, inner) = (path.to_owned(), Arc::clone(&self.inner));
-                let file = Arc::new(ShelfFile { path: path.clone(), extents, inner, loaded: Mutex::new(None) });
+                let object = object_of(path.as_os_str().as_encoded_bytes());
+                let file = Arc::new(ShelfFile { path: path.clone(), object, extents, inner, loaded: Mutex::new(None) });
                 open.insert(path, Arc::downgrade(&file));
                 Ok(file)
             }
@@ -510,6 +526,8 @@ impl Drop for HeldLock {
 /// An open file.
 struct ShelfFile {
     path: PathBuf,
+    /// Its number in profiles.
+    object: u64,
     extents: Arc<FileExtents>,
     inner: Arc<Inner>,
     /// All of it, once it was read and had room.
@@ -531,6 +549,7 @@ impl FileHandle for ShelfFile {
         if range.start >= range.end {
             return Ok(OwnedBytes::empty());
         }
+        self.inner.pass_on(self.object, (range.start / EXTENT_BYTES, range.end.div_ceil(EXTENT_BYTES)), Use::Read);
         let mut loaded = self.loaded.lock();
         if let Some(all) = &*loaded {
             return Ok(all.slice(range));

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   file      0   8  "TERRPROF"
-//!             8   4  version: 2; 1 had no pages that were made
+//!             8   4  version: 3; 2 had nothing beside the page cache, 1 no pages that were made
 //!            12   4  CRC-32C of the 12 bytes before
 //!            16      sections: HEAD, REUS, then STRM as often as needed, TAIL; nothing behind
 //!
@@ -39,7 +39,7 @@ use crate::reuse::{BUCKETS, Histogram, ReuseCounts};
 use crate::summary::{StructureUse, Summary};
 
 /// The version of the file.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// Bytes of a section at most, packed and unpacked.
 pub(crate) const SECTION_BYTES_MAX: u64 = 64 << 20;
 /// Buckets of all histograms of a profile at most, empty ones below the largest too: they take 8 bytes each in memory, and a few bytes of a file

@@ -18,6 +18,7 @@
 //! Not here: where accesses come from. A node's are those of its page cache, an imported trace's those of its lines.
 #![forbid(unsafe_code)]
 
+mod beside;
 mod chunk;
 mod error;
 mod format;
@@ -38,6 +39,7 @@ mod tests;
 mod write_guard;
 mod writer;
 
+pub use beside::BesideUse;
 pub use chunk::{CHUNK_ENTRIES, Chunk, StreamEntry};
 pub use error::ProfileError;
 pub use format::VERSION;

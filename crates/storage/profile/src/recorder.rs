@@ -7,7 +7,8 @@
 //! ```
 //!
 //! Structures share the memory, as they share a page cache: the distance of an access counts the bytes of all structures, and is added to
-//! the histogram of its own. Curves of a structure that has a memory of its own are made from the stream.
+//! the histogram of its own. Those that are beside the page cache ([`RecorderOptions::beside`]) have a sample of their own each, and their
+//! distances count their own bytes alone.
 //!
 //! The stream's threshold falls when it has more than `stream_keys` different keys, or when the file would be too large.
 //!
@@ -22,6 +23,7 @@ use std::path::{Path, PathBuf};
 use foldhash::fast::FixedState;
 
 use crate::ProfileError;
+use crate::beside::BesideSamples;
 use crate::chunk::{CHUNK_ENTRIES, Chunk, StreamEntry};
 use crate::format::REUSE_BUCKETS_MAX;
 use crate::hash::Salt;
@@ -98,6 +100,8 @@ pub struct RecorderOptions {
     pub salt: Salt,
     /// Names of the structures.
     pub structures: Vec<String>,
+    /// Numbers of structures that do not go through the page cache. Default none.
+    pub beside: Vec<u8>,
     /// Bytes of a page.
     pub page_bytes: u64,
     /// Keys of the sample of reuse distances. Default [`KEYS_DEFAULT`].
@@ -120,6 +124,7 @@ impl RecorderOptions {
         RecorderOptions {
             salt,
             structures: structures.iter().map(|name| (*name).to_owned()).collect(),
+            beside: Vec::new(),
             page_bytes,
             keys: KEYS_DEFAULT,
             stream_keys: STREAM_KEYS_DEFAULT,
@@ -134,7 +139,10 @@ impl RecorderOptions {
 /// See the head comment of this file.
 pub struct Recorder {
     options: RecorderOptions,
+    /// The sample of the page cache.
     shards: Shards,
+    /// Those of structures beside it.
+    beside: BesideSamples,
     intervals: Vec<Interval>,
     interval_s: u64,
     last_us: u64,
@@ -170,6 +178,9 @@ impl Recorder {
         if !(1..=PAGE_BYTES_MAX).contains(&options.page_bytes) || options.keys == 0 || options.stream_keys == 0 {
             return refuse("pages have 1 byte to 1 MiB, and samples have keys");
         }
+        if options.beside.iter().any(|structure| usize::from(*structure) >= options.structures.len()) {
+            return refuse("what is beside the page cache is a structure");
+        }
         if options.file_bytes < 2 * BESIDE_BYTES {
             return refuse("a profile needs at least 2 MiB");
         }
@@ -180,6 +191,7 @@ impl Recorder {
         let spool = Spool::new(place, options.file_bytes - BESIDE_BYTES, options.guard.clone())?;
         Ok(Recorder {
             shards: Shards::new(options.keys),
+            beside: BesideSamples::of(&options.beside, options.keys),
             intervals: Vec::new(),
             interval_s: INTERVAL_S,
             last_us: 0,
@@ -207,7 +219,7 @@ impl Recorder {
         self.last_us = self.last_us.max(access.time_us);
         let hash = self.options.salt.hash(access.key);
         let bytes = access.bytes.max(1);
-        let sampled = self.shards.access(hash, bytes.into());
+        let sampled = self.distance(hash, bytes, access.structure);
         let used = &mut self.interval().structures[usize::from(access.structure)];
         used.reuse.count(sampled);
         let (count, sum) = match access.is_write {
@@ -223,7 +235,24 @@ impl Recorder {
         Ok(sampled)
     }
 
-    /// Hashes at or above are in neither sample: accesses to them need not be passed.
+    /// What the sample of its memory says about an access.
+    fn distance(&mut self, hash: u64, bytes: u32, structure: u8) -> Option<Sampled> {
+        let most = self.threshold();
+        match self.beside.of_structure(structure) {
+            None => self.shards.access(hash, bytes.into()),
+            Some(beside) => beside.access(hash, bytes.into(), most),
+        }
+    }
+
+    /// Adds reads from a device, and their bytes, of a structure beside the page cache whose memory is its own.
+    pub fn device_reads(&mut self, structure: u8, counted: (u64, u64)) {
+        if let Some(beside) = self.beside.of_structure(structure) {
+            beside.add_device_reads(counted);
+        }
+    }
+
+    /// Hashes at or above are in neither sample: accesses to them need not be passed. Structures beside the page cache are sampled as far as
+    /// it and the stream are.
     pub fn threshold(&self) -> u64 {
         let of = |threshold: Option<u64>| threshold.unwrap_or(u64::MAX);
         of(self.threshold).max(of(self.shards.threshold()))
@@ -232,6 +261,7 @@ impl Recorder {
     /// From now on hashes at or above are in neither sample.
     pub fn lower(&mut self, threshold: u64) {
         self.shards.lower(threshold);
+        self.beside.lower(threshold);
         if self.threshold.is_none_or(|before| threshold < before) {
             self.lower_stream(threshold);
         }
@@ -246,7 +276,7 @@ impl Recorder {
         assert!(usize::from(structure) < self.options.structures.len(), "structure {structure}");
         self.last_us = self.last_us.max(access.time_us);
         let bytes = access.bytes.max(1);
-        let sampled = self.shards.access(hash, bytes.into());
+        let sampled = self.distance(hash, bytes, structure);
         if !is_new {
             self.interval().structures[usize::from(structure)].reuse.add_sampled(sampled);
         }
@@ -302,12 +332,23 @@ impl Recorder {
         }
     }
 
-    /// The reuse of all structures so far.
+    /// The reuse of all structures in the page cache so far.
     pub fn reuse(&self) -> ReuseCounts {
-        self.intervals.iter().fold(ReuseCounts::default(), |mut sum, interval| {
-            interval.structures.iter().for_each(|used| sum.merge(&used.reuse));
+        self.used().iter().enumerate().fold(ReuseCounts::default(), |mut sum, (structure, used)| {
+            if !self.beside.has(structure) {
+                sum.merge(&used.reuse);
+            }
             sum
         })
+    }
+
+    /// What each structure was used for so far.
+    pub fn used(&self) -> Vec<StructureUse> {
+        let mut sums = vec![StructureUse::default(); self.options.structures.len()];
+        for interval in &self.intervals {
+            sums.iter_mut().zip(&interval.structures).for_each(|(sum, used)| sum.merge(used));
+        }
+        sums
     }
 
     /// Bytes of the part, or of the temporary file, about.
@@ -320,9 +361,14 @@ impl Recorder {
         self.spool.entries() + self.chunk.entries.len() as u64
     }
 
-    /// The number of pages that were used so far, and their bytes: estimates.
+    /// The number of pages of the page cache that were used so far, and their bytes: estimates.
     pub fn touched(&self) -> (f64, f64) {
         self.shards.touched()
+    }
+
+    /// The same of a structure beside it; `None`: it is not beside it.
+    pub fn touched_beside(&self, structure: u8) -> Option<(f64, f64)> {
+        self.beside.touched(structure)
     }
 
     /// Length of an interval at present, seconds: an hour, or more if it has recorded for long.
@@ -335,7 +381,7 @@ impl Recorder {
         let intervals = self.buckets() * BUCKET_BYTES + self.intervals.len() * self.options.structures.len() * 160;
         let stream = self.stream_hashes.capacity() * 8 + self.stream_set.capacity() * 8 / 7 * 9;
         let chunk = self.chunk.entries.capacity() * std::mem::size_of::<StreamEntry>();
-        self.shards.memory_bytes() + intervals + stream + chunk
+        self.shards.memory_bytes() + self.beside.memory_bytes() + intervals + stream + chunk
     }
 
     fn buckets(&self) -> usize {
@@ -494,6 +540,7 @@ impl Recorder {
             seconds: self.last_us.max(self.counted_us).div_ceil(MICROS),
             page_bytes: self.options.page_bytes,
             structures: self.options.structures.clone(),
+            beside: self.beside.report(),
             touched_keys: keys.round() as u64,
             touched_bytes: bytes.round() as u64,
             interval_s: self.interval_s,

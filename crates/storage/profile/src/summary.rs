@@ -4,6 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::beside::BesideUse;
 use crate::node_use::{Committers, CpuUse, JournalUse, NodeUse, WriteBacks};
 use crate::reuse::ReuseCounts;
 
@@ -38,7 +39,7 @@ pub enum Lack {
     Concurrency,
     /// Hits in a page cache above the trace: the curve begins where that cache ends.
     HitsAbove,
-    /// What does not go through a node's page cache: index files of search, blocks of volumes.
+    /// What does not go through a node's page cache: index files of search, blocks of volumes. Profiles up to version 2 lack it.
     BesideCache,
 }
 
@@ -162,7 +163,10 @@ pub struct Summary {
     pub page_bytes: u64,
     /// Names of the structures; 1 to [`STRUCTURES_MAX`].
     pub structures: Vec<String>,
-    /// Keys that were used: an estimate.
+    /// Structures that do not go through the page cache; the distances of each count its own bytes alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub beside: Vec<BesideUse>,
+    /// Keys of the page cache, or of the trace, that were used: an estimate.
     pub touched_keys: u64,
     /// Their bytes: an estimate.
     pub touched_bytes: u64,
@@ -205,6 +209,25 @@ impl Summary {
         sum
     }
 
+    /// Whether a structure does not go through the page cache.
+    pub fn is_beside(&self, structure: u8) -> bool {
+        self.beside.iter().any(|beside| beside.structure == structure)
+    }
+
+    /// What goes through the page cache in an interval, all structures together.
+    pub fn cached_in(&self, interval: &Interval) -> StructureUse {
+        let cached = (0..).zip(&interval.structures).filter(|(structure, _)| !self.is_beside(*structure));
+        cached.fold(StructureUse::default(), |mut sum, (_, used)| {
+            sum.merge(used);
+            sum
+        })
+    }
+
+    /// What goes through the page cache, all structures and intervals together.
+    pub fn cached(&self) -> StructureUse {
+        self.cached_in(&self.totals())
+    }
+
     /// Whether it has this.
     pub fn has(&self, lack: Lack) -> bool {
         !self.lacks.contains(&lack)
@@ -231,6 +254,13 @@ impl Summary {
         }
         if !(self.stream_rate > 0.0 && self.stream_rate <= 1.0) {
             return Some("the part of keys in the stream is not above 0 to 1".into());
+        }
+        let mut beside: Vec<u8> = self.beside.iter().map(|beside| beside.structure).collect();
+        beside.sort_unstable();
+        beside.dedup();
+        let is_there = |structure: &u8| usize::from(*structure) < structures;
+        if beside.len() != self.beside.len() || !beside.iter().all(is_there) || beside.len() == structures {
+            return Some("structures beside the page cache are not there, twice, or all that there are".into());
         }
         if self.intervals.len() > INTERVALS_MAX {
             return Some(format!("it has {} intervals", self.intervals.len()));

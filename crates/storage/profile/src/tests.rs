@@ -98,11 +98,11 @@ fn every_changed_byte_and_every_cut_is_found_and_the_place_is_said() {
 
 #[test]
 fn a_file_of_another_version_and_no_profile_at_all_are_told_from_damage() {
-    let mut header = *b"TERRPROF\x03\0\0\0\0\0\0\0";
+    let mut header = *b"TERRPROF\x04\0\0\0\0\0\0\0";
     let sum = crate::format::checksum(&header[..12]);
     header[12..].copy_from_slice(&sum.to_le_bytes());
     for (bytes, text) in
-        [(&header[..], "its version is 3"), (b"PAR1PAR1PAR1PAR1PAR1", "its first bytes"), (b"", "too short")]
+        [(&header[..], "its version is 4"), (b"PAR1PAR1PAR1PAR1PAR1", "its first bytes"), (b"", "too short")]
     {
         let error = ProfileReader::new(bytes).expect_err(text);
         assert!(matches!(error, ProfileError::NotAProfile(_)) && error.to_string().contains(text), "{error}");
@@ -161,6 +161,37 @@ fn curves_of_structures_add_up_to_that_of_all() {
     }
 }
 
+/// A scan of volumes would push every page out of a cache that they shared.
+#[test]
+fn what_is_beside_the_page_cache_changes_no_distance_in_it_and_has_its_own_curve() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let keys = || generate(Shape::Zipf { skew: 0.8 }, 2000, 50_000, 5);
+    let record = |scan: bool| {
+        let options = RecorderOptions { beside: vec![1], keys: 256, stream_keys: 512, ..options(folder.path()) };
+        let mut recorder = Recorder::new(options).expect("good options");
+        for (number, key) in keys().enumerate() {
+            let time_us = number as u64;
+            recorder.record(Access { time_us, key, bytes: 8192, structure: 0, is_write: false }).expect("writes");
+            if scan {
+                let key = 1 << 40 | (number as u64 % 4000);
+                recorder.record(Access { time_us, key, bytes: 4096, structure: 1, is_write: true }).expect("writes");
+            }
+        }
+        recorder.finish(origin(), &[], &mut Vec::new()).expect("writes")
+    };
+    let (alone, both) = (record(false), record(true));
+    assert!(both.is_beside(1) && !both.is_beside(0));
+    for bytes in [256 << 10, 1 << 20, 4 << 20, 16 << 20] {
+        let ratio = |summary: &Summary| summary.cached().reuse.curve().miss_ratio(bytes);
+        assert_eq!(ratio(&alone), ratio(&both), "at {bytes}");
+    }
+    assert_eq!((both.cached().writes, both.touched_bytes), (0, alone.touched_bytes));
+    let (beside, curve) = (&both.beside[0], both.totals().structures[1].reuse.curve());
+    let scanned = 4000.0 * 4096.0;
+    assert!((beside.touched_bytes as f64 / scanned - 1.0).abs() < 0.25, "{beside:?}");
+    assert!(curve.miss_ratio((scanned * 0.6) as u64) > 0.8 && curve.miss_ratio((scanned * 1.5) as u64) < 0.2);
+}
+
 #[test]
 fn a_summary_that_contradicts_itself_is_refused() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -175,6 +206,12 @@ fn a_summary_that_contradicts_itself_is_refused() {
         Summary { stream_rate: 1.5, ..good.clone() },
         Summary { structures: vec!["one".into()], ..good.clone() },
         Summary { structures: vec!["leaf".into(), "\u{1b}[2J".into()], ..good.clone() },
+        Summary { beside: vec![BesideUse { structure: 2, ..BesideUse::default() }], ..good.clone() },
+        Summary { beside: vec![BesideUse::default(); 2], ..good.clone() },
+        Summary {
+            beside: vec![BesideUse::default(), BesideUse { structure: 1, ..BesideUse::default() }],
+            ..good.clone()
+        },
     ];
     for case in cases {
         assert!(case.contradiction().is_some(), "{case:?}");
@@ -209,13 +246,15 @@ fn few_bytes_that_stand_for_more_buckets_than_a_profile_may_have_are_refused() {
 #[test]
 fn the_format_is_that_of_the_golden_dump() {
     let folder = tempfile::tempdir().expect("a folder");
-    let mut recorder = Recorder::new(options(folder.path())).expect("good options");
+    let options = RecorderOptions { beside: vec![1], ..options(folder.path()) };
+    let mut recorder = Recorder::new(options).expect("good options");
     for (number, key) in [1, 2, 1, 3].into_iter().enumerate() {
         let (structure, is_write) = (u8::from(key == 3), number == 1);
         recorder
             .record(Access { time_us: 300 * number as u64, key, bytes: 8192, structure, is_write })
             .expect("writes");
     }
+    recorder.device_reads(1, (2, 8192));
     let mut bytes = Vec::new();
     recorder.finish(origin(), &[Lack::Cpu], &mut bytes).expect("writes");
     let mut dump = format!("file {}\n", hex(&bytes[..16]));

@@ -269,7 +269,7 @@ impl Store {
     }
 
     /// Which pages are accessed, while somebody records a profile.
-    pub fn access_tap(&self) -> &AccessTap {
+    pub fn access_tap(&self) -> &Arc<AccessTap> {
         self.engine.trees.forest.cache.tap()
     }
 

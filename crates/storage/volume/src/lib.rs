@@ -96,7 +96,7 @@ pub use error::VolumeError;
 pub use geometry::{REGION_BLOCKS, SECTOR};
 pub use members::{COPIES_MAX, Epoch, Members, Set};
 pub use metrics::{CopySpace, CopyState, CopyStatus, Status};
-pub use options::{Coordinator, Disagreement, Fence, NewVolume, Options, Place, Threads};
+pub use options::{AccessWatch, Coordinator, Disagreement, Fence, NewVolume, Options, Place, Threads};
 pub use resync::Step;
 pub use scrub::Scrubbed;
 pub use tables::number_of;

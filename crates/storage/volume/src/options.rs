@@ -60,6 +60,13 @@ pub enum Disagreement {
     Unreachable,
 }
 
+/// Somebody who wants to know what is read and written of a volume, as a profile does. Called with each request before it is done, by the
+/// caller's thread: it does not wait.
+pub trait AccessWatch: Send + Sync + fmt::Debug {
+    /// So many bytes from `offset` on are read, or written.
+    fn accessed(&self, is_write: bool, offset: u64, bytes: u64);
+}
+
 /// A volume to be created.
 #[derive(Clone, Debug)]
 pub struct NewVolume {
@@ -138,6 +145,8 @@ pub struct Options {
     pub keys: Option<Arc<VolumeKeys>>,
     /// Agrees to changes of the in-sync set. Default none.
     pub coordinator: Option<Arc<dyn Coordinator>>,
+    /// Is told of each read and write of a user. Default none.
+    pub watch: Option<Arc<dyn AccessWatch>>,
 }
 
 impl Options {
@@ -159,6 +168,7 @@ impl Options {
             threads: Threads::Background,
             keys: None,
             coordinator: None,
+            watch: None,
         }
     }
 

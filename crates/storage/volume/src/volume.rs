@@ -128,6 +128,15 @@ impl Volume {
         &self.shared.core
     }
 
+    /// Passes on to whoever watches a request that is inside the volume.
+    fn pass_on(&self, is_write: bool, offset: u64, bytes: usize) {
+        let Some(watch) = &self.core().options.watch else { return };
+        let end = offset.checked_add(bytes as u64);
+        if bytes > 0 && end.is_some_and(|end| end <= self.shared.len()) {
+            watch.accessed(is_write, offset, bytes as u64);
+        }
+    }
+
     /// Makes a volume larger; it is not open meanwhile. All copies must be there and in sync. The new part has no content.
     ///
     /// Errors: [`VolumeError::Options`], [`VolumeError::Memory`]; [`VolumeError::Quorum`] if a copy is missing; those of the copies. After an error the volume
@@ -467,10 +476,12 @@ impl Device for Volume {
     }
 
     fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {
+        self.pass_on(false, offset, buffer.len());
         self.shared.read(offset, buffer)
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> Result<(), DeviceError> {
+        self.pass_on(true, offset, data.len());
         self.shared.write(offset, data)
     }
 
@@ -479,6 +490,7 @@ impl Device for Volume {
     }
 
     fn write_flush(&self, offset: u64, data: &[u8]) -> Result<(), DeviceError> {
+        self.pass_on(true, offset, data.len());
         self.shared.write(offset, data)
     }
 
@@ -495,6 +507,13 @@ impl Device for Volume {
     }
 
     fn submit(&self, batch: &mut Vec<IoRequest>, sink: &Arc<dyn IoSink>) {
+        for request in batch.iter() {
+            match request.kind {
+                IoKind::Read => self.pass_on(false, request.offset, request.buffer.len()),
+                IoKind::Write | IoKind::WriteFlush => self.pass_on(true, request.offset, request.buffer.len()),
+                IoKind::Flush | IoKind::Discard | IoKind::WriteZeroes { .. } => {}
+            }
+        }
         let Some(requests) = &self.requests else { return submit_in_turn(&*self.shared, batch, sink) };
         if !self.core().is_inline() {
             return requests.submit(batch, sink);

@@ -12,6 +12,7 @@
 mod admin;
 mod connections;
 mod figures;
+mod profile;
 mod saved;
 mod tail;
 mod transfer;

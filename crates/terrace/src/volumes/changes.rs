@@ -60,7 +60,7 @@ impl VolumeHost {
             upkeep_bytes_per_second: new.upkeep_bytes_per_second,
             ..Description::new(name, *kind, *bytes, min_copies, copies)
         };
-        let volume = Arc::new(HostedVolume::new(description.clone(), self.scrub));
+        let volume = Arc::new(HostedVolume::new(description.clone(), self.scrub, &self.profile));
         let _one = volume.operation()?;
         {
             let mut volumes = self.volumes.lock();

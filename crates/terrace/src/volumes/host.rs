@@ -26,6 +26,7 @@ use serde_json::{Value, json};
 use super::description::{Description, Descriptions, ExportDescription, MadeState, VolumeKind};
 use super::hosted::{HostedVolume, OpenDevice};
 use super::requests::{ExportReport, ScrubReport, VolumeReport, VolumeRequest};
+use super::watching::ProfileTap;
 use crate::assemble::TierShelves;
 
 /// How long sessions of an export that ends may take for what they have begun.
@@ -51,6 +52,8 @@ pub struct VolumeHost {
     pub(super) descriptions: Descriptions,
     pub(super) tiers: TierShelves,
     pub(super) scrub: Option<Duration>,
+    /// Whoever records a profile of the node.
+    pub(super) profile: ProfileTap,
     pub(super) volumes: Mutex<BTreeMap<String, Arc<HostedVolume>>>,
     /// Descriptions that cannot be read, with the reason.
     unreadable: Mutex<BTreeMap<String, String>>,
@@ -68,11 +71,12 @@ impl VolumeHost {
     /// The folder of descriptions cannot be read.
     pub fn new(data: &Path, tiers: &TierShelves, scrub: Option<Duration>) -> anyhow::Result<Arc<VolumeHost>> {
         let descriptions = Descriptions::of(data);
+        let profile = ProfileTap::default();
         let (mut volumes, mut unreadable) = (BTreeMap::new(), BTreeMap::new());
         for (name, read) in descriptions.read_all()? {
             match read {
                 Ok(description) => {
-                    volumes.insert(name, Arc::new(HostedVolume::new(description, scrub)));
+                    volumes.insert(name, Arc::new(HostedVolume::new(description, scrub, &profile)));
                 }
                 Err(error) => {
                     tracing::error!(volume = name, why = format!("{error:#}"), "a volume cannot be used");
@@ -84,6 +88,7 @@ impl VolumeHost {
             descriptions,
             tiers: tiers.clone(),
             scrub,
+            profile,
             volumes: Mutex::new(volumes),
             unreadable: Mutex::new(unreadable),
             exports: OnceLock::new(),
@@ -289,6 +294,7 @@ impl VolumeHost {
             "volume {name} is exported, and what clients write would destroy what the node stores: `terrace volume export {name} --stop`"
         );
         ensure!(description.kind == VolumeKind::Mirror, "{name} is a place for a copy of another node's volume");
+        volume.is_for_node();
         let opened = volume.open(&self.tiers, false)?;
         self.taken.lock().insert(name.to_owned());
         Ok(opened.device())

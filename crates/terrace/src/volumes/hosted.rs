@@ -18,7 +18,7 @@
 mod care;
 
 use std::collections::BTreeSet;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -36,6 +36,7 @@ use super::place_health::PlaceHealth;
 use super::places::{self, NewCopy};
 use super::requests::{Activity, CacheReport, CopyReport, VolumeReport, VolumeState};
 use super::space;
+use super::watching::ProfileTap;
 use crate::assemble::TierShelves;
 
 /// The device of a place, on its shelf.
@@ -122,6 +123,10 @@ pub struct HostedVolume {
     /// Of a place.
     health: Mutex<PlaceHealth>,
     scrub: Option<Duration>,
+    /// Whoever records a profile of the node.
+    profile: ProfileTap,
+    /// The node itself uses it.
+    is_of_node: AtomicBool,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -130,7 +135,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl HostedVolume {
     /// One that is closed.
-    pub fn new(description: Description, scrub: Option<Duration>) -> HostedVolume {
+    pub fn new(description: Description, scrub: Option<Duration>, profile: &ProfileTap) -> HostedVolume {
         let (description, hosted) = (Mutex::new(description), Mutex::default());
         HostedVolume {
             description,
@@ -139,7 +144,14 @@ impl HostedVolume {
             is_cared_for: AtomicBool::new(false),
             health: Mutex::default(),
             scrub,
+            profile: profile.clone(),
+            is_of_node: AtomicBool::new(false),
         }
+    }
+
+    /// The node itself uses it from its next opening on.
+    pub fn is_for_node(&self) {
+        self.is_of_node.store(true, Ordering::Relaxed);
     }
 
     /// Its description now.
@@ -276,6 +288,7 @@ impl HostedVolume {
             scrub_interval: self.scrub,
             // More than that would end the process, with everything else that it serves.
             memory_bytes: crate::memory::limit().map_or(u64::MAX, |limit| limit / 10 * 9),
+            watch: (!self.is_of_node.load(Ordering::Relaxed)).then(|| self.profile.watch(&description.name)),
             ..defaults
         })
     }

@@ -26,6 +26,7 @@ mod rights;
 mod serving;
 mod settings;
 mod space;
+mod watching;
 
 use std::path::Path;
 

@@ -108,6 +108,7 @@ impl RunningVolumes {
             tracing::error!(why, "the server of volumes has ended; `terrace stop` and `terrace serve` start it again")
         };
         let rights = rights_of(&volumes.options, node);
+        volumes.host()?.profile.pass_to(node.store().access_tap());
         let running = RunningVolumes::open(volumes, node.admission(), Some(rights), failed)?;
         // Requests are answered while volumes are still being opened.
         let (host, guard) = (Arc::downgrade(&running.host), Arc::clone(node.guard()));

@@ -21,7 +21,7 @@ const WRITERS: usize = 3;
 const DOCUMENTS: usize = 40;
 
 /// A request over a connection of its own; none if the node is gone.
-fn send(address: &str, method: &str, target: &str, body: &str) -> Option<(u16, Value)> {
+pub(crate) fn send(address: &str, method: &str, target: &str, body: &str) -> Option<(u16, Value)> {
     let mut stream = TcpStream::connect(address).ok()?;
     stream.set_read_timeout(Some(Duration::from_secs(60))).ok()?;
     let length = body.len();

@@ -6,7 +6,7 @@ use catalogue::price::Price;
 
 use super::choose::{Choice, RatedMix, choose};
 use super::mixes::{JournalPart, Mix, rooms_tried};
-use super::parts::{VolumeNeeds, endurance, parts, wasted};
+use super::parts::{VolumeNeeds, parts, wasted};
 use super::planning::{NOT_REPLAYED, PlannedMix, Planning};
 use super::rate::Rated;
 use super::replay::Replayed;
@@ -88,8 +88,7 @@ impl Planning {
     }
 
     fn rated_mix(&self, one: &PlannedMix, time_s: f64) -> RatedMix {
-        let usd = one.cost.total().map(|usd| usd.expected);
-        let misses = self.rating().misses(&one.rated, one.replayed.as_ref(), usd);
+        let misses = self.misses(one);
         RatedMix {
             name: self.name_of(one),
             cost: one.cost.clone(),
@@ -135,7 +134,7 @@ impl Planning {
         let served = self.served_of(cache).minute;
         let models = self.models(mix, cache)?;
         let usd = cost.total();
-        let mut misses = rating.misses(rated, replayed.as_ref(), usd.map(|usd| usd.expected));
+        let mut misses = self.misses(one);
         if request.target.budget_usd.is_some() && usd.is_none() {
             misses.push("not everything in it has a price: whether it is within the budget is not known".into());
         }
@@ -147,7 +146,7 @@ impl Planning {
         };
         let growth = request.target.growth;
         let sizes = (if cache.is_direct { 0 } else { cache.near }, cache.far.unwrap_or(0), self.data_bytes());
-        let faster = rating.rate() / (1.0 + request.target.headroom) / self.workload.operations_per_s();
+        let mut wear = self.wear(mix).into_iter().map(|(_, wear)| wear);
         let mut not_used = wasted(mix, &models, rated, &self.workload, sizes, growth);
         for waste in not_used.iter_mut().filter(|waste| waste.medium == models.near.name()) {
             // Times may be borrowed, modules are not.
@@ -175,7 +174,8 @@ impl Planning {
             spare: rated.spare(),
             stations: rated.stations.iter().zip(&rated.used).map(station).collect(),
             wasted: not_used,
-            endurance: Some(endurance(mix, &self.supplies, &self.workload, faster)),
+            endurance: wear.next(),
+            journal_endurance: wear.next(),
             settings: text(mix, &self.supplies, &request.server, SettingsFor::Real)?,
             commands: self.commands(mix),
         })
@@ -287,8 +287,7 @@ impl Planning {
         let best = (0..rated.len()).min_by(|one, two| order(*one, *two).then(one.cmp(two)));
         let Some(best) = best else { return "no mix meets the target".into() };
         let one = &self.kept[best];
-        let usd = one.cost.total().map(|usd| usd.expected);
-        let misses = self.rating().misses(&one.rated, one.replayed.as_ref(), usd);
+        let misses = self.misses(one);
         let rented = if one.mix.room > 0 { format!(" ({})", rooms_tried()) } else { String::new() };
         let of = match self.left_out.get(NOT_REPLAYED) {
             Some(left) => format!("no mix of this server that was replayed meets the target, and {left} were not"),
@@ -412,7 +411,8 @@ impl Planning {
         for (summary, report) in self.workload.summaries.iter().zip(&self.workload.reports) {
             let totals = summary.totals();
             let low = summary.page_bytes.max(1) as f64;
-            let high = (summary.touched_bytes as f64 * 1.05).max(low * 2.0);
+            let beside = summary.beside.iter().map(|beside| beside.touched_bytes);
+            let high = (beside.fold(summary.touched_bytes, u64::max) as f64 * 1.05).max(low * 2.0);
             let size = |step: usize| (low * (high / low).powf(step as f64 / (CURVE_POINTS - 1) as f64)).round() as u64;
             let scaled = |bytes: u64| (bytes as f64 * self.workload.scale) as u64;
             let mut add = |structure: &str, curve: &crate::reuse::MissRatioCurve| {
@@ -424,7 +424,7 @@ impl Planning {
                     points: (0..CURVE_POINTS).map(size).map(|bytes| (scaled(bytes), curve.miss_ratio(bytes))).collect(),
                 });
             };
-            add("all", &totals.total().reuse.curve());
+            add("all", &summary.cached_in(&totals).reuse.curve());
             if summary.structures.len() > 1 {
                 let used =
                     summary.structures.iter().zip(&totals.structures).filter(|(_, used)| used.reuse.accesses > 0);

@@ -21,6 +21,8 @@ use crate::PlanError;
 pub const MIXES_MAX: usize = 20_000;
 /// Sizes of DRAM at most.
 const NEAR_SIZES_MAX: usize = 12;
+/// A drive is planned for so much of its capacity: the rest is for its file system, and for what it moves inside.
+const DRIVE_PERCENT: u64 = 85;
 /// Volumes that are rented by their operations are tried with so many times those of the worst minute.
 pub(super) const VOLUME_ROOMS: [u32; 3] = [3, 12, 48];
 
@@ -396,7 +398,11 @@ impl Enumeration<'_> {
             }
             let name = &supply.medium.name;
             let owned = self.owned_of(name);
-            let least = self.needs.data_bytes.div_ceil(supply.bytes()).max(1);
+            let room = match supply.plug {
+                Plug::Network => supply.bytes(),
+                _ => supply.bytes() / 100 * DRIVE_PERCENT,
+            };
+            let least = self.needs.data_bytes.div_ceil(room.max(1)).max(1);
             let most = match supply.plug {
                 Plug::Network if self.server.volumes => 1,
                 Plug::Network => 0,
@@ -478,7 +484,7 @@ impl Enumeration<'_> {
 }
 
 /// Cards become one node of memory, over which its addresses are interleaved.
-fn card_steps(count: u32) -> Vec<String> {
+pub(super) fn card_steps(count: u32) -> Vec<String> {
     if count == 1 {
         return vec![
             "terrace tier plan --system-ram --out far.json    # the card becomes a node of memory".into(),
@@ -491,7 +497,7 @@ fn card_steps(count: u32) -> Vec<String> {
             "cxl create-region -t ram -w {count} -m {}    # one node of all cards; its device is printed",
             cards.join(" ")
         ),
-        "daxctl reconfigure-device --mode=system-ram DAX    # DAX: that device".into(),
+        "daxctl reconfigure-device --mode=system-ram \"${DAX:?set it to that device}\"".into(),
     ]
 }
 

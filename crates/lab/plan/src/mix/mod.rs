@@ -16,6 +16,8 @@
 //! known about prices without a file of them (ADR 0010), and a mix with a medium without a price is never taken for a cheap one.
 
 mod answer;
+mod beside;
+mod bounds;
 mod choose;
 mod cost;
 mod load;
@@ -34,6 +36,8 @@ mod sure;
 pub mod target;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_of_bounds;
 #[cfg(test)]
 mod tests_of_offers;
 pub mod text;

@@ -165,7 +165,7 @@ pub(super) fn wasted(
     let gib = |bytes: f64| bytes / GIB as f64;
     let curve = |bytes: u64| {
         let misses: f64 =
-            workload.summaries.iter().map(|summary| summary.totals().total().reuse.curve().miss_ratio(bytes)).sum();
+            workload.summaries.iter().map(|summary| summary.cached().reuse.curve().miss_ratio(bytes)).sum();
         misses / workload.summaries.len().max(1) as f64
     };
     // The smallest memory with the same misses, as LRU would have them, in steps of a sixteenth.
@@ -219,20 +219,26 @@ pub(super) fn wasted(
     wasted
 }
 
-/// What wears the data drives out, at so many times the rate of the record.
-pub(super) fn endurance(mix: &Mix, supplies: &[Supply], workload: &Workload, factor: f64) -> EnduranceReport {
-    let per_s = |summary: &crate::profile::Summary| {
-        summary.totals().total().reuse.accesses as f64 / summary.seconds.max(1) as f64
+/// What wears drives out, at so many times the rate of the record: those of the data first, then that of a journal of its own.
+pub(super) fn wear(mix: &Mix, supplies: &[Supply], workload: &Workload, factor: f64) -> Vec<(String, EnduranceReport)> {
+    let per_s =
+        |summary: &crate::profile::Summary| summary.cached().reuse.accesses as f64 / summary.seconds.max(1) as f64;
+    let accesses = workload.summaries.iter().map(per_s).sum::<f64>() * workload.scale;
+    let of_commits = workload.commits.map_or(0.0, |commits| commits.bytes / workload.accesses_per_operation());
+    let beside: f64 = workload.beside.iter().map(|load| load.written_per_s).sum();
+    let of_data = accesses * workload.data_write_bytes(mix.journal) + beside;
+    let of = |(number, count): (usize, u32), bytes_per_s: f64| {
+        let supply = &supplies[number];
+        let bytes = supply.bytes() as f64 * f64::from(count);
+        let written_bytes_per_day = bytes_per_s * SECONDS_OF_A_DAY * factor;
+        let allowed_bytes_per_day = supply.endurance().map(|times| times * bytes);
+        (supply.medium.name.clone(), EnduranceReport { written_bytes_per_day, allowed_bytes_per_day })
     };
-    let accesses: f64 = workload.summaries.iter().map(per_s).sum();
-    let is_with_journal = mix.journal == JournalPart::Data;
-    let commits = workload.commits.filter(|_| is_with_journal);
-    let per_access = commits.map_or(0.0, |commits| commits.bytes / workload.accesses_per_operation());
-    let written = accesses * workload.scale * (workload.write_back_bytes + per_access) * SECONDS_OF_A_DAY * factor;
-    let supply = &supplies[mix.data.0];
-    let bytes = supply.bytes() as f64 * f64::from(mix.data.1);
-    EnduranceReport {
-        written_bytes_per_day: written,
-        allowed_bytes_per_day: supply.endurance().map(|times| times * bytes),
+    match mix.journal {
+        JournalPart::Data => vec![of(mix.data, of_data + accesses * of_commits)],
+        JournalPart::Modules => vec![of(mix.data, of_data)],
+        JournalPart::Own(supply, count) => {
+            vec![of(mix.data, of_data), of((supply, count), accesses * of_commits)]
+        }
     }
 }

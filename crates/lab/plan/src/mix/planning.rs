@@ -12,13 +12,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use catalogue::Medium;
 use catalogue::medium::Pattern;
 
+use super::beside::BesideLoad;
+use super::bounds::{check_listing, worn, worn_out};
 use super::choose::PRICE_FACTORS;
 use super::cost::{MixCost, PriceList};
 use super::mixes::{FarPart, FarUse, JournalPart, Mix, MixNeeds, VOLUME_ROOMS, enumerate};
-use super::parts::{VolumeNeeds, name, parts};
+use super::parts::{VolumeNeeds, name, parts, wear};
 use super::rate::{MixModels, PROMOTE, Query, Rated, Rating, shape_of};
 use super::replay::Replayed;
-use super::report::SureReport;
+use super::report::{EnduranceReport, SureReport};
 use super::served::{ServedByShape, ShapeServed, serve};
 use super::server::{OwnedKind, Server};
 use super::settings::{CacheBytes, SettingsFor, cache_of, check, text};
@@ -218,6 +220,7 @@ impl Planning {
         let media = &self.request.media;
         let plug = |name: &str| media.iter().find(|medium| medium.name == name).map(|one| Supply::of(one).plug);
         server.check_owned(plug)?;
+        check_listing(&server, media, &self.request.without)?;
         let owned: BTreeSet<String> = server
             .owned()?
             .into_iter()
@@ -360,7 +363,8 @@ impl Planning {
 
     /// Bytes that are stored, with growth.
     pub fn data_bytes(&self) -> u64 {
-        let now = self.request.data_bytes.unwrap_or(0).max(self.workload.touched_bytes);
+        let used = self.workload.touched_bytes.saturating_add(self.workload.beside_bytes);
+        let now = self.request.data_bytes.unwrap_or(0).max(used);
         (now as f64 * self.request.target.growth) as u64
     }
 
@@ -369,7 +373,12 @@ impl Planning {
         let (workload, rate) = (&self.workload, self.rating().rate());
         let device = self.served.shapes.get(&shape_of(cache)).map_or(0.0, |served| served.minute.device);
         let pages = workload.accesses_per_operation();
-        let written = workload.write_back_bytes / workload.write_back_unit() as f64;
+        let written = workload.data_write_bytes(mix.journal) / workload.write_back_unit() as f64;
+        let of_load = |load: &BesideLoad| {
+            let (reads, writes) = load.of_operation(workload.operations_per_s());
+            reads + writes
+        };
+        let beside: f64 = workload.beside.iter().map(of_load).sum();
         let commits = if workload.commits.is_some() { 1.0 } else { 0.0 };
         let of_journal = if mix.journal == JournalPart::Data { commits } else { 0.0 };
         let room = f64::from(mix.room.max(VOLUME_ROOMS[0]));
@@ -378,12 +387,26 @@ impl Planning {
         };
         VolumeNeeds {
             data_gb: self.data_bytes() as f64 / 1e9,
-            data_iops: with(mix.data.0, rate * (pages * (device + written) + of_journal)),
+            data_iops: with(mix.data.0, rate * (pages * (device + written) + of_journal + beside)),
             journal_iops: match mix.journal {
                 JournalPart::Own(supply, _) => with(supply, rate * commits),
                 _ => 0.0,
             },
         }
+    }
+
+    /// What wears the drives of a mix out: those of the data, and that of a journal of its own.
+    pub fn wear(&self, mix: &Mix) -> Vec<(String, EnduranceReport)> {
+        let faster = self.rating().rate() / (1.0 + self.request.target.headroom) / self.workload.operations_per_s();
+        wear(mix, &self.supplies, &self.workload, faster)
+    }
+
+    /// Parts of the target that a mix does not meet, in words. Drives that are worn out before their warranty ends meet none.
+    pub fn misses(&self, planned: &PlannedMix) -> Vec<String> {
+        let usd = planned.cost.total().map(|usd| usd.expected);
+        let mut misses = self.rating().misses(&planned.rated, planned.replayed.as_ref(), usd);
+        misses.extend(worn_out(&self.wear(&planned.mix)));
+        misses
     }
 
     /// The name of a mix.
@@ -428,7 +451,8 @@ impl Planning {
         for (mix, cache) in &self.placed {
             rated.push(self.planned(mix, *cache, false)?);
         }
-        let points: Vec<Point> = rated.iter().map(Point::of).collect();
+        let points: Vec<Point> =
+            rated.iter().map(|planned| Point::of(planned, worn(&self.wear(&planned.mix)))).collect();
         let mut order: Vec<usize> = (0..points.len()).collect();
         order.sort_by(|one, two| points[*one].usd.total_cmp(&points[*two].usd).then(one.cmp(two)));
         let mut kept: Vec<usize> = Vec::new();
@@ -453,7 +477,8 @@ impl Planning {
         between.retain(|number| Some(*number) != today);
         kept.sort_unstable();
         if beaten > 0 {
-            self.left_out.insert("another one costs no more, and is as fast and as little busy".into(), beaten);
+            self.left_out
+                .insert("another one costs no more, and is as fast, as little busy and as little worn".into(), beaten);
         }
         let mut rated: Vec<Option<PlannedMix>> = rated.into_iter().map(Some).collect();
         let mut taken = |numbers: Vec<usize>| -> Vec<PlannedMix> {
@@ -477,8 +502,7 @@ impl Planning {
     fn replay_between(&mut self) -> Result<(), PlanError> {
         let usd_of = |planned: &PlannedMix| planned.cost.total().map(|usd| usd.expected);
         let meets = |planning: &Planning, planned: &PlannedMix| {
-            let misses = planning.rating().misses(&planned.rated, planned.replayed.as_ref(), usd_of(planned));
-            planned.replayed.is_some() && misses.is_empty()
+            planned.replayed.is_some() && planning.misses(planned).is_empty()
         };
         let within: Vec<&PlannedMix> = self.kept.iter().filter(|one| meets(self, one)).collect();
         let mut is_met = !within.is_empty();
@@ -514,11 +538,12 @@ struct Point {
     priced: BTreeMap<String, f64>,
     /// GB of all that has none, by medium.
     unpriced: Vec<(String, f64)>,
-    times: [f64; 3],
+    /// Times, how busy it is, and how worn.
+    times: [f64; 4],
 }
 
 impl Point {
-    fn of(planned: &PlannedMix) -> Point {
+    fn of(planned: &PlannedMix, worn: f64) -> Point {
         let mut priced: BTreeMap<String, f64> = BTreeMap::new();
         for one in &planned.cost.media {
             if let Some(usd) = one.usd {
@@ -536,7 +561,7 @@ impl Point {
             usd: priced.values().sum(),
             priced,
             unpriced,
-            times: [rated.mean_read_s, rated.mean_commit_s.unwrap_or(0.0), most],
+            times: [rated.mean_read_s, rated.mean_commit_s.unwrap_or(0.0), most, worn.max(0.5)],
         }
     }
 

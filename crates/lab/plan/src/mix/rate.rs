@@ -176,22 +176,15 @@ impl Rating<'_> {
             let (own, other) = (read(model), read(&models.near));
             held_s = pages * part.far * (own.0 + own.1 - other.0 - other.1).max(0.0);
         }
-        data.add(pages * part.device, read(&models.data));
-        let written = pages * workload.write_back_bytes;
-        let page = workload.write_back_unit() as f64;
-        let back = times(&models.data, &access(&models.data, Direction::Write, Pattern::Random, page));
-        data.behind(written / page, back);
-        let mut data_iops = pages * part.device + written / page;
+        let (mut data_iops, data_bytes) = self.of_drives(mix, models, part.device, &mut data);
         let mut journal = Sum::new("journal");
         if let Some(commits) = workload.commits {
-            let model = journal_model(mix, models);
-            let one = times(model, &access(model, Direction::Write, models.journal_pattern, commits.bytes));
             let shared = match mix.journal {
                 JournalPart::Data => &mut data,
                 JournalPart::Modules if part.far > 0.0 => &mut far,
                 _ => &mut journal,
             };
-            shared.behind(1.0, one);
+            self.of_journal(mix, models, commits.bytes, shared);
             if mix.journal == JournalPart::Data {
                 data_iops += 1.0;
             }
@@ -213,8 +206,37 @@ impl Rating<'_> {
         rated.mean_commit_s = workload.commits.map(|commits| self.mean_commit(mix, models, &rated, commits.bytes));
         rated.data_iops = data_iops * rate;
         let journal_bytes = workload.commits.map_or(0.0, |commits| commits.bytes);
-        rated.bytes_per_s = ((pages * part.device * bytes + written) * rate, journal_bytes * rate);
+        rated.bytes_per_s = (data_bytes * rate, journal_bytes * rate);
         Ok(rated)
+    }
+
+    /// What an operation has the data drives do: reads of pages that are not in memory, write-backs, and what is beside the page cache. Returns
+    /// how many operations of a drive these are, and their bytes.
+    fn of_drives(&self, mix: &Mix, models: &MixModels, missed: f64, data: &mut Sum) -> (f64, f64) {
+        let (workload, model) = (self.workload, &models.data);
+        let (pages, bytes) = (workload.accesses_per_operation(), workload.access_bytes);
+        let one = |direction: Direction, bytes: f64| times(model, &access(model, direction, Pattern::Random, bytes));
+        data.add(pages * missed, one(Direction::Read, bytes));
+        let (written, page) = (pages * workload.data_write_bytes(mix.journal), workload.write_back_unit() as f64);
+        data.behind(written / page, one(Direction::Write, page));
+        let (mut iops, mut moved) = (pages * missed + written / page, pages * missed * bytes + written);
+        for load in &workload.beside {
+            let (reads, writes) = load.of_operation(workload.operations_per_s());
+            data.behind(reads, one(Direction::Read, load.read_bytes));
+            data.behind(writes, one(Direction::Write, load.write_bytes));
+            iops += reads + writes;
+            moved += reads * load.read_bytes + writes * load.write_bytes;
+        }
+        (iops, moved)
+    }
+
+    /// What a commit has the journal's medium do; the write image journal is there too where it lies on modules.
+    fn of_journal(&self, mix: &Mix, models: &MixModels, bytes: f64, shared: &mut Sum) {
+        let model = journal_model(mix, models);
+        shared.behind(1.0, times(model, &access(model, Direction::Write, models.journal_pattern, bytes)));
+        let images = self.workload.accesses_per_operation() * self.workload.module_write_bytes(mix.journal);
+        let page = self.workload.write_back_unit() as f64;
+        shared.behind(images / page, times(model, &access(model, Direction::Write, Pattern::Sequential, page)));
     }
 
     fn under(&self, stations: Vec<LoadStation>, rate: f64) -> Result<Rated, PlanError> {
@@ -300,7 +322,9 @@ impl Rating<'_> {
             seconds: self.minute.seconds,
             stands_for: workload.stands_for * self.minute.every as f64,
             faster: self.rate() / workload.operations_per_s(),
-            write_back_bytes: workload.write_back_bytes,
+            write_back_bytes: workload.data_write_bytes(mix.journal),
+            image_bytes: workload.module_write_bytes(mix.journal),
+            beside: &workload.beside,
             write_back_unit: workload.write_back_unit(),
             promote: PROMOTE,
             journal_pattern: models.journal_pattern,

@@ -5,7 +5,8 @@
 //!   commit   a processor of m, first come first served -> the journal
 //!              persistent memory: each writes its record itself
 //!              drives: one write and flush at a time, for all that wait
-//!   behind   pages that leave near memory go to far memory; changed pages are written back, evenly over the minute
+//!   behind   pages that leave near memory go to far memory; changed pages are written back, evenly over the minute; index files of search and
+//!            blocks of volumes are read and written
 //! ```
 //!
 //! Each access of the sample stands for several, which are spread over the time of the next 32: others come then as it does now. If that makes too many, times are compressed: rates
@@ -22,6 +23,7 @@ use catalogue::medium::{Direction, Pattern};
 use catalogue::model::Access;
 use catalogue::{Budget, Model};
 
+use super::beside::BesideLoad;
 use super::served::MinuteAccess;
 
 /// Accesses of a replay at most.
@@ -71,6 +73,10 @@ pub(super) struct ReplayLoad<'a> {
     pub faster: f64,
     /// Bytes that are written back for each access.
     pub write_back_bytes: f64,
+    /// Bytes of the write image journal for each access that lie on the journal's medium.
+    pub image_bytes: f64,
+    /// What the data drives do beside it.
+    pub beside: &'a [BesideLoad],
     /// Bytes that are written back at a time.
     pub write_back_unit: u64,
     /// Part of the uses in far memory that promote.
@@ -104,6 +110,10 @@ pub struct Replayed {
 enum Happens {
     Access(usize),
     WriteBack,
+    /// A page of the write image journal, on the journal's medium.
+    Image,
+    /// A read or a write of this load beside the page cache.
+    Beside(usize, bool),
     /// A commit comes.
     Commit,
     /// A commit that came then has left its processor.
@@ -175,7 +185,12 @@ fn add_backlog(media: &ReplayMedia<'_>, load: &ReplayLoad<'_>, replayed: &mut Re
     };
     let accesses: f64 = all.iter().sum();
     let unit = load.write_back_unit as f64;
-    let written_s = accesses * load.write_back_bytes / unit / seconds as f64 * busy_s(Direction::Write, unit);
+    let of_pages_s = accesses * load.write_back_bytes / unit / seconds as f64 * busy_s(Direction::Write, unit);
+    let of_load = |one: &BesideLoad| {
+        one.reads_per_s * busy_s(Direction::Read, one.read_bytes)
+            + one.writes_per_s * busy_s(Direction::Write, one.write_bytes)
+    };
+    let written_s = of_pages_s + load.beside.iter().map(of_load).sum::<f64>();
     let (mut backlog, mut waits, mut of_seconds) = (0.0_f64, Vec::new(), Vec::new());
     for (many, (all, bytes)) in device.iter().zip(all.iter().zip(&bytes)) {
         let read_s = if *many > 0.0 { many * busy_s(Direction::Read, bytes / many) } else { 0.0 };
@@ -224,10 +239,12 @@ impl Replay<'_> {
         let ReplayLoad { accesses, seconds, stands_for, faster, commits, .. } = *self.load;
         let all = accesses.len() as f64 * stands_for;
         let commits = commits.map_or(0.0, |(per_s, _)| per_s * seconds);
-        let written = all * self.load.write_back_bytes / self.load.write_back_unit as f64;
+        let written = all * (self.load.write_back_bytes + self.load.image_bytes) / self.load.write_back_unit as f64;
+        let beside: f64 = self.load.beside.iter().map(|one| (one.reads_per_s + one.writes_per_s) * seconds).sum();
         let squeeze = (ACCESSES_MAX / all.max(1.0))
             .min(COMMITS_MAX / commits.max(1.0))
             .min(ACCESSES_MAX / written.max(1.0))
+            .min(ACCESSES_MAX / beside.max(1.0))
             .min(1.0);
         self.squeeze = squeeze;
         let scale = squeeze / faster;
@@ -248,12 +265,24 @@ impl Replay<'_> {
                 written += self.load.write_back_bytes;
             }
         }
-        let pages = (written / self.load.write_back_unit as f64).round() as u64;
-        for page in 0..pages {
-            self.push(time(end * (page as f64 + 0.5) / pages as f64), Happens::WriteBack);
+        let unit = self.load.write_back_unit as f64;
+        let images = all * squeeze * self.load.image_bytes / unit;
+        self.evenly(written / unit, end * scale, Happens::WriteBack);
+        self.evenly(images, end * scale, Happens::Image);
+        for (number, one) in self.load.beside.iter().enumerate() {
+            self.evenly(one.reads_per_s * seconds * squeeze, end * scale, Happens::Beside(number, false));
+            self.evenly(one.writes_per_s * seconds * squeeze, end * scale, Happens::Beside(number, true));
         }
         let many = if commits > 0.0 { (commits * squeeze).max(COMMITS_LEAST) } else { 0.0 };
         self.commit_arrivals(many.round() as usize, end, scale);
+    }
+
+    /// So many of them, evenly until the end.
+    fn evenly(&mut self, many: f64, end: f64, happens: Happens) {
+        let many = many.round() as u64;
+        for number in 0..many {
+            self.push((end * (number as f64 + 0.5) / many as f64) as u64, happens);
+        }
     }
 
     /// Commits come as writes do, or as accesses where there is no write.
@@ -277,6 +306,17 @@ impl Replay<'_> {
             Happens::Access(number) => self.access(now, number),
             Happens::WriteBack => {
                 let request = self.request(Direction::Write, Pattern::Random, self.load.write_back_unit);
+                self.take(&media.data, now, &request);
+            }
+            Happens::Image => {
+                let request = self.request(Direction::Write, Pattern::Sequential, self.load.write_back_unit);
+                self.take(&media.journal, now, &request);
+            }
+            Happens::Beside(number, is_write) => {
+                let one = &self.load.beside[number];
+                let (direction, bytes) =
+                    if is_write { (Direction::Write, one.write_bytes) } else { (Direction::Read, one.read_bytes) };
+                let request = self.request(direction, Pattern::Random, bytes.ceil().max(1.0) as u64);
                 self.take(&media.data, now, &request);
             }
             Happens::Commit => {

@@ -232,6 +232,9 @@ pub struct MixReport {
     pub wasted: Vec<WasteReport>,
     /// Bytes that wear the data drives out, each day; and what they endure, where that is known.
     pub endurance: Option<EnduranceReport>,
+    /// The same of a drive for the journal alone.
+    #[serde(default)]
+    pub journal_endurance: Option<EnduranceReport>,
     /// terrace.toml of a node on this mix.
     pub settings: String,
     /// What to run to provision it, a command or a remark a line.

@@ -82,6 +82,9 @@ pub struct Server {
     /// It is what `terrace tier list` has found: slots with persistent modules are not among its slots.
     #[serde(skip)]
     is_listing: bool,
+    /// Persistent modules and cards of CXL that a listing has found, without their names.
+    #[serde(skip)]
+    found: (u32, u32),
 }
 
 fn unnamed() -> String {
@@ -220,9 +223,15 @@ impl Server {
             offer: None,
             instance: Vec::new(),
             is_listing: true,
+            found: (slots.map_or(machine.modules.len() as u32, |slots| slots.persistent), machine.cxl.len() as u32),
         };
         server.check()?;
         Ok(server)
+    }
+
+    /// What a listing has found and not named: its kind, how many, and how one would be named.
+    pub fn found(&self) -> [(&'static str, u32, &'static str); 2] {
+        [("pmem", self.found.0, "dcpmm100-128g"), ("cxl", self.found.1, "cxl-expander")]
     }
 
     fn check(&self) -> Result<(), PlanError> {

@@ -1,7 +1,7 @@
 //! How sure the figures of a plan are: what each rests on, and an error only where something backs it.
 
 use super::mixes::rooms_tried;
-use super::parts::{JOURNAL_GB, endurance};
+use super::parts::JOURNAL_GB;
 use super::planning::{PlannedMix, Planning};
 use super::report::SureReport;
 use super::supply::{Duty, Plug, Supply};
@@ -120,7 +120,7 @@ fn sure_of_media(planning: &Planning, one: &PlannedMix) -> Vec<SureReport> {
     }
     let (_, drives) = one.mix.data;
     if drives > 1 && data.plug == Plug::Bay {
-        let because = "data is striped without a copy; drives are planned full";
+        let because = "data is striped without a copy";
         add("loss of a drive".into(), "all data", because);
     }
     if one.mix.room > 0 {
@@ -142,14 +142,19 @@ fn sure_of_purchase(planning: &Planning, one: &PlannedMix) -> Vec<SureReport> {
         let because = "without --data-bytes only what the record used is stored";
         add("bytes that are stored".into(), "a lower bound", because);
     }
-    let rating = planning.rating();
-    let faster = rating.rate() / (1.0 + planning.request.target.headroom) / planning.workload.operations_per_s();
-    let wear = endurance(&one.mix, &planning.supplies, &planning.workload, faster);
-    let rated = wear.allowed_bytes_per_day.map_or("no rating was published".to_owned(), |allowed| {
-        format!("{:.2} times what the drives are rated for", wear.written_bytes_per_day / allowed)
-    });
-    let because = "of the data drives alone, with payload as it is written back";
-    add("endurance".into(), &format!("no part of the choice: {rated}"), because);
+    for (medium, wear) in planning.wear(&one.mix) {
+        let rated = wear.allowed_bytes_per_day.map_or("not known: no rating was published".to_owned(), |allowed| {
+            format!("{:.2} times what it is rated for", wear.written_bytes_per_day / allowed)
+        });
+        let because =
+            "bytes as the node writes them: what a drive writes beside these is in its own rating, or not known";
+        add(format!("endurance of {medium}"), &rated, because);
+    }
+    for load in &planning.workload.beside {
+        let because = "beside the page cache: taken to be on the data drives, with the memory that it had; its own times are not planned";
+        let error = format!("{:.0} reads/s, {:.0} writes/s in the worst minute", load.reads_per_s, load.writes_per_s);
+        add(load.name.clone(), &error, because);
+    }
     if planning.request.prices.usd_per_gb(&planning.request.server.dram).is_some() {
         let because = "one price for a GB is taken for modules of all sizes";
         add(format!("price of {}", planning.request.server.dram), "by size not known", because);

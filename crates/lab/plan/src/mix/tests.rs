@@ -282,6 +282,8 @@ fn a_replay_without_queues_takes_the_times_of_the_figures() {
         stands_for: 1.0,
         faster: 1.0,
         write_back_bytes: 0.0,
+        image_bytes: 0.0,
+        beside: &[],
         write_back_unit: 8192,
         promote: 0.1,
         journal_pattern: Pattern::Sequential,
@@ -318,6 +320,8 @@ fn far_memory_on_the_modules_of_the_journal_makes_commits_wait() {
             stands_for: 1.0,
             faster: 1.0,
             write_back_bytes: 0.0,
+            image_bytes: 0.0,
+            beside: &[],
             write_back_unit: 4096,
             promote: 0.1,
             journal_pattern: Pattern::Sequential,
@@ -496,6 +500,8 @@ fn a_burst_that_is_compressed_keeps_the_backlog_that_it_leaves() {
         stands_for: 1.0,
         faster: 1.0,
         write_back_bytes: 0.0,
+        image_bytes: 0.0,
+        beside: &[],
         write_back_unit: 8192,
         promote: 0.1,
         journal_pattern: Pattern::Sequential,
@@ -567,21 +573,6 @@ fn a_module_for_the_journal_takes_a_slot() {
         with.map(|(mix, _)| modules(mix)).max()
     };
     assert_eq!((journals(2), journals(4)), (Some(1), Some(2)));
-}
-
-/// H8: a word that names nothing is a mistake; the begin of a name is a name.
-#[test]
-fn words_that_name_no_medium_are_refused() {
-    let with = |word: &str| PlanRequest {
-        without: vec![word.into()],
-        ..request(hour(Shape::Zipf { skew: 0.6 }), SERVER, &[], Target::default())
-    };
-    assert!(refused(with("cxl-expnader")).contains("names no medium"));
-    for word in ["dcpmm", "pmem200", "cxl", "discontinued", "optane-p5800x"] {
-        assert!(Planning::of(with(word)).is_ok(), "{word}");
-    }
-    let offer = SERVER.replace("'nvme-p4510'", "'nvme-p4510', 'nvme-p451O'");
-    assert!(refused(request(hour(Shape::Loop), &offer, &[], Target::default())).contains("nvme-p451O"));
 }
 
 /// H9: a larger machine of a cloud has more processors, too.

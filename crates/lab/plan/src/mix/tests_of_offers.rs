@@ -301,8 +301,8 @@ fn a_drive_for_the_journal_alone_is_among_what_is_not_used() {
     };
     let wear = little.mixes[little.chosen.expect("one")].endurance.expect("a drive");
     let times = wear.written_bytes_per_day / wear.allowed_bytes_per_day.unwrap_or_else(|| panic!("{}", little.says));
-    let told = little.sure.iter().find(|sure| sure.what == "endurance").expect("told");
-    assert!(told.error.ends_with(&format!(": {times:.2} times what the drives are rated for")), "{told:?}");
+    let told = little.sure.iter().find(|sure| sure.what == "endurance of optane-p5800x").expect("told");
+    assert!(told.error.ends_with(&format!("{times:.2} times what it is rated for")), "{told:?}");
 }
 
 /// M9: what may cost anything is not within a budget.
@@ -332,7 +332,7 @@ fn no_error_is_said_that_nothing_backs() {
     assert_eq!(error("times of commits, reads, queries"), "not known");
     assert_eq!(error("times of DRAM"), "not known");
     assert_eq!((error("p95 of queries"), error("write-backs")), ("not known".into(), "assumed, not measured".into()));
-    assert_eq!(error("endurance"), "no part of the choice: no rating was published");
+    assert_eq!(error("endurance of nvme-p4510"), "not known: no rating was published");
     assert!(plan.sure.iter().all(|sure| !sure.error.contains("+-")), "{:?}", plan.sure);
     let input = SizingInput {
         messages_per_day: 1e6,

@@ -203,11 +203,12 @@ fn about(mix: &MixReport) -> String {
         })
         .collect();
     let _ = writeln!(out, "  not used: {}", wasted.join("; "));
-    if let Some(wear) = mix.endurance {
+    for (of, wear) in [("", mix.endurance), (" for the journal", mix.journal_endurance)] {
+        let Some(wear) = wear else { continue };
         let allowed = wear.allowed_bytes_per_day.map_or("not published".to_owned(), |bytes| print_bytes(bytes as u64));
         let _ = writeln!(
             out,
-            "  written each day: {}; endurance: {allowed}",
+            "  written each day{of}: {}; endurance: {allowed}",
             print_bytes(wear.written_bytes_per_day as u64)
         );
     }

@@ -18,7 +18,7 @@ use catalogue::budget::Request;
 use catalogue::medium::Direction;
 use catalogue::{Budget, Model, ModelMemory, Timing, VirtualClock};
 use foldhash::fast::FixedState;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use store::StoreError;
 use store::cache::backing::{BackingStore, PageAllocator};
 use store::cache::{Cache, CacheOptions, NEAR_BYTES_MIN, Policy};
@@ -55,19 +55,25 @@ pub struct VerifyReport {
 }
 
 /// What was run.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct VerifyConfig {
     /// The accesses that were run are others than those from which the plan was made.
     pub held_out: bool,
     /// The seed of what was made up; absent for profiles.
     pub seed: Option<u64>,
+    /// Accesses of each made-up workload; absent for profiles.
+    #[serde(default)]
+    pub accesses: Option<u64>,
     /// Profiles, or names of made-up workloads.
     pub workloads: Vec<String>,
 }
 
 /// A figure of a mix, predicted and measured; or a mix that could not be run.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct VerifyRun {
+    /// Of a bench: the workload and the server.
+    #[serde(default)]
+    pub pair: Option<String>,
     /// What the figure is.
     pub name: String,
     /// The mix, by its name in the plan.

@@ -15,6 +15,8 @@ use std::sync::Arc;
 
 use foldhash::fast::FixedState;
 
+use super::beside::{BesideLoad, BesideScan, loads};
+use super::mixes::JournalPart;
 use super::report::{HeatReport, WorkloadReport};
 use crate::PlanError;
 use crate::profile::{Lack, ProfileReader, StreamEntry, Summary};
@@ -111,8 +113,14 @@ pub struct Workload {
     pub accesses_per_s: f64,
     /// Bytes of an access.
     pub access_bytes: f64,
-    /// Bytes that are written back for each access.
+    /// Bytes that are written back for each access, with those of the write image journal.
     pub write_back_bytes: f64,
+    /// Of these, those of the write image journal.
+    pub image_bytes: f64,
+    /// What the drives do beside the page cache in the worst minute.
+    pub beside: Vec<BesideLoad>,
+    /// Bytes that were used beside it.
+    pub beside_bytes: u64,
     /// Commits, if all profiles have a journal.
     pub commits: Option<Commits>,
     /// Processor time of an operation, seconds; if all profiles have it.
@@ -142,6 +150,7 @@ struct Scan {
     reuse_us: Histogram,
     /// Bytes of pages that were changed in a cycle, each once.
     changed_bytes: f64,
+    beside: BesideScan,
 }
 
 fn refuse<T>(what: String) -> Result<T, PlanError> {
@@ -168,6 +177,10 @@ fn scan(source: &ProfileSource, threshold: Option<u64>) -> Result<Scan, PlanErro
     while let Some(entries) = reader.next_chunk()? {
         for entry in entries.iter().filter(|entry| is_sampled(threshold, entry.hash)) {
             found.last_us = entry.time_us;
+            if reader.summary().is_beside(entry.structure) {
+                found.beside.add(entry, entry.time_us / MINUTE_US);
+                continue;
+            }
             let before = last.insert(entry.hash, entry.time_us);
             // A page that is made was looked for nowhere: it takes memory, and is written.
             if !entry.is_new {
@@ -248,6 +261,13 @@ impl Workload {
             accesses_per_s: 0.0,
             access_bytes: 0.0,
             write_back_bytes: 0.0,
+            image_bytes: 0.0,
+            beside: Vec::new(),
+            beside_bytes: summaries
+                .iter()
+                .flat_map(|summary| &summary.beside)
+                .map(|beside| beside.touched_bytes)
+                .fold(0, u64::saturating_add),
             commits: None,
             cpu_s: None,
             first_uses: 0.0,
@@ -264,7 +284,7 @@ impl Workload {
 
     /// Sets the figures.
     fn measure(&mut self, scans: &[Scan]) {
-        let totals: Vec<_> = self.summaries.iter().map(|summary| summary.totals().total()).collect();
+        let totals: Vec<_> = self.summaries.iter().map(Summary::cached).collect();
         let accesses: f64 = totals.iter().map(|used| used.reuse.accesses as f64).sum();
         let sampled: f64 = scans.iter().map(|scan| scan.accesses as f64).sum();
         self.stands_for = accesses / sampled.max(1.0);
@@ -301,6 +321,9 @@ impl Workload {
                 Some(written) => written.bytes as f64,
                 None => scan.changed_bytes * stands_for,
             } / accesses.max(1.0);
+            let images = summary.node.as_ref().map_or(0, |node| node.image_bytes);
+            self.image_bytes += images as f64 / accesses.max(1.0);
+            self.beside.extend(loads(summary, &scan.beside, *minute));
             let reuse_s = scan.reuse_us.quantile(0.99) as f64 / MICROS;
             let length_s = scan.last_us as f64 / MICROS;
             if reuse_s * self.reuse_and_length_s.1 >= self.reuse_and_length_s.0 * length_s {
@@ -343,6 +366,12 @@ impl Workload {
         let times = |bytes: u64| (bytes as f64 * scale) as u64;
         (self.scale, self.stands_for, self.stream_rate) = (scale, self.stands_for * scale, self.stream_rate / scale);
         (self.touched_bytes, self.accesses_per_s) = (times(self.touched_bytes), self.accesses_per_s * scale);
+        self.beside_bytes = times(self.beside_bytes);
+        for load in &mut self.beside {
+            load.reads_per_s *= scale;
+            load.writes_per_s *= scale;
+            load.written_per_s *= scale;
+        }
         for report in &mut self.reports {
             (report.touched_bytes, report.accesses) = (times(report.touched_bytes), times(report.accesses));
             report.hot_bytes = report.hot_bytes.map(times);
@@ -366,6 +395,16 @@ impl Workload {
     /// Bytes that are written back at a time: a page, or an object.
     pub fn write_back_unit(&self) -> u64 {
         if self.has_pages { self.page_bytes } else { (self.access_bytes as u64).max(1) }
+    }
+
+    /// Bytes that are written back to the data drives for each access: the write image journal lies on the modules where the journal does.
+    pub fn data_write_bytes(&self, journal: JournalPart) -> f64 {
+        self.write_back_bytes - self.module_write_bytes(journal)
+    }
+
+    /// Bytes of the write image journal for each access, where it lies on the modules.
+    pub fn module_write_bytes(&self, journal: JournalPart) -> f64 {
+        if journal == JournalPart::Modules { self.image_bytes.min(self.write_back_bytes) } else { 0.0 }
     }
 
     /// Accesses of an operation.
@@ -468,12 +507,12 @@ fn check_length(name: &str, summary: &Summary, scan: &Scan, short: Shortness) ->
 }
 
 fn report(summary: &Summary, minute: u64, per_s: f64, commits_per_s: Option<f64>) -> WorkloadReport {
-    let all = summary.totals().total();
+    let all = summary.cached();
     let curve = all.reuse.curve();
     let floor = curve.miss_ratio(curve.largest());
     let accesses = all.reuse.accesses;
     let heat = summary.intervals.iter().map(|interval| {
-        let used = interval.total();
+        let used = summary.cached_in(interval);
         HeatReport { begin_s: interval.begin_s, seconds: summary.interval_s, reads: used.reads, writes: used.writes }
     });
     WorkloadReport {
@@ -507,7 +546,11 @@ struct Merged {
 impl Merged {
     fn advance(&mut self, threshold: Option<u64>) -> Result<(), PlanError> {
         loop {
-            if let Some(entry) = self.chunk.by_ref().find(|entry| is_sampled(threshold, entry.hash)) {
+            let summary = self.reader.summary();
+            // What is beside the page cache is a load, and no access.
+            let is_taken =
+                |entry: &StreamEntry| is_sampled(threshold, entry.hash) && !summary.is_beside(entry.structure);
+            if let Some(entry) = self.chunk.by_ref().find(is_taken) {
                 let (time_us, hash) = (entry.time_us.saturating_add(self.shift), entry.hash ^ self.mark);
                 self.next = Some(StreamEntry { time_us, hash, ..entry });
                 return Ok(());

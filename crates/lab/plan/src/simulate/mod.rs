@@ -40,9 +40,9 @@ pub struct Served {
 /// # Errors
 /// Those of reading the profile; a shape that cannot be.
 pub fn simulate<R: Read>(profile: &mut ProfileReader<R>, shapes: &[CacheShape]) -> Result<Vec<Served>, PlanError> {
-    let summary = profile.summary();
+    let summary = profile.summary().clone();
     let rate = summary.stream_rate;
-    let accesses = summary.totals().total().reuse.accesses;
+    let accesses = summary.cached().reuse.accesses;
     let has_pages = summary.origin.keys == "page";
     let mut models = Vec::new();
     for shape in shapes {
@@ -50,7 +50,7 @@ pub fn simulate<R: Read>(profile: &mut ProfileReader<R>, shapes: &[CacheShape]) 
     }
     let mut found = vec![[0u64; 3]; shapes.len()];
     while let Some(entries) = profile.next_chunk()? {
-        for entry in entries {
+        for entry in entries.into_iter().filter(|entry| !summary.is_beside(entry.structure)) {
             for (model, found) in models.iter_mut().zip(&mut found) {
                 let place = model.access(entry.hash, entry.bytes);
                 // A page that was made takes memory from then on, but nothing was looked for.

@@ -18,6 +18,7 @@ pub(crate) mod messages_fields;
 pub(crate) mod operation;
 mod operation_table;
 mod past;
+pub(crate) mod plan;
 pub(crate) mod production;
 pub(crate) mod reprocess;
 pub(crate) mod resend;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use encryption::{SEAL_BYTES, data_key_of};
+use store::cache::tap::{AccessTap, SEGMENTS};
 
 use super::sealing::{FileSeals, IndexSealing, NUMBER_BYTES, Seal};
 use super::{Device, FileMemory, Mutex, Shelf, StoreError};
@@ -127,6 +128,8 @@ pub(super) struct ExtentPool {
     /// Distinct from those of all other pools of the process.
     number: u64,
     memory: Arc<FileMemory>,
+    /// Whoever records a profile.
+    tap: Arc<AccessTap>,
     state: Mutex<PoolState>,
 }
 
@@ -152,7 +155,7 @@ fn failed(error: impl std::fmt::Display) -> io::Error {
 impl ExtentPool {
     pub(super) fn open(
         shelf: Arc<dyn Shelf>,
-        (name, memory): (&str, &Arc<FileMemory>),
+        (name, memory, tap): (&str, &Arc<FileMemory>, &Arc<AccessTap>),
         in_use: &[FileExtent],
     ) -> Result<ExtentPool, StoreError> {
         let mut state = PoolState::default();
@@ -166,8 +169,8 @@ impl ExtentPool {
             state.free.remove(&extent.place);
         }
         let number = POOLS.fetch_add(1, Ordering::Relaxed);
-        let (name, memory) = (name.to_owned(), Arc::clone(memory));
-        Ok(ExtentPool { shelf, name, number, memory, state: Mutex::new(state) })
+        let (name, memory, tap) = (name.to_owned(), Arc::clone(memory), Arc::clone(tap));
+        Ok(ExtentPool { shelf, name, number, memory, tap, state: Mutex::new(state) })
     }
 
     pub(super) fn remove_devices(shelf: &dyn Shelf, name: &str) -> Result<(), StoreError> {
@@ -238,6 +241,7 @@ impl ExtentPool {
                 out.extend_from_slice(&bytes[first..last]);
                 continue;
             }
+            self.tap.device_read(SEGMENTS, EXTENT_BYTES as u64);
             buffer.resize(EXTENT_BYTES, 0);
             let device = self.state.lock().devices.get((extent.place / OF_DEVICE) as usize).cloned();
             let device =

@@ -371,3 +371,34 @@ fn a_second_shelf_that_fails_fails_the_file_alone() {
         assert_eq!(directory.inner.fast.free_so_far(), 1_024 - 2);
     });
 }
+
+/// A profile has the extents of files as they are used, and beside that what the shelf had to read.
+#[test]
+fn whoever_records_a_profile_is_told_of_extents_that_are_made_and_read_and_of_reads_of_the_shelf() {
+    use profile::hash::Salt;
+    use store::cache::tap::SEGMENTS;
+    let place = TestPlace::new();
+    let (directory, _) = place.open(0);
+    write(&directory, "before", &content(1, 10));
+    let tap = place.store.access_tap();
+    tap.start(Salt::of_seed(1), u64::MAX);
+    write(&directory, "a1.pos", &content(2, 3 * EXTENT_BYTES + 5));
+    let file = directory.get_file_handle(Path::new("a1.pos")).expect("there");
+    file.read_bytes(EXTENT_BYTES - 1..2 * EXTENT_BYTES + 1).expect("read");
+    file.read_bytes(7..9).expect("read");
+    let drained = tap.drain();
+    let counts = drained.counts[usize::from(SEGMENTS)];
+    let bytes = EXTENT_BYTES as u64;
+    assert_eq!((counts.made, counts.reads, counts.writes, counts.read_bytes), (4, 4, 0, 4 * bytes));
+    assert_eq!(drained.device_reads[usize::from(SEGMENTS)], (4, 4 * bytes), "nothing stays in memory");
+    let hashes: Vec<u64> = drained.sampled.iter().filter(|one| one.structure == SEGMENTS).map(|one| one.hash).collect();
+    assert_eq!(hashes.len(), 8);
+    assert_eq!([hashes[4], hashes[5], hashes[6], hashes[7]], [hashes[0], hashes[1], hashes[2], hashes[0]]);
+    let other = place.open(1 << 30).0;
+    write(&other, "b2.pos", &content(3, EXTENT_BYTES));
+    let file = other.get_file_handle(Path::new("b2.pos")).expect("there");
+    (0..5).for_each(|at| drop(file.read_bytes(at..at + 1).expect("read")));
+    let drained = tap.drain();
+    assert_eq!(drained.counts[usize::from(SEGMENTS)].reads, 5, "also what is in memory");
+    assert_eq!(drained.device_reads[usize::from(SEGMENTS)].0, 0);
+}

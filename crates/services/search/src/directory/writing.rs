@@ -4,6 +4,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use store::cache::tap::{Use, object_of};
 use tantivy::directory::{AntiCallToken, TerminatingWrite};
 
 use super::extents::{EXTENT_BYTES, ExtentPool, FileExtents, FileTier};
@@ -12,6 +13,8 @@ use super::{Inner, Stored};
 /// A file being written; it is there once it is terminated.
 pub(super) struct ShelfWriter {
     path: PathBuf,
+    /// Its number in profiles.
+    object: u64,
     inner: Arc<Inner>,
     file: FileExtents,
     /// The bytes of the last extent that is not full.
@@ -23,7 +26,8 @@ impl ShelfWriter {
     pub(super) fn new(path: &Path, inner: &Arc<Inner>) -> io::Result<ShelfWriter> {
         let seals = inner.sealing.as_ref().map(|sealing| sealing.begin(path)).transpose().map_err(io::Error::other)?;
         let file = FileExtents { seals, ..FileExtents::default() };
-        Ok(ShelfWriter { path: path.to_owned(), inner: Arc::clone(inner), file, buffer: Vec::new() })
+        let object = object_of(path.as_os_str().as_encoded_bytes());
+        Ok(ShelfWriter { path: path.to_owned(), object, inner: Arc::clone(inner), file, buffer: Vec::new() })
     }
 
     /// Writes what is in the buffer.
@@ -33,10 +37,13 @@ impl ShelfWriter {
         if let (FileTier::Fast, true, Some(capacity)) = (self.file.tier, is_large, &inner.capacity) {
             self.move_to(capacity)?;
         }
-        match inner.pool(self.file.tier) {
-            Some(pool) => pool.append(&mut self.file, &mut self.buffer),
-            None => Err(io::Error::other("there is no tier of large files")),
-        }
+        let Some(pool) = inner.pool(self.file.tier) else {
+            return Err(io::Error::other("there is no tier of large files"));
+        };
+        let at = self.file.extents.len();
+        pool.append(&mut self.file, &mut self.buffer)?;
+        inner.pass_on(self.object, (at, at + 1), Use::Make);
+        Ok(())
     }
 
     /// Moves what was written so far.

@@ -160,7 +160,7 @@ pub struct Cache {
     left: AtomicU32,
     counters: Counters,
     external: Numbers,
-    tap: AccessTap,
+    tap: Arc<AccessTap>,
 }
 
 #[derive(Default)]
@@ -221,7 +221,7 @@ impl Cache {
             left: AtomicU32::new(0),
             counters: Counters::default(),
             external: Numbers::default(),
-            tap: AccessTap::new(page_bytes as u64),
+            tap: Arc::new(AccessTap::new(page_bytes as u64)),
         }))
     }
 
@@ -260,7 +260,7 @@ impl Cache {
     }
 
     /// Which pages are accessed.
-    pub fn tap(&self) -> &AccessTap {
+    pub fn tap(&self) -> &Arc<AccessTap> {
         &self.tap
     }
 

@@ -15,6 +15,9 @@
 //! is passed on are SipHash-2-4 hashes under the recorder's salt. Memory is a constant ([`BUFFER_ACCESSES`] times [`STRIPES`] entries), and is
 //! only allocated while somebody records.
 //!
+//! What has no page of the cache is noted by whoever reads and writes it ([`AccessTap::beside`]): index files of search, blocks of volumes. Their
+//! keys are above all numbers of pages, and are hashed as these are.
+//!
 //! A structure is a number below [`STRUCTURES`]: those of inner pages, of external files and of everything else are fixed, and those of trees
 //! are set by whoever records ([`AccessTap::set_tree`]). Pages of a tree that was made meanwhile count as everything else until then.
 
@@ -44,6 +47,15 @@ pub const INNER: u8 = 0;
 pub const EXTERNAL: u8 = 1;
 /// The structure of trees that have none of their own.
 pub const OTHER: u8 = 2;
+/// The structure of index files of search, beside the page cache.
+pub const SEGMENTS: u8 = 9;
+/// The structure of blocks of volumes, beside the page cache.
+pub const VOLUMES: u8 = 10;
+/// Those beside the page cache.
+pub const BESIDE: [u8; 2] = [SEGMENTS, VOLUMES];
+
+/// Keys of what is beside the page cache have this bit; numbers of pages do not.
+const BESIDE_BIT: u64 = 1 << 63;
 
 /// Places of the table of pages that are not sampled.
 const PASSED_OVER: usize = 4096;
@@ -53,12 +65,33 @@ const TREES: usize = 1024;
 /// Trees without a structure that are remembered until the next drain.
 const UNKNOWN_MAX: usize = 256;
 
-/// What is done to a page.
+/// What is done to a page, or to a block beside the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Use {
+pub enum Use {
+    /// It is read.
     Read,
+    /// It is changed, or written as a whole.
     Write,
+    /// It is made: nothing was looked for.
     Make,
+}
+
+/// Blocks of something beside the page cache.
+#[derive(Clone, Debug)]
+pub struct Blocks {
+    /// [`SEGMENTS`] or [`VOLUMES`].
+    pub structure: u8,
+    /// Whose blocks they are: a number of [`object_of`].
+    pub object: u64,
+    /// Their numbers.
+    pub numbers: std::ops::Range<u64>,
+    /// Bytes of one.
+    pub bytes: u32,
+}
+
+/// The number of something with this name (FNV-1a). It leaves the process under the salt only.
+pub fn object_of(name: &[u8]) -> u64 {
+    name.iter().fold(0xcbf2_9ce4_8422_2325, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 /// Whose page it is.
@@ -77,6 +110,8 @@ pub struct Drained {
     pub sampled: Vec<SampledAccess>,
     /// All accesses since the last drain, by structure.
     pub counts: [AccessCounts; STRUCTURES],
+    /// Reads from devices and their bytes since the last drain, as far as structures beside the page cache say so.
+    pub device_reads: [(u64, u64); STRUCTURES],
     /// Sampled accesses that were lost since the last drain.
     pub dropped: u64,
     /// Trees that have no structure yet.
@@ -105,6 +140,8 @@ pub struct AccessTap {
     /// Pages that are not sampled, each behind its recording's generation; 0: none.
     passed_over: Box<[AtomicU64]>,
     buffers: Box<[Mutex<Buffer>]>,
+    /// Reads from devices, and their bytes.
+    device_reads: [[AtomicU64; 2]; STRUCTURES],
     dropped: AtomicU64,
     /// Hashes that are not sampled although they are below the threshold; 0: none.
     left_out: [AtomicU64; LEFT_OUT_MAX],
@@ -117,7 +154,7 @@ pub struct AccessTap {
 
 impl AccessTap {
     /// Of a cache with pages of that size.
-    pub(crate) fn new(page_bytes: u64) -> AccessTap {
+    pub fn new(page_bytes: u64) -> AccessTap {
         let zeros = || [const { [const { [const { AtomicU64::new(0) }; 3] }; 3] }; STRUCTURES];
         AccessTap {
             threshold: AtomicU64::new(0),
@@ -127,6 +164,7 @@ impl AccessTap {
             counts: (0..STRIPES).map(|_| Counts(zeros())).collect(),
             passed_over: (0..PASSED_OVER).map(|_| AtomicU64::new(0)).collect(),
             buffers: (0..STRIPES).map(|_| Mutex::default()).collect(),
+            device_reads: [const { [const { AtomicU64::new(0) }; 2] }; STRUCTURES],
             dropped: AtomicU64::new(0),
             left_out: [const { AtomicU64::new(0) }; LEFT_OUT_MAX],
             trees: (0..TREES).map(|_| AtomicU64::new(0)).collect(),
@@ -171,6 +209,7 @@ impl AccessTap {
         for count in self.counts.iter().flat_map(|stripe| stripe.0.iter().flatten().flatten()) {
             count.store(0, Ordering::Relaxed);
         }
+        self.device_reads.iter().flatten().for_each(|count| count.store(0, Ordering::Relaxed));
         self.dropped.store(0, Ordering::Relaxed);
         *self.begun.write() = Some(Instant::now());
         self.threshold.store(threshold, Ordering::Release);
@@ -238,8 +277,39 @@ impl AccessTap {
                 counts.made_bytes += made.1;
             }
         }
+        for (drained, [many, bytes]) in drained.device_reads.iter_mut().zip(&self.device_reads) {
+            *drained = (many.swap(0, Ordering::Relaxed), bytes.swap(0, Ordering::Relaxed));
+        }
         drained.unknown = std::mem::take(&mut *self.unknown.lock());
         drained
+    }
+
+    /// Notes an access to each of these blocks.
+    #[inline]
+    pub fn beside(&self, blocks: impl FnOnce() -> Blocks, how: Use) {
+        let threshold = self.threshold.load(Ordering::Relaxed);
+        if threshold != 0 {
+            self.note_blocks(threshold, &blocks(), how);
+        }
+    }
+
+    /// Counts a read from a device, of so many bytes, for a structure beside the page cache that has a memory of its own.
+    pub fn device_read(&self, structure: u8, bytes: u64) {
+        if self.is_on() {
+            let [many, sum] = &self.device_reads[usize::from(structure)];
+            many.fetch_add(1, Ordering::Relaxed);
+            sum.fetch_add(bytes, Ordering::Relaxed);
+        }
+    }
+
+    fn note_blocks(&self, threshold: u64, blocks: &Blocks, how: Use) {
+        assert!(BESIDE.contains(&blocks.structure), "structure {}", blocks.structure);
+        let (many, bytes) = (blocks.numbers.end.saturating_sub(blocks.numbers.start), u64::from(blocks.bytes));
+        let count = self.count(blocks.structure, how, (many, many * bytes));
+        for number in blocks.numbers.clone() {
+            let key = blocks.object.wrapping_add(number) | BESIDE_BIT;
+            self.sample((threshold, count), key, (blocks.structure, bytes, how));
+        }
     }
 
     /// Called with each access: `owner` is only called while somebody records.
@@ -252,29 +322,50 @@ impl AccessTap {
     }
 
     fn note(&self, threshold: u64, page: PageId, bytes: u64, (how, owner): (Use, Owner)) {
-        // The salt and the structures that belong to the threshold.
+        // The structures that belong to the threshold.
         fence(Ordering::Acquire);
         let structure = match owner {
             Owner::Inner => INNER,
             Owner::External => EXTERNAL,
             Owner::Tree(tree) => self.structure_of(tree),
         };
+        let count = self.count(structure, how, (1, bytes));
+        self.sample((threshold, count), page.0.into(), (structure, bytes, how));
+    }
+
+    /// Counts accesses, and returns the stripe of this thread and the recording.
+    #[inline]
+    fn count(&self, structure: u8, how: Use, (many, bytes): (u64, u64)) -> (usize, u64) {
+        // The salt that belongs to the threshold.
+        fence(Ordering::Acquire);
         let stripe = own_stripe();
         let [pages, others, sum] = &self.counts[stripe].0[usize::from(structure)][how as usize];
-        if bytes == self.page_bytes {
+        if (many, bytes) == (1, self.page_bytes) {
             pages.fetch_add(1, Ordering::Relaxed);
         } else {
-            others.fetch_add(1, Ordering::Relaxed);
+            others.fetch_add(many, Ordering::Relaxed);
             sum.fetch_add(bytes, Ordering::Relaxed);
         }
-        let generation = self.generation.load(Ordering::Relaxed);
-        let passed_over = &self.passed_over[page.0 as usize % PASSED_OVER];
-        let this_page = generation << 32 | u64::from(page.0);
-        if passed_over.load(Ordering::Relaxed) == this_page {
+        (stripe, self.generation.load(Ordering::Relaxed))
+    }
+
+    /// Keeps an access if its key is in the sample.
+    #[inline]
+    fn sample(
+        &self,
+        (threshold, (stripe, generation)): (u64, (usize, u64)),
+        key: u64,
+        (structure, bytes, how): (u8, u64, Use),
+    ) {
+        let place = &self.passed_over[key as usize % PASSED_OVER];
+        // Keys of what is beside the page cache are longer, and their accesses few.
+        let page = (key >> 32 == 0).then_some(generation << 32 | key);
+        if page.is_some_and(|page| place.load(Ordering::Relaxed) == page) {
             return;
         }
+        let pass_over = || page.inspect(|page| place.store(*page, Ordering::Relaxed));
         let keys = (self.salt[0].load(Ordering::Relaxed), self.salt[1].load(Ordering::Relaxed));
-        let hash = Salt::of_keys(keys).hash(page.0.into());
+        let hash = Salt::of_keys(keys).hash(key);
         if hash < threshold {
             let access = SampledAccess {
                 time_us: 0,
@@ -285,13 +376,13 @@ impl AccessTap {
                 is_new: how == Use::Make,
             };
             if self.left_out.iter().any(|left| left.load(Ordering::Relaxed) == hash) {
-                passed_over.store(this_page, Ordering::Relaxed);
+                pass_over();
                 return;
             }
             self.keep(stripe, generation, access);
         } else if self.threshold.load(Ordering::Relaxed) == threshold {
             // Another recording, which may sample it, would have another threshold.
-            passed_over.store(this_page, Ordering::Relaxed);
+            pass_over();
         }
     }
 
@@ -423,6 +514,31 @@ mod tests {
         tap.start(Salt::of_seed(10), u64::MAX);
         read(&tap, 1, 1);
         assert_eq!(tap.drain().sampled.len(), 1, "it can begin again");
+    }
+
+    #[test]
+    fn blocks_beside_the_cache_have_structures_and_keys_of_their_own() {
+        let (tap, salt) = (AccessTap::new(8192), Salt::of_seed(12));
+        let blocks =
+            |object: u64, numbers: std::ops::Range<u64>| Blocks { structure: VOLUMES, object, numbers, bytes: 4096 };
+        tap.beside(|| panic!("nobody records"), Use::Read);
+        tap.device_read(SEGMENTS, 1);
+        tap.start(salt, u64::MAX);
+        tap.beside(|| blocks(object_of(b"a"), 0..3), Use::Write);
+        tap.beside(|| blocks(object_of(b"a"), 1..2), Use::Read);
+        tap.beside(|| blocks(object_of(b"b"), 1..2), Use::Read);
+        tap.beside(|| Blocks { structure: SEGMENTS, ..blocks(0, 7..8) }, Use::Make);
+        read(&tap, 7, 1);
+        tap.device_read(SEGMENTS, 65536);
+        let drained = tap.drain();
+        let hashes: Vec<u64> = drained.sampled.iter().map(|access| access.hash).collect();
+        assert_eq!((hashes.len(), hashes[1]), (7, hashes[3]), "the same block of the same volume");
+        let others: std::collections::HashSet<u64> = hashes.iter().copied().collect();
+        assert_eq!(others.len(), 6, "of another volume, of an index file and of the cache they are others");
+        let counts = drained.counts[usize::from(VOLUMES)];
+        assert_eq!((counts.writes, counts.write_bytes, counts.reads), (3, 3 * 4096, 2));
+        assert_eq!(drained.counts[usize::from(SEGMENTS)].made, 1);
+        assert_eq!(drained.device_reads[usize::from(SEGMENTS)], (1, 65536));
     }
 
     #[test]

@@ -249,6 +249,8 @@ const METRICS_WAYS: &[Way] = &[
     ),
     way(Metrics("/metrics?name=x"), &[(Action::NodeMetrics, "node")], Shows("process_start_time_seconds")),
     way(Control("profile {\"verb\":\"status\"}"), &[(Action::NodeMetrics, "node")], Decided),
+    way(Console("GET", "/api/v1/profile"), &[(Action::NodeMetrics, "node")], Decided),
+    way(Console("GET", "/plan"), &[(Action::NodeMetrics, "node")], Decided),
     way(Control("history {\"verb\":\"list\",\"range\":\"1h\"}"), &[(Action::NodeMetrics, "node")], Decided),
     way(
         Control("history {\"verb\":\"points\",\"series\":\"nothing\",\"range\":\"1y\"}"),
