@@ -411,11 +411,16 @@ impl Directory {
         }
     }
 
+    /// A new object: its owner. What is left of an earlier object of that name gives no right on this one.
+    pub(super) fn created_alone(&mut self, object: &ObjectPattern, owner: RoleId) {
+        self.dropped(object);
+        self.set_owner(object.clone(), Some(owner));
+    }
+
     /// A new object: its owner, and what the owner's default privileges grant on it. What is left of an earlier object of
     /// that name gives no right on this one.
     pub(super) fn created(&mut self, object: &ObjectPattern, owner: RoleId) {
-        self.dropped(object);
-        self.set_owner(object.clone(), Some(owner));
+        self.created_alone(object, owner);
         let schema = object.parts().0;
         let of_owner: Vec<(DefaultPrivilege, bool)> = self
             .defaults

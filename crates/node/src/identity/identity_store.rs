@@ -59,6 +59,13 @@ pub enum ObjectChange {
         /// Who created it.
         owner: RoleId,
     },
+    /// It was created, and default privileges are not about it: a sequence.
+    CreatedWithoutDefaults {
+        /// The object.
+        object: ObjectPattern,
+        /// Who created it.
+        owner: RoleId,
+    },
     /// It was dropped.
     Dropped(ObjectPattern),
     /// It has another name.
@@ -246,9 +253,11 @@ impl IdentityStore {
         let (mut is_renamed, mut only_created) = (false, true);
         for change in changes {
             is_renamed |= matches!(change, ObjectChange::Renamed { .. });
-            only_created &= matches!(change, ObjectChange::Created { .. });
+            only_created &=
+                matches!(change, ObjectChange::Created { .. } | ObjectChange::CreatedWithoutDefaults { .. });
             match change {
                 ObjectChange::Created { object, owner } => directory.created(object, *owner),
+                ObjectChange::CreatedWithoutDefaults { object, owner } => directory.created_alone(object, *owner),
                 ObjectChange::Dropped(object) => directory.dropped(object),
                 ObjectChange::Renamed { from, to } => directory.renamed(from, to),
                 ObjectChange::Column { table, from, to } => directory.column(table, from, to.as_deref()),

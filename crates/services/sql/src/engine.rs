@@ -16,6 +16,7 @@
 //! | [`run`] | plans to rows, on threads of a query |
 //! | [`session`] | one connection: its transaction, settings, locks |
 //! | [`statements`] | INSERT, UPDATE, COPY, CREATE, .. and the fast path for single rows |
+//! | [`sequences`] | where sequences stand, and how they give out values |
 //! | [`tuple_mover`], [`table_check`] | the engine's own thread; reading every row of every table |
 //!
 //! A session is one connection: it runs one statement at a time. Its rows are streams: they must be read to the end or
@@ -26,6 +27,7 @@ pub(crate) mod parse;
 pub(crate) mod plan;
 pub(crate) mod run;
 pub(crate) mod semantics;
+pub(crate) mod sequences;
 pub(crate) mod session;
 mod statement_result;
 pub(crate) mod statements;
@@ -51,6 +53,7 @@ use limits::memory_pool::Pool;
 use limits::spill_options::spill_files;
 use plan::catalog_cache::CatalogCache;
 use run::query_threads::QueryThreadPool;
+use sequences::Sequences;
 use session::table_locks::Locks;
 use tuple_mover::{TupleMover, Worker};
 
@@ -146,6 +149,8 @@ pub struct Engine {
     pub(crate) definitions: Arc<CatalogCache>,
     /// The approximate number of rows in the delta store.
     pub(crate) counts: Arc<RowCounts>,
+    /// Where sequences stand.
+    pub(crate) sequences: Arc<Sequences>,
     tuple_mover: Arc<TupleMover>,
     /// The thread of the tuple mover.
     worker: Option<Worker>,
@@ -178,7 +183,10 @@ impl Engine {
         let files = Arc::new(FileCache::new(&store, AllowedFolders::new(&options.external)?));
         let runtime = Arc::new(runtime(builder, &files)?);
         let known = Catalog::load(&View::Snapshot(store.snapshot()), catalog, &options.virtual_tables)?;
-        let last = known.tables().map(|table| table.id.max(table.storage)).max().unwrap_or(0);
+        let (sequences, counter) = Sequences::open(&store, &known)?;
+        let numbers = known.tables().map(|table| table.id.max(table.storage));
+        let numbers = numbers.chain(known.sequences().map(|sequence| sequence.id.max(sequence.counter)));
+        let last = numbers.chain([counter]).max().unwrap_or(0);
         let columns = RowGroupStore::with_row_groups_of(options.row_group_rows);
         let columns = Arc::new(columns.with_row_group_bytes(options.query_bytes / ROW_GROUP_OF));
         let tuple_mover = Arc::new(TupleMover::new(&store, &columns, catalog, &options.virtual_tables));
@@ -196,6 +204,7 @@ impl Engine {
             locks: Locks::default(),
             definitions: tuple_mover.definitions.clone(),
             counts: tuple_mover.counts.clone(),
+            sequences: Arc::new(sequences),
             tuple_mover,
             worker,
             catalog,

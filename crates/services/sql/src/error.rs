@@ -24,12 +24,31 @@ pub struct ErrorFields {
     pub detail: Option<String>,
     /// What to do.
     pub hint: Option<String>,
+    /// What it is about, if that is a constraint of a table.
+    pub object: Option<Box<ErrorObject>>,
+}
+
+/// The constraint of a table that values violate, and the values that the detail tells.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ErrorObject {
+    /// The table's schema.
+    pub schema: String,
+    /// The table.
+    pub table: String,
+    /// The column, for NOT NULL.
+    pub column: Option<String>,
+    /// The constraint's name.
+    pub constraint: Option<String>,
+    /// The columns whose values the detail tells, each with its value; none: it tells no values.
+    pub told: Vec<(String, String)>,
+    /// Whether the detail tells the row as a whole, and not a key.
+    pub is_row: bool,
 }
 
 impl ErrorFields {
     /// Fields without detail and hint.
     pub fn new(code: &'static str, message: impl Into<String>) -> ErrorFields {
-        ErrorFields { code, message: message.into(), detail: None, hint: None }
+        ErrorFields { code, message: message.into(), detail: None, hint: None, object: None }
     }
 }
 
@@ -107,6 +126,51 @@ impl SqlError {
         if let Some(report) = self.inner() {
             report.hint = Some(hint.into());
         }
+        self
+    }
+
+    /// The same error, about a constraint of a table.
+    #[must_use]
+    pub(crate) fn of_constraint(self, schema: &str, table: &str, constraint: &str) -> SqlError {
+        let (schema, table, constraint) = (schema.into(), table.into(), Some(constraint.into()));
+        self.about(ErrorObject { schema, table, constraint, ..ErrorObject::default() })
+    }
+
+    /// The same error, about something.
+    #[must_use]
+    pub(crate) fn about(mut self, object: ErrorObject) -> SqlError {
+        if let Some(report) = self.inner() {
+            report.object = Some(Box::new(object));
+        }
+        self
+    }
+
+    /// The same error with a detail that tells a row: its columns with their values.
+    #[must_use]
+    pub(crate) fn telling_row(mut self, told: Vec<(String, String)>) -> SqlError {
+        if let Some(report) = self.inner() {
+            let values: Vec<&str> = told.iter().map(|(_, value)| value.as_str()).collect();
+            report.detail = Some(format!("Failing row contains ({}).", values.join(", ")));
+            let object = report.object.get_or_insert_default();
+            (object.told, object.is_row) = (told, true);
+        }
+        self
+    }
+
+    /// The same error without the values of columns that its reader may not read. As PostgreSQL does it, a key is told whole or not at all.
+    #[must_use]
+    pub(crate) fn hidden_from(mut self, may_read: impl Fn(&ErrorObject, &str) -> bool) -> SqlError {
+        let Some(report) = self.inner() else { return self };
+        let Some(object) = report.object.take() else { return self };
+        let readable: Vec<&(String, String)> =
+            object.told.iter().filter(|(column, _)| may_read(&object, column)).collect();
+        if readable.len() < object.told.len() {
+            let names: Vec<&str> = readable.iter().map(|(name, _)| name.as_str()).collect();
+            let values: Vec<&str> = readable.iter().map(|(_, value)| value.as_str()).collect();
+            report.detail = (object.is_row && !readable.is_empty())
+                .then(|| format!("Failing row contains ({}) = ({}).", names.join(", "), values.join(", ")));
+        }
+        report.object = Some(object);
         self
     }
 

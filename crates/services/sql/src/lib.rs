@@ -42,7 +42,7 @@ pub use engine::{
     Canceller, CopyIn, Engine, EngineOptions, Prepared, Session, SessionState, StatementResult, TupleMoverOptions,
     TupleMoverStats,
 };
-pub use error::{ErrorFields, SqlError};
+pub use error::{ErrorFields, ErrorObject, SqlError};
 pub use identity::SessionIdentity;
 pub use table::{ColumnBound, ScanRequest, VirtualRows, VirtualScan, VirtualTable};
 

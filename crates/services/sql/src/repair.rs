@@ -5,6 +5,7 @@
 //!   columns.N.segments     the row groups that lie there, whole: if a column or the deletions of a row group are lost,
 //!   columns.N.chunks       its rows are not known
 //!   columns.N.deleted
+//!   sql.sequences          nothing: sequences would give the same values again
 //!   sql.catalog            nothing: without its definition a table's rows cannot be read
 //! ```
 
@@ -15,6 +16,7 @@ use bytes::Bytes;
 use store::{Direction, Loss, Part, Snapshot, Store, StoreError, TreeId};
 
 use crate::column::row_group_trees;
+use crate::engine::sequences::TREE as SEQUENCES_TREE;
 use crate::table::catalog::{CATALOG_TREE, names_by_storage};
 
 /// The number of keys that one transaction removes.
@@ -23,11 +25,17 @@ const BATCH: usize = 2_000;
 /// Gives up lost data of tables, and returns a description of it.
 ///
 /// # Errors
-/// [`StoreError::Corrupt`] if definitions of tables are lost; errors of the store.
+/// [`StoreError::Corrupt`] if definitions of tables are lost, or where sequences stand; errors of the store.
 pub fn give_up(store: &Store, losses: &[Loss]) -> Result<Vec<String>, StoreError> {
     if let Some(loss) = losses.iter().find(|loss| loss.name == CATALOG_TREE && is_lost(store, loss)) {
         let text = format!(
             "{loss}: definitions of SQL tables are lost and cannot be given up; repair with --backup, or restore"
+        );
+        return Err(StoreError::Corrupt(text.into()));
+    }
+    if let Some(loss) = losses.iter().find(|loss| loss.name == SEQUENCES_TREE && is_lost(store, loss)) {
+        let text = format!(
+            "{loss}: where SQL sequences stand is lost, and they would give values again; repair with --backup, or restore"
         );
         return Err(StoreError::Corrupt(text.into()));
     }
@@ -123,4 +131,23 @@ fn remove(store: &Store, keys: &[(TreeId, Bytes)]) -> Result<(), StoreError> {
         transaction.commit()?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use store::Options;
+
+    use super::*;
+
+    #[test]
+    fn lost_definitions_and_lost_counters_of_sequences_are_not_given_up() {
+        let store = Store::in_memory(Options::default()).expect("memory is enough");
+        for name in [CATALOG_TREE, SEQUENCES_TREE] {
+            let tree = store.transact(|transaction| transaction.create_tree(name)).expect("it is made");
+            let part = Part::Keys(Default::default(), Default::default());
+            let loss = Loss { tree, name: name.into(), part, why: "damaged".into() };
+            let refused = give_up(&store, &[loss]).expect_err(name);
+            assert!(matches!(&refused, StoreError::Corrupt(why) if why.contains("lost")), "{refused}");
+        }
+    }
 }

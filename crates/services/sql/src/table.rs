@@ -3,6 +3,7 @@
 //! ```text
 //!   Catalog       the names of one moment
 //!   Table         columns, primary key, trees; rows as bytes under keys as bytes
+//!   Sequence      the definition of a sequence, and the order of its values
 //!   ColumnStore   rows in row groups, beside those in the delta store
 //!   VirtualTable  read-only tables of other services (messages of an interface engine, ...)
 //!   View          the view that a statement reads: a snapshot, or the session's transaction with its own changes
@@ -19,13 +20,15 @@ pub(crate) mod providers;
 pub(crate) mod row_counts;
 pub(crate) mod row_encoding;
 pub(crate) mod row_scan;
+pub(crate) mod sequence;
 pub(crate) mod types;
 mod view;
 mod virtual_table;
 
 pub use catalog::{Catalog, Entry, Schemas, ViewDefinition};
 pub use column_store::{ColumnScanRequest, ColumnStore};
-pub use definition::{ADDRESS, COLUMN_TAG, Column, External, ROW_TAG, Table};
+pub use definition::{ADDRESS, COLUMN_TAG, Check, Column, External, IdentityColumn, ROW_TAG, Table};
+pub use sequence::{Counter, Sequence, SequenceOwner};
 pub use types::{SqlType, TYPE_KEY};
 pub use view::View;
 pub use virtual_table::{ColumnBound, ScanRequest, VirtualRows, VirtualScan, VirtualTable};

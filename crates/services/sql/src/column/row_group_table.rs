@@ -68,6 +68,7 @@ impl RowGroupTable {
             columns: definition,
             key_name: format!("{name}_pkey"),
             key,
+            checks: Vec::new(),
             rows,
             schema,
             addressed,

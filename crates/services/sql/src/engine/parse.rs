@@ -15,6 +15,7 @@ pub(crate) mod expressions;
 pub(crate) mod nesting_depth;
 mod postgres_syntax;
 pub(crate) mod rights;
+pub(crate) mod sequence_parser;
 pub(crate) mod statement_check;
 pub(crate) mod syntax_rewrite;
 pub(crate) mod value_subqueries;
@@ -29,6 +30,7 @@ use bounded_dialect::BoundedDialect;
 use nesting_depth::{NestingDepth, depth};
 use rights::parser;
 use rights::statement::RightsStatement;
+use sequence_parser::SequenceStatement;
 
 /// The deepest expression that is accepted. The cost of exact arithmetic grows with the cube of the depth: planning a
 /// sum of 990 terms took a development build 70 s, 2026-11-22.
@@ -74,6 +76,8 @@ pub(crate) fn statements(sql: &str) -> Result<Vec<Statement>, SqlError> {
 pub(crate) enum ParsedStatement {
     /// About roles and rights.
     Rights(RightsStatement),
+    /// CREATE SEQUENCE and ALTER SEQUENCE.
+    Sequence(SequenceStatement),
     /// Any other.
     Other(Box<Statement>),
 }
@@ -85,21 +89,50 @@ pub(crate) fn parsed(sql: &str) -> Result<Vec<ParsedStatement>, SqlError> {
     let (tokens, _) = tokens_of(sql, NestingDepth::default())?;
     let mut parts = Vec::new();
     for part in tokens.split(|token| token.token == Token::SemiColon) {
-        parts.push((part, rights_of(part)?));
+        parts.push((part, own(part)?));
     }
     let other = |statement| ParsedStatement::Other(Box::new(statement));
-    if parts.iter().all(|(_, rights)| rights.is_none()) {
+    if parts.iter().all(|(_, own)| matches!(own, Own::None)) {
         drop(parts);
         return Ok(read(tokens, |parser| parser.parse_statements())?.into_iter().map(other).collect());
     }
     let mut all = Vec::new();
-    for (part, rights) in parts {
-        match rights {
-            Some(rights) => all.push(ParsedStatement::Rights(rights)),
-            None => all.extend(read(part.to_vec(), |parser| parser.parse_statements())?.into_iter().map(other)),
+    for (part, own) in parts {
+        match own {
+            Own::Statement(statement) => all.push(statement),
+            Own::Overriding(tokens) => {
+                let mut statements = read(tokens, |parser| parser.parse_statements())?;
+                statements.iter_mut().for_each(sequence_parser::overriding);
+                all.extend(statements.into_iter().map(other));
+            }
+            Own::None => all.extend(read(part.to_vec(), |parser| parser.parse_statements())?.into_iter().map(other)),
         }
     }
     Ok(all)
+}
+
+/// What the parser does not know of a statement.
+enum Own {
+    /// All of it.
+    Statement(ParsedStatement),
+    /// OVERRIDING SYSTEM VALUE, which these tokens of an INSERT lack.
+    Overriding(Vec<TokenWithSpan>),
+    None,
+}
+
+fn own(part: &[TokenWithSpan]) -> Result<Own, SqlError> {
+    if let Some(rights) = rights_of(part)? {
+        return Ok(Own::Statement(ParsedStatement::Rights(rights)));
+    }
+    if let Some(tokens) = sequence_parser::without_overriding(part)? {
+        return Ok(Own::Overriding(tokens));
+    }
+    let shown: Vec<&TokenWithSpan> =
+        part.iter().filter(|token| !matches!(token.token, Token::Whitespace(_) | Token::EOF)).collect();
+    Ok(match sequence_parser::read(&shown)? {
+        Some(statement) => Own::Statement(ParsedStatement::Sequence(statement)),
+        None => Own::None,
+    })
 }
 
 /// A statement about roles and rights, if these tokens are one.

@@ -3,11 +3,15 @@
 pub(crate) mod access;
 pub(crate) mod catalog_cache;
 pub(crate) mod column_labels;
+pub(crate) mod compiled_checks;
 pub(crate) mod expansion;
 pub(crate) mod information_schema;
 pub(crate) mod meanwhile;
 pub(crate) mod planner_context;
 pub(crate) mod prepared;
 pub(crate) mod rights_views;
+pub(crate) mod sequence_functions;
+pub(crate) mod sequence_rows;
 pub(crate) mod session_catalog;
+pub(crate) mod taken_values;
 pub(crate) mod view_dependencies;

@@ -234,6 +234,9 @@ impl Session {
                 true => Some(Meanwhile { before: self.before(&view, defines, &catalog)?, now: self.engine.tables()? }),
                 false => None,
             };
+            let on = |open: &SessionTransaction| open.read_only;
+            let by_setting = || self.settings.now().is_on("default_transaction_read_only");
+            self.shared.set_read_only(self.transaction.open().map_or_else(by_setting, on));
             self.shared.set(view, catalog, meanwhile);
             return Ok(());
         }

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //!   s / schema                 {}
-//!   t / schema / 00 / name     a table, a view, or an external table
+//!   t / schema / 00 / name     a table, a view, an external table, or a sequence
 //! ```
 //!
 //! The schema `public` always exists and has no row.
@@ -17,7 +17,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use store::{Direction, StoreError, Transaction, TreeId};
 
-use super::definition::{Column, External, Table};
+use super::definition::{Check, Column, External, Table};
+use super::sequence::Sequence;
 use super::view::View;
 use super::virtual_table::VirtualTable;
 use crate::SqlError;
@@ -38,6 +39,8 @@ enum Stored {
         columns: Vec<Column>,
         key: Vec<usize>,
         key_name: String,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        checks: Vec<Check>,
     },
     View {
         sql: String,
@@ -47,6 +50,9 @@ enum Stored {
     External {
         location: PathBuf,
         columns: Vec<Column>,
+    },
+    Sequence {
+        definition: Sequence,
     },
 }
 
@@ -61,6 +67,8 @@ pub enum Entry {
     Virtual(Arc<dyn VirtualTable>),
     /// Files that other programs write.
     External(Arc<External>),
+    /// A sequence.
+    Sequence(Arc<Sequence>),
 }
 
 /// A view, as the catalog stores it.
@@ -116,6 +124,19 @@ impl Catalog {
             _ => None,
         })
     }
+
+    /// All sequences.
+    pub fn sequences(&self) -> impl Iterator<Item = &Arc<Sequence>> {
+        self.schemas.values().flat_map(BTreeMap::values).filter_map(|entry| match entry {
+            Entry::Sequence(sequence) => Some(sequence),
+            _ => None,
+        })
+    }
+
+    /// The sequences that belong to columns of a table.
+    pub fn sequences_of(&self, table: u64) -> impl Iterator<Item = &Arc<Sequence>> {
+        self.sequences().filter(move |sequence| sequence.owner.as_ref().is_some_and(|owner| owner.table == table))
+    }
 }
 
 /// The names of tables by their storage; only tables whose definition can be read.
@@ -143,8 +164,11 @@ fn read(key: &[u8], value: &[u8]) -> Result<(String, Option<(String, Entry)>), S
     let (schema, name) = rest.split_once('\0').ok_or_else(|| damaged("a key without a name"))?;
     let entry = match serde_json::from_slice(value).map_err(damaged)? {
         Stored::View { sql, barrier } => Entry::View(ViewDefinition { sql: sql.into(), barrier }),
+        Stored::Sequence { definition } => {
+            Entry::Sequence(Arc::new(Sequence { schema_name: schema.into(), name: name.into(), ..definition }))
+        }
         Stored::External { location, columns } => Entry::External(Arc::new(External::new(&location, columns))),
-        Stored::Table { id, storage, rows, columns, key, key_name } => {
+        Stored::Table { id, storage, rows, columns, key, key_name, checks } => {
             if key.iter().any(|at| *at >= columns.len()) {
                 return Err(damaged("a primary key of columns that are not there"));
             }
@@ -157,6 +181,7 @@ fn read(key: &[u8], value: &[u8]) -> Result<(String, Option<(String, Entry)>), S
                 columns,
                 key,
                 key_name,
+                checks,
                 rows: TreeId(rows),
                 schema: arrow,
                 addressed,
@@ -184,6 +209,7 @@ pub(crate) fn put_table(transaction: &mut Transaction, tree: TreeId, table: &Tab
         columns: table.columns.clone(),
         key: table.key.clone(),
         key_name: table.key_name.clone(),
+        checks: table.checks.clone(),
     };
     write(transaction, tree, &key(&table.schema_name, &table.name), &stored)
 }
@@ -212,7 +238,13 @@ pub(crate) fn put_external(
     write(transaction, tree, &key(schema, name), &stored)
 }
 
-/// Removes a table or view.
+/// Stores a sequence, replacing any with its name.
+pub(crate) fn put_sequence(transaction: &mut Transaction, tree: TreeId, sequence: &Sequence) -> Result<(), SqlError> {
+    let stored = Stored::Sequence { definition: sequence.clone() };
+    write(transaction, tree, &key(&sequence.schema_name, &sequence.name), &stored)
+}
+
+/// Removes a table, view or sequence.
 pub(crate) fn remove(transaction: &mut Transaction, tree: TreeId, schema: &str, name: &str) -> Result<(), SqlError> {
     Ok(transaction.delete(tree, &key(schema, name))?)
 }
@@ -225,4 +257,49 @@ pub(crate) fn put_schema(transaction: &mut Transaction, tree: TreeId, schema: &s
 /// Removes a schema.
 pub(crate) fn remove_schema(transaction: &mut Transaction, tree: TreeId, schema: &str) -> Result<(), SqlError> {
     Ok(transaction.delete(tree, format!("s{schema}").as_bytes())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table::sequence::{SequenceOptions, SequenceOwner};
+    use crate::table::{IdentityColumn, SqlType};
+
+    #[test]
+    fn definitions_are_stored_as_in_the_golden_texts() {
+        let sequence = SequenceOptions::default().applied(None).expect("it can be made");
+        let owner = Some(SequenceOwner { table: 3, column: "a".into(), identity: true });
+        let sequence = Stored::Sequence { definition: Sequence { id: 5, counter: 6, owner, ..sequence } };
+        let identity = IdentityColumn { always: true, schema: "public".into(), sequence: "t_a_seq".into() };
+        let columns = vec![
+            Column { not_null: true, identity: Some(identity), ..Column::new("a", SqlType::Integer) },
+            Column { default: Some("now()".into()), ..Column::new("b", SqlType::TimestampTz) },
+        ];
+        let checks = vec![Check { name: "t_a_check".into(), condition: "a > 0".into() }];
+        let key_name = "t_pkey".into();
+        let table = Stored::Table { id: 3, storage: 4, rows: 9, columns, key: vec![0], key_name, checks };
+        for (stored, golden) in [
+            (
+                sequence,
+                r#"{"kind":"sequence","definition":{"id":5,"counter":6,"kind":"BigInt","start":1,"increment":1,"min":1,"max":9223372036854775807,"cache":1,"cycle":false,"first":1,"owner":{"table":3,"column":"a","identity":true}}}"#,
+            ),
+            (
+                table,
+                r#"{"kind":"table","id":3,"storage":4,"rows":9,"columns":[{"name":"a","kind":"Integer","not_null":true,"default":null,"identity":{"always":true,"schema":"public","sequence":"t_a_seq"}},{"name":"b","kind":"TimestampTz","not_null":false,"default":"now()"}],"key":[0],"key_name":"t_pkey","checks":[{"name":"t_a_check","condition":"a > 0"}]}"#,
+            ),
+        ] {
+            let text = serde_json::to_string(&stored).expect("it is JSON");
+            assert_eq!(text, golden);
+            let again: Stored = serde_json::from_str(golden).expect("it is read");
+            assert_eq!(serde_json::to_string(&again).expect("it is JSON"), golden);
+        }
+    }
+
+    #[test]
+    fn a_table_of_an_earlier_version_is_read() {
+        let stored = r#"{"kind":"table","id":3,"storage":4,"rows":9,"columns":[{"name":"a","kind":"Integer","not_null":true,"default":null}],"key":[0],"key_name":"t_pkey"}"#;
+        let (schema, entry) = read(b"tpublic\0t", stored.as_bytes()).expect("it is read");
+        let Some((name, Entry::Table(table))) = entry else { panic!("a table") };
+        assert_eq!((schema.as_str(), name.as_str(), &table.columns[0].identity), ("public", "t", &None));
+    }
 }

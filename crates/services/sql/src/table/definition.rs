@@ -25,6 +25,26 @@ pub const ROW_TAG: u8 = 0;
 /// First byte of the address of a row in the column store.
 pub const COLUMN_TAG: u8 = 1;
 
+/// A CHECK constraint.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Check {
+    /// Its name.
+    pub name: String,
+    /// The condition, as SQL text of an expression over the table's columns.
+    pub condition: String,
+}
+
+/// What makes a column an identity column.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IdentityColumn {
+    /// Whether it is GENERATED ALWAYS, and not BY DEFAULT.
+    pub always: bool,
+    /// The schema of its sequence.
+    pub schema: String,
+    /// Its sequence.
+    pub sequence: String,
+}
+
 /// A column of a table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Column {
@@ -34,8 +54,14 @@ pub struct Column {
     pub kind: SqlType,
     /// Whether NULL is refused.
     pub not_null: bool,
+    /// Whether rows that were written before NULL was refused may contain it, as deleted rows of a row group do.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub held_null: bool,
     /// The default, as SQL text of an expression without columns.
     pub default: Option<String>,
+    /// Whether it is an identity column.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub identity: Option<IdentityColumn>,
     /// The column's value in rows that were written before it was added: a row in the delta store's encoding with this
     /// column alone. Default: NULL.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -45,7 +71,15 @@ pub struct Column {
 impl Column {
     /// A column that accepts NULL and has no default.
     pub fn new(name: impl Into<String>, kind: SqlType) -> Column {
-        Column { name: name.into(), kind, not_null: false, default: None, missing: None }
+        Column {
+            name: name.into(),
+            kind,
+            not_null: false,
+            held_null: false,
+            default: None,
+            identity: None,
+            missing: None,
+        }
     }
 }
 
@@ -66,6 +100,8 @@ pub struct Table {
     pub key: Vec<usize>,
     /// Name of the primary key constraint.
     pub key_name: String,
+    /// The CHECK constraints, by their names.
+    pub checks: Vec<Check>,
     /// The tree of rows in the delta store: key to row. The key is the primary key, or 8 bytes of row id, big-endian.
     pub rows: TreeId,
     /// The columns in Arrow.
@@ -78,12 +114,25 @@ impl Table {
     /// The Arrow schemas of the columns, without and with addresses.
     pub(crate) fn schemas(columns: &[Column], key: &[usize]) -> (SchemaRef, SchemaRef) {
         let field = |(at, column): (usize, &Column)| {
-            Arc::new(column.kind.field(&column.name, !column.not_null && !key.contains(&at)))
+            let may_be_null = (!column.not_null || column.held_null) && !key.contains(&at);
+            Arc::new(column.kind.field(&column.name, may_be_null))
         };
         let mut fields: Vec<Arc<Field>> = columns.iter().enumerate().map(field).collect();
         let schema = Arc::new(Schema::new(fields.clone()));
         fields.push(Arc::new(Field::new(ADDRESS, DataType::Binary, false)));
         (schema, Arc::new(Schema::new(fields)))
+    }
+
+    /// The columns in Arrow, where a column that refuses NULL has none, whatever old rows contain.
+    pub fn declared(&self) -> SchemaRef {
+        if self.columns.iter().all(|column| !column.held_null) {
+            return self.schema.clone();
+        }
+        let columns = self.columns.iter().zip(self.schema.fields());
+        let field = |(column, field): (&Column, &Arc<Field>)| {
+            Arc::new(field.as_ref().clone().with_nullable(field.is_nullable() && !column.not_null))
+        };
+        Arc::new(Schema::new(columns.map(field).collect::<Vec<_>>()))
     }
 
     /// The position of a column.

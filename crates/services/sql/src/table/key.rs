@@ -28,7 +28,7 @@ use store::KEY_BYTES_MAX;
 
 use super::definition::Table;
 use super::types::SqlType;
-use crate::SqlError;
+use crate::{ErrorObject, SqlError};
 
 /// Whether columns of a type can be in a primary key.
 pub(crate) fn is_key_type(kind: SqlType) -> bool {
@@ -152,6 +152,13 @@ pub(crate) fn duplicate(table: &Table, columns: &[ArrayRef], row: usize) -> SqlE
     let values: Vec<ArrayRef> = table.key.iter().map(|at| columns[*at].clone()).collect();
     SqlError::value("23505", format!("duplicate key value violates unique constraint \"{}\"", table.key_name))
         .with_detail(format!("Key ({})=({}) already exists.", names.join(", "), display(&values, row)))
+        .about(ErrorObject {
+            schema: table.schema_name.clone(),
+            table: table.name.clone(),
+            constraint: Some(table.key_name.clone()),
+            told: names.into_iter().map(|name| (name.to_owned(), String::new())).collect(),
+            ..ErrorObject::default()
+        })
 }
 
 /// The error for a primary key of `bytes` bytes.

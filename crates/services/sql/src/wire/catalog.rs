@@ -35,6 +35,7 @@ mod query_rewrite;
 #[cfg(test)]
 mod rights_tests;
 mod roles;
+mod sequences;
 mod session_objects;
 mod set_functions;
 mod static_catalogs;
@@ -159,6 +160,7 @@ fn install(session: &Session, backends: &Backends) -> Result<(), SqlError> {
     constant_functions::register(context);
     object_identifiers::register(context, &facts);
     privilege_functions::register(context, &facts);
+    sequences::register(context, &facts);
     set_functions::register(context);
     let backends = backends.seen_by(Arc::clone(&session.shared));
     backends.register(context);

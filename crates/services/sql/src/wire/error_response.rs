@@ -4,7 +4,7 @@ use pgwire::error::ErrorInfo;
 
 use super::Reply;
 use super::reply_text::sent;
-use crate::{ErrorFields, SqlError};
+use crate::{ErrorFields, ErrorObject, SqlError};
 
 /// An error on its way to the client.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,12 +21,15 @@ pub(crate) struct ErrorResponse {
     pub(crate) position: Option<usize>,
     /// The position in the data.
     pub(crate) context: Option<String>,
+    /// The constraint that it is about.
+    pub(crate) object: Option<Box<ErrorObject>>,
 }
 
 impl ErrorResponse {
     /// An error with this SQLSTATE.
     pub(crate) fn new(code: &'static str, message: impl Into<String>) -> ErrorResponse {
-        ErrorResponse { code, message: message.into(), detail: None, hint: None, position: None, context: None }
+        let message = message.into();
+        ErrorResponse { code, message, detail: None, hint: None, position: None, context: None, object: None }
     }
 
     /// The error for a violation of the protocol.
@@ -55,6 +58,12 @@ impl ErrorResponse {
         info.hint = self.hint.as_deref().map(sent);
         info.position = self.position.map(|position| position.to_string());
         info.where_context = self.context.as_deref().map(sent);
+        if let Some(object) = &self.object {
+            info.schema = Some(sent(&object.schema));
+            info.table = Some(sent(&object.table));
+            info.column = object.column.as_deref().map(sent);
+            info.constraint = object.constraint.as_deref().map(sent);
+        }
         Reply::ErrorResponse(info.into())
     }
 
@@ -94,8 +103,8 @@ fn position(sql: &str, line: usize, column: usize) -> Option<usize> {
 
 impl From<&SqlError> for ErrorResponse {
     fn from(error: &SqlError) -> ErrorResponse {
-        let ErrorFields { code, message, detail, hint, .. } = error.report();
-        ErrorResponse { code, message, detail, hint, position: None, context: None }
+        let ErrorFields { code, message, detail, hint, object, .. } = error.report();
+        ErrorResponse { code, message, detail, hint, position: None, context: None, object }
     }
 }
 
@@ -108,6 +117,15 @@ impl From<SqlError> for ErrorResponse {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_constraint_has_fields_of_its_own() {
+        let error = SqlError::value("23514", "no").of_constraint("public", "t", "t_a_check");
+        let Reply::ErrorResponse(reply) = ErrorResponse::from(error).reply(false) else { panic!("an error") };
+        for (field, value) in [(b's', "public"), (b't', "t"), (b'n', "t_a_check")] {
+            assert!(reply.fields.contains(&(field, value.to_owned())), "{:?}", reply.fields);
+        }
+    }
 
     #[test]
     fn the_parsers_place_becomes_a_position() {

@@ -43,7 +43,7 @@ fn places(shelf: &Arc<CrashShelf>) -> Places {
     Places { journal: shelf.clone(), images: shelf.clone(), data: shelf }
 }
 
-fn open(shelf: &Arc<CrashShelf>) -> Result<(Store, Arc<Engine>), SqlError> {
+pub(crate) fn open(shelf: &Arc<CrashShelf>) -> Result<(Store, Arc<Engine>), SqlError> {
     let (store, _) = Store::open(places(shelf), options())?;
     let engine =
         Engine::new(store.clone(), EngineOptions { threads: 1, tuple_mover: None, ..EngineOptions::default() })?;

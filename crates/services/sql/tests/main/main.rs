@@ -6,6 +6,7 @@ static ALLOCATOR: device::CountedHeap = device::CountedHeap;
 
 mod cancelling;
 mod changes;
+mod constraints;
 mod crash;
 mod encrypted;
 mod external;
@@ -15,6 +16,7 @@ mod memory;
 mod numbers;
 mod queries;
 mod rights;
+mod sequences;
 mod sessions;
 mod sql_reference;
 mod support;

@@ -363,7 +363,11 @@ impl AccessTap {
         if page.is_some_and(|page| place.load(Ordering::Relaxed) == page) {
             return;
         }
-        let pass_over = || page.inspect(|page| place.store(*page, Ordering::Relaxed));
+        let pass_over = || {
+            if let Some(page) = page {
+                place.store(page, Ordering::Relaxed);
+            }
+        };
         let keys = (self.salt[0].load(Ordering::Relaxed), self.salt[1].load(Ordering::Relaxed));
         let hash = Salt::of_keys(keys).hash(key);
         if hash < threshold {

@@ -7,14 +7,15 @@ use std::ops::ControlFlow;
 
 use datafusion::scalar::ScalarValue;
 use datafusion::sql::sqlparser::ast::{
-    Expr, Ident, ObjectName, Query, Select, SelectItem, SetExpr, Statement, TableWithJoins, UnaryOperator, Value,
-    visit_expressions,
+    Expr, Ident, LimitClause, ObjectName, Query, Select, SelectItem, SetExpr, Statement, TableWithJoins, UnaryOperator,
+    Value, visit_expressions,
 };
 
+use super::expressions::call;
 use super::{expression, statements};
 use crate::SqlError;
 use crate::table::catalog::PUBLIC;
-use crate::table::{Column, Table};
+use crate::table::{Column, IdentityColumn, Table};
 
 /// The one database of a node.
 pub(crate) const DATABASE: &str = "terrace";
@@ -22,6 +23,8 @@ pub(crate) const DATABASE: &str = "terrace";
 pub(crate) const TARGET: &str = "$target/";
 /// The engine's own batches.
 pub(crate) const MADE: &str = "$made";
+/// The function that the engine calls for identity columns; SQL cannot.
+pub(crate) const IDENTITY_VALUE: &str = "identity_value";
 
 /// An identifier as SQL folds it.
 pub(crate) fn folded(ident: &Ident) -> String {
@@ -95,6 +98,14 @@ pub(crate) fn select(
     Ok(Statement::Query(query))
 }
 
+/// Lets a query return one row at most.
+pub(crate) fn limit_to_one(statement: &mut Statement) {
+    if let Statement::Query(query) = statement {
+        let limit = Some(Expr::Value(Value::Number("1".into(), false).into()));
+        query.limit_clause = Some(LimitClause::LimitOffset { limit, offset: None, limit_by: Vec::new() });
+    }
+}
+
 /// An expression under a name.
 pub(crate) fn named(expr: Expr, name: &str) -> SelectItem {
     SelectItem::ExprWithAlias { expr, alias: quoted(name) }
@@ -126,6 +137,10 @@ pub(crate) fn is_default(expr: &Expr) -> bool {
 
 /// The expression of a column's default: NULL if it has none.
 pub(crate) fn default_of(column: &Column) -> Result<Expr, SqlError> {
+    if let Some(IdentityColumn { schema, sequence, .. }) = &column.identity {
+        let name = format!("{}.{}", quoted(schema), quoted(sequence));
+        return Ok(call(IDENTITY_VALUE, vec![Expr::Value(Value::SingleQuotedString(name).into())]));
+    }
     match &column.default {
         Some(text) => expression(text).and_then(|default| no_subquery(&default).map(|()| default)),
         None => Ok(Expr::Value(Value::Null.into())),

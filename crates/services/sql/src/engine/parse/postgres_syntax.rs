@@ -377,11 +377,25 @@ fn text_type(value: &Expr) -> Option<&'static str> {
     }
 }
 
+/// A call that names a sequence: the functions take its name and not its number.
+fn of_sequence(mut function: Function) -> Expr {
+    if let FunctionArguments::List(list) = &mut function.args
+        && let Some(FunctionArg::Unnamed(FunctionArgExpr::Expr(first))) = list.args.first_mut()
+        && let Expr::Cast { expr, data_type: DataType::Regclass, .. } = first
+    {
+        *first = (**expr).clone();
+    }
+    Expr::Function(function)
+}
+
 fn function_of(function: Function) -> Expr {
     let name = function.name.to_string().to_lowercase();
     let name = name.strip_prefix("pg_catalog.").unwrap_or(&name);
     if matches!(name, "mode" | "percentile_disc") {
         return of_ordered_list(name, function);
+    }
+    if matches!(name, "nextval" | "currval" | "setval") {
+        return of_sequence(function);
     }
     if name == "pg_typeof"
         && let Some([(None, value)]) = arguments(&function).as_deref()

@@ -13,4 +13,4 @@ pub(crate) mod shown;
 pub(crate) mod statement;
 #[cfg(test)]
 mod tests;
-mod tokens;
+pub(super) mod tokens;

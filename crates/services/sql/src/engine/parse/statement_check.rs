@@ -18,6 +18,7 @@ use datafusion::sql::sqlparser::ast::{
     Statement, TableFactor, UnaryOperator, Visit, Visitor, visit_expressions,
 };
 
+use super::ast::IDENTITY_VALUE;
 use crate::SqlError;
 
 /// Refuses parts that would be accepted and ignored. Errors: 0A000.
@@ -320,6 +321,11 @@ fn call(function: &Function) -> ControlFlow<Box<SqlError>> {
     match name.as_str() {
         "generate_series" | "range" => {
             refuse_with(format!("{name} among the columns of SELECT"), "Put it into FROM, or use LATERAL there.")
+        }
+        // The engine alone calls it: it asks for no right on the sequence.
+        IDENTITY_VALUE => {
+            let missing = SqlError::statement("42883", format!("function {name} does not exist"));
+            ControlFlow::Break(Box::new(missing))
         }
         "to_time" => refuse_with(format!("function {name}"), "Cast to time."),
         _ => ControlFlow::Continue(()),

@@ -317,6 +317,34 @@ impl Access {
         }
     }
 
+    /// Whether a column may be read, without asking for it.
+    fn reads(&self, schema: &str, name: &str, column: &str) -> bool {
+        let object = Named::Table(schema.into(), name.into(), vec![column.into()]);
+        let question = Question { caller: self.caller().clone(), action: Action::TableSelect, object };
+        Access::decide(&self.view, &self.own, &question).is_ok()
+    }
+
+    /// Whether one of several rights on a table or sequence is there: for lists.
+    pub(crate) fn has_one_of(&self, actions: &[Action], schema: &str, name: &str) -> bool {
+        actions.iter().any(|action| {
+            let object = Named::Table(schema.into(), name.into(), Vec::new());
+            let question = Question { caller: self.caller().clone(), action: *action, object };
+            Access::decide(&self.view, &self.own, &question).is_ok()
+        })
+    }
+
+    /// One of several rights on a table or sequence. Errors: 42501.
+    pub(crate) fn one_of(&self, actions: &[Action], what: &str, schema: &str, name: &str) -> Result<(), SqlError> {
+        let question = |action: Action| {
+            let object = Named::Table(schema.into(), name.into(), Vec::new());
+            Question { caller: self.caller().clone(), action, object }
+        };
+        let is = |action: &&Action| Access::decide(&self.view, &self.own, &question(**action)).is_ok();
+        let Some(action) = actions.iter().find(is).or(actions.first()) else { return Ok(()) };
+        let object = Named::Table(schema.into(), name.into(), Vec::new());
+        self.require(*action, object, || no_right(what, name))
+    }
+
     /// Some of a table, at least of one column; what exactly is asked by column. Errors: 42501.
     pub(crate) fn some(&self, action: Action, what: &str, schema: &str, name: &str) -> Result<(), SqlError> {
         self.schema(schema)?;
@@ -355,7 +383,9 @@ impl Access {
     pub(crate) fn note(&self, change: &ObjectChange) {
         let mut own = self.own.lock();
         match change {
-            ObjectChange::Created { object, owner } => drop(own.insert(object.clone(), *owner)),
+            ObjectChange::Created { object, owner } | ObjectChange::CreatedWithoutDefaults { object, owner } => {
+                drop(own.insert(object.clone(), *owner))
+            }
             ObjectChange::Dropped(object) => drop(own.remove(object)),
             ObjectChange::Renamed { from, to } => {
                 let owners = self.view.directory().owners();
@@ -366,4 +396,10 @@ impl Access {
             ObjectChange::Column { .. } => {}
         }
     }
+}
+
+/// An error of a statement as its role may see it: values of columns that it may not read are not told.
+pub(crate) fn hidden(error: SqlError, access: Option<&Access>) -> SqlError {
+    let Some(access) = access else { return error };
+    error.hidden_from(|object, column| access.reads(&object.schema, &object.table, column))
 }

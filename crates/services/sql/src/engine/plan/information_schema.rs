@@ -23,6 +23,9 @@ use crate::engine::parse::ast::DATABASE;
 /// The name of the schema.
 pub(crate) const INFORMATION_SCHEMA: &str = "information_schema";
 
+/// The view of sequences.
+const SEQUENCES: &str = "sequences";
+
 /// Whether the query of a view, by schema and name, may be shown.
 pub(crate) type DefinitionRight = dyn Fn(&str, &str) -> bool + Send + Sync;
 
@@ -59,11 +62,14 @@ struct DescribingSchema {
 impl SchemaProvider for DescribingSchema {
     fn table_names(&self) -> Vec<String> {
         let mut all = self.described.table_names();
-        all.extend(rights_views::names().map(str::to_owned));
+        all.extend(rights_views::names().chain([SEQUENCES]).map(str::to_owned));
         all
     }
 
     async fn table(&self, name: &str) -> DfResult<Option<Arc<dyn TableProvider>>> {
+        if name == SEQUENCES {
+            return Ok(Some(Arc::new(self.rights.sequences()?)));
+        }
         match self.rights.table(name)? {
             Some(made) => Ok(Some(Arc::new(made))),
             None => self.described.table(name).await,
@@ -71,7 +77,7 @@ impl SchemaProvider for DescribingSchema {
     }
 
     fn table_exist(&self, name: &str) -> bool {
-        rights_views::names().any(|known| known == name) || self.described.table_exist(name)
+        name == SEQUENCES || rights_views::names().any(|known| known == name) || self.described.table_exist(name)
     }
 }
 

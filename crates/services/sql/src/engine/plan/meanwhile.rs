@@ -31,6 +31,7 @@ impl Meanwhile {
             }
             (Entry::View(before), Some(Entry::View(now))) => before == now,
             (Entry::Virtual(_), Some(Entry::Virtual(_))) => true,
+            (Entry::Sequence(before), Some(Entry::Sequence(now))) => before.id == now.id,
             (Entry::External(before), Some(Entry::External(now))) => {
                 before.location == now.location && before.schema == now.schema
             }

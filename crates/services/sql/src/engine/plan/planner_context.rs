@@ -8,8 +8,8 @@ use datafusion::optimizer::analyzer::resolve_grouping_function::ResolveGroupingF
 use datafusion::optimizer::analyzer::type_coercion::TypeCoercion;
 use datafusion::prelude::SessionContext;
 
-use super::prepared;
 use super::session_catalog::{SessionCatalog, StatementView};
+use super::{prepared, sequence_functions};
 use crate::column::session_config;
 use crate::engine::limits::cancellable_rules;
 use crate::engine::limits::memory_budget::Account;
@@ -89,6 +89,7 @@ pub(crate) fn make(
     let context = SessionContext::new_with_state(cancellable_rules::checked(state, canceller));
     context.register_catalog(DATABASE, Arc::new(SessionCatalog::new(shared.clone())));
     register_functions(&context);
+    sequence_functions::register(&context, shared, &engine.sequences);
     // The context is new: nothing was set before.
     let _ = shared.state.set(context.state_weak_ref());
     context

@@ -18,6 +18,7 @@ use super::{column_labels, expansion};
 use crate::SqlError;
 use crate::engine::Canceller;
 use crate::engine::parse::rights::statement::RightsStatement;
+use crate::engine::parse::sequence_parser::SequenceStatement;
 use crate::engine::parse::{syntax_rewrite, value_subqueries};
 use crate::engine::semantics::{cast_types, operators, type_inference};
 use crate::table::Catalog;
@@ -28,6 +29,8 @@ pub struct Prepared {
     pub(crate) statement: Option<Statement>,
     /// The statement instead, if it is about roles and rights.
     pub(crate) rights: Option<Arc<RightsStatement>>,
+    /// The statement instead, if it is CREATE SEQUENCE or ALTER SEQUENCE.
+    pub(crate) sequence: Option<Arc<SequenceStatement>>,
     pub(crate) parameters: Vec<Option<DataType>>,
     pub(crate) schema: Option<SchemaRef>,
     pub(crate) plan: Option<KeptPlan>,
@@ -56,10 +59,10 @@ impl Prepared {
 
     /// Whether the text contains only blanks and comments.
     pub fn is_empty(&self) -> bool {
-        self.statement.is_none() && self.rights.is_none()
+        self.statement.is_none() && self.rights.is_none() && self.sequence.is_none()
     }
 
-    /// The parsed statement; `None` for an empty one, and for one about roles and rights.
+    /// The parsed statement; `None` for an empty one, and for one about roles, rights and sequences.
     pub fn statement(&self) -> Option<&Statement> {
         self.statement.as_ref()
     }

@@ -6,7 +6,7 @@
 //!   table_privileges                   rights on whole tables and views
 //!   column_privileges                  the same for each column, and rights on single columns
 //!   role_table_grants, role_column_grants    the same, without what everyone has by others
-//!   usage_privileges                   empty: there are no sequences, domains and foreign servers
+//!   usage_privileges                   those of sequences: there are no domains and foreign servers
 //! ```
 //!
 //! A session sees a right if it has the rights of who has it or of who granted it, or if everyone has it; administrators see
@@ -21,8 +21,8 @@ use std::sync::Arc;
 use datafusion::arrow::array::{ArrayRef, StringArray};
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::arrow::record_batch::RecordBatch;
-use datafusion::catalog::CatalogProvider;
 use datafusion::catalog::streaming::StreamingTable;
+use datafusion::catalog::{CatalogProvider, MemTable};
 use datafusion::error::Result as DfResult;
 use datafusion::execution::TaskContext;
 use datafusion::physical_plan::SendableRecordBatchStream;
@@ -34,8 +34,9 @@ use node::identity::{
 };
 
 use super::access::{Access, exactly, table_object};
+use super::sequence_rows;
 use crate::engine::parse::ast::DATABASE;
-use crate::table::{Catalog, Entry};
+use crate::table::{Catalog, Entry, Sequence};
 
 /// What SQL calls everyone in these views.
 const EVERYONE: &str = "PUBLIC";
@@ -163,7 +164,7 @@ impl RightsViews {
             Which::RoleTableGrants => self.tables(true),
             Which::ColumnPrivileges => self.columns(false).await,
             Which::RoleColumnGrants => self.columns(true).await,
-            Which::UsagePrivileges => Vec::new(),
+            Which::UsagePrivileges => self.usage(),
         }
     }
 
@@ -205,7 +206,7 @@ impl RightsViews {
         let index = PrivilegeIndex::of(self.view.directory());
         let mut rows = Vec::new();
         for (schema, tables) in &self.catalog.schemas {
-            for table in tables.keys() {
+            for table in tables.iter().filter(|(_, entry)| !is_sequence(entry)).map(|(name, _)| name) {
                 let owner = self.owner(schema, table);
                 let rights = index.rights((schema, table), None, owner);
                 for right in rights.iter().filter(|right| self.shows(right, only_roles)) {
@@ -224,6 +225,42 @@ impl RightsViews {
             }
         }
         rows
+    }
+
+    /// Rows of `usage_privileges`: USAGE of a sequence is the right to insert.
+    fn usage(&self) -> Vec<Vec<String>> {
+        let index = PrivilegeIndex::of(self.view.directory());
+        let mut rows = Vec::new();
+        for sequence in self.catalog.sequences() {
+            let (schema, name) = (&sequence.schema_name, &sequence.name);
+            let owner = self.owner(schema, name);
+            let rights = index.rights((schema, name), None, owner);
+            let is_usage = |right: &&Right| right.2 == Action::TableInsert && self.shows(right, false);
+            for (grantor, grantee, _, grantable) in rights.iter().filter(is_usage) {
+                rows.push(vec![
+                    self.named(*grantor),
+                    self.named(*grantee),
+                    DATABASE.to_owned(),
+                    schema.clone(),
+                    name.clone(),
+                    "SEQUENCE".to_owned(),
+                    "USAGE".to_owned(),
+                    yes(*grantable || self.view.has_rights_of(*grantee, owner)),
+                ]);
+            }
+        }
+        rows
+    }
+
+    /// `information_schema.sequences`: as in PostgreSQL without those of identity columns.
+    pub(crate) fn sequences(&self) -> DfResult<MemTable> {
+        let actions = [Action::TableInsert, Action::TableSelect, Action::TableUpdate];
+        let shows = |sequence: &&Arc<Sequence>| {
+            let (schema, name) = (&sequence.schema_name, &sequence.name);
+            let may = |access: &Access| access.has_one_of(&actions, schema, name);
+            !sequence.owner.as_ref().is_some_and(|owner| owner.identity) && self.access.as_ref().is_none_or(may)
+        };
+        sequence_rows::listed(self.catalog.sequences().filter(shows))
     }
 
     /// Rows of the views of columns.
@@ -264,6 +301,7 @@ impl RightsViews {
             Entry::Table(stored) => stored.schema.clone(),
             Entry::Virtual(lent) => lent.schema(),
             Entry::External(external) => external.schema.clone(),
+            Entry::Sequence(_) => return Vec::new(),
             Entry::View(_) => {
                 if self.access.as_ref().is_some_and(|access| !access.shows(schema, table)) {
                     return Vec::new();
@@ -316,6 +354,10 @@ impl<'v> PrivilegeIndex<'v> {
         }
         rights.into_iter().map(|((by, to, action), grantable)| (by, to, action, grantable)).collect()
     }
+}
+
+fn is_sequence(entry: &Entry) -> bool {
+    matches!(entry, Entry::Sequence(_))
 }
 
 fn keyword(action: Action) -> String {

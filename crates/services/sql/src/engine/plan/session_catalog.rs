@@ -5,6 +5,7 @@
 //! queries of changes of rows. [`MADE`] contains batches that the engine made itself, for RETURNING and ON CONFLICT.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use async_trait::async_trait;
@@ -22,10 +23,13 @@ use super::information_schema::{self, INFORMATION_SCHEMA, ShowsDefinition};
 use super::meanwhile::Meanwhile;
 use super::prepared::{self, Prepared};
 use super::rights_views::RightsViews;
+use super::sequence_rows;
+use super::taken_values::TakenValues;
 use super::view_dependencies;
 use super::view_dependencies::DEEP_MOST;
 use crate::SqlError;
 use crate::engine::parse::ast::{MADE, TARGET};
+use crate::engine::sequences::Sequences;
 use crate::engine::{Engine, parse};
 use crate::external::{ExternalTable, FileCache};
 use crate::identity::SessionIdentity;
@@ -34,7 +38,7 @@ use crate::table::barrier::BarrierTable;
 use crate::table::guarded::GuardedTable;
 use crate::table::providers::{Reads, StoredTable, VirtualTableProvider};
 use crate::table::row_counts::RowCounts;
-use crate::table::{Catalog, ColumnStore, Entry, View, ViewDefinition};
+use crate::table::{Catalog, ColumnStore, Counter, Entry, Sequence, View, ViewDefinition};
 
 /// The views whose queries are being planned.
 #[derive(Clone, Default)]
@@ -70,6 +74,11 @@ pub(crate) struct StatementView {
     columns: Arc<dyn ColumnStore>,
     counts: Arc<RowCounts>,
     files: Arc<FileCache>,
+    sequences: Arc<Sequences>,
+    /// What the session took from sequences.
+    pub(crate) taken: TakenValues,
+    /// Whether the running statement may change nothing.
+    read_only: AtomicBool,
     pub(crate) state: OnceLock<Weak<parking_lot::RwLock<DfState>>>,
 }
 
@@ -91,6 +100,9 @@ impl StatementView {
             columns,
             counts,
             files,
+            sequences: engine.sequences.clone(),
+            taken: TakenValues::default(),
+            read_only: AtomicBool::new(false),
             state: OnceLock::new(),
         }
     }
@@ -99,6 +111,21 @@ impl StatementView {
     pub(crate) fn set(&self, view: View, catalog: Arc<Catalog>, meanwhile: Option<Meanwhile>) {
         *self.now.write() = (Some(view), catalog);
         *self.meanwhile.write() = meanwhile;
+    }
+
+    /// Where a sequence stands.
+    pub(crate) fn standing(&self, sequence: &Sequence) -> Result<Counter, SqlError> {
+        self.sequences.now(sequence)
+    }
+
+    /// Whether the running statement may change nothing.
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.read_only.load(Ordering::Relaxed)
+    }
+
+    /// Statements may change nothing, or everything, from now on.
+    pub(crate) fn set_read_only(&self, is: bool) {
+        self.read_only.store(is, Ordering::Relaxed);
     }
 
     /// Who the session's statements ask for.
@@ -265,8 +292,10 @@ impl SchemaProvider for SessionSchema {
     fn table_names(&self) -> Vec<String> {
         let (catalog, access) = (self.shared.catalog(), self.shared.access());
         let shows = |name: &&String| access.as_ref().is_none_or(|access| access.shows(&self.schema, name));
-        let names = catalog.schemas.get(&self.schema);
-        names.map(|names| names.keys().filter(shows).cloned().collect()).unwrap_or_default()
+        let names = catalog.schemas.get(&self.schema).into_iter().flatten();
+        // As in PostgreSQL a list of tables contains no sequences.
+        let names = names.filter(|(_, entry)| !matches!(entry, Entry::Sequence(_))).map(|(name, _)| name);
+        names.filter(shows).cloned().collect()
     }
 
     async fn table(&self, name: &str) -> DfResult<Option<Arc<dyn TableProvider>>> {
@@ -292,6 +321,7 @@ impl SchemaProvider for SessionSchema {
         let what = match self.shared.catalog().get(&self.schema, name) {
             None => return Ok(None),
             Some(Entry::View(_)) => "view",
+            Some(Entry::Sequence(_)) => "sequence",
             Some(_) => "table",
         };
         access.some(Action::TableSelect, what, &self.schema, name)?;
@@ -346,6 +376,9 @@ impl SessionSchema {
                 Some(Arc::new(ExternalTable::new(table.clone(), self.shared.files.clone())?))
             }
             Some(Entry::View(view)) => Some(self.view(name, view, access).await?),
+            Some(Entry::Sequence(sequence)) => {
+                Some(Arc::new(sequence_rows::table(self.shared.sequences.now(sequence)?)?))
+            }
         })
     }
 

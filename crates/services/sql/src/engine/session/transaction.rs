@@ -11,8 +11,9 @@ use parking_lot::Mutex;
 use store::{Lsn, Savepoint, Transaction, TreeId};
 
 use crate::engine::plan::access::OwnObjects;
+use crate::engine::plan::compiled_checks::CompiledChecks;
 use crate::engine::{Canceller, Engine};
-use crate::table::View;
+use crate::table::{Table, View};
 use crate::{ErrorFields, SqlError};
 
 /// An open transaction.
@@ -31,6 +32,8 @@ pub(crate) struct SessionTransaction {
     went_back: bool,
     /// The tables that it has locked, and whether exclusively.
     locks: Vec<(u64, bool)>,
+    /// The compiled constraints of tables into which it writes.
+    checks: Mutex<HashMap<u64, Arc<CompiledChecks>>>,
     /// What it created and renamed, with the owners.
     pub(crate) own: OwnObjects,
     /// Whose rights it changes, also with its objects: they are put in force after the commit.
@@ -57,6 +60,7 @@ impl SessionTransaction {
             rows: Mutex::default(),
             went_back: false,
             locks: Vec::new(),
+            checks: Mutex::default(),
             own: OwnObjects::default(),
             refreshes: None,
             defines: false,
@@ -104,6 +108,16 @@ impl SessionTransaction {
     /// Counts rows of a storage that were added to the delta store, or deleted there.
     pub(crate) fn count(&self, storage: u64, rows: i64) {
         *self.rows.lock().entry(storage).or_default() += rows;
+    }
+
+    /// The compiled constraints of a table, if they were prepared.
+    pub(crate) fn checks_of(&self, table: &Table) -> Option<Arc<CompiledChecks>> {
+        self.checks.lock().get(&table.id).filter(|checks| checks.are_of(table)).cloned()
+    }
+
+    /// Keeps the compiled constraints of a table.
+    pub(crate) fn keep_checks(&self, table: u64, checks: Arc<CompiledChecks>) {
+        self.checks.lock().insert(table, checks);
     }
 
     /// Takes the lock of a table that will be changed.

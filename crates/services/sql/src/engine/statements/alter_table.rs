@@ -1,23 +1,21 @@
 //! The statement ALTER TABLE.
 //!
 //! Adding a column changes no row: older rows have the default that the column had when it was added. Dropping a column
-//! moves all rows into another storage, in the same transaction. So its space is freed, and readers need not handle
+//! moves all rows into another storage, in the same transaction ([`table_rewrite`]), and so does another type of a column. So its space is freed, and readers need not handle
 //! dropped columns.
 
 use datafusion::sql::sqlparser::ast::{
     AlterColumnOperation, AlterTable, AlterTableOperation, ColumnDef, DropBehavior, Expr, Ident, RenameTableNameKind,
-    SelectItem, Statement,
+    SelectItem, Statement, TableConstraint,
 };
-use futures::TryStreamExt;
 use node::identity::{Action, ObjectChange};
 
-use super::bulk_load::BulkLoad;
 use super::changed_table;
 use super::changed_table::column_position;
 use super::column_defaults;
-use super::create_drop;
-use super::create_drop::{check_names, done};
-use crate::SqlError;
+use super::column_definitions::{self, ReadColumn, check_names};
+use super::new_object::done;
+use super::{check_constraints, sequences, table_rewrite};
 use crate::engine::parse::ast;
 use crate::engine::parse::ast::folded;
 use crate::engine::parse::ast::resolve;
@@ -27,6 +25,7 @@ use crate::engine::plan::view_dependencies;
 use crate::engine::{Session, StatementResult};
 use crate::table::row_encoding::encode_value;
 use crate::table::{Table, catalog};
+use crate::{ErrorObject, SqlError};
 
 pub(crate) async fn alter(session: &mut Session, alter: &AlterTable) -> Result<StatementResult, SqlError> {
     let table = match changed_table::table(session, &alter.name, Action::TableOwn) {
@@ -36,8 +35,9 @@ pub(crate) async fn alter(session: &mut Session, alter: &AlterTable) -> Result<S
     session.changing("ALTER TABLE")?.lock(table.id, true)?;
     // Views keep the names with which they were created.
     let takes = |operation: &AlterTableOperation| {
-        use AlterTableOperation::{DropColumn, RenameColumn, RenameTable};
+        use AlterTableOperation::{AlterColumn, DropColumn, RenameColumn, RenameTable};
         matches!(operation, RenameTable { .. } | RenameColumn { .. } | DropColumn { .. })
+            || matches!(operation, AlterColumn { op: AlterColumnOperation::SetDataType { .. }, .. })
     };
     if alter.operations.iter().any(takes) {
         let name = (table.schema_name.clone(), table.name.clone());
@@ -109,6 +109,8 @@ async fn alter_one(session: &mut Session, table: &mut Table, operation: &AlterTa
             let at = column_position(table, &folded(old_column_name))?;
             table.columns[at].name = folded(new_column_name);
             check_names(&table.columns)?;
+            check_constraints::rename_column(table, &folded(old_column_name), &folded(new_column_name))?;
+            sequences::rename_owner(session, table.id, &folded(old_column_name), &folded(new_column_name))?;
         }
         AlterTableOperation::AddColumn { if_not_exists, column_def, column_position: None, .. } => {
             if *if_not_exists && table.position(&folded(&column_def.name)).is_some() {
@@ -119,22 +121,95 @@ async fn alter_one(session: &mut Session, table: &mut Table, operation: &AlterTa
         AlterTableOperation::AlterColumn { column_name, op } => {
             let at = column_position(table, &folded(column_name))?;
             match op {
+                AlterColumnOperation::SetDefault { .. } | AlterColumnOperation::DropDefault
+                    if table.columns[at].identity.is_some() =>
+                {
+                    let (column, table) = (&table.columns[at].name, &table.name);
+                    let message = format!("column \"{column}\" of relation \"{table}\" is an identity column");
+                    return Err(SqlError::statement("42601", message));
+                }
+                AlterColumnOperation::DropNotNull if table.columns[at].identity.is_some() => {
+                    let (column, table) = (&table.columns[at].name, &table.name);
+                    let message = format!("column \"{column}\" of relation \"{table}\" is an identity column");
+                    return Err(SqlError::statement("42601", message));
+                }
                 AlterColumnOperation::SetDefault { value } => {
-                    table.columns[at].default = Some(value.to_string());
-                    create_drop::check_default(session, &table.columns[at], value).await?;
+                    table.columns[at].default = Some(sequences::stored_default(value));
+                    column_definitions::check_default(session, &table.columns[at], value).await?;
                 }
                 AlterColumnOperation::DropDefault => table.columns[at].default = None,
+                AlterColumnOperation::SetDataType { data_type, using, .. } => {
+                    table_rewrite::set_type(session, table, at, (data_type, using.as_ref())).await?;
+                }
+                AlterColumnOperation::SetNotNull if !table.columns[at].not_null => {
+                    set_not_null(session, table, at).await?
+                }
+                AlterColumnOperation::SetNotNull => {}
                 AlterColumnOperation::DropNotNull if !table.key.contains(&at) => table.columns[at].not_null = false,
                 other => return Err(SqlError::unsupported(format!("ALTER COLUMN .. {other}"))),
             }
+        }
+        AlterTableOperation::AddConstraint { constraint: TableConstraint::Check(check), not_valid: false } => {
+            let known: Vec<String> = table.checks.iter().map(|check| check.name.clone()).collect();
+            check_constraints::add(session, table, std::slice::from_ref(check)).await?;
+            let added = table.checks.iter().map(|check| check.name.clone()).find(|name| !known.contains(name));
+            check_constraints::validate(session, table, &added.unwrap_or_default()).await?;
+        }
+        AlterTableOperation::DropConstraint { if_exists, name, .. } => {
+            drop_constraint(table, &folded(name), *if_exists)?;
         }
         other => return Err(SqlError::unsupported(format!("ALTER TABLE .. {other}"))),
     }
     Ok(())
 }
 
+/// Errors: 23502 if a row has NULL there.
+async fn set_not_null(session: &Session, table: &mut Table, at: usize) -> Result<(), SqlError> {
+    let (name, relation) = (table.columns[at].name.clone(), &table.name);
+    let is_null = Expr::IsNull(Box::new(ast::column_of(relation, &name)));
+    let one = SelectItem::UnnamedExpr(ast::expression_of("1")?);
+    let mut query = ast::select(vec![one], vec![ast::addressed(table, relation)?], Some(is_null))?;
+    ast::limit_to_one(&mut query);
+    let (_, batches) = changed_table::collect(session, &query, &[]).await?;
+    if batches.iter().any(|batch| batch.num_rows() > 0) {
+        let message = format!("column \"{name}\" of relation \"{relation}\" contains null values");
+        let (schema, table, column) = (table.schema_name.clone(), table.name.clone(), Some(name));
+        return Err(SqlError::value("23502", message).about(ErrorObject {
+            schema,
+            table,
+            column,
+            ..ErrorObject::default()
+        }));
+    }
+    let column = &mut table.columns[at];
+    (column.not_null, column.held_null) = (true, true);
+    Ok(())
+}
+
+/// Errors: 42704; 0A000 for the primary key.
+fn drop_constraint(table: &mut Table, name: &str, if_exists: bool) -> Result<(), SqlError> {
+    if !table.key.is_empty() && table.key_name == name {
+        return Err(SqlError::unsupported("dropping a primary key"));
+    }
+    let before = table.checks.len();
+    table.checks.retain(|check| check.name != name);
+    if table.checks.len() == before && !if_exists {
+        let message = format!("constraint \"{name}\" of relation \"{}\" does not exist", table.name);
+        return Err(SqlError::statement("42704", message));
+    }
+    Ok(())
+}
+
 async fn add_column(session: &Session, table: &mut Table, definition: &ColumnDef) -> Result<(), SqlError> {
-    let (mut column, is_key) = create_drop::read_column(session, definition).await?;
+    let ReadColumn { mut column, key: is_key, sequence, checks } =
+        column_definitions::read_column(session, &table.name, definition).await?;
+    if sequence.is_some() {
+        return Err(SqlError::unsupported("ADD COLUMN of a serial or identity column")
+            .with_hint("Create a sequence, add the column, UPDATE the rows, then ALTER COLUMN .. SET DEFAULT."));
+    }
+    if !checks.is_empty() {
+        return Err(SqlError::unsupported("ADD COLUMN with CHECK").with_hint("Add the constraint afterwards."));
+    }
     if is_key.is_some() {
         return Err(SqlError::unsupported("ADD COLUMN with PRIMARY KEY"));
     }
@@ -165,21 +240,16 @@ async fn without(session: &mut Session, table: &mut Table, dropped: &[usize]) ->
     };
     let name = ast::addressed(table, &table.name)?;
     let query: Statement = ast::select(kept.iter().map(column).collect(), vec![name], None)?;
-    let mut rows = session.run(prepared::plan_query(&session.context, &query).await?, &[]).await?;
+    let rows = table_rewrite::old_rows(session, &query).await?;
     let old = table.clone();
+    check_constraints::drop_with_columns(table, dropped)?;
     table.columns = kept.iter().map(|at| crate::table::Column { missing: None, ..old.columns[*at].clone() }).collect();
     table.key = old.key.iter().map(|key| kept.partition_point(|at| at < key)).collect();
-    (table.schema, table.addressed) = Table::schemas(&table.columns, &table.key);
-    (table.storage, table.rows) = create_drop::make_storage(session, "ALTER TABLE")?;
-    let engine = session.engine.clone();
-    let transaction = session.changing("ALTER TABLE")?;
-    let mut bulk = BulkLoad::new(&engine, &std::sync::Arc::new(table.clone()));
-    while let Some(batch) = rows.try_next().await? {
-        bulk.push(transaction, batch.columns().to_vec())?;
+    table_rewrite::write_rows(session, table, &old, rows, &vec![false; kept.len()]).await?;
+    for at in dropped {
+        sequences::drop_owned(session, "ALTER TABLE", old.id, Some(&old.columns[*at].name), false)?;
     }
-    bulk.finish(transaction)?;
-    drop(rows);
-    create_drop::discard_rows(session, &old)
+    Ok(())
 }
 
 /// The columns to drop; `None` if the statement does something else.

@@ -4,14 +4,14 @@
 //! the end, less than one row group, goes to the delta store like any other row, so small statements never make small
 //! row groups. Both are written in the session's transaction: ROLLBACK and savepoints undo both.
 //!
-//! NULL is refused when rows come. An existing primary key is refused only when its row group is full, or at the end.
+//! NULL, and what a CHECK constraint excludes, is refused when rows come. An existing primary key is refused only when its row group is full, or at the end.
 //! In both cases the whole statement fails.
 
 use std::sync::Arc;
 
 use datafusion::arrow::array::{ArrayRef, RecordBatch};
 
-use super::row_changes::{Existing, check_nulls};
+use super::row_changes::{Existing, check_rows};
 use crate::SqlError;
 use crate::column::RowGroupWriter;
 use crate::engine::Engine;
@@ -41,7 +41,7 @@ impl BulkLoad {
 
     /// Adds rows that have all of the table's columns, in its types.
     pub(crate) fn push(&mut self, transaction: &SessionTransaction, columns: Vec<ArrayRef>) -> Result<(), SqlError> {
-        check_nulls(&self.table, &columns)?;
+        check_rows(transaction, &self.table, &columns)?;
         let batch = RecordBatch::try_new(self.table.schema.clone(), columns)?;
         self.rows += batch.num_rows() as u64;
         // Waiting rows are counted by the memory that they hold: a slice of a row group's texts would count as all of

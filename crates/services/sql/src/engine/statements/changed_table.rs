@@ -84,6 +84,7 @@ pub(crate) fn find(catalog: &Catalog, name: &ObjectName) -> Result<Arc<Table>, S
             Err(SqlError::statement("42809", format!("\"{name}\" is an external table: its files are read-only"))
                 .with_hint("CREATE TABLE .. AS SELECT copies it into a table that can be changed."))
         }
+        Some(Entry::Sequence(_)) => Err(SqlError::statement("42809", format!("\"{name}\" is a sequence"))),
         None => {
             let name = if schema == PUBLIC { name } else { format!("{schema}.{name}") };
             Err(SqlError::statement("42P01", format!("relation \"{name}\" does not exist")))
@@ -205,6 +206,8 @@ pub(crate) struct InsertTarget<'a> {
     pub(crate) alias: String,
     /// For each value of a row, its column.
     pub(crate) columns: Vec<usize>,
+    /// Whether values of identity columns are taken: OVERRIDING SYSTEM VALUE.
+    pub(crate) overriding: bool,
     /// The source of the rows; `None` for DEFAULT VALUES.
     pub(crate) source: Option<&'a Query>,
 }

@@ -70,7 +70,8 @@ impl ColumnDefaults {
 pub(crate) async fn defaults(session: &Session, table: &Table, given: &[usize]) -> Result<ColumnDefaults, SqlError> {
     let mut missing = Vec::with_capacity(table.columns.len());
     for (at, column) in table.columns.iter().enumerate() {
-        missing.push(match column.default.is_some() && !given.contains(&at) {
+        let has_default = column.default.is_some() || column.identity.is_some();
+        missing.push(match has_default && !given.contains(&at) {
             true => default_of(session, column).await?,
             false => MissingColumn::Null,
         });

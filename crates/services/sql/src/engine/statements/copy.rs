@@ -16,6 +16,7 @@ use node::identity::Action;
 use super::bulk_load::BulkLoad;
 use super::changed_table;
 use super::changed_table::column_position;
+use super::check_constraints;
 use super::column_defaults;
 use super::column_defaults::ColumnDefaults;
 use crate::SqlError;
@@ -23,7 +24,7 @@ use crate::engine::limits::cancellation::Running;
 use crate::engine::parse::ast;
 use crate::engine::parse::ast::{folded, resolve};
 use crate::engine::parse::statement_check;
-use crate::engine::plan::access::Access;
+use crate::engine::plan::access::{Access, hidden};
 use crate::engine::plan::prepared;
 use crate::engine::semantics::assignment_casts::assign;
 use crate::engine::session::transaction::SessionTransaction;
@@ -105,6 +106,7 @@ async fn copy_in(session: &mut Session, source: &CopySource, format: CopyFormat)
     let schema = Arc::new(Schema::new(fields));
     let defaults = column_defaults::defaults(session, &table, &columns).await?;
     session.changing("COPY FROM")?.lock(table.id, false)?;
+    check_constraints::prepare(session, &table).await?;
     let transaction = session.transaction.take();
     let back = (!mine).then(|| session.transaction.lent());
     let failed = session.transaction.failed_flag();
@@ -154,12 +156,15 @@ impl CopySink for CopyRows {
         let values = batch.columns().iter().zip(&self.columns);
         let values = values.map(|(array, at)| assign(array, &self.table.columns[*at], true));
         let values: Vec<ArrayRef> = values.collect::<Result<_, _>>()?;
-        bulk.push(transaction, self.defaults.whole(&self.table, &self.columns, values, batch.num_rows())?)
+        let whole = self.defaults.whole(&self.table, &self.columns, values, batch.num_rows())?;
+        bulk.push(transaction, whole).map_err(|error| hidden(error, self.access.as_ref()))
     }
 
     async fn finish(mut self: Box<Self>) -> Result<u64, SqlError> {
         let rows = match (&self.transaction, self.bulk.take()) {
-            (Some(transaction), Some(bulk)) => bulk.finish(transaction)?,
+            (Some(transaction), Some(bulk)) => {
+                bulk.finish(transaction).map_err(|error| hidden(error, self.access.as_ref()))?
+            }
             _ => 0,
         };
         self.access.as_ref().map_or(Ok(()), Access::recheck)?;

@@ -1,56 +1,27 @@
 //! Statements that create and drop tables, views and schemas. They are part of the transaction like any other
 //! statement.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::Field;
 use datafusion::sql::sqlparser::ast::{
-    ColumnDef, ColumnOption, CreateTable, CreateTableOptions, Expr, ObjectName, ObjectType, PrimaryKeyConstraint,
-    SchemaName, Statement, TableConstraint, Truncate,
+    CreateTable, CreateTableOptions, ObjectName, ObjectType, SchemaName, Statement, Truncate, TruncateIdentityOption,
 };
 use node::identity::{Action, Object, ObjectChange};
 use store::TreeId;
 
 use super::bulk_load::BulkLoad;
-use super::changed_table;
+use super::column_definitions::{self, ReadTable, check_names};
+use super::new_object::{created, done, free};
+use super::{changed_table, check_constraints, sequences};
 use crate::SqlError;
-use crate::engine::parse::ast;
-use crate::engine::parse::ast::folded;
 use crate::engine::parse::ast::resolve;
 use crate::engine::plan::access::{exactly, table_object};
 use crate::engine::plan::{column_labels, view_dependencies};
 use crate::engine::semantics::assignment_casts::assign;
 use crate::engine::{Session, StatementResult};
 use crate::table::catalog::{self, PUBLIC};
-use crate::table::key::is_key_type;
 use crate::table::{Column, ColumnStore, Entry, SqlType, Table};
-
-pub(crate) fn done(tag: &str) -> Result<StatementResult, SqlError> {
-    Ok(StatementResult::Done { tag: tag.into() })
-}
-
-/// Most columns of a table, as in PostgreSQL.
-const COLUMNS_MOST: usize = 1600;
-
-/// Checks that the name is free and its schema exists. `None` if an object of this name exists and may exist.
-pub(crate) fn free(
-    session: &Session,
-    name: &ObjectName,
-    may_exist: bool,
-) -> Result<Option<(String, String)>, SqlError> {
-    let (schema, name) = resolve(name)?;
-    let catalog = session.shared.catalog();
-    if let (Some(access), true) = (session.access(), catalog.schemas.contains_key(&schema)) {
-        access.make_in(&schema)?;
-    }
-    match catalog.schemas.get(&schema) {
-        None => Err(SqlError::statement("3F000", format!("schema \"{schema}\" does not exist"))),
-        Some(names) if !names.contains_key(&name) => Ok(Some((schema, name))),
-        Some(_) if may_exist => Ok(None),
-        Some(_) => Err(SqlError::statement("42P07", format!("relation \"{name}\" already exists"))),
-    }
-}
 
 pub(crate) async fn create_table(session: &mut Session, create: &CreateTable) -> Result<StatementResult, SqlError> {
     refuse_options(create)?;
@@ -66,19 +37,22 @@ pub(crate) async fn create_table(session: &mut Session, create: &CreateTable) ->
         Some(_) => return Err(SqlError::unsupported("CREATE TABLE AS with columns of its own")),
         None => None,
     };
-    let (columns, key, key_name) = match &rows {
+    let mut read = match &rows {
         Some((_, schema)) => {
             let column = |field: &Arc<Field>| {
                 let kind = SqlType::from_arrow(field)?;
                 Ok(Column::new(field.name(), kind))
             };
             let columns = schema.fields().iter().map(column).collect::<Result<Vec<_>, SqlError>>()?;
-            (columns, Vec::new(), String::new())
+            ReadTable { columns, ..ReadTable::default() }
         }
-        None => read_columns(session, create, &name).await?,
+        None => column_definitions::read_columns(session, create, &name).await?,
     };
-    check_names(&columns)?;
-    let table = make_table(session, schema, name, columns, key, key_name)?;
+    check_names(&read.columns)?;
+    let asked = std::mem::take(&mut read.sequences);
+    let made = sequences::name_sequences(session, (&schema, &name), &mut read.columns, asked)?;
+    let table = make_table(session, schema, name, read).await?;
+    sequences::create_owned(session, "CREATE TABLE", &table, made)?;
     let Some((batches, _)) = rows else {
         return done("CREATE TABLE");
     };
@@ -93,123 +67,25 @@ pub(crate) async fn create_table(session: &mut Session, create: &CreateTable) ->
     Ok(StatementResult::Done { tag: format!("SELECT {count}") })
 }
 
-/// Writes the owner of an object that the statement created: the role whose rights count.
-pub(crate) fn created(session: &mut Session, what: &str, object: Object<'_>) -> Result<(), SqlError> {
-    let Some(access) = session.access() else { return Ok(()) };
-    let owner = access.caller().current();
-    session.objects_changed(what, vec![ObjectChange::Created { object: exactly(object)?, owner }])
-}
-
 /// Creates a table's tree and stores its definition.
-fn make_table(
+async fn make_table(
     session: &mut Session,
     schema_name: String,
     name: String,
-    columns: Vec<Column>,
-    key: Vec<usize>,
-    key_name: String,
+    read: ReadTable,
 ) -> Result<Arc<Table>, SqlError> {
+    let ReadTable { columns, key, key_name, checks, .. } = read;
     let id = session.engine.next_number();
     session.changing("CREATE TABLE")?.lock(id, true)?;
     let (storage, rows) = make_storage(session, "CREATE TABLE")?;
     let (schema, addressed) = Table::schemas(&columns, &key);
-    let table = Table { schema_name, name, id, storage, columns, key, key_name, rows, schema, addressed };
+    let mut table =
+        Table { schema_name, name, id, storage, columns, key, key_name, checks: Vec::new(), rows, schema, addressed };
+    check_constraints::add(session, &mut table, &checks).await?;
     let (tree, transaction) = (session.engine.catalog, session.changing("CREATE TABLE")?);
     transaction.with(|transaction| catalog::put_table(transaction, tree, &table))?;
     created(session, "CREATE TABLE", table_object(&table.schema_name, &table.name))?;
     Ok(Arc::new(table))
-}
-
-async fn read_columns(
-    session: &Session,
-    create: &CreateTable,
-    name: &str,
-) -> Result<(Vec<Column>, Vec<usize>, String), SqlError> {
-    let mut columns = Vec::new();
-    let mut key: Option<(Vec<String>, Option<String>)> = None;
-    for definition in &create.columns {
-        let (column, is_key) = read_column(session, definition).await?;
-        if let Some(constraint) = is_key {
-            set_key(&mut key, name, vec![column.name.clone()], constraint)?;
-        }
-        columns.push(column);
-    }
-    for constraint in &create.constraints {
-        match constraint {
-            TableConstraint::PrimaryKey(PrimaryKeyConstraint { name: constraint, columns: of, .. }) => {
-                let mut names = Vec::new();
-                for column in of {
-                    match &column.column.expr {
-                        Expr::Identifier(ident) => names.push(folded(ident)),
-                        other => return Err(SqlError::unsupported(format!("a primary key of {other}"))),
-                    }
-                }
-                set_key(&mut key, name, names, constraint.as_ref().map(folded))?;
-            }
-            other => {
-                return Err(SqlError::unsupported(format!("the constraint \"{other}\""))
-                    .with_hint("PRIMARY KEY and NOT NULL are supported; leave out other constraints."));
-            }
-        }
-    }
-    let (names, key_name) = key.unwrap_or_default();
-    let mut positions = Vec::new();
-    for column in &names {
-        let Some(at) = columns.iter().position(|c: &Column| c.name == *column) else {
-            return Err(SqlError::statement("42703", format!("column \"{column}\" named in key does not exist")));
-        };
-        if positions.contains(&at) {
-            return Err(SqlError::statement(
-                "42701",
-                format!("column \"{column}\" appears twice in primary key constraint"),
-            ));
-        }
-        if !is_key_type(columns[at].kind) {
-            return Err(SqlError::unsupported(format!("a primary key of type {}", columns[at].kind.name())));
-        }
-        columns[at].not_null = true;
-        positions.push(at);
-    }
-    let key_name = match positions.is_empty() {
-        true => String::new(),
-        false => key_name.unwrap_or_else(|| format!("{name}_pkey")),
-    };
-    Ok((columns, positions, key_name))
-}
-
-/// A column, and the constraint's name if it is declared as PRIMARY KEY.
-pub(crate) async fn read_column(
-    session: &Session,
-    definition: &ColumnDef,
-) -> Result<(Column, Option<Option<String>>), SqlError> {
-    let kind = SqlType::from_ast(&definition.data_type)?;
-    let mut column = Column::new(folded(&definition.name), kind);
-    let mut is_key = None;
-    for option in &definition.options {
-        match &option.option {
-            ColumnOption::Null => {}
-            ColumnOption::NotNull => column.not_null = true,
-            ColumnOption::PrimaryKey(_) => is_key = Some(option.name.as_ref().map(folded)),
-            ColumnOption::Default(expr) => {
-                column.default = Some(expr.to_string());
-                check_default(session, &column, expr).await?;
-            }
-            other => {
-                return Err(SqlError::unsupported(format!("\"{other}\" of column \"{}\"", column.name))
-                    .with_hint("PRIMARY KEY, NOT NULL and DEFAULT are supported; leave out other constraints."));
-            }
-        }
-    }
-    Ok((column, is_key))
-}
-
-/// Checks that a default can be evaluated, and has the column's type.
-pub(crate) async fn check_default(session: &Session, column: &Column, expr: &Expr) -> Result<(), SqlError> {
-    ast::no_subquery(expr)?;
-    let query = ast::select(vec![ast::named(expr.clone(), "default")], Vec::new(), None)?;
-    let (schema, batches) = changed_table::collect(session, &query, &[]).await?;
-    assign(changed_table::joined(&schema, &batches)?.column(0), column, ast::is_open(expr))?;
-    Ok(())
 }
 
 pub(crate) fn create_schema(
@@ -251,6 +127,9 @@ pub(crate) fn drop_objects(
     if cascade && *kind == ObjectType::Schema {
         return Err(SqlError::unsupported("CASCADE").with_hint("Drop the dependent objects first."));
     }
+    if *kind == ObjectType::Sequence {
+        return sequences::drop(session, names, if_exists, cascade);
+    }
     let tag = match kind {
         ObjectType::Table => "DROP TABLE",
         ObjectType::View => "DROP VIEW",
@@ -284,6 +163,7 @@ pub(crate) fn drop_objects(
             }
             (Some(Entry::Table(table)), ObjectType::Table) => {
                 discard_rows(session, &table)?;
+                sequences::drop_owned(session, tag, table.id, None, cascade)?;
                 session.changing(tag)?.with(|transaction| catalog::remove(transaction, tree, &schema, &name))?;
             }
             (Some(Entry::View(_)), ObjectType::View) | (Some(Entry::External(_)), ObjectType::Table) => {
@@ -307,6 +187,7 @@ fn may_drop(session: &Session, schema: &str, name: &str, known: Option<&Entry>) 
     let Some(access) = session.access() else { return Ok(()) };
     match known {
         Some(Entry::View(_)) => access.own("view", schema, name),
+        Some(Entry::Sequence(_)) => access.own("sequence", schema, name),
         Some(_) => access.own("table", schema, name),
         None if session.shared.catalog().schemas.contains_key(schema) => access.schema(schema),
         None => Ok(()),
@@ -368,7 +249,7 @@ fn drop_schema(session: &mut Session, name: &str, if_exists: bool) -> Result<(),
 }
 
 pub(crate) fn truncate(session: &mut Session, tables: &Truncate) -> Result<StatementResult, SqlError> {
-    if tables.partitions.is_some() || tables.cascade.is_some() || tables.identity.is_some() {
+    if tables.partitions.is_some() || tables.cascade.is_some() {
         return Err(SqlError::unsupported("TRUNCATE with options"));
     }
     for target in &tables.table_names {
@@ -378,6 +259,9 @@ pub(crate) fn truncate(session: &mut Session, tables: &Truncate) -> Result<State
         let table = Table { storage, rows, ..(*table).clone() };
         let (tree, transaction) = (session.engine.catalog, session.changing("TRUNCATE TABLE")?);
         transaction.with(|transaction| catalog::put_table(transaction, tree, &table))?;
+        if tables.identity == Some(TruncateIdentityOption::Restart) {
+            sequences::restart_owned(session, table.id)?;
+        }
     }
     done("TRUNCATE TABLE")
 }
@@ -391,44 +275,6 @@ pub(crate) fn make_storage(session: &mut Session, what: &str) -> Result<(u64, Tr
     let rows = transaction.with(|transaction| Ok(transaction.create_tree(&format!("sql.rows.{storage}"))?))?;
     engine.fresh(storage);
     Ok((storage, rows))
-}
-
-fn set_key(
-    key: &mut Option<(Vec<String>, Option<String>)>,
-    table: &str,
-    columns: Vec<String>,
-    name: Option<String>,
-) -> Result<(), SqlError> {
-    if key.is_some() {
-        let message = format!("multiple primary keys for table \"{table}\" are not allowed");
-        return Err(SqlError::statement("42P16", message));
-    }
-    *key = Some((columns, name));
-    Ok(())
-}
-
-pub(crate) fn check_names(columns: &[Column]) -> Result<(), SqlError> {
-    if columns.len() > COLUMNS_MOST {
-        return Err(SqlError::statement("54011", format!("tables can have at most {COLUMNS_MOST} columns")));
-    }
-    check_apart(columns.iter().map(|column| &column.name))?;
-    for column in columns {
-        if column.name.starts_with('$') {
-            return Err(SqlError::statement("42939", format!("column name \"{}\" is reserved", column.name)));
-        }
-    }
-    Ok(())
-}
-
-/// Checks that no two names are equal. Errors: 42701.
-pub(crate) fn check_apart<'a>(names: impl Iterator<Item = &'a String>) -> Result<(), SqlError> {
-    let mut seen = HashSet::new();
-    for name in names {
-        if !seen.insert(name) {
-            return Err(SqlError::statement("42701", format!("column \"{name}\" specified more than once")));
-        }
-    }
-    Ok(())
 }
 
 /// Refuses options of a table that are not supported; none is accepted and ignored.

@@ -6,8 +6,8 @@ use datafusion::sql::sqlparser::ast::{
     CreateTable, CreateTableOptions, FileFormat, HiveDistributionStyle, HiveFormat, HiveIOFormat,
 };
 
-use super::create_drop;
-use super::create_drop::{check_names, done};
+use super::column_definitions::{ReadColumn, check_names, read_column};
+use super::new_object::{created, done, free};
 use crate::SqlError;
 use crate::engine::plan::access::table_object;
 use crate::engine::{Session, StatementResult};
@@ -20,7 +20,7 @@ pub(crate) async fn create_external(session: &mut Session, create: &CreateTable)
     if let Some(access) = session.access() {
         access.server_files()?;
     }
-    let Some((schema, name)) = create_drop::free(session, &create.name, create.if_not_exists)? else {
+    let Some((schema, name)) = free(session, &create.name, create.if_not_exists)? else {
         return done("CREATE EXTERNAL TABLE");
     };
     let files = session.engine.files.clone();
@@ -32,7 +32,7 @@ pub(crate) async fn create_external(session: &mut Session, create: &CreateTable)
     let transaction = session.changing("CREATE EXTERNAL TABLE")?;
     transaction.defines = true;
     transaction.with(|transaction| catalog::put_external(transaction, tree, &schema, &name, &table))?;
-    create_drop::created(session, "CREATE EXTERNAL TABLE", table_object(&schema, &name))?;
+    created(session, "CREATE EXTERNAL TABLE", table_object(&schema, &name))?;
     done("CREATE EXTERNAL TABLE")
 }
 
@@ -40,8 +40,9 @@ pub(crate) async fn create_external(session: &mut Session, create: &CreateTable)
 async fn named_columns(session: &Session, create: &CreateTable) -> Result<Vec<Column>, SqlError> {
     let mut columns = Vec::with_capacity(create.columns.len());
     for definition in &create.columns {
-        let (column, key) = create_drop::read_column(session, definition).await?;
-        if key.is_some() || column.not_null || column.default.is_some() {
+        let name = create.name.to_string();
+        let ReadColumn { column, key, checks, .. } = read_column(session, &name, definition).await?;
+        if key.is_some() || !checks.is_empty() || column.not_null || column.default.is_some() {
             let name = &column.name;
             return Err(SqlError::unsupported(format!(
                 "a constraint or default of column \"{name}\" of an external table"

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use datafusion::arrow::datatypes::{Field, Schema};
 use datafusion::sql::sqlparser::ast::{CreateTableOptions, CreateView, Expr, SqlOption, Statement, Value};
 
-use super::create_drop::{check_apart, created, done, free};
+use super::column_definitions::check_apart;
+use super::new_object::{created, done, free};
 use crate::SqlError;
 use crate::engine::parse::ast;
 use crate::engine::parse::ast::{folded, resolve};

@@ -8,10 +8,12 @@ use datafusion::sql::sqlparser::ast::{ObjectType, Statement};
 
 use super::{
     alter_table, copy, create_drop, create_external_table, create_view, explain, insert, point_query, rights,
-    session_statements, update_delete,
+    sequences, session_statements, update_delete,
 };
 use crate::SqlError;
 use crate::engine::parse::rights::statement::RightsStatement;
+use crate::engine::parse::sequence_parser::SequenceStatement;
+use crate::engine::plan::access::hidden;
 use crate::engine::plan::{column_labels, prepared};
 use crate::engine::run::cancellable_stream::CancellableStream;
 use crate::engine::session::session_role;
@@ -25,6 +27,7 @@ const AGAIN_PAUSE_MOST: Duration = Duration::from_millis(50);
 #[derive(Clone, Copy)]
 enum Changing<'a> {
     Rights(&'a RightsStatement),
+    Sequence(&'a SequenceStatement),
     Other(&'a Statement, &'a [ScalarValue]),
 }
 
@@ -50,7 +53,8 @@ impl Session {
         let begins = !self.transaction.is_open();
         self.account.begin(!begins);
         let running = self.canceller.begin(self.settings.now().statement_timeout());
-        self.shared.trail.begin(prepared.statement.as_ref().map_or("", words));
+        let of_sequence = prepared.sequence.as_ref().map(|sequence| sequence.words());
+        self.shared.trail.begin(of_sequence.unwrap_or(prepared.statement.as_ref().map_or("", words)));
         self.renew_access();
         let shared = self.shared.clone();
         let revoked = async {
@@ -100,6 +104,15 @@ impl Session {
         if let Some(rights) = &prepared.rights {
             return self.dispatch_rights(rights).await;
         }
+        if let Some(sequence) = &prepared.sequence {
+            return match self.transaction.is_open() {
+                true => {
+                    self.refresh()?;
+                    sequences::run(self, sequence)
+                }
+                false => self.alone(Changing::Sequence(sequence)).await,
+            };
+        }
         let Some(statement) = &prepared.statement else { return Ok(StatementResult::Done { tag: String::new() }) };
         let controlled = session_statements::control(self, statement).await;
         // The end of a transaction may have undone a SET ROLE.
@@ -146,6 +159,7 @@ impl Session {
             let outcome = match self.refresh() {
                 Ok(()) => match changing {
                     Changing::Rights(rights) => rights::run::change(self, rights).await,
+                    Changing::Sequence(sequence) => sequences::run(self, sequence),
                     Changing::Other(statement, parameters) => self.change(statement, parameters).await,
                 },
                 Err(error) => Err(error),
@@ -193,6 +207,7 @@ impl Session {
             Statement::Delete(delete) => update_delete::delete(self, delete, parameters).await,
             _ => define(self, statement).await,
         };
+        let answer = answer.map_err(|error| hidden(error, self.access().as_ref()));
         // What was read for it may have been revoked since.
         answer.and_then(|answer| self.access().map_or(Ok(()), |access| access.recheck()).map(|()| answer))
     }
@@ -206,6 +221,7 @@ fn words(statement: &Statement) -> &'static str {
         Statement::CreateSchema { .. } => "CREATE SCHEMA",
         Statement::Drop { object_type: ObjectType::Table, .. } => "DROP TABLE",
         Statement::Drop { object_type: ObjectType::View, .. } => "DROP VIEW",
+        Statement::Drop { object_type: ObjectType::Sequence, .. } => "DROP SEQUENCE",
         Statement::Drop { .. } => "DROP SCHEMA",
         Statement::Truncate(_) => "TRUNCATE TABLE",
         Statement::AlterTable(_) => "ALTER TABLE",

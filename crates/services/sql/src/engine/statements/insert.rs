@@ -17,15 +17,17 @@ use node::identity::Action;
 use super::bulk_load::BulkLoad;
 use super::changed_table;
 use super::changed_table::{ChangedRows, InsertTarget, column_position, note, placeholder};
+use super::check_constraints;
 use super::column_defaults;
 use super::literal_values::{cells, fits};
 use super::read_columns::ReadColumns;
 use super::row_changes::Existing;
-use super::update_delete::assigned;
+use super::update_delete::{always, assigned};
 use super::upsert;
 use crate::SqlError;
 use crate::engine::parse::ast;
 use crate::engine::parse::ast::folded;
+use crate::engine::parse::sequence_parser::is_overriding;
 use crate::engine::semantics::assignment_casts::assign;
 use crate::engine::session::transaction::SessionTransaction;
 use crate::engine::{Session, StatementResult};
@@ -46,7 +48,8 @@ fn name(insert: &Insert) -> Result<&datafusion::sql::sqlparser::ast::ObjectName,
         || insert.replace_into
         || !insert.assignments.is_empty()
         || insert.partitioned.is_some()
-        || insert.output.is_some();
+        || insert.output.is_some()
+        || (insert.settings.is_some() && !is_overriding(insert));
     match &insert.table {
         TableObject::TableName(name) if !odd => Ok(name),
         _ => Err(SqlError::unsupported(format!("\"{insert}\""))),
@@ -73,7 +76,8 @@ fn resolve_insert<'a>(session: &Session, insert: &'a Insert) -> Result<InsertTar
     changed_table::may_change(session, &table, Action::TableInsert, columns.iter().copied())?;
     may_also(session, &table, insert)?;
     let alias = insert.table_alias.as_ref().map_or_else(|| table.name.clone(), |alias| folded(&alias.alias));
-    Ok(InsertTarget { table, alias, columns, source: insert.source.as_deref() })
+    let overriding = is_overriding(insert);
+    Ok(InsertTarget { table, alias, columns, overriding, source: insert.source.as_deref() })
 }
 
 /// Asks for what an INSERT does besides: reading for RETURNING, reading and changing existing rows for ON CONFLICT.
@@ -104,6 +108,7 @@ pub(crate) async fn insert(
 ) -> Result<StatementResult, SqlError> {
     let into = resolve_insert(session, insert)?;
     session.changing("INSERT")?.lock(into.table.id, false)?;
+    check_constraints::prepare(session, &into.table).await?;
     let conflict = conflict(&into.table, insert.on.as_ref())?;
     if let (Conflict::Existing(Existing::Refuse), None, Some(source)) = (&conflict, &insert.returning, into.source)
         && ast::plain_values(source).is_none()
@@ -252,6 +257,24 @@ fn check_width(into: &InsertTarget<'_>, values: usize) -> Result<(), SqlError> {
     // With a list of columns the numbers must be equal; without one the last columns may be missing.
     if values < into.columns.len() && into.columns.len() != into.table.columns.len() {
         return Err(SqlError::statement("42601", "INSERT has more target columns than expressions"));
+    }
+    check_identity(into, values)
+}
+
+/// Errors: 428C9 for a value of a column that is GENERATED ALWAYS AS IDENTITY, but with OVERRIDING SYSTEM VALUE.
+fn check_identity(into: &InsertTarget<'_>, values: usize) -> Result<(), SqlError> {
+    let Some(source) = into.source.filter(|_| !into.overriding) else { return Ok(()) };
+    for (nth, at) in into.columns.iter().enumerate().take(values) {
+        let column = &into.table.columns[*at];
+        let is_default = match source.body.as_ref() {
+            SetExpr::Values(given) => given.rows.iter().all(|row| row.content.get(nth).is_none_or(ast::is_default)),
+            _ => false,
+        };
+        if column.identity.as_ref().is_some_and(|identity| identity.always) && !is_default {
+            let message = format!("cannot insert a non-DEFAULT value into column \"{}\"", column.name);
+            let error = SqlError::statement("428C9", message).with_detail(always(&column.name));
+            return Err(error.with_hint("Use OVERRIDING SYSTEM VALUE to override."));
+        }
     }
     Ok(())
 }

@@ -40,6 +40,9 @@ impl Session {
                 ParsedStatement::Rights(rights) => {
                     prepared.push(Prepared { rights: Some(Arc::new(rights)), ..Prepared::default() });
                 }
+                ParsedStatement::Sequence(sequence) => {
+                    prepared.push(Prepared { sequence: Some(Arc::new(sequence)), ..Prepared::default() });
+                }
                 ParsedStatement::Other(statement) => {
                     statement_check::check(&statement)?;
                     prepared.push(self.prepare_one(*statement, hints, alone).await?);

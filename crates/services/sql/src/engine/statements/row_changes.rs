@@ -1,6 +1,6 @@
 //! Writes rows into the transaction: constraints, keys, and the rows of RETURNING.
 //!
-//! NOT NULL and the primary key are checked against the transaction's view. Two transactions that insert the same key
+//! NOT NULL, CHECK and the primary key are checked against the transaction's view. Two transactions that insert the same key
 //! conflict at commit: the second gets an error and has to run again.
 
 use std::collections::HashSet;
@@ -8,12 +8,12 @@ use std::collections::HashSet;
 use datafusion::arrow::array::{Array, ArrayRef, AsArray};
 use store::KEY_BYTES_MAX;
 
-use crate::SqlError;
 use crate::engine::Engine;
 use crate::engine::session::transaction::SessionTransaction;
 use crate::table::key::{self, KeyColumn};
 use crate::table::row_encoding::RowEncoder;
 use crate::table::{COLUMN_TAG, ColumnStore, ROW_TAG, Table};
+use crate::{ErrorFields, ErrorObject, SqlError};
 
 /// The treatment of a row whose primary key exists already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,23 +27,54 @@ pub(crate) enum Existing {
 }
 
 /// Refuses NULL in columns that are NOT NULL.
-pub(crate) fn check_nulls(table: &Table, columns: &[ArrayRef]) -> Result<(), SqlError> {
+fn check_nulls(table: &Table, columns: &[ArrayRef]) -> Result<(), SqlError> {
     for (at, (column, array)) in table.columns.iter().zip(columns).enumerate() {
         if array.null_count() > 0 && (column.not_null || table.key.contains(&at)) {
             let row = (0..array.len()).find(|row| array.is_null(*row)).unwrap_or(0);
             let (name, relation) = (&column.name, &table.name);
             let message =
                 format!("null value in column \"{name}\" of relation \"{relation}\" violates not-null constraint");
-            let cell = |array: &ArrayRef| {
-                if array.is_null(row) { "null".into() } else { key::display(std::slice::from_ref(array), row) }
-            };
-            let values: Vec<String> = columns.iter().map(cell).collect();
-            return Err(
-                SqlError::value("23502", message).with_detail(format!("Failing row contains ({}).", values.join(", ")))
-            );
+            let error = SqlError::value("23502", message).about(ErrorObject {
+                schema: table.schema_name.clone(),
+                table: table.name.clone(),
+                column: Some(name.clone()),
+                ..ErrorObject::default()
+            });
+            return Err(failing_row(error, table, columns, row));
         }
     }
     Ok(())
+}
+
+/// The error with the row that caused it.
+pub(crate) fn failing_row(error: SqlError, table: &Table, columns: &[ArrayRef], row: usize) -> SqlError {
+    let cell = |array: &ArrayRef| {
+        if array.is_null(row) { "null".into() } else { key::display(std::slice::from_ref(array), row) }
+    };
+    let cells = table.columns.iter().zip(columns);
+    error.telling_row(cells.map(|(column, array)| (column.name.clone(), cell(array))).collect())
+}
+
+/// Refuses rows that violate NOT NULL or a CHECK constraint. Errors: 23502, 23514; those of the conditions.
+pub(crate) fn check_rows(
+    transaction: &SessionTransaction,
+    table: &Table,
+    columns: &[ArrayRef],
+) -> Result<(), SqlError> {
+    check_nulls(table, columns)?;
+    if table.checks.is_empty() {
+        return Ok(());
+    }
+    match transaction.checks_of(table) {
+        Some(checks) => {
+            let Some((check, row)) = checks.violated(table, columns)? else { return Ok(()) };
+            let (name, relation) = (&check.name, &table.name);
+            let message = format!("new row for relation \"{relation}\" violates check constraint \"{name}\"");
+            let error = SqlError::value("23514", message).of_constraint(&table.schema_name, relation, name);
+            Err(failing_row(error, table, columns, row))
+        }
+        None => Err(SqlError::Engine(Box::new(ErrorFields::new("XX000", "the constraints were not prepared")))),
+    }
 }
 
 /// The encoded primary keys of rows.
@@ -78,7 +109,7 @@ impl Engine {
         columns: &[ArrayRef],
         existing: Existing,
     ) -> Result<Vec<usize>, SqlError> {
-        check_nulls(table, columns)?;
+        check_rows(transaction, table, columns)?;
         let rows = columns.first().map_or(0, |column| column.len());
         let (keys, encoder) = (KeyEncoder::new(table, columns), RowEncoder::new(table, columns));
         let (mut key, mut value) = (Vec::new(), Vec::new());
@@ -154,7 +185,7 @@ impl Engine {
         addresses: &ArrayRef,
         columns: &[ArrayRef],
     ) -> Result<Vec<usize>, SqlError> {
-        check_nulls(table, columns)?;
+        check_rows(transaction, table, columns)?;
         let (keys, encoder) = (KeyEncoder::new(table, columns), RowEncoder::new(table, columns));
         let (mut key, mut value) = (Vec::new(), Vec::new());
         let (mut seen, mut changed, mut moved) = (HashSet::new(), Vec::new(), Vec::new());

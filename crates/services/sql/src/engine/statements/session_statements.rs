@@ -64,6 +64,7 @@ pub(crate) async fn control(session: &mut Session, statement: &Statement) -> Res
                 settings.set_role(None);
                 settings.reset("RESET ALL")
             })?;
+            session.shared.taken.forget();
             done("DISCARD ALL")
         }
         Statement::ShowVariable { variable } => show(session, variable).map(Some),

@@ -20,6 +20,7 @@ use node::identity::Action;
 
 use super::changed_table;
 use super::changed_table::{ChangedRows, column_position, note, placeholder};
+use super::check_constraints;
 use super::point_query;
 use super::read_columns::ReadColumns;
 use crate::SqlError;
@@ -87,6 +88,12 @@ pub(crate) fn assigned(table: &Table, assignments: &[Assignment]) -> Result<Assi
         if let Some(name) = placeholder(&assignment.value) {
             note(&mut parameters, name, table.columns[at].kind.arrow())?;
         }
+        if table.columns[at].identity.as_ref().is_some_and(|identity| identity.always)
+            && !ast::is_default(&assignment.value)
+        {
+            let message = format!("column \"{name}\" can only be updated to DEFAULT");
+            return Err(SqlError::statement("428C9", message).with_detail(always(&name)));
+        }
         values[at] = Some(match ast::is_default(&assignment.value) {
             true => ast::default_of(&table.columns[at])?,
             false => assignment.value.clone(),
@@ -94,6 +101,11 @@ pub(crate) fn assigned(table: &Table, assignments: &[Assignment]) -> Result<Assi
     }
     let open = values.iter().map(|value| value.as_ref().is_some_and(ast::is_open)).collect();
     Ok(Assigned { values, open, parameters })
+}
+
+/// Why values of an identity column are refused.
+pub(crate) fn always(column: &str) -> String {
+    format!("Column \"{column}\" is an identity column defined as GENERATED ALWAYS.")
 }
 
 /// The select items for the new values of all columns, named `$0`, `$1`, ...
@@ -169,6 +181,7 @@ pub(crate) async fn update(
     let planned = plan_update(session, update)?;
     let table = planned.table.clone();
     session.changing("UPDATE")?.lock(table.id, false)?;
+    check_constraints::prepare(session, &table).await?;
     if let Some(answer) = point_query::quick_update(session, &table, &planned.alias, update, parameters)? {
         return Ok(answer);
     }

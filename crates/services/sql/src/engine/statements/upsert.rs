@@ -26,7 +26,7 @@ use datafusion::sql::sqlparser::ast::{BinaryOperator, DoUpdate, Expr, SelectItem
 use super::changed_table;
 use super::changed_table::{ChangedRows, InsertTarget};
 use super::point_query;
-use super::row_changes::{Existing, KeyEncoder, check_nulls};
+use super::row_changes::{Existing, KeyEncoder, check_rows};
 use super::update_delete::{Assigned, assigned, new_values};
 use crate::SqlError;
 use crate::engine::parse::ast;
@@ -75,7 +75,7 @@ pub(crate) async fn upsert(
     parameters: &[ScalarValue],
 ) -> Result<StatementResult, SqlError> {
     let table = into.table.clone();
-    check_nulls(&table, &columns)?;
+    check_rows(session.changing("INSERT")?, &table, &columns)?;
     let sorted = sort(session, &table, &columns)?;
     let assigned = assigned(&table, &update.assignments)?;
     let proposed = taken(&columns, &sorted.known)?;

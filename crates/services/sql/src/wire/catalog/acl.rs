@@ -116,7 +116,34 @@ impl Acls {
 impl AclIndex<'_> {
     /// `relacl`, `nspacl`, `datacl` of an object, or `attacl` of a column.
     pub(super) fn acl(&self, object: &Object<'_>, column: Option<&str>) -> ScalarValue {
-        let Ok(pattern) = object.exactly() else { return none() };
+        let letters = of_owner(object.kind());
+        self.items(object, column, letters).map_or_else(none, list)
+    }
+
+    /// `relacl` of a sequence. USAGE of it is the right to insert.
+    fn sequence_acl(&self, object: &Object<'_>) -> ScalarValue {
+        // PostgreSQL's order: r, w, U. The name of a role may contain any letter.
+        let restated = |item: String| {
+            let Some((rest, grantor)) = item.rsplit_once('/') else { return item };
+            let Some((name, letters)) = rest.rsplit_once('=') else { return item };
+            let of = |letter: char| match letters.find(letter) {
+                Some(at) if letters[at + 1..].starts_with('*') => "*",
+                Some(_) => "",
+                None => "-",
+            };
+            let each = [('r', 'r'), ('w', 'w'), ('a', 'U')].map(|(own, shown)| match of(own) {
+                "-" => String::new(),
+                star => format!("{shown}{star}"),
+            });
+            format!("{name}={}/{grantor}", each.concat())
+        };
+        let items = self.items(object, None, "arw");
+        items.map_or_else(none, |items| list(items.into_iter().map(restated).collect()))
+    }
+
+    /// The items; `None` if nothing was granted.
+    fn items(&self, object: &Object<'_>, column: Option<&str>, of_owner: &str) -> Option<Vec<String>> {
+        let pattern = object.exactly().ok()?;
         let own = self.exact.get(&pattern).into_iter().flatten();
         let matching = self.patterns.iter().filter(|(key, _)| key.object.matches(object));
         let all = own.chain(matching).filter(|(key, _)| key.column.as_deref() == column);
@@ -128,18 +155,23 @@ impl AclIndex<'_> {
             *grant_option |= options.grant_option;
         }
         if items.is_empty() {
-            return none();
+            return None;
         }
         let mut shown = Vec::new();
         if column.is_none() {
             // What was granted to the owner is among what it has.
             items.retain(|(grantee, _), _| *grantee != owner);
             let name = named(self.view, owner);
-            shown.push(format!("{name}={}/{name}", of_owner(object.kind())));
+            shown.push(format!("{name}={of_owner}/{name}"));
         }
         shown.extend(items.iter().map(|((grantee, grantor), letters)| item(self.view, *grantee, *grantor, letters)));
-        list(shown)
+        Some(shown)
     }
+}
+
+/// The list of a sequence, or NULL in a session of the node itself.
+pub(super) fn sequence_acl_or_null(index: Option<&AclIndex<'_>>, object: &Object<'_>) -> ScalarValue {
+    index.map_or_else(none, |index| index.sequence_acl(object))
 }
 
 /// The list of an object, or NULL in a session of the node itself.

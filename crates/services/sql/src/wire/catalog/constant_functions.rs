@@ -22,10 +22,9 @@ use crate::text::identifiers::parts;
 
 /// Functions that return true here: every object can be named without its schema, and everybody may use functions,
 /// types and what there is one of.
-const TRUE: [&str; 18] = [
+const TRUE: [&str; 17] = [
     "has_function_privilege",
     "has_language_privilege",
-    "has_sequence_privilege",
     "has_tablespace_privilege",
     "has_type_privilege",
     "pg_collation_is_visible",
@@ -48,7 +47,7 @@ const FALSE: [&str; 3] = ["pg_is_in_recovery", "pg_is_other_temp_schema", "row_s
 
 /// Functions for texts that do not exist here: comments, partitions, triggers, rules, extended statistics, source texts
 /// of functions.
-const NO_TEXT: [&str; 15] = [
+const NO_TEXT: [&str; 14] = [
     "col_description",
     "obj_description",
     "pg_describe_object",
@@ -60,7 +59,6 @@ const NO_TEXT: [&str; 15] = [
     "pg_get_partition_constraintdef",
     "pg_get_partkeydef",
     "pg_get_ruledef",
-    "pg_get_serial_sequence",
     "pg_get_statisticsobjdef_columns",
     "pg_get_triggerdef",
     "shobj_description",

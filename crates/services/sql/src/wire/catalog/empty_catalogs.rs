@@ -18,6 +18,16 @@ use super::tables::is_empty;
 use crate::engine::parse::ast::folded;
 use crate::engine::plan::column_labels::label;
 
+/// Whether a subquery is taken for one without rows: also of sequences, for clients that ask for the options of an
+/// identity column in forms that have no plan.
+pub(super) fn is_nothing_within(query: &Query) -> bool {
+    let of_sequence = |select: &Select| match select.from.as_slice() {
+        [from] => from.joins.is_empty() && is_catalog(&from.relation, |name| name == "pg_sequence"),
+        _ => false,
+    };
+    is_nothing(query) || matches!(query.body.as_ref(), SetExpr::Select(select) if of_sequence(select))
+}
+
 /// Whether a query never has rows, whatever its conditions are.
 pub(super) fn is_nothing(query: &Query) -> bool {
     query.with.is_none() && is_nothing_set(&query.body)
@@ -60,11 +70,15 @@ fn reads_nothing(select: &Select) -> bool {
 }
 
 fn is_empty_catalog(factor: &TableFactor) -> bool {
+    is_catalog(factor, is_empty)
+}
+
+fn is_catalog(factor: &TableFactor, is: impl Fn(&str) -> bool) -> bool {
     let TableFactor::Table { name, args: None, .. } = factor else { return false };
     let parts: Vec<String> = name.0.iter().filter_map(|part| part.as_ident()).map(folded).collect();
     match parts.as_slice() {
-        [table] => is_empty(table),
-        [schema, table] => schema == super::SCHEMA && is_empty(table),
+        [table] => is(table),
+        [schema, table] => schema == super::SCHEMA && is(table),
         _ => false,
     }
 }

@@ -168,8 +168,14 @@ pub(super) fn index(moment: &Moment, oid: u32, part: Option<usize>) -> Option<St
 }
 
 fn constraint(moment: &Moment, oid: u32) -> Option<String> {
-    let relation = moment.keyed().find(|relation| relation.constraint_oid() == oid)?;
-    Some(format!("PRIMARY KEY ({})", relation.key_columns()))
+    let key = moment.keyed().find(|relation| relation.constraint_oid() == oid);
+    if let Some(relation) = key {
+        return Some(format!("PRIMARY KEY ({})", relation.key_columns()));
+    }
+    let checks =
+        moment.relations.iter().flat_map(|relation| relation.checks.iter().map(move |check| (relation, check)));
+    let (_, check) = checks.into_iter().find(|(relation, check)| relation.check_oid(check) == oid)?;
+    Some(format!("CHECK ({})", check.condition))
 }
 
 /// `current_setting` for settings that no session can change.

@@ -25,6 +25,7 @@ use crate::text::identifiers::parts;
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum About {
     Table,
+    Sequence,
     Column,
     AnyColumn,
     Schema,
@@ -43,6 +44,7 @@ enum Given {
 pub(super) fn register(context: &SessionContext, facts: &Facts) {
     for (name, about) in [
         ("has_table_privilege", About::Table),
+        ("has_sequence_privilege", About::Sequence),
         ("has_column_privilege", About::Column),
         ("has_any_column_privilege", About::AnyColumn),
         ("has_schema_privilege", About::Schema),
@@ -119,6 +121,14 @@ fn answer(moment: &Moment, about: About, values: &[&Given]) -> Result<Option<boo
             Given::Name(name) => Err(SqlError::statement("3D000", format!("database \"{name}\" does not exist"))),
             Given::Number(_) => Ok(None),
         },
+        About::Sequence => {
+            let Some(relation) = relation(moment, object)? else { return Ok(None) };
+            if relation.sequence.is_none() {
+                return Err(SqlError::statement("42809", format!("\"{}\" is not a sequence", relation.name)));
+            }
+            let (schema, name) = (relation.namespace.name.as_str(), relation.name.as_str());
+            asked.any(&of_sequence(privileges)?, Object::Table { schema, name, columns: &[] }).map(Some)
+        }
         About::Table | About::Column | About::AnyColumn => {
             let Some(relation) = relation(moment, object)? else {
                 return of_catalog(&asked, object, privileges);
@@ -138,6 +148,20 @@ fn answer(moment: &Moment, about: About, values: &[&Given]) -> Result<Option<boo
             asked.any(privileges, Object::Table { schema, name, columns: &columns }).map(Some)
         }
     }
+}
+
+/// Privileges on a sequence as those on a table: USAGE is the right to insert. Errors: 22023.
+fn of_sequence(privileges: &str) -> Result<String, SqlError> {
+    let one = |text: &str| {
+        let upper = text.trim().to_ascii_uppercase();
+        let (keyword, option) = upper.split_at(upper.find(' ').unwrap_or(upper.len()));
+        match keyword {
+            "USAGE" => Ok(format!("INSERT{option}")),
+            "SELECT" | "UPDATE" => Ok(upper.clone()),
+            _ => Err(SqlError::statement("22023", format!("unrecognized privilege type: \"{}\"", text.trim()))),
+        }
+    };
+    Ok(privileges.split(',').map(one).collect::<Result<Vec<_>, _>>()?.join(","))
 }
 
 /// Schemas of PostgreSQL's own catalogs: everybody reads them.

@@ -9,7 +9,8 @@
 //!   (SELECT e FROM d WHERE outer AND c) CASE WHEN outer THEN (SELECT first_value(e) FROM d WHERE c) END
 //!   EXISTS (SELECT .. WHERE c)          coalesce((SELECT count(*) .. WHERE c), 0) > 0, among columns
 //!   ARRAY(SELECT e .. ORDER BY o)       (SELECT array_agg(e ORDER BY o) ..)
-//!   (SELECT .. FROM pg_sequence ..)     NULL: there is none; EXISTS of it false, ARRAY of it empty
+//!   (SELECT .. FROM pg_policy ..)       NULL: there is none; EXISTS of it false, ARRAY of it empty; of pg_sequence alike
+//!   nextval('x'::regclass)              nextval('x')
 //! ```
 //!
 //! This runs after [`syntax_rewrite`](super::syntax_rewrite). The functions named here that PostgreSQL does not have
@@ -19,14 +20,15 @@ use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
 use datafusion::sql::sqlparser::ast::{
-    AccessExpr, Array, ArrayElemTypeDef, BinaryOperator, CaseWhen, CastKind, DataType, Expr, Function,
-    FunctionArgumentClause, FunctionArguments, GroupByExpr, Ident, ObjectName, OrderByKind, Query, Select, SelectItem,
-    SetExpr, Statement, TableFactor, Value, Visit, VisitMut, Visitor, VisitorMut,
+    AccessExpr, Array, ArrayElemTypeDef, BinaryOperator, CaseWhen, CastKind, DataType, Expr, Function, FunctionArg,
+    FunctionArgExpr, FunctionArgumentClause, FunctionArguments, GroupByExpr, Ident, ObjectName, OrderByKind, Query,
+    Select, SelectItem, SetExpr, Statement, TableFactor, Value, Visit, VisitMut, Visitor, VisitorMut,
 };
 
-use super::empty_catalogs::is_nothing;
+use super::empty_catalogs::is_nothing_within;
 use super::query_parts::{conjuncts, is_aggregate, parameters, together};
 use crate::engine::parse::expressions::call;
+use crate::engine::statements::sequences::OF_SEQUENCES;
 
 /// A catalog that has no information about columns here: no column has a collation of its own.
 const COLLATIONS: &str = "pg_collation";
@@ -43,6 +45,21 @@ struct Restate;
 
 impl VisitorMut for Restate {
     type Break = ();
+
+    fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+        // These functions take the name.
+        if let Expr::Function(function) = expr
+            && let Some(name) = function.name.0.last().and_then(|part| part.as_ident())
+            && OF_SEQUENCES.contains(&name.value.to_ascii_lowercase().as_str())
+            && let FunctionArguments::List(list) = &mut function.args
+            && let Some(FunctionArg::Unnamed(FunctionArgExpr::Expr(first))) = list.args.first_mut()
+            && let Expr::Cast { expr, data_type, .. } = first
+            && word_of(data_type) == "regclass"
+        {
+            *first = (**expr).clone();
+        }
+        ControlFlow::Continue(())
+    }
 
     fn post_visit_select(&mut self, select: &mut Select) -> ControlFlow<()> {
         VisitMut::visit(&mut select.projection, &mut ExistsAsCount { inside: 0 })
@@ -121,7 +138,7 @@ impl VisitorMut for ExistsAsCount {
 
 /// Whether a query has no rows, and no parameters whose types its client waits for.
 fn is_gone(query: &Query) -> bool {
-    is_nothing(query) && parameters(query).is_empty()
+    is_nothing_within(query) && parameters(query).is_empty()
 }
 
 /// NULL in place of a query without rows. Its parameters stay: the client waits for their types.
@@ -251,7 +268,7 @@ fn is_options(expr: &Expr) -> bool {
 
 /// A subquery that returns one value, in a form that DataFusion can join.
 fn scalar(mut query: Box<Query>) -> Expr {
-    if is_nothing(&query) {
+    if is_nothing_within(&query) {
         return no_value(&query);
     }
     let SetExpr::Select(select) = query.body.as_mut() else { return Expr::Subquery(query) };

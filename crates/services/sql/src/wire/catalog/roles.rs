@@ -175,7 +175,7 @@ pub(super) fn tables(moment: &Moment) -> Vec<Row> {
             ("hasindexes", ScalarValue::from(has_index)),
         ]
     };
-    let own = moment.relations.iter().filter(|relation| relation.query.is_none());
+    let own = moment.relations.iter().filter(|relation| relation.query.is_none() && relation.sequence.is_none());
     let own =
         own.map(|relation| row(&relation.namespace.name, &relation.name, relation.owner, !relation.key.is_empty()));
     own.chain(TABLES.iter().map(|(name, ..)| row(super::SCHEMA, name, OWNER, false))).collect()

@@ -1,14 +1,18 @@
 //! The objects that the catalogs describe: schemas, tables, their columns and keys, as the session sees them now.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::{Schema, SchemaRef};
 use datafusion::catalog::CatalogProvider;
 use datafusion::error::Result;
-use node::identity::Object;
+use node::identity::{Action, Object};
 
+use crate::engine::plan::access::Access;
+use crate::engine::plan::sequence_rows;
 use crate::engine::plan::session_catalog::StatementView;
-use crate::table::Entry;
+use crate::engine::statements::check_constraints;
+use crate::table::{Check, Entry, Sequence, Table};
 use crate::text::identifiers::quoted;
 
 /// Lower OIDs are PostgreSQL's own (`FirstNormalObjectId`).
@@ -30,7 +34,17 @@ pub(super) struct Namespace {
     pub(super) name: String,
 }
 
-/// A table or view.
+/// A CHECK constraint.
+#[derive(Debug, Clone)]
+pub(super) struct ShownCheck {
+    pub(super) name: String,
+    /// The condition as SQL.
+    pub(super) condition: String,
+    /// Positions of the columns that it names.
+    pub(super) columns: Vec<usize>,
+}
+
+/// A table, view or sequence.
 #[derive(Debug, Clone)]
 pub(super) struct Relation {
     pub(super) oid: u32,
@@ -47,6 +61,14 @@ pub(super) struct Relation {
     pub(super) key_name: String,
     /// Defaults of columns by their positions, as SQL.
     pub(super) defaults: Vec<(usize, String)>,
+    /// CHECK constraints.
+    pub(super) checks: Vec<ShownCheck>,
+    /// Identity columns by their positions, and whether each is GENERATED ALWAYS.
+    pub(super) identities: Vec<(usize, bool)>,
+    /// For each column the sequence that belongs to it, as SQL names it.
+    pub(super) sequences: Vec<(String, String)>,
+    /// The definition, if it is a sequence.
+    pub(super) sequence: Option<Arc<Sequence>>,
 }
 
 impl Relation {
@@ -58,6 +80,11 @@ impl Relation {
     /// OID of the primary key as a constraint.
     pub(super) fn constraint_oid(&self) -> u32 {
         number(&[&self.namespace.name, &self.name, "$key"])
+    }
+
+    /// OID of a CHECK constraint.
+    pub(super) fn check_oid(&self, check: &ShownCheck) -> u32 {
+        number(&[&self.namespace.name, &self.name, "$check", &check.name])
     }
 
     /// OID of the default of the column at a position.
@@ -93,6 +120,14 @@ impl SessionFacts {
     /// The facts for a session.
     pub(super) fn new(database: String, shared: Arc<StatementView>, user: &str) -> SessionFacts {
         SessionFacts { database, shared, user: user.to_owned() }
+    }
+
+    /// The last value that a sequence gave; `None` if it gave none, or to who may not read it.
+    pub(super) fn last_value(&self, sequence: &Sequence) -> Option<i64> {
+        let actions = [Action::TableInsert, Action::TableSelect];
+        let may = |access: Access| access.has_one_of(&actions, &sequence.schema_name, &sequence.name);
+        let counter = self.shared.access().is_none_or(may).then(|| self.shared.standing(sequence).ok()).flatten();
+        counter.filter(|counter| counter.is_called).map(|counter| counter.last)
     }
 }
 
@@ -130,6 +165,13 @@ impl Facts {
         let catalog = self.shared.catalog();
         let about = &self.about;
         let mut moment = Moment { about: Arc::clone(about), namespaces: Vec::new(), relations: Vec::new() };
+        let mut owned: HashMap<u64, Vec<(String, String)>> = HashMap::new();
+        for sequence in catalog.sequences() {
+            if let Some(owner) = &sequence.owner {
+                let name = format!("{}.{}", quoted(&sequence.schema_name), quoted(&sequence.name));
+                owned.entry(owner.table).or_default().push((owner.column.clone(), name));
+            }
+        }
         let mut schemas = self.names.schema_names();
         schemas.sort();
         schemas.dedup();
@@ -145,8 +187,24 @@ impl Facts {
                     }
                     _ => Vec::new(),
                 };
+                let checks = match entry {
+                    Entry::Table(table) => table.checks.iter().filter_map(|check| shown_check(table, check)).collect(),
+                    _ => Vec::new(),
+                };
+                let identities = match entry {
+                    Entry::Table(table) => {
+                        let columns = table.columns.iter().enumerate();
+                        columns.filter_map(|(at, column)| Some((at, column.identity.as_ref()?.always))).collect()
+                    }
+                    _ => Vec::new(),
+                };
+                let sequences = match entry {
+                    Entry::Table(table) => owned.get(&table.id).cloned().unwrap_or_default(),
+                    _ => Vec::new(),
+                };
                 let (columns, key, key_name) = match entry {
-                    Entry::Table(table) => (table.schema.clone(), table.key.clone(), table.key_name.clone()),
+                    Entry::Sequence(_) => (sequence_rows::schema(), Vec::new(), String::new()),
+                    Entry::Table(table) => (table.declared(), table.key.clone(), table.key_name.clone()),
                     Entry::View(_) => (Arc::new(Schema::empty()), Vec::new(), String::new()),
                     Entry::Virtual(table) => (table.schema(), Vec::new(), String::new()),
                     Entry::External(table) => (table.schema.clone(), Vec::new(), String::new()),
@@ -162,6 +220,10 @@ impl Facts {
                     key,
                     key_name,
                     defaults,
+                    checks,
+                    identities,
+                    sequences,
+                    sequence: if let Entry::Sequence(sequence) = entry { Some(Arc::clone(sequence)) } else { None },
                 });
             }
         }
@@ -182,6 +244,12 @@ impl Facts {
         }
         Ok(moment)
     }
+}
+
+/// A constraint whose text cannot be read is not shown.
+fn shown_check(table: &Table, check: &Check) -> Option<ShownCheck> {
+    let (condition, columns) = check_constraints::shown(check, &table.columns).ok()?;
+    Some(ShownCheck { name: check.name.clone(), condition, columns: columns.into_iter().collect() })
 }
 
 fn namespace_oid(name: &str) -> u32 {

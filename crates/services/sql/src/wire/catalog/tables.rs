@@ -19,9 +19,9 @@ use super::acl::{Acls, acl_or_null};
 use super::arrow_schema::{names, shape};
 use super::backends::{ACTIVITY, Backends, GSSAPI};
 use super::catalog_row::{Row, int, text};
-use super::session_objects::{Facts, Moment, Namespace, Relation, SessionFacts};
+use super::session_objects::{Facts, Moment, Namespace, Relation, SessionFacts, ShownCheck};
 use super::types::CatalogType;
-use super::{acl, functions, roles, static_catalogs, types};
+use super::{acl, functions, roles, sequences, static_catalogs, types};
 use crate::wire::oid::{Described, Kind, Scalar};
 
 /// PostgreSQL's OID of the access method of tables.
@@ -106,6 +106,8 @@ fn passing(name: &str) -> Option<fn(&Moment) -> Vec<Row>> {
         "pg_index" => indexes,
         "pg_indexes" => roles::indexes,
         "pg_namespace" => namespaces,
+        "pg_sequence" => sequences::definitions,
+        "pg_sequences" => sequences::sequences,
         "pg_tables" => roles::tables,
         "pg_views" => roles::views,
         _ => return None,
@@ -128,11 +130,19 @@ fn classes(moment: &Moment) -> Vec<Row> {
             relation,
             relation.oid,
             &relation.name,
-            if relation.query.is_some() { "v" } else { "r" },
+            match (&relation.query, &relation.sequence) {
+                (Some(_), _) => "v",
+                (None, Some(_)) => "S",
+                _ => "r",
+            },
             keyed,
         ));
         let object = Object::Table { schema: &relation.namespace.name, name: &relation.name, columns: &[] };
-        rows.last_mut().into_iter().for_each(|row| row.push(("relacl", acl_or_null(index.as_ref(), &object, None))));
+        let acl = match &relation.sequence {
+            Some(_) => acl::sequence_acl_or_null(index.as_ref(), &object),
+            None => acl_or_null(index.as_ref(), &object, None),
+        };
+        rows.last_mut().into_iter().for_each(|row| row.push(("relacl", acl.clone())));
         if keyed {
             rows.push(class(relation, relation.index_oid(), &relation.key_name, "i", false));
         }
@@ -157,6 +167,7 @@ fn class(relation: &Relation, oid: u32, name: &str, kind: &str, keyed: bool) -> 
         ("relpersistence", text("p")),
         ("relkind", text(kind)),
         ("relnatts", ScalarValue::from(columns as i16)),
+        ("relchecks", ScalarValue::from(if kind == "r" { relation.checks.len() as i16 } else { 0 })),
         ("relispopulated", ScalarValue::from(true)),
         ("relreplident", text(if kind == "r" { "d" } else { "n" })),
     ]
@@ -174,6 +185,8 @@ fn attributes(moment: &Moment) -> Vec<Row> {
             row.push(("attnotnull", ScalarValue::from(!field.is_nullable() && relation.query.is_none())));
             row.push(("attacl", acl_or_null(index.as_ref(), &object, Some(field.name()))));
             row.push(("atthasdef", ScalarValue::from(relation.defaults.iter().any(|(column, _)| *column == at))));
+            let identity = relation.identities.iter().find(|(column, _)| *column == at);
+            row.push(("attidentity", text(identity.map_or("", |(_, always)| if *always { "a" } else { "d" }))));
             rows.push(row);
         }
         for (at, column) in relation.key.iter().enumerate() {
@@ -224,7 +237,12 @@ fn defaults(moment: &Moment) -> Vec<Row> {
 
 /// The positions of the primary key's columns, from 1.
 fn key_numbers(relation: &Relation) -> ScalarValue {
-    let numbers: Vec<ScalarValue> = relation.key.iter().map(|at| ScalarValue::from(*at as i16 + 1)).collect();
+    numbers_of(&relation.key)
+}
+
+/// Positions of columns, from 1.
+fn numbers_of(columns: &[usize]) -> ScalarValue {
+    let numbers: Vec<ScalarValue> = columns.iter().map(|at| ScalarValue::from(*at as i16 + 1)).collect();
     ScalarValue::List(ScalarValue::new_list_nullable(&numbers, &DataType::Int16))
 }
 
@@ -270,7 +288,26 @@ fn constraints(moment: &Moment) -> Vec<Row> {
             ("conkey", key_numbers(relation)),
         ]
     };
-    moment.keyed().map(row).collect()
+    let check = |relation: &Relation, check: &ShownCheck| {
+        let mut row = vec![
+            ("oid", int(relation.check_oid(check))),
+            ("conname", text(&check.name)),
+            ("connamespace", int(relation.namespace.oid)),
+            ("contype", text("c")),
+            ("convalidated", ScalarValue::from(true)),
+            ("conrelid", int(relation.oid)),
+            ("conislocal", ScalarValue::from(true)),
+            ("conbin", text(&check.condition)),
+        ];
+        // As in PostgreSQL NULL for a condition without columns.
+        if !check.columns.is_empty() {
+            row.push(("conkey", numbers_of(&check.columns)));
+        }
+        row
+    };
+    let all = moment.relations.iter();
+    let checks = all.flat_map(|relation| relation.checks.iter().map(move |one| check(relation, one)));
+    moment.keyed().map(row).chain(checks).collect()
 }
 
 fn namespaces(moment: &Moment) -> Vec<Row> {

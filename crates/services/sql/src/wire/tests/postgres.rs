@@ -92,6 +92,11 @@ async fn what_clients_ask_the_catalogs_is_answered_as_postgresql_answers_it() {
     agrees("catalogs.txt", 150).await;
 }
 
+#[tokio::test]
+async fn what_is_told_of_sequences_and_constraints_is_what_postgresql_tells() {
+    agrees("schema.txt", 15).await;
+}
+
 /// Runs all queries of a file, and checks that there are at least `at_least`.
 async fn agrees(file: &str, at_least: usize) {
     let file = std::fs::read_to_string(format!("{FOLDER}/{file}")).expect("it is there");

@@ -92,9 +92,11 @@ fn name_or_text(tokens: &mut Tokens<'_>) -> Result<String, SqlError> {
 /// ALTER .. OWNER TO; `None` for another change of the object.
 fn owner(tokens: &mut Tokens<'_>) -> Option<RightsStatement> {
     let mut ahead = *tokens;
-    let kind = match ahead.take_any(&["ALTER TABLE", "ALTER VIEW", "ALTER SCHEMA"])? {
+    let kinds = ["ALTER TABLE", "ALTER VIEW", "ALTER SEQUENCE", "ALTER SCHEMA"];
+    let kind = match ahead.take_any(&kinds)? {
         "ALTER TABLE" => OwnedKind::Table,
         "ALTER VIEW" => OwnedKind::View,
+        "ALTER SEQUENCE" => OwnedKind::Sequence,
         _ => OwnedKind::Schema,
     };
     let if_exists = ahead.take("IF EXISTS");

@@ -9,8 +9,7 @@ use super::tokens::Tokens;
 use crate::SqlError;
 
 /// Kinds of objects that PostgreSQL has rights on, and that do not exist here.
-const ABSENT: [&str; 21] = [
-    "ALL SEQUENCES IN SCHEMA",
+const ABSENT: [&str; 19] = [
     "ALL FUNCTIONS IN SCHEMA",
     "ALL PROCEDURES IN SCHEMA",
     "ALL ROUTINES IN SCHEMA",
@@ -21,7 +20,6 @@ const ABSENT: [&str; 21] = [
     "FUNCTIONS",
     "ROUTINES",
     "TYPES",
-    "SEQUENCE",
     "FUNCTION",
     "PROCEDURE",
     "ROUTINE",
@@ -95,12 +93,17 @@ fn target(tokens: &mut Tokens<'_>) -> Result<RightsTarget, SqlError> {
     if tokens.take("ALL TABLES IN SCHEMA") {
         return Ok(RightsTarget::TablesOfSchemas(tokens.list(Tokens::name)?));
     }
+    if tokens.take("ALL SEQUENCES IN SCHEMA") {
+        return Ok(RightsTarget::SequencesOfSchemas(tokens.list(Tokens::name)?));
+    }
     refuse_absent(tokens)?;
     // A table may have such a name.
     let is_name = |word: &&str| ["TO", "FROM"].iter().any(|end| tokens.is_next(&format!("{word} {end}")));
-    let kinds: Vec<&str> = ["SCHEMA", "DATABASE", "TABLE"].into_iter().filter(|word| !is_name(word)).collect();
+    let kinds: Vec<&str> =
+        ["SCHEMA", "DATABASE", "TABLE", "SEQUENCE"].into_iter().filter(|word| !is_name(word)).collect();
     match tokens.take_any(&kinds) {
         Some("SCHEMA") => Ok(RightsTarget::Schemas(tokens.list(Tokens::name)?)),
+        Some("SEQUENCE") => Ok(RightsTarget::Sequences(tokens.list(Tokens::qualified)?)),
         Some("DATABASE") => Ok(RightsTarget::Databases(tokens.list(Tokens::name)?)),
         _ => Ok(RightsTarget::Tables(tokens.list(Tokens::qualified)?)),
     }

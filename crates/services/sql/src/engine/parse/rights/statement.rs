@@ -75,6 +75,10 @@ pub(crate) enum RightsTarget {
     Tables(Vec<QualifiedName>),
     /// All tables and views of these schemas.
     TablesOfSchemas(Vec<String>),
+    /// Sequences.
+    Sequences(Vec<QualifiedName>),
+    /// All sequences of these schemas.
+    SequencesOfSchemas(Vec<String>),
     /// Schemas.
     Schemas(Vec<String>),
     /// Databases.
@@ -157,6 +161,8 @@ pub(crate) enum OwnedKind {
     Table,
     /// A view.
     View,
+    /// A sequence.
+    Sequence,
     /// A schema.
     Schema,
 }
@@ -167,6 +173,7 @@ impl OwnedKind {
         match self {
             OwnedKind::Table => "table",
             OwnedKind::View => "view",
+            OwnedKind::Sequence => "sequence",
             OwnedKind::Schema => "schema",
         }
     }
@@ -188,6 +195,7 @@ impl RightsStatement {
             RightsStatement::Defaults { .. } => "ALTER DEFAULT PRIVILEGES",
             RightsStatement::Owner { kind: OwnedKind::Table, .. } => "ALTER TABLE",
             RightsStatement::Owner { kind: OwnedKind::View, .. } => "ALTER VIEW",
+            RightsStatement::Owner { kind: OwnedKind::Sequence, .. } => "ALTER SEQUENCE",
             RightsStatement::Owner { kind: OwnedKind::Schema, .. } => "ALTER SCHEMA",
             RightsStatement::Reassign { .. } => "REASSIGN OWNED",
             RightsStatement::DropOwned { .. } => "DROP OWNED",

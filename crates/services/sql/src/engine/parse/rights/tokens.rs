@@ -8,13 +8,13 @@ use crate::SqlError;
 
 /// The tokens of one statement, without blanks and comments.
 #[derive(Clone, Copy)]
-pub(super) struct Tokens<'a> {
+pub(in crate::engine::parse) struct Tokens<'a> {
     all: &'a [&'a TokenWithSpan],
     at: usize,
 }
 
 impl<'a> Tokens<'a> {
-    pub(super) fn of(all: &'a [&'a TokenWithSpan]) -> Tokens<'a> {
+    pub(in crate::engine::parse) fn of(all: &'a [&'a TokenWithSpan]) -> Tokens<'a> {
         Tokens { all, at: 0 }
     }
 
@@ -23,12 +23,12 @@ impl<'a> Tokens<'a> {
     }
 
     /// Whether all tokens are read.
-    pub(super) fn is_at_end(&self) -> bool {
+    pub(in crate::engine::parse) fn is_at_end(&self) -> bool {
         self.at >= self.all.len()
     }
 
     /// Whether the next tokens are these words, however they are written, and not in quotes.
-    pub(super) fn is_next(&self, words: &str) -> bool {
+    pub(in crate::engine::parse) fn is_next(&self, words: &str) -> bool {
         words.split(' ').enumerate().all(|(ahead, word)| match self.next(ahead) {
             Some(Token::Word(own)) => own.quote_style.is_none() && own.value.eq_ignore_ascii_case(word),
             _ => false,
@@ -36,7 +36,7 @@ impl<'a> Tokens<'a> {
     }
 
     /// Reads these words, if they are next.
-    pub(super) fn take(&mut self, words: &str) -> bool {
+    pub(in crate::engine::parse) fn take(&mut self, words: &str) -> bool {
         let is_next = self.is_next(words);
         if is_next {
             self.at += words.split(' ').count();
@@ -45,34 +45,34 @@ impl<'a> Tokens<'a> {
     }
 
     /// Reads the first of these that is next.
-    pub(super) fn take_any<'w>(&mut self, all: &[&'w str]) -> Option<&'w str> {
+    pub(in crate::engine::parse) fn take_any<'w>(&mut self, all: &[&'w str]) -> Option<&'w str> {
         all.iter().copied().find(|words| self.take(words))
     }
 
     /// Reads this token, if it is next.
-    pub(super) fn take_sign(&mut self, sign: &Token) -> bool {
+    pub(in crate::engine::parse) fn take_sign(&mut self, sign: &Token) -> bool {
         let is_next = self.next(0) == Some(sign);
         self.at += usize::from(is_next);
         is_next
     }
 
     /// Reads these words. Errors: 42601.
-    pub(super) fn expect(&mut self, words: &str) -> Result<(), SqlError> {
+    pub(in crate::engine::parse) fn expect(&mut self, words: &str) -> Result<(), SqlError> {
         if self.take(words) { Ok(()) } else { Err(self.wrong()) }
     }
 
     /// Reads this token. Errors: 42601.
-    pub(super) fn expect_sign(&mut self, sign: &Token) -> Result<(), SqlError> {
+    pub(in crate::engine::parse) fn expect_sign(&mut self, sign: &Token) -> Result<(), SqlError> {
         if self.take_sign(sign) { Ok(()) } else { Err(self.wrong()) }
     }
 
     /// Checks that all tokens are read. Errors: 42601.
-    pub(super) fn end(&self) -> Result<(), SqlError> {
+    pub(in crate::engine::parse) fn end(&self) -> Result<(), SqlError> {
         if self.is_at_end() { Ok(()) } else { Err(self.wrong()) }
     }
 
     /// The error for a token that cannot be next, with its place.
-    pub(super) fn wrong(&self) -> SqlError {
+    pub(in crate::engine::parse) fn wrong(&self) -> SqlError {
         let Some(token) = self.all.get(self.at) else {
             return SqlError::statement("42601", "syntax error at end of input");
         };
@@ -90,7 +90,7 @@ impl<'a> Tokens<'a> {
     }
 
     /// A name as SQL folds it, and whether it was in quotes. Errors: 42601.
-    pub(super) fn word(&mut self) -> Result<(String, bool), SqlError> {
+    pub(in crate::engine::parse) fn word(&mut self) -> Result<(String, bool), SqlError> {
         let Some(Token::Word(word)) = self.next(0) else { return Err(self.wrong()) };
         self.at += 1;
         match word.quote_style {
@@ -100,12 +100,12 @@ impl<'a> Tokens<'a> {
     }
 
     /// A name as SQL folds it. Errors: 42601.
-    pub(super) fn name(&mut self) -> Result<String, SqlError> {
+    pub(in crate::engine::parse) fn name(&mut self) -> Result<String, SqlError> {
         Ok(self.word()?.0)
     }
 
     /// A name with the schemas before it. Errors: 42601.
-    pub(super) fn qualified(&mut self) -> Result<Vec<String>, SqlError> {
+    pub(in crate::engine::parse) fn qualified(&mut self) -> Result<Vec<String>, SqlError> {
         let mut parts = vec![self.name()?];
         while self.take_sign(&Token::Period) {
             parts.push(self.name()?);
@@ -114,7 +114,7 @@ impl<'a> Tokens<'a> {
     }
 
     /// A text in quotes. Errors: 42601.
-    pub(super) fn text(&mut self) -> Result<String, SqlError> {
+    pub(in crate::engine::parse) fn text(&mut self) -> Result<String, SqlError> {
         let text = match self.next(0) {
             Some(Token::SingleQuotedString(text) | Token::EscapedStringLiteral(text)) => text.clone(),
             Some(Token::UnicodeStringLiteral(text)) => text.clone(),
@@ -126,16 +126,25 @@ impl<'a> Tokens<'a> {
     }
 
     /// A whole number. Errors: 42601.
-    pub(super) fn number(&mut self) -> Result<i64, SqlError> {
+    pub(in crate::engine::parse) fn number(&mut self) -> Result<i64, SqlError> {
         let is_negative = self.take_sign(&Token::Minus);
         let Some(Token::Number(digits, _)) = self.next(0) else { return Err(self.wrong()) };
-        let number: i64 = digits.parse().map_err(|_| self.wrong())?;
+        let sign = if is_negative { "-" } else { "" };
+        let number: i64 = format!("{sign}{digits}").parse().map_err(|_| self.wrong())?;
         self.at += 1;
-        Ok(if is_negative { -number } else { number })
+        Ok(number)
+    }
+
+    /// Whether a number is next.
+    pub(in crate::engine::parse) fn is_number_next(&self) -> bool {
+        matches!(
+            (self.next(0), self.next(1)),
+            (Some(Token::Number(..)), _) | (Some(Token::Minus), Some(Token::Number(..)))
+        )
     }
 
     /// Items separated by commas. Errors: those of `read`.
-    pub(super) fn list<T>(
+    pub(in crate::engine::parse) fn list<T>(
         &mut self,
         mut read: impl FnMut(&mut Tokens<'a>) -> Result<T, SqlError>,
     ) -> Result<Vec<T>, SqlError> {

@@ -3,6 +3,7 @@
 use datafusion::sql::sqlparser::ast::{Ident, ObjectName, ObjectType};
 use node::identity::{Action, IdentityChange, Object, ObjectKind, ObjectPattern, Privileges, RoleId};
 
+use super::super::sequences;
 use super::situation::{Situation, may_as};
 use crate::SqlError;
 use crate::engine::parse::ast::DATABASE;
@@ -61,6 +62,10 @@ pub(super) fn table(name: &[String], situation: &Situation<'_>) -> Result<Target
         Some(fields.fields().iter().map(|field| field.name().clone()).collect())
     };
     let columns = match entry {
+        Entry::Sequence(_) => {
+            let error = SqlError::statement("42809", format!("\"{table}\" is a sequence"));
+            return Err(error.with_hint("Name it behind ON SEQUENCE."));
+        }
         Entry::Table(table) => names(&table.schema),
         Entry::Virtual(table) => names(&table.schema()),
         Entry::External(table) => names(&table.schema),
@@ -72,11 +77,27 @@ pub(super) fn table(name: &[String], situation: &Situation<'_>) -> Result<Target
     Ok(Target { pattern: pattern(&of_table(schema, table))?, name: table.to_owned(), columns })
 }
 
+/// A sequence. Errors: 42P01, 42809, 3F000.
+pub(super) fn sequence(name: &[String], situation: &Situation<'_>) -> Result<Target, SqlError> {
+    let (schema, sequence) = resolved(name)?;
+    check_schema(schema, situation)?;
+    sequences::find(situation.catalog, schema, sequence)?;
+    Ok(Target { pattern: pattern(&of_table(schema, sequence))?, name: sequence.to_owned(), columns: None })
+}
+
+/// All sequences of a schema. Errors: 3F000.
+pub(super) fn sequences_of(name: &str, situation: &Situation<'_>) -> Result<Vec<Target>, SqlError> {
+    check_schema(name, situation)?;
+    let all = situation.catalog.sequences().filter(|sequence| sequence.schema_name == name);
+    all.map(|one| sequence(&[name.to_owned(), one.name.clone()], situation)).collect()
+}
+
 /// All tables and views of a schema. Errors: 3F000.
 pub(super) fn tables_of(name: &str, situation: &Situation<'_>) -> Result<Vec<Target>, SqlError> {
     check_schema(name, situation)?;
     let tables = situation.catalog.schemas.get(name).into_iter().flatten();
     tables
+        .filter(|(_, entry)| !matches!(entry, Entry::Sequence(_)))
         .map(|(table, _)| Ok(Target { pattern: pattern(&of_table(name, table))?, name: table.clone(), columns: None }))
         .collect()
 }
@@ -100,6 +121,7 @@ pub(super) fn owner(
             [name] => schema(name, situation),
             _ => Err(SqlError::unsupported(format!("the name {}", name.join(".")))),
         },
+        OwnedKind::Sequence => sequence(name, situation),
         _ => table(name, situation),
     };
     let target = match target {
@@ -107,6 +129,7 @@ pub(super) fn owner(
         target => target?,
     };
     let (owner_id, owner) = situation.role(owner)?;
+    let mut changes = vec![IdentityChange::Own { object: target.pattern, owner: owner.clone() }];
     if kind != OwnedKind::Schema {
         let (schema, table) = resolved(name)?;
         match (kind, situation.catalog.get(schema, table)) {
@@ -116,6 +139,17 @@ pub(super) fn owner(
             (OwnedKind::View, Some(entry)) if !matches!(entry, Entry::View(_)) => {
                 return Err(SqlError::statement("42809", format!("\"{}\" is not a view", target.name)));
             }
+            (_, Some(Entry::Sequence(sequence))) if sequence.owner.is_some() => {
+                let message = format!("cannot change owner of sequence \"{table}\"");
+                let detail = format!("Sequence \"{table}\" is linked to a table.");
+                return Err(SqlError::statement("0A000", message).with_detail(detail));
+            }
+            (_, Some(Entry::Table(table))) => {
+                for sequence in situation.catalog.sequences_of(table.id) {
+                    let object = pattern(&of_table(&sequence.schema_name, &sequence.name))?;
+                    changes.push(IdentityChange::Own { object, owner: owner.clone() });
+                }
+            }
             _ => {}
         }
         // As in PostgreSQL the new owner could have made it.
@@ -124,7 +158,7 @@ pub(super) fn owner(
             return Err(SqlError::statement("42501", format!("permission denied for schema {schema}")));
         }
     }
-    Ok(vec![IdentityChange::Own { object: target.pattern, owner }])
+    Ok(changes)
 }
 
 /// Roles that the caller has the rights of. Errors: 42704, 42501.
@@ -187,7 +221,7 @@ pub(super) fn drop_owned_rights(of: &[RoleName], situation: &Situation<'_>) -> R
     Ok(changes)
 }
 
-/// The objects of roles, as DROP statements in an order in which they can run: views, tables, schemas.
+/// The objects of roles, as DROP statements in an order in which they can run: views, tables, sequences, schemas.
 ///
 /// Errors: 42704, 42501.
 pub(super) fn owned(
@@ -195,7 +229,7 @@ pub(super) fn owned(
     situation: &Situation<'_>,
 ) -> Result<Vec<(ObjectType, Vec<ObjectName>)>, SqlError> {
     let roles = own_roles(of, "drop", situation)?;
-    let (mut views, mut tables, mut schemas) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut views, mut tables, mut sequences, mut schemas) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let quoted = |part: &str| Ident::with_quote('"', part);
     for (object, owner) in situation.directory().owners() {
         if !roles.iter().any(|(id, _)| id == owner) {
@@ -206,6 +240,9 @@ pub(super) fn owned(
             (ObjectKind::Table, Some(Entry::View(_))) => {
                 views.push(ObjectName::from(vec![quoted(schema), quoted(name)]));
             }
+            (ObjectKind::Table, Some(Entry::Sequence(_))) => {
+                sequences.push(ObjectName::from(vec![quoted(schema), quoted(name)]));
+            }
             (ObjectKind::Table, Some(_)) => tables.push(ObjectName::from(vec![quoted(schema), quoted(name)])),
             (ObjectKind::Schema, _) if situation.catalog.schemas.contains_key(name) && name != PUBLIC => {
                 schemas.push(ObjectName::from(vec![quoted(name)]));
@@ -213,7 +250,12 @@ pub(super) fn owned(
             _ => {}
         }
     }
-    let all = [(ObjectType::View, views), (ObjectType::Table, tables), (ObjectType::Schema, schemas)];
+    let all = [
+        (ObjectType::View, views),
+        (ObjectType::Table, tables),
+        (ObjectType::Sequence, sequences),
+        (ObjectType::Schema, schemas),
+    ];
     Ok(all.into_iter().filter(|(_, names)| !names.is_empty()).collect())
 }
 

@@ -70,6 +70,30 @@ fn actions(privilege: &Privilege, kind: ObjectKind) -> Result<Vec<Action>, SqlEr
     }
 }
 
+/// The actions of a privilege on a sequence: USAGE of one is the right `table-insert` on it.
+///
+/// Errors: 42601, 0LP01.
+fn of_sequence(privilege: &Privilege) -> Result<Vec<Action>, SqlError> {
+    if !privilege.columns.is_empty() {
+        return Err(SqlError::statement("0LP01", "column privileges are only valid for relations"));
+    }
+    Ok(match privilege.keyword.as_deref() {
+        None => vec![Action::TableInsert, Action::TableSelect, Action::TableUpdate],
+        Some("usage") => vec![Action::TableInsert],
+        Some("select") => vec![Action::TableSelect],
+        Some("update") => vec![Action::TableUpdate],
+        Some(other) => {
+            // A word that is no privilege is refused as one.
+            actions(privilege, ObjectKind::Table).or_else(|error| match error.code() {
+                "0LP01" => Ok(Vec::new()),
+                _ => Err(error),
+            })?;
+            let message = format!("invalid privilege type {} for sequence", other.to_uppercase());
+            return Err(SqlError::statement("0LP01", message));
+        }
+    })
+}
+
 /// The objects that a statement names. Errors: 42P01, 3F000, 3D000.
 fn targets(on: &RightsTarget, situation: &Situation<'_>) -> Result<(ObjectKind, Vec<Target>), SqlError> {
     let mut targets = Vec::new();
@@ -83,6 +107,18 @@ fn targets(on: &RightsTarget, situation: &Situation<'_>) -> Result<(ObjectKind, 
         RightsTarget::TablesOfSchemas(schemas) => {
             for schema in schemas {
                 targets.append(&mut objects::tables_of(schema, situation)?);
+            }
+            ObjectKind::Table
+        }
+        RightsTarget::Sequences(names) => {
+            for name in names {
+                targets.push(objects::sequence(name, situation)?);
+            }
+            ObjectKind::Table
+        }
+        RightsTarget::SequencesOfSchemas(schemas) => {
+            for schema in schemas {
+                targets.append(&mut objects::sequences_of(schema, situation)?);
             }
             ObjectKind::Table
         }
@@ -132,7 +168,10 @@ pub(super) fn changes(
     bounded([privileges.len(), targets.len(), grantees.len()])?;
     let mut changes = Vec::new();
     for privilege in privileges {
-        let actions = actions(privilege, kind)?;
+        let actions = match on {
+            RightsTarget::Sequences(_) | RightsTarget::SequencesOfSchemas(_) => of_sequence(privilege)?,
+            _ => actions(privilege, kind)?,
+        };
         for target in &targets {
             check_columns(privilege, target)?;
             for (grantee, id) in &grantees {

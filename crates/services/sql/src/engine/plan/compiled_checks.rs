@@ -1,0 +1,45 @@
+//! [`CompiledChecks`]: the CHECK constraints of a table, ready to be evaluated over new rows.
+
+use std::sync::Arc;
+
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::physical_expr::PhysicalExpr;
+
+use crate::SqlError;
+use crate::table::{Check, Table};
+
+/// The compiled conditions of a table.
+#[derive(Debug)]
+pub(crate) struct CompiledChecks {
+    /// What was compiled, and for which columns.
+    of: Vec<Check>,
+    schema: SchemaRef,
+    conditions: Vec<Arc<dyn PhysicalExpr>>,
+}
+
+impl CompiledChecks {
+    /// The conditions of a table's constraints, in their order.
+    pub(crate) fn new(table: &Table, conditions: Vec<Arc<dyn PhysicalExpr>>) -> CompiledChecks {
+        CompiledChecks { of: table.checks.clone(), schema: table.schema.clone(), conditions }
+    }
+
+    /// Whether these are the table's.
+    pub(crate) fn are_of(&self, table: &Table) -> bool {
+        self.of == table.checks && self.schema == table.schema
+    }
+
+    /// The first constraint that a row violates, and the row. Errors: those of the conditions.
+    pub(crate) fn violated(&self, table: &Table, columns: &[ArrayRef]) -> Result<Option<(&Check, usize)>, SqlError> {
+        let batch = RecordBatch::try_new(table.schema.clone(), columns.to_vec())?;
+        for (check, condition) in self.of.iter().zip(&self.conditions) {
+            let outcome = condition.evaluate(&batch)?.into_array(batch.num_rows())?;
+            // NULL alone has no type.
+            let Some(outcome) = outcome.as_boolean_opt() else { continue };
+            if let Some(row) = (0..outcome.len()).find(|row| outcome.is_valid(*row) && !outcome.value(*row)) {
+                return Ok(Some((check, row)));
+            }
+        }
+        Ok(None)
+    }
+}
