@@ -386,7 +386,6 @@ class Run:
         self.arguments, self.known = arguments, Known(arguments.known)
         self.postgres, self.other = (psycopg.connect(dsn, autocommit=True) for dsn in (arguments.postgres, arguments.other))
         self.postgres.execute("set time zone 'UTC'")
-        self.postgres.execute("set default_transaction_isolation to 'repeatable read'")
         self.groups, self.passed, self.failed, self.tried = {}, 0, 0, 0
         # How many statements with a difference of the same outcome and text were made smaller.
         self.shrunk_for = collections.Counter()

@@ -54,6 +54,7 @@ use limits::spill_options::spill_files;
 use plan::catalog_cache::CatalogCache;
 use run::query_threads::QueryThreadPool;
 use sequences::Sequences;
+use session::row_locks::RowLocks;
 use session::table_locks::Locks;
 use tuple_mover::{TupleMover, Worker};
 
@@ -143,6 +144,7 @@ pub struct Engine {
     pub(crate) runtime: Arc<RuntimeEnv>,
     pub(crate) files: Arc<FileCache>,
     pub(crate) locks: Locks,
+    pub(crate) row_locks: Arc<RowLocks>,
     /// The threads of queries.
     pub(crate) teams: Arc<QueryThreadPool>,
     pub(crate) budget: Arc<Budget>,
@@ -202,6 +204,7 @@ impl Engine {
             runtime,
             files,
             locks: Locks::default(),
+            row_locks: tuple_mover.row_locks.clone(),
             definitions: tuple_mover.definitions.clone(),
             counts: tuple_mover.counts.clone(),
             sequences: Arc::new(sequences),
@@ -247,6 +250,11 @@ impl Engine {
     /// What the tuple mover has moved and compacted so far.
     pub fn tuple_mover_stats(&self) -> TupleMoverStats {
         self.tuple_mover.stats()
+    }
+
+    /// The sessions that wait for a row of another one's transaction, by their numbers, each with those for which it waits.
+    pub fn row_waits(&self) -> Vec<(u64, Vec<u64>)> {
+        self.row_locks.waits()
     }
 
     /// Ends the engine's own thread and waits for it. Sessions continue.

@@ -29,6 +29,7 @@ mod frame_guard;
 pub mod fuzzing;
 mod login;
 mod oid;
+mod option_words;
 mod parameter;
 mod reader;
 mod registry;

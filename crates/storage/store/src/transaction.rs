@@ -3,7 +3,7 @@
 //! *Snapshot isolation*: a transaction reads what was visible when it began, and its own changes. Of two transactions
 //! that change the same key the first to commit wins; the other gets [`StoreError::Conflict`]. So no update is lost and
 //! no transaction is seen partly. *Write skew* is possible: two transactions that each read what the other changes may
-//! both commit.
+//! both commit. A transaction may [renew](Transaction::renew) its snapshot between two of its changes.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -173,6 +173,35 @@ impl Transaction {
     /// belongs to another transaction, or was removed.
     pub fn rollback_to(&mut self, savepoint: Savepoint) {
         self.writes.rollback_to(savepoint.0);
+    }
+
+    /// Removes a savepoint, and later ones; the changes since stay. Panics as [`rollback_to`](Transaction::rollback_to).
+    pub fn release(&mut self, savepoint: Savepoint) {
+        self.writes.release(savepoint.0);
+    }
+
+    /// Reads the present state from now on, and its own changes over it: for transactions each statement of which sees what others
+    /// have committed. Afterwards only changes that others commit from now on conflict with its own.
+    ///
+    /// Errors: [`StoreError::Conflict`]: another transaction has changed a key since the snapshot, and this one has; the snapshot is
+    /// the old one then. Whoever keeps others from the keys that it changes will not get it.
+    pub fn renew(&mut self) -> Result<(), StoreError> {
+        if let Some(error) = &self.broken {
+            return Err(error.clone());
+        }
+        let newer = Snapshot::new(self.snapshot.store.clone());
+        if !self.writes.is_free() {
+            let engine = &self.snapshot.store.engine;
+            engine.committer.check_renewal(self.snapshot.lsn().0, &mut self.writes)?;
+        }
+        self.snapshot = newer;
+        Ok(())
+    }
+
+    /// Whether no other transaction has changed a key since the snapshot. False now and then for a key that is current: keys are
+    /// compared by hashes.
+    pub fn is_current(&self, tree: TreeId, key: &[u8]) -> bool {
+        self.committer().is_current(self.snapshot.lsn().0, tree, key)
     }
 
     /// Makes all changes durable and visible at once. Returns the LSN of its record; the snapshot's LSN if it changed

@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use datafusion::arrow::array::{BooleanArray, RecordBatch};
 use datafusion::arrow::compute::filter_record_batch;
-use store::Transaction;
+use store::{Transaction, TreeId};
 
 use super::row_groups::{Address, RowGroup, Trees, chunk_key, deleted, list, read_rows, with_deleted};
 use super::writer::last_row_group;
@@ -42,10 +42,16 @@ pub struct Compacted {
 
 impl RowGroupStore {
     /// Writes some of the table's row groups that have lost many rows as one; `None` if none is due. Durable when it
-    /// returns. The transaction must have just begun, and `table` must be as it sees it.
+    /// returns. The transaction must have just begun, and `table` must be as it sees it. `reserve` is called before the commit with
+    /// the keys of the rows in the tree of deleted rows.
     ///
-    /// Errors: [`SqlError::Again`] if another transaction deleted one of the rows meanwhile: nothing has changed.
-    pub fn compact(&self, mut transaction: Transaction, table: &Arc<Table>) -> Result<Option<Compacted>, SqlError> {
+    /// Errors: those of `reserve`; [`SqlError::Again`] if another transaction deleted one of the rows meanwhile: nothing has changed.
+    pub fn compact(
+        &self,
+        mut transaction: Transaction,
+        table: &Arc<Table>,
+        reserve: impl FnOnce(TreeId, &[&[u8]]) -> Result<(), SqlError>,
+    ) -> Result<Option<Compacted>, SqlError> {
         let shared = self.shared(table.storage);
         shared.forget_unseen(transaction.snapshot().store().oldest());
         let Some(trees) = Trees::find(&transaction, table.storage)? else { return Ok(None) };
@@ -67,9 +73,11 @@ impl RowGroupStore {
                 appender.push(&mut transaction, batch)?;
             }
         }
+        let mut addresses = Vec::new();
         for row_group in &together {
-            remove(&mut transaction, &trees, row_group)?;
+            addresses.extend(remove(&mut transaction, &trees, row_group)?);
         }
+        reserve(trees.deleted, &addresses.iter().map(|key| &key[..]).collect::<Vec<_>>())?;
         let lsn = appender.commit(transaction)?;
         together.iter().for_each(|row_group| shared.leaves(row_group.id, lsn));
         Ok(Some(Compacted { row_groups: together.len(), rows }))
@@ -115,8 +123,8 @@ fn left(
     Ok(batches)
 }
 
-/// Removes a row group, with its chunks and the addresses of its deleted rows.
-fn remove(transaction: &mut Transaction, trees: &Trees, row_group: &RowGroup) -> Result<(), SqlError> {
+/// Removes a row group, with its chunks and the addresses of its deleted rows. Returns the addresses of the others.
+fn remove(transaction: &mut Transaction, trees: &Trees, row_group: &RowGroup) -> Result<Vec<[u8; 8]>, SqlError> {
     let id = row_group.id;
     transaction.delete(trees.row_groups, &id.to_be_bytes())?;
     for (column, facts) in row_group.metadata.columns.iter().enumerate() {
@@ -130,5 +138,5 @@ fn remove(transaction: &mut Transaction, trees: &Trees, row_group: &RowGroup) ->
     let there = (0..row_group.metadata.rows as u32).filter(|&row| row_group.has(row));
     let there: Vec<_> = there.map(|row| Address { row_group: id, row }.key()).collect();
     transaction.count_as_changed(trees.deleted, there.iter().map(|key| &key[..]));
-    Ok(())
+    Ok(there)
 }

@@ -8,7 +8,7 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
-use store::{Direction, Transaction};
+use store::{Direction, Transaction, TreeId};
 
 use super::RowGroupStore;
 use super::row_groups::{LAST_ROW_ID, Trees};
@@ -19,10 +19,16 @@ use crate::table::row_encoding::BatchBuilder;
 impl RowGroupStore {
     /// Moves the rows of one row group, if the table has that many in the delta store and `keep` more. Returns the
     /// number of moved rows, 0 if there are too few. Durable when it returns. The transaction must have just begun, and
-    /// `table` must be as it sees it.
+    /// `table` must be as it sees it. `reserve` is called before the commit with the keys of the rows in the table's tree.
     ///
-    /// Errors: [`SqlError::Again`] if another transaction changed one of the rows meanwhile: nothing was moved.
-    pub fn move_rows(&self, mut transaction: Transaction, table: &Arc<Table>, keep: usize) -> Result<usize, SqlError> {
+    /// Errors: those of `reserve`; [`SqlError::Again`] if another transaction changed one of the rows meanwhile: nothing was moved.
+    pub fn move_rows(
+        &self,
+        mut transaction: Transaction,
+        table: &Arc<Table>,
+        keep: usize,
+        reserve: impl FnOnce(TreeId, &[&[u8]]) -> Result<(), SqlError>,
+    ) -> Result<usize, SqlError> {
         let whole = self.row_group_rows();
         let mut cursor = transaction.scan(table.rows, Bound::Unbounded, Bound::Unbounded, Direction::Forward);
         let all: Vec<usize> = (0..table.schema.fields().len()).collect();
@@ -54,6 +60,7 @@ impl RowGroupStore {
                 transaction.put(trees.row_groups, LAST_ROW_ID, &last)?;
             }
         }
+        reserve(table.rows, &keys.iter().map(|key| &key[..]).collect::<Vec<_>>())?;
         appender.commit(transaction)?;
         Ok(keys.len())
     }

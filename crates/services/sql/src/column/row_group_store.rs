@@ -11,7 +11,7 @@ use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext
 use datafusion::physical_expr::create_physical_expr;
 use datafusion::physical_plan::ExecutionPlan;
 use parking_lot::Mutex;
-use store::Transaction;
+use store::{Transaction, TreeId};
 
 use super::row_groups::{Address, LAST_ROW_ID, RowGroupCache, RowGroups, Trees, delete, find};
 use super::scan::RowGroupScan;
@@ -111,8 +111,23 @@ impl ColumnStore for RowGroupStore {
         Ok(found.map(|(address, row)| (address.encode().to_vec(), row)))
     }
 
-    fn delete(&self, transaction: &mut Transaction, table: &Table, address: &[u8]) -> Result<(), SqlError> {
-        delete(transaction, table.storage, Address::decode(address)?)
+    fn place(&self, view: &View, table: &Table, address: &[u8]) -> Result<(TreeId, Vec<u8>), SqlError> {
+        let address = Address::decode(address)?;
+        match Trees::find(view, table.storage)? {
+            Some(trees) => Ok((trees.deleted, address.key().to_vec())),
+            None => Err(damaged("the table of a row in the column store has no row groups")),
+        }
+    }
+
+    fn delete(
+        &self,
+        transaction: &mut Transaction,
+        table: &Table,
+        address: &[u8],
+    ) -> Result<(TreeId, Vec<u8>), SqlError> {
+        let address = Address::decode(address)?;
+        let tree = delete(transaction, table.storage, address)?;
+        Ok((tree, address.key().to_vec()))
     }
 
     fn last_row_id(&self, view: &View, table: &Table) -> Result<u64, SqlError> {

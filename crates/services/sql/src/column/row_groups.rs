@@ -486,10 +486,13 @@ pub(crate) fn deleted(
     Ok(all)
 }
 
-/// Marks a row as deleted. Errors: damaged, if there is no such row group.
-pub(crate) fn delete(transaction: &mut Transaction, storage: u64, address: Address) -> Result<(), SqlError> {
+/// Marks a row as deleted. Returns the tree of deleted rows. Errors: damaged, if there is no such row group.
+pub(crate) fn delete(transaction: &mut Transaction, storage: u64, address: Address) -> Result<TreeId, SqlError> {
     match Trees::find(transaction, storage)? {
-        Some(trees) => Ok(transaction.put(trees.deleted, &address.key(), &[])?),
+        Some(trees) => {
+            transaction.put(trees.deleted, &address.key(), &[])?;
+            Ok(trees.deleted)
+        }
         None => Err(damaged("the table of a row in the column store has no row groups")),
     }
 }

@@ -452,9 +452,9 @@ fn rows_move_from_row_form_a_row_group_at_a_time_and_numbers_of_row_groups_go_on
         transaction.put(table.rows, keys.get(row), &bytes).unwrap();
     }
     transaction.commit().unwrap();
-    assert_eq!(both.columns.move_rows(both.store.begin(), table, 2001).unwrap(), 0);
-    assert_eq!(both.columns.move_rows(both.store.begin(), table, 2000).unwrap(), ROW_GROUP_ROWS);
-    assert_eq!(both.columns.move_rows(both.store.begin(), table, 0).unwrap(), 0);
+    assert_eq!(both.columns.move_rows(both.store.begin(), table, 2001, |_, _| Ok(())).unwrap(), 0);
+    assert_eq!(both.columns.move_rows(both.store.begin(), table, 2000, |_, _| Ok(())).unwrap(), ROW_GROUP_ROWS);
+    assert_eq!(both.columns.move_rows(both.store.begin(), table, 0, |_, _| Ok(())).unwrap(), 0);
     let view = View::Snapshot(both.store.snapshot());
     for row in [0, 8192, ROW_GROUP_ROWS - 1] {
         let (_, found) = both.columns.find(&view, table, keys.get(row)).unwrap().unwrap();
@@ -482,16 +482,20 @@ fn a_compacted_row_groups_number_is_not_given_again_while_it_is_known() {
     // As in another process that opens the store: it knows neither the used numbers nor the metadata that was read.
     let (table, columns) = (both.table.table(), RowGroupStore::new());
     let before = View::Snapshot(both.store.snapshot());
-    let gone = columns.compact(both.store.begin(), table).unwrap();
+    let gone = columns.compact(both.store.begin(), table, |_, _| Ok(())).unwrap();
     assert_eq!(gone, Some(Compacted { row_groups: 1, rows: 0 }));
-    assert_eq!(columns.compact(both.store.begin(), table).unwrap(), None);
+    assert_eq!(columns.compact(both.store.begin(), table, |_, _| Ok(())).unwrap(), None);
     let mut transaction = both.store.begin();
     let mut appender = columns.append(table);
     appender.push(&mut transaction, rows(10_000, 50)).unwrap();
     appender.finish(&mut transaction).unwrap();
     transaction.commit().unwrap();
     drop(before);
-    assert_eq!(columns.compact(both.store.begin(), table).unwrap(), None, "what no view sees is forgotten");
+    assert_eq!(
+        columns.compact(both.store.begin(), table, |_, _| Ok(())).unwrap(),
+        None,
+        "what no view sees is forgotten"
+    );
     let view = View::Snapshot(both.store.snapshot());
     let key = super::writer::BatchKeys::of(&rows(10_000, 50), &[0, 1]);
     let (address, _) = columns.find(&view, table, key.get(49)).unwrap().unwrap();
@@ -504,7 +508,7 @@ fn a_view_from_before_a_compaction_finds_keys_where_they_were() {
     // As in another process that opens the store: it knows neither the used numbers nor the metadata that was read.
     let (table, columns) = (both.table.table(), RowGroupStore::new());
     let before = View::Snapshot(both.store.snapshot());
-    let compacted = columns.compact(both.store.begin(), table).unwrap();
+    let compacted = columns.compact(both.store.begin(), table, |_, _| Ok(())).unwrap();
     assert_eq!(compacted, Some(Compacted { row_groups: 1, rows: 1800 }));
     let after = View::Snapshot(both.store.snapshot());
     let keys = super::writer::BatchKeys::of(&rows(0, 3000), &[0, 1]);
@@ -528,11 +532,11 @@ fn of_a_compaction_and_a_deletion_beside_it_the_first_to_commit_wins() {
         let (address, _) = columns.find(&view, table, keys.get(2999)).unwrap().unwrap();
         columns.delete(&mut deletion, table, &address).unwrap();
         let (compacted, deleted) = if compaction_first {
-            let compacted = columns.compact(compaction, table);
+            let compacted = columns.compact(compaction, table, |_, _| Ok(()));
             (compacted, deletion.commit())
         } else {
             let deleted = deletion.commit();
-            (columns.compact(compaction, table), deleted)
+            (columns.compact(compaction, table, |_, _| Ok(())), deleted)
         };
         if compaction_first {
             assert_eq!(compacted.unwrap(), Some(Compacted { row_groups: 1, rows: 1800 }));

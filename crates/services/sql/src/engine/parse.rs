@@ -15,6 +15,7 @@ pub(crate) mod expressions;
 pub(crate) mod nesting_depth;
 mod postgres_syntax;
 pub(crate) mod rights;
+pub(crate) mod row_locking;
 pub(crate) mod sequence_parser;
 pub(crate) mod statement_check;
 pub(crate) mod syntax_rewrite;

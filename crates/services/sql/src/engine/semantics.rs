@@ -6,6 +6,7 @@
 //!
 //! Everything here works on expressions and arrays: no session, no store.
 
+pub(crate) mod advisory_functions;
 pub(crate) mod after_coercion;
 pub(crate) mod assignment_casts;
 pub(crate) mod avg_aggregate;

@@ -4,14 +4,17 @@
 //! ([`SessionSettings`]) and its transaction ([`TransactionState`]). The statements themselves are in `statements`:
 //! functions that take the session.
 //!
-//! Isolation is snapshot isolation: the snapshot of a transaction is fixed when it begins, and the first to commit a
-//! change of a row wins. REPEATABLE READ means that. READ COMMITTED and READ UNCOMMITTED are accepted, because drivers
-//! request them, and give the same, stronger isolation; `SHOW transaction_isolation` returns `repeatable read`.
-//! SERIALIZABLE is refused: write skew is possible.
+//! READ COMMITTED, the default, gives each statement a snapshot of its own; READ UNCOMMITTED is the same. REPEATABLE READ is
+//! snapshot isolation: the snapshot of a transaction is fixed when it begins, and the first to commit a change of a row
+//! wins. SERIALIZABLE is refused: write skew is possible.
 //!
-//! A statement outside of BEGIN that changes rows is a transaction of its own. After a conflict with another
-//! transaction it is repeated, up to a limit; the client does not notice.
+//! A statement that changes rows locks them ([`row_locks`]). Where another transaction has one, it waits until that one has
+//! ended, and runs again (`statements::repeats`). A statement outside of BEGIN that changes rows is a transaction of its own.
 
+pub(crate) mod advisory_locks;
+pub(crate) mod cursors;
+pub(crate) mod isolation;
+pub(crate) mod row_locks;
 pub(crate) mod session_role;
 pub(crate) mod session_settings;
 pub(crate) mod settings;
@@ -39,7 +42,11 @@ use super::run::query_task;
 use super::{Canceller, Engine};
 use crate::SqlError;
 use crate::identity::SessionIdentity;
+use crate::table::providers::Reads;
 use crate::table::{Catalog, View};
+use advisory_locks::AdvisoryLocks;
+use isolation::Isolation;
+use row_locks::LockOwner;
 use session_settings::SessionSettings;
 use settings::Settings;
 use transaction::SessionTransaction;
@@ -65,7 +72,7 @@ pub struct Session {
     pub(crate) user: String,
     /// Who its statements ask for; `None`: the node itself.
     identity: Option<SessionIdentity>,
-    pub(crate) number: u64,
+    number: u64,
     pub(crate) context: SessionContext,
     pub(crate) shared: Arc<StatementView>,
     pub(crate) settings: SessionSettings,
@@ -73,6 +80,9 @@ pub struct Session {
     pub(crate) canceller: Canceller,
     /// The memory that the session takes.
     pub(crate) account: Arc<Account>,
+    /// Others hold this while they read rows of the session's statements.
+    pub(crate) readers: Arc<()>,
+    pub(crate) advisory: AdvisoryLocks,
 }
 
 impl Session {
@@ -81,9 +91,12 @@ impl Session {
         shared.set_identity(identity.clone());
         let canceller = Canceller::default();
         let account = engine.budget.account();
+        let context = planner_context::make(&engine, &shared, &canceller, &account);
+        let number = engine.next_session();
         Session {
-            context: planner_context::make(&engine, &shared, &canceller, &account),
-            number: engine.next_session(),
+            context,
+            number,
+            advisory: AdvisoryLocks::new(engine.row_locks.owner(number)),
             user: user.into(),
             identity,
             shared,
@@ -95,6 +108,7 @@ impl Session {
             transaction: TransactionState::default(),
             canceller,
             account,
+            readers: Arc::default(),
             engine,
         }
     }
@@ -102,6 +116,11 @@ impl Session {
     /// The user.
     pub fn user(&self) -> &str {
         &self.user
+    }
+
+    /// Its number: no other session of the engine has it.
+    pub fn number(&self) -> u64 {
+        self.number
     }
 
     /// Who its statements ask for. `None` in a session of the node itself, which may do everything.
@@ -179,9 +198,15 @@ impl Session {
 
     /// A new transaction of this session.
     pub(crate) fn new_transaction(&self, implicit: bool) -> SessionTransaction {
-        let read_only = self.settings.now().is_on("default_transaction_read_only");
-        let mut transaction = SessionTransaction::new(self.engine.clone(), self.number, self.canceller.clone());
-        (transaction.implicit, transaction.read_only) = (implicit, read_only);
+        self.new_transaction_with(implicit, self.engine.row_locks.owner(self.number))
+    }
+
+    /// The same, with locks of rows that were taken for it.
+    pub(crate) fn new_transaction_with(&self, implicit: bool, locks: Arc<LockOwner>) -> SessionTransaction {
+        let settings = self.settings.now();
+        let (read_only, isolation) = (settings.is_on("default_transaction_read_only"), settings.default_isolation());
+        let mut transaction = SessionTransaction::new(self.engine.clone(), self.number, self.canceller.clone(), locks);
+        (transaction.implicit, transaction.read_only, transaction.isolation) = (implicit, read_only, isolation);
         transaction
     }
 
@@ -212,9 +237,14 @@ impl Session {
     /// Lets plans read the present state from now on.
     pub(crate) fn refresh(&mut self) -> Result<(), SqlError> {
         let mut tries = 0;
+        let is_read = Arc::strong_count(&self.readers) > 1;
+        let renews = self.transaction.open().is_none_or(|open| open.isolation == Isolation::ReadCommitted);
         loop {
-            let (view, defines) = match self.transaction.open() {
-                Some(transaction) => (transaction.view(), transaction.defines),
+            let (view, defines) = match self.transaction.open_mut() {
+                Some(transaction) => {
+                    transaction.renew(is_read)?;
+                    (transaction.view(), transaction.defines)
+                }
                 None => (View::Snapshot(self.engine.store.snapshot()), false),
             };
             let lsn = view.snapshot()?.lsn().0;
@@ -226,7 +256,7 @@ impl Session {
             // has none among them.
             self.renew_access();
             let is_changed = self.identity.is_some() && !self.engine.definitions.is_of_now(lsn);
-            if is_changed && !self.transaction.is_open() && tries < REFRESHES_MOST {
+            if is_changed && renews && tries < REFRESHES_MOST {
                 tries += 1;
                 continue;
             }
@@ -306,6 +336,20 @@ impl Session {
             }
             None => rows,
         })
+    }
+
+    /// Rows that may be read while other statements run: until the last one, the view that they are read in stays.
+    pub(crate) fn held(&self, rows: SendableRecordBatchStream) -> SendableRecordBatchStream {
+        let Some(reader) = self.reader() else { return rows };
+        let schema = rows.schema();
+        let rows = rows.inspect(move |_| _ = &reader);
+        Box::pin(RecordBatchStreamAdapter::new(schema, rows))
+    }
+
+    /// For who reads rows of the running statement. A view with a transaction's own changes moves with the transaction; a snapshot
+    /// stays as it is, and needs nothing.
+    pub(crate) fn reader(&self) -> Option<Arc<()>> {
+        matches!(self.shared.view(), View::Transaction(_)).then(|| self.readers.clone())
     }
 
     /// DataFusion's state for a statement that begins now. `now()` returns the time when the transaction began.

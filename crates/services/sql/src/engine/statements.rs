@@ -1,6 +1,7 @@
 //! The statements, each of which runs in a session: changes of rows, changes of tables, roles and rights, COPY,
 //! EXPLAIN.
 
+pub(crate) mod advisory_calls;
 pub(crate) mod alter_table;
 pub(crate) mod bulk_load;
 pub(crate) mod changed_table;
@@ -11,6 +12,7 @@ pub(crate) mod copy;
 pub(crate) mod create_drop;
 pub(crate) mod create_external_table;
 pub(crate) mod create_view;
+mod cursor_statements;
 mod execute;
 pub(crate) mod explain;
 pub(crate) mod insert;
@@ -19,8 +21,10 @@ pub(crate) mod new_object;
 pub(crate) mod point_query;
 mod prepare;
 pub(crate) mod read_columns;
+mod repeats;
 pub(crate) mod rights;
 pub(crate) mod row_changes;
+mod select_for_update;
 pub(crate) mod sequences;
 pub(crate) mod session_statements;
 pub(crate) mod table_rewrite;

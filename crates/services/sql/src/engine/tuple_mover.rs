@@ -8,7 +8,8 @@
 //! ```
 //!
 //! A move is a transaction like any other: if a statement changes one of its rows at the same time, the first to commit
-//! wins. If that was the statement, nothing is moved, and the mover tries the table again in the next round. The pauses
+//! wins. If that was the statement, nothing is moved, and the mover tries the table again in the next round. It locks the rows
+//! while it commits, and moves nothing if an open transaction has locked one: that one would have to run again. The pauses
 //! bound the mover's share of a processor, and of the store's applier, whatever the number of rows to move. The mover
 //! reads the addresses of all deleted rows to find out what row groups have lost: the longer this reading takes, the
 //! longer it waits before it reads them again.
@@ -26,6 +27,7 @@ use parking_lot::{Condvar, Mutex};
 use store::{Store, TreeId};
 
 use super::plan::catalog_cache::CatalogCache;
+use super::session::row_locks::{LockOwner, RowLocks};
 use crate::column::{Compacted, RowGroupStore};
 use crate::table::row_counts::RowCounts;
 use crate::table::{Catalog, Table, View};
@@ -76,6 +78,8 @@ pub(crate) struct TupleMover {
     pub(crate) columns: Arc<RowGroupStore>,
     pub(crate) definitions: Arc<CatalogCache>,
     pub(crate) counts: Arc<RowCounts>,
+    /// The rows that transactions have locked: they are not moved.
+    pub(crate) row_locks: Arc<RowLocks>,
     /// The tree of the catalog.
     pub(crate) catalog: TreeId,
     /// The other tables of the engine's catalog: both use the same one.
@@ -100,6 +104,7 @@ impl TupleMover {
             columns: columns.clone(),
             definitions: Arc::default(),
             counts: Arc::default(),
+            row_locks: Arc::default(),
             catalog,
             virtual_tables: virtual_tables.to_vec(),
             row_groups: AtomicU64::new(0),
@@ -145,7 +150,8 @@ impl TupleMover {
         // The table is read as it was when the transaction began.
         let catalog = self.tables(&View::Snapshot(transaction.snapshot().clone()))?;
         let Some(table) = catalog.tables().find(|table| table.id == id) else { return Ok(0) };
-        match self.columns.move_rows(transaction, table, keep) {
+        let mut reserved = None;
+        match self.columns.move_rows(transaction, table, keep, self.reserving(&mut reserved)) {
             Ok(0) => {
                 self.counts.forget(table.storage);
                 Ok(0)
@@ -172,7 +178,8 @@ impl TupleMover {
         let transaction = self.store.begin();
         let catalog = self.tables(&View::Snapshot(transaction.snapshot().clone()))?;
         let Some(table) = catalog.tables().find(|table| table.id == id) else { return Ok(None) };
-        match self.columns.compact(transaction, table) {
+        let mut reserved = None;
+        match self.columns.compact(transaction, table, self.reserving(&mut reserved)) {
             Ok(done) => {
                 let row_groups = done.map_or(0, |done| done.row_groups as u64);
                 self.compacted.fetch_add(row_groups, Ordering::Relaxed);
@@ -187,6 +194,21 @@ impl TupleMover {
                 Ok(None)
             }
             Err(error) => Err(error),
+        }
+    }
+
+    /// Locks rows by their keys in a tree until `reserved` is dropped.
+    fn reserving<'a>(
+        &'a self,
+        reserved: &'a mut Option<Arc<LockOwner>>,
+    ) -> impl FnOnce(TreeId, &[&[u8]]) -> Result<(), SqlError> + 'a {
+        move |tree, keys| {
+            let keys: Vec<_> = keys.iter().map(|key| self.row_locks.key(tree, key)).collect();
+            *reserved = self.row_locks.reserve(&keys);
+            match reserved {
+                Some(_) => Ok(()),
+                None => Err(SqlError::Again("an open transaction has locked one of the rows".into())),
+            }
         }
     }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::logical_expr::Expr;
 use datafusion::physical_plan::ExecutionPlan;
-use store::Transaction;
+use store::{Transaction, TreeId};
 
 use super::{Table, View};
 use crate::SqlError;
@@ -45,8 +45,16 @@ pub trait ColumnStore: Send + Sync + Debug {
     /// that does not exist must be fast.
     fn find(&self, view: &View, table: &Table, key: &[u8]) -> Result<Option<(Vec<u8>, RecordBatch)>, SqlError>;
 
-    /// Deletes the row at an address.
-    fn delete(&self, transaction: &mut Transaction, table: &Table, address: &[u8]) -> Result<(), SqlError>;
+    /// The key that changes when the row at an address does, and its tree.
+    fn place(&self, view: &View, table: &Table, address: &[u8]) -> Result<(TreeId, Vec<u8>), SqlError>;
+
+    /// Deletes the row at an address. Returns the key that this changed, and its tree: what changes the row changes it.
+    fn delete(
+        &self,
+        transaction: &mut Transaction,
+        table: &Table,
+        address: &[u8],
+    ) -> Result<(TreeId, Vec<u8>), SqlError>;
 
     /// The largest row id ever moved to the column store, for tables without a primary key; 0 if none.
     fn last_row_id(&self, view: &View, table: &Table) -> Result<u64, SqlError>;

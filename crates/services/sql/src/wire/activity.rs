@@ -19,6 +19,8 @@ const QUERY_BYTES: usize = 1024;
 pub(super) struct Doing {
     pub(super) user: String,
     pub(super) application: String,
+    /// The number of its session.
+    pub(super) session: u64,
     pub(super) peer: SocketAddr,
     pub(super) connected: DateTime<Utc>,
     /// The time when the open transaction began.
@@ -48,11 +50,12 @@ impl ConnectionActivity for Activity {
 
 impl Activity {
     /// The activity of a connection that has just logged in.
-    pub(super) fn new(user: &str, application: &str, peer: SocketAddr) -> Activity {
+    pub(super) fn new((user, session): (&str, u64), application: &str, peer: SocketAddr) -> Activity {
         let now = Utc::now();
         let doing = Mutex::new(Doing {
             user: user.to_owned(),
             application: application.to_owned(),
+            session,
             peer,
             connected: now,
             transaction: None,
@@ -121,7 +124,7 @@ mod tests {
         let registry = Arc::new(ConnectionRegistry::default());
         let (socket, _other) = UnixStream::pair().expect("two sockets");
         let place = registry.outgoing(("sql", "sql"), "a client", &socket);
-        let activity = Arc::new(Activity::new("ann", "psql", SocketAddr::from(([127, 0, 0, 1], 1))));
+        let activity = Arc::new(Activity::new(("ann", 1), "psql", SocketAddr::from(([127, 0, 0, 1], 1))));
         activity.counts_for(place.connection());
         place.connection().does(Arc::clone(&activity) as Arc<dyn ConnectionActivity>);
         activity.begins("SELECT 4711");

@@ -93,7 +93,8 @@ pub(super) struct Catalogs {
 impl Catalogs {
     /// Catalogs of a server as the connection with this process number sees them; they are not installed yet.
     pub(super) fn new(shared: &ServerState, process: i32) -> Catalogs {
-        let backends = Backends::new(Arc::clone(&shared.registry), process, shared.options.database.clone());
+        let place = (process, shared.options.database.clone());
+        let backends = Backends::new(Arc::clone(&shared.registry), Arc::clone(&shared.engine), place);
         Catalogs { backends, installed: false }
     }
 

@@ -44,6 +44,7 @@ use super::connection::Connection;
 use super::connection_error::ConnectionError;
 use super::error_response::ErrorResponse;
 use super::frame_guard;
+use super::option_words::words;
 use super::registry::Registered;
 use super::reply_text::sent;
 use super::scram::{self, ChannelBinding, ScramError};
@@ -153,7 +154,7 @@ pub(super) async fn log_in(
         set(&mut session, &name, &value).await?;
     }
     let application = named("application_name").unwrap_or("");
-    let activity = Activity::new(user, application, peer);
+    let activity = Activity::new((user, session.number()), application, peer);
     let registered = shared.registry.register(session.canceller(), (activity, caller.clone()), version);
     let registered =
         registered.map_err(|error| ConnectionError::fatal(ErrorResponse::new("58000", error.to_string())))?;
@@ -507,7 +508,7 @@ fn settings(parameters: &BTreeMap<String, String>) -> Vec<(String, String)> {
         let lower = name.to_ascii_lowercase();
         if lower == "options" {
             // -c name=value, or --name=value
-            for word in value.split_ascii_whitespace() {
+            for word in &words(value) {
                 let word = word.strip_prefix("--").or_else(|| word.strip_prefix("-c")).unwrap_or(word);
                 if let Some((name, value)) = word.split_once('=') {
                     all.push((name.to_owned(), value.to_owned()));

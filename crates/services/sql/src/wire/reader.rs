@@ -159,7 +159,7 @@ impl SqlReader {
         session.settings_mut().set("statement_timeout", &format!("{}ms", bounds.time.as_millis()))?;
         let peer = caller.address().map(|address| SocketAddr::new(address, 0));
         let peer = peer.unwrap_or(SocketAddr::from(([127, 0, 0, 1], 0)));
-        let activity = Activity::new(session.user(), "console", peer);
+        let activity = Activity::new((session.user(), session.number()), "console", peer);
         let entry = (activity, caller.clone());
         let registered = shared.registry.register(session.canceller(), entry, ProtocolVersion::PROTOCOL3_2);
         let registered = registered.map_err(|error| refusal("58000", error.to_string()))?;

@@ -13,6 +13,7 @@ mod hidden;
 mod pgwire;
 mod postgres;
 mod rights;
+mod waiting;
 
 use std::sync::Arc;
 use std::time::Duration;

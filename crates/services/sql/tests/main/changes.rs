@@ -122,7 +122,11 @@ async fn a_transaction_sees_its_own_changes_and_others_see_them_after_commit() {
     .await;
     check(
         &mut b,
-        &[("SELECT id, v FROM t ORDER BY id", "1|1\n2|2"), ("BEGIN", "BEGIN"), ("SELECT count(*) FROM t", "2")],
+        &[
+            ("SELECT id, v FROM t ORDER BY id", "1|1\n2|2"),
+            ("BEGIN ISOLATION LEVEL REPEATABLE READ", "BEGIN"),
+            ("SELECT count(*) FROM t", "2"),
+        ],
     )
     .await;
     check(&mut a, &[("COMMIT", "COMMIT")]).await;

@@ -232,7 +232,8 @@ async fn compaction_takes_away_what_was_deleted_and_statements_see_no_difference
         ],
     )
     .await;
-    check(&mut earlier, &[("BEGIN", "BEGIN"), ("SELECT count(*), sum(id) FROM t", "373|141398")]).await;
+    let begin = ("BEGIN ISOLATION LEVEL REPEATABLE READ", "BEGIN");
+    check(&mut earlier, &[begin, ("SELECT count(*), sum(id) FROM t", "373|141398")]).await;
     assert_eq!(engine.tuple_mover_stats().compacted, 0);
     // In t the first lost all rows, the second and the third 26 rows, the fourth 75; plain lost half of each.
     assert_eq!(row_groups(&mut s, "t").await, 6);

@@ -50,7 +50,7 @@ use crate::record::{self, Change, RecordWriter};
 use crate::space::devices::DataDevices;
 use crate::tree::VALUE_EXTENTS_MAX;
 use crate::versions::Held;
-use crate::write_set::WriteSet;
+use crate::write_set::{WriteSet, hash};
 use crate::writes::WriteBuffer;
 use crate::{StoreError, TreeId};
 
@@ -228,6 +228,27 @@ impl Committer {
         changes.iter().for_each(|change| writer.push(change.tree, &change.key, &change.op));
         let what = RecordBody::Changes(changes);
         Prepared { kind: record::KIND_TRANSACTION, payload: writer.finish(), what, bytes: capacity }
+    }
+
+    /// Whether the writes of a transaction on a snapshot could be moved to a newer one: no other transaction has changed one of
+    /// their keys since. The newer snapshot was taken before.
+    ///
+    /// Errors: [`StoreError::Conflict`].
+    pub(crate) fn check_renewal(&self, at: u64, writes: &mut WriteBuffer) -> Result<(), StoreError> {
+        writes.keep_hashes();
+        let order = self.order.lock();
+        let foreign = |tree: TreeId| self.applier.trees.interpreted().contains(&tree);
+        // What a service's record changes is known when it is applied; a transaction with such changes keeps its snapshot's order.
+        let meets_records = order.foreign > at && writes.trees().any(foreign);
+        match meets_records || !order.recent.allows_renewal(at, writes) {
+            true => Err(StoreError::Conflict),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether no transaction has changed a key since a snapshot.
+    pub(crate) fn is_current(&self, at: u64, tree: TreeId, key: &[u8]) -> bool {
+        !self.order.lock().recent.is_newer(at, hash(tree, key))
     }
 
     fn order(

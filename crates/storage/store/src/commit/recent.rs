@@ -20,6 +20,7 @@ use foldhash::fast::FixedState;
 
 use crate::TreeId;
 use crate::write_set::{WHOLE, WriteSet, hash};
+use crate::writes::WriteBuffer;
 
 #[derive(Debug, Default)]
 struct WrittenKeys {
@@ -45,15 +46,36 @@ impl RecentWrites {
             return true;
         }
         let newer = |lsn: &u64| *lsn > snapshot;
-        let written = |key: u64| {
-            self.keys.get(&key).is_some_and(newer)
-                || self.spilled.iter().any(|(lsn, keys)| newer(lsn) && keys.binary_search(&key).is_ok())
-        };
+        let written = |key: u64| self.is_newer(snapshot, key);
         let lost = write_set.keys.iter().any(|key| written(*key))
             || write_set.trees.iter().any(|tree| written(hash(*tree, WHOLE)))
             || write_set.dropped.iter().any(|tree| self.trees.get(tree).is_some_and(newer))
             || write_set.runs.iter().any(|run| self.meets_run(run, snapshot));
         !lost
+    }
+
+    /// Whether no transaction that committed after `snapshot` wrote a key of this write buffer, which keeps its hashes. Takes
+    /// as long as there are keys that others have written since, whatever the size of the buffer.
+    pub(crate) fn allows_renewal(&self, snapshot: u64, writes: &WriteBuffer) -> bool {
+        if self.newest <= snapshot {
+            return true;
+        }
+        let newer = |lsn: &u64| *lsn > snapshot;
+        let mut since = self.log.iter().rev().take_while(|written| newer(&written.lsn));
+        let meets =
+            |written: &WrittenKeys| writes.meets(&written.keys) || written.runs.iter().any(|run| writes.meets(run));
+        let is_dropped = |tree: TreeId| self.is_newer(snapshot, hash(tree, WHOLE));
+        let lost = since.any(meets)
+            || writes.trees().any(is_dropped)
+            || writes.dropped().any(|tree| self.trees.get(&tree).is_some_and(newer));
+        !lost
+    }
+
+    /// Whether a key was written by a transaction that committed after `snapshot`.
+    pub(crate) fn is_newer(&self, snapshot: u64, key: u64) -> bool {
+        let newer = |lsn: &u64| *lsn > snapshot;
+        self.keys.get(&key).is_some_and(newer)
+            || self.spilled.iter().any(|(lsn, keys)| newer(lsn) && keys.binary_search(&key).is_ok())
     }
 
     /// Iterates over the shorter of the two sets.
@@ -106,7 +128,10 @@ impl RecentWrites {
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+
     use super::*;
+    use crate::record::Op;
 
     fn of(keys: &[u64]) -> WriteSet {
         WriteSet { keys: keys.to_vec(), trees: vec![TreeId(9)], ..WriteSet::default() }
@@ -150,6 +175,54 @@ mod tests {
         recent.enter(20, drops);
         assert!(!recent.allows(15, &of(&[77])), "a write to a tree dropped meanwhile");
         assert!(recent.allows(20, &of(&[77])));
+    }
+
+    #[test]
+    fn a_snapshot_is_renewed_unless_another_transaction_wrote_a_key_of_this_one() {
+        let key = |byte: u8| Bytes::from(vec![byte]);
+        let own = |keys: &[u8]| {
+            let mut writes = WriteBuffer::default();
+            writes.set(TreeId(9), key(keys[0]), Op::Delete);
+            writes.keep_hashes();
+            keys[1..].iter().for_each(|byte| writes.set(TreeId(9), key(*byte), Op::Delete));
+            writes
+        };
+        let hashes = |keys: &[u8]| keys.iter().map(|byte| hash(TreeId(9), &key(*byte))).collect::<Vec<_>>();
+        let mut recent = RecentWrites::default();
+        recent.enter(10, of(&hashes(&[1, 2])));
+        let mut spilled = hashes(&[3]);
+        spilled.sort_unstable();
+        recent.enter(20, run(&spilled));
+        for (snapshot, keys, allowed) in [
+            (5, &[7, 1][..], false),
+            (5, &[2, 7], false),
+            (10, &[1, 2], true),
+            (10, &[7, 3], false),
+            (20, &[1, 2, 3], true),
+            (0, &[7, 8], true),
+        ] {
+            assert_eq!(recent.allows_renewal(snapshot, &own(keys)), allowed, "snapshot {snapshot}, keys {keys:?}");
+        }
+        let mut undone = own(&[7]);
+        let savepoint = undone.savepoint();
+        undone.set(TreeId(9), key(1), Op::Delete);
+        assert!(!recent.allows_renewal(5, &undone));
+        undone.rollback_to(savepoint);
+        undone.release(savepoint);
+        assert!(recent.allows_renewal(5, &undone), "what was undone does not count");
+        // What is undone no more takes no memory.
+        let before = undone.bytes();
+        for _ in 0..3 {
+            let savepoint = undone.savepoint();
+            undone.set(TreeId(9), key(7), Op::Put(Bytes::from_static(b"1")));
+            undone.release(savepoint);
+        }
+        assert_eq!(undone.bytes(), before + 1);
+        recent.enter(
+            30,
+            WriteSet { keys: vec![hash(TreeId(9), WHOLE)], dropped: vec![TreeId(9)], ..WriteSet::default() },
+        );
+        assert!(!recent.allows_renewal(20, &own(&[7])), "its tree was dropped");
     }
 
     #[test]

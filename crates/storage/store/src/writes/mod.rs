@@ -92,6 +92,8 @@ pub(crate) struct WriteBuffer {
     undo: Vec<Undo>,
     marks: Vec<Mark>,
     runs: Vec<Arc<SortedRun>>,
+    /// Hashes of the layer's keys, if a transaction that renews its snapshot needs them.
+    hashes: Option<HashSet<u64>>,
     /// Hashes of keys that count as changed for conflicts only.
     counted: BTreeMap<TreeId, Vec<u64>>,
     /// Trees that it creates, including those that were rolled back.
@@ -104,6 +106,11 @@ impl WriteBuffer {
     /// Whether there are no changes.
     pub(crate) fn is_empty(&self) -> bool {
         self.runs.is_empty() && self.layer.values().all(BTreeMap::is_empty)
+    }
+
+    /// Whether there is nothing that another transaction could conflict with.
+    pub(crate) fn is_free(&self) -> bool {
+        self.is_empty() && self.counted.is_empty()
     }
 
     /// Memory that can be spilled.
@@ -138,8 +145,39 @@ impl WriteBuffer {
             || self.runs.iter().any(|run| run.dropped.contains(&tree))
     }
 
+    /// From now on it knows the hashes of its keys. To be called before [`meets`](WriteBuffer::meets), each time.
+    pub(crate) fn keep_hashes(&mut self) {
+        self.counted.values_mut().filter(|counted| !counted.is_sorted()).for_each(|counted| counted.sort_unstable());
+        if self.hashes.is_none() {
+            let of = |(tree, keys): (&TreeId, &BTreeMap<Bytes, Op>)| -> Vec<u64> {
+                keys.keys().map(|key| write_set::hash(*tree, key)).collect()
+            };
+            self.hashes = Some(self.layer.iter().flat_map(of).collect());
+        }
+    }
+
+    /// Whether one of these hashes is that of a key that it changes or counts as changed. Needs
+    /// [`keep_hashes`](WriteBuffer::keep_hashes).
+    pub(crate) fn meets(&self, theirs: &[u64]) -> bool {
+        let is_own = |key: &u64| {
+            self.hashes.as_ref().is_some_and(|own| own.contains(key))
+                || self.runs.iter().any(|run| run.hashes.binary_search(key).is_ok())
+                || self.counted.values().any(|counted| counted.binary_search(key).is_ok())
+        };
+        theirs.iter().any(is_own)
+    }
+
+    /// The trees that it drops.
+    pub(crate) fn dropped(&self) -> impl Iterator<Item = TreeId> {
+        let in_layer = self.layer.iter().filter(|(_, keys)| keys.contains_key(WHOLE)).map(|(tree, _)| *tree);
+        in_layer.chain(self.runs.iter().flat_map(|run| run.dropped.iter().copied()))
+    }
+
     /// Changes a key.
     pub(crate) fn set(&mut self, tree: TreeId, key: Bytes, op: Op) {
+        if let Some(hashes) = &mut self.hashes {
+            hashes.insert(write_set::hash(tree, &key));
+        }
         let taken = |key: &Bytes, op: &Op| OVERHEAD_BYTES + key.len() + op.bytes();
         self.bytes += taken(&key, &op);
         let keys = self.layer.entry(tree).or_default();
@@ -179,6 +217,18 @@ impl WriteBuffer {
         self.undo_to(mark.undo);
     }
 
+    /// Removes a savepoint and later ones; their changes stay. Panics if it is not one of this transaction.
+    pub(crate) fn release(&mut self, savepoint: usize) {
+        assert!(savepoint < self.marks.len(), "the savepoint is one of this transaction");
+        self.marks.truncate(savepoint);
+        if self.marks.is_empty() {
+            // What the changes replaced is not kept any more.
+            for Undo { key, before, .. } in self.undo.drain(..) {
+                self.bytes -= OVERHEAD_BYTES + before.map_or(0, |op| OVERHEAD_BYTES + key.len() + op.bytes());
+            }
+        }
+    }
+
     /// Undoes the newest changes, down to that length of the undo log.
     fn undo_to(&mut self, length: usize) {
         for Undo { tree, key, before } in self.undo.drain(length..).rev() {
@@ -186,7 +236,12 @@ impl WriteBuffer {
             let keys = self.layer.entry(tree).or_default();
             let undone = match before {
                 Some(before) => keys.insert(key.clone(), before),
-                None => keys.remove(&key),
+                None => {
+                    if let Some(hashes) = &mut self.hashes {
+                        hashes.remove(&write_set::hash(tree, &key));
+                    }
+                    keys.remove(&key)
+                }
             };
             let op = undone.expect("an undone change is in the layer");
             self.bytes -= OVERHEAD_BYTES + key.len() + op.bytes();
@@ -235,6 +290,9 @@ impl WriteBuffer {
         self.undo.clear();
         self.bytes = 0;
         parts.push(std::mem::take(&mut self.layer));
+        if let Some(hashes) = &mut self.hashes {
+            hashes.clear();
+        }
         parts.reverse();
         parts
     }

@@ -41,6 +41,38 @@ fn the_second_of_two_that_change_a_key_is_refused_and_leaves_nothing() {
 }
 
 #[test]
+fn a_transaction_that_renews_its_snapshot_sees_what_others_committed_and_conflicts_with_what_they_changed_of_its_own() {
+    let (store, tree) = with_tree(small());
+    put(&store, tree, "a", "0");
+    let mut transaction = store.begin();
+    transaction.put(tree, b"b", b"1").expect("fits");
+    let savepoint = transaction.savepoint();
+    transaction.put(tree, b"c", b"1").expect("fits");
+    put(&store, tree, "a", "2");
+    assert!(!transaction.is_current(tree, b"a") && transaction.is_current(tree, b"b"));
+    transaction.renew().expect("nobody else changed b or c");
+    assert!(transaction.is_current(tree, b"a"));
+    let seen = |transaction: &store::Transaction, key: &[u8]| transaction.get(tree, key).expect("reads");
+    assert_eq!(seen(&transaction, b"a").as_deref(), Some(&b"2"[..]));
+    assert_eq!(seen(&transaction, b"c").as_deref(), Some(&b"1"[..]));
+    put(&store, tree, "c", "3");
+    assert!(matches!(transaction.renew(), Err(StoreError::Conflict)));
+    assert_eq!(seen(&transaction, b"a").as_deref(), Some(&b"2"[..]), "its snapshot is the one before");
+    transaction.rollback_to(savepoint);
+    transaction.renew().expect("it has not changed c");
+    transaction.release(savepoint);
+    transaction.commit().expect("commits");
+    assert_eq!(all(&store.snapshot(), tree), ["a=2", "b=1", "c=3"]);
+    // What was committed before a renewal is not compared again.
+    let mut transaction = store.begin();
+    put(&store, tree, "a", "4");
+    transaction.renew().expect("it has changed nothing");
+    transaction.put(tree, b"a", b"5").expect("fits");
+    transaction.commit().expect("commits");
+    assert_eq!(get(&store.snapshot(), tree, "a").as_deref(), Some("5"));
+}
+
+#[test]
 fn keys_that_count_as_changed_conflict_as_if_they_were_and_stay_what_they_are() {
     let (store, tree) = with_tree(small());
     let counting = || {

@@ -7,8 +7,8 @@
 //!   look     --- after a kill ---+
 //! ```
 //!
-//! Each teller is a thread with one transaction outstanding; several of them change the same accounts, so that the node
-//! also refuses some. When a connection breaks, the transaction is in doubt until the ledger is read.
+//! Each teller is a thread with one transaction outstanding; several of them change the same accounts, so that they wait
+//! for one another, and the node also refuses some. When a connection breaks, the transaction is in doubt until the ledger is read.
 //!
 //! Verified after every kill: each acknowledged transaction is present as a whole, one in doubt is present as a whole
 //! or not at all, one that was refused or rolled back is absent, and one that was found once stays (`book`). The sum of
@@ -45,7 +45,7 @@ pub struct BankReport {
     pub connections: usize,
     /// Transactions whose commit was answered.
     pub acknowledged: u64,
-    /// Transactions that the node refused, since another one was faster.
+    /// Transactions that the node refused, since another one was faster, or waited for this one.
     pub refused: u64,
     /// Times that everything was looked at.
     pub looks: u64,

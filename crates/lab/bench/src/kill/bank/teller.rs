@@ -124,7 +124,8 @@ impl Teller {
                     self.acknowledged.fetch_add(1, Ordering::Relaxed);
                 }
                 Ok(false) => book.forget(plan),
-                Err(Error::Refused { code, .. }) if code == "40001" => {
+                // Of two that wait for an account of one another, one is told.
+                Err(Error::Refused { code, .. }) if code == "40001" || code == "40P01" => {
                     book.forget(plan);
                     self.refused.fetch_add(1, Ordering::Relaxed);
                     if client.query("ROLLBACK").is_err() {

@@ -62,9 +62,7 @@ impl Visitor for StatementCheck {
 
     fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<Self::Break> {
         if let Some(lock) = query.locks.first() {
-            let hint = "Leave it out: the first transaction to commit a change of a row wins, and the others are told to \
-                        run again (40001).";
-            return refuse_with(lock, hint);
+            return refuse_with(format!("{lock} in a subquery"), "It locks the rows of a query of one table.");
         }
         set_operation(&query.body)?;
         refuse_any(&[

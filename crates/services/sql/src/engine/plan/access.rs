@@ -384,7 +384,7 @@ impl Access {
         let mut own = self.own.lock();
         match change {
             ObjectChange::Created { object, owner } | ObjectChange::CreatedWithoutDefaults { object, owner } => {
-                drop(own.insert(object.clone(), *owner))
+                own.insert(object.clone(), *owner);
             }
             ObjectChange::Dropped(object) => drop(own.remove(object)),
             ObjectChange::Renamed { from, to } => {

@@ -21,9 +21,9 @@ use crate::engine::semantics::interval_planner::IntervalPlanner;
 use crate::engine::semantics::like_patterns::ESCAPED;
 use crate::engine::semantics::operators::Operators;
 use crate::engine::semantics::{
-    avg_aggregate, byte_notations, datetime_functions, digest_functions, function_calls, generate_series,
-    interval_functions, json_functions, list_statistics, moment_functions, numeric_functions, pattern_functions,
-    signed_windows, substrings, sum_aggregate, templates, text_functions, whole_quotients,
+    advisory_functions, avg_aggregate, byte_notations, datetime_functions, digest_functions, function_calls,
+    generate_series, interval_functions, json_functions, list_statistics, moment_functions, numeric_functions,
+    pattern_functions, signed_windows, substrings, sum_aggregate, templates, text_functions, whole_quotients,
 };
 use crate::engine::{Canceller, Engine};
 use crate::table::catalog::PUBLIC;
@@ -122,6 +122,7 @@ fn register_functions(context: &SessionContext) {
     for function in tables.into_iter().flatten().chain(others) {
         context.register_udf(function.udf());
     }
+    advisory_functions::register(context);
     json_functions::register(context);
     signed_windows::register(context);
     generate_series::register(context);

@@ -18,6 +18,7 @@ use super::{column_labels, expansion};
 use crate::SqlError;
 use crate::engine::Canceller;
 use crate::engine::parse::rights::statement::RightsStatement;
+use crate::engine::parse::row_locking::RowLocking;
 use crate::engine::parse::sequence_parser::SequenceStatement;
 use crate::engine::parse::{syntax_rewrite, value_subqueries};
 use crate::engine::semantics::{cast_types, operators, type_inference};
@@ -34,6 +35,8 @@ pub struct Prepared {
     pub(crate) parameters: Vec<Option<DataType>>,
     pub(crate) schema: Option<SchemaRef>,
     pub(crate) plan: Option<KeptPlan>,
+    /// The locks of the query's rows, which its statement and its plan do not know.
+    pub(crate) locking: Option<RowLocking>,
 }
 
 /// A plan, and what it was made for.

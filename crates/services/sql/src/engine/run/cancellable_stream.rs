@@ -26,17 +26,19 @@ pub(crate) struct CancellableStream {
     failed: Arc<AtomicBool>,
     /// The rights of the statement: they are asked again when they change.
     access: Option<Access>,
+    /// The session, while there are rows to read.
+    reader: Option<Arc<()>>,
     /// The time when rows were last returned: the client may be busy with them, which does not count as the statement's
     /// time.
     given: Option<Instant>,
 }
 
 impl CancellableStream {
-    /// Wraps the rows of a statement; `failed` is set with the first error.
+    /// Wraps the rows of a statement; `failed` is set with the first error, and `reader` is held until the last row.
     pub(crate) fn new(
         inner: SendableRecordBatchStream,
         running: &Arc<Running>,
-        failed: Arc<AtomicBool>,
+        (failed, reader): (Arc<AtomicBool>, Option<Arc<()>>),
         access: Option<Access>,
     ) -> CancellableStream {
         let (waits, watched) = (running.clone(), access.clone());
@@ -47,6 +49,7 @@ impl CancellableStream {
             running: running.clone(),
             failed,
             access,
+            reader,
             given: None,
         }
     }
@@ -94,6 +97,7 @@ impl Stream for CancellableStream {
         };
         if !matches!(next, Some(Ok(_))) {
             watched.inner = None;
+            watched.reader = None;
         }
         if matches!(next, Some(Err(_))) {
             watched.failed.store(true, Ordering::Release);

@@ -8,12 +8,14 @@ use std::time::Duration;
 
 use node::identity::RoleId;
 
+use super::isolation::Isolation;
 use crate::SqlError;
 
 /// Settings that accept any value: they have no effect here, or other modules read them.
 const FREE: &[(&str, &str)] = &[
     ("application_name", ""),
     ("client_min_messages", "notice"),
+    (DEFAULT_ISOLATION, "read committed"),
     ("default_transaction_read_only", "off"),
     ("extra_float_digits", "1"),
     ("search_path", "public"),
@@ -24,19 +26,17 @@ const FIXED: &[(&str, &[&str])] = &[
     ("bytea_output", &["hex"]),
     ("client_encoding", &["UTF8", "utf-8", "unicode"]),
     ("datestyle", &["ISO, MDY", "iso", "iso, mdy", "iso, ymd", "iso, dmy"]),
-    ("default_transaction_isolation", &["repeatable read", "read committed"]),
     ("in_hot_standby", &["off"]),
     ("integer_datetimes", &["on"]),
     ("intervalstyle", &["postgres"]),
     ("is_superuser", &["on"]),
-    ("lock_timeout", &["0"]),
     ("max_identifier_length", &["63"]),
     ("server_encoding", &["UTF8"]),
     ("server_version", &["15.0"]),
     ("server_version_num", &["150000"]),
     ("standard_conforming_strings", &["on", "true"]),
     ("timezone", ZONES),
-    ("transaction_isolation", &["repeatable read", "read committed"]),
+    ("transaction_isolation", &["read committed", "read uncommitted", "repeatable read"]),
     ("transaction_read_only", &["off"]),
 ];
 
@@ -78,6 +78,9 @@ pub(crate) fn is_utc(zone: &str) -> bool {
 /// Settings that are a time, in milliseconds if no unit is given; 0 means no limit.
 const STATEMENT_TIMEOUT: &str = "statement_timeout";
 const IDLE_TIMEOUT: &str = "idle_in_transaction_session_timeout";
+const LOCK_TIMEOUT: &str = "lock_timeout";
+/// The isolation of transactions that do not say theirs.
+const DEFAULT_ISOLATION: &str = "default_transaction_isolation";
 
 /// The setting that SET ROLE changes.
 const ROLE: &str = "role";
@@ -98,6 +101,7 @@ pub struct Settings {
     times: [Duration; 2],
     statement: Duration,
     idle_in_transaction: Duration,
+    lock: Duration,
 }
 
 impl Settings {
@@ -111,8 +115,17 @@ impl Settings {
         values.insert(ROLE.into(), "none".into());
         values.insert(STATEMENT_TIMEOUT.into(), shown(statement));
         values.insert(IDLE_TIMEOUT.into(), shown(idle_in_transaction));
-        let times = [statement, idle_in_transaction];
-        Settings { values, user: user.into(), role: None, superuser: true, times, statement, idle_in_transaction }
+        values.insert(LOCK_TIMEOUT.into(), shown(Duration::ZERO));
+        Settings {
+            values,
+            user: user.into(),
+            role: None,
+            superuser: true,
+            times: [statement, idle_in_transaction],
+            statement,
+            idle_in_transaction,
+            lock: Duration::ZERO,
+        }
     }
 
     /// Says whether the user is an administrator.
@@ -129,6 +142,19 @@ impl Settings {
     /// The longest time that a transaction waits for its client; zero means no limit.
     pub fn idle_in_transaction_session_timeout(&self) -> Duration {
         self.idle_in_transaction
+    }
+
+    /// The longest time that a statement waits for a row of another transaction; zero means no limit.
+    pub fn lock_timeout(&self) -> Duration {
+        self.lock
+    }
+
+    /// The isolation of transactions that do not say theirs.
+    pub(crate) fn default_isolation(&self) -> Isolation {
+        match self.values.get(DEFAULT_ISOLATION).map(String::as_str) {
+            Some("repeatable read") => Isolation::RepeatableRead,
+            _ => Isolation::ReadCommitted,
+        }
     }
 
     /// The value of a setting, by its name in any case. Errors: 42704.
@@ -153,12 +179,9 @@ impl Settings {
             };
             return Err(SqlError::unsupported(format!("{name} = '{value}'")).with_hint(hint));
         }
-        if name == STATEMENT_TIMEOUT || name == IDLE_TIMEOUT {
+        if let Some(place) = self.time_of(&name) {
             let time = time(&name, value)?;
-            match name == STATEMENT_TIMEOUT {
-                true => self.statement = time,
-                false => self.idle_in_transaction = time,
-            }
+            *place = time;
             self.values.insert(name, shown(time));
             return Ok(());
         }
@@ -174,6 +197,15 @@ impl Settings {
         let value = match (name.as_str(), value.to_lowercase().as_str()) {
             ("default_transaction_read_only", "on" | "true" | "yes" | "1") => "on",
             ("default_transaction_read_only", "off" | "false" | "no" | "0") => "off",
+            (DEFAULT_ISOLATION, "read committed") => "read committed",
+            (DEFAULT_ISOLATION, "read uncommitted") => "read uncommitted",
+            (DEFAULT_ISOLATION, "repeatable read") => "repeatable read",
+            (DEFAULT_ISOLATION, "serializable") => return Err(Isolation::serializable()),
+            (DEFAULT_ISOLATION, _) => {
+                let message = format!("invalid value for parameter \"{name}\": \"{value}\"");
+                let hint = "Available values: repeatable read, read committed, read uncommitted.";
+                return Err(SqlError::value("22023", message).with_hint(hint));
+            }
             ("default_transaction_read_only", _) => {
                 let message = format!("parameter \"{name}\" requires a Boolean value");
                 return Err(SqlError::statement("22023", message));
@@ -182,6 +214,16 @@ impl Settings {
         };
         self.values.insert(name, value.into());
         Ok(())
+    }
+
+    /// The place of a setting that is a time.
+    fn time_of(&mut self, name: &str) -> Option<&mut Duration> {
+        match name {
+            STATEMENT_TIMEOUT => Some(&mut self.statement),
+            IDLE_TIMEOUT => Some(&mut self.idle_in_transaction),
+            LOCK_TIMEOUT => Some(&mut self.lock),
+            _ => None,
+        }
     }
 
     /// The role of SET ROLE; `None`: the session's own.
@@ -213,10 +255,10 @@ impl Settings {
             self.values.extend(shown.map(|shown| (ROLE.to_owned(), shown)));
             return Ok(());
         }
-        match name.as_str() {
-            STATEMENT_TIMEOUT => self.statement = fresh.statement,
-            IDLE_TIMEOUT => self.idle_in_transaction = fresh.idle_in_transaction,
-            _ => {}
+        if let Some(time) = fresh.time_of(&name).copied()
+            && let Some(place) = self.time_of(&name)
+        {
+            *place = time;
         }
         match fresh.values.get(&name) {
             Some(value) => _ = self.values.insert(name, value.clone()),

@@ -1,5 +1,9 @@
 //! [`SessionTransaction`]: the transaction of a session. BEGIN begins it, or the first change of a statement outside of
 //! BEGIN.
+//!
+//! In one of READ COMMITTED each statement takes a new snapshot ([`renew`](SessionTransaction::renew)). A statement that meets a
+//! row of another transaction waits for that one's end and runs again: what it has done until then is undone
+//! ([`mark`](SessionTransaction::mark)), what earlier statements did stays.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,11 +14,29 @@ use node::identity::Guard;
 use parking_lot::Mutex;
 use store::{Lsn, Savepoint, Transaction, TreeId};
 
+use super::cursors::Cursors;
+use super::isolation::Isolation;
+use super::row_locks::{LockMode, LockOwner};
 use crate::engine::plan::access::OwnObjects;
 use crate::engine::plan::compiled_checks::CompiledChecks;
 use crate::engine::{Canceller, Engine};
 use crate::table::{Table, View};
 use crate::{ErrorFields, SqlError};
+
+/// The state of a transaction before a statement.
+pub(crate) struct Mark {
+    /// `None`: it had changed nothing.
+    savepoint: Option<Savepoint>,
+    rows: HashMap<u64, i64>,
+}
+
+/// A savepoint: of the store, and how many locks and cursors there were.
+struct Saved {
+    name: String,
+    savepoint: Savepoint,
+    locks: usize,
+    cursors: usize,
+}
 
 /// An open transaction.
 pub(crate) struct SessionTransaction {
@@ -25,7 +47,16 @@ pub(crate) struct SessionTransaction {
     /// The time when the transaction began: the result of `now()` in it.
     pub(crate) began: DateTime<Utc>,
     transaction: Arc<Mutex<Option<Transaction>>>,
-    savepoints: Vec<(String, Savepoint)>,
+    savepoints: Vec<Saved>,
+    /// Cursors over its queries.
+    pub(crate) cursors: Cursors,
+    /// The rows that it has locked.
+    row_locks: Arc<LockOwner>,
+    /// Whether it locks the rows that it changes.
+    pub(crate) locks_rows: bool,
+    pub(crate) isolation: Isolation,
+    /// Whether a statement has read its snapshot.
+    has_read: bool,
     /// Rows added to the delta store minus rows deleted there, by storage.
     rows: Mutex<HashMap<u64, i64>>,
     /// Whether a rollback to a savepoint has undone some of the counted rows.
@@ -47,8 +78,13 @@ pub(crate) struct SessionTransaction {
 }
 
 impl SessionTransaction {
-    /// A transaction of the session with this number.
-    pub(crate) fn new(engine: Arc<Engine>, owner: u64, canceller: Canceller) -> SessionTransaction {
+    /// A transaction of the session with this number, with these locks of rows.
+    pub(crate) fn new(
+        engine: Arc<Engine>,
+        owner: u64,
+        canceller: Canceller,
+        row_locks: Arc<LockOwner>,
+    ) -> SessionTransaction {
         let transaction = Arc::new(Mutex::new(Some(engine.store.begin())));
         SessionTransaction {
             engine,
@@ -57,6 +93,11 @@ impl SessionTransaction {
             began: Utc::now(),
             transaction,
             savepoints: Vec::new(),
+            cursors: Cursors::default(),
+            row_locks,
+            locks_rows: true,
+            isolation: Isolation::ReadCommitted,
+            has_read: false,
             rows: Mutex::default(),
             went_back: false,
             locks: Vec::new(),
@@ -105,6 +146,89 @@ impl SessionTransaction {
         self.with(|transaction| Ok(transaction.put(tree, key, value)?))
     }
 
+    /// Locks a row that will be changed: its key in a tree of rows, or in a tree of deleted rows of the column store.
+    ///
+    /// Errors: [`SqlError::Again`] if another transaction has it: the statement waits for that one and runs again.
+    pub(crate) fn lock_row(&self, tree: TreeId, key: &[u8]) -> Result<(), SqlError> {
+        match !self.locks_rows || self.row_locks.try_take(tree, key, LockMode::Alone) {
+            true => Ok(()),
+            false => Err(SqlError::Again("another transaction has changed the row and has not ended".into())),
+        }
+    }
+
+    /// The rows that it has locked.
+    pub(crate) fn row_locks(&self) -> &Arc<LockOwner> {
+        &self.row_locks
+    }
+
+    /// SET TRANSACTION ISOLATION LEVEL. Errors: 25001.
+    pub(crate) fn set_isolation(&mut self, isolation: Isolation) -> Result<(), SqlError> {
+        if self.has_read && self.isolation != isolation {
+            let message = "SET TRANSACTION ISOLATION LEVEL must be called before any query";
+            return Err(SqlError::transaction("25001", message));
+        }
+        self.isolation = isolation;
+        Ok(())
+    }
+
+    /// The statement that begins reads what is committed now; in REPEATABLE READ only the first one does. `is_read`: rows of an
+    /// earlier statement are still being read, in a view that must stay.
+    ///
+    /// Errors: [`SqlError::Again`] if another transaction has changed a row that this one has changed without a lock.
+    pub(crate) fn renew(&mut self, is_read: bool) -> Result<(), SqlError> {
+        if std::mem::replace(&mut self.has_read, true) && self.isolation != Isolation::ReadCommitted {
+            return Ok(());
+        }
+        match self.transaction.lock().as_mut() {
+            Some(transaction) if is_read && !transaction.is_read_only() => Ok(()),
+            Some(transaction) => Ok(transaction.renew()?),
+            None => Ok(()),
+        }
+    }
+
+    /// Refuses what a key says that another transaction has changed since the snapshot, where the statement can have a newer one.
+    ///
+    /// Errors: [`SqlError::Again`].
+    pub(crate) fn check_newest(&self, tree: TreeId, key: &[u8]) -> Result<(), SqlError> {
+        match self.isolation == Isolation::RepeatableRead || self.is_current(tree, key)? {
+            true => Ok(()),
+            false => Err(SqlError::Again("another transaction has changed the row".into())),
+        }
+    }
+
+    /// Whether no other transaction has changed a row since the snapshot.
+    pub(crate) fn is_current(&self, tree: TreeId, key: &[u8]) -> Result<bool, SqlError> {
+        self.with(|transaction| Ok(transaction.is_current(tree, key)))
+    }
+
+    /// The present state, for [`back_to`](SessionTransaction::back_to).
+    pub(crate) fn mark(&self) -> Result<Mark, SqlError> {
+        let rows = self.rows.lock().clone();
+        let is_restarted = self.isolation == Isolation::ReadCommitted && self.savepoints.is_empty();
+        self.with(|transaction| {
+            let is_new = is_restarted && transaction.is_read_only();
+            Ok(Mark { savepoint: (!is_new).then(|| transaction.savepoint()), rows })
+        })
+    }
+
+    /// Undoes what happened since; the mark stays. Locks of rows stay too.
+    pub(crate) fn back_to(&self, mark: &Mark) {
+        self.rows.lock().clone_from(&mark.rows);
+        if let Some(transaction) = self.transaction.lock().as_mut() {
+            match mark.savepoint {
+                Some(savepoint) => transaction.rollback_to(savepoint),
+                None => *transaction = self.engine.store.begin(),
+            }
+        }
+    }
+
+    /// Keeps what happened since.
+    pub(crate) fn forget(&self, mark: &Mark) {
+        if let (Some(savepoint), Some(transaction)) = (mark.savepoint, self.transaction.lock().as_mut()) {
+            transaction.release(savepoint);
+        }
+    }
+
     /// Counts rows of a storage that were added to the delta store, or deleted there.
     pub(crate) fn count(&self, storage: u64, rows: i64) {
         *self.rows.lock().entry(storage).or_default() += rows;
@@ -134,27 +258,31 @@ impl SessionTransaction {
     /// SAVEPOINT.
     pub(crate) fn savepoint(&mut self, name: &str) -> Result<(), SqlError> {
         let savepoint = self.with(|transaction| Ok(transaction.savepoint()))?;
-        self.savepoints.push((name.into(), savepoint));
+        let (locks, cursors) = (self.row_locks.count(), self.cursors.count());
+        self.savepoints.push(Saved { name: name.into(), savepoint, locks, cursors });
         Ok(())
     }
 
     fn find(&self, name: &str) -> Result<usize, SqlError> {
         self.savepoints
             .iter()
-            .rposition(|(known, _)| known == name)
+            .rposition(|saved| saved.name == name)
             .ok_or_else(|| SqlError::transaction("3B001", format!("savepoint \"{name}\" does not exist")))
     }
 
     /// ROLLBACK TO SAVEPOINT: the savepoint stays, later ones are removed.
     pub(crate) fn rollback_to(&mut self, name: &str) -> Result<(), SqlError> {
         let at = self.find(name)?;
-        let savepoint = self.savepoints[at].1;
+        let Saved { savepoint, locks, cursors, .. } = self.savepoints[at];
         self.savepoints.truncate(at + 1);
         self.went_back = true;
         self.with(|transaction| {
             transaction.rollback_to(savepoint);
             Ok(())
-        })
+        })?;
+        self.row_locks.give_back_to(locks);
+        self.cursors.keep(cursors);
+        Ok(())
     }
 
     /// RELEASE SAVEPOINT: it and later ones are removed, their changes stay.
@@ -166,7 +294,9 @@ impl SessionTransaction {
 
     /// Commits. Returns when the changes are durable and visible. A commit that has begun runs to its end, even if the
     /// caller stops waiting.
-    pub(crate) async fn commit(self) -> Result<(), SqlError> {
+    pub(crate) async fn commit(mut self) -> Result<(), SqlError> {
+        // Their threads are given back by the session's own.
+        self.cursors.keep(0);
         if self.engine.store.is_inline() {
             return self.commit_here();
         }

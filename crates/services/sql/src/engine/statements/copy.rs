@@ -107,7 +107,11 @@ async fn copy_in(session: &mut Session, source: &CopySource, format: CopyFormat)
     let defaults = column_defaults::defaults(session, &table, &columns).await?;
     session.changing("COPY FROM")?.lock(table.id, false)?;
     check_constraints::prepare(session, &table).await?;
-    let transaction = session.transaction.take();
+    let mut transaction = session.transaction.take();
+    if let Some(transaction) = &mut transaction {
+        // Its rows cannot come again, so it could not run again after a wait.
+        transaction.locks_rows = false;
+    }
     let back = (!mine).then(|| session.transaction.lent());
     let failed = session.transaction.failed_flag();
     let bulk = Some(BulkLoad::new(&session.engine, &table));
@@ -170,7 +174,10 @@ impl CopySink for CopyRows {
         self.access.as_ref().map_or(Ok(()), Access::recheck)?;
         self.running.close()?;
         match (self.transaction.take(), &self.back) {
-            (Some(transaction), Some(back)) => *back.lock() = Some(transaction),
+            (Some(mut transaction), Some(back)) => {
+                transaction.locks_rows = true;
+                *back.lock() = Some(transaction);
+            }
             (Some(transaction), None) => transaction.commit().await?,
             (None, _) => {}
         }
@@ -182,7 +189,8 @@ impl Drop for CopyRows {
     fn drop(&mut self) {
         self.running.end();
         // It was not finished: the statement failed. Its own transaction is rolled back when it is dropped.
-        if let Some(transaction) = self.transaction.take() {
+        if let Some(mut transaction) = self.transaction.take() {
+            transaction.locks_rows = true;
             self.failed.store(true, Ordering::Release);
             if let Some(back) = &self.back {
                 *back.lock() = Some(transaction);

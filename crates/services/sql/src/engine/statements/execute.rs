@@ -1,35 +1,21 @@
 //! Runs a prepared statement: as part of the open transaction, or as a transaction of its own.
 
-use std::time::Duration;
-
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::scalar::ScalarValue;
 use datafusion::sql::sqlparser::ast::{ObjectType, Statement};
 
+use super::repeats::{Changing, changing_rows};
 use super::{
-    alter_table, copy, create_drop, create_external_table, create_view, explain, insert, point_query, rights,
-    sequences, session_statements, update_delete,
+    advisory_calls, alter_table, copy, create_drop, create_external_table, create_view, cursor_statements, explain,
+    insert, point_query, rights, select_for_update, sequences, session_statements, update_delete,
 };
 use crate::SqlError;
 use crate::engine::parse::rights::statement::RightsStatement;
-use crate::engine::parse::sequence_parser::SequenceStatement;
 use crate::engine::plan::access::hidden;
 use crate::engine::plan::{column_labels, prepared};
 use crate::engine::run::cancellable_stream::CancellableStream;
 use crate::engine::session::session_role;
 use crate::engine::{Prepared, Session, StatementResult};
-
-/// How often a statement that is its own transaction is repeated after a conflict, and the longest pause before.
-const AGAIN_MOST: u32 = 50;
-const AGAIN_PAUSE_MOST: Duration = Duration::from_millis(50);
-
-/// A statement that changes something, with its parameters.
-#[derive(Clone, Copy)]
-enum Changing<'a> {
-    Rights(&'a RightsStatement),
-    Sequence(&'a SequenceStatement),
-    Other(&'a Statement, &'a [ScalarValue]),
-}
 
 impl Session {
     /// Runs a statement. `parameters` are the values of `$1`, `$2`, ...
@@ -69,10 +55,9 @@ impl Session {
             why = running.requested_end() => Err(why),
             why = revoked => Err(why),
         };
-        let failed = self.transaction.failed_flag();
-        let access = self.access();
+        let (failed, reader, access) = (self.transaction.failed_flag(), self.reader(), self.access());
         let watch = |stream| -> SendableRecordBatchStream {
-            Box::pin(CancellableStream::new(stream, &running, failed.clone(), access.clone()))
+            Box::pin(CancellableStream::new(stream, &running, (failed, reader), access))
         };
         match outcome {
             Ok(StatementResult::Rows { schema, stream, tag }) => {
@@ -105,13 +90,7 @@ impl Session {
             return self.dispatch_rights(rights).await;
         }
         if let Some(sequence) = &prepared.sequence {
-            return match self.transaction.is_open() {
-                true => {
-                    self.refresh()?;
-                    sequences::run(self, sequence)
-                }
-                false => self.alone(Changing::Sequence(sequence)).await,
-            };
+            return changing_rows(self, Changing::Sequence(sequence)).await;
         }
         let Some(statement) = &prepared.statement else { return Ok(StatementResult::Done { tag: String::new() }) };
         let controlled = session_statements::control(self, statement).await;
@@ -120,9 +99,18 @@ impl Session {
         if let Some(answer) = controlled? {
             return Ok(answer);
         }
+        if let Some(answer) = cursor_statements::control(self, statement, parameters).await? {
+            return Ok(answer);
+        }
         match statement {
+            Statement::Query(_) if prepared.locking.is_some() => {
+                changing_rows(self, Changing::Other(statement, prepared.locking, parameters)).await
+            }
             Statement::Query(_) => {
                 self.refresh()?;
+                if let Some(calls) = advisory_calls::calls(statement) {
+                    return calls.run(self, statement, parameters).await;
+                }
                 self.query(statement, prepared, parameters).await
             }
             Statement::Explain { .. } => {
@@ -130,11 +118,7 @@ impl Session {
                 explain::explain(self, statement, parameters).await
             }
             Statement::Copy { .. } => copy::copy(self, statement).await,
-            _ if self.transaction.is_open() => {
-                self.refresh()?;
-                self.change(statement, parameters).await
-            }
-            _ => self.alone(Changing::Other(statement, parameters)).await,
+            _ => changing_rows(self, Changing::Other(statement, None, parameters)).await,
         }
     }
 
@@ -142,43 +126,7 @@ impl Session {
         if let Some(answer) = rights::run::of_session(self, rights)? {
             return Ok(answer);
         }
-        match self.transaction.is_open() {
-            true => {
-                self.refresh()?;
-                rights::run::change(self, rights).await
-            }
-            false => self.alone(Changing::Rights(rights)).await,
-        }
-    }
-
-    /// Runs a statement that changes something as a transaction of its own.
-    async fn alone(&mut self, changing: Changing<'_>) -> Result<StatementResult, SqlError> {
-        let mut tries = 0;
-        loop {
-            self.transaction.begin(self.new_transaction(true));
-            let outcome = match self.refresh() {
-                Ok(()) => match changing {
-                    Changing::Rights(rights) => rights::run::change(self, rights).await,
-                    Changing::Sequence(sequence) => sequences::run(self, sequence),
-                    Changing::Other(statement, parameters) => self.change(statement, parameters).await,
-                },
-                Err(error) => Err(error),
-            };
-            let Some(transaction) = self.transaction.take() else { return outcome };
-            let outcome = match outcome.and_then(|answer| self.canceller.close().map(|()| answer)) {
-                Ok(answer) => transaction.commit().await.map(|()| answer),
-                Err(error) => Err(error),
-            };
-            match outcome {
-                Err(SqlError::Again(_)) if tries < AGAIN_MOST => {
-                    tries += 1;
-                    self.canceller.reopen();
-                    let pause = Duration::from_micros(100 << tries.min(10)).min(AGAIN_PAUSE_MOST);
-                    tokio::time::sleep(pause).await;
-                }
-                outcome => return outcome,
-            }
-        }
+        changing_rows(self, Changing::Rights(rights)).await
     }
 
     async fn query(
@@ -200,8 +148,18 @@ impl Session {
         Ok(StatementResult::Rows { schema, stream, tag: "SELECT" })
     }
 
-    async fn change(&mut self, statement: &Statement, parameters: &[ScalarValue]) -> Result<StatementResult, SqlError> {
+    /// Runs a statement that changes something, once.
+    pub(super) async fn change(&mut self, changing: Changing<'_>) -> Result<StatementResult, SqlError> {
+        let (statement, locking, parameters) = match changing {
+            Changing::Rights(rights) => return rights::run::change(self, rights).await,
+            Changing::Sequence(sequence) => return sequences::run(self, sequence),
+            Changing::Other(statement, locking, parameters) => (statement, locking, parameters),
+        };
         let answer = match statement {
+            Statement::Query(_) => match locking {
+                Some(locking) => select_for_update::select(self, locking, statement, parameters).await,
+                None => Err(create_drop::unsupported(statement)),
+            },
             Statement::Insert(insert) => insert::insert(self, insert, parameters).await,
             Statement::Update(update) => update_delete::update(self, update, parameters).await,
             Statement::Delete(delete) => update_delete::delete(self, delete, parameters).await,

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //!   SELECT columns FROM table WHERE key = value [AND key = value ..]
-//!   UPDATE table SET column = value, .. WHERE key = value ..
+//!   UPDATE table SET column = value, column = column + value, .. WHERE key = value ..
 //!   DELETE FROM table WHERE key = value ..
 //! ```
 //!
@@ -13,16 +13,19 @@
 
 use std::sync::{Arc, OnceLock};
 
-use datafusion::arrow::array::{ArrayRef, BinaryArray, RecordBatch};
+use datafusion::arrow::array::{ArrayRef, AsArray, BinaryArray, RecordBatch};
+use datafusion::arrow::compute::cast;
+use datafusion::arrow::datatypes::{DataType, Int64Type, SchemaRef};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::scalar::ScalarValue;
 use datafusion::sql::sqlparser::ast::{
-    AssignmentTarget, BinaryOperator, Expr, ObjectName, Query, SelectItem, SetExpr, Statement, TableFactor,
+    Assignment, AssignmentTarget, BinaryOperator, Expr, ObjectName, Query, SelectItem, SetExpr, Statement, TableFactor,
     TableWithJoins, Update,
 };
 use futures::stream;
 
 use super::changed_table;
+use super::changed_table::{note, placeholder};
 use super::literal_values::{cells, fits};
 use super::read_columns::ReadColumns;
 use crate::SqlError;
@@ -94,28 +97,82 @@ fn key_value(literal: Literal, kind: SqlType) -> Option<ArrayRef> {
     if value.is_null() { None } else { value.to_array().ok() }
 }
 
+/// The columns and the values that a condition compares with them by `=`, if it does nothing else.
+fn pairs<'a>(table: &Table, alias: &str, condition: &'a Expr) -> Option<Vec<(usize, &'a Expr)>> {
+    let (mut pairs, mut open) = (Vec::new(), vec![condition]);
+    while let Some(expr) = open.pop() {
+        match expr {
+            Expr::Nested(inner) => open.push(inner),
+            Expr::BinaryOp { left, op: BinaryOperator::And, right } => open.extend([left.as_ref(), right.as_ref()]),
+            Expr::BinaryOp { left, op: BinaryOperator::Eq, right } => {
+                pairs.push(match (column(table, alias, left), column(table, alias, right)) {
+                    (Some(at), None) => (at, right.as_ref()),
+                    (None, Some(at)) => (at, left.as_ref()),
+                    _ => return None,
+                });
+            }
+            _ => return None,
+        }
+    }
+    Some(pairs)
+}
+
+/// The column that an assignment of an UPDATE sets.
+fn assigned_column(table: &Table, assignment: &Assignment) -> Option<usize> {
+    let AssignmentTarget::ColumnName(name) = &assignment.target else { return None };
+    table.position(&folded(name.0.last()?.as_ident()?))
+}
+
+/// `column + number` or `column - number` of whole numbers of the type of the column that is set: the column, whether it is minus, and the
+/// number.
+fn sum_of<'a>(table: &Table, alias: &str, at: usize, value: &'a Expr) -> Option<(usize, bool, &'a Expr)> {
+    let (left, is_minus, right) = match value {
+        Expr::Nested(inner) => return sum_of(table, alias, at, inner),
+        Expr::BinaryOp { left, op: BinaryOperator::Plus, right } => (left, false, right),
+        Expr::BinaryOp { left, op: BinaryOperator::Minus, right } => (left, true, right),
+        _ => return None,
+    };
+    let of = column(table, alias, left)?;
+    let kind = table.columns[at].kind;
+    let is_whole = matches!(kind, SqlType::SmallInt | SqlType::Integer | SqlType::BigInt);
+    (is_whole && table.columns[of].kind == kind).then_some((of, is_minus, right.as_ref()))
+}
+
+/// The value of such a sum; `None` if it is another one, or does not fit in the column: then the general path has the error.
+fn sum(
+    table: &Table,
+    alias: &str,
+    (at, value): (usize, &Expr),
+    row: &RecordBatch,
+    parameters: &[ScalarValue],
+) -> Result<Option<Literal>, SqlError> {
+    let Some((of, is_minus, number)) = sum_of(table, alias, at, value) else { return Ok(None) };
+    let number: Option<i64> = match ast::literal(number, parameters)? {
+        Some(Literal::Number(text)) => text.parse().ok(),
+        Some(Literal::Parameter(value)) if value.data_type().is_integer() => {
+            value.cast_to(&DataType::Int64)?.to_array()?.as_primitive::<Int64Type>().iter().next().flatten()
+        }
+        _ => None,
+    };
+    let Some(number) = number else { return Ok(None) };
+    let before = cast(row.column(of), &DataType::Int64)?;
+    let Some(before) = before.as_primitive::<Int64Type>().iter().next().flatten() else {
+        return Ok(Some(Literal::Null));
+    };
+    let after = if is_minus { before.checked_sub(number) } else { before.checked_add(number) };
+    let fits = |after: &i64| match table.columns[at].kind {
+        SqlType::SmallInt => i16::try_from(*after).is_ok(),
+        SqlType::Integer => i32::try_from(*after).is_ok(),
+        _ => true,
+    };
+    Ok(after.filter(fits).map(|after| Literal::Number(after.to_string())))
+}
+
 /// The key that a condition contains, if it contains the whole key and nothing else.
 fn key(table: &Table, alias: &str, condition: &Expr, parameters: &[ScalarValue]) -> Result<Option<Vec<u8>>, SqlError> {
     let mut values: Vec<Option<ArrayRef>> = vec![None; table.columns.len()];
-    let mut open = vec![condition];
-    while let Some(expr) = open.pop() {
-        let (left, right) = match expr {
-            Expr::Nested(inner) => {
-                open.push(inner);
-                continue;
-            }
-            Expr::BinaryOp { left, op: BinaryOperator::And, right } => {
-                open.extend([left.as_ref(), right.as_ref()]);
-                continue;
-            }
-            Expr::BinaryOp { left, op: BinaryOperator::Eq, right } => (left, right),
-            _ => return Ok(None),
-        };
-        let (at, value) = match (column(table, alias, left), column(table, alias, right)) {
-            (Some(at), None) => (at, right),
-            (None, Some(at)) => (at, left),
-            _ => return Ok(None),
-        };
+    let Some(pairs) = pairs(table, alias, condition) else { return Ok(None) };
+    for (at, value) in pairs {
         let value = ast::literal(value, parameters)?.and_then(|literal| key_value(literal, table.columns[at].kind));
         match value {
             Some(value) if table.key.contains(&at) && values[at].is_none() => values[at] = Some(value),
@@ -143,27 +200,31 @@ pub(crate) fn find(session: &Session, view: &View, table: &Table, key: &[u8]) ->
     Ok(session.engine.columns.find(view, table, key)?.map(|(address, row)| FoundRow { address, row }))
 }
 
-/// Runs a query for one row; `None` if it has another form.
-pub(crate) fn quick_query(
-    session: &Session,
-    statement: &Statement,
-    parameters: &[ScalarValue],
-) -> Result<Option<StatementResult>, SqlError> {
-    let (Statement::Query(query), Some(bare)) = (statement, bare()) else { return Ok(None) };
+/// A query of the form that is looked for.
+struct PointQuery<'a> {
+    table: Arc<Table>,
+    alias: String,
+    condition: &'a Expr,
+    /// The columns of the result, by their positions in the table.
+    columns: Vec<usize>,
+}
+
+/// The parts of a query; `None` if it has another form. Its condition is still to be looked at.
+fn form<'a>(session: &Session, statement: &'a Statement) -> Option<PointQuery<'a>> {
+    let (Statement::Query(query), Some(bare)) = (statement, bare()) else { return None };
     let (SetExpr::Select(select), SetExpr::Select(nothing)) = (query.body.as_ref(), bare.body.as_ref()) else {
-        return Ok(None);
+        return None;
     };
-    let ([from], Some(condition)) = (select.from.as_slice(), &select.selection) else { return Ok(None) };
-    let Some((name, alias)) = plain(from) else { return Ok(None) };
-    let Ok(table) = changed_table::find(&session.shared.catalog(), name) else { return Ok(None) };
+    let ([from], Some(condition)) = (select.from.as_slice(), &select.selection) else { return None };
+    let (name, alias) = plain(from)?;
+    let table = changed_table::find(&session.shared.catalog(), name).ok()?;
     let alias = alias.unwrap_or_else(|| table.name.clone());
-    let Some(key) = key(&table, &alias, condition, parameters)? else { return Ok(None) };
     let mut rest = query.as_ref().clone();
     let mut only = select.as_ref().clone();
     (only.projection, only.from, only.selection) = (nothing.projection.clone(), Vec::new(), None);
     *rest.body = SetExpr::Select(Box::new(only));
     if rest != *bare {
-        return Ok(None);
+        return None;
     }
     let mut columns = Vec::new();
     for item in &select.projection {
@@ -173,24 +234,126 @@ pub(crate) fn quick_query(
             }
             SelectItem::UnnamedExpr(expr) => match column(&table, &alias, expr) {
                 Some(at) if !columns.contains(&at) => columns.push(at),
-                _ => return Ok(None),
+                _ => return None,
             },
-            _ => return Ok(None),
+            _ => return None,
         }
     }
-    if let Some(access) = session.access() {
+    Some(PointQuery { table, alias, condition, columns })
+}
+
+impl PointQuery<'_> {
+    fn check_rights(&self, session: &Session) -> Result<(), SqlError> {
+        let (table, Some(access)) = (&self.table, session.access()) else { return Ok(()) };
         access.schema(&table.schema_name)?;
-        let read = ReadColumns::of(&table).add_at(&columns).add_at(&table.key);
-        changed_table::may_read(session, &table, read)?;
-        session.shared.still(&access, &table.schema_name, &table.name, true)?;
+        let read = ReadColumns::of(table).add_at(&self.columns).add_at(&table.key);
+        changed_table::may_read(session, table, read)?;
+        session.shared.still(&access, &table.schema_name, &table.name, true)
     }
-    let schema = Arc::new(table.schema.project(&columns)?);
-    let batches = match find(session, &session.shared.view(), &table, &key)? {
-        Some(found) => vec![Ok(found.row.project(&columns)?)],
+}
+
+/// The types of a query's parameters and its columns, without a plan; `None` if it has another form.
+pub(crate) fn describe_query(
+    session: &Session,
+    statement: &Statement,
+) -> Result<Option<(Vec<Option<DataType>>, SchemaRef)>, SqlError> {
+    let Some(query) = form(session, statement) else { return Ok(None) };
+    let mut types = Vec::new();
+    if !describe_key(&query.table, &query.alias, query.condition, &mut types)? {
+        return Ok(None);
+    }
+    query.check_rights(session)?;
+    Ok(Some((types, Arc::new(query.table.schema.project(&query.columns)?))))
+}
+
+/// Adds the types of the parameters of a condition that contains the whole key and nothing else. Returns whether it does.
+pub(crate) fn describe_key(
+    table: &Table,
+    alias: &str,
+    condition: &Expr,
+    types: &mut Vec<Option<DataType>>,
+) -> Result<bool, SqlError> {
+    let Some(pairs) = pairs(table, alias, condition) else { return Ok(false) };
+    let mut found = Vec::new();
+    for (at, value) in pairs {
+        let kind = table.columns[at].kind;
+        match placeholder(value) {
+            Some(name) => note(types, name, kind.arrow())?,
+            None => {
+                let literal = ast::literal(value, &[]).ok().flatten();
+                if literal.and_then(|literal| key_value(literal, kind)).is_none() {
+                    return Ok(false);
+                }
+            }
+        }
+        found.push(at);
+    }
+    found.sort_unstable();
+    let mut key = table.key.clone();
+    key.sort_unstable();
+    Ok(found == key && !key.is_empty())
+}
+
+/// Adds the types of the parameters of new values, if all are computed here. Returns whether they are.
+pub(crate) fn describe_values(
+    table: &Table,
+    alias: &str,
+    update: &Update,
+    types: &mut Vec<Option<DataType>>,
+) -> Result<bool, SqlError> {
+    for assignment in &update.assignments {
+        let Some(at) = assigned_column(table, assignment) else { return Ok(false) };
+        let kind = table.columns[at].kind;
+        let value = match sum_of(table, alias, at, &assignment.value) {
+            Some((_, _, number)) => number,
+            None => &assignment.value,
+        };
+        match placeholder(value) {
+            Some(name) => note(types, name, kind.arrow())?,
+            None => match ast::literal(value, &[]) {
+                Ok(Some(literal)) if fits(&literal, kind) => {}
+                _ => return Ok(false),
+            },
+        }
+    }
+    Ok(true)
+}
+
+/// Runs a query for one row; `None` if it has another form.
+pub(crate) fn quick_query(
+    session: &Session,
+    statement: &Statement,
+    parameters: &[ScalarValue],
+) -> Result<Option<StatementResult>, SqlError> {
+    let Some(query) = form(session, statement) else { return Ok(None) };
+    let PointQuery { table, alias, condition, columns } = &query;
+    let Some(key) = key(table, alias, condition, parameters)? else { return Ok(None) };
+    query.check_rights(session)?;
+    let schema = Arc::new(table.schema.project(columns)?);
+    let batches = match find(session, &session.shared.view(), table, &key)? {
+        Some(found) => vec![Ok(found.row.project(columns)?)],
         None => Vec::new(),
     };
     let stream = Box::pin(RecordBatchStreamAdapter::new(schema.clone(), stream::iter(batches)));
     Ok(Some(StatementResult::Rows { schema, stream, tag: "SELECT" }))
+}
+
+/// Locks the row of a condition that contains its key before the statement reads anything, so that it is read once. Returns how many
+/// locks the transaction had before; `None` if the condition has another form.
+///
+/// Errors: [`SqlError::Again`] if another transaction has the row.
+pub(crate) fn lock(
+    session: &Session,
+    table: &Table,
+    alias: &str,
+    condition: Option<&Expr>,
+    parameters: &[ScalarValue],
+) -> Result<Option<usize>, SqlError> {
+    let (Some(condition), Some(transaction)) = (condition, session.transaction.open()) else { return Ok(None) };
+    let Some(key) = key(table, alias, condition, parameters)? else { return Ok(None) };
+    let before = transaction.row_locks().count();
+    transaction.lock_row(table.rows, &key)?;
+    Ok(Some(before))
 }
 
 /// Deletes the one row of a condition; `None` if the statement has another form.
@@ -229,11 +392,10 @@ pub(crate) fn quick_update(
     let Some(key) = key(table, alias, condition, parameters)? else { return Ok(None) };
     let mut values = Vec::new();
     for assignment in &update.assignments {
-        let AssignmentTarget::ColumnName(name) = &assignment.target else { return Ok(None) };
-        let name = name.0.last().and_then(|part| part.as_ident()).map(folded).unwrap_or_default();
-        let Some(at) = table.position(&name) else { return Ok(None) };
+        let Some(at) = assigned_column(table, assignment) else { return Ok(None) };
         match ast::literal(&assignment.value, parameters)? {
-            Some(literal) if fits(&literal, table.columns[at].kind) => values.push((at, literal)),
+            Some(literal) if fits(&literal, table.columns[at].kind) => values.push((at, Some(literal))),
+            None if sum_of(table, alias, at, &assignment.value).is_some() => values.push((at, None)),
             _ => return Ok(None),
         }
     }
@@ -241,7 +403,12 @@ pub(crate) fn quick_update(
         return Ok(Some(StatementResult::Done { tag: "UPDATE 0".into() }));
     };
     let mut columns = found.row.columns().to_vec();
-    for (at, literal) in values {
+    for ((at, literal), assignment) in values.into_iter().zip(&update.assignments) {
+        let literal = match literal {
+            Some(literal) => Some(literal),
+            None => sum(table, alias, (at, &assignment.value), &found.row, parameters)?,
+        };
+        let Some(literal) = literal else { return Ok(None) };
         columns[at] = cells(&[literal], &table.columns[at])?;
     }
     let addresses: ArrayRef = Arc::new(BinaryArray::from_vec(vec![&found.address]));

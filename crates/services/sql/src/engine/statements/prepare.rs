@@ -5,9 +5,9 @@ use std::sync::Arc;
 use datafusion::arrow::datatypes::DataType;
 use datafusion::sql::sqlparser::ast::Statement;
 
-use super::{explain, insert, session_statements, update_delete};
+use super::{cursor_statements, explain, insert, point_query, session_statements, update_delete};
 use crate::SqlError;
-use crate::engine::parse::{ParsedStatement, statement_check};
+use crate::engine::parse::{ParsedStatement, row_locking, statement_check};
 use crate::engine::plan::prepared::KeptPlan;
 use crate::engine::plan::{column_labels, prepared};
 use crate::engine::{Prepared, Session, parse};
@@ -43,9 +43,11 @@ impl Session {
                 ParsedStatement::Sequence(sequence) => {
                     prepared.push(Prepared { sequence: Some(Arc::new(sequence)), ..Prepared::default() });
                 }
-                ParsedStatement::Other(statement) => {
+                ParsedStatement::Other(mut statement) => {
+                    let locking = row_locking::take(&mut statement)?;
                     statement_check::check(&statement)?;
-                    prepared.push(self.prepare_one(*statement, hints, alone).await?);
+                    let one = self.prepare_one(*statement, hints, alone).await?;
+                    prepared.push(Prepared { locking, ..one });
                 }
             }
         }
@@ -65,6 +67,12 @@ impl Session {
         match &statement {
             Statement::Query(_) if plans => {
                 self.refresh()?;
+                if let Some((parameters, schema)) = point_query::describe_query(self, &statement)? {
+                    prepared.merge_parameters(parameters);
+                    prepared.schema = Some(schema);
+                    prepared.statement = Some(statement);
+                    return Ok(prepared);
+                }
                 let (plan, parameters) = prepared::plan_with(&self.context, &statement, hints).await?;
                 prepared.merge_parameters(parameters);
                 prepared.schema = Some(column_labels::labelled(&statement, plan.schema().inner()));
@@ -97,6 +105,7 @@ impl Session {
                 prepared.merge_parameters(parameters);
                 prepared.schema = schema;
             }
+            Statement::Fetch { name, .. } => prepared.schema = cursor_statements::schema(self, name),
             Statement::ShowVariable { variable } => prepared.schema = Some(session_statements::show_schema(variable)),
             _ => {}
         }

@@ -1,7 +1,8 @@
 //! Writes rows into the transaction: constraints, keys, and the rows of RETURNING.
 //!
-//! NOT NULL, CHECK and the primary key are checked against the transaction's view. Two transactions that insert the same key
-//! conflict at commit: the second gets an error and has to run again.
+//! NOT NULL, CHECK and the primary key are checked against the transaction's view. Each row is locked before: where another transaction
+//! has it, the statement fails with [`SqlError::Again`], waits for the row and runs again. Rows without a primary key are new, and
+//! are not locked when they are added.
 
 use std::collections::HashSet;
 
@@ -100,6 +101,17 @@ impl<'a> KeyEncoder<'a> {
     }
 }
 
+/// Goes on after a row that another transaction has locked, so that the statement, which will run again, has its other rows.
+///
+/// Errors: those of other kinds.
+fn together(earlier: Result<(), SqlError>, row: Result<(), SqlError>) -> Result<Result<(), SqlError>, SqlError> {
+    match row {
+        Ok(()) => Ok(earlier),
+        Err(SqlError::Again(why)) => Ok(Err(SqlError::Again(why))),
+        Err(error) => Err(error),
+    }
+}
+
 impl Engine {
     /// Inserts rows that have the table's types. Returns the positions of the inserted rows.
     pub(crate) fn insert_rows(
@@ -121,7 +133,10 @@ impl Engine {
                 key.extend(key::row_id(first_id + row as u64));
             } else {
                 keys.encode(row, &mut key)?;
+                // Another transaction may be adding the same key: its end decides.
+                transaction.lock_row(table.rows, &key)?;
                 if existing != Existing::NoneIs && self.exists(transaction, table, &key)? {
+                    transaction.check_newest(table.rows, &key)?;
                     if existing == Existing::Skip {
                         continue;
                     }
@@ -152,25 +167,30 @@ impl Engine {
         table: &Table,
         addresses: &ArrayRef,
     ) -> Result<Vec<usize>, SqlError> {
-        let mut seen = HashSet::new();
+        let (mut seen, mut locked) = (HashSet::new(), Ok(()));
         let mut deleted = Vec::new();
         for (row, address) in addresses.as_binary::<i32>().iter().enumerate() {
             let address = address.unwrap_or_default();
             if seen.insert(address) {
-                self.delete_row(transaction, table, address)?;
+                locked = together(locked, self.delete_row(transaction, table, address))?;
                 deleted.push(row);
             }
         }
-        Ok(deleted)
+        locked.map(|()| deleted)
     }
 
     fn delete_row(&self, transaction: &SessionTransaction, table: &Table, address: &[u8]) -> Result<(), SqlError> {
         match address.split_first() {
             Some((&ROW_TAG, key)) => {
+                transaction.lock_row(table.rows, key)?;
                 transaction.count(table.storage, -1);
                 transaction.with(|transaction| Ok(transaction.delete(table.rows, key)?))
             }
-            Some((&COLUMN_TAG, _)) => transaction.with(|transaction| self.columns.delete(transaction, table, address)),
+            Some((&COLUMN_TAG, _)) => {
+                let delete = |transaction: &mut _| self.columns.delete(transaction, table, address);
+                let (tree, key) = transaction.with(delete)?;
+                transaction.lock_row(tree, &key)
+            }
             _ => Err(store::StoreError::Corrupt("the address of a row cannot be read".into()).into()),
         }
     }
@@ -189,6 +209,7 @@ impl Engine {
         let (keys, encoder) = (KeyEncoder::new(table, columns), RowEncoder::new(table, columns));
         let (mut key, mut value) = (Vec::new(), Vec::new());
         let (mut seen, mut changed, mut moved) = (HashSet::new(), Vec::new(), Vec::new());
+        let mut locked = Ok(());
         for (row, address) in addresses.as_binary::<i32>().iter().enumerate() {
             let address = address.unwrap_or_default();
             if !seen.insert(address) {
@@ -202,16 +223,18 @@ impl Engine {
             };
             match stays {
                 Some(old) => {
+                    locked = together(locked, transaction.lock_row(table.rows, old))?;
                     value.clear();
                     encoder.encode(row, &mut value)?;
                     transaction.put(table.rows, old, &value)?;
                 }
                 None => {
-                    self.delete_row(transaction, table, address)?;
+                    locked = together(locked, self.delete_row(transaction, table, address))?;
                     moved.push(row);
                 }
             }
         }
+        locked?;
         transaction.count(table.storage, moved.len() as i64);
         let first_id = if table.key.is_empty() { self.row_ids(table, moved.len() as u64)? } else { 0 };
         for (nth, row) in moved.into_iter().enumerate() {
@@ -220,6 +243,7 @@ impl Engine {
                 key.extend(key::row_id(first_id + nth as u64));
             } else {
                 keys.encode(row, &mut key)?;
+                transaction.lock_row(table.rows, &key)?;
                 if self.exists(transaction, table, &key)? {
                     return Err(key::duplicate(table, columns, row));
                 }

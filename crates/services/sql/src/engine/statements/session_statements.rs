@@ -6,14 +6,15 @@ use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::sql::sqlparser::ast::{
-    CloseCursor, ContextModifier, Expr, Ident, Set, Statement, TransactionAccessMode, TransactionIsolationLevel,
-    TransactionMode, Value,
+    ContextModifier, Expr, Ident, Set, Statement, TransactionAccessMode, TransactionIsolationLevel, TransactionMode,
+    Value,
 };
 use futures::stream;
 use std::sync::Arc;
 
 use crate::SqlError;
 use crate::engine::parse::ast::folded;
+use crate::engine::session::isolation::Isolation;
 use crate::engine::{Session, StatementResult};
 
 fn done(tag: &str) -> Result<Option<StatementResult>, SqlError> {
@@ -55,11 +56,10 @@ pub(crate) async fn control(session: &mut Session, statement: &Statement) -> Res
             session.settings.change(false, |settings| settings.reset(&reset.to_string()))?;
             done("RESET")
         }
-        // There are no cursors and no notifications here; pools send these statements for each connection that is
-        // returned to them.
-        Statement::Close { cursor: CloseCursor::All } => done("CLOSE CURSOR ALL"),
+        // There are no notifications here; pools send this for each connection that is returned to them.
         Statement::UNLISTEN { channel } if channel.value == "*" => done("UNLISTEN"),
         Statement::Discard { .. } => {
+            session.advisory.unlock_all();
             session.settings.change(false, |settings| {
                 settings.set_role(None);
                 settings.reset("RESET ALL")
@@ -73,7 +73,7 @@ pub(crate) async fn control(session: &mut Session, statement: &Statement) -> Res
 }
 
 fn begin(session: &mut Session, modes: &[TransactionMode]) -> Result<Option<StatementResult>, SqlError> {
-    let read_only = read_modes(modes)?;
+    let (read_only, isolation) = read_modes(modes)?;
     if !session.transaction.is_open() {
         session.transaction.set_failed(false);
         session.transaction.begin(session.new_transaction(false));
@@ -83,6 +83,7 @@ fn begin(session: &mut Session, modes: &[TransactionMode]) -> Result<Option<Stat
         // In an open transaction PostgreSQL warns and continues; modes that are not given stay.
         transaction.implicit = false;
         transaction.read_only = read_only.unwrap_or(transaction.read_only);
+        isolation.map_or(Ok(()), |isolation| transaction.set_isolation(isolation))?;
     }
     done("BEGIN")
 }
@@ -112,14 +113,16 @@ async fn commit(session: &mut Session) -> Result<Option<StatementResult>, SqlErr
 fn set(session: &mut Session, to: &Set) -> Result<Option<StatementResult>, SqlError> {
     match to {
         Set::SetTransaction { modes, session: of_session, snapshot: None } => {
-            let read_only = read_modes(modes)?;
-            if let Some(read_only) = read_only {
-                if *of_session {
-                    let value = if read_only { "on" } else { "off" };
-                    session.settings.change(false, |settings| settings.set("default_transaction_read_only", value))?;
-                } else if let Some(transaction) = session.transaction.open_mut() {
-                    transaction.read_only = read_only;
+            let (read_only, isolation) = read_modes(modes)?;
+            if *of_session {
+                let read_only = read_only.map(|is| ("default_transaction_read_only", if is { "on" } else { "off" }));
+                let isolation = isolation.map(|level| ("default_transaction_isolation", level.shown()));
+                for (name, value) in read_only.into_iter().chain(isolation) {
+                    session.settings.change(false, |settings| settings.set(name, value))?;
                 }
+            } else if let Some(transaction) = session.transaction.open_mut() {
+                isolation.map_or(Ok(()), |isolation| transaction.set_isolation(isolation))?;
+                transaction.read_only = read_only.unwrap_or(transaction.read_only);
             }
             done("SET")
         }
@@ -127,6 +130,9 @@ fn set(session: &mut Session, to: &Set) -> Result<Option<StatementResult>, SqlEr
             let texts: Vec<String> = values.iter().map(setting_text).collect();
             let (name, value) = (variable.to_string(), texts.join(", "));
             let local = matches!(scope, Some(ContextModifier::Local));
+            if name.eq_ignore_ascii_case("transaction_isolation") {
+                return set_isolation(session, &value);
+            }
             session.settings.change(local, |settings| settings.set(&name, &value))?;
             done("SET")
         }
@@ -142,9 +148,22 @@ fn set(session: &mut Session, to: &Set) -> Result<Option<StatementResult>, SqlEr
     }
 }
 
+/// SET transaction_isolation: that of the open transaction.
+fn set_isolation(session: &mut Session, value: &str) -> Result<Option<StatementResult>, SqlError> {
+    let mut settings = session.settings.now().clone();
+    // The same values, with the same errors.
+    settings.set("default_transaction_isolation", value)?;
+    if let Some(transaction) = session.transaction.open_mut() {
+        transaction.set_isolation(settings.default_isolation())?;
+    }
+    done("SET")
+}
+
 fn show(session: &mut Session, variable: &[Ident]) -> Result<StatementResult, SqlError> {
     let value = match (shown(variable).as_str(), session.transaction.open()) {
         ("transaction_read_only", Some(transaction)) if transaction.read_only => "on".to_string(),
+        ("transaction_isolation", Some(transaction)) => transaction.isolation.shown().to_string(),
+        ("transaction_isolation", None) => session.settings.now().get("default_transaction_isolation")?,
         ("transaction_read_only", None) => session.settings.now().get("default_transaction_read_only")?,
         (name, _) => session.settings.now().get(name)?,
     };
@@ -182,18 +201,25 @@ fn setting_text(value: &Expr) -> String {
     }
 }
 
-/// Whether the modes contain READ ONLY or READ WRITE, and which. Errors: 0A000 for SERIALIZABLE.
-fn read_modes(modes: &[TransactionMode]) -> Result<Option<bool>, SqlError> {
-    let mut read_only = None;
+/// Whether the modes contain READ ONLY or READ WRITE, and which; and the isolation level. Errors: 0A000 for SERIALIZABLE.
+fn read_modes(modes: &[TransactionMode]) -> Result<(Option<bool>, Option<Isolation>), SqlError> {
+    let (mut read_only, mut isolation) = (None, None);
     for mode in modes {
         match mode {
             TransactionMode::AccessMode(mode) => read_only = Some(*mode == TransactionAccessMode::ReadOnly),
-            TransactionMode::IsolationLevel(TransactionIsolationLevel::Serializable) => {
-                return Err(SqlError::unsupported("isolation level SERIALIZABLE")
-                    .with_hint("REPEATABLE READ gives snapshot isolation; write skew is possible."));
+            TransactionMode::IsolationLevel(level) => {
+                isolation = Some(match level {
+                    TransactionIsolationLevel::ReadCommitted | TransactionIsolationLevel::ReadUncommitted => {
+                        Isolation::ReadCommitted
+                    }
+                    TransactionIsolationLevel::RepeatableRead => Isolation::RepeatableRead,
+                    TransactionIsolationLevel::Serializable => return Err(Isolation::serializable()),
+                    TransactionIsolationLevel::Snapshot => {
+                        return Err(SqlError::statement("42601", "there is no isolation level SNAPSHOT"));
+                    }
+                });
             }
-            TransactionMode::IsolationLevel(_) => {}
         }
     }
-    Ok(read_only)
+    Ok((read_only, isolation))
 }

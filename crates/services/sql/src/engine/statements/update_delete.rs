@@ -182,6 +182,34 @@ pub(crate) async fn update(
     let table = planned.table.clone();
     session.changing("UPDATE")?.lock(table.id, false)?;
     check_constraints::prepare(session, &table).await?;
+    let locked = point_query::lock(session, &table, &planned.alias, update.selection.as_ref(), parameters)?;
+    let answer = update_planned(session, planned, update, parameters).await?;
+    Ok(without_needless(session, locked, "UPDATE 0", answer))
+}
+
+/// Releases the lock of a row that is not there.
+fn without_needless(
+    session: &Session,
+    locks_before: Option<usize>,
+    nothing: &str,
+    answer: StatementResult,
+) -> StatementResult {
+    if let (Some(before), Some(transaction), StatementResult::Done { tag }) =
+        (locks_before, session.transaction.open(), &answer)
+        && tag == nothing
+    {
+        transaction.row_locks().give_back_to(before);
+    }
+    answer
+}
+
+async fn update_planned(
+    session: &mut Session,
+    planned: Planned,
+    update: &Update,
+    parameters: &[ScalarValue],
+) -> Result<StatementResult, SqlError> {
+    let table = planned.table.clone();
     if let Some(answer) = point_query::quick_update(session, &table, &planned.alias, update, parameters)? {
         return Ok(answer);
     }
@@ -222,6 +250,18 @@ pub(crate) async fn delete(
     let planned = plan_delete(session, delete)?;
     let table = planned.table.clone();
     session.changing("DELETE")?.lock(table.id, false)?;
+    let locked = point_query::lock(session, &table, &planned.alias, delete.selection.as_ref(), parameters)?;
+    let answer = delete_planned(session, planned, delete, parameters).await?;
+    Ok(without_needless(session, locked, "DELETE 0", answer))
+}
+
+async fn delete_planned(
+    session: &mut Session,
+    planned: Planned,
+    delete: &Delete,
+    parameters: &[ScalarValue],
+) -> Result<StatementResult, SqlError> {
+    let table = planned.table.clone();
     if delete.using.is_none() && delete.returning.is_none() {
         let condition = delete.selection.as_ref();
         if let Some(answer) = point_query::quick_delete(session, &table, &planned.alias, condition, parameters)? {
@@ -271,6 +311,14 @@ pub(crate) async fn describe_update(
     update: &Update,
 ) -> Result<(Vec<Option<DataType>>, Option<SchemaRef>), SqlError> {
     let planned = plan_update(session, update)?;
+    if let (Some(condition), None, None) = (&update.selection, &update.from, &update.returning) {
+        let (table, alias, mut types) = (&planned.table, &planned.alias, planned.parameters.clone());
+        if point_query::describe_key(table, alias, condition, &mut types)?
+            && point_query::describe_values(table, alias, update, &mut types)?
+        {
+            return Ok((types, None));
+        }
+    }
     describe(session, planned, &update.returning).await
 }
 
@@ -280,6 +328,12 @@ pub(crate) async fn describe_delete(
     delete: &Delete,
 ) -> Result<(Vec<Option<DataType>>, Option<SchemaRef>), SqlError> {
     let planned = plan_delete(session, delete)?;
+    if let (Some(condition), None, None) = (&delete.selection, &delete.using, &delete.returning) {
+        let mut types = Vec::new();
+        if point_query::describe_key(&planned.table, &planned.alias, condition, &mut types)? {
+            return Ok((types, None));
+        }
+    }
     describe(session, planned, &delete.returning).await
 }
 

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use datafusion::arrow::array::{
-    ArrayRef, AsArray, BooleanArray, Int32Array, StringArray, TimestampMicrosecondArray, new_null_array,
+    ArrayRef, AsArray, BooleanArray, Int32Array, Int32Builder, ListBuilder, StringArray, TimestampMicrosecondArray,
+    new_null_array,
 };
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{DataType, Field, Int64Type, Schema, SchemaRef};
@@ -23,10 +24,10 @@ use node::identity::{Action, Object, RoleId};
 
 use super::catalog_row::Row;
 use super::session_objects::OWNER;
-use crate::SqlError;
 use crate::engine::plan::session_catalog::StatementView;
 use crate::wire::activity::Doing;
 use crate::wire::registry::Registry;
+use crate::{Engine, SqlError};
 
 /// The catalog of connections.
 pub(super) const ACTIVITY: &str = "pg_stat_activity";
@@ -67,6 +68,7 @@ impl TableProvider for ActivityTable {
 #[derive(Debug, Clone)]
 pub(super) struct Backends {
     registry: Arc<Registry>,
+    engine: Arc<Engine>,
     /// The connection's own process number.
     process: i32,
     database: String,
@@ -76,8 +78,8 @@ pub(super) struct Backends {
 
 impl Backends {
     /// The connections as the one with this process number sees them.
-    pub(super) fn new(registry: Arc<Registry>, process: i32, database: String) -> Backends {
-        Backends { registry, process, database, session: None }
+    pub(super) fn new(registry: Arc<Registry>, engine: Arc<Engine>, (process, database): (i32, String)) -> Backends {
+        Backends { registry, engine, process, database, session: None }
     }
 
     /// The same, as this session may see them.
@@ -154,6 +156,11 @@ impl Backends {
         let numbers = |number: &dyn Fn(i32, &Doing) -> i32| -> ArrayRef {
             Arc::new(all.iter().map(|(process, _, doing)| Some(number(*process, doing))).collect::<Int32Array>())
         };
+        let waiting: HashSet<u64> = self.engine.row_waits().into_iter().map(|(session, _)| session).collect();
+        let waits = |doing: &Doing, (lock, client): (&str, &str)| match doing.state {
+            "active" => waiting.contains(&doing.session).then(|| lock.to_owned()),
+            _ => Some(client.to_owned()),
+        };
         let none = |kind: &DataType| new_null_array(kind, count);
         let port = |doing: &Doing| i32::from(doing.peer.port());
         let ports = all.iter().map(|(process, _, doing)| shown(process).then(|| port(doing)));
@@ -173,8 +180,8 @@ impl Backends {
             ("xact_start", times(&|doing| doing.transaction)),
             ("query_start", times(&|doing| doing.query_began)),
             ("state_change", times(&|doing| Some(doing.state_began))),
-            ("wait_event_type", texts(&|doing| (doing.state != "active").then(|| "Client".to_owned()))),
-            ("wait_event", texts(&|doing| (doing.state != "active").then(|| "ClientRead".to_owned()))),
+            ("wait_event_type", texts(&|doing| waits(doing, ("Lock", "Client")))),
+            ("wait_event", texts(&|doing| waits(doing, ("tuple", "ClientRead")))),
             ("state", texts(&|doing| Some(doing.state.to_owned()))),
             ("backend_xid", none(&DataType::Int32)),
             ("backend_xmin", none(&DataType::Int32)),
@@ -222,10 +229,23 @@ impl Backends {
         for backend in [
             Backend { name: "pg_backend_pid", signature: own, act: Act::Own(process) },
             Backend { name: "pg_cancel_backend", signature: one.clone(), act: Act::On(Box::new(cancel)) },
-            Backend { name: "pg_terminate_backend", signature: one, act: Act::On(Box::new(terminate)) },
+            Backend { name: "pg_terminate_backend", signature: one.clone(), act: Act::On(Box::new(terminate)) },
+            Backend { name: "pg_blocking_pids", signature: one, act: Act::Blocking(self.clone()) },
         ] {
             context.register_udf(ScalarUDF::from(backend));
         }
+    }
+}
+
+impl Backends {
+    /// The connections for whose rows the one with this process number waits.
+    fn blocking(&self, process: i32) -> Vec<i32> {
+        let all = self.registry.activities();
+        let waits = self.engine.row_waits();
+        let session = all.iter().find(|(one, ..)| *one == process).map(|(_, _, doing)| doing.session);
+        let blockers = waits.into_iter().find(|(waiting, _)| Some(*waiting) == session).map(|(_, blockers)| blockers);
+        let is_one = |doing: &Doing| blockers.iter().flatten().any(|blocker| *blocker == doing.session);
+        all.iter().filter(|(_, _, doing)| is_one(doing)).map(|(process, ..)| *process).collect()
     }
 }
 
@@ -234,6 +254,8 @@ enum Act {
     Own(i32),
     /// An action on the connection with a process number; returns whether there is one.
     On(Box<dyn Fn(i32) -> std::result::Result<bool, SqlError> + Send + Sync>),
+    /// Whom the connection with a process number waits for.
+    Blocking(Backends),
 }
 
 /// A function about connections.
@@ -276,16 +298,34 @@ impl ScalarUDFImpl for Backend {
         Ok(match self.act {
             Act::Own(_) => DataType::Int32,
             Act::On(_) => DataType::Boolean,
+            Act::Blocking(_) => DataType::new_list(DataType::Int32, true),
         })
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let Some(numbers) = args.args.first() else {
+            return Ok(ColumnarValue::Scalar(match &self.act {
+                Act::Own(process) => (*process).into(),
+                _ => false.into(),
+            }));
+        };
+        let numbers = cast(&numbers.to_array(args.number_rows)?, &DataType::Int64)?;
         let act = match &self.act {
             Act::Own(process) => return Ok(ColumnarValue::Scalar((*process).into())),
             Act::On(act) => act,
+            Act::Blocking(backends) => {
+                let mut lists = ListBuilder::new(Int32Builder::new());
+                for number in numbers.as_primitive::<Int64Type>() {
+                    let process = number.map(|number| i32::try_from(number).unwrap_or_default());
+                    process
+                        .iter()
+                        .flat_map(|process| backends.blocking(*process))
+                        .for_each(|one| lists.values().append_value(one));
+                    lists.append(number.is_some());
+                }
+                return Ok(ColumnarValue::Array(Arc::new(lists.finish())));
+            }
         };
-        let Some(numbers) = args.args.first() else { return Ok(ColumnarValue::Scalar(false.into())) };
-        let numbers = cast(&numbers.to_array(args.number_rows)?, &DataType::Int64)?;
         let one = |number: i64| i32::try_from(number).map_or(Ok(false), act);
         let done = numbers.as_primitive::<Int64Type>().iter().map(|number| number.map(one).transpose());
         Ok(ColumnarValue::Array(Arc::new(done.collect::<std::result::Result<BooleanArray, SqlError>>()?)))

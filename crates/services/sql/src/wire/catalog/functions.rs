@@ -127,8 +127,6 @@ pub(super) fn register(context: &SessionContext, facts: &Facts) {
         found.query.as_ref().map(ToString::to_string)
     };
     register_one(context, "pg_get_viewdef", any(), query);
-    // There are no advisory locks.
-    register_one(context, "pg_advisory_unlock_all", none(), |_, _| Some(String::new()));
     context.register_udf(ScalarUDF::from(Setting(any())));
     // A default is stored as its text.
     context.register_udf(ScalarUDF::from(Kept(any())));

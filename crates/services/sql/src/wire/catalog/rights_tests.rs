@@ -36,7 +36,7 @@ impl Player {
     fn new(engine: &Arc<Engine>, guard: &Arc<Guard>, user: &str) -> Player {
         let caller = guard.trusted(user, [127, 0, 0, 1].into()).expect("it may log in");
         let session = engine.session_of(Arc::clone(guard), caller).expect("its role is there");
-        let backends = Backends::new(Arc::default(), 1, "terrace".into());
+        let backends = Backends::new(Arc::default(), Arc::clone(engine), (1, "terrace".into()));
         Player { session, catalogs: Catalogs { backends, installed: false } }
     }
 

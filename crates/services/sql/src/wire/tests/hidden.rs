@@ -76,7 +76,11 @@ async fn an_old_snapshot_shows_nothing_by_the_rights_of_a_new_object_of_that_nam
         let select = |object: &str, columns: &[&str]| granted(&[Action::TableSelect], object, columns);
         runs(&mut ann, &MADE).await;
         change(&guard, &[select("table public.part", &["id", "a"]), select("table public.kept", &[])]);
-        runs(&mut bob, &["begin", "select a from part", "select a from kept where id = 1"]).await;
+        runs(
+            &mut bob,
+            &["begin isolation level repeatable read", "select a from part", "select a from kept where id = 1"],
+        )
+        .await;
         runs(&mut ann, &MADE_ANEW).await;
         let actions = [Action::TableSelect, Action::TableInsert, Action::TableDelete];
         let secret = granted(&actions, "table public.secret", &[]);
