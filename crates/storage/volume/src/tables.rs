@@ -158,7 +158,7 @@ impl Tables {
     }
 
     /// The stored form of a sector alone.
-    #[cfg(any(test, feature = "fuzzing"))]
+    #[cfg(test)]
     pub(crate) fn sector(&self, sector: u64) -> [u8; SECTOR] {
         let mut out = [0; SECTOR];
         self.encode(sector, &mut out);

@@ -48,7 +48,7 @@ fn node(images: u64, blocks: u64) -> ProfileSource {
         for block in 0..blocks {
             let access = Access {
                 time_us,
-                key: 1 << 40 | (number * 7 + block) % 20_000,
+                key: (1 << 40) | ((number * 7 + block) % 20_000),
                 bytes: 4096,
                 structure: 1,
                 is_write: block % 2 == 0,

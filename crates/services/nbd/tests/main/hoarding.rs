@@ -47,7 +47,14 @@ fn hold(client: &mut Client, how: Hold) {
 
 /// Sends a byte of each write now and then, as long as somebody takes them.
 fn drip(mut holders: Vec<Client>) {
-    while holders.iter_mut().fold(false, |is_taken, client| client.try_send(&[7]) || is_taken) {
+    loop {
+        let mut is_taken = false;
+        for client in &mut holders {
+            is_taken |= client.try_send(&[7]);
+        }
+        if !is_taken {
+            return;
+        }
         std::thread::sleep(Duration::from_millis(10));
     }
 }
