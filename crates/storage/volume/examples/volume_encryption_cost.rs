@@ -127,7 +127,9 @@ fn main() -> ExitCode {
     let keys = VolumeKeys::new(vec![(1, Secret::new([1; 32]))]);
     let volumes = [volume(mib << 20, None), volume(mib << 20, keys)];
     let turn = (Duration::from_millis(milliseconds), rounds);
-    println!("{mib} MiB, two copies in memory, medians of {rounds} rounds; microseconds of processor time for each request");
+    println!(
+        "{mib} MiB, two copies in memory, medians of {rounds} rounds; microseconds of processor time for each request"
+    );
     println!("{:<6} {:>7} {:>12} {:>12} {:>12} {:>8}", "", "bytes", "clear", "encrypted", "cipher", "added");
     for bytes in [BLOCK_BYTES, 16 * BLOCK_BYTES] {
         measure(&volumes, bytes, true, turn);
