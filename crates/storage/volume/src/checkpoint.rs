@@ -16,7 +16,6 @@
 //! Invariants: a journal is truncated only when everything before the cut is persistent in place on the same copy. Blocks leave the
 //! overlay when every copy that works has them in place; a copy that is in sync and does not work has them in its journal.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc;
@@ -28,11 +27,12 @@ use journal::Lsn;
 use crate::copy::VolumeCopy;
 use crate::core::Core;
 use crate::error::VolumeError;
-use crate::geometry::{Geometry, SECTOR};
+use crate::geometry::Geometry;
 use crate::members::Members;
 use crate::options::Threads;
 use crate::overlay::{Fresh, Stored};
 use crate::record::{SECTORS, encode_sectors};
+use crate::tables::TableBlocks;
 use crate::thin;
 
 /// Sectors in one record: 64 KiB.
@@ -52,9 +52,8 @@ struct Plan {
     journaled: u64,
     /// Of a thin volume: how many discards it has.
     discarded: u64,
-    images: Vec<u8>,
-    /// The blocks of tables, by their first sector.
-    table_blocks: BTreeMap<u64, Vec<u8>>,
+    /// The blocks of tables that have the sectors that changed.
+    tables: TableBlocks,
 }
 
 /// Whether the journals have grown so far that a checkpoint should begin, by half of the window; or a thin volume needs what was
@@ -183,12 +182,8 @@ fn wait_saved(core: &Core, number: u8, reported: &mpsc::Receiver<Result<(), Volu
 fn write_all_tables(core: &Core, copy: &Arc<VolumeCopy>) -> Result<(), VolumeError> {
     let mut firsts = copy.table_blocks().peekable();
     while firsts.peek().is_some() {
-        let some = firsts.by_ref().take(RUN_BLOCKS).map(|first| core.tables.encode_block(first));
-        let (target, blocks) = (copy.clone(), some.collect::<Vec<_>>());
-        let work = move || {
-            let write = |(first, bytes): &(u64, Vec<u8>)| target.write_table_block(*first, bytes);
-            Ok(blocks.iter().try_for_each(write)?)
-        };
+        let (target, blocks) = (copy.clone(), core.tables.encode_blocks(firsts.by_ref().take(RUN_BLOCKS)));
+        let work = move || Ok(target.write_tables(&blocks)?);
         core.in_time(copy.number, core.options.checkpoint_timeout, work)?;
     }
     Ok(())
@@ -201,24 +196,21 @@ fn cut(core: &Core) -> (Plan, Vec<(Arc<VolumeCopy>, Lsn)>) {
     let copies = members.iter().filter_map(|number| core.copy(number));
     let copies = copies.map(|copy| (copy.clone(), copy.journal.appended())).collect();
     let changed = core.tables.take_changed();
-    let images = changed.iter().flat_map(|sector| core.tables.encode(*sector)).collect();
-    let table_blocks = changed.iter().map(|sector| core.tables.encode_block(*sector)).collect();
+    let tables = core.tables.encode_blocks(changed.iter().copied());
     let blocks = core.overlay.snapshot();
     // It counts until the journals are truncated: they have no more than what was reserved.
     let journaled = core.journaled.load(Ordering::Relaxed);
     let geometry = core.tables.geometry.clone();
     let discarded = core.thin.as_ref().map_or(0, |thin| thin.discarded());
-    (
-        Plan { epoch: core.promised.number, geometry, blocks, changed, journaled, discarded, images, table_blocks },
-        copies,
-    )
+    (Plan { epoch: core.promised.number, geometry, blocks, changed, journaled, discarded, tables }, copies)
 }
 
 /// Writes the plan to one copy.
 fn save(copy: &VolumeCopy, plan: &Plan, end: Lsn) -> Result<(), VolumeError> {
-    for sectors in plan.images.chunks(SECTORS_PER_RECORD * SECTOR) {
-        let head = encode_sectors(plan.epoch, (sectors.len() / SECTOR) as u32);
-        copy.journal.append(SECTORS, &[&head, sectors])?;
+    for sectors in plan.changed.chunks(SECTORS_PER_RECORD) {
+        let head = encode_sectors(plan.epoch, sectors.len() as u32);
+        let images = sectors.iter().map(|sector| plan.tables.sector(*sector));
+        copy.journal.append(SECTORS, &std::iter::once(&head[..]).chain(images).collect::<Vec<_>>())?;
     }
     // Also what was appended since the cut; its blocks are written in place by a later checkpoint, or by this one.
     copy.journal.commit(copy.journal.appended())?;
@@ -246,9 +238,7 @@ fn save(copy: &VolumeCopy, plan: &Plan, end: Lsn) -> Result<(), VolumeError> {
         }
         copy.write(run[0].0, &bytes)
     })?;
-    for (first, bytes) in &plan.table_blocks {
-        copy.write_table_block(*first, bytes)?;
-    }
+    copy.write_tables(&plan.tables)?;
     copy.flush()?;
     copy.journal.truncate(end)?;
     copy.keep_segments();

@@ -25,13 +25,16 @@ use crate::options::{Options, Place, Threads};
 use crate::rules::{Rule, obeys};
 use crate::space::{self, SpaceRange, ThinCopy, ThinState};
 use crate::superblock::{SUPERBLOCK, SUPERBLOCK_BYTES, Superblock};
-use crate::tables::Tables;
+use crate::tables::{TableBlocks, Tables};
 
 /// The most segments that are reserved: with tiny segments they would be many files.
 const SEGMENTS_RESERVED_MAX: usize = 64;
 
 /// The largest record of a journal: a piece of a write, or sectors.
 const RECORD_BYTES_MAX: u64 = 1 << 20;
+
+/// Blocks of tables that are written by one call: 256 KiB.
+const TABLE_RUN_BLOCKS: usize = 64;
 
 /// A superblock that is being made.
 const UNFINISHED: &str = "superblock-unfinished";
@@ -199,11 +202,12 @@ fn write_tables(
     part: usize,
 ) -> Result<(), VolumeError> {
     let this = &geometry.parts[part];
-    let mut at = 0;
-    while at < this.sectors() {
-        let (_, bytes) = tables.encode_block(this.first_sector + at);
-        device.write(at * SECTOR as u64, &AlignedBuffer::from(&bytes[..]))?;
-        at += SECTORS_PER_BLOCK;
+    let firsts: Vec<u64> = (0..this.sectors()).step_by(SECTORS_PER_BLOCK as usize).collect();
+    for some in firsts.chunks(TABLE_RUN_BLOCKS) {
+        let blocks = tables.encode_blocks(some.iter().map(|at| this.first_sector + at));
+        for (first, bytes) in blocks.runs(TABLE_RUN_BLOCKS) {
+            device.write((first - this.first_sector) * SECTOR as u64, bytes)?;
+        }
     }
     Ok(())
 }
@@ -510,11 +514,21 @@ impl VolumeCopy {
         self.thin.as_ref().map(ThinCopy::found)
     }
 
-    /// Writes the block of a table that begins with a sector.
-    pub(crate) fn write_table_block(&self, first_sector: u64, bytes: &[u8]) -> Result<(), DeviceError> {
-        let part = self.geometry.part_of_sector(first_sector);
-        let at = (first_sector - self.geometry.parts[part].first_sector) * SECTOR as u64;
-        self.tables[part].write(at, &AlignedBuffer::from(bytes))
+    /// Writes blocks of tables in place.
+    pub(crate) fn write_tables(&self, blocks: &TableBlocks) -> Result<(), DeviceError> {
+        for (mut first, mut bytes) in blocks.runs(TABLE_RUN_BLOCKS) {
+            while !bytes.is_empty() {
+                let part = self.geometry.part_of_sector(first);
+                let at = first - self.geometry.parts[part].first_sector;
+                // The tables of the next part are another device.
+                let left = (self.geometry.parts[part].sectors() - at) * SECTOR as u64;
+                let (now, later) = bytes.split_at(bytes.len().min(usize::try_from(left).unwrap_or(usize::MAX)));
+                self.tables[part].write(at * SECTOR as u64, now)?;
+                first += (now.len() / SECTOR) as u64;
+                bytes = later;
+            }
+        }
+        Ok(())
     }
 
     /// The first sectors of the blocks of all tables.

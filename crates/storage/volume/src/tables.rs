@@ -18,6 +18,8 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use device::{AlignedBuffer, BLOCK_BYTES};
+
 use crate::bits::Bits;
 use crate::checksum::{self, Sum};
 use crate::geometry::{Content, Geometry, REGION_BLOCKS, SECTOR, SECTOR_HEAD, SECTORS_PER_BLOCK};
@@ -157,11 +159,50 @@ impl Tables {
         out
     }
 
-    /// The stored form of the block of a table that contains a sector, with the number of its first sector.
-    pub(crate) fn encode_block(&self, sector: u64) -> (u64, Vec<u8>) {
-        // The tables of every part fill whole blocks.
-        let first = sector / SECTORS_PER_BLOCK * SECTORS_PER_BLOCK;
-        (first, (first..first + SECTORS_PER_BLOCK).flat_map(|sector| self.encode(sector)).collect())
+    /// The stored form of the blocks of tables that contain these sectors, which ascend.
+    pub(crate) fn encode_blocks(&self, sectors: impl IntoIterator<Item = u64>) -> TableBlocks {
+        let mut blocks = TableBlocks::default();
+        for sector in sectors {
+            // The tables of every part fill whole blocks.
+            let first = sector / SECTORS_PER_BLOCK * SECTORS_PER_BLOCK;
+            if blocks.firsts.last() == Some(&first) {
+                continue;
+            }
+            blocks.firsts.push(first);
+            (first..first + SECTORS_PER_BLOCK).for_each(|sector| blocks.bytes.extend_from_slice(&self.encode(sector)));
+        }
+        blocks
+    }
+}
+
+/// Blocks of tables in their stored form. Each is there once, however many of its sectors were asked for.
+#[derive(Debug, Default)]
+pub(crate) struct TableBlocks {
+    /// Their first sectors, ascending.
+    firsts: Vec<u64>,
+    /// Their bytes, one after the other.
+    bytes: AlignedBuffer,
+}
+
+impl TableBlocks {
+    /// A sector of one of them.
+    pub(crate) fn sector(&self, sector: u64) -> &[u8] {
+        let within = (sector % SECTORS_PER_BLOCK) as usize;
+        let block = self.firsts.binary_search(&(sector - within as u64)).expect("its block was encoded");
+        &self.bytes[block * BLOCK_BYTES + within * SECTOR..][..SECTOR]
+    }
+
+    /// The blocks, neighbours together up to `most`: the first sector, and the bytes, which are aligned.
+    pub(crate) fn runs(&self, most: usize) -> impl Iterator<Item = (u64, &[u8])> {
+        let mut at = 0;
+        std::iter::from_fn(move || {
+            let (begin, first) = (at, *self.firsts.get(at)?);
+            let next = |at: usize| first + (at - begin) as u64 * SECTORS_PER_BLOCK;
+            while at - begin < most && self.firsts.get(at) == Some(&next(at)) {
+                at += 1;
+            }
+            Some((first, &self.bytes[begin * BLOCK_BYTES..at * BLOCK_BYTES]))
+        })
     }
 }
 
@@ -284,5 +325,27 @@ mod tests {
         assert_eq!(damaged.finish(), 2);
         assert_eq!((damaged.mark(0), damaged.mark(per_sector)), (BlockMark::UNKNOWN, tables.mark(per_sector)));
         assert_eq!(damaged.mark(2 * per_sector), BlockMark::UNKNOWN);
+    }
+
+    #[test]
+    fn a_block_of_tables_is_encoded_once_and_neighbours_are_written_together() {
+        for is_encrypted in [false, true] {
+            let tables = Tables::new(Geometry::new(&[16 * 64, 16 * 5000], is_encrypted));
+            for block in (0..tables.geometry.blocks()).step_by(3) {
+                tables.set_mark(block, &BlockMark { sum: Sum(block as u32 + 1), seal: BlockSeal([block as u8; 40]) });
+            }
+            let sectors = [0, 1, 7, 8, 15, 40, 43, 64, 72];
+            let blocks = tables.encode_blocks(sectors);
+            assert_eq!(blocks.firsts, [0, 8, 40, 64, 72]);
+            sectors.iter().for_each(|sector| assert_eq!(blocks.sector(*sector), tables.encode(*sector)));
+            for (most, expected) in [(64, &[(0, 2), (40, 1), (64, 2)][..]), (1, &[(0, 1), (8, 1), (40, 1), (64, 1), (72, 1)])] {
+                let runs: Vec<_> = blocks.runs(most).map(|(first, bytes)| (first, bytes.len() / BLOCK_BYTES)).collect();
+                assert_eq!(runs, expected, "{most} at most");
+            }
+            for (first, bytes) in blocks.runs(64) {
+                let numbers: Vec<_> = bytes.chunks(SECTOR).map(number_of).collect();
+                assert_eq!(numbers, (first..first + numbers.len() as u64).map(Some).collect::<Vec<_>>());
+            }
+        }
     }
 }

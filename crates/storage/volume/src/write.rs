@@ -29,7 +29,7 @@ use crate::checksum::Sum;
 use crate::copy::VolumeCopy;
 use crate::core::Core;
 use crate::error::VolumeError;
-use crate::mark::{BlockMark, entry_bytes};
+use crate::mark::BlockMark;
 use crate::members::{COPIES_MAX, Members};
 use crate::options::Threads;
 use crate::overlay::{Fresh, Stored};
@@ -140,22 +140,29 @@ pub(crate) struct Staged<'s> {
 /// What the journals of all copies receive alike.
 struct Record {
     head: Head,
+    kind: u8,
     marks: Vec<BlockMark>,
-    bytes: Vec<u8>,
-    is_encrypted: bool,
+    /// Their stored form.
+    encoded: Vec<u8>,
+    /// The stored blocks, each in the memory that the overlay keeps.
+    blocks: Vec<Arc<[u8]>>,
 }
 
 impl Record {
     fn append(&self, copy: &VolumeCopy) -> Result<Lsn, VolumeError> {
-        if self.bytes.is_empty() {
-            return Ok(copy.journal.append(ZEROES, &[&self.head.encode()])?);
-        }
-        let (kind, marks) = encode_marks(&self.marks, self.is_encrypted);
-        Ok(copy.journal.append(kind, &[&self.head.encode(), &marks, &self.bytes])?)
+        let head = self.head.encode();
+        let marks = [&head[..], &self.encoded];
+        let parts: Vec<&[u8]> = marks.into_iter().chain(self.blocks.iter().map(|block| &block[..])).collect();
+        Ok(copy.journal.append(self.kind, &parts)?)
+    }
+
+    /// Bytes of its blocks.
+    fn content(&self) -> u64 {
+        self.blocks.len() as u64 * BLOCK
     }
 
     fn len(&self) -> u64 {
-        (HEAD + entry_bytes(self.is_encrypted) * self.marks.len() + self.bytes.len()) as u64
+        (HEAD + self.encoded.len()) as u64 + self.content()
     }
 }
 
@@ -182,13 +189,16 @@ pub(crate) fn stage<'s>(
     let blocks = change.bytes().div_ceil(BLOCK) as u32;
     let is_whole = within == 0 && change.bytes().is_multiple_of(BLOCK);
     let is_free = matches!(change, Change::Zeroes { free: true, .. });
-    let mut bytes = match change {
+    let copied = |bytes: &[u8]| -> Vec<Arc<[u8]>> { bytes.chunks_exact(BLOCK_BYTES).map(Arc::from).collect() };
+    let mut stored = match change {
         // Zeros whose space is to be kept are content where space goes with content.
-        Change::Zeroes { free: false, bytes } if is_whole && core.thin.is_some() => vec![0; bytes as usize],
+        Change::Zeroes { free: false, .. } if is_whole && core.thin.is_some() => {
+            (0..blocks).map(|_| Arc::from([0; BLOCK_BYTES])).collect()
+        }
         Change::Zeroes { .. } if is_whole => Vec::new(),
-        Change::Bytes(data) if is_whole => data.to_vec(),
+        Change::Bytes(data) if is_whole => copied(data),
         _ => {
-            let mut block = vec![0; BLOCK_BYTES];
+            let mut block = [0; BLOCK_BYTES];
             read_held(core, first, &mut block)?;
             let part = &mut block[within..within + change.bytes() as usize];
             match change {
@@ -196,17 +206,20 @@ pub(crate) fn stage<'s>(
                 Change::Zeroes { .. } => part.fill(0),
             }
             // A block that has nothing else needs no space for it.
-            if is_free && core.thin.is_some() && block.iter().all(|byte| *byte == 0) { Vec::new() } else { block }
+            let is_empty = is_free && core.thin.is_some() && block.iter().all(|byte| *byte == 0);
+            if is_empty { Vec::new() } else { copied(&block) }
         }
     };
-    if !bytes.is_empty() {
+    if !stored.is_empty() {
         thin::admit(core, first, blocks.into())?;
     }
     // The only place where blocks are sealed. From here on there is ciphertext only.
-    let marks =
-        bytes.chunks_exact_mut(BLOCK_BYTES).zip(first..).map(|(bytes, block)| core.seal(block, bytes)).collect();
+    let seal = |(bytes, block): (&mut Arc<[u8]>, u64)| core.seal(block, Arc::get_mut(bytes).expect("nobody has it yet"));
+    let marks: Vec<BlockMark> = stored.iter_mut().zip(first..).map(seal).collect();
+    let (kind, encoded) =
+        if marks.is_empty() { (ZEROES, Vec::new()) } else { encode_marks(&marks, core.is_encrypted()) };
     let head = Head { order: Order::default(), first, blocks, is_free };
-    let record = Record { head, marks, bytes, is_encrypted: core.is_encrypted() };
+    let record = Record { head, kind, marks, encoded, blocks: stored };
     Ok(Staged { record: Arc::new(record), _held: held })
 }
 
@@ -328,7 +341,7 @@ impl<'s> Batch<'s> {
 
     /// Its records, and the bytes of blocks in them.
     fn size(&self) -> (u64, u64) {
-        (self.staged.len() as u64, self.staged.iter().map(|staged| staged.record.bytes.len() as u64).sum())
+        (self.staged.len() as u64, self.staged.iter().map(|staged| staged.record.content()).sum())
     }
 
     /// Waits for the copies that make the records durable by themselves, no longer than `copy_timeout`.
@@ -382,10 +395,10 @@ fn apply(core: &Core, record: &Record, durable: Members) {
     let Head { order, first, blocks, is_free } = record.head;
     for index in 0..u64::from(blocks) {
         let block = first + index;
-        let (stored, mark) = match record.bytes.chunks_exact(BLOCK_BYTES).nth(index as usize) {
+        let (stored, mark) = match record.blocks.get(index as usize) {
             Some(bytes) => {
                 let mark = record.marks[index as usize];
-                (Stored::Bytes(Arc::from(bytes), mark.seal), mark)
+                (Stored::Bytes(bytes.clone(), mark.seal), mark)
             }
             None => (Stored::Zeroes { free: is_free }, BlockMark::NONE),
         };
@@ -398,7 +411,7 @@ fn apply(core: &Core, record: &Record, durable: Members) {
         let lacking = Members::first(core.copies).minus(durable.and(attached));
         lacking.iter().for_each(|number| core.tables.mark_dirty(number, block));
     }
-    if let Some(thin) = core.thin.as_ref().filter(|_| record.bytes.is_empty()) {
+    if let Some(thin) = core.thin.as_ref().filter(|_| record.blocks.is_empty()) {
         thin.discard();
     }
 }
