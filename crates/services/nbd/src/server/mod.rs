@@ -86,6 +86,8 @@ pub struct ServerOptions {
     pub handshake: Duration,
     /// Memory of all sessions for requests and replies, beyond 256 KiB for each. Default: 512 MiB.
     pub memory: u64,
+    /// How long a client may hold memory for which others wait and neither take its replies nor send the rest of its write. Default: 10 s.
+    pub stall: Duration,
     /// Certificates. Default: none.
     pub tls: Option<ServerTls>,
     /// Whether TCP beyond this machine is allowed without TLS. Default: false.
@@ -104,6 +106,7 @@ impl Default for ServerOptions {
             peers: Vec::new(),
             handshake: Duration::from_secs(10),
             memory: 512 << 20,
+            stall: Duration::from_secs(10),
             tls: None,
             plaintext: false,
             rights: None,
@@ -141,7 +144,7 @@ impl NbdServer {
         admission: &Arc<Admission>,
         failed: impl Fn(&str) + Send + Sync + 'static,
     ) -> Result<NbdServer, NbdError> {
-        let registry = Arc::new(Registry::new(options.memory));
+        let registry = Arc::new(Registry::new(options.memory, options.stall));
         let failed: Arc<dyn Fn(&str) + Send + Sync> = Arc::new(failed);
         let workers = (0..options.workers.max(1)).map(|number| workers::start(number, Arc::clone(&failed)));
         let workers = workers.collect::<Result<Vec<_>, _>>()?.into();

@@ -18,7 +18,7 @@ use crate::protocol::{command, command_flag, errno};
 const PIECE_BYTES: u64 = 8 << 20;
 
 /// Largest piece of a cache request.
-const CACHE_BYTES: u64 = 1 << 20;
+pub(super) const CACHE_BYTES: u64 = 1 << 20;
 
 impl Work {
     /// Begins a trim, zeros or a cache request.

@@ -12,6 +12,8 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use device::{AlignedBuffer, BLOCK_BYTES};
 use parking_lot::Mutex;
@@ -39,6 +41,11 @@ struct Kept {
 fn class_of(bytes: usize) -> usize {
     let blocks = bytes.div_ceil(BLOCK_BYTES).max(1).next_power_of_two();
     blocks.trailing_zeros() as usize
+}
+
+/// The memory of a buffer of `bytes` bytes.
+pub(super) fn memory_of(bytes: u64) -> u64 {
+    (bytes.div_ceil(BLOCK_BYTES as u64).max(1).next_power_of_two()) * BLOCK_BYTES as u64
 }
 
 impl BufferPool {
@@ -81,6 +88,10 @@ const SHARE_BYTES: u64 = 1 << 20;
 #[derive(Debug)]
 pub(super) struct Budget {
     limit: u64,
+    /// How long a client may hold memory for which others wait, and do nothing for it.
+    patience: Duration,
+    /// Whether anybody waits, for those who look often.
+    is_short: AtomicBool,
     inner: Mutex<Shares>,
 }
 
@@ -91,13 +102,18 @@ struct Shares {
 }
 
 impl Budget {
-    pub(super) fn new(limit: u64) -> Budget {
-        Budget { limit, inner: Mutex::default() }
+    pub(super) fn new(limit: u64, patience: Duration) -> Budget {
+        Budget { limit, patience, is_short: AtomicBool::new(false), inner: Mutex::default() }
     }
 
     /// Whether a session waits for memory.
     pub(super) fn is_short(&self) -> bool {
-        !self.inner.lock().waiting.is_empty()
+        self.is_short.load(Ordering::Acquire)
+    }
+
+    /// Under the lock: notes whether a session waits.
+    fn note(&self, inner: &Shares) {
+        self.is_short.store(!inner.waiting.is_empty(), Ordering::Release);
     }
 }
 
@@ -131,12 +147,14 @@ impl Share {
             if self.waits {
                 self.waits = false;
                 inner.waiting.pop_front();
+                self.budget.note(&inner);
             }
             return true;
         }
         if !self.waits {
             self.waits = true;
             inner.waiting.push_back(Arc::clone(mailbox));
+            self.budget.note(&inner);
         }
         false
     }
@@ -161,15 +179,26 @@ impl Share {
             self.waits = false;
             let mut inner = self.budget.inner.lock();
             inner.waiting.retain(|other| !Arc::ptr_eq(other, mailbox));
+            self.budget.note(&inner);
             if let Some(first) = inner.waiting.front() {
                 first.wake();
             }
         }
     }
 
+    /// Whether the session has a part of the budget.
+    pub(super) fn has_some(&self) -> bool {
+        self.bytes > 0
+    }
+
     /// Whether another session waits for memory while this one has some.
     pub(super) fn is_wanted(&self) -> bool {
         self.bytes > 0 && self.budget.is_short()
+    }
+
+    /// How long a client may hold memory that is wanted, and do nothing for it.
+    pub(super) fn patience(&self) -> Duration {
+        self.budget.patience
     }
 }
 
@@ -200,7 +229,7 @@ mod tests {
 
     #[test]
     fn memory_is_given_in_the_order_of_waiting_and_small_needs_never_wait() {
-        let budget = Arc::new(Budget::new(4 << 20));
+        let budget = Arc::new(Budget::new(4 << 20, Duration::MAX));
         let mailboxes: Vec<_> = (0..3).map(|_| Arc::new(Mailbox::default())).collect();
         let mut shares: Vec<_> = (0..3).map(|_| Share::new(&budget)).collect();
         assert!(shares[0].covers((4 << 20) + OWN_BYTES, &mailboxes[0]));

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use node::identity::RightsView;
 use parking_lot::{Mutex, RwLock};
@@ -20,8 +21,9 @@ pub(super) struct Registry {
 }
 
 impl Registry {
-    pub(super) fn new(memory: u64) -> Registry {
-        Registry { exports: RwLock::default(), leaving: Mutex::default(), budget: Arc::new(Budget::new(memory)) }
+    pub(super) fn new(memory: u64, patience: Duration) -> Registry {
+        let budget = Arc::new(Budget::new(memory, patience));
+        Registry { exports: RwLock::default(), leaving: Mutex::default(), budget }
     }
 
     pub(super) fn add(&self, export: Export) -> Result<(), NbdError> {

@@ -18,6 +18,7 @@
 //! 1. What a session holds is bounded: requests by [`REQUESTS_MAX`], memory by [`SESSION_BYTES`] (or one request), and
 //!    memory beyond a small part also by the server's budget. Beyond it nothing is received: a client that reads no
 //!    replies waits for itself.
+//!    Memory that waits for the client, while others wait for memory, is freed by the client in time or by the end of its session.
 //! 2. A turn is bounded by [`TURN_REQUESTS`] and [`TURN_BYTES`]; then other sessions of the worker have theirs.
 //! 3. The task ends only when nothing of it is in the device, whatever the socket does.
 
@@ -62,8 +63,13 @@ const TURN_REQUESTS: u64 = 256;
 /// Bytes of one turn.
 const TURN_BYTES: u64 = 4 << 20;
 
-/// How long a client may take no replies while others wait for the memory that these hold.
-const STALL_TIME: Duration = Duration::from_secs(10);
+/// Requests of one session that wait for the lock of their range. More of them would wait for each other, and make everybody look for a
+/// longer time at what is in the way.
+const WAITING_MAX: usize = 128;
+
+/// The part of the memory that waits for a client which the client has to move within the server's patience, by taking replies or sending
+/// the rest of a write: so it is free again after eight times that at the latest.
+const MOVED_PART: u64 = 8;
 
 /// A payload that is skipped, of a write that is refused, up to this; a longer one ends the session.
 const SKIP_BYTES_MAX: u32 = 2 * PAYLOAD_BYTES_MAX;
@@ -108,6 +114,8 @@ struct Turn {
     flushes: u64,
     read_bytes: u64,
     written_bytes: u64,
+    /// Bytes that are read and not sent.
+    cached_bytes: u64,
 }
 
 /// See the module's text.
@@ -126,8 +134,10 @@ pub(super) struct Transmission<S> {
     phase: Phase,
     /// Set while the export's limits let the session wait: the end of that, and for which limits.
     pause: Option<(Pin<Box<Sleep>>, Charged)>,
-    /// Set while the client takes no replies.
-    stall: Option<Pin<Box<Sleep>>>,
+    /// Set while memory waits for the client: until when it has to have moved some, and how much had been moved before.
+    stall: Option<(Pin<Box<Sleep>>, u64)>,
+    /// Bytes that the client has sent and taken.
+    moved: u64,
     /// Whether TLS may hold records that the socket did not take yet.
     is_unflushed: bool,
 }
@@ -158,6 +168,7 @@ impl<S: Carrier> Transmission<S> {
             phase: Phase::Open,
             pause: None,
             stall: None,
+            moved: 0,
             is_unflushed: false,
         }
     }
@@ -173,14 +184,12 @@ impl<S: Carrier> Transmission<S> {
         let mut turn = Turn::default();
         let done = SCRATCH.with_borrow_mut(|scratch| self.turn(&mut turn, scratch, context));
         self.account(&turn, context);
-        if !self.share_is_needed() {
-            self.share.shrink(0);
+        let held = self.work.held() + self.outbox.held();
+        // What it had at most is not given back for each reply, unless somebody waits for it.
+        if held == 0 || self.share.is_wanted() {
+            self.share.shrink(held);
         }
         done
-    }
-
-    fn share_is_needed(&self) -> bool {
-        self.work.held() + self.outbox.held() > 0
     }
 
     fn turn(&mut self, turn: &mut Turn, scratch: &mut [u8], context: &mut Context<'_>) -> Poll<()> {
@@ -216,6 +225,12 @@ impl<S: Carrier> Transmission<S> {
             }
             if self.is_drained() {
                 self.phase = Phase::Leaving;
+            } else if self.stalls(context) {
+                tracing::warn!(
+                    export = self.work.export.facts.name,
+                    "a client takes no replies, or does not end a write, while others wait for the memory: ended"
+                );
+                self.phase = Phase::Gone;
             } else if self.session.mailbox.park(context.waker()) {
                 return Poll::Pending;
             }
@@ -324,7 +339,8 @@ impl<S: Carrier> Transmission<S> {
     fn has_room(&mut self, request: &Request, turn: &Turn) -> bool {
         let held = self.work.held() + self.outbox.held();
         let need = self.work.memory(request).min(2 * u64::from(PAYLOAD_BYTES_MAX));
-        if self.work.active() + self.outbox.len() >= REQUESTS_MAX || turn.requests >= TURN_REQUESTS {
+        let begun = self.work.active() + self.outbox.len();
+        if begun >= REQUESTS_MAX || self.work.waiting() >= WAITING_MAX || turn.requests >= TURN_REQUESTS {
             return false;
         }
         if held > 0 && held + need > SESSION_BYTES {
@@ -367,6 +383,7 @@ impl<S: Carrier> Transmission<S> {
                 turn.writes += 1;
                 turn.written_bytes += u64::from(payload);
             }
+            command::CACHE => turn.cached_bytes += u64::from(request.length),
             _ => {}
         }
         if request.command == command::WRITE {
@@ -389,8 +406,8 @@ impl<S: Carrier> Transmission<S> {
             false => self.outbox.poll_send(&mut self.stream, context),
         };
         match sent {
-            Poll::Ready(Ok(_)) => {
-                self.stall = None;
+            Poll::Ready(Ok(count)) => {
+                self.moved += count as u64;
                 if self.outbox.is_empty() {
                     self.is_unflushed = Pin::new(&mut self.stream).poll_flush(context).is_pending();
                 }
@@ -400,21 +417,37 @@ impl<S: Carrier> Transmission<S> {
                 self.phase = Phase::Gone;
                 true
             }
-            Poll::Pending => {
-                let stall = self.stall.get_or_insert_with(|| Box::pin(tokio::time::sleep(STALL_TIME)));
-                if stall.as_mut().poll(context).is_ready() {
-                    self.stall = None;
-                    if self.share.is_wanted() {
-                        tracing::warn!(
-                            export = self.work.export.facts.name,
-                            "a client takes no replies while others wait for memory: ended"
-                        );
-                        self.phase = Phase::Gone;
-                    }
-                    return true;
-                }
-                false
+            Poll::Pending => false,
+        }
+    }
+
+    /// Memory that only the client can free: by taking replies, or by sending the rest of a write.
+    fn awaited(&mut self) -> u64 {
+        let payload = match self.next {
+            Next::Payload { slot, .. } => self.work.payload(slot).len() as u64,
+            _ => 0,
+        };
+        self.outbox.held() + payload
+    }
+
+    /// Whether the client has held memory for long that others wait for, and moved too little of it. Otherwise the session is woken in time
+    /// to look again.
+    fn stalls(&mut self, context: &mut Context<'_>) -> bool {
+        let awaited = self.awaited();
+        if awaited == 0 || self.phase == Phase::Gone || !self.share.has_some() {
+            self.stall = None;
+            return false;
+        }
+        let (moved, patience) = (self.moved, self.share.patience());
+        loop {
+            let (end, before) = self.stall.get_or_insert_with(|| (Box::pin(tokio::time::sleep(patience)), moved));
+            if end.as_mut().poll(context).is_pending() {
+                return false;
             }
+            if moved - *before < awaited / MOVED_PART && self.share.is_wanted() {
+                return true;
+            }
+            self.stall = None;
         }
     }
 
@@ -471,7 +504,10 @@ impl<S: Carrier> Transmission<S> {
     /// Whether bytes were received; at the end of the stream, or at an error, the session leaves.
     fn is_open(&mut self, result: Poll<std::io::Result<()>>, count: usize) -> bool {
         match result {
-            Poll::Ready(Ok(())) if count > 0 => return true,
+            Poll::Ready(Ok(())) if count > 0 => {
+                self.moved += count as u64;
+                return true;
+            }
             Poll::Ready(Ok(())) => self.phase = Phase::Leaving,
             Poll::Ready(Err(_)) => self.phase = Phase::Gone,
             Poll::Pending => {}
@@ -488,7 +524,8 @@ impl<S: Carrier> Transmission<S> {
         self.connection.received(turn.written_bytes);
         self.connection.sent(turn.read_bytes);
         // Charged before it is counted: who sees a request in the counters knows that the limits have it.
-        let charged = self.work.export.limits.charge(turn.requests, turn.read_bytes + turn.written_bytes);
+        let bytes = turn.read_bytes + turn.written_bytes + turn.cached_bytes;
+        let charged = self.work.export.limits.charge(turn.requests, bytes);
         let counters = &self.work.export.counters;
         for (counter, more) in [
             (&counters.reads, turn.reads),
@@ -502,6 +539,8 @@ impl<S: Carrier> Transmission<S> {
             }
         }
         if let Some(charged) = charged {
+            // It takes no memory before that is over: others do not wait behind it.
+            self.share.forget(&self.session.mailbox);
             let mut pause = Box::pin(tokio::time::sleep(charged.wait));
             // Polled once, so that its end wakes the session. Limits that were changed in between have woken it already.
             if pause.as_mut().poll(context).is_pending() {

@@ -22,7 +22,8 @@ use device::{AlignedBuffer, DeviceError, Extent, IoKind, IoRequest, IoSink};
 use super::export::{Served, Session};
 use super::mailbox::{Event, Mailbox};
 use super::outbox::Outbox;
-use super::pool::BufferPool;
+use super::pieces::CACHE_BYTES;
+use super::pool::{BufferPool, memory_of};
 use super::range_locks::Ticket;
 use crate::protocol::negotiation::Contexts;
 use crate::protocol::reply::Head;
@@ -105,6 +106,8 @@ pub(super) struct Work {
     pub(super) slots: Vec<Slot>,
     free: Vec<u32>,
     active: usize,
+    /// Requests that wait for the lock of their range.
+    waiting: usize,
     /// Memory of buffers that are not on their way out.
     held: u64,
     /// What goes to the device next.
@@ -123,12 +126,17 @@ impl Work {
         let block = u64::from(export.settings.device.block_bytes());
         let (mailbox, batch) = (Arc::clone(&session.mailbox), Vec::new());
         let (slots, free) = (Vec::new(), Vec::new());
-        Work { export, mailbox, pool, structured, contexts, epoch, block, slots, free, active: 0, held: 0, batch }
+        Work { export, mailbox, pool, structured, contexts, epoch, block, slots, free, active: 0, waiting: 0, held: 0, batch }
     }
 
     /// Requests that have begun and not ended.
     pub(super) fn active(&self) -> usize {
         self.active
+    }
+
+    /// Those of them that wait for the lock of their range.
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting
     }
 
     /// Memory of their buffers.
@@ -140,11 +148,17 @@ impl Work {
         Agreed { structured: self.structured, contexts: self.contexts.any() }
     }
 
-    /// Memory that a request takes at most.
+    /// Memory that a request takes at most. Its range was not checked yet.
     pub(super) fn memory(&self, request: &Request) -> u64 {
         let extents = if self.looks_up(request) { extents_memory(request) } else { 0 };
+        let within = request.offset & (self.block - 1);
+        let blocks = (within + u64::from(request.length)).next_multiple_of(self.block);
+        let edges = if within == 0 && blocks == u64::from(request.length) { 0 } else { 2 * memory_of(self.block) };
         match request.command {
-            command::READ | command::WRITE => u64::from(request.length) + 2 * self.block + extents,
+            command::READ => memory_of(blocks) + extents,
+            command::WRITE => memory_of(blocks) + edges,
+            command::CACHE => memory_of(blocks.min(CACHE_BYTES)),
+            command::WRITE_ZEROES if self.block > 1 => memory_of(self.block),
             _ => extents,
         }
     }
@@ -294,6 +308,7 @@ impl Work {
         entry.lock = Some(ticket);
         if !is_held {
             entry.stage = Stage::Lock;
+            self.waiting += 1;
         }
         is_held
     }
@@ -364,7 +379,10 @@ impl Work {
     pub(super) fn apply(&mut self, event: Event, outbox: &mut Outbox) {
         match event {
             Event::Done(request, result) => self.done(request, result, outbox),
-            Event::Locked(slot) => self.locked(slot),
+            Event::Locked(slot) => {
+                self.waiting -= 1;
+                self.locked(slot);
+            }
             Event::Extents(slot, result) => self.looked_up(slot, result, outbox),
         }
     }
@@ -474,7 +492,8 @@ impl Work {
     /// Looks the extents of a request up, here if the device knows them at once.
     fn look_up(&mut self, request: Request, outbox: &mut Outbox) {
         let slot = self.begin(request, Stage::Extents);
-        self.held += extents_memory(&request);
+        // With the buffer that a read takes afterwards: many at once would all have it.
+        self.held += self.memory(&request);
         let length = looked_up_bytes(&request);
         let below = self.block - 1;
         let (start, end) = (request.offset & !below, (request.offset + length + below) & !below);
@@ -495,7 +514,7 @@ impl Work {
     }
 
     fn looked_up(&mut self, slot: u32, result: Result<Vec<Extent>, DeviceError>, outbox: &mut Outbox) {
-        self.held -= extents_memory(&self.slots[slot as usize].request);
+        self.held -= self.memory(&self.slots[slot as usize].request);
         let extents = match result {
             Ok(extents) => extents,
             Err(error) => {

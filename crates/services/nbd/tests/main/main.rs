@@ -18,6 +18,7 @@ mod endings;
 mod epochs;
 mod faults;
 mod foreign;
+mod hoarding;
 mod limits;
 mod negotiation;
 mod owners;
