@@ -31,6 +31,7 @@ mod listeners;
 mod logging;
 mod maintenance;
 mod manual;
+mod memory;
 mod messages;
 mod metrics;
 mod moments;

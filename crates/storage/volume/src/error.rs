@@ -114,6 +114,14 @@ pub enum VolumeError {
         "no space is left for new data on the medium of a copy: free some there, or discard data that is not needed any more"
     )]
     NoSpace,
+    /// The tables of the volume do not fit the memory of this machine. Nothing was changed.
+    #[error("the tables of the volume take {needed} bytes of memory while it is opened, and {most} are there for them")]
+    Memory {
+        /// What they need.
+        needed: u64,
+        /// What they may take.
+        most: u64,
+    },
     /// The copy does not answer within its time.
     #[error("copy {0} does not answer in time")]
     Stalled(u8),

@@ -51,6 +51,11 @@ pub(crate) fn is_possible(parts: &[u64]) -> bool {
         && total.is_some_and(|total| total <= BLOCKS_MAX)
 }
 
+/// Memory of the tables of a volume while it is opened, when those of each copy are there beside its own.
+pub(crate) fn memory_bytes(blocks: u64, is_encrypted: bool, copies: u8) -> u64 {
+    blocks.saturating_mul(entry_bytes(is_encrypted) as u64).saturating_mul(u64::from(copies) + 1)
+}
+
 /// One part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Part {

@@ -8,7 +8,7 @@ use device::{DeviceError, Shelf};
 
 use crate::encryption::VolumeKeys;
 use crate::error::VolumeError;
-use crate::geometry::is_possible;
+use crate::geometry::{is_possible, memory_bytes};
 use crate::members::{COPIES_MAX, Set};
 
 /// Where a copy lies.
@@ -130,6 +130,8 @@ pub struct Options {
     pub scrub_interval: Option<Duration>,
     /// Free space that a thin volume leaves to others on each medium: with less it takes no new data. Default 128 MiB.
     pub thin_free_bytes: u64,
+    /// Memory that the tables of the volume may take; one that needs more is not made, grown or opened. Default: as much as it needs.
+    pub memory_bytes: u64,
     /// Which threads there are. Default [`Threads::Background`].
     pub threads: Threads,
     /// The keys of an encrypted volume, by which a new one is encrypted. Default none: it is in clear.
@@ -153,10 +155,18 @@ impl Options {
             upkeep_bytes_per_second: 200_000_000,
             scrub_interval: Some(Duration::from_secs(7 * 24 * 3600)),
             thin_free_bytes: 128 << 20,
+            memory_bytes: u64::MAX,
             threads: Threads::Background,
             keys: None,
             coordinator: None,
         }
+    }
+
+    /// Whether the tables of a volume of `parts` fit the memory. Errors: [`VolumeError::Memory`].
+    pub(crate) fn check_memory(&self, parts: &[u64], is_encrypted: bool, copies: u8) -> Result<(), VolumeError> {
+        let needed = memory_bytes(parts.iter().sum(), is_encrypted, copies);
+        let most = self.memory_bytes;
+        if needed > most { Err(VolumeError::Memory { needed, most }) } else { Ok(()) }
     }
 
     pub(crate) fn check(&self) -> Result<(), VolumeError> {

@@ -45,9 +45,12 @@ use crate::options::{Options, Place, Threads};
 use crate::overlay::{Fresh, Stored};
 use crate::record::{Found, HEAD, Head, ZEROES, encode_marks};
 use crate::rules::{Rule, obeys};
-use crate::superblock::Superblock;
+use crate::superblock::{SUPERBLOCK, Superblock};
 use crate::tables::{self, StoredTables, Tables};
 use crate::workers::Workers;
+
+/// How many openings a copy may have seen that none of the others has: as far as a place of another node lets its epoch be raised.
+const TERMS_AHEAD_MAX: u64 = 1 << 20;
 
 /// The latest write of each block.
 type Writes = HashMap<u64, Fresh>;
@@ -70,6 +73,7 @@ pub(crate) fn open(places: Vec<Place>, options: Options) -> Result<Core, VolumeE
     let syncing = syncing.fold(Members::NONE, |all, superblock| all.with(superblock.copy));
     let promised = superblocks[0].promised;
     let parts = parts_of(&superblocks, usable);
+    options.check_memory(&parts, superblocks[0].is_encrypted, superblocks[0].copies)?;
     let geometry = Geometry::new(&parts, superblocks[0].is_encrypted);
     let mut members = Vec::new();
     let mut failure = None;
@@ -142,16 +146,20 @@ fn promised(
             return Err(foreign(&other.volume, &first.volume));
         }
         VolumeKeys::check_all(options.keys.as_deref(), other.encryption())?;
+        if (other.copies, other.min_copies) != (first.copies, first.min_copies) {
+            let why = "the copies do not say the same about how many there are, and how many are needed";
+            return Err(VolumeError::Format { name: SUPERBLOCK.to_owned(), why });
+        }
         if found[..index].iter().any(|(_, earlier)| earlier.copy == other.copy) {
             return Err(VolumeError::Twice(other.copy));
         }
     }
+    leave_far_ones_out(&mut found);
     let needed = membership::needed(first.copies, first.min_copies);
     let quorum = |found: usize| VolumeError::Quorum { found: found as u8, needed, copies: first.copies };
     if found.len() < needed as usize && !options.accept_loss {
         return Err(quorum(found.len()));
     }
-    let seen = |superblock: &Superblock| superblock.promised.term().max(superblock.set.epoch.term());
     let term = found.iter().map(|(_, superblock)| seen(superblock)).max().unwrap_or(0) + 1;
     let mut willing = promise_all(&found, term, workers, options)?;
     if willing.len() < found.len() {
@@ -162,6 +170,25 @@ fn promised(
         return Err(quorum(willing.len()));
     }
     Ok(willing)
+}
+
+/// The highest term that a copy knows of.
+fn seen(superblock: &Superblock) -> u64 {
+    superblock.promised.term().max(superblock.set.epoch.term())
+}
+
+/// Leaves out copies whose term is of no owner. The next term is promised by all copies: one that comes after such a term would leave
+/// them none in the end, also without that copy.
+fn leave_far_ones_out(found: &mut Vec<(Place, Superblock)>) {
+    let nearest = found.iter().map(|(_, superblock)| seen(superblock)).min().unwrap_or(0);
+    found.retain(|(_, superblock)| {
+        let (copy, term) = (superblock.copy, seen(superblock));
+        let is_near = term - nearest <= TERMS_AHEAD_MAX;
+        if !is_near {
+            tracing::error!(copy, term, nearest, "a copy claims a term that no owner can have had, and is left out: replace it");
+        }
+        is_near
+    });
 }
 
 /// Makes copies promise a term; returns those that did, in time.

@@ -58,11 +58,12 @@ struct Shared {
 impl Volume {
     /// Makes the copies of a new volume, which has no content. Copy `n` lies at place `n`. It is encrypted if the options have keys.
     ///
-    /// Errors: [`VolumeError::Options`]; [`VolumeError::Format`] if one of the places contains a copy already (nothing was changed);
+    /// Errors: [`VolumeError::Options`], [`VolumeError::Memory`]; [`VolumeError::Format`] if one of the places contains a copy already (nothing was changed);
     /// those of the devices. After these, call it again with the same places once they work: what was left behind is not a volume.
     pub fn create(places: &[Place], new: &NewVolume, options: &Options) -> Result<(), VolumeError> {
         options.check()?;
         let (blocks, copies, min_copies) = new.check(places.len())?;
+        options.check_memory(&[blocks], options.keys.is_some(), copies)?;
         for place in places {
             if copy::exists(place)? {
                 let why = "there is a copy of a volume already: delete it first";
@@ -111,7 +112,7 @@ impl Volume {
     ///
     /// Errors: [`VolumeError::Quorum`], [`VolumeError::NoneInSync`], [`VolumeError::OnlyUnfenced`], [`VolumeError::Foreign`],
     /// [`VolumeError::Twice`], [`VolumeError::Fenced`] (another owner is opening it), [`VolumeError::Diverged`],
-    /// [`VolumeError::KeysMissing`], [`VolumeError::KeysUnwanted`], [`VolumeError::WrongKeys`], and those of copies that cannot be opened
+    /// [`VolumeError::KeysMissing`], [`VolumeError::KeysUnwanted`], [`VolumeError::WrongKeys`], [`VolumeError::Memory`], and those of copies that cannot be opened
     /// if no other one can.
     pub fn open(places: Vec<Place>, options: Options) -> Result<Volume, VolumeError> {
         let threads = options.threads;
@@ -129,7 +130,7 @@ impl Volume {
 
     /// Makes a volume larger; it is not open meanwhile. All copies must be there and in sync. The new part has no content.
     ///
-    /// Errors: [`VolumeError::Options`]; [`VolumeError::Quorum`] if a copy is missing; those of the copies. After an error the volume
+    /// Errors: [`VolumeError::Options`], [`VolumeError::Memory`]; [`VolumeError::Quorum`] if a copy is missing; those of the copies. After an error the volume
     /// has its old size until this is called again.
     pub fn grow(places: &[Place], bytes: u64, options: &Options) -> Result<(), VolumeError> {
         // Opening makes the copies equal and empties their journals, and finds out whether all are in sync.
@@ -151,6 +152,7 @@ impl Volume {
         if !is_possible(&parts) {
             return Err(VolumeError::Options("a volume grows by a multiple of 64 KiB, to at most 1 PiB"));
         }
+        options.check_memory(&parts, options.keys.is_some(), copies)?;
         let geometry = Geometry::new(&parts, options.keys.is_some());
         places.iter().try_for_each(|place| copy::make_part(place, &geometry, parts.len() - 1, is_thin))?;
         places.iter().try_for_each(|place| copy::set_parts(place, &parts))

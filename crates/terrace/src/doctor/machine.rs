@@ -69,17 +69,8 @@ fn check_descriptors(findings: &mut FindingList, descriptors: Descriptors) {
     }
 }
 
-/// What the machine, or the group of processes that this one is in, may take.
-fn memory_limit() -> Option<u64> {
-    let text = fs::read_to_string("/proc/meminfo").ok()?;
-    let kib: u64 =
-        text.lines().find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix(" kB")?.parse().ok())?;
-    let group = fs::read_to_string("/sys/fs/cgroup/memory.max").ok().and_then(|text| text.trim().parse().ok());
-    Some((kib << 10).min(group.unwrap_or(u64::MAX)))
-}
-
 fn check_memory(findings: &mut FindingList, wanted: u64) {
-    match memory_limit() {
+    match crate::memory::limit() {
         None => findings
             .unknown("memory", format!("a node takes up to {}; how much there is cannot be read", bytes(wanted))),
         Some(limit) => {

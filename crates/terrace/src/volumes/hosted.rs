@@ -274,6 +274,8 @@ impl HostedVolume {
             prefer: description.prefer,
             upkeep_bytes_per_second: description.upkeep_bytes_per_second.unwrap_or(defaults.upkeep_bytes_per_second),
             scrub_interval: self.scrub,
+            // More than that would end the process, with everything else that it serves.
+            memory_bytes: crate::memory::limit().map_or(u64::MAX, |limit| limit / 10 * 9),
             ..defaults
         })
     }

@@ -6,7 +6,7 @@ use volume::{CopyState, Members, NewVolume, Options, Volume, VolumeError};
 use device::Device;
 
 use crate::rig::{Rig, resync, state};
-use crate::support::{at, memory, new_volume, options, read_block, tag_of, tagged};
+use crate::support::{IS_ENCRYPTED, at, memory, new_volume, options, read_block, tag_of, tagged};
 
 fn accepting(owner: u64) -> Options {
     Options { accept_loss: true, ..options(owner) }
@@ -130,4 +130,64 @@ fn bit_rot_in_both_slots_of_a_superblock_makes_the_copy_missing_until_it_is_made
     drop(volume);
     let lost = memory(1);
     assert!(Volume::open(lost, options(4)).is_err(), "an empty place is no copy");
+}
+
+#[test]
+fn a_copy_with_a_term_that_no_owner_had_is_left_out_and_takes_no_terms_from_the_others() {
+    for copies in [2, 3] {
+        let (rig, volume) = Rig::filled(copies, copies - 1, 16);
+        volume.close().expect("closes");
+        drop(volume);
+        let before = rig.superblock(0);
+        let mut far = rig.superblock(1);
+        far.promised.number = (before.promised.term() + (1 << 20) + 1) << 32;
+        far.sequence += 1;
+        let device = rig.place(1).data.open(SUPERBLOCK).expect("it is there");
+        [0, 4096].iter().for_each(|at| device.write_flush(*at, &far.encode()).expect("writes"));
+        drop(device);
+        let all: Vec<_> = (0..usize::from(copies)).collect();
+        let opened = rig.open_some(&all, 3);
+        if copies == 2 {
+            assert!(matches!(opened, Err(VolumeError::Quorum { found: 1, needed: 2, .. })), "{opened:?}");
+            assert_eq!(rig.superblock(0), before, "nothing was promised");
+            continue;
+        }
+        let volume = opened.expect("two of three are enough");
+        assert_eq!(rig.superblock(0).promised.term(), before.promised.term() + 1);
+        assert_eq!(rig.superblock(1), far, "it is left as it is");
+        volume.write(at(3), &tagged(100)).expect("writes");
+        assert!(matches!(state(&volume, 1), CopyState::Out { .. }), "{:?}", state(&volume, 1));
+    }
+}
+
+#[test]
+fn a_copy_that_says_another_number_of_copies_does_not_lower_what_the_volume_needs() {
+    let (rig, volume) = Rig::filled(3, 2, 16);
+    volume.close().expect("closes");
+    drop(volume);
+    let mut other = rig.superblock(0);
+    (other.min_copies, other.sequence) = (1, other.sequence + 1);
+    let device = rig.place(0).data.open(SUPERBLOCK).expect("it is there");
+    [0, 4096].iter().for_each(|at| device.write_flush(*at, &other.encode()).expect("writes"));
+    drop(device);
+    let refused = rig.open_some(&[0, 1], 3);
+    assert!(matches!(refused, Err(VolumeError::Format { .. })), "{refused:?}");
+    rig.open_some(&[1, 2], 4).expect("the others agree");
+}
+
+#[test]
+fn a_volume_whose_tables_take_more_memory_than_there_is_is_not_made_opened_or_grown() {
+    // Sums of 4 bytes, with seals 44, for each block: its own, and while it is opened those of each copy.
+    let entry = if IS_ENCRYPTED { 44 } else { 4 };
+    let with = |owner: u64, blocks: u64| Options { memory_bytes: blocks * 3 * entry, ..options(owner) };
+    let is_refused = |result: Result<(), VolumeError>| matches!(result, Err(VolumeError::Memory { .. }));
+    let places = memory(2);
+    assert!(is_refused(Volume::create(&places, &new_volume(32), &with(1, 31))));
+    assert!(places[0].data.list().expect("lists").is_empty(), "nothing was made");
+    Volume::create(&places, &new_volume(32), &with(1, 32)).expect("creates");
+    assert!(is_refused(Volume::open(places.clone(), with(2, 31)).map(drop)));
+    Volume::open(places.clone(), with(3, 32)).expect("opens").close().expect("closes");
+    assert!(is_refused(Volume::grow(&places, at(48), &with(4, 47))));
+    assert_eq!(Volume::open(places.clone(), with(5, 32)).expect("opens").len(), at(32), "it is as it was");
+    Volume::grow(&places, at(48), &with(6, 48)).expect("grows");
 }
