@@ -95,7 +95,7 @@ mod tests {
         let sealed = [&[SEALED_WRITE][..], &head.encode(), &Sum::of(&block).0.to_le_bytes(), &[5; 40], &block].concat();
         let tables = Tables::new(Geometry::new(&[256, 16], false));
         tables.set_mark(9, &BlockMark { sum: Sum(5), ..BlockMark::NONE });
-        let sector = tables.encode(0).to_vec();
+        let sector = tables.sector(0).to_vec();
         let sectors = [&[3][..], &encode_sectors(1, 1), &sector].concat();
         let mut slot = vec![0; BLOCK_BYTES];
         slot[8] = 1;

@@ -135,9 +135,8 @@ impl Tables {
         sectors.iter().for_each(|sector| _ = self.changed.set(*sector));
     }
 
-    /// The stored form of a sector.
-    pub(crate) fn encode(&self, sector: u64) -> [u8; SECTOR] {
-        let mut out = [0; SECTOR];
+    /// Writes the stored form of a sector over zeros.
+    fn encode(&self, sector: u64, out: &mut [u8]) {
         let (head, content) = out.split_at_mut(SECTOR_HEAD);
         head[8..].copy_from_slice(&sector.to_le_bytes());
         match self.geometry.content(sector) {
@@ -156,27 +155,31 @@ impl Tables {
         }
         let crc = checksum::of(&out[4..]);
         out[..4].copy_from_slice(&crc.to_le_bytes());
+    }
+
+    /// The stored form of a sector alone.
+    #[cfg(any(test, feature = "fuzzing"))]
+    pub(crate) fn sector(&self, sector: u64) -> [u8; SECTOR] {
+        let mut out = [0; SECTOR];
+        self.encode(sector, &mut out);
         out
     }
 
     /// The stored form of the blocks of tables that contain these sectors, which ascend.
     pub(crate) fn encode_blocks(&self, sectors: impl IntoIterator<Item = u64>) -> TableBlocks {
-        let mut blocks = TableBlocks::default();
-        for sector in sectors {
-            // The tables of every part fill whole blocks.
-            let first = sector / SECTORS_PER_BLOCK * SECTORS_PER_BLOCK;
-            if blocks.firsts.last() == Some(&first) {
-                continue;
-            }
-            blocks.firsts.push(first);
-            (first..first + SECTORS_PER_BLOCK).for_each(|sector| blocks.bytes.extend_from_slice(&self.encode(sector)));
+        // The tables of every part fill whole blocks.
+        let mut firsts: Vec<u64> = sectors.into_iter().map(|sector| sector / SECTORS_PER_BLOCK * SECTORS_PER_BLOCK).collect();
+        firsts.dedup();
+        let mut bytes = AlignedBuffer::zeroed(firsts.len() * BLOCK_BYTES);
+        for (first, block) in firsts.iter().zip(bytes.chunks_exact_mut(BLOCK_BYTES)) {
+            (*first..).zip(block.chunks_exact_mut(SECTOR)).for_each(|(sector, place)| self.encode(sector, place));
         }
-        blocks
+        TableBlocks { firsts, bytes }
     }
 }
 
 /// Blocks of tables in their stored form. Each is there once, however many of its sectors were asked for.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct TableBlocks {
     /// Their first sectors, ascending.
     firsts: Vec<u64>,
@@ -306,7 +309,7 @@ mod tests {
             tables.mark_dirty((block % 3) as u8, block);
         }
         let mut stored = StoredTables::new(geometry);
-        (0..geometry.sectors()).for_each(|sector| stored.load(sector, &tables.encode(sector)));
+        (0..geometry.sectors()).for_each(|sector| stored.load(sector, &tables.sector(sector)));
         assert_eq!(stored.finish(), 0);
         for block in 0..geometry.blocks() {
             assert_eq!(stored.mark(block), tables.mark(block));
@@ -318,7 +321,7 @@ mod tests {
         }
         let mut damaged = StoredTables::new(geometry);
         for sector in 0..geometry.sectors() {
-            let mut bytes = tables.encode(if sector == 2 { 3 } else { sector });
+            let mut bytes = tables.sector(if sector == 2 { 3 } else { sector });
             bytes[100] ^= u8::from(sector == 0);
             damaged.load(sector, &bytes);
         }
@@ -337,7 +340,7 @@ mod tests {
             let sectors = [0, 1, 7, 8, 15, 40, 43, 64, 72];
             let blocks = tables.encode_blocks(sectors);
             assert_eq!(blocks.firsts, [0, 8, 40, 64, 72]);
-            sectors.iter().for_each(|sector| assert_eq!(blocks.sector(*sector), tables.encode(*sector)));
+            sectors.iter().for_each(|sector| assert_eq!(blocks.sector(*sector), tables.sector(*sector)));
             for (most, expected) in [(64, &[(0, 2), (40, 1), (64, 2)][..]), (1, &[(0, 1), (8, 1), (40, 1), (64, 1), (72, 1)])] {
                 let runs: Vec<_> = blocks.runs(most).map(|(first, bytes)| (first, bytes.len() / BLOCK_BYTES)).collect();
                 assert_eq!(runs, expected, "{most} at most");
