@@ -226,8 +226,9 @@ fn save(copy: &VolumeCopy, plan: &Plan, end: Lsn) -> Result<(), VolumeError> {
             Stored::Bytes(..) => copy.reserve_acknowledged(run[0].0, run.len() as u64),
         })?;
     }
+    let mut bytes = AlignedBuffer::new();
     each_run(plan, |run| {
-        let mut bytes = AlignedBuffer::with_capacity(run.len() * BLOCK_BYTES);
+        bytes.clear();
         for (_, fresh) in run {
             match &fresh.stored {
                 Stored::Bytes(block, _) => bytes.extend_from_slice(block),
