@@ -10,15 +10,12 @@
 use device::{IoKind, IoRequest};
 
 use super::outbox::Outbox;
-use super::work::{Stage, Work};
+use super::work::{CACHE_BYTES, Stage, Work};
 use crate::protocol::request::Request;
 use crate::protocol::{command, command_flag, errno};
 
 /// Largest piece of a trim or of zeros: a millisecond of a memory's time.
 const PIECE_BYTES: u64 = 8 << 20;
-
-/// Largest piece of a cache request.
-pub(super) const CACHE_BYTES: u64 = 1 << 20;
 
 impl Work {
     /// Begins a trim, zeros or a cache request.

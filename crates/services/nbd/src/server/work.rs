@@ -22,7 +22,6 @@ use device::{AlignedBuffer, DeviceError, Extent, IoKind, IoRequest, IoSink};
 use super::export::{Served, Session};
 use super::mailbox::{Event, Mailbox};
 use super::outbox::Outbox;
-use super::pieces::CACHE_BYTES;
 use super::pool::{BufferPool, memory_of};
 use super::range_locks::Ticket;
 use crate::protocol::negotiation::Contexts;
@@ -42,6 +41,9 @@ const SPARSE_READ_BYTES: u32 = status::HOLE_BYTES_MIN as u32;
 
 /// The largest range whose extents are looked up for one reply: bounds the memory of the list, and the time on this thread.
 const STATUS_RANGE_BYTES: u64 = 128 << 20;
+
+/// Largest piece of a cache request.
+pub(super) const CACHE_BYTES: u64 = 1 << 20;
 
 /// Where a request is.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
