@@ -185,7 +185,12 @@ fn leave_far_ones_out(found: &mut Vec<(Place, Superblock)>) {
         let (copy, term) = (superblock.copy, seen(superblock));
         let is_near = term - nearest <= TERMS_AHEAD_MAX;
         if !is_near {
-            tracing::error!(copy, term, nearest, "a copy claims a term that no owner can have had, and is left out: replace it");
+            tracing::error!(
+                copy,
+                term,
+                nearest,
+                "a copy claims a term that no owner can have had, and is left out: replace it"
+            );
         }
         is_near
     });

@@ -214,7 +214,8 @@ pub(crate) fn stage<'s>(
         thin::admit(core, first, blocks.into())?;
     }
     // The only place where blocks are sealed. From here on there is ciphertext only.
-    let seal = |(bytes, block): (&mut Arc<[u8]>, u64)| core.seal(block, Arc::get_mut(bytes).expect("nobody has it yet"));
+    let seal =
+        |(bytes, block): (&mut Arc<[u8]>, u64)| core.seal(block, Arc::get_mut(bytes).expect("nobody has it yet"));
     let marks: Vec<BlockMark> = stored.iter_mut().zip(first..).map(seal).collect();
     let (kind, encoded) =
         if marks.is_empty() { (ZEROES, Vec::new()) } else { encode_marks(&marks, core.is_encrypted()) };

@@ -45,7 +45,7 @@ fn class_of(bytes: usize) -> usize {
 
 /// The memory of a buffer of `bytes` bytes.
 pub(super) fn memory_of(bytes: u64) -> u64 {
-    (bytes.div_ceil(BLOCK_BYTES as u64).max(1).next_power_of_two()) * BLOCK_BYTES as u64
+    bytes.div_ceil(BLOCK_BYTES as u64).max(1).next_power_of_two() * BLOCK_BYTES as u64
 }
 
 impl BufferPool {
@@ -148,6 +148,10 @@ impl Share {
                 self.waits = false;
                 inner.waiting.pop_front();
                 self.budget.note(&inner);
+                // There may be enough for the next one too, and nobody else tells it.
+                if let Some(next) = inner.waiting.front() {
+                    next.wake();
+                }
             }
             return true;
         }

@@ -128,7 +128,21 @@ impl Work {
         let block = u64::from(export.settings.device.block_bytes());
         let (mailbox, batch) = (Arc::clone(&session.mailbox), Vec::new());
         let (slots, free) = (Vec::new(), Vec::new());
-        Work { export, mailbox, pool, structured, contexts, epoch, block, slots, free, active: 0, waiting: 0, held: 0, batch }
+        Work {
+            export,
+            mailbox,
+            pool,
+            structured,
+            contexts,
+            epoch,
+            block,
+            slots,
+            free,
+            active: 0,
+            waiting: 0,
+            held: 0,
+            batch,
+        }
     }
 
     /// Requests that have begun and not ended.

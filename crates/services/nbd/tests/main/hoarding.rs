@@ -45,6 +45,13 @@ fn hold(client: &mut Client, how: Hold) {
     }
 }
 
+/// Sends a byte of each write now and then, as long as somebody takes them.
+fn drip(mut holders: Vec<Client>) {
+    while holders.iter_mut().fold(false, |is_taken, client| client.try_send(&[7]) || is_taken) {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
 #[test]
 fn who_holds_memory_and_does_nothing_for_it_loses_it_to_who_waits() {
     for how in [Hold::Write, Hold::WriteInDrops, Hold::Replies, Hold::RepliesAndGoodbye] {
@@ -55,23 +62,18 @@ fn who_holds_memory_and_does_nothing_for_it_loses_it_to_who_waits() {
             hold(client, how);
             until("the memory is taken", || begun() == number as u64 + 1);
         }
-        let drops = matches!(how, Hold::WriteInDrops).then(|| {
-            std::thread::spawn(move || {
-                while holders.iter_mut().any(|client| client.try_send(&[7])) {
-                    std::thread::sleep(Duration::from_millis(10));
-                }
-            })
-        });
+        let (holders, drops) = match how {
+            Hold::WriteInDrops => (Vec::new(), Some(std::thread::spawn(move || drip(holders)))),
+            _ => (holders, None),
+        };
         let mut other = rig.structured("disk");
         assert_eq!(other.read(0, 2 * MIB), vec![0; 2 << 20], "{how:?}");
         // A client with enough of it for its small requests was never in anybody's way.
         assert_eq!(other.write(5, &[1; 5000]), 0, "{how:?}");
-        drop(other);
-        if let Some(drops) = drops {
-            // One of them was enough for the other; the second goes on. It ends with the server.
-            drop(rig);
-            drops.join().expect("it sends as long as it can");
-        }
+        // One of the holders was enough for the other; the second goes on, and ends with the server.
+        drop((other, rig));
+        drops.into_iter().for_each(|drops| drops.join().expect("it sends as long as it can"));
+        drop(holders);
     }
 }
 
