@@ -37,6 +37,8 @@ struct Findings {
     audit: Option<ChainReport>,
     /// SQL tables; none of a running node, or where what lies below is damaged.
     tables: Option<Vec<TableReport>>,
+    /// Volumes of the directory, which are not read here: `terrace volume scrub` does.
+    volumes_not_read: Vec<String>,
     /// The damage, from the bottom up.
     problems: Vec<String>,
 }
@@ -77,6 +79,7 @@ impl Findings {
             torn_bytes: journal.torn_bytes,
             dirty_padding_bytes: journal.dirty_padding_bytes,
         };
+        let volumes_not_read = crate::volumes::names(folder);
         let (folder, what) = (folder.to_owned(), kept.name());
         Findings {
             sound: false,
@@ -87,6 +90,7 @@ impl Findings {
             rows: None,
             audit: None,
             tables: None,
+            volumes_not_read,
             problems: Vec::new(),
         }
     }
@@ -219,6 +223,10 @@ fn print(found: &Findings) {
         println!("{} SQL tables with {} rows", count(tables.len() as u64), count(rows));
     } else if cfg!(not(feature = "sql")) {
         println!("SQL tables are not read: this program was built without SQL");
+    }
+    if let Some(first) = found.volumes_not_read.first() {
+        let names = found.volumes_not_read.join(", ");
+        println!("volumes are not read here ({names}): `terrace volume scrub {first}` reads one, and repairs it");
     }
     found.problems.iter().for_each(|problem| println!("damaged: {problem}"));
     if let Some(rows) = found.rows.as_ref().filter(|rows| rows.wrong > 0) {

@@ -424,10 +424,11 @@ fn a_description_that_cannot_be_read_stops_no_other_volume_and_a_half_made_one_c
 }
 
 #[test]
-fn a_backup_says_that_volumes_are_not_in_it_and_how_to_copy_one() {
+fn a_backup_and_a_check_say_that_volumes_are_not_in_them_and_how_to_copy_or_check_one() {
     let bed = bed();
     create(&bed, "v", &[]);
     let _node = bed.start();
+    bed.run(&["verify", "--data"]).succeeds("volumes are not read here (v): `terrace volume scrub v`");
     let said = bed.run(&["backup", "kept", "--data"]).succeeds("volumes are not in it (v)");
     assert!(said.contains("nbdcopy"), "{said}");
 }
