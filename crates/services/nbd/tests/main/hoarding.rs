@@ -6,7 +6,7 @@ use std::time::Duration;
 use nbd::server::Limits;
 use nbd::{Export, ServerOptions};
 
-use crate::client::{CACHE, Client, READ, WRITE};
+use crate::client::{CACHE, Client, FUA, READ, WRITE};
 use crate::rig::{Probe, Rig, memory, until};
 
 const MIB: u32 = 1 << 20;
@@ -134,7 +134,9 @@ fn what_is_cached_takes_memory_of_all_and_counts_for_the_limit() {
     clients.iter_mut().for_each(|client| assert_eq!(client.reply().error, 0));
     let [first, ..] = &mut clients[..] else { panic!("there are eight") };
     rig.server().limit("disk", Limits { requests: None, bytes: Some(1_000) }).expect("it is exported");
-    assert_eq!(first.request(0, CACHE, 0, MIB, &[]).error, 0);
+    assert_eq!(first.request(FUA, CACHE, 0, MIB, &[]).error, 0);
+    // A request that meets the end of a turn belongs to it: let that be over. What has the flag is counted.
+    until("the turn is over", || rig.server().status()[0].flushes == 1);
     let waiting = first.begin(0, WRITE, 0, 4096, &[3; 4096]);
     std::thread::sleep(Duration::from_millis(200));
     assert_eq!(rig.server().status()[0].writes, 0, "what comes after it waits");
