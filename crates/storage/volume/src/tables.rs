@@ -342,8 +342,9 @@ mod tests {
             let blocks = tables.encode_blocks(sectors);
             assert_eq!(blocks.firsts, [0, 8, 40, 64, 72]);
             sectors.iter().for_each(|sector| assert_eq!(blocks.sector(*sector), tables.sector(*sector)));
-            let alone = [(0, 1), (8, 1), (40, 1), (64, 1), (72, 1)];
-            for (most, expected) in [(64, &[(0, 2), (40, 1), (64, 2)][..]), (1, &alone[..])] {
+            let together: &[(u64, usize)] = &[(0, 2), (40, 1), (64, 2)];
+            let alone: &[(u64, usize)] = &[(0, 1), (8, 1), (40, 1), (64, 1), (72, 1)];
+            for (most, expected) in [(64, together), (1, alone)] {
                 let runs: Vec<_> = blocks.runs(most).map(|(first, bytes)| (first, bytes.len() / BLOCK_BYTES)).collect();
                 assert_eq!(runs, expected, "{most} at most");
             }
