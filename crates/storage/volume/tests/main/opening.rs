@@ -3,7 +3,7 @@
 use volume::superblock::SUPERBLOCK;
 use volume::{CopyState, Members, NewVolume, Options, Volume, VolumeError};
 
-use device::{Device, Shelf};
+use device::Device;
 
 use crate::rig::{Rig, resync, state};
 use crate::support::{IS_ENCRYPTED, at, memory, new_volume, options, read_block, tag_of, tagged};
