@@ -190,7 +190,7 @@ pub(crate) fn stage<'s>(
     let is_whole = within == 0 && change.bytes().is_multiple_of(BLOCK);
     let is_free = matches!(change, Change::Zeroes { free: true, .. });
     let copied = |bytes: &[u8]| -> Vec<Arc<[u8]>> { bytes.chunks_exact(BLOCK_BYTES).map(Arc::from).collect() };
-    let mut stored = match change {
+    let mut stored: Vec<Arc<[u8]>> = match change {
         // Zeros whose space is to be kept are content where space goes with content.
         Change::Zeroes { free: false, .. } if is_whole && core.thin.is_some() => {
             (0..blocks).map(|_| Arc::from([0; BLOCK_BYTES])).collect()
