@@ -254,11 +254,19 @@ fn filter(kind: &str, definition: &Value) -> Result<TokenFilter, String> {
 impl Analyzer {
     /// The terms of a text, in order of their positions.
     pub fn analyze(&self, text: &str) -> Vec<AnalyzedTerm> {
-        let mut terms = self.tokenizer.tokens(text);
+        self.analyze_at_most(text, usize::MAX).unwrap_or_default()
+    }
+
+    /// As [`analyze`](Analyzer::analyze); none if there are more terms on the way, each of which takes more memory than its text.
+    pub fn analyze_at_most(&self, text: &str, most: usize) -> Option<Vec<AnalyzedTerm>> {
+        let mut terms = self.tokenizer.tokens(text, most)?;
         for filter in &self.filters {
-            filter.apply(&mut terms);
+            filter.apply(&mut terms, most);
+            if terms.len() > most {
+                return None;
+            }
         }
-        terms
+        Some(terms)
     }
 
     /// The text as one term, by the filters alone: for normalizers, and for prefixes and patterns of analyzed fields.
@@ -271,17 +279,22 @@ impl Analyzer {
                 TokenFilter::Lowercase | TokenFilter::Uppercase | TokenFilter::Trim | TokenFilter::AsciiFolding
             )
         }) {
-            filter.apply(&mut terms);
+            filter.apply(&mut terms, usize::MAX);
         }
         terms.pop().map_or_else(String::new, |term| term.text)
     }
 }
 
 impl Tokenizer {
-    fn tokens(&self, text: &str) -> Vec<AnalyzedTerm> {
-        let mut tokens = Vec::new();
+    /// None if there are more than so many.
+    fn tokens(&self, text: &str, most: usize) -> Option<Vec<AnalyzedTerm>> {
+        let (mut tokens, mut is_full) = (Vec::new(), false);
         let mut add = |from: usize, token: &str| {
             let position = tokens.len();
+            if position >= most {
+                is_full = true;
+                return;
+            }
             tokens.push(AnalyzedTerm { text: token.to_owned(), from, to: from + token.len(), position });
         };
         match self {
@@ -308,7 +321,7 @@ impl Tokenizer {
                 }
             }
         }
-        tokens
+        (!is_full).then_some(tokens)
     }
 }
 
@@ -358,7 +371,8 @@ fn grams(text: &str, min: usize, max: usize, only_first: bool, add: &mut dyn FnM
 }
 
 impl TokenFilter {
-    fn apply(&self, terms: &mut Vec<AnalyzedTerm>) {
+    /// Where it makes more terms than so many, it stops behind that.
+    fn apply(&self, terms: &mut Vec<AnalyzedTerm>, most: usize) {
         let each = |terms: &mut Vec<AnalyzedTerm>, change: &dyn Fn(&str) -> String| {
             terms.iter_mut().for_each(|term| term.text = change(&term.text));
         };
@@ -381,6 +395,9 @@ impl TokenFilter {
             TokenFilter::NGram(min, max, first) => {
                 let mut all = Vec::new();
                 for term in terms.iter() {
+                    if all.len() > most {
+                        break;
+                    }
                     let AnalyzedTerm { from, to, position, .. } = *term;
                     grams(&term.text, *min, *max, *first, &mut |_, gram| {
                         all.push(AnalyzedTerm { text: gram.to_owned(), from, to, position });
@@ -464,6 +481,18 @@ mod tests {
         let unknown = json!({"analyzer": {"a": {"tokenizer": "kuromoji"}}});
         let error = Analyzers::of_settings(&unknown).expect_err("not known");
         assert!(error.reason.contains("[kuromoji]"), "{error}");
+    }
+
+    #[test]
+    fn a_text_with_more_terms_than_so_many_is_given_up_also_where_filters_make_them() {
+        let grams = json!({"tokenizer": "whitespace", "filter": [{"type": "ngram", "min_gram": 1, "max_gram": 1}]});
+        let grams = Analyzers::default().of_request(&grams).expect("known parts");
+        let all = Analyzers::default();
+        for (name, analyzer) in [("whitespace", all.get("whitespace").expect("built in")), ("grams", &grams)] {
+            let (text, count) = if name == "grams" { ("abcd", 4) } else { ("a b c d", 4) };
+            assert_eq!(analyzer.analyze_at_most(text, count).map(|terms| terms.len()), Some(count), "{name}");
+            assert_eq!(analyzer.analyze_at_most(text, count - 1), None, "{name}");
+        }
     }
 
     #[test]

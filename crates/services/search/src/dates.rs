@@ -11,6 +11,7 @@ use serde_json::Value;
 use crate::error::SearchError;
 
 mod clocks;
+mod shapes;
 
 /// The format of a date field whose mapping has none.
 pub const DEFAULT_FORMAT: &str = "strict_date_optional_time||epoch_millis";
@@ -156,7 +157,8 @@ pub fn zone(name: &str) -> Result<TimeZone, SearchError> {
     if name == "Z" || name.eq_ignore_ascii_case("utc") {
         return Ok(TimeZone::UTC);
     }
-    match offset(name) {
+    // `UTC+1` is `+1`.
+    match offset(["UTC", "GMT", "UT"].iter().find_map(|prefix| name.strip_prefix(prefix)).unwrap_or(name)) {
         Some(seconds) => Ok(TimeZone::fixed(jiff::tz::Offset::from_seconds(seconds).map_err(|_| unknown())?)),
         None => TimeZone::get(name).map_err(|_| unknown()),
     }
@@ -215,12 +217,21 @@ impl DateFormats {
 
     /// A date of a document, in milliseconds. Errors: no format fits.
     pub fn value(&self, value: &Value) -> Result<i64, SearchError> {
+        self.value_in(value, Digits::AsSaid)
+    }
+
+    /// The same, of a document that was accepted before: earlier builds took fewer digits and other parts than a format says. Errors: as there.
+    pub fn accepted_value(&self, value: &Value) -> Result<i64, SearchError> {
+        self.value_in(value, Digits::Any)
+    }
+
+    fn value_in(&self, value: &Value, how: Digits) -> Result<i64, SearchError> {
         let text = match value {
             Value::String(text) => text.clone(),
             Value::Number(number) => number.to_string(),
             other => return Err(SearchError::mapping(format!("[{other}] is not a date"))),
         };
-        match self.read(&text, Rounding::Down, &TimeZone::UTC) {
+        match self.read(&text, how, Rounding::Down, &TimeZone::UTC) {
             Some(at) if is_in_range(&at) => Ok(at),
             Some(_) => Err(SearchError::mapping(format!("date [{text}] is out of range: a date is from 1678 to 2261"))),
             None => Err(SearchError::mapping(format!(
@@ -244,19 +255,20 @@ impl DateFormats {
         }
         match text.split_once("||") {
             Some((date, math)) => {
-                let at = self.read(date, Rounding::Down, &context.zone).ok_or_else(failed)?;
+                let at = self.read(date, Digits::AsSaid, Rounding::Down, &context.zone).ok_or_else(failed)?;
                 date_math(at, math, rounding, &context.zone).ok_or_else(failed)
             }
             // An end of a range beyond every date is as good as the last one.
             None => {
-                self.read(&text, rounding, &context.zone).map(|at| at.clamp(-MILLIS_MAX, MILLIS_MAX)).ok_or_else(failed)
+                let at = self.read(&text, Digits::AsSaid, rounding, &context.zone);
+                at.map(|at| at.clamp(-MILLIS_MAX, MILLIS_MAX)).ok_or_else(failed)
             }
         }
     }
 
     /// By the first format that reads a date which can be, or else by the first one that reads any.
-    fn read(&self, text: &str, rounding: Rounding, zone: &TimeZone) -> Option<i64> {
-        let mut found = self.0.iter().filter_map(|format| read(format, text, rounding, zone));
+    fn read(&self, text: &str, how: Digits, rounding: Rounding, zone: &TimeZone) -> Option<i64> {
+        let mut found = self.0.iter().filter_map(|format| read((format, how), text, rounding, zone));
         let first = found.next()?;
         if is_in_range(&first) { Some(first) } else { found.find(is_in_range).or(Some(first)) }
     }
@@ -351,15 +363,25 @@ fn pattern_of(format: &str) -> Option<&str> {
     (has_year && known && !format.contains('_')).then_some(format)
 }
 
-fn read(format: &str, text: &str, rounding: Rounding, zone: &TimeZone) -> Option<i64> {
+/// How closely a text has to keep to its format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Digits {
+    /// All parts and digits that it says.
+    AsSaid,
+    /// Its order alone.
+    Any,
+}
+
+fn read((format, how): (&str, Digits), text: &str, rounding: Rounding, zone: &TimeZone) -> Option<i64> {
     match format {
         "epoch_millis" => text.split('.').next()?.parse().ok(),
         "epoch_second" => match text.split_once('.') {
             None => text.parse::<i64>().ok()?.checked_mul(1000),
             Some(_) => Some((text.parse::<f64>().ok()? * 1000.0) as i64),
         },
+        _ if is_iso(format) && how == Digits::AsSaid && !shapes::fits(format, text) => None,
         _ if is_iso(format) => parts_of_iso(text)?.millis(rounding, zone),
-        _ => parts_of_pattern(pattern_of(format)?, text)?.millis(rounding, zone),
+        _ => parts_of_pattern(pattern_of(format)?, how, text)?.millis(rounding, zone),
     }
 }
 
@@ -460,7 +482,7 @@ fn nanos(fraction: &str) -> Option<u32> {
     digits(kept)?.checked_mul(10u32.checked_pow(9 - kept.len() as u32)?)
 }
 
-fn parts_of_pattern(pattern: &str, text: &str) -> Option<Parts> {
+fn parts_of_pattern(pattern: &str, how: Digits, text: &str) -> Option<Parts> {
     let (mut year, mut numbers, mut given) = (None, [1, 1, 0, 0, 0], 0);
     let mut parts = Parts::default();
     let mut rest = text;
@@ -488,6 +510,9 @@ fn parts_of_pattern(pattern: &str, text: &str) -> Option<Parts> {
             continue;
         }
         let width = rest.bytes().take(run.max(2)).take_while(u8::is_ascii_digit).count();
+        if how == Digits::AsSaid && run > 1 && width != run {
+            return None;
+        }
         let (number, after) = rest.split_at(width);
         rest = after;
         match letter {

@@ -21,6 +21,9 @@ use crate::schema::OwnFields;
 /// Longest term of a keyword, in bytes (Lucene's `IndexWriter.MAX_TERM_LENGTH`).
 pub const TERM_BYTES_MAX: usize = 32_766;
 
+/// Most values and terms of a document, over all its fields: each takes up to a hundred bytes until it is indexed. A novel has 200,000 words.
+pub const VALUES_MAX: usize = 4 << 20;
+
 /// What the node itself says of a document, which a source cannot.
 const METADATA: &[&str] = &[
     "_id",
@@ -184,6 +187,8 @@ pub struct IndexedDocument<'a> {
     positions: Vec<(Field, usize)>,
     /// The terms so far of columns that got more than one: the library's column would keep each as often as it comes.
     terms: Vec<(Field, HashSet<String>)>,
+    /// Values and terms so far.
+    values: usize,
     /// Whether it was accepted before.
     again: bool,
 }
@@ -230,7 +235,8 @@ impl<'a> IndexedDocument<'a> {
         }
         let (doc, names) = (TantivyDocument::new(), BTreeSet::new());
         let (positions, terms) = (Vec::new(), Vec::new());
-        let mut document = IndexedDocument { mapping, analyzers, schema, doc, names, positions, terms, again };
+        let mut document =
+            IndexedDocument { mapping, analyzers, schema, doc, names, positions, terms, values: 0, again };
         document.object("", source)?;
         document.constants()?;
         let IndexedDocument { mut doc, names, .. } = document;
@@ -332,11 +338,15 @@ impl<'a> IndexedDocument<'a> {
             (Value::Null, Some(instead)) => instead,
             (value, _) => value,
         };
+        self.values += 1;
         let added = match (value, self.schema.get_field(&field.column)) {
             (_, Err(_)) => return Err(SearchError::internal(format!("field [{}] has no column yet", field.path))),
             (Value::Object(_), _) => Err(format!("a value, not an object: {}", short(value))),
             (value, Ok(column)) => self.add(field, column, value),
         };
+        if self.values > VALUES_MAX && !self.again {
+            return Err(SearchError::mapping(format!("the document has more than [{VALUES_MAX}] values and terms")));
+        }
         match added {
             Ok(added) => {
                 match added {
@@ -393,7 +403,8 @@ impl<'a> IndexedDocument<'a> {
             }
             FieldKind::Boolean => self.doc.add_bool(column, boolean(value)?),
             FieldKind::Date => {
-                let millis = field.formats.value(value).map_err(|error| error.reason)?;
+                let read = if self.again { field.formats.accepted_value(value) } else { field.formats.value(value) };
+                let millis = read.map_err(|error| error.reason)?;
                 self.doc.add_date(column, DateTime::from_timestamp_millis(millis));
             }
             FieldKind::Ip => {
@@ -433,7 +444,13 @@ impl<'a> IndexedDocument<'a> {
         }
         let analyzer =
             self.analyzers.get(field.analyzer.as_deref().unwrap_or("default")).map_err(|error| error.reason)?;
-        let terms = analyzer.analyze(text);
+        // What was accepted once is indexed again as it was.
+        let most = if self.again { usize::MAX } else { VALUES_MAX.saturating_sub(self.values) };
+        let Some(terms) = analyzer.analyze_at_most(text, most) else {
+            self.values = usize::MAX;
+            return Ok(());
+        };
+        self.values = self.values.saturating_add(terms.len());
         let at = match self.positions.iter().position(|(known, _)| *known == column) {
             Some(at) => at,
             None => {

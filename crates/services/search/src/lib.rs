@@ -10,8 +10,8 @@
 //!   directory                  the library's files on devices of a shelf
 //!   hash, shards               how Elasticsearch spreads documents
 //!   source                     which parts of a source a response shows
-//!   stop                       when a search has to end before it is done
-//!   strict                     JSON whose objects have each key once
+//!   memory, stop               memory of what a search finds, and when it has to end before it is done
+//!   strict                     JSON whose objects have each key once, and that takes only so much memory
 //!   view, zones                an index at one moment, and the bounds of its columns
 //!   aggregation                from the aggregations of a search to the library's, and back to a response
 //!   hits                       searches: the best hits, their documents, aggregations
@@ -34,6 +34,7 @@ pub mod hits;
 pub mod index;
 pub mod indices;
 pub mod mapping;
+pub mod memory;
 mod packed_terms;
 pub mod query;
 mod recording;

@@ -1,4 +1,4 @@
-//! [`SearchStop`]: whether a search has to end before it is done: it was cancelled, or its time is over.
+//! [`SearchStop`]: whether a search has to end before it is done: it was cancelled, its time is over, or it has no more memory.
 //!
 //! Whoever works for a search looks at it every few thousand steps: collecting, aggregating, scanning terms, highlighting, reading
 //! documents. A cancelled search is an error; one whose time is over responds with what it has, and says so.
@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use tantivy::TantivyError;
 
 use crate::error::{CANCELLED, STOPPED, SearchError};
+use crate::memory::MemoryUse;
 
 /// How long after its time a search may still read the documents of the hits that it has.
 const FETCH_GRACE: Duration = Duration::from_millis(500);
@@ -22,12 +23,24 @@ pub struct SearchStop {
     until: Option<Instant>,
     /// Somebody stopped because the time was over.
     cut_short: AtomicBool,
+    memory: Arc<MemoryUse>,
 }
 
 impl SearchStop {
     /// Stops when `cancelled` is set, or at `until`.
     pub fn new(cancelled: Arc<AtomicBool>, until: Option<Instant>) -> SearchStop {
-        SearchStop { cancelled, until, cut_short: AtomicBool::new(false) }
+        SearchStop { cancelled, until, ..SearchStop::default() }
+    }
+
+    /// The same, with so much memory for what it finds.
+    #[must_use]
+    pub fn within(self, memory: MemoryUse) -> SearchStop {
+        SearchStop { memory: Arc::new(memory), ..self }
+    }
+
+    /// Memory of what the search finds.
+    pub fn memory(&self) -> &Arc<MemoryUse> {
+        &self.memory
     }
 
     /// Whether the search was cancelled.

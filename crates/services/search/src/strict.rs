@@ -1,24 +1,49 @@
 //! Reading JSON as Elasticsearch does: an object that has a key twice is refused. The library keeps the last one, and a request would do
 //! something else than the reader of its first half takes it to do.
 
+use std::cell::Cell;
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
-/// The value that a text is. Errors: it is no JSON, or an object of it has a key twice.
+/// Memory that the values of a text may take besides their texts: a number of two bytes takes as much as one of twenty. That is what
+/// 100 MiB of sources have that have a value in each 60 bytes, and the list of ids of a `terms` query has 65,536.
+const VALUES_BYTES_MAX: usize = 128 << 20;
+
+/// Memory of a key of an object besides its text: the text's place, its hash, and its place in the table.
+const KEY_BYTES: usize = size_of::<String>() + 16;
+
+/// The value that a text is. Errors: it is no JSON, an object of it has a key twice, or its values take too much memory.
 pub(crate) fn value(text: &[u8]) -> Result<Value, serde_json::Error> {
+    within(text, VALUES_BYTES_MAX)
+}
+
+fn within(text: &[u8], bytes: usize) -> Result<Value, serde_json::Error> {
     let mut reader = serde_json::Deserializer::from_slice(text);
-    let value = StrictValue.deserialize(&mut reader)?;
+    let value = StrictValue { left: &Cell::new(bytes) }.deserialize(&mut reader)?;
     reader.end()?;
     Ok(value)
 }
 
 /// Reads one value.
 #[derive(Clone, Copy)]
-struct StrictValue;
+struct StrictValue<'a> {
+    /// Memory that values may still take.
+    left: &'a Cell<usize>,
+}
 
-impl<'de> DeserializeSeed<'de> for StrictValue {
+impl StrictValue<'_> {
+    /// Counts a value, or a key with its value.
+    fn take<E: Error>(&self, bytes: usize) -> Result<(), E> {
+        let left = self.left.get().checked_sub(bytes);
+        self.left
+            .set(left.ok_or_else(|| E::custom("it has too many values: they take more memory than a request may"))?);
+        Ok(())
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for StrictValue<'_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
@@ -26,7 +51,7 @@ impl<'de> DeserializeSeed<'de> for StrictValue {
     }
 }
 
-impl<'de> Visitor<'de> for StrictValue {
+impl<'de> Visitor<'de> for StrictValue<'_> {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -64,6 +89,7 @@ impl<'de> Visitor<'de> for StrictValue {
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
         let mut list = Vec::new();
         while let Some(item) = items.next_element_seed(self)? {
+            self.take(size_of::<Value>())?;
             list.push(item);
         }
         Ok(Value::Array(list))
@@ -72,6 +98,7 @@ impl<'de> Visitor<'de> for StrictValue {
     fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Value, A::Error> {
         let mut object = Map::new();
         while let Some(key) = fields.next_key::<String>()? {
+            self.take(KEY_BYTES + size_of::<Value>())?;
             let value = fields.next_value_seed(self)?;
             match object.entry(key) {
                 serde_json::map::Entry::Vacant(place) => drop(place.insert(value)),
@@ -115,5 +142,24 @@ mod tests {
             assert!(refused.contains(&format!("Duplicate field '{key}'")), "{text}: {refused}");
         }
         assert!(value("[".repeat(3000).as_bytes()).is_err(), "its depth is bounded");
+    }
+
+    #[test]
+    fn values_that_take_more_memory_than_they_may_are_refused_and_long_texts_are_not() {
+        let most = 10 * (KEY_BYTES + size_of::<Value>());
+        let long = format!("{{\"a\":\"{}\"}}", "x".repeat(100 * most));
+        for (text, fits) in [
+            (format!("[{}]", ["1"; 10].join(",")), true),
+            (format!("[{}]", vec!["1"; 1_000].join(",")), false),
+            (format!("[{}]", vec!["[]"; 1_000].join(",")), false),
+            (format!("{{{}}}", (0..9).map(|n| format!("\"k{n}\":1")).collect::<Vec<_>>().join(",")), true),
+            (format!("{{{}}}", (0..11).map(|n| format!("\"k{n}\":1")).collect::<Vec<_>>().join(",")), false),
+            (long, true),
+        ] {
+            let read = within(text.as_bytes(), most);
+            assert_eq!(read.is_ok(), fits, "{}", &text[..text.len().min(60)]);
+            let said = read.map_err(|error| error.to_string()).err();
+            assert!(said.is_none_or(|said| said.contains("too many values")), "it says why");
+        }
     }
 }

@@ -26,11 +26,14 @@ pub struct QueryBounds {
     pub terms: usize,
     /// Characters of a regular expression.
     pub regex_chars: usize,
+    /// Whether a query looks up as many terms as its `max_expansions` says. Not in an index of which some see a part only: the terms that
+    /// are looked up are then no hint of those that others have.
+    pub expansions: bool,
 }
 
 impl Default for QueryBounds {
     fn default() -> QueryBounds {
-        QueryBounds { terms: TERMS_MAX, regex_chars: REGEX_CHARS_MAX }
+        QueryBounds { terms: TERMS_MAX, regex_chars: REGEX_CHARS_MAX, expansions: true }
     }
 }
 

@@ -28,6 +28,9 @@ use store::{Direction, Store};
 use super::message_feed::{INDEX, end};
 use crate::messages::search::{FoundMessage, FoundMessages, MessageQuery};
 
+/// Memory of the hits of one response.
+const FOUND_BYTES: u64 = 256 << 20;
+
 /// Bytes of the documents of one response.
 const SOURCE_BYTES: usize = 64 << 20;
 
@@ -183,6 +186,8 @@ impl MessageSearch {
         let limits = SearchLimits {
             buckets: 0,
             memory_bytes: 0,
+            found_bytes: FOUND_BYTES,
+            of_all: None,
             source_bytes: SOURCE_BYTES,
             now: jiff::Timestamp::now().as_millisecond(),
             window: WINDOW,

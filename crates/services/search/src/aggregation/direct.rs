@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Invariants: the results are those of the library, but exact where it estimates. What cannot be read so (a field of several types, a
-//! document with several dates, too many different values or buckets) is left to it.
+//! document with several dates, too many different values or buckets, more memory than the search has left) is left to it.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
@@ -55,6 +55,8 @@ struct DirectNode<'a> {
     node: &'a AggregationNode,
     kind: FieldKind,
     tally: Option<Tally>,
+    /// Memory that the tally takes, while it is here.
+    bytes: u64,
 }
 
 /// Whether a node is one of those that are read here.
@@ -95,14 +97,18 @@ pub(super) fn run(
     let all = inputs.iter().all(|input| matches_all(if global { &*input.base } else { &*input.query }));
     let mut direct: Vec<DirectNode<'_>> = nodes
         .iter()
-        .filter_map(|node| tally_of(node).map(|(kind, tally)| DirectNode { node, kind, tally: Some(tally) }))
+        .filter_map(|node| tally_of(node).map(|(kind, tally)| DirectNode { node, kind, tally: Some(tally), bytes: 0 }))
         .collect();
     // A query is not run twice.
     if direct.is_empty() || (!all && !global && direct.len() < nodes.len()) {
         return Ok(found);
     }
+    let dates = direct.iter().filter(|node| matches!(node.tally, Some(Tally::Dates(_)))).count().max(1);
     for node in &mut direct {
-        node.prepare(inputs)?;
+        if let Some(Tally::Dates(tally)) = &mut node.tally {
+            tally.most = buckets as usize / dates;
+        }
+        node.prepare(inputs, stop)?;
     }
     'all: for (number, input) in inputs.iter().enumerate() {
         let query: &dyn Query = match (all, global) {
@@ -118,7 +124,7 @@ pub(super) fn run(
             let mut columns = Vec::new();
             for node in direct.iter_mut().filter(|node| node.tally.is_some()) {
                 if let Some(zones) = node.column(input.view, reader)? {
-                    node.begin((number, segment), &zones);
+                    node.begin((number, segment), &zones, stop);
                     columns.push((node, zones));
                 }
             }
@@ -127,12 +133,14 @@ pub(super) fn run(
             } else if !columns.is_empty() {
                 read_hits(&mut *weight.scorer(reader, 1.0)?, reader, &mut columns, stop)?;
             }
-            columns.into_iter().for_each(|(node, _)| node.end(buckets));
+            columns.into_iter().for_each(|(node, _)| node.end());
         }
     }
     for node in direct {
-        let name = node.node.native();
-        if let Some(result) = node.finish(inputs)? {
+        let (name, bytes) = (node.node.native(), node.bytes);
+        let result = node.finish(inputs)?;
+        stop.memory().give(bytes);
+        if let Some(result) = result {
             found.0.insert(name, result);
         }
     }
@@ -174,7 +182,7 @@ impl DirectNode<'_> {
     }
 
     /// Gives the node up if its columns cannot be read here, and finds out between which bounds its values lie.
-    fn prepare(&mut self, inputs: &[AggregationInput<'_>]) -> Result<(), SearchError> {
+    fn prepare(&mut self, inputs: &[AggregationInput<'_>], stop: &SearchStop) -> Result<(), SearchError> {
         let path = self.node.path.as_deref().unwrap_or_default();
         let (mut min, mut max) = (u64::MAX, 0);
         for input in inputs {
@@ -194,15 +202,30 @@ impl DirectNode<'_> {
                 }
             }
         }
-        if matches!(self.tally, Some(Tally::Counts(_))) {
+        if matches!(self.tally, Some(Tally::Counts(_))) && self.has_room(CountTally::bytes(min, max), stop) {
             self.tally = Some(Tally::Counts(Some(CountTally::new(self.kind, min, max))));
         }
         Ok(())
     }
 
-    fn begin(&mut self, (input, segment): (usize, usize), zones: &Zones) {
-        if let Some(Tally::Distinct(segments)) = &mut self.tally {
-            let max = zones.all().iter().map(|zone| zone.max).max().unwrap_or(0);
+    /// Takes memory; without it, the node is left to the library, whose estimates take little.
+    fn has_room(&mut self, bytes: u64, stop: &SearchStop) -> bool {
+        let has_room = stop.memory().try_take(bytes);
+        match has_room {
+            true => self.bytes += bytes,
+            false => self.tally = None,
+        }
+        has_room
+    }
+
+    fn begin(&mut self, (input, segment): (usize, usize), zones: &Zones, stop: &SearchStop) {
+        let max = zones.all().iter().map(|zone| zone.max).max().unwrap_or(0);
+        let bytes = DistinctTally::bytes(max, u64::from(zones.column.values.num_vals()));
+        let is_distinct = matches!(self.tally, Some(Tally::Distinct(_)));
+        if is_distinct
+            && self.has_room(bytes, stop)
+            && let Some(Tally::Distinct(segments)) = &mut self.tally
+        {
             segments.push((input, segment, DistinctTally::new(max)));
         }
     }
@@ -258,11 +281,11 @@ impl DirectNode<'_> {
         self.add(&codes);
     }
 
-    fn end(&mut self, buckets: u32) {
+    fn end(&mut self) {
         let is_over = match &mut self.tally {
             Some(Tally::Dates(tally)) => {
                 tally.flush();
-                tally.counts.len() > buckets as usize
+                tally.is_over()
             }
             Some(Tally::Distinct(segments)) => segments.last().is_some_and(|(.., tally)| tally.count().is_none()),
             Some(Tally::Counts(Some(tally))) => tally.is_over(),

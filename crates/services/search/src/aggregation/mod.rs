@@ -99,7 +99,7 @@ pub fn run(
     let (globals, others): (Vec<_>, Vec<_>) = nodes.into_iter().partition(|node| matches!(node.kind, NodeKind::Global));
     let index = inputs.first().map_or("", |input| &input.view.name);
     let segments = inputs.iter().map(|input| input.view.searcher.segment_readers().len()).sum();
-    let renderer = Renderer::new(limits.buckets, typed_keys, index, segments);
+    let renderer = Renderer::new(limits.buckets, typed_keys, (index, segments), stop);
     let found = searches.run(&others, false)?;
     let others: Vec<AggregationNode> = others.into_iter().map(|node| node.found_in(&found.results)).collect();
     let mut response = renderer.all(&others, Some(&found.results), found.total)?;
@@ -162,7 +162,7 @@ impl AggregationSearches<'_> {
         let direct = direct::run(self.inputs, nodes, global, (self.limits.buckets, self.stop))?;
         let rest = |node: &&AggregationNode| !direct.0.contains_key(&node.native());
         let boundaries = self.boundaries(nodes, global)?;
-        let mut results = self.collect(global, &|view| {
+        let mut results = self.collect(global, node::bytes_in_bucket(nodes), &|view| {
             Translator {
                 view,
                 build: self.build,
@@ -181,14 +181,16 @@ impl AggregationSearches<'_> {
         Ok(self.stop.cut(counted.map_err(SearchError::from))?.unwrap_or(0))
     }
 
-    /// Runs the library's requests and merges what they find.
+    /// Runs the library's requests, with so much memory in each bucket that the library does not count, and merges what they find.
     fn collect(
         &self,
         global: bool,
+        in_bucket: u64,
         request: &dyn Fn(&IndexView) -> Result<Aggregations, SearchError>,
     ) -> Result<AggregationResults, SearchError> {
         // Terms that are sorted here are more than those that are shown: the buckets of the response are counted later.
-        let guard = AggregationLimitsGuard::new(Some(self.limits.memory_bytes), Some(u32::MAX));
+        let memory_bytes = self.limits.memory_bytes / (node::BUCKET_BYTES + in_bucket) * node::BUCKET_BYTES;
+        let guard = AggregationLimitsGuard::new(Some(memory_bytes), Some(u32::MAX));
         let failed = |error| native_error(error, self.limits.buckets);
         let mut merged: Option<(IntermediateAggregationResults, Aggregations)> = None;
         for input in self.inputs {
@@ -224,7 +226,7 @@ impl AggregationSearches<'_> {
         }
         let column =
             |view: &IndexView, node: &AggregationNode| native::column(view, node.path.as_deref().unwrap_or_default());
-        let found = self.collect(global, &|view| {
+        let found = self.collect(global, 0, &|view| {
             let stats = |(node, _, _): &UnevenHistogram<'_>| {
                 let agg = AggregationVariants::Stats(StatsAggregation::from_field_name(column(view, node)));
                 (node.native(), Aggregation { agg, sub_aggregation: Aggregations::default() })
@@ -247,7 +249,7 @@ impl AggregationSearches<'_> {
         if sparse.is_empty() {
             return Ok(spans);
         }
-        let found = self.collect(global, &|view| {
+        let found = self.collect(global, 0, &|view| {
             let histogram = |(node, rounding, _): &UnevenHistogram<'_>| {
                 let agg = AggregationVariants::Histogram(native::even_dates(column(view, node), rounding.length()));
                 (node.native(), Aggregation { agg, sub_aggregation: Aggregations::default() })

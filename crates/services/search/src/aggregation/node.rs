@@ -192,6 +192,36 @@ impl AggregationNode {
     }
 }
 
+/// What the library counts for a bucket, about: its place in a table, with half of the table empty.
+pub(super) const BUCKET_BYTES: u64 = 64;
+
+/// Memory of a hit that `top_hits` keeps: its sort values, and its place. The library has room for twice as many.
+const HIT_BYTES: u64 = 2 * 48;
+
+/// Memory of a sketch of percentiles with few values.
+const SKETCH_BYTES: u64 = 2 << 10;
+
+/// Memory of a sketch of distinct values with few of them.
+const DISTINCT_BYTES: u64 = 256;
+
+/// The most memory in one bucket of these aggregations that the library does not count: it counts buckets, and not what metrics keep in
+/// each. A `top_hits` of a hundred in each of a million terms would have 10 GB.
+pub(super) fn bytes_in_bucket(nodes: &[AggregationNode]) -> u64 {
+    fn inside(node: &AggregationNode) -> u64 {
+        node.subs.iter().map(|sub| of_metric(&sub.kind) + inside(sub)).sum()
+    }
+    nodes.iter().map(inside).max().unwrap_or(0)
+}
+
+fn of_metric(kind: &NodeKind) -> u64 {
+    match kind {
+        NodeKind::TopHits { from, size, .. } => (from + size) * HIT_BYTES,
+        NodeKind::Percentiles { .. } => SKETCH_BYTES,
+        NodeKind::Cardinality { .. } => DISTINCT_BYTES,
+        _ => 0,
+    }
+}
+
 /// Reads requests.
 pub(super) struct Reader<'a> {
     pub(super) views: Vec<&'a IndexView>,

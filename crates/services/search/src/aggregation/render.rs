@@ -3,6 +3,7 @@
 //! Everything can be shown without a result, as an aggregation over nothing; so empty buckets have the shape of all others.
 
 use std::cell::Cell;
+use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 use tantivy::aggregation::Key;
@@ -17,6 +18,8 @@ use super::seq_ref::{SEQ_REF, seq_ref};
 use super::too_many_buckets;
 use crate::error::SearchError;
 use crate::mapping::FieldKind;
+use crate::memory::MemoryUse;
+use crate::stop::SearchStop;
 
 /// Shows results.
 pub(super) struct Renderer {
@@ -28,18 +31,25 @@ pub(super) struct Renderer {
     pub(super) segments: usize,
     /// Buckets shown so far.
     pub(super) buckets: Cell<u32>,
+    /// Memory of what is shown.
+    pub(super) memory: Arc<MemoryUse>,
 }
+
+/// Memory of a bucket without its key and its aggregations: an object of two or three entries.
+const BUCKET_BYTES: u64 = 600;
 
 /// Count and sub-aggregations of a bucket that the library found.
 pub(super) type FoundBucket<'a> = (u64, &'a AggregationResults);
 
 impl Renderer {
-    pub(super) fn new(limit: u32, typed_keys: bool, index: &str, segments: usize) -> Renderer {
-        Renderer { limit, typed_keys, index: index.to_owned(), segments, buckets: Cell::new(0) }
+    pub(super) fn new(limit: u32, typed_keys: bool, (index, segments): (&str, usize), stop: &SearchStop) -> Renderer {
+        let (index, memory) = (index.to_owned(), Arc::clone(stop.memory()));
+        Renderer { limit, typed_keys, index, segments, buckets: Cell::new(0), memory }
     }
 
-    /// Counts a bucket. Errors: there are too many.
+    /// Counts a bucket. Errors: there are too many, or they take too much memory.
     pub(super) fn count_bucket(&self) -> Result<(), SearchError> {
+        self.memory.take(BUCKET_BYTES)?;
         self.buckets.set(self.buckets.get() + 1);
         if self.buckets.get() > self.limit { Err(too_many_buckets(self.limit)) } else { Ok(()) }
     }
@@ -94,6 +104,12 @@ impl Renderer {
         let mut all = Map::new();
         for node in nodes.iter().filter(|node| !matches!(node.kind, NodeKind::Own(_) | NodeKind::Pipeline(_))) {
             let mut shown = self.one(node, results, total)?;
+            // What is in buckets, and in one bucket, was counted where it was shown.
+            match shown.get("buckets") {
+                Some(_) => {}
+                None if node.subs.is_empty() => self.memory.take_value(&shown)?,
+                None => self.memory.take(BUCKET_BYTES)?,
+            }
             if let (Some(meta), Some(shown)) = (&node.meta, shown.as_object_mut()) {
                 shown.insert("meta".to_owned(), meta.clone());
             }

@@ -58,6 +58,8 @@ struct ShownBucket {
     doc_count: u64,
     /// Buckets that it counts as, with those in it.
     cost: u32,
+    /// Memory that it takes.
+    bytes: u64,
     json: Map<String, Value>,
 }
 
@@ -72,11 +74,13 @@ impl Renderer {
         names: Map<String, Value>,
         found: Option<FoundBucket<'_>>,
     ) -> Result<ShownBucket, SearchError> {
-        let before = self.buckets.get();
+        let (before, taken) = (self.buckets.get(), self.memory.used());
         self.count_bucket()?;
+        names.values().try_for_each(|name| self.memory.take_value(name))?;
         let mut json = names;
         json.extend(self.bucket(node, found)?);
-        Ok(ShownBucket { key, doc_count: found.map_or(0, |(count, _)| count), cost: self.buckets.get() - before, json })
+        let (cost, bytes) = (self.buckets.get() - before, self.memory.used() - taken);
+        Ok(ShownBucket { key, doc_count: found.map_or(0, |(count, _)| count), cost, bytes, json })
     }
 
     pub(super) fn terms(
@@ -112,6 +116,7 @@ impl Renderer {
         for cut in buckets.drain(size.min(buckets.len())..) {
             others += cut.doc_count;
             self.buckets.set(self.buckets.get() - cut.cost);
+            self.memory.give(cut.bytes);
         }
         Ok(json!({
             "doc_count_error_upper_bound": error,

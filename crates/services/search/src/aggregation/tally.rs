@@ -112,6 +112,13 @@ impl CountTally {
         CountTally { kind, first: min, counts: vec![0; codes as usize], far: Vec::new(), count: 0 }
     }
 
+    /// Memory for values between two codes, at most.
+    pub(super) fn bytes(min: u64, max: u64) -> u64 {
+        let span = max.saturating_sub(min);
+        let far = if span >= COUNTED_MAX { FAR_MAX * size_of::<u64>() } else { 0 };
+        (span.min(COUNTED_MAX) + 1) * size_of::<u32>() as u64 + far as u64
+    }
+
     pub(super) fn add(&mut self, codes: &[u64]) {
         self.count += codes.len() as u64;
         for code in codes {
@@ -186,6 +193,14 @@ impl DistinctTally {
         }
     }
 
+    /// Memory for so many codes up to `max`, at most. A set has room for twice as many, and a byte for each place.
+    pub(super) fn bytes(max: u64, codes: u64) -> u64 {
+        match max < BITS_MAX {
+            true => (max / 64 + 1) * size_of::<u64>() as u64,
+            false => codes.min(DISTINCT_MAX as u64 + 1) * 2 * (size_of::<u64>() as u64 + 1),
+        }
+    }
+
     pub(super) fn add(&mut self, codes: &[u64]) {
         match self {
             DistinctTally::Bits(bits) => {
@@ -238,13 +253,15 @@ pub(super) struct DateTally {
     interval: i64,
     offset: i64,
     pub(super) counts: BTreeMap<i64, u64>,
+    /// Most buckets that are kept.
+    pub(super) most: usize,
     /// The bucket of the last date, and its count: those of a log come in order.
     last: (i64, u64),
 }
 
 impl DateTally {
     pub(super) fn new(interval: i64, offset: i64) -> DateTally {
-        DateTally { interval, offset, counts: BTreeMap::new(), last: (0, 0) }
+        DateTally { interval, offset, counts: BTreeMap::new(), most: usize::MAX, last: (0, 0) }
     }
 
     /// The beginning of the bucket of a code, milliseconds.
@@ -279,10 +296,16 @@ impl DateTally {
 
     /// Puts the last count with the others.
     pub(super) fn flush(&mut self) {
-        if self.last.1 > 0 {
+        // One more than may be, so that it shows that there are too many.
+        if self.last.1 > 0 && self.counts.len() <= self.most {
             *self.counts.entry(self.last.0).or_default() += self.last.1;
-            self.last.1 = 0;
         }
+        self.last.1 = 0;
+    }
+
+    /// Whether there are more buckets than are kept.
+    pub(super) fn is_over(&self) -> bool {
+        self.counts.len() > self.most
     }
 }
 
@@ -325,6 +348,23 @@ mod tests {
         assert!(tally.add_zone(code(1_000), code(1_999), 5) && !tally.add_zone(code(999), code(1_000), 5));
         tally.flush();
         assert_eq!(tally.counts, BTreeMap::from([(-1_000, 3), (0, 2), (1_000, 6)]));
+        assert!(!tally.is_over());
+        tally.most = 4;
+        tally.add(&(0..1_000).map(|at| code(at * 1_000)).collect::<Vec<_>>());
+        tally.flush();
+        assert!(tally.is_over() && tally.counts.len() == 5, "it keeps no more than it may, and says so");
+    }
+
+    #[test]
+    fn tallies_say_how_much_memory_they_take_at_most() {
+        for (min, max, bytes) in [(5, 5, 4), (0, 999, 4_000), (0, u64::MAX, 33_554_436), (u64::MAX, 0, 4)] {
+            assert_eq!(CountTally::bytes(min, max), bytes, "{min} to {max}");
+        }
+        for (max, codes, bytes) in
+            [(63, 1 << 30, 8), (BITS_MAX - 1, 1, 8 << 20), (BITS_MAX, 10, 180), (u64::MAX, 1 << 40, 18_874_386)]
+        {
+            assert_eq!(DistinctTally::bytes(max, codes), bytes, "{codes} up to {max}");
+        }
     }
 
     #[test]

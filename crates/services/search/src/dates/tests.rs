@@ -19,6 +19,12 @@ fn dates_of_documents_are_read_by_their_formats() {
         ("yyyy-MM-dd HH:mm:ss", json!("1970-01-01 00:01:00"), Some(60_000)),
         ("basic_date", json!("19700102"), Some(86_400_000)),
         (DEFAULT_FORMAT, json!("yesterday"), None),
+        (DEFAULT_FORMAT, json!("1970-1-2"), None),
+        ("date_optional_time", json!("1970-1-2"), Some(86_400_000)),
+        ("yyyy-MM-dd", json!("1970"), None),
+        ("yyyy-MM-dd", json!("1970-01-02T00:00:00Z"), None),
+        ("yyyy/MM/dd", json!("1970/1/2"), None),
+        ("yyyy/M/d", json!("1970/1/2"), Some(86_400_000)),
         (DEFAULT_FORMAT, json!("2024-01-01T00:00:00.12345678\u{e9}"), None),
         (DEFAULT_FORMAT, json!("2024-01-01T00:00:00.1234567891Z"), Some(1_704_067_200_123)),
         (DEFAULT_FORMAT, json!(i64::MAX), None),
@@ -30,6 +36,11 @@ fn dates_of_documents_are_read_by_their_formats() {
         assert_eq!(formats.value(&value).ok(), expected, "{value} as {formats:?}");
     }
     assert!(DateFormats::parse_list("full_moon").is_err());
+    for (formats, value) in [(DEFAULT_FORMAT, "1970-1-2"), ("yyyy/MM/dd", "1970/1/2"), ("yyyy-MM-dd", "1970-01-02T00Z")]
+    {
+        let formats = DateFormats::parse_list(formats).expect("known");
+        assert_eq!(formats.accepted_value(&json!(value)).ok(), Some(86_400_000), "{value} was taken once");
+    }
     for date in ["9999-12-31", "0001-01-01", "2300-01-01"] {
         let refused = DateFormats::default().value(&json!(date)).expect_err(date).reason;
         assert!(refused.contains("a date is from 1678 to 2261"), "{date}: {refused}");
@@ -97,5 +108,23 @@ fn dates_are_written_as_they_are_read() {
     ] {
         let zone = zone(zone_name).expect("known");
         assert_eq!(write(1_704_085_200_000, format, &zone).expect("written"), expected);
+    }
+}
+
+#[test]
+fn zones_are_named_or_offsets_also_behind_utc() {
+    for (name, seconds) in [
+        ("UTC+1", Some(3_600)),
+        ("GMT+2", Some(7_200)),
+        ("UT-05:30", Some(-19_800)),
+        ("+0100", Some(3_600)),
+        ("UTC", Some(0)),
+        ("GMT", Some(0)),
+        ("UTC+99", None),
+        ("UTC1", None),
+        ("Mars/Olympus", None),
+    ] {
+        let found = zone(name).ok().map(|zone| zone.to_offset(Timestamp::UNIX_EPOCH).seconds());
+        assert_eq!(found, seconds, "{name}");
     }
 }

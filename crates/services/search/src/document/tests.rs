@@ -95,3 +95,29 @@ fn texts_are_dates_only_where_the_mapping_looks_for_them() {
         assert_eq!(new["properties"]["d"]["type"], type_name, "{text}");
     }
 }
+
+#[test]
+fn a_document_has_a_bounded_number_of_values_and_terms_and_what_was_accepted_before_is_indexed_again() {
+    let mapping = mapping(&json!({"properties": {
+        "n": {"type": "byte", "copy_to": ["c0", "c1", "c2"]}, "c0": {"type": "long"}, "c1": {"type": "long"}, "c2": {"type": "long"},
+        "t": {"type": "text", "analyzer": "whitespace"}, "k": {"type": "text", "analyzer": "whitespace"},
+    }}));
+    let words = "a ".repeat(VALUES_MAX + 1);
+    for source in [
+        json!({"n": vec![1; VALUES_MAX / 4 + 1]}),
+        json!({"t": words}),
+        json!({"t": ["b", &words[..VALUES_MAX], &words[..VALUES_MAX + 2]]}),
+        json!({"t": &words[..VALUES_MAX], "k": &words[..VALUES_MAX + 2]}),
+    ] {
+        let refused = indexed(&mapping, &source).expect_err("too many");
+        assert!(refused.reason.contains("values and terms") && refused.status == 400, "{refused}");
+    }
+    let schema = crate::schema::of_mapping(&mapping, 0);
+    let analyzers = Analyzers::of_settings(&json!({})).expect("valid");
+    let source = json!({"t": words});
+    let source = source.as_object().expect("an object");
+    let again = IndexedDocument::read_again(&mapping, &analyzers, &schema, ("1", 1), source).expect("it was accepted");
+    assert!(
+        again.get_first(schema.get_field(&mapping.field("t").expect("mapped").column).expect("a column")).is_some()
+    );
+}

@@ -10,6 +10,7 @@ use super::highlight::HighlightRequest;
 use super::sort::SortKey;
 use crate::error::SearchError;
 use crate::indices::duration;
+use crate::memory::value_bytes;
 use crate::query::query_string_of;
 use crate::source::SourceFilter;
 
@@ -523,6 +524,13 @@ impl SearchBody {
     /// Whether the response shows the total as a number alone.
     pub fn shows_total_as(&mut self, number: bool) {
         self.total_as_int = number;
+    }
+
+    /// Memory of its queries, which a scroll keeps.
+    pub fn query_bytes(&self) -> usize {
+        let queries = [Some(&self.query), self.post_filter.as_ref(), self.aggs.as_ref()];
+        let highlight = self.highlight.as_ref().map_or(0, HighlightRequest::query_bytes);
+        queries.into_iter().flatten().map(value_bytes).sum::<usize>() + highlight
     }
 
     /// Only the hits: pages after the first have no aggregations.

@@ -19,6 +19,7 @@ use super::collapse_parts::{Collapse, InnerHits};
 use super::{SearchBody, SearchLimits, SearchResult, SearchTarget, invalid};
 use crate::error::SearchError;
 use crate::mapping::FieldKind;
+use crate::memory::MemoryUse;
 
 /// Hits of one search for groups, at least.
 const HITS_MIN: usize = 100;
@@ -83,8 +84,8 @@ struct CollapsedSearch<'a> {
     limits: &'a SearchLimits,
     cancelled: &'a Arc<AtomicBool>,
     until: Option<Instant>,
-    /// Bytes that the hits of the response may still have.
-    left: usize,
+    /// Memory of the hits of the response.
+    memory: Arc<MemoryUse>,
     timed_out: bool,
 }
 
@@ -100,7 +101,8 @@ pub(super) fn search(
     }
     check(collapse, targets)?;
     let until = body.timeout.map(|timeout| Instant::now() + timeout);
-    let mut search = CollapsedSearch { targets, limits, cancelled, until, left: limits.source_bytes, timed_out: false };
+    let memory = Arc::new(limits.memory());
+    let mut search = CollapsedSearch { targets, limits, cancelled, until, memory, timed_out: false };
     let (mut found, groups) = search.groups(body, collapse)?;
     let shows = body.docvalue_fields.iter().any(|shown| shown.pattern == collapse.field);
     let inner_searches = collapse.inner.iter().map(inner_body).collect::<Result<Vec<_>, _>>()?;
@@ -116,7 +118,7 @@ pub(super) fn search(
             let of_group = SearchBody { query, post_filter: body.post_filter.clone(), ..of_group.clone() };
             let mut found = search.run(&SearchBody { total_as_int: body.total_as_int, ..of_group })?;
             let hits = found.response["hits"].take();
-            search.count_bytes(&hits)?;
+            search.memory.take_value(&hits)?;
             inner.insert(name.clone(), json!({ "hits": hits }));
         }
         if !inner.is_empty() {
@@ -138,12 +140,6 @@ impl CollapsedSearch<'_> {
             super::search(self.targets, &SearchBody { timeout: left, ..body.clone() }, self.limits, self.cancelled)?;
         self.timed_out |= found.response["timed_out"] == json!(true);
         Ok(found)
-    }
-
-    /// Errors: the hits have more bytes than a response may have.
-    fn count_bytes(&mut self, hits: &Value) -> Result<(), SearchError> {
-        self.left = self.left.checked_sub(hits.to_string().len()).ok_or_else(super::too_large)?;
-        Ok(())
     }
 
     /// The response of the whole search, without its hits, and the best hit of each value: as many as are asked for, and those
@@ -171,14 +167,15 @@ impl CollapsedSearch<'_> {
                     )));
                 }
                 if groups.len() < wanted && known.insert(values[0].to_string()) {
-                    self.count_bytes(hit)?;
+                    self.memory.take_value(hit)?;
                     groups.push((values[0].clone(), hit.clone()));
                 }
             }
             let is_last = found.hits < next.size || groups.len() == before || self.timed_out;
             let first = first.get_or_insert(found);
             if is_last || groups.len() >= wanted {
-                let whole = SearchResult { response: first.response.take(), last: None, hits: 0 };
+                let memory = Arc::clone(&self.memory);
+                let whole = SearchResult { response: first.response.take(), last: None, hits: 0, memory };
                 return Ok((whole, groups));
             }
             next.query = unseen(&body.query, &collapse.field, &groups);

@@ -106,7 +106,9 @@ impl Fetcher<'_> {
                 self.last = Some(pairs.map(|(key, value)| key.exact(view, value)).collect::<Result<_, _>>()?);
                 shown.insert("sort".to_owned(), Value::Array(values));
             }
-            hits.push(Value::Object(shown));
+            let shown = Value::Object(shown);
+            self.stop.memory().take_value(&shown)?;
+            hits.push(shown);
         }
         Ok(hits)
     }
@@ -190,8 +192,9 @@ impl TopDocuments<'_> {
         hit.insert("_id".to_owned(), json!(document.id));
         let filter = spec.as_ref().map_or(Ok(SourceFilter::all()), SourceFilter::of_value)?;
         if filter.is_shown() {
-            let source = filter.apply(parse_source(&document.source)?);
-            hit.insert("_source".to_owned(), Value::Object(source));
+            let source = Value::Object(filter.apply(parse_source(&document.source)?));
+            self.stop.memory().take_value(&source)?;
+            hit.insert("_source".to_owned(), source);
         }
         Ok(())
     }

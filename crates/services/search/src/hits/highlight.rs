@@ -4,6 +4,7 @@
 //! at places between tokens, about `fragment_size` long.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
@@ -32,7 +33,8 @@ struct HighlightOptions {
     same_field: bool,
     by_score: bool,
     html: bool,
-    query: Option<Value>,
+    /// Shared by the fields of a highlight: it may be large.
+    query: Option<Arc<Value>>,
 }
 
 /// What a request wants highlighted.
@@ -65,7 +67,7 @@ impl HighlightOptions {
                 "require_field_match" => self.same_field = value.as_bool().unwrap_or(true),
                 "order" => self.by_score = value == "score",
                 "encoder" => self.html = value == "html",
-                "highlight_query" => self.query = Some(value.clone()),
+                "highlight_query" => self.query = Some(Arc::new(value.clone())),
                 "tags_schema" if value == "default" => {}
                 "type" => match value.as_str().unwrap_or_default() {
                     "plain" | "unified" => {}
@@ -88,6 +90,12 @@ impl HighlightOptions {
 }
 
 impl HighlightRequest {
+    /// Memory of its queries.
+    pub(super) fn query_bytes(&self) -> usize {
+        let queries = self.fields.iter().filter_map(|(_, options)| options.query.as_deref());
+        queries.map(crate::memory::value_bytes).sum()
+    }
+
     /// Reads the `highlight` of a search. Errors: a part that is not known.
     pub(super) fn read(value: &Value) -> Result<HighlightRequest, SearchError> {
         let Value::Object(object) = value else { return Err(SearchError::parsing("[highlight] is an object")) };
@@ -194,6 +202,8 @@ impl<'a> Highlighter<'a> {
         };
         let mut values = Vec::new();
         values_at(path, source, &mut values);
+        // Those that are copied to it are found in it too.
+        self.view.mapping.copied_to(path).for_each(|from| values_at(&from.path, source, &mut values));
         let mut found: Vec<(usize, String)> = Vec::new();
         for value in &values {
             let Value::String(text) = value else { continue };

@@ -22,6 +22,7 @@ use crate::aggregation::{self, AggregationInput, AggregationLimits};
 use crate::error::SearchError;
 use crate::index::{Counters, OpenView, SearchIndex, StoredDocument};
 use crate::mapping::matches_pattern;
+use crate::memory::{MemoryUse, SearchMemory};
 use crate::query::{FixedScoreQuery, QueryContext, boosted, build};
 use crate::recording::ReadNotes;
 use crate::rights::MessageScope;
@@ -100,6 +101,13 @@ impl SearchTarget {
     }
 }
 
+impl SearchLimits {
+    /// Memory of one search.
+    pub(crate) fn memory(&self) -> MemoryUse {
+        MemoryUse::new(self.of_all.clone(), self.found_bytes)
+    }
+}
+
 impl std::fmt::Debug for SearchTarget {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.view.fmt(f)
@@ -107,12 +115,16 @@ impl std::fmt::Debug for SearchTarget {
 }
 
 /// What one search may use.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct SearchLimits {
     /// Buckets of the aggregations (Elasticsearch's `search.max_buckets`).
     pub buckets: u32,
-    /// Memory of the aggregations, in bytes.
+    /// Memory of the aggregations inside of the library, in bytes.
     pub memory_bytes: u64,
+    /// Memory of what it finds, in bytes: lists of documents, buckets and hits.
+    pub found_bytes: u64,
+    /// What of that all searches have together; none: each has its own.
+    pub of_all: Option<Arc<SearchMemory>>,
     /// Bytes of the sources of a response.
     pub source_bytes: usize,
     /// What `now` is, in milliseconds.
@@ -131,6 +143,8 @@ pub struct SearchResult {
     pub last: Option<Vec<Value>>,
     /// Hits of this page.
     pub hits: usize,
+    /// Memory of the response.
+    pub memory: Arc<MemoryUse>,
 }
 
 /// A hit of one of the targets.
@@ -262,7 +276,7 @@ pub fn search(
     }
     check_fields(targets, body)?;
     let until = body.timeout.map(|timeout| started + timeout);
-    let stop = Arc::new(SearchStop::new(Arc::clone(cancelled), until));
+    let stop = Arc::new(SearchStop::new(Arc::clone(cancelled), until).within(limits.memory()));
     let context = QueryContext { now: limits.now, stop: Some(Arc::clone(&stop)), cheap: limits.cheap };
     let queries = targets.iter().map(|target| query_of(target, body, &context)).collect::<Result<Vec<_>, _>>()?;
     let Gathered { hits: all, total, max_score, terminated } =
@@ -300,7 +314,8 @@ pub fn search(
     if let Some(aggregations) = aggregations {
         response.insert("aggregations".to_owned(), aggregations);
     }
-    Ok(SearchResult { response: Value::Object(response), last: fetcher.last, hits: count })
+    let memory = Arc::clone(stop.memory());
+    Ok(SearchResult { response: Value::Object(response), last: fetcher.last, hits: count, memory })
 }
 
 /// The most slices where an index says nothing (Elasticsearch's `index.max_slices_per_scroll`).

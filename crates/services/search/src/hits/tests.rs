@@ -1,5 +1,6 @@
 //! Searches over small indices: orders, pages, totals, sources, highlights, refusals.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 
 use device::MemoryShelf;
@@ -42,11 +43,19 @@ pub(super) fn targets(found: &[&Arc<SearchIndex>]) -> Vec<SearchTarget> {
     found.iter().map(target).collect()
 }
 
-pub(super) const LIMITS: SearchLimits =
-    SearchLimits { buckets: 1_000, memory_bytes: 1 << 24, source_bytes: 1 << 24, now: 0, window: 10_000, cheap: false };
+pub(super) const LIMITS: SearchLimits = SearchLimits {
+    buckets: 1_000,
+    memory_bytes: 1 << 24,
+    found_bytes: 1 << 26,
+    of_all: None,
+    source_bytes: 1 << 24,
+    now: 0,
+    window: 10_000,
+    cheap: false,
+};
 
 pub(super) fn run(targets: &[SearchTarget], body: &Value) -> Result<Value, SearchError> {
-    let body = SearchBody::read(Some(body), &std::collections::BTreeMap::new())?;
+    let body = SearchBody::read(Some(body), &BTreeMap::new())?;
     Ok(search(targets, &body, &LIMITS, &Arc::default())?.response)
 }
 
@@ -207,6 +216,121 @@ fn parts_of_a_text_that_a_query_found_are_marked() {
 }
 
 #[test]
+fn a_field_that_others_are_copied_to_is_highlighted_where_they_were_found() {
+    let indices = indices();
+    let properties = json!({
+        "first": {"type": "text", "copy_to": "all"}, "last": {"type": "keyword", "copy_to": "all"},
+        "all": {"type": "text", "fields": {"raw": {"type": "keyword"}}},
+    });
+    let index = create(&indices, "a", &properties);
+    put(&index, 1, &json!({"first": "Ann Mary", "last": "Adams", "all": "of her own"}));
+    index.refresh().expect("refreshed");
+    let targets = targets(&[&index]);
+    for (query, shown) in [
+        (json!({"match": {"all": "mary"}}), json!({"all": ["Ann <em>Mary</em>"]})),
+        (json!({"match": {"all": "adams own"}}), json!({"all": ["of her <em>own</em>", "<em>Adams</em>"]})),
+        (json!({"term": {"all.raw": "Adams"}}), json!({"all.raw": ["<em>Adams</em>"]})),
+        (json!({"match": {"first": "ann"}}), Value::Null),
+    ] {
+        let found = run(&targets, &json!({"query": query, "highlight": {"fields": {"all*": {}}}})).expect("searched");
+        assert_eq!(found["hits"]["hits"][0]["highlight"], shown, "{query}");
+    }
+}
+
+#[test]
+fn a_number_with_more_digits_than_its_field_keeps_is_sought_as_it_would_be_kept() {
+    let indices = indices();
+    let index = create(&indices, "a", &json!({"s": {"type": "scaled_float", "scaling_factor": 100}}));
+    put(&index, 1, &json!({"s": 1.002}));
+    index.refresh().expect("refreshed");
+    let targets = targets(&[&index]);
+    for (query, hits) in [
+        (json!({"term": {"s": 1.004}}), 1),
+        (json!({"terms": {"s": [7, "0.999"]}}), 1),
+        (json!({"term": {"s": 1.006}}), 0),
+        (json!({"range": {"s": {"gt": 1.0}}}), 0),
+    ] {
+        let found = run(&targets, &json!({"query": query})).expect("searched");
+        assert_eq!(found["hits"]["total"]["value"], hits, "{query}");
+    }
+}
+
+#[test]
+fn a_search_has_so_much_memory_for_what_it_finds_and_all_of_them_too() {
+    let indices = indices();
+    let index = create(&indices, "a", &json!({"k": {"type": "keyword"}, "n": {"type": "long"}}));
+    (0..200).for_each(|n| put(&index, n, &json!({"k": format!("k{n}"), "n": n, "filler": vec![n; 100]})));
+    index.refresh().expect("refreshed");
+    let targets = targets(&[&index]);
+    let stats = json!({"s": {"stats": {"field": "n"}}, "t": {"top_hits": {"size": 1}}});
+    for body in [
+        json!({"size": 200}),
+        json!({"size": 0, "aggs": {"k": {"terms": {"field": "k", "size": 200}, "aggs": stats}}}),
+        json!({"size": 200, "collapse": {"field": "k"}}),
+    ] {
+        let read = SearchBody::read(Some(&body), &BTreeMap::new()).expect("read");
+        let all = SearchMemory::new(8 << 20);
+        let within = |found_bytes, of_all| {
+            let limits = SearchLimits { found_bytes, of_all, ..LIMITS };
+            search(&targets, &read, &limits, &Arc::default())
+        };
+        let found = within(1 << 24, Some(Arc::clone(&all))).unwrap_or_else(|error| panic!("{body}: {error}"));
+        assert!(all.left() < 8 << 20, "{body}: it has some while its response is there");
+        drop(found);
+        assert_eq!(all.left(), 8 << 20, "{body}");
+        for few in [within(100_000, None), within(1 << 24, Some(SearchMemory::new(100_000)))] {
+            let error = few.map(|found| found.response).expect_err("too much");
+            assert_eq!((error.status, error.kind), (429, "circuit_breaking_exception"), "{body}");
+        }
+    }
+}
+
+#[test]
+fn many_exact_aggregations_have_the_memory_of_one_search_and_the_rest_are_estimates() {
+    let indices = indices();
+    let index = create(&indices, "a", &json!({"n": {"type": "long"}}));
+    [0, 7, 1_i64 << 40].into_iter().enumerate().for_each(|(id, n)| put(&index, id, &json!({"n": n})));
+    index.refresh().expect("refreshed");
+    let targets = targets(&[&index]);
+    let aggs: serde_json::Map<String, Value> = (0..400)
+        .map(|n| match n % 2 {
+            0 => (format!("a{n}"), json!({"percentiles": {"field": "n", "percents": [50]}})),
+            _ => (format!("a{n}"), json!({"cardinality": {"field": "n"}})),
+        })
+        .collect();
+    let read = SearchBody::read(Some(&json!({"size": 0, "aggs": aggs})), &BTreeMap::new()).expect("read");
+    let all = SearchMemory::new(64 << 20);
+    let limits = SearchLimits { of_all: Some(Arc::clone(&all)), ..LIMITS };
+    let found = search(&targets, &read, &limits, &Arc::default()).expect("searched");
+    for n in 0..400 {
+        let value = &found.response["aggregations"][format!("a{n}")];
+        let value = if n % 2 == 0 { &value["values"]["50.0"] } else { &value["value"] };
+        let expected = if n % 2 == 0 { 7.0 } else { 3.0 };
+        assert!(value.as_f64().is_some_and(|value| (value - expected).abs() < 0.2), "a{n}: {value}");
+    }
+    drop(found);
+    assert_eq!(all.left(), 64 << 20);
+}
+
+#[test]
+fn hits_in_many_buckets_count_before_there_are_too_many() {
+    let indices = indices();
+    let index = create(&indices, "a", &json!({"k": {"type": "keyword"}}));
+    (0..500).for_each(|n| put(&index, n, &json!({"k": format!("k{n}")})));
+    index.refresh().expect("refreshed");
+    let targets = targets(&[&index]);
+    for (size, fits) in [(1, true), (100, false)] {
+        let aggs = json!({"k": {"terms": {"field": "k", "size": 1}, "aggs": {"t": {"top_hits": {"size": size}}}}});
+        let read = SearchBody::read(Some(&json!({"size": 0, "aggs": aggs})), &BTreeMap::new()).expect("read");
+        // 500 buckets of 100 hits each have room for 4.8 MB.
+        let limits = SearchLimits { memory_bytes: 1 << 18, ..LIMITS };
+        let found = search(&targets, &read, &limits, &Arc::default()).map(|found| found.response);
+        assert_eq!(found.is_ok(), fits, "{size}");
+        assert!(found.err().is_none_or(|error| error.kind == "circuit_breaking_exception"), "{size}");
+    }
+}
+
+#[test]
 fn fields_show_what_the_index_has_and_what_types_read() {
     let indices = indices();
     let properties = json!({
@@ -303,7 +427,7 @@ fn a_search_whose_time_is_over_shows_what_it_has_and_says_so() {
         let answer = run(&targets, &late).unwrap_or_else(|error| panic!("{error}: {body}"));
         assert_eq!(answer["timed_out"], true, "{body}: {answer}");
         assert_eq!(run(&targets, &body).expect("it has time")["timed_out"], false, "{body}");
-        let body = SearchBody::read(Some(&body), &std::collections::BTreeMap::new()).expect("a body");
+        let body = SearchBody::read(Some(&body), &BTreeMap::new()).expect("a body");
         let cancelled = search(&targets, &body, &LIMITS, &Arc::new(AtomicBool::new(true)));
         assert_eq!(cancelled.err().expect("cancelled").kind, "task_cancelled_exception");
     }

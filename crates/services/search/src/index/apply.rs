@@ -158,9 +158,7 @@ impl SearchIndex {
         let mut prepared: Vec<Option<Result<Prepared, SearchError>>> = ops
             .iter()
             .map(|op| match &op.kind {
-                OpKind::Index(source) | OpKind::Create(source) => {
-                    Some(parse_new(source).and_then(|object| self.prepare(&object)))
-                }
+                OpKind::Index(source) | OpKind::Create(source) => Some(self.prepare_new(source)),
                 OpKind::Delete | OpKind::Update(_) => None,
             })
             .collect();
@@ -197,7 +195,7 @@ impl SearchIndex {
                     // The documents moved into the attempt: read them again.
                     for (op, prepared) in ops.iter().zip(&mut prepared) {
                         if let (OpKind::Index(source) | OpKind::Create(source), None) = (&op.kind, &prepared) {
-                            *prepared = Some(parse_new(source).and_then(|object| self.prepare(&object)));
+                            *prepared = Some(self.prepare_new(source));
                         }
                     }
                 }
@@ -212,6 +210,17 @@ impl SearchIndex {
         Counters::add(&self.counters.indexed, stored);
         Counters::add(&self.counters.deleted, ops.len() as u64 - stored);
         Counters::add(&self.counters.index_us, started.elapsed().as_micros() as u64);
+    }
+
+    /// Reads the source of a new document. Errors: it is larger than a document may be, which is looked at before it is read; as
+    /// [`parse_new`] and [`prepare`](SearchIndex::prepare).
+    fn prepare_new(&self, source: &Bytes) -> Result<Prepared, SearchError> {
+        let most = self.place.store.value_bytes_max();
+        if source.len() > most {
+            let reason = format!("a document of {} bytes; with its id it has at most {most}", source.len());
+            return Err(SearchError::new(413, "document_too_large_exception", reason));
+        }
+        self.prepare(&parse_new(source)?)
     }
 
     /// Reads a source by the present fields, after it has added the ones that are new.

@@ -18,6 +18,21 @@ use crate::mapping::{FieldKind, Mapping};
 /// The tree of definitions.
 const CATALOG: &str = "search";
 
+/// Longest item: the definition of an index is in memory, and is written again with each change of it.
+const ITEM_BYTES_MAX: usize = 32 << 20;
+
+/// An item as it is stored. Errors: it is longer than one may be.
+pub(super) fn written(value: &Value) -> Result<String, SearchError> {
+    let written = value.to_string();
+    match written.len() > ITEM_BYTES_MAX {
+        true => Err(SearchError::argument(format!(
+            "mapping, settings and aliases of an index, or a template, have {} bytes together, and at most {ITEM_BYTES_MAX}",
+            written.len()
+        ))),
+        false => Ok(written),
+    }
+}
+
 /// Key of an index's definition.
 pub(super) fn key(name: &str) -> Vec<u8> {
     format!("index/{name}").into_bytes()
@@ -44,7 +59,7 @@ pub(super) fn save_all<'d>(
     let mut transaction = store.begin();
     let tree = catalog(&mut transaction)?;
     for definition in definitions {
-        transaction.put(tree, &key(&definition.name), json!(definition).to_string().as_bytes())?;
+        transaction.put(tree, &key(&definition.name), written(&json!(definition))?.as_bytes())?;
     }
     let lsn = transaction.commit()?;
     Ok(store.wait_visible(lsn)?)
@@ -52,13 +67,13 @@ pub(super) fn save_all<'d>(
 
 /// Stores an item of a kind, or removes it. Durable when it returns.
 ///
-/// Errors: those of the store.
+/// Errors: it is too long; those of the store.
 pub(crate) fn put_item(store: &Store, kind: &str, name: &str, value: Option<&Value>) -> Result<(), SearchError> {
     let key = format!("{kind}/{name}").into_bytes();
     let mut transaction = store.begin();
     let tree = catalog(&mut transaction)?;
     match value {
-        Some(value) => transaction.put(tree, &key, value.to_string().as_bytes())?,
+        Some(value) => transaction.put(tree, &key, written(value)?.as_bytes())?,
         None => transaction.delete(tree, &key)?,
     }
     let lsn = transaction.commit()?;

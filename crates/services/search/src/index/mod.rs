@@ -253,7 +253,7 @@ impl SearchIndex {
             transaction.create_tree(&name)?;
         }
         let tree = catalog::catalog(&mut transaction)?;
-        transaction.put(tree, &catalog::key(&definition.name), json!(definition).to_string().as_bytes())?;
+        transaction.put(tree, &catalog::key(&definition.name), catalog::written(&json!(definition))?.as_bytes())?;
         let lsn = transaction.commit()?;
         place.store.wait_visible(lsn)?;
         SearchIndex::open(place, definition, feed)

@@ -302,6 +302,7 @@ impl SearchIndex {
         let bounds = QueryBounds {
             terms: bound("index.max_terms_count").unwrap_or(default.terms),
             regex_chars: bound("index.max_regex_length").unwrap_or(default.regex_chars),
+            expansions: !self.is_fed(),
         };
         let view = IndexView {
             name: definition.name.clone(),

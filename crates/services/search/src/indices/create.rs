@@ -11,6 +11,7 @@ use super::{Indices, flat_settings, settings};
 use crate::error::SearchError;
 use crate::index::{IndexDefinition, SearchIndex, now_millis, redefine_all};
 use crate::mapping::{Columns, Mapping};
+use crate::query::{QueryContext, build};
 use crate::rights::Asker;
 use crate::waiting::waiting;
 
@@ -165,6 +166,8 @@ impl Indices {
             self.check_alias(&alias, &body)?;
             checked.insert(alias, body);
         }
+        let all = checked.iter().map(|(alias, body)| (name.to_owned(), alias.as_str(), Some(body)));
+        self.check_writers(&all.collect::<Vec<_>>())?;
         let definition = IndexDefinition {
             name: name.to_owned(),
             uuid: new_uuid(),
@@ -213,6 +216,7 @@ impl Indices {
             index.check_writable()?;
             if let Some(body) = body {
                 self.check_alias(alias, body)?;
+                check_filter(index, alias, body)?;
             }
             by_index.entry(index.name()).or_insert_with(|| (&**index, Vec::new())).1.push(change);
         }
@@ -230,6 +234,8 @@ impl Indices {
                 check_count(&definition.name, names.len())?;
             }
         }
+        let all = changes.iter().map(|(index, alias, body)| (index.name(), alias.as_str(), body.as_deref()));
+        self.check_writers(&all.collect::<Vec<_>>())?;
         let change = |changes: Vec<&AliasChange>| {
             let changes: Vec<AliasChange> = changes.into_iter().cloned().collect();
             move |definition: &mut IndexDefinition| {
@@ -273,6 +279,43 @@ impl Indices {
         Ok(())
     }
 
+    /// Errors: by these changes of aliases, each of an index and with what it becomes, one would have two indices that take its writes.
+    fn check_writers(&self, changes: &[(String, &str, Option<&Value>)]) -> Result<(), SearchError> {
+        let writes = |body: &Value| body.get("is_write_index") == Some(&Value::Bool(true));
+        let mut writers: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
+        for (_, alias, body) in changes {
+            if body.is_some_and(writes) {
+                writers.entry(*alias).or_default();
+            }
+        }
+        if writers.is_empty() {
+            return Ok(());
+        }
+        for (name, index) in &self.registry.read().open {
+            let definition = index.definition();
+            for (alias, of_alias) in &mut writers {
+                if definition.aliases.get(*alias).is_some_and(writes) {
+                    of_alias.insert(name.clone());
+                }
+            }
+        }
+        for (index, alias, body) in changes {
+            let Some(of_alias) = writers.get_mut(alias) else { continue };
+            match body.is_some_and(writes) {
+                true => of_alias.insert(index.clone()),
+                false => of_alias.remove(index),
+            };
+        }
+        match writers.into_iter().find(|(_, of_alias)| of_alias.len() > 1) {
+            Some((alias, of_alias)) => {
+                let names: Vec<String> = of_alias.into_iter().collect();
+                let names = names.join(",");
+                Err(SearchError::argument(format!("alias [{alias}] has more than one write index [{names}]")))
+            }
+            None => Ok(()),
+        }
+    }
+
     /// The settings of an index as responses show them, flat.
     pub fn shown_settings(index: &SearchIndex) -> BTreeMap<String, Value> {
         let definition = index.definition();
@@ -287,6 +330,18 @@ impl Indices {
     /// The same, nested.
     pub fn nested_settings(flat: &BTreeMap<String, Value>) -> Value {
         settings::nested(flat)
+    }
+}
+
+/// Errors: the filter of an alias is no query of its index. Each use of the alias would fail.
+fn check_filter(index: &SearchIndex, alias: &str, body: &Value) -> Result<(), SearchError> {
+    let Some(filter) = body.get("filter").filter(|_| !index.definition().closed) else { return Ok(()) };
+    let context = QueryContext { now: now_millis() as i64, stop: None, cheap: false };
+    match build(&index.view().view, filter, &context) {
+        Ok(_) => Ok(()),
+        Err(error) => {
+            Err(SearchError::argument(format!("failed to parse filter for alias [{alias}]: {}", error.reason)))
+        }
     }
 }
 

@@ -19,6 +19,7 @@ use store::Store;
 use crate::directory::{FileMemory, FileShelves};
 use crate::error::SearchError;
 use crate::index::{IndexDefinition, IndexPlace, SearchIndex};
+use crate::memory::SearchMemory;
 
 mod create;
 mod feeding;
@@ -52,7 +53,7 @@ pub struct IndicesOptions {
     pub shelf: Arc<dyn Shelf>,
     /// Where large files lie that merges made, if not there too: those larger than the memory of a writer.
     pub capacity: Option<Arc<dyn Shelf>>,
-    /// Memory of open files, in bytes.
+    /// Memory of open files, in bytes, and as much again of what searches find.
     pub file_bytes: u64,
     /// Memory of the writer of an index, in bytes.
     pub writer_bytes: usize,
@@ -92,6 +93,8 @@ pub struct Indices {
     indices_max: usize,
     reserved: Vec<String>,
     registry: RwLock<Registry>,
+    /// Memory of what all searches find.
+    found: Arc<SearchMemory>,
     /// Held while names change.
     naming: Mutex<()>,
     /// Its templates.
@@ -110,6 +113,12 @@ impl std::fmt::Debug for Indices {
         f.debug_struct("Indices").field("open", &self.registry.read().open.len()).finish_non_exhaustive()
     }
 }
+
+/// The least memory of what all searches find: without some, none could answer.
+const FOUND_BYTES_MIN: u64 = 32 << 20;
+
+/// Bytes of the settings of the cluster, as they are stored: searches read them.
+const CLUSTER_BYTES_MAX: usize = 64 << 10;
 
 /// The item of the catalog with the cluster's settings.
 const CLUSTER: &str = "cluster";
@@ -158,12 +167,18 @@ impl Indices {
             indices_max,
             reserved,
             registry: RwLock::new(registry),
+            found: SearchMemory::new(file_bytes.max(FOUND_BYTES_MIN)),
             naming: Mutex::new(()),
             transient: Mutex::default(),
             rounds: Mutex::new(0),
             round: Condvar::new(),
             uuid,
         }))
+    }
+
+    /// Memory of what all searches find, until it is written as the bytes of a response.
+    pub fn found_memory(&self) -> &Arc<SearchMemory> {
+        &self.found
     }
 
     /// Names the cluster to clients; stays the same.
@@ -248,7 +263,7 @@ impl Indices {
 
     /// Changes settings of the cluster; null removes one. Durable when it returns.
     ///
-    /// Errors: a setting that is not known, those of the store.
+    /// Errors: a setting that is not known, too many of them, those of the store.
     pub fn put_cluster_settings(&self, persistent: &Value, transient: &Value) -> Result<(), SearchError> {
         let (mut kept, _) = self.cluster_settings()?;
         for (name, value) in settings::flat_values(persistent)?.into_iter() {
@@ -259,11 +274,18 @@ impl Indices {
         for name in changes.keys() {
             settings::check_cluster(name)?;
         }
-        crate::index::put_catalog_item(&self.place.store, CLUSTER, "settings", Some(&json!(kept)))?;
-        let mut forgotten = self.transient.lock();
+        let mut transient = self.transient.lock();
+        let mut forgotten = transient.clone();
         for (name, value) in changes {
             settings::set(&mut forgotten, name, value);
         }
+        if json!([kept, forgotten]).to_string().len() > CLUSTER_BYTES_MAX {
+            return Err(SearchError::argument(format!(
+                "the settings of the cluster would have more than {CLUSTER_BYTES_MAX} bytes"
+            )));
+        }
+        crate::index::put_catalog_item(&self.place.store, CLUSTER, "settings", Some(&json!(kept)))?;
+        *transient = forgotten;
         Ok(())
     }
 

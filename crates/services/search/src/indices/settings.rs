@@ -63,6 +63,9 @@ const KNOWN: &[&str] = &[
     "index.shard.check_on_startup",
 ];
 
+/// Values of `index.codec`.
+const CODECS: &[&str] = &["default", "lz4", "best_compression", "zlib"];
+
 /// Settings that cannot change while the index is there.
 const FINAL: &[&str] =
     &["index.number_of_shards", "index.analysis.", "index.codec", "index.soft_deletes.", "index.uuid"];
@@ -154,6 +157,10 @@ fn check(name: &str, value: &Value) -> Result<(), SearchError> {
                 "failed to parse setting [{name}] with value [{text}] as a time value: unit is missing or unrecognized"
             )),
         },
+        // Files have one form, whatever it says; a name that no release of Elasticsearch or OpenSearch knows is a mistake.
+        "index.codec" if !value.is_null() && !CODECS.contains(&text) => {
+            bad(format!("unknown value for [index.codec] must be one of [{}] but is: {text}", CODECS.join(", ")))
+        }
         "index.max_result_window" if !value.is_null() && text.parse::<u32>().is_err() => {
             bad(format!("Failed to parse value [{text}] for setting [{name}]"))
         }

@@ -83,6 +83,20 @@ fn patterns(template: &Value) -> Vec<&str> {
 /// Most templates of a kind: each new index looks at all of them.
 const TEMPLATES_MAX: usize = 1_000;
 
+/// Bytes of all templates of a kind, as they are stored.
+const TEMPLATES_BYTES_MAX: usize = 16 << 20;
+
+/// Errors: the templates of a kind take too many bytes with this one.
+fn check_bytes(templates: &BTreeMap<String, Value>, name: &str, stored: &Value) -> Result<(), SearchError> {
+    let others = templates.iter().filter(|(other, _)| *other != name).map(|(_, template)| template.to_string().len());
+    match others.sum::<usize>() + stored.to_string().len() > TEMPLATES_BYTES_MAX {
+        true => Err(SearchError::argument(format!(
+            "the templates of a kind would have more than {TEMPLATES_BYTES_MAX} bytes together"
+        ))),
+        false => Ok(()),
+    }
+}
+
 /// The templates of a node.
 pub struct Templates {
     store: Store,
@@ -173,6 +187,7 @@ impl Templates {
         if stored["template"].is_null() {
             stored.as_object_mut().map(|stored| stored.remove("template"));
         }
+        check_bytes(&templates, name, &stored)?;
         put_catalog_item(&self.store, kind.items(), name, Some(&stored))
     }
 

@@ -217,6 +217,10 @@ fn settings_that_would_change_results_and_do_not_are_refused() {
             assert_eq!(error.status, 400);
         }
     }
+    for (codec, taken) in [("default", true), ("best_compression", true), ("zzz", false), ("", false)] {
+        let read = crate::indices::flat_settings(&json!({"codec": codec}));
+        assert_eq!(read.is_ok(), taken, "{codec}: {read:?}");
+    }
 }
 
 /// Numbers of documents that are there.
@@ -260,6 +264,8 @@ fn found(index: &Arc<SearchIndex>, query: &Value) -> u64 {
     let limits = crate::hits::SearchLimits {
         buckets: 1,
         memory_bytes: 0,
+        found_bytes: 1 << 20,
+        of_all: None,
         source_bytes: 1 << 20,
         now: 0,
         window: 10_000,

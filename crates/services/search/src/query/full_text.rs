@@ -18,15 +18,12 @@ use super::term_level::FuzzyOptions;
 use super::term_scan::{TermScanQuery, TermTest};
 use super::values::term_query;
 use super::{
-    BoxedQuery, QueryBuilder, all, boost_of, boosted, constant, count_of, failed, field_of, flag_of, known_only, none,
-    parameters_of,
+    BoxedQuery, EXPANSIONS_MAX, QueryBuilder, all, boost_of, boosted, constant, count_of, failed, field_of, flag_of,
+    known_only, none, parameters_of,
 };
 
 /// The farthest that terms of a phrase may lie apart: positions are numbers of 32 bits, to which it is added.
 const SLOP_MAX: u32 = 1 << 20;
-
-/// The most terms that the last one of a phrase prefix stands for.
-const EXPANSIONS_MAX: u32 = 1024;
 
 /// How the terms of a text must match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,6 +115,11 @@ pub(super) fn operator_and(name: &str, key: &str, body: &Map<String, Value>) -> 
         Some(Value::String(text)) if text.eq_ignore_ascii_case("or") => Ok(Some(false)),
         Some(other) => Err(SearchError::argument(format!("[{name}] [{key}] is [and] or [or], not [{other}]"))),
     }
+}
+
+/// The terms of a text of a query. Errors: they are more than a query has clauses, whatever else it has.
+pub(super) fn bounded(analyzer: &Analyzer, text: &str) -> Result<Vec<AnalyzedTerm>, SearchError> {
+    analyzer.analyze_at_most(text, super::CLAUSES_MAX + 1).ok_or_else(super::too_many_clauses)
 }
 
 /// Terms by their positions.
@@ -214,7 +216,7 @@ impl QueryBuilder<'_> {
             return Err(failed(format!("Cannot search on field [{}] since it is not indexed.", field.path)));
         }
         let text = text_of(value).map_err(failed)?;
-        let terms = self.analyzer_for(field, options.analyzer.as_deref())?.analyze(&text);
+        let terms = bounded(self.analyzer_for(field, options.analyzer.as_deref())?, &text)?;
         if terms.is_empty() {
             return Ok(if options.zero_terms_all { all(1.0) } else { none() });
         }
@@ -296,14 +298,14 @@ impl QueryBuilder<'_> {
                 test: TermTest::Any,
                 stop: self.context.stop.clone(),
             };
-            return Ok(constant(Box::new(scan) as BoxedQuery, 1.0));
+            return self.expanded(scan, max_expansions);
         }
         for term in &terms[..terms.len() - 1] {
             self.highlight(field, HighlightTerm::Term(term.text.clone()));
         }
         let terms = terms.into_iter().map(|term| (term.position, Term::from_field_text(column, &term.text)));
         let mut query = PhrasePrefixQuery::new_with_offset(terms.collect());
-        query.set_max_expansions(max_expansions);
+        query.set_max_expansions(if self.view.bounds.expansions { max_expansions } else { EXPANSIONS_MAX });
         Ok(Box::new(query))
     }
 }

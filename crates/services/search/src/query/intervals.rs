@@ -90,6 +90,9 @@ impl RuleReader<'_, '_> {
         if body.get("use_field").is_some_and(|field| !field.is_null()) {
             return Err(SearchError::unsupported("[use_field] of [intervals]"));
         }
+        if body.get("max_expansions").is_some_and(|most| !most.is_null()) {
+            return Err(SearchError::unsupported("[max_expansions] of [intervals]"));
+        }
         match name {
             "match" => self.matching(body),
             "all_of" => {
@@ -139,7 +142,7 @@ impl RuleReader<'_, '_> {
     fn matching(&mut self, body: &Map<String, Value>) -> Result<IntervalRule, SearchError> {
         known_only("match", body, &["query", "max_gaps", "ordered", "mode", "analyzer", "filter", "use_field"])?;
         let analyzer = self.builder.analyzer_for(&self.field, body.get("analyzer").and_then(Value::as_str))?;
-        let terms = analyzer.analyze(text("match", body, "query")?);
+        let terms = super::full_text::bounded(analyzer, text("match", body, "query")?)?;
         let mut places: Vec<(usize, Vec<String>)> = Vec::new();
         for term in terms {
             match places.last_mut() {

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
-use tantivy::query::{AllQuery, BoostQuery, EmptyQuery, Query};
+use tantivy::query::{AllQuery, BoostQuery, EmptyQuery, Query, TermSetQuery};
 use tantivy::schema::Field;
 
 use crate::error::SearchError;
@@ -42,6 +42,7 @@ mod values;
 pub(crate) use fixed_score::{FixedScoreQuery, fixed_score, matches_all, unscored};
 pub use highlighted::HighlightTerm;
 pub use string::query_string_of;
+use term_scan::TermScanQuery;
 
 /// The deepest queries in queries (Elasticsearch's `indices.query.bool.max_nested_depth`).
 pub const QUERY_DEPTH_MAX: usize = 30;
@@ -59,6 +60,9 @@ pub struct QueryContext {
     /// Whether queries are refused that look at many terms (Elasticsearch's `search.allow_expensive_queries: false`).
     pub cheap: bool,
 }
+
+/// The most terms that the last one of a phrase prefix, or one that is fuzzy, stands for where a query says how many.
+const EXPANSIONS_MAX: u32 = 1024;
 
 /// Fields of metadata that some queries cannot look into.
 const METADATA: &[&str] = &[
@@ -209,12 +213,20 @@ impl<'a> QueryBuilder<'a> {
         )))
     }
 
+    /// The documents that one of the first, or nearest, terms of a scan has; all score 1. Errors: the search was cancelled.
+    fn expanded(&self, scan: TermScanQuery, most: u32) -> Result<BoxedQuery, SearchError> {
+        if !self.view.bounds.expansions {
+            return Ok(constant(Box::new(scan) as BoxedQuery, 1.0));
+        }
+        let terms = scan.expanded(&self.view.searcher, most as usize)?;
+        Ok(if terms.is_empty() { none() } else { constant(Box::new(TermSetQuery::new(terms)) as BoxedQuery, 1.0) })
+    }
+
     /// Counts clauses. Errors: they are too many.
     fn count_clauses(&mut self, more: usize) -> Result<(), SearchError> {
         self.clauses = self.clauses.saturating_add(more);
         if self.clauses > CLAUSES_MAX {
-            let reason = format!("Query contains too many nested clauses; maxClauseCount is set to {CLAUSES_MAX}");
-            return Err(SearchError::new(400, "too_many_nested_clauses", reason));
+            return Err(too_many_clauses());
         }
         Ok(())
     }
@@ -366,6 +378,12 @@ fn is_none(query: &BoxedQuery) -> bool {
 /// The refusal of a query that can be read but not run on this index.
 fn failed(reason: impl std::fmt::Display) -> SearchError {
     SearchError::new(400, "query_shard_exception", format!("failed to create query: {reason}"))
+}
+
+/// The refusal of a query with more clauses than it may have.
+fn too_many_clauses() -> SearchError {
+    let reason = format!("Query contains too many nested clauses; maxClauseCount is set to {CLAUSES_MAX}");
+    SearchError::new(400, "too_many_nested_clauses", reason)
 }
 
 #[cfg(test)]

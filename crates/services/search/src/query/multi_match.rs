@@ -148,7 +148,7 @@ impl QueryBuilder<'_> {
             }
         }
         for (analyzer, fields) in groups {
-            let terms = self.view.analyzers.get(&analyzer)?.analyze(&text);
+            let terms = super::full_text::bounded(self.view.analyzers.get(&analyzer)?, &text)?;
             self.count_clauses(terms.len().saturating_mul(fields.len()))?;
             let mut clauses = Vec::with_capacity(terms.len());
             for term in terms {

@@ -14,8 +14,8 @@ use super::patterns::{self, TermPattern};
 use super::term_scan::{TermScanQuery, TermTest};
 use super::values::ColumnValue;
 use super::{
-    BoxedQuery, QueryBuilder, TERMS_MAX, all, boost_of, boosted, constant, count_of, failed, field_of, flag_of,
-    known_only, needed, none, parameters_of,
+    BoxedQuery, EXPANSIONS_MAX, QueryBuilder, TERMS_MAX, all, boost_of, boosted, constant, count_of, failed, field_of,
+    flag_of, known_only, needed, none, parameters_of,
 };
 
 /// The longest text that a fuzzy query compares, in characters; also what all of a query's may have together, by 16.
@@ -27,6 +27,8 @@ pub(super) struct FuzzyOptions {
     pub(super) fuzziness: Fuzziness,
     pub(super) prefix_length: u32,
     pub(super) transpositions: bool,
+    /// How many of the nearest terms are looked up, where the query says so.
+    pub(super) most: Option<u32>,
 }
 
 /// Edits that a term may have.
@@ -86,7 +88,10 @@ impl FuzzyOptions {
         let transpositions = ["transpositions", "fuzzy_transpositions"].into_iter().find(|key| body.contains_key(*key));
         let transpositions = transpositions.map_or(Ok(true), |key| flag_of(name, body, key))?;
         let prefix = if body.contains_key("fuzzy_prefix_length") { "fuzzy_prefix_length" } else { "prefix_length" };
-        Ok(Some(FuzzyOptions { fuzziness, prefix_length: count_of(name, body, prefix, 0)?, transpositions }))
+        let most = ["max_expansions", "fuzzy_max_expansions"].into_iter().find(|key| body.contains_key(*key));
+        let most = most.map(|key| count_of(name, body, key, 50)).transpose()?.map(|most| most.clamp(1, EXPANSIONS_MAX));
+        let prefix_length = count_of(name, body, prefix, 0)?;
+        Ok(Some(FuzzyOptions { fuzziness, prefix_length, transpositions, most }))
     }
 }
 
@@ -415,13 +420,16 @@ impl QueryBuilder<'_> {
         }
         self.count_fuzzy(text)?;
         self.highlight(field, HighlightTerm::Fuzzy(text.to_owned(), edits));
-        let query: BoxedQuery = if options.prefix_length == 0 {
-            Box::new(FuzzyTermQuery::new(term, edits, options.transpositions))
-        } else {
-            let prefix: String = text.chars().take(options.prefix_length as usize).collect();
-            let test = TermTest::Edits(text.to_owned(), edits, options.transpositions);
-            Box::new(TermScanQuery { field: column, prefix, test, stop: self.context.stop.clone() })
-        };
-        Ok(constant(query, 1.0))
+        if options.prefix_length == 0 && options.most.is_none() {
+            let query = FuzzyTermQuery::new(term, edits, options.transpositions);
+            return Ok(constant(Box::new(query) as BoxedQuery, 1.0));
+        }
+        let prefix: String = text.chars().take(options.prefix_length as usize).collect();
+        let test = TermTest::Edits(text.to_owned(), edits, options.transpositions);
+        let scan = TermScanQuery { field: column, prefix, test, stop: self.context.stop.clone() };
+        match options.most {
+            Some(most) => self.expanded(scan, most),
+            None => Ok(constant(Box::new(scan) as BoxedQuery, 1.0)),
+        }
     }
 }

@@ -3,12 +3,17 @@
 //! The library's own automaton queries determinize a pattern before they run: a short pattern can need more states than they
 //! allow. Here each term of the range is tested by itself, in time linear in the term, whatever the pattern.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::error::SearchError;
 use crate::hash::murmur3;
 use tantivy::query::{BitSetDocSet, ConstScorer, EnableScoring, Explanation, Query, Scorer, Weight};
 use tantivy::schema::{Field, IndexRecordOption};
-use tantivy::{BitSet, DocId, DocSet, Score, SegmentReader, TERMINATED, TantivyError};
+use tantivy::termdict::TermStreamer;
+use tantivy::{
+    BitSet, DocId, DocSet, InvertedIndexReader, Score, Searcher, SegmentReader, TERMINATED, TantivyError, Term,
+};
 
 use crate::stop::SearchStop;
 
@@ -30,18 +35,24 @@ pub(super) enum TermTest {
 
 impl TermTest {
     pub(super) fn accepts(&self, term: &[u8]) -> bool {
-        let Ok(term) = std::str::from_utf8(term) else { return false };
-        match self {
+        self.distance(term).is_some()
+    }
+
+    /// A term that is accepted, with its edits; 0 where these do not count.
+    fn distance<'a>(&self, term: &'a [u8]) -> Option<(u8, &'a str)> {
+        let term = std::str::from_utf8(term).ok()?;
+        let accepted = match self {
             TermTest::Any => true,
             TermTest::Pattern(pattern) => pattern.is_match(term),
             TermTest::Edits(text, distance, transpositions) => {
-                edit_distance(text, term, *distance, *transpositions).is_some()
+                return edit_distance(text, term, *distance, *transpositions).map(|distance| (distance, term));
             }
             TermTest::Slice(slice, slices) => {
                 let hash = murmur3(term.as_bytes(), SLICE_SEED) as i32;
                 i64::from(hash).rem_euclid(i64::from(*slices)) == i64::from(*slice)
             }
-        }
+        };
+        accepted.then_some((0, term))
     }
 }
 
@@ -55,6 +66,46 @@ pub(super) struct TermScanQuery {
     pub(super) stop: Option<Arc<SearchStop>>,
 }
 
+impl TermScanQuery {
+    /// The first terms that are accepted over all segments, as many as may be; those of a test of edits that are nearest. If the time of the search
+    /// is over, of the terms seen until then. Errors: the search was cancelled.
+    pub(super) fn expanded(&self, searcher: &Searcher, most: usize) -> Result<Vec<Term>, SearchError> {
+        let mut best = BTreeSet::new();
+        let mut steps = 0_u32;
+        'segments: for reader in searcher.segment_readers() {
+            let index = reader.inverted_index(self.field)?;
+            let mut terms = self.range(&index)?;
+            let mut accepted = 0;
+            while terms.advance() {
+                steps = steps.wrapping_add(1);
+                if steps.is_multiple_of(CHECK) && self.stop.as_ref().map_or(Ok(false), |stop| stop.is_over())? {
+                    break 'segments;
+                }
+                let Some((distance, term)) = self.test.distance(terms.key()) else { continue };
+                best.insert((distance, term.to_owned()));
+                if best.len() > most {
+                    best.pop_last();
+                }
+                accepted += 1;
+                // They come in their order: those behind are none of the first.
+                if accepted == most && !matches!(self.test, TermTest::Edits(..)) {
+                    break;
+                }
+            }
+        }
+        Ok(best.into_iter().map(|(_, term)| Term::from_field_text(self.field, &term)).collect())
+    }
+
+    /// The terms with the beginning.
+    fn range<'a>(&self, index: &'a InvertedIndexReader) -> tantivy::Result<TermStreamer<'a>> {
+        let mut range = index.terms().range().ge(self.prefix.as_bytes());
+        if let Some(end) = prefix_end(self.prefix.as_bytes()) {
+            range = range.lt(&end);
+        }
+        Ok(range.into_stream()?)
+    }
+}
+
 impl Query for TermScanQuery {
     fn weight(&self, _: EnableScoring<'_>) -> tantivy::Result<Box<dyn Weight>> {
         Ok(Box::new(self.clone()))
@@ -65,11 +116,7 @@ impl Weight for TermScanQuery {
     fn scorer(&self, reader: &SegmentReader, boost: Score) -> tantivy::Result<Box<dyn Scorer>> {
         let index = reader.inverted_index(self.field)?;
         let mut docs = BitSet::with_max_value(reader.max_doc());
-        let mut range = index.terms().range().ge(self.prefix.as_bytes());
-        if let Some(end) = prefix_end(self.prefix.as_bytes()) {
-            range = range.lt(&end);
-        }
-        let mut terms = range.into_stream()?;
+        let mut terms = self.range(&index)?;
         let mut steps = 0_u32;
         let mut step = || {
             steps = steps.wrapping_add(1);

@@ -1,5 +1,7 @@
 //! Queries against a small index in memory: which documents they find, how they score, and what is refused.
 
+mod expansions;
+
 use serde_json::json;
 use tantivy::collector::{Count, TopDocs};
 use tantivy::{Index, IndexWriter};

@@ -167,6 +167,8 @@ impl QueryBuilder<'_> {
                     let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
                     failed(format!("For input string: \"{}\"", shortened(&text)))
                 })?;
+                // As a document's would be kept.
+                let number = field.scaling.map_or(number, |factor| (number * factor).round() / factor);
                 ColumnValue::One(Term::from_field_f64(column, kept_real(number, short)))
             }
             FieldKind::Opaque => {

@@ -233,6 +233,10 @@ pub(super) fn update(api: &Api, request: &AskedRequest<'_>) -> Answer {
             }
         }
     }
+    // An index is deleted by itself: with something else in the request, a failure between them would leave half of it.
+    if !deletes.is_empty() && actions.len() + deletes.len() > 2 {
+        return Err(SearchError::unsupported("[remove_index] beside other actions, or of several indices"));
+    }
     request.asker.record()?;
     api.indices.put_aliases(&changes.all)?;
     deletes.iter().try_for_each(|name| api.indices.delete(name))?;

@@ -20,9 +20,9 @@ use super::conditions::{condition, expected, expected_of_update, invalid};
 use super::documents::{
     ReadingBack, RefreshPolicy, partial, refuse_unsupported, replicas, updated_source, write_written, written,
 };
-use super::message::{RestBody, RestResponse};
+use super::message::RestResponse;
 use crate::error::SearchError;
-use crate::index::{DocumentOp, OpKind};
+use crate::index::{DocumentOp, OpKind, PartialUpdate};
 use crate::rights::Asker;
 use crate::source::SourceFilter;
 
@@ -41,6 +41,8 @@ struct BulkItem {
     index: String,
     require_alias: bool,
     op: Result<DocumentOp, SearchError>,
+    /// The body of an update that was not read yet: all of them together take much more memory than their text.
+    update: Option<Bytes>,
     id: Option<String>,
     bytes: usize,
     filter: SourceFilter,
@@ -189,22 +191,14 @@ fn item(
     let is_create = action == "create" || (action == "index" && (op_type.as_deref() == Some("create") || id.is_none()));
     // An index operation with the type of a create is one, in its response too.
     let action = if action == "index" && op_type.as_deref() == Some("create") { "create" } else { action };
-    let mut expected = expected(version, version_type.as_deref(), seq, term);
+    let (expected, mut update) = (expected(version, version_type.as_deref(), seq, term), None);
     let kind = match (action, source) {
         ("delete", _) if id.is_none() => return Err(invalid("id is missing")),
         ("update", _) if id.is_none() => return Err(invalid("id is missing")),
         ("delete", _) | (_, None) => Ok(OpKind::Delete),
         ("update", Some(source)) => {
-            let body = crate::strict::value(&source)
-                .map_err(|error| SearchError::body(format!("the body of an update cannot be read: {error}")));
-            body.and_then(|body| {
-                let (update, in_body, source) = partial(&body)?;
-                expected = Ok(expected_of_update(&update, expected.clone()?, in_body)?);
-                if let Some(source) = source {
-                    filter = SourceFilter::of_value(&source)?;
-                }
-                Ok(OpKind::Update(update))
-            })
+            update = Some(source);
+            Ok(OpKind::Update(PartialUpdate::default()))
         }
         (_, Some(source)) if is_create => Ok(OpKind::Create(source)),
         (_, Some(source)) => Ok(OpKind::Index(source)),
@@ -214,7 +208,28 @@ fn item(
         _ => kind,
     };
     let op = kind.and_then(|kind| Ok(DocumentOp { id: id.clone(), kind, expected: expected?, routing }));
-    Ok(BulkItem { action, index, require_alias, op, id, bytes, filter, done: None })
+    Ok(BulkItem { action, index, require_alias, op, update, id, bytes, filter, done: None })
+}
+
+impl BulkItem {
+    /// Reads the body of an update; what is wrong with it is the result of the operation.
+    fn read_update(&mut self) {
+        let Some(source) = self.update.take() else { return };
+        let read = self.op.clone().and_then(|op| {
+            let body = crate::strict::value(&source)
+                .map_err(|error| SearchError::body(format!("the body of an update cannot be read: {error}")))?;
+            let (update, in_body, shown) = partial(&body)?;
+            let expected = expected_of_update(&update, op.expected, in_body)?;
+            let filter = shown.map(|shown| SourceFilter::of_value(&shown)).transpose()?;
+            Ok((DocumentOp { kind: OpKind::Update(update), expected, ..op }, filter))
+        });
+        self.op = read.map(|(op, filter)| {
+            if let Some(filter) = filter {
+                self.filter = filter;
+            }
+            op
+        });
+    }
 }
 
 /// `POST /_bulk`, `PUT /_bulk`, and the same of an index.
@@ -262,7 +277,7 @@ pub(super) fn answer(api: &Api, request: &AskedRequest<'_>, default: Option<&str
     let mut body = format!("{{\"took\":{took},\"errors\":{errors},\"items\":[").into_bytes();
     body.append(&mut shown);
     body.extend_from_slice(b"]}");
-    Ok(RestResponse { status: 200, body: RestBody::RawJson(body), headers: Vec::new() })
+    Ok(RestResponse::raw_json(200, body))
 }
 
 /// Does the operations of one index at these places.
@@ -286,8 +301,10 @@ fn transaction(
     let (mut ops, mut of) = (Vec::new(), Vec::new());
     let reading = ReadingBack::new(api, asker, name);
     for at in places {
+        items[*at].read_update();
         let shows = items[*at].action == "update" && items[*at].filter.is_shown();
-        let op = items[*at].op.clone().map_err(|error| error.of(name)).and_then(|op| reading.allowed(op, shows));
+        let op = std::mem::replace(&mut items[*at].op, Err(SearchError::internal("an operation was done before")));
+        let op = op.map_err(|error| error.of(name)).and_then(|op| reading.allowed(op, shows));
         match op {
             Ok(op) => {
                 ops.push(op);

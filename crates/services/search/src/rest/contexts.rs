@@ -2,7 +2,7 @@
 //!
 //! Each keeps views of indices, and with them the documents that they show, until its time is over, it is closed, or its role may not
 //! be used any more. It belongs to who opened it, a role with one proof: nobody else can use, close or see it. A role has a part of all
-//! places at most, so that one does not take them from the others.
+//! places at most, so that one does not take them from the others; a scroll keeps its query, and one with a large query takes several places.
 //!
 //! One over no indices keeps nothing and takes no place: all of them are [`NOTHING`].
 
@@ -28,6 +28,9 @@ const CONTEXTS_MAX: usize = 500;
 /// Most contexts of one role.
 const ROLE_CONTEXTS_MAX: usize = CONTEXTS_MAX / 10;
 
+/// Memory of a query for each place that its scroll takes: all contexts keep half a gigabyte at most.
+const PLACE_BYTES: usize = 1 << 20;
+
 /// The scroll and the point in time over no indices: both have no hits, ever.
 pub(super) const NOTHING: &str = "terrace_no_indices";
 
@@ -44,6 +47,8 @@ pub(super) struct OpenContext {
     pub(super) scroll: Option<(SearchBody, Option<Vec<Value>>, HiddenKeys)>,
     /// How long it is kept after each use.
     pub(super) kept: Duration,
+    /// Memory that it keeps.
+    pub(super) bytes: usize,
 }
 
 struct Held {
@@ -51,6 +56,8 @@ struct Held {
     owner: Caller,
     /// None while a request uses it.
     context: Option<OpenContext>,
+    /// How many contexts it counts as.
+    places: usize,
     is_scroll: bool,
     until: Instant,
     /// In milliseconds since 1970.
@@ -114,7 +121,8 @@ impl Contexts {
         }
         let mut held = self.held.lock();
         held.retain(|_, held| held.context.is_none() || held.until > Instant::now());
-        if held.len() >= CONTEXTS_MAX {
+        let places = 1 + context.bytes / PLACE_BYTES;
+        if held.values().map(|held| held.places).sum::<usize>() + places > CONTEXTS_MAX {
             let reason = format!(
                 "Trying to create too many scroll contexts. Must be less than or equal to: [{CONTEXTS_MAX}]: close scrolls and \
                  points in time that are not needed any more"
@@ -122,10 +130,11 @@ impl Contexts {
             return Err(SearchError::busy(reason));
         }
         let role = context.asker.caller().session();
-        if held.values().filter(|held| held.owner.session() == role).count() >= ROLE_CONTEXTS_MAX {
+        let of_role = held.values().filter(|held| held.owner.session() == role).map(|held| held.places);
+        if of_role.sum::<usize>() + places > ROLE_CONTEXTS_MAX {
             let reason = format!(
                 "Trying to create too many scroll contexts. Those of user [{}] must be less than or equal to: \
-                 [{ROLE_CONTEXTS_MAX}]: close scrolls and points in time that are not needed any more (DELETE _search/scroll/_all, \
+                 [{ROLE_CONTEXTS_MAX}], each MiB of a query counted as one more: close scrolls and points in time that are not needed any more (DELETE _search/scroll/_all, \
                  DELETE _search/point_in_time/_all), or wait until their time is over",
                 context.asker.user()
             );
@@ -136,7 +145,7 @@ impl Contexts {
         let is_scroll = context.scroll.is_some();
         let opened = crate::index::now_millis();
         let owner = context.asker.caller().clone();
-        held.insert(id.clone(), Held { owner, context: Some(context), is_scroll, until, opened });
+        held.insert(id.clone(), Held { owner, context: Some(context), places, is_scroll, until, opened });
         Ok(id)
     }
 

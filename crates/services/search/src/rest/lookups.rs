@@ -11,20 +11,30 @@ use super::api::Api;
 use crate::error::SearchError;
 use crate::index::parse_source;
 use crate::indices::ResolveOptions;
+use crate::memory::value_bytes;
 use crate::rights::Asker;
 use crate::source::values_at;
 
 /// The most lookups of a request: each reads a document.
 const LOOKUPS_MAX: usize = 100;
 
+/// Memory of the values of all lookups of a request: as much as those that a body has itself.
+const VALUES_BYTES_MAX: usize = 128 << 20;
+
+/// What a request may still look up.
+struct LookupsLeft {
+    lookups: usize,
+    bytes: usize,
+}
+
 /// Puts the values in the place of all lookups of a request's body. Errors: an index that is not there or
 /// may not be read, too many lookups.
 pub(super) fn expand(api: &Api, asker: &Asker, body: &mut Value) -> Result<(), SearchError> {
-    let mut left = LOOKUPS_MAX;
+    let mut left = LookupsLeft { lookups: LOOKUPS_MAX, bytes: VALUES_BYTES_MAX };
     walk(api, asker, body, &mut left)
 }
 
-fn walk(api: &Api, asker: &Asker, value: &mut Value, left: &mut usize) -> Result<(), SearchError> {
+fn walk(api: &Api, asker: &Asker, value: &mut Value, left: &mut LookupsLeft) -> Result<(), SearchError> {
     match value {
         Value::Array(values) => values.iter_mut().try_for_each(|value| walk(api, asker, value, left)),
         Value::Object(object) => {
@@ -40,16 +50,24 @@ fn walk(api: &Api, asker: &Asker, value: &mut Value, left: &mut usize) -> Result
     }
 }
 
-fn expand_terms(api: &Api, asker: &Asker, terms: &mut Map<String, Value>, left: &mut usize) -> Result<(), SearchError> {
+fn expand_terms(
+    api: &Api,
+    asker: &Asker,
+    terms: &mut Map<String, Value>,
+    left: &mut LookupsLeft,
+) -> Result<(), SearchError> {
     for value in terms.values_mut() {
         let is_lookup =
             |lookup: &Map<String, Value>| ["index", "id", "path"].iter().all(|part| lookup.contains_key(*part));
         match value {
             Value::Object(lookup) if is_lookup(lookup) => {
-                *left = left.checked_sub(1).ok_or_else(|| {
+                left.lookups = left.lookups.checked_sub(1).ok_or_else(|| {
                     SearchError::argument(format!("a request has at most {LOOKUPS_MAX} lookups of [terms]"))
                 })?;
                 *value = Value::Array(values(api, asker, lookup)?);
+                left.bytes = left.bytes.checked_sub(value_bytes(value)).ok_or_else(|| {
+                    SearchError::argument("the lookups of [terms] of a request have too many values together")
+                })?;
             }
             value => walk(api, asker, value, left)?,
         }

@@ -469,9 +469,11 @@ pub(super) fn field_caps(api: &Api, request: &AskedRequest<'_>, names: &str) -> 
     let found = resolved(api, request, names, ResolveOptions::default())?;
     let mut fields: BTreeMap<String, BTreeMap<String, FieldCaps>> = BTreeMap::new();
     for Resolved { index, .. } in &found {
-        for field in index.mapping().fields() {
-            if patterns.iter().any(|pattern| matches_pattern(pattern, &field.path)) {
-                let caps = fields.entry(field.path.clone()).or_default().entry(field.type_name.clone()).or_default();
+        let mapping = index.mapping();
+        // Also by the names that fields of the type `alias` give them.
+        for (name, field) in mapping.named("*") {
+            if patterns.iter().any(|pattern| matches_pattern(pattern, name)) {
+                let caps = fields.entry(name.to_owned()).or_default().entry(field.type_name.clone()).or_default();
                 caps.indices.push(index.name());
                 caps.searchable |= field.indexed;
                 caps.aggregatable |= field.doc_values;

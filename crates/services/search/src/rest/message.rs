@@ -10,6 +10,7 @@ use node::identity::Caller;
 use serde_json::Value;
 
 use crate::error::SearchError;
+use crate::memory::MemoryUse;
 
 /// Methods of HTTP that the API uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -110,17 +111,30 @@ pub struct RestResponse {
     pub body: RestBody,
     /// Headers besides those that the server adds.
     pub headers: Vec<(&'static str, String)>,
+    /// Memory that the body takes, where that is counted: it is held until the bytes of the response are made.
+    pub memory: Option<Arc<MemoryUse>>,
 }
 
 impl RestResponse {
     /// JSON with this status.
     pub fn json(status: u16, body: Value) -> RestResponse {
-        RestResponse { status, body: RestBody::Json(body), headers: Vec::new() }
+        RestResponse { status, body: RestBody::Json(body), headers: Vec::new(), memory: None }
     }
 
     /// Plain text with this status.
     pub fn text(status: u16, body: impl Into<String>) -> RestResponse {
-        RestResponse { status, body: RestBody::Text(body.into()), headers: Vec::new() }
+        RestResponse { status, body: RestBody::Text(body.into()), headers: Vec::new(), memory: None }
+    }
+
+    /// JSON that is ready to be sent, with this status.
+    pub fn raw_json(status: u16, body: Vec<u8>) -> RestResponse {
+        RestResponse { status, body: RestBody::RawJson(body), headers: Vec::new(), memory: None }
+    }
+
+    /// The same, with the memory that it takes.
+    #[must_use]
+    pub fn within(self, memory: Arc<MemoryUse>) -> RestResponse {
+        RestResponse { memory: Some(memory), ..self }
     }
 }
 

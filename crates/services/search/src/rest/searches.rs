@@ -1,6 +1,7 @@
 //! Requests that search: `_search`, `_msearch`, `_count`, scrolls and points in time.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use node::identity::Action;
 use serde_json::{Value, json};
@@ -15,14 +16,18 @@ use crate::error::SearchError;
 use crate::hits::{self, SearchBody, SearchLimits, SearchTarget};
 use crate::index::now_millis;
 use crate::indices::{Indices, ResolveOptions, Resolved};
+use crate::memory::MemoryUse;
 use crate::query::query_string_of;
 use crate::rights::Asker;
 
 /// Most searches of one `_msearch`.
 const SEARCHES_MAX: usize = 1_000;
 
-/// Memory of the aggregations of one search, in bytes.
+/// Memory of the aggregations of one search inside of the library, in bytes.
 const AGGREGATION_BYTES: u64 = 128 << 20;
+
+/// Memory of what one search finds, in bytes: the sources of a response, as JSON in memory.
+const FOUND_BYTES: u64 = 256 << 20;
 
 /// Bytes of all responses of one `_msearch`.
 const RESPONSE_BYTES: usize = 128 << 20;
@@ -42,6 +47,8 @@ pub(super) fn limits_of(targets: &[SearchTarget]) -> SearchLimits {
     SearchLimits {
         buckets: BUCKETS,
         memory_bytes: AGGREGATION_BYTES,
+        found_bytes: FOUND_BYTES,
+        of_all: None,
         source_bytes: SOURCE_BYTES,
         cheap: false,
         now: now_millis() as i64,
@@ -50,7 +57,7 @@ pub(super) fn limits_of(targets: &[SearchTarget]) -> SearchLimits {
     }
 }
 
-/// The same, with the cluster's setting of buckets: it is never more than the default.
+/// The same, with the cluster's setting of buckets, which is never more than the default, and within the memory of all searches.
 fn limits_in(api: &Api, targets: &[SearchTarget]) -> SearchLimits {
     let value = api.indices.cluster_setting("search.max_buckets");
     let most = value.and_then(|value| match value {
@@ -58,7 +65,8 @@ fn limits_in(api: &Api, targets: &[SearchTarget]) -> SearchLimits {
         other => other.as_u64(),
     });
     let buckets = most.and_then(|most| u32::try_from(most).ok()).map_or(BUCKETS, |most| most.min(BUCKETS));
-    SearchLimits { buckets, cheap: is_cheap(&api.indices), ..limits_of(targets) }
+    let of_all = Some(Arc::clone(api.indices.found_memory()));
+    SearchLimits { buckets, of_all, cheap: is_cheap(&api.indices), ..limits_of(targets) }
 }
 
 /// Whether the cluster's settings refuse queries that look at many terms.
@@ -131,7 +139,7 @@ pub(super) fn search(api: &Api, request: &AskedRequest<'_>, names: Option<&str>)
     body.boosted_names().try_for_each(|name| api.indices.resolve(name, options, &request.asker).map(drop))?;
     let targets = targets(api, request, names.unwrap_or("_all"))?;
     let found = hits::search(&targets, &body, &limits_in(api, &targets), &request.cancelled)?;
-    Ok(RestResponse::json(200, found.response))
+    Ok(RestResponse::json(200, found.response).within(found.memory))
 }
 
 /// Errors: a part of the documents outside of a scroll and a point in time.
@@ -152,7 +160,7 @@ fn search_point_in_time(api: &Api, request: &AskedRequest<'_>, body: &SearchBody
     let mut response = found.response;
     context.asker.still()?;
     response["pit_id"] = json!(id);
-    Ok(RestResponse::json(200, response))
+    Ok(RestResponse::json(200, response).within(found.memory))
 }
 
 fn begin_scroll(api: &Api, request: &AskedRequest<'_>, mut body: SearchBody, keep: &str, names: &str) -> Answer {
@@ -189,11 +197,13 @@ fn begin_scroll(api: &Api, request: &AskedRequest<'_>, mut body: SearchBody, kee
     let found = hits::search(&targets, &body, &limits, &request.cancelled)?;
     let mut response = found.response;
     hidden.strip(&mut response);
-    let context =
-        OpenContext { asker: request.asker.clone(), targets, scroll: Some((body, found.last, hidden)), kept: keep };
+    // Pages after the first have none.
+    body.without_aggregations();
+    let (asker, bytes) = (request.asker.clone(), body.query_bytes() + request.body.len());
+    let context = OpenContext { asker, targets, scroll: Some((body, found.last, hidden)), kept: keep, bytes };
     let id = api.contexts.open(context)?;
     response["_scroll_id"] = json!(id);
-    Ok(RestResponse::json(200, response))
+    Ok(RestResponse::json(200, response).within(found.memory))
 }
 
 /// `POST /_search/scroll`.
@@ -227,9 +237,9 @@ pub(super) fn scroll(api: &Api, request: &AskedRequest<'_>, in_path: Option<&str
         context.kept = keep;
     }
     api.contexts.put_back(&id, context);
-    let mut response = page?;
+    let (mut response, memory) = page?;
     response["_scroll_id"] = json!(id);
-    Ok(RestResponse::json(200, response))
+    Ok(RestResponse::json(200, response).within(memory))
 }
 
 fn next_page(
@@ -237,7 +247,7 @@ fn next_page(
     context: &mut OpenContext,
     request: &AskedRequest<'_>,
     total_as_int: bool,
-) -> Result<Value, SearchError> {
+) -> Result<(Value, Arc<MemoryUse>), SearchError> {
     request.asker.use_as(&context.asker);
     context.asker.still()?;
     let limits = limits_in(api, &context.targets);
@@ -257,7 +267,7 @@ fn next_page(
     *last = found.last;
     let mut response = found.response;
     hidden.strip(&mut response);
-    Ok(response)
+    Ok((response, found.memory))
 }
 
 /// `DELETE /_search/scroll`.
@@ -289,7 +299,8 @@ pub(super) fn open_point_in_time(api: &Api, request: &AskedRequest<'_>, names: &
     let keep = keep_alive(&api.indices, keep)?;
     let targets = targets(api, request, names)?;
     let shards = shards(&targets);
-    let id = api.contexts.open(OpenContext { asker: request.asker.clone(), targets, scroll: None, kept: keep })?;
+    let id =
+        api.contexts.open(OpenContext { asker: request.asker.clone(), targets, scroll: None, kept: keep, bytes: 0 })?;
     Ok(RestResponse::json(200, json!({key: id, "_shards": shards, "creation_time": now_millis()})))
 }
 
@@ -357,6 +368,9 @@ pub(super) fn multi_search(api: &Api, request: &AskedRequest<'_>, default: Optio
     if !text.is_empty() && !text.ends_with('\n') {
         return Err(SearchError::argument("The msearch request must be terminated by a newline [\\n]"));
     }
+    let parse = |line: &str| {
+        crate::strict::value(line.as_bytes()).map_err(|error| SearchError::body(format!("a line of _msearch: {error}")))
+    };
     let mut lines = text.lines();
     let mut pairs = Vec::new();
     while let Some(header) = lines.next() {
@@ -364,14 +378,11 @@ pub(super) fn multi_search(api: &Api, request: &AskedRequest<'_>, default: Optio
             continue;
         }
         let header = if header.trim().is_empty() { "{}" } else { header };
-        let parse = |line: &str| {
-            crate::strict::value(line.as_bytes())
-                .map_err(|error| SearchError::body(format!("a line of _msearch: {error}")))
-        };
-        // Without its header nobody knows which line is a body: that is an error of all. A body is one of its search.
-        let header = parse(header)?;
+        // Without its header nobody knows which line is a body: that is an error of all. A body is one of its search. They are read again when
+        // it is their turn: all of them together take much more memory than their text.
+        drop(parse(header)?);
         let body = lines.next().ok_or_else(|| SearchError::argument("a search of _msearch has two lines"))?;
-        pairs.push((header, parse(body)));
+        pairs.push((header, body));
         if pairs.len() > SEARCHES_MAX {
             return Err(SearchError::argument(format!("_msearch has at most {SEARCHES_MAX} searches")));
         }
@@ -380,11 +391,12 @@ pub(super) fn multi_search(api: &Api, request: &AskedRequest<'_>, default: Optio
         return Err(invalid("no requests added"));
     }
     let started = std::time::Instant::now();
-    let mut body = b"{\"responses\":[".to_vec();
+    let (mut body, memory) = (b"{\"responses\":[".to_vec(), limits_in(api, &[]).memory());
     for (number, (header, search)) in pairs.into_iter().enumerate() {
         if request.is_cancelled() {
             return Err(SearchError::cancelled());
         }
+        let (header, search) = (parse(header)?, parse(search));
         let response = match search.and_then(|search| one_of_many(api, request, default, &header, &search)) {
             Ok(mut response) => {
                 response["status"] = json!(200);
@@ -395,13 +407,15 @@ pub(super) fn multi_search(api: &Api, request: &AskedRequest<'_>, default: Optio
         if number > 0 {
             body.push(b',');
         }
+        let before = body.capacity();
         body.extend_from_slice(response.to_string().as_bytes());
+        memory.take((body.capacity() - before) as u64)?;
         if body.len() > RESPONSE_BYTES {
             return Err(crate::hits::too_large());
         }
     }
     body.extend_from_slice(format!("],\"took\":{}}}", started.elapsed().as_millis()).as_bytes());
-    Ok(RestResponse { status: 200, body: super::message::RestBody::RawJson(body), headers: Vec::new() })
+    Ok(RestResponse::raw_json(200, body).within(Arc::new(memory)))
 }
 
 fn one_of_many(

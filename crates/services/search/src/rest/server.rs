@@ -5,6 +5,7 @@
 //!                         |                    |                      |-- logins    who it is from
 //!                         |                    +-- pulse: its times   |-- body      read, bounded, unpacked
 //!                         +-- Permit: its place                       |-- lanes     its turn among those of its class
+//!                                                                     |-- held      memory of the response until it is read
 //!                                                                     +-- answer    the form of the response, filter_path
 //! ```
 //!
@@ -20,6 +21,7 @@ mod body;
 mod exchange;
 mod figures;
 mod filter_path;
+mod held;
 mod lanes;
 mod logins;
 mod options;
@@ -46,8 +48,9 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::message::RestHandler;
 use body::BodyBudget;
-use exchange::{HEAD_BYTES_MAX, HttpShared, StopStage};
-use lanes::RequestLanes;
+use exchange::{ConnectionState, HEAD_BYTES_MAX, HttpShared, StopStage};
+use held::HeldResponses;
+use lanes::{ConnectionUse, RequestLanes};
 use logins::{CountedRole, HttpLogins, HttpOrigin};
 use pulse::{ConnectionPulse, PulsedIo};
 use shared::SharedSocket;
@@ -94,6 +97,7 @@ impl HttpServer {
             lanes: RequestLanes::new(&options),
             logins: HttpLogins::new(&options)?,
             bodies: BodyBudget::new(&options),
+            responses: HeldResponses::new(options.bodies_bytes),
             figures: Arc::default(),
             stop: stopped,
             options,
@@ -238,12 +242,13 @@ async fn serve<S>(socket: S, below: SharedSocket, (from, mut permit): (HttpOrigi
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let (pulse, counted) = (ConnectionPulse::new(permit.connection()), Arc::new(CountedRole::default()));
+    let pulse = ConnectionPulse::new(permit.connection());
+    let (counted, used) = (CountedRole::default(), ConnectionUse::default());
+    let of = Arc::new(ConnectionState { pulse: Arc::clone(&pulse), counted, used });
     let socket = CountedIo::new(socket, permit.connection());
     let service = service_fn(|request| {
-        let (shared, pulse, counted, from) =
-            (Arc::clone(shared), Arc::clone(&pulse), Arc::clone(&counted), from.clone());
-        async move { Ok::<_, Infallible>(exchange::answer(&shared, &from, (&pulse, &counted), request).await) }
+        let (shared, of, from) = (Arc::clone(shared), Arc::clone(&of), from.clone());
+        async move { Ok::<_, Infallible>(exchange::answer(&shared, &from, &of, request).await) }
     });
     let io = TokioIo::new(PulsedIo { socket, pulse: Arc::clone(&pulse) });
     // The times of a connection are those of its pulse.

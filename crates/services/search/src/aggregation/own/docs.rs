@@ -19,15 +19,14 @@ const DOCS_PER_CHECK: usize = 1 << 16;
 /// Bytes of a document in a list.
 const DOC_BYTES: u64 = size_of::<DocId>() as u64;
 
-/// Memory that lists may still take, and what ends the search.
+/// Memory that lists take, and what ends the search.
 pub(super) struct Budget<'a> {
-    left: std::cell::Cell<u64>,
     stop: &'a SearchStop,
 }
 
 impl<'a> Budget<'a> {
-    pub(super) fn new(bytes: u64, stop: &'a SearchStop) -> Budget<'a> {
-        Budget { left: std::cell::Cell::new(bytes), stop }
+    pub(super) fn new(stop: &'a SearchStop) -> Budget<'a> {
+        Budget { stop }
     }
 
     /// Whether the time of the search is over: the rest is left out. Errors: the search was cancelled.
@@ -42,16 +41,12 @@ impl<'a> Budget<'a> {
 
     /// Takes memory. Errors: there is none left.
     pub(super) fn take(&self, bytes: u64) -> Result<(), SearchError> {
-        let left = self.left.get().checked_sub(bytes).ok_or_else(|| {
-            SearchError::new(429, "circuit_breaking_exception", "the aggregations of this search need too much memory")
-        })?;
-        self.left.set(left);
-        Ok(())
+        self.stop.memory().take(bytes)
     }
 
     /// Gives memory back.
     pub(super) fn give(&self, bytes: u64) {
-        self.left.set(self.left.get().saturating_add(bytes));
+        self.stop.memory().give(bytes);
     }
 }
 

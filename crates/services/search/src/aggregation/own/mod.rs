@@ -51,7 +51,7 @@ impl<'a> OwnRun<'a> {
             limits: searches.limits,
             stop: searches.stop,
             renderer,
-            budget: Budget::new(searches.limits.memory_bytes, searches.stop),
+            budget: Budget::new(searches.stop),
         }
     }
 
@@ -93,6 +93,9 @@ impl<'a> OwnRun<'a> {
             let name = self.renderer.name(node);
             if let NodeKind::Own(kind) = &node.kind {
                 let mut value = self.own(node, kind, docs)?;
+                if value.get("buckets").is_none() {
+                    self.stop.memory().take_value(&value)?;
+                }
                 if let (Some(meta), Some(value)) = (&node.meta, value.as_object_mut()) {
                     value.insert("meta".to_owned(), meta.clone());
                 }

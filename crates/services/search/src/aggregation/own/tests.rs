@@ -6,21 +6,30 @@ use tantivy::query::AllQuery;
 use crate::aggregation::tests::{LIMITS, sales};
 use crate::aggregation::{AggregationInput, AggregationLimits, run};
 use crate::error::SearchError;
+use crate::memory::MemoryUse;
 use crate::query::{QueryContext, build};
 use crate::stop::SearchStop;
 use crate::view::IndexView;
 
 fn run_over(view: &IndexView, aggs: &Value, limits: &AggregationLimits) -> Result<Value, SearchError> {
+    run_within(view, aggs, (limits, &SearchStop::default()))
+}
+
+fn run_within(
+    view: &IndexView,
+    aggs: &Value,
+    (limits, stop): (&AggregationLimits, &SearchStop),
+) -> Result<Value, SearchError> {
     let build = |view: &IndexView, dsl: &Value| build(view, dsl, &QueryContext { now: 0, stop: None, cheap: false });
     let input = AggregationInput { view, query: Box::new(AllQuery), base: Box::new(AllQuery) };
-    run(&[input], aggs, &build, limits, false, &SearchStop::default())
+    run(&[input], aggs, &build, limits, false, stop)
 }
 
 #[test]
 fn lists_of_documents_count_against_the_memory_of_a_search() {
-    let few = AggregationLimits { memory_bytes: 8, ..LIMITS };
+    let few = SearchStop::default().within(MemoryUse::new(None, 8));
     let aggs = json!({"x": {"rare_terms": {"field": "kind"}}});
-    let error = run_over(&sales(), &aggs, &few).expect_err("too much");
+    let error = run_within(&sales(), &aggs, (&LIMITS, &few)).expect_err("too much");
     assert_eq!((error.status, error.kind), (429, "circuit_breaking_exception"));
 }
 

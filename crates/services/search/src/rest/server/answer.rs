@@ -37,7 +37,7 @@ pub(super) const METHODS: &str = "GET,HEAD,POST,PUT,DELETE,OPTIONS";
 const COMPATIBLE: [u8; 3] = [7, 8, 9];
 
 /// The form that a client wants responses in.
-#[derive(Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct AnswerForm {
     pretty: bool,
     filter: Option<PathFilter>,

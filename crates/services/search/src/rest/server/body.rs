@@ -6,10 +6,13 @@
 //!                        budget of all bodies: a body that does not fit is refused (429)
 //! ```
 //!
+//! A role has three quarters of the budget at most, or one body that is larger: whoever sends many bodies slowly takes none from the others.
+//!
 //! Invariants: a declared length beyond the bound is refused before a byte of it is read; a body counts what arrived and not
 //! what it declares, so that declarations alone take nothing from others; the memory is given back when the request has
 //! ended on its thread.
 
+use std::collections::HashMap;
 use std::io::Read;
 use std::sync::Arc;
 
@@ -19,6 +22,8 @@ use http_body_util::BodyExt;
 use hyper::HeaderMap;
 use hyper::body::{Body, Incoming};
 use hyper::header::CONTENT_ENCODING;
+use node::identity::RoleId;
+use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -35,6 +40,10 @@ const STEP_BYTES: usize = 64 << 10;
 #[derive(Debug, Clone)]
 pub(super) struct BodyBudget {
     units: Arc<Semaphore>,
+    /// Units that the bodies of each role hold.
+    of_roles: Arc<Mutex<HashMap<RoleId, usize>>>,
+    /// Whose body it is.
+    role: RoleId,
     bytes: usize,
     body_bytes_max: usize,
 }
@@ -59,14 +68,38 @@ impl BodyBudget {
         let units = options.bodies_bytes.div_ceil(UNIT_BYTES).min(Semaphore::MAX_PERMITS);
         BodyBudget {
             units: Arc::new(Semaphore::new(units)),
+            of_roles: Arc::default(),
+            role: RoleId::PUBLIC,
             bytes: options.bodies_bytes,
             body_bytes_max: options.body_bytes_max,
         }
     }
 
-    /// The same memory, for a body of so many bytes at most.
-    pub(super) fn at_most(&self, bytes: usize) -> BodyBudget {
-        BodyBudget { body_bytes_max: self.body_bytes_max.min(bytes), ..self.clone() }
+    /// The same memory, for a body of so many bytes at most of a role.
+    pub(super) fn at_most(&self, bytes: usize, role: RoleId) -> BodyBudget {
+        BodyBudget { body_bytes_max: self.body_bytes_max.min(bytes), role, ..self.clone() }
+    }
+
+    /// Counts more units of a body that has some. Errors: the other bodies of its role leave it none.
+    fn count(&self, has: usize, more: usize) -> Result<(), SearchError> {
+        let mut of_roles = self.of_roles.lock();
+        let of_role = of_roles.entry(self.role).or_default();
+        if *of_role > has && *of_role + more > self.bytes.div_ceil(UNIT_BYTES) / 4 * 3 {
+            return Err(self.is_full((has + more) * UNIT_BYTES));
+        }
+        *of_role += more;
+        Ok(())
+    }
+
+    /// Gives units back.
+    fn uncount(&self, units: usize) {
+        let mut of_roles = self.of_roles.lock();
+        if let Some(of_role) = of_roles.get_mut(&self.role) {
+            *of_role -= units;
+            if *of_role == 0 {
+                of_roles.remove(&self.role);
+            }
+        }
     }
 
     fn too_large(&self) -> SearchError {
@@ -145,14 +178,26 @@ impl BodyMemory {
         if more == 0 {
             return Ok(());
         }
-        let more = u32::try_from(more).map_err(|_| self.budget.too_large())?;
+        let permits = u32::try_from(more).map_err(|_| self.budget.too_large())?;
+        self.budget.count(has, more)?;
         let units = Arc::clone(&self.budget.units);
-        let units = units.try_acquire_many_owned(more).map_err(|_| self.budget.is_full(bytes))?;
+        let units = units.try_acquire_many_owned(permits).map_err(|_| {
+            self.budget.uncount(more);
+            self.budget.is_full(bytes)
+        })?;
         match &mut self.held {
             Some(held) => held.merge(units),
             held => *held = Some(units),
         }
         Ok(())
+    }
+}
+
+impl Drop for BodyMemory {
+    fn drop(&mut self) {
+        if let Some(held) = &self.held {
+            self.budget.uncount(held.num_permits());
+        }
     }
 }
 
@@ -189,5 +234,27 @@ impl ArrivedBody {
                 return Ok((unpacked.into(), self.memory));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_role_leaves_a_quarter_of_the_memory_to_others_unless_it_has_one_body_that_is_larger() {
+        let options = HttpOptions { body_bytes_max: 100 << 10, bodies_bytes: 100 << 10, ..HttpOptions::default() };
+        let budget = BodyBudget::new(&options);
+        let of = |role| BodyMemory { budget: budget.at_most(usize::MAX, RoleId(role)), held: None };
+        let (mut first, mut second, mut other) = (of(1), of(1), of(2));
+        first.grow(60 << 10).expect("there is room");
+        second.grow(15 << 10).expect("three quarters are its own");
+        assert_eq!(second.grow(16 << 10).expect_err("more is for others").status, 429);
+        other.grow(25 << 10).expect("it is left for them");
+        assert_eq!(other.grow(26 << 10).expect_err("nothing is left").status, 429);
+        drop((second, other));
+        first.grow(100 << 10).expect("a body alone may have all");
+        drop(first);
+        assert!(budget.of_roles.lock().is_empty() && budget.units.available_permits() == 100);
     }
 }

@@ -24,13 +24,14 @@ use hyper::header::EXPECT;
 use hyper::http::request::Parts as RequestHead;
 use hyper::{Method, Request};
 use tokio::runtime::{Handle, RuntimeFlavor};
-use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::answer::{self, AnswerForm, HttpResponse};
 use super::body::{ArrivedBody, BodyBudget};
 use super::figures::{REFUSED_CLASS, SearchFigures};
-use super::lanes::{RequestClass, RequestLanes};
+use super::held::HeldResponses;
+use super::lanes::{ConnectionUse, RequestClass, RequestLanes, RequestTurn, TurnAsker, TurnOwner};
 use super::logins::{self, CountedRole, HttpLogins, HttpOrigin};
 use super::options::HttpOptions;
 use super::pulse::ConnectionPulse;
@@ -68,8 +69,16 @@ pub(super) struct HttpShared {
     pub(super) lanes: RequestLanes,
     pub(super) logins: HttpLogins,
     pub(super) bodies: BodyBudget,
+    pub(super) responses: Arc<HeldResponses>,
     pub(super) figures: Arc<SearchFigures>,
     pub(super) stop: watch::Receiver<StopStage>,
+}
+
+/// What a connection knows from one of its requests to the next.
+pub(super) struct ConnectionState {
+    pub(super) pulse: Arc<ConnectionPulse>,
+    pub(super) counted: CountedRole,
+    pub(super) used: ConnectionUse,
 }
 
 /// Sets the flag of a request when its future is dropped.
@@ -85,7 +94,7 @@ impl Drop for CancelOnDrop {
 struct Accepted {
     request: RestRequest,
     body: ArrivedBody,
-    turn: OwnedSemaphorePermit,
+    turn: RequestTurn,
     class: RequestClass,
 }
 
@@ -93,19 +102,23 @@ struct Accepted {
 pub(super) async fn answer(
     shared: &HttpShared,
     from: &HttpOrigin,
-    (pulse, counted): (&Arc<ConnectionPulse>, &CountedRole),
+    of: &ConnectionState,
     request: Request<Incoming>,
 ) -> HttpResponse {
-    let (_busy, began) = (pulse.busy(), Instant::now());
+    let (_busy, began) = (of.pulse.busy(), Instant::now());
     let (head, mut body) = request.into_parts();
     let mut form = AnswerForm::usual(&head.method);
     if head.method == Method::OPTIONS {
         return answer::options();
     }
-    let refusal = match caught(accept(shared, from, (pulse, counted), &head, &mut body, &mut form)).await {
+    let refusal = match caught(accept(shared, from, of, &head, &mut body, &mut form)).await {
         Ok(Ok(accepted)) => {
-            let class = accepted.class.name();
-            let response = run(shared, accepted, form).await;
+            let (class, runs) = (accepted.class, Instant::now());
+            let (role, may_refuse) = (accepted.request.caller.session(), class == RequestClass::Read);
+            let response = run(shared, accepted, form.clone()).await;
+            of.used.took(runs.elapsed());
+            let held = shared.responses.hold(role, may_refuse, response).await;
+            let (response, class) = (held.unwrap_or_else(|full| form.render(full.into())), class.name());
             shared.figures.answered(class, response.status().as_u16(), began.elapsed());
             return response;
         }
@@ -124,7 +137,7 @@ pub(super) async fn answer(
 async fn accept(
     shared: &HttpShared,
     from: &HttpOrigin,
-    (pulse, counted): (&ConnectionPulse, &CountedRole),
+    of: &ConnectionState,
     head: &RequestHead,
     body: &mut Incoming,
     form: &mut AnswerForm,
@@ -138,23 +151,26 @@ async fn accept(
     *form = AnswerForm::read(head, &target.parameters)?;
     logins::refuse_other_sites(&head.headers)?;
     let caller = shared.logins.caller(&head.headers, from, head.uri.path()).await?;
-    shared.logins.count(counted, &caller, head.uri.path())?;
-    pulse.prove();
-    pulse.is_of(caller.session());
+    shared.logins.count(&of.counted, &caller, head.uri.path())?;
+    of.pulse.prove();
+    of.pulse.is_of(caller.session());
     let RequestTarget { path, parameters } = target;
     let cancelled = Arc::new(AtomicBool::new(false));
     let opaque_id = head.headers.get("x-opaque-id").and_then(|id| id.to_str().ok());
     let opaque_id = opaque_id.map(|id| id.chars().take(OPAQUE_ID_MAX).collect());
     let request = RestRequest { method, path, parameters, body: bytes::Bytes::new(), caller, opaque_id, cancelled };
     let most = if body.is_end_stream() { 0 } else { shared.handler.admit(&request)? };
-    let body = shared.bodies.at_most(most).read(&head.headers, body, &shared.options.times).await?;
+    let role = request.caller.session();
+    let body = shared.bodies.at_most(most, role).read(&head.headers, body, &shared.options.times).await?;
     if !body.is_empty() {
         answer::check_content_type(&head.headers)?;
     }
-    pulse.whole();
+    of.pulse.whole();
     let waits = request.parameters.keys().any(|name| name.starts_with("wait_for_"));
     let class = RequestClass::of_request(method, &request.path, waits);
-    let Some(turn) = shared.lanes.of(class).turn().await else {
+    let owner = TurnOwner::Role(role);
+    let asker = TurnAsker { role: owner, operation: class.operation(&request.path), since: of.used.waits_since() };
+    let Some(turn) = shared.lanes.of(class).turn(asker).await else {
         let name = class.name();
         return Err(SearchError::busy(format!("rejected execution: too many {name} requests run and wait")).into());
     };

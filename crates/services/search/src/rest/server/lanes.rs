@@ -7,15 +7,17 @@
 //!   long    requests by query, merges, and those that wait for tasks
 //! ```
 //!
-//! A turn ends when its request has ended on its thread, not when its client has gone away: the bound is on the work.
+//! A turn ends when its request has ended on its thread, not when its client has gone away: the bound is on the work. Whose is next is
+//! [`turns`].
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-
-use super::options::{HttpOptions, LaneBounds};
+use super::options::HttpOptions;
 use crate::rest::message::RestMethod;
+
+mod turns;
+
+pub(super) use turns::{ConnectionUse, RequestLane, RequestTurn, TurnAsker, TurnOwner};
 
 /// Which requests share their turns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,6 +86,12 @@ impl RequestClass {
         }
     }
 
+    /// What a request of this class does, among those that take turns with each other; nothing for those that are all alike.
+    pub(super) fn operation(self, path: &[String]) -> &'static str {
+        let named = path.iter().take(2).find_map(|segment| READS.iter().find(|known| **known == segment.as_str()));
+        named.filter(|_| self == RequestClass::Read).copied().unwrap_or_default()
+    }
+
     /// Its name, in refusals.
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -95,56 +103,13 @@ impl RequestClass {
     }
 }
 
-/// The turns of one class.
-#[derive(Debug)]
-pub(super) struct RequestLane {
-    turns: Arc<Semaphore>,
-    bounds: LaneBounds,
-    waiting: AtomicUsize,
-}
-
-/// One that waits, counted until it is dropped.
-struct WaitingOne<'a>(&'a AtomicUsize);
-
-impl Drop for WaitingOne<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-impl RequestLane {
-    pub(super) fn new(bounds: LaneBounds) -> RequestLane {
-        RequestLane { turns: Arc::new(Semaphore::new(bounds.running)), bounds, waiting: AtomicUsize::new(0) }
-    }
-
-    /// The next turn; none if too many wait already. It can be dropped while it waits.
-    pub(super) async fn turn(&self) -> Option<OwnedSemaphorePermit> {
-        if let Ok(turn) = Arc::clone(&self.turns).try_acquire_owned() {
-            return Some(turn);
-        }
-        let before = self.waiting.fetch_add(1, Ordering::Relaxed);
-        let _counted = WaitingOne(&self.waiting);
-        if before >= self.bounds.waiting {
-            return None;
-        }
-        Arc::clone(&self.turns).acquire_owned().await.ok()
-    }
-
-    /// Waits until none runs.
-    async fn ended(&self) {
-        let all = u32::try_from(self.bounds.running).unwrap_or(u32::MAX);
-        // This fails only if the semaphore is closed, which nobody does.
-        let _ = self.turns.acquire_many(all).await;
-    }
-}
-
 /// The turns of all classes.
 #[derive(Debug)]
 pub(super) struct RequestLanes {
-    read: RequestLane,
-    write: RequestLane,
-    light: RequestLane,
-    long: RequestLane,
+    read: Arc<RequestLane>,
+    write: Arc<RequestLane>,
+    light: Arc<RequestLane>,
+    long: Arc<RequestLane>,
 }
 
 impl RequestLanes {
@@ -157,7 +122,7 @@ impl RequestLanes {
         }
     }
 
-    pub(super) fn of(&self, class: RequestClass) -> &RequestLane {
+    pub(super) fn of(&self, class: RequestClass) -> &Arc<RequestLane> {
         match class {
             RequestClass::Read => &self.read,
             RequestClass::Write => &self.write,
@@ -221,23 +186,19 @@ mod tests {
         assert_eq!(RequestClass::of_request(Get, &tasks, false), Light);
     }
 
-    #[tokio::test]
-    async fn a_lane_runs_some_has_some_wait_and_refuses_the_others() {
-        let lane = Arc::new(RequestLane::new(LaneBounds { running: 1, waiting: 1 }));
-        let first = lane.turn().await.expect("there is a turn");
-        let waits = {
-            let lane = Arc::clone(&lane);
-            tokio::spawn(async move { lane.turn().await.is_some() })
-        };
-        while lane.waiting.load(Ordering::Relaxed) == 0 {
-            tokio::task::yield_now().await;
+    #[test]
+    fn reads_are_told_apart_by_their_operation_and_changes_are_all_alike() {
+        use RequestClass::{Read, Write};
+        for (class, path, operation) in [
+            (Read, "_search", "_search"),
+            (Read, "a/_count", "_count"),
+            (Read, "a/_doc/_count", ""),
+            (Read, "a", ""),
+            (Write, "_bulk", ""),
+            (Write, "a/_search", ""),
+        ] {
+            let segments: Vec<String> = path.split('/').map(str::to_owned).collect();
+            assert_eq!(class.operation(&segments), operation, "{path}");
         }
-        assert!(lane.turn().await.is_none(), "one waits already");
-        waits.abort();
-        assert!(waits.await.expect_err("it was ended").is_cancelled());
-        assert_eq!(lane.waiting.load(Ordering::Relaxed), 0, "one that goes away is no longer counted");
-        drop(first);
-        assert!(lane.turn().await.is_some());
-        lane.ended().await;
     }
 }

@@ -44,7 +44,7 @@ use ring::hmac;
 use ring::rand::SystemRandom;
 use tokio::time::{Instant, sleep};
 
-use super::lanes::RequestLane;
+use super::lanes::{RequestLane, TurnAsker, TurnOwner};
 use super::options::{HttpError, HttpOptions, LaneBounds};
 use crate::error::SearchError;
 use crate::rest::message::RestResponse;
@@ -102,8 +102,8 @@ pub(super) struct HttpLogins {
     trusted: Option<String>,
     key: hmac::Key,
     known: Mutex<HashMap<KnownKey, KnownLogin>>,
-    checks: RequestLane,
-    directory_checks: RequestLane,
+    checks: Arc<RequestLane>,
+    directory_checks: Arc<RequestLane>,
 }
 
 impl HttpLogins {
@@ -243,7 +243,10 @@ impl HttpLogins {
             return Ok(caller);
         }
         let lane = if guard.is_of_directory(&user) { &self.directory_checks } else { &self.checks };
-        let Some(turn) = lane.turn().await else {
+        // Addresses take turns: one that tries many passwords does not hold up the logins of others.
+        let owner = TurnOwner::Address(from.to_canonical());
+        let asker = TurnAsker { role: owner, operation: "", since: std::time::Instant::now() };
+        let Some(turn) = lane.turn(asker).await else {
             return Err(SearchError::busy("too many passwords are being checked").into());
         };
         let (mut waits, begun) = (0, std::time::Instant::now());

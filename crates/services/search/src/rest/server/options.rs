@@ -33,9 +33,9 @@ pub enum HttpError {
 /// How many requests of a class there are at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LaneBounds {
-    /// Those that run, each on a thread.
+    /// Those that run, each on a thread; one more of a role of which none runs.
     pub running: usize,
-    /// Those that wait for their turn; further ones are refused (429).
+    /// Those that wait for their turn; further ones are refused (429), first those of the role that has most of them.
     pub waiting: usize,
 }
 
@@ -95,7 +95,7 @@ pub struct HttpOptions {
     pub admission: Arc<Admission>,
     /// Most bytes of a body, compressed or not. Default 100 MiB, as Elasticsearch's `http.max_content_length`.
     pub body_bytes_max: usize,
-    /// Most bytes of the bodies of all requests that are read or run. Default 256 MiB.
+    /// Most bytes of the bodies of all requests that are read or run, and as many again of responses that are not read yet. Default 256 MiB.
     pub bodies_bytes: usize,
     /// Searches and other reads. Default: running half as many again as there are cores, and one; 128 wait.
     pub reads: LaneBounds,

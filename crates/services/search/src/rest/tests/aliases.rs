@@ -92,3 +92,34 @@ fn all_changes_of_a_request_are_made_or_none() {
     assert_eq!(send(&api, RestMethod::Delete, "a/_alias/n*", "").0, 200);
     assert_eq!(send(&api, Get, "a/_alias", "").1, json!({"a": {"aliases": {}}}));
 }
+
+#[test]
+fn what_would_make_an_alias_useless_or_half_of_a_request_is_refused() {
+    let (api, _) = api();
+    for name in ["a", "b", "c"] {
+        assert_eq!(send(&api, Put, name, "").0, 200);
+    }
+    let writer = |index: &str| json!({"add": {"index": index, "alias": "w", "is_write_index": true}});
+    let remove = |index: &str| json!({"remove_index": {"index": index}});
+    for (body, named) in [
+        (vec![json!({"add": {"index": "a", "alias": "x", "filter": {"foo": {}}}})], "failed to parse filter"),
+        (vec![writer("a"), writer("b")], "more than one write index [a,b]"),
+        (vec![remove("a"), json!({"add": {"index": "b", "alias": "x"}})], "[remove_index]"),
+        (vec![remove("a"), remove("b")], "[remove_index]"),
+        (vec![json!({"remove_index": {"indices": ["a", "b"]}})], "[remove_index]"),
+    ] {
+        let (status, answer) = send(&api, Post, "_aliases", actions(&body));
+        let said = answer["error"]["reason"].as_str().unwrap_or_default();
+        assert!(status == 400 && said.contains(named), "{answer}");
+    }
+    assert_eq!(send(&api, Post, "_aliases", actions(&[writer("a")])).0, 200);
+    let other = json!({"aliases": {"w": {"is_write_index": true}}}).to_string();
+    for (path, body) in [("b/_alias/w", json!({"is_write_index": true}).to_string()), ("d", other)] {
+        assert_eq!(send(&api, Put, path, body).0, 400, "{path}");
+    }
+    assert_eq!(send(&api, Get, "d", "").0, 404, "nothing was made");
+    let moved = [json!({"add": {"index": "a", "alias": "w", "is_write_index": false}}), writer("b")];
+    assert_eq!(send(&api, Post, "_aliases", actions(&moved)).0, 200, "the writer moves");
+    assert_eq!(send(&api, Post, "_aliases", actions(&[remove("c")])).0, 200);
+    assert_eq!(send(&api, Get, "c", "").0, 404);
+}

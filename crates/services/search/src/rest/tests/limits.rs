@@ -139,3 +139,55 @@ fn operations_of_a_bulk_find_a_document_by_the_routing_of_its_shard_alone() {
     }
     assert_eq!(send(&api, Get, "i/_doc/1?routing=5", "").0, 404);
 }
+
+#[test]
+fn lookups_have_so_many_values_together_and_scrolls_take_places_by_what_they_keep() {
+    let (api, _) = api();
+    let values: Vec<u32> = (0..50_000).collect();
+    assert_eq!(send(&api, Put, "l/_doc/1?refresh", json!({ "n": values }).to_string()).0, 201);
+    let lookups = |count: usize| {
+        let lookup = json!({"terms": {"n": {"index": "l", "id": "1", "path": "n"}}});
+        json!({"query": {"bool": {"should": vec![lookup; count]}}}).to_string()
+    };
+    assert_eq!(send(&api, Post, "l/_search", lookups(1)).1["hits"]["total"]["value"], 1);
+    let (status, answer) = send(&api, Post, "l/_search", lookups(90));
+    assert!(status == 400 && reason(&answer).contains("too many values together"), "{answer}");
+    // A query of 50,000 numbers is some three and a half MiB.
+    let mut opened = 0;
+    let refused = loop {
+        let (status, answer) = send(&api, Post, "l/_search?scroll=1m", lookups(1));
+        match status {
+            200 => opened += 1,
+            _ => break (status, answer),
+        }
+    };
+    assert!((5..=15).contains(&opened), "{opened}");
+    assert!(refused.0 == 429 && reason(&refused.1).contains("each MiB of a query"), "{refused:?}");
+    assert_eq!(send(&api, Post, "l/_search?scroll=1m", "{}").0, 200, "one with a small query has a place");
+}
+
+#[test]
+fn what_is_kept_of_indices_templates_and_the_cluster_is_bounded() {
+    let (api, _) = api();
+    let long = |mib: usize| "x".repeat(mib << 20);
+    assert_eq!(send(&api, Put, "i", "").0, 200);
+    let settings = |mib: usize| json!({ "index.lifecycle.name": long(mib) }).to_string();
+    let template = |mib: usize| json!({"template": {"mappings": {"_meta": {"a": long(mib)}}}}).to_string();
+    let cluster = |kib: usize| json!({"persistent": {"cluster.a": "x".repeat(kib << 10)}}).to_string();
+    for (path, body, status) in [
+        ("j", json!({"settings": {"index.lifecycle.name": long(33)}}).to_string(), 400),
+        ("i/_settings", settings(33), 400),
+        ("i/_mapping", json!({"_meta": {"a": long(33)}}).to_string(), 400),
+        ("i/_settings", settings(1), 200),
+        ("_component_template/a", template(9), 200),
+        ("_component_template/b", template(9), 400),
+        ("_component_template/a", template(10), 200),
+        ("_cluster/settings", cluster(65), 400),
+        ("_cluster/settings", json!({"transient": {"cluster.a": "x".repeat(65 << 10)}}).to_string(), 400),
+        ("_cluster/settings", cluster(1), 200),
+    ] {
+        let (got, answer) = send(&api, Put, path, body);
+        assert_eq!(got, status, "{path}: {}", reason(&answer));
+    }
+    assert_eq!(send(&api, Get, "j", "").0, 404);
+}

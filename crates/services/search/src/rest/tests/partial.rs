@@ -15,7 +15,7 @@ const STORED: &[(&str, &str)] = &[
     ("adt", "admission adams smith"),
     ("adt", "admission smith"),
     ("lab", "sodium smith"),
-    ("adt", "discharge smith hidden"),
+    ("adt", "discharge smith hidden adama"),
     ("lab-old", "glucose adams"),
     ("adt", "admission smith"),
 ];
@@ -114,6 +114,9 @@ fn who_may_read_some_services_searches_their_messages_as_if_there_were_no_others
         (r#"{"query":{"ids":{"values":["2","4"]}}}"#, &["4"], 2),
         (r#"{"query":{"prefix":{"text":"adm"}}}"#, &[], 3),
         (r#"{"query":{"match":{"text":"adams"}},"post_filter":{"match_all":{}}}"#, &["1", "6"], 3),
+        // The nearest term, and the first one, is one of a message that others have.
+        (r#"{"query":{"fuzzy":{"text":{"value":"adama","fuzziness":1,"max_expansions":1}}}}"#, &["1", "6"], 4),
+        (r#"{"query":{"match_phrase_prefix":{"text":{"query":"adam","max_expansions":1}}}}"#, &["1", "6"], 4),
         (r#"{"sort":[{"number":"desc"}],"search_after":[6]}"#, &["1", "4"], 5),
     ];
     for (body, found, all) in searches {

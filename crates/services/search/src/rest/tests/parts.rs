@@ -161,3 +161,17 @@ fn intervals_are_found_by_their_rules_and_wrong_rules_are_refused() {
         assert_eq!(send(&api, RestMethod::Post, "i/_search", of(rule.clone()).to_string()).0, 400, "{rule}");
     }
 }
+
+#[test]
+fn fields_are_listed_by_the_names_of_their_aliases_too() {
+    let (api, _) = api();
+    let properties = json!({"k": {"type": "keyword"}, "other": {"type": "alias", "path": "k"}});
+    let body = json!({"mappings": {"properties": properties}}).to_string();
+    assert_eq!(send(&api, RestMethod::Put, "a", body).0, 200);
+    let fields = &send(&api, RestMethod::Get, "a/_field_caps?fields=*", "").1["fields"];
+    for name in ["k", "other"] {
+        assert_eq!(fields[name]["keyword"]["aggregatable"], true, "{fields}");
+    }
+    let fields = &send(&api, RestMethod::Get, "a/_field_caps?fields=ot*", "").1["fields"];
+    assert_eq!(fields.as_object().map(serde_json::Map::len), Some(1), "{fields}");
+}
