@@ -1,6 +1,7 @@
 //! Memory that all sessions share: what one client holds and does not use, others get.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use nbd::server::Limits;
@@ -45,15 +46,11 @@ fn hold(client: &mut Client, how: Hold) {
     }
 }
 
-/// Sends a byte of each write now and then, as long as somebody takes them.
-fn drip(mut holders: Vec<Client>) {
-    loop {
-        let mut is_taken = false;
+/// Sends a byte of each write now and then, until it is over. The server ends one of them meanwhile.
+fn drip(mut holders: Vec<Client>, is_over: &AtomicBool) {
+    while !is_over.load(Ordering::Relaxed) {
         for client in &mut holders {
-            is_taken |= client.try_send(&[7]);
-        }
-        if !is_taken {
-            return;
+            client.try_send(&[7]);
         }
         std::thread::sleep(Duration::from_millis(10));
     }
@@ -69,18 +66,21 @@ fn who_holds_memory_and_does_nothing_for_it_loses_it_to_who_waits() {
             hold(client, how);
             until("the memory is taken", || begun() == number as u64 + 1);
         }
+        let is_over = Arc::new(AtomicBool::new(false));
         let (holders, drops) = match how {
-            Hold::WriteInDrops => (Vec::new(), Some(std::thread::spawn(move || drip(holders)))),
+            Hold::WriteInDrops => {
+                let is_over = Arc::clone(&is_over);
+                (Vec::new(), Some(std::thread::spawn(move || drip(holders, &is_over))))
+            }
             _ => (holders, None),
         };
         let mut other = rig.structured("disk");
         assert_eq!(other.read(0, 2 * MIB), vec![0; 2 << 20], "{how:?}");
         // A client with enough of it for its small requests was never in anybody's way.
         assert_eq!(other.write(5, &[1; 5000]), 0, "{how:?}");
-        // One of the holders was enough for the other; the second goes on, and ends with the server.
-        drop((other, rig));
+        is_over.store(true, Ordering::Relaxed);
         drops.into_iter().for_each(|drops| drops.join().expect("it sends as long as it can"));
-        drop(holders);
+        drop((other, holders));
     }
 }
 

@@ -107,7 +107,6 @@ mod tests {
             ("SELECT DISTINCT a FROM t FOR UPDATE", "0A000"),
             ("SELECT a FROM t GROUP BY a FOR UPDATE", "0A000"),
             ("SELECT 1 FROM t HAVING true FOR UPDATE", "0A000"),
-            ("SELECT 1 FOR UPDATE", "0A000"),
             ("SELECT * FROM t, u FOR UPDATE", "0A000"),
             ("SELECT * FROM t JOIN u ON true FOR UPDATE", "0A000"),
             ("SELECT * FROM (SELECT 1) AS t FOR SHARE", "0A000"),

@@ -148,7 +148,7 @@ async fn prepared_statements_are_forgotten_by_name_and_all_together() {
     // What asyncpg's pool sends on a connection that is returned to it.
     let reset = "SELECT pg_advisory_unlock_all();\nCLOSE ALL;\nUNLISTEN *;\nRESET ALL;";
     assert_eq!(client.query(reset).await.errors(), [""; 0]);
-    assert_eq!(client.query("close one").await.errors(), ["0A000"]);
+    assert_eq!(client.query("close one").await.errors(), ["34000"]);
     assert_eq!(client.query("begin").await.errors(), [""; 0]);
     assert_eq!(client.query("deallocate one").await.errors(), ["26000"]);
     assert_eq!(client.query("deallocate all").await.errors(), ["25P02"]);
