@@ -253,10 +253,10 @@ impl PointQuery<'_> {
 }
 
 /// The types of the parameters of a query, and its columns.
-pub(crate) type Described = (Vec<Option<DataType>>, SchemaRef);
+pub(crate) type PointDescription = (Vec<Option<DataType>>, SchemaRef);
 
 /// The types of a query's parameters and its columns, without a plan; `None` if it has another form.
-pub(crate) fn describe_query(session: &Session, statement: &Statement) -> Result<Option<Described>, SqlError> {
+pub(crate) fn describe_query(session: &Session, statement: &Statement) -> Result<Option<PointDescription>, SqlError> {
     let Some(query) = form(session, statement) else { return Ok(None) };
     let mut types = Vec::new();
     if !describe_key(&query.table, &query.alias, query.condition, &mut types)? {
