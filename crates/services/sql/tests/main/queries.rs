@@ -2,7 +2,7 @@
 
 use datafusion::scalar::ScalarValue;
 
-use crate::support::{check, run, run_with, session};
+use crate::support::{check, on_a_sessions_stack, run, run_with, session};
 
 #[tokio::test]
 async fn a_row_by_its_key_is_the_same_the_short_way_and_the_long_way() {
@@ -271,8 +271,6 @@ async fn what_would_be_ignored_is_refused_by_name() {
     check(
         &mut s,
         &[
-            ("SELECT a FROM t FOR UPDATE", "error 0A000: FOR UPDATE is not supported"),
-            ("SELECT a FROM t WHERE a = 1 FOR SHARE", "error 0A000"),
             ("SELECT a FROM t WHERE a IN (SELECT a FROM t FOR UPDATE SKIP LOCKED)", "error 0A000"),
             ("WITH c AS (SELECT a FROM t FOR SHARE NOWAIT) SELECT * FROM c", "error 0A000"),
             ("DELETE FROM t WHERE a IN (SELECT a FROM t FOR UPDATE)", "error 0A000"),
@@ -354,11 +352,5 @@ async fn deep_statements() {
 
 #[test]
 fn a_statement_too_deep_for_the_stack_is_refused() {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .thread_stack_size(sql::STACK_BYTES)
-        .enable_all()
-        .build()
-        .expect("a runtime");
-    runtime.block_on(async { tokio::spawn(deep_statements()).await.expect("nobody panicked") });
+    on_a_sessions_stack(deep_statements());
 }

@@ -86,3 +86,14 @@ pub(crate) async fn check(session: &mut Session, script: &[(&str, &str)]) {
         }
     }
 }
+
+/// Runs statements on a thread with the stack that sessions have.
+pub fn on_a_sessions_stack(statements: impl Future<Output = ()> + Send + 'static) {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .thread_stack_size(sql::STACK_BYTES)
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    runtime.block_on(async { tokio::spawn(statements).await.expect("nobody panicked") });
+}

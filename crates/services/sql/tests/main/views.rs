@@ -1,6 +1,6 @@
 //! Views that read views, and the objects that they read.
 
-use crate::support::{check, engine, run, session};
+use crate::support::{check, engine, on_a_sessions_stack, run, session};
 
 #[tokio::test]
 async fn a_view_cannot_read_itself() {
@@ -29,9 +29,9 @@ async fn a_view_cannot_read_itself() {
     tokio::spawn(script).await.expect("nobody panicked");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_ring_of_views_that_two_sessions_closed_is_refused_when_it_is_read() {
-    let script = async {
+#[test]
+fn a_ring_of_views_that_two_sessions_closed_is_refused_when_it_is_read() {
+    on_a_sessions_stack(async {
         let engine = engine();
         let (mut a, mut b) = (engine.session("a"), engine.session("b"));
         run(&mut a, "CREATE VIEW v AS SELECT 1 AS a; CREATE VIEW w AS SELECT 1 AS a").await;
@@ -69,8 +69,7 @@ async fn a_ring_of_views_that_two_sessions_closed_is_refused_when_it_is_read() {
             assert_eq!(run(&mut a, &format!("CREATE VIEW d{} AS {sql}", n + 1)).await, "CREATE VIEW");
         }
         check(&mut a, &[("SELECT * FROM d2", "true"), ("SELECT * FROM d3", "error 54001")]).await;
-    };
-    tokio::spawn(script).await.expect("nobody panicked");
+    });
 }
 
 #[tokio::test]
