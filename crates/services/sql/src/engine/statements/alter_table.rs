@@ -170,6 +170,7 @@ async fn set_not_null(session: &Session, table: &mut Table, at: usize) -> Result
     let one = SelectItem::UnnamedExpr(ast::expression_of("1")?);
     let mut query = ast::select(vec![one], vec![ast::addressed(table, relation)?], Some(is_null))?;
     ast::limit_to_one(&mut query);
+    changed_table::sees_all(session, table)?;
     let (_, batches) = changed_table::collect(session, &query, &[]).await?;
     if batches.iter().any(|batch| batch.num_rows() > 0) {
         let message = format!("column \"{name}\" of relation \"{relation}\" contains null values");
