@@ -387,6 +387,24 @@ async fn advisory_locks_are_counted_and_those_of_a_transaction_end_with_it() {
     check(&mut b, &[("SELECT pg_advisory_unlock_all()", ""), ("SELECT pg_advisory_unlock(2)", "false")]).await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_deadlock_through_an_advisory_lock_is_told_to_the_last_one_who_waits() {
+    let (number, row) = ("SELECT pg_advisory_lock(1)", "UPDATE t SET v = v + 1 WHERE id = 1");
+    for (first, last, answer) in [(row, number, "UPDATE 1"), (number, row, "")] {
+        let engine = engine();
+        let (mut a, mut b) = (engine.session("a"), engine.session("b"));
+        run(&mut a, SETUP).await;
+        run(&mut a, number).await;
+        run(&mut b, "BEGIN; UPDATE t SET v = v + 1 WHERE id = 1").await;
+        let (waiting, mut other) = match first == row {
+            true => (begin_waiting(&engine, a, first, 1).await, b),
+            false => (begin_waiting(&engine, b, first, 1).await, a),
+        };
+        check(&mut other, &[(last, "error 40P01"), ("ROLLBACK; SELECT pg_advisory_unlock_all()", "ROLLBACK\n")]).await;
+        assert_eq!(waiting.await.expect("no panic").1, answer);
+    }
+}
+
 #[tokio::test]
 async fn advisory_locks_are_bounded() {
     let mut session = engine().session("a");

@@ -7,7 +7,8 @@
 //!
 //! Rows that a statement has locked stay locked when it runs again, so each of its runs comes further. In an open transaction
 //! only the statement is undone, and in REPEATABLE READ it runs again only if the other transaction has changed nothing. A
-//! statement that is a transaction of its own has nothing to lose: after a deadlock it releases its rows and begins again.
+//! statement that is a transaction of its own has nothing to lose: after a deadlock it releases its rows and begins again. But
+//! advisory locks of its session would stay, and with them the circle: then it is as one in a transaction.
 
 use std::time::Duration;
 
@@ -21,7 +22,7 @@ use crate::engine::parse::sequence_parser::SequenceStatement;
 use crate::engine::session::isolation::Isolation;
 use crate::engine::{Session, StatementResult};
 
-/// How often a statement is repeated after a conflict that it could not wait for, and the longest pause before.
+/// How often a statement is repeated after a conflict that it could not wait for, or after a deadlock, and the longest pause before.
 const AGAIN_MOST: u32 = 50;
 const AGAIN_PAUSE_MOST: Duration = Duration::from_millis(50);
 
@@ -62,8 +63,12 @@ pub(super) async fn changing_rows(session: &mut Session, changing: Changing<'_>)
 
 /// Runs it as a transaction of its own.
 async fn alone(session: &mut Session, changing: Changing<'_>) -> Result<StatementResult, SqlError> {
-    let locks = session.engine.row_locks.owner_that_gives_way(session.number());
-    let mut tries = 0;
+    let gives_way = session.advisory.is_empty();
+    let locks = match gives_way {
+        true => session.engine.row_locks.owner_that_gives_way(session.number()),
+        false => session.engine.row_locks.owner(session.number()),
+    };
+    let (mut tries, mut deadlocks) = (0, 0);
     loop {
         session.transaction.begin(session.new_transaction_with(true, locks.clone()));
         let outcome = match session.refresh() {
@@ -81,10 +86,10 @@ async fn alone(session: &mut Session, changing: Changing<'_>) -> Result<Statemen
         let wanted = locks.take_wanted();
         match (outcome, wanted) {
             (Err(SqlError::Again(_)), Some(wanted)) => match locks.wait(&wanted, lock_timeout(session)).await {
-                Err(error) if error.code() == DEADLOCK => {
+                Err(error) if error.code() == DEADLOCK && gives_way && deadlocks < AGAIN_MOST => {
                     locks.give_back_to(0);
-                    pause(tries).await;
-                    tries = tries.saturating_add(1);
+                    pause(deadlocks).await;
+                    deadlocks += 1;
                 }
                 waited => waited?,
             },
