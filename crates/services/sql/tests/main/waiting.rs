@@ -388,6 +388,26 @@ async fn advisory_locks_are_counted_and_those_of_a_transaction_end_with_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn transactions_that_lock_in_one_order_do_not_wait_in_a_circle() {
+    for (locks, answer) in [
+        ("SELECT id FROM t WHERE id IN (1, 2, 3) ORDER BY id FOR UPDATE", "1\n2\n3"),
+        ("UPDATE t SET v = 5 WHERE id IN (1, 2, 3)", "UPDATE 3"),
+        ("DELETE FROM t WHERE v < 4", "DELETE 2"),
+    ] {
+        let engine = engine();
+        let (mut a, mut b) = (engine.session("a"), engine.session("b"));
+        run(&mut a, SETUP).await;
+        run(&mut a, "INSERT INTO t VALUES (3, 3); BEGIN; UPDATE t SET v = 7 WHERE id = 2").await;
+        run(&mut b, "BEGIN").await;
+        let waiting = begin_waiting(&engine, b, locks, 1).await;
+        check(&mut a, &[("UPDATE t SET v = 0 WHERE id = 3", "UPDATE 1"), ("COMMIT", "COMMIT")]).await;
+        let (mut b, got) = waiting.await.expect("no panic");
+        assert_eq!(got, answer, "{locks}");
+        check(&mut b, &[("COMMIT", "COMMIT")]).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_deadlock_through_an_advisory_lock_is_told_to_the_last_one_who_waits() {
     let (number, row) = ("SELECT pg_advisory_lock(1)", "UPDATE t SET v = v + 1 WHERE id = 1");
     for (first, last, answer) in [(row, number, "UPDATE 1"), (number, row, "")] {

@@ -101,13 +101,18 @@ impl<'a> KeyEncoder<'a> {
     }
 }
 
-/// Goes on after a row that another transaction has locked, so that the statement, which will run again, has its other rows.
+/// Goes on after a row that another transaction has locked, so that the statement, which will run again, has its other rows; but
+/// not if it locks them in order.
 ///
-/// Errors: those of other kinds.
-fn together(earlier: Result<(), SqlError>, row: Result<(), SqlError>) -> Result<Result<(), SqlError>, SqlError> {
+/// Errors: those of other kinds; [`SqlError::Again`] if it locks in order.
+fn together(
+    transaction: &SessionTransaction,
+    earlier: Result<(), SqlError>,
+    row: Result<(), SqlError>,
+) -> Result<Result<(), SqlError>, SqlError> {
     match row {
         Ok(()) => Ok(earlier),
-        Err(SqlError::Again(why)) => Ok(Err(SqlError::Again(why))),
+        Err(SqlError::Again(why)) if !transaction.row_locks().is_in_order() => Ok(Err(SqlError::Again(why))),
         Err(error) => Err(error),
     }
 }
@@ -172,7 +177,7 @@ impl Engine {
         for (row, address) in addresses.as_binary::<i32>().iter().enumerate() {
             let address = address.unwrap_or_default();
             if seen.insert(address) {
-                locked = together(locked, self.delete_row(transaction, table, address))?;
+                locked = together(transaction, locked, self.delete_row(transaction, table, address))?;
                 deleted.push(row);
             }
         }
@@ -223,13 +228,13 @@ impl Engine {
             };
             match stays {
                 Some(old) => {
-                    locked = together(locked, transaction.lock_row(table.rows, old))?;
+                    locked = together(transaction, locked, transaction.lock_row(table.rows, old))?;
                     value.clear();
                     encoder.encode(row, &mut value)?;
                     transaction.put(table.rows, old, &value)?;
                 }
                 None => {
-                    locked = together(locked, self.delete_row(transaction, table, address))?;
+                    locked = together(transaction, locked, self.delete_row(transaction, table, address))?;
                     moved.push(row);
                 }
             }
