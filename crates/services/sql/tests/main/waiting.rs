@@ -8,7 +8,7 @@ use sql::{Engine, EngineOptions, Session, TupleMoverOptions};
 use store::{Options, Store};
 use tokio::task::JoinHandle;
 
-use crate::support::{check, engine, run};
+use crate::support::{check, engine, run, with_row_groups_of};
 
 /// A statement that runs in a session of its own task.
 type Running = JoinHandle<(Session, String)>;
@@ -385,6 +385,31 @@ async fn advisory_locks_are_counted_and_those_of_a_transaction_end_with_it() {
     check(&mut a, &[("DISCARD ALL", "DISCARD ALL")]).await;
     check(&mut b, &[("SELECT pg_try_advisory_lock(1), pg_try_advisory_lock(2)", "true|true")]).await;
     check(&mut b, &[("SELECT pg_advisory_unlock_all()", ""), ("SELECT pg_advisory_unlock(2)", "false")]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_adds_a_key_waits_for_who_deletes_its_row_in_a_row_group() {
+    for (adds, end, answer) in [
+        ("INSERT INTO t VALUES (5, 0)", "COMMIT", "INSERT 0 1"),
+        ("INSERT INTO t VALUES (5, 0)", "ROLLBACK", "error 23505"),
+        ("INSERT INTO t VALUES (5, 0) ON CONFLICT DO NOTHING", "COMMIT", "INSERT 0 1"),
+        ("UPDATE t SET id = 5 WHERE id = 6", "COMMIT", "UPDATE 1"),
+        ("UPDATE t SET id = 5 WHERE id = 6", "ROLLBACK", "error 23505"),
+    ] {
+        let engine = with_row_groups_of(Store::in_memory(Options::default()).expect("memory is enough"), 10);
+        let (mut a, b) = (engine.session("a"), engine.session("b"));
+        run(
+            &mut a,
+            "CREATE TABLE t (id int PRIMARY KEY, v int); INSERT INTO t SELECT i, i FROM generate_series(1, 20) AS g(i)",
+        )
+        .await;
+        engine.move_rows(0).expect("moves");
+        check(&mut a, &[("BEGIN; DELETE FROM t WHERE v = 5", "BEGIN\nDELETE 1")]).await;
+        let waiting = begin_waiting(&engine, b, adds, 1).await;
+        run(&mut a, end).await;
+        let (_, got) = waiting.await.expect("no panic");
+        assert!(got.starts_with(answer), "{adds}, {end}: {got}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -141,7 +141,6 @@ impl Engine {
                 // Another transaction may be adding the same key: its end decides.
                 transaction.lock_row(table.rows, &key)?;
                 if existing != Existing::NoneIs && self.exists(transaction, table, &key)? {
-                    transaction.check_newest(table.rows, &key)?;
                     if existing == Existing::Skip {
                         continue;
                     }
@@ -157,12 +156,20 @@ impl Engine {
         Ok(inserted)
     }
 
-    /// Whether a primary key exists, in either store.
+    /// Whether a primary key, which is locked, exists in either store.
+    ///
+    /// Errors: [`SqlError::Again`] if another transaction is deleting its row, or has done so since the snapshot: its end decides.
     fn exists(&self, transaction: &SessionTransaction, table: &Table, key: &[u8]) -> Result<bool, SqlError> {
-        if transaction.get(table.rows, key)?.is_some() {
-            return Ok(true);
+        if transaction.get(table.rows, key)?.is_none() {
+            let view = transaction.own_view();
+            let Some((address, _)) = self.columns.find(&view, table, key)? else { return Ok(false) };
+            // What deletes it without a look at its key locks its place only.
+            let (tree, place) = self.columns.place(&view, table, &address)?;
+            transaction.lock_row(tree, &place)?;
+            transaction.check_newest(tree, &place)?;
         }
-        Ok(self.columns.find(&transaction.own_view(), table, key)?.is_some())
+        transaction.check_newest(table.rows, key)?;
+        Ok(true)
     }
 
     /// Deletes the rows at addresses, each once. Returns the positions of the deleted rows.
