@@ -32,7 +32,7 @@ pub(crate) async fn alter(session: &mut Session, alter: &AlterTable) -> Result<S
         Err(error) if alter.if_exists && error.code() == "42P01" => return done("ALTER TABLE"),
         table => table?,
     };
-    session.changing("ALTER TABLE")?.lock(table.id, true)?;
+    session.changing_alone("ALTER TABLE", table.id)?;
     // Views keep the names with which they were created.
     let takes = |operation: &AlterTableOperation| {
         use AlterTableOperation::{AlterColumn, DropColumn, RenameColumn, RenameTable};
