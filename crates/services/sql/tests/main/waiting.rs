@@ -340,6 +340,23 @@ async fn transactions_that_move_amounts_beside_the_tuple_mover_keep_the_sum_and_
     assert!(moved.row_groups > 0, "{moved:?}");
 }
 
+#[tokio::test]
+async fn only_locked_rows_stay_where_others_are_moved() {
+    let engine = with_row_groups_of(Store::in_memory(Options::default()).expect("memory is enough"), 10);
+    let (mut a, mut b) = (engine.session("a"), engine.session("b"));
+    run(
+        &mut a,
+        "CREATE TABLE t (id int PRIMARY KEY, v int); INSERT INTO t SELECT i, 0 FROM generate_series(1, 21) AS g(i)",
+    )
+    .await;
+    check(&mut b, &[("BEGIN; SELECT v FROM t WHERE id IN (1, 5) FOR UPDATE", "BEGIN\n0\n0")]).await;
+    assert_eq!(engine.move_rows(0).expect("moves"), 10);
+    assert_eq!(engine.move_rows(0).expect("too few others"), 0);
+    check(&mut b, &[("UPDATE t SET v = 1 WHERE id = 5; COMMIT", "UPDATE 1\nCOMMIT")]).await;
+    assert_eq!(engine.move_rows(0).expect("moves"), 10);
+    check(&mut a, &[("SELECT count(*), sum(v), sum(id) FROM t", "21|1|231")]).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn advisory_locks_are_counted_and_those_of_a_transaction_end_with_it() {
     let engine = engine();

@@ -227,6 +227,12 @@ impl RowLocks {
         LockKey::Row(self.hasher.hash_one((tree.0, key)))
     }
 
+    /// Whether a session has a key of a tree, or waits for it.
+    pub(crate) fn is_locked(&self, tree: TreeId, key: &[u8]) -> bool {
+        let key = self.key(tree, key);
+        self.inner.lock().locks.contains_key(&key)
+    }
+
     /// Locks all of these keys for a background thread, or none, if a session holds one of them. They are released when the
     /// result is dropped.
     pub(crate) fn reserve(self: &Arc<Self>, keys: &[LockKey]) -> Option<Arc<LockOwner>> {
