@@ -52,6 +52,8 @@ impl Rows {
 
 struct Cursor {
     name: String,
+    /// How many were declared before it.
+    number: usize,
     schema: SchemaRef,
     rows: Arc<Mutex<Rows>>,
     /// Whether its rows do not depend on what the transaction changes later.
@@ -68,8 +70,9 @@ impl Cursor {
 /// The cursors of one transaction.
 #[derive(Default)]
 pub(crate) struct Cursors {
-    /// In the order in which they were declared.
     open: Vec<Cursor>,
+    /// How many were declared.
+    declared: usize,
 }
 
 impl Cursors {
@@ -86,7 +89,8 @@ impl Cursors {
             return Err(SqlError::transaction("54000", message));
         }
         let rows = Arc::new(Mutex::new(Rows { stream: Some(stream), rest: None }));
-        self.open.push(Cursor { name: name.to_owned(), schema, rows, is_frozen });
+        self.open.push(Cursor { name: name.to_owned(), number: self.declared, schema, rows, is_frozen });
+        self.declared += 1;
         Ok(())
     }
 
@@ -144,13 +148,13 @@ impl Cursors {
         Ok(())
     }
 
-    /// How many there are, for [`keep`](Cursors::keep).
+    /// How many were declared, for [`keep`](Cursors::keep).
     pub(crate) fn count(&self) -> usize {
-        self.open.len()
+        self.declared
     }
 
-    /// Ends all but the first `count`.
+    /// Ends all but those that were among the first `count` that were declared.
     pub(crate) fn keep(&mut self, count: usize) {
-        self.open.truncate(count);
+        self.open.retain(|cursor| cursor.number < count);
     }
 }
