@@ -452,9 +452,12 @@ fn rows_move_from_row_form_a_row_group_at_a_time_and_numbers_of_row_groups_go_on
         transaction.put(table.rows, keys.get(row), &bytes).unwrap();
     }
     transaction.commit().unwrap();
-    assert_eq!(both.columns.move_rows(both.store.begin(), table, 2001, |_, _| Ok(())).unwrap(), 0);
-    assert_eq!(both.columns.move_rows(both.store.begin(), table, 2000, |_, _| Ok(())).unwrap(), ROW_GROUP_ROWS);
-    assert_eq!(both.columns.move_rows(both.store.begin(), table, 0, |_, _| Ok(())).unwrap(), 0);
+    assert_eq!(both.columns.move_rows(both.store.begin(), table, 2001, |_, _| false, |_, _| Ok(())).unwrap(), 0);
+    assert_eq!(
+        both.columns.move_rows(both.store.begin(), table, 2000, |_, _| false, |_, _| Ok(())).unwrap(),
+        ROW_GROUP_ROWS
+    );
+    assert_eq!(both.columns.move_rows(both.store.begin(), table, 0, |_, _| false, |_, _| Ok(())).unwrap(), 0);
     let view = View::Snapshot(both.store.snapshot());
     for row in [0, 8192, ROW_GROUP_ROWS - 1] {
         let (_, found) = both.columns.find(&view, table, keys.get(row)).unwrap().unwrap();

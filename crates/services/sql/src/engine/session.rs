@@ -303,9 +303,24 @@ impl Session {
         Ok(())
     }
 
-    /// The open transaction, for a statement that changes something. Errors: 25006 in a transaction that only reads.
+    /// The open transaction, for a statement that changes something. Errors: 25006 in a transaction that only reads; 55006 while a
+    /// cursor reads its changes.
     pub(crate) fn changing(&mut self, what: &str) -> Result<&mut SessionTransaction, SqlError> {
         self.transaction.changing(what)
+    }
+
+    /// The same for one that has a table alone, and may drop what rows are read from.
+    ///
+    /// Errors: also 55006 while rows are read in a view with the transaction's changes; [`SqlError::Again`].
+    pub(crate) fn changing_alone(&mut self, what: &str, table: u64) -> Result<&mut SessionTransaction, SqlError> {
+        let is_read = Arc::strong_count(&self.readers) > 1;
+        let transaction = self.transaction.changing(what)?;
+        if is_read {
+            let message = format!("cannot execute {what} while rows of an earlier query of this transaction are read");
+            return Err(SqlError::transaction("55006", message));
+        }
+        transaction.lock(table, true)?;
+        Ok(transaction)
     }
 
     /// Marks an open transaction as failed: a message of the client was refused before it became a statement.

@@ -8,9 +8,10 @@
 //! ```
 //!
 //! A move is a transaction like any other: if a statement changes one of its rows at the same time, the first to commit
-//! wins. If that was the statement, nothing is moved, and the mover tries the table again in the next round. It locks the rows
-//! while it commits, and moves nothing if an open transaction has locked one: that one would have to run again. The pauses
-//! bound the mover's share of a processor, and of the store's applier, whatever the number of rows to move. The mover
+//! wins. If that was the statement, nothing is moved, and the mover tries the table again in the next round. It leaves rows out that
+//! open transactions have locked, which would have to run again. It locks the others while it commits, and moves nothing if one was
+//! locked meanwhile. The pauses, also after a move that was given up, bound the mover's share of a processor, and of the store's
+//! applier, whatever the number of rows to move. The mover
 //! reads the addresses of all deleted rows to find out what row groups have lost: the longer this reading takes, the
 //! longer it waits before it reads them again.
 //!
@@ -151,7 +152,8 @@ impl TupleMover {
         let catalog = self.tables(&View::Snapshot(transaction.snapshot().clone()))?;
         let Some(table) = catalog.tables().find(|table| table.id == id) else { return Ok(0) };
         let mut reserved = None;
-        match self.columns.move_rows(transaction, table, keep, self.reserving(&mut reserved)) {
+        let is_locked = |tree, key: &[u8]| self.row_locks.is_locked(tree, key);
+        match self.columns.move_rows(transaction, table, keep, is_locked, self.reserving(&mut reserved)) {
             Ok(0) => {
                 self.counts.forget(table.storage);
                 Ok(0)
@@ -264,13 +266,15 @@ impl TupleMover {
             loop {
                 let before = Instant::now();
                 let rows = logged(id, self.move_one(id, options.keep));
-                if rows == 0 {
-                    break;
-                }
                 let took = before.elapsed();
-                tracing::info!(table = id, rows, ms = took.as_millis() as u64, "rows moved to the column store");
+                if rows > 0 {
+                    tracing::info!(table = id, rows, ms = took.as_millis() as u64, "rows moved to the column store");
+                }
                 if !self.sleep(options.pause(took)) {
                     return Ok(false);
+                }
+                if rows == 0 {
+                    break;
                 }
             }
         }

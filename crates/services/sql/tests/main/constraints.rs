@@ -7,7 +7,7 @@ use datafusion::arrow::array::{ArrayRef, Int32Array};
 use store::{Options, Store};
 
 use crate::rights::{engine_and_guard, session_of};
-use crate::support::{check, copy, run, session, try_run, with_row_groups_of};
+use crate::support::{check, copy, engine, run, session, try_run, with_row_groups_of};
 
 #[tokio::test]
 async fn a_row_that_violates_a_check_is_refused_and_one_that_is_unknown_is_not() {
@@ -300,4 +300,22 @@ async fn a_column_gets_another_type_if_its_values_fit() {
         ],
     )
     .await;
+}
+
+#[tokio::test]
+async fn a_constraint_is_added_by_a_look_at_all_rows_and_known_to_older_transactions() {
+    for (change, code) in [("alter column a set not null", "23502"), ("add check (a is not null)", "23514")] {
+        let engine = engine();
+        let (mut a, mut b) = (engine.session("a"), engine.session("b"));
+        let change = format!("alter table t {change}");
+        let change = change.as_str();
+        let begin = ("begin isolation level repeatable read; select 1", "BEGIN\n1");
+        check(&mut a, &[("create table t (a int); insert into t values (1)", "CREATE TABLE\nINSERT 0 1"), begin]).await;
+        check(&mut b, &[("insert into t values (null)", "INSERT 0 1")]).await;
+        check(&mut a, &[(change, "error 40001"), ("rollback", "ROLLBACK"), (change, &format!("error {code}"))]).await;
+        check(&mut b, &[("delete from t where a is null", "DELETE 1"), begin]).await;
+        let writes = ("begin; insert into t values (2)", "BEGIN\nINSERT 0 1");
+        check(&mut a, &[writes, (change, "ALTER TABLE"), ("commit", "COMMIT")]).await;
+        check(&mut b, &[("insert into t values (null)", "error 40001")]).await;
+    }
 }

@@ -186,6 +186,10 @@ async fn an_identity_column_takes_given_values_only_where_it_may() {
             ),
             ("create table e (id text generated always as identity)", "error 22023: identity column type must be"),
             ("select identity_value('public.d_id_seq')", "error 42883"),
+            ("select \"identity_value\"('public.d_id_seq')", "error 42883"),
+            ("select pg_catalog.\"identity_value\"('public.d_id_seq')", "error 42883"),
+            ("create view x as select \"identity_value\"('public.d_id_seq') as v", "error 42883"),
+            ("create table x (v bigint default \"identity_value\"('public.d_id_seq'))", "error 42883"),
         ],
     )
     .await;

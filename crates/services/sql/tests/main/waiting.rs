@@ -8,7 +8,7 @@ use sql::{Engine, EngineOptions, Session, TupleMoverOptions};
 use store::{Options, Store};
 use tokio::task::JoinHandle;
 
-use crate::support::{check, engine, run};
+use crate::support::{check, engine, run, with_row_groups_of};
 
 /// A statement that runs in a session of its own task.
 type Running = JoinHandle<(Session, String)>;
@@ -340,6 +340,23 @@ async fn transactions_that_move_amounts_beside_the_tuple_mover_keep_the_sum_and_
     assert!(moved.row_groups > 0, "{moved:?}");
 }
 
+#[tokio::test]
+async fn only_locked_rows_stay_where_others_are_moved() {
+    let engine = with_row_groups_of(Store::in_memory(Options::default()).expect("memory is enough"), 10);
+    let (mut a, mut b) = (engine.session("a"), engine.session("b"));
+    run(
+        &mut a,
+        "CREATE TABLE t (id int PRIMARY KEY, v int); INSERT INTO t SELECT i, 0 FROM generate_series(1, 21) AS g(i)",
+    )
+    .await;
+    check(&mut b, &[("BEGIN; SELECT v FROM t WHERE id IN (1, 5) FOR UPDATE", "BEGIN\n0\n0")]).await;
+    assert_eq!(engine.move_rows(0).expect("moves"), 10);
+    assert_eq!(engine.move_rows(0).expect("too few others"), 0);
+    check(&mut b, &[("UPDATE t SET v = 1 WHERE id = 5; COMMIT", "UPDATE 1\nCOMMIT")]).await;
+    assert_eq!(engine.move_rows(0).expect("moves"), 10);
+    check(&mut a, &[("SELECT count(*), sum(v), sum(id) FROM t", "21|1|231")]).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn advisory_locks_are_counted_and_those_of_a_transaction_end_with_it() {
     let engine = engine();
@@ -385,6 +402,69 @@ async fn advisory_locks_are_counted_and_those_of_a_transaction_end_with_it() {
     check(&mut a, &[("DISCARD ALL", "DISCARD ALL")]).await;
     check(&mut b, &[("SELECT pg_try_advisory_lock(1), pg_try_advisory_lock(2)", "true|true")]).await;
     check(&mut b, &[("SELECT pg_advisory_unlock_all()", ""), ("SELECT pg_advisory_unlock(2)", "false")]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_adds_a_key_waits_for_who_deletes_its_row_in_a_row_group() {
+    for (adds, end, answer) in [
+        ("INSERT INTO t VALUES (5, 0)", "COMMIT", "INSERT 0 1"),
+        ("INSERT INTO t VALUES (5, 0)", "ROLLBACK", "error 23505"),
+        ("INSERT INTO t VALUES (5, 0) ON CONFLICT DO NOTHING", "COMMIT", "INSERT 0 1"),
+        ("UPDATE t SET id = 5 WHERE id = 6", "COMMIT", "UPDATE 1"),
+        ("UPDATE t SET id = 5 WHERE id = 6", "ROLLBACK", "error 23505"),
+    ] {
+        let engine = with_row_groups_of(Store::in_memory(Options::default()).expect("memory is enough"), 10);
+        let (mut a, b) = (engine.session("a"), engine.session("b"));
+        run(
+            &mut a,
+            "CREATE TABLE t (id int PRIMARY KEY, v int); INSERT INTO t SELECT i, i FROM generate_series(1, 20) AS g(i)",
+        )
+        .await;
+        engine.move_rows(0).expect("moves");
+        check(&mut a, &[("BEGIN; DELETE FROM t WHERE v = 5", "BEGIN\nDELETE 1")]).await;
+        let waiting = begin_waiting(&engine, b, adds, 1).await;
+        run(&mut a, end).await;
+        let (_, got) = waiting.await.expect("no panic");
+        assert!(got.starts_with(answer), "{adds}, {end}: {got}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn transactions_that_lock_in_one_order_do_not_wait_in_a_circle() {
+    for (locks, answer) in [
+        ("SELECT id FROM t WHERE id IN (1, 2, 3) ORDER BY id FOR UPDATE", "1\n2\n3"),
+        ("UPDATE t SET v = 5 WHERE id IN (1, 2, 3)", "UPDATE 3"),
+        ("DELETE FROM t WHERE v < 4", "DELETE 2"),
+    ] {
+        let engine = engine();
+        let (mut a, mut b) = (engine.session("a"), engine.session("b"));
+        run(&mut a, SETUP).await;
+        run(&mut a, "INSERT INTO t VALUES (3, 3); BEGIN; UPDATE t SET v = 7 WHERE id = 2").await;
+        run(&mut b, "BEGIN").await;
+        let waiting = begin_waiting(&engine, b, locks, 1).await;
+        check(&mut a, &[("UPDATE t SET v = 0 WHERE id = 3", "UPDATE 1"), ("COMMIT", "COMMIT")]).await;
+        let (mut b, got) = waiting.await.expect("no panic");
+        assert_eq!(got, answer, "{locks}");
+        check(&mut b, &[("COMMIT", "COMMIT")]).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_deadlock_through_an_advisory_lock_is_told_to_the_last_one_who_waits() {
+    let (number, row) = ("SELECT pg_advisory_lock(1)", "UPDATE t SET v = v + 1 WHERE id = 1");
+    for (first, last, answer) in [(row, number, "UPDATE 1"), (number, row, "")] {
+        let engine = engine();
+        let (mut a, mut b) = (engine.session("a"), engine.session("b"));
+        run(&mut a, SETUP).await;
+        run(&mut a, number).await;
+        run(&mut b, "BEGIN; UPDATE t SET v = v + 1 WHERE id = 1").await;
+        let (waiting, mut other) = match first == row {
+            true => (begin_waiting(&engine, a, first, 1).await, b),
+            false => (begin_waiting(&engine, b, first, 1).await, a),
+        };
+        check(&mut other, &[(last, "error 40P01"), ("ROLLBACK; SELECT pg_advisory_unlock_all()", "ROLLBACK\n")]).await;
+        assert_eq!(waiting.await.expect("no panic").1, answer);
+    }
 }
 
 #[tokio::test]

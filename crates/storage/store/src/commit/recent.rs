@@ -55,20 +55,39 @@ impl RecentWrites {
     }
 
     /// Whether no transaction that committed after `snapshot` wrote a key of this write buffer, which keeps its hashes. Takes
-    /// as long as there are keys that others have written since, whatever the size of the buffer.
+    /// as long as there are keys that others have written since, or as the buffer has: whichever are fewer.
     pub(crate) fn allows_renewal(&self, snapshot: u64, writes: &WriteBuffer) -> bool {
         if self.newest <= snapshot {
             return true;
         }
         let newer = |lsn: &u64| *lsn > snapshot;
-        let mut since = self.log.iter().rev().take_while(|written| newer(&written.lsn));
-        let meets =
-            |written: &WrittenKeys| writes.meets(&written.keys) || written.runs.iter().any(|run| writes.meets(run));
         let is_dropped = |tree: TreeId| self.is_newer(snapshot, hash(tree, WHOLE));
-        let lost = since.any(meets)
-            || writes.trees().any(is_dropped)
-            || writes.dropped().any(|tree| self.trees.get(&tree).is_some_and(newer));
+        let lost = writes.trees().any(is_dropped)
+            || writes.dropped().any(|tree| self.trees.get(&tree).is_some_and(newer))
+            || match self.has_more_since(snapshot, writes.hash_count()) {
+                true => {
+                    writes.hashes().any(|key| self.is_newer(snapshot, key))
+                        || writes.sorted_hashes().any(|own| self.meets_run(own, snapshot))
+                }
+                false => self
+                    .since(snapshot)
+                    .any(|written| writes.meets(&written.keys) || written.runs.iter().any(|run| writes.meets(run))),
+            };
         !lost
+    }
+
+    fn since(&self, snapshot: u64) -> impl Iterator<Item = &WrittenKeys> {
+        self.log.iter().rev().take_while(move |written| written.lsn > snapshot)
+    }
+
+    /// Whether more keys than this were written after `snapshot`. Takes no longer than that number says.
+    fn has_more_since(&self, snapshot: u64, mut count: usize) -> bool {
+        let keys = |written: &WrittenKeys| written.keys.len() + written.runs.iter().map(|run| run.len()).sum::<usize>();
+        self.since(snapshot).any(|written| {
+            let left = count.checked_sub(keys(written).max(1));
+            count = left.unwrap_or(0);
+            left.is_none()
+        })
     }
 
     /// Whether a key was written by a transaction that committed after `snapshot`.
@@ -200,8 +219,19 @@ mod tests {
             (10, &[7, 3], false),
             (20, &[1, 2, 3], true),
             (0, &[7, 8], true),
+            // More keys than the others have written.
+            (5, &[7, 8, 9, 1], false),
+            (5, &[7, 8, 9, 3], false),
+            (5, &[7, 8, 9, 4], true),
+            (10, &[7, 1, 2, 4], true),
         ] {
             assert_eq!(recent.allows_renewal(snapshot, &own(keys)), allowed, "snapshot {snapshot}, keys {keys:?}");
+        }
+        let mut counted = own(&[7]);
+        counted.count_as_changed(TreeId(9), [&[1_u8][..]]);
+        counted.keep_hashes();
+        for (snapshot, allowed) in [(5, false), (10, true)] {
+            assert_eq!(recent.allows_renewal(snapshot, &counted), allowed, "snapshot {snapshot}, counted keys");
         }
         let mut undone = own(&[7]);
         let savepoint = undone.savepoint();

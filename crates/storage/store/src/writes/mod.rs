@@ -161,10 +161,26 @@ impl WriteBuffer {
     pub(crate) fn meets(&self, theirs: &[u64]) -> bool {
         let is_own = |key: &u64| {
             self.hashes.as_ref().is_some_and(|own| own.contains(key))
-                || self.runs.iter().any(|run| run.hashes.binary_search(key).is_ok())
-                || self.counted.values().any(|counted| counted.binary_search(key).is_ok())
+                || self.sorted_hashes().any(|own| own.binary_search(key).is_ok())
         };
         theirs.iter().any(is_own)
+    }
+
+    /// Hashes of the layer's keys. Needs [`keep_hashes`](WriteBuffer::keep_hashes).
+    pub(crate) fn hashes(&self) -> impl Iterator<Item = u64> {
+        self.hashes.iter().flatten().copied()
+    }
+
+    /// Hashes of the other keys that it changes or counts as changed, in sorted lists. Needs
+    /// [`keep_hashes`](WriteBuffer::keep_hashes).
+    pub(crate) fn sorted_hashes(&self) -> impl Iterator<Item = &[u64]> {
+        let runs = self.runs.iter().map(|run| run.hashes.as_slice());
+        runs.chain(self.counted.values().map(Vec::as_slice))
+    }
+
+    /// How many hashes these are.
+    pub(crate) fn hash_count(&self) -> usize {
+        self.hashes.as_ref().map_or(0, HashSet::len) + self.sorted_hashes().map(<[u64]>::len).sum::<usize>()
     }
 
     /// The trees that it drops.

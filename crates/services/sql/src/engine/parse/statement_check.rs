@@ -18,7 +18,7 @@ use datafusion::sql::sqlparser::ast::{
     Statement, TableFactor, UnaryOperator, Visit, Visitor, visit_expressions,
 };
 
-use super::ast::IDENTITY_VALUE;
+use super::ast::{IDENTITY_VALUE, folded};
 use crate::SqlError;
 
 /// Refuses parts that would be accepted and ignored. Errors: 0A000.
@@ -315,7 +315,8 @@ impl Visitor for Aggregates {
 
 /// Refuses functions that differ from PostgreSQL's of the same name.
 fn call(function: &Function) -> ControlFlow<Box<SqlError>> {
-    let name = function.name.to_string().to_lowercase();
+    // As the planner finds it: without quotes, and folded only where there are none.
+    let name = function.name.0.last().and_then(ObjectNamePart::as_ident).map(folded).unwrap_or_default();
     match name.as_str() {
         "generate_series" | "range" => {
             refuse_with(format!("{name} among the columns of SELECT"), "Put it into FROM, or use LATERAL there.")

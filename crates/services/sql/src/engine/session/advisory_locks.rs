@@ -40,6 +40,11 @@ impl AdvisoryLocks {
         AdvisoryLocks { owner, times: HashMap::new() }
     }
 
+    /// Whether it has none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.times.is_empty()
+    }
+
     /// Takes a lock, after a wait if `waits` says how long. Returns whether it has it.
     ///
     /// Errors: 40P01, 55P03; 53200 for too many.

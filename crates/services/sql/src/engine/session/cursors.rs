@@ -2,6 +2,9 @@
 //!
 //! A cursor is a query whose rows are taken some at a time, forward only. It keeps what a portal that is read in part keeps: its threads,
 //! two batches on their way, and the rest of a batch. Cursors end with their transaction; ROLLBACK TO ends those since the savepoint.
+//!
+//! A cursor returns the state of DECLARE. Where the transaction had changed nothing it reads a snapshot. Otherwise its rows are read at
+//! once, if they are few; those of a large one are read from the transaction while they are fetched, and until then nothing is changed.
 
 use std::sync::Arc;
 
@@ -20,9 +23,9 @@ const CURSORS_MAX: usize = 64;
 
 /// The rows of a cursor that were not fetched yet.
 struct Rows {
-    stream: SendableRecordBatchStream,
+    /// `None` when it is over: what it reads is released.
+    stream: Option<SendableRecordBatchStream>,
     rest: Option<RecordBatch>,
-    is_over: bool,
 }
 
 impl Rows {
@@ -30,11 +33,10 @@ impl Rows {
     async fn next(&mut self, most: u64) -> Option<DfResult<RecordBatch>> {
         let batch = match self.rest.take() {
             Some(batch) => batch,
-            None if self.is_over => return None,
-            None => match self.stream.next().await {
+            None => match self.stream.as_mut()?.next().await {
                 Some(Ok(batch)) => batch,
                 other => {
-                    self.is_over = true;
+                    self.stream = None;
                     return other;
                 }
             },
@@ -50,32 +52,57 @@ impl Rows {
 
 struct Cursor {
     name: String,
+    /// How many were declared before it.
+    number: usize,
     schema: SchemaRef,
     rows: Arc<Mutex<Rows>>,
+    /// Whether its rows do not depend on what the transaction changes later.
+    is_frozen: bool,
+}
+
+impl Cursor {
+    /// Whether it reads the transaction's changes, and is not at its end.
+    fn reads_changes(&self) -> bool {
+        !self.is_frozen && self.rows.try_lock().map_or(true, |rows| rows.stream.is_some())
+    }
 }
 
 /// The cursors of one transaction.
 #[derive(Default)]
 pub(crate) struct Cursors {
-    /// In the order in which they were declared.
     open: Vec<Cursor>,
+    /// How many were declared.
+    declared: usize,
 }
 
 impl Cursors {
-    /// Adds a cursor over these rows. Errors: 42P03, 54000.
+    /// Adds a cursor over these rows; `is_frozen` if they do not depend on later changes. Errors: 42P03, 54000.
     pub(crate) fn declare(
         &mut self,
         name: &str,
         schema: SchemaRef,
         stream: SendableRecordBatchStream,
+        is_frozen: bool,
     ) -> Result<(), SqlError> {
         if self.open.len() == CURSORS_MAX {
             let message = format!("this transaction has {CURSORS_MAX} cursors, and no room for one more");
             return Err(SqlError::transaction("54000", message));
         }
-        let rows = Arc::new(Mutex::new(Rows { stream, rest: None, is_over: false }));
-        self.open.push(Cursor { name: name.to_owned(), schema, rows });
+        let rows = Arc::new(Mutex::new(Rows { stream: Some(stream), rest: None }));
+        self.open.push(Cursor { name: name.to_owned(), number: self.declared, schema, rows, is_frozen });
+        self.declared += 1;
         Ok(())
+    }
+
+    /// Refuses a statement that changes something while a cursor reads the changes. Errors: 55006.
+    pub(crate) fn check_change(&self, statement: &str) -> Result<(), SqlError> {
+        let Some(cursor) = self.open.iter().find(|cursor| cursor.reads_changes()) else { return Ok(()) };
+        let message = format!(
+            "cannot execute {statement} while cursor \"{}\" reads the changes of this transaction",
+            cursor.name
+        );
+        Err(SqlError::transaction("55006", message)
+            .with_hint("Close the cursor, fetch all of its rows, or declare it before the first change."))
     }
 
     /// Errors: 42P03 for a name that there is already.
@@ -121,13 +148,13 @@ impl Cursors {
         Ok(())
     }
 
-    /// How many there are, for [`keep`](Cursors::keep).
+    /// How many were declared, for [`keep`](Cursors::keep).
     pub(crate) fn count(&self) -> usize {
-        self.open.len()
+        self.declared
     }
 
-    /// Ends all but the first `count`.
+    /// Ends all but those that were among the first `count` that were declared.
     pub(crate) fn keep(&mut self, count: usize) {
-        self.open.truncate(count);
+        self.open.retain(|cursor| cursor.number < count);
     }
 }

@@ -22,7 +22,7 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -218,12 +218,19 @@ impl RowLocks {
 
     fn owner_that(self: &Arc<Self>, session: u64, gives_way: bool) -> Arc<LockOwner> {
         let (locks, id) = (Arc::clone(self), self.owners.fetch_add(1, Ordering::Relaxed));
-        Arc::new(LockOwner { locks, session, id, gives_way, held: Mutex::default(), wanted: Mutex::default() })
+        let (held, wanted, in_order) = (Mutex::default(), Mutex::default(), AtomicBool::new(false));
+        Arc::new(LockOwner { locks, session, id, gives_way, in_order, held, wanted })
     }
 
     /// The lock of a key of a tree.
     pub(crate) fn key(&self, tree: TreeId, key: &[u8]) -> LockKey {
         LockKey::Row(self.hasher.hash_one((tree.0, key)))
+    }
+
+    /// Whether a session has a key of a tree, or waits for it.
+    pub(crate) fn is_locked(&self, tree: TreeId, key: &[u8]) -> bool {
+        let key = self.key(tree, key);
+        self.inner.lock().locks.contains_key(&key)
     }
 
     /// Locks all of these keys for a background thread, or none, if a session holds one of them. They are released when the
@@ -268,6 +275,8 @@ pub(crate) struct LockOwner {
     session: u64,
     id: u64,
     gives_way: bool,
+    /// Whether its statement locks no row behind one that it waits for.
+    in_order: AtomicBool,
     /// In the order in which they were taken.
     held: Mutex<Vec<LockKey>>,
     /// The row for which the statement has to wait before it runs again.
@@ -311,6 +320,16 @@ impl LockOwner {
             }
         }
         true
+    }
+
+    /// Whether its statement locks no row behind one that it waits for: transactions that lock in one order never wait in a circle.
+    pub(crate) fn is_in_order(&self) -> bool {
+        self.in_order.load(Ordering::Relaxed)
+    }
+
+    /// Says so.
+    pub(crate) fn set_in_order(&self, in_order: bool) {
+        self.in_order.store(in_order, Ordering::Relaxed);
     }
 
     /// The row for which the statement has to wait, if that is why it failed.

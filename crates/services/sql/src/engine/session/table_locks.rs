@@ -17,6 +17,8 @@ struct Held {
     alone: Option<u64>,
     /// LSN of the last change of the table's definition.
     changed: u64,
+    /// LSN of the last commit of one that changed the table.
+    written: u64,
 }
 
 /// The locks of all tables, by table id. Owners are numbers of sessions.
@@ -44,16 +46,27 @@ impl Locks {
         Ok(())
     }
 
-    /// Releases an owner's lock. `changed` is the LSN of its commit, if that changed the table's definition.
-    pub(crate) fn give_back(&self, table: u64, owner: u64, changed: Option<u64>) {
+    /// Refuses a look at all rows of a table in a snapshot at LSN `seen` if rows were changed since. The caller has the lock alone,
+    /// so that none will be. Errors: [`SqlError::Again`].
+    pub(crate) fn check_newest(&self, table: u64, seen: u64) -> Result<(), SqlError> {
+        match self.tables.lock().get(&table).is_some_and(|held| held.written > seen) {
+            true => Err(SqlError::Again("rows of the table were changed after this transaction began".into())),
+            false => Ok(()),
+        }
+    }
+
+    /// Releases an owner's lock, which it had alone or shared. `committed` is the LSN of its commit, if it has changed something.
+    pub(crate) fn give_back(&self, table: u64, owner: u64, alone: bool, committed: Option<u64>) {
         let mut tables = self.tables.lock();
         if let Some(held) = tables.get_mut(&table) {
+            let committed = committed.unwrap_or(0);
             held.shared.remove(&owner);
-            if held.alone == Some(owner) {
+            held.written = held.written.max(committed);
+            if alone && held.alone == Some(owner) {
                 held.alone = None;
-                held.changed = changed.unwrap_or(held.changed);
+                held.changed = held.changed.max(committed);
             }
-            if held.shared.is_empty() && held.alone.is_none() && held.changed == 0 {
+            if held.shared.is_empty() && held.alone.is_none() && held.changed == 0 && held.written == 0 {
                 tables.remove(&table);
             }
         }
@@ -70,10 +83,12 @@ mod tests {
         locks.take(1, 10, false, 5).unwrap();
         locks.take(1, 11, false, 5).unwrap();
         assert!(locks.take(1, 10, true, 5).is_err());
-        locks.give_back(1, 11, None);
+        locks.give_back(1, 11, false, Some(6));
         locks.take(1, 10, true, 5).unwrap();
+        assert!(locks.check_newest(1, 5).is_err());
+        locks.check_newest(1, 6).unwrap();
         assert!(locks.take(1, 11, false, 5).is_err());
-        locks.give_back(1, 10, Some(9));
+        locks.give_back(1, 10, true, Some(9));
         assert!(locks.take(1, 11, false, 5).is_err());
         locks.take(1, 11, false, 9).unwrap();
     }

@@ -251,8 +251,19 @@ impl SessionTransaction {
         }
         let seen = self.with(|transaction| Ok(transaction.snapshot().lsn()))?;
         self.engine.locks.take(table, self.owner, alone, seen.0)?;
-        self.locks.push((table, alone));
+        match self.locks.iter_mut().find(|(held, _)| *held == table) {
+            Some((_, was_alone)) => *was_alone = alone,
+            None => self.locks.push((table, alone)),
+        }
         Ok(())
+    }
+
+    /// Refuses a look at all rows of a table that it has locked alone, if the snapshot is older than one of them.
+    ///
+    /// Errors: [`SqlError::Again`].
+    pub(crate) fn sees_all(&self, table: u64) -> Result<(), SqlError> {
+        let seen = self.with(|transaction| Ok(transaction.snapshot().lsn()))?;
+        self.engine.locks.check_newest(table, seen.0)
     }
 
     /// SAVEPOINT.
@@ -345,7 +356,7 @@ impl SessionTransaction {
 
     fn give_back(&mut self, committed: Option<&Lsn>) {
         for (table, alone) in self.locks.drain(..) {
-            self.engine.locks.give_back(table, self.owner, committed.filter(|_| alone).map(|lsn| lsn.0));
+            self.engine.locks.give_back(table, self.owner, alone, committed.map(|lsn| lsn.0));
         }
     }
 }

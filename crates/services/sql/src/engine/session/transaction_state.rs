@@ -108,13 +108,14 @@ impl TransactionState {
         }
     }
 
-    /// The open transaction, for a statement that changes something. Errors: 25006 in a transaction that only reads.
+    /// The open transaction, for a statement that changes something. Errors: 25006 in a transaction that only reads; 55006 while a
+    /// cursor reads its changes.
     pub(crate) fn changing(&mut self, statement: &str) -> Result<&mut SessionTransaction, SqlError> {
         match &mut self.open {
             Some(transaction) if transaction.read_only => {
                 Err(SqlError::transaction("25006", format!("cannot execute {statement} in a read-only transaction")))
             }
-            Some(transaction) => Ok(transaction),
+            Some(transaction) => transaction.cursors.check_change(statement).map(|()| transaction),
             None => Err(SqlError::transaction("25P01", "there is no transaction in progress")),
         }
     }

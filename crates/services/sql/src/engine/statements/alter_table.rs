@@ -32,7 +32,7 @@ pub(crate) async fn alter(session: &mut Session, alter: &AlterTable) -> Result<S
         Err(error) if alter.if_exists && error.code() == "42P01" => return done("ALTER TABLE"),
         table => table?,
     };
-    session.changing("ALTER TABLE")?.lock(table.id, true)?;
+    session.changing_alone("ALTER TABLE", table.id)?;
     // Views keep the names with which they were created.
     let takes = |operation: &AlterTableOperation| {
         use AlterTableOperation::{AlterColumn, DropColumn, RenameColumn, RenameTable};
@@ -170,6 +170,7 @@ async fn set_not_null(session: &Session, table: &mut Table, at: usize) -> Result
     let one = SelectItem::UnnamedExpr(ast::expression_of("1")?);
     let mut query = ast::select(vec![one], vec![ast::addressed(table, relation)?], Some(is_null))?;
     ast::limit_to_one(&mut query);
+    changed_table::sees_all(session, table)?;
     let (_, batches) = changed_table::collect(session, &query, &[]).await?;
     if batches.iter().any(|batch| batch.num_rows() > 0) {
         let message = format!("column \"{name}\" of relation \"{relation}\" contains null values");

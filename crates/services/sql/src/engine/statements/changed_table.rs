@@ -92,6 +92,13 @@ pub(crate) fn find(catalog: &Catalog, name: &ObjectName) -> Result<Arc<Table>, S
     }
 }
 
+/// Refuses to check all rows of a table, which the transaction has locked alone, in a view that does not see them all.
+///
+/// Errors: [`SqlError::Again`].
+pub(crate) fn sees_all(session: &Session, table: &Table) -> Result<(), SqlError> {
+    session.transaction.open().map_or(Ok(()), |open| open.sees_all(table.id))
+}
+
 /// Runs a query of the engine's own to its end.
 pub(crate) async fn collect(
     session: &Session,

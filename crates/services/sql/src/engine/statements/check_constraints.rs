@@ -269,6 +269,7 @@ pub(crate) async fn validate(session: &Session, table: &Table, name: &str) -> Re
     let one = SelectItem::UnnamedExpr(ast::expression_of("1")?);
     let mut query = ast::select(vec![one], vec![ast::addressed(table, &table.name)?], Some(condition))?;
     ast::limit_to_one(&mut query);
+    changed_table::sees_all(session, table)?;
     let (_, batches) = changed_table::collect(session, &query, &[]).await?;
     if batches.iter().all(|batch| batch.num_rows() == 0) {
         return Ok(());

@@ -215,8 +215,7 @@ fn drop_readers(session: &mut Session, names: &[ObjectName], tag: &str, cascade:
 /// Removes all rows of a table; afterwards the transaction has the table's lock alone.
 pub(crate) fn discard_rows(session: &mut Session, table: &Table) -> Result<(), SqlError> {
     let columns = session.engine.columns.clone();
-    let transaction = session.changing("DROP TABLE")?;
-    transaction.lock(table.id, true)?;
+    let transaction = session.changing_alone("DROP TABLE", table.id)?;
     transaction.with(|transaction| {
         columns.discard(transaction, table)?;
         Ok(transaction.drop_tree(&format!("sql.rows.{}", table.storage))?)

@@ -4,15 +4,24 @@
 //! refused as well, since a format is the client's choice at each FETCH.
 
 use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::error::DataFusionError;
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::scalar::ScalarValue;
 use datafusion::sql::sqlparser::ast::{
     CloseCursor, Declare, DeclareType, FetchDirection, Ident, Statement, Value, ValueWithSpan,
 };
+use futures::{StreamExt, TryStreamExt, stream};
 
 use crate::SqlError;
 use crate::engine::parse::ast::folded;
 use crate::engine::plan::{column_labels, prepared};
 use crate::engine::{Session, StatementResult};
+use crate::table::View;
+use crate::table::providers::Reads;
+
+/// Bytes of rows that a cursor reads at DECLARE, in a transaction that has changed something.
+const FROZEN_BYTES_MAX: usize = 4 << 20;
 
 /// Runs such a statement; `None` if it is another one.
 pub(super) async fn control(
@@ -74,9 +83,41 @@ async fn declare(
     let plan = prepared::plan_query(&session.context, &statement).await?;
     let stream = session.run(plan, parameters).await?;
     let schema = column_labels::labelled(&statement, &stream.schema());
-    let stream = session.held(column_labels::relabel(stream, schema.clone()));
-    session.transaction.in_block("DECLARE CURSOR")?.cursors.declare(&name, schema, stream)?;
+    let stream = column_labels::relabel(stream, schema.clone());
+    let (stream, is_frozen) = match session.shared.view() {
+        View::Snapshot(_) => (stream, true),
+        View::Transaction(_) => frozen(session, stream).await?,
+    };
+    session.transaction.in_block("DECLARE CURSOR")?.cursors.declare(&name, schema, stream, is_frozen)?;
     Ok(StatementResult::Done { tag: "DECLARE CURSOR".into() })
+}
+
+/// Rows of a view that moves with the transaction, as they are now. Returns also whether all were read: otherwise they are too
+/// large, and the rest is read from the transaction.
+async fn frozen(
+    session: &Session,
+    mut stream: SendableRecordBatchStream,
+) -> Result<(SendableRecordBatchStream, bool), SqlError> {
+    let (schema, access) = (stream.schema(), session.access());
+    let (mut rows, mut bytes, mut is_over) = (Vec::new(), 0, false);
+    while bytes <= FROZEN_BYTES_MAX && !is_over {
+        match stream.try_next().await? {
+            Some(batch) => {
+                bytes += batch.get_array_memory_size();
+                rows.push(batch);
+            }
+            None => is_over = true,
+        }
+    }
+    // Who has lost a right meanwhile gets no more rows.
+    let rows = stream::iter(rows).map(move |batch| match &access {
+        Some(access) => access.recheck().map(|()| batch).map_err(DataFusionError::from),
+        None => Ok(batch),
+    });
+    Ok(match is_over {
+        true => (Box::pin(RecordBatchStreamAdapter::new(schema, rows)), true),
+        false => (session.held(Box::pin(RecordBatchStreamAdapter::new(schema, rows.chain(stream)))), false),
+    })
 }
 
 fn fetch(session: &mut Session, name: &Ident, direction: &FetchDirection) -> Result<StatementResult, SqlError> {

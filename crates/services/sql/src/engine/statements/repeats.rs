@@ -5,9 +5,11 @@
 //!       --a row was changed since the snapshot--> undo the statement --> run
 //! ```
 //!
-//! Rows that a statement has locked stay locked when it runs again, so each of its runs comes further. In an open transaction
+//! Rows that a statement has locked stay locked when it runs again, so each of its runs comes further. In a transaction it locks none
+//! behind the one that it waits for, so that transactions that lock in one order do not wait for one another. In an open transaction
 //! only the statement is undone, and in REPEATABLE READ it runs again only if the other transaction has changed nothing. A
-//! statement that is a transaction of its own has nothing to lose: after a deadlock it releases its rows and begins again.
+//! statement that is a transaction of its own has nothing to lose: after a deadlock it releases its rows and begins again. But
+//! advisory locks of its session would stay, and with them the circle: then it is as one in a transaction.
 
 use std::time::Duration;
 
@@ -21,9 +23,13 @@ use crate::engine::parse::sequence_parser::SequenceStatement;
 use crate::engine::session::isolation::Isolation;
 use crate::engine::{Session, StatementResult};
 
-/// How often a statement is repeated after a conflict that it could not wait for, and the longest pause before.
+/// How often a statement is repeated after a conflict that it could not wait for, or after a deadlock, and the longest pause before.
 const AGAIN_MOST: u32 = 50;
 const AGAIN_PAUSE_MOST: Duration = Duration::from_millis(50);
+
+/// How often a statement of a transaction waits before it locks rows behind the one that it waits for as well: it runs again for
+/// each wait, and would have no end among many that change its rows.
+const WAITS_IN_ORDER_MOST: u32 = 16;
 
 /// SQLSTATE of a deadlock.
 const DEADLOCK: &str = "40P01";
@@ -62,8 +68,12 @@ pub(super) async fn changing_rows(session: &mut Session, changing: Changing<'_>)
 
 /// Runs it as a transaction of its own.
 async fn alone(session: &mut Session, changing: Changing<'_>) -> Result<StatementResult, SqlError> {
-    let locks = session.engine.row_locks.owner_that_gives_way(session.number());
-    let mut tries = 0;
+    let gives_way = session.advisory.is_empty();
+    let locks = match gives_way {
+        true => session.engine.row_locks.owner_that_gives_way(session.number()),
+        false => session.engine.row_locks.owner(session.number()),
+    };
+    let (mut tries, mut deadlocks) = (0, 0);
     loop {
         session.transaction.begin(session.new_transaction_with(true, locks.clone()));
         let outcome = match session.refresh() {
@@ -81,10 +91,10 @@ async fn alone(session: &mut Session, changing: Changing<'_>) -> Result<Statemen
         let wanted = locks.take_wanted();
         match (outcome, wanted) {
             (Err(SqlError::Again(_)), Some(wanted)) => match locks.wait(&wanted, lock_timeout(session)).await {
-                Err(error) if error.code() == DEADLOCK => {
+                Err(error) if error.code() == DEADLOCK && gives_way && deadlocks < AGAIN_MOST => {
                     locks.give_back_to(0);
-                    pause(tries).await;
-                    tries = tries.saturating_add(1);
+                    pause(deadlocks).await;
+                    deadlocks += 1;
                 }
                 waited => waited?,
             },
@@ -104,11 +114,12 @@ async fn in_transaction(session: &mut Session, changing: Changing<'_>) -> Result
         session.refresh()?;
         return session.change(changing).await;
     }
-    let mut tries = 0;
+    let (mut tries, mut waits) = (0, 0);
     loop {
         session.refresh()?;
         let Some(open) = session.transaction.open() else { return session.change(changing).await };
         let (locks, mark) = (open.row_locks().clone(), open.mark()?);
+        locks.set_in_order(waits < WAITS_IN_ORDER_MOST);
         let changed = session.change(changing).await;
         let outcome = changed.and_then(|answer| check_changes(session).map(|()| answer));
         let Some(open) = session.transaction.open() else { return outcome };
@@ -122,6 +133,7 @@ async fn in_transaction(session: &mut Session, changing: Changing<'_>) -> Result
         open.forget(&mark);
         match wanted {
             Some(wanted) => {
+                waits += 1;
                 locks.wait(&wanted, lock_timeout(session)).await?;
                 let is_current = |session: &Session| match session.transaction.open() {
                     Some(open) => open.is_current(wanted.tree, &wanted.key),

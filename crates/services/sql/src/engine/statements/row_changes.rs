@@ -101,13 +101,18 @@ impl<'a> KeyEncoder<'a> {
     }
 }
 
-/// Goes on after a row that another transaction has locked, so that the statement, which will run again, has its other rows.
+/// Goes on after a row that another transaction has locked, so that the statement, which will run again, has its other rows; but
+/// not if it locks them in order.
 ///
-/// Errors: those of other kinds.
-fn together(earlier: Result<(), SqlError>, row: Result<(), SqlError>) -> Result<Result<(), SqlError>, SqlError> {
+/// Errors: those of other kinds; [`SqlError::Again`] if it locks in order.
+fn together(
+    transaction: &SessionTransaction,
+    earlier: Result<(), SqlError>,
+    row: Result<(), SqlError>,
+) -> Result<Result<(), SqlError>, SqlError> {
     match row {
         Ok(()) => Ok(earlier),
-        Err(SqlError::Again(why)) => Ok(Err(SqlError::Again(why))),
+        Err(SqlError::Again(why)) if !transaction.row_locks().is_in_order() => Ok(Err(SqlError::Again(why))),
         Err(error) => Err(error),
     }
 }
@@ -136,7 +141,6 @@ impl Engine {
                 // Another transaction may be adding the same key: its end decides.
                 transaction.lock_row(table.rows, &key)?;
                 if existing != Existing::NoneIs && self.exists(transaction, table, &key)? {
-                    transaction.check_newest(table.rows, &key)?;
                     if existing == Existing::Skip {
                         continue;
                     }
@@ -152,12 +156,20 @@ impl Engine {
         Ok(inserted)
     }
 
-    /// Whether a primary key exists, in either store.
+    /// Whether a primary key, which is locked, exists in either store.
+    ///
+    /// Errors: [`SqlError::Again`] if another transaction is deleting its row, or has done so since the snapshot: its end decides.
     fn exists(&self, transaction: &SessionTransaction, table: &Table, key: &[u8]) -> Result<bool, SqlError> {
-        if transaction.get(table.rows, key)?.is_some() {
-            return Ok(true);
+        if transaction.get(table.rows, key)?.is_none() {
+            let view = transaction.own_view();
+            let Some((address, _)) = self.columns.find(&view, table, key)? else { return Ok(false) };
+            // What deletes it without a look at its key locks its place only.
+            let (tree, place) = self.columns.place(&view, table, &address)?;
+            transaction.lock_row(tree, &place)?;
+            transaction.check_newest(tree, &place)?;
         }
-        Ok(self.columns.find(&transaction.own_view(), table, key)?.is_some())
+        transaction.check_newest(table.rows, key)?;
+        Ok(true)
     }
 
     /// Deletes the rows at addresses, each once. Returns the positions of the deleted rows.
@@ -172,7 +184,7 @@ impl Engine {
         for (row, address) in addresses.as_binary::<i32>().iter().enumerate() {
             let address = address.unwrap_or_default();
             if seen.insert(address) {
-                locked = together(locked, self.delete_row(transaction, table, address))?;
+                locked = together(transaction, locked, self.delete_row(transaction, table, address))?;
                 deleted.push(row);
             }
         }
@@ -223,13 +235,13 @@ impl Engine {
             };
             match stays {
                 Some(old) => {
-                    locked = together(locked, transaction.lock_row(table.rows, old))?;
+                    locked = together(transaction, locked, transaction.lock_row(table.rows, old))?;
                     value.clear();
                     encoder.encode(row, &mut value)?;
                     transaction.put(table.rows, old, &value)?;
                 }
                 None => {
-                    locked = together(locked, self.delete_row(transaction, table, address))?;
+                    locked = together(transaction, locked, self.delete_row(transaction, table, address))?;
                     moved.push(row);
                 }
             }

@@ -128,6 +128,9 @@ impl Taker<'_> {
             };
         }
         match self.locking.busy {
+            Busy::Wait if transaction.row_locks().is_in_order() => {
+                return Err(SqlError::Again("another transaction has locked one of the rows".into()));
+            }
             Busy::Wait => self.waits = true,
             Busy::Skip => drop(transaction.row_locks().take_wanted()),
             Busy::Refuse => {

@@ -367,8 +367,7 @@ fn end_uses(
         let current = session.shared.catalog().tables().find(|known| known.id == table.id).cloned();
         let mut table = (*current.unwrap_or(table)).clone();
         table.columns[at].default = None;
-        let (tree, transaction) = (session.engine.catalog, session.changing(what)?);
-        transaction.lock(table.id, true)?;
+        let (tree, transaction) = (session.engine.catalog, session.changing_alone(what, table.id)?);
         transaction.defines = true;
         transaction.with(|transaction| catalog::put_table(transaction, tree, &table))?;
         session.refresh()?;
