@@ -93,7 +93,7 @@ def prepare():
     terrace("role", "grant", "schema-use", "--on", "schema hl7", "--to", "ann")
     terrace("role", "grant", "table-select", "--on", "table hl7.messages", "--to", "ann")
     terrace("role", "grant", "index-read", "--on", "index notes", "--to", "ann")
-    node = ["node-status", "production-load", "production-read", "audit-read", "user-administer", "break-glass", "sql-connect"]
+    node = ["node-status", "production-load", "production-read", "audit-read", "user-administer", "break-glass", "sql-connect", "node-metrics", "node-profile"]
     terrace("role", "grant", *node, "--on", "node", "--to", "ann")
     terrace("role", "grant", "volume-list", "--on", "volume *", "--to", "ann")
     terrace("role", "grant", "node-status", "--on", "node", "--to", "masked")

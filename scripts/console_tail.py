@@ -118,7 +118,7 @@ def tail(browser):
         seen.wait_for_url("**/messages/tail?**bodies=yes")
         live(seen)
         send("adt-in", [message(350, "ADT", "W7", "884712")])
-        row(seen, "PID|1||").first.wait_for()
+        row(seen, "PID|1|").first.wait_for()
         text = seen.inner_text("main")
         assert "masked" in text and "884712" not in text and "M\u00fcller" not in text, text
         terrace("role", "revoke", "message-metadata", "--on", "service *", "--from", "masked")
