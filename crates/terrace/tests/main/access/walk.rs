@@ -109,7 +109,7 @@ const STATEMENTS: &[&str] = &[
     "CREATE INDEX x ON t (b)",
     "COMMENT ON TABLE t IS 'x'",
     "MERGE INTO t USING own ON true WHEN MATCHED THEN DELETE",
-    "DECLARE c CURSOR FOR SELECT * FROM t",
+    "BEGIN; DECLARE c CURSOR FOR SELECT * FROM t",
     "PREPARE p AS SELECT * FROM t",
     "LOCK TABLE t",
     "VACUUM t",
@@ -240,6 +240,7 @@ fn walk_sql(address: std::net::SocketAddr, role: &TestRole, found: &mut Found) {
     };
     for statement in STATEMENTS {
         let outcome = sql(&mut client, statement);
+        let _ = sql(&mut client, "ROLLBACK");
         let is_unsupported =
             matches!(&outcome, Outcome::Failed(text) if REFUSED.iter().any(|code| text.starts_with(code)));
         if !is_unsupported && !matches!(outcome, Outcome::Refused(_)) {
