@@ -186,13 +186,28 @@ async fn an_identity_column_takes_given_values_only_where_it_may() {
             ),
             ("create table e (id text generated always as identity)", "error 22023: identity column type must be"),
             ("select identity_value('public.d_id_seq')", "error 42883"),
-            ("select \"identity_value\"('public.d_id_seq')", "error 42883"),
-            ("select pg_catalog.\"identity_value\"('public.d_id_seq')", "error 42883"),
-            ("create view x as select \"identity_value\"('public.d_id_seq') as v", "error 42883"),
-            ("create table x (v bigint default \"identity_value\"('public.d_id_seq'))", "error 42883"),
         ],
     )
     .await;
+}
+
+#[tokio::test]
+async fn the_engines_own_function_is_none_of_a_statement_under_any_spelling() {
+    let mut session = session();
+    run(&mut session, "create table d (id int generated always as identity, b int)").await;
+    let call = "\"identity_value\"('public.d_id_seq')";
+    for sql in [
+        format!("select {call}"),
+        format!("select pg_catalog.{call}"),
+        format!("select max({call}) from generate_series(1, 9)"),
+        format!("create view v as select {call} as v"),
+        format!("create table e (v bigint default {call})"),
+        format!("alter table d alter column b set default {call}"),
+        format!("insert into d (b) values ({call})"),
+    ] {
+        check(&mut session, &[(&sql, "error 42883")]).await;
+    }
+    check(&mut session, &[("insert into d (b) values (1) returning id", "1")]).await;
 }
 
 #[tokio::test]

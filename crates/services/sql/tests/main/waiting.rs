@@ -344,11 +344,11 @@ async fn transactions_that_move_amounts_beside_the_tuple_mover_keep_the_sum_and_
 async fn only_locked_rows_stay_where_others_are_moved() {
     let engine = with_row_groups_of(Store::in_memory(Options::default()).expect("memory is enough"), 10);
     let (mut a, mut b) = (engine.session("a"), engine.session("b"));
-    run(
-        &mut a,
-        "CREATE TABLE t (id int PRIMARY KEY, v int); INSERT INTO t SELECT i, 0 FROM generate_series(1, 21) AS g(i)",
-    )
-    .await;
+    run(&mut a, "CREATE TABLE t (id int PRIMARY KEY, v int)").await;
+    // Few at a time, so that they do not go to row groups at once.
+    for (from, to) in [(1, 7), (8, 14), (15, 21)] {
+        run(&mut a, &format!("INSERT INTO t SELECT i, 0 FROM generate_series({from}, {to}) AS g(i)")).await;
+    }
     check(&mut b, &[("BEGIN; SELECT v FROM t WHERE id IN (1, 5) FOR UPDATE", "BEGIN\n0\n0")]).await;
     assert_eq!(engine.move_rows(0).expect("moves"), 10);
     assert_eq!(engine.move_rows(0).expect("too few others"), 0);
