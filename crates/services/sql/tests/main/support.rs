@@ -88,7 +88,7 @@ pub(crate) async fn check(session: &mut Session, script: &[(&str, &str)]) {
 }
 
 /// Runs statements on a thread with the stack that sessions have.
-pub fn on_a_sessions_stack(statements: impl Future<Output = ()> + Send + 'static) {
+pub(crate) fn on_a_sessions_stack(statements: impl Future<Output = ()> + Send + 'static) {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .thread_stack_size(sql::STACK_BYTES)
