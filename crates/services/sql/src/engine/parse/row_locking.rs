@@ -110,7 +110,7 @@ mod tests {
             ("SELECT * FROM t, u FOR UPDATE", "0A000"),
             ("SELECT * FROM t JOIN u ON true FOR UPDATE", "0A000"),
             ("SELECT * FROM (SELECT 1) AS t FOR SHARE", "0A000"),
-            ("SELECT 1 UNION SELECT 2 FOR UPDATE", "0A000"),
+            ("SELECT a FROM t UNION SELECT a FROM t FOR UPDATE", "0A000"),
             ("WITH w AS (SELECT 1) SELECT * FROM w FOR UPDATE", "0A000"),
             ("SELECT * FROM t FOR UPDATE FOR SHARE", "0A000"),
             ("SELECT * FROM t AS x FOR UPDATE OF t", "42P01"),
