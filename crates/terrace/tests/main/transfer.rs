@@ -186,8 +186,14 @@ fn files_that_come_in_slowly_over_the_api_hold_up_further_imports_and_nothing_el
         text
     };
     let target = "/api/v1/messages/import?service=in";
-    let slow = [begin(target, 100), begin(target, 100)];
-    until("both have a place", || answer(target).contains("as many imports of yours are on"));
+    let mut slow = Vec::new();
+    until("both have a place", || {
+        slow.clear();
+        slow.extend([begin(target, 100), begin(target, 100)]);
+        // What is asked here would take the place of one that has not yet got it.
+        thread::sleep(std::time::Duration::from_millis(200));
+        answer(target).contains("as many imports of yours are on")
+    });
     let preview = answer("/api/v1/reprocess?status=dropped&preview=yes");
     assert!(preview.starts_with("HTTP/1.1 200"), "{preview}");
     drop(slow);

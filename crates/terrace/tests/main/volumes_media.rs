@@ -55,7 +55,7 @@ fn a_place_whose_medium_fails_once_is_opened_again_from_it_and_its_copy_is_broug
         NbdDevice::connect(ClientOptions { epoch: Some(epoch), ..ClientOptions::new(at) })
     };
     assert!(takeover(epoch + 1).is_err(), "it cannot be kept");
-    assert!(bed.log().contains("a higher epoch could not be kept"), "{}", bed.log());
+    until("it is in the log", || bed.log().contains("a higher epoch could not be kept"));
     far.limit_files("unlimited");
     until("a higher epoch is kept again", || takeover(epoch + 1).is_ok());
     assert!(takeover(epoch).is_err(), "an older one is refused");
