@@ -190,7 +190,7 @@ impl Session {
     pub fn begin_implicit(&mut self) {
         self.transaction.take_back();
         if !self.transaction.is_open() {
-            self.transaction.set_failed(false);
+            self.transaction.clear_failed();
             self.transaction.begin(self.new_transaction(true));
             self.settings.begin();
         }
@@ -325,7 +325,7 @@ impl Session {
 
     /// Marks an open transaction as failed: a message of the client was refused before it became a statement.
     pub(crate) fn set_failed(&mut self) {
-        self.transaction.set_failed(true);
+        self.transaction.failure().report();
     }
 
     /// Runs a query's plan.

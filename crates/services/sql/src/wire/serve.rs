@@ -26,7 +26,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use datafusion::sql::sqlparser::ast::Statement;
+use datafusion::sql::sqlparser::ast::{DiscardObject, Statement};
 use node::identity::Connected;
 use pgwire::messages::response::{ReadyForQuery, TransactionStatus};
 use tokio::sync::Notify;
@@ -248,7 +248,7 @@ impl<'a> Serving<'a> {
                     Err(ErrorResponse::new("26000", format!("prepared statement \"{}\" does not exist", folded(name))))
                 }
             },
-            Some(Statement::Discard { .. }) => {
+            Some(Statement::Discard { object_type: DiscardObject::ALL }) => {
                 self.statements.clear();
                 Ok(None)
             }

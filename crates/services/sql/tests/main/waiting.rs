@@ -274,6 +274,85 @@ async fn rows_are_released_by_a_rollback_to_a_savepoint_and_by_a_statement_that_
     check(&mut a, &[("COMMIT", "COMMIT"), ("SELECT v FROM t ORDER BY id", "11\n5\n30\n40")]).await;
 }
 
+#[tokio::test]
+async fn a_failed_transaction_keeps_only_the_rows_from_before_its_last_savepoint() {
+    let engine = engine();
+    let (mut a, mut b) = (engine.session("a"), engine.session("b"));
+    run(&mut a, SETUP).await;
+    run(&mut b, "SET lock_timeout = 10").await;
+    for fails in ["SELECT 1 / 0", "SELECT nothing"] {
+        check(&mut a, &[("BEGIN", "BEGIN"), ("UPDATE t SET v = 5 WHERE id = 2", "UPDATE 1")]).await;
+        check(&mut a, &[("SAVEPOINT s", "SAVEPOINT"), (ADDS, "UPDATE 1")]).await;
+        assert!(run(&mut a, fails).await.starts_with("error"), "{fails}");
+        check(
+            &mut b,
+            &[("UPDATE t SET v = 7 WHERE id = 1", "UPDATE 1"), ("UPDATE t SET v = 6 WHERE id = 2", "error 55P03")],
+        )
+        .await;
+        check(&mut a, &[("ROLLBACK TO s", "ROLLBACK"), (V, "7"), ("COMMIT", "COMMIT")]).await;
+        check(&mut a, &[("BEGIN", "BEGIN"), (ADDS, "UPDATE 1")]).await;
+        assert!(run(&mut a, fails).await.starts_with("error"), "{fails}");
+        check(&mut b, &[("UPDATE t SET v = 1 WHERE id = 1", "UPDATE 1")]).await;
+        check(&mut a, &[("COMMIT", "ROLLBACK"), ("SELECT v FROM t ORDER BY id", "1\n5")]).await;
+    }
+}
+
+#[tokio::test]
+async fn a_shared_row_that_was_locked_alone_after_a_wait_stays_locked_behind_a_rollback_to_a_savepoint() {
+    let engine = engine();
+    let (mut a, mut b) = (engine.session("a"), engine.session("b"));
+    run(&mut a, SETUP).await;
+    let shares = "SELECT v FROM t WHERE id = 1 FOR SHARE";
+    for session in [&mut a, &mut b] {
+        check(session, &[("BEGIN", "BEGIN"), (shares, "1")]).await;
+    }
+    check(&mut a, &[("SAVEPOINT s", "SAVEPOINT")]).await;
+    let running = begin_waiting(&engine, a, ADDS, 1).await;
+    check(&mut b, &[("COMMIT", "COMMIT"), ("SET lock_timeout = 10", "SET")]).await;
+    let (mut a, answer) = running.await.expect("no panic");
+    assert_eq!(answer, "UPDATE 1");
+    check(&mut a, &[("ROLLBACK TO s", "ROLLBACK")]).await;
+    check(&mut b, &[(ADDS, "error 55P03")]).await;
+    check(&mut a, &[("COMMIT", "COMMIT")]).await;
+    check(&mut b, &[(ADDS, "UPDATE 1")]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn workers_that_skip_locked_rows_take_each_job_once_and_are_never_told_to_run_again() {
+    let engine = engine();
+    let mut session = engine.session("a");
+    run(&mut session, "CREATE TABLE jobs (id int PRIMARY KEY)").await;
+    run(&mut session, "INSERT INTO jobs SELECT n FROM generate_series(1, 200) AS s(n)").await;
+    let worker = async |mut session: Session| {
+        let mut taken = Vec::new();
+        let mut empty = 0;
+        while empty < 3 {
+            assert_eq!(run(&mut session, "BEGIN").await, "BEGIN");
+            let job = run(&mut session, "SELECT id FROM jobs ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED").await;
+            match job.parse::<u32>() {
+                Ok(id) => {
+                    assert_eq!(run(&mut session, &format!("DELETE FROM jobs WHERE id = {id}")).await, "DELETE 1");
+                    taken.push(id);
+                    empty = 0;
+                }
+                Err(_) => {
+                    assert_eq!(job, "", "no error");
+                    empty += 1;
+                }
+            }
+            assert_eq!(run(&mut session, "COMMIT").await, "COMMIT");
+        }
+        taken
+    };
+    let workers: Vec<_> = (0..6).map(|_| tokio::spawn(worker(engine.session("worker")))).collect();
+    let mut taken = Vec::new();
+    for worker in workers {
+        taken.extend(worker.await.expect("no panic"));
+    }
+    taken.sort_unstable();
+    assert_eq!(taken, (1..=200).collect::<Vec<u32>>());
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn sessions_that_add_to_few_rows_lose_nothing_and_never_have_to_run_again() {
     let engine = engine();

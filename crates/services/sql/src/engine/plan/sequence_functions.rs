@@ -176,6 +176,10 @@ impl Call {
             [database, schema, name] if database == ast::DATABASE => (schema.as_str(), name),
             _ => return Err(SqlError::unsupported(format!("the name {name}"))),
         };
+        // Before anything tells what is there. The engine's own calls, for identity columns, have no actions.
+        if let Some(access) = self.shared.access().filter(|_| !actions.is_empty()) {
+            access.schema(schema)?;
+        }
         let sequence = match self.shared.catalog().get(schema, known) {
             Some(Entry::Sequence(sequence)) => Arc::clone(sequence),
             Some(_) => return Err(SqlError::statement("42809", format!("\"{known}\" is not a sequence"))),

@@ -1,10 +1,9 @@
 //! [`CancellableStream`]: a query's rows while they are read. It ends when the statement is asked to end, or one of its
-//! rights is revoked, and sets the session's flag when it fails.
+//! rights is revoked, and reports to the session when it fails.
 
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Instant;
 
@@ -17,13 +16,14 @@ use futures::Stream;
 use crate::SqlError;
 use crate::engine::limits::cancellation::Running;
 use crate::engine::plan::access::Access;
+use crate::engine::session::transaction_state::Failure;
 
 pub(crate) struct CancellableStream {
     inner: Option<SendableRecordBatchStream>,
     schema: SchemaRef,
     end: Pin<Box<dyn Future<Output = SqlError> + Send>>,
     running: Arc<Running>,
-    failed: Arc<AtomicBool>,
+    failure: Failure,
     /// The rights of the statement: they are asked again when they change.
     access: Option<Access>,
     /// The session, while there are rows to read.
@@ -34,11 +34,11 @@ pub(crate) struct CancellableStream {
 }
 
 impl CancellableStream {
-    /// Wraps the rows of a statement; `failed` is set with the first error, and `reader` is held until the last row.
+    /// Wraps the rows of a statement; `failure` is reported with the first error, and `reader` is held until the last row.
     pub(crate) fn new(
         inner: SendableRecordBatchStream,
         running: &Arc<Running>,
-        (failed, reader): (Arc<AtomicBool>, Option<Arc<()>>),
+        (failure, reader): (Failure, Option<Arc<()>>),
         access: Option<Access>,
     ) -> CancellableStream {
         let (waits, watched) = (running.clone(), access.clone());
@@ -47,7 +47,7 @@ impl CancellableStream {
             inner: Some(inner),
             end: Box::pin(async move { ended(&waits, watched.as_ref()).await }),
             running: running.clone(),
-            failed,
+            failure,
             access,
             reader,
             given: None,
@@ -100,7 +100,7 @@ impl Stream for CancellableStream {
             watched.reader = None;
         }
         if matches!(next, Some(Err(_))) {
-            watched.failed.store(true, Ordering::Release);
+            watched.failure.report();
         }
         if watched.running.is_timed() {
             watched.given = Some(Instant::now());

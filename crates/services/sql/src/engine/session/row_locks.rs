@@ -353,7 +353,11 @@ impl LockOwner {
         match granted {
             Ok(Ok(true)) => {
                 wait.is_received = true;
-                self.held.lock().push(key);
+                let mut held = self.held.lock();
+                // One that it shared before, and has alone now, stays where it is: it was not taken behind a savepoint.
+                if !held.contains(&key) {
+                    held.push(key);
+                }
                 Ok(())
             }
             Ok(_) => Err(deadlock()),

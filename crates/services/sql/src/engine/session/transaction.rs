@@ -7,6 +7,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use chrono::{DateTime, Utc};
@@ -48,6 +49,8 @@ pub(crate) struct SessionTransaction {
     pub(crate) began: DateTime<Utc>,
     transaction: Arc<Mutex<Option<Transaction>>>,
     savepoints: Vec<Saved>,
+    /// How many locks of rows it had at its last savepoint: a failed statement leaves only these.
+    kept_locks: Arc<AtomicUsize>,
     /// Cursors over its queries.
     pub(crate) cursors: Cursors,
     /// The rows that it has locked.
@@ -93,6 +96,7 @@ impl SessionTransaction {
             began: Utc::now(),
             transaction,
             savepoints: Vec::new(),
+            kept_locks: Arc::default(),
             cursors: Cursors::default(),
             row_locks,
             locks_rows: true,
@@ -271,6 +275,7 @@ impl SessionTransaction {
         let savepoint = self.with(|transaction| Ok(transaction.savepoint()))?;
         let (locks, cursors) = (self.row_locks.count(), self.cursors.count());
         self.savepoints.push(Saved { name: name.into(), savepoint, locks, cursors });
+        self.kept_locks.store(locks, Ordering::Release);
         Ok(())
     }
 
@@ -292,14 +297,21 @@ impl SessionTransaction {
             Ok(())
         })?;
         self.row_locks.give_back_to(locks);
+        self.kept_locks.store(locks, Ordering::Release);
         self.cursors.keep(cursors);
         Ok(())
+    }
+
+    /// What a statement that fails gives back: its locks, and how many of them it keeps.
+    pub(crate) fn locks_at_failure(&self) -> (Arc<LockOwner>, Arc<AtomicUsize>) {
+        (self.row_locks.clone(), self.kept_locks.clone())
     }
 
     /// RELEASE SAVEPOINT: it and later ones are removed, their changes stay.
     pub(crate) fn release(&mut self, name: &str) -> Result<(), SqlError> {
         let at = self.find(name)?;
         self.savepoints.truncate(at);
+        self.kept_locks.store(self.savepoints.last().map_or(0, |saved| saved.locks), Ordering::Release);
         Ok(())
     }
 

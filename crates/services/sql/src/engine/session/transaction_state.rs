@@ -9,15 +9,16 @@
 //! A COPY FROM in a transaction borrows the transaction, because its rows come after the statement has returned. It
 //! returns the transaction after its last row, or when it is dropped, on any thread.
 //!
-//! Invariants: the transaction is in one place, here or with a COPY. The flag of a failed statement is shared with the
-//! row streams and COPYs that outlive their statement: they set it when they fail.
+//! Invariants: the transaction is in one place, here or with a COPY. The [`Failure`] of a statement is shared with the
+//! row streams and COPYs that outlive it: they report it when they fail.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
 use super::SessionState;
+use super::row_locks::LockOwner;
 use super::transaction::SessionTransaction;
 use crate::SqlError;
 
@@ -30,6 +31,25 @@ pub(crate) struct TransactionState {
     open: Option<SessionTransaction>,
     lent: Lent,
     failed: Arc<AtomicBool>,
+}
+
+/// How a statement reports that it has failed.
+#[derive(Clone)]
+pub(crate) struct Failure {
+    failed: Arc<AtomicBool>,
+    /// The open transaction's locks of rows, and how many of them are from before its last savepoint.
+    locks: Option<(Arc<LockOwner>, Arc<AtomicUsize>)>,
+}
+
+impl Failure {
+    /// The transaction has failed: what follows can only go back to a savepoint, or end it. The rows behind the last savepoint are
+    /// released for others, who would wait for a client that may have given up.
+    pub(crate) fn report(&self) {
+        self.failed.store(true, Ordering::Release);
+        if let Some((locks, kept)) = &self.locks {
+            locks.give_back_to(kept.load(Ordering::Acquire));
+        }
+    }
 }
 
 impl TransactionState {
@@ -85,9 +105,9 @@ impl TransactionState {
         }
     }
 
-    /// Sets whether a statement of the transaction has failed.
-    pub(crate) fn set_failed(&self, failed: bool) {
-        self.failed.store(failed, Ordering::Release);
+    /// Forgets that a statement of the transaction has failed.
+    pub(crate) fn clear_failed(&self) {
+        self.failed.store(false, Ordering::Release);
     }
 
     /// Whether a statement of the transaction failed.
@@ -96,8 +116,8 @@ impl TransactionState {
     }
 
     /// The flag that is set by parts of a statement that fail after the statement has returned.
-    pub(crate) fn failed_flag(&self) -> Arc<AtomicBool> {
-        self.failed.clone()
+    pub(crate) fn failure(&self) -> Failure {
+        Failure { failed: self.failed.clone(), locks: self.open.as_ref().map(SessionTransaction::locks_at_failure) }
     }
 
     /// The open transaction, if BEGIN began it. Errors: 25P01, which names the statement that needs it.

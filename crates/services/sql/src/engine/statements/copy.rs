@@ -1,7 +1,6 @@
 //! COPY: rows in and out in bulk. The wire handles the formats; here rows are batches.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
 use datafusion::arrow::array::ArrayRef;
@@ -28,7 +27,7 @@ use crate::engine::plan::access::{Access, hidden};
 use crate::engine::plan::prepared;
 use crate::engine::semantics::assignment_casts::assign;
 use crate::engine::session::transaction::SessionTransaction;
-use crate::engine::session::transaction_state::Lent;
+use crate::engine::session::transaction_state::{Failure, Lent};
 use crate::engine::statement_result::{CopyFormat, CopyIn, CopyOut, CopySink};
 use crate::engine::{Session, StatementResult};
 use crate::table::Table;
@@ -107,13 +106,13 @@ async fn copy_in(session: &mut Session, source: &CopySource, format: CopyFormat)
     let defaults = column_defaults::defaults(session, &table, &columns).await?;
     session.changing("COPY FROM")?.lock(table.id, false)?;
     check_constraints::prepare(session, &table).await?;
+    let failure = session.transaction.failure();
     let mut transaction = session.transaction.take();
     if let Some(transaction) = &mut transaction {
         // Its rows cannot come again, so it could not run again after a wait.
         transaction.locks_rows = false;
     }
     let back = (!mine).then(|| session.transaction.lent());
-    let failed = session.transaction.failed_flag();
     let bulk = Some(BulkLoad::new(&session.engine, &table));
     let running = session.canceller.current();
     let access = session.access();
@@ -125,7 +124,7 @@ async fn copy_in(session: &mut Session, source: &CopySource, format: CopyFormat)
         transaction,
         bulk,
         back,
-        failed,
+        failure,
         access: access_too,
         running: running_too,
     };
@@ -143,7 +142,7 @@ struct CopyRows {
     bulk: Option<BulkLoad>,
     /// The place where a lent transaction is returned.
     back: Option<Lent>,
-    failed: Arc<AtomicBool>,
+    failure: Failure,
     /// The rights of the statement.
     access: Option<Access>,
     /// The statement; it ends when this is dropped.
@@ -191,7 +190,7 @@ impl Drop for CopyRows {
         // It was not finished: the statement failed. Its own transaction is rolled back when it is dropped.
         if let Some(mut transaction) = self.transaction.take() {
             transaction.locks_rows = true;
-            self.failed.store(true, Ordering::Release);
+            self.failure.report();
             if let Some(back) = &self.back {
                 *back.lock() = Some(transaction);
             }

@@ -29,7 +29,7 @@ impl Session {
         }
         self.transaction.take_back();
         if !self.transaction.is_open() {
-            self.transaction.set_failed(false);
+            self.transaction.clear_failed();
         } else if self.transaction.has_failed() && !prepared.statement.as_ref().is_some_and(ends_failure) {
             return Err(SqlError::transaction(
                 "25P02",
@@ -55,9 +55,9 @@ impl Session {
             why = running.requested_end() => Err(why),
             why = revoked => Err(why),
         };
-        let (failed, reader, access) = (self.transaction.failed_flag(), self.reader(), self.access());
+        let (failure, reader, access) = (self.transaction.failure(), self.reader(), self.access());
         let watch = |stream| -> SendableRecordBatchStream {
-            Box::pin(CancellableStream::new(stream, &running, (failed, reader), access))
+            Box::pin(CancellableStream::new(stream, &running, (failure, reader), access))
         };
         match outcome {
             Ok(StatementResult::Rows { schema, stream, tag }) => {
@@ -79,7 +79,7 @@ impl Session {
                 if begins && self.transaction.is_implicit() {
                     self.transaction.take();
                 }
-                self.transaction.set_failed(true);
+                self.transaction.failure().report();
                 Err(error)
             }
         }

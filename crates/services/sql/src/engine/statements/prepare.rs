@@ -23,7 +23,7 @@ impl Session {
         let outcome = self.prepare_all(sql, hints).await;
         running.end();
         if outcome.is_err() {
-            self.transaction.set_failed(true);
+            self.transaction.failure().report();
         }
         outcome
     }

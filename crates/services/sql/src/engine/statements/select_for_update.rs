@@ -26,6 +26,7 @@ use crate::engine::parse::ast;
 use crate::engine::parse::ast::{Literal, folded};
 use crate::engine::parse::row_locking::{Busy, RowLocking};
 use crate::engine::plan::{column_labels, prepared};
+use crate::engine::session::isolation::Isolation;
 use crate::engine::session::row_locks::LockMode;
 use crate::engine::{Session, StatementResult};
 use crate::table::providers::Reads;
@@ -121,9 +122,15 @@ impl Taker<'_> {
         let (tree, key) = place(session, self.table, address)?;
         let Some(transaction) = session.transaction.open() else { return Ok(true) };
         let mode = if self.locking.is_shared { LockMode::Shared } else { LockMode::Alone };
+        let before = transaction.row_locks().count();
         if transaction.row_locks().try_take(tree, &key, mode) {
             return match transaction.is_current(tree, &key)? {
                 true => Ok(true),
+                // It was locked a moment ago, by whom has changed it.
+                false if self.locking.busy == Busy::Skip && transaction.isolation == Isolation::ReadCommitted => {
+                    transaction.row_locks().give_back_to(before);
+                    Ok(false)
+                }
                 false => Err(SqlError::Again("another transaction has changed one of the rows".into())),
             };
         }

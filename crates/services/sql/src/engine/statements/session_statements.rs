@@ -6,8 +6,8 @@ use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::sql::sqlparser::ast::{
-    ContextModifier, Expr, Ident, Set, Statement, TransactionAccessMode, TransactionIsolationLevel, TransactionMode,
-    Value,
+    ContextModifier, DiscardObject, Expr, Ident, Set, Statement, TransactionAccessMode, TransactionIsolationLevel,
+    TransactionMode, Value,
 };
 use futures::stream;
 use std::sync::Arc;
@@ -28,14 +28,14 @@ pub(crate) async fn control(session: &mut Session, statement: &Statement) -> Res
         Statement::Commit { chain: false, modifier: None, .. } => commit(session).await,
         Statement::Rollback { chain: false, savepoint: None } => {
             session.transaction.take();
-            session.transaction.set_failed(false);
+            session.transaction.clear_failed();
             session.settings.end(false);
             done("ROLLBACK")
         }
         Statement::Rollback { chain: false, savepoint: Some(name) } => {
             session.transaction.in_block("ROLLBACK TO SAVEPOINT")?.rollback_to(&folded(name))?;
             session.settings.rollback_to(&folded(name));
-            session.transaction.set_failed(false);
+            session.transaction.clear_failed();
             done("ROLLBACK")
         }
         Statement::Commit { chain: true, .. } | Statement::Rollback { chain: true, .. } => {
@@ -58,7 +58,16 @@ pub(crate) async fn control(session: &mut Session, statement: &Statement) -> Res
         }
         // There are no notifications here; pools send this for each connection that is returned to them.
         Statement::UNLISTEN { channel } if channel.value == "*" => done("UNLISTEN"),
-        Statement::Discard { .. } => {
+        Statement::Discard { object_type: DiscardObject::PLANS } => done("DISCARD PLANS"),
+        Statement::Discard { object_type: DiscardObject::TEMP } => done("DISCARD TEMP"),
+        Statement::Discard { object_type: DiscardObject::SEQUENCES } => {
+            session.shared.taken.forget();
+            done("DISCARD SEQUENCES")
+        }
+        Statement::Discard { object_type: DiscardObject::ALL } => {
+            if session.transaction.is_open() && !session.transaction.is_implicit() {
+                return Err(SqlError::transaction("25001", "DISCARD ALL cannot run inside a transaction block"));
+            }
             session.advisory.unlock_all();
             session.settings.change(false, |settings| {
                 settings.set_role(None);
@@ -75,7 +84,7 @@ pub(crate) async fn control(session: &mut Session, statement: &Statement) -> Res
 fn begin(session: &mut Session, modes: &[TransactionMode]) -> Result<Option<StatementResult>, SqlError> {
     let (read_only, isolation) = read_modes(modes)?;
     if !session.transaction.is_open() {
-        session.transaction.set_failed(false);
+        session.transaction.clear_failed();
         session.transaction.begin(session.new_transaction(false));
     }
     session.settings.begin();
@@ -90,7 +99,7 @@ fn begin(session: &mut Session, modes: &[TransactionMode]) -> Result<Option<Stat
 
 async fn commit(session: &mut Session) -> Result<Option<StatementResult>, SqlError> {
     let failed = session.transaction.has_failed();
-    session.transaction.set_failed(false);
+    session.transaction.clear_failed();
     match session.transaction.take() {
         Some(_) if failed => {
             session.settings.end(false);
