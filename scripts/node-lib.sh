@@ -74,33 +74,9 @@ start_node() {
     }
 }
 
-passed=0
-failed=0
-# case_ NAME COMMAND...: the command must succeed.
-case_() {
-    local name=$1
-    shift
-    if "$@" >case.log 2>&1; then
-        passed=$((passed + 1))
-        echo "ok    $name"
-    else
-        failed=$((failed + 1))
-        echo "FAIL  $name"
-        sed 's/^/      /' case.log
-    fi
-}
-# says PATTERN COMMAND...: the command must succeed and print the pattern.
-says() {
-    local pattern=$1
-    shift
-    "$@" >says.log 2>&1 && grep -q -- "$pattern" says.log || { cat says.log; return 1; }
-}
-# refuses PATTERN COMMAND...: the command must fail and print the pattern.
-refuses() {
-    local pattern=$1
-    shift
-    ! "$@" >says.log 2>&1 && grep -q -- "$pattern" says.log || { cat says.log; return 1; }
-}
+# shellcheck source=scripts/case-lib.sh
+source scripts/case-lib.sh
+
 # run_client NAME COMMAND...: runs a client, shows its output, and adds the numbers of its last line to `passed` and
 # `failed`.
 run_client() {

@@ -19,30 +19,12 @@ finish() {
 }
 trap finish EXIT
 trap 'exit 1' INT TERM
+# shellcheck source=scripts/case-lib.sh
+source scripts/case-lib.sh
 cd "$place" || exit 1
 
-passed=0 failed=0
-# case NAME COMMAND...: the command must succeed.
-case_() {
-    local name=$1
-    shift
-    if "$@" >case.log 2>&1; then
-        passed=$((passed + 1))
-        echo "ok    $name"
-    else
-        failed=$((failed + 1))
-        echo "FAIL  $name"
-        sed 's/^/      /' case.log
-    fi
-}
-# says PATTERN COMMAND...: the command must succeed and print the pattern.
-says() {
-    local pattern=$1
-    shift
-    "$@" >says.log 2>&1 && grep -q -- "$pattern" says.log || { cat says.log; return 1; }
-}
-# refuses CODE PATTERN COMMAND...: the command must end with the code and print the pattern.
-refuses() {
+# ends CODE PATTERN COMMAND...: the command must end with the code and print the pattern.
+ends() {
     local code=$1 pattern=$2 status=0
     shift 2
     "$@" >says.log 2>&1 || status=$?
@@ -76,14 +58,14 @@ case_ "it is in order" says "is in order" "$terrace" production check production
 cp -r production broken
 sed -i 's/lookup(wards/lookup(wardz/' broken/transforms/to-archive.hl7t
 case_ "a mistake is told with file, line and column" \
-    refuses 2 'to-archive.hl7t:3:[0-9]*: .*wardz' "$terrace" production check broken
+    ends 2 'to-archive.hl7t:3:[0-9]*: .*wardz' "$terrace" production check broken
 case_ "a node starts" start
 case_ "a message is acknowledged" says 'MSA|AA|C1' "$terrace" message send message.hl7 --to "$address"
 case_ "it is listed" says 'ADT^A01^ADT_A01  C1' "$terrace" message list --data data
 id=$("$terrace" message list --data data --json | sed -n 's/^{"id":\([0-9]*\),.*/\1/p')
 case_ "it is delivered" await delivered
 case_ "its file is there" written
-case_ "bodies are not shown before that is granted" refuses 2 'terrace role grant message-body' "$terrace" message show "$id" --data data
+case_ "bodies are not shown before that is granted" ends 2 'terrace role grant message-body' "$terrace" message show "$id" --data data
 case_ "who runs the node grants it" "$terrace" role grant message-body --on "service *" --to terrace_local --data data
 case_ "what was received is shown" says 'PV1|1|I|ICU^1^2' "$terrace" message show "$id" --data data
 case_ "what was made of it is shown" \
