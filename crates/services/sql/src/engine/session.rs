@@ -35,6 +35,7 @@ use node::identity::{Caller, ObjectChange};
 
 use super::limits::memory_budget::Account;
 use super::plan::access::{self, Access};
+use super::plan::compiled_checks::CheckCache;
 use super::plan::meanwhile::Meanwhile;
 use super::plan::planner_context;
 use super::plan::session_catalog::StatementView;
@@ -83,6 +84,7 @@ pub struct Session {
     /// Others hold this while they read rows of the session's statements.
     pub(crate) readers: Arc<()>,
     pub(crate) advisory: AdvisoryLocks,
+    checks: Arc<CheckCache>,
 }
 
 impl Session {
@@ -109,6 +111,7 @@ impl Session {
             canceller,
             account,
             readers: Arc::default(),
+            checks: Arc::default(),
             engine,
         }
     }
@@ -205,7 +208,12 @@ impl Session {
     pub(crate) fn new_transaction_with(&self, implicit: bool, locks: Arc<LockOwner>) -> SessionTransaction {
         let settings = self.settings.now();
         let (read_only, isolation) = (settings.is_on("default_transaction_read_only"), settings.default_isolation());
-        let mut transaction = SessionTransaction::new(self.engine.clone(), self.number, self.canceller.clone(), locks);
+        let mut transaction = SessionTransaction::new(
+            self.engine.clone(),
+            self.number,
+            self.canceller.clone(),
+            (locks, self.checks.clone()),
+        );
         (transaction.implicit, transaction.read_only, transaction.isolation) = (implicit, read_only, isolation);
         transaction
     }

@@ -319,3 +319,31 @@ async fn a_constraint_is_added_by_a_look_at_all_rows_and_known_to_older_transact
         check(&mut b, &[("insert into t values (null)", "error 40001")]).await;
     }
 }
+
+#[tokio::test]
+async fn what_a_session_has_compiled_is_that_of_the_table_as_it_is_now_and_bounded() {
+    let engine = engine();
+    let (mut a, mut b) = (engine.session("a"), engine.session("b"));
+    let checks: String = (0..200).map(|n| format!(", check (a <> {n})")).collect();
+    run(&mut b, &format!("create table one (a int{checks}); create table two (a int{checks})")).await;
+    // Together they are more than a session keeps.
+    for _ in 0..2 {
+        run(&mut a, "begin").await;
+        for table in ["one", "two", "one"] {
+            check(&mut a, &[(&format!("insert into {table} values (500)"), "INSERT 0 1")]).await;
+        }
+        check(&mut a, &[("insert into two values (199)", "error 23514"), ("rollback", "ROLLBACK")]).await;
+    }
+    run(&mut b, "create table t (a int constraint c check (a > 0))").await;
+    check(&mut a, &[("insert into t values (1)", "INSERT 0 1"), ("insert into t values (0)", "error 23514")]).await;
+    run(&mut b, "alter table t drop constraint c").await;
+    check(&mut a, &[("insert into t values (0)", "INSERT 0 1"), ("delete from t", "DELETE 2")]).await;
+    run(&mut b, "alter table t add constraint c check (a < 0)").await;
+    check(&mut a, &[("insert into t values (1)", "error 23514"), ("insert into t values (-1)", "INSERT 0 1")]).await;
+    run(&mut b, "drop table t; create table t (b text, a int constraint c check (a < 0))").await;
+    check(
+        &mut a,
+        &[("insert into t values ('x', 1)", "error 23514"), ("insert into t values ('x', -1)", "INSERT 0 1")],
+    )
+    .await;
+}

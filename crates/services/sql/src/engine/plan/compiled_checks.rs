@@ -1,13 +1,41 @@
-//! [`CompiledChecks`]: the CHECK constraints of a table, ready to be evaluated over new rows.
+//! [`CompiledChecks`]: the CHECK constraints of a table, ready to be evaluated over new rows, and [`CheckCache`], which keeps those
+//! of a session's tables: compiling one takes milliseconds, and an INSERT of one row without it half of that.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::physical_expr::PhysicalExpr;
+use parking_lot::Mutex;
 
 use crate::SqlError;
 use crate::table::{Check, Table};
+
+/// Conditions that a session keeps, of all its tables: some hundred kilobytes.
+const CONDITIONS_MOST: usize = 256;
+
+/// The compiled constraints of the tables into which a session has written, by the tables' numbers.
+#[derive(Debug, Default)]
+pub(crate) struct CheckCache(Mutex<HashMap<u64, Arc<CompiledChecks>>>);
+
+impl CheckCache {
+    /// Those of a table as it is now.
+    pub(crate) fn of(&self, table: &Table) -> Option<Arc<CompiledChecks>> {
+        self.0.lock().get(&table.id).filter(|checks| checks.are_of(table)).cloned()
+    }
+
+    /// Keeps those of a table, and forgets all others if these are too many together.
+    pub(crate) fn keep(&self, table: u64, checks: CompiledChecks) {
+        let mut kept = self.0.lock();
+        kept.remove(&table);
+        let many: usize = kept.values().map(|checks| checks.conditions.len()).sum();
+        if many + checks.conditions.len() > CONDITIONS_MOST {
+            kept.clear();
+        }
+        kept.insert(table, Arc::new(checks));
+    }
+}
 
 /// The compiled conditions of a table.
 #[derive(Debug)]
@@ -25,7 +53,7 @@ impl CompiledChecks {
     }
 
     /// Whether these are the table's.
-    pub(crate) fn are_of(&self, table: &Table) -> bool {
+    fn are_of(&self, table: &Table) -> bool {
         self.of == table.checks && self.schema == table.schema
     }
 

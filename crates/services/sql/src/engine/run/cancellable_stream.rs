@@ -16,14 +16,16 @@ use futures::Stream;
 use crate::SqlError;
 use crate::engine::limits::cancellation::Running;
 use crate::engine::plan::access::Access;
-use crate::engine::session::transaction_state::Failure;
+
+/// Tells the session that the statement has failed.
+pub(crate) type OnFailure = Box<dyn Fn() + Send>;
 
 pub(crate) struct CancellableStream {
     inner: Option<SendableRecordBatchStream>,
     schema: SchemaRef,
     end: Pin<Box<dyn Future<Output = SqlError> + Send>>,
     running: Arc<Running>,
-    failure: Failure,
+    on_failure: OnFailure,
     /// The rights of the statement: they are asked again when they change.
     access: Option<Access>,
     /// The session, while there are rows to read.
@@ -34,11 +36,11 @@ pub(crate) struct CancellableStream {
 }
 
 impl CancellableStream {
-    /// Wraps the rows of a statement; `failure` is reported with the first error, and `reader` is held until the last row.
+    /// Wraps the rows of a statement; `on_failure` is called with the first error, and `reader` is held until the last row.
     pub(crate) fn new(
         inner: SendableRecordBatchStream,
         running: &Arc<Running>,
-        (failure, reader): (Failure, Option<Arc<()>>),
+        (on_failure, reader): (OnFailure, Option<Arc<()>>),
         access: Option<Access>,
     ) -> CancellableStream {
         let (waits, watched) = (running.clone(), access.clone());
@@ -47,7 +49,7 @@ impl CancellableStream {
             inner: Some(inner),
             end: Box::pin(async move { ended(&waits, watched.as_ref()).await }),
             running: running.clone(),
-            failure,
+            on_failure,
             access,
             reader,
             given: None,
@@ -100,7 +102,7 @@ impl Stream for CancellableStream {
             watched.reader = None;
         }
         if matches!(next, Some(Err(_))) {
-            watched.failure.report();
+            (watched.on_failure)();
         }
         if watched.running.is_timed() {
             watched.given = Some(Instant::now());

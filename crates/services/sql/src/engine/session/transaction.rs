@@ -19,9 +19,9 @@ use super::cursors::Cursors;
 use super::isolation::Isolation;
 use super::row_locks::{LockMode, LockOwner};
 use crate::engine::plan::access::OwnObjects;
-use crate::engine::plan::compiled_checks::CompiledChecks;
+use crate::engine::plan::compiled_checks::CheckCache;
 use crate::engine::{Canceller, Engine};
-use crate::table::{Table, View};
+use crate::table::View;
 use crate::{ErrorFields, SqlError};
 
 /// The state of a transaction before a statement.
@@ -66,8 +66,8 @@ pub(crate) struct SessionTransaction {
     went_back: bool,
     /// The tables that it has locked, and whether exclusively.
     locks: Vec<(u64, bool)>,
-    /// The compiled constraints of tables into which it writes.
-    checks: Mutex<HashMap<u64, Arc<CompiledChecks>>>,
+    /// The session's compiled constraints.
+    checks: Arc<CheckCache>,
     /// What it created and renamed, with the owners.
     pub(crate) own: OwnObjects,
     /// Whose rights it changes, also with its objects: they are put in force after the commit.
@@ -86,7 +86,7 @@ impl SessionTransaction {
         engine: Arc<Engine>,
         owner: u64,
         canceller: Canceller,
-        row_locks: Arc<LockOwner>,
+        (row_locks, checks): (Arc<LockOwner>, Arc<CheckCache>),
     ) -> SessionTransaction {
         let transaction = Arc::new(Mutex::new(Some(engine.store.begin())));
         SessionTransaction {
@@ -105,7 +105,7 @@ impl SessionTransaction {
             rows: Mutex::default(),
             went_back: false,
             locks: Vec::new(),
-            checks: Mutex::default(),
+            checks,
             own: OwnObjects::default(),
             refreshes: None,
             defines: false,
@@ -238,14 +238,9 @@ impl SessionTransaction {
         *self.rows.lock().entry(storage).or_default() += rows;
     }
 
-    /// The compiled constraints of a table, if they were prepared.
-    pub(crate) fn checks_of(&self, table: &Table) -> Option<Arc<CompiledChecks>> {
-        self.checks.lock().get(&table.id).filter(|checks| checks.are_of(table)).cloned()
-    }
-
-    /// Keeps the compiled constraints of a table.
-    pub(crate) fn keep_checks(&self, table: u64, checks: Arc<CompiledChecks>) {
-        self.checks.lock().insert(table, checks);
+    /// The compiled constraints of the tables into which its session has written.
+    pub(crate) fn checks(&self) -> &CheckCache {
+        &self.checks
     }
 
     /// Takes the lock of a table that will be changed.

@@ -2,11 +2,11 @@
 //!
 //! ```text
 //!   CREATE TABLE, ADD CONSTRAINT --one or none?--> text in the catalog
-//!   a statement that writes rows --prepare: planned and compiled for the table--> kept by its transaction
+//!   a statement that writes rows --prepare: planned and compiled for the table--> kept by its session
 //!   each batch of new rows       --violated?--> 23514
 //! ```
 //!
-//! A condition is compiled once for a statement, over the table's own columns: it names no other table and calls only
+//! A condition is compiled once for a session, over the table's own columns: it names no other table and calls only
 //! functions that return the same for the same arguments. PostgreSQL accepts others too, and then does not know when the
 //! rows that are there violate it.
 //!
@@ -38,14 +38,14 @@ const CHECKED: &str = "checked";
 /// Compiles the conditions of a table for the rows that the open transaction writes into it.
 pub(crate) async fn prepare(session: &Session, table: &Table) -> Result<(), SqlError> {
     let Some(transaction) = session.transaction.open() else { return Ok(()) };
-    if table.checks.is_empty() || transaction.checks_of(table).is_some() {
+    if table.checks.is_empty() || transaction.checks().of(table).is_some() {
         return Ok(());
     }
     let mut conditions = Vec::with_capacity(table.checks.len());
     for check in &table.checks {
         conditions.push(compiled(session, table, &ast::expression_of(&check.condition)?).await?);
     }
-    transaction.keep_checks(table.id, Arc::new(CompiledChecks::new(table, conditions)));
+    transaction.checks().keep(table.id, CompiledChecks::new(table, conditions));
     Ok(())
 }
 

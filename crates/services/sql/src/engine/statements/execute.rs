@@ -57,7 +57,8 @@ impl Session {
         };
         let (failure, reader, access) = (self.transaction.failure(), self.reader(), self.access());
         let watch = |stream| -> SendableRecordBatchStream {
-            Box::pin(CancellableStream::new(stream, &running, (failure, reader), access))
+            let on_failure = Box::new(move || failure.report());
+            Box::pin(CancellableStream::new(stream, &running, (on_failure, reader), access))
         };
         match outcome {
             Ok(StatementResult::Rows { schema, stream, tag }) => {

@@ -66,7 +66,7 @@ pub(crate) fn check_rows(
     if table.checks.is_empty() {
         return Ok(());
     }
-    match transaction.checks_of(table) {
+    match transaction.checks().of(table) {
         Some(checks) => {
             let Some((check, row)) = checks.violated(table, columns)? else { return Ok(()) };
             let (name, relation) = (&check.name, &table.name);
