@@ -14,6 +14,7 @@
 pub(crate) mod advisory_locks;
 pub(crate) mod cursors;
 pub(crate) mod isolation;
+pub(crate) mod named_statements;
 pub(crate) mod row_locks;
 pub(crate) mod session_role;
 pub(crate) mod session_settings;
@@ -47,6 +48,7 @@ use crate::table::providers::Reads;
 use crate::table::{Catalog, View};
 use advisory_locks::AdvisoryLocks;
 use isolation::Isolation;
+use named_statements::NamedStatements;
 use row_locks::LockOwner;
 use session_settings::SessionSettings;
 use settings::Settings;
@@ -84,6 +86,8 @@ pub struct Session {
     /// Others hold this while they read rows of the session's statements.
     pub(crate) readers: Arc<()>,
     pub(crate) advisory: AdvisoryLocks,
+    /// Its prepared statements.
+    pub(crate) named: Arc<NamedStatements>,
     checks: Arc<CheckCache>,
 }
 
@@ -111,6 +115,7 @@ impl Session {
             canceller,
             account,
             readers: Arc::default(),
+            named: Arc::default(),
             checks: Arc::default(),
             engine,
         }

@@ -20,6 +20,7 @@ pub(crate) mod literal_values;
 pub(crate) mod new_object;
 pub(crate) mod point_query;
 mod prepare;
+mod prepared_statements;
 pub(crate) mod read_columns;
 mod repeats;
 pub(crate) mod rights;

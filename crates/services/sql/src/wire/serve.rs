@@ -26,7 +26,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use datafusion::sql::sqlparser::ast::{DiscardObject, Statement};
 use node::identity::Connected;
 use pgwire::messages::response::{ReadyForQuery, TransactionStatus};
 use tokio::sync::Notify;
@@ -40,9 +39,8 @@ use super::login::Entered;
 use super::registry::Registered;
 use super::server_state::ServerState;
 use super::{Message, Reply};
-use crate::engine::parse::ast::folded;
-use crate::{Prepared, Session, SessionState, SqlError};
-use extended::{Portal, Stated};
+use crate::{Session, SessionState, SqlError};
+use extended::Portal;
 use row_exchange::RowExchange;
 
 /// Why a statement or a message failed.
@@ -83,7 +81,6 @@ pub(super) struct Serving<'a> {
     _connected: Connected,
     cancelled: Arc<Notify>,
     catalogs: Catalogs,
-    statements: HashMap<String, Arc<Stated>>,
     portals: HashMap<String, Portal>,
     /// A transaction was begun around statements that came together.
     implicit: bool,
@@ -105,7 +102,6 @@ impl<'a> Serving<'a> {
             _connected: connected,
             cancelled,
             catalogs,
-            statements: HashMap::new(),
             portals: HashMap::new(),
             implicit: false,
             skipping: false,
@@ -225,34 +221,6 @@ impl<'a> Serving<'a> {
             cancelled: Arc::clone(&self.cancelled),
             figures: &self.shared.figures,
             message_bytes_max: self.shared.options.message_bytes_max,
-        }
-    }
-
-    /// Removes prepared statements, which belong to the connection and not to the engine: for DEALLOCATE, whose tag
-    /// this returns, and for DISCARD, whose other part the engine does. Errors: 26000.
-    fn forget(&mut self, prepared: &Prepared) -> Result<Option<&'static str>, ErrorResponse> {
-        if self.session.state() == SessionState::Failed {
-            return Ok(None);
-        }
-        match prepared.statement() {
-            Some(Statement::Deallocate { name, .. })
-                if name.quote_style.is_none() && name.value.eq_ignore_ascii_case("all") =>
-            {
-                self.statements.clear();
-                Ok(Some("DEALLOCATE ALL"))
-            }
-            Some(Statement::Deallocate { name, .. }) => match self.statements.remove(&folded(name)) {
-                Some(_) => Ok(Some("DEALLOCATE")),
-                None => {
-                    self.session.set_failed();
-                    Err(ErrorResponse::new("26000", format!("prepared statement \"{}\" does not exist", folded(name))))
-                }
-            },
-            Some(Statement::Discard { object_type: DiscardObject::ALL }) => {
-                self.statements.clear();
-                Ok(None)
-            }
-            _ => Ok(None),
         }
     }
 

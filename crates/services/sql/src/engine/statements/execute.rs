@@ -7,7 +7,7 @@ use datafusion::sql::sqlparser::ast::{ObjectType, Statement};
 use super::repeats::{Changing, changing_rows};
 use super::{
     advisory_calls, alter_table, copy, create_drop, create_external_table, create_view, cursor_statements, explain,
-    insert, point_query, rights, select_for_update, sequences, session_statements, update_delete,
+    insert, point_query, prepared_statements, rights, select_for_update, sequences, session_statements, update_delete,
 };
 use crate::SqlError;
 use crate::engine::parse::rights::statement::RightsStatement;
@@ -39,8 +39,7 @@ impl Session {
         let begins = !self.transaction.is_open();
         self.account.begin(!begins);
         let running = self.canceller.begin(self.settings.now().statement_timeout());
-        let of_sequence = prepared.sequence.as_ref().map(|sequence| sequence.words());
-        self.shared.trail.begin(of_sequence.unwrap_or(prepared.statement.as_ref().map_or("", words)));
+        self.shared.trail.begin(words_of(prepared));
         self.renew_access();
         let shared = self.shared.clone();
         let revoked = async {
@@ -87,6 +86,21 @@ impl Session {
     }
 
     async fn dispatch(&mut self, prepared: &Prepared, parameters: &[ScalarValue]) -> Result<StatementResult, SqlError> {
+        let Some(execute @ Statement::Execute { .. }) = &prepared.statement else {
+            return self.dispatch_one(prepared, parameters).await;
+        };
+        let called = prepared_statements::called(self, execute)?;
+        let Some(prepared) = &called.prepared else { return Ok(StatementResult::Done { tag: String::new() }) };
+        self.shared.trail.begin(words_of(prepared));
+        let values = prepared_statements::values(self, execute, &prepared.parameters).await?;
+        Box::pin(self.dispatch_one(prepared, &values)).await
+    }
+
+    async fn dispatch_one(
+        &mut self,
+        prepared: &Prepared,
+        parameters: &[ScalarValue],
+    ) -> Result<StatementResult, SqlError> {
         if let Some(rights) = &prepared.rights {
             return self.dispatch_rights(rights).await;
         }
@@ -98,6 +112,9 @@ impl Session {
         // The end of a transaction may have undone a SET ROLE.
         session_role::follow_role(self)?;
         if let Some(answer) = controlled? {
+            return Ok(answer);
+        }
+        if let Some(answer) = prepared_statements::control(self, prepared).await? {
             return Ok(answer);
         }
         if let Some(answer) = cursor_statements::control(self, statement, parameters).await? {
@@ -173,6 +190,11 @@ impl Session {
 }
 
 /// The first words of a statement that changes definitions, for the audit.
+fn words_of(prepared: &Prepared) -> &'static str {
+    let of_sequence = prepared.sequence.as_ref().map(|sequence| sequence.words());
+    of_sequence.unwrap_or(prepared.statement.as_ref().map_or("", words))
+}
+
 fn words(statement: &Statement) -> &'static str {
     match statement {
         Statement::CreateTable(_) => "CREATE TABLE",

@@ -74,6 +74,7 @@ pub(crate) async fn control(session: &mut Session, statement: &Statement) -> Res
                 settings.reset("RESET ALL")
             })?;
             session.shared.taken.forget();
+            session.named.remove_all();
             done("DISCARD ALL")
         }
         Statement::ShowVariable { variable } => show(session, variable).map(Some),

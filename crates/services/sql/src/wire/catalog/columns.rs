@@ -295,6 +295,11 @@ pub(super) const VIEWS: &[(&str, &str)] = &[
         "schemaname name, tablename name, policyname name, permissive text, roles text[], cmd text, qual text, \
          with_check text",
     ),
+    (
+        "pg_prepared_statements",
+        "name text, statement text, prepare_time timestamptz, parameter_types text[], from_sql bool, \
+         generic_plans int8, custom_plans int8",
+    ),
     ("pg_prepared_xacts", "transaction int4, gid text, prepared timestamptz, owner name, database name"),
     ("pg_publication_tables", "pubname name, schemaname name, tablename name, attnames text[], rowfilter text"),
     (

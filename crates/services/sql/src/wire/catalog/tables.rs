@@ -21,7 +21,7 @@ use super::backends::{ACTIVITY, Backends, GSSAPI};
 use super::catalog_row::{Row, int, text};
 use super::session_objects::{Facts, Moment, Namespace, Relation, SessionFacts, ShownCheck};
 use super::types::CatalogType;
-use super::{acl, functions, roles, sequences, static_catalogs, types};
+use super::{acl, functions, prepared_statements, roles, sequences, static_catalogs, types};
 use crate::wire::oid::{Described, Kind, Scalar};
 
 /// PostgreSQL's OID of the access method of tables.
@@ -84,6 +84,7 @@ fn lasting(name: &str) -> Option<fn(&SessionFacts) -> Vec<Row>> {
         "pg_collation" => static_catalogs::collations,
         "pg_database" => roles::databases,
         "pg_language" => static_catalogs::languages,
+        "pg_prepared_statements" => prepared_statements::rows,
         "pg_range" => types::ranges,
         "pg_roles" => roles::roles,
         "pg_settings" => functions::settings,
