@@ -16,6 +16,7 @@
 //! | [`run`] | plans to rows, on threads of a query |
 //! | [`session`] | one connection: its transaction, settings, locks |
 //! | [`statements`] | INSERT, UPDATE, COPY, CREATE, .. and the fast path for single rows |
+//! | [`notifications`] | who listens to which channel, and what waits to be sent |
 //! | [`sequences`] | where sequences stand, and how they give out values |
 //! | [`tuple_mover`], [`table_check`] | the engine's own thread; reading every row of every table |
 //!
@@ -23,6 +24,7 @@
 //! dropped before the next statement.
 
 pub(crate) mod limits;
+pub(crate) mod notifications;
 pub(crate) mod parse;
 pub(crate) mod plan;
 pub(crate) mod run;
@@ -51,6 +53,7 @@ use store::Store;
 use limits::memory_budget::Budget;
 use limits::memory_pool::Pool;
 use limits::spill_options::spill_files;
+use notifications::Notifications;
 use plan::catalog_cache::CatalogCache;
 use run::query_threads::QueryThreadPool;
 use sequences::Sequences;
@@ -153,6 +156,8 @@ pub struct Engine {
     pub(crate) counts: Arc<RowCounts>,
     /// Where sequences stand.
     pub(crate) sequences: Arc<Sequences>,
+    /// Who listens to which channel.
+    pub(crate) notifications: Arc<Notifications>,
     tuple_mover: Arc<TupleMover>,
     /// The thread of the tuple mover.
     worker: Option<Worker>,
@@ -208,6 +213,7 @@ impl Engine {
             definitions: tuple_mover.definitions.clone(),
             counts: tuple_mover.counts.clone(),
             sequences: Arc::new(sequences),
+            notifications: Arc::default(),
             tuple_mover,
             worker,
             catalog,

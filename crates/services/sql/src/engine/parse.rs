@@ -10,6 +10,7 @@
 //! before there is a tree. There are also texts that the parser would read for hours ([`bounded_dialect`]).
 
 pub(crate) mod ast;
+pub(crate) mod bare_calls;
 pub(crate) mod bounded_dialect;
 pub(crate) mod expressions;
 pub(crate) mod nesting_depth;

@@ -27,6 +27,7 @@ pub(crate) mod json_functions;
 pub(crate) mod like_patterns;
 pub(crate) mod list_statistics;
 pub(crate) mod moment_functions;
+pub(crate) mod notify_function;
 pub(crate) mod numeric_division;
 pub(crate) mod numeric_functions;
 mod numeric_literals;

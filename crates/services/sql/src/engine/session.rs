@@ -35,6 +35,7 @@ use futures::StreamExt;
 use node::identity::{Caller, ObjectChange};
 
 use super::limits::memory_budget::Account;
+use super::notifications::Listener;
 use super::plan::access::{self, Access};
 use super::plan::compiled_checks::CheckCache;
 use super::plan::meanwhile::Meanwhile;
@@ -88,6 +89,8 @@ pub struct Session {
     pub(crate) advisory: AdvisoryLocks,
     /// Its prepared statements.
     pub(crate) named: Arc<NamedStatements>,
+    /// Its place among those that listen.
+    pub(crate) listener: Listener,
     checks: Arc<CheckCache>,
 }
 
@@ -116,6 +119,7 @@ impl Session {
             account,
             readers: Arc::default(),
             named: Arc::default(),
+            listener: Listener::new(engine.notifications.clone()),
             checks: Arc::default(),
             engine,
         }
@@ -219,6 +223,7 @@ impl Session {
             self.canceller.clone(),
             (locks, self.checks.clone()),
         );
+        transaction.sender = self.listener.sender();
         (transaction.implicit, transaction.read_only, transaction.isolation) = (implicit, read_only, isolation);
         transaction
     }

@@ -18,6 +18,7 @@ pub(crate) mod explain;
 pub(crate) mod insert;
 pub(crate) mod literal_values;
 pub(crate) mod new_object;
+mod notification_statements;
 pub(crate) mod point_query;
 mod prepare;
 mod prepared_statements;

@@ -28,6 +28,7 @@ mod empty_catalogs;
 mod functions;
 mod keywords;
 mod known_roles;
+mod listening_channels;
 mod object_identifiers;
 mod prepared_statements;
 mod privilege_functions;
@@ -56,6 +57,7 @@ use crate::engine::parse;
 use crate::engine::plan::column_labels;
 use crate::{Session, SqlError};
 use backends::Backends;
+use listening_channels::{CHANNELS, ListeningChannels};
 use session_objects::{Facts, SessionFacts};
 
 /// Name of the schema.
@@ -173,6 +175,8 @@ fn install(session: &Session, backends: &Backends) -> Result<(), SqlError> {
     privilege_functions::register(context, &facts);
     sequences::register(context, &facts);
     set_functions::register(context);
+    let channels = ListeningChannels(Arc::clone(&session.listener.mailbox));
+    context.register_udtf(CHANNELS, Arc::new(channels));
     let backends = backends.seen_by(Arc::clone(&session.shared));
     backends.register(context);
     let callable = roles::callable(context);

@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use node::identity::Connected;
-use pgwire::messages::response::{ReadyForQuery, TransactionStatus};
+use pgwire::messages::response::{NotificationResponse, ReadyForQuery, TransactionStatus};
 use tokio::sync::Notify;
 
 use super::catalog::Catalogs;
@@ -70,6 +70,10 @@ impl From<ConnectionError> for StatementError {
     }
 }
 
+fn fatal(error: SqlError) -> ConnectionError {
+    ConnectionError::fatal(ErrorResponse::from(&error))
+}
+
 /// A connection that is being served.
 pub(super) struct Serving<'a> {
     connection: &'a mut Connection,
@@ -86,12 +90,15 @@ pub(super) struct Serving<'a> {
     implicit: bool,
     /// An error occurred; everything is skipped up to Sync.
     skipping: bool,
+    /// Messages of the extended protocol have come, and no Sync yet.
+    between: bool,
 }
 
 impl<'a> Serving<'a> {
     /// Serves a client that is logged in.
     pub(super) fn new(connection: &'a mut Connection, entered: Entered, shared: &'a Arc<ServerState>) -> Serving<'a> {
-        let Entered { session, registered, connected } = entered;
+        let Entered { mut session, registered, connected } = entered;
+        session.listener.process = registered.process;
         let cancelled = Arc::clone(&registered.notify);
         let catalogs = Catalogs::new(shared, registered.process);
         Serving {
@@ -105,12 +112,14 @@ impl<'a> Serving<'a> {
             portals: HashMap::new(),
             implicit: false,
             skipping: false,
+            between: false,
         }
     }
 
     /// Runs until the client disconnects, breaks the protocol, or the server stops.
     pub(super) async fn run(mut self) -> Result<(), ConnectionError> {
         let mut terminated = self.registered.terminated.clone();
+        let mailbox = Arc::clone(&self.session.listener.mailbox);
         loop {
             let idle = self.idle_time();
             let message = tokio::select! {
@@ -120,6 +129,10 @@ impl<'a> Serving<'a> {
                     return Err(ConnectionError::fatal(ErrorResponse::from(SqlError::Terminated)));
                 }
                 message = self.connection.message() => message?,
+                () = mailbox.filled() => {
+                    self.notified().await?;
+                    continue;
+                }
                 () = tokio::time::sleep(idle.unwrap_or_default()), if idle.is_some() => {
                     let message = "terminating connection due to idle-in-transaction timeout";
                     return Err(ConnectionError::fatal(ErrorResponse::new("25P03", message)));
@@ -141,7 +154,7 @@ impl<'a> Serving<'a> {
                 // Remaining messages of a failed COPY: the client may have sent them before it received the error.
                 Message::CopyData(_) | Message::CopyDone(_) | Message::CopyFail(_) => {}
                 _ if self.skipping => {}
-                message => match self.extended(message).await {
+                message => match self.extended_of_series(message).await {
                     Ok(()) => {}
                     Err(StatementError::Connection(broken)) => return Err(broken),
                     Err(StatementError::Response(error_response)) => {
@@ -177,6 +190,8 @@ impl<'a> Serving<'a> {
             Err(StatementError::Response(error_response)) => self.fail(&error_response).await?,
         }
         self.end_portals();
+        self.between = false;
+        self.notify().await?;
         let application = self.session.settings().get("application_name").unwrap_or_default();
         self.registered.activity.waits(self.session.state(), &application);
         let status = match self.session.state() {
@@ -186,6 +201,42 @@ impl<'a> Serving<'a> {
         };
         self.connection.reply(Reply::ReadyForQuery(ReadyForQuery::new(status))).await?;
         self.connection.flush().await
+    }
+
+    /// A message of the extended protocol: until Sync, nothing else is sent.
+    async fn extended_of_series(&mut self, message: Message) -> Result<(), StatementError> {
+        self.between = true;
+        self.extended(message).await
+    }
+
+    /// Something came for the client while it was waited for.
+    async fn notified(&mut self) -> Result<(), ConnectionError> {
+        if self.between {
+            return self.check_mailbox();
+        }
+        self.notify().await?;
+        self.connection.flush().await
+    }
+
+    /// Errors: FATAL 54000 if notifications were lost.
+    fn check_mailbox(&self) -> Result<(), ConnectionError> {
+        match self.session.listener.mailbox.is_over() {
+            true => self.session.listener.mailbox.take().map(drop).map_err(fatal),
+            false => Ok(()),
+        }
+    }
+
+    /// Sends the notifications that came, outside of a transaction.
+    async fn notify(&mut self) -> Result<(), ConnectionError> {
+        if self.session.state() != SessionState::Idle {
+            return self.check_mailbox();
+        }
+        for (notification, process) in self.session.listener.mailbox.take().map_err(fatal)? {
+            let (channel, payload) = (notification.channel.clone(), notification.payload.clone());
+            let response = NotificationResponse::new(process, channel, payload);
+            self.connection.reply(Reply::NotificationResponse(response)).await?;
+        }
+        Ok(())
     }
 
     /// Drops the portals, unless they belong to an open transaction of the client.

@@ -7,7 +7,8 @@ use datafusion::sql::sqlparser::ast::{ObjectType, Statement};
 use super::repeats::{Changing, changing_rows};
 use super::{
     advisory_calls, alter_table, copy, create_drop, create_external_table, create_view, cursor_statements, explain,
-    insert, point_query, prepared_statements, rights, select_for_update, sequences, session_statements, update_delete,
+    insert, notification_statements, point_query, prepared_statements, rights, select_for_update, sequences,
+    session_statements, update_delete,
 };
 use crate::SqlError;
 use crate::engine::parse::rights::statement::RightsStatement;
@@ -114,6 +115,9 @@ impl Session {
         if let Some(answer) = controlled? {
             return Ok(answer);
         }
+        if let Some(answer) = notification_statements::control(self, statement)? {
+            return Ok(answer);
+        }
         if let Some(answer) = prepared_statements::control(self, prepared).await? {
             return Ok(answer);
         }
@@ -128,6 +132,9 @@ impl Session {
                 self.refresh()?;
                 if let Some(calls) = advisory_calls::calls(statement) {
                     return calls.run(self, statement, parameters).await;
+                }
+                if let Some(calls) = notification_statements::calls(statement) {
+                    return notification_statements::run(self, calls, statement, parameters).await;
                 }
                 self.query(statement, prepared, parameters).await
             }

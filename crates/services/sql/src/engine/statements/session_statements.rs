@@ -56,8 +56,6 @@ pub(crate) async fn control(session: &mut Session, statement: &Statement) -> Res
             session.settings.change(false, |settings| settings.reset(&reset.to_string()))?;
             done("RESET")
         }
-        // There are no notifications here; pools send this for each connection that is returned to them.
-        Statement::UNLISTEN { channel } if channel.value == "*" => done("UNLISTEN"),
         Statement::Discard { object_type: DiscardObject::PLANS } => done("DISCARD PLANS"),
         Statement::Discard { object_type: DiscardObject::TEMP } => done("DISCARD TEMP"),
         Statement::Discard { object_type: DiscardObject::SEQUENCES } => {
@@ -75,6 +73,7 @@ pub(crate) async fn control(session: &mut Session, statement: &Statement) -> Res
             })?;
             session.shared.taken.forget();
             session.named.remove_all();
+            session.listener.leave_all();
             done("DISCARD ALL")
         }
         Statement::ShowVariable { variable } => show(session, variable).map(Some),
