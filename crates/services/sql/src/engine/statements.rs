@@ -17,6 +17,7 @@ mod execute;
 pub(crate) mod explain;
 pub(crate) mod insert;
 pub(crate) mod literal_values;
+mod lock_table;
 pub(crate) mod new_object;
 mod notification_statements;
 pub(crate) mod point_query;

@@ -29,6 +29,7 @@ mod functions;
 mod keywords;
 mod known_roles;
 mod listening_channels;
+mod locks;
 mod object_identifiers;
 mod prepared_statements;
 mod privilege_functions;

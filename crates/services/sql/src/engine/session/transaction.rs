@@ -18,6 +18,7 @@ use store::{Lsn, Savepoint, Transaction, TreeId};
 use super::cursors::Cursors;
 use super::isolation::Isolation;
 use super::row_locks::{LockMode, LockOwner};
+use super::table_locks::{TABLES, table_key};
 use crate::engine::notifications::{Mailbox, PendingNotifications};
 use crate::engine::plan::access::OwnObjects;
 use crate::engine::plan::compiled_checks::CheckCache;
@@ -253,6 +254,18 @@ impl SessionTransaction {
 
     /// Takes the lock of a table that will be changed.
     pub(crate) fn lock(&mut self, table: u64, alone: bool) -> Result<(), SqlError> {
+        if !alone && !self.row_locks.try_take(TABLES, &table_key(table), LockMode::Shared) {
+            return Err(SqlError::Again("another transaction has locked the table and has not ended".into()));
+        }
+        self.lock_definition(table, alone)
+    }
+
+    /// Keeps the definition of a table as it is until the transaction ends.
+    pub(crate) fn keep_definition(&mut self, table: u64) -> Result<(), SqlError> {
+        self.lock_definition(table, false)
+    }
+
+    fn lock_definition(&mut self, table: u64, alone: bool) -> Result<(), SqlError> {
         if self.locks.iter().any(|(held, was_alone)| *held == table && *was_alone >= alone) {
             return Ok(());
         }

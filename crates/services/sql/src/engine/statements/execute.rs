@@ -7,8 +7,8 @@ use datafusion::sql::sqlparser::ast::{ObjectType, Statement};
 use super::repeats::{Changing, changing_rows};
 use super::{
     advisory_calls, alter_table, copy, create_drop, create_external_table, create_view, cursor_statements, explain,
-    insert, notification_statements, point_query, prepared_statements, rights, select_for_update, sequences,
-    session_statements, update_delete,
+    insert, lock_table, notification_statements, point_query, prepared_statements, rights, select_for_update,
+    sequences, session_statements, update_delete,
 };
 use crate::SqlError;
 use crate::engine::parse::rights::statement::RightsStatement;
@@ -238,6 +238,7 @@ async fn define(session: &mut Session, statement: &Statement) -> Result<Statemen
         }
         Statement::Truncate(tables) => create_drop::truncate(session, tables),
         Statement::AlterTable(alter) => alter_table::alter(session, alter).await,
+        Statement::Lock(lock) => lock_table::lock(session, lock),
         other => Err(create_drop::unsupported(other)),
     }
 }

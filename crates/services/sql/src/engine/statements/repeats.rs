@@ -48,6 +48,7 @@ impl Changing<'_> {
         match self {
             Changing::Rights(_) | Changing::Sequence(_) => false,
             Changing::Other(Statement::Insert(_) | Statement::Update(_) | Statement::Delete(_), ..) => true,
+            Changing::Other(Statement::Lock(_), ..) => true,
             Changing::Other(_, locking, _) => locking.is_some(),
         }
     }

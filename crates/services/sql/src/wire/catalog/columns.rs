@@ -5,7 +5,9 @@
 //! vectors, and `text` replaces types that do not exist here: expression trees, positions in its log, arrays of any
 //! type. `proargtypes` is text, because JDBC reads its OIDs from there.
 //!
-//! Views of activity that is not counted here (`pg_locks`, `pg_stat_database`) do not exist: empty ones would be wrong.
+//! Views of activity that is not counted here (`pg_stat_database`) do not exist: empty ones would be wrong. `pg_stat_activity` and
+//! `pg_locks` are made elsewhere.
+//!
 //! `pg_stat_user_tables` exists and is empty, because clients join it.
 
 /// The tables in PostgreSQL: name, OID (`pg_class.oid`) and columns.
