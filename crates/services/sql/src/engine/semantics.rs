@@ -36,6 +36,7 @@ pub(crate) mod pattern_functions;
 pub(crate) mod pg_function;
 pub(crate) mod regular_expressions;
 mod rows;
+pub(crate) mod set_config_function;
 pub(crate) mod signed_windows;
 pub(crate) mod substrings;
 pub(crate) mod sum_aggregate;

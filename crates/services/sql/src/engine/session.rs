@@ -13,6 +13,7 @@
 
 pub(crate) mod advisory_locks;
 pub(crate) mod cursors;
+mod ignored_settings;
 pub(crate) mod isolation;
 pub(crate) mod named_statements;
 pub(crate) mod row_locks;

@@ -4,6 +4,7 @@
 pub(crate) mod advisory_calls;
 pub(crate) mod alter_table;
 pub(crate) mod bulk_load;
+mod called_settings;
 pub(crate) mod changed_table;
 pub(crate) mod check_constraints;
 pub(crate) mod column_defaults;

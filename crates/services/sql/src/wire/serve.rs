@@ -70,6 +70,17 @@ impl From<ConnectionError> for StatementError {
     }
 }
 
+/// Waits for the time, and returns the error.
+async fn too_idle(idle: Option<(std::time::Duration, ErrorResponse)>) -> ErrorResponse {
+    match idle {
+        Some((most, error)) => {
+            tokio::time::sleep(most).await;
+            error
+        }
+        None => std::future::pending().await,
+    }
+}
+
 fn fatal(error: SqlError) -> ConnectionError {
     ConnectionError::fatal(ErrorResponse::from(&error))
 }
@@ -133,10 +144,7 @@ impl<'a> Serving<'a> {
                     self.notified().await?;
                     continue;
                 }
-                () = tokio::time::sleep(idle.unwrap_or_default()), if idle.is_some() => {
-                    let message = "terminating connection due to idle-in-transaction timeout";
-                    return Err(ConnectionError::fatal(ErrorResponse::new("25P03", message)));
-                }
+                error = too_idle(idle) => return Err(ConnectionError::fatal(error)),
             };
             match message {
                 Message::Terminate(_) => return Ok(()),
@@ -169,10 +177,15 @@ impl<'a> Serving<'a> {
         }
     }
 
-    /// How long the client may wait with its next message, if that is bounded: inside a transaction that it began.
-    fn idle_time(&self) -> Option<std::time::Duration> {
-        let most = self.session.settings().idle_in_transaction_session_timeout();
-        (!most.is_zero() && self.session.state() != SessionState::Idle).then_some(most)
+    /// How long the client may wait with its next message, if that is bounded, and the error when it is over.
+    fn idle_time(&self) -> Option<(std::time::Duration, ErrorResponse)> {
+        let settings = self.session.settings();
+        let (most, code, what) = match self.session.state() {
+            SessionState::Idle => (settings.idle_session_timeout(), "57P05", "idle-session"),
+            _ => (settings.idle_in_transaction_session_timeout(), "25P03", "idle-in-transaction"),
+        };
+        let error = || ErrorResponse::new(code, format!("terminating connection due to {what} timeout"));
+        (!most.is_zero()).then(|| (most, error()))
     }
 
     /// Ends statements that came together: commits if the transaction is implicit, and sends ReadyForQuery.

@@ -6,9 +6,9 @@ use datafusion::sql::sqlparser::ast::{ObjectType, Statement};
 
 use super::repeats::{Changing, changing_rows};
 use super::{
-    advisory_calls, alter_table, copy, create_drop, create_external_table, create_view, cursor_statements, explain,
-    insert, lock_table, notification_statements, point_query, prepared_statements, rights, select_for_update,
-    sequences, session_statements, update_delete,
+    advisory_calls, alter_table, called_settings, copy, create_drop, create_external_table, create_view,
+    cursor_statements, explain, insert, lock_table, notification_statements, point_query, prepared_statements, rights,
+    select_for_update, sequences, session_statements, update_delete,
 };
 use crate::SqlError;
 use crate::engine::parse::rights::statement::RightsStatement;
@@ -41,6 +41,7 @@ impl Session {
         self.account.begin(!begins);
         let running = self.canceller.begin(self.settings.now().statement_timeout());
         self.shared.trail.begin(words_of(prepared));
+        self.settings.show();
         self.renew_access();
         let shared = self.shared.clone();
         let revoked = async {
@@ -132,6 +133,9 @@ impl Session {
                 self.refresh()?;
                 if let Some(calls) = advisory_calls::calls(statement) {
                     return calls.run(self, statement, parameters).await;
+                }
+                if let Some(calls) = called_settings::calls(statement) {
+                    return called_settings::run(self, calls, statement, parameters).await;
                 }
                 if let Some(calls) = notification_statements::calls(statement) {
                     return notification_statements::run(self, calls, statement, parameters).await;

@@ -7,8 +7,10 @@ use datafusion::arrow::datatypes::{Schema, SchemaRef};
 use datafusion::catalog::CatalogProvider;
 use datafusion::error::Result;
 use node::identity::{Action, Object};
+use parking_lot::Mutex;
 
 use crate::Session;
+use crate::engine::Settings;
 use crate::engine::plan::access::Access;
 use crate::engine::plan::sequence_rows;
 use crate::engine::plan::session_catalog::StatementView;
@@ -118,13 +120,16 @@ pub(super) struct SessionFacts {
     pub(super) user: String,
     /// The prepared statements of the session.
     pub(super) named: Arc<NamedStatements>,
+    /// Its settings when the running statement began.
+    pub(super) settings: Arc<Mutex<Settings>>,
 }
 
 impl SessionFacts {
     /// The facts for a session.
     pub(super) fn new(database: String, session: &Session) -> SessionFacts {
         let (shared, named) = (Arc::clone(&session.shared), Arc::clone(&session.named));
-        SessionFacts { database, shared, user: session.user().to_owned(), named }
+        let (user, settings) = (session.user().to_owned(), session.settings.shown());
+        SessionFacts { database, shared, user, named, settings }
     }
 
     /// The last value that a sequence gave; `None` if it gave none, or to who may not read it.
