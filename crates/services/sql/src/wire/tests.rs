@@ -13,6 +13,7 @@ mod hidden;
 mod pgwire;
 mod postgres;
 mod rights;
+mod sessions;
 mod waiting;
 
 use std::sync::Arc;
