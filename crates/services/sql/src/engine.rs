@@ -63,6 +63,7 @@ use tuple_mover::{TupleMover, Worker};
 
 pub use limits::cancellation::Canceller;
 pub use limits::spill_options::SpillOptions;
+pub use notifications::of_messages::NewMessage;
 pub use plan::prepared::Prepared;
 pub(crate) use semantics::cast_types::NUMERIC;
 pub use session::settings::Settings;
@@ -261,6 +262,27 @@ impl Engine {
     /// The sessions that wait for a row of another one's transaction, by their numbers, each with those for which it waits.
     pub fn row_waits(&self) -> Vec<(u64, Vec<u64>)> {
         self.row_locks.waits()
+    }
+
+    /// Waits until a session listens to new messages.
+    pub async fn until_messages_are_wanted(&self) {
+        self.notifications.until_messages_are_wanted().await;
+    }
+
+    /// Whether a session listens to new messages.
+    pub fn are_messages_wanted(&self) -> bool {
+        self.notifications.are_messages_wanted()
+    }
+
+    /// Tells sessions that listen of messages that `hl7.messages` shows; `is_masked`: their type is masked for readers without
+    /// `unmasked`. Each session is told what it may see.
+    pub fn tell_messages(&self, messages: &[NewMessage], is_masked: bool) {
+        self.notifications.tell_messages(messages, is_masked);
+    }
+
+    /// Tells sessions that listen to messages that more have come than could be told.
+    pub fn tell_gap(&self) {
+        self.notifications.tell_gap();
     }
 
     /// Ends the engine's own thread and waits for it. Sessions continue.

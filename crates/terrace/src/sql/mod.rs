@@ -9,6 +9,7 @@
 //! waits for a page must not delay acknowledgements or logins. The service ends before the node closes its store.
 
 mod about;
+mod announcing;
 mod fields;
 mod lending;
 mod messages;
@@ -264,6 +265,12 @@ impl Settings {
             Ok(server) => {
                 tracing::info!(address = %server.address(), "sql");
                 listeners::renew_with(node, server.renewal(), "sql");
+                let (log, is_masked) =
+                    (Arc::clone(&node.engine().message_log), announcing::is_type_masked(node.masker()));
+                let telling = announcing::announce(log, Arc::clone(&engine), is_masked);
+                let entered = runtime.enter();
+                node::task::session("sql of new messages", telling);
+                drop(entered);
                 Ok(Running { server, engine, runtime })
             }
             Err(error) => {

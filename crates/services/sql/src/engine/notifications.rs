@@ -11,14 +11,20 @@
 //! Everything is in memory and bounded, and nothing of it outlives the node. A session whose client does not take its notifications is
 //! ended when its mailbox is full: its client then knows that some are lost, and who sends is never kept waiting by who listens.
 //! PostgreSQL has one queue of 8 GB instead, and fails those that send when it is full.
+//!
+//! [`of_messages`] has the channels of new messages.
+
+pub(crate) mod of_messages;
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use crate::SqlError;
+use crate::identity::SessionIdentity;
+use of_messages::is_of_messages;
 
 /// Bytes of a channel's name, and of a payload: PostgreSQL's.
 const CHANNEL_BYTES_MAX: usize = 63;
@@ -44,27 +50,23 @@ pub(crate) struct Notification {
 }
 
 impl Notification {
-    /// A notification. Errors: 22023; 0A000 for a channel of the node's own.
+    /// A notification of a session. Errors: 22023; 42501 for a channel of the node's own.
     pub(crate) fn new(channel: String, payload: String) -> Result<Notification, SqlError> {
         let wrong = |what: &str| Err(SqlError::value("22023", what));
         match (channel.len(), payload.len()) {
             (0, _) => wrong("channel name cannot be empty"),
             (channel, _) if channel > CHANNEL_BYTES_MAX => wrong("channel name too long"),
             (_, payload) if payload > PAYLOAD_BYTES_MAX => wrong("payload string too long"),
-            _ => check_own(&channel).map(|()| Notification { channel, payload }),
+            _ if is_of_messages(&channel) => {
+                let message = format!("permission denied to send to a channel whose name begins with {OWN_PREFIX}");
+                Err(SqlError::statement("42501", message))
+            }
+            _ => Ok(Notification { channel, payload }),
         }
     }
 
     fn bytes(&self) -> usize {
         self.channel.len() + self.payload.len() + EACH_BYTES
-    }
-}
-
-/// Errors: 0A000 for a channel of the node's own.
-fn check_own(channel: &str) -> Result<(), SqlError> {
-    match channel.starts_with(OWN_PREFIX) {
-        true => Err(SqlError::unsupported(format!("a channel whose name begins with {OWN_PREFIX}"))),
-        false => Ok(()),
     }
 }
 
@@ -91,11 +93,8 @@ pub(crate) struct PendingNotifications {
 }
 
 impl PendingNotifications {
-    /// LISTEN and UNLISTEN. Errors: 54000; 0A000 for a channel of the node's own.
+    /// LISTEN and UNLISTEN. Errors: 54000.
     pub(crate) fn listen(&mut self, listening: Listening) -> Result<(), SqlError> {
-        if let Listening::Begin(channel) = &listening {
-            check_own(channel)?;
-        }
         if self.listening.len() == CHANNELS_MAX {
             return Err(too_many("LISTEN and UNLISTEN"));
         }
@@ -142,6 +141,8 @@ fn too_many(what: &str) -> SqlError {
 pub(crate) struct Mailbox {
     inner: Mutex<Waiting>,
     filled: Notify,
+    /// For whom the session's statements ask; `None`: the node itself.
+    reader: Mutex<Option<SessionIdentity>>,
 }
 
 #[derive(Debug, Default)]
@@ -156,6 +157,11 @@ struct Waiting {
 }
 
 impl Mailbox {
+    /// The session's statements ask for this one from now on.
+    pub(crate) fn set_reader(&self, reader: Option<SessionIdentity>) {
+        *self.reader.lock() = reader;
+    }
+
     /// Waits until something comes. Giving up this wait loses nothing.
     pub(crate) async fn filled(&self) {
         self.filled.notified().await;
@@ -209,6 +215,8 @@ pub(crate) struct Notifications {
     channels: Mutex<HashMap<String, Vec<Arc<Mailbox>>>>,
     /// Held while a transaction with notifications commits.
     order: Mutex<()>,
+    /// How many times sessions listen to messages.
+    of_messages: watch::Sender<usize>,
 }
 
 impl Notifications {
@@ -222,9 +230,9 @@ impl Notifications {
         let mut channels = self.channels.lock();
         for listening in pending.listening {
             match listening {
-                Listening::Begin(channel) => begin(&mut channels, channel, mailbox),
-                Listening::End(channel) => end(&mut channels, &channel, mailbox),
-                Listening::EndAll => end_all(&mut channels, mailbox),
+                Listening::Begin(channel) => self.begin(&mut channels, channel, mailbox),
+                Listening::End(channel) => self.end(&mut channels, &channel, mailbox),
+                Listening::EndAll => self.end_all(&mut channels, mailbox),
             }
         }
         for notification in pending.sent {
@@ -246,32 +254,40 @@ impl Notifications {
     }
 
     fn forget(&self, mailbox: &Arc<Mailbox>) {
-        end_all(&mut self.channels.lock(), mailbox);
+        self.end_all(&mut self.channels.lock(), mailbox);
     }
 }
 
 type Channels = HashMap<String, Vec<Arc<Mailbox>>>;
 
-fn begin(channels: &mut Channels, channel: String, mailbox: &Arc<Mailbox>) {
-    let mut inner = mailbox.inner.lock();
-    if inner.channels.len() < CHANNELS_MAX && inner.channels.insert(channel.clone()) {
-        channels.entry(channel).or_default().push(Arc::clone(mailbox));
+impl Notifications {
+    fn begin(&self, channels: &mut Channels, channel: String, mailbox: &Arc<Mailbox>) {
+        let mut inner = mailbox.inner.lock();
+        if inner.channels.len() < CHANNELS_MAX && inner.channels.insert(channel.clone()) {
+            let of_messages = usize::from(is_of_messages(&channel));
+            self.of_messages.send_modify(|listeners| *listeners += of_messages);
+            channels.entry(channel).or_default().push(Arc::clone(mailbox));
+        }
     }
-}
 
-fn end(channels: &mut Channels, channel: &str, mailbox: &Arc<Mailbox>) {
-    mailbox.inner.lock().channels.remove(channel);
-    if let Some(listeners) = channels.get_mut(channel) {
+    fn end(&self, channels: &mut Channels, channel: &str, mailbox: &Arc<Mailbox>) {
+        mailbox.inner.lock().channels.remove(channel);
+        let Some(listeners) = channels.get_mut(channel) else { return };
+        let before = listeners.len();
         listeners.retain(|listener| !Arc::ptr_eq(listener, mailbox));
+        if is_of_messages(channel) {
+            let ended = before - listeners.len();
+            self.of_messages.send_modify(|listeners| *listeners -= ended);
+        }
         if listeners.is_empty() {
             channels.remove(channel);
         }
     }
-}
 
-fn end_all(channels: &mut Channels, mailbox: &Arc<Mailbox>) {
-    let all = std::mem::take(&mut mailbox.inner.lock().channels);
-    all.iter().for_each(|channel| end(channels, channel, mailbox));
+    fn end_all(&self, channels: &mut Channels, mailbox: &Arc<Mailbox>) {
+        let all = std::mem::take(&mut mailbox.inner.lock().channels);
+        all.iter().for_each(|channel| self.end(channels, channel, mailbox));
+    }
 }
 
 /// A session's place among those that listen; dropping it leaves all channels.
@@ -285,8 +301,10 @@ pub(crate) struct Listener {
 
 impl Listener {
     /// A place that listens to nothing yet.
-    pub(crate) fn new(all: Arc<Notifications>) -> Listener {
-        Listener { all, mailbox: Arc::default(), process: 0 }
+    pub(crate) fn new(all: Arc<Notifications>, reader: Option<SessionIdentity>) -> Listener {
+        let mailbox = Arc::<Mailbox>::default();
+        mailbox.set_reader(reader);
+        Listener { all, mailbox, process: 0 }
     }
 
     /// Who a transaction of the session sends as, and for whom it listens.
@@ -340,7 +358,7 @@ mod tests {
     #[test]
     fn what_is_sent_reaches_those_who_listen_once_and_in_order() {
         let all = Arc::<Notifications>::default();
-        let [mut a, b] = [(); 2].map(|()| Listener::new(all.clone()));
+        let [mut a, b] = [(); 2].map(|()| Listener::new(all.clone(), None));
         a.process = 7;
         b.apply(pending(&[Listening::Begin("x".into())], &[]));
         a.apply(pending(&[Listening::Begin("x".into())], &[("x", "1"), ("y", "2"), ("x", "3"), ("x", "1")]));
@@ -370,7 +388,7 @@ mod tests {
 
     #[test]
     fn a_session_that_takes_nothing_is_told_so_and_keeps_nobody_from_sending() {
-        let listener = Listener::new(Arc::default());
+        let listener = Listener::new(Arc::default(), None);
         listener.apply(pending(&[Listening::Begin("x".into())], &[]));
         let text = "x".repeat(PAYLOAD_BYTES_MAX);
         for _ in 0..=MAILBOX_BYTES_MAX / PAYLOAD_BYTES_MAX {
@@ -384,7 +402,7 @@ mod tests {
     fn names_and_payloads_are_bounded_and_so_is_what_a_transaction_sends() {
         let long = "x".repeat(PAYLOAD_BYTES_MAX + 1);
         for (channel, payload, code) in
-            [("", "", "22023"), (&long[..64], "", "22023"), ("x", &long, "22023"), ("hl7:ADT^A01", "1", "0A000")]
+            [("", "", "22023"), (&long[..64], "", "22023"), ("x", &long, "22023"), ("hl7:ADT^A01", "1", "42501")]
         {
             let error = Notification::new(channel.into(), payload.into()).expect_err("it is not allowed");
             assert_eq!(error.code(), code);

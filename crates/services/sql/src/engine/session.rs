@@ -103,6 +103,7 @@ impl Session {
         let account = engine.budget.account();
         let context = planner_context::make(&engine, &shared, &canceller, &account);
         let number = engine.next_session();
+        let listener = Listener::new(engine.notifications.clone(), identity.clone());
         Session {
             context,
             number,
@@ -120,7 +121,7 @@ impl Session {
             account,
             readers: Arc::default(),
             named: Arc::default(),
-            listener: Listener::new(engine.notifications.clone()),
+            listener,
             checks: Arc::default(),
             engine,
         }
@@ -148,6 +149,7 @@ impl Session {
             *identity = identity.with_caller(caller);
             let is_administrator = identity.guard().view().is_administrator(identity.caller().current());
             self.shared.set_identity(Some(identity.clone()));
+            self.listener.mailbox.set_reader(Some(identity.clone()));
             self.settings.now_mut().set_superuser(is_administrator);
         }
     }

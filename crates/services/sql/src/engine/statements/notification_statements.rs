@@ -13,7 +13,7 @@ use futures::stream;
 
 use super::changed_table;
 use crate::SqlError;
-use crate::engine::notifications::{Listening, Notification, PendingNotifications, channel_name};
+use crate::engine::notifications::{Listening, Notification, PendingNotifications, channel_name, of_messages};
 use crate::engine::parse::ast::{self, folded};
 use crate::engine::parse::bare_calls::bare_calls;
 use crate::engine::plan::column_labels;
@@ -22,13 +22,17 @@ use crate::engine::{Session, StatementResult};
 
 /// Runs LISTEN, UNLISTEN and NOTIFY; `None` if it is another statement.
 ///
-/// Errors: 54000; 0A000 for a channel of the node's own.
+/// Errors: 54000; 42501 for NOTIFY on a channel of the node's own, and LISTEN to one for who may not read what it tells.
 pub(super) fn control(session: &mut Session, statement: &Statement) -> Result<Option<StatementResult>, SqlError> {
     let name = |channel: &Ident| channel_name(&folded(channel));
     let tag = match statement {
         Statement::LISTEN { channel } => {
             session.listener.check_room()?;
-            within(session, |pending| pending.listen(Listening::Begin(name(channel))))?;
+            let channel = name(channel);
+            if of_messages::is_of_messages(&channel) {
+                of_messages::check(session.identity())?;
+            }
+            within(session, |pending| pending.listen(Listening::Begin(channel)))?;
             "LISTEN"
         }
         Statement::UNLISTEN { channel } => {
@@ -72,7 +76,7 @@ pub(super) fn calls(statement: &Statement) -> Option<Vec<Vec<Expr>>> {
 
 /// Runs the calls.
 ///
-/// Errors: 22023, 54000; 0A000 for a channel of the node's own; those of the arguments.
+/// Errors: 22023, 54000; 42501 for a channel of the node's own; those of the arguments.
 pub(super) async fn run(
     session: &mut Session,
     calls: Vec<Vec<Expr>>,

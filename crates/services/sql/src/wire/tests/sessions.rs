@@ -2,8 +2,12 @@
 
 use std::time::Duration;
 
+use node::identity::{Action, Attributes};
+
 use super::client::{Client, Outcome, Reply};
-use super::server;
+use super::rights::{granted, revoked};
+use super::{change, guarded_server, role, server};
+use crate::engine::NewMessage;
 
 /// The bound that detects a hang.
 const HANG: Duration = Duration::from_secs(120);
@@ -160,8 +164,8 @@ async fn what_is_no_channel_or_too_long_is_refused() {
         ("select pg_notify(repeat('x', 64), 'x')", "22023"),
         ("select pg_notify('x', repeat('x', 8000))", "22023"),
         ("select pg_notify('x', 'y') from generate_series(1, 2)", "0A000"),
-        ("listen \"hl7:ADT^A01\"", "0A000"),
-        ("notify \"hl7:ADT^A01\", '1'", "0A000"),
+        ("notify \"hl7:ADT^A01\", '1'", "42501"),
+        ("select pg_notify('hl7:ADT^A01', '1')", "42501"),
     ] {
         assert_eq!(client.query(sql).await.errors(), [code], "{sql}");
     }
@@ -265,5 +269,37 @@ async fn locks_are_shown_with_who_has_them_and_who_waits() {
         assert_eq!(waiter.outcome().await.errors(), ["57014"], "{sql}");
         waiter.query("rollback").await;
     }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn new_messages_are_told_by_type_to_those_who_may_see_their_rows() {
+    let (server, guard) = guarded_server(|_| {}).await;
+    change(&guard, &[role("bob", Attributes::user())]);
+    let mut bob = Client::connect(&server).await;
+    bob.log_in("bob", "").await.expect("no password is asked for");
+    let listen = "listen \"hl7:ADT^A01\"";
+    let (select, metadata) = ([Action::TableSelect], [Action::MessageMetadata]);
+    assert_eq!(bob.query(listen).await.errors(), ["42501"]);
+    change(&guard, &[granted(&metadata, "service ward", &[])]);
+    assert_eq!(bob.query(listen).await.errors(), ["42501"]);
+    change(&guard, &[granted(&select, "table hl7.messages", &[])]);
+    done(&mut bob, listen).await;
+    let engine = server.engine();
+    let message = |id, service: &str, kind: &str| NewMessage { id, service: service.into(), kind: kind.into() };
+    let tell = || {
+        let all = [message(1, "lab", "ADT^A01"), message(2, "ward", "ORU^R01"), message(3, "ward", "ADT^A01")];
+        engine.tell_messages(&all, false);
+    };
+    tell();
+    assert_eq!(notified(&mut bob).await, "0 hl7:ADT^A01=3");
+    engine.tell_messages(&[message(4, "ward", "ADT^A01")], true);
+    change(&guard, &[granted(&[Action::Unmasked], "service ward", &[])]);
+    engine.tell_messages(&[message(5, "ward", "ADT^A01")], true);
+    assert_eq!(notified(&mut bob).await, "0 hl7:ADT^A01=5");
+    change(&guard, &[revoked(&metadata, "service ward", &[])]);
+    tell();
+    engine.tell_gap();
+    assert_eq!(notified(&mut bob).await, "0 hl7:ADT^A01=", "nothing else came before");
     server.stop().await;
 }
