@@ -137,7 +137,7 @@ struct Reading {
 impl SqlReader {
     /// The engine.
     #[cfg(test)]
-    pub(super) fn engine(&self) -> Arc<Engine> {
+    pub(super) fn engine(&self) -> Arc<crate::Engine> {
         Arc::clone(&self.shared.engine)
     }
 

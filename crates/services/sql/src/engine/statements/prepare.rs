@@ -132,7 +132,7 @@ impl Session {
                 prepared.merge_parameters(parameters);
                 prepared.schema = schema;
             }
-            Statement::Fetch { name, .. } => prepared.schema = cursor_statements::schema(self, name),
+            Statement::Fetch { name, into: None, .. } => prepared.schema = cursor_statements::schema(self, name),
             // One that is not there yet may be made before this runs.
             Statement::Execute { .. } => {
                 let called = prepared_statements::called(self, &statement).ok();
