@@ -37,6 +37,7 @@ use super::error_response::ErrorResponse;
 use super::figures::Protocol;
 use super::login::Entered;
 use super::registry::Registered;
+use super::reply_text::sent;
 use super::server_state::ServerState;
 use super::{Message, Reply};
 use crate::{Session, SessionState, SqlError};
@@ -245,7 +246,7 @@ impl<'a> Serving<'a> {
             return self.check_mailbox();
         }
         for (notification, process) in self.session.listener.mailbox.take().map_err(fatal)? {
-            let (channel, payload) = (notification.channel.clone(), notification.payload.clone());
+            let (channel, payload) = (sent(&notification.channel), sent(&notification.payload));
             let response = NotificationResponse::new(process, channel, payload);
             self.connection.reply(Reply::NotificationResponse(response)).await?;
         }
