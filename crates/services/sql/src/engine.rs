@@ -276,13 +276,13 @@ impl Engine {
 
     /// Tells sessions that listen of messages that `hl7.messages` shows; `is_masked`: their type is masked for readers without
     /// `unmasked`. Each session is told what it may see.
-    pub fn tell_messages(&self, messages: &[NewMessage], is_masked: bool) {
-        self.notifications.tell_messages(messages, is_masked);
+    pub fn send_messages(&self, messages: &[NewMessage], is_masked: bool) {
+        self.notifications.send_messages(messages, is_masked);
     }
 
     /// Tells sessions that listen to messages that more have come than could be told.
-    pub fn tell_gap(&self) {
-        self.notifications.tell_gap();
+    pub fn send_gap(&self) {
+        self.notifications.send_gap();
     }
 
     /// Ends the engine's own thread and waits for it. Sessions continue.

@@ -50,7 +50,7 @@ pub(super) async fn announce(message_log: Arc<MessageLog>, engine: Arc<Engine>, 
             let arrived = arrivals.take();
             for ids in arrived.ids.chunks(TOGETHER) {
                 let (store, engine, ids) = (message_log.store().clone(), Arc::clone(&engine), ids.to_vec());
-                let told = tokio::task::spawn_blocking(move || tell(&store, &engine, &ids, is_masked)).await;
+                let told = tokio::task::spawn_blocking(move || send(&store, &engine, &ids, is_masked)).await;
                 match told {
                     Ok(Some(worked)) => tokio::time::sleep(worked.saturating_mul(REST)).await,
                     // The store has failed or is closed: nothing comes any more.
@@ -58,20 +58,20 @@ pub(super) async fn announce(message_log: Arc<MessageLog>, engine: Arc<Engine>, 
                 }
             }
             if arrived.left_out {
-                engine.tell_gap();
+                engine.send_gap();
             }
         }
     }
 }
 
 /// Reads messages and tells of them; how long that took. None where they cannot be read.
-fn tell(store: &Store, engine: &Engine, ids: &[u64], is_masked: bool) -> Option<Duration> {
+fn send(store: &Store, engine: &Engine, ids: &[u64], is_masked: bool) -> Option<Duration> {
     // Their rows may be a moment behind; that wait is no work.
     arrivals::wait_visible(store, ids).ok()?;
     let began = Instant::now();
     let found = arrivals::read(store, ids).ok()?;
     let message = |Arrived { id, service, kind }| NewMessage { id, service, kind };
-    engine.tell_messages(&found.into_iter().map(message).collect::<Vec<_>>(), is_masked);
+    engine.send_messages(&found.into_iter().map(message).collect::<Vec<_>>(), is_masked);
     Some(began.elapsed())
 }
 

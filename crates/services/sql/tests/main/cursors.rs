@@ -22,20 +22,14 @@ async fn a_cursor_gives_its_rows_in_parts_and_ends_with_its_transaction() {
                 "DECLARE c NO SCROLL CURSOR WITHOUT HOLD FOR SELECT id, v + 1 AS next FROM t ORDER BY id",
                 "DECLARE CURSOR",
             ),
-            ("MOVE 0 FROM c", "error 0A000"),
-            ("ROLLBACK", "ROLLBACK"),
-            ("BEGIN", "BEGIN"),
-            ("DECLARE c CURSOR FOR SELECT id, v + 1 AS next FROM t ORDER BY id", "DECLARE CURSOR"),
-            ("move next in c", "MOVE 1"),
-            ("FETCH 1 FROM c", "2|5"),
+            ("FETCH 2 FROM c", "1|3\n2|5"),
             ("FETCH NEXT FROM c", "3|7"),
             ("UPDATE t SET v = 0", "UPDATE 10"),
             ("FETCH FORWARD 2 FROM c", "4|9\n5|11"),
             ("DECLARE d CURSOR FOR SELECT sum(v) FROM t", "DECLARE CURSOR"),
             ("FETCH ALL FROM d", "0"),
             ("FETCH 1 FROM c", "6|13"),
-            ("MOVE FORWARD 2 FROM c", "MOVE 2"),
-            ("MOVE ALL IN c", "MOVE 2"),
+            ("FETCH ALL IN c", "7|15\n8|17\n9|19\n10|21"),
             ("FETCH 5 FROM c", ""),
             ("CLOSE c", "CLOSE CURSOR"),
             ("SAVEPOINT s", "SAVEPOINT"),
@@ -167,6 +161,29 @@ async fn while_a_large_cursor_reads_the_changes_of_its_transaction_nothing_is_ch
             (declare, "DECLARE CURSOR"),
             ("CLOSE c", "CLOSE CURSOR"),
             ("TRUNCATE t; COMMIT", "TRUNCATE TABLE\nCOMMIT"),
+        ],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn move_leaves_rows_out_and_counts_them() {
+    let mut s = session();
+    check(
+        &mut s,
+        &[
+            ("MOVE 1 FROM c", "error 34000"),
+            (
+                "BEGIN; DECLARE c CURSOR FOR SELECT i FROM generate_series(1, 10) AS g(i) ORDER BY i",
+                "BEGIN\nDECLARE CURSOR",
+            ),
+            ("move next in c", "MOVE 1"),
+            ("FETCH 1 FROM c", "2"),
+            ("MOVE FORWARD 3 FROM c; FETCH NEXT FROM c", "MOVE 3\n6"),
+            ("MOVE ALL IN c", "MOVE 4"),
+            ("MOVE 5 FROM c", "MOVE 0"),
+            ("MOVE PRIOR FROM c", "error 0A000"),
+            ("ROLLBACK", "ROLLBACK"),
         ],
     )
     .await;

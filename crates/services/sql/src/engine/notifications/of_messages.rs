@@ -73,7 +73,7 @@ impl Notifications {
     }
 
     /// Tells those who listen of messages that `hl7.messages` shows; `is_masked`: their type is masked for readers without `unmasked`.
-    pub(crate) fn tell_messages(&self, messages: &[NewMessage], is_masked: bool) {
+    pub(crate) fn send_messages(&self, messages: &[NewMessage], is_masked: bool) {
         let mut known: HashMap<(*const Mailbox, &str), bool> = HashMap::new();
         for message in messages {
             let channel = format!("{OWN_PREFIX}{}", message.kind);
@@ -85,37 +85,37 @@ impl Notifications {
                     .entry(of)
                     .or_insert_with(|| may(listener.reader.lock().as_ref(), &message.service, is_masked));
                 if is_told {
-                    listener.put_or_say_more(&told);
+                    listener.put_or_send_gap(&told);
                 }
             }
         }
     }
 
     /// Says to all that listen to messages that there were more than could be told.
-    pub(crate) fn tell_gap(&self) {
+    pub(crate) fn send_gap(&self) {
         let all: Vec<(String, Vec<Arc<Mailbox>>)> = {
             let channels = self.channels.lock();
             let own = channels.iter().filter(|(channel, _)| is_of_messages(channel));
             own.map(|(channel, listeners)| (channel.clone(), listeners.clone())).collect()
         };
         for (channel, listeners) in all {
-            listeners.iter().for_each(|listener| listener.say_more(&channel));
+            listeners.iter().for_each(|listener| listener.send_gap_of(&channel));
         }
     }
 }
 
 impl Mailbox {
     /// Adds a notification; beyond half of the room only one that says that there were more.
-    fn put_or_say_more(&self, notification: &Arc<Notification>) {
+    fn put_or_send_gap(&self, notification: &Arc<Notification>) {
         let is_full = self.inner.lock().bytes + notification.bytes() > MAILBOX_BYTES_MAX / 2;
         match is_full {
-            true => self.say_more(&notification.channel),
+            true => self.send_gap_of(&notification.channel),
             false => self.put(notification, NODE),
         }
     }
 
     /// Adds a notification without a payload, unless one of the channel waits behind all others of it.
-    fn say_more(&self, channel: &str) {
+    fn send_gap_of(&self, channel: &str) {
         let is_said = {
             let inner = self.inner.lock();
             let last = inner.queue.iter().rev().find(|(one, _)| one.channel == channel);
@@ -151,8 +151,8 @@ mod tests {
         assert!(!all.are_messages_wanted());
         let listener = listening(&all);
         all.until_messages_are_wanted().await;
-        all.tell_messages(&messages(2), false);
-        all.tell_messages(&[NewMessage { id: 3, service: "in".into(), kind: "ORU^R01".into() }], false);
+        all.send_messages(&messages(2), false);
+        all.send_messages(&[NewMessage { id: 3, service: "in".into(), kind: "ORU^R01".into() }], false);
         let told: Vec<String> =
             listener.mailbox.take().expect("all").iter().map(|(one, _)| one.payload.clone()).collect();
         assert_eq!(told, ["1", "2"]);
@@ -164,13 +164,13 @@ mod tests {
     fn what_a_mailbox_has_no_room_for_becomes_one_notification_without_an_id() {
         let all = Arc::<Notifications>::default();
         let listener = listening(&all);
-        all.tell_messages(&messages(20_000), false);
-        all.tell_gap();
+        all.send_messages(&messages(20_000), false);
+        all.send_gap();
         let told = listener.mailbox.take().expect("the session goes on");
         assert!(told.len() > 1000 && told.len() < 10_000, "{}", told.len());
         let without = told.iter().filter(|(one, _)| one.payload.is_empty()).count();
         assert_eq!((without, told.back().map(|(one, _)| one.payload.as_str())), (1, Some("")));
-        all.tell_gap();
+        all.send_gap();
         assert_eq!(listener.mailbox.take().expect("it is told").len(), 1);
     }
 }

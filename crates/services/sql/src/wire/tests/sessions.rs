@@ -289,17 +289,17 @@ async fn new_messages_are_told_by_type_to_those_who_may_see_their_rows() {
     let message = |id, service: &str, kind: &str| NewMessage { id, service: service.into(), kind: kind.into() };
     let tell = || {
         let all = [message(1, "lab", "ADT^A01"), message(2, "ward", "ORU^R01"), message(3, "ward", "ADT^A01")];
-        engine.tell_messages(&all, false);
+        engine.send_messages(&all, false);
     };
     tell();
     assert_eq!(notified(&mut bob).await, "0 hl7:ADT^A01=3");
-    engine.tell_messages(&[message(4, "ward", "ADT^A01")], true);
+    engine.send_messages(&[message(4, "ward", "ADT^A01")], true);
     change(&guard, &[granted(&[Action::Unmasked], "service ward", &[])]);
-    engine.tell_messages(&[message(5, "ward", "ADT^A01")], true);
+    engine.send_messages(&[message(5, "ward", "ADT^A01")], true);
     assert_eq!(notified(&mut bob).await, "0 hl7:ADT^A01=5");
     change(&guard, &[revoked(&metadata, "service ward", &[])]);
     tell();
-    engine.tell_gap();
+    engine.send_gap();
     assert_eq!(notified(&mut bob).await, "0 hl7:ADT^A01=", "nothing else came before");
     server.stop().await;
 }
