@@ -302,7 +302,7 @@ async fn options_that_would_send_passwords_in_clear_are_refused() {
 impl Server {
     /// The engine.
     fn engine(&self) -> Arc<Engine> {
-        self.reader.engine()
+        self.reader().engine()
     }
 
     /// The status of this service in the node's admission.
