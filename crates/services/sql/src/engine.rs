@@ -63,7 +63,7 @@ use tuple_mover::{TupleMover, Worker};
 
 pub use limits::cancellation::Canceller;
 pub use limits::spill_options::SpillOptions;
-pub use notifications::of_messages::NewMessage;
+pub use notifications::of_messages::{MessageSource, NewMessage};
 pub use plan::prepared::Prepared;
 pub(crate) use semantics::cast_types::NUMERIC;
 pub use session::settings::Settings;
@@ -262,6 +262,11 @@ impl Engine {
     /// The sessions that wait for a row of another one's transaction, by their numbers, each with those for which it waits.
     pub fn row_waits(&self) -> Vec<(u64, Vec<u64>)> {
         self.row_locks.waits()
+    }
+
+    /// New messages come from there: it is told when a session begins to listen to them.
+    pub fn set_message_source(&self, source: Arc<dyn MessageSource>) {
+        self.notifications.set_message_source(source);
     }
 
     /// Waits until a session listens to new messages.

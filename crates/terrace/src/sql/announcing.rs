@@ -7,15 +7,16 @@
 //! Nothing of this happens while nobody listens, and the flow of messages never waits for it. It works a part of the time only: what comes
 //! meanwhile is read together, and what the ring has no room for is told as a gap.
 
-use std::sync::Arc;
+use std::ops::ControlFlow;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use hl7::Path;
 use hl7::mask::Masker;
-use interop::arrivals::{self, Arrivals, Arrived};
+use interop::arrivals::{self, Arrivals, Arrived, ArrivedIds};
 use interop::message_log::MessageLog;
 use sql::Engine;
-use sql::engine::NewMessage;
+use sql::engine::{MessageSource, NewMessage};
 use store::Store;
 
 /// For so long is gathered what is read together.
@@ -36,31 +37,70 @@ pub(super) fn is_type_masked(masker: &Masker) -> bool {
     ["MSH-9", "MSH-9.1", "MSH-9.2"].into_iter().any(covers)
 }
 
-/// Tells of messages for as long as it runs.
-pub(super) async fn announce(message_log: Arc<MessageLog>, engine: Arc<Engine>, is_masked: bool) {
-    loop {
-        engine.until_messages_are_wanted().await;
-        let arrivals = Arrivals::watch(&message_log);
-        while engine.are_messages_wanted() {
-            tokio::select! {
-                () = arrivals.news() => {}
-                () = tokio::time::sleep(LOOK) => continue,
-            }
-            tokio::time::sleep(GATHER).await;
-            let arrived = arrivals.take();
-            for ids in arrived.ids.chunks(TOGETHER) {
-                let (store, engine, ids) = (message_log.store().clone(), Arc::clone(&engine), ids.to_vec());
-                let told = tokio::task::spawn_blocking(move || send(&store, &engine, &ids, is_masked)).await;
-                match told {
-                    Ok(Some(worked)) => tokio::time::sleep(worked.saturating_mul(REST)).await,
-                    // The store has failed or is closed: nothing comes any more.
-                    Ok(None) | Err(_) => return,
+/// Watches the message log while sessions listen.
+#[derive(Debug)]
+pub(super) struct Announcing {
+    message_log: Arc<MessageLog>,
+    /// `None` while nobody listens.
+    open: Mutex<Option<Arc<Arrivals>>>,
+}
+
+impl MessageSource for Announcing {
+    fn open(&self) {
+        self.watch();
+    }
+}
+
+impl Announcing {
+    pub(super) fn new(message_log: Arc<MessageLog>) -> Announcing {
+        Announcing { message_log, open: Mutex::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Arc<Arrivals>>> {
+        // What panicked while it was held left a whole value.
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn watch(&self) -> Arc<Arrivals> {
+        Arc::clone(self.lock().get_or_insert_with(|| Arc::new(Arrivals::watch(&self.message_log))))
+    }
+
+    /// Sends what comes for as long as it runs.
+    pub(super) async fn run(self: Arc<Self>, engine: Arc<Engine>, is_masked: bool) {
+        loop {
+            engine.until_messages_are_wanted().await;
+            let arrivals = self.watch();
+            while engine.are_messages_wanted() {
+                tokio::select! {
+                    () = arrivals.news() => {}
+                    () = tokio::time::sleep(LOOK) => continue,
+                }
+                tokio::time::sleep(GATHER).await;
+                if self.announce(&engine, arrivals.take(), is_masked).await.is_break() {
+                    return;
                 }
             }
-            if arrived.left_out {
-                engine.send_gap();
+            // One that begins to listen now opens it again behind this.
+            let mut open = self.lock();
+            if !engine.are_messages_wanted() {
+                *open = None;
             }
         }
+    }
+
+    /// Sends what has come. Breaks where the store has failed or is closed: nothing comes any more.
+    async fn announce(&self, engine: &Arc<Engine>, arrived: ArrivedIds, is_masked: bool) -> ControlFlow<()> {
+        for ids in arrived.ids.chunks(TOGETHER) {
+            let (store, engine, ids) = (self.message_log.store().clone(), Arc::clone(engine), ids.to_vec());
+            match tokio::task::spawn_blocking(move || send(&store, &engine, &ids, is_masked)).await {
+                Ok(Some(worked)) => tokio::time::sleep(worked.saturating_mul(REST)).await,
+                Ok(None) | Err(_) => return ControlFlow::Break(()),
+            }
+        }
+        if arrived.left_out {
+            engine.send_gap();
+        }
+        ControlFlow::Continue(())
     }
 }
 

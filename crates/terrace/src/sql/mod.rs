@@ -24,6 +24,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use announcing::Announcing;
 use anyhow::Context;
 use hl7::mask::Masker;
 use interop::production::units::{Bytes, Span};
@@ -31,8 +32,8 @@ use interop::running::RunningProduction;
 use node::audit::{Audit, AuditEntry};
 use node::identity::{Import, ImportedUser};
 use serde::Deserialize;
-use sql::engine::SpillOptions;
 pub use sql::engine::TableReport;
+use sql::engine::{MessageSource, SpillOptions};
 pub use sql::repair::give_up;
 use sql::wire::{Server, Verifier, WireOptions};
 use sql::{Engine, EngineOptions, VirtualTable};
@@ -265,12 +266,7 @@ impl Settings {
             Ok(server) => {
                 tracing::info!(address = %server.address(), "sql");
                 listeners::renew_with(node, server.renewal(), "sql");
-                let (log, is_masked) =
-                    (Arc::clone(&node.engine().message_log), announcing::is_type_masked(node.masker()));
-                let telling = announcing::announce(log, Arc::clone(&engine), is_masked);
-                let entered = runtime.enter();
-                node::task::session("sql of new messages", telling);
-                drop(entered);
+                announce(node, &engine, &runtime);
                 Ok(Running { server, engine, runtime })
             }
             Err(error) => {
@@ -280,6 +276,15 @@ impl Settings {
             }
         }
     }
+}
+
+/// From now on sessions can listen to new messages.
+fn announce(node: &RunningProduction, engine: &Arc<Engine>, runtime: &tokio::runtime::Runtime) {
+    let announcing = Arc::new(Announcing::new(Arc::clone(&node.engine().message_log)));
+    engine.set_message_source(Arc::clone(&announcing) as Arc<dyn MessageSource>);
+    let is_masked = announcing::is_type_masked(node.masker());
+    let _entered = runtime.enter();
+    node::task::session("sql of new messages", announcing.run(Arc::clone(engine), is_masked));
 }
 
 /// The service, until it is stopped.

@@ -17,14 +17,14 @@
 pub(crate) mod of_messages;
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Notify, watch};
 
 use crate::SqlError;
 use crate::identity::SessionIdentity;
-use of_messages::is_of_messages;
+use of_messages::{MessageSource, is_of_messages};
 
 /// Bytes of a channel's name, and of a payload: PostgreSQL's.
 const CHANNEL_BYTES_MAX: usize = 63;
@@ -217,6 +217,8 @@ pub(crate) struct Notifications {
     order: Mutex<()>,
     /// How many times sessions listen to messages.
     of_messages: watch::Sender<usize>,
+    /// Where messages come from.
+    source: OnceLock<Arc<dyn MessageSource>>,
 }
 
 impl Notifications {
@@ -265,8 +267,11 @@ impl Notifications {
         let mut inner = mailbox.inner.lock();
         if inner.channels.len() < CHANNELS_MAX && inner.channels.insert(channel.clone()) {
             let of_messages = usize::from(is_of_messages(&channel));
-            self.of_messages.send_modify(|listeners| *listeners += of_messages);
             channels.entry(channel).or_default().push(Arc::clone(mailbox));
+            self.of_messages.send_modify(|listeners| *listeners += of_messages);
+            if let Some(source) = self.source.get().filter(|_| of_messages > 0) {
+                source.open();
+            }
         }
     }
 

@@ -58,6 +58,20 @@ async fn the_lock_of_a_table_waits_for_those_that_have_changed_its_rows() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn repeatable_read_sees_what_was_committed_when_it_got_the_lock() {
+    let engine = engine();
+    let mut writer = engine.session("writer");
+    run(&mut writer, SETUP).await;
+    run(&mut writer, "BEGIN; UPDATE t SET v = 9 WHERE id = 1").await;
+    let locks = "BEGIN ISOLATION LEVEL REPEATABLE READ; LOCK t; UPDATE t SET v = v + 1 WHERE id = 1; COMMIT";
+    let waiting = begin_waiting(&engine, engine.session("other"), locks, 1).await;
+    run(&mut writer, "COMMIT").await;
+    let (mut other, answer) = waiting.await.expect("no panic");
+    assert_eq!(answer, "BEGIN\nLOCK TABLE\nUPDATE 1\nCOMMIT");
+    check(&mut other, &[("SELECT v FROM t WHERE id = 1", "10")]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_circle_of_waits_through_tables_and_rows_is_found() {
     let engine = engine();
     let mut first = engine.session("first");

@@ -21,6 +21,12 @@ const NODE: i32 = 0;
 /// The table whose rows tell what the notifications are about.
 const TABLE: Object<'_> = Object::Table { schema: "hl7", name: "messages", columns: &[] };
 
+/// Where messages come from.
+pub trait MessageSource: std::fmt::Debug + Send + Sync {
+    /// A session listens to messages from now on: each that comes after this has returned is to be sent. It must not wait.
+    fn open(&self);
+}
+
 /// A message that has come.
 #[derive(Clone, Debug)]
 pub struct NewMessage {
@@ -65,6 +71,11 @@ impl Notifications {
     pub(crate) async fn until_messages_are_wanted(&self) {
         // The sender lives as long as this.
         let _ = self.of_messages.subscribe().wait_for(|listeners| *listeners > 0).await;
+    }
+
+    /// Messages come from there. Without effect if it was said before.
+    pub(crate) fn set_message_source(&self, source: Arc<dyn MessageSource>) {
+        let _ = self.source.set(source);
     }
 
     /// Whether a session listens to messages.

@@ -184,6 +184,16 @@ impl SessionTransaction {
         Ok(())
     }
 
+    /// Whether a statement has read its snapshot.
+    pub(crate) fn has_read(&self) -> bool {
+        self.has_read
+    }
+
+    /// Says whether one has: REPEATABLE READ keeps the snapshot then.
+    pub(crate) fn set_read(&mut self, has_read: bool) {
+        self.has_read = has_read;
+    }
+
     /// The statement that begins reads what is committed now; in REPEATABLE READ only the first one does. `is_read`: rows of an
     /// earlier statement are still being read, in a view that must stay.
     ///
