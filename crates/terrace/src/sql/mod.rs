@@ -258,6 +258,7 @@ impl Settings {
             .enable_all()
             .build()
             .context("the runtime of SQL cannot start")?;
+        announce(node, &engine, &runtime);
         // From another runtime's thread: spawned there, and waited for here.
         let (answer, started) = std::sync::mpsc::channel();
         let (serving, guard) = (Arc::clone(&engine), Arc::clone(node.guard()));
@@ -266,7 +267,6 @@ impl Settings {
             Ok(server) => {
                 tracing::info!(address = %server.address(), "sql");
                 listeners::renew_with(node, server.renewal(), "sql");
-                announce(node, &engine, &runtime);
                 Ok(Running { server, engine, runtime })
             }
             Err(error) => {
