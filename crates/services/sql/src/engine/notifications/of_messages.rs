@@ -78,6 +78,11 @@ impl Notifications {
         let _ = self.source.set(source);
     }
 
+    /// Whether there is a place where messages come from.
+    pub(crate) fn has_message_source(&self) -> bool {
+        self.source.get().is_some()
+    }
+
     /// Whether a session listens to messages.
     pub(crate) fn are_messages_wanted(&self) -> bool {
         *self.of_messages.borrow() > 0

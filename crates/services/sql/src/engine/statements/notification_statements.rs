@@ -22,7 +22,7 @@ use crate::engine::{Session, StatementResult};
 
 /// Runs LISTEN, UNLISTEN and NOTIFY; `None` if it is another statement.
 ///
-/// Errors: 54000; 42501 for NOTIFY on a channel of the node's own, and LISTEN to one for who may not read what it tells.
+/// Errors: 54000; 0A000 for a channel of messages where there are none; 42501 for NOTIFY on a channel of the node's own, and LISTEN to one for who may not read what it tells.
 pub(super) fn control(session: &mut Session, statement: &Statement) -> Result<Option<StatementResult>, SqlError> {
     let name = |channel: &Ident| channel_name(&folded(channel));
     let tag = match statement {
@@ -30,6 +30,9 @@ pub(super) fn control(session: &mut Session, statement: &Statement) -> Result<Op
             session.listener.check_room()?;
             let channel = name(channel);
             if of_messages::is_of_messages(&channel) {
+                if !session.engine.notifications.has_message_source() {
+                    return Err(SqlError::unsupported(format!("LISTEN \"{channel}\" without messages")));
+                }
                 of_messages::check(session.identity())?;
             }
             within(session, |pending| pending.listen(Listening::Begin(channel)))?;

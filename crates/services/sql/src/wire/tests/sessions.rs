@@ -1,5 +1,7 @@
 //! What clients do with a session beside statements: prepared statements under shared names, notifications, settings, a look at locks.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use node::identity::{Action, Attributes};
@@ -7,7 +9,7 @@ use node::identity::{Action, Attributes};
 use super::client::{Client, Outcome, Reply};
 use super::rights::{granted, revoked};
 use super::{change, guarded_server, role, server};
-use crate::engine::NewMessage;
+use crate::engine::{MessageSource, NewMessage};
 
 /// The bound that detects a hang.
 const HANG: Duration = Duration::from_secs(120);
@@ -272,6 +274,18 @@ async fn locks_are_shown_with_who_has_them_and_who_waits() {
     server.stop().await;
 }
 
+/// Counts how often it was opened.
+#[derive(Debug, Default)]
+struct Source {
+    opened: AtomicUsize,
+}
+
+impl MessageSource for Source {
+    fn open(&self) {
+        self.opened.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
 #[tokio::test]
 async fn new_messages_are_told_by_type_to_those_who_may_see_their_rows() {
     let (server, guard) = guarded_server(|_| {}).await;
@@ -280,11 +294,16 @@ async fn new_messages_are_told_by_type_to_those_who_may_see_their_rows() {
     bob.log_in("bob", "").await.expect("no password is asked for");
     let listen = "listen \"hl7:ADT^A01\"";
     let (select, metadata) = ([Action::TableSelect], [Action::MessageMetadata]);
+    assert_eq!(bob.query(listen).await.errors(), ["0A000"]);
+    let source = Arc::new(Source::default());
+    server.engine().set_message_source(source.clone());
     assert_eq!(bob.query(listen).await.errors(), ["42501"]);
     change(&guard, &[granted(&metadata, "service ward", &[])]);
     assert_eq!(bob.query(listen).await.errors(), ["42501"]);
     change(&guard, &[granted(&select, "table hl7.messages", &[])]);
-    done(&mut bob, listen).await;
+    assert_eq!(source.opened.load(Ordering::SeqCst), 0);
+    done(&mut bob, &format!("begin; {listen}; rollback; {listen}")).await;
+    assert_eq!(source.opened.load(Ordering::SeqCst), 1, "at the commit, and before it is answered");
     let engine = server.engine();
     let message = |id, service: &str, kind: &str| NewMessage { id, service: service.into(), kind: kind.into() };
     let tell = || {
