@@ -5,7 +5,9 @@ Each case is a function with the expectation as its name; it gets a Place. Cases
 
 import datetime
 import decimal
+import os
 import pathlib
+import socket
 import subprocess
 import sys
 import tempfile
@@ -235,6 +237,45 @@ def the_content_of_messages_is_rows_too(place):
     names = place.psql("select segment from hl7.segments where control_id = 'MSG00001' order by message_id, position").split()
     assert names[:1] == ["MSH"] and "PID" in names, names
     assert "hl7|fields|table" in place.psql("\\dt hl7.*")
+
+
+def prepared_statements_of_sql_and_of_the_driver_are_listed_together(place):
+    with place.connect(autocommit=True) as connection:
+        connection.execute("prepare by_hand (int) as select $1 + 1")
+        assert connection.execute("execute by_hand(41)").fetchone() == (42,)
+        connection.execute("select %s::int", (1,), prepare=True)
+        names = "select from_sql, count(*) from pg_prepared_statements group by 1 order by 1"
+        assert connection.execute(names).fetchall() == [(False, 1), (True, 1)]
+        connection.execute("deallocate by_hand")
+    tuned = place.psql("set work_mem = '64MB'", "set jit = off", "show work_mem").split()
+    assert tuned == ["SET", "SET", "64MB"], tuned
+
+
+def psycopg_hears_what_others_notify(place):
+    with place.connect(autocommit=True) as listener, place.connect() as sender:
+        listener.execute("listen wards")
+        sender.execute("notify wards, 'lost'")
+        sender.rollback()
+        sender.execute("notify wards, 'ICU'")
+        sender.execute("select pg_notify('wards', %s)", ("S1",))
+        sender.commit()
+        heard = [(one.channel, one.payload) for one in listener.notifies(timeout=30, stop_after=2)]
+        assert heard == [("wards", "ICU"), ("wards", "S1")], heard
+
+
+def new_messages_are_told_by_their_type(place):
+    host, port = os.environ["MLLP"].rsplit(":", 1)
+    with place.connect(autocommit=True) as listener:
+        listener.execute('listen "hl7:ADT^A08"')
+        with socket.create_connection((host, int(port)), timeout=30) as sender:
+            for number, kind in ((2, "ADT^A03"), (3, "ADT^A08")):
+                text = f"MSH|^~\\&|HIS|WARD7|TERRACE|HERE|20260101120000||{kind}|MSG0000{number}|P|2.5\rPID|1||4712\r"
+                sender.sendall(b"\x0b" + text.encode() + b"\x1c\r")
+                assert b"MSA|A" in sender.recv(4096)
+        heard = [(one.channel, one.payload) for one in listener.notifies(timeout=30, stop_after=1)]
+        query = "select control_id from hl7.messages where id = %s and object = 0"
+        rows = [listener.execute(query, (int(payload),)).fetchall() for _, payload in heard]
+        assert rows == [[("MSG00003",)]], (heard, rows)
 
 
 def an_upsert_inserts_or_changes_and_returns_the_row(place):

@@ -28,5 +28,5 @@ openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext "s
     -keyout "$dir/key.pem" -out "$dir/cert.pem" 2>/dev/null
 start_node "certificate = \"$dir/cert.pem\"" "key = \"$dir/key.pem\""
 "$terrace" message send crates/terrace/template/admission.hl7 --to "$mllp" >"$dir/ack" || { cat "$dir/ack"; exit 1; }
-run_client psycopg "$python" scripts/sql-client-test.py 127.0.0.1 "${address##*:}" "$dir/cert.pem"
+MLLP=$mllp run_client psycopg "$python" scripts/sql-client-test.py 127.0.0.1 "${address##*:}" "$dir/cert.pem"
 tell

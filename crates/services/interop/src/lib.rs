@@ -19,6 +19,7 @@
 #![forbid(unsafe_code)]
 
 pub mod access;
+pub mod arrivals;
 pub mod duplicates;
 pub mod engine;
 pub mod error;

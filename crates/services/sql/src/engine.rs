@@ -16,6 +16,7 @@
 //! | [`run`] | plans to rows, on threads of a query |
 //! | [`session`] | one connection: its transaction, settings, locks |
 //! | [`statements`] | INSERT, UPDATE, COPY, CREATE, .. and the fast path for single rows |
+//! | [`notifications`] | who listens to which channel, and what waits to be sent |
 //! | [`sequences`] | where sequences stand, and how they give out values |
 //! | [`tuple_mover`], [`table_check`] | the engine's own thread; reading every row of every table |
 //!
@@ -23,6 +24,7 @@
 //! dropped before the next statement.
 
 pub(crate) mod limits;
+pub(crate) mod notifications;
 pub(crate) mod parse;
 pub(crate) mod plan;
 pub(crate) mod run;
@@ -51,6 +53,7 @@ use store::Store;
 use limits::memory_budget::Budget;
 use limits::memory_pool::Pool;
 use limits::spill_options::spill_files;
+use notifications::Notifications;
 use plan::catalog_cache::CatalogCache;
 use run::query_threads::QueryThreadPool;
 use sequences::Sequences;
@@ -60,6 +63,7 @@ use tuple_mover::{TupleMover, Worker};
 
 pub use limits::cancellation::Canceller;
 pub use limits::spill_options::SpillOptions;
+pub use notifications::of_messages::{MessageSource, NewMessage};
 pub use plan::prepared::Prepared;
 pub(crate) use semantics::cast_types::NUMERIC;
 pub use session::settings::Settings;
@@ -153,6 +157,8 @@ pub struct Engine {
     pub(crate) counts: Arc<RowCounts>,
     /// Where sequences stand.
     pub(crate) sequences: Arc<Sequences>,
+    /// Who listens to which channel.
+    pub(crate) notifications: Arc<Notifications>,
     tuple_mover: Arc<TupleMover>,
     /// The thread of the tuple mover.
     worker: Option<Worker>,
@@ -208,6 +214,7 @@ impl Engine {
             definitions: tuple_mover.definitions.clone(),
             counts: tuple_mover.counts.clone(),
             sequences: Arc::new(sequences),
+            notifications: Arc::default(),
             tuple_mover,
             worker,
             catalog,
@@ -255,6 +262,32 @@ impl Engine {
     /// The sessions that wait for a row of another one's transaction, by their numbers, each with those for which it waits.
     pub fn row_waits(&self) -> Vec<(u64, Vec<u64>)> {
         self.row_locks.waits()
+    }
+
+    /// New messages come from there: it is told when a session begins to listen to them.
+    pub fn set_message_source(&self, source: Arc<dyn MessageSource>) {
+        self.notifications.set_message_source(source);
+    }
+
+    /// Waits until a session listens to new messages.
+    pub async fn until_messages_are_wanted(&self) {
+        self.notifications.until_messages_are_wanted().await;
+    }
+
+    /// Whether a session listens to new messages.
+    pub fn are_messages_wanted(&self) -> bool {
+        self.notifications.are_messages_wanted()
+    }
+
+    /// Tells sessions that listen of messages that `hl7.messages` shows; `is_masked`: their type is masked for readers without
+    /// `unmasked`. Each session is told what it may see.
+    pub fn send_messages(&self, messages: &[NewMessage], is_masked: bool) {
+        self.notifications.send_messages(messages, is_masked);
+    }
+
+    /// Tells sessions that listen to messages that more have come than could be told.
+    pub fn send_gap(&self) {
+        self.notifications.send_gap();
     }
 
     /// Ends the engine's own thread and waits for it. Sessions continue.

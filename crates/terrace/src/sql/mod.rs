@@ -9,6 +9,7 @@
 //! waits for a page must not delay acknowledgements or logins. The service ends before the node closes its store.
 
 mod about;
+mod announcing;
 mod fields;
 mod lending;
 mod messages;
@@ -23,6 +24,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use announcing::Announcing;
 use anyhow::Context;
 use hl7::mask::Masker;
 use interop::production::units::{Bytes, Span};
@@ -30,8 +32,8 @@ use interop::running::RunningProduction;
 use node::audit::{Audit, AuditEntry};
 use node::identity::{Import, ImportedUser};
 use serde::Deserialize;
-use sql::engine::SpillOptions;
 pub use sql::engine::TableReport;
+use sql::engine::{MessageSource, SpillOptions};
 pub use sql::repair::give_up;
 use sql::wire::{Server, Verifier, WireOptions};
 use sql::{Engine, EngineOptions, VirtualTable};
@@ -256,6 +258,7 @@ impl Settings {
             .enable_all()
             .build()
             .context("the runtime of SQL cannot start")?;
+        announce(node, &engine, &runtime);
         // From another runtime's thread: spawned there, and waited for here.
         let (answer, started) = std::sync::mpsc::channel();
         let (serving, guard) = (Arc::clone(&engine), Arc::clone(node.guard()));
@@ -273,6 +276,15 @@ impl Settings {
             }
         }
     }
+}
+
+/// From now on sessions can listen to new messages.
+fn announce(node: &RunningProduction, engine: &Arc<Engine>, runtime: &tokio::runtime::Runtime) {
+    let announcing = Arc::new(Announcing::new(Arc::clone(&node.engine().message_log)));
+    engine.set_message_source(Arc::clone(&announcing) as Arc<dyn MessageSource>);
+    let is_masked = announcing::is_type_masked(node.masker());
+    let _entered = runtime.enter();
+    node::task::session("sql of new messages", announcing.run(Arc::clone(engine), is_masked));
 }
 
 /// The service, until it is stopped.

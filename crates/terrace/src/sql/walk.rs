@@ -17,7 +17,7 @@
 #[cfg(test)]
 mod masked_ways;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 use std::collections::VecDeque;
 use std::ops::Bound;

@@ -10,8 +10,10 @@
 //! before there is a tree. There are also texts that the parser would read for hours ([`bounded_dialect`]).
 
 pub(crate) mod ast;
+pub(crate) mod bare_calls;
 pub(crate) mod bounded_dialect;
 pub(crate) mod expressions;
+pub(crate) mod move_parser;
 pub(crate) mod nesting_depth;
 mod postgres_syntax;
 pub(crate) mod rights;
@@ -106,6 +108,11 @@ pub(crate) fn parsed(sql: &str) -> Result<Vec<ParsedStatement>, SqlError> {
                 statements.iter_mut().for_each(sequence_parser::overriding);
                 all.extend(statements.into_iter().map(other));
             }
+            Own::Move(tokens) => {
+                let mut statements = read(tokens, |parser| parser.parse_statements())?;
+                statements.iter_mut().for_each(move_parser::mark);
+                all.extend(statements.into_iter().map(other));
+            }
             Own::None => all.extend(read(part.to_vec(), |parser| parser.parse_statements())?.into_iter().map(other)),
         }
     }
@@ -118,12 +125,17 @@ enum Own {
     Statement(ParsedStatement),
     /// OVERRIDING SYSTEM VALUE, which these tokens of an INSERT lack.
     Overriding(Vec<TokenWithSpan>),
+    /// MOVE; these tokens are those of FETCH.
+    Move(Vec<TokenWithSpan>),
     None,
 }
 
 fn own(part: &[TokenWithSpan]) -> Result<Own, SqlError> {
     if let Some(rights) = rights_of(part)? {
         return Ok(Own::Statement(ParsedStatement::Rights(rights)));
+    }
+    if let Some(tokens) = move_parser::as_fetch(part) {
+        return Ok(Own::Move(tokens));
     }
     if let Some(tokens) = sequence_parser::without_overriding(part)? {
         return Ok(Own::Overriding(tokens));

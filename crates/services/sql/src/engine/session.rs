@@ -13,7 +13,9 @@
 
 pub(crate) mod advisory_locks;
 pub(crate) mod cursors;
+mod ignored_settings;
 pub(crate) mod isolation;
+pub(crate) mod named_statements;
 pub(crate) mod row_locks;
 pub(crate) mod session_role;
 pub(crate) mod session_settings;
@@ -34,6 +36,7 @@ use futures::StreamExt;
 use node::identity::{Caller, ObjectChange};
 
 use super::limits::memory_budget::Account;
+use super::notifications::Listener;
 use super::plan::access::{self, Access};
 use super::plan::compiled_checks::CheckCache;
 use super::plan::meanwhile::Meanwhile;
@@ -47,6 +50,7 @@ use crate::table::providers::Reads;
 use crate::table::{Catalog, View};
 use advisory_locks::AdvisoryLocks;
 use isolation::Isolation;
+use named_statements::NamedStatements;
 use row_locks::LockOwner;
 use session_settings::SessionSettings;
 use settings::Settings;
@@ -84,6 +88,10 @@ pub struct Session {
     /// Others hold this while they read rows of the session's statements.
     pub(crate) readers: Arc<()>,
     pub(crate) advisory: AdvisoryLocks,
+    /// Its prepared statements.
+    pub(crate) named: Arc<NamedStatements>,
+    /// Its place among those that listen.
+    pub(crate) listener: Listener,
     checks: Arc<CheckCache>,
 }
 
@@ -95,6 +103,7 @@ impl Session {
         let account = engine.budget.account();
         let context = planner_context::make(&engine, &shared, &canceller, &account);
         let number = engine.next_session();
+        let listener = Listener::new(engine.notifications.clone(), identity.clone());
         Session {
             context,
             number,
@@ -111,6 +120,8 @@ impl Session {
             canceller,
             account,
             readers: Arc::default(),
+            named: Arc::default(),
+            listener,
             checks: Arc::default(),
             engine,
         }
@@ -138,6 +149,7 @@ impl Session {
             *identity = identity.with_caller(caller);
             let is_administrator = identity.guard().view().is_administrator(identity.caller().current());
             self.shared.set_identity(Some(identity.clone()));
+            self.listener.mailbox.set_reader(Some(identity.clone()));
             self.settings.now_mut().set_superuser(is_administrator);
         }
     }
@@ -214,6 +226,7 @@ impl Session {
             self.canceller.clone(),
             (locks, self.checks.clone()),
         );
+        transaction.sender = self.listener.sender();
         (transaction.implicit, transaction.read_only, transaction.isolation) = (implicit, read_only, isolation);
         transaction
     }

@@ -28,7 +28,10 @@ mod empty_catalogs;
 mod functions;
 mod keywords;
 mod known_roles;
+mod listening_channels;
+mod locks;
 mod object_identifiers;
+mod prepared_statements;
 mod privilege_functions;
 mod query_parts;
 mod query_rewrite;
@@ -55,6 +58,7 @@ use crate::engine::parse;
 use crate::engine::plan::column_labels;
 use crate::{Session, SqlError};
 use backends::Backends;
+use listening_channels::{CHANNELS, ListeningChannels};
 use session_objects::{Facts, SessionFacts};
 
 /// Name of the schema.
@@ -110,13 +114,22 @@ impl Catalogs {
         }
         // The engine refuses a text that cannot be parsed, with its own error.
         let Ok(mut asked) = parse::statements(sql) else { return Ok(Cow::Borrowed(sql)) };
-        if !asked.iter().all(|statement| matches!(statement, Statement::Query(_))) {
+        if !asked.iter_mut().all(|statement| query_of(statement).is_some()) {
             return Ok(Cow::Borrowed(sql));
         }
-        asked.iter_mut().for_each(restated);
+        asked.iter_mut().filter_map(query_of).for_each(restated);
         let texts: Vec<String> = asked.iter().map(ToString::to_string).collect();
         Ok(Cow::Owned(texts.join("; ")))
     }
+}
+
+/// The query that a statement is, or prepares.
+fn query_of(statement: &mut Statement) -> Option<&mut Statement> {
+    let query = match statement {
+        Statement::Prepare { statement, .. } => statement,
+        other => other,
+    };
+    matches!(query, Statement::Query(_)).then_some(query)
 }
 
 /// Rewrites a query in a form that has a plan. Its columns keep their labels.
@@ -149,7 +162,7 @@ fn install(session: &Session, backends: &Backends) -> Result<(), SqlError> {
     let database = context.state().config_options().catalog.default_catalog.clone();
     let missing = || DataFusionError::Internal(format!("the session has no database {database}"));
     let names = context.catalog(&database).ok_or_else(missing)?;
-    let about = SessionFacts::new(database, Arc::clone(&session.shared), session.user());
+    let about = SessionFacts::new(database, session);
     let facts = Facts::new(Arc::clone(&session.shared), Arc::clone(&names), Arc::new(about));
     {
         let state = context.state_ref();
@@ -163,6 +176,8 @@ fn install(session: &Session, backends: &Backends) -> Result<(), SqlError> {
     privilege_functions::register(context, &facts);
     sequences::register(context, &facts);
     set_functions::register(context);
+    let channels = ListeningChannels(Arc::clone(&session.listener.mailbox));
+    context.register_udtf(CHANNELS, Arc::new(channels));
     let backends = backends.seen_by(Arc::clone(&session.shared));
     backends.register(context);
     let callable = roles::callable(context);

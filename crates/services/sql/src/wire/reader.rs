@@ -135,6 +135,12 @@ struct Reading {
 }
 
 impl SqlReader {
+    /// The engine.
+    #[cfg(test)]
+    pub(super) fn engine(&self) -> Arc<crate::Engine> {
+        Arc::clone(&self.shared.engine)
+    }
+
     pub(super) fn new(shared: Arc<ServerState>) -> SqlReader {
         SqlReader { shared, places: RolePlaces::new(SESSIONS_MAX, SESSIONS_OF_ROLE) }
     }

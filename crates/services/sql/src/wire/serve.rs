@@ -26,9 +26,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use datafusion::sql::sqlparser::ast::{DiscardObject, Statement};
 use node::identity::Connected;
-use pgwire::messages::response::{ReadyForQuery, TransactionStatus};
+use pgwire::messages::response::{NotificationResponse, ReadyForQuery, TransactionStatus};
 use tokio::sync::Notify;
 
 use super::catalog::Catalogs;
@@ -38,11 +37,11 @@ use super::error_response::ErrorResponse;
 use super::figures::Protocol;
 use super::login::Entered;
 use super::registry::Registered;
+use super::reply_text::sent;
 use super::server_state::ServerState;
 use super::{Message, Reply};
-use crate::engine::parse::ast::folded;
-use crate::{Prepared, Session, SessionState, SqlError};
-use extended::{Portal, Stated};
+use crate::{Session, SessionState, SqlError};
+use extended::Portal;
 use row_exchange::RowExchange;
 
 /// Why a statement or a message failed.
@@ -72,6 +71,21 @@ impl From<ConnectionError> for StatementError {
     }
 }
 
+/// Waits for the time, and returns the error.
+async fn too_idle(idle: Option<(std::time::Duration, ErrorResponse)>) -> ErrorResponse {
+    match idle {
+        Some((most, error)) => {
+            tokio::time::sleep(most).await;
+            error
+        }
+        None => std::future::pending().await,
+    }
+}
+
+fn fatal(error: SqlError) -> ConnectionError {
+    ConnectionError::fatal(ErrorResponse::from(&error))
+}
+
 /// A connection that is being served.
 pub(super) struct Serving<'a> {
     connection: &'a mut Connection,
@@ -83,18 +97,20 @@ pub(super) struct Serving<'a> {
     _connected: Connected,
     cancelled: Arc<Notify>,
     catalogs: Catalogs,
-    statements: HashMap<String, Arc<Stated>>,
     portals: HashMap<String, Portal>,
     /// A transaction was begun around statements that came together.
     implicit: bool,
     /// An error occurred; everything is skipped up to Sync.
     skipping: bool,
+    /// Messages of the extended protocol have come, and no Sync yet.
+    between: bool,
 }
 
 impl<'a> Serving<'a> {
     /// Serves a client that is logged in.
     pub(super) fn new(connection: &'a mut Connection, entered: Entered, shared: &'a Arc<ServerState>) -> Serving<'a> {
-        let Entered { session, registered, connected } = entered;
+        let Entered { mut session, registered, connected } = entered;
+        session.listener.process = registered.process;
         let cancelled = Arc::clone(&registered.notify);
         let catalogs = Catalogs::new(shared, registered.process);
         Serving {
@@ -105,16 +121,17 @@ impl<'a> Serving<'a> {
             _connected: connected,
             cancelled,
             catalogs,
-            statements: HashMap::new(),
             portals: HashMap::new(),
             implicit: false,
             skipping: false,
+            between: false,
         }
     }
 
     /// Runs until the client disconnects, breaks the protocol, or the server stops.
     pub(super) async fn run(mut self) -> Result<(), ConnectionError> {
         let mut terminated = self.registered.terminated.clone();
+        let mailbox = Arc::clone(&self.session.listener.mailbox);
         loop {
             let idle = self.idle_time();
             let message = tokio::select! {
@@ -124,10 +141,11 @@ impl<'a> Serving<'a> {
                     return Err(ConnectionError::fatal(ErrorResponse::from(SqlError::Terminated)));
                 }
                 message = self.connection.message() => message?,
-                () = tokio::time::sleep(idle.unwrap_or_default()), if idle.is_some() => {
-                    let message = "terminating connection due to idle-in-transaction timeout";
-                    return Err(ConnectionError::fatal(ErrorResponse::new("25P03", message)));
+                () = mailbox.filled() => {
+                    self.notified().await?;
+                    continue;
                 }
+                error = too_idle(idle) => return Err(ConnectionError::fatal(error)),
             };
             match message {
                 Message::Terminate(_) => return Ok(()),
@@ -145,7 +163,7 @@ impl<'a> Serving<'a> {
                 // Remaining messages of a failed COPY: the client may have sent them before it received the error.
                 Message::CopyData(_) | Message::CopyDone(_) | Message::CopyFail(_) => {}
                 _ if self.skipping => {}
-                message => match self.extended(message).await {
+                message => match self.extended_of_series(message).await {
                     Ok(()) => {}
                     Err(StatementError::Connection(broken)) => return Err(broken),
                     Err(StatementError::Response(error_response)) => {
@@ -160,10 +178,15 @@ impl<'a> Serving<'a> {
         }
     }
 
-    /// How long the client may wait with its next message, if that is bounded: inside a transaction that it began.
-    fn idle_time(&self) -> Option<std::time::Duration> {
-        let most = self.session.settings().idle_in_transaction_session_timeout();
-        (!most.is_zero() && self.session.state() != SessionState::Idle).then_some(most)
+    /// How long the client may wait with its next message, if that is bounded, and the error when it is over.
+    fn idle_time(&self) -> Option<(std::time::Duration, ErrorResponse)> {
+        let settings = self.session.settings();
+        let (most, code, what) = match self.session.state() {
+            SessionState::Idle => (settings.idle_session_timeout(), "57P05", "idle-session"),
+            _ => (settings.idle_in_transaction_session_timeout(), "25P03", "idle-in-transaction"),
+        };
+        let error = || ErrorResponse::new(code, format!("terminating connection due to {what} timeout"));
+        (!most.is_zero()).then(|| (most, error()))
     }
 
     /// Ends statements that came together: commits if the transaction is implicit, and sends ReadyForQuery.
@@ -181,6 +204,8 @@ impl<'a> Serving<'a> {
             Err(StatementError::Response(error_response)) => self.fail(&error_response).await?,
         }
         self.end_portals();
+        self.between = false;
+        self.notify().await?;
         let application = self.session.settings().get("application_name").unwrap_or_default();
         self.registered.activity.waits(self.session.state(), &application);
         let status = match self.session.state() {
@@ -190,6 +215,42 @@ impl<'a> Serving<'a> {
         };
         self.connection.reply(Reply::ReadyForQuery(ReadyForQuery::new(status))).await?;
         self.connection.flush().await
+    }
+
+    /// A message of the extended protocol: until Sync, nothing else is sent.
+    async fn extended_of_series(&mut self, message: Message) -> Result<(), StatementError> {
+        self.between = true;
+        self.extended(message).await
+    }
+
+    /// Something came for the client while it was waited for.
+    async fn notified(&mut self) -> Result<(), ConnectionError> {
+        if self.between {
+            return self.check_mailbox();
+        }
+        self.notify().await?;
+        self.connection.flush().await
+    }
+
+    /// Errors: FATAL 54000 if notifications were lost.
+    fn check_mailbox(&self) -> Result<(), ConnectionError> {
+        match self.session.listener.mailbox.is_over() {
+            true => self.session.listener.mailbox.take().map(drop).map_err(fatal),
+            false => Ok(()),
+        }
+    }
+
+    /// Sends the notifications that came, outside of a transaction.
+    async fn notify(&mut self) -> Result<(), ConnectionError> {
+        if self.session.state() != SessionState::Idle {
+            return self.check_mailbox();
+        }
+        for (notification, process) in self.session.listener.mailbox.take().map_err(fatal)? {
+            let (channel, payload) = (sent(&notification.channel), sent(&notification.payload));
+            let response = NotificationResponse::new(process, channel, payload);
+            self.connection.reply(Reply::NotificationResponse(response)).await?;
+        }
+        Ok(())
     }
 
     /// Drops the portals, unless they belong to an open transaction of the client.
@@ -225,34 +286,6 @@ impl<'a> Serving<'a> {
             cancelled: Arc::clone(&self.cancelled),
             figures: &self.shared.figures,
             message_bytes_max: self.shared.options.message_bytes_max,
-        }
-    }
-
-    /// Removes prepared statements, which belong to the connection and not to the engine: for DEALLOCATE, whose tag
-    /// this returns, and for DISCARD, whose other part the engine does. Errors: 26000.
-    fn forget(&mut self, prepared: &Prepared) -> Result<Option<&'static str>, ErrorResponse> {
-        if self.session.state() == SessionState::Failed {
-            return Ok(None);
-        }
-        match prepared.statement() {
-            Some(Statement::Deallocate { name, .. })
-                if name.quote_style.is_none() && name.value.eq_ignore_ascii_case("all") =>
-            {
-                self.statements.clear();
-                Ok(Some("DEALLOCATE ALL"))
-            }
-            Some(Statement::Deallocate { name, .. }) => match self.statements.remove(&folded(name)) {
-                Some(_) => Ok(Some("DEALLOCATE")),
-                None => {
-                    self.session.set_failed();
-                    Err(ErrorResponse::new("26000", format!("prepared statement \"{}\" does not exist", folded(name))))
-                }
-            },
-            Some(Statement::Discard { object_type: DiscardObject::ALL }) => {
-                self.statements.clear();
-                Ok(None)
-            }
-            _ => Ok(None),
         }
     }
 

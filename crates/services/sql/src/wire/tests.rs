@@ -13,6 +13,7 @@ mod hidden;
 mod pgwire;
 mod postgres;
 mod rights;
+mod sessions;
 mod waiting;
 
 use std::sync::Arc;
@@ -299,6 +300,11 @@ async fn options_that_would_send_passwords_in_clear_are_refused() {
 }
 
 impl Server {
+    /// The engine.
+    fn engine(&self) -> Arc<Engine> {
+        self.reader().engine()
+    }
+
     /// The status of this service in the node's admission.
     fn door(&self) -> node::DoorStatus {
         self.admission().status().doors.remove(0)

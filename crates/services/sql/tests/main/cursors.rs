@@ -165,3 +165,26 @@ async fn while_a_large_cursor_reads_the_changes_of_its_transaction_nothing_is_ch
     )
     .await;
 }
+
+#[tokio::test]
+async fn move_leaves_rows_out_and_counts_them() {
+    let mut s = session();
+    check(
+        &mut s,
+        &[
+            ("MOVE 1 FROM c", "error 34000"),
+            (
+                "BEGIN; DECLARE c CURSOR FOR SELECT i FROM generate_series(1, 10) AS g(i) ORDER BY i",
+                "BEGIN\nDECLARE CURSOR",
+            ),
+            ("move next in c", "MOVE 1"),
+            ("FETCH 1 FROM c", "2"),
+            ("MOVE FORWARD 3 FROM c; FETCH NEXT FROM c", "MOVE 3\n6"),
+            ("MOVE ALL IN c", "MOVE 4"),
+            ("MOVE 5 FROM c", "MOVE 0"),
+            ("MOVE PRIOR FROM c", "error 0A000"),
+            ("ROLLBACK", "ROLLBACK"),
+        ],
+    )
+    .await;
+}

@@ -38,7 +38,7 @@ fn stored() -> (Store, Vec<u64>) {
 }
 
 /// A store with messages, and their ids.
-pub(super) fn stored_of(messages: Vec<Vec<u8>>) -> (Store, Vec<u64>) {
+pub(in crate::sql) fn stored_of(messages: Vec<Vec<u8>>) -> (Store, Vec<u64>) {
     let options = Options { interpreter: Some(Arc::new(Rows)), ..Options::default() };
     let store = Store::in_memory(options).expect("memory is enough");
     let mut ids = Vec::new();

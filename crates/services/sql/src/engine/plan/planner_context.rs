@@ -22,8 +22,9 @@ use crate::engine::semantics::like_patterns::ESCAPED;
 use crate::engine::semantics::operators::Operators;
 use crate::engine::semantics::{
     advisory_functions, avg_aggregate, byte_notations, datetime_functions, digest_functions, function_calls,
-    generate_series, interval_functions, json_functions, list_statistics, moment_functions, numeric_functions,
-    pattern_functions, signed_windows, substrings, sum_aggregate, templates, text_functions, whole_quotients,
+    generate_series, interval_functions, json_functions, list_statistics, moment_functions, notify_function,
+    numeric_functions, pattern_functions, set_config_function, signed_windows, substrings, sum_aggregate, templates,
+    text_functions, whole_quotients,
 };
 use crate::engine::{Canceller, Engine};
 use crate::table::catalog::PUBLIC;
@@ -124,6 +125,8 @@ fn register_functions(context: &SessionContext) {
     }
     advisory_functions::register(context);
     json_functions::register(context);
+    set_config_function::register(context);
+    notify_function::register(context);
     signed_windows::register(context);
     generate_series::register(context);
     context.register_udaf(sum_aggregate::function());

@@ -37,6 +37,8 @@ pub struct Prepared {
     pub(crate) plan: Option<KeptPlan>,
     /// The locks of the query's rows, which its statement and its plan do not know.
     pub(crate) locking: Option<RowLocking>,
+    /// The text, of PREPARE only.
+    pub(crate) text: Option<Arc<str>>,
 }
 
 /// A plan, and what it was made for.

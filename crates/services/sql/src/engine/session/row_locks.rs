@@ -19,6 +19,8 @@
 //! Invariants: two sessions hold one lock only if both share it. A session waits for one lock at a time. Who waits holds its
 //! place: later ones that do not agree with it wait behind it.
 
+pub(crate) mod shown;
+
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -29,6 +31,7 @@ use parking_lot::Mutex;
 use store::TreeId;
 use tokio::sync::oneshot;
 
+use super::table_locks::{TABLES, table_of};
 use crate::{ErrorFields, SqlError};
 
 /// Rows that one transaction locks: with keys of 8 bytes some 10 MB.
@@ -43,6 +46,8 @@ const LOCKS_IN_ALL: usize = 524_288;
 pub(crate) enum LockKey {
     /// A row, by the hash of its tree and key.
     Row(u64),
+    /// A table, for LOCK TABLE.
+    Table(u64),
     /// An advisory lock.
     Number(i64),
     /// An advisory lock of two numbers, which is no one of one.
@@ -224,7 +229,10 @@ impl RowLocks {
 
     /// The lock of a key of a tree.
     pub(crate) fn key(&self, tree: TreeId, key: &[u8]) -> LockKey {
-        LockKey::Row(self.hasher.hash_one((tree.0, key)))
+        match table_of(key).filter(|_| tree == TABLES) {
+            Some(table) => LockKey::Table(table),
+            None => LockKey::Row(self.hasher.hash_one((tree.0, key))),
+        }
     }
 
     /// Whether a session has a key of a tree, or waits for it.
@@ -246,14 +254,6 @@ impl RowLocks {
         }
         owner.held.lock().extend_from_slice(keys);
         Some(owner)
-    }
-
-    /// The sessions that wait for a row, each with those that it waits for.
-    pub(crate) fn waits(&self) -> Vec<(u64, Vec<u64>)> {
-        let inner = self.inner.lock();
-        let mut waits: Vec<_> = inner.waiting.keys().map(|session| (*session, inner.blockers(*session))).collect();
-        waits.sort_unstable();
-        waits
     }
 }
 
@@ -374,7 +374,7 @@ impl LockOwner {
         mode: LockMode,
         waits: Option<Duration>,
     ) -> Result<bool, SqlError> {
-        let is_number = |key: &&LockKey| !matches!(key, LockKey::Row(_));
+        let is_number = |key: &&LockKey| matches!(key, LockKey::Number(_) | LockKey::Pair(..));
         if self.held.lock().iter().filter(is_number).count() >= NUMBERS_OF_OWNER {
             return Err(SqlError::Engine(Box::new(ErrorFields::new(
                 "53200",

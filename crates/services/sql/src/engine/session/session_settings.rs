@@ -7,6 +7,10 @@
 //!   ROLLBACK TO   both as they were at the savepoint
 //! ```
 
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
 use super::settings::Settings;
 use crate::SqlError;
 
@@ -16,6 +20,8 @@ pub(crate) struct SessionSettings {
     now: Settings,
     /// The settings after a transaction that BEGIN began, or that several statements share; `None` if none is open.
     pending: Option<Pending>,
+    /// Those in force when the running statement began, for functions in its plan.
+    shown: Arc<Mutex<Settings>>,
 }
 
 /// The settings after the open transaction, by how it ends.
@@ -43,7 +49,7 @@ impl Pending {
 impl SessionSettings {
     /// The settings at the begin of a session.
     pub(crate) fn new(settings: Settings) -> SessionSettings {
-        SessionSettings { now: settings, pending: None }
+        SessionSettings { shown: Arc::new(Mutex::new(settings.clone())), now: settings, pending: None }
     }
 
     /// The settings in force.
@@ -54,6 +60,16 @@ impl SessionSettings {
     /// The same, for settings that a client sends when it connects.
     pub(crate) fn now_mut(&mut self) -> &mut Settings {
         &mut self.now
+    }
+
+    /// Those in force when the running statement began.
+    pub(crate) fn shown(&self) -> Arc<Mutex<Settings>> {
+        self.shown.clone()
+    }
+
+    /// A statement begins.
+    pub(crate) fn show(&self) {
+        self.shown.lock().clone_from(&self.now);
     }
 
     /// Begins a transaction: a rollback restores the present settings.

@@ -1,13 +1,15 @@
 //! [`Settings`]: the settings that SET changes and SHOW returns.
 //!
 //! Most of them exist because clients read them when they connect. Settings that would change results are fixed:
-//! setting them to another value is refused.
+//! setting them to another value is refused. Those that may be ignored are in [`ignored_settings`].
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use node::identity::RoleId;
 
+use super::ignored_settings;
 use super::isolation::Isolation;
 use crate::SqlError;
 
@@ -23,21 +25,28 @@ const FREE: &[(&str, &str)] = &[
 
 /// Settings with their accepted values; the first is the present value.
 const FIXED: &[(&str, &[&str])] = &[
+    ("array_nulls", &["on", "true", "1"]),
     ("bytea_output", &["hex"]),
     ("client_encoding", &["UTF8", "utf-8", "unicode"]),
     ("datestyle", &["ISO, MDY", "iso", "iso, mdy", "iso, ymd", "iso, dmy"]),
+    ("default_table_access_method", &["heap"]),
+    ("default_tablespace", &[""]),
     ("in_hot_standby", &["off"]),
     ("integer_datetimes", &["on"]),
     ("intervalstyle", &["postgres"]),
     ("is_superuser", &["on"]),
     ("max_identifier_length", &["63"]),
+    ("password_encryption", &["scram-sha-256"]),
     ("server_encoding", &["UTF8"]),
     ("server_version", &["15.0"]),
     ("server_version_num", &["150000"]),
-    ("standard_conforming_strings", &["on", "true"]),
+    ("session_replication_role", &["origin"]),
+    ("standard_conforming_strings", &["on", "true", "1"]),
+    ("temp_tablespaces", &[""]),
     ("timezone", ZONES),
     ("transaction_isolation", &["read committed", "read uncommitted", "repeatable read"]),
     ("transaction_read_only", &["off"]),
+    ("transform_null_equals", &["off", "false", "0"]),
 ];
 
 /// Names of the one time zone of sessions.
@@ -79,6 +88,7 @@ pub(crate) fn is_utc(zone: &str) -> bool {
 const STATEMENT_TIMEOUT: &str = "statement_timeout";
 const IDLE_TIMEOUT: &str = "idle_in_transaction_session_timeout";
 const LOCK_TIMEOUT: &str = "lock_timeout";
+const IDLE_SESSION_TIMEOUT: &str = "idle_session_timeout";
 /// The isolation of transactions that do not say theirs.
 const DEFAULT_ISOLATION: &str = "default_transaction_isolation";
 
@@ -91,8 +101,9 @@ const UNITS: [(&str, u64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("min", 60
 /// The settings of one session.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    values: BTreeMap<String, String>,
-    user: String,
+    /// Those that are ignored are here only where they were set.
+    values: Arc<BTreeMap<String, String>>,
+    user: Arc<str>,
     /// The role of SET ROLE.
     role: Option<RoleId>,
     /// Whether the user is an administrator.
@@ -102,6 +113,7 @@ pub struct Settings {
     statement: Duration,
     idle_in_transaction: Duration,
     lock: Duration,
+    idle_session: Duration,
 }
 
 impl Settings {
@@ -116,8 +128,9 @@ impl Settings {
         values.insert(STATEMENT_TIMEOUT.into(), shown(statement));
         values.insert(IDLE_TIMEOUT.into(), shown(idle_in_transaction));
         values.insert(LOCK_TIMEOUT.into(), shown(Duration::ZERO));
+        values.insert(IDLE_SESSION_TIMEOUT.into(), shown(Duration::ZERO));
         Settings {
-            values,
+            values: Arc::new(values),
             user: user.into(),
             role: None,
             superuser: true,
@@ -125,13 +138,18 @@ impl Settings {
             statement,
             idle_in_transaction,
             lock: Duration::ZERO,
+            idle_session: Duration::ZERO,
         }
     }
 
     /// Says whether the user is an administrator.
     pub(crate) fn set_superuser(&mut self, is: bool) {
         self.superuser = is;
-        self.values.insert("is_superuser".into(), if is { "on" } else { "off" }.into());
+        self.put("is_superuser", if is { "on" } else { "off" });
+    }
+
+    fn put(&mut self, name: &str, value: &str) {
+        Arc::make_mut(&mut self.values).insert(name.to_owned(), value.to_owned());
     }
 
     /// The longest time of a statement; zero means no limit.
@@ -149,6 +167,11 @@ impl Settings {
         self.lock
     }
 
+    /// The longest time that a session waits for its client outside of a transaction; zero means no limit.
+    pub fn idle_session_timeout(&self) -> Duration {
+        self.idle_session
+    }
+
     /// The isolation of transactions that do not say theirs.
     pub(crate) fn default_isolation(&self) -> Isolation {
         match self.values.get(DEFAULT_ISOLATION).map(String::as_str) {
@@ -159,7 +182,9 @@ impl Settings {
 
     /// The value of a setting, by its name in any case. Errors: 42704.
     pub fn get(&self, name: &str) -> Result<String, SqlError> {
-        self.values.get(&name.to_lowercase()).cloned().ok_or_else(|| unknown(name))
+        let lower = name.to_lowercase();
+        let set = self.values.get(&lower).cloned();
+        set.or_else(|| ignored_settings::default_of(&lower).map(str::to_owned)).ok_or_else(|| unknown(name))
     }
 
     /// Sets a setting. Errors: 42704 if there is none of that name, 0A000 if it cannot have that value. Names with a
@@ -182,7 +207,11 @@ impl Settings {
         if let Some(place) = self.time_of(&name) {
             let time = time(&name, value)?;
             *place = time;
-            self.values.insert(name, shown(time));
+            self.put(&name, &shown(time));
+            return Ok(());
+        }
+        if let Some(value) = ignored_settings::read(&name, value)? {
+            self.put(&name, &value);
             return Ok(());
         }
         if !name.contains('.') && !FREE.iter().any(|(known, _)| *known == name) {
@@ -212,7 +241,7 @@ impl Settings {
             }
             _ => value,
         };
-        self.values.insert(name, value.into());
+        self.put(&name, value);
         Ok(())
     }
 
@@ -222,6 +251,7 @@ impl Settings {
             STATEMENT_TIMEOUT => Some(&mut self.statement),
             IDLE_TIMEOUT => Some(&mut self.idle_in_transaction),
             LOCK_TIMEOUT => Some(&mut self.lock),
+            IDLE_SESSION_TIMEOUT => Some(&mut self.idle_session),
             _ => None,
         }
     }
@@ -234,7 +264,7 @@ impl Settings {
     /// SET ROLE: a role and its name, or `None`.
     pub(crate) fn set_role(&mut self, role: Option<(RoleId, &str)>) {
         self.role = role.map(|(id, _)| id);
-        self.values.insert(ROLE.into(), role.map_or("none", |(_, name)| name).into());
+        self.put(ROLE, role.map_or("none", |(_, name)| name));
     }
 
     /// Whether a setting is on.
@@ -252,7 +282,7 @@ impl Settings {
             let (role, shown) = (self.role, self.values.get(ROLE).cloned());
             *self = fresh;
             self.role = role;
-            self.values.extend(shown.map(|shown| (ROLE.to_owned(), shown)));
+            shown.iter().for_each(|shown| self.put(ROLE, shown));
             return Ok(());
         }
         if let Some(time) = fresh.time_of(&name).copied()
@@ -261,15 +291,20 @@ impl Settings {
             *place = time;
         }
         match fresh.values.get(&name) {
-            Some(value) => _ = self.values.insert(name, value.clone()),
-            None => _ = self.values.remove(&name),
+            Some(value) => self.put(&name, value),
+            None if self.values.contains_key(&name) => _ = Arc::make_mut(&mut self.values).remove(&name),
+            None if name.contains('.') || ignored_settings::default_of(&name).is_some() => {}
+            None => return Err(unknown(&name)),
         }
         Ok(())
     }
 
     /// All settings, by name.
-    pub fn all(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.values.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    pub fn all(&self) -> Vec<(String, String)> {
+        let ignored = ignored_settings::defaults().map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let mut all: BTreeMap<String, String> = ignored.collect();
+        all.extend(self.values.iter().map(|(name, value)| (name.clone(), value.clone())));
+        all.into_iter().collect()
     }
 }
 

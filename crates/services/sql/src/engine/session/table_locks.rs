@@ -4,12 +4,28 @@
 //! Locks are in memory and are never waited for: a transaction that cannot get one gets an error and has to run again;
 //! the engine repeats a statement that is its own transaction. The store's snapshots alone would allow rows to be
 //! written into a table that is being dropped, because neither transaction changes a key of the other.
+//!
+//! LOCK TABLE, which is waited for, is a lock among those of rows, under [`table_key`]; who changes rows shares it.
 
 use std::collections::{HashMap, HashSet};
 
 use parking_lot::Mutex;
+use store::TreeId;
 
 use crate::SqlError;
+
+/// The tree of the locks of tables among those of rows: the store has none of this number.
+pub(crate) const TABLES: TreeId = TreeId(u32::MAX);
+
+/// The key of a table's lock.
+pub(crate) fn table_key(table: u64) -> [u8; 8] {
+    table.to_be_bytes()
+}
+
+/// The table of such a key.
+pub(crate) fn table_of(key: &[u8]) -> Option<u64> {
+    key.try_into().ok().map(u64::from_be_bytes)
+}
 
 #[derive(Debug, Default)]
 struct Held {
@@ -53,6 +69,14 @@ impl Locks {
             true => Err(SqlError::Again("rows of the table were changed after this transaction began".into())),
             false => Ok(()),
         }
+    }
+
+    /// Who has the lock of which table, and whether alone.
+    pub(crate) fn shown(&self) -> Vec<(u64, u64, bool)> {
+        let tables = self.tables.lock();
+        let shared = tables.iter().flat_map(|(table, held)| held.shared.iter().map(|owner| (*table, *owner, false)));
+        let alone = tables.iter().filter_map(|(table, held)| Some((*table, held.alone?, true)));
+        shared.chain(alone).collect()
     }
 
     /// Releases an owner's lock, which it had alone or shared. `committed` is the LSN of its commit, if it has changed something.

@@ -18,6 +18,8 @@ use store::{Lsn, Savepoint, Transaction, TreeId};
 use super::cursors::Cursors;
 use super::isolation::Isolation;
 use super::row_locks::{LockMode, LockOwner};
+use super::table_locks::{TABLES, table_key};
+use crate::engine::notifications::{Mailbox, PendingNotifications};
 use crate::engine::plan::access::OwnObjects;
 use crate::engine::plan::compiled_checks::CheckCache;
 use crate::engine::{Canceller, Engine};
@@ -31,12 +33,13 @@ pub(crate) struct Mark {
     rows: HashMap<u64, i64>,
 }
 
-/// A savepoint: of the store, and how many locks and cursors there were.
+/// A savepoint: of the store, and how many locks, cursors and notifications there were.
 struct Saved {
     name: String,
     savepoint: Savepoint,
     locks: usize,
     cursors: usize,
+    notifications: (usize, usize),
 }
 
 /// An open transaction.
@@ -72,6 +75,10 @@ pub(crate) struct SessionTransaction {
     pub(crate) own: OwnObjects,
     /// Whose rights it changes, also with its objects: they are put in force after the commit.
     pub(crate) refreshes: Option<Arc<Guard>>,
+    /// What it sends when it commits, and to what its session listens then.
+    pub(crate) notifications: PendingNotifications,
+    /// Who sends it.
+    pub(crate) sender: (Arc<Mailbox>, i32),
     /// Whether it changes the catalog.
     pub(crate) defines: bool,
     /// Whether changes are refused.
@@ -108,6 +115,8 @@ impl SessionTransaction {
             checks,
             own: OwnObjects::default(),
             refreshes: None,
+            notifications: PendingNotifications::default(),
+            sender: (Arc::default(), 0),
             defines: false,
             read_only: false,
             implicit: false,
@@ -173,6 +182,16 @@ impl SessionTransaction {
         }
         self.isolation = isolation;
         Ok(())
+    }
+
+    /// Whether a statement has read its snapshot.
+    pub(crate) fn has_read(&self) -> bool {
+        self.has_read
+    }
+
+    /// Says whether one has: REPEATABLE READ keeps the snapshot then.
+    pub(crate) fn set_read(&mut self, has_read: bool) {
+        self.has_read = has_read;
     }
 
     /// The statement that begins reads what is committed now; in REPEATABLE READ only the first one does. `is_read`: rows of an
@@ -245,6 +264,18 @@ impl SessionTransaction {
 
     /// Takes the lock of a table that will be changed.
     pub(crate) fn lock(&mut self, table: u64, alone: bool) -> Result<(), SqlError> {
+        if !alone && !self.row_locks.try_take(TABLES, &table_key(table), LockMode::Shared) {
+            return Err(SqlError::Again("another transaction has locked the table and has not ended".into()));
+        }
+        self.lock_definition(table, alone)
+    }
+
+    /// Keeps the definition of a table as it is until the transaction ends.
+    pub(crate) fn keep_definition(&mut self, table: u64) -> Result<(), SqlError> {
+        self.lock_definition(table, false)
+    }
+
+    fn lock_definition(&mut self, table: u64, alone: bool) -> Result<(), SqlError> {
         if self.locks.iter().any(|(held, was_alone)| *held == table && *was_alone >= alone) {
             return Ok(());
         }
@@ -269,7 +300,8 @@ impl SessionTransaction {
     pub(crate) fn savepoint(&mut self, name: &str) -> Result<(), SqlError> {
         let savepoint = self.with(|transaction| Ok(transaction.savepoint()))?;
         let (locks, cursors) = (self.row_locks.count(), self.cursors.count());
-        self.savepoints.push(Saved { name: name.into(), savepoint, locks, cursors });
+        let notifications = self.notifications.count();
+        self.savepoints.push(Saved { name: name.into(), savepoint, locks, cursors, notifications });
         self.kept_locks.store(locks, Ordering::Release);
         Ok(())
     }
@@ -284,7 +316,7 @@ impl SessionTransaction {
     /// ROLLBACK TO SAVEPOINT: the savepoint stays, later ones are removed.
     pub(crate) fn rollback_to(&mut self, name: &str) -> Result<(), SqlError> {
         let at = self.find(name)?;
-        let Saved { savepoint, locks, cursors, .. } = self.savepoints[at];
+        let Saved { savepoint, locks, cursors, notifications, .. } = self.savepoints[at];
         self.savepoints.truncate(at + 1);
         self.went_back = true;
         self.with(|transaction| {
@@ -294,6 +326,7 @@ impl SessionTransaction {
         self.row_locks.give_back_to(locks);
         self.kept_locks.store(locks, Ordering::Release);
         self.cursors.keep(cursors);
+        self.notifications.keep(notifications);
         Ok(())
     }
 
@@ -329,7 +362,18 @@ impl SessionTransaction {
         }
     }
 
+    /// Commits, and sends its notifications: others that have some wait for that, so that all arrive in one order.
     fn commit_here(mut self) -> Result<(), SqlError> {
+        let notifications = std::mem::take(&mut self.notifications);
+        let (engine, (mailbox, process)) = (self.engine.clone(), self.sender.clone());
+        let order = engine.notifications.in_order(&notifications);
+        self.commit_changes()?;
+        engine.notifications.apply(notifications, (&mailbox, process));
+        drop(order);
+        Ok(())
+    }
+
+    fn commit_changes(mut self) -> Result<(), SqlError> {
         let Some(transaction) = self.transaction.lock().take() else {
             return Ok(());
         };

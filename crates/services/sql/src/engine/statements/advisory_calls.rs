@@ -9,15 +9,13 @@ use datafusion::arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBat
 use datafusion::arrow::datatypes::{DataType, Field, Int64Type, Schema};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::scalar::ScalarValue;
-use datafusion::sql::sqlparser::ast::{
-    CastKind, DataType as AstType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, SelectItem,
-    SetExpr, Statement,
-};
+use datafusion::sql::sqlparser::ast::{CastKind, DataType as AstType, Expr, SelectItem, Statement};
 use futures::stream;
 
 use super::changed_table;
 use crate::SqlError;
 use crate::engine::parse::ast;
+use crate::engine::parse::bare_calls::bare_calls;
 use crate::engine::plan::column_labels;
 use crate::engine::semantics::advisory_functions::{Act, FUNCTIONS};
 use crate::engine::session::row_locks::{LockKey, LockMode};
@@ -31,33 +29,18 @@ struct Call {
 
 /// The calls that a statement consists of; `None` if it is another statement.
 pub(crate) fn calls(statement: &Statement) -> Option<AdvisoryCalls> {
-    let Statement::Query(query) = statement else { return None };
-    let SetExpr::Select(select) = query.body.as_ref() else { return None };
-    let calls = select.projection.iter().map(call).collect::<Option<Vec<_>>>()?;
-    let mut bare = select.as_ref().clone();
-    bare.projection.clear();
-    let Ok(Statement::Query(nothing)) = ast::select(Vec::new(), Vec::new(), None) else { return None };
-    let mut outer = query.as_ref().clone();
-    *outer.body = SetExpr::Select(Box::new(bare));
-    (outer == *nothing && !calls.is_empty()).then_some(AdvisoryCalls(calls))
+    let calls = bare_calls(statement, |name| FUNCTIONS.iter().any(|(known, _)| *known == name))?
+        .into_iter()
+        .map(call)
+        .collect::<Option<Vec<_>>>()?;
+    Some(AdvisoryCalls(calls))
 }
 
 /// The calls of one statement.
 pub(crate) struct AdvisoryCalls(Vec<Call>);
 
-fn call(item: &SelectItem) -> Option<Call> {
-    let (SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. }) = item else { return None };
-    let Expr::Function(Function { name, args: FunctionArguments::List(list), over: None, filter: None, .. }) = expr
-    else {
-        return None;
-    };
-    let name = name.0.last()?.as_ident().map(ast::folded)?;
+fn call((name, arguments): (String, Vec<Expr>)) -> Option<Call> {
     let (_, act) = FUNCTIONS.iter().find(|(known, _)| *known == name)?;
-    let argument = |argument: &FunctionArg| match argument {
-        FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) => Some(expr.clone()),
-        _ => None,
-    };
-    let arguments = list.args.iter().map(argument).collect::<Option<Vec<_>>>()?;
     let fits = if *act == Act::UnlockAll { arguments.is_empty() } else { matches!(arguments.len(), 1 | 2) };
     fits.then_some(Call { act: *act, arguments })
 }

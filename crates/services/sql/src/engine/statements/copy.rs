@@ -104,7 +104,7 @@ async fn copy_in(session: &mut Session, source: &CopySource, format: CopyFormat)
         columns.iter().map(|at| table.columns[*at].kind.field(&table.columns[*at].name, true)).collect();
     let schema = Arc::new(Schema::new(fields));
     let defaults = column_defaults::defaults(session, &table, &columns).await?;
-    session.changing("COPY FROM")?.lock(table.id, false)?;
+    lock(session, table.id).await?;
     check_constraints::prepare(session, &table).await?;
     let failure = session.transaction.failure();
     let mut transaction = session.transaction.take();
@@ -129,6 +129,19 @@ async fn copy_in(session: &mut Session, source: &CopySource, format: CopyFormat)
         running: running_too,
     };
     Ok(StatementResult::CopyIn(CopyIn { schema, format, sink: Box::new(rows), running, access }))
+}
+
+/// Shares the lock of the table, after a wait for who has it alone. Errors: 40P01, 55P03; [`SqlError::Again`].
+async fn lock(session: &mut Session, table: u64) -> Result<(), SqlError> {
+    let most = session.settings.now().lock_timeout();
+    loop {
+        let open = session.changing("COPY FROM")?;
+        let locks = open.row_locks().clone();
+        match (open.lock(table, false), locks.take_wanted()) {
+            (Err(SqlError::Again(_)), Some(wanted)) => locks.wait(&wanted, most).await?,
+            (locked, _) => return locked,
+        }
+    }
 }
 
 /// The rows of one COPY, and their transaction: its own, or one that the session lends it.

@@ -15,6 +15,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 
 use crate::SqlError;
 use crate::engine::parse::ast::folded;
+use crate::engine::parse::move_parser::is_move;
 use crate::engine::plan::{column_labels, prepared};
 use crate::engine::{Session, StatementResult};
 use crate::table::View;
@@ -35,6 +36,9 @@ pub(super) async fn control(
             _ => Err(SqlError::unsupported("DECLARE of several")),
         },
         Statement::Fetch { name, direction, into: None, .. } => fetch(session, name, direction).map(Some),
+        Statement::Fetch { name, direction, into, .. } if is_move(into.as_ref()) => {
+            leave_out(session, name, direction).await.map(Some)
+        }
         Statement::Fetch { .. } => Err(SqlError::unsupported("FETCH INTO")),
         Statement::Close { cursor: CloseCursor::All } => {
             if let Some(open) = session.transaction.open_mut() {
@@ -126,6 +130,25 @@ fn fetch(session: &mut Session, name: &Ident, direction: &FetchDirection) -> Res
     let open = session.transaction.open().ok_or_else(|| missing(&name))?;
     let (schema, stream) = (open.cursors.schema(&name)?, open.cursors.fetch(&name, most)?);
     Ok(StatementResult::Rows { schema, stream, tag: "FETCH" })
+}
+
+/// MOVE: FETCH without the rows.
+async fn leave_out(
+    session: &mut Session,
+    name: &Ident,
+    direction: &FetchDirection,
+) -> Result<StatementResult, SqlError> {
+    let most = rows(direction).map_err(|error| match error.code() {
+        "0A000" => SqlError::unsupported(format!("MOVE {direction}")).with_hint("A cursor goes forward."),
+        _ => error,
+    })?;
+    let name = folded(name);
+    let open = session.transaction.open().ok_or_else(|| missing(&name))?;
+    let (mut stream, mut count) = (open.cursors.fetch(&name, most)?, 0);
+    while let Some(batch) = stream.try_next().await? {
+        count += batch.num_rows();
+    }
+    Ok(StatementResult::Done { tag: format!("MOVE {count}") })
 }
 
 /// How many rows FETCH takes. Errors: 0A000 for those before.

@@ -6,8 +6,9 @@ use datafusion::sql::sqlparser::ast::{ObjectType, Statement};
 
 use super::repeats::{Changing, changing_rows};
 use super::{
-    advisory_calls, alter_table, copy, create_drop, create_external_table, create_view, cursor_statements, explain,
-    insert, point_query, rights, select_for_update, sequences, session_statements, update_delete,
+    advisory_calls, alter_table, called_settings, copy, create_drop, create_external_table, create_view,
+    cursor_statements, explain, insert, lock_table, notification_statements, point_query, prepared_statements, rights,
+    select_for_update, sequences, session_statements, update_delete,
 };
 use crate::SqlError;
 use crate::engine::parse::rights::statement::RightsStatement;
@@ -39,8 +40,8 @@ impl Session {
         let begins = !self.transaction.is_open();
         self.account.begin(!begins);
         let running = self.canceller.begin(self.settings.now().statement_timeout());
-        let of_sequence = prepared.sequence.as_ref().map(|sequence| sequence.words());
-        self.shared.trail.begin(of_sequence.unwrap_or(prepared.statement.as_ref().map_or("", words)));
+        self.shared.trail.begin(words_of(prepared));
+        self.settings.show();
         self.renew_access();
         let shared = self.shared.clone();
         let revoked = async {
@@ -87,6 +88,21 @@ impl Session {
     }
 
     async fn dispatch(&mut self, prepared: &Prepared, parameters: &[ScalarValue]) -> Result<StatementResult, SqlError> {
+        let Some(execute @ Statement::Execute { .. }) = &prepared.statement else {
+            return self.dispatch_one(prepared, parameters).await;
+        };
+        let called = prepared_statements::called(self, execute)?;
+        let Some(prepared) = &called.prepared else { return Ok(StatementResult::Done { tag: String::new() }) };
+        self.shared.trail.begin(words_of(prepared));
+        let values = prepared_statements::values(self, execute, &prepared.parameters).await?;
+        Box::pin(self.dispatch_one(prepared, &values)).await
+    }
+
+    async fn dispatch_one(
+        &mut self,
+        prepared: &Prepared,
+        parameters: &[ScalarValue],
+    ) -> Result<StatementResult, SqlError> {
         if let Some(rights) = &prepared.rights {
             return self.dispatch_rights(rights).await;
         }
@@ -100,6 +116,12 @@ impl Session {
         if let Some(answer) = controlled? {
             return Ok(answer);
         }
+        if let Some(answer) = notification_statements::control(self, statement)? {
+            return Ok(answer);
+        }
+        if let Some(answer) = prepared_statements::control(self, prepared).await? {
+            return Ok(answer);
+        }
         if let Some(answer) = cursor_statements::control(self, statement, parameters).await? {
             return Ok(answer);
         }
@@ -111,6 +133,12 @@ impl Session {
                 self.refresh()?;
                 if let Some(calls) = advisory_calls::calls(statement) {
                     return calls.run(self, statement, parameters).await;
+                }
+                if let Some(calls) = called_settings::calls(statement) {
+                    return called_settings::run(self, calls, statement, parameters).await;
+                }
+                if let Some(calls) = notification_statements::calls(statement) {
+                    return notification_statements::run(self, calls, statement, parameters).await;
                 }
                 self.query(statement, prepared, parameters).await
             }
@@ -173,6 +201,11 @@ impl Session {
 }
 
 /// The first words of a statement that changes definitions, for the audit.
+fn words_of(prepared: &Prepared) -> &'static str {
+    let of_sequence = prepared.sequence.as_ref().map(|sequence| sequence.words());
+    of_sequence.unwrap_or(prepared.statement.as_ref().map_or("", words))
+}
+
 fn words(statement: &Statement) -> &'static str {
     match statement {
         Statement::CreateTable(_) => "CREATE TABLE",
@@ -209,6 +242,7 @@ async fn define(session: &mut Session, statement: &Statement) -> Result<Statemen
         }
         Statement::Truncate(tables) => create_drop::truncate(session, tables),
         Statement::AlterTable(alter) => alter_table::alter(session, alter).await,
+        Statement::Lock(lock) => lock_table::lock(session, lock),
         other => Err(create_drop::unsupported(other)),
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use datafusion::arrow::datatypes::DataType;
 use datafusion::sql::sqlparser::ast::Statement;
 
-use super::{cursor_statements, explain, insert, point_query, session_statements, update_delete};
+use super::{cursor_statements, explain, insert, point_query, prepared_statements, session_statements, update_delete};
 use crate::SqlError;
 use crate::engine::parse::{ParsedStatement, row_locking, statement_check};
 use crate::engine::plan::prepared::KeptPlan;
@@ -43,15 +43,42 @@ impl Session {
                 ParsedStatement::Sequence(sequence) => {
                     prepared.push(Prepared { sequence: Some(Arc::new(sequence)), ..Prepared::default() });
                 }
-                ParsedStatement::Other(mut statement) => {
-                    let locking = row_locking::take(&mut statement)?;
-                    statement_check::check(&statement)?;
-                    let one = self.prepare_one(*statement, hints, alone).await?;
-                    prepared.push(Prepared { locking, ..one });
+                ParsedStatement::Other(statement) if matches!(*statement, Statement::Prepare { .. }) => {
+                    if let Statement::Prepare { statement, .. } = &*statement {
+                        prepared_statements::check(statement)?;
+                    }
+                    let text = alone.then(|| Arc::from(sql));
+                    prepared.push(Prepared { statement: Some(*statement), text, ..Prepared::default() });
+                }
+                ParsedStatement::Other(statement) => {
+                    prepared.push(self.prepare_checked(*statement, hints, alone).await?)
                 }
             }
         }
         Ok(prepared)
+    }
+
+    /// Prepares the statement of a PREPARE.
+    pub(super) async fn prepare_inner(
+        &mut self,
+        statement: Statement,
+        hints: &[Option<DataType>],
+    ) -> Result<Prepared, SqlError> {
+        let mut prepared = self.prepare_checked(statement, hints, true).await?;
+        self.settle(&mut prepared);
+        Ok(prepared)
+    }
+
+    async fn prepare_checked(
+        &mut self,
+        mut statement: Statement,
+        hints: &[Option<DataType>],
+        alone: bool,
+    ) -> Result<Prepared, SqlError> {
+        let locking = row_locking::take(&mut statement)?;
+        statement_check::check(&statement)?;
+        let one = self.prepare_one(statement, hints, alone).await?;
+        Ok(Prepared { locking, ..one })
     }
 
     /// If there are several statements, a later one may need the results of an earlier one, so only a single one is
@@ -105,7 +132,12 @@ impl Session {
                 prepared.merge_parameters(parameters);
                 prepared.schema = schema;
             }
-            Statement::Fetch { name, .. } => prepared.schema = cursor_statements::schema(self, name),
+            Statement::Fetch { name, into: None, .. } => prepared.schema = cursor_statements::schema(self, name),
+            // One that is not there yet may be made before this runs.
+            Statement::Execute { .. } => {
+                let called = prepared_statements::called(self, &statement).ok();
+                prepared.schema = called.and_then(|called| called.prepared.as_ref()?.schema.clone());
+            }
             Statement::ShowVariable { variable } => prepared.schema = Some(session_statements::show_schema(variable)),
             _ => {}
         }

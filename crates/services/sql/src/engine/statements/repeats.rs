@@ -21,6 +21,7 @@ use crate::engine::parse::rights::statement::RightsStatement;
 use crate::engine::parse::row_locking::RowLocking;
 use crate::engine::parse::sequence_parser::SequenceStatement;
 use crate::engine::session::isolation::Isolation;
+use crate::engine::session::transaction::SessionTransaction;
 use crate::engine::{Session, StatementResult};
 
 /// How often a statement is repeated after a conflict that it could not wait for, or after a deadlock, and the longest pause before.
@@ -48,6 +49,7 @@ impl Changing<'_> {
         match self {
             Changing::Rights(_) | Changing::Sequence(_) => false,
             Changing::Other(Statement::Insert(_) | Statement::Update(_) | Statement::Delete(_), ..) => true,
+            Changing::Other(Statement::Lock(_), ..) => true,
             Changing::Other(_, locking, _) => locking.is_some(),
         }
     }
@@ -115,6 +117,9 @@ async fn in_transaction(session: &mut Session, changing: Changing<'_>) -> Result
         return session.change(changing).await;
     }
     let (mut tries, mut waits) = (0, 0);
+    // As in PostgreSQL a lock of a table reads nothing: REPEATABLE READ sees what is committed when it has the lock.
+    let reads = !matches!(changing, Changing::Other(Statement::Lock(_), ..))
+        || session.transaction.open().is_some_and(SessionTransaction::has_read);
     loop {
         session.refresh()?;
         let Some(open) = session.transaction.open() else { return session.change(changing).await };
@@ -122,6 +127,9 @@ async fn in_transaction(session: &mut Session, changing: Changing<'_>) -> Result
         locks.set_in_order(waits < WAITS_IN_ORDER_MOST);
         let changed = session.change(changing).await;
         let outcome = changed.and_then(|answer| check_changes(session).map(|()| answer));
+        if let Some(open) = session.transaction.open_mut() {
+            open.set_read(reads);
+        }
         let Some(open) = session.transaction.open() else { return outcome };
         let (wanted, is_renewed) = (locks.take_wanted(), open.isolation == Isolation::ReadCommitted);
         let again = matches!(outcome, Err(SqlError::Again(_)));

@@ -12,6 +12,7 @@ use datafusion::sql::sqlparser::ast::{
 use futures::stream;
 use std::sync::Arc;
 
+use super::called_settings;
 use crate::SqlError;
 use crate::engine::parse::ast::folded;
 use crate::engine::session::isolation::Isolation;
@@ -56,8 +57,6 @@ pub(crate) async fn control(session: &mut Session, statement: &Statement) -> Res
             session.settings.change(false, |settings| settings.reset(&reset.to_string()))?;
             done("RESET")
         }
-        // There are no notifications here; pools send this for each connection that is returned to them.
-        Statement::UNLISTEN { channel } if channel.value == "*" => done("UNLISTEN"),
         Statement::Discard { object_type: DiscardObject::PLANS } => done("DISCARD PLANS"),
         Statement::Discard { object_type: DiscardObject::TEMP } => done("DISCARD TEMP"),
         Statement::Discard { object_type: DiscardObject::SEQUENCES } => {
@@ -74,6 +73,8 @@ pub(crate) async fn control(session: &mut Session, statement: &Statement) -> Res
                 settings.reset("RESET ALL")
             })?;
             session.shared.taken.forget();
+            session.named.remove_all();
+            session.listener.leave_all();
             done("DISCARD ALL")
         }
         Statement::ShowVariable { variable } => show(session, variable).map(Some),
@@ -169,6 +170,9 @@ fn set_isolation(session: &mut Session, value: &str) -> Result<Option<StatementR
 }
 
 fn show(session: &mut Session, variable: &[Ident]) -> Result<StatementResult, SqlError> {
+    if is_all(variable) {
+        return called_settings::show_all(session);
+    }
     let value = match (shown(variable).as_str(), session.transaction.open()) {
         ("transaction_read_only", Some(transaction)) if transaction.read_only => "on".to_string(),
         ("transaction_isolation", Some(transaction)) => transaction.isolation.shown().to_string(),
@@ -194,8 +198,15 @@ fn shown(variable: &[Ident]) -> String {
     }
 }
 
+fn is_all(variable: &[Ident]) -> bool {
+    matches!(variable, [all] if all.quote_style.is_none() && all.value.eq_ignore_ascii_case("all"))
+}
+
 /// The columns of SHOW.
 pub(crate) fn show_schema(variable: &[Ident]) -> SchemaRef {
+    if is_all(variable) {
+        return called_settings::all_schema();
+    }
     Arc::new(Schema::new(vec![Field::new(shown(variable), DataType::Utf8, false)]))
 }
 

@@ -118,6 +118,16 @@ impl Backends {
         Ok(may)
     }
 
+    /// The engine.
+    pub(super) fn engine(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+
+    /// The process number of each session.
+    pub(super) fn processes(&self) -> Vec<(u64, i32)> {
+        self.registry.activities().into_iter().map(|(process, _, doing)| (doing.session, process)).collect()
+    }
+
     /// `pg_stat_activity`.
     pub(super) fn activity(&self) -> Result<ActivityTable> {
         let columns = self.rows(Vec::new(), &HashSet::new())?.schema();

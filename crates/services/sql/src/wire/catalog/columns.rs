@@ -5,7 +5,9 @@
 //! vectors, and `text` replaces types that do not exist here: expression trees, positions in its log, arrays of any
 //! type. `proargtypes` is text, because JDBC reads its OIDs from there.
 //!
-//! Views of activity that is not counted here (`pg_locks`, `pg_stat_database`) do not exist: empty ones would be wrong.
+//! Views of activity that is not counted here (`pg_stat_database`) do not exist: empty ones would be wrong. `pg_stat_activity` and
+//! `pg_locks` are made elsewhere.
+//!
 //! `pg_stat_user_tables` exists and is empty, because clients join it.
 
 /// The tables in PostgreSQL: name, OID (`pg_class.oid`) and columns.
@@ -294,6 +296,11 @@ pub(super) const VIEWS: &[(&str, &str)] = &[
         "pg_policies",
         "schemaname name, tablename name, policyname name, permissive text, roles text[], cmd text, qual text, \
          with_check text",
+    ),
+    (
+        "pg_prepared_statements",
+        "name text, statement text, prepare_time timestamptz, parameter_types text[], from_sql bool, \
+         generic_plans int8, custom_plans int8",
     ),
     ("pg_prepared_xacts", "transaction int4, gid text, prepared timestamptz, owner name, database name"),
     ("pg_publication_tables", "pubname name, schemaname name, tablename name, attnames text[], rowfilter text"),

@@ -10,10 +10,12 @@ use datafusion::error::Result;
 use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility};
 use datafusion::prelude::SessionContext;
 use datafusion::scalar::ScalarValue;
+use parking_lot::Mutex;
 
 use super::catalog_row::{Row, text};
 use super::session_objects::{Facts, Moment, SessionFacts};
 use crate::SqlError;
+use crate::engine::Settings;
 use crate::table::catalog::PUBLIC;
 use crate::wire::login::SERVER_VERSION;
 
@@ -127,7 +129,8 @@ pub(super) fn register(context: &SessionContext, facts: &Facts) {
         found.query.as_ref().map(ToString::to_string)
     };
     register_one(context, "pg_get_viewdef", any(), query);
-    context.register_udf(ScalarUDF::from(Setting(any())));
+    let settings = SettingsShown(facts.about.settings.clone());
+    context.register_udf(ScalarUDF::from(Setting { signature: any(), settings }));
     // A default is stored as its text.
     context.register_udf(ScalarUDF::from(Kept(any())));
 }
@@ -176,15 +179,38 @@ fn constraint(moment: &Moment, oid: u32) -> Option<String> {
     Some(format!("CHECK ({})", check.condition))
 }
 
-/// `current_setting` for settings that no session can change.
+/// `current_setting`.
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct Setting(Signature);
+struct Setting {
+    signature: Signature,
+    settings: SettingsShown,
+}
+
+/// The settings of the session when the running statement began.
+#[derive(Debug)]
+struct SettingsShown(Arc<Mutex<Settings>>);
+
+impl PartialEq for SettingsShown {
+    fn eq(&self, other: &SettingsShown) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for SettingsShown {}
+
+impl Hash for SettingsShown {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        Arc::as_ptr(&self.0).hash(state);
+    }
+}
+
+/// Settings that belong to a transaction.
+const OF_TRANSACTION: [&str; 2] = ["transaction_isolation", "transaction_read_only"];
 
 /// Settings that are the same in each session. SHOW returns those that a session can set.
-const FIXED: [(&str, &str); 8] = [
+const FIXED: [(&str, &str); 7] = [
     ("default_table_access_method", "heap"),
     ("integer_datetimes", "on"),
-    ("is_superuser", "on"),
     ("max_index_keys", "32"),
     ("server_encoding", "UTF8"),
     ("server_version", SERVER_VERSION),
@@ -221,7 +247,7 @@ impl ScalarUDFImpl for Setting {
     }
 
     fn signature(&self) -> &Signature {
-        &self.0
+        &self.signature
     }
 
     fn return_type(&self, _: &[DataType]) -> Result<DataType> {
@@ -229,13 +255,28 @@ impl ScalarUDFImpl for Setting {
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        let names = cast(&args.args[0].to_array(args.number_rows)?, &DataType::Utf8)?;
-        let values = names.as_string::<i32>().iter().map(|name| {
+        let Some(names) = args.args.first() else {
+            return Err(SqlError::statement("42883", "function current_setting() does not exist").into());
+        };
+        let names = cast(&names.to_array(args.number_rows)?, &DataType::Utf8)?;
+        let missing_ok = args.args.get(1).map(|is| is.to_array(args.number_rows)).transpose()?;
+        let missing_ok = missing_ok.map(|is| cast(&is, &DataType::Boolean)).transpose()?;
+        let settings = self.settings.0.lock();
+        let values = names.as_string::<i32>().iter().enumerate().map(|(row, name)| {
             let Some(name) = name.map(str::to_ascii_lowercase) else { return Ok(None) };
-            match FIXED.iter().find(|(known, _)| *known == name) {
-                Some((_, value)) => Ok(Some(*value)),
-                None => Err(SqlError::unsupported(format!("current_setting('{name}')"))
-                    .with_hint(format!("Use SHOW {name}, if there is such a setting."))),
+            if let Some((_, value)) = FIXED.iter().find(|(known, _)| *known == name) {
+                return Ok(Some((*value).to_owned()));
+            }
+            let is_missing_ok = |is: &ArrayRef| is.is_valid(row) && is.as_boolean().value(row);
+            match settings.get(&name) {
+                // The open transaction may have others.
+                Ok(_) if OF_TRANSACTION.contains(&name.as_str()) => {
+                    let error = SqlError::unsupported(format!("current_setting('{name}')"));
+                    Err(error.with_hint(format!("Use SHOW {name}.")))
+                }
+                Ok(value) => Ok(Some(value)),
+                Err(_) if missing_ok.as_ref().is_some_and(is_missing_ok) => Ok(None),
+                Err(error) => Err(error),
             }
         });
         Ok(ColumnarValue::Array(Arc::new(values.collect::<Result<StringArray, SqlError>>()?)))

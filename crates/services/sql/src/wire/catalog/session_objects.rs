@@ -7,10 +7,14 @@ use datafusion::arrow::datatypes::{Schema, SchemaRef};
 use datafusion::catalog::CatalogProvider;
 use datafusion::error::Result;
 use node::identity::{Action, Object};
+use parking_lot::Mutex;
 
+use crate::Session;
+use crate::engine::Settings;
 use crate::engine::plan::access::Access;
 use crate::engine::plan::sequence_rows;
 use crate::engine::plan::session_catalog::StatementView;
+use crate::engine::session::named_statements::NamedStatements;
 use crate::engine::statements::check_constraints;
 use crate::table::{Check, Entry, Sequence, Table};
 use crate::text::identifiers::quoted;
@@ -114,12 +118,18 @@ pub(super) struct SessionFacts {
     pub(super) shared: Arc<StatementView>,
     /// The user of a session of the node itself.
     pub(super) user: String,
+    /// The prepared statements of the session.
+    pub(super) named: Arc<NamedStatements>,
+    /// Its settings when the running statement began.
+    pub(super) settings: Arc<Mutex<Settings>>,
 }
 
 impl SessionFacts {
     /// The facts for a session.
-    pub(super) fn new(database: String, shared: Arc<StatementView>, user: &str) -> SessionFacts {
-        SessionFacts { database, shared, user: user.to_owned() }
+    pub(super) fn new(database: String, session: &Session) -> SessionFacts {
+        let (shared, named) = (Arc::clone(&session.shared), Arc::clone(&session.named));
+        let (user, settings) = (session.user().to_owned(), session.settings.shown());
+        SessionFacts { database, shared, user, named, settings }
     }
 
     /// The last value that a sequence gave; `None` if it gave none, or to who may not read it.

@@ -87,7 +87,7 @@ fn qualify(name: &mut ObjectName) {
 }
 
 fn is_catalog(table: &str) -> bool {
-    table == super::backends::ACTIVITY || names().any(|catalog| catalog == table)
+    table == super::backends::ACTIVITY || table == super::locks::LOCKS || names().any(|catalog| catalog == table)
 }
 
 fn without_schema(name: &mut ObjectName) {

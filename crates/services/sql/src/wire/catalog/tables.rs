@@ -19,9 +19,10 @@ use super::acl::{Acls, acl_or_null};
 use super::arrow_schema::{names, shape};
 use super::backends::{ACTIVITY, Backends, GSSAPI};
 use super::catalog_row::{Row, int, text};
+use super::locks::{LOCKS, LocksTable};
 use super::session_objects::{Facts, Moment, Namespace, Relation, SessionFacts, ShownCheck};
 use super::types::CatalogType;
-use super::{acl, functions, roles, sequences, static_catalogs, types};
+use super::{acl, functions, prepared_statements, roles, sequences, static_catalogs, types};
 use crate::wire::oid::{Described, Kind, Scalar};
 
 /// PostgreSQL's OID of the access method of tables.
@@ -50,16 +51,19 @@ impl PgCatalog {
 #[async_trait]
 impl SchemaProvider for PgCatalog {
     fn table_names(&self) -> Vec<String> {
-        names().chain([ACTIVITY]).map(str::to_owned).collect()
+        names().chain([ACTIVITY, LOCKS]).map(str::to_owned).collect()
     }
 
     fn table_exist(&self, name: &str) -> bool {
-        name == ACTIVITY || names().any(|catalog| catalog == name)
+        name == ACTIVITY || name == LOCKS || names().any(|catalog| catalog == name)
     }
 
     async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
         if name == ACTIVITY {
             return Ok(Some(Arc::new(self.backends.activity()?)));
+        }
+        if name == LOCKS {
+            return Ok(Some(Arc::new(LocksTable(self.backends.clone()))));
         }
         let Some(shape) = shape(name) else { return Ok(None) };
         let rows = match name {
@@ -84,6 +88,7 @@ fn lasting(name: &str) -> Option<fn(&SessionFacts) -> Vec<Row>> {
         "pg_collation" => static_catalogs::collations,
         "pg_database" => roles::databases,
         "pg_language" => static_catalogs::languages,
+        "pg_prepared_statements" => prepared_statements::rows,
         "pg_range" => types::ranges,
         "pg_roles" => roles::roles,
         "pg_settings" => functions::settings,

@@ -1,8 +1,9 @@
 //! The extended protocol: prepared statements and portals.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
+use chrono::Utc;
 use datafusion::arrow::datatypes::DataType;
 use datafusion::scalar::ScalarValue;
 use pgwire::messages::data::{NoData, ParameterDescription};
@@ -14,30 +15,19 @@ use pgwire::messages::response::EmptyQueryResponse;
 use super::send_rows::{RowSender, description, formats};
 use super::{Serving, StatementError};
 use crate::engine::NUMERIC;
+use crate::engine::session::named_statements::NamedStatement;
 use crate::wire::error_response::ErrorResponse;
 use crate::wire::figures::Protocol;
 use crate::wire::oid::{Described, Kind, Scalar};
 use crate::wire::{Message, Reply, parameter};
 use crate::{Prepared, StatementResult};
 
-/// Most prepared statements of a session: drivers keep some hundreds.
-const STATEMENTS_MAX: usize = 4096;
-
 /// Most portals of a session: each portal that is read in part has threads of its own.
 const PORTALS_MAX: usize = 64;
 
-/// A prepared statement.
-pub(super) struct Stated {
-    /// `None` for an empty text.
-    prepared: Option<Prepared>,
-    sql: String,
-    /// The type in which each parameter is sent.
-    kinds: Vec<Kind>,
-}
-
 /// A prepared statement with its values.
 pub(super) struct Portal {
-    stated: Arc<Stated>,
+    stated: Arc<NamedStatement>,
     values: Vec<ScalarValue>,
     /// Bytes of the values as they were sent.
     bytes: usize,
@@ -75,7 +65,7 @@ impl Serving<'_> {
             Message::Close(message) => {
                 let name = message.name.unwrap_or_default();
                 match message.target_type {
-                    TARGET_TYPE_BYTE_STATEMENT => drop(self.statements.remove(&name)),
+                    TARGET_TYPE_BYTE_STATEMENT => _ = self.session.named.remove(&name),
                     _ => drop(self.portals.remove(&name)),
                 }
                 Ok(self.connection.reply(Reply::CloseComplete(CloseComplete::new())).await?)
@@ -87,10 +77,7 @@ impl Serving<'_> {
 
     async fn parse(&mut self, message: Parse) -> Result<(), StatementError> {
         let (name, sql) = (message.name.unwrap_or_default(), message.query);
-        if !name.is_empty() && self.statements.contains_key(&name) {
-            return Err(ErrorResponse::new("42P05", format!("prepared statement \"{name}\" already exists")).into());
-        }
-        self.room_for_statement(&name, &sql)?;
+        self.session.named.check_new(&name, &sql, self.shared.options.message_bytes_max)?;
         self.registered.activity.begins(&sql);
         let declared = message.type_oids.iter().map(|oid| declared(*oid)).collect::<Result<Vec<_>, _>>()?;
         let hints: Vec<Option<DataType>> = declared.iter().map(|kind| kind.and_then(hint)).collect();
@@ -109,29 +96,14 @@ impl Serving<'_> {
         let kinds = (0..inferred.len().max(declared.len())).map(|at| {
             let kind = declared.get(at).copied().flatten();
             match (kind, inferred.get(at).and_then(Option::as_ref)) {
-                (Some(kind), _) => Ok(kind),
-                (None, Some(inferred)) => Kind::of(inferred),
-                (None, None) => Ok(Kind::One(Scalar::Text)),
+                (Some(kind), _) => Ok(kind.oid()),
+                (None, inferred) => inferred_oid(inferred),
             }
         });
-        let kinds = kinds.collect::<Result<_, ErrorResponse>>()?;
-        self.statements.insert(name, Arc::new(Stated { prepared, sql, kinds }));
+        let sent = OnceLock::from(kinds.collect::<Result<Vec<_>, ErrorResponse>>()?);
+        let statement = NamedStatement { prepared, sql, from_sql: false, made: Utc::now(), sent };
+        self.session.named.insert(name, statement);
         Ok(self.connection.reply(Reply::ParseComplete(ParseComplete::new())).await?)
-    }
-
-    /// Checks the bound on prepared statements that a session keeps for its client.
-    fn room_for_statement(&self, name: &str, sql: &str) -> Result<(), ErrorResponse> {
-        let others = self.statements.iter().filter(|(known, _)| *known != name);
-        let (count, bytes) =
-            others.fold((0, sql.len()), |(count, bytes), (_, stated)| (count + 1, bytes + stated.sql.len()));
-        if count < STATEMENTS_MAX && bytes <= self.shared.options.message_bytes_max {
-            return Ok(());
-        }
-        let error_response = ErrorResponse::new(
-            "54000",
-            format!("this session has {count} prepared statements, and no room for one more"),
-        );
-        Err(error_response.with_hint("Close those that are not needed any more."))
     }
 
     /// Checks the bound on portals, and on the bytes of their values.
@@ -146,30 +118,20 @@ impl Serving<'_> {
         Err(error_response.with_hint("Close those that are not needed any more."))
     }
 
-    fn statement(&self, name: &str) -> Result<&Arc<Stated>, ErrorResponse> {
-        self.statements.get(name).ok_or_else(|| {
-            let shown = if name.is_empty() {
-                "unnamed prepared statement".into()
-            } else {
-                format!("prepared statement \"{name}\"")
-            };
-            ErrorResponse::new("26000", format!("{shown} does not exist"))
-        })
-    }
-
     async fn bind(&mut self, message: Bind) -> Result<(), StatementError> {
         let (portal, statement) = (message.portal_name.unwrap_or_default(), message.statement_name.unwrap_or_default());
         let (given, values) = (&message.parameter_format_codes, &message.parameters);
-        let stated = Arc::clone(self.statement(&statement)?);
+        let stated = self.session.named.get(&statement)?;
+        let sent = sent(&stated)?;
         if !portal.is_empty() && self.portals.contains_key(&portal) {
             return Err(ErrorResponse::new("42P03", format!("cursor \"{portal}\" already exists")).into());
         }
         self.room_for_portal(&portal, values.iter().flatten().map(|value| value.len()).sum())?;
-        if values.len() != stated.kinds.len() {
+        if values.len() != sent.len() {
             let message = format!(
                 "bind message supplies {} parameters, but prepared statement \"{statement}\" requires {}",
                 values.len(),
-                stated.kinds.len()
+                sent.len()
             );
             return Err(ErrorResponse::protocol(message).into());
         }
@@ -181,7 +143,8 @@ impl Serving<'_> {
         let mut scalars = Vec::with_capacity(values.len());
         for (at, value) in values.iter().enumerate() {
             let wanted = inferred.get(at).and_then(Option::as_ref);
-            let scalar = parameter::read(value.as_deref(), stated.kinds[at], given[at], wanted);
+            let kind = Kind::from_oid(sent[at]).unwrap_or(Kind::One(Scalar::Text));
+            let scalar = parameter::read(value.as_deref(), kind, given[at], wanted);
             scalars.push(
                 scalar.map_err(|error_response| {
                     error_response.with_context(|| format!("portal parameter ${}", at + 1))
@@ -196,9 +159,9 @@ impl Serving<'_> {
 
     /// Sends the description of a statement's parameters; returns that of its columns.
     async fn describe_statement(&mut self, name: &str) -> Result<Reply, StatementError> {
-        let stated = Arc::clone(self.statement(name)?);
+        let stated = self.session.named.get(name)?;
         let columns = described(stated.prepared.as_ref(), &[])?;
-        let types = stated.kinds.iter().map(|kind| kind.oid()).collect();
+        let types = sent(&stated)?.to_vec();
         self.connection.reply(Reply::ParameterDescription(ParameterDescription::new(types))).await?;
         Ok(columns)
     }
@@ -245,9 +208,6 @@ impl Serving<'_> {
                 if self.implicit || !self.connection.next_is(b'S') {
                     self.begin_series();
                 }
-                if let Some(tag) = self.forget(prepared)? {
-                    return Ok(self.complete(tag).await?);
-                }
                 match self.session.execute(prepared, &portal.values).await? {
                     StatementResult::Rows { schema, stream, tag } => {
                         Box::new(RowSender::new(&schema, stream, tag, &portal.results, self.session.access())?)
@@ -267,6 +227,21 @@ impl Serving<'_> {
 
 fn no_portal(name: &str) -> ErrorResponse {
     ErrorResponse::new("34000", format!("portal \"{name}\" does not exist"))
+}
+
+/// The types in which the client sends the parameters of a statement, by their OIDs.
+fn sent(statement: &NamedStatement) -> Result<&[u32], ErrorResponse> {
+    if statement.sent.get().is_none() {
+        let inferred = statement.prepared.as_ref().map_or(&[][..], Prepared::parameter_types);
+        let oids = inferred.iter().map(|kind| inferred_oid(kind.as_ref())).collect::<Result<Vec<_>, _>>()?;
+        let _ = statement.sent.set(oids);
+    }
+    Ok(statement.sent.get().map_or(&[][..], Vec::as_slice))
+}
+
+/// The OID of a parameter's type, as the statement needs it.
+fn inferred_oid(inferred: Option<&DataType>) -> Result<u32, ErrorResponse> {
+    Ok(inferred.map_or(Ok(Kind::One(Scalar::Text)), Kind::of)?.oid())
 }
 
 /// The type that the client declared for a parameter by its OID; `None` if it declared none.

@@ -16,7 +16,7 @@ impl Serving<'_> {
     /// Processes a Query, without ReadyForQuery.
     pub(super) async fn query(&mut self, sql: &str) -> Result<(), StatementError> {
         self.portals.remove("");
-        self.statements.remove("");
+        self.session.named.remove("");
         self.registered.activity.begins(sql);
         let parts = split(sql);
         if parts.len() > 1 {
@@ -45,10 +45,6 @@ impl Serving<'_> {
             any = true;
             if several {
                 self.begin_series();
-            }
-            if let Some(tag) = self.forget(prepared)? {
-                self.complete(tag).await?;
-                continue;
             }
             let answer = self.session.execute(prepared, &[]).await;
             match answer.map_err(|error| ErrorResponse::of_statement(&error, sql))? {

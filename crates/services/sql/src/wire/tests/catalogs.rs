@@ -47,7 +47,7 @@ async fn names_lead_to_numbers_and_back_or_to_nothing_or_an_error() {
             "select current_setting('server_version_num'), current_setting('default_table_access_method', true)",
             "150000|heap",
         ),
-        ("select current_setting('search_path')", "error 0A000"),
+        ("select current_setting('search_path')", "public"),
         ("select 'nowhere'::regclass", "error 42P01"),
         ("select 'nothing'::regtype", "error 42704"),
         ("select 'nowhere'::regnamespace", "error 3F000"),
