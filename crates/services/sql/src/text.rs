@@ -21,9 +21,9 @@ use std::sync::Arc;
 
 use bytes::BytesMut;
 use datafusion::arrow::array::{
-    Array, ArrayRef, AsArray, BinaryBuilder, BooleanArray, Date32Array, Decimal128Array, Float32Array, Float64Array,
-    Int64Array, IntervalMonthDayNanoArray, StringViewArray, StringViewBuilder, Time64MicrosecondArray,
-    TimestampMicrosecondArray,
+    Array, ArrayRef, AsArray, BinaryBuilder, BooleanArray, Date32Array, Decimal128Array, FixedSizeBinaryBuilder,
+    Float32Array, Float64Array, Int64Array, IntervalMonthDayNanoArray, StringViewArray, StringViewBuilder,
+    Time64MicrosecondArray, TimestampMicrosecondArray,
 };
 use datafusion::arrow::compute::{CastOptions, cast, cast_with_options};
 use datafusion::arrow::datatypes::{
@@ -34,6 +34,7 @@ use datafusion::arrow::datatypes::{
 use crate::SqlError;
 use crate::table::SqlType;
 use crate::table::types::{NUMERIC_DIGITS, UTC};
+use crate::table::uuid::{self, UUID};
 
 /// Whether [`write()`] writes values of this type differently from Arrow's casts.
 pub(crate) fn is_spelled(kind: &DataType) -> bool {
@@ -98,6 +99,10 @@ pub(crate) fn write(array: &ArrayRef) -> Result<ArrayRef, SqlError> {
                 }
             })
         }
+        kind if *kind == UUID => {
+            let values = array.as_fixed_size_binary();
+            spelled(values, |row, out| out.extend_from_slice(uuid::text(values.value(row)).as_bytes()))
+        }
         _ => cast(array, &DataType::Utf8View)?,
     })
 }
@@ -144,6 +149,16 @@ pub(crate) fn read(texts: &StringViewArray, kind: SqlType) -> Result<ArrayRef, S
                 bytes.append_option(text.map(bytea).transpose()?);
             }
             Arc::new(bytes.finish())
+        }
+        SqlType::Uuid => {
+            let mut uuids = FixedSizeBinaryBuilder::with_capacity(texts.len(), uuid::BYTES as i32);
+            for text in texts {
+                match text {
+                    Some(text) => uuids.append_value(uuid::parse(text).ok_or_else(|| wrong(text))?)?,
+                    None => uuids.append_null(),
+                }
+            }
+            Arc::new(uuids.finish())
         }
         SqlType::Date => {
             Arc::new(each::<Date32Array, _>(texts, |text| calendar::parse_date(text).ok_or_else(|| wrong(text)))?)

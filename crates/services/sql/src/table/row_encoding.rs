@@ -5,7 +5,7 @@
 //!   bitmap   one bit for each of them, least significant first; set: NULL
 //!   slots    one for each of them, little-endian, without padding:
 //!              boolean 1; smallint 2; integer, real, date 4; bigint, double, time, timestamps 8;
-//!              numeric 8, or 16 with more than 18 digits; interval 16: months, days, nanoseconds;
+//!              numeric 8, or 16 with more than 18 digits; interval 16: months, days, nanoseconds; uuid 16;
 //!              text and bytea 4: where they end in the last part
 //!   bytes    of text and bytea, in the order of the columns
 //! ```
@@ -13,8 +13,8 @@
 //! The position of a slot depends on n alone, so a scan reads only the columns that it projects.
 
 use datafusion::arrow::array::{
-    Array, ArrayRef, AsArray, BinaryBuilder, BooleanBuilder, Decimal128Builder, PrimitiveBuilder, StringViewBuilder,
-    new_null_array,
+    Array, ArrayRef, AsArray, BinaryBuilder, BooleanBuilder, Decimal128Builder, FixedSizeBinaryBuilder,
+    PrimitiveBuilder, StringViewBuilder, new_null_array,
 };
 use datafusion::arrow::datatypes::{
     ArrowPrimitiveType, DataType, Date32Type, Float32Type, Float64Type, Int16Type, Int32Type, Int64Type,
@@ -29,6 +29,7 @@ use super::BATCH_BYTES;
 use super::definition::{Column, ROW_TAG, Table};
 use super::key::{KeyColumn, is_short};
 use super::types::{SqlType, UTC};
+use super::uuid;
 use crate::SqlError;
 
 /// The texts of a batch lie in blocks of this size, or of their own size if that is larger. Arrow's default blocks grow to 2 MiB, and keep that
@@ -54,7 +55,7 @@ fn slot_bytes(kind: SqlType) -> usize {
         SqlType::SmallInt => 2,
         SqlType::Integer | SqlType::Real | SqlType::Date => 4,
         SqlType::Numeric(precision, _) if !is_short(precision) => 16,
-        SqlType::Interval => 16,
+        SqlType::Interval | SqlType::Uuid => 16,
         SqlType::BigInt | SqlType::Double | SqlType::Numeric(..) => 8,
         SqlType::Time | SqlType::Timestamp | SqlType::TimestampTz => 8,
         SqlType::Text | SqlType::Varchar(_) | SqlType::Char(_) | SqlType::Json | SqlType::Bytea => 4,
@@ -169,6 +170,7 @@ fn slot_value(column: &KeyOrInterval<'_>, row: usize, width: usize, out: &mut Ve
             KeyColumn::Date(a) => out.extend(a.value(row).to_le_bytes()),
             KeyColumn::Time(a) => out.extend(a.value(row).to_le_bytes()),
             KeyColumn::Timestamp(a) => out.extend(a.value(row).to_le_bytes()),
+            KeyColumn::Uuid(a) => out.extend_from_slice(a.value(row)),
             KeyColumn::Text(_) | KeyColumn::Bytes(_) => unreachable!("text and bytea have ends in their slots"),
         },
     }
@@ -189,6 +191,7 @@ enum Cells {
     Time(PrimitiveBuilder<Time64MicrosecondType>),
     Timestamp(PrimitiveBuilder<TimestampMicrosecondType>),
     Interval(PrimitiveBuilder<IntervalMonthDayNanoType>),
+    Uuid(FixedSizeBinaryBuilder),
 }
 
 impl Cells {
@@ -213,6 +216,7 @@ impl Cells {
             SqlType::Timestamp => Cells::Timestamp(PrimitiveBuilder::with_capacity(rows)),
             SqlType::TimestampTz => Cells::Timestamp(PrimitiveBuilder::with_capacity(rows).with_timezone(UTC)),
             SqlType::Interval => Cells::Interval(PrimitiveBuilder::with_capacity(rows)),
+            SqlType::Uuid => Cells::Uuid(FixedSizeBinaryBuilder::with_capacity(rows, uuid::BYTES as i32)),
         }
     }
 
@@ -239,6 +243,7 @@ impl Cells {
                 let nanoseconds = i64::from_le_bytes(fixed(&whole[8..])?);
                 b.append_value(IntervalMonthDayNano { months, days, nanoseconds });
             }
+            Cells::Uuid(b) => b.append_value(fixed::<{ uuid::BYTES }>(slot)?)?,
         }
         Ok(())
     }
@@ -271,6 +276,7 @@ impl Cells {
             Cells::Time(b) => b.append_null(),
             Cells::Timestamp(b) => b.append_null(),
             Cells::Interval(b) => b.append_null(),
+            Cells::Uuid(b) => b.append_null(),
         }
     }
 
@@ -292,6 +298,7 @@ impl Cells {
             Cells::Time(b) => primitive(b),
             Cells::Timestamp(b) => primitive(b),
             Cells::Interval(b) => primitive(b),
+            Cells::Uuid(b) => Arc::new(b.finish()),
         }
     }
 }

@@ -11,6 +11,7 @@
 //! | date, time | Date32, Time64(us) | |
 //! | timestamp, timestamptz | Timestamp(us), Timestamp(us, "+00:00") | |
 //! | interval | Interval(MonthDayNano) | |
+//! | uuid | FixedSizeBinary(16) | |
 //!
 //! A column of char(n) stores and shows no trailing blanks, so comparisons ignore them as in PostgreSQL. Json is
 //! checked when it is stored, and kept as text.
@@ -21,6 +22,7 @@ use datafusion::arrow::datatypes::{DataType, Field, IntervalUnit, TimeUnit};
 use datafusion::sql::sqlparser::ast::{self, CharacterLength, ExactNumberInfo, TimezoneInfo};
 use serde::{Deserialize, Serialize};
 
+use super::uuid::UUID;
 use crate::SqlError;
 
 /// The key of a field's metadata that contains the SQL name of its type, if the Arrow type alone does not determine it.
@@ -66,6 +68,8 @@ pub enum SqlType {
     TimestampTz,
     /// Months, days and nanoseconds.
     Interval,
+    /// 128 bits.
+    Uuid,
 }
 
 /// The time zone of timestamps in Arrow.
@@ -94,6 +98,7 @@ impl SqlType {
             T::JSON => SqlType::Json,
             T::Bytea => SqlType::Bytea,
             T::Date => SqlType::Date,
+            T::Uuid => SqlType::Uuid,
             T::Time(None | Some(6), TimezoneInfo::None | TimezoneInfo::WithoutTimeZone) => SqlType::Time,
             T::Timestamp(None | Some(6), TimezoneInfo::None | TimezoneInfo::WithoutTimeZone) => SqlType::Timestamp,
             T::Timestamp(None | Some(6), TimezoneInfo::WithTimeZone | TimezoneInfo::Tz) => SqlType::TimestampTz,
@@ -126,6 +131,7 @@ impl SqlType {
             SqlType::Timestamp => DataType::Timestamp(TimeUnit::Microsecond, None),
             SqlType::TimestampTz => DataType::Timestamp(TimeUnit::Microsecond, Some(UTC.into())),
             SqlType::Interval => DataType::Interval(IntervalUnit::MonthDayNano),
+            SqlType::Uuid => UUID,
         }
     }
 
@@ -150,6 +156,7 @@ impl SqlType {
             DataType::Timestamp(_, None) => SqlType::Timestamp,
             DataType::Timestamp(_, Some(_)) => SqlType::TimestampTz,
             DataType::Interval(_) | DataType::Duration(_) => SqlType::Interval,
+            kind if *kind == UUID => SqlType::Uuid,
             other => return Err(SqlError::unsupported(format!("a column of Arrow's type {other}"))),
         })
     }
@@ -174,6 +181,7 @@ impl SqlType {
             SqlType::Timestamp => "timestamp without time zone".into(),
             SqlType::TimestampTz => "timestamp with time zone".into(),
             SqlType::Interval => "interval".into(),
+            SqlType::Uuid => "uuid".into(),
         }
     }
 
@@ -251,6 +259,7 @@ mod tests {
             SqlType::Timestamp,
             SqlType::TimestampTz,
             SqlType::Interval,
+            SqlType::Uuid,
         ];
         for kind in all {
             assert_eq!(SqlType::from_arrow(&kind.field("x", true)).unwrap(), kind);

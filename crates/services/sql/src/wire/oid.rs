@@ -13,6 +13,7 @@ use pgwire::messages::data::FieldDescription;
 use super::Format;
 use super::error_response::ErrorResponse;
 use super::reply_text::sent;
+use crate::table::uuid::UUID;
 
 /// Key of the metadata that marks an integer as an `oid` or an alias of it; the value is the type's name.
 pub(super) const OID_ALIAS: &str = "pg.oid_alias";
@@ -109,7 +110,7 @@ kinds! {
     Regnamespace = REGNAMESPACE, array REGNAMESPACE_ARRAY, length 4, "regnamespace";
     /// The OID of a role.
     Regrole = REGROLE, array REGROLE_ARRAY, length 4, "regrole";
-    /// 128 bits, as text.
+    /// 128 bits.
     Uuid = UUID, array UUID_ARRAY, length 16, "uuid";
 }
 
@@ -193,8 +194,8 @@ impl Kind {
             | Scalar::Json
             | Scalar::Unknown
             | Scalar::Bpchar
-            | Scalar::Varchar
-            | Scalar::Uuid => DataType::Utf8,
+            | Scalar::Varchar => DataType::Utf8,
+            Scalar::Uuid => UUID,
         })
     }
 
@@ -212,6 +213,7 @@ impl Kind {
             DataType::Float16 | DataType::Float32 => one(Scalar::Float4),
             DataType::Float64 => one(Scalar::Float8),
             DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => one(Scalar::Text),
+            kind if *kind == UUID => one(Scalar::Uuid),
             DataType::Binary | DataType::LargeBinary | DataType::BinaryView | DataType::FixedSizeBinary(_) => {
                 one(Scalar::Bytea)
             }

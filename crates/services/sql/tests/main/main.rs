@@ -23,6 +23,7 @@ mod sql_reference;
 mod support;
 mod texts;
 mod two_stores;
+mod types;
 mod upserts;
 mod views;
 mod waiting;

@@ -16,6 +16,7 @@
 //!   (a, b) IS NULL               a IS NULL AND b IS NULL; IS NOT NULL alike
 //!   (a, b) OVERLAPS (c, d)       by the ends of both periods
 //!   make_interval(days => 3)     make_interval(0, 0, 0, 3)
+//!   gen_random_uuid()            uuid()::uuid: it makes the text of one
 //!   localtimestamp, age(x)       now()::timestamp, age(current_date, x)
 //!   current_timestamp(0)         rounded_timestamp(now(), 0)
 //!   mode() WITHIN GROUP (..)     most_frequent(array_agg(..)); percentile_disc alike
@@ -418,6 +419,7 @@ fn function_of(function: Function) -> Expr {
             | "current_timestamp"
             | "localtimestamp"
             | "localtime"
+            | "gen_random_uuid"
             | "every"
             | "variance"
     ) {
@@ -436,6 +438,7 @@ fn function_of(function: Function) -> Expr {
         },
         ("age", 1) => call("age", vec![call("current_date", Vec::new()), given[0].1.clone()]),
         ("clock_timestamp" | "statement_timestamp" | "transaction_timestamp", 0) => call("now", Vec::new()),
+        ("gen_random_uuid", 0) => cast(call("uuid", Vec::new()), DataType::Uuid),
         ("localtimestamp" | "localtime", 0) => local_time(Ident::new(name)),
         ("localtimestamp", 1) => call("rounded_timestamp", vec![local_time(Ident::new(name)), given[0].1.clone()]),
         ("current_timestamp", 1) => call("rounded_timestamp", vec![call("now", Vec::new()), given[0].1.clone()]),

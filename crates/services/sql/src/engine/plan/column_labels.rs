@@ -400,6 +400,7 @@ fn short(kind: &DataType) -> Option<String> {
         SqlType::Timestamp => "timestamp",
         SqlType::TimestampTz => "timestamptz",
         SqlType::Interval => "interval",
+        SqlType::Uuid => "uuid",
     };
     Some(name.into())
 }

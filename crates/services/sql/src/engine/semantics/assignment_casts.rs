@@ -13,6 +13,7 @@ use datafusion::arrow::compute::{CastOptions, cast_with_options};
 use datafusion::arrow::datatypes::{DataType, Float32Type, Float64Type};
 
 use crate::SqlError;
+use crate::table::uuid::UUID;
 use crate::table::{Column, SqlType};
 use crate::text::{self, json_text};
 
@@ -56,6 +57,7 @@ fn is_assignable(from: &DataType, to: SqlType) -> bool {
         SqlType::Date | SqlType::Timestamp | SqlType::TimestampTz => temporal,
         SqlType::Time => matches!(from, DataType::Time32(_) | DataType::Time64(_) | DataType::Timestamp(..)),
         SqlType::Interval => matches!(from, DataType::Interval(_) | DataType::Duration(_)),
+        SqlType::Uuid => *from == UUID,
     }
 }
 
@@ -200,6 +202,9 @@ mod tests {
         assert_eq!(one("ab   ", SqlType::Char(3)), Ok("ab".into()));
         assert_eq!(one("{\"a\":", SqlType::Json), Err("22P02"));
         assert_eq!(one("a\0b", SqlType::Text), Err("22021"));
+        let uuid = "a0eebc999c0b4ef8bb6d6bb9bd380a11";
+        assert_eq!(one(uuid, SqlType::Uuid), Ok(uuid.into()));
+        assert_eq!(one("a0ee", SqlType::Uuid), Err("22P02"));
     }
 
     #[test]

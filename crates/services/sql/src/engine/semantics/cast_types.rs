@@ -34,7 +34,7 @@ impl TypePlanner for CastTypes {
             T::Numeric(ExactNumberInfo::None) | T::Decimal(ExactNumberInfo::None) | T::Dec(ExactNumberInfo::None) => {
                 ANY_NUMERIC
             }
-            T::Timestamp(..) | T::Time(..) => "",
+            T::Timestamp(..) | T::Time(..) | T::Uuid => "",
             _ => return Ok(None),
         };
         Ok(SqlType::from_ast(kind).ok().map(|kind| Arc::new(Field::new(name, kind.arrow(), true))))

@@ -11,6 +11,7 @@
 //!   x::numeric                             keeps the digits of x
 //!   s ~ 'p'                                PostgreSQL's regular expressions as DataFusion's (regular_expressions)
 //!   iv * n, iv / n     intervals           interval_times, interval_over; -iv, time::interval and back
+//!   id = '..'          a uuid               '..'::uuid (uuids)
 //!   x IN (SELECT ..)                       only where NULL and false are the same
 //! ```
 //!
@@ -36,7 +37,7 @@ use super::numeric_division::operand;
 use super::numeric_literals::numeric_literal;
 use super::{
     cast_types, correlated_subqueries, datetime_functions, function_calls, interval_aggregates, interval_comparisons,
-    interval_functions, json_comparisons, numeric_functions, numeric_literals, regular_expressions,
+    interval_functions, json_comparisons, numeric_functions, numeric_literals, regular_expressions, uuids,
 };
 use crate::SqlError;
 use crate::table::SqlType;
@@ -113,6 +114,13 @@ pub(crate) fn schema_below(plan: &LogicalPlan) -> DfResult<DFSchema> {
 
 fn rewrite(expr: Expr, schema: &DFSchema) -> DfResult<Transformed<Expr>> {
     json_comparisons::check(&expr, schema)?;
+    let expr = uuids::rewrite(expr, schema)?;
+    let beside_uuid = expr.transformed;
+    let meant = meant_by_kind(expr.data, schema)?;
+    Ok(Transformed::new_transformed(meant.data, meant.transformed || beside_uuid))
+}
+
+fn meant_by_kind(expr: Expr, schema: &DFSchema) -> DfResult<Transformed<Expr>> {
     match expr {
         Expr::BinaryExpr(binary) => operator(binary, schema),
         Expr::Between(between) => between_of(between, schema),

@@ -21,6 +21,7 @@ use datafusion::scalar::ScalarValue;
 
 use crate::SqlError;
 use crate::table::SqlType;
+use crate::table::uuid::UUID;
 use crate::text;
 
 /// Replaces a cast between text and another type by a function; other expressions stay unchanged.
@@ -62,6 +63,7 @@ fn read_as(kind: &DataType) -> Option<SqlType> {
         DataType::Timestamp(_, None) => SqlType::Timestamp,
         DataType::Timestamp(_, Some(_)) => SqlType::TimestampTz,
         DataType::Interval(IntervalUnit::MonthDayNano) => SqlType::Interval,
+        kind if *kind == UUID => SqlType::Uuid,
         _ => return None,
     })
 }

@@ -11,6 +11,7 @@
 //! | date | `2024-02-29` | days since 2000, i32 |
 //! | time, timestamp | `... 23:59:59.5` (`calendar`) | microseconds (since 2000), i64 |
 //! | interval | `1 mon 2 days 00:00:01` | microseconds i64, days i32, months i32 |
+//! | uuid | `a0eebc99-..` | 16 bytes |
 //! | array | `{1,NULL,"a b"}` | dimensions, element type, values after their lengths |
 //!
 //! Not here, on purpose: rows and messages. pgwire frames the values that are written here.
@@ -28,6 +29,7 @@ use datafusion::arrow::datatypes::{
     TimestampNanosecondType, TimestampSecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
 };
 
+use crate::table::uuid::{self, UUID};
 use crate::text::{calendar, float, numeric};
 use crate::wire::Format;
 use crate::wire::error_response::ErrorResponse;
@@ -139,6 +141,13 @@ fn write_scalar(
         DataType::Binary => write_bytes(array.as_binary::<i32>().value(row), format, out),
         DataType::LargeBinary => write_bytes(array.as_binary::<i64>().value(row), format, out),
         DataType::BinaryView => write_bytes(array.as_binary_view().value(row), format, out),
+        kind if *kind == UUID => {
+            let bytes = array.as_fixed_size_binary().value(row);
+            match format {
+                Format::Text => out.put_slice(uuid::text(bytes).as_bytes()),
+                Format::Binary => out.put_slice(bytes),
+            }
+        }
         DataType::FixedSizeBinary(_) => write_bytes(array.as_fixed_size_binary().value(row), format, out),
         other => return write_temporal(array, other, row, format, out),
     }

@@ -1,0 +1,218 @@
+//! Uuids beside other values: a quoted literal beside a uuid is one, and what PostgreSQL has no operator or function for is refused.
+//!
+//! ```text
+//!   id = '..', id IN ('..'), id BETWEEN '..' AND '..'     '..'::uuid
+//!   CASE id WHEN '..' THEN ..
+//!   id || 'x', concat(id, 'x')                            id::text
+//!   id = t, id LIKE 'a%', upper(id), min(id)              42883
+//! ```
+//!
+//! A uuid is Arrow's FixedSizeBinary(16), so DataFusion would take it for bytes.
+
+use datafusion::arrow::datatypes::DataType;
+use datafusion::common::tree_node::Transformed;
+use datafusion::common::{DFSchema, ScalarValue};
+use datafusion::logical_expr::expr::{InList, ScalarFunction};
+use datafusion::logical_expr::{Between, BinaryExpr, Cast, Expr, ExprSchemable, Operator, WindowFunctionDefinition};
+
+use super::pg_function::{no_function, type_name};
+use super::rows::is_text;
+use crate::SqlError;
+use crate::table::uuid::UUID;
+
+/// Functions that take values of any type.
+const OF_ANY: &[&str] = &[
+    "array_append",
+    "array_has",
+    "array_position",
+    "array_positions",
+    "array_prepend",
+    "array_remove",
+    "array_remove_all",
+    "array_remove_n",
+    "array_repeat",
+    "array_replace",
+    "array_replace_all",
+    "array_replace_n",
+    "array_resize",
+    "arrow_cast",
+    "arrow_field",
+    "arrow_metadata",
+    "arrow_typeof",
+    "cast_to_type",
+    "coalesce",
+    "greatest",
+    "large",
+    "least",
+    "make_array",
+    "map",
+    "named_struct",
+    "nullif",
+    "num_nonnulls",
+    "num_nulls",
+    "nvl",
+    "nvl2",
+    "pg_typeof",
+    "row",
+    "struct",
+    "text_of",
+    "with_metadata",
+];
+
+/// Functions that take values of any type as text.
+const OF_TEXT: &[&str] = &["concat", "concat_ws", "format", "quote_literal", "quote_nullable"];
+
+/// Aggregates of values of any type.
+const AGGREGATES: &[&str] =
+    &["any_value", "approx_distinct", "array_agg", "count", "first_value", "last_value", "nth_value"];
+
+fn is_uuid(expr: &Expr, schema: &DFSchema) -> bool {
+    matches!(expr.get_type(schema), Ok(kind) if kind == UUID)
+}
+
+fn no_operator(left: &Expr, op: &str, right: &Expr, schema: &DFSchema) -> SqlError {
+    let name = |expr: &Expr| match expr {
+        Expr::Literal(value, _) if is_text(&value.data_type()) => "unknown".to_owned(),
+        expr => expr.get_type(schema).map_or_else(|_| "unknown".to_owned(), |kind| type_name(&kind)),
+    };
+    SqlError::statement("42883", format!("operator does not exist: {} {op} {}", name(left), name(right)))
+        .with_hint("No operator matches the given name and argument types. You might need to add explicit type casts.")
+}
+
+fn is_literal(expr: &Expr) -> bool {
+    matches!(expr, Expr::Literal(ScalarValue::Utf8(Some(_)) | ScalarValue::Utf8View(Some(_)), _))
+}
+
+/// A quoted literal as a uuid; another value unchanged. Errors: 42883 if it is of another type.
+fn as_uuid(expr: &mut Expr, other: &Expr, op: &str, schema: &DFSchema) -> Result<bool, SqlError> {
+    if is_literal(expr) {
+        let literal = std::mem::take(expr);
+        *expr = Expr::Cast(Cast::new(Box::new(literal), UUID));
+        return Ok(true);
+    }
+    match expr.get_type(schema) {
+        // A parameter whose type is not known yet, and NULL.
+        Err(_) => Ok(false),
+        Ok(kind) if kind == UUID || kind.is_null() => Ok(false),
+        Ok(_) => Err(no_operator(other, op, expr, schema)),
+    }
+}
+
+/// Literals beside a uuid as uuids. Errors: 42883 for what PostgreSQL does not have.
+pub(super) fn rewrite(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>, SqlError> {
+    match expr {
+        Expr::BinaryExpr(binary) if is_uuid(&binary.left, schema) || is_uuid(&binary.right, schema) => {
+            operator(binary, schema)
+        }
+        Expr::Between(mut between) if is_uuid(&between.expr, schema) => {
+            let Between { expr, low, high, .. } = &mut between;
+            let low = as_uuid(low, expr, ">=", schema)?;
+            let changed = as_uuid(high, expr, "<=", schema)? || low;
+            Ok(Transformed::new_transformed(Expr::Between(between), changed))
+        }
+        Expr::InList(InList { expr, mut list, negated }) if is_uuid(&expr, schema) => {
+            let mut changed = false;
+            for item in &mut list {
+                changed |= as_uuid(item, &expr, "=", schema)?;
+            }
+            Ok(Transformed::new_transformed(Expr::InList(InList { expr, list, negated }), changed))
+        }
+        Expr::Case(mut case) if case.expr.as_deref().is_some_and(|of| is_uuid(of, schema)) => {
+            let mut changed = false;
+            if let Some(of) = case.expr.as_deref() {
+                for (when, _) in &mut case.when_then_expr {
+                    changed |= as_uuid(when, of, "=", schema)?;
+                }
+            }
+            Ok(Transformed::new_transformed(Expr::Case(case), changed))
+        }
+        Expr::Like(like) | Expr::SimilarTo(like) if is_uuid(&like.expr, schema) || is_uuid(&like.pattern, schema) => {
+            Err(no_operator(&like.expr, "~~", &like.pattern, schema))
+        }
+        Expr::Negative(value) if is_uuid(&value, schema) => {
+            Err(SqlError::statement("42883", "operator does not exist: - uuid"))
+        }
+        Expr::ScalarFunction(call) if call.args.iter().any(|arg| is_uuid(arg, schema)) => function(call, schema),
+        Expr::AggregateFunction(call) => {
+            check_aggregate(call.func.name(), &call.params.args, schema)?;
+            Ok(Transformed::no(Expr::AggregateFunction(call)))
+        }
+        Expr::WindowFunction(call) => {
+            if let WindowFunctionDefinition::AggregateUDF(function) = &call.fun {
+                check_aggregate(function.name(), &call.params.args, schema)?;
+            }
+            Ok(Transformed::no(Expr::WindowFunction(call)))
+        }
+        other => Ok(Transformed::no(other)),
+    }
+}
+
+fn operator(binary: BinaryExpr, schema: &DFSchema) -> Result<Transformed<Expr>, SqlError> {
+    let BinaryExpr { mut left, op, mut right } = binary;
+    let changed = match op {
+        Operator::Eq
+        | Operator::NotEq
+        | Operator::Lt
+        | Operator::LtEq
+        | Operator::Gt
+        | Operator::GtEq
+        | Operator::IsDistinctFrom
+        | Operator::IsNotDistinctFrom => {
+            let name = op.to_string();
+            match is_uuid(&left, schema) {
+                true => as_uuid(&mut right, &left, &name, schema)?,
+                false if is_literal(&left) => as_uuid(&mut left, &right, &name, schema)?,
+                false => match left.get_type(schema) {
+                    Ok(kind) if !kind.is_null() => return Err(no_operator(&left, &name, &right, schema)),
+                    _ => false,
+                },
+            }
+        }
+        Operator::StringConcat => {
+            let both = is_uuid(&left, schema) && is_uuid(&right, schema);
+            let of_text = |expr: &Expr| matches!(expr.get_type(schema), Ok(kind) if is_text(&kind) || kind.is_null());
+            if both {
+                return Err(no_operator(&left, "||", &right, schema));
+            }
+            // Beside an array it is an element.
+            if of_text(&left) {
+                to_text(&mut right);
+                true
+            } else if of_text(&right) {
+                to_text(&mut left);
+                true
+            } else {
+                false
+            }
+        }
+        // Beside a truth value it is none, which the planner tells.
+        Operator::And | Operator::Or => false,
+        op => return Err(no_operator(&left, &op.to_string(), &right, schema)),
+    };
+    Ok(Transformed::new_transformed(Expr::BinaryExpr(BinaryExpr { left, op, right }), changed))
+}
+
+fn to_text(expr: &mut Expr) {
+    let value = std::mem::take(expr);
+    *expr = Expr::Cast(Cast::new(Box::new(value), DataType::Utf8));
+}
+
+fn function(mut call: ScalarFunction, schema: &DFSchema) -> Result<Transformed<Expr>, SqlError> {
+    let name = call.func.name();
+    if OF_ANY.contains(&name) {
+        return Ok(Transformed::no(Expr::ScalarFunction(call)));
+    }
+    if OF_TEXT.contains(&name) {
+        call.args.iter_mut().filter(|arg| is_uuid(arg, schema)).for_each(to_text);
+        return Ok(Transformed::yes(Expr::ScalarFunction(call)));
+    }
+    let kinds = call.args.iter().map(|arg| arg.get_type(schema).unwrap_or(DataType::Null));
+    Err(no_function(name, &kinds.collect::<Vec<_>>()))
+}
+
+fn check_aggregate(name: &str, args: &[Expr], schema: &DFSchema) -> Result<(), SqlError> {
+    match args.first() {
+        Some(first) if is_uuid(first, schema) && !AGGREGATES.contains(&name) => Err(no_function(name, &[UUID])),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,82 @@
+//! Types of columns: stored in either form, as keys, in defaults and changes of tables.
+
+use datafusion::scalar::ScalarValue;
+use store::{Options, Store};
+
+use crate::support::{check, run, run_with, session, with_row_groups_of};
+
+fn store() -> Store {
+    Store::in_memory(Options::default()).expect("memory is enough")
+}
+
+#[tokio::test]
+async fn a_uuid_is_a_key_in_either_form() {
+    let engine = with_row_groups_of(store(), 100);
+    let mut s = engine.session("u");
+    run(&mut s, "CREATE TABLE t (id uuid PRIMARY KEY, n int, o uuid)").await;
+    let some = "CASE WHEN i % 3 > 0 THEN lpad(to_hex(i), 32, '0')::uuid END";
+    let fill = format!("INSERT INTO t SELECT md5(i::text)::uuid, i, {some} FROM generate_series(1, 350) AS g(i)");
+    check(&mut s, &[(&fill, "INSERT 0 350")]).await;
+    let found = [
+        ("SELECT n FROM t WHERE id = 'c4ca4238-a0b9-2382-0dcc-509a6f75849b'", "1"),
+        ("SELECT n FROM t WHERE id = '{C4CA4238A0B923820DCC509A6F75849B}' AND n + 0 = 1", "1"),
+        ("SELECT n FROM t WHERE id = md5('350')::uuid", "350"),
+        ("SELECT count(*) FROM t WHERE id < '80000000-0000-0000-0000-000000000000'", "179"),
+        ("SELECT n FROM t ORDER BY id LIMIT 3", "168\n236\n348"),
+        ("SELECT n FROM t WHERE o = '00000000-0000-0000-0000-00000000012b'", "299"),
+        (
+            "SELECT n FROM t WHERE o BETWEEN '00000000-0000-0000-0000-000000000004' AND '0000000000000000000000000000000a' ORDER BY n",
+            "4\n5\n7\n8\n10",
+        ),
+        ("SELECT count(*), count(o), count(DISTINCT o) FROM t", "350|234|234"),
+        ("SELECT count(*) FROM t AS a JOIN t AS b ON a.id = b.id AND b.n < 300", "299"),
+        ("INSERT INTO t VALUES ('c4ca4238a0b923820dcc509a6f75849b', 0)", "error 23505"),
+        ("INSERT INTO t VALUES (md5('350')::uuid, 0) ON CONFLICT DO NOTHING", "INSERT 0 0"),
+    ];
+    check(&mut s, &found).await;
+    let uuid =
+        ScalarValue::FixedSizeBinary(16, Some(0xc4ca_4238_a0b9_2382_0dcc_509a_6f75_849b_u128.to_be_bytes().into()));
+    assert_eq!(run_with(&mut s, "SELECT n FROM t WHERE id = $1", &[uuid]).await, "1");
+    check(
+        &mut s,
+        &[
+            ("UPDATE t SET o = '00000000-0000-0000-0000-0000000000ff' WHERE id = md5('1')::uuid", "UPDATE 1"),
+            ("UPDATE t SET o = '00000000-0000-0000-0000-000000000001' WHERE id = 'c4ca4238-a0b9-2382-0dcc-509a6f75849b'", "UPDATE 1"),
+            ("SELECT o::text FROM t WHERE n = 1", "00000000-0000-0000-0000-000000000001"),
+        ],
+    )
+    .await;
+    engine.move_rows(8).expect("moves");
+    check(&mut s, &found).await;
+    check(&mut s, &[("DELETE FROM t WHERE o IS NULL OR id > '80000000-0000-0000-0000-000000000000'", "DELETE 237")])
+        .await;
+    engine.compact().expect("compacts");
+    check(&mut s, &[("SELECT count(*) FROM t", "113")]).await;
+}
+
+#[tokio::test]
+async fn uuids_are_defaults_and_texts_become_uuids() {
+    let mut s = session();
+    let one = "11111111-1111-1111-1111-111111111111";
+    check(
+        &mut s,
+        &[
+            ("CREATE TABLE d (id uuid DEFAULT gen_random_uuid() PRIMARY KEY, n int)", "CREATE TABLE"),
+            ("INSERT INTO d (n) SELECT i FROM generate_series(1, 50) AS g(i)", "INSERT 0 50"),
+            ("INSERT INTO d (n) VALUES (51), (52)", "INSERT 0 2"),
+            ("SELECT count(DISTINCT id), count(DISTINCT substr(id::text, 15, 1)) FROM d", "52|1"),
+            (&format!("ALTER TABLE d ADD COLUMN c uuid DEFAULT '{one}'"), "ALTER TABLE"),
+            (&format!("SELECT count(*) FROM d WHERE c = '{one}'"), "52"),
+            ("ALTER TABLE d ADD COLUMN e uuid DEFAULT 'x'", "error 22P02"),
+            ("CREATE TABLE x (id text, c uuid CHECK (c > '00000000-0000-0000-0000-000000000001'))", "CREATE TABLE"),
+            (&format!("INSERT INTO x VALUES ('{one}', '{one}')"), "INSERT 0 1"),
+            ("INSERT INTO x VALUES ('', '00000000-0000-0000-0000-000000000001')", "error 23514"),
+            ("ALTER TABLE x ALTER COLUMN id TYPE uuid", "error 42804"),
+            ("ALTER TABLE x ALTER COLUMN id TYPE uuid USING id::uuid", "ALTER TABLE"),
+            (&format!("SELECT id::text FROM x WHERE id = '{one}'"), one),
+            ("CREATE TABLE y AS SELECT id, c FROM x", "SELECT 1"),
+            (&format!("SELECT count(*) FROM y WHERE id = c AND id IN ('{one}')"), "1"),
+        ],
+    )
+    .await;
+}
