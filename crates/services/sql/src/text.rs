@@ -163,13 +163,15 @@ pub(crate) fn read(texts: &StringViewArray, kind: SqlType) -> Result<ArrayRef, S
         SqlType::Date => {
             Arc::new(each::<Date32Array, _>(texts, |text| calendar::parse_date(text).ok_or_else(|| wrong(text)))?)
         }
-        SqlType::Time => Arc::new(each::<Time64MicrosecondArray, _>(texts, |text| {
+        SqlType::Time | SqlType::TimeDigits(_) => Arc::new(each::<Time64MicrosecondArray, _>(texts, |text| {
             calendar::parse_time(text).ok_or_else(|| wrong(text))
         })?),
-        SqlType::Timestamp => Arc::new(each::<TimestampMicrosecondArray, _>(texts, |text| {
-            calendar::parse_timestamp(text).ok_or_else(|| wrong(text))
-        })?),
-        SqlType::TimestampTz => {
+        SqlType::Timestamp | SqlType::TimestampDigits(_) => {
+            Arc::new(each::<TimestampMicrosecondArray, _>(texts, |text| {
+                calendar::parse_timestamp(text).ok_or_else(|| wrong(text))
+            })?)
+        }
+        SqlType::TimestampTz | SqlType::TimestampTzDigits(_) => {
             let read = |text: &str| calendar::parse_timestamptz(text).ok_or_else(|| wrong(text));
             Arc::new(each::<TimestampMicrosecondArray, _>(texts, read)?.with_timezone(UTC))
         }
@@ -193,6 +195,9 @@ fn syntax(text: &str, kind: SqlType) -> SqlError {
         SqlType::Date | SqlType::Time | SqlType::Timestamp | SqlType::TimestampTz | SqlType::Interval => {
             ("22007", kind.name())
         }
+        SqlType::TimeDigits(_) => ("22007", SqlType::Time.name()),
+        SqlType::TimestampDigits(_) => ("22007", SqlType::Timestamp.name()),
+        SqlType::TimestampTzDigits(_) => ("22007", SqlType::TimestampTz.name()),
         SqlType::Numeric(..) => ("22P02", "numeric".to_string()),
         _ => ("22P02", kind.name()),
     };

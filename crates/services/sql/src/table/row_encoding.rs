@@ -58,6 +58,7 @@ fn slot_bytes(kind: SqlType) -> usize {
         SqlType::Interval | SqlType::Uuid => 16,
         SqlType::BigInt | SqlType::Double | SqlType::Numeric(..) => 8,
         SqlType::Time | SqlType::Timestamp | SqlType::TimestampTz => 8,
+        SqlType::TimeDigits(_) | SqlType::TimestampDigits(_) | SqlType::TimestampTzDigits(_) => 8,
         SqlType::Text | SqlType::Varchar(_) | SqlType::Char(_) | SqlType::Json | SqlType::Bytea => 4,
     }
 }
@@ -212,9 +213,11 @@ impl Cells {
             }
             SqlType::Bytea => Cells::Bytes(BinaryBuilder::new()),
             SqlType::Date => Cells::Date(PrimitiveBuilder::with_capacity(rows)),
-            SqlType::Time => Cells::Time(PrimitiveBuilder::with_capacity(rows)),
-            SqlType::Timestamp => Cells::Timestamp(PrimitiveBuilder::with_capacity(rows)),
-            SqlType::TimestampTz => Cells::Timestamp(PrimitiveBuilder::with_capacity(rows).with_timezone(UTC)),
+            SqlType::Time | SqlType::TimeDigits(_) => Cells::Time(PrimitiveBuilder::with_capacity(rows)),
+            SqlType::Timestamp | SqlType::TimestampDigits(_) => Cells::Timestamp(PrimitiveBuilder::with_capacity(rows)),
+            SqlType::TimestampTz | SqlType::TimestampTzDigits(_) => {
+                Cells::Timestamp(PrimitiveBuilder::with_capacity(rows).with_timezone(UTC))
+            }
             SqlType::Interval => Cells::Interval(PrimitiveBuilder::with_capacity(rows)),
             SqlType::Uuid => Cells::Uuid(FixedSizeBinaryBuilder::with_capacity(rows, uuid::BYTES as i32)),
         }

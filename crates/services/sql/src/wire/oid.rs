@@ -13,6 +13,7 @@ use pgwire::messages::data::FieldDescription;
 use super::Format;
 use super::error_response::ErrorResponse;
 use super::reply_text::sent;
+use crate::table::SqlType;
 use crate::table::uuid::UUID;
 
 /// Key of the metadata that marks an integer as an `oid` or an alias of it; the value is the type's name.
@@ -243,26 +244,29 @@ impl Kind {
         if let Some(scalar) = alias {
             return Ok(Kind::One(*scalar));
         }
-        match field.metadata().get(SQL_NAME).map(|name| sized_text(name).0) {
-            Some(scalar) => Ok(Kind::One(scalar)),
+        match told(field) {
+            Some((scalar, _)) => Ok(Kind::One(scalar)),
             None => Kind::of(field.data_type()),
         }
     }
 }
 
-/// A text type and its length, from its SQL name: `character varying(20)`.
-fn sized_text(name: &str) -> (Scalar, Option<i32>) {
-    let (word, length) = match name.split_once('(') {
-        Some((word, length)) => (word, length.trim_end_matches(')').parse().ok()),
-        None => (name, None),
-    };
-    let scalar = match word {
-        "character varying" => Scalar::Varchar,
-        "character" => Scalar::Bpchar,
-        "json" => Scalar::Json,
-        _ => Scalar::Text,
-    };
-    (scalar, length)
+/// The type that a column's metadata tells, and its modifier, if it tells one of the column's type.
+fn told(field: &Field) -> Option<(Scalar, i32)> {
+    let name = field.metadata().get(SQL_NAME)?;
+    // PostgreSQL adds four bytes to the length of a text, for the length word.
+    let of_text = |length: u32| length as i32 + 4;
+    match SqlType::from_arrow(field).ok()? {
+        SqlType::Varchar(length) => Some((Scalar::Varchar, of_text(length))),
+        SqlType::Char(length) => Some((Scalar::Bpchar, of_text(length))),
+        SqlType::Json => Some((Scalar::Json, -1)),
+        SqlType::TimeDigits(digits) => Some((Scalar::Time, digits.into())),
+        SqlType::TimestampDigits(digits) => Some((Scalar::Timestamp, digits.into())),
+        SqlType::TimestampTzDigits(digits) => Some((Scalar::Timestamptz, digits.into())),
+        _ if name == "character varying" => Some((Scalar::Varchar, -1)),
+        _ if name == "character" => Some((Scalar::Bpchar, -1)),
+        _ => None,
+    }
 }
 
 fn unsupported(data_type: &DataType) -> ErrorResponse {
@@ -277,20 +281,18 @@ pub(crate) struct Described {
     pub(crate) name: String,
     /// The column's type.
     pub(crate) kind: Kind,
-    /// The type's modifier: precision and scale of a numeric; -1 for none.
+    /// The type's modifier: precision and scale of a numeric, digits of a time, a length; -1 for none.
     pub(crate) modifier: i32,
 }
 
 impl Described {
     /// Describes a column.
     pub(crate) fn of(field: &Field) -> Result<Described, ErrorResponse> {
-        let length = field.metadata().get(SQL_NAME).and_then(|name| sized_text(name).1);
-        let modifier = match (field.data_type(), length) {
+        let modifier = match (field.data_type(), told(field)) {
             (DataType::Decimal128(precision, scale), _) => {
                 (i32::from(*precision) << 16 | (i32::from(*scale) & 0xffff)) + 4
             }
-            // PostgreSQL adds four bytes to the length, for the length word.
-            (_, Some(length)) => length + 4,
+            (_, Some((_, modifier))) => modifier,
             _ => -1,
         };
         Ok(Described { name: field.name().clone(), kind: Kind::of_field(field)?, modifier })
@@ -327,5 +329,7 @@ mod tests {
         let described = Described::of(&Field::new("name", DataType::Utf8View, true).with_metadata(metadata));
         let described = described.expect("it is sent");
         assert_eq!((described.kind, described.modifier), (Kind::One(Scalar::Varchar), 24));
+        let at = Described::of(&SqlType::TimestampTzDigits(0).field("at", true)).expect("it is sent");
+        assert_eq!((at.kind, at.modifier), (Kind::One(Scalar::Timestamptz), 0));
     }
 }

@@ -3,7 +3,7 @@
 use datafusion::scalar::ScalarValue;
 use store::{Options, Store};
 
-use crate::support::{check, run, run_with, session, with_row_groups_of};
+use crate::support::{check, copy, run, run_with, session, with_row_groups_of};
 
 fn store() -> Store {
     Store::in_memory(Options::default()).expect("memory is enough")
@@ -79,4 +79,36 @@ async fn uuids_are_defaults_and_texts_become_uuids() {
         ],
     )
     .await;
+}
+
+#[tokio::test]
+async fn times_are_rounded_to_the_digits_of_their_column_however_they_come() {
+    let engine = with_row_groups_of(store(), 100);
+    let mut s = engine.session("u");
+    let second = "'2024-01-01 00:00:00'::timestamp + i * interval '1.4 seconds'";
+    check(
+        &mut s,
+        &[
+            ("CREATE TABLE t (id int PRIMARY KEY, at timestamp(0), z timestamptz(1), of time(0) DEFAULT '12:00:00.5')", "CREATE TABLE"),
+            (&format!("INSERT INTO t SELECT i, {second}, {second} FROM generate_series(1, 250) AS g(i)"), "INSERT 0 250"),
+            ("SELECT count(*) FROM t WHERE extract(microseconds FROM at) % 1000000 <> 0 OR of::text <> '12:00:01'", "0"),
+            ("SELECT at::text, z::text FROM t WHERE id = 4", "2024-01-01 00:00:06|2024-01-01 00:00:05.6+00"),
+            ("UPDATE t SET at = '2024-01-01 10:00:00.5' WHERE id = 5", "UPDATE 1"),
+            ("UPDATE t SET at = z WHERE id = 4", "UPDATE 1"),
+            ("SELECT id, at::text FROM t WHERE id IN (4, 5) ORDER BY id", "4|2024-01-01 00:00:06\n5|2024-01-01 10:00:01"),
+            ("ALTER TABLE t ALTER COLUMN z TYPE timestamptz(0)", "ALTER TABLE"),
+            ("SELECT z::text FROM t WHERE id = 4", "2024-01-01 00:00:06+00"),
+            ("ALTER TABLE t ADD COLUMN w timestamp(1) DEFAULT '2024-01-01 1:1:1.55'", "ALTER TABLE"),
+            ("SELECT w::text FROM t WHERE id = 4", "2024-01-01 01:01:01.6"),
+            ("INSERT INTO t (id, of) VALUES (1000, '23:59:59.5') ON CONFLICT (id) DO UPDATE SET of = excluded.of", "INSERT 0 1"),
+            ("INSERT INTO t (id, of) VALUES (1000, '1:0:0.5') ON CONFLICT (id) DO UPDATE SET of = excluded.of RETURNING of::text", "01:00:01"),
+        ],
+    )
+    .await;
+    let time = datafusion::arrow::array::Time64MicrosecondArray::from(vec![3_600_500_000]);
+    let id = datafusion::arrow::array::Int32Array::from(vec![2000]);
+    let copied =
+        copy(&mut s, "COPY t (id, of) FROM STDIN", vec![std::sync::Arc::new(id), std::sync::Arc::new(time)]).await;
+    assert_eq!(copied.expect("it is copied"), 1);
+    check(&mut s, &[("SELECT of::text FROM t WHERE id = 2000", "01:00:01")]).await;
 }

@@ -10,7 +10,7 @@
 //!   substring(x FROM a FOR b)    substr(x, a, b): our own, which also takes bytes and patterns
 //!   1e300::float8                '1e300'::float8
 //!   x::json                      json_of(x), which checks it
-//!   x::timestamp(0)              rounded_timestamp(x::timestamp, 0)
+//!   x::timestamp(0)              rounded_timestamp(x::timestamp, 0); time(0) and `time(0) '..'` alike
 //!   (a, b) < (c, d)              a < c OR a = c AND b < d
 //!   (a, b) IN ((1, 2), ..)       a = 1 AND b = 2 OR ..
 //!   (a, b) IS NULL               a IS NULL AND b IS NULL; IS NOT NULL alike
@@ -75,6 +75,11 @@ pub(super) fn restated(expr: Expr) -> Expr {
             expr => Expr::InList { expr: Box::new(expr), list, negated },
         },
         Expr::Cast { expr, data_type, kind: CastKind::Cast | CastKind::DoubleColon, .. } => sized(*expr, data_type),
+        Expr::TypedString(typed)
+            if matches!(typed.data_type, DataType::Timestamp(Some(_), _) | DataType::Time(Some(_), _)) =>
+        {
+            sized(Expr::Value(typed.value), typed.data_type)
+        }
         Expr::Identifier(name) if name.quote_style.is_none() => local_time(name),
         Expr::Function(function) => function_of(with_frame(function)),
         other => other,
@@ -258,12 +263,20 @@ fn sized(expr: Expr, data_type: DataType) -> Expr {
             cast(quoted_number(expr), data_type)
         }
         T::JSON => call("json_of", vec![cast(expr, T::Text)]),
-        T::Timestamp(Some(digits), zone) if digits < 6 => {
+        T::Timestamp(Some(digits), zone) => {
             let zone = if matches!(zone, TimezoneInfo::WithoutTimeZone) { TimezoneInfo::None } else { zone };
-            call("rounded_timestamp", vec![cast(expr, T::Timestamp(None, zone)), number(&digits.to_string())])
+            rounded(cast(expr, T::Timestamp(None, zone)), digits)
+        }
+        T::Time(Some(digits), TimezoneInfo::None | TimezoneInfo::WithoutTimeZone) => {
+            rounded(cast(expr, T::Time(None, TimezoneInfo::None)), digits)
         }
         data_type => cast(expr, data_type),
     }
+}
+
+/// A time with six digits has all that are stored.
+fn rounded(time: Expr, digits: u64) -> Expr {
+    if digits < 6 { call("rounded_timestamp", vec![time, number(&digits.to_string())]) } else { time }
 }
 
 /// A number that is cast to a float is read as one, as PostgreSQL reads the text of a numeric: the nearest one, of any exponent.
@@ -440,6 +453,7 @@ fn function_of(function: Function) -> Expr {
         ("clock_timestamp" | "statement_timestamp" | "transaction_timestamp", 0) => call("now", Vec::new()),
         ("gen_random_uuid", 0) => cast(call("uuid", Vec::new()), DataType::Uuid),
         ("localtimestamp" | "localtime", 0) => local_time(Ident::new(name)),
+        ("localtime", 1) => call("rounded_timestamp", vec![local_time(Ident::new(name)), given[0].1.clone()]),
         ("localtimestamp", 1) => call("rounded_timestamp", vec![local_time(Ident::new(name)), given[0].1.clone()]),
         ("current_timestamp", 1) => call("rounded_timestamp", vec![call("now", Vec::new()), given[0].1.clone()]),
         ("make_interval", _) if given.iter().any(|(name, _)| name.is_some()) => {

@@ -396,9 +396,9 @@ fn short(kind: &DataType) -> Option<String> {
         SqlType::Json => "json",
         SqlType::Bytea => "bytea",
         SqlType::Date => "date",
-        SqlType::Time => "time",
-        SqlType::Timestamp => "timestamp",
-        SqlType::TimestampTz => "timestamptz",
+        SqlType::Time | SqlType::TimeDigits(_) => "time",
+        SqlType::Timestamp | SqlType::TimestampDigits(_) => "timestamp",
+        SqlType::TimestampTz | SqlType::TimestampTzDigits(_) => "timestamptz",
         SqlType::Interval => "interval",
         SqlType::Uuid => "uuid",
     };

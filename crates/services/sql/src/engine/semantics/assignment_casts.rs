@@ -1,7 +1,7 @@
 //! Converts values for a column: PostgreSQL's assignment casts.
 //!
 //! Numbers can be assigned to numbers: they are rounded if digits do not fit, and refused if the value does not fit.
-//! Every type can be assigned to text, and dates and times to each other. Text can be assigned to other types only as a
+//! Times are rounded to the digits of `timestamp(n)`. Every type can be assigned to text, and dates and times to each other. Text can be assigned to other types only as a
 //! literal or parameter of the statement, whose type is then open.
 
 use std::sync::Arc;
@@ -12,6 +12,7 @@ use datafusion::arrow::array::{
 use datafusion::arrow::compute::{CastOptions, cast_with_options};
 use datafusion::arrow::datatypes::{DataType, Float32Type, Float64Type};
 
+use super::moment_functions;
 use crate::SqlError;
 use crate::table::uuid::UUID;
 use crate::table::{Column, SqlType};
@@ -19,6 +20,14 @@ use crate::text::{self, json_text};
 
 /// The array in the column's type, checked. `open` means that a text may be a value of any type.
 pub(crate) fn assign(array: &ArrayRef, column: &Column, open: bool) -> Result<ArrayRef, SqlError> {
+    let array = converted(array, column, open)?;
+    match column.kind.digits() {
+        Some(digits) => moment_functions::with_digits(&array, digits),
+        None => Ok(array),
+    }
+}
+
+fn converted(array: &ArrayRef, column: &Column, open: bool) -> Result<ArrayRef, SqlError> {
     let (from, to) = (array.data_type(), column.kind.arrow());
     if *from == DataType::Null || array.null_count() == array.len() {
         return Ok(new_null_array(&to, array.len()));
@@ -55,7 +64,10 @@ fn is_assignable(from: &DataType, to: SqlType) -> bool {
         SqlType::Json => matches!(from, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View),
         SqlType::Bytea => matches!(from, DataType::Binary | DataType::LargeBinary | DataType::BinaryView),
         SqlType::Date | SqlType::Timestamp | SqlType::TimestampTz => temporal,
-        SqlType::Time => matches!(from, DataType::Time32(_) | DataType::Time64(_) | DataType::Timestamp(..)),
+        SqlType::TimestampDigits(_) | SqlType::TimestampTzDigits(_) => temporal,
+        SqlType::Time | SqlType::TimeDigits(_) => {
+            matches!(from, DataType::Time32(_) | DataType::Time64(_) | DataType::Timestamp(..))
+        }
         SqlType::Interval => matches!(from, DataType::Interval(_) | DataType::Duration(_)),
         SqlType::Uuid => *from == UUID,
     }
