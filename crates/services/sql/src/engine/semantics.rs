@@ -42,5 +42,5 @@ pub(crate) mod templates;
 pub(crate) mod text_casts;
 pub(crate) mod text_functions;
 pub(crate) mod type_inference;
-mod uuids;
+pub(crate) mod uuids;
 pub(crate) mod whole_quotients;

@@ -20,6 +20,7 @@ use crate::engine::semantics::cast_types::CastTypes;
 use crate::engine::semantics::interval_planner::IntervalPlanner;
 use crate::engine::semantics::like_patterns::ESCAPED;
 use crate::engine::semantics::operators::Operators;
+use crate::engine::semantics::uuids::UuidPlanner;
 use crate::engine::semantics::{
     advisory_functions, avg_aggregate, byte_notations, datetime_functions, digest_functions, function_calls,
     generate_series, interval_functions, json_functions, list_statistics, moment_functions, numeric_functions,
@@ -75,7 +76,7 @@ pub(crate) fn make(
     let state = SessionStateBuilder::new()
         .with_config(config)
         .with_runtime_env(engine.runtime.clone())
-        .with_expr_planners(vec![Arc::new(IntervalPlanner)])
+        .with_expr_planners(vec![Arc::new(IntervalPlanner), Arc::new(UuidPlanner)])
         .with_default_features()
         .with_analyzer_rules(vec![
             Arc::new(ResolveGroupingFunction::new()),

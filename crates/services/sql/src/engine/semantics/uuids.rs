@@ -7,13 +7,17 @@
 //!   id = t, id LIKE 'a%', upper(id), min(id)              42883
 //! ```
 //!
-//! A uuid is Arrow's FixedSizeBinary(16), so DataFusion would take it for bytes.
+//! A uuid is Arrow's FixedSizeBinary(16), so DataFusion would take it for bytes. Operators are looked at while a statement is planned, because
+//! DataFusion asks for their types then; everything else before types are made equal.
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, ScalarValue};
+use datafusion::error::Result as DfResult;
 use datafusion::logical_expr::expr::{InList, ScalarFunction};
+use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
 use datafusion::logical_expr::{Between, BinaryExpr, Cast, Expr, ExprSchemable, Operator, WindowFunctionDefinition};
+use datafusion::sql::sqlparser::ast::BinaryOperator;
 
 use super::pg_function::{no_function, type_name};
 use super::rows::is_text;
@@ -144,6 +148,32 @@ pub(super) fn rewrite(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>
             Ok(Transformed::no(Expr::WindowFunction(call)))
         }
         other => Ok(Transformed::no(other)),
+    }
+}
+
+/// The planner of operators beside uuids.
+#[derive(Debug)]
+pub(crate) struct UuidPlanner;
+
+impl ExprPlanner for UuidPlanner {
+    fn plan_binary_op(&self, expr: RawBinaryExpr, schema: &DFSchema) -> DfResult<PlannerResult<RawBinaryExpr>> {
+        use BinaryOperator as B;
+        if !is_uuid(&expr.left, schema) && !is_uuid(&expr.right, schema) {
+            return Ok(PlannerResult::Original(expr));
+        }
+        let op = match expr.op {
+            B::Eq => Operator::Eq,
+            B::NotEq => Operator::NotEq,
+            B::Lt => Operator::Lt,
+            B::LtEq => Operator::LtEq,
+            B::Gt => Operator::Gt,
+            B::GtEq => Operator::GtEq,
+            B::StringConcat => Operator::StringConcat,
+            B::And | B::Or => return Ok(PlannerResult::Original(expr)),
+            other => return Err(no_operator(&expr.left, &other.to_string(), &expr.right, schema).into()),
+        };
+        let binary = BinaryExpr::new(Box::new(expr.left), op, Box::new(expr.right));
+        Ok(PlannerResult::Planned(operator(binary, schema)?.data))
     }
 }
 
