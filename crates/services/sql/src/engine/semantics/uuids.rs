@@ -4,6 +4,7 @@
 //!   id = '..', id IN ('..'), id BETWEEN '..' AND '..'     '..'::uuid
 //!   CASE id WHEN '..' THEN ..
 //!   id || 'x', concat(id, 'x')                            id::text
+//!   ARRAY['..']::uuid[]                                   ARRAY['..'::uuid]
 //!   id = t, id LIKE 'a%', upper(id), min(id)              42883
 //! ```
 //!
@@ -137,6 +138,7 @@ pub(super) fn rewrite(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>
             Err(SqlError::statement("42883", "operator does not exist: - uuid"))
         }
         Expr::ScalarFunction(call) if call.args.iter().any(|arg| is_uuid(arg, schema)) => function(call, schema),
+        Expr::Cast(cast) => of_array(cast, schema),
         Expr::AggregateFunction(call) => {
             check_aggregate(call.func.name(), &call.params.args, schema)?;
             Ok(Transformed::no(Expr::AggregateFunction(call)))
@@ -220,6 +222,34 @@ fn operator(binary: BinaryExpr, schema: &DFSchema) -> Result<Transformed<Expr>, 
         op => return Err(no_operator(&left, &op.to_string(), &right, schema)),
     };
     Ok(Transformed::new_transformed(Expr::BinaryExpr(BinaryExpr { left, op, right }), changed))
+}
+
+/// A cast of an array to an array of such values: of each element, as DataFusion would take the letters of a text for the bytes of one.
+fn of_array(cast: Cast, schema: &DFSchema) -> Result<Transformed<Expr>, SqlError> {
+    let Cast { expr, field } = cast;
+    let (Ok(from), DataType::List(item)) = (expr.get_type(schema), field.data_type()) else {
+        return Ok(Transformed::no(Expr::Cast(Cast { expr, field })));
+    };
+    let item = item.data_type().clone();
+    if item != UUID || from.equals_datatype(field.data_type()) {
+        return Ok(Transformed::no(Expr::Cast(Cast { expr, field })));
+    }
+    let is_of_text = matches!(&from, DataType::List(of) if is_text(of.data_type()) && !of.data_type().is_null());
+    match *expr {
+        Expr::ScalarFunction(ScalarFunction { func, args }) if func.name() == "make_array" => {
+            let each = args.into_iter().map(|arg| match arg.get_type(schema) {
+                Ok(kind) if is_text(&kind) && !kind.is_null() => Expr::Cast(Cast::new(Box::new(arg), item.clone())),
+                _ => arg,
+            });
+            let list = Expr::ScalarFunction(ScalarFunction { args: each.collect(), func });
+            Ok(Transformed::yes(Expr::Cast(Cast { expr: Box::new(list), field })))
+        }
+        _ if is_of_text => {
+            let error = SqlError::unsupported(format!("a cast of an array of text to {}[]", type_name(&item)));
+            Err(error.with_hint("Cast the elements."))
+        }
+        expr => Ok(Transformed::no(Expr::Cast(Cast { expr: Box::new(expr), field }))),
+    }
 }
 
 fn to_text(expr: &mut Expr) {
