@@ -18,8 +18,8 @@
 use std::ops::Bound;
 
 use datafusion::arrow::array::{
-    Array, ArrayRef, AsArray, BinaryArray, BooleanArray, Decimal128Array, FixedSizeBinaryArray, PrimitiveArray,
-    StringViewArray,
+    Array, ArrayRef, AsArray, BinaryArray, BinaryViewArray, BooleanArray, Decimal128Array, FixedSizeBinaryArray,
+    PrimitiveArray, StringViewArray,
 };
 use datafusion::arrow::datatypes::{
     DataType, Date32Type, Decimal128Type, Float32Type, Float64Type, Int16Type, Int32Type, Int64Type,
@@ -29,13 +29,13 @@ use datafusion::arrow::datatypes::{
 use store::KEY_BYTES_MAX;
 
 use super::definition::Table;
-use super::types::SqlType;
+use super::types::{JSONB, SqlType};
 use super::uuid::{self, UUID};
 use crate::{ErrorObject, SqlError};
 
 /// Whether columns of a type can be in a primary key.
 pub(crate) fn is_key_type(kind: SqlType) -> bool {
-    !matches!(kind, SqlType::Interval | SqlType::Json)
+    !matches!(kind, SqlType::Interval | SqlType::Json | SqlType::Jsonb)
 }
 
 /// The values of one column, to be encoded or compared.
@@ -53,6 +53,7 @@ pub(crate) enum KeyColumn<'a> {
     Time(&'a PrimitiveArray<Time64MicrosecondType>),
     Timestamp(&'a PrimitiveArray<TimestampMicrosecondType>),
     Uuid(&'a FixedSizeBinaryArray),
+    Document(&'a BinaryViewArray),
 }
 
 /// Whether a numeric of that precision takes 8 bytes and not 16: 18 digits always fit in 63 bits.
@@ -79,6 +80,7 @@ impl<'a> KeyColumn<'a> {
             DataType::Time64(TimeUnit::Microsecond) => KeyColumn::Time(array.as_primitive()),
             DataType::Timestamp(TimeUnit::Microsecond, _) => KeyColumn::Timestamp(array.as_primitive()),
             kind if *kind == UUID => KeyColumn::Uuid(array.as_fixed_size_binary()),
+            kind if *kind == JSONB => KeyColumn::Document(array.as_binary_view()),
             other => unreachable!("{other} is not the type of a key column"),
         }
     }
@@ -133,6 +135,7 @@ impl<'a> KeyColumn<'a> {
             KeyColumn::Time(a) => out.extend(flip64(a.value(row))),
             KeyColumn::Timestamp(a) => out.extend(flip64(a.value(row))),
             KeyColumn::Uuid(a) => out.extend_from_slice(a.value(row)),
+            KeyColumn::Document(_) => unreachable!("jsonb is in no primary key"),
         }
     }
 }

@@ -6,15 +6,15 @@
 //!   slots    one for each of them, little-endian, without padding:
 //!              boolean 1; smallint 2; integer, real, date 4; bigint, double, time, timestamps 8;
 //!              numeric 8, or 16 with more than 18 digits; interval 16: months, days, nanoseconds; uuid 16;
-//!              text and bytea 4: where they end in the last part
-//!   bytes    of text and bytea, in the order of the columns
+//!              text, bytea and jsonb 4: where they end in the last part
+//!   bytes    of text, bytea and jsonb, in the order of the columns
 //! ```
 //!
 //! The position of a slot depends on n alone, so a scan reads only the columns that it projects.
 
 use datafusion::arrow::array::{
-    Array, ArrayRef, AsArray, BinaryBuilder, BooleanBuilder, Decimal128Builder, FixedSizeBinaryBuilder,
-    PrimitiveBuilder, StringViewBuilder, new_null_array,
+    Array, ArrayRef, AsArray, BinaryBuilder, BinaryViewBuilder, BooleanBuilder, Decimal128Builder,
+    FixedSizeBinaryBuilder, PrimitiveBuilder, StringViewBuilder, new_null_array,
 };
 use datafusion::arrow::datatypes::{
     ArrowPrimitiveType, DataType, Date32Type, Float32Type, Float64Type, Int16Type, Int32Type, Int64Type,
@@ -59,12 +59,12 @@ fn slot_bytes(kind: SqlType) -> usize {
         SqlType::BigInt | SqlType::Double | SqlType::Numeric(..) => 8,
         SqlType::Time | SqlType::Timestamp | SqlType::TimestampTz => 8,
         SqlType::TimeDigits(_) | SqlType::TimestampDigits(_) | SqlType::TimestampTzDigits(_) => 8,
-        SqlType::Text | SqlType::Varchar(_) | SqlType::Char(_) | SqlType::Json | SqlType::Bytea => 4,
+        SqlType::Text | SqlType::Varchar(_) | SqlType::Char(_) | SqlType::Json | SqlType::Bytea | SqlType::Jsonb => 4,
     }
 }
 
 fn is_long(kind: SqlType) -> bool {
-    kind.is_text() || kind == SqlType::Bytea
+    kind.is_text() || matches!(kind, SqlType::Bytea | SqlType::Jsonb)
 }
 
 impl RowLayout {
@@ -126,7 +126,8 @@ impl<'a> RowEncoder<'a> {
             let long = match column {
                 KeyOrInterval::Key(KeyColumn::Text(a)) if !null => Some(a.value(row).len()),
                 KeyOrInterval::Key(KeyColumn::Bytes(a)) if !null => Some(a.value(row).len()),
-                KeyOrInterval::Key(KeyColumn::Text(_) | KeyColumn::Bytes(_)) => Some(0),
+                KeyOrInterval::Key(KeyColumn::Document(a)) if !null => Some(a.value(row).len()),
+                KeyOrInterval::Key(KeyColumn::Text(_) | KeyColumn::Bytes(_) | KeyColumn::Document(_)) => Some(0),
                 _ => None,
             };
             if let Some(bytes) = long {
@@ -145,6 +146,9 @@ impl<'a> RowEncoder<'a> {
                     out.extend_from_slice(a.value(row).as_bytes());
                 }
                 KeyOrInterval::Key(KeyColumn::Bytes(a)) if !array.is_null(row) => out.extend_from_slice(a.value(row)),
+                KeyOrInterval::Key(KeyColumn::Document(a)) if !array.is_null(row) => {
+                    out.extend_from_slice(a.value(row));
+                }
                 _ => {}
             }
         }
@@ -172,7 +176,9 @@ fn slot_value(column: &KeyOrInterval<'_>, row: usize, width: usize, out: &mut Ve
             KeyColumn::Time(a) => out.extend(a.value(row).to_le_bytes()),
             KeyColumn::Timestamp(a) => out.extend(a.value(row).to_le_bytes()),
             KeyColumn::Uuid(a) => out.extend_from_slice(a.value(row)),
-            KeyColumn::Text(_) | KeyColumn::Bytes(_) => unreachable!("text and bytea have ends in their slots"),
+            KeyColumn::Text(_) | KeyColumn::Bytes(_) | KeyColumn::Document(_) => {
+                unreachable!("text, bytea and jsonb have ends in their slots")
+            }
         },
     }
 }
@@ -188,6 +194,7 @@ enum Cells {
     Decimal(Decimal128Builder, bool),
     Text(StringViewBuilder),
     Bytes(BinaryBuilder),
+    Document(BinaryViewBuilder),
     Date(PrimitiveBuilder<Date32Type>),
     Time(PrimitiveBuilder<Time64MicrosecondType>),
     Timestamp(PrimitiveBuilder<TimestampMicrosecondType>),
@@ -212,6 +219,9 @@ impl Cells {
                 Cells::Text(StringViewBuilder::with_capacity(rows).with_fixed_block_size(TEXT_BLOCK_BYTES))
             }
             SqlType::Bytea => Cells::Bytes(BinaryBuilder::new()),
+            SqlType::Jsonb => {
+                Cells::Document(BinaryViewBuilder::with_capacity(rows).with_fixed_block_size(TEXT_BLOCK_BYTES))
+            }
             SqlType::Date => Cells::Date(PrimitiveBuilder::with_capacity(rows)),
             SqlType::Time | SqlType::TimeDigits(_) => Cells::Time(PrimitiveBuilder::with_capacity(rows)),
             SqlType::Timestamp | SqlType::TimestampDigits(_) => Cells::Timestamp(PrimitiveBuilder::with_capacity(rows)),
@@ -236,6 +246,7 @@ impl Cells {
             Cells::Decimal(b, false) => b.append_value(i128::from_le_bytes(fixed(slot)?)),
             Cells::Text(b) => b.append_value(std::str::from_utf8(bytes).map_err(|_| damaged("text is not UTF-8"))?),
             Cells::Bytes(b) => b.append_value(bytes),
+            Cells::Document(b) => b.append_value(bytes),
             Cells::Date(b) => b.append_value(i32::from_le_bytes(fixed(slot)?)),
             Cells::Time(b) => b.append_value(i64::from_le_bytes(fixed(slot)?)),
             Cells::Timestamp(b) => b.append_value(i64::from_le_bytes(fixed(slot)?)),
@@ -275,6 +286,7 @@ impl Cells {
             Cells::Decimal(b, _) => b.append_null(),
             Cells::Text(b) => b.append_null(),
             Cells::Bytes(b) => b.append_null(),
+            Cells::Document(b) => b.append_null(),
             Cells::Date(b) => b.append_null(),
             Cells::Time(b) => b.append_null(),
             Cells::Timestamp(b) => b.append_null(),
@@ -297,6 +309,7 @@ impl Cells {
             Cells::Decimal(b, _) => primitive(b),
             Cells::Text(b) => Arc::new(b.finish()),
             Cells::Bytes(b) => Arc::new(b.finish()),
+            Cells::Document(b) => Arc::new(b.finish()),
             Cells::Date(b) => primitive(b),
             Cells::Time(b) => primitive(b),
             Cells::Timestamp(b) => primitive(b),

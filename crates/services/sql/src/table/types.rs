@@ -13,6 +13,7 @@
 //! | timestamp, timestamptz | Timestamp(us), Timestamp(us, "+00:00") | |
 //! | interval | Interval(MonthDayNano) | |
 //! | uuid | FixedSizeBinary(16) | |
+//! | jsonb | BinaryView: see [`jsonb`](crate::text::jsonb) | |
 //!
 //! A column of char(n) stores and shows no trailing blanks, so comparisons ignore them as in PostgreSQL. Json is
 //! checked when it is stored, and kept as text.
@@ -34,6 +35,9 @@ pub(crate) const NUMERIC_DIGITS: (u8, i8) = (38, 10);
 
 /// Most digits behind the second.
 const DIGITS_MAX: u8 = 6;
+
+/// The Arrow type of jsonb. Bytes of other types are Binary.
+pub(crate) const JSONB: DataType = DataType::BinaryView;
 
 /// The type of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -80,6 +84,8 @@ pub enum SqlType {
     Interval,
     /// 128 bits.
     Uuid,
+    /// A JSON document, as its parts.
+    Jsonb,
 }
 
 /// The time zone of timestamps in Arrow.
@@ -106,6 +112,7 @@ impl SqlType {
             },
             T::Character(length) | T::Char(length) => SqlType::Char(characters(length)?.unwrap_or(1)),
             T::JSON => SqlType::Json,
+            T::JSONB => SqlType::Jsonb,
             T::Bytea => SqlType::Bytea,
             T::Date => SqlType::Date,
             T::Uuid => SqlType::Uuid,
@@ -149,6 +156,7 @@ impl SqlType {
             }
             SqlType::Interval => DataType::Interval(IntervalUnit::MonthDayNano),
             SqlType::Uuid => UUID,
+            SqlType::Jsonb => JSONB,
         }
     }
 
@@ -173,7 +181,8 @@ impl SqlType {
             DataType::Float64 => SqlType::Double,
             DataType::Decimal128(precision, scale) => SqlType::Numeric(*precision, *scale),
             DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View | DataType::Null => SqlType::Text,
-            DataType::Binary | DataType::LargeBinary | DataType::BinaryView => SqlType::Bytea,
+            kind if *kind == JSONB => SqlType::Jsonb,
+            DataType::Binary | DataType::LargeBinary => SqlType::Bytea,
             DataType::Date32 | DataType::Date64 => SqlType::Date,
             DataType::Time32(_) | DataType::Time64(_) => SqlType::Time,
             DataType::Timestamp(_, None) => SqlType::Timestamp,
@@ -208,6 +217,7 @@ impl SqlType {
             SqlType::TimestampTzDigits(digits) => format!("timestamp({digits}) with time zone"),
             SqlType::Interval => "interval".into(),
             SqlType::Uuid => "uuid".into(),
+            SqlType::Jsonb => "jsonb".into(),
         }
     }
 
@@ -318,6 +328,7 @@ mod tests {
             SqlType::TimestampTzDigits(6),
             SqlType::Interval,
             SqlType::Uuid,
+            SqlType::Jsonb,
         ];
         for kind in all {
             assert_eq!(SqlType::from_arrow(&kind.field("x", true)).unwrap(), kind);
@@ -347,6 +358,7 @@ mod tests {
             (SqlType::Numeric(12, 2), r#"{"Numeric":[12,2]}"#),
             (SqlType::Varchar(10), r#"{"Varchar":10}"#),
             (SqlType::Uuid, r#""Uuid""#),
+            (SqlType::Jsonb, r#""Jsonb""#),
             (SqlType::TimeDigits(0), r#"{"TimeDigits":0}"#),
             (SqlType::TimestampDigits(3), r#"{"TimestampDigits":3}"#),
             (SqlType::TimestampTzDigits(6), r#"{"TimestampTzDigits":6}"#),

@@ -14,6 +14,7 @@ use super::Format;
 use super::error_response::ErrorResponse;
 use super::reply_text::sent;
 use crate::table::SqlType;
+use crate::table::types::JSONB;
 use crate::table::uuid::UUID;
 
 /// Key of the metadata that marks an integer as an `oid` or an alias of it; the value is the type's name.
@@ -81,6 +82,8 @@ kinds! {
     Oid = OID, array OID_ARRAY, length 4, "oid";
     /// JSON as text.
     Json = JSON, array JSON_ARRAY, length -1, "json";
+    /// JSON as its parts.
+    Jsonb = JSONB, array JSONB_ARRAY, length -1, "jsonb";
     /// 32 bits.
     Float4 = FLOAT4, array FLOAT4_ARRAY, length 4, "real";
     /// 64 bits.
@@ -197,6 +200,7 @@ impl Kind {
             | Scalar::Bpchar
             | Scalar::Varchar => DataType::Utf8,
             Scalar::Uuid => UUID,
+            Scalar::Jsonb => JSONB,
         })
     }
 
@@ -215,9 +219,8 @@ impl Kind {
             DataType::Float64 => one(Scalar::Float8),
             DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => one(Scalar::Text),
             kind if *kind == UUID => one(Scalar::Uuid),
-            DataType::Binary | DataType::LargeBinary | DataType::BinaryView | DataType::FixedSizeBinary(_) => {
-                one(Scalar::Bytea)
-            }
+            kind if *kind == JSONB => one(Scalar::Jsonb),
+            DataType::Binary | DataType::LargeBinary | DataType::FixedSizeBinary(_) => one(Scalar::Bytea),
             DataType::Date32 | DataType::Date64 => one(Scalar::Date),
             DataType::Time32(_) | DataType::Time64(_) => one(Scalar::Time),
             DataType::Timestamp(_, None) => one(Scalar::Timestamp),

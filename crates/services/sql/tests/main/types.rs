@@ -112,3 +112,43 @@ async fn times_are_rounded_to_the_digits_of_their_column_however_they_come() {
     assert_eq!(copied.expect("it is copied"), 1);
     check(&mut s, &[("SELECT of::text FROM t WHERE id = 2000", "01:00:01")]).await;
 }
+
+#[tokio::test]
+async fn documents_are_the_same_in_either_form() {
+    let engine = with_row_groups_of(store(), 100);
+    let mut s = engine.session("u");
+    run(&mut s, "CREATE TABLE t (id int PRIMARY KEY, doc jsonb DEFAULT '{\"new\": true}')").await;
+    let some =
+        "CASE WHEN i % 7 > 0 THEN jsonb_build_object('id', i, 'tags', to_jsonb(string_to_array('a,b' || i, ','))) END";
+    let fill = format!("INSERT INTO t SELECT i, {some} FROM generate_series(1, 350) AS g(i)");
+    check(&mut s, &[(&fill, "INSERT 0 350")]).await;
+    let found = [
+        ("SELECT doc::text FROM t WHERE id = 1", r#"{"id": 1, "tags": ["a", "b1"]}"#),
+        ("SELECT count(*), count(doc), count(DISTINCT doc) FROM t", "350|300|300"),
+        ("SELECT id FROM t WHERE doc @> '{\"tags\": [\"b300\"]}'", "300"),
+        ("SELECT id FROM t WHERE doc = '{\"tags\": [\"a\", \"b299\"], \"id\": 299.0}'", "299"),
+        ("SELECT id FROM t ORDER BY doc DESC NULLS LAST LIMIT 2", "349\n348"),
+        ("SELECT sum((doc ->> 'id')::int) FROM t WHERE doc -> 'id' > '340'", "2762"),
+        ("SELECT id FROM t WHERE doc < '{\"id\": 3, \"tags\": []}' ORDER BY id", "1\n2"),
+    ];
+    check(&mut s, &found).await;
+    engine.move_rows(8).expect("moves");
+    check(&mut s, &found).await;
+    check(
+        &mut s,
+        &[
+            ("UPDATE t SET doc = jsonb_set(doc, '{id}', '0') - 'tags' WHERE id IN (5, 305)", "UPDATE 2"),
+            ("SELECT id, doc::text FROM t WHERE doc -> 'id' = '0' ORDER BY id", "5|{\"id\": 0}\n305|{\"id\": 0}"),
+            ("INSERT INTO t (id) VALUES (1000)", "INSERT 0 1"),
+            ("SELECT doc::text FROM t WHERE id = 1000", r#"{"new": true}"#),
+            ("UPDATE t SET doc = '{bad' WHERE id = 1", "error 22P02"),
+            ("DELETE FROM t WHERE doc ? 'tags'", "DELETE 298"),
+            ("ALTER TABLE t ADD COLUMN e jsonb NOT NULL DEFAULT '[1,  2]'", "ALTER TABLE"),
+            ("SELECT DISTINCT e::text FROM t", "[1, 2]"),
+            ("CREATE TABLE k (doc jsonb PRIMARY KEY)", "error 0A000"),
+            ("CREATE TABLE x AS SELECT doc, doc -> 'id' AS part FROM t", "SELECT 53"),
+            ("SELECT count(*) FROM x WHERE part = '0'", "2"),
+        ],
+    )
+    .await;
+}

@@ -7,6 +7,8 @@
 //!   @ x, |/ x, ||/ x, ~x         abs(x), sqrt(x::float8), cbrt(x::float8), x # -1
 //!   x::varchar(3), x::char(3)    left(x::text, 3)               a char(n) has no trailing blanks here
 //!   x -> k, x ->> k, x #> '{k}'  json_get(x, k), json_get_text(x, k), json_extract_path(x, 'k')
+//!   x ? k, x ?| a, x ?& a, x #- p  jsonb_exists(x, k), jsonb_exists_any, jsonb_exists_all, jsonb_delete_path
+//!   jsonb_agg(x), jsonb_object_agg(k, x)  jsonb_of_list(array_agg(to_jsonb(x))), jsonb_of_pairs(array_agg(jsonb_build_array(k, x)))
 //!   substring(x FROM a FOR b)    substr(x, a, b): our own, which also takes bytes and patterns
 //!   1e300::float8                '1e300'::float8
 //!   x::json                      json_of(x), which checks it
@@ -63,6 +65,9 @@ pub(super) fn restated(expr: Expr) -> Expr {
         Expr::BinaryOp { left, op: op @ (BinaryOperator::HashArrow | BinaryOperator::HashLongArrow), right } => {
             at_path(*left, op, *right)
         }
+        Expr::BinaryOp { left, op, right } if document_function(&op).is_some() => {
+            call(document_function(&op).unwrap_or_default(), vec![*left, *right])
+        }
         Expr::IsNull(row) => each_of(*row, |value| Expr::IsNull(Box::new(value))),
         Expr::IsNotNull(row) => each_of(*row, |value| Expr::IsNotNull(Box::new(value))),
         Expr::Substring { expr, substring_from, substring_for, .. } => {
@@ -84,6 +89,17 @@ pub(super) fn restated(expr: Expr) -> Expr {
         Expr::Function(function) => function_of(with_frame(function)),
         other => other,
     }
+}
+
+/// PostgreSQL's function of an operator that only documents have.
+fn document_function(op: &BinaryOperator) -> Option<&'static str> {
+    Some(match op {
+        BinaryOperator::Question => "jsonb_exists",
+        BinaryOperator::QuestionPipe => "jsonb_exists_any",
+        BinaryOperator::QuestionAnd => "jsonb_exists_all",
+        BinaryOperator::HashMinus => "jsonb_delete_path",
+        _ => return None,
+    })
 }
 
 fn double() -> DataType {
@@ -374,6 +390,25 @@ fn of_ordered_list(name: &str, function: Function) -> Expr {
     call(of, std::iter::once(Expr::Function(list)).chain(arguments).collect())
 }
 
+/// An aggregate of documents is a function of the list of all values.
+fn of_documents(name: &str, mut function: Function) -> Expr {
+    let FunctionArguments::List(list) = &mut function.args else { return Expr::Function(function) };
+    let values = list.args.iter().map(|arg| match arg {
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(value)) => Some(value.clone()),
+        _ => None,
+    });
+    let (of, value) = match (name, values.collect::<Option<Vec<_>>>().as_deref()) {
+        ("jsonb_agg", Some([value])) => ("jsonb_of_list", call("to_jsonb", vec![value.clone()])),
+        ("jsonb_object_agg", Some([key, value])) if list.duplicate_treatment.is_none() => {
+            ("jsonb_of_pairs", call("jsonb_build_array", vec![key.clone(), value.clone()]))
+        }
+        _ => return Expr::Function(function),
+    };
+    list.args = vec![FunctionArg::Unnamed(FunctionArgExpr::Expr(value))];
+    function.name = Ident::new("array_agg").into();
+    call(of, vec![Expr::Function(function)])
+}
+
 /// The type of a cast to a text of any length: the planner has one type for both. `None` where aggregates may be within it.
 fn text_type(value: &Expr) -> Option<&'static str> {
     let is_call = |expr: &Expr| match expr {
@@ -407,6 +442,9 @@ fn function_of(function: Function) -> Expr {
     let name = name.strip_prefix("pg_catalog.").unwrap_or(&name);
     if matches!(name, "mode" | "percentile_disc") {
         return of_ordered_list(name, function);
+    }
+    if matches!(name, "jsonb_agg" | "jsonb_object_agg") {
+        return of_documents(name, function);
     }
     if matches!(name, "nextval" | "currval" | "setval") {
         return of_sequence(function);

@@ -394,6 +394,7 @@ fn short(kind: &DataType) -> Option<String> {
         SqlType::Varchar(_) => "varchar",
         SqlType::Char(_) => "bpchar",
         SqlType::Json => "json",
+        SqlType::Jsonb => "jsonb",
         SqlType::Bytea => "bytea",
         SqlType::Date => "date",
         SqlType::Time | SqlType::TimeDigits(_) => "time",

@@ -14,6 +14,7 @@ use datafusion::arrow::datatypes::{DataType, Float32Type, Float64Type};
 
 use super::moment_functions;
 use crate::SqlError;
+use crate::table::types::JSONB;
 use crate::table::uuid::UUID;
 use crate::table::{Column, SqlType};
 use crate::text::{self, json_text};
@@ -59,10 +60,10 @@ fn is_assignable(from: &DataType, to: SqlType) -> bool {
         SqlType::SmallInt | SqlType::Integer | SqlType::BigInt => from.is_numeric(),
         SqlType::Real | SqlType::Double | SqlType::Numeric(..) => from.is_numeric(),
         SqlType::Text | SqlType::Varchar(_) | SqlType::Char(_) => {
-            !matches!(from, DataType::Binary | DataType::LargeBinary | DataType::BinaryView) && !from.is_nested()
+            !matches!(from, DataType::Binary | DataType::LargeBinary) && !from.is_nested()
         }
         SqlType::Json => matches!(from, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View),
-        SqlType::Bytea => matches!(from, DataType::Binary | DataType::LargeBinary | DataType::BinaryView),
+        SqlType::Bytea => matches!(from, DataType::Binary | DataType::LargeBinary),
         SqlType::Date | SqlType::Timestamp | SqlType::TimestampTz => temporal,
         SqlType::TimestampDigits(_) | SqlType::TimestampTzDigits(_) => temporal,
         SqlType::Time | SqlType::TimeDigits(_) => {
@@ -70,6 +71,7 @@ fn is_assignable(from: &DataType, to: SqlType) -> bool {
         }
         SqlType::Interval => matches!(from, DataType::Interval(_) | DataType::Duration(_)),
         SqlType::Uuid => *from == UUID,
+        SqlType::Jsonb => *from == JSONB,
     }
 }
 

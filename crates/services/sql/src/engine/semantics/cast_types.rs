@@ -35,7 +35,7 @@ impl TypePlanner for CastTypes {
             T::Numeric(ExactNumberInfo::None) | T::Decimal(ExactNumberInfo::None) | T::Dec(ExactNumberInfo::None) => {
                 ANY_NUMERIC
             }
-            T::Timestamp(..) | T::Time(..) | T::Uuid => "",
+            T::Timestamp(..) | T::Time(..) | T::Uuid | T::JSONB => "",
             _ => return Ok(None),
         };
         let found = SqlType::from_ast(kind).ok();

@@ -10,9 +10,9 @@ use std::sync::Arc;
 
 use bytes::Buf;
 use datafusion::arrow::array::{
-    ArrayRef, BinaryBuilder, BooleanBuilder, Date32Builder, Decimal128Builder, FixedSizeBinaryBuilder, Float32Builder,
-    Float64Builder, Int16Builder, Int32Builder, Int64Builder, IntervalMonthDayNanoBuilder, ListArray, StringBuilder,
-    Time64MicrosecondBuilder, TimestampMicrosecondBuilder,
+    ArrayRef, BinaryBuilder, BinaryViewBuilder, BooleanBuilder, Date32Builder, Decimal128Builder,
+    FixedSizeBinaryBuilder, Float32Builder, Float64Builder, Int16Builder, Int32Builder, Int64Builder,
+    IntervalMonthDayNanoBuilder, ListArray, StringBuilder, Time64MicrosecondBuilder, TimestampMicrosecondBuilder,
 };
 use datafusion::arrow::buffer::{NullBuffer, OffsetBuffer};
 use datafusion::arrow::compute::{CastOptions, cast_with_options};
@@ -20,7 +20,7 @@ use datafusion::arrow::datatypes::{DataType, Field, IntervalMonthDayNano};
 
 use super::array;
 use crate::table::uuid;
-use crate::text::{calendar, float, intervals, numeric};
+use crate::text::{calendar, float, intervals, jsonb, numeric};
 use crate::wire::error_response::ErrorResponse;
 use crate::wire::oid::{Kind, Scalar};
 
@@ -52,6 +52,7 @@ enum Values {
     Timestamp(TimestampMicrosecondBuilder),
     Interval(IntervalMonthDayNanoBuilder),
     Uuid(FixedSizeBinaryBuilder),
+    Jsonb(BinaryViewBuilder),
     List { items: Box<ValueBuilder>, lengths: Vec<usize>, valid: Vec<bool> },
 }
 
@@ -94,6 +95,7 @@ impl ValueBuilder {
             Values::Timestamp(values) => values.append_null(),
             Values::Interval(values) => values.append_null(),
             Values::Uuid(values) => values.append_null(),
+            Values::Jsonb(values) => values.append_null(),
             Values::List { lengths, valid, .. } => {
                 lengths.push(0);
                 valid.push(false);
@@ -140,6 +142,7 @@ impl ValueBuilder {
             Values::Uuid(values) => {
                 values.append_value(uuid::parse(text).ok_or_else(wrong)?).map_err(|_| wrong())?;
             }
+            Values::Jsonb(values) => values.append_value(jsonb::encode(&jsonb::parse(text)?)?),
             Values::List { items, lengths, valid } => {
                 let texts = array::parse(text).ok_or_else(|| malformed_array(text))?;
                 for item in &texts {
@@ -174,9 +177,12 @@ impl ValueBuilder {
             }
             Values::Text(_) => {
                 let text = std::str::from_utf8(bytes);
-                let text =
-                    text.map_err(|_| ErrorResponse::new("22021", "invalid byte sequence for encoding \"UTF8\""))?;
-                return self.push_text(text);
+                return self.push_text(text.map_err(|_| not_utf8())?);
+            }
+            // The version of the layout, and the text.
+            Values::Jsonb(_) if bytes.first() == Some(&1) => {
+                let text = std::str::from_utf8(&bytes[1..]);
+                return self.push_text(text.map_err(|_| not_utf8())?);
             }
             Values::Bytea(values) => values.append_value(bytes),
             Values::Date(values) if length == 4 => {
@@ -271,6 +277,7 @@ impl Values {
             | Scalar::Unknown
             | Scalar::Bpchar
             | Scalar::Varchar => Values::Text(StringBuilder::new()),
+            Scalar::Jsonb => Values::Jsonb(BinaryViewBuilder::new()),
             Scalar::Uuid => Values::Uuid(FixedSizeBinaryBuilder::new(uuid::BYTES as i32)),
         })
     }
@@ -291,6 +298,7 @@ impl Values {
             Values::Timestamp(values) => Arc::new(values.finish()),
             Values::Interval(values) => Arc::new(values.finish()),
             Values::Uuid(values) => Arc::new(values.finish()),
+            Values::Jsonb(values) => Arc::new(values.finish()),
             Values::List { items, lengths, valid } => {
                 let items = items.finish()?;
                 let field = Arc::new(Field::new_list_field(items.data_type().clone(), true));
@@ -300,6 +308,10 @@ impl Values {
             }
         })
     }
+}
+
+fn not_utf8() -> ErrorResponse {
+    ErrorResponse::new("22021", "invalid byte sequence for encoding \"UTF8\"")
 }
 
 fn syntax(scalar: Scalar, text: &str) -> ErrorResponse {
@@ -418,6 +430,7 @@ fn span(months: i32, days: i32, us: i64) -> Option<IntervalMonthDayNano> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::table::types::JSONB;
     use crate::wire::Format;
     use crate::wire::value::write;
     use bytes::BytesMut;
@@ -459,6 +472,7 @@ mod tests {
             (DataType::Interval(IntervalUnit::MonthDayNano), "1 year 2 mons -3 days +04:05:06.5"),
             (uuid::UUID, "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"),
             (uuids, "{a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11,NULL}"),
+            (JSONB, "{\"a\": [1.50, null, \"\\\\\"], \"bb\": {}}"),
             (ints, "{1,NULL,-3}"),
             (texts, "{a,\"b \\\"c\",NULL,\"null\",\"\"}"),
         ];
