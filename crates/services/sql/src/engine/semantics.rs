@@ -24,7 +24,7 @@ pub(crate) mod interval_functions;
 pub(crate) mod interval_planner;
 mod json_comparisons;
 pub(crate) mod json_functions;
-mod jsonb_builders;
+pub(crate) mod jsonb_builders;
 pub(crate) mod jsonb_functions;
 pub(crate) mod like_patterns;
 pub(crate) mod list_statistics;

@@ -247,15 +247,15 @@ impl Kind {
         if let Some(scalar) = alias {
             return Ok(Kind::One(*scalar));
         }
-        match told(field) {
+        match declared(field) {
             Some((scalar, _)) => Ok(Kind::One(scalar)),
             None => Kind::of(field.data_type()),
         }
     }
 }
 
-/// The type that a column's metadata tells, and its modifier, if it tells one of the column's type.
-fn told(field: &Field) -> Option<(Scalar, i32)> {
+/// The type that a column's metadata names, and its modifier, if it is one of the column's Arrow type.
+fn declared(field: &Field) -> Option<(Scalar, i32)> {
     let name = field.metadata().get(SQL_NAME)?;
     // PostgreSQL adds four bytes to the length of a text, for the length word.
     let of_text = |length: u32| length as i32 + 4;
@@ -291,7 +291,7 @@ pub(crate) struct Described {
 impl Described {
     /// Describes a column.
     pub(crate) fn of(field: &Field) -> Result<Described, ErrorResponse> {
-        let modifier = match (field.data_type(), told(field)) {
+        let modifier = match (field.data_type(), declared(field)) {
             (DataType::Decimal128(precision, scale), _) => {
                 (i32::from(*precision) << 16 | (i32::from(*scale) & 0xffff)) + 4
             }

@@ -39,6 +39,22 @@ use super::expressions::{binary, call, cast, equal_rows, nested, number};
 /// The parameters of `make_interval`, in their order.
 const PARTS: [&str; 7] = ["years", "months", "weeks", "days", "hours", "mins", "secs"];
 
+/// Functions that are others of the planner, for some of their arguments.
+const RESTATED: [&str; 12] = [
+    "mod",
+    "age",
+    "make_interval",
+    "clock_timestamp",
+    "statement_timestamp",
+    "transaction_timestamp",
+    "current_timestamp",
+    "localtimestamp",
+    "localtime",
+    "gen_random_uuid",
+    "every",
+    "variance",
+];
+
 /// The expression in the planner's syntax; the expression itself if the planner knows it.
 pub(super) fn restated(expr: Expr) -> Expr {
     match expr {
@@ -459,21 +475,7 @@ fn function_of(function: Function) -> Expr {
         // The planner counts without a sign.
         return cast(Expr::Function(function), DataType::Int(None));
     }
-    if !matches!(
-        name,
-        "mod"
-            | "age"
-            | "make_interval"
-            | "clock_timestamp"
-            | "statement_timestamp"
-            | "transaction_timestamp"
-            | "current_timestamp"
-            | "localtimestamp"
-            | "localtime"
-            | "gen_random_uuid"
-            | "every"
-            | "variance"
-    ) {
+    if !RESTATED.contains(&name) {
         return Expr::Function(function);
     }
     if matches!(name, "every" | "variance") {

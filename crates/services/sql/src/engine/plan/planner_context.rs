@@ -23,9 +23,9 @@ use crate::engine::semantics::operators::Operators;
 use crate::engine::semantics::own_types::OwnTypePlanner;
 use crate::engine::semantics::{
     advisory_functions, avg_aggregate, byte_notations, datetime_functions, digest_functions, function_calls,
-    generate_series, interval_functions, json_functions, jsonb_functions, list_statistics, moment_functions,
-    numeric_functions, pattern_functions, signed_windows, substrings, sum_aggregate, templates, text_functions,
-    whole_quotients,
+    generate_series, interval_functions, json_functions, jsonb_builders, jsonb_functions, list_statistics,
+    moment_functions, numeric_functions, pattern_functions, signed_windows, substrings, sum_aggregate, templates,
+    text_functions, whole_quotients,
 };
 use crate::engine::{Canceller, Engine};
 use crate::table::catalog::PUBLIC;
@@ -127,6 +127,7 @@ fn register_functions(context: &SessionContext) {
     advisory_functions::register(context);
     json_functions::register(context);
     jsonb_functions::register(context);
+    jsonb_builders::register(context);
     signed_windows::register(context);
     generate_series::register(context);
     context.register_udaf(sum_aggregate::function());

@@ -24,7 +24,7 @@ use crate::text;
 use crate::text::jsonb::{self, Document};
 
 /// Registers the functions.
-pub(super) fn register(context: &SessionContext) {
+pub(crate) fn register(context: &SessionContext) {
     for (name, build) in [
         ("to_jsonb", to_jsonb as Build),
         ("jsonb_build_array", build_array as Build),

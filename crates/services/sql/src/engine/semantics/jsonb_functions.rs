@@ -9,7 +9,6 @@ use datafusion::arrow::array::{Array, ArrayRef, AsArray, BinaryViewArray, Boolea
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef};
 use datafusion::prelude::SessionContext;
 
-use super::jsonb_builders;
 use super::pg_function::{PgFunction, no_function};
 use super::rows::{ArgumentRow, each, is_text};
 use crate::SqlError;
@@ -20,7 +19,6 @@ use crate::text::jsonb::{self, Document};
 /// Registers the functions.
 pub(crate) fn register(context: &SessionContext) {
     CALLED.iter().for_each(|function| context.register_udf(function.udf()));
-    jsonb_builders::register(context);
 }
 
 fn texts() -> DataType {

@@ -140,8 +140,21 @@ fn write_scalar(
         DataType::Utf8 => out.put_slice(array.as_string::<i32>().value(row).as_bytes()),
         DataType::LargeUtf8 => out.put_slice(array.as_string::<i64>().value(row).as_bytes()),
         DataType::Utf8View => out.put_slice(array.as_string_view().value(row).as_bytes()),
-        DataType::Binary => write_bytes(array.as_binary::<i32>().value(row), format, out),
-        DataType::LargeBinary => write_bytes(array.as_binary::<i64>().value(row), format, out),
+        kind if kind.is_binary() => return write_binary(array, row, format, out),
+        other => return write_temporal(array, other, row, format, out),
+    }
+    Ok(())
+}
+
+fn write_binary(array: &dyn Array, row: usize, format: Format, out: &mut BytesMut) -> Result<(), ErrorResponse> {
+    match array.data_type() {
+        kind if *kind == UUID => {
+            let bytes = array.as_fixed_size_binary().value(row);
+            match format {
+                Format::Text => out.put_slice(uuid::text(bytes).as_bytes()),
+                Format::Binary => out.put_slice(bytes),
+            }
+        }
         kind if *kind == JSONB => {
             let text = jsonb::decode(array.as_binary_view().value(row)).and_then(|document| document.text())?;
             if matches!(format, Format::Binary) {
@@ -150,15 +163,9 @@ fn write_scalar(
             }
             out.put_slice(text.as_bytes());
         }
-        kind if *kind == UUID => {
-            let bytes = array.as_fixed_size_binary().value(row);
-            match format {
-                Format::Text => out.put_slice(uuid::text(bytes).as_bytes()),
-                Format::Binary => out.put_slice(bytes),
-            }
-        }
+        DataType::LargeBinary => write_bytes(array.as_binary::<i64>().value(row), format, out),
         DataType::FixedSizeBinary(_) => write_bytes(array.as_fixed_size_binary().value(row), format, out),
-        other => return write_temporal(array, other, row, format, out),
+        _ => write_bytes(array.as_binary::<i32>().value(row), format, out),
     }
     Ok(())
 }
