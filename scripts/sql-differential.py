@@ -29,6 +29,7 @@ from psycopg import pq
 TYPES = {
     "b": "boolean", "i2": "smallint", "i4": "integer", "i8": "bigint", "n": "numeric", "f4": "real", "f8": "double precision", "t": "text",
     "d": "date", "ti": "time", "ts": "timestamp", "tz": "timestamptz", "iv": "interval", "by": "bytea",
+    "u": "uuid", "jb": "jsonb",
 }
 
 # Literals of each type; a column takes its values from them too.
@@ -48,13 +49,20 @@ LITERALS = {
     "iv": ["'1 day'::interval", "'1 month'::interval", "'-1 day +02:00'::interval", "'1 year 2 mons 3 days 04:05:06.7'::interval",
            "'90 minutes'::interval", "'36 hours'::interval"],
     "by": ["'\\x6162'::bytea", "'\\x'::bytea", "'\\x00ff'::bytea"],
+    "u": ["'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11'::uuid", "'00000000-0000-0000-0000-000000000000'::uuid", "uuid '{FFFFFFFF-FFFF-FFFF-FFFF-FFFFFFFFFFFF}'",
+          "'a0eebc999c0b4ef8bb6d6bb9bd380a12'::uuid"],
+    # No two that differ only in zeros at the end of a number: for DISTINCT they are two values here.
+    "jb": ["'{\"a\": 1, \"b\": [1, \"x\", null]}'::jsonb", "'[1, 2, {\"a\": \"x\"}]'::jsonb", "'\"abc\"'::jsonb", "'1.50'::jsonb", "'null'::jsonb", "'{}'::jsonb",
+           "'{\"bb\":{\"a\":[]},\"a\":2,\"a\":3}'::jsonb", "'[]'::jsonb", "'true'::jsonb"],
 }
 
 
 PATTERNS = ["'a%'", "'%b%'", "'_b_'", "'%'", "''", "'a\\_%'", "'50!%'", "'%c'", "'ab_'"]
 REGEXES = ["'b'", "'^a'", "'[a-c]+'", "'o.b'", "'(a|b)c?'", "'\\d+'", "'c$'", "'a(b)'", "'\\s'", "''", "'[[:alpha:]]'", "'\\mb'"]
 TEXTS_AS = {"i4": ["'12'", "' 7 '", "'x'", "'3000000000'", "''"], "n": ["'1.50'", "'-2e3'", "'x'"], "f8": ["'1e5'", "'NaN'", "'-Infinity'", "'x'"],
-            "d": ["'2024-02-29'", "'2024-02-30'", "'20240131'", "'Jan 5, 2024'", "'x'"]}
+            "d": ["'2024-02-29'", "'2024-02-30'", "'20240131'", "'Jan 5, 2024'", "'x'"],
+            "u": ["'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11'", "'{A0EE-BC99-9C0B-4EF8-BB6D-6BB9-BD38-0A11}'", "'a0eebc99'", "' a0eebc999c0b4ef8bb6d6bb9bd380a11'", "''"],
+            "jb": ["'{\"b\": 1e2, \"a\" : -0.0}'", "'[1,]'", "'\"\\u00e4\"'", "'nul'", "''"]}
 
 
 # The folder of the rules: `type: template`, a line. `{x}` is an expression of type x, `{x!}` a literal of it, `{p}` a pattern of LIKE, `{r}` a

@@ -59,7 +59,10 @@ pub const ROW_GROUP_ROWS: usize = VECTOR_ROWS * ROW_GROUP_VECTORS;
 
 /// Bytes of a value, for types of fixed width in Arrow.
 pub(crate) fn fixed_width(kind: &DataType) -> Option<usize> {
-    kind.primitive_width()
+    match kind {
+        DataType::FixedSizeBinary(width) => usize::try_from(*width).ok().filter(|width| (1..=32).contains(width)),
+        kind => kind.primitive_width(),
+    }
 }
 
 /// Whether Arrow stores values as whole numbers, so that differences can be stored.

@@ -22,6 +22,7 @@ pub(crate) mod row_encoding;
 pub(crate) mod row_scan;
 pub(crate) mod sequence;
 pub(crate) mod types;
+pub(crate) mod uuid;
 mod view;
 mod virtual_table;
 

@@ -9,11 +9,13 @@
 //! parameter, a row of COPY and a cast agree. Arrow's own notation is used where it is PostgreSQL's: for whole numbers,
 //! and for writing decimals.
 
+pub(crate) mod array_text;
 pub(crate) mod calendar;
 pub(crate) mod float;
 pub(crate) mod identifiers;
 pub(crate) mod intervals;
 pub(crate) mod json_text;
+pub(crate) mod jsonb;
 pub(crate) mod keywords;
 pub(crate) mod numeric;
 
@@ -21,9 +23,9 @@ use std::sync::Arc;
 
 use bytes::BytesMut;
 use datafusion::arrow::array::{
-    Array, ArrayRef, AsArray, BinaryBuilder, BooleanArray, Date32Array, Decimal128Array, Float32Array, Float64Array,
-    Int64Array, IntervalMonthDayNanoArray, StringViewArray, StringViewBuilder, Time64MicrosecondArray,
-    TimestampMicrosecondArray,
+    Array, ArrayRef, AsArray, BinaryBuilder, BinaryViewBuilder, BooleanArray, Date32Array, Decimal128Array,
+    FixedSizeBinaryBuilder, Float32Array, Float64Array, Int64Array, IntervalMonthDayNanoArray, StringViewArray,
+    StringViewBuilder, Time64MicrosecondArray, TimestampMicrosecondArray,
 };
 use datafusion::arrow::compute::{CastOptions, cast, cast_with_options};
 use datafusion::arrow::datatypes::{
@@ -33,7 +35,8 @@ use datafusion::arrow::datatypes::{
 
 use crate::SqlError;
 use crate::table::SqlType;
-use crate::table::types::{NUMERIC_DIGITS, UTC};
+use crate::table::types::{JSONB, NUMERIC_DIGITS, UTC};
+use crate::table::uuid::{self, UUID};
 
 /// Whether [`write()`] writes values of this type differently from Arrow's casts.
 pub(crate) fn is_spelled(kind: &DataType) -> bool {
@@ -88,15 +91,24 @@ pub(crate) fn write(array: &ArrayRef) -> Result<ArrayRef, SqlError> {
                 calendar::write_interval(out, span.months, span.days, span.nanoseconds / 1000);
             })
         }
-        DataType::Binary | DataType::LargeBinary | DataType::BinaryView => {
-            let array = cast(array, &DataType::BinaryView)?;
-            let values = array.as_binary_view();
+        kind if *kind == JSONB => {
+            let documents = array.as_binary_view().iter();
+            let texts = documents.map(|bytes| bytes.map(|bytes| jsonb::decode(bytes)?.text()).transpose());
+            Arc::new(texts.collect::<Result<StringViewArray, SqlError>>()?)
+        }
+        DataType::Binary | DataType::LargeBinary => {
+            let array = cast(array, &DataType::LargeBinary)?;
+            let values = array.as_binary::<i64>();
             spelled(values, |row, out| {
                 out.extend_from_slice(b"\\x");
                 for byte in values.value(row) {
                     out.extend_from_slice(format!("{byte:02x}").as_bytes());
                 }
             })
+        }
+        kind if *kind == UUID => {
+            let values = array.as_fixed_size_binary();
+            spelled(values, |row, out| out.extend_from_slice(uuid::text(values.value(row)).as_bytes()))
         }
         _ => cast(array, &DataType::Utf8View)?,
     })
@@ -145,16 +157,35 @@ pub(crate) fn read(texts: &StringViewArray, kind: SqlType) -> Result<ArrayRef, S
             }
             Arc::new(bytes.finish())
         }
+        SqlType::Jsonb => {
+            let mut documents = BinaryViewBuilder::with_capacity(texts.len());
+            for text in texts {
+                documents.append_option(text.map(|text| jsonb::encode(&jsonb::parse(text)?)).transpose()?);
+            }
+            Arc::new(documents.finish())
+        }
+        SqlType::Uuid => {
+            let mut uuids = FixedSizeBinaryBuilder::with_capacity(texts.len(), uuid::BYTES as i32);
+            for text in texts {
+                match text {
+                    Some(text) => uuids.append_value(uuid::parse(text).ok_or_else(|| wrong(text))?)?,
+                    None => uuids.append_null(),
+                }
+            }
+            Arc::new(uuids.finish())
+        }
         SqlType::Date => {
             Arc::new(each::<Date32Array, _>(texts, |text| calendar::parse_date(text).ok_or_else(|| wrong(text)))?)
         }
-        SqlType::Time => Arc::new(each::<Time64MicrosecondArray, _>(texts, |text| {
+        SqlType::Time | SqlType::TimeDigits(_) => Arc::new(each::<Time64MicrosecondArray, _>(texts, |text| {
             calendar::parse_time(text).ok_or_else(|| wrong(text))
         })?),
-        SqlType::Timestamp => Arc::new(each::<TimestampMicrosecondArray, _>(texts, |text| {
-            calendar::parse_timestamp(text).ok_or_else(|| wrong(text))
-        })?),
-        SqlType::TimestampTz => {
+        SqlType::Timestamp | SqlType::TimestampDigits(_) => {
+            Arc::new(each::<TimestampMicrosecondArray, _>(texts, |text| {
+                calendar::parse_timestamp(text).ok_or_else(|| wrong(text))
+            })?)
+        }
+        SqlType::TimestampTz | SqlType::TimestampTzDigits(_) => {
             let read = |text: &str| calendar::parse_timestamptz(text).ok_or_else(|| wrong(text));
             Arc::new(each::<TimestampMicrosecondArray, _>(texts, read)?.with_timezone(UTC))
         }
@@ -178,6 +209,9 @@ fn syntax(text: &str, kind: SqlType) -> SqlError {
         SqlType::Date | SqlType::Time | SqlType::Timestamp | SqlType::TimestampTz | SqlType::Interval => {
             ("22007", kind.name())
         }
+        SqlType::TimeDigits(_) => ("22007", SqlType::Time.name()),
+        SqlType::TimestampDigits(_) => ("22007", SqlType::Timestamp.name()),
+        SqlType::TimestampTzDigits(_) => ("22007", SqlType::TimestampTz.name()),
         SqlType::Numeric(..) => ("22P02", "numeric".to_string()),
         _ => ("22P02", kind.name()),
     };

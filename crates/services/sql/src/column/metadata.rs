@@ -143,6 +143,7 @@ fn extremes(values: &ArrayRef) -> Result<Option<(usize, usize)>, SqlError> {
                 _ => among(rows, valid, |row| flat.as_binary::<i32>().value(row)),
             }
         }
+        DataType::FixedSizeBinary(_) => among(rows, valid, |row| values.as_fixed_size_binary().value(row)),
         _ => None,
     })
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use datafusion::arrow::array::{
-    Array, ArrayRef, AsArray, BinaryArray, BooleanArray, Date32Array, Decimal128Array, Float64Array, Int32Array,
-    Int64Array, RecordBatch, StringViewArray, TimestampMicrosecondArray, UInt64Array,
+    Array, ArrayRef, AsArray, BinaryArray, BooleanArray, Date32Array, Decimal128Array, FixedSizeBinaryArray,
+    Float64Array, Int32Array, Int64Array, RecordBatch, StringViewArray, TimestampMicrosecondArray, UInt64Array,
 };
 use datafusion::arrow::datatypes::{Field, Int64Type, Schema};
 use datafusion::arrow::util::pretty::pretty_format_batches;
@@ -19,6 +19,12 @@ use super::metadata::{ColumnMetadata, RowGroupMetadata, Zone};
 use super::{Compacted, ROW_GROUP_ROWS, RowGroupStore, RowGroupTable, VECTOR_ROWS};
 use crate::SqlError;
 use crate::table::{Column, ColumnStore, SqlType, View};
+
+/// A column of uuids of these bits.
+fn uuids(values: impl Iterator<Item = Option<u128>>) -> ArrayRef {
+    let bytes = values.map(|value| value.map(u128::to_be_bytes));
+    Arc::new(FixedSizeBinaryArray::try_from_sparse_iter_with_size(bytes, 16).unwrap())
+}
 
 fn columns_of_all_kinds(rows: usize, nulls: bool) -> Vec<ArrayRef> {
     let mut random = fastrand::Rng::with_seed(7);
@@ -64,6 +70,7 @@ fn columns_of_all_kinds(rows: usize, nulls: bool) -> Vec<ArrayRef> {
                 .collect::<StringViewArray>(),
         ),
         Arc::new((0..rows).map(|row| keep(row).then(|| vec![row as u8; row % 40])).collect::<BinaryArray>()),
+        uuids((0..rows).map(|row| keep(row).then_some(row as u128 * 0x0102_0304_0506_0708_090a_0b0c))),
     ]
 }
 
@@ -182,6 +189,13 @@ fn a_long_texts_bounds_are_around_it() {
         assert!(bound(&zone.least).unwrap() <= text);
         assert!(bound(&zone.largest).is_none_or(|bound| bound > text));
     }
+}
+
+#[test]
+fn a_uuids_bounds_are_the_least_and_the_largest_by_its_bytes() {
+    let zone = Zone::of(&uuids([Some(7), None, Some(u128::MAX), Some(1 << 127)].into_iter())).unwrap();
+    let uuid = |value: u128| datafusion::scalar::ScalarValue::FixedSizeBinary(16, Some(value.to_be_bytes().to_vec()));
+    assert_eq!(zone, Zone { nulls: 1, least: uuid(7), largest: uuid(u128::MAX), exact: true });
 }
 
 fn column(name: &str, kind: SqlType, not_null: bool) -> Column {
@@ -420,6 +434,7 @@ fn the_format_is_the_one_in_the_golden_dump() {
         ),
         ("text, text", Arc::new(StringViewArray::from(vec!["one", "", "three"]))),
         ("bits, boolean", Arc::new(BooleanArray::from(vec![Some(true), None, Some(false)]))),
+        ("plain, uuid", uuids([Some(0xa0ee_bc99 << 96 | 0x11), None, Some(7)].into_iter())),
     ];
     let mut text = String::new();
     for (what, column) in &columns {
@@ -431,9 +446,11 @@ fn the_format_is_the_one_in_the_golden_dump() {
         ColumnMetadata::new(vec![0], 3, Zone::of(column).unwrap(), vec![Zone::of(column).unwrap()]).unwrap()
     };
     let keys = vec![b"first".to_vec(), b"last".to_vec()];
-    let metadata = RowGroupMetadata { rows: 3, keys, columns: [1, 3, 4].map(|at| facts(&columns[at].1)).to_vec() };
-    text +=
-        &format!("metadata of a row group of three rows: bigint, text, boolean\n{}", hex(&metadata.encode().unwrap()));
+    let metadata = RowGroupMetadata { rows: 3, keys, columns: [1, 3, 4, 5].map(|at| facts(&columns[at].1)).to_vec() };
+    text += &format!(
+        "metadata of a row group of three rows: bigint, text, boolean, uuid\n{}",
+        hex(&metadata.encode().unwrap())
+    );
     let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/src/column/golden.txt");
     let golden = std::fs::read_to_string(golden).unwrap_or_default();
     assert!(text == golden, "the format is now:\n{text}");

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use datafusion::arrow::compute::can_cast_types;
-use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::datatypes::{DataType, SchemaRef};
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::datasource::file_format::parquet::ParquetFormat;
@@ -74,7 +74,12 @@ pub(crate) async fn columns(
     let found = options().infer_schema(session, &url(files, location)?).await?;
     if named.is_empty() {
         let column = |field: &Arc<datafusion::arrow::datatypes::Field>| {
-            let kind = SqlType::from_arrow(field).map_err(|error| {
+            // DataFusion reads bytes as views.
+            let field = match field.data_type() {
+                DataType::BinaryView => Arc::new(field.as_ref().clone().with_data_type(DataType::Binary)),
+                _ => field.clone(),
+            };
+            let kind = SqlType::from_arrow(&field).map_err(|error| {
                 error.with_detail(format!("It is column \"{}\" of the files.", field.name())).with_hint(
                     "Name the columns to use, with their types: CREATE EXTERNAL TABLE name (column type, ..) ..",
                 )

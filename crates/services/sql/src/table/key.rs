@@ -7,6 +7,7 @@
 //!   numeric                     8 or 16 bytes as integers, of the unscaled value
 //!   text                        the bytes and 00 (text contains no 00)
 //!   bytea                       the bytes, 00 as 00 FF, and 00 00
+//!   uuid                        its 16 bytes
 //! ```
 //!
 //! No value is a prefix of another value of its type. So columns are concatenated, and the rows whose first columns
@@ -17,7 +18,8 @@
 use std::ops::Bound;
 
 use datafusion::arrow::array::{
-    Array, ArrayRef, AsArray, BinaryArray, BooleanArray, Decimal128Array, PrimitiveArray, StringViewArray,
+    Array, ArrayRef, AsArray, BinaryArray, BinaryViewArray, BooleanArray, Decimal128Array, FixedSizeBinaryArray,
+    PrimitiveArray, StringViewArray,
 };
 use datafusion::arrow::datatypes::{
     DataType, Date32Type, Decimal128Type, Float32Type, Float64Type, Int16Type, Int32Type, Int64Type,
@@ -27,12 +29,13 @@ use datafusion::arrow::datatypes::{
 use store::KEY_BYTES_MAX;
 
 use super::definition::Table;
-use super::types::SqlType;
+use super::types::{JSONB, SqlType};
+use super::uuid::{self, UUID};
 use crate::{ErrorObject, SqlError};
 
 /// Whether columns of a type can be in a primary key.
 pub(crate) fn is_key_type(kind: SqlType) -> bool {
-    !matches!(kind, SqlType::Interval | SqlType::Json)
+    !matches!(kind, SqlType::Interval | SqlType::Json | SqlType::Jsonb)
 }
 
 /// The values of one column, to be encoded or compared.
@@ -49,6 +52,8 @@ pub(crate) enum KeyColumn<'a> {
     Date(&'a PrimitiveArray<Date32Type>),
     Time(&'a PrimitiveArray<Time64MicrosecondType>),
     Timestamp(&'a PrimitiveArray<TimestampMicrosecondType>),
+    Uuid(&'a FixedSizeBinaryArray),
+    Document(&'a BinaryViewArray),
 }
 
 /// Whether a numeric of that precision takes 8 bytes and not 16: 18 digits always fit in 63 bits.
@@ -74,6 +79,8 @@ impl<'a> KeyColumn<'a> {
             DataType::Date32 => KeyColumn::Date(array.as_primitive()),
             DataType::Time64(TimeUnit::Microsecond) => KeyColumn::Time(array.as_primitive()),
             DataType::Timestamp(TimeUnit::Microsecond, _) => KeyColumn::Timestamp(array.as_primitive()),
+            kind if *kind == UUID => KeyColumn::Uuid(array.as_fixed_size_binary()),
+            kind if *kind == JSONB => KeyColumn::Document(array.as_binary_view()),
             other => unreachable!("{other} is not the type of a key column"),
         }
     }
@@ -127,6 +134,8 @@ impl<'a> KeyColumn<'a> {
             KeyColumn::Date(a) => out.extend(flip32(a.value(row))),
             KeyColumn::Time(a) => out.extend(flip64(a.value(row))),
             KeyColumn::Timestamp(a) => out.extend(flip64(a.value(row))),
+            KeyColumn::Uuid(a) => out.extend_from_slice(a.value(row)),
+            KeyColumn::Document(_) => unreachable!("jsonb is in no primary key"),
         }
     }
 }
@@ -142,7 +151,10 @@ fn flip64(value: i64) -> [u8; 8] {
 /// The primary key of a row, for messages: `(1, a)`.
 pub(crate) fn display(columns: &[ArrayRef], row: usize) -> String {
     use datafusion::arrow::util::display::array_value_to_string;
-    let value = |column: &ArrayRef| array_value_to_string(column, row).unwrap_or_else(|_| "?".into());
+    let value = |column: &ArrayRef| match column.data_type() {
+        kind if *kind == UUID && column.is_valid(row) => uuid::text(column.as_fixed_size_binary().value(row)),
+        _ => array_value_to_string(column, row).unwrap_or_else(|_| "?".into()),
+    };
     columns.iter().map(value).collect::<Vec<_>>().join(", ")
 }
 

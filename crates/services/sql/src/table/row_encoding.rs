@@ -5,16 +5,16 @@
 //!   bitmap   one bit for each of them, least significant first; set: NULL
 //!   slots    one for each of them, little-endian, without padding:
 //!              boolean 1; smallint 2; integer, real, date 4; bigint, double, time, timestamps 8;
-//!              numeric 8, or 16 with more than 18 digits; interval 16: months, days, nanoseconds;
-//!              text and bytea 4: where they end in the last part
-//!   bytes    of text and bytea, in the order of the columns
+//!              numeric 8, or 16 with more than 18 digits; interval 16: months, days, nanoseconds; uuid 16;
+//!              text, bytea and jsonb 4: where they end in the last part
+//!   bytes    of text, bytea and jsonb, in the order of the columns
 //! ```
 //!
 //! The position of a slot depends on n alone, so a scan reads only the columns that it projects.
 
 use datafusion::arrow::array::{
-    Array, ArrayRef, AsArray, BinaryBuilder, BooleanBuilder, Decimal128Builder, PrimitiveBuilder, StringViewBuilder,
-    new_null_array,
+    Array, ArrayRef, AsArray, BinaryBuilder, BinaryViewBuilder, BooleanBuilder, Decimal128Builder,
+    FixedSizeBinaryBuilder, PrimitiveBuilder, StringViewBuilder, new_null_array,
 };
 use datafusion::arrow::datatypes::{
     ArrowPrimitiveType, DataType, Date32Type, Float32Type, Float64Type, Int16Type, Int32Type, Int64Type,
@@ -29,6 +29,7 @@ use super::BATCH_BYTES;
 use super::definition::{Column, ROW_TAG, Table};
 use super::key::{KeyColumn, is_short};
 use super::types::{SqlType, UTC};
+use super::uuid;
 use crate::SqlError;
 
 /// The texts of a batch lie in blocks of this size, or of their own size if that is larger. Arrow's default blocks grow to 2 MiB, and keep that
@@ -54,15 +55,16 @@ fn slot_bytes(kind: SqlType) -> usize {
         SqlType::SmallInt => 2,
         SqlType::Integer | SqlType::Real | SqlType::Date => 4,
         SqlType::Numeric(precision, _) if !is_short(precision) => 16,
-        SqlType::Interval => 16,
+        SqlType::Interval | SqlType::Uuid => 16,
         SqlType::BigInt | SqlType::Double | SqlType::Numeric(..) => 8,
         SqlType::Time | SqlType::Timestamp | SqlType::TimestampTz => 8,
-        SqlType::Text | SqlType::Varchar(_) | SqlType::Char(_) | SqlType::Json | SqlType::Bytea => 4,
+        SqlType::TimeDigits(_) | SqlType::TimestampDigits(_) | SqlType::TimestampTzDigits(_) => 8,
+        SqlType::Text | SqlType::Varchar(_) | SqlType::Char(_) | SqlType::Json | SqlType::Bytea | SqlType::Jsonb => 4,
     }
 }
 
 fn is_long(kind: SqlType) -> bool {
-    kind.is_text() || kind == SqlType::Bytea
+    kind.is_text() || matches!(kind, SqlType::Bytea | SqlType::Jsonb)
 }
 
 impl RowLayout {
@@ -124,7 +126,8 @@ impl<'a> RowEncoder<'a> {
             let long = match column {
                 KeyOrInterval::Key(KeyColumn::Text(a)) if !null => Some(a.value(row).len()),
                 KeyOrInterval::Key(KeyColumn::Bytes(a)) if !null => Some(a.value(row).len()),
-                KeyOrInterval::Key(KeyColumn::Text(_) | KeyColumn::Bytes(_)) => Some(0),
+                KeyOrInterval::Key(KeyColumn::Document(a)) if !null => Some(a.value(row).len()),
+                KeyOrInterval::Key(KeyColumn::Text(_) | KeyColumn::Bytes(_) | KeyColumn::Document(_)) => Some(0),
                 _ => None,
             };
             if let Some(bytes) = long {
@@ -143,6 +146,9 @@ impl<'a> RowEncoder<'a> {
                     out.extend_from_slice(a.value(row).as_bytes());
                 }
                 KeyOrInterval::Key(KeyColumn::Bytes(a)) if !array.is_null(row) => out.extend_from_slice(a.value(row)),
+                KeyOrInterval::Key(KeyColumn::Document(a)) if !array.is_null(row) => {
+                    out.extend_from_slice(a.value(row));
+                }
                 _ => {}
             }
         }
@@ -169,7 +175,10 @@ fn slot_value(column: &KeyOrInterval<'_>, row: usize, width: usize, out: &mut Ve
             KeyColumn::Date(a) => out.extend(a.value(row).to_le_bytes()),
             KeyColumn::Time(a) => out.extend(a.value(row).to_le_bytes()),
             KeyColumn::Timestamp(a) => out.extend(a.value(row).to_le_bytes()),
-            KeyColumn::Text(_) | KeyColumn::Bytes(_) => unreachable!("text and bytea have ends in their slots"),
+            KeyColumn::Uuid(a) => out.extend_from_slice(a.value(row)),
+            KeyColumn::Text(_) | KeyColumn::Bytes(_) | KeyColumn::Document(_) => {
+                unreachable!("text, bytea and jsonb have ends in their slots")
+            }
         },
     }
 }
@@ -185,10 +194,12 @@ enum Cells {
     Decimal(Decimal128Builder, bool),
     Text(StringViewBuilder),
     Bytes(BinaryBuilder),
+    Document(BinaryViewBuilder),
     Date(PrimitiveBuilder<Date32Type>),
     Time(PrimitiveBuilder<Time64MicrosecondType>),
     Timestamp(PrimitiveBuilder<TimestampMicrosecondType>),
     Interval(PrimitiveBuilder<IntervalMonthDayNanoType>),
+    Uuid(FixedSizeBinaryBuilder),
 }
 
 impl Cells {
@@ -208,11 +219,17 @@ impl Cells {
                 Cells::Text(StringViewBuilder::with_capacity(rows).with_fixed_block_size(TEXT_BLOCK_BYTES))
             }
             SqlType::Bytea => Cells::Bytes(BinaryBuilder::new()),
+            SqlType::Jsonb => {
+                Cells::Document(BinaryViewBuilder::with_capacity(rows).with_fixed_block_size(TEXT_BLOCK_BYTES))
+            }
             SqlType::Date => Cells::Date(PrimitiveBuilder::with_capacity(rows)),
-            SqlType::Time => Cells::Time(PrimitiveBuilder::with_capacity(rows)),
-            SqlType::Timestamp => Cells::Timestamp(PrimitiveBuilder::with_capacity(rows)),
-            SqlType::TimestampTz => Cells::Timestamp(PrimitiveBuilder::with_capacity(rows).with_timezone(UTC)),
+            SqlType::Time | SqlType::TimeDigits(_) => Cells::Time(PrimitiveBuilder::with_capacity(rows)),
+            SqlType::Timestamp | SqlType::TimestampDigits(_) => Cells::Timestamp(PrimitiveBuilder::with_capacity(rows)),
+            SqlType::TimestampTz | SqlType::TimestampTzDigits(_) => {
+                Cells::Timestamp(PrimitiveBuilder::with_capacity(rows).with_timezone(UTC))
+            }
             SqlType::Interval => Cells::Interval(PrimitiveBuilder::with_capacity(rows)),
+            SqlType::Uuid => Cells::Uuid(FixedSizeBinaryBuilder::with_capacity(rows, uuid::BYTES as i32)),
         }
     }
 
@@ -229,6 +246,7 @@ impl Cells {
             Cells::Decimal(b, false) => b.append_value(i128::from_le_bytes(fixed(slot)?)),
             Cells::Text(b) => b.append_value(std::str::from_utf8(bytes).map_err(|_| damaged("text is not UTF-8"))?),
             Cells::Bytes(b) => b.append_value(bytes),
+            Cells::Document(b) => b.append_value(bytes),
             Cells::Date(b) => b.append_value(i32::from_le_bytes(fixed(slot)?)),
             Cells::Time(b) => b.append_value(i64::from_le_bytes(fixed(slot)?)),
             Cells::Timestamp(b) => b.append_value(i64::from_le_bytes(fixed(slot)?)),
@@ -239,6 +257,7 @@ impl Cells {
                 let nanoseconds = i64::from_le_bytes(fixed(&whole[8..])?);
                 b.append_value(IntervalMonthDayNano { months, days, nanoseconds });
             }
+            Cells::Uuid(b) => b.append_value(fixed::<{ uuid::BYTES }>(slot)?)?,
         }
         Ok(())
     }
@@ -267,10 +286,12 @@ impl Cells {
             Cells::Decimal(b, _) => b.append_null(),
             Cells::Text(b) => b.append_null(),
             Cells::Bytes(b) => b.append_null(),
+            Cells::Document(b) => b.append_null(),
             Cells::Date(b) => b.append_null(),
             Cells::Time(b) => b.append_null(),
             Cells::Timestamp(b) => b.append_null(),
             Cells::Interval(b) => b.append_null(),
+            Cells::Uuid(b) => b.append_null(),
         }
     }
 
@@ -288,10 +309,12 @@ impl Cells {
             Cells::Decimal(b, _) => primitive(b),
             Cells::Text(b) => Arc::new(b.finish()),
             Cells::Bytes(b) => Arc::new(b.finish()),
+            Cells::Document(b) => Arc::new(b.finish()),
             Cells::Date(b) => primitive(b),
             Cells::Time(b) => primitive(b),
             Cells::Timestamp(b) => primitive(b),
             Cells::Interval(b) => primitive(b),
+            Cells::Uuid(b) => Arc::new(b.finish()),
         }
     }
 }

@@ -13,6 +13,9 @@ use pgwire::messages::data::FieldDescription;
 use super::Format;
 use super::error_response::ErrorResponse;
 use super::reply_text::sent;
+use crate::table::SqlType;
+use crate::table::types::JSONB;
+use crate::table::uuid::UUID;
 
 /// Key of the metadata that marks an integer as an `oid` or an alias of it; the value is the type's name.
 pub(super) const OID_ALIAS: &str = "pg.oid_alias";
@@ -79,6 +82,8 @@ kinds! {
     Oid = OID, array OID_ARRAY, length 4, "oid";
     /// JSON as text.
     Json = JSON, array JSON_ARRAY, length -1, "json";
+    /// JSON as its parts.
+    Jsonb = JSONB, array JSONB_ARRAY, length -1, "jsonb";
     /// 32 bits.
     Float4 = FLOAT4, array FLOAT4_ARRAY, length 4, "real";
     /// 64 bits.
@@ -109,7 +114,7 @@ kinds! {
     Regnamespace = REGNAMESPACE, array REGNAMESPACE_ARRAY, length 4, "regnamespace";
     /// The OID of a role.
     Regrole = REGROLE, array REGROLE_ARRAY, length 4, "regrole";
-    /// 128 bits, as text.
+    /// 128 bits.
     Uuid = UUID, array UUID_ARRAY, length 16, "uuid";
 }
 
@@ -193,8 +198,9 @@ impl Kind {
             | Scalar::Json
             | Scalar::Unknown
             | Scalar::Bpchar
-            | Scalar::Varchar
-            | Scalar::Uuid => DataType::Utf8,
+            | Scalar::Varchar => DataType::Utf8,
+            Scalar::Uuid => UUID,
+            Scalar::Jsonb => JSONB,
         })
     }
 
@@ -212,9 +218,9 @@ impl Kind {
             DataType::Float16 | DataType::Float32 => one(Scalar::Float4),
             DataType::Float64 => one(Scalar::Float8),
             DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => one(Scalar::Text),
-            DataType::Binary | DataType::LargeBinary | DataType::BinaryView | DataType::FixedSizeBinary(_) => {
-                one(Scalar::Bytea)
-            }
+            kind if *kind == UUID => one(Scalar::Uuid),
+            kind if *kind == JSONB => one(Scalar::Jsonb),
+            DataType::Binary | DataType::LargeBinary | DataType::FixedSizeBinary(_) => one(Scalar::Bytea),
             DataType::Date32 | DataType::Date64 => one(Scalar::Date),
             DataType::Time32(_) | DataType::Time64(_) => one(Scalar::Time),
             DataType::Timestamp(_, None) => one(Scalar::Timestamp),
@@ -241,26 +247,29 @@ impl Kind {
         if let Some(scalar) = alias {
             return Ok(Kind::One(*scalar));
         }
-        match field.metadata().get(SQL_NAME).map(|name| sized_text(name).0) {
-            Some(scalar) => Ok(Kind::One(scalar)),
+        match declared(field) {
+            Some((scalar, _)) => Ok(Kind::One(scalar)),
             None => Kind::of(field.data_type()),
         }
     }
 }
 
-/// A text type and its length, from its SQL name: `character varying(20)`.
-fn sized_text(name: &str) -> (Scalar, Option<i32>) {
-    let (word, length) = match name.split_once('(') {
-        Some((word, length)) => (word, length.trim_end_matches(')').parse().ok()),
-        None => (name, None),
-    };
-    let scalar = match word {
-        "character varying" => Scalar::Varchar,
-        "character" => Scalar::Bpchar,
-        "json" => Scalar::Json,
-        _ => Scalar::Text,
-    };
-    (scalar, length)
+/// The type that a column's metadata names, and its modifier, if it is one of the column's Arrow type.
+fn declared(field: &Field) -> Option<(Scalar, i32)> {
+    let name = field.metadata().get(SQL_NAME)?;
+    // PostgreSQL adds four bytes to the length of a text, for the length word.
+    let of_text = |length: u32| length as i32 + 4;
+    match SqlType::from_arrow(field).ok()? {
+        SqlType::Varchar(length) => Some((Scalar::Varchar, of_text(length))),
+        SqlType::Char(length) => Some((Scalar::Bpchar, of_text(length))),
+        SqlType::Json => Some((Scalar::Json, -1)),
+        SqlType::TimeDigits(digits) => Some((Scalar::Time, digits.into())),
+        SqlType::TimestampDigits(digits) => Some((Scalar::Timestamp, digits.into())),
+        SqlType::TimestampTzDigits(digits) => Some((Scalar::Timestamptz, digits.into())),
+        _ if name == "character varying" => Some((Scalar::Varchar, -1)),
+        _ if name == "character" => Some((Scalar::Bpchar, -1)),
+        _ => None,
+    }
 }
 
 fn unsupported(data_type: &DataType) -> ErrorResponse {
@@ -275,20 +284,18 @@ pub(crate) struct Described {
     pub(crate) name: String,
     /// The column's type.
     pub(crate) kind: Kind,
-    /// The type's modifier: precision and scale of a numeric; -1 for none.
+    /// The type's modifier: precision and scale of a numeric, digits of a time, a length; -1 for none.
     pub(crate) modifier: i32,
 }
 
 impl Described {
     /// Describes a column.
     pub(crate) fn of(field: &Field) -> Result<Described, ErrorResponse> {
-        let length = field.metadata().get(SQL_NAME).and_then(|name| sized_text(name).1);
-        let modifier = match (field.data_type(), length) {
+        let modifier = match (field.data_type(), declared(field)) {
             (DataType::Decimal128(precision, scale), _) => {
                 (i32::from(*precision) << 16 | (i32::from(*scale) & 0xffff)) + 4
             }
-            // PostgreSQL adds four bytes to the length, for the length word.
-            (_, Some(length)) => length + 4,
+            (_, Some((_, modifier))) => modifier,
             _ => -1,
         };
         Ok(Described { name: field.name().clone(), kind: Kind::of_field(field)?, modifier })
@@ -325,5 +332,7 @@ mod tests {
         let described = Described::of(&Field::new("name", DataType::Utf8View, true).with_metadata(metadata));
         let described = described.expect("it is sent");
         assert_eq!((described.kind, described.modifier), (Kind::One(Scalar::Varchar), 24));
+        let at = Described::of(&SqlType::TimestampTzDigits(0).field("at", true)).expect("it is sent");
+        assert_eq!((at.kind, at.modifier), (Kind::One(Scalar::Timestamptz), 0));
     }
 }

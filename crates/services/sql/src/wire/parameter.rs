@@ -25,6 +25,11 @@ pub(super) fn read(
             None => Ok(ScalarValue::Null),
         };
     };
+    // A text of an unknown type has that of the statement.
+    let kind = match (kind, wanted) {
+        (Kind::One(Scalar::Unknown), Some(wanted)) => Kind::of(wanted)?,
+        (kind, _) => kind,
+    };
     // A numeric has the digits that its value needs, unless the statement determines them.
     let own = match (kind, wanted) {
         (Kind::One(Scalar::Numeric), Some(DataType::Decimal128(..))) => None,

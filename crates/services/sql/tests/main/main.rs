@@ -25,6 +25,7 @@ mod support;
 mod table_locks;
 mod texts;
 mod two_stores;
+mod types;
 mod upserts;
 mod views;
 mod waiting;

@@ -5,9 +5,11 @@ use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{DataType, Int64Type};
 use datafusion::error::Result as DfResult;
 
+use crate::table::uuid::UUID;
+
 /// Whether values of a type may be long.
 pub(crate) fn is_long(kind: &DataType) -> bool {
-    kind.is_nested() || kind.is_string() || kind.is_binary()
+    kind.is_nested() || kind.is_string() || (kind.is_binary() && *kind != UUID)
 }
 
 /// Bytes of each text; numbers unchanged.

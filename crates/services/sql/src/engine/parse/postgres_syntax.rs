@@ -7,15 +7,18 @@
 //!   @ x, |/ x, ||/ x, ~x         abs(x), sqrt(x::float8), cbrt(x::float8), x # -1
 //!   x::varchar(3), x::char(3)    left(x::text, 3)               a char(n) has no trailing blanks here
 //!   x -> k, x ->> k, x #> '{k}'  json_get(x, k), json_get_text(x, k), json_extract_path(x, 'k')
+//!   x ? k, x ?| a, x ?& a, x #- p  jsonb_exists(x, k), jsonb_exists_any, jsonb_exists_all, jsonb_delete_path
+//!   jsonb_agg(x), jsonb_object_agg(k, x)  jsonb_of_list(array_agg(to_jsonb(x))), jsonb_of_pairs(array_agg(jsonb_build_array(k, x)))
 //!   substring(x FROM a FOR b)    substr(x, a, b): our own, which also takes bytes and patterns
 //!   1e300::float8                '1e300'::float8
 //!   x::json                      json_of(x), which checks it
-//!   x::timestamp(0)              rounded_timestamp(x::timestamp, 0)
+//!   x::timestamp(0)              rounded_timestamp(x::timestamp, 0); time(0) and `time(0) '..'` alike
 //!   (a, b) < (c, d)              a < c OR a = c AND b < d
 //!   (a, b) IN ((1, 2), ..)       a = 1 AND b = 2 OR ..
 //!   (a, b) IS NULL               a IS NULL AND b IS NULL; IS NOT NULL alike
 //!   (a, b) OVERLAPS (c, d)       by the ends of both periods
 //!   make_interval(days => 3)     make_interval(0, 0, 0, 3)
+//!   gen_random_uuid()            uuid()::uuid: it makes the text of one
 //!   localtimestamp, age(x)       now()::timestamp, age(current_date, x)
 //!   current_timestamp(0)         rounded_timestamp(now(), 0)
 //!   mode() WITHIN GROUP (..)     most_frequent(array_agg(..)); percentile_disc alike
@@ -35,6 +38,22 @@ use super::expressions::{binary, call, cast, equal_rows, nested, number};
 
 /// The parameters of `make_interval`, in their order.
 const PARTS: [&str; 7] = ["years", "months", "weeks", "days", "hours", "mins", "secs"];
+
+/// Functions that are others of the planner, for some of their arguments.
+const RESTATED: [&str; 12] = [
+    "mod",
+    "age",
+    "make_interval",
+    "clock_timestamp",
+    "statement_timestamp",
+    "transaction_timestamp",
+    "current_timestamp",
+    "localtimestamp",
+    "localtime",
+    "gen_random_uuid",
+    "every",
+    "variance",
+];
 
 /// The expression in the planner's syntax; the expression itself if the planner knows it.
 pub(super) fn restated(expr: Expr) -> Expr {
@@ -62,6 +81,9 @@ pub(super) fn restated(expr: Expr) -> Expr {
         Expr::BinaryOp { left, op: op @ (BinaryOperator::HashArrow | BinaryOperator::HashLongArrow), right } => {
             at_path(*left, op, *right)
         }
+        Expr::BinaryOp { left, op, right } if document_function(&op).is_some() => {
+            call(document_function(&op).unwrap_or_default(), vec![*left, *right])
+        }
         Expr::IsNull(row) => each_of(*row, |value| Expr::IsNull(Box::new(value))),
         Expr::IsNotNull(row) => each_of(*row, |value| Expr::IsNotNull(Box::new(value))),
         Expr::Substring { expr, substring_from, substring_for, .. } => {
@@ -74,10 +96,26 @@ pub(super) fn restated(expr: Expr) -> Expr {
             expr => Expr::InList { expr: Box::new(expr), list, negated },
         },
         Expr::Cast { expr, data_type, kind: CastKind::Cast | CastKind::DoubleColon, .. } => sized(*expr, data_type),
+        Expr::TypedString(typed)
+            if matches!(typed.data_type, DataType::Timestamp(Some(_), _) | DataType::Time(Some(_), _)) =>
+        {
+            sized(Expr::Value(typed.value), typed.data_type)
+        }
         Expr::Identifier(name) if name.quote_style.is_none() => local_time(name),
         Expr::Function(function) => function_of(with_frame(function)),
         other => other,
     }
+}
+
+/// PostgreSQL's function of an operator that only documents have.
+fn document_function(op: &BinaryOperator) -> Option<&'static str> {
+    Some(match op {
+        BinaryOperator::Question => "jsonb_exists",
+        BinaryOperator::QuestionPipe => "jsonb_exists_any",
+        BinaryOperator::QuestionAnd => "jsonb_exists_all",
+        BinaryOperator::HashMinus => "jsonb_delete_path",
+        _ => return None,
+    })
 }
 
 fn double() -> DataType {
@@ -257,12 +295,20 @@ fn sized(expr: Expr, data_type: DataType) -> Expr {
             cast(quoted_number(expr), data_type)
         }
         T::JSON => call("json_of", vec![cast(expr, T::Text)]),
-        T::Timestamp(Some(digits), zone) if digits < 6 => {
+        T::Timestamp(Some(digits), zone) => {
             let zone = if matches!(zone, TimezoneInfo::WithoutTimeZone) { TimezoneInfo::None } else { zone };
-            call("rounded_timestamp", vec![cast(expr, T::Timestamp(None, zone)), number(&digits.to_string())])
+            rounded(cast(expr, T::Timestamp(None, zone)), digits)
+        }
+        T::Time(Some(digits), TimezoneInfo::None | TimezoneInfo::WithoutTimeZone) => {
+            rounded(cast(expr, T::Time(None, TimezoneInfo::None)), digits)
         }
         data_type => cast(expr, data_type),
     }
+}
+
+/// A time with six digits has all that are stored.
+fn rounded(time: Expr, digits: u64) -> Expr {
+    if digits < 6 { call("rounded_timestamp", vec![time, number(&digits.to_string())]) } else { time }
 }
 
 /// A number that is cast to a float is read as one, as PostgreSQL reads the text of a numeric: the nearest one, of any exponent.
@@ -360,6 +406,25 @@ fn of_ordered_list(name: &str, function: Function) -> Expr {
     call(of, std::iter::once(Expr::Function(list)).chain(arguments).collect())
 }
 
+/// An aggregate of documents is a function of the list of all values.
+fn of_documents(name: &str, mut function: Function) -> Expr {
+    let FunctionArguments::List(list) = &mut function.args else { return Expr::Function(function) };
+    let values = list.args.iter().map(|arg| match arg {
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(value)) => Some(value.clone()),
+        _ => None,
+    });
+    let (of, value) = match (name, values.collect::<Option<Vec<_>>>().as_deref()) {
+        ("jsonb_agg", Some([value])) => ("jsonb_of_list", call("to_jsonb", vec![value.clone()])),
+        ("jsonb_object_agg", Some([key, value])) if list.duplicate_treatment.is_none() => {
+            ("jsonb_of_pairs", call("jsonb_build_array", vec![key.clone(), value.clone()]))
+        }
+        _ => return Expr::Function(function),
+    };
+    list.args = vec![FunctionArg::Unnamed(FunctionArgExpr::Expr(value))];
+    function.name = Ident::new("array_agg").into();
+    call(of, vec![Expr::Function(function)])
+}
+
 /// The type of a cast to a text of any length: the planner has one type for both. `None` where aggregates may be within it.
 fn text_type(value: &Expr) -> Option<&'static str> {
     let is_call = |expr: &Expr| match expr {
@@ -394,6 +459,9 @@ fn function_of(function: Function) -> Expr {
     if matches!(name, "mode" | "percentile_disc") {
         return of_ordered_list(name, function);
     }
+    if matches!(name, "jsonb_agg" | "jsonb_object_agg") {
+        return of_documents(name, function);
+    }
     if matches!(name, "nextval" | "currval" | "setval") {
         return of_sequence(function);
     }
@@ -407,20 +475,7 @@ fn function_of(function: Function) -> Expr {
         // The planner counts without a sign.
         return cast(Expr::Function(function), DataType::Int(None));
     }
-    if !matches!(
-        name,
-        "mod"
-            | "age"
-            | "make_interval"
-            | "clock_timestamp"
-            | "statement_timestamp"
-            | "transaction_timestamp"
-            | "current_timestamp"
-            | "localtimestamp"
-            | "localtime"
-            | "every"
-            | "variance"
-    ) {
+    if !RESTATED.contains(&name) {
         return Expr::Function(function);
     }
     if matches!(name, "every" | "variance") {
@@ -436,7 +491,9 @@ fn function_of(function: Function) -> Expr {
         },
         ("age", 1) => call("age", vec![call("current_date", Vec::new()), given[0].1.clone()]),
         ("clock_timestamp" | "statement_timestamp" | "transaction_timestamp", 0) => call("now", Vec::new()),
+        ("gen_random_uuid", 0) => cast(call("uuid", Vec::new()), DataType::Uuid),
         ("localtimestamp" | "localtime", 0) => local_time(Ident::new(name)),
+        ("localtime", 1) => call("rounded_timestamp", vec![local_time(Ident::new(name)), given[0].1.clone()]),
         ("localtimestamp", 1) => call("rounded_timestamp", vec![local_time(Ident::new(name)), given[0].1.clone()]),
         ("current_timestamp", 1) => call("rounded_timestamp", vec![call("now", Vec::new()), given[0].1.clone()]),
         ("make_interval", _) if given.iter().any(|(name, _)| name.is_some()) => {

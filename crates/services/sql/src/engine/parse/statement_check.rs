@@ -364,14 +364,10 @@ fn names_once(function: &Function) -> ControlFlow<Box<SqlError>> {
 fn cast(kind: &DataType) -> ControlFlow<Box<SqlError>> {
     use DataType as T;
     match kind {
-        T::Time(Some(digits), _) if *digits != 6 => {
-            refuse_with(format!("a cast to {kind}"), "Times have six digits after the point: use date_trunc.")
-        }
         T::Varchar(Some(length)) | T::CharacterVarying(Some(length)) | T::CharVarying(Some(length)) => {
             some_length("varchar", length)
         }
         T::Char(Some(length)) | T::Character(Some(length)) => some_length("char", length),
-        T::Timestamp(Some(digits), _) if *digits > 6 => refuse(format!("a cast to {kind}")),
         T::Interval { precision: Some(_), .. } => refuse(format!("a cast to {kind}")),
         _ => ControlFlow::Continue(()),
     }

@@ -394,12 +394,14 @@ fn short(kind: &DataType) -> Option<String> {
         SqlType::Varchar(_) => "varchar",
         SqlType::Char(_) => "bpchar",
         SqlType::Json => "json",
+        SqlType::Jsonb => "jsonb",
         SqlType::Bytea => "bytea",
         SqlType::Date => "date",
-        SqlType::Time => "time",
-        SqlType::Timestamp => "timestamp",
-        SqlType::TimestampTz => "timestamptz",
+        SqlType::Time | SqlType::TimeDigits(_) => "time",
+        SqlType::Timestamp | SqlType::TimestampDigits(_) => "timestamp",
+        SqlType::TimestampTz | SqlType::TimestampTzDigits(_) => "timestamptz",
         SqlType::Interval => "interval",
+        SqlType::Uuid => "uuid",
     };
     Some(name.into())
 }

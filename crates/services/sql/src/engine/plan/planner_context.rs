@@ -20,11 +20,12 @@ use crate::engine::semantics::cast_types::CastTypes;
 use crate::engine::semantics::interval_planner::IntervalPlanner;
 use crate::engine::semantics::like_patterns::ESCAPED;
 use crate::engine::semantics::operators::Operators;
+use crate::engine::semantics::own_types::OwnTypePlanner;
 use crate::engine::semantics::{
     advisory_functions, avg_aggregate, byte_notations, datetime_functions, digest_functions, function_calls,
-    generate_series, interval_functions, json_functions, list_statistics, moment_functions, notify_function,
-    numeric_functions, pattern_functions, set_config_function, signed_windows, substrings, sum_aggregate, templates,
-    text_functions, whole_quotients,
+    generate_series, interval_functions, json_functions, jsonb_builders, jsonb_functions, list_statistics,
+    moment_functions, notify_function, numeric_functions, pattern_functions, set_config_function, signed_windows,
+    substrings, sum_aggregate, templates, text_functions, whole_quotients,
 };
 use crate::engine::{Canceller, Engine};
 use crate::table::catalog::PUBLIC;
@@ -76,7 +77,7 @@ pub(crate) fn make(
     let state = SessionStateBuilder::new()
         .with_config(config)
         .with_runtime_env(engine.runtime.clone())
-        .with_expr_planners(vec![Arc::new(IntervalPlanner)])
+        .with_expr_planners(vec![Arc::new(IntervalPlanner), Arc::new(OwnTypePlanner)])
         .with_default_features()
         .with_analyzer_rules(vec![
             Arc::new(ResolveGroupingFunction::new()),
@@ -127,6 +128,8 @@ fn register_functions(context: &SessionContext) {
     json_functions::register(context);
     set_config_function::register(context);
     notify_function::register(context);
+    jsonb_functions::register(context);
+    jsonb_builders::register(context);
     signed_windows::register(context);
     generate_series::register(context);
     context.register_udaf(sum_aggregate::function());

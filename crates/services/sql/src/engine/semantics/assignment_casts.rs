@@ -1,7 +1,7 @@
 //! Converts values for a column: PostgreSQL's assignment casts.
 //!
 //! Numbers can be assigned to numbers: they are rounded if digits do not fit, and refused if the value does not fit.
-//! Every type can be assigned to text, and dates and times to each other. Text can be assigned to other types only as a
+//! Times are rounded to the digits of `timestamp(n)`. Every type can be assigned to text, and dates and times to each other. Text can be assigned to other types only as a
 //! literal or parameter of the statement, whose type is then open.
 
 use std::sync::Arc;
@@ -12,12 +12,23 @@ use datafusion::arrow::array::{
 use datafusion::arrow::compute::{CastOptions, cast_with_options};
 use datafusion::arrow::datatypes::{DataType, Float32Type, Float64Type};
 
+use super::moment_functions;
 use crate::SqlError;
+use crate::table::types::JSONB;
+use crate::table::uuid::UUID;
 use crate::table::{Column, SqlType};
 use crate::text::{self, json_text};
 
 /// The array in the column's type, checked. `open` means that a text may be a value of any type.
 pub(crate) fn assign(array: &ArrayRef, column: &Column, open: bool) -> Result<ArrayRef, SqlError> {
+    let array = converted(array, column, open)?;
+    match column.kind.digits() {
+        Some(digits) => moment_functions::with_digits(&array, digits),
+        None => Ok(array),
+    }
+}
+
+fn converted(array: &ArrayRef, column: &Column, open: bool) -> Result<ArrayRef, SqlError> {
     let (from, to) = (array.data_type(), column.kind.arrow());
     if *from == DataType::Null || array.null_count() == array.len() {
         return Ok(new_null_array(&to, array.len()));
@@ -49,13 +60,18 @@ fn is_assignable(from: &DataType, to: SqlType) -> bool {
         SqlType::SmallInt | SqlType::Integer | SqlType::BigInt => from.is_numeric(),
         SqlType::Real | SqlType::Double | SqlType::Numeric(..) => from.is_numeric(),
         SqlType::Text | SqlType::Varchar(_) | SqlType::Char(_) => {
-            !matches!(from, DataType::Binary | DataType::LargeBinary | DataType::BinaryView) && !from.is_nested()
+            !matches!(from, DataType::Binary | DataType::LargeBinary) && !from.is_nested()
         }
         SqlType::Json => matches!(from, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View),
-        SqlType::Bytea => matches!(from, DataType::Binary | DataType::LargeBinary | DataType::BinaryView),
+        SqlType::Bytea => matches!(from, DataType::Binary | DataType::LargeBinary),
         SqlType::Date | SqlType::Timestamp | SqlType::TimestampTz => temporal,
-        SqlType::Time => matches!(from, DataType::Time32(_) | DataType::Time64(_) | DataType::Timestamp(..)),
+        SqlType::TimestampDigits(_) | SqlType::TimestampTzDigits(_) => temporal,
+        SqlType::Time | SqlType::TimeDigits(_) => {
+            matches!(from, DataType::Time32(_) | DataType::Time64(_) | DataType::Timestamp(..))
+        }
         SqlType::Interval => matches!(from, DataType::Interval(_) | DataType::Duration(_)),
+        SqlType::Uuid => *from == UUID,
+        SqlType::Jsonb => *from == JSONB,
     }
 }
 
@@ -200,6 +216,9 @@ mod tests {
         assert_eq!(one("ab   ", SqlType::Char(3)), Ok("ab".into()));
         assert_eq!(one("{\"a\":", SqlType::Json), Err("22P02"));
         assert_eq!(one("a\0b", SqlType::Text), Err("22021"));
+        let uuid = "a0eebc999c0b4ef8bb6d6bb9bd380a11";
+        assert_eq!(one(uuid, SqlType::Uuid), Ok(uuid.into()));
+        assert_eq!(one("a0ee", SqlType::Uuid), Err("22P02"));
     }
 
     #[test]

@@ -8,6 +8,7 @@ use datafusion::error::Result as DfResult;
 use datafusion::logical_expr::planner::TypePlanner;
 use datafusion::sql::sqlparser::ast::{self, ExactNumberInfo};
 
+use crate::SqlError;
 use crate::table::SqlType;
 use crate::table::types::NUMERIC_DIGITS;
 
@@ -34,10 +35,15 @@ impl TypePlanner for CastTypes {
             T::Numeric(ExactNumberInfo::None) | T::Decimal(ExactNumberInfo::None) | T::Dec(ExactNumberInfo::None) => {
                 ANY_NUMERIC
             }
-            T::Timestamp(..) | T::Time(..) => "",
+            T::Timestamp(..) | T::Time(..) | T::Uuid | T::JSONB => "",
             _ => return Ok(None),
         };
-        Ok(SqlType::from_ast(kind).ok().map(|kind| Arc::new(Field::new(name, kind.arrow(), true))))
+        let found = SqlType::from_ast(kind).ok();
+        if found.and_then(|kind| kind.digits()).is_some_and(|digits| digits < 6) {
+            // A plain cast is restated before: see `postgres_syntax`.
+            return Err(SqlError::unsupported(format!("{kind} here")).into());
+        }
+        Ok(found.map(|kind| Arc::new(Field::new(name, kind.arrow(), true))))
     }
 }
 

@@ -12,7 +12,7 @@ use datafusion::logical_expr::expr::{Case, ScalarFunction};
 use datafusion::logical_expr::{Cast, Expr, ExprSchemable, WindowFunctionDefinition, lit, when};
 
 use super::json_comparisons::is_json;
-use super::pg_function::{PgFunction, no_function};
+use super::pg_function::{PgFunction, no_function, type_name};
 use super::{
     datetime_functions, interval_comparisons, moment_functions, numeric_literals, pattern_functions,
     regular_expressions, text_functions,
@@ -223,7 +223,8 @@ fn one_kind(values: &mut [&mut Expr], what: &str, schema: &DFSchema) -> Result<b
             continue;
         }
         let Expr::Literal(ScalarValue::Utf8(Some(text)) | ScalarValue::Utf8View(Some(text)), _) = &**value else {
-            let message = format!("{what} types text and {kind} cannot be matched");
+            let name = type_name(&kind);
+            let message = format!("{what} types text and {name} cannot be matched");
             return Err(SqlError::statement("42804", message).with_hint("Cast one of them."));
         };
         **value = match kind.is_decimal() {

@@ -15,10 +15,11 @@ use datafusion::logical_expr::{
 };
 use datafusion::prelude::SessionContext;
 
+use super::jsonb_functions;
 use super::pg_function::{PgFunction, no_function};
 use super::rows::{ArgumentRow, each, is_text, wanted};
 use crate::SqlError;
-use crate::table::types::TYPE_KEY;
+use crate::table::types::{JSONB, TYPE_KEY};
 use crate::text::json_text;
 
 fn text(name: &'static str, wants: Wants, run: Run) -> PgFunction {
@@ -36,8 +37,14 @@ pub(crate) fn register(context: &SessionContext) {
             |types| wanted("json", "t", types),
             |arrays, _| values(arrays, |row| Ok(Some(row.text(0).into()))),
         ),
-        text("json_get", key, |arrays, _| values(arrays, |row| Ok(got(&row).map(str::to_owned)))),
-        text("json_extract_path", path, |arrays, _| values(arrays, |row| Ok(at_path(&row).map(str::to_owned)))),
+        text("json_get", key, |arrays, gives| match jsonb_functions::is_document(arrays) {
+            true => jsonb_functions::member(arrays, gives),
+            false => values(arrays, |row| Ok(got(&row).map(str::to_owned))),
+        }),
+        text("json_extract_path", path, |arrays, gives| match jsonb_functions::is_document(arrays) {
+            true => jsonb_functions::at_path(arrays, gives),
+            false => values(arrays, |row| Ok(at_path(&row).map(str::to_owned))),
+        }),
     ];
     for meant in json {
         context.register_udf(ScalarUDF::from(JsonCall {
@@ -46,9 +53,13 @@ pub(crate) fn register(context: &SessionContext) {
         }));
     }
     let others = [
-        text("json_get_text", key, |arrays, _| values(arrays, |row| got(&row).map_or(Ok(None), json_text::plain))),
-        text("json_extract_path_text", path, |arrays, _| {
-            values(arrays, |row| at_path(&row).map_or(Ok(None), json_text::plain))
+        text("json_get_text", key, |arrays, gives| match jsonb_functions::is_document(arrays) {
+            true => jsonb_functions::member(arrays, gives),
+            false => values(arrays, |row| got(&row).map_or(Ok(None), json_text::plain)),
+        }),
+        text("json_extract_path_text", path, |arrays, gives| match jsonb_functions::is_document(arrays) {
+            true => jsonb_functions::at_path(arrays, gives),
+            false => values(arrays, |row| at_path(&row).map_or(Ok(None), json_text::plain)),
         }),
         text(
             "json_typeof",
@@ -71,6 +82,8 @@ pub(crate) fn register(context: &SessionContext) {
 /// A json and a key, or the number of an element.
 fn key(types: &[DataType]) -> Result<Vec<DataType>, SqlError> {
     match types {
+        [json, key] if *json == JSONB && key.is_integer() => Ok(vec![JSONB, DataType::Int64]),
+        [json, key] if *json == JSONB && is_text(key) => Ok(vec![JSONB, DataType::Utf8]),
         [json, key] if is_text(json) && key.is_integer() => Ok(vec![DataType::Utf8, DataType::Int64]),
         [json, key] if is_text(json) && is_text(key) => Ok(vec![DataType::Utf8; 2]),
         _ => Err(no_function("->", types)),
@@ -78,9 +91,12 @@ fn key(types: &[DataType]) -> Result<Vec<DataType>, SqlError> {
 }
 
 fn path(types: &[DataType]) -> Result<Vec<DataType>, SqlError> {
-    match types.iter().all(is_text) && types.len() > 1 {
-        true => Ok(vec![DataType::Utf8; types.len()]),
-        false => Err(no_function("json_extract_path", types)),
+    match types {
+        [json, steps @ ..] if !steps.is_empty() && steps.iter().all(is_text) && (is_text(json) || *json == JSONB) => {
+            let json = if *json == JSONB { JSONB } else { DataType::Utf8 };
+            Ok(std::iter::once(json).chain(steps.iter().map(|_| DataType::Utf8)).collect())
+        }
+        _ => Err(no_function("json_extract_path", types)),
     }
 }
 
@@ -152,11 +168,14 @@ impl ScalarUDFImpl for JsonCall {
         Ok((self.meant.wants)(arguments)?)
     }
 
-    fn return_type(&self, _: &[DataType]) -> DfResult<DataType> {
-        Ok(DataType::Utf8)
+    fn return_type(&self, arguments: &[DataType]) -> DfResult<DataType> {
+        Ok(if arguments.first() == Some(&JSONB) { JSONB } else { DataType::Utf8 })
     }
 
-    fn return_field_from_args(&self, _: ReturnFieldArgs) -> DfResult<FieldRef> {
+    fn return_field_from_args(&self, args: ReturnFieldArgs) -> DfResult<FieldRef> {
+        if args.arg_fields.first().is_some_and(|field| *field.data_type() == JSONB) {
+            return Ok(Arc::new(Field::new(self.name(), JSONB, true)));
+        }
         let metadata = HashMap::from([(TYPE_KEY.to_owned(), "json".to_owned())]);
         Ok(Arc::new(Field::new(self.name(), DataType::Utf8, true).with_metadata(metadata)))
     }

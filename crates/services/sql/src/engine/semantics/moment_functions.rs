@@ -5,8 +5,10 @@
 
 use std::sync::Arc;
 
-use datafusion::arrow::array::{Array, ArrayRef, BooleanArray, Date32Array, Time64MicrosecondArray};
-use datafusion::arrow::datatypes::{DataType, TimeUnit};
+use datafusion::arrow::array::{
+    Array, ArrayRef, AsArray, BooleanArray, Date32Array, Time64MicrosecondArray, TimestampMicrosecondArray,
+};
+use datafusion::arrow::datatypes::{DataType, Int64Type, Time64MicrosecondType, TimeUnit, TimestampMicrosecondType};
 use datafusion::common::ScalarValue;
 use datafusion::logical_expr::Expr;
 
@@ -15,6 +17,9 @@ use super::pg_function::{Argument, PgFunction, no_function};
 use super::rows::{ArgumentRow, INTERVAL, Kept, Span, each, is_text, moments, spans, wanted};
 use crate::SqlError;
 use crate::text::calendar::{DAY_US, SECOND_US, civil, days};
+
+/// The type of times of day.
+const TIME: DataType = DataType::Time64(TimeUnit::Microsecond);
 
 fn out_of_range() -> SqlError {
     SqlError::value("22008", "timestamp out of range")
@@ -139,25 +144,62 @@ fn cut_span(unit: &str, span: Span) -> Result<Span, SqlError> {
     }
 }
 
-/// A timestamp rounded to a number of digits behind the second: `timestamp(n)`.
+/// A timestamp or a time rounded to a number of digits behind the second: `timestamp(n)`, `time(n)`.
 pub(crate) const ROUNDED: PgFunction = PgFunction {
     name: "rounded_timestamp",
     wants: |types| match types {
         [DataType::Timestamp(_, zone), digits] if digits.is_integer() => {
             Ok(vec![zone.as_ref().map_or(TIMESTAMP, |_| moment()), DataType::Int64])
         }
+        [DataType::Time64(_) | DataType::Time32(_), digits] if digits.is_integer() => Ok(vec![TIME, DataType::Int64]),
         _ => Err(no_function("timestamp", types)),
     },
     gives: |types| types.first().map(|(kind, _)| (*kind).clone()).ok_or_else(|| no_function("timestamp", &[])),
-    run: |arrays, gives| moments(arrays, gives, |row| rounded(row.moment(0), row.int(1)).ok_or_else(out_of_range)),
+    run: |arrays, gives| match gives {
+        DataType::Time64(_) => {
+            let digits = arrays[1].as_primitive::<Int64Type>();
+            let times = arrays[0].as_primitive::<Time64MicrosecondType>().iter().zip(digits);
+            Ok(Arc::new(times.map(|(us, digits)| Some(rounded_time(us?, digits?))).collect::<Time64MicrosecondArray>()))
+        }
+        _ => moments(arrays, gives, |row| rounded(row.moment(0), row.int(1)).ok_or_else(out_of_range)),
+    },
     between: Some(""),
 };
+
+/// Times and timestamps in microseconds, rounded to a number of digits behind the second; other values stay as they are.
+pub(crate) fn with_digits(array: &ArrayRef, digits: u8) -> Result<ArrayRef, SqlError> {
+    let digits = i64::from(digits);
+    Ok(match array.data_type() {
+        DataType::Timestamp(TimeUnit::Microsecond, _) => {
+            let values = array.as_primitive::<TimestampMicrosecondType>().iter();
+            let values = values.map(|us| us.map(|us| rounded(us, digits).ok_or_else(out_of_range)).transpose());
+            let values = values.collect::<Result<TimestampMicrosecondArray, SqlError>>()?;
+            Arc::new(values.with_data_type(array.data_type().clone()))
+        }
+        DataType::Time64(TimeUnit::Microsecond) => {
+            let values = array.as_primitive::<Time64MicrosecondType>().iter();
+            Arc::new(values.map(|us| Some(rounded_time(us?, digits))).collect::<Time64MicrosecondArray>())
+        }
+        _ => array.clone(),
+    })
+}
+
+/// The microseconds of the last digit.
+fn unit(digits: i64) -> i64 {
+    10i64.pow(6 - digits.clamp(0, 6) as u32)
+}
+
+/// A time of day, rounded: 24:00:00 is one.
+fn rounded_time(us: i64, digits: i64) -> i64 {
+    let unit = unit(digits);
+    (us + unit / 2) / unit * unit
+}
 
 /// 2000-01-01: halves are rounded away from it, since PostgreSQL counts from there.
 const MIDDLE_US: i64 = 946_684_800 * SECOND_US;
 
 fn rounded(us: i64, digits: i64) -> Option<i64> {
-    let unit = 10i64.pow(6 - digits.clamp(0, 6) as u32);
+    let unit = unit(digits);
     let distance = us.checked_sub(MIDDLE_US)?;
     let length = distance.checked_abs()?.checked_add(unit / 2)? / unit * unit;
     MIDDLE_US.checked_add(distance.signum() * length)
@@ -280,6 +322,9 @@ mod tests {
         ] {
             let us = parse_timestamp(text).expect(text);
             assert_eq!(rounded(us, digits), parse_timestamp(expected), "{text}");
+        }
+        for (us, digits, expected) in [(1_499_999, 0, 1_000_000), (1_500_000, 0, 2_000_000), (DAY_US - 1, 2, DAY_US)] {
+            assert_eq!(rounded_time(us, digits), expected, "{us}");
         }
         assert_eq!(rounded(i64::MIN, 0), None);
         assert_eq!(cut("fortnight", 0, "timestamp").expect_err("there is none").code(), "22023");

@@ -11,6 +11,7 @@
 //!   x::numeric                             keeps the digits of x
 //!   s ~ 'p'                                PostgreSQL's regular expressions as DataFusion's (regular_expressions)
 //!   iv * n, iv / n     intervals           interval_times, interval_over; -iv, time::interval and back
+//!   id = '..'          a uuid               '..'::uuid (own_types); documents alike
 //!   x IN (SELECT ..)                       only where NULL and false are the same
 //! ```
 //!
@@ -34,12 +35,14 @@ use super::interval_comparisons::{is_interval, span};
 use super::numeric_division;
 use super::numeric_division::operand;
 use super::numeric_literals::numeric_literal;
+use super::pg_function::type_name;
 use super::{
     cast_types, correlated_subqueries, datetime_functions, function_calls, interval_aggregates, interval_comparisons,
-    interval_functions, json_comparisons, numeric_functions, numeric_literals, regular_expressions,
+    interval_functions, json_comparisons, numeric_functions, numeric_literals, own_types, regular_expressions,
 };
 use crate::SqlError;
 use crate::table::SqlType;
+use crate::table::types::JSONB;
 use crate::text::intervals::parse_interval;
 
 /// The rule.
@@ -113,6 +116,13 @@ pub(crate) fn schema_below(plan: &LogicalPlan) -> DfResult<DFSchema> {
 
 fn rewrite(expr: Expr, schema: &DFSchema) -> DfResult<Transformed<Expr>> {
     json_comparisons::check(&expr, schema)?;
+    let expr = own_types::rewrite(expr, schema)?;
+    let beside_own = expr.transformed;
+    let meant = meant_by_kind(expr.data, schema)?;
+    Ok(Transformed::new_transformed(meant.data, meant.transformed || beside_own))
+}
+
+fn meant_by_kind(expr: Expr, schema: &DFSchema) -> DfResult<Transformed<Expr>> {
     match expr {
         Expr::BinaryExpr(binary) => operator(binary, schema),
         Expr::Between(between) => between_of(between, schema),
@@ -347,6 +357,10 @@ fn cast_of(cast: Cast, schema: &DFSchema) -> DfResult<Transformed<Expr>> {
     let to = cast.field.data_type().clone();
     if let Some(text) = json_comparisons::as_text(&cast.expr, &to, schema) {
         return Ok(Transformed::yes(text));
+    }
+    if from == JSONB && (to.is_numeric() || to == DataType::Boolean) {
+        let error = SqlError::unsupported(format!("a cast of jsonb to {}", type_name(&to)));
+        return Err(error.with_hint("Take the value as text with ->> or #>>, and cast that.").into());
     }
     if let (Ok(one), Ok(other)) = (kind_of(&from), kind_of(&to))
         && !is_castable(&one, &other)

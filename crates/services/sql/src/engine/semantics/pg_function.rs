@@ -66,15 +66,15 @@ impl PgFunction {
     }
 }
 
+/// PostgreSQL's name of an Arrow type.
+pub(crate) fn type_name(kind: &DataType) -> String {
+    let field = Field::new("", kind.clone(), true);
+    crate::table::SqlType::from_arrow(&field).map_or_else(|_| kind.to_string(), |kind| kind.name())
+}
+
 /// The error that there is no function for arguments of these types.
 pub(crate) fn no_function(name: &str, arguments: &[DataType]) -> SqlError {
-    let types: Vec<String> = arguments
-        .iter()
-        .map(|kind| {
-            let field = Field::new("", kind.clone(), true);
-            crate::table::SqlType::from_arrow(&field).map_or_else(|_| kind.to_string(), |kind| kind.name())
-        })
-        .collect();
+    let types: Vec<String> = arguments.iter().map(type_name).collect();
     SqlError::statement("42883", format!("function {name}({}) does not exist", types.join(", ")))
 }
 

@@ -15,6 +15,7 @@ use datafusion::arrow::datatypes::{
 
 use super::pg_function::no_function;
 use crate::SqlError;
+use crate::text::jsonb::{self, Document};
 
 /// The type of intervals.
 pub(crate) const INTERVAL: DataType = DataType::Interval(IntervalUnit::MonthDayNano);
@@ -54,6 +55,21 @@ impl<'a> ArgumentRow<'a> {
     /// A double.
     pub(crate) fn float(&self, at: usize) -> f64 {
         self.arrays[at].as_primitive::<Float64Type>().value(self.row)
+    }
+
+    /// A truth value.
+    pub(crate) fn flag(&self, at: usize) -> bool {
+        self.arrays[at].as_boolean().value(self.row)
+    }
+
+    /// The elements of an array.
+    pub(crate) fn list(&self, at: usize) -> ArrayRef {
+        self.arrays[at].as_list::<i32>().value(self.row)
+    }
+
+    /// A jsonb document. Errors: damaged.
+    pub(crate) fn document(&self, at: usize) -> Result<Document, SqlError> {
+        jsonb::decode(self.arrays[at].as_binary_view().value(self.row))
     }
 
     /// Microseconds of a timestamp.

@@ -21,12 +21,18 @@ use datafusion::scalar::ScalarValue;
 
 use crate::SqlError;
 use crate::table::SqlType;
+use crate::table::types::JSONB;
+use crate::table::uuid::UUID;
 use crate::text;
 
 /// Replaces a cast between text and another type by a function; other expressions stay unchanged.
 pub(crate) fn rewrite(expr: Expr, schema: &DFSchema, in_condition: bool) -> DfResult<Transformed<Expr>> {
     let Expr::Cast(Cast { expr: value, field }) = &expr else { return Ok(Transformed::no(expr)) };
     let (from, to) = (value.get_type(schema)?, field.data_type().clone());
+    if to == JSONB && from.is_binary() && from != JSONB {
+        // Bytes and documents are one type for DataFusion when it makes types equal.
+        return Err(SqlError::statement("42846", "cannot cast type bytea to jsonb").into());
+    }
     let direction = if is_text(&to) && text::is_spelled(&from) {
         Direction::Write
     } else if is_text(&from)
@@ -56,12 +62,14 @@ fn read_as(kind: &DataType) -> Option<SqlType> {
         DataType::Float32 => SqlType::Real,
         DataType::Float64 => SqlType::Double,
         DataType::Decimal128(precision, scale) if *scale >= 0 => SqlType::Numeric(*precision, *scale),
-        DataType::Binary | DataType::LargeBinary | DataType::BinaryView => SqlType::Bytea,
+        DataType::Binary | DataType::LargeBinary => SqlType::Bytea,
+        kind if *kind == JSONB => SqlType::Jsonb,
         DataType::Date32 => SqlType::Date,
         DataType::Time64(_) | DataType::Time32(_) => SqlType::Time,
         DataType::Timestamp(_, None) => SqlType::Timestamp,
         DataType::Timestamp(_, Some(_)) => SqlType::TimestampTz,
         DataType::Interval(IntervalUnit::MonthDayNano) => SqlType::Interval,
+        kind if *kind == UUID => SqlType::Uuid,
         _ => return None,
     })
 }

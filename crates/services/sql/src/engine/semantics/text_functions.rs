@@ -186,7 +186,10 @@ pub(crate) fn type_name(field: &Field) -> String {
         return "unknown".into();
     }
     let name = SqlType::from_arrow(field).map_or_else(|_| field.data_type().to_string(), |it| it.name());
-    name.split('(').next().unwrap_or(&name).to_owned()
+    match name.split_once('(') {
+        Some((word, rest)) => word.to_owned() + rest.split_once(')').map_or("", |(_, rest)| rest),
+        None => name,
+    }
 }
 
 fn to_hex_wants(types: &[DataType]) -> Result<Vec<DataType>, SqlError> {

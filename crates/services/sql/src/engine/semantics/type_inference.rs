@@ -6,6 +6,7 @@
 //!   $1 + 1                        $1 is an integer
 //!   id = ANY ($1)                 $1 is an array of id's type
 //!   coalesce($1, id), CASE        $1 has the type of the others
+//!   doc @> $1, doc ->> $1         $1 is a document, a text
 //!   WHERE $1, NOT $1, $1 AND b    $1 is a boolean
 //!   LIMIT $1                      $1 is a bigint
 //!   $1::numeric, price > $1       $1 is a numeric with the digits of its value
@@ -34,6 +35,7 @@ use datafusion::logical_expr::{
 use super::{cast_types, function_calls, operators};
 use crate::SqlError;
 use crate::engine::parse::ast;
+use crate::table::types::JSONB;
 
 /// Most parameters of a statement: their count has two bytes in the protocol.
 const PARAMETERS_MAX: usize = 65_535;
@@ -180,7 +182,19 @@ fn stands(expr: &Expr, schema: &DFSchema, known: &mut Known) {
             alike(then.into_iter().chain(else_expr.as_deref()), schema, known);
         }
         Expr::ScalarFunction(ScalarFunction { func, args }) => match (func.name(), args.as_slice()) {
-            ("coalesce" | "greatest" | "least" | "nullif", args) => alike(args, schema, known),
+            ("coalesce" | "greatest" | "least" | "nullif" | "jsonb_concat" | "jsonb_contains", args) => {
+                alike(args, schema, known);
+            }
+            ("json_get" | "json_get_text" | "jsonb_delete" | "jsonb_exists", [_, key]) => {
+                note(key, Some(DataType::Utf8), known);
+            }
+            ("jsonb_exists_all" | "jsonb_exists_any" | "jsonb_delete_path", [_, list]) => {
+                note(list, Some(texts()), known);
+            }
+            ("jsonb_set", [_, path, value, ..]) => {
+                note(path, Some(texts()), known);
+                note(value, Some(JSONB), known);
+            }
             // The form of `= ANY (..)` and `<> ALL (..)`.
             ("array_has", [list, item]) => {
                 let list_of = |kind| DataType::List(Arc::new(Field::new_list_field(kind, true)));
@@ -196,6 +210,10 @@ fn stands(expr: &Expr, schema: &DFSchema, known: &mut Known) {
         }
         _ => {}
     }
+}
+
+fn texts() -> DataType {
+    DataType::List(Arc::new(Field::new_list_field(DataType::Utf8, true)))
 }
 
 /// Records the type of a parameter, if the expression is one and its type was not known.

@@ -36,6 +36,7 @@ use crate::engine::{Session, StatementResult};
 use crate::table::key::KeyColumn;
 use crate::table::providers::Reads;
 use crate::table::row_encoding::BatchBuilder;
+use crate::table::uuid;
 use crate::table::{ColumnStore, ROW_TAG, SqlType, Table, View};
 
 /// A found row: its address and all columns.
@@ -85,7 +86,9 @@ fn column(table: &Table, alias: &str, expr: &Expr) -> Option<usize> {
 fn key_value(literal: Literal, kind: SqlType) -> Option<ArrayRef> {
     let integer = matches!(kind, SqlType::SmallInt | SqlType::Integer | SqlType::BigInt);
     let text = matches!(kind, SqlType::Text | SqlType::Varchar(_));
+    let uuid = |text: &str| Some(ScalarValue::FixedSizeBinary(uuid::BYTES as i32, Some(uuid::parse(text)?.to_vec())));
     let value = match literal {
+        Literal::Text(value) if kind == SqlType::Uuid => uuid(&value)?,
         Literal::Number(number) if integer => ScalarValue::Int64(Some(number.parse().ok()?)),
         Literal::Text(value) if text => ScalarValue::Utf8View(Some(value)),
         Literal::Parameter(value) if value.data_type() == kind.arrow() => value,

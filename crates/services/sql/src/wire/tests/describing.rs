@@ -15,6 +15,10 @@ const INT4_ARRAY: u32 = 1007;
 const DATE: u32 = 1082;
 const TIMESTAMPTZ: u32 = 1184;
 const NUMERIC: u32 = 1700;
+const TEXT_ARRAY: u32 = 1009;
+const JSONB: u32 = 3802;
+const UUID: u32 = 2950;
+const UUID_ARRAY: u32 = 2951;
 
 /// A statement, the declared types, values, and the first cells of its rows.
 type Case<'a> = (&'a str, &'a [u32], &'a [&'a str], &'a [&'a str]);
@@ -72,14 +76,14 @@ async fn run(client: &mut Client, values: &[&str], format: u8) -> Vec<Reply> {
     replies
 }
 
-const TABLE: &str = "create table t (id int primary key, s smallint, b bigint, x text, n numeric(10,2), d date, z timestamptz, y boolean)";
+const TABLE: &str = "create table t (id int primary key, s smallint, b bigint, x text, n numeric(10,2), d date, z timestamptz, y boolean, u uuid, j jsonb)";
 
 #[tokio::test]
 async fn a_parameter_is_described_by_its_cast_or_by_what_it_stands_beside() {
     let server = server(|_| {}).await;
     let mut client = Client::trusted(&server).await;
     assert!(client.query(TABLE).await.errors().is_empty());
-    let cases: [(&str, &[u32]); 33] = [
+    let cases: [(&str, &[u32]); 40] = [
         ("select $1::int", &[INT4]),
         ("select cast($1 as int)", &[INT4]),
         ("select $1::int + 1", &[INT4]),
@@ -113,6 +117,13 @@ async fn a_parameter_is_described_by_its_cast_or_by_what_it_stands_beside() {
             &[INT8, INT2],
         ),
         ("insert into t (id, n) values ($1, $2)", &[INT4, NUMERIC]),
+        ("insert into t (id, u) values ($1, $2)", &[INT4, UUID]),
+        ("select 1 from t where u = $1 and u = any ($2) and u in ($3)", &[UUID, UUID_ARRAY, UUID]),
+        ("insert into t (id, j) values ($1, $2)", &[INT4, JSONB]),
+        ("select 1 from t where j = $1 and j @> $2 and $3 <@ j and j ? $4", &[JSONB, JSONB, JSONB, TEXT]),
+        ("select j ->> $1, j || $2, j ?| $3, j #- $4, j - $5 from t", &[TEXT, JSONB, TEXT_ARRAY, TEXT_ARRAY, TEXT]),
+        ("update t set j = jsonb_set(j, $1, $2) where j < $3", &[TEXT_ARRAY, JSONB, JSONB]),
+        ("select $1::uuid from t where u > $2", &[UUID, UUID]),
         ("insert into t (id, b) values ($1::int + 1, $2) returning id + $1", &[INT4, INT8]),
         ("update t set x = x || $1, b = $2, n = n * $3 where id = $4", &[TEXT, INT8, NUMERIC, INT4]),
         ("delete from t where id = $1 and z = $2", &[INT4, TIMESTAMPTZ]),
@@ -161,12 +172,16 @@ async fn results_are_of_the_types_that_were_described() {
             .errors()
             .is_empty()
     );
-    let cases: [Case<'_>; 18] = [
+    let cases: [Case<'_>; 22] = [
         ("select $1::int + 1", &[], &["41"], &["42"]),
         ("select $1 + 1", &[INT8], &["41"], &["42"]),
         ("select $1 + 1", &[NUMERIC], &["1.5"], &["2.5"]),
         ("select $1", &[NUMERIC], &["1.50"], &["1.50"]),
         ("select $1::numeric", &[], &["1.255"], &["1.255"]),
+        ("select $1::uuid", &[], &["{A0EEBC999C0B4EF8BB6D6BB9BD380A11}"], &["a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"]),
+        ("select $1::jsonb -> 'a'", &[], &["{\"a\":[1, 2.0]}"], &["[1, 2.0]"]),
+        ("select $1 = '1.0'::jsonb", &[JSONB], &["1"], &["t"]),
+        ("select $1", &[UUID], &["a0eebc999c0b4ef8bb6d6bb9bd380a11"], &["a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"]),
         ("select id from t where n = $1", &[], &["1.26"], &["1"]),
         // The value is not rounded to the type of the other operand.
         ("select id from t where n = $1", &[], &["1.255"], &[]),
@@ -190,6 +205,7 @@ async fn results_are_of_the_types_that_were_described() {
             INT2 => Some(2),
             INT4 => Some(4),
             INT8 => Some(8),
+            UUID => Some(16),
             _ => None,
         };
         for reply in replies.iter().filter(|reply| reply.kind == 'D') {

@@ -97,6 +97,11 @@ async fn what_is_told_of_sequences_and_constraints_is_what_postgresql_tells() {
     agrees("schema.txt", 15).await;
 }
 
+#[tokio::test]
+async fn values_of_each_type_are_answered_as_postgresql_answers_them_or_refused() {
+    agrees("types.txt", 80).await;
+}
+
 /// Runs all queries of a file, and checks that there are at least `at_least`.
 async fn agrees(file: &str, at_least: usize) {
     let file = std::fs::read_to_string(format!("{FOLDER}/{file}")).expect("it is there");

@@ -10,16 +10,17 @@ use std::sync::Arc;
 
 use bytes::Buf;
 use datafusion::arrow::array::{
-    ArrayRef, BinaryBuilder, BooleanBuilder, Date32Builder, Decimal128Builder, Float32Builder, Float64Builder,
-    Int16Builder, Int32Builder, Int64Builder, IntervalMonthDayNanoBuilder, ListArray, StringBuilder,
-    Time64MicrosecondBuilder, TimestampMicrosecondBuilder,
+    ArrayRef, BinaryBuilder, BinaryViewBuilder, BooleanBuilder, Date32Builder, Decimal128Builder,
+    FixedSizeBinaryBuilder, Float32Builder, Float64Builder, Int16Builder, Int32Builder, Int64Builder,
+    IntervalMonthDayNanoBuilder, ListArray, StringBuilder, Time64MicrosecondBuilder, TimestampMicrosecondBuilder,
 };
 use datafusion::arrow::buffer::{NullBuffer, OffsetBuffer};
 use datafusion::arrow::compute::{CastOptions, cast_with_options};
 use datafusion::arrow::datatypes::{DataType, Field, IntervalMonthDayNano};
 
 use super::array;
-use crate::text::{calendar, float, intervals, numeric};
+use crate::table::uuid;
+use crate::text::{calendar, float, intervals, jsonb, numeric};
 use crate::wire::error_response::ErrorResponse;
 use crate::wire::oid::{Kind, Scalar};
 
@@ -50,6 +51,8 @@ enum Values {
     Time(Time64MicrosecondBuilder),
     Timestamp(TimestampMicrosecondBuilder),
     Interval(IntervalMonthDayNanoBuilder),
+    Uuid(FixedSizeBinaryBuilder),
+    Jsonb(BinaryViewBuilder),
     List { items: Box<ValueBuilder>, lengths: Vec<usize>, valid: Vec<bool> },
 }
 
@@ -91,6 +94,8 @@ impl ValueBuilder {
             Values::Time(values) => values.append_null(),
             Values::Timestamp(values) => values.append_null(),
             Values::Interval(values) => values.append_null(),
+            Values::Uuid(values) => values.append_null(),
+            Values::Jsonb(values) => values.append_null(),
             Values::List { lengths, valid, .. } => {
                 lengths.push(0);
                 valid.push(false);
@@ -134,6 +139,10 @@ impl ValueBuilder {
                 let (months, days, us) = intervals::parse_interval(text).ok_or_else(wrong)?;
                 values.append_value(span(months, days, us).ok_or_else(wrong)?);
             }
+            Values::Uuid(values) => {
+                values.append_value(uuid::parse(text).ok_or_else(wrong)?).map_err(|_| wrong())?;
+            }
+            Values::Jsonb(values) => values.append_value(jsonb::encode(&jsonb::parse(text)?)?),
             Values::List { items, lengths, valid } => {
                 let texts = array::parse(text).ok_or_else(|| malformed_array(text))?;
                 for item in &texts {
@@ -166,15 +175,14 @@ impl ValueBuilder {
                 let number = numeric::parse(&text, *precision, *scale);
                 values.append_value(number.map_err(|error| numeric_fault(error, &text, *precision, *scale))?);
             }
-            Values::Text(_) if scalar == Scalar::Uuid => {
-                let text = uuid(bytes).ok_or_else(wrong)?;
-                return self.push_text(&text);
-            }
             Values::Text(_) => {
                 let text = std::str::from_utf8(bytes);
-                let text =
-                    text.map_err(|_| ErrorResponse::new("22021", "invalid byte sequence for encoding \"UTF8\""))?;
-                return self.push_text(text);
+                return self.push_text(text.map_err(|_| not_utf8())?);
+            }
+            // The version of the layout, and the text.
+            Values::Jsonb(_) if bytes.first() == Some(&1) => {
+                let text = std::str::from_utf8(&bytes[1..]);
+                return self.push_text(text.map_err(|_| not_utf8())?);
             }
             Values::Bytea(values) => values.append_value(bytes),
             Values::Date(values) if length == 4 => {
@@ -196,6 +204,7 @@ impl ValueBuilder {
                 let (us, days, months) = (bytes.get_i64(), bytes.get_i32(), bytes.get_i32());
                 values.append_value(span(months, days, us).ok_or_else(wrong)?);
             }
+            Values::Uuid(values) if length == uuid::BYTES => values.append_value(bytes).map_err(|_| wrong())?,
             Values::List { items, lengths, valid } => {
                 let all = array::read(bytes, scalar.oid()).ok_or_else(wrong)?;
                 for item in &all {
@@ -267,8 +276,9 @@ impl Values {
             | Scalar::Json
             | Scalar::Unknown
             | Scalar::Bpchar
-            | Scalar::Varchar
-            | Scalar::Uuid => Values::Text(StringBuilder::new()),
+            | Scalar::Varchar => Values::Text(StringBuilder::new()),
+            Scalar::Jsonb => Values::Jsonb(BinaryViewBuilder::new()),
+            Scalar::Uuid => Values::Uuid(FixedSizeBinaryBuilder::new(uuid::BYTES as i32)),
         })
     }
 
@@ -287,6 +297,8 @@ impl Values {
             Values::Time(values) => Arc::new(values.finish()),
             Values::Timestamp(values) => Arc::new(values.finish()),
             Values::Interval(values) => Arc::new(values.finish()),
+            Values::Uuid(values) => Arc::new(values.finish()),
+            Values::Jsonb(values) => Arc::new(values.finish()),
             Values::List { items, lengths, valid } => {
                 let items = items.finish()?;
                 let field = Arc::new(Field::new_list_field(items.data_type().clone(), true));
@@ -296,6 +308,10 @@ impl Values {
             }
         })
     }
+}
+
+fn not_utf8() -> ErrorResponse {
+    ErrorResponse::new("22021", "invalid byte sequence for encoding \"UTF8\"")
 }
 
 fn syntax(scalar: Scalar, text: &str) -> ErrorResponse {
@@ -411,21 +427,10 @@ fn span(months: i32, days: i32, us: i64) -> Option<IntervalMonthDayNano> {
     Some(IntervalMonthDayNano::new(months, days, us.checked_mul(1000)?))
 }
 
-fn uuid(bytes: &[u8]) -> Option<String> {
-    let bytes: [u8; 16] = bytes.try_into().ok()?;
-    let mut text = String::with_capacity(36);
-    for (at, byte) in bytes.iter().enumerate() {
-        if matches!(at, 4 | 6 | 8 | 10) {
-            text.push('-');
-        }
-        text.push_str(&format!("{byte:02x}"));
-    }
-    Some(text)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::table::types::JSONB;
     use crate::wire::Format;
     use crate::wire::value::write;
     use bytes::BytesMut;
@@ -446,6 +451,7 @@ mod tests {
     fn values_read_as_they_are_written_in_both_layouts() {
         let zoned = DataType::Timestamp(TimeUnit::Nanosecond, Some("UTC".into()));
         let ints = DataType::List(Field::new_list_field(DataType::Int32, true).into());
+        let uuids = DataType::List(Field::new_list_field(uuid::UUID, true).into());
         let texts = DataType::List(Field::new_list_field(DataType::Utf8, true).into());
         let examples = [
             (DataType::Boolean, "t"),
@@ -464,6 +470,9 @@ mod tests {
             (DataType::Timestamp(TimeUnit::Microsecond, None), "1999-12-31 23:59:59.999999"),
             (zoned, "2024-02-29 12:00:00+00"),
             (DataType::Interval(IntervalUnit::MonthDayNano), "1 year 2 mons -3 days +04:05:06.5"),
+            (uuid::UUID, "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"),
+            (uuids, "{a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11,NULL}"),
+            (JSONB, "{\"a\": [1.50, null, \"\\\\\"], \"bb\": {}}"),
             (ints, "{1,NULL,-3}"),
             (texts, "{a,\"b \\\"c\",NULL,\"null\",\"\"}"),
         ];
@@ -493,6 +502,7 @@ mod tests {
             (DataType::Float64, "1e400", "22003", "\"1e400\" is out of range for type double precision"),
             (DataType::Decimal128(5, 2), "1000", "22003", "numeric field overflow"),
             (DataType::Date32, "2024-02-30", "22007", "invalid input syntax for type date: \"2024-02-30\""),
+            (uuid::UUID, "a0eebc99", "22P02", "invalid input syntax for type uuid: \"a0eebc99\""),
             (DataType::Binary, "\\xf", "22P02", "invalid input syntax for type bytea: \"\\xf\""),
             (DataType::Utf8, "a\0b", "22021", "invalid byte sequence for encoding \"UTF8\": 0x00"),
         ];

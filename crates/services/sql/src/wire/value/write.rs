@@ -11,6 +11,8 @@
 //! | date | `2024-02-29` | days since 2000, i32 |
 //! | time, timestamp | `... 23:59:59.5` (`calendar`) | microseconds (since 2000), i64 |
 //! | interval | `1 mon 2 days 00:00:01` | microseconds i64, days i32, months i32 |
+//! | jsonb | `{"a": 1}` | 1, and the text |
+//! | uuid | `a0eebc99-..` | 16 bytes |
 //! | array | `{1,NULL,"a b"}` | dimensions, element type, values after their lengths |
 //!
 //! Not here, on purpose: rows and messages. pgwire frames the values that are written here.
@@ -28,7 +30,9 @@ use datafusion::arrow::datatypes::{
     TimestampNanosecondType, TimestampSecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
 };
 
-use crate::text::{calendar, float, numeric};
+use crate::table::types::JSONB;
+use crate::table::uuid::{self, UUID};
+use crate::text::{calendar, float, jsonb, numeric};
 use crate::wire::Format;
 use crate::wire::error_response::ErrorResponse;
 use crate::wire::oid::{Kind, Scalar};
@@ -136,11 +140,32 @@ fn write_scalar(
         DataType::Utf8 => out.put_slice(array.as_string::<i32>().value(row).as_bytes()),
         DataType::LargeUtf8 => out.put_slice(array.as_string::<i64>().value(row).as_bytes()),
         DataType::Utf8View => out.put_slice(array.as_string_view().value(row).as_bytes()),
-        DataType::Binary => write_bytes(array.as_binary::<i32>().value(row), format, out),
-        DataType::LargeBinary => write_bytes(array.as_binary::<i64>().value(row), format, out),
-        DataType::BinaryView => write_bytes(array.as_binary_view().value(row), format, out),
-        DataType::FixedSizeBinary(_) => write_bytes(array.as_fixed_size_binary().value(row), format, out),
+        kind if kind.is_binary() => return write_binary(array, row, format, out),
         other => return write_temporal(array, other, row, format, out),
+    }
+    Ok(())
+}
+
+fn write_binary(array: &dyn Array, row: usize, format: Format, out: &mut BytesMut) -> Result<(), ErrorResponse> {
+    match array.data_type() {
+        kind if *kind == UUID => {
+            let bytes = array.as_fixed_size_binary().value(row);
+            match format {
+                Format::Text => out.put_slice(uuid::text(bytes).as_bytes()),
+                Format::Binary => out.put_slice(bytes),
+            }
+        }
+        kind if *kind == JSONB => {
+            let text = jsonb::decode(array.as_binary_view().value(row)).and_then(|document| document.text())?;
+            if matches!(format, Format::Binary) {
+                // The version of the layout.
+                out.put_u8(1);
+            }
+            out.put_slice(text.as_bytes());
+        }
+        DataType::LargeBinary => write_bytes(array.as_binary::<i64>().value(row), format, out),
+        DataType::FixedSizeBinary(_) => write_bytes(array.as_fixed_size_binary().value(row), format, out),
+        _ => write_bytes(array.as_binary::<i32>().value(row), format, out),
     }
     Ok(())
 }

@@ -1,0 +1,224 @@
+//! Documents made of values of any type: `to_jsonb`, `jsonb_build_array`, `jsonb_build_object`, and the functions that `jsonb_agg` and
+//! `jsonb_object_agg` become.
+//!
+//! A number is a number if it is finite, a timestamp has a `T` between day and time, json is what it says; every other value is its text.
+
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, BinaryViewArray};
+use datafusion::arrow::compute::cast;
+use datafusion::arrow::datatypes::{DataType, Field};
+use datafusion::error::Result as DfResult;
+use datafusion::logical_expr::{
+    ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignature, Volatility,
+};
+use datafusion::prelude::SessionContext;
+use datafusion::scalar::ScalarValue;
+
+use super::jsonb_functions::list_of_documents;
+use super::pg_function::{PgFunction, no_function};
+use crate::SqlError;
+use crate::table::types::{JSONB, TYPE_KEY};
+use crate::text;
+use crate::text::jsonb::{self, Document};
+
+/// Registers the functions.
+pub(crate) fn register(context: &SessionContext) {
+    for (name, build) in [
+        ("to_jsonb", to_jsonb as Build),
+        ("jsonb_build_array", build_array as Build),
+        ("jsonb_build_object", build_object as Build),
+    ] {
+        let any = TypeSignature::OneOf(vec![TypeSignature::Nullary, TypeSignature::VariadicAny]);
+        let signature = Signature::new(any, Volatility::Immutable);
+        context.register_udf(ScalarUDF::from(Builder { name, build, signature }));
+    }
+    for function in [OF_LIST, OF_PAIRS] {
+        context.register_udf(function.udf());
+    }
+}
+
+type Build = fn(Vec<Document>) -> Result<Option<Document>, SqlError>;
+
+fn to_jsonb(values: Vec<Document>) -> Result<Option<Document>, SqlError> {
+    match <[Document; 1]>::try_from(values) {
+        Ok([value]) => Ok(Some(value)),
+        Err(_) => Err(SqlError::statement("42883", "to_jsonb takes one value")),
+    }
+}
+
+fn build_array(values: Vec<Document>) -> Result<Option<Document>, SqlError> {
+    Ok(Some(Document::Array(values)))
+}
+
+fn build_object(values: Vec<Document>) -> Result<Option<Document>, SqlError> {
+    if values.len() % 2 == 1 {
+        return Err(SqlError::value("22023", "argument list must have even number of elements")
+            .with_hint("The arguments of jsonb_build_object() must consist of alternating keys and values."));
+    }
+    let mut members = Vec::with_capacity(values.len() / 2);
+    let mut values = values.into_iter();
+    while let (Some(key), Some(value)) = (values.next(), values.next()) {
+        let at = 2 * members.len() + 1;
+        let no_key = || SqlError::value("22023", format!("argument {at}: key must not be null"));
+        members.push((key_of(key)?.ok_or_else(no_key)?, value));
+    }
+    Ok(Some(Document::object(members)))
+}
+
+/// The key that a value is; `None` for null. Errors: 22023 for what is no single value.
+fn key_of(value: Document) -> Result<Option<String>, SqlError> {
+    match value.is_scalar() {
+        true => value.plain(),
+        false => Err(SqlError::value("22023", "key value must be scalar, not array, composite, or json")),
+    }
+}
+
+/// The values of a column as parts of documents.
+fn parts(array: &ArrayRef, field: &Field) -> Result<Vec<Document>, SqlError> {
+    let null = |value: Option<Document>| value.unwrap_or(Document::Null);
+    let kind = array.data_type();
+    if *kind == JSONB {
+        let each = array.as_binary_view().iter();
+        return each.map(|bytes| bytes.map_or(Ok(Document::Null), jsonb::decode)).collect();
+    }
+    match kind {
+        DataType::Null => return Ok(vec![Document::Null; array.len()]),
+        DataType::Boolean => {
+            return Ok(array.as_boolean().iter().map(|value| null(value.map(Document::Boolean))).collect());
+        }
+        DataType::List(item) => {
+            let lists = array.as_list::<i32>();
+            let each = lists.iter().map(|items| match items {
+                Some(items) => Ok(Document::Array(parts(&items, item)?)),
+                None => Ok(Document::Null),
+            });
+            return each.collect();
+        }
+        kind if kind.is_nested() => return Err(SqlError::unsupported(format!("a value of type {kind} in jsonb"))),
+        _ => {}
+    }
+    let texts = cast(&text::write(array)?, &DataType::Utf8View)?;
+    let is_json = field.metadata().get(TYPE_KEY).is_some_and(|name| name == "json");
+    let part = |text: &str| match kind {
+        _ if is_json => jsonb::parse(text),
+        kind if kind.is_numeric() && jsonb::is_number(text) => jsonb::number(text),
+        DataType::Timestamp(_, zone) => {
+            let end = if zone.is_some() { ":00" } else { "" };
+            Ok(Document::Text(format!("{}{end}", text.replacen(' ', "T", 1))))
+        }
+        _ => Ok(Document::Text(text.to_owned())),
+    };
+    texts.as_string_view().iter().map(|text| text.map_or(Ok(Document::Null), &part)).collect()
+}
+
+/// A function of any number of values of any type.
+#[derive(Debug)]
+struct Builder {
+    name: &'static str,
+    build: Build,
+    signature: Signature,
+}
+
+// Each name has only one function.
+impl PartialEq for Builder {
+    fn eq(&self, other: &Builder) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for Builder {}
+
+impl Hash for Builder {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.name.hash(state);
+    }
+}
+
+impl ScalarUDFImpl for Builder {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _: &[DataType]) -> DfResult<DataType> {
+        Ok(JSONB)
+    }
+
+    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> DfResult<ColumnarValue> {
+        let alone = arguments.args.iter().all(|value| matches!(value, ColumnarValue::Scalar(_)));
+        let rows = if alone { 1 } else { arguments.number_rows };
+        let mut columns = Vec::with_capacity(arguments.args.len());
+        for (value, field) in arguments.args.iter().zip(&arguments.arg_fields) {
+            let values = value.to_array(rows)?;
+            // NULL of `to_jsonb` is no document.
+            let nulls = values.logical_nulls().filter(|_| self.name == "to_jsonb");
+            columns.push((parts(&values, field)?.into_iter(), nulls));
+        }
+        let mut made = Vec::with_capacity(rows);
+        for row in 0..rows {
+            let is_null = columns.iter().any(|(_, nulls)| nulls.as_ref().is_some_and(|nulls| nulls.is_null(row)));
+            let values: Vec<Document> = columns.iter_mut().filter_map(|(values, _)| values.next()).collect();
+            made.push(match is_null {
+                true => None,
+                false => (self.build)(values)?.map(|document| jsonb::encode(&document)).transpose()?,
+            });
+        }
+        let made: ArrayRef = Arc::new(made.into_iter().collect::<BinaryViewArray>());
+        Ok(match alone {
+            true => ColumnarValue::Scalar(ScalarValue::try_from_array(&made, 0)?),
+            false => ColumnarValue::Array(made),
+        })
+    }
+}
+
+fn list_type(name: &str, types: &[DataType]) -> Result<Vec<DataType>, SqlError> {
+    match types {
+        [DataType::List(_)] => Ok(vec![DataType::List(list_of_documents())]),
+        _ => Err(no_function(name, types)),
+    }
+}
+
+fn of_lists(arrays: &[ArrayRef], of: Build) -> Result<ArrayRef, SqlError> {
+    let each = arrays[0].as_list::<i32>().iter().map(|list| match list {
+        Some(list) => {
+            let values = list.as_binary_view().iter().map(|bytes| bytes.map_or(Ok(Document::Null), jsonb::decode));
+            of(values.collect::<Result<_, SqlError>>()?)?.map(|document| jsonb::encode(&document)).transpose()
+        }
+        None => Ok(None),
+    });
+    Ok(Arc::new(each.collect::<Result<BinaryViewArray, SqlError>>()?))
+}
+
+/// The end of `jsonb_agg`.
+const OF_LIST: PgFunction = PgFunction {
+    name: "jsonb_of_list",
+    wants: |types| list_type("jsonb_agg", types),
+    gives: |_| Ok(JSONB),
+    run: |arrays, _| of_lists(arrays, build_array),
+    between: None,
+};
+
+/// The end of `jsonb_object_agg`.
+const OF_PAIRS: PgFunction = PgFunction {
+    name: "jsonb_of_pairs",
+    wants: |types| list_type("jsonb_object_agg", types),
+    gives: |_| Ok(JSONB),
+    run: |arrays, _| {
+        of_lists(arrays, |pairs| {
+            let mut members = Vec::with_capacity(pairs.len());
+            for pair in pairs {
+                let Document::Array(pair) = pair else { continue };
+                let Ok([key, value]) = <[Document; 2]>::try_from(pair) else { continue };
+                let no_key = || SqlError::value("22023", "field name must not be null");
+                members.push((key_of(key)?.ok_or_else(no_key)?, value));
+            }
+            Ok(Some(Document::object(members)))
+        })
+    },
+    between: None,
+};
