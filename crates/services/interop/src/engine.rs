@@ -141,6 +141,8 @@ pub(crate) struct Arrival<'a> {
 pub struct Waits {
     for_room: AtomicBool,
     began: Notify,
+    /// A part of what came together with the message was taken, so that it is taken too.
+    in_part: AtomicBool,
 }
 
 impl Waits {
@@ -159,6 +161,12 @@ impl Waits {
     /// Whether it waits for room just now.
     pub fn are_for_room(&self) -> bool {
         self.for_room.load(Ordering::Relaxed)
+    }
+
+    /// From now on the messages are the rest of a frame of which one was taken; or, with `false`, no more. A rest does not wait for room:
+    /// its sender would give up and send the whole frame again, and each time the first messages would be delivered anew.
+    pub(crate) fn rest_of_frame(&self, is_rest: bool) {
+        self.in_part.store(is_rest, Ordering::Relaxed);
     }
 
     fn set(&self, for_room: bool) {
@@ -295,7 +303,8 @@ impl Engine {
         let began = Instant::now();
         let Some(work) = self.decide(&inbound, service, &plan, flagged).await else { return Ingested::Closed };
         service.figures.decided(began.elapsed());
-        for output in &work.outputs {
+        let wait_for = if waits.in_part.load(Ordering::Relaxed) { &[] } else { &work.outputs[..] };
+        for output in wait_for {
             let queue = &plan.queues[output.operation];
             // The moment that a receiver is given that is behind is short: a sender that has closed its side gets its answer behind it.
             waits.set(queue.is_full());

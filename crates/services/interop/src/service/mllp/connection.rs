@@ -156,8 +156,12 @@ impl Connection {
                     ingested = &mut ingesting => ingested,
                     () = std::future::ready(()) => {
                         // It waits for room, possibly for long: the answers to messages already stored are sent before.
-                        self.answer(stream, &service, &mut due).await?;
-                        match self.still_there(stream, &mut decoder, ingesting).await? {
+                        let taken = beside(&mut ingesting, self.answer(stream, &service, &mut due)).await?;
+                        let taken = match taken {
+                            None => self.still_there(stream, &mut decoder, ingesting).await?,
+                            taken => taken,
+                        };
+                        match taken {
                             Some(ingested) => ingested,
                             None => return Ok(()),
                         }
@@ -356,15 +360,23 @@ impl Connection {
     ) -> io::Result<()> {
         let commit_bytes = settings_of(service).commit_bytes;
         let frames = due.ingested.len();
-        let mut answers = Vec::new();
+        let (mut answers, mut ended) = (Vec::new(), Ok(()));
         for ingested in due.ingested.drain(..) {
-            let (answer, accepted) = ingested.answer(&self.engine, service).await?;
+            let (answer, accepted) = match ingested.answer(&self.engine, service).await {
+                Ok(answered) => answered,
+                Err(error) => {
+                    ended = Err(error);
+                    break;
+                }
+            };
             if commit_bytes {
                 answers.extend_from_slice(if accepted { &mllp::COMMIT_ACK } else { &mllp::COMMIT_NAK });
             }
             answers.extend_from_slice(&answer);
         }
+        // Also where a later one has none: what is durable and not answered would be sent again.
         write(stream, &answers).await?;
+        ended?;
         if !answers.is_empty() {
             self.permit.connection().sent(answers.len() as u64);
         }
@@ -372,6 +384,23 @@ impl Connection {
             service.figures.acknowledged(arrived.elapsed());
         }
         Ok(())
+    }
+}
+
+/// Waits for `answering`, and has `ingesting` go on meanwhile: it may be given one of the turns to decide, which others wait for too.
+/// Returns what was ingested, if that has ended.
+async fn beside<T>(
+    ingesting: &mut Pin<&mut impl Future<Output = T>>,
+    answering: impl Future<Output = io::Result<()>>,
+) -> io::Result<Option<T>> {
+    let mut answering = std::pin::pin!(answering);
+    let mut taken = None;
+    loop {
+        tokio::select! {
+            biased;
+            ingested = &mut *ingesting, if taken.is_none() => taken = Some(ingested),
+            answered = &mut answering => return answered.map(|()| taken),
+        }
     }
 }
 
