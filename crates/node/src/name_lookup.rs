@@ -15,9 +15,8 @@
 use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
-use parking_lot::Mutex;
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 
@@ -27,9 +26,13 @@ const LOOKUPS: usize = 16;
 static ALL: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(LOOKUPS)));
 static NAMES: LazyLock<Mutex<HashMap<String, Arc<Semaphore>>>> = LazyLock::new(Mutex::default);
 
+fn names() -> MutexGuard<'static, HashMap<String, Arc<Semaphore>>> {
+    NAMES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// The turn of a name. Names that nobody looks up are forgotten.
 fn turn_of(name: &str) -> Arc<Semaphore> {
-    let mut names = NAMES.lock();
+    let mut names = names();
     names.retain(|_, turn| Arc::strong_count(turn) > 1);
     names.entry(name.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(1))).clone()
 }
@@ -104,7 +107,7 @@ mod tests {
         connect_to(&by_name).await.expect("its turn has come");
         drop(turn);
         turn_of("another");
-        assert!(!NAMES.lock().contains_key("localhost"), "names that nobody looks up are forgotten");
+        assert!(!names().contains_key("localhost"), "names that nobody looks up are forgotten");
     }
 
     #[tokio::test]
