@@ -67,7 +67,7 @@ impl RunningProduction {
         self.operations.adopt_homeless(&plan)?;
         self.engine.replace_plan(plan);
         self.operations.start_lanes(&fresh, &self.surroundings());
-        self.services.swap(&self.engine, &production, bound, &mut changes)?;
+        self.services.swap(&self.engine, bound, &mut changes)?;
         changes.extend(renewed.into_iter().flat_map(|renewed| renewed()));
         changes.extend(kept);
         self.write_ready();

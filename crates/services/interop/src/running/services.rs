@@ -7,7 +7,7 @@ use tokio::net::TcpListener;
 
 use super::lock;
 use super::status::ServiceStatus;
-use crate::engine::Engine;
+use crate::engine::{Engine, Plan, PlannedService};
 use crate::error::InteropError;
 use crate::production::{Production, Service, settings};
 use crate::service::{file, mllp};
@@ -57,6 +57,11 @@ async fn bind(service: &Arc<Service>) -> Result<BoundService, InteropError> {
     Ok(BoundService { service: Arc::clone(service), listener })
 }
 
+/// A service of the production that a plan was made of.
+fn planned(plan: &Arc<Plan>, name: &str) -> Arc<PlannedService> {
+    PlannedService::of(plan, name).expect("its name is from there")
+}
+
 /// Whether a socket can be reached from other machines.
 fn is_beyond(listener: &TcpListener) -> bool {
     listener.local_addr().is_ok_and(|address| !address.ip().is_loopback())
@@ -69,10 +74,12 @@ pub(super) struct RunningServices {
 }
 
 impl RunningServices {
-    /// Lets services take messages.
+    /// Lets services of the plan in force take messages.
     pub(super) fn start(&self, engine: &Arc<Engine>, bound: Vec<BoundService>) -> Result<(), InteropError> {
+        let plan = engine.plan();
         for BoundService { service, listener } in bound {
             let name = service.name.clone();
+            let service = planned(&plan, &name);
             let is_plain = service.tls.is_none() && listener.as_ref().is_some_and(is_beyond);
             let running = match listener {
                 Some(listener) => {
@@ -116,18 +123,18 @@ impl RunningServices {
         }
     }
 
-    /// Puts the services of another production in the place of those that run.
+    /// Puts the services of the plan in force in the place of those that run. Until then these go on by the plan that they have.
     pub(super) fn swap(
         &self,
         engine: &Arc<Engine>,
-        production: &Production,
         bound: Vec<BoundService>,
         changes: &mut Vec<String>,
     ) -> Result<(), InteropError> {
         {
+            let plan = engine.plan();
             let mut services = lock(&self.by_name);
             services.retain(|name, running| {
-                let stays = production.services.contains_key(name);
+                let stays = plan.production.services.contains_key(name);
                 if !stays {
                     changes.push(format!("service {name} went"));
                     running.stop();
@@ -141,7 +148,7 @@ impl RunningServices {
                 }
             }
             for (name, running) in services.iter() {
-                let service = Arc::clone(&production.services[name]);
+                let service = planned(&plan, name);
                 match running {
                     RunningService::Mllp(listening) => listening.replace(service),
                     RunningService::File(watching) => watching.replace(service),

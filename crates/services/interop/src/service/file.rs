@@ -10,8 +10,10 @@
 //! recorded (`done/.NAME.taken`): at most one window is then ingested twice, or all of a file of one window. A
 //! production for which this is not acceptable uses `duplicates = "drop"`. A file that has to be tried again (a full
 //! disk, a folder that cannot be written) continues with the messages that are not stored yet. Files are taken in the
-//! order of their names. Outside the service's schedule none is begun, which is looked at before each. A file that is still growing is not read (`settle`). Links are not followed: a link is moved
-//! to the error folder.
+//! order of their names. Outside the service's schedule none is begun, which is looked at before each. A file that is
+//! still growing is not read (`settle`). Links are not followed: a link is moved to the error folder. Each message is
+//! decided on by the plan in force when its turn comes. A panic on a file is that file's: it is put aside, since it
+//! would panic again.
 
 mod hindrances;
 mod input;
@@ -25,6 +27,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use device::supervise::caught;
 use hl7::batch::BatchEvent;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -32,6 +35,7 @@ use tokio::time::Instant;
 use crate::engine::{Engine, Ingested, Waits, count};
 use crate::error::InteropError;
 use crate::folder::{FileStamp, Folder};
+use crate::plan::PlannedService;
 use crate::production::{Service, settings};
 
 use hindrances::{Hindrances, NAMED};
@@ -43,14 +47,14 @@ const LOOK: Duration = Duration::from_secs(1);
 /// A folder being watched.
 #[derive(Debug)]
 pub struct Watching {
-    service: watch::Sender<Arc<Service>>,
+    service: watch::Sender<Arc<PlannedService>>,
     stop: watch::Sender<bool>,
     hindered: Arc<Mutex<String>>,
 }
 
 impl Watching {
     /// Puts another version of the service in force.
-    pub fn replace(&self, service: Arc<Service>) {
+    pub fn replace(&self, service: Arc<PlannedService>) {
         self.service.send_replace(service);
     }
 
@@ -77,7 +81,7 @@ pub fn prepare(settings: &settings::FileService) -> Result<(), InteropError> {
 }
 
 /// Starts watching.
-pub fn watch(engine: Arc<Engine>, service: Arc<Service>) -> Watching {
+pub fn watch(engine: Arc<Engine>, service: Arc<PlannedService>) -> Watching {
     let (stop, mut stopped) = watch::channel(false);
     let service = watch::Sender::new(service);
     let mut current = service.subscribe();
@@ -117,7 +121,7 @@ pub fn watch(engine: Arc<Engine>, service: Arc<Service>) -> Watching {
             let found = match files {
                 Ok((folders, files)) => {
                     let open = || !*stopped.borrow() && is_open(&settings, &engine);
-                    Ok(take_all(&engine, &service, (folders, files), &mut seen, open).await)
+                    Ok(take_all(&engine, &current, (folders, files), &mut seen, open).await)
                 }
                 Err(error) => Err(error),
             };
@@ -139,7 +143,7 @@ pub fn watch(engine: Arc<Engine>, service: Arc<Service>) -> Watching {
 /// Takes files in order, as long as the service is open; those that could not be taken, and why.
 async fn take_all(
     engine: &Engine,
-    service: &Arc<Service>,
+    current: &watch::Receiver<Arc<PlannedService>>,
     (folders, files): (Folders, Vec<OsString>),
     seen: &mut HashMap<OsString, Look>,
     is_open: impl Fn() -> bool,
@@ -152,8 +156,16 @@ async fn take_all(
             break;
         }
         let Some(look) = seen.get_mut(&name) else { continue };
-        let file = Pickup { engine, service, folders: &folders, name: &name };
-        if let Err(error) = file.pick_up(look).await {
+        let file = Pickup { engine, current, folders: &folders, name: &name };
+        let picked_up = match caught(file.pick_up(look)).await {
+            Ok(picked_up) => picked_up,
+            Err(panic) => {
+                let (service, file_name) = (&current.borrow().name.clone(), Path::new(&name).display());
+                tracing::error!(service, file = %file_name, panic, "a programming error stopped the taking of a file: please report it");
+                file.put_aside("what was behind the programming error was not taken")
+            }
+        };
+        if let Err(error) = picked_up {
             failed.insert(name, error.to_string());
         }
     }
@@ -274,18 +286,25 @@ impl Taken {
 /// A file that is taken.
 struct Pickup<'p> {
     engine: &'p Engine,
-    service: &'p Arc<Service>,
+    current: &'p watch::Receiver<Arc<PlannedService>>,
     folders: &'p Arc<Folders>,
     name: &'p OsStr,
 }
 
 impl Pickup<'_> {
+    /// The service as it is now, with its plan.
+    fn service(&self) -> Arc<PlannedService> {
+        Arc::clone(&self.current.borrow())
+    }
+
     /// Takes the messages of the file that are not stored yet, and moves it.
     async fn pick_up(&self, look: &mut Look) -> Result<(), InteropError> {
+        device::supervise::rehearse("file");
         if look.stamp.is_link {
             return self.put_aside("it is a symbolic link, and links are not followed");
         }
-        let bound = self.service.settings.intake().message_bytes.as_usize();
+        let service = self.service();
+        let bound = service.settings.intake().message_bytes.as_usize();
         let (folders, name, resumes) = (Arc::clone(self.folders), self.name.to_owned(), look.stored.is_none());
         let open = move || -> std::io::Result<_> {
             let input = Input::open(&folders.inbox, &name, bound)?;
@@ -316,7 +335,7 @@ impl Pickup<'_> {
             self.blocking(move || input::write_progress(&folders.done, &name, &stamp, stored)).await?;
         }
         if taken.faults > NAMED {
-            let (service, file) = (&self.service.name, Path::new(self.name).display());
+            let (service, file) = (&service.name, Path::new(self.name).display());
             tracing::warn!(service, %file, more = taken.faults - NAMED, "the file has more faults");
         }
         match (taken.messages, taken.oversize + look.too_large) {
@@ -334,7 +353,8 @@ impl Pickup<'_> {
         look: &mut Look,
         taken: &mut Taken,
     ) -> Result<bool, InteropError> {
-        let (service, file) = (&self.service.name, Path::new(self.name).display());
+        let current = self.service();
+        let (service, file) = (&current.name, Path::new(self.name).display());
         let mut ingested = Vec::new();
         for event in events {
             match event {
@@ -342,7 +362,7 @@ impl Pickup<'_> {
                 BatchEvent::Problem(_) => {}
                 BatchEvent::Oversize { at, bytes } => {
                     count(&self.engine.counters.oversize);
-                    count(&self.service.figures.oversize);
+                    count(&current.figures.oversize);
                     taken.oversize += 1;
                     if taken.has_line() {
                         tracing::warn!(service, %file, at, bytes, "a message over message_bytes was refused; the others are taken");
@@ -354,7 +374,7 @@ impl Pickup<'_> {
                             Cow::Borrowed(_) => bytes.into(),
                             Cow::Owned(converted) => converted.into(),
                         };
-                        let done = self.engine.ingest(self.service, message, &Waits::default()).await;
+                        let done = self.engine.ingest(&self.service(), message, &Waits::default()).await;
                         ingested.push((taken.messages, done));
                     }
                     taken.messages += 1;
@@ -378,7 +398,7 @@ impl Pickup<'_> {
                 Ingested::Closed => return Err(InteropError::Stopping),
                 Ingested::Stored { durable, raw, .. } => {
                     if durable.await.is_err() {
-                        match self.engine.lost(self.service, &raw) {
+                        match self.engine.lost(&self.service(), &raw) {
                             Ingested::Now { .. } => {
                                 all = false;
                                 continue;
@@ -397,7 +417,11 @@ impl Pickup<'_> {
         &self,
         work: impl FnOnce() -> std::io::Result<T> + Send + 'static,
     ) -> Result<T, InteropError> {
-        let done = tokio::task::spawn_blocking(work).await.map_err(|_| InteropError::Stopping)?;
+        let done = match tokio::task::spawn_blocking(work).await {
+            Ok(done) => done,
+            Err(ended) if ended.is_panic() => std::panic::resume_unwind(ended.into_panic()),
+            Err(_) => return Err(InteropError::Stopping),
+        };
         done.map_err(InteropError::file("read", Path::new(self.name)))
     }
 
@@ -405,7 +429,7 @@ impl Pickup<'_> {
     fn put_aside(&self, reason: &str) -> Result<(), InteropError> {
         self.move_to(&self.folders.error)?;
         let file = Path::new(self.name).display();
-        tracing::warn!(service = self.service.name, %file, "moved to the error folder: {reason}");
+        tracing::warn!(service = self.service().name, %file, "moved to the error folder: {reason}");
         Ok(())
     }
 

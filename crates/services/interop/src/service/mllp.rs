@@ -33,6 +33,7 @@ use tokio::sync::watch;
 
 use crate::engine::Engine;
 use crate::error::InteropError;
+use crate::plan::PlannedService;
 use crate::production::{Service, settings};
 
 use connection::Connection;
@@ -57,18 +58,18 @@ const CLOSING: Duration = Duration::from_secs(10);
 pub struct Listening {
     /// The socket's address, the port resolved.
     pub address: SocketAddr,
-    service: watch::Sender<Arc<Service>>,
+    service: watch::Sender<Arc<PlannedService>>,
     stop: watch::Sender<bool>,
 }
 
 impl Listening {
     /// Puts another version of the service in force, for connections there are and to come.
-    pub fn replace(&self, service: Arc<Service>) {
+    pub fn replace(&self, service: Arc<PlannedService>) {
         self.service.send_replace(service);
     }
 
     /// The present service.
-    pub fn service(&self) -> Arc<Service> {
+    pub fn service(&self) -> Arc<PlannedService> {
         Arc::clone(&self.service.borrow())
     }
 
@@ -91,7 +92,7 @@ pub async fn bind(service: &Service, address: SocketAddr) -> Result<TcpListener,
 }
 
 /// Accepts connections until stopped.
-pub fn serve(engine: Arc<Engine>, service: Arc<Service>, listener: TcpListener) -> io::Result<Listening> {
+pub fn serve(engine: Arc<Engine>, service: Arc<PlannedService>, listener: TcpListener) -> io::Result<Listening> {
     let address = listener.local_addr()?;
     let (stop, mut stopped) = watch::channel(false);
     let door = engine.admission.door("mllp", &service.name, settings_of(&service).policy().bounds);
@@ -129,7 +130,7 @@ pub fn serve(engine: Arc<Engine>, service: Arc<Service>, listener: TcpListener) 
 
 /// What a connection looks at besides its peer.
 struct Watched {
-    service: watch::Receiver<Arc<Service>>,
+    service: watch::Receiver<Arc<PlannedService>>,
     /// It is outside its schedule.
     closed: watch::Receiver<bool>,
     stop: watch::Receiver<bool>,
@@ -138,7 +139,7 @@ struct Watched {
 /// Starts a task that says whether a service is outside its schedule.
 fn watch_schedule(
     engine: &Arc<Engine>,
-    service: &watch::Sender<Arc<Service>>,
+    service: &watch::Sender<Arc<PlannedService>>,
     stopped: &watch::Receiver<bool>,
 ) -> watch::Receiver<bool> {
     let (clock, mut service, mut stopped) = (engine.clock.clone(), service.subscribe(), stopped.clone());

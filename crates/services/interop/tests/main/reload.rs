@@ -3,11 +3,13 @@
 use std::net::TcpListener;
 
 use interop::InteropError;
+use interop::running::{ImportMessage, ImportRequest};
 use node::NodeError;
 
 use crate::receiver::{Accepting, Down, Receiver};
 use crate::rig::{ALL_TO_OUT, Rig, Running, adt, until};
 use crate::sender::{Sender, framed};
+use crate::transfer::import;
 
 async fn reload(running: &Running) -> Vec<String> {
     let changes = running.request("reload").await.expect("the production is right");
@@ -163,6 +165,72 @@ async fn a_message_that_waits_for_room_while_its_operation_goes_is_delivered_all
     receiver.next_is("2").await.answer("AA");
     assert_eq!(sender.answer().await.short(), "AA 2");
     running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_being_taken_while_operations_come_and_go_reaches_the_one_that_its_rules_name() {
+    for (way, comes) in ["file", "batch", "import"].into_iter().flat_map(|way| [(way, true), (way, false)]) {
+        let (mut lab, mut archive) = (Receiver::start().await, Receiver::start().await);
+        let rig = Rig::new();
+        rig.service("in", "")
+            .write(
+                "services/files.toml",
+                "kind = \"file\"\nfolder = \"inbox\"\nrules = \"main\"\nevery = \"2ms\"\nsettle = \"0ms\"\n",
+            )
+            .write("rules/main.rules", "match first\nrule all { send to lab using lab }\n")
+            .write("transforms/lab.hl7t", "set MSH-6 = \"LAB\"\n")
+            .operation("lab", lab.address, "[queue]\nmessages = 1\n");
+        // They are before the others in order of name.
+        let changes = |comes: bool| {
+            if comes {
+                rig.operation("archive", archive.address, "").write("transforms/archive.hl7t", "set MSH-6 = \"NO\"\n")
+            } else {
+                rig.remove("operations/archive.toml").remove("transforms/archive.hl7t")
+            }
+        };
+        if !comes {
+            changes(true);
+        }
+        let running = rig.start().await;
+        let mut sender = running.sender().await;
+        let give = async {
+            let message = |number: u64| {
+                let message = ImportMessage { number, source: "file-x".to_owned(), ..ImportMessage::default() };
+                message.with_body(adt(&number.to_string()).as_bytes())
+            };
+            let all = ["1", "2", "3"].map(adt).concat();
+            match way {
+                "file" => {
+                    rig.write("inbox/part", &all);
+                    let inbox = rig.folder().join("inbox");
+                    std::fs::rename(inbox.join("part"), inbox.join("three.hl7")).expect("it moves");
+                }
+                "batch" => sender.send(&all).await,
+                _ => {
+                    let messages = (1..=3).map(message).collect();
+                    let request = ImportRequest { service: "in".to_owned(), messages, ..ImportRequest::default() };
+                    let page = import(&running, &request).await.expect("a page");
+                    assert_eq!((page.results.len(), page.stopped), (3, None));
+                }
+            }
+        };
+        let take = async {
+            // The second waits for room, and the third is behind it.
+            let first = lab.next_is("1").await;
+            changes(comes);
+            reload(&running).await;
+            first.answer("AA");
+            for id in ["2", "3"] {
+                let arrival = lab.next_is(id).await;
+                assert!(arrival.body.windows(5).any(|bytes| bytes == b"|LAB|"), "{way}: by its own transform");
+                arrival.answer("AA");
+            }
+        };
+        tokio::join!(give, take);
+        running.idle("lab").await;
+        running.stop().await;
+        assert_eq!((lab.rest().await, archive.rest().await), (vec![], vec![]), "{way}, {comes}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

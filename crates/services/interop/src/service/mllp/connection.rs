@@ -30,6 +30,7 @@ use tokio_rustls::rustls::ServerConfig;
 use super::pace::Pace;
 use super::{CLOSING, PIPELINE, READ_AHEAD_BYTES, WRITE_PATIENCE, Watched, settings_of};
 use crate::engine::{Engine, Ingested, Waits, aside, count};
+use crate::plan::PlannedService;
 use crate::production::settings::ServerTls;
 use crate::production::{Service, tls};
 use crate::service::batch_frame;
@@ -40,7 +41,7 @@ const CLOSED: Duration = Duration::from_secs(30);
 /// See the module's text.
 pub(super) struct Connection {
     pub(super) engine: Arc<Engine>,
-    pub(super) service: watch::Receiver<Arc<Service>>,
+    pub(super) service: watch::Receiver<Arc<PlannedService>>,
     pub(super) closed: watch::Receiver<bool>,
     pub(super) stop: watch::Receiver<bool>,
     pub(super) peer: SocketAddr,
@@ -300,7 +301,7 @@ impl Connection {
     }
 
     /// The answers that an event requires.
-    async fn event(&self, service: &Arc<Service>, event: Event) -> Option<Ingested> {
+    async fn event(&self, service: &Arc<PlannedService>, event: Event) -> Option<Ingested> {
         let (counters, figures) = (&self.engine.counters, &service.figures);
         match event {
             Event::Frame(frame) => {
