@@ -37,7 +37,8 @@ pub(super) struct BoundService {
 /// Binds every MLLP service of a production.
 ///
 /// # Errors
-/// `Listen` with the first address that cannot be listened on; `File` with a folder that cannot be made.
+/// `Listen` with the first address that cannot be listened on; `File` with a folder that cannot be made; `Refused` where a file
+/// service could not move its files.
 pub(super) async fn bind_all(production: &Production) -> Result<Vec<BoundService>, InteropError> {
     let mut all = Vec::new();
     for service in production.services.values() {
@@ -71,6 +72,8 @@ fn is_beyond(listener: &TcpListener) -> bool {
 #[derive(Debug, Default)]
 pub(super) struct RunningServices {
     by_name: Mutex<BTreeMap<String, RunningService>>,
+    /// At the folders of file services, also of those that a reload took away.
+    turns: Arc<file::FolderTurns>,
 }
 
 impl RunningServices {
@@ -91,7 +94,7 @@ impl RunningServices {
                     }
                     RunningService::Mllp(listening)
                 }
-                None => RunningService::File(file::watch(Arc::clone(engine), service)),
+                None => RunningService::File(file::watch(Arc::clone(engine), service, &self.turns)),
             };
             lock(&self.by_name).insert(name, running);
         }
@@ -104,6 +107,9 @@ impl RunningServices {
         for service in production.services.values() {
             if !self.keeps_socket(service) {
                 bound.push(bind(service).await?);
+            } else if let settings::ServiceSettings::File(settings) = &service.settings {
+                // It may have other folders.
+                file::prepare(settings)?;
             }
         }
         Ok(bound)

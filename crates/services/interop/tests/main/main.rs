@@ -14,6 +14,7 @@ mod damage;
 mod delivery;
 mod duplicates;
 mod durable;
+mod file_versions;
 mod files;
 mod framing;
 mod generations;
