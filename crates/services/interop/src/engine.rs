@@ -190,6 +190,8 @@ pub struct Engine {
     stamp: Mutex<TimestampCache>,
     /// Rung when the medium was found full: messages that are done may be given up.
     pub pressed: Notify,
+    /// Bytes of the longest record that was refused for it since room was made last.
+    pub wanted: AtomicU64,
     /// A message was refused for a full medium, and no room was found since.
     pub is_full: AtomicBool,
     /// Rung when the outcome of a message in the window is known.
@@ -224,6 +226,7 @@ impl Engine {
             stamp: Mutex::default(),
             settled: Notify::new(),
             pressed: Notify::new(),
+            wanted: AtomicU64::new(0),
             deciders: Arc::new(Semaphore::new(deciding::THREADS)),
             is_full: AtomicBool::new(false),
             next_control_id: AtomicU64::new(first),
@@ -326,7 +329,7 @@ impl Engine {
 
     fn store(&self, service: &PlannedService, work: Work, answers: &Answers<'_>, claim: Option<Claim<'_>>) -> Ingested {
         let answer = answers.frames(work.code, work.problem.as_ref());
-        let (status, now_us) = (work.status, self.clock.now_us());
+        let (status, now_us, bytes) = (work.status, self.clock.now_us(), work.record.len() as u64);
         match self.submit(service.plan(), work) {
             Ok(durable) => {
                 service.figures.took(status, answers.raw().len(), now_us);
@@ -339,6 +342,9 @@ impl Engine {
             Err(Refusal::Closed) => Ingested::Closed,
             Err(refusal) => {
                 let lasts = refusal == Refusal::TooLarge;
+                if refusal == Refusal::Full {
+                    self.wanted.fetch_max(bytes, Ordering::Relaxed);
+                }
                 Ingested::Now { answer: self.refuse(service, answers, &refusal), accepted: false, lasts }
             }
         }

@@ -29,6 +29,7 @@ mod records;
 mod refusals;
 mod reload;
 mod reprocess;
+mod retention;
 mod rig;
 mod rights;
 mod rows;
