@@ -11,7 +11,8 @@
 //!    and the connection stays; if the node stops first, the connection closes without an answer.
 //! 3. A connection holds at most one message over the size bound plus one read in memory, and all connections together what
 //!    the service's `frame_memory` and the node's allow.
-//! 4. A reload does not touch connections: each message uses the plan in force.
+//! 4. A reload does not touch connections: each message uses the plan in force, and each frame the limits of the settings in force
+//!    when it begins.
 //! 5. Outside the service's schedule a connection is closed before a byte of it is read, and one that is open when it closes, after the answers to
 //!    the frames that were read: the sender sees that it is disconnected, keeps its messages and tries again. Nothing is refused by an
 //!    acknowledgement, on which a sender could give a message up. The socket stays bound.

@@ -132,19 +132,15 @@ impl Connection {
     }
 
     async fn exchange<S: AsyncRead + AsyncWrite + Unpin>(&mut self, stream: &mut S) -> io::Result<()> {
-        let mut decoder = {
-            let service = self.service.borrow();
-            let mllp = settings_of(&service);
-            Decoder::new(Limits {
-                message_bytes: mllp.intake.message_bytes.as_usize(),
-                require_final_cr: mllp.require_final_cr,
-            })
-        };
+        let mut decoder = Decoder::new(limits_of(&self.service.borrow_and_update()));
         let mut due = DueAnswers::default();
         loop {
             let mut ended = false;
             // Not a `for`: while a message waits for room, more is read into the decoder.
             loop {
+                if self.service.has_changed().unwrap_or(false) && !decoder.inside() {
+                    decoder.set_limits(limits_of(&self.service.borrow_and_update()));
+                }
                 let Some(event) = decoder.next() else { break };
                 if self.ends(&event) {
                     ended = true;
@@ -374,6 +370,12 @@ impl Connection {
         }
         Ok(())
     }
+}
+
+/// What a frame may be, by the settings in force.
+fn limits_of(service: &Service) -> Limits {
+    let mllp = settings_of(service);
+    Limits { message_bytes: mllp.intake.message_bytes.as_usize(), require_final_cr: mllp.require_final_cr }
 }
 
 /// Frames that were taken and have no answer yet.
