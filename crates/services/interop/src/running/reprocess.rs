@@ -27,7 +27,7 @@ use tokio::sync::oneshot;
 use super::RunningProduction;
 use super::audited::Answered;
 use super::operator_request::{PAGE_MAX, ReprocessOutcome, ReprocessPage, ReprocessRequest, ReprocessResult};
-use super::stored::read_stored;
+use super::stored::{read_stored, settled};
 use crate::engine::Engine;
 use crate::error::InteropError;
 use crate::history::{DERIVED_SHOWN, EVERY_SERVICE};
@@ -65,6 +65,10 @@ pub(super) async fn reprocess(
 ) -> Result<Answered, InteropError> {
     // Held until all of the page is durable: the next request finds what this one has made.
     let _one = if request.preview { None } else { Some(running.reprocessing.lock().await) };
+    if !request.preview {
+        // What one before has made that ended before it was durable.
+        settled(running).await?;
+    }
     let generation = request.generation.unwrap_or_else(|| running.engine.plan().production.generation());
     if request.preview {
         request.generation = Some(generation);

@@ -28,7 +28,7 @@ use store::Lsn;
 use tokio::sync::{OwnedMutexGuard, oneshot};
 
 use super::audited::Answered;
-use super::stored::read_stored;
+use super::stored::{read_stored, settled};
 use super::transfer_request::{
     ImportMessage, ImportOutcome, ImportPage, ImportRequest, ImportResult, MASKED, TransferRequest, UNMASKED,
 };
@@ -145,6 +145,10 @@ async fn import(running: &RunningProduction, request: ImportRequest) -> Result<A
     let engine = &running.engine;
     // Held until all of the page is durable: the next request finds what this one has stored.
     let _one = if request.dry_run { None } else { Some(running.importing.take(&request.service).await) };
+    if !request.dry_run {
+        // What one before has stored that ended before it was durable.
+        settled(running).await?;
+    }
     // Behind it: it may have taken as long as a reload.
     let plan = engine.plan();
     let Some(service) = PlannedService::of(&plan, &request.service) else {
