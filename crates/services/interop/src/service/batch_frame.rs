@@ -20,7 +20,7 @@ use memchr::memmem::Finder;
 
 use crate::engine::{Engine, Ingested, Waits};
 use crate::intake::MessageProblem;
-use crate::production::Service;
+use crate::plan::PlannedService;
 use crate::timestamp::hl7_timestamp;
 
 /// Messages of one frame at most; their answers are held until all of them are durable, about 300 bytes each.
@@ -59,7 +59,7 @@ pub(super) fn several(frame: &[u8]) -> Option<Several<'_>> {
 /// Takes each message of a frame in; the answer waits for all of them.
 pub(super) async fn take(
     engine: &Engine,
-    service: &Arc<Service>,
+    service: &Arc<PlannedService>,
     frame: &Bytes,
     several: &Several<'_>,
     waits: &Waits,
@@ -112,7 +112,7 @@ impl Drop for Rest<'_> {
 /// The answers to the messages, in order, and whether all were accepted.
 async fn take_each(
     engine: &Engine,
-    service: &Arc<Service>,
+    service: &Arc<PlannedService>,
     frame: &Bytes,
     batch: &Batch<'_>,
     waits: &Waits,

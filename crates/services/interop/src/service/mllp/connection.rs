@@ -30,6 +30,7 @@ use tokio_rustls::rustls::ServerConfig;
 use super::pace::Pace;
 use super::{CLOSING, PIPELINE, READ_AHEAD_BYTES, WRITE_PATIENCE, Watched, settings_of};
 use crate::engine::{Engine, Ingested, Waits, aside, count};
+use crate::plan::PlannedService;
 use crate::production::settings::ServerTls;
 use crate::production::{Service, tls};
 use crate::service::batch_frame;
@@ -40,7 +41,7 @@ const CLOSED: Duration = Duration::from_secs(30);
 /// See the module's text.
 pub(super) struct Connection {
     pub(super) engine: Arc<Engine>,
-    pub(super) service: watch::Receiver<Arc<Service>>,
+    pub(super) service: watch::Receiver<Arc<PlannedService>>,
     pub(super) closed: watch::Receiver<bool>,
     pub(super) stop: watch::Receiver<bool>,
     pub(super) peer: SocketAddr,
@@ -131,19 +132,15 @@ impl Connection {
     }
 
     async fn exchange<S: AsyncRead + AsyncWrite + Unpin>(&mut self, stream: &mut S) -> io::Result<()> {
-        let mut decoder = {
-            let service = self.service.borrow();
-            let mllp = settings_of(&service);
-            Decoder::new(Limits {
-                message_bytes: mllp.intake.message_bytes.as_usize(),
-                require_final_cr: mllp.require_final_cr,
-            })
-        };
+        let mut decoder = Decoder::new(limits_of(&self.service.borrow_and_update()));
         let mut due = DueAnswers::default();
         loop {
             let mut ended = false;
             // Not a `for`: while a message waits for room, more is read into the decoder.
             loop {
+                if self.service.has_changed().unwrap_or(false) && !decoder.inside() {
+                    decoder.set_limits(limits_of(&self.service.borrow_and_update()));
+                }
                 let Some(event) = decoder.next() else { break };
                 if self.ends(&event) {
                     ended = true;
@@ -304,7 +301,7 @@ impl Connection {
     }
 
     /// The answers that an event requires.
-    async fn event(&self, service: &Arc<Service>, event: Event) -> Option<Ingested> {
+    async fn event(&self, service: &Arc<PlannedService>, event: Event) -> Option<Ingested> {
         let (counters, figures) = (&self.engine.counters, &service.figures);
         match event {
             Event::Frame(frame) => {
@@ -402,6 +399,12 @@ async fn beside<T>(
             answered = &mut answering => return answered.map(|()| taken),
         }
     }
+}
+
+/// What a frame may be, by the settings in force.
+fn limits_of(service: &Service) -> Limits {
+    let mllp = settings_of(service);
+    Limits { message_bytes: mllp.intake.message_bytes.as_usize(), require_final_cr: mllp.require_final_cr }
 }
 
 /// Frames that were taken and have no answer yet.
