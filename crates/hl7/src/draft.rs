@@ -43,6 +43,10 @@ use order::Order;
 /// Up to so many segments are gone through one by one, as long as none comes or goes.
 const FEW: usize = 64;
 
+/// What all edits of a draft together may write, separators included: a value goes to as many places as its path selects, which is
+/// up to who wrote the message.
+const WRITTEN_BYTES_MAX: usize = 256 << 20;
+
 /// A message with edits on top.
 #[derive(Debug, Clone)]
 pub struct Draft<'m> {
@@ -53,6 +57,8 @@ pub struct Draft<'m> {
     /// the slots.
     order: OnceCell<Order>,
     deleted: usize,
+    /// How many bytes edits may still write.
+    left: usize,
 }
 
 /// Identifies a segment of a draft. It does not change when others are inserted or deleted, and is not used again after
@@ -101,7 +107,7 @@ impl<'m> Draft<'m> {
     #[must_use]
     pub fn new(message: &'m Message<'m>) -> Draft<'m> {
         let slots = message.spans().iter().map(|span| Slot { name: span.name, text: Text::Kept }).collect();
-        Draft { message, lines: message.lines(), slots, order: OnceCell::new(), deleted: 0 }
+        Draft { message, lines: message.lines(), slots, order: OnceCell::new(), deleted: 0, left: WRITTEN_BYTES_MAX }
     }
 
     /// The message under the edits.

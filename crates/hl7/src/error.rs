@@ -141,6 +141,11 @@ pub enum EditError {
     /// One value in many repetitions would make a segment of more than 256 MiB.
     #[error("this would make a segment of more than 256 MiB; write a shorter value")]
     TooLong,
+    /// All edits of a draft together would write more than 256 MiB.
+    #[error(
+        "the edits of one message together would write more than 256 MiB; write shorter values, or to fewer places"
+    )]
+    TooMuch,
     /// The edit would remove MSH, add a second one, or change MSH-1 or MSH-2.
     #[error("MSH and its delimiters (fields 1 and 2) cannot be changed; convert the message instead")]
     Header,

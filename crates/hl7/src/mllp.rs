@@ -171,6 +171,11 @@ impl Decoder {
         }
     }
 
+    /// Has other limits count from now on. To be called between frames: the frame that it is inside of would be measured by both.
+    pub fn set_limits(&mut self, limits: Limits) {
+        self.limits = limits;
+    }
+
     /// From now on a payload of one ACK or NAK byte is a release 2 commit; without this it is a frame of one byte.
     #[must_use]
     pub fn expect_commits(mut self) -> Decoder {

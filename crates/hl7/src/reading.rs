@@ -154,6 +154,12 @@ impl<'a> Reading<'a> {
         self.transcript.is_some()
     }
 
+    /// The charset of a message whose own bytes cannot be split.
+    #[must_use]
+    pub fn transcribed_from(&self) -> Option<Charset> {
+        self.transcript().map(|(_, charset)| charset)
+    }
+
     /// The transcript, and the charset that it is of.
     pub(crate) fn transcript(&self) -> Option<(&str, Charset)> {
         self.transcript.as_deref().zip(self.known)

@@ -345,3 +345,23 @@ fn a_line_that_an_edit_gives_a_name_is_found_by_it_and_can_be_deleted() {
     });
     assert_eq!(out, raw.replace("AB\r", ""));
 }
+
+/// The value is the message's, and so is the number of places: without a bound one message takes all memory.
+#[test]
+fn all_edits_of_a_draft_together_write_no_more_than_their_bound() {
+    let value = vec![b'x'; 1 << 20];
+    let raw = format!("MSH|^~\\&|A\r{}", "OBX|a~b~c\r".repeat(300));
+    edited(&raw, |draft| {
+        for place in ["OBX[*]-15", "OBX[*]-1[*]", "OBX[*]-1[last].2"] {
+            assert_eq!(draft.clone().set(&path(place), &value), Err(EditError::TooMuch), "{place}");
+        }
+        assert_eq!(draft.clone().append(&path("OBX[*]-1"), &value), Err(EditError::TooMuch));
+        assert_eq!(draft.clone().set(&path("OBX[7]-15"), &value), Ok(1), "one place has room");
+    });
+    // The separators of places that are not there count as well.
+    let raw = format!("MSH|^~\\&|A\r{}", "OBX|1\r".repeat(5_000));
+    edited(&raw, |draft| {
+        assert_eq!(draft.clone().set(&path("OBX[*]-9000"), b"x"), Ok(5_000));
+        assert_eq!(draft.clone().set(&path("OBX[*]-60000"), b"x"), Err(EditError::TooMuch));
+    });
+}

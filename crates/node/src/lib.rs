@@ -48,6 +48,7 @@ pub mod location;
 pub mod lock;
 pub mod maintenance;
 pub mod media;
+pub mod name_lookup;
 pub mod opening;
 pub mod peers;
 pub mod places;

@@ -6,7 +6,7 @@
 use memchr::{memchr, memchr2};
 
 use super::long::{LONG_BYTES, Long};
-use super::splice::{Target, rewritten};
+use super::splice::{Target, rewritten, take};
 use super::{Draft, SegmentId, Slot, Text, one_repetition, repetition_of};
 use crate::path::{Path, Place, Which};
 use crate::segment::count;
@@ -59,12 +59,13 @@ impl Draft<'_> {
         if long && memchr2(b'\r', b'\n', raw).is_some() {
             self.shorten(at);
         }
-        if let Text::Long { blocks, changed } = self.text_mut(at) {
-            *changed |= blocks.set(place, repetition, raw)?;
+        if let Text::Long { blocks, changed } = &mut self.slots[at.0 as usize].text {
+            *changed |= blocks.set(place, repetition, raw, &mut self.left)?;
             self.name_again(at);
             return Ok(1);
         }
         let target = Target::find(&self.segment(at), place, repetition)?;
+        take(&mut self.left, target.padding.len() + raw.len())?;
         self.splice(at, &target, raw)?;
         Ok(1)
     }
@@ -90,9 +91,9 @@ impl Draft<'_> {
         self.check_place(at, place)?;
         check_value(raw, place, self.delimiters())?;
         if memchr2(b'\r', b'\n', raw).is_none()
-            && let Text::Long { blocks, changed } = self.text_mut(at)
+            && let Text::Long { blocks, changed } = &mut self.slots[at.0 as usize].text
         {
-            *changed |= blocks.extend(place, repetition_of(place), raw)?;
+            *changed |= blocks.extend(place, repetition_of(place), raw, &mut self.left)?;
             self.name_again(at);
             return Ok(());
         }
@@ -221,6 +222,7 @@ impl Draft<'_> {
         if self.segment_bytes(at) == raw {
             return Ok(());
         }
+        take(&mut self.left, raw.len())?;
         let field = self.delimiters().field;
         let name = name_of(raw, field);
         if SegmentName::from_bytes(name.bytes()).is_none() {
@@ -293,7 +295,10 @@ impl Draft<'_> {
         if field.is_empty() && value.is_none() {
             return Ok(0);
         }
+        let before = field.len();
         let (field, places) = rewritten(&segment, field, place, value)?;
+        let written = places.saturating_mul(value.map_or(0, <[u8]>::len));
+        take(&mut self.left, written.max(field.len().saturating_sub(before)))?;
         self.shorten(at);
         let target = Target::find(&self.segment(at), &Place::field(place.field), None)?;
         self.splice(at, &target, &field)?;

@@ -20,7 +20,7 @@ use std::cmp::Ordering;
 
 use memchr::memchr2;
 
-use super::splice::Padding;
+use super::splice::{Padding, take};
 use crate::path::Place;
 use crate::table::name_of;
 use crate::{Delimiters, EditError, SegmentName, Value};
@@ -139,12 +139,19 @@ impl Long {
     }
 
     /// Writes a value, which contains no line end, to a place; returns whether that changed the segment.
-    pub(super) fn set(&mut self, place: &Place, repetition: Option<usize>, value: &[u8]) -> Result<bool, EditError> {
+    pub(super) fn set(
+        &mut self,
+        place: &Place,
+        repetition: Option<usize>,
+        value: &[u8],
+        left: &mut usize,
+    ) -> Result<bool, EditError> {
         let found = self.find(place, repetition)?;
         found.padding.check(repetition)?;
         if !found.padding.is_needed() && self.between(found.start, found.end) == value {
             return Ok(false);
         }
+        take(left, found.padding.len() + value.len())?;
         let new: Vec<u8> = found.padding.bytes().chain(value.iter().copied()).collect();
         self.replace(found.start, found.end, &new);
         Ok(true)
@@ -160,9 +167,16 @@ impl Long {
 
     /// Appends a value, which contains no line end, to the content of a place; returns whether that changed the
     /// segment.
-    pub(super) fn extend(&mut self, place: &Place, repetition: Option<usize>, value: &[u8]) -> Result<bool, EditError> {
+    pub(super) fn extend(
+        &mut self,
+        place: &Place,
+        repetition: Option<usize>,
+        value: &[u8],
+        left: &mut usize,
+    ) -> Result<bool, EditError> {
         let found = self.find(place, repetition)?;
         found.padding.check(repetition)?;
+        take(left, found.padding.len() + value.len())?;
         let new: Vec<u8> = found.padding.bytes().chain(value.iter().copied()).collect();
         if !new.is_empty() {
             self.replace(found.end, found.end, &new);
@@ -456,10 +470,10 @@ mod tests {
                     let null = Segment::new(&raw, d).get(&place) == Value::Null;
                     assert_eq!(long.is_null(&place, repetition), null, "{}", what());
                     let there = Segment::new(&raw, d).get(&place).bytes().to_vec();
-                    let done = long.extend(&place, repetition, &value).map(|_| 1);
+                    let done = long.extend(&place, repetition, &value, &mut usize::MAX.clone()).map(|_| 1);
                     assert_eq!(done, draft.set_at(pid, &place, &[there, value].concat()), "{}", what());
                 } else if rng.bool() {
-                    let done = long.set(&place, repetition, &value).map(|_| 1);
+                    let done = long.set(&place, repetition, &value, &mut usize::MAX.clone()).map(|_| 1);
                     assert_eq!(done, draft.set_at(pid, &place, &value), "{}", what());
                 } else {
                     let done = match (&place.repetition, place.component) {

@@ -15,6 +15,12 @@ use crate::{Delimiters, EditError, Segment};
 /// The longest segment that is made by writing one value to many places: more than any message that is taken.
 const SEGMENT_BYTES_MAX: usize = 256 << 20;
 
+/// Takes what is about to be written from what edits may still write.
+pub(super) fn take(left: &mut usize, bytes: usize) -> Result<(), EditError> {
+    *left = left.checked_sub(bytes).ok_or(EditError::TooMuch)?;
+    Ok(())
+}
+
 /// How many of which separator are written before a value, level by level: fields, repetitions, components,
 /// subcomponents.
 #[derive(Clone, Copy, Debug, Default)]
@@ -28,6 +34,15 @@ impl Padding {
     /// Whether there is any: the place is not there.
     pub(super) fn is_needed(&self) -> bool {
         self.0.iter().any(|&(_, times)| times > 0)
+    }
+
+    /// How many bytes there are.
+    pub(super) fn len(&self) -> usize {
+        self.0.iter().map(|&(_, times)| times).sum()
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        self.0.iter().for_each(|&(separator, times)| out.resize(out.len() + times, separator));
     }
 
     pub(super) fn bytes(&self) -> impl Iterator<Item = u8> + use<> {
@@ -88,7 +103,7 @@ impl Target {
     /// Appends `raw` to `out` with `value` at the target.
     pub(super) fn write(&self, raw: &[u8], value: &[u8], out: &mut Vec<u8>) {
         out.extend_from_slice(&raw[..self.range.start]);
-        out.extend(self.padding.bytes());
+        self.padding.write(out);
         out.extend_from_slice(value);
         out.extend_from_slice(&raw[self.range.end..]);
     }

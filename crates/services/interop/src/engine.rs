@@ -11,14 +11,14 @@
 //! 1. `Ingested::Stored` resolves its answer only when the record is persistent.
 //! 2. One connection's messages are submitted in the order in which they were received.
 //! 3. A message that is long, or takes long to decide on, delays its own connection only: see `deciding`.
-//! 4. The plan (production and queues) is read once per message: a reload applies to the next message, never to half of
-//!    one.
+//! 4. A message is decided on and routed by one plan (production and queues), that of the service which took it: a reload applies to
+//!    the next message, never to half of one.
 
 mod deciding;
 
 pub(crate) use deciding::aside;
 
-pub use crate::plan::{Bodies, Plan};
+pub use crate::plan::{Bodies, Plan, PlannedService};
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -141,6 +141,8 @@ pub(crate) struct Arrival<'a> {
 pub struct Waits {
     for_room: AtomicBool,
     began: Notify,
+    /// A part of what came together with the message was taken, so that it is taken too.
+    in_part: AtomicBool,
 }
 
 impl Waits {
@@ -159,6 +161,12 @@ impl Waits {
     /// Whether it waits for room just now.
     pub fn are_for_room(&self) -> bool {
         self.for_room.load(Ordering::Relaxed)
+    }
+
+    /// From now on the messages are the rest of a frame of which one was taken; or, with `false`, no more. A rest does not wait for room:
+    /// its sender would give up and send the whole frame again, and each time the first messages would be delivered anew.
+    pub(crate) fn rest_of_frame(&self, is_rest: bool) {
+        self.in_part.store(is_rest, Ordering::Relaxed);
     }
 
     fn set(&self, for_room: bool) {
@@ -190,6 +198,8 @@ pub struct Engine {
     stamp: Mutex<TimestampCache>,
     /// Rung when the medium was found full: messages that are done may be given up.
     pub pressed: Notify,
+    /// Bytes of the longest record that was refused for it since room was made last.
+    pub wanted: AtomicU64,
     /// A message was refused for a full medium, and no room was found since.
     pub is_full: AtomicBool,
     /// Rung when the outcome of a message in the window is known.
@@ -224,6 +234,7 @@ impl Engine {
             stamp: Mutex::default(),
             settled: Notify::new(),
             pressed: Notify::new(),
+            wanted: AtomicU64::new(0),
             deciders: Arc::new(Semaphore::new(deciding::THREADS)),
             is_full: AtomicBool::new(false),
             next_control_id: AtomicU64::new(first),
@@ -251,14 +262,14 @@ impl Engine {
 
     /// Ingests a message. Waits for room in its queues and, if the decision takes long, for the decision; `waits`
     /// reports for which.
-    pub async fn ingest(&self, service: &Arc<Service>, raw: Bytes, waits: &Waits) -> Ingested {
+    pub async fn ingest(&self, service: &Arc<PlannedService>, raw: Bytes, waits: &Waits) -> Ingested {
         self.ingest_as(service, raw, waits, Arrival { at_us: self.clock.now_us(), origin: None }).await
     }
 
     /// The same for a message that comes from elsewhere than a sender.
     pub(crate) async fn ingest_as(
         &self,
-        service: &Arc<Service>,
+        service: &Arc<PlannedService>,
         raw: Bytes,
         waits: &Waits,
         arrival: Arrival<'_>,
@@ -270,7 +281,6 @@ impl Engine {
             let seen = raw.slice(..raw.len().min(SEEN_BYTES));
             return Ingested::Now { answer: self.refuse_seen(service, &seen, text), accepted: false, lasts: true };
         }
-        let plan = self.plan();
         let now_us = arrival.at_us;
         let control_id = self.control_id();
         let (reading, unreadable) = aside(raw.len(), || intake::read(service, &raw));
@@ -293,10 +303,11 @@ impl Engine {
             count(&service.figures.duplicates);
         }
         let began = Instant::now();
-        let Some(work) = self.decide(&inbound, service, &plan, flagged).await else { return Ingested::Closed };
+        let Some(work) = self.decide(&inbound, service, flagged).await else { return Ingested::Closed };
         service.figures.decided(began.elapsed());
-        for output in &work.outputs {
-            let queue = &plan.queues[output.operation];
+        let wait_for = if waits.in_part.load(Ordering::Relaxed) { &[] } else { &work.outputs[..] };
+        for output in wait_for {
+            let queue = &service.plan().queues[output.operation];
             // The moment that a receiver is given that is behind is short: a sender that has closed its side gets its answer behind it.
             waits.set(queue.is_full());
             tokio::select! {
@@ -307,35 +318,28 @@ impl Engine {
             }
         }
         waits.set(false);
-        aside(raw.len(), || self.store(service, &plan, work, &answers, Some(claim)))
+        aside(raw.len(), || self.store(service, work, &answers, Some(claim)))
     }
 
     /// Takes bytes in that are no one message: they are stored, and refused for this problem.
-    pub fn ingest_refused(&self, service: &Service, raw: Bytes, problem: intake::MessageProblem) -> Ingested {
+    pub fn ingest_refused(&self, service: &PlannedService, raw: Bytes, problem: intake::MessageProblem) -> Ingested {
         aside(raw.len(), || self.ingest_refused_here(service, &raw, problem))
     }
 
-    fn ingest_refused_here(&self, service: &Service, raw: &Bytes, problem: intake::MessageProblem) -> Ingested {
+    fn ingest_refused_here(&self, service: &PlannedService, raw: &Bytes, problem: intake::MessageProblem) -> Ingested {
         let now_us = self.clock.now_us();
         let control_id = self.control_id();
         let (reading, unreadable) = intake::read(service, raw);
         let inbound = Inbound::new(service, raw, (&reading, unreadable), now_us, &control_id);
         let answers = Answers::new(&inbound, hl7_timestamp(&self.clock, now_us), format!("{control_id}A"));
         let work = intake::refused(&inbound, Status::Rejected, problem, false);
-        self.store(service, &self.plan(), work, &answers, None)
+        self.store(service, work, &answers, None)
     }
 
-    fn store(
-        &self,
-        service: &Service,
-        plan: &Plan,
-        work: Work,
-        answers: &Answers<'_>,
-        claim: Option<Claim<'_>>,
-    ) -> Ingested {
+    fn store(&self, service: &PlannedService, work: Work, answers: &Answers<'_>, claim: Option<Claim<'_>>) -> Ingested {
         let answer = answers.frames(work.code, work.problem.as_ref());
-        let (status, now_us) = (work.status, self.clock.now_us());
-        match self.submit(plan, work) {
+        let (status, now_us, bytes) = (work.status, self.clock.now_us(), work.record.len() as u64);
+        match self.submit(service.plan(), work) {
             Ok(durable) => {
                 service.figures.took(status, answers.raw().len(), now_us);
                 // A resend of a refused message is a new try, not a duplicate: its entry in the window is removed.
@@ -347,6 +351,9 @@ impl Engine {
             Err(Refusal::Closed) => Ingested::Closed,
             Err(refusal) => {
                 let lasts = refusal == Refusal::TooLarge;
+                if refusal == Refusal::Full {
+                    self.wanted.fetch_max(bytes, Ordering::Relaxed);
+                }
                 Ingested::Now { answer: self.refuse(service, answers, &refusal), accepted: false, lasts }
             }
         }

@@ -12,13 +12,22 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags};
+use rustix::fs::{Access, AtFlags, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
 /// See the module's text.
 #[derive(Debug)]
 pub(crate) struct Folder {
     handle: OwnedFd,
+}
+
+/// Which folder it is, under whatever path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct FolderId {
+    /// Its file system.
+    pub(crate) device: u64,
+    /// Its number there.
+    pub(crate) number: u64,
 }
 
 /// The kind of a name, and which version of a file it is.
@@ -37,6 +46,11 @@ pub(crate) struct FileStamp {
 }
 
 impl FileStamp {
+    /// That of an open file, as it is now.
+    pub(crate) fn of_file(file: &File) -> io::Result<FileStamp> {
+        Ok(FileStamp::of(&rustix::fs::fstat(file)?))
+    }
+
     #[allow(clippy::unnecessary_cast, reason = "the fields' types differ between architectures")]
     fn of(stat: &rustix::fs::Stat) -> FileStamp {
         let kind = FileType::from_raw_mode(stat.st_mode);
@@ -55,6 +69,18 @@ impl Folder {
     pub(crate) fn open(path: &Path) -> io::Result<Folder> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Ok(Folder { handle: rustix::fs::open(path, flags, Mode::empty())? })
+    }
+
+    /// Which one it is.
+    #[allow(clippy::unnecessary_cast, reason = "the fields' types differ between architectures")]
+    pub(crate) fn id(&self) -> io::Result<FolderId> {
+        let stat = rustix::fs::fstat(&self.handle)?;
+        Ok(FolderId { device: stat.st_dev as u64, number: stat.st_ino as u64 })
+    }
+
+    /// Whether files can be put into it, as far as its mode and its mount say.
+    pub(crate) fn check_writable(&self) -> io::Result<()> {
+        Ok(rustix::fs::accessat(&self.handle, ".", Access::WRITE_OK | Access::EXEC_OK, AtFlags::empty())?)
     }
 
     /// The names in it, in order.
@@ -111,16 +137,17 @@ impl Folder {
         Ok(rustix::fs::renameat(&self.handle, from, &self.handle, to)?)
     }
 
-    /// Moves a file to another folder; a name that is taken there gets a number.
-    pub(crate) fn move_to(&self, name: &OsStr, other: &Folder) -> io::Result<()> {
+    /// Moves a file to another folder; a name that is taken there gets a number. Returns its name there.
+    pub(crate) fn move_to(&self, name: &OsStr, other: &Folder) -> io::Result<OsString> {
         let mut to = name.to_owned();
         for number in 1.. {
             match rustix::fs::renameat_with(&self.handle, name, &other.handle, &to, RenameFlags::NOREPLACE) {
-                Ok(()) => return Ok(()),
+                Ok(()) => return Ok(to),
                 Err(Errno::EXIST) => {}
                 // A file system without a rename that does not replace.
                 Err(Errno::INVAL | Errno::NOSYS) if other.look(&to)?.is_none() => {
-                    return Ok(rustix::fs::renameat(&self.handle, name, &other.handle, &to)?);
+                    rustix::fs::renameat(&self.handle, name, &other.handle, &to)?;
+                    return Ok(to);
                 }
                 Err(Errno::INVAL | Errno::NOSYS) => {}
                 Err(error) => return Err(error.into()),
@@ -129,6 +156,11 @@ impl Folder {
             to.push(format!(".{number}"));
         }
         unreachable!("there is always another number")
+    }
+
+    /// Moves a file to another folder, under a name that is free there.
+    pub(crate) fn move_back(&self, from: &OsStr, other: &Folder, name: &OsStr) -> io::Result<()> {
+        Ok(rustix::fs::renameat_with(&self.handle, from, &other.handle, name, RenameFlags::NOREPLACE)?)
     }
 
     /// Removes a name, not what a link of the name leads to.
@@ -184,8 +216,11 @@ mod tests {
             std::fs::write(path, text).expect("a file");
         }
         let open = |name: &str| Folder::open(&dir.path().join(name)).expect("a folder");
-        open("in").move_to(OsStr::new("a"), &open("done")).expect("it moves");
+        assert_eq!(open("in").move_to(OsStr::new("a"), &open("done")).expect("it moves"), "a.2");
         assert_eq!(open("done").names().expect("names"), ["a", "a.1", "a.2"]);
+        std::fs::write(dir.path().join("in/a"), "newer").expect("a file");
+        let back = open("done").move_back(OsStr::new("a.2"), &open("in"), OsStr::new("a"));
+        assert_eq!(back.expect_err("the name is taken").kind(), std::io::ErrorKind::AlreadyExists);
         assert_eq!(std::fs::read(dir.path().join("done/a.2")).expect("it is there"), b"new");
     }
 }

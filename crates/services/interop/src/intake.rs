@@ -145,7 +145,8 @@ static PATHS: LazyLock<Paths> = LazyLock::new(|| {
     }
 });
 
-/// Decides about a message. `duplicate`: it was seen before. `allowance` bounds the time of rules and transforms.
+/// Decides about a message, by the plan that its service is of. `duplicate`: it was seen before. `allowance` bounds the time of rules and
+/// transforms.
 pub fn decide(
     inbound: &Inbound<'_>,
     plan: &Plan,
@@ -293,6 +294,13 @@ fn route(
     let mut writer = Writer::with_room(&head, inbound.raw, &inbound.keys, whole);
     let mut outputs = Vec::with_capacity(decision.sends.len());
     let operations = &plan.production.operations;
+    debug_assert!(
+        plan.production
+            .services
+            .get(&inbound.service.name)
+            .is_some_and(|service| std::ptr::eq(&**service, inbound.service)),
+        "the places that rules name are those of their own production"
+    );
     let converts = decision.sends.iter().any(|send| output::converts(inbound, &operations[send.operation]));
     let text = match converts.then(|| inbound.reading.text()).transpose() {
         Ok(text) => text,

@@ -130,6 +130,11 @@ pub struct Queue {
     pub figures: OperationFigures,
 }
 
+/// See [`Queue::key_hash`].
+pub(crate) fn key_hash(key: Option<&Path>, message: &Message<'_>) -> u64 {
+    key.map_or(0, |path| FixedState::default().hash_one(message.get(path).bytes()))
+}
+
 impl Queue {
     /// An empty queue with as many lanes as in the settings.
     pub fn new(operation: Arc<production::Operation>, suspended: Option<Suspension>) -> Self {
@@ -173,10 +178,7 @@ impl Queue {
     /// Hash of the value that keeps order; 0 where the order is one strict line. The same at each start, so that
     /// recovery gives messages the same lanes.
     pub fn key_hash(&self, message: &Message<'_>) -> u64 {
-        match &self.key {
-            Some(path) => FixedState::default().hash_one(message.get(path).bytes()),
-            None => 0,
-        }
+        key_hash(self.key.as_ref(), message)
     }
 
     /// The lane for messages whose key hashes to `hash`.

@@ -18,8 +18,8 @@ use store::{Direction, StoreError};
 use crate::duplicates::{Key, Window};
 use crate::engine::Plan;
 use crate::error::InteropError;
-use crate::production::Operation;
-use crate::queue::{Entry, Queue, Suspension};
+use crate::production::{Operation, Production};
+use crate::queue::{Entry, Queue, Suspension, key_hash};
 use crate::record::Status;
 use crate::rows::Reader;
 
@@ -90,14 +90,76 @@ impl Found {
     }
 }
 
-/// Queues the waiting outputs, oldest first. Those without an operation stay in `found`.
+/// An output that waits for an operation that a reload brings, and can be read.
+#[derive(Debug)]
+struct HomelessOutput {
+    operation: String,
+    key_hash: u64,
+    /// Without its body, which is read again when its turn comes: there may be many.
+    entry: Entry,
+}
+
+/// What waits for operations that the production did not have.
+#[derive(Debug, Default)]
+pub struct Homeless {
+    adopted: Vec<HomelessOutput>,
+    left: BTreeMap<String, u64>,
+}
+
+/// Reads what of `found` waits for operations of another production, oldest first; nothing is changed.
 ///
 /// # Errors
-/// `AtStake` if a waiting output cannot be read: later ones must not be sent ahead of it.
+/// As for [`requeue`].
+pub fn read_homeless(reader: &Reader, production: &Production, found: &Found) -> Result<Homeless, InteropError> {
+    let mut homeless = Homeless::default();
+    for (&id, outputs) in &found.waiting {
+        let at_stake = || InteropError::at_stake(format!("message {id}, which waits to be delivered,"));
+        let inbound = reader.inbound(id).and_then(|found| found.ok_or(InteropError::NoMessage { id }));
+        let (stored, _) = inbound.map_err(at_stake())?;
+        let reading = Reading::lenient(&stored.raw, stored.charset);
+        let message = reading.message();
+        for &output in outputs {
+            let made = reader.output(id, output, &stored.raw).map_err(at_stake())?;
+            let operation = production.operations.iter().find(|operation| operation.name == made.operation);
+            let Some(operation) = operation else {
+                *homeless.left.entry(made.operation.clone()).or_default() += 1;
+                continue;
+            };
+            let key_hash = message.as_ref().map_or(0, |message| key_hash(operation.key.as_ref(), message));
+            let (charset, received_us) = (stored.charset, stored.received_us);
+            let entry = Entry { id, output, received_us, charset, body: None };
+            homeless.adopted.push(HomelessOutput { operation: operation.name.clone(), key_hash, entry });
+        }
+    }
+    Ok(homeless)
+}
+
+/// Queues what was read for the operations of a plan, and takes it out of `found`; how many outputs.
+pub fn adopt(homeless: Homeless, plan: &Plan, found: &mut Found) -> usize {
+    let adopted = homeless.adopted.len();
+    for HomelessOutput { operation, key_hash, entry } in homeless.adopted {
+        let queue = plan.queues.iter().find(|queue| queue.name == operation);
+        let queue = queue.expect("it was read for the production of this plan");
+        if let Some(outputs) = found.waiting.get_mut(&entry.id) {
+            outputs.remove(&entry.output);
+            if outputs.is_empty() {
+                found.waiting.remove(&entry.id);
+            }
+        }
+        queue.reserve();
+        queue.push(queue.lane_of(key_hash), entry);
+    }
+    found.homeless = homeless.left;
+    adopted
+}
+
+/// Queues the waiting outputs, oldest first, when a node starts. Those without an operation stay in `found`.
+///
+/// # Errors
+/// `AtStake` if a waiting output cannot be read: later ones must not be sent ahead of it. The node does not start then.
 pub fn requeue(reader: &Reader, plan: &Plan, found: &mut Found) -> Result<u64, InteropError> {
     let mut queued = 0;
     let mut homeless = BTreeMap::new();
-    // An output that cannot be read now stays in `waiting`: it is neither sent nor given up.
     for id in found.waiting.keys().copied().collect::<Vec<_>>() {
         let at_stake = || InteropError::at_stake(format!("message {id}, which waits to be delivered,"));
         let inbound = reader.inbound(id).and_then(|found| found.ok_or(InteropError::NoMessage { id }));

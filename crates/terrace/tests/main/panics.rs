@@ -22,7 +22,7 @@ fn bed() -> Bed {
     fs::write(bed.path("terrace.toml"), text).expect("a file");
     for (path, text) in [
         ("services/a.toml", "kind = \"mllp\"\nlisten = \"127.0.0.1:0\"\nrules = \"main\"\n"),
-        ("services/b.toml", "kind = \"file\"\nfolder = \"inbox\"\nevery = \"5ms\"\n"),
+        ("services/b.toml", "kind = \"file\"\nfolder = \"inbox\"\nevery = \"5ms\"\nsettle = \"0ms\"\n"),
         ("rules/main.rules", "match first\nrule all { send to out }\n"),
         ("operations/out.toml", "kind = \"file\"\nfolder = \"out\"\n"),
     ] {
@@ -151,6 +151,27 @@ fn a_panic_in_a_session_ends_that_session_with_a_line_of_the_log_and_no_other() 
     assert!(status_well(&bed));
     node.stop();
     assert_eq!(bed.stored(), ["next"]);
+}
+
+#[test]
+fn a_panic_on_a_file_puts_that_file_aside_and_the_next_one_is_taken() {
+    let bed = bed();
+    let node = bed.start_rehearsing();
+    let inbox = bed.path("production/inbox");
+    let put = |name: &str| {
+        fs::write(inbox.join("part"), message(name)).expect("a file");
+        fs::rename(inbox.join("part"), inbox.join(name)).expect("it moves");
+    };
+    panic_in(&bed, "file");
+    put("1.hl7");
+    until("it is put aside", || inbox.join("error/1.hl7").exists());
+    panic_in(&bed, "");
+    assert!(bed.log().contains("a programming error stopped the taking of a file"), "{}", bed.log());
+    put("2.hl7");
+    until("the next one is taken", || inbox.join("done/2.hl7").exists());
+    assert!(status_well(&bed));
+    node.stop();
+    assert_eq!(bed.stored(), ["2.hl7"]);
 }
 
 #[test]

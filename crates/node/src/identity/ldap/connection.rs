@@ -18,6 +18,7 @@ use super::answer::{self, LdapAnswer, LdapEntry, LdapOutcome, NotLdap};
 use super::failure::{LdapError, LdapFailure, LdapStep};
 use super::request::{self, LdapSearch};
 use super::settings::{LdapSecurity, LdapServer};
+use crate::name_lookup;
 
 /// Most bytes that one connection receives.
 const RECEIVED_BYTES_MAX: usize = 16 << 20;
@@ -53,10 +54,9 @@ impl LdapConnection {
         time: Duration,
         told: &mut (dyn FnMut(LdapStep, String) + Send),
     ) -> Result<LdapConnection, LdapError> {
-        let target = (server.host.as_str(), server.port);
         let fail =
             |step, reason: String| LdapError { server: server.url.clone(), step, failure: LdapFailure::Away, reason };
-        let connected = timeout(time, TcpStream::connect(target)).await;
+        let connected = timeout(time, name_lookup::connect(&server.host, server.port)).await;
         let connected = connected.map_err(|_| fail(LdapStep::Connect, waited(time)))?;
         let socket = connected.map_err(|error| fail(LdapStep::Connect, error.to_string()))?;
         let address = socket.peer_addr().map_or_else(|_| server.host.clone(), |address| address.to_string());

@@ -12,12 +12,12 @@ use hyper::Request;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::pki_types::ServerName;
 
 use super::settings::{CheckedUrl, check_url};
+use crate::name_lookup;
 
 /// What is asked for.
 pub(super) enum Asking<'a> {
@@ -39,8 +39,7 @@ pub(super) async fn request(
 ) -> Result<(u16, Bytes), String> {
     let checked = check_url(url)?;
     let work = async {
-        let target = (checked.host.as_str(), checked.port);
-        let socket = TcpStream::connect(target).await.map_err(|error| error.to_string())?;
+        let socket = name_lookup::connect(&checked.host, checked.port).await.map_err(|error| error.to_string())?;
         if !checked.is_tls {
             return exchange(socket, &checked, asking, limit).await;
         }

@@ -20,10 +20,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::runtime::{Handle, RuntimeFlavor};
 
-use super::{Bodies, Engine, Plan};
+use super::{Bodies, Engine, PlannedService};
 use crate::intake::{self, Inbound, Work};
 use crate::lang::Allowance;
-use crate::production::Service;
 use crate::record::MessageOrigin;
 use node::clock::{self, Clock};
 
@@ -39,8 +38,7 @@ pub(super) const THREADS: usize = 2;
 
 /// All that deciding needs, to be taken to another thread.
 struct Job {
-    service: Arc<Service>,
-    plan: Arc<Plan>,
+    service: Arc<PlannedService>,
     raw: Bytes,
     now_us: i64,
     origin: Option<MessageOrigin>,
@@ -58,7 +56,7 @@ impl Job {
         let read = (&reading, unreadable);
         let inbound = Inbound::new(&self.service, &self.raw, read, self.now_us, &self.control_id);
         let inbound = inbound.derived(self.origin.as_ref());
-        let work = intake::decide(&inbound, &self.plan, self.bodies, self.flagged, &self.clock, &allowance);
+        let work = intake::decide(&inbound, self.service.plan(), self.bodies, self.flagged, &self.clock, &allowance);
         if allowance.was_exceeded() && !abandoned.load(Ordering::Relaxed) {
             let (service, bytes) = (self.service.name.as_str(), self.raw.len());
             let reason = work.problem.as_ref().map_or("", |problem| problem.text.as_str());
@@ -90,13 +88,12 @@ impl Engine {
     pub(crate) async fn decide(
         &self,
         inbound: &Inbound<'_>,
-        service: &Arc<Service>,
-        plan: &Arc<Plan>,
+        service: &Arc<PlannedService>,
         flagged: bool,
     ) -> Option<Work> {
         if inbound.raw.len() < LONG_BYTES {
             let slice = Allowance::new(SLICE, clock::monotonic);
-            let work = intake::decide(inbound, plan, self.bodies, flagged, &self.clock, &slice);
+            let work = intake::decide(inbound, service.plan(), self.bodies, flagged, &self.clock, &slice);
             if !slice.was_exceeded() {
                 return Some(work);
             }
@@ -104,7 +101,6 @@ impl Engine {
         let turn = Arc::clone(&self.deciders).acquire_owned().await.ok()?;
         let job = Job {
             service: Arc::clone(service),
-            plan: Arc::clone(plan),
             raw: inbound.raw.clone(),
             now_us: inbound.now_us,
             origin: inbound.origin.cloned(),

@@ -101,18 +101,79 @@ pub(super) fn substring(raw: &[u8], escape: Option<u8>, start: i32, length: u32)
     }
 }
 
-/// The position of `wanted` in `raw`, units matched whole; none for an empty `wanted`.
+/// The longest text that is looked for: it can be the message's, and finding it takes a table of its length.
+pub(super) const WANTED_BYTES_MAX: usize = 64 << 10;
+
+/// Texts up to this length are compared at each place; of a longer one the places are found without comparing a byte twice.
+const SHORT_BYTES: usize = 64;
+
+/// Where units end, asked for with numbers that ascend.
+struct Edges<'a> {
+    raw: &'a [u8],
+    escape: Option<u8>,
+    at: usize,
+}
+
+impl Edges<'_> {
+    /// Whether a unit begins or ends there.
+    fn is_at(&mut self, place: usize) -> bool {
+        while self.at < place {
+            self.at += unit(&self.raw[self.at..], self.escape);
+        }
+        self.at == place
+    }
+}
+
+/// Where `wanted` stands in `raw`, also where two of these places overlap; none for an empty `wanted`.
+fn occurrences<'a>(raw: &'a [u8], wanted: &'a [u8]) -> Box<dyn Iterator<Item = usize> + 'a> {
+    if wanted.is_empty() || wanted.len() > raw.len() {
+        return Box::new(std::iter::empty());
+    }
+    if wanted.len() <= SHORT_BYTES {
+        let (finder, mut from) = (memchr::memmem::Finder::new(wanted), 0);
+        return Box::new(std::iter::from_fn(move || {
+            let found = from + finder.find(raw.get(from..)?)?;
+            from = found + 1;
+            Some(found)
+        }));
+    }
+    // Knuth, Morris, Pratt: how much of `wanted` is still matched when a byte does not continue the match.
+    let mut borders = vec![0_u32; wanted.len()];
+    let mut matched = 0;
+    for at in 1..wanted.len() {
+        matched = continued(&borders, wanted, matched, wanted[at]);
+        borders[at] = matched as u32;
+    }
+    matched = 0;
+    Box::new(raw.iter().enumerate().filter_map(move |(at, byte)| {
+        if matched == wanted.len() {
+            matched = borders[matched - 1] as usize;
+        }
+        matched = continued(&borders, wanted, matched, *byte);
+        (matched == wanted.len()).then(|| at + 1 - matched)
+    }))
+}
+
+/// How much of `wanted` is matched with one byte more.
+fn continued(borders: &[u32], wanted: &[u8], mut matched: usize, byte: u8) -> usize {
+    while matched > 0 && wanted[matched] != byte {
+        matched = borders[matched - 1] as usize;
+    }
+    matched + usize::from(wanted[matched] == byte)
+}
+
+/// The positions of `wanted` in `raw`, units matched whole, none overlapping; none for an empty `wanted`. The time is that of going
+/// through `raw` some times, whatever both contain.
 fn places<'a>(raw: &'a [u8], wanted: &'a [u8], escape: Option<u8>) -> impl Iterator<Item = Range<usize>> + 'a {
     let mut free = 0;
-    units(raw, escape).filter_map(move |range| {
-        let end = range.start + wanted.len();
-        let found = !wanted.is_empty() && range.start >= free && raw[range.start..].starts_with(wanted);
+    let (mut starts, mut ends) = (Edges { raw, escape, at: 0 }, Edges { raw, escape, at: 0 });
+    occurrences(raw, wanted).filter_map(move |start| {
+        let end = start + wanted.len();
         // `wanted` may not end inside an escape sequence of `raw`: a lone `\` is not the beginning of `\T\`.
-        let mut within = units(&raw[range.start..], escape).map(|unit| unit.end);
-        let whole = found && within.find(|unit| *unit >= wanted.len()) == Some(wanted.len());
+        let whole = start >= free && starts.is_at(start) && ends.is_at(end);
         whole.then(|| {
             free = end;
-            range.start..end
+            start..end
         })
     })
 }
@@ -240,6 +301,53 @@ mod tests {
         for (raw, from, with, expected) in cases {
             let found = made(|to| replace(raw.as_bytes(), from.as_bytes(), with.as_bytes(), ESCAPE, to));
             assert_eq!(found, expected, "{raw} with {from} to {with}");
+        }
+    }
+
+    /// What stands in for `places`: each unit is compared, and the units behind it are walked.
+    fn plain_places(raw: &[u8], wanted: &[u8]) -> Vec<Range<usize>> {
+        let (mut free, mut found) = (0, Vec::new());
+        for start in units(raw, ESCAPE).map(|unit| unit.start) {
+            let mut behind = units(&raw[start..], ESCAPE).map(|unit| unit.end);
+            let is_there = !wanted.is_empty() && start >= free && raw[start..].starts_with(wanted);
+            if is_there && behind.find(|end| *end >= wanted.len()) == Some(wanted.len()) {
+                free = start + wanted.len();
+                found.push(start..free);
+            }
+        }
+        found
+    }
+
+    #[test]
+    fn a_text_is_found_where_comparing_each_unit_finds_it() {
+        for seed in 0..3_000 {
+            let mut random = fastrand::Rng::with_seed(seed);
+            let mut text = |most: usize| -> Vec<u8> {
+                let piece: Vec<u8> =
+                    (0..random.usize(1..4)).map(|_| *random.choice(b"ab\\T\xc3").expect("some")).collect();
+                piece.repeat(random.usize(1..most))
+            };
+            let wanted = text(if seed % 2 == 0 { 4 } else { 60 });
+            let raw = [text(30), wanted.clone(), text(60), wanted.clone(), text(3)].concat();
+            let found: Vec<_> = places(&raw, &wanted, ESCAPE).collect();
+            assert_eq!(found, plain_places(&raw, &wanted), "seed {seed}");
+        }
+    }
+
+    /// With work that grows with the square of the length this takes hours.
+    #[test]
+    fn a_text_of_the_message_is_found_in_time_that_grows_with_the_length() {
+        const MANY: usize = 4 << 20;
+        let most = WANTED_BYTES_MAX;
+        let sequences = b"\\.br\\".repeat(MANY / 5);
+        let cases: [(Vec<u8>, Vec<u8>, usize); 4] = [
+            (b"a".repeat(MANY), [&b"a".repeat(most - 1)[..], b"b"].concat(), 0),
+            (sequences.clone(), [&sequences[..most / 5 * 5 - 5], b"\\"].concat(), 0),
+            ([b"\\Z", &b"a".repeat(MANY)[..], b"\\"].concat(), b"a".repeat(most), 0),
+            (b"a".repeat(MANY), b"a".repeat(most), MANY / most),
+        ];
+        for (number, (raw, wanted, expected)) in cases.iter().enumerate() {
+            assert_eq!(places(raw, wanted, ESCAPE).count(), *expected, "case {number}");
         }
     }
 

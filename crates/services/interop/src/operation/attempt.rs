@@ -7,10 +7,10 @@ use node::ConnectionRegistry;
 
 use super::mllp::Link;
 use super::reply::Answer;
-use super::{Note, file};
+use super::{Step, file};
 use crate::production::{Operation, settings};
 use crate::queue::Entry;
-use crate::queue::progress::LaneEvent;
+use crate::queue::progress::{ConnectionState, LaneEvent};
 
 /// Sends messages of one lane; holds the connection between them.
 pub(super) struct Sender {
@@ -53,22 +53,23 @@ impl Sender {
     }
 
     /// Tries a group of messages once, each with its body; an answer for each in order, or up to the first that is not
-    /// delivered.
+    /// delivered. None at all: nothing was sent, since nothing is to be sent any more.
     pub(super) async fn attempt(
         &mut self,
         operation: &Operation,
         group: &[(Entry, Bytes)],
-        note: Note<'_>,
+        step: Step<'_>,
     ) -> Vec<Answer> {
         let Some((entry, body)) = group.first() else { return Vec::new() };
         match &operation.settings {
             settings::OperationSettings::Mllp(settings) => {
-                let answer = self.link.exchange((operation, settings), entry.charset, body, note).await;
-                note(LaneEvent::Connection(self.link.state(&answer)));
-                vec![answer]
+                let answer = self.link.exchange((operation, settings), (entry, body), step).await;
+                let state = answer.as_ref().map_or(ConnectionState::Connected, |answer| self.link.state(answer));
+                (step.note)(LaneEvent::Connection(state));
+                answer.into_iter().collect()
             }
             settings::OperationSettings::File(settings) => {
-                note(LaneEvent::Writing);
+                (step.note)(LaneEvent::Writing);
                 let items = group.iter().map(|(entry, body)| (entry.id, entry.output, body.clone()));
                 let answers = file::write(settings, items.collect(), self.wrote).await;
                 self.wrote |= answers.contains(&Answer::Written);

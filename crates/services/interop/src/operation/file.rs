@@ -162,8 +162,14 @@ fn stage<D: DeliveryFolder>(
         return Ok(None);
     }
     let temporary = OsString::from(format!(".{id}-{output}.part"));
-    let file = folder.write(&temporary, body, settings.mode.0)?;
-    Ok(Some(Staged { temporary, name, file }))
+    match folder.write(&temporary, body, settings.mode.0) {
+        Ok(file) => Ok(Some(Staged { temporary, name, file })),
+        Err(error) => {
+            // On a full disk it would keep the last room; the message may never be tried again.
+            drop(folder.remove(&temporary));
+            Err(error)
+        }
+    }
 }
 
 /// Makes the content of each persistent.
@@ -188,9 +194,15 @@ fn flush<D: DeliveryFolder>(folder: &D, staged: &[Staged<D::Written>]) -> Vec<io
 }
 
 /// Makes the folder where it is absent, for whoever may use its files; unless it is `known`, its name is made persistent, whoever
-/// made it: a process may have died before it flushed that.
+/// made it: a process may have died before it flushed that. One that was known is not made again: where a share is not mounted any
+/// more, files would lie below its place and count as delivered.
 fn make_folder(settings: &FileOperation, known: bool) -> io::Result<()> {
     let is_there = settings.folder.is_dir();
+    if !is_there && known {
+        let text =
+            "its folder is gone: mount the file system that it is on, or make it again, by hand or by `terrace reload`";
+        return Err(io::Error::new(io::ErrorKind::NotFound, text));
+    }
     if !is_there {
         fs::create_dir_all(&settings.folder)?;
         fs::set_permissions(&settings.folder, fs::Permissions::from_mode(settings.mode.of_folder()))?;
@@ -252,6 +264,42 @@ mod tests {
         assert_eq!(names, ["1-0.hl7", "2-0.hl7", "3-0.hl7", "4-0.hl7", "5-0.hl7"]);
         assert_eq!(fs::read(out.join("4-0.hl7")).expect("it is there"), b"message 4");
         assert_eq!(fs::read(out.join("5-0.hl7")).expect("it is there"), b"another's");
+    }
+
+    /// A folder that is full behind the first bytes of a file.
+    struct Full(Folder);
+
+    impl DeliveryFolder for Full {
+        type Written = File;
+
+        fn holds(&self, name: &OsStr, body: &[u8]) -> io::Result<Option<bool>> {
+            self.0.holds(name, body)
+        }
+        fn write(&self, name: &OsStr, body: &[u8], mode: u32) -> io::Result<File> {
+            DeliveryFolder::write(&self.0, name, &body[..1], mode)?;
+            Err(io::ErrorKind::StorageFull.into())
+        }
+        fn flush(&self, file: &File) -> io::Result<()> {
+            DeliveryFolder::flush(&self.0, file)
+        }
+        fn rename(&self, from: &OsStr, to: &OsStr) -> io::Result<()> {
+            self.0.rename(from, to)
+        }
+        fn remove(&self, name: &OsStr) -> io::Result<()> {
+            DeliveryFolder::remove(&self.0, name)
+        }
+        fn sync(&self) -> io::Result<()> {
+            DeliveryFolder::sync(&self.0)
+        }
+    }
+
+    #[test]
+    fn of_a_file_that_finds_no_room_nothing_is_left() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let folder = Full(Folder::open(dir.path()).expect("a folder"));
+        let answers = deliver(&folder, &settings(dir.path()), &[item(1), item(2)]);
+        assert!(matches!(&answers[..], [Answer::Unreachable { .. }]), "{answers:?}");
+        assert_eq!(folder.0.names().expect("names"), Vec::<OsString>::new());
     }
 
     #[test]

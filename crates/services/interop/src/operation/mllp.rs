@@ -8,7 +8,8 @@
 //!
 //! Invariants: a link on which an answer was missed or doubtful is closed before anything else is sent; one that is
 //! kept is checked before it is used again, so that one that was closed from outside is made anew; an answer counts only if it names our control id, so that a late answer is
-//! never credited to the next message. Nothing waits without a bound.
+//! never credited to the next message; nothing is sent on a connection that was made after the order to send nothing.
+//! Nothing waits without a bound.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -18,7 +19,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use hl7::charset::Charset;
 use hl7::mllp::{self, Decoder, Event, Limits};
-use hl7::{Message, Path, Reading, ack};
+use hl7::{Path, Reading, ack};
 use node::connections::OPERATION_KIND;
 use node::{ConnectionRegistry, CountedIo, OutgoingConnection};
 use std::sync::LazyLock;
@@ -27,10 +28,12 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use super::Note;
+use super::Step;
+use super::acknowledged::Acknowledged;
 use super::reply::Answer;
 use crate::production::Operation;
 use crate::production::settings::{MllpOperation, ReplyKind};
+use crate::queue::Entry;
 use crate::queue::progress::{ConnectionState, LaneEvent, answer_text};
 
 static CONTROL: LazyLock<Path> = LazyLock::new(|| "MSH-10".parse().expect("a constant path"));
@@ -38,8 +41,8 @@ static CONTROL: LazyLock<Path> = LazyLock::new(|| "MSH-10".parse().expect("a con
 /// A connection, or none yet.
 pub(super) struct Link {
     open: Option<(Listed, Decoder)>,
-    /// Control id of the message sent before.
-    previous: Vec<u8>,
+    /// What was answered on it.
+    acknowledged: Acknowledged,
     connections: Arc<ConnectionRegistry>,
 }
 
@@ -53,7 +56,7 @@ struct Listed {
 impl Link {
     /// None yet; those that it makes are in the list.
     pub(super) fn new(connections: &Arc<ConnectionRegistry>) -> Link {
-        Link { open: None, previous: Vec::new(), connections: Arc::clone(connections) }
+        Link { open: None, acknowledged: Acknowledged::default(), connections: Arc::clone(connections) }
     }
 
     /// Whether it has a connection, as of the last message.
@@ -66,42 +69,39 @@ impl Link {
         if self.open.is_none() {
             self.open = Some((connect((operation, settings), &self.connections).await?, decoder(settings)));
             // Nothing was sent on it: no late answer can come.
-            self.previous.clear();
+            self.acknowledged.clear();
         }
         Ok(())
     }
 
-    /// Sends `body` in a frame and waits for its answer. A connection kept from the message before that turns out to be closed is
+    /// Sends a message in a frame and waits for its answer. A connection kept from the message before that turns out to be closed is
     /// made anew at once: many receivers close when idle, and that is no failure.
     ///
-    /// `charset` is the body's, where it declares none.
+    /// `None`: nothing was sent, since `may_send` says that nothing is to be sent any more.
     pub(super) async fn exchange(
         &mut self,
-        (operation, settings): (&Operation, &MllpOperation),
-        charset: Option<Charset>,
-        body: &Bytes,
-        note: Note<'_>,
-    ) -> Answer {
+        at: (&Operation, &MllpOperation),
+        (entry, body): (&Entry, &Bytes),
+        step: Step<'_>,
+    ) -> Option<Answer> {
+        let impossible = |reason: String| Some(Answer::Impossible { reason });
         if let Some(at) = mllp::uncarriable(body) {
-            return Answer::Impossible { reason: format!("MLLP cannot carry the control character at byte {at}") };
+            return impossible(format!("MLLP cannot carry the control character at byte {at}"));
         }
-        let reading = Reading::of_header(body, charset);
+        let reading = Reading::of_header(body, entry.charset);
         let Ok(message) = reading.message() else {
-            return Answer::Impossible { reason: "the transformed message has no MSH".to_owned() };
+            return impossible("the transformed message has no MSH".to_owned());
         };
         let control_id = message.get(&CONTROL).bytes();
         if control_id.trim_ascii_end().is_empty() {
-            return Answer::Impossible { reason: "the transformed message has no control id (MSH-10)".to_owned() };
+            return impossible("the transformed message has no control id (MSH-10)".to_owned());
         }
-        let kept = self.kept(control_id).await;
+        let sent = Sent { number: entry.id, body, control_id, charset: reading.transcribed_from() };
+        let kept = self.kept((at.0, sent.charset), control_id).await;
         let reused = kept.is_some();
-        let at = (operation, settings);
-        let answer = self.on(kept, at, body, control_id, note).await;
-        match answer {
-            Answer::Unreachable { .. } | Answer::Unanswered { .. } if reused => {
-                self.on(None, at, body, control_id, note).await
-            }
-            answer => answer,
+        match self.on(kept, at, &sent, step).await? {
+            Answer::Unanswered { .. } if reused => self.on(None, at, &sent, step).await,
+            answer => Some(answer),
         }
     }
 
@@ -115,17 +115,27 @@ impl Link {
     }
 
     /// The connection kept from before, if nothing speaks against using it: it is open, and all that has come on it
-    /// since is the late application acknowledgement of the message before.
-    async fn kept(&mut self, control_id: &[u8]) -> Option<(Listed, Decoder)> {
+    /// since are late application acknowledgements of messages before.
+    async fn kept(
+        &mut self,
+        (operation, charset): (&Operation, Option<Charset>),
+        control_id: &[u8],
+    ) -> Option<(Listed, Decoder)> {
         let (mut stream, mut decoder) = self.open.take()?;
         // The same id again (a retry, or a second output of one message): a late answer could be credited to it.
-        if self.previous == control_id {
+        if self.acknowledged.has(control_id) {
             return None;
         }
+        let is_late = |frame: &[u8]| {
+            let reading = Reading::lenient(frame, charset);
+            let message = reading.message().ok();
+            let received = message.as_ref().and_then(ack::read);
+            received.is_some_and(|received| self.acknowledged.passes(&received, &operation.name))
+        };
         loop {
             for event in decoder.by_ref() {
                 match event {
-                    Event::Frame(frame) if names(&frame, &self.previous) => {}
+                    Event::Frame(frame) if is_late(&frame) => {}
                     _ => return None,
                 }
             }
@@ -137,35 +147,48 @@ impl Link {
         }
     }
 
-    /// One exchange, on `link` or a new connection.
+    /// One exchange, on `link` or a new connection. `None`: nothing was sent, and the connection is kept.
     async fn on(
         &mut self,
         link: Option<(Listed, Decoder)>,
         (operation, settings): (&Operation, &MllpOperation),
-        body: &[u8],
-        control_id: &[u8],
-        note: Note<'_>,
-    ) -> Answer {
+        sent: &Sent<'_>,
+        step: Step<'_>,
+    ) -> Option<Answer> {
         let (mut stream, mut decoder) = match link {
             Some(link) => link,
             None => {
-                note(LaneEvent::Connecting);
+                (step.note)(LaneEvent::Connecting);
+                self.acknowledged.clear();
                 match connect((operation, settings), &self.connections).await {
                     Ok(stream) => (stream, decoder(settings)),
-                    Err(reason) => return Answer::Unreachable { reason },
+                    Err(reason) => return Some(Answer::Unreachable { reason }),
                 }
             }
         };
-        note(LaneEvent::Sent);
+        // Connecting may have taken long.
+        if !(step.may_send)() {
+            self.open = Some((stream, decoder));
+            return None;
+        }
+        (step.note)(LaneEvent::Sent);
         stream.place.connection().began(1);
-        let expected = Expected { control_id, previous: &self.previous, commit_bytes: settings.commit_bytes };
+        let expected = Expected {
+            control_id: sent.control_id,
+            charset: sent.charset,
+            acknowledged: &self.acknowledged,
+            operation: &operation.name,
+            commit_bytes: settings.commit_bytes,
+        };
         let exchange = async {
-            if let Err(error) = send(&mut stream.stream, body).await {
-                return Answer::Unreachable { reason: format!("the connection broke while sending: {error}") };
+            let broken = |when: &str, error: io::Error| Answer::Unanswered { reason: format!("{when}: {error}") };
+            match send(&mut stream.stream, sent.body).await {
+                // What was sent may have been all, and may have been the reason.
+                Err(error) => broken("the connection broke while sending", error),
+                Ok(()) => answer(&mut stream.stream, &mut decoder, &expected)
+                    .await
+                    .unwrap_or_else(|error| broken("the receiver went away before answering", error)),
             }
-            answer(&mut stream.stream, &mut decoder, &expected).await.unwrap_or_else(|error| Answer::Unanswered {
-                reason: format!("the receiver went away before answering: {error}"),
-            })
         };
         // One bound on both: a receiver that stops reading would delay a large message without end.
         let answer = tokio::time::timeout(settings.ack_timeout.0, exchange).await.unwrap_or_else(|_| Answer::Reply {
@@ -173,21 +196,23 @@ impl Link {
             detail: format!("no answer within {}", settings.ack_timeout),
             text: None,
         });
-        self.previous.clear();
-        self.previous.extend_from_slice(control_id);
         let ours = |kind: &ReplyKind| !matches!(kind, ReplyKind::WrongId | ReplyKind::Unreadable | ReplyKind::Timeout);
         if matches!(&answer, Answer::Reply { kind, .. } if ours(kind)) {
+            self.acknowledged.add(sent.control_id, sent.number);
             self.open = Some((stream, decoder));
         }
-        answer
+        Some(answer)
     }
 }
 
-/// Whether a frame is an acknowledgement of the message with this id.
-fn names(frame: &[u8], control_id: &[u8]) -> bool {
-    let received =
-        Message::parse(frame).ok().and_then(|message| ack::read(&message).map(|r| ack::matches(&r, control_id)));
-    !control_id.is_empty() && received == Some(true)
+/// A message that is sent.
+struct Sent<'a> {
+    number: u64,
+    body: &'a [u8],
+    /// MSH-10, in UTF-8 where the charset of the message cannot be split.
+    control_id: &'a [u8],
+    /// That charset.
+    charset: Option<Charset>,
 }
 
 /// The bytes that have arrived, without waiting: `None` = none.
@@ -229,9 +254,11 @@ async fn send(stream: &mut CountedIo<Stream>, body: &[u8]) -> io::Result<()> {
 /// What an answer is compared with.
 struct Expected<'a> {
     control_id: &'a [u8],
-    /// The message before: its application acknowledgement may follow its commit acknowledgement late (enhanced mode);
-    /// it is passed over and credited to none.
-    previous: &'a [u8],
+    /// The charset of our message where it is one that cannot be split: the receiver repeats our bytes in MSA-2, and may declare none.
+    charset: Option<Charset>,
+    /// Late answers to these are passed over and credited to none.
+    acknowledged: &'a Acknowledged,
+    operation: &'a str,
     commit_bytes: bool,
 }
 
@@ -278,16 +305,17 @@ fn reply(kind: ReplyKind, detail: &str) -> Answer {
     Answer::Reply { kind, detail: detail.to_owned(), text: None }
 }
 
-/// The answer in a frame to our message; `None` if it is about the message before.
+/// The answer in a frame to our message; `None` if it is a late one to a message before.
 fn read(frame: &[u8], expected: &Expected<'_>) -> Option<Answer> {
-    let Ok(message) = Message::parse(frame) else {
+    let reading = Reading::lenient(frame, expected.charset);
+    let Ok(message) = reading.message() else {
         return Some(unreadable("a frame without MSH"));
     };
     let Some(received) = ack::read(&message) else {
         return Some(unreadable("a message without a readable MSA"));
     };
     if !ack::matches(&received, expected.control_id) {
-        if ack::matches(&received, expected.previous) {
+        if expected.acknowledged.passes(&received, expected.operation) {
             return None;
         }
         return Some(reply(ReplyKind::WrongId, "an acknowledgement of another message (MSA-2)"));
@@ -310,7 +338,7 @@ async fn connect(
     connections: &Arc<ConnectionRegistry>,
 ) -> Result<Listed, String> {
     let connecting = async {
-        let socket = TcpStream::connect(&settings.address).await?;
+        let socket = node::name_lookup::connect_to(&settings.address).await?;
         node::socket::prepare(&socket)?;
         let remote = match socket.peer_addr() {
             Ok(peer) if peer.to_string() != settings.address => format!("{} ({peer})", settings.address),

@@ -24,6 +24,7 @@
 //!    for again every `LOOK`, so that a clock that is set counts too.
 //! 7. Log lines contain operation, message id and codes; never bytes of a message.
 
+mod acknowledged;
 mod attempt;
 mod file;
 mod mllp;
@@ -57,8 +58,14 @@ const GROUP_BYTES: usize = 4 << 20;
 /// How often a hindrance is looked for again that ends with time or with another operation.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Notes a step of a try, for the status.
-type Note<'a> = &'a (dyn Fn(LaneEvent) + Sync);
+/// What a try does with its lane.
+#[derive(Clone, Copy)]
+struct Step<'a> {
+    /// Notes a step, for the status.
+    note: &'a (dyn Fn(LaneEvent) + Sync),
+    /// Whether the orders of the time when the try began still hold: asked again after what takes long.
+    may_send: &'a (dyn Fn() -> bool + Sync),
+}
 
 /// The parameters of a lane's task.
 #[derive(Debug, Clone)]
@@ -161,14 +168,9 @@ impl Lane {
                 continue;
             };
             // Orders given before the entry came hold for it: after a suspension was confirmed nothing is sent.
-            if self.orders.has_changed().unwrap_or(false) || self.around.message_log.has_failed() {
-                continue;
+            if self.may_send(&orders) {
+                self.deliver(&orders, entry).await;
             }
-            // Time has passed until it came.
-            if self.hindrance(&orders).is_some() {
-                continue;
-            }
-            self.deliver(&orders, entry).await;
         }
     }
 
@@ -224,7 +226,8 @@ impl Lane {
             }
         };
         self.renew_sender(orders);
-        let sender = self.sender.as_mut().expect("made just now");
+        // Taken out while it works: what is asked meanwhile is of the lane.
+        let mut sender = self.sender.take().expect("made just now");
         let mut group = vec![(entry, body)];
         if sender.group() > 1 {
             let held = self.queue.lanes()[self.lane].held(sender.group(), GROUP_BYTES);
@@ -236,12 +239,16 @@ impl Lane {
         let note = move |event| line.note(event, clock.now_us());
         note(LaneEvent::Taken { id: group[0].0.id });
         let began = Instant::now();
-        let answers = sender.attempt(&orders.operation, &group, &note).await;
+        let may_send = || self.may_send(orders);
+        let step = Step { note: &note, may_send: &may_send };
+        let answers = sender.attempt(&orders.operation, &group, step).await;
         let (after, is_connected) = (began.elapsed(), sender.is_connected());
+        self.sender = Some(sender);
         self.count_connection(is_connected);
         if let Some(first) = answers.first() {
             self.queue.note_reached(first.connection());
         }
+        // Without an answer nothing was sent: what forbade it is looked at now.
         for ((entry, _), answer) in group.iter().zip(&answers) {
             self.queue.figures.answered(answer.code(), after);
             if group.len() > 1 {
@@ -250,6 +257,12 @@ impl Lane {
             note(LaneEvent::Answered(answer.noted(self.around.clock.now_us())));
             self.conclude(orders, entry, answer).await;
         }
+    }
+
+    /// Whether a message may be sent under these orders: none came since, the node has not failed, and there is no hindrance.
+    fn may_send(&self, orders: &Orders) -> bool {
+        let is_ended = *self.around.stop.borrow() || self.around.message_log.has_failed();
+        !self.orders.has_changed().unwrap_or(false) && !is_ended && self.hindrance(orders).is_none()
     }
 
     /// Notes whether it has a connection.

@@ -6,8 +6,8 @@
 //! | AE, CE | yes | failed (it can be resent by hand) |
 //! | AR, CR | yes | tried again |
 //! | no answer in time, another's, unreadable | yes | tried again, the socket closed |
-//! | closed after it was sent, before the answer | yes | tried again |
-//! | not connected, broken while sending | no | tried again without end |
+//! | closed while it was sent, or before the answer | yes | tried again |
+//! | not connected | no | tried again without end |
 //!
 //! A receiver that is down uses up no tries: after an outage of a night, the night's messages must not be marked
 //! failed.
@@ -33,12 +33,12 @@ pub enum Answer {
     },
     /// A file was written and is persistent.
     Written,
-    /// No connection, or lost before all was sent.
+    /// No connection.
     Unreachable {
         /// Why.
         reason: String,
     },
-    /// Sent, but the receiver disconnected before it answered. It is unknown whether it received the message.
+    /// The connection broke while the message was sent, or before its answer. It is unknown whether it was received.
     Unanswered {
         /// Why.
         reason: String,

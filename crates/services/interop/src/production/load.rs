@@ -63,6 +63,7 @@ pub(super) fn compile(
     let rules = loader.rules(&transforms, &tables);
     let services = loader.services(&rules);
     loader.unused(&services, &rules);
+    loader.loops(&services, &operations);
     if !loader.faults.is_empty() {
         return Err(InteropError::Production(loader.faults));
     }
@@ -345,6 +346,11 @@ impl<'t> Loader<'t> {
                 let message = format!("service {} listens on the same address", other.name);
                 self.fault(source, value_of(&text, "listen"), message, None);
             }
+            let shares = |other: &&Arc<Service>| watched(&service).is_some() && watched(other) == watched(&service);
+            if let Some(other) = services.values().find(shares) {
+                let message = format!("service {} watches the same folder", other.name);
+                self.fault(source, value_of(&text, "folder"), message, None);
+            }
             services.insert(file.name.to_owned(), Arc::new(service));
         }
         if services.is_empty() && self.faults.is_empty() {
@@ -401,6 +407,12 @@ impl<'t> Loader<'t> {
                 file.done = Some(file.done.as_ref().map_or_else(|| file.folder.join("done"), |d| self.folder.join(d)));
                 file.error =
                     Some(file.error.as_ref().map_or_else(|| file.folder.join("error"), |e| self.folder.join(e)));
+                for (key, folder) in [("done", &file.done), ("error", &file.error)] {
+                    if folder.as_ref() == Some(&file.folder) {
+                        let message = format!("`{key}` is the watched folder itself: its files would be taken again");
+                        self.fault(source, value_of(source.text, key), message, None);
+                    }
+                }
             }
         }
         Some(Service {
@@ -459,6 +471,18 @@ impl<'t> Loader<'t> {
         }
     }
 
+    /// Operations that write into a folder that a service watches: allowed, but look like a mistake.
+    fn loops(&mut self, services: &BTreeMap<String, Arc<Service>>, operations: &[Arc<Operation>]) {
+        for (service, operation) in services.values().flat_map(|service| operations.iter().map(move |o| (service, o))) {
+            if watched(service).is_some() && watched(service) == folder_of(operation) {
+                let (writes, takes) = (&operation.name, &service.name);
+                let text =
+                    format!("operation {writes} writes into the folder of service {takes}, which takes its files");
+                self.warnings.push(text);
+            }
+        }
+    }
+
     /// Rules that no service uses: allowed, but look like a mistake.
     fn unused(&mut self, services: &BTreeMap<String, Arc<Service>>, rules: &BTreeMap<String, Arc<Rules>>) {
         for name in rules.keys() {
@@ -477,6 +501,13 @@ fn folder_of(operation: &Operation) -> Option<&Path> {
     match &operation.settings {
         settings::OperationSettings::File(file) => Some(&file.folder),
         settings::OperationSettings::Mllp(_) => None,
+    }
+}
+
+fn watched(service: &Service) -> Option<&Path> {
+    match &service.settings {
+        settings::ServiceSettings::File(file) => Some(&file.folder),
+        settings::ServiceSettings::Mllp(_) => None,
     }
 }
 

@@ -127,13 +127,14 @@ pub struct FileService {
     /// How often to look. Default 1 s.
     #[serde(default = "one_second")]
     pub every: Span,
-    /// Leave a file alone until size and time of change have stayed the same for this long. Default 1 s.
-    #[serde(default = "one_second")]
+    /// Leave a file alone until size and time of change have stayed the same for this long. Default 5 s.
+    #[serde(default = "five_seconds")]
     pub settle: Span,
-    /// Where files go once their messages are durable. Relative to the production folder. Default: `FOLDER/done`.
+    /// Where files go once their messages are durable, on the file system of `folder`. Relative to the production folder. Default:
+    /// `FOLDER/done`.
     pub done: Option<PathBuf>,
-    /// Where files go that hold no readable message, or one over `message_bytes` (the others in it are taken), and links.
-    /// Default: `FOLDER/error`.
+    /// Where files go that hold no readable message, or one over `message_bytes` (the others in it are taken), and links; on the file
+    /// system of `folder`. Default: `FOLDER/error`.
     pub error: Option<PathBuf>,
     /// Which messages it takes.
     #[serde(default)]
@@ -531,7 +532,7 @@ impl Default for Intake {
 
 impl Default for Retry {
     fn default() -> Self {
-        Self { first: one_second(), max: Span(Duration::from_secs(5)), attempts: 0 }
+        Self { first: one_second(), max: five_seconds(), attempts: 0 }
     }
 }
 
@@ -564,6 +565,9 @@ fn default_suffix() -> String {
 }
 fn one_second() -> Span {
     Span(Duration::from_secs(1))
+}
+fn five_seconds() -> Span {
+    Span(Duration::from_secs(5))
 }
 fn ten_seconds() -> Span {
     Span(Duration::from_secs(10))

@@ -18,6 +18,9 @@
 //! 1. A message with an output that waits is never removed; it is checked again later.
 //! 2. One transaction removes whole messages: a reader sees a message with all its entries, or none of it.
 //! 3. A transaction is bounded (`KEYS_PER_TRANSACTION`), whatever there is to remove.
+//! 4. Where room is made for others, only what is done goes: no message that needs a person (errored, unmatched, an output that failed or
+//!    was set aside, and nothing made from it since). Each transaction then frees about what is wanted, so that the caller can
+//!    look whether that was enough.
 //!
 //! Damaged messages are left unchanged and checked again later; the others are removed nevertheless.
 //!
@@ -40,6 +43,9 @@ use crate::record::{self, Status, Stored};
 /// Keys that one transaction removes before it commits; one message may go beyond. 4,096 keys of some 30 bytes make a record
 /// of about 120 KB, far below what the smallest journal takes.
 const KEYS_PER_TRANSACTION: usize = 4_096;
+
+/// Messages that one transaction for room looks at: where many stay, the caller is asked in between whether to go on.
+const LOOKED_MAX: u32 = 4_096;
 
 /// Passes over the front after which messages that waited are looked at again, and old ones behind younger ones.
 const PASSES_BETWEEN_LOOKS: u32 = 60;
@@ -80,6 +86,8 @@ pub struct Pruner {
     position: u64,
     /// Whether one of them waited.
     held: bool,
+    /// The last pass has come to the end of what may go; the next one otherwise goes on where it was.
+    ended: bool,
     passes: u32,
 }
 
@@ -103,12 +111,12 @@ impl Pruner {
             newest = object_of(&key).map_or(newest, |(id, _)| id);
         }
         let store = store.clone();
-        Ok(Pruner { store, trees, retention, before, newest, marked, position: 0, held: false, passes: 0 })
+        Ok(Pruner { store, trees, retention, before, newest, marked, position: 0, held: false, ended: true, passes: 0 })
     }
 
     /// One pass. `newest` is the id of the newest message and how many bytes were taken since the start, that message's
-    /// included, and (0, 0) where none was; `pressed`: there is no room, so retention does not count. `stop` ends it early,
-    /// between transactions.
+    /// included, and (0, 0) where none was; `wanted`: there is no room for so many bytes, so retention does not count. `stop` ends it
+    /// early, before the first transaction and between them.
     ///
     /// # Errors
     /// The store's; messages removed before stay removed.
@@ -116,11 +124,11 @@ impl Pruner {
         &mut self,
         newest: (u64, u64),
         now_us: i64,
-        pressed: bool,
+        wanted: Option<u64>,
         stop: &dyn Fn() -> bool,
     ) -> Result<Pruned, InteropError> {
         let (id, taken) = (newest.0.max(self.newest), newest.1);
-        let total = self.before + taken;
+        let (total, pressed) = (self.before + taken, wanted.is_some());
         let mut pruned = Pruned::default();
         // Where there is no room, what makes room comes first.
         let cut = if pressed { id } else { self.cut(total)? };
@@ -128,10 +136,13 @@ impl Pruner {
         let oldest_us =
             age.map_or(i64::MIN, |age| now_us.saturating_sub(i64::try_from(age.as_micros()).unwrap_or(i64::MAX)));
         self.passes += 1;
-        if self.held && (pressed || self.passes.is_multiple_of(PASSES_BETWEEN_LOOKS)) {
+        if self.held && self.ended && (pressed || self.passes.is_multiple_of(PASSES_BETWEEN_LOOKS)) {
             (self.position, self.held) = (0, false);
         }
-        while !stop() && self.some(cut, oldest_us, &mut pruned)? {}
+        self.ended = false;
+        while !stop() && !self.ended {
+            self.ended = !self.some(cut, oldest_us, wanted, &mut pruned)?;
+        }
         if age.is_some() && self.passes.is_multiple_of(PASSES_BETWEEN_LOOKS) {
             let mut after = None;
             while !stop() && self.old_ones(oldest_us, &mut after, &mut pruned)? {}
@@ -173,24 +184,31 @@ impl Pruner {
     }
 
     /// One transaction; whether there may be more to do.
-    fn some(&mut self, cut: u64, oldest_us: i64, pruned: &mut Pruned) -> Result<bool, InteropError> {
+    fn some(
+        &mut self,
+        cut: u64,
+        oldest_us: i64,
+        wanted: Option<u64>,
+        pruned: &mut Pruned,
+    ) -> Result<bool, InteropError> {
         let mut transaction = self.store.begin();
         let from = object_key(self.position, 0);
         let reader = Reader::at(transaction.snapshot().clone());
         let snapshot = reader.snapshot();
         let mut cursor =
             snapshot.scan(self.trees.messages, Bound::Included(&from), Bound::Unbounded, Direction::Forward);
-        let (mut removed, mut messages, mut position) = (0, 0, self.position);
-        let mut more = false;
+        let (mut removed, mut messages, mut bytes, mut position) = (0, 0, 0, self.position);
+        let (mut more, mut looked) = (false, 0);
         while let Some(key) = self.key(&mut cursor, pruned)? {
             let Some((id, object)) = object_of(&key) else { return Err(damaged(position).into()) };
             if object != 0 {
                 continue;
             }
-            if removed >= KEYS_PER_TRANSACTION {
+            if removed >= KEYS_PER_TRANSACTION || wanted.is_some_and(|wanted| bytes >= wanted || looked == LOOKED_MAX) {
                 more = true;
                 break;
             }
+            looked += 1;
             let Some((stored, outputs)) = self.readable(reader.inbound(id), pruned)?.flatten() else {
                 position = id + 1;
                 continue;
@@ -199,7 +217,9 @@ impl Pruner {
                 break;
             }
             position = id + 1;
-            if waits(&transaction, &self.trees, id)? {
+            let needed = wanted.map_or(Ok(false), |_| is_needed(&reader, id, &stored));
+            let Some(needed) = self.readable(needed, pruned)? else { continue };
+            if needed || waits(&transaction, &self.trees, id)? {
                 pruned.held += 1;
                 self.held = true;
                 continue;
@@ -207,6 +227,7 @@ impl Pruner {
             if let Some(keys) = self.readable(remove(&mut transaction, &reader, id, &stored, outputs), pruned)? {
                 removed += keys;
                 messages += 1;
+                bytes += stored.raw.len() as u64;
             }
         }
         transaction.commit()?;
@@ -316,6 +337,15 @@ fn waits(transaction: &Transaction, trees: &Trees, id: u64) -> Result<bool, Stor
     let (from, to) = (object_key(id, 0), object_key(id, u16::MAX));
     let (from, to) = (Bound::Included(&from[..]), Bound::Included(&to[..]));
     Ok(transaction.snapshot().scan(trees.pending, from, to, Direction::Forward).next()?.is_some())
+}
+
+/// Whether a message needs a person, as in the list of those that do: `TodoReason::of`.
+fn is_needed(reader: &Reader, id: u64, stored: &Stored) -> Result<bool, InteropError> {
+    let mut needed = matches!(stored.status, Status::Errored | Status::Unmatched);
+    for state in [FAILED_OUTPUT, SET_ASIDE_OUTPUT] {
+        needed = needed || reader.snapshot().get(reader.trees().by_state, &state_key(state, id))?.is_some();
+    }
+    Ok(needed && reader.derived_from(id, 1)?.is_empty())
 }
 
 /// Removes all that [`super::Rows`] has made of a message; how many keys that is.

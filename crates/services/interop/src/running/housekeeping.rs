@@ -3,11 +3,12 @@
 //! ```text
 //!   every INTERVAL, and at once when a message finds the medium full
 //!     detect    facts -> troubles -> what began and ended, in the log
-//!     prune     beyond the retention; where the medium is full and `on_full` allows it, all that is done
+//!     prune     beyond the retention; where the medium is full and `on_full` allows it, what is done, the oldest first, until there is room
 //!     audit     its oldest entries, beyond its own retention
 //!     room?     no refusal for a while, and the store would take a record: the medium is full no more
 //! ```
 
+use std::cell::Cell;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, TryLockError};
@@ -31,6 +32,21 @@ const INTERVAL: Duration = Duration::from_secs(5);
 
 /// The free space that the store needs before the medium no longer counts as full: most messages, with their outputs.
 const ROOM_BYTES: u64 = 256 << 10;
+
+/// Transactions that give messages up for one refusal at most, each for about as much as was refused: should that not make room, as where
+/// others fill the disk, not all of the history goes for it.
+const ROUNDS: u32 = 8;
+
+/// Why messages are removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Pressure {
+    /// Retention alone.
+    Retention,
+    /// One was refused, since the medium is full.
+    Full,
+    /// An embedder wants all to go that a full medium could make go.
+    All,
+}
 
 /// See the module's text.
 pub(super) struct Housekeeping {
@@ -94,7 +110,7 @@ impl Housekeeping {
             if self.engine.message_log.has_failed() {
                 continue;
             }
-            if let Err(error) = self.prune(pressed).await {
+            if let Err(error) = self.prune(if pressed { Pressure::Full } else { Pressure::Retention }).await {
                 tracing::error!(%error, "messages beyond the retention could not be removed");
             }
             self.tend_audit().await;
@@ -238,14 +254,14 @@ impl Housekeeping {
         self.detect_troubles();
     }
 
-    /// Removes the messages that the retention lets go and that are done; where the medium is full (`pressed`) and the settings
-    /// allow it, all that are done. Nothing where that is under way already.
+    /// Removes the messages that the retention lets go and that are done; where the medium is full and the settings
+    /// allow it, of all that are done the oldest, until there is room. Nothing where that is under way already.
     ///
     /// # Errors
     /// The store's.
-    pub(super) async fn prune(self: &Arc<Self>, pressed: bool) -> Result<Pruned, InteropError> {
+    pub(super) async fn prune(self: &Arc<Self>, pressure: Pressure) -> Result<Pruned, InteropError> {
         let this = Arc::clone(self);
-        let pass = move || this.prune_here(pressed);
+        let pass = move || this.prune_here(pressure);
         let pruned = tokio::task::spawn_blocking(pass).await.unwrap_or_else(|failed| {
             if failed.is_panic() {
                 tracing::error!("removing old messages panicked; the next pass goes on where it was");
@@ -273,30 +289,49 @@ impl Housekeeping {
         }
     }
 
-    fn prune_here(&self, pressed: bool) -> Result<Pruned, InteropError> {
+    fn prune_here(&self, pressure: Pressure) -> Result<Pruned, InteropError> {
         let mut pruner = match self.pruner.try_lock() {
             Ok(pruner) => pruner,
             // A pass panicked: its committed removals are done, the others are done now.
             Err(TryLockError::Poisoned(pruner)) => pruner.into_inner(),
             Err(TryLockError::WouldBlock) => return Ok(Pruned::default()),
         };
+        let pressed = pressure != Pressure::Retention;
         if pressed {
             self.make_room();
         }
-        let gives_up = pressed && self.on_full == OnFull::Prune;
+        let refused = match pressure {
+            Pressure::Full => self.engine.wanted.swap(0, Ordering::Relaxed).max(ROOM_BYTES),
+            Pressure::Retention | Pressure::All => 0,
+        };
+        let (wanted, rounds) = match (pressure, self.on_full) {
+            (Pressure::Retention, _) | (_, OnFull::Refuse) => (None, None),
+            (Pressure::Full, OnFull::Prune) => (Some(refused), Some(Cell::new(0))),
+            (Pressure::All, OnFull::Prune) => (Some(u64::MAX), None),
+        };
+        let ends = || *self.stop.borrow() || rounds.as_ref().is_some_and(|rounds| self.has_room(refused, rounds));
         let taken = self.engine.message_log.ingested();
         let trusted_us = lock(&self.time).at(&self.engine.clock.reading()).trusted_us;
-        let pruned = pruner.pass(taken, trusted_us, gives_up, &|| *self.stop.borrow());
+        let pruned = pruner.pass(taken, trusted_us, wanted, &ends);
         drop(pruner);
         if let Ok(pruned) = &pruned {
             let counters = &self.engine.counters;
-            let counter = if gives_up { &counters.pruned_full } else { &counters.pruned };
+            let counter = if wanted.is_some() { &counters.pruned_full } else { &counters.pruned };
             counter.fetch_add(pruned.messages, Ordering::Relaxed);
         }
         if pressed {
             self.make_room();
         }
         pruned
+    }
+
+    /// Whether giving messages up ends: there is room, or it went on for long enough.
+    fn has_room(&self, wanted: u64, rounds: &Cell<u32>) -> bool {
+        let done = rounds.replace(rounds.get() + 1);
+        if done > 0 {
+            self.make_room();
+        }
+        done >= ROUNDS || self.engine.message_log.store().try_room(wanted).is_ok()
     }
 
     /// Has the store write its pages, so that the journal behind them can be given back, and freed pages be used.

@@ -73,7 +73,7 @@ use crate::record::Switch;
 use crate::recovery;
 use crate::rows::prune::{Pruned, Pruner, Retention};
 use crate::rows::{Reader, interpreter};
-use housekeeping::Housekeeping;
+use housekeeping::{Housekeeping, Pressure};
 use operations::RunningOperations;
 use requests::ControlRequests;
 use service_verbs::ServiceVerbs;
@@ -480,13 +480,13 @@ impl RunningProduction {
         self.stop.subscribe()
     }
 
-    /// Removes the messages that the retention lets go and that are done, now; where the medium is full (`pressed`) and the settings
-    /// allow it, all that are done.
+    /// Removes the messages that the retention lets go and that are done, now; `all`: all that a full medium could make go, by the
+    /// settings.
     ///
     /// # Errors
     /// The store's.
-    pub async fn prune(&self, pressed: bool) -> Result<Pruned, InteropError> {
-        self.housekeeping.prune(pressed).await
+    pub async fn prune(&self, all: bool) -> Result<Pruned, InteropError> {
+        self.housekeeping.prune(if all { Pressure::All } else { Pressure::Retention }).await
     }
 
     fn surroundings(&self) -> Surroundings {

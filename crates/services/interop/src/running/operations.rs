@@ -11,7 +11,7 @@ use crate::error::InteropError;
 use crate::operation::{self, Surroundings};
 use crate::production::Production;
 use crate::queue::Queue;
-use crate::recovery::{self, Found};
+use crate::recovery::{self, Found, Homeless};
 use crate::rows::Reader;
 
 /// See the module's text.
@@ -106,15 +106,20 @@ impl RunningOperations {
         (Plan { production: Arc::clone(production), queues }, fresh)
     }
 
-    /// Queues what waited for an operation that is back.
-    pub(super) fn adopt_homeless(&self, plan: &Plan) -> Result<(), InteropError> {
-        let mut found = lock(&self.homeless);
-        found.homeless.clear();
+    /// Reads what waits for the operations of a production that is to be in force, and changes nothing.
+    ///
+    /// # Errors
+    /// `AtStake`: later messages would be sent ahead of one that cannot be read.
+    pub(super) fn read_homeless(&self, production: &Production) -> Result<Homeless, InteropError> {
         let reader = Reader::new(self.engine.message_log.store());
-        let queued = recovery::requeue(&reader, plan, &mut found)?;
+        recovery::read_homeless(&reader, production, &lock(&self.homeless))
+    }
+
+    /// Queues what waited for an operation that is back.
+    pub(super) fn adopt_homeless(&self, homeless: Homeless, plan: &Plan) {
+        let queued = recovery::adopt(homeless, plan, &mut lock(&self.homeless));
         if queued > 0 {
             tracing::info!(queued, "messages that waited for an operation go out now");
         }
-        Ok(())
     }
 }

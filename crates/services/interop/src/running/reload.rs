@@ -61,13 +61,16 @@ impl RunningProduction {
         // Everything that can fail comes first.
         let bound = self.services.bind_new(&production).await?;
         let renewed = lock(&self.renewals).iter().map(|renew| renew()).collect::<Result<Vec<_>, _>>()?;
+        let (operations, of) = (Arc::clone(&self.operations), Arc::clone(&production));
+        let homeless = tokio::task::spawn_blocking(move || operations.read_homeless(&of)).await;
+        let homeless = homeless.unwrap_or(Err(InteropError::Stopping))?;
         let kept = self.keep(&production, cause).await?;
         let (plan, fresh) = self.operations.plan_for(&production, &mut changes);
         // Before a newer message can be put in front of them.
-        self.operations.adopt_homeless(&plan)?;
+        self.operations.adopt_homeless(homeless, &plan);
         self.engine.replace_plan(plan);
         self.operations.start_lanes(&fresh, &self.surroundings());
-        self.services.swap(&self.engine, &production, bound, &mut changes)?;
+        self.services.swap(&self.engine, bound, &mut changes)?;
         changes.extend(renewed.into_iter().flat_map(|renewed| renewed()));
         changes.extend(kept);
         self.write_ready();

@@ -27,12 +27,12 @@ use tokio::sync::oneshot;
 use super::RunningProduction;
 use super::audited::Answered;
 use super::operator_request::{PAGE_MAX, ReprocessOutcome, ReprocessPage, ReprocessRequest, ReprocessResult};
-use super::stored::read_stored;
+use super::stored::{read_stored, settled};
 use crate::engine::Engine;
 use crate::error::InteropError;
 use crate::history::{DERIVED_SHOWN, EVERY_SERVICE};
 use crate::intake::{self, Inbound, Work};
-use crate::plan::Plan;
+use crate::plan::{Plan, PlannedService};
 use crate::record::{self, Derivation, MessageOrigin, Status, Stored};
 use crate::rows::Reader;
 
@@ -65,6 +65,10 @@ pub(super) async fn reprocess(
 ) -> Result<Answered, InteropError> {
     // Held until all of the page is durable: the next request finds what this one has made.
     let _one = if request.preview { None } else { Some(running.reprocessing.lock().await) };
+    if !request.preview {
+        // What one before has made that ended before it was durable.
+        settled(running).await?;
+    }
     let generation = request.generation.unwrap_or_else(|| running.engine.plan().production.generation());
     if request.preview {
         request.generation = Some(generation);
@@ -212,16 +216,16 @@ async fn decide_anew(engine: &Engine, found: &Found, request: &ReprocessRequest)
     let Found { id, stored, .. } = found;
     let plan = engine.plan();
     check_generation(&plan, request)?;
-    let Some(service) = plan.production.services.get(&stored.service) else {
+    let Some(service) = PlannedService::of(&plan, &stored.service) else {
         let text = format!("the production has no service {}, whose rules it went through", stored.service);
         return Ok((refused(*id, text), None));
     };
     let origin = MessageOrigin { id: *id, derivation: Derivation::Reprocessed, key: request.key().to_owned() };
     let control_id = engine.control_id();
-    let (reading, unreadable) = intake::read(service, &stored.raw);
-    let inbound = Inbound::new(service, &stored.raw, (&reading, unreadable), engine.clock.now_us(), &control_id);
+    let (reading, unreadable) = intake::read(&service, &stored.raw);
+    let inbound = Inbound::new(&service, &stored.raw, (&reading, unreadable), engine.clock.now_us(), &control_id);
     let inbound = inbound.derived(Some(&origin));
-    let Some(work) = engine.decide(&inbound, service, &plan, false).await else {
+    let Some(work) = engine.decide(&inbound, &service, false).await else {
         return Err("the node is stopping".to_owned());
     };
     let mut result = decided(*id, &work)?;

@@ -7,7 +7,7 @@ use tokio::net::TcpListener;
 
 use super::lock;
 use super::status::ServiceStatus;
-use crate::engine::Engine;
+use crate::engine::{Engine, Plan, PlannedService};
 use crate::error::InteropError;
 use crate::production::{Production, Service, settings};
 use crate::service::{file, mllp};
@@ -37,7 +37,8 @@ pub(super) struct BoundService {
 /// Binds every MLLP service of a production.
 ///
 /// # Errors
-/// `Listen` with the first address that cannot be listened on; `File` with a folder that cannot be made.
+/// `Listen` with the first address that cannot be listened on; `File` with a folder that cannot be made; `Refused` where a file
+/// service could not move its files.
 pub(super) async fn bind_all(production: &Production) -> Result<Vec<BoundService>, InteropError> {
     let mut all = Vec::new();
     for service in production.services.values() {
@@ -57,6 +58,11 @@ async fn bind(service: &Arc<Service>) -> Result<BoundService, InteropError> {
     Ok(BoundService { service: Arc::clone(service), listener })
 }
 
+/// A service of the production that a plan was made of.
+fn planned(plan: &Arc<Plan>, name: &str) -> Arc<PlannedService> {
+    PlannedService::of(plan, name).expect("its name is from there")
+}
+
 /// Whether a socket can be reached from other machines.
 fn is_beyond(listener: &TcpListener) -> bool {
     listener.local_addr().is_ok_and(|address| !address.ip().is_loopback())
@@ -66,13 +72,17 @@ fn is_beyond(listener: &TcpListener) -> bool {
 #[derive(Debug, Default)]
 pub(super) struct RunningServices {
     by_name: Mutex<BTreeMap<String, RunningService>>,
+    /// At the folders of file services, also of those that a reload took away.
+    turns: Arc<file::FolderTurns>,
 }
 
 impl RunningServices {
-    /// Lets services take messages.
+    /// Lets services of the plan in force take messages.
     pub(super) fn start(&self, engine: &Arc<Engine>, bound: Vec<BoundService>) -> Result<(), InteropError> {
+        let plan = engine.plan();
         for BoundService { service, listener } in bound {
             let name = service.name.clone();
+            let service = planned(&plan, &name);
             let is_plain = service.tls.is_none() && listener.as_ref().is_some_and(is_beyond);
             let running = match listener {
                 Some(listener) => {
@@ -84,7 +94,7 @@ impl RunningServices {
                     }
                     RunningService::Mllp(listening)
                 }
-                None => RunningService::File(file::watch(Arc::clone(engine), service)),
+                None => RunningService::File(file::watch(Arc::clone(engine), service, &self.turns)),
             };
             lock(&self.by_name).insert(name, running);
         }
@@ -97,6 +107,9 @@ impl RunningServices {
         for service in production.services.values() {
             if !self.keeps_socket(service) {
                 bound.push(bind(service).await?);
+            } else if let settings::ServiceSettings::File(settings) = &service.settings {
+                // It may have other folders.
+                file::prepare(settings)?;
             }
         }
         Ok(bound)
@@ -116,18 +129,18 @@ impl RunningServices {
         }
     }
 
-    /// Puts the services of another production in the place of those that run.
+    /// Puts the services of the plan in force in the place of those that run. Until then these go on by the plan that they have.
     pub(super) fn swap(
         &self,
         engine: &Arc<Engine>,
-        production: &Production,
         bound: Vec<BoundService>,
         changes: &mut Vec<String>,
     ) -> Result<(), InteropError> {
         {
+            let plan = engine.plan();
             let mut services = lock(&self.by_name);
             services.retain(|name, running| {
-                let stays = production.services.contains_key(name);
+                let stays = plan.production.services.contains_key(name);
                 if !stays {
                     changes.push(format!("service {name} went"));
                     running.stop();
@@ -141,7 +154,7 @@ impl RunningServices {
                 }
             }
             for (name, running) in services.iter() {
-                let service = Arc::clone(&production.services[name]);
+                let service = planned(&plan, name);
                 match running {
                     RunningService::Mllp(listening) => listening.replace(service),
                     RunningService::File(watching) => watching.replace(service),

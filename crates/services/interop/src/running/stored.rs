@@ -20,6 +20,17 @@ pub(super) async fn read_stored<T: Send + 'static>(
     tokio::task::spawn_blocking(work).await.unwrap_or(Err(InteropError::Stopping))
 }
 
+/// Returns once all that was submitted before is durable and seen by who reads: also what a request has made that failed, or was given up,
+/// before it knew. For who has a turn, and looks whether something was made before.
+///
+/// # Errors
+/// The store's.
+pub(super) async fn settled(running: &RunningProduction) -> Result<(), InteropError> {
+    let store = running.engine.message_log.store().clone();
+    let settle = move || store.wait_visible(store.appended()).map_err(InteropError::from);
+    tokio::task::spawn_blocking(settle).await.unwrap_or(Err(InteropError::Stopping))
+}
+
 /// The queue of an operation.
 pub(super) async fn queue(running: &RunningProduction, operation: &str) -> Result<Arc<Queue>, InteropError> {
     // A reload moves queues: not while one is searched.

@@ -28,7 +28,7 @@ use store::Lsn;
 use tokio::sync::{OwnedMutexGuard, oneshot};
 
 use super::audited::Answered;
-use super::stored::read_stored;
+use super::stored::{read_stored, settled};
 use super::transfer_request::{
     ImportMessage, ImportOutcome, ImportPage, ImportRequest, ImportResult, MASKED, TransferRequest, UNMASKED,
 };
@@ -37,6 +37,7 @@ use crate::engine::{Arrival, Engine, Ingested, Waits};
 use crate::error::InteropError;
 use crate::history::{self, ExportRequest, ExportSight};
 use crate::intake::{self, Inbound};
+use crate::plan::PlannedService;
 use crate::production::Service;
 use crate::record::{Derivation, MessageOrigin, Status, Stored};
 use crate::rows::Reader;
@@ -144,9 +145,13 @@ async fn import(running: &RunningProduction, request: ImportRequest) -> Result<A
     let engine = &running.engine;
     // Held until all of the page is durable: the next request finds what this one has stored.
     let _one = if request.dry_run { None } else { Some(running.importing.take(&request.service).await) };
+    if !request.dry_run {
+        // What one before has stored that ended before it was durable.
+        settled(running).await?;
+    }
     // Behind it: it may have taken as long as a reload.
     let plan = engine.plan();
-    let Some(service) = plan.production.services.get(&request.service).map(Arc::clone) else {
+    let Some(service) = PlannedService::of(&plan, &request.service) else {
         let known = plan.production.services.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
         return Err(InteropError::NoSuch { what: "service", name: request.service, known });
     };
@@ -259,17 +264,17 @@ fn time_of(engine: &Engine, item: &Item, replay: bool) -> i64 {
 /// What would become of a message.
 async fn would_be(
     engine: &Arc<Engine>,
-    service: &Arc<Service>,
+    service: &Arc<PlannedService>,
     item: &Item,
     replay: bool,
 ) -> Result<ImportResult, InteropError> {
     if let Err(why) = fits(service, item) {
         return Ok(without(ImportOutcome::Refused, why));
     }
-    let (plan, control_id) = (engine.plan(), engine.control_id());
+    let control_id = engine.control_id();
     let (reading, unreadable) = intake::read(service, &item.body);
     let inbound = Inbound::new(service, &item.body, (&reading, unreadable), time_of(engine, item, replay), &control_id);
-    let work = engine.decide(&inbound, service, &plan, false).await.ok_or(InteropError::Stopping)?;
+    let work = engine.decide(&inbound, service, false).await.ok_or(InteropError::Stopping)?;
     let reason = work.problem.map(|problem| problem.text).unwrap_or_default();
     Ok(without(outcome_of(work.status), reason))
 }
@@ -307,7 +312,7 @@ async fn no_room(waits: &Waits) {
 type Taken = (ImportResult, Option<oneshot::Receiver<Lsn>>);
 
 /// Takes a message in. The error is why the page ends before it.
-async fn take(engine: &Arc<Engine>, service: &Arc<Service>, item: &Item, replay: bool) -> Result<Taken, String> {
+async fn take(engine: &Arc<Engine>, service: &Arc<PlannedService>, item: &Item, replay: bool) -> Result<Taken, String> {
     if let Err(why) = fits(service, item) {
         return Ok((without(ImportOutcome::Refused, why), None));
     }

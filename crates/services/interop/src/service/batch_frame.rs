@@ -7,7 +7,8 @@
 //! ```
 //!
 //! Invariants: no answer is sent before every message of the frame is durable; the answer contains an acknowledgement
-//! for each of them. On a connection that ends before that, no answer was sent, and its sender sends the frame again.
+//! for each of them. On a connection that ends before that, no answer was sent, and its sender sends the frame again. A frame waits
+//! for room in the queues before its first message is taken, and not between two of them: a queue may be over its bound by one frame.
 
 use std::io;
 use std::sync::{Arc, LazyLock};
@@ -19,7 +20,7 @@ use memchr::memmem::Finder;
 
 use crate::engine::{Engine, Ingested, Waits};
 use crate::intake::MessageProblem;
-use crate::production::Service;
+use crate::plan::PlannedService;
 use crate::timestamp::hl7_timestamp;
 
 /// Messages of one frame at most; their answers are held until all of them are durable, about 300 bytes each.
@@ -58,7 +59,7 @@ pub(super) fn several(frame: &[u8]) -> Option<Several<'_>> {
 /// Takes each message of a frame in; the answer waits for all of them.
 pub(super) async fn take(
     engine: &Engine,
-    service: &Arc<Service>,
+    service: &Arc<PlannedService>,
     frame: &Bytes,
     several: &Several<'_>,
     waits: &Waits,
@@ -99,20 +100,32 @@ fn fit<'s, 'a>(several: &'s Several<'a>) -> Result<&'s Batch<'a>, String> {
     Ok(batch)
 }
 
+/// The frame that is taken, also where its connection ends meanwhile.
+struct Rest<'w>(&'w Waits);
+
+impl Drop for Rest<'_> {
+    fn drop(&mut self) {
+        self.0.rest_of_frame(false);
+    }
+}
+
 /// The answers to the messages, in order, and whether all were accepted.
 async fn take_each(
     engine: &Engine,
-    service: &Arc<Service>,
+    service: &Arc<PlannedService>,
     frame: &Bytes,
     batch: &Batch<'_>,
     waits: &Waits,
 ) -> io::Result<(Vec<Vec<u8>>, bool)> {
     let mut answers = Vec::with_capacity(batch.messages.len());
     let mut all = true;
+    let _rest = Rest(waits);
     for together in batch.messages.chunks(TOGETHER) {
         let mut ingested = Vec::with_capacity(together.len());
         for range in together {
             ingested.push(engine.ingest(service, frame.slice(range.clone()), waits).await);
+            // The first one waits for room, with nothing taken; the others are in memory already, and come with it.
+            waits.rest_of_frame(true);
         }
         for ingested in ingested {
             let (answer, accepted) = ingested.answer(engine, service).await?;

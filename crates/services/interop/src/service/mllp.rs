@@ -11,7 +11,8 @@
 //!    and the connection stays; if the node stops first, the connection closes without an answer.
 //! 3. A connection holds at most one message over the size bound plus one read in memory, and all connections together what
 //!    the service's `frame_memory` and the node's allow.
-//! 4. A reload does not touch connections: each message uses the plan in force.
+//! 4. A reload does not touch connections: each message uses the plan in force, and each frame the limits of the settings in force
+//!    when it begins.
 //! 5. Outside the service's schedule a connection is closed before a byte of it is read, and one that is open when it closes, after the answers to
 //!    the frames that were read: the sender sees that it is disconnected, keeps its messages and tries again. Nothing is refused by an
 //!    acknowledgement, on which a sender could give a message up. The socket stays bound.
@@ -33,6 +34,7 @@ use tokio::sync::watch;
 
 use crate::engine::Engine;
 use crate::error::InteropError;
+use crate::plan::PlannedService;
 use crate::production::{Service, settings};
 
 use connection::Connection;
@@ -57,18 +59,18 @@ const CLOSING: Duration = Duration::from_secs(10);
 pub struct Listening {
     /// The socket's address, the port resolved.
     pub address: SocketAddr,
-    service: watch::Sender<Arc<Service>>,
+    service: watch::Sender<Arc<PlannedService>>,
     stop: watch::Sender<bool>,
 }
 
 impl Listening {
     /// Puts another version of the service in force, for connections there are and to come.
-    pub fn replace(&self, service: Arc<Service>) {
+    pub fn replace(&self, service: Arc<PlannedService>) {
         self.service.send_replace(service);
     }
 
     /// The present service.
-    pub fn service(&self) -> Arc<Service> {
+    pub fn service(&self) -> Arc<PlannedService> {
         Arc::clone(&self.service.borrow())
     }
 
@@ -91,7 +93,7 @@ pub async fn bind(service: &Service, address: SocketAddr) -> Result<TcpListener,
 }
 
 /// Accepts connections until stopped.
-pub fn serve(engine: Arc<Engine>, service: Arc<Service>, listener: TcpListener) -> io::Result<Listening> {
+pub fn serve(engine: Arc<Engine>, service: Arc<PlannedService>, listener: TcpListener) -> io::Result<Listening> {
     let address = listener.local_addr()?;
     let (stop, mut stopped) = watch::channel(false);
     let door = engine.admission.door("mllp", &service.name, settings_of(&service).policy().bounds);
@@ -129,7 +131,7 @@ pub fn serve(engine: Arc<Engine>, service: Arc<Service>, listener: TcpListener) 
 
 /// What a connection looks at besides its peer.
 struct Watched {
-    service: watch::Receiver<Arc<Service>>,
+    service: watch::Receiver<Arc<PlannedService>>,
     /// It is outside its schedule.
     closed: watch::Receiver<bool>,
     stop: watch::Receiver<bool>,
@@ -138,7 +140,7 @@ struct Watched {
 /// Starts a task that says whether a service is outside its schedule.
 fn watch_schedule(
     engine: &Arc<Engine>,
-    service: &watch::Sender<Arc<Service>>,
+    service: &watch::Sender<Arc<PlannedService>>,
     stopped: &watch::Receiver<bool>,
 ) -> watch::Receiver<bool> {
     let (clock, mut service, mut stopped) = (engine.clock.clone(), service.subscribe(), stopped.clone());

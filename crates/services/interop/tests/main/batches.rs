@@ -2,7 +2,7 @@
 
 use interop::record::Status;
 
-use crate::receiver::Accepting;
+use crate::receiver::{Accepting, Receiver};
 use crate::rig::{Rig, adt};
 
 const BATCH: &str = "BHS|^~\\&|HIS|NORTH|HUB|X|20260101||||b7\r";
@@ -80,4 +80,30 @@ async fn a_batch_of_many_messages_is_answered_once_all_of_them_are_stored() {
     assert_eq!(running.stored().len(), ids.len());
     assert_eq!(out.received(ids.len()).await, ids);
     running.stop().await;
+}
+
+/// Its sender would give up and send it again, and the first messages would be delivered each time.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_larger_than_its_queue_is_taken_whole_once_its_first_message_has_room() {
+    let mut receiver = Receiver::start().await;
+    let rig = Rig::to(receiver.address);
+    rig.operation("out", receiver.address, "[queue]\nmessages = 4\n");
+    let running = rig.start().await;
+    let ids: Vec<String> = (0..100).map(|n| n.to_string()).collect();
+    let messages: String = ids.iter().map(|id| adt(id)).collect();
+    let mut sender = running.sender().await;
+    sender.send(&format!("{BATCH}{messages}BTS|100\r")).await;
+    let answer = String::from_utf8(sender.answer().await.0).expect("it is ASCII");
+    assert_eq!(answer.matches("MSA|AA|").count(), 100, "{answer}");
+    // What comes behind it waits.
+    sender.send(&adt("later")).await;
+    assert!(sender.is_silent().await);
+    for id in &ids {
+        receiver.next_is(id).await.answer("AA");
+    }
+    receiver.next_is("later").await.answer("AA");
+    assert_eq!(sender.answer().await.short(), "AA later");
+    running.idle("out").await;
+    running.stop().await;
+    assert_eq!(receiver.rest().await, [""; 0]);
 }

@@ -3,7 +3,7 @@
 use hl7::charset::Charset;
 use hl7::{Path, Reading};
 
-use crate::receiver::Accepting;
+use crate::receiver::{Accepting, Receiver};
 use crate::rig::{ALL_TO_OUT, Rig};
 
 const USING: &str = "match first\nrule all { send to out using t }\n";
@@ -58,6 +58,27 @@ async fn a_message_in_shift_jis_is_edited_where_the_rule_says_declared_or_set() 
     assert_eq!((stored[0].1.charset, stored[1].1.charset), (None, Some(Charset::SHIFT_JIS)));
     assert!(stored.iter().all(|(_, stored)| stored.outputs[0].new_bytes < stored.raw.len()), "what changed is stored");
     running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_answer_to_a_control_id_that_hides_delimiters_is_recognised() {
+    for charset in ["SHIFT_JIS", "GBK", "BIG-5", "ISO IR87"] {
+        let Some(set) = Charset::named(charset.as_bytes()) else { continue };
+        let mut receiver = Receiver::start().await;
+        let rig = Rig::to(receiver.address);
+        let running = rig.start().await;
+        let id = "\u{8868}\u{4e2d}7";
+        running.sender().await.exchange_bytes(&message(charset, charset, id)).await;
+        let arrival = receiver.next().await;
+        let text = format!("MSH|^~\\&|R||||20260101||ACK|r|P|2.5\rMSA|AA|{id}\r");
+        let mut answer = Vec::new();
+        hl7::mllp::encode(&set.encode(&text).expect("the set has it"), &mut answer);
+        arrival.write(&answer);
+        let outcomes = running.until_outcomes(1).await;
+        assert_eq!(outcomes[0].detail, "AA", "{charset}");
+        running.stop().await;
+        assert_eq!(receiver.rest().await, [""; 0], "{charset}: it is sent once");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,6 +1,7 @@
 //! Acknowledged only when durable, and what a journal that fails or fills up leaves.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use device::faulty::{Fault, Rule};
@@ -166,6 +167,26 @@ async fn a_full_disk_is_told_when_it_begins_and_when_it_is_over_and_nothing_is_g
         let found = log.find(&[line]).unwrap_or_else(|| panic!("no line `{line}`"));
         assert!(found.contains("ERROR"), "{found}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_refusal_for_want_of_room_gives_up_nothing_where_there_is_room_again() {
+    let out = Accepting::start().await;
+    let running = Rig::to(out.address).start().await;
+    let mut sender = running.sender().await;
+    for n in 0..20 {
+        sender.accepted(&adt(&n.to_string())).await;
+    }
+    running.until_outcomes(20).await;
+    // What a refusal does; whoever took the disk has given it back when the node looks.
+    let engine = running.node.engine();
+    engine.is_full.store(true, Ordering::Release);
+    engine.wanted.store(1 << 16, Ordering::Relaxed);
+    engine.pressed.notify_one();
+    until("it has looked", || (engine.wanted.load(Ordering::Relaxed) == 0).then_some(())).await;
+    until("it is over", || (!engine.is_full.load(Ordering::Acquire)).then_some(())).await;
+    assert_eq!((running.status().pruned_full, running.stored().len()), (0, 20));
+    running.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -7,22 +7,24 @@ use std::path::Path;
 use crate::receiver::{Accepting, id_of};
 use crate::rig::{ALL_TO_OUT, Rig, Running, adt, until};
 
-const SERVICE: &str = "kind = \"file\"\nfolder = \"inbox\"\nrules = \"main\"\nevery = \"2ms\"\nsettle = \"0ms\"\n";
+pub(crate) const SERVICE: &str =
+    "kind = \"file\"\nfolder = \"inbox\"\nrules = \"main\"\nevery = \"2ms\"\nsettle = \"0ms\"\n";
 
-/// Names in a folder, without folders.
-fn names(folder: &Path) -> BTreeSet<String> {
+/// Names in a folder, without folders and notes of progress.
+pub(crate) fn names(folder: &Path) -> BTreeSet<String> {
     let Ok(entries) = fs::read_dir(folder) else { return BTreeSet::new() };
     let files = entries.map(|entry| entry.expect("it can be read")).filter(|entry| entry.path().is_file());
-    files.map(|file| file.file_name().to_string_lossy().into_owned()).collect()
+    let names = files.map(|file| file.file_name().to_string_lossy().into_owned());
+    names.filter(|name| !name.contains(".taken")).collect()
 }
 
 /// Puts a file into the inbox whole, as its writers should.
-fn put(rig: &Rig, name: &str, text: &str) {
+pub(crate) fn put(rig: &Rig, name: &str, text: &str) {
     rig.write("part", text);
     fs::rename(rig.folder().join("part"), rig.folder().join("inbox").join(name)).expect("it moves");
 }
 
-async fn arrives(folder: &Path, name: &str) {
+pub(crate) async fn arrives(folder: &Path, name: &str) {
     until(&format!("{name} arrives"), || names(folder).contains(name).then_some(())).await;
 }
 
@@ -121,7 +123,7 @@ async fn a_long_file_goes_on_where_a_crash_left_it() {
     let wanted: Vec<String> = (512..700).map(|n| format!("{n:03}")).collect();
     assert_eq!(received, wanted);
     arrives(&inbox.join("done"), "long.hl7").await;
-    assert_eq!(names(&inbox.join("done")), BTreeSet::from(["long.hl7".to_owned()]), "the note is gone");
+    until("the note is gone", || (!inbox.join("done/.long.hl7.taken").exists()).then_some(())).await;
     assert_eq!(running.stored().len(), 188);
     // Another file of the name is another file.
     put(&rig, "long.hl7", &messages[..300].concat());
@@ -225,6 +227,31 @@ async fn a_folder_that_cannot_be_written_keeps_the_line_waiting_and_loses_nothin
     rig.remove("archive");
     running.idle("out").await;
     assert_eq!(names(&rig.folder().join("archive")).len(), 2);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_operation_whose_folder_goes_away_waits_for_it_and_does_not_make_another_one() {
+    let rig = Rig::new();
+    rig.service("in", "").write("rules/main.rules", ALL_TO_OUT).write(
+        "operations/out.toml",
+        "kind = \"file\"\nfolder = \"share/archive\"\n[retry]\nfirst = \"2ms\"\nmax = \"2ms\"\n",
+    );
+    let running = rig.start().await;
+    let mut sender = running.sender().await;
+    sender.accepted(&adt("1")).await;
+    running.idle("out").await;
+    // As where a share is not mounted any more: its place is there, and empty.
+    let (share, away) = (rig.folder().join("share"), rig.folder().join("away"));
+    fs::rename(&share, &away).expect("it moves");
+    fs::create_dir(&share).expect("a folder");
+    sender.accepted(&adt("2")).await;
+    until("it is tried again", || (running.status().operations[0].retried > 2).then_some(())).await;
+    assert!(!share.join("archive").exists());
+    fs::remove_dir(&share).expect("it is empty");
+    fs::rename(&away, &share).expect("it moves");
+    running.idle("out").await;
+    assert_eq!(names(&share.join("archive")).len(), 2);
     running.stop().await;
 }
 

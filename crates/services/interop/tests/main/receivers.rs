@@ -324,3 +324,52 @@ async fn a_message_that_cannot_be_sent_or_acknowledged_fails_instead_of_blocking
     assert_eq!(notes, ["MLLP cannot carry the control character at byte 95", nameless, nameless, "AA"]);
     running.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn application_acknowledgements_that_come_many_messages_late_are_credited_to_nobody_and_send_nothing_again() {
+    let (_rig, running, mut receiver) = queued("", &["1", "2", "3", "4"]).await;
+    for id in ["1", "2", "3"] {
+        receiver.next_is(id).await.answer("CA");
+    }
+    let last = receiver.next_is("4").await;
+    for (code, id) in [("AA", "1"), ("AE", "2"), ("AA", "3")] {
+        last.write(&ack(code, id));
+    }
+    last.answer("CA");
+    let delivered = || (DeliveryOutcome::Delivered, "CA".to_owned());
+    assert_eq!(outcomes(&running, 4).await, [delivered(), delivered(), delivered(), delivered()]);
+    running.sender().await.accepted(&adt("5")).await;
+    let fifth = receiver.next_is("5").await;
+    assert_eq!(fifth.connection, last.connection, "the late ones are no reason to connect anew");
+    fifth.answer("CA");
+    // One whose id was answered on this connection: a late answer to that could be credited to it.
+    running.sender().await.accepted(&adt("2")).await;
+    let again = receiver.next_is("2").await;
+    assert_ne!(again.connection, last.connection);
+    again.answer("CA");
+    running.idle("out").await;
+    running.stop().await;
+    assert_eq!(receiver.rest().await, [""; 0]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_on_which_its_receiver_hangs_up_while_it_is_sent_runs_out_of_tries() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("it is bound");
+    let hanging_up = tokio::spawn(async move {
+        loop {
+            let (mut socket, _) = listener.accept().await.expect("it listens");
+            let mut some = vec![0; 64 << 10];
+            // With bytes unread the connection is reset.
+            let _ = tokio::io::AsyncReadExt::read(&mut socket, &mut some).await;
+        }
+    });
+    let rig = Rig::to(address);
+    rig.operation("out", address, "[retry]\nfirst = \"5ms\"\nmax = \"5ms\"\nattempts = 3\n");
+    let running = rig.start().await;
+    running.sender().await.accepted(&format!("{}OBX|1|TX|A||{}\r", adt("1"), "x".repeat(8 << 20))).await;
+    let outcome = &outcomes(&running, 1).await[0];
+    assert!(outcome.0 == DeliveryOutcome::Failed && outcome.1.ends_with("after 3 tries"), "{outcome:?}");
+    running.stop().await;
+    hanging_up.abort();
+}

@@ -1,13 +1,23 @@
 //! Another production in force without a restart: whole or not at all, and no connection or message is lost.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::TcpListener;
+use std::sync::Arc;
 
 use interop::InteropError;
+use interop::duplicates::Window;
+use interop::engine::Plan;
+use interop::production::Production;
+use interop::rows::Reader;
+use interop::running::{ImportMessage, ImportRequest};
+use interop::{record, recovery};
 use node::NodeError;
 
 use crate::receiver::{Accepting, Down, Receiver};
 use crate::rig::{ALL_TO_OUT, Rig, Running, adt, until};
+use crate::rows;
 use crate::sender::{Sender, framed};
+use crate::transfer::import;
 
 async fn reload(running: &Running) -> Vec<String> {
     let changes = running.request("reload").await.expect("the production is right");
@@ -34,6 +44,29 @@ async fn an_open_connection_gets_the_new_rules_with_its_next_message() {
     reload(&running).await;
     assert_eq!(sender.exchange(&adt("3")).await.short(), "AR 3");
     assert_eq!((one.received(1).await, two.received(1).await), (vec!["1".to_owned()], vec!["2".to_owned()]));
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_open_connection_has_the_limits_of_the_settings_in_force() {
+    let out = Accepting::start().await;
+    let rig = Rig::to(out.address);
+    let running = rig.start().await;
+    let mut sender = running.sender().await;
+    let long = |id: &str| format!("{}NTE|1||{}\r", adt(id), "x".repeat(9_000));
+    let both = ["1", "2", "3"].map(long);
+    for (bound, code, message) in [("8 KiB", "AR", &both[0]), ("16 KiB", "AA", &both[1]), ("8 KiB", "AR", &both[2])] {
+        rig.service("in", &format!("[intake]\nmessage_bytes = \"{bound}\"\n"));
+        reload(&running).await;
+        assert_eq!(sender.exchange(message).await.at("MSA-1"), code, "{bound}");
+    }
+    sender.accepted(&adt("4")).await;
+    rig.service("in", "require_final_cr = true\n");
+    reload(&running).await;
+    // An end without its CR ends no frame now: what comes then is of the same one.
+    sender.write(format!("\x0b{}\x1cNTE|1\r\x1c\r", adt("5")).as_bytes()).await;
+    assert_eq!(sender.answer().await.short(), "AA 5");
+    assert_eq!(running.stored().len(), 3);
     running.stop().await;
 }
 
@@ -166,6 +199,72 @@ async fn a_message_that_waits_for_room_while_its_operation_goes_is_delivered_all
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_is_being_taken_while_operations_come_and_go_reaches_the_one_that_its_rules_name() {
+    for (way, comes) in ["file", "batch", "import"].into_iter().flat_map(|way| [(way, true), (way, false)]) {
+        let (mut lab, mut archive) = (Receiver::start().await, Receiver::start().await);
+        let rig = Rig::new();
+        rig.service("in", "")
+            .write(
+                "services/files.toml",
+                "kind = \"file\"\nfolder = \"inbox\"\nrules = \"main\"\nevery = \"2ms\"\nsettle = \"0ms\"\n",
+            )
+            .write("rules/main.rules", "match first\nrule all { send to lab using lab }\n")
+            .write("transforms/lab.hl7t", "set MSH-6 = \"LAB\"\n")
+            .operation("lab", lab.address, "[queue]\nmessages = 1\n");
+        // They are before the others in order of name.
+        let changes = |comes: bool| {
+            if comes {
+                rig.operation("archive", archive.address, "").write("transforms/archive.hl7t", "set MSH-6 = \"NO\"\n")
+            } else {
+                rig.remove("operations/archive.toml").remove("transforms/archive.hl7t")
+            }
+        };
+        if !comes {
+            changes(true);
+        }
+        let running = rig.start().await;
+        let mut sender = running.sender().await;
+        let give = async {
+            let message = |number: u64| {
+                let message = ImportMessage { number, source: "file-x".to_owned(), ..ImportMessage::default() };
+                message.with_body(adt(&number.to_string()).as_bytes())
+            };
+            let all = ["1", "2", "3"].map(adt).concat();
+            match way {
+                "file" => {
+                    rig.write("inbox/part", &all);
+                    let inbox = rig.folder().join("inbox");
+                    std::fs::rename(inbox.join("part"), inbox.join("three.hl7")).expect("it moves");
+                }
+                "batch" => sender.send(&all).await,
+                _ => {
+                    let messages = (1..=3).map(message).collect();
+                    let request = ImportRequest { service: "in".to_owned(), messages, ..ImportRequest::default() };
+                    let page = import(&running, &request).await.expect("a page");
+                    assert_eq!((page.results.len(), page.stopped), (3, None));
+                }
+            }
+        };
+        let take = async {
+            // The second waits for room, and the third is behind it.
+            let first = lab.next_is("1").await;
+            changes(comes);
+            reload(&running).await;
+            first.answer("AA");
+            for id in ["2", "3"] {
+                let arrival = lab.next_is(id).await;
+                assert!(arrival.body.windows(5).any(|bytes| bytes == b"|LAB|"), "{way}: by its own transform");
+                arrival.answer("AA");
+            }
+        };
+        tokio::join!(give, take);
+        running.idle("lab").await;
+        running.stop().await;
+        assert_eq!((lab.rest().await, archive.rest().await), (vec![], vec![]), "{way}, {comes}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn messages_wait_for_an_operation_that_the_production_lost_and_go_out_first_when_it_is_back() {
     let down = Down::new();
     let rig = Rig::to(down.address);
@@ -194,6 +293,38 @@ async fn messages_wait_for_an_operation_that_the_production_lost_and_go_out_firs
     let running = rig.start().await;
     assert_eq!((running.waiting("out"), running.status().homeless.len()), (0, 0));
     running.stop().await;
+}
+
+#[test]
+fn what_waits_and_cannot_be_read_is_found_before_a_reload_changes_anything() {
+    let store = rows::store();
+    let message = |n: i64| rows::append(&store, record::KIND_MESSAGE, &rows::message(&format!("C{n}"), "7", n)).0;
+    let ids = [1, 2, 3].map(message);
+    // Each has outputs 0 and 2 to `one`, and output 1 to `two`, which the production does not have.
+    let rig = Rig::new();
+    rig.service("in", "").write("rules/main.rules", "match first\nrule all { drop \"no\" }\n").operation(
+        "one",
+        Down::new().address,
+        "",
+    );
+    let production = Arc::new(Production::load(&rig.folder()).unwrap_or_else(|error| panic!("{error}")));
+    let reader = Reader::new(&store);
+    let mut found = recovery::read(&reader, &mut Window::new(8), 8).expect("it reads");
+    let queues = production.operations.iter().map(|operation| found.queue(operation)).collect();
+    let plan = Plan { queues, production: Arc::clone(&production) };
+    let lost = ids[2] + 1_000;
+    found.waiting.insert(lost, BTreeSet::from([0]));
+    let before = found.waiting.clone();
+    let refused = recovery::read_homeless(&reader, &production, &found).expect_err("one is not there").to_string();
+    assert!(refused.contains(&lost.to_string()), "{refused}");
+    assert_eq!((&found.waiting, plan.queues[0].depth()), (&before, 0), "nothing has changed");
+    found.waiting.remove(&lost);
+    let homeless = recovery::read_homeless(&reader, &production, &found).expect("it reads");
+    assert_eq!(recovery::adopt(homeless, &plan, &mut found), 6);
+    let queued: Vec<(u64, u16)> = plan.queues[0].lanes()[0].first(9).into_iter().map(|(id, n, _)| (id, n)).collect();
+    assert_eq!(queued, ids.into_iter().flat_map(|id| [(id, 0), (id, 2)]).collect::<Vec<_>>(), "oldest first");
+    assert_eq!(found.waiting, ids.into_iter().map(|id| (id, BTreeSet::from([1]))).collect());
+    assert_eq!(found.homeless, BTreeMap::from([("two".to_owned(), 3)]));
 }
 
 #[tokio::test(flavor = "multi_thread")]

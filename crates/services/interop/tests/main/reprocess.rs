@@ -1,15 +1,21 @@
 //! Stored messages are decided on anew, and edited ones are sent: linked both ways, under a key never twice.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
+use device::MemoryShelf;
 use interop::history::Filter;
 use interop::record::{Derivation, Status};
 use interop::rows::check;
 use interop::running::{EditedRequest, ReprocessOutcome, ReprocessPage};
+use node::identity::Caller;
 use serde_json::json;
 
-use crate::receiver::{Accepting, Down};
-use crate::rig::{Rig, Running, adt};
+use crate::receiver::{Accepting, Down, Receiver};
+use crate::rig::{Rig, Running, adt, until};
+use crate::shelves::HeldShelf;
 
 /// A transform that fails on every message, and one that does not.
 const FAILS: &str = "fail \"not this one\"\n";
@@ -275,4 +281,59 @@ async fn an_edited_body_goes_out_as_it_is_linked_to_the_message_that_it_replaces
     assert_eq!((derived[0].id, derived[0].how), (made, Derivation::Edited));
     assert_eq!(check::check(&running.reader()).expect("it reads").wrong, 0);
     running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_request_made_that_was_given_up_before_it_was_durable_is_seen_by_the_next_one_of_its_key() {
+    let mut receiver = Receiver::start().await;
+    let shelf = Arc::new(HeldShelf::new(Arc::new(MemoryShelf::new())));
+    let rig = Rig::on(shelf.clone());
+    rig.usual(receiver.address).operation("out", receiver.address, "[queue]\nmessages = 2\n");
+    rig.write("rules/main.rules", "match first\nrule all { send to out using t }\n").write("transforms/t.hl7t", FAILS);
+    let running = rig.start().await;
+    let mut sender = running.sender().await;
+    for id in ["1", "2"] {
+        assert_eq!(sender.exchange(&adt(id)).await.at("MSA-1"), "AE");
+    }
+    let ids = running.ids();
+    rig.write("transforms/t.hl7t", WORKS);
+    running.request("reload").await.expect("it is right");
+    // It has one of two places in the queue.
+    sender.accepted(&adt("x")).await;
+    let x = receiver.next_is("x").await;
+    let line = format!("reprocess {}", json!({ "ids": ids, "key": "k" }));
+    let ask = || {
+        let (node, line) = (Arc::clone(&running.node), line.clone());
+        tokio::spawn(async move { node.request_of(&Caller::node(), "console", &line).await })
+    };
+    let stored = |count| (running.node.engine().counters.stored.load(Ordering::Relaxed) == count).then_some(());
+    // One waits with its second message for room, the other one for its turn.
+    let first = ask();
+    until("its first message is stored", || stored(4)).await;
+    let other = ask();
+    for deadline in 0.. {
+        let audit = running.request("audit {\"verb\":\"read\",\"query\":{}}").await.expect("entries").to_string();
+        if audit.matches("message.reprocess").count() >= 2 {
+            break;
+        }
+        assert!(deadline < 1_000, "the other one does not come: {audit}");
+    }
+    shelf.hold();
+    x.answer("AA");
+    let one = receiver.next_is("1").await;
+    until("its second message is on the way to the medium", || stored(5)).await;
+    one.answer("AA");
+    first.abort();
+    assert!(first.await.is_err_and(|ended| ended.is_cancelled()));
+    // Long enough to decide on it anew, which must not be.
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    shelf.release();
+    let page = other.await.expect("it does not panic").expect("it is a request");
+    let page: ReprocessPage = serde_json::from_value(page).expect("it is one");
+    assert_eq!(counts(&page), [("again", 2)].into());
+    receiver.next_is("2").await.answer("AA");
+    running.idle("out").await;
+    assert_eq!(running.ids().len(), 5);
+    running.stop().await;
+    assert_eq!(receiver.rest().await, [""; 0], "each once");
 }

@@ -10,9 +10,8 @@ use interop::fuzzing;
 use interop::history::{Filter, OutputState};
 use interop::record::search::SearchKeys;
 use interop::record::{self, Delivery, DeliveryOutcome, Derivation, Head, MessageOrigin, Status, Switch, Writer};
-use interop::rows::prune::{Pruned, Pruner, Retention};
+use interop::rows::prune::{Pruner, Retention};
 use interop::rows::{Ids, Reader, Rows, TREES, Wanted, check, object_key};
-use interop::todo::{TodoChange, TodoNote};
 use node::Clock;
 use node::trouble::Matter;
 use store::{Direction, KEY_BYTES_MAX, Lsn, Options, Store, StoreError, VALUE_BYTES_MAX};
@@ -20,11 +19,11 @@ use store::{Direction, KEY_BYTES_MAX, Lsn, Options, Store, StoreError, VALUE_BYT
 use crate::receiver::{Accepting, Down};
 use crate::rig::{Rig, adt, keyed, until};
 
-fn store() -> Store {
+pub(crate) fn store() -> Store {
     Store::in_memory(Options { interpreter: Some(Arc::new(Rows)), ..Options::default() }).expect("memory")
 }
 
-fn append(store: &Store, kind: u8, payload: &[u8]) -> Lsn {
+pub(crate) fn append(store: &Store, kind: u8, payload: &[u8]) -> Lsn {
     let lsn = store.append(kind, payload.to_vec()).expect("there is room");
     store.commit(lsn).expect("it works");
     store.wait_visible(lsn).expect("it works");
@@ -32,12 +31,12 @@ fn append(store: &Store, kind: u8, payload: &[u8]) -> Lsn {
 }
 
 /// A message with an output as received, one with pieces, one whole.
-fn message(id: &str, number: &str, received_us: i64) -> Vec<u8> {
+pub(crate) fn message(id: &str, number: &str, received_us: i64) -> Vec<u8> {
     made_from(None, id, number, received_us)
 }
 
 /// The same, made from a stored one.
-fn made_from(origin: Option<&MessageOrigin>, id: &str, number: &str, received_us: i64) -> Vec<u8> {
+pub(crate) fn made_from(origin: Option<&MessageOrigin>, id: &str, number: &str, received_us: i64) -> Vec<u8> {
     let raw = Bytes::from(format!("MSH|^~\\&|A|B|||1||ADT^A01^ADT_A01|{id}|P|2.5\rPID|1||{number}~8^^^X\r"));
     let head = Head {
         status: Status::Routed,
@@ -58,12 +57,12 @@ fn made_from(origin: Option<&MessageOrigin>, id: &str, number: &str, received_us
     writer.finish().to_vec()
 }
 
-fn delivery(id: u64, output: u16, outcome: DeliveryOutcome) -> Delivery {
+pub(crate) fn delivery(id: u64, output: u16, outcome: DeliveryOutcome) -> Delivery {
     let by = if outcome == DeliveryOutcome::SetAside { "ann".to_owned() } else { String::new() };
     Delivery { id, output, outcome, at_us: 1_700_000_000_000_002, detail: "AA".to_owned(), by }
 }
 
-fn deliver(store: &Store, id: u64) {
+pub(crate) fn deliver(store: &Store, id: u64) {
     let outcomes = [0, 1, 2].map(|output| delivery(id, output, DeliveryOutcome::Delivered));
     append(store, record::KIND_DELIVERIES, &record::encode_deliveries(&outcomes));
 }
@@ -274,24 +273,10 @@ fn what_was_made_from_a_message_is_found_by_it_and_its_entry_goes_with_the_new_o
     // The first one waits and stays; the others are done and go, with their entries.
     let retention = Retention { bytes: 1, age: None };
     let mut pruner = Pruner::new(&store, retention).expect("it reads");
-    let removed = pruner.pass((other, 1 << 20), 100, true, &|| false).expect("it works").messages;
+    let removed = pruner.pass((other, 1 << 20), 100, Some(1), &|| false).expect("it works").messages;
     let reader = Reader::new(&store);
     assert_eq!((removed, ids(&reader, 9)), (3, vec![]));
     assert_eq!(check::check(&reader).expect("it reads").wrong, 0);
-}
-
-#[test]
-fn retention_removes_what_was_noted_about_a_message_with_it() {
-    let store = store();
-    let ids = [1, 2].map(|n| append(&store, record::KIND_MESSAGE, &message("C1", "7", n)).0);
-    deliver(&store, ids[0]);
-    for id in ids {
-        TodoNote::change(&store, id, &TodoChange::Take, "ann", 1).expect("it works");
-    }
-    let mut pruner = Pruner::new(&store, Retention { bytes: 1, age: None }).expect("it reads");
-    let removed = pruner.pass((ids[1], 1 << 20), 100, true, &|| false).expect("it works").messages;
-    let owners = ids.map(|id| TodoNote::read(&store.snapshot(), id).expect("it reads").owner);
-    assert_eq!((removed, owners), (1, [None, Some("ann".to_owned())]));
 }
 
 #[test]
@@ -337,70 +322,6 @@ fn a_check_finds_search_keys_that_are_not_those_of_the_bytes() {
     assert_eq!(wrong_of(raw), 0);
     assert_eq!(wrong_of(b"MSH|^~\\&|A|B|||1||ADT^A01|C2|P|2.5\r"), 1);
     assert_eq!(wrong_of(b"no message"), 1);
-}
-
-#[test]
-fn retention_removes_whole_messages_with_all_their_entries_and_none_that_waits() {
-    let store = store();
-    let retention = Retention { bytes: 10_000, age: None };
-    let mut pruner = Pruner::new(&store, retention).expect("it reads");
-    let (mut taken, mut ids) = (0, Vec::new());
-    for n in 0..200 {
-        let payload = message(&format!("C{n}"), &n.to_string(), n);
-        taken += payload.len() as u64;
-        let id = append(&store, record::KIND_MESSAGE, &payload).0;
-        if n != 3 {
-            deliver(&store, id);
-        }
-        ids.push(id);
-        pruner.pass((id, taken), n, false, &|| false).expect("it works");
-    }
-    let each = taken / 200;
-    let left = |store: &Store| -> Vec<u64> {
-        let reader = Reader::new(store);
-        ids.iter().copied().filter(|id| reader.inbound(*id).expect("it reads").is_some()).collect()
-    };
-    let kept = left(&store);
-    assert_eq!(kept[0], ids[3], "it waits");
-    let bytes = (kept.len() as u64 - 1) * each;
-    assert!((10_000..12_000).contains(&bytes), "{bytes} bytes are kept of a retention of 10,000");
-    assert_eq!(kept[1..], ids[ids.len() - (kept.len() - 1)..], "the newest");
-    let report = check::check(&Reader::new(&store)).expect("it reads");
-    assert_eq!((report.messages, report.waiting, report.wrong), (kept.len() as u64, 3, 0), "{report:?}");
-    // A start counts on from the newest mark.
-    let mut pruner = Pruner::new(&store, retention).expect("it reads");
-    pruner.pass((0, 0), 200, false, &|| false).expect("it works");
-    assert_eq!(left(&store), kept, "nothing came, nothing goes");
-    deliver(&store, ids[3]);
-    pruner.pass((0, 0), 200, true, &|| false).expect("it works");
-    assert_eq!(left(&store), Vec::<u64>::new(), "without room all that is done goes");
-    assert_eq!(check::check(&Reader::new(&store)).expect("it reads"), check::Report::default());
-}
-
-#[test]
-fn retention_by_age_removes_what_is_older() {
-    let store = store();
-    let day = 86_400_000_000i64;
-    let retention = Retention { bytes: u64::MAX, age: Some(Duration::from_secs(3 * 86_400)) };
-    let mut pruner = Pruner::new(&store, retention).expect("it reads");
-    let mut newest = 0;
-    for n in 0..10 {
-        newest = append(&store, record::KIND_MESSAGE, &message(&format!("C{n}"), "7", n * day)).0;
-        deliver(&store, newest);
-    }
-    let pruned = pruner.pass((newest, 1), 10 * day, false, &|| false).expect("it works");
-    assert_eq!(pruned.messages, 7, "days 0 to 6; day 7 is just as old as allowed");
-    // Imported with the times at which they were received elsewhere: too old, behind young ones.
-    for n in 0..3 {
-        newest = append(&store, record::KIND_MESSAGE, &message(&format!("I{n}"), "7", n * day)).0;
-        if n > 0 {
-            deliver(&store, newest);
-        }
-    }
-    let removed = |pruned: Pruned| pruned.messages;
-    let passes = (0..60).map(|_| removed(pruner.pass((newest, 1), 10 * day, false, &|| false).expect("it works")));
-    assert_eq!(passes.sum::<u64>(), 2, "all but the one that waits");
-    assert_eq!(check::check(&Reader::new(&store)).expect("it reads").messages, 4);
 }
 
 #[test]

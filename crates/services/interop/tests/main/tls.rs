@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -109,6 +110,29 @@ async fn messages_come_in_and_go_out_over_tls() {
         assert!(running.status().services[0].tls);
         running.stop().await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_sent_on_a_connection_that_comes_to_be_after_the_operation_was_suspended() {
+    let theirs = Identity::new();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("it is bound");
+    let rig = Rig::to(address);
+    theirs.write(&rig, "out");
+    rig.operation("out", address, CLIENT);
+    let running = rig.start().await;
+    running.sender().await.accepted(&adt("1")).await;
+    let (socket, _) = listener.accept().await.expect("it connects");
+    running.request("suspend out").await.expect("it is there");
+    let mut stream = theirs.acceptor(None).accept(socket).await.expect("it shakes hands");
+    let mut byte = [0];
+    let read = tokio::time::timeout(Duration::from_millis(300), stream.read(&mut byte)).await;
+    assert!(read.is_err(), "the message is kept: {read:?}");
+    running.request("resume out").await.expect("it is there");
+    let read = tokio::time::timeout(Duration::from_secs(30), stream.read(&mut byte)).await;
+    assert_eq!((read.expect("it comes").expect("it is connected"), byte), (1, [hl7::mllp::START]));
+    drop(stream);
+    running.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

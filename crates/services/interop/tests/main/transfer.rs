@@ -24,7 +24,7 @@ async fn export(running: &Running, request: &ExportRequest) -> Result<ExportPage
     Ok(serde_json::from_value(answer).expect("it is one"))
 }
 
-async fn import(running: &Running, request: &ImportRequest) -> Result<ImportPage, String> {
+pub(crate) async fn import(running: &Running, request: &ImportRequest) -> Result<ImportPage, String> {
     let answer = running.request(&format!("import {}", json!(request))).await.map_err(|error| error.to_string())?;
     Ok(serde_json::from_value(answer).expect("it is one"))
 }

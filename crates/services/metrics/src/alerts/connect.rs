@@ -32,7 +32,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin + Send> Wire for T {}
 /// Errors: no address of the name can be connected to.
 pub(super) async fn connect(host: &str, port: u16, here_only: bool) -> io::Result<Box<dyn Wire>> {
     let mut failed = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-    for address in tokio::net::lookup_host((host, port)).await? {
+    for address in node::name_lookup::addresses(host, port).await? {
         if here_only && !address.ip().is_loopback() {
             failed = io::Error::new(io::ErrorKind::PermissionDenied, "without TLS only this machine is connected to");
             continue;

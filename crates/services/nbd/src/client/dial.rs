@@ -9,7 +9,7 @@ use std::time::Duration;
 use node::connections::EXPORT_KIND;
 use node::{ConnectionRegistry, CountedIo, OutgoingConnection};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::UnixStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 
@@ -116,7 +116,7 @@ impl Dialer {
         match &self.endpoint {
             Endpoint::Unix(path) => Ok(Socket::Unix(UnixStream::connect(path).await?)),
             Endpoint::Tcp { host, port } => {
-                let stream = TcpStream::connect((host.as_str(), *port)).await?;
+                let stream = node::name_lookup::connect(host, *port).await?;
                 node::socket::prepare(&stream)?;
                 stream.set_nodelay(true)?;
                 Ok(Socket::Tcp(stream))

@@ -97,6 +97,10 @@ impl<'s> Machine<'s, '_> {
             (0..arguments).for_each(|_| self.pop());
             return Ok(());
         }
+        if matches!(op, Op::Split(_) | Op::Replace) && self.peek(arguments - 1).len() > content::WANTED_BYTES_MAX {
+            let limit = content::WANTED_BYTES_MAX as u32;
+            return Err(RunProblem::TooMuch { limit, what: "bytes in a text to find" }.into());
+        }
         match op {
             Op::Upper => self.rewrite(0, |value, _, to| content::change_case(value, escape, Case::Upper, to)),
             Op::Lower => self.rewrite(0, |value, _, to| content::change_case(value, escape, Case::Lower, to)),

@@ -1,14 +1,19 @@
 //! Reads a file of messages in pieces: unchanged, or converted from UTF-16, which is allowed in a file and not in a
 //! frame.
 //!
-//! A progress file beside the finished files contains how many messages of which version of a file are stored. It is
-//! written without a flush: if it is lost or old after a loss of power, messages are ingested again. It never counts a
-//! message that is not durable.
+//! A progress file beside the finished files contains how many messages of which version of a file are stored, by which
+//! bound, and how many of them were refused for good. It is written without a flush: if it is lost or old after a loss of
+//! power, messages are ingested again. It never counts a message that is not durable. Earlier versions have written it
+//! without the bound.
+//!
+//! Of a file no more is read than it had when it was opened, and what was read while it changed is not given out.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
+use std::os::unix::ffi::OsStrExt;
 
+use crc_fast::{CrcAlgorithm, checksum};
 use hl7::batch::{BatchEvent, Stream};
 use hl7::charset::Charset;
 use hl7::{Draft, Reading};
@@ -22,20 +27,27 @@ const PIECE: usize = 256 << 10;
 const WINDOW: usize = 256;
 const WINDOW_BYTES: usize = 4 << 20;
 
+/// Bytes of a name at most (`NAME_MAX` of limits.h).
+const NAME_MAX: usize = 255;
+
 /// A file that is being read.
 pub(super) struct Input {
     file: File,
     stamp: FileStamp,
     wide: Option<Wide>,
     stream: Option<Stream>,
+    /// Bytes that are not read yet.
+    left: u64,
     broken: bool,
+    changed: bool,
 }
 
 impl Input {
     /// Opens a file; messages have `bound` bytes at most.
     pub(super) fn open(folder: &Folder, name: &OsStr, bound: usize) -> io::Result<Input> {
         let (file, stamp) = folder.read(name)?;
-        let mut input = Input { file, stamp, wide: None, stream: None, broken: false };
+        let mut input =
+            Input { file, stamp, wide: None, stream: None, left: stamp.size, broken: false, changed: false };
         // The meaning of an LF depends on whether there is a CR anywhere: mostly the first piece has one.
         let mut has_cr = false;
         let mut first = true;
@@ -50,6 +62,7 @@ impl Input {
             has_cr = piece.contains(&b'\r');
         }
         input.file.rewind()?;
+        input.left = stamp.size;
         input.wide = wide;
         input.broken = false;
         input.stream = Some(Stream::new(has_cr, bound));
@@ -69,6 +82,11 @@ impl Input {
     /// Whether its content contradicts its beginning; no more input is read from it.
     pub(super) fn is_broken(&self) -> bool {
         self.broken
+    }
+
+    /// Whether it was written to since it was opened: nothing more is given out.
+    pub(super) fn is_changed(&self) -> bool {
+        self.changed
     }
 
     /// Reads on, until there are messages enough for a while or no more.
@@ -98,12 +116,16 @@ impl Input {
             }
             seen = events.len();
         }
+        self.changed = FileStamp::of_file(&self.file)? != self.stamp;
+        if self.changed {
+            events.clear();
+        }
         Ok((self, events))
     }
 
     /// The next piece; false at the end.
     fn piece(&mut self, piece: &mut Vec<u8>) -> io::Result<bool> {
-        piece.resize(PIECE, 0);
+        piece.resize(usize::try_from(self.left).unwrap_or(PIECE).min(PIECE), 0);
         let read = loop {
             match self.file.read(piece) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -111,6 +133,7 @@ impl Input {
             }
         };
         piece.truncate(read);
+        self.left -= read as u64;
         if let Some(wide) = &mut self.wide {
             self.broken |= if read == 0 { !wide.is_whole() } else { !wide.narrow(piece) };
         }
@@ -183,10 +206,14 @@ impl Wide {
     }
 }
 
-/// The name of the progress file of a file.
+/// The name of the progress file of a file. A name may have [`NAME_MAX`] bytes: of one for which that is too few it has a checksum.
 fn progress_name(name: &OsStr) -> OsString {
     let mut progress = OsString::from(".");
-    progress.push(name);
+    if name.len() + ".".len() + ".taken.part".len() > NAME_MAX {
+        progress.push(format!("{:016x}", checksum(CrcAlgorithm::Crc64Nvme, name.as_bytes())));
+    } else {
+        progress.push(name);
+    }
     progress.push(".taken");
     progress
 }
@@ -195,21 +222,47 @@ fn version(stamp: &FileStamp) -> String {
     format!("{} {} {} {}", stamp.size, stamp.changed.0, stamp.changed.1, stamp.number)
 }
 
-/// Notes how many messages of a file are stored.
-pub(super) fn write_progress(folder: &Folder, name: &OsStr, stamp: &FileStamp, stored: u64) -> io::Result<()> {
+/// How much of a file is stored.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Progress {
+    /// Messages, from the first on.
+    pub(super) stored: u64,
+    /// Those among them that were refused for good.
+    pub(super) too_large: u64,
+}
+
+/// Notes how much of a version of a file is stored, where messages have `bound` bytes at most.
+pub(super) fn write_progress(
+    folder: &Folder,
+    name: &OsStr,
+    (stamp, bound): (&FileStamp, usize),
+    progress: Progress,
+) -> io::Result<()> {
     let path = progress_name(name);
     let mut part = path.clone();
     part.push(".part");
-    folder.create(&part)?.write_all(format!("{stored} {}\n", version(stamp)).as_bytes())?;
+    let Progress { stored, too_large } = progress;
+    folder.create(&part)?.write_all(format!("{stored} {} {bound} {too_large}\n", version(stamp)).as_bytes())?;
     folder.replace(&part, &path)
 }
 
-/// How many messages of this version of a file its progress file has as stored; 0 where that cannot be read.
-pub(super) fn read_progress(folder: &Folder, name: &OsStr, stamp: &FileStamp) -> u64 {
+/// How much of this version of a file its progress file has as stored; none where that cannot be read, or was counted by another bound.
+pub(super) fn read_progress(folder: &Folder, name: &OsStr, stamp: &FileStamp, bound: usize) -> Option<Progress> {
     let mut text = String::new();
     let read = folder.read(&progress_name(name)).and_then(|(file, _)| file.take(1 << 10).read_to_string(&mut text));
-    let found = read.ok().and_then(|_| text.trim_end().split_once(' '));
-    found.filter(|(_, of)| *of == version(stamp)).and_then(|(stored, _)| stored.parse().ok()).unwrap_or(0)
+    read.ok()?;
+    let (stored, of) = text.trim_end().split_once(' ')?;
+    let too_large = match of.strip_prefix(&version(stamp))? {
+        "" => 0,
+        rest => {
+            let (by, too_large) = rest.strip_prefix(' ')?.split_once(' ')?;
+            if by.parse() != Ok(bound) {
+                return None;
+            }
+            too_large.parse().ok()?
+        }
+    };
+    Some(Progress { stored: stored.parse().ok()?, too_large })
 }
 
 /// Removes the progress file of a file that was moved; where that fails it is of a version that does not come back.
@@ -219,6 +272,8 @@ pub(super) fn forget(folder: &Folder, name: &OsStr) {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]
@@ -246,21 +301,48 @@ mod tests {
     }
 
     #[test]
+    fn what_is_read_while_the_file_changes_is_not_given_out_and_no_more_is_read_than_it_had() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let folder = Folder::open(dir.path()).expect("a folder");
+        let message = "MSH|^~\\&|A||||||ADT^A01|1|P|2.5\r";
+        fs::write(dir.path().join("a"), message).expect("a file");
+        let input = Input::open(&folder, OsStr::new("a"), 1 << 10).expect("it opens");
+        let (input, events) = input.window().expect("it reads");
+        assert_eq!((events.len(), input.has_ended(), input.is_changed()), (1, true, false));
+        for (before, after) in [(1, 2), (2, 1), (300_000, 300_001)] {
+            fs::write(dir.path().join("a"), message.repeat(before)).expect("a file");
+            let input = Input::open(&folder, OsStr::new("a"), 1 << 10).expect("it opens");
+            fs::write(dir.path().join("a"), message.repeat(after)).expect("a file");
+            let (input, events) = input.window().expect("it reads");
+            assert!(events.is_empty() && input.is_changed(), "{before} {after}");
+        }
+    }
+
+    #[test]
     fn a_progress_file_counts_for_one_version_of_its_file() {
         let dir = tempfile::tempdir().expect("a folder");
         let folder = Folder::open(dir.path()).expect("a folder");
         let name = OsStr::new("a.hl7");
         let stamp = FileStamp { is_file: true, is_link: false, size: 7, changed: (1, 2), number: 3 };
-        assert_eq!(read_progress(&folder, name, &stamp), 0);
-        write_progress(&folder, name, &stamp, 512).expect("it can be written");
-        write_progress(&folder, name, &stamp, 768).expect("it can be written");
-        assert_eq!(read_progress(&folder, name, &stamp), 768);
-        assert_eq!(
-            read_progress(&folder, name, &FileStamp { changed: (1, 3), ..stamp }),
-            0,
-            "the file was written again"
-        );
+        assert_eq!(read_progress(&folder, name, &stamp, 9), None);
+        for stored in [512, 768] {
+            let progress = Progress { stored, too_large: 2 };
+            write_progress(&folder, name, (&stamp, 9), progress).expect("it can be written");
+            assert_eq!(read_progress(&folder, name, &stamp, 9), Some(progress));
+        }
+        let other = FileStamp { changed: (1, 3), ..stamp };
+        assert_eq!(read_progress(&folder, name, &other, 9), None, "the file was written again");
+        assert_eq!(read_progress(&folder, name, &stamp, 99), None, "other messages were counted");
+        fs::write(dir.path().join(".a.hl7.taken"), "256 7 1 2 3\n").expect("a file");
+        let former = read_progress(&folder, name, &stamp, 9);
+        assert_eq!(former, Some(Progress { stored: 256, too_large: 0 }), "of an earlier version");
         forget(&folder, name);
+        for length in [200, 243, 244, 255] {
+            let (name, progress) = (OsString::from("n".repeat(length)), Progress { stored: 7, too_large: 0 });
+            write_progress(&folder, &name, (&stamp, 9), progress).expect("however long the name is");
+            assert_eq!(read_progress(&folder, &name, &stamp, 9), Some(progress));
+            forget(&folder, &name);
+        }
         assert_eq!(folder.names().expect("names"), Vec::<OsString>::new());
     }
 }

@@ -30,6 +30,7 @@ use tokio_rustls::rustls::ServerConfig;
 use super::pace::Pace;
 use super::{CLOSING, PIPELINE, READ_AHEAD_BYTES, WRITE_PATIENCE, Watched, settings_of};
 use crate::engine::{Engine, Ingested, Waits, aside, count};
+use crate::plan::PlannedService;
 use crate::production::settings::ServerTls;
 use crate::production::{Service, tls};
 use crate::service::batch_frame;
@@ -40,7 +41,7 @@ const CLOSED: Duration = Duration::from_secs(30);
 /// See the module's text.
 pub(super) struct Connection {
     pub(super) engine: Arc<Engine>,
-    pub(super) service: watch::Receiver<Arc<Service>>,
+    pub(super) service: watch::Receiver<Arc<PlannedService>>,
     pub(super) closed: watch::Receiver<bool>,
     pub(super) stop: watch::Receiver<bool>,
     pub(super) peer: SocketAddr,
@@ -131,19 +132,15 @@ impl Connection {
     }
 
     async fn exchange<S: AsyncRead + AsyncWrite + Unpin>(&mut self, stream: &mut S) -> io::Result<()> {
-        let mut decoder = {
-            let service = self.service.borrow();
-            let mllp = settings_of(&service);
-            Decoder::new(Limits {
-                message_bytes: mllp.intake.message_bytes.as_usize(),
-                require_final_cr: mllp.require_final_cr,
-            })
-        };
+        let mut decoder = Decoder::new(limits_of(&self.service.borrow_and_update()));
         let mut due = DueAnswers::default();
         loop {
             let mut ended = false;
             // Not a `for`: while a message waits for room, more is read into the decoder.
             loop {
+                if self.service.has_changed().unwrap_or(false) && !decoder.inside() {
+                    decoder.set_limits(limits_of(&self.service.borrow_and_update()));
+                }
                 let Some(event) = decoder.next() else { break };
                 if self.ends(&event) {
                     ended = true;
@@ -156,8 +153,12 @@ impl Connection {
                     ingested = &mut ingesting => ingested,
                     () = std::future::ready(()) => {
                         // It waits for room, possibly for long: the answers to messages already stored are sent before.
-                        self.answer(stream, &service, &mut due).await?;
-                        match self.still_there(stream, &mut decoder, ingesting).await? {
+                        let taken = beside(&mut ingesting, self.answer(stream, &service, &mut due)).await?;
+                        let taken = match taken {
+                            None => self.still_there(stream, &mut decoder, ingesting).await?,
+                            taken => taken,
+                        };
+                        match taken {
                             Some(ingested) => ingested,
                             None => return Ok(()),
                         }
@@ -300,7 +301,7 @@ impl Connection {
     }
 
     /// The answers that an event requires.
-    async fn event(&self, service: &Arc<Service>, event: Event) -> Option<Ingested> {
+    async fn event(&self, service: &Arc<PlannedService>, event: Event) -> Option<Ingested> {
         let (counters, figures) = (&self.engine.counters, &service.figures);
         match event {
             Event::Frame(frame) => {
@@ -356,15 +357,23 @@ impl Connection {
     ) -> io::Result<()> {
         let commit_bytes = settings_of(service).commit_bytes;
         let frames = due.ingested.len();
-        let mut answers = Vec::new();
+        let (mut answers, mut ended) = (Vec::new(), Ok(()));
         for ingested in due.ingested.drain(..) {
-            let (answer, accepted) = ingested.answer(&self.engine, service).await?;
+            let (answer, accepted) = match ingested.answer(&self.engine, service).await {
+                Ok(answered) => answered,
+                Err(error) => {
+                    ended = Err(error);
+                    break;
+                }
+            };
             if commit_bytes {
                 answers.extend_from_slice(if accepted { &mllp::COMMIT_ACK } else { &mllp::COMMIT_NAK });
             }
             answers.extend_from_slice(&answer);
         }
+        // Also where a later one has none: what is durable and not answered would be sent again.
         write(stream, &answers).await?;
+        ended?;
         if !answers.is_empty() {
             self.permit.connection().sent(answers.len() as u64);
         }
@@ -373,6 +382,29 @@ impl Connection {
         }
         Ok(())
     }
+}
+
+/// Waits for `answering`, and has `ingesting` go on meanwhile: it may be given one of the turns to decide, which others wait for too.
+/// Returns what was ingested, if that has ended.
+async fn beside<T>(
+    ingesting: &mut Pin<&mut impl Future<Output = T>>,
+    answering: impl Future<Output = io::Result<()>>,
+) -> io::Result<Option<T>> {
+    let mut answering = std::pin::pin!(answering);
+    let mut taken = None;
+    loop {
+        tokio::select! {
+            biased;
+            ingested = &mut *ingesting, if taken.is_none() => taken = Some(ingested),
+            answered = &mut answering => return answered.map(|()| taken),
+        }
+    }
+}
+
+/// What a frame may be, by the settings in force.
+fn limits_of(service: &Service) -> Limits {
+    let mllp = settings_of(service);
+    Limits { message_bytes: mllp.intake.message_bytes.as_usize(), require_final_cr: mllp.require_final_cr }
 }
 
 /// Frames that were taken and have no answer yet.
