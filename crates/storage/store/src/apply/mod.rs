@@ -59,6 +59,7 @@ use crate::redo::RedoPosition;
 use crate::retention::Retention;
 use crate::space::Space;
 use crate::space::poison::Poison;
+use crate::tree::Cell;
 use crate::versioned::VersionedTrees;
 use crate::versions::Replaced;
 use crate::writes::{RunCursor, SortedRun};
@@ -94,6 +95,8 @@ pub(crate) struct ApplyState {
     last: u64,
     /// The first and the last record of a batch that found no space.
     waiting: Option<(Lsn, Lsn)>,
+    /// Memory of the old versions that this batch has stored so far.
+    waiting_versions: u64,
     /// The changes of the batch that has begun and not ended, sorted; except those of a spilled transaction. Between
     /// two pieces of the batch, some of them can be looked up nowhere else.
     pub(crate) batch: Arc<Vec<Change>>,
@@ -303,12 +306,15 @@ impl Applier {
         state.last = last;
         self.space.applying(Lsn(last));
         let mut replaced = if self.redo.is_recovering() { Replaced::unseen(last) } else { Replaced::at(last) };
+        replaced.count_earlier(std::mem::take(&mut state.waiting_versions));
         let applied = self.apply_step(state, entries, last, &mut replaced);
+        let versions_bytes = replaced.all_bytes();
         // Also if only a part was applied: no snapshot may see that part before the whole is applied.
         self.trees.versions.publish(replaced);
         if let Err(error) = applied {
             let is_full = matches!(error, StoreError::Full(_));
             state.waiting = is_full.then_some((Lsn(first), Lsn(last)));
+            state.waiting_versions = versions_bytes;
             return Err(error);
         }
         state.waiting = None;
@@ -417,6 +423,8 @@ impl Applier {
             let mut replacing = self.trees.versions.writer(tree, replaced);
             // An old value that no snapshot will read.
             let (mut made, mut unseen) = (None, None);
+            // An old value with pages of its own.
+            let mut left: Option<Cell> = None;
             for (at, change) in of_one.iter().enumerate() {
                 let value = match &change.op {
                     Op::Put(value) => Some(value.as_ref()),
@@ -429,15 +437,21 @@ impl Applier {
                 if of_one.get(at + 1).is_some_and(|next| next.key == change.key) {
                     continue;
                 }
-                writer.set(&change.key, value, |old| {
-                    // Only pending: after a crash the store returns to a state that uses this cell, even if no snapshot
-                    // reads it now.
-                    old.iter().for_each(|cell| self.trees.forest.mark_pending_free(cell, &self.space));
+                let set = writer.set(&change.key, value, |old| {
+                    left = old.as_ref().filter(|cell| cell.has_pages()).cloned();
                     // The key did not exist before and does not exist now: there is no change.
                     if old.is_some() || value.is_some() {
                         unseen = replacing.push(&change.key, old);
                     }
-                })?;
+                });
+                if let Err(error) = set {
+                    // Without space the tree is as it was: it still uses the old value, and no version of it is needed.
+                    replacing.take_back(&change.key);
+                    return Err(error);
+                }
+                // Only now, because a change that finds no space still needs it. And only pending: after a crash the store returns
+                // to a state that uses this cell, even if no snapshot reads it now.
+                left.take().iter().for_each(|cell| self.trees.forest.mark_pending_free(cell, &self.space));
                 unseen.take().iter().for_each(|cell| self.trees.forest.free(cell));
                 if replacing.bytes() > self.options.versions_bytes {
                     let garbage = self.trees.versions.let_go(replacing.replaced());
@@ -446,9 +460,11 @@ impl Applier {
                 self.dirtied(state, self.trees.forest.cache.page_bytes() as u64 + change.op.bytes() as u64)?;
             }
             if let Some(made) = made.filter(|made| made.0 >= state.next_tree) {
-                state.next_tree = made.0 + 1;
-                let key = Bytes::from_static(NEXT_TREE);
-                writer.set(&key, Some(&state.next_tree.to_le_bytes()), |old| drop(replacing.push(&key, old)))?;
+                let (key, next) = (Bytes::from_static(NEXT_TREE), made.0 + 1);
+                let set = writer.set(&key, Some(&next.to_le_bytes()), |old| drop(replacing.push(&key, old)));
+                set.inspect_err(|_| replacing.take_back(&key))?;
+                // Not before: if there is no space, the next attempt must set it.
+                state.next_tree = next;
             }
         }
         Ok(())
