@@ -33,6 +33,7 @@
 #[cfg(test)]
 mod tests;
 
+mod merge;
 mod recovery;
 mod sort;
 
@@ -62,9 +63,9 @@ use crate::space::poison::Poison;
 use crate::tree::Cell;
 use crate::versioned::VersionedTrees;
 use crate::versions::Replaced;
-use crate::writes::{RunCursor, SortedRun};
 use crate::{StoreError, TreeId};
 
+use merge::MergedRuns;
 pub(crate) use recovery::Recovery;
 use sort::SortBuffer;
 
@@ -364,7 +365,7 @@ impl Applier {
         MutexGuard::unlocked(state, || self.admit())
     }
 
-    /// Merges the runs, the newest first, and applies them piece by piece.
+    /// Merges the runs, and applies them piece by piece.
     fn apply_spilled(
         &self,
         state: &mut ApplyGuard<'_>,
@@ -373,28 +374,14 @@ impl Applier {
         replaced: &mut Replaced,
     ) -> Result<(), StoreError> {
         replaced.copy_keys();
-        let mut sources = Vec::with_capacity(runs.len());
-        for run in runs.iter().rev() {
-            let mut cursor = RunCursor::all(SortedRun::of_commit_record(run).into());
-            let ahead = cursor.next(&self.journal)?;
-            sources.push((cursor, ahead));
-        }
+        let mut merged = MergedRuns::of(&self.journal, runs)?;
         let mut dropped = HashSet::new();
         let mut piece = Vec::with_capacity(PIECE_CHANGES);
-        let place = |change: &Change| (change.tree, change.key.clone());
-        while let Some(next) = sources.iter().filter_map(|(_, ahead)| ahead.as_ref()).map(place).min() {
-            let mut newest = None;
-            for (cursor, ahead) in &mut sources {
-                if ahead.as_ref().is_some_and(|change| (change.tree, &change.key) == (next.0, &next.1)) {
-                    let following = cursor.next(&self.journal)?;
-                    let taken = std::mem::replace(ahead, following);
-                    newest = newest.or(taken);
-                }
-            }
-            piece.extend(newest);
+        while let Some(change) = merged.next(&self.journal)? {
+            piece.push(change);
             if piece.len() >= PIECE_CHANGES {
-                let full = std::mem::take(&mut piece);
-                self.apply_sorted(state, lsn, &full, &mut dropped, replaced)?;
+                self.apply_sorted(state, lsn, &piece, &mut dropped, replaced)?;
+                piece.clear();
             }
         }
         self.apply_sorted(state, lsn, &piece, &mut dropped, replaced)

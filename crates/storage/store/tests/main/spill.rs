@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
+use std::time::{Duration, Instant};
 
 use store::{Direction, Options, Store, StoreError, Transaction, TreeId};
 
-use crate::support::{all, memory, put, replay, seed, small, walk, with_tree};
+use crate::support::{all, memory, open_with_tree, put, replay, seed, small, walk, with_tree};
 
 /// Spills after a few dozen changes.
 fn spilling() -> Options {
@@ -89,6 +90,35 @@ fn run(seed: u64) {
     drop(store);
     let (store, _) = Store::open(places, spilling()).expect("opens");
     assert_eq!(all(&store.snapshot(), tree), lines(&committed));
+}
+
+#[test]
+fn a_transaction_with_a_savepoint_for_each_change_is_applied_and_redone_without_going_through_all_for_each() {
+    const SAVEPOINTS: u32 = 20_000;
+    let places = memory();
+    let options = Options { transaction_bytes: 2 << 20, ..small() };
+    let (store, tree) = open_with_tree(&places, &options);
+    let mut transaction = store.begin();
+    for number in 0..SAVEPOINTS {
+        // Each key is changed ten times, in ten runs.
+        let (key, value) = (format!("k{:05}", number % (SAVEPOINTS / 10)), number.to_string());
+        transaction.savepoint();
+        transaction.put(tree, key.as_bytes(), value.as_bytes()).expect("fits");
+    }
+    let began = Instant::now();
+    transaction.commit().expect("commits");
+    let check = |store: &Store| {
+        let rows = all(&store.snapshot(), tree);
+        assert_eq!(rows.len() as u32, SAVEPOINTS / 10);
+        let newest = |(at, row): (usize, &String)| row.ends_with(&format!("={}", SAVEPOINTS * 9 / 10 + at as u32));
+        assert!(rows.iter().enumerate().all(newest));
+    };
+    check(&store);
+    drop(store);
+    let (store, _) = Store::open(places, options).expect("opens");
+    check(&store);
+    // Twice 20,000 keys times 20,000 runs take minutes.
+    assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
 }
 
 #[test]
