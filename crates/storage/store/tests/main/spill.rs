@@ -2,9 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use store::{Direction, Options, Store, StoreError, Transaction, TreeId};
+use device::faulty::{Fault, Rule};
+use device::{FaultyShelf, MemoryShelf, Operation, Shelf};
+use store::{Direction, Options, Places, Store, StoreError, Transaction, TreeId};
 
 use crate::support::{all, memory, open_with_tree, put, replay, seed, small, walk, with_tree};
 
@@ -156,4 +159,33 @@ fn a_snapshot_stays_what_it_was_beside_a_spilled_transaction_and_its_failure_lea
     spilled.commit().expect("commits");
     assert_eq!(all(&before, tree), ["a=1"]);
     assert_eq!(all(&store.snapshot(), tree).len(), 2000);
+}
+
+#[test]
+fn a_transaction_that_found_no_room_to_spill_says_so_whatever_is_asked_of_it_and_can_be_dropped() {
+    let journal = Arc::new(FaultyShelf::new(Arc::new(MemoryShelf::new()) as Arc<dyn Shelf>));
+    let places = Places { journal: journal.clone(), ..memory() };
+    let (store, tree) = open_with_tree(&places, &spilling());
+    journal.inject(Rule::from(Operation::Create, 1, Fault::NoSpace));
+    let mut transaction = store.begin();
+    let first = transaction.savepoint();
+    transaction.put(tree, b"before", b"1").expect("fits");
+    let second = transaction.savepoint();
+    let failed = (0..20_000).find_map(|n| transaction.put(tree, format!("k{n:05}").as_bytes(), &[b'v'; 200]).err());
+    assert!(matches!(failed, Some(StoreError::Full(_))), "{failed:?}");
+    for savepoint in [second, first] {
+        transaction.rollback_to(savepoint);
+        assert!(matches!(transaction.check(), Err(StoreError::Full(_))));
+        assert!(!transaction.is_read_only(), "it is not a transaction without changes");
+        assert!(matches!(transaction.get(tree, b"before"), Err(StoreError::Full(_))));
+        assert!(matches!(transaction.put(tree, b"more", b"1"), Err(StoreError::Full(_))));
+        assert!(matches!(transaction.renew(), Err(StoreError::Full(_))));
+        let cursor = transaction.scan(tree, Bound::Unbounded, Bound::Unbounded, Direction::Forward);
+        assert!(matches!(walk(cursor), Err(StoreError::Full(_))));
+    }
+    transaction.release(first);
+    assert!(matches!(transaction.commit(), Err(StoreError::Full(_))));
+    journal.heal();
+    put(&store, tree, "a", "1");
+    assert_eq!(all(&store.snapshot(), tree), ["a=1"]);
 }

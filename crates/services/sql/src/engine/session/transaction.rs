@@ -289,7 +289,8 @@ impl SessionTransaction {
         self.went_back = true;
         self.with(|transaction| {
             transaction.rollback_to(savepoint);
-            Ok(())
+            // What could not be spilled is lost, and with it what was before the savepoint.
+            Ok(transaction.check()?)
         })?;
         self.row_locks.give_back_to(locks);
         self.kept_locks.store(locks, Ordering::Release);
