@@ -61,6 +61,9 @@ use waiters::{CommitWaiters, Role};
 /// Number of transactions entered between two removals of write sets that can no longer conflict.
 const FORGET_EVERY: u32 = 256;
 
+/// Keys in the write sets that are kept for snapshots that nothing can be read in any more: some 50 bytes each.
+const RECENT_MAX: usize = if cfg!(test) { 1000 } else { 1 << 20 };
+
 /// How long a durable transaction waits before it checks again whether the checkpoint found space.
 const FULL_PAUSE: Duration = Duration::from_millis(20);
 
@@ -74,11 +77,26 @@ const ENTRY_BYTES: usize = 128;
 #[derive(Debug, Default)]
 struct CommitOrder {
     recent: RecentWrites,
+    /// Writes up to here may be forgotten although snapshots before it are open: those are too old to read.
+    forgotten: u64,
     entered: u32,
     /// LSN of the last record of a service.
     foreign: u64,
     /// The trees that the catalog contains once all ordered records are applied.
     trees: HashSet<TreeId>,
+}
+
+impl CommitOrder {
+    /// Forgets the writes with which no snapshot from `oldest` on can conflict; if they are many, also those that snapshots
+    /// before `floor`, which are too old to read, could conflict with.
+    fn forget(&mut self, oldest: u64, floor: u64) {
+        let mut before = oldest;
+        if floor > oldest && self.recent.hashes() > RECENT_MAX {
+            self.forgotten = self.forgotten.max(floor);
+            before = floor;
+        }
+        self.recent.forget(before);
+    }
 }
 
 /// Appends records to the journal in one order, waits until they are durable and visible, and applies them if no other
@@ -233,12 +251,15 @@ impl Committer {
     /// Whether the writes of a transaction on a snapshot could be moved to a newer one: no other transaction has changed one of
     /// their keys since. The newer snapshot was taken before.
     ///
-    /// Errors: [`StoreError::Conflict`].
+    /// Errors: [`StoreError::Conflict`], [`StoreError::TooOld`].
     pub(crate) fn check_renewal(&self, at: u64, writes: &mut WriteBuffer) -> Result<(), StoreError> {
         writes.keep_hashes();
         let order = self.order.lock();
         let foreign = |tree: TreeId| self.applier.trees.interpreted().contains(&tree);
         // What a service's record changes is known when it is applied; a transaction with such changes keeps its snapshot's order.
+        if at < order.forgotten {
+            return Err(StoreError::TooOld);
+        }
         let meets_records = order.foreign > at && writes.trees().any(foreign);
         match meets_records || !order.recent.allows_renewal(at, writes) {
             true => Err(StoreError::Conflict),
@@ -248,7 +269,8 @@ impl Committer {
 
     /// Whether no transaction has changed a key since a snapshot.
     pub(crate) fn is_current(&self, at: u64, tree: TreeId, key: &[u8]) -> bool {
-        !self.order.lock().recent.is_newer(at, hash(tree, key))
+        let order = self.order.lock();
+        at >= order.forgotten && !order.recent.is_newer(at, hash(tree, key))
     }
 
     fn order(
@@ -262,6 +284,9 @@ impl Committer {
         self.applier.check_updates()?;
         if !order.recent.allows(at, &write_set) {
             return Err(StoreError::Conflict);
+        }
+        if at < order.forgotten {
+            return Err(StoreError::TooOld);
         }
         let exists = |tree: &TreeId| *tree == CATALOG || order.trees.contains(tree) || created.contains(tree);
         if let Some(TreeId(gone)) = write_set.trees.iter().find(|tree| !exists(tree)) {
@@ -296,7 +321,8 @@ impl Committer {
         order.entered += 1;
         if order.entered >= FORGET_EVERY {
             order.entered = 0;
-            order.recent.forget(self.applier.trees.snapshots.oldest());
+            let (oldest, floor) = (self.applier.trees.snapshots.oldest(), self.applier.trees.versions.floor());
+            order.forget(oldest, floor);
         }
         Ok(lsn)
     }

@@ -164,3 +164,33 @@ fn a_change_beside_a_batch_applied_in_part_conflicts_only_where_the_batch_has_it
     assert!(meets("c"), "is among the old versions");
     assert!(!meets("b"), "the batch is over");
 }
+
+#[test]
+fn an_open_snapshot_that_is_too_old_keeps_no_write_sets_and_its_transaction_conflicts_with_none_unseen() {
+    let options = Options { versions_bytes: 1 << 10, background: false, ..Options::default() };
+    let store = Store::in_memory(options).expect("opens");
+    let mut transaction = store.begin();
+    let tree = transaction.create_tree("t").expect("is new");
+    transaction.commit().expect("commits");
+    let (mut old, reads, mut renews) = (store.begin(), store.snapshot(), store.begin());
+    renews.put(tree, b"others change it too", b"1").expect("fits");
+    old.put(tree, b"others change it too", b"1").expect("fits");
+    let keys = 10 * super::RECENT_MAX as u32;
+    for key in 0..keys {
+        let mut transaction = store.begin();
+        transaction.put(tree, &key.to_be_bytes(), b"1").expect("fits");
+        if key == 0 {
+            transaction.put(tree, b"others change it too", b"2").expect("fits");
+        }
+        transaction.commit().expect("commits");
+    }
+    assert!(matches!(reads.get(tree, b"x"), Err(StoreError::TooOld)));
+    let kept = store.engine.committer.order.lock().recent.hashes();
+    assert!(kept <= 2 * super::RECENT_MAX, "{kept} of {keys} keys");
+    assert!(!old.is_current(tree, b"others change it too"), "what was forgotten may have changed");
+    assert!(matches!(renews.renew(), Err(StoreError::TooOld | StoreError::Conflict)));
+    assert!(matches!(old.commit(), Err(StoreError::TooOld | StoreError::Conflict)));
+    let mut new = store.begin();
+    new.put(tree, b"others change it too", b"3").expect("fits");
+    new.commit().expect("commits");
+}
