@@ -276,6 +276,11 @@ impl Applier {
             },
             None => self.queue.take(self.journal.durable(), BATCH_BYTES),
         };
+        let entries = match self.read_deferred(&mut state, entries) {
+            // As above.
+            Err(error @ StoreError::Full(_)) => return Err(error),
+            read => read.map_err(|error| self.poison_with(error))?,
+        };
         let is_some = !entries.is_empty();
         let applied = if is_some { self.apply_entries(&mut state, entries) } else { self.collect() };
         match applied {
@@ -283,6 +288,23 @@ impl Applier {
             Err(error @ StoreError::Full(_)) if state.waiting.is_some() => Err(error),
             Err(error) => Err(self.poison_with(error)),
         }
+    }
+
+    /// If a record of a batch is in the journal only, reads the batch from there. If that fails the batch waits.
+    fn read_deferred(
+        &self,
+        state: &mut ApplyGuard<'_>,
+        entries: Vec<QueuedRecord>,
+    ) -> Result<Vec<QueuedRecord>, StoreError> {
+        let is_deferred = |entry: &QueuedRecord| matches!(entry.what, RecordBody::InJournal { .. });
+        let (Some(first), Some(last)) = (entries.first(), entries.last()) else { return Ok(entries) };
+        if !entries.iter().any(is_deferred) {
+            return Ok(entries);
+        }
+        let (first, last) = (Lsn(first.lsn), Lsn(last.lsn));
+        self.redo.begin_batch(first);
+        state.waiting = Some((first, last));
+        self.read_again(first, last)
     }
 
     /// Reads the records of a batch from the journal.
@@ -303,6 +325,7 @@ impl Applier {
     fn apply_entries(&self, state: &mut ApplyGuard<'_>, entries: Vec<QueuedRecord>) -> Result<(), StoreError> {
         let (Some(first), Some(last)) = (entries.first(), entries.last()) else { return Ok(()) };
         let (first, last, records) = (first.lsn, last.lsn, entries.len());
+        let is_spilled = matches!(entries[0].what, RecordBody::Spilled(_));
         self.redo.begin_batch(Lsn(first));
         state.last = last;
         self.space.applying(Lsn(last));
@@ -323,6 +346,10 @@ impl Applier {
         state.spare.take_back(batch);
         state.records += records as u64;
         self.trees.snapshots.publish(last);
+        self.queue.batch_is_applied();
+        if is_spilled && !self.redo.is_recovering() {
+            self.queue.spilled_is_applied();
+        }
         self.redo.end_batch(Lsn(last));
         self.collect()
     }
@@ -346,6 +373,7 @@ impl Applier {
                     }
                 }
                 RecordBody::Spilled(runs) => self.apply_spilled(state, lsn, &runs, replaced)?,
+                RecordBody::InJournal { .. } => unreachable!("it was read from the journal"),
             }
         }
         let mut list = changes.list;

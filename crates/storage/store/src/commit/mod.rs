@@ -70,6 +70,10 @@ const FULL_PAUSE: Duration = Duration::from_millis(20);
 /// Free pages required by an append, in addition to those for its bytes: more than any single change splits.
 const PAGES_FREE: u64 = 16;
 
+/// The part of the journal's limit that records may take that wait behind a spilled transaction and are not in memory: one in
+/// this many.
+const DEFERRED_PART: u64 = 4;
+
 /// Memory of a queue entry without its payload, rounded up.
 const ENTRY_BYTES: usize = 128;
 
@@ -300,7 +304,7 @@ impl Committer {
                 RecordBody::Changes(changes) => self.meets_records(at, changes)?,
                 // Its keys are in the journal only. Transactions that change so many rows of a service are assumed to
                 // conflict.
-                RecordBody::Spilled(_) | RecordBody::Foreign { .. } => true,
+                RecordBody::Spilled(_) | RecordBody::Foreign { .. } | RecordBody::InJournal { .. } => true,
             };
             if self.applier.trees.versions.is_too_old(at) {
                 return Err(StoreError::TooOld);
@@ -347,6 +351,8 @@ impl Committer {
         let keys: HashSet<(TreeId, &Bytes)> = changes.iter().map(|change| (change.tree, &change.key)).collect();
         let mut meets = false;
         self.applier.queue.visit(|entry| {
+            // It is not looked up in the journal: it counts as one that does.
+            meets |= matches!(entry.what, RecordBody::InJournal { .. });
             if let RecordBody::Foreign { kind, payload } = &entry.what {
                 let mut theirs = Changes::default();
                 let record = Foreign { lsn: Lsn(entry.lsn), kind: *kind, payload };
@@ -372,11 +378,14 @@ impl Committer {
             }
             None => Bytes::new(),
         };
-        self.make_room()?;
-        let bytes = queued.len();
+        let is_deferred = !self.make_room_or_defer()?;
+        let (bytes, what) = match is_deferred {
+            true => (0, RecordBody::InJournal { bytes: payload.len() }),
+            false => (queued.len(), RecordBody::Foreign { kind, payload: queued }),
+        };
         let lsn = {
             let mut order = self.order.lock();
-            let lsn = self.append_queued(kind, &payload, bytes, RecordBody::Foreign { kind, payload: queued })?;
+            let lsn = self.append_queued(kind, &payload, bytes, what)?;
             order.foreign = lsn.0;
             lsn
         };
@@ -457,7 +466,8 @@ impl Committer {
             return Ok(());
         }
         let page_bytes = self.applier.space.page_bytes();
-        self.applier.space.reserve(2 * (bytes + self.applier.queue.bytes() as u64) / page_bytes + PAGES_FREE)
+        let queued = (self.applier.queue.bytes() + self.applier.queue.deferred()) as u64;
+        self.applier.space.reserve(2 * (bytes + queued) / page_bytes + PAGES_FREE)
     }
 
     /// See [`Store::try_room`](crate::Store::try_room).
@@ -469,6 +479,23 @@ impl Committer {
         // No call waits for a descriptor now, even if none was opened since the last one failed.
         self.applier.poison.lacks(false);
         Ok(())
+    }
+
+    /// Applies records while the queue exceeds its limit; returns `false` where that would wait for a spilled transaction, and
+    /// the record need not be in the queue.
+    fn make_room_or_defer(&self) -> Result<bool, StoreError> {
+        let (queue, options) = (&self.applier.queue, &self.applier.options);
+        while queue.bytes() > options.queue_bytes {
+            let most = options.checkpoint_options().journal_bytes_max / DEFERRED_PART;
+            if options.background && queue.has_spilled() && (queue.deferred() as u64) < most {
+                return Ok(false);
+            }
+            match queue.first() {
+                Some(first) => self.wait_visible(first)?,
+                None => break,
+            }
+        }
+        Ok(true)
     }
 
     /// Applies records while the queue exceeds its limit.

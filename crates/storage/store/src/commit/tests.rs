@@ -194,3 +194,39 @@ fn an_open_snapshot_that_is_too_old_keeps_no_write_sets_and_its_transaction_conf
     new.put(tree, b"others change it too", b"3").expect("fits");
     new.commit().expect("commits");
 }
+
+#[test]
+fn records_of_services_do_not_wait_for_a_spilled_transaction_and_are_read_back_behind_it() {
+    const RECORDS: u32 = 2000;
+    let options = Options { transaction_bytes: 16 << 10, queue_bytes: 64 << 10, ..fragile(true, false, true) };
+    let store = Store::in_memory(options).expect("opens");
+    let tree = store.interpreted()[0];
+    let mut transaction = store.begin();
+    for key in 0..1000_u32 {
+        transaction.put(tree, &key.to_be_bytes(), &[7; 100]).expect("fits");
+    }
+    // As if the transaction were being applied for minutes.
+    let state = store.engine.applier.lock();
+    let committing = std::thread::spawn(move || transaction.commit());
+    let began = Instant::now();
+    while !store.engine.applier.queue.has_spilled() {
+        assert!(began.elapsed() < Duration::from_secs(60), "it is appended");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let payload = |number: u32| format!("{number:0200}").into_bytes();
+    let of = store.clone();
+    let append = move |number| of.append(3, payload(number)).expect("is taken");
+    let last = in_time(move || (0..RECORDS).map(append).last()).expect("some");
+    store.commit(last).expect("is durable, and acknowledged");
+    assert!(store.engine.applier.queue.deferred() > 0 && store.engine.applier.queue.bytes() < 1 << 20);
+    drop(state);
+    committing.join().expect("does not panic").expect("commits");
+    store.wait_visible(last).expect("is applied");
+    let snapshot = store.snapshot();
+    for number in 0..RECORDS {
+        assert!(snapshot.get(tree, &payload(number)).expect("reads").is_some(), "{number}");
+    }
+    assert!(snapshot.get(tree, &999_u32.to_be_bytes()).expect("reads").is_some());
+    let queue = &store.engine.applier.queue;
+    assert!(!queue.has_spilled() && queue.deferred() == 0 && queue.bytes() == 0);
+}
