@@ -67,8 +67,12 @@ const RECENT_MAX: usize = if cfg!(test) { 1000 } else { 1 << 20 };
 /// How long a durable transaction waits before it checks again whether the checkpoint found space.
 const FULL_PAUSE: Duration = Duration::from_millis(20);
 
-/// Free pages required by an append, in addition to those for its bytes: more than any single change splits.
+/// Free pages required by an append, in addition to those for its bytes: more than any single change splits ...
 const PAGES_FREE: u64 = 16;
+
+/// ... and one in this many of a data device, for batches that split more leaves than their bytes tell: only the applier
+/// takes those.
+const KEPT_PART: u64 = 16;
 
 /// The part of the journal's limit that records may take that wait behind a spilled transaction and are not in memory: one in
 /// this many.
@@ -466,8 +470,8 @@ impl Committer {
             return Ok(());
         }
         let page_bytes = self.applier.space.page_bytes();
-        let queued = (self.applier.queue.bytes() + self.applier.queue.deferred()) as u64;
-        self.applier.space.reserve(2 * (bytes + queued) / page_bytes + PAGES_FREE)
+        let kept = (self.applier.space.device_pages() / KEPT_PART).max(PAGES_FREE);
+        self.applier.space.reserve(2 * (bytes + self.applier.queue.pending() as u64) / page_bytes + kept)
     }
 
     /// See [`Store::try_room`](crate::Store::try_room).
