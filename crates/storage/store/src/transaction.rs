@@ -13,7 +13,7 @@ use journal::Lsn;
 
 use crate::cache::Hint;
 use crate::catalog::{CATALOG, FIRST_TREE, id_of, is_internal};
-use crate::commit::Committer;
+use crate::commit::{Committer, given_up};
 use crate::cursor::{Cursor, Own};
 use crate::range::Direction;
 use crate::record::Op;
@@ -59,9 +59,14 @@ impl Transaction {
         self.broken.is_none() && self.writes.is_empty()
     }
 
-    /// Whether it can go on. Errors: that of a change which could not be spilled: it can then only be dropped.
+    /// Whether it can go on. Errors: that of a change which could not be spilled; [`StoreError::Full`] if the journal had no room
+    /// and gave up what was spilled. It can then only be dropped, or in the latter case rolled back to before it spilled.
     pub fn check(&self) -> Result<(), StoreError> {
-        self.broken.clone().map_or(Ok(()), Err)
+        match (&self.broken, &self.writes.claim) {
+            (Some(error), _) => Err(error.clone()),
+            (None, Some(claim)) if claim.is_broken() => Err(given_up()),
+            _ => Ok(()),
+        }
     }
 
     /// Returns the tree with that name, including trees that this transaction has created. Errors: those of
@@ -107,7 +112,10 @@ impl Transaction {
     /// As [`get`](Transaction::get), with a hint about the reader's use.
     pub fn get_with(&self, tree: TreeId, key: &[u8], hint: Hint) -> Result<Option<Bytes>, StoreError> {
         self.check()?;
-        match self.writes.get(&self.snapshot.store.engine.journal, tree, key)? {
+        let own = self.writes.get(&self.snapshot.store.engine.journal, tree, key);
+        // What is given up meanwhile cannot be read.
+        let own = own.map_err(|error| self.check().err().unwrap_or(error))?;
+        match own {
             Some(Op::Put(value)) => Ok(Some(value)),
             Some(Op::Delete | Op::DropTree) => Ok(None),
             None => self.snapshot.get_with(tree, key, hint),

@@ -253,6 +253,15 @@ impl Applier {
         }
     }
 
+    /// Truncates the journal if something that kept it has given way.
+    pub(crate) fn truncate_if_wanted(&self) {
+        if self.retention.take_wanted()
+            && let Err(error) = self.over(self.checkpoints.stats().redo_lsn)
+        {
+            tracing::warn!(%error, "the journal was not truncated");
+        }
+    }
+
     /// Everything before this is applied, and remains so.
     fn applied(&self) -> Lsn {
         self.redo.applied(self.journal.durable(), || self.queue.first())

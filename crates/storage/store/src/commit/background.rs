@@ -88,6 +88,7 @@ fn run(committer: &Committer) {
         if !behind && !committer.background.sleep(|| !full && applier.queue.first().is_some()) {
             return;
         }
+        applier.truncate_if_wanted();
         supervise::rehearse("store-apply");
         if applier.is_poisoned() || !committer.waiters.try_apply() {
             continue;

@@ -81,6 +81,13 @@ const DEFERRED_PART: u64 = 4;
 /// Memory of a queue entry without its payload, rounded up.
 const ENTRY_BYTES: usize = 128;
 
+/// The error for a transaction whose spilled changes gave way.
+pub(crate) fn given_up() -> StoreError {
+    let why =
+        "the journal had no room, and gave up what this transaction had spilled there: it can only be rolled back";
+    StoreError::Full(why.into())
+}
+
 /// The state under the order lock.
 #[derive(Debug, Default)]
 struct CommitOrder {
@@ -204,6 +211,9 @@ impl Committer {
         self.reserve(writes.grows())?;
         let write_set = writes.write_set();
         let prepared = self.prepare(&mut writes);
+        if writes.claim.as_ref().is_some_and(|claim| !claim.keep()) {
+            return Err(given_up());
+        }
         let lsn = self.order((snapshot.lsn(), effect), write_set, prepared, &writes.created)?;
         if let Some(claim) = writes.claim.take() {
             claim.committed(lsn.0);
@@ -525,7 +535,7 @@ impl Committer {
                 .applier
                 .journal
                 .append(record::KIND_SPILL_CHUNK, &[payload])
-                .map_err(|error| self.refused(error))?;
+                .map_err(|error| self.refused_spill(error))?;
             Ok(last)
         };
         writes.spill(&mut append)?;
@@ -542,10 +552,25 @@ impl Committer {
         self.applier.options.journal.max_record_bytes
     }
 
+    /// Maps an error of the journal for a spill chunk: if there is no room, it is this transaction that gives way.
+    fn refused_spill(&self, error: JournalError) -> StoreError {
+        match error {
+            JournalError::Full { .. } => {
+                self.applier.retention.want_truncation();
+                error.into()
+            }
+            other => self.refused(other),
+        }
+    }
+
     /// Maps an error of the journal: a lack of space leaves everything unchanged, any other error poisons the store.
     pub(crate) fn refused(&self, error: JournalError) -> StoreError {
         match error {
-            JournalError::Full { .. } | JournalError::NoDescriptors => error.into(),
+            JournalError::Full { .. } => {
+                self.applier.retention.give_way();
+                error.into()
+            }
+            JournalError::NoDescriptors => error.into(),
             JournalError::TooLarge { .. } => StoreError::Refused(error.to_string().into()),
             JournalError::Closed => StoreError::closed(),
             other => self.applier.poison_with(other.into()),

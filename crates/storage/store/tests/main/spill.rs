@@ -189,3 +189,51 @@ fn a_transaction_that_found_no_room_to_spill_says_so_whatever_is_asked_of_it_and
     put(&store, tree, "a", "1");
     assert_eq!(all(&store.snapshot(), tree), ["a=1"]);
 }
+
+#[test]
+fn an_open_transaction_that_has_spilled_gives_way_once_the_journal_has_no_room_for_others() {
+    let journal = Arc::new(FaultyShelf::new(Arc::new(MemoryShelf::new()) as Arc<dyn Shelf>));
+    let places = Places { journal: journal.clone(), ..memory() };
+    let options = Options { background: true, ..spilling() };
+    let (store, tree) = open_with_tree(&places, &options);
+    let mut left_open = store.begin();
+    let before = left_open.savepoint();
+    for key in 0..1000 {
+        left_open.put(tree, format!("o{key:04}").as_bytes(), &[b'x'; 40]).expect("fits");
+    }
+    let mut another = store.begin();
+    for key in 0..1000 {
+        another.put(tree, format!("a{key:04}").as_bytes(), &[b'x'; 40]).expect("fits");
+    }
+    journal.inject(Rule::from(Operation::Create, 1, Fault::NoSpace));
+    // Others go on: what the oldest transaction keeps is enough for them.
+    let (mut refused, mut number) = (0, 0);
+    let began = Instant::now();
+    while left_open.check().is_ok() {
+        assert!(began.elapsed() < Duration::from_secs(60), "it gives way");
+        let mut transaction = store.begin();
+        transaction.put(tree, format!("n{number:05}").as_bytes(), &[b'n'; 10_000]).expect("fits");
+        refused += u32::from(transaction.commit().is_err());
+        number += 1;
+    }
+    assert!(refused > 0, "it gives way to what was refused");
+    while store.try_room(10_000).is_err() {
+        assert!(began.elapsed() < Duration::from_secs(60), "there is room then");
+        store.checkpoint().expect("writes in place");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(matches!(left_open.get(tree, b"o0001"), Err(StoreError::Full(_))));
+    assert!(matches!(left_open.put(tree, b"x", b"1"), Err(StoreError::Full(_))));
+    left_open.rollback_to(before);
+    left_open.put(tree, b"after it was rolled back", b"1").expect("it needs nothing of the journal");
+    left_open.commit().expect("commits");
+    assert!(store.poisoned().is_none());
+    journal.heal();
+    if another.check().is_ok() {
+        another.commit().expect("it was not the oldest");
+        assert!(all(&store.snapshot(), tree).iter().any(|row| row.starts_with("a0999=")));
+    }
+    store.close().expect("closes");
+    let (store, _) = Store::open(places, options).expect("opens");
+    assert!(!all(&store.snapshot(), tree).iter().any(|row| row.starts_with('o')), "nothing of it is there");
+}
