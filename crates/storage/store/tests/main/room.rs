@@ -288,6 +288,36 @@ fn a_store_whose_images_have_no_room_can_be_closed_and_opened() {
     assert!(rows.len() == 3000 && rows.iter().all(|row| row.ends_with('2')));
 }
 
+#[test]
+fn a_store_whose_images_have_no_room_is_checked_and_backed_up_as_of_the_last_checkpoint_and_can_be_closed() {
+    let shelf = Arc::new(FaultyShelf::new(Arc::new(MemoryShelf::new()) as Arc<dyn Shelf>));
+    let places = Places { images: shelf.clone(), ..memory() };
+    let options = Options { images_device_bytes: 64 << 10, background: true, ..small() };
+    let (store, tree) = open_with_tree(&places, &options);
+    fill(&store, tree, 0..3000, &"1".repeat(700)).expect("commits");
+    store.checkpoint().expect("writes in place");
+    shelf.inject(Rule::from(Operation::Create, 1, Fault::NoSpace));
+    fill(&store, tree, 0..3000, &"2".repeat(700)).expect("commits");
+    assert!(matches!(store.checkpoint(), Err(StoreError::Full(_))));
+    let (told, outcomes) = std::sync::mpsc::channel();
+    let working = std::thread::spawn(move || {
+        let verified = store.verify(&mut |_| ()).expect("reads the state of the last checkpoint");
+        told.send(verified.is_sound()).expect("is listened to");
+        let backup: Arc<dyn Shelf> = Arc::new(MemoryShelf::new());
+        let made = store.backup(backup, &mut |_| std::ops::ControlFlow::Continue(()));
+        told.send(made.is_ok()).expect("is listened to");
+        told.send(store.close().is_err()).expect("is listened to");
+    });
+    for what in ["the check", "the backup", "closing, which says that pages were not written"] {
+        assert_eq!(outcomes.recv_timeout(Duration::from_secs(60)), Ok(true), "{what}");
+    }
+    working.join().expect("does not panic");
+    shelf.heal();
+    let (store, _) = Store::open(places, options).expect("opens");
+    let rows = all(&store.snapshot(), tree);
+    assert!(rows.len() == 3000 && rows.iter().all(|row| row.ends_with('2')));
+}
+
 /// Record kind 3: a key of seven bytes and its value.
 struct Keys;
 
