@@ -11,7 +11,7 @@ use store::{
     TreeId,
 };
 
-use crate::support::{all, get, memory, open_with_tree, places, put, seed, small};
+use crate::support::{all, fail_flushes, get, memory, open_with_tree, places, put, seed, small};
 
 fn key(number: u32) -> String {
     format!("k{number:06}")
@@ -316,6 +316,29 @@ fn a_store_whose_images_have_no_room_is_checked_and_backed_up_as_of_the_last_che
     let (store, _) = Store::open(places, options).expect("opens");
     let rows = all(&store.snapshot(), tree);
     assert!(rows.len() == 3000 && rows.iter().all(|row| row.ends_with('2')));
+}
+
+#[test]
+fn after_a_failed_flush_everything_is_read_also_while_the_cache_is_full_of_pages_that_were_never_written() {
+    let shelf = Arc::new(FaultyShelf::new(Arc::new(MemoryShelf::new()) as Arc<dyn Shelf>));
+    let places = Places { journal: shelf.clone(), ..memory() };
+    let checkpoints =
+        CheckpointOptions { dirty_bytes: 1 << 30, dirty_bytes_max: 1 << 30, ..CheckpointOptions::default() };
+    let options = Options { page_bytes: 4096, cache_bytes: 4 << 20, checkpoints: Some(checkpoints), ..small() };
+    let (store, tree) = open_with_tree(&places, &options);
+    let load = |from: u32| {
+        (from..from + 6000).step_by(500).for_each(|n| fill(&store, tree, n..n + 500, &"v".repeat(1000)).expect("fits"));
+    };
+    load(0);
+    store.checkpoint().expect("writes in place");
+    load(10_000);
+    fail_flushes(&shelf);
+    assert!(fill(&store, tree, 50_000..50_001, "v").is_err() && store.poisoned().is_some());
+    let snapshot = store.snapshot();
+    for number in (0..6000).step_by(3).chain((10_000..16_000).step_by(3)) {
+        assert!(get(&snapshot, tree, &key(number)).is_some(), "{number}");
+    }
+    assert_eq!(all(&snapshot, tree).len(), 12_000);
 }
 
 /// Record kind 3: a key of seven bytes and its value.
