@@ -206,18 +206,21 @@ impl State {
         self.pipeline.room().is_some_and(|room| payload_bytes <= room)
     }
 
-    /// Bytes from the end of the log to the end of the last prepared segment, without segment headers.
+    /// Bytes from the end of the log to where the last prepared segment may be filled, without segment headers.
     fn space(&self) -> u64 {
         let position = self.pipeline.position();
         let in_tail = self.tail.end().since(position);
         let behind = self.chain.iter().rev().take_while(|segment| segment.header.base >= self.tail.end());
-        in_tail + behind.map(|segment| segment.header.bytes - BLOCK_BYTES).sum::<u64>()
+        let all = in_tail + behind.map(|segment| segment.header.bytes - BLOCK_BYTES).sum::<u64>();
+        all.saturating_sub(self.kept())
     }
 
     /// The most space that a record can take: an overhead for each batch that it fills and each segment that it
-    /// crosses, and the first and last block, which may be partly used.
+    /// crosses, one for a batch that ended where the tail segment could be filled until another one was ready, and the
+    /// first and last block, which may be partly used.
     fn needed(&self, bytes: u64, buffer_bytes: u64, overhead: u64) -> u64 {
-        let batches = bytes / (buffer_bytes - overhead) + self.chain.len() as u64 + BUFFERS as u64;
+        let batches =
+            bytes / (buffer_bytes - overhead) + self.chain.len() as u64 + BUFFERS as u64 + u64::from(self.kept() > 0);
         bytes + batches * overhead + 2 * BLOCK_BYTES
     }
 }

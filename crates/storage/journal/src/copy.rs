@@ -51,7 +51,7 @@ pub fn copy(view: &View, to: &dyn Shelf, from: Lsn, until: Lsn) -> Result<Copied
         return Err(JournalError::Truncated { lsn: from, first: view.first() });
     }
     let mut end = view.first();
-    let ending = view.walk(&mut |segment, header, _| {
+    let ending = view.walk_from(from, &mut |segment, header, _| {
         let next = header.next(segment.header.unit);
         if next <= until {
             end = end.max(next);

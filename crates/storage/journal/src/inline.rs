@@ -175,11 +175,11 @@ impl<'a> Committer<'a> {
         let mut guard = shared.lock_to_reserve();
         guard.accepts()?;
         let state = &mut *guard;
-        let (tail, unit) = (state.tail.header.base, state.tail.header.unit);
+        let (tail, unit, end) = (state.tail.header.base, state.tail.header.unit, state.usable_end());
         if state.append_lock {
             return Ok(None);
         }
-        let Some(place) = state.pipeline.reserve(state.tail.end(), unit, payload_bytes) else { return Ok(None) };
+        let Some(place) = state.pipeline.reserve(end, unit, payload_bytes) else { return Ok(None) };
         if self.device.as_ref().is_none_or(|(base, _)| *base != tail) {
             self.device = Some((tail, state.tail.device_to_write()));
         }

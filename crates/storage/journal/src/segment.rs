@@ -25,6 +25,12 @@ use crate::lsn::Lsn;
 /// commonly has 1024, and a log of 16 GiB has 256 segments; each reader follows one segment.
 pub(crate) const READING_MAX: usize = 16;
 
+/// While a segment is the last one there is space for, one byte in this many at its end is kept for the marks of later openings ...
+const KEPT_PART: u64 = 1024;
+
+/// ... one unit at least, and this many at most.
+const KEPT_UNITS: u64 = 16;
+
 /// One segment of the log. Its device is open while it may be written, and while it is being read.
 #[derive(Debug)]
 pub(crate) struct Segment {
@@ -117,6 +123,13 @@ impl Segment {
     /// Where the next segment starts.
     pub(crate) fn end(&self) -> Lsn {
         self.header.base.plus(self.header.bytes)
+    }
+
+    /// Up to where it may be filled while there is no space for another segment.
+    pub(crate) fn usable_end(&self) -> Lsn {
+        let unit = u64::from(self.header.unit);
+        let kept = (self.header.bytes / KEPT_PART).clamp(unit, KEPT_UNITS * unit) / unit * unit;
+        self.start().max(Lsn(self.end().0 - kept))
     }
 
     pub(crate) fn holds(&self, lsn: Lsn) -> bool {

@@ -81,6 +81,8 @@ pub(crate) struct State {
     waiting: [u32; SLOTS],
     /// The next segment has been requested.
     pub(crate) wanted: bool,
+    /// Units at the end of the last segment are kept, see [`usable_end`](State::usable_end).
+    keeps_units: bool,
     /// Why the next segment could not be created, until the append that needs it has returned that error.
     pub(crate) preparation_failure: Option<JournalError>,
     /// Preparing is retried because no file descriptor is free.
@@ -116,6 +118,7 @@ impl Shared {
             append_waiters: 0,
             waiting: [0; SLOTS],
             wanted: false,
+            keeps_units: options.preparation == Preparation::Background,
             preparation_failure: None,
             lacks_descriptor: false,
             closed: false,
@@ -375,16 +378,18 @@ impl Shared {
         self.commit_before(state, target)
     }
 
-    /// Writes a batch without records. A closing batch is omitted if the segment has no block left: it would only make
-    /// damage easier to recognise.
+    /// Writes a batch without records. A closing batch is omitted if the segment has no block left for it: it would only
+    /// make damage easier to recognise.
     pub(crate) fn write_marker(&self, flag: u8) -> Result<(), JournalError> {
         let mut state = self.lock();
         state.check()?;
         if state.pipeline.is_between_batches() {
-            if flag == CLOSE && state.pipeline.next() == state.tail.end() {
+            if flag == CLOSE && state.pipeline.next() >= state.usable_end() {
                 return Ok(());
             }
-            let opened = state.open_batch(self);
+            // The next opening needs what is kept for it.
+            let end = if flag == CLOSE { state.usable_end() } else { state.tail.end() };
+            let opened = state.open_batch_before(self, end);
             assert!(opened, "nothing is in flight and there is a block");
         }
         state.pipeline.mark(flag);
@@ -448,8 +453,30 @@ impl State {
             self.tail = segment.clone();
             self.pipeline.enter(self.tail.start());
         }
+        let end = self.usable_end();
+        self.open_batch_before(shared, end)
+    }
+
+    fn open_batch_before(&mut self, shared: &Shared, end: Lsn) -> bool {
+        let next = self.pipeline.next();
         self.prepare_ahead(shared, next);
-        self.pipeline.open_batch(self.tail.end(), self.tail.header.unit)
+        next < end && self.pipeline.open_batch(end, self.tail.header.unit)
+    }
+
+    /// Bytes of the last segment that records may not fill now.
+    pub(crate) fn kept(&self) -> u64 {
+        let last = self.chain.back().filter(|_| self.keeps_units);
+        last.map_or(0, |last| last.end().since(last.usable_end()))
+    }
+
+    /// Up to where records may fill the tail segment. While there is no further segment, some units at its end are kept for
+    /// the marks of the next openings: a journal whose shelf is full can then be opened, and truncated. Not without the
+    /// preparing thread: there the next segment is never ready before this one is full.
+    pub(crate) fn usable_end(&self) -> Lsn {
+        match self.keeps_units && self.chain.end() == self.tail.end() {
+            true => self.tail.usable_end(),
+            false => self.tail.end(),
+        }
     }
 }
 

@@ -122,11 +122,18 @@ impl View {
     /// Walks the log again, over the segments that were opened. Errors: [`JournalError::Truncated`] if they have
     /// changed meanwhile, because apparent damage may then not be real.
     pub(crate) fn walk(&self, visit: Visit<'_>) -> Result<Ending, JournalError> {
+        self.walk_from(Lsn::ZERO, visit)
+    }
+
+    /// The same from the segment on that contains what is before `from`: earlier ones may be truncated meanwhile.
+    pub(crate) fn walk_from(&self, from: Lsn, visit: Visit<'_>) -> Result<Ending, JournalError> {
         let (chain, identity) = {
             let state = self.seen.lock();
             (state.chain.clone(), state.ending.progress.nonce.identity)
         };
-        let ending = walk(&chain, Progress::new(chain.first(), identity), visit)?;
+        let holds = chain.iter().rev().find(|segment| segment.header.base < from);
+        let start = holds.map_or(chain.first(), |segment| segment.header.base);
+        let ending = walk(&chain, Progress::new(start, identity), visit)?;
         let lsn = ending.progress.position;
         if ending.verdict == Verdict::Corrupt && self.seen.is_truncated(lsn)? {
             return Err(JournalError::Truncated { lsn, first: load(&self.seen.shelf)?.first() });

@@ -8,10 +8,13 @@
 //!   spills                               chunks of spilled transactions whose commit record is kept, or not written yet
 //!   the smallest of them                 the journal is truncated up to here
 //! ```
+//!
+//! If the journal has no room for further records, what can be done again gives way: a transaction that is open, the oldest first, then
+//! the backups that run.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use journal::Lsn;
 use parking_lot::Mutex;
@@ -27,22 +30,35 @@ pub(crate) struct Retention {
     given_up: AtomicU64,
     /// Keeps everything from here on, whatever checkpoints have done.
     keep_from: AtomicU64,
-    holds: Arc<Mutex<BTreeMap<Lsn, usize>>>,
+    holds: Arc<Mutex<Holds>>,
     spills: Arc<Spills>,
+    /// Something gave way, and the journal is to be truncated.
+    is_wanted: AtomicBool,
+}
+
+/// What backups keep.
+#[derive(Debug, Default)]
+struct Holds {
+    held: BTreeMap<Lsn, usize>,
+    /// How often all of them were given up.
+    given_up: u64,
 }
 
 /// Keeps the journal from a position on while it lives.
 #[derive(Debug)]
 pub(crate) struct Hold {
     from: Lsn,
-    holds: Arc<Mutex<BTreeMap<Lsn, usize>>>,
+    /// How often holds had been given up before it.
+    given_up: u64,
+    holds: Arc<Mutex<Holds>>,
 }
 
 impl Retention {
     /// Keeps `bytes` before the redo LSN; 0 keeps only what recovery needs.
     pub(crate) fn new(bytes: u64) -> Retention {
         let (given_up, keep_from) = (AtomicU64::new(0), AtomicU64::new(u64::MAX));
-        Retention { bytes, given_up, keep_from, holds: Arc::default(), spills: Arc::default() }
+        let is_wanted = AtomicBool::new(false);
+        Retention { bytes, given_up, keep_from, holds: Arc::default(), spills: Arc::default(), is_wanted }
     }
 
     /// Keeps the journal from there on, even the part that is already in the pages.
@@ -61,7 +77,7 @@ impl Retention {
     pub(crate) fn before(&self, redo_lsn: Lsn) -> Lsn {
         let given_up = self.given_up.load(Ordering::Acquire).min(redo_lsn.0);
         let kept = Lsn(redo_lsn.0.saturating_sub(self.bytes).max(given_up));
-        self.holds.lock().keys().next().map_or(kept, |first| kept.min(*first))
+        self.holds.lock().held.keys().next().map_or(kept, |first| kept.min(*first))
     }
 
     /// The position from which the journal is needed to apply everything from `from` on: a commit record in that part
@@ -82,8 +98,41 @@ impl Retention {
     /// Keeps the journal from `from` on. No later position may have been returned for a truncation yet: use a position
     /// from a completed checkpoint.
     pub(crate) fn hold(&self, from: Lsn) -> Hold {
-        *self.holds.lock().entry(from).or_default() += 1;
-        Hold { from, holds: self.holds.clone() }
+        let mut holds = self.holds.lock();
+        *holds.held.entry(from).or_default() += 1;
+        Hold { from, given_up: holds.given_up, holds: self.holds.clone() }
+    }
+
+    /// Called when the journal has no room: gives up what keeps it and can be done again. The journal is to be truncated then.
+    pub(crate) fn give_way(&self) {
+        if self.spills.break_oldest() {
+            tracing::warn!("the journal has no room: the oldest transaction that has spilled and is open was given up");
+        } else if self.give_up_holds() {
+            tracing::warn!("the journal has no room: the backup that runs was given up");
+        } else {
+            return;
+        }
+        self.want_truncation();
+    }
+
+    /// Asks for the journal to be truncated: something that kept it is no more.
+    pub(crate) fn want_truncation(&self) {
+        self.is_wanted.store(true, Ordering::Release);
+    }
+
+    fn give_up_holds(&self) -> bool {
+        let mut holds = self.holds.lock();
+        let is_some = !holds.held.is_empty();
+        if is_some {
+            holds.held.clear();
+            holds.given_up += 1;
+        }
+        is_some
+    }
+
+    /// Whether something gave way since the last call.
+    pub(crate) fn take_wanted(&self) -> bool {
+        self.is_wanted.load(Ordering::Relaxed) && self.is_wanted.swap(false, Ordering::AcqRel)
     }
 
     /// Claims the journal from there on for a transaction that spills.
@@ -92,13 +141,23 @@ impl Retention {
     }
 }
 
+impl Hold {
+    /// Whether the journal is not kept any more, because it had no room.
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.holds.lock().given_up != self.given_up
+    }
+}
+
 impl Drop for Hold {
     fn drop(&mut self) {
         let mut holds = self.holds.lock();
-        if let Some(count) = holds.get_mut(&self.from) {
+        if holds.given_up != self.given_up {
+            return;
+        }
+        if let Some(count) = holds.held.get_mut(&self.from) {
             *count -= 1;
             if *count == 0 {
-                holds.remove(&self.from);
+                holds.held.remove(&self.from);
             }
         }
     }
@@ -128,6 +187,25 @@ mod tests {
         let _held = retention.hold(Lsn(400));
         assert_eq!(retention.before(Lsn(990)), Lsn(400), "a backup has what it holds");
     }
+
+    #[test]
+    fn a_journal_without_room_keeps_nothing_for_open_transactions_and_then_nothing_for_backups() {
+        let retention = Retention::new(0);
+        retention.give_way();
+        assert!(!retention.take_wanted(), "there was nothing");
+        let (open, hold) = (retention.claim(Lsn(300)), retention.hold(Lsn(200)));
+        retention.give_way();
+        assert!(open.is_broken() && !hold.is_given_up() && retention.take_wanted() && !retention.take_wanted());
+        assert_eq!(retention.truncation(Lsn(500)), Lsn(200));
+        retention.give_way();
+        assert!(hold.is_given_up() && retention.take_wanted());
+        assert_eq!(retention.truncation(Lsn(500)), Lsn(500));
+        let later = retention.hold(Lsn(200));
+        drop(hold);
+        assert!(!later.is_given_up());
+        assert_eq!(retention.truncation(Lsn(500)), Lsn(200), "another one has what it holds");
+    }
+
     #[test]
     fn the_journal_is_kept_for_archives_and_for_chunks_of_what_is_committed_or_open() {
         let retention = Retention::new(0);

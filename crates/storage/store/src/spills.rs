@@ -2,17 +2,26 @@
 //!
 //! A spill chunk is needed while its transaction is open and, once it is committed, until a checkpoint has written
 //! everything up to its commit record to the pages.
+//!
+//! A transaction that is open for long, or that is large, keeps the journal for as long. If the journal has no room for further
+//! records, the oldest claim of an open transaction is *broken*: what it has spilled is given up, and it can only be rolled back.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 
 #[derive(Debug)]
 struct Spill {
     first: u64,
+    /// The LSN of the commit record; [`COMMITTING`] while that is being written.
     committed: Option<u64>,
+    broken: Arc<AtomicBool>,
 }
+
+/// After every commit record.
+const COMMITTING: u64 = u64::MAX;
 
 #[derive(Debug, Default)]
 struct State {
@@ -32,6 +41,7 @@ pub(crate) struct Claim {
     of: Arc<Spills>,
     number: u64,
     committed: bool,
+    broken: Arc<AtomicBool>,
 }
 
 impl Spills {
@@ -40,8 +50,20 @@ impl Spills {
         let mut state = self.state.lock();
         state.next += 1;
         let number = state.next;
-        state.open.insert(number, Spill { first, committed: None });
-        Claim { of: self.clone(), number, committed: false }
+        let broken = Arc::new(AtomicBool::new(false));
+        state.open.insert(number, Spill { first, committed: None, broken: broken.clone() });
+        Claim { of: self.clone(), number, committed: false, broken }
+    }
+
+    /// Breaks the oldest claim of a transaction that is open; returns `false` if there is none.
+    pub(crate) fn break_oldest(&self) -> bool {
+        let mut state = self.state.lock();
+        let open = state.open.iter().filter(|(_, spill)| spill.committed.is_none());
+        let Some(number) = open.min_by_key(|(_, spill)| spill.first).map(|(number, _)| *number) else { return false };
+        if let Some(spill) = state.open.remove(&number) {
+            spill.broken.store(true, Ordering::Release);
+        }
+        true
     }
 
     /// The position where the journal must begin so that everything from `from` on can be applied: commit records
@@ -59,6 +81,23 @@ impl Spills {
 }
 
 impl Claim {
+    /// Whether what it claimed was given up.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.broken.load(Ordering::Acquire)
+    }
+
+    /// Called before the commit record is written: from now on it is not broken. Returns `false` if it is.
+    #[must_use]
+    pub(crate) fn keep(&self) -> bool {
+        match self.of.state.lock().open.get_mut(&self.number) {
+            Some(spill) => {
+                spill.committed = Some(COMMITTING);
+                true
+            }
+            None => false,
+        }
+    }
+
     /// Records the LSN of its commit record.
     pub(crate) fn committed(mut self, lsn: u64) {
         self.committed = true;
@@ -94,5 +133,20 @@ mod tests {
         assert_eq!(spills.needed(400), 100);
         drop(open);
         assert_eq!(spills.needed(401), 401);
+    }
+
+    #[test]
+    fn the_oldest_claim_of_an_open_transaction_gives_way_and_none_of_one_that_commits() {
+        let spills = Arc::new(Spills::default());
+        let [late, old, committing, committed] = [300, 200, 100, 50].map(|first| spills.claim(first));
+        committed.committed(400);
+        assert!(committing.keep());
+        assert!(spills.break_oldest() && old.is_broken() && !late.is_broken() && !committing.is_broken());
+        assert!(!old.keep(), "it cannot be committed any more");
+        assert_eq!((spills.needed(400), spills.needed(500)), (50, 100));
+        assert!(spills.break_oldest() && late.is_broken() && !spills.break_oldest());
+        drop((late, old));
+        committing.committed(450);
+        assert_eq!((spills.needed(420), spills.needed(500)), (100, 500));
     }
 }

@@ -13,7 +13,7 @@ use journal::Lsn;
 
 use crate::cache::Hint;
 use crate::catalog::{CATALOG, FIRST_TREE, id_of, is_internal};
-use crate::commit::Committer;
+use crate::commit::{Committer, given_up};
 use crate::cursor::{Cursor, Own};
 use crate::range::Direction;
 use crate::record::Op;
@@ -56,7 +56,17 @@ impl Transaction {
 
     /// Whether nothing has been changed so far.
     pub fn is_read_only(&self) -> bool {
-        self.writes.is_empty()
+        self.broken.is_none() && self.writes.is_empty()
+    }
+
+    /// Whether it can go on. Errors: that of a change which could not be spilled; [`StoreError::Full`] if the journal had no room
+    /// and gave up what was spilled. It can then only be dropped, or in the latter case rolled back to before it spilled.
+    pub fn check(&self) -> Result<(), StoreError> {
+        match (&self.broken, &self.writes.claim) {
+            (Some(error), _) => Err(error.clone()),
+            (None, Some(claim)) if claim.is_broken() => Err(given_up()),
+            _ => Ok(()),
+        }
     }
 
     /// Returns the tree with that name, including trees that this transaction has created. Errors: those of
@@ -93,15 +103,19 @@ impl Transaction {
         self.change(tree, WHOLE, Op::DropTree)
     }
 
-    /// Returns the value of a key as this transaction sees it. Errors: those of [`Snapshot::get`],
-    /// [`StoreError::Poisoned`].
+    /// Returns the value of a key as this transaction sees it. Errors: those of [`Snapshot::get`], of
+    /// [`check`](Transaction::check), [`StoreError::Poisoned`].
     pub fn get(&self, tree: TreeId, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
         self.get_with(tree, key, Hint::Point)
     }
 
     /// As [`get`](Transaction::get), with a hint about the reader's use.
     pub fn get_with(&self, tree: TreeId, key: &[u8], hint: Hint) -> Result<Option<Bytes>, StoreError> {
-        match self.writes.get(&self.snapshot.store.engine.journal, tree, key)? {
+        self.check()?;
+        let own = self.writes.get(&self.snapshot.store.engine.journal, tree, key);
+        // What is given up meanwhile cannot be read.
+        let own = own.map_err(|error| self.check().err().unwrap_or(error))?;
+        match own {
             Some(Op::Put(value)) => Ok(Some(value)),
             Some(Op::Delete | Op::DropTree) => Ok(None),
             None => self.snapshot.get_with(tree, key, hint),
@@ -140,22 +154,27 @@ impl Transaction {
     }
 
     fn change(&mut self, tree: TreeId, key: &[u8], op: Op) -> Result<(), StoreError> {
-        if let Some(error) = &self.broken {
-            return Err(error.clone());
-        }
+        self.check()?;
         if self.writes.is_dropped(tree) {
             return Err(StoreError::Refused("this transaction has dropped the tree".into()));
         }
         self.writes.set(tree, Bytes::copy_from_slice(key), op);
         let engine = &self.snapshot.store.engine;
         if self.writes.bytes() > engine.options.transaction_bytes {
-            engine.committer.spill(&mut self.writes).inspect_err(|error| self.broken = Some(error.clone()))?;
+            if let Err(error) = engine.committer.spill(&mut self.writes) {
+                // Neither can be read any more, and the part of the journal that it needed is given up.
+                (self.broken, self.writes) = (Some(error.clone()), WriteBuffer::default());
+                return Err(error);
+            }
         }
         Ok(())
     }
 
     /// Returns the keys of a range with their current values in this transaction; later changes are not seen.
     pub fn scan(&self, tree: TreeId, from: Bound<&[u8]>, to: Bound<&[u8]>, direction: Direction) -> Cursor {
+        if let Err(error) = self.check() {
+            return Cursor::failed(self.snapshot.clone(), tree, direction, error);
+        }
         if self.writes.is_dropped(tree) {
             let nothing = (Bound::Excluded(WHOLE), Bound::Excluded(WHOLE));
             return Cursor::new(self.snapshot.clone(), tree, nothing, direction, Own::none(direction));
@@ -169,15 +188,19 @@ impl Transaction {
         Savepoint(self.writes.savepoint())
     }
 
-    /// Undoes everything since the savepoint, which stays. Later savepoints are removed. Panics if the savepoint
-    /// belongs to another transaction, or was removed.
+    /// Undoes everything since the savepoint, which stays. Later savepoints are removed. Does nothing if a change could not be
+    /// spilled ([`check`](Transaction::check)). Panics if the savepoint belongs to another transaction, or was removed.
     pub fn rollback_to(&mut self, savepoint: Savepoint) {
-        self.writes.rollback_to(savepoint.0);
+        if self.broken.is_none() {
+            self.writes.rollback_to(savepoint.0);
+        }
     }
 
     /// Removes a savepoint, and later ones; the changes since stay. Panics as [`rollback_to`](Transaction::rollback_to).
     pub fn release(&mut self, savepoint: Savepoint) {
-        self.writes.release(savepoint.0);
+        if self.broken.is_none() {
+            self.writes.release(savepoint.0);
+        }
     }
 
     /// Reads the present state from now on, and its own changes over it: for transactions each statement of which sees what others
@@ -186,9 +209,7 @@ impl Transaction {
     /// Errors: [`StoreError::Conflict`]: another transaction has changed a key since the snapshot, and this one has; the snapshot is
     /// the old one then. Whoever keeps others from the keys that it changes will not get it.
     pub fn renew(&mut self) -> Result<(), StoreError> {
-        if let Some(error) = &self.broken {
-            return Err(error.clone());
-        }
+        self.check()?;
         let newer = Snapshot::new(self.snapshot.store.clone());
         if !self.writes.is_free() {
             let engine = &self.snapshot.store.engine;
@@ -226,9 +247,7 @@ impl Transaction {
         self,
         commit: impl FnOnce(&Committer, Arc<Held>, WriteBuffer) -> Result<Lsn, StoreError>,
     ) -> Result<Lsn, StoreError> {
-        if let Some(error) = self.broken {
-            return Err(error);
-        }
+        self.check()?;
         if self.writes.is_empty() {
             return Ok(self.snapshot.lsn());
         }

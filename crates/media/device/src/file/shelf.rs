@@ -117,11 +117,27 @@ pub struct FileShelf {
 /// The directory, open so that its names can be made persistent; `None` if the shelf was opened read-only. It stays
 /// open as long as the shelf is: a name change that has taken effect must not fail afterwards for lack of a descriptor.
 #[derive(Debug)]
-struct Names(Option<File>);
+struct Names {
+    directory: Option<File>,
+    /// A change was made and could not be made persistent: nobody may rely on a name that this shelf has made, or take a later
+    /// sync for a proof, until the shelf is opened again.
+    failed: bool,
+}
 
 impl Names {
-    fn sync(&self) -> io::Result<()> {
-        self.0.as_ref().map_or(Ok(()), File::sync_all)
+    fn new(directory: Option<File>) -> Names {
+        Names { directory, failed: false }
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        let synced = self.directory.as_ref().map_or(Ok(()), File::sync_all);
+        self.failed |= synced.is_err();
+        synced
+    }
+
+    /// Errors: [`DeviceError::Poisoned`].
+    fn check(&self, name: &str) -> Result<(), DeviceError> {
+        if self.failed { Err(DeviceError::Poisoned { name: name.into() }) } else { Ok(()) }
     }
 }
 
@@ -136,7 +152,7 @@ impl FileShelf {
         os::make_directory(directory).map_err(open)?;
         let lock = Lock::take(directory)?;
         remove_unfinished(directory).map_err(open)?;
-        let names = Names(Some(File::open(directory).map_err(open)?));
+        let mut names = Names::new(Some(File::open(directory).map_err(open)?));
         names.sync().map_err(open)?;
         let mut refused = Vec::new();
         let rings = options
@@ -171,7 +187,7 @@ impl FileShelf {
         let found = os::file_system(directory).map_err(open)?;
         let batches = batch_ring(true, found, &mut refused);
         let kind = FileKind { direct, batches: batches.is_some(), refused, ..kind_of(found) };
-        let (directory, names) = (directory.into(), Mutex::new(Names(None)));
+        let (directory, names) = (directory.into(), Mutex::new(Names::new(None)));
         Ok(FileShelf { directory, kind, lock: None, rings: None, batches, names })
     }
 
@@ -226,6 +242,7 @@ impl FileShelf {
         assert_name(name);
         assert_size(bytes);
         self.lock(Operation::Create, name)?;
+        self.names().check(name)?;
         self.check_free(Operation::Create, name)?;
         // Checked first, so that an impossible request does not fill the disk before it is refused.
         let io = |source| failed(Operation::Create, name, 0, source);
@@ -273,7 +290,8 @@ impl FileShelf {
     /// while they change. The open file is used: its content is persistent, and opening it again could fail after the
     /// name exists.
     fn publish(&self, making: &Path, name: &str, file: File, bytes: u64) -> Result<Arc<FileDevice>, DeviceError> {
-        let names = self.names();
+        let mut names = self.names();
+        names.check(name)?;
         self.check_free(Operation::Create, name)?;
         fs::rename(making, self.path(name))
             .and_then(|()| names.sync())
@@ -370,7 +388,8 @@ impl Shelf for FileShelf {
     fn remove(&self, name: &str) -> Result<(), DeviceError> {
         assert_name(name);
         self.lock(Operation::Remove, name)?;
-        let names = self.names();
+        let mut names = self.names();
+        names.check(name)?;
         fs::remove_file(self.path(name))
             .and_then(|()| names.sync())
             .map_err(|source| failed(Operation::Remove, name, 0, source))
@@ -380,7 +399,8 @@ impl Shelf for FileShelf {
         assert_name(from);
         assert_name(to);
         self.lock(Operation::Rename, from)?;
-        let names = self.names();
+        let mut names = self.names();
+        names.check(from)?;
         self.check_free(Operation::Rename, to)?;
         fs::rename(self.path(from), self.path(to))
             .and_then(|()| names.sync())
@@ -503,6 +523,32 @@ fn accepted(direct: io::Result<()>) -> io::Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_shelf_whose_directory_could_not_be_synced_changes_no_name_until_it_is_opened_again() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let open = || FileShelf::open(folder.path(), FileOptions::default()).expect("opens");
+        let shelf = open();
+        for name in ["a", "b"] {
+            shelf.create(name, BLOCK_BYTES as u64).expect("creates");
+        }
+        // A sync of this device is refused.
+        shelf.names().directory = Some(File::open("/dev/null").expect("opens"));
+        let failed = shelf.create("c", BLOCK_BYTES as u64).expect_err("its name is not persistent");
+        assert!(matches!(failed, DeviceError::Io { .. }), "{failed}");
+        for error in [
+            shelf.create("c", BLOCK_BYTES as u64).map(drop),
+            shelf.create("d", BLOCK_BYTES as u64).map(drop),
+            shelf.rename("a", "e"),
+            shelf.remove("b"),
+        ] {
+            assert!(matches!(error, Err(DeviceError::Poisoned { .. })), "{error:?}");
+        }
+        drop(shelf);
+        let shelf = open();
+        assert_eq!(shelf.list().expect("lists"), ["a", "b", "c"]);
+        shelf.rename("c", "d").expect("goes on");
+    }
 
     #[test]
     fn a_full_disk_does_not_keep_a_shelf_from_being_opened() {

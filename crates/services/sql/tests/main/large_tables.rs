@@ -152,3 +152,22 @@ async fn a_scan_keeps_no_more_of_a_row_group_than_it_is_reading() {
         assert_eq!(run(&mut narrow, sql).await, run(&mut roomy, sql).await, "{sql}");
     }
 }
+
+#[tokio::test]
+async fn savepoints_that_are_released_do_not_divide_what_a_large_transaction_spills() {
+    let store =
+        Store::in_memory(Options { transaction_bytes: 16 << 10, ..Options::default() }).expect("memory is enough");
+    let options = EngineOptions { threads: 2, ..EngineOptions::default() };
+    let mut session = Engine::new(store.clone(), options).expect("it starts").session("a");
+    run(&mut session, "create table t (id int primary key, v text)").await;
+    run(&mut session, "begin").await;
+    let before = store.metrics().journal.records;
+    for id in 0..300 {
+        let insert = format!("savepoint s; insert into t values ({id}, repeat('v', 50)); release s");
+        assert_eq!(run(&mut session, &insert).await, "SAVEPOINT\nINSERT 0 1\nRELEASE");
+    }
+    run(&mut session, "savepoint s; insert into t values (300, 'undone'); rollback to s; release s; commit").await;
+    assert_eq!(run(&mut session, "select count(*), max(id) from t").await, "300|299");
+    let records = store.metrics().journal.records - before;
+    assert!((5..60).contains(&records), "{records} records: it spilled, and not once for each savepoint");
+}

@@ -68,6 +68,22 @@ fn a_copy_from_a_later_place_begins_with_its_segment_and_one_from_an_earlier_pla
 }
 
 #[test]
+fn a_copy_from_a_later_place_needs_no_segment_before_it() {
+    let source = Arc::new(MemoryShelf::new());
+    let (journal, ends) = write(source.clone());
+    let records = all(&journal).expect("reads");
+    let view = View::open(source.clone()).expect("opens");
+    let first = view.first();
+    journal.truncate(ends[30]).expect("truncates beside the copy");
+    assert!(journal.first() > first, "segments were removed");
+    let to = Arc::new(MemoryShelf::new());
+    copy(&view, &*to, ends[30], journal.durable()).expect("what it needs is there");
+    let (restored, _) = Journal::open(to, small()).expect("opens");
+    let found: Vec<Record> = restored.read(ends[30]).collect::<Result<_, _>>().expect("reads");
+    assert_eq!(found, records.iter().filter(|record| record.lsn >= ends[30]).cloned().collect::<Vec<_>>());
+}
+
+#[test]
 fn a_copy_from_the_very_end_goes_on_there_also_where_a_segment_ends() {
     let source = Arc::new(MemoryShelf::new());
     let (journal, _) = Journal::open(source.clone(), small()).expect("opens");

@@ -151,6 +151,44 @@ fn truncation_makes_room_on_a_full_shelf() {
 }
 
 #[test]
+fn a_journal_that_small_records_have_filled_opens_again_and_goes_on_once_it_is_truncated() {
+    for at_once in [false, true] {
+        for memory in shelves() {
+            let faulty = Arc::new(FaultyShelf::new(memory));
+            let options = || Options { preparation: Preparation::Background, ..small() };
+            let (journal, _) = Journal::open(faulty.clone(), options()).expect("opens");
+            let large = journal.append(1, &[&payload(0, 70_000)]).expect("there is space");
+            journal.commit(large).expect("commits");
+            faulty.inject(Rule::from(Operation::Create, 1, Fault::NoSpace));
+            // A large one is refused long before small ones are: those take what is left, one unit after the other.
+            let mut taken = 1;
+            let refused = loop {
+                let appended = match at_once {
+                    true => journal.append_commit(1, &[&[7; 100]]),
+                    false => journal.append(1, &[&[7; 100]]).and_then(|lsn| journal.commit(lsn).map(|()| lsn)),
+                };
+                match appended {
+                    Ok(_) => taken += 1,
+                    Err(error) => break error,
+                }
+            };
+            assert!(matches!(refused, JournalError::Full { .. }), "{refused}");
+            journal.close().expect("closes");
+            let (journal, found) = Journal::open(faulty.clone(), options()).expect("opens although the shelf is full");
+            assert_eq!(found.records, taken);
+            assert!(matches!(journal.append(1, &[b"more"]), Err(JournalError::Full { .. })));
+            assert_eq!(all(&journal).expect("reads").len() as u64, taken);
+            journal.truncate(journal.durable()).expect("truncates");
+            let lsn = journal.append(1, &[b"goes on"]).expect("a truncated segment is used again");
+            journal.commit(lsn).expect("commits");
+            journal.close().expect("closes");
+            let (journal, _) = Journal::open(faulty, options()).expect("opens");
+            assert_eq!(journal.read_at(lsn).expect("reads").payload, b"goes on");
+        }
+    }
+}
+
+#[test]
 fn a_journal_whose_next_segment_cannot_be_made_closes_in_good_order() {
     let memory = Arc::new(MemoryShelf::new());
     let faulty = Arc::new(FaultyShelf::new(memory.clone()));

@@ -33,6 +33,7 @@
 #[cfg(test)]
 mod tests;
 
+mod merge;
 mod recovery;
 mod sort;
 
@@ -59,11 +60,12 @@ use crate::redo::RedoPosition;
 use crate::retention::Retention;
 use crate::space::Space;
 use crate::space::poison::Poison;
+use crate::tree::Cell;
 use crate::versioned::VersionedTrees;
 use crate::versions::Replaced;
-use crate::writes::{RunCursor, SortedRun};
 use crate::{StoreError, TreeId};
 
+use merge::MergedRuns;
 pub(crate) use recovery::Recovery;
 use sort::SortBuffer;
 
@@ -94,6 +96,8 @@ pub(crate) struct ApplyState {
     last: u64,
     /// The first and the last record of a batch that found no space.
     waiting: Option<(Lsn, Lsn)>,
+    /// Memory of the old versions that this batch has stored so far.
+    waiting_versions: u64,
     /// The changes of the batch that has begun and not ended, sorted; except those of a spilled transaction. Between
     /// two pieces of the batch, some of them can be looked up nowhere else.
     pub(crate) batch: Arc<Vec<Change>>,
@@ -249,6 +253,15 @@ impl Applier {
         }
     }
 
+    /// Truncates the journal if something that kept it has given way.
+    pub(crate) fn truncate_if_wanted(&self) {
+        if self.retention.take_wanted()
+            && let Err(error) = self.over(self.checkpoints.stats().redo_lsn)
+        {
+            tracing::warn!(%error, "the journal was not truncated");
+        }
+    }
+
     /// Everything before this is applied, and remains so.
     fn applied(&self) -> Lsn {
         self.redo.applied(self.journal.durable(), || self.queue.first())
@@ -272,6 +285,11 @@ impl Applier {
             },
             None => self.queue.take(self.journal.durable(), BATCH_BYTES),
         };
+        let entries = match self.read_deferred(&mut state, entries) {
+            // As above.
+            Err(error @ StoreError::Full(_)) => return Err(error),
+            read => read.map_err(|error| self.poison_with(error))?,
+        };
         let is_some = !entries.is_empty();
         let applied = if is_some { self.apply_entries(&mut state, entries) } else { self.collect() };
         match applied {
@@ -279,6 +297,23 @@ impl Applier {
             Err(error @ StoreError::Full(_)) if state.waiting.is_some() => Err(error),
             Err(error) => Err(self.poison_with(error)),
         }
+    }
+
+    /// If a record of a batch is in the journal only, reads the batch from there. If that fails the batch waits.
+    fn read_deferred(
+        &self,
+        state: &mut ApplyGuard<'_>,
+        entries: Vec<QueuedRecord>,
+    ) -> Result<Vec<QueuedRecord>, StoreError> {
+        let is_deferred = |entry: &QueuedRecord| matches!(entry.what, RecordBody::InJournal { .. });
+        let (Some(first), Some(last)) = (entries.first(), entries.last()) else { return Ok(entries) };
+        if !entries.iter().any(is_deferred) {
+            return Ok(entries);
+        }
+        let (first, last) = (Lsn(first.lsn), Lsn(last.lsn));
+        self.redo.begin_batch(first);
+        state.waiting = Some((first, last));
+        self.read_again(first, last)
     }
 
     /// Reads the records of a batch from the journal.
@@ -299,16 +334,20 @@ impl Applier {
     fn apply_entries(&self, state: &mut ApplyGuard<'_>, entries: Vec<QueuedRecord>) -> Result<(), StoreError> {
         let (Some(first), Some(last)) = (entries.first(), entries.last()) else { return Ok(()) };
         let (first, last, records) = (first.lsn, last.lsn, entries.len());
+        let is_spilled = matches!(entries[0].what, RecordBody::Spilled(_));
         self.redo.begin_batch(Lsn(first));
         state.last = last;
         self.space.applying(Lsn(last));
         let mut replaced = if self.redo.is_recovering() { Replaced::unseen(last) } else { Replaced::at(last) };
+        replaced.count_earlier(std::mem::take(&mut state.waiting_versions));
         let applied = self.apply_step(state, entries, last, &mut replaced);
+        let versions_bytes = replaced.all_bytes();
         // Also if only a part was applied: no snapshot may see that part before the whole is applied.
         self.trees.versions.publish(replaced);
         if let Err(error) = applied {
             let is_full = matches!(error, StoreError::Full(_));
             state.waiting = is_full.then_some((Lsn(first), Lsn(last)));
+            state.waiting_versions = versions_bytes;
             return Err(error);
         }
         state.waiting = None;
@@ -316,6 +355,10 @@ impl Applier {
         state.spare.take_back(batch);
         state.records += records as u64;
         self.trees.snapshots.publish(last);
+        self.queue.batch_is_applied();
+        if is_spilled && !self.redo.is_recovering() {
+            self.queue.spilled_is_applied();
+        }
         self.redo.end_batch(Lsn(last));
         self.collect()
     }
@@ -339,6 +382,7 @@ impl Applier {
                     }
                 }
                 RecordBody::Spilled(runs) => self.apply_spilled(state, lsn, &runs, replaced)?,
+                RecordBody::InJournal { .. } => unreachable!("it was read from the journal"),
             }
         }
         let mut list = changes.list;
@@ -358,7 +402,7 @@ impl Applier {
         MutexGuard::unlocked(state, || self.admit())
     }
 
-    /// Merges the runs, the newest first, and applies them piece by piece.
+    /// Merges the runs, and applies them piece by piece.
     fn apply_spilled(
         &self,
         state: &mut ApplyGuard<'_>,
@@ -367,28 +411,14 @@ impl Applier {
         replaced: &mut Replaced,
     ) -> Result<(), StoreError> {
         replaced.copy_keys();
-        let mut sources = Vec::with_capacity(runs.len());
-        for run in runs.iter().rev() {
-            let mut cursor = RunCursor::all(SortedRun::of_commit_record(run).into());
-            let ahead = cursor.next(&self.journal)?;
-            sources.push((cursor, ahead));
-        }
+        let mut merged = MergedRuns::of(&self.journal, runs)?;
         let mut dropped = HashSet::new();
         let mut piece = Vec::with_capacity(PIECE_CHANGES);
-        let place = |change: &Change| (change.tree, change.key.clone());
-        while let Some(next) = sources.iter().filter_map(|(_, ahead)| ahead.as_ref()).map(place).min() {
-            let mut newest = None;
-            for (cursor, ahead) in &mut sources {
-                if ahead.as_ref().is_some_and(|change| (change.tree, &change.key) == (next.0, &next.1)) {
-                    let following = cursor.next(&self.journal)?;
-                    let taken = std::mem::replace(ahead, following);
-                    newest = newest.or(taken);
-                }
-            }
-            piece.extend(newest);
+        while let Some(change) = merged.next(&self.journal)? {
+            piece.push(change);
             if piece.len() >= PIECE_CHANGES {
-                let full = std::mem::take(&mut piece);
-                self.apply_sorted(state, lsn, &full, &mut dropped, replaced)?;
+                self.apply_sorted(state, lsn, &piece, &mut dropped, replaced)?;
+                piece.clear();
             }
         }
         self.apply_sorted(state, lsn, &piece, &mut dropped, replaced)
@@ -417,6 +447,8 @@ impl Applier {
             let mut replacing = self.trees.versions.writer(tree, replaced);
             // An old value that no snapshot will read.
             let (mut made, mut unseen) = (None, None);
+            // An old value with pages of its own.
+            let mut left: Option<Cell> = None;
             for (at, change) in of_one.iter().enumerate() {
                 let value = match &change.op {
                     Op::Put(value) => Some(value.as_ref()),
@@ -429,15 +461,21 @@ impl Applier {
                 if of_one.get(at + 1).is_some_and(|next| next.key == change.key) {
                     continue;
                 }
-                writer.set(&change.key, value, |old| {
-                    // Only pending: after a crash the store returns to a state that uses this cell, even if no snapshot
-                    // reads it now.
-                    old.iter().for_each(|cell| self.trees.forest.mark_pending_free(cell, &self.space));
+                let set = writer.set(&change.key, value, |old| {
+                    left = old.as_ref().filter(|cell| cell.has_pages()).cloned();
                     // The key did not exist before and does not exist now: there is no change.
                     if old.is_some() || value.is_some() {
                         unseen = replacing.push(&change.key, old);
                     }
-                })?;
+                });
+                if let Err(error) = set {
+                    // Without space the tree is as it was: it still uses the old value, and no version of it is needed.
+                    replacing.take_back(&change.key);
+                    return Err(error);
+                }
+                // Only now, because a change that finds no space still needs it. And only pending: after a crash the store returns
+                // to a state that uses this cell, even if no snapshot reads it now.
+                left.take().iter().for_each(|cell| self.trees.forest.mark_pending_free(cell, &self.space));
                 unseen.take().iter().for_each(|cell| self.trees.forest.free(cell));
                 if replacing.bytes() > self.options.versions_bytes {
                     let garbage = self.trees.versions.let_go(replacing.replaced());
@@ -446,9 +484,11 @@ impl Applier {
                 self.dirtied(state, self.trees.forest.cache.page_bytes() as u64 + change.op.bytes() as u64)?;
             }
             if let Some(made) = made.filter(|made| made.0 >= state.next_tree) {
-                state.next_tree = made.0 + 1;
-                let key = Bytes::from_static(NEXT_TREE);
-                writer.set(&key, Some(&state.next_tree.to_le_bytes()), |old| drop(replacing.push(&key, old)))?;
+                let (key, next) = (Bytes::from_static(NEXT_TREE), made.0 + 1);
+                let set = writer.set(&key, Some(&next.to_le_bytes()), |old| drop(replacing.push(&key, old)));
+                set.inspect_err(|_| replacing.take_back(&key))?;
+                // Not before: if there is no space, the next attempt must set it.
+                state.next_tree = next;
             }
         }
         Ok(())

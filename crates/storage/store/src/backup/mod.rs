@@ -161,6 +161,33 @@ fn make(
         hold = Some(source.retention.hold(source.retention.before(writer.superblock().redo_lsn)));
         copy.read_maps(writer.superblock())
     })?;
+    let hold = hold.ok_or_else(no_moment)?;
+    let mut told = |copying: Copying| match hold.is_given_up() {
+        true => ControlFlow::Break(()),
+        false => progress(copying),
+    };
+    let made = copy_all(&source, between_checkpoints, copy, &mut told);
+    if hold.is_given_up() {
+        return Err(StoreError::Refused("the backup was given up: the journal has no room for what it keeps".into()));
+    }
+    let manifest = made?;
+    drop(hold);
+    (source.check)(to, &manifest)?;
+    manifest.write(&**to)?;
+    Ok(manifest)
+}
+
+fn no_moment() -> StoreError {
+    StoreError::Refused("there was no moment between two checkpoints".into())
+}
+
+/// Copies pages and journal, which is held.
+fn copy_all(
+    source: &Source<'_>,
+    between_checkpoints: &dyn Fn(BetweenCheckpoints<'_>) -> Result<(), StoreError>,
+    mut copy: Copy<'_>,
+    progress: Tell<'_>,
+) -> Result<Manifest, StoreError> {
     copy.first_pass(progress)?;
     for _ in 0..PASSES {
         let written = source.data_devices.take_watched();
@@ -177,17 +204,12 @@ fn make(
         superblock = Some((*writer.superblock(), source.retention.needed(redo_lsn), (source.consistent_lsn)()));
         copy.last_pass(writer.superblock(), &source.data_devices.take_watched(), progress)
     })?;
-    let (superblock, from, consistent_lsn) =
-        superblock.ok_or_else(|| StoreError::Refused("there was no moment between two checkpoints".into()))?;
+    let (superblock, from, consistent_lsn) = superblock.ok_or_else(no_moment)?;
     copy.flush()?;
     let view = View::open(source.segments.clone())?;
-    let copied = journal::copy(&view, &**to, from, source.journal.durable())?;
-    drop(hold);
+    let copied = journal::copy(&view, &*copy.to, from, source.journal.durable())?;
     let Superblock { identity, journal, redo_lsn, micros, .. } = superblock;
-    let manifest = Manifest { identity, journal, redo_lsn, end: copied.end, micros, from, consistent_lsn };
-    (source.check)(to, &manifest)?;
-    manifest.write(&**to)?;
-    Ok(manifest)
+    Ok(Manifest { identity, journal, redo_lsn, end: copied.end, micros, from, consistent_lsn })
 }
 
 /// The state of a copy to another shelf.

@@ -298,8 +298,8 @@ impl Cache {
             tier.release(guard);
             return Ok(EvictOutcome::Evicted);
         }
-        if state.may_write_early() {
-            self.write_early(page, state, &mut guard)?;
+        if state.may_write_early() && !self.written_early(page, state, &mut guard)? {
+            return Ok(EvictOutcome::Held);
         }
         if !self.leave(page, state) {
             return Ok(EvictOutcome::Held);
@@ -317,6 +317,15 @@ impl Cache {
             self.counters.add(Count::Eviction, 1);
         }
         gone
+    }
+
+    /// Writes a fresh page in place; returns `false` if the store is poisoned, so that the page stays in memory: who reads another
+    /// one must not get that error.
+    fn written_early(&self, page: PageId, state: State, bytes: &mut [u8]) -> Result<bool, StoreError> {
+        match self.write_early(page, state, bytes) {
+            Err(StoreError::Poisoned { .. }) => Ok(false),
+            done => done.map(|()| true),
+        }
     }
 
     /// Writes a fresh page in place, so that it is clean. If a checkpoint begins meanwhile, the checkpoint writes the
@@ -386,7 +395,9 @@ impl Cache {
         if here(state) && state.may_write_early() {
             let mut image = AlignedBuffer::zeroed(self.page_bytes);
             writing.copy(&mut image);
-            self.write_early(page, state, &mut image)?;
+            if !self.written_early(page, state, &mut image)? {
+                return Ok(None);
+            }
         }
         if !here(state) || !self.leave(page, state) {
             return Ok(None);

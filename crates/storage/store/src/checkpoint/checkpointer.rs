@@ -162,6 +162,9 @@ impl Checkpointer {
             if let Some(full) = &state.full {
                 return Err(full.clone());
             }
+            if state.stop {
+                return Err(StoreError::closed());
+            }
             shared.work.notify_one();
             shared.done.wait_for(&mut state, LOOK);
             drop(state);
@@ -223,9 +226,14 @@ impl Checkpointer {
         work(&writer)
     }
 
-    fn stop(&mut self) {
+    /// Lets the thread end: it begins no checkpoint, and waits for space no more.
+    pub(crate) fn begin_stop(&self) {
         self.shared.state.lock().stop = true;
         self.shared.work.notify_all();
+    }
+
+    fn stop(&mut self) {
+        self.begin_stop();
         if let Some(thread) = self.thread.take() {
             // If it panicked, that has poisoned the store.
             let _ = thread.join();
@@ -278,6 +286,9 @@ impl Shared {
             self.poison.check()?;
             if let Some(full) = &state.full {
                 return Err(full.clone());
+            }
+            if state.stop {
+                return Err(StoreError::closed());
             }
             self.done.wait_for(&mut state, LOOK);
         }
@@ -336,7 +347,7 @@ impl Shared {
     /// Steps until the checkpoint is over; `None` if it had to stop before anything was written.
     fn write(
         &self,
-        writer: &mut CheckpointWriter,
+        writer: &mut MutexGuard<'_, CheckpointWriter>,
         checkpoint: &mut Checkpoint,
         began: Instant,
     ) -> Result<Option<CheckpointSummary>, StoreError> {
@@ -347,11 +358,15 @@ impl Shared {
                 Ok(None) => self.state.lock().full = None,
                 Err(error @ StoreError::Full(_)) => {
                     tracing::warn!(%error, "a checkpoint waits for room");
-                    let mut state = self.state.lock();
-                    state.full = Some(error);
-                    self.done.notify_all();
-                    self.work.wait_for(&mut state, AGAIN);
-                    if state.stop {
+                    // Nothing was written: whoever reads the state of the last checkpoint may do so meanwhile.
+                    let stops = MutexGuard::unlocked_fair(writer, || {
+                        let mut state = self.state.lock();
+                        state.full = Some(error);
+                        self.done.notify_all();
+                        self.work.wait_for(&mut state, AGAIN);
+                        state.stop
+                    });
+                    if stops {
                         return Ok(None);
                     }
                     continue;

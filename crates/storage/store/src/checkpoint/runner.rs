@@ -173,6 +173,8 @@ impl Checkpoints {
     pub(crate) fn stop(&self) {
         let runner = std::mem::replace(&mut *self.runner.lock(), Runner::Closed);
         if let Runner::Thread(checkpointer) = runner {
+            // Before it is the only reference: others may wait for what the thread holds.
+            checkpointer.begin_stop();
             drop(unshared(checkpointer));
         }
     }

@@ -81,12 +81,14 @@ fn run(committer: &Committer) {
     let (mut applied, mut full) = (false, false);
     loop {
         // If more than a batch waits there is no reason to pause, unless all of it waits for the journal or for space.
-        let behind = applied && applier.queue.bytes() > BATCH_BYTES && !applier.is_poisoned();
+        let waiting = applier.queue.bytes() + applier.queue.deferred();
+        let behind = applied && waiting > BATCH_BYTES && !applier.is_poisoned();
         applied = false;
         // If the medium is full, pause in any case: space does not become free at once.
         if !behind && !committer.background.sleep(|| !full && applier.queue.first().is_some()) {
             return;
         }
+        applier.truncate_if_wanted();
         supervise::rehearse("store-apply");
         if applier.is_poisoned() || !committer.waiters.try_apply() {
             continue;

@@ -61,24 +61,57 @@ use waiters::{CommitWaiters, Role};
 /// Number of transactions entered between two removals of write sets that can no longer conflict.
 const FORGET_EVERY: u32 = 256;
 
+/// Keys in the write sets that are kept for snapshots that nothing can be read in any more: some 50 bytes each.
+const RECENT_MAX: usize = if cfg!(test) { 1000 } else { 1 << 20 };
+
 /// How long a durable transaction waits before it checks again whether the checkpoint found space.
 const FULL_PAUSE: Duration = Duration::from_millis(20);
 
-/// Free pages required by an append, in addition to those for its bytes: more than any single change splits.
+/// Free pages required by an append, in addition to those for its bytes: more than any single change splits ...
 const PAGES_FREE: u64 = 16;
+
+/// ... and one in this many of a data device, for batches that split more leaves than their bytes tell: only the applier
+/// takes those.
+const KEPT_PART: u64 = 16;
+
+/// The part of the journal's limit that records may take that wait behind a spilled transaction and are not in memory: one in
+/// this many.
+const DEFERRED_PART: u64 = 4;
 
 /// Memory of a queue entry without its payload, rounded up.
 const ENTRY_BYTES: usize = 128;
+
+/// The error for a transaction whose spilled changes gave way.
+pub(crate) fn given_up() -> StoreError {
+    let why =
+        "the journal had no room, and gave up what this transaction had spilled there: it can only be rolled back";
+    StoreError::Full(why.into())
+}
 
 /// The state under the order lock.
 #[derive(Debug, Default)]
 struct CommitOrder {
     recent: RecentWrites,
+    /// Writes up to here may be forgotten although snapshots before it are open: those are too old to read.
+    forgotten: u64,
     entered: u32,
     /// LSN of the last record of a service.
     foreign: u64,
     /// The trees that the catalog contains once all ordered records are applied.
     trees: HashSet<TreeId>,
+}
+
+impl CommitOrder {
+    /// Forgets the writes with which no snapshot from `oldest` on can conflict; if they are many, also those that snapshots
+    /// before `floor`, which are too old to read, could conflict with.
+    fn forget(&mut self, oldest: u64, floor: u64) {
+        let mut before = oldest;
+        if floor > oldest && self.recent.hashes() > RECENT_MAX {
+            self.forgotten = self.forgotten.max(floor);
+            before = floor;
+        }
+        self.recent.forget(before);
+    }
 }
 
 /// Appends records to the journal in one order, waits until they are durable and visible, and applies them if no other
@@ -178,6 +211,9 @@ impl Committer {
         self.reserve(writes.grows())?;
         let write_set = writes.write_set();
         let prepared = self.prepare(&mut writes);
+        if writes.claim.as_ref().is_some_and(|claim| !claim.keep()) {
+            return Err(given_up());
+        }
         let lsn = self.order((snapshot.lsn(), effect), write_set, prepared, &writes.created)?;
         if let Some(claim) = writes.claim.take() {
             claim.committed(lsn.0);
@@ -233,12 +269,15 @@ impl Committer {
     /// Whether the writes of a transaction on a snapshot could be moved to a newer one: no other transaction has changed one of
     /// their keys since. The newer snapshot was taken before.
     ///
-    /// Errors: [`StoreError::Conflict`].
+    /// Errors: [`StoreError::Conflict`], [`StoreError::TooOld`].
     pub(crate) fn check_renewal(&self, at: u64, writes: &mut WriteBuffer) -> Result<(), StoreError> {
         writes.keep_hashes();
         let order = self.order.lock();
         let foreign = |tree: TreeId| self.applier.trees.interpreted().contains(&tree);
         // What a service's record changes is known when it is applied; a transaction with such changes keeps its snapshot's order.
+        if at < order.forgotten {
+            return Err(StoreError::TooOld);
+        }
         let meets_records = order.foreign > at && writes.trees().any(foreign);
         match meets_records || !order.recent.allows_renewal(at, writes) {
             true => Err(StoreError::Conflict),
@@ -248,7 +287,8 @@ impl Committer {
 
     /// Whether no transaction has changed a key since a snapshot.
     pub(crate) fn is_current(&self, at: u64, tree: TreeId, key: &[u8]) -> bool {
-        !self.order.lock().recent.is_newer(at, hash(tree, key))
+        let order = self.order.lock();
+        at >= order.forgotten && !order.recent.is_newer(at, hash(tree, key))
     }
 
     fn order(
@@ -263,6 +303,9 @@ impl Committer {
         if !order.recent.allows(at, &write_set) {
             return Err(StoreError::Conflict);
         }
+        if at < order.forgotten {
+            return Err(StoreError::TooOld);
+        }
         let exists = |tree: &TreeId| *tree == CATALOG || order.trees.contains(tree) || created.contains(tree);
         if let Some(TreeId(gone)) = write_set.trees.iter().find(|tree| !exists(tree)) {
             let why =
@@ -275,7 +318,7 @@ impl Committer {
                 RecordBody::Changes(changes) => self.meets_records(at, changes)?,
                 // Its keys are in the journal only. Transactions that change so many rows of a service are assumed to
                 // conflict.
-                RecordBody::Spilled(_) | RecordBody::Foreign { .. } => true,
+                RecordBody::Spilled(_) | RecordBody::Foreign { .. } | RecordBody::InJournal { .. } => true,
             };
             if self.applier.trees.versions.is_too_old(at) {
                 return Err(StoreError::TooOld);
@@ -296,7 +339,8 @@ impl Committer {
         order.entered += 1;
         if order.entered >= FORGET_EVERY {
             order.entered = 0;
-            order.recent.forget(self.applier.trees.snapshots.oldest());
+            let (oldest, floor) = (self.applier.trees.snapshots.oldest(), self.applier.trees.versions.floor());
+            order.forget(oldest, floor);
         }
         Ok(lsn)
     }
@@ -321,6 +365,8 @@ impl Committer {
         let keys: HashSet<(TreeId, &Bytes)> = changes.iter().map(|change| (change.tree, &change.key)).collect();
         let mut meets = false;
         self.applier.queue.visit(|entry| {
+            // It is not looked up in the journal: it counts as one that does.
+            meets |= matches!(entry.what, RecordBody::InJournal { .. });
             if let RecordBody::Foreign { kind, payload } = &entry.what {
                 let mut theirs = Changes::default();
                 let record = Foreign { lsn: Lsn(entry.lsn), kind: *kind, payload };
@@ -346,11 +392,14 @@ impl Committer {
             }
             None => Bytes::new(),
         };
-        self.make_room()?;
-        let bytes = queued.len();
+        let is_deferred = !self.make_room_or_defer()?;
+        let (bytes, what) = match is_deferred {
+            true => (0, RecordBody::InJournal { bytes: payload.len() }),
+            false => (queued.len(), RecordBody::Foreign { kind, payload: queued }),
+        };
         let lsn = {
             let mut order = self.order.lock();
-            let lsn = self.append_queued(kind, &payload, bytes, RecordBody::Foreign { kind, payload: queued })?;
+            let lsn = self.append_queued(kind, &payload, bytes, what)?;
             order.foreign = lsn.0;
             lsn
         };
@@ -431,7 +480,8 @@ impl Committer {
             return Ok(());
         }
         let page_bytes = self.applier.space.page_bytes();
-        self.applier.space.reserve(2 * (bytes + self.applier.queue.bytes() as u64) / page_bytes + PAGES_FREE)
+        let kept = (self.applier.space.device_pages() / KEPT_PART).max(PAGES_FREE);
+        self.applier.space.reserve(2 * (bytes + self.applier.queue.pending() as u64) / page_bytes + kept)
     }
 
     /// See [`Store::try_room`](crate::Store::try_room).
@@ -443,6 +493,23 @@ impl Committer {
         // No call waits for a descriptor now, even if none was opened since the last one failed.
         self.applier.poison.lacks(false);
         Ok(())
+    }
+
+    /// Applies records while the queue exceeds its limit; returns `false` where that would wait for a spilled transaction, and
+    /// the record need not be in the queue.
+    fn make_room_or_defer(&self) -> Result<bool, StoreError> {
+        let (queue, options) = (&self.applier.queue, &self.applier.options);
+        while queue.bytes() > options.queue_bytes {
+            let most = options.checkpoint_options().journal_bytes_max / DEFERRED_PART;
+            if options.background && queue.has_spilled() && (queue.deferred() as u64) < most {
+                return Ok(false);
+            }
+            match queue.first() {
+                Some(first) => self.wait_visible(first)?,
+                None => break,
+            }
+        }
+        Ok(true)
     }
 
     /// Applies records while the queue exceeds its limit.
@@ -468,7 +535,7 @@ impl Committer {
                 .applier
                 .journal
                 .append(record::KIND_SPILL_CHUNK, &[payload])
-                .map_err(|error| self.refused(error))?;
+                .map_err(|error| self.refused_spill(error))?;
             Ok(last)
         };
         writes.spill(&mut append)?;
@@ -485,10 +552,25 @@ impl Committer {
         self.applier.options.journal.max_record_bytes
     }
 
+    /// Maps an error of the journal for a spill chunk: if there is no room, it is this transaction that gives way.
+    fn refused_spill(&self, error: JournalError) -> StoreError {
+        match error {
+            JournalError::Full { .. } => {
+                self.applier.retention.want_truncation();
+                error.into()
+            }
+            other => self.refused(other),
+        }
+    }
+
     /// Maps an error of the journal: a lack of space leaves everything unchanged, any other error poisons the store.
     pub(crate) fn refused(&self, error: JournalError) -> StoreError {
         match error {
-            JournalError::Full { .. } | JournalError::NoDescriptors => error.into(),
+            JournalError::Full { .. } => {
+                self.applier.retention.give_way();
+                error.into()
+            }
+            JournalError::NoDescriptors => error.into(),
             JournalError::TooLarge { .. } => StoreError::Refused(error.to_string().into()),
             JournalError::Closed => StoreError::closed(),
             other => self.applier.poison_with(other.into()),

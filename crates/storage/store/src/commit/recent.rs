@@ -29,6 +29,12 @@ struct WrittenKeys {
     runs: Vec<Arc<Vec<u64>>>,
 }
 
+impl WrittenKeys {
+    fn count(&self) -> usize {
+        self.keys.len() + self.runs.iter().map(|run| run.len()).sum::<usize>()
+    }
+}
+
 /// See the head comment of this file.
 #[derive(Debug, Default)]
 pub(crate) struct RecentWrites {
@@ -37,6 +43,8 @@ pub(crate) struct RecentWrites {
     log: VecDeque<WrittenKeys>,
     spilled: VecDeque<(u64, Arc<Vec<u64>>)>,
     newest: u64,
+    /// Hashes in the log.
+    hashes: usize,
 }
 
 impl RecentWrites {
@@ -82,9 +90,8 @@ impl RecentWrites {
 
     /// Whether more keys than this were written after `snapshot`. Takes no longer than that number says.
     fn has_more_since(&self, snapshot: u64, mut count: usize) -> bool {
-        let keys = |written: &WrittenKeys| written.keys.len() + written.runs.iter().map(|run| run.len()).sum::<usize>();
         self.since(snapshot).any(|written| {
-            let left = count.checked_sub(keys(written).max(1));
+            let left = count.checked_sub(written.count().max(1));
             count = left.unwrap_or(0);
             left.is_none()
         })
@@ -117,7 +124,9 @@ impl RecentWrites {
         self.keys.extend(keys.iter().map(|key| (*key, lsn)));
         self.trees.extend(trees.iter().map(|tree| (*tree, lsn)));
         self.spilled.extend(runs.iter().map(|run| (lsn, run.clone())));
-        self.log.push_back(WrittenKeys { lsn, keys, runs });
+        let written = WrittenKeys { lsn, keys, runs };
+        self.hashes += written.count();
+        self.log.push_back(written);
     }
 
     /// Forgets the writes with which no snapshot from `oldest` on can conflict.
@@ -127,9 +136,11 @@ impl RecentWrites {
             self.trees.clear();
             self.log.clear();
             self.spilled.clear();
+            self.hashes = 0;
             return;
         }
         while let Some(written) = self.log.pop_front_if(|written| written.lsn <= oldest) {
+            self.hashes -= written.count();
             for key in &written.keys {
                 if self.keys.get(key).is_some_and(|lsn| *lsn == written.lsn) {
                     self.keys.remove(key);
@@ -137,6 +148,11 @@ impl RecentWrites {
             }
             self.spilled.drain(..written.runs.len());
         }
+    }
+
+    /// How many keys its write sets have.
+    pub(crate) fn hashes(&self) -> usize {
+        self.hashes
     }
 
     /// Number of keys.

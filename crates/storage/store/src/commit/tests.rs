@@ -164,3 +164,69 @@ fn a_change_beside_a_batch_applied_in_part_conflicts_only_where_the_batch_has_it
     assert!(meets("c"), "is among the old versions");
     assert!(!meets("b"), "the batch is over");
 }
+
+#[test]
+fn an_open_snapshot_that_is_too_old_keeps_no_write_sets_and_its_transaction_conflicts_with_none_unseen() {
+    let options = Options { versions_bytes: 1 << 10, background: false, ..Options::default() };
+    let store = Store::in_memory(options).expect("opens");
+    let mut transaction = store.begin();
+    let tree = transaction.create_tree("t").expect("is new");
+    transaction.commit().expect("commits");
+    let (mut old, reads, mut renews) = (store.begin(), store.snapshot(), store.begin());
+    renews.put(tree, b"others change it too", b"1").expect("fits");
+    old.put(tree, b"others change it too", b"1").expect("fits");
+    let keys = 10 * super::RECENT_MAX as u32;
+    for key in 0..keys {
+        let mut transaction = store.begin();
+        transaction.put(tree, &key.to_be_bytes(), b"1").expect("fits");
+        if key == 0 {
+            transaction.put(tree, b"others change it too", b"2").expect("fits");
+        }
+        transaction.commit().expect("commits");
+    }
+    assert!(matches!(reads.get(tree, b"x"), Err(StoreError::TooOld)));
+    let kept = store.engine.committer.order.lock().recent.hashes();
+    assert!(kept <= 2 * super::RECENT_MAX, "{kept} of {keys} keys");
+    assert!(!old.is_current(tree, b"others change it too"), "what was forgotten may have changed");
+    assert!(matches!(renews.renew(), Err(StoreError::TooOld | StoreError::Conflict)));
+    assert!(matches!(old.commit(), Err(StoreError::TooOld | StoreError::Conflict)));
+    let mut new = store.begin();
+    new.put(tree, b"others change it too", b"3").expect("fits");
+    new.commit().expect("commits");
+}
+
+#[test]
+fn records_of_services_do_not_wait_for_a_spilled_transaction_and_are_read_back_behind_it() {
+    const RECORDS: u32 = 2000;
+    let options = Options { transaction_bytes: 16 << 10, queue_bytes: 64 << 10, ..fragile(true, false, true) };
+    let store = Store::in_memory(options).expect("opens");
+    let tree = store.interpreted()[0];
+    let mut transaction = store.begin();
+    for key in 0..1000_u32 {
+        transaction.put(tree, &key.to_be_bytes(), &[7; 100]).expect("fits");
+    }
+    // As if the transaction were being applied for minutes.
+    let state = store.engine.applier.lock();
+    let committing = std::thread::spawn(move || transaction.commit());
+    let began = Instant::now();
+    while !store.engine.applier.queue.has_spilled() {
+        assert!(began.elapsed() < Duration::from_secs(60), "it is appended");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let payload = |number: u32| format!("{number:0200}").into_bytes();
+    let of = store.clone();
+    let append = move |number| of.append(3, payload(number)).expect("is taken");
+    let last = in_time(move || (0..RECORDS).map(append).last()).expect("some");
+    store.commit(last).expect("is durable, and acknowledged");
+    assert!(store.engine.applier.queue.deferred() > 0 && store.engine.applier.queue.bytes() < 1 << 20);
+    drop(state);
+    committing.join().expect("does not panic").expect("commits");
+    store.wait_visible(last).expect("is applied");
+    let snapshot = store.snapshot();
+    for number in 0..RECORDS {
+        assert!(snapshot.get(tree, &payload(number)).expect("reads").is_some(), "{number}");
+    }
+    assert!(snapshot.get(tree, &999_u32.to_be_bytes()).expect("reads").is_some());
+    let queue = &store.engine.applier.queue;
+    assert!(!queue.has_spilled() && queue.deferred() == 0 && queue.bytes() == 0);
+}

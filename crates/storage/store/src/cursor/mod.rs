@@ -41,6 +41,8 @@ pub struct Cursor {
     ahead_base: Option<base::BaseItem>,
     ahead_own: Option<(Bytes, Op)>,
     started: bool,
+    /// Why nothing can be read.
+    failed: Option<StoreError>,
 }
 
 impl Cursor {
@@ -53,7 +55,13 @@ impl Cursor {
         own: Own,
     ) -> Cursor {
         let base = Base::new(snapshot, tree, range, direction);
-        Cursor { base, own, direction, ahead_base: None, ahead_own: None, started: false }
+        Cursor { base, own, direction, ahead_base: None, ahead_own: None, started: false, failed: None }
+    }
+
+    /// A cursor that only returns an error.
+    pub(crate) fn failed(snapshot: Snapshot, tree: TreeId, direction: Direction, error: StoreError) -> Cursor {
+        let range = (Bound::Unbounded, Bound::Unbounded);
+        Cursor { failed: Some(error), ..Cursor::new(snapshot, tree, range, direction, Own::none(direction)) }
     }
 
     /// The same cursor for a scan: pages that it loads into the cache do not displace pages that are used often.
@@ -118,6 +126,9 @@ impl Cursor {
     }
 
     fn advance(&mut self) -> Result<Option<(Bytes, Merged)>, StoreError> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
         if !self.started {
             if self.ahead_base.is_none() {
                 self.ahead_base = self.base.next()?;

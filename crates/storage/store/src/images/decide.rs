@@ -1,13 +1,13 @@
 //! The decision of opening about the write image journal: a table of its content against the superblock on the data
 //! devices.
 //!
-//! | superblock \ images | missing | zeros | torn header | committed k | invalidated k |
-//! |---|---|---|---|---|---|
-//! | no data devices | create | create | pages missing | pages missing | pages missing |
-//! | superblock unreadable | damaged | damaged | damaged | **restore** | **mend** |
-//! | closed | begin images | nothing | nothing | as below | as below |
-//! | checkpoint s = 0 | images missing | nothing | nothing | as below | as below |
-//! | checkpoint s > 0, not closed | images missing | images missing | nothing | k = s or s + 1: **restore**; else foreign | k = s: nothing; else foreign |
+//! | superblock \ images | missing | zeros | torn header | damaged header | committed k | invalidated k |
+//! |---|---|---|---|---|---|---|
+//! | no data devices | create | create | pages missing | pages missing | pages missing | pages missing |
+//! | superblock unreadable | damaged | damaged | damaged | damaged | **restore** | **mend** |
+//! | closed | begin images | nothing | nothing | nothing | as below | as below |
+//! | checkpoint s = 0 | images missing | nothing | nothing | nothing | as below | as below |
+//! | checkpoint s > 0, not closed | images missing | images missing | nothing | images damaged | k = s or s + 1: **restore**; else foreign | k = s: nothing; else foreign |
 //!
 //! An identity other than the superblock's is foreign in every row.
 //!
@@ -16,8 +16,9 @@
 //! * **Torn header.** Only the write that commits or the write that invalidates can leave a half-written header. Before
 //!   the commit mark is persistent, no page of the batch was written in place: the data devices contain s. When
 //!   invalidating begins, all of the batch is in place and flushed: they contain k. In both cases the data devices are
-//!   whole. (Drives keep a sector whole, and each copy is one sector: on a drive a torn header means that both copies
-//!   are damaged.)
+//!   whole.
+//! * **Damaged header.** Drives keep a sector whole, and each copy is one sector: there no crash leaves two copies that do not
+//!   verify, and the batch that they are of may have been half in place.
 //! * **Committed k** is restored whatever the data devices contain: s = k - 1 before page 0 was written in place, s = k
 //!   after that, unreadable if the crash tore it. Restoring again is harmless: the batch contains the current state
 //!   until the next batch is committed.
@@ -78,6 +79,8 @@ pub(crate) enum Refusal {
     PagesMissing,
     /// The pages may be half written, and the images that would repair them are missing.
     ImagesMissing,
+    /// The pages may be half written, and the images that would repair them are damaged.
+    ImagesDamaged,
     /// The superblock is damaged, and no batch contains it.
     Damaged,
     /// Images and pages belong to different stores, or to different times of one store.
@@ -94,6 +97,10 @@ impl Refusal {
             Refusal::ImagesMissing => {
                 "the write image journal is missing, and the store was not closed: mount its medium, or restore a backup"
             }
+            Refusal::ImagesDamaged => {
+                "both headers of the write image journal (images-0000) are damaged, and the store was not closed: restore a \
+                 backup"
+            }
             Refusal::Damaged => "the superblock (page 0 in pages-0000) is damaged: restore a backup",
             Refusal::Foreign => {
                 "the write image journal and the pages are not of one store and time: check where both lie, or restore a \
@@ -107,7 +114,7 @@ impl Refusal {
 pub(crate) fn decide(data: DataState, images: Option<Headers>) -> Verdict {
     let batch = match images {
         Some(Headers::Batch(header, mark)) => Some((header, mark)),
-        None | Some(Headers::Zeros | Headers::Torn) => None,
+        None | Some(Headers::Zeros | Headers::Torn | Headers::Damaged) => None,
     };
     match (data, images) {
         (DataState::Absent, None | Some(Headers::Zeros)) => Verdict::Create,
@@ -127,6 +134,7 @@ pub(crate) fn decide(data: DataState, images: Option<Headers>) -> Verdict {
             (Some(Headers::Torn), None) => Verdict::Nothing,
             (None, None) if is_clean => Verdict::Begin,
             (Some(_), None) if is_clean || checkpoint == 0 => Verdict::Nothing,
+            (Some(Headers::Damaged), None) => Verdict::Refuse(Refusal::ImagesDamaged),
             (_, None) => Verdict::Refuse(Refusal::ImagesMissing),
         },
     }
@@ -141,7 +149,7 @@ mod tests {
 
     #[test]
     fn every_combination_of_facts_has_the_decision_of_the_table() {
-        use Refusal::{Damaged, Foreign, ImagesMissing, PagesMissing};
+        use Refusal::{Damaged, Foreign, ImagesDamaged, ImagesMissing, PagesMissing};
         use Verdict::{Begin, Create, Mend, Nothing, Refuse, Restore};
         let geometry = Geometry { page_bytes: 4096, device_pages: 64 };
         let batch = |identity, checkpoint, mark| {
@@ -154,6 +162,7 @@ mod tests {
             None,
             Some(Headers::Zeros),
             Some(Headers::Torn),
+            Some(Headers::Damaged),
             committed(4),
             committed(5),
             committed(6),
@@ -165,15 +174,16 @@ mod tests {
             batch(2, 5, Mark::Invalid),
         ];
         let (no, gone, torn, other) = (Refuse(PagesMissing), Refuse(ImagesMissing), Refuse(Damaged), Refuse(Foreign));
+        let lost = Refuse(ImagesDamaged);
         let readable = |checkpoint, is_clean| DataState::Readable { identity: 1, checkpoint, is_clean };
         #[rustfmt::skip]
         let table = [
-            //                      none    zeros    torn     f4       f5       f6       f7       c4     c5       c6     other  other
-            (DataState::Absent,         [Create, Create,  no,      no,      no,      no,      no,      no,    no,      no,    no,    no]),
-            (DataState::Unreadable,     [torn,   torn,    torn,    Restore, Restore, Restore, Restore, Mend,  Mend,    Mend,  Restore, Mend]),
-            (readable(5, false),   [gone,   gone,    Nothing, other,   Restore, Restore, other,   other, Nothing, other, other, other]),
-            (readable(5, true),    [Begin,  Nothing, Nothing, other,   Restore, Restore, other,   other, Nothing, other, other, other]),
-            (readable(0, false),   [gone,   Nothing, Nothing, other,   other,   other,   other,   other, other,   other, other, other]),
+            //                      none    zeros    torn     damaged  f4       f5       f6       f7       c4     c5       c6     other  other
+            (DataState::Absent,         [Create, Create,  no,      no,      no,      no,      no,      no,      no,    no,      no,    no,    no]),
+            (DataState::Unreadable,     [torn,   torn,    torn,    torn,    Restore, Restore, Restore, Restore, Mend,  Mend,    Mend,  Restore, Mend]),
+            (readable(5, false),   [gone,   gone,    Nothing, lost,    other,   Restore, Restore, other,   other, Nothing, other, other, other]),
+            (readable(5, true),    [Begin,  Nothing, Nothing, Nothing, other,   Restore, Restore, other,   other, Nothing, other, other, other]),
+            (readable(0, false),   [gone,   Nothing, Nothing, Nothing, other,   other,   other,   other,   other, other,   other, other, other]),
         ];
         for (data, row) in table {
             for (images, expected) in images.iter().zip(row) {

@@ -38,7 +38,7 @@ const MAGIC: &[u8; 8] = b"TERRWIJ\0";
 const VERSION: u32 = 1;
 
 /// Used bytes of a header.
-const HEADER_BYTES: usize = 512;
+pub(crate) const HEADER_BYTES: usize = 512;
 
 /// Where the copies of the header start; each has a block of its own.
 pub(crate) const COPIES: [usize; 2] = [0, 4096];
@@ -134,8 +134,10 @@ impl BatchHeader {
 pub(crate) enum Headers {
     /// Nothing was ever written.
     Zeros,
-    /// Neither verifies.
+    /// Neither verifies: a crash tore the second one, or the first batch.
     Torn,
+    /// Neither verifies, on a device on which no crash tears a header.
+    Damaged,
     /// At least one verifies.
     Batch(BatchHeader, Mark),
 }

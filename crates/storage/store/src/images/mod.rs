@@ -49,7 +49,9 @@ use crate::space::devices::DataDevices;
 use crate::space::geometry::Geometry;
 use crate::space::poison::Poison;
 use crate::space::superblock::{self, Superblock};
-use format::{BatchHeader, ENTRY_BYTES, Headers, Mark, TABLE, batch_bytes, entries, entry, images_at, sum};
+use format::{
+    BatchHeader, ENTRY_BYTES, HEADER_BYTES, Headers, Mark, TABLE, batch_bytes, entries, entry, images_at, sum,
+};
 use journal::Lsn;
 
 /// Bytes per write.
@@ -112,7 +114,10 @@ impl Images {
         let Some(first) = devices.first() else { return Ok(None) };
         let mut copies = AlignedBuffer::zeroed(TABLE as usize);
         first.read(0, &mut copies)?;
-        let headers = Headers::decode(&copies);
+        let headers = match Headers::decode(&copies) {
+            Headers::Torn if first.atom_bytes() >= HEADER_BYTES as u32 => Headers::Damaged,
+            found => found,
+        };
         let is_even = copies[..TABLE as usize / 2] == copies[TABLE as usize / 2..];
         Ok(Some(Images { shelf, devices, poison, headers, is_even }))
     }

@@ -336,6 +336,11 @@ impl Space {
         u64::from(self.geometry.page_bytes)
     }
 
+    /// Pages of a data device.
+    pub(crate) fn device_pages(&self) -> u64 {
+        u64::from(self.geometry.device_pages)
+    }
+
     /// The current usage.
     pub(crate) fn usage(&self) -> Usage {
         let state = self.state.lock();

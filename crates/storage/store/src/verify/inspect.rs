@@ -86,6 +86,7 @@ fn print_images(shelf: Arc<dyn Shelf>, out: &mut String) -> Result<(), StoreErro
     let (header, mark) = match images.headers() {
         Headers::Zeros => return line(out, format_args!("  no batch yet")),
         Headers::Torn => return line(out, format_args!("  its header is torn: the batch does not count")),
+        Headers::Damaged => return line(out, format_args!("  both copies of its header are damaged")),
         Headers::Batch(header, mark) => (header, mark),
     };
     let what = match mark {

@@ -103,20 +103,28 @@ impl State {
         self.recent.push_back(VersionBatch { lsn, keys: std::mem::take(&mut self.spare) });
     }
 
-    /// Returns `old` if it is not stored: the batch has already changed the key, and only the value from before the
+    /// Gives `old` back if it is not stored: the batch has already changed the key, and only the value from before the
     /// batch counts.
-    fn push(&mut self, key: Bytes, old: Option<Cell>) -> Option<Cell> {
+    fn push(&mut self, key: Bytes, old: Option<Cell>) -> Result<(), Option<Cell>> {
         let keys = &mut self.recent.back_mut().expect("the batch was begun").keys;
         if keys.last().is_none_or(|(last, _)| *last < key) {
             keys.push((key, old));
-            return None;
+            return Ok(());
         }
         match keys.binary_search_by(|(other, _)| other.cmp(&key)) {
-            Ok(_) => old,
+            Ok(_) => Err(old),
             Err(place) => {
                 keys.insert(place, (key, old));
-                None
+                Ok(())
             }
+        }
+    }
+
+    /// Removes what was pushed for a key in this batch.
+    fn take_back(&mut self, key: &[u8]) {
+        let keys = &mut self.recent.back_mut().expect("the batch was begun").keys;
+        if let Ok(place) = keys.binary_search_by(|(other, _)| other.as_ref().cmp(key)) {
+            keys.remove(place);
         }
     }
 
@@ -207,6 +215,8 @@ pub(crate) struct Replaced {
     /// Nothing of it is kept: no snapshot before it is left, or all of them are too old.
     lets_go: bool,
     bytes: u64,
+    /// Memory of what earlier attempts to apply the batch have stored.
+    earlier_bytes: u64,
 }
 
 impl Replaced {
@@ -218,6 +228,16 @@ impl Replaced {
     /// The replacements of a batch before which there is no snapshot: used at opening.
     pub(crate) fn unseen(lsn: u64) -> Replaced {
         Replaced { lsn, lets_go: true, ..Replaced::default() }
+    }
+
+    /// Counts the versions that an earlier attempt to apply the batch has stored.
+    pub(crate) fn count_earlier(&mut self, bytes: u64) {
+        self.earlier_bytes = bytes;
+    }
+
+    /// Memory of the batch's versions, those of earlier attempts included.
+    pub(crate) fn all_bytes(&self) -> u64 {
+        self.earlier_bytes + self.bytes
     }
 
     /// Copies the keys from here on.
@@ -262,7 +282,7 @@ impl Versions {
         target.newest.fetch_max(replaced.lsn, Ordering::AcqRel);
         target.state.write().begin(replaced.lsn);
         replaced.trees.push(tree);
-        VersionWriter { tree: target, replaced }
+        VersionWriter { tree: target, replaced, pushed: None }
     }
 
     /// Drops the versions of a batch, and keeps none from here on: they alone exceed the limit. Every snapshot before
@@ -278,7 +298,7 @@ impl Versions {
                 }
             }
         }
-        (replaced.lets_go, replaced.bytes, replaced.versions) = (true, 0, 0);
+        (replaced.lets_go, replaced.bytes, replaced.versions, replaced.earlier_bytes) = (true, 0, 0, 0);
         garbage
     }
 
@@ -380,12 +400,14 @@ impl Versions {
 pub(crate) struct VersionWriter<'a> {
     tree: Arc<Tree>,
     replaced: &'a mut Replaced,
+    /// Memory of the version that the last push has stored, if it has stored one.
+    pushed: Option<u64>,
 }
 
 impl VersionWriter<'_> {
-    /// Memory of the batch's versions in all trees.
+    /// Memory of the batch's versions in all trees, those of earlier attempts included.
     pub(crate) fn bytes(&self) -> u64 {
-        self.replaced.bytes
+        self.replaced.all_bytes()
     }
 
     /// The replacements of the batch so far.
@@ -396,12 +418,28 @@ impl VersionWriter<'_> {
     /// Stores the old value of a key that is about to be changed. Returns `old` if no snapshot will read it: if nothing
     /// is kept, or if the same batch wrote it, which happens only when a batch is applied again.
     pub(crate) fn push(&mut self, key: &Bytes, old: Option<Cell>) -> Option<Cell> {
+        self.pushed = None;
         if self.replaced.lets_go {
             return old;
         }
-        self.replaced.bytes += OVERHEAD_BYTES + key.len() as u64 + old.as_ref().map_or(0, Cell::memory_bytes);
-        self.replaced.versions += 1;
+        let bytes = OVERHEAD_BYTES + key.len() as u64 + old.as_ref().map_or(0, Cell::memory_bytes);
         let key = if self.replaced.copies_keys { Bytes::copy_from_slice(key) } else { key.clone() };
-        self.tree.state.write().push(key, old)
+        if let Err(unseen) = self.tree.state.write().push(key, old) {
+            return unseen;
+        }
+        self.replaced.bytes += bytes;
+        self.replaced.versions += 1;
+        self.pushed = Some(bytes);
+        None
+    }
+
+    /// Removes the version that the last [`push`](VersionWriter::push) has stored, if it has stored one: the change to the
+    /// key was not made. What an earlier attempt to apply the batch has stored stays.
+    pub(crate) fn take_back(&mut self, key: &[u8]) {
+        if let Some(bytes) = self.pushed.take() {
+            self.tree.state.write().take_back(key);
+            self.replaced.bytes -= bytes;
+            self.replaced.versions -= 1;
+        }
     }
 }

@@ -230,6 +230,10 @@ impl WriteBuffer {
         self.marks.truncate(savepoint + 1);
         let mark = self.marks[savepoint];
         self.runs.truncate(mark.runs);
+        if self.runs.is_empty() {
+            // Nothing of it is in the journal any more.
+            self.claim = None;
+        }
         self.undo_to(mark.undo);
     }
 

@@ -181,6 +181,10 @@ impl RunCursor {
             }
             let Some(chunk) = self.next.filter(|next| *next < self.run.chunks.len()) else { return Ok(None) };
             let changes = self.run.load(journal, chunk)?;
+            if self.range.is_none() {
+                // A walk over everything comes to each chunk once.
+                self.run.release();
+            }
             self.next = match self.direction {
                 Direction::Forward => Some(chunk + 1),
                 Direction::Backward => chunk.checked_sub(1),

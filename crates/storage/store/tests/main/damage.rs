@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use device::{AlignedBuffer, Device, DeviceError, Durability, MemoryShelf, Operation, Shelf, WrappedShelf};
 use store::{Direction, Loss, Options, Part, Places, Store, StoreError, TreeId};
 
-use crate::support::{clear_and_encrypted, memory, put, restored, sealer, seed, small, verified};
+use crate::support::{clear_and_encrypted, get, memory, open_with_tree, put, restored, sealer, seed, small, verified};
 
 const PAGE: usize = 4096;
 const ROWS: usize = 400;
@@ -410,6 +410,32 @@ fn what_is_lost_comes_back_from_a_backup_with_the_journal_and_from_an_older_one_
         assert!(store.verify(&mut |_| ()).expect("reads").is_sound() || !is_whole, "{case}");
         if is_whole {
             assert_eq!(bench.read(&store, &case), 0, "{case}: nothing is lost");
+        }
+    }
+}
+
+#[test]
+fn two_damaged_headers_of_write_images_are_refused_unless_the_store_was_closed() {
+    for is_closed in [true, false] {
+        let places = memory();
+        let (store, tree) = open_with_tree(&places, &small());
+        put(&store, tree, "a", "1");
+        store.checkpoint().expect("writes in place");
+        put(&store, tree, "a", "2");
+        match is_closed {
+            true => store.close().expect("closes"),
+            false => drop(store),
+        }
+        let mut garbage = AlignedBuffer::zeroed(8192);
+        garbage.fill(0xa5);
+        places.images.open("images-0000").expect("is there").write(0, &garbage).expect("writes");
+        match Store::open(places, small()) {
+            Ok((store, _)) => {
+                assert!(is_closed, "a batch may have been half in place");
+                assert_eq!(get(&store.snapshot(), tree, "a").as_deref(), Some("2"));
+            }
+            Err(StoreError::Corrupt(why)) => assert!(!is_closed && why.contains("images-0000"), "{why}"),
+            Err(error) => panic!("{error}"),
         }
     }
 }

@@ -1,16 +1,17 @@
 //! More data than fits: transactions larger than the cache, and a full data medium.
 
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use device::faulty::{Fault, Rule};
-use device::{FaultyShelf, FileOptions, FileShelf, MemoryShelf, Operation, Shelf};
+use device::{CrashShelf, FaultyShelf, FileOptions, FileShelf, MemoryShelf, Operation, Shelf};
 use store::{
     Changes, CheckpointOptions, Foreign, Interpreter, Lsn, Options, Places, SpaceLimit, SpaceLimits, Store, StoreError,
     TreeId,
 };
 
-use crate::support::{all, get, memory, open_with_tree, put, small};
+use crate::support::{all, fail_flushes, get, memory, open_with_tree, places, put, seed, small};
 
 fn key(number: u32) -> String {
     format!("k{number:06}")
@@ -56,13 +57,45 @@ fn a_transaction_that_changes_more_pages_than_the_cache_has_is_applied_and_redon
 
 /// A store with devices of a mebibyte. After the first rows, no further device can be created.
 fn full(background: bool) -> (Arc<FaultyShelf>, Places, Options, Store, TreeId) {
-    let shelf = Arc::new(FaultyShelf::new(Arc::new(MemoryShelf::new()) as Arc<dyn Shelf>));
-    let places = Places { data: shelf.clone(), ..memory() };
+    full_over(memory(), background, false)
+}
+
+/// The same over these places; `long`: 200 of the rows have pages of their own.
+fn full_over(inner: Places, background: bool, long: bool) -> (Arc<FaultyShelf>, Places, Options, Store, TreeId) {
+    let shelf = Arc::new(FaultyShelf::new(inner.data.clone()));
+    let places = Places { data: shelf.clone(), ..inner };
     let options = Options { page_bytes: 4096, data_device_bytes: 1 << 20, background, ..small() };
     let (store, tree) = open_with_tree(&places, &options);
     fill(&store, tree, (0..1000).map(|n| n * 100), &"v".repeat(700)).expect("commits");
+    if long {
+        fill(&store, tree, (0..200).map(|n| n * 500 + 1), &"l".repeat(LONG)).expect("commits");
+    }
     shelf.inject(Rule::from(Operation::Create, 1, Fault::NoSpace));
     (shelf, places, options, store, tree)
+}
+
+/// The size of a value that has pages of its own.
+const LONG: usize = 5000;
+
+/// Leaves few pages free, then begins to commit short rows that each split a full leaf: they take more pages than are
+/// reserved for so few bytes. Returns the number of rows before, and the commit, once it has found no room.
+fn wait_for_room(shelf: &FaultyShelf, store: &Store, tree: TreeId) -> (usize, JoinHandle<Result<Lsn, StoreError>>) {
+    put(store, tree, "large", &"1".repeat(20_000));
+    let mut row = 1001;
+    while store.metrics().pages - store.metrics().pages_used > 110 {
+        put(store, tree, &key(row * 100), &"v".repeat(700));
+        row += 1;
+    }
+    let rows = all(&store.snapshot(), tree).len();
+    let mut transaction = store.begin();
+    transaction.put(tree, b"a large one that comes first", &[b'x'; 20_000]).expect("fits");
+    (0..200).for_each(|n| transaction.put(tree, key(n * 500 + 1).as_bytes(), &[b'y'; 500]).expect("fits"));
+    transaction.put(tree, key(1).as_bytes(), &[b'2'; 20_000]).expect("fits");
+    let waiting = std::thread::spawn(move || transaction.commit());
+    while shelf.hits() == 0 {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    (rows, waiting)
 }
 
 #[test]
@@ -167,41 +200,60 @@ fn a_full_data_medium_refuses_updates_before_they_are_durable_and_a_store_on_it_
 
 #[test]
 fn a_batch_that_finds_no_room_waits_for_it_unseen_and_poisons_nothing() {
-    let (shelf, places, options, store, tree) = full(true);
-    put(&store, tree, "large", &"1".repeat(20_000));
-    let mut rows = 1001;
-    while store.metrics().pages - store.metrics().pages_used > 110 {
-        put(&store, tree, &key(rows * 100), &"v".repeat(700));
-        rows += 1;
+    for long in [false, true] {
+        let (shelf, places, options, store, tree) = full_over(memory(), true, long);
+        let (rows, waiting) = wait_for_room(&shelf, &store, tree);
+        let (before, added) = (store.snapshot(), if long { 1 } else { 201 });
+        std::thread::sleep(Duration::from_millis(300));
+        assert!(store.poisoned().is_none(), "{:?}", store.poisoned());
+        assert!(!waiting.is_finished(), "it is durable, so it is not refused");
+        assert_eq!(all(&store.snapshot(), tree).len(), rows, "no part of it is seen");
+        shelf.heal();
+        waiting.join().expect("does not panic").expect("commits");
+        assert_eq!(all(&store.snapshot(), tree).len(), rows + added);
+        let seen = all(&before, tree);
+        assert_eq!(seen.len(), rows);
+        let is_long = |row: &&String| row.ends_with(&"l".repeat(LONG));
+        assert_eq!(seen.iter().filter(is_long).count(), if long { 200 } else { 0 }, "old values stay what they are");
+        drop(before);
+        put(&store, tree, "last", "1");
+        store.checkpoint().expect("writes in place");
+        let verified = store.verify(&mut |_| ()).expect("reads");
+        assert!(verified.is_sound(), "{verified}");
+        let used = store.metrics().pages_used;
+        store.close().expect("closes");
+        let (store, _) = Store::open(places, options).expect("opens");
+        assert_eq!(store.metrics().pages_used, used, "what was begun in vain is free again");
+        assert_eq!(all(&store.snapshot(), tree).len(), rows + added + 1);
     }
-    let before = store.snapshot();
-    // Short rows that each split a full leaf: they take more pages than are reserved for so few bytes.
-    let mut transaction = store.begin();
-    transaction.put(tree, b"a large one that comes first", &[b'x'; 20_000]).expect("fits");
-    (0..200).for_each(|n| transaction.put(tree, key(n * 500 + 1).as_bytes(), &[b'y'; 500]).expect("fits"));
-    transaction.put(tree, key(1).as_bytes(), &[b'2'; 20_000]).expect("fits");
-    let waiting = std::thread::spawn(move || transaction.commit());
-    while shelf.hits() == 0 {
-        std::thread::sleep(Duration::from_millis(5));
+}
+
+#[test]
+fn power_that_fails_after_a_checkpoint_beside_a_batch_without_room_leaves_all_of_the_batch() {
+    let crash = Arc::new(CrashShelf::new(seed(1)));
+    let (shelf, _, options, store, tree) = full_over(on_one(&crash), true, true);
+    let (rows, waiting) = wait_for_room(&shelf, &store, tree);
+    store.checkpoint().expect("writes the state of a batch that has begun");
+    std::thread::sleep(Duration::from_millis(100));
+    store.checkpoint().expect("and another");
+    assert!(!waiting.is_finished() && store.poisoned().is_none(), "{:?}", store.poisoned());
+    let images: Vec<_> = crash.images(crash.operations()).collect();
+    for image in images.iter().step_by(images.len().div_ceil(4).max(1)) {
+        // There is room on this medium.
+        let (store, _) = Store::open(on_one(&Arc::new(image.shelf())), options.clone()).expect("opens");
+        assert_eq!(all(&store.snapshot(), tree).len(), rows + 1, "{image}");
+        put(&store, tree, "last", &"1".repeat(20_000));
+        store.checkpoint().expect("writes in place");
+        let verified = store.verify(&mut |_| ()).expect("reads");
+        assert!(verified.is_sound(), "{image}: {verified}");
     }
-    std::thread::sleep(Duration::from_millis(300));
-    assert!(store.poisoned().is_none());
-    assert!(!waiting.is_finished(), "it is durable, so it is not refused");
-    assert_eq!(all(&store.snapshot(), tree).len(), rows as usize, "no part of it is seen");
     shelf.heal();
     waiting.join().expect("does not panic").expect("commits");
-    assert_eq!(all(&store.snapshot(), tree).len(), rows as usize + 201);
-    assert_eq!(all(&before, tree).len(), rows as usize);
-    drop(before);
-    put(&store, tree, "last", "1");
-    store.checkpoint().expect("writes in place");
-    let verified = store.verify(&mut |_| ()).expect("reads");
-    assert!(verified.is_sound(), "{verified}");
-    let used = store.metrics().pages_used;
-    store.close().expect("closes");
-    let (store, _) = Store::open(places, options).expect("opens");
-    assert_eq!(store.metrics().pages_used, used, "what was begun in vain is free again");
-    assert_eq!(all(&store.snapshot(), tree).len(), rows as usize + 202);
+}
+
+fn on_one(crash: &Arc<CrashShelf>) -> Places {
+    let shelf: Arc<dyn Shelf> = crash.clone();
+    places(&shelf)
 }
 
 #[test]
@@ -234,6 +286,59 @@ fn a_store_whose_images_have_no_room_can_be_closed_and_opened() {
     let (store, _) = Store::open(places, options).expect("opens");
     let rows = all(&store.snapshot(), tree);
     assert!(rows.len() == 3000 && rows.iter().all(|row| row.ends_with('2')));
+}
+
+#[test]
+fn a_store_whose_images_have_no_room_is_checked_and_backed_up_as_of_the_last_checkpoint_and_can_be_closed() {
+    let shelf = Arc::new(FaultyShelf::new(Arc::new(MemoryShelf::new()) as Arc<dyn Shelf>));
+    let places = Places { images: shelf.clone(), ..memory() };
+    let options = Options { images_device_bytes: 64 << 10, background: true, ..small() };
+    let (store, tree) = open_with_tree(&places, &options);
+    fill(&store, tree, 0..3000, &"1".repeat(700)).expect("commits");
+    store.checkpoint().expect("writes in place");
+    shelf.inject(Rule::from(Operation::Create, 1, Fault::NoSpace));
+    fill(&store, tree, 0..3000, &"2".repeat(700)).expect("commits");
+    assert!(matches!(store.checkpoint(), Err(StoreError::Full(_))));
+    let (told, outcomes) = std::sync::mpsc::channel();
+    let working = std::thread::spawn(move || {
+        let verified = store.verify(&mut |_| ()).expect("reads the state of the last checkpoint");
+        told.send(verified.is_sound()).expect("is listened to");
+        let backup: Arc<dyn Shelf> = Arc::new(MemoryShelf::new());
+        let made = store.backup(backup, &mut |_| std::ops::ControlFlow::Continue(()));
+        told.send(made.is_ok()).expect("is listened to");
+        told.send(store.close().is_err()).expect("is listened to");
+    });
+    for what in ["the check", "the backup", "closing, which says that pages were not written"] {
+        assert_eq!(outcomes.recv_timeout(Duration::from_secs(60)), Ok(true), "{what}");
+    }
+    working.join().expect("does not panic");
+    shelf.heal();
+    let (store, _) = Store::open(places, options).expect("opens");
+    let rows = all(&store.snapshot(), tree);
+    assert!(rows.len() == 3000 && rows.iter().all(|row| row.ends_with('2')));
+}
+
+#[test]
+fn after_a_failed_flush_everything_is_read_also_while_the_cache_is_full_of_pages_that_were_never_written() {
+    let shelf = Arc::new(FaultyShelf::new(Arc::new(MemoryShelf::new()) as Arc<dyn Shelf>));
+    let places = Places { journal: shelf.clone(), ..memory() };
+    let checkpoints =
+        CheckpointOptions { dirty_bytes: 1 << 30, dirty_bytes_max: 1 << 30, ..CheckpointOptions::default() };
+    let options = Options { page_bytes: 4096, cache_bytes: 4 << 20, checkpoints: Some(checkpoints), ..small() };
+    let (store, tree) = open_with_tree(&places, &options);
+    let load = |from: u32| {
+        (from..from + 6000).step_by(500).for_each(|n| fill(&store, tree, n..n + 500, &"v".repeat(1000)).expect("fits"));
+    };
+    load(0);
+    store.checkpoint().expect("writes in place");
+    load(10_000);
+    fail_flushes(&shelf);
+    assert!(fill(&store, tree, 50_000..50_001, "v").is_err() && store.poisoned().is_some());
+    let snapshot = store.snapshot();
+    for number in (0..6000).step_by(3).chain((10_000..16_000).step_by(3)) {
+        assert!(get(&snapshot, tree, &key(number)).is_some(), "{number}");
+    }
+    assert_eq!(all(&snapshot, tree).len(), 12_000);
 }
 
 /// Record kind 3: a key of seven bytes and its value.

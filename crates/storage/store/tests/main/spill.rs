@@ -2,10 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use store::{Direction, Options, Store, StoreError, Transaction, TreeId};
+use device::faulty::{Fault, Rule};
+use device::{FaultyShelf, MemoryShelf, Operation, Shelf};
+use store::{Direction, Options, Places, Store, StoreError, Transaction, TreeId};
 
-use crate::support::{all, memory, put, replay, seed, small, walk, with_tree};
+use crate::support::{all, memory, open_with_tree, put, replay, seed, small, walk, with_tree};
 
 /// Spills after a few dozen changes.
 fn spilling() -> Options {
@@ -92,6 +96,35 @@ fn run(seed: u64) {
 }
 
 #[test]
+fn a_transaction_with_a_savepoint_for_each_change_is_applied_and_redone_without_going_through_all_for_each() {
+    const SAVEPOINTS: u32 = 20_000;
+    let places = memory();
+    let options = Options { transaction_bytes: 2 << 20, ..small() };
+    let (store, tree) = open_with_tree(&places, &options);
+    let mut transaction = store.begin();
+    for number in 0..SAVEPOINTS {
+        // Each key is changed ten times, in ten runs.
+        let (key, value) = (format!("k{:05}", number % (SAVEPOINTS / 10)), number.to_string());
+        transaction.savepoint();
+        transaction.put(tree, key.as_bytes(), value.as_bytes()).expect("fits");
+    }
+    let began = Instant::now();
+    transaction.commit().expect("commits");
+    let check = |store: &Store| {
+        let rows = all(&store.snapshot(), tree);
+        assert_eq!(rows.len() as u32, SAVEPOINTS / 10);
+        let newest = |(at, row): (usize, &String)| row.ends_with(&format!("={}", SAVEPOINTS * 9 / 10 + at as u32));
+        assert!(rows.iter().enumerate().all(newest));
+    };
+    check(&store);
+    drop(store);
+    let (store, _) = Store::open(places, options).expect("opens");
+    check(&store);
+    // Twice 20,000 keys times 20,000 runs take minutes.
+    assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
+}
+
+#[test]
 fn a_spilled_transaction_conflicts_and_is_conflicted_with_like_a_small_one() {
     let (store, tree) = with_tree(spilling());
     let fill = |transaction: &mut Transaction| {
@@ -126,4 +159,81 @@ fn a_snapshot_stays_what_it_was_beside_a_spilled_transaction_and_its_failure_lea
     spilled.commit().expect("commits");
     assert_eq!(all(&before, tree), ["a=1"]);
     assert_eq!(all(&store.snapshot(), tree).len(), 2000);
+}
+
+#[test]
+fn a_transaction_that_found_no_room_to_spill_says_so_whatever_is_asked_of_it_and_can_be_dropped() {
+    let journal = Arc::new(FaultyShelf::new(Arc::new(MemoryShelf::new()) as Arc<dyn Shelf>));
+    let places = Places { journal: journal.clone(), ..memory() };
+    let (store, tree) = open_with_tree(&places, &spilling());
+    journal.inject(Rule::from(Operation::Create, 1, Fault::NoSpace));
+    let mut transaction = store.begin();
+    let first = transaction.savepoint();
+    transaction.put(tree, b"before", b"1").expect("fits");
+    let second = transaction.savepoint();
+    let failed = (0..20_000).find_map(|n| transaction.put(tree, format!("k{n:05}").as_bytes(), &[b'v'; 200]).err());
+    assert!(matches!(failed, Some(StoreError::Full(_))), "{failed:?}");
+    for savepoint in [second, first] {
+        transaction.rollback_to(savepoint);
+        assert!(matches!(transaction.check(), Err(StoreError::Full(_))));
+        assert!(!transaction.is_read_only(), "it is not a transaction without changes");
+        assert!(matches!(transaction.get(tree, b"before"), Err(StoreError::Full(_))));
+        assert!(matches!(transaction.put(tree, b"more", b"1"), Err(StoreError::Full(_))));
+        assert!(matches!(transaction.renew(), Err(StoreError::Full(_))));
+        let cursor = transaction.scan(tree, Bound::Unbounded, Bound::Unbounded, Direction::Forward);
+        assert!(matches!(walk(cursor), Err(StoreError::Full(_))));
+    }
+    transaction.release(first);
+    assert!(matches!(transaction.commit(), Err(StoreError::Full(_))));
+    journal.heal();
+    put(&store, tree, "a", "1");
+    assert_eq!(all(&store.snapshot(), tree), ["a=1"]);
+}
+
+#[test]
+fn an_open_transaction_that_has_spilled_gives_way_once_the_journal_has_no_room_for_others() {
+    let journal = Arc::new(FaultyShelf::new(Arc::new(MemoryShelf::new()) as Arc<dyn Shelf>));
+    let places = Places { journal: journal.clone(), ..memory() };
+    let options = Options { background: true, ..spilling() };
+    let (store, tree) = open_with_tree(&places, &options);
+    let mut left_open = store.begin();
+    let before = left_open.savepoint();
+    for key in 0..1000 {
+        left_open.put(tree, format!("o{key:04}").as_bytes(), &[b'x'; 40]).expect("fits");
+    }
+    let mut another = store.begin();
+    for key in 0..1000 {
+        another.put(tree, format!("a{key:04}").as_bytes(), &[b'x'; 40]).expect("fits");
+    }
+    journal.inject(Rule::from(Operation::Create, 1, Fault::NoSpace));
+    // Others go on: what the oldest transaction keeps is enough for them.
+    let (mut refused, mut number) = (0, 0);
+    let began = Instant::now();
+    while left_open.check().is_ok() {
+        assert!(began.elapsed() < Duration::from_secs(60), "it gives way");
+        let mut transaction = store.begin();
+        transaction.put(tree, format!("n{number:05}").as_bytes(), &[b'n'; 10_000]).expect("fits");
+        refused += u32::from(transaction.commit().is_err());
+        number += 1;
+    }
+    assert!(refused > 0, "it gives way to what was refused");
+    while store.try_room(10_000).is_err() {
+        assert!(began.elapsed() < Duration::from_secs(60), "there is room then");
+        store.checkpoint().expect("writes in place");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(matches!(left_open.get(tree, b"o0001"), Err(StoreError::Full(_))));
+    assert!(matches!(left_open.put(tree, b"x", b"1"), Err(StoreError::Full(_))));
+    left_open.rollback_to(before);
+    left_open.put(tree, b"after it was rolled back", b"1").expect("it needs nothing of the journal");
+    left_open.commit().expect("commits");
+    assert!(store.poisoned().is_none());
+    journal.heal();
+    if another.check().is_ok() {
+        another.commit().expect("it was not the oldest");
+        assert!(all(&store.snapshot(), tree).iter().any(|row| row.starts_with("a0999=")));
+    }
+    store.close().expect("closes");
+    let (store, _) = Store::open(places, options).expect("opens");
+    assert!(!all(&store.snapshot(), tree).iter().any(|row| row.starts_with('o')), "nothing of it is there");
 }

@@ -321,7 +321,8 @@ impl SessionTransaction {
         self.went_back = true;
         self.with(|transaction| {
             transaction.rollback_to(savepoint);
-            Ok(())
+            // What could not be spilled is lost, and with it what was before the savepoint.
+            Ok(transaction.check()?)
         })?;
         self.row_locks.give_back_to(locks);
         self.kept_locks.store(locks, Ordering::Release);
@@ -338,7 +339,13 @@ impl SessionTransaction {
     /// RELEASE SAVEPOINT: it and later ones are removed, their changes stay.
     pub(crate) fn release(&mut self, name: &str) -> Result<(), SqlError> {
         let at = self.find(name)?;
+        let savepoint = self.savepoints[at].savepoint;
         self.savepoints.truncate(at);
+        // The store forgets it too: each savepoint that it knows divides what a large transaction spills.
+        self.with(|transaction| {
+            transaction.release(savepoint);
+            Ok(())
+        })?;
         self.kept_locks.store(self.savepoints.last().map_or(0, |saved| saved.locks), Ordering::Release);
         Ok(())
     }
