@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 use crate::support::{check, engine, run, with_row_groups_of};
 
 /// A statement that runs in a session of its own task.
-type Running = JoinHandle<(Session, String)>;
+pub(crate) type Running = JoinHandle<(Session, String)>;
 
 fn start(mut session: Session, sql: &str) -> Running {
     let sql = sql.to_owned();
@@ -22,7 +22,7 @@ fn start(mut session: Session, sql: &str) -> Running {
 }
 
 /// Begins a statement and returns when it waits for a row of another session; `waiting` sessions do so then.
-async fn begin_waiting(engine: &Engine, session: Session, sql: &str, waiting: usize) -> Running {
+pub(crate) async fn begin_waiting(engine: &Engine, session: Session, sql: &str, waiting: usize) -> Running {
     let running = start(session, sql);
     while engine.row_waits().len() < waiting {
         assert!(!running.is_finished(), "{sql} does not wait: {}", running.await.expect("no panic").1);

@@ -7,7 +7,7 @@ use datafusion::sql::sqlparser::ast::{ObjectType, Statement};
 use super::repeats::{Changing, changing_rows};
 use super::{
     advisory_calls, alter_table, copy, create_drop, create_external_table, create_view, cursor_statements, explain,
-    insert, point_query, rights, select_for_update, sequences, session_statements, update_delete,
+    insert, maintenance, point_query, rights, select_for_update, sequences, session_statements, update_delete,
 };
 use crate::SqlError;
 use crate::engine::parse::rights::statement::RightsStatement;
@@ -40,7 +40,8 @@ impl Session {
         self.account.begin(!begins);
         let running = self.canceller.begin(self.settings.now().statement_timeout());
         let of_sequence = prepared.sequence.as_ref().map(|sequence| sequence.words());
-        self.shared.trail.begin(of_sequence.unwrap_or(prepared.statement.as_ref().map_or("", words)));
+        let own = of_sequence.or(prepared.maintenance.as_ref().map(|maintenance| maintenance.words()));
+        self.shared.trail.begin(own.unwrap_or(prepared.statement.as_ref().map_or("", words)));
         self.renew_access();
         let shared = self.shared.clone();
         let revoked = async {
@@ -92,6 +93,9 @@ impl Session {
         }
         if let Some(sequence) = &prepared.sequence {
             return changing_rows(self, Changing::Sequence(sequence)).await;
+        }
+        if let Some(maintenance) = &prepared.maintenance {
+            return maintenance::run(self, maintenance);
         }
         let Some(statement) = &prepared.statement else { return Ok(StatementResult::Done { tag: String::new() }) };
         let controlled = session_statements::control(self, statement).await;
