@@ -254,9 +254,24 @@ impl Engine {
         self.tuple_mover.compact()
     }
 
+    /// Compacts some row groups of a table that are due, now. Returns their number; 0 if there are none.
+    pub(crate) fn compact_table(&self, table: u64) -> Result<usize, SqlError> {
+        self.tuple_mover.compact_table(table)
+    }
+
     /// What the tuple mover has moved and compacted so far.
     pub fn tuple_mover_stats(&self) -> TupleMoverStats {
         self.tuple_mover.stats()
+    }
+
+    /// The sessions that wait for a row of another one's transaction, by their numbers.
+    pub fn waiting_sessions(&self) -> Vec<u64> {
+        self.row_locks.waiting()
+    }
+
+    /// The sessions for whose rows this one waits, by their numbers.
+    pub fn blockers_of(&self, session: u64) -> Vec<u64> {
+        self.row_locks.blockers(session)
     }
 
     /// The sessions that wait for a row of another one's transaction, by their numbers, each with those for which it waits.

@@ -19,7 +19,7 @@ use crate::range::Direction;
 use crate::record::Op;
 use crate::snapshot::Snapshot;
 use crate::versions::Held;
-use crate::write_set::WHOLE;
+use crate::write_set::{self, WHOLE};
 use crate::writes::WriteBuffer;
 use crate::{KEY_BYTES_MAX, StoreError, TreeId};
 
@@ -148,7 +148,7 @@ impl Transaction {
     /// Counts keys of a tree as changed by this transaction, without changing them: of two transactions that change or
     /// count the same key the first to commit wins. Use it for keys that represent something stored elsewhere, such as
     /// rows in bulk. It takes 8 bytes of memory per key, and nothing of the journal. A transaction that changes nothing
-    /// else never conflicts. Rolling back to a savepoint does not undo it.
+    /// else never conflicts. Rolling back to a savepoint undoes it.
     pub fn count_as_changed<'a>(&mut self, tree: TreeId, keys: impl IntoIterator<Item = &'a [u8]>) {
         self.writes.count_as_changed(tree, keys);
     }
@@ -219,10 +219,29 @@ impl Transaction {
         Ok(())
     }
 
+    /// Whether it could be [renewed](Transaction::renew), and therefore committed now.
+    ///
+    /// Errors: [`StoreError::Conflict`].
+    pub fn check(&mut self) -> Result<(), StoreError> {
+        match self.writes.is_free() {
+            true => Ok(()),
+            false => {
+                let committer = &self.snapshot.store.engine.committer;
+                committer.check_renewal(self.snapshot.lsn().0, &mut self.writes)
+            }
+        }
+    }
+
     /// Whether no other transaction has changed a key since the snapshot. False now and then for a key that is current: keys are
     /// compared by hashes.
     pub fn is_current(&self, tree: TreeId, key: &[u8]) -> bool {
         self.committer().is_current(self.snapshot.lsn().0, tree, key)
+    }
+
+    /// The same for many keys, for which commits are held up once: whether each is current.
+    pub fn are_current<'a>(&self, keys: impl IntoIterator<Item = (TreeId, &'a [u8])>) -> Vec<bool> {
+        let hashes = keys.into_iter().map(|(tree, key)| write_set::hash(tree, key)).collect::<Vec<_>>();
+        self.committer().are_current(self.snapshot.lsn().0, &hashes)
     }
 
     /// Makes all changes durable and visible at once. Returns the LSN of its record; the snapshot's LSN if it changed

@@ -13,6 +13,7 @@ pub(crate) mod ast;
 pub(crate) mod bare_calls;
 pub(crate) mod bounded_dialect;
 pub(crate) mod expressions;
+pub(crate) mod maintenance_parser;
 pub(crate) mod move_parser;
 pub(crate) mod nesting_depth;
 mod postgres_syntax;
@@ -30,6 +31,7 @@ use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
 
 use crate::SqlError;
 use bounded_dialect::BoundedDialect;
+use maintenance_parser::Maintenance;
 use nesting_depth::{NestingDepth, depth};
 use rights::parser;
 use rights::statement::RightsStatement;
@@ -81,6 +83,8 @@ pub(crate) enum ParsedStatement {
     Rights(RightsStatement),
     /// CREATE SEQUENCE and ALTER SEQUENCE.
     Sequence(SequenceStatement),
+    /// VACUUM and ANALYZE.
+    Maintenance(Maintenance),
     /// Any other.
     Other(Box<Statement>),
 }
@@ -113,6 +117,9 @@ pub(crate) fn parsed(sql: &str) -> Result<Vec<ParsedStatement>, SqlError> {
                 statements.iter_mut().for_each(move_parser::mark);
                 all.extend(statements.into_iter().map(other));
             }
+            Own::Restated(tokens) => {
+                all.extend(read(tokens, |parser| parser.parse_statements())?.into_iter().map(other))
+            }
             Own::None => all.extend(read(part.to_vec(), |parser| parser.parse_statements())?.into_iter().map(other)),
         }
     }
@@ -127,6 +134,8 @@ enum Own {
     Overriding(Vec<TokenWithSpan>),
     /// MOVE; these tokens are those of FETCH.
     Move(Vec<TokenWithSpan>),
+    /// Words, in place of which these tokens have others.
+    Restated(Vec<TokenWithSpan>),
     None,
 }
 
@@ -142,10 +151,13 @@ fn own(part: &[TokenWithSpan]) -> Result<Own, SqlError> {
     }
     let shown: Vec<&TokenWithSpan> =
         part.iter().filter(|token| !matches!(token.token, Token::Whitespace(_) | Token::EOF)).collect();
-    Ok(match sequence_parser::read(&shown)? {
-        Some(statement) => Own::Statement(ParsedStatement::Sequence(statement)),
-        None => Own::None,
-    })
+    if let Some(statement) = sequence_parser::read(&shown)? {
+        return Ok(Own::Statement(ParsedStatement::Sequence(statement)));
+    }
+    if let Some(statement) = maintenance_parser::read(&shown)? {
+        return Ok(Own::Statement(ParsedStatement::Maintenance(statement)));
+    }
+    Ok(maintenance_parser::copy_switches(part).map_or(Own::None, Own::Restated))
 }
 
 /// A statement about roles and rights, if these tokens are one.

@@ -19,8 +19,9 @@
 //! The lock of a counter is held while the store writes: another session that needs the same sequence has to wait for the
 //! same write.
 //!
-//! Counters of sequences that are gone (dropped, or created by a transaction that was rolled back) are removed when the
-//! engine starts. Until then no other sequence gets their number.
+//! Counters of sequences that are gone (dropped, begun anew with another counter, or created by a transaction that was rolled back) are
+//! removed some at a time, once no open snapshot is older than their end, and those that are left when the engine starts. Until then no
+//! other sequence gets their number.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Bound;
@@ -39,6 +40,9 @@ pub(crate) const TREE: &str = "sql.sequences";
 /// How many values are made persistent before they are needed, as in PostgreSQL (SEQ_LOG_VALS).
 const AHEAD: i64 = 32;
 
+/// So many counters that are gone are removed at a time: one small transaction is enough for them.
+const RETIRED_AT_A_TIME: usize = 64;
+
 /// A counter in memory.
 #[derive(Clone, Copy, Debug)]
 struct Reserved {
@@ -54,6 +58,16 @@ pub(crate) struct Sequences {
     store: Store,
     tree: Mutex<Option<TreeId>>,
     counters: Mutex<HashMap<u64, Arc<Mutex<Option<Reserved>>>>>,
+    retired: Mutex<Retired>,
+}
+
+/// Counters that are gone.
+#[derive(Debug)]
+struct Retired {
+    /// Each with the LSN of the commit that ended it: older snapshots may still use it.
+    counters: Vec<(u64, u64)>,
+    /// So many have to be there before some are removed.
+    enough: usize,
 }
 
 fn damaged() -> SqlError {
@@ -82,7 +96,8 @@ impl Sequences {
                 store.transact(|transaction| gone.iter().try_for_each(|key| transaction.delete(tree, key)))?;
             }
         }
-        let sequences = Sequences { store: store.clone(), tree: Mutex::new(tree), counters: Mutex::default() };
+        let retired = Mutex::new(Retired { counters: Vec::new(), enough: RETIRED_AT_A_TIME });
+        let sequences = Sequences { store: store.clone(), tree: Mutex::new(tree), counters: Mutex::default(), retired };
         Ok((sequences, last))
     }
 
@@ -116,6 +131,36 @@ impl Sequences {
         let tree = self.tree()?;
         let (key, value) = (sequence.counter.to_be_bytes(), counter.encode());
         Ok(self.store.transact(|transaction| transaction.put(tree, &key, &value))?)
+    }
+
+    /// These counters are gone for all snapshots that see the commit with this LSN. Some time later they are removed, here and in the store.
+    pub(crate) fn retire(&self, lsn: u64, counters: Vec<u64>) {
+        if counters.is_empty() {
+            return;
+        }
+        let gone: Vec<u64> = {
+            let mut retired = self.retired.lock();
+            retired.counters.extend(counters.into_iter().map(|counter| (lsn, counter)));
+            if retired.counters.len() < retired.enough {
+                return;
+            }
+            let oldest = self.store.oldest().0;
+            let (gone, kept): (Vec<_>, Vec<_>) = retired.counters.drain(..).partition(|(lsn, _)| *lsn <= oldest);
+            retired.enough = RETIRED_AT_A_TIME.max(2 * kept.len());
+            retired.counters = kept;
+            gone.into_iter().map(|(_, counter)| counter).collect()
+        };
+        {
+            let mut known = self.counters.lock();
+            gone.iter().for_each(|counter| drop(known.remove(counter)));
+        }
+        let Some(tree) = self.tree.lock().filter(|_| !gone.is_empty()) else { return };
+        let removed = self.store.transact(|transaction| {
+            gone.iter().try_for_each(|counter| transaction.delete(tree, &counter.to_be_bytes()))
+        });
+        if let Err(error) = removed {
+            tracing::debug!(%error, "counters of sequences that are gone stay until the next start");
+        }
     }
 
     /// Takes the next values: as many as there are, and the error 2200H if these are fewer. Errors: those of the store.

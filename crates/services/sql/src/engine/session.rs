@@ -15,6 +15,7 @@ pub(crate) mod advisory_locks;
 pub(crate) mod cursors;
 mod ignored_settings;
 pub(crate) mod isolation;
+pub(crate) mod lock_queues;
 pub(crate) mod named_statements;
 pub(crate) mod row_locks;
 pub(crate) mod session_role;
@@ -25,6 +26,7 @@ pub(crate) mod transaction;
 pub(crate) mod transaction_state;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use datafusion::error::DataFusionError;
 use datafusion::execution::{SendableRecordBatchStream, SessionState as Planning};
@@ -93,6 +95,8 @@ pub struct Session {
     /// Its place among those that listen.
     pub(crate) listener: Listener,
     checks: Arc<CheckCache>,
+    /// Whether it has a thread of its own.
+    has_thread: AtomicBool,
 }
 
 impl Session {
@@ -123,6 +127,7 @@ impl Session {
             named: Arc::default(),
             listener,
             checks: Arc::default(),
+            has_thread: AtomicBool::new(false),
             engine,
         }
     }
@@ -180,8 +185,9 @@ impl Session {
         self.transaction.state()
     }
 
-    /// Makes the calling thread this session's own: its memory is counted from now on.
+    /// Makes the calling thread this session's own: its memory is counted from now on, and it waits for commits.
     pub fn count_here(&self) {
+        self.has_thread.store(true, Ordering::Relaxed);
         self.account.count_here();
     }
 
@@ -228,6 +234,7 @@ impl Session {
         );
         transaction.sender = self.listener.sender();
         (transaction.implicit, transaction.read_only, transaction.isolation) = (implicit, read_only, isolation);
+        transaction.on_own_thread = self.has_thread.load(Ordering::Relaxed).then(|| self.account.clone());
         transaction
     }
 
@@ -258,7 +265,7 @@ impl Session {
     /// Lets plans read the present state from now on.
     pub(crate) fn refresh(&mut self) -> Result<(), SqlError> {
         let mut tries = 0;
-        let is_read = Arc::strong_count(&self.readers) > 1;
+        let is_read = self.is_read();
         let renews = self.transaction.open().is_none_or(|open| open.isolation == Isolation::ReadCommitted);
         loop {
             let (view, defines) = match self.transaction.open_mut() {
@@ -334,7 +341,7 @@ impl Session {
     ///
     /// Errors: also 55006 while rows are read in a view with the transaction's changes; [`SqlError::Again`].
     pub(crate) fn changing_alone(&mut self, what: &str, table: u64) -> Result<&mut SessionTransaction, SqlError> {
-        let is_read = Arc::strong_count(&self.readers) > 1;
+        let is_read = self.is_read();
         let transaction = self.transaction.changing(what)?;
         if is_read {
             let message = format!("cannot execute {what} while rows of an earlier query of this transaction are read");
@@ -380,6 +387,17 @@ impl Session {
         let schema = rows.schema();
         let rows = rows.inspect(move |_| _ = &reader);
         Box::pin(RecordBatchStreamAdapter::new(schema, rows))
+    }
+
+    /// Whether rows of an earlier statement are read in a view with the transaction's changes.
+    pub(crate) fn is_read(&self) -> bool {
+        Arc::strong_count(&self.readers) > 1
+    }
+
+    /// Rows whose threads are kept while other statements run, until the last one. Errors: 53300 if there are too many such queries.
+    pub(crate) fn kept(&self, rows: SendableRecordBatchStream) -> Result<SendableRecordBatchStream, SqlError> {
+        let (schema, kept) = (rows.schema(), self.engine.teams.keep(&self.user)?);
+        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows.inspect(move |_| _ = &kept))))
     }
 
     /// For who reads rows of the running statement. A view with a transaction's own changes moves with the transaction; a snapshot

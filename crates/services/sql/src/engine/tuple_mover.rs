@@ -226,6 +226,11 @@ impl TupleMover {
         Ok(catalog.tables().map(|table| table.id).collect())
     }
 
+    /// Compacts some row groups of a table that are due. Returns the number of row groups that were replaced.
+    pub(crate) fn compact_table(&self, table: u64) -> Result<usize, SqlError> {
+        Ok(self.compact_one(table)?.map_or(0, |done| done.row_groups))
+    }
+
     /// Compacts all row groups that are due, now. Returns the number of row groups that were replaced.
     pub(crate) fn compact(&self) -> Result<usize, SqlError> {
         let mut row_groups = 0;

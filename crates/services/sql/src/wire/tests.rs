@@ -10,6 +10,7 @@ mod describing;
 mod directory;
 mod ending;
 mod hidden;
+mod kept;
 mod pgwire;
 mod postgres;
 mod rights;

@@ -57,7 +57,7 @@ async fn dump(engine: &Arc<Engine>) -> Result<String, SqlError> {
     for table in engine.tables()?.tables() {
         let columns: Vec<&str> = table.columns.iter().map(|column| column.name.as_str()).collect();
         let rows = try_run(&mut session, &format!("SELECT * FROM {} ORDER BY 1, 2", table.name), &[]).await?;
-        text += &format!("{} ({})\n{rows}\n", table.name, columns.join(", "));
+        text += &format!("{} ({}), key {:?}\n{rows}\n", table.name, columns.join(", "), table.key);
     }
     Ok(text)
 }
@@ -133,7 +133,14 @@ async fn transaction(session: &mut Session, random: &mut fastrand::Rng, number: 
     };
     match random.u8(..10) {
         0 => copy(session, random, number).await,
-        1 => run(session, &format!("CREATE TABLE made{number} AS SELECT id, v FROM t WHERE v > 2")).await,
+        1 => {
+            run(session, "BEGIN").await;
+            run(session, &format!("CREATE TABLE made{number} AS SELECT id, v FROM t WHERE v > 2")).await;
+            if number.is_multiple_of(2) {
+                run(session, &format!("ALTER TABLE made{number} ADD PRIMARY KEY (id)")).await;
+            }
+            run(session, "COMMIT").await;
+        }
         2 => run(session, &format!("ALTER TABLE t ADD COLUMN c{number} int")).await,
         3..=5 => run(session, &change(random, number)).await,
         kind => {

@@ -13,6 +13,8 @@ mod encrypted;
 mod external;
 mod histories;
 mod large_tables;
+mod locks;
+mod maintenance;
 mod memory;
 mod numbers;
 mod prepared_statements;

@@ -291,6 +291,12 @@ impl Committer {
         at >= order.forgotten && !order.recent.is_newer(at, hash(tree, key))
     }
 
+    /// The same for the hashes of keys.
+    pub(crate) fn are_current(&self, at: u64, hashes: &[u64]) -> Vec<bool> {
+        let order = self.order.lock();
+        hashes.iter().map(|hash| !order.recent.is_newer(at, *hash)).collect()
+    }
+
     fn order(
         &self,
         (at, effect): (u64, Effect),

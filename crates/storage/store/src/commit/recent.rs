@@ -100,6 +100,9 @@ impl RecentWrites {
     /// Whether a key was written by a transaction that committed after `snapshot`.
     pub(crate) fn is_newer(&self, snapshot: u64, key: u64) -> bool {
         let newer = |lsn: &u64| *lsn > snapshot;
+        if !newer(&self.newest) {
+            return false;
+        }
         self.keys.get(&key).is_some_and(newer)
             || self.spilled.iter().any(|(lsn, keys)| newer(lsn) && keys.binary_search(&key).is_ok())
     }

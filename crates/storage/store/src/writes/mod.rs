@@ -82,6 +82,7 @@ impl Growth {
 struct Mark {
     runs: usize,
     undo: usize,
+    counted: usize,
 }
 
 /// See the head comment of this file.
@@ -94,8 +95,8 @@ pub(crate) struct WriteBuffer {
     runs: Vec<Arc<SortedRun>>,
     /// Hashes of the layer's keys, if a transaction that renews its snapshot needs them.
     hashes: Option<HashSet<u64>>,
-    /// Hashes of keys that count as changed for conflicts only.
-    counted: BTreeMap<TreeId, Vec<u64>>,
+    /// Hashes of keys that count as changed for conflicts only: lists that no savepoint divides.
+    counted: Vec<(TreeId, Vec<u64>)>,
     /// Trees that it creates, including those that were rolled back.
     pub(crate) created: Vec<TreeId>,
     /// The claim on the journal, from the first spill chunk on.
@@ -147,7 +148,8 @@ impl WriteBuffer {
 
     /// From now on it knows the hashes of its keys. To be called before [`meets`](WriteBuffer::meets), each time.
     pub(crate) fn keep_hashes(&mut self) {
-        self.counted.values_mut().filter(|counted| !counted.is_sorted()).for_each(|counted| counted.sort_unstable());
+        let counted = self.counted.iter_mut().map(|(_, counted)| counted);
+        counted.filter(|counted| !counted.is_sorted()).for_each(|counted| counted.sort_unstable());
         if self.hashes.is_none() {
             let of = |(tree, keys): (&TreeId, &BTreeMap<Bytes, Op>)| -> Vec<u64> {
                 keys.keys().map(|key| write_set::hash(*tree, key)).collect()
@@ -175,7 +177,7 @@ impl WriteBuffer {
     /// [`keep_hashes`](WriteBuffer::keep_hashes).
     pub(crate) fn sorted_hashes(&self) -> impl Iterator<Item = &[u64]> {
         let runs = self.runs.iter().map(|run| run.hashes.as_slice());
-        runs.chain(self.counted.values().map(Vec::as_slice))
+        runs.chain(self.counted.iter().map(|(_, counted)| counted.as_slice()))
     }
 
     /// How many hashes these are.
@@ -213,15 +215,24 @@ impl WriteBuffer {
         }
     }
 
-    /// Counts keys as changed, for conflicts only. A rollback to a savepoint does not undo this.
+    /// Counts keys as changed, for conflicts only.
     pub(crate) fn count_as_changed<'a>(&mut self, tree: TreeId, keys: impl IntoIterator<Item = &'a [u8]>) {
         let hashes = keys.into_iter().map(|key| write_set::hash(tree, key));
-        self.counted.entry(tree).or_default().extend(hashes);
+        let kept = self.marks.last().map_or(0, |mark| mark.counted);
+        match self.counted[kept..].iter_mut().find(|(of, _)| *of == tree) {
+            Some((_, counted)) => counted.extend(hashes),
+            None => {
+                let hashes: Vec<u64> = hashes.collect();
+                if !hashes.is_empty() {
+                    self.counted.push((tree, hashes));
+                }
+            }
+        }
     }
 
     /// Sets a savepoint; returns its number.
     pub(crate) fn savepoint(&mut self) -> usize {
-        self.marks.push(Mark { runs: self.runs.len(), undo: self.undo.len() });
+        self.marks.push(Mark { runs: self.runs.len(), undo: self.undo.len(), counted: self.counted.len() });
         self.marks.len() - 1
     }
 
@@ -234,6 +245,7 @@ impl WriteBuffer {
             // Nothing of it is in the journal any more.
             self.claim = None;
         }
+        self.counted.truncate(mark.counted);
         self.undo_to(mark.undo);
     }
 
@@ -287,7 +299,7 @@ impl WriteBuffer {
         let in_memory = boundaries.len() - 1;
         let first = self.marks.len() - in_memory;
         for (mark, runs) in self.marks[first..].iter_mut().zip(&boundaries) {
-            *mark = Mark { runs: *runs, undo: 0 };
+            *mark = Mark { runs: *runs, undo: 0, ..*mark };
         }
         Ok(())
     }

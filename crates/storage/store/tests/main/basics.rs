@@ -104,6 +104,53 @@ fn keys_that_count_as_changed_conflict_as_if_they_were_and_stay_what_they_are() 
 }
 
 #[test]
+fn a_list_of_keys_is_as_current_as_each_of_them() {
+    let (store, tree) = with_tree(small());
+    put(&store, tree, "a", "0");
+    let transaction = store.begin();
+    let keys = [&b"a"[..], b"b", b"c"].map(|key| (tree, key));
+    assert_eq!(transaction.are_current(keys), [true; 3], "before another commit");
+    put(&store, tree, "b", "1");
+    assert_eq!(transaction.are_current(keys), [true, false, true]);
+    assert_eq!(keys.map(|(tree, key)| transaction.is_current(tree, key)), [true, false, true]);
+}
+
+#[test]
+fn keys_that_counted_as_changed_before_a_rollback_to_a_savepoint_conflict_no_more() {
+    for (undone, renews) in [(true, true), (true, false), (false, true), (false, false)] {
+        let (store, tree) = with_tree(small());
+        let mut transaction = store.begin();
+        transaction.put(tree, b"own", b"1").expect("fits");
+        transaction.count_as_changed(tree, [&b"kept"[..]]);
+        let first = transaction.savepoint();
+        transaction.count_as_changed(tree, [&b"z"[..], &b"y"[..]]);
+        let second = transaction.savepoint();
+        transaction.count_as_changed(tree, [&b"x"[..]]);
+        if undone {
+            transaction.rollback_to(first);
+        } else {
+            transaction.release(second);
+            transaction.rollback_to(first);
+            transaction.count_as_changed(tree, [&b"z"[..]]);
+        }
+        put(&store, tree, "x", "2");
+        put(&store, tree, "z", "2");
+        let outcome = match renews {
+            true => transaction.renew(),
+            false => transaction.commit().map(|_| ()),
+        };
+        assert_eq!(outcome.is_ok(), undone, "renews: {renews}");
+        let mut kept = store.begin();
+        kept.count_as_changed(tree, [&b"kept"[..]]);
+        kept.put(tree, b"other", b"1").expect("fits");
+        let savepoint = kept.savepoint();
+        kept.rollback_to(savepoint);
+        put(&store, tree, "kept", "2");
+        assert!(matches!(kept.commit(), Err(StoreError::Conflict)), "what was counted before stays");
+    }
+}
+
+#[test]
 fn going_back_to_a_savepoint_undoes_what_came_after_and_nothing_else() {
     let (store, tree) = with_tree(small());
     put(&store, tree, "a", "0");

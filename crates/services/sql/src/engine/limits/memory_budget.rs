@@ -113,6 +113,14 @@ impl Account {
         device::heap::count_here(&self.own);
     }
 
+    /// Runs on the session's thread what is not the session's: a commit, which may apply the changes of others and takes pages of the store.
+    pub(crate) fn not_counted<R>(&self, work: impl FnOnce() -> R) -> R {
+        let before = self.own.bytes();
+        let done = work();
+        self.own.set(before);
+        done
+    }
+
     /// Begins a statement. Memory that the session keeps from before is not charged to the statement. Exceptions are
     /// the memory of queries that are read in part, and the changes of a transaction that continues (`goes_on`).
     pub(crate) fn begin(&self, goes_on: bool) {

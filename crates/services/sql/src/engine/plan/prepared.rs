@@ -17,6 +17,7 @@ use super::access::Access;
 use super::{column_labels, expansion};
 use crate::SqlError;
 use crate::engine::Canceller;
+use crate::engine::parse::maintenance_parser::Maintenance;
 use crate::engine::parse::rights::statement::RightsStatement;
 use crate::engine::parse::row_locking::RowLocking;
 use crate::engine::parse::sequence_parser::SequenceStatement;
@@ -32,6 +33,8 @@ pub struct Prepared {
     pub(crate) rights: Option<Arc<RightsStatement>>,
     /// The statement instead, if it is CREATE SEQUENCE or ALTER SEQUENCE.
     pub(crate) sequence: Option<Arc<SequenceStatement>>,
+    /// The statement instead, if it is VACUUM or ANALYZE.
+    pub(crate) maintenance: Option<Arc<Maintenance>>,
     pub(crate) parameters: Vec<Option<DataType>>,
     pub(crate) schema: Option<SchemaRef>,
     pub(crate) plan: Option<KeptPlan>,
@@ -64,10 +67,10 @@ impl Prepared {
 
     /// Whether the text contains only blanks and comments.
     pub fn is_empty(&self) -> bool {
-        self.statement.is_none() && self.rights.is_none() && self.sequence.is_none()
+        self.statement.is_none() && self.rights.is_none() && self.sequence.is_none() && self.maintenance.is_none()
     }
 
-    /// The parsed statement; `None` for an empty one, and for one about roles, rights and sequences.
+    /// The parsed statement; `None` for an empty one, and for one that has a form of its own: about roles, rights, sequences, VACUUM.
     pub fn statement(&self) -> Option<&Statement> {
         self.statement.as_ref()
     }

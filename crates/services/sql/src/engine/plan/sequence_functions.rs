@@ -205,7 +205,7 @@ impl Call {
         self.changes()?;
         let (values, end) = self.sequences.take(&sequence, count)?;
         if let Some(last) = values.last() {
-            self.shared.taken.take(sequence, *last);
+            self.shared.taken.take(sequence, *last, &self.shared.catalog());
         }
         end.map_or(Ok(values), Err)
     }

@@ -5,6 +5,7 @@
 //! Otherwise the team is given up, and its threads end with their work. The allocator keeps pages for the thread that
 //! had them, even while the thread is idle: the memory of a long query goes back to the system when its threads end.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -22,11 +23,38 @@ const WAITING_MAX: usize = 4;
 /// 1 M texts in 64 MiB left 46 MiB with its threads, the next one 67 (2026-11-23); with new threads 28 and 24.
 const SHORT: Duration = Duration::from_millis(50);
 
+/// Threads of queries that clients read in part: those of cursors and of portals keep their teams, which do nothing meanwhile.
+const KEPT_THREADS_MAX: usize = 1024;
+
+/// At least so many of these queries on a machine of many processors: one transaction has 64 cursors at most, and is half of them.
+const KEPT_LEAST: usize = 128;
+
 /// All teams of an engine.
 #[derive(Debug)]
 pub(crate) struct QueryThreadPool {
     threads: usize,
     waiting: Mutex<Vec<(Runtime, Arc<HeapCount>)>>,
+    /// How many queries are read in part, by user.
+    kept: Mutex<HashMap<String, usize>>,
+}
+
+/// The place of a query that is read in part, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct KeptQuery {
+    teams: Arc<QueryThreadPool>,
+    user: String,
+}
+
+impl Drop for KeptQuery {
+    fn drop(&mut self) {
+        let mut kept = self.teams.kept.lock();
+        if let Some(count) = kept.get_mut(&self.user) {
+            *count -= 1;
+            if *count == 0 {
+                kept.remove(&self.user);
+            }
+        }
+    }
 }
 
 /// Threads that belong to one query until this is dropped.
@@ -44,7 +72,7 @@ pub(crate) struct QueryThreads {
 impl QueryThreadPool {
     /// A pool of teams with `threads` threads each.
     pub(crate) fn new(threads: usize) -> Arc<QueryThreadPool> {
-        Arc::new(QueryThreadPool { threads, waiting: Mutex::default() })
+        Arc::new(QueryThreadPool { threads, waiting: Mutex::default(), kept: Mutex::default() })
     }
 
     /// Takes a free team, or starts one; its memory is a part of this account. Errors: 53000 if the system starts no
@@ -60,6 +88,22 @@ impl QueryThreadPool {
         let (teams, handle) = (self.clone(), runtime.handle().clone());
         let account = account.clone();
         Ok(QueryThreads { teams, handle, runtime: Some(runtime), count, account, begun: Instant::now() })
+    }
+
+    /// A place for a query that a user reads in part, and whose team is kept meanwhile. One user has half of the places at most.
+    ///
+    /// Errors: 53300.
+    pub(crate) fn keep(self: &Arc<QueryThreadPool>, user: &str) -> Result<KeptQuery, SqlError> {
+        let most = (KEPT_THREADS_MAX / self.threads.max(1)).max(KEPT_LEAST);
+        let mut kept = self.kept.lock();
+        let own = kept.get(user).copied().unwrap_or(0);
+        if own >= most / 2 || kept.values().sum::<usize>() >= most {
+            let message = "too many cursors and portals are read in part";
+            let error = SqlError::Engine(Box::new(ErrorFields::new("53300", message)));
+            return Err(error.with_hint("Fetch all of their rows, close them, or end their transactions."));
+        }
+        *kept.entry(user.to_owned()).or_default() += 1;
+        Ok(KeptQuery { teams: self.clone(), user: user.to_owned() })
     }
 
     fn start(&self) -> Result<(Runtime, Arc<HeapCount>), SqlError> {
@@ -114,6 +158,28 @@ impl Drop for QueryThreads {
                 self.account.ends(&self.count);
             }
             runtime.shutdown_background();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queries_that_are_read_in_part_are_bounded_and_one_user_has_half_of_the_places() {
+        for (threads, most) in [(1, 1024), (4, 256), (64, KEPT_LEAST)] {
+            let teams = QueryThreadPool::new(threads);
+            let all = |user: &str| -> Vec<KeptQuery> { std::iter::from_fn(|| teams.keep(user).ok()).collect() };
+            let (first, second) = (all("a"), all("b"));
+            assert_eq!((first.len(), second.len()), (most / 2, most / 2), "{threads} threads");
+            assert_eq!(teams.keep("c").expect_err("there are enough").code(), "53300");
+            drop(second);
+            assert!(teams.keep("a").is_err(), "it has half");
+            assert_eq!(all("c").len(), most / 2);
+            drop(first);
+            assert_eq!(all("a").len(), most / 2);
+            assert!(teams.kept.lock().is_empty());
         }
     }
 }

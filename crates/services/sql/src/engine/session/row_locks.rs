@@ -21,16 +21,18 @@
 
 pub(crate) mod shown;
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use store::TreeId;
 use tokio::sync::oneshot;
 
+pub(crate) use super::lock_queues::{LockKey, LockMode};
+use super::lock_queues::{LockQueues, Waiter};
 use super::table_locks::{TABLES, table_of};
 use crate::{ErrorFields, SqlError};
 
@@ -40,172 +42,13 @@ const LOCKS_OF_TRANSACTION: usize = 65_536;
 const NUMBERS_OF_OWNER: usize = 1024;
 /// Rows that all transactions together lock: some 80 MB.
 const LOCKS_IN_ALL: usize = 524_288;
-
-/// What is locked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum LockKey {
-    /// A row, by the hash of its tree and key.
-    Row(u64),
-    /// A table, for LOCK TABLE.
-    Table(u64),
-    /// An advisory lock.
-    Number(i64),
-    /// An advisory lock of two numbers, which is no one of one.
-    Pair(i32, i32),
-}
-
-/// How it is locked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LockMode {
-    /// With others that share it.
-    Shared,
-    /// Alone.
-    Alone,
-}
-
-impl LockMode {
-    fn agrees(self, other: LockMode) -> bool {
-        self == LockMode::Shared && other == LockMode::Shared
-    }
-}
-
-#[derive(Debug)]
-struct Holder {
-    session: u64,
-    owner: u64,
-    mode: LockMode,
-}
-
-#[derive(Debug)]
-struct Waiter {
-    session: u64,
-    owner: u64,
-    mode: LockMode,
-    /// Whether it has nothing to lose, and is sent away where waits form a circle.
-    gives_way: bool,
-    /// Whether it has the lock now; it was sent away if not.
-    granted: oneshot::Sender<bool>,
-}
-
-#[derive(Debug, Default)]
-struct Lock {
-    holders: Vec<Holder>,
-    waiters: VecDeque<Waiter>,
-}
-
-impl Lock {
-    fn is_free_for(&self, session: u64, mode: LockMode) -> bool {
-        self.holders.iter().all(|holder| holder.session == session || holder.mode.agrees(mode))
-    }
-
-    fn is_held_by(&self, session: u64) -> bool {
-        self.holders.iter().any(|holder| holder.session == session)
-    }
-
-    /// Adds a holder. Returns whether the owner did not hold it before.
-    fn hold(&mut self, session: u64, owner: u64, mode: LockMode) -> bool {
-        match self.holders.iter_mut().find(|holder| holder.owner == owner) {
-            Some(holder) => {
-                if mode == LockMode::Alone {
-                    holder.mode = mode;
-                }
-                false
-            }
-            None => {
-                self.holders.push(Holder { session, owner, mode });
-                true
-            }
-        }
-    }
-
-    /// Gives the lock to those who waited longest and agree with its holders.
-    fn hand_on(&mut self, waiting: &mut HashMap<u64, LockKey>) {
-        while let Some(first) = self.waiters.front() {
-            if !self.is_free_for(first.session, first.mode) {
-                return;
-            }
-            let Some(Waiter { session, owner, mode, granted, .. }) = self.waiters.pop_front() else { return };
-            waiting.remove(&session);
-            self.hold(session, owner, mode);
-            // If nobody receives it, the wait was given up, and releases it.
-            let _ = granted.send(true);
-        }
-    }
-}
-
-#[derive(Debug, Default)]
-struct Inner {
-    locks: HashMap<LockKey, Lock>,
-    /// For each session that waits: for what.
-    waiting: HashMap<u64, LockKey>,
-}
-
-impl Inner {
-    /// Whom a waiting session waits for.
-    fn blockers(&self, session: u64) -> Vec<u64> {
-        let Some(lock) = self.waiting.get(&session).and_then(|key| self.locks.get(key)) else { return Vec::new() };
-        let Some(at) = lock.waiters.iter().position(|waiter| waiter.session == session) else { return Vec::new() };
-        let mode = lock.waiters[at].mode;
-        let holders = lock.holders.iter().map(|holder| (holder.session, holder.mode));
-        let before = lock.waiters.iter().take(at).map(|waiter| (waiter.session, waiter.mode));
-        let blocks = |(other, held): &(u64, LockMode)| *other != session && !held.agrees(mode);
-        holders.chain(before).filter(blocks).map(|(other, _)| other).collect()
-    }
-
-    /// Whom a session waits for, and whom those wait for, and so on.
-    fn all_blockers(&self, session: u64) -> HashSet<u64> {
-        let (mut open, mut seen) = (vec![session], HashSet::new());
-        while let Some(next) = open.pop() {
-            let blockers = self.blockers(next);
-            open.extend(blockers.into_iter().filter(|blocker| seen.insert(*blocker)));
-        }
-        seen
-    }
-
-    /// Sends away those that give way until a session that waits does not wait for itself. Returns whether it does not.
-    fn is_out_of_circle(&mut self, session: u64) -> bool {
-        loop {
-            let all = self.all_blockers(session);
-            if !all.contains(&session) {
-                return true;
-            }
-            let others = all.into_iter().filter(|other| *other != session);
-            let in_circle = |other: &u64| self.all_blockers(*other).contains(&session);
-            if !others.filter(in_circle).collect::<Vec<_>>().into_iter().any(|other| self.send_away(other)) {
-                return false;
-            }
-        }
-    }
-
-    /// Ends the wait of a session that gives way. Returns whether it is one.
-    fn send_away(&mut self, session: u64) -> bool {
-        let Inner { locks, waiting } = self;
-        let Some(lock) = waiting.get(&session).and_then(|key| locks.get_mut(key)) else { return false };
-        let is_it = |waiter: &Waiter| waiter.session == session && waiter.gives_way;
-        let Some(waiter) = lock.waiters.iter().position(is_it).and_then(|at| lock.waiters.remove(at)) else {
-            return false;
-        };
-        waiting.remove(&session);
-        // Those behind it may agree with the holders.
-        lock.hand_on(waiting);
-        let _ = waiter.granted.send(false);
-        true
-    }
-
-    fn release(&mut self, key: LockKey, owner: u64) {
-        let Some(lock) = self.locks.get_mut(&key) else { return };
-        lock.holders.retain(|holder| holder.owner != owner);
-        lock.hand_on(&mut self.waiting);
-        if lock.holders.is_empty() && lock.waiters.is_empty() {
-            self.locks.remove(&key);
-        }
-    }
-}
+/// Locks that a background thread takes, or a transaction releases, at a time: others need the mutex too.
+const LOCKS_AT_A_TIME: usize = 1024;
 
 /// All row locks of an engine.
 #[derive(Debug, Default)]
 pub(crate) struct RowLocks {
-    inner: Mutex<Inner>,
+    inner: Mutex<LockQueues>,
     hasher: RandomState,
     owners: AtomicU64,
 }
@@ -224,7 +67,7 @@ impl RowLocks {
     fn owner_that(self: &Arc<Self>, session: u64, gives_way: bool) -> Arc<LockOwner> {
         let (locks, id) = (Arc::clone(self), self.owners.fetch_add(1, Ordering::Relaxed));
         let (held, wanted, in_order) = (Mutex::default(), Mutex::default(), AtomicBool::new(false));
-        Arc::new(LockOwner { locks, session, id, gives_way, in_order, held, wanted })
+        Arc::new(LockOwner { locks, session, id, gives_way, in_order, held, begun: AtomicUsize::new(0), wanted })
     }
 
     /// The lock of a key of a tree.
@@ -245,15 +88,28 @@ impl RowLocks {
     /// result is dropped.
     pub(crate) fn reserve(self: &Arc<Self>, keys: &[LockKey]) -> Option<Arc<LockOwner>> {
         let owner = self.owner(NO_SESSION);
-        let mut inner = self.inner.lock();
-        if keys.iter().any(|key| inner.locks.contains_key(key)) {
-            return None;
+        for part in keys.chunks(LOCKS_AT_A_TIME) {
+            let mut inner = self.inner.lock();
+            if part.iter().any(|key| inner.locks.get(key).is_some_and(|lock| !lock.is_of(owner.id))) {
+                // The owner releases the parts before.
+                return None;
+            }
+            for key in part {
+                inner.locks.entry(*key).or_default().hold(NO_SESSION, owner.id, LockMode::Alone);
+            }
+            owner.held.lock().extend_from_slice(part);
         }
-        for key in keys {
-            inner.locks.entry(*key).or_default().hold(NO_SESSION, owner.id, LockMode::Alone);
-        }
-        owner.held.lock().extend_from_slice(keys);
         Some(owner)
+    }
+
+    /// The sessions that wait.
+    pub(crate) fn waiting(&self) -> Vec<u64> {
+        self.inner.lock().waiting.keys().copied().collect()
+    }
+
+    /// Whom a session waits for.
+    pub(crate) fn blockers(&self, session: u64) -> Vec<u64> {
+        self.inner.lock().blockers(session)
     }
 }
 
@@ -279,6 +135,8 @@ pub(crate) struct LockOwner {
     in_order: AtomicBool,
     /// In the order in which they were taken.
     held: Mutex<Vec<LockKey>>,
+    /// How many there were when the statement began, which may have waited and run again since.
+    begun: AtomicUsize,
     /// The row for which the statement has to wait before it runs again.
     wanted: Mutex<Option<Wanted>>,
 }
@@ -320,6 +178,16 @@ impl LockOwner {
             }
         }
         true
+    }
+
+    /// A statement begins.
+    pub(crate) fn begin_statement(&self) {
+        self.begun.store(self.count(), Ordering::Relaxed);
+    }
+
+    /// Releases what the statement has locked, in all of its runs: it has changed nothing.
+    pub(crate) fn give_back_statement(&self) {
+        self.give_back_to(self.begun.load(Ordering::Relaxed));
     }
 
     /// Whether its statement locks no row behind one that it waits for: transactions that lock in one order never wait in a circle.
@@ -397,7 +265,7 @@ impl LockOwner {
                 inner.release(key, self.id);
             }
             Some(mode) => {
-                let Inner { locks, waiting } = &mut *inner;
+                let LockQueues { locks, waiting } = &mut *inner;
                 let Some(lock) = locks.get_mut(&key) else { return };
                 lock.holders.iter_mut().filter(|holder| holder.owner == self.id).for_each(|holder| holder.mode = mode);
                 lock.hand_on(waiting);
@@ -428,7 +296,7 @@ impl LockOwner {
             return Err(deadlock());
         }
         // It may have become free before this one was in the queue.
-        let Inner { locks, waiting } = &mut *inner;
+        let LockQueues { locks, waiting } = &mut *inner;
         locks.entry(key).or_default().hand_on(waiting);
         drop(inner);
         Ok(Some(wait))
@@ -446,8 +314,24 @@ impl LockOwner {
             let at = count.min(held.len());
             held.split_off(at)
         };
+        for part in later.chunks(LOCKS_AT_A_TIME) {
+            let mut inner = self.locks.inner.lock();
+            part.iter().for_each(|key| inner.release(*key, self.id));
+        }
+    }
+
+    /// Releases rows, of those that it has locked since it had this number of locks.
+    pub(crate) fn give_back_some<'a>(&self, count: usize, rows: impl Iterator<Item = (TreeId, &'a [u8])>) {
+        let rows: HashSet<LockKey> = rows.map(|(tree, key)| self.locks.key(tree, key)).collect();
         let mut inner = self.locks.inner.lock();
-        later.into_iter().for_each(|key| inner.release(key, self.id));
+        let mut held = self.held.lock();
+        let from = count.min(held.len());
+        for key in held.split_off(from) {
+            match rows.contains(&key) {
+                true => inner.release(key, self.id),
+                false => held.push(key),
+            }
+        }
     }
 }
 
@@ -477,7 +361,7 @@ impl Drop for Wait<'_> {
             return;
         }
         let mut inner = self.owner.locks.inner.lock();
-        let Inner { locks, waiting } = &mut *inner;
+        let LockQueues { locks, waiting } = &mut *inner;
         let Some(lock) = locks.get_mut(&self.key) else { return };
         let before = lock.waiters.len();
         lock.waiters.retain(|waiter| waiter.owner != self.owner.id);
@@ -573,13 +457,19 @@ mod tests {
     fn a_background_thread_locks_all_of_its_rows_or_none() {
         let locks = Arc::new(RowLocks::default());
         let owner = locks.owner(1);
-        let keys: Vec<_> = (0..10_u8).map(|key| locks.key(TREE, &[key])).collect();
-        assert!(owner.try_take(TREE, &[3], LockMode::Alone));
-        assert!(locks.reserve(&keys).is_none());
-        assert!(owner.try_take(TREE, &[4], LockMode::Alone), "none is locked");
+        let key = |number: u16| number.to_be_bytes();
+        let keys: Vec<_> = (0..3000).map(|number| locks.key(TREE, &key(number))).collect();
+        // The first and the last of the parts in which they are taken.
+        for number in [3, 2999] {
+            assert!(owner.try_take(TREE, &key(number), LockMode::Alone));
+            assert!(locks.reserve(&keys).is_none());
+            assert!(owner.try_take(TREE, &key(4), LockMode::Alone), "none is locked");
+            owner.give_back_to(0);
+        }
         drop(owner);
         let reserved = locks.reserve(&keys).expect("nobody has one");
-        assert!(!locks.owner(1).try_take(TREE, &[4], LockMode::Alone));
+        assert!(locks.reserve(&keys[2000..]).is_none(), "another background thread has them");
+        assert!(!locks.owner(1).try_take(TREE, &key(2500), LockMode::Alone));
         drop(reserved);
         assert!(locks.inner.lock().locks.is_empty());
     }

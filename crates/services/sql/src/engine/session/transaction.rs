@@ -19,6 +19,7 @@ use super::cursors::Cursors;
 use super::isolation::Isolation;
 use super::row_locks::{LockMode, LockOwner};
 use super::table_locks::{TABLES, table_key};
+use crate::engine::limits::memory_budget::Account;
 use crate::engine::notifications::{Mailbox, PendingNotifications};
 use crate::engine::plan::access::OwnObjects;
 use crate::engine::plan::compiled_checks::CheckCache;
@@ -33,19 +34,40 @@ pub(crate) struct Mark {
     rows: HashMap<u64, i64>,
 }
 
-/// A savepoint: of the store, and how many locks, cursors and notifications there were.
+/// A savepoint: of the store, and how many locks, cursors, notifications and counters there were.
 struct Saved {
     name: String,
     savepoint: Savepoint,
     locks: usize,
     cursors: usize,
     notifications: (usize, usize),
+    /// Made and ended.
+    counters: (usize, usize),
+}
+
+/// The counters of sequences that a transaction makes and ends.
+#[derive(Default)]
+pub(crate) struct CountersOfTransaction {
+    /// They are gone if it does not commit.
+    pub(crate) made: Vec<u64>,
+    /// They are gone once it has committed.
+    pub(crate) ended: Vec<u64>,
+}
+
+impl CountersOfTransaction {
+    /// A sequence has another counter.
+    pub(crate) fn replaced(&mut self, old: u64, new: u64) {
+        self.ended.push(old);
+        self.made.push(new);
+    }
 }
 
 /// An open transaction.
 pub(crate) struct SessionTransaction {
     engine: Arc<Engine>,
     owner: u64,
+    /// The session's account, if it has a thread of its own.
+    pub(crate) on_own_thread: Option<Arc<Account>>,
     /// The session's canceller: each access checks whether the statement may continue.
     canceller: Canceller,
     /// The time when the transaction began: the result of `now()` in it.
@@ -56,6 +78,7 @@ pub(crate) struct SessionTransaction {
     kept_locks: Arc<AtomicUsize>,
     /// Cursors over its queries.
     pub(crate) cursors: Cursors,
+    pub(crate) counters: CountersOfTransaction,
     /// The rows that it has locked.
     row_locks: Arc<LockOwner>,
     /// Whether it locks the rows that it changes.
@@ -99,12 +122,14 @@ impl SessionTransaction {
         SessionTransaction {
             engine,
             owner,
+            on_own_thread: None,
             canceller,
             began: Utc::now(),
             transaction,
             savepoints: Vec::new(),
             kept_locks: Arc::default(),
             cursors: Cursors::default(),
+            counters: CountersOfTransaction::default(),
             row_locks,
             locks_rows: true,
             isolation: Isolation::ReadCommitted,
@@ -209,6 +234,23 @@ impl SessionTransaction {
         }
     }
 
+    /// What it has changed was as its snapshot says: in READ COMMITTED the statement's rows are locked now. `is_read`: as in
+    /// [`renew`](SessionTransaction::renew).
+    ///
+    /// Errors: [`SqlError::Again`].
+    pub(crate) fn check_changes(&mut self, is_read: bool) -> Result<(), SqlError> {
+        match self.moves(is_read) || self.isolation != Isolation::ReadCommitted {
+            true => self.renew(is_read),
+            false => self.with(|transaction| Ok(transaction.check()?)),
+        }
+    }
+
+    /// Whether a statement that runs again has a newer snapshot.
+    pub(crate) fn moves(&self, is_read: bool) -> bool {
+        let has_changed = || self.transaction.lock().as_ref().is_some_and(|transaction| !transaction.is_read_only());
+        self.isolation == Isolation::ReadCommitted && !(is_read && has_changed())
+    }
+
     /// Refuses what a key says that another transaction has changed since the snapshot, where the statement can have a newer one.
     ///
     /// Errors: [`SqlError::Again`].
@@ -222,6 +264,11 @@ impl SessionTransaction {
     /// Whether no other transaction has changed a row since the snapshot.
     pub(crate) fn is_current(&self, tree: TreeId, key: &[u8]) -> Result<bool, SqlError> {
         self.with(|transaction| Ok(transaction.is_current(tree, key)))
+    }
+
+    /// The same for many rows.
+    pub(crate) fn are_current(&self, rows: &[(TreeId, Vec<u8>)]) -> Result<Vec<bool>, SqlError> {
+        self.with(|transaction| Ok(transaction.are_current(rows.iter().map(|(tree, key)| (*tree, key.as_slice())))))
     }
 
     /// The present state, for [`back_to`](SessionTransaction::back_to).
@@ -288,6 +335,11 @@ impl SessionTransaction {
         Ok(())
     }
 
+    /// Whether it has a table alone, as who has created, emptied or altered it.
+    pub(crate) fn has_alone(&self, table: u64) -> bool {
+        self.locks.iter().any(|(held, alone)| *held == table && *alone)
+    }
+
     /// Refuses a look at all rows of a table that it has locked alone, if the snapshot is older than one of them.
     ///
     /// Errors: [`SqlError::Again`].
@@ -301,7 +353,8 @@ impl SessionTransaction {
         let savepoint = self.with(|transaction| Ok(transaction.savepoint()))?;
         let (locks, cursors) = (self.row_locks.count(), self.cursors.count());
         let notifications = self.notifications.count();
-        self.savepoints.push(Saved { name: name.into(), savepoint, locks, cursors, notifications });
+        let counters = (self.counters.made.len(), self.counters.ended.len());
+        self.savepoints.push(Saved { name: name.into(), savepoint, locks, cursors, notifications, counters });
         self.kept_locks.store(locks, Ordering::Release);
         Ok(())
     }
@@ -316,7 +369,7 @@ impl SessionTransaction {
     /// ROLLBACK TO SAVEPOINT: the savepoint stays, later ones are removed.
     pub(crate) fn rollback_to(&mut self, name: &str) -> Result<(), SqlError> {
         let at = self.find(name)?;
-        let Saved { savepoint, locks, cursors, notifications, .. } = self.savepoints[at];
+        let Saved { savepoint, locks, cursors, notifications, counters: (made, ended), .. } = self.savepoints[at];
         self.savepoints.truncate(at + 1);
         self.went_back = true;
         self.with(|transaction| {
@@ -328,6 +381,8 @@ impl SessionTransaction {
         self.kept_locks.store(locks, Ordering::Release);
         self.cursors.keep(cursors);
         self.notifications.keep(notifications);
+        self.counters.ended.truncate(ended);
+        self.engine.sequences.retire(0, self.counters.made.split_off(made));
         Ok(())
     }
 
@@ -357,6 +412,11 @@ impl SessionTransaction {
         self.cursors.keep(0);
         if self.engine.store.is_inline() {
             return self.commit_here();
+        }
+        // A session's own thread waits itself: to hand the commit to another thread and to be woken by it takes longer than all else
+        // that a small commit does.
+        if let Some(account) = self.on_own_thread.take() {
+            return account.not_counted(|| self.commit_here());
         }
         // The commit waits for the journal, together with all other commits of this moment: it must not block a thread
         // that serves sockets.
@@ -409,6 +469,11 @@ impl SessionTransaction {
             }
         }
         self.give_back(outcome.as_ref().ok());
+        // After an error it may be that the next opening finds the commit: what it made stays.
+        let CountersOfTransaction { ended, .. } = std::mem::take(&mut self.counters);
+        if let Ok(lsn) = &outcome {
+            self.engine.sequences.retire(lsn.0, ended);
+        }
         Ok(outcome.map(|_| ())?)
     }
 
@@ -424,6 +489,7 @@ impl Drop for SessionTransaction {
         // If there was no commit, this is the rollback: plans that still read the transaction get the error that it has
         // ended.
         self.transaction.lock().take();
+        self.engine.sequences.retire(0, std::mem::take(&mut self.counters.made));
         self.give_back(None);
     }
 }

@@ -15,7 +15,7 @@ use super::changed_table::column_position;
 use super::column_defaults;
 use super::column_definitions::{self, ReadColumn, check_names};
 use super::new_object::done;
-use super::{check_constraints, sequences, table_rewrite};
+use super::{check_constraints, primary_keys, sequences, table_rewrite};
 use crate::engine::parse::ast;
 use crate::engine::parse::ast::folded;
 use crate::engine::parse::ast::resolve;
@@ -32,6 +32,7 @@ pub(crate) async fn alter(session: &mut Session, alter: &AlterTable) -> Result<S
         Err(error) if alter.if_exists && error.code() == "42P01" => return done("ALTER TABLE"),
         table => table?,
     };
+    refuse_beside_rename(&alter.operations)?;
     session.changing_alone("ALTER TABLE", table.id)?;
     // Views keep the names with which they were created.
     let takes = |operation: &AlterTableOperation| {
@@ -70,6 +71,18 @@ pub(crate) async fn alter(session: &mut Session, alter: &AlterTable) -> Result<S
     let changes = changes(&before, &table, &alter.operations)?;
     session.objects_changed("ALTER TABLE", changes)?;
     done("ALTER TABLE")
+}
+
+/// Refuses RENAME beside other changes: what depends on the table is looked up by the names before the statement. PostgreSQL's syntax has
+/// no such statement. Errors: 42601.
+fn refuse_beside_rename(operations: &[AlterTableOperation]) -> Result<(), SqlError> {
+    use AlterTableOperation::{RenameColumn, RenameTable};
+    let is_rename = |operation: &AlterTableOperation| matches!(operation, RenameTable { .. } | RenameColumn { .. });
+    match operations.len() > 1 && operations.iter().any(is_rename) {
+        true => Err(SqlError::statement("42601", "RENAME stands alone in an ALTER TABLE")
+            .with_hint("Use a statement of its own for each.")),
+        false => Ok(()),
+    }
 }
 
 /// What rights must know of: another name of the table, columns that are gone or have another name.
@@ -120,34 +133,16 @@ async fn alter_one(session: &mut Session, table: &mut Table, operation: &AlterTa
         }
         AlterTableOperation::AlterColumn { column_name, op } => {
             let at = column_position(table, &folded(column_name))?;
-            match op {
-                AlterColumnOperation::SetDefault { .. } | AlterColumnOperation::DropDefault
-                    if table.columns[at].identity.is_some() =>
-                {
-                    let (column, table) = (&table.columns[at].name, &table.name);
-                    let message = format!("column \"{column}\" of relation \"{table}\" is an identity column");
-                    return Err(SqlError::statement("42601", message));
+            alter_column(session, table, at, op).await?;
+        }
+        AlterTableOperation::AddConstraint { constraint: TableConstraint::PrimaryKey(key), not_valid: false } => {
+            let positions = primary_keys::positions(table, key)?;
+            for at in &positions {
+                if !table.columns[*at].not_null {
+                    set_not_null(session, table, *at).await?;
                 }
-                AlterColumnOperation::DropNotNull if table.columns[at].identity.is_some() => {
-                    let (column, table) = (&table.columns[at].name, &table.name);
-                    let message = format!("column \"{column}\" of relation \"{table}\" is an identity column");
-                    return Err(SqlError::statement("42601", message));
-                }
-                AlterColumnOperation::SetDefault { value } => {
-                    table.columns[at].default = Some(sequences::stored_default(value));
-                    column_definitions::check_default(session, &table.columns[at], value).await?;
-                }
-                AlterColumnOperation::DropDefault => table.columns[at].default = None,
-                AlterColumnOperation::SetDataType { data_type, using, .. } => {
-                    table_rewrite::set_type(session, table, at, (data_type, using.as_ref())).await?;
-                }
-                AlterColumnOperation::SetNotNull if !table.columns[at].not_null => {
-                    set_not_null(session, table, at).await?
-                }
-                AlterColumnOperation::SetNotNull => {}
-                AlterColumnOperation::DropNotNull if !table.key.contains(&at) => table.columns[at].not_null = false,
-                other => return Err(SqlError::unsupported(format!("ALTER COLUMN .. {other}"))),
             }
+            primary_keys::add(session, table, key, positions).await?;
         }
         AlterTableOperation::AddConstraint { constraint: TableConstraint::Check(check), not_valid: false } => {
             let known: Vec<String> = table.checks.iter().map(|check| check.name.clone()).collect();
@@ -159,6 +154,42 @@ async fn alter_one(session: &mut Session, table: &mut Table, operation: &AlterTa
             drop_constraint(table, &folded(name), *if_exists)?;
         }
         other => return Err(SqlError::unsupported(format!("ALTER TABLE .. {other}"))),
+    }
+    Ok(())
+}
+
+/// ALTER COLUMN. Errors: 42601 for what identity columns do not have; 0A000.
+async fn alter_column(
+    session: &mut Session,
+    table: &mut Table,
+    at: usize,
+    op: &AlterColumnOperation,
+) -> Result<(), SqlError> {
+    match op {
+        AlterColumnOperation::SetDefault { .. } | AlterColumnOperation::DropDefault
+            if table.columns[at].identity.is_some() =>
+        {
+            let (column, table) = (&table.columns[at].name, &table.name);
+            let message = format!("column \"{column}\" of relation \"{table}\" is an identity column");
+            return Err(SqlError::statement("42601", message));
+        }
+        AlterColumnOperation::DropNotNull if table.columns[at].identity.is_some() => {
+            let (column, table) = (&table.columns[at].name, &table.name);
+            let message = format!("column \"{column}\" of relation \"{table}\" is an identity column");
+            return Err(SqlError::statement("42601", message));
+        }
+        AlterColumnOperation::SetDefault { value } => {
+            table.columns[at].default = Some(sequences::stored_default(value));
+            column_definitions::check_default(session, &table.columns[at], value).await?;
+        }
+        AlterColumnOperation::DropDefault => table.columns[at].default = None,
+        AlterColumnOperation::SetDataType { data_type, using, .. } => {
+            table_rewrite::set_type(session, table, at, (data_type, using.as_ref())).await?;
+        }
+        AlterColumnOperation::SetNotNull if !table.columns[at].not_null => set_not_null(session, table, at).await?,
+        AlterColumnOperation::SetNotNull => {}
+        AlterColumnOperation::DropNotNull if !table.key.contains(&at) => table.columns[at].not_null = false,
+        other => return Err(SqlError::unsupported(format!("ALTER COLUMN .. {other}"))),
     }
     Ok(())
 }

@@ -52,9 +52,10 @@ pub(crate) async fn copy(session: &mut Session, statement: &Statement) -> Result
         return Err(super::create_drop::unsupported(statement));
     };
     let format = format(options, legacy_options)?;
+    let freezes = options.iter().any(|option| matches!(option, CopyOption::Freeze(true)));
     match (to, target) {
         (true, CopyTarget::Stdout) => copy_out(session, source, format).await,
-        (false, CopyTarget::Stdin) => copy_in(session, source, format).await,
+        (false, CopyTarget::Stdin) => copy_in(session, source, format, freezes).await,
         _ => Err(SqlError::unsupported("COPY with files and programs of the server")
             .with_hint("Use COPY .. FROM STDIN or TO STDOUT; psql's \\copy does.")),
     }
@@ -87,7 +88,13 @@ async fn copy_out(session: &mut Session, source: &CopySource, format: CopyFormat
     Ok(StatementResult::CopyOut(CopyOut { schema: stream.schema(), stream, format, access }))
 }
 
-async fn copy_in(session: &mut Session, source: &CopySource, format: CopyFormat) -> Result<StatementResult, SqlError> {
+/// `freezes`: FREEZE, which takes a table that the transaction has made or emptied. Its rows are no others then, as in PostgreSQL.
+async fn copy_in(
+    session: &mut Session,
+    source: &CopySource,
+    format: CopyFormat,
+    freezes: bool,
+) -> Result<StatementResult, SqlError> {
     let CopySource::Table { table_name, columns } = source else {
         return Err(SqlError::statement("42601", "COPY FROM needs a table"));
     };
@@ -104,6 +111,12 @@ async fn copy_in(session: &mut Session, source: &CopySource, format: CopyFormat)
         columns.iter().map(|at| table.columns[*at].kind.field(&table.columns[*at].name, true)).collect();
     let schema = Arc::new(Schema::new(fields));
     let defaults = column_defaults::defaults(session, &table, &columns).await?;
+    let transaction = session.changing("COPY FROM")?;
+    if freezes && !transaction.has_alone(table.id) {
+        let message =
+            "cannot perform COPY FREEZE because the table was not created or truncated in the current subtransaction";
+        return Err(SqlError::transaction("55000", message));
+    }
     lock(session, table.id).await?;
     check_constraints::prepare(session, &table).await?;
     let failure = session.transaction.failure();
@@ -223,7 +236,7 @@ fn format(options: &[CopyOption], legacy: &[CopyLegacyOption]) -> Result<CopyFor
             CopyOption::Header(is) => header = *is,
             CopyOption::Quote(c) => quote = Some(*c),
             CopyOption::Escape(c) => escape = Some(*c),
-            CopyOption::Freeze(false) => {}
+            CopyOption::Freeze(_) => {}
             CopyOption::Encoding(name) if matches!(name.to_lowercase().as_str(), "utf8" | "utf-8") => {}
             other => return Err(SqlError::unsupported(format!("COPY with {other}"))),
         }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use datafusion::arrow::datatypes::Field;
 use datafusion::sql::sqlparser::ast::{
-    CreateTable, CreateTableOptions, ObjectName, ObjectType, SchemaName, Statement, Truncate, TruncateIdentityOption,
+    CreateTable, CreateTableOptions, ObjectName, ObjectType, SchemaName, SqlOption, Statement, Truncate,
+    TruncateIdentityOption,
 };
 use node::identity::{Action, Object, ObjectChange};
 use store::TreeId;
@@ -285,12 +286,44 @@ fn refuse_options(create: &CreateTable) -> Result<(), SqlError> {
         (create.inherits.is_some(), "INHERITS"),
         (create.partition_by.is_some() || create.partition_of.is_some(), "PARTITION"),
         (create.on_commit.is_some(), "ON COMMIT"),
-        (create.table_options != CreateTableOptions::None, "an option of storage"),
+        (!are_known(&create.table_options)?, "an option of storage"),
     ];
     match odd.iter().find(|(is, _)| *is) {
         Some((_, what)) => Err(SqlError::unsupported(format!("CREATE TABLE with {what}"))),
         None => Ok(()),
     }
+}
+
+/// Whether the options of a table's storage are FILLFACTOR alone: pages of trees are filled as rows come, and those of row groups never
+/// change, so that it has nothing to say here. Errors: 22023.
+fn are_known(options: &CreateTableOptions) -> Result<bool, SqlError> {
+    let options = match options {
+        CreateTableOptions::None => return Ok(true),
+        CreateTableOptions::With(options) => options,
+        _ => return Ok(false),
+    };
+    for option in options {
+        let SqlOption::KeyValue { key, value } = option else { return Ok(false) };
+        if !key.value.eq_ignore_ascii_case("fillfactor") {
+            return Ok(false);
+        }
+        let text = value.to_string();
+        let text = text.trim_matches('\'');
+        match text.parse::<i64>() {
+            Ok(10..=100) => {}
+            Ok(_) => {
+                let message = format!("value {text} out of bounds for option \"fillfactor\"");
+                return Err(
+                    SqlError::value("22023", message).with_detail("Valid values are between \"10\" and \"100\".")
+                );
+            }
+            Err(_) => {
+                let message = format!("invalid value for integer option \"fillfactor\": {text}");
+                return Err(SqlError::value("22023", message));
+            }
+        }
+    }
+    Ok(true)
 }
 
 /// The error that refuses a statement, with its first words.

@@ -89,7 +89,7 @@ async fn declare(
     let schema = column_labels::labelled(&statement, &stream.schema());
     let stream = column_labels::relabel(stream, schema.clone());
     let (stream, is_frozen) = match session.shared.view() {
-        View::Snapshot(_) => (stream, true),
+        View::Snapshot(_) => (session.kept(stream)?, true),
         View::Transaction(_) => frozen(session, stream).await?,
     };
     session.transaction.in_block("DECLARE CURSOR")?.cursors.declare(&name, schema, stream, is_frozen)?;
@@ -120,7 +120,10 @@ async fn frozen(
     });
     Ok(match is_over {
         true => (Box::pin(RecordBatchStreamAdapter::new(schema, rows)), true),
-        false => (session.held(Box::pin(RecordBatchStreamAdapter::new(schema, rows.chain(stream)))), false),
+        false => {
+            let rows = Box::pin(RecordBatchStreamAdapter::new(schema, rows.chain(session.kept(stream)?)));
+            (session.held(rows), false)
+        }
     })
 }
 
@@ -176,4 +179,45 @@ fn rows(direction: &FetchDirection) -> Result<u64, SqlError> {
 /// The columns that FETCH returns, if the cursor is there.
 pub(super) fn schema(session: &Session, name: &Ident) -> Option<SchemaRef> {
     session.transaction.open()?.cursors.schema(&folded(name)).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use store::{Options, Store};
+
+    use crate::{Engine, EngineOptions, Session, StatementResult};
+
+    async fn answer(session: &mut Session, sql: &str) -> Result<usize, &'static str> {
+        let prepared = session.prepare(sql, &[]).await.map_err(|error| error.code())?;
+        match session.execute(&prepared[0], &[]).await.map_err(|error| error.code())? {
+            StatementResult::Rows { stream, .. } => {
+                let batches: Vec<_> = futures::TryStreamExt::try_collect(stream).await.map_err(|_| "stream")?;
+                Ok(batches.iter().map(|batch| batch.num_rows()).sum())
+            }
+            _ => Ok(0),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_cursor_has_one_of_the_places_for_queries_that_are_read_in_part_until_its_end() {
+        let store = Store::in_memory(Options::default()).expect("memory is enough");
+        let engine = Engine::new(store, EngineOptions { threads: 2, ..EngineOptions::default() }).expect("it starts");
+        let mut session = engine.session("a");
+        let mut places: Vec<_> = std::iter::from_fn(|| engine.teams.keep("a").ok()).collect();
+        let declare = "DECLARE c CURSOR FOR SELECT x FROM generate_series(1, 10) s(x)";
+        assert_eq!(answer(&mut session, "BEGIN").await, Ok(0));
+        assert_eq!(answer(&mut session, declare).await, Err("53300"));
+        assert_eq!(answer(&mut session, "ROLLBACK").await, Ok(0));
+        places.truncate(places.len() - 1);
+        assert_eq!(answer(&mut session, "BEGIN").await, Ok(0));
+        assert_eq!(answer(&mut session, declare).await, Ok(0));
+        assert!(engine.teams.keep("a").is_err(), "the cursor has it");
+        assert_eq!(answer(&mut session, "FETCH ALL FROM c").await, Ok(10));
+        drop(engine.teams.keep("a").expect("the cursor is at its end"));
+        // A cursor whose rows were read at DECLARE needs none.
+        places.push(engine.teams.keep("a").expect("one is free"));
+        assert_eq!(answer(&mut session, "CREATE TABLE t (a int)").await, Ok(0));
+        assert_eq!(answer(&mut session, "DECLARE d CURSOR FOR SELECT 1").await, Ok(0));
+        assert_eq!(answer(&mut session, "FETCH ALL FROM d").await, Ok(1));
+    }
 }

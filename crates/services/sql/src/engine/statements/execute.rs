@@ -7,8 +7,8 @@ use datafusion::sql::sqlparser::ast::{ObjectType, Statement};
 use super::repeats::{Changing, changing_rows};
 use super::{
     advisory_calls, alter_table, called_settings, copy, create_drop, create_external_table, create_view,
-    cursor_statements, explain, insert, lock_table, notification_statements, point_query, prepared_statements, rights,
-    select_for_update, sequences, session_statements, update_delete,
+    cursor_statements, explain, insert, lock_table, maintenance, notification_statements, point_query,
+    prepared_statements, rights, select_for_update, sequences, session_statements, update_delete,
 };
 use crate::SqlError;
 use crate::engine::parse::rights::statement::RightsStatement;
@@ -109,6 +109,9 @@ impl Session {
         if let Some(sequence) = &prepared.sequence {
             return changing_rows(self, Changing::Sequence(sequence)).await;
         }
+        if let Some(maintenance) = &prepared.maintenance {
+            return maintenance::run(self, maintenance);
+        }
         let Some(statement) = &prepared.statement else { return Ok(StatementResult::Done { tag: String::new() }) };
         let controlled = session_statements::control(self, statement).await;
         // The end of a transaction may have undone a SET ROLE.
@@ -203,7 +206,8 @@ impl Session {
 /// The first words of a statement that changes definitions, for the audit.
 fn words_of(prepared: &Prepared) -> &'static str {
     let of_sequence = prepared.sequence.as_ref().map(|sequence| sequence.words());
-    of_sequence.unwrap_or(prepared.statement.as_ref().map_or("", words))
+    let own = of_sequence.or(prepared.maintenance.as_ref().map(|maintenance| maintenance.words()));
+    own.unwrap_or(prepared.statement.as_ref().map_or("", words))
 }
 
 fn words(statement: &Statement) -> &'static str {

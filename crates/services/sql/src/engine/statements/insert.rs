@@ -1,6 +1,6 @@
 //! The statement INSERT.
 //!
-//! VALUES of literals and parameters become columns here, without DataFusion. Every other source is a query that
+//! VALUES of literals, parameters and `CURRENT_TIMESTAMP` become columns here, without DataFusion. Every other source is a query that
 //! DataFusion runs. If it reads a snapshot, which does not see the new rows, its rows are written while they come. In a
 //! transaction that has changed something, the query runs to its end first, so a table can be inserted into itself.
 
@@ -19,7 +19,7 @@ use super::changed_table;
 use super::changed_table::{ChangedRows, InsertTarget, column_position, note, placeholder};
 use super::check_constraints;
 use super::column_defaults;
-use super::literal_values::{cells, fits};
+use super::literal_values::{cells, fits, is_moment, moment};
 use super::read_columns::ReadColumns;
 use super::row_changes::Existing;
 use super::update_delete::{always, assigned};
@@ -181,7 +181,7 @@ async fn source_columns(
     if let Some(rows) = ast::plain_values(source) {
         let rows: Vec<&[Expr]> = rows.iter().map(|row| row.content.as_slice()).collect();
         check_width(into, rows.iter().map(|row| row.len()).max().unwrap_or(0))?;
-        if let Some(values) = literals(into, &rows, parameters)? {
+        if let Some(values) = literals(session, into, &rows, parameters)? {
             return complete(session, &into.table, &into.columns[..values.len()], values, rows.len()).await;
         }
     }
@@ -223,7 +223,10 @@ pub(crate) async fn describe_insert(
                     for (expr, at) in row.content.iter().zip(&into.columns) {
                         match placeholder(expr) {
                             Some(name) => note(&mut found, name, into.table.columns[*at].kind.arrow())?,
-                            None => others |= !ast::is_default(expr) && ast::literal(expr, &[])?.is_none(),
+                            None => {
+                                let is_known = ast::is_default(expr) || is_moment(expr);
+                                others |= !is_known && ast::literal(expr, &[])?.is_none();
+                            }
                         }
                     }
                 }
@@ -360,6 +363,7 @@ fn with_defaults(into: &InsertTarget<'_>, source: &Query) -> Result<Query, SqlEr
 
 /// The columns of VALUES, if all are literals, parameters and literal defaults.
 fn literals(
+    session: &Session,
     into: &InsertTarget<'_>,
     rows: &[&[Expr]],
     parameters: &[ScalarValue],
@@ -374,7 +378,8 @@ fn literals(
         let mut values = Vec::with_capacity(rows.len());
         for row in rows {
             let default = if ast::is_default(&row[nth]) { Some(ast::default_of(column)?) } else { None };
-            match ast::literal(default.as_ref().unwrap_or(&row[nth]), parameters)? {
+            let value = default.as_ref().unwrap_or(&row[nth]);
+            match ast::literal(value, parameters)?.or_else(|| moment(session, value)) {
                 Some(literal) if fits(&literal, column.kind) => values.push(literal),
                 _ => return Ok(None),
             }

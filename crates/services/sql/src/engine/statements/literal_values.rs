@@ -4,8 +4,12 @@ use std::sync::Arc;
 
 use datafusion::arrow::array::{Array, ArrayRef, StringArray};
 use datafusion::arrow::compute::concat;
+use datafusion::arrow::datatypes::DataType;
+use datafusion::scalar::ScalarValue;
+use datafusion::sql::sqlparser::ast::{Expr, FunctionArguments, ObjectNamePart};
 
 use crate::SqlError;
+use crate::engine::Session;
 use crate::engine::parse::ast::Literal;
 use crate::engine::semantics::assignment_casts::assign;
 use crate::table::{Column, SqlType};
@@ -21,6 +25,27 @@ pub(crate) fn fits(literal: &Literal, kind: SqlType) -> bool {
             _ => false,
         },
     }
+}
+
+/// The value of `CURRENT_TIMESTAMP` or `now()` in the open transaction; `None` if the expression is another one.
+pub(crate) fn moment(session: &Session, expr: &Expr) -> Option<Literal> {
+    let began = session.transaction.open().filter(|_| is_moment(expr))?.began;
+    let DataType::Timestamp(_, zone) = SqlType::TimestampTz.arrow() else { return None };
+    Some(Literal::Parameter(ScalarValue::TimestampMicrosecond(Some(began.timestamp_micros()), zone)))
+}
+
+/// Whether an expression is the time when the transaction began.
+pub(crate) fn is_moment(expr: &Expr) -> bool {
+    let Expr::Function(function) = expr else { return false };
+    let [ObjectNamePart::Identifier(name)] = function.name.0.as_slice() else { return false };
+    let is = |known: &str| name.quote_style.is_none() && name.value.eq_ignore_ascii_case(known);
+    let is_plain = function.over.is_none() && function.filter.is_none() && function.within_group.is_empty();
+    is_plain
+        && match &function.args {
+            FunctionArguments::None => is("current_timestamp"),
+            FunctionArguments::List(list) => list.args.is_empty() && (is("now") || is("transaction_timestamp")),
+            FunctionArguments::Subquery(_) => false,
+        }
 }
 
 /// One column of literals, in the column's type.

@@ -26,7 +26,7 @@ use futures::stream;
 
 use super::changed_table;
 use super::changed_table::{note, placeholder};
-use super::literal_values::{cells, fits};
+use super::literal_values::{cells, fits, is_moment, moment};
 use super::read_columns::ReadColumns;
 use crate::SqlError;
 use crate::engine::parse::ast;
@@ -313,6 +313,7 @@ pub(crate) fn describe_values(
         };
         match placeholder(value) {
             Some(name) => note(types, name, kind.arrow())?,
+            None if is_moment(value) => {}
             None => match ast::literal(value, &[]) {
                 Ok(Some(literal)) if fits(&literal, kind) => {}
                 _ => return Ok(false),
@@ -341,8 +342,7 @@ pub(crate) fn quick_query(
     Ok(Some(StatementResult::Rows { schema, stream, tag: "SELECT" }))
 }
 
-/// Locks the row of a condition that contains its key before the statement reads anything, so that it is read once. Returns how many
-/// locks the transaction had before; `None` if the condition has another form.
+/// Locks the row of a condition that contains its key before the statement reads anything, so that it is read once.
 ///
 /// Errors: [`SqlError::Again`] if another transaction has the row.
 pub(crate) fn lock(
@@ -351,12 +351,12 @@ pub(crate) fn lock(
     alias: &str,
     condition: Option<&Expr>,
     parameters: &[ScalarValue],
-) -> Result<Option<usize>, SqlError> {
-    let (Some(condition), Some(transaction)) = (condition, session.transaction.open()) else { return Ok(None) };
-    let Some(key) = key(table, alias, condition, parameters)? else { return Ok(None) };
-    let before = transaction.row_locks().count();
-    transaction.lock_row(table.rows, &key)?;
-    Ok(Some(before))
+) -> Result<(), SqlError> {
+    let (Some(condition), Some(transaction)) = (condition, session.transaction.open()) else { return Ok(()) };
+    match key(table, alias, condition, parameters)? {
+        Some(key) => transaction.lock_row(table.rows, &key),
+        None => Ok(()),
+    }
 }
 
 /// Deletes the one row of a condition; `None` if the statement has another form.
@@ -396,7 +396,7 @@ pub(crate) fn quick_update(
     let mut values = Vec::new();
     for assignment in &update.assignments {
         let Some(at) = assigned_column(table, assignment) else { return Ok(None) };
-        match ast::literal(&assignment.value, parameters)? {
+        match ast::literal(&assignment.value, parameters)?.or_else(|| moment(session, &assignment.value)) {
             Some(literal) if fits(&literal, table.columns[at].kind) => values.push((at, Some(literal))),
             None if sum_of(table, alias, at, &assignment.value).is_some() => values.push((at, None)),
             _ => return Ok(None),

@@ -17,10 +17,25 @@ impl Session {
     /// contains the parameter types that the client declared. A text without any statement returns an empty list. An
     /// error fails the open transaction, as in PostgreSQL.
     pub async fn prepare(&mut self, sql: &str, hints: &[Option<DataType>]) -> Result<Vec<Prepared>, SqlError> {
+        self.prepare_as(sql, hints, true).await
+    }
+
+    /// The same for statements that run at once, and whose parameters and results nobody asks for: what running them finds out is not
+    /// determined before.
+    pub(crate) async fn prepare_to_run(&mut self, sql: &str) -> Result<Vec<Prepared>, SqlError> {
+        self.prepare_as(sql, &[], false).await
+    }
+
+    async fn prepare_as(
+        &mut self,
+        sql: &str,
+        hints: &[Option<DataType>],
+        describes: bool,
+    ) -> Result<Vec<Prepared>, SqlError> {
         self.transaction.take_back();
         // Planning computes without a pause: it checks whether it must end.
         let running = self.canceller.begin(self.settings.now().statement_timeout());
-        let outcome = self.prepare_all(sql, hints).await;
+        let outcome = self.prepare_all(sql, hints, describes).await;
         running.end();
         if outcome.is_err() {
             self.transaction.failure().report();
@@ -28,13 +43,19 @@ impl Session {
         outcome
     }
 
-    async fn prepare_all(&mut self, sql: &str, hints: &[Option<DataType>]) -> Result<Vec<Prepared>, SqlError> {
+    async fn prepare_all(
+        &mut self,
+        sql: &str,
+        hints: &[Option<DataType>],
+        describes: bool,
+    ) -> Result<Vec<Prepared>, SqlError> {
         if sql.len() > parse::LONG_BYTES {
             self.account.check_room(parse::memory(sql))?;
         }
         let statements = parse::parsed(sql)?;
         let mut prepared = Vec::with_capacity(statements.len());
         let alone = statements.len() == 1;
+        let plans = describes && alone;
         for statement in statements {
             match statement {
                 ParsedStatement::Rights(rights) => {
@@ -42,6 +63,9 @@ impl Session {
                 }
                 ParsedStatement::Sequence(sequence) => {
                     prepared.push(Prepared { sequence: Some(Arc::new(sequence)), ..Prepared::default() });
+                }
+                ParsedStatement::Maintenance(maintenance) => {
+                    prepared.push(Prepared { maintenance: Some(Arc::new(maintenance)), ..Prepared::default() });
                 }
                 ParsedStatement::Other(statement) if matches!(*statement, Statement::Prepare { .. }) => {
                     if let Statement::Prepare { statement, .. } = &*statement {
@@ -51,7 +75,7 @@ impl Session {
                     prepared.push(Prepared { statement: Some(*statement), text, ..Prepared::default() });
                 }
                 ParsedStatement::Other(statement) => {
-                    prepared.push(self.prepare_checked(*statement, hints, alone).await?)
+                    prepared.push(self.prepare_checked(*statement, hints, plans).await?)
                 }
             }
         }
@@ -82,15 +106,15 @@ impl Session {
     }
 
     /// If there are several statements, a later one may need the results of an earlier one, so only a single one is
-    /// planned here.
+    /// planned here, if `plans` says so.
     async fn prepare_one(
         &mut self,
         statement: Statement,
         hints: &[Option<DataType>],
-        alone: bool,
+        plans: bool,
     ) -> Result<Prepared, SqlError> {
         let mut prepared = Prepared { parameters: hints.to_vec(), ..Prepared::default() };
-        let plans = alone && (!self.transaction.is_open() || !self.transaction.has_failed());
+        let plans = plans && (!self.transaction.is_open() || !self.transaction.has_failed());
         match &statement {
             Statement::Query(_) if plans => {
                 self.refresh()?;

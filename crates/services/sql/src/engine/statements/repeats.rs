@@ -7,7 +7,8 @@
 //!
 //! Rows that a statement has locked stay locked when it runs again, so each of its runs comes further. In a transaction it locks none
 //! behind the one that it waits for, so that transactions that lock in one order do not wait for one another. In an open transaction
-//! only the statement is undone, and in REPEATABLE READ it runs again only if the other transaction has changed nothing. A
+//! only the statement is undone, and in REPEATABLE READ it runs again only if the other transaction has changed nothing; so it is while
+//! rows of an earlier query are read in a view with the transaction's changes, which has to stay. A
 //! statement that is a transaction of its own has nothing to lose: after a deadlock it releases its rows and begins again. But
 //! advisory locks of its session would stay, and with them the circle: then it is as one in a transaction.
 
@@ -20,7 +21,6 @@ use crate::SqlError;
 use crate::engine::parse::rights::statement::RightsStatement;
 use crate::engine::parse::row_locking::RowLocking;
 use crate::engine::parse::sequence_parser::SequenceStatement;
-use crate::engine::session::isolation::Isolation;
 use crate::engine::session::transaction::SessionTransaction;
 use crate::engine::{Session, StatementResult};
 
@@ -116,12 +116,16 @@ async fn in_transaction(session: &mut Session, changing: Changing<'_>) -> Result
         session.refresh()?;
         return session.change(changing).await;
     }
+    if let Some(open) = session.transaction.open() {
+        open.row_locks().begin_statement();
+    }
     let (mut tries, mut waits) = (0, 0);
     // As in PostgreSQL a lock of a table reads nothing: REPEATABLE READ sees what is committed when it has the lock.
     let reads = !matches!(changing, Changing::Other(Statement::Lock(_), ..))
         || session.transaction.open().is_some_and(SessionTransaction::has_read);
     loop {
         session.refresh()?;
+        let is_read = session.is_read();
         let Some(open) = session.transaction.open() else { return session.change(changing).await };
         let (locks, mark) = (open.row_locks().clone(), open.mark()?);
         locks.set_in_order(waits < WAITS_IN_ORDER_MOST);
@@ -131,7 +135,7 @@ async fn in_transaction(session: &mut Session, changing: Changing<'_>) -> Result
             open.set_read(reads);
         }
         let Some(open) = session.transaction.open() else { return outcome };
-        let (wanted, is_renewed) = (locks.take_wanted(), open.isolation == Isolation::ReadCommitted);
+        let (wanted, is_renewed) = (locks.take_wanted(), open.moves(is_read));
         let again = matches!(outcome, Err(SqlError::Again(_)));
         if !again || (wanted.is_none() && (!is_renewed || tries >= AGAIN_MOST)) {
             open.forget(&mark);
@@ -163,9 +167,9 @@ async fn in_transaction(session: &mut Session, changing: Changing<'_>) -> Result
 ///
 /// Errors: [`SqlError::Again`].
 fn check_changes(session: &mut Session) -> Result<(), SqlError> {
-    let is_read = std::sync::Arc::strong_count(&session.readers) > 1;
+    let is_read = session.is_read();
     match session.transaction.open_mut() {
-        Some(open) => open.renew(is_read),
+        Some(open) => open.check_changes(is_read),
         None => Ok(()),
     }
 }

@@ -4,7 +4,7 @@
 //! ([`super::repeats`]), with its locks. With SKIP LOCKED the limit counts the rows that were locked, as in PostgreSQL, so that it is
 //! applied here.
 
-use datafusion::arrow::array::{AsArray, RecordBatch, UInt64Array};
+use datafusion::arrow::array::{Array, AsArray, BinaryArray, RecordBatch, UInt64Array};
 use datafusion::arrow::compute::take_record_batch;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::scalar::ScalarValue;
@@ -14,7 +14,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 use futures::{TryStreamExt, stream};
 use node::identity::Action;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 use store::TreeId;
 
@@ -27,10 +27,13 @@ use crate::engine::parse::ast::{Literal, folded};
 use crate::engine::parse::row_locking::{Busy, RowLocking};
 use crate::engine::plan::{column_labels, prepared};
 use crate::engine::session::isolation::Isolation;
-use crate::engine::session::row_locks::LockMode;
+use crate::engine::session::row_locks::{LockMode, LockOwner};
 use crate::engine::{Session, StatementResult};
 use crate::table::providers::Reads;
 use crate::table::{ADDRESS, COLUMN_TAG, ColumnStore, ROW_TAG, Table};
+
+/// Rows for which the lock of commits is asked at a time.
+const ROWS_AT_A_TIME: usize = 1024;
 
 /// The rows that the query returns, counted while they are locked.
 #[derive(Clone, Copy)]
@@ -80,6 +83,9 @@ pub(crate) async fn select(
     if taker.waits {
         return Err(SqlError::Again("another transaction has locked one of the rows".into()));
     }
+    if let (0, Some(transaction)) = (taker.locked, session.transaction.open()) {
+        transaction.row_locks().give_back_statement();
+    }
     let labelled = column_labels::labelled(statement, &schema);
     let rows = Box::pin(RecordBatchStreamAdapter::new(schema, stream::iter(batches)));
     let stream = column_labels::relabel(rows, labelled.clone());
@@ -101,52 +107,70 @@ impl Taker<'_> {
     /// The rows of a batch that were locked, without their addresses.
     fn take(&mut self, session: &Session, batch: &RecordBatch) -> Result<RecordBatch, SqlError> {
         let width = batch.num_columns() - 1;
-        let mut kept: Vec<u64> = Vec::with_capacity(batch.num_rows());
-        for (row, address) in batch.column(width).as_binary::<i32>().iter().enumerate() {
-            if self.locked == self.bounds.most.saturating_add(self.bounds.skip) {
+        let addresses = batch.column(width).as_binary::<i32>();
+        let (mut kept, mut next): (Vec<u64>, usize) = (Vec::with_capacity(batch.num_rows()), 0);
+        while next < addresses.len() {
+            // No more than the statement still needs: rows beyond its limit are not locked.
+            let needed = self.bounds.most.saturating_add(self.bounds.skip) - self.locked;
+            let end = addresses.len().min(next.saturating_add(needed.min(ROWS_AT_A_TIME)));
+            if end == next {
                 break;
             }
-            if self.lock(session, address.unwrap_or_default())? {
+            for row in self.lock(session, addresses, next..end)? {
                 self.locked += 1;
                 if self.locked > self.bounds.skip {
                     kept.push(row as u64);
                 }
             }
+            next = end;
         }
         let columns = batch.project(&(0..width).collect::<Vec<_>>())?;
         Ok(take_record_batch(&columns, &UInt64Array::from(kept))?)
     }
 
-    /// Locks a row. Returns whether it was.
-    fn lock(&mut self, session: &Session, address: &[u8]) -> Result<bool, SqlError> {
-        let (tree, key) = place(session, self.table, address)?;
-        let Some(transaction) = session.transaction.open() else { return Ok(true) };
-        let mode = if self.locking.is_shared { LockMode::Shared } else { LockMode::Alone };
-        let before = transaction.row_locks().count();
-        if transaction.row_locks().try_take(tree, &key, mode) {
-            return match transaction.is_current(tree, &key)? {
-                true => Ok(true),
-                // It was locked a moment ago, by whom has changed it.
-                false if self.locking.busy == Busy::Skip && transaction.isolation == Isolation::ReadCommitted => {
-                    transaction.row_locks().give_back_to(before);
-                    Ok(false)
-                }
-                false => Err(SqlError::Again("another transaction has changed one of the rows".into())),
-            };
+    /// Locks rows. Returns those that were, as the query has found them.
+    fn lock(&mut self, session: &Session, addresses: &BinaryArray, rows: Range<usize>) -> Result<Vec<usize>, SqlError> {
+        let Some(transaction) = session.transaction.open() else { return Ok(rows.collect()) };
+        let (locks, before) = (transaction.row_locks(), transaction.row_locks().count());
+        let (mut locked, mut places) = (Vec::with_capacity(rows.len()), Vec::with_capacity(rows.len()));
+        for row in rows {
+            let (tree, key) = place(session, self.table, addresses.value(row))?;
+            let mode = if self.locking.is_shared { LockMode::Shared } else { LockMode::Alone };
+            if locks.try_take(tree, &key, mode) {
+                locked.push(row);
+                places.push((tree, key));
+            } else {
+                self.busy(locks)?;
+            }
         }
+        let current = transaction.are_current(&places)?;
+        if current.iter().all(|is_current| *is_current) {
+            return Ok(locked);
+        }
+        if self.locking.busy != Busy::Skip || transaction.isolation != Isolation::ReadCommitted {
+            return Err(SqlError::Again("another transaction has changed one of the rows".into()));
+        }
+        // They were locked a moment ago, by whom has changed them.
+        let gone = places.iter().zip(&current).filter(|(_, is_current)| !**is_current);
+        locks.give_back_some(before, gone.map(|((tree, key), _)| (*tree, key.as_slice())));
+        Ok(locked.into_iter().zip(current).filter(|(_, is_current)| *is_current).map(|(row, _)| row).collect())
+    }
+
+    /// Another transaction has a row. Errors: [`SqlError::Again`], 55P03.
+    fn busy(&mut self, locks: &LockOwner) -> Result<(), SqlError> {
         match self.locking.busy {
-            Busy::Wait if transaction.row_locks().is_in_order() => {
+            Busy::Wait if locks.is_in_order() => {
                 return Err(SqlError::Again("another transaction has locked one of the rows".into()));
             }
             Busy::Wait => self.waits = true,
-            Busy::Skip => drop(transaction.row_locks().take_wanted()),
+            Busy::Skip => drop(locks.take_wanted()),
             Busy::Refuse => {
-                transaction.row_locks().take_wanted();
+                locks.take_wanted();
                 let message = format!("could not obtain lock on row in relation \"{}\"", self.table.name);
                 return Err(SqlError::transaction("55P03", message));
             }
         }
-        Ok(false)
+        Ok(())
     }
 }
 

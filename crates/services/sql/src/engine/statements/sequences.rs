@@ -135,6 +135,7 @@ fn store_new(session: &mut Session, what: &str, mut sequence: Sequence) -> Resul
     sequence.counter = session.engine.next_number();
     let (tree, transaction) = (session.engine.catalog, session.changing(what)?);
     transaction.defines = true;
+    transaction.counters.made.push(sequence.counter);
     transaction.with(|transaction| catalog::put_sequence(transaction, tree, &sequence))?;
     let Some(access) = session.access() else { return Ok(()) };
     let (owner, object) = (access.caller().current(), exactly(table_object(&sequence.schema_name, &sequence.name))?);
@@ -240,8 +241,24 @@ fn alter(
     }
     let (tree, transaction) = (session.engine.catalog, session.changing(tag)?);
     transaction.defines = true;
+    if options.restart.is_some() {
+        transaction.counters.replaced(old.counter, sequence.counter);
+    }
     transaction.with(|transaction| catalog::put_sequence(transaction, tree, &sequence))?;
     done(tag)
+}
+
+/// Gives the sequence of an identity column the column's type, as ALTER SEQUENCE .. AS does. The sequence of a serial column keeps its
+/// own. Errors: 22023, also if what it has given is none of that type.
+pub(crate) fn set_type(session: &mut Session, column: &Column) -> Result<(), SqlError> {
+    let Some(identity) = &column.identity else { return Ok(()) };
+    let old = find(&session.shared.catalog(), &identity.schema, &identity.sequence)?;
+    let options = SequenceOptions { kind: Some(column.kind), ..SequenceOptions::default() };
+    let sequence = options.applied(Some(&old))?;
+    sequence.check_standing(session.engine.sequences.settle(&old)?)?;
+    let (tree, transaction) = (session.engine.catalog, session.changing("ALTER TABLE")?);
+    transaction.defines = true;
+    transaction.with(|transaction| catalog::put_sequence(transaction, tree, &sequence))
 }
 
 /// Lets the sequences of a table's columns begin anew: TRUNCATE .. RESTART IDENTITY.
@@ -252,9 +269,11 @@ pub(crate) fn restart_owned(session: &mut Session, table: u64) -> Result<(), Sql
             access.own("sequence", &sequence.schema_name, &sequence.name)?;
         }
         let counter = session.engine.next_number();
+        let old = sequence.counter;
         let sequence = Sequence { counter, first: sequence.start, ..(*sequence).clone() };
         let (tree, transaction) = (session.engine.catalog, session.changing("TRUNCATE TABLE")?);
         transaction.defines = true;
+        transaction.counters.replaced(old, counter);
         transaction.with(|transaction| catalog::put_sequence(transaction, tree, &sequence))?;
     }
     Ok(())
@@ -331,6 +350,7 @@ pub(crate) fn rename_owner(session: &mut Session, table: u64, from: &str, to: &s
 fn remove(session: &mut Session, what: &str, sequence: &Sequence) -> Result<(), SqlError> {
     let (tree, transaction) = (session.engine.catalog, session.changing(what)?);
     transaction.defines = true;
+    transaction.counters.ended.push(sequence.counter);
     transaction.with(|transaction| catalog::remove(transaction, tree, &sequence.schema_name, &sequence.name))?;
     let dropped = exactly(table_object(&sequence.schema_name, &sequence.name))?;
     session.objects_changed(what, vec![ObjectChange::Dropped(dropped)])

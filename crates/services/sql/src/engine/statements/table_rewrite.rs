@@ -12,7 +12,7 @@ use datafusion::sql::sqlparser::ast::{DataType, Expr, Statement};
 use futures::TryStreamExt;
 
 use super::bulk_load::BulkLoad;
-use super::{check_constraints, column_definitions, create_drop};
+use super::{check_constraints, column_definitions, create_drop, sequences};
 use crate::SqlError;
 use crate::engine::Session;
 use crate::engine::parse::ast;
@@ -82,6 +82,7 @@ pub(crate) async fn set_type(
             SqlError::statement("42804", message)
         })?;
     }
+    sequences::set_type(session, &column)?;
     table.columns[at] = column;
     // What was changed before in the same statement is not in the catalog yet.
     (table.schema, table.addressed) = Table::schemas(&table.columns, &table.key);
@@ -102,7 +103,7 @@ pub(crate) async fn set_type(
 }
 
 /// Lets the rest of the statement see a definition.
-fn store(session: &mut Session, table: &Table) -> Result<(), SqlError> {
+pub(crate) fn store(session: &mut Session, table: &Table) -> Result<(), SqlError> {
     let (tree, transaction) = (session.engine.catalog, session.changing("ALTER TABLE")?);
     transaction.defines = true;
     transaction.with(|transaction| catalog::put_table(transaction, tree, table))?;

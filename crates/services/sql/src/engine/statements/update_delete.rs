@@ -30,17 +30,53 @@ use crate::engine::semantics::assignment_casts::assign;
 use crate::engine::{Session, StatementResult};
 use crate::table::{ADDRESS, Table};
 
-/// The query of a change.
-struct Planned {
+/// A change of rows, whose names are resolved and whose rights are asked.
+struct Planned<'a> {
     table: Arc<Table>,
     alias: String,
-    query: Statement,
+    change: Change<'a>,
     /// For UPDATE: for each column whether its new value's type is open.
     open: Vec<bool>,
     /// Whether rows may be changed while others are still to come.
     one_by_one: bool,
     /// Parameters that are assigned to columns directly.
     parameters: Vec<Option<DataType>>,
+}
+
+/// What the rows of a change are found by.
+enum Change<'a> {
+    /// With the new values of all columns; `None` for a column that keeps its own.
+    Update(&'a Update, Vec<Option<Expr>>),
+    Delete(&'a Delete),
+}
+
+impl Planned<'_> {
+    /// The query for the addresses of the rows, and for an UPDATE their new values. A change by key does without it.
+    fn query(&self) -> Result<Statement, SqlError> {
+        let (table, alias) = (&self.table, self.alias.as_str());
+        let mut items = vec![ast::named(ast::column_of(alias, ADDRESS), ADDRESS)];
+        let mut from = vec![ast::addressed(table, alias)?];
+        let condition = match &self.change {
+            Change::Update(update, values) => {
+                items.extend(new_values(table, alias, values.clone()));
+                if let Some(UpdateTableFromKind::AfterSet(tables)) = &update.from {
+                    from.extend(tables.iter().cloned());
+                }
+                &update.selection
+            }
+            Change::Delete(delete) => {
+                if delete.returning.is_some() {
+                    let old = |(nth, column): (usize, &crate::table::Column)| {
+                        ast::named(ast::column_of(alias, &column.name), &format!("${nth}"))
+                    };
+                    items.extend(table.columns.iter().enumerate().map(old));
+                }
+                from.extend(delete.using.iter().flatten().cloned());
+                &delete.selection
+            }
+        };
+        ast::select(items, from, condition.clone())
+    }
 }
 
 /// Table name and alias of the only entry, which must be a plain table.
@@ -116,7 +152,7 @@ pub(crate) fn new_values(table: &Table, alias: &str, values: Vec<Option<Expr>>) 
     })
 }
 
-fn plan_update(session: &Session, update: &Update) -> Result<Planned, SqlError> {
+fn plan_update<'a>(session: &Session, update: &'a Update) -> Result<Planned<'a>, SqlError> {
     if update.or.is_some() || !update.order_by.is_empty() || update.limit.is_some() || update.output.is_some() {
         return Err(SqlError::unsupported("UPDATE with OR, ORDER BY, LIMIT or OUTPUT"));
     }
@@ -133,20 +169,14 @@ fn plan_update(session: &Session, update: &Update) -> Result<Planned, SqlError> 
     }
     changed_table::may_read(session, &table, read.add_items(update.returning.as_ref()))?;
     let changes_key = table.key.iter().any(|at| values[*at].is_some());
-    let mut items = vec![ast::named(ast::column_of(&alias, ADDRESS), ADDRESS)];
-    items.extend(new_values(&table, &alias, values));
-    let mut from = vec![ast::addressed(&table, &alias)?];
-    match &update.from {
-        Some(UpdateTableFromKind::AfterSet(tables)) => from.extend(tables.iter().cloned()),
-        Some(UpdateTableFromKind::BeforeSet(_)) => return Err(SqlError::unsupported("FROM before SET")),
-        None => {}
+    if let Some(UpdateTableFromKind::BeforeSet(_)) = &update.from {
+        return Err(SqlError::unsupported("FROM before SET"));
     }
-    let query = ast::select(items, from, update.selection.clone())?;
     let one_by_one = update.from.is_none() && update.returning.is_none() && !changes_key;
-    Ok(Planned { table, alias, query, open, one_by_one, parameters })
+    Ok(Planned { table, alias, change: Change::Update(update, values), open, one_by_one, parameters })
 }
 
-fn plan_delete(session: &Session, delete: &Delete) -> Result<Planned, SqlError> {
+fn plan_delete<'a>(session: &Session, delete: &'a Delete) -> Result<Planned<'a>, SqlError> {
     if !delete.tables.is_empty() || !delete.order_by.is_empty() || delete.limit.is_some() || delete.output.is_some() {
         return Err(SqlError::unsupported("DELETE with ORDER BY, LIMIT, OUTPUT or several tables"));
     }
@@ -159,18 +189,9 @@ fn plan_delete(session: &Session, delete: &Delete) -> Result<Planned, SqlError> 
     let alias = alias.unwrap_or_else(|| table.name.clone());
     let read = ReadColumns::of(&table).add(&delete.selection).add(&delete.using);
     changed_table::may_read(session, &table, read.add_items(delete.returning.as_ref()))?;
-    let mut items = vec![ast::named(ast::column_of(&alias, ADDRESS), ADDRESS)];
-    if delete.returning.is_some() {
-        let old = |(nth, column): (usize, &crate::table::Column)| {
-            ast::named(ast::column_of(&alias, &column.name), &format!("${nth}"))
-        };
-        items.extend(table.columns.iter().enumerate().map(old));
-    }
-    let mut from = vec![ast::addressed(&table, &alias)?];
-    from.extend(delete.using.iter().flatten().cloned());
-    let query = ast::select(items, from, delete.selection.clone())?;
     let one_by_one = delete.using.is_none() && delete.returning.is_none();
-    Ok(Planned { table, alias, query, open: Vec::new(), one_by_one, parameters: Vec::new() })
+    let (change, open, parameters) = (Change::Delete(delete), Vec::new(), Vec::new());
+    Ok(Planned { table, alias, change, open, one_by_one, parameters })
 }
 
 pub(crate) async fn update(
@@ -182,30 +203,24 @@ pub(crate) async fn update(
     let table = planned.table.clone();
     session.changing("UPDATE")?.lock(table.id, false)?;
     check_constraints::prepare(session, &table).await?;
-    let locked = point_query::lock(session, &table, &planned.alias, update.selection.as_ref(), parameters)?;
+    point_query::lock(session, &table, &planned.alias, update.selection.as_ref(), parameters)?;
     let answer = update_planned(session, planned, update, parameters).await?;
-    Ok(without_needless(session, locked, "UPDATE 0", answer))
+    Ok(without_needless(session, "UPDATE 0", answer))
 }
 
-/// Releases the lock of a row that is not there.
-fn without_needless(
-    session: &Session,
-    locks_before: Option<usize>,
-    nothing: &str,
-    answer: StatementResult,
-) -> StatementResult {
-    if let (Some(before), Some(transaction), StatementResult::Done { tag }) =
-        (locks_before, session.transaction.open(), &answer)
+/// Releases the locks of rows that are not there, or not there any more since the statement has waited for them.
+fn without_needless(session: &Session, nothing: &str, answer: StatementResult) -> StatementResult {
+    if let (Some(transaction), StatementResult::Done { tag }) = (session.transaction.open(), &answer)
         && tag == nothing
     {
-        transaction.row_locks().give_back_to(before);
+        transaction.row_locks().give_back_statement();
     }
     answer
 }
 
 async fn update_planned(
     session: &mut Session,
-    planned: Planned,
+    planned: Planned<'_>,
     update: &Update,
     parameters: &[ScalarValue],
 ) -> Result<StatementResult, SqlError> {
@@ -214,14 +229,14 @@ async fn update_planned(
         return Ok(answer);
     }
     if planned.one_by_one {
-        let mut stream = changed_table::rows_to_change(session, &planned.query, parameters).await?;
+        let mut stream = changed_table::rows_to_change(session, &planned.query()?, parameters).await?;
         let mut count = 0;
         while let Some(batch) = stream.try_next().await? {
             count += update_batch(session, &planned, &batch)?.0.len();
         }
         return Ok(StatementResult::Done { tag: format!("UPDATE {count}") });
     }
-    let (schema, batches) = changed_table::collect(session, &planned.query, parameters).await?;
+    let (schema, batches) = changed_table::collect(session, &planned.query()?, parameters).await?;
     let batch = changed_table::joined(&schema, &batches)?;
     let (rows, values) = update_batch(session, &planned, &batch)?;
     answer(session, "UPDATE", &planned, &rows, &values, update.returning.as_ref(), parameters).await
@@ -230,7 +245,7 @@ async fn update_planned(
 /// Assigns rows their new values. Returns the positions of the changed rows, and the values of all.
 fn update_batch(
     session: &mut Session,
-    planned: &Planned,
+    planned: &Planned<'_>,
     batch: &RecordBatch,
 ) -> Result<(Vec<usize>, Vec<ArrayRef>), SqlError> {
     let values = batch.columns()[1..].iter().zip(&planned.table.columns).zip(&planned.open);
@@ -250,14 +265,14 @@ pub(crate) async fn delete(
     let planned = plan_delete(session, delete)?;
     let table = planned.table.clone();
     session.changing("DELETE")?.lock(table.id, false)?;
-    let locked = point_query::lock(session, &table, &planned.alias, delete.selection.as_ref(), parameters)?;
+    point_query::lock(session, &table, &planned.alias, delete.selection.as_ref(), parameters)?;
     let answer = delete_planned(session, planned, delete, parameters).await?;
-    Ok(without_needless(session, locked, "DELETE 0", answer))
+    Ok(without_needless(session, "DELETE 0", answer))
 }
 
 async fn delete_planned(
     session: &mut Session,
-    planned: Planned,
+    planned: Planned<'_>,
     delete: &Delete,
     parameters: &[ScalarValue],
 ) -> Result<StatementResult, SqlError> {
@@ -269,7 +284,7 @@ async fn delete_planned(
         }
     }
     if planned.one_by_one {
-        let mut stream = changed_table::rows_to_change(session, &planned.query, parameters).await?;
+        let mut stream = changed_table::rows_to_change(session, &planned.query()?, parameters).await?;
         let mut count = 0;
         while let Some(batch) = stream.try_next().await? {
             let transaction = session.changing("DELETE")?;
@@ -278,7 +293,7 @@ async fn delete_planned(
         }
         return Ok(StatementResult::Done { tag: format!("DELETE {count}") });
     }
-    let (schema, batches) = changed_table::collect(session, &planned.query, parameters).await?;
+    let (schema, batches) = changed_table::collect(session, &planned.query()?, parameters).await?;
     let batch = changed_table::joined(&schema, &batches)?;
     let transaction = session.changing("DELETE")?;
     let engine = transaction.engine().clone();
@@ -290,7 +305,7 @@ async fn delete_planned(
 async fn answer(
     session: &Session,
     tag: &'static str,
-    planned: &Planned,
+    planned: &Planned<'_>,
     rows: &[usize],
     values: &[ArrayRef],
     returning: Option<&Vec<SelectItem>>,
@@ -339,11 +354,11 @@ pub(crate) async fn describe_delete(
 
 async fn describe(
     session: &Session,
-    planned: Planned,
+    planned: Planned<'_>,
     returning: &Option<Vec<SelectItem>>,
 ) -> Result<(Vec<Option<DataType>>, Option<SchemaRef>), SqlError> {
-    let mut found = planned.parameters;
-    changed_table::parameters_of(session, &planned.query, &mut found).await?;
+    let mut found = planned.parameters.clone();
+    changed_table::parameters_of(session, &planned.query()?, &mut found).await?;
     let schema =
         changed_table::describe_returning(session, returning, &planned.table, &planned.alias, &mut found).await?;
     Ok((found, schema))

@@ -166,7 +166,7 @@ impl Backends {
         let numbers = |number: &dyn Fn(i32, &Doing) -> i32| -> ArrayRef {
             Arc::new(all.iter().map(|(process, _, doing)| Some(number(*process, doing))).collect::<Int32Array>())
         };
-        let waiting: HashSet<u64> = self.engine.row_waits().into_iter().map(|(session, _)| session).collect();
+        let waiting: HashSet<u64> = self.engine.waiting_sessions().into_iter().collect();
         let waits = |doing: &Doing, (lock, client): (&str, &str)| match doing.state {
             "active" => waiting.contains(&doing.session).then(|| lock.to_owned()),
             _ => Some(client.to_owned()),
@@ -251,10 +251,10 @@ impl Backends {
     /// The connections for whose rows the one with this process number waits.
     fn blocking(&self, process: i32) -> Vec<i32> {
         let all = self.registry.activities();
-        let waits = self.engine.row_waits();
         let session = all.iter().find(|(one, ..)| *one == process).map(|(_, _, doing)| doing.session);
-        let blockers = waits.into_iter().find(|(waiting, _)| Some(*waiting) == session).map(|(_, blockers)| blockers);
-        let is_one = |doing: &Doing| blockers.iter().flatten().any(|blocker| *blocker == doing.session);
+        let blockers: HashSet<u64> =
+            session.map_or_else(HashSet::new, |session| self.engine.blockers_of(session).into_iter().collect());
+        let is_one = |doing: &Doing| blockers.contains(&doing.session);
         all.iter().filter(|(_, _, doing)| is_one(doing)).map(|(process, ..)| *process).collect()
     }
 }

@@ -13,6 +13,7 @@ use super::StatementError;
 use super::row_exchange::RowExchange;
 use crate::SqlError;
 use crate::engine::plan::access::Access;
+use crate::engine::run::query_threads::KeptQuery;
 use crate::wire::error_response::ErrorResponse;
 use crate::wire::oid::{Described, Kind};
 use crate::wire::{Format, Reply, value};
@@ -32,6 +33,8 @@ pub(super) struct RowSender {
     sent: u64,
     /// The buffer for the values of a row.
     values: BytesMut,
+    /// Its place among the queries that are read in part, once it is.
+    kept: Option<KeptQuery>,
 }
 
 /// Rows of smaller batches are sent without requesting memory.
@@ -90,7 +93,8 @@ impl RowSender {
         let columns = schema.fields().iter().map(|field| Described::of(field)).collect::<Result<Vec<_>, _>>()?;
         let kinds = columns.iter().map(|column| column.kind).collect();
         let formats = column_formats(given, columns.len())?;
-        Ok(RowSender { columns, kinds, formats, tag, stream, access, batch: None, sent: 0, values: BytesMut::new() })
+        let (batch, values, kept) = (None, BytesMut::new(), None);
+        Ok(RowSender { columns, kinds, formats, tag, stream, access, batch, sent: 0, values, kept })
     }
 
     /// The description of the columns.
@@ -117,6 +121,9 @@ impl RowExchange<'_> {
         rows.access.as_ref().map_or(Ok(()), Access::recheck)?;
         match self.send_some(rows, most).await? {
             Sent::AsManyAsWanted => {
+                if rows.kept.is_none() {
+                    rows.kept = Some(self.session.engine.teams.keep(&self.session.user)?);
+                }
                 self.connection.reply(Reply::PortalSuspended(PortalSuspended::new())).await?;
                 Ok(false)
             }

@@ -38,7 +38,7 @@ impl Serving<'_> {
     /// Runs one of the statements; returns whether there was one.
     async fn part(&mut self, sql: &str, several: bool) -> Result<bool, StatementError> {
         let rewritten = self.catalogs.rewrite(&self.session, sql)?;
-        let prepared = self.session.prepare(&rewritten, &[]).await;
+        let prepared = self.session.prepare_to_run(&rewritten).await;
         let prepared = prepared.map_err(|error| ErrorResponse::of_statement(&error, sql))?;
         let mut any = false;
         for prepared in prepared.iter().filter(|prepared| !prepared.is_empty()) {
@@ -65,6 +65,9 @@ impl Serving<'_> {
 /// The statements of a text, cut at semicolons outside of quotes and comments. A text that cannot be cut is one
 /// statement: its error is reported when it is prepared.
 fn split(sql: &str) -> Vec<&str> {
+    if !sql.contains(';') {
+        return if sql.trim().is_empty() { Vec::new() } else { vec![sql] };
+    }
     let Ok(tokens) = Tokenizer::new(&PostgreSqlDialect {}, sql).tokenize_with_location() else { return vec![sql] };
     // Locations are in lines and characters; one pass over the text converts them to bytes.
     let mut ends =

@@ -1,0 +1,87 @@
+//! ALTER TABLE .. ADD PRIMARY KEY: rows are stored by their keys, so all of them are written anew, into another storage, as for another type
+//! of a column.
+
+use datafusion::sql::sqlparser::ast::{Expr, Ident, PrimaryKeyConstraint, SelectItem};
+
+use super::changed_table::column_position;
+use super::table_rewrite;
+use crate::SqlError;
+use crate::engine::Session;
+use crate::engine::parse::ast::{self, folded};
+use crate::table::key::is_key_type;
+use crate::table::{Column, Table};
+
+/// Gives a table a primary key of these columns, which have no NULL.
+///
+/// Errors: 42710; 23505 for the rows that there are.
+pub(crate) async fn add(
+    session: &mut Session,
+    table: &mut Table,
+    constraint: &PrimaryKeyConstraint,
+    key: Vec<usize>,
+) -> Result<(), SqlError> {
+    let name = constraint.name.as_ref().map_or_else(|| format!("{}_pkey", table.name), folded);
+    if table.checks.iter().any(|check| check.name == name) {
+        let message = format!("constraint \"{name}\" for relation \"{}\" already exists", table.name);
+        return Err(SqlError::statement("42710", message));
+    }
+    let old = table.clone();
+    // What was changed before in the same statement is not in the catalog yet.
+    table_rewrite::store(session, &old)?;
+    let items = old.columns.iter().map(|column| Ident::with_quote('"', column.name.as_str()));
+    let items = items.map(|name| SelectItem::UnnamedExpr(Expr::Identifier(name)));
+    let query = ast::select(items.collect(), vec![ast::addressed(&old, &old.name)?], None)?;
+    let rows = table_rewrite::old_rows(session, &query).await?;
+    // What is written now has no NULL where it is refused.
+    let column = |column: &Column| Column { missing: None, held_null: false, ..column.clone() };
+    table.columns = old.columns.iter().map(column).collect();
+    (table.key, table.key_name) = (key, name);
+    // Nobody else has these rows: they need no locks.
+    session.changing("ALTER TABLE")?.locks_rows = false;
+    let written = table_rewrite::write_rows(session, table, &old, rows, &vec![false; old.columns.len()]).await;
+    if let Some(transaction) = session.transaction.open_mut() {
+        transaction.locks_rows = true;
+    }
+    written.map_err(|error| of_old_rows(error, table))?;
+    table_rewrite::store(session, table)
+}
+
+/// The columns of the key. Errors: 42P16, 42703, 42701, 0A000.
+pub(crate) fn positions(table: &Table, constraint: &PrimaryKeyConstraint) -> Result<Vec<usize>, SqlError> {
+    if !table.key.is_empty() {
+        let message = format!("multiple primary keys for table \"{}\" are not allowed", table.name);
+        return Err(SqlError::statement("42P16", message));
+    }
+    if constraint.characteristics.is_some() || !constraint.index_options.is_empty() {
+        return Err(SqlError::unsupported("a primary key with options"));
+    }
+    let mut positions = Vec::new();
+    for column in &constraint.columns {
+        let Expr::Identifier(name) = &column.column.expr else {
+            return Err(SqlError::unsupported(format!("a primary key of {}", column.column.expr)));
+        };
+        let at = column_position(table, &folded(name))?;
+        let Column { name, kind, .. } = &table.columns[at];
+        if positions.contains(&at) {
+            let message = format!("column \"{name}\" appears twice in primary key constraint");
+            return Err(SqlError::statement("42701", message));
+        }
+        if !is_key_type(*kind) {
+            return Err(SqlError::unsupported(format!("a primary key of type {}", kind.name())));
+        }
+        positions.push(at);
+    }
+    Ok(positions)
+}
+
+/// An error of a row, as PostgreSQL says it of rows that were there before the constraint.
+fn of_old_rows(error: SqlError, table: &Table) -> SqlError {
+    match error {
+        SqlError::Value(mut fields) if fields.code == "23505" => {
+            fields.message = format!("could not create unique index \"{}\"", table.key_name);
+            fields.detail = fields.detail.map(|detail| detail.replace("already exists", "is duplicated"));
+            SqlError::Value(fields)
+        }
+        other => other,
+    }
+}
