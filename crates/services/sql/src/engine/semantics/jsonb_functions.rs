@@ -174,7 +174,7 @@ pub(crate) const COMPARED: PgFunction = PgFunction {
         let made = arrays[0].as_binary_view().iter().map(compared);
         Ok(Arc::new(made.collect::<Result<BinaryViewArray, SqlError>>()?))
     },
-    between: None,
+    between: Some(""),
 };
 
 /// The functions that can be called by name.

@@ -5,8 +5,7 @@
 //!   id = '..', id IN ('..'), id BETWEEN '..' AND '..'     '..'::uuid
 //!   CASE id WHEN '..' THEN ..
 //!   id || 'x', concat(id, 'x')                            id::text
-//!   ARRAY['..']::uuid[], '{..}'::uuid[]                   ARRAY['..'::uuid]
-//!   OVER (ORDER BY id)                                    OVER (ORDER BY id::text)
+//!   ARRAY['..']::uuid[]                                   ARRAY['..'::uuid]
 //!   id = t, id LIKE 'a%', upper(id), min(id)              42883
 //!   doc = '..', doc < '..'                                jsonb_compared(doc) = jsonb_compared('..'): 1.0 is 1
 //!   doc @> '..', doc <@ '..', doc || '..', doc - 'a'      jsonb_contains(..), jsonb_concat(..), jsonb_delete(..)
@@ -19,7 +18,7 @@ use datafusion::arrow::datatypes::DataType;
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::error::Result as DfResult;
-use datafusion::logical_expr::expr::{InList, ScalarFunction, WindowFunction};
+use datafusion::logical_expr::expr::{InList, ScalarFunction};
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
 use datafusion::logical_expr::{Between, BinaryExpr, Cast, Expr, ExprSchemable, Operator, WindowFunctionDefinition};
 use datafusion::sql::sqlparser::ast::BinaryOperator;
@@ -30,7 +29,6 @@ use super::rows::is_text;
 use crate::SqlError;
 use crate::table::types::JSONB;
 use crate::table::uuid::UUID;
-use crate::text::array_text;
 
 /// Functions that take values of any type.
 const OF_ANY: &[&str] = &[
@@ -155,13 +153,17 @@ pub(super) fn rewrite(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>
             Err(SqlError::statement("42883", format!("operator does not exist: - {kind}")))
         }
         Expr::Cast(cast) => of_array(cast, schema),
-        Expr::ScalarFunction(call) if call.func.name() == "array_position" => Ok(typed_null(call, schema)),
         Expr::ScalarFunction(call) if call.args.iter().any(|arg| is_own(arg, schema)) => function(call, schema),
         Expr::AggregateFunction(call) => {
             check_aggregate(call.func.name(), &call.params.args, schema)?;
             Ok(Transformed::no(Expr::AggregateFunction(call)))
         }
-        Expr::WindowFunction(call) => ordered(call, schema),
+        Expr::WindowFunction(call) => {
+            if let WindowFunctionDefinition::AggregateUDF(function) = &call.fun {
+                check_aggregate(function.name(), &call.params.args, schema)?;
+            }
+            Ok(Transformed::no(Expr::WindowFunction(call)))
+        }
         other => Ok(Transformed::no(other)),
     }
 }
@@ -250,45 +252,6 @@ fn operator(binary: BinaryExpr, schema: &DFSchema) -> Result<Transformed<Expr>, 
     Ok(Transformed::new_transformed(Expr::BinaryExpr(BinaryExpr { left, op, right }), changed))
 }
 
-/// The search for NULL, a part of `= ANY (array)`: NULL has the type of the elements, since DataFusion finds no common type of them otherwise.
-fn typed_null(mut call: ScalarFunction, schema: &DFSchema) -> Transformed<Expr> {
-    let item = match call.args.first().and_then(|list| list.get_type(schema).ok()) {
-        Some(DataType::List(item)) => item.data_type().clone(),
-        _ => DataType::Null,
-    };
-    let is_null = matches!(call.args.get(1), Some(Expr::Literal(ScalarValue::Null, _)));
-    let typed = ScalarValue::try_new_null(&item).ok().filter(|_| is_null && (item == UUID || item == JSONB));
-    match typed {
-        Some(null) => {
-            call.args[1] = Expr::Literal(null, None);
-            Transformed::yes(Expr::ScalarFunction(call))
-        }
-        None => Transformed::no(Expr::ScalarFunction(call)),
-    }
-}
-
-/// A window's order by a uuid as the order of its text: DataFusion has no ranges of bytes. Errors: 0A000 for documents.
-fn ordered(mut call: Box<WindowFunction>, schema: &DFSchema) -> Result<Transformed<Expr>, SqlError> {
-    if let WindowFunctionDefinition::AggregateUDF(function) = &call.fun {
-        check_aggregate(function.name(), &call.params.args, schema)?;
-    }
-    let mut changed = false;
-    for key in &mut call.params.order_by {
-        match own(&key.expr, schema) {
-            Some(kind) if kind == UUID => {
-                to_text(&mut key.expr);
-                changed = true;
-            }
-            Some(_) => {
-                let error = SqlError::unsupported("a window that is ordered by jsonb");
-                return Err(error.with_hint("Order by a part of it, as text or a number."));
-            }
-            None => {}
-        }
-    }
-    Ok(Transformed::new_transformed(Expr::WindowFunction(call), changed))
-}
-
 /// A cast of an array to an array of such values: of each element, as DataFusion would take the letters of a text for the bytes of one.
 fn of_array(cast: Cast, schema: &DFSchema) -> Result<Transformed<Expr>, SqlError> {
     let Cast { expr, field } = cast;
@@ -303,23 +266,13 @@ fn of_array(cast: Cast, schema: &DFSchema) -> Result<Transformed<Expr>, SqlError
     match *expr {
         Expr::ScalarFunction(ScalarFunction { func, args }) if func.name() == "make_array" => {
             let each = args.into_iter().map(|arg| match arg.get_type(schema) {
-                Ok(kind) if is_text(&kind) => Expr::Cast(Cast::new(Box::new(arg), item.clone())),
+                Ok(kind) if is_text(&kind) && !kind.is_null() => Expr::Cast(Cast::new(Box::new(arg), item.clone())),
                 _ => arg,
             });
             let list = Expr::ScalarFunction(ScalarFunction { args: each.collect(), func });
             Ok(Transformed::yes(Expr::Cast(Cast { expr: Box::new(list), field })))
         }
-        Expr::Literal(ScalarValue::Utf8(Some(text)) | ScalarValue::Utf8View(Some(text)), _) => {
-            let wrong = || SqlError::value("22P02", format!("malformed array literal: \"{text}\""));
-            let of = |text: Option<String>| {
-                Expr::Cast(Cast::new(Box::new(Expr::Literal(ScalarValue::Utf8(text), None)), item.clone()))
-            };
-            let args = array_text::parse(&text).ok_or_else(wrong)?.into_iter().map(of).collect();
-            let func = datafusion::functions_nested::make_array::make_array_udf();
-            let list = Expr::ScalarFunction(ScalarFunction { func, args });
-            Ok(Transformed::yes(Expr::Cast(Cast { expr: Box::new(list), field })))
-        }
-        _ if is_of_text || is_text(&from) => {
+        _ if is_of_text => {
             let error = SqlError::unsupported(format!("a cast of an array of text to {}[]", type_name(&item)));
             Err(error.with_hint("Cast the elements."))
         }
