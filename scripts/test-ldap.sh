@@ -168,7 +168,7 @@ case_ "a directory elsewhere without TLS is refused at the start" refuses 'beyon
 # The node: SQL with TLS, search, messages.
 {
     printf 'listen = "127.0.0.1:0"\n[sql]\nlisten = "127.0.0.1:0"\ncertificate = "%s"\nkey = "%s"\n' "$dir/directory.pem" "$dir/directory.key"
-    printf '[search]\nlisten = "127.0.0.1:0"\n'
+    printf '[search]\nlisten = "127.0.0.1:0"\n[console]\nlisten = "127.0.0.1:0"\n'
     settings
 } >terrace.toml
 start() {
@@ -249,6 +249,24 @@ case_ "a user is taken out of its group" eval "leave $one_port && leave $two_por
 case_ "its session ends" await ended
 exec 3>&-
 case_ "it was let in by that group, and is no more" refuses 'password authentication failed' sql dora "dora secret" 'select 1'
+
+# console USER PASSWORD: signs in at the console, where no connection stays open.
+console=http://$(sed -n 's/.* console address=//p' log)
+console() {
+    rm -f cookies
+    curl -s -b cookies -c cookies "$console/sign-in" >page.log
+    local token
+    token=$(grep -o 'name="token" value="[^"]*"' page.log | head -1 | sed 's/.*value="//; s/"$//')
+    curl -s -o page.log -b cookies -c cookies -H "Origin: $console" --data-urlencode "token=$token" \
+        --data-urlencode "user=$1" --data-urlencode "password=$2" --data-urlencode "next=/" "$console/sign-in"
+    signed_in || { cat page.log; return 1; }
+}
+signed_in() { [ "$(curl -s -o page.log -w '%{http_code}' -b cookies "$console/account")" = 200 ]; }
+signed_out() { ! signed_in; }
+case_ "a user of the directory has a session at the console, and no connection" console carl "carl secret"
+case_ "the user is locked in the directory" eval "lock $one_port && lock $two_port"
+case_ "its session at the console ends" await signed_out
+case_ "the user is unlocked" eval "unlock $one_port && unlock $two_port"
 
 case_ "one of a user who will be removed is open" session frank "frank secret"
 remove() { printf 'dn: uid=frank,ou=people,dc=example,dc=org\nchangetype: delete\n' | change "$1"; }

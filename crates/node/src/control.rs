@@ -120,6 +120,11 @@ impl ProgressSender {
         }
     }
 
+    /// Whether the client still waits, and the node goes on: for work between two reports.
+    pub fn goes_on(&self) -> bool {
+        !self.sender.is_closed() && !*self.stop.borrow()
+    }
+
     /// Reports progress; `Break` where the client has hung up or the node stops.
     pub fn send(&self, progress: Progress) -> ControlFlow<()> {
         match self.sender.send(progress) {

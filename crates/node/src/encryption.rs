@@ -20,7 +20,8 @@ use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use encryption::{
-    CommandKey, EnvelopeFile, EnvironmentKey, FileKey, KeyProvider, Sealer, SystemRandomness, open, open_in_memory,
+    CommandKey, EnvelopeFile, EnvironmentKey, FileKey, KeyProvider, Sealer, SystemRandomness, open,
+    open_envelope_in_memory, open_in_memory,
 };
 use serde_json::{Value, json};
 use store::Store;
@@ -115,6 +116,37 @@ pub fn to_look(folder: &Path) -> Result<Option<Arc<Sealer>>, NodeError> {
         true => Ok(Some(open_in_memory(&EnvelopeFile::of(folder), &*provider(folder)?, &SystemRandomness::default())?)),
         false => Ok(None),
     }
+}
+
+/// As [`to_look`], at data that lie in two folders, of which one continues the other: with the data keys of both envelopes, as far as one
+/// key wraps both. The epoch is that of the first.
+///
+/// # Errors
+/// Those of [`to_look`].
+pub fn to_look_at_both(first: &Path, second: &Path) -> Result<Option<Arc<Sealer>>, NodeError> {
+    let (file, other) = (EnvelopeFile::of(first), EnvelopeFile::of(second).read()?);
+    let Some(mut envelope) = file.read()? else { return to_look(second) };
+    if let Some(other) = &other {
+        envelope.take_data_keys(other);
+    }
+    Ok(Some(open_envelope_in_memory(envelope, &*provider(first)?, &SystemRandomness::default())?))
+}
+
+/// Whether a folder that is to get the envelope of a sealer has that one already; `None`: of what is not encrypted.
+///
+/// # Errors
+/// `Refused`: it has another one, which alone may have the keys of other data. `Encryption`: it cannot be read.
+pub(crate) fn is_envelope_of(folder: &Path, sealer: Option<&Sealer>) -> Result<bool, NodeError> {
+    let file = EnvelopeFile::of(folder);
+    let Some(found) = file.read()? else { return Ok(false) };
+    if sealer.and_then(Sealer::envelope).is_some_and(|own| own == found) {
+        return Ok(true);
+    }
+    let path = file.path().display();
+    Err(NodeError::Refused(format!(
+        "{path} is there already, and is the envelope of other data, or of another time: choose an empty place, or move it away and keep \
+         it as long as something encrypted with its keys is left"
+    )))
 }
 
 /// Puts the envelope of a sealer into a folder: into a backup, or a data directory that is made of one.

@@ -58,6 +58,7 @@ pub mod schedule;
 pub mod service_manager;
 pub mod socket;
 pub mod status;
+mod stoppable;
 pub mod stopped;
 pub mod task;
 pub mod timekeeping;

@@ -20,7 +20,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ::encryption::{EnvelopeFile, Sealer};
+use ::encryption::EnvelopeFile;
 use device::{FileOptions, FileShelf, Shelf};
 use journal::View;
 use serde::{Deserialize, Serialize};
@@ -32,6 +32,7 @@ use crate::encryption;
 use crate::error::NodeError;
 use crate::location::{self, IMAGES, JOURNAL, Locations, PAGES, PLACEMENT_FILE};
 use crate::lock::DirectoryLock;
+use crate::stoppable::{Stopped, stoppable};
 use crate::stopped;
 
 /// The device by which a folder is known as a backup.
@@ -79,6 +80,14 @@ impl StoreReport {
             problems: found.messages.clone(),
             text: found.to_string(),
         }
+    }
+
+    /// The same of pages that are not those of the backup in whose folder they lie: two were copied over each other.
+    fn of_another(mut self) -> StoreReport {
+        let why = "the backup's pages do not match its manifest";
+        self.problems.push(why.to_owned());
+        self.text.push_str(&format!("damaged: {why}\n"));
+        StoreReport { sound: false, faults: self.faults + 1, ..self }
     }
 
     /// Of a store that cannot be opened.
@@ -190,6 +199,17 @@ impl NodeFolder {
         }
     }
 
+    /// Why the journal of a backup is not that of its manifest, or not all of it; `None`: it is, or this is no backup. `journal`: as it
+    /// was read.
+    ///
+    /// # Errors
+    /// Those of [`manifest`](NodeFolder::manifest); it cannot be read.
+    pub fn journal_misses(&self, journal: &journal::Verified) -> Result<Option<String>, NodeError> {
+        let Some(manifest) = self.manifest()? else { return Ok(None) };
+        let view = View::open(Arc::new(FileShelf::open_read_only(self.folder())?))?;
+        Ok(manifest.misses(journal, view.identity()))
+    }
+
     /// Checks write images, every page and extent, and each tree. Of a running node: the state of a checkpoint that it runs
     /// first. None where there are no pages yet, and all is in the journal.
     ///
@@ -211,7 +231,12 @@ impl NodeFolder {
         let mut progress = |read: store::Progress| on_progress(Progress { done: read.done, total: read.total });
         let sealer = encryption::to_look(self.folder())?;
         match store::verify_places_with(&places, sealer, &mut progress) {
-            Ok(found) => Ok(Some(StoreReport::of(&found))),
+            Ok(found) => {
+                let report = StoreReport::of(&found);
+                // A manifest that cannot be read is told by who asks for it.
+                let is_other = self.manifest().is_ok_and(|own| own.is_some_and(|own| !own.is_of(&found)));
+                Ok(Some(if is_other { report.of_another() } else { report }))
+            }
             Err(StoreError::Refused(_)) => Ok(None),
             Err(StoreError::Corrupt(why)) => Ok(Some(StoreReport::unreadable(&why))),
             Err(error) => Err(error.into()),
@@ -305,7 +330,8 @@ impl NodeFolder {
             }
             NodeFolder::Stopped(_) => {
                 let (store, _lock) = self.open(interpreter)?;
-                back_up(&store, to, on_progress)
+                let never: Stopped = Arc::new(|| false);
+                back_up(&store, to, &never, on_progress)
             }
             NodeFolder::Backup(_) => Err(NodeError::Refused("this is a backup: copy its folder".to_owned())),
         }
@@ -341,17 +367,30 @@ pub async fn answer_verify(store: &Store, progress: ProgressSender) -> Result<Va
 /// # Errors
 /// The store's, after which there is nothing in the folder.
 pub async fn answer_backup(store: &Store, folder: PathBuf, progress: ProgressSender) -> Result<Value, NodeError> {
-    let store = store.clone();
-    let work = move || Ok(json!(back_up(&store, &folder, &mut |copied| progress.send(copied))?));
+    let (store, progress) = (store.clone(), Arc::new(progress));
+    let work = move || {
+        // What is read back, after the last page was copied, reports nothing.
+        let stopped: Stopped = {
+            let progress = Arc::clone(&progress);
+            Arc::new(move || !progress.goes_on())
+        };
+        let made = back_up(&store, &folder, &stopped, &mut |copied| progress.send(copied));
+        Ok(json!(made.map_err(|error| if stopped() { NodeError::Stopping } else { error })?))
+    };
     tokio::task::spawn_blocking(work).await.unwrap_or(Err(NodeError::Stopping))
 }
 
-/// Makes a backup of a store that is open.
+/// Makes a backup of a store that is open; ends within an operation of a device once it is `stopped`.
 ///
 /// # Errors
 /// The store's, after which there is nothing in `to`.
-pub(crate) fn back_up(store: &Store, to: &Path, on_progress: OnProgress<'_>) -> Result<BackupReport, NodeError> {
-    let shelf: Arc<dyn Shelf> = Arc::new(FileShelf::open(to, FileOptions::default())?);
+pub(crate) fn back_up(
+    store: &Store,
+    to: &Path,
+    stopped: &Stopped,
+    on_progress: OnProgress<'_>,
+) -> Result<BackupReport, NodeError> {
+    let shelf = stoppable(Arc::new(FileShelf::open(to, FileOptions::default())?), stopped);
     back_up_to(store, to, &shelf, on_progress)
 }
 
@@ -365,16 +404,16 @@ pub(crate) fn back_up_to(
     shelf: &Arc<dyn Shelf>,
     on_progress: OnProgress<'_>,
 ) -> Result<BackupReport, NodeError> {
-    let was_encrypted = encryption::is_encrypted(to)?;
     // A data key that is made meanwhile would not be in the envelope of the backup.
-    let _held = store.sealer().map(Sealer::hold_keys);
-    if !was_encrypted {
+    let _held = store.sealer().map(|sealer| sealer.hold_keys());
+    let was_there = encryption::is_envelope_of(to, store.sealer())?;
+    if !was_there {
         // Ahead of the manifest: a backup that is complete can be read.
         encryption::put_envelope(to, store.sealer())?;
     }
     let made =
         store.backup(Arc::clone(shelf), &mut |copied| on_progress(Progress { done: copied.done, total: copied.total }));
-    if made.is_err() && !was_encrypted {
+    if made.is_err() && !was_there {
         // The first error is returned, not what removing may add.
         let _ = fs::remove_file(EnvelopeFile::of(to).path());
     }
@@ -383,10 +422,11 @@ pub(crate) fn back_up_to(
 
 /// Makes a data directory at `to` of the backup in the folder `backup`, as it was at a moment. `kept` is a data
 /// directory, or another backup, whose journal continues that of the backup. `time_of` reads the time of a record of
-/// the services, microseconds since 1970, where it has one.
+/// the services, microseconds since 1970, where it has one. No other process has the directory until the lock is dropped: whoever restores
+/// says so in its audit before a node starts there.
 ///
 /// # Errors
-/// `Refused` where `to` is a data directory already; those of the store, after which `to` is as it was.
+/// `Refused` where `to` is a data directory already, or has the envelope of one; those of the store, after which `to` is as it was.
 pub fn restore(
     backup: &Path,
     kept: Option<&Path>,
@@ -394,11 +434,14 @@ pub fn restore(
     until: Until,
     time_of: &dyn Fn(&journal::Record) -> Option<u64>,
     on_progress: &mut dyn FnMut(Restoring),
-) -> Result<Restoration, NodeError> {
+) -> Result<(Restoration, DirectoryLock), NodeError> {
     let from: Arc<dyn Shelf> = Arc::new(FileShelf::open_read_only(backup)?);
-    // The envelope of the journal that goes on knows also data keys that are newer than the backup.
-    let keys = kept.filter(|kept| EnvelopeFile::of(kept).path().is_file()).unwrap_or(backup);
-    let sealer = encryption::to_look(keys)?;
+    // The envelope of the journal that goes on knows also data keys that are newer than the backup; that of the backup, those that were
+    // retired since.
+    let sealer = match kept {
+        Some(kept) => encryption::to_look_at_both(kept, backup)?,
+        None => encryption::to_look(backup)?,
+    };
     let kept = kept.map(|kept| -> Result<Arc<dyn Shelf>, NodeError> {
         let kept = NodeFolder::find(kept)?;
         let folder = kept.locations()?.journal.folder_in(kept.folder()).unwrap_or_else(|| kept.folder().join(JOURNAL));
@@ -406,13 +449,20 @@ pub fn restore(
     });
     let kept = kept.transpose()?;
     let folders = [JOURNAL, IMAGES, PAGES].map(|name| to.join(name));
-    let is_taken = |path: &PathBuf| fs::symlink_metadata(path).is_ok();
-    if let Some(taken) = folders.iter().chain([&to.join(PLACEMENT_FILE)]).find(|path| is_taken(path)) {
-        let text = format!("{} is there already: restore to a new folder", taken.display());
-        return Err(StoreError::Refused(text.into()).into());
-    }
-    let was_there = is_taken(&to.to_owned());
+    let is_free = || -> Result<(), NodeError> {
+        let placement = to.join(PLACEMENT_FILE);
+        if let Some(taken) = folders.iter().chain([&placement]).find(|path| is_taken(path)) {
+            let text = format!("{} is there already: restore to a new folder", taken.display());
+            return Err(StoreError::Refused(text.into()).into());
+        }
+        // What was encrypted with a key that only this file has would be lost with it.
+        encryption::is_envelope_of(to, sealer.as_deref()).map(|_| ())
+    };
+    is_free()?;
+    let was_there = is_taken(to);
     let lock = DirectoryLock::acquire(to)?;
+    // A node may have begun there meanwhile, and ended.
+    is_free()?;
     let mut copy = || -> Result<Restoration, NodeError> {
         let open = |folder: &Path| -> Result<Arc<dyn Shelf>, NodeError> {
             Ok(Arc::new(FileShelf::open(folder, FileOptions::default())?))
@@ -424,13 +474,19 @@ pub fn restore(
         Ok(restored)
     };
     let made = copy();
-    drop(lock);
     if made.is_err() {
-        // The first error is returned, not what removing may add.
+        // Under the lock, so that none of it is a node's that starts. The first error is returned, not what removing may add.
         let _ = folders.iter().try_for_each(fs::remove_dir_all);
         if !was_there {
             let _ = fs::remove_dir_all(to);
         }
     }
-    made
+    made.map(|made| (made, lock))
 }
+
+fn is_taken(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok()
+}
+
+#[cfg(test)]
+mod tests;

@@ -29,11 +29,11 @@ pub enum Matter {
     Full,
     /// The store waits for a file descriptor.
     Descriptors,
-    /// The audit takes no entry: no body is shown and nothing is administered, messages are taken and delivered.
+    /// The audit takes no entry, or soon will not: no body is shown and nothing is administered then, messages are taken and delivered.
     Audit,
     /// A role has taken a right for a time, with a reason: somebody has to look whether that was right.
     BreakGlass,
-    /// The stored roles and rights cannot be read: nobody can log in, messages are taken and delivered.
+    /// The stored roles and rights cannot be read: nobody can log in, or a change is not in force yet; messages are taken and delivered.
     Identity,
     /// The directory (LDAP) cannot be asked, or the settings do not fit it: its users cannot log in, their open sessions go on.
     Directory,

@@ -12,7 +12,7 @@ use std::net::IpAddr;
 
 use super::entry::{Actor, ActorKind, AuditEntry, AuditOrigin, AuditOutcome};
 use crate::control::LocalPeer;
-use crate::identity::{Caller, Grant, Proof, RightsView, RoleId};
+use crate::identity::{Caller, Grant, Proof, RightsView, RoleId, shown_name};
 
 /// What administrators may record in the reserve of a full audit, by the first word of the action. Reads of messages are none.
 const ADMINISTRATION: &[&str] = &["audit", "clock", "identity", "login", "node", "production"];
@@ -58,8 +58,8 @@ impl AuditEntry {
 
     /// The same, by a name that somebody claimed at a port and did not prove.
     #[must_use]
-    pub fn by_claimed(mut self, port: &str, name: impl Into<String>, address: Option<IpAddr>) -> AuditEntry {
-        self.actor = Actor { kind: ActorKind::Claimed, id: None, name: name.into() };
+    pub fn by_claimed(mut self, port: &str, name: &str, address: Option<IpAddr>) -> AuditEntry {
+        self.actor = Actor { kind: ActorKind::Claimed, id: None, name: shown_name(name).to_owned() };
         self.origin = origin(port, address);
         self
     }

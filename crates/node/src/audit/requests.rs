@@ -153,7 +153,15 @@ impl AuditPlace {
 /// # Errors
 /// The store cannot be opened, or the entry cannot be written.
 pub fn note(data: &Path, interpreter: Arc<dyn Interpreter>, entry: AuditEntry) -> Result<(), NodeError> {
-    let _lock = DirectoryLock::acquire(data)?;
+    note_under(&DirectoryLock::acquire(data)?, interpreter, entry)
+}
+
+/// As [`note`], by who has the lock of the data directory.
+///
+/// # Errors
+/// As there.
+pub fn note_under(lock: &DirectoryLock, interpreter: Arc<dyn Interpreter>, entry: AuditEntry) -> Result<(), NodeError> {
+    let data = lock.data();
     let open = |name: &str| -> Result<Arc<dyn Shelf>, NodeError> {
         Ok(Arc::new(FileShelf::open(&data.join(name), FileOptions::default())?))
     };

@@ -252,6 +252,26 @@ fn a_full_place_refuses_entries_says_so_and_takes_them_again_when_the_bound_is_r
 }
 
 #[test]
+fn strangers_leave_the_last_eighth_to_others_and_that_it_is_nearly_full_is_said_before_it_is() {
+    let settings = AuditSettings { max_bytes: 40_000, ..AuditSettings::default() };
+    let (audit_of, keep) = (|settings| audit(&in_memory(), settings).0, Some(30_000));
+    let knock = || AuditEntry::failed_login("sql", "nobody", "10.0.0.1".into(), "Unknown".into(), 0);
+    let full = audit_of(settings);
+    assert_eq!(full.trouble(), None);
+    let knocks = (0..).take_while(|_| full.record(knock()).is_ok()).count();
+    assert!(knocks > 100 && full.bytes() <= 35_000 && full.bytes() > 34_000, "{knocks}: {}", full.bytes());
+    let trouble = full.trouble().expect("it says so");
+    assert!(trouble.contains("nothing is removed") && !trouble.contains("were refused"), "{trouble}");
+    write(&full, 1).expect("there is room for who is known");
+    // Where the oldest entries go, nobody fills it.
+    let kept = audit_of(AuditSettings { keep_bytes: keep, ..settings });
+    while kept.bytes() < 36_000 {
+        kept.record(knock()).expect("there is room");
+    }
+    assert_eq!(kept.trouble(), None);
+}
+
+#[test]
 fn a_place_that_is_full_of_reads_still_takes_what_administrators_do_and_says_that_it_is_full() {
     let store = in_memory();
     let (full, _) = audit(&store, AuditSettings { max_bytes: 40_000, ..AuditSettings::default() });
@@ -420,6 +440,29 @@ fn retention_removes_the_oldest_by_age_and_by_bytes_and_an_entry_confirms_it() {
     again.tend(20 * DAY_US, &|| false).expect("retention may go beyond the bound");
     let report = reader(&again).verify(&[]).expect("it reads");
     assert!(report.is_sound() && again.bytes() < 1_200, "{report:?}");
+}
+
+#[test]
+fn entries_of_a_clock_that_was_ahead_keep_nothing_behind_them() {
+    let store = in_memory();
+    let keep = Some(Duration::from_secs(3 * 86_400));
+    let (aged, clock) = audit(&store, AuditSettings { keep, ..AuditSettings::default() });
+    // By a clock that was a year ahead for a minute.
+    for (n, day) in [(1, 10), (2, 375), (3, 375), (4, 11), (5, 12), (6, 19), (7, 20)] {
+        clock.set(day * DAY_US);
+        write(&aged, n).expect("there is room");
+    }
+    aged.wait_visible().expect("it works");
+    assert_eq!(aged.tend(20 * DAY_US, &|| false).expect("it works"), 5);
+    assert_eq!(objects(&reader(&aged))[..2], ["message 6", "message 7"]);
+    // One that nothing old follows stays.
+    clock.set(400 * DAY_US);
+    write(&aged, 8).expect("there is room");
+    clock.set(21 * DAY_US);
+    write(&aged, 9).expect("there is room");
+    aged.wait_visible().expect("it works");
+    assert_eq!(aged.tend(21 * DAY_US, &|| false).expect("it works"), 0);
+    assert!(reader(&aged).verify(&[]).expect("it reads").is_sound());
 }
 
 #[test]

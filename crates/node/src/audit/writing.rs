@@ -12,7 +12,7 @@
 //!    with the reason, so that what would need one is refused by its caller. Messages are taken and delivered without entries:
 //!    nothing of that calls this.
 //! 4. The entries of retention itself may go beyond the bound: they make room. Those of administrators may take a reserve at the
-//!    end of the place.
+//!    end of the place. Those of names that nobody has proven leave the last eighth to others, where nothing removes old entries.
 //! 5. Who asks how it is waits for nobody who appends: a medium that hangs holds these up.
 
 use std::ops::Bound;
@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use store::{Direction, Lsn, Snapshot, Store, StoreError, TreeId};
 
-use super::entry::AuditEntry;
+use super::entry::{ActorKind, AuditEntry};
 use super::frequent::FrequentEntries;
 use super::reading::next;
 use super::record::{AuditHead, ChainedEntry, EntryHash, KIND_AUDIT, RECORD_BYTES_MAX};
@@ -48,6 +48,20 @@ impl AuditSettings {
     /// 1/16 of it, 16 MiB at most.
     pub fn reserve_bytes(&self) -> u64 {
         (self.max_bytes / 16).min(RESERVE_BYTES_MAX)
+    }
+
+    /// The bytes that an entry may not take, by whom it is.
+    fn left_to_others(&self, room: RoomFor) -> u64 {
+        match room {
+            RoomFor::Stranger if self.keep_bytes.is_none() => (self.max_bytes / 8).max(self.reserve_bytes()),
+            RoomFor::Use | RoomFor::Stranger => self.reserve_bytes(),
+            RoomFor::Administration | RoomFor::Retention => 0,
+        }
+    }
+
+    /// Whether it will soon be full: 4/5 are taken, and nothing goes because there is much.
+    fn is_nearly_full(&self, bytes: u64) -> bool {
+        self.keep_bytes.is_none() && bytes > self.max_bytes / 5 * 4
     }
 }
 
@@ -112,6 +126,8 @@ pub struct Audit {
 pub(super) enum RoomFor {
     /// The bound of the settings without the reserve.
     Use,
+    /// The same without what strangers leave to others.
+    Stranger,
     /// The bound of the settings: what administrators do.
     Administration,
     /// None: it makes room.
@@ -156,7 +172,11 @@ impl Audit {
     /// # Errors
     /// `AuditRefused`: nothing was appended, and what needed the entry must not happen.
     pub fn record(&self, entry: AuditEntry) -> Result<AuditTicket, AuditRefused> {
-        let room = if entry.is_administration() { RoomFor::Administration } else { RoomFor::Use };
+        let room = match entry.actor.kind {
+            ActorKind::Claimed => RoomFor::Stranger,
+            _ if entry.is_administration() => RoomFor::Administration,
+            _ => RoomFor::Use,
+        };
         self.append(entry, room)
     }
 
@@ -183,6 +203,8 @@ impl Audit {
         let mut health = self.health();
         health.refused += u64::from(appended.is_err());
         match &appended {
+            // Others have room; that little is left is a trouble of its own.
+            Err(AuditRefused::Full { .. }) if room == RoomFor::Stranger => {}
             Err(why) => health.refusal = Some(why.clone()),
             // What has a place of its own does not say that others have one.
             Ok(_) if room == RoomFor::Use => health.refusal = None,
@@ -202,7 +224,7 @@ impl Audit {
         let chained = ChainedEntry { number, time_us, bytes_before: state.total, previous, cut: false, entry };
         let record = chained.encode();
         let bytes = state.total - state.removed;
-        let reserve = if room == RoomFor::Use { self.settings.reserve_bytes() } else { 0 };
+        let reserve = self.settings.left_to_others(room);
         let max = self.settings.max_bytes - reserve;
         if room != RoomFor::Retention && bytes + record.len() as u64 > max {
             return Err(AuditRefused::Full { bytes, max, reserve });
@@ -310,12 +332,19 @@ impl Audit {
         self.health().damaged = damaged;
     }
 
-    /// Why entries are refused at present, and how many were, or what cannot be read at the old end; none where all is well.
+    /// Why entries are refused at present, and how many were, that they soon will be, or what cannot be read at the old end; none where all is
+    /// well.
     pub fn trouble(&self) -> Option<String> {
         let health = self.health();
         let broken = || self.broken.clone().map(AuditRefused::Failed);
         match broken().or_else(|| health.refusal.clone()) {
             Some(why) => Some(format!("{why} ({} entries were refused since the start)", health.refused)),
+            None if self.settings.is_nearly_full(health.bytes) => {
+                let (bytes, max) = (health.bytes, self.settings.max_bytes);
+                Some(format!(
+                    "{bytes} of {max} bytes are taken, and nothing is removed: what needs an entry is refused when it is full"
+                ))
+            }
             None => health.damaged.clone(),
         }
     }

@@ -24,10 +24,10 @@ use journal::View;
 use serde::{Deserialize, Serialize};
 use store::{Manifest, Store, StoreError};
 
-use super::stoppable::{Stopped, stoppable};
 use super::{BackupRecord, BackupSettings, GoodBackup, beyond, is_name, name_of};
 use crate::error::NodeError;
 use crate::maintenance::{self, BackupReport};
+use crate::stoppable::{Stopped, stoppable};
 
 /// The file that says whose folder it is, and whose lock says that the node runs.
 const LOCK_FILE: &str = ".terrace-backups";

@@ -17,7 +17,6 @@
 //! Not here: who runs it, and its entries in the audit (`crates/terrace`), and how a store is copied (`store`).
 
 mod folder;
-mod stoppable;
 
 use std::path::{Path, PathBuf};
 
@@ -28,8 +27,8 @@ use store::{Snapshot, Store, StoreError};
 use crate::location;
 use crate::schedule::Schedule;
 
+pub use crate::stoppable::Stopped;
 pub use folder::{BackupFolder, BackupRoom};
-pub use stoppable::Stopped;
 
 /// The tree of the record.
 const TREE: &str = "node.backups";

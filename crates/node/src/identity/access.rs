@@ -23,6 +23,7 @@ use std::net::IpAddr;
 use serde::Deserialize;
 
 use super::role::{LOCAL_NAME, check_name};
+use super::token::shown_name;
 use crate::peers::{Network, NetworkError};
 
 /// Most rules: each is looked at for each connection.
@@ -363,7 +364,7 @@ impl AccessRefusal {
             Some(_) => "an access rule rejects the connection for",
             None => "no access rule for",
         };
-        let user = self.user.as_deref().map(|user| format!(", user \"{user}\"")).unwrap_or_default();
+        let user = self.user.as_deref().map(|user| format!(", user \"{}\"", shown_name(user))).unwrap_or_default();
         let tls = if self.tls { "TLS on" } else { "TLS off" };
         format!("{what} host \"{}\"{user}{more}, {tls}", self.host())
     }

@@ -10,6 +10,7 @@ use std::sync::{Arc, PoisonError};
 use super::access::{self, AccessDecision, AccessMethod, AccessPort, AccessRefusal, AccessRules, Knock, Who};
 use super::caller::Caller;
 use super::guard::Guard;
+use super::token::shown_name;
 
 /// A connection that wants to come in, before or after it has said who it is.
 #[derive(Debug, Clone, Copy)]
@@ -95,6 +96,7 @@ impl Guard {
         let Visit { port, address, tls } = visit;
         let recorded = self.failure_to_record();
         let refusal = AccessRefusal { rule, user: user.map(str::to_owned), address, tls, recorded };
+        let user = user.map(shown_name);
         if let Some(left_out) = recorded {
             let (port, user, from) = (port.name(), user.unwrap_or("-"), refusal.host());
             let rule = rule.map_or_else(|| "none matches".to_owned(), |rule| rule.to_string());

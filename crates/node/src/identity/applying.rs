@@ -14,7 +14,9 @@
 //!
 //! Invariants: memberships have no cycle; the last administrator who can log in stays one who can; what a role granted
 //! under a grant option ends with that option ([`super::cascade`]); withheld actions are granted by administrators or
-//! under a grant option only; who must change the password changes nothing else before.
+//! under a grant option only; who must change the password changes nothing else before. Who is no administrator changes no role that is
+//! one, or can become one by SET ROLE, and makes no member of it, whatever options it has; and no role is made an administrator while
+//! others can become it by a membership that no administrator made ([`super::promoting`]).
 
 use super::action::Action;
 use super::caller::{Caller, Proof};
@@ -24,11 +26,12 @@ use super::directory::{DefaultPrivilege, Directory, MemberKey, Membership, Privi
 use super::directory_roles;
 use super::error::IdentityError;
 use super::object::{Object, ObjectKind, ObjectPattern};
+use super::promoting;
 use super::proof_lists::{added, without};
+use super::proof_rules::{check_costs, check_token};
 use super::role::{
     Attributes, Credentials, LOCAL_NAME, LdapUser, OidcUser, Role, RoleId, check_certificate_name, check_name,
 };
-use super::token::ApiToken;
 use super::view::RightsView;
 
 /// The longest time that a broken glass gives a right for, in microseconds: 12 hours.
@@ -70,20 +73,6 @@ struct Applying<'a> {
     view: &'a RightsView,
     caller: &'a Caller,
     now_us: i64,
-}
-
-/// Whether a token can be one of a role.
-fn check_token(own: &Credentials, token: &ApiToken) -> Result<(), IdentityError> {
-    check_name(&token.name)?;
-    if own.tokens.iter().any(|other| other.name == token.name) {
-        return Err(IdentityError::Invalid(format!("the role has a token named {}", token.name)));
-    }
-    // Nobody asks the provider about a token: without an end it would outlive the groups that made the role.
-    if token.until_us.is_none() && own.oidc.as_ref().is_some_and(|own| own.by_group) {
-        let text = "the provider of logins made this role by its groups, and is not asked about a token: give it an end (--days)";
-        return Err(IdentityError::Invalid(text.into()));
-    }
-    Ok(())
 }
 
 fn denied(what: &str) -> IdentityError {
@@ -189,8 +178,11 @@ impl Applying<'_> {
             return Err(IdentityError::Builtin(LOCAL_NAME.into()));
         }
         let role = self.directory.roles().get(&id).cloned().ok_or_else(|| IdentityError::NoRole(name.into()))?;
-        if !self.is_administrator() && (role.attributes.administrator || !self.has_admin_option(id)) {
-            return Err(denied("changing this role needs its ADMIN OPTION, or to be an administrator"));
+        if !self.is_administrator() {
+            if !self.has_admin_option(id) {
+                return Err(denied("changing this role needs its ADMIN OPTION, or to be an administrator"));
+            }
+            promoting::check_beneath(self.directory, id)?;
         }
         Ok((id, role))
     }
@@ -206,6 +198,8 @@ impl Applying<'_> {
         if self.directory.named(&role.name).is_ok() {
             return Err(IdentityError::RoleExists(role.name));
         }
+        let (scram, hash) = (role.credentials.scram.as_ref(), role.credentials.hash.as_ref());
+        check_costs(self.is_administrator(), scram, hash)?;
         let mut made = Role { credentials: Credentials::default(), ..role.clone() };
         made.credentials.scram = role.credentials.scram;
         made.credentials.hash = role.credentials.hash;
@@ -235,6 +229,9 @@ impl Applying<'_> {
         if attributes.administrator && !self.is_administrator() {
             return Err(denied("only administrators make administrators"));
         }
+        if attributes.administrator && !role.attributes.administrator {
+            promoting::check(self.directory, id)?;
+        }
         self.directory.set_role(id, Some(Role { attributes, ..role }));
         Ok(())
     }
@@ -262,6 +259,7 @@ impl Applying<'_> {
         let others = || self.directory.roles().iter().filter(move |(other, _)| **other != id).map(|(_, role)| role);
         match change {
             CredentialChange::Password { scram, hash, must_change } => {
+                check_costs(self.is_administrator(), scram.as_ref(), hash.as_ref())?;
                 (role.credentials.scram, role.credentials.hash) = (scram, hash);
                 (role.credentials.ldap, role.credentials.oidc) = (None, None);
                 role.attributes.must_change_password = must_change;
@@ -372,7 +370,7 @@ impl Applying<'_> {
             return Ok(true);
         }
         if self.has_admin_option(role) {
-            return Ok(false);
+            return promoting::check_beneath(self.directory, role).map(|()| false);
         }
         Err(denied("making members of this role needs its ADMIN OPTION"))
     }

@@ -29,6 +29,7 @@ use super::login_error::{LdapRefusal, LoginError, LoginRefusal};
 use super::role::{LdapUser, RoleId, check_name};
 use super::scram::PASSWORD_BYTES_MAX;
 use super::throttle::PENDING_MS;
+use super::token::shown_name;
 
 /// With a directory, the answer to a failed login comes at a multiple of this time.
 const FAILURE_STEP: Duration = Duration::from_millis(500);
@@ -103,7 +104,8 @@ impl Guard {
         let view = self.view();
         match self.role(&view, user) {
             Some((id, role)) => role.credentials.ldap.map(|kind| AskedUser { user, id: Some(id), kind }),
-            None if logins.creates() && check_name(user).is_ok() => {
+            // A token that was typed in the place of a name is nobody's there.
+            None if logins.creates() && check_name(user).is_ok() && shown_name(user) == user => {
                 Some(AskedUser { user, id: None, kind: LdapUser::Created })
             }
             None => None,
@@ -132,6 +134,9 @@ impl Guard {
             Ok(account) => account,
             Err(error) => {
                 tracing::info!(user, %error, "the directory did not log a user in");
+                if error.failure == LdapFailure::NoEntry && id.is_some() {
+                    self.left(directory, user).await;
+                }
                 return Err(match error.failure {
                     LdapFailure::NoEntry => begun.refused(LoginRefusal::Ldap(LdapRefusal::Unknown)),
                     LdapFailure::WrongPassword => begun.refused(LoginRefusal::Ldap(LdapRefusal::WrongPassword)),
@@ -140,6 +145,9 @@ impl Guard {
             }
         };
         if let Err(why) = admitted(&account, user, kind) {
+            if why == LdapRefusal::NoGroup && id.is_some() {
+                self.left(directory, user).await;
+            }
             return Err(begun.refused(LoginRefusal::Ldap(why)));
         }
         let changed = self.follow(directory, user, &account, id.is_none()).await;
@@ -160,6 +168,15 @@ impl Guard {
             return Err(begun.refused(LoginRefusal::Outdated));
         };
         begun.entered(id, role, Proof::Ldap(login))
+    }
+
+    /// Takes from a user who is in the directory no more, or in none of the groups that made it, what its groups gave: its tokens and
+    /// certificates lose it too, about which the directory is not asked. Not from one that is locked: that may be over in a minute, and
+    /// strangers can cause it by guessing.
+    pub(super) async fn left(self: &Arc<Self>, directory: &Arc<GuardedDirectory>, user: &str) {
+        if let Err(error) = self.follow(directory, user, &LdapAccount::default(), false).await {
+            tracing::error!(user, %error, "what the groups of a user gave cannot be taken from it");
+        }
     }
 
     /// Gives a user the memberships that its groups are, and makes its role where that is wanted. Nothing is written if nothing is

@@ -1,7 +1,7 @@
 //! [`DirectoryWatch`]: sessions of users of a directory that are open: each is asked about again and again, as long as it lasts.
 //!
 //! ```text
-//!   every `recheck`:  roles with connections, of the directory --look_up--> gone, locked, in no group --> their sessions end
+//!   every `recheck`:  roles with connections or sessions, of the directory --look_up--> gone, locked, in no group --> their sessions end
 //!                                                                      |--> other groups --> memberships change
 //!                                                                      +--> the directory is away --> they go on, and a trouble says so
 //! ```
@@ -10,7 +10,7 @@
 //! an end as they see a lock, within a second. A directory that cannot be asked ends nothing: a hospital works on, and who has to go at
 //! once is locked here (`terrace user lock`). The task holds no guard while it waits, so it keeps no store open.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
@@ -20,6 +20,7 @@ use super::directory_login::admitted;
 use super::guard::{Guard, locked};
 use super::guarded_directory::{DirectoryEvent, GuardedDirectory};
 use super::ldap::{LdapAccount, LdapError, LdapFailure};
+use super::login_error::LdapRefusal;
 use super::role::RoleId;
 use crate::task;
 
@@ -76,7 +77,7 @@ impl DirectoryWatch {
         let view = guard.view();
         let Some((id, role)) = guard.role(&view, &user) else { return };
         let Some(kind) = role.credentials.ldap else { return };
-        let why = match found {
+        let (why, has_left) = match found {
             Ok(account) => match admitted(&account, &user, kind) {
                 Ok(()) => {
                     if let Err(error) = guard.follow(&self.directory, &user, &account, false).await {
@@ -84,9 +85,9 @@ impl DirectoryWatch {
                     }
                     return;
                 }
-                Err(why) => format!("{why:?}"),
+                Err(why) => (format!("{why:?}"), why == LdapRefusal::NoGroup),
             },
-            Err(error) if error.failure == LdapFailure::NoEntry => "Unknown".to_owned(),
+            Err(error) if error.failure == LdapFailure::NoEntry => ("Unknown".to_owned(), true),
             Err(error) => {
                 tracing::warn!(user, %error, "the directory does not say whether a user is still there: its sessions go on");
                 return;
@@ -95,15 +96,18 @@ impl DirectoryWatch {
         tracing::warn!(user, why, "the directory ends the sessions of a user");
         end_sessions(guard, id, up_to);
         (self.directory.record)(&user, DirectoryEvent::SessionsEnded(why));
+        if has_left {
+            guard.left(&self.directory, &user).await;
+        }
     }
 }
 
-/// The users of the directory that have connections.
+/// The users of the directory that have connections, or sessions without one.
 fn connected_users(guard: &Guard) -> Vec<String> {
     let view = guard.view();
     let roles = view.directory().roles();
-    let connections = locked(&guard.connections);
-    let of_directory = connections.keys().filter_map(|id| roles.get(id)).filter(|role| role.credentials.ldap.is_some());
+    let ids: BTreeSet<RoleId> = guard.connections.roles().into_iter().chain(guard.present.roles()).collect();
+    let of_directory = ids.iter().filter_map(|id| roles.get(id)).filter(|role| role.credentials.ldap.is_some());
     of_directory.map(|role| role.name.clone()).collect()
 }
 

@@ -7,13 +7,13 @@
 //! ```
 //!
 //! Invariants: a new view is in force before its version is announced; a view that time has changed is replaced within
-//! [`TICK`]. A login by password takes as long for an unknown user, a user without that kind of password, and one who may
+//! [`TICK`]; what is stored and could not be read is read again until it is in force. A login by password takes as long for an unknown user, a user without that kind of password, and one who may
 //! not log in, and ends with the same error. Nothing waits here: an attempt that is too early is refused with the time
 //! to wait. What checks a password takes a processor for some 20 ms and 19 MiB, so it does not belong on a task, and no
 //! more of it is done at once than there are processors. The time here never goes back: what has expired stays so while
 //! the node runs, whatever is done to the clock.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
@@ -38,16 +38,20 @@ use super::login_error::{LdapRefusal, LoginError, LoginRefusal};
 use super::object::Object;
 use super::oidc::OidcProvider;
 use super::role::{Role, RoleId};
+use super::role_counts::{Connected, RoleCounts};
 use super::scram::{self, ChannelBinding, Exchange, Mock, PASSWORD_BYTES_MAX, ScramError, Verifier};
 use super::throttle::{Attempt, LoginEvent, LoginThrottle, PENDING_MS, Turn};
-use super::token::TokenDigest;
+use super::token::{TokenDigest, shown_name};
 use super::view::{Denied, Grant, RightsView};
 use crate::Clock;
-use crate::bounded_entries::BoundedEntries;
+use crate::bounded_entries::StrangerEntries;
 use crate::task;
 
 /// How often is looked whether time has changed a right.
 pub const TICK: Duration = Duration::from_millis(250);
+
+/// What is stored and not in force is read again at each of so many ticks: once a second.
+const CATCH_UP_TICKS: u32 = 4;
 
 /// How long an attempt waits while all processors check passwords.
 const HASHING_WAIT: Duration = Duration::from_millis(100);
@@ -67,11 +71,13 @@ pub struct Guard {
     /// Held while a view is replaced, so that an older one never follows a newer one.
     replacing: Mutex<()>,
     throttle: Mutex<LoginThrottle>,
-    recorded: Mutex<BoundedEntries>,
+    recorded: Mutex<StrangerEntries>,
     rate: Mutex<ChangeRate>,
     /// Who may come in from where.
     pub(super) access: RwLock<Arc<AccessRules>>,
-    pub(super) connections: Mutex<HashMap<RoleId, u32>>,
+    pub(super) connections: RoleCounts,
+    /// Sessions that no connection stands for.
+    pub(super) present: RoleCounts,
     /// Who checks the passwords of users that have none here.
     pub(super) directory: OnceLock<Arc<GuardedDirectory>>,
     /// Who says who users are that log in with a browser.
@@ -87,6 +93,8 @@ pub struct Guard {
     own_uid: u32,
     /// Why the stored roles and rights are not in force.
     unreadable: Option<String>,
+    /// Why what was changed last is stored and not in force.
+    behind: Mutex<Option<String>>,
 }
 
 pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -123,7 +131,8 @@ impl Guard {
             recorded: Mutex::default(),
             rate: Mutex::default(),
             access: RwLock::default(),
-            connections: Mutex::new(HashMap::new()),
+            connections: RoleCounts::default(),
+            present: RoleCounts::default(),
             directory: OnceLock::new(),
             provider: OnceLock::new(),
             directory_logins: AtomicU64::new(0),
@@ -133,6 +142,7 @@ impl Guard {
             dummy: PasswordHash::dummy()?,
             own_uid: rustix::process::geteuid().as_raw(),
             unreadable,
+            behind: Mutex::default(),
         }))
     }
 
@@ -224,12 +234,32 @@ impl Guard {
 
     /// Reads what is stored and puts it in force.
     ///
-    /// Errors: [`IdentityError::Store`], [`IdentityError::Unreadable`]: the earlier view stays in force.
+    /// Errors: [`IdentityError::Store`], [`IdentityError::Unreadable`]: the earlier view stays in force until it can be read, which is
+    /// tried [again and again](Guard::catch_up).
     pub fn refresh(&self) -> Result<(), IdentityError> {
         let _one = locked(&self.replacing);
-        let view = self.view_of(Arc::new(self.stored.load()?));
+        let loaded = self.stored.load();
+        *locked(&self.behind) = loaded.as_ref().err().map(ToString::to_string);
+        let view = self.view_of(Arc::new(loaded?));
         self.put_in_force(view);
         Ok(())
+    }
+
+    /// Why what is stored of roles and rights, or what was changed last, is not in force; `None`: it is.
+    pub fn lacks_rights(&self) -> Option<String> {
+        let behind = || Some(format!("a change is stored and not in force, which is tried again: {}", self.behind()?));
+        self.unreadable.clone().or_else(behind)
+    }
+
+    pub(super) fn behind(&self) -> Option<String> {
+        locked(&self.behind).clone()
+    }
+
+    /// Puts in force what is stored, if that failed before. It may block.
+    pub(super) fn catch_up(&self) {
+        if self.behind().is_some() && self.refresh().is_ok() {
+            tracing::warn!("what was changed of roles and rights is in force now");
+        }
     }
 
     /// Makes the view again of what it was made of: what is not stored has changed.
@@ -267,9 +297,16 @@ impl Guard {
     pub fn watch_time(self: &Arc<Self>, fail: impl FnOnce(&str) + Send + 'static) -> JoinHandle<()> {
         let guard = Arc::downgrade(self);
         let work = async move {
+            let mut ticks = 0_u32;
             while let Some(guard) = guard.upgrade() {
                 guard.tick();
-                drop(guard);
+                ticks = ticks.wrapping_add(1);
+                if guard.behind().is_some() && ticks.is_multiple_of(CATCH_UP_TICKS) {
+                    // It fails only with the runtime; the next one tries again.
+                    let _ = tokio::task::spawn_blocking(move || guard.catch_up()).await;
+                } else {
+                    drop(guard);
+                }
                 tokio::time::sleep(TICK).await;
             }
         };
@@ -401,16 +438,19 @@ impl Guard {
     /// Counts a connection of a caller's role until the result is dropped.
     ///
     /// Errors: [`LoginError::TooMany`].
-    pub fn connect(self: &Arc<Self>, caller: &Caller) -> Result<Connected, LoginError> {
-        let id = caller.session();
-        let limit = self.view().attributes(id).and_then(|attributes| attributes.connection_limit);
-        let mut connections = locked(&self.connections);
-        let now = connections.entry(id).or_default();
-        if limit.is_some_and(|limit| *now >= limit) {
-            return Err(LoginError::TooMany);
-        }
-        *now += 1;
-        Ok(Connected { guard: Arc::clone(self), id })
+    pub fn connect(&self, caller: &Caller) -> Result<Connected, LoginError> {
+        let limit = self.view().attributes(caller.session()).and_then(|attributes| attributes.connection_limit);
+        self.connections.take(caller.session(), limit).ok_or(LoginError::TooMany)
+    }
+
+    /// A caller has begun a session that no connection stands for, which lasts until the result is dropped.
+    pub fn present(&self, caller: &Caller) -> Option<Connected> {
+        self.present.take(caller.session(), None)
+    }
+
+    /// How many of these there are.
+    pub fn present_sessions(&self) -> u32 {
+        self.present.all()
     }
 
     /// Asked for each failed login before it is recorded in the audit: if it has an entry, how many before it had none. Under a
@@ -506,7 +546,8 @@ impl Begun {
 
     pub(super) fn refused(self, why: LoginRefusal) -> LoginError {
         let from = self.from.map(|address| address.to_string()).unwrap_or_else(|| "the control socket".into());
-        tracing::warn!(user = self.user.as_deref().unwrap_or("(token)"), from, why = ?why, "a login failed");
+        let user = self.user.as_deref().map_or("(token)", shown_name);
+        tracing::warn!(user, from, why = ?why, "a login failed");
         LoginError::Refused(why)
     }
 }
@@ -554,25 +595,6 @@ impl ScramLogin {
             (Ok(_), _) => Err(begun.refused(LoginRefusal::Outdated)),
             (Err(ScramError::WrongPassword), _) => Err(begun.refused(LoginRefusal::WrongPassword)),
             (Err(error), _) => Err(LoginError::Scram(error)),
-        }
-    }
-}
-
-/// A counted connection.
-#[derive(Debug)]
-pub struct Connected {
-    guard: Arc<Guard>,
-    id: RoleId,
-}
-
-impl Drop for Connected {
-    fn drop(&mut self) {
-        let mut connections = locked(&self.guard.connections);
-        if let Some(now) = connections.get_mut(&self.id) {
-            *now = now.saturating_sub(1);
-            if *now == 0 {
-                connections.remove(&self.id);
-            }
         }
     }
 }

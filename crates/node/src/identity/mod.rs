@@ -49,9 +49,12 @@ mod mock_secret;
 mod object;
 pub mod oidc;
 mod oidc_login;
+mod promoting;
 mod proof_lists;
+mod proof_rules;
 mod requests;
 mod role;
+mod role_counts;
 pub mod scram;
 mod secret_place;
 #[cfg(test)]
@@ -73,7 +76,7 @@ pub use change_rate::ChangedTooFast;
 pub use directory::{DefaultPrivilege, Directory, MemberKey, Membership, PrivilegeKey, PrivilegeOptions, RowWrite};
 pub use directory_recheck::DirectoryWatch;
 pub use error::IdentityError;
-pub use guard::{Connected, Guard, ScramLogin, TICK};
+pub use guard::{Guard, ScramLogin, TICK};
 pub use guarded_directory::{DirectoryEvent, DirectoryRecorder};
 pub use hashing::PasswordHash;
 pub use identity_store::{IMPORTED_GROUP, IdentityStore, Import, ImportedUser, ObjectChange, TREE};
@@ -84,7 +87,8 @@ pub use requests::{IdentityRequest, REQUEST, RoleReport, answer, check};
 pub use role::{
     AttributeChange, Attributes, Credentials, LOCAL_NAME, LdapUser, OidcUser, Role, RoleId, check_name, check_password,
 };
+pub use role_counts::Connected;
 pub use secret_place::SecretPlace;
 pub use throttle::{Attempt, LoginEvent, LoginThrottle, Turn, WAIT_MS_MAX};
-pub use token::{ApiToken, TokenDigest, draw};
+pub use token::{ApiToken, TokenDigest, draw, shown_name};
 pub use view::{Denied, Grant, RightsView, Via};

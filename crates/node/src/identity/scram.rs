@@ -104,6 +104,13 @@ pub struct Verifier {
     server: Key,
 }
 
+impl Verifier {
+    /// Whether a login by it costs more than by those made here.
+    pub fn is_costly(&self) -> bool {
+        self.iterations.get() > ITERATIONS
+    }
+}
+
 impl fmt::Debug for Verifier {
     /// Leaves out the keys: they do not belong in a log.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

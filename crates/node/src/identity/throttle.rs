@@ -9,6 +9,8 @@
 //! An attempt counts from its begin, so that many at once are no way around it; one that does not end holds up others for
 //! [`PENDING_MS`], and must not succeed after it. A pair of user and address that has
 //! logged in before waits for its own failures only: who guesses a user's password elsewhere does not keep the user out.
+//! A pair that has not, as after a restart, is let through once in [`WAIT_MS_MAX`] for each user, if the address is another one than that
+//! which makes the user wait: one stranger keeps nobody out, and many guess twice as much at most.
 //! An attempt from this machine never waits for failures of the user elsewhere, and at most a second: the last
 //! administrator always gets in there.
 //!
@@ -104,6 +106,17 @@ struct Entry {
     last_ms: u64,
     /// When the last attempt began.
     begun_ms: u64,
+    /// Of a user: from where that was.
+    from: Option<u64>,
+    /// Of a user: when an attempt from another address may be let through again.
+    spare_ms: u64,
+}
+
+impl Entry {
+    /// Whether an attempt at a user need not wait for those from another address.
+    fn spares(&self, attempt: Attempt, now_ms: u64) -> bool {
+        self.from != attempt.address && now_ms >= self.spare_ms
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -175,7 +188,7 @@ impl LoginThrottle {
     }
 
     fn begins(&mut self, attempt: Attempt, now_ms: u64) -> Turn {
-        let mut wait = 0;
+        let (mut wait, mut is_spared) = (0, false);
         for subject in attempt.subjects() {
             let Some(entry) = self.get_mut(subject) else { continue };
             if now_ms.saturating_sub(entry.last_ms) > FORGOTTEN_MS {
@@ -184,11 +197,14 @@ impl LoginThrottle {
             if now_ms.saturating_sub(entry.begun_ms) > PENDING_MS {
                 entry.pending = 0;
             }
-            wait = wait.max(entry.until_ms.saturating_sub(now_ms));
             let at_once = if entry.failures > free(subject) { 1 } else { PENDING_MAX };
-            if entry.pending >= at_once {
-                wait = wait.max(PENDING_WAIT_MS);
+            let pending = if entry.pending >= at_once { PENDING_WAIT_MS } else { 0 };
+            let own = entry.until_ms.saturating_sub(now_ms).max(pending);
+            if own > 0 && matches!(subject, Subject::User(_)) && entry.spares(attempt, now_ms) {
+                is_spared = true;
+                continue;
             }
+            wait = wait.max(own);
         }
         if wait > 0 {
             return Turn::Wait(wait);
@@ -197,6 +213,10 @@ impl LoginThrottle {
             let entry = self.entry(subject, now_ms);
             entry.pending += 1;
             (entry.last_ms, entry.begun_ms) = (now_ms, now_ms);
+            if matches!(subject, Subject::User(_)) {
+                entry.from = attempt.address;
+                entry.spare_ms = if is_spared { now_ms + WAIT_MS_MAX } else { entry.spare_ms };
+            }
         }
         Turn::Go
     }
@@ -324,6 +344,42 @@ mod tests {
         let later = WAIT_MS_MAX + 1;
         let went = (0..1000).filter(|_| throttle.apply(attempt, LoginEvent::Begins, later) == Turn::Go).count();
         assert_eq!(went, 1);
+    }
+
+    #[test]
+    fn who_has_not_logged_in_before_is_kept_out_by_no_single_stranger_and_many_guess_twice_as_much_at_most() {
+        let tries = |throttle: &mut LoginThrottle, from: IpAddr, now: u64| {
+            let attempt = throttle.attempt(Some("ann"), Some(from));
+            (attempt, throttle.apply(attempt, LoginEvent::Begins, now))
+        };
+        // A stranger who guesses as soon as it may, and one whose attempts do not end.
+        for ends in [true, false] {
+            let mut throttle = LoginThrottle::default();
+            guesses(&mut throttle, ELSEWHERE, &["ann"], 0, 60_000);
+            let mut now = 60_000;
+            while now < 200_000 {
+                let (attempt, turn) = tries(&mut throttle, ELSEWHERE, now);
+                if ends && turn == Turn::Go {
+                    throttle.apply(attempt, LoginEvent::Failed, now);
+                }
+                now += 250;
+            }
+            let (attempt, turn) = tries(&mut throttle, HOME, now);
+            assert_eq!(turn, Turn::Go, "{ends}");
+            throttle.apply(attempt, LoginEvent::Succeeded, now);
+            assert!(throttle.attempt(Some("ann"), Some(HOME)).alone, "and is known from then on");
+        }
+        // Each guess from another address.
+        let (mut throttle, mut went) = (LoginThrottle::default(), 0);
+        for number in 0..40_000_u32 {
+            let now = u64::from(number) * 90;
+            let (attempt, turn) = tries(&mut throttle, IpAddr::V4((0x0b00_0000 + number).into()), now);
+            if turn == Turn::Go {
+                went += 1;
+                throttle.apply(attempt, LoginEvent::Failed, now);
+            }
+        }
+        assert!(went < 300, "{went} in an hour, of which one address alone has 150");
     }
 
     #[test]

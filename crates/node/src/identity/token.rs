@@ -55,6 +55,11 @@ impl TryFrom<String> for TokenDigest {
     }
 }
 
+/// A name that somebody claims, as logs and the audit show it: who types a token in its place must not have it read by others.
+pub fn shown_name(claimed: &str) -> &str {
+    if claimed.contains(PREFIX) { "(token)" } else { claimed }
+}
+
 /// What is stored of a token.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ApiToken {

@@ -1,15 +1,16 @@
 //! The frame of every response: what is asked before a route is, and the headers that all have.
 //!
 //! ```text
-//!   method? --> asset? --> a change: of a page of ours? --> its form, read --> a turn --> route, in its time
+//!   method? --> asset? --> a change: of a page of ours? --> its form, read --> a turn; of a sign-in, a place --> route, in its time
 //!      --> headers: policy of contents, no store
 //! ```
 //!
-//! Invariant: nobody who is waited for has a turn: forms are read before it, and other bodies have places of their own.
+//! Invariant: nobody who is waited for has a turn: forms are read before it, and other bodies and sign-ins have places of their own.
 //!
 //! The policy of contents lets a page load from this console only, run no script and use no style that is within it, send forms nowhere
 //! else, and be within no other page.
 
+use std::net::IpAddr;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
@@ -35,7 +36,7 @@ use crate::layout;
 use crate::options::{REQUEST_TIME, TURN_TIME};
 use crate::origin;
 use crate::respond::{Refusal, page, problem};
-use crate::state::ConsoleState;
+use crate::state::{ConsolePeer, ConsoleState};
 
 /// See the module's text.
 const POLICY: &str =
@@ -51,6 +52,9 @@ const HEADERS: [(HeaderName, &str); 6] = [
     (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
     (HeaderName::from_static("permissions-policy"), "camera=(), geolocation=(), microphone=(), usb=()"),
 ];
+
+/// Where passwords are sent.
+const SIGN_IN: &str = "/sign-in";
 
 /// Content type of problems (RFC 9457).
 const PROBLEM: &str = "application/problem+json";
@@ -94,14 +98,30 @@ async fn routed(state: &Arc<ConsoleState>, router: Router, request: Request) -> 
         Ok(request) => request,
         Err(refusal) => return refusal,
     };
-    let Ok(Ok(_turn)) = timeout(TURN_TIME, state.requests.acquire()).await else {
-        return problem(503, "too many requests run: try again in a moment").into_response();
+    let (_turn, _place) = match waits(&request) {
+        Some(address) => {
+            let Some(place) = state.sign_ins.take(address) else {
+                return problem(503, "too many sign-ins wait: try again in a moment").into_response();
+            };
+            (None, Some(place))
+        }
+        None => match timeout(TURN_TIME, state.requests.acquire()).await {
+            Ok(Ok(turn)) => (Some(turn), None),
+            _ => return problem(503, "too many requests run: try again in a moment").into_response(),
+        },
     };
     device::supervise::rehearse("console-request");
     match TowerToHyperService::new(router).call(request).await {
         Ok(response) => response,
         Err(never) => match never {},
     }
+}
+
+/// From where a request comes that waits for others, and so takes no turn from them: a sign-in by a password.
+fn waits(request: &Request) -> Option<IpAddr> {
+    let is_one = request.method() == Method::POST && request.uri().path() == SIGN_IN;
+    let peer = request.extensions().get::<ConsolePeer>().filter(|_| is_one)?;
+    Some(peer.address.ip())
 }
 
 /// An asset by its path.

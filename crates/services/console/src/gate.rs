@@ -17,7 +17,7 @@ use axum::http::{HeaderMap, Method};
 use axum::response::Response;
 use node::OpenConnection;
 use node::audit::AuditEntry;
-use node::identity::{AccessMethod, AccessRefusal, Caller, Guard, LoginError, Proof, Who};
+use node::identity::{AccessDecision, AccessMethod, AccessRefusal, Caller, Guard, LoginError, Proof, Who};
 use tokio::sync::Notify;
 
 use crate::respond;
@@ -105,8 +105,13 @@ pub(crate) fn still_holds(state: &ConsoleState, visitor: &Visitor, peer: Console
         let found = digest.and_then(|digest| state.sessions.lock().look(&digest, state.now_ms()));
         found.is_some_and(|found| found.proof == proof_of(guard, &visitor.caller))
     });
-    let comes = guard.decide_role(peer.visit(), &visitor.name);
-    is_open && guard.view().holds(&visitor.caller).is_ok() && matches!(comes, node::identity::AccessDecision::Comes(_))
+    // The rules may demand another proof by now.
+    let method = method_of(&visitor.caller);
+    let comes = match guard.decide_role(peer.visit(), &visitor.name) {
+        AccessDecision::Comes(demanded) => demanded.takes(method),
+        AccessDecision::Rejected(_) | AccessDecision::NoRule => false,
+    };
+    is_open && guard.view().holds(&visitor.caller).is_ok() && comes
 }
 
 async fn by_token(state: &ConsoleState, token: &str, peer: ConsolePeer) -> Result<Visitor, Response> {
@@ -139,10 +144,11 @@ pub(crate) fn proof_name(caller: &Caller) -> &'static str {
     }
 }
 
-/// The same for the access rules, of who has a session.
+/// The same for the access rules.
 fn method_of(caller: &Caller) -> AccessMethod {
     match caller.proof() {
         Proof::Oidc(_) => AccessMethod::Oidc,
+        Proof::Token(_) => AccessMethod::Token,
         _ => AccessMethod::Password,
     }
 }

@@ -58,6 +58,7 @@ mod secret;
 mod server;
 mod sessions;
 mod sign_in;
+mod sign_in_places;
 mod state;
 pub mod tail_admin;
 mod ticker;

@@ -16,9 +16,10 @@
 //! Whether the role may still use the node is asked for each request, elsewhere: what proved it may have been changed since (`proof`).
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use node::identity::oidc::OidcToken;
-use node::identity::{Caller, RoleId};
+use node::identity::{Caller, Connected, RoleId};
 
 use crate::secret::SecretDigest;
 
@@ -45,6 +46,8 @@ pub(crate) struct SignedIn {
     pub(crate) lasts_ms: u64,
     /// The token of a login by a provider, for a sign-out there.
     pub(crate) token: Option<OidcToken>,
+    /// Lets the guard ask the directory about the user as long as the session is there.
+    pub(crate) _present: Option<Arc<Connected>>,
 }
 
 #[derive(Debug)]
@@ -123,6 +126,11 @@ impl SessionTable {
 
 #[cfg(test)]
 mod tests {
+    use node::Clock;
+    use node::identity::Guard;
+    use node::identity::scram::Mock;
+    use store::{Options, Store};
+
     use super::*;
 
     fn digest(number: u32) -> SecretDigest {
@@ -131,8 +139,31 @@ mod tests {
         digest
     }
 
+    fn guard() -> Arc<Guard> {
+        let store = Store::in_memory(Options::default()).expect("there is memory");
+        Guard::open(store, Clock::fixed(1), Mock::of([7; 32])).expect("it opens")
+    }
+
     fn signed_in() -> SignedIn {
-        SignedIn { caller: Caller::node(), proof: [0; 32], lasts_ms: ABSOLUTE_MS, token: None }
+        signed_in_at(&guard())
+    }
+
+    fn signed_in_at(guard: &Arc<Guard>) -> SignedIn {
+        let (caller, present) = (Caller::node(), guard.present(&Caller::node()).map(Arc::new));
+        SignedIn { caller, proof: [0; 32], lasts_ms: ABSOLUTE_MS, token: None, _present: present }
+    }
+
+    #[test]
+    fn a_user_is_present_while_it_has_a_session_and_no_longer() {
+        let (guard, mut table) = (guard(), SessionTable::default());
+        (1..=3).for_each(|number| table.open(digest(number), signed_in_at(&guard), 0));
+        assert!(table.find(&digest(2), 1).is_some() && table.look(&digest(3), 1).is_some());
+        assert_eq!(guard.present_sessions(), 3);
+        table.close(&digest(1));
+        assert!(table.find(&digest(2), IDLE_MS + 1).is_none());
+        assert_eq!(guard.present_sessions(), 1);
+        table.open(digest(4), signed_in_at(&guard), IDLE_MS);
+        assert_eq!(guard.present_sessions(), 1, "what is over is gone, at the latest when another one begins");
     }
 
     #[test]
@@ -170,8 +201,8 @@ mod tests {
 
     #[test]
     fn sessions_of_a_role_are_bounded_and_the_quietest_makes_room() {
-        let mut table = SessionTable::default();
-        (0..100).for_each(|number| table.open(digest(number), signed_in(), u64::from(number)));
+        let (guard, mut table) = (guard(), SessionTable::default());
+        (0..100).for_each(|number| table.open(digest(number), signed_in_at(&guard), u64::from(number)));
         assert_eq!(table.len(), OF_ROLE_MAX);
         assert!(table.look(&digest(99), 100).is_some() && table.look(&digest(1), 100).is_none());
     }

@@ -219,22 +219,25 @@ pub(crate) async fn enter_by_password(
 async fn checked(state: &ConsoleState, user: &str, password: &str, peer: ConsolePeer) -> Result<Caller, LoginError> {
     let (guard, begun) = (&state.options.guard, Instant::now());
     // A directory that is slow holds up nobody whose password is here.
-    let turn = match guard.is_of_directory(user) {
-        true => None,
-        false => match timeout(CHECK_TURN, state.checks.acquire()).await {
-            Ok(Ok(turn)) => Some(turn),
-            _ => return Err(LoginError::Memory),
-        },
-    };
+    let is_of_directory = guard.is_of_directory(user);
     let mut waits = 0;
     let checked = loop {
-        match guard.log_in(user, password, Some(peer.address.ip())).await {
+        let turn = match is_of_directory {
+            true => None,
+            false => match timeout(CHECK_TURN, state.checks.acquire()).await {
+                Ok(Ok(turn)) => Some(turn),
+                _ => return Err(LoginError::Memory),
+            },
+        };
+        let checked = guard.log_in(user, password, Some(peer.address.ip())).await;
+        // Who waits has no turn.
+        drop(turn);
+        match checked {
             Err(LoginError::Wait(time)) if time <= SHORT_WAIT && waits < SHORT_WAITS => sleep(time).await,
             checked => break checked,
         }
         waits += 1;
     };
-    drop(turn);
     if matches!(checked, Err(LoginError::Refused(_))) {
         guard.pause_refused(begun).await;
     }
@@ -265,7 +268,8 @@ pub(crate) async fn enter(
     let name = cookie_name(state, peer.tls);
     let proof = proof_of(guard, &caller);
     let entry = AuditEntry::new("login", "").by_role(PORT, &caller, &guard.view()).with("proof", proof_name(&caller));
-    if let Err(error) = state.options.audit.write(entry).await {
+    // Who signs in and out without end does not fill the audit.
+    if let Err(error) = state.options.audit.write_bounded(entry).await {
         let text = format!("nobody can sign in while the audit takes no entry: {error}");
         return respond::problem(503, &text).into_response();
     }
@@ -279,7 +283,8 @@ pub(crate) async fn enter(
     if let Some(former) = cookie(headers, &name).and_then(|former| secret::digest(&former)) {
         state.sessions.lock().close(&former);
     }
-    state.sessions.lock().open(digest, SignedIn { caller, proof, lasts_ms, token }, state.now_ms());
+    let present = guard.present(&caller).map(Arc::new);
+    state.sessions.lock().open(digest, SignedIn { caller, proof, lasts_ms, token, _present: present }, state.now_ms());
     let mut response = respond::see(place_within(next));
     let all = response.headers_mut();
     all.append(SET_COOKIE, cookie_header(state, peer.tls, ("", &secret), ABSOLUTE_MS.min(lasts_ms) / 1_000));
@@ -301,7 +306,7 @@ pub(crate) async fn leave(
         place = provider.and_then(|own| Some((own.title(), own.sign_out_place(token.as_ref())?)));
         let entry = AuditEntry::new("logout", "").by_role(gate::PORT, &caller, &state.options.guard.view());
         // It has ended with an entry and without.
-        if let Err(error) = state.options.audit.write(entry).await {
+        if let Err(error) = state.options.audit.write_bounded(entry).await {
             tracing::warn!(%error, "a sign-out is not in the audit");
         }
     }

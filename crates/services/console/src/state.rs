@@ -13,6 +13,7 @@ use crate::admin::{Admin, AdminError};
 use crate::options::ConsoleOptions;
 use crate::resends::ResendKeys;
 use crate::sessions::SessionTable;
+use crate::sign_in_places::SignInPlaces;
 use crate::ticker::Snapshot;
 
 /// Passwords that are checked at a time: each takes a processor for some 20 ms.
@@ -85,6 +86,8 @@ pub(crate) struct ConsoleState {
     tabs: RolePlaces,
     /// A permit for each request that runs.
     pub(crate) requests: Semaphore,
+    /// A place for each sign-in, ahead of the requests of those who are in.
+    pub(crate) sign_ins: SignInPlaces,
     /// A permit for each password that is checked.
     pub(crate) checks: Semaphore,
     /// Set when the console stops: streams end.
@@ -114,6 +117,7 @@ impl ConsoleState {
             // One visitor leaves half of them to others.
             tabs: RolePlaces::new(options.tabs_max, options.tabs_max.div_ceil(2)),
             requests: Semaphore::new(options.requests_max),
+            sign_ins: SignInPlaces::default(),
             checks: Semaphore::new(CHECKS),
             stop,
             options,

@@ -179,6 +179,17 @@ impl Envelope {
         Ok(())
     }
 
+    /// Takes the data keys that another envelope of the same data has and this one has not: those that were retired here since, and those
+    /// that are newer there. Nothing is taken if another key wraps them, or if there were too many.
+    pub fn take_data_keys(&mut self, other: &Envelope) {
+        let is_new = |wrapped: &&Wrapped| self.data_keys.iter().all(|own| own.facts.id != wrapped.facts.id);
+        let new: Vec<Wrapped> = other.data_keys.iter().filter(is_new).cloned().collect();
+        if other.wrapped_with == self.wrapped_with && self.data_keys.len() + new.len() <= DATA_KEYS_MAX {
+            self.data_keys.extend(new);
+            self.data_keys.sort_by_key(|wrapped| wrapped.facts.id);
+        }
+    }
+
     /// Wraps the same data keys with another key. Errors: those of [`unlock`](Envelope::unlock).
     pub fn wrap_with(
         &mut self,
@@ -317,6 +328,31 @@ pub(crate) mod tests {
         assert!(envelope.unlock(&key, "test").is_err(), "the old one is of no use any more");
         envelope.data_keys[0].facts.made += 1;
         assert!(matches!(envelope.unlock(&wrong, "test"), Err(EncryptionError::Changed { id: 1 })));
+    }
+
+    #[test]
+    fn it_takes_keys_that_another_one_of_the_same_data_still_has() {
+        let (key, random) = (Secret::new([3; 32]), Seeded::new(1));
+        let mut old = Envelope::new(&key, 77, &random).expect("it is made");
+        old.add_data_key((&key, "test"), 78, &random).expect("there is room");
+        let mut new = old.clone();
+        assert_eq!(new.add_data_key((&key, "test"), 79, &random).ok(), Some(3));
+        new.remove_data_key(1).expect("it is not the newest");
+        let all = |envelope: &Envelope| envelope.unlock(&key, "test").expect("the right key");
+        let (mut both, mut reversed) = (new.clone(), old.clone());
+        both.take_data_keys(&old);
+        reversed.take_data_keys(&new);
+        for merged in [&both, &reversed] {
+            let ids: Vec<u32> = all(merged).iter().map(|(id, _)| *id).collect();
+            assert_eq!(ids, [1, 2, 3]);
+            assert_eq!(Envelope::decode(&merged.encode()).as_ref(), Ok(merged));
+        }
+        assert_eq!(all(&both)[..2], all(&old)[..]);
+        let other = Secret::new([4; 32]);
+        old.wrap_with((&key, "test"), &other, &random).expect("the right old key");
+        let mut none = new.clone();
+        none.take_data_keys(&old);
+        assert_eq!(none, new, "another key wraps them");
     }
 
     #[test]

@@ -63,7 +63,7 @@ mod secret;
 pub use envelope::{DATA_KEYS_MAX, DataKeyFacts, ENVELOPE_BYTES_MAX, Envelope};
 pub use error::{EncryptionError, EnvelopeFault, SealFault};
 pub use key_id::KeyId;
-pub use opening::{ENVELOPE_NAME, EnvelopeFile, create, open, open_in_memory, open_to_read};
+pub use opening::{ENVELOPE_NAME, EnvelopeFile, create, open, open_envelope_in_memory, open_in_memory, open_to_read};
 pub use provider::{CommandKey, EnvironmentKey, FileKey, KeyProvider};
 pub use rotation::{retire_data_key, rotate_data_key, rotate_key_encryption_key};
 pub use scratch::{SCRATCH_TAG_BYTES, ScratchKey};

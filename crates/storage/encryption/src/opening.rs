@@ -121,7 +121,15 @@ pub fn open_in_memory(
     provider: &dyn KeyProvider,
     random: &dyn Randomness,
 ) -> Result<Arc<Sealer>, EncryptionError> {
-    let envelope = file.read_existing()?;
+    open_envelope_in_memory(file.read_existing()?, provider, random)
+}
+
+/// The same of an envelope that lies in no file. Errors: as [`open`].
+pub fn open_envelope_in_memory(
+    envelope: Envelope,
+    provider: &dyn KeyProvider,
+    random: &dyn Randomness,
+) -> Result<Arc<Sealer>, EncryptionError> {
     let keys = envelope.unlock(&provider.key()?, &provider.name())?;
     let mut drawn = [0; 8];
     random.fill(&mut drawn)?;

@@ -11,7 +11,8 @@
 //! sealed bytes. The new opening has random bits of its own, and a counter that begins at 0. A seal that was begun before ends with the
 //! old opening and that one's counter. Nobody waits: the keys are replaced as one pointer.
 //!
-//! While somebody [holds the keys](Sealer::hold_keys), which a backup does, changes are refused.
+//! While somebody [holds the keys](Sealer::hold_keys), which a backup does, changes are refused. Providers are asked before that is looked
+//! at: one that hangs holds up the change, and no backup.
 
 use std::sync::TryLockError;
 
@@ -70,8 +71,9 @@ impl Sealer {
         made: u64,
         random: &dyn Randomness,
     ) -> Result<u32, EncryptionError> {
+        // Ahead of the lock: a provider that hangs holds up nobody else who needs the keys to stay.
+        let key = provider.key()?;
         self.change(file, |_, mut envelope| {
-            let key = provider.key()?;
             let id = envelope.add_data_key((&key, &provider.name()), made, random)?;
             let data_keys = envelope.unlock(&key, &provider.name())?;
             let mut drawn = [0; 8];
@@ -91,8 +93,9 @@ impl Sealer {
         new: &dyn KeyProvider,
         random: &dyn Randomness,
     ) -> Result<Envelope, EncryptionError> {
+        let (old_key, new_key) = (old.key()?, new.key()?);
         self.change(file, |keys, mut envelope| {
-            envelope.wrap_with((&old.key()?, &old.name()), &new.key()?, random)?;
+            envelope.wrap_with((&old_key, &old.name()), &new_key, random)?;
             file.write(&envelope)?;
             Ok((keys.in_envelope(envelope.clone()), envelope))
         })
@@ -190,6 +193,38 @@ mod tests {
         assert!(open_to_read(&file, &Given(1)).is_err());
         assert!(open_to_read(&file, &Given(2)).expect("the new key").open(b"here", &mut after.clone()).is_ok());
         assert_eq!(sealer.envelope(), Some(file.read_existing().expect("it is whole")));
+    }
+
+    /// A provider that answers once somebody else could hold the keys.
+    #[derive(Debug)]
+    struct Waiting(std::sync::Arc<Sealer>);
+
+    impl KeyProvider for Waiting {
+        fn name(&self) -> String {
+            "waiting".to_owned()
+        }
+
+        fn key(&self) -> Result<crate::Secret, EncryptionError> {
+            let (sealer, (held, is_held)) = (std::sync::Arc::clone(&self.0), std::sync::mpsc::channel());
+            std::thread::spawn(move || {
+                drop(sealer.hold_keys());
+                held.send(()).expect("the test waits");
+            });
+            is_held.recv_timeout(std::time::Duration::from_secs(10)).expect("nobody has the lock meanwhile");
+            Given(1).key()
+        }
+    }
+
+    #[test]
+    fn a_provider_that_takes_its_time_keeps_nobody_from_holding_the_keys() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (file, random) = (EnvelopeFile::of(folder.path()), Seeded::new(1));
+        create(&file, &Given(1), 7, &random).expect("it is made");
+        let sealer = open(&file, &Given(1), &random).expect("the right key");
+        let waiting = Waiting(std::sync::Arc::clone(&sealer));
+        assert_eq!(sealer.rotate_data_key(&file, &waiting, 8, &random).ok(), Some(2));
+        sealer.rotate_key_encryption_key(&file, &waiting, &Given(2), &random).expect("the right key");
+        sealer.rotate_key_encryption_key(&file, &Given(2), &waiting, &random).expect("the right key");
     }
 
     #[test]

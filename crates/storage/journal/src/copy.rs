@@ -10,7 +10,7 @@
 //! Positions do not change. A batch is copied whole or not at all, because only whole batches verify: going back to a
 //! moment is as exact as group commits are. The bytes are verified before they are copied; the copy opens like any
 //! journal. It has the identity of its source, but the two logs differ after `end`: never put segments of both on one
-//! shelf.
+//! shelf. [`crate::is_continued_by`] tells them apart.
 //!
 //! A segment gets its name once its bytes are persistent. A copy that was interrupted is incomplete and must be
 //! deleted.

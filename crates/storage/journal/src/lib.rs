@@ -171,6 +171,7 @@ pub mod format;
 mod inline;
 pub mod inspect;
 mod journal;
+mod lineage;
 mod lsn;
 mod options;
 mod pipeline;
@@ -189,6 +190,7 @@ pub use error::{Corruption, Damage, JournalError, Proof};
 pub use inline::Committer;
 pub use inspect::{Inspect, Verified, inspect, verify};
 pub use journal::Journal;
+pub use lineage::is_continued_by;
 pub use lsn::{Lsn, Nonce};
 pub use options::{
     BUFFERS, COMMIT_CLASSES, Check, GroupCommits, Options, Preparation, RECORD_BYTES_LIMIT, Record, Recovered, Stats,

@@ -17,9 +17,9 @@ use interop::record;
 use interop::rows::interpreter;
 use node::audit::AuditEntry;
 use node::audit::chain::RESTORED;
-use node::audit::requests::note as note_in;
+use node::audit::requests::note_under;
 use node::control::LocalPeer;
-use node::{NodeError, NodeFolder, maintenance};
+use node::{DirectoryLock, NodeError, NodeFolder, maintenance};
 use serde_json::json;
 use store::{Lsn, Restoring, StoreError, Until};
 
@@ -112,14 +112,16 @@ pub fn restore(args: &RestoreArgs) -> anyhow::Result<ExitCode> {
     };
     let made = maintenance::restore(&args.backup, args.journal.as_deref(), &args.to, until, &time_of, &mut on_progress);
     drop(bar);
-    let made = match made {
+    let (made, lock) = match made {
         Err(NodeError::Store(StoreError::Corrupt(why))) => {
             println!("damaged: {}: {why}", args.backup.display());
             return Ok(ExitCode::from(1));
         }
         made => made?,
     };
-    note(args, made.end);
+    // Before another process can start a node there.
+    note(args, made.end, &lock);
+    drop(lock);
     if args.json {
         let answer = json!({ "folder": args.to, "from": made.manifest.consistent_lsn.0, "end": made.end.0 });
         println!("{answer:#}");
@@ -130,14 +132,14 @@ pub fn restore(args: &RestoreArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Writes into the audit of the restored data that it was restored.
-fn note(args: &RestoreArgs, end: Lsn) {
+fn note(args: &RestoreArgs, end: Lsn, lock: &DirectoryLock) {
     let backup = std::path::absolute(&args.backup).unwrap_or_else(|_| args.backup.clone());
     let entry = AuditEntry::new(RESTORED, backup.display().to_string()).with("end", end.0.to_string());
     let entry = match &args.until {
         Some(until) => entry.with("until", until),
         None => entry,
     };
-    let written = note_in(&args.to, interpreter(), entry.by(&LocalPeer::this_process()));
+    let written = note_under(lock, interpreter(), entry.by(&LocalPeer::this_process()));
     if let Err(error) = written {
         eprintln!("warning: the data is restored, and its audit does not say so: {error}");
     }

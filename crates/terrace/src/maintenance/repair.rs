@@ -48,7 +48,7 @@ fn print(args: &RepairArgs, report: &Repaired) {
         Some(true) => println!("the backup, with this node's journal, is the state of now"),
         Some(false) => {
             println!(
-                "the journal does not reach back to the backup: only data that checksums prove to be unchanged is taken"
+                "the journal does not go on where the backup ends: only data that checksums prove to be unchanged is taken"
             )
         }
         None => {}

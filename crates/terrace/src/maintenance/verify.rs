@@ -111,14 +111,8 @@ fn look(folder: &Path) -> anyhow::Result<Findings> {
         found.problems.push(format!("the journal: {corruption}"));
         return Ok(found);
     }
-    match kept.manifest() {
-        Ok(None) => {}
-        // A tail that is cut off looks as if a crash had torn it; in a backup nothing is torn.
-        Ok(Some(manifest)) if journal.end < manifest.end => {
-            let (there, listed) = (journal.end, manifest.end);
-            found.problems.push(format!("the journal is whole up to {there} only, and was backed up to {listed}"));
-        }
-        Ok(Some(_)) => {}
+    match kept.journal_misses(&journal) {
+        Ok(why) => found.problems.extend(why),
         Err(NodeError::Store(StoreError::Corrupt(why))) => found.problems.push(why.to_string()),
         Err(error) => return Err(error.into()),
     }

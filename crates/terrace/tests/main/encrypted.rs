@@ -29,7 +29,7 @@ fn key_file(bed: &Bed, name: &str, byte: u8) -> String {
 }
 
 /// A place whose data directory is encrypted with a key of its own.
-fn encrypted() -> Bed {
+pub(crate) fn encrypted() -> Bed {
     let bed = bed();
     bed.set_key(Some(&key_file(&bed, "key", 7)));
     bed.run(&["encryption", "init", "--data"]).succeeds("is made: its data key is wrapped with key");
@@ -325,6 +325,8 @@ fn what_an_old_key_encrypted_is_written_anew_under_load_across_a_kill_and_the_ol
     );
     assert!(status().contains("goes on"), "{}", status());
     bed.run(&["encryption", "rewrite", "--stop", "--data"]).succeeds("was stopped");
+    let backup = text(&bed.path("backup"));
+    bed.run(&["backup", &backup, "--data"]).succeeds("earliest moment");
     let args = ["encryption", "rewrite", "--rate", "1GiB", "--drop-kept-journal", "--data"];
     bed.run(&args).succeeds("is complete");
     has_all(&bed, &node);
@@ -351,4 +353,6 @@ fn what_an_old_key_encrypted_is_written_anew_under_load_across_a_kill_and_the_ol
     assert!(count(&node, "SELECT count(*) FROM loaded").parse::<u64>().expect("a number") >= last);
     assert_eq!(in_clear(&bed.data()), Vec::<PathBuf>::new());
     node.stop();
+    // A backup of before has the key in an envelope of its own: it still gives back what a repair needs.
+    bed.run(&["repair", "--backup", &backup]).succeeds("the journal does not go on where the backup ends");
 }

@@ -19,6 +19,7 @@ mod node;
 #[cfg(debug_assertions)]
 mod panics;
 mod profiles;
+mod recovered;
 #[cfg(feature = "search")]
 mod searching;
 mod secrets;

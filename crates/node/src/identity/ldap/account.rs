@@ -29,7 +29,7 @@ pub(super) const LOCKS: &[&str] = &[
 const SECONDS_FROM_1601: i64 = 11_644_473_600;
 
 /// What a directory says of a user.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LdapAccount {
     /// The entry's name.
     pub dn: String,

@@ -7,13 +7,14 @@ use std::time::Duration;
 use store::{Options, Store};
 
 use crate::Clock;
+use crate::audit::AuditEntry;
 use crate::identity::directory_login::pause_after;
 use crate::identity::ldap::LdapSettings;
 use crate::identity::ldap::testing::{Manner, TestDirectory};
 use crate::identity::scram::Mock;
 use crate::identity::{
-    AttributeChange, Attributes, Caller, CredentialChange, Credentials, DirectoryWatch, Guard, IdentityChange,
-    LdapRefusal, LdapUser, LoginError, LoginRefusal, Proof, Role,
+    AccessRefusal, AttributeChange, Attributes, Caller, CredentialChange, Credentials, DirectoryWatch, Guard,
+    IdentityChange, LdapRefusal, LdapUser, LoginError, LoginRefusal, Proof, Role, draw, shown_name,
 };
 
 const RIGHT: &str = "right secret";
@@ -164,6 +165,78 @@ async fn open_sessions_end_once_the_directory_removed_or_locked_their_user_and_n
     server.remove("ann");
     recheck(&guard).await;
     assert!(!holds(&ann) && holds(&again));
+}
+
+/// Gives a user a token without an end, or the error.
+fn token(guard: &Arc<Guard>, user: &str, until_us: Option<i64>) -> Result<Caller, String> {
+    let (text, token) = draw("ci", 1, until_us).expect("there is randomness");
+    let change = CredentialChange::AddToken(token);
+    let added = guard.change(&Caller::node(), &[IdentityChange::Credential { role: user.into(), change }]);
+    added.map_err(|error| error.to_string())?;
+    guard.token(&text, None).map_err(|error| error.to_string())
+}
+
+#[tokio::test]
+async fn tokens_of_who_has_left_lose_what_its_groups_gave_and_one_made_by_groups_has_an_end() {
+    let server = TestDirectory::start().await;
+    let guard = guard_with(Some(&LdapSettings { create: true, ..TestDirectory::settings(&[&server]) }));
+    guard.log_in("ann", RIGHT, None).await.expect("it is in a group");
+    let refused = token(&guard, "ann", None).expect_err("nobody asks about it");
+    assert!(refused.contains("the directory") && refused.contains("--days"), "{refused}");
+    let ann = token(&guard, "ann", Some(i64::MAX)).expect("it has an end");
+    token(&guard, "ben", None).expect("it was made by hand");
+    let in_group = |is_in: bool| {
+        server.change("ann", |ann| ann.groups = if is_in { vec!["cn=doctors,dc=x"] } else { Vec::new() });
+    };
+    // At a login that is refused, and at a recheck of a session by the token.
+    in_group(false);
+    assert_eq!(refusal(guard.log_in("ann", RIGHT, None).await), Some(LdapRefusal::NoGroup));
+    assert!(!is_member(&guard, "ann", "doctors"));
+    in_group(true);
+    guard.log_in("ann", RIGHT, None).await.expect("it is in a group again");
+    assert!(is_member(&guard, "ann", "doctors"));
+    let _open = guard.connect(&ann).expect("it may");
+    // Who is locked there may be unlocked in a minute, and strangers can cause it.
+    server.change("ann", |ann| ann.is_locked = true);
+    recheck(&guard).await;
+    assert!(is_member(&guard, "ann", "doctors"));
+    server.remove("ann");
+    recheck(&guard).await;
+    assert!(!is_member(&guard, "ann", "doctors") && guard.view().holds(&ann).is_ok());
+}
+
+#[tokio::test]
+async fn a_token_in_the_place_of_a_name_is_asked_about_nowhere_and_shown_to_nobody() {
+    let server = TestDirectory::start().await;
+    let guard = guard_with(Some(&LdapSettings { create: true, ..TestDirectory::settings(&[&server]) }));
+    let (text, _) = draw("ci", 1, None).expect("there is randomness");
+    guard.log_in(&text, RIGHT, None).await.expect_err("it is nobody");
+    let searches = server.searches.lock().expect("no test panicked").clone();
+    assert!(!searches.iter().any(|search| search.contains("trc_")), "{searches:?}");
+    let address = Some([10, 0, 0, 1].into());
+    let shown = [
+        AuditEntry::failed_login("search", &text, "10.0.0.1".into(), "Unknown".into(), 0).actor.name,
+        AuditEntry::new("login", "").by_claimed("sql", &format!("x {text}"), None).actor.name,
+        AccessRefusal { rule: None, user: Some(text), address, tls: true, recorded: None }.to_string(),
+    ];
+    assert!(shown.iter().all(|shown| shown.contains("(token)") && !shown.contains("trc_")), "{shown:?}");
+    assert_eq!(shown_name("ann"), "ann");
+}
+
+#[tokio::test]
+async fn a_session_that_no_connection_stands_for_ends_as_others_do() {
+    let server = TestDirectory::start().await;
+    let guard = guard_with(Some(&TestDirectory::settings(&[&server])));
+    let ben = guard.log_in("ben", RIGHT, None).await.expect("it is right");
+    let present = [guard.present(&ben), guard.present(&ben)];
+    recheck(&guard).await;
+    assert!(guard.view().holds(&ben).is_ok());
+    let [one, _other] = present;
+    drop(one);
+    server.change("ben", |ben| ben.is_locked = true);
+    recheck(&guard).await;
+    assert!(guard.view().holds(&ben).is_err(), "it has a session, and no connection");
+    assert_eq!(guard.present_sessions(), 1);
 }
 
 #[tokio::test]

@@ -13,7 +13,7 @@ use crate::identity::scram::{ChannelBinding, Mock, Verifier};
 use crate::identity::throttle::PENDING_MS;
 use crate::identity::{
     AccessAddress, AccessDecision, AccessMethod, AccessPort, AccessRule, AccessRules, AccessTls, Guard, Import,
-    ImportedUser, LoginError, LoginRefusal, Visit, Who, draw,
+    ImportedUser, LoginError, LoginRefusal, TREE, Visit, Who, draw,
 };
 
 const ELSEWHERE: Option<IpAddr> = Some(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 7)));
@@ -302,4 +302,37 @@ fn failures_by_every_way_to_log_in_slow_down_the_next_and_a_right_token_or_certi
     assert!(guard.certificate(&["ann.example"], ELSEWHERE).is_ok());
     assert!(guard.certificate_of("ann", &["eve.example", "ann.example"], ELSEWHERE).is_ok());
     assert!(guard.certificate_of("eve", &["ann.example"], ELSEWHERE).is_err(), "it is of another role");
+}
+
+#[test]
+fn a_revocation_that_could_not_be_read_comes_into_force_as_soon_as_it_can_be() {
+    let store = Store::in_memory(Options::default()).expect("there is memory");
+    let open = || Guard::open(store.clone(), Clock::fixed(1), Mock::of([7; 32])).expect("it opens");
+    let guard = open();
+    let ann = Role { name: "ann".into(), attributes: Attributes::user(), credentials: Credentials::default() };
+    guard.change(&Caller::node(), &[IdentityChange::Create(ann), grant("ann")]).expect("the node may");
+    let ann = Caller::of(guard.view().directory().named("ann").expect("it is there"), Proof::Password, None);
+    let reads = || guard.may(&ann, Action::TableSelect, ORDERS).is_ok();
+    assert!(reads() && guard.behind().is_none());
+    // Stored within a transaction of somebody else, as SQL does, while a row cannot be read.
+    open().change(&Caller::node(), &[revoke("ann", false)]).expect("the node may");
+    let row = |is_there: bool| {
+        let changed: Result<(), store::StoreError> = store.transact(|transaction| {
+            let tree = transaction.tree(TREE)?.expect("it is there");
+            if is_there {
+                transaction.put(tree, b"no row", b"of ours")
+            } else {
+                transaction.delete(tree, b"no row").map(|_| ())
+            }
+        });
+        changed.expect("it is stored");
+    };
+    row(true);
+    guard.refresh().expect_err("a row cannot be read");
+    guard.catch_up();
+    let why = guard.behind().expect("it is said");
+    assert!(reads() && why.contains("cannot be read"), "{why}");
+    row(false);
+    guard.catch_up();
+    assert!(!reads() && guard.behind().is_none());
 }

@@ -1,7 +1,8 @@
 //! Ways around the rules that a review found, each closed.
 
 use super::*;
-use crate::identity::{Grant, MembershipPart, RoleId, TokenDigest, draw};
+use crate::identity::scram::Verifier;
+use crate::identity::{Grant, MembershipPart, PasswordHash, RoleId, TokenDigest, draw};
 
 fn administrator() -> Attributes {
     Attributes { administrator: true, ..Attributes::user() }
@@ -149,6 +150,101 @@ fn memberships_that_lead_to_each_others_admin_option_do_not_hold_each_other_up()
     let left: Vec<RoleId> =
         bench.directory.members().keys().filter(|key| key.1 == bench.id("leads")).map(|key| key.0).collect();
     assert!(!left.contains(&bench.id("ben")), "{left:?}");
+}
+
+#[test]
+fn who_administers_users_becomes_no_administrator_by_a_role_that_was_promoted() {
+    let delegate = || {
+        let mut bench = Bench::with(&["help"]);
+        bench.create("root", administrator());
+        bench.by_node(on_node(Action::UserAdminister, "help"));
+        for name in ["bob", "team"] {
+            let (name, attributes) = (name.into(), Attributes::user());
+            let made = Role { name, attributes, credentials: Credentials::default() };
+            bench.by("help", IdentityChange::Create(made)).expect("that is its right");
+        }
+        bench
+    };
+    // First promoted, then joined: directly, and by way of a role that can become it.
+    let mut bench = delegate();
+    bench.by("root", altered("bob", administrator())).expect("nobody could become it");
+    bench.by("root", member("bob", "team", false, false)).expect("an administrator may");
+    for change in [
+        member("bob", "help", false, false),
+        member("team", "help", false, false),
+        password("team", "a new password"),
+        IdentityChange::Rename { role: "team".into(), to: "other".into() },
+    ] {
+        let refused = bench.by("help", change.clone());
+        assert!(matches!(refused, Err(IdentityError::Denied(_))), "{change:?} {refused:?}");
+    }
+    assert!(bench.view().set_role(&bench.caller("help"), "bob").is_err());
+    // First joined, then promoted.
+    for (path, named) in [(&[("bob", "help")][..], "help"), (&[("team", "help"), ("bob", "team")], "team")] {
+        let mut bench = delegate();
+        for (role, of) in path {
+            bench.by("help", member(role, of, false, false)).expect("it has the option");
+        }
+        let refused = bench.by("root", altered("bob", administrator()));
+        let text = refused.as_ref().err().map(ToString::to_string).unwrap_or_default();
+        assert!(matches!(refused, Err(IdentityError::Invalid(_))) && text.contains("could become"), "{refused:?}");
+        assert!(text.contains("\"help\"") || text.contains(&format!("{named:?}")), "{text}");
+        // An administrator who says so itself may.
+        bench.by("root", member("bob", "help", false, false)).expect("an administrator may");
+        for (role, of) in path {
+            let left = IdentityChange::Leave {
+                role: (*role).into(),
+                member: (*of).into(),
+                part: MembershipPart::All,
+                cascade: true,
+            };
+            bench.by("help", left).expect("its own");
+        }
+        bench.by("root", altered("bob", administrator())).expect("what is left is an administrator's");
+        assert!(bench.view().set_role(&bench.caller("help"), "bob").is_ok());
+    }
+    // Where the membership does not let it become the role, nothing is in the way.
+    let mut bench = delegate();
+    let (role, of) = ("bob".into(), "help".into());
+    let inherits = IdentityChange::Join { role, member: of, admin: false, inherit: Some(true), set: false };
+    bench.by("help", inherits).expect("it has the option");
+    bench.by("root", altered("bob", administrator())).expect("nobody could become it");
+}
+
+#[test]
+fn only_administrators_set_passwords_whose_check_costs_more_than_others() {
+    let mut bench = Bench::with(&["ann", "help"]);
+    bench.create("root", administrator());
+    bench.by_node(password("ann", "an old password"));
+    bench.by_node(on_node(Action::UserAdminister, "help"));
+    let key = format!("{}=", "A".repeat(43));
+    let scram = |iterations: u32| {
+        let text = format!("SCRAM-SHA-256${iterations}:QUFBQUFBQUFBQUFBQUFBQQ==${key}:{key}");
+        text.parse::<Verifier>().expect("a verifier")
+    };
+    let of = |iterations: u32, memory: u32| {
+        let hash = format!("$argon2id$v=19$m={memory},t=2,p=1${}${}", "A".repeat(22), "A".repeat(43));
+        (Some(scram(iterations)), Some(hash.parse().expect("a hash")))
+    };
+    let change = |role: &str, (scram, hash): (Option<Verifier>, Option<PasswordHash>)| IdentityChange::Credential {
+        role: role.into(),
+        change: CredentialChange::Password { scram, hash, must_change: false },
+    };
+    let user = |name: &str, (scram, hash): (Option<Verifier>, Option<PasswordHash>)| {
+        let credentials = Credentials { scram, hash, ..Credentials::default() };
+        IdentityChange::Create(Role { name: name.into(), attributes: Attributes::user(), credentials })
+    };
+    for costly in [(1_000_000, 19_456), (4097, 19_456), (4096, 65_536)] {
+        for (by, change) in
+            [("ann", change("ann", of(costly.0, costly.1))), ("help", user("eve", of(costly.0, costly.1)))]
+        {
+            let refused = bench.by(by, change);
+            assert!(matches!(refused, Err(IdentityError::Denied(_))), "{by} {costly:?} {refused:?}");
+        }
+    }
+    bench.by("ann", change("ann", of(4096, 19_456))).expect("as those made here");
+    bench.by("help", user("eve", of(4096, 19_456))).expect("as those made here");
+    bench.by("root", change("ann", of(100_000, 65_536))).expect("an administrator may");
 }
 
 #[test]

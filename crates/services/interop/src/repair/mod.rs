@@ -193,15 +193,27 @@ fn source(backup: &Path, data: &Path, locations: &Locations) -> Result<(Store, b
                     "the backup is another node's: its journal is another one".to_owned(),
                 ));
             }
-            Some(kept).filter(|_| view.first() <= manifest.from && view.end() >= manifest.end)
+            let reaches = view.first() <= manifest.from && view.end() >= manifest.end;
+            // Of a node that was restored, and went on otherwise than the one that was backed up, it is not what follows. Nor is it
+            // known where the backup's own journal is damaged.
+            let goes_on = || -> Result<bool, journal::JournalError> {
+                let own = View::open(Arc::clone(&shelf))?;
+                Ok(own.end() >= manifest.end && journal::is_continued_by(&own, &view)?)
+            };
+            Some(kept).filter(|_| reaches && goes_on().unwrap_or(false))
         }
         None => None,
     };
     let journal = over(kept.as_ref().unwrap_or(&shelf))?;
     let places = Places { journal, images: Arc::new(MemoryShelf::new()), data: over(&shelf)? };
-    // The node's own envelope knows also data keys that are newer than the backup.
-    let keys = if encryption::is_encrypted(data)? { data } else { backup };
-    let store = stopped::open_to_repair(places, interpreter(), encryption::to_look(keys)?)?;
+    // The node's own envelope knows also data keys that are newer than the backup; that of the backup, those that were retired since. Of a
+    // backup of another history it is the only one: the same number may be that of another key there.
+    let sealer = match (&kept, encryption::is_encrypted(data)?) {
+        (Some(_), true) => encryption::to_look_at_both(data, backup)?,
+        (None, true) => encryption::to_look(backup).or_else(|_| encryption::to_look(data))?,
+        (_, false) => encryption::to_look(backup)?,
+    };
+    let store = stopped::open_to_repair(places, interpreter(), sealer)?;
     Ok((store, kept.is_some()))
 }
 

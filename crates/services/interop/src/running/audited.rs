@@ -3,6 +3,7 @@
 //! ```text
 //!   a change       entry "granted", durable --> done            and if it fails: entry "failed", which names the first one
 //!   a read         read --> entry with its outcome, durable --> the response        the bodies of a message, the audit itself
+//!   begun          as a change, as far as a flood of them leaves room                  a tail, whose reads have entries of their own
 //!   refused        entry "refused" --> the refusal              of an action whose use has an entry; of a flood of them, some
 //!
 //!   the audit takes no entry: a change is not begun, a body is not shown          but for `stop` and reading the audit,
@@ -34,6 +35,8 @@ pub enum Audited {
     Change,
     /// The same, but the change happens without an entry too.
     Allowed,
+    /// As a change, but of what needs no right whose uses are recorded, and can be asked for without end: a flood of it has some entries.
+    Begun,
     /// With its outcome, before the response; without it there is no response.
     Read,
     /// The same, but the response is given without an entry too.
@@ -74,7 +77,7 @@ pub(super) async fn handle(
 ) -> Result<Value, InteropError> {
     let Some((audited, entry)) = entry else { return Ok(work.await?.value) };
     match audited {
-        Audited::Change | Audited::Allowed => {
+        Audited::Change | Audited::Allowed | Audited::Begun => {
             let (audit, (answer, answered)) = (Arc::clone(audit), oneshot::channel());
             session("change", async move {
                 // Who asked for it may be gone.
@@ -132,8 +135,8 @@ pub(super) async fn refused(audit: &Arc<Audit>, entry: AuditEntry, outcome: Audi
 /// Writes an entry; of what was not done, as far as a flood of them leaves room. None where there is none and the request goes on
 /// nevertheless.
 async fn write(audit: &Arc<Audit>, audited: Audited, entry: AuditEntry) -> Result<Option<AuditTicket>, InteropError> {
-    let is_done = entry.outcome == AuditOutcome::Granted;
-    if matches!(audited, Audited::Change | Audited::Read | Audited::Used) {
+    let is_done = entry.outcome == AuditOutcome::Granted && audited != Audited::Begun;
+    if matches!(audited, Audited::Change | Audited::Read | Audited::Used | Audited::Begun) {
         let written = if is_done { audit.write(entry).await.map(Some) } else { audit.write_bounded(entry).await };
         return Ok(written.map_err(NodeError::from)?);
     }
@@ -196,5 +199,20 @@ mod tests {
         let panics = async { panic!("on purpose") };
         handle(&audit, entry(), panics).await.expect_err("a panic is an error of the request");
         assert_eq!(audit.head().number, 4);
+    }
+
+    #[tokio::test]
+    async fn what_is_begun_again_and_again_has_twenty_entries_and_is_begun_nevertheless() {
+        let (audit, mut done) = (audit(), 0);
+        for _ in 0..50 {
+            let entry = Some((Audited::Begun, AuditEntry::new("message.tail", "")));
+            let answered = handle(&audit, entry, async { Ok(Answered::with(Value::Null)) }).await;
+            done += usize::from(answered.is_ok());
+        }
+        assert_eq!((done, audit.head().number), (50, 20));
+        let entry = Some((Audited::Begun, AuditEntry::new("message.tail", "")));
+        let fails = async { Err(InteropError::Refused("as many as may be".to_owned())) };
+        handle(&audit, entry, fails).await.expect_err("it fails");
+        assert_eq!(audit.head().number, 20, "that it failed has no entry either");
     }
 }

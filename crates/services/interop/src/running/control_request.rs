@@ -277,7 +277,7 @@ impl ControlRequest {
                     true => Needs::SomeOfEach(&[Action::MessageMetadata, Action::MessageBody]),
                     false => Needs::Some(Action::MessageMetadata),
                 };
-                (needs, Some((Audited::Change, entry)))
+                (needs, Some((Audited::Begun, entry)))
             }
             ControlRequest::Audit(request) => (node(Action::AuditRead), audit_entry(request)),
             ControlRequest::Identity(request) => (Needs::ByIdentity, identity_entry(request)),
@@ -405,7 +405,7 @@ mod tests {
             ("messages {}", Needs::Some(Action::MessageMetadata), entry(Audited::Used, "message.list", "")),
             ("messages {\"mrn\":\"1\"}", Needs::Some(Action::MessageBody), entry(Audited::Read, "message.list", "")),
             ("message-page {}", Needs::Some(Action::MessageMetadata), entry(Audited::Used, "message.list", "")),
-            ("tail {}", Needs::Some(Action::MessageMetadata), entry(Audited::Change, "message.tail", "")),
+            ("tail {}", Needs::Some(Action::MessageMetadata), entry(Audited::Begun, "message.tail", "")),
             ("check", node(Action::NodeVerify), entry(Audited::Allowed, "node.verify", "rows")),
             ("verify", node(Action::NodeVerify), entry(Audited::Allowed, "node.verify", "pages")),
         ] {

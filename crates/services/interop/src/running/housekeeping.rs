@@ -159,8 +159,8 @@ impl Housekeeping {
         if waits.is_some() || self.engine.is_full.load(Ordering::Acquire) {
             facts.push((Matter::Full, self.fullness(waits.as_deref())));
         }
-        if let Some(reason) = self.guard.unreadable() {
-            facts.push((Matter::Identity, reason.to_owned()));
+        if let Some(reason) = self.guard.lacks_rights() {
+            facts.push((Matter::Identity, reason));
         }
         if let Some(reason) = self.guard.directory_trouble() {
             facts.push((Matter::Directory, reason));

@@ -35,7 +35,8 @@ fn recorder(action: &'static str, audit: Arc<Audit>) -> Box<DirectoryRecorder> {
             DirectoryEvent::Roles(roles) => entry.with_long("roles", &roles.join(", ")),
             DirectoryEvent::SessionsEnded(why) => entry.with("sessions_ended", why),
         };
-        if let Err(error) = audit.record_bounded(entry) {
+        // Each of them: who is not known here causes none, and where a group is renamed many come together.
+        if let Err(error) = audit.record(entry) {
             tracing::warn!(%error, action, "what was changed of a user from elsewhere is not in the audit");
         }
     })

@@ -270,7 +270,8 @@ impl ControlRequests {
                 return Err(error);
             }
         };
-        let is_change = matches!(entry, Some((Audited::Change, _))) && !matches!(request, ControlRequest::Backup(_));
+        let is_change = matches!(entry, Some((Audited::Change | Audited::Begun, _)))
+            && !matches!(request, ControlRequest::Backup(_));
         // What changes something is not left half done; other work ends with the right to it.
         let needs = (!is_change).then(|| owned(request.requirement().needs)).flatten();
         let who = (caller.clone(), name_of(by(AuditEntry::new("", ""))));

@@ -3,7 +3,7 @@
 use interop::history::History;
 use interop::rows::interpreter;
 use node::audit::chain::RESTORED;
-use node::audit::requests::note;
+use node::audit::requests::{note, note_under};
 use node::audit::{
     ActorKind, AuditEntry, AuditFilter, AuditOutcome, AuditPlace, AuditQuery, AuditSettings, ChainedEntry, Reads,
 };
@@ -185,9 +185,12 @@ async fn a_restored_audit_says_so_and_a_head_kept_elsewhere_shows_that_newer_ent
     running.request("suspend out").await.expect("it is there");
     let head = running.node.audit().head();
     running.stop().await;
-    maintenance::restore(&backup, None, &to, Until::End, &|_| None, &mut |_| ()).expect("it is whole");
-    let entry = AuditEntry::new(RESTORED, "backup").by(&LocalPeer::this_process());
-    note(&to, interpreter(), entry).expect("there is room");
+    let made = maintenance::restore(&backup, None, &to, Until::End, &|_| None, &mut |_| ());
+    let (_, lock) = made.expect("it is whole");
+    let entry = || AuditEntry::new(RESTORED, "backup").by(&LocalPeer::this_process());
+    note(&to, interpreter(), entry()).expect_err("nobody else gets in before it is said");
+    note_under(&lock, interpreter(), entry()).expect("there is room");
+    drop(lock);
     let restored = AuditPlace::open(&to, interpreter()).expect("it can be read");
     let report = restored.verify(&[]).expect("it reads");
     assert!(report.is_sound() && report.restored == [3], "{report:?}");

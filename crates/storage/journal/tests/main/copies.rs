@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use device::{MemoryShelf, Shelf};
-use journal::{Journal, JournalError, Lsn, Record, View, copy};
+use journal::{Journal, JournalError, Lsn, Record, View, copy, is_continued_by};
 
 use crate::support::{MEDIA, all, clear_and_encrypted, payload, recover, seed, small};
 
@@ -106,4 +106,45 @@ fn a_copy_from_the_very_end_goes_on_there_also_where_a_segment_ends() {
         journal.append_commit(number, &[b"one block"]).expect("works");
     }
     assert!(boundaries >= 3, "{boundaries} of the ends were those of segments");
+}
+
+#[test]
+fn a_log_and_a_copy_of_it_that_went_on_by_itself_are_told_apart_at_every_end_and_on_every_medium() {
+    clear_and_encrypted(|| {
+        for medium in MEDIA {
+            let source: Arc<dyn Shelf> = medium.shelf(seed(33));
+            let (journal, ends) = write(source.clone());
+            let part = |from: Lsn, until: Lsn| {
+                let to: Arc<dyn Shelf> = medium.shelf(seed(34));
+                let view = View::open(source.clone()).expect("opens");
+                copy(&view, &*to, from, until).expect("copies");
+                to
+            };
+            let view = |shelf: &Arc<dyn Shelf>| View::open(shelf.clone()).expect("opens");
+            // The copy goes on with batches of the same sizes at the same places.
+            let branch = part(journal.first(), ends[20]);
+            {
+                let (other, _) = Journal::open(branch.clone(), small()).expect("opens");
+                for number in 20..60_u64 {
+                    for part in 0..=number % 3 {
+                        other
+                            .append(part as u8, &[&payload(7_000 + number, 100 * (number as usize % 40))])
+                            .expect("appends");
+                    }
+                    other.commit(other.appended()).expect("commits");
+                }
+            }
+            let (own, other) = (view(&source), view(&branch));
+            assert!(other.end() > own.end() && own.identity() == other.identity(), "{medium:?}: nothing else tells");
+            for (number, until) in ends.iter().enumerate().skip(1) {
+                let backup = view(&part(ends[number - 1], *until));
+                assert!(is_continued_by(&backup, &own).expect("reads"), "{medium:?} {number}");
+                assert_eq!(is_continued_by(&backup, &other).expect("reads"), number <= 20, "{medium:?} {number}");
+            }
+            journal.truncate(ends[30]).expect("truncates");
+            let (own, backup) = (view(&source), view(&part(ends[31], ends[35])));
+            assert!(is_continued_by(&backup, &own).expect("reads"), "what is kept no more is not compared");
+            assert!(!is_continued_by(&backup, &other).expect("reads"), "{medium:?}");
+        }
+    });
 }

@@ -20,6 +20,7 @@ use journal::Lsn;
 
 use crate::StoreError;
 use crate::page::{u32_at, u64_at};
+use crate::verify::Verified;
 
 const MAGIC: &[u8; 8] = b"TERRBAK\0";
 const VERSION: u32 = 1;
@@ -58,6 +59,25 @@ fn sum(block: &[u8]) -> u32 {
 }
 
 impl Manifest {
+    /// Whether checked pages are those of this backup.
+    pub fn is_of(&self, found: &Verified) -> bool {
+        (found.identity, found.redo_lsn) == (self.identity, self.redo_lsn)
+    }
+
+    /// Why a journal, as it was read, is not that of this backup, or not all of it; `None`: it is.
+    pub fn misses(&self, journal: &journal::Verified, identity: Option<u32>) -> Option<String> {
+        let Manifest { from, end, .. } = *self;
+        if identity.is_some_and(|identity| identity != self.journal) {
+            return Some("the backup's journal is another store's".to_owned());
+        }
+        // A tail that is cut off looks as if a crash had torn it; in a backup nothing is torn.
+        if journal.end < end {
+            return Some(format!("the journal is whole up to {} only, and was backed up to {end}", journal.end));
+        }
+        (journal.first > from)
+            .then(|| format!("the journal begins at {}, and was backed up from {from} on", journal.first))
+    }
+
     /// Writes it, persistently. Errors: [`StoreError::Full`], [`StoreError::Device`].
     pub(crate) fn write(&self, shelf: &dyn Shelf) -> Result<(), StoreError> {
         let mut block = AlignedBuffer::zeroed(BYTES);

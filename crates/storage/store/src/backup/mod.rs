@@ -51,6 +51,9 @@ pub use manifest::Manifest;
 /// Bytes copied at a time.
 const CHUNK_BYTES: usize = 1 << 20;
 
+/// How the name of a segment begins while it is copied.
+const BEING_COPIED: &str = "copying-";
+
 /// The largest number of passes over pages written meanwhile, before the last one.
 const PASSES: usize = 4;
 
@@ -81,8 +84,12 @@ pub(crate) type Tell<'a> = &'a mut dyn FnMut(Copying) -> ControlFlow<()>;
 /// The names of the devices of a store on a shelf.
 fn ours(shelf: &dyn Shelf) -> Result<Vec<String>, StoreError> {
     let mut names = shelf.list()?;
-    names.retain(|name| ["pages-", "journal-", "images-", "backup"].iter().any(|start| name.starts_with(start)));
+    names.retain(|name| is_ours(name));
     Ok(names)
+}
+
+fn is_ours(name: &str) -> bool {
+    ["pages-", "journal-", "images-", "backup"].iter().any(|start| name.starts_with(start))
 }
 
 /// Errors: [`StoreError::Refused`] if a shelf that must be empty contains a part of a store.
@@ -143,7 +150,8 @@ pub(crate) fn backup(
     if made.is_err() {
         // Emptied, so that the backup can be retried there. Errors of the removal are ignored: the first error is
         // returned.
-        let _ = ours(&**to).map(|names| names.iter().for_each(|name| drop(to.remove(name))));
+        let is_made = |name: &&String| is_ours(name) || name.starts_with(BEING_COPIED);
+        let _ = to.list().map(|names| names.iter().filter(is_made).for_each(|name| drop(to.remove(name))));
     }
     made
 }

@@ -83,6 +83,9 @@ pub(crate) fn restore(
     if view.identity().is_some_and(|identity| identity != manifest.journal) {
         return Err(StoreError::Corrupt("the kept journal is another store's".into()));
     }
+    if kept.is_some() {
+        check_lineage(backup, &manifest, &view)?;
+    }
     if view.first() > manifest.from {
         let why = format!(
             "the kept journal begins at {}, the backup needs it from {} on: records in between are missing",
@@ -133,6 +136,29 @@ pub(crate) fn restore(
     Ok(Restoration { manifest, end: copied.end })
 }
 
+/// Checks that a kept journal goes on where that of the backup ends: a store that was restored has the identity of the one that was backed
+/// up, and may have gone on otherwise before the backup was made.
+///
+/// Errors: [`StoreError::Corrupt`], also where the backup's own journal cannot tell it.
+fn check_lineage(backup: &Arc<dyn Shelf>, manifest: &Manifest, kept: &View) -> Result<(), StoreError> {
+    let own = View::open(Arc::clone(backup))?;
+    if own.end() < manifest.end {
+        let why = format!(
+            "the backup's journal is whole only up to {} of {}: whether the kept journal goes on behind it is not known",
+            own.end(),
+            manifest.end
+        );
+        return Err(StoreError::Corrupt(why.into()));
+    }
+    if !journal::is_continued_by(&own, kept)? {
+        let why = "the kept journal does not go on behind this backup: it is that of a node that was restored to an earlier \
+                   moment, and went on otherwise. Take a backup that was made after that restore, or one of before the \
+                   moment that it was restored to";
+        return Err(StoreError::Corrupt(why.into()));
+    }
+    Ok(())
+}
+
 /// Checks that a verified backup is sound and matches its manifest.
 ///
 /// Errors: [`StoreError::Corrupt`], with the first damaged place.
@@ -141,7 +167,7 @@ pub(crate) fn check(manifest: &Manifest, found: &Verified) -> Result<(), StoreEr
         let why = format!("the backed up data is damaged, {} faults: {first}", found.faults);
         return Err(StoreError::Corrupt(why.into()));
     }
-    if (found.identity, found.redo_lsn) != (manifest.identity, manifest.redo_lsn) {
+    if !manifest.is_of(found) {
         return Err(StoreError::Corrupt("the backup's pages do not match its manifest".into()));
     }
     Ok(())

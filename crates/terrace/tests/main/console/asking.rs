@@ -183,11 +183,16 @@ fn searches_are_saved_for_each_user_bounded_and_durably_and_a_list_is_a_file_wit
     save(&mut ann, "one more").shows(422, "forget one first");
     ann.post("/messages/saved", &[("token", &own), ("name", "search 1"), ("act", "forget")]).is(303);
     save(&mut ann, "one more").is(303);
+    user(&bed, "eve", &[("node-status", "node")]);
+    let mut eve = signed_in(&node, "eve");
+    let of_eve = token(&mut eve);
+    eve.post("/messages/saved", &[("token", &of_eve), ("name", "a"), ("act", "forget")]).is(403);
     let page = signed_in(&node, "bob").get("/messages").is(200);
     assert!(!page.body.contains("one more"), "{}", page.body);
     let entries = audited(&bed, "console.save-search");
+    // Of 51 in some seconds: who saves and forgets without end does not fill the audit.
     assert!(
-        entries.len() == 51 && !entries.iter().any(|entry| entry.to_string().contains("one more")),
+        (20..51).contains(&entries.len()) && !entries.iter().any(|entry| entry.to_string().contains("one more")),
         "{}",
         entries.len()
     );

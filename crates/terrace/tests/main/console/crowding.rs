@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use super::{OPERATOR, bed, newest, signed_in, user};
+use super::{Browser, OPERATOR, bed, newest, signed_in, user};
 use crate::node::{Bed, Node, until};
 
 /// More than the requests that may run at a time.
@@ -47,6 +47,36 @@ fn tabs_are_bounded_one_user_leaves_half_of_them_to_others_and_a_silent_connecti
     };
     until("somebody is served beside them", is_served);
     drop(silent);
+    node.stop();
+}
+
+#[test]
+fn sign_ins_that_wait_for_a_directory_take_no_turn_of_those_who_are_in() {
+    // A directory that takes connections and says nothing.
+    let hangs = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let url = format!("ldap://{}", hangs.local_addr().expect("it is bound"));
+    let bed = bed();
+    configure(
+        &bed,
+        &format!(
+            "[ldap]\nurl = [\"{url}\"]\nuser_dn = \"uid={{user}},dc=x\"\nstarttls = false\nuser_attribute = \"uid\"\nbinds = 64\ntimeout = \"8s\"\ncreate = true\n\
+             group_attribute = \"memberOf\"\n[ldap.roles]\n\"cn=doctors,dc=x\" = \"doctors\"\n"
+        ),
+    );
+    let node = bed.start();
+    user(&bed, "ann", OPERATOR);
+    let mut ann = signed_in(&node, "ann");
+    let mut stranger = Browser::at(node.console());
+    let token = stranger.get("/sign-in").is(200).field("token");
+    let waiting: Vec<_> = (0..MANY)
+        .map(|number| stranger.open("POST", "/sign-in", &format!("token={token}&user=u{number}&password=x&next=/")))
+        .collect();
+    for _ in 0..3 {
+        ann.get("/messages").is(200);
+    }
+    let is_refused = |stream: &mut BufReader<TcpStream>| first_line(stream).contains("503");
+    let refused = waiting.into_iter().filter_map(|mut stream| is_refused(&mut stream).then_some(())).count();
+    assert_eq!(refused, MANY - 32, "beyond the places of one address");
     node.stop();
 }
 

@@ -220,6 +220,33 @@ fn who_is_locked_or_has_another_password_is_out_at_once_and_so_is_its_stream() {
 }
 
 #[test]
+fn a_reload_that_demands_another_way_to_sign_in_ends_pages_and_what_is_live() {
+    let bed = bed();
+    let settings = |method: &str| {
+        bed.configure(&format!(
+            "production = \"production\"\n[console]\nlisten = \"127.0.0.1:0\"\n[[access]]\nport = \"console\"\naddress = \"local\"\nmethod = \"{method}\"\n\
+             [[access]]\nport = \"mllp\"\naddress = \"local\"\nmethod = \"allow\"\n"
+        ));
+    };
+    settings("password");
+    let node = bed.start();
+    user(&bed, "ann", OPERATOR);
+    let mut ann = signed_in(&node, "ann");
+    let mut stream = ann.stream("/live/production");
+    let mut line = String::new();
+    while !line.contains("Messages in") {
+        line.clear();
+        assert!(stream.read_line(&mut line).expect("an event") > 0, "it goes on");
+    }
+    settings("token");
+    bed.run(&["reload", "--data"]).succeeds("access: 2 rules are in force");
+    ann.get("/").is(403);
+    let mut rest = String::new();
+    std::io::Read::read_to_string(&mut stream, &mut rest).expect("it ends");
+    node.stop();
+}
+
+#[test]
 fn guesses_become_slow_for_the_user_and_are_few_in_the_audit() {
     let bed = bed();
     let node = bed.start();

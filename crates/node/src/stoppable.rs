@@ -12,7 +12,7 @@ use device::{Device, DeviceError, Durability, Operation, Shelf, WrappedShelf};
 pub type Stopped = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// The devices of `inner`, until `stopped`.
-pub(super) fn stoppable(inner: Arc<dyn Shelf>, stopped: &Stopped) -> Arc<dyn Shelf> {
+pub(crate) fn stoppable(inner: Arc<dyn Shelf>, stopped: &Stopped) -> Arc<dyn Shelf> {
     let stopped = Arc::clone(stopped);
     Arc::new(WrappedShelf::new(inner, move |inner| Arc::new(StoppableDevice { inner, stopped: Arc::clone(&stopped) })))
 }
@@ -32,7 +32,7 @@ impl StoppableDevice {
     /// Without the number of an error of the system: it is not damage of what was to be read.
     fn go_on(&self, operation: Operation, offset: u64) -> Result<&dyn Device, DeviceError> {
         if (self.stopped)() {
-            let source = io::Error::other("the node stops");
+            let source = io::Error::other("it was given up: the node stops, or nobody waits for it any more");
             return Err(DeviceError::Io { operation, name: "a backup".to_owned(), offset, source });
         }
         Ok(&*self.inner)
