@@ -222,7 +222,7 @@ impl Transaction {
     /// Whether it could be [renewed](Transaction::renew), and therefore committed now.
     ///
     /// Errors: [`StoreError::Conflict`].
-    pub fn check(&mut self) -> Result<(), StoreError> {
+    pub fn check_renewal(&mut self) -> Result<(), StoreError> {
         match self.writes.is_free() {
             true => Ok(()),
             false => {

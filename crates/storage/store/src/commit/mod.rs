@@ -294,7 +294,7 @@ impl Committer {
     /// The same for the hashes of keys.
     pub(crate) fn are_current(&self, at: u64, hashes: &[u64]) -> Vec<bool> {
         let order = self.order.lock();
-        hashes.iter().map(|hash| !order.recent.is_newer(at, *hash)).collect()
+        hashes.iter().map(|hash| at >= order.forgotten && !order.recent.is_newer(at, *hash)).collect()
     }
 
     fn order(

@@ -241,7 +241,7 @@ impl SessionTransaction {
     pub(crate) fn check_changes(&mut self, is_read: bool) -> Result<(), SqlError> {
         match self.moves(is_read) || self.isolation != Isolation::ReadCommitted {
             true => self.renew(is_read),
-            false => self.with(|transaction| Ok(transaction.check()?)),
+            false => self.with(|transaction| Ok(transaction.check_renewal()?)),
         }
     }
 
