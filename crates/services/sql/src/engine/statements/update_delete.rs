@@ -132,7 +132,8 @@ fn plan_update(session: &Session, update: &Update) -> Result<Planned, SqlError> 
         read = read.add(value);
     }
     changed_table::may_read(session, &table, read.add_items(update.returning.as_ref()))?;
-    let changes_key = table.key.iter().any(|at| values[*at].is_some());
+    let unique = table.indexes.iter().filter(|index| index.unique).flat_map(|index| &index.columns);
+    let changes_key = table.key.iter().chain(unique).any(|at| values[*at].is_some());
     let mut items = vec![ast::named(ast::column_of(&alias, ADDRESS), ADDRESS)];
     items.extend(new_values(&table, &alias, values));
     let mut from = vec![ast::addressed(&table, &alias)?];
