@@ -20,7 +20,7 @@ use super::key::{self, KeyColumn};
 use crate::{ErrorObject, SqlError};
 
 /// In front of a value.
-const VALUE: u8 = 1;
+pub(crate) const VALUE: u8 = 1;
 /// A column that is NULL: behind all values, as PostgreSQL sorts it.
 const NULL: u8 = 2;
 
