@@ -58,6 +58,7 @@ const TREES: &[(&str, u8)] = &[
     ("hl7.marks", 4),
     ("hl7.", 5),
     ("sql.rows.", 6),
+    ("sql.index.", 6),
     ("columns.", 7),
     ("search.", 8),
 ];

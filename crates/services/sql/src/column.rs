@@ -24,8 +24,10 @@
 //!
 //! Not here: the order of operations, and rows in the delta store (`table`).
 
+mod all_rows;
 pub mod chunk;
 mod compact;
+pub(crate) mod index_entries;
 mod key_ranges;
 pub mod metadata;
 mod move_rows;
@@ -40,6 +42,7 @@ use std::fmt::Display;
 use datafusion::arrow::datatypes::{DataType, IntervalUnit};
 use store::StoreError;
 
+pub(crate) use all_rows::{AddressedRows, all_rows};
 pub use compact::Compacted;
 pub use row_group_store::RowGroupStore;
 pub use row_group_table::{RowGroupTable, session_config};

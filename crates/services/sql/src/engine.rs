@@ -147,7 +147,7 @@ pub struct Engine {
     pub(crate) columns: Arc<RowGroupStore>,
     pub(crate) runtime: Arc<RuntimeEnv>,
     pub(crate) files: Arc<FileCache>,
-    pub(crate) locks: Locks,
+    pub(crate) locks: Arc<Locks>,
     pub(crate) row_locks: Arc<RowLocks>,
     /// The threads of queries.
     pub(crate) teams: Arc<QueryThreadPool>,
@@ -164,7 +164,7 @@ pub struct Engine {
     worker: Option<Worker>,
     /// The tree of the catalog.
     pub(crate) catalog: TreeId,
-    /// The next number of a table or of its storage.
+    /// The next number of a table, of its storage or of an index.
     next: AtomicU64,
     sessions: AtomicU64,
     /// The next row id of tables without a primary key, by storage.
@@ -193,7 +193,8 @@ impl Engine {
         let known = Catalog::load(&View::Snapshot(store.snapshot()), catalog, &options.virtual_tables)?;
         let (sequences, counter) = Sequences::open(&store, &known)?;
         let numbers = known.tables().map(|table| table.id.max(table.storage));
-        let numbers = numbers.chain(known.sequences().map(|sequence| sequence.id.max(sequence.counter)));
+        let indexes = known.tables().flat_map(|table| table.indexes.iter().map(|index| index.number));
+        let numbers = numbers.chain(indexes).chain(known.sequences().map(|sequence| sequence.id.max(sequence.counter)));
         let last = numbers.chain([counter]).max().unwrap_or(0);
         let columns = RowGroupStore::with_row_groups_of(options.row_group_rows);
         let columns = Arc::new(columns.with_row_group_bytes(options.query_bytes / ROW_GROUP_OF));
@@ -209,7 +210,7 @@ impl Engine {
             columns,
             runtime,
             files,
-            locks: Locks::default(),
+            locks: tuple_mover.table_locks.clone(),
             row_locks: tuple_mover.row_locks.clone(),
             definitions: tuple_mover.definitions.clone(),
             counts: tuple_mover.counts.clone(),

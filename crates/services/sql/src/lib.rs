@@ -28,6 +28,7 @@ mod error_texts;
 pub mod external;
 mod hl7_function;
 mod identity;
+mod index_check;
 mod recording;
 pub mod repair;
 pub mod table;

@@ -5,19 +5,25 @@
 //!   columns.N.segments     the row groups that lie there, whole: if a column or the deletions of a row group are lost,
 //!   columns.N.chunks       its rows are not known
 //!   columns.N.deleted
+//!   sql.index.N            nothing: what is lost is made again from the rows of the table; so are the entries of rows that are
+//!                          given up removed
 //!   sql.sequences          nothing: sequences would give the same values again
 //!   sql.catalog            nothing: without its definition a table's rows cannot be read
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use store::{Direction, Loss, Part, Snapshot, Store, StoreError, TreeId};
 
+use crate::SqlError;
 use crate::column::row_group_trees;
 use crate::engine::sequences::TREE as SEQUENCES_TREE;
-use crate::table::catalog::{CATALOG_TREE, names_by_storage};
+use crate::index_check;
+use crate::table::Table;
+use crate::table::catalog::{CATALOG_TREE, readable_tables};
 
 /// The number of keys that one transaction removes.
 const BATCH: usize = 2_000;
@@ -40,15 +46,22 @@ pub fn give_up(store: &Store, losses: &[Loss]) -> Result<Vec<String>, StoreError
         return Err(StoreError::Corrupt(text.into()));
     }
     let snapshot = store.snapshot();
-    let names = names_by_storage(&snapshot);
+    let tables = readable_tables(&snapshot);
+    let names = tables.iter().map(|table| (table.storage, format!("{}.{}", table.schema_name, table.name))).collect();
+    let mut with_indexes: BTreeSet<u64> = BTreeSet::new();
     let mut given_up = Vec::new();
     let mut row_groups: BTreeMap<u64, BTreeSet<u32>> = BTreeMap::new();
     for loss in losses.iter().filter(|loss| is_lost(store, loss)) {
         if let Some(storage) = number(&loss.name, "sql.rows.", "") {
             given_up.push(format!("rows of table {}: {loss}", named(&names, storage)));
+            with_indexes.insert(storage);
             if let Part::Value(key) = &loss.part {
                 remove(store, &[(loss.tree, key.clone())])?;
             }
+        }
+        if let Some(index) = number(&loss.name, "sql.index.", "") {
+            let has_it = |table: &&Arc<Table>| table.indexes.iter().any(|known| known.number == index);
+            with_indexes.extend(tables.iter().find(has_it).map(|table| table.storage));
         }
         for kind in [".segments", ".chunks", ".deleted"] {
             if let Some(storage) = number(&loss.name, "columns.", kind) {
@@ -61,8 +74,20 @@ pub fn give_up(store: &Store, losses: &[Loss]) -> Result<Vec<String>, StoreError
             remove(store, &keys(&snapshot, storage, row_group)?)?;
             given_up.push(format!("row group {row_group} of table {}, with all its rows", named(&names, storage)));
         }
+        with_indexes.insert(storage);
+    }
+    for table in tables.iter().filter(|table| !table.indexes.is_empty() && with_indexes.contains(&table.storage)) {
+        make_again(store, table)?;
     }
     Ok(given_up)
+}
+
+/// Makes the indexes of a table again from the rows that it has.
+fn make_again(store: &Store, table: &Arc<Table>) -> Result<(), StoreError> {
+    index_check::make_again(store, table).map_err(|error| match error {
+        SqlError::Store(error) => error,
+        other => StoreError::Corrupt(format!("the indexes of table {}: {other}", table.display()).into()),
+    })
 }
 
 /// Whether the lost data was not restored: for a range this is always assumed, because it cannot be checked.

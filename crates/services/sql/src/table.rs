@@ -3,6 +3,7 @@
 //! ```text
 //!   Catalog       the names of one moment
 //!   Table         columns, primary key, trees; rows as bytes under keys as bytes
+//!   Index         a tree of entries that lead from values to rows
 //!   Sequence      the definition of a sequence, and the order of its values
 //!   ColumnStore   rows in row groups, beside those in the delta store
 //!   VirtualTable  read-only tables of other services (messages of an interface engine, ...)
@@ -14,6 +15,9 @@ pub(crate) mod catalog;
 mod column_store;
 mod definition;
 pub(crate) mod guarded;
+pub(crate) mod index;
+mod index_ranges;
+mod index_scan;
 pub(crate) mod key;
 pub(crate) mod key_range;
 pub(crate) mod providers;
@@ -28,7 +32,7 @@ mod virtual_table;
 
 pub use catalog::{Catalog, Entry, Schemas, ViewDefinition};
 pub use column_store::{ColumnScanRequest, ColumnStore};
-pub use definition::{ADDRESS, COLUMN_TAG, Check, Column, External, IdentityColumn, ROW_TAG, Table};
+pub use definition::{ADDRESS, COLUMN_TAG, Check, Column, External, IdentityColumn, Index, IndexOrder, ROW_TAG, Table};
 pub use sequence::{Counter, Sequence, SequenceOwner};
 pub use types::{SqlType, TYPE_KEY};
 pub use view::View;

@@ -23,7 +23,7 @@ use store::{Transaction, TreeId};
 
 use super::row_groups::{Address, RowGroup, Trees, chunk_key, deleted, list, read_rows, with_deleted};
 use super::writer::last_row_group;
-use super::{RowGroupStore, VECTOR_ROWS};
+use super::{RowGroupStore, VECTOR_ROWS, index_entries};
 use crate::SqlError;
 use crate::table::Table;
 
@@ -67,9 +67,18 @@ impl RowGroupStore {
         shared.prepare_leaving(&transaction, table, last_row_group(&transaction, &trees)?)?;
         let mut appender = self.moved(table);
         let mut rows = 0;
+        let leads_to_addresses = table.key.is_empty() && !table.indexes.is_empty();
         for row_group in &together {
             rows += row_group.rows();
-            for batch in left(&transaction, &trees, table, row_group)? {
+            for (batch, first) in left(&transaction, &trees, table, row_group)? {
+                if leads_to_addresses {
+                    // The writer adds them with the new addresses.
+                    let there: Vec<u32> = (first..).filter(|row| row_group.has(*row)).take(batch.num_rows()).collect();
+                    let reference = |nth: usize, out: &mut Vec<u8>| {
+                        out.extend(Address { row_group: row_group.id, row: there[nth] }.encode());
+                    };
+                    index_entries::delete_batch(&mut transaction, table, &batch, &reference)?;
+                }
                 appender.push(&mut transaction, batch)?;
             }
         }
@@ -100,13 +109,13 @@ fn choose(mut row_groups: Vec<RowGroup>) -> Vec<RowGroup> {
     fitting.collect()
 }
 
-/// The remaining rows of a row group, a batch for each vector.
+/// The remaining rows of a row group, a batch for each vector, with the number of the vector's first row.
 fn left(
     transaction: &Transaction,
     trees: &Trees,
     table: &Table,
     row_group: &RowGroup,
-) -> Result<Vec<RecordBatch>, SqlError> {
+) -> Result<Vec<(RecordBatch, u32)>, SqlError> {
     let get = |key: &[u8]| Ok(transaction.get(trees.chunks, key)?);
     let all: Vec<usize> = (0..table.columns.len()).collect();
     let mut batches = Vec::new();
@@ -118,7 +127,7 @@ fn left(
         }
         let columns = read_rows(&get, table, (row_group.id, &row_group.metadata), vector, &all, (0, rows))?;
         let batch = RecordBatch::try_new(table.schema.clone(), columns)?;
-        batches.push(filter_record_batch(&batch, &there)?);
+        batches.push((filter_record_batch(&batch, &there)?, first as u32));
     }
     Ok(batches)
 }

@@ -4,16 +4,19 @@
 //! Rows are moved in the order of their keys, from the smallest on, a row group at a time. The rows with the largest
 //! keys stay, because these are the newest if keys grow, and still change. If a transaction changes a row while it is
 //! moved, one of the two fails; nothing is lost, and the move is tried again later. Rows that a transaction has locked stay too.
+//!
+//! Entries of indexes lead to primary keys, which stay; where there is none they lead to addresses, and are written anew.
 
 use std::ops::Bound;
 use std::sync::Arc;
 
 use store::{Direction, Transaction, TreeId};
 
-use super::RowGroupStore;
 use super::row_groups::{LAST_ROW_ID, Trees};
+use super::{RowGroupStore, index_entries};
 use crate::SqlError;
 use crate::table::Table;
+use crate::table::index;
 use crate::table::row_encoding::BatchBuilder;
 
 impl RowGroupStore {
@@ -57,8 +60,14 @@ impl RowGroupStore {
             }
         }
         drop(cursor);
+        let batch = batch.finish()?;
+        if table.key.is_empty() && !table.indexes.is_empty() {
+            // The writer adds them with the new addresses.
+            let reference = |row: usize, out: &mut Vec<u8>| index::reference_of_key(table, &keys[row], out);
+            index_entries::delete_batch(&mut transaction, table, &batch, &reference)?;
+        }
         let mut appender = self.moved(table);
-        appender.push(&mut transaction, batch.finish()?)?;
+        appender.push(&mut transaction, batch)?;
         for key in &keys {
             transaction.delete(table.rows, key)?;
         }

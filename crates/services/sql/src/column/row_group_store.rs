@@ -13,6 +13,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use parking_lot::Mutex;
 use store::{Transaction, TreeId};
 
+use super::all_rows::row_at;
 use super::row_groups::{Address, LAST_ROW_ID, RowGroupCache, RowGroups, Trees, delete, find};
 use super::scan::RowGroupScan;
 use super::{ROW_GROUP_ROWS, RowGroupWriter, damaged};
@@ -109,6 +110,10 @@ impl ColumnStore for RowGroupStore {
     fn find(&self, view: &View, table: &Table, key: &[u8]) -> Result<Option<(Vec<u8>, RecordBatch)>, SqlError> {
         let found = find(view, table, key, &self.shared(table.storage))?;
         Ok(found.map(|(address, row)| (address.encode().to_vec(), row)))
+    }
+
+    fn row_at(&self, view: &View, table: &Table, address: &[u8]) -> Result<Option<RecordBatch>, SqlError> {
+        row_at(self.shared(table.storage), view, table, address)
     }
 
     fn place(&self, view: &View, table: &Table, address: &[u8]) -> Result<(TreeId, Vec<u8>), SqlError> {

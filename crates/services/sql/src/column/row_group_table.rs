@@ -69,6 +69,7 @@ impl RowGroupTable {
             key_name: format!("{name}_pkey"),
             key,
             checks: Vec::new(),
+            indexes: Vec::new(),
             rows,
             schema,
             addressed,

@@ -453,18 +453,31 @@ pub(crate) fn list(
         }
         let id = number.as_ref().try_into().map(u32::from_be_bytes);
         let id = id.map_err(|_| damaged("the number of a row group has 4 bytes"))?;
-        let known = shared.known_metadata.lock().get(&id).cloned();
-        let metadata = match known {
-            Some(metadata) => metadata,
-            None => {
-                let read = Arc::new(RowGroupMetadata::decode(&bytes, schema)?);
-                shared.known_metadata.lock().insert(id, read.clone());
-                read
-            }
-        };
-        list.push((id, metadata));
+        list.push((id, known(shared, schema, id, &bytes)?));
     }
     Ok(list)
+}
+
+/// The metadata of one row group; `None` if the source does not see it.
+pub(crate) fn metadata_of(
+    source: &impl Source,
+    trees: &Trees,
+    schema: &SchemaRef,
+    shared: &RowGroupCache,
+    id: u32,
+) -> Result<Option<Arc<RowGroupMetadata>>, SqlError> {
+    let bytes = source.get(trees.row_groups, &id.to_be_bytes())?;
+    bytes.map(|bytes| known(shared, schema, id, &bytes)).transpose()
+}
+
+/// The metadata of a row group, which is decoded once.
+fn known(shared: &RowGroupCache, schema: &SchemaRef, id: u32, bytes: &[u8]) -> Result<Arc<RowGroupMetadata>, SqlError> {
+    if let Some(metadata) = shared.known_metadata.lock().get(&id) {
+        return Ok(metadata.clone());
+    }
+    let read = Arc::new(RowGroupMetadata::decode(bytes, schema)?);
+    shared.known_metadata.lock().insert(id, read.clone());
+    Ok(read)
 }
 
 /// The deleted rows by row group, ascending; of all row groups or of one.

@@ -8,6 +8,8 @@
 //! transaction that adds a row in the delta store changes its key in the tree of rows, and the keys of a row group
 //! count as changed there too, without being stored. So two transactions that add one key conflict, in whichever store
 //! each of them adds it, and the first to commit wins.
+//!
+//! Values of unique indexes are searched in their trees, in which the entries of the row group are written too.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -19,8 +21,9 @@ use store::{Direction, KEY_BYTES_MAX, Lsn, StoreError, Transaction};
 
 use super::VECTOR_ROWS;
 use super::chunk::encode;
+use super::index_entries;
 use super::metadata::{ColumnMetadata, RowGroupMetadata, Zone};
-use super::row_groups::{LAST_ROW_ID, RowGroupCache, Trees, chunk_key, deleted, read_rows};
+use super::row_groups::{Address, LAST_ROW_ID, RowGroupCache, Trees, chunk_key, deleted, read_rows};
 use crate::SqlError;
 use crate::table::Table;
 use crate::table::key::{self, KeyColumn};
@@ -111,6 +114,7 @@ impl RowGroupWriter {
         if let Some(keys) = keys.filter(|keys| keys.len() > 0) {
             self.check_unique(transaction, &rest, &keys)?;
         }
+        index_entries::check_batch(transaction, &self.table, &rest)?;
         Ok(rest)
     }
 
@@ -145,13 +149,38 @@ impl RowGroupWriter {
             self.check_unique(transaction, &now, keys)?;
             transaction.count_as_changed(self.table.rows, keys.all());
         }
+        if !self.moved {
+            index_entries::check_batch(transaction, &self.table, &now)?;
+        }
         let seen = last_row_group(transaction, &trees)?;
         let row_group = self.shared.next(seen);
         let metadata = write_row_group(transaction, &trees, row_group, &now, keys.as_ref())?;
         transaction.put(trees.row_groups, &row_group.to_be_bytes(), &metadata.encode()?)?;
         self.shared.enter(row_group, metadata);
         self.written.push(row_group);
-        Ok(())
+        self.put_entries(transaction, &now, keys.as_ref(), row_group)
+    }
+
+    /// Adds the rows of a row group to the indexes. Of rows that come from the table only the addresses are new.
+    fn put_entries(
+        &self,
+        transaction: &mut Transaction,
+        batch: &RecordBatch,
+        keys: Option<&BatchKeys>,
+        row_group: u32,
+    ) -> Result<(), SqlError> {
+        match keys {
+            Some(_) if self.moved => Ok(()),
+            Some(keys) => {
+                let reference = |row: usize, out: &mut Vec<u8>| out.extend_from_slice(keys.get(row));
+                index_entries::put_batch(transaction, &self.table, batch, &reference)
+            }
+            None => {
+                let address = |row: usize| Address { row_group, row: row as u32 }.encode();
+                let reference = |row: usize, out: &mut Vec<u8>| out.extend(address(row));
+                index_entries::put_batch(transaction, &self.table, batch, &reference)
+            }
+        }
     }
 
     /// The rows in the order of their keys, and the keys. Errors if two keys are equal.

@@ -1,4 +1,4 @@
-//! [`read_tables`]: checks whether every row of every table can be read.
+//! [`read_tables`]: checks whether every row of every table can be read, and whether the indexes have them.
 
 use std::sync::Arc;
 
@@ -8,7 +8,8 @@ use store::Store;
 
 use super::{Engine, EngineOptions, StatementResult};
 use crate::SqlError;
-use crate::table::Table;
+use crate::index_check;
+use crate::table::{Table, View};
 
 /// The result for one table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -17,7 +18,7 @@ pub struct TableReport {
     pub name: String,
     /// Rows that were read, in delta store and column store.
     pub rows: u64,
-    /// Why not all rows could be read.
+    /// Why not all rows could be read, or which index does not have them.
     pub problem: Option<String>,
 }
 
@@ -31,11 +32,20 @@ pub async fn read_tables(store: Store, options: EngineOptions) -> Result<Vec<Tab
     for table in tables.tables() {
         let name = format!("{}.{}", table.schema_name, table.name);
         let mut rows = 0;
-        let problem = read(&engine, table, &mut rows).await.err();
-        let problem = problem.map(|error| format!("table {name}, behind row {rows}: {error}"));
+        let problem = match read(&engine, table, &mut rows).await {
+            Err(error) => Some(format!("table {name}, behind row {rows}: {error}")),
+            Ok(()) => indexes(&engine, table).map(|problem| format!("table {name}: {problem}")),
+        };
         found.push(TableReport { name, rows, problem });
     }
     Ok(found)
+}
+
+/// What is wrong with the first index that does not have the table's rows.
+fn indexes(engine: &Engine, table: &Arc<Table>) -> Option<String> {
+    let view = View::Snapshot(engine.store.snapshot());
+    let compare = |index| index_check::compare(&engine.columns, &view, table, index);
+    table.indexes.iter().find_map(|index| compare(index).unwrap_or_else(|error| Some(error.to_string())))
 }
 
 async fn read(engine: &Arc<Engine>, table: &Table, rows: &mut u64) -> Result<(), SqlError> {

@@ -25,11 +25,13 @@ use std::time::{Duration, Instant};
 
 use device::supervise;
 use parking_lot::{Condvar, Mutex};
-use store::{Store, TreeId};
+use store::{Store, Transaction, TreeId};
 
 use super::plan::catalog_cache::CatalogCache;
 use super::session::row_locks::{LockOwner, RowLocks};
+use super::session::table_locks::Locks;
 use crate::column::{Compacted, RowGroupStore};
+use crate::table::catalog::take_name;
 use crate::table::row_counts::RowCounts;
 use crate::table::{Catalog, Table, View};
 use crate::{SqlError, VirtualTable};
@@ -81,6 +83,8 @@ pub(crate) struct TupleMover {
     pub(crate) counts: Arc<RowCounts>,
     /// The rows that transactions have locked: they are not moved.
     pub(crate) row_locks: Arc<RowLocks>,
+    /// The locks of tables: of one whose definition a transaction changes no rows are moved.
+    pub(crate) table_locks: Arc<Locks>,
     /// The tree of the catalog.
     pub(crate) catalog: TreeId,
     /// The other tables of the engine's catalog: both use the same one.
@@ -106,6 +110,7 @@ impl TupleMover {
             definitions: Arc::default(),
             counts: Arc::default(),
             row_locks: Arc::default(),
+            table_locks: Arc::default(),
             catalog,
             virtual_tables: virtual_tables.to_vec(),
             row_groups: AtomicU64::new(0),
@@ -137,7 +142,8 @@ impl TupleMover {
         let view = View::Snapshot(self.store.snapshot());
         let mut due = Vec::new();
         for table in self.tables(&view)?.tables() {
-            if self.counts.get(&view, table)? >= self.columns.row_group_rows() + keep {
+            let is_enough = self.counts.get(&view, table)? >= self.columns.row_group_rows() + keep;
+            if is_enough && !self.table_locks.is_alone(table.id) {
                 due.push(table.id);
             }
         }
@@ -147,10 +153,11 @@ impl TupleMover {
     /// Moves the rows of one row group of a table. Returns the number of rows; 0 if there are too few, the table no
     /// longer exists, or a statement changed one of the rows first.
     fn move_one(&self, id: u64, keep: usize) -> Result<usize, SqlError> {
-        let transaction = self.store.begin();
+        let mut transaction = self.store.begin();
         // The table is read as it was when the transaction began.
         let catalog = self.tables(&View::Snapshot(transaction.snapshot().clone()))?;
         let Some(table) = catalog.tables().find(|table| table.id == id) else { return Ok(0) };
+        self.keep_definition(&mut transaction, table);
         let mut reserved = None;
         let is_locked = |tree, key: &[u8]| self.row_locks.is_locked(tree, key);
         match self.columns.move_rows(transaction, table, keep, is_locked, self.reserving(&mut reserved)) {
@@ -177,9 +184,10 @@ impl TupleMover {
     /// Compacts some row groups of a table. `None` if none is due, the table no longer exists, or a statement deleted
     /// one of the rows first.
     fn compact_one(&self, id: u64) -> Result<Option<Compacted>, SqlError> {
-        let transaction = self.store.begin();
+        let mut transaction = self.store.begin();
         let catalog = self.tables(&View::Snapshot(transaction.snapshot().clone()))?;
         let Some(table) = catalog.tables().find(|table| table.id == id) else { return Ok(None) };
+        self.keep_definition(&mut transaction, table);
         let mut reserved = None;
         match self.columns.compact(transaction, table, self.reserving(&mut reserved)) {
             Ok(done) => {
@@ -196,6 +204,14 @@ impl TupleMover {
                 Ok(None)
             }
             Err(error) => Err(error),
+        }
+    }
+
+    /// Lets a transaction that moves rows conflict with what makes an index for their old addresses at the same time. Entries that lead
+    /// to primary keys stay.
+    fn keep_definition(&self, transaction: &mut Transaction, table: &Table) {
+        if table.key.is_empty() {
+            take_name(transaction, self.catalog, &table.schema_name, &table.name);
         }
     }
 
@@ -220,10 +236,11 @@ impl TupleMover {
         self.rows.fetch_add(rows as u64, Ordering::Relaxed);
     }
 
-    /// All existing tables.
+    /// All existing tables whose definition nobody changes.
     fn all(&self) -> Result<Vec<u64>, SqlError> {
         let catalog = self.tables(&View::Snapshot(self.store.snapshot()))?;
-        Ok(catalog.tables().map(|table| table.id).collect())
+        let free = catalog.tables().filter(|table| !self.table_locks.is_alone(table.id));
+        Ok(free.map(|table| table.id).collect())
     }
 
     /// Compacts some row groups of a table that are due. Returns the number of row groups that were replaced.

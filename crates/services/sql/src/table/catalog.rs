@@ -17,7 +17,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use store::{Direction, StoreError, Transaction, TreeId};
 
-use super::definition::{Check, Column, External, Table};
+use super::definition::{Check, Column, External, Index, Table};
 use super::sequence::Sequence;
 use super::view::View;
 use super::virtual_table::VirtualTable;
@@ -32,16 +32,9 @@ pub(crate) const PUBLIC: &str = "public";
 #[derive(Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 enum Stored {
-    Table {
-        id: u64,
-        storage: u64,
-        rows: u32,
-        columns: Vec<Column>,
-        key: Vec<usize>,
-        key_name: String,
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        checks: Vec<Check>,
-    },
+    Table(StoredTable),
+    /// A table with indexes: a version that does not know them must not change its rows.
+    Indexed(StoredTable),
     View {
         sql: String,
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -54,6 +47,20 @@ enum Stored {
     Sequence {
         definition: Sequence,
     },
+}
+
+#[derive(Serialize, Deserialize)]
+struct StoredTable {
+    id: u64,
+    storage: u64,
+    rows: u32,
+    columns: Vec<Column>,
+    key: Vec<usize>,
+    key_name: String,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    checks: Vec<Check>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    indexes: Vec<Index>,
 }
 
 /// The object that a name denotes.
@@ -125,6 +132,27 @@ impl Catalog {
         })
     }
 
+    /// The table with an index of this name beside that of its primary key, and the position of the index.
+    pub fn index(&self, schema: &str, name: &str) -> Option<(&Arc<Table>, usize)> {
+        self.schemas.get(schema)?.values().find_map(|entry| match entry {
+            Entry::Table(table) => Some((table, table.indexes.iter().position(|index| index.name == name)?)),
+            _ => None,
+        })
+    }
+
+    /// Whether a name of a schema is taken: by an object or by an index.
+    pub(crate) fn is_taken(&self, schema: &str, name: &str) -> bool {
+        self.get(schema, name).is_some() || self.index(schema, name).is_some()
+    }
+
+    /// Whether it is the name of a primary key in a schema, and so of its index.
+    pub(crate) fn is_key(&self, schema: &str, name: &str) -> bool {
+        let entries = self.schemas.get(schema).into_iter().flat_map(BTreeMap::values);
+        let is_it =
+            |entry: &Entry| matches!(entry, Entry::Table(table) if !table.key.is_empty() && table.key_name == name);
+        entries.into_iter().any(is_it)
+    }
+
     /// All sequences.
     pub fn sequences(&self) -> impl Iterator<Item = &Arc<Sequence>> {
         self.schemas.values().flat_map(BTreeMap::values).filter_map(|entry| match entry {
@@ -139,17 +167,17 @@ impl Catalog {
     }
 }
 
-/// The names of tables by their storage; only tables whose definition can be read.
-pub(crate) fn names_by_storage(snapshot: &store::Snapshot) -> std::collections::HashMap<u64, String> {
-    let mut names = std::collections::HashMap::new();
-    let Ok(Some(tree)) = snapshot.tree(CATALOG_TREE) else { return names };
+/// The tables whose definition can be read.
+pub(crate) fn readable_tables(snapshot: &store::Snapshot) -> Vec<Arc<Table>> {
+    let mut tables = Vec::new();
+    let Ok(Some(tree)) = snapshot.tree(CATALOG_TREE) else { return tables };
     let mut cursor = snapshot.scan(tree, Bound::Unbounded, Bound::Unbounded, Direction::Forward);
     while let Ok(Some((key, value))) = cursor.next() {
-        if let Ok((schema, Some((name, Entry::Table(table))))) = read(&key, &value) {
-            names.insert(table.storage, format!("{schema}.{name}"));
+        if let Ok((_, Some((_, Entry::Table(table))))) = read(&key, &value) {
+            tables.push(table);
         }
     }
-    names
+    tables
 }
 
 fn damaged(why: impl std::fmt::Display) -> SqlError {
@@ -168,27 +196,32 @@ fn read(key: &[u8], value: &[u8]) -> Result<(String, Option<(String, Entry)>), S
             Entry::Sequence(Arc::new(Sequence { schema_name: schema.into(), name: name.into(), ..definition }))
         }
         Stored::External { location, columns } => Entry::External(Arc::new(External::new(&location, columns))),
-        Stored::Table { id, storage, rows, columns, key, key_name, checks } => {
-            if key.iter().any(|at| *at >= columns.len()) {
-                return Err(damaged("a primary key of columns that are not there"));
-            }
-            let (arrow, addressed) = Table::schemas(&columns, &key);
-            Entry::Table(Arc::new(Table {
-                schema_name: schema.into(),
-                name: name.into(),
-                id,
-                storage,
-                columns,
-                key,
-                key_name,
-                checks,
-                rows: TreeId(rows),
-                schema: arrow,
-                addressed,
-            }))
-        }
+        Stored::Table(stored) | Stored::Indexed(stored) => Entry::Table(Arc::new(table(schema, name, stored)?)),
     };
     Ok((schema.into(), Some((name.into(), entry))))
+}
+
+fn table(schema: &str, name: &str, stored: StoredTable) -> Result<Table, SqlError> {
+    let StoredTable { id, storage, rows, columns, key, key_name, checks, indexes } = stored;
+    let named = key.iter().chain(indexes.iter().flat_map(|index| &index.columns));
+    if named.into_iter().any(|at| *at >= columns.len()) {
+        return Err(damaged("a key of columns that are not there"));
+    }
+    let (arrow, addressed) = Table::schemas(&columns, &key);
+    Ok(Table {
+        schema_name: schema.into(),
+        name: name.into(),
+        id,
+        storage,
+        columns,
+        key,
+        key_name,
+        checks,
+        indexes,
+        rows: TreeId(rows),
+        schema: arrow,
+        addressed,
+    })
 }
 
 fn key(schema: &str, name: &str) -> Vec<u8> {
@@ -202,7 +235,7 @@ fn write(transaction: &mut Transaction, tree: TreeId, key: &[u8], stored: &Store
 
 /// Stores a table, replacing any with its name.
 pub(crate) fn put_table(transaction: &mut Transaction, tree: TreeId, table: &Table) -> Result<(), SqlError> {
-    let stored = Stored::Table {
+    let stored = StoredTable {
         id: table.id,
         storage: table.storage,
         rows: table.rows.0,
@@ -210,8 +243,15 @@ pub(crate) fn put_table(transaction: &mut Transaction, tree: TreeId, table: &Tab
         key: table.key.clone(),
         key_name: table.key_name.clone(),
         checks: table.checks.clone(),
+        indexes: table.indexes.clone(),
     };
+    let stored = if table.indexes.is_empty() { Stored::Table(stored) } else { Stored::Indexed(stored) };
     write(transaction, tree, &key(&table.schema_name, &table.name), &stored)
+}
+
+/// Lets another transaction that makes an object of this name at the same time conflict with this one, which makes an index.
+pub(crate) fn take_name(transaction: &mut Transaction, tree: TreeId, schema: &str, name: &str) {
+    transaction.count_as_changed(tree, [key(schema, name).as_slice()]);
 }
 
 /// Stores a view, replacing any with its name.
@@ -263,7 +303,7 @@ pub(crate) fn remove_schema(transaction: &mut Transaction, tree: TreeId, schema:
 mod tests {
     use super::*;
     use crate::table::sequence::{SequenceOptions, SequenceOwner};
-    use crate::table::{IdentityColumn, SqlType};
+    use crate::table::{IdentityColumn, IndexOrder, SqlType};
 
     #[test]
     fn definitions_are_stored_as_in_the_golden_texts() {
@@ -276,16 +316,38 @@ mod tests {
             Column { default: Some("now()".into()), ..Column::new("b", SqlType::TimestampTz) },
         ];
         let checks = vec![Check { name: "t_a_check".into(), condition: "a > 0".into() }];
-        let key_name = "t_pkey".into();
-        let table = Stored::Table { id: 3, storage: 4, rows: 9, columns, key: vec![0], key_name, checks };
+        let key_name = String::from("t_pkey");
+        let index = Index {
+            name: "t_b_key".into(),
+            number: 7,
+            tree: 8,
+            columns: vec![1],
+            orders: vec![IndexOrder { descending: true, nulls_first: true }],
+            unique: true,
+            constraint: true,
+        };
+        let table = |indexes| StoredTable {
+            id: 3,
+            storage: 4,
+            rows: 9,
+            columns: columns.clone(),
+            key: vec![0],
+            key_name: key_name.clone(),
+            checks: checks.clone(),
+            indexes,
+        };
         for (stored, golden) in [
             (
                 sequence,
                 r#"{"kind":"sequence","definition":{"id":5,"counter":6,"kind":"BigInt","start":1,"increment":1,"min":1,"max":9223372036854775807,"cache":1,"cycle":false,"first":1,"owner":{"table":3,"column":"a","identity":true}}}"#,
             ),
             (
-                table,
+                Stored::Table(table(Vec::new())),
                 r#"{"kind":"table","id":3,"storage":4,"rows":9,"columns":[{"name":"a","kind":"Integer","not_null":true,"default":null,"identity":{"always":true,"schema":"public","sequence":"t_a_seq"}},{"name":"b","kind":"TimestampTz","not_null":false,"default":"now()"}],"key":[0],"key_name":"t_pkey","checks":[{"name":"t_a_check","condition":"a > 0"}]}"#,
+            ),
+            (
+                Stored::Indexed(table(vec![index])),
+                r#"{"kind":"indexed","id":3,"storage":4,"rows":9,"columns":[{"name":"a","kind":"Integer","not_null":true,"default":null,"identity":{"always":true,"schema":"public","sequence":"t_a_seq"}},{"name":"b","kind":"TimestampTz","not_null":false,"default":"now()"}],"key":[0],"key_name":"t_pkey","checks":[{"name":"t_a_check","condition":"a > 0"}],"indexes":[{"name":"t_b_key","number":7,"tree":8,"columns":[1],"orders":[{"descending":true,"nulls_first":true}],"unique":true,"constraint":true}]}"#,
             ),
         ] {
             let text = serde_json::to_string(&stored).expect("it is JSON");

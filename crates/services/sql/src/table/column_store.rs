@@ -45,6 +45,9 @@ pub trait ColumnStore: Send + Sync + Debug {
     /// that does not exist must be fast.
     fn find(&self, view: &View, table: &Table, key: &[u8]) -> Result<Option<(Vec<u8>, RecordBatch)>, SqlError>;
 
+    /// The row at an address, with all columns; `None` if it is deleted.
+    fn row_at(&self, view: &View, table: &Table, address: &[u8]) -> Result<Option<RecordBatch>, SqlError>;
+
     /// The key that changes when the row at an address does, and its tree.
     fn place(&self, view: &View, table: &Table, address: &[u8]) -> Result<(TreeId, Vec<u8>), SqlError>;
 

@@ -34,6 +34,48 @@ pub struct Check {
     pub condition: String,
 }
 
+/// The order of a column of an index, as it was declared. Entries are in ascending order with NULL last, whatever it is: no query
+/// relies on it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IndexOrder {
+    /// Whether it is DESC.
+    pub descending: bool,
+    /// Whether it is NULLS FIRST, which is the default of DESC.
+    pub nulls_first: bool,
+}
+
+/// An index, as the catalog stores it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Index {
+    /// Its name, unique in the table's schema.
+    pub name: String,
+    /// The number of its tree; it changes with the table's storage.
+    pub number: u64,
+    /// The tree of its entries.
+    pub tree: u32,
+    /// Positions of its columns, in its order.
+    pub columns: Vec<usize>,
+    /// The orders of its columns; empty if none has another one than ascending with NULL last.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub orders: Vec<IndexOrder>,
+    /// Whether no two rows have the same values.
+    pub unique: bool,
+    /// Whether it is the index of a UNIQUE constraint of its name.
+    pub constraint: bool,
+}
+
+impl Index {
+    /// The name of the tree with this number.
+    pub(crate) fn tree_name(number: u64) -> String {
+        format!("sql.index.{number}")
+    }
+
+    /// The tree of its entries.
+    pub(crate) fn tree(&self) -> TreeId {
+        TreeId(self.tree)
+    }
+}
+
 /// What makes a column an identity column.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IdentityColumn {
@@ -102,6 +144,8 @@ pub struct Table {
     pub key_name: String,
     /// The CHECK constraints, by their names.
     pub checks: Vec<Check>,
+    /// The indexes beside that of the primary key, in the order in which they were made.
+    pub indexes: Vec<Index>,
     /// The tree of rows in the delta store: key to row. The key is the primary key, or 8 bytes of row id, big-endian.
     pub rows: TreeId,
     /// The columns in Arrow.
@@ -133,6 +177,12 @@ impl Table {
             Arc::new(field.as_ref().clone().with_nullable(field.is_nullable() && !column.not_null))
         };
         Arc::new(Schema::new(columns.map(field).collect::<Vec<_>>()))
+    }
+
+    /// The names of its constraints that have one.
+    pub(crate) fn constraint_names(&self) -> impl Iterator<Item = &String> {
+        let unique = self.indexes.iter().filter(|index| index.constraint).map(|index| &index.name);
+        self.checks.iter().map(|check| &check.name).chain([&self.key_name]).chain(unique)
     }
 
     /// The position of a column.

@@ -32,13 +32,14 @@ impl KeyRange {
 }
 
 /// One condition: a column, an operator, and a value of the column's type.
-struct Condition {
-    column: usize,
-    operator: Operator,
-    value: ScalarValue,
+pub(crate) struct Condition {
+    pub(crate) column: usize,
+    pub(crate) operator: Operator,
+    pub(crate) value: ScalarValue,
 }
 
-fn condition(schema: &SchemaRef, filter: &Expr) -> Option<Condition> {
+/// The condition that a filter is, if it is one.
+pub(crate) fn condition(schema: &SchemaRef, filter: &Expr) -> Option<Condition> {
     let Expr::BinaryExpr(BinaryExpr { left, op, right }) = filter else {
         return None;
     };
@@ -100,7 +101,8 @@ pub(crate) fn key_range(table: &Table, filters: &[Expr]) -> Result<KeyRange, Sql
     Ok(KeyRange::all())
 }
 
-fn narrow(range: &mut KeyRange, operator: Operator, bytes: Vec<u8>) {
+/// Narrows a range by a comparison with a value, whose encoding with all that is before it is given.
+pub(crate) fn narrow(range: &mut KeyRange, operator: Operator, bytes: Vec<u8>) {
     let from = match operator {
         Operator::GtEq => Some(bytes.clone()),
         // Behind all keys with that value; if there are none, nothing is larger and the whole prefix is searched.

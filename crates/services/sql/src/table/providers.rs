@@ -27,6 +27,8 @@ use store::{Direction, TreeId};
 use super::BATCH_BYTES;
 use super::column_store::{ColumnScanRequest, ColumnStore};
 use super::definition::Table;
+use super::index_ranges::{self, IndexedRows};
+use super::index_scan::IndexScan;
 use super::key_range;
 use super::row_counts::RowCounts;
 use super::row_scan::RowScan;
@@ -34,6 +36,16 @@ use super::view::View;
 use super::virtual_table::{ScanRequest, VirtualRows, VirtualScan, VirtualTable};
 use crate::SqlError;
 use crate::identity::SessionIdentity;
+
+/// A scan of fewer rows is quick without an index.
+const ROWS_LEAST: usize = 256;
+/// An index is used for at most one row in this many: in row groups half of a vector.
+const ONE_ROW_IN: usize = 4096;
+/// In the delta store a row by its key costs some tens of rows of a scan.
+const ONE_DELTA_ROW_IN: usize = 64;
+/// The bounds of that number. It is known when the query is planned, and so are the references.
+const INDEXED_LEAST: usize = 16;
+const INDEXED_MOST: usize = 1024;
 
 /// Returns the view that the session's running statement reads.
 pub(crate) trait Reads: Send + Sync + std::fmt::Debug {
@@ -81,6 +93,11 @@ impl TableProvider for StoredTable {
         let request = ColumnScanRequest { projection, filters, limit, partitions };
         let row_groups = self.columns.scan(&view, &self.table, request)?;
         let range = key_range::key_range(&self.table, filters)?;
+        if range.point.is_none()
+            && let Some(found) = self.by_index(&view, filters, row_groups.as_deref())?
+        {
+            return Ok(Arc::new(IndexScan::new(&self.table, &view, &self.columns, projection, found)?));
+        }
         let rows = |like: Option<&Statistics>| {
             let count = self.counts.get(&view, &self.table)?;
             RowScan::new(&self.table, &view, projection, range, limit, (count, like))
@@ -92,6 +109,30 @@ impl TableProvider for StoredTable {
         }
         let like = row_groups.statistics_from_inputs(&[], &StatisticsArgs::default())?;
         UnionExec::try_new(vec![row_groups, Arc::new(rows(Some(&like))?)])
+    }
+}
+
+impl StoredTable {
+    /// The rows that can fulfil the conditions, if an index of a large table leads to few.
+    fn by_index(
+        &self,
+        view: &View,
+        filters: &[Expr],
+        row_groups: Option<&dyn ExecutionPlan>,
+    ) -> Result<Option<IndexedRows>, SqlError> {
+        if self.table.indexes.is_empty() || filters.is_empty() {
+            return Ok(None);
+        }
+        let in_delta_store = self.counts.get(view, &self.table)?;
+        let in_row_groups = match row_groups {
+            Some(plan) => plan.statistics_from_inputs(&[], &StatisticsArgs::default())?.num_rows.get_value().copied(),
+            None => None,
+        };
+        if row_groups.is_none() && in_delta_store < ROWS_LEAST {
+            return Ok(None);
+        }
+        let most = in_delta_store / ONE_DELTA_ROW_IN + in_row_groups.unwrap_or(0) / ONE_ROW_IN;
+        index_ranges::find(view, &self.table, filters, most.clamp(INDEXED_LEAST, INDEXED_MOST))
     }
 }
 

@@ -12,6 +12,8 @@ mod cursors;
 mod encrypted;
 mod external;
 mod histories;
+mod index_histories;
+mod indexes;
 mod large_tables;
 mod locks;
 mod maintenance;

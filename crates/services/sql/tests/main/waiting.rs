@@ -32,7 +32,7 @@ pub(crate) async fn begin_waiting(engine: &Engine, session: Session, sql: &str, 
 }
 
 const SETUP: &str = "CREATE TABLE t (id int PRIMARY KEY, v int); INSERT INTO t VALUES (1, 1), (2, 2); CREATE TABLE plain (v int); \
-                     INSERT INTO plain VALUES (1)";
+                     INSERT INTO plain VALUES (1); CREATE TABLE un (id int, u int UNIQUE); INSERT INTO un VALUES (1, 1)";
 
 /// What the first session does in a transaction, what the second one does meanwhile, and how that ends.
 struct Case {
@@ -73,6 +73,15 @@ const CASES: &[Case] = &[
     Case { answer: "INSERT 0 0", ..case("do nothing", "INSERT INTO t VALUES (3, 3)", "INSERT INTO t VALUES (3, 4) ON CONFLICT DO NOTHING") },
     Case { answer: "INSERT 0 1", after: ("SELECT v FROM t WHERE id = 3", "7"), ..case("do update", "INSERT INTO t VALUES (3, 3)", "INSERT INTO t VALUES (3, 4) ON CONFLICT (id) DO UPDATE SET v = t.v + excluded.v") },
     Case { answer: "error 23505", ..case("a key that another row gets", "UPDATE t SET id = 3 WHERE id = 2", "INSERT INTO t VALUES (3, 4)") },
+    Case { answer: "error 23505", ..case("one value twice", "INSERT INTO un VALUES (2, 5)", "INSERT INTO un VALUES (3, 5)") },
+    Case { answer: "INSERT 0 1", end: "ROLLBACK", after: ("SELECT id FROM un WHERE u = 5", "3"), ..case("one value once", "INSERT INTO un VALUES (2, 5)", "INSERT INTO un VALUES (3, 5)") },
+    Case { answer: "INSERT 0 1", after: ("SELECT id FROM un", "3"), ..case("a value that becomes free", "DELETE FROM un WHERE u = 1", "INSERT INTO un VALUES (3, 1)") },
+    Case { answer: "error 23505", end: "ROLLBACK", ..case("a value that does not become free", "DELETE FROM un WHERE u = 1", "INSERT INTO un VALUES (3, 1)") },
+    Case { answer: "INSERT 0 1", ..case("a value that a row had", "UPDATE un SET u = 7", "INSERT INTO un VALUES (3, 1)") },
+    Case { answer: "error 23505", ..case("a value that a row gets", "UPDATE un SET u = 7", "INSERT INTO un VALUES (3, 7)") },
+    Case { answer: "INSERT 0 0", ..case("do nothing for a value", "INSERT INTO un VALUES (2, 5)", "INSERT INTO un VALUES (3, 5) ON CONFLICT (u) DO NOTHING") },
+    Case { answer: "INSERT 0 1", after: ("SELECT id FROM un WHERE u = 5", "23"), ..case("do update for a value", "INSERT INTO un VALUES (2, 5)", "INSERT INTO un VALUES (3, 5) ON CONFLICT (u) DO UPDATE SET id = un.id * 10 + excluded.id") },
+    Case { before: "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1", answer: "error 40001", ..case("a value in repeatable read", "INSERT INTO un VALUES (2, 5)", "INSERT INTO un VALUES (3, 5)") },
     Case { before: "BEGIN; INSERT INTO t VALUES (9, 9)", answer: "UPDATE 1", after: ("COMMIT; SELECT v FROM t WHERE id IN (1, 9) ORDER BY id", "COMMIT\n21\n9"), ..case("in a transaction", ADDS, ADDS) },
     Case { before: "BEGIN; SAVEPOINT a; INSERT INTO t VALUES (9, 9)", answer: "UPDATE 1", after: ("ROLLBACK TO a; SELECT sum(v) FROM t; COMMIT", "ROLLBACK\n13\nCOMMIT"), ..case("after a savepoint", ADDS, ADDS) },
     Case { before: "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1", answer: "error 40001", ..case("repeatable read", ADDS, ADDS) },

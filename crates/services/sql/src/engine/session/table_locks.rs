@@ -62,6 +62,11 @@ impl Locks {
         Ok(())
     }
 
+    /// Whether a transaction has a table's lock alone.
+    pub(crate) fn is_alone(&self, table: u64) -> bool {
+        self.tables.lock().get(&table).is_some_and(|held| held.alone.is_some())
+    }
+
     /// Refuses a look at all rows of a table in a snapshot at LSN `seen` if rows were changed since. The caller has the lock alone,
     /// so that none will be. Errors: [`SqlError::Again`].
     pub(crate) fn check_newest(&self, table: u64, seen: u64) -> Result<(), SqlError> {
@@ -109,6 +114,7 @@ mod tests {
         assert!(locks.take(1, 10, true, 5).is_err());
         locks.give_back(1, 11, false, Some(6));
         locks.take(1, 10, true, 5).unwrap();
+        assert!(locks.is_alone(1) && !locks.is_alone(2));
         assert!(locks.check_newest(1, 5).is_err());
         locks.check_newest(1, 6).unwrap();
         assert!(locks.take(1, 11, false, 5).is_err());

@@ -14,6 +14,7 @@ use super::changed_table;
 use super::changed_table::column_position;
 use super::column_defaults;
 use super::column_definitions::{self, ReadColumn, check_names};
+use super::indexes::{self, NewIndex};
 use super::new_object::done;
 use super::{check_constraints, primary_keys, sequences, table_rewrite};
 use crate::engine::parse::ast;
@@ -110,7 +111,7 @@ async fn alter_one(session: &mut Session, table: &mut Table, operation: &AlterTa
     match operation {
         AlterTableOperation::RenameTable { table_name: RenameTableNameKind::To(name) } => {
             let (_, name) = resolve(name)?;
-            if session.shared.catalog().get(&table.schema_name, &name).is_some() {
+            if session.shared.catalog().is_taken(&table.schema_name, &name) {
                 return Err(SqlError::statement("42P07", format!("relation \"{name}\" already exists")));
             }
             if let Some(access) = session.access() {
@@ -144,14 +145,14 @@ async fn alter_one(session: &mut Session, table: &mut Table, operation: &AlterTa
             }
             primary_keys::add(session, table, key, positions).await?;
         }
-        AlterTableOperation::AddConstraint { constraint: TableConstraint::Check(check), not_valid: false } => {
-            let known: Vec<String> = table.checks.iter().map(|check| check.name.clone()).collect();
-            check_constraints::add(session, table, std::slice::from_ref(check)).await?;
-            let added = table.checks.iter().map(|check| check.name.clone()).find(|name| !known.contains(name));
-            check_constraints::validate(session, table, &added.unwrap_or_default()).await?;
-        }
+        AlterTableOperation::AddConstraint {
+            constraint: constraint @ (TableConstraint::Check(_) | TableConstraint::Unique(_)),
+            not_valid: false,
+        } => add_constraint(session, table, constraint).await?,
         AlterTableOperation::DropConstraint { if_exists, name, .. } => {
-            drop_constraint(table, &folded(name), *if_exists)?;
+            if !indexes::drop_constraint(session, table, &folded(name))? {
+                drop_constraint(table, &folded(name), *if_exists)?;
+            }
         }
         other => return Err(SqlError::unsupported(format!("ALTER TABLE .. {other}"))),
     }
@@ -194,6 +195,29 @@ async fn alter_column(
     Ok(())
 }
 
+/// Adds a constraint, which all rows fulfil. Errors: 23505, 23514 and others.
+async fn add_constraint(
+    session: &mut Session,
+    table: &mut Table,
+    constraint: &TableConstraint,
+) -> Result<(), SqlError> {
+    match constraint {
+        TableConstraint::Check(check) => {
+            let known: Vec<String> = table.checks.iter().map(|check| check.name.clone()).collect();
+            check_constraints::add(session, table, std::slice::from_ref(check)).await?;
+            let added = table.checks.iter().map(|check| check.name.clone()).find(|name| !known.contains(name));
+            check_constraints::validate(session, table, &added.unwrap_or_default()).await
+        }
+        TableConstraint::Unique(unique) => {
+            if let Some(access) = session.access() {
+                access.make_in(&table.schema_name)?;
+            }
+            indexes::add(session, "ALTER TABLE", table, NewIndex::of_table(unique)?)
+        }
+        other => Err(SqlError::unsupported(format!("the constraint \"{other}\""))),
+    }
+}
+
 /// Errors: 23502 if a row has NULL there.
 async fn set_not_null(session: &Session, table: &mut Table, at: usize) -> Result<(), SqlError> {
     let (name, relation) = (table.columns[at].name.clone(), &table.name);
@@ -233,7 +257,7 @@ fn drop_constraint(table: &mut Table, name: &str, if_exists: bool) -> Result<(),
 }
 
 async fn add_column(session: &Session, table: &mut Table, definition: &ColumnDef) -> Result<(), SqlError> {
-    let ReadColumn { mut column, key: is_key, sequence, checks } =
+    let ReadColumn { mut column, key: is_key, sequence, checks, uniques } =
         column_definitions::read_column(session, &table.name, definition).await?;
     if sequence.is_some() {
         return Err(SqlError::unsupported("ADD COLUMN of a serial or identity column")
@@ -244,6 +268,9 @@ async fn add_column(session: &Session, table: &mut Table, definition: &ColumnDef
     }
     if is_key.is_some() {
         return Err(SqlError::unsupported("ADD COLUMN with PRIMARY KEY"));
+    }
+    if !uniques.is_empty() {
+        return Err(SqlError::unsupported("ADD COLUMN with UNIQUE").with_hint("Add the constraint afterwards."));
     }
     if column.default.is_some() {
         let default = ast::default_of(&column)?;
@@ -276,6 +303,7 @@ async fn without(session: &mut Session, table: &mut Table, dropped: &[usize]) ->
     let old = table.clone();
     check_constraints::drop_with_columns(table, dropped)?;
     table.columns = kept.iter().map(|at| crate::table::Column { missing: None, ..old.columns[*at].clone() }).collect();
+    indexes::drop_with_columns(table, &kept);
     table.key = old.key.iter().map(|key| kept.partition_point(|at| at < key)).collect();
     table_rewrite::write_rows(session, table, &old, rows, &vec![false; kept.len()]).await?;
     for at in dropped {

@@ -210,8 +210,7 @@ pub(crate) async fn add(session: &Session, table: &mut Table, constraints: &[Che
         let given = constraint.name.as_ref().map(folded);
         // A name that is given later is not chosen before.
         let later = constraints.iter().filter_map(|other| other.name.as_ref().map(folded));
-        let taken: BTreeSet<String> =
-            table.checks.iter().map(|check| check.name.clone()).chain([table.key_name.clone()]).collect();
+        let taken: BTreeSet<String> = table.constraint_names().cloned().collect();
         let name = match given {
             Some(name) if taken.contains(&name) => return Err(exists(table, &name)),
             Some(name) => name,

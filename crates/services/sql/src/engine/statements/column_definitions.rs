@@ -8,6 +8,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use super::changed_table;
+use super::indexes::NewIndex;
 use super::sequences::{self, NewSequence};
 use crate::SqlError;
 use crate::engine::Session;
@@ -31,17 +32,19 @@ pub(crate) struct ReadTable {
     /// For each column the sequence that it asks for.
     pub(crate) sequences: Vec<Option<NewSequence>>,
     pub(crate) checks: Vec<CheckConstraint>,
+    pub(crate) uniques: Vec<NewIndex>,
 }
 
 /// Reads the columns and constraints of CREATE TABLE. Errors: those of its parts.
 pub(crate) async fn read_columns(session: &Session, create: &CreateTable, name: &str) -> Result<ReadTable, SqlError> {
-    let (mut columns, mut sequences, mut checks) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut columns, mut sequences, mut checks, mut uniques) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let mut key: Option<(Vec<String>, Option<String>)> = None;
     for definition in &create.columns {
-        let ReadColumn { column, key: is_key, sequence, checks: of_column } =
+        let ReadColumn { column, key: is_key, sequence, checks: of_column, uniques: unique } =
             read_column(session, name, definition).await?;
         sequences.push(sequence);
         checks.extend(of_column);
+        uniques.extend(unique);
         if let Some(constraint) = is_key {
             set_key(&mut key, name, vec![column.name.clone()], constraint)?;
         }
@@ -60,9 +63,10 @@ pub(crate) async fn read_columns(session: &Session, create: &CreateTable, name: 
                 set_key(&mut key, name, names, constraint.as_ref().map(folded))?;
             }
             TableConstraint::Check(check) => checks.push(check.clone()),
+            TableConstraint::Unique(unique) => uniques.push(NewIndex::of_table(unique)?),
             other => {
                 return Err(SqlError::unsupported(format!("the constraint \"{other}\""))
-                    .with_hint("PRIMARY KEY, NOT NULL and CHECK are supported; leave out other constraints."));
+                    .with_hint("PRIMARY KEY, UNIQUE, NOT NULL and CHECK are supported; leave out other constraints."));
             }
         }
     }
@@ -88,7 +92,7 @@ pub(crate) async fn read_columns(session: &Session, create: &CreateTable, name: 
         true => String::new(),
         false => key_name.unwrap_or_else(|| format!("{name}_pkey")),
     };
-    Ok(ReadTable { columns, key: positions, key_name, sequences, checks })
+    Ok(ReadTable { columns, key: positions, key_name, sequences, checks, uniques })
 }
 
 /// What cannot be said twice of a column.
@@ -104,6 +108,8 @@ pub(crate) struct ReadColumn {
     pub(crate) sequence: Option<NewSequence>,
     /// Its CHECK constraints.
     pub(crate) checks: Vec<CheckConstraint>,
+    /// Its UNIQUE constraints.
+    pub(crate) uniques: Vec<NewIndex>,
 }
 
 /// Reads the definition of a column. Errors: those of its parts.
@@ -118,7 +124,7 @@ pub(crate) async fn read_column(
         None => SqlType::from_ast(&definition.data_type)?,
     };
     let mut column = Column::new(folded(&definition.name), kind);
-    let (mut is_key, mut may_be_null, mut checks) = (None, false, Vec::new());
+    let (mut is_key, mut may_be_null, mut checks, mut uniques) = (None, false, Vec::new(), Vec::new());
     let mut sequence = serial.map(|kind| {
         let options = SequenceOptions { kind: Some(kind), ..SequenceOptions::default() };
         NewSequence { options, identity: None }
@@ -132,6 +138,9 @@ pub(crate) async fn read_column(
             ColumnOption::Null => may_be_null = true,
             ColumnOption::NotNull => column.not_null = true,
             ColumnOption::PrimaryKey(_) => is_key = Some(option.name.as_ref().map(folded)),
+            ColumnOption::Unique(unique) => {
+                uniques.push(NewIndex::of_column(&column.name, unique, option.name.as_ref())?);
+            }
             ColumnOption::Check(check) => {
                 // The parser keeps its name with the option.
                 checks.push(CheckConstraint { name: check.name.clone().or(option.name.clone()), ..check.clone() });
@@ -159,7 +168,7 @@ pub(crate) async fn read_column(
             }
             other => {
                 return Err(SqlError::unsupported(format!("\"{other}\" of column \"{}\"", column.name)).with_hint(
-                    "PRIMARY KEY, NOT NULL, CHECK and DEFAULT are supported; leave out other constraints.",
+                    "PRIMARY KEY, UNIQUE, NOT NULL, CHECK and DEFAULT are supported; leave out other constraints.",
                 ));
             }
         }
@@ -167,7 +176,7 @@ pub(crate) async fn read_column(
     if may_be_null && column.not_null {
         return Err(wrong("conflicting NULL/NOT NULL declarations", &column.name));
     }
-    Ok(ReadColumn { column, key: is_key, sequence, checks })
+    Ok(ReadColumn { column, key: is_key, sequence, checks, uniques })
 }
 
 /// Checks that a default can be evaluated, and has the column's type.

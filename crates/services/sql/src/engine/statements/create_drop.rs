@@ -14,7 +14,7 @@ use store::TreeId;
 use super::bulk_load::BulkLoad;
 use super::column_definitions::{self, ReadTable, check_names};
 use super::new_object::{created, done, free};
-use super::{changed_table, check_constraints, sequences};
+use super::{changed_table, check_constraints, indexes, sequences};
 use crate::SqlError;
 use crate::engine::parse::ast::resolve;
 use crate::engine::plan::access::{exactly, table_object};
@@ -75,14 +75,27 @@ async fn make_table(
     name: String,
     read: ReadTable,
 ) -> Result<Arc<Table>, SqlError> {
-    let ReadTable { columns, key, key_name, checks, .. } = read;
+    let ReadTable { columns, key, key_name, checks, uniques, .. } = read;
     let id = session.engine.next_number();
     session.changing("CREATE TABLE")?.lock(id, true)?;
     let (storage, rows) = make_storage(session, "CREATE TABLE")?;
     let (schema, addressed) = Table::schemas(&columns, &key);
-    let mut table =
-        Table { schema_name, name, id, storage, columns, key, key_name, checks: Vec::new(), rows, schema, addressed };
+    let mut table = Table {
+        schema_name,
+        name,
+        id,
+        storage,
+        columns,
+        key,
+        key_name,
+        checks: Vec::new(),
+        indexes: Vec::new(),
+        rows,
+        schema,
+        addressed,
+    };
     check_constraints::add(session, &mut table, &checks).await?;
+    indexes::declare(session, &mut table, uniques)?;
     let (tree, transaction) = (session.engine.catalog, session.changing("CREATE TABLE")?);
     transaction.with(|transaction| catalog::put_table(transaction, tree, &table))?;
     created(session, "CREATE TABLE", table_object(&table.schema_name, &table.name))?;
@@ -128,8 +141,10 @@ pub(crate) fn drop_objects(
     if cascade && *kind == ObjectType::Schema {
         return Err(SqlError::unsupported("CASCADE").with_hint("Drop the dependent objects first."));
     }
-    if *kind == ObjectType::Sequence {
-        return sequences::drop(session, names, if_exists, cascade);
+    match kind {
+        ObjectType::Sequence => return sequences::drop(session, names, if_exists, cascade),
+        ObjectType::Index => return indexes::drop(session, names, if_exists),
+        _ => {}
     }
     let tag = match kind {
         ObjectType::Table => "DROP TABLE",
@@ -219,6 +234,7 @@ pub(crate) fn discard_rows(session: &mut Session, table: &Table) -> Result<(), S
     let transaction = session.changing_alone("DROP TABLE", table.id)?;
     transaction.with(|transaction| {
         columns.discard(transaction, table)?;
+        indexes::drop_trees(transaction, table)?;
         Ok(transaction.drop_tree(&format!("sql.rows.{}", table.storage))?)
     })
 }
@@ -256,7 +272,8 @@ pub(crate) fn truncate(session: &mut Session, tables: &Truncate) -> Result<State
         let table = changed_table::table(session, &target.name, Action::TableTruncate)?;
         discard_rows(session, &table)?;
         let (storage, rows) = make_storage(session, "TRUNCATE TABLE")?;
-        let table = Table { storage, rows, ..(*table).clone() };
+        let mut table = Table { storage, rows, ..(*table).clone() };
+        indexes::make_trees(session, "TRUNCATE TABLE", &mut table)?;
         let (tree, transaction) = (session.engine.catalog, session.changing("TRUNCATE TABLE")?);
         transaction.with(|transaction| catalog::put_table(transaction, tree, &table))?;
         if tables.identity == Some(TruncateIdentityOption::Restart) {

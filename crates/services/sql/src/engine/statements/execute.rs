@@ -7,7 +7,7 @@ use datafusion::sql::sqlparser::ast::{ObjectType, Statement};
 use super::repeats::{Changing, changing_rows};
 use super::{
     advisory_calls, alter_table, called_settings, copy, create_drop, create_external_table, create_view,
-    cursor_statements, explain, insert, lock_table, maintenance, notification_statements, point_query,
+    cursor_statements, explain, indexes, insert, lock_table, maintenance, notification_statements, point_query,
     prepared_statements, rights, select_for_update, sequences, session_statements, update_delete,
 };
 use crate::SqlError;
@@ -218,7 +218,10 @@ fn words(statement: &Statement) -> &'static str {
         Statement::Drop { object_type: ObjectType::Table, .. } => "DROP TABLE",
         Statement::Drop { object_type: ObjectType::View, .. } => "DROP VIEW",
         Statement::Drop { object_type: ObjectType::Sequence, .. } => "DROP SEQUENCE",
+        Statement::Drop { object_type: ObjectType::Index, .. } => "DROP INDEX",
         Statement::Drop { .. } => "DROP SCHEMA",
+        Statement::CreateIndex(_) => "CREATE INDEX",
+        Statement::AlterIndex { .. } => "ALTER INDEX",
         Statement::Truncate(_) => "TRUNCATE TABLE",
         Statement::AlterTable(_) => "ALTER TABLE",
         _ => "",
@@ -247,6 +250,8 @@ async fn define(session: &mut Session, statement: &Statement) -> Result<Statemen
         Statement::Truncate(tables) => create_drop::truncate(session, tables),
         Statement::AlterTable(alter) => alter_table::alter(session, alter).await,
         Statement::Lock(lock) => lock_table::lock(session, lock),
+        Statement::CreateIndex(create) => indexes::create(session, create),
+        Statement::AlterIndex { name, operation } => indexes::alter(session, name, operation),
         other => Err(create_drop::unsupported(other)),
     }
 }

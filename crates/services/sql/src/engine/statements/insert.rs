@@ -4,6 +4,8 @@
 //! DataFusion runs. If it reads a snapshot, which does not see the new rows, its rows are written while they come. In a
 //! transaction that has changed something, the query runs to its end first, so a table can be inserted into itself.
 
+use std::collections::BTreeSet;
+
 use datafusion::arrow::array::ArrayRef;
 use datafusion::arrow::datatypes::{DataType, SchemaRef};
 use datafusion::scalar::ScalarValue;
@@ -21,7 +23,7 @@ use super::check_constraints;
 use super::column_defaults;
 use super::literal_values::{cells, fits, is_moment, moment};
 use super::read_columns::ReadColumns;
-use super::row_changes::Existing;
+use super::row_changes::{Arbiter, Existing};
 use super::update_delete::{always, assigned};
 use super::upsert;
 use crate::SqlError;
@@ -31,13 +33,13 @@ use crate::engine::parse::sequence_parser::is_overriding;
 use crate::engine::semantics::assignment_casts::assign;
 use crate::engine::session::transaction::SessionTransaction;
 use crate::engine::{Session, StatementResult};
-use crate::table::Table;
+use crate::table::{Index, Table};
 
-/// The treatment of a row whose primary key exists already.
+/// The treatment of a row whose primary key, or values in a unique index, exist already.
 enum Conflict<'a> {
     Existing(Existing),
     /// The existing row is changed.
-    Update(&'a DoUpdate),
+    Update(&'a DoUpdate, Arbiter),
 }
 
 /// The name of the table that an INSERT changes.
@@ -84,8 +86,8 @@ fn resolve_insert<'a>(session: &Session, insert: &'a Insert) -> Result<InsertTar
 fn may_also(session: &Session, table: &Table, insert: &Insert) -> Result<(), SqlError> {
     let mut read = ReadColumns::of(table).add_items(insert.returning.as_ref());
     if let Some(OnInsert::OnConflict(OnConflict { conflict_target, action })) = &insert.on {
-        if conflict_target.is_some() {
-            read = read.add_at(&table.key);
+        if let Some(target) = conflict_target {
+            read = read.add_at(arbiter_columns(table, arbiter(table, target)?));
         }
         if let OnConflictAction::DoUpdate(update) = action {
             let values = assigned(table, &update.assignments)?.values;
@@ -119,8 +121,8 @@ pub(crate) async fn insert(
     let columns = source_columns(session, &into, parameters).await?;
     let existing = match conflict {
         Conflict::Existing(existing) => existing,
-        Conflict::Update(update) => {
-            return upsert::upsert(session, &into, columns, update, insert.returning.as_ref(), parameters).await;
+        Conflict::Update(update, at) => {
+            return upsert::upsert(session, &into, columns, (update, at), insert.returning.as_ref(), parameters).await;
         }
     };
     let transaction = open_transaction(session)?;
@@ -245,7 +247,7 @@ pub(crate) async fn describe_insert(
             }
         }
     }
-    if let Conflict::Update(update) = conflict(&into.table, insert.on.as_ref())? {
+    if let Conflict::Update(update, _) = conflict(&into.table, insert.on.as_ref())? {
         upsert::upsert_parameters(session, &into, update, &mut found).await?;
     }
     let schema =
@@ -282,38 +284,56 @@ fn check_identity(into: &InsertTarget<'_>, values: usize) -> Result<(), SqlError
     Ok(())
 }
 
-/// The action of ON CONFLICT. Errors: 0A000, 42P10, 42601 for DO UPDATE without a key.
+/// The action of ON CONFLICT. Errors: 0A000, 42P10, 42601 for DO UPDATE without a target.
 fn conflict<'a>(table: &Table, on: Option<&'a OnInsert>) -> Result<Conflict<'a>, SqlError> {
     let (target, action) = match on {
         None => return Ok(Conflict::Existing(Existing::Refuse)),
         Some(OnInsert::OnConflict(OnConflict { conflict_target, action })) => (conflict_target, action),
         Some(_) => return Err(SqlError::unsupported("ON DUPLICATE KEY UPDATE")),
     };
-    let matches = match target {
-        None => true,
-        Some(ConflictTarget::Columns(names)) => {
-            let names: Vec<String> = names.iter().map(folded).collect();
-            let mut columns = names.iter().map(|name| column_position(table, name)).collect::<Result<Vec<_>, _>>()?;
-            let mut key = table.key.clone();
-            columns.sort_unstable();
-            key.sort_unstable();
-            columns == key && !key.is_empty()
-        }
-        Some(ConflictTarget::OnConstraint(name)) => ast::resolve(name)?.1 == table.key_name && !table.key.is_empty(),
-    };
-    if !matches {
-        return Err(SqlError::statement(
-            "42P10",
-            "there is no unique or exclusion constraint matching the ON CONFLICT specification",
-        ));
-    }
-    match action {
-        OnConflictAction::DoNothing => Ok(Conflict::Existing(Existing::Skip)),
-        OnConflictAction::DoUpdate(_) if target.is_none() => {
+    match (action, target) {
+        (OnConflictAction::DoNothing, None) => Ok(Conflict::Existing(Existing::Skip(Arbiter::Any))),
+        (OnConflictAction::DoNothing, Some(target)) => Ok(Conflict::Existing(Existing::Skip(arbiter(table, target)?))),
+        (OnConflictAction::DoUpdate(_), None) => {
             let message = "ON CONFLICT DO UPDATE requires inference specification or constraint name";
             Err(SqlError::statement("42601", message).with_hint("For example, ON CONFLICT (column_name)."))
         }
-        OnConflictAction::DoUpdate(update) => Ok(Conflict::Update(update)),
+        (OnConflictAction::DoUpdate(update), Some(target)) => Ok(Conflict::Update(update, arbiter(table, target)?)),
+    }
+}
+
+/// Where ON CONFLICT looks for existing rows. Errors: 42P10, 42703, 42704.
+fn arbiter(table: &Table, target: &ConflictTarget) -> Result<Arbiter, SqlError> {
+    let found = match target {
+        ConflictTarget::Columns(names) => {
+            let names: Vec<String> = names.iter().map(folded).collect();
+            let columns = names.iter().map(|name| column_position(table, name)).collect::<Result<BTreeSet<_>, _>>()?;
+            let are_those = |of: &[usize]| !of.is_empty() && of.iter().copied().collect::<BTreeSet<_>>() == columns;
+            let index = || table.indexes.iter().position(|index| index.unique && are_those(&index.columns));
+            if are_those(&table.key) { Some(Arbiter::Key) } else { index().map(Arbiter::Index) }
+        }
+        ConflictTarget::OnConstraint(name) => {
+            let name = ast::resolve(name)?.1;
+            let is_it = |index: &Index| index.constraint && index.name == name;
+            let at = match !table.key.is_empty() && name == table.key_name {
+                true => Some(Arbiter::Key),
+                false => table.indexes.iter().position(is_it).map(Arbiter::Index),
+            };
+            let missing = || format!("constraint \"{name}\" for table \"{}\" does not exist", table.name);
+            return at.ok_or_else(|| SqlError::statement("42704", missing()));
+        }
+    };
+    found.ok_or_else(|| {
+        let message = "there is no unique or exclusion constraint matching the ON CONFLICT specification";
+        SqlError::statement("42P10", message)
+    })
+}
+
+/// The columns by which existing rows are found.
+fn arbiter_columns(table: &Table, arbiter: Arbiter) -> &[usize] {
+    match arbiter {
+        Arbiter::Index(at) => &table.indexes[at].columns,
+        Arbiter::Any | Arbiter::Key => &table.key,
     }
 }
 

@@ -26,7 +26,7 @@ pub(crate) fn free(
     }
     match catalog.schemas.get(&schema) {
         None => Err(SqlError::statement("3F000", format!("schema \"{schema}\" does not exist"))),
-        Some(names) if !names.contains_key(&name) => Ok(Some((schema, name))),
+        Some(_) if !catalog.is_taken(&schema, &name) => Ok(Some((schema, name))),
         Some(_) if may_exist => Ok(None),
         Some(_) => Err(SqlError::statement("42P07", format!("relation \"{name}\" already exists"))),
     }

@@ -23,6 +23,7 @@ use datafusion::sql::sqlparser::ast::{
     TableWithJoins, Update,
 };
 use futures::stream;
+use store::StoreError;
 
 use super::changed_table;
 use super::changed_table::{note, placeholder};
@@ -37,7 +38,7 @@ use crate::table::key::KeyColumn;
 use crate::table::providers::Reads;
 use crate::table::row_encoding::BatchBuilder;
 use crate::table::uuid;
-use crate::table::{ColumnStore, ROW_TAG, SqlType, Table, View};
+use crate::table::{ColumnStore, Index, ROW_TAG, SqlType, Table, View};
 
 /// A found row: its address and all columns.
 pub(crate) struct FoundRow {
@@ -201,6 +202,27 @@ pub(crate) fn find(session: &Session, view: &View, table: &Table, key: &[u8]) ->
         return Ok(Some(FoundRow { address: [&[ROW_TAG], key].concat(), row: builder.finish()? }));
     }
     Ok(session.engine.columns.find(view, table, key)?.map(|(address, row)| FoundRow { address, row }))
+}
+
+/// The row to which the entry with a key of a unique index leads. Errors: damaged, if the row is not there.
+pub(crate) fn find_indexed(
+    session: &Session,
+    view: &View,
+    table: &Table,
+    (index, key): (&Index, &[u8]),
+) -> Result<Option<FoundRow>, SqlError> {
+    let Some(reference) = view.get(index.tree(), key)? else { return Ok(None) };
+    let found = match reference.first() {
+        _ if !table.key.is_empty() => find(session, view, table, &reference)?,
+        Some(&ROW_TAG) => find(session, view, table, &reference[1..])?,
+        _ => {
+            let row = session.engine.columns.row_at(view, table, &reference)?;
+            row.map(|row| FoundRow { address: reference.to_vec(), row })
+        }
+    };
+    let name = &index.name;
+    let missing = || StoreError::Corrupt(format!("index {name} has an entry of a row that is not there").into());
+    found.map(Some).ok_or_else(|| missing().into())
 }
 
 /// A query of the form that is looked for.

@@ -1,6 +1,6 @@
 //! Writes rows into the transaction: constraints, keys, and the rows of RETURNING.
 //!
-//! NOT NULL, CHECK and the primary key are checked against the transaction's view. Each row is locked before: where another transaction
+//! NOT NULL, CHECK, the primary key and unique indexes are checked against the transaction's view. Each row is locked before: where another transaction
 //! has it, the statement fails with [`SqlError::Again`], waits for the row and runs again. Rows without a primary key are new, and
 //! are not locked when they are added.
 
@@ -9,6 +9,7 @@ use std::collections::HashSet;
 use datafusion::arrow::array::{Array, ArrayRef, AsArray};
 use store::KEY_BYTES_MAX;
 
+use super::row_entries::{NewEntries, OldEntries, Pending, damaged_address};
 use crate::engine::Engine;
 use crate::engine::session::transaction::SessionTransaction;
 use crate::table::key::{self, KeyColumn};
@@ -16,15 +17,26 @@ use crate::table::row_encoding::RowEncoder;
 use crate::table::{COLUMN_TAG, ColumnStore, ROW_TAG, Table};
 use crate::{ErrorFields, ErrorObject, SqlError};
 
-/// The treatment of a row whose primary key exists already.
+/// The treatment of a row whose primary key, or values in a unique index, exist already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Existing {
     /// SQLSTATE 23505.
     Refuse,
-    /// The row is skipped.
-    Skip,
+    /// The row is skipped if this is where they exist.
+    Skip(Arbiter),
     /// There is none: the keys were checked.
     NoneIs,
+}
+
+/// Where ON CONFLICT looks for existing rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Arbiter {
+    /// The primary key and all unique indexes.
+    Any,
+    /// The primary key.
+    Key,
+    /// The unique index at this position.
+    Index(usize),
 }
 
 /// Refuses NULL in columns that are NOT NULL.
@@ -130,6 +142,7 @@ impl Engine {
         let rows = columns.first().map_or(0, |column| column.len());
         let (keys, encoder) = (KeyEncoder::new(table, columns), RowEncoder::new(table, columns));
         let (mut key, mut value) = (Vec::new(), Vec::new());
+        let mut entries = NewEntries::new(table, columns);
         let mut inserted = Vec::with_capacity(rows);
         let first_id = if table.key.is_empty() { self.row_ids(table, rows as u64)? } else { 0 };
         for row in 0..rows {
@@ -140,20 +153,50 @@ impl Engine {
                 keys.encode(row, &mut key)?;
                 // Another transaction may be adding the same key: its end decides.
                 transaction.lock_row(table.rows, &key)?;
-                if existing != Existing::NoneIs && self.exists(transaction, table, &key)? {
-                    if existing == Existing::Skip {
-                        continue;
-                    }
-                    return Err(key::duplicate(table, columns, row));
+            }
+            if existing != Existing::NoneIs
+                && let Some(at) = self.conflict(transaction, table, existing, (&key, &mut entries, row))?
+            {
+                match (existing, at) {
+                    (Existing::Skip(Arbiter::Any), _) => continue,
+                    (Existing::Skip(arbiter), _) if arbiter == at => continue,
+                    (_, Arbiter::Index(at)) => return Err(entries.duplicate(at, row)),
+                    _ => return Err(key::duplicate(table, columns, row)),
                 }
             }
             value.clear();
             encoder.encode(row, &mut value)?;
             transaction.put(table.rows, &key, &value)?;
+            entries.add_to_all(transaction, row, &key)?;
             inserted.push(row);
         }
         transaction.count(table.storage, inserted.len() as i64);
         Ok(inserted)
+    }
+
+    /// Where a row exists already that is to be inserted: as in PostgreSQL it is looked for first where ON CONFLICT looks for it.
+    fn conflict(
+        &self,
+        transaction: &SessionTransaction,
+        table: &Table,
+        existing: Existing,
+        (key, entries, row): (&[u8], &mut NewEntries<'_>, usize),
+    ) -> Result<Option<Arbiter>, SqlError> {
+        let first = match existing {
+            Existing::Skip(Arbiter::Index(at)) => Some(Arbiter::Index(at)),
+            _ => None,
+        };
+        let others = std::iter::once(Arbiter::Key).chain((0..entries.count()).map(Arbiter::Index));
+        for at in first.into_iter().chain(others.filter(|at| first != Some(*at))) {
+            let is_taken = match at {
+                Arbiter::Index(index) => entries.is_taken(transaction, index, row)?,
+                _ => !table.key.is_empty() && self.exists(transaction, table, key)?,
+            };
+            if is_taken {
+                return Ok(Some(at));
+            }
+        }
+        Ok(None)
     }
 
     /// Whether a primary key, which is locked, exists in either store.
@@ -180,30 +223,39 @@ impl Engine {
         addresses: &ArrayRef,
     ) -> Result<Vec<usize>, SqlError> {
         let (mut seen, mut locked) = (HashSet::new(), Ok(()));
+        let mut entries = OldEntries::new(self, transaction, table)?;
         let mut deleted = Vec::new();
         for (row, address) in addresses.as_binary::<i32>().iter().enumerate() {
             let address = address.unwrap_or_default();
             if seen.insert(address) {
-                locked = together(transaction, locked, self.delete_row(transaction, table, address))?;
+                locked = together(transaction, locked, self.delete_row(transaction, table, address, &mut entries))?;
                 deleted.push(row);
             }
         }
         locked.map(|()| deleted)
     }
 
-    fn delete_row(&self, transaction: &SessionTransaction, table: &Table, address: &[u8]) -> Result<(), SqlError> {
+    fn delete_row(
+        &self,
+        transaction: &SessionTransaction,
+        table: &Table,
+        address: &[u8],
+        entries: &mut Option<OldEntries<'_>>,
+    ) -> Result<(), SqlError> {
         match address.split_first() {
             Some((&ROW_TAG, key)) => {
                 transaction.lock_row(table.rows, key)?;
+                entries.as_mut().map_or(Ok(()), |entries| entries.remove(address))?;
                 transaction.count(table.storage, -1);
                 transaction.with(|transaction| Ok(transaction.delete(table.rows, key)?))
             }
             Some((&COLUMN_TAG, _)) => {
                 let delete = |transaction: &mut _| self.columns.delete(transaction, table, address);
                 let (tree, key) = transaction.with(delete)?;
-                transaction.lock_row(tree, &key)
+                transaction.lock_row(tree, &key)?;
+                entries.as_mut().map_or(Ok(()), |entries| entries.remove(address))
             }
-            _ => Err(store::StoreError::Corrupt("the address of a row cannot be read".into()).into()),
+            _ => Err(damaged_address()),
         }
     }
 
@@ -220,7 +272,8 @@ impl Engine {
         check_rows(transaction, table, columns)?;
         let (keys, encoder) = (KeyEncoder::new(table, columns), RowEncoder::new(table, columns));
         let (mut key, mut value) = (Vec::new(), Vec::new());
-        let (mut seen, mut changed, mut moved) = (HashSet::new(), Vec::new(), Vec::new());
+        let (mut old, mut new) = (OldEntries::new(self, transaction, table)?, NewEntries::new(table, columns));
+        let (mut seen, mut changed, mut moved, mut pending) = (HashSet::new(), Vec::new(), Vec::new(), Vec::new());
         let mut locked = Ok(());
         for (row, address) in addresses.as_binary::<i32>().iter().enumerate() {
             let address = address.unwrap_or_default();
@@ -234,19 +287,42 @@ impl Engine {
                 _ => None,
             };
             match stays {
-                Some(old) => {
-                    locked = together(transaction, locked, transaction.lock_row(table.rows, old))?;
+                Some(here) => {
+                    locked = together(transaction, locked, transaction.lock_row(table.rows, here))?;
+                    if let Some(old) = &mut old {
+                        locked = together(transaction, locked, old.replace(address, &new, row, &mut pending))?;
+                    }
                     value.clear();
                     encoder.encode(row, &mut value)?;
-                    transaction.put(table.rows, old, &value)?;
+                    transaction.put(table.rows, here, &value)?;
                 }
                 None => {
-                    locked = together(transaction, locked, self.delete_row(transaction, table, address))?;
+                    locked = together(transaction, locked, self.delete_row(transaction, table, address, &mut old))?;
                     moved.push(row);
                 }
             }
         }
         locked?;
+        for Pending { row, at, reference } in pending {
+            if new.is_taken(transaction, at, row)? {
+                return Err(new.duplicate(at, row));
+            }
+            new.add(transaction, at, row, &reference)?;
+        }
+        self.insert_moved(transaction, table, columns, (&mut new, moved))?;
+        Ok(changed)
+    }
+
+    /// Inserts rows with their new values that were deleted where they were.
+    fn insert_moved(
+        &self,
+        transaction: &SessionTransaction,
+        table: &Table,
+        columns: &[ArrayRef],
+        (entries, moved): (&mut NewEntries<'_>, Vec<usize>),
+    ) -> Result<(), SqlError> {
+        let (keys, encoder) = (KeyEncoder::new(table, columns), RowEncoder::new(table, columns));
+        let (mut key, mut value) = (Vec::new(), Vec::new());
         transaction.count(table.storage, moved.len() as i64);
         let first_id = if table.key.is_empty() { self.row_ids(table, moved.len() as u64)? } else { 0 };
         for (nth, row) in moved.into_iter().enumerate() {
@@ -256,14 +332,17 @@ impl Engine {
             } else {
                 keys.encode(row, &mut key)?;
                 transaction.lock_row(table.rows, &key)?;
-                if self.exists(transaction, table, &key)? {
-                    return Err(key::duplicate(table, columns, row));
-                }
+            }
+            match self.conflict(transaction, table, Existing::Refuse, (&key, &mut *entries, row))? {
+                Some(Arbiter::Index(at)) => return Err(entries.duplicate(at, row)),
+                Some(_) => return Err(key::duplicate(table, columns, row)),
+                None => {}
             }
             value.clear();
             encoder.encode(row, &mut value)?;
             transaction.put(table.rows, &key, &value)?;
+            entries.add_to_all(transaction, row, &key)?;
         }
-        Ok(changed)
+        Ok(())
     }
 }

@@ -12,7 +12,7 @@ use datafusion::sql::sqlparser::ast::{DataType, Expr, Statement};
 use futures::TryStreamExt;
 
 use super::bulk_load::BulkLoad;
-use super::{check_constraints, column_definitions, create_drop, sequences};
+use super::{check_constraints, column_definitions, create_drop, indexes, sequences};
 use crate::SqlError;
 use crate::engine::Session;
 use crate::engine::parse::ast;
@@ -37,6 +37,7 @@ pub(crate) async fn write_rows(
 ) -> Result<(), SqlError> {
     (table.schema, table.addressed) = Table::schemas(&table.columns, &table.key);
     (table.storage, table.rows) = create_drop::make_storage(session, "ALTER TABLE")?;
+    indexes::make_trees(session, "ALTER TABLE", table)?;
     check_constraints::prepare(session, table).await?;
     let engine = session.engine.clone();
     let transaction = session.changing("ALTER TABLE")?;
@@ -84,6 +85,7 @@ pub(crate) async fn set_type(
     }
     sequences::set_type(session, &column)?;
     table.columns[at] = column;
+    indexes::check_types(table)?;
     // What was changed before in the same statement is not in the catalog yet.
     (table.schema, table.addressed) = Table::schemas(&table.columns, &table.key);
     check_constraints::compile_all(session, table).await?;

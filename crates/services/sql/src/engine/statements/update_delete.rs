@@ -168,7 +168,8 @@ fn plan_update<'a>(session: &Session, update: &'a Update) -> Result<Planned<'a>,
         read = read.add(value);
     }
     changed_table::may_read(session, &table, read.add_items(update.returning.as_ref()))?;
-    let changes_key = table.key.iter().any(|at| values[*at].is_some());
+    let unique = table.indexes.iter().filter(|index| index.unique).flat_map(|index| &index.columns);
+    let changes_key = table.key.iter().chain(unique).any(|at| values[*at].is_some());
     if let Some(UpdateTableFromKind::BeforeSet(_)) = &update.from {
         return Err(SqlError::unsupported("FROM before SET"));
     }

@@ -1,4 +1,4 @@
-//! INSERT .. ON CONFLICT (key) DO UPDATE.
+//! INSERT .. ON CONFLICT (key) DO UPDATE: of the primary key, or of a unique index.
 //!
 //! ```text
 //!   proposed row --its key is new----> inserted
@@ -26,7 +26,7 @@ use datafusion::sql::sqlparser::ast::{BinaryOperator, DoUpdate, Expr, SelectItem
 use super::changed_table;
 use super::changed_table::{ChangedRows, InsertTarget};
 use super::point_query;
-use super::row_changes::{Existing, KeyEncoder, check_rows};
+use super::row_changes::{Arbiter, Existing, KeyEncoder, check_rows};
 use super::update_delete::{Assigned, assigned, new_values};
 use crate::SqlError;
 use crate::engine::parse::ast;
@@ -34,6 +34,7 @@ use crate::engine::parse::ast::folded;
 use crate::engine::semantics::assignment_casts::assign;
 use crate::engine::{Session, StatementResult};
 use crate::table::Table;
+use crate::table::index::IndexEncoder;
 use crate::table::providers::Reads;
 
 /// The name of proposed rows in SET and WHERE.
@@ -70,13 +71,13 @@ pub(crate) async fn upsert(
     session: &mut Session,
     into: &InsertTarget<'_>,
     columns: Vec<ArrayRef>,
-    update: &DoUpdate,
+    (update, arbiter): (&DoUpdate, Arbiter),
     returning: Option<&Vec<SelectItem>>,
     parameters: &[ScalarValue],
 ) -> Result<StatementResult, SqlError> {
     let table = into.table.clone();
     check_rows(session.changing("INSERT")?, &table, &columns)?;
-    let sorted = sort(session, &table, &columns)?;
+    let sorted = sort(session, &table, &columns, arbiter)?;
     let assigned = assigned(&table, &update.assignments)?;
     let proposed = taken(&columns, &sorted.known)?;
     let updates = match plain(&table, &assigned, update, &proposed, &sorted.there) {
@@ -118,14 +119,32 @@ pub(crate) async fn upsert(
 }
 
 /// Searches for the keys of proposed rows.
-fn sort(session: &Session, table: &Table, columns: &[ArrayRef]) -> Result<Sorted, SqlError> {
+fn sort(session: &Session, table: &Table, columns: &[ArrayRef], arbiter: Arbiter) -> Result<Sorted, SqlError> {
     let keys = KeyEncoder::new(table, columns);
+    let index = match arbiter {
+        Arbiter::Index(at) => Some(IndexEncoder::new(&table.indexes[at], columns)),
+        Arbiter::Any | Arbiter::Key => None,
+    };
     let view = session.shared.view();
     let (mut new, mut known, mut addresses, mut there) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let (mut key, mut fresh) = (Vec::new(), HashSet::new());
     for row in 0..columns.first().map_or(0, |column| column.len()) {
-        keys.encode(row, &mut key)?;
-        match point_query::find(session, &view, table, &key)? {
+        let found = match &index {
+            // NULL equals nothing.
+            Some(index) if !index.is_unique(row) => {
+                new.push(row);
+                continue;
+            }
+            Some(index) => {
+                index.encode(row, &[], &mut key)?;
+                point_query::find_indexed(session, &view, table, (index.index, &key))?
+            }
+            None => {
+                keys.encode(row, &mut key)?;
+                point_query::find(session, &view, table, &key)?
+            }
+        };
+        match found {
             Some(found) => {
                 known.push(row);
                 addresses.push(found.address);

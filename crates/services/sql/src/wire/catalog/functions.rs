@@ -17,6 +17,7 @@ use super::session_objects::{Facts, Moment, SessionFacts};
 use crate::SqlError;
 use crate::engine::Settings;
 use crate::table::catalog::PUBLIC;
+use crate::text::identifiers::quoted;
 use crate::wire::login::SERVER_VERSION;
 
 /// Computes the text for an object's OID, and possibly for a part of it.
@@ -160,18 +161,21 @@ impl ScalarUDFImpl for Kept {
 
 /// The statement that creates an index, or one of its columns.
 pub(super) fn index(moment: &Moment, oid: u32, part: Option<usize>) -> Option<String> {
-    let relation = moment.keyed().find(|relation| relation.index_oid() == oid)?;
+    let (relation, index) = moment.index_of(oid)?;
     if let Some(part) = part.filter(|part| *part > 0) {
-        return relation.key_column(part);
+        return relation.index_column(index, part);
     }
-    let (name, schema, table) = (&relation.key_name, &relation.namespace.name, &relation.name);
-    Some(format!("CREATE UNIQUE INDEX {name} ON {schema}.{table} USING btree ({})", relation.key_columns()))
+    let unique = if index.unique { "UNIQUE " } else { "" };
+    let (name, schema, table) = (quoted(&index.name), quoted(&relation.namespace.name), quoted(&relation.name));
+    let columns = relation.index_columns(index);
+    Some(format!("CREATE {unique}INDEX {name} ON {schema}.{table} USING btree ({columns})"))
 }
 
 fn constraint(moment: &Moment, oid: u32) -> Option<String> {
-    let key = moment.keyed().find(|relation| relation.constraint_oid() == oid);
-    if let Some(relation) = key {
-        return Some(format!("PRIMARY KEY ({})", relation.key_columns()));
+    let mut keys = moment.indexes().filter(|(_, index)| index.constraint);
+    if let Some((relation, index)) = keys.find(|(relation, index)| relation.constraint_oid(index) == oid) {
+        let kind = if index.primary { "PRIMARY KEY" } else { "UNIQUE" };
+        return Some(format!("{kind} ({})", relation.index_columns(index)));
     }
     let checks =
         moment.relations.iter().flat_map(|relation| relation.checks.iter().map(move |check| (relation, check)));

@@ -166,8 +166,9 @@ fn number(moment: &Moment, kind: Named, name: &str) -> Option<u32> {
             let schema = schema.map_or("public", String::as_str);
             let inside = moment.relations.iter().filter(|relation| relation.namespace.name == schema);
             let mut numbers = inside.filter_map(|relation| {
-                let key = !relation.key.is_empty() && relation.key_name == *table;
-                (relation.name == *table).then_some(relation.oid).or_else(|| key.then(|| relation.index_oid()))
+                let index = || relation.indexes.iter().find(|index| index.name == *table);
+                let number = (relation.name == *table).then_some(relation.oid);
+                number.or_else(|| index().map(|index| relation.index_oid(index)))
             });
             numbers.next()
         }
@@ -213,9 +214,9 @@ fn name(moment: &Moment, kind: Named, oid: u32) -> Option<String> {
             };
             let mut found = moment.relations.iter().filter_map(|relation| {
                 let schema = &relation.namespace.name;
-                let index = !relation.key.is_empty() && relation.index_oid() == oid;
+                let index = || relation.indexes.iter().find(|index| relation.index_oid(index) == oid);
                 let table = (relation.oid == oid).then(|| inside(schema, &relation.name));
-                table.or_else(|| index.then(|| inside(schema, &relation.key_name)))
+                table.or_else(|| index().map(|index| inside(schema, &index.name)))
             });
             let catalog = || TABLES.iter().find(|(_, number, _)| *number == oid).map(|(name, ..)| (*name).to_owned());
             found.next().or_else(catalog)

@@ -177,7 +177,7 @@ pub(super) fn tables(moment: &Moment) -> Vec<Row> {
     };
     let own = moment.relations.iter().filter(|relation| relation.query.is_none() && relation.sequence.is_none());
     let own =
-        own.map(|relation| row(&relation.namespace.name, &relation.name, relation.owner, !relation.key.is_empty()));
+        own.map(|relation| row(&relation.namespace.name, &relation.name, relation.owner, !relation.indexes.is_empty()));
     own.chain(TABLES.iter().map(|(name, ..)| row(super::SCHEMA, name, OWNER, false))).collect()
 }
 
@@ -199,13 +199,13 @@ pub(super) fn views(moment: &Moment) -> Vec<Row> {
 /// Rows of `pg_indexes`.
 pub(super) fn indexes(moment: &Moment) -> Vec<Row> {
     moment
-        .keyed()
-        .map(|relation| {
-            let definition = index(moment, relation.index_oid(), None);
+        .indexes()
+        .map(|(relation, shown)| {
+            let definition = index(moment, relation.index_oid(shown), None);
             vec![
                 ("schemaname", text(&relation.namespace.name)),
                 ("tablename", text(&relation.name)),
-                ("indexname", text(&relation.key_name)),
+                ("indexname", text(&shown.name)),
                 ("tablespace", ScalarValue::Utf8(None)),
                 ("indexdef", ScalarValue::Utf8(definition)),
             ]

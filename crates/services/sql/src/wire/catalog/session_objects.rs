@@ -16,7 +16,7 @@ use crate::engine::plan::sequence_rows;
 use crate::engine::plan::session_catalog::StatementView;
 use crate::engine::session::named_statements::NamedStatements;
 use crate::engine::statements::check_constraints;
-use crate::table::{Check, Entry, Sequence, Table};
+use crate::table::{Check, Entry, IndexOrder, Sequence, Table};
 use crate::text::identifiers::quoted;
 
 /// Lower OIDs are PostgreSQL's own (`FirstNormalObjectId`).
@@ -48,6 +48,21 @@ pub(super) struct ShownCheck {
     pub(super) columns: Vec<usize>,
 }
 
+/// An index.
+#[derive(Debug, Clone)]
+pub(super) struct ShownIndex {
+    pub(super) name: String,
+    /// Positions of its columns.
+    pub(super) columns: Vec<usize>,
+    /// Their orders; empty if all are ascending with NULL last.
+    pub(super) orders: Vec<IndexOrder>,
+    pub(super) unique: bool,
+    /// Whether it is that of the primary key.
+    pub(super) primary: bool,
+    /// Whether it is that of a constraint of its name.
+    pub(super) constraint: bool,
+}
+
 /// A table, view or sequence.
 #[derive(Debug, Clone)]
 pub(super) struct Relation {
@@ -59,10 +74,8 @@ pub(super) struct Relation {
     /// The query of a view, as SQL.
     pub(super) query: Option<Arc<str>>,
     pub(super) columns: SchemaRef,
-    /// Positions of the primary key's columns; empty if there is none.
-    pub(super) key: Vec<usize>,
-    /// Name of the primary key and of its index.
-    pub(super) key_name: String,
+    /// Its indexes, that of the primary key first.
+    pub(super) indexes: Vec<ShownIndex>,
     /// Defaults of columns by their positions, as SQL.
     pub(super) defaults: Vec<(usize, String)>,
     /// CHECK constraints.
@@ -76,14 +89,16 @@ pub(super) struct Relation {
 }
 
 impl Relation {
-    /// OID of the primary key's index.
-    pub(super) fn index_oid(&self) -> u32 {
-        number(&[&self.namespace.name, &self.name, "$index"])
+    /// OID of an index.
+    pub(super) fn index_oid(&self, index: &ShownIndex) -> u32 {
+        let name: &[&str] = if index.primary { &[] } else { &[&index.name] };
+        number(&[&[self.namespace.name.as_str(), &self.name, "$index"], name].concat())
     }
 
-    /// OID of the primary key as a constraint.
-    pub(super) fn constraint_oid(&self) -> u32 {
-        number(&[&self.namespace.name, &self.name, "$key"])
+    /// OID of an index's constraint.
+    pub(super) fn constraint_oid(&self, index: &ShownIndex) -> u32 {
+        let name: &[&str] = if index.primary { &[] } else { &[&index.name] };
+        number(&[&[self.namespace.name.as_str(), &self.name, "$key"], name].concat())
     }
 
     /// OID of a CHECK constraint.
@@ -96,16 +111,25 @@ impl Relation {
         number(&[&self.namespace.name, &self.name, "$default", self.columns.field(at).name()])
     }
 
-    /// The column at a position of the primary key, from 1, as SQL writes it.
-    pub(super) fn key_column(&self, place: usize) -> Option<String> {
-        let at = self.key.get(place.checked_sub(1)?)?;
+    /// The column at a position of an index, from 1, as SQL writes it.
+    pub(super) fn index_column(&self, index: &ShownIndex, place: usize) -> Option<String> {
+        let at = index.columns.get(place.checked_sub(1)?)?;
         Some(quoted(self.columns.field(*at).name()))
     }
 
-    /// The primary key's columns as SQL writes them.
-    pub(super) fn key_columns(&self) -> String {
-        let names: Vec<String> = (1..=self.key.len()).filter_map(|place| self.key_column(place)).collect();
-        names.join(", ")
+    /// An index's columns as SQL writes them.
+    pub(super) fn index_columns(&self, index: &ShownIndex) -> String {
+        let column = |place: usize| {
+            let order = match index.orders.get(place - 1).map(|order| (order.descending, order.nulls_first)) {
+                Some((true, true)) => " DESC",
+                Some((true, false)) => " DESC NULLS LAST",
+                Some((false, true)) => " NULLS FIRST",
+                _ => "",
+            };
+            Some(format!("{}{order}", self.index_column(index, place)?))
+        };
+        let columns: Vec<String> = (1..=index.columns.len()).filter_map(column).collect();
+        columns.join(", ")
     }
 }
 
@@ -150,9 +174,14 @@ pub(super) struct Moment {
 }
 
 impl Moment {
-    /// The relations that have a primary key.
-    pub(super) fn keyed(&self) -> impl Iterator<Item = &Relation> {
-        self.relations.iter().filter(|relation| !relation.key.is_empty())
+    /// The indexes, each with its table.
+    pub(super) fn indexes(&self) -> impl Iterator<Item = (&Relation, &ShownIndex)> {
+        self.relations.iter().flat_map(|relation| relation.indexes.iter().map(move |index| (relation, index)))
+    }
+
+    /// The index with an OID.
+    pub(super) fn index_of(&self, oid: u32) -> Option<(&Relation, &ShownIndex)> {
+        self.indexes().find(|(relation, index)| relation.index_oid(index) == oid)
     }
 }
 
@@ -212,12 +241,12 @@ impl Facts {
                     Entry::Table(table) => owned.get(&table.id).cloned().unwrap_or_default(),
                     _ => Vec::new(),
                 };
-                let (columns, key, key_name) = match entry {
-                    Entry::Sequence(_) => (sequence_rows::schema(), Vec::new(), String::new()),
-                    Entry::Table(table) => (table.declared(), table.key.clone(), table.key_name.clone()),
-                    Entry::View(_) => (Arc::new(Schema::empty()), Vec::new(), String::new()),
-                    Entry::Virtual(table) => (table.schema(), Vec::new(), String::new()),
-                    Entry::External(table) => (table.schema.clone(), Vec::new(), String::new()),
+                let (columns, indexes) = match entry {
+                    Entry::Sequence(_) => (sequence_rows::schema(), Vec::new()),
+                    Entry::Table(table) => (table.declared(), shown_indexes(table)),
+                    Entry::View(_) => (Arc::new(Schema::empty()), Vec::new()),
+                    Entry::Virtual(table) => (table.schema(), Vec::new()),
+                    Entry::External(table) => (table.schema.clone(), Vec::new()),
                 };
                 let object = Object::Table { schema: &schema, name, columns: &[] };
                 moment.relations.push(Relation {
@@ -227,8 +256,7 @@ impl Facts {
                     name: name.clone(),
                     query: if let Entry::View(view) = entry { Some(Arc::clone(&view.sql)) } else { None },
                     columns,
-                    key,
-                    key_name,
+                    indexes,
                     defaults,
                     checks,
                     identities,
@@ -254,6 +282,27 @@ impl Facts {
         }
         Ok(moment)
     }
+}
+
+/// The indexes of a table, that of its primary key first.
+fn shown_indexes(table: &Table) -> Vec<ShownIndex> {
+    let key = (!table.key.is_empty()).then(|| ShownIndex {
+        name: table.key_name.clone(),
+        columns: table.key.clone(),
+        orders: Vec::new(),
+        unique: true,
+        primary: true,
+        constraint: true,
+    });
+    let others = table.indexes.iter().map(|index| ShownIndex {
+        name: index.name.clone(),
+        columns: index.columns.clone(),
+        orders: index.orders.clone(),
+        unique: index.unique,
+        primary: false,
+        constraint: index.constraint,
+    });
+    key.into_iter().chain(others).collect()
 }
 
 /// A constraint whose text cannot be read is not shown.

@@ -20,7 +20,7 @@ use super::arrow_schema::{names, shape};
 use super::backends::{ACTIVITY, Backends, GSSAPI};
 use super::catalog_row::{Row, int, text};
 use super::locks::{LOCKS, LocksTable};
-use super::session_objects::{Facts, Moment, Namespace, Relation, SessionFacts, ShownCheck};
+use super::session_objects::{Facts, Moment, Namespace, Relation, SessionFacts, ShownCheck, ShownIndex};
 use super::types::CatalogType;
 use super::{acl, functions, prepared_statements, roles, sequences, static_catalogs, types};
 use crate::wire::oid::{Described, Kind, Scalar};
@@ -130,33 +130,27 @@ fn classes(moment: &Moment) -> Vec<Row> {
     let acls = Acls::of(&moment.about);
     let index = acls.index();
     for relation in &moment.relations {
-        let keyed = !relation.key.is_empty();
-        rows.push(class(
-            relation,
-            relation.oid,
-            &relation.name,
-            match (&relation.query, &relation.sequence) {
-                (Some(_), _) => "v",
-                (None, Some(_)) => "S",
-                _ => "r",
-            },
-            keyed,
-        ));
+        let kind = match (&relation.query, &relation.sequence) {
+            (Some(_), _) => "v",
+            (None, Some(_)) => "S",
+            _ => "r",
+        };
+        let columns = relation.columns.fields().len();
+        rows.push(class(relation, relation.oid, &relation.name, (kind, columns)));
         let object = Object::Table { schema: &relation.namespace.name, name: &relation.name, columns: &[] };
         let acl = match &relation.sequence {
             Some(_) => acl::sequence_acl_or_null(index.as_ref(), &object),
             None => acl_or_null(index.as_ref(), &object, None),
         };
         rows.last_mut().into_iter().for_each(|row| row.push(("relacl", acl.clone())));
-        if keyed {
-            rows.push(class(relation, relation.index_oid(), &relation.key_name, "i", false));
+        for index in &relation.indexes {
+            rows.push(class(relation, relation.index_oid(index), &index.name, ("i", index.columns.len())));
         }
     }
     rows
 }
 
-fn class(relation: &Relation, oid: u32, name: &str, kind: &str, keyed: bool) -> Row {
-    let columns = if kind == "i" { relation.key.len() } else { relation.columns.fields().len() };
+fn class(relation: &Relation, oid: u32, name: &str, (kind, columns): (&str, usize)) -> Row {
     let method = match kind {
         "i" => BTREE,
         "r" => HEAP,
@@ -168,7 +162,7 @@ fn class(relation: &Relation, oid: u32, name: &str, kind: &str, keyed: bool) -> 
         ("relnamespace", int(relation.namespace.oid)),
         ("relowner", int(relation.owner)),
         ("relam", ScalarValue::from(method)),
-        ("relhasindex", ScalarValue::from(keyed)),
+        ("relhasindex", ScalarValue::from(kind == "r" && !relation.indexes.is_empty())),
         ("relpersistence", text("p")),
         ("relkind", text(kind)),
         ("relnatts", ScalarValue::from(columns as i16)),
@@ -194,8 +188,12 @@ fn attributes(moment: &Moment) -> Vec<Row> {
             row.push(("attidentity", text(identity.map_or("", |(_, always)| if *always { "a" } else { "d" }))));
             rows.push(row);
         }
-        for (at, column) in relation.key.iter().enumerate() {
-            rows.push(attribute(relation.index_oid(), at + 1, relation.columns.field(*column)));
+        for index in &relation.indexes {
+            let columns = index.columns.iter().enumerate();
+            let row = |(at, column): (usize, &usize)| {
+                attribute(relation.index_oid(index), at + 1, relation.columns.field(*column))
+            };
+            rows.extend(columns.map(row));
         }
     }
     rows
@@ -240,11 +238,6 @@ fn defaults(moment: &Moment) -> Vec<Row> {
     all.flat_map(|relation| relation.defaults.iter().map(move |(at, default)| row(relation, *at, default))).collect()
 }
 
-/// The positions of the primary key's columns, from 1.
-fn key_numbers(relation: &Relation) -> ScalarValue {
-    numbers_of(&relation.key)
-}
-
 /// Positions of columns, from 1.
 fn numbers_of(columns: &[usize]) -> ScalarValue {
     let numbers: Vec<ScalarValue> = columns.iter().map(|at| ScalarValue::from(*at as i16 + 1)).collect();
@@ -257,40 +250,51 @@ fn zeros(count: usize, zero: ScalarValue) -> ScalarValue {
     ScalarValue::List(ScalarValue::new_list_nullable(&vec![zero; count], &kind))
 }
 
+/// The orders of an index's columns: 1 for DESC, 2 for NULLS FIRST.
+fn orders_of(index: &ShownIndex) -> ScalarValue {
+    let order = |at: usize| {
+        let order = index.orders.get(at).copied().unwrap_or_default();
+        ScalarValue::from(i16::from(order.descending) + 2 * i16::from(order.nulls_first))
+    };
+    let orders: Vec<ScalarValue> = (0..index.columns.len()).map(order).collect();
+    ScalarValue::List(ScalarValue::new_list_nullable(&orders, &DataType::Int16))
+}
+
 fn indexes(moment: &Moment) -> Vec<Row> {
-    let row = |relation: &Relation| {
+    let row = |(relation, index): (&Relation, &ShownIndex)| {
+        let columns = index.columns.len();
         vec![
-            ("indexrelid", int(relation.index_oid())),
+            ("indexrelid", int(relation.index_oid(index))),
             ("indrelid", int(relation.oid)),
-            ("indnatts", ScalarValue::from(relation.key.len() as i16)),
-            ("indnkeyatts", ScalarValue::from(relation.key.len() as i16)),
-            ("indisunique", ScalarValue::from(true)),
-            ("indisprimary", ScalarValue::from(true)),
+            ("indnatts", ScalarValue::from(columns as i16)),
+            ("indnkeyatts", ScalarValue::from(columns as i16)),
+            ("indisunique", ScalarValue::from(index.unique)),
+            ("indisprimary", ScalarValue::from(index.primary)),
             ("indimmediate", ScalarValue::from(true)),
             ("indisvalid", ScalarValue::from(true)),
             ("indisready", ScalarValue::from(true)),
             ("indislive", ScalarValue::from(true)),
-            ("indkey", key_numbers(relation)),
-            ("indcollation", zeros(relation.key.len(), ScalarValue::from(0i32))),
-            ("indclass", zeros(relation.key.len(), ScalarValue::from(0i32))),
-            ("indoption", zeros(relation.key.len(), ScalarValue::from(0i16))),
+            ("indkey", numbers_of(&index.columns)),
+            ("indcollation", zeros(columns, ScalarValue::from(0i32))),
+            ("indclass", zeros(columns, ScalarValue::from(0i32))),
+            ("indoption", orders_of(index)),
         ]
     };
-    moment.keyed().map(row).collect()
+    moment.indexes().map(row).collect()
 }
 
 fn constraints(moment: &Moment) -> Vec<Row> {
-    let row = |relation: &Relation| {
+    let row = |(relation, index): (&Relation, &ShownIndex)| {
         vec![
-            ("oid", int(relation.constraint_oid())),
-            ("conname", text(&relation.key_name)),
+            ("oid", int(relation.constraint_oid(index))),
+            ("conname", text(&index.name)),
             ("connamespace", int(relation.namespace.oid)),
-            ("contype", text("p")),
+            ("contype", text(if index.primary { "p" } else { "u" })),
             ("convalidated", ScalarValue::from(true)),
             ("conrelid", int(relation.oid)),
-            ("conindid", int(relation.index_oid())),
+            ("conindid", int(relation.index_oid(index))),
             ("conislocal", ScalarValue::from(true)),
-            ("conkey", key_numbers(relation)),
+            ("conkey", numbers_of(&index.columns)),
         ]
     };
     let check = |relation: &Relation, check: &ShownCheck| {
@@ -312,7 +316,8 @@ fn constraints(moment: &Moment) -> Vec<Row> {
     };
     let all = moment.relations.iter();
     let checks = all.flat_map(|relation| relation.checks.iter().map(move |one| check(relation, one)));
-    moment.keyed().map(row).chain(checks).collect()
+    let keys = moment.indexes().filter(|(_, index)| index.constraint);
+    keys.map(row).chain(checks).collect()
 }
 
 fn namespaces(moment: &Moment) -> Vec<Row> {

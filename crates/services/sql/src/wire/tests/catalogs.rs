@@ -96,6 +96,55 @@ async fn keys_are_told_to_jdbc_and_to_sqlalchemy_in_their_order() {
 }
 
 #[tokio::test]
+async fn indexes_and_unique_constraints_are_told_as_psql_asks_for_them() {
+    let server = server(|_| {}).await;
+    let mut client = Client::trusted(&server).await;
+    for sql in [
+        "create table drugs (id int primary key, code text unique, \"Form\" text)",
+        "create index forms on drugs (\"Form\", code)",
+        "create unique index pair on drugs (id desc, \"Form\" nulls first)",
+    ] {
+        assert_eq!(client.query(sql).await.errors(), [""; 0], "{sql}");
+    }
+    let of_table = "SELECT c2.relname, i.indisprimary, i.indisunique, i.indisclustered, i.indisvalid, \
+                    pg_catalog.pg_get_indexdef(i.indexrelid, 0, true), pg_catalog.pg_get_constraintdef(con.oid, true), contype, \
+                    condeferrable, condeferred, i.indisreplident, c2.reltablespace FROM pg_catalog.pg_class c, pg_catalog.pg_class c2, \
+                    pg_catalog.pg_index i LEFT JOIN pg_catalog.pg_constraint con ON (conrelid = i.indrelid AND conindid = \
+                    i.indexrelid AND contype IN ('p','u','x')) WHERE c.oid = 'drugs'::regclass AND c.oid = i.indrelid AND i.indexrelid = \
+                    c2.oid ORDER BY i.indisprimary DESC, c2.relname";
+    assert_eq!(
+        rows(&mut client, of_table).await,
+        [
+            "drugs_pkey|t|t|f|t|CREATE UNIQUE INDEX drugs_pkey ON public.drugs USING btree (id)|PRIMARY KEY (id)|p|f|f|f|0",
+            "drugs_code_key|f|t|f|t|CREATE UNIQUE INDEX drugs_code_key ON public.drugs USING btree (code)|UNIQUE (code)|u|f|f|f|0",
+            "forms|f|f|f|t|CREATE INDEX forms ON public.drugs USING btree (\"Form\", code)|NULL|NULL|NULL|NULL|f|0",
+            "pair|f|t|f|t|CREATE UNIQUE INDEX pair ON public.drugs USING btree (id DESC, \"Form\" NULLS FIRST)|NULL|NULL|NULL|NULL|f|0",
+        ]
+    );
+    for (sql, expected) in [
+        (
+            "select c.relname, c.relkind, c2.relname from pg_class c left join pg_index i on i.indexrelid = c.oid left join \
+             pg_class c2 on i.indrelid = c2.oid where c.relkind in ('i', 'I', '') order by 1",
+            vec!["drugs_code_key|i|drugs", "drugs_pkey|i|drugs", "forms|i|drugs", "pair|i|drugs"],
+        ),
+        (
+            "select indexname from pg_indexes where tablename = 'drugs' and indexdef not like '% UNIQUE %'",
+            vec!["forms"],
+        ),
+        ("select indoption from pg_index where indexrelid = 'pair'::regclass", vec!["3 2"]),
+        ("select pg_get_indexdef('pair'::regclass, 1, true)", vec!["id"]),
+        ("select 'forms'::regclass::text, relhasindex from pg_class where relname = 'drugs'", vec!["forms|t"]),
+        (
+            "select a.attname, a.attnum from pg_attribute a where a.attrelid = 'forms'::regclass order by attnum",
+            vec!["Form|1", "code|2"],
+        ),
+    ] {
+        assert_eq!(rows(&mut client, sql).await, expected, "{sql}");
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
 async fn defaults_of_columns_are_told_also_in_subqueries() {
     let server = server(|_| {}).await;
     let mut client = Client::trusted(&server).await;
