@@ -351,11 +351,6 @@ impl Session {
         Ok(transaction)
     }
 
-    /// Marks an open transaction as failed: a message of the client was refused before it became a statement.
-    pub(crate) fn set_failed(&mut self) {
-        self.transaction.failure().report();
-    }
-
     /// Runs a query's plan.
     pub(crate) async fn run(
         &self,
