@@ -133,13 +133,15 @@ fn no_guard_sees_a_frame_half_written_while_threads_take_and_give_and_reassign()
                     if own.len() > 4 || step % 7 == 0 && !own.is_empty() {
                         let (number, byte) = own.swap_remove(random.usize(..own.len()));
                         // The pin of a reader may prevent it for a moment.
-                        let frame = loop {
+                        let mut frame = loop {
                             match arena.exclusive(number) {
                                 Some(frame) => break frame,
                                 None => thread::yield_now(),
                             }
                         };
                         assert!(frame.iter().all(|found| *found == byte), "seed {seed}: a frame of ours was changed");
+                        // Free frames are made part of larger ones, which are as uniform as these are alike.
+                        frame.fill(0);
                         arena.release(frame);
                     }
                 }
