@@ -47,10 +47,10 @@ async fn a_receiver_that_drips_its_answer_for_ever_is_given_up_in_time() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_late_ack_never_matches_the_next_message() {
-    let (_rig, running, mut receiver) = queued("ack_timeout = \"40ms\"\n[reply]\ntimeout = \"fail\"\n", &["1"]).await;
+    let (_rig, running, mut receiver) = queued("ack_timeout = \"400ms\"\n[reply]\ntimeout = \"fail\"\n", &["1"]).await;
     let first = receiver.next_is("1").await;
     receiver.closed(first.connection).await;
-    assert_eq!(outcomes(&running, 1).await, [(DeliveryOutcome::Failed, "no answer within 40ms".to_owned())]);
+    assert_eq!(outcomes(&running, 1).await, [(DeliveryOutcome::Failed, "no answer within 400ms".to_owned())]);
     running.sender().await.accepted(&adt("2")).await;
     let second = receiver.next_is("2").await;
     assert_ne!(second.connection, first.connection, "the socket with the missing answer is not used again");
