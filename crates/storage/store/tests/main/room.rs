@@ -5,13 +5,13 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use device::faulty::{Fault, Rule};
-use device::{CrashShelf, FaultyShelf, FileOptions, FileShelf, MemoryShelf, Operation, Shelf};
+use device::{FaultyShelf, FileOptions, FileShelf, MemoryShelf, Operation, Shelf};
 use store::{
     Changes, CheckpointOptions, Foreign, Interpreter, Lsn, Options, Places, SpaceLimit, SpaceLimits, Store, StoreError,
     TreeId,
 };
 
-use crate::support::{all, fail_flushes, get, memory, open_with_tree, places, put, seed, small};
+use crate::support::{all, fail_flushes, get, memory, open_with_tree, put, small};
 
 fn key(number: u32) -> String {
     format!("k{number:06}")
@@ -226,34 +226,6 @@ fn a_batch_that_finds_no_room_waits_for_it_unseen_and_poisons_nothing() {
         assert_eq!(store.metrics().pages_used, used, "what was begun in vain is free again");
         assert_eq!(all(&store.snapshot(), tree).len(), rows + added + 1);
     }
-}
-
-#[test]
-fn power_that_fails_after_a_checkpoint_beside_a_batch_without_room_leaves_all_of_the_batch() {
-    let crash = Arc::new(CrashShelf::new(seed(1)));
-    let (shelf, _, options, store, tree) = full_over(on_one(&crash), true, true);
-    let (rows, waiting) = wait_for_room(&shelf, &store, tree);
-    store.checkpoint().expect("writes the state of a batch that has begun");
-    std::thread::sleep(Duration::from_millis(100));
-    store.checkpoint().expect("and another");
-    assert!(!waiting.is_finished() && store.poisoned().is_none(), "{:?}", store.poisoned());
-    let images: Vec<_> = crash.images(crash.operations()).collect();
-    for image in images.iter().step_by(images.len().div_ceil(4).max(1)) {
-        // There is room on this medium.
-        let (store, _) = Store::open(on_one(&Arc::new(image.shelf())), options.clone()).expect("opens");
-        assert_eq!(all(&store.snapshot(), tree).len(), rows + 1, "{image}");
-        put(&store, tree, "last", &"1".repeat(20_000));
-        store.checkpoint().expect("writes in place");
-        let verified = store.verify(&mut |_| ()).expect("reads");
-        assert!(verified.is_sound(), "{image}: {verified}");
-    }
-    shelf.heal();
-    waiting.join().expect("does not panic").expect("commits");
-}
-
-fn on_one(crash: &Arc<CrashShelf>) -> Places {
-    let shelf: Arc<dyn Shelf> = crash.clone();
-    places(&shelf)
 }
 
 #[test]
