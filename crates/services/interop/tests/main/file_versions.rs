@@ -32,9 +32,10 @@ async fn answer(receiver: &mut Receiver, ids: &[&str]) {
     }
 }
 
+/// What hinders the service `pickups`: lines of the log about `files` are counted by another test.
 fn hindered(running: &Running) -> String {
     let services = running.status().services;
-    services.iter().find(|one| one.name == "files").map(|one| one.hindered.clone()).expect("it runs")
+    services.iter().find(|one| one.name == "pickups").map(|one| one.hindered.clone()).expect("it runs")
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -117,7 +118,7 @@ async fn behind_a_message_of_a_file_for_which_there_is_no_room_none_is_taken_bef
     rig.options.journal.buffer_bytes = 16 << 10;
     rig.options.journal.preparation = Preparation::Inline;
     rig.options.on_full = OnFull::Refuse;
-    rig.usual(out.address).write("services/files.toml", SERVICE);
+    rig.usual(out.address).write("services/pickups.toml", SERVICE);
     let running = rig.start().await;
     shelf.inject(Rule::from(Operation::Create, 3, Fault::NoSpace));
     // Where a long one has no room, a short one has.
@@ -144,7 +145,7 @@ async fn behind_a_message_of_a_file_for_which_there_is_no_room_none_is_taken_bef
 async fn a_file_that_was_taken_and_cannot_be_moved_is_not_taken_again_by_the_next_start() {
     let out = Accepting::start().await;
     let rig = Rig::to(out.address);
-    rig.write("services/files.toml", SERVICE);
+    rig.write("services/pickups.toml", SERVICE);
     let running = rig.start().await;
     // As long as a name may be: there is none with a number for the second file of it.
     let name = format!("{}.hl7", "n".repeat(251));
