@@ -160,12 +160,12 @@ impl Transaction {
         }
         self.writes.set(tree, Bytes::copy_from_slice(key), op);
         let engine = &self.snapshot.store.engine;
-        if self.writes.bytes() > engine.options.transaction_bytes {
-            if let Err(error) = engine.committer.spill(&mut self.writes) {
-                // Neither can be read any more, and the part of the journal that it needed is given up.
-                (self.broken, self.writes) = (Some(error.clone()), WriteBuffer::default());
-                return Err(error);
-            }
+        if self.writes.bytes() > engine.options.transaction_bytes
+            && let Err(error) = engine.committer.spill(&mut self.writes)
+        {
+            // Neither can be read any more, and the part of the journal that it needed is given up.
+            (self.broken, self.writes) = (Some(error.clone()), WriteBuffer::default());
+            return Err(error);
         }
         Ok(())
     }
