@@ -461,6 +461,7 @@ impl Applier {
                 if of_one.get(at + 1).is_some_and(|next| next.key == change.key) {
                     continue;
                 }
+                replacing.next_key();
                 let set = writer.set(&change.key, value, |old| {
                     left = old.as_ref().filter(|cell| cell.has_pages()).cloned();
                     // The key did not exist before and does not exist now: there is no change.
@@ -485,6 +486,7 @@ impl Applier {
             }
             if let Some(made) = made.filter(|made| made.0 >= state.next_tree) {
                 let (key, next) = (Bytes::from_static(NEXT_TREE), made.0 + 1);
+                replacing.next_key();
                 let set = writer.set(&key, Some(&next.to_le_bytes()), |old| drop(replacing.push(&key, old)));
                 set.inspect_err(|_| replacing.take_back(&key))?;
                 // Not before: if there is no space, the next attempt must set it.

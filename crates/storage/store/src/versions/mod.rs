@@ -400,7 +400,7 @@ impl Versions {
 pub(crate) struct VersionWriter<'a> {
     tree: Arc<Tree>,
     replaced: &'a mut Replaced,
-    /// Memory of the version that the last push has stored, if it has stored one.
+    /// Memory of the version that the last push for the present key has stored, if it has stored one.
     pushed: Option<u64>,
 }
 
@@ -410,9 +410,15 @@ impl VersionWriter<'_> {
         self.replaced.all_bytes()
     }
 
-    /// The replacements of the batch so far.
+    /// The replacements of the batch so far. What was pushed last is not taken back any more.
     pub(crate) fn replaced(&mut self) -> &mut Replaced {
+        self.pushed = None;
         self.replaced
+    }
+
+    /// Called before each change of a key: nothing is pushed for it so far, whatever was for the one before.
+    pub(crate) fn next_key(&mut self) {
+        self.pushed = None;
     }
 
     /// Stores the old value of a key that is about to be changed. Returns `old` if no snapshot will read it: if nothing

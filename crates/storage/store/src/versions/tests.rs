@@ -64,6 +64,32 @@ fn the_limit_ends_the_oldest_snapshot_and_no_other() {
 }
 
 #[test]
+fn only_the_version_of_the_key_whose_change_failed_is_taken_back() {
+    let versions = Versions::default();
+    let (a, b) = (Bytes::from_static(b"a"), Bytes::from_static(b"b"));
+    let mut replaced = Replaced::at(10);
+    let mut replacing = versions.writer(TREE, &mut replaced);
+    assert!(replacing.push(&a, Some(value(1))).is_none());
+    let of_one = replacing.bytes();
+    replacing.next_key();
+    assert!(replacing.push(&b, Some(value(2))).is_none());
+    replacing.take_back(&b);
+    assert_eq!(replacing.bytes(), of_one);
+    // Its change fails before anything is pushed.
+    assert!(replacing.push(&b, Some(value(2))).is_none());
+    let of_both = replacing.bytes();
+    replacing.next_key();
+    replacing.take_back(&a);
+    assert_eq!(replacing.bytes(), of_both);
+    assert_eq!((seen(&versions, "a", 5), seen(&versions, "b", 5)), (Some(Some(1)), Some(Some(2))));
+    assert!(replacing.push(&Bytes::from_static(b"c"), None).is_none());
+    let garbage = versions.let_go(replacing.replaced());
+    assert!(garbage.trees.is_empty());
+    replacing.take_back(b"c");
+    assert_eq!(replacing.bytes(), 0, "nothing is kept any more");
+}
+
+#[test]
 fn an_open_snapshot_is_the_oldest_until_it_is_dropped() {
     let snapshots = Arc::new(Snapshots::default());
     snapshots.publish(7);
