@@ -15,8 +15,8 @@
 //! Invariants: memberships have no cycle; the last administrator who can log in stays one who can; what a role granted
 //! under a grant option ends with that option ([`super::cascade`]); withheld actions are granted by administrators or
 //! under a grant option only; who must change the password changes nothing else before. Who is no administrator changes no role that is
-//! one, or can become one by SET ROLE, and makes no member of it, whatever options it has; and no role is made an administrator while
-//! others can become it by a membership that no administrator made ([`super::promoting`]).
+//! one, or can become one by SET ROLE, and makes no member of it, whatever options it has; and no role is made an administrator, or a
+//! member that can become one, while others can become it by a membership that no administrator made ([`super::promoting`]).
 
 use super::action::Action;
 use super::caller::{Caller, Proof};
@@ -355,6 +355,9 @@ impl Applying<'_> {
         let by_default = self.directory.roles().get(&member).is_none_or(|role| role.attributes.inherit);
         let granted_by = self.caller.session();
         let inherit = inherit.unwrap_or(by_default);
+        if set && promoting::becomes_administrator(self.directory, role) {
+            promoting::check(self.directory, member)?;
+        }
         // What was made by right of administration stays so, but what is added to it without that right does not become so.
         let is_within = |had: &Membership| had.admin >= admin && had.inherit >= inherit && had.set >= set;
         let had = self.directory.members().get(&(member, role, granted_by));

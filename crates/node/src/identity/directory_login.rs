@@ -194,6 +194,13 @@ impl Guard {
         for role in directory_roles::missing(view.directory(), &roles) {
             tracing::warn!(user, role, "a group is a role that is not there: `terrace role create` makes it");
         }
+        for role in directory_roles::withheld(view.directory(), user, &roles) {
+            tracing::error!(
+                user,
+                role,
+                "a group is an administrator, and is withheld: others can become this user by a membership that no administrator made"
+            );
+        }
         if view.directory().named(user).is_ok_and(is_same) {
             return Ok(());
         }

@@ -11,14 +11,28 @@ use super::caller::{Caller, Proof};
 use super::cascade;
 use super::directory::{Directory, MemberKey, Membership};
 use super::error::IdentityError;
+use super::promoting;
 use super::role::{Attributes, Credentials, LdapUser, OidcUser, Role, RoleId, check_name};
 
-/// The roles that a user is to be a member of: those of these names that are there, and would not make a circle.
+/// The roles that a user is to be a member of: those of these names that are there, would not make a circle, and are not
+/// [withheld](is_withheld).
 fn wanted(directory: &Directory, user: RoleId, roles: &[String]) -> BTreeSet<RoleId> {
     let known = roles.iter().filter_map(|name| directory.named(name).ok());
     let can_be =
         |role: &RoleId| *role != user && *role != RoleId::LOCAL && !directory.reach(*role, |_, _| true).contains(&user);
-    known.filter(can_be).collect()
+    known.filter(can_be).filter(|role| !is_withheld(directory, user, *role)).collect()
+}
+
+/// Whether a membership would make a user an administrator whom somebody can become by a membership that no administrator made.
+fn is_withheld(directory: &Directory, user: RoleId, role: RoleId) -> bool {
+    promoting::becomes_administrator(directory, role) && promoting::check(directory, user).is_err()
+}
+
+/// The roles of these names that a user is in by its groups, and does not get for what others could become by it: an administrator decides.
+pub(super) fn withheld<'r>(directory: &Directory, user: &str, roles: &'r [String]) -> Vec<&'r str> {
+    let Ok(user) = directory.named(user) else { return Vec::new() };
+    let is = |name: &&str| directory.named(name).is_ok_and(|role| is_withheld(directory, user, role));
+    roles.iter().map(String::as_str).filter(is).collect()
 }
 
 fn given(directory: &Directory, user: RoleId, by: RoleId) -> BTreeSet<MemberKey> {

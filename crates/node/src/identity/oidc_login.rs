@@ -160,6 +160,13 @@ async fn follow(
     for role in directory_roles::missing(view.directory(), &roles) {
         tracing::warn!(user, role, "a group is a role that is not there: `terrace role create` makes it");
     }
+    for role in directory_roles::withheld(view.directory(), user, &roles) {
+        tracing::error!(
+            user,
+            role,
+            "a group is an administrator, and is withheld: others can become this user by a membership that no administrator made"
+        );
+    }
     let is_same = guard.role(&view, user).is_some_and(|(id, role)| {
         let is_bound = role.credentials.oidc.as_ref().is_some_and(|own| own.subject.is_some());
         is_bound && directory_roles::are_given(view.directory(), id, RoleId::OIDC, &roles)

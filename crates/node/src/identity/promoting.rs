@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   helpdesk --member, made by helpdesk under its ADMIN OPTION--> bob --ALTER ROLE bob SUPERUSER--> refused: it names helpdesk
+//!                                                                   --GRANT admins TO bob------> the same; a directory's group is not given
 //!   ann      --member, made by an administrator---------------->  bob                               that was an administrator's decision
 //! ```
 //!
@@ -14,7 +15,7 @@ use super::error::IdentityError;
 use super::role::RoleId;
 
 /// Whether a role is an administrator, or can become one by SET ROLE. Locked ones count: they may be unlocked.
-fn becomes_administrator(directory: &Directory, role: RoleId) -> bool {
+pub(super) fn becomes_administrator(directory: &Directory, role: RoleId) -> bool {
     let is_one = |id: &RoleId| directory.roles().get(id).is_some_and(|role| role.attributes.administrator);
     directory.reach(role, |_, membership| membership.set).iter().any(is_one)
 }
@@ -29,7 +30,7 @@ pub(super) fn check_beneath(directory: &Directory, role: RoleId) -> Result<(), I
     Ok(())
 }
 
-/// Whether a role may be made an administrator. Errors: somebody who is none could become it by a membership that no administrator made.
+/// Whether a role may be made an administrator, or a member that can become one. Errors: somebody who is none could become it by a membership that no administrator made.
 pub(super) fn check(directory: &Directory, role: RoleId) -> Result<(), IdentityError> {
     let by_others: BTreeSet<RoleId> = directory
         .members()

@@ -212,6 +212,40 @@ fn who_administers_users_becomes_no_administrator_by_a_role_that_was_promoted() 
 }
 
 #[test]
+fn who_administers_users_becomes_no_administrator_by_a_member_of_administrators() {
+    let mut bench = Bench::with(&["help"]);
+    bench.create("root", administrator());
+    bench.create("admins", Attributes { administrator: true, ..Attributes::default() });
+    ["staff", "team"].iter().for_each(|name| bench.create(name, Attributes::default()));
+    bench.by_node(member("admins", "staff", false, true));
+    bench.by_node(on_node(Action::UserAdminister, "help"));
+    let bob = Role { name: "bob".into(), attributes: Attributes::user(), credentials: Credentials::default() };
+    bench.by("help", IdentityChange::Create(bob)).expect("that is its right");
+    bench.by("help", member("bob", "help", false, false)).expect("it has the option");
+    for role in ["admins", "staff"] {
+        let refused = bench.by("root", member(role, "bob", false, true));
+        let text = refused.as_ref().err().map(ToString::to_string).unwrap_or_default();
+        assert!(matches!(refused, Err(IdentityError::Invalid(_))) && text.contains("\"help\""), "{role} {refused:?}");
+    }
+    bench.by_node(IdentityChange::Credential { role: "bob".into(), change: CredentialChange::Ldap });
+    let groups = || IdentityChange::DirectoryRoles {
+        user: "bob".into(),
+        roles: vec!["admins".into(), "staff".into(), "team".into()],
+        create: false,
+    };
+    let is_in = |bench: &Bench, role: &str| bench.view().is_member(bench.id("bob"), bench.id(role));
+    bench.by_node(groups());
+    assert!(is_in(&bench, "team") && !is_in(&bench, "admins") && !is_in(&bench, "staff"));
+    // Once nobody can become it, it becomes what administrators and its groups say.
+    bench.by("help", leave("bob", "help", MembershipPart::All)).expect("its own");
+    bench.by_node(groups());
+    assert!(is_in(&bench, "team") && is_in(&bench, "admins") && is_in(&bench, "staff"));
+    bench.by("root", member("admins", "bob", false, true)).expect("nobody could become it");
+    let refused = bench.by("help", member("bob", "help", false, false));
+    assert!(matches!(refused, Err(IdentityError::Denied(_))), "{refused:?}");
+}
+
+#[test]
 fn only_administrators_set_passwords_whose_check_costs_more_than_others() {
     let mut bench = Bench::with(&["ann", "help"]);
     bench.create("root", administrator());
