@@ -33,10 +33,13 @@ const TRIES: usize = 3;
 /// The addresses, with no port; or the system's error.
 type Answer = Result<Vec<SocketAddr>, (io::ErrorKind, String)>;
 
-static ALL: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(LOOKUPS)));
-static NAMES: LazyLock<Mutex<HashMap<String, watch::Receiver<Option<Answer>>>>> = LazyLock::new(Mutex::default);
+/// The answer to a name, when it comes.
+type Coming = watch::Receiver<Option<Answer>>;
 
-fn names() -> MutexGuard<'static, HashMap<String, watch::Receiver<Option<Answer>>>> {
+static ALL: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(LOOKUPS)));
+static NAMES: LazyLock<Mutex<HashMap<String, Coming>>> = LazyLock::new(Mutex::default);
+
+fn names() -> MutexGuard<'static, HashMap<String, Coming>> {
     NAMES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -50,7 +53,7 @@ impl Drop for Asked {
 }
 
 /// The answer to a name when it comes: of the lookup under way, or of one that begins.
-fn answer_to(name: &str) -> watch::Receiver<Option<Answer>> {
+fn answer_to(name: &str) -> Coming {
     let (tell, answer) = {
         let mut names = names();
         if let Some(answer) = names.get(name) {
