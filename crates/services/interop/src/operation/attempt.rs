@@ -69,6 +69,10 @@ impl Sender {
                 answer.into_iter().collect()
             }
             settings::OperationSettings::File(settings) => {
+                // Reading the bodies may have taken long.
+                if !(step.may_send)() {
+                    return Vec::new();
+                }
                 (step.note)(LaneEvent::Writing);
                 let items = group.iter().map(|(entry, body)| (entry.id, entry.output, body.clone()));
                 let answers = file::write(settings, items.collect(), self.wrote).await;

@@ -97,9 +97,8 @@ impl<'s> Machine<'s, '_> {
             (0..arguments).for_each(|_| self.pop());
             return Ok(());
         }
-        if matches!(op, Op::Split(_) | Op::Replace) && self.peek(arguments - 1).len() > content::WANTED_BYTES_MAX {
-            let limit = content::WANTED_BYTES_MAX as u32;
-            return Err(RunProblem::TooMuch { limit, what: "bytes in a text to find" }.into());
+        if matches!(op, Op::Split(_) | Op::Replace) {
+            self.check_wanted(arguments - 1)?;
         }
         match op {
             Op::Upper => self.rewrite(0, |value, _, to| content::change_case(value, escape, Case::Upper, to)),
@@ -119,13 +118,7 @@ impl<'s> Machine<'s, '_> {
                 self.pop();
                 self.narrow(range);
             }
-            Op::Replace => {
-                let made = content::replaced_bytes(self.peek(2), self.peek(1), self.peek(0), escape);
-                if made > MAX_VALUE_BYTES {
-                    return Err(too_long());
-                }
-                self.rewrite(2, |value, arguments, to| content::replace(value, arguments[0], arguments[1], escape, to));
-            }
+            Op::Replace => self.replace_text()?,
             Op::Pad { left, width } => {
                 let width = *width as usize;
                 self.rewrite(1, |value, arguments, to| {
@@ -153,6 +146,26 @@ impl<'s> Machine<'s, '_> {
             }
             op => unreachable!("{op:?} is run elsewhere"),
         }
+        Ok(())
+    }
+
+    /// Refuses a text to find that is too long; `depth` is its place on the stack.
+    fn check_wanted(&self, depth: usize) -> Result<(), Stop> {
+        if self.peek(depth).len() > content::WANTED_BYTES_MAX {
+            let limit = content::WANTED_BYTES_MAX as u32;
+            return Err(RunProblem::TooMuch { limit, what: "bytes in a text to find" }.into());
+        }
+        Ok(())
+    }
+
+    /// Replaces a value, a text to find and one to put there by what that makes.
+    fn replace_text(&mut self) -> Result<(), Stop> {
+        let escape = self.delimiters.escape;
+        let made = content::replaced_bytes(self.peek(2), self.peek(1), self.peek(0), escape);
+        if made > MAX_VALUE_BYTES {
+            return Err(too_long());
+        }
+        self.rewrite(2, |value, arguments, to| content::replace(value, arguments[0], arguments[1], escape, to));
         Ok(())
     }
 
