@@ -17,7 +17,7 @@ mod definition;
 pub(crate) mod guarded;
 pub(crate) mod index;
 mod index_ranges;
-mod index_scan;
+pub(crate) mod index_scan;
 pub(crate) mod key;
 pub(crate) mod key_range;
 pub(crate) mod providers;

@@ -93,6 +93,8 @@ pub(crate) struct TupleMover {
     rows: AtomicU64,
     compacted: AtomicU64,
     conflicts: AtomicU64,
+    /// Held by a VACUUM while it compacts: each locks many rows.
+    vacuums: Mutex<()>,
     stop: Mutex<bool>,
     wake: Condvar,
 }
@@ -117,6 +119,7 @@ impl TupleMover {
             rows: AtomicU64::new(0),
             compacted: AtomicU64::new(0),
             conflicts: AtomicU64::new(0),
+            vacuums: Mutex::default(),
             stop: Mutex::new(false),
             wake: Condvar::new(),
         }
@@ -243,8 +246,13 @@ impl TupleMover {
         Ok(free.map(|table| table.id).collect())
     }
 
-    /// Compacts some row groups of a table that are due. Returns the number of row groups that were replaced.
+    /// Compacts some row groups of a table that are due, unless a transaction changes its definition: its work would be in vain. Returns
+    /// the number of row groups that were replaced.
     pub(crate) fn compact_table(&self, table: u64) -> Result<usize, SqlError> {
+        let _alone = self.vacuums.lock();
+        if self.table_locks.is_alone(table) {
+            return Ok(0);
+        }
         Ok(self.compact_one(table)?.map_or(0, |done| done.row_groups))
     }
 

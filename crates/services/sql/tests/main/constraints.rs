@@ -321,6 +321,32 @@ async fn a_constraint_is_added_by_a_look_at_all_rows_and_known_to_older_transact
 }
 
 #[tokio::test]
+async fn a_table_is_written_anew_only_with_all_rows_that_others_have_loaded_into_row_groups() {
+    for change in ["add primary key (a)", "drop column b", "alter column b type bigint"] {
+        let store = Store::in_memory(Options::default()).expect("memory is enough");
+        let engine = with_row_groups_of(store, 16);
+        let (mut a, mut b) = (engine.session("a"), engine.session("b"));
+        let change = format!("alter table t {change}");
+        let change = change.as_str();
+        let begin = ("begin isolation level repeatable read; select 1", "BEGIN\n1");
+        check(&mut a, &[("create table t (a int not null, b int)", "CREATE TABLE"), begin]).await;
+        let column = || -> ArrayRef { Arc::new(Int32Array::from_iter_values(1..=16)) };
+        // They are one row group: none of them is in the delta store.
+        assert_eq!(copy(&mut b, "copy t from stdin", vec![column(), column()]).await.expect("they fit"), 16);
+        check(
+            &mut a,
+            &[
+                (change, "error 40001"),
+                ("rollback", "ROLLBACK"),
+                (change, "ALTER TABLE"),
+                ("select count(*), sum(a) from t", "16|136"),
+            ],
+        )
+        .await;
+    }
+}
+
+#[tokio::test]
 async fn what_a_session_has_compiled_is_that_of_the_table_as_it_is_now_and_bounded() {
     let engine = engine();
     let (mut a, mut b) = (engine.session("a"), engine.session("b"));

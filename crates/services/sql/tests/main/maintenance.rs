@@ -90,6 +90,25 @@ async fn a_row_that_is_added_beside_a_new_primary_key_makes_it_fail_or_has_it() 
 }
 
 #[tokio::test]
+async fn vacuum_leaves_a_table_alone_whose_definition_a_transaction_changes() {
+    let store = Store::in_memory(Options::default()).expect("memory is enough");
+    let engine = with_row_groups_of(store, 10);
+    let (mut a, mut b) = (engine.session("a"), engine.session("b"));
+    let script = [
+        ("create table t (a int primary key)", "CREATE TABLE"),
+        ("insert into t select x from generate_series(1, 40) s(x)", "INSERT 0 40"),
+        ("delete from t where a % 2 = 0", "DELETE 20"),
+        ("begin; alter table t add column b int default 7", "BEGIN\nALTER TABLE"),
+    ];
+    check(&mut a, &script).await;
+    check(&mut b, &[("vacuum t", "VACUUM")]).await;
+    assert_eq!(engine.tuple_mover_stats().compacted, 0);
+    check(&mut a, &[("commit", "COMMIT")]).await;
+    check(&mut b, &[("vacuum t", "VACUUM"), ("select count(*), sum(a), min(b) from t", "20|400|7")]).await;
+    assert!(engine.tuple_mover_stats().compacted > 0);
+}
+
+#[tokio::test]
 async fn vacuum_compacts_row_groups_and_analyze_looks_at_tables_of_the_caller_alone() {
     let store = Store::in_memory(Options::default()).expect("memory is enough");
     let engine = with_row_groups_of(store, 10);

@@ -55,6 +55,7 @@ use crate::SqlError;
 use crate::column::RowGroupScan;
 use crate::engine::limits::window_values;
 use crate::table::barrier::BarrierScan;
+use crate::table::index_scan::IndexScan;
 use crate::table::row_scan::RowScan;
 
 /// A larger constant is treated as large, if a batch contains a copy of it for each row.
@@ -116,6 +117,7 @@ fn gives_all_rows_again(plan: &Arc<dyn ExecutionPlan>) -> bool {
         return gives_all_rows_again(barrier.inner());
     }
     let is_known = plan.downcast_ref::<RowScan>().is_some()
+        || plan.downcast_ref::<IndexScan>().is_some()
         || plan.downcast_ref::<RowGroupScan>().is_some()
         || plan.downcast_ref::<FilterExec>().is_some()
         || plan.downcast_ref::<ProjectionExec>().is_some()

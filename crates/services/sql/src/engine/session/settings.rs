@@ -191,6 +191,9 @@ impl Settings {
     /// point are the client's own.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), SqlError> {
         let name = name.to_lowercase();
+        if name == ROLE {
+            return Err(not_here());
+        }
         if value.eq_ignore_ascii_case("default") {
             return self.reset(&format!("RESET {name}"));
         }
@@ -285,6 +288,9 @@ impl Settings {
             shown.iter().for_each(|shown| self.put(ROLE, shown));
             return Ok(());
         }
+        if name == ROLE {
+            return Err(not_here());
+        }
         if let Some(time) = fresh.time_of(&name).copied()
             && let Some(place) = self.time_of(&name)
         {
@@ -335,6 +341,11 @@ fn shown(time: Duration) -> String {
     fits.map_or_else(|| "0".to_owned(), |(name, unit)| format!("{}{name}", milliseconds / unit))
 }
 
+/// The role is changed where rights are asked.
+fn not_here() -> SqlError {
+    SqlError::unsupported("set_config of role").with_hint("Use SET ROLE or RESET ROLE.")
+}
+
 fn unknown(name: &str) -> SqlError {
     SqlError::statement("42704", format!("unrecognized configuration parameter \"{name}\""))
 }
@@ -349,6 +360,8 @@ mod tests {
         settings.set("TimeZone", "UTC").unwrap();
         assert_eq!(settings.set("timezone", "Europe/Berlin").unwrap_err().code(), "0A000");
         assert_eq!(settings.set("no_such", "1").unwrap_err().code(), "42704");
+        assert_eq!(settings.set("Role", "default").unwrap_err().code(), "0A000");
+        assert_eq!(settings.reset("RESET role").unwrap_err().code(), "0A000");
         settings.set("application_name", "psql").unwrap();
         assert_eq!(settings.get("application_name").unwrap(), "psql");
         settings.reset("RESET ALL").unwrap();

@@ -299,7 +299,7 @@ async fn without(session: &mut Session, table: &mut Table, dropped: &[usize]) ->
     };
     let name = ast::addressed(table, &table.name)?;
     let query: Statement = ast::select(kept.iter().map(column).collect(), vec![name], None)?;
-    let rows = table_rewrite::old_rows(session, &query).await?;
+    let rows = table_rewrite::old_rows(session, table, &query).await?;
     let old = table.clone();
     check_constraints::drop_with_columns(table, dropped)?;
     table.columns = kept.iter().map(|at| crate::table::Column { missing: None, ..old.columns[*at].clone() }).collect();

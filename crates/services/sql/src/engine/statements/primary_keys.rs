@@ -31,7 +31,7 @@ pub(crate) async fn add(
     let items = old.columns.iter().map(|column| Ident::with_quote('"', column.name.as_str()));
     let items = items.map(|name| SelectItem::UnnamedExpr(Expr::Identifier(name)));
     let query = ast::select(items.collect(), vec![ast::addressed(&old, &old.name)?], None)?;
-    let rows = table_rewrite::old_rows(session, &query).await?;
+    let rows = table_rewrite::old_rows(session, &old, &query).await?;
     // What is written now has no NULL where it is refused.
     let column = |column: &Column| Column { missing: None, held_null: false, ..column.clone() };
     table.columns = old.columns.iter().map(column).collect();

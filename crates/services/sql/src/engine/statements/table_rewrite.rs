@@ -12,7 +12,7 @@ use datafusion::sql::sqlparser::ast::{DataType, Expr, Statement};
 use futures::TryStreamExt;
 
 use super::bulk_load::BulkLoad;
-use super::{check_constraints, column_definitions, create_drop, indexes, sequences};
+use super::{changed_table, check_constraints, column_definitions, create_drop, indexes, sequences};
 use crate::SqlError;
 use crate::engine::Session;
 use crate::engine::parse::ast;
@@ -21,8 +21,16 @@ use crate::engine::semantics::assignment_casts::assign;
 use crate::table::key::is_key_type;
 use crate::table::{Column, SqlType, Table, catalog};
 
-/// Runs the query that reads the old rows.
-pub(crate) async fn old_rows(session: &Session, query: &Statement) -> Result<SendableRecordBatchStream, SqlError> {
+/// Runs the query that reads the old rows of a table, which the transaction has locked alone: all that others have committed, or none, since
+/// the old storage is discarded.
+///
+/// Errors: [`SqlError::Again`].
+pub(crate) async fn old_rows(
+    session: &Session,
+    old: &Table,
+    query: &Statement,
+) -> Result<SendableRecordBatchStream, SqlError> {
+    changed_table::sees_all(session, old)?;
     session.run(prepared::plan_query(&session.context, query).await?, &[]).await
 }
 
@@ -97,7 +105,7 @@ pub(crate) async fn set_type(
     let items =
         old.columns.iter().enumerate().map(|(nth, column)| ast::named(value((nth, column)), &format!("${nth}")));
     let query = ast::select(items.collect(), vec![ast::addressed(&old, &old.name)?], None)?;
-    let rows = old_rows(session, &query).await?;
+    let rows = old_rows(session, &old, &query).await?;
     table.columns.iter_mut().for_each(|column| column.missing = None);
     let open: Vec<bool> = (0..table.columns.len()).map(|nth| nth == at && using.is_some_and(ast::is_open)).collect();
     write_rows(session, table, &old, rows, &open).await?;
