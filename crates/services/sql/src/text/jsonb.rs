@@ -17,7 +17,7 @@ mod layout;
 mod parse;
 
 pub(crate) use edit::{
-    concatenated, contains, has_key, set_path, without_key, without_nulls, without_path, without_place,
+    concatenated, contains, has_key, key_finder, set_path, without_key, without_nulls, without_path, without_place,
 };
 pub(crate) use layout::{compared, decode, encode};
 pub(crate) use parse::{is_number, number, parse};

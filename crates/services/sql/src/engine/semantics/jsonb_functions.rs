@@ -134,7 +134,7 @@ pub(crate) const CONTAINS: PgFunction = PgFunction {
     name: "jsonb_contains",
     wants: |types| wanted("jsonb_contains", "jj", types),
     gives: |_| Ok(DataType::Boolean),
-    run: |arrays, _| flags(arrays, |row| Ok(jsonb::contains(&row.document(0)?, &row.document(1)?))),
+    run: |arrays, _| flags(arrays, |row| jsonb::contains(&row.document(0)?, &row.document(1)?)),
     between: Some(" @> "),
 };
 
@@ -196,8 +196,10 @@ const CALLED: &[PgFunction] = &[
         gives: |_| Ok(DataType::Boolean),
         run: |arrays, _| {
             flags(arrays, |row| {
-                let document = row.document(0)?;
-                Ok(steps(row, 1)?.iter().flatten().any(|key| jsonb::has_key(&document, key)))
+                let (document, keys) = (row.document(0)?, steps(row, 1)?);
+                let has = jsonb::key_finder(&document);
+                let any = keys.iter().flatten().any(|key| has(key.as_str()));
+                Ok(any)
             })
         },
         between: Some(" ?| "),
@@ -208,8 +210,10 @@ const CALLED: &[PgFunction] = &[
         gives: |_| Ok(DataType::Boolean),
         run: |arrays, _| {
             flags(arrays, |row| {
-                let document = row.document(0)?;
-                Ok(steps(row, 1)?.iter().flatten().all(|key| jsonb::has_key(&document, key)))
+                let (document, keys) = (row.document(0)?, steps(row, 1)?);
+                let has = jsonb::key_finder(&document);
+                let all = keys.iter().flatten().all(|key| has(key.as_str()));
+                Ok(all)
             })
         },
         between: Some(" ?& "),

@@ -1,5 +1,7 @@
 //! What PostgreSQL's operators make of documents.
 
+use std::collections::HashSet;
+
 use super::{Document, place};
 use crate::SqlError;
 
@@ -7,41 +9,100 @@ fn refused(what: &str) -> SqlError {
     SqlError::value("22023", what)
 }
 
-/// Whether two values without parts are equal; zeros at the end of a number are not compared.
-fn same(one: &Document, other: &Document) -> bool {
-    match (one, other) {
-        (Document::Number(one), Document::Number(other)) => {
-            let trimmed = |number: &str| match number.contains('.') {
-                true => number.trim_end_matches('0').trim_end_matches('.').to_owned(),
-                false => number.to_owned(),
-            };
-            let (one, other) = (trimmed(one), trimmed(other));
-            one == other
-        }
-        (one, other) => one == other,
+/// Most comparisons for one containment: a few seconds' at most.
+const STEPS_MAX: usize = 1 << 25;
+
+/// A value without parts as it is compared: without zeros at the end of a number.
+#[derive(PartialEq, Eq, Hash)]
+enum Scalar<'a> {
+    Null,
+    Boolean(bool),
+    Number(&'a str),
+    Text(&'a str),
+}
+
+fn scalar(document: &Document) -> Option<Scalar<'_>> {
+    Some(match document {
+        Document::Null => Scalar::Null,
+        Document::Boolean(value) => Scalar::Boolean(*value),
+        Document::Number(number) => match number.contains('.') {
+            true => Scalar::Number(number.trim_end_matches('0').trim_end_matches('.')),
+            false => Scalar::Number(number),
+        },
+        Document::Text(text) => Scalar::Text(text),
+        Document::Array(_) | Document::Object(_) => return None,
+    })
+}
+
+/// `whole @> part`. Errors: 54000 if that takes too many steps.
+pub(crate) fn contains(whole: &Document, part: &Document) -> Result<bool, SqlError> {
+    let mut left = STEPS_MAX;
+    contains_within(whole, part, &mut left)
+}
+
+/// The same; `left` are the steps that it may take.
+fn contains_within(whole: &Document, part: &Document, left: &mut usize) -> Result<bool, SqlError> {
+    match (whole, scalar(part)) {
+        (Document::Array(elements), Some(wanted)) => Ok(has_scalar(elements, &wanted)),
+        _ => contains_part(whole, part, left),
     }
 }
 
-/// `whole @> part`.
-pub(crate) fn contains(whole: &Document, part: &Document) -> bool {
-    match (whole, part) {
-        (Document::Array(elements), scalar) if scalar.is_scalar() => {
-            elements.iter().any(|element| same(element, scalar))
-        }
-        (whole, part) => contains_part(whole, part),
-    }
+fn has_scalar(elements: &[Document], wanted: &Scalar<'_>) -> bool {
+    elements.iter().any(|element| scalar(element).is_some_and(|found| found == *wanted))
 }
 
-fn contains_part(whole: &Document, part: &Document) -> bool {
+fn take_steps(left: &mut usize, steps: usize) -> Result<(), SqlError> {
+    let too_many = || SqlError::value("54000", "jsonb documents that large take too many steps to compare");
+    *left = left.checked_sub(steps).ok_or_else(too_many)?;
+    Ok(())
+}
+
+fn contains_part(whole: &Document, part: &Document, left: &mut usize) -> Result<bool, SqlError> {
+    take_steps(left, 1)?;
     match (whole, part) {
         (Document::Object(_), Document::Object(members)) => {
-            members.iter().all(|(key, value)| whole.member(key).is_some_and(|found| contains_part(found, value)))
+            for (key, value) in members {
+                let Some(found) = whole.member(key) else { return Ok(false) };
+                if !contains_part(found, value, left)? {
+                    return Ok(false);
+                }
+            }
+            Ok(true)
         }
-        (Document::Array(elements), Document::Array(parts)) => {
-            parts.iter().all(|part| elements.iter().any(|element| contains_part(element, part)))
-        }
-        (one, other) => one.is_scalar() && same(one, other),
+        (Document::Array(elements), Document::Array(parts)) => contains_parts(elements, parts, left),
+        (one, other) => Ok(one.is_scalar() && scalar(one) == scalar(other)),
     }
+}
+
+/// Whether each of the parts is in an element. Those without parts of their own are looked up: long arrays of them take few steps.
+fn contains_parts(elements: &[Document], parts: &[Document], left: &mut usize) -> Result<bool, SqlError> {
+    take_steps(left, elements.len() + parts.len())?;
+    let wanted: Vec<Scalar<'_>> = parts.iter().filter_map(scalar).collect();
+    let has_all = match wanted.as_slice() {
+        [] => true,
+        [one] => has_scalar(elements, one),
+        several => {
+            let there: HashSet<Scalar<'_>> = elements.iter().filter_map(scalar).collect();
+            several.iter().all(|one| there.contains(one))
+        }
+    };
+    if !has_all {
+        return Ok(false);
+    }
+    for part in parts.iter().filter(|part| !part.is_scalar()) {
+        let mut is_there = false;
+        for element in elements {
+            is_there = contains_part(element, part, left)?;
+            if is_there {
+                break;
+            }
+        }
+        if !is_there {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// `document ? key`.
@@ -51,6 +112,24 @@ pub(crate) fn has_key(document: &Document, key: &str) -> bool {
         Document::Object(_) => document.member(key).is_some(),
         Document::Array(elements) => elements.iter().any(is_it),
         scalar => is_it(scalar),
+    }
+}
+
+/// Tells of many keys whether `document ? key`.
+pub(crate) fn key_finder(document: &Document) -> impl Fn(&str) -> bool + '_ {
+    let texts: HashSet<&str> = match document {
+        Document::Array(elements) => elements
+            .iter()
+            .filter_map(|element| match element {
+                Document::Text(text) => Some(text.as_str()),
+                _ => None,
+            })
+            .collect(),
+        _ => HashSet::new(),
+    };
+    move |key: &str| match document {
+        Document::Array(_) => texts.contains(key),
+        other => has_key(other, key),
     }
 }
 
@@ -75,7 +154,8 @@ pub(crate) fn concatenated(one: Document, other: Document) -> Document {
 
 /// `document - key`: without a member, or without elements that are this string. Errors: 22023.
 pub(crate) fn without_key(mut document: Document, keys: &[&str]) -> Result<Document, SqlError> {
-    let is_gone = |name: &str| keys.contains(&name);
+    let keys: HashSet<&str> = keys.iter().copied().collect();
+    let is_gone = |name: &str| keys.contains(name);
     match &mut document {
         Document::Object(members) => members.retain(|(name, _)| !is_gone(name)),
         Document::Array(elements) => {
@@ -197,5 +277,51 @@ pub(crate) fn without_nulls(document: Document) -> Document {
         ),
         Document::Array(elements) => Document::Array(elements.into_iter().map(without_nulls).collect()),
         scalar => scalar,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::parse;
+    use super::*;
+
+    #[test]
+    fn a_containment_takes_no_more_steps_than_it_may() {
+        // Answers of PostgreSQL 15.18.
+        for (whole, part, expected) in [
+            ("[1.0, \"a\", null, true]", "[null, true, 1, \"a\", 1.00]", true),
+            ("[1, \"a\"]", "[1, \"b\"]", false),
+            ("[1, [2, 3]]", "[[3.0]]", true),
+            ("[1, [2, 3]]", "[3]", false),
+            ("[\"1\", 10]", "[1, 10]", false),
+            ("[{\"a\": 1, \"b\": [1, 2]}, 5]", "[5, {\"b\": [2, 1]}]", true),
+            ("[\"a\", 1]", "\"a\"", true),
+            ("[[\"a\"]]", "\"a\"", false),
+            ("{}", "[]", false),
+            ("[]", "[]", true),
+        ] {
+            let (whole, part) = (parse(whole).expect(whole), parse(part).expect(part));
+            assert_eq!(contains(&whole, &part).expect("few steps"), expected, "{whole:?} @> {part:?}");
+        }
+        let array = |of: fn(usize) -> Document| Document::Array((0..1000).map(of).collect());
+        let numbers = array(|number| Document::Number(number.to_string().into_boxed_str()));
+        assert!(contains_within(&numbers, &numbers, &mut 3000).expect("each is looked up"));
+        let nested = array(|number| Document::Array(vec![Document::Text(number.to_string())]));
+        let refused = contains_within(&nested, &nested, &mut 3000).expect_err("each is compared with each");
+        assert_eq!(refused.code(), "54000");
+    }
+
+    #[test]
+    fn many_keys_are_found_and_deleted_as_one_is() {
+        for text in ["[\"a\", 1, \"b\", [\"c\"]]", "{\"a\": 1, \"c\": 2}", "\"a\"", "1"] {
+            let document = parse(text).expect(text);
+            let finder = key_finder(&document);
+            for key in ["a", "b", "c", "1", ""] {
+                assert_eq!(finder(key), has_key(&document, key), "{text} ? {key}");
+            }
+        }
+        let document = parse("[\"a\", 1, \"b\", \"a\"]").expect("it is one");
+        let left = without_key(document, &["a", "x", "1"]).expect("it is an array");
+        assert_eq!(left, parse("[1, \"b\"]").expect("it is one"));
     }
 }

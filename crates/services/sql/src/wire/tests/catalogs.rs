@@ -131,7 +131,7 @@ async fn indexes_and_unique_constraints_are_told_as_psql_asks_for_them() {
             "select indexname from pg_indexes where tablename = 'drugs' and indexdef not like '% UNIQUE %'",
             vec!["forms"],
         ),
-        ("select indoption from pg_index where indexrelid = 'pair'::regclass", vec!["3 2"]),
+        ("select indoption from pg_index where indexrelid = 'pair'::regclass", vec!["{3,2}"]),
         ("select pg_get_indexdef('pair'::regclass, 1, true)", vec!["id"]),
         ("select 'forms'::regclass::text, relhasindex from pg_class where relname = 'drugs'", vec!["forms|t"]),
         (
