@@ -146,7 +146,9 @@ async fn a_listener_that_takes_nothing_loses_its_session_and_nobody_else_does() 
     let mut listener = Client::trusted(&server).await;
     let mut other = Client::trusted(&server).await;
     done(&mut other, "listen c").await;
-    done(&mut listener, "listen c; begin").await;
+    // In one query LISTEN would be a part of the transaction that BEGIN makes of it.
+    done(&mut listener, "listen c").await;
+    done(&mut listener, "begin").await;
     let payload = "x".repeat(7000);
     for round in 0..200 {
         done(&mut sender, &format!("select pg_notify('c', '{round}{payload}')")).await;
