@@ -193,7 +193,10 @@ impl CheckpointSource for Applier {
         if self.redo.is_recovering() {
             return Ok(());
         }
-        Ok(self.journal.truncate(self.retention.truncation(redo_lsn))?)
+        let gave_way = self.retention.gave_way();
+        self.journal.truncate(self.retention.truncation(redo_lsn))?;
+        self.retention.truncated(gave_way);
+        Ok(())
     }
 }
 
