@@ -220,6 +220,11 @@ impl Journal {
         self.shared.truncate(before)
     }
 
+    /// Whether truncation up to there would remove a segment.
+    pub fn frees(&self, before: Lsn) -> bool {
+        self.shared.frees(before)
+    }
+
     /// Whether a commit takes only instructions (the journal is on persistent memory): a thread that appends may then
     /// commit at once, instead of leaving that to a thread that commits for others.
     pub fn is_inline(&self) -> bool {

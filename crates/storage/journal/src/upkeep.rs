@@ -82,6 +82,14 @@ impl Shared {
         drop(self.pool.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
+    /// See [`Journal::frees`](crate::Journal::frees).
+    pub(crate) fn frees(&self, before: Lsn) -> bool {
+        let state = self.lock();
+        let front = state.chain.front().expect("the tail segment stays");
+        let in_use = Arc::ptr_eq(front, &state.tail) || front.end() > state.pipeline.durable();
+        !in_use && front.end() <= before
+    }
+
     /// Removes the segments that end at or before `before`, except those that are being written.
     pub(crate) fn truncate(&self, before: Lsn) -> Result<(), JournalError> {
         let mut pool = self.pool.lock().expect("no thread panicked inside the journal");

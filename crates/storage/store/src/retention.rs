@@ -9,8 +9,9 @@
 //!   the smallest of them                 the journal is truncated up to here
 //! ```
 //!
-//! If the journal has no room for further records, what can be done again gives way: a transaction that is open, the oldest first, then
-//! the backups that run.
+//! If the journal has no room for further records, what can be done again gives way, if segments are kept for its sake only: what keeps
+//! the journal from the earliest position on, a transaction that is open, or the backups that run. Nothing more gives way before the
+//! journal was truncated after that.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,6 +33,11 @@ pub(crate) struct Retention {
     keep_from: AtomicU64,
     holds: Arc<Mutex<Holds>>,
     spills: Arc<Spills>,
+    /// The redo LSN of the last truncation.
+    redo_lsn: AtomicU64,
+    /// How often something gave way, and how often that was when the last truncation began.
+    gave_way: AtomicU64,
+    truncated: AtomicU64,
     /// Something gave way, and the journal is to be truncated.
     is_wanted: AtomicBool,
 }
@@ -56,9 +62,17 @@ pub(crate) struct Hold {
 impl Retention {
     /// Keeps `bytes` before the redo LSN; 0 keeps only what recovery needs.
     pub(crate) fn new(bytes: u64) -> Retention {
-        let (given_up, keep_from) = (AtomicU64::new(0), AtomicU64::new(u64::MAX));
-        let is_wanted = AtomicBool::new(false);
-        Retention { bytes, given_up, keep_from, holds: Arc::default(), spills: Arc::default(), is_wanted }
+        Retention {
+            bytes,
+            given_up: AtomicU64::new(0),
+            keep_from: AtomicU64::new(u64::MAX),
+            holds: Arc::default(),
+            spills: Arc::default(),
+            redo_lsn: AtomicU64::new(0),
+            gave_way: AtomicU64::new(0),
+            truncated: AtomicU64::new(0),
+            is_wanted: AtomicBool::new(false),
+        }
     }
 
     /// Keeps the journal from there on, even the part that is already in the pages.
@@ -75,9 +89,17 @@ impl Retention {
     /// The position up to which the journal may be truncated for this redo LSN, without regard to the chunks of spilled
     /// transactions.
     pub(crate) fn before(&self, redo_lsn: Lsn) -> Lsn {
+        let kept = self.without_holds(redo_lsn);
+        self.first_held().map_or(kept, |first| kept.min(first))
+    }
+
+    fn without_holds(&self, redo_lsn: Lsn) -> Lsn {
         let given_up = self.given_up.load(Ordering::Acquire).min(redo_lsn.0);
-        let kept = Lsn(redo_lsn.0.saturating_sub(self.bytes).max(given_up));
-        self.holds.lock().held.keys().next().map_or(kept, |first| kept.min(*first))
+        Lsn(redo_lsn.0.saturating_sub(self.bytes).max(given_up))
+    }
+
+    fn first_held(&self) -> Option<Lsn> {
+        self.holds.lock().held.keys().next().copied()
     }
 
     /// The position from which the journal is needed to apply everything from `from` on: a commit record in that part
@@ -89,6 +111,7 @@ impl Retention {
     /// The position up to which the journal must now be truncated, for this redo LSN. Earlier positions are not claimed
     /// any more.
     pub(crate) fn truncation(&self, redo_lsn: Lsn) -> Lsn {
+        self.redo_lsn.fetch_max(redo_lsn.0, Ordering::AcqRel);
         let kept = self.keep_from.load(Ordering::Acquire).min(self.before(redo_lsn).0);
         let needed = self.needed(Lsn(kept));
         self.spills.forget(kept);
@@ -103,16 +126,47 @@ impl Retention {
         Hold { from, given_up: holds.given_up, holds: self.holds.clone() }
     }
 
-    /// Called when the journal has no room: gives up what keeps it and can be done again. The journal is to be truncated then.
-    pub(crate) fn give_way(&self) {
-        if self.spills.break_oldest() {
+    /// Called when the journal has no room, by one thread at a time: gives up what keeps it from the earliest position on and can be
+    /// done again, and the journal is to be truncated then. Nothing is given up before the journal was truncated after the last
+    /// time, nor if that is enough without it, nor if it could free nothing: `frees` tells whether a truncation up to a position
+    /// would.
+    pub(crate) fn give_way(&self, frees: impl Fn(Lsn) -> bool) {
+        if self.gave_way() != self.truncated.load(Ordering::Acquire) {
+            self.want_truncation();
+            return;
+        }
+        let redo_lsn = Lsn(self.redo_lsn.load(Ordering::Acquire));
+        let keep_from = self.keep_from.load(Ordering::Acquire);
+        if frees(self.needed(Lsn(self.before(redo_lsn).0.min(keep_from)))) {
+            self.want_truncation();
+            return;
+        }
+        // Without everything that can give way.
+        let least = self.spills.needed_by_committed(self.without_holds(redo_lsn).0.min(keep_from));
+        if !frees(Lsn(least)) {
+            return;
+        }
+        // What is held may need chunks from before it.
+        let held = self.first_held().map_or(u64::MAX, |first| self.spills.needed_by_committed(first.0));
+        if self.spills.break_oldest(least.min(held.saturating_add(1))) {
             tracing::warn!("the journal has no room: the oldest transaction that has spilled and is open was given up");
-        } else if self.give_up_holds() {
+        } else if held < least && self.give_up_holds() {
             tracing::warn!("the journal has no room: the backup that runs was given up");
         } else {
             return;
         }
+        self.gave_way.fetch_add(1, Ordering::AcqRel);
         self.want_truncation();
+    }
+
+    /// How often something gave way: what a truncation that begins now takes into account.
+    pub(crate) fn gave_way(&self) -> u64 {
+        self.gave_way.load(Ordering::Acquire)
+    }
+
+    /// The journal was truncated, for what gave way so often when that began.
+    pub(crate) fn truncated(&self, gave_way: u64) {
+        self.truncated.fetch_max(gave_way, Ordering::AcqRel);
     }
 
     /// Asks for the journal to be truncated: something that kept it is no more.
@@ -191,19 +245,57 @@ mod tests {
     #[test]
     fn a_journal_without_room_keeps_nothing_for_open_transactions_and_then_nothing_for_backups() {
         let retention = Retention::new(0);
-        retention.give_way();
-        assert!(!retention.take_wanted(), "there was nothing");
-        let (open, hold) = (retention.claim(Lsn(300)), retention.hold(Lsn(200)));
-        retention.give_way();
+        let truncate = || {
+            let gave_way = retention.gave_way();
+            let before = retention.truncation(Lsn(500));
+            retention.truncated(gave_way);
+            before
+        };
+        assert_eq!(truncate(), Lsn(500));
+        retention.give_way(|_| false);
+        assert!(!retention.take_wanted(), "recovery needs all of it");
+        let (open, hold) = (retention.claim(Lsn(200)), retention.hold(Lsn(300)));
+        let begun = retention.gave_way();
+        retention.give_way(|before| before >= Lsn(250));
         assert!(open.is_broken() && !hold.is_given_up() && retention.take_wanted() && !retention.take_wanted());
-        assert_eq!(retention.truncation(Lsn(500)), Lsn(200));
-        retention.give_way();
+        retention.truncated(begun);
+        retention.give_way(|before| before >= Lsn(350));
+        assert!(
+            !hold.is_given_up() && retention.take_wanted(),
+            "the last truncation began before the claim was broken"
+        );
+        assert_eq!(truncate(), Lsn(300));
+        retention.give_way(|before| before >= Lsn(350));
         assert!(hold.is_given_up() && retention.take_wanted());
-        assert_eq!(retention.truncation(Lsn(500)), Lsn(500));
+        assert_eq!(truncate(), Lsn(500));
         let later = retention.hold(Lsn(200));
         drop(hold);
         assert!(!later.is_given_up());
         assert_eq!(retention.truncation(Lsn(500)), Lsn(200), "another one has what it holds");
+    }
+
+    #[test]
+    fn only_what_begins_first_gives_way_and_only_if_that_frees_something() {
+        // What a transaction that is open claims, what a backup holds, what one that is committed needs, the end of the first segment;
+        // what gives way, and whether the journal is to be truncated.
+        let cases = [
+            (200, 300, 400, 250, (true, false, true)),
+            (200, 200, 400, 250, (true, false, true)),
+            (300, 200, 400, 250, (false, true, true)),
+            (300, 400, 200, 250, (false, false, false)),
+            (400, 200, 200, 250, (false, false, false)),
+            (200, 300, 400, 600, (false, false, false)),
+            (300, 350, 400, 250, (false, false, true)),
+        ];
+        for (first, held, committed, end, expected) in cases {
+            let retention = Retention::new(0);
+            retention.truncation(Lsn(500));
+            let (open, hold) = (retention.claim(Lsn(first)), retention.hold(Lsn(held)));
+            retention.claim(Lsn(committed)).committed(600);
+            retention.give_way(|before| before >= Lsn(end));
+            let found = (open.is_broken(), hold.is_given_up(), retention.take_wanted());
+            assert_eq!(found, expected, "{first} {held} {committed} {end}");
+        }
     }
 
     #[test]

@@ -55,10 +55,10 @@ impl Spills {
         Claim { of: self.clone(), number, committed: false, broken }
     }
 
-    /// Breaks the oldest claim of a transaction that is open; returns `false` if there is none.
-    pub(crate) fn break_oldest(&self) -> bool {
+    /// Breaks the oldest claim of a transaction that is open; returns `false` if there is none from before that position.
+    pub(crate) fn break_oldest(&self, before: u64) -> bool {
         let mut state = self.state.lock();
-        let open = state.open.iter().filter(|(_, spill)| spill.committed.is_none());
+        let open = state.open.iter().filter(|(_, spill)| spill.committed.is_none() && spill.first < before);
         let Some(number) = open.min_by_key(|(_, spill)| spill.first).map(|(number, _)| *number) else { return false };
         if let Some(spill) = state.open.remove(&number) {
             spill.broken.store(true, Ordering::Release);
@@ -71,6 +71,13 @@ impl Spills {
     pub(crate) fn needed(&self, from: u64) -> u64 {
         let state = self.state.lock();
         let needed = state.open.values().filter(|spill| spill.committed.is_none_or(|lsn| lsn >= from));
+        needed.map(|spill| spill.first).chain([from]).min().expect("one at least")
+    }
+
+    /// The same without the transactions that are open, whose claims can be broken.
+    pub(crate) fn needed_by_committed(&self, from: u64) -> u64 {
+        let state = self.state.lock();
+        let needed = state.open.values().filter(|spill| spill.committed.is_some_and(|lsn| lsn >= from));
         needed.map(|spill| spill.first).chain([from]).min().expect("one at least")
     }
 
@@ -141,10 +148,12 @@ mod tests {
         let [late, old, committing, committed] = [300, 200, 100, 50].map(|first| spills.claim(first));
         committed.committed(400);
         assert!(committing.keep());
-        assert!(spills.break_oldest() && old.is_broken() && !late.is_broken() && !committing.is_broken());
+        assert_eq!((spills.needed_by_committed(400), spills.needed_by_committed(401)), (50, 100));
+        assert!(!spills.break_oldest(200), "it would free nothing");
+        assert!(spills.break_oldest(500) && old.is_broken() && !late.is_broken() && !committing.is_broken());
         assert!(!old.keep(), "it cannot be committed any more");
         assert_eq!((spills.needed(400), spills.needed(500)), (50, 100));
-        assert!(spills.break_oldest() && late.is_broken() && !spills.break_oldest());
+        assert!(spills.break_oldest(500) && late.is_broken() && !spills.break_oldest(500));
         drop((late, old));
         committing.committed(450);
         assert_eq!((spills.needed(420), spills.needed(500)), (100, 500));

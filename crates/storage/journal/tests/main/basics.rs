@@ -74,7 +74,12 @@ fn truncation_gives_up_whole_segments_and_keeps_what_lies_behind() {
         records.push(Record { lsn, kind: 1, payload: record });
     }
     let middle = records[100].lsn;
+    assert!(
+        journal.frees(middle) && !journal.frees(records[0].lsn),
+        "the first segment has more than the first record"
+    );
     journal.truncate(middle).expect("truncates");
+    assert!(!journal.frees(middle), "it is done");
     assert!(journal.first() > Lsn::ZERO && journal.first() <= middle);
     assert!(matches!(journal.read_at(records[0].lsn), Err(JournalError::Truncated { .. })));
     assert!(matches!(journal.read(records[0].lsn).next(), Some(Err(JournalError::Truncated { .. }))));

@@ -42,8 +42,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
-use device::supervise;
-use journal::{Journal, Lsn};
+use device::{DeviceError, supervise};
+use journal::{Journal, JournalError, Lsn};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::catalog::{CATALOG, NEXT_TREE, id_of};
@@ -193,7 +193,18 @@ impl CheckpointSource for Applier {
         if self.redo.is_recovering() {
             return Ok(());
         }
-        Ok(self.journal.truncate(self.retention.truncation(redo_lsn))?)
+        let gave_way = self.retention.gave_way();
+        let truncated = self.journal.truncate(self.retention.truncation(redo_lsn));
+        if let Err(JournalError::Device(DeviceError::Poisoned { .. })) = &truncated {
+            // Said again behind each checkpoint: it does not pass.
+            tracing::error!(
+                "the folder of the journal could not be synced: the journal gives up no segment, and has no new one, until the node is \
+                 started again"
+            );
+        }
+        truncated?;
+        self.retention.truncated(gave_way);
+        Ok(())
     }
 }
 

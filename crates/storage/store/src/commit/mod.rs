@@ -423,6 +423,9 @@ impl Committer {
             queue.push(QueuedRecord { lsn: lsn.0, bytes: bytes + ENTRY_BYTES, what });
         }
         redo.end_append(appended.as_ref().ok().copied());
+        if let Err(JournalError::Full { .. }) = &appended {
+            self.applier.retention.give_way(|before| journal.frees(before));
+        }
         appended.map_err(|error| self.refused(error))
     }
 
@@ -541,10 +544,16 @@ impl Committer {
                 .applier
                 .journal
                 .append(record::KIND_SPILL_CHUNK, &[payload])
-                .map_err(|error| self.refused_spill(error))?;
+                .map_err(|error| self.refused(error))?;
             Ok(last)
         };
-        writes.spill(&mut append)?;
+        let spilled = writes.spill(&mut append);
+        if matches!(spilled, Err(StoreError::Full(_))) {
+            // It is this transaction that gives way: the caller drops what is left of it.
+            writes.claim = None;
+            self.applier.retention.want_truncation();
+        }
+        spilled?;
         self.make_durable(last)
     }
 
@@ -558,25 +567,10 @@ impl Committer {
         self.applier.options.journal.max_record_bytes
     }
 
-    /// Maps an error of the journal for a spill chunk: if there is no room, it is this transaction that gives way.
-    fn refused_spill(&self, error: JournalError) -> StoreError {
-        match error {
-            JournalError::Full { .. } => {
-                self.applier.retention.want_truncation();
-                error.into()
-            }
-            other => self.refused(other),
-        }
-    }
-
     /// Maps an error of the journal: a lack of space leaves everything unchanged, any other error poisons the store.
     pub(crate) fn refused(&self, error: JournalError) -> StoreError {
         match error {
-            JournalError::Full { .. } => {
-                self.applier.retention.give_way();
-                error.into()
-            }
-            JournalError::NoDescriptors => error.into(),
+            JournalError::Full { .. } | JournalError::NoDescriptors => error.into(),
             JournalError::TooLarge { .. } => StoreError::Refused(error.to_string().into()),
             JournalError::Closed => StoreError::closed(),
             other => self.applier.poison_with(other.into()),
