@@ -13,6 +13,7 @@
 //! their time. The exact name counts: directories ignore case, and `Ann` must be no second role for `ann`, nor a way around a rule
 //! for it.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -20,9 +21,10 @@ use std::time::{Duration, Instant};
 
 use super::caller::{Caller, Proof};
 use super::change::IdentityChange;
+use super::directory_ends::DirectoryEnds;
 use super::directory_roles;
 use super::error::IdentityError;
-use super::guard::{Begun, Guard};
+use super::guard::{Begun, Guard, locked};
 use super::guarded_directory::{DirectoryEvent, DirectoryRecorder, GuardedDirectory};
 use super::ldap::{LdapAccount, LdapFailure, LdapLogins};
 use super::login_error::{LdapRefusal, LoginError, LoginRefusal};
@@ -134,8 +136,8 @@ impl Guard {
             Ok(account) => account,
             Err(error) => {
                 tracing::info!(user, %error, "the directory did not log a user in");
-                if error.failure == LdapFailure::NoEntry && id.is_some() {
-                    self.left(directory, user).await;
+                if let (LdapFailure::NoEntry, Some(id)) = (error.failure, id) {
+                    self.gone_at_login(directory, user, (id, login), LdapRefusal::Unknown);
                 }
                 return Err(match error.failure {
                     LdapFailure::NoEntry => begun.refused(LoginRefusal::Ldap(LdapRefusal::Unknown)),
@@ -145,8 +147,8 @@ impl Guard {
             }
         };
         if let Err(why) = admitted(&account, user, kind) {
-            if why == LdapRefusal::NoGroup && id.is_some() {
-                self.left(directory, user).await;
+            if let (LdapRefusal::NoGroup, Some(id)) = (why, id) {
+                self.gone_at_login(directory, user, (id, login), why);
             }
             return Err(begun.refused(LoginRefusal::Ldap(why)));
         }
@@ -154,6 +156,9 @@ impl Guard {
         if let Err(error) = changed {
             tracing::error!(user, %error, "what the directory says of a user cannot be stored");
             return Err(begun.unasked());
+        }
+        if let Some(id) = id {
+            self.back_in_directory(id);
         }
         self.directory_entered(begun, user, login)
     }
@@ -170,12 +175,49 @@ impl Guard {
         begun.entered(id, role, Proof::Ldap(login))
     }
 
-    /// Takes from a user who is in the directory no more, or in none of the groups that made it, what its groups gave: its tokens and
-    /// certificates lose it too, about which the directory is not asked. Not from one that is locked: that may be over in a minute, and
-    /// strangers can cause it by guessing.
-    pub(super) async fn left(self: &Arc<Self>, directory: &Arc<GuardedDirectory>, user: &str) {
-        if let Err(error) = self.follow(directory, user, &LdapAccount::default(), false).await {
-            tracing::error!(user, %error, "what the groups of a user gave cannot be taken from it");
+    /// Ends the sessions of a role that the directory proved up to a login. `is_gone`: it lets the role in no more, so that neither its
+    /// tokens nor its certificates hold until it does; what its groups gave, and what it granted, stays. Not for one that is locked:
+    /// that may be over in a minute, and strangers can cause it by guessing. Returns whether it is new.
+    pub(super) fn end_directory_sessions(&self, id: RoleId, up_to: u64, is_gone: bool) -> bool {
+        {
+            let mut ended = locked(&self.directory_ended);
+            if is_gone && ended.is_gone(id) {
+                return false;
+            }
+            let mut all = DirectoryEnds::clone(&ended);
+            let view = self.view();
+            all.retain(|id| view.directory().roles().contains_key(&id));
+            all.end(id, up_to);
+            all.set_gone(id, is_gone);
+            *ended = Arc::new(all);
+        }
+        self.view_again();
+        true
+    }
+
+    /// The directory lets a role in: what it proves otherwise holds again.
+    pub(super) fn back_in_directory(&self, id: RoleId) {
+        {
+            let mut ended = locked(&self.directory_ended);
+            if !ended.is_gone(id) {
+                return;
+            }
+            let mut all = DirectoryEnds::clone(&ended);
+            all.set_gone(id, false);
+            *ended = Arc::new(all);
+        }
+        self.view_again();
+    }
+
+    /// The roles that the directory lets in no more: it is asked about them until it does.
+    pub(super) fn gone_from_directory(&self) -> BTreeSet<RoleId> {
+        locked(&self.directory_ended).gone()
+    }
+
+    /// The directory has refused a login because the role is not there, or in no group that lets it in.
+    fn gone_at_login(&self, directory: &GuardedDirectory, user: &str, (id, login): (RoleId, u64), why: LdapRefusal) {
+        if self.end_directory_sessions(id, login, true) {
+            (directory.record)(user, DirectoryEvent::SessionsEnded(format!("{why:?}")));
         }
     }
 

@@ -8,16 +8,18 @@
 //!
 //! Invariants: a session that began before it was asked about ends, one that began later does not (it has been proven later); ports see
 //! an end as they see a lock, within a second. A directory that cannot be asked ends nothing: a hospital works on, and who has to go at
-//! once is locked here (`terrace user lock`). The task holds no guard while it waits, so it keeps no store open.
+//! once is locked here (`terrace user lock`). Nor does "nothing found" take away what is stored: a mistyped
+//! search base says that of everybody, and what people granted under their groups would not come back. Tokens rest while it is said. The task holds no guard while it waits, so it keeps no store open.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use tokio::task::JoinHandle;
 
 use super::directory_login::admitted;
-use super::guard::{Guard, locked};
+use super::directory_roles;
+use super::guard::Guard;
 use super::guarded_directory::{DirectoryEvent, GuardedDirectory};
 use super::ldap::{LdapAccount, LdapError, LdapFailure};
 use super::login_error::LdapRefusal;
@@ -77,9 +79,13 @@ impl DirectoryWatch {
         let view = guard.view();
         let Some((id, role)) = guard.role(&view, &user) else { return };
         let Some(kind) = role.credentials.ldap else { return };
-        let (why, has_left) = match found {
+        let has_groups = || !directory_roles::are_given(view.directory(), id, RoleId::LDAP, &[]);
+        let (why, is_gone) = match found {
             Ok(account) => match admitted(&account, &user, kind) {
+                // Of one made by hand too: its next login says so again, and only that takes away what its groups gave.
+                Ok(()) if account.roles.is_empty() && has_groups() => (format!("{:?}", LdapRefusal::NoGroup), true),
                 Ok(()) => {
+                    guard.back_in_directory(id);
                     if let Err(error) = guard.follow(&self.directory, &user, &account, false).await {
                         tracing::error!(user, %error, "what the directory says of a user cannot be stored");
                     }
@@ -93,34 +99,19 @@ impl DirectoryWatch {
                 return;
             }
         };
-        tracing::warn!(user, why, "the directory ends the sessions of a user");
-        end_sessions(guard, id, up_to);
-        (self.directory.record)(&user, DirectoryEvent::SessionsEnded(why));
-        if has_left {
-            guard.left(&self.directory, &user).await;
+        if guard.end_directory_sessions(id, up_to, is_gone) {
+            tracing::warn!(user, why, "the directory ends the sessions of a user");
+            (self.directory.record)(&user, DirectoryEvent::SessionsEnded(why));
         }
     }
 }
 
-/// The users of the directory that have connections, or sessions without one.
+/// The users of the directory that have connections, or sessions without one, and those that it lets in no more.
 fn connected_users(guard: &Guard) -> Vec<String> {
     let view = guard.view();
     let roles = view.directory().roles();
-    let ids: BTreeSet<RoleId> = guard.connections.roles().into_iter().chain(guard.present.roles()).collect();
+    let ids: BTreeSet<RoleId> =
+        guard.connections.roles().into_iter().chain(guard.present.roles()).chain(guard.gone_from_directory()).collect();
     let of_directory = ids.iter().filter_map(|id| roles.get(id)).filter(|role| role.credentials.ldap.is_some());
     of_directory.map(|role| role.name.clone()).collect()
-}
-
-/// Ends the sessions of a role that the directory proved up to a login.
-fn end_sessions(guard: &Guard, id: RoleId, up_to: u64) {
-    {
-        let mut ended = locked(&guard.directory_ended);
-        let mut all = BTreeMap::clone(&ended);
-        let view = guard.view();
-        all.retain(|id, _| view.directory().roles().contains_key(id));
-        let end = all.entry(id).or_default();
-        *end = up_to.max(*end);
-        *ended = Arc::new(all);
-    }
-    guard.view_again();
 }

@@ -13,7 +13,6 @@
 //! more of it is done at once than there are processors. The time here never goes back: what has expired stays so while
 //! the node runs, whatever is done to the clock.
 
-use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
@@ -29,6 +28,7 @@ use super::caller::{Caller, Proof};
 use super::change::IdentityChange;
 use super::change_rate::{ChangeRate, ChangedTooFast};
 use super::directory::Directory;
+use super::directory_ends::DirectoryEnds;
 use super::error::IdentityError;
 use super::guarded_directory::{DirectoryRecorder, GuardedDirectory};
 use super::guarded_provider::GuardedProvider;
@@ -84,8 +84,8 @@ pub struct Guard {
     pub(super) provider: OnceLock<Arc<GuardedProvider>>,
     /// How many logins by the directory have begun.
     pub(super) directory_logins: AtomicU64,
-    /// Up to which of them the sessions of a role have ended.
-    pub(super) directory_ended: Mutex<Arc<BTreeMap<RoleId, u64>>>,
+    /// What it has ended since.
+    pub(super) directory_ended: Mutex<Arc<DirectoryEnds>>,
     opened: Instant,
     mock: Mock,
     dummy: PasswordHash,

@@ -12,7 +12,7 @@
 //!             node.identity       a tree of the node's store                                identity_store
 //!
 //!   proofs: scram, hashing (argon2id), token          what is asked: action, object
-//!   passwords that a directory checks: ldap, directory_login, directory_recheck, directory_roles
+//!   passwords that a directory checks: ldap, directory_login, directory_recheck, directory_ends, directory_roles
 //!   logins by a provider (OpenID Connect): oidc, oidc_login
 //!   who may come in from where, before any proof: access (the rules), admitting (the guard asks them)
 //! ```
@@ -34,6 +34,7 @@ mod cascade;
 mod change;
 mod change_rate;
 mod directory;
+mod directory_ends;
 mod directory_login;
 mod directory_recheck;
 mod directory_roles;

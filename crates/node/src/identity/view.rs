@@ -16,7 +16,7 @@
 //! Invariants: what cannot be decided is denied: an unknown role, an action on an object of another kind, a grant that
 //! names a role which is gone. A view holds until [`RightsView::next_change_us`]; then time itself changes rights.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use foldhash::HashMap;
@@ -26,6 +26,7 @@ use super::bits::Bits;
 use super::caller::{Caller, Proof};
 use super::cascade::{self, Fallen};
 use super::directory::{Directory, MemberKey, PrivilegeKey};
+use super::directory_ends::DirectoryEnds;
 use super::object::{Object, ObjectKind, ObjectPattern};
 use super::role::{Attributes, Role, RoleId};
 use super::token::TokenDigest;
@@ -149,8 +150,8 @@ pub struct RightsView {
     certificates: HashMap<Arc<str>, RoleId>,
     uids: HashMap<u32, RoleId>,
     directory: Arc<Directory>,
-    /// Up to which login by a directory the sessions of a role have ended.
-    ended: Arc<BTreeMap<RoleId, u64>>,
+    /// What a directory has ended.
+    ended: Arc<DirectoryEnds>,
     next_change_us: Option<i64>,
 }
 
@@ -195,8 +196,8 @@ impl RightsView {
         view
     }
 
-    /// The same rights, without the sessions that a directory has ended: those of a role up to a login, by its number.
-    pub(super) fn with_ended(self, ended: Arc<BTreeMap<RoleId, u64>>) -> RightsView {
+    /// The same rights, without what a directory has ended.
+    pub(super) fn with_ended(self, ended: Arc<DirectoryEnds>) -> RightsView {
         RightsView { ended, ..self }
     }
 
@@ -371,14 +372,14 @@ impl RightsView {
         let by = match caller.proof() {
             Proof::Password | Proof::Trust => Some(session.id),
             Proof::Ldap(login) => {
-                let is_over = self.ended.get(&session.id).is_some_and(|ended| login <= ended);
+                let is_over = self.ended.has_ended(session.id, *login);
                 Some(session.id).filter(|_| session.is_of_ldap && !is_over)
             }
             Proof::Oidc(subject) => Some(session.id).filter(|_| session.subject.as_deref() == Some(&**subject)),
             Proof::Node => Some(RoleId::LOCAL),
-            Proof::Token(digest) => self.tokens.get(digest).copied(),
-            Proof::Certificate(name) => self.certificates.get(name).copied(),
-            Proof::Uid(uid) => self.uids.get(uid).copied(),
+            Proof::Token(digest) => self.of_token(digest),
+            Proof::Certificate(name) => self.of_certificate(name).map(|(_, id)| id),
+            Proof::Uid(uid) => self.of_uid(*uid),
         };
         if by != Some(session.id) {
             return Err(Denied::Proof);
@@ -461,19 +462,25 @@ impl RightsView {
         self.facts(role).map(|facts| &*facts.name)
     }
 
+    /// Whether the directory that has a role's password lets it in no more.
+    fn is_gone(&self, id: RoleId) -> bool {
+        self.ended.is_gone(id) && self.facts(id).is_some_and(|facts| facts.is_of_ldap)
+    }
+
     /// The role of a token, whatever it may do.
     pub(super) fn of_token(&self, digest: &TokenDigest) -> Option<RoleId> {
-        self.tokens.get(digest).copied()
+        self.tokens.get(digest).copied().filter(|id| !self.is_gone(*id))
     }
 
     /// The role of a name in a certificate.
     pub(super) fn of_certificate(&self, name: &str) -> Option<(Arc<str>, RoleId)> {
-        self.certificates.get_key_value(name).map(|(name, id)| (Arc::clone(name), *id))
+        let found = self.certificates.get_key_value(name).map(|(name, id)| (Arc::clone(name), *id));
+        found.filter(|(_, id)| !self.is_gone(*id))
     }
 
     /// The role of a user of this machine.
     pub(super) fn of_uid(&self, uid: u32) -> Option<RoleId> {
-        self.uids.get(&uid).copied()
+        self.uids.get(&uid).copied().filter(|id| !self.is_gone(*id))
     }
 
     /// Everything that it was made of, for lists and catalogs.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use store::{Options, Store};
 
+use super::{grant, grant_on};
 use crate::Clock;
 use crate::audit::AuditEntry;
 use crate::identity::directory_login::pause_after;
@@ -177,7 +178,7 @@ fn token(guard: &Arc<Guard>, user: &str, until_us: Option<i64>) -> Result<Caller
 }
 
 #[tokio::test]
-async fn tokens_of_who_has_left_lose_what_its_groups_gave_and_one_made_by_groups_has_an_end() {
+async fn tokens_of_who_has_left_hold_again_when_it_is_back_and_one_made_by_groups_has_an_end() {
     let server = TestDirectory::start().await;
     let guard = guard_with(Some(&LdapSettings { create: true, ..TestDirectory::settings(&[&server]) }));
     guard.log_in("ann", RIGHT, None).await.expect("it is in a group");
@@ -188,21 +189,67 @@ async fn tokens_of_who_has_left_lose_what_its_groups_gave_and_one_made_by_groups
     let in_group = |is_in: bool| {
         server.change("ann", |ann| ann.groups = if is_in { vec!["cn=doctors,dc=x"] } else { Vec::new() });
     };
+    let holds = || guard.view().holds(&ann).is_ok();
     // At a login that is refused, and at a recheck of a session by the token.
     in_group(false);
     assert_eq!(refusal(guard.log_in("ann", RIGHT, None).await), Some(LdapRefusal::NoGroup));
-    assert!(!is_member(&guard, "ann", "doctors"));
+    assert!(is_member(&guard, "ann", "doctors") && !holds());
     in_group(true);
     guard.log_in("ann", RIGHT, None).await.expect("it is in a group again");
-    assert!(is_member(&guard, "ann", "doctors"));
-    let _open = guard.connect(&ann).expect("it may");
+    assert!(is_member(&guard, "ann", "doctors") && holds());
+    let open = guard.connect(&ann).expect("it may");
     // Who is locked there may be unlocked in a minute, and strangers can cause it.
     server.change("ann", |ann| ann.is_locked = true);
     recheck(&guard).await;
-    assert!(is_member(&guard, "ann", "doctors"));
+    assert!(holds());
+    server.change("ann", |ann| ann.is_locked = false);
+    in_group(false);
+    recheck(&guard).await;
+    assert!(is_member(&guard, "ann", "doctors") && !holds());
+    // It is asked about on, without a connection too.
+    drop(open);
+    in_group(true);
+    recheck(&guard).await;
+    assert!(is_member(&guard, "ann", "doctors") && holds());
+    let _open = guard.connect(&ann).expect("it may");
     server.remove("ann");
     recheck(&guard).await;
-    assert!(!is_member(&guard, "ann", "doctors") && guard.view().holds(&ann).is_ok());
+    assert!(!holds());
+}
+
+#[tokio::test]
+async fn a_directory_that_finds_nothing_for_a_moment_takes_no_membership_and_no_grant() {
+    let server = TestDirectory::start().await;
+    let guard = guard_with(Some(&LdapSettings { create: true, ..TestDirectory::settings(&[&server]) }));
+    server.change("ben", |ben| ben.groups = vec!["cn=doctors,dc=x"]);
+    guard.change(&Caller::node(), &[grant_on("doctors")]).expect("the node may");
+    let ann = guard.log_in("ann", RIGHT, None).await.expect("it is in a group");
+    let ben = guard.log_in("ben", RIGHT, None).await.expect("it is right");
+    guard.change(&ann, &[grant("local")]).expect("by way of its group");
+    let _open = [guard.connect(&ann).expect("it may"), guard.connect(&ben).expect("it may")];
+    let is_granted = || {
+        let view = guard.view();
+        let local = view.directory().named("local").expect("it is there");
+        view.directory().privileges().keys().any(|key| key.grantee == local)
+    };
+    assert!(is_granted());
+    // The one that groups made, and the one that was made by hand.
+    for user in ["ann", "ben"] {
+        server.change(user, |user| user.groups.clear());
+    }
+    for _ in 0..2 {
+        recheck(&guard).await;
+        assert!(guard.view().holds(&ann).is_err() && guard.view().holds(&ben).is_err());
+        assert!(is_granted() && is_member(&guard, "ann", "doctors") && is_member(&guard, "ben", "doctors"));
+    }
+    assert_eq!(refusal(guard.log_in("ann", RIGHT, None).await), Some(LdapRefusal::NoGroup));
+    assert!(is_granted() && is_member(&guard, "ann", "doctors"));
+    server.change("ann", |ann| ann.groups = vec!["cn=doctors,dc=x"]);
+    let again = guard.log_in("ann", RIGHT, None).await.expect("it is in a group again");
+    assert!(guard.view().holds(&again).is_ok() && is_granted());
+    // What the directory says at a login that it proves counts.
+    guard.log_in("ben", RIGHT, None).await.expect("it is right");
+    assert!(!is_member(&guard, "ben", "doctors"));
 }
 
 #[tokio::test]
