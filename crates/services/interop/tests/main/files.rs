@@ -225,6 +225,7 @@ async fn a_folder_that_cannot_be_written_keeps_the_line_waiting_and_loses_nothin
     until("it is tried again", || (running.status().operations[0].retried > 2).then_some(())).await;
     assert_eq!(running.waiting("out"), 2);
     rig.remove("archive");
+    fs::create_dir(rig.folder().join("archive")).expect("a folder");
     running.idle("out").await;
     assert_eq!(names(&rig.folder().join("archive")).len(), 2);
     running.stop().await;
