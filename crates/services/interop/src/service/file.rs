@@ -78,10 +78,14 @@ impl Watching {
 /// # Errors
 /// `File`; `Refused` where files could not be moved from the one to the others.
 pub fn prepare(settings: &settings::FileService) -> Result<(), InteropError> {
+    make_and_open(settings).map(drop)
+}
+
+fn make_and_open(settings: &settings::FileService) -> Result<Folders, InteropError> {
     for folder in [Some(&settings.folder), settings.done.as_ref(), settings.error.as_ref()].into_iter().flatten() {
         fs::create_dir_all(folder).map_err(InteropError::file("make", folder))?;
     }
-    Folders::open(settings).map(drop)
+    Folders::open(settings)
 }
 
 /// Starts watching. `turns` are those of all services of the node.
@@ -96,6 +100,7 @@ pub fn watch(engine: Arc<Engine>, service: Arc<PlannedService>, turns: &Arc<Fold
         stopped,
         turns: Arc::clone(turns),
         folder: PathBuf::new(),
+        had_folders: false,
         seen: HashMap::new(),
         moved: MovedFiles::default(),
         hindrances: Hindrances::default(),
@@ -113,6 +118,8 @@ struct Watcher {
     turns: Arc<FolderTurns>,
     /// What is known of the files of this folder.
     folder: PathBuf,
+    /// Its folders were there once; until then they are made at each look, and from then on by a reload only.
+    had_folders: bool,
     seen: HashMap<OsString, Look>,
     moved: MovedFiles,
     hindrances: Hindrances,
@@ -155,11 +162,13 @@ impl Watcher {
             self.moved = MovedFiles::default();
             self.folder.clone_from(&settings.folder);
         }
-        let of = settings.clone();
-        let folders = match blocking(move || Folders::open(&of)).await? {
+        let (of, had_folders) = (settings.clone(), self.had_folders);
+        let open = move || if had_folders { Folders::open(&of) } else { make_and_open(&of) };
+        let folders = match blocking(open).await? {
             Ok(folders) => folders,
             Err(error) => return Some(Err(error)),
         };
+        self.had_folders = true;
         let _turn = tokio::select! {
             turn = self.turns.take(folders.id) => turn,
             _ = self.stopped.wait_for(|stop| *stop) => return None,
