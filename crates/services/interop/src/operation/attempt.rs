@@ -82,3 +82,27 @@ impl Sender {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::production::settings::OperationSettings;
+
+    #[tokio::test]
+    async fn no_file_is_written_where_nothing_may_be_sent_any_more() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let text = format!("kind = \"file\"\nfolder = \"{}\"\n", dir.path().display());
+        let settings = OperationSettings::File(toml::from_str(&text).expect("they are right"));
+        let operation = Arc::new(Operation { name: "out".to_owned(), settings, key: None, tls: None });
+        let mut sender = Sender::new(&operation, &Arc::new(ConnectionRegistry::default()));
+        let entry = Entry { id: 1, output: 0, received_us: 0, charset: None, body: None };
+        let group = [(entry, Bytes::from_static(b"MSH"))];
+        let note = |_: LaneEvent| {};
+        for (may, files) in [(false, 0), (true, 1)] {
+            let may_send = || may;
+            let step = Step { note: &note, may_send: &may_send };
+            assert_eq!(sender.attempt(&operation, &group, step).await.len(), files);
+            assert_eq!(std::fs::read_dir(dir.path()).expect("it is there").count(), files);
+        }
+    }
+}

@@ -110,7 +110,7 @@ fn failed(error: &io::Error) -> Answer {
 }
 
 fn durable(settings: &FileOperation, group: &[Item], known: bool) -> Vec<Answer> {
-    match make_folder(settings, known).and_then(|()| Folder::open(&settings.folder)) {
+    match check_folder(settings, known).and_then(|()| Folder::open(&settings.folder)) {
         Ok(folder) => deliver(&folder, settings, group),
         Err(error) => vec![failed(&error)],
     }
@@ -193,21 +193,25 @@ fn flush<D: DeliveryFolder>(folder: &D, staged: &[Staged<D::Written>]) -> Vec<io
     })
 }
 
-/// Makes the folder where it is absent, for whoever may use its files; unless it is `known`, its name is made persistent, whoever
-/// made it: a process may have died before it flushed that. One that was known is not made again: where a share is not mounted any
-/// more, files would lie below its place and count as delivered.
-fn make_folder(settings: &FileOperation, known: bool) -> io::Result<()> {
-    let is_there = settings.folder.is_dir();
-    if !is_there && known {
+/// Makes the folder where it is absent, for whoever may use its files. This is done when a production is loaded, and never for a
+/// message: where a share is not mounted any more, files would lie below its place and count as delivered.
+pub(super) fn make_folder(settings: &FileOperation) -> io::Result<()> {
+    if settings.folder.is_dir() {
+        return Ok(());
+    }
+    fs::create_dir_all(&settings.folder)?;
+    fs::set_permissions(&settings.folder, fs::Permissions::from_mode(settings.mode.of_folder()))
+}
+
+/// Checks that the folder is there; unless it is `known`, its name is made persistent, whoever made it: a process may have died before
+/// it flushed that.
+fn check_folder(settings: &FileOperation, known: bool) -> io::Result<()> {
+    if !settings.folder.is_dir() {
         let text =
             "its folder is gone: mount the file system that it is on, or make it again, by hand or by `terrace reload`";
         return Err(io::Error::new(io::ErrorKind::NotFound, text));
     }
-    if !is_there {
-        fs::create_dir_all(&settings.folder)?;
-        fs::set_permissions(&settings.folder, fs::Permissions::from_mode(settings.mode.of_folder()))?;
-    }
-    if !is_there || !known {
+    if !known {
         for above in folders_above(&settings.folder)? {
             match File::open(&above) {
                 Ok(folder) => folder.sync_all()?,
@@ -254,6 +258,9 @@ mod tests {
         let dir = tempfile::tempdir().expect("a folder");
         let out = dir.path().join("out");
         let settings = settings(&out);
+        assert!(matches!(&durable(&settings, &[item(1)], false)[..], [Answer::Unreachable { .. }]));
+        assert!(!out.exists(), "no message makes a folder");
+        make_folder(&settings).expect("it can be made");
         assert_eq!(durable(&settings, &[item(1)], false), [Answer::Written]);
         fs::write(out.join("5-0.hl7"), "another's").expect("a file");
         let answers = durable(&settings, &(1..=9).map(item).collect::<Vec<_>>(), true);
@@ -322,6 +329,7 @@ mod tests {
     fn a_folder_that_is_made_is_flushed_with_all_that_it_lies_in_on_its_file_system() {
         let dir = tempfile::tempdir().expect("a folder");
         let out = dir.path().join("a/b/out");
+        make_folder(&settings(&out)).expect("it can be made");
         assert_eq!(durable(&settings(&out), &[item(1)], false), [Answer::Written]);
         let above = folders_above(&out).expect("they can be looked at");
         let dir = dir.path().canonicalize().expect("it is there");

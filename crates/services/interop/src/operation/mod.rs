@@ -42,6 +42,7 @@ use tokio::sync::watch;
 use crate::engine::Engine;
 use crate::error::InteropError;
 use crate::message_log::MessageLog;
+use crate::production::{Production, settings};
 use crate::queue::hindrance::{Hindrance, Reached, RequiredOperation};
 use crate::queue::progress::{ConnectionState, LaneEvent};
 use crate::queue::{Entry, Orders, Queue, Suspension};
@@ -96,6 +97,18 @@ pub fn start(queue: &Arc<Queue>, surroundings: &Surroundings) -> Vec<tokio::task
             session("lane", task.run())
         })
         .collect()
+}
+
+/// Makes the folders of a production's file operations, when it is loaded. Without its folder an operation waits for it.
+pub fn make_folders(production: &Production) {
+    for operation in &production.operations {
+        if let settings::OperationSettings::File(settings) = &operation.settings
+            && let Err(error) = file::make_folder(settings)
+        {
+            let (operation, folder) = (&operation.name, settings.folder.display());
+            tracing::warn!(operation, %folder, %error, "the folder of an operation cannot be made; its messages wait");
+        }
+    }
 }
 
 struct Lane {

@@ -204,7 +204,7 @@ pub struct MllpOperation {
 pub struct FileOperation {
     /// Always `file`.
     pub kind: String,
-    /// The folder to write to. Relative to the production folder; made when absent.
+    /// The folder to write to. Relative to the production folder; made when absent, when the production is loaded.
     pub folder: PathBuf,
     /// Ending of the names; a name is the message id, so a second write of one message replaces the first. Default `.hl7`.
     #[serde(default = "default_suffix")]

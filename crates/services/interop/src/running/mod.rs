@@ -66,7 +66,7 @@ use crate::duplicates::{self, Window};
 use crate::engine::{Bodies, Engine, Plan};
 use crate::error::InteropError;
 use crate::message_log::MessageLog;
-use crate::operation::Surroundings;
+use crate::operation::{self, Surroundings};
 use crate::production::{Files, Production, Values};
 use crate::queue::Queue;
 use crate::record::Switch;
@@ -305,6 +305,7 @@ impl RunningProduction {
         // Nobody has set it: the engine is new.
         let _ = engine.access.set(AccessGate { guard: Arc::clone(&guard), audit: Arc::clone(&audit) });
         let bound = services::bind_all(&engine.plan().production).await?;
+        operation::make_folders(&engine.plan().production);
         let operations = Arc::new(RunningOperations::new(&engine, found));
         let stop = watch::Sender::new(false);
         let housekeeping =

@@ -14,6 +14,7 @@ use super::generations::generations_of;
 use super::{Options, Origin, RunningProduction, load, lock};
 use crate::error::InteropError;
 use crate::generations::{Generation, GenerationContent, Generations, LoadCause, LoadKind};
+use crate::operation;
 use crate::production::Production;
 
 /// Files of a production that changed, each with a word for what happened to it.
@@ -65,6 +66,7 @@ impl RunningProduction {
         let homeless = tokio::task::spawn_blocking(move || operations.read_homeless(&of)).await;
         let homeless = homeless.unwrap_or(Err(InteropError::Stopping))?;
         let kept = self.keep(&production, cause).await?;
+        operation::make_folders(&production);
         let (plan, fresh) = self.operations.plan_for(&production, &mut changes);
         // Before a newer message can be put in front of them.
         self.operations.adopt_homeless(homeless, &plan);

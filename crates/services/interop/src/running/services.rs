@@ -34,19 +34,29 @@ pub(super) struct BoundService {
     listener: Option<TcpListener>,
 }
 
-/// Binds every MLLP service of a production.
+/// Binds every MLLP service of a production. A file service whose folders cannot be used, as where a share is not mounted yet, keeps no
+/// node from starting: it tries that at each look, and says why it takes nothing.
 ///
 /// # Errors
-/// `Listen` with the first address that cannot be listened on; `File` with a folder that cannot be made; `Refused` where a file
-/// service could not move its files.
+/// `Listen` with the first address that cannot be listened on.
 pub(super) async fn bind_all(production: &Production) -> Result<Vec<BoundService>, InteropError> {
     let mut all = Vec::new();
     for service in production.services.values() {
-        all.push(bind(service).await?);
+        if let settings::ServiceSettings::File(settings) = &service.settings {
+            // The service itself says what is wrong, at its first look.
+            drop(file::prepare(settings));
+            all.push(BoundService { service: Arc::clone(service), listener: None });
+        } else {
+            all.push(bind(service).await?);
+        }
     }
     Ok(all)
 }
 
+/// Binds a service of a reload.
+///
+/// # Errors
+/// As [`bind_all`]; `File` with a folder that cannot be made; `Refused` where a file service could not move its files.
 async fn bind(service: &Arc<Service>) -> Result<BoundService, InteropError> {
     let listener = match &service.settings {
         settings::ServiceSettings::Mllp(settings) => Some(mllp::bind(service, settings.listen).await?),

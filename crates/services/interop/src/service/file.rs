@@ -78,10 +78,14 @@ impl Watching {
 /// # Errors
 /// `File`; `Refused` where files could not be moved from the one to the others.
 pub fn prepare(settings: &settings::FileService) -> Result<(), InteropError> {
+    make_and_open(settings).map(drop)
+}
+
+fn make_and_open(settings: &settings::FileService) -> Result<Folders, InteropError> {
     for folder in [Some(&settings.folder), settings.done.as_ref(), settings.error.as_ref()].into_iter().flatten() {
         fs::create_dir_all(folder).map_err(InteropError::file("make", folder))?;
     }
-    Folders::open(settings).map(drop)
+    Folders::open(settings)
 }
 
 /// Starts watching. `turns` are those of all services of the node.
@@ -96,6 +100,7 @@ pub fn watch(engine: Arc<Engine>, service: Arc<PlannedService>, turns: &Arc<Fold
         stopped,
         turns: Arc::clone(turns),
         folder: PathBuf::new(),
+        had_folders: false,
         seen: HashMap::new(),
         moved: MovedFiles::default(),
         hindrances: Hindrances::default(),
@@ -113,6 +118,8 @@ struct Watcher {
     turns: Arc<FolderTurns>,
     /// What is known of the files of this folder.
     folder: PathBuf,
+    /// Its folders were there once; until then they are made at each look, and from then on by a reload only.
+    had_folders: bool,
     seen: HashMap<OsString, Look>,
     moved: MovedFiles,
     hindrances: Hindrances,
@@ -155,11 +162,13 @@ impl Watcher {
             self.moved = MovedFiles::default();
             self.folder.clone_from(&settings.folder);
         }
-        let of = settings.clone();
-        let folders = match blocking(move || Folders::open(&of)).await? {
+        let (of, had_folders) = (settings.clone(), self.had_folders);
+        let open = move || if had_folders { Folders::open(&of) } else { make_and_open(&of) };
+        let folders = match blocking(open).await? {
             Ok(folders) => folders,
             Err(error) => return Some(Err(error)),
         };
+        self.had_folders = true;
         let _turn = tokio::select! {
             turn = self.turns.take(folders.id) => turn,
             _ = self.stopped.wait_for(|stop| *stop) => return None,
@@ -215,24 +224,30 @@ impl Watcher {
                     )
                 }
             };
+            let is_last = ends_the_look(&picked_up);
             match picked_up {
                 Ok(PickedUp::Whole | PickedUp::Changed) => self.moved.push(look),
                 Ok(PickedUp::NotStored) => {
-                    failed.insert(name, "not all of it could be stored, most often for a full disk".to_owned());
-                    break;
+                    drop(failed.insert(name, "not all of it could be stored, most often for a full disk".to_owned()));
                 }
-                Ok(PickedUp::Stopped) | Err(InteropError::Stopping) => break,
-                Err(error) => {
-                    // What is behind a file that was begun is not taken before the rest of it.
-                    let is_begun = look.stored.is_some_and(|stored| stored > 0) && look.goes.is_none();
-                    failed.insert(name, error.to_string());
-                    if is_begun {
-                        break;
-                    }
-                }
+                Ok(PickedUp::NotNoted(reason)) => drop(failed.insert(name, reason)),
+                Ok(PickedUp::Stopped) | Err(InteropError::Stopping) => {}
+                Err(error) => drop(failed.insert(name, error.to_string())),
+            }
+            if is_last {
+                break;
             }
         }
         failed
+    }
+}
+
+/// Whether no file is taken behind one whose taking ended so: what stopped it would stop them, or they would be stored before the rest of
+/// it. One that cannot be read, however much of it is stored, or moved holds up no other one.
+fn ends_the_look(picked_up: &Result<PickedUp, InteropError>) -> bool {
+    match picked_up {
+        Ok(PickedUp::NotStored | PickedUp::NotNoted(_) | PickedUp::Stopped) | Err(InteropError::Stopping) => true,
+        Ok(PickedUp::Whole | PickedUp::Changed) | Err(_) => false,
     }
 }
 
@@ -254,5 +269,26 @@ fn settings_of(service: &Service) -> &settings::FileService {
     match &service.settings {
         settings::ServiceSettings::File(file) => file,
         settings::ServiceSettings::Mllp(_) => unreachable!("a watched folder belongs to a file service"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_cannot_be_read_holds_up_no_other_one_and_one_that_cannot_be_stored_does() {
+        let unread = InteropError::file("read", "a.hl7")(std::io::Error::other("a bad block"));
+        for (picked_up, ends) in [
+            (Ok(PickedUp::Whole), false),
+            (Ok(PickedUp::Changed), false),
+            (Err(unread), false),
+            (Ok(PickedUp::NotStored), true),
+            (Ok(PickedUp::NotNoted("no room".to_owned())), true),
+            (Ok(PickedUp::Stopped), true),
+            (Err(InteropError::Stopping), true),
+        ] {
+            assert_eq!(ends_the_look(&picked_up), ends, "{picked_up:?}");
+        }
     }
 }

@@ -168,7 +168,7 @@ async fn a_file_that_was_taken_and_cannot_be_moved_is_not_taken_again_by_the_nex
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn folders_on_several_file_systems_are_refused_before_anything_is_taken() {
+async fn folders_on_several_file_systems_keep_the_service_from_its_files_and_no_node_from_starting() {
     let rig = Rig::new();
     let device = |path: &Path| fs::metadata(path).map(|found| found.dev()).ok();
     let here = device(&rig.folder());
@@ -178,11 +178,14 @@ async fn folders_on_several_file_systems_are_refused_before_anything_is_taken() 
     let there = other.path().join("there");
     rig.service("in", "").write("rules/main.rules", "match first\nrule all { drop \"no\" }\n");
     for key in ["done", "error"] {
-        rig.write("services/files.toml", &format!("{SERVICE}{key} = \"{}\"\n", there.display()));
-        let refused = rig.try_start().await.err().expect("no file could be moved").to_string();
+        rig.write("services/pickups.toml", &format!("{SERVICE}{key} = \"{}\"\n", there.display()));
+        let running = rig.start().await;
+        until("it says why", || hindered(&running).contains("is on another file system than").then_some(())).await;
+        let refused = running.request("reload").await.expect_err("no file could be moved").to_string();
         assert!(refused.contains("is on another file system than"), "{refused}");
+        running.stop().await;
     }
-    rig.write("services/files.toml", SERVICE);
+    rig.write("services/pickups.toml", SERVICE);
     rig.start().await.stop().await;
 }
 

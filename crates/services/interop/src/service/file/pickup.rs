@@ -37,7 +37,7 @@ const BROKEN: &str = "it begins as UTF-16 and is none; what came before was take
 const LINK: &str = "it is a symbolic link, and links are not followed";
 
 /// How the taking of a file ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum PickedUp {
     /// It was moved, or is gone.
     Whole,
@@ -45,6 +45,8 @@ pub(super) enum PickedUp {
     Changed,
     /// A message could not be stored: it goes on there, and nothing is taken before.
     NotStored,
+    /// How much of it is stored could not be noted, for this reason: nothing is taken before.
+    NotNoted(String),
     /// The service has stopped.
     Stopped,
 }
@@ -112,8 +114,10 @@ impl Pickup<'_> {
                 // For which reason there may be no room for the note either.
                 return Ok(PickedUp::NotStored);
             }
-            if !input.has_ended() || ended.is_some() {
-                noted?;
+            if let Err(error) = noted
+                && (!input.has_ended() || ended.is_some())
+            {
+                return Ok(PickedUp::NotNoted(error.to_string()));
             }
             if let Some(ended) = ended {
                 return Ok(ended);
